@@ -1,0 +1,457 @@
+/* tensor.h - libtensor: tensors, operators, automatic differentiation.
+ *
+ * A session owns everything. Operators record nodes into the session's step graph and return handles;
+ * values exist once something runs them: at every call in eager mode, at the first read or at the end of
+ * the step in fused mode. Chapters:
+ *
+ *   1 Types and errors     2 Sessions and steps    3 Making tensors      4 Reading tensors
+ *   5 Elementwise          6 Reductions            7 Shapes and views    8 Products, convolution, pooling
+ *   9 Indexing            10 Norms, softmax, losses, attention          11 Differentiation
+ *  12 State: parameters, assignment, modes         13 Call-site macros
+ *
+ * Conventions, stated once:
+ *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step.
+ *    Creation functions (chapter 3) called outside a step make tensors that live until tn_free or
+ *    tn_close. An operator's result outside a step lives until the next tn_step_begin. No handle is
+ *    ever freed by hand but those. A handle used after its step is an error (TN_E_STALE), not undefined.
+ *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The
+ *    session keeps the first error, with operator, argument, shapes and the caller's file and line:
+ *    tn_error, tn_error_text. After an error no assignment or optimizer step takes effect until
+ *    tn_clear_error. Functions returning int return 0 or a negative tn_status. Nothing aborts or exits.
+ *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
+ *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
+ *  - A session may be used from one thread at a time; different sessions are independent.
+ */
+#ifndef TENSOR_H
+#define TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TN_VERSION_MAJOR 0
+#define TN_VERSION_MINOR 1
+#define TN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TN_API __attribute__((visibility("default")))
+#else
+#define TN_API
+#endif
+
+/* Declares an operator twice: tn_NAME(...) and tn_NAME_at(..., file, line). In C the macros of chapter 13
+ * turn a call of the first into the second, so that errors and reports name the caller's line. */
+#define TN_OP(name, ...)                                                                                     \
+    TN_API tn_tensor *tn_##name(__VA_ARGS__);                                                                \
+    TN_API tn_tensor *tn_##name##_at(__VA_ARGS__, const char *file, int line)
+
+/* ---- 1 Types and errors ---------------------------------------------------------------------------- */
+
+enum { TN_MAX_DIMS = 8 };
+
+typedef struct tn_session tn_session;
+typedef struct tn_tensor tn_tensor;
+
+/* X(enum name, text, bytes) */
+#define TN_DTYPES(X)                                                                                         \
+    X(TN_F32, "f32", 4)                                                                                      \
+    X(TN_F16, "f16", 2)                                                                                      \
+    X(TN_BF16, "bf16", 2)                                                                                    \
+    X(TN_F64, "f64", 8)                                                                                      \
+    X(TN_I32, "i32", 4)                                                                                      \
+    X(TN_I64, "i64", 8)                                                                                      \
+    X(TN_U8, "u8", 1)                                                                                        \
+    X(TN_BOOL, "bool", 1)
+
+typedef enum tn_dtype {
+#define TN_X(name, text, bytes) name,
+    TN_DTYPES(TN_X)
+#undef TN_X
+        TN_DTYPE_COUNT
+} tn_dtype;
+
+/* X(enum name, value, text) */
+#define TN_STATUSES(X)                                                                                       \
+    X(TN_OK, 0, "ok")                                                                                        \
+    X(TN_E_NOMEM, -1, "out of memory")                                                                       \
+    X(TN_E_ARG, -2, "bad argument")                                                                          \
+    X(TN_E_NULL, -3, "NULL argument")                                                                        \
+    X(TN_E_SHAPE, -4, "shapes do not fit")                                                                   \
+    X(TN_E_DTYPE, -5, "wrong dtype")                                                                         \
+    X(TN_E_STALE, -6, "tensor used after its step ended")                                                    \
+    X(TN_E_SESSION, -7, "tensors of two sessions mixed")                                                     \
+    X(TN_E_GRAD, -8, "cannot be differentiated")                                                             \
+    X(TN_E_INDEX, -9, "index out of range")                                                                  \
+    X(TN_E_NONFINITE, -10, "non-finite value")                                                               \
+    X(TN_E_STATE, -11, "not allowed in this state")                                                          \
+    X(TN_E_NOT_KEPT, -12, "value was not kept")                                                              \
+    X(TN_E_COMPILE, -13, "kernel did not compile")                                                           \
+    X(TN_E_DEVICE, -14, "device failed")                                                                     \
+    X(TN_E_IO, -15, "file could not be read or written")                                                     \
+    X(TN_E_FORMAT, -16, "file is corrupt or of another format")                                              \
+    X(TN_E_UNSUPPORTED, -17, "not available in this build or on this device")
+
+typedef enum tn_status {
+#define TN_X(name, value, text) name = value,
+    TN_STATUSES(TN_X)
+#undef TN_X
+} tn_status;
+
+TN_API const char *tn_status_text(int status);  /* "shapes do not fit"; "unknown status" for others */
+TN_API const char *tn_dtype_name(tn_dtype d);   /* "f32" */
+TN_API const char *tn_version(void);            /* "0.1.0" */
+
+TN_API int tn_error(const tn_session *s);              /* the first error's status; TN_OK when none */
+TN_API const char *tn_error_text(const tn_session *s); /* its one-line text; "" when none; valid till cleared */
+TN_API void tn_clear_error(tn_session *s);             /* forgets it: the session can be used again */
+
+/* ---- 2 Sessions and steps -------------------------------------------------------------------------- */
+
+typedef enum tn_device_kind { TN_AUTO, TN_CPU, TN_CUDA, TN_REF } tn_device_kind;
+typedef enum tn_mode { TN_MODE_AUTO, TN_FUSED, TN_EAGER } tn_mode;
+typedef enum tn_log_level { TN_LOG_ERROR = 1, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG } tn_log_level;
+
+typedef struct tn_options {
+    size_t size;           /* set by the macro: lets a newer library serve an older program */
+    tn_device_kind device; /* TN_AUTO: TENSOR_DEVICE, else cuda where there is one, else cpu. TN_REF is the
+                              slow f64 interpreter the tests compare with */
+    tn_mode mode;          /* TN_MODE_AUTO: TENSOR_MODE, else fused */
+    uint64_t seed;         /* of every random draw in the session */
+    int threads;           /* 0: TENSOR_THREADS, else as many as the process may run on */
+    const char *cache_dir; /* of compiled kernels. NULL: TENSOR_CACHE, else ~/.cache/libtensor */
+    void (*log)(int level, const char *text, void *user); /* NULL: warnings and errors to stderr */
+    void *log_user;
+} tn_options;
+
+/* A new session, or NULL (the reason goes to the log). Close it with tn_close. */
+TN_API tn_session *tn_open_with(const tn_options *options);
+/* Frees everything; returns 0, or the status of the error the session still held. NULL is allowed. */
+TN_API int tn_close(tn_session *s);
+
+TN_API int tn_step_begin(tn_session *s);
+TN_API int tn_step_end(tn_session *s); /* runs what is pending; the step's tensors die */
+TN_API int tn_flush(tn_session *s);    /* runs what is pending now */
+TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
+TN_API int tn_threads(const tn_session *s);
+TN_API uint64_t tn_seed(const tn_session *s);
+
+/* What the session has done since it was opened, for benchmarks and tests. */
+typedef struct tn_stats {
+    size_t size;
+    uint64_t steps, nodes;                               /* steps ended; nodes recorded */
+    uint64_t kernels, library_calls, copies, reorders;   /* launches of each kind */
+    uint64_t bytes_moved;                                /* what those launches must read and write at least */
+    uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
+    size_t bytes_now, bytes_peak;                        /* device memory handed out */
+} tn_stats;
+TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
+
+/* ---- 3 Making tensors ------------------------------------------------------------------------------ */
+
+/* TN_SHAPE(2, 3) stands for the two arguments "ndim, shape"; TN_SCALAR for those of a 0-d tensor.
+ * TN_AXES(0, -1) likewise for "naxes, axes", and TN_ALL for all axes. */
+#define TN_SHAPE(...)                                                                                        \
+    (int)(sizeof((const int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
+#define TN_SCALAR 0, (const int64_t *)0
+#define TN_AXES(...) (int)(sizeof((const int[]){ __VA_ARGS__ }) / sizeof(int)), (const int[]) { __VA_ARGS__ }
+#define TN_ALL 0, (const int *)0
+
+/* Copies prod(shape) elements of host memory at the call. */
+TN_OP(from, tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape);
+/* Uses host memory in place (64-byte aligned memory serves best): it must stay unchanged until `release`
+ * is called, which happens once, when the library no longer reads it. release may be NULL. */
+TN_OP(borrow, tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
+      void (*release)(void *data, void *user), void *user);
+TN_OP(zeros, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
+TN_OP(ones, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
+TN_OP(full, tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape);
+TN_OP(arange, tn_session *s, double start, double end, double step, tn_dtype dtype); /* [start, end) */
+TN_OP(eye, tn_session *s, int64_t n, tn_dtype dtype);                                /* [n, n] identity */
+/* Philox4x32-10 under the session's seed; one draw per call, in program order, whatever the mode.
+ * rand: uniform in [0, 1), k * 2^-24. randn: standard normal (Box-Muller). f32 f16 bf16 f64. */
+TN_OP(rand, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
+TN_OP(randn, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
+TN_OP(randint, tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
+      const int64_t *shape); /* [low, high) */
+
+/* ---- 4 Reading tensors ----------------------------------------------------------------------------- */
+
+TN_API int tn_ndim(const tn_tensor *x);                    /* -1 for NULL or a dead handle */
+TN_API int64_t tn_dim(const tn_tensor *x, int axis);       /* extent; -1 for a bad axis */
+TN_API int64_t tn_numel(const tn_tensor *x);
+TN_API tn_dtype tn_dtype_of(const tn_tensor *x);           /* TN_DTYPE_COUNT for a dead handle */
+TN_API const char *tn_name(const tn_tensor *x);            /* "" when it has none */
+TN_API int tn_set_name(tn_tensor *x, const char *name);    /* for errors, printing and generated kernels */
+TN_API tn_session *tn_session_of(const tn_tensor *x);
+
+TN_API double tn_item(tn_tensor *x); /* the value of a one-element tensor; NaN on error. Waits. */
+/* Copies all elements, row-major, converted to `dtype`, into `out` (bytes must be exactly enough). Waits. */
+TN_API int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes);
+/* The newest finished value of a one-element tensor without waiting; NaN while there is none. */
+TN_API double tn_watch(tn_tensor *x);
+TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
+
+/* ---- 5 Elementwise --------------------------------------------------------------------------------- */
+
+TN_OP(neg, tn_tensor *x);        /* -x */
+TN_OP(abs, tn_tensor *x);        /* |x|, subgradient 0 at 0 */
+TN_OP(exp, tn_tensor *x);        /* e^x; integers become f32, here and below */
+TN_OP(log, tn_tensor *x);        /* ln x */
+TN_OP(log1p, tn_tensor *x);      /* ln(1 + x) */
+TN_OP(expm1, tn_tensor *x);      /* e^x - 1 */
+TN_OP(sqrt, tn_tensor *x);       /* x^(1/2) */
+TN_OP(rsqrt, tn_tensor *x);      /* x^(-1/2) */
+TN_OP(reciprocal, tn_tensor *x); /* 1 / x */
+TN_OP(square, tn_tensor *x);     /* x * x */
+TN_OP(sin, tn_tensor *x);
+TN_OP(cos, tn_tensor *x);
+TN_OP(tanh, tn_tensor *x);
+TN_OP(erf, tn_tensor *x);     /* 2/sqrt(pi) * integral of e^(-t^2) from 0 to x */
+TN_OP(sigmoid, tn_tensor *x); /* 1 / (1 + e^-x) */
+TN_OP(relu, tn_tensor *x);    /* max(x, 0), derivative 0 at 0; NaN stays NaN */
+TN_OP(floor, tn_tensor *x);
+TN_OP(ceil, tn_tensor *x);
+TN_OP(round, tn_tensor *x); /* half to even */
+TN_OP(trunc, tn_tensor *x);
+TN_OP(sign, tn_tensor *x);     /* -1, 0, 1; NaN stays NaN */
+TN_OP(isnan, tn_tensor *x);    /* bool */
+TN_OP(isfinite, tn_tensor *x); /* bool */
+TN_OP(logical_not, tn_tensor *x);
+
+TN_OP(leaky_relu, tn_tensor *x, double slope); /* x > 0 ? x : slope * x */
+TN_OP(elu, tn_tensor *x, double alpha);        /* x > 0 ? x : alpha * (e^x - 1) */
+TN_OP(silu, tn_tensor *x);                     /* x * sigmoid(x) */
+TN_OP(gelu, tn_tensor *x);                     /* x/2 * (1 + erf(x / sqrt 2)) */
+TN_OP(gelu_tanh, tn_tensor *x);                /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
+TN_OP(softplus, tn_tensor *x);                 /* ln(1 + e^x) */
+TN_OP(mish, tn_tensor *x);                     /* x * tanh(softplus(x)) */
+TN_OP(clamp, tn_tensor *x, double low, double high); /* min(max(x, low), high); gradient 1 inside and at the ends */
+
+TN_OP(add, tn_tensor *x, tn_tensor *y);
+TN_OP(sub, tn_tensor *x, tn_tensor *y);
+TN_OP(mul, tn_tensor *x, tn_tensor *y);
+TN_OP(div, tn_tensor *x, tn_tensor *y); /* true division: integers become f32 */
+TN_OP(pow, tn_tensor *x, tn_tensor *y);
+TN_OP(maximum, tn_tensor *x, tn_tensor *y); /* ties share the gradient equally; NaN wins */
+TN_OP(minimum, tn_tensor *x, tn_tensor *y);
+TN_OP(eq, tn_tensor *x, tn_tensor *y); /* comparisons give bool */
+TN_OP(ne, tn_tensor *x, tn_tensor *y);
+TN_OP(lt, tn_tensor *x, tn_tensor *y);
+TN_OP(le, tn_tensor *x, tn_tensor *y);
+TN_OP(gt, tn_tensor *x, tn_tensor *y);
+TN_OP(ge, tn_tensor *x, tn_tensor *y);
+TN_OP(logical_and, tn_tensor *x, tn_tensor *y);
+TN_OP(logical_or, tn_tensor *x, tn_tensor *y);
+TN_OP(logical_xor, tn_tensor *x, tn_tensor *y);
+TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition (bool) ? x : y */
+TN_OP(lerp, tn_tensor *x, tn_tensor *y, tn_tensor *weight);     /* x + weight * (y - x) */
+TN_OP(cast, tn_tensor *x, tn_dtype dtype);
+
+/* A C number as the second operand: a run-time value, never part of a kernel's text. It keeps a floating
+ * tensor's dtype. With an integer tensor an integer C type keeps the dtype and a floating one gives f32. */
+typedef struct tn_number {
+    double f;
+    int64_t i;
+    bool is_int;
+} tn_number;
+TN_API tn_number tn_number_f(double v);
+TN_API tn_number tn_number_i(int64_t v);
+TN_OP(add_scalar, tn_tensor *x, tn_number v);
+TN_OP(sub_scalar, tn_tensor *x, tn_number v);  /* x - v */
+TN_OP(rsub_scalar, tn_tensor *x, tn_number v); /* v - x */
+TN_OP(mul_scalar, tn_tensor *x, tn_number v);
+TN_OP(div_scalar, tn_tensor *x, tn_number v);
+TN_OP(rdiv_scalar, tn_tensor *x, tn_number v); /* v / x */
+TN_OP(pow_scalar, tn_tensor *x, tn_number v);  /* exponents 2, 3, 1/2, -1/2, -1 are taken as structure */
+TN_OP(maximum_scalar, tn_tensor *x, tn_number v);
+TN_OP(minimum_scalar, tn_tensor *x, tn_number v);
+TN_OP(eq_scalar, tn_tensor *x, tn_number v);
+TN_OP(lt_scalar, tn_tensor *x, tn_number v);
+TN_OP(gt_scalar, tn_tensor *x, tn_number v);
+
+/* ---- 6 Reductions: over `axes` (TN_AXES or TN_ALL); keepdim leaves extents of 1 ---------------------- */
+
+TN_OP(sum, tn_tensor *x, int naxes, const int *axes, bool keepdim); /* bool and u8, i32 sum to i64 */
+TN_OP(mean, tn_tensor *x, int naxes, const int *axes, bool keepdim);
+TN_OP(prod, tn_tensor *x, int naxes, const int *axes, bool keepdim);
+TN_OP(max, tn_tensor *x, int naxes, const int *axes, bool keepdim); /* ties share the gradient equally */
+TN_OP(min, tn_tensor *x, int naxes, const int *axes, bool keepdim);
+TN_OP(var, tn_tensor *x, int naxes, const int *axes, bool keepdim, int correction); /* / (n - correction) */
+TN_OP(std, tn_tensor *x, int naxes, const int *axes, bool keepdim, int correction);
+TN_OP(logsumexp, tn_tensor *x, int naxes, const int *axes, bool keepdim);
+TN_OP(any, tn_tensor *x, int naxes, const int *axes, bool keepdim); /* bool */
+TN_OP(all, tn_tensor *x, int naxes, const int *axes, bool keepdim);
+TN_OP(argmax, tn_tensor *x, int axis, bool keepdim); /* i64; the first of equals */
+TN_OP(argmin, tn_tensor *x, int axis, bool keepdim);
+TN_OP(cumsum, tn_tensor *x, int axis);
+
+/* ---- 7 Shapes and views: no data moves where strides can say it --------------------------------------- */
+
+TN_OP(reshape, tn_tensor *x, int ndim, const int64_t *shape); /* one extent may be -1 */
+TN_OP(flatten, tn_tensor *x, int start_axis);                 /* axes start.. become one */
+TN_OP(squeeze, tn_tensor *x, int axis);
+TN_OP(unsqueeze, tn_tensor *x, int axis);
+TN_OP(permute, tn_tensor *x, int ndim, const int *order);
+TN_OP(transpose, tn_tensor *x, int axis0, int axis1);
+TN_OP(expand, tn_tensor *x, int ndim, const int64_t *shape); /* extents of 1 repeat; -1 keeps */
+/* Elements start, start+step, ... below end along one axis. Negative start and end count from the back,
+ * both are clamped, step may be negative (then end is the bound below; TN_END means "past the first"). */
+#define TN_END INT64_MAX
+TN_OP(slice, tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step);
+TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
+TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
+TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
+TN_OP(concat, int n, tn_tensor *const *xs, int axis);
+TN_OP(stack, int n, tn_tensor *const *xs, int axis);
+/* n equal parts along axis, into out[0..n). Returns 0 or a status. */
+TN_API int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out);
+TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy */
+
+/* ---- 8 Products, convolution, pooling ------------------------------------------------------------------ */
+
+/* [.., m, k] x [.., k, n] -> [.., m, n]; batch axes broadcast; 1-d operands as in PyTorch. Transposed and
+ * strided operands cost no copy. */
+TN_OP(matmul, tn_tensor *x, tn_tensor *y);
+/* x [.., in] * weight [out, in]^T + bias [out] -> [.., out]; bias may be NULL. */
+TN_OP(linear, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);
+
+typedef struct tn_conv2d_options {
+    int stride, pad, dilation, groups;         /* 0 means 1, 0, 1, 1; both axes alike */
+    int stride_hw[2], pad_hw[2], dilation_hw[2]; /* where not 0, win over the above */
+    size_t size;
+} tn_conv2d_options;
+/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. */
+TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
+
+typedef struct tn_pool2d_options {
+    int stride, pad;      /* 0 means the window's size, 0 */
+    bool ceil_mode;
+    bool exclude_pad;     /* average over real elements only (PyTorch: count_include_pad = False) */
+    size_t size;
+} tn_pool2d_options;
+TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options); /* [n, h, w, c]; first of ties */
+TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
+TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
+
+/* ---- 9 Indexing: indices are i32 or i64; out of range is the error TN_E_INDEX at the next read ----------- */
+
+TN_OP(gather, tn_tensor *x, int axis, tn_tensor *index); /* out[i][j] = x[index[i][j]][j] for axis 0 */
+TN_OP(scatter_add, tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src); /* x with src added; fixed order */
+TN_OP(index_select, tn_tensor *x, int axis, tn_tensor *index); /* index is 1-d */
+TN_OP(embedding, tn_tensor *weight, tn_tensor *index);         /* [v, d], any shape -> [.., d] */
+TN_OP(one_hot, tn_tensor *index, int64_t classes);             /* [..] -> [.., classes], f32 */
+
+/* ---- 10 Norms, softmax, losses, attention ---------------------------------------------------------------- */
+
+TN_OP(softmax, tn_tensor *x, int axis);
+TN_OP(log_softmax, tn_tensor *x, int axis);
+
+typedef struct tn_norm_options {
+    double eps;      /* 0 means 1e-5 */
+    double momentum; /* batch_norm: running += momentum * (batch - running); 0 means 0.1 */
+    int ndim;        /* layer_norm, rms_norm: how many trailing axes form a row; 0 means weight's, or 1 */
+    size_t size;
+} tn_norm_options;
+/* (x - mean) / sqrt(var + eps) * weight + bias, biased variance, over the trailing axes. */
+TN_OP(layer_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options);
+/* x / sqrt(mean(x^2) + eps) * weight. */
+TN_OP(rms_norm, tn_tensor *x, tn_tensor *weight, const tn_norm_options *options);
+/* Per channel (the last axis) over all others. In training the batch's own statistics, and running_mean and
+ * running_var (persistent, f32, may be NULL) are moved towards them, the variance unbiased; else those. */
+TN_OP(batch_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn_tensor *running_mean,
+      tn_tensor *running_var, const tn_norm_options *options);
+/* x [n, .., c]; each group of c / groups channels of one n is normalised together. */
+TN_OP(group_norm, tn_tensor *x, int groups, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options);
+/* In training zeroes each element with probability p and scales the rest by 1 / (1 - p); else x. */
+TN_OP(dropout, tn_tensor *x, double p);
+
+typedef enum tn_reduction { TN_REDUCE_MEAN, TN_REDUCE_SUM, TN_REDUCE_NONE } tn_reduction;
+typedef struct tn_loss_options {
+    tn_reduction reduction;
+    double label_smoothing;    /* cross_entropy: in [0, 1) */
+    bool use_ignore_index;     /* false: -100 is ignored, as in PyTorch */
+    int64_t ignore_index;
+    size_t size;
+} tn_loss_options;
+/* logits [.., classes], labels [..] of any integer type. The mean is over labels that are not ignored. */
+TN_OP(cross_entropy, tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options);
+TN_OP(nll_loss, tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *options);
+TN_OP(mse_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+TN_OP(l1_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+TN_OP(bce_with_logits, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+/* Share of rows whose largest logit is at the label, a 0-d f32 without gradient. */
+TN_OP(accuracy, tn_tensor *logits, tn_tensor *labels);
+
+typedef struct tn_sdpa_options {
+    bool causal;
+    tn_tensor *mask;  /* broadcasts to [.., tq, tk]: bool (true takes part) or floating (added) */
+    double scale;     /* 0 means 1 / sqrt(head size) */
+    double dropout;
+    size_t size;
+} tn_sdpa_options;
+/* softmax(q k^T * scale + mask) v, q [.., tq, d], k [.., tk, d], v [.., tk, dv]. */
+TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
+
+/* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
+
+/* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step
+ * add up. Read them with tn_gradient until tn_step_end. */
+TN_API int tn_backward(tn_tensor *loss);
+TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
+TN_API tn_tensor *tn_gradient(tn_tensor *x); /* NULL without an error when x has none */
+/* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it). The results are ordinary
+ * tensors and can be differentiated again. */
+TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
+TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
+TN_API int tn_requires_grad(tn_tensor *x, bool on); /* for leaves: tensors no operator made */
+TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
+TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
+TN_API int tn_no_grad_end(tn_session *s);
+
+/* Compares the gradients of f (a scalar function of the n f64 tensors xs) with central differences:
+ * 0, or TN_E_GRAD with the worst element in tn_error_text. tolerance 0 means 1e-6 relative. */
+typedef tn_tensor *tn_gradcheck_fn(tn_session *s, tn_tensor *const *xs, void *user);
+TN_API int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs, void *user, double tolerance);
+
+/* ---- 12 State -------------------------------------------------------------------------------------------- */
+
+/* A trainable tensor: copies `init` into the session's parameter slab and returns the persistent handle.
+ * The name ("fc.weight") must be new. f32 or f64. */
+TN_API tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init);
+/* A persistent named tensor without gradient (running statistics); saved in checkpoints. */
+TN_API tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init);
+/* A persistent copy of x. Free it with tn_free. */
+TN_API tn_tensor *tn_keep(tn_tensor *x);
+TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
+/* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */
+TN_API int tn_assign(tn_tensor *target, tn_tensor *source);
+
+TN_API int tn_param_count(const tn_session *s);
+TN_API tn_tensor *tn_param_at(const tn_session *s, int i);   /* in order of creation; NULL past the end */
+TN_API int tn_buffer_count(const tn_session *s);
+TN_API tn_tensor *tn_buffer_at(const tn_session *s, int i);
+TN_API tn_tensor *tn_find(const tn_session *s, const char *name); /* parameter or buffer, NULL when none */
+
+TN_API int tn_train(tn_session *s, bool on); /* training (the default) or evaluation, from the next call on */
+TN_API bool tn_is_training(const tn_session *s);
+/* The number the next random operator will use; part of a checkpoint. */
+TN_API uint64_t tn_rng_draw(const tn_session *s);
+TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
+
+/* What the newest step ran: groups, kernels, bytes, and why each group ended where it did. */
+TN_API int tn_explain(tn_session *s, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#if !defined(__cplusplus) && !defined(TN_NO_MACROS)
+#include "tensor_macros.h"
+#endif
+
+#endif

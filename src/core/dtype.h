@@ -1,0 +1,22 @@
+/* dtype.h - element types: names, sizes, categories, promotion. The list itself stands in <tensor.h>. */
+#ifndef TN_DTYPE_H
+#define TN_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../include/tensor.h"
+
+size_t tn_dtype_size(tn_dtype d);        /* bytes of one element */
+bool tn_dtype_is_float(tn_dtype d);      /* f16 bf16 f32 f64 */
+bool tn_dtype_is_int(tn_dtype d);        /* i32 i64 u8, not bool */
+tn_dtype tn_dtype_promote(tn_dtype a, tn_dtype b); /* PyTorch's torch.promote_types */
+tn_dtype tn_dtype_accumulator(tn_dtype d);         /* what a sum over d is carried in inside a kernel */
+
+uint16_t tn_f32_to_f16(float x); /* round to nearest even, NaN stays NaN */
+float tn_f16_to_f32(uint16_t h);
+uint16_t tn_f32_to_bf16(float x);
+float tn_bf16_to_f32(uint16_t h);
+
+#endif

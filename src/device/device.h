@@ -1,0 +1,114 @@
+/* device.h - the one door between the runtime and a device.
+ *
+ * A device knows no graph. It is given text to compile, buffers, and launch shapes; it fills one table of
+ * functions (struct tn_device). The runtime never includes a header from cpu/, cuda/ or ref/ beyond this
+ * one. Everything that can fail returns 0 or a negative tn_status and writes one line into `err`.
+ *
+ * Read first: struct tn_device, then cpu/cpu.c which fills it.
+ */
+#ifndef TN_DEVICE_H
+#define TN_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../core/dtype.h"
+#include "prelude/abi.h"
+
+typedef struct tn_device tn_device;
+typedef struct tn_kernel tn_kernel; /* a compiled, loaded entry; owned by the device until it closes */
+
+typedef struct tn_errbuf {
+    char text[1024];
+} tn_errbuf;
+
+/* One translation unit to compile. `text` holds everything after the prelude; `entry` is the function's
+ * name in it. Two sources with equal text are the same kernel. */
+typedef struct tn_source {
+    const char *entry;
+    const char *text;
+} tn_source;
+
+/* C = act(A * B + bias), each of `batch` times. All strides in elements; either of a matrix's two strides
+ * must be 1 unless its extent is 1 (the runtime copies what is not so). Batch extents are up to
+ * TN_GEMM_BATCH_DIMS, a stride of 0 broadcasts. C is row-major: unit column stride, c_row as leading
+ * dimension. f16/bf16 inputs accumulate in f32 and round once at the end. */
+enum { TN_GEMM_BATCH_DIMS = 4 };
+typedef enum tn_epilogue { TN_EPI_NONE, TN_EPI_RELU } tn_epilogue;
+typedef struct tn_gemm {
+    tn_dtype dtype; /* of a, b, c and bias */
+    int64_t m, n, k;
+    int batch_ndim;
+    int64_t batch[TN_GEMM_BATCH_DIMS];
+    const void *a, *b, *bias; /* A[m,k] B[k,n] bias[n] or NULL */
+    void *c;                  /* C[m,n] */
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    int64_t a_batch[TN_GEMM_BATCH_DIMS], b_batch[TN_GEMM_BATCH_DIMS], c_batch[TN_GEMM_BATCH_DIMS];
+    tn_epilogue epilogue;
+} tn_gemm;
+
+/* 2-D convolution (cross-correlation, as every framework means it), all tensors dense:
+ *   x NHWC [n, h, w, c]   weight OHWI [oc, kh, kw, c / groups]   y NHWC [n, oh, ow, oc]
+ *   oh = (h + pad[0] + pad[1] - dilation[0]*(kh-1) - 1) / stride[0] + 1, ow likewise with pad[2], pad[3]. */
+typedef enum tn_conv_pass { TN_CONV_FORWARD, TN_CONV_DATA_GRAD, TN_CONV_WEIGHT_GRAD } tn_conv_pass;
+typedef struct tn_conv2d_desc {
+    tn_dtype dtype;
+    tn_conv_pass pass;
+    int64_t n, h, w, c, oc, kh, kw, oh, ow, groups;
+    int64_t stride[2], pad[4], dilation[2]; /* pad: top, bottom, left, right */
+    const void *in0, *in1; /* forward: x, weight; data grad: gy, weight; weight grad: x, gy */
+    const void *bias;      /* forward only: [oc] or NULL */
+    void *out;             /* forward: y; data grad: gx; weight grad: gweight */
+    tn_epilogue epilogue;  /* forward only */
+} tn_conv2d_desc;
+
+typedef struct tn_device_stats {
+    uint64_t launches, library_calls, copies, reorders; /* since open */
+    uint64_t compiled, cache_hits;
+    size_t bytes_now, bytes_peak; /* handed out by alloc and not given back */
+} tn_device_stats;
+
+struct tn_device {
+    const char *name;
+    int threads;
+    tn_device_stats stats;
+
+    /* Memory, 64-byte aligned. alloc caches what free gives back, so that a step's second run asks the
+     * system for nothing. Contents are undefined. NULL when there is none. */
+    void *(*alloc)(tn_device *d, size_t bytes);
+    void (*free)(tn_device *d, void *p);
+
+    /* A range of addresses that will never move; `commit` makes its first `bytes` usable (zeroed). */
+    void *(*reserve)(tn_device *d, size_t bytes);
+    int (*commit)(tn_device *d, void *base, size_t bytes);
+    void (*release)(tn_device *d, void *base, size_t bytes);
+
+    /* Compiles n sources through the kernel cache; out[i] stays valid until close. On failure err holds
+     * the compiler's first lines and the path of the source. */
+    int (*compile)(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err);
+
+    /* Runs items [0, n) in chunks of at most `chunk` items that do not depend on the thread count. */
+    int (*launch)(tn_device *d, tn_kernel *k, const tn_args *args, int64_t n, int64_t chunk, tn_errbuf *err);
+
+    int (*gemm)(tn_device *d, const tn_gemm *g, tn_errbuf *err);
+    int (*conv2d)(tn_device *d, const tn_conv2d_desc *c, tn_errbuf *err);
+
+    int (*copy)(tn_device *d, void *dst, const void *src, size_t bytes); /* on the device */
+    int (*upload)(tn_device *d, void *dst, const void *host, size_t bytes);
+    int (*download)(tn_device *d, void *host, const void *src, size_t bytes); /* waits */
+    int (*sync)(tn_device *d);
+    void (*close)(tn_device *d);
+};
+
+typedef void tn_log_fn(int level, const char *text, void *user);
+
+typedef struct tn_device_options {
+    int threads;           /* 0: TENSOR_THREADS, else as many as the process may run on */
+    const char *cache_dir; /* NULL: TENSOR_CACHE, else $XDG_CACHE_HOME/libtensor, else ~/.cache/libtensor */
+    tn_log_fn *log;
+    void *log_user;
+} tn_device_options;
+
+int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
+
+#endif

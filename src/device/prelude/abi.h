@@ -1,0 +1,41 @@
+/* abi.h - what a generated CPU kernel and the library agree on.
+ *
+ * This text stands at the top of every generated C kernel and is also included by the library, so that
+ * the two cannot drift apart. A kernel has no threads in it: the pool (src/device/cpu/pool.c) calls it
+ * with disjoint half-open ranges [begin, end) of its work items, whose meaning (elements, rows, tiles) is
+ * the schedule's business. Nothing is included here but what every C compiler ships by itself.
+ */
+#ifndef TN_KERNEL_ABI_H
+#define TN_KERNEL_ABI_H
+
+#include <stdint.h>
+
+#define TN_KERNEL_ABI 1 /* bumped when tn_args changes: part of every kernel's cache key */
+
+/* A run-time scalar. The kernel knows from its own text which member is meant. */
+typedef union tn_word {
+    double f;
+    int64_t i;
+    uint64_t u;
+} tn_word;
+
+/* The first fault a kernel meets. Kernels only ever write it while `code` is 0; races between threads
+ * decide which of several faults is reported, never whether one is. */
+typedef struct tn_fault {
+    int32_t code;  /* 0 none, else enum tn_fault_code */
+    int32_t where; /* index of the node (within its plan) that met it */
+    int64_t value; /* the offending label or index */
+} tn_fault;
+
+enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX, TN_FAULT_LABEL };
+
+typedef struct tn_args {
+    void *const *buf;     /* one pointer per operand, already moved to the view's first element */
+    const int64_t *dim;   /* run-time extents, and numbers that follow from them */
+    const tn_word *scalar; /* run-time scalars, seeds and draw numbers */
+    tn_fault *fault;
+} tn_args;
+
+typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);
+
+#endif
