@@ -1,0 +1,86 @@
+/* plan.h - from a segment of the step graph to a list of launches.
+ *
+ * A segment is what one flush has to run: nodes in id order, and the leaves they read. A plan names them by
+ * slot, never by pointer, so that it can be replayed on another segment with the same record:
+ *
+ *   slot 0 .. n_node-1                      the segment's nodes, in order
+ *   slot n_node .. n_node+n_leaf-1          its leaves: nodes that have a value already (views with their
+ *                                           strides), or NUMBERs
+ *   slot n_node+n_leaf ..                   scratch buffers of the plan
+ *
+ * Read first: tn_plan_build in plan.c, which runs the passes in order: simplify, group, schedule, emit.
+ */
+#ifndef TN_PLAN_H
+#define TN_PLAN_H
+
+#include "../src/core/graph.h"
+#include "../src/device/device.h"
+
+typedef struct tn_segment {
+    tn_graph *graph;
+    tn_tensor **node; /* VIEW nodes that strides can say are not listed, except as leaves */
+    int n_node;
+    tn_tensor **leaf;
+    int n_leaf;
+    const uint8_t *root; /* root[i]: node i must have a value in memory afterwards */
+} tn_segment;
+
+/* What passes may know of a device. */
+typedef struct tn_target {
+    int vector_bytes;    /* of a vector register */
+    int64_t l1_bytes, l2_bytes;
+    bool fuse_across_calls; /* false: eager mode, a group never crosses the boundary of a call */
+} tn_target;
+
+typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;
+
+typedef struct tn_step {
+    tn_step_kind kind;
+    char name[64];     /* what it does: "gelu_4096", "softmax_768", "matmul" */
+    tn_source source;  /* KERNEL: owned by the plan */
+    tn_kernel *kernel; /* filled by the runtime after compiling */
+    int n_buf;
+    int *buf; /* slots whose first element's address becomes args.buf[i], outputs included.
+                 GEMM: a, b, bias or -1, c. CONV: in0, in1, bias or -1, out */
+    int n_dim;
+    int64_t *dim; /* args.dim */
+    int n_scalar;
+    struct tn_scalar_ref {
+        int slot;                                     /* of a NUMBER leaf or of a RANDOM node */
+        enum { TN_WORD_F64, TN_WORD_I64, TN_WORD_SEED, TN_WORD_DRAW } what;
+    } *scalar; /* args.scalar[i] */
+    int64_t items, chunk; /* device->launch */
+    union {
+        tn_gemm gemm;        /* pointers unset */
+        tn_conv2d_desc conv; /* pointers unset */
+    };
+    int64_t bytes; /* read and written at least: each operand once */
+    double flops;
+    int first_node, n_nodes; /* into tn_plan.node_of: which nodes this step computes */
+} tn_step;
+
+/* A value in memory that the plan makes: a node's output or scratch. */
+typedef struct tn_plan_value {
+    int slot;
+    size_t elems;      /* of dtype, dense row-major (a node's own shape) */
+    tn_dtype dtype;
+    int first, last;   /* steps that write it first and read it last; roots live on */
+    int alias;         /* slot whose memory it takes over (ASSIGN: the target leaf), or -1 */
+    bool root;
+} tn_plan_value;
+
+typedef struct tn_plan {
+    int n_step;
+    tn_step *step;
+    int n_value;
+    tn_plan_value *value;
+    int n_scratch; /* scratch slots follow the leaves' */
+    int *node_of;
+    tn_arena arena; /* owns everything above */
+} tn_plan;
+
+/* 0 or a negative tn_status with a line in err. */
+int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out, tn_errbuf *err);
+void tn_plan_free(tn_plan *p);
+
+#endif
