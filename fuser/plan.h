@@ -18,7 +18,7 @@
 
 typedef struct tn_segment {
     tn_graph *graph;
-    tn_tensor **node; /* VIEW nodes that strides can say are not listed, except as leaves */
+    tn_tensor **node; /* in id order; VIEW nodes whose base is another node only as leaves or inputs */
     int n_node;
     tn_tensor **leaf;
     int n_leaf;

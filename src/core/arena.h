@@ -13,7 +13,7 @@ typedef struct tn_arena {
     tn_arena_chunk *first, *now;
 } tn_arena;
 
-void *tn_arena_alloc(tn_arena *a, size_t bytes);  /* zeroed, 16-byte aligned; NULL when there is none */
+void *tn_arena_alloc(tn_arena *a, size_t bytes); /* zeroed, 16-byte aligned; NULL when there is none */
 char *tn_arena_strdup(tn_arena *a, const char *s);
 void tn_arena_reset(tn_arena *a);
 void tn_arena_free(tn_arena *a);

@@ -7,27 +7,42 @@ static const struct {
     const char *name;
     size_t size;
 } info[TN_DTYPE_COUNT] = {
-#define TN_X(id, text, bytes) [id] = { text, bytes },
+#define TN_X(id, text, bytes) [id] = {text, bytes},
     TN_DTYPES(TN_X)
 #undef TN_X
 };
 
-static bool valid(tn_dtype d) { return (unsigned)d < TN_DTYPE_COUNT; }
+static bool valid(tn_dtype d)
+{
+    return (unsigned)d < TN_DTYPE_COUNT;
+}
 
-const char *tn_dtype_name(tn_dtype d) { return valid(d) ? info[d].name : "none"; }
+const char *tn_dtype_name(tn_dtype d)
+{
+    return valid(d) ? info[d].name : "none";
+}
 
-size_t tn_dtype_size(tn_dtype d) { return valid(d) ? info[d].size : 0; }
+size_t tn_dtype_size(tn_dtype d)
+{
+    return valid(d) ? info[d].size : 0;
+}
 
-bool tn_dtype_is_float(tn_dtype d) { return d == TN_F32 || d == TN_F64 || d == TN_F16 || d == TN_BF16; }
+bool tn_dtype_is_float(tn_dtype d)
+{
+    return d == TN_F32 || d == TN_F64 || d == TN_F16 || d == TN_BF16;
+}
 
-bool tn_dtype_is_int(tn_dtype d) { return d == TN_I32 || d == TN_I64 || d == TN_U8; }
+bool tn_dtype_is_int(tn_dtype d)
+{
+    return d == TN_I32 || d == TN_I64 || d == TN_U8;
+}
 
 /* PyTorch's table: a floating type wins over any integer; f16 with bf16 gives f32; integers widen (u8 is the
  * narrowest here, so no signed/unsigned case needs a wider third type); bool is below everything. */
 tn_dtype tn_dtype_promote(tn_dtype a, tn_dtype b)
 {
-    static const int rank[TN_DTYPE_COUNT] = { [TN_BOOL] = 0, [TN_U8] = 1,  [TN_I32] = 2, [TN_I64] = 3,
-                                              [TN_F16] = 4,  [TN_BF16] = 4, [TN_F32] = 5, [TN_F64] = 6 };
+    static const int rank[TN_DTYPE_COUNT] = {[TN_BOOL] = 0, [TN_U8] = 1,   [TN_I32] = 2, [TN_I64] = 3,
+                                             [TN_F16] = 4,  [TN_BF16] = 4, [TN_F32] = 5, [TN_F64] = 6};
     if (a == b) return a;
     if (rank[a] == rank[b]) return TN_F32;
     return rank[a] > rank[b] ? a : b;
@@ -38,13 +53,17 @@ tn_dtype tn_dtype_accumulator(tn_dtype d)
     switch (d) {
     case TN_F32:
     case TN_F16:
-    case TN_BF16: return TN_F32;
-    case TN_F64: return TN_F64;
+    case TN_BF16:
+        return TN_F32;
+    case TN_F64:
+        return TN_F64;
     case TN_I32:
     case TN_I64:
     case TN_U8:
-    case TN_BOOL: return TN_I64;
-    case TN_DTYPE_COUNT: break;
+    case TN_BOOL:
+        return TN_I64;
+    case TN_DTYPE_COUNT:
+        break;
     }
     return d;
 }
@@ -66,7 +85,7 @@ static float float_of(uint32_t u)
 uint16_t tn_f32_to_f16(float x)
 {
     uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
-    if (a > 0x7f800000) return (uint16_t)(sign | 0x7e00); /* NaN */
+    if (a > 0x7f800000) return (uint16_t)(sign | 0x7e00);  /* NaN */
     if (a >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and up rounds to infinity */
     if (a < 0x38800000) { /* below 2^-14: denormal. Adding 0.5 leaves the rounded result in the low bits. */
         float f = float_of(a) + 0.5f;
@@ -92,4 +111,7 @@ uint16_t tn_f32_to_bf16(float x)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-float tn_bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
+float tn_bf16_to_f32(uint16_t h)
+{
+    return float_of((uint32_t)h << 16);
+}

@@ -8,9 +8,9 @@
 
 #include "../../include/tensor.h"
 
-size_t tn_dtype_size(tn_dtype d);        /* bytes of one element */
-bool tn_dtype_is_float(tn_dtype d);      /* f16 bf16 f32 f64 */
-bool tn_dtype_is_int(tn_dtype d);        /* i32 i64 u8, not bool */
+size_t tn_dtype_size(tn_dtype d);                  /* bytes of one element */
+bool tn_dtype_is_float(tn_dtype d);                /* f16 bf16 f32 f64 */
+bool tn_dtype_is_int(tn_dtype d);                  /* i32 i64 u8, not bool */
 tn_dtype tn_dtype_promote(tn_dtype a, tn_dtype b); /* PyTorch's torch.promote_types */
 tn_dtype tn_dtype_accumulator(tn_dtype d);         /* what a sum over d is carried in inside a kernel */
 

@@ -53,55 +53,55 @@ typedef enum tn_kind {
 /* Opcodes other than the elementwise rows: X(name, kind, number of inputs or -1) */
 #define TN_OTHER_OPS(X)                                                                                      \
     X(leaf, LEAF, 0)                                                                                         \
-    X(scalar, NUMBER, 0)         /* value in attr.number, not hashed */                                      \
-    X(constant, NUMBER, 0)       /* value in attr.number, part of the text */                                \
-    X(iota, IOTA, 0)             /* attr.axis */                                                             \
-    X(cast, CAST, 1)             /* to dtype */                                                              \
-    X(reduce_sum, REDUCE, 1)     /* attr.axes is a bit mask */                                               \
+    X(scalar, NUMBER, 0)     /* value in attr.number, not hashed */                                          \
+    X(constant, NUMBER, 0)   /* value in attr.number, part of the text */                                    \
+    X(iota, IOTA, 0)         /* attr.axis */                                                                 \
+    X(cast, CAST, 1)         /* to dtype */                                                                  \
+    X(reduce_sum, REDUCE, 1) /* attr.axes is a bit mask */                                                   \
     X(reduce_prod, REDUCE, 1)                                                                                \
-    X(reduce_max, REDUCE, 1)     /* NaN wins */                                                              \
+    X(reduce_max, REDUCE, 1) /* NaN wins */                                                                  \
     X(reduce_min, REDUCE, 1)                                                                                 \
-    X(reduce_argmax, REDUCE, 1)  /* one axis; i64, the first of equals, the first NaN */                     \
+    X(reduce_argmax, REDUCE, 1) /* one axis; i64, the first of equals, the first NaN */                      \
     X(reduce_argmin, REDUCE, 1)                                                                              \
-    X(cumsum, SCAN, 1)           /* attr.axis; attr.reverse runs from the end */                             \
+    X(cumsum, SCAN, 1) /* attr.axis; attr.reverse runs from the end */                                       \
     X(reshape, VIEW, 1)                                                                                      \
-    X(permute, VIEW, 1)          /* attr.perm: out axis i is in axis perm[i] */                              \
-    X(expand, VIEW, 1)           /* same ndim; extents of 1 repeat */                                        \
-    X(slice, VIEW, 1)            /* attr.start, attr.step per axis; step may be negative */                  \
-    X(pad, VIEW, 2)              /* in[1]: 0-d fill; attr.before, attr.after per axis */                     \
-    X(concat, VIEW, -1)          /* attr.axis */                                                             \
-    X(contiguous, VIEW, 1)       /* a dense copy */                                                          \
-    X(matmul, GEMM, -1)          /* [..,m,k] x [..,k,n], same batch extents (after EXPAND); in[2]: bias [n] */ \
-    X(conv2d, CONV, -1)          /* attr.conv; x, weight (, bias) */                                         \
-    X(conv2d_data_grad, CONV, 2) /* gy, weight */                                                            \
+    X(permute, VIEW, 1)    /* attr.perm: out axis i is in axis perm[i] */                                    \
+    X(expand, VIEW, 1)     /* same ndim (or a 0-d number); extents of 1 repeat */                            \
+    X(slice, VIEW, 1)      /* attr.start, attr.step per axis; step may be negative */                        \
+    X(pad, VIEW, 2)        /* in[1]: 0-d fill; attr.before, attr.after per axis */                           \
+    X(concat, VIEW, -1)    /* attr.axis */                                                                   \
+    X(contiguous, VIEW, 1) /* a dense copy */                                                                \
+    X(matmul, GEMM, -1)    /* [..,m,k] x [..,k,n], same batch extents (after EXPAND); in[2]: bias [n] */     \
+    X(conv2d, CONV, -1)    /* attr.conv; x, weight (, bias) */                                               \
+    X(conv2d_data_grad, CONV, 2)   /* gy, weight */                                                          \
     X(conv2d_weight_grad, CONV, 2) /* x, gy */                                                               \
-    X(pool_max, WINDOW, 1)       /* attr.pool: [n,h,w,c] -> [n,oh,ow,c] */                                   \
-    X(pool_argmax, WINDOW, 1)    /* i32: which element of the window (kh * window + kw), the first of ties */ \
-    X(pool_sum, WINDOW, 1)       /* padding adds nothing */                                                  \
-    X(pool_spread, WINDOW, 1)    /* transpose of pool_sum: [n,oh,ow,c] -> attr.pool's [n,h,w,c] */           \
-    X(pool_put, WINDOW, 2)       /* g, index of pool_argmax: transpose of pool_take */                       \
-    X(pool_take, WINDOW, 2)      /* x, index of pool_argmax: the element each window chose */                \
-    X(gather, GATHER, 2)         /* attr.axis: out[..i..] = x[..index[..i..]..]; x and index same ndim */    \
-    X(index_select, GATHER, 2)   /* attr.axis: index 1-d takes the place of that axis */                     \
-    X(scatter_add, SCATTER, 2)   /* attr.axis, shape = target's: src, index as in gather; from zeros */      \
-    X(index_add, SCATTER, 2)     /* attr.axis: src, index 1-d; from zeros */                                 \
-    X(uniform, RANDOM, 0)        /* [0,1), attr.draw */                                                      \
+    X(pool_max, WINDOW, 1)         /* attr.pool: [n,h,w,c] -> [n,oh,ow,c] */                                 \
+    X(pool_argmax, WINDOW, 1)  /* i32: which element of the window (kh * window + kw), the first of ties */  \
+    X(pool_sum, WINDOW, 1)     /* padding adds nothing */                                                    \
+    X(pool_spread, WINDOW, 1)  /* transpose of pool_sum: [n,oh,ow,c] -> attr.pool's [n,h,w,c] */             \
+    X(pool_put, WINDOW, 2)     /* g, index of pool_argmax: transpose of pool_take */                         \
+    X(pool_take, WINDOW, 2)    /* x, index of pool_argmax: the element each window chose */                  \
+    X(gather, GATHER, 2)       /* attr.axis: out[..i..] = x[..index[..i..]..]; x and index same ndim */      \
+    X(index_select, GATHER, 2) /* attr.axis: index 1-d takes the place of that axis */                       \
+    X(scatter_add, SCATTER, 2) /* attr.axis, shape = target's: src, index as in gather; from zeros */        \
+    X(index_add, SCATTER, 2)   /* attr.axis: src, index 1-d; from zeros */                                   \
+    X(uniform, RANDOM, 0)      /* [0,1), attr.draw */                                                        \
     X(normal, RANDOM, 0)                                                                                     \
-    X(bernoulli, RANDOM, 1)      /* bool: true with probability 1 - in[0] (0-d): kept elements */            \
-    X(assign, ASSIGN, 2)         /* target, source */
+    X(bernoulli, RANDOM, 1) /* bool: true with probability 1 - in[0] (0-d): kept elements */                 \
+    X(assign, ASSIGN, 2)    /* target, source */
 
 typedef enum tn_op {
 #define TN_X(name, kind, n) TN_OP_##name,
     TN_OTHER_OPS(TN_X)
 #undef TN_X
-#define TN_UNARY(name, ...) TN_OP_##name,
-#define TN_BINARY(name, ...) TN_OP_##name,
+#define TN_UNARY(name, ...)   TN_OP_##name,
+#define TN_BINARY(name, ...)  TN_OP_##name,
 #define TN_TERNARY(name, ...) TN_OP_##name,
 #include "ops.def"
 #undef TN_UNARY
 #undef TN_BINARY
 #undef TN_TERNARY
-    TN_OP_COUNT
+        TN_OP_COUNT
 } tn_op;
 
 typedef enum tn_result_type { TN_TYPE_NUM, TN_TYPE_FLT, TN_TYPE_ANY, TN_TYPE_TEST } tn_result_type;
@@ -110,12 +110,12 @@ enum { TN_NEEDS_X = 1, TN_NEEDS_Y = 2, TN_NEEDS_Z = 4, TN_NEEDS_OUT = 8 };
 typedef struct tn_op_info {
     const char *name;
     tn_kind kind;
-    int arity;             /* -1: varies */
-    tn_result_type type;   /* ELTWISE */
-    const char *text;      /* ELTWISE: the row's expression */
-    const char *formula;   /* ELTWISE */
-    const char *back[3];   /* ELTWISE: text of the backward columns */
-    double low, high;      /* ELTWISE: test domain */
+    int arity;           /* -1: varies */
+    tn_result_type type; /* ELTWISE */
+    const char *text;    /* ELTWISE: the row's expression */
+    const char *formula; /* ELTWISE */
+    const char *back[3]; /* ELTWISE: text of the backward columns */
+    double low, high;    /* ELTWISE: test domain */
 } tn_op_info;
 
 const tn_op_info *tn_op_get(tn_op op);
@@ -137,6 +137,7 @@ typedef struct tn_attr {
     uint32_t axes; /* reduce: bit i = axis i */
     bool reverse;  /* cumsum */
     tn_number number;
+    bool weak;     /* a number that takes the dtype of what it meets */
     uint64_t draw; /* random; not hashed */
     union {
         int64_t v[2][TN_MAX_DIMS]; /* slice: start, step; pad: before, after; permute: v[0] */
@@ -150,7 +151,7 @@ struct tn_storage {
     void *data;
     size_t bytes;
     int refs;
-    bool borrowed;      /* not ours to free: slab segments, host memory of tn_borrow */
+    bool borrowed; /* not ours to free: slab segments, host memory of tn_borrow */
     void (*release)(void *data, void *user);
     void *release_data, *release_user;
     struct tn_device *device;
@@ -162,9 +163,9 @@ enum {
     TN_F_PERSISTENT = 2, /* lives outside the step: leaves, parameters, buffers, kept tensors */
     TN_F_USER = 4,       /* a handle of it was given out */
     TN_F_PARAM = 8,
-    TN_F_VERSION = 16,   /* stands in this step for the value a persistent tensor had (in[0] unused; `of`) */
-    TN_F_DONE = 32,      /* its value exists */
-    TN_F_SAVED = 64      /* a backward rule will read it: keep its value until the step ends */
+    TN_F_VERSION = 16, /* stands in this step for the value a persistent tensor had (in[0] unused; `of`) */
+    TN_F_DONE = 32,    /* its value exists */
+    TN_F_SAVED = 64    /* a backward rule will read it: keep its value until the step ends */
 };
 
 struct tn_tensor {
@@ -176,7 +177,7 @@ struct tn_tensor {
     uint8_t n_in;
     uint8_t pad_[3];
     uint32_t flags;
-    uint32_t mark; /* scratch of whoever walks: compare with graph->mark */
+    uint32_t mark;  /* scratch of whoever walks: compare with graph->mark */
     tn_tensor **in; /* points to in_ unless there are more than three */
     tn_tensor *in_[3];
     tn_attr *attr; /* NULL when the op has none */
@@ -184,13 +185,14 @@ struct tn_tensor {
     int64_t shape[TN_MAX_DIMS];
     int64_t stride[TN_MAX_DIMS]; /* elements, within base's buffer */
     int64_t offset;
-    tn_tensor *base;    /* itself when it owns memory; NULL: a VIEW no strides can say, which a kernel makes */
-    tn_storage *buf;     /* of the node that owns memory; NULL until run */
-    tn_tensor *grad;    /* the gradient node, during and after a backward walk */
-    tn_tensor *of;      /* TN_F_VERSION: the persistent tensor; persistent: its version node in this step */
-    tn_tensor *place;   /* write the value into this persistent tensor's buffer (gradient slab, assignment) */
+    tn_tensor *base;  /* whose memory this is a window of; itself when it owns memory. A VIEW that is its own
+                         base (pad, concat, contiguous, some reshapes) is one a kernel has to make */
+    tn_storage *buf;  /* of the node that owns memory; NULL until run */
+    tn_tensor *grad;  /* the gradient node, during and after a backward walk */
+    tn_tensor *of;    /* TN_F_VERSION: the persistent tensor; persistent: its version node in this step */
+    tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, assignment) */
     const char *name;
-    int64_t slot;       /* scratch: position in the plan being built */
+    int64_t slot; /* scratch: position in the plan being built */
 };
 
 /* A backward rule of a composite: from the gradient g of call->out, the gradients of call->args into
@@ -202,13 +204,13 @@ struct tn_call {
     const char *name; /* "softmax" */
     const char *file;
     int line;
-    uint32_t index;         /* counts calls of the step */
-    tn_rule_fn *rule;       /* NULL: the gradient is derived node by node */
-    tn_tensor *out;         /* of a rule */
+    uint32_t index;   /* counts calls of the step */
+    tn_rule_fn *rule; /* NULL: the gradient is derived node by node */
+    tn_tensor *out;   /* of a rule */
     int n_args, n_saved;
     tn_tensor *args[TN_MAX_ARGS], *saved[TN_MAX_SAVED];
-    tn_number num[4];       /* whatever else the rule wants to remember */
-    bool backward;          /* made by the gradient walk for the call `of` */
+    tn_number num[4]; /* whatever else the rule wants to remember */
+    bool backward;    /* made by the gradient walk for the call `of` */
     tn_call *of;
 };
 
@@ -225,12 +227,12 @@ struct tn_graph {
     uint32_t mark;
     tn_tensor **nodes;
     uint32_t n_nodes, cap_nodes;
-    tn_arena arena;     /* calls, attributes, names, long input lists of this step */
-    tn_slots slots;     /* node memory, reused from step to step, never given back before close */
-    tn_call *call;      /* innermost open call; NULL outside */
+    tn_arena arena; /* calls, attributes, names, long input lists of this step */
+    tn_slots slots; /* node memory, reused from step to step, never given back before close */
+    tn_call *call;  /* innermost open call; NULL outside */
     int call_depth;
     uint32_t n_calls;
-    int no_grad;        /* > 0: results do not require a gradient */
+    int no_grad; /* > 0: results do not require a gradient */
     bool training;
     uint64_t seed, draw;
     tn_error_state error;
@@ -242,8 +244,8 @@ int tn_graph_init(tn_graph *g);
 void tn_graph_free(tn_graph *g);
 void tn_graph_reset(tn_graph *g); /* drops all nodes of the step (buffers are released), new generation */
 
-tn_tensor *tn_handle(tn_tensor *node);           /* node -> what the user holds (tagged) */
-tn_tensor *tn_resolve(const tn_tensor *handle);  /* what the user holds -> node, or NULL when stale */
+tn_tensor *tn_handle(tn_tensor *node);          /* node -> what the user holds (tagged) */
+tn_tensor *tn_resolve(const tn_tensor *handle); /* what the user holds -> node, or NULL when stale */
 
 /* A bare node of the current call; the caller fills shape and attributes. NULL: out of memory (reported).
  * The node's strides are set dense by tn_node_finish, which also derives REQUIRES_GRAD and base. */
@@ -255,9 +257,9 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n);
 
 int64_t tn_node_numel(const tn_tensor *n);
-bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
+bool tn_node_is_dense(const tn_tensor *n);          /* row-major without gaps */
 size_t tn_elem_size(const tn_graph *g, tn_dtype d); /* 8 on the reference device */
-void *tn_node_data(const tn_tensor *n); /* address of its first element; NULL before it has run */
+void *tn_node_data(const tn_tensor *n);             /* address of its first element; NULL before it has run */
 
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes);
 tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes); /* borrowed */

@@ -9,6 +9,7 @@
 #ifndef TN_DEVICE_H
 #define TN_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,6 +72,7 @@ typedef struct tn_device_stats {
 struct tn_device {
     const char *name;
     int threads;
+    bool is_reference; /* the f64 interpreter: runs nodes, keeps every element as a double */
     tn_device_stats stats;
 
     /* Memory, 64-byte aligned. alloc caches what free gives back, so that a step's second run asks the
@@ -109,6 +111,7 @@ typedef struct tn_device_options {
     void *log_user;
 } tn_device_options;
 
+int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
 int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
 
 #endif

@@ -1,0 +1,246 @@
+/* build.c - elementwise nodes, numbers, reductions. Start with tn_mk2, which shows promotion, weak numbers
+ * and broadcasting. */
+#include "build.h"
+
+#include <string.h>
+
+static tn_graph *graph_of(const tn_tensor *x)
+{
+    return x->graph;
+}
+
+int tn_axis(tn_graph *g, const tn_tensor *x, int axis)
+{
+    int a = axis < 0 ? axis + x->ndim : axis;
+    if (a >= 0 && a < x->ndim) return a;
+    char s[128];
+    tn_error_set(g, TN_E_ARG, "axis %d does not exist in shape %s", axis,
+                 tn_shape_text(s, sizeof s, x->ndim, x->shape));
+    return -1;
+}
+
+bool tn_same_shape(const tn_tensor *a, const tn_tensor *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->shape[i] != b->shape[i]) return false;
+    return true;
+}
+
+bool tn_broadcast_shape(int na, const int64_t *a, int nb, const int64_t *b, int *n, int64_t *out)
+{
+    *n = na > nb ? na : nb;
+    for (int i = 1; i <= *n; i++) {
+        int64_t x = i <= na ? a[na - i] : 1, y = i <= nb ? b[nb - i] : 1;
+        if (x != y && x != 1 && y != 1) return false;
+        out[*n - i] = x == 1 ? y : x;
+    }
+    return true;
+}
+
+/* ---- numbers ---- */
+
+tn_tensor *tn_mk_typed(tn_graph *g, tn_op op, tn_number v, tn_dtype dtype)
+{
+    tn_tensor *n = tn_node_new(g, op, dtype, 0, NULL, 0, NULL);
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    a->number = v;
+    return n;
+}
+
+static tn_tensor *weak(tn_graph *g, tn_op op, tn_number v)
+{
+    tn_tensor *n = tn_mk_typed(g, op, v, v.is_int ? TN_I64 : TN_F32);
+    if (n) n->attr->weak = true;
+    return n;
+}
+
+tn_tensor *tn_mk_num(tn_graph *g, double v)
+{
+    bool whole = v >= -1e15 && v <= 1e15 && v == (double)(int64_t)v;
+    return weak(g, TN_OP_constant, (tn_number){v, whole ? (int64_t)v : 0, whole});
+}
+
+tn_tensor *tn_mk_scalar(tn_graph *g, tn_number v)
+{
+    return weak(g, TN_OP_scalar, v);
+}
+
+static bool is_number(const tn_tensor *x)
+{
+    return tn_op_get((tn_op)x->op)->kind == TN_KIND_NUMBER;
+}
+
+static bool is_weak(const tn_tensor *x)
+{
+    return is_number(x) && x->attr->weak;
+}
+
+tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_dtype dtype)
+{
+    tn_tensor *n = tn_node_new(g, TN_OP_iota, dtype, ndim, shape, 0, NULL);
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    a->axis = axis;
+    return n;
+}
+
+/* ---- elementwise ---- */
+
+tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
+{
+    if (!x) return NULL;
+    if (is_number(x)) {
+        if (x->dtype == dtype && !x->attr->weak) return x;
+        tn_number v = x->attr->number;
+        if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = (int64_t)v.f;
+        return tn_mk_typed(graph_of(x), (tn_op)x->op, v, dtype);
+    }
+    if (x->dtype == dtype) return x;
+    return tn_node_new(graph_of(x), TN_OP_cast, dtype, x->ndim, x->shape, 1, &x);
+}
+
+/* The dtype a set of operands is brought to: tensors promote among each other, and a weak number counts only
+ * where its category (floating above integer above bool) is higher. */
+static tn_dtype common_dtype(int n, tn_tensor *const *x)
+{
+    int strong = -1;
+    bool weak_float = false, weak_int = false;
+    tn_dtype d = TN_F32;
+    for (int i = 0; i < n; i++) {
+        if (is_weak(x[i])) {
+            if (x[i]->attr->number.is_int)
+                weak_int = true;
+            else
+                weak_float = true;
+        } else {
+            d = strong < 0 ? (tn_dtype)x[i]->dtype : tn_dtype_promote(d, (tn_dtype)x[i]->dtype);
+            strong = i;
+        }
+    }
+    if (strong < 0) return weak_float ? TN_F32 : TN_I64;
+    if (weak_float && !tn_dtype_is_float(d)) return TN_F32;
+    if (weak_int && d == TN_BOOL) return TN_I64;
+    return d;
+}
+
+static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
+{
+    for (int i = 0; i < n; i++)
+        if (!operand[i]) return NULL;
+    tn_graph *g = graph_of(operand[0]);
+    const tn_op_info *o = tn_op_get(op);
+    int ndim = 0;
+    int64_t shape[TN_MAX_DIMS];
+    for (int i = 0; i < n; i++)
+        if (!tn_broadcast_shape(ndim, shape, operand[i]->ndim, operand[i]->shape, &ndim, shape)) {
+            char a[128], b[128];
+            return tn_error_set(g, TN_E_SHAPE, "shapes %s and %s do not broadcast",
+                                tn_shape_text(a, sizeof a, operand[0]->ndim, operand[0]->shape),
+                                tn_shape_text(b, sizeof b, operand[i]->ndim, operand[i]->shape));
+        }
+    /* where's condition keeps its own type: only what is chosen from promotes */
+    int first = o->type == TN_TYPE_ANY ? 1 : 0;
+    tn_dtype d = common_dtype(n - first, operand + first);
+    if (o->type == TN_TYPE_FLT && !tn_dtype_is_float(d)) d = TN_F32;
+    if (o->type == TN_TYPE_NUM && d == TN_BOOL) d = TN_I64;
+    tn_tensor *in[3];
+    for (int i = 0; i < n; i++) {
+        in[i] = i < first ? tn_mk_cast(operand[i], TN_BOOL) : tn_mk_cast(operand[i], d);
+        in[i] = tn_mk_expand(in[i], ndim, shape);
+        if (!in[i]) return NULL;
+    }
+    return tn_node_new(g, op, o->type == TN_TYPE_TEST ? TN_BOOL : d, ndim, shape, n, in);
+}
+
+tn_tensor *tn_mk1(tn_op op, tn_tensor *x)
+{
+    return eltwise(op, 1, &x);
+}
+
+tn_tensor *tn_mk2(tn_op op, tn_tensor *x, tn_tensor *y)
+{
+    return eltwise(op, 2, (tn_tensor *[]){x, y});
+}
+
+tn_tensor *tn_mk3(tn_op op, tn_tensor *x, tn_tensor *y, tn_tensor *z)
+{
+    return eltwise(op, 3, (tn_tensor *[]){x, y, z});
+}
+
+/* ---- reductions ---- */
+
+static tn_dtype reduce_dtype(tn_op op, tn_dtype d)
+{
+    if (op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin) return TN_I64;
+    bool adds = op == TN_OP_reduce_sum || op == TN_OP_reduce_prod;
+    return adds && !tn_dtype_is_float(d) ? TN_I64 : d;
+}
+
+tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes)
+{
+    if (!x) return NULL;
+    tn_graph *g = graph_of(x);
+    tn_dtype d = reduce_dtype(op, (tn_dtype)x->dtype);
+    bool arg = op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin;
+    if (!axes && !arg) return tn_mk_cast(x, d);
+    int64_t shape[TN_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++) {
+        shape[i] = axes >> i & 1 ? 1 : x->shape[i];
+        if ((axes >> i & 1) && x->shape[i] == 0 && op != TN_OP_reduce_sum && op != TN_OP_reduce_prod) {
+            char s[128];
+            return tn_error_set(g, TN_E_SHAPE, "%s over an empty axis of shape %s", tn_op_get(op)->name + 7,
+                                tn_shape_text(s, sizeof s, x->ndim, x->shape));
+        }
+    }
+    if (!arg) x = tn_mk_cast(x, d); /* sums of integers are carried, and returned, in i64 */
+    tn_tensor *n = x ? tn_node_new(g, op, d, x->ndim, shape, 1, &x) : NULL;
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    a->axes = axes;
+    return n;
+}
+
+tn_tensor *tn_mk_cumsum(tn_tensor *x, int axis, bool reverse)
+{
+    if (!x) return NULL;
+    x = tn_mk_cast(x, reduce_dtype(TN_OP_reduce_sum, (tn_dtype)x->dtype));
+    tn_tensor *n =
+        x ? tn_node_new(graph_of(x), TN_OP_cumsum, (tn_dtype)x->dtype, x->ndim, x->shape, 1, &x) : NULL;
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    a->axis = axis;
+    a->reverse = reverse;
+    return n;
+}
+
+/* ---- random draws and assignment ---- */
+
+tn_tensor *tn_mk_random(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const int64_t *shape, tn_tensor *p)
+{
+    tn_tensor *n = tn_node_new(g, op, dtype, ndim, shape, p ? 1 : 0, &p);
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    a->draw = g->draw++;
+    return n;
+}
+
+tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
+{
+    if (!target || !source) return NULL;
+    tn_graph *g = graph_of(target);
+    if (!tn_same_shape(target, source)) {
+        char a[128], b[128];
+        return tn_error_set(g, TN_E_SHAPE, "target is %s, source %s",
+                            tn_shape_text(a, sizeof a, target->ndim, target->shape),
+                            tn_shape_text(b, sizeof b, source->ndim, source->shape));
+    }
+    source = tn_mk_cast(source, (tn_dtype)target->dtype);
+    if (!source) return NULL;
+    tn_tensor *n = tn_node_new(g, TN_OP_assign, (tn_dtype)target->dtype, target->ndim, target->shape, 2,
+                               (tn_tensor *[]){target, source});
+    if (n) n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    return n;
+}

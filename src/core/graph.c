@@ -1,0 +1,267 @@
+/* graph.c - nodes, handles, storage, calls and the first error. Start with tn_node_new. */
+#include "graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../device/device.h"
+
+int tn_graph_init(tn_graph *g)
+{
+    tn_slots_init(&g->slots, sizeof(tn_tensor), TN_NODE_ALIGN);
+    g->generation = 1;
+    g->training = true;
+    return 0;
+}
+
+static void node_drop(tn_graph *g, tn_tensor *n)
+{
+    tn_storage_release(n->buf);
+    n->buf = NULL;
+    n->generation++; /* every handle of it is stale from here on */
+    tn_slots_give(&g->slots, n);
+}
+
+void tn_graph_reset(tn_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        tn_tensor *n = g->nodes[i];
+        if (n->op == TN_OP_leaf && n->of) n->of->of = NULL;
+        node_drop(g, n);
+    }
+    g->n_nodes = 0;
+    g->n_calls = 0;
+    g->call = NULL;
+    g->call_depth = 0;
+    g->generation++;
+    tn_arena_reset(&g->arena);
+}
+
+void tn_graph_free(tn_graph *g)
+{
+    tn_graph_reset(g);
+    tn_arena_free(&g->arena);
+    tn_slots_free(&g->slots);
+    tn_free_mem(g->nodes);
+    g->nodes = NULL;
+}
+
+tn_tensor *tn_handle(tn_tensor *n)
+{
+    if (!n) return NULL;
+    n->flags |= TN_F_USER;
+    return (tn_tensor *)((uintptr_t)n + (n->generation & (TN_NODE_ALIGN - 1)));
+}
+
+tn_tensor *tn_resolve(const tn_tensor *handle)
+{
+    uintptr_t tag = (uintptr_t)handle & (TN_NODE_ALIGN - 1);
+    tn_tensor *n = (tn_tensor *)((uintptr_t)handle - tag);
+    return n && (n->generation & (TN_NODE_ALIGN - 1)) == tag ? n : NULL;
+}
+
+static void set_dense(tn_tensor *n)
+{
+    int64_t s = 1;
+    for (int i = n->ndim - 1; i >= 0; i--) {
+        n->stride[i] = s;
+        s *= n->shape[i];
+    }
+    n->offset = 0;
+}
+
+static void node_clear(tn_tensor *n)
+{
+    uint32_t generation = n->generation;
+    memset(n, 0, sizeof *n);
+    n->generation = generation;
+}
+
+tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const int64_t *shape, int n_in,
+                       tn_tensor *const *in)
+{
+    if (g->n_nodes == g->cap_nodes) {
+        uint32_t cap = g->cap_nodes ? 2 * g->cap_nodes : 256;
+        tn_tensor **p = tn_realloc(g->nodes, cap * sizeof *p);
+        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
+        g->nodes = p;
+        g->cap_nodes = cap;
+    }
+    tn_tensor **list = NULL;
+    if (n_in > 3 && !(list = tn_arena_alloc(&g->arena, (size_t)n_in * sizeof *list)))
+        return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
+    tn_tensor *n = tn_slots_take(&g->slots);
+    if (!n) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
+    node_clear(n);
+    n->graph = g;
+    n->id = g->n_nodes;
+    n->op = (uint16_t)op;
+    n->dtype = (uint8_t)dtype;
+    n->ndim = (uint8_t)ndim;
+    n->n_in = (uint8_t)n_in;
+    n->in = list ? list : n->in_;
+    n->call = g->call;
+    n->slot = -1;
+    for (int i = 0; i < ndim; i++) n->shape[i] = shape[i];
+    bool floating = tn_dtype_is_float(dtype);
+    for (int i = 0; i < n_in; i++) {
+        n->in[i] = in[i];
+        if (floating && !g->no_grad) n->flags |= in[i]->flags & TN_F_REQUIRES_GRAD;
+    }
+    set_dense(n);
+    n->base = n;
+    g->nodes[g->n_nodes++] = n;
+    g->total_nodes++;
+    return n;
+}
+
+tn_attr *tn_node_attr(tn_tensor *n)
+{
+    if (!n->attr) n->attr = tn_arena_alloc(&n->graph->arena, sizeof *n->attr);
+    if (!n->attr) tn_error_set(n->graph, TN_E_NOMEM, "no memory for the graph");
+    return n->attr;
+}
+
+tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape)
+{
+    tn_tensor *n = tn_slots_take(&g->slots);
+    if (!n) return tn_error_set(g, TN_E_NOMEM, "no memory for a tensor");
+    node_clear(n);
+    n->graph = g;
+    n->id = UINT32_MAX;
+    n->op = TN_OP_leaf;
+    n->dtype = (uint8_t)dtype;
+    n->ndim = (uint8_t)ndim;
+    n->in = n->in_;
+    n->flags = TN_F_PERSISTENT | TN_F_DONE;
+    n->base = n;
+    n->slot = -1;
+    for (int i = 0; i < ndim; i++) n->shape[i] = shape[i];
+    set_dense(n);
+    return n;
+}
+
+void tn_node_free_persistent(tn_graph *g, tn_tensor *n)
+{
+    if (n->of) n->of->of = NULL; /* its version in this step lives on with its own hold on the memory */
+    node_drop(g, n);
+}
+
+int64_t tn_node_numel(const tn_tensor *n)
+{
+    int64_t k = 1;
+    for (int i = 0; i < n->ndim; i++) k *= n->shape[i];
+    return k;
+}
+
+bool tn_node_is_dense(const tn_tensor *n)
+{
+    int64_t s = 1;
+    if (!n->base) return false;
+    for (int i = n->ndim - 1; i >= 0; i--) {
+        if (n->shape[i] != 1 && n->stride[i] != s) return false;
+        s *= n->shape[i];
+    }
+    return true;
+}
+
+size_t tn_elem_size(const tn_graph *g, tn_dtype d)
+{
+    return g->device && g->device->is_reference ? sizeof(double) : tn_dtype_size(d);
+}
+
+void *tn_node_data(const tn_tensor *n)
+{
+    if (!n->base || !n->base->buf) return NULL;
+    return (char *)n->base->buf->data + n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
+}
+
+/* ---- storage ---- */
+
+tn_storage *tn_storage_new(tn_graph *g, size_t bytes)
+{
+    tn_storage *b = tn_calloc(1, sizeof *b);
+    if (!b) return NULL;
+    b->data = g->device->alloc(g->device, bytes);
+    if (!b->data) {
+        tn_free_mem(b);
+        return NULL;
+    }
+    b->bytes = bytes;
+    b->refs = 1;
+    b->device = g->device;
+    return b;
+}
+
+tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes)
+{
+    tn_storage *b = tn_calloc(1, sizeof *b);
+    if (!b) return NULL;
+    *b = (tn_storage){.data = data, .bytes = bytes, .refs = 1, .borrowed = true, .device = g->device};
+    return b;
+}
+
+void tn_storage_retain(tn_storage *b)
+{
+    b->refs++;
+}
+
+void tn_storage_release(tn_storage *b)
+{
+    if (!b || --b->refs > 0) return;
+    if (!b->borrowed) b->device->free(b->device, b->data);
+    if (b->release) b->release(b->release_data, b->release_user);
+    tn_free_mem(b);
+}
+
+/* ---- calls ---- */
+
+tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line)
+{
+    if (g->call_depth++ > 0) return g->call;
+    tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
+    if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
+    c->name = name;
+    c->file = file;
+    c->line = line;
+    c->index = g->n_calls++;
+    return g->call = c;
+}
+
+void tn_call_end(tn_graph *g)
+{
+    if (--g->call_depth == 0) g->call = NULL;
+}
+
+/* ---- errors ---- */
+
+void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
+{
+    if (g->error.status) return NULL;
+    g->error.status = status;
+    size_t size = sizeof g->error.text, n = 0;
+    const tn_call *c = g->call;
+    if (c) {
+        const tn_call *named = c->of ? c->of : c;
+        int k = named->file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name,
+                                       c->of ? " backward" : "", named->file, named->line)
+                            : snprintf(g->error.text, size, "%s%s: ", named->name, c->of ? " backward" : "");
+        n = k < 0 ? 0 : (size_t)k < size ? (size_t)k : size - 1;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(g->error.text + n, size - n, fmt, ap);
+    va_end(ap);
+    return NULL;
+}
+
+const char *tn_shape_text(char *buf, size_t n, int ndim, const int64_t *shape)
+{
+    size_t k = 0;
+    k += (size_t)snprintf(buf, n, "[");
+    for (int i = 0; i < ndim && k < n; i++)
+        k += (size_t)snprintf(buf + k, n - k, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (k < n) snprintf(buf + k, n - k, "]");
+    return buf;
+}
