@@ -110,6 +110,14 @@ TN_API int tn_error(const tn_session *s);              /* the first error's stat
 TN_API const char *tn_error_text(const tn_session *s); /* its one-line text; "" when none; valid till cleared */
 TN_API void tn_clear_error(tn_session *s);             /* forgets it: the session can be used again */
 
+/* Reports a user's error into the session, as the library's own operators do; the first one is kept.
+ * Returns `status`. For code built on top of the library. */
+TN_API int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 4, 5)))
+#endif
+    ;
+
 /* ---- 2 Sessions and steps -------------------------------------------------------------------------- */
 
 typedef enum tn_device_kind { TN_AUTO, TN_CPU, TN_CUDA, TN_REF } tn_device_kind;
@@ -139,6 +147,14 @@ TN_API int tn_flush(tn_session *s);    /* runs what is pending now */
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
 TN_API uint64_t tn_seed(const tn_session *s);
+
+/* fn(arg) is called once by tn_close, before the tensors go; the newest first. */
+TN_API int tn_on_close(tn_session *s, void (*fn)(void *arg), void *arg);
+
+/* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
+ * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. */
+TN_API int tn_op_begin(tn_session *s, const char *name);
+TN_API int tn_op_end(tn_session *s);
 
 /* What the session has done since it was opened, for benchmarks and tests. */
 typedef struct tn_stats {
@@ -430,6 +446,13 @@ TN_API tn_tensor *tn_keep(tn_tensor *x);
 TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */
 TN_API int tn_assign(tn_tensor *target, tn_tensor *source);
+
+/* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
+ * flat tensor each, persistent, owned by the session. A parameter is the `count` elements from `first`;
+ * between two of them are up to 63 elements that are zero in both. Assigning to the whole assigns to each. */
+TN_API int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients);
+TN_API int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count);
+TN_API bool tn_has_gradient(const tn_tensor *param); /* written by a tn_backward of this step */
 
 TN_API int tn_param_count(const tn_session *s);
 TN_API tn_tensor *tn_param_at(const tn_session *s, int i);   /* in order of creation; NULL past the end */

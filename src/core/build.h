@@ -25,6 +25,7 @@ tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_
 tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes);
 tn_tensor *tn_mk_cumsum(tn_tensor *x, int axis, bool reverse);
 
+tn_tensor *tn_mk_alias(tn_tensor *x); /* another node for the same value */
 tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape); /* same number of elements */
 tn_tensor *tn_mk_permute(tn_tensor *x, const int *perm);
 tn_tensor *tn_mk_swap(tn_tensor *x, int axis0, int axis1);

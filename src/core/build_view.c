@@ -57,6 +57,12 @@ static bool reshape_strides(const tn_tensor *x, int ndim, const int64_t *shape, 
     return o == n_old;
 }
 
+/* Another node for the same value. */
+tn_tensor *tn_mk_alias(tn_tensor *x)
+{
+    return x ? strided(TN_OP_reshape, x, x->ndim, x->shape, x->stride, x->offset) : NULL;
+}
+
 tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape)
 {
     if (!x) return NULL;

@@ -27,11 +27,11 @@ void tn_graph_reset(tn_graph *g)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         tn_tensor *n = g->nodes[i];
-        if (n->op == TN_OP_leaf && n->of) n->of->of = NULL;
+        if (n->of && n->of->of == n) n->of->of = NULL;
         node_drop(g, n);
     }
     g->n_nodes = 0;
-    g->n_calls = 0;
+    g->pending_assigns = 0;
     g->call = NULL;
     g->call_depth = 0;
     g->generation++;
@@ -109,6 +109,8 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
         n->in[i] = in[i];
         if (floating && !g->no_grad) n->flags |= in[i]->flags & TN_F_REQUIRES_GRAD;
     }
+    if (n->flags & TN_F_REQUIRES_GRAD)
+        for (int i = 0; i < n_in; i++) in[i]->base->flags |= TN_F_GRAD_READ;
     set_dense(n);
     n->base = n;
     g->nodes[g->n_nodes++] = n;
@@ -225,13 +227,35 @@ tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line
     c->name = name;
     c->file = file;
     c->line = line;
-    c->index = g->n_calls++;
+    c->first = g->n_nodes;
     return g->call = c;
 }
 
 void tn_call_end(tn_graph *g)
 {
     if (--g->call_depth == 0) g->call = NULL;
+}
+
+tn_rule *tn_rule_set(tn_tensor *out, uint32_t first, tn_rule_fn *fn, int n, tn_tensor *const *args)
+{
+    if (!out) return NULL;
+    tn_graph *g = out->graph;
+    tn_rule *r = tn_arena_alloc(&g->arena, sizeof *r);
+    if (!r) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
+    r->fn = fn;
+    r->out = out;
+    r->n_args = n;
+    for (int i = 0; i < n; i++) r->args[i] = args[i];
+    for (uint32_t i = first; i < g->n_nodes; i++) g->nodes[i]->inside = r;
+    out->rule = r;
+    return r;
+}
+
+void tn_rule_save(tn_rule *r, int i, tn_tensor *value)
+{
+    if (!r || !value) return;
+    r->saved[i] = value;
+    if (r->out->flags & TN_F_REQUIRES_GRAD) value->base->flags |= TN_F_SAVED;
 }
 
 /* ---- errors ---- */

@@ -163,9 +163,13 @@ enum {
     TN_F_PERSISTENT = 2, /* lives outside the step: leaves, parameters, buffers, kept tensors */
     TN_F_USER = 4,       /* a handle of it was given out */
     TN_F_PARAM = 8,
-    TN_F_VERSION = 16, /* stands in this step for the value a persistent tensor had (in[0] unused; `of`) */
-    TN_F_DONE = 32,    /* its value exists */
-    TN_F_SAVED = 64    /* a backward rule will read it: keep its value until the step ends */
+    TN_F_VERSION = 16,    /* stands in this step for the value the persistent tensor `of` had */
+    TN_F_DONE = 32,       /* its value exists */
+    TN_F_SAVED = 64,      /* a composite's backward rule will read it: must have a value in memory */
+    TN_F_WANTED = 128,    /* a derived backward will read it: keep its value where it has one in memory */
+    TN_F_GRAD_READ = 256, /* something that needs a gradient has read it */
+    TN_F_LOST = 512,      /* version: its memory was overwritten, by the call in `call` */
+    TN_F_GRADIENT = 1024  /* persistent: the flat tensor over a gradient slab */
 };
 
 struct tn_tensor {
@@ -182,6 +186,8 @@ struct tn_tensor {
     tn_tensor *in_[3];
     tn_attr *attr; /* NULL when the op has none */
     tn_call *call;
+    struct tn_rule *rule;   /* of a composite's result */
+    struct tn_rule *inside; /* of a composite's inner nodes and result */
     int64_t shape[TN_MAX_DIMS];
     int64_t stride[TN_MAX_DIMS]; /* elements, within base's buffer */
     int64_t offset;
@@ -195,23 +201,30 @@ struct tn_tensor {
     int64_t slot; /* scratch: position in the plan being built */
 };
 
-/* A backward rule of a composite: from the gradient g of call->out, the gradients of call->args into
- * gin[] (NULL: none). Written in builder calls. Returns false on error. */
-typedef bool tn_rule_fn(tn_call *call, tn_tensor *g, tn_tensor **gin);
-enum { TN_MAX_ARGS = 6, TN_MAX_SAVED = 6 };
-
+/* What the user wrote: "softmax at train.c:41". */
 struct tn_call {
-    const char *name; /* "softmax" */
+    const char *name;
     const char *file;
     int line;
-    uint32_t index;   /* counts calls of the step */
-    tn_rule_fn *rule; /* NULL: the gradient is derived node by node */
-    tn_tensor *out;   /* of a rule */
-    int n_args, n_saved;
-    tn_tensor *args[TN_MAX_ARGS], *saved[TN_MAX_SAVED];
-    tn_number num[4]; /* whatever else the rule wants to remember */
-    bool backward;    /* made by the gradient walk for the call `of` */
+    uint32_t first; /* id of its first node */
+    bool backward;  /* made by the gradient walk, for the call `of` */
     tn_call *of;
+};
+
+/* A composite's own gradient, where that is better than the one derived node by node. From the gradient g of
+ * `out`, fn makes the gradients of args[] (NULL: none) in builder calls. The composite's inner nodes point to
+ * the rule too (tn_tensor.inside), so that nothing of theirs is kept for a derived backward. */
+typedef struct tn_rule tn_rule;
+typedef bool tn_rule_fn(tn_rule *r, tn_tensor *g, tn_tensor **gin);
+enum { TN_MAX_ARGS = 6 };
+struct tn_rule {
+    tn_rule_fn *fn;
+    tn_tensor *out;
+    int n_args;
+    tn_tensor *args[TN_MAX_ARGS]; /* NULL where an optional one is missing */
+    tn_tensor *saved[TN_MAX_ARGS]; /* inner values it reads: marked TN_F_SAVED */
+    double num[4];
+    int64_t whole[4];
 };
 
 /* The first error since tn_clear_error. */
@@ -231,7 +244,7 @@ struct tn_graph {
     tn_slots slots; /* node memory, reused from step to step, never given back before close */
     tn_call *call;  /* innermost open call; NULL outside */
     int call_depth;
-    uint32_t n_calls;
+    int pending_assigns; /* recorded inside an open call, not yet run */
     int no_grad; /* > 0: results do not require a gradient */
     bool training;
     uint64_t seed, draw;
@@ -270,6 +283,10 @@ void tn_storage_release(tn_storage *b);
  * unless the outer is transparent). */
 tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line);
 void tn_call_end(tn_graph *g);
+
+/* Gives `out` a rule over args[0..n); nodes from id `first` on are its inside. NULL: no memory (reported). */
+tn_rule *tn_rule_set(tn_tensor *out, uint32_t first, tn_rule_fn *fn, int n, tn_tensor *const *args);
+void tn_rule_save(tn_rule *r, int i, tn_tensor *value);
 
 /* Errors: the first one is kept. Returns NULL so that operators can `return tn_fail_op(...)`. The text gets
  * the current call's name and place in front: "matmul at train.c:41: ...". */

@@ -1,5 +1,6 @@
 /* op.c - the op table, expanded from ops.def and the list in graph.h. Start with tn_op_get. */
 #include <ctype.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "graph.h"
@@ -47,7 +48,7 @@ static unsigned eltwise_needs(const tn_op_info *o)
     return needs;
 }
 
-unsigned tn_op_needs(tn_op op)
+static unsigned derive_needs(tn_op op)
 {
     switch (op) {
     case TN_OP_leaf:
@@ -104,4 +105,19 @@ unsigned tn_op_needs(tn_op op)
         break;
     }
     return 0;
+}
+
+/* Derived once: the answer is asked for at every node of every step. */
+static unsigned needs_of[TN_OP_COUNT];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void fill(void)
+{
+    for (int i = 0; i < TN_OP_COUNT; i++) needs_of[i] = derive_needs((tn_op)i);
+}
+
+unsigned tn_op_needs(tn_op op)
+{
+    pthread_once(&once, fill);
+    return needs_of[op];
 }

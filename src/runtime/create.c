@@ -1,0 +1,265 @@
+/* create.c - tensors from nothing: host data, constants, random draws.
+ *
+ * Inside a step they are step tensors; outside they are persistent, and their value is written into storage
+ * of their own at once. Start with made.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../core/convert.h"
+#include "session.h"
+
+static bool check_shape(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape)
+{
+    if ((unsigned)dtype >= TN_DTYPE_COUNT) {
+        tn_error_set(g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
+        return false;
+    }
+    if (ndim < 0 || ndim > TN_MAX_DIMS || (ndim && !shape)) {
+        tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
+        return false;
+    }
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || (shape[i] && n > INT64_MAX / 64 / shape[i])) {
+            char t[160];
+            tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", tn_shape_text(t, sizeof t, ndim, shape));
+            return false;
+        }
+        n *= shape[i] ? shape[i] : 1;
+    }
+    return true;
+}
+
+tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape)
+{
+    tn_graph *g = &s->graph;
+    tn_tensor *p = tn_node_new_persistent(g, dtype, ndim, shape);
+    if (!p) return NULL;
+    size_t bytes = (size_t)tn_node_numel(p) * tn_elem_size(g, dtype);
+    p->buf = tn_storage_new(g, bytes);
+    if (p->buf && s->n_kept == s->cap_kept) {
+        int cap = s->cap_kept ? 2 * s->cap_kept : 16;
+        tn_tensor **k = tn_realloc(s->kept, (size_t)cap * sizeof *k);
+        if (k) {
+            s->kept = k;
+            s->cap_kept = cap;
+        }
+    }
+    if (!p->buf || s->n_kept == s->cap_kept) {
+        tn_node_free_persistent(g, p);
+        return tn_error_set(g, TN_E_NOMEM, "no memory for a tensor of %zu bytes", bytes);
+    }
+    s->kept[s->n_kept++] = p;
+    return p;
+}
+
+/* Leaves a creation function: what it recorded, in a step; outside of one a persistent copy of it. */
+static tn_tensor *made(tn_scope *sc, tn_tensor *node)
+{
+    if (!node || !sc->g || sc->g->session->in_step || sc->g->call_depth > 1) return tn_leave(sc, node);
+    tn_session *s = sc->g->session;
+    tn_tensor *p = tn_persist(s, (tn_dtype)node->dtype, node->ndim, node->shape);
+    if (p) {
+        node = tn_node_is_dense(node) && node->base == node ? node : tn_mk_contiguous(node);
+        if (node) node->place = p;
+        if (!node || tn_run(s, 1, &node)) p = NULL;
+    }
+    tn_call_end(sc->g);
+    return tn_handle(p);
+}
+
+/* ---- host data ---- */
+
+static tn_tensor *leaf_with_storage(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape)
+{
+    tn_session *s = g->session;
+    if (!s->in_step && g->call_depth == 1) return tn_persist(s, dtype, ndim, shape);
+    tn_tensor *n = tn_node_new(g, TN_OP_leaf, dtype, ndim, shape, 0, NULL);
+    if (!n) return NULL;
+    n->buf = tn_storage_new(g, (size_t)tn_node_numel(n) * tn_elem_size(g, dtype));
+    if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no device memory for a tensor");
+    n->flags |= TN_F_DONE;
+    return n;
+}
+
+static int upload(tn_graph *g, tn_tensor *n, const void *data)
+{
+    size_t count = (size_t)tn_node_numel(n);
+    tn_dtype d = (tn_dtype)n->dtype;
+    tn_device *dev = g->device;
+    if (!dev->is_reference) return dev->upload(dev, n->buf->data, data, count * tn_dtype_size(d));
+    tn_convert(n->buf->data, TN_F64, data, d, count);
+    return TN_OK;
+}
+
+/* Handles of leaves need no run, so the scope closes without tn_leave's. */
+static tn_tensor *close_leaf(tn_scope *sc, tn_tensor *n)
+{
+    tn_call_end(sc->g);
+    return tn_handle(n);
+}
+
+tn_tensor *tn_from_at(tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
+                      const char *file, int line)
+{
+    tn_scope sc = tn_enter_session(s, "from", file, line);
+    if (!sc.g) return NULL;
+    tn_tensor *n = NULL;
+    if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
+        n = leaf_with_storage(sc.g, dtype, ndim, shape);
+        if (n && !data && tn_node_numel(n)) n = tn_error_set(sc.g, TN_E_NULL, "data is NULL");
+        if (n && upload(sc.g, n, data)) n = tn_error_set(sc.g, TN_E_DEVICE, "the copy to the device failed");
+    }
+    return close_leaf(&sc, n);
+}
+
+tn_tensor *tn_borrow_at(tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
+                        void (*release)(void *, void *), void *user, const char *file, int line)
+{
+    tn_scope sc = tn_enter_session(s, "borrow", file, line);
+    if (!sc.g) return NULL;
+    tn_tensor *n = NULL;
+    void *host;
+    memcpy(&host, &data, sizeof host); /* the library only reads through it */
+    if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
+        if (!data) tn_error_set(sc.g, TN_E_NULL, "data is NULL");
+        else if (s->device->is_reference || !s->device->shares_host_memory) { /* must be copied anyway */
+            n = leaf_with_storage(sc.g, dtype, ndim, shape);
+            if (n && upload(sc.g, n, data)) n = NULL;
+            if (n && release) release(host, user);
+        } else {
+            n = s->in_step ? tn_node_new(sc.g, TN_OP_leaf, dtype, ndim, shape, 0, NULL)
+                           : tn_persist(s, dtype, 1, (const int64_t[]){ 0 });
+            if (n && n->flags & TN_F_PERSISTENT) {
+                tn_storage_release(n->buf);
+                n->buf = NULL;
+                n->ndim = (uint8_t)ndim;
+                int64_t stride = 1;
+                for (int i = ndim - 1; i >= 0; i--) {
+                    n->shape[i] = shape[i];
+                    n->stride[i] = stride;
+                    stride *= shape[i];
+                }
+            }
+            if (n && !(n->buf = tn_storage_wrap(sc.g, host, (size_t)tn_node_numel(n) * tn_dtype_size(dtype))))
+                n = tn_error_set(sc.g, TN_E_NOMEM, "no memory");
+            if (n) {
+                n->flags |= TN_F_DONE;
+                n->buf->release = release;
+                n->buf->release_data = host;
+                n->buf->release_user = user;
+            }
+        }
+    }
+    return close_leaf(&sc, n);
+}
+
+/* ---- constants ---- */
+
+static tn_tensor *filled(tn_graph *g, tn_number v, tn_dtype dtype, int ndim, const int64_t *shape)
+{
+    if (!check_shape(g, dtype, ndim, shape)) return NULL;
+    if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = (int64_t)v.f;
+    tn_tensor *x = tn_mk_typed(g, TN_OP_scalar, v, dtype);
+    return tn_mk_contiguous(tn_mk_expand(x, ndim, shape));
+}
+
+static tn_tensor *full_at(const char *name, tn_session *s, tn_number v, tn_dtype dtype, int ndim,
+                          const int64_t *shape, const char *file, int line)
+{
+    tn_scope sc = tn_enter_session(s, name, file, line);
+    return made(&sc, sc.ok ? filled(sc.g, v, dtype, ndim, shape) : NULL);
+}
+
+tn_tensor *tn_zeros_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+{
+    return full_at("zeros", s, tn_number_i(0), dtype, ndim, shape, file, line);
+}
+
+tn_tensor *tn_ones_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+{
+    return full_at("ones", s, tn_number_i(1), dtype, ndim, shape, file, line);
+}
+
+tn_tensor *tn_full_at(tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape,
+                      const char *file, int line)
+{
+    return full_at("full", s, tn_number_f(value), dtype, ndim, shape, file, line);
+}
+
+tn_tensor *tn_arange_at(tn_session *s, double start, double end, double step, tn_dtype dtype, const char *file,
+                        int line)
+{
+    tn_scope sc = tn_enter_session(s, "arange", file, line);
+    tn_tensor *n = NULL;
+    double count = ceil((end - start) / step);
+    if (!sc.ok) return made(&sc, NULL);
+    if (!(step != 0) || !isfinite(count) || count > 1e15)
+        tn_error_set(sc.g, TN_E_ARG, "from %g to %g by %g has no length", start, end, step);
+    else {
+        int64_t shape[1] = { count > 0 ? (int64_t)count : 0 };
+        tn_dtype work = dtype == TN_F64 || dtype == TN_I64 || dtype == TN_I32 ? TN_F64 : TN_F32;
+        if (check_shape(sc.g, dtype, 1, shape)) {
+            n = tn_mk_iota(sc.g, 0, 1, shape, work);
+            n = tn_mk2(TN_OP_mul, n, tn_mk_scalar(sc.g, tn_number_f(step)));
+            n = tn_mk_cast(tn_mk2(TN_OP_add, n, tn_mk_scalar(sc.g, tn_number_f(start))), dtype);
+        }
+    }
+    return made(&sc, n);
+}
+
+tn_tensor *tn_eye_at(tn_session *s, int64_t n, tn_dtype dtype, const char *file, int line)
+{
+    tn_scope sc = tn_enter_session(s, "eye", file, line);
+    tn_tensor *x = NULL;
+    int64_t shape[2] = { n, n };
+    if (sc.ok && check_shape(sc.g, dtype, 2, shape))
+        x = tn_mk_cast(tn_mk2(TN_OP_eq, tn_mk_iota(sc.g, 0, 2, shape, TN_I64), tn_mk_iota(sc.g, 1, 2, shape, TN_I64)),
+                       dtype);
+    return made(&sc, x);
+}
+
+/* ---- random draws ---- */
+
+static tn_tensor *random_at(const char *name, tn_op op, tn_session *s, tn_dtype dtype, int ndim,
+                            const int64_t *shape, const char *file, int line)
+{
+    tn_scope sc = tn_enter_session(s, name, file, line);
+    tn_tensor *n = NULL;
+    if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
+        if (!tn_dtype_is_float(dtype))
+            tn_error_set(sc.g, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(dtype));
+        else n = tn_mk_cast(tn_mk_random(sc.g, op, TN_F32, ndim, shape, NULL), dtype);
+    }
+    return made(&sc, n);
+}
+
+tn_tensor *tn_rand_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+{
+    return random_at("rand", TN_OP_uniform, s, dtype, ndim, shape, file, line);
+}
+
+tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+{
+    return random_at("randn", TN_OP_normal, s, dtype, ndim, shape, file, line);
+}
+
+tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
+                         const int64_t *shape, const char *file, int line)
+{
+    tn_scope sc = tn_enter_session(s, "randint", file, line);
+    tn_tensor *n = NULL;
+    if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
+        if (low >= high || high - low > (1 << 24))
+            tn_error_set(sc.g, TN_E_ARG, "from %lld up to %lld: needs 1 to 2^24 values", (long long)low,
+                         (long long)high);
+        else {
+            n = tn_mk_random(sc.g, TN_OP_uniform, TN_F32, ndim, shape, NULL);
+            n = tn_mk2(TN_OP_mul, n, tn_mk_scalar(sc.g, tn_number_f((double)(high - low))));
+            n = tn_mk_cast(tn_mk1(TN_OP_floor, n), TN_I64);
+            n = tn_mk_cast(tn_mk2(TN_OP_add, n, tn_mk_scalar(sc.g, tn_number_i(low))), dtype);
+        }
+    }
+    return made(&sc, n);
+}

@@ -1,0 +1,217 @@
+/* op_eltwise.c - the public elementwise operators: one per row of ops.def, those with a C number, and the
+ * composites (activations, lerp, clamp). Start with the expansion of ops.def below. */
+#include "session.h"
+
+/* tn_NAME without a place is tn_NAME_at with none. */
+#define PLAIN(name, params, args)                                                                            \
+    tn_tensor *tn_##name params { return tn_##name##_at args; }
+#define ARGS(...) (__VA_ARGS__, NULL, 0)
+
+#define TN_UNARY(name, ...)                                                                                  \
+    tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
+    {                                                                                                        \
+        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        return tn_leave(&sc, sc.ok ? tn_mk1(TN_OP_##name, x) : NULL);                                        \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x), ARGS(x))
+#define TN_BINARY(name, ...)                                                                                 \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, const char *file, int line)                        \
+    {                                                                                                        \
+        tn_scope sc = tn_enter(#name, file, line, 2, &x, &y);                                                \
+        return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##name, x, y) : NULL);                                     \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, tn_tensor * y), ARGS(x, y))
+#define TN_TERNARY(name, ...)                                                                                \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, tn_tensor *z, const char *file, int line)          \
+    {                                                                                                        \
+        tn_scope sc = tn_enter(#name, file, line, 3, &x, &y, &z);                                            \
+        return tn_leave(&sc, sc.ok ? tn_mk3(TN_OP_##name, x, y, z) : NULL);                                  \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
+#include "../core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+
+tn_tensor *tn_cast_at(tn_tensor *x, tn_dtype dtype, const char *file, int line)
+{
+    tn_scope sc = tn_enter("cast", file, line, 1, &x);
+    if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT)
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype));
+    return tn_leave(&sc, sc.ok ? tn_mk_cast(x, dtype) : NULL);
+}
+PLAIN(cast, (tn_tensor * x, tn_dtype dtype), ARGS(x, dtype))
+
+/* ---- with a C number ---- */
+
+tn_number tn_number_f(double v) { return (tn_number){ v, 0, false }; }
+tn_number tn_number_i(int64_t v) { return (tn_number){ (double)v, v, true }; }
+
+#define WITH_NUMBER(name, op, a, b)                                                                          \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
+    {                                                                                                        \
+        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
+        tn_tensor *n = tn_mk_scalar(sc.g, v);                                                                \
+        return tn_leave(&sc, tn_mk2(TN_OP_##op, a, b));                                                      \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+WITH_NUMBER(add_scalar, add, x, n)
+WITH_NUMBER(sub_scalar, sub, x, n)
+WITH_NUMBER(rsub_scalar, sub, n, x)
+WITH_NUMBER(mul_scalar, mul, x, n)
+WITH_NUMBER(div_scalar, div, x, n)
+WITH_NUMBER(rdiv_scalar, div, n, x)
+WITH_NUMBER(maximum_scalar, maximum, x, n)
+WITH_NUMBER(minimum_scalar, minimum, x, n)
+WITH_NUMBER(eq_scalar, eq, x, n)
+WITH_NUMBER(lt_scalar, lt, x, n)
+WITH_NUMBER(gt_scalar, gt, x, n)
+
+/* Exponents that have an operator of their own are structure; any other is a run-time number. */
+static tn_tensor *power(tn_tensor *x, tn_number v)
+{
+    double e = v.f;
+    bool floating = tn_dtype_is_float((tn_dtype)x->dtype);
+    if (e == 1) return x;
+    if (e == 2) return tn_mk1(TN_OP_square, x);
+    if (e == 3) return tn_mk2(TN_OP_mul, x, tn_mk1(TN_OP_square, x));
+    if (e == 0.5) return tn_mk1(TN_OP_sqrt, x);
+    if (e == -0.5) return tn_mk1(TN_OP_rsqrt, x);
+    if (e == -1 && floating) return tn_mk1(TN_OP_reciprocal, x);
+    return tn_mk2(TN_OP_pow, x, tn_mk_scalar(x->graph, v));
+}
+
+tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int line)
+{
+    tn_scope sc = tn_enter("pow_scalar", file, line, 1, &x);
+    return tn_leave(&sc, sc.ok ? power(x, v) : NULL);
+}
+PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
+
+/* ---- composites. Their gradients are derived row by row, unless a rule is given ---- */
+
+#define NUM(v) tn_mk_num(sc.g, v)
+#define OP1(op, x) tn_mk1(TN_OP_##op, x)
+#define OP2(op, x, y) tn_mk2(TN_OP_##op, x, y)
+#define OP3(op, x, y, z) tn_mk3(TN_OP_##op, x, y, z)
+
+#define COMPOSITE1(name, expr)                                                                               \
+    tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
+    {                                                                                                        \
+        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        return tn_leave(&sc, sc.ok ? expr : NULL);                                                           \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x), ARGS(x))
+
+/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its rule is sigmoid, exact also at 0. */
+static bool softplus_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
+{
+    return (gin[0] = tn_mk2(TN_OP_mul, g, tn_mk1(TN_OP_sigmoid, c->args[0]))) != NULL;
+}
+
+static tn_tensor *softplus(tn_graph *g, tn_tensor *x)
+{
+    (void)g;
+    return tn_mk2(TN_OP_add, tn_mk1(TN_OP_relu, x),
+                  tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, tn_mk1(TN_OP_neg, tn_mk1(TN_OP_abs, x)))));
+}
+
+tn_tensor *tn_softplus_at(tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter("softplus", file, line, 1, &x);
+    tn_tensor *out = sc.ok ? softplus(sc.g, x) : NULL;
+    tn_rule_set(out, sc.first, softplus_rule, 1, &x);
+    return tn_leave(&sc, out);
+}
+PLAIN(softplus, (tn_tensor * x), ARGS(x))
+
+/* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
+static bool mish_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = c->args[0], *t = tn_mk1(TN_OP_tanh, softplus(x->graph, x));
+    tn_tensor *d = tn_mk2(TN_OP_mul, x, tn_mk2(TN_OP_sub, tn_mk_num(x->graph, 1), tn_mk1(TN_OP_square, t)));
+    d = tn_mk2(TN_OP_add, t, tn_mk2(TN_OP_mul, d, tn_mk1(TN_OP_sigmoid, x)));
+    return (gin[0] = tn_mk2(TN_OP_mul, g, d)) != NULL;
+}
+
+tn_tensor *tn_mish_at(tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter("mish", file, line, 1, &x);
+    tn_tensor *out = sc.ok ? OP2(mul, x, OP1(tanh, softplus(sc.g, x))) : NULL;
+    tn_rule_set(out, sc.first, mish_rule, 1, &x);
+    return tn_leave(&sc, out);
+}
+PLAIN(mish, (tn_tensor * x), ARGS(x))
+
+COMPOSITE1(silu, OP2(mul, x, OP1(sigmoid, x)))
+
+/* x/2 (1 + erf(x / sqrt 2)) */
+static tn_tensor *gelu(tn_graph *g, tn_tensor *x)
+{
+    tn_tensor *e = tn_mk1(TN_OP_erf, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.70710678118654752)));
+    return tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.5)), tn_mk2(TN_OP_add, e, tn_mk_num(g, 1)));
+}
+COMPOSITE1(gelu, gelu(sc.g, x))
+
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016 */
+static tn_tensor *gelu_tanh(tn_graph *g, tn_tensor *x)
+{
+    tn_tensor *x3 = tn_mk2(TN_OP_mul, x, tn_mk1(TN_OP_square, x));
+    tn_tensor *u = tn_mk2(TN_OP_add, x, tn_mk2(TN_OP_mul, x3, tn_mk_num(g, 0.044715)));
+    tn_tensor *t = tn_mk1(TN_OP_tanh, tn_mk2(TN_OP_mul, u, tn_mk_num(g, 0.79788456080286536)));
+    return tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.5)), tn_mk2(TN_OP_add, t, tn_mk_num(g, 1)));
+}
+COMPOSITE1(gelu_tanh, gelu_tanh(sc.g, x))
+
+tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
+{
+    tn_scope sc = tn_enter("leaky_relu", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    tn_tensor *a = tn_mk_scalar(sc.g, tn_number_f(slope));
+    return tn_leave(&sc, OP3(where, OP2(gt, x, NUM(0)), x, OP2(mul, x, a)));
+}
+PLAIN(leaky_relu, (tn_tensor * x, double slope), ARGS(x, slope))
+
+/* The exponent is taken of min(x, 0) only: where x is large e^x is not chosen, but its derivative times zero
+ * would be NaN. */
+tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
+{
+    tn_scope sc = tn_enter("elu", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    tn_tensor *a = tn_mk_scalar(sc.g, tn_number_f(alpha)), *up = OP2(gt, x, NUM(0));
+    tn_tensor *low = OP3(where, up, NUM(0), x);
+    return tn_leave(&sc, OP3(where, up, x, OP2(mul, a, OP1(expm1, low))));
+}
+PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
+
+/* where(x < low, low, where(x > high, high, x)): NaN passes, and the gradient is 1 at the ends */
+tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
+{
+    tn_scope sc = tn_enter("clamp", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low && high == (double)(int64_t)high;
+    tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
+    tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
+    tn_tensor *n = OP3(where, OP2(lt, x, lo), lo, x);
+    return tn_leave(&sc, OP3(where, OP2(gt, n, hi), hi, n));
+}
+PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
+
+tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
+{
+    tn_scope sc = tn_enter("lerp", file, line, 3, &x, &y, &weight);
+    return tn_leave(&sc, sc.ok ? OP2(add, x, OP2(mul, weight, OP2(sub, y, x))) : NULL);
+}
+PLAIN(lerp, (tn_tensor * x, tn_tensor * y, tn_tensor * weight), ARGS(x, y, weight))
+
+tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter("detach", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    sc.g->no_grad++;
+    tn_tensor *n = tn_mk_alias(x);
+    sc.g->no_grad--;
+    return tn_leave(&sc, n);
+}
+PLAIN(detach, (tn_tensor * x), ARGS(x))

@@ -1,0 +1,198 @@
+/* op_reduce.c - reductions. Nodes keep reduced axes as extents of 1; dropping them is a view.
+ * Start with reduced. */
+#include "session.h"
+
+#define PLAIN(name, params, args)                                                                            \
+    tn_tensor *tn_##name params { return tn_##name##_at args; }
+#define AXES_ARGS (x, naxes, axes, keepdim, NULL, 0)
+#define AXES_PARAMS (tn_tensor * x, int naxes, const int *axes, bool keepdim)
+
+/* The bit mask of a list of axes, all of them for an empty list; false with the error set. */
+static bool axis_mask(tn_tensor *x, int naxes, const int *axes, uint32_t *mask)
+{
+    *mask = naxes > 0 && axes ? 0 : (1u << x->ndim) - 1;
+    for (int i = 0; i < naxes && axes; i++) {
+        int a = tn_axis(x->graph, x, axes[i]);
+        if (a < 0) return false;
+        if (*mask >> a & 1) {
+            tn_error_set(x->graph, TN_E_ARG, "axis %d is named twice", axes[i]);
+            return false;
+        }
+        *mask |= 1u << a;
+    }
+    return true;
+}
+
+static int64_t count_of(const tn_tensor *x, uint32_t mask)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->ndim; i++)
+        if (mask >> i & 1) n *= x->shape[i];
+    return n;
+}
+
+static tn_tensor *drop_axes(tn_tensor *x, uint32_t mask, bool keepdim)
+{
+    if (!x || keepdim) return x;
+    int n = 0;
+    int64_t shape[TN_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++)
+        if (!(mask >> i & 1)) shape[n++] = x->shape[i];
+    return tn_mk_reshape(x, n, shape);
+}
+
+typedef tn_tensor *reduce_fn(tn_tensor *x, uint32_t mask, int64_t n, double extra);
+
+static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int naxes, const int *axes,
+                          bool keepdim, double extra, const char *file, int line)
+{
+    tn_scope sc = tn_enter(name, file, line, 1, &x);
+    uint32_t mask;
+    if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
+    return tn_leave(&sc, drop_axes(fn(x, mask, count_of(x, mask), extra), mask, keepdim));
+}
+
+static tn_tensor *floating(tn_tensor *x)
+{
+    return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
+}
+
+/* n as a run-time number: the text of a kernel does not depend on how much a mean runs over. */
+static tn_tensor *over(tn_tensor *x, double n)
+{
+    return x ? tn_mk2(TN_OP_mul, x, tn_mk_scalar(x->graph, tn_number_f(1 / n))) : NULL;
+}
+
+static tn_tensor *sum(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    return tn_mk_reduce(TN_OP_reduce_sum, x, mask);
+}
+
+static tn_tensor *mean(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)extra;
+    return over(tn_mk_reduce(TN_OP_reduce_sum, floating(x), mask), (double)n);
+}
+
+static tn_tensor *prod(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    return tn_mk_reduce(TN_OP_reduce_prod, x, mask);
+}
+
+static tn_tensor *max(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    return tn_mk_reduce(TN_OP_reduce_max, x, mask);
+}
+
+static tn_tensor *min(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    return tn_mk_reduce(TN_OP_reduce_min, x, mask);
+}
+
+/* Two passes: the mean, then the squared distances from it. */
+static tn_tensor *var(tn_tensor *x, uint32_t mask, int64_t n, double correction)
+{
+    x = floating(x);
+    tn_tensor *d = tn_mk2(TN_OP_sub, x, mean(x, mask, n, 0));
+    return over(tn_mk_reduce(TN_OP_reduce_sum, tn_mk1(TN_OP_square, d), mask), (double)n - correction);
+}
+
+static tn_tensor *std(tn_tensor *x, uint32_t mask, int64_t n, double correction)
+{
+    return tn_mk1(TN_OP_sqrt, var(x, mask, n, correction));
+}
+
+/* d logsumexp / dx = exp(x - out), whatever the maximum was. */
+static bool logsumexp_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *p = tn_mk1(TN_OP_exp, tn_mk2(TN_OP_sub, r->args[0], r->out));
+    return (gin[0] = tn_mk2(TN_OP_mul, g, p)) != NULL;
+}
+
+/* m + ln sum e^(x - m). A row of -inf alone gives -inf: the maximum is taken as 0 where it is infinite. */
+static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    x = floating(x);
+    if (!x) return NULL;
+    tn_graph *g = x->graph;
+    uint32_t first = g->n_nodes;
+    tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, x, mask);
+    m = tn_mk3(TN_OP_where, tn_mk1(TN_OP_isfinite, m), m, tn_mk_num(g, 0));
+    tn_tensor *s = tn_mk_reduce(TN_OP_reduce_sum, tn_mk1(TN_OP_exp, tn_mk2(TN_OP_sub, x, m)), mask);
+    tn_tensor *out = tn_mk2(TN_OP_add, tn_mk1(TN_OP_log, s), m);
+    tn_rule_set(out, first, logsumexp_rule, 1, &x);
+    return out;
+}
+
+static tn_tensor *any(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    return tn_mk_reduce(TN_OP_reduce_max, tn_mk_cast(x, TN_BOOL), mask);
+}
+
+static tn_tensor *all(tn_tensor *x, uint32_t mask, int64_t n, double extra)
+{
+    (void)n, (void)extra;
+    return tn_mk_reduce(TN_OP_reduce_min, tn_mk_cast(x, TN_BOOL), mask);
+}
+
+#define REDUCTION(name)                                                                                      \
+    tn_tensor *tn_##name##_at(tn_tensor *x, int naxes, const int *axes, bool keepdim, const char *file, int line) \
+    {                                                                                                        \
+        return reduced(#name, name, x, naxes, axes, keepdim, 0, file, line);                                 \
+    }                                                                                                        \
+    PLAIN(name, AXES_PARAMS, AXES_ARGS)
+REDUCTION(sum)
+REDUCTION(mean)
+REDUCTION(prod)
+REDUCTION(max)
+REDUCTION(min)
+REDUCTION(logsumexp)
+REDUCTION(any)
+REDUCTION(all)
+
+#define SPREAD(name)                                                                                         \
+    tn_tensor *tn_##name##_at(tn_tensor *x, int naxes, const int *axes, bool keepdim, int correction,        \
+                              const char *file, int line)                                                    \
+    {                                                                                                        \
+        return reduced(#name, name, x, naxes, axes, keepdim, correction, file, line);                        \
+    }                                                                                                        \
+    tn_tensor *tn_##name(tn_tensor *x, int naxes, const int *axes, bool keepdim, int correction)             \
+    {                                                                                                        \
+        return tn_##name##_at(x, naxes, axes, keepdim, correction, NULL, 0);                                 \
+    }
+SPREAD(var)
+SPREAD(std)
+
+static tn_tensor *arg(const char *name, tn_op op, tn_tensor *x, int axis, bool keepdim, const char *file, int line)
+{
+    tn_scope sc = tn_enter(name, file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    return tn_leave(&sc, drop_axes(tn_mk_reduce(op, x, 1u << a), 1u << a, keepdim));
+}
+
+tn_tensor *tn_argmax_at(tn_tensor *x, int axis, bool keepdim, const char *file, int line)
+{
+    return arg("argmax", TN_OP_reduce_argmax, x, axis, keepdim, file, line);
+}
+PLAIN(argmax, (tn_tensor * x, int axis, bool keepdim), (x, axis, keepdim, NULL, 0))
+
+tn_tensor *tn_argmin_at(tn_tensor *x, int axis, bool keepdim, const char *file, int line)
+{
+    return arg("argmin", TN_OP_reduce_argmin, x, axis, keepdim, file, line);
+}
+PLAIN(argmin, (tn_tensor * x, int axis, bool keepdim), (x, axis, keepdim, NULL, 0))
+
+tn_tensor *tn_cumsum_at(tn_tensor *x, int axis, const char *file, int line)
+{
+    tn_scope sc = tn_enter("cumsum", file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    return tn_leave(&sc, a < 0 ? NULL : tn_mk_cumsum(x, a, false));
+}
+PLAIN(cumsum, (tn_tensor * x, int axis), (x, axis, NULL, 0))

@@ -1,0 +1,277 @@
+/* op_view.c - shapes and views. Each checks its arguments in the user's terms (negative axes, -1 extents) and
+ * leaves the strides to build_view.c. Start with tn_reshape_at. */
+#include <string.h>
+
+#include "session.h"
+
+#define PLAIN(name, params, args)                                                                            \
+    tn_tensor *tn_##name params { return tn_##name##_at args; }
+
+static bool too_many(tn_graph *g, int ndim, const void *list)
+{
+    if (ndim >= 0 && ndim <= TN_MAX_DIMS && (list || !ndim)) return false;
+    tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
+    return true;
+}
+
+tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const char *file, int line)
+{
+    tn_scope sc = tn_enter("reshape", file, line, 1, &x);
+    if (!sc.ok || too_many(sc.g, ndim, shape)) return tn_leave(&sc, NULL);
+    int64_t s[TN_MAX_DIMS], known = 1, n = tn_node_numel(x);
+    int open = -1;
+    bool bad = false;
+    for (int i = 0; i < ndim; i++) {
+        s[i] = shape[i];
+        if (s[i] == -1 && open < 0) open = i;
+        else if (s[i] < 0) bad = true;
+        else known *= s[i];
+    }
+    if (bad || (open >= 0 && (known == 0 || n % known))) {
+        char a[160], b[160];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "shape %s cannot become %s",
+                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
+                                          tn_shape_text(b, sizeof b, ndim, shape)));
+    }
+    if (open >= 0) s[open] = n / known;
+    return tn_leave(&sc, tn_mk_reshape(x, ndim, s));
+}
+PLAIN(reshape, (tn_tensor * x, int ndim, const int64_t *shape), (x, ndim, shape, NULL, 0))
+
+tn_tensor *tn_flatten_at(tn_tensor *x, int start_axis, const char *file, int line)
+{
+    tn_scope sc = tn_enter("flatten", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    int64_t s[TN_MAX_DIMS];
+    int a = x->ndim ? tn_axis(sc.g, x, start_axis) : 0;
+    if (a < 0) return tn_leave(&sc, NULL);
+    int64_t k = 1;
+    for (int i = 0; i < a; i++) s[i] = x->shape[i];
+    for (int i = a; i < x->ndim; i++) k *= x->shape[i];
+    s[a] = k;
+    return tn_leave(&sc, tn_mk_reshape(x, a + 1, s));
+}
+PLAIN(flatten, (tn_tensor * x, int start_axis), (x, start_axis, NULL, 0))
+
+tn_tensor *tn_squeeze_at(tn_tensor *x, int axis, const char *file, int line)
+{
+    tn_scope sc = tn_enter("squeeze", file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    if (x->shape[a] != 1) return tn_leave(&sc, x);
+    int64_t s[TN_MAX_DIMS];
+    for (int i = 0, k = 0; i < x->ndim; i++)
+        if (i != a) s[k++] = x->shape[i];
+    return tn_leave(&sc, tn_mk_reshape(x, x->ndim - 1, s));
+}
+PLAIN(squeeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
+
+tn_tensor *tn_unsqueeze_at(tn_tensor *x, int axis, const char *file, int line)
+{
+    tn_scope sc = tn_enter("unsqueeze", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    int a = axis < 0 ? axis + x->ndim + 1 : axis;
+    if (a < 0 || a > x->ndim || too_many(sc.g, x->ndim + 1, x)) {
+        tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, x->ndim);
+        return tn_leave(&sc, NULL);
+    }
+    int64_t s[TN_MAX_DIMS];
+    for (int i = 0, k = 0; i <= x->ndim; i++) s[i] = i == a ? 1 : x->shape[k++];
+    return tn_leave(&sc, tn_mk_reshape(x, x->ndim + 1, s));
+}
+PLAIN(unsqueeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
+
+tn_tensor *tn_permute_at(tn_tensor *x, int ndim, const int *order, const char *file, int line)
+{
+    tn_scope sc = tn_enter("permute", file, line, 1, &x);
+    if (!sc.ok || too_many(sc.g, ndim, order)) return tn_leave(&sc, NULL);
+    int perm[TN_MAX_DIMS];
+    uint32_t seen = 0;
+    for (int i = 0; i < ndim && i < x->ndim; i++) {
+        perm[i] = order[i] < 0 ? order[i] + x->ndim : order[i];
+        if (perm[i] >= 0 && perm[i] < x->ndim) seen |= 1u << perm[i];
+    }
+    if (ndim != x->ndim || seen != (1u << ndim) - 1) {
+        tn_error_set(sc.g, TN_E_ARG, "the order must name each of the %d axes once", x->ndim);
+        return tn_leave(&sc, NULL);
+    }
+    return tn_leave(&sc, tn_mk_permute(x, perm));
+}
+PLAIN(permute, (tn_tensor * x, int ndim, const int *order), (x, ndim, order, NULL, 0))
+
+tn_tensor *tn_transpose_at(tn_tensor *x, int axis0, int axis1, const char *file, int line)
+{
+    tn_scope sc = tn_enter("transpose", file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis0) : -1, b = a < 0 ? -1 : tn_axis(sc.g, x, axis1);
+    return tn_leave(&sc, b < 0 ? NULL : tn_mk_swap(x, a, b));
+}
+PLAIN(transpose, (tn_tensor * x, int axis0, int axis1), (x, axis0, axis1, NULL, 0))
+
+tn_tensor *tn_expand_at(tn_tensor *x, int ndim, const int64_t *shape, const char *file, int line)
+{
+    tn_scope sc = tn_enter("expand", file, line, 1, &x);
+    if (!sc.ok || too_many(sc.g, ndim, shape)) return tn_leave(&sc, NULL);
+    int64_t s[TN_MAX_DIMS];
+    int lead = ndim - x->ndim;
+    for (int i = 0; i < ndim; i++) {
+        s[i] = shape[i] == -1 && i >= lead ? x->shape[i - lead] : shape[i];
+        if (s[i] < 0) {
+            tn_error_set(sc.g, TN_E_SHAPE, "extent %lld of axis %d", (long long)shape[i], i);
+            return tn_leave(&sc, NULL);
+        }
+    }
+    return tn_leave(&sc, tn_mk_expand(x, ndim, s));
+}
+PLAIN(expand, (tn_tensor * x, int ndim, const int64_t *shape), (x, ndim, shape, NULL, 0))
+
+/* ---- slices ---- */
+
+static int64_t clamp64(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v > hi ? hi : v; }
+
+tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step, const char *file, int line)
+{
+    tn_scope sc = tn_enter("slice", file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    if (step == 0) return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "step is 0"));
+    int64_t n = x->shape[a], count;
+    if (start < 0) start += n;
+    if (step > 0) {
+        end = end == TN_END ? n : end < 0 ? end + n : end;
+        start = clamp64(start, 0, n);
+        end = clamp64(end, start, n);
+        count = (end - start + step - 1) / step;
+    } else {
+        end = end == TN_END ? -1 : end < 0 ? end + n : end;
+        start = clamp64(start, -1, n - 1);
+        end = clamp64(end, -1, start);
+        count = (start - end - step - 1) / -step;
+    }
+    return tn_leave(&sc, tn_mk_slice1(x, a, start, step, count));
+}
+PLAIN(slice, (tn_tensor * x, int axis, int64_t start, int64_t end, int64_t step), (x, axis, start, end, step, NULL, 0))
+
+static tn_tensor *drop_axis(tn_tensor *x, int axis)
+{
+    int64_t s[TN_MAX_DIMS];
+    if (!x) return NULL;
+    for (int i = 0, k = 0; i < x->ndim; i++)
+        if (i != axis) s[k++] = x->shape[i];
+    return tn_mk_reshape(x, x->ndim - 1, s);
+}
+
+tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file, int line)
+{
+    tn_scope sc = tn_enter("select", file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    int64_t i = index < 0 ? index + x->shape[a] : index;
+    if (i < 0 || i >= x->shape[a])
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_INDEX, "index %lld of an axis of %lld", (long long)index,
+                                          (long long)x->shape[a]));
+    return tn_leave(&sc, drop_axis(tn_mk_slice1(x, a, i, 1, 1), a));
+}
+PLAIN(select, (tn_tensor * x, int axis, int64_t index), (x, axis, index, NULL, 0))
+
+tn_tensor *tn_flip_at(tn_tensor *x, int naxes, const int *axes, const char *file, int line)
+{
+    tn_scope sc = tn_enter("flip", file, line, 1, &x);
+    if (!sc.ok || too_many(sc.g, naxes, axes)) return tn_leave(&sc, NULL);
+    int64_t v[3][TN_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++) v[0][i] = 0, v[1][i] = 1, v[2][i] = x->shape[i];
+    for (int i = 0; i < (naxes ? naxes : x->ndim); i++) {
+        int a = naxes ? tn_axis(sc.g, x, axes[i]) : i;
+        if (a < 0) return tn_leave(&sc, NULL);
+        v[0][a] = x->shape[a] - 1;
+        v[1][a] = -1;
+    }
+    return tn_leave(&sc, tn_mk_slice(x, v[0], v[1], v[2]));
+}
+PLAIN(flip, (tn_tensor * x, int naxes, const int *axes), (x, naxes, axes, NULL, 0))
+
+tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, double value, const char *file, int line)
+{
+    tn_scope sc = tn_enter("pad", file, line, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    if (before < 0 || after < 0)
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "padding by %lld and %lld", (long long)before,
+                                          (long long)after));
+    int64_t b[TN_MAX_DIMS] = { 0 }, e[TN_MAX_DIMS] = { 0 };
+    b[a] = before;
+    e[a] = after;
+    return tn_leave(&sc, tn_mk_pad(x, tn_mk_scalar(sc.g, tn_number_f(value)), b, e));
+}
+PLAIN(pad, (tn_tensor * x, int axis, int64_t before, int64_t after, double value), (x, axis, before, after, value, NULL, 0))
+
+/* ---- joining and splitting ---- */
+
+enum { MAX_JOIN = UINT8_MAX };
+
+/* The session of a list is known from its first tensor that is not NULL. */
+static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, tn_tensor **nodes, const char *file, int line)
+{
+    tn_session *s = NULL;
+    for (int i = 0; i < n && xs && !s; i++) s = tn_session_of(xs[i]);
+    if (!s && n > 0 && xs && xs[0]) return tn_enter(name, file, line, 1, &nodes[0]); /* stale: says so */
+    tn_scope sc = tn_enter_session(s, name, file, line);
+    if (sc.ok && (n < 1 || n > MAX_JOIN)) {
+        tn_error_set(sc.g, TN_E_ARG, "%d tensors given, 1 to %d can be joined", n, MAX_JOIN);
+        sc.ok = false;
+    }
+    if (sc.ok) tn_enter_list(&sc, n, xs, nodes);
+    return sc;
+}
+
+tn_tensor *tn_concat_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
+{
+    tn_tensor *in[MAX_JOIN];
+    if (n > 0 && xs) in[0] = xs[0];
+    tn_scope sc = enter_join("concat", n, xs, in, file, line);
+    int a = sc.ok ? tn_axis(sc.g, in[0], axis) : -1;
+    return tn_leave(&sc, a < 0 ? NULL : tn_mk_concat(sc.g, n, in, a));
+}
+PLAIN(concat, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
+
+tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
+{
+    tn_tensor *in[MAX_JOIN];
+    if (n > 0 && xs) in[0] = xs[0];
+    tn_scope sc = enter_join("stack", n, xs, in, file, line);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    int ndim = in[0]->ndim, a = axis < 0 ? axis + ndim + 1 : axis;
+    if (a < 0 || a > ndim || ndim == TN_MAX_DIMS) {
+        tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, ndim);
+        return tn_leave(&sc, NULL);
+    }
+    for (int i = 0; i < n; i++) {
+        if (in[i]->ndim != ndim) return tn_leave(&sc, tn_mk_concat(sc.g, n, in, 0)); /* reports the shapes */
+        int64_t s[TN_MAX_DIMS];
+        for (int k = 0, j = 0; k <= ndim; k++) s[k] = k == a ? 1 : in[i]->shape[j++];
+        in[i] = tn_mk_reshape(in[i], ndim + 1, s);
+    }
+    return tn_leave(&sc, tn_mk_concat(sc.g, n, in, a));
+}
+PLAIN(stack, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
+
+int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
+{
+    if (!out || n < 1) return TN_E_ARG;
+    tn_scope sc = tn_enter("split", NULL, 0, 1, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a >= 0 && x->shape[a] % n) {
+        char t[160];
+        tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s is not %d equal parts", axis,
+                     tn_shape_text(t, sizeof t, x->ndim, x->shape), n);
+        a = -1;
+    }
+    for (int i = 0; i < n; i++) out[i] = a < 0 ? NULL : tn_mk_slice1(x, a, i * (x->shape[a] / n), 1, x->shape[a] / n);
+    return tn_leave_many(&sc, n, out);
+}
+
+tn_tensor *tn_contiguous_at(tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter("contiguous", file, line, 1, &x);
+    return tn_leave(&sc, sc.ok ? tn_mk_dense(x) : NULL);
+}
+PLAIN(contiguous, (tn_tensor * x), (x, NULL, 0))

@@ -1,0 +1,205 @@
+/* read.c - values back to the host: item, read, watch, print, and what a handle can be asked.
+ * Start with fetch. */
+#include <math.h>
+#include <string.h>
+
+#include "../core/convert.h"
+#include "session.h"
+
+/* ---- questions that need no value ---- */
+
+static const tn_tensor *look(const tn_tensor *h) { return h ? tn_resolve(h) : NULL; }
+
+int tn_ndim(const tn_tensor *x)
+{
+    const tn_tensor *n = look(x);
+    return n ? n->ndim : -1;
+}
+
+int64_t tn_dim(const tn_tensor *x, int axis)
+{
+    const tn_tensor *n = look(x);
+    if (!n) return -1;
+    if (axis < 0) axis += n->ndim;
+    return axis < 0 || axis >= n->ndim ? -1 : n->shape[axis];
+}
+
+int64_t tn_numel(const tn_tensor *x)
+{
+    const tn_tensor *n = look(x);
+    return n ? tn_node_numel(n) : -1;
+}
+
+tn_dtype tn_dtype_of(const tn_tensor *x)
+{
+    const tn_tensor *n = look(x);
+    return n ? (tn_dtype)n->dtype : TN_DTYPE_COUNT;
+}
+
+const char *tn_name(const tn_tensor *x)
+{
+    const tn_tensor *n = look(x);
+    return n && n->name ? n->name : "";
+}
+
+tn_session *tn_session_of(const tn_tensor *x)
+{
+    const tn_tensor *n = look(x);
+    return n ? n->graph->session : NULL;
+}
+
+int tn_set_name(tn_tensor *x, const char *name)
+{
+    tn_tensor *n = x ? tn_resolve(x) : NULL;
+    if (!n || !name) return TN_E_NULL;
+    if (n->flags & TN_F_PARAM) return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
+    if (n->flags & TN_F_PERSISTENT) {
+        char *copy = tn_strdup(name);
+        if (!copy) return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
+        tn_free_mem((void *)(uintptr_t)n->name);
+        n->name = copy;
+    } else if (!(n->name = tn_arena_strdup(&n->graph->arena, name)))
+        return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
+    return TN_OK;
+}
+
+/* ---- values ---- */
+
+/* A host copy of x's elements, row-major, in the dtype they are stored in. Free it with tn_free_mem. */
+static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
+{
+    tn_graph *g = sc->g;
+    tn_session *s = g->session;
+    if (!sc->ok) return NULL;
+    if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
+    if (!x || tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
+    *stored = s->device->is_reference ? TN_F64 : (tn_dtype)x->dtype;
+    size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(*stored);
+    void *data = tn_node_data(x);
+    tn_op op = (tn_op)x->base->op;
+    void *host = tn_malloc(bytes);
+    if (!host) return tn_error_set(g, TN_E_NOMEM, "no host memory for %zu bytes", bytes);
+    if (!data && (op == TN_OP_scalar || op == TN_OP_constant)) { /* a number nothing has stored */
+        tn_number v = x->base->attr->number;
+        double f = v.is_int ? (double)v.i : v.f;
+        tn_convert(host, *stored, &f, TN_F64, 1);
+    } else if (s->device->download(s->device, host, data, bytes)) {
+        tn_error_set(g, TN_E_DEVICE, "the copy from the device failed");
+        tn_free_mem(host);
+        host = NULL;
+    }
+    return host;
+}
+
+/* Enters with one tensor and no file or line: reading is not an operator. */
+static tn_scope enter_read(const char *name, tn_tensor **x)
+{
+    tn_scope sc = tn_enter(name, NULL, 0, 1, x);
+    if (sc.g && sc.g->error.status) sc.ok = false; /* after an error there are no values to be had */
+    return sc;
+}
+
+static void leave_read(tn_scope *sc)
+{
+    if (sc->g) tn_call_end(sc->g);
+}
+
+double tn_item(tn_tensor *x)
+{
+    double v = NAN;
+    tn_scope sc = enter_read("item", &x);
+    if (sc.ok && tn_node_numel(x) != 1) {
+        char t[160];
+        sc.ok = false;
+        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", tn_shape_text(t, sizeof t, x->ndim, x->shape));
+    }
+    tn_dtype d = TN_F32;
+    void *host = fetch(&sc, x, &d);
+    if (host) v = tn_load_f64(host, d, 0);
+    tn_free_mem(host);
+    leave_read(&sc);
+    return v;
+}
+
+double tn_watch(tn_tensor *x)
+{
+    tn_tensor *n = x ? tn_resolve(x) : NULL;
+    if (!n || n->graph->error.status || tn_node_numel(n) != 1 || !(n->base->flags & TN_F_DONE)) return NAN;
+    tn_session *s = n->graph->session;
+    tn_dtype stored = s->device->is_reference ? TN_F64 : (tn_dtype)n->dtype;
+    double raw = 0;
+    if (s->device->download(s->device, &raw, tn_node_data(n), tn_dtype_size(stored))) return NAN;
+    return tn_load_f64(&raw, stored, 0);
+}
+
+int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes)
+{
+    tn_scope sc = enter_read("read", &x);
+    tn_dtype d = TN_F32;
+    size_t n = sc.ok ? (size_t)tn_node_numel(x) : 0;
+    if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
+        sc.ok = false;
+        tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
+    } else if (sc.ok && (!out || bytes != n * tn_dtype_size(dtype))) {
+        sc.ok = false;
+        tn_error_set(sc.g, TN_E_ARG, "%zu bytes given, %zu elements of %s are %zu", out ? bytes : 0, n,
+                     tn_dtype_name(dtype), n * tn_dtype_size(dtype));
+    }
+    void *host = fetch(&sc, x, &d);
+    if (host) tn_convert(out, dtype, host, d, n);
+    int status = host ? TN_OK : sc.g && sc.g->error.status ? sc.g->error.status : TN_E_NULL;
+    tn_free_mem(host);
+    leave_read(&sc);
+    return status;
+}
+
+/* ---- printing ---- */
+
+enum { EDGE = 3, LONG_AXIS = 8 };
+
+static void print_one(FILE *out, const void *host, tn_dtype stored, tn_dtype shown, size_t i)
+{
+    double v = tn_load_f64(host, stored, i);
+    if (shown == TN_BOOL) fprintf(out, "%s", v != 0 ? "true" : "false");
+    else if (tn_dtype_is_float(shown)) fprintf(out, "%.6g", v);
+    else fprintf(out, "%lld", (long long)tn_load_i64(host, stored, i));
+}
+
+static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype stored, int axis, size_t first)
+{
+    if (axis == x->ndim) {
+        print_one(out, host, stored, (tn_dtype)x->dtype, first);
+        return;
+    }
+    size_t span = 1;
+    for (int i = axis + 1; i < x->ndim; i++) span *= (size_t)x->shape[i];
+    fputc('[', out);
+    for (int64_t i = 0; i < x->shape[axis]; i++) {
+        if (i && axis + 1 < x->ndim) fprintf(out, ",\n%*s", axis + 1, "");
+        else if (i) fputs(", ", out);
+        if (x->shape[axis] > LONG_AXIS && i == EDGE) {
+            fputs("...", out);
+            i = x->shape[axis] - EDGE - 1;
+            continue;
+        }
+        print_axis(out, x, host, stored, axis + 1, first + (size_t)i * span);
+    }
+    fputc(']', out);
+}
+
+int tn_print(tn_tensor *x, FILE *out)
+{
+    tn_scope sc = enter_read("print", &x);
+    tn_dtype d = TN_F32;
+    void *host = out ? fetch(&sc, x, &d) : NULL;
+    if (host) {
+        char t[160];
+        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "", tn_dtype_name((tn_dtype)x->dtype),
+                tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        print_axis(out, x, host, d, 0, 0);
+        fputc('\n', out);
+    }
+    tn_free_mem(host);
+    leave_read(&sc);
+    return host ? TN_OK : sc.g && sc.g->error.status ? sc.g->error.status : TN_E_NULL;
+}

@@ -1,0 +1,315 @@
+/* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
+#include "session.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static void log_stderr(int level, const char *text, void *user)
+{
+    (void)user;
+    if (level <= TN_LOG_WARN) fprintf(stderr, "libtensor: %s\n", text);
+}
+
+static void say(const tn_options *o, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void say(const tn_options *o, int level, const char *fmt, ...)
+{
+    char text[1400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    o->log(level, text, o->log_user);
+}
+
+const char *tn_version(void) { return "0.1.0"; }
+
+const char *tn_status_text(int status)
+{
+    switch (status) {
+#define TN_X(name, value, text)                                                                              \
+    case value: return text;
+        TN_STATUSES(TN_X)
+#undef TN_X
+    }
+    return "unknown status";
+}
+
+/* ---- opening ---- */
+
+static bool pick_device(tn_options *o)
+{
+    const char *e = getenv("TENSOR_DEVICE");
+    if (o->device != TN_AUTO || !e || !*e || !strcasecmp(e, "auto")) return true;
+    if (!strcasecmp(e, "cpu")) o->device = TN_CPU;
+    else if (!strcasecmp(e, "cuda")) o->device = TN_CUDA;
+    else if (!strcasecmp(e, "ref")) o->device = TN_REF;
+    else {
+        say(o, TN_LOG_ERROR, "TENSOR_DEVICE is '%s'; auto, cpu, cuda and ref are known", e);
+        return false;
+    }
+    return true;
+}
+
+static bool pick_mode(tn_options *o)
+{
+    const char *e = getenv("TENSOR_MODE");
+    if (o->mode != TN_MODE_AUTO) return true;
+    o->mode = TN_FUSED;
+    if (!e || !*e || !strcasecmp(e, "fused")) return true;
+    if (!strcasecmp(e, "eager")) {
+        o->mode = TN_EAGER;
+        return true;
+    }
+    say(o, TN_LOG_ERROR, "TENSOR_MODE is '%s'; fused and eager are known", e);
+    return false;
+}
+
+static int open_device(tn_session *s)
+{
+    tn_errbuf err = { "" };
+    tn_device_options d = { s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user };
+    int status = TN_E_UNSUPPORTED;
+    switch (s->options.device) {
+    case TN_AUTO:
+    case TN_CPU: status = tn_cpu_open(&d, &s->device, &err); break;
+    case TN_REF: status = tn_ref_open(&d, &s->device, &err); break;
+    case TN_CUDA: snprintf(err.text, sizeof err.text, "this build has no cuda device; use --device cpu"); break;
+    }
+    if (status) say(&s->options, TN_LOG_ERROR, "cannot open a device: %s", err.text[0] ? err.text : tn_status_text(status));
+    return status;
+}
+
+tn_session *tn_open_with(const tn_options *options)
+{
+    tn_options o = { .size = sizeof o };
+    if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
+    if (!o.log) o.log = log_stderr;
+    if (!pick_device(&o) || !pick_mode(&o)) return NULL;
+    tn_session *s = tn_calloc(1, sizeof *s);
+    if (!s) {
+        say(&o, TN_LOG_ERROR, "no memory for a session");
+        return NULL;
+    }
+    s->options = o;
+    s->mode = o.mode;
+    s->graph.session = s;
+    s->graph.seed = o.seed;
+    tn_graph_init(&s->graph);
+    s->plans = tn_plan_cache_new(4096);
+    if (!s->plans || open_device(s)) {
+        tn_plan_cache_free(s->plans);
+        tn_graph_free(&s->graph);
+        tn_free_mem(s);
+        return NULL;
+    }
+    s->graph.device = s->device;
+    s->target = (tn_target){ .vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20 };
+    return s;
+}
+
+int tn_close(tn_session *s)
+{
+    if (!s) return TN_OK;
+    int status = s->graph.error.status;
+    s->closing = true;
+    while (s->n_closers) {
+        struct tn_closer c = s->closers[--s->n_closers];
+        c.fn(c.arg);
+    }
+    tn_free_mem(s->closers);
+    tn_graph_reset(&s->graph);
+    tn_state_free(s);
+    tn_flush_free(s);
+    tn_plan_cache_free(s->plans);
+    tn_graph_free(&s->graph);
+    s->device->close(s->device);
+    tn_free_mem(s);
+    return status;
+}
+
+int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
+{
+    if (!s || !fn) return TN_E_NULL;
+    if (s->n_closers == s->cap_closers) {
+        int cap = s->cap_closers ? 2 * s->cap_closers : 8;
+        struct tn_closer *p = tn_realloc(s->closers, (size_t)cap * sizeof *p);
+        if (!p) return tn_fail(s, TN_E_NOMEM, "on_close", "no memory");
+        s->closers = p;
+        s->cap_closers = cap;
+    }
+    s->closers[s->n_closers++] = (struct tn_closer){ fn, arg };
+    return TN_OK;
+}
+
+/* ---- errors ---- */
+
+int tn_error(const tn_session *s) { return s ? s->graph.error.status : TN_E_NULL; }
+
+const char *tn_error_text(const tn_session *s)
+{
+    return !s ? "no session" : s->graph.error.status ? s->graph.error.text : "";
+}
+
+void tn_clear_error(tn_session *s)
+{
+    if (!s) return;
+    s->graph.error = (tn_error_state){ 0 };
+    s->fault = (tn_fault){ 0 };
+}
+
+int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
+{
+    if (!s) return status;
+    char text[400];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    tn_error_set(&s->graph, status, "%s: %s", op, text);
+    return status;
+}
+
+/* ---- steps ---- */
+
+/* Device memory that is higher at the end of each of three steps running is a leak in the making. */
+static void watch_growth(tn_session *s)
+{
+    size_t now = s->device->stats.bytes_now;
+    s->growing = now > s->live_high && s->live_high ? s->growing + 1 : 0;
+    if (now > s->live_high || !s->growing) s->live_high = now;
+    if (s->growing == 3)
+        say(&s->options, TN_LOG_WARN, "device memory has grown in three steps running, now %zu bytes: tensors "
+            "made outside of steps live until tn_free", now);
+}
+
+/* Everything recorded so far dies: handles become stale, values go back to the pool. */
+static void end_scope(tn_session *s)
+{
+    tn_graph_reset(&s->graph);
+    s->backward_count = 0;
+}
+
+int tn_step_begin(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
+    end_scope(s);
+    s->in_step = true;
+    return s->graph.error.status;
+}
+
+int tn_step_end(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    tn_flush(s);
+    end_scope(s);
+    s->in_step = false;
+    s->stats.steps++;
+    watch_growth(s);
+    return s->graph.error.status;
+}
+
+int tn_flush(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    tn_check_fault(s);
+    return s->graph.error.status;
+}
+
+/* ---- asking ---- */
+
+const char *tn_device_name(const tn_session *s) { return s ? s->device->name : "none"; }
+int tn_threads(const tn_session *s) { return s ? s->device->threads : 0; }
+uint64_t tn_seed(const tn_session *s) { return s ? s->graph.seed : 0; }
+uint64_t tn_rng_draw(const tn_session *s) { return s ? s->graph.draw : 0; }
+
+int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
+{
+    if (!s) return TN_E_NULL;
+    s->graph.seed = seed;
+    s->graph.draw = draw;
+    return TN_OK;
+}
+
+int tn_train(tn_session *s, bool on)
+{
+    if (!s) return TN_E_NULL;
+    s->graph.training = on;
+    return TN_OK;
+}
+
+bool tn_is_training(const tn_session *s) { return s && s->graph.training; }
+
+int tn_no_grad_begin(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    s->graph.no_grad++;
+    return TN_OK;
+}
+
+int tn_no_grad_end(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->graph.no_grad) return tn_fail(s, TN_E_STATE, "no_grad_end", "without tn_no_grad_begin");
+    s->graph.no_grad--;
+    return TN_OK;
+}
+
+int tn_get_stats(const tn_session *s, tn_stats *out)
+{
+    if (!s || !out) return TN_E_NULL;
+    tn_stats v = s->stats;
+    v.size = sizeof v;
+    v.nodes = s->graph.total_nodes;
+    v.copies = s->device->stats.copies;
+    v.reorders = s->device->stats.reorders;
+    v.compiled = s->device->stats.compiled;
+    v.cache_hits = s->device->stats.cache_hits;
+    v.bytes_now = s->device->stats.bytes_now;
+    v.bytes_peak = s->device->stats.bytes_peak;
+    memcpy(out, &v, out->size && out->size < sizeof v ? out->size : sizeof v);
+    return TN_OK;
+}
+
+/* ---- user's own composites ---- */
+
+int tn_op_begin(tn_session *s, const char *name)
+{
+    if (!s || !name) return TN_E_NULL;
+    return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
+}
+
+/* What the operator leaves behind: its assignments, and the handles nothing inside it consumed. */
+int tn_run_open_ends(tn_session *s)
+{
+    tn_graph *g = &s->graph;
+    uint32_t first = g->call ? g->call->first : g->n_nodes;
+    uint32_t mark = ++g->mark;
+    for (uint32_t i = first; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) g->nodes[i]->in[k]->mark = mark;
+    int n = 0;
+    tn_tensor **root = tn_malloc((g->n_nodes - first + 1) * sizeof *root);
+    if (!root) return tn_fail(s, TN_E_NOMEM, "op_end", "no memory");
+    for (uint32_t i = first; i < g->n_nodes; i++) {
+        tn_tensor *t = g->nodes[i];
+        bool assigns = tn_op_get((tn_op)t->op)->kind == TN_KIND_ASSIGN;
+        if (assigns || ((t->flags & TN_F_USER) && t->mark != mark)) root[n++] = t;
+    }
+    g->pending_assigns = 0;
+    int status = n ? tn_run(s, n, root) : TN_OK;
+    tn_free_mem(root);
+    return status;
+}
+
+int tn_op_end(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->graph.call_depth) return tn_fail(s, TN_E_STATE, "op_end", "without tn_op_begin");
+    int status = s->graph.error.status;
+    if (s->graph.call_depth == 1 && !status) status = tn_run_open_ends(s);
+    tn_call_end(&s->graph);
+    return status;
+}

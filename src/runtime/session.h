@@ -1,0 +1,99 @@
+/* session.h - what a session is, and how a public operator enters and leaves it.
+ *
+ * Every public function follows one pattern (record.c):
+ *
+ *     tn_tensor *tn_relu_at(tn_tensor *x, const char *file, int line)
+ *     {
+ *         tn_scope sc = tn_enter("relu", file, line, 1, &x);         handles -> nodes, checks, opens a call
+ *         return tn_leave(&sc, sc.ok ? tn_mk1(TN_OP_relu, x) : NULL); closes it, runs it if eager, -> handle
+ *     }
+ *
+ * Read first: record.c (tn_enter, tn_leave), then flush.c, which runs what was recorded.
+ */
+#ifndef TN_SESSION_H
+#define TN_SESSION_H
+
+#include "../../fuser/plan.h"
+#include "../core/build.h"
+
+typedef struct tn_plan_cache tn_plan_cache;
+
+/* Where parameters of one dtype live, from birth: an address range that never moves. */
+typedef struct tn_slab {
+    tn_tensor *values, *gradients; /* persistent, flat */
+    char *value_base, *gradient_base;
+    size_t reserved; /* bytes of each range */
+    int64_t count;   /* elements handed out, gaps included */
+} tn_slab;
+
+enum { TN_SLAB_ALIGN = 64 }; /* elements: 256 bytes of f32 */
+
+struct tn_session {
+    tn_graph graph;
+    tn_device *device;
+    tn_target target;
+    tn_mode mode;
+    tn_options options;
+    tn_plan_cache *plans;
+    bool in_step;
+    bool closing;
+
+    tn_tensor **params, **buffers, **kept; /* persistent nodes */
+    int n_params, n_buffers, n_kept, cap_params, cap_buffers, cap_kept;
+    tn_slab slab[TN_DTYPE_COUNT];
+    uint64_t backward_count; /* of this step */
+
+    struct tn_closer {
+        void (*fn)(void *);
+        void *arg;
+    } *closers;
+    int n_closers, cap_closers;
+
+    tn_stats stats;
+    struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
+    size_t live_high;                 /* device bytes at the end of the last steps: growth alarm */
+    int growing;
+    tn_fault fault;
+};
+
+/* ---- record.c ---- */
+typedef struct tn_scope {
+    tn_graph *g; /* NULL: no argument told the session */
+    bool ok;
+    uint32_t first; /* id of the first node made inside */
+} tn_scope;
+
+/* Takes n handles in place to the nodes that stand for them now. NULL arguments make ok false; pass those
+ * that may be NULL through tn_enter_optional afterwards. */
+tn_scope tn_enter(const char *name, const char *file, int line, int n, ...);
+tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
+bool tn_enter_optional(tn_scope *sc, tn_tensor **x);
+bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes);
+tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result);
+int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handles out */
+
+/* The node that stands for a resolved handle in the step now recording. */
+tn_tensor *tn_use(tn_tensor *n);
+
+/* ---- flush.c ---- */
+/* Runs what the n nodes need. Returns 0 or a status (also set in the graph). */
+int tn_run(tn_session *s, int n, tn_tensor *const *roots);
+/* After a run: turns a fault word that a kernel set into the session's error. */
+int tn_check_fault(tn_session *s);
+void tn_flush_free(tn_session *s);
+
+/* ---- session.c ---- */
+int tn_run_open_ends(tn_session *s); /* what the open call has recorded and nothing in it consumed */
+
+/* ---- plan_cache.c ---- */
+tn_plan_cache *tn_plan_cache_new(int max_plans);
+void tn_plan_cache_free(tn_plan_cache *c);
+tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes);
+/* Takes the plan over, also when it fails (TN_E_NOMEM). */
+int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p);
+
+/* ---- state.c ---- */
+tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape); /* with storage */
+void tn_state_free(tn_session *s);
+
+#endif

@@ -1,0 +1,339 @@
+/* state.c - what outlives a step: parameters in their slab, buffers, kept tensors, assignment.
+ *
+ *   slab      one address range per dtype, reserved once, grown without moving; a parameter is a segment of
+ *             it from birth, and its gradient the same segment of a second range
+ *   assign    makes a new version of its target. The version node that earlier operators of the step read
+ *             keeps the old value: where a backward may still want it, it is copied out first.
+ *
+ * Read first: tn_param, then tn_assign.
+ */
+#include <string.h>
+
+#include "session.h"
+
+/* ---- slab ---- */
+
+static int slab_open(tn_session *s, tn_slab *b)
+{
+    tn_device *d = s->device;
+    for (b->reserved = (size_t)1 << 36; b->reserved >= (size_t)1 << 24; b->reserved >>= 1) {
+        b->value_base = d->reserve(d, b->reserved);
+        b->gradient_base = b->value_base ? d->reserve(d, b->reserved) : NULL;
+        if (b->gradient_base) return TN_OK;
+        if (b->value_base) d->release(d, b->value_base, b->reserved);
+        b->value_base = NULL;
+    }
+    return TN_E_NOMEM;
+}
+
+/* The flat tensor over one of the slab's ranges. */
+static tn_tensor *slab_flat(tn_session *s, tn_dtype dtype, char *base, const char *name)
+{
+    tn_tensor *t = tn_node_new_persistent(&s->graph, dtype, 1, (const int64_t[]){ 0 });
+    if (!t) return NULL;
+    t->buf = tn_storage_wrap(&s->graph, base, 0);
+    t->name = name;
+    return t;
+}
+
+/* Room for n more elements: the first's index, or -1 with the error set. */
+static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
+{
+    tn_slab *b = &s->slab[dtype];
+    tn_device *d = s->device;
+    size_t e = tn_elem_size(&s->graph, dtype);
+    if (!b->values) {
+        if (slab_open(s, b)) return tn_error_set(&s->graph, TN_E_NOMEM, "no address range for parameters"), -1;
+        b->values = slab_flat(s, dtype, b->value_base, "parameters");
+        b->gradients = b->values ? slab_flat(s, dtype, b->gradient_base, "gradients") : NULL;
+        if (!b->gradients || !b->gradients->buf || !b->values->buf)
+            return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for parameters"), -1;
+        b->gradients->flags |= TN_F_GRADIENT;
+    }
+    int64_t first = b->count, count = (first + n + TN_SLAB_ALIGN - 1) / TN_SLAB_ALIGN * TN_SLAB_ALIGN;
+    size_t bytes = (size_t)count * e;
+    if (bytes > b->reserved || d->commit(d, b->value_base, bytes) || d->commit(d, b->gradient_base, bytes))
+        return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for %zu bytes of parameters", bytes), -1;
+    b->count = count;
+    b->values->shape[0] = b->gradients->shape[0] = count;
+    b->values->buf->bytes = b->gradients->buf->bytes = bytes;
+    /* what was read of the whole so far in this step was shorter */
+    if (b->values->of) b->values->of->of = NULL, b->values->of = NULL;
+    if (b->gradients->of) b->gradients->of->of = NULL, b->gradients->of = NULL;
+    return first;
+}
+
+int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients)
+{
+    if (!s || (unsigned)dtype >= TN_DTYPE_COUNT) return TN_E_ARG;
+    if (values) *values = tn_handle(s->slab[dtype].values);
+    if (gradients) *gradients = tn_handle(s->slab[dtype].gradients);
+    return TN_OK;
+}
+
+int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count)
+{
+    const tn_tensor *p = param ? tn_resolve(param) : NULL;
+    if (!p || !(p->flags & TN_F_PARAM)) return TN_E_ARG;
+    if (first) *first = p->offset;
+    if (count) *count = tn_node_numel(p);
+    return TN_OK;
+}
+
+/* ---- making persistent tensors ---- */
+
+static bool list_add(tn_tensor ***list, int *n, int *cap, tn_tensor *t)
+{
+    if (*n == *cap) {
+        int c = *cap ? 2 * *cap : 16;
+        tn_tensor **p = tn_realloc(*list, (size_t)c * sizeof *p);
+        if (!p) return false;
+        *list = p;
+        *cap = c;
+    }
+    (*list)[(*n)++] = t;
+    return true;
+}
+
+/* Writes node's value into the persistent tensor p's memory, now. */
+static int store(tn_session *s, tn_tensor *p, tn_tensor *node)
+{
+    tn_tensor *copy = tn_mk_contiguous(tn_mk_cast(node, (tn_dtype)p->dtype));
+    if (!copy) return s->graph.error.status;
+    copy->place = p;
+    return tn_run(s, 1, &copy);
+}
+
+static bool name_is_free(tn_session *s, const char *name)
+{
+    if (!name || !*name) {
+        tn_error_set(&s->graph, TN_E_ARG, "needs a name");
+        return false;
+    }
+    if (!tn_find(s, name)) return true;
+    tn_error_set(&s->graph, TN_E_ARG, "the name '%s' is taken", name);
+    return false;
+}
+
+/* A persistent handle given to tn_param or tn_buffer is taken over: its own memory is not needed any more. */
+static void take_over(tn_tensor *handle)
+{
+    tn_tensor *n = handle ? tn_resolve(handle) : NULL;
+    if (n && (n->flags & TN_F_PERSISTENT) && !(n->flags & TN_F_PARAM)) tn_free(handle);
+}
+
+tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
+{
+    tn_tensor *handle = init, *p = NULL;
+    tn_scope sc = tn_enter("param", NULL, 0, 1, &init);
+    if (!s || !sc.ok || !name_is_free(s, name)) {
+        sc.ok = false;
+        return tn_leave(&sc, NULL);
+    }
+    if (sc.g != &s->graph) tn_error_set(&s->graph, TN_E_SESSION, "'%s': the tensor is of another session", name);
+    else if (init->dtype != TN_F32 && init->dtype != TN_F64)
+        tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name, tn_dtype_name((tn_dtype)init->dtype));
+    else {
+        tn_dtype d = (tn_dtype)init->dtype;
+        int64_t first = slab_take(s, d, tn_node_numel(init));
+        p = first < 0 ? NULL : tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
+        char *copy = p ? tn_strdup(name) : NULL;
+        if (p && (!copy || !list_add(&s->params, &s->n_params, &s->cap_params, p))) {
+            tn_free_mem(copy);
+            tn_node_free_persistent(sc.g, p);
+            p = tn_error_set(sc.g, TN_E_NOMEM, "no memory for parameter '%s'", name);
+        }
+        if (p) {
+            p->name = copy;
+            p->offset = first;
+            p->buf = s->slab[d].values->buf;
+            tn_storage_retain(p->buf);
+            p->flags |= TN_F_PARAM | TN_F_REQUIRES_GRAD | TN_F_USER;
+            if (store(s, p, init)) p = NULL; /* stays listed, zero: the session holds an error now */
+        }
+    }
+    tn_call_end(sc.g);
+    if (p) take_over(handle);
+    return tn_handle(p);
+}
+
+tn_tensor *tn_keep(tn_tensor *x)
+{
+    tn_scope sc = tn_enter("keep", NULL, 0, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    tn_session *s = sc.g->session;
+    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    if (p && store(s, p, x)) p = NULL;
+    tn_call_end(sc.g);
+    return tn_handle(p);
+}
+
+tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
+{
+    tn_tensor *handle = init;
+    if (!s || !init) return NULL;
+    if (!name_is_free(s, name)) return NULL;
+    tn_tensor *h = tn_keep(init), *p = h ? tn_resolve(h) : NULL;
+    if (!p) return NULL;
+    if (p->graph != &s->graph) {
+        tn_fail(s, TN_E_SESSION, "buffer", "'%s': the tensor is of another session", name);
+        tn_free(h);
+        return NULL;
+    }
+    char *copy = tn_strdup(name);
+    if (!copy || !list_add(&s->buffers, &s->n_buffers, &s->cap_buffers, p)) {
+        tn_free_mem(copy);
+        tn_free(h);
+        tn_fail(s, TN_E_NOMEM, "buffer", "no memory for '%s'", name);
+        return NULL;
+    }
+    p->name = copy;
+    take_over(handle);
+    return h;
+}
+
+/* ---- freeing ---- */
+
+static void drop_persistent(tn_session *s, tn_tensor *p)
+{
+    if (!(p->flags & TN_F_GRADIENT) && p != s->slab[p->dtype].values) tn_free_mem((void *)(uintptr_t)p->name);
+    p->name = NULL;
+    tn_node_free_persistent(&s->graph, p);
+}
+
+static bool list_remove(tn_tensor **list, int *n, tn_tensor *p)
+{
+    for (int i = *n; i-- > 0;)
+        if (list[i] == p) {
+            memmove(list + i, list + i + 1, (size_t)(--*n - i) * sizeof *list);
+            return true;
+        }
+    return false;
+}
+
+void tn_free(tn_tensor *persistent)
+{
+    tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
+    if (!p || !(p->flags & TN_F_PERSISTENT) || p->flags & TN_F_PARAM) return;
+    tn_session *s = p->graph->session;
+    if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
+    list_remove(s->buffers, &s->n_buffers, p);
+    drop_persistent(s, p);
+}
+
+void tn_state_free(tn_session *s)
+{
+    for (int i = 0; i < s->n_kept; i++) drop_persistent(s, s->kept[i]);
+    for (int i = 0; i < s->n_params; i++) drop_persistent(s, s->params[i]);
+    for (int d = 0; d < TN_DTYPE_COUNT; d++) {
+        tn_slab *b = &s->slab[d];
+        if (b->values) drop_persistent(s, b->values);
+        if (b->gradients) drop_persistent(s, b->gradients);
+        if (b->value_base) s->device->release(s->device, b->value_base, b->reserved);
+        if (b->gradient_base) s->device->release(s->device, b->gradient_base, b->reserved);
+    }
+    tn_free_mem(s->kept);
+    tn_free_mem(s->params);
+    tn_free_mem(s->buffers);
+}
+
+/* ---- finding ---- */
+
+int tn_param_count(const tn_session *s) { return s ? s->n_params : 0; }
+int tn_buffer_count(const tn_session *s) { return s ? s->n_buffers : 0; }
+
+tn_tensor *tn_param_at(const tn_session *s, int i)
+{
+    return s && i >= 0 && i < s->n_params ? tn_handle(s->params[i]) : NULL;
+}
+
+tn_tensor *tn_buffer_at(const tn_session *s, int i)
+{
+    return s && i >= 0 && i < s->n_buffers ? tn_handle(s->buffers[i]) : NULL;
+}
+
+tn_tensor *tn_find(const tn_session *s, const char *name)
+{
+    if (!s || !name) return NULL;
+    for (int i = 0; i < s->n_params; i++)
+        if (!strcmp(s->params[i]->name, name)) return tn_handle(s->params[i]);
+    for (int i = 0; i < s->n_buffers; i++)
+        if (!strcmp(s->buffers[i]->name, name)) return tn_handle(s->buffers[i]);
+    return NULL;
+}
+
+/* ---- assignment ---- */
+
+static bool overlaps(const tn_tensor *view, const tn_storage *memory) { return view->base->buf == memory; }
+
+/* From the end of `call` on, v's memory holds something newer. */
+static void lose(tn_tensor *v, tn_call *call)
+{
+    v->flags |= TN_F_LOST;
+    v->call = call;
+}
+
+/* Before p's memory is overwritten: step nodes that look into it keep what they saw. A version that a
+ * backward may still read, or that a handle of the user's still looks through, gets the old value as memory
+ * of its own; any other is marked lost, so that needing it again is an error and never a wrong number. */
+static int release_versions(tn_session *s, tn_tensor *p)
+{
+    tn_graph *g = &s->graph;
+    tn_storage *memory = p->base->buf;
+    uint32_t n = g->n_nodes;
+    for (uint32_t i = 0; i < n; i++) {
+        tn_tensor *v = g->nodes[i];
+        if (!(v->flags & TN_F_VERSION) || !overlaps(v, memory)) continue;
+        int64_t a = v->offset, b = a + tn_node_numel(v), c = p->offset, d = c + tn_node_numel(p);
+        if (b <= c || d <= a) continue;
+        bool seen = (v->flags & TN_F_GRAD_READ) != 0;
+        for (uint32_t k = v->id + 1; k < n && !seen; k++)
+            seen = g->nodes[k]->base == v && (g->nodes[k]->flags & TN_F_USER);
+        if (v->of) v->of->of = NULL, v->of = NULL;
+        if (!seen) {
+            lose(v, g->call);
+            continue;
+        }
+        size_t e = tn_elem_size(g, (tn_dtype)v->dtype);
+        tn_storage *copy = tn_storage_new(g, (size_t)tn_node_numel(v) * e);
+        if (!copy || s->device->copy(s->device, copy->data, tn_node_data(v), (size_t)tn_node_numel(v) * e)) {
+            tn_storage_release(copy);
+            tn_error_set(g, TN_E_NOMEM, "no memory to keep the old value of '%s'", v->name ? v->name : "");
+            return TN_E_NOMEM;
+        }
+        for (uint32_t k = v->id; k < n; k++) /* views of it, and the version itself */
+            if (g->nodes[k]->base == v) g->nodes[k]->offset -= k == v->id ? 0 : v->offset;
+        v->offset = 0;
+        tn_storage_release(v->buf);
+        v->buf = copy;
+        v->flags &= ~(uint32_t)TN_F_VERSION;
+    }
+    return TN_OK;
+}
+
+int tn_assign(tn_tensor *target, tn_tensor *source)
+{
+    tn_tensor *p = target ? tn_resolve(target) : NULL;
+    if (p && !(p->flags & TN_F_PERSISTENT))
+        return tn_fail(p->graph->session, TN_E_STATE, "assign",
+                       "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
+    tn_scope sc = tn_enter("assign", NULL, 0, 2, &target, &source);
+    if (!sc.g) return TN_E_NULL;
+    tn_session *s = sc.g->session;
+    int status = sc.g->error.status; /* after an error no effect of the step takes place */
+    if (sc.ok && !status && !(status = release_versions(s, p))) {
+        if (target->base->buf != p->base->buf) target = tn_use(p); /* the old version has moved away */
+        tn_tensor *node = tn_mk_assign(target, source);
+        if (node && p->of) p->of->of = NULL, p->of = NULL;
+        if (node && sc.g->call_depth > 1) { /* runs with the operator around it; until then it is p's version */
+            node->flags |= p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM);
+            node->of = p;
+            p->of = node;
+            sc.g->pending_assigns++;
+        } else if (node) tn_run(s, 1, &node);
+        if (target) lose(target, sc.g->call);
+        status = sc.g->error.status;
+    }
+    tn_call_end(sc.g);
+    return status;
+}
