@@ -119,6 +119,7 @@ int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
     if (!d) return TN_E_NOMEM;
     *d = (tn_device){.name = "ref",
                      .threads = 1,
+                     .is_reference = true,
                      .alloc = ref_alloc,
                      .free = ref_free,
                      .reserve = ref_reserve,

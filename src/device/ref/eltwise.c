@@ -140,7 +140,7 @@ int tn_ref_eltwise(const tn_ref_args *a)
     }
     if (r->integer && tn_dtype_is_int((tn_dtype)node->dtype)) {
         for (int64_t i = 0; i < n; i++) {
-            a->out[i] = (double)(int64_t)(uint64_t)r->integer((wide)x[i], (wide)y[i]);
+            a->out[i] = tn_ref_wrap((tn_dtype)node->dtype, (uint64_t)r->integer((wide)x[i], (wide)y[i]));
         }
     } else {
         for (int64_t i = 0; i < n; i++) a->out[i] = r->real(x[i], y[i], z[i]);

@@ -43,6 +43,9 @@ int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__(
 /* v as an element of dtype d: truncated and wrapped for integers, 0 or 1 for bool, unchanged for floats. */
 double tn_ref_round(tn_dtype d, double v);
 
+/* The low bits of an integer as an element of integer dtype d. */
+double tn_ref_wrap(tn_dtype d, uint64_t bits);
+
 /* Row-major strides of a dense array. */
 void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride);
 

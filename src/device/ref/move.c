@@ -27,11 +27,10 @@ int tn_ref_permute(const tn_ref_args *a)
 int tn_ref_expand(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
-    int64_t stride[TN_MAX_DIMS];
-    tn_ref_strides(x->ndim, x->shape, stride);
-    for (int i = 0; i < node->ndim; i++) {
-        if (x->shape[i] == 1) stride[i] = 0;
-    }
+    int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
+    tn_ref_strides(x->ndim, x->shape, of_x);
+    /* A 0-d number expands to any number of axes. */
+    for (int i = 0; i < node->ndim; i++) stride[i] = i < x->ndim && x->shape[i] != 1 ? of_x[i] : 0;
     tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
     return TN_OK;
 }

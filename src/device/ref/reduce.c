@@ -69,7 +69,7 @@ static double fold_all(const fold *f, tn_op op, tn_dtype dtype)
         tn_ref_next(f->ndim, f->shape, index);
     }
     if (op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin) return (double)best;
-    return integer && !extreme ? (double)(int64_t)bits : acc;
+    return integer && !extreme ? tn_ref_wrap(dtype, bits) : acc;
 }
 
 int tn_ref_reduce(const tn_ref_args *a)
@@ -109,7 +109,7 @@ int tn_ref_cumsum(const tn_ref_args *a)
                 int64_t at = (o * n + (node->attr->reverse ? n - 1 - k : k)) * inner + i;
                 sum += a->in[0][at];
                 if (integer) bits += (uint64_t)(int64_t)a->in[0][at];
-                a->out[at] = integer ? (double)(int64_t)bits : sum;
+                a->out[at] = integer ? tn_ref_wrap((tn_dtype)node->dtype, bits) : sum;
             }
         }
     }

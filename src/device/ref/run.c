@@ -21,6 +21,13 @@ int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...)
     return status;
 }
 
+double tn_ref_wrap(tn_dtype d, uint64_t bits)
+{
+    if (d == TN_U8) return (double)(uint8_t)bits;
+    if (d == TN_I32) return (double)(int32_t)(uint32_t)bits;
+    return (double)(int64_t)bits;
+}
+
 double tn_ref_round(tn_dtype d, double v)
 {
     if (d == TN_BOOL) return v != 0;
@@ -33,9 +40,7 @@ double tn_ref_round(tn_dtype d, double v)
     } else {
         i = (int64_t)v;
     }
-    if (d == TN_U8) return (double)(uint8_t)i;
-    if (d == TN_I32) return (double)(int32_t)(uint32_t)i;
-    return (double)i;
+    return tn_ref_wrap(d, (uint64_t)i);
 }
 
 void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride)
