@@ -383,6 +383,29 @@ static void device(void **state)
     assert_non_null(strstr(err.text, "gemm"));
 }
 
+/* Noise leaves what f32 holds exactly alone, moves the rest by no more than asked, and moves the summands of
+ * a sum that cancels. */
+static void noise(void **state)
+{
+    (void)state;
+    tn_tensor *x = leaf(TN_F32, SHAPE(4), V(1, -2, 3, 0)), *third = leaf(TN_F32, 0, NULL, V(3));
+    tn_ref_set_noise(F->graph.device, 1, 7);
+    expect(node(TN_OP_neg, TN_F32, SHAPE(4), x, NULL, NULL), V(-1, 2, -3, 0));
+    tn_tensor *e = node(TN_OP_expand, TN_F32, SHAPE(4), third, NULL, NULL);
+    expect(e, V(3, 3, 3, 3));
+    tn_tensor *q = node(TN_OP_div, TN_F32, SHAPE(4), x, e, NULL);
+    expect_near(q, V(1 / 3., -2 / 3., 1, 0), 0x1p-23);
+    const double *v = tn_node_data(q);
+    assert_true(v[0] != 1 / 3. && v[1] != -2 / 3. && v[2] == 1 && v[3] == 0);
+    tn_tensor *sum =
+        node(TN_OP_reduce_sum, TN_F32, SHAPE(1), leaf(TN_F32, SHAPE(2), V(1000, -1000)), NULL, NULL);
+    sum->attr->axes = 1;
+    expect_near(sum, V(0), 2000 * 0x1p-23 * 1.001);
+    assert_true(*(const double *)tn_node_data(sum) != 0);
+    tn_ref_set_noise(F->graph.device, 0, 7);
+    expect(node(TN_OP_div, TN_F32, SHAPE(4), x, e, NULL), V(1 / 3., -2 / 3., 1, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +419,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(indexing, setup, teardown),
         cmocka_unit_test_setup_teardown(random_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(assignment, setup, teardown),
+        cmocka_unit_test_setup_teardown(noise, setup, teardown),
         cmocka_unit_test_setup_teardown(device, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

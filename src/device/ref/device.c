@@ -4,7 +4,7 @@
  * size in a header of 64 bytes, so that what is handed out stays 64-byte aligned and can be counted.
  * Read first: tn_ref_open.
  */
-#include "ref.h"
+#include "internal.h"
 
 #include <string.h>
 
@@ -59,13 +59,7 @@ static void ref_release(tn_device *d, void *base, size_t bytes)
 
 static int unsupported(tn_errbuf *err, const char *what)
 {
-    if (err) {
-        const char *text = " is not a service of the reference device";
-        size_t n = strlen(what);
-        memcpy(err->text, what, n);
-        memcpy(err->text + n, text, strlen(text) + 1);
-    }
-    return TN_E_UNSUPPORTED;
+    return tn_ref_fail(err, TN_E_UNSUPPORTED, "the reference device has no %s", what);
 }
 
 static int ref_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
@@ -113,27 +107,27 @@ static void ref_close(tn_device *d)
 
 int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
 {
-    (void)o, (void)err;
+    (void)o;
     *out = NULL;
-    tn_device *d = tn_calloc(1, sizeof *d);
-    if (!d) return TN_E_NOMEM;
-    *d = (tn_device){.name = "ref",
-                     .threads = 1,
-                     .is_reference = true,
-                     .alloc = ref_alloc,
-                     .free = ref_free,
-                     .reserve = ref_reserve,
-                     .commit = ref_commit,
-                     .release = ref_release,
-                     .compile = ref_compile,
-                     .launch = ref_launch,
-                     .gemm = ref_gemm,
-                     .conv2d = ref_conv2d,
-                     .copy = ref_copy,
-                     .upload = ref_copy,
-                     .download = ref_copy,
-                     .sync = ref_sync,
-                     .close = ref_close};
-    *out = d;
+    tn_ref_device *d = tn_calloc(1, sizeof *d);
+    if (!d) return tn_ref_fail(err, TN_E_NOMEM, "no memory for the reference device");
+    d->device = (tn_device){.name = "ref",
+                            .threads = 1,
+                            .is_reference = true,
+                            .alloc = ref_alloc,
+                            .free = ref_free,
+                            .reserve = ref_reserve,
+                            .commit = ref_commit,
+                            .release = ref_release,
+                            .compile = ref_compile,
+                            .launch = ref_launch,
+                            .gemm = ref_gemm,
+                            .conv2d = ref_conv2d,
+                            .copy = ref_copy,
+                            .upload = ref_copy,
+                            .download = ref_copy,
+                            .sync = ref_sync,
+                            .close = ref_close};
+    *out = &d->device;
     return TN_OK;
 }

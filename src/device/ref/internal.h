@@ -15,6 +15,18 @@ typedef struct tn_ref_args {
     tn_errbuf *err;
 } tn_ref_args;
 
+typedef struct tn_ref_device {
+    tn_device device; /* first: a tn_device * of this device is a tn_ref_device * */
+    double noise;
+    uint64_t noise_seed;
+} tn_ref_device;
+
+/* noise.c. Neither does anything while noise is off. `result` moves what is not exact in the node's dtype;
+ * tn_ref_noise_adds says whether the node adds up its operands, whose elements are then all moved. */
+void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n);
+bool tn_ref_noise_adds(const tn_tensor *node);
+void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n);
+
 /* Each computes one op or a family of ops and returns 0 or a negative tn_status. */
 int tn_ref_number(const tn_ref_args *a);
 int tn_ref_iota(const tn_ref_args *a);

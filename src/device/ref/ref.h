@@ -24,4 +24,11 @@ int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
  * negative tn_status with one line in `err`. */
 int tn_ref_run(tn_tensor *node, tn_errbuf *err);
 
+/* From now on every computed element is moved by up to `amplitude` units in the last place of its dtype, and
+ * every summand of a sum likewise: what comes out is one of the values that rounding might have led to. The
+ * spread of a few such runs around the exact one bounds, element by element, what a device may answer; where
+ * rounding decides (a comparison, a floor) the spread is as large as the step. 0 turns it off. The same
+ * seed moves the same elements the same way. */
+void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed);
+
 #endif

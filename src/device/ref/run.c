@@ -89,19 +89,22 @@ static bool is_dense(const tn_tensor *x)
     return true;
 }
 
-/* x's value as a dense array: its own memory where that is dense, else a copy in *owned. */
-static int load(const tn_tensor *x, const double **value, double **owned, tn_errbuf *err)
+/* Operand i's value as a dense array: its own memory where that can serve, else a copy in *owned. */
+static int load(const tn_tensor *node, int i, const double **value, double **owned, tn_errbuf *err)
 {
+    const tn_tensor *x = node->in[i];
+    bool noisy = tn_ref_noise_adds(node);
     int64_t n = tn_ref_extent(x->shape, 0, x->ndim);
     const double *data = tn_node_data(x);
     *owned = NULL;
     *value = data;
     if (n == 0) return TN_OK;
     if (!data) return tn_ref_fail(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
-    if (is_dense(x)) return TN_OK;
+    if (is_dense(x) && !noisy) return TN_OK;
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     tn_ref_copy(*owned, data, x->ndim, x->shape, x->stride, 0);
+    if (noisy) tn_ref_noise_operand(node, i, *owned, n);
     *value = *owned;
     return TN_OK;
 }
@@ -226,6 +229,7 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
         return rc;
     }
     for (int64_t i = 0; i < n; i++) args.out[i] = tn_ref_round((tn_dtype)node->dtype, args.out[i]);
+    tn_ref_noise_result(node, args.out, n);
     if (node->buf) tn_storage_release(node->buf);
     node->buf = out;
     node->base = node;
@@ -245,7 +249,7 @@ int tn_ref_run(tn_tensor *node, tn_errbuf *err)
     int rc = in && owned ? TN_OK : tn_ref_fail(err, TN_E_NOMEM, "no memory for the list of operands");
     /* An assign only writes its target. */
     for (int i = node->op == TN_OP_assign; rc == TN_OK && i < n; i++) {
-        rc = load(node->in[i], &in[i], &owned[i], err);
+        rc = load(node, i, &in[i], &owned[i], err);
     }
     if (rc == TN_OK) rc = run_on(node, in, err);
     for (int i = 0; owned && i < n; i++) tn_free_mem(owned[i]);
