@@ -1,0 +1,173 @@
+/* eltwise.c - the elementwise rows of ops.def, evaluated in double, and the ops that make or convert numbers.
+ *
+ * Every row becomes a function of three doubles. Rows that keep an integer dtype (type NUM) become a second
+ * function on 128-bit integers, because the product of two i32 does not fit a double and must wrap exactly.
+ * Read first: tn_ref_eltwise.
+ */
+#include "internal.h"
+
+#include <math.h>
+
+/* The functions rows may use, from libm: the devices' own approximations are what is being tested. */
+static double sign_of(double x)
+{
+    return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x;
+}
+static double larger(double x, double y)
+{
+    return isnan(x) ? x : isnan(y) ? y : x > y ? x : y;
+}
+static double smaller(double x, double y)
+{
+    return isnan(x) ? x : isnan(y) ? y : x < y ? x : y;
+}
+
+#define K(v)           (v)
+#define tn_abs(x)      fabs(x)
+#define tn_exp(x)      exp(x)
+#define tn_log(x)      log(x)
+#define tn_log1p(x)    log1p(x)
+#define tn_expm1(x)    expm1(x)
+#define tn_sqrt(x)     sqrt(x)
+#define tn_rsqrt(x)    (1 / sqrt(x))
+#define tn_sin(x)      sin(x)
+#define tn_cos(x)      cos(x)
+#define tn_tanh(x)     tanh(x)
+#define tn_erf(x)      erf(x)
+#define tn_sigmoid(x)  (1 / (1 + exp(-(x))))
+#define tn_floor(x)    floor(x)
+#define tn_ceil(x)     ceil(x)
+#define tn_round(x)    nearbyint(x)
+#define tn_trunc(x)    trunc(x)
+#define tn_sign(x)     sign_of(x)
+#define tn_isfinite(x) (isfinite(x) != 0)
+#define tn_pow(x, y)   pow(x, y)
+#define tn_max(x, y)   larger(x, y)
+#define tn_min(x, y)   smaller(x, y)
+
+typedef double real_fn(double x, double y, double z);
+
+#define TN_UNARY(name, type, expression, ...)                                                                \
+    static double real_##name(double x, double y, double z)                                                  \
+    {                                                                                                        \
+        (void)y, (void)z;                                                                                    \
+        return expression;                                                                                   \
+    }
+#define TN_BINARY(name, type, expression, ...)                                                               \
+    static double real_##name(double x, double y, double z)                                                  \
+    {                                                                                                        \
+        (void)z;                                                                                             \
+        return expression;                                                                                   \
+    }
+#define TN_TERNARY(name, type, expression, ...)                                                              \
+    static double real_##name(double condition, double y, double z)                                          \
+    {                                                                                                        \
+        bool x = condition != 0;                                                                             \
+        return expression;                                                                                   \
+    }
+#include "../../core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+
+#undef tn_abs
+#undef tn_floor
+#undef tn_ceil
+#undef tn_round
+#undef tn_trunc
+#undef tn_sign
+#undef tn_max
+#undef tn_min
+#define tn_abs(x)    ((x) < 0 ? -(x) : (x))
+#define tn_floor(x)  (x)
+#define tn_ceil(x)   (x)
+#define tn_round(x)  (x)
+#define tn_trunc(x)  (x)
+#define tn_sign(x)   (((x) > 0) - ((x) < 0))
+#define tn_max(x, y) ((x) > (y) ? (x) : (y))
+#define tn_min(x, y) ((x) < (y) ? (x) : (y))
+
+__extension__ typedef __int128 wide;
+typedef wide wide_fn(wide x, wide y);
+
+#define WIDE_NUM(name, expression)                                                                           \
+    static wide wide_##name(wide x, wide y)                                                                  \
+    {                                                                                                        \
+        (void)y;                                                                                             \
+        return expression;                                                                                   \
+    }
+#define WIDE_FLT(name, expression)
+#define WIDE_ANY(name, expression)
+#define WIDE_TEST(name, expression)
+#define TN_UNARY(name, type, expression, ...)   WIDE_##type(name, expression)
+#define TN_BINARY(name, type, expression, ...)  WIDE_##type(name, expression)
+#define TN_TERNARY(name, type, expression, ...) WIDE_##type(name, expression)
+#include "../../core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+
+typedef struct row {
+    real_fn *real;
+    wide_fn *integer; /* NULL: the row makes no integers */
+} row;
+
+#define ROW_NUM(name)  {real_##name, wide_##name},
+#define ROW_FLT(name)  {real_##name, NULL},
+#define ROW_ANY(name)  {real_##name, NULL},
+#define ROW_TEST(name) {real_##name, NULL},
+static const row rows[TN_OP_COUNT] = {
+#define TN_UNARY(name, type, ...)   [TN_OP_##name] = ROW_##type(name)
+#define TN_BINARY(name, type, ...)  [TN_OP_##name] = ROW_##type(name)
+#define TN_TERNARY(name, type, ...) [TN_OP_##name] = ROW_##type(name)
+#include "../../core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+};
+
+int tn_ref_eltwise(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node;
+    const row *r = &rows[node->op];
+    int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
+    const double *x = a->in[0], *y = node->n_in > 1 ? a->in[1] : x, *z = node->n_in > 2 ? a->in[2] : x;
+    for (int i = 0; i < node->n_in; i++) {
+        if (tn_ref_extent(node->in[i]->shape, 0, node->in[i]->ndim) != n) {
+            return tn_ref_fail(a->err, TN_E_SHAPE, "%s: operand %d has another shape than the result",
+                               tn_op_get((tn_op)node->op)->name, i);
+        }
+    }
+    if (r->integer && tn_dtype_is_int((tn_dtype)node->dtype)) {
+        for (int64_t i = 0; i < n; i++) {
+            a->out[i] = tn_ref_wrap((tn_dtype)node->dtype, (uint64_t)r->integer((wide)x[i], (wide)y[i]));
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) a->out[i] = r->real(x[i], y[i], z[i]);
+    }
+    return TN_OK;
+}
+
+int tn_ref_number(const tn_ref_args *a)
+{
+    tn_number v = a->node->attr->number;
+    a->out[0] = v.is_int ? (double)v.i : v.f;
+    return TN_OK;
+}
+
+int tn_ref_iota(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node;
+    int64_t n = tn_ref_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        a->out[i] = (double)index[node->attr->axis];
+        tn_ref_next(node->ndim, node->shape, index);
+    }
+    return TN_OK;
+}
+
+/* The rounding to the node's dtype that follows every op is all there is to a cast. */
+int tn_ref_cast(const tn_ref_args *a)
+{
+    return tn_ref_reshape(a);
+}

@@ -1,0 +1,104 @@
+/* index.c - reading and adding where an index tensor says; every index is checked.
+ *
+ * Read first: pick, which turns one element of the index into a coordinate or the error.
+ */
+#include "internal.h"
+
+static int pick(const tn_ref_args *a, double value, int64_t bound, int64_t *at)
+{
+    *at = (int64_t)value;
+    if (*at >= 0 && *at < bound) return TN_OK;
+    return tn_ref_fail(a->err, TN_E_INDEX, "%s: index %lld is out of range for extent %lld",
+                       tn_op_get((tn_op)a->node->op)->name, (long long)*at, (long long)bound);
+}
+
+/* gather reads the element of `wide` that index points at for every element of the index, scatter_add adds
+ * to it: the same pairs. wide is x or the result; narrow is the result or src. */
+typedef struct pairs {
+    const tn_tensor *index, *narrow;
+    int wide_ndim, axis;
+    const int64_t *wide;
+} pairs;
+
+static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, double value, int64_t *narrow_at,
+                int64_t *wide_at)
+{
+    int64_t chosen, wide_stride[TN_MAX_DIMS], narrow_stride[TN_MAX_DIMS];
+    int rc = pick(a, value, p->wide[p->axis], &chosen);
+    if (rc != TN_OK) return rc;
+    tn_ref_strides(p->wide_ndim, p->wide, wide_stride);
+    tn_ref_strides(p->narrow->ndim, p->narrow->shape, narrow_stride);
+    *narrow_at = *wide_at = 0;
+    for (int d = 0; d < p->wide_ndim; d++) {
+        *narrow_at += i[d] * narrow_stride[d];
+        *wide_at += (d == p->axis ? chosen : i[d]) * wide_stride[d];
+    }
+    return TN_OK;
+}
+
+static int walk(const tn_ref_args *a, const pairs *p, bool add)
+{
+    int64_t n = tn_ref_extent(p->index->shape, 0, p->index->ndim), i[TN_MAX_DIMS] = {0}, narrow, wide;
+    for (int64_t k = 0; k < n; k++) {
+        int rc = pair(a, p, i, a->in[1][k], &narrow, &wide);
+        if (rc != TN_OK) return rc;
+        if (add) {
+            a->out[wide] += a->in[0][narrow];
+        } else {
+            a->out[narrow] = a->in[0][wide];
+        }
+        tn_ref_next(p->index->ndim, p->index->shape, i);
+    }
+    return TN_OK;
+}
+
+int tn_ref_gather(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    pairs p = {node->in[1], node, x->ndim, node->attr->axis, x->shape};
+    return walk(a, &p, false);
+}
+
+int tn_ref_scatter_add(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node;
+    pairs p = {node->in[1], node->in[0], node->ndim, node->attr->axis, node->shape};
+    return walk(a, &p, true);
+}
+
+int tn_ref_index_select(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    int axis = node->attr->axis;
+    int64_t outer = tn_ref_extent(x->shape, 0, axis), inner = tn_ref_extent(x->shape, axis + 1, x->ndim);
+    int64_t bound = x->shape[axis], n = node->in[1]->shape[0], at;
+    for (int64_t k = 0; k < n; k++) {
+        int rc = pick(a, a->in[1][k], bound, &at);
+        if (rc != TN_OK) return rc;
+        for (int64_t o = 0; o < outer; o++) {
+            for (int64_t i = 0; i < inner; i++) {
+                a->out[(o * n + k) * inner + i] = a->in[0][(o * bound + at) * inner + i];
+            }
+        }
+    }
+    return TN_OK;
+}
+
+int tn_ref_index_add(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *src = node->in[0];
+    int axis = node->attr->axis;
+    int64_t outer = tn_ref_extent(node->shape, 0, axis),
+            inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
+    int64_t bound = node->shape[axis], n = src->shape[axis], at;
+    for (int64_t k = 0; k < n; k++) {
+        int rc = pick(a, a->in[1][k], bound, &at);
+        if (rc != TN_OK) return rc;
+        for (int64_t o = 0; o < outer; o++) {
+            for (int64_t i = 0; i < inner; i++) {
+                a->out[(o * bound + at) * inner + i] += a->in[0][(o * n + k) * inner + i];
+            }
+        }
+    }
+    return TN_OK;
+}

@@ -1,0 +1,74 @@
+/* internal.h - what the files of the reference interpreter share.
+ *
+ * run.c gathers every operand into row-major doubles without gaps and hands them over with a zeroed result;
+ * the op functions below therefore know shapes and attributes but no strides, dtypes of storage or memory.
+ */
+#ifndef TN_REF_INTERNAL_H
+#define TN_REF_INTERNAL_H
+
+#include "ref.h"
+
+typedef struct tn_ref_args {
+    const tn_tensor *node;
+    const double *const *in; /* one dense array per input, in the input's own shape */
+    double *out;             /* dense, zeroed, in the node's shape */
+    tn_errbuf *err;
+} tn_ref_args;
+
+typedef struct tn_ref_device {
+    tn_device device; /* first: a tn_device * of this device is a tn_ref_device * */
+    double noise;
+    uint64_t noise_seed;
+} tn_ref_device;
+
+/* noise.c. Neither does anything while noise is off. `result` moves what is not exact in the node's dtype;
+ * tn_ref_noise_adds says whether the node adds up its operands, whose elements are then all moved. */
+void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n);
+bool tn_ref_noise_adds(const tn_tensor *node);
+void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n);
+
+/* Each computes one op or a family of ops and returns 0 or a negative tn_status. */
+int tn_ref_number(const tn_ref_args *a);
+int tn_ref_iota(const tn_ref_args *a);
+int tn_ref_cast(const tn_ref_args *a);
+int tn_ref_eltwise(const tn_ref_args *a);
+int tn_ref_reduce(const tn_ref_args *a);
+int tn_ref_cumsum(const tn_ref_args *a);
+int tn_ref_reshape(const tn_ref_args *a);
+int tn_ref_permute(const tn_ref_args *a);
+int tn_ref_expand(const tn_ref_args *a);
+int tn_ref_slice(const tn_ref_args *a);
+int tn_ref_pad(const tn_ref_args *a);
+int tn_ref_concat(const tn_ref_args *a);
+int tn_ref_matmul(const tn_ref_args *a);
+int tn_ref_conv2d(const tn_ref_args *a);
+int tn_ref_pool(const tn_ref_args *a);
+int tn_ref_gather(const tn_ref_args *a);
+int tn_ref_index_select(const tn_ref_args *a);
+int tn_ref_scatter_add(const tn_ref_args *a);
+int tn_ref_index_add(const tn_ref_args *a);
+int tn_ref_random(const tn_ref_args *a);
+
+/* Writes a line into err and returns status. */
+int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* v as an element of dtype d: truncated and wrapped for integers, 0 or 1 for bool, unchanged for floats. */
+double tn_ref_round(tn_dtype d, double v);
+
+/* The low bits of an integer as an element of integer dtype d. */
+double tn_ref_wrap(tn_dtype d, uint64_t bits);
+
+/* Row-major strides of a dense array. */
+void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride);
+
+/* out[i...] = in[offset + sum i*stride], row-major. */
+void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
+                 int64_t offset);
+
+/* Steps a multi-index in row-major order; after the last one it is all zeros again. */
+void tn_ref_next(int ndim, const int64_t *shape, int64_t *index);
+
+/* Product of shape[from..to). */
+int64_t tn_ref_extent(const int64_t *shape, int from, int to);
+
+#endif

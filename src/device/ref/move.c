@@ -1,0 +1,88 @@
+/* move.c - views as copies: where each element of the result comes from.
+ *
+ * A view that strides can say is never run; these serve the ones that cannot be said so (a reshape of a
+ * transposed tensor, padding, concatenation) and make a dense copy of the others. Read first: tn_ref_slice.
+ */
+#include "internal.h"
+
+#include <string.h>
+
+int tn_ref_reshape(const tn_ref_args *a)
+{
+    int64_t n = tn_ref_extent(a->node->shape, 0, a->node->ndim);
+    memcpy(a->out, a->in[0], (size_t)n * sizeof(double));
+    return TN_OK;
+}
+
+int tn_ref_permute(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
+    tn_ref_strides(x->ndim, x->shape, of_x);
+    for (int i = 0; i < node->ndim; i++) stride[i] = of_x[node->attr->v[0][i]];
+    tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
+    return TN_OK;
+}
+
+int tn_ref_expand(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
+    tn_ref_strides(x->ndim, x->shape, of_x);
+    /* A 0-d number expands to any number of axes. */
+    for (int i = 0; i < node->ndim; i++) stride[i] = i < x->ndim && x->shape[i] != 1 ? of_x[i] : 0;
+    tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
+    return TN_OK;
+}
+
+int tn_ref_slice(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    const int64_t *start = node->attr->v[0], *step = node->attr->v[1];
+    int64_t stride[TN_MAX_DIMS], offset = 0;
+    tn_ref_strides(x->ndim, x->shape, stride);
+    for (int i = 0; i < node->ndim; i++) {
+        offset += start[i] * stride[i];
+        stride[i] *= step[i];
+    }
+    tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, offset);
+    return TN_OK;
+}
+
+int tn_ref_pad(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    const int64_t *before = node->attr->v[0];
+    int64_t n = tn_ref_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0}, stride[TN_MAX_DIMS];
+    tn_ref_strides(x->ndim, x->shape, stride);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = 0;
+        bool inside = true;
+        for (int i = 0; i < node->ndim; i++) {
+            int64_t j = index[i] - before[i];
+            inside = inside && j >= 0 && j < x->shape[i];
+            at += j * stride[i];
+        }
+        a->out[k] = inside ? a->in[0][at] : a->in[1][0];
+        tn_ref_next(node->ndim, node->shape, index);
+    }
+    return TN_OK;
+}
+
+int tn_ref_concat(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node;
+    int axis = node->attr->axis;
+    int64_t outer = tn_ref_extent(node->shape, 0, axis),
+            inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
+    int64_t done = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        int64_t n = node->in[i]->shape[axis] * inner;
+        for (int64_t o = 0; o < outer && n > 0; o++) {
+            memcpy(a->out + o * node->shape[axis] * inner + done, a->in[i] + o * n,
+                   (size_t)n * sizeof(double));
+        }
+        done += n;
+    }
+    return TN_OK;
+}

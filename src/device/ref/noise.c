@@ -1,0 +1,118 @@
+/* noise.c - rounding as chance: results moved within the precision of their dtype.
+ *
+ * A value that its dtype can hold exactly stays, so that zeros, small integers and whatever a kernel also
+ * computes exactly are not blurred. Sums are moved at their summands, because a sum's rounding error goes
+ * with the summands' size, not with the result's. Read first: tn_ref_noise_result.
+ */
+#include "internal.h"
+
+#include <math.h>
+
+static const tn_ref_device *device_of(const tn_tensor *node)
+{
+    return (const tn_ref_device *)(const void *)node->graph->device;
+}
+
+/* In [-1, 1), from a mix of the seed and where the element stands (splitmix64's finalizer). */
+static double chance(uint64_t seed, uint64_t node, uint64_t operand, uint64_t i)
+{
+    uint64_t x =
+        seed * 0x9E3779B97F4A7C15u + (node * 8 + operand + 1) * 0xD1B54A32D192ED03u + i * 0x8CB92BA72F3D8DD7u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    x ^= x >> 31;
+    return (double)(int64_t)x * 0x1p-63;
+}
+
+/* A unit in the last place of a value in [1, 2). f64 gets more room: the oracle itself rounds there. */
+static double ulp(tn_dtype d)
+{
+    switch (d) {
+    case TN_F32:
+        return 0x1p-23;
+    case TN_F16:
+        return 0x1p-10;
+    case TN_BF16:
+        return 0x1p-7;
+    case TN_F64:
+        return 0x1p-49;
+    case TN_I32:
+    case TN_I64:
+    case TN_U8:
+    case TN_BOOL:
+    case TN_DTYPE_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static bool exact(tn_dtype d, double v)
+{
+    if (!isfinite(v)) return true;
+    if (d == TN_F64) return v == (double)(float)v;
+    float f = (float)v;
+    if (f != v) return false;
+    if (d == TN_F16) return tn_f16_to_f32(tn_f32_to_f16(f)) == f;
+    if (d == TN_BF16) return tn_bf16_to_f32(tn_f32_to_bf16(f)) == f;
+    return true;
+}
+
+bool tn_ref_noise_adds(const tn_tensor *node)
+{
+    if (device_of(node)->noise <= 0) return false;
+    switch (tn_op_get((tn_op)node->op)->kind) {
+    case TN_KIND_REDUCE:
+        return node->op == TN_OP_reduce_sum || node->op == TN_OP_reduce_prod;
+    case TN_KIND_SCAN:
+    case TN_KIND_GEMM:
+    case TN_KIND_CONV:
+        return true;
+    case TN_KIND_WINDOW:
+        return node->op == TN_OP_pool_sum || node->op == TN_OP_pool_spread || node->op == TN_OP_pool_put;
+    case TN_KIND_SCATTER:
+    case TN_KIND_ATTENTION:
+        return true;
+    case TN_KIND_LEAF:
+    case TN_KIND_NUMBER:
+    case TN_KIND_IOTA:
+    case TN_KIND_ELTWISE:
+    case TN_KIND_CAST:
+    case TN_KIND_VIEW:
+    case TN_KIND_GATHER:
+    case TN_KIND_RANDOM:
+    case TN_KIND_ASSIGN:
+        break;
+    }
+    return false;
+}
+
+/* Sums of f16 and bf16 are carried in f32. */
+void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n)
+{
+    const tn_ref_device *d = device_of(node);
+    double size = d->noise * ulp(tn_dtype_accumulator((tn_dtype)node->in[operand]->dtype));
+    if (!tn_dtype_is_float((tn_dtype)node->in[operand]->dtype)) return;
+    for (int64_t i = 0; i < n; i++) {
+        v[i] += v[i] * size * chance(d->noise_seed, node->id, (uint64_t)operand + 1, (uint64_t)i);
+    }
+}
+
+void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n)
+{
+    const tn_ref_device *d = device_of(node);
+    double size = d->noise * ulp((tn_dtype)node->dtype);
+    if (size <= 0) return;
+    /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
+    double floor_size = node->op == TN_OP_normal ? 4 : 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (exact((tn_dtype)node->dtype, v[i])) continue;
+        v[i] += fmax(fabs(v[i]), floor_size) * size * chance(d->noise_seed, node->id, 0, (uint64_t)i);
+    }
+}
+
+void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed)
+{
+    tn_ref_device *r = (tn_ref_device *)(void *)d;
+    r->noise = amplitude;
+    r->noise_seed = seed;
+}

@@ -1,0 +1,259 @@
+/* run.c - one node at a time: operands made dense, the op's function called, the result rounded.
+ *
+ * The switch in `compute` has no default, so that an op added to graph.h or ops.def does not build until it
+ * has its line here. Read first: tn_ref_run.
+ */
+#include "internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...)
+{
+    if (err) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(err->text, sizeof err->text, fmt, ap);
+        va_end(ap);
+    }
+    return status;
+}
+
+double tn_ref_wrap(tn_dtype d, uint64_t bits)
+{
+    if (d == TN_U8) return (double)(uint8_t)bits;
+    if (d == TN_I32) return (double)(int32_t)(uint32_t)bits;
+    return (double)(int64_t)bits;
+}
+
+double tn_ref_round(tn_dtype d, double v)
+{
+    if (d == TN_BOOL) return v != 0;
+    if (!tn_dtype_is_int(d)) return v;
+    int64_t i;
+    if (!(v > -9223372036854775808.0)) {
+        i = isnan(v) ? 0 : INT64_MIN;
+    } else if (v >= 9223372036854775808.0) {
+        i = INT64_MAX;
+    } else {
+        i = (int64_t)v;
+    }
+    return tn_ref_wrap(d, (uint64_t)i);
+}
+
+void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride)
+{
+    int64_t n = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        stride[i] = n;
+        n *= shape[i];
+    }
+}
+
+int64_t tn_ref_extent(const int64_t *shape, int from, int to)
+{
+    int64_t n = 1;
+    for (int i = from; i < to; i++) n *= shape[i];
+    return n;
+}
+
+void tn_ref_next(int ndim, const int64_t *shape, int64_t *index)
+{
+    for (int i = ndim - 1; i >= 0; i--) {
+        if (++index[i] < shape[i]) return;
+        index[i] = 0;
+    }
+}
+
+void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
+                 int64_t offset)
+{
+    int64_t n = tn_ref_extent(shape, 0, ndim), index[TN_MAX_DIMS] = {0};
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = offset;
+        for (int i = 0; i < ndim; i++) at += index[i] * stride[i];
+        out[k] = in[at];
+        tn_ref_next(ndim, shape, index);
+    }
+}
+
+static bool is_dense(const tn_tensor *x)
+{
+    int64_t stride[TN_MAX_DIMS];
+    tn_ref_strides(x->ndim, x->shape, stride);
+    for (int i = 0; i < x->ndim; i++) {
+        if (x->shape[i] != 1 && x->stride[i] != stride[i]) return false;
+    }
+    return true;
+}
+
+/* Operand i's value as a dense array: its own memory where that can serve, else a copy in *owned. */
+static int load(const tn_tensor *node, int i, const double **value, double **owned, tn_errbuf *err)
+{
+    const tn_tensor *x = node->in[i];
+    bool noisy = tn_ref_noise_adds(node);
+    int64_t n = tn_ref_extent(x->shape, 0, x->ndim);
+    const double *data = tn_node_data(x);
+    *owned = NULL;
+    *value = data;
+    if (n == 0) return TN_OK;
+    if (!data) return tn_ref_fail(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
+    if (is_dense(x) && !noisy) return TN_OK;
+    *owned = tn_malloc((size_t)n * sizeof(double));
+    if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
+    tn_ref_copy(*owned, data, x->ndim, x->shape, x->stride, 0);
+    if (noisy) tn_ref_noise_operand(node, i, *owned, n);
+    *value = *owned;
+    return TN_OK;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+
+static int compute(const tn_ref_args *a)
+{
+    switch ((tn_op)a->node->op) {
+    case TN_OP_scalar:
+    case TN_OP_constant:
+        return tn_ref_number(a);
+    case TN_OP_iota:
+        return tn_ref_iota(a);
+    case TN_OP_cast:
+        return tn_ref_cast(a);
+    case TN_OP_reduce_sum:
+    case TN_OP_reduce_prod:
+    case TN_OP_reduce_max:
+    case TN_OP_reduce_min:
+    case TN_OP_reduce_argmax:
+    case TN_OP_reduce_argmin:
+        return tn_ref_reduce(a);
+    case TN_OP_cumsum:
+        return tn_ref_cumsum(a);
+    case TN_OP_reshape:
+    case TN_OP_contiguous:
+        return tn_ref_reshape(a);
+    case TN_OP_permute:
+        return tn_ref_permute(a);
+    case TN_OP_expand:
+        return tn_ref_expand(a);
+    case TN_OP_slice:
+        return tn_ref_slice(a);
+    case TN_OP_pad:
+        return tn_ref_pad(a);
+    case TN_OP_concat:
+        return tn_ref_concat(a);
+    case TN_OP_matmul:
+        return tn_ref_matmul(a);
+    case TN_OP_conv2d:
+    case TN_OP_conv2d_data_grad:
+    case TN_OP_conv2d_weight_grad:
+        return tn_ref_conv2d(a);
+    case TN_OP_pool_max:
+    case TN_OP_pool_argmax:
+    case TN_OP_pool_sum:
+    case TN_OP_pool_spread:
+    case TN_OP_pool_put:
+    case TN_OP_pool_take:
+        return tn_ref_pool(a);
+    case TN_OP_gather:
+        return tn_ref_gather(a);
+    case TN_OP_index_select:
+        return tn_ref_index_select(a);
+    case TN_OP_scatter_add:
+        return tn_ref_scatter_add(a);
+    case TN_OP_index_add:
+        return tn_ref_index_add(a);
+    case TN_OP_uniform:
+    case TN_OP_normal:
+    case TN_OP_bernoulli:
+        return tn_ref_random(a);
+#define TN_UNARY(name, ...)   case TN_OP_##name:
+#define TN_BINARY(name, ...)  case TN_OP_##name:
+#define TN_TERNARY(name, ...) case TN_OP_##name:
+#include "../../core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+        return tn_ref_eltwise(a);
+    case TN_OP_leaf:
+    case TN_OP_assign:
+    case TN_OP_COUNT:
+        break;
+    }
+    return tn_ref_fail(a->err, TN_E_STATE, "op %d is not computed from operands", a->node->op);
+}
+
+#pragma GCC diagnostic pop
+
+/* The source was loaded before anything is written, but a dense one is still its own memory, which may
+ * overlap the target: it is copied once more. */
+static int assign(tn_tensor *node, const double *source, tn_errbuf *err)
+{
+    tn_tensor *target = node->in[0];
+    int64_t n = tn_ref_extent(target->shape, 0, target->ndim), index[TN_MAX_DIMS] = {0};
+    double *to = tn_node_data(target);
+    if (n > 0 && !to) return tn_ref_fail(err, TN_E_STATE, "assign: the target has no memory");
+    double *copy = tn_malloc((size_t)n * sizeof(double));
+    if (!copy) return tn_ref_fail(err, TN_E_NOMEM, "assign: no memory for %lld elements", (long long)n);
+    if (n > 0) memcpy(copy, source, (size_t)n * sizeof(double));
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = 0;
+        for (int i = 0; i < target->ndim; i++) at += index[i] * target->stride[i];
+        to[at] = tn_ref_round((tn_dtype)target->dtype, copy[k]);
+        tn_ref_next(target->ndim, target->shape, index);
+    }
+    tn_free_mem(copy);
+    if (node->base == node && !node->buf && target->base && target->base->buf) {
+        node->buf = target->base->buf;
+        tn_storage_retain(node->buf);
+        node->offset = target->offset;
+        memcpy(node->stride, target->stride, sizeof node->stride);
+    }
+    return TN_OK;
+}
+
+static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
+{
+    if (node->op == TN_OP_assign) return assign(node, in[1], err);
+    int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
+    size_t bytes = (size_t)n * sizeof(double);
+    tn_storage *out = tn_storage_new(node->graph, bytes);
+    if (!out) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
+    if (bytes > 0) memset(out->data, 0, bytes);
+    tn_ref_args args = {.node = node, .in = in, .out = out->data, .err = err};
+    int rc = n > 0 ? compute(&args) : TN_OK;
+    if (rc != TN_OK) {
+        tn_storage_release(out);
+        return rc;
+    }
+    for (int64_t i = 0; i < n; i++) args.out[i] = tn_ref_round((tn_dtype)node->dtype, args.out[i]);
+    tn_ref_noise_result(node, args.out, n);
+    if (node->buf) tn_storage_release(node->buf);
+    node->buf = out;
+    node->base = node;
+    node->offset = 0;
+    tn_ref_strides(node->ndim, node->shape, node->stride);
+    return TN_OK;
+}
+
+int tn_ref_run(tn_tensor *node, tn_errbuf *err)
+{
+    if (node->op == TN_OP_leaf) return TN_OK;
+    if (node->op != TN_OP_assign && node->base && node->base != node) return TN_OK;
+
+    int n = node->n_in;
+    const double **in = tn_calloc((size_t)n + 1, sizeof *in);
+    double **owned = tn_calloc((size_t)n + 1, sizeof *owned);
+    int rc = in && owned ? TN_OK : tn_ref_fail(err, TN_E_NOMEM, "no memory for the list of operands");
+    /* An assign only writes its target. */
+    for (int i = node->op == TN_OP_assign; rc == TN_OK && i < n; i++) {
+        rc = load(node, i, &in[i], &owned[i], err);
+    }
+    if (rc == TN_OK) rc = run_on(node, in, err);
+    for (int i = 0; owned && i < n; i++) tn_free_mem(owned[i]);
+    tn_free_mem(owned);
+    tn_free_mem(in);
+    return rc;
+}
