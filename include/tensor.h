@@ -334,7 +334,7 @@ TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy
  * strided operands cost no copy. */
 TN_OP(matmul, tn_tensor *x, tn_tensor *y);
 /* x [.., in] * weight [out, in]^T + bias [out] -> [.., out]; bias may be NULL. */
-TN_OP(linear, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);
+TN_OP(affine, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);
 
 typedef struct tn_conv2d_options {
     int stride, pad, dilation, groups;         /* 0 means 1, 0, 1, 1; both axes alike */

@@ -122,7 +122,7 @@
 #define tn_stack(...) tn_stack_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_contiguous(...) tn_contiguous_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_matmul(...) tn_matmul_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_linear(...) tn_linear_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_affine(...) tn_affine_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_conv2d(...) TN_CALL3_(tn_conv2d_at, tn_conv2d_options, __VA_ARGS__, .size = sizeof(tn_conv2d_options))
 #define tn_max_pool2d(...) TN_CALL2_(tn_max_pool2d_at, tn_pool2d_options, __VA_ARGS__, .size = sizeof(tn_pool2d_options))
 #define tn_avg_pool2d(...) TN_CALL2_(tn_avg_pool2d_at, tn_pool2d_options, __VA_ARGS__, .size = sizeof(tn_pool2d_options))
