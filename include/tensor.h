@@ -318,7 +318,11 @@ TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy
  * strided operands cost no copy. */
 TN_OP(matmul, tn_tensor *x, tn_tensor *y);
 /* x [.., in] * weight [out, in]^T + bias [out] -> [.., out]; bias may be NULL. */
+#if defined(__cplusplus) || defined(TN_NO_MACROS)
 TN_OP(linear, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);
+#else /* there <tensor_nn.h> gives the plain name to a layer's type; the macro tn_linear(...) stays */
+TN_API tn_tensor *tn_linear_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const char *file, int line);
+#endif
 
 typedef struct tn_conv2d_options {
     int stride, pad, dilation, groups;         /* 0 means 1, 0, 1, 1; both axes alike */
