@@ -87,6 +87,34 @@ void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
 
 void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
 
+/* ---- optim.c ----------------------------------------------------------------------------------------------
+ */
+
+enum { NN_MOMENTS = 2 };
+
+typedef struct nn_optim_entry {
+    tn_tensor *param;
+    tn_tensor *moment[NN_MOMENTS]; /* of the parameter's shape; NULL where the method has none */
+    double lr_factor, weight_decay;
+    int64_t steps; /* updates done; PyTorch's state["step"] */
+} nn_optim_entry;
+
+typedef enum nn_method { NN_SGD, NN_ADAM, NN_ADAMW } nn_method;
+
+struct tn_optim {
+    tn_session *s;
+    tn_optim *next;
+    nn_method method;
+    double lr, momentum, dampening, beta1, beta2, eps;
+    bool nesterov;
+    tn_tensor *clip; /* 0-d factor for the coming step's gradients, or NULL */
+    int n;
+    nn_optim_entry *entries;
+};
+
+const char *tn_nn_method_name(nn_method m);            /* "adamw" */
+const char *tn_nn_moment_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
+
 /* ---- progress.c -----------------------------------------------------------------------------------------
  */
 
