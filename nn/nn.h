@@ -115,6 +115,43 @@ struct tn_optim {
 const char *tn_nn_method_name(nn_method m);            /* "adamw" */
 const char *tn_nn_moment_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
 
+/* ---- safetensors.c ----------------------------------------------------------------------------------------
+ */
+
+typedef struct nn_saved {
+    const char *name;
+    const char *type; /* as in the file: "F32" */
+    tn_dtype dtype;   /* TN_DTYPE_COUNT: one the library does not have */
+    int ndim;
+    int64_t shape[TN_MAX_DIMS];
+    const unsigned char *data;
+    size_t begin, bytes; /* begin: in the data part of the file */
+} nn_saved;
+
+typedef struct nn_safetensors {
+    unsigned char *file;
+    void *json; /* names live in it */
+    int n;
+    nn_saved *saved; /* sorted by name */
+} nn_safetensors;
+
+int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why);
+void tn_nn_safetensors_free(nn_safetensors *f);
+const nn_saved *tn_nn_safetensors_find(const nn_safetensors *f,
+                                       const char *name);                     /* NULL when there is none */
+const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key); /* NULL when there is none */
+
+/* A growing text, and what a header is made of. After a failed allocation `failed` is set and the rest does
+ * nothing. */
+typedef struct nn_text {
+    char *text;
+    size_t size, room;
+    bool failed;
+} nn_text;
+void tn_nn_text_add(nn_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tn_nn_text_quote(nn_text *t, const char *string); /* as a JSON string */
+const char *tn_nn_safetensors_type(tn_dtype d);
+
 /* ---- progress.c -----------------------------------------------------------------------------------------
  */
 

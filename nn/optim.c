@@ -225,7 +225,7 @@ static int update(tn_optim *o, nn_optim_entry *e, tn_tensor *g)
     double lr = o->lr * e->lr_factor, decay = e->weight_decay;
     int64_t t = e->steps + 1;
     int status = TN_OK;
-    if (o->method != NN_ADAMW) g = tn_add(g, times(p, decay));
+    if (decay > 0 && o->method != NN_ADAMW) g = tn_add(g, times(p, decay));
     if (o->method == NN_SGD) {
         if (e->moment[0]) {
             /* The buffer starts at 0, so that leaving out the dampening once makes it the gradient. */
@@ -239,7 +239,7 @@ static int update(tn_optim *o, nn_optim_entry *e, tn_tensor *g)
         tn_tensor *m = tn_add(e->moment[0], times(tn_sub(g, e->moment[0]), 1 - o->beta1));
         tn_tensor *v = blend(e->moment[1], o->beta2, tn_square(g), 1 - o->beta2);
         tn_tensor *scale = tn_add_scalar(times(tn_sqrt(v), 1 / sqrt(fix2)), tn_number_f(o->eps));
-        if (o->method == NN_ADAMW) p = times(p, 1 - lr * decay);
+        if (decay > 0 && o->method == NN_ADAMW) p = times(p, 1 - lr * decay);
         p = tn_sub(p, times(tn_div(m, scale), lr / fix1));
         status = tn_assign(e->moment[0], m);
         if (!status) status = tn_assign(e->moment[1], v);
