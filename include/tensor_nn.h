@@ -121,10 +121,10 @@ typedef struct tn_multi_head_attention {
     double dropout;
 } tn_multi_head_attention;
 typedef struct tn_attention_options {
-    bool causal;  /* position i sees positions 0..i only */
-    bool no_bias; /* neither in_proj_bias nor out_proj.bias */
-    double dropout;  /* of the attention probabilities, in training */
-    double init_std; /* not 0: weights ~ N(0, init_std^2), out_proj with init_out_std, as GPT-2 does */
+    bool causal;         /* position i sees positions 0..i only */
+    bool no_bias;        /* neither in_proj_bias nor out_proj.bias */
+    double dropout;      /* of the attention probabilities, in training */
+    double init_std;     /* not 0: weights ~ N(0, init_std^2), out_proj with init_out_std, as GPT-2 does */
     double init_out_std; /* 0 means init_std */
     size_t size;
 } tn_attention_options;
@@ -143,9 +143,9 @@ typedef struct tn_transformer_block {
 } tn_transformer_block;
 typedef struct tn_transformer_block_options {
     bool causal, no_bias;
-    bool gelu_tanh;  /* GPT-2's gelu instead of the exact one */
-    int64_t hidden;  /* of the MLP; 0 means 4 dim */
-    double dropout;  /* of probabilities and of what each half adds to x */
+    bool gelu_tanh; /* GPT-2's gelu instead of the exact one */
+    int64_t hidden; /* of the MLP; 0 means 4 dim */
+    double dropout; /* of probabilities and of what each half adds to x */
     double eps;
     double init_std, init_out_std; /* as in tn_attention_options, for linear1 and linear2 too */
     size_t size;
@@ -165,8 +165,8 @@ typedef struct tn_params {
 } tn_params;
 TN_API tn_params tn_all_params(tn_session *s);
 #define TN_PARAMS(...)                                                                                       \
-    ((tn_params){ (int)(sizeof((tn_tensor *const[]){ __VA_ARGS__ }) / sizeof(tn_tensor *)),                  \
-                  (tn_tensor *const[]){ __VA_ARGS__ } })
+    ((tn_params){(int)(sizeof((tn_tensor *const[]){__VA_ARGS__}) / sizeof(tn_tensor *)),                     \
+                 (tn_tensor *const[]){__VA_ARGS__}})
 
 /* torch.optim.SGD. With g = gradient + weight_decay * p:
  *   b = momentum * b + (1 - dampening) * g (first step: b = g);  g = nesterov ? g + momentum * b : b
@@ -260,11 +260,11 @@ typedef struct tn_batch {
 } tn_batch;
 
 typedef struct tn_loader_options {
-    int64_t batch;  /* 0 means 64 */
+    int64_t batch; /* 0 means 64 */
     bool shuffle;
-    bool drop_last; /* leave out a last short batch */
-    bool progress;  /* a bar on a terminal, a line every tenth of the pass elsewhere */
-    uint64_t seed;  /* of the order; 0 means the session's */
+    bool drop_last;    /* leave out a last short batch */
+    bool progress;     /* a bar on a terminal, a line every tenth of the pass elsewhere */
+    uint64_t seed;     /* of the order; 0 means the session's */
     FILE *progress_to; /* NULL means stderr */
     size_t size;
 } tn_loader_options;
@@ -274,7 +274,7 @@ typedef struct tn_loader_options {
 TN_API tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options);
 /* The next batch: 1, or 0 at the end, which closes the loader, as an error in the session does. */
 TN_API int tn_next(tn_loader *l, tn_batch *b);
-TN_API void tn_loader_close(tn_loader *l); /* to stop before the end; NULL is allowed */
+TN_API void tn_loader_close(tn_loader *l);            /* to stop before the end; NULL is allowed */
 TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass */
 
 /* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show. Never waits: it
@@ -347,13 +347,13 @@ TN_API int tn_load(tn_session *s, const char *path);
     TN_CALL4_(tn_transformer_block_new_at, tn_transformer_block_options, __VA_ARGS__,                        \
               .size = sizeof(tn_transformer_block_options))
 #define tn_transformer_block_forward(...) tn_transformer_block_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_sgd(...) TN_CALL2_(tn_sgd_at, tn_sgd_options, __VA_ARGS__, .size = sizeof(tn_sgd_options))
-#define tn_adam(...) TN_CALL2_(tn_adam_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
-#define tn_adamw(...) TN_CALL2_(tn_adamw_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
-#define tn_clip_grad_norm(...) tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
-#define TN_OPT1_(fn, opt, a, ...) fn(a, &(const opt){ __VA_ARGS__ })
-#define TN_OPT2_(fn, opt, a, b, ...) fn(a, b, &(const opt){ __VA_ARGS__ })
-#define TN_OPT3_(fn, opt, a, b, c, ...) fn(a, b, c, &(const opt){ __VA_ARGS__ })
+#define tn_sgd(...)                       TN_CALL2_(tn_sgd_at, tn_sgd_options, __VA_ARGS__, .size = sizeof(tn_sgd_options))
+#define tn_adam(...)                      TN_CALL2_(tn_adam_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
+#define tn_adamw(...)                     TN_CALL2_(tn_adamw_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
+#define tn_clip_grad_norm(...)            tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
+#define TN_OPT1_(fn, opt, a, ...)         fn(a, &(const opt){__VA_ARGS__})
+#define TN_OPT2_(fn, opt, a, b, ...)      fn(a, b, &(const opt){__VA_ARGS__})
+#define TN_OPT3_(fn, opt, a, b, c, ...)   fn(a, b, c, &(const opt){__VA_ARGS__})
 #define tn_optim_group(...)                                                                                  \
     TN_OPT2_(tn_optim_group_with, tn_group_options, __VA_ARGS__, .size = sizeof(tn_group_options))
 #define tn_dataset_idx(...)                                                                                  \
