@@ -150,6 +150,7 @@ TN_API uint64_t tn_seed(const tn_session *s);
 
 /* fn(arg) is called once by tn_close, before the tensors go; the newest first. */
 TN_API int tn_on_close(tn_session *s, void (*fn)(void *arg), void *arg);
+TN_API void *tn_on_close_arg(const tn_session *s, void (*fn)(void *arg)); /* what fn was registered with; NULL */
 
 /* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
  * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. */

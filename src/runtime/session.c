@@ -143,6 +143,13 @@ int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
     return TN_OK;
 }
 
+void *tn_on_close_arg(const tn_session *s, void (*fn)(void *))
+{
+    for (int i = 0; s && i < s->n_closers; i++)
+        if (s->closers[i].fn == fn) return s->closers[i].arg;
+    return NULL;
+}
+
 /* ---- errors ---- */
 
 int tn_error(const tn_session *s) { return s ? s->graph.error.status : TN_E_NULL; }

@@ -1,0 +1,209 @@
+/* args.h - the command line the examples share.
+ *
+ * Fill a struct args with the example's defaults, call args_parse, then args_open for a session. Exit status
+ * of an example: 0 done, 1 failed (one line on stderr says what and where), 2 usage.
+ */
+#ifndef ARGS_H
+#define ARGS_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <tensor_nn.h>
+
+struct args {
+    const char *program, *purpose;
+    const char *device, *mode; /* by name */
+    int threads;
+    uint64_t seed;
+    const char *data;
+    long epochs, steps; /* steps 0: as many as the epochs have */
+    long batch;
+    double lr;
+    const char *log, *save, *resume, *report; /* files, or NULL */
+    bool quiet;
+    FILE *log_file;
+    double clock;
+};
+
+static inline void args_usage(const struct args *a, FILE *out)
+{
+    fprintf(out,
+            "usage: %s [options]\n"
+            "%s\n\n"
+            "  --device auto|cpu|cuda   where to compute (%s)\n"
+            "  --mode fused|eager       (%s)\n"
+            "  --threads N              0: all there are (%d)\n"
+            "  --seed N                 of the initial weights and the order of the data (%llu)\n"
+            "  --data PATH              (%s)\n"
+            "  --epochs N               passes over the data (%ld)\n"
+            "  --steps N                stop after so many steps; 0: no limit (%ld)\n"
+            "  --batch N                (%ld)\n"
+            "  --lr X                   learning rate (%g)\n"
+            "  --log FILE.jsonl         one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}\n"
+            "  --save FILE              write a checkpoint (.safetensors) at the end\n"
+            "  --resume FILE            go on from a checkpoint\n"
+            "  --report FILE            write what was fused, and why not more\n"
+            "  --quiet                  no progress\n"
+            "  --help\n",
+            a->program, a->purpose, a->device, a->mode, a->threads, (unsigned long long)a->seed, a->data,
+            a->epochs, a->steps, a->batch, a->lr);
+}
+
+static inline void args_refuse(const struct args *a, const char *option, const char *value, const char *wants)
+{
+    fprintf(stderr, "%s: %s %s: %s (--help lists the options)\n", a->program, option, value ? value : "",
+            wants);
+    exit(2);
+}
+
+static inline long args_whole(const struct args *a, const char *option, const char *value, long least,
+                              long most)
+{
+    char *end;
+    long n = strtol(value, &end, 10);
+    if (end == value || *end || n < least || n > most)
+        args_refuse(a, option, value, "not a whole number in range");
+    return n;
+}
+
+static inline double args_positive(const struct args *a, const char *option, const char *value)
+{
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || !(x > 0) || x > 1e6) args_refuse(a, option, value, "not a number above 0");
+    return x;
+}
+
+/* `value` if it is among the NULL-ended `choices`. */
+static inline const char *args_choice(const struct args *a, const char *option, const char *value,
+                                      const char *const *choices)
+{
+    for (int i = 0; choices[i]; i++)
+        if (!strcmp(value, choices[i])) return value;
+    args_refuse(a, option, value, "no such choice");
+    return NULL;
+}
+
+/* One option with its value; false when there is no such option. */
+static inline bool args_option(struct args *a, const char *o, const char *v)
+{
+    static const char *const devices[] = {"auto", "cpu", "cuda", NULL}, *const modes[] = {"fused", "eager",
+                                                                                          NULL};
+    if (!strcmp(o, "--device"))
+        a->device = args_choice(a, o, v, devices);
+    else if (!strcmp(o, "--mode"))
+        a->mode = args_choice(a, o, v, modes);
+    else if (!strcmp(o, "--threads"))
+        a->threads = (int)args_whole(a, o, v, 0, 4096);
+    else if (!strcmp(o, "--seed"))
+        a->seed = (uint64_t)args_whole(a, o, v, 0, (long)(~0UL >> 1));
+    else if (!strcmp(o, "--data"))
+        a->data = v;
+    else if (!strcmp(o, "--epochs"))
+        a->epochs = args_whole(a, o, v, 0, 1000000);
+    else if (!strcmp(o, "--steps"))
+        a->steps = args_whole(a, o, v, 0, 1L << 40);
+    else if (!strcmp(o, "--batch"))
+        a->batch = args_whole(a, o, v, 1, 1 << 24);
+    else if (!strcmp(o, "--lr"))
+        a->lr = args_positive(a, o, v);
+    else if (!strcmp(o, "--log"))
+        a->log = v;
+    else if (!strcmp(o, "--save"))
+        a->save = v;
+    else if (!strcmp(o, "--resume"))
+        a->resume = v;
+    else if (!strcmp(o, "--report"))
+        a->report = v;
+    else
+        return false;
+    return true;
+}
+
+/* Reads the options into `a`, or ends the program. */
+static inline void args_parse(struct args *a, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help")) {
+            args_usage(a, stdout);
+            exit(0);
+        }
+        if (!strcmp(argv[i], "--quiet")) {
+            a->quiet = true;
+        } else {
+            if (!args_option(a, argv[i], i + 1 < argc ? argv[i + 1] : ""))
+                args_refuse(a, argv[i], "", "no such option");
+            if (i + 1 == argc) args_refuse(a, argv[i], "", "needs a value");
+            i++;
+        }
+    }
+}
+
+static inline double args_clock(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6; /* ms */
+}
+
+/* A session as asked for, with the log file open; NULL after saying why. */
+static inline tn_session *args_open(struct args *a)
+{
+    tn_session *s = tn_open(.device = !strcmp(a->device, "cuda")  ? TN_CUDA
+                                      : !strcmp(a->device, "cpu") ? TN_CPU
+                                                                  : TN_AUTO,
+                            .mode = !strcmp(a->mode, "eager") ? TN_EAGER : TN_FUSED, .seed = a->seed,
+                            .threads = a->threads);
+    if (!s) {
+        fprintf(stderr, "%s: no session on the device '%s'\n", a->program, a->device);
+        return NULL;
+    }
+    if (a->log && !(a->log_file = fopen(a->log, "w"))) {
+        fprintf(stderr, "%s: %s cannot be written\n", a->program, a->log);
+        tn_close(s);
+        return NULL;
+    }
+    a->clock = args_clock();
+    return s;
+}
+
+/* One line of the log; reads the loss, which waits for it, so only with --log. */
+static inline void args_log(struct args *a, long step, tn_tensor *loss)
+{
+    if (!a->log_file) return;
+    double value = tn_item(loss), now = args_clock();
+    fprintf(a->log_file, "{\"step\":%ld,\"loss\":", step);
+    fprintf(a->log_file, isfinite(value) ? "%.6g" : "null", value); /* JSON has no NaN */
+    fprintf(a->log_file, ",\"ms\":%.3f}\n", now - a->clock);
+    a->clock = now;
+}
+
+/* Saves, reports and closes as asked; the program's exit status. */
+static inline int args_finish(struct args *a, tn_session *s)
+{
+    int failed = 0;
+    if (a->save && !tn_error(s)) tn_save(s, a->save);
+    if (a->report && !tn_error(s)) {
+        FILE *f = fopen(a->report, "w");
+        if (f) tn_explain(s, f);
+        if (!f || fclose(f)) {
+            fprintf(stderr, "%s: %s cannot be written\n", a->program, a->report);
+            failed = 1;
+        }
+    }
+    if (a->log_file && fclose(a->log_file)) {
+        fprintf(stderr, "%s: %s cannot be written\n", a->program, a->log);
+        failed = 1;
+    }
+    if (tn_error(s)) {
+        fprintf(stderr, "%s: %s\n", a->program, tn_error_text(s));
+        failed = 1;
+    }
+    tn_close(s);
+    return failed;
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* mnist_cnn.c - trains a small convolutional network on images of digits.
+ *
+ *   build/mnist_cnn                             the digits that are shipped: seconds
+ *   build/mnist_cnn --data data/mnist           MNIST (data/get_data.sh gets it): 98.7 % and more after 2
+ * epochs
+ *
+ * conv 32 - batch norm - relu - conv 64 - batch norm - relu - max pool - linear 128 - relu - linear 10, AdamW
+ * with a warm-up and a cosine decay. It prints the test accuracy after each epoch, and ends with a line like
+ *
+ *   test accuracy 98.73 % (9873/10000)
+ *
+ * Read train_step first; the rest is plumbing.
+ */
+#include "args.h"
+
+struct net {
+    tn_conv *c1, *c2;
+    tn_norm *n1, *n2;
+    tn_linear *fc1, *fc2;
+};
+
+static void make_net(tn_session *s, struct net *net)
+{
+    net->c1 = tn_conv2d_new(s, "c1", 1, 32, 3, .pad = 1);
+    net->n1 = tn_batch_norm_new(s, "n1", 32);
+    net->c2 = tn_conv2d_new(s, "c2", 32, 64, 3, .pad = 1);
+    net->n2 = tn_batch_norm_new(s, "n2", 64);
+    net->fc1 = tn_linear_new(s, "fc1", 14 * 14 * 64, 128);
+    net->fc2 = tn_linear_new(s, "fc2", 128, 10);
+}
+
+/* x [n, 28, 28, 1] -> logits [n, 10] */
+static tn_tensor *forward(const struct net *net, tn_tensor *x)
+{
+    tn_tensor *h = tn_relu(tn_norm_forward(net->n1, tn_conv2d_forward(net->c1, x)));
+    h = tn_relu(tn_norm_forward(net->n2, tn_conv2d_forward(net->c2, h)));
+    h = tn_flatten(tn_max_pool2d(h, 2, .stride = 2), 1);
+    return tn_linear_forward(net->fc2, tn_relu(tn_linear_forward(net->fc1, h)));
+}
+
+static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
+{
+    (void)s;
+    return forward(user, x);
+}
+
+static void train_step(tn_session *s, const struct net *net, tn_optim *opt, tn_loader *l, const tn_batch *b,
+                       struct args *a, long step)
+{
+    tn_step_begin(s);
+    tn_tensor *logits = forward(net, b->x);
+    tn_tensor *loss = tn_cross_entropy(logits, b->y);
+    tn_backward(loss);
+    tn_optim_step(opt);
+    if (!a->quiet) tn_progress(l, "loss", loss, "acc", tn_accuracy(logits, b->y));
+    args_log(a, step, loss);
+    tn_step_end(s);
+}
+
+static void report(double accuracy, int64_t n)
+{
+    printf("test accuracy %.2f %% (%lld/%lld)\n", 100 * accuracy, llround(accuracy * (double)n),
+           (long long)n);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = {.program = "mnist_cnn",
+                     .purpose = "Trains a small convolutional network on images of digits.",
+                     .device = "auto",
+                     .mode = "fused",
+                     .seed = 1,
+                     .data = "data/digits",
+                     .epochs = 2,
+                     .batch = 64,
+                     .lr = 1e-3};
+    args_parse(&a, argc, argv);
+    tn_session *s = args_open(&a);
+    if (!s) return 1;
+    tn_dataset *train = tn_dataset_idx(s, a.data, TN_TRAIN), *test = tn_dataset_idx(s, a.data, TN_TEST);
+    struct net net;
+    make_net(s, &net);
+    tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .weight_decay = 0.01);
+    if (a.resume) tn_load(s, a.resume);
+
+    int64_t per_epoch = (tn_dataset_count(train) + a.batch - 1) / a.batch, total = a.epochs * per_epoch,
+            step = 0;
+    double accuracy = NAN;
+    if (a.steps && a.steps < total) total = a.steps;
+    for (int64_t epoch = tn_dataset_epoch(train); epoch < a.epochs && step < total && !tn_error(s); epoch++) {
+        tn_batch b;
+        tn_loader *l = tn_loader_open(train, .batch = a.batch, .shuffle = 1, .progress = !a.quiet);
+        while (tn_next(l, &b)) {
+            step = epoch * per_epoch + b.number + 1;
+            tn_optim_set_lr(opt, tn_lr_cosine(step - 1, 100, total, a.lr, 0.02 * a.lr));
+            train_step(s, &net, opt, l, &b, &a, step);
+            if (step == total) {
+                tn_loader_close(l);
+                break;
+            }
+        }
+        accuracy = tn_evaluate(s, test, classify, &net);
+        if (epoch + 1 < a.epochs && step < total && !a.quiet && !tn_error(s))
+            report(accuracy, tn_dataset_count(test));
+    }
+    /* a checkpoint that was trained to the end already */
+    if (isnan(accuracy)) accuracy = tn_evaluate(s, test, classify, &net);
+    if (!tn_error(s)) report(accuracy, tn_dataset_count(test));
+    return args_finish(&a, s);
+}

@@ -1,0 +1,363 @@
+/* tensor_nn.h - libtensor: what a training program is made of.
+ *
+ *   1 Layers    2 Attention    3 Optimizers and schedules    4 Data    5 Evaluation    6 Checkpoints
+ *
+ * Conventions, beside those of <tensor.h>:
+ *  - Ownership. Layers, optimizers, data sets and loaders belong to the session; tn_close frees them.
+ *  - Errors. A constructor that cannot do its work returns NULL, a forward function given a NULL layer
+ *    returns NULL, and the session keeps the first error: check tn_error once, where it suits.
+ *  - Names. A layer's tensors are named by PyTorch's state_dict: "c1.weight", "n1.running_mean". Names are
+ *    unique in a session and are what checkpoints go by.
+ *  - Initial values have the distribution of PyTorch's defaults, drawn from the session's generator.
+ *  - Options are named: tn_conv2d_new(s, "c1", 1, 32, 3, .pad = 1). An option left out is 0, which means
+ *    what is said beside it. Without the macros (C++, TN_NO_MACROS) pass a pointer to the option struct, or
+ *    NULL, as the last argument; size = sizeof(the struct) has to be set then.
+ *  - A function declared by TN_OP or TN_NEW also exists as NAME_at(..., file, line), which the macros call.
+ */
+#ifndef TENSOR_NN_H
+#define TENSOR_NN_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TN_NEW(type, name, ...)                                                                              \
+    TN_API type *tn_##name(__VA_ARGS__);                                                                     \
+    TN_API type *tn_##name##_at(__VA_ARGS__, const char *file, int line)
+
+/* ---- 1 Layers -------------------------------------------------------------------------------------- */
+
+/* y = x W^T + b: x [.., in] -> [.., out]; weight [out, in], bias [out]. Both uniform in
+ * (-1/sqrt(in), 1/sqrt(in)). The struct may be read, not written. */
+typedef struct tn_linear {
+    tn_tensor *weight, *bias; /* bias is NULL with .no_bias */
+    int64_t in, out;
+} tn_linear;
+typedef struct tn_linear_options {
+    bool no_bias;
+    double init_std; /* not 0: weight ~ N(0, init_std^2) and bias 0 instead, as GPT-2 does */
+    size_t size;
+} tn_linear_options;
+TN_NEW(tn_linear, linear_new, tn_session *s, const char *name, int64_t in, int64_t out,
+       const tn_linear_options *options);
+TN_OP(linear_forward, tn_linear *layer, tn_tensor *x);
+
+/* x [n, h, w, in] -> [n, oh, ow, out]; weight [out, k, k, in / groups], bias [out]. Both uniform in
+ * (-1/sqrt(fan), 1/sqrt(fan)) with fan = k * k * in / groups. */
+typedef struct tn_conv {
+    tn_tensor *weight, *bias;
+    int64_t in, out;
+    int kernel, stride, pad, dilation, groups;
+} tn_conv;
+typedef struct tn_conv_options {
+    int stride, pad, dilation, groups; /* 0 means 1, 0, 1, 1 */
+    bool no_bias;
+    size_t size;
+} tn_conv_options;
+TN_NEW(tn_conv, conv2d_new, tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
+       const tn_conv_options *options);
+TN_OP(conv2d_forward, tn_conv *layer, tn_tensor *x);
+
+/* Normalisation; weight starts at 1, bias at 0. eps 0 means 1e-5, momentum 0 means 0.1.
+ * batch_norm: per channel (last axis) over all other axes; running_mean (0) and running_var (1) are buffers.
+ * layer_norm: over the last axis, of extent `features`. rms_norm: the same without mean and bias.
+ * group_norm: over each of `groups` equal parts of the channels of one item. */
+typedef enum tn_norm_kind { TN_BATCH_NORM, TN_LAYER_NORM, TN_RMS_NORM, TN_GROUP_NORM } tn_norm_kind;
+typedef struct tn_norm {
+    tn_tensor *weight, *bias;              /* NULL with .no_affine; an rms_norm has no bias */
+    tn_tensor *running_mean, *running_var; /* batch_norm only, NULL with .no_running */
+    tn_norm_kind kind;
+    int64_t features;
+    int groups;
+    double eps, momentum;
+} tn_norm;
+typedef struct tn_norm_new_options {
+    double eps, momentum;
+    bool no_affine;
+    bool no_bias;    /* layer_norm without its bias */
+    bool no_running; /* batch_norm that uses the batch's statistics in evaluation too */
+    size_t size;
+} tn_norm_new_options;
+TN_NEW(tn_norm, batch_norm_new, tn_session *s, const char *name, int64_t features,
+       const tn_norm_new_options *options);
+TN_NEW(tn_norm, layer_norm_new, tn_session *s, const char *name, int64_t features,
+       const tn_norm_new_options *options);
+TN_NEW(tn_norm, rms_norm_new, tn_session *s, const char *name, int64_t features,
+       const tn_norm_new_options *options);
+TN_NEW(tn_norm, group_norm_new, tn_session *s, const char *name, int groups, int64_t features,
+       const tn_norm_new_options *options);
+TN_OP(norm_forward, tn_norm *layer, tn_tensor *x); /* same shape as x */
+
+/* index [..] (i32 or i64, below `count`) -> [.., features]; weight [count, features] ~ N(0, 1). */
+typedef struct tn_embed {
+    tn_tensor *weight;
+    int64_t count, features;
+} tn_embed;
+typedef struct tn_embed_options {
+    double init_std; /* 0 means 1 */
+    size_t size;
+} tn_embed_options;
+TN_NEW(tn_embed, embedding_new, tn_session *s, const char *name, int64_t count, int64_t features,
+       const tn_embed_options *options);
+TN_OP(embedding_forward, tn_embed *layer, tn_tensor *index);
+
+/* ---- 2 Attention ----------------------------------------------------------------------------------- */
+
+/* Self-attention with `heads` heads: x [n, t, dim] -> [n, t, dim]. The projections of q, k and v are one
+ * product: in_proj_weight [3 dim, dim] (uniform in +-sqrt(6 / (4 dim))), in_proj_bias [3 dim] (0); then
+ * out_proj.weight [dim, dim] (as linear), out_proj.bias [dim] (0). Each head attends to
+ * softmax(q k^T / sqrt(dim / heads)) v. */
+typedef struct tn_multi_head_attention {
+    tn_tensor *in_proj_weight, *in_proj_bias, *out_proj_weight, *out_proj_bias;
+    int64_t dim;
+    int heads;
+    bool causal;
+    double dropout;
+} tn_multi_head_attention;
+typedef struct tn_attention_options {
+    bool causal;         /* position i sees positions 0..i only */
+    bool no_bias;        /* neither in_proj_bias nor out_proj.bias */
+    double dropout;      /* of the attention probabilities, in training */
+    double init_std;     /* not 0: weights ~ N(0, init_std^2), out_proj with init_out_std, as GPT-2 does */
+    double init_out_std; /* 0 means init_std */
+    size_t size;
+} tn_attention_options;
+TN_NEW(tn_multi_head_attention, multi_head_attention_new, tn_session *s, const char *name, int64_t dim,
+       int heads, const tn_attention_options *options);
+TN_OP(multi_head_attention_forward, tn_multi_head_attention *layer, tn_tensor *x);
+
+/* The pre-norm block: x = x + attention(norm1(x)); x = x + linear2(gelu(linear1(norm2(x)))). Names as in
+ * PyTorch's TransformerEncoderLayer: norm1, self_attn, norm2, linear1, linear2. */
+typedef struct tn_transformer_block {
+    tn_norm *norm1, *norm2;
+    tn_multi_head_attention *self_attn;
+    tn_linear *linear1, *linear2;
+    bool gelu_tanh;
+    double dropout;
+} tn_transformer_block;
+typedef struct tn_transformer_block_options {
+    bool causal, no_bias;
+    bool gelu_tanh; /* GPT-2's gelu instead of the exact one */
+    int64_t hidden; /* of the MLP; 0 means 4 dim */
+    double dropout; /* of probabilities and of what each half adds to x */
+    double eps;
+    double init_std, init_out_std; /* as in tn_attention_options, for linear1 and linear2 too */
+    size_t size;
+} tn_transformer_block_options;
+TN_NEW(tn_transformer_block, transformer_block_new, tn_session *s, const char *name, int64_t dim, int heads,
+       const tn_transformer_block_options *options);
+TN_OP(transformer_block_forward, tn_transformer_block *block, tn_tensor *x);
+
+/* ---- 3 Optimizers and schedules ---------------------------------------------------------------------- */
+
+typedef struct tn_optim tn_optim;
+
+/* Which parameters: tn_all_params(s) are all that exist when the optimizer is made. */
+typedef struct tn_params {
+    int n; /* -1: all */
+    tn_tensor *const *list;
+} tn_params;
+TN_API tn_params tn_all_params(tn_session *s);
+#define TN_PARAMS(...)                                                                                       \
+    ((tn_params){(int)(sizeof((tn_tensor *const[]){__VA_ARGS__}) / sizeof(tn_tensor *)),                     \
+                 (tn_tensor *const[]){__VA_ARGS__}})
+
+/* torch.optim.SGD. With g = gradient + weight_decay * p:
+ *   b = momentum * b + (1 - dampening) * g (first step: b = g);  g = nesterov ? g + momentum * b : b
+ *   p = p - lr * g */
+typedef struct tn_sgd_options {
+    double lr; /* 0 means 1e-3 */
+    double momentum, dampening, weight_decay;
+    bool nesterov; /* needs momentum > 0 and no dampening */
+    size_t size;
+} tn_sgd_options;
+TN_NEW(tn_optim, sgd, tn_session *s, tn_params params, const tn_sgd_options *options);
+
+/* torch.optim.Adam and AdamW, t counting a parameter's updates from 1:
+ *   adam:  g = gradient + weight_decay * p            adamw:  p = p - lr * weight_decay * p
+ *   m = m + (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g * g
+ *   p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ * weight_decay 0 is none (torch.optim.AdamW would take 0.01). */
+typedef struct tn_adam_options {
+    double lr;    /* 0 means 1e-3 */
+    double beta1; /* 0 means 0.9; a negative number means none */
+    double beta2; /* 0 means 0.999 */
+    double eps;   /* 0 means 1e-8 */
+    double weight_decay;
+    size_t size;
+} tn_adam_options;
+TN_NEW(tn_optim, adam, tn_session *s, tn_params params, const tn_adam_options *options);
+TN_NEW(tn_optim, adamw, tn_session *s, tn_params params, const tn_adam_options *options);
+
+/* A parameter group: the optimizer's parameters whose name matches `pattern` (as a shell's: "*.bias",
+ * "block?.*"), or, where .match is given, for which it returns true, get this lr factor and weight decay
+ * from now on. Returns how many they are; none is an error. */
+typedef struct tn_group_options {
+    double lr_factor;    /* times the optimizer's lr; 0 means 1 (use tn_requires_grad to freeze) */
+    double weight_decay; /* in place of the optimizer's; 0 is none */
+    bool (*match)(tn_tensor *param, void *user);
+    void *user;
+    size_t size;
+} tn_group_options;
+TN_API int tn_optim_group_with(tn_optim *opt, const char *pattern, const tn_group_options *options);
+
+/* Scales the gradients the next tn_optim_step uses so that the norm of all of them together is at most
+ * max_norm (torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6))). Nothing is read by
+ * the host; tn_gradient still shows the unscaled ones. Returns the norm, a 0-d f32 of this step. */
+TN_OP(clip_grad_norm, tn_optim *opt, double max_norm);
+/* One update of every parameter that has a gradient in this step; others are left as they are, moments
+ * and step count too. Call it after tn_backward, before tn_step_end. */
+TN_API int tn_optim_step(tn_optim *opt);
+TN_API int tn_optim_set_lr(tn_optim *opt, double lr);
+TN_API double tn_optim_lr(const tn_optim *opt);
+
+/* Learning rates as functions of the step, counted from 0: tn_optim_set_lr(opt, tn_lr_cosine(step, ..)).
+ * While step < warmup all rise linearly: base * (step + 1) / warmup. Then
+ *   cosine: final + (base - final) * (1 + cos(pi * r)) / 2, r = (step - warmup) / (total - warmup) up to 1
+ *   linear: base + (final - base) * r
+ *   steps:  base * factor^floor((step - warmup) / every) */
+TN_API double tn_lr_cosine(int64_t step, int64_t warmup, int64_t total, double base, double final_lr);
+TN_API double tn_lr_linear(int64_t step, int64_t warmup, int64_t total, double base, double final_lr);
+TN_API double tn_lr_steps(int64_t step, int64_t warmup, int64_t every, double factor, double base);
+
+/* ---- 4 Data ------------------------------------------------------------------------------------------ */
+
+typedef struct tn_dataset tn_dataset;
+typedef struct tn_loader tn_loader;
+typedef enum tn_part { TN_TRAIN, TN_TEST } tn_part;
+
+/* Images and labels from a folder with MNIST's file names:
+ *   train-images-idx3-ubyte, train-labels-idx1-ubyte   (TN_TRAIN), t10k-... (TN_TEST), each plain or .gz,
+ *   or train.png, test.png in place of the images: sheets of 28 x 28 tiles, row by row.
+ * Items are f32 [h, w, 1] (pixel / 255 - mean) / std, labels i32. A file that is missing, cut off, corrupt
+ * or does not fit the other is an error that names it and says why. */
+typedef struct tn_idx_options {
+    double mean, std; /* std 0 means MNIST's 0.1307 and 0.3081 */
+    int classes;      /* labels must be below; 0 means 10 */
+    int64_t limit;    /* the first so many items only; 0 means all */
+    size_t size;
+} tn_idx_options;
+TN_API tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part,
+                                       const tn_idx_options *options);
+/* n items of `shape` from host memory, f32, with i32 labels; both are copied. */
+TN_API tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
+                                   const int64_t *shape);
+TN_API int64_t tn_dataset_count(const tn_dataset *d); /* items; 0 for NULL */
+/* The number (from 0) of the pass the next loader will make, or go on with after tn_load. */
+TN_API int64_t tn_dataset_epoch(const tn_dataset *d);
+
+typedef struct tn_batch {
+    tn_tensor *x;   /* [n, ...] f32; x and y live until the next call of tn_next */
+    tn_tensor *y;   /* [n] i32 */
+    int64_t n;      /* items in it: the batch size, or what is left */
+    int64_t number; /* of the batch in this pass, from 0 */
+} tn_batch;
+
+typedef struct tn_loader_options {
+    int64_t batch; /* 0 means 64 */
+    bool shuffle;
+    bool drop_last;    /* leave out a last short batch */
+    bool progress;     /* a bar on a terminal, a line every tenth of the pass elsewhere */
+    uint64_t seed;     /* of the order; 0 means the session's */
+    FILE *progress_to; /* NULL means stderr */
+    size_t size;
+} tn_loader_options;
+/* One pass over d. With .shuffle the order is that of Fisher-Yates (i from n-1 down to 1, swap with
+ * below(i + 1)) driven by splitmix64 started at seed + 0x9e3779b97f4a7c15 * (epoch + 1), below() being
+ * Lemire's unbiased multiplication: a function of seed and epoch alone. */
+TN_API tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options);
+/* The next batch: 1, or 0 at the end, which closes the loader, as an error in the session does. */
+TN_API int tn_next(tn_loader *l, tn_batch *b);
+TN_API void tn_loader_close(tn_loader *l);            /* to stop before the end; NULL is allowed */
+TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass */
+
+/* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show. Never waits: it
+ * shows the newest finished values. Nothing happens without .progress. */
+typedef struct tn_progress_values {
+    const char *name0;
+    tn_tensor *value0;
+    const char *name1;
+    tn_tensor *value1;
+    const char *name2;
+    tn_tensor *value2;
+    const char *name3;
+    tn_tensor *value3;
+    size_t size;
+} tn_progress_values;
+TN_API int tn_progress_with(tn_loader *l, const tn_progress_values *values);
+
+/* ---- 5 Evaluation ------------------------------------------------------------------------------------ */
+
+/* Gives the logits [n, classes] of a batch x [n, ...]. */
+typedef tn_tensor *tn_classify_fn(tn_session *s, tn_tensor *x, void *user);
+/* The share of d's items whose largest logit is at their label, in [0, 1]; NaN on error. Runs f in
+ * evaluation mode without gradients, in steps of its own (so not between tn_step_begin and tn_step_end),
+ * and restores the mode. */
+TN_API double tn_evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
+
+/* ---- 6 Checkpoints ----------------------------------------------------------------------------------- */
+
+/* Writes parameters, buffers, optimizer state, the random generator and the data sets' positions to a
+ * .safetensors file: under a temporary name first, then renamed, so that `path` is never half written. */
+TN_API int tn_save(tn_session *s, const char *path);
+/* Reads such a file back into a session with the same layers, optimizers and data sets made in the same
+ * order. Everything is checked first: where a tensor is missing or has another shape nothing is changed and
+ * the error names it. Optimizer state in the file is left out where the session has no optimizer; a file
+ * without any (weights alone) leaves optimizers, generator and positions as they are. In a file PyTorch
+ * wrote ("format": "pt") 4-d weights are turned from OIHW to OHWI. */
+TN_API int tn_load(tn_session *s, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- macros: options by name, and the caller's line ---------------------------------------------------- */
+
+#if !defined(__cplusplus) && !defined(TN_NO_MACROS)
+#define tn_linear_new(...)                                                                                   \
+    TN_CALL4_(tn_linear_new_at, tn_linear_options, __VA_ARGS__, .size = sizeof(tn_linear_options))
+#define tn_linear_forward(...) tn_linear_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_conv2d_new(...)                                                                                   \
+    TN_CALL5_(tn_conv2d_new_at, tn_conv_options, __VA_ARGS__, .size = sizeof(tn_conv_options))
+#define tn_conv2d_forward(...) tn_conv2d_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_batch_norm_new(...)                                                                               \
+    TN_CALL3_(tn_batch_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
+#define tn_layer_norm_new(...)                                                                               \
+    TN_CALL3_(tn_layer_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
+#define tn_rms_norm_new(...)                                                                                 \
+    TN_CALL3_(tn_rms_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
+#define tn_group_norm_new(...)                                                                               \
+    TN_CALL4_(tn_group_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
+#define tn_norm_forward(...) tn_norm_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_embedding_new(...)                                                                                \
+    TN_CALL4_(tn_embedding_new_at, tn_embed_options, __VA_ARGS__, .size = sizeof(tn_embed_options))
+#define tn_embedding_forward(...) tn_embedding_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_multi_head_attention_new(...)                                                                     \
+    TN_CALL4_(tn_multi_head_attention_new_at, tn_attention_options, __VA_ARGS__,                             \
+              .size = sizeof(tn_attention_options))
+#define tn_multi_head_attention_forward(...)                                                                 \
+    tn_multi_head_attention_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_transformer_block_new(...)                                                                        \
+    TN_CALL4_(tn_transformer_block_new_at, tn_transformer_block_options, __VA_ARGS__,                        \
+              .size = sizeof(tn_transformer_block_options))
+#define tn_transformer_block_forward(...) tn_transformer_block_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_sgd(...)                       TN_CALL2_(tn_sgd_at, tn_sgd_options, __VA_ARGS__, .size = sizeof(tn_sgd_options))
+#define tn_adam(...)                      TN_CALL2_(tn_adam_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
+#define tn_adamw(...)                     TN_CALL2_(tn_adamw_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
+#define tn_clip_grad_norm(...)            tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
+#define TN_OPT1_(fn, opt, a, ...)         fn(a, &(const opt){__VA_ARGS__})
+#define TN_OPT2_(fn, opt, a, b, ...)      fn(a, b, &(const opt){__VA_ARGS__})
+#define TN_OPT3_(fn, opt, a, b, c, ...)   fn(a, b, c, &(const opt){__VA_ARGS__})
+#define tn_optim_group(...)                                                                                  \
+    TN_OPT2_(tn_optim_group_with, tn_group_options, __VA_ARGS__, .size = sizeof(tn_group_options))
+#define tn_dataset_idx(...)                                                                                  \
+    TN_OPT3_(tn_dataset_idx_with, tn_idx_options, __VA_ARGS__, .size = sizeof(tn_idx_options))
+#define tn_loader_open(...)                                                                                  \
+    TN_OPT1_(tn_loader_open_with, tn_loader_options, __VA_ARGS__, .size = sizeof(tn_loader_options))
+#define tn_progress(...)                                                                                     \
+    TN_OPT1_(tn_progress_with, tn_progress_values, __VA_ARGS__, .size = sizeof(tn_progress_values))
+#endif
+
+#endif

@@ -1,0 +1,268 @@
+/* layers.c - linear, convolution, norms, embedding: parameters with names and initial values.
+ *
+ * Initial values follow PyTorch's reset_parameters (torch/nn/modules/linear.py, conv.py, batchnorm.py,
+ * sparse.py): kaiming_uniform with a = sqrt(5) comes down to a uniform draw within 1/sqrt(fan_in), which is
+ * the bias's bound too. The weight is drawn before the bias. Read tn_nn_uniform, then tn_linear_new_at.
+ */
+#include "layers.h"
+
+#include <math.h>
+#include <string.h>
+
+tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *layer, const char *part, tn_tensor *init,
+                       bool trained)
+{
+    char name[256];
+    if (!init) return NULL;
+    if (snprintf(name, sizeof(name), "%s.%s", layer, part) >= (int)sizeof(name)) {
+        tn_fail(s, TN_E_ARG, op, "the name %.32s.. is longer than %zu characters", layer, sizeof(name) - 1);
+        return NULL;
+    }
+    return trained ? tn_param(s, name, init) : tn_buffer(s, name, init);
+}
+
+tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *shape, const char *file,
+                         int line)
+{
+    tn_tensor *u = tn_rand_at(s, TN_F32, ndim, shape, file, line); /* [0, 1) -> [-bound, bound) */
+    return tn_sub_scalar_at(tn_mul_scalar_at(u, tn_number_f(2 * bound), file, line), tn_number_f(bound), file,
+                            line);
+}
+
+tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shape, const char *file, int line)
+{
+    return tn_mul_scalar_at(tn_randn_at(s, TN_F32, ndim, shape, file, line), tn_number_f(std), file, line);
+}
+
+bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
+                 const char *file, int line)
+{
+    if (!s) return false;
+    if (!name || !*name)
+        tn_fail(s, TN_E_NULL, op, "the layer has no name (%s:%d)", file ? file : "?", line);
+    else if (!ok)
+        tn_fail(s, TN_E_ARG, op, "'%s' needs %s (%s:%d)", name, wants, file ? file : "?", line);
+    return !tn_error(s);
+}
+
+/* ---- linear
+ * ------------------------------------------------------------------------------------------------ */
+
+tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t out,
+                                   const tn_linear_options *options, const char *file, int line)
+{
+    static const char op[] = "tn_linear_new";
+    const tn_linear_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, "in > 0, out > 0, init_std >= 0",
+                     file, line))
+        return NULL;
+    tn_linear *l = tn_nn_own(s, sizeof(*l), op);
+    if (!l) return NULL;
+    double bound = 1 / sqrt((double)in);
+    int64_t shape[] = {out, in};
+    l->in = in;
+    l->out = out;
+    l->weight = tn_nn_named(s, op, name, "weight",
+                            o->init_std > 0 ? tn_nn_normal(s, o->init_std, 2, shape, file, line)
+                                            : tn_nn_uniform(s, bound, 2, shape, file, line),
+                            true);
+    if (!o->no_bias)
+        l->bias = tn_nn_named(s, op, name, "bias",
+                              o->init_std > 0 ? tn_zeros_at(s, TN_F32, 1, &out, file, line)
+                                              : tn_nn_uniform(s, bound, 1, &out, file, line),
+                              true);
+    return l->weight && (l->bias || o->no_bias) ? l : NULL;
+}
+
+tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t out,
+                                const tn_linear_options *options)
+{
+    return tn_linear_new_at(s, name, in, out, options, NULL, 0);
+}
+
+tn_tensor *tn_linear_forward_at(tn_linear *l, tn_tensor *x, const char *file, int line)
+{
+    return l ? tn_affine_at(x, l->weight, l->bias, file, line) : NULL;
+}
+
+tn_tensor *tn_linear_forward(tn_linear *l, tn_tensor *x)
+{
+    return tn_linear_forward_at(l, x, NULL, 0);
+}
+
+/* ---- convolution
+ * ------------------------------------------------------------------------------------------- */
+
+tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
+                          const tn_conv_options *options, const char *file, int line)
+{
+    static const char op[] = "tn_conv2d_new";
+    const tn_conv_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    int groups = o->groups ? o->groups : 1;
+    bool ok = in > 0 && out > 0 && kernel > 0 && o->stride >= 0 && o->pad >= 0 && o->dilation >= 0 &&
+              groups > 0 && in % groups == 0 && out % groups == 0;
+    if (!tn_nn_check(s, op, name, ok, "in, out and kernel > 0, options >= 0, in and out multiples of groups",
+                     file, line))
+        return NULL;
+    tn_conv *c = tn_nn_own(s, sizeof(*c), op);
+    if (!c) return NULL;
+    int64_t shape[] = {out, kernel, kernel, in / groups};
+    double bound = 1 / sqrt((double)kernel * kernel * (double)(in / groups));
+    c->in = in;
+    c->out = out;
+    c->kernel = kernel;
+    c->stride = o->stride ? o->stride : 1;
+    c->pad = o->pad;
+    c->dilation = o->dilation ? o->dilation : 1;
+    c->groups = groups;
+    c->weight = tn_nn_named(s, op, name, "weight", tn_nn_uniform(s, bound, 4, shape, file, line), true);
+    if (!o->no_bias)
+        c->bias = tn_nn_named(s, op, name, "bias", tn_nn_uniform(s, bound, 1, &out, file, line), true);
+    return c->weight && (c->bias || o->no_bias) ? c : NULL;
+}
+
+tn_conv *tn_conv2d_new(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
+                       const tn_conv_options *options)
+{
+    return tn_conv2d_new_at(s, name, in, out, kernel, options, NULL, 0);
+}
+
+tn_tensor *tn_conv2d_forward_at(tn_conv *c, tn_tensor *x, const char *file, int line)
+{
+    if (!c) return NULL;
+    const tn_conv2d_options o = {
+        .stride = c->stride, .pad = c->pad, .dilation = c->dilation, .groups = c->groups, .size = sizeof(o)};
+    return tn_conv2d_at(x, c->weight, c->bias, &o, file, line);
+}
+
+tn_tensor *tn_conv2d_forward(tn_conv *c, tn_tensor *x)
+{
+    return tn_conv2d_forward_at(c, x, NULL, 0);
+}
+
+/* ---- norms
+ * ------------------------------------------------------------------------------------------------- */
+
+static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const char *name, int groups,
+                         int64_t features, const tn_norm_new_options *options, const char *file, int line)
+{
+    const tn_norm_new_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    bool ok = features > 0 && groups > 0 && features % groups == 0 && o->eps >= 0 && o->momentum >= 0 &&
+              o->momentum <= 1;
+    if (!tn_nn_check(s, op, name, ok, "features > 0, a multiple of groups, eps >= 0 and momentum in [0, 1]",
+                     file, line))
+        return NULL;
+    tn_norm *n = tn_nn_own(s, sizeof(*n), op);
+    if (!n) return NULL;
+    n->kind = kind;
+    n->features = features;
+    n->groups = groups;
+    n->eps = o->eps > 0 ? o->eps : 1e-5;
+    n->momentum = o->momentum > 0 ? o->momentum : 0.1;
+    bool weight = !o->no_affine, bias = weight && !o->no_bias && kind != TN_RMS_NORM;
+    bool running = kind == TN_BATCH_NORM && !o->no_running;
+    if (weight)
+        n->weight = tn_nn_named(s, op, name, "weight", tn_ones_at(s, TN_F32, 1, &features, file, line), true);
+    if (bias)
+        n->bias = tn_nn_named(s, op, name, "bias", tn_zeros_at(s, TN_F32, 1, &features, file, line), true);
+    if (running) {
+        n->running_mean =
+            tn_nn_named(s, op, name, "running_mean", tn_zeros_at(s, TN_F32, 1, &features, file, line), false);
+        n->running_var =
+            tn_nn_named(s, op, name, "running_var", tn_ones_at(s, TN_F32, 1, &features, file, line), false);
+    }
+    ok = (n->weight || !weight) && (n->bias || !bias) && ((n->running_mean && n->running_var) || !running);
+    return ok ? n : NULL;
+}
+
+#define NORM(fn, kind)                                                                                       \
+    tn_norm *tn_##fn##_at(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o,   \
+                          const char *file, int line)                                                        \
+    {                                                                                                        \
+        return norm_new(s, "tn_" #fn, kind, name, 1, features, o, file, line);                               \
+    }                                                                                                        \
+    tn_norm *tn_##fn(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o)        \
+    {                                                                                                        \
+        return tn_##fn##_at(s, name, features, o, NULL, 0);                                                  \
+    }
+NORM(batch_norm_new, TN_BATCH_NORM)
+NORM(layer_norm_new, TN_LAYER_NORM)
+NORM(rms_norm_new, TN_RMS_NORM)
+
+tn_norm *tn_group_norm_new_at(tn_session *s, const char *name, int groups, int64_t features,
+                              const tn_norm_new_options *o, const char *file, int line)
+{
+    return norm_new(s, "tn_group_norm_new", TN_GROUP_NORM, name, groups, features, o, file, line);
+}
+
+tn_norm *tn_group_norm_new(tn_session *s, const char *name, int groups, int64_t features,
+                           const tn_norm_new_options *o)
+{
+    return tn_group_norm_new_at(s, name, groups, features, o, NULL, 0);
+}
+
+tn_tensor *tn_norm_forward_at(tn_norm *n, tn_tensor *x, const char *file, int line)
+{
+    if (!n) return NULL;
+    const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .size = sizeof(o)};
+    if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
+        tn_fail(tn_session_of(x), TN_E_SHAPE, "tn_norm_forward",
+                "x has %lld features, the layer %lld (%s:%d)", (long long)tn_dim(x, -1),
+                (long long)n->features, file ? file : "?", line);
+        return NULL;
+    }
+    switch (n->kind) {
+    case TN_BATCH_NORM:
+        return tn_batch_norm_at(x, n->weight, n->bias, n->running_mean, n->running_var, &o, file, line);
+    case TN_LAYER_NORM:
+        return tn_layer_norm_at(x, n->weight, n->bias, &o, file, line);
+    case TN_RMS_NORM:
+        return tn_rms_norm_at(x, n->weight, &o, file, line);
+    case TN_GROUP_NORM:
+        return tn_group_norm_at(x, n->groups, n->weight, n->bias, &o, file, line);
+    }
+    return NULL;
+}
+
+tn_tensor *tn_norm_forward(tn_norm *n, tn_tensor *x)
+{
+    return tn_norm_forward_at(n, x, NULL, 0);
+}
+
+/* ---- embedding
+ * --------------------------------------------------------------------------------------------- */
+
+tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, int64_t features,
+                              const tn_embed_options *options, const char *file, int line)
+{
+    static const char op[] = "tn_embedding_new";
+    const tn_embed_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    if (!tn_nn_check(s, op, name, count > 0 && features > 0 && o->init_std >= 0,
+                     "count > 0, features > 0, init_std >= 0", file, line))
+        return NULL;
+    tn_embed *e = tn_nn_own(s, sizeof(*e), op);
+    if (!e) return NULL;
+    e->count = count;
+    e->features = features;
+    e->weight = tn_nn_named(
+        s, op, name, "weight",
+        tn_nn_normal(s, o->init_std > 0 ? o->init_std : 1, 2, (int64_t[]){count, features}, file, line),
+        true);
+    return e->weight ? e : NULL;
+}
+
+tn_embed *tn_embedding_new(tn_session *s, const char *name, int64_t count, int64_t features,
+                           const tn_embed_options *options)
+{
+    return tn_embedding_new_at(s, name, count, features, options, NULL, 0);
+}
+
+tn_tensor *tn_embedding_forward_at(tn_embed *e, tn_tensor *index, const char *file, int line)
+{
+    return e ? tn_embedding_at(e->weight, index, file, line) : NULL;
+}
+
+tn_tensor *tn_embedding_forward(tn_embed *e, tn_tensor *index)
+{
+    return tn_embedding_forward_at(e, index, NULL, 0);
+}

@@ -1,0 +1,174 @@
+/* nn.h - what the files of this room share. Everything else they know stands in the public headers.
+ *
+ *   nn_state   one per session, found through the session's close hooks: what tn_close has to free (layers)
+ *              and what checkpoints have to go through (optimizers, data sets).
+ *   nn_why     why a file cannot be used, from readers that know no session, so that they can be tested and
+ *              fuzzed without one.
+ */
+#ifndef TN_NN_H
+#define TN_NN_H
+
+#include "../include/tensor_nn.h"
+#include "../src/core/alloc.h"
+
+/* What this room asks of <tensor.h> beyond its operators. */
+int tn_fail(tn_session *s, int status, const char *op, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int tn_on_close(tn_session *s, void (*fn)(void *), void *arg);
+void *tn_on_close_arg(const tn_session *s, void (*fn)(void *)); /* the arg fn was given; NULL when it was not */
+
+/* ---- state.c: what a session owns ---------------------------------------------------------------------- */
+
+typedef struct nn_state {
+    tn_session *s;
+    struct nn_block *blocks;              /* layers: plain memory, freed in one go */
+    tn_dataset *datasets, **last_dataset; /* in order of creation, which is their number in checkpoints */
+    tn_optim *optims, **last_optim;
+} nn_state;
+
+nn_state *tn_nn_state(tn_session *s); /* made on first use; NULL is an error already reported */
+/* Zeroed memory that lives as long as the session; NULL is an error already reported. */
+void *tn_nn_own(tn_session *s, size_t bytes, const char *op);
+void tn_nn_datasets_destroy(tn_dataset *first); /* the whole list; host memory only */
+void tn_nn_optims_destroy(tn_optim *first);
+
+/* ---- readers: idx.c, sheet.c --------------------------------------------------------------------------- */
+
+typedef struct nn_why {
+    int status;
+    char text[512]; /* "train-images-idx3-ubyte.gz: cut off after 12 of 47040016 bytes" */
+} nn_why;
+
+/* Notes the first reason and returns its status. */
+int tn_nn_why(nn_why *why, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* A whole file, tn_free_mem it; refuses more than `most` bytes. TN_E_IO, TN_E_NOMEM or TN_E_FORMAT. */
+int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *size, nn_why *why);
+
+typedef struct nn_images {
+    int64_t n, h, w;
+    unsigned char *pixels; /* [n, h, w], tn_free_mem it */
+} nn_images;
+
+/* IDX files of unsigned bytes, plain or gzip. */
+int tn_nn_idx_images(const char *path, nn_images *out, nn_why *why);
+int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_why *why);
+/* The first n tiles of h x w pixels of a PNG sheet. */
+int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *out, nn_why *why);
+
+/* ---- dataset.c and loader.c -----------------------------------------------------------------------------
+ */
+
+struct tn_dataset {
+    tn_session *s;
+    tn_dataset *next;
+    tn_loader *loaders; /* still open, the newest first */
+    int64_t n, item;    /* items; elements of one */
+    int ndim;
+    int64_t shape[TN_MAX_DIMS]; /* of one item, with room for the batch axis in front when it is used */
+    unsigned char *bytes;       /* items as pixels: value = table[byte] ... */
+    float table[256];
+    float *floats;               /* ... or as they are */
+    int32_t *labels;             /* [n] */
+    int64_t next_epoch, next_at; /* the next loader's pass, and the items of it to leave out */
+};
+
+tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, int ndim, const int64_t *shape, const char *op);
+/* Items `order[0..n)` (NULL: first..first+n) as f32 into x, their labels into y where it is not NULL. */
+void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, float *x,
+                        int32_t *y);
+/* A tensor of n items whose values stand at x. */
+tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const float *x);
+
+void tn_nn_loaders_destroy(tn_loader *first);
+/* Where a training run that is saved now has to go on. */
+void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
+
+void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
+
+/* ---- optim.c ----------------------------------------------------------------------------------------------
+ */
+
+enum { NN_MOMENTS = 2 };
+
+typedef struct nn_optim_entry {
+    tn_tensor *param;
+    tn_tensor *moment[NN_MOMENTS]; /* of the parameter's shape; NULL where the method has none */
+    double lr_factor, weight_decay;
+    int64_t steps; /* updates done; PyTorch's state["step"] */
+} nn_optim_entry;
+
+typedef enum nn_method { NN_SGD, NN_ADAM, NN_ADAMW } nn_method;
+
+struct tn_optim {
+    tn_session *s;
+    tn_optim *next;
+    nn_method method;
+    double lr, momentum, dampening, beta1, beta2, eps;
+    bool nesterov;
+    tn_tensor *clip; /* 0-d factor for the coming step's gradients, or NULL */
+    int n;
+    nn_optim_entry *entries;
+};
+
+const char *tn_nn_method_name(nn_method m);            /* "adamw" */
+const char *tn_nn_moment_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
+
+/* ---- safetensors.c ----------------------------------------------------------------------------------------
+ */
+
+typedef struct nn_saved {
+    const char *name;
+    const char *type; /* as in the file: "F32" */
+    tn_dtype dtype;   /* TN_DTYPE_COUNT: one the library does not have */
+    int ndim;
+    int64_t shape[TN_MAX_DIMS];
+    const unsigned char *data;
+    size_t begin, bytes; /* begin: in the data part of the file */
+} nn_saved;
+
+typedef struct nn_safetensors {
+    unsigned char *file;
+    void *json; /* names live in it */
+    int n;
+    nn_saved *saved; /* sorted by name */
+} nn_safetensors;
+
+int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why);
+void tn_nn_safetensors_free(nn_safetensors *f);
+const nn_saved *tn_nn_safetensors_find(const nn_safetensors *f,
+                                       const char *name);                     /* NULL when there is none */
+const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key); /* NULL when there is none */
+
+/* A growing text, and what a header is made of. After a failed allocation `failed` is set and the rest does
+ * nothing. */
+typedef struct nn_text {
+    char *text;
+    size_t size, room;
+    bool failed;
+} nn_text;
+void tn_nn_text_add(nn_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tn_nn_text_quote(nn_text *t, const char *string); /* as a JSON string */
+const char *tn_nn_safetensors_type(tn_dtype d);
+
+/* ---- progress.c -----------------------------------------------------------------------------------------
+ */
+
+typedef struct nn_progress {
+    FILE *out; /* NULL: nothing is shown */
+    bool terminal;
+    int64_t steps, done, epoch, lines; /* batches in the pass; of them handed out */
+    int64_t first;                     /* done when the clock started */
+    double start, shown;               /* seconds */
+    int n;
+    char name[4][24];
+    double value[4];
+} nn_progress;
+
+double tn_nn_clock(void); /* seconds, monotonic */
+void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done, int64_t epoch);
+void tn_nn_progress_step(nn_progress *p, int64_t done);
+void tn_nn_progress_end(nn_progress *p);
+/* One line of it, without the end of line: exposed for the tests. */
+void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t size);
+
+#endif
