@@ -35,6 +35,7 @@
 enum {
     SPIN_NS = 50000,
     MAX_THREADS = 1024,
+    STEER_CPUS = 16, /* with more, the scheduler finds an idle one */
     LINE = 64,
 };
 #define MAX_CHUNKS ((int64_t)1 << 31) /* of one generation; longer calls take several */
@@ -61,6 +62,9 @@ struct tn_pool {
     _Alignas(LINE) atomic_flag busy; /* a call is under way: another one runs inline */
     int threads, workers;            /* wanted, with the caller; running, without */
     bool spin;
+    bool steer;              /* keep workers off the caller's processor */
+    int kept_off;            /* the processor they keep off now; -1: none */
+    cpu_set_t allowed, mask; /* at their start; now, unless the host has changed it */
     pid_t pid;
     volatile uint32_t
         *here; /* 1 in the process that made the workers, 0 in its children; NULL: ask for pid */
@@ -157,8 +161,29 @@ static void *worker(void *arg)
     return NULL;
 }
 
+/* Moves the workers off the processor the caller is on. */
+static void steer(tn_pool *p)
+{
+    int cpu = sched_getcpu();
+    if (!p->steer || cpu == p->kept_off || cpu < 0 || cpu >= CPU_SETSIZE) return;
+    cpu_set_t mask = p->allowed, now;
+    CPU_CLR(cpu, &mask);
+    for (int i = 0; i < p->workers && p->steer; i++)
+        p->steer = !pthread_getaffinity_np(p->worker[i], sizeof now, &now) && CPU_EQUAL(&now, &p->mask) &&
+                   !pthread_setaffinity_np(p->worker[i], sizeof mask, &mask);
+    p->mask = mask;
+    p->kept_off = cpu;
+}
+
 static void start_workers(tn_pool *p)
 {
+    CPU_ZERO(&p->allowed);
+    bool known = sched_getaffinity(0, sizeof p->allowed, &p->allowed) == 0;
+    int cpus = CPU_COUNT(&p->allowed);
+    p->spin = !known || cpus >= p->threads;
+    p->steer = known && cpus >= p->threads && cpus <= STEER_CPUS;
+    p->kept_off = -1;
+    p->mask = p->allowed;
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the host's signals are for the host's threads */
@@ -206,8 +231,6 @@ int tn_pool_open(int threads, tn_pool **out)
             tn_free_mem(p);
             return TN_E_NOMEM;
         }
-        cpu_set_t set;
-        p->spin = sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) >= threads;
         void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page != MAP_FAILED) {
@@ -268,7 +291,10 @@ static void run_shared(tn_pool *p, chunk_fn *fn, void *arg, int64_t base, int64_
     atomic_store_explicit(&p->ticket, (uint64_t)generation << 32, memory_order_release);
     atomic_store(&p->bell, generation);
     uint32_t sleepers = atomic_load(&p->sleepers);
-    if (sleepers) futex_wake(&p->bell, (int)(chunks - 1 < sleepers ? chunks - 1 : sleepers));
+    if (sleepers) {
+        steer(p);
+        futex_wake(&p->bell, (int)(chunks - 1 < sleepers ? chunks - 1 : sleepers));
+    }
 
     work(p);
 
