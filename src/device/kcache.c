@@ -93,6 +93,12 @@ static uint64_t hash_source(const tn_kcache *c, const tn_source *src, uint64_t s
     return c->hash(src->text, strlen(src->text), c->hash(src->entry, strlen(src->entry), seed));
 }
 
+/* Of an object, and of the name to look up in it. */
+static uint64_t checksum(const void *object, size_t bytes, const char *symbol)
+{
+    return default_hash(object, bytes, default_hash(symbol, strlen(symbol), FORMAT));
+}
+
 /* "gelu_768-0123456789abcdef0123456789abcdef.c" */
 static void entry_name(const tn_kcache *c, const tn_source *src, const char *prefix, char out[NAME_MAX])
 {
@@ -385,7 +391,7 @@ int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
         !memcmp(end + 1 + c->common_bytes, src->text, text_bytes) && is_ours(c, object)) {
         size_t n = 0;
         char *content = read_file(c->shared.fd, object, &n);
-        found = content && n == object_bytes && default_hash(content, n, 0) == sum;
+        found = content && n == object_bytes && checksum(content, n, hit->symbol) == sum;
         tn_free_mem(content);
         snprintf(hit->path, sizeof hit->path, "%.*s/%s", (int)(PATH_MAX - sizeof object - 2), c->shared.path,
                  object);
@@ -404,13 +410,13 @@ static int put_in(tn_kcache *c, const struct folder *f, int n, const tn_source *
     snprintf(path, PATH_MAX, "%.*s/%s", (int)(PATH_MAX - NAME_MAX - 2), f->path, name);
     c->on_disk += object->bytes;
     if (f == &c->private) return 0; /* nobody will look there */
-    uint64_t sum = default_hash(object->data, object->bytes, 0);
     for (int i = 0; i < n; i++) {
         char entry[NAME_MAX];
         entry_name(c, src[i], "", entry);
         size_t text = strlen(src[i]->text);
-        int h = snprintf(header, sizeof header, HEADER, FORMAT, name, object->bytes, (unsigned long long)sum,
-                         symbol[i], c->common_bytes + text);
+        int h = snprintf(header, sizeof header, HEADER, FORMAT, name, object->bytes,
+                         (unsigned long long)checksum(object->data, object->bytes, symbol[i]), symbol[i],
+                         c->common_bytes + text);
         if (h >= (int)sizeof header) continue;
         struct piece piece[] = {{header, (size_t)h}, {c->common, c->common_bytes}, {src[i]->text, text}};
         if (write_file(f->fd, entry, piece, 3)) return TN_E_IO;
