@@ -69,7 +69,7 @@ enum { FLAGS = sizeof flags / sizeof *flags };
 struct tn_cc {
     bool probed;
     char words[COMMAND_MAX]; /* the command's words, each NUL-terminated; word points here */
-    char *word[WORDS_MAX + FLAGS + 6];
+    char *word[WORDS_MAX + FLAGS + 8];
     int count;                 /* words and flags; file names follow */
     char command[COMMAND_MAX]; /* the same as one line */
     char *common;
@@ -209,13 +209,11 @@ static void keep_in_comment(char *text)
     for (char *p = text; (p = strstr(p, "*/"));) *p = '.';
 }
 
-static int write_common(tn_cc *cc, char *version)
+static int write_common(tn_cc *cc, char *version, char *cpu)
 {
-    char cpu[CPU_MAX];
-    describe_cpu(cpu);
     keep_in_comment(cpu);
     keep_in_comment(version);
-    size_t room = sizeof cpu + COMMAND_MAX + VERSION_MAX + 256;
+    size_t room = strlen(cpu) + COMMAND_MAX + VERSION_MAX + 256;
     for (int i = 0; i < TN_EMBED_COUNT; i++) room += strlen(tn_embed_text((tn_embed)i)) + 64;
     char *p = cc->common = tn_malloc(room);
     if (!p) return TN_E_NOMEM;
@@ -231,9 +229,13 @@ static int out_of_memory(tn_errbuf *err)
     return TN_E_NOMEM;
 }
 
-static void add_flags(tn_cc *cc)
+/* Some processors' tuning prefers 256-bit vectors where 512 are there: exp then takes 1.25 times as long, erf
+ * 1.6 times (measured), and what waits for memory is none the faster. */
+static void add_flags(tn_cc *cc, const char *cpu)
 {
+    static char wide[] = "-mprefer-vector-width=512";
     for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flags[i];
+    if (strstr(cpu, " avx512f")) cc->word[cc->count++] = wide;
     size_t used = 0;
     for (int i = 0; i < cc->count; i++) {
         int n = snprintf(cc->command + used, sizeof cc->command - used, "%s%s", i ? " " : "", cc->word[i]);
@@ -258,8 +260,10 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
         for (size_t i = 0; !found && i < candidates; i++)
             found = candidate[i] && answers(cc, candidate[i], version, &no_memory);
         if (found) {
-            add_flags(cc);
-            if (write_common(cc, version)) return out_of_memory(err);
+            char cpu[CPU_MAX];
+            describe_cpu(cpu);
+            add_flags(cc, cpu);
+            if (write_common(cc, version, cpu)) return out_of_memory(err);
         } else if (no_memory) {
             return out_of_memory(err);
         } else if (own) {
