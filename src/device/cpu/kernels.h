@@ -1,0 +1,30 @@
+/* kernels.h - from kernel texts to functions: table, cache, compiler.
+ *
+ * Several texts may be compiled as one translation unit. So a text defines nothing at file scope that another
+ * could define too, except its entry (renamed where two are equal) and helpers that are `static`; macros it
+ * defines it also undefines. Where a unit of several does not compile, each is tried alone.
+ */
+#ifndef TN_CPU_KERNELS_H
+#define TN_CPU_KERNELS_H
+
+#include "../device.h"
+#include "../kcache.h"
+
+typedef struct tn_kernels tn_kernels;
+
+typedef struct tn_kernels_options {
+    tn_kcache_options cache;
+    int jobs;           /* compilers at once */
+    bool refuse_folder; /* test hook: the cache's folder does not allow execution */
+} tn_kernels_options;
+
+int tn_kernels_open(const tn_kernels_options *o, tn_kernels **out); /* 0 or TN_E_NOMEM */
+void tn_kernels_close(tn_kernels *k);                               /* unloads all; NULL is allowed */
+
+/* struct tn_device.compile. Where it fails, out[i] is NULL for those that have no kernel and only for those.
+ */
+int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **out, tn_device_stats *stats,
+                       tn_errbuf *err);
+tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel);
+
+#endif

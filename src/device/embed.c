@@ -1,0 +1,40 @@
+/* embed.c - .incbin puts each prelude file into the read-only data as it stands, followed by a NUL.
+ *
+ * The paths are relative to the top of the source tree, where make runs the compiler.
+ */
+#include "embed.h"
+
+#define EMBED(symbol, path)                                                                                  \
+    __asm__(".pushsection .rodata, \"a\"\n"                                                                  \
+            ".globl " #symbol "\n"                                                                           \
+            ".hidden " #symbol "\n"                                                                          \
+            ".type " #symbol ", %object\n" #symbol ":\n"                                                     \
+            ".incbin \"" path "\"\n"                                                                         \
+            ".byte 0\n"                                                                                      \
+            ".size " #symbol ", . - " #symbol "\n"                                                           \
+            ".popsection\n");                                                                                \
+    extern __attribute__((visibility("hidden"))) const char symbol[]
+
+EMBED(tn_embed_abi_h, "src/device/prelude/abi.h");
+EMBED(tn_embed_math_h, "src/device/prelude/math.h");
+EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
+EMBED(tn_embed_half_h, "src/device/prelude/half.h");
+
+static const struct {
+    const char *name, *text;
+} file[TN_EMBED_COUNT] = {
+    [TN_EMBED_ABI] = {"abi.h", tn_embed_abi_h},
+    [TN_EMBED_MATH] = {"math.h", tn_embed_math_h},
+    [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
+    [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
+};
+
+const char *tn_embed_text(tn_embed which)
+{
+    return file[which].text;
+}
+
+const char *tn_embed_name(tn_embed which)
+{
+    return file[which].name;
+}

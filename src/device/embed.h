@@ -1,0 +1,19 @@
+/* embed.h - texts of src/device/prelude that are compiled at run time, carried inside the library. */
+#ifndef TN_EMBED_H
+#define TN_EMBED_H
+
+#include <stddef.h>
+
+typedef enum tn_embed {
+    TN_EMBED_ABI,
+    TN_EMBED_MATH,
+    TN_EMBED_PHILOX,
+    TN_EMBED_HALF,
+    TN_EMBED_COUNT
+} tn_embed;
+
+/* One file, NUL-terminated. */
+const char *tn_embed_text(tn_embed which);
+const char *tn_embed_name(tn_embed which); /* "abi.h" */
+
+#endif

@@ -1,0 +1,567 @@
+/* kcache.c - a folder of sources and objects, and a hash table.
+ *
+ * struct folder is one usable directory: the shared one, or the private one that stands in when the shared
+ * one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader that
+ * finds a source without its object (another process removed it) has a miss. Read first: tn_kcache_find, then
+ * tn_kcache_put.
+ */
+#include "kcache.h"
+
+#include "../core/alloc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    FORMAT = 1,
+    HEADER_MAX = 1024,
+    NAME_ENTRY = 80,      /* characters of an entry's name that show in file names */
+    TOUCH_SECONDS = 60,   /* a use is noted on disk at most this often */
+    YOUNG_SECONDS = 10,   /* never evicted: it may be on its way into a process */
+    STALE_SECONDS = 3600, /* temporary files older than this were left by a crash */
+    FIRST_SLOTS = 64,
+};
+#define DEFAULT_LIMIT ((size_t)256 << 20)
+#define HEADER        "/* libtensor kernel cache %d: object %s bytes %zu sum %016llx symbol %s source %zu */\n"
+#define HEADER_SCAN   "/* libtensor kernel cache %d: object %255s bytes %zu sum %llx symbol %255s source %zu */"
+
+struct folder {
+    int fd; /* -1: none */
+    char path[PATH_MAX];
+};
+
+struct loaded {
+    uint64_t hash;
+    char *entry, *text;
+    void *object;
+};
+
+struct tn_kcache {
+    struct folder shared, private;
+    bool shared_is_readonly; /* a write failed: look things up there, put them elsewhere */
+    pid_t owner;             /* the process that may remove the private folder */
+    char suffix[16];
+    size_t limit, on_disk;
+    bool counted; /* on_disk was measured */
+    tn_kcache_hash *hash;
+    uint64_t common_hash;
+    char *common;
+    size_t common_bytes;
+    tn_log_fn *log;
+    void *log_user;
+    struct loaded *table; /* open addressing on hash; empty where object is NULL */
+    size_t slots, used;
+};
+
+/* ---- hashes and names ------------------------------------------------------------------------------ */
+
+__extension__ typedef unsigned __int128 wide;
+
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+    wide p = (wide)a * b;
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* Multiply-and-fold over 16 bytes at a time. */
+static uint64_t default_hash(const void *data, size_t bytes, uint64_t seed)
+{
+    const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xbf58476d1ce4e5b9u;
+    const unsigned char *p = data;
+    uint64_t h = fold(seed ^ k0, bytes ^ k1), w[2];
+    for (; bytes >= 16; p += 16, bytes -= 16) {
+        memcpy(w, p, 16);
+        h = fold(w[0] ^ k0 ^ h, w[1] ^ k1 ^ (h << 32 | h >> 32));
+    }
+    w[0] = w[1] = 0;
+    memcpy(w, p, bytes);
+    h = fold(w[0] ^ k0 ^ h, w[1] ^ k1 ^ (h << 32 | h >> 32));
+    return fold(h ^ k1, k0);
+}
+
+static uint64_t hash_source(const tn_kcache *c, const tn_source *src, uint64_t seed)
+{
+    return c->hash(src->text, strlen(src->text), c->hash(src->entry, strlen(src->entry), seed));
+}
+
+/* Of an object, and of the name to look up in it. */
+static uint64_t checksum(const void *object, size_t bytes, const char *symbol)
+{
+    return default_hash(object, bytes, default_hash(symbol, strlen(symbol), FORMAT));
+}
+
+/* "gelu_768-0123456789abcdef0123456789abcdef.c" */
+static void entry_name(const tn_kcache *c, const tn_source *src, const char *prefix, char out[NAME_MAX])
+{
+    snprintf(out, NAME_MAX, "%s%.*s-%016llx%016llx.c", prefix, NAME_ENTRY, src->entry,
+             (unsigned long long)hash_source(c, src, c->common_hash),
+             (unsigned long long)hash_source(c, src, ~c->common_hash));
+}
+
+static uint64_t new_id(void)
+{
+    uint64_t id = 0;
+    if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        id = fold((uint64_t)t.tv_nsec ^ (uint64_t)t.tv_sec << 30, (uint64_t)getpid() << 1 | 1);
+    }
+    return id;
+}
+
+/* Whether a file is one of ours: NAME-, 16 or 32 hex digits, .c or the suffix. Only those are ever removed.
+ */
+static bool is_ours(const tn_kcache *c, const char *name)
+{
+    const char *dot = strrchr(name, '.'), *dash = strrchr(name, '-');
+    if (!dot || !dash || dash > dot || (strcmp(dot, ".c") && strcmp(dot, c->suffix))) return false;
+    size_t digits = strspn(dash + 1, "0123456789abcdef");
+    return dash + 1 + digits == dot && (digits == 16 || digits == 32);
+}
+
+/* ---- files ----------------------------------------------------------------------------------------- */
+
+static char *read_file(int dir, const char *name, size_t *bytes)
+{
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return NULL;
+    struct stat st;
+    char *buf = NULL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (buf = tn_malloc((size_t)st.st_size + 1))) {
+        size_t n = 0;
+        while (n < (size_t)st.st_size) {
+            ssize_t r = read(fd, buf + n, (size_t)st.st_size - n);
+            if (r < 0 && errno == EINTR) continue;
+            if (r <= 0) break;
+            n += (size_t)r;
+        }
+        buf[n] = 0;
+        *bytes = n;
+        if (time(NULL) - st.st_mtime > TOUCH_SECONDS) futimens(fd, NULL);
+    }
+    close(fd);
+    return buf;
+}
+
+struct piece {
+    const char *data;
+    size_t bytes;
+};
+
+/* Under a temporary name, flushed, then renamed: readers see the whole file or none. */
+static int write_file(int dir, const char *name, const struct piece *piece, int n)
+{
+    char temp[40];
+    snprintf(temp, sizeof temp, "tmp-%016llx", (unsigned long long)new_id());
+    int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return TN_E_IO;
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        for (size_t at = 0; at < piece[i].bytes && ok;) {
+            ssize_t w = write(fd, piece[i].data + at, piece[i].bytes - at);
+            if (w < 0 && errno == EINTR) continue;
+            ok = w > 0;
+            at += ok ? (size_t)w : 0;
+        }
+    }
+    ok = ok && fsync(fd) == 0;
+    if (close(fd)) ok = false;
+    if (ok && renameat(dir, temp, dir, name) == 0) return 0;
+    int why = errno;
+    unlinkat(dir, temp, 0);
+    errno = why;
+    return TN_E_IO;
+}
+
+/* Removes what is in a folder, not the folders in it. */
+static void empty_folder(int fd)
+{
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        close(fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+}
+
+/* ---- folders --------------------------------------------------------------------------------------- */
+
+static void say(const tn_kcache *c, const char *what, const char *path, const char *why, const char *instead)
+{
+    char line[2 * PATH_MAX + 256];
+    snprintf(line, sizeof line, "kernel cache: %s %s: %s; %s%s", what, path, why,
+             *instead ? "kernels of this process go to " : "kernels cannot be compiled", instead);
+    if (c->log) c->log(TN_LOG_WARN, line, c->log_user);
+}
+
+static bool make_parents(const char *path)
+{
+    char part[PATH_MAX];
+    for (size_t i = 1; path[i]; i++) {
+        if (path[i] != '/') continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0700) && errno != EEXIST && errno != EROFS && errno != EACCES) return false;
+    }
+    return true;
+}
+
+/* NULL and an open folder, or why not. *missing: it is not there and cannot be made. */
+static const char *open_folder(struct folder *f, const char *path, int flags, bool *missing)
+{
+    *missing = true;
+    if (strlen(path) >= sizeof f->path - NAME_MAX - 2) return "its name is too long";
+    if (!make_parents(path)) return strerror(errno);
+    if (mkdir(path, 0700) && errno != EEXIST && errno != EROFS && errno != EACCES) return strerror(errno);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
+    if (fd < 0) return strerror(errno);
+    *missing = false;
+    struct stat st;
+    const char *why = NULL;
+    if (fstat(fd, &st))
+        why = strerror(errno);
+    else if (st.st_uid != geteuid())
+        why = "it belongs to another user";
+    else if (st.st_mode & (S_IWGRP | S_IWOTH))
+        why = "others may write to it";
+    else if (!realpath(path, f->path))
+        why = strerror(errno);
+    if (why) {
+        close(fd);
+        return why;
+    }
+    f->fd = fd;
+    return NULL;
+}
+
+/* The private folder, made at the first need. */
+static struct folder *private_folder(tn_kcache *c)
+{
+    const char *place[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    for (size_t i = 0; c->private.fd < 0 && i < sizeof place / sizeof *place; i++) {
+        if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
+        snprintf(c->private.path, sizeof c->private.path, "%s/libtensor-XXXXXX", place[i]);
+        if (mkdtemp(c->private.path))
+            c->private.fd = open(c->private.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    }
+    if (c->private.fd < 0) c->private.path[0] = 0;
+    return c->private.fd < 0 ? NULL : &c->private;
+}
+
+/* Where new files go: the shared folder until a write there fails. */
+static struct folder *writable_folder(tn_kcache *c)
+{
+    return c->shared.fd >= 0 && !c->shared_is_readonly ? &c->shared : private_folder(c);
+}
+
+static bool fall_back(tn_kcache *c, const struct folder *failed, const char *why)
+{
+    if (failed != &c->shared) return false;
+    c->shared_is_readonly = true;
+    struct folder *f = private_folder(c);
+    say(c, "cannot write to", c->shared.path, why, f ? f->path : "");
+    return f != NULL;
+}
+
+static void choose_folder(tn_kcache *c, const char *dir)
+{
+    const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"), *set = getenv("TENSOR_CACHE");
+    const char *why = NULL;
+    bool missing = false;
+    char path[PATH_MAX] = "";
+    if (!dir && set && *set) dir = set;
+    if (dir) {
+        snprintf(path, sizeof path, "%s", dir);
+        why = open_folder(&c->shared, path, 0, &missing);
+    } else {
+        missing = true;
+        if (xdg && *xdg == '/') {
+            snprintf(path, sizeof path, "%s/libtensor", xdg);
+            why = open_folder(&c->shared, path, 0, &missing);
+        }
+        if (missing && home && *home == '/') {
+            snprintf(path, sizeof path, "%s/.cache/libtensor", home);
+            why = open_folder(&c->shared, path, 0, &missing);
+        }
+        if (missing) { /* in a folder all can write to: no link laid by somebody else is followed */
+            snprintf(path, sizeof path, "/tmp/libtensor-%lu", (unsigned long)geteuid());
+            why = open_folder(&c->shared, path, O_NOFOLLOW, &missing);
+        }
+    }
+    if (!why) return;
+    struct folder *f = private_folder(c);
+    say(c, "will not use", path, why, f ? f->path : "");
+}
+
+/* ---- eviction -------------------------------------------------------------------------------------- */
+
+struct file {
+    struct timespec used;
+    size_t bytes;
+    char name[NAME_MAX + 1];
+};
+
+static int by_use(const void *a, const void *b)
+{
+    const struct timespec *x = &((const struct file *)a)->used, *y = &((const struct file *)b)->used;
+    if (x->tv_sec != y->tv_sec) return x->tv_sec < y->tv_sec ? -1 : 1;
+    return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+static void remove_leftover(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) empty_folder(fd);
+    unlinkat(dir, name, fd >= 0 ? AT_REMOVEDIR : 0);
+}
+
+/* Measures the shared folder and, over the limit, removes the least recently used down to 7/8 of it. */
+static void evict(tn_kcache *c)
+{
+    int fd = openat(c->shared.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    struct file *file = NULL;
+    size_t n = 0, room = 0;
+    time_t now = time(NULL);
+    c->on_disk = 0;
+    c->counted = true;
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        if (!strncmp(e->d_name, "tmp-", 4) && now - st.st_mtime > STALE_SECONDS)
+            remove_leftover(fd, e->d_name);
+        if (!S_ISREG(st.st_mode) || !is_ours(c, e->d_name)) continue;
+        c->on_disk += (size_t)st.st_size;
+        if (now - st.st_mtime <= YOUNG_SECONDS) continue;
+        if (n == room) {
+            size_t more = room ? 2 * room : 256;
+            struct file *bigger = tn_realloc(file, more * sizeof *file);
+            if (!bigger) break;
+            file = bigger;
+            room = more;
+        }
+        file[n].used = st.st_mtim;
+        file[n].bytes = (size_t)st.st_size;
+        snprintf(file[n++].name, sizeof file->name, "%s", e->d_name);
+    }
+    if (c->on_disk > c->limit) {
+        qsort(file, n, sizeof *file, by_use);
+        for (size_t i = 0; i < n && c->on_disk > c->limit / 8 * 7; i++)
+            if (unlinkat(fd, file[i].name, 0) == 0) c->on_disk -= file[i].bytes;
+    }
+    tn_free_mem(file);
+    closedir(d);
+}
+
+/* ---- finding and keeping --------------------------------------------------------------------------- */
+
+int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
+{
+    if (c->shared.fd < 0 || !c->common) return 0;
+    char name[NAME_MAX];
+    entry_name(c, src, "", name);
+    size_t bytes = 0;
+    char *file = read_file(c->shared.fd, name, &bytes);
+    if (!file) return 0;
+
+    char object[256];
+    int format = 0, found = 0;
+    size_t object_bytes = 0, source_bytes = 0, text_bytes = strlen(src->text);
+    unsigned long long sum = 0;
+    char *end = memchr(file, '\n', bytes < HEADER_MAX ? bytes : HEADER_MAX);
+    if (end) *end = 0;
+    if (end &&
+        sscanf(file, HEADER_SCAN, &format, object, &object_bytes, &sum, hit->symbol, &source_bytes) == 6 &&
+        format == FORMAT && source_bytes == c->common_bytes + text_bytes &&
+        bytes == (size_t)(end + 1 - file) + source_bytes && !memcmp(end + 1, c->common, c->common_bytes) &&
+        !memcmp(end + 1 + c->common_bytes, src->text, text_bytes) && is_ours(c, object)) {
+        size_t n = 0;
+        char *content = read_file(c->shared.fd, object, &n);
+        found = content && n == object_bytes && checksum(content, n, hit->symbol) == sum;
+        tn_free_mem(content);
+        snprintf(hit->path, sizeof hit->path, "%.*s/%s", (int)(PATH_MAX - sizeof object - 2), c->shared.path,
+                 object);
+    }
+    tn_free_mem(file);
+    return found;
+}
+
+static int put_in(tn_kcache *c, const struct folder *f, int n, const tn_source *const *src,
+                  const char *const *symbol, const struct piece *object, char path[PATH_MAX])
+{
+    char name[NAME_MAX], header[HEADER_MAX];
+    snprintf(name, sizeof name, "%.*s-%016llx%s", NAME_ENTRY, src[0]->entry, (unsigned long long)new_id(),
+             c->suffix);
+    if (write_file(f->fd, name, object, 1)) return TN_E_IO;
+    snprintf(path, PATH_MAX, "%.*s/%s", (int)(PATH_MAX - NAME_MAX - 2), f->path, name);
+    c->on_disk += object->bytes;
+    if (f == &c->private) return 0; /* nobody will look there */
+    for (int i = 0; i < n; i++) {
+        char entry[NAME_MAX];
+        entry_name(c, src[i], "", entry);
+        size_t text = strlen(src[i]->text);
+        int h = snprintf(header, sizeof header, HEADER, FORMAT, name, object->bytes,
+                         (unsigned long long)checksum(object->data, object->bytes, symbol[i]), symbol[i],
+                         c->common_bytes + text);
+        if (h >= (int)sizeof header) continue;
+        struct piece piece[] = {{header, (size_t)h}, {c->common, c->common_bytes}, {src[i]->text, text}};
+        if (write_file(f->fd, entry, piece, 3)) return TN_E_IO;
+        c->on_disk += (size_t)h + c->common_bytes + text;
+    }
+    if (!c->counted || c->on_disk > c->limit) evict(c);
+    return 0;
+}
+
+int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *const *symbol,
+                  const char *file, char path[PATH_MAX])
+{
+    struct piece object = {0};
+    char *content = read_file(AT_FDCWD, file, &object.bytes);
+    if (!content) return TN_E_IO;
+    object.data = content;
+    struct folder *f = writable_folder(c);
+    int status = f ? put_in(c, f, n, src, symbol, &object, path) : TN_E_IO;
+    if (status && f && fall_back(c, f, strerror(errno)))
+        status = put_in(c, &c->private, n, src, symbol, &object, path);
+    tn_free_mem(content);
+    return status;
+}
+
+void tn_kcache_drop(tn_kcache *c, const tn_source *src)
+{
+    char name[NAME_MAX];
+    entry_name(c, src, "", name);
+    if (c->shared.fd >= 0) unlinkat(c->shared.fd, name, 0);
+}
+
+int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX])
+{
+    for (struct folder *f; (f = writable_folder(c));) {
+        snprintf(path, PATH_MAX, "%.*s/tmp-XXXXXX", PATH_MAX - 16, f->path);
+        if (mkdtemp(path)) return 0;
+        if (!fall_back(c, f, strerror(errno))) break;
+    }
+    return TN_E_IO;
+}
+
+void tn_kcache_scratch_done(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) empty_folder(fd);
+    rmdir(path);
+}
+
+int tn_kcache_keep_failed(tn_kcache *c, const tn_source *src, char path[PATH_MAX])
+{
+    struct folder *f = writable_folder(c);
+    char name[NAME_MAX];
+    entry_name(c, src, "failed-", name);
+    struct piece piece[] = {{c->common, c->common_bytes}, {src->text, strlen(src->text)}};
+    if (!f || write_file(f->fd, name, piece, 2)) return TN_E_IO;
+    snprintf(path, PATH_MAX, "%.*s/%s", (int)(PATH_MAX - NAME_MAX - 2), f->path, name);
+    return 0;
+}
+
+/* ---- what is loaded -------------------------------------------------------------------------------- */
+
+static struct loaded *slot_of(const tn_kcache *c, const tn_source *src, uint64_t hash)
+{
+    for (size_t i = (size_t)hash & (c->slots - 1);; i = (i + 1) & (c->slots - 1)) {
+        struct loaded *l = &c->table[i];
+        if (!l->object || (l->hash == hash && !strcmp(l->text, src->text) && !strcmp(l->entry, src->entry)))
+            return l;
+    }
+}
+
+void *tn_kcache_loaded(const tn_kcache *c, const tn_source *src)
+{
+    return c->slots ? slot_of(c, src, hash_source(c, src, 0))->object : NULL;
+}
+
+int tn_kcache_remember(tn_kcache *c, const tn_source *src, void *object)
+{
+    if (2 * c->used >= c->slots) {
+        size_t n = c->slots ? 2 * c->slots : FIRST_SLOTS;
+        struct loaded *bigger = tn_calloc(n, sizeof *bigger);
+        if (!bigger) return TN_E_NOMEM;
+        for (size_t i = 0; i < c->slots; i++) {
+            if (!c->table[i].object) continue;
+            size_t j = (size_t)c->table[i].hash & (n - 1);
+            while (bigger[j].object) j = (j + 1) & (n - 1);
+            bigger[j] = c->table[i];
+        }
+        tn_free_mem(c->table);
+        c->table = bigger;
+        c->slots = n;
+    }
+    struct loaded new = {hash_source(c, src, 0), tn_strdup(src->entry), tn_strdup(src->text), object};
+    if (!new.entry || !new.text) {
+        tn_free_mem(new.entry);
+        tn_free_mem(new.text);
+        return TN_E_NOMEM;
+    }
+    *slot_of(c, src, new.hash) = new;
+    c->used++;
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------- */
+
+int tn_kcache_open(const tn_kcache_options *o, tn_kcache **out)
+{
+    tn_kcache *c = *out = tn_calloc(1, sizeof *c);
+    if (!c) return TN_E_NOMEM;
+    c->shared.fd = c->private.fd = -1;
+    c->owner = getpid();
+    c->hash = o->hash ? o->hash : default_hash;
+    c->limit = o->limit ? o->limit : DEFAULT_LIMIT;
+    c->log = o->log;
+    c->log_user = o->log_user;
+    snprintf(c->suffix, sizeof c->suffix, "%s", o->suffix);
+    choose_folder(c, o->dir);
+    return 0;
+}
+
+int tn_kcache_set_common(tn_kcache *c, const char *common)
+{
+    char *copy = tn_strdup(common);
+    if (!copy) return TN_E_NOMEM;
+    tn_free_mem(c->common);
+    c->common = copy;
+    c->common_bytes = strlen(copy);
+    c->common_hash = c->hash(copy, c->common_bytes, FORMAT);
+    return 0;
+}
+
+void tn_kcache_close(tn_kcache *c)
+{
+    if (!c) return;
+    if (c->shared.fd >= 0) close(c->shared.fd);
+    if (c->private.fd >= 0 && c->owner == getpid()) {
+        empty_folder(c->private.fd);
+        rmdir(c->private.path);
+    } else if (c->private.fd >= 0) {
+        close(c->private.fd);
+    }
+    for (size_t i = 0; i < c->slots; i++) {
+        tn_free_mem(c->table[i].entry);
+        tn_free_mem(c->table[i].text);
+    }
+    tn_free_mem(c->table);
+    tn_free_mem(c->common);
+    tn_free_mem(c);
+}
