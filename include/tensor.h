@@ -431,7 +431,9 @@ TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end noth
 TN_API int tn_no_grad_end(tn_session *s);
 
 /* Compares the gradients of f (a scalar function of the n f64 tensors xs) with central differences:
- * 0, or TN_E_GRAD with the worst element in tn_error_text. tolerance 0 means 1e-6 relative. */
+ * 0, or TN_E_GRAD with the first element that differs in tn_error_text. tolerance 0 means 1e-6, relative to
+ * 1 + the difference. Call it outside a step, with persistent tensors; each evaluation is a step. */
+enum { TN_GRADCHECK_MAX = 16 }; /* inputs */
 typedef tn_tensor *tn_gradcheck_fn(tn_session *s, tn_tensor *const *xs, void *user);
 TN_API int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs, void *user, double tolerance);
 

@@ -11,11 +11,6 @@
 #include "../include/tensor_nn.h"
 #include "../src/core/alloc.h"
 
-/* What this room asks of <tensor.h> beyond its operators. */
-int tn_fail(tn_session *s, int status, const char *op, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-int tn_on_close(tn_session *s, void (*fn)(void *), void *arg);
-void *tn_on_close_arg(const tn_session *s, void (*fn)(void *)); /* the arg fn was given; NULL when it was not */
-
 /* ---- state.c: what a session owns ---------------------------------------------------------------------- */
 
 typedef struct nn_state {

@@ -194,7 +194,10 @@ struct tn_tensor {
     tn_tensor *base;  /* whose memory this is a window of; itself when it owns memory. A VIEW that is its own
                          base (pad, concat, contiguous, some reshapes) is one a kernel has to make */
     tn_storage *buf;  /* of the node that owns memory; NULL until run */
-    tn_tensor *grad;  /* the gradient node, during and after a backward walk */
+    tn_tensor *grad;  /* of a leaf, after a backward walk of step `grad_step` */
+    tn_tensor *cot;   /* during a walk: the gradient so far */
+    uint32_t grad_step;
+    int32_t uses; /* scratch of the walk */
     tn_tensor *of;    /* TN_F_VERSION: the persistent tensor; persistent: its version node in this step */
     tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, assignment) */
     const char *name;

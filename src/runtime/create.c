@@ -263,3 +263,33 @@ tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtyp
     }
     return made(&sc, n);
 }
+
+/* ---- the same without a place ---- */
+
+#define SHAPE_PARAMS tn_dtype dtype, int ndim, const int64_t *shape
+#define SHAPE_ARGS dtype, ndim, shape, NULL, 0
+
+tn_tensor *tn_from(tn_session *s, const void *data, SHAPE_PARAMS) { return tn_from_at(s, data, SHAPE_ARGS); }
+
+tn_tensor *tn_borrow(tn_session *s, const void *data, SHAPE_PARAMS, void (*release)(void *, void *), void *user)
+{
+    return tn_borrow_at(s, data, dtype, ndim, shape, release, user, NULL, 0);
+}
+
+tn_tensor *tn_zeros(tn_session *s, SHAPE_PARAMS) { return tn_zeros_at(s, SHAPE_ARGS); }
+tn_tensor *tn_ones(tn_session *s, SHAPE_PARAMS) { return tn_ones_at(s, SHAPE_ARGS); }
+tn_tensor *tn_full(tn_session *s, double value, SHAPE_PARAMS) { return tn_full_at(s, value, SHAPE_ARGS); }
+tn_tensor *tn_rand(tn_session *s, SHAPE_PARAMS) { return tn_rand_at(s, SHAPE_ARGS); }
+tn_tensor *tn_randn(tn_session *s, SHAPE_PARAMS) { return tn_randn_at(s, SHAPE_ARGS); }
+
+tn_tensor *tn_randint(tn_session *s, int64_t low, int64_t high, SHAPE_PARAMS)
+{
+    return tn_randint_at(s, low, high, SHAPE_ARGS);
+}
+
+tn_tensor *tn_arange(tn_session *s, double start, double end, double step, tn_dtype dtype)
+{
+    return tn_arange_at(s, start, end, step, dtype, NULL, 0);
+}
+
+tn_tensor *tn_eye(tn_session *s, int64_t n, tn_dtype dtype) { return tn_eye_at(s, n, dtype, NULL, 0); }

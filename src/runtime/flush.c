@@ -132,8 +132,8 @@ static int collect(tn_session *s, struct tn_flush_scratch *f, int n, tn_tensor *
             }
         }
     }
-    qsort(f->node.at, (size_t)f->node.n, sizeof *f->node.at, by_id);
-    qsort(f->leaf.at, (size_t)f->leaf.n, sizeof *f->leaf.at, by_id);
+    if (f->node.n) qsort(f->node.at, (size_t)f->node.n, sizeof *f->node.at, by_id);
+    if (f->leaf.n) qsort(f->leaf.at, (size_t)f->leaf.n, sizeof *f->leaf.at, by_id);
     if (f->cap_root < f->node.n && !reserve(&f->root, &f->cap_root, f->node.n, 1)) return fail_memory(s);
     for (int i = 0; i < f->node.n; i++) {
         tn_tensor *v = f->node.at[i];
@@ -378,8 +378,12 @@ static int execute(tn_session *s, struct tn_flush_scratch *f, tn_plan *p)
 static int interpret(tn_session *s, struct tn_flush_scratch *f)
 {
     tn_errbuf err = { "" };
-    for (int i = 0; i < f->node.n; i++) {
-        tn_tensor *n = f->node.at[i];
+    int n_number = 0;
+    for (int i = 0; i < f->leaf.n; i++) /* numbers get memory too */
+        if (!has_value(f->leaf.at[i]->base)) f->leaf.at[n_number++] = f->leaf.at[i]->base;
+    for (int i = 0; i < n_number + f->node.n; i++) {
+        tn_tensor *n = i < n_number ? f->leaf.at[i] : f->node.at[i - n_number];
+        if (has_value(n)) continue; /* one number behind two views */
         int status = tn_ref_run(n, &err);
         if (status) {
             tn_error_set(&s->graph, status, "%s", err.text);

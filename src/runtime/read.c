@@ -68,9 +68,9 @@ int tn_set_name(tn_tensor *x, const char *name)
 /* A host copy of x's elements, row-major, in the dtype they are stored in. Free it with tn_free_mem. */
 static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
 {
+    if (!sc->ok) return NULL;
     tn_graph *g = sc->g;
     tn_session *s = g->session;
-    if (!sc->ok) return NULL;
     if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
     if (!x || tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
     *stored = s->device->is_reference ? TN_F64 : (tn_dtype)x->dtype;

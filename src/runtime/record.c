@@ -23,7 +23,7 @@ tn_tensor *tn_use(tn_tensor *n)
     if (n->of) return n->of;
     tn_graph *g = n->graph;
     /* the whole slab may have an assignment waiting that covers this tensor */
-    if (g->pending_assigns && tn_run_open_ends(g->session)) return NULL;
+    if (g->pending_assigns && tn_run_open_ends(g->session, 0, NULL)) return NULL;
     tn_call *call = g->call;
     g->call = NULL;
     tn_tensor *v = tn_node_new(g, TN_OP_leaf, (tn_dtype)n->dtype, n->ndim, n->shape, 0, NULL);
@@ -133,7 +133,8 @@ int tn_leave_many(tn_scope *sc, int n, tn_tensor **results)
     for (int i = 0; i < n; i++) complete = complete && results[i];
     int status = complete ? TN_OK : g->error.status ? g->error.status : TN_E_NULL;
     /* Only the outermost call runs: what is inside it is not a framework operator's boundary. */
-    if (complete && outermost) status = tn_run(g->session, n, results);
+    if (complete && outermost)
+        status = g->pending_assigns ? tn_run_open_ends(g->session, n, results) : tn_run(g->session, n, results);
     tn_call_end(g);
     for (int i = 0; i < n; i++) results[i] = status == TN_OK ? tn_handle(results[i]) : NULL;
     return status;

@@ -289,17 +289,16 @@ int tn_op_begin(tn_session *s, const char *name)
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
 
-/* What the operator leaves behind: its assignments, and the handles nothing inside it consumed. */
-int tn_run_open_ends(tn_session *s)
+int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
 {
     tn_graph *g = &s->graph;
     uint32_t first = g->call ? g->call->first : g->n_nodes;
     uint32_t mark = ++g->mark;
     for (uint32_t i = first; i < g->n_nodes; i++)
         for (int k = 0; k < g->nodes[i]->n_in; k++) g->nodes[i]->in[k]->mark = mark;
-    int n = 0;
-    tn_tensor **root = tn_malloc((g->n_nodes - first + 1) * sizeof *root);
+    tn_tensor **root = tn_malloc((g->n_nodes - first + (uint32_t)n + 1) * sizeof *root);
     if (!root) return tn_fail(s, TN_E_NOMEM, "op_end", "no memory");
+    for (int i = 0; i < n; i++) root[i] = results[i];
     for (uint32_t i = first; i < g->n_nodes; i++) {
         tn_tensor *t = g->nodes[i];
         bool assigns = tn_op_get((tn_op)t->op)->kind == TN_KIND_ASSIGN;
@@ -316,7 +315,24 @@ int tn_op_end(tn_session *s)
     if (!s) return TN_E_NULL;
     if (!s->graph.call_depth) return tn_fail(s, TN_E_STATE, "op_end", "without tn_op_begin");
     int status = s->graph.error.status;
-    if (s->graph.call_depth == 1 && !status) status = tn_run_open_ends(s);
+    if (s->graph.call_depth == 1 && !status) status = tn_run_open_ends(s, 0, NULL);
     tn_call_end(&s->graph);
     return status;
+}
+
+int tn_explain(tn_session *s, FILE *out)
+{
+    tn_stats v = { .size = sizeof v };
+    if (!s || !out) return TN_E_NULL;
+    tn_get_stats(s, &v);
+    fprintf(out, "device %s, %d threads, %s mode\n", s->device->name, s->device->threads,
+            s->mode == TN_EAGER ? "eager" : "fused");
+    fprintf(out, "%llu steps, %llu operators' nodes\n", (unsigned long long)v.steps, (unsigned long long)v.nodes);
+    fprintf(out, "%llu kernels and %llu library calls moved %.3f GB; %llu copies, %llu reorders\n",
+            (unsigned long long)v.kernels, (unsigned long long)v.library_calls, (double)v.bytes_moved * 1e-9,
+            (unsigned long long)v.copies, (unsigned long long)v.reorders);
+    fprintf(out, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n", (unsigned long long)v.plans,
+            (unsigned long long)v.plan_hits, (unsigned long long)v.compiled, (unsigned long long)v.cache_hits);
+    fprintf(out, "device memory %.1f MB, at most %.1f MB\n", (double)v.bytes_now * 1e-6, (double)v.bytes_peak * 1e-6);
+    return TN_OK;
 }

@@ -83,7 +83,8 @@ int tn_check_fault(tn_session *s);
 void tn_flush_free(tn_session *s);
 
 /* ---- session.c ---- */
-int tn_run_open_ends(tn_session *s); /* what the open call has recorded and nothing in it consumed */
+/* Runs what the open call leaves behind: n results, its assignments, handles nothing in it consumed. */
+int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results);
 
 /* ---- plan_cache.c ---- */
 tn_plan_cache *tn_plan_cache_new(int max_plans);
@@ -94,6 +95,9 @@ int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *
 
 /* ---- state.c ---- */
 tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape); /* with storage */
+/* p (persistent) takes source's value. target: p's version node, or a reshape of it with source's shape.
+ * defer: the assignment runs when the open call ends, with what else it leaves behind. */
+int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);
 void tn_state_free(tn_session *s);
 
 #endif

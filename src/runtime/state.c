@@ -137,9 +137,11 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
         tn_dtype d = (tn_dtype)init->dtype;
         int64_t first = slab_take(s, d, tn_node_numel(init));
         p = first < 0 ? NULL : tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
+        if (p) p->place = tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
         char *copy = p ? tn_strdup(name) : NULL;
-        if (p && (!copy || !list_add(&s->params, &s->n_params, &s->cap_params, p))) {
+        if (p && (!copy || !p->place || !list_add(&s->params, &s->n_params, &s->cap_params, p))) {
             tn_free_mem(copy);
+            if (p->place) tn_node_free_persistent(sc.g, p->place);
             tn_node_free_persistent(sc.g, p);
             p = tn_error_set(sc.g, TN_E_NOMEM, "no memory for parameter '%s'", name);
         }
@@ -148,6 +150,9 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
             p->offset = first;
             p->buf = s->slab[d].values->buf;
             tn_storage_retain(p->buf);
+            p->place->offset = first;
+            p->place->buf = s->slab[d].gradients->buf;
+            tn_storage_retain(p->place->buf);
             p->flags |= TN_F_PARAM | TN_F_REQUIRES_GRAD | TN_F_USER;
             if (store(s, p, init)) p = NULL; /* stays listed, zero: the session holds an error now */
         }
@@ -198,6 +203,7 @@ static void drop_persistent(tn_session *s, tn_tensor *p)
 {
     if (!(p->flags & TN_F_GRADIENT) && p != s->slab[p->dtype].values) tn_free_mem((void *)(uintptr_t)p->name);
     p->name = NULL;
+    if (p->flags & TN_F_PARAM) tn_node_free_persistent(&s->graph, p->place);
     tn_node_free_persistent(&s->graph, p);
 }
 
@@ -311,6 +317,30 @@ static int release_versions(tn_session *s, tn_tensor *p)
     return TN_OK;
 }
 
+/* After an error no effect of the step takes place. */
+int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer)
+{
+    tn_graph *g = p->graph;
+    tn_session *s = g->session;
+    if (g->error.status || !source) return g->error.status ? g->error.status : TN_E_NULL;
+    if (release_versions(s, p)) return g->error.status;
+    if (target->base->buf != p->base->buf) /* the old version has moved away */
+        target = tn_mk_reshape(tn_use(p), target->ndim, target->shape);
+    tn_tensor *node = tn_mk_assign(target, source);
+    if (!node) return g->error.status;
+    if (p->of) p->of->of = NULL, p->of = NULL;
+    node->name = p->name;
+    lose(target->base, g->call);
+    if (!defer) return tn_run(s, 1, &node);
+    g->pending_assigns++; /* runs with the operator around it; until then it is p's version, if shaped like p */
+    if (tn_same_shape(node, p)) {
+        node->flags |= p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM);
+        node->of = p;
+        p->of = node;
+    }
+    return TN_OK;
+}
+
 int tn_assign(tn_tensor *target, tn_tensor *source)
 {
     tn_tensor *p = target ? tn_resolve(target) : NULL;
@@ -319,21 +349,7 @@ int tn_assign(tn_tensor *target, tn_tensor *source)
                        "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
     tn_scope sc = tn_enter("assign", NULL, 0, 2, &target, &source);
     if (!sc.g) return TN_E_NULL;
-    tn_session *s = sc.g->session;
-    int status = sc.g->error.status; /* after an error no effect of the step takes place */
-    if (sc.ok && !status && !(status = release_versions(s, p))) {
-        if (target->base->buf != p->base->buf) target = tn_use(p); /* the old version has moved away */
-        tn_tensor *node = tn_mk_assign(target, source);
-        if (node && p->of) p->of->of = NULL, p->of = NULL;
-        if (node && sc.g->call_depth > 1) { /* runs with the operator around it; until then it is p's version */
-            node->flags |= p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM);
-            node->of = p;
-            p->of = node;
-            sc.g->pending_assigns++;
-        } else if (node) tn_run(s, 1, &node);
-        if (target) lose(target, sc.g->call);
-        status = sc.g->error.status;
-    }
+    int status = sc.ok ? tn_assign_node(p, target, source, sc.g->call_depth > 1) : sc.g->error.status;
     tn_call_end(sc.g);
     return status;
 }

@@ -1,0 +1,315 @@
+/* rules.c - the gradient of each op, in builder calls.
+ *
+ * Elementwise rows: the backward columns of ops.def, expanded here; the small functions below give them their
+ * vocabulary. Everything that no row can hold follows by kind. Start with tn_backward_of.
+ */
+#include <string.h>
+
+#include "autograd.h"
+
+/* ---- the vocabulary of ops.def's backward columns ---- */
+
+static tn_tensor *add(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_add, x, y); }
+static tn_tensor *sub(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_sub, x, y); }
+static tn_tensor *mul(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_mul, x, y); }
+static tn_tensor *div(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_div, x, y); }
+static tn_tensor *neg(tn_tensor *x) { return tn_mk1(TN_OP_neg, x); }
+static tn_tensor *exp_of(tn_tensor *x) { return tn_mk1(TN_OP_exp, x); }
+static tn_tensor *log_of(tn_tensor *x) { return tn_mk1(TN_OP_log, x); }
+static tn_tensor *sin_of(tn_tensor *x) { return tn_mk1(TN_OP_sin, x); }
+static tn_tensor *cos_of(tn_tensor *x) { return tn_mk1(TN_OP_cos, x); }
+/* C has functions of these names; the columns need theirs. */
+#define exp exp_of
+#define log log_of
+#define sin sin_of
+#define cos cos_of
+#define pow pow_of
+
+static tn_tensor *sign(tn_tensor *x) { return tn_mk1(TN_OP_sign, x); }
+static tn_tensor *square(tn_tensor *x) { return tn_mk1(TN_OP_square, x); }
+static tn_tensor *pow_of(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_pow, x, y); }
+static tn_tensor *eq(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_eq, x, y); }
+static tn_tensor *gt(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_gt, x, y); }
+static tn_tensor *lt(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_lt, x, y); }
+static tn_tensor *le(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_le, x, y); }
+static tn_tensor *where(tn_tensor *c, tn_tensor *x, tn_tensor *y) { return tn_mk3(TN_OP_where, c, x, y); }
+
+static tn_tensor *constant(tn_graph *g, double v) { return tn_mk_num(g, v); }
+
+/* 0 everywhere: a number, repeated. */
+static tn_tensor *zero(tn_tensor *g)
+{
+    tn_tensor *z = tn_mk_typed(g->graph, TN_OP_constant, tn_number_i(0), (tn_dtype)g->dtype);
+    return tn_mk_expand(z, g->ndim, g->shape);
+}
+
+/* 1 where x wins, 1/2 where it ties, else 0. */
+static tn_tensor *tie_share(tn_tensor *wins, tn_tensor *ties, tn_tensor *g)
+{
+    tn_dtype d = (tn_dtype)g->dtype;
+    return add(tn_mk_cast(wins, d), mul(tn_mk_cast(ties, d), constant(g->graph, 0.5)));
+}
+
+/* y x^(y-1), and 0 where y is 0, also for x = 0. */
+static tn_tensor *pow_grad_base(tn_tensor *g, tn_tensor *x, tn_tensor *y)
+{
+    tn_tensor *one = constant(g->graph, 1), *none = constant(g->graph, 0);
+    return where(eq(y, none), none, mul(g, mul(y, pow(x, sub(y, one)))));
+}
+
+/* x^y ln x, and 0 where x is 0 and y is not negative. */
+static tn_tensor *pow_grad_exponent(tn_tensor *g, tn_tensor *x, tn_tensor *y, tn_tensor *out)
+{
+    tn_tensor *none = constant(g->graph, 0);
+    tn_tensor *flat = tn_mk2(TN_OP_logical_and, eq(x, none), tn_mk2(TN_OP_ge, y, none));
+    return where(flat, none, mul(g, mul(out, log(x))));
+}
+
+#define num(v) constant(g->graph, v)
+#define NOGRAD NULL
+
+static bool wants(const tn_tensor *n, int i) { return (n->in[i]->flags & TN_F_REQUIRES_GRAD) != 0; }
+
+static void eltwise(tn_tensor *out, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = out->in[0], *y = out->n_in > 1 ? out->in[1] : NULL, *z = out->n_in > 2 ? out->in[2] : NULL;
+    (void)x, (void)y, (void)z;
+    switch ((tn_op)out->op) {
+#define TN_UNARY(id, t, expr, dx, lo, hi, f)                                                                 \
+    case TN_OP_##id:                                                                                         \
+        if (wants(out, 0)) gin[0] = dx;                                                                      \
+        break;
+#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f)                                                            \
+    case TN_OP_##id:                                                                                         \
+        if (wants(out, 0)) gin[0] = dx;                                                                      \
+        if (wants(out, 1)) gin[1] = dy;                                                                      \
+        break;
+#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f)                                                       \
+    case TN_OP_##id:                                                                                         \
+        if (wants(out, 0)) gin[0] = dx;                                                                      \
+        if (wants(out, 1)) gin[1] = dy;                                                                      \
+        if (wants(out, 2)) gin[2] = dz;                                                                      \
+        break;
+#include "../src/core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+#define TN_X(id, kind, n) case TN_OP_##id:
+        TN_OTHER_OPS(TN_X)
+#undef TN_X
+    case TN_OP_COUNT: break;
+    }
+}
+#undef NOGRAD
+
+/* ---- views ---- */
+
+/* Undoes broadcasting, the one place where it is done. */
+static tn_tensor *expand_back(const tn_tensor *x, tn_tensor *g)
+{
+    uint32_t axes = 0;
+    for (int i = 0; i < x->ndim; i++)
+        if (x->shape[i] == 1 && g->shape[i] != 1) axes |= 1u << i;
+    return tn_mk_reduce(TN_OP_reduce_sum, g, axes);
+}
+
+static tn_tensor *permute_back(const tn_tensor *n, tn_tensor *g)
+{
+    int inverse[TN_MAX_DIMS];
+    for (int i = 0; i < n->ndim; i++) inverse[n->attr->v[0][i]] = i;
+    return tn_mk_permute(g, inverse);
+}
+
+/* One axis of a slice's gradient: g's elements go to start, start + step, ... of `extent` zeros. A step wider
+ * than 1 is spread by padding each element to `step` of them. */
+static tn_tensor *spread(tn_tensor *g, int axis, int64_t start, int64_t step, int64_t extent)
+{
+    if (!g) return NULL;
+    int64_t n = g->shape[axis], none[TN_MAX_DIMS] = { 0 }, before[TN_MAX_DIMS] = { 0 }, after[TN_MAX_DIMS] = { 0 };
+    tn_tensor *fill = constant(g->graph, 0);
+    if (n == 0) start = 0, step = 1;
+    if (step < 0) {
+        g = tn_mk_slice1(g, axis, n - 1, -1, n);
+        start += (n - 1) * step;
+        step = -step;
+    }
+    if (step > 1 && n > 1) {
+        int64_t wide[TN_MAX_DIMS], shape[TN_MAX_DIMS];
+        memcpy(shape, g->shape, sizeof shape);
+        for (int i = 0, k = 0; k <= g->ndim; k++) wide[k] = k == axis + 1 ? 1 : g->shape[i++];
+        int64_t gap[TN_MAX_DIMS] = { 0 };
+        gap[axis + 1] = step - 1;
+        if (g->ndim == TN_MAX_DIMS)
+            return tn_error_set(g->graph, TN_E_GRAD, "a stepped slice of %d axes has no gradient", TN_MAX_DIMS);
+        g = tn_mk_pad(tn_mk_reshape(g, g->ndim + 1, wide), fill, none, gap);
+        shape[axis] = n * step;
+        g = tn_mk_reshape(g, g ? g->ndim - 1 : 0, shape);
+        n = (n - 1) * step + 1;
+        g = tn_mk_slice1(g, axis, 0, 1, n);
+    }
+    before[axis] = start;
+    after[axis] = extent - start - n;
+    return tn_mk_pad(g, fill, before, after);
+}
+
+static tn_tensor *slice_back(const tn_tensor *n, tn_tensor *g)
+{
+    const tn_tensor *x = n->in[0];
+    int64_t before[TN_MAX_DIMS], after[TN_MAX_DIMS];
+    bool plain = true;
+    for (int i = 0; i < n->ndim; i++) {
+        before[i] = n->attr->v[0][i];
+        after[i] = x->shape[i] - before[i] - n->shape[i];
+        plain = plain && n->attr->v[1][i] == 1 && n->shape[i] > 0;
+    }
+    if (plain) return tn_mk_pad(g, constant(g->graph, 0), before, after);
+    for (int i = 0; i < n->ndim; i++) g = spread(g, i, n->attr->v[0][i], n->attr->v[1][i], x->shape[i]);
+    return g;
+}
+
+static tn_tensor *pad_back(const tn_tensor *n, tn_tensor *g)
+{
+    int64_t one[TN_MAX_DIMS];
+    for (int i = 0; i < n->ndim; i++) one[i] = 1;
+    return tn_mk_slice(g, n->attr->v[0], one, n->in[0]->shape);
+}
+
+static void concat_back(const tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    int axis = n->attr->axis;
+    int64_t at = 0;
+    for (int i = 0; i < n->n_in; i++) {
+        int64_t count = n->in[i]->shape[axis];
+        if (wants(n, i)) gin[i] = tn_mk_slice1(g, axis, at, 1, count);
+        at += count;
+    }
+}
+
+static void view(const tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    const tn_tensor *x = n->in[0];
+    switch ((tn_op)n->op) {
+    case TN_OP_reshape: gin[0] = tn_mk_reshape(g, x->ndim, x->shape); break;
+    case TN_OP_permute: gin[0] = permute_back(n, g); break;
+    case TN_OP_expand: gin[0] = expand_back(x, g); break;
+    case TN_OP_slice: gin[0] = slice_back(n, g); break;
+    case TN_OP_pad: gin[0] = pad_back(n, g); break;
+    case TN_OP_contiguous: gin[0] = g; break;
+    case TN_OP_concat: concat_back(n, g, gin); break;
+    default: break; /* kinds are told apart by the caller; the ops of this one are all above */
+    }
+}
+
+/* ---- reductions ---- */
+
+/* g out / x, but where a row holds zeros: with one, the product of the others there; with more, nothing. */
+static tn_tensor *prod_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
+{
+    tn_graph *gr = g->graph;
+    tn_tensor *is0 = eq(x, constant(gr, 0));
+    tn_tensor *n0 = tn_mk_reduce(TN_OP_reduce_sum, tn_mk_cast(is0, (tn_dtype)x->dtype), n->attr->axes);
+    tn_tensor *safe = where(is0, constant(gr, 1), x);
+    tn_tensor *others = tn_mk_reduce(TN_OP_reduce_prod, safe, n->attr->axes);
+    tn_tensor *at0 = where(tn_mk2(TN_OP_logical_and, is0, eq(n0, constant(gr, 1))), others, constant(gr, 0));
+    return mul(g, where(eq(n0, constant(gr, 0)), div(others, safe), at0));
+}
+
+/* The elements equal to the extreme share the gradient. */
+static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
+{
+    tn_tensor *hit = tn_mk_cast(eq(x, n), (tn_dtype)g->dtype);
+    return mul(hit, div(g, tn_mk_reduce(TN_OP_reduce_sum, hit, n->attr->axes)));
+}
+
+static void reduce(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = n->in[0];
+    if (n->op == TN_OP_reduce_sum) gin[0] = tn_mk_expand(g, x->ndim, x->shape);
+    else if (n->op == TN_OP_reduce_prod) gin[0] = prod_back(n, x, g);
+    else gin[0] = extreme_back(n, x, g); /* argmax and argmin are integers and never get here */
+}
+
+/* ---- products ---- */
+
+static tn_tensor *swap_last(tn_tensor *x) { return tn_mk_swap(x, x->ndim - 2, x->ndim - 1); }
+
+static void gemm(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    if (wants(n, 0)) gin[0] = tn_mk_matmul(g, swap_last(n->in[1]), NULL);
+    if (wants(n, 1)) gin[1] = tn_mk_matmul(swap_last(n->in[0]), g, NULL);
+    if (n->n_in > 2 && wants(n, 2)) {
+        tn_tensor *s = tn_mk_reduce(TN_OP_reduce_sum, g, (1u << (g->ndim - 1)) - 1);
+        gin[2] = tn_mk_reshape(s, 1, n->in[2]->shape);
+    }
+}
+
+/* Each of the three is linear in both operands, and the three are each other's gradients. */
+static void conv(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *a = n->in[0], *b = n->in[1];
+    const tn_conv_attr *c = &n->attr->conv;
+    if (n->op == TN_OP_conv2d) { /* x, weight */
+        if (wants(n, 0)) gin[0] = tn_mk_conv2d_data_grad(g, b, c);
+        if (wants(n, 1)) gin[1] = tn_mk_conv2d_weight_grad(a, g, c);
+        if (n->n_in > 2 && wants(n, 2))
+            gin[2] = tn_mk_reshape(tn_mk_reduce(TN_OP_reduce_sum, g, 7u), 1, n->in[2]->shape);
+    } else if (n->op == TN_OP_conv2d_data_grad) { /* gy, weight */
+        if (wants(n, 0)) gin[0] = tn_mk_conv2d(g, b, NULL, c);
+        if (wants(n, 1)) gin[1] = tn_mk_conv2d_weight_grad(g, a, c);
+    } else { /* x, gy */
+        if (wants(n, 0)) gin[0] = tn_mk_conv2d_data_grad(b, g, c);
+        if (wants(n, 1)) gin[1] = tn_mk_conv2d(a, g, NULL, c);
+    }
+}
+
+static void window(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    const tn_pool_attr *p = &n->attr->pool;
+    switch ((tn_op)n->op) {
+    case TN_OP_pool_max:
+        gin[0] = tn_mk_pool(TN_OP_pool_put, g, tn_mk_pool(TN_OP_pool_argmax, n->in[0], NULL, p), p);
+        break;
+    case TN_OP_pool_sum: gin[0] = tn_mk_pool(TN_OP_pool_spread, g, NULL, p); break;
+    case TN_OP_pool_spread: gin[0] = tn_mk_pool(TN_OP_pool_sum, g, NULL, p); break;
+    case TN_OP_pool_put: gin[0] = tn_mk_pool(TN_OP_pool_take, g, n->in[1], p); break;
+    case TN_OP_pool_take: gin[0] = tn_mk_pool(TN_OP_pool_put, g, n->in[1], p); break;
+    default: break;
+    }
+}
+
+static tn_tensor *index_back(const tn_tensor *n, tn_tensor *g)
+{
+    const tn_tensor *x = n->in[0];
+    tn_tensor *index = n->in[1];
+    int axis = n->attr->axis;
+    switch ((tn_op)n->op) {
+    case TN_OP_gather: return tn_mk_scatter_add(g, axis, index, x->ndim, x->shape);
+    case TN_OP_index_select: return tn_mk_index_add(g, axis, index, x->ndim, x->shape);
+    case TN_OP_scatter_add: return tn_mk_gather(g, axis, index);
+    case TN_OP_index_add: return tn_mk_index_select(g, axis, index);
+    default: return NULL;
+    }
+}
+
+bool tn_backward_of(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    switch (tn_op_get((tn_op)n->op)->kind) {
+    case TN_KIND_ELTWISE: eltwise(n, g, gin); break;
+    case TN_KIND_CAST: gin[0] = tn_mk_cast(g, (tn_dtype)n->in[0]->dtype); break;
+    case TN_KIND_VIEW: view(n, g, gin); break;
+    case TN_KIND_REDUCE: reduce(n, g, gin); break;
+    case TN_KIND_SCAN: gin[0] = tn_mk_cumsum(g, n->attr->axis, !n->attr->reverse); break;
+    case TN_KIND_GEMM: gemm(n, g, gin); break;
+    case TN_KIND_CONV: conv(n, g, gin); break;
+    case TN_KIND_WINDOW: window(n, g, gin); break;
+    case TN_KIND_GATHER:
+    case TN_KIND_SCATTER: gin[0] = index_back(n, g); break;
+    case TN_KIND_LEAF:
+    case TN_KIND_NUMBER:
+    case TN_KIND_IOTA:
+    case TN_KIND_RANDOM:
+    case TN_KIND_ASSIGN: break; /* no inputs to pass anything to */
+    case TN_KIND_ATTENTION: tn_error_set(n->graph, TN_E_GRAD, "attention nodes come with a rule"); break;
+    }
+    return !n->graph->error.status;
+}

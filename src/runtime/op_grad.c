@@ -1,0 +1,95 @@
+/* op_grad.c - the public side of differentiation: backward, grad, gradient, requires_grad.
+ * Start with tn_backward_at; the walk itself is autograd/walk.c. */
+#include "../../autograd/autograd.h"
+#include "session.h"
+
+static bool one_element(tn_scope *sc, const tn_tensor *loss)
+{
+    char t[160];
+    if (tn_node_numel(loss) != 1)
+        tn_error_set(sc->g, TN_E_SHAPE, "the loss must be one element, shape is %s",
+                     tn_shape_text(t, sizeof t, loss->ndim, loss->shape));
+    else if (!(loss->flags & TN_F_REQUIRES_GRAD))
+        tn_error_set(sc->g, TN_E_GRAD, "the loss depends on nothing that requires a gradient%s",
+                     sc->g->no_grad ? " (it was made, or this is called, under tn_no_grad_begin)" : "");
+    else return true;
+    return false;
+}
+
+/* What was read for this backward is not needed any more: assigning may overwrite it. */
+static void forget_reads(tn_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) g->nodes[i]->flags &= ~(uint32_t)TN_F_GRAD_READ;
+}
+
+int tn_backward_at(tn_tensor *loss, const char *file, int line)
+{
+    tn_scope sc = tn_enter("backward", file, line, 1, &loss);
+    if (!sc.g) return TN_E_NULL;
+    int status = sc.g->error.status;
+    if (sc.ok && !status && one_element(&sc, loss)) {
+        status = tn_walk(loss, &(tn_walk_options){ .run = tn_run });
+        forget_reads(sc.g);
+    }
+    tn_call_end(sc.g);
+    return status ? status : sc.g->error.status;
+}
+
+int(tn_backward)(tn_tensor *loss) { return tn_backward_at(loss, NULL, 0); }
+
+int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line)
+{
+    enum { MANY = 256 };
+    tn_tensor *wanted[MANY];
+    if (n < 0 || n > MANY || (n && (!inputs || !grads))) {
+        tn_session *s = tn_session_of(loss);
+        return tn_fail(s, TN_E_ARG, "grad", "%d inputs; 1 to %d are possible", n, MANY);
+    }
+    for (int i = 0; i < n; i++) grads[i] = NULL;
+    tn_scope sc = tn_enter("grad", file, line, 1, &loss);
+    if (!sc.g) return TN_E_NULL;
+    int status = sc.g->error.status;
+    if (tn_enter_list(&sc, n, inputs, wanted) && !status && n && one_element(&sc, loss)) {
+        status = tn_walk(loss, &(tn_walk_options){
+                                   .run = tn_run, .keep = true, .n_wanted = n, .wanted = wanted, .grads = grads });
+        for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
+    }
+    tn_call_end(sc.g);
+    return status ? status : sc.g->error.status;
+}
+
+int(tn_grad)(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads)
+{
+    return tn_grad_at(loss, n, inputs, grads, NULL, 0);
+}
+
+tn_tensor *tn_gradient(tn_tensor *x)
+{
+    tn_tensor *n = x ? tn_resolve(x) : NULL;
+    if (!n || !n->grad || n->grad_step != n->graph->generation) return NULL;
+    return tn_handle(n->grad);
+}
+
+bool tn_has_gradient(const tn_tensor *param)
+{
+    const tn_tensor *n = param ? tn_resolve(param) : NULL;
+    return n && n->grad && n->grad_step == n->graph->generation;
+}
+
+int tn_requires_grad(tn_tensor *x, bool on)
+{
+    tn_tensor *n = x ? tn_resolve(x) : NULL;
+    if (!n) return TN_E_NULL;
+    tn_session *s = n->graph->session;
+    if (n->op != TN_OP_leaf)
+        return tn_fail(s, TN_E_STATE, "requires_grad", "only tensors no operator made can be told to; detach or keep a copy");
+    if (!tn_dtype_is_float((tn_dtype)n->dtype))
+        return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient", tn_dtype_name((tn_dtype)n->dtype));
+    if (on) n->flags |= TN_F_REQUIRES_GRAD;
+    else n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    if (n->of && (n->flags & TN_F_PERSISTENT)) { /* the version this step already uses */
+        n->of->of = NULL;
+        n->of = NULL;
+    }
+    return TN_OK;
+}

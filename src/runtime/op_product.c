@@ -1,0 +1,251 @@
+/* op_product.c - matmul, affine, convolution, pooling, indexing: options in the user's terms become the
+ * geometry that build_product.c checks. Start with tn_matmul_at. */
+#include <string.h>
+
+#include "session.h"
+
+#define PLAIN(name, params, args)                                                                            \
+    tn_tensor *tn_##name params { return tn_##name##_at args; }
+
+static tn_tensor *unsqueeze(tn_tensor *x, int axis)
+{
+    int64_t s[TN_MAX_DIMS];
+    if (!x) return NULL;
+    for (int i = 0, k = 0; i <= x->ndim; i++) s[i] = i == axis ? 1 : x->shape[k++];
+    return tn_mk_reshape(x, x->ndim + 1, s);
+}
+
+static tn_tensor *squeeze(tn_tensor *x, int axis)
+{
+    int64_t s[TN_MAX_DIMS];
+    if (!x) return NULL;
+    for (int i = 0, k = 0; i < x->ndim; i++)
+        if (i != axis) s[k++] = x->shape[i];
+    return tn_mk_reshape(x, x->ndim - 1, s);
+}
+
+/* A 1-d x is a row, a 1-d y a column; the axis that was added goes again. A 2-d y with a batched x is one
+ * product over all rows, not a batch of them. */
+static tn_tensor *matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
+{
+    bool row = x->ndim == 1, column = y->ndim == 1;
+    if (x->ndim == 0 || y->ndim == 0)
+        return tn_error_set(x->graph, TN_E_SHAPE, "a 0-d operand; multiply with mul instead");
+    if (row) x = unsqueeze(x, 0);
+    if (column) y = unsqueeze(y, 1);
+    if (!x || !y) return NULL;
+    tn_tensor *out;
+    if (x->ndim > 2 && y->ndim == 2 && x->shape[x->ndim - 1] == y->shape[0]) {
+        int64_t flat[2] = { 1, x->shape[x->ndim - 1] }, shape[TN_MAX_DIMS];
+        for (int i = 0; i + 1 < x->ndim; i++) flat[0] *= shape[i] = x->shape[i];
+        shape[x->ndim - 1] = y->shape[1];
+        out = tn_mk_reshape(tn_mk_matmul(tn_mk_reshape(x, 2, flat), y, bias), x->ndim, shape);
+    } else out = tn_mk_matmul(x, y, bias);
+    if (column) out = out ? squeeze(out, out->ndim - 1) : NULL;
+    if (row) out = out ? squeeze(out, column ? out->ndim - 1 : out->ndim - 2) : NULL;
+    return out;
+}
+
+tn_tensor *tn_matmul_at(tn_tensor *x, tn_tensor *y, const char *file, int line)
+{
+    tn_scope sc = tn_enter("matmul", file, line, 2, &x, &y);
+    return tn_leave(&sc, sc.ok ? matmul(x, y, NULL) : NULL);
+}
+PLAIN(matmul, (tn_tensor * x, tn_tensor *y), (x, y, NULL, 0))
+
+tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const char *file, int line)
+{
+    tn_scope sc = tn_enter("affine", file, line, 2, &x, &weight);
+    if (!tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
+    if (weight->ndim != 2 || x->ndim < 1 || x->shape[x->ndim - 1] != weight->shape[1]) {
+        char a[128], b[128];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
+                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
+                                          tn_shape_text(b, sizeof b, weight->ndim, weight->shape)));
+    }
+    return tn_leave(&sc, matmul(x, tn_mk_swap(weight, 0, 1), bias));
+}
+PLAIN(affine, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias), (x, weight, bias, NULL, 0))
+
+/* ---- convolution and pooling ---- */
+
+tn_tensor *tn_conv2d_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options,
+                        const char *file, int line)
+{
+    tn_scope sc = tn_enter("conv2d", file, line, 2, &x, &weight);
+    if (!tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
+    tn_conv2d_options o = { 0 };
+    if (options) o = *options;
+    tn_conv_attr a = { .groups = o.groups ? o.groups : 1 };
+    for (int i = 0; i < 2; i++) {
+        a.stride[i] = o.stride_hw[i] ? o.stride_hw[i] : o.stride ? o.stride : 1;
+        a.dilation[i] = o.dilation_hw[i] ? o.dilation_hw[i] : o.dilation ? o.dilation : 1;
+        a.pad[2 * i] = a.pad[2 * i + 1] = o.pad_hw[i] ? o.pad_hw[i] : o.pad;
+    }
+    return tn_leave(&sc, tn_mk_conv2d(x, weight, bias, &a));
+}
+PLAIN(conv2d, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options),
+      (x, weight, bias, options, NULL, 0))
+
+/* PyTorch's geometry: in ceil mode a last window may hang over the far edge, but must begin inside the image
+ * or its near padding. */
+static int64_t pooled(int64_t n, int64_t window, int64_t stride, int64_t pad, bool ceil_mode)
+{
+    int64_t span = n + 2 * pad - window;
+    if (span < 0) return 0;
+    int64_t k = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+    return ceil_mode && (k - 1) * stride >= n + pad ? k - 1 : k;
+}
+
+static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *options, tn_pool_attr *a)
+{
+    tn_pool2d_options o = { 0 };
+    if (options) o = *options;
+    int stride = o.stride ? o.stride : window;
+    if (x->ndim != 4) {
+        char s[160];
+        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", tn_shape_text(s, sizeof s, x->ndim, x->shape));
+        return false;
+    }
+    if (window < 1 || stride < 1 || o.pad < 0 || 2 * o.pad > window) {
+        tn_error_set(x->graph, TN_E_ARG, "window %d, stride %d, pad %d: pad may be half the window at most", window,
+                     stride, o.pad);
+        return false;
+    }
+    *a = (tn_pool_attr){ .h = x->shape[1], .w = x->shape[2] };
+    a->oh = pooled(a->h, window, stride, o.pad, o.ceil_mode);
+    a->ow = pooled(a->w, window, stride, o.pad, o.ceil_mode);
+    for (int i = 0; i < 2; i++) {
+        int64_t n = i ? a->w : a->h, k = i ? a->ow : a->oh;
+        a->window[i] = window;
+        a->stride[i] = stride;
+        a->pad[2 * i] = o.pad;
+        a->pad[2 * i + 1] = (k - 1) * stride + window - n - o.pad; /* what the last window hangs over */
+    }
+    if (a->oh < 1 || a->ow < 1) {
+        char s[160];
+        tn_error_set(x->graph, TN_E_SHAPE, "window %d is larger than image %s", window,
+                     tn_shape_text(s, sizeof s, x->ndim, x->shape));
+        return false;
+    }
+    return true;
+}
+
+tn_tensor *tn_max_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file, int line)
+{
+    tn_scope sc = tn_enter("max_pool2d", file, line, 1, &x);
+    tn_pool_attr a;
+    if (!sc.ok || !pool_geometry(x, window, options, &a)) return tn_leave(&sc, NULL);
+    return tn_leave(&sc, tn_mk_pool(TN_OP_pool_max, x, NULL, &a));
+}
+PLAIN(max_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options), (x, window, options, NULL, 0))
+
+/* How many elements each window averages: window^2, but near an edge only what lies in the image (and, if
+ * counted, in the symmetric padding; never what ceil mode hangs over). */
+static tn_tensor *pool_counts(tn_graph *g, const tn_pool_attr *a, int64_t pad, bool exclude_pad)
+{
+    tn_tensor *n[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t shape[4] = { 1, i ? 1 : a->oh, i ? a->ow : 1, 1 }, size = i ? a->w : a->h;
+        tn_tensor *at = tn_mk_iota(g, i + 1, 4, shape, TN_F32);
+        tn_tensor *lo = tn_mk2(TN_OP_sub, tn_mk2(TN_OP_mul, at, tn_mk_num(g, (double)a->stride[i])),
+                               tn_mk_num(g, (double)pad));
+        tn_tensor *hi = tn_mk2(TN_OP_add, lo, tn_mk_num(g, (double)a->window[i]));
+        double first = exclude_pad ? 0 : -(double)pad, end = (double)(exclude_pad ? size : size + pad);
+        lo = tn_mk2(TN_OP_maximum, lo, tn_mk_num(g, first));
+        hi = tn_mk2(TN_OP_minimum, hi, tn_mk_num(g, end));
+        n[i] = tn_mk2(TN_OP_sub, hi, lo);
+    }
+    return tn_mk2(TN_OP_mul, n[0], n[1]);
+}
+
+tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file, int line)
+{
+    tn_scope sc = tn_enter("avg_pool2d", file, line, 1, &x);
+    tn_pool_attr a;
+    if (!sc.ok || !pool_geometry(x, window, options, &a)) return tn_leave(&sc, NULL);
+    int64_t pad = options ? options->pad : 0;
+    bool exclude = options && options->exclude_pad;
+    bool full = a.pad[1] <= (exclude ? 0 : pad) && a.pad[3] <= (exclude ? 0 : pad) && (!exclude || !pad);
+    tn_tensor *sum = tn_mk_pool(TN_OP_pool_sum, x, NULL, &a);
+    if (full) return tn_leave(&sc, tn_mk2(TN_OP_mul, sum, tn_mk_num(sc.g, 1.0 / ((double)window * window))));
+    return tn_leave(&sc, tn_mk2(TN_OP_div, sum, pool_counts(sc.g, &a, pad, exclude)));
+}
+PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options), (x, window, options, NULL, 0))
+
+tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter("global_avg_pool2d", file, line, 1, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    if (x->ndim != 4) {
+        char s[160];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "wanted [n, h, w, c], got %s",
+                                          tn_shape_text(s, sizeof s, x->ndim, x->shape)));
+    }
+    double n = (double)(x->shape[1] * x->shape[2]);
+    tn_tensor *m = tn_mk2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, x, 6u), tn_mk_scalar(sc.g, tn_number_f(1 / n)));
+    return tn_leave(&sc, tn_mk_reshape(m, 2, (const int64_t[]){ x->shape[0], x->shape[3] }));
+}
+PLAIN(global_avg_pool2d, (tn_tensor * x), (x, NULL, 0))
+
+/* ---- indexing ---- */
+
+tn_tensor *tn_gather_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
+{
+    tn_scope sc = tn_enter("gather", file, line, 2, &x, &index);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    return tn_leave(&sc, a < 0 ? NULL : tn_mk_gather(x, a, index));
+}
+PLAIN(gather, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
+
+tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src, const char *file, int line)
+{
+    tn_scope sc = tn_enter("scatter_add", file, line, 3, &x, &index, &src);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    tn_tensor *added = tn_mk_scatter_add(tn_mk_cast(src, (tn_dtype)x->dtype), a, index, x->ndim, x->shape);
+    return tn_leave(&sc, tn_mk2(TN_OP_add, x, added));
+}
+PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src), (x, axis, index, src, NULL, 0))
+
+tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
+{
+    tn_scope sc = tn_enter("index_select", file, line, 2, &x, &index);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    return tn_leave(&sc, a < 0 ? NULL : tn_mk_index_select(x, a, index));
+}
+PLAIN(index_select, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
+
+tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file, int line)
+{
+    tn_scope sc = tn_enter("embedding", file, line, 2, &weight, &index);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    if (weight->ndim != 2 || index->ndim >= TN_MAX_DIMS) {
+        char s[160];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "weight must be [entries, width], got %s",
+                                          tn_shape_text(s, sizeof s, weight->ndim, weight->shape)));
+    }
+    int64_t n = tn_node_numel(index), shape[TN_MAX_DIMS];
+    memcpy(shape, index->shape, sizeof shape);
+    shape[index->ndim] = weight->shape[1];
+    tn_tensor *rows = tn_mk_index_select(weight, 0, tn_mk_reshape(index, 1, &n));
+    return tn_leave(&sc, tn_mk_reshape(rows, index->ndim + 1, shape));
+}
+PLAIN(embedding, (tn_tensor * weight, tn_tensor *index), (weight, index, NULL, 0))
+
+tn_tensor *tn_one_hot_at(tn_tensor *index, int64_t classes, const char *file, int line)
+{
+    tn_scope sc = tn_enter("one_hot", file, line, 1, &index);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    if (!tn_dtype_is_int((tn_dtype)index->dtype))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "index must be an integer tensor, got %s",
+                                          tn_dtype_name((tn_dtype)index->dtype)));
+    if (classes < 1 || index->ndim == TN_MAX_DIMS)
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%lld classes", (long long)classes));
+    int64_t shape[TN_MAX_DIMS];
+    memcpy(shape, index->shape, sizeof shape);
+    shape[index->ndim] = classes;
+    tn_tensor *at = tn_mk_iota(sc.g, index->ndim, index->ndim + 1, shape, (tn_dtype)index->dtype);
+    return tn_leave(&sc, tn_mk_cast(tn_mk2(TN_OP_eq, unsqueeze(index, index->ndim), at), TN_F32));
+}
+PLAIN(one_hot, (tn_tensor * index, int64_t classes), (index, classes, NULL, 0))
