@@ -1,0 +1,639 @@
+/* math.h - elementary functions for generated kernels, one text for C and for CUDA C.
+ *
+ * This text stands at the top of every generated kernel and is included by library C files that expand
+ * src/core/ops.def. It includes nothing under NVRTC and only what a C compiler ships elsewhere.
+ *
+ * Every f32 function is branch-free straight-line code (selects only), so that a loop over it vectorises
+ * with gcc and clang; none relies on -ffast-math, on the rounding of the compiler's contractions, or on
+ * flush-to-zero. Errors are at most 2 ulp over all 2^32 arguments (tests/long/ulp.c walks them); NaN,
+ * infinities, signed zeros and denormals are as in C's libm. f64 functions are the platform's own.
+ *
+ * Names: tn_exp_f32, tn_exp_f64, ..., and the generic tn_exp(x), which chooses by the type of its first
+ * argument: with _Generic in C, by overloading in C++. In C the generic names are function-like macros, so
+ * a file that also needs the public functions of the same name includes <tensor.h> before this.
+ *
+ * Coefficients: Remez exchange in 40-digit arithmetic on the form given at each polynomial, weighted so
+ * that the minimised quantity is the function's relative error; then rounded to f32 one by one from the
+ * lowest power, refitting the remaining ones each time. The relative error reached is noted beside each.
+ *
+ * Read first: tn_exp_f32, then tn_turns (the argument reduction of sin and cos).
+ */
+#ifndef TN_PRELUDE_MATH_H
+#define TN_PRELUDE_MATH_H
+
+#if defined(__CUDACC_RTC__)
+#ifndef TN_STDINT
+#define TN_STDINT
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+#endif
+#else
+#include <stdbool.h>
+#include <stdint.h>
+#endif
+
+#ifndef TN_FN
+#if defined(__CUDACC__)
+#define TN_FN static __device__ __forceinline__ __attribute__((unused))
+#elif defined(__GNUC__)
+#define TN_FN static inline __attribute__((always_inline, unused))
+#else
+#define TN_FN static inline
+#endif
+#endif
+
+/* ------------------------------------------------------------------------------------- bits and names */
+
+#if defined(__CUDACC__)
+#define TN_M32(name) name##f /* the device library's accurate f32 function */
+#define TN_M64(name) name
+TN_FN uint32_t tn_bits_f32(float x)
+{
+    return __float_as_uint(x);
+}
+TN_FN float tn_from_bits_f32(uint32_t u)
+{
+    return __uint_as_float(u);
+}
+#else
+#define TN_M32(name) __builtin_##name##f
+#define TN_M64(name) __builtin_##name
+typedef union tn_pun32 {
+    float f;
+    uint32_t u;
+} tn_pun32;
+TN_FN uint32_t tn_bits_f32(float x)
+{
+    tn_pun32 p;
+    p.f = x;
+    return p.u;
+}
+TN_FN float tn_from_bits_f32(uint32_t u)
+{
+    tn_pun32 p;
+    p.u = u;
+    return p.f;
+}
+#endif
+
+#define TN_INF tn_from_bits_f32(0x7f800000u)
+#define TN_NAN tn_from_bits_f32(0x7fc00000u)
+
+/* --------------------------------------------------------------------- exact functions, comparisons, signs
+ */
+
+/* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign keeps
+ * it and maps both zeros to +0 (all as PyTorch). */
+#define TN_ORDERED(S, T)                                                                                     \
+    TN_FN T tn_max_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return (T)(a > b ? a : b);                                                                           \
+    }                                                                                                        \
+    TN_FN T tn_min_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return (T)(a < b ? a : b);                                                                           \
+    }
+#define TN_SIGNED(S, T)                                                                                      \
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return x < 0 ? (T)(0 - x) : x;                                                                       \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return (T)((x > 0) - (x < 0));                                                                       \
+    }
+#define TN_UNSIGNED(S, T)                                                                                    \
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return x;                                                                                            \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return (T)(x != 0);                                                                                  \
+    }
+#define TN_FLOATING(S, T, M)                                                                                 \
+    TN_FN T tn_max_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return a > b || a != a ? a : b;                                                                      \
+    }                                                                                                        \
+    TN_FN T tn_min_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return a < b || a != a ? a : b;                                                                      \
+    }                                                                                                        \
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return M(fabs)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return x != x ? x : (T)((x > 0) - (x < 0));                                                          \
+    }                                                                                                        \
+    TN_FN bool tn_isnan_##S(T x)                                                                             \
+    {                                                                                                        \
+        return x != x;                                                                                       \
+    }                                                                                                        \
+    TN_FN bool tn_isfinite_##S(T x)                                                                          \
+    {                                                                                                        \
+        return x - x == 0;                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_floor_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(floor)(x);                                                                                  \
+    }                                                                                                        \
+    TN_FN T tn_ceil_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return M(ceil)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_trunc_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(trunc)(x);                                                                                  \
+    }                                                                                                        \
+    TN_FN T tn_round_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(rint)(x);                                                                                   \
+    } /* half to even */                                                                                     \
+    TN_FN T tn_sqrt_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return M(sqrt)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_rsqrt_##S(T x)                                                                                \
+    {                                                                                                        \
+        return 1 / M(sqrt)(x);                                                                               \
+    }
+
+TN_ORDERED(i32, int32_t)
+TN_ORDERED(i64, int64_t)
+TN_ORDERED(u8, uint8_t)
+TN_ORDERED(bool, bool)
+TN_SIGNED(i32, int32_t)
+TN_SIGNED(i64, int64_t)
+TN_UNSIGNED(u8, uint8_t)
+TN_UNSIGNED(bool, bool)
+TN_FLOATING(f32, float, TN_M32)
+TN_FLOATING(f64, double, TN_M64)
+
+/* ------------------------------------------------------------------------------------------ f64, the
+ * platform's */
+
+TN_FN double tn_exp_f64(double x)
+{
+    return TN_M64(exp)(x);
+}
+TN_FN double tn_expm1_f64(double x)
+{
+    return TN_M64(expm1)(x);
+}
+TN_FN double tn_log_f64(double x)
+{
+    return TN_M64(log)(x);
+}
+TN_FN double tn_log1p_f64(double x)
+{
+    return TN_M64(log1p)(x);
+}
+TN_FN double tn_sin_f64(double x)
+{
+    return TN_M64(sin)(x);
+}
+TN_FN double tn_cos_f64(double x)
+{
+    return TN_M64(cos)(x);
+}
+TN_FN double tn_tanh_f64(double x)
+{
+    return TN_M64(tanh)(x);
+}
+TN_FN double tn_erf_f64(double x)
+{
+    return TN_M64(erf)(x);
+}
+TN_FN double tn_pow_f64(double x, double y)
+{
+    return TN_M64(pow)(x, y);
+}
+TN_FN double tn_sigmoid_f64(double x)
+{
+    double z = TN_M64(exp)(-TN_M64(fabs)(x)); /* never overflows; see tn_sigmoid_f32 */
+    return (x < 0 ? z : 1) / (1 + z);
+}
+
+/* ---------------------------------------------------------------------------------- exp and its relatives */
+
+/* x = n*ln2 + r, n the integer nearest to t. Adding 1.5*2^23 to t leaves n in the low bits of the sum, and
+ * n*TN_LN2_HI is exact for every n used (16 bits by 8). For a NaN n is meaningless and r is NaN.
+ *
+ * Callers pass t = x/ln2 -+ 0.14: r then lies in [-0.25, 0.4437] or its mirror image. An error in r weighs
+ * most where e^r < 1, or for e^r - 1 where n first leaves 0, and so both stay within about 0.75 and 1 ulp. */
+#define TN_SHIFT  0x1.8p23f
+#define TN_LOG2E  0x1.715476p0f
+#define TN_LN2_HI 0x1.62e4p-1f
+#define TN_LN2_LO 0x1.7f7d1cp-20f
+
+TN_FN int32_t tn_exp_split(float x, float t, float *r)
+{
+    t = t + TN_SHIFT;
+    float n = t - TN_SHIFT;
+    *r = (x - n * TN_LN2_HI) - n * TN_LN2_LO;
+    return (int32_t)(tn_bits_f32(t) - tn_bits_f32(TN_SHIFT));
+}
+
+TN_FN float tn_pow2i(int32_t n) /* 2^n, -126 <= n <= 127 */
+{
+    return tn_from_bits_f32((uint32_t)(n + 127) << 23);
+}
+
+/* e^r * 2^n for -0.25 <= r <= 0.4437, -252 <= n <= 254. The power is applied in two halves, the first of
+ * them exact, so that overflow and denormal results come out rounded once.
+ * e^r = 1 + r + r^2 Q(r), 2^-28.6. */
+TN_FN float tn_exp_join(float r, int32_t n)
+{
+    float q = 0x1.8e2e6cp-10f;
+    q = q * r + 0x1.11540ap-7f;
+    q = q * r + 0x1.553a82p-5f;
+    q = q * r + 0x1.55556cp-3f;
+    q = q * r + 0x1.00000ap-1f;
+    float p = 1 + (r * r * q + r);
+    int32_t half = n >> 1;
+    return p * tn_pow2i(half) * tn_pow2i(n - half);
+}
+
+/* e^r - 1 for |r| <= 0.4437, as r + r^2 Q(r), 2^-26. */
+TN_FN float tn_expm1_poly(float r)
+{
+    float q = 0x1.3c71bep-13f;
+    q = q * r + 0x1.6dde80p-10f;
+    q = q * r + 0x1.117fcep-7f;
+    q = q * r + 0x1.555478p-5f;
+    q = q * r + 0x1.5554e8p-3f;
+    q = q * r + 0.5f;
+    return r * r * q + r;
+}
+
+/* e^x - 1 for -87 <= x <= 87, but for the sign of a zero; t as for tn_exp_split. */
+TN_FN float tn_expm1_core(float x, float t)
+{
+    float r, s = tn_pow2i(tn_exp_split(x, t, &r));
+    return s * tn_expm1_poly(r) + (s - 1);
+}
+
+TN_FN float tn_copysign_f32(float magnitude, float sign)
+{
+    return tn_from_bits_f32((tn_bits_f32(magnitude) & 0x7fffffffu) | (tn_bits_f32(sign) & 0x80000000u));
+}
+
+/* For |r| <= pi/4 and z = r^2: sin r = r + r^3 S(r^2), 2^-27.9; cos r = 1 - r^2/2 + r^4 C(r^2), 2^-33. */
+TN_FN float tn_sin_poly(float r, float z)
+{
+    float s = -0x1.9951eap-13f;
+    s = s * z + 0x1.110774p-7f;
+    s = s * z - 0x1.555546p-3f;
+    return r * z * s + r;
+}
+
+TN_FN float tn_cos_poly(float z)
+{
+    float c = 0x1.99e0eep-16f;
+    c = c * z - 0x1.6c0c1ap-10f;
+    c = c * z + 0x1.55554ap-5f;
+    return 1 + (z * z * c - 0.5f * z);
+}
+
+#if defined(__CUDACC__)
+
+/* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
+TN_FN float tn_exp_f32(float x)
+{
+    return expf(x);
+}
+TN_FN float tn_expm1_f32(float x)
+{
+    return expm1f(x);
+}
+TN_FN float tn_log_f32(float x)
+{
+    return logf(x);
+}
+TN_FN float tn_log1p_f32(float x)
+{
+    return log1pf(x);
+}
+TN_FN float tn_sin_f32(float x)
+{
+    return sinf(x);
+}
+TN_FN float tn_cos_f32(float x)
+{
+    return cosf(x);
+}
+TN_FN float tn_tanh_f32(float x)
+{
+    return tanhf(x);
+}
+TN_FN float tn_erf_f32(float x)
+{
+    return erff(x);
+}
+
+#else
+
+TN_FN float tn_exp_f32(float x)
+{
+    x = x > 89.0f ? 89.0f : x; /* overflows to infinity by itself; likewise 0 below */
+    x = x < -104.0f ? -104.0f : x;
+    float r;
+    int32_t n = tn_exp_split(x, x * TN_LOG2E - 0.14f, &r);
+    return tn_exp_join(r, n);
+}
+
+TN_FN float tn_expm1_f32(float x)
+{
+    float a = x > 89.0f ? 89.0f : x, r;
+    a = a < -18.0f ? -18.0f : a;
+    int32_t n = tn_exp_split(a, a * TN_LOG2E - tn_copysign_f32(0.14f, a), &r);
+    float s = tn_pow2i(n - 1); /* half of 2^n, which may be 2^128 */
+    float y = 2 * (s * tn_expm1_poly(r) + (s - 0.5f));
+    return tn_copysign_f32(y, x); /* r loses the sign of -0 */
+}
+
+/* q = t / (t + 2) with t = e^(2|x|) - 1: no cancellation anywhere. From |x| = 10 on it rounds to 1. Rounding
+ * t + 2 may cost one ulp of q; for small t, where that and the error of t weigh most, t/2 - q t/2 is the same
+ * and hides it. */
+TN_FN float tn_tanh_f32(float x)
+{
+    float a = tn_abs_f32(x);
+    a = a > 10.0f ? 10.0f : a;
+    float t = tn_expm1_core(2 * a, a * (2 * TN_LOG2E) - 0.14f);
+    float q = t / (t + 2), y = t < 1 ? 0.5f * t - 0.5f * t * q : q;
+    return tn_copysign_f32(y, x);
+}
+
+/* erf(a) = 1 - e^-Q(a) with Q = -log(erfc(a)) = a + a R(a) on [0, 3.93], where 1 - erf < 2^-25.
+ * Through expm1 one formula keeps the relative accuracy near 0 too. Weighted by erf's error, 2^-27.8. */
+TN_FN float tn_erf_f32(float x)
+{
+    float a = tn_abs_f32(x);
+    a = a > 3.93f ? 3.93f : a;
+    float q = -0x1.3af0d8p-17f;
+    q = q * a + 0x1.f27c32p-14f;
+    q = q * a - 0x1.4e2514p-11f;
+    q = q * a + 0x1.b74238p-10f;
+    q = q * a - 0x1.636f52p-13f;
+    q = q * a - 0x1.39b7cep-6f;
+    q = q * a + 0x1.a4f8c4p-4f;
+    q = q * a + 0x1.45f300p-1f;
+    q = q * a + 0x1.06eba8p-3f;
+    float y = -(a * q + a);
+    return tn_copysign_f32(tn_expm1_core(y, y * TN_LOG2E + 0.14f), x);
+}
+
+/* ------------------------------------------------------------------------------------------ logarithms */
+
+/* m = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]: subtracting the bits of sqrt(1/2) carries into the
+ * exponent field exactly where the mantissa passes sqrt(2). For normal m > 0. */
+#define TN_SQRT_HALF 0x3f3504f3u
+
+TN_FN int32_t tn_log_split(uint32_t bits, float *f)
+{
+    uint32_t i = bits - TN_SQRT_HALF;
+    *f = tn_from_bits_f32((i & 0x7fffffu) + TN_SQRT_HALF) - 1;
+    return (int32_t)i >> 23;
+}
+
+/* e ln2 + log(1 + f), log(1 + f) = f - f^2/2 + f^3 R(f), 2^-27.2. */
+TN_FN float tn_log_join(float f, float e)
+{
+    float q = -0x1.3901b8p-4f;
+    q = q * f + 0x1.057f2ap-3f;
+    q = q * f - 0x1.0d8656p-3f;
+    q = q * f + 0x1.22d48ep-3f;
+    q = q * f - 0x1.547184p-3f;
+    q = q * f + 0x1.99a03cp-3f;
+    q = q * f - 0x1.00022ap-2f;
+    q = q * f + 0x1.555554p-2f;
+    float w = f * f * (q * f - 0.5f) + e * TN_LN2_LO;
+    return e * TN_LN2_HI + (f + w);
+}
+
+TN_FN float tn_log_f32(float x)
+{
+    bool small = x < 0x1p-126f;
+    float m = small ? x * 0x1p23f : x, f;
+    int32_t e = tn_log_split(tn_bits_f32(m), &f);
+    float y = tn_log_join(f, (float)(small ? e - 23 : e));
+    y = x < TN_INF ? y : x; /* infinity or NaN */
+    y = x > 0 ? y : x == 0 ? -TN_INF : x != x ? x : TN_NAN;
+    return y;
+}
+
+/* log(1 + x) without rounding 1 + x away: e is that of the rounded sum, but f = x 2^-e + (2^-e - 1), which
+ * is x itself for e = 0 and exact or rounded once, well away from zero, for the others. */
+TN_FN float tn_log1p_f32(float x)
+{
+    float u = 1 + x;
+    int32_t e = (int32_t)(tn_bits_f32(u) - TN_SQRT_HALF) >> 23;
+    int32_t inv = 127 - e; /* biased exponent of 2^-e; from e = 127 on, 2^-e counts for nothing */
+    float scale = tn_from_bits_f32((uint32_t)(inv < 0 ? 0 : inv) << 23);
+    float f = tn_from_bits_f32(tn_bits_f32(x) - ((uint32_t)e << 23)) + (scale - 1);
+    f = e == 0 ? x : f;
+    float y = tn_log_join(f, (float)e);
+    y = x < TN_INF ? y : x;
+    y = u > 0 ? y : u == 0 ? -TN_INF : x != x ? x : TN_NAN;
+    return x == 0 ? x : y;
+}
+
+/* ---------------------------------------------------------------------------------------- sine, cosine */
+
+/* |x| / 2pi modulo 1, as `quarter` (0..3 in its low bits) and the angle left over, in [-pi/4, pi/4].
+ *
+ * Done in f64, where an f32 times a piece of 29 bits is exact. 1/2pi is cut into pieces; the three that
+ * matter depend on the size of x: higher ones give whole turns, lower ones less than 2^-60. The first two
+ * products are reduced modulo 1 turn exactly, and subtracting whole quarters before adding the smaller
+ * products keeps every later sum either exact or free of cancellation. Good for every finite x. */
+#define TN_TURN0     0x1.45f306dp-3 /* 29 bits of 1/2pi each */
+#define TN_TURN1     0x1.9391054p-32
+#define TN_TURN2     0x1.4fe13abp-61
+#define TN_TURN3     0x1.d1f534dp-90
+#define TN_TURN4     0x1.b81b6c5p-119
+
+TN_FN int32_t tn_turns(float ax, float *angle)
+{
+    double x = (double)ax;
+    double c1 = x < 0x1p54 ? TN_TURN0 : x < 0x1p83 ? TN_TURN1 : x < 0x1p112 ? TN_TURN2 : TN_TURN3;
+    double c2 = x < 0x1p54 ? TN_TURN1 : x < 0x1p83 ? TN_TURN2 : x < 0x1p112 ? TN_TURN3 : TN_TURN4;
+    /* the last piece takes as many bits as an f64 holds */
+    double c3 = x < 0x1p54    ? 0x1.4fe13abe8fa9ap-61
+                : x < 0x1p83  ? 0x1.d1f534ddc0db6p-90
+                : x < 0x1p112 ? 0x1.b81b6c52b3279p-119
+                              : 0x1.5993c439041fep-150;
+    double p1 = x * c1, p2 = x * c2, p3 = x * c3;
+    p1 = p1 - TN_M64(rint)(p1);
+    p2 = p2 - TN_M64(rint)(p2);
+    double q = TN_M64(rint)(4 * (p1 + p2));
+    *angle = (float)((((p1 - 0.25 * q) + p2) + p3) * 0x1.921fb54442d18p+2);
+    return (int32_t)(tn_bits_f32((float)q + TN_SHIFT) - tn_bits_f32(TN_SHIFT));
+}
+
+TN_FN float tn_sin_f32(float x)
+{
+    float r;
+    uint32_t q = (uint32_t)tn_turns(tn_abs_f32(x), &r);
+    float z = r * r, y = q & 1 ? tn_cos_poly(z) : tn_sin_poly(r, z);
+    return tn_from_bits_f32(tn_bits_f32(y) ^ (q & 2) << 30 ^ (tn_bits_f32(x) & 0x80000000u));
+}
+
+TN_FN float tn_cos_f32(float x)
+{
+    float r;
+    uint32_t q = (uint32_t)tn_turns(tn_abs_f32(x), &r);
+    float z = r * r, y = q & 1 ? tn_sin_poly(r, z) : tn_cos_poly(z);
+    return tn_from_bits_f32(tn_bits_f32(y) ^ ((q + 1) & 2) << 30);
+}
+
+#endif /* __CUDACC__ */
+
+/* With z = e^-|x| <= 1 and w = z/(1+z) <= 1/2: 1 - w for x >= 0, w itself below, which keeps tiny results
+ * accurate. Where z is small, z - z w is the same and hides the rounding of 1 + z. */
+TN_FN float tn_sigmoid_f32(float x)
+{
+    float z = tn_exp_f32(-tn_abs_f32(x)), q = z / (1 + z), w = z < 0.5f ? z - z * q : q;
+    return x < 0 ? w : 1 - w;
+}
+
+/* ------------------------------------------------------------------------------------------------ power */
+
+/* |x|^y = 2^(y log2|x|). The product may be 150, so log2 needs 2^-35 of relative accuracy: f64 inside.
+ * log2(1 + f) = f P(f), 2^-35.8. */
+TN_FN float tn_pow_f32(float x, float y)
+{
+    float ax = tn_abs_f32(x);
+    bool small = ax < 0x1p-126f;
+    uint32_t bits = tn_bits_f32(small ? ax * 0x1p23f : ax), i = bits - 0x3f3504f3u;
+    int32_t e = ((int32_t)i >> 23) - (small ? 23 : 0);
+    double f = (double)(tn_from_bits_f32((i & 0x7fffffu) + 0x3f3504f3u) - 1);
+    double p = 0x1.3ce76e2c89916p-4;
+    p = p * f - 0x1.248955058e279p-3;
+    p = p * f + 0x1.287280d6099fcp-3;
+    p = p * f - 0x1.252f37c2f1540p-3;
+    p = p * f + 0x1.4528fde61a56ep-3;
+    p = p * f - 0x1.71416ecfbfbf2p-3;
+    p = p * f + 0x1.a63f463ab695ap-3;
+    p = p * f - 0x1.ec72b5bea6e13p-3;
+    p = p * f + 0x1.277651f576f6dp-2;
+    p = p * f - 0x1.715470972a85bp-2;
+    p = p * f + 0x1.ec709ebba5c81p-2;
+    p = p * f - 0x1.715476565d86ap-1;
+    p = p * f + 0x1.71547652a1e7bp+0;
+    double l = (double)e + f * p;
+    l = ax < TN_INF ? l : (double)ax; /* infinity or NaN */
+    l = ax == 0 ? (double)-TN_INF : l;
+
+    /* pow(x, 0) = pow(+-1, +-inf) = pow(1, NaN) = 1; pow(-1, NaN) is caught below as not an integer. */
+    double t = ax == 1 || y == 0 ? 0.0 : (double)y * l;
+    t = t > 200 ? 200 : t;
+    t = t < -200 ? -200 : t;
+    double n = (t - 0.14 + 0x1.8p52) - 0x1.8p52;
+    float r = (float)((t - n) * 0x1.62e42fefa39efp-1);
+    float z = tn_exp_join(r, (int32_t)(tn_bits_f32((float)n + TN_SHIFT) - tn_bits_f32(TN_SHIFT)));
+
+    /* Of a negative base: NaN unless y is an integer (or x infinite), the sign of x if y is odd. */
+    float half = 0.5f * y;
+    bool whole = TN_M32(rint)(y) == y, odd = whole && TN_M32(rint)(half) != half;
+    z = odd ? tn_from_bits_f32(tn_bits_f32(z) | (tn_bits_f32(x) & 0x80000000u)) : z;
+    return x < 0 && !whole && x > -TN_INF ? TN_NAN : z;
+}
+
+/* ------------------------------------------------------------------------------------ generic names */
+
+#if defined(__cplusplus)
+
+#define TN_OVERLOAD1(R, name, S, T)                                                                          \
+    TN_FN R tn_##name(T x)                                                                                   \
+    {                                                                                                        \
+        return tn_##name##_##S(x);                                                                           \
+    }
+#define TN_OVERLOAD2(name, S, T)                                                                             \
+    TN_FN T tn_##name(T a, T b)                                                                              \
+    {                                                                                                        \
+        return tn_##name##_##S(a, b);                                                                        \
+    }
+#define TN_OVERLOAD_FLOATING(name)                                                                           \
+    TN_OVERLOAD1(float, name, f32, float)                                                                    \
+    TN_OVERLOAD1(double, name, f64, double)
+#define TN_OVERLOAD_ALL(S, T)                                                                                \
+    TN_OVERLOAD1(T, abs, S, T)                                                                               \
+    TN_OVERLOAD1(T, sign, S, T)                                                                              \
+    TN_OVERLOAD2(max, S, T)                                                                                  \
+    TN_OVERLOAD2(min, S, T)
+
+TN_OVERLOAD_FLOATING(exp)
+TN_OVERLOAD_FLOATING(expm1)
+TN_OVERLOAD_FLOATING(log)
+TN_OVERLOAD_FLOATING(log1p)
+TN_OVERLOAD_FLOATING(sqrt)
+TN_OVERLOAD_FLOATING(rsqrt)
+TN_OVERLOAD_FLOATING(sin)
+TN_OVERLOAD_FLOATING(cos)
+TN_OVERLOAD_FLOATING(tanh)
+TN_OVERLOAD_FLOATING(erf)
+TN_OVERLOAD_FLOATING(sigmoid)
+TN_OVERLOAD_FLOATING(floor)
+TN_OVERLOAD_FLOATING(ceil)
+TN_OVERLOAD_FLOATING(trunc)
+TN_OVERLOAD_FLOATING(round)
+TN_OVERLOAD1(bool, isnan, f32, float)
+TN_OVERLOAD1(bool, isnan, f64, double)
+TN_OVERLOAD1(bool, isfinite, f32, float)
+TN_OVERLOAD1(bool, isfinite, f64, double)
+TN_OVERLOAD2(pow, f32, float)
+TN_OVERLOAD2(pow, f64, double)
+TN_OVERLOAD_ALL(f32, float)
+TN_OVERLOAD_ALL(f64, double)
+TN_OVERLOAD_ALL(i32, int32_t)
+TN_OVERLOAD_ALL(i64, int64_t)
+TN_OVERLOAD_ALL(u8, uint8_t)
+TN_OVERLOAD_ALL(bool, bool)
+
+#else
+
+#define TN_GENERIC_FLOATING(name, x) _Generic((x), float : tn_##name##_f32, double : tn_##name##_f64)
+#define TN_GENERIC_ALL(name, x)                                                                              \
+    _Generic((x), float                                                                                      \
+             : tn_##name##_f32, double                                                                       \
+             : tn_##name##_f64, int32_t                                                                      \
+             : tn_##name##_i32, int64_t                                                                      \
+             : tn_##name##_i64, uint8_t                                                                      \
+             : tn_##name##_u8, bool                                                                          \
+             : tn_##name##_bool)
+
+#define tn_exp(x)      TN_GENERIC_FLOATING(exp, x)(x)
+#define tn_expm1(x)    TN_GENERIC_FLOATING(expm1, x)(x)
+#define tn_log(x)      TN_GENERIC_FLOATING(log, x)(x)
+#define tn_log1p(x)    TN_GENERIC_FLOATING(log1p, x)(x)
+#define tn_sqrt(x)     TN_GENERIC_FLOATING(sqrt, x)(x)
+#define tn_rsqrt(x)    TN_GENERIC_FLOATING(rsqrt, x)(x)
+#define tn_sin(x)      TN_GENERIC_FLOATING(sin, x)(x)
+#define tn_cos(x)      TN_GENERIC_FLOATING(cos, x)(x)
+#define tn_tanh(x)     TN_GENERIC_FLOATING(tanh, x)(x)
+#define tn_erf(x)      TN_GENERIC_FLOATING(erf, x)(x)
+#define tn_sigmoid(x)  TN_GENERIC_FLOATING(sigmoid, x)(x)
+#define tn_floor(x)    TN_GENERIC_FLOATING(floor, x)(x)
+#define tn_ceil(x)     TN_GENERIC_FLOATING(ceil, x)(x)
+#define tn_trunc(x)    TN_GENERIC_FLOATING(trunc, x)(x)
+#define tn_round(x)    TN_GENERIC_FLOATING(round, x)(x)
+#define tn_isnan(x)    TN_GENERIC_FLOATING(isnan, x)(x)
+#define tn_isfinite(x) TN_GENERIC_FLOATING(isfinite, x)(x)
+#define tn_pow(x, y)   TN_GENERIC_FLOATING(pow, x)(x, y)
+#define tn_abs(x)      TN_GENERIC_ALL(abs, x)(x)
+#define tn_sign(x)     TN_GENERIC_ALL(sign, x)(x)
+#define tn_max(x, y)   TN_GENERIC_ALL(max, x)(x, y)
+#define tn_min(x, y)   TN_GENERIC_ALL(min, x)(x, y)
+
+#endif
+
+#endif

@@ -1,0 +1,137 @@
+/* philox.h - counter-based random numbers for generated kernels, one text for C and for CUDA C.
+ *
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; 2011). There is no
+ * state: key = seed, counter = (block, draw), where `draw` numbers the random ops of a session in program
+ * order and element i of a tensor (logical row-major index) takes word i % 4 of block i / 4. The bits are
+ * therefore the same on every device, in every tiling and order, and when a value is recomputed.
+ *
+ * A block costs ten rounds and serves four elements: code that walks contiguous elements fills a small
+ * buffer with tn_philox_fill, vectorised across blocks, instead of calling tn_philox_u32 on each.
+ *
+ * Comes after math.h. Read first: tn_philox_block, then tn_philox_fill.
+ */
+#ifndef TN_PRELUDE_PHILOX_H
+#define TN_PRELUDE_PHILOX_H
+
+#ifndef TN_FN_LARGE /* for functions with loops, which gain nothing from being inlined */
+#if defined(__CUDACC__)
+#define TN_FN_LARGE static __device__ __attribute__((unused))
+#elif defined(__GNUC__)
+#define TN_FN_LARGE static __attribute__((unused))
+#else
+#define TN_FN_LARGE static
+#endif
+#endif
+
+#define TN_PHILOX_ROUND(c0, c1, c2, c3, k0, k1)                                                              \
+    {                                                                                                        \
+        uint64_t p0 = (uint64_t)0xd2511f53u * c0, p1 = (uint64_t)0xcd9e8d57u * c2;                           \
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ (k0);                                                               \
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ (k1);                                                               \
+        c1 = (uint32_t)p1;                                                                                   \
+        c3 = (uint32_t)p0;                                                                                   \
+    }
+/* The key grows by two odd constants (the golden ratio and sqrt(3) - 1) from round to round. */
+#define TN_PHILOX_STEP(n) TN_PHILOX_ROUND(c0, c1, c2, c3, k0 + n * 0x9e3779b9u, k1 + n * 0xbb67ae85u)
+
+TN_FN void tn_philox_block(uint64_t seed, uint64_t draw, uint64_t block, uint32_t *out)
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)draw,
+             c3 = (uint32_t)(draw >> 32);
+    TN_PHILOX_STEP(0u)
+    TN_PHILOX_STEP(1u)
+    TN_PHILOX_STEP(2u)
+    TN_PHILOX_STEP(3u)
+    TN_PHILOX_STEP(4u)
+    TN_PHILOX_STEP(5u)
+    TN_PHILOX_STEP(6u)
+    TN_PHILOX_STEP(7u)
+    TN_PHILOX_STEP(8u)
+    TN_PHILOX_STEP(9u)
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* The word of one element. */
+TN_FN uint32_t tn_philox_u32(uint64_t seed, uint64_t draw, uint64_t index)
+{
+    uint32_t w[4];
+    tn_philox_block(seed, draw, index / 4, w);
+    return index & 2 ? (index & 1 ? w[3] : w[2]) : (index & 1 ? w[1] : w[0]);
+}
+
+/* The words of elements first .. first + n - 1. */
+TN_FN_LARGE void tn_philox_fill(uint64_t seed, uint64_t draw, uint64_t first, int64_t n, uint32_t *out)
+{
+    int64_t i = 0;
+    for (; i < n && (first + (uint64_t)i) % 4; i++) out[i] = tn_philox_u32(seed, draw, first + (uint64_t)i);
+    uint64_t block = (first + (uint64_t)i) / 4;
+    int64_t blocks = (n - i) / 4;
+    uint32_t *o = out + i;
+    for (int64_t b = 0; b < blocks; b++) tn_philox_block(seed, draw, block + (uint64_t)b, o + 4 * b);
+    for (i += 4 * blocks; i < n; i++) out[i] = tn_philox_u32(seed, draw, first + (uint64_t)i);
+}
+
+/* ------------------------------------------------------------------------------------- distributions */
+
+TN_FN float tn_uniform(uint32_t u) /* [0, 1), 24 bits */
+{
+    return (float)(int32_t)(u >> 8) * 0x1p-24f;
+}
+
+/* Whether an element is dropped with probability p: u < floor(p * 2^32). */
+TN_FN bool tn_dropped(uint32_t u, double p)
+{
+    double t = p * 0x1p32;
+    uint32_t bound = t > 0 ? t < 0x1p32 ? (uint32_t)t : 0xffffffffu : 0;
+    return u < bound || p >= 1;
+}
+
+/* Box-Muller: words a and b give sqrt(-2 log u) times cos and sin of 2 pi v, with u = ((a >> 8) + 1) 2^-24 in
+ * (0, 1] and v = (b >> 8) 2^-24. The angle is reduced to a quarter in integers, so without error. */
+TN_FN void tn_normal_pair(uint32_t a, uint32_t b, float *z0, float *z1)
+{
+    float u = (float)(int32_t)((a >> 8) + 1) * 0x1p-24f, radius = tn_sqrt_f32(-2 * tn_log_f32(u));
+    uint32_t v = b >> 8, quarter = (v + 0x200000u) >> 22;
+    float r = (float)((int32_t)v - (int32_t)(quarter << 22)) * 0x1.921fb6p-22f, z = r * r;
+    float s = tn_sin_poly(r, z), c = tn_cos_poly(z);
+    float x = quarter & 1 ? s : c, y = quarter & 1 ? c : s;
+    x = tn_from_bits_f32(tn_bits_f32(x) ^ ((quarter + 1) & 2) << 30);
+    y = tn_from_bits_f32(tn_bits_f32(y) ^ (quarter & 2) << 30);
+    *z0 = radius * x;
+    *z1 = radius * y;
+}
+
+/* A standard normal for one element: words (0, 1) of its block serve its elements 0 and 1, words (2, 3) the
+ * elements 2 and 3. */
+TN_FN float tn_philox_normal(uint64_t seed, uint64_t draw, uint64_t index)
+{
+    uint32_t w[4];
+    float z0, z1;
+    tn_philox_block(seed, draw, index / 4, w);
+    tn_normal_pair(index & 2 ? w[2] : w[0], index & 2 ? w[3] : w[1], &z0, &z1);
+    return index & 1 ? z1 : z0;
+}
+
+/* Standard normals of elements first .. first + n - 1. */
+TN_FN_LARGE void tn_normal_fill(uint64_t seed, uint64_t draw, uint64_t first, int64_t n, float *out)
+{
+    enum { TILE = 256 };
+    uint32_t w[TILE];
+    float z[TILE];
+    uint64_t end = first + (uint64_t)(n < 0 ? 0 : n);
+    for (uint64_t base = first & ~(uint64_t)3; base < end; base += TILE) {
+        uint64_t left = (end - base + 3) & ~(uint64_t)3;
+        int64_t m = left < TILE ? (int64_t)left : TILE;
+        tn_philox_fill(seed, draw, base, m, w);
+        for (int64_t j = 0; j < m / 2; j++) tn_normal_pair(w[2 * j], w[2 * j + 1], &z[2 * j], &z[2 * j + 1]);
+        int64_t from = base < first ? (int64_t)(first - base) : 0;
+        int64_t to = end - base < (uint64_t)m ? (int64_t)(end - base) : m;
+        for (int64_t j = from; j < to; j++) out[(int64_t)(base - first) + j] = z[j];
+    }
+}
+
+#endif
