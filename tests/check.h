@@ -26,7 +26,10 @@
 #include "src/device/ref/ref.h"
 #include "src/runtime/session.h"
 
-enum { MAX_OUT = 24, NOISY_RUNS = 4 };
+#ifndef MAX_OUT
+#define MAX_OUT 24 /* of one program; a test may ask for more before it includes this */
+#endif
+enum { NOISY_RUNS = 4 };
 
 /* ---- numbers that are the same everywhere ---- */
 
@@ -163,6 +166,21 @@ static inline tn_tensor *tensor_of(tn_session *s, const double *v, tn_dtype dtyp
     tn_tensor *t = tn_from(s, host, dtype, ndim, shape);
     free(host);
     return t;
+}
+
+/* A scalar that depends on each element of t differently: what gradients are taken of. */
+static inline tn_tensor *weighted(tn_session *s, tn_tensor *t, uint64_t seed)
+{
+    int64_t n = tn_numel(t), shape[TN_MAX_DIMS];
+    if (n < 0) return NULL;
+    double *w = malloc((size_t)n * sizeof *w + 1);
+    assert_non_null(w);
+    rng r = {seed};
+    for (int64_t i = 0; i < n; i++) w[i] = rng_real(&r, 0.3, 1.5) * (rng_below(&r, 2) ? 1 : -1);
+    for (int i = 0; i < tn_ndim(t); i++) shape[i] = tn_dim(t, i);
+    tn_tensor *sum = tn_sum(tn_mul(t, tensor_of(s, w, tn_dtype_of(t), tn_ndim(t), shape)), TN_ALL, false);
+    free(w);
+    return sum;
 }
 
 /* ---- comparison ---- */

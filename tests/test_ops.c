@@ -202,20 +202,6 @@ static tn_tensor *view_of(tn_tensor *leaf, const operand *o, layout l)
 
 /* ---- programs ---- */
 
-static tn_tensor *weighted(tn_session *s, tn_tensor *t, uint64_t seed)
-{
-    int64_t n = tn_numel(t), shape[TN_MAX_DIMS];
-    if (n < 0) return NULL;
-    double *w = malloc((size_t)n * sizeof *w + 1);
-    assert_non_null(w);
-    rng r = {seed};
-    for (int64_t i = 0; i < n; i++) w[i] = rng_real(&r, 0.3, 1.5) * (rng_below(&r, 2) ? 1 : -1);
-    for (int i = 0; i < tn_ndim(t); i++) shape[i] = tn_dim(t, i);
-    tn_tensor *sum = tn_sum(tn_mul(t, tensor_of(s, w, tn_dtype_of(t), tn_ndim(t), shape)), TN_ALL, false);
-    free(w);
-    return sum;
-}
-
 typedef struct recorded {
     tn_tensor *out, *loss;
     int n;
