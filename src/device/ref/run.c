@@ -89,6 +89,19 @@ static bool is_dense(const tn_tensor *x)
     return true;
 }
 
+/* A number is never run: every element of x, a view of it, is the number. */
+static int load_number(const tn_tensor *x, int64_t n, const double **value, double **owned, tn_errbuf *err)
+{
+    tn_number number = x->base->attr->number;
+    double v = tn_ref_round((tn_dtype)x->dtype, number.is_int ? (double)number.i : number.f);
+    tn_ref_noise_result(x->base, &v, 1);
+    *owned = tn_malloc((size_t)n * sizeof(double));
+    if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
+    for (int64_t i = 0; i < n; i++) (*owned)[i] = v;
+    *value = *owned;
+    return TN_OK;
+}
+
 /* Operand i's value as a dense array: its own memory where that can serve, else a copy in *owned. */
 static int load(const tn_tensor *node, int i, const double **value, double **owned, tn_errbuf *err)
 {
@@ -99,6 +112,8 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
     *owned = NULL;
     *value = data;
     if (n == 0) return TN_OK;
+    bool number = x->base && tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+    if (!data && number) return load_number(x, n, value, owned, err);
     if (!data) return tn_ref_fail(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
     if (is_dense(x) && !noisy) return TN_OK;
     *owned = tn_malloc((size_t)n * sizeof(double));

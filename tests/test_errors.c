@@ -1,0 +1,364 @@
+/* test_errors.c - what a user's mistake leads to: a status, one line that says where, and nothing else.
+ *
+ * Each mistake must name the operator, the shapes or values at fault and the caller's file and line; the
+ * operator returns NULL, and everything made from NULL is NULL without replacing the first error.
+ * Read first: the macro `fails`.
+ */
+#include "check.h"
+
+static tn_session *S;
+
+static int setup_on(tn_device_kind device, tn_mode mode)
+{
+    S = tn_open(.device = device, .mode = mode, .seed = 1, .log = quiet);
+    return S ? tn_step_begin(S) : -1;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return setup_on(TN_REF, TN_EAGER);
+}
+
+static int setup_cpu(void **state)
+{
+    (void)state;
+    return setup_on(TN_CPU, TN_FUSED);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tn_clear_error(S);
+    tn_step_end(S);
+    tn_clear_error(S);
+    return tn_close(S);
+}
+
+static tn_tensor *zeros(int ndim, const int64_t *shape)
+{
+    return tn_zeros(S, TN_F32, ndim, shape);
+}
+static tn_tensor *ints(int ndim, const int64_t *shape)
+{
+    return tn_zeros(S, TN_I64, ndim, shape);
+}
+
+/* The error text names op, this file and `line`, and contains each of the words, separated by '|'. */
+static void expect_error(const tn_tensor *got, int status, const char *op, const char *words, int line)
+{
+    const char *text = tn_error_text(S);
+    char place[64], copy[256];
+    if (got) fail_msg("line %d: %s gave a tensor, expected \"%s\"", line, op, tn_status_text(status));
+    if (tn_error(S) != status) {
+        fail_msg("line %d: status %d (%s), expected %d (%s): %s", line, tn_error(S),
+                 tn_status_text(tn_error(S)), status, tn_status_text(status), text);
+    }
+    snprintf(place, sizeof place, "test_errors.c:%d", line);
+    if (!strstr(text, place)) fail_msg("\"%s\" does not name %s", text, place);
+    if (!strstr(text, op)) fail_msg("\"%s\" does not name %s", text, op);
+    if (strchr(text, '\n')) fail_msg("\"%s\" is more than one line", text);
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *w = strtok(copy, "|"); w; w = strtok(NULL, "|")) {
+        if (!strstr(text, w)) fail_msg("\"%s\" does not contain \"%s\"", text, w);
+    }
+    tn_clear_error(S);
+    assert_int_equal(tn_error(S), TN_OK);
+    assert_string_equal(tn_error_text(S), "");
+}
+
+#define fails(status, op, words, call) expect_error(call, status, op, words, __LINE__)
+
+static void shapes(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *b = zeros(TN_SHAPE(2, 4)), *c = zeros(TN_SHAPE(5, 2, 3));
+    tn_tensor *image = zeros(TN_SHAPE(1, 4, 4, 3)), *weight = zeros(TN_SHAPE(8, 3, 3, 2)),
+              *v = zeros(TN_SHAPE(7));
+    fails(TN_E_SHAPE, "add", "[2, 3]|[2, 4]", tn_add(a, b));
+    fails(TN_E_SHAPE, "where", "[2, 3]|[2, 4]", tn_where(tn_gt(a, a), a, b));
+    fails(TN_E_SHAPE, "matmul", "[2, 3]|[2, 4]", tn_matmul(a, b));
+    fails(TN_E_SHAPE, "matmul", "[5, 2, 3]|[4, 3, 2]", tn_matmul(c, zeros(TN_SHAPE(4, 3, 2))));
+    fails(TN_E_SHAPE, "affine", "[2, 3]|[2, 4]", tn_affine(a, b, NULL));
+    fails(TN_E_SHAPE, "affine", "[7]", tn_affine(a, a, v));
+    fails(TN_E_SHAPE, "reshape", "[2, 3]|[4, 2]", tn_reshape(a, TN_SHAPE(4, 2)));
+    fails(TN_E_SHAPE, "reshape", "[2, 3]", tn_reshape(a, TN_SHAPE(-1, -1)));
+    fails(TN_E_SHAPE, "reshape", "[2, 3]", tn_reshape(a, TN_SHAPE(4, -1)));
+    fails(TN_E_SHAPE, "expand", "[2, 3]|[2, 6]", tn_expand(a, TN_SHAPE(2, 6)));
+    fails(TN_E_SHAPE, "expand", "[5, 2, 3]", tn_expand(c, TN_SHAPE(2, 3)));
+    fails(TN_E_SHAPE, "concat", "[2, 3]|[2, 4]", tn_concat(2, (tn_tensor *[]){a, b}, 0));
+    fails(TN_E_SHAPE, "stack", "[2, 3]|[2, 4]", tn_stack(2, (tn_tensor *[]){a, b}, 0));
+    fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 3, 3, 2]", tn_conv2d(image, weight, NULL, .pad = 1));
+    fails(TN_E_SHAPE, "conv2d", "[2, 3]", tn_conv2d(a, weight, NULL, .pad = 1));
+    fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]",
+          tn_conv2d(image, zeros(TN_SHAPE(2, 7, 7, 3)), NULL, .stride = 1));
+    fails(TN_E_SHAPE, "max_pool2d", "[2, 3]", tn_max_pool2d(a, 2, .stride = 1));
+    fails(TN_E_SHAPE, "layer_norm", "[2, 3]|[7]", tn_layer_norm(a, v, NULL, .eps = 0));
+    fails(TN_E_SHAPE, "cross_entropy", "[2, 3]|[7]",
+          tn_cross_entropy(a, ints(TN_SHAPE(7)), .reduction = TN_REDUCE_MEAN));
+    fails(TN_E_SHAPE, "gather", "[2, 3]|[4]", tn_gather(a, 0, ints(TN_SHAPE(4))));
+    fails(TN_E_SHAPE, "index_select", "[2, 2]", tn_index_select(a, 0, ints(TN_SHAPE(2, 2))));
+    fails(TN_E_SHAPE, "mse_loss", "[2, 3]|[2, 4]", tn_mse_loss(a, b, .reduction = TN_REDUCE_MEAN));
+    fails(TN_E_SHAPE, "scaled_dot_product_attention", "[2, 3]|[2, 4]",
+          tn_scaled_dot_product_attention(a, b, b, .scale = 0));
+    fails(TN_E_SHAPE, "max", "[0, 3]", tn_max(zeros(TN_SHAPE(0, 3)), TN_AXES(0), false));
+}
+
+static void arguments(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *parts[2];
+    fails(TN_E_ARG, "sum", "2|[2, 3]", tn_sum(a, TN_AXES(2), false));
+    fails(TN_E_ARG, "sum", "twice", tn_sum(a, TN_AXES(0, -2), false));
+    fails(TN_E_ARG, "softmax", "-3|[2, 3]", tn_softmax(a, -3));
+    fails(TN_E_ARG, "transpose", "5|[2, 3]", tn_transpose(a, 0, 5));
+    fails(TN_E_ARG, "permute", "2", tn_permute(a, TN_AXES(0, 0)));
+    fails(TN_E_ARG, "permute", "2", tn_permute(a, TN_AXES(1, 0, 2)));
+    fails(TN_E_ARG, "slice", "step", tn_slice(a, 0, 0, 2, 0));
+    fails(TN_E_INDEX, "select", "2|2", tn_select(a, 0, 2));
+    fails(TN_E_ARG, "unsqueeze", "4", tn_unsqueeze(a, 4));
+    fails(TN_E_ARG, "pad", "-1", tn_pad(a, 0, -1, 0, 0));
+    fails(TN_E_ARG, "dropout", "1.5", tn_dropout(a, 1.5));
+    fails(TN_E_ARG, "group_norm", "2", tn_group_norm(zeros(TN_SHAPE(1, 2, 3)), 2, NULL, NULL, .eps = 0));
+    fails(TN_E_ARG, "max_pool2d", "0", tn_max_pool2d(zeros(TN_SHAPE(1, 2, 2, 1)), 0, .stride = 1));
+    fails(TN_E_ARG, "conv2d", "stride",
+          tn_conv2d(zeros(TN_SHAPE(1, 2, 2, 1)), zeros(TN_SHAPE(1, 1, 1, 1)), NULL, .stride = -1));
+    fails(TN_E_ARG, "arange", "0", tn_arange(S, 0, 1, 0, TN_F32));
+    fails(TN_E_SHAPE, "zeros", "-1", tn_zeros(S, TN_F32, TN_SHAPE(2, -1)));
+    fails(TN_E_SHAPE, "zeros", "9", tn_zeros(S, TN_F32, TN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1, 1)));
+    fails(TN_E_DTYPE, "cast", "99", tn_cast(a, (tn_dtype)99));
+    assert_true(tn_split(a, 2, 1, parts) < 0);
+    assert_non_null(strstr(tn_error_text(S), "split"));
+    assert_non_null(strstr(tn_error_text(S), "[2, 3]"));
+}
+
+static void dtypes(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *i = ints(TN_SHAPE(2, 3));
+    fails(TN_E_DTYPE, "matmul", "i64", tn_matmul(i, ints(TN_SHAPE(3, 2))));
+    fails(TN_E_DTYPE, "gather", "f32", tn_gather(a, 0, a));
+    fails(TN_E_DTYPE, "embedding", "f32", tn_embedding(a, a));
+    fails(TN_E_DTYPE, "cross_entropy", "f32",
+          tn_cross_entropy(a, zeros(TN_SHAPE(2)), .reduction = TN_REDUCE_MEAN));
+    fails(TN_E_DTYPE, "one_hot", "f32", tn_one_hot(a, 3));
+    fails(TN_E_DTYPE, "rand", "i32", tn_rand(S, TN_I32, TN_SHAPE(2)));
+}
+
+/* An operator given NULL returns NULL; the first NULL is reported, those that follow from it are not. */
+static void nulls(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2));
+    fails(TN_E_NULL, "add", "2", tn_add(a, NULL));
+    fails(TN_E_NULL, "matmul", "1", tn_matmul(NULL, a));
+    assert_null(tn_relu(NULL));
+    assert_null(tn_add(NULL, NULL));
+    assert_int_equal(tn_error(S), TN_OK);
+    assert_int_equal(tn_ndim(NULL), -1);
+    assert_int_equal(tn_numel(NULL), -1);
+    assert_int_equal(tn_dtype_of(NULL), TN_DTYPE_COUNT);
+    assert_string_equal(tn_name(NULL), "");
+    assert_true(isnan(tn_item(NULL)));
+    assert_true(tn_read(NULL, TN_F32, &(float){0}, 4) < 0);
+    assert_true(tn_backward(NULL) < 0);
+    assert_true(tn_assign(NULL, NULL) < 0);
+    tn_free(NULL);
+    assert_int_equal(tn_close(NULL), 0);
+    assert_null(tn_zeros(NULL, TN_F32, TN_SHAPE(2)));
+    tn_clear_error(S);
+
+    tn_tensor *bad = tn_add(a, zeros(TN_SHAPE(3)));
+    int line = __LINE__ - 1;
+    tn_tensor *after = tn_mul(tn_relu(bad), a);
+    assert_null(after);
+    expect_error(after, TN_E_SHAPE, "add", "[2]|[3]", line);
+}
+
+static void stale(void **state)
+{
+    (void)state;
+    tn_tensor *kept = tn_exp(zeros(TN_SHAPE(2)));
+    assert_non_null(kept);
+    tn_step_end(S);
+    tn_step_begin(S);
+    fails(TN_E_STALE, "relu", "", tn_relu(kept));
+    assert_int_equal(tn_ndim(kept), -1);
+    for (int i = 0; i < 50; i++) assert_non_null(zeros(TN_SHAPE(2))); /* its slot serves another by now */
+    fails(TN_E_STALE, "add", "", tn_add(zeros(TN_SHAPE(2)), kept));
+    assert_true(isnan(tn_item(kept)));
+    assert_int_equal(tn_error(S), TN_E_STALE);
+    tn_clear_error(S);
+
+    tn_step_end(S);
+    tn_tensor *p = tn_zeros(S, TN_F32, TN_SHAPE(2));
+    tn_free(p);
+    tn_step_begin(S);
+    fails(TN_E_STALE, "exp", "", tn_exp(p));
+}
+
+static void two_sessions(void **state)
+{
+    (void)state;
+    tn_session *other = tn_open(.device = TN_REF, .mode = TN_EAGER, .log = quiet);
+    assert_non_null(other);
+    tn_tensor *a = zeros(TN_SHAPE(2)), *b = tn_zeros(other, TN_F32, TN_SHAPE(2));
+    fails(TN_E_SESSION, "add", "session", tn_add(a, b));
+    fails(TN_E_SESSION, "concat", "session", tn_concat(2, (tn_tensor *[]){a, b}, 0));
+    assert_int_equal(tn_error(other), TN_OK);
+    assert_int_equal(tn_close(other), 0);
+}
+
+/* An index out of range is found when the kernel runs and reported at the next read at the latest. */
+static void index_out_of_range(void **state)
+{
+    (void)state;
+    const double wrong[2] = {1, 7};
+    tn_tensor *x = zeros(TN_SHAPE(3, 2)), *i = tensor_of(S, wrong, TN_I64, TN_SHAPE(2));
+    tn_tensor *t = tn_index_select(x, 0, i);
+    if (t) assert_true(tn_read(t, TN_F32, (float[4]){0}, 16) < 0);
+    assert_int_equal(tn_error(S), TN_E_INDEX);
+    assert_non_null(strstr(tn_error_text(S), "7"));
+    tn_clear_error(S);
+
+    const double labels[2] = {0, 3};
+    t = tn_cross_entropy(zeros(TN_SHAPE(2, 3)), tensor_of(S, labels, TN_I64, TN_SHAPE(2)),
+                         .reduction = TN_REDUCE_MEAN);
+    if (t) assert_true(isnan(tn_item(t)));
+    assert_int_equal(tn_error(S), TN_E_INDEX);
+    assert_non_null(strstr(tn_error_text(S), "3"));
+    tn_clear_error(S);
+    t = tn_exp(zeros(TN_SHAPE(1)));
+    assert_true(tn_item(t) == 1);
+}
+
+static void reading(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2, 3));
+    float v[6];
+    assert_true(isnan(tn_item(a)));
+    assert_int_equal(tn_error(S), TN_E_SHAPE);
+    assert_non_null(strstr(tn_error_text(S), "[2, 3]"));
+    tn_clear_error(S);
+    assert_true(tn_read(a, TN_F32, v, 20) < 0);
+    assert_non_null(strstr(tn_error_text(S), "20"));
+    tn_clear_error(S);
+    assert_true(tn_read(a, TN_F32, NULL, 24) < 0);
+    tn_clear_error(S);
+    assert_int_equal(tn_read(a, TN_F32, v, 24), 0);
+}
+
+static void differentiation(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *i = ints(TN_SHAPE(2)), *g = NULL;
+    tn_requires_grad(a, true);
+    assert_true(tn_backward(tn_exp(a)) < 0); /* not one element */
+    assert_int_equal(tn_error(S), TN_E_GRAD);
+    assert_non_null(strstr(tn_error_text(S), "[2, 3]"));
+    assert_non_null(strstr(tn_error_text(S), "test_errors.c"));
+    tn_clear_error(S);
+    assert_true(tn_backward(tn_sum(zeros(TN_SHAPE(2)), TN_ALL, false)) < 0); /* nothing requires a gradient */
+    tn_clear_error(S);
+    assert_true(tn_requires_grad(tn_exp(a), true) < 0); /* not a leaf */
+    tn_clear_error(S);
+    assert_true(tn_requires_grad(i, true) < 0); /* integers have no gradient */
+    tn_clear_error(S);
+    assert_int_equal(tn_grad(tn_sum(a, TN_ALL, false), 1, &a, &g), 0);
+    assert_non_null(g);
+}
+
+/* After an error no assignment takes effect until it is cleared. */
+static void effects_are_refused(void **state)
+{
+    (void)state;
+    tn_step_end(S);
+    tn_tensor *w = tn_ones(S, TN_F32, TN_SHAPE(2));
+    tn_step_begin(S);
+    tn_tensor *two = tn_add_scalar(w, 1.0);
+    assert_null(tn_add(two, zeros(TN_SHAPE(3))));
+    assert_true(tn_assign(w, two) < 0);
+    assert_true(tn_step_end(S) < 0);
+    assert_int_equal(tn_error(S), TN_E_SHAPE);
+    tn_clear_error(S);
+    float v[2] = {0};
+    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
+    assert_true(v[0] == 1 && v[1] == 1);
+    tn_step_begin(S);
+    assert_int_equal(tn_assign(w, tn_add_scalar(w, 1.0)), 0);
+    assert_int_equal(tn_step_end(S), 0);
+    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
+    assert_true(v[0] == 2);
+    tn_step_begin(S);
+}
+
+static void states(void **state)
+{
+    (void)state;
+    assert_true(tn_step_begin(S) < 0); /* one is open */
+    assert_int_equal(tn_error(S), TN_E_STATE);
+    tn_clear_error(S);
+    assert_int_equal(tn_step_end(S), 0);
+    assert_true(tn_step_end(S) < 0);
+    assert_int_equal(tn_error(S), TN_E_STATE);
+    tn_clear_error(S);
+    tn_tensor *z = tn_zeros(S, TN_F32, TN_SHAPE(2));
+    assert_non_null(tn_param(S, "w", z));
+    assert_null(tn_param(S, "w", tn_zeros(S, TN_F32, TN_SHAPE(2))));
+    assert_non_null(strstr(tn_error_text(S), "'w'"));
+    tn_clear_error(S);
+    assert_null(tn_param(S, "i", tn_zeros(S, TN_I32, TN_SHAPE(2))));
+    assert_int_equal(tn_error(S), TN_E_DTYPE);
+    tn_clear_error(S);
+    tn_step_begin(S);
+    assert_true(tn_assign(tn_exp(zeros(TN_SHAPE(2))), zeros(TN_SHAPE(2))) < 0); /* not persistent */
+    assert_int_equal(tn_error(S), TN_E_STATE);
+    tn_clear_error(S);
+    assert_true(tn_assign(tn_find(S, "w"), zeros(TN_SHAPE(3))) < 0);
+    assert_int_equal(tn_error(S), TN_E_SHAPE);
+}
+
+static int last_level;
+static char last_text[512];
+
+static void remember(int level, const char *text, void *user)
+{
+    (void)user;
+    last_level = level;
+    snprintf(last_text, sizeof last_text, "%s", text);
+}
+
+static void opening(void **state)
+{
+    (void)state;
+    tn_session *s = tn_open(.device = (tn_device_kind)77, .log = remember);
+    assert_null(s);
+    assert_int_equal(last_level, TN_LOG_ERROR);
+    assert_non_null(strstr(last_text, "77"));
+    s = tn_open(.device = TN_REF, .log = remember);
+    assert_non_null(s);
+    assert_null(tn_add(tn_zeros(s, TN_F32, TN_SHAPE(2)), tn_zeros(s, TN_F32, TN_SHAPE(3))));
+    assert_int_equal(tn_close(s), TN_E_SHAPE); /* the status it still held */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(shapes, setup, teardown),
+        cmocka_unit_test_setup_teardown(arguments, setup, teardown),
+        cmocka_unit_test_setup_teardown(dtypes, setup, teardown),
+        cmocka_unit_test_setup_teardown(nulls, setup, teardown),
+        cmocka_unit_test_setup_teardown(stale, setup, teardown),
+        cmocka_unit_test_setup_teardown(two_sessions, setup, teardown),
+        cmocka_unit_test_setup_teardown(index_out_of_range, setup, teardown),
+        cmocka_unit_test_setup_teardown(index_out_of_range, setup_cpu, teardown),
+        cmocka_unit_test_setup_teardown(reading, setup, teardown),
+        cmocka_unit_test_setup_teardown(differentiation, setup, teardown),
+        cmocka_unit_test_setup_teardown(effects_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(effects_are_refused, setup_cpu, teardown),
+        cmocka_unit_test_setup_teardown(states, setup, teardown),
+        cmocka_unit_test(opening),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

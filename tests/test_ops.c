@@ -1,0 +1,436 @@
+/* test_ops.c - every operator: its value on each device, its gradient, and the gradient of its gradient.
+ *
+ * For each row of ops.def and each case of op_cases.h, with dense, transposed, stepped, reversed and expanded
+ * operands:
+ *   - the value and the gradients in f32 (and f64, f16, bf16 for dense operands), eager and fused, against
+ * the reference device;
+ *   - the reference's own gradients, and those of the gradients, against central differences in f64.
+ * `test_ops relu` runs the cases whose name contains "relu". The last test lists operators that no case ran.
+ * Read first: run_case.
+ */
+#include "op_cases.h"
+
+#include "src/core/graph.h"
+
+/* ---- the rows as cases ---- */
+
+#define TN_UNARY(name, ...)                                                                                  \
+    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return tn_##name(x[0]);                                                                              \
+    }
+#define TN_BINARY(name, ...)                                                                                 \
+    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return tn_##name(x[0], x[1]);                                                                        \
+    }
+#define TN_TERNARY(name, ...)                                                                                \
+    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return tn_##name(x[0], x[1], x[2]);                                                                  \
+    }
+#include "src/core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+
+static case_fn *const row_fn[TN_OP_COUNT] = {
+#define TN_UNARY(name, ...)   [TN_OP_##name] = row_##name,
+#define TN_BINARY(name, ...)  [TN_OP_##name] = row_##name,
+#define TN_TERNARY(name, ...) [TN_OP_##name] = row_##name,
+#include "src/core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+};
+
+enum { MAX_CASES = 512 };
+static op_case all[MAX_CASES];
+static char names[MAX_CASES][64];
+static int n_all;
+
+static void add_row(tn_op op, const char *variant, operand x, operand y, operand z)
+{
+    const tn_op_info *o = tn_op_get(op);
+    bool integer = x.kind == INDEX32;
+    op_case c = {.name = names[n_all], .f = row_fn[op], .in = {x, y, z}};
+    for (int i = 0; i < o->arity; i++) {
+        if (!strcmp(o->back[i], "NOGRAD") && c.in[i].kind == REAL) c.in[i].kind = FIXED;
+    }
+    bool any = false;
+    for (int i = 0; i < o->arity; i++) any = any || strcmp(o->back[i], "NOGRAD") != 0;
+    c.flags = any && !integer ? 0 : NO_GRADIENT;
+    snprintf(names[n_all], sizeof names[0], "%s%s%s", o->name, *variant ? "/" : "", variant);
+    all[n_all++] = c;
+}
+
+static void add_rows(void)
+{
+    const operand none = N;
+    for (int op = 0; op < TN_OP_COUNT; op++) {
+        const tn_op_info *o = tn_op_get((tn_op)op);
+        if (o->kind != TN_KIND_ELTWISE) continue;
+        operand whole = {REAL, o->low, o->high, DIMS(2, 3, 4)}, column = {REAL, o->low, o->high, DIMS(3, 1)};
+        operand row = {REAL, o->low, o->high, DIMS(2, 1, 4)}, number = {REAL, o->low, o->high, 0, {0}};
+        operand truth = {TRUTH, 0, 0, DIMS(3, 4)}, integer = {INDEX32, -4, 5, DIMS(3, 4)};
+        if (o->arity == 1) {
+            add_row((tn_op)op, "", whole, none, none);
+            if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, none, none);
+        } else if (o->arity == 2) {
+            add_row((tn_op)op, "", whole, whole, none);
+            add_row((tn_op)op, "broadcast", column, row, none);
+            add_row((tn_op)op, "number", whole, number, none);
+            if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, integer, none);
+        } else {
+            add_row((tn_op)op, "", truth, whole, whole);
+            add_row((tn_op)op, "broadcast", truth, column, row);
+            add_row((tn_op)op, "int", truth, integer, integer);
+        }
+    }
+}
+
+/* ---- operands ---- */
+
+typedef enum layout { DENSE, TRANSPOSED, STEPPED, REVERSED, EXPANDED, N_LAYOUTS } layout;
+static const char *const layout_name[] = {"dense", "transposed", "stepped", "reversed", "expanded"};
+
+typedef struct source {
+    layout layout;
+    int ndim;
+    int64_t shape[TN_MAX_DIMS], n; /* of the leaf that the operand is a view of */
+    double *v;
+} source;
+
+typedef struct run {
+    const op_case *c;
+    tn_dtype dtype;
+    int order; /* 0: the value; 1: and the gradients; 2: and the gradients of their weighted sum */
+    source in[MAX_OPERANDS];
+} run;
+
+/* In the range, but not near a multiple of 1/2, where rows have their kinks and steps. */
+static double draw_real(rng *r, const operand *o)
+{
+    double v = rng_real(r, o->low, o->high), kink = round(2 * v) / 2;
+    if (fabs(v - kink) < 0.02) v = kink + (kink + 0.03 < o->high ? 0.03 : -0.03);
+    return v;
+}
+
+static void draw_distinct(rng *r, const operand *o, source *s)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        s->v[i] = o->low + (o->high - o->low) * ((double)i + rng_real(r, 0.3, 0.7)) / (double)s->n;
+    }
+    for (int64_t i = s->n - 1; i > 0; i--) {
+        int64_t j = rng_below(r, i + 1);
+        double t = s->v[i];
+        s->v[i] = s->v[j];
+        s->v[j] = t;
+    }
+}
+
+static void make_source(source *s, const operand *o, layout l, rng *r)
+{
+    *s = (source){.layout = l, .ndim = o->ndim, .n = 1};
+    for (int i = 0; i < o->ndim; i++) s->shape[i] = o->shape[l == TRANSPOSED ? o->ndim - 1 - i : i];
+    if (l == STEPPED && o->ndim > 0) s->shape[o->ndim - 1] = 2 * s->shape[o->ndim - 1] + 1;
+    if (l == EXPANDED && o->ndim > 0) s->shape[0] = 1;
+    for (int i = 0; i < o->ndim; i++) s->n *= s->shape[i];
+    s->v = calloc((size_t)s->n + 1, sizeof *s->v);
+    assert_non_null(s->v);
+    if (o->kind == DISTINCT) {
+        draw_distinct(r, o, s);
+        return;
+    }
+    int64_t last = o->ndim > 0 ? s->shape[o->ndim - 1] : 1;
+    for (int64_t i = 0; i < s->n; i++) {
+        if (o->kind == TRUTH) {
+            s->v[i] = (o->low > 0 && i % last == 0) || rng_below(r, 2);
+        } else if (o->kind == INDEX || o->kind == INDEX32) {
+            s->v[i] = o->low + (double)rng_below(r, (int64_t)(o->high - o->low));
+        } else {
+            s->v[i] = draw_real(r, o);
+        }
+    }
+}
+
+static void make_run(run *q, const op_case *c, layout l, tn_dtype dtype, int order)
+{
+    *q = (run){.c = c, .dtype = dtype, .order = order};
+    rng r = {hash_text(c->name)};
+    for (int i = 0; i < MAX_OPERANDS && c->in[i].kind != NONE; i++) {
+        layout mine = l == DENSE ? DENSE : (layout)(1 + ((int)l - 1 + i) % (N_LAYOUTS - 1));
+        bool plain = c->in[i].ndim == 0 || (c->in[i].kind == DISTINCT && mine == EXPANDED) ||
+                     (c->in[i].kind == TRUTH && c->in[i].low > 0);
+        make_source(&q->in[i], &c->in[i], plain ? DENSE : mine, &r);
+    }
+}
+
+static void free_run(run *q)
+{
+    for (int i = 0; i < MAX_OPERANDS; i++) free(q->in[i].v);
+}
+
+static tn_dtype operand_dtype(const run *q, int i)
+{
+    operand_kind k = q->c->in[i].kind;
+    return k == INDEX ? TN_I64 : k == INDEX32 ? TN_I32 : k == TRUTH ? TN_BOOL : q->dtype;
+}
+
+static tn_tensor *view_of(tn_tensor *leaf, const operand *o, layout l)
+{
+    int axes[TN_MAX_DIMS];
+    for (int i = 0; i < o->ndim; i++) axes[i] = l == TRANSPOSED ? o->ndim - 1 - i : i;
+    switch (l) {
+    case TRANSPOSED:
+        return tn_permute(leaf, o->ndim, axes);
+    case STEPPED:
+        return tn_slice(leaf, -1, 1, TN_END, 2);
+    case REVERSED:
+        return tn_flip(leaf, o->ndim, axes);
+    case EXPANDED:
+        return tn_expand(leaf, o->ndim, o->shape);
+    case DENSE:
+    case N_LAYOUTS:
+        break;
+    }
+    return leaf;
+}
+
+/* ---- programs ---- */
+
+typedef struct recorded {
+    tn_tensor *out, *loss;
+    int n;
+    tn_tensor *leaf[MAX_OPERANDS], *grad[MAX_OPERANDS];
+} recorded;
+
+/* Up to the scalar whose gradient is of interest: the weighted sum of the result, or of its gradients. */
+static void record(tn_session *s, const run *q, recorded *m)
+{
+    tn_tensor *x[MAX_OPERANDS] = {NULL};
+    *m = (recorded){0};
+    for (int i = 0; i < MAX_OPERANDS && q->c->in[i].kind != NONE; i++) {
+        const source *src = &q->in[i];
+        tn_tensor *leaf = tensor_of(s, src->v, operand_dtype(q, i), src->ndim, src->shape);
+        if (q->order > 0 && (q->c->in[i].kind == REAL || q->c->in[i].kind == DISTINCT)) {
+            tn_requires_grad(leaf, true);
+            m->leaf[m->n++] = leaf;
+        }
+        x[i] = view_of(leaf, &q->c->in[i], src->layout);
+    }
+    m->out = q->c->f(s, x);
+    if (q->order > 0) m->loss = weighted(s, m->out, 11);
+    if (q->order < 2) return;
+    tn_tensor *total = NULL;
+    tn_grad(m->loss, m->n, m->leaf, m->grad);
+    for (int i = 0; i < m->n; i++) {
+        if (!m->grad[i]) continue;
+        tn_tensor *part = weighted(s, m->grad[i], 12 + (uint64_t)i);
+        total = total ? tn_add(total, part) : part;
+    }
+    m->loss = total;
+}
+
+static void value_program(tn_session *s, void *user, int *n, tn_tensor **out)
+{
+    recorded m;
+    record(s, user, &m);
+    out[(*n)++] = m.out;
+    if (!m.loss) return;
+    tn_grad(m.loss, m.n, m.leaf, m.grad);
+    for (int i = 0; i < m.n; i++) out[(*n)++] = m.grad[i];
+}
+
+static void loss_program(tn_session *s, void *user, int *n, tn_tensor **out)
+{
+    recorded m;
+    record(s, user, &m);
+    out[(*n)++] = m.loss;
+}
+
+/* A gradient that does not depend on a leaf counts as zero. */
+static void gradient_program(tn_session *s, void *user, int *n, tn_tensor **out)
+{
+    recorded m;
+    record(s, user, &m);
+    tn_grad(m.loss, m.n, m.leaf, m.grad);
+    for (int i = 0; i < m.n; i++) {
+        out[(*n)++] = m.grad[i] ? m.grad[i] : tn_mul_scalar(m.leaf[i], 0.0);
+    }
+}
+
+/* ---- checks ---- */
+
+static bench B;
+static bool ran[TN_OP_COUNT];
+
+static void note_ops(tn_session *s, void *user)
+{
+    (void)user;
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) ran[s->graph.nodes[i]->op] = true;
+}
+
+static double loss_at(run *q, bool *ok)
+{
+    result r = run_program(B.ref, loss_program, q, NULL);
+    *ok = r.status == TN_OK && r.out[0].n == 1;
+    double v = *ok ? r.out[0].v[0] : NAN;
+    result_free(&r);
+    return v;
+}
+
+/* d loss / d v[i] by central differences, against `want`. */
+static bool difference(run *q, double *v, double want, double *got)
+{
+    double at = *v, h = 1e-5 * fmax(1, fabs(at));
+    bool ok_up, ok_down;
+    *v = at + h;
+    double up = loss_at(q, &ok_up);
+    *v = at - h;
+    double down = loss_at(q, &ok_down);
+    *v = at;
+    *got = (up - down) / (2 * h);
+    return ok_up && ok_down && fabs(*got - want) <= 2e-6 * fmax(1, fabs(want));
+}
+
+static void check_differences(const op_case *c, layout l, int order)
+{
+    run q;
+    make_run(&q, c, l, TN_F64, order);
+    result r = run_program(B.ref, gradient_program, &q, note_ops);
+    if (r.status != TN_OK) fail_msg("%s, %s, order %d: %s", c->name, layout_name[l], order, r.text);
+    int k = 0;
+    for (int i = 0; i < MAX_OPERANDS && c->in[i].kind != NONE; i++) {
+        if (c->in[i].kind != REAL && c->in[i].kind != DISTINCT) continue;
+        const value *g = &r.out[k++];
+        assert_int_equal(g->n, q.in[i].n);
+        for (int64_t e = 0; e < g->n; e++) {
+            double got;
+            if (difference(&q, &q.in[i].v[e], g->v[e], &got)) continue;
+            fail_msg("%s, %s operands, order %d: gradient %d of operand %d is %.12g, differences give %.12g",
+                     c->name, layout_name[l], order, (int)e, i, g->v[e], got);
+        }
+    }
+    result_free(&r);
+    free_run(&q);
+}
+
+static void check_devices(const op_case *c, layout l, tn_dtype dtype, int order)
+{
+    run q;
+    char text[640];
+    make_run(&q, c, l, dtype, order);
+    if (!check_program(&B, value_program, &q, note_ops, text)) {
+        fail_msg("%s, %s operands, %s, order %d: %s", c->name, layout_name[l], tn_dtype_name(dtype), order,
+                 text);
+    }
+    free_run(&q);
+}
+
+static bool has_reals(const op_case *c)
+{
+    for (int i = 0; i < MAX_OPERANDS; i++) {
+        if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED) return true;
+    }
+    return false;
+}
+
+static void run_case(void **state)
+{
+    const op_case *c = *state;
+    bool gradient = !(c->flags & NO_GRADIENT);
+    int order = gradient ? 1 : 0;
+    for (layout l = DENSE; l < (c->flags & NO_STRIDES ? TRANSPOSED : N_LAYOUTS); l++) {
+        if (gradient) check_differences(c, l, 1);
+        check_devices(c, l, TN_F32, order);
+    }
+    if (gradient && !(c->flags & ONCE)) check_differences(c, DENSE, 2);
+    if (!has_reals(c)) return;
+    check_devices(c, DENSE, TN_F64, order);
+    check_devices(c, DENSE, TN_F16, 0);
+    check_devices(c, DENSE, TN_BF16, 0);
+}
+
+/* ---- what was covered ---- */
+
+static bool has_case(const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < n_all; i++) {
+        if (!strncmp(all[i].name, name, n) && (all[i].name[n] == 0 || all[i].name[n] == '/')) return true;
+    }
+    return false;
+}
+
+/* Every TN_OP of the public header has a case; from and borrow are how cases get their operands. */
+static void every_public_operator_has_a_case(void **state)
+{
+    (void)state;
+    FILE *f = fopen("include/tensor.h", "r");
+    if (!f) skip();
+    char line[512], missing[1024] = "";
+    while (fgets(line, sizeof line, f)) {
+        char name[64];
+        if (sscanf(line, "TN_OP(%63[a-z0-9_],", name) != 1) continue;
+        if (!strcmp(name, "from") || !strcmp(name, "borrow") || has_case(name)) continue;
+        size_t at = strlen(missing);
+        snprintf(missing + at, sizeof missing - at, " %s", name);
+    }
+    fclose(f);
+    if (*missing) fail_msg("no case for:%s", missing);
+}
+
+static void every_opcode_ran(void **state)
+{
+    (void)state;
+    char missing[1024] = "";
+    int n = 0;
+    for (int op = 0; op < TN_OP_COUNT; op++) {
+        if (ran[op] || op == TN_OP_assign) {
+            n++;
+            continue;
+        }
+        size_t at = strlen(missing);
+        snprintf(missing + at, sizeof missing - at, " %s", tn_op_get((tn_op)op)->name);
+    }
+    print_message(
+        "coverage: %d of %d opcodes, %lld elements compared, %lld undecided, worst error %.2f of its bound\n",
+        n, TN_OP_COUNT, (long long)B.elements, (long long)B.undecided, B.worst);
+    if (*missing) fail_msg("never ran:%s", missing);
+    assert_true(B.undecided * 100 <= B.elements);
+}
+
+static int open_bench(void **state)
+{
+    (void)state;
+    bench_open(&B);
+    return 0;
+}
+
+static int close_bench(void **state)
+{
+    (void)state;
+    bench_close(&B);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct CMUnitTest tests[MAX_CASES + 2];
+    size_t n = 0;
+    add_rows();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) all[n_all++] = cases[i];
+    for (int i = 0; i < n_all; i++) {
+        if (argc > 1 && !strstr(all[i].name, argv[1])) continue;
+        tests[n++] = (struct CMUnitTest){all[i].name, run_case, NULL, NULL, &all[i]};
+    }
+    if (argc == 1) {
+        tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_public_operator_has_a_case);
+        tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_opcode_ran);
+    }
+    return _cmocka_run_group_tests("ops", tests, n, open_bench, close_bench);
+}

@@ -1,0 +1,285 @@
+/* test_views.c - views: which element of the input each element of the result is, and whose memory it shares.
+ *
+ * The input counts 0, 1, 2, ... in row-major order, so a result's value says where it came from; what is
+ * expected is computed here from coordinates alone, or written out. Read first: `maps`.
+ */
+#include "check.h"
+
+static bench B;
+
+static int open_bench(void **state)
+{
+    (void)state;
+    bench_open(&B);
+    return 0;
+}
+
+static int close_bench(void **state)
+{
+    (void)state;
+    bench_close(&B);
+    return 0;
+}
+
+static tn_tensor *counting(tn_session *s, int ndim, const int64_t *shape)
+{
+    double v[256];
+    for (int i = 0; i < 256; i++) v[i] = i;
+    return tensor_of(s, v, TN_F32, ndim, shape);
+}
+
+static tn_session *session_at(int i)
+{
+    return i == 0 ? B.ref : B.subject[i - 1];
+}
+static const char *name_at(int i)
+{
+    return i == 0 ? "ref" : B.name[i - 1];
+}
+
+/* ---- one view, all coordinates ---- */
+
+typedef struct map {
+    const char *name;
+    tn_tensor *(*view)(tn_tensor *x); /* of [2, 3, 4] */
+    int ndim;
+    int64_t shape[6];
+    int64_t (*from)(const int64_t *o); /* the input element at output coordinate o; < 0: that number itself */
+} map;
+
+static int64_t at(int64_t i, int64_t j, int64_t k)
+{
+    return (i * 3 + j) * 4 + k;
+}
+
+#define VIEW(id, expression)                                                                                 \
+    static tn_tensor *v_##id(tn_tensor *x)                                                                   \
+    {                                                                                                        \
+        return expression;                                                                                   \
+    }
+#define FROM(id, expression)                                                                                 \
+    static int64_t m_##id(const int64_t *o)                                                                  \
+    {                                                                                                        \
+        return expression;                                                                                   \
+    }
+
+VIEW(reshape, tn_reshape(x, TN_SHAPE(4, -1)))
+FROM(reshape, o[0] * 6 + o[1])
+VIEW(flatten, tn_flatten(x, -2))
+FROM(flatten, o[0] * 12 + o[1])
+VIEW(unsqueeze, tn_unsqueeze(x, -2))
+FROM(unsqueeze, at(o[0], o[1], o[3]))
+VIEW(squeeze, tn_squeeze(tn_reshape(x, TN_SHAPE(6, 1, 4)), 1))
+FROM(squeeze, o[0] * 4 + o[1])
+VIEW(permute, tn_permute(x, TN_AXES(2, 0, -2)))
+FROM(permute, at(o[1], o[2], o[0]))
+VIEW(transpose, tn_transpose(x, -1, 0))
+FROM(transpose, at(o[2], o[1], o[0]))
+VIEW(expand, tn_expand(tn_slice(x, 1, 1, 2, 1), TN_SHAPE(5, -1, 2, 4)))
+FROM(expand, at(o[1], 1, o[3]))
+VIEW(slice, tn_slice(x, 2, 1, TN_END, 2))
+FROM(slice, at(o[0], o[1], 1 + 2 * o[2]))
+VIEW(slice_back, tn_slice(x, 1, -1, TN_END, -2))
+FROM(slice_back, at(o[0], 2 - 2 * o[1], o[2]))
+VIEW(select, tn_select(x, 1, -1))
+FROM(select, at(o[0], 2, o[1]))
+VIEW(flip, tn_flip(x, TN_AXES(0, -1)))
+FROM(flip, at(1 - o[0], o[1], 3 - o[2]))
+VIEW(pad, tn_pad(x, 1, 1, 2, -7))
+FROM(pad, o[1]<1 || o[1]> 3 ? -7 : at(o[0], o[1] - 1, o[2]))
+VIEW(pad_twice, tn_pad(tn_pad(x, 0, 1, 0, -3), 2, 0, 1, -4))
+FROM(pad_twice, o[2] == 4 ? -4 : o[0] == 0 ? -3 : at(o[0] - 1, o[1], o[2]))
+VIEW(concat, tn_concat(3, ((tn_tensor *[]){x, tn_flip(x, TN_AXES(1)), x}), 1))
+FROM(concat, at(o[0], o[1] < 3 ? o[1] : o[1] < 6 ? 5 - o[1] : o[1] - 6, o[2]))
+VIEW(stack, tn_stack(2, ((tn_tensor *[]){x, tn_flip(x, TN_AXES(0))}), -1))
+FROM(stack, at(o[3] ? 1 - o[0] : o[0], o[1], o[2]))
+VIEW(contiguous, tn_contiguous(tn_transpose(x, 1, 2)))
+FROM(contiguous, at(o[0], o[2], o[1]))
+/* A reshape that no strides can say. */
+VIEW(fold, tn_reshape(tn_transpose(x, 0, 2), TN_SHAPE(6, 4)))
+FROM(fold, at((o[0] * 4 + o[1]) % 2, (o[0] * 4 + o[1]) / 2 % 3, (o[0] * 4 + o[1]) / 6))
+/* Views of views of views. */
+VIEW(chain, tn_slice(tn_flip(tn_transpose(tn_slice(x, 2, 3, 0, -1), 0, 2), TN_AXES(1)), 0, 1, TN_END, 1))
+FROM(chain, at(o[2], 2 - o[1], 3 - (o[0] + 1)))
+VIEW(chain_expand,
+     tn_reshape(tn_expand(tn_unsqueeze(tn_select(x, 0, 1), 0), TN_SHAPE(2, 3, 4)), TN_SHAPE(6, 2, 2)))
+FROM(chain_expand, at(1, o[0] % 3, o[1] * 2 + o[2]))
+VIEW(chain_pad, tn_slice(tn_transpose(tn_pad(x, 2, 1, 1, -9), 1, 2), 1, 0, TN_END, 2))
+FROM(chain_pad, 2 * o[1] == 0 || 2 * o[1] == 5 ? -9 : at(o[0], o[2], 2 * o[1] - 1))
+VIEW(computed, tn_transpose(tn_neg(tn_flip(tn_neg(x), TN_AXES(0))), 0, 1))
+FROM(computed, at(1 - o[1], o[0], o[2]))
+
+#define MAP(id, ...)                                                                                         \
+    {                                                                                                        \
+#id, v_##id, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__ }, m_##id                     \
+    }
+static const map maps[] = {
+    MAP(reshape, 4, 6),       MAP(flatten, 2, 12),     MAP(unsqueeze, 2, 3, 1, 4), MAP(squeeze, 6, 4),
+    MAP(permute, 4, 2, 3),    MAP(transpose, 4, 3, 2), MAP(expand, 5, 2, 2, 4),    MAP(slice, 2, 3, 2),
+    MAP(slice_back, 2, 2, 4), MAP(select, 2, 4),       MAP(flip, 2, 3, 4),         MAP(pad, 2, 6, 4),
+    MAP(pad_twice, 3, 3, 5),  MAP(concat, 2, 9, 4),    MAP(stack, 2, 3, 4, 2),     MAP(contiguous, 2, 4, 3),
+    MAP(fold, 6, 4),          MAP(chain, 2, 3, 2),     MAP(chain_expand, 6, 2, 2), MAP(chain_pad, 2, 3, 3),
+    MAP(computed, 3, 2, 4),
+};
+
+static void check_map(const map *m, int where)
+{
+    tn_session *s = session_at(where);
+    assert_int_equal(tn_step_begin(s), 0);
+    value v;
+    tn_tensor *t = m->view(counting(s, TN_SHAPE(2, 3, 4)));
+    if (!t) fail_msg("%s on %s: %s", m->name, name_at(where), tn_error_text(s));
+    read_value(t, &v);
+    assert_int_equal(v.ndim, m->ndim);
+    for (int i = 0; i < m->ndim; i++) assert_int_equal(v.shape[i], m->shape[i]);
+    int64_t o[TN_MAX_DIMS] = {0};
+    for (int64_t i = 0; i < v.n; i++) {
+        double want = (double)m->from(o);
+        if (v.v[i] != want) {
+            char place[128];
+            place_text(place, sizeof place, &v, i);
+            fail_msg("%s on %s at %s: %g, expected %g", m->name, name_at(where), place, v.v[i], want);
+        }
+        for (int d = v.ndim - 1; d >= 0 && ++o[d] == v.shape[d]; d--) o[d] = 0;
+    }
+    free(v.v);
+    assert_int_equal(tn_step_end(s), 0);
+}
+
+static void coordinates(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        for (int where = 0; where <= B.n; where++) check_map(&maps[i], where);
+    }
+}
+
+/* ---- slices, as Python's range(5)[start:end:step] ---- */
+
+static const struct {
+    int64_t start, end, step;
+    const char *want;
+} slices[] = {
+    {0, 5, 1, "01234"},   {1, -1, 1, "123"},    {-3, TN_END, 1, "234"}, {10, TN_END, 1, ""},
+    {-10, 2, 1, "01"},    {2, 2, 1, ""},        {3, 1, 1, ""},          {0, TN_END, 2, "024"},
+    {1, TN_END, 3, "14"}, {0, 100, 4, "04"},    {1, 2, 7, "1"},         {4, TN_END, -1, "43210"},
+    {-1, 0, -2, "42"},    {10, 1, -1, "432"},   {1, 3, -1, ""},         {-1, -4, -1, "432"},
+    {0, TN_END, -3, "0"}, {-6, TN_END, -1, ""}, {3, TN_END, -2, "31"},
+};
+
+static void slice_bounds(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
+        tn_session *s = B.ref;
+        tn_step_begin(s);
+        value v;
+        tn_tensor *t = tn_slice(counting(s, TN_SHAPE(5)), 0, slices[i].start, slices[i].end, slices[i].step);
+        if (!t) fail_msg("%s", tn_error_text(s));
+        read_value(t, &v);
+        char got[16] = "";
+        for (int64_t k = 0; k < v.n && k < 15; k++) got[k] = (char)('0' + (int)v.v[k]), got[k + 1] = 0;
+        free(v.v);
+        tn_step_end(s);
+        if (strcmp(got, slices[i].want)) {
+            fail_msg("[%lld:%lld:%lld] is '%s', expected '%s'", (long long)slices[i].start,
+                     (long long)slices[i].end, (long long)slices[i].step, got, slices[i].want);
+        }
+    }
+}
+
+/* ---- whose memory ---- */
+
+static double first(tn_tensor *t)
+{
+    double v[64] = {NAN};
+    assert_true(tn_numel(t) <= 64);
+    assert_int_equal(tn_read(t, TN_F64, v, (size_t)tn_numel(t) * sizeof *v), 0);
+    return v[0];
+}
+
+/* A view made in a step is the value at that point; a view made outside is an alias of the memory. */
+static void aliasing(void **state)
+{
+    (void)state;
+    for (int where = 0; where <= B.n; where++) {
+        tn_session *s = session_at(where);
+        tn_tensor *x = counting(s, TN_SHAPE(2, 3)), *nine = tn_full(s, 9, TN_F32, TN_SHAPE(2, 3));
+        assert_non_null(x);
+        tn_tensor *alias = tn_transpose(x, 0, 1);
+        assert_true(first(alias) == 0);
+        assert_int_equal(tn_assign(x, nine), 0);
+        if (first(alias) != 9)
+            fail_msg("%s: an alias made outside a step reads %g, expected 9", name_at(where), first(alias));
+
+        tn_step_begin(s);
+        tn_tensor *then = tn_transpose(x, 0, 1), *doubled = tn_mul_scalar(x, 2);
+        assert_int_equal(tn_assign(x, tn_zeros(s, TN_F32, TN_SHAPE(2, 3))), 0);
+        if (first(then) != 9)
+            fail_msg("%s: a view made before an assignment reads %g, expected 9", name_at(where),
+                     first(then));
+        if (first(doubled) != 18)
+            fail_msg("%s: a reader recorded before an assignment gives %g, expected 18", name_at(where),
+                     first(doubled));
+        assert_true(first(tn_transpose(x, 0, 1)) == 0);
+        tn_step_end(s);
+        assert_true(first(x) == 0);
+        tn_free(x);
+        tn_free(nine);
+    }
+}
+
+/* The source of an assignment may be a view of the target: all of it is read before anything is written. */
+static void overlapping_assignment(void **state)
+{
+    (void)state;
+    for (int where = 0; where <= B.n; where++) {
+        tn_session *s = session_at(where);
+        tn_tensor *x = counting(s, TN_SHAPE(3, 3));
+        tn_step_begin(s);
+        assert_int_equal(tn_assign(x, tn_transpose(x, 0, 1)), 0);
+        assert_int_equal(tn_assign(x, tn_flip(x, TN_AXES(1))), 0);
+        tn_step_end(s);
+        double v[9];
+        assert_int_equal(tn_read(x, TN_F64, v, sizeof v), 0);
+        const double want[9] = {6, 3, 0, 7, 4, 1, 8, 5, 2};
+        for (int i = 0; i < 9; i++) {
+            if (v[i] != want[i])
+                fail_msg("%s: element %d is %g, expected %g", name_at(where), i, v[i], want[i]);
+        }
+        tn_free(x);
+    }
+}
+
+static void empty_tensors(void **state)
+{
+    (void)state;
+    for (int where = 0; where <= B.n; where++) {
+        tn_session *s = session_at(where);
+        tn_step_begin(s);
+        tn_tensor *e = tn_zeros(s, TN_F32, TN_SHAPE(0, 3));
+        if (!e) fail_msg("%s", tn_error_text(s));
+        assert_int_equal(tn_numel(e), 0);
+        assert_int_equal(tn_numel(tn_exp(tn_transpose(e, 0, 1))), 0);
+        assert_int_equal(tn_numel(tn_reshape(e, TN_SHAPE(3, 0, 2))), 0);
+        double v[3] = {-1, -1, -1};
+        assert_int_equal(tn_read(tn_sum(e, TN_AXES(0), false), TN_F64, v, sizeof v), 0);
+        for (int i = 0; i < 3; i++) assert_true(v[i] == 0);
+        assert_true(tn_item(tn_prod(e, TN_ALL, false)) == 1);
+        tn_tensor *joined = tn_concat(2, (tn_tensor *[]){e, counting(s, TN_SHAPE(1, 3))}, 0);
+        assert_int_equal(tn_dim(joined, 0), 1);
+        assert_true(first(tn_sum(joined, TN_ALL, false)) == 3);
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), TN_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(coordinates),   cmocka_unit_test(slice_bounds),
+        cmocka_unit_test(aliasing),      cmocka_unit_test(overlapping_assignment),
+        cmocka_unit_test(empty_tensors),
+    };
+    return cmocka_run_group_tests(tests, open_bench, close_bench);
+}
