@@ -3,6 +3,7 @@
  *   plan      the nodes between the loss and what requires a gradient, and how many times each is used
  *   visit     newest first: the gradient of a node is complete when the walk reaches it. A composite with a
  *             rule of its own is crossed in one stride, from its result to its arguments
+ *   slices    a value that is read through slices alone gets its gradient in one piece: theirs, joined
  *   leaf      a parameter's gradient is told, before it runs, to write into its segment of the slab
  *
  * Gradient nodes belong to a call of their own, "softmax backward", one per forward call. Start with tn_walk.
@@ -16,10 +17,20 @@ typedef struct list {
     int n, cap;
 } list;
 
+/* What the walk knows of a node it will visit. */
+typedef struct entry {
+    int uses;            /* edges to it that have not been crossed yet */
+    int n_use, n_slice;  /* edges to it; those that are slices of unit step along one axis */
+    tn_tensor *slices;   /* visited slices whose gradients wait to be joined, linked by `next` */
+    tn_tensor *next;     /* of this node, when it is such a slice */
+} entry;
+
 typedef struct walk {
     tn_graph *g;
     const tn_walk_options *o;
     list nodes;  /* to visit, sorted by id */
+    entry *entry; /* one for each, at node->walk */
+    int cap_entry;
     list fresh;  /* nodes whose gradient was touched since the last run */
     list spent;  /* gradients that nothing will read any more */
     list stack;
@@ -56,27 +67,53 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
+static entry *entry_of(walk *w, const tn_tensor *n) { return &w->entry[n->walk]; }
+
+static bool discover(walk *w, tn_tensor *n)
+{
+    if (w->nodes.n == w->cap_entry) {
+        int cap = w->cap_entry ? 2 * w->cap_entry : 64;
+        entry *p = tn_realloc(w->entry, (size_t)cap * sizeof *p);
+        if (!p) return tn_error_set(w->g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
+        w->entry = p;
+        w->cap_entry = cap;
+    }
+    n->mark = w->g->mark;
+    n->cot = NULL;
+    n->walk = w->nodes.n;
+    w->entry[n->walk] = (entry){ 0 };
+    return push(w, &w->nodes, n) && push(w, &w->stack, n);
+}
+
+/* The axis that a slice of unit step cuts; -1 when it is none of that kind. */
+static int cut_axis(const tn_tensor *n)
+{
+    if (n->op != TN_OP_slice || n->rule) return -1;
+    int axis = -1;
+    for (int i = 0; i < n->ndim; i++) {
+        if (n->attr->v[1][i] != 1 || n->shape[i] == 0) return -1;
+        if (n->shape[i] == n->in[0]->shape[i]) continue;
+        if (axis >= 0) return -1;
+        axis = i;
+    }
+    return axis;
+}
+
 static bool plan(walk *w, tn_tensor *loss)
 {
     uint32_t mark = ++w->g->mark;
-    loss->mark = mark;
-    loss->uses = 0;
-    loss->cot = NULL;
-    if (!push(w, &w->stack, loss)) return false;
+    if (!discover(w, loss)) return false;
     while (w->stack.n) {
         tn_tensor *n = w->stack.at[--w->stack.n];
-        if (!push(w, &w->nodes, n)) return false;
         if (is_leaf(n)) continue;
         for (int i = 0; i < edge_count(n); i++) {
             tn_tensor *x = edge(n, i);
             if (!x) continue;
-            if (x->mark != mark) {
-                x->mark = mark;
-                x->uses = 0;
-                x->cot = NULL;
-                if (!push(w, &w->stack, x)) return false;
-            }
-            x->uses++;
+            if (x->mark != mark && !discover(w, x)) return false;
+            entry *e = entry_of(w, x);
+            e->uses++;
+            e->n_use++;
+            e->n_slice += cut_axis(n) >= 0;
         }
     }
     qsort(w->nodes.at, (size_t)w->nodes.n, sizeof *w->nodes.at, by_id);
@@ -194,19 +231,73 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     return true;
 }
 
+/* ---- slices ---- */
+
+static int64_t cut_start(const tn_tensor *n, int axis) { return n->attr->v[0][axis]; }
+
+/* The gradients of x's slices side by side, where they cover x exactly; NULL where they do not. */
+static tn_tensor *joined(walk *w, tn_tensor *x)
+{
+    enum { MANY = 64 };
+    tn_tensor *part[MANY];
+    int n = 0, axis = cut_axis(entry_of(w, x)->slices);
+    for (tn_tensor *s = entry_of(w, x)->slices; s; s = entry_of(w, s)->next) {
+        if (n == MANY || cut_axis(s) != axis) return NULL;
+        int i = n++;
+        for (; i && cut_start(part[i - 1], axis) > cut_start(s, axis); i--) part[i] = part[i - 1];
+        part[i] = s;
+    }
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (cut_start(part[i], axis) != at) return NULL;
+        at += part[i]->shape[axis];
+        part[i] = part[i]->cot;
+    }
+    return n && at == x->shape[axis] ? tn_mk_concat(w->g, n, part, axis) : NULL;
+}
+
+/* Before x is visited: what its slices have put aside becomes its gradient. */
+static bool collect_slices(walk *w, tn_tensor *x)
+{
+    if (!entry_of(w, x)->slices) return true;
+    tn_tensor *g = joined(w, x);
+    if (w->g->error.status) return false;
+    if (g && !contribute(w, x, g)) return false;
+    for (tn_tensor *s = entry_of(w, x)->slices; s; s = entry_of(w, s)->next) {
+        tn_tensor *gin[1] = { NULL };
+        if (!g && (!tn_backward_of(s, s->cot, gin) || !contribute(w, x, gin[0]))) return false;
+        if (!push(w, &w->spent, s->cot)) return false;
+    }
+    entry_of(w, x)->slices = NULL;
+    return true;
+}
+
 /* ---- visiting ---- */
+
+/* One edge to x has been crossed; after the last one a leaf's gradient is complete. */
+static bool crossed(walk *w, tn_tensor *x)
+{
+    if (--entry_of(w, x)->uses > 0 || !is_leaf(x)) return true;
+    return collect_slices(w, x) && finish_leaf(w, x);
+}
 
 static bool visit(walk *w, tn_tensor *n)
 {
     enum { MANY = UINT8_MAX };
     tn_tensor *gin[MANY] = { NULL };
     tn_tensor *g = n->cot;
+    if (cut_axis(n) >= 0 && edge(n, 0)) {
+        entry *e = entry_of(w, n->in[0]);
+        if (e->n_slice == e->n_use && e->n_use > 1) {
+            entry_of(w, n)->next = e->slices;
+            e->slices = n;
+            return crossed(w, n->in[0]);
+        }
+    }
     bool ok = n->rule ? n->rule->fn(n->rule, g, gin) : tn_backward_of(n, g, gin);
     for (int i = 0; ok && i < edge_count(n); i++) {
         tn_tensor *x = edge(n, i);
-        if (!x) continue;
-        ok = contribute(w, x, gin[i]);
-        if (ok && --x->uses == 0 && is_leaf(x)) ok = finish_leaf(w, x);
+        if (x) ok = contribute(w, x, gin[i]) && crossed(w, x);
     }
     return ok && push(w, &w->spent, g);
 }
@@ -214,10 +305,8 @@ static bool visit(walk *w, tn_tensor *n)
 /* A node no gradient reaches still releases its hold on what it used. */
 static bool skip(walk *w, tn_tensor *n)
 {
-    for (int i = 0; i < edge_count(n); i++) {
-        tn_tensor *x = edge(n, i);
-        if (x && --x->uses == 0 && is_leaf(x) && !finish_leaf(w, x)) return false;
-    }
+    for (int i = 0; i < edge_count(n); i++)
+        if (edge(n, i) && !crossed(w, edge(n, i))) return false;
     return true;
 }
 
@@ -233,7 +322,7 @@ static bool walk_nodes(walk *w)
             of = n->call;
             first = false;
         }
-        if (n->cot ? !visit(w, n) : !skip(w, n)) return false;
+        if (!collect_slices(w, n) || (n->cot ? !visit(w, n) : !skip(w, n))) return false;
     }
     return run_fresh(w);
 }
@@ -264,6 +353,7 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options)
     }
     if (!options->keep) g->no_grad--;
     g->call = call;
+    tn_free_mem(w.entry);
     tn_free_mem(w.nodes.at);
     tn_free_mem(w.fresh.at);
     tn_free_mem(w.spent.at);

@@ -197,7 +197,8 @@ struct tn_tensor {
     tn_tensor *grad;  /* of a leaf, after a backward walk of step `grad_step` */
     tn_tensor *cot;   /* during a walk: the gradient so far */
     uint32_t grad_step;
-    int32_t uses; /* scratch of the walk */
+    int32_t uses; /* of a gradient: whose it is, still to be visited */
+    int32_t walk; /* of a forward node: its entry in the walk */
     tn_tensor *of;    /* TN_F_VERSION: the persistent tensor; persistent: its version node in this step */
     tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, assignment) */
     const char *name;
