@@ -146,7 +146,8 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n)
 {
-    if (n->of) n->of->of = NULL; /* its version in this step lives on with its own hold on the memory */
+    for (uint32_t i = 0; i < g->n_nodes; i++) /* its versions live on with their own hold on the memory */
+        if (g->nodes[i]->of == n) g->nodes[i]->of = NULL;
     node_drop(g, n);
 }
 

@@ -199,7 +199,7 @@ struct tn_tensor {
     uint32_t grad_step;
     int32_t uses; /* of a gradient: whose it is, still to be visited */
     int32_t walk; /* of a forward node: its entry in the walk */
-    tn_tensor *of;    /* TN_F_VERSION: the persistent tensor; persistent: its version node in this step */
+    tn_tensor *of;    /* TN_F_VERSION: the persistent tensor it is a version of; persistent: its newest version */
     tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, assignment) */
     const char *name;
     int64_t slot; /* scratch: position in the plan being built */

@@ -87,9 +87,6 @@ int tn_requires_grad(tn_tensor *x, bool on)
         return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient", tn_dtype_name((tn_dtype)n->dtype));
     if (on) n->flags |= TN_F_REQUIRES_GRAD;
     else n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
-    if (n->of && (n->flags & TN_F_PERSISTENT)) { /* the version this step already uses */
-        n->of->of = NULL;
-        n->of = NULL;
-    }
+    if (n->flags & TN_F_PERSISTENT) n->of = NULL; /* from here on another version, with the new flag */
     return TN_OK;
 }

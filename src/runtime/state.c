@@ -58,8 +58,8 @@ static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
     b->values->shape[0] = b->gradients->shape[0] = count;
     b->values->buf->bytes = b->gradients->buf->bytes = bytes;
     /* what was read of the whole so far in this step was shorter */
-    if (b->values->of) b->values->of->of = NULL, b->values->of = NULL;
-    if (b->gradients->of) b->gradients->of->of = NULL, b->gradients->of = NULL;
+    b->values->of = NULL;
+    b->gradients->of = NULL;
     return first;
 }
 
@@ -295,7 +295,7 @@ static int release_versions(tn_session *s, tn_tensor *p)
         bool seen = (v->flags & TN_F_GRAD_READ) != 0;
         for (uint32_t k = v->id + 1; k < n && !seen; k++)
             seen = g->nodes[k]->base == v && (g->nodes[k]->flags & TN_F_USER);
-        if (v->of) v->of->of = NULL, v->of = NULL;
+        if (v->of && v->of->of == v) v->of->of = NULL;
         if (!seen) {
             lose(v, g->call);
             continue;
@@ -328,7 +328,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
         target = tn_mk_reshape(tn_use(p), target->ndim, target->shape);
     tn_tensor *node = tn_mk_assign(target, source);
     if (!node) return g->error.status;
-    if (p->of) p->of->of = NULL, p->of = NULL;
+    p->of = NULL;
     node->name = p->name;
     lose(target->base, g->call);
     if (!defer) return tn_run(s, 1, &node);

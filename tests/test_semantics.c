@@ -1,0 +1,371 @@
+/* test_semantics.c - what a program means: each operator sees its operands' values at the call, whatever is
+ * assigned later; draws, modes and running statistics happen in program order; errors stop effects. Every
+ * test runs on the reference device and on the cpu. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tensor_nn.h>
+
+static const tn_device_kind devices[] = { TN_REF, TN_CPU };
+
+static void quiet(int level, const char *text, void *user) { (void)level, (void)text, (void)user; }
+
+static tn_session *open_on(int d)
+{
+    tn_session *s = tn_open(.device = devices[d], .mode = TN_EAGER, .seed = 3, .log = quiet);
+    assert_non_null(s);
+    return s;
+}
+
+#define ON_EACH_DEVICE(s)                                                                                    \
+    for (int d_ = 0; d_ < 2; d_++)                                                                           \
+        for (tn_session *s = open_on(d_); s; s = (close_clean(s), NULL))
+
+static void close_clean(tn_session *s)
+{
+    assert_string_equal(tn_error_text(s), "");
+    assert_int_equal(tn_close(s), 0);
+}
+
+static tn_tensor *vec(tn_session *s, float a, float b)
+{
+    const float v[2] = { a, b };
+    return tn_from(s, v, TN_F32, TN_SHAPE(2));
+}
+
+static void is_vec(tn_tensor *x, float a, float b)
+{
+    float v[2] = { -77, -77 };
+    assert_int_equal(tn_read(x, TN_F32, v, sizeof v), 0);
+    assert_float_equal(v[0], a, 1e-5);
+    assert_float_equal(v[1], b, 1e-5);
+}
+
+/* ---- assignment ---- */
+
+static void an_operator_keeps_what_it_saw(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *w = tn_param(s, "w", vec(s, 1, 2));
+        tn_step_begin(s);
+        tn_tensor *before = tn_mul_scalar(w, 10.0), *view = tn_reshape(w, TN_SHAPE(2, 1));
+        assert_int_equal(tn_assign(w, tn_add_scalar(w, 1.0)), 0);
+        is_vec(before, 10, 20);
+        is_vec(view, 1, 2);
+        is_vec(tn_mul_scalar(w, 10.0), 20, 30);
+        tn_step_end(s);
+        tn_step_begin(s);
+        is_vec(w, 2, 3);
+        tn_step_end(s);
+    }
+}
+
+static void a_view_made_outside_a_step_of_a_persistent_tensor_dies_with_the_next_one(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *k = vec(s, 1, 2);
+        tn_tensor *view = tn_flip(k, TN_ALL);
+        is_vec(view, 2, 1);
+        tn_step_begin(s);
+        assert_int_equal(tn_ndim(view), -1);
+        assert_null(tn_relu(view));
+        assert_int_equal(tn_error(s), TN_E_STALE);
+        tn_clear_error(s);
+        tn_step_end(s);
+    }
+}
+
+static void overlapping_assignment_reads_before_it_writes(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *k = tn_keep(tn_arange(s, 0, 64, 1, TN_F32));
+        tn_step_begin(s);
+        assert_int_equal(tn_assign(k, tn_flip(k, TN_ALL)), 0);
+        float v[64];
+        assert_int_equal(tn_read(k, TN_F32, v, sizeof v), 0);
+        for (int i = 0; i < 64; i++) assert_float_equal(v[i], 63 - i, 0);
+        tn_step_end(s);
+    }
+}
+
+/* loss = sum(w * w); the gradient at the values seen forward is 2 w, though w was moved before backward. */
+static void backward_uses_the_values_of_forward(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
+        tn_step_begin(s);
+        tn_tensor *loss = tn_sum(tn_mul(w, w), TN_ALL, 0);
+        assert_int_equal(tn_assign(w, tn_zeros(s, TN_F32, TN_SHAPE(2))), 0);
+        assert_int_equal(tn_backward(loss), 0);
+        is_vec(tn_gradient(w), 6, 8);
+        is_vec(w, 0, 0);
+        assert_float_equal(tn_item(loss), 25, 1e-5);
+        tn_step_end(s);
+    }
+}
+
+/* After a backward the old value is given up; asking for it again is an error that names the tensor. */
+static void a_lost_version_is_an_error_and_never_a_wrong_number(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
+        tn_step_begin(s);
+        tn_tensor *loss = tn_sum(tn_mul(w, w), TN_ALL, 0);
+        assert_int_equal(tn_backward(loss), 0);
+        assert_int_equal(tn_assign(w, tn_zeros(s, TN_F32, TN_SHAPE(2))), 0);
+        assert_int_equal(tn_backward(loss), TN_E_NOT_KEPT);
+        assert_non_null(strstr(tn_error_text(s), "w was assigned to"));
+        tn_clear_error(s);
+        tn_step_end(s);
+    }
+}
+
+static void two_backwards_add_up(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
+        tn_step_begin(s);
+        tn_tensor *a = tn_sum(tn_mul(w, w), TN_ALL, 0), *b = tn_sum(tn_mul_scalar(w, 5.0), TN_ALL, 0);
+        assert_int_equal(tn_backward(a), 0);
+        assert_int_equal(tn_backward(b), 0);
+        is_vec(tn_gradient(w), 11, 13);
+        tn_step_end(s);
+        assert_null(tn_gradient(w));
+        assert_false(tn_has_gradient(w));
+    }
+}
+
+static void a_gradient_is_written_into_its_segment(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *u = tn_param(s, "u", tn_ones(s, TN_F32, TN_SHAPE(5))), *w = tn_param(s, "w", vec(s, 3, 4));
+        int64_t first, count;
+        assert_int_equal(tn_param_segment(w, &first, &count), 0);
+        assert_int_equal(first, 64);
+        assert_int_equal(count, 2);
+        tn_step_begin(s);
+        tn_tensor *p = tn_mul(tn_sum(tn_mul(w, w), TN_ALL, 0), tn_sum(u, TN_ALL, 0));
+        assert_int_equal(tn_backward(p), 0);
+        tn_tensor *all, *grads;
+        assert_int_equal(tn_param_slab(s, TN_F32, &all, &grads), 0);
+        float g[128], v[128];
+        assert_int_equal(tn_read(grads, TN_F32, g, sizeof g), 0);
+        assert_int_equal(tn_read(all, TN_F32, v, sizeof v), 0);
+        assert_float_equal(g[64], 30, 1e-4);
+        assert_float_equal(g[65], 40, 1e-4);
+        assert_float_equal(g[0], 25, 1e-4);
+        assert_float_equal(v[4], 1, 0);
+        assert_float_equal(v[65], 4, 0);
+        for (int i = 5; i < 64; i++) assert_true(g[i] == 0 && v[i] == 0);
+        assert_int_equal(tn_assign(all, tn_mul_scalar(all, 2.0)), 0);
+        is_vec(w, 6, 8);
+        tn_step_end(s);
+        is_vec(w, 6, 8);
+    }
+}
+
+static void inside_one_operator_assignments_wait_for_its_readers(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *a = tn_keep(vec(s, 1, 2)), *b = tn_keep(vec(s, 10, 20));
+        tn_step_begin(s);
+        tn_op_begin(s, "swap and add");
+        tn_tensor *sum = tn_add(a, b), *old_a = tn_mul_scalar(a, 1.0);
+        assert_int_equal(tn_assign(a, sum), 0);
+        assert_int_equal(tn_assign(b, tn_sub(a, old_a)), 0); /* the new a */
+        assert_int_equal(tn_op_end(s), 0);
+        is_vec(a, 11, 22);
+        is_vec(b, 10, 20);
+        tn_step_end(s);
+    }
+}
+
+/* ---- errors stop effects ---- */
+
+static void after_an_error_nothing_is_assigned(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
+        tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 1.0);
+        tn_step_begin(s);
+        tn_tensor *bad = tn_add(w, tn_zeros(s, TN_F32, TN_SHAPE(3)));
+        assert_null(bad);
+        tn_tensor *loss = tn_sum(bad, TN_ALL, 0);
+        assert_null(loss);
+        assert_true(isnan(tn_item(loss)));
+        assert_int_not_equal(tn_backward(loss), 0);
+        assert_int_not_equal(tn_optim_step(opt), 0);
+        assert_int_equal(tn_assign(w, tn_zeros(s, TN_F32, TN_SHAPE(2))), TN_E_SHAPE);
+        assert_non_null(strstr(tn_error_text(s), "add at "));
+        assert_non_null(strstr(tn_error_text(s), "test_semantics.c:"));
+        assert_non_null(strstr(tn_error_text(s), "[2]"));
+        assert_non_null(strstr(tn_error_text(s), "[3]"));
+        tn_step_end(s);
+        tn_clear_error(s);
+        is_vec(w, 3, 4);
+    }
+}
+
+static void an_index_out_of_range_is_found(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        const int32_t label[2] = { 0, 7 };
+        tn_step_begin(s);
+        tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(2, 3)), *y = tn_from(s, label, TN_I32, TN_SHAPE(2));
+        tn_tensor *loss = tn_cross_entropy(x, y);
+        assert_true(isnan(tn_item(loss)));
+        assert_int_equal(tn_error(s), TN_E_INDEX);
+        assert_non_null(strstr(tn_error_text(s), "7"));
+        assert_non_null(strstr(tn_error_text(s), "cross_entropy"));
+        tn_clear_error(s);
+        tn_step_end(s);
+    }
+}
+
+/* ---- draws and modes ---- */
+
+static void draws_follow_the_program_and_the_seed(void **state)
+{
+    (void)state;
+    float a[100], b[100], c[100];
+    for (int d = 0; d < 2; d++) {
+        tn_session *s = open_on(d);
+        tn_step_begin(s);
+        float *out[2] = { d ? b : a, c };
+        for (int i = 0; i < 2; i++) tn_read(tn_rand(s, TN_F32, TN_SHAPE(100)), TN_F32, out[i], sizeof a);
+        assert_memory_not_equal(out[0], c, sizeof a);
+        assert_int_equal(tn_rng_draw(s), 2);
+        tn_set_rng(s, 3, 1);
+        float again[100];
+        tn_read(tn_rand(s, TN_F32, TN_SHAPE(100)), TN_F32, again, sizeof again);
+        assert_memory_equal(again, c, sizeof again);
+        tn_step_end(s);
+        close_clean(s);
+    }
+    assert_memory_equal(a, b, sizeof a); /* bit-equal on both devices */
+}
+
+static void dropout_keeps_its_mask_in_backward_and_rests_in_evaluation(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        enum { N = 4096 };
+        static float x[N], y[N], g[N];
+        for (int i = 0; i < N; i++) x[i] = 1;
+        tn_step_begin(s);
+        tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(N));
+        tn_requires_grad(t, 1);
+        tn_tensor *o = tn_dropout(t, 0.25), *grad;
+        tn_tensor *loss = tn_sum(o, TN_ALL, 0);
+        assert_int_equal(tn_grad(loss, 1, &t, &grad), 0);
+        tn_read(o, TN_F32, y, sizeof y);
+        tn_read(grad, TN_F32, g, sizeof g);
+        int kept = 0;
+        for (int i = 0; i < N; i++) {
+            assert_true(y[i] == 0 || fabsf(y[i] - 4.0f / 3) < 1e-6f);
+            assert_true(y[i] == g[i]);
+            kept += y[i] != 0;
+        }
+        assert_in_range(kept, N * 3 / 4 - 120, N * 3 / 4 + 120);
+        tn_train(s, 0);
+        tn_read(tn_dropout(t, 0.25), TN_F32, y, sizeof y);
+        assert_memory_equal(x, y, sizeof x);
+        tn_step_end(s);
+    }
+}
+
+static void running_statistics_move_once_a_step_and_only_in_training(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        const float v[4] = { 1, 10, 3, 30 };
+        tn_tensor *mean = tn_buffer(s, "mean", tn_zeros(s, TN_F32, TN_SHAPE(2)));
+        tn_tensor *var = tn_buffer(s, "var", tn_ones(s, TN_F32, TN_SHAPE(2)));
+        tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(2)));
+        tn_step_begin(s);
+        tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(2, 2));
+        tn_tensor *y = tn_batch_norm(x, w, NULL, mean, var);
+        assert_int_equal(tn_backward(tn_sum(tn_mul(y, x), TN_ALL, 0)), 0);
+        is_vec(mean, 0.2f, 2);                       /* 0.9 * 0 + 0.1 * {2, 20} */
+        is_vec(var, 0.9f + 0.2f, 0.9f + 0.1f * 200); /* unbiased: {2, 200} */
+        float o[4];
+        tn_read(y, TN_F32, o, sizeof o);
+        assert_float_equal(o[0], -1, 1e-4);
+        assert_float_equal(o[3], 1, 1e-4);
+        tn_train(s, 0);
+        tn_tensor *z = tn_batch_norm(x, w, NULL, mean, var);
+        tn_read(z, TN_F32, o, sizeof o);
+        assert_float_equal(o[0], 0.8f / sqrtf(1.1f + 1e-5f), 1e-5);
+        is_vec(mean, 0.2f, 2);
+        tn_step_end(s);
+    }
+}
+
+/* ---- plans ---- */
+
+static void scalars_and_a_shorter_batch_compile_nothing_new(void **state)
+{
+    (void)state;
+    tn_session *s = open_on(1);
+    tn_stats a = { .size = sizeof a }, b = { .size = sizeof b };
+    for (int i = 0; i < 6; i++) {
+        int64_t n = i < 3 ? 64 : 61 - i;
+        tn_step_begin(s);
+        tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(n, 48));
+        tn_tensor *y = tn_layer_norm(tn_mul_scalar(tn_gelu(x), 0.1 * i), NULL, NULL);
+        tn_item(tn_mean(tn_softmax(y, 1), TN_ALL, 0));
+        tn_step_end(s);
+        if (i == 1) tn_get_stats(s, &a);
+    }
+    tn_get_stats(s, &b);
+    assert_int_equal(b.compiled, a.compiled);
+    assert_true(b.plan_hits > a.plan_hits);
+    close_clean(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_operator_keeps_what_it_saw),
+        cmocka_unit_test(a_view_made_outside_a_step_of_a_persistent_tensor_dies_with_the_next_one),
+        cmocka_unit_test(overlapping_assignment_reads_before_it_writes),
+        cmocka_unit_test(backward_uses_the_values_of_forward),
+        cmocka_unit_test(a_lost_version_is_an_error_and_never_a_wrong_number),
+        cmocka_unit_test(two_backwards_add_up),
+        cmocka_unit_test(a_gradient_is_written_into_its_segment),
+        cmocka_unit_test(inside_one_operator_assignments_wait_for_its_readers),
+        cmocka_unit_test(after_an_error_nothing_is_assigned),
+        cmocka_unit_test(an_index_out_of_range_is_found),
+        cmocka_unit_test(draws_follow_the_program_and_the_seed),
+        cmocka_unit_test(dropout_keeps_its_mask_in_backward_and_rests_in_evaluation),
+        cmocka_unit_test(running_statistics_move_once_a_step_and_only_in_training),
+        cmocka_unit_test(scalars_and_a_shorter_batch_compile_nothing_new),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
