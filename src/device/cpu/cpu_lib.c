@@ -1,0 +1,193 @@
+/* cpu_lib.c - checks requests for a product or a convolution, settles the edge cases, and chooses between
+ * oneDNN and our own code. The choice depends on shapes and dtype only. Read first: tn_cpu_gemm. */
+#include "cpu_lib.h"
+
+#include "../../core/alloc.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SCRATCH_STEP = 64 << 10, SCRATCH_KEPT = 64 << 20 };
+
+struct tn_cpu_lib {
+    tn_dnnl *dnnl;
+    tn_cpu_impl impl;
+    void *scratch[TN_SCRATCH_USES];
+    size_t scratch_bytes[TN_SCRATCH_USES];
+};
+
+int tn_cpu_lib_open(tn_cpu_lib **out)
+{
+    tn_cpu_lib *lib = tn_calloc(1, sizeof *lib);
+    *out = lib;
+    if (!lib) return TN_E_NOMEM;
+    lib->dnnl = tn_dnnl_open();
+    return TN_OK;
+}
+
+void tn_cpu_lib_close(tn_cpu_lib *lib)
+{
+    if (!lib) return;
+    tn_dnnl_close(lib->dnnl);
+    for (int i = 0; i < TN_SCRATCH_USES; i++) tn_free_mem(lib->scratch[i]);
+    tn_free_mem(lib);
+}
+
+bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl)
+{
+    lib->impl = impl;
+    return lib->dnnl != NULL;
+}
+
+void *tn_cpu_scratch(tn_cpu_lib *lib, tn_scratch use, size_t bytes)
+{
+    if (lib->scratch[use] && bytes <= lib->scratch_bytes[use]) return lib->scratch[use];
+    tn_free_mem(lib->scratch[use]);
+    lib->scratch_bytes[use] = (bytes + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
+    lib->scratch[use] = tn_aligned_alloc(64, lib->scratch_bytes[use]);
+    if (!lib->scratch[use]) lib->scratch_bytes[use] = 0;
+    return lib->scratch[use];
+}
+
+static void trim_scratch(tn_cpu_lib *lib)
+{
+    for (int i = 0; i < TN_SCRATCH_USES; i++) {
+        if (lib->scratch_bytes[i] <= SCRATCH_KEPT) continue;
+        tn_free_mem(lib->scratch[i]);
+        lib->scratch[i] = NULL;
+        lib->scratch_bytes[i] = 0;
+    }
+}
+
+int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...)
+{
+    if (!err) return status;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+static const char *dtype_text(tn_dtype d)
+{
+    switch (d) {
+#define TN_X(name, text, bytes)                                                                              \
+    case name:                                                                                               \
+        return text;
+        TN_DTYPES(TN_X)
+#undef TN_X
+    default:
+        return "an unknown dtype";
+    }
+}
+
+/* ---- products ---- */
+
+/* C = act(bias) row by row: what a product over nothing leaves. */
+static void fill_epilogue(const tn_gemm *g, int64_t batches)
+{
+    size_t es = tn_dtype_size(g->dtype);
+    for (int64_t e = 0; e < batches; e++) {
+        int64_t off = 0;
+        for (int64_t d = g->batch_ndim - 1, i = e; d >= 0; i /= g->batch[d], d--)
+            off += i % g->batch[d] * g->c_batch[d];
+        for (int64_t i = 0; i < g->m; i++) {
+            char *row = (char *)g->c + (off + i * g->c_row) * (int64_t)es;
+            memset(row, 0, (size_t)g->n * es);
+            for (int64_t j = 0; g->bias && j < g->n; j++) {
+                const char *b = (const char *)g->bias + j * (int64_t)es;
+                double v = g->dtype == TN_F64   ? *(const double *)(const void *)b
+                           : g->dtype == TN_F32 ? *(const float *)(const void *)b
+                           : g->dtype == TN_F16 ? tn_f16_to_f32(*(const uint16_t *)(const void *)b)
+                                                : tn_bf16_to_f32(*(const uint16_t *)(const void *)b);
+                if (g->epilogue == TN_EPI_RELU && v < 0) continue;
+                memcpy(row + j * (int64_t)es, b, es);
+            }
+        }
+    }
+}
+
+int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, tn_device_stats *stats,
+                tn_errbuf *err)
+{
+    tn_gemm g = *request;
+    if (!tn_dtype_is_float(g.dtype) && !tn_dtype_is_int(g.dtype))
+        return tn_cpu_fail(err, TN_E_DTYPE, "gemm: %s is not supported", dtype_text(g.dtype));
+    if (g.bias && !tn_dtype_is_float(g.dtype))
+        return tn_cpu_fail(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", dtype_text(g.dtype));
+    if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch_ndim < 0 || g.batch_ndim > TN_GEMM_BATCH_DIMS)
+        return tn_cpu_fail(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
+                           (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
+    int64_t batches = 1;
+    for (int d = 0; d < g.batch_ndim; d++) batches *= g.batch[d];
+    if (g.m == 0 || g.n == 0 || batches <= 0) return TN_OK;
+    if (stats) stats->library_calls++;
+    if (g.k == 0) {
+        fill_epilogue(&g, batches);
+        return TN_OK;
+    }
+    /* A stride along an extent of 1 says nothing: make it the unit one where neither is. */
+    if (g.a_row != 1 && g.a_col != 1) {
+        if (g.k == 1)
+            g.a_col = 1;
+        else if (g.m == 1)
+            g.a_row = 1;
+    }
+    if (g.b_row != 1 && g.b_col != 1) {
+        if (g.n == 1)
+            g.b_col = 1;
+        else if (g.k == 1)
+            g.b_row = 1;
+    }
+    if ((g.a_row != 1 && g.a_col != 1) || (g.b_row != 1 && g.b_col != 1))
+        return tn_cpu_fail(err, TN_E_ARG, "gemm: strides of A (%lld, %lld) and B (%lld, %lld): one must be 1",
+                           (long long)g.a_row, (long long)g.a_col, (long long)g.b_row, (long long)g.b_col);
+    int s = TN_CPU_DECLINED;
+    if (lib->dnnl && lib->impl != TN_CPU_PLAIN) s = tn_dnnl_gemm(lib, lib->dnnl, pool, &g, err);
+    if (s == TN_CPU_DECLINED) s = tn_gemm_plain(lib, pool, &g, err);
+    trim_scratch(lib);
+    return s;
+}
+
+/* ---- convolutions ---- */
+
+int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_device_stats *stats,
+                  tn_errbuf *err)
+{
+    static const char *const names[] = {"forward", "data gradient", "weight gradient"};
+    if ((int)c->pass < 0 || c->pass > TN_CONV_WEIGHT_GRAD)
+        return tn_cpu_fail(err, TN_E_ARG, "conv2d: unknown pass %d", (int)c->pass);
+    const char *pass = names[c->pass];
+    if (!tn_dtype_is_float(c->dtype))
+        return tn_cpu_fail(err, TN_E_DTYPE, "conv2d %s: %s is not supported", pass, dtype_text(c->dtype));
+    if (c->n < 0 || c->h < 1 || c->w < 1 || c->c < 1 || c->oc < 1 || c->kh < 1 || c->kw < 1 ||
+        c->groups < 1 || c->stride[0] < 1 || c->stride[1] < 1 || c->dilation[0] < 1 || c->dilation[1] < 1)
+        return tn_cpu_fail(err, TN_E_ARG, "conv2d %s: an extent, stride or dilation is below 1", pass);
+    for (int i = 0; i < 4; i++) {
+        if (c->pad[i] < 0) return tn_cpu_fail(err, TN_E_ARG, "conv2d %s: negative padding", pass);
+    }
+    if (c->c % c->groups || c->oc % c->groups)
+        return tn_cpu_fail(err, TN_E_SHAPE, "conv2d %s: %lld groups do not divide %lld and %lld channels",
+                           pass, (long long)c->groups, (long long)c->c, (long long)c->oc);
+    int64_t oh = c->h + c->pad[0] + c->pad[1] - c->dilation[0] * (c->kh - 1) - 1;
+    int64_t ow = c->w + c->pad[2] + c->pad[3] - c->dilation[1] * (c->kw - 1) - 1;
+    if (oh < 0 || ow < 0 || c->oh != oh / c->stride[0] + 1 || c->ow != ow / c->stride[1] + 1)
+        return tn_cpu_fail(err, TN_E_SHAPE,
+                           "conv2d %s: an output of %lld x %lld does not follow from the input", pass,
+                           (long long)c->oh, (long long)c->ow);
+    if (c->n == 0) {
+        size_t weights = (size_t)(c->oc * c->kh * c->kw * (c->c / c->groups));
+        if (c->pass == TN_CONV_WEIGHT_GRAD) memset(c->out, 0, weights * tn_dtype_size(c->dtype));
+        return TN_OK;
+    }
+    if (stats) stats->library_calls++;
+    tn_conv2d_desc d = *c;
+    if (d.pass != TN_CONV_FORWARD) d.bias = NULL, d.epilogue = TN_EPI_NONE;
+    int s = TN_CPU_DECLINED;
+    if (lib->dnnl && lib->impl != TN_CPU_PLAIN) s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
+    if (s == TN_CPU_DECLINED) s = tn_conv2d_plain(lib, pool, &d, err);
+    trim_scratch(lib);
+    return s;
+}

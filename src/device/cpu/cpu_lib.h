@@ -1,0 +1,63 @@
+/* cpu_lib.h - matrix products and convolutions on the CPU.
+ *
+ * Two implementations stand behind two calls: oneDNN (dnnl.c, the only file that includes it) and our own
+ * (gemm_plain.c, conv_plain.c, always built). cpu_lib.c checks what it is given, settles the edge cases and
+ * chooses. Work is cut into slices whose number and bounds depend on shapes alone, every slice is computed by
+ * one thread, and partial sums are added in a fixed order: the bits do not depend on the thread count.
+ *
+ * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
+ * tn_cpu_conv2d in cpu_lib.c.
+ */
+#ifndef TN_CPU_LIB_H
+#define TN_CPU_LIB_H
+
+#include <stdbool.h>
+
+#include "../device.h"
+
+struct tn_pool;
+typedef struct tn_cpu_lib tn_cpu_lib;
+typedef struct tn_dnnl tn_dnnl;
+
+/* Returns 0 or TN_E_NOMEM. Without oneDNN, or where it refuses to start, everything is computed by us. */
+int tn_cpu_lib_open(tn_cpu_lib **out);
+void tn_cpu_lib_close(tn_cpu_lib *lib); /* NULL is allowed */
+
+/* C = act(A B + bias) as device.h says, any dtype but bool. k = 0 leaves act(bias), or zeros; m, n or a batch
+ * extent of 0 does nothing. Integers wrap; they take no bias. C must not overlap A, B or bias.
+ * Returns 0, TN_E_DTYPE, TN_E_ARG, TN_E_NOMEM or TN_E_DEVICE. */
+int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_device_stats *stats,
+                tn_errbuf *err);
+
+/* One pass of a convolution as device.h says: f32 f64 f16 bf16. Errors as above, TN_E_SHAPE too. */
+int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_device_stats *stats,
+                  tn_errbuf *err);
+
+/* Which implementation may be chosen. AUTO takes the faster one by shape; the others are for tests and
+ * benchmarks (DNNL falls back to ours where it cannot serve). Returns false when there is no oneDNN. */
+typedef enum tn_cpu_impl { TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN } tn_cpu_impl;
+bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
+
+/* ---- between the files of this folder ---- */
+
+/* A block of at least `bytes`, 64-byte aligned, valid until the next call for the same use. NULL when there
+ * is no memory. Large ones are given back at the end of the call. */
+typedef enum tn_scratch { TN_SCRATCH_PACK, TN_SCRATCH_SUM, TN_SCRATCH_USES } tn_scratch;
+void *tn_cpu_scratch(tn_cpu_lib *lib, tn_scratch use, size_t bytes);
+int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Both are given requests that cpu_lib.c has checked and normalised: every extent at least 1, one stride of
+ * each matrix 1. */
+int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
+int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err);
+
+/* The oneDNN side. The two calls return TN_CPU_DECLINED where oneDNN has nothing good for the request; then
+ * nothing has been written. NULL from open where it is not built in or does not start. */
+enum { TN_CPU_DECLINED = 1 };
+tn_dnnl *tn_dnnl_open(void);
+void tn_dnnl_close(tn_dnnl *d);
+int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
+int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
+                   tn_device_stats *stats, tn_errbuf *err);
+
+#endif

@@ -1,0 +1,339 @@
+/* gemm_kernel.c - instantiates the register tile for AVX-512, AVX2 and plain 16-byte vectors, and holds the
+ * conversions and the transpose that packing needs. The library is compiled for the oldest processor of its
+ * kind; functions for newer ones carry their target as an attribute and are chosen by what the processor
+ * reports. Read first: tn_gemm_kernel_for, then gemm_micro.h. */
+#include "gemm_kernel.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#define X86 1
+#include <immintrin.h>
+#else
+#define X86 0
+#endif
+
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* ---- any processor: vectors of the compiler ---- */
+
+typedef float vec_f32 __attribute__((vector_size(16)));
+typedef int32_t vec_i32 __attribute__((vector_size(16)));
+typedef double vec_f64 __attribute__((vector_size(16)));
+typedef int64_t vec_i64 __attribute__((vector_size(16)));
+
+static inline vec_f32 load_f32(const float *p)
+{
+    vec_f32 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline vec_f64 load_f64(const double *p)
+{
+    vec_f64 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+#define T  float
+#define V  vec_f32
+#define VL 4
+#define MR 4
+#define NV 2
+#define KC TN_GEMM_KC_F32
+#define TARGET
+#define NAME(x)      base_f32_##x
+#define SPLAT(x)     ((vec_f32){(x), (x), (x), (x)})
+#define LOAD(p)      load_f32(p)
+#define STORE(p, v)  memcpy((p), &(v), sizeof(vec_f32))
+#define FMA(a, b, c) ((a) * (b) + (c))
+#define RELU(v)      ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
+#include "gemm_micro.h"
+
+#define T  double
+#define V  vec_f64
+#define VL 2
+#define MR 4
+#define NV 2
+#define KC TN_GEMM_KC_F64
+#define TARGET
+#define NAME(x)      base_f64_##x
+#define SPLAT(x)     ((vec_f64){(x), (x)})
+#define LOAD(p)      load_f64(p)
+#define STORE(p, v)  memcpy((p), &(v), sizeof(vec_f64))
+#define FMA(a, b, c) ((a) * (b) + (c))
+#define RELU(v)      ((vec_f64)((vec_i64)(v) & ~((v) < (vec_f64){0, 0})))
+#include "gemm_micro.h"
+
+static const tn_gemm_kernel base_f32 = {"base f32",    4, base_f32_NR, TN_GEMM_KC_F32, base_f32_A_LD,
+                                        base_f32_block};
+static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR, TN_GEMM_KC_F64, base_f64_A_LD,
+                                        base_f64_block};
+
+/* ---- x86: max(0, v) gives its second operand where either is NaN, which is the relu wanted ---- */
+
+#if X86
+#define AVX2   __attribute__((target("avx2,fma")))
+#define AVX512 __attribute__((target("avx512f,avx2,fma")))
+
+#define T            float
+#define V            __m256
+#define VL           8
+#define MR           4
+#define NV           3
+#define KC           TN_GEMM_KC_F32
+#define TARGET       AVX2
+#define NAME(x)      avx2_f32_##x
+#define SPLAT(x)     _mm256_set1_ps(x)
+#define LOAD(p)      _mm256_loadu_ps(p)
+#define STORE(p, v)  _mm256_storeu_ps(p, v)
+#define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define RELU(v)      _mm256_max_ps(_mm256_setzero_ps(), v)
+#include "gemm_micro.h"
+
+#define T            double
+#define V            __m256d
+#define VL           4
+#define MR           4
+#define NV           3
+#define KC           TN_GEMM_KC_F64
+#define TARGET       AVX2
+#define NAME(x)      avx2_f64_##x
+#define SPLAT(x)     _mm256_set1_pd(x)
+#define LOAD(p)      _mm256_loadu_pd(p)
+#define STORE(p, v)  _mm256_storeu_pd(p, v)
+#define FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
+#define RELU(v)      _mm256_max_pd(_mm256_setzero_pd(), v)
+#include "gemm_micro.h"
+
+#define T            float
+#define V            __m512
+#define VL           16
+#define MR           12
+#define NV           2
+#define KC           TN_GEMM_KC_F32
+#define TARGET       AVX512
+#define NAME(x)      avx512_f32_##x
+#define SPLAT(x)     _mm512_set1_ps(x)
+#define LOAD(p)      _mm512_loadu_ps(p)
+#define STORE(p, v)  _mm512_storeu_ps(p, v)
+#define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define RELU(v)      _mm512_max_ps(_mm512_setzero_ps(), v)
+#include "gemm_micro.h"
+
+#define T            double
+#define V            __m512d
+#define VL           8
+#define MR           12
+#define NV           2
+#define KC           TN_GEMM_KC_F64
+#define TARGET       AVX512
+#define NAME(x)      avx512_f64_##x
+#define SPLAT(x)     _mm512_set1_pd(x)
+#define LOAD(p)      _mm512_loadu_pd(p)
+#define STORE(p, v)  _mm512_storeu_pd(p, v)
+#define FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
+#define RELU(v)      _mm512_max_pd(_mm512_setzero_pd(), v)
+#include "gemm_micro.h"
+
+static const tn_gemm_kernel avx2_f32 = {"avx2 f32",    4, avx2_f32_NR, TN_GEMM_KC_F32, avx2_f32_A_LD,
+                                        avx2_f32_block};
+static const tn_gemm_kernel avx2_f64 = {"avx2 f64",    4, avx2_f64_NR, TN_GEMM_KC_F64, avx2_f64_A_LD,
+                                        avx2_f64_block};
+static const tn_gemm_kernel avx512_f32 = {"avx512 f32",    12, avx512_f32_NR, TN_GEMM_KC_F32, avx512_f32_A_LD,
+                                          avx512_f32_block};
+static const tn_gemm_kernel avx512_f64 = {"avx512 f64",    12, avx512_f64_NR, TN_GEMM_KC_F64, avx512_f64_A_LD,
+                                          avx512_f64_block};
+#endif
+
+const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype compute, int i)
+{
+    const tn_gemm_kernel *f32[3], *f64[3];
+    int n = 0;
+#if X86
+    if (__builtin_cpu_supports("avx512f")) f32[n] = &avx512_f32, f64[n++] = &avx512_f64;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        f32[n] = &avx2_f32, f64[n++] = &avx2_f64;
+#endif
+    f32[n] = &base_f32, f64[n++] = &base_f64;
+    if (i < 0 || i >= n) return NULL;
+    return compute == TN_F64 ? f64[i] : f32[i];
+}
+
+const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype compute)
+{
+    return tn_gemm_kernel_at(compute, 0);
+}
+
+/* ---- conversions ---- */
+
+#if X86
+static __attribute__((target("avx,f16c"))) void f16_to_f32(const uint16_t *s, float *d, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m128i h;
+        memcpy(&h, s + i, sizeof h);
+        _mm256_storeu_ps(d + i, _mm256_cvtph_ps(h));
+    }
+    for (; i < n; i++) d[i] = _cvtsh_ss(s[i]);
+}
+
+static __attribute__((target("avx,f16c"))) void f32_to_f16(const float *s, uint16_t *d, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(s + i), 0);
+        memcpy(d + i, &h, sizeof h);
+    }
+    for (; i < n; i++) d[i] = (uint16_t)_cvtss_sh(s[i], 0);
+}
+#endif
+
+static bool have_f16c(void)
+{
+#if X86
+    return __builtin_cpu_supports("avx2"); /* no processor has one without the other */
+#else
+    return false;
+#endif
+}
+
+void tn_widen(tn_dtype d, const void *src, void *dst, int64_t n)
+{
+    float *out = dst;
+    if (d == TN_BF16) {
+        const uint16_t *s = src;
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t bits = (uint32_t)s[i] << 16;
+            memcpy(out + i, &bits, sizeof bits);
+        }
+    } else if (d == TN_F16) {
+        const uint16_t *s = src;
+#if X86
+        if (have_f16c()) {
+            f16_to_f32(s, out, n);
+            return;
+        }
+#endif
+        for (int64_t i = 0; i < n; i++) out[i] = tn_f16_to_f32(s[i]);
+    } else {
+        memcpy(dst, src, (size_t)n * tn_dtype_size(d));
+    }
+}
+
+void tn_narrow(tn_dtype d, const void *src, void *dst, int64_t n)
+{
+    const float *s = src;
+    if (d == TN_BF16) {
+        uint16_t *out = dst;
+        for (int64_t i = 0; i < n; i++) out[i] = tn_f32_to_bf16(s[i]);
+    } else if (d == TN_F16) {
+        uint16_t *out = dst;
+#if X86
+        if (have_f16c()) {
+            f32_to_f16(s, out, n);
+            return;
+        }
+#endif
+        for (int64_t i = 0; i < n; i++) out[i] = tn_f32_to_f16(s[i]);
+    } else {
+        memcpy(dst, src, (size_t)n * tn_dtype_size(d));
+    }
+}
+
+/* ---- transpose ---- */
+
+static void transpose_f32(const float *src, int64_t lds, int64_t cols, int64_t k, float *dst, int64_t ldd)
+{
+    int64_t j = 0;
+#if X86
+    for (; j + 4 <= cols; j += 4) {
+        const float *s = src + j * lds;
+        int64_t p = 0;
+        for (; p + 4 <= k; p += 4) {
+            __m128 r0 = _mm_loadu_ps(s + p), r1 = _mm_loadu_ps(s + lds + p);
+            __m128 r2 = _mm_loadu_ps(s + 2 * lds + p), r3 = _mm_loadu_ps(s + 3 * lds + p);
+            _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+            _mm_storeu_ps(dst + p * ldd + j, r0);
+            _mm_storeu_ps(dst + (p + 1) * ldd + j, r1);
+            _mm_storeu_ps(dst + (p + 2) * ldd + j, r2);
+            _mm_storeu_ps(dst + (p + 3) * ldd + j, r3);
+        }
+        for (; p < k; p++) {
+            for (int64_t i = 0; i < 4; i++) dst[p * ldd + j + i] = s[i * lds + p];
+        }
+    }
+#endif
+    for (; j < cols; j++) {
+        for (int64_t p = 0; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
+    }
+}
+
+void tn_pack_transpose(tn_dtype compute, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
+                       int64_t ldd)
+{
+    if (compute != TN_F64) {
+        transpose_f32(src, lds, cols, k, dst, ldd);
+        return;
+    }
+    const double *s = src;
+    double *d = dst;
+    for (int64_t j = 0; j < cols; j++) {
+        for (int64_t p = 0; p < k; p++) d[p * ldd + j] = s[j * lds + p];
+    }
+}
+
+/* ---- bias and relu after the fact ---- */
+
+static void bias_relu_f32(float *c, int64_t n, const float *bias, bool relu)
+{
+    for (int64_t j = 0; j < n; j++) {
+        float v = bias ? c[j] + bias[j] : c[j];
+        c[j] = relu && v < 0 ? 0 : v;
+    }
+}
+
+#if X86
+static AVX2 void bias_relu_avx2(float *c, int64_t n, const float *bias, bool relu)
+{
+    int64_t j = 0;
+    const __m256 zero = _mm256_setzero_ps();
+    for (; j + 8 <= n; j += 8) {
+        __m256 v = _mm256_loadu_ps(c + j);
+        if (bias) v = _mm256_add_ps(v, _mm256_loadu_ps(bias + j));
+        if (relu) v = _mm256_max_ps(zero, v);
+        _mm256_storeu_ps(c + j, v);
+    }
+    bias_relu_f32(c + j, n - j, bias ? bias + j : NULL, relu);
+}
+#endif
+
+void tn_bias_relu(tn_dtype d, void *c, int64_t ldc, int64_t m, int64_t n, const float *bias, bool relu)
+{
+    if (!bias && !relu) return;
+    if (d == TN_F32) {
+        void (*row)(float *, int64_t, const float *, bool) = bias_relu_f32;
+#if X86
+        if (__builtin_cpu_supports("avx2")) row = bias_relu_avx2;
+#endif
+        for (int64_t i = 0; i < m; i++) row((float *)c + i * ldc, n, bias, relu);
+    } else if (d == TN_F64) {
+        for (int64_t i = 0; i < m; i++) {
+            double *r = (double *)c + i * ldc;
+            for (int64_t j = 0; j < n; j++) r[j] = r[j] < 0 ? 0 : r[j];
+        }
+    } else {
+        /* A 16-bit float is negative and not NaN when its bits lie between -0 and -infinity. */
+        unsigned last = d == TN_F16 ? 0xfc00 : 0xff80;
+        for (int64_t i = 0; i < m; i++) {
+            uint16_t *r = (uint16_t *)c + i * ldc;
+            for (int64_t j = 0; j < n; j++) r[j] = r[j] > 0x8000 && r[j] <= last ? 0 : r[j];
+        }
+    }
+}

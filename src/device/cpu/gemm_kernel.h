@@ -1,0 +1,93 @@
+/* gemm_kernel.h - the innermost loops of our own matrix product, one set per instruction set.
+ *
+ * A is handed over in small dense blocks of up to `mr` rows and `kc` columns, B as panels of `nr` columns
+ * (zero-padded, or straight from a row-major matrix), so that the kernel keeps an mr x nr tile of C in
+ * registers and reads everything else from the nearest caches. Arithmetic is f32 or f64; narrower types are
+ * converted while packing. Read first: tn_gemm_block, then gemm_micro.h.
+ */
+#ifndef TN_GEMM_KERNEL_H
+#define TN_GEMM_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../device.h"
+
+/* Largest values over all instruction sets, for buffers on the stack. TN_GEMM_A_BYTES holds one block of A in
+ * either layout and type. */
+enum {
+    TN_GEMM_MAX_MR = 12,
+    TN_GEMM_MAX_NR = 32,
+    TN_GEMM_KC_F32 = 384,
+    TN_GEMM_KC_F64 = 192,
+    TN_GEMM_A_PAD = 16, /* keeps the rows of a block out of each other's cache sets */
+    TN_GEMM_A_BYTES = TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_PAD) * 4 + 64,
+};
+
+/* C[rows, cols] (+)= A[rows, kc] B[kc, cols], then bias and relu. */
+typedef struct tn_gemm_block {
+    int rows;     /* 1 .. mr; a is readable (and finite or not, it is unused) up to the next multiple of 4 */
+    bool a_by_k;  /* a[p * mr + i], else a[i * a_ld + p] */
+    int64_t cols; /* any number: panels of nr */
+    int64_t kc;   /* 1 .. kernel's kc */
+    const void *a;
+    const void *b; /* element (p, j) of panel q at b[q * b_step + p * ldb + j]; whole panels are read */
+    int64_t ldb, b_step;
+    void *c;
+    int64_t ldc;
+    bool accumulate;  /* else C is overwritten */
+    const void *bias; /* [cols] or NULL, added after the sum */
+    bool relu;        /* NaN stays NaN */
+} tn_gemm_block;
+
+typedef struct tn_gemm_kernel {
+    const char *name;
+    int mr, nr, kc, a_ld;
+    void (*block)(const tn_gemm_block *g);
+} tn_gemm_kernel;
+
+/* For TN_F32 or TN_F64: the best this processor runs. */
+const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype compute);
+/* The i-th of all that this processor runs, NULL at the end: for tests. */
+const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype compute, int i);
+
+/* What arithmetic a storage type is computed in: TN_F64 for TN_F64, else TN_F32. */
+static inline tn_dtype tn_gemm_compute(tn_dtype d)
+{
+    return d == TN_F64 ? TN_F64 : TN_F32;
+}
+
+/* n contiguous elements of floating type d to its compute type, and back (round to nearest even). */
+void tn_widen(tn_dtype d, const void *src, void *dst, int64_t n);
+void tn_narrow(tn_dtype d, const void *src, void *dst, int64_t n);
+
+/* C[m, n] = relu(C + bias) in place; bias (of dtype TN_F32 only) or NULL; nothing to do without either. */
+void tn_bias_relu(tn_dtype d, void *c, int64_t ldc, int64_t m, int64_t n, const float *bias, bool relu);
+
+/* dst[p * ldd + j] = src[j * lds + p] for j < cols, p < k, in the compute type. */
+void tn_pack_transpose(tn_dtype compute, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
+                       int64_t ldd);
+
+/* ---- gemm_plain.c ---- */
+
+/* Where operands come from that do not stand in memory as matrices: patches of images. Each function fills
+ * what packing would. `e` is the batch entry. */
+struct tn_cpu_lib;
+struct tn_pool;
+typedef struct tn_gemm_source {
+    const void *ctx;
+    /* Rows i0 .. i0 + rows, columns p0 .. p0 + kc of A, widened, in either layout of tn_gemm_block, rows
+     * zero-filled up to a multiple of 4. Returns whether by k. NULL: A is a matrix. */
+    bool (*a)(const struct tn_gemm_source *s, const tn_gemm_kernel *kn, int64_t e, int64_t i0, int rows,
+              int64_t p0, int64_t kc, void *dst);
+    /* Columns j0 .. j0 + cols of B, widened, to dst[p * nr + j]; the rest of dst is zero. NULL: a matrix. */
+    void (*b)(const struct tn_gemm_source *s, const tn_gemm_kernel *kn, int64_t e, int64_t j0, int64_t cols,
+              void *dst);
+    int64_t bias_batch; /* elements from one entry's bias to the next */
+} tn_gemm_source;
+
+/* The product of tn_gemm_plain for floating types, with operands from `s` where it has them. */
+int tn_gemm_from(struct tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_gemm_source *s,
+                 tn_errbuf *err);
+
+#endif

@@ -1,0 +1,328 @@
+/* gemm_plain.c - our own matrix product: packing, tiling and the pool around the kernels of gemm_kernel.c.
+ *
+ * B is packed once into panels of nr columns that all tiles share (or read in place where that is cheaper);
+ * C is cut into tiles of mt x nt whose panels of B stay in the second-level cache; a tile walks k in steps of
+ * kc and copies each block of A, mr rows high, into a buffer that stays in the first. Each element of C is
+ * summed over k in one fixed order by one thread, whatever the cut.
+ *
+ * A batch of small products is cut by entries instead: then one chunk packs and computes whole products.
+ * Read first: tn_gemm_plain, then tile. */
+#include "cpu_lib.h"
+#include "gemm_kernel.h"
+#include "pool.h"
+
+#include <string.h>
+
+enum {
+    TILE_COLS = 256,       /* nt at most: kc x nt of B is 384 KiB */
+    NARROW_ROWS = 48,      /* mt at most where C is 16 bits wide and its tile is summed on the stack */
+    PACK_LIMIT = 16 << 20, /* bytes of packed B at a time */
+    PACK_CHUNK = 1 << 17,  /* and what is worth a chunk of its own */
+};
+static const double CHUNK_FLOPS = 6e6, SMALL_FLOPS = 16e6;
+
+typedef struct job {
+    const tn_gemm *g;
+    const tn_gemm_source *src;
+    const tn_gemm_kernel *kern;
+    tn_dtype compute;
+    size_t es, cs;          /* bytes of an element as stored and as computed */
+    bool in_place;          /* whole panels of B are read where they stand */
+    bool shared;            /* one B for all entries */
+    int64_t first, entries; /* batch entries under way */
+    int64_t n0, n1;         /* columns under way */
+    int64_t mt, nt, m_tiles, n_tiles;
+    char *packed; /* per entry: panels of [k][nr] */
+    int64_t panels, panel_bytes;
+} job;
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t batch_offset(const tn_gemm *g, const int64_t *stride, int64_t i)
+{
+    int64_t off = 0;
+    for (int d = g->batch_ndim - 1; d >= 0; d--) {
+        off += i % g->batch[d] * stride[d];
+        i /= g->batch[d];
+    }
+    return off;
+}
+
+static const char *at(const void *p, int64_t elements, size_t es)
+{
+    return (const char *)p + elements * (int64_t)es;
+}
+
+/* dst[p * nr + j] = B[p, j0 + j] */
+static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, char *dst)
+{
+    const tn_gemm *g = w->g;
+    int nr = w->kern->nr;
+    if (g->b_col == 1) {
+        const char *s = at(b, j0, w->es);
+        size_t bytes = (size_t)cols * w->cs;
+        for (int64_t p = 0; p < g->k; p++, s += g->b_row * (int64_t)w->es, dst += (size_t)nr * w->cs) {
+            if (w->es == w->cs)
+                memcpy(dst, s, bytes);
+            else
+                tn_widen(g->dtype, s, dst, cols);
+        }
+        return;
+    }
+    const char *s = at(b, j0 * g->b_col, w->es);
+    if (w->es == w->cs) {
+        tn_pack_transpose(w->compute, s, g->b_col, cols, g->k, dst, nr);
+        return;
+    }
+    enum { STEP = 64 };
+    float rows[TN_GEMM_MAX_NR * STEP];
+    for (int64_t p = 0; p < g->k; p += STEP) {
+        int64_t k = min64(STEP, g->k - p);
+        for (int64_t j = 0; j < cols; j++)
+            tn_widen(g->dtype, at(s, j * g->b_col + p, w->es), rows + j * STEP, k);
+        tn_pack_transpose(w->compute, rows, STEP, cols, k, dst + p * nr * (int64_t)w->cs, nr);
+    }
+}
+
+/* One block of A, rows i0.., columns p0.., in the layout its strides make cheap. Returns whether by k. */
+static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0, int64_t kc, void *dst)
+{
+    const tn_gemm *g = w->g;
+    int mr = w->kern->mr, up = (rows + 3) / 4 * 4;
+    int64_t ld = w->kern->a_ld;
+    char *d = dst;
+    if (g->a_col == 1) {
+        for (int i = 0; i < up; i++, d += ld * (int64_t)w->cs) {
+            if (i < rows)
+                tn_widen(g->dtype, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
+            else
+                memset(d, 0, (size_t)kc * w->cs);
+        }
+        return false;
+    }
+    const char *s = at(a, p0 * g->a_col + i0, w->es);
+    for (int64_t p = 0; p < kc; p++, s += g->a_col * (int64_t)w->es, d += (size_t)mr * w->cs) {
+        if (w->es == w->cs && rows == TN_GEMM_MAX_MR && w->cs == 4)
+            memcpy(d, s, TN_GEMM_MAX_MR * 4); /* the usual size, as a constant */
+        else
+            tn_widen(g->dtype, s, d, rows);
+        if (rows < up) memset(d + (size_t)rows * w->cs, 0, (size_t)(up - rows) * w->cs);
+    }
+    return true;
+}
+
+/* C[i0 .. i1, j0 .. j1) of batch entry e. */
+static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
+{
+    const tn_gemm *g = w->g;
+    const tn_gemm_kernel *kn = w->kern;
+    _Alignas(64) char a_block[TN_GEMM_A_BYTES];
+    float wide_c[NARROW_ROWS * TILE_COLS], wide_bias[TILE_COLS];
+    const void *a = at(g->a, batch_offset(g, g->a_batch, e), w->es);
+    const char *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
+    char *c = (char *)g->c + batch_offset(g, g->c_batch, e) * (int64_t)w->es;
+    const char *packed = w->packed + (w->shared ? 0 : (e - w->first) * w->panels * w->panel_bytes);
+    bool narrow = w->es != w->cs;
+    char *out = narrow ? (char *)wide_c : c + (i0 * g->c_row + j0) * (int64_t)w->es;
+    int64_t ldc = narrow ? TILE_COLS : g->c_row;
+    const void *bias = g->bias ? at(g->bias, j0 + e * w->src->bias_batch, w->es) : NULL;
+    if (bias && narrow) {
+        tn_widen(g->dtype, bias, wide_bias, j1 - j0);
+        bias = wide_bias;
+    }
+    /* What is read in place, and from which column on there are packed panels. */
+    int64_t direct = w->in_place ? j0 + (j1 - j0) / kn->nr * kn->nr : j0;
+    int64_t panel0 = w->in_place ? 0 : (j0 - w->n0) / kn->nr;
+    for (int64_t p0 = 0; p0 < g->k; p0 += kn->kc) {
+        int64_t kc = min64(kn->kc, g->k - p0);
+        bool last = p0 + kc == g->k;
+        for (int64_t i = i0; i < i1; i += kn->mr) {
+            tn_gemm_block blk = {.rows = (int)min64(kn->mr, i1 - i), .kc = kc, .a = a_block};
+            blk.a_by_k = w->src->a ? w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_block)
+                                   : pack_a(w, a, i, blk.rows, p0, kc, a_block);
+            blk.accumulate = p0 > 0;
+            blk.relu = last && g->epilogue == TN_EPI_RELU;
+            blk.ldc = ldc;
+            char *row = out + (i - i0) * ldc * (int64_t)w->cs;
+            if (direct > j0) {
+                blk.cols = direct - j0;
+                blk.b = at(b, p0 * g->b_row + j0, w->cs);
+                blk.ldb = g->b_row;
+                blk.b_step = kn->nr;
+                blk.c = row;
+                blk.bias = last ? bias : NULL;
+                kn->block(&blk);
+            }
+            if (direct < j1) {
+                blk.cols = j1 - direct;
+                blk.b = packed + panel0 * w->panel_bytes + p0 * kn->nr * (int64_t)w->cs;
+                blk.ldb = kn->nr;
+                blk.b_step = g->k * kn->nr;
+                blk.c = row + (direct - j0) * (int64_t)w->cs;
+                blk.bias = last && bias ? at(bias, direct - j0, w->cs) : NULL;
+                kn->block(&blk);
+            }
+        }
+    }
+    if (!narrow) return;
+    for (int64_t i = i0; i < i1; i++)
+        tn_narrow(g->dtype, wide_c + (i - i0) * TILE_COLS, c + (i * g->c_row + j0) * (int64_t)w->es, j1 - j0);
+}
+
+static void pack_entry_panel(const job *w, int64_t e, int64_t q)
+{
+    const tn_gemm *g = w->g;
+    int64_t j0 = w->in_place ? g->n / w->kern->nr * w->kern->nr : w->n0 + q * w->kern->nr;
+    char *dst = w->packed + ((e - w->first) * w->panels + q) * w->panel_bytes;
+    int64_t cols = min64(w->kern->nr, g->n - j0);
+    if (cols < w->kern->nr) memset(dst, 0, (size_t)w->panel_bytes);
+    if (w->src->b)
+        w->src->b(w->src, w->kern, e, j0, cols, dst);
+    else
+        pack_panel(w, at(g->b, batch_offset(g, g->b_batch, e), w->es), j0, cols, dst);
+}
+
+static void run_pack(void *arg, int64_t begin, int64_t end)
+{
+    const job *w = arg;
+    for (int64_t i = begin; i < end; i++) pack_entry_panel(w, w->first + i / w->panels, i % w->panels);
+}
+
+static void run_tiles(void *arg, int64_t begin, int64_t end)
+{
+    const job *w = arg;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t mi = i % w->m_tiles, ni = i / w->m_tiles % w->n_tiles, e = i / w->m_tiles / w->n_tiles;
+        int64_t i0 = mi * w->mt, j0 = w->n0 + ni * w->nt;
+        tile(w, w->first + e, i0, min64(i0 + w->mt, w->g->m), j0, min64(j0 + w->nt, w->n1));
+    }
+}
+
+static void run_entries(void *arg, int64_t begin, int64_t end)
+{
+    const job *w = arg;
+    int64_t tiles = w->m_tiles * w->n_tiles;
+    for (int64_t e = begin; e < end; e++) {
+        for (int64_t q = 0; q < w->panels; q++) pack_entry_panel(w, w->first + e, q);
+        run_tiles(arg, e * tiles, (e + 1) * tiles);
+    }
+}
+
+/* ---- integers: exact, so any order will do ---- */
+
+#define INT_ROW(T, U)                                                                                        \
+    static void row_##T(const tn_gemm *g, const T *a, const T *b, T *c)                                      \
+    {                                                                                                        \
+        for (int64_t j = 0; j < g->n; j++) c[j] = 0;                                                         \
+        for (int64_t p = 0; p < g->k; p++) {                                                                 \
+            U x = (U)a[p * g->a_col];                                                                        \
+            for (int64_t j = 0; j < g->n; j++) c[j] = (T)((U)c[j] + x * (U)b[p * g->b_row + j * g->b_col]);  \
+        }                                                                                                    \
+        for (int64_t j = 0; g->epilogue == TN_EPI_RELU && j < g->n; j++) c[j] = c[j] > 0 ? c[j] : 0;         \
+    }
+INT_ROW(int32_t, uint32_t)
+INT_ROW(int64_t, uint64_t)
+INT_ROW(uint8_t, uint32_t)
+
+static void run_int(void *arg, int64_t begin, int64_t end)
+{
+    const job *w = arg;
+    const tn_gemm *g = w->g;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t e = r / g->m, i = r % g->m;
+        const void *a = at(g->a, batch_offset(g, g->a_batch, e) + i * g->a_row, w->es);
+        const void *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
+        void *c = (char *)g->c + (batch_offset(g, g->c_batch, e) + i * g->c_row) * (int64_t)w->es;
+        if (g->dtype == TN_I32)
+            row_int32_t(g, a, b, c);
+        else if (g->dtype == TN_I64)
+            row_int64_t(g, a, b, c);
+        else
+            row_uint8_t(g, a, b, c);
+    }
+}
+
+/* ---- the cut ---- */
+
+static void cut(job *w, int64_t cols)
+{
+    const tn_gemm *g = w->g;
+    int mr = w->kern->mr, nr = w->kern->nr;
+    int64_t widest = TILE_COLS / nr * nr;
+    w->n_tiles = ceil_div(cols, widest);
+    w->nt = ceil_div(ceil_div(cols, w->n_tiles), nr) * nr;
+    w->n_tiles = ceil_div(cols, w->nt);
+    double row = 2.0 * (double)w->nt * (double)g->k;
+    int64_t rows = CHUNK_FLOPS / row > 240 ? 240 : (int64_t)(CHUNK_FLOPS / row);
+    rows = max64(rows, 2 * mr);
+    if (w->es != w->cs) rows = min64(rows, NARROW_ROWS);
+    w->m_tiles = ceil_div(g->m, rows);
+    w->mt = ceil_div(ceil_div(g->m, w->m_tiles), mr) * mr;
+    w->m_tiles = ceil_div(g->m, w->mt);
+}
+
+int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_gemm_source *s,
+                 tn_errbuf *err)
+{
+    int64_t batches = 1;
+    bool shared = !s->b;
+    for (int d = 0; d < g->batch_ndim; d++) {
+        batches *= g->batch[d];
+        if (g->batch[d] > 1 && g->b_batch[d]) shared = false;
+    }
+    if (batches == 1) shared = true;
+    job w = {.g = g, .src = s, .es = tn_dtype_size(g->dtype), .compute = tn_gemm_compute(g->dtype)};
+    w.kern = tn_gemm_kernel_for(w.compute);
+    w.cs = tn_dtype_size(w.compute);
+    int nr = w.kern->nr;
+    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    bool small = batches > 1 && flops <= SMALL_FLOPS;
+    w.shared = shared && !small;
+    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 64;
+    w.panel_bytes = g->k * nr * (int64_t)w.cs;
+
+    int64_t limit = max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
+    int64_t block = w.in_place ? g->n : min64(g->n, limit * nr);
+    for (w.n0 = 0; w.n0 < g->n; w.n0 = w.n1) {
+        w.n1 = min64(w.n0 + block, g->n);
+        cut(&w, w.n1 - w.n0);
+        w.panels = w.in_place ? g->n % nr != 0 : ceil_div(w.n1 - w.n0, nr);
+        int64_t group = w.shared || !w.panels ? batches : min64(batches, max64(1, limit / w.panels));
+        int64_t packs = (w.shared ? 1 : group) * w.panels;
+        w.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(packs * w.panel_bytes));
+        if (!w.packed) return tn_cpu_fail(err, TN_E_NOMEM, "no memory for the packed operand of a product");
+        for (w.first = 0; w.first < batches; w.first += group) {
+            w.entries = min64(group, batches - w.first);
+            if (small) {
+                tn_pool_run(pool, run_entries, &w, w.entries, max64(1, (int64_t)(CHUNK_FLOPS / 2 / flops)));
+                continue;
+            }
+            packs = (w.shared ? 1 : w.entries) * w.panels;
+            if (packs) tn_pool_run(pool, run_pack, &w, packs, max64(1, PACK_CHUNK / w.panel_bytes));
+            tn_pool_run(pool, run_tiles, &w, w.entries * w.m_tiles * w.n_tiles, 1);
+        }
+    }
+    return TN_OK;
+}
+
+int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err)
+{
+    static const tn_gemm_source matrices = {0};
+    if (tn_dtype_is_float(g->dtype)) return tn_gemm_from(lib, pool, g, &matrices, err);
+    int64_t rows = g->m;
+    for (int d = 0; d < g->batch_ndim; d++) rows *= g->batch[d];
+    job w = {.g = g, .es = tn_dtype_size(g->dtype)};
+    tn_pool_run(pool, run_int, &w, rows, max64(1, (int64_t)(CHUNK_FLOPS / 8) / (g->n * g->k)));
+    return TN_OK;
+}

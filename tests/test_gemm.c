@@ -1,0 +1,557 @@
+/* test_gemm.c - products on the CPU against sums in f64: shapes, strides, batches, epilogues, dtypes, both
+ * implementations, every instruction set, any number of threads. Read first: check_case. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/alloc.h"
+#include "src/device/cpu/cpu_lib.h"
+#include "src/device/cpu/gemm_kernel.h"
+#include "src/device/cpu/pool.h"
+
+static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN};
+
+static uint64_t seed_now = 1;
+
+static uint32_t next_random(void)
+{
+    seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed_now >> 33);
+}
+
+static int64_t up_to(int64_t n)
+{
+    return next_random() % n;
+}
+
+static void set(tn_dtype d, void *p, int64_t i, double v)
+{
+    switch (d) {
+    case TN_F32:
+        ((float *)p)[i] = (float)v;
+        break;
+    case TN_F64:
+        ((double *)p)[i] = v;
+        break;
+    case TN_F16:
+        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
+        break;
+    case TN_BF16:
+        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
+        break;
+    case TN_I32:
+        ((int32_t *)p)[i] = (int32_t)v;
+        break;
+    case TN_I64:
+        ((int64_t *)p)[i] = (int64_t)v;
+        break;
+    default:
+        ((uint8_t *)p)[i] = (uint8_t)(int)v;
+        break;
+    }
+}
+
+static double get(tn_dtype d, const void *p, int64_t i)
+{
+    switch (d) {
+    case TN_F32:
+        return ((const float *)p)[i];
+    case TN_F64:
+        return ((const double *)p)[i];
+    case TN_F16:
+        return tn_f16_to_f32(((const uint16_t *)p)[i]);
+    case TN_BF16:
+        return tn_bf16_to_f32(((const uint16_t *)p)[i]);
+    case TN_I32:
+        return ((const int32_t *)p)[i];
+    case TN_I64:
+        return (double)((const int64_t *)p)[i];
+    default:
+        return ((const uint8_t *)p)[i];
+    }
+}
+
+static void *random_array(tn_dtype d, int64_t n)
+{
+    void *p = malloc((size_t)(n ? n : 1) * tn_dtype_size(d));
+    assert_non_null(p);
+    for (int64_t i = 0; i < n; i++)
+        set(d, p, i,
+            tn_dtype_is_float(d) ? next_random() / 1073741824.0 - 1 : (double)up_to(7) - (d != TN_U8) * 3);
+    return p;
+}
+
+/* Relative rounding of a sum in the compute type, and of one store. */
+static double sum_eps(tn_dtype d)
+{
+    return d == TN_F64 ? 0x1p-53 : 0x1p-24;
+}
+static double store_eps(tn_dtype d)
+{
+    return d == TN_F64 ? 0x1p-53 : d == TN_F32 ? 0x1p-24 : d == TN_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+typedef struct operands {
+    tn_gemm g;
+    int64_t a_size, b_size, c_size;
+    void *a, *b, *bias, *c;
+} operands;
+
+/* A product of these extents with random strides; transposed operands and padded rows as the bits of `how`
+ * say: 1 A read along columns, 2 B so, 4 gaps between rows, 8 batch of A broadcast, 16 batch of B broadcast,
+ * 32 bias, 64 relu, 128 heads side by side in a row as attention has them. */
+static operands make(tn_dtype d, int64_t m, int64_t n, int64_t k, int64_t b0, int64_t b1, int how)
+{
+    operands o = {.g = {.dtype = d, .m = m, .n = n, .k = k}};
+    tn_gemm *g = &o.g;
+    int64_t gap = how & 4 ? 1 + up_to(9) : 0;
+    int64_t ar = how & 1 ? k : m, ac = how & 1 ? m : k, br = how & 2 ? n : k, bc = how & 2 ? k : n;
+    int64_t lda = ac + gap, ldb = bc + 2 * gap, ldc = n + gap;
+    bool heads = how & 128;
+    g->batch_ndim = b0 > 1 || b1 > 1 ? 2 : 0;
+    g->batch[0] = b0, g->batch[1] = b1;
+    /* heads: [b0, rows, b1, columns], else [b0, b1, rows, columns] */
+    int64_t asz = ar * lda, bsz = br * ldb, csz = m * ldc;
+    g->a_batch[1] = heads ? lda : asz, g->b_batch[1] = heads ? ldb : bsz, g->c_batch[1] = heads ? ldc : csz;
+    g->a_batch[0] = b1 * asz, g->b_batch[0] = b1 * bsz, g->c_batch[0] = b1 * csz;
+    if (heads) lda *= b1, ldb *= b1, ldc *= b1;
+    if (how & 8) g->a_batch[0] = g->a_batch[1] = 0;
+    if (how & 16) g->b_batch[0] = 0;
+    g->a_row = how & 1 ? 1 : lda, g->a_col = how & 1 ? lda : 1;
+    g->b_row = how & 2 ? 1 : ldb, g->b_col = how & 2 ? ldb : 1;
+    g->c_row = ldc;
+    o.a_size = b0 * b1 * asz, o.b_size = b0 * b1 * bsz, o.c_size = b0 * b1 * csz;
+    g->a = o.a = random_array(d, o.a_size);
+    g->b = o.b = random_array(d, o.b_size);
+    g->bias = o.bias = how & 32 ? random_array(d, n) : NULL;
+    g->c = o.c = malloc((size_t)(o.c_size + 1) * tn_dtype_size(d));
+    if (how & 64) g->epilogue = TN_EPI_RELU;
+    return o;
+}
+
+static void drop(operands *o)
+{
+    free(o->a), free(o->b), free(o->bias), free(o->c);
+}
+
+static void compare(const operands *o, const char *what)
+{
+    const tn_gemm *g = &o->g;
+    bool *written = calloc((size_t)o->c_size + 1, 1);
+    int64_t b0 = g->batch_ndim ? g->batch[0] : 1, b1 = g->batch_ndim ? g->batch[1] : 1;
+    for (int64_t e = 0; e < b0 * b1; e++) {
+        int64_t e0 = e / b1, e1 = e % b1;
+        int64_t a = e0 * g->a_batch[0] + e1 * g->a_batch[1], b = e0 * g->b_batch[0] + e1 * g->b_batch[1];
+        int64_t c = e0 * g->c_batch[0] + e1 * g->c_batch[1];
+        for (int64_t i = 0; i < g->m; i++) {
+            for (int64_t j = 0; j < g->n; j++) {
+                double sum = g->bias ? get(g->dtype, g->bias, j) : 0, size = fabs(sum);
+                for (int64_t p = 0; p < g->k; p++) {
+                    double t = get(g->dtype, g->a, a + i * g->a_row + p * g->a_col) *
+                               get(g->dtype, g->b, b + p * g->b_row + j * g->b_col);
+                    sum += t, size += fabs(t);
+                }
+                if (g->epilogue == TN_EPI_RELU && sum < 0) sum = 0;
+                int64_t at = c + i * g->c_row + j;
+                double got = get(g->dtype, g->c, at);
+                written[at] = true;
+                double tol = tn_dtype_is_float(g->dtype)
+                                 ? size * sum_eps(g->dtype) * (4 + 2 * sqrt((double)g->k)) +
+                                       fabs(sum) * store_eps(g->dtype) * 1.001 +
+                                       (g->dtype == TN_F16) * 0x1p-24
+                                 : 0;
+                if (g->dtype == TN_U8) sum = (uint8_t)(int64_t)sum;
+                if (!(fabs(got - sum) <= tol))
+                    fail_msg("%s: entry %d C[%d,%d] is %.9g, not %.9g (tolerance %.3g)", what, (int)e, (int)i,
+                             (int)j, got, sum, tol);
+            }
+        }
+    }
+    size_t es = tn_dtype_size(g->dtype);
+    for (int64_t i = 0; i < o->c_size; i++) {
+        for (size_t q = 0; !written[i] && q < es; q++) {
+            if (((unsigned char *)o->c)[(size_t)i * es + q] != 0xA5)
+                fail_msg("%s: element %d between the rows of C was written", what, (int)i);
+        }
+    }
+    free(written);
+}
+
+/* All implementations give the right numbers, each the same bits on 1, 2 and 3 threads and once more. */
+static void check_case(tn_dtype d, int64_t m, int64_t n, int64_t k, int64_t b0, int64_t b1, int how)
+{
+    tn_cpu_lib *lib;
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    operands o = make(d, m, n, k, b0, b1, how);
+    size_t bytes = (size_t)o.c_size * tn_dtype_size(d);
+    void *first = malloc(bytes + 1);
+    for (size_t im = 0; im < sizeof impls / sizeof *impls; im++) {
+        tn_cpu_lib_prefer(lib, impls[im]);
+        for (int threads = 1; threads <= 4; threads++) {
+            tn_pool *pool;
+            tn_errbuf err = {""};
+            tn_device_stats stats = {0};
+            assert_int_equal(tn_pool_open(threads < 4 ? threads : 2, &pool), TN_OK);
+            memset(o.c, 0xA5, bytes);
+            int s = tn_cpu_gemm(lib, pool, &o.g, &stats, &err);
+            char what[160];
+            snprintf(what, sizeof what, "%s %dx%dx%d batch %dx%d how %d impl %d threads %d",
+                     d == TN_F32 ? "f32" : "other", (int)m, (int)n, (int)k, (int)b0, (int)b1, how,
+                     (int)impls[im], threads);
+            if (s) fail_msg("%s: status %d: %s", what, s, err.text);
+            assert_int_equal(stats.library_calls, 1);
+            if (threads == 1) {
+                compare(&o, what);
+                memcpy(first, o.c, bytes);
+            } else if (memcmp(first, o.c, bytes)) {
+                fail_msg("%s: other bits than on one thread", what);
+            }
+            tn_pool_close(pool);
+        }
+    }
+    free(first);
+    drop(&o);
+    tn_cpu_lib_close(lib);
+}
+
+static void test_f32_shapes(void **state)
+{
+    (void)state;
+    static const int shapes[][3] = {{1, 1, 1},      {1, 17, 33},     {5, 1, 9},     {12, 32, 384},
+                                    {13, 33, 385},  {48, 10, 784},   {7, 300, 2},   {64, 64, 64},
+                                    {96, 100, 31},  {100, 257, 129}, {1, 1000, 64}, {257, 65, 40},
+                                    {300, 320, 70}, {2, 3, 1000},    {33, 48, 768}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int how = 0; how < 8; how++)
+            check_case(TN_F32, shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, how | (int)up_to(4) << 5);
+    }
+}
+
+/* Large enough that each way of cutting is taken, with a transposed copy and without. */
+static void test_f32_large(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        check_case(TN_F32, 400, 256, 200, 1, 1, t | 96);
+        check_case(TN_F32, 130, 530, 410, 1, 1, t | 4);
+    }
+    check_case(TN_F32, 600, 64, 900, 1, 1, 1);
+}
+
+static void test_f32_batches(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 256; how++) {
+        int64_t m = 1 + up_to(70), n = 1 + up_to(70), k = 1 + up_to(70);
+        check_case(TN_F32, m, n, k, 1 + up_to(4), 2 + up_to(4), how);
+    }
+    check_case(TN_F32, 64, 64, 32, 12, 4, 128 | 2);
+    check_case(TN_F32, 64, 32, 64, 12, 4, 128);
+    check_case(TN_F32, 64, 32, 64, 12, 4, 128 | 1);
+    check_case(TN_F32, 260, 260, 260, 1, 2, 2);
+    check_case(TN_F32, 260, 260, 260, 2, 1, 0);
+}
+
+static void test_dtypes(void **state)
+{
+    (void)state;
+    static const tn_dtype types[] = {TN_F64, TN_F16, TN_BF16, TN_I32, TN_I64, TN_U8};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        for (int i = 0; i < 24; i++) {
+            int how = (int)up_to(256);
+            if (!tn_dtype_is_float(types[t])) how &= ~32;
+            int64_t b = i % 3 ? 1 : 3;
+            check_case(types[t], 1 + up_to(90), 1 + up_to(90), 1 + up_to(i % 4 ? 100 : 800), b, b, how);
+        }
+    }
+    check_case(TN_BF16, 200, 300, 400, 1, 1, 96);
+    check_case(TN_F16, 200, 300, 400, 1, 1, 96 | 2);
+    check_case(TN_F64, 200, 300, 400, 1, 1, 96 | 1);
+}
+
+typedef struct fixture {
+    tn_cpu_lib *lib;
+    tn_pool *pool;
+    tn_errbuf err;
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    *state = f;
+    return !f || tn_cpu_lib_open(&f->lib) || tn_pool_open(2, &f->pool);
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    tn_cpu_lib_close(f->lib);
+    tn_pool_close(f->pool);
+    free(f);
+    return 0;
+}
+
+static void test_empty(void **state)
+{
+    fixture *f = *state;
+    static const tn_dtype types[] = {TN_F32, TN_F64, TN_F16, TN_BF16};
+    for (int t = 0; t < 4; t++) {
+        for (int how = 0; how < 128; how += 32) {
+            operands o = make(types[t], 3, 5, 0, 2, 2, how | 4);
+            memset(o.c, 0xA5, (size_t)o.c_size * tn_dtype_size(types[t]));
+            assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &o.g, NULL, &f->err), TN_OK);
+            compare(&o, "k = 0");
+            drop(&o);
+        }
+    }
+    for (int z = 0; z < 3; z++) {
+        operands o = make(TN_F32, z == 0 ? 0 : 4, z == 1 ? 0 : 4, 4, 2, 2, 32);
+        if (z == 2) o.g.batch[1] = 0;
+        unsigned char before = 0xA5;
+        memset(o.c, before, (size_t)o.c_size * 4 + 4);
+        assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &o.g, NULL, &f->err), TN_OK);
+        for (int64_t i = 0; i < o.c_size * 4; i++) assert_int_equal(((unsigned char *)o.c)[i], before);
+        drop(&o);
+    }
+}
+
+/* A stride along an extent of 1 carries no information, whatever stands there. */
+static void test_meaningless_strides(void **state)
+{
+    fixture *f = *state;
+    for (size_t im = 0; im < 3; im++) {
+        tn_cpu_lib_prefer(f->lib, impls[im]);
+        for (int i = 0; i < 4; i++) {
+            operands o = make(TN_F32, i == 0 ? 1 : 20, i == 1 ? 1 : 30, i >= 2 ? 1 : 40, 1, 1, 0);
+            if (i == 0) o.g.a_row = 0;
+            if (i == 1) o.g.b_col = 77;
+            if (i == 2) o.g.a_col = 9999, o.g.b_row = 0;
+            if (i == 3) o.g.a_row = 1, o.g.a_col = 0, o.g.b_row = -5;
+            memset(o.c, 0xA5, (size_t)o.c_size * 4);
+            assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &o.g, NULL, &f->err), TN_OK);
+            compare(&o, "extent 1");
+            drop(&o);
+        }
+    }
+    tn_cpu_lib_prefer(f->lib, TN_CPU_AUTO);
+}
+
+static void test_nan_and_inf(void **state)
+{
+    fixture *f = *state;
+    static const tn_dtype types[] = {TN_F32, TN_F64, TN_F16, TN_BF16};
+    for (int t = 0; t < 4; t++) {
+        for (size_t im = 0; im < 3; im++) {
+            for (int batch = 1; batch <= 3; batch += 2) {
+                tn_cpu_lib_prefer(f->lib, impls[im]);
+                operands o = make(types[t], 40, 40, 40, 1, batch, 64);
+                set(types[t], o.a, 7 * o.g.a_row + 3, NAN);
+                set(types[t], o.a, 9 * o.g.a_row + 3, INFINITY);
+                assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &o.g, NULL, &f->err), TN_OK);
+                for (int j = 0; j < 40; j++) {
+                    assert_true(isnan(get(types[t], o.c, 7 * o.g.c_row + j)));
+                    assert_true(isfinite(get(types[t], o.c, 8 * o.g.c_row + j)));
+                    double v = get(types[t], o.c, 9 * o.g.c_row + j);
+                    assert_true(isinf(v) || v == 0 || isnan(v));
+                }
+                drop(&o);
+            }
+        }
+    }
+    tn_cpu_lib_prefer(f->lib, TN_CPU_AUTO);
+}
+
+static void test_errors(void **state)
+{
+    fixture *f = *state;
+    operands o = make(TN_F32, 4, 5, 6, 1, 1, 32);
+    tn_gemm g = o.g;
+    g.dtype = TN_BOOL;
+    assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &g, NULL, &f->err), TN_E_DTYPE);
+    assert_string_equal(f->err.text, "gemm: bool is not supported");
+    g.dtype = TN_I32;
+    assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &g, NULL, &f->err), TN_E_DTYPE);
+    assert_string_equal(f->err.text, "gemm: a bias of i32 is not supported");
+    g = o.g, g.a_row = 12, g.a_col = 2;
+    assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &g, NULL, &f->err), TN_E_ARG);
+    assert_non_null(strstr(f->err.text, "strides of A (12, 2)"));
+    g = o.g, g.n = -1;
+    assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &g, NULL, NULL), TN_E_ARG);
+    g = o.g, g.batch_ndim = TN_GEMM_BATCH_DIMS + 1;
+    assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &g, NULL, &f->err), TN_E_ARG);
+    drop(&o);
+}
+
+/* Every instruction set this processor has, every height and width of tile, both layouts of A. */
+static void test_kernels(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tn_dtype d = t ? TN_F64 : TN_F32;
+        const tn_gemm_kernel *kn;
+        for (int i = 0; (kn = tn_gemm_kernel_at(d, i)) != NULL; i++) {
+            for (int rows = 1; rows <= kn->mr; rows++) {
+                for (int cols = 1; cols <= 2 * kn->nr + 1; cols += 1 + cols % 3) {
+                    int by_k = (rows + cols) % 2, kc = 1 + (rows * 7 + cols) % 40, ld = cols + 3;
+                    int panels = (cols + kn->nr - 1) / kn->nr;
+                    void *a = random_array(d, (int64_t)kn->mr * kn->a_ld);
+                    void *b = random_array(d, (int64_t)panels * kc * kn->nr);
+                    void *c = random_array(d, rows * ld), *bias = random_array(d, cols);
+                    double *old = malloc((size_t)(rows * ld) * sizeof *old);
+                    for (int q = 0; q < rows * ld; q++) old[q] = get(d, c, q);
+                    tn_gemm_block blk = {.rows = rows,
+                                         .a_by_k = by_k,
+                                         .cols = cols,
+                                         .kc = kc,
+                                         .a = a,
+                                         .b = b,
+                                         .ldb = kn->nr,
+                                         .b_step = (int64_t)kc * kn->nr,
+                                         .c = c,
+                                         .ldc = ld,
+                                         .accumulate = cols % 2,
+                                         .bias = rows % 2 ? bias : NULL,
+                                         .relu = rows % 3 == 0};
+                    kn->block(&blk);
+                    for (int r = 0; r < rows; r++) {
+                        for (int j = 0; j < ld; j++) {
+                            double want = old[r * ld + j];
+                            if (j < cols) {
+                                want = (cols % 2 ? want : 0) + (rows % 2 ? get(d, bias, j) : 0);
+                                for (int p = 0; p < kc; p++) {
+                                    double x = get(d, a, by_k ? p * kn->mr + r : r * kn->a_ld + p);
+                                    want += x * get(d, b, (j / kn->nr * kc + p) * kn->nr + j % kn->nr);
+                                }
+                                if (rows % 3 == 0 && want < 0) want = 0;
+                            }
+                            if (fabs(get(d, c, r * ld + j) - want) > (t ? 1e-13 : 2e-5))
+                                fail_msg("%s: rows %d cols %d kc %d: C[%d,%d]", kn->name, rows, cols, kc, r,
+                                         j);
+                        }
+                    }
+                    free(a), free(b), free(c), free(bias), free(old);
+                }
+            }
+        }
+        assert_true(tn_gemm_kernel_at(d, 0) != NULL);
+    }
+}
+
+/* More shapes than the library keeps primitives for, and then the first again. */
+static void test_many_shapes(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < 230; i++) {
+        operands o = make(TN_F32, 3 + i % 15, 4 + i / 15 % 16, 5, 1, 3, 0);
+        memset(o.c, 0xA5, (size_t)o.c_size * 4);
+        assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &o.g, NULL, &f->err), TN_OK);
+        compare(&o, "many shapes");
+        drop(&o);
+    }
+    operands o = make(TN_F32, 3, 4, 5, 1, 3, 0);
+    memset(o.c, 0xA5, (size_t)o.c_size * 4);
+    assert_int_equal(tn_cpu_gemm(f->lib, f->pool, &o.g, NULL, &f->err), TN_OK);
+    compare(&o, "first again");
+    drop(&o);
+}
+
+static int tasks(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/task");
+    if (!dir) return -1;
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* The host's OpenMP settings are its own, and no team of threads is started behind the pool's back. */
+static void test_openmp_is_left_alone(void **state)
+{
+    fixture *f = *state;
+    int (*get_max)(void);
+    void (*set_max)(int);
+    *(void **)&get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    *(void **)&set_max = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (!get_max || !set_max) skip();
+    int before = get_max(), threads = tasks();
+    set_max(5);
+    check_case(TN_F32, 300, 200, 300, 1, 1, 2);
+    check_case(TN_F32, 600, 200, 300, 1, 1, 1);
+    check_case(TN_F32, 64, 64, 32, 12, 4, 0);
+    check_case(TN_BF16, 200, 200, 200, 1, 1, 0);
+    assert_int_equal(get_max(), 5);
+    set_max(before);
+    if (threads > 0) assert_int_equal(tasks(), threads);
+    (void)f;
+}
+
+/* Whichever allocation fails, the answer is an error code, and the next call works. */
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 3; c++) {
+        for (int im = 0; im < 3; im++) {
+            bool done = false;
+            for (long n = 0; !done; n++) {
+                assert_true(n < 100);
+                tn_pool *pool;
+                tn_cpu_lib *lib = NULL;
+                assert_int_equal(tn_pool_open(2, &pool), TN_OK);
+                operands o = c == 0   ? make(TN_F32, 300, 40, 50, 1, 1, 2)
+                             : c == 1 ? make(TN_F32, 20, 30, 40, 2, 3, 0)
+                                      : make(TN_F16, 100, 40, 30, 1, 1, 0);
+                memset(o.c, 0xA5, (size_t)o.c_size * tn_dtype_size(o.g.dtype));
+                tn_errbuf err = {""};
+                tn_alloc_fail_after(n);
+                int s = tn_cpu_lib_open(&lib);
+                if (lib) {
+                    tn_cpu_lib_prefer(lib, impls[im]);
+                    s = tn_cpu_gemm(lib, pool, &o.g, NULL, &err);
+                }
+                tn_alloc_fail_after(-1);
+                if (s) {
+                    assert_int_equal(s, TN_E_NOMEM);
+                    if (lib) {
+                        assert_true(err.text[0] != 0);
+                        assert_int_equal(tn_cpu_gemm(lib, pool, &o.g, NULL, &err), TN_OK);
+                    }
+                }
+                if (lib) compare(&o, "after a failed allocation");
+                done = !s && n > 8;
+                drop(&o);
+                tn_cpu_lib_close(lib);
+                tn_pool_close(pool);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_f32_shapes),
+        cmocka_unit_test(test_f32_large),
+        cmocka_unit_test(test_f32_batches),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_meaningless_strides, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nan_and_inf, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_shapes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_openmp_is_left_alone, setup, teardown),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
