@@ -168,23 +168,23 @@ static void ask_index(fu_em *e, int id)
 static void ask_random(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
-    char at[256], bits[96], expr[320];
+    char at[256], bits[240], expr[320];
     bool inner = v->vary >> fu_vec(e->p) & 1;
     const char *p = v->n_arg ? fu_ask(e, v->arg[0]) : "";
     fu_name(e, v);
-    if (inner) {
-        snprintf(bits, sizeof bits, "%s_bits[%s]", v->name, e->lane);
-    } else {
-        fu_index(e, v->stride, ~0u, at, sizeof at);
-        fu_line(&e->t, "uint32_t %s_bits[2];", v->name);
-        fu_line(&e->t, "tn_philox_fill(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%s), 1, %s_bits);",
-                fu_scalar(e, v->slot, TN_WORD_SEED), fu_scalar(e, v->slot, TN_WORD_DRAW), at, v->name);
-        snprintf(bits, sizeof bits, "%s_bits[0]", v->name);
-    }
-    if (v->op == TN_OP_bernoulli)
-        snprintf(expr, sizeof expr, "%s >= tn_threshold(%s)", bits, p);
+    int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
+    fu_index(e, v->stride, ~0u, at, sizeof at);
+    if (inner)
+        snprintf(bits, sizeof bits, "%s_bits[%s]", v->name, e->bits_at);
     else
-        snprintf(expr, sizeof expr, "(%s)tn_uniform(%s)", fu_type(e, v->dtype), bits);
+        snprintf(bits, sizeof bits, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%.120s))",
+                 v->op == TN_OP_normal ? "tn_philox_normal" : "tn_philox_u32", seed, draw, at);
+    if (v->op == TN_OP_bernoulli)
+        snprintf(expr, sizeof expr, "!tn_dropped(%s, %s)", bits, p);
+    else if (v->op == TN_OP_uniform)
+        snprintf(expr, sizeof expr, "tn_uniform(%s)", bits);
+    else
+        snprintf(expr, sizeof expr, "%s", bits);
     define(e, id, expr);
 }
 

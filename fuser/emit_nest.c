@@ -105,6 +105,8 @@ static void stash_index(fu_em *e)
 {
     fu_prog *p = e->p;
     int64_t dense[FU_MAX_ATOMS] = {0}, s = p->form == FU_COLUMN ? p->tile : 1;
+    bool shifted = p->form == FU_ROW && strcmp(e->first, "0");
+    snprintf(e->bits_at, sizeof e->bits_at, shifted ? "%s - %s" : "%s", e->lane, e->first);
     for (int i = p->n_atom - 1; i >= 0; i--)
         if (p->red >> i & 1) {
             dense[i] = s;
@@ -745,7 +747,6 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
         write_item(e, scratch);
     }
     describe(e, g);
-    fu_put(&e->head, "#include <stdint.h>\n");
     if (e->helpers & FU_HELP_FAULT)
         fu_put(&e->head, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"
                          "    if (a->fault->code) return;\n    a->fault->where = (int32_t)where;\n"

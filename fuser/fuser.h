@@ -168,7 +168,7 @@ typedef struct fu_node {
     int *after;   /* nodes that must have run before: producers, and readers of what an assignment overwrites */
 } fu_node;
 
-typedef enum fu_room { FU_LOOPS, FU_GEMM, FU_CONV, FU_WINDOW, FU_SCATTER, FU_SCAN, FU_PAD, FU_CONCAT, FU_EMPTY } fu_room;
+typedef enum fu_room { FU_LOOPS, FU_GEMM, FU_CONV, FU_WINDOW, FU_SCATTER, FU_SCAN, FU_PAD, FU_CONCAT } fu_room;
 
 typedef struct fu_group {
     fu_room room;

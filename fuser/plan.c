@@ -97,6 +97,13 @@ int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t)
 
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n)
 {
+    if (!g->n) {
+        if (width > 1)
+            snprintf(out, n, "copy_%lld", (long long)width);
+        else
+            snprintf(out, n, "copy_elements");
+        return;
+    }
     /* the call that most of the group's nodes come from */
     const tn_call *best = NULL;
     int most = 0;
@@ -116,9 +123,9 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out
         snprintf(want, sizeof want, "%.24s", tn_op_get((tn_op)c->node[g->member[g->n - 1]].t->op)->name);
     fu_identifier(id, sizeof id, want);
     if (width > 1)
-        snprintf(out, n, "k_%s_%lld", id, (long long)width);
+        snprintf(out, n, "%s_%lld", id, (long long)width);
     else
-        snprintf(out, n, "k_%s", id);
+        snprintf(out, n, "%s_elements", id);
 }
 
 /* ---- groups in order ---- */
@@ -137,7 +144,7 @@ static int emit_overlapping_assign(fu_ctx *c, const fu_group *g)
 
 int fu_emit_group(fu_ctx *c, const fu_group *g)
 {
-    bool empty = true;
+    bool empty = true; /* nothing has elements */
     for (int i = 0; i < g->n; i++) empty = empty && tn_node_numel(c->node[g->member[i]].t) == 0;
     if (empty) return 0;
     switch (g->room) {

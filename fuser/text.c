@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const fu_dialect fu_dialect_c = {
@@ -18,24 +19,24 @@ const fu_dialect fu_dialect_c = {
              [TN_U8] = "uint8_t",
              [TN_BOOL] = "bool"},
     .memory = {[TN_F32] = "float",
-               [TN_F16] = "tn_f16",
-               [TN_BF16] = "tn_bf16",
+               [TN_F16] = "tn_half",
+               [TN_BF16] = "tn_bfloat16",
                [TN_F64] = "double",
                [TN_I32] = "int32_t",
                [TN_I64] = "int64_t",
                [TN_U8] = "uint8_t",
                [TN_BOOL] = "uint8_t"},
     .load = {[TN_F32] = "%s",
-             [TN_F16] = "tn_load_f16(%s)",
-             [TN_BF16] = "tn_load_bf16(%s)",
+             [TN_F16] = "tn_half_to_f32(%s)",
+             [TN_BF16] = "tn_bfloat16_to_f32(%s)",
              [TN_F64] = "%s",
              [TN_I32] = "%s",
              [TN_I64] = "%s",
              [TN_U8] = "%s",
              [TN_BOOL] = "%s != 0"},
     .store = {[TN_F32] = "%s",
-              [TN_F16] = "tn_store_f16(%s)",
-              [TN_BF16] = "tn_store_bf16(%s)",
+              [TN_F16] = "tn_f32_to_half(%s)",
+              [TN_BF16] = "tn_f32_to_bfloat16(%s)",
               [TN_F64] = "%s",
               [TN_I32] = "%s",
               [TN_I64] = "%s",
