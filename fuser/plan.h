@@ -40,8 +40,11 @@ typedef struct tn_step {
     tn_source source;  /* KERNEL: owned by the plan */
     tn_kernel *kernel; /* filled by the runtime after compiling */
     int n_buf;
-    int *buf; /* slots whose first element's address becomes args.buf[i], outputs included.
-                 GEMM: a, b, bias or -1, c. CONV: in0, in1, bias or -1, out */
+    int *buf; /* slots whose first element's address, moved on by offset[i] elements of the slot's dtype,
+                 becomes args.buf[i], outputs included. GEMM: a, b, bias or -1, c.
+                 CONV: in0, in1, bias or -1, out */
+    int64_t *offset;
+    int n_out; /* the last n_out of them are written */
     int n_dim;
     int64_t *dim; /* args.dim */
     int n_scalar;
@@ -59,13 +62,42 @@ typedef struct tn_step {
     int first_node, n_nodes; /* into tn_plan.node_of: which nodes this step computes */
 } tn_step;
 
+/* Why two nodes with an edge between them are computed by different kernels. X(name, text) */
+#define TN_CUT_REASONS(X)                                                                                    \
+    X(NONE, "not cut")                                                                                       \
+    X(LIBRARY, "one side is a library call")                                                                 \
+    X(OWN_KERNEL, "one side has a kernel of its own")                                                        \
+    X(CYCLE, "another kernel between the two depends on the first and feeds the second")                     \
+    X(SHAPES, "the two do not loop over one space")                                                          \
+    X(SLICED, "the value is read through a slice")                                                           \
+    X(GATHERED, "the value is read at computed positions")                                                   \
+    X(REDUCED_AXES, "the two reduce different axes")                                                         \
+    X(SPLIT, "the reduction is split among many parts and what follows needs all of them")                   \
+    X(REPEATED, "the value would be written several times")                                                  \
+    X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
+    X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
+    X(CALLS, "the boundary of a call")                                                                       \
+    X(SIZE, "the kernel would be too large")
+
+typedef enum tn_cut_reason {
+#define TN_X(name, text) TN_CUT_##name,
+    TN_CUT_REASONS(TN_X)
+#undef TN_X
+} tn_cut_reason;
+const char *tn_cut_text(tn_cut_reason r);
+
+typedef struct tn_cut {
+    int from, to; /* segment nodes */
+    tn_cut_reason reason;
+} tn_cut;
+
 /* A value in memory that the plan makes: a node's output or scratch. */
 typedef struct tn_plan_value {
     int slot;
     size_t elems;      /* of dtype, dense row-major (a node's own shape) */
     tn_dtype dtype;
     int first, last;   /* steps that write it first and read it last; roots live on */
-    int alias;         /* slot whose memory it takes over (ASSIGN: the target leaf), or -1 */
+    int alias;         /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
     bool root;
 } tn_plan_value;
 
@@ -75,6 +107,8 @@ typedef struct tn_plan {
     int n_value;
     tn_plan_value *value;
     int n_scratch; /* scratch slots follow the leaves' */
+    int n_cut;
+    tn_cut *cut;
     int *node_of;
     tn_arena arena; /* owns everything above */
 } tn_plan;

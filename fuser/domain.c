@@ -1,0 +1,347 @@
+/* domain.c - the iteration space of a set of nodes.
+ *
+ * Every member has its own loop space (fu_space): a list of axes with extents. The axes of all members are
+ * expressed in common atoms by propagation: the largest member gets fresh atoms, and each edge hands lists of
+ * atoms on in both directions, through expand, permute and reshape. A reshape that cuts an axis splits the
+ * atom everywhere. An axis of extent 1 may carry a guess: the atoms it had before a reduction, which tells a
+ * later expand where to put it back.
+ *
+ * Start with fu_domain_build, then pass_edge.
+ */
+#include "fuser.h"
+
+#include <string.h>
+
+void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
+{
+    tn_kind k = tn_op_get((tn_op)t->op)->kind;
+    const tn_tensor *s = k == TN_KIND_REDUCE || k == TN_KIND_VIEW ? t->in[0] : t;
+    *ndim = s->ndim;
+    *shape = s->shape;
+}
+
+bool fu_pointwise_operand(const tn_tensor *t, int k)
+{
+    tn_kind kind = tn_op_get((tn_op)t->op)->kind;
+    return !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN) && k == 0);
+}
+
+typedef enum result { SAME, CHANGED, AGAIN, CONFLICT } result;
+
+static int64_t product(const fu_domain *d, const fu_axis *a)
+{
+    int64_t p = 1;
+    for (int i = 0; i < a->n; i++) p *= d->extent[a->atom[i]];
+    return p;
+}
+
+static bool same_list(const fu_axis *a, const fu_axis *b)
+{
+    return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
+}
+
+/* Writes src, which an edge says is the list of an axis of `extent`, into dst. */
+static result put(const fu_domain *d, fu_axis *dst, const fu_axis *src, int64_t extent, bool ghost)
+{
+    if (!src->level) return SAME;
+    uint8_t level = ghost || extent == 1 ? 1 : src->level;
+    if (extent != 1 && product(d, src) != extent) return src->level == 2 && !ghost ? CONFLICT : SAME;
+    if (dst->level >= level) {
+        bool wrong = d->strict ? extent != 1 && !ghost : dst->level == 2 && level == 2;
+        return wrong && !same_list(dst, src) ? CONFLICT : SAME;
+    }
+    *dst = *src;
+    dst->level = level;
+    return CHANGED;
+}
+
+/* Atom a becomes (a of extent outer, a new one right inside it). */
+static bool split_atom(fu_domain *d, int a, int64_t outer)
+{
+    if (d->n_atom == FU_MAX_ATOMS) return false;
+    int b = d->n_atom++;
+    d->extent[b] = d->extent[a] / outer;
+    d->extent[a] = outer;
+    for (int i = b; i > 0; i--) {
+        d->order[i] = d->order[i - 1];
+        if (d->order[i] == a) {
+            d->order[i] = (uint8_t)b;
+            /* everything from here to the front stays where it is */
+            break;
+        }
+    }
+    for (int m = 0; m < d->n; m++)
+        for (int x = 0; x < TN_MAX_DIMS; x++) {
+            fu_axis *l = &d->map[m].axis[x];
+            for (int i = 0; i < l->n; i++)
+                if (l->atom[i] == a) {
+                    if (l->n == FU_MAX_ATOMS) return false;
+                    memmove(l->atom + i + 2, l->atom + i + 1, (size_t)(l->n - i - 1));
+                    l->atom[i + 1] = (uint8_t)b;
+                    l->n++;
+                    break;
+                }
+        }
+    return true;
+}
+
+/* Lists of the axes of shape `b` from those of shape `a` with as many elements, both row-major. */
+static result reshape_map(fu_domain *d, int na, const int64_t *a, const fu_map *ma, int nb, const int64_t *b,
+                          fu_map *mb)
+{
+    uint8_t flat[TN_MAX_DIMS * FU_MAX_ATOMS];
+    int n = 0;
+    uint8_t level = 2;
+    memset(mb, 0, sizeof *mb);
+    for (int i = 0; i < na; i++) {
+        if (a[i] == 1) continue;
+        if (!ma->axis[i].level || a[i] == 0) return SAME;
+        if (ma->axis[i].level < level) level = ma->axis[i].level;
+        memcpy(flat + n, ma->axis[i].atom, ma->axis[i].n);
+        n += ma->axis[i].n;
+    }
+    int at = 0;
+    for (int i = 0; i < nb; i++) {
+        if (b[i] == 1) continue;
+        fu_axis *l = &mb->axis[i];
+        int64_t p = 1;
+        while (p < b[i] && at < n) {
+            int64_t e = d->extent[flat[at]];
+            if (p * e > b[i]) {
+                if (b[i] % p || e % (b[i] / p)) return CONFLICT;
+                return split_atom(d, flat[at], b[i] / p) ? AGAIN : CONFLICT;
+            }
+            p *= e;
+            if (l->n == FU_MAX_ATOMS) return CONFLICT;
+            l->atom[l->n++] = flat[at++];
+        }
+        if (p != b[i]) return CONFLICT;
+        l->level = level;
+    }
+    return SAME;
+}
+
+/* Through one VIEW node v: the map of v's own shape from that of its input, or the other way round. */
+static result view_out(fu_domain *d, const tn_tensor *v, const fu_map *in, fu_map *out)
+{
+    const tn_tensor *x = v->in[0];
+    switch (v->op) {
+    case TN_OP_expand:
+        memset(out, 0, sizeof *out);
+        for (int i = 0; i < v->ndim && x->ndim; i++) {
+            result r = put(d, &out->axis[i], &in->axis[i], v->shape[i], x->shape[i] != v->shape[i]);
+            if (r == CONFLICT) return r;
+        }
+        return SAME;
+    case TN_OP_permute:
+        memset(out, 0, sizeof *out);
+        for (int i = 0; i < v->ndim; i++) out->axis[i] = in->axis[v->attr->v[0][i]];
+        return SAME;
+    case TN_OP_contiguous:
+        *out = *in;
+        return SAME;
+    case TN_OP_reshape:
+        return reshape_map(d, x->ndim, x->shape, in, v->ndim, v->shape, out);
+    default:
+        return CONFLICT;
+    }
+}
+
+static result view_in(fu_domain *d, const tn_tensor *v, const fu_map *out, fu_map *in)
+{
+    const tn_tensor *x = v->in[0];
+    switch (v->op) {
+    case TN_OP_expand:
+        memset(in, 0, sizeof *in);
+        for (int i = 0; i < v->ndim && x->ndim; i++) {
+            in->axis[i] = out->axis[i];
+            if (x->shape[i] == 1 && in->axis[i].level) in->axis[i].level = 1;
+        }
+        return SAME;
+    case TN_OP_permute:
+        memset(in, 0, sizeof *in);
+        for (int i = 0; i < v->ndim; i++) in->axis[v->attr->v[0][i]] = out->axis[i];
+        return SAME;
+    case TN_OP_contiguous:
+        *in = *out;
+        return SAME;
+    case TN_OP_reshape:
+        return reshape_map(d, v->ndim, v->shape, out, x->ndim, x->shape, in);
+    default:
+        return CONFLICT;
+    }
+}
+
+/* The map of a member's own shape from that of its space. */
+static result own_from_space(fu_domain *d, const tn_tensor *t, const fu_map *space, fu_map *own)
+{
+    *own = *space;
+    tn_kind k = tn_op_get((tn_op)t->op)->kind;
+    if (k == TN_KIND_REDUCE)
+        for (int i = 0; i < t->ndim; i++)
+            if (t->shape[i] == 1 && own->axis[i].level) own->axis[i].level = 1;
+    return k == TN_KIND_VIEW ? view_out(d, t, space, own) : SAME;
+}
+
+/* Both directions over the edge by which member m reads operand k. */
+static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int producer)
+{
+    const tn_tensor *t = c->node[d->member[m]].t, *operand = fu_value_of(c, t->in[k]);
+    const tn_tensor *chain[24];
+    int n = 0;
+    const tn_tensor *base = c->node[d->member[producer]].t;
+    for (const tn_tensor *v = operand; v != base; v = v->in[0]) {
+        if (n == 24 || tn_op_get((tn_op)v->op)->kind != TN_KIND_VIEW || !v->n_in) return CONFLICT;
+        chain[n++] = v;
+    }
+    int ndim, shift = 0;
+    const int64_t *shape;
+    bool changed = false;
+    result r;
+    fu_map a, b;
+
+    /* forward: the producer's own shape, then outwards, then into the consumer's space */
+    fu_space(t, &ndim, &shape);
+    if (t->op == TN_OP_index_select) shift = t->attr->axis;
+    if ((r = own_from_space(d, base, &d->map[producer], &a)) != SAME) return r;
+    for (int i = n - 1; i >= 0; i--) {
+        if ((r = view_out(d, chain[i], &a, &b)) != SAME) return r;
+        a = b;
+    }
+    for (int i = 0; i < operand->ndim; i++) {
+        r = put(d, &d->map[m].axis[i + shift], &a.axis[i], shape[i + shift], false);
+        if (r == CONFLICT) return r;
+        changed |= r == CHANGED;
+    }
+
+    /* backward */
+    memset(&a, 0, sizeof a);
+    for (int i = 0; i < operand->ndim; i++) a.axis[i] = d->map[m].axis[i + shift];
+    for (int i = 0; i < n; i++) {
+        if ((r = view_in(d, chain[i], &a, &b)) != SAME) return r;
+        a = b;
+    }
+    tn_kind kind = tn_op_get((tn_op)base->op)->kind;
+    if (kind == TN_KIND_VIEW) {
+        if ((r = view_in(d, base, &a, &b)) != SAME) return r;
+        a = b;
+    }
+    fu_space(base, &ndim, &shape);
+    for (int i = 0; i < ndim; i++) {
+        bool ghost = kind == TN_KIND_REDUCE && base->shape[i] == 1;
+        r = put(d, &d->map[producer].axis[i], &a.axis[i], shape[i], ghost);
+        if (r == CONFLICT) return r;
+        changed |= r == CHANGED;
+    }
+    return changed ? CHANGED : SAME;
+}
+
+static int member_at(const fu_domain *d, int node)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->member[i] == node) return i;
+    return -1;
+}
+
+static int64_t space_size(const fu_ctx *c, int node)
+{
+    int ndim;
+    const int64_t *shape, *end;
+    int64_t k = 1;
+    fu_space(c->node[node].t, &ndim, &shape);
+    for (end = shape + ndim; shape < end; shape++) k *= *shape;
+    return k;
+}
+
+static bool placed(const fu_ctx *c, const fu_domain *d, int m)
+{
+    int ndim;
+    const int64_t *shape;
+    fu_space(c->node[d->member[m]].t, &ndim, &shape);
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] != 1 && !d->map[m].axis[i].level) return false;
+    return true;
+}
+
+/* Nothing connects member m with what is placed: align it with a member of the same space. */
+static bool place_beside(const fu_ctx *c, fu_domain *d, int m)
+{
+    int ndim, ndim2;
+    const int64_t *shape, *shape2;
+    fu_space(c->node[d->member[m]].t, &ndim, &shape);
+    for (int o = 0; o < d->n; o++) {
+        fu_space(c->node[d->member[o]].t, &ndim2, &shape2);
+        if (o == m || !placed(c, d, o) || ndim2 != ndim ||
+            memcmp(shape, shape2, (size_t)ndim * sizeof *shape))
+            continue;
+        for (int i = 0; i < ndim; i++)
+            if (!d->map[m].axis[i].level) {
+                d->map[m].axis[i] = d->map[o].axis[i];
+                if (shape[i] == 1 && d->map[m].axis[i].level) d->map[m].axis[i].level = 1;
+            }
+        return true;
+    }
+    return false;
+}
+
+static tn_cut_reason propagate(const fu_ctx *c, fu_domain *d)
+{
+    for (bool again = true; again;) {
+        again = false;
+        for (int m = 0; m < d->n; m++) {
+            const tn_tensor *t = c->node[d->member[m]].t;
+            for (int k = 0; k < t->n_in; k++) {
+                const tn_tensor *operand = fu_value_of(c, t->in[k]);
+                int p = fu_node_of(c, operand), at = p < 0 ? -1 : member_at(d, p);
+                if (at < 0) continue;
+                if (!fu_pointwise_operand(t, k)) return TN_CUT_GATHERED;
+                result r = pass_edge(c, d, m, k, at);
+                if (r == CONFLICT) {
+                    for (const tn_tensor *v = operand; v != c->node[p].t && v->n_in; v = v->in[0])
+                        if (v->op == TN_OP_slice) return TN_CUT_SLICED;
+                    return TN_CUT_SHAPES;
+                }
+                again |= r != SAME;
+            }
+        }
+    }
+    return TN_CUT_NONE;
+}
+
+tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member)
+{
+    memset(d, 0, sizeof *d);
+    if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
+    d->n = n;
+    d->member = member;
+    int seed = 0;
+    for (int m = 1; m < n; m++)
+        if (space_size(c, member[m]) > space_size(c, member[seed])) seed = m;
+    int ndim;
+    const int64_t *shape;
+    fu_space(c->node[member[seed]].t, &ndim, &shape);
+    for (int i = 0; i < ndim; i++) {
+        d->map[seed].axis[i].level = shape[i] == 1 ? 0 : 2;
+        if (shape[i] == 1) continue;
+        int a = d->n_atom++;
+        d->extent[a] = shape[i];
+        d->order[a] = (uint8_t)a;
+        d->map[seed].axis[i].atom[0] = (uint8_t)a;
+        d->map[seed].axis[i].n = 1;
+    }
+    for (;;) {
+        tn_cut_reason why = propagate(c, d);
+        if (why) return why;
+        int open = -1;
+        for (int m = 0; m < n && open < 0; m++)
+            if (!placed(c, d, m)) open = m;
+        if (open < 0) {
+            d->strict = true; /* guesses were never compared: do it now that all are final */
+            return propagate(c, d);
+        }
+        bool any = false;
+        for (int m = open; m < n && !any; m++)
+            if (!placed(c, d, m)) any = place_beside(c, d, m);
+        if (!any) return TN_CUT_SHAPES;
+    }
+}

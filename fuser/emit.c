@@ -1,0 +1,348 @@
+/* emit.c - text of single values: loads, expressions, reductions' steps, stores. Start with fu_ask. */
+#include "emit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- scopes, names, arguments ---- */
+
+void fu_scope_open(fu_em *e, const char *fmt, ...)
+{
+    char s[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(s, sizeof s, fmt, ap);
+    va_end(ap);
+    fu_open(&e->t, "%s", s);
+    e->depth++;
+}
+
+void fu_scope_close(fu_em *e)
+{
+    for (int i = 0; i < e->p->n_value; i++)
+        if (e->defined[i] == e->depth) e->defined[i] = 0;
+    e->depth--;
+    fu_close(&e->t);
+}
+
+void fu_unique(fu_em *e, const char *want, char *out, size_t n)
+{
+    char id[32];
+    fu_identifier(id, sizeof id, want);
+    snprintf(out, n, "%s", id);
+    for (int k = 2;; k++) {
+        bool taken = false;
+        for (int i = 0; i < e->n_name && !taken; i++) taken = !strcmp(e->taken[i], out);
+        if (!taken) break;
+        snprintf(out, n, "%s%s%d", id, id[strlen(id) - 1] >= '0' && id[strlen(id) - 1] <= '9' ? "_" : "", k);
+    }
+    if (e->n_name < (int)(sizeof e->taken / sizeof *e->taken)) snprintf(e->taken[e->n_name++], 40, "%.39s", out);
+}
+
+int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *want)
+{
+    for (int i = 0; i < e->n_pointer; i++)
+        if (e->pointer_slot[i] == slot && e->pointer_offset[i] == offset) return i;
+    if (e->n_pointer == FU_MAX_BUFS) {
+        e->t.failed = true;
+        return 0;
+    }
+    int i = e->n_pointer++;
+    e->pointer_slot[i] = slot;
+    e->pointer_offset[i] = offset;
+    e->pointer_dtype[i] = (uint8_t)dtype;
+    fu_unique(e, want, e->pointer[i], sizeof e->pointer[i]);
+    return i;
+}
+
+int fu_dim(fu_em *e, int64_t value)
+{
+    tn_step *s = e->s;
+    if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, 32 * sizeof *s->dim))) e->t.failed = true;
+    if (e->t.failed || s->n_dim == 32) {
+        e->t.failed = true;
+        return 0;
+    }
+    s->dim[s->n_dim] = value;
+    return s->n_dim++;
+}
+
+int fu_scalar(fu_em *e, int slot, int what)
+{
+    tn_step *s = e->s;
+    if (!s->scalar && !(s->scalar = tn_arena_alloc(&e->c->plan->arena, 64 * sizeof *s->scalar)))
+        e->t.failed = true;
+    for (int i = 0; i < s->n_scalar; i++)
+        if (s->scalar[i].slot == slot && (int)s->scalar[i].what == what) return i;
+    if (e->t.failed || s->n_scalar == 64) {
+        e->t.failed = true;
+        return 0;
+    }
+    s->scalar[s->n_scalar].slot = slot;
+    s->scalar[s->n_scalar].what = what;
+    return s->n_scalar++;
+}
+
+const char *fu_type(const fu_em *e, tn_dtype d)
+{
+    return e->lang->type[d];
+}
+
+void fu_index(const fu_em *e, const int64_t *stride, uint32_t which, char *out, size_t n)
+{
+    size_t k = 0;
+    out[0] = 0;
+    for (int i = 0; i < e->p->n_atom && k < n; i++) {
+        int64_t s = stride[i];
+        if (!s || !(which >> i & 1)) continue;
+        const char *sign = s < 0 ? (k ? " - " : "-") : k ? " + " : "";
+        if (s < 0) s = -s;
+        if (s == 1)
+            k += (size_t)snprintf(out + k, n - k, "%si%d", sign, i);
+        else
+            k += (size_t)snprintf(out + k, n - k, "%si%d * %lld", sign, i, (long long)s);
+    }
+    if (!k) snprintf(out, n, "0");
+}
+
+/* ---- values ---- */
+
+void fu_name(fu_em *e, fu_value *v)
+{
+    if (v->name[0]) return;
+    char want[48];
+    if (v->kind == FU_LOAD || v->kind == FU_PICK)
+        snprintf(want, sizeof want, "%.20s_i", e->pointer[v->buf]);
+    else if (v->kind == FU_INDEX)
+        snprintf(want, sizeof want, "%.20s_at", v->hint ? v->hint : "index");
+    else if (v->hint)
+        snprintf(want, sizeof want, "%.24s", v->hint);
+    else if (v->kind == FU_SCALAR)
+        snprintf(want, sizeof want, "s");
+    else if (v->kind == FU_IOTA)
+        snprintf(want, sizeof want, "position");
+    else {
+        const char *op = tn_op_get(v->op)->name;
+        snprintf(want, sizeof want, "%s", !strncmp(op, "reduce_", 7) ? op + 7 : op);
+    }
+    fu_unique(e, want, v->name, sizeof v->name);
+}
+
+static void define(fu_em *e, int id, const char *expression)
+{
+    fu_value *v = &e->p->value[id];
+    fu_name(e, v);
+    fu_line(&e->t, "const %s %s = %s;", fu_type(e, v->dtype), v->name, expression);
+    e->defined[id] = e->depth;
+}
+
+static void load_text(const fu_em *e, const fu_value *v, const char *address, char *out, size_t n)
+{
+    char element[320];
+    snprintf(element, sizeof element, "%s[%s]", e->pointer[v->buf], address);
+    snprintf(out, n, e->lang->load[v->dtype], element);
+}
+
+static void ask_index(fu_em *e, int id)
+{
+    fu_value *v = &e->p->value[id];
+    const char *raw = fu_ask(e, v->arg[0]);
+    fu_name(e, v);
+    if (e->where[id] < 0) e->where[id] = fu_dim(e, v->node);
+    e->helpers |= FU_HELP_FAULT;
+    if (e->in_vector) {
+        fu_line(&e->t, "const bool %s_bad = (uint64_t)%s >= %lld;", v->name, raw, (long long)v->extent);
+        fu_line(&e->t, "const int64_t %s = %s_bad ? 0 : (int64_t)%s;", v->name, v->name, raw);
+        fu_line(&e->t, "worst = %s_bad && (uint64_t)%s > worst ? (uint64_t)%s : worst;", v->name, raw, raw);
+    } else {
+        fu_line(&e->t, "int64_t %s = (int64_t)%s;", v->name, raw);
+        fu_line(&e->t, "if ((uint64_t)%s >= %lld) {", v->name, (long long)v->extent);
+        fu_line(&e->t, "    index_fault(a, a->dim[%d], %s);", e->where[id], v->name);
+        fu_line(&e->t, "    %s = 0;", v->name);
+        fu_line(&e->t, "}");
+    }
+    e->defined[id] = e->depth;
+}
+
+static void ask_random(fu_em *e, int id)
+{
+    fu_value *v = &e->p->value[id];
+    char at[256], bits[240], expr[320];
+    bool inner = v->vary >> fu_vec(e->p) & 1;
+    const char *p = v->n_arg ? fu_ask(e, v->arg[0]) : "";
+    fu_name(e, v);
+    int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
+    fu_index(e, v->stride, ~0u, at, sizeof at);
+    if (inner)
+        snprintf(bits, sizeof bits, "%s_bits[%s]", v->name, e->bits_at);
+    else
+        snprintf(bits, sizeof bits, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%.120s))",
+                 v->op == TN_OP_normal ? "tn_philox_normal" : "tn_philox_u32", seed, draw, at);
+    if (v->op == TN_OP_bernoulli)
+        snprintf(expr, sizeof expr, "!tn_dropped(%s, %s)", bits, p);
+    else if (v->op == TN_OP_uniform)
+        snprintf(expr, sizeof expr, "tn_uniform(%s)", bits);
+    else
+        snprintf(expr, sizeof expr, "%s", bits);
+    define(e, id, expr);
+}
+
+static void ask_op(fu_em *e, int id)
+{
+    fu_value *v = &e->p->value[id];
+    const char *arg[3] = {0};
+    char expr[512];
+    for (int i = 0; i < v->n_arg; i++) arg[i] = fu_ask(e, v->arg[i]);
+    if (v->op == TN_OP_cast) {
+        if (v->dtype == TN_BOOL)
+            snprintf(expr, sizeof expr, "%s != 0", arg[0]);
+        else if (v->dtype == TN_U8 && tn_dtype_is_float(v->from))
+            snprintf(expr, sizeof expr, "(uint8_t)(int32_t)%s", arg[0]);
+        else
+            snprintf(expr, sizeof expr, "(%s)%s", fu_type(e, v->dtype), arg[0]);
+    } else {
+        fu_expression(expr, sizeof expr, tn_op_get(v->op)->text, v->from, arg);
+    }
+    define(e, id, expr);
+}
+
+/* A copy has no text of its own, nor has a cast between types that are carried alike. */
+static bool transparent(const fu_value *v)
+{
+    return v->kind == FU_OP && (v->op == TN_OP_contiguous ||
+                                (v->op == TN_OP_cast && fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from)));
+}
+
+const char *fu_ask(fu_em *e, int id)
+{
+    fu_value *v = &e->p->value[id];
+    char s[512], at[256];
+    if (v->kind == FU_NUMBER) {
+        fu_literal(v->name, sizeof v->name, v->dtype, v->number.f, v->number.i, v->number.is_int);
+        return v->name;
+    }
+    if (e->defined[id]) return v->name;
+    bool full = fu_full(e->p, v);
+    if (full && v->stash >= 0 && e->phase > v->stash) {
+        fu_name(e, v);
+        snprintf(s, sizeof s, "%s_row[%s]", v->name, e->stash_at);
+        define(e, id, s);
+        return v->name;
+    }
+    if (!full && e->p->form == FU_COLUMN && (v->array || v->kind == FU_REDUCE) && e->in_vector &&
+        v->phase <= e->ready) {
+        fu_name(e, v);
+        const char *array = v->kind == FU_REDUCE ? fu_chooses(v) ? "at" : "acc" : "col";
+        snprintf(s, sizeof s, "(%s)%s_%s[%s]", fu_type(e, v->dtype), v->name, array, e->lane);
+        define(e, id, s);
+        return v->name;
+    }
+    if (transparent(v)) return fu_ask(e, v->arg[0]);
+    switch (v->kind) {
+    case FU_SCALAR:
+        if (tn_dtype_is_float(v->dtype))
+            snprintf(s, sizeof s, "(%s)a->scalar[%d].f", fu_type(e, v->dtype), fu_scalar(e, v->slot, TN_WORD_F64));
+        else
+            snprintf(s, sizeof s, "(%s)a->scalar[%d].i", fu_type(e, v->dtype), fu_scalar(e, v->slot, TN_WORD_I64));
+        define(e, id, s);
+        break;
+    case FU_LOAD:
+        fu_index(e, v->stride, ~0u, at, sizeof at);
+        load_text(e, v, at, s, sizeof s);
+        define(e, id, s);
+        break;
+    case FU_INDEX: ask_index(e, id); break;
+    case FU_PICK: {
+        const char *line = fu_ask(e, v->arg[0]);
+        char rest[200];
+        fu_index(e, v->stride, ~0u, rest, sizeof rest);
+        if (v->pick == 1)
+            snprintf(at, sizeof at, "%s + %s", line, rest);
+        else
+            snprintf(at, sizeof at, "%s * %lld + %s", line, (long long)v->pick, rest);
+        size_t k = strlen(at);
+        if (k > 4 && !strcmp(at + k - 4, " + 0")) at[k - 4] = 0;
+        load_text(e, v, at, s, sizeof s);
+        define(e, id, s);
+        break;
+    }
+    case FU_IOTA:
+        fu_index(e, v->stride, ~0u, at, sizeof at);
+        snprintf(s, sizeof s, "(%s)(%s)", fu_type(e, v->dtype), at);
+        define(e, id, s);
+        break;
+    case FU_RANDOM: ask_random(e, id); break;
+    case FU_OP: ask_op(e, id); break;
+    case FU_REDUCE: /* asked for before its phase is over: a mistake of the schedule */
+    case FU_NUMBER: e->t.failed = true; break;
+    }
+    return v->name;
+}
+
+void fu_put_store(fu_em *e, const fu_store *s)
+{
+    char at[256], value[128];
+    const char *v = fu_ask(e, s->value);
+    fu_index(e, s->stride, ~0u, at, sizeof at);
+    snprintf(value, sizeof value, e->lang->store[s->dtype], v);
+    fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);
+}
+
+/* ---- reductions ---- */
+
+bool fu_chooses(const fu_value *v)
+{
+    return v->kind == FU_REDUCE && (v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin);
+}
+
+const char *fu_acc_type(const fu_em *e, const fu_value *v)
+{
+    if (v->wide) return e->lang->type[TN_F64];
+    return fu_type(e, fu_chooses(v) ? v->from : v->dtype);
+}
+
+/* The neutral element, of the accumulator's type. */
+void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n)
+{
+    (void)e;
+    tn_dtype d = v->wide ? TN_F64 : fu_chooses(v) ? v->from : v->dtype;
+    bool low = v->op == TN_OP_reduce_max || v->op == TN_OP_reduce_argmax;
+    if (v->op == TN_OP_reduce_sum || v->op == TN_OP_reduce_prod) {
+        fu_literal(out, n, d, 0, v->op == TN_OP_reduce_prod, true);
+        return;
+    }
+    switch (fu_compute_dtype(d)) {
+    case TN_F32: fu_literal(out, n, d, low ? -(double)__builtin_inf() : (double)__builtin_inf(), 0, false); break;
+    case TN_F64: fu_literal(out, n, d, low ? -__builtin_inf() : __builtin_inf(), 0, false); break;
+    case TN_I32: snprintf(out, n, "%s", low ? "INT32_MIN" : "INT32_MAX"); break;
+    case TN_I64: snprintf(out, n, "%s", low ? "INT64_MIN" : "INT64_MAX"); break;
+    case TN_U8: snprintf(out, n, "%s", low ? "0" : "255"); break;
+    default: snprintf(out, n, "%s", low ? "0" : "1"); break;
+    }
+}
+
+/* One step: `acc` takes `value` (found at position `at`, for the choosing ones). A NaN beats everything but
+ * an earlier NaN; an earlier position beats an equal value. */
+void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value)
+{
+    switch (v->op) {
+    case TN_OP_reduce_sum: fu_line(&e->t, "%s += %s;", acc, value); break;
+    case TN_OP_reduce_prod: fu_line(&e->t, "%s *= %s;", acc, value); break;
+    case TN_OP_reduce_max: fu_line(&e->t, "%s = tn_max(%s, %s);", acc, acc, value); break;
+    case TN_OP_reduce_min: fu_line(&e->t, "%s = tn_min(%s, %s);", acc, acc, value); break;
+    default: {
+        const char *cmp = v->op == TN_OP_reduce_argmax ? ">" : "<";
+        char better[256];
+        int k = snprintf(better, sizeof better, "(%s %s %s)", value, cmp, acc);
+        if (tn_dtype_is_float(v->from))
+            snprintf(better + k, sizeof better - (size_t)k, " | ((%s != %s) & (%s == %s))", value, value, acc, acc);
+        fu_line(&e->t, "const bool %s_won = (%s) | (%s_at%s < 0);", v->name, better, v->name,
+                strchr(acc, '[') ? strchr(acc, '[') : "");
+        fu_line(&e->t, "%s_at%s = %s_won ? %s : %s_at%s;", v->name, strchr(acc, '[') ? strchr(acc, '[') : "",
+                v->name, at, v->name, strchr(acc, '[') ? strchr(acc, '[') : "");
+        fu_line(&e->t, "%s = %s_won ? %s : %s;", acc, v->name, value, acc);
+        break;
+    }
+    }
+}

@@ -1,0 +1,203 @@
+/* emit_window.c - pooling over NHWC images and its transposes.
+ *
+ * One item is a piece of one row of the result (TX columns, all channels) with an accumulator for each of its
+ * elements, so that inner loops run over channels, or over columns where there are few channels. Padding is
+ * handled by the range of columns a window position can read, never inside the loop. The transposes are
+ * gathers: each element of the image adds the windows that cover it, in one order.
+ *
+ * Start with fu_emit_window; forward() and transposed() write the two families.
+ */
+#include "raw.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ROW_ELEMENTS = 8192 };
+
+typedef struct window {
+    fu_raw k;
+    const tn_tensor *t;
+    const tn_pool_attr *p;
+    int64_t c, tx, tiles, width; /* channels; result columns an item makes; items a row; columns */
+    tn_dtype d, acc;
+} window;
+
+/* for (column) for (channel) with `j` the accumulator's index. */
+static void open_loops(window *w, const char *from, const char *to)
+{
+    fu_text *t = &w->k.t;
+    if (w->c < 8) fu_line(t, "%s", w->k.lang->simd);
+    fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
+    if (w->c >= 8) fu_line(t, "%s", w->k.lang->simd);
+    fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", (long long)w->c);
+    fu_line(t, "const int64_t j = (col - x0) * %lld + ch;", (long long)w->c);
+}
+
+static void close_loops(window *w)
+{
+    fu_close(&w->k.t);
+    fu_close(&w->k.t);
+}
+
+static void loaded(const window *w, const char *pointer, const char *at, char *out, size_t n)
+{
+    char e[200];
+    snprintf(e, sizeof e, "%s[%s]", pointer, at);
+    snprintf(out, n, w->k.lang->load[w->d], e);
+}
+
+/* The item's place: image n, row y, columns x0 .. x1 of the result. */
+static void open_item(window *w, int64_t rows)
+{
+    fu_text *t = &w->k.t;
+    fu_open(t, "for (int64_t item = begin; item < end; item++) {");
+    fu_line(t, "const int64_t x0 = item %% %lld * %lld;", (long long)w->tiles, (long long)w->tx);
+    fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx, (long long)w->width, (long long)w->tx,
+            (long long)w->width);
+    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", (long long)w->tiles, (long long)rows,
+            (long long)(w->tiles * rows));
+}
+
+static void put_result(window *w, int64_t rows, const char *value)
+{
+    char stored[160];
+    open_loops(w, "x0", "x1");
+    snprintf(stored, sizeof stored, w->t->op == TN_OP_pool_argmax ? "%s" : w->k.lang->store[w->d], value);
+    fu_line(&w->k.t, "out[((n * %lld + y) * %lld + col) * %lld + ch] = %s;", (long long)rows, (long long)w->width, (long long)w->c,
+            stored);
+    close_loops(w);
+}
+
+/* pool_max, pool_argmax, pool_sum, pool_take: over the windows' elements */
+static void forward(window *w)
+{
+    const tn_pool_attr *p = w->p;
+    fu_text *t = &w->k.t;
+    bool max = w->t->op == TN_OP_pool_max || w->t->op == TN_OP_pool_argmax, arg = w->t->op == TN_OP_pool_argmax;
+    bool takes = w->t->op == TN_OP_pool_take;
+    char start[48], value[300];
+    open_item(w, p->oh);
+    if (max) {
+        fu_literal(start, sizeof start, w->acc, -__builtin_inf(), w->acc == TN_I32 ? INT32_MIN : w->acc == TN_I64 ? INT64_MIN : 0,
+                   !tn_dtype_is_float(w->acc));
+    } else {
+        snprintf(start, sizeof start, "0");
+    }
+    fu_line(t, "_Alignas(64) %s best[%lld];", w->k.lang->type[w->acc], (long long)(w->tx * w->c));
+    fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) best[j] = %s;", (long long)w->c, start);
+    if (arg) {
+        fu_line(t, "_Alignas(64) int32_t which[%lld];", (long long)(w->tx * w->c));
+        fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) which[j] = -1;", (long long)w->c);
+    }
+    fu_open(t, "for (int64_t ky = 0; ky < %lld; ky++) {", (long long)p->window[0]);
+    fu_line(t, "const int64_t iy = y * %lld + ky - %lld;", (long long)p->stride[0], (long long)p->pad[0]);
+    fu_line(t, "if (iy < 0 || iy >= %lld) continue;", (long long)p->h);
+    fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
+    fu_line(t, "/* columns whose element kx lies inside the image */");
+    fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
+    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", (long long)(p->stride[1] - 1), (long long)p->stride[1]);
+    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", (long long)p->w, (long long)p->w,
+            (long long)p->stride[1]);
+    fu_line(t, "from = from < x0 ? x0 : from;");
+    fu_line(t, "to = to > x1 ? x1 : to;");
+    open_loops(w, "from", "to");
+    fu_line(t, "const int64_t at = ((n * %lld + iy) * %lld + col * %lld + shift) * %lld + ch;", (long long)p->h, (long long)p->w,
+            (long long)p->stride[1], (long long)w->c);
+    loaded(w, "x", "at", value, sizeof value);
+    fu_line(t, "const %s v = %s;", w->k.lang->type[w->acc], value);
+    if (arg) {
+        fu_line(t, "const bool won = v > best[j] || which[j] < 0%s;", tn_dtype_is_float(w->acc) ? " || (v != v && best[j] == best[j])" : "");
+        fu_line(t, "which[j] = won ? (int32_t)(ky * %lld + kx) : which[j];", (long long)p->window[1]);
+        fu_line(t, "best[j] = won ? v : best[j];");
+    } else if (max) {
+        fu_line(t, "best[j] = tn_max(best[j], v);");
+    } else if (takes) {
+        fu_line(t, "const int64_t chosen = (int64_t)index[((n * %lld + y) * %lld + col) * %lld + ch];", (long long)p->oh, (long long)p->ow,
+                (long long)w->c);
+        fu_line(t, "best[j] = chosen == ky * %lld + kx ? v : best[j];", (long long)p->window[1]);
+    } else {
+        fu_line(t, "best[j] += v;");
+    }
+    close_loops(w);
+    fu_close(t);
+    fu_close(t);
+    put_result(w, p->oh, arg ? "which[j] < 0 ? 0 : which[j]" : "best[j]");
+    fu_close(t);
+}
+
+/* pool_spread, pool_put: over the windows that cover each element of the image */
+static void transposed(window *w)
+{
+    const tn_pool_attr *p = w->p;
+    fu_text *t = &w->k.t;
+    bool put = w->t->op == TN_OP_pool_put;
+    int64_t sy = p->stride[0], sx = p->stride[1];
+    char value[300];
+    open_item(w, p->h);
+    fu_line(t, "_Alignas(64) %s sum[%lld];", w->k.lang->type[w->acc], (long long)(w->tx * w->c));
+    fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) sum[j] = 0;", (long long)w->c);
+    fu_line(t, "/* windows oy whose rows contain y */");
+    fu_line(t, "const int64_t top = y + %lld;", (long long)p->pad[0]);
+    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", (long long)p->window[0], (long long)(p->window[0] - sy),
+            (long long)sy);
+    fu_line(t, "const int64_t oy1 = top / %lld < %lld ? top / %lld : %lld;", (long long)sy, (long long)(p->oh - 1), (long long)sy,
+            (long long)(p->oh - 1));
+    fu_open(t, "for (int64_t oy = oy0; oy <= oy1; oy++) {");
+    fu_line(t, "const int64_t ky = top - oy * %lld;", (long long)sy);
+    fu_line(t, "if (ky < 0 || ky >= %lld) continue;", (long long)p->window[0]);
+    fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
+    fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */", (long long)sx);
+    fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
+    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", (long long)(sx - 1), (long long)sx);
+    fu_line(t, "int64_t to = x1 - 1 - shift < 0 ? 0 : (x1 - 1 - shift) / %lld + 1;", (long long)sx);
+    fu_line(t, "to = to > %lld ? %lld : to;", (long long)p->ow, (long long)p->ow);
+    if (w->c < 8) fu_line(t, "%s", w->k.lang->simd);
+    fu_open(t, "for (int64_t ox = from; ox < to; ox++) {");
+    if (w->c >= 8) fu_line(t, "%s", w->k.lang->simd);
+    fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", (long long)w->c);
+    fu_line(t, "const int64_t j = (ox * %lld + shift - x0) * %lld + ch;", (long long)sx, (long long)w->c);
+    fu_line(t, "const int64_t at = ((n * %lld + oy) * %lld + ox) * %lld + ch;", (long long)p->oh, (long long)p->ow, (long long)w->c);
+    loaded(w, "g", "at", value, sizeof value);
+    if (put)
+        fu_line(t, "sum[j] += (int64_t)index[at] == ky * %lld + kx ? %s : 0;", (long long)p->window[1], value);
+    else
+        fu_line(t, "sum[j] += %s;", value);
+    fu_close(t);
+    fu_close(t);
+    fu_close(t);
+    fu_close(t);
+    put_result(w, p->h, "sum[j]");
+    fu_close(t);
+}
+
+int fu_emit_window(fu_ctx *c, const fu_group *g)
+{
+    int node = g->member[0];
+    const tn_tensor *t = c->node[node].t;
+    window w = {.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype, .c = t->shape[3]};
+    int slot[2] = {-1, -1};
+    int64_t offset[2] = {0};
+    for (int i = 0; i < t->n_in; i++) {
+        int r = fu_dense_operand(c, t->in[i], node, &slot[i], &offset[i]);
+        if (r) return r;
+    }
+    w.acc = fu_compute_dtype(w.d);
+    w.width = t->shape[2];
+    w.tx = ROW_ELEMENTS / (w.c ? w.c : 1);
+    w.tx = w.tx < 1 ? 1 : w.tx > w.width ? w.width : w.tx;
+    w.tiles = (w.width + w.tx - 1) / w.tx;
+    bool back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
+    int r = fu_raw_open(&w.k, c, g, tn_op_get((tn_op)t->op)->name, w.c);
+    if (r) return r;
+    fu_raw_operand(&w.k, slot[0], offset[0], w.d, back ? "g" : "x", false);
+    if (t->n_in > 1) fu_raw_operand(&w.k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
+    for (int i = 0; i < t->n_in; i++)
+        w.k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
+    fu_raw_output(&w.k, "out");
+    if (back)
+        transposed(&w);
+    else
+        forward(&w);
+    return fu_raw_close(&w.k, back ? "each element adds the windows that cover it" : "windows over rows of the result",
+                        t->shape[0] * t->shape[1] * w.tiles, w.tx * w.c * w.p->window[0] * w.p->window[1]);
+}

@@ -1,0 +1,254 @@
+/* fuser.h - what the passes share: the loop program of a group, and the text it becomes.
+ *
+ * A *group* is a set of segment nodes that one kernel computes (two where a reduction is split). Its iteration
+ * space is cut into *atoms*: independent loop axes that every node's axes are products of. A node's axis is a
+ * list of atoms, outermost first, so reshape (merging, splitting) and permute inside a group cost nothing: the
+ * value at a point of the space is the same value whatever its shape says. Broadcast values simply do not vary
+ * over some atoms.
+ *
+ *   domain.c    nodes -> atoms, by propagation along the edges
+ *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
+ *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
+ *   emit.c      fu_prog -> text
+ *   group.c     which nodes form a group; asks the three above whether one is legal
+ *
+ * Read first: fu_prog.
+ */
+#ifndef TN_FUSER_H
+#define TN_FUSER_H
+
+#include "plan.h"
+
+enum {
+    FU_MAX_ATOMS = 12,
+    FU_MAX_MEMBERS = 64,
+    FU_MAX_VALUES = 320,
+    FU_MAX_STORES = 48,
+    FU_MAX_BUFS = 64,
+    FU_MAX_PHASES = 8,
+    FU_LANES = 32,       /* accumulators of a row reduction: two vectors of 16 floats in flight */
+    FU_STASH = 16384,    /* elements of a row that may be kept on the stack between phases */
+    FU_PART = 16384,     /* elements summed by one part of a split row reduction */
+    FU_RANDOM_TILE = 1024
+};
+
+/* ---- text.c: growing text ---- */
+typedef struct fu_text {
+    char *p;
+    size_t n, cap;
+    int indent;
+    bool failed; /* out of memory: everything after is dropped */
+} fu_text;
+
+void fu_put(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void fu_line(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* indented, with \n */
+void fu_open(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* line, then deeper */
+void fu_close(fu_text *t);
+void fu_text_free(fu_text *t);
+
+/* What differs between the dialects of generated text. */
+typedef struct fu_dialect {
+    const char *type[TN_DTYPE_COUNT];    /* of a value in a register */
+    const char *memory[TN_DTYPE_COUNT];  /* of an element in memory */
+    const char *load[TN_DTYPE_COUNT];    /* format with one %s: the element -> the value */
+    const char *store[TN_DTYPE_COUNT];   /* format with one %s: the value -> the element */
+    const char *inf[2], *nan[2];         /* f32, f64 */
+    const char *simd;                    /* line before a loop whose iterations are independent */
+    const char *align;                   /* in front of a local array */
+} fu_dialect;
+extern const fu_dialect fu_dialect_c;
+
+tn_dtype fu_compute_dtype(tn_dtype d); /* what a value of d is carried in: f16 and bf16 in f32 */
+/* The expression of a row with its operands and K(..) put in. */
+void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const char *const *arg);
+void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_int);
+/* A C identifier from any text; reserved words get a tail. */
+void fu_identifier(char *out, size_t n, const char *from);
+
+/* ---- the loop program ---- */
+typedef enum fu_kind {
+    FU_NUMBER, /* literal */
+    FU_SCALAR, /* run-time scalar */
+    FU_LOAD,
+    FU_OP,     /* elementwise row, cast or copy of arg[0] */
+    FU_REDUCE,
+    FU_IOTA,
+    FU_RANDOM,
+    FU_INDEX,  /* arg[0] as a checked index into `extent` lines */
+    FU_PICK    /* load whose address takes arg[0] (an INDEX) times `pick` */
+} fu_kind;
+
+typedef struct fu_value {
+    fu_kind kind;
+    tn_op op;            /* OP: the row, TN_OP_cast, or TN_OP_contiguous for a plain copy */
+    tn_dtype dtype, from; /* own, and of the operands */
+    int n_arg, arg[3];
+    uint32_t vary;       /* atoms the value changes with */
+    int64_t stride[FU_MAX_ATOMS]; /* LOAD PICK: memory; IOTA, RANDOM, arg-reductions: the logical index */
+    uint32_t reduces, space; /* REDUCE: atoms it reduces, and all it loops over */
+    int64_t extent, pick;
+    tn_number number;
+    int slot;            /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
+    int64_t offset;
+    int node;            /* segment node this is the value of, or -1 */
+    const char *hint;    /* a name from the user's program, or NULL */
+    /* schedule */
+    int phase;           /* of a value inside the loops: first phase that can compute it; else: how many
+                            phases must be over */
+    uint32_t need;       /* phases that compute it */
+    bool used;
+    int stash;           /* phase that computes it and keeps it for later ones, or -1 */
+    bool array;          /* COLUMN: kept in an array over the tile */
+    bool wide;           /* REDUCE: sums of f32 carried in f64 */
+    char name[40];
+    int buf;
+} fu_value;
+
+typedef struct fu_store {
+    int value, slot, node;
+    int64_t offset;
+    tn_dtype dtype;
+    int64_t stride[FU_MAX_ATOMS];
+    uint32_t dom;  /* atoms it is stored over */
+    bool late;     /* overwrites memory that the group reads: not before the last phase */
+    int phase, buf;
+} fu_store;
+
+typedef enum fu_form { FU_POINTWISE, FU_ROW, FU_COLUMN } fu_form;
+
+typedef struct fu_prog {
+    int n_atom;
+    int64_t extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
+    uint32_t red;                 /* atoms reduced */
+    int n_value, n_store;
+    fu_value value[FU_MAX_VALUES];
+    fu_store store[FU_MAX_STORES];
+    /* schedule */
+    fu_form form;
+    bool split;        /* partial results of parts go to scratch, a second kernel finishes */
+    bool second;       /* this is that second kernel */
+    int outer;         /* atom whose extent is an argument (the batch), or -1 */
+    int64_t part;      /* split: outer reduced iterations (or vector elements) per part */
+    int64_t parts;
+    int64_t tile;      /* of the vector atom in one item; 0: items are elements */
+    int n_phase;
+    int lanes;
+    int64_t items, chunk;
+} fu_prog;
+
+static inline uint32_t fu_bit(int atom) { return 1u << atom; }
+
+typedef struct fu_axis {
+    uint8_t level; /* 0 unknown, 1 a guess, 2 known */
+    uint8_t n, atom[FU_MAX_ATOMS];
+} fu_axis;
+typedef struct fu_map {
+    fu_axis axis[TN_MAX_DIMS];
+} fu_map;
+typedef struct fu_domain {
+    bool strict; /* last round: nothing may change any more */
+    int n_atom;
+    int64_t extent[FU_MAX_ATOMS];
+    uint8_t order[FU_MAX_ATOMS]; /* outermost first */
+    int n;
+    const int *member;
+    fu_map map[FU_MAX_MEMBERS]; /* of each member's own loop space */
+} fu_domain;
+
+/* ---- the segment ---- */
+typedef struct fu_node {
+    tn_tensor *t;
+    tn_kind kind;
+    bool live, root;
+    int replaced; /* by the value of this operand (simplify), else -1 */
+    int group;
+    int n_user, cap_user;
+    int *user;    /* live nodes that read it, in order; views are looked through */
+    int n_after, cap_after;
+    int *after;   /* nodes that must have run before: producers, and readers of what an assignment overwrites */
+} fu_node;
+
+typedef enum fu_room { FU_LOOPS, FU_GEMM, FU_CONV, FU_WINDOW, FU_SCATTER, FU_SCAN, FU_PAD, FU_CONCAT } fu_room;
+
+typedef struct fu_group {
+    fu_room room;
+    int n;
+    int *member; /* in id order */
+    bool dead;   /* merged into another */
+    int into;    /* which, when dead */
+    int low, high; /* smallest and largest member */
+    int mark;
+} fu_group;
+
+typedef struct fu_ctx {
+    const tn_segment *seg;
+    const tn_target *target;
+    tn_plan *plan;
+    tn_errbuf *err;
+    tn_arena arena; /* of this build only */
+    int n_node, n_leaf;
+    fu_node *node;
+    fu_group *group;
+    int n_group, mark;
+    int cap_cut, cap_step, cap_scratch;
+    struct fu_scratch {
+        int64_t elems;
+        tn_dtype dtype;
+    } *scratch; /* plan->n_scratch of them */
+    fu_prog *prog, *prog2;
+    fu_domain *domain;
+    int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
+} fu_ctx;
+
+/* The node of this segment that owns t's memory, or -1 when a leaf does. */
+int fu_node_of(const fu_ctx *c, const tn_tensor *t);
+/* Where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
+bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
+const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
+int fu_simplify(fu_ctx *c);
+int fu_group_of(const fu_ctx *c, int node);
+
+/* ---- domain.c ---- */
+/* The space a node loops over: its input's for a reduction or a copy, else its own shape. */
+void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape);
+/* Whether operand k of t is read at the same point of the space (a gather's table is not). */
+bool fu_pointwise_operand(const tn_tensor *t, int k);
+tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member);
+
+/* ---- program.c, schedule.c, emit.c ---- */
+tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
+bool fu_reads_target(const fu_ctx *c, const tn_tensor *t, const tn_tensor *target);
+void fu_reorder(fu_prog *p, const int *position); /* atom a becomes atom position[a] */
+tn_cut_reason fu_schedule(fu_prog *p);
+/* The kernel that finishes the split program `first`; scratch[v] is the slot of REDUCE value v's partials. */
+void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
+int fu_vec(const fu_prog *p); /* the last atom */
+bool fu_full(const fu_prog *p, const fu_value *v); /* changes inside the loops of a phase */
+int64_t fu_count(const fu_prog *p, uint32_t atoms);
+int fu_op_cost(const fu_value *v);
+
+/* ---- steps ---- */
+tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
+int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
+int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
+int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
+int fu_emit_group(fu_ctx *c, const fu_group *g); /* of any room */
+/* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
+tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
+int fu_emit_gemm(fu_ctx *c, const fu_group *g);
+int fu_emit_conv(fu_ctx *c, const fu_group *g);
+int fu_emit_window(fu_ctx *c, const fu_group *g);
+int fu_emit_scatter(fu_ctx *c, const fu_group *g);
+int fu_emit_scan(fu_ctx *c, const fu_group *g);
+int fu_emit_pad(fu_ctx *c, const fu_group *g);
+int fu_emit_concat(fu_ctx *c, const fu_group *g);
+/* A dense copy of t into new scratch: the slot. */
+int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node);
+void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n);
+int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t); /* hands the text over to the step */
+
+int fu_group_all(fu_ctx *c);
+int fu_fail(fu_ctx *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why);
+
+#endif

@@ -1,0 +1,185 @@
+/* gemm.c - products and convolutions as library steps. Operands are taken by their strides; what the library
+ * cannot read is copied first. Start with fu_emit_gemm. */
+#include "raw.h"
+
+#include <string.h>
+
+int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset)
+{
+    t = fu_value_of(c, t);
+    if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER && tn_node_is_dense(t))
+        return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+    *offset = 0;
+    *slot = fu_emit_dense(c, t, node);
+    return *slot < 0 ? *slot : 0;
+}
+
+/* One matrix operand: its last two axes and the batch axes before them. */
+typedef struct matrix {
+    int slot;
+    int64_t offset, row, col, batch[TN_MAX_DIMS];
+} matrix;
+
+static bool readable(int64_t rows, int64_t cols, int64_t row, int64_t col)
+{
+    if (rows > 1 && cols > 1) return (col == 1 && row >= cols) || (row == 1 && col >= rows);
+    return (rows <= 1 || row > 0) && (cols <= 1 || col > 0) && (rows <= 1 || cols <= 1);
+}
+
+static int take(fu_ctx *c, const tn_tensor *t, int node, bool copy, matrix *m)
+{
+    t = fu_value_of(c, t);
+    int nb = t->ndim - 2;
+    int64_t rows = t->shape[nb], cols = t->shape[nb + 1];
+    bool number = tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
+    if (!copy && !number && readable(rows, cols, t->stride[nb], t->stride[nb + 1])) {
+        if (!fu_place(c, t, &m->slot, &m->offset)) return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+        m->row = t->stride[nb];
+        m->col = t->stride[nb + 1];
+        for (int i = 0; i < nb; i++) m->batch[i] = t->shape[i] == 1 ? 0 : t->stride[i];
+    } else {
+        m->offset = 0;
+        m->slot = fu_emit_dense(c, t, node);
+        if (m->slot < 0) return m->slot;
+        m->row = cols;
+        m->col = 1;
+        int64_t s = rows * cols;
+        for (int i = nb - 1; i >= 0; i--) {
+            m->batch[i] = t->shape[i] == 1 ? 0 : s;
+            s *= t->shape[i];
+        }
+    }
+    /* an axis of one element may have any stride: name one the library takes */
+    if (cols <= 1 && (m->row != 1 || rows <= 1)) m->col = 1;
+    if (cols <= 1 && m->row < 1) m->row = 1;
+    if (rows <= 1) m->row = m->col == 1 ? cols : 1;
+    return 0;
+}
+
+int fu_emit_gemm(fu_ctx *c, const fu_group *group)
+{
+    int node = group->member[0];
+    const tn_tensor *t = c->node[node].t;
+    int nb = t->ndim - 2;
+    tn_gemm g = {.dtype = (tn_dtype)t->dtype, .m = t->shape[nb], .n = t->shape[nb + 1]};
+    g.k = t->in[0]->shape[nb + 1];
+    int64_t ext[TN_MAX_DIMS], sa[TN_MAX_DIMS], sb[TN_MAX_DIMS], sc[TN_MAX_DIMS], dense = g.m * g.n;
+    int64_t c_batch[TN_MAX_DIMS];
+    for (int i = nb - 1; i >= 0; i--) {
+        c_batch[i] = dense;
+        dense *= t->shape[i];
+    }
+    matrix a, b;
+    int n = 0;
+    for (int attempt = 0;; attempt++) {
+        int r = take(c, t->in[0], node, attempt > 0, &a);
+        if (!r) r = take(c, t->in[1], node, attempt > 0, &b);
+        if (r) return r;
+        n = 0;
+        g.m = t->shape[nb];
+        for (int i = 0; i < nb; i++) {
+            if (t->shape[i] == 1) continue;
+            int64_t e = t->shape[i];
+            if (n && sa[n - 1] == a.batch[i] * e && sb[n - 1] == b.batch[i] * e && sc[n - 1] == c_batch[i] * e) {
+                ext[n - 1] *= e;
+                sa[n - 1] = a.batch[i];
+                sb[n - 1] = b.batch[i];
+                sc[n - 1] = c_batch[i];
+                continue;
+            }
+            ext[n] = e;
+            sa[n] = a.batch[i];
+            sb[n] = b.batch[i];
+            sc[n++] = c_batch[i];
+        }
+        /* batches over one B, whose rows follow each other in A and C, are more rows */
+        while (n && sb[n - 1] == 0 && a.col == 1 && sa[n - 1] == a.row * g.m && sc[n - 1] == g.n * g.m) {
+            g.m *= ext[n - 1];
+            n--;
+        }
+        if (n <= TN_GEMM_BATCH_DIMS || attempt) break;
+    }
+    if (n > TN_GEMM_BATCH_DIMS) return fu_fail(c, TN_E_UNSUPPORTED, "matmul over too many batch axes");
+    g.batch_ndim = n;
+    int64_t batches = 1;
+    for (int i = 0; i < n; i++) {
+        g.batch[i] = ext[i];
+        g.a_batch[i] = sa[i];
+        g.b_batch[i] = sb[i];
+        g.c_batch[i] = sc[i];
+        batches *= ext[i];
+    }
+    g.a_row = a.row;
+    g.a_col = a.col;
+    g.b_row = b.row;
+    g.b_col = b.col;
+    g.c_row = g.n;
+    int bias = -1;
+    int64_t bias_offset = 0;
+    if (t->n_in > 2) {
+        int r = fu_dense_operand(c, t->in[2], node, &bias, &bias_offset);
+        if (r) return r;
+    }
+    tn_step *s = fu_step_new(c, TN_STEP_GEMM, "matmul");
+    if (!s) return TN_E_NOMEM;
+    s->gemm = g;
+    if (fu_step_buf(c, s, a.slot, a.offset) < 0 || fu_step_buf(c, s, b.slot, b.offset) < 0 ||
+        fu_step_buf(c, s, bias, bias_offset) < 0 || fu_step_buf(c, s, node, 0) < 0)
+        return TN_E_NOMEM;
+    s->n_out = 1;
+    s->flops = 2.0 * (double)g.m * (double)g.n * (double)g.k * (double)batches;
+    s->bytes = (int64_t)tn_dtype_size(g.dtype) *
+               (tn_node_numel(t->in[0]->base) + tn_node_numel(t->in[1]->base) + tn_node_numel(t));
+    return 0;
+}
+
+int fu_emit_conv(fu_ctx *c, const fu_group *group)
+{
+    int node = group->member[0];
+    const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1];
+    const tn_conv_attr *p = &t->attr->conv;
+    tn_conv2d_desc d = {.dtype = (tn_dtype)t->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
+    memcpy(d.stride, p->stride, sizeof d.stride);
+    memcpy(d.pad, p->pad, sizeof d.pad);
+    memcpy(d.dilation, p->dilation, sizeof d.dilation);
+    const tn_tensor *out = t;
+    switch (t->op) {
+    case TN_OP_conv2d:
+        d.pass = TN_CONV_FORWARD;
+        d.c = x->shape[3];
+        d.oc = y->shape[0];
+        break;
+    case TN_OP_conv2d_data_grad:
+        d.pass = TN_CONV_DATA_GRAD;
+        d.c = y->shape[3] * p->groups;
+        d.oc = y->shape[0];
+        out = x;
+        break;
+    default:
+        d.pass = TN_CONV_WEIGHT_GRAD;
+        d.c = x->shape[3];
+        d.oc = y->shape[3];
+        out = y;
+        break;
+    }
+    d.n = out->shape[0];
+    d.oh = out->shape[1];
+    d.ow = out->shape[2];
+    int slot[3] = {-1, -1, -1};
+    int64_t offset[3] = {0};
+    for (int i = 0; i < t->n_in; i++) {
+        int r = fu_dense_operand(c, t->in[i], node, &slot[i], &offset[i]);
+        if (r) return r;
+    }
+    static const char *const name[] = {"conv2d", "conv2d_data_grad", "conv2d_weight_grad"};
+    tn_step *s = fu_step_new(c, TN_STEP_CONV, name[d.pass]);
+    if (!s) return TN_E_NOMEM;
+    s->conv = d;
+    for (int i = 0; i < 3; i++)
+        if (fu_step_buf(c, s, slot[i], offset[i]) < 0) return TN_E_NOMEM;
+    if (fu_step_buf(c, s, node, 0) < 0) return TN_E_NOMEM;
+    s->n_out = 1;
+    s->flops = 2.0 * (double)(d.n * d.oh * d.ow * d.oc) * (double)(d.kh * d.kw * d.c / d.groups);
+    s->bytes = (int64_t)tn_dtype_size(d.dtype) * (tn_node_numel(x) + tn_node_numel(y) + tn_node_numel(t));
+    return 0;
+}

@@ -1,0 +1,343 @@
+/* program.c - from placed nodes to the loop program: values in single assignment form with strides over atoms,
+ * and what is stored. Start with fu_program. */
+#include "fuser.h"
+
+#include <string.h>
+
+typedef struct builder {
+    const fu_ctx *c;
+    const fu_domain *d;
+    fu_prog *p;
+    int value_of[FU_MAX_MEMBERS];
+    bool full;
+    fu_value sink; /* where values go once there are too many: the attempt has failed then */
+} builder;
+
+static fu_value *value_new(builder *b, fu_kind kind, tn_dtype dtype)
+{
+    b->full = b->full || b->p->n_value == FU_MAX_VALUES;
+    fu_value *v = b->full ? &b->sink : &b->p->value[b->p->n_value++];
+    memset(v, 0, sizeof *v);
+    v->kind = kind;
+    v->dtype = v->from = dtype;
+    v->node = v->stash = v->slot = -1;
+    return v;
+}
+
+static int id_of(const builder *b, const fu_value *v)
+{
+    return b->full ? 0 : (int)(v - b->p->value);
+}
+
+/* Adds the stride of one axis to the atoms it is a product of. */
+static void spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t *out)
+{
+    for (int i = axis->n - 1; i >= 0; i--) {
+        out[axis->atom[i]] += stride;
+        stride *= d->extent[axis->atom[i]];
+    }
+}
+
+static uint32_t atoms_of(const fu_axis *axis)
+{
+    uint32_t m = 0;
+    for (int i = 0; i < axis->n; i++) m |= fu_bit(axis->atom[i]);
+    return m;
+}
+
+static uint32_t nonzero(const fu_domain *d, const int64_t *stride)
+{
+    uint32_t m = 0;
+    for (int i = 0; i < d->n_atom; i++)
+        if (stride[i]) m |= fu_bit(i);
+    return m;
+}
+
+static bool same_load(const fu_value *a, const fu_value *b)
+{
+    return a->kind == b->kind && a->slot == b->slot && a->offset == b->offset && a->pick == b->pick &&
+           (a->kind != FU_PICK || a->arg[0] == b->arg[0]) &&
+           !memcmp(a->stride, b->stride, sizeof a->stride);
+}
+
+static int number(builder *b, const tn_tensor *t, const tn_tensor *base)
+{
+    bool scalar = base->op == TN_OP_scalar;
+    int slot = -1;
+    int64_t offset;
+    if (scalar) fu_place(b->c, base, &slot, &offset);
+    for (int i = 0; i < b->p->n_value; i++) {
+        fu_value *v = &b->p->value[i];
+        if (scalar && v->kind == FU_SCALAR && v->slot == slot && v->dtype == (tn_dtype)t->dtype) return i;
+    }
+    fu_value *v = value_new(b, scalar ? FU_SCALAR : FU_NUMBER, (tn_dtype)t->dtype);
+    v->number = base->attr->number;
+    v->slot = slot;
+    return id_of(b, v);
+}
+
+/* The value that operand t, whose axis i is axis i + shift of member m's space, has. */
+static int operand(builder *b, int m, const tn_tensor *t, int shift)
+{
+    t = fu_value_of(b->c, t);
+    const tn_tensor *base = t->base;
+    if (tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) return number(b, t, base);
+    int node = fu_node_of(b->c, t);
+    if (node >= 0)
+        for (int i = 0; i < m; i++)
+            if (b->d->member[i] == node) return b->value_of[i];
+    fu_value *v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
+    for (int i = 0; i < t->ndim; i++)
+        if (t->shape[i] != 1 && t->stride[i])
+            spread(b->d, &b->d->map[m].axis[i + shift], t->stride[i], v->stride);
+    if (!fu_place(b->c, t, &v->slot, &v->offset)) b->full = true;
+    v->vary = nonzero(b->d, v->stride);
+    v->hint = t->name ? t->name : t->base->name;
+    int id = id_of(b, v);
+    for (int i = 0; i < id; i++)
+        if (same_load(&b->p->value[i], v)) {
+            b->p->n_value--;
+            return i;
+        }
+    return id;
+}
+
+static int unary(builder *b, tn_op op, tn_dtype dtype, int arg)
+{
+    fu_value *v = value_new(b, FU_OP, dtype);
+    v->op = op;
+    v->n_arg = 1;
+    v->arg[0] = arg;
+    v->from = b->p->value[arg].dtype;
+    v->vary = b->p->value[arg].vary;
+    return id_of(b, v);
+}
+
+static int gather(builder *b, int m, const tn_tensor *t)
+{
+    const tn_tensor *x = fu_value_of(b->c, t->in[0]);
+    int axis = t->attr->axis;
+    int index = operand(b, m, t->in[1], t->op == TN_OP_index_select ? axis : 0);
+    fu_value *i = value_new(b, FU_INDEX, TN_I64);
+    i->n_arg = 1;
+    i->arg[0] = index;
+    i->from = b->p->value[index].dtype;
+    i->vary = b->p->value[index].vary;
+    i->extent = x->shape[axis];
+    i->hint = t->in[1]->name;
+    int at = id_of(b, i);
+    for (int k = 0; k < at; k++)
+        if (b->p->value[k].kind == FU_INDEX && b->p->value[k].arg[0] == index &&
+            b->p->value[k].extent == x->shape[axis]) {
+            b->p->n_value--;
+            at = k;
+        }
+    fu_value *v = value_new(b, FU_PICK, (tn_dtype)t->dtype);
+    v->n_arg = 1;
+    v->arg[0] = at;
+    v->pick = x->stride[axis];
+    for (int k = 0; k < x->ndim; k++)
+        if (k != axis && x->shape[k] != 1) spread(b->d, &b->d->map[m].axis[k], x->stride[k], v->stride);
+    if (!fu_place(b->c, x, &v->slot, &v->offset)) b->full = true;
+    v->vary = b->p->value[at].vary | nonzero(b->d, v->stride);
+    v->hint = x->name ? x->name : x->base->name;
+    return id_of(b, v);
+}
+
+static int reduce(builder *b, int m, const tn_tensor *t)
+{
+    int arg = operand(b, m, t->in[0], 0);
+    uint32_t atoms = 0;
+    for (int i = 0; i < t->in[0]->ndim; i++)
+        if ((t->attr->axes >> i & 1) && t->in[0]->shape[i] != 1) atoms |= atoms_of(&b->d->map[m].axis[i]);
+    bool chooses = t->op == TN_OP_reduce_argmax || t->op == TN_OP_reduce_argmin;
+    if (!atoms && !chooses) return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, arg);
+    if (!atoms) {
+        fu_value *z = value_new(b, FU_NUMBER, TN_I64);
+        z->number.is_int = true;
+        return id_of(b, z);
+    }
+    fu_value *v = value_new(b, FU_REDUCE, (tn_dtype)t->dtype);
+    v->op = (tn_op)t->op;
+    v->n_arg = 1;
+    v->arg[0] = arg;
+    v->from = b->p->value[arg].dtype;
+    v->reduces = atoms;
+    for (int i = 0; i < t->in[0]->ndim; i++)
+        if (t->in[0]->shape[i] != 1) v->space |= atoms_of(&b->d->map[m].axis[i]);
+    v->vary = b->p->value[arg].vary & ~atoms;
+    if (chooses) /* the position is counted along the reduced axis */
+        for (int i = 0; i < t->in[0]->ndim; i++)
+            if (t->attr->axes >> i & 1) spread(b->d, &b->d->map[m].axis[i], 1, v->stride);
+    return id_of(b, v);
+}
+
+/* Row-major position in the member's own shape. */
+static void dense(const builder *b, int m, int64_t *stride)
+{
+    int ndim;
+    const int64_t *shape;
+    const tn_tensor *t = b->c->node[b->d->member[m]].t;
+    bool reduced = tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE;
+    fu_space(t, &ndim, &shape);
+    int64_t s = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        if (shape[i] == 1 || (reduced && t->shape[i] == 1)) continue;
+        spread(b->d, &b->d->map[m].axis[i], s, stride);
+        s *= shape[i];
+    }
+}
+
+static int member(builder *b, int m)
+{
+    const tn_tensor *t = b->c->node[b->d->member[m]].t;
+    int ndim;
+    const int64_t *shape;
+    fu_space(t, &ndim, &shape);
+    fu_value *v;
+    int arg[3];
+    switch (tn_op_get((tn_op)t->op)->kind) {
+    case TN_KIND_ELTWISE:
+        for (int k = 0; k < t->n_in; k++) arg[k] = operand(b, m, t->in[k], 0);
+        v = value_new(b, FU_OP, (tn_dtype)t->dtype);
+        v->op = (tn_op)t->op;
+        v->n_arg = t->n_in;
+        memcpy(v->arg, arg, sizeof arg);
+        for (int k = 0; k < t->n_in; k++) v->vary |= b->p->value[arg[k]].vary;
+        /* K(..) has the type of the operands that promote: the last one, where the first is a condition */
+        v->from = (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype;
+        return id_of(b, v);
+    case TN_KIND_CAST: return unary(b, TN_OP_cast, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
+    case TN_KIND_VIEW: return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
+    case TN_KIND_ASSIGN:
+        if (b->c->assign_from >= 0) {
+            v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
+            v->slot = b->c->assign_from;
+            dense(b, m, v->stride);
+            v->vary = nonzero(b->d, v->stride);
+            return id_of(b, v);
+        }
+        return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[1], 0));
+    case TN_KIND_REDUCE: return reduce(b, m, t);
+    case TN_KIND_GATHER: return gather(b, m, t);
+    case TN_KIND_IOTA:
+        v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);
+        if (shape[t->attr->axis] != 1) spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride);
+        v->vary = nonzero(b->d, v->stride);
+        return id_of(b, v);
+    case TN_KIND_RANDOM:
+        if (t->n_in) arg[0] = operand(b, m, t->in[0], 0);
+        v = value_new(b, FU_RANDOM, (tn_dtype)t->dtype);
+        v->op = (tn_op)t->op;
+        v->n_arg = t->n_in;
+        v->slot = b->d->member[m];
+        if (t->n_in) v->arg[0] = arg[0];
+        dense(b, m, v->stride);
+        v->vary = nonzero(b->d, v->stride);
+        return id_of(b, v);
+    default: b->full = true; return 0;
+    }
+}
+
+/* Whether t's memory overlaps the target of an assignment. */
+static bool overlaps(const tn_tensor *t, const tn_tensor *target)
+{
+    const tn_storage *a = t->base->buf, *b = target->base->buf;
+    if (t->base == target->base || t->base->of == target->base) return true;
+    if (!a || !b) return false;
+    const char *a0 = a->data, *b0 = b->data;
+    return a == b || (a0 < b0 + b->bytes && b0 < a0 + a->bytes);
+}
+
+bool fu_reads_target(const fu_ctx *c, const tn_tensor *t, const tn_tensor *target)
+{
+    t = fu_value_of(c, t);
+    if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return false;
+    if (t->base->op == TN_OP_assign) return overlaps(t->base->in[0], target);
+    return fu_node_of(c, t) < 0 && overlaps(t, target);
+}
+
+static tn_cut_reason store(builder *b, int m)
+{
+    const fu_ctx *c = b->c;
+    int node = b->d->member[m], ndim;
+    const int64_t *shape;
+    const tn_tensor *t = c->node[node].t;
+    bool outside = c->node[node].root;
+    for (int i = 0; i < c->node[node].n_user && !outside; i++) {
+        bool inside = false;
+        for (int k = 0; k < b->d->n && !inside; k++) inside = b->d->member[k] == c->node[node].user[i];
+        outside = !inside;
+    }
+    if (!outside) return TN_CUT_NONE;
+    if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
+    fu_store *s = &b->p->store[b->p->n_store++];
+    memset(s, 0, sizeof *s);
+    s->value = b->value_of[m];
+    s->slot = s->node = node;
+    s->dtype = (tn_dtype)t->dtype;
+    dense(b, m, s->stride);
+    fu_space(t, &ndim, &shape);
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] != 1) s->dom |= atoms_of(&b->d->map[m].axis[i]);
+    if (t->op != TN_OP_assign) {
+        if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
+            for (int i = 0; i < ndim; i++)
+                if (t->shape[i] == 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
+        return TN_CUT_NONE;
+    }
+    for (int i = 0; i + 1 < b->p->n_store; i++) {
+        const tn_tensor *other = c->node[b->p->store[i].node].t;
+        if (other->op == TN_OP_assign && overlaps(other->in[0], t->in[0])) return TN_CUT_ALIAS;
+    }
+    if (c->assign_from >= 0) return TN_CUT_NONE;
+    /* in place: whatever the group reads of the target's memory must be the very element it then writes */
+    for (int i = 0; i < b->d->n; i++) {
+        const tn_tensor *r = c->node[b->d->member[i]].t;
+        for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
+            const tn_tensor *o = fu_value_of(c, r->in[k]);
+            if (!fu_reads_target(c, o, t->in[0])) continue;
+            int of = fu_node_of(c, o); /* a value of this group is not read from memory */
+            bool inside = false;
+            for (int a = 0; a < b->d->n && of >= 0; a++) inside = inside || b->d->member[a] == of;
+            if (inside) continue;
+            int64_t stride[FU_MAX_ATOMS] = {0};
+            if (!fu_pointwise_operand(r, k)) return TN_CUT_ALIAS;
+            int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
+            for (int a = 0; a < o->ndim; a++)
+                if (o->shape[a] != 1) spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride);
+            if (o->offset != t->in[0]->offset || o->dtype != t->dtype || memcmp(stride, s->stride, sizeof stride))
+                return TN_CUT_ALIAS;
+            s->late = true;
+        }
+    }
+    return TN_CUT_NONE;
+}
+
+tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
+{
+    builder b = {.c = c, .d = d, .p = p};
+    memset(p, 0, offsetof(fu_prog, value));
+    p->n_atom = d->n_atom;
+    memcpy(p->extent, d->extent, sizeof p->extent);
+    p->n_value = p->n_store = 0;
+    p->split = p->second = false;
+    for (int m = 0; m < d->n && !b.full; m++) {
+        int v = b.value_of[m] = member(&b, m);
+        if (b.full) break;
+        fu_value *value = &p->value[v];
+        if (value->node < 0 || c->node[d->member[m]].t->name) value->node = d->member[m];
+        const tn_tensor *t = c->node[d->member[m]].t;
+        if (t->name && value->kind != FU_LOAD && value->kind != FU_PICK) value->hint = t->name;
+    }
+    if (b.full) return TN_CUT_SIZE;
+    for (int m = 0; m < d->n; m++) {
+        tn_cut_reason why = store(&b, m);
+        if (why) return why;
+    }
+    /* atoms in loop order */
+    int pos[FU_MAX_ATOMS];
+    for (int i = 0; i < d->n_atom; i++) pos[d->order[i]] = i;
+    fu_reorder(p, pos);
+    return TN_CUT_NONE;
+}

@@ -1,0 +1,28 @@
+/* raw.h - helpers for kernels whose loops are written out one by one: copies, windows, scatters, scans. */
+#ifndef TN_FUSER_RAW_H
+#define TN_FUSER_RAW_H
+
+#include "fuser.h"
+
+typedef struct fu_raw {
+    fu_ctx *c;
+    tn_step *s;
+    fu_text t;
+    const fu_dialect *lang;
+    int node;
+    bool fault; /* the text calls index_fault */
+} fu_raw;
+
+int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width);
+void fu_raw_operand(fu_raw *k, int slot, int64_t offset, tn_dtype d, const char *name, bool out);
+int fu_raw_input(fu_raw *k, const tn_tensor *t, const char *name);
+void fu_raw_output(fu_raw *k, const char *name); /* the node's own value */
+int fu_raw_dim(fu_raw *k, int64_t v);
+int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item);
+/* Sum of coordinate * stride over axes from .. to - 1; coordinates are named by a prefix and the axis. */
+void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, char *out, size_t n);
+void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *what);
+int64_t fu_raw_count(const tn_tensor *t, int from, int to);
+int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset);
+
+#endif
