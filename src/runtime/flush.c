@@ -26,8 +26,9 @@ struct tn_flush_scratch {
     unsigned char *key;
     size_t n_key, cap_key;
     void **address;      /* of each slot */
+    size_t *size;        /* of one element there */
     tn_storage **hold;   /* storage made for each value */
-    int cap_address, cap_hold;
+    int cap_address, cap_size, cap_hold;
     void **buf;          /* of one launch */
     tn_word *word;
     int cap_buf, cap_word;
@@ -68,7 +69,7 @@ void tn_flush_free(tn_session *s)
 {
     struct tn_flush_scratch *f = s->scratch;
     if (!f) return;
-    void *all[] = { f->node.at, f->leaf.at, f->stack.at, f->root, f->key, f->address, f->hold, f->buf, f->word };
+    void *all[] = { f->node.at, f->leaf.at, f->stack.at, f->root, f->key, f->address, f->size, f->hold, f->buf, f->word };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
     tn_free_mem(f);
     s->scratch = NULL;
@@ -142,7 +143,11 @@ static int collect(tn_session *s, struct tn_flush_scratch *f, int n, tn_tensor *
     }
     for (int i = 0; i < n; i++)
         if (roots[i]->base->mark == mark && !has_value(roots[i]->base)) f->root[roots[i]->base->slot] = 1;
-    for (int i = 0; i < f->leaf.n; i++) f->leaf.at[i]->slot = f->node.n + i;
+    for (int i = 0; i < f->leaf.n; i++) {
+        tn_tensor *x = f->leaf.at[i];
+        x->slot = f->node.n + i;
+        if (kind_of(x->base) == TN_KIND_NUMBER) x->base->slot = x->slot; /* a number is known by any view of it */
+    }
     return TN_OK;
 }
 
@@ -306,7 +311,10 @@ static int run_step(tn_session *s, struct tn_flush_scratch *f, tn_step *st)
     if (!reserve(&f->buf, &f->cap_buf, st->n_buf, sizeof *f->buf) ||
         !reserve(&f->word, &f->cap_word, st->n_scalar, sizeof *f->word))
         return fail_memory(s);
-    for (int i = 0; i < st->n_buf; i++) f->buf[i] = st->buf[i] < 0 ? NULL : f->address[st->buf[i]];
+    for (int i = 0; i < st->n_buf; i++) {
+        int slot = st->buf[i];
+        f->buf[i] = slot < 0 ? NULL : (char *)f->address[slot] + st->offset[i] * (int64_t)f->size[slot];
+    }
     switch (st->kind) {
     case TN_STEP_KERNEL: {
         for (int i = 0; i < st->n_scalar; i++)
@@ -343,11 +351,14 @@ static int execute(tn_session *s, struct tn_flush_scratch *f, tn_plan *p)
 {
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
     if (!reserve(&f->address, &f->cap_address, n_slot, sizeof *f->address) ||
+        !reserve(&f->size, &f->cap_size, n_slot, sizeof *f->size) ||
         !reserve(&f->hold, &f->cap_hold, p->n_value, sizeof *f->hold))
         return fail_memory(s);
     memset(f->address, 0, (size_t)n_slot * sizeof *f->address);
     if (p->n_value) memset(f->hold, 0, (size_t)p->n_value * sizeof *f->hold);
     for (int i = 0; i < f->leaf.n; i++) f->address[f->node.n + i] = tn_node_data(f->leaf.at[i]);
+    for (int i = 0; i < f->node.n + f->leaf.n; i++) f->size[i] = tn_dtype_size((tn_dtype)node_at(f, i)->dtype);
+    for (int i = 0; i < p->n_value; i++) f->size[p->value[i].slot] = tn_dtype_size(p->value[i].dtype);
     int status = TN_OK;
     for (int i = 0; i < p->n_step && !status; i++) {
         for (int v = 0; v < p->n_value && !status; v++)

@@ -203,6 +203,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
     if (c) {
         c->base = (tn_device){
             .name = "cpu",
+            .shares_host_memory = true,
             .threads = choose_threads(o->threads),
             .alloc = cpu_alloc,
             .free = cpu_free,
