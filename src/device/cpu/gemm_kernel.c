@@ -19,7 +19,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-_Static_assert(TN_GEMM_A_BYTES >= TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_PAD) * 4, "a block of A in f32");
+_Static_assert(TN_GEMM_A_BYTES >= TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_PAD) * 4,
+               "a block of A in f32");
 
 /* ---- any processor: vectors of the compiler ---- */
 
