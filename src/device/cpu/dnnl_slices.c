@@ -15,11 +15,12 @@
 #include <stdatomic.h>
 
 enum {
-    PARTIALS = 16,            /* of a weight gradient, at most */
-    PARTIAL_PIXELS = 2048,    /* each covers at least so many, or adding them up would show */
-    PARTIAL_BYTES = 32 << 20, /* all of them together */
-    SUM_CHUNK = 1 << 14,      /* elements */
-    EPILOGUE_BYTES = 1 << 19, /* of C, still in the second-level cache when bias and relu follow */
+    PARTIALS = 16,             /* of a weight gradient, at most */
+    PARTIAL_PIXELS = 2048,     /* each covers at least so many, or adding them up would show */
+    PARTIAL_BYTES = 32 << 20,  /* all of them together */
+    SUM_CHUNK = 1 << 14,       /* elements */
+    TURNED_ELEMENTS = 1 << 22, /* of a transposed copy at a time */
+    EPILOGUE_BYTES = 1 << 19,  /* of C, still in the second-level cache when bias and relu follow */
 };
 static const double TILE_FLOPS = 6e6, PART_FLOPS = 4e6, SMALL_FLOPS = 32e6;
 
@@ -49,9 +50,7 @@ static int64_t divisor(int64_t n, double most)
 
 typedef struct product {
     tn_dnnl *d;
-    tn_gemm g;          /* batch dimensions merged, B perhaps a transposed copy */
-    const float *b_old; /* what to transpose, row stride ldb_old; `g.b` is where to */
-    int64_t ldb_old;
+    tn_gemm g;                        /* batch dimensions merged */
     int64_t mt, nt, m_tiles, n_tiles; /* tiles of one entry */
     const tn_dnnl_prim *e, *last;     /* matmul: for the last, shorter tile of rows too */
     int64_t per[TN_GEMM_BATCH_DIMS];  /* entries of one part, by dimension */
@@ -69,15 +68,30 @@ static int64_t offset(const product *w, const int64_t *stride, int64_t i)
     return off;
 }
 
-static void run_transpose(void *arg, int64_t begin, int64_t end)
+typedef struct turn {
+    const float *src; /* [rows, cols], row stride lds */
+    float *dst;       /* [cols, rows], row stride ldd */
+    int64_t rows, cols, lds, ldd;
+} turn;
+
+static void run_turn(void *arg, int64_t begin, int64_t end)
 {
-    const product *w = arg;
-    int64_t j0 = begin * 16, cols = min64(end * 16, w->g.n) - j0;
-    for (int64_t p = 0; p < w->g.k; p += 64) {
-        float *dst = (float *)(uintptr_t)w->g.b + p * w->g.b_row + j0;
-        tn_pack_transpose(TN_F32, w->b_old + j0 * w->ldb_old + p, w->ldb_old, cols, min64(64, w->g.k - p),
-                          dst, w->g.b_row);
-    }
+    const turn *t = arg;
+    int64_t i0 = begin * 16, rows = min64(end * 16, t->rows) - i0;
+    for (int64_t p = 0; p < t->cols; p += 64)
+        tn_pack_transpose(TN_F32, t->src + i0 * t->lds + p, t->lds, rows, min64(64, t->cols - p),
+                          t->dst + p * t->ldd + i0, t->ldd);
+}
+
+/* A transposed copy; *ldd is its row stride, kept off whole pages. NULL: no memory. */
+static const float *transposed(tn_cpu_lib *lib, struct tn_pool *pool, tn_scratch use, const float *src,
+                               int64_t rows, int64_t cols, int64_t lds, int64_t *ldd)
+{
+    turn t = {.src = src, .rows = rows, .cols = cols, .lds = lds};
+    t.ldd = *ldd = ceil_div(rows, 16) * 16 + (rows % 256 == 0 ? 16 : 0);
+    t.dst = tn_cpu_scratch(lib, use, (size_t)(cols * t.ldd) * sizeof(float));
+    if (t.dst) tn_pool_run(pool, run_turn, &t, ceil_div(rows, 16), max64(1, (1 << 11) / cols));
+    return t.dst;
 }
 
 static void run_sgemm(void *arg, int64_t begin, int64_t end)
@@ -112,28 +126,13 @@ static bool blas_strides(tn_gemm *g)
            (g->b_col == 1 ? g->b_row >= g->n : g->b_col >= g->k);
 }
 
-static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int64_t batches, tn_errbuf *err)
+static void sgemm_tiles(struct tn_pool *pool, product *w, int64_t batches)
 {
     tn_gemm *g = &w->g;
-    if (!blas_strides(g)) return TN_CPU_DECLINED;
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-    if (g->b_col != 1 && g->m > 8) {
-        /* Read along k, B costs every tile a transpose of its own; one for all is cheaper when there are
-         * rows enough to share it. */
-        if (g->m < 256) return TN_CPU_DECLINED;
-        if (batches == 1 && g->n * g->k <= 1 << 24) {
-            w->b_old = g->b;
-            w->ldb_old = g->b_col;
-            g->b_row = (g->n + 15) / 16 * 16 + (g->n % 256 == 0 ? 16 : 0);
-            g->b_col = 1;
-            g->b = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(g->k * g->b_row) * sizeof(float));
-            if (!g->b) return tn_cpu_fail(err, TN_E_NOMEM, "gemm: no memory for a transposed operand");
-            tn_pool_run(pool, run_transpose, w, ceil_div(g->n, 16), max64(1, (1 << 11) / g->k));
-        }
-    }
+    int64_t tiles = flops < TILE_FLOPS ? 1 : flops > 32 * TILE_FLOPS ? 32 : (int64_t)(flops / TILE_FLOPS);
     /* Rows first. Taller tiles where packing B anew for each of them is dear: A read along its columns and a
      * B that leaves the caches. */
-    int64_t tiles = flops < TILE_FLOPS ? 1 : flops > 32 * TILE_FLOPS ? 32 : (int64_t)(flops / TILE_FLOPS);
     int64_t tall = g->a_col != 1 && g->n * g->k > 1 << 21 ? 192 : 48;
     w->m_tiles = max64(1, min64(tiles, g->m / tall));
     w->n_tiles = max64(1, min64(ceil_div(tiles, w->m_tiles), g->n / 192));
@@ -144,6 +143,44 @@ static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int6
     w->mt = ceil_div(w->mt, 8) * 8;
     w->m_tiles = ceil_div(g->m, w->mt);
     tn_pool_run(pool, run_sgemm, w, batches * w->m_tiles * w->n_tiles, 1);
+}
+
+/* Transposes once what every tile would otherwise transpose for itself, a block of columns at a time: B read
+ * along k, when enough rows share it; A read along m, when its rows lie whole pages apart, which sgemm packs
+ * at half its speed. */
+static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int64_t batches, tn_errbuf *err)
+{
+    if (!blas_strides(&w->g)) return TN_CPU_DECLINED;
+    const tn_gemm all = w->g;
+    bool b_turned = all.b_col != 1 && all.m >= 256 && batches == 1;
+    bool a_turned = all.a_col != 1 && all.a_col % 1024 == 0 && all.n >= 256 && batches == 1;
+    if (all.b_col != 1 && all.m > 8 && !b_turned) return TN_CPU_DECLINED; /* ours is faster */
+    int64_t block = max64(96, TURNED_ELEMENTS / all.k / 48 * 48);
+    int64_t nb = b_turned ? min64(all.n, block) : all.n, mb = a_turned ? min64(all.m, block) : all.m;
+    tn_gemm *g = &w->g;
+    for (int64_t j = 0; j < all.n; j += nb) {
+        g->n = min64(nb, all.n - j);
+        g->b = (const float *)all.b + j * all.b_col;
+        g->bias = all.bias ? (const float *)all.bias + j : NULL;
+        if (b_turned) {
+            g->b = transposed(lib, pool, TN_SCRATCH_PACK, g->b, g->n, all.k, all.b_col, &g->b_row);
+            g->b_col = 1;
+        }
+        for (int64_t i = 0; i < all.m; i += mb) {
+            g->m = min64(mb, all.m - i);
+            g->a = (const float *)all.a + i * all.a_row;
+            g->c = (float *)all.c + i * all.c_row + j;
+            if (a_turned) {
+                /* A as it stands is [k, m]: its transpose has rows of k. */
+                g->a = transposed(lib, pool, TN_SCRATCH_SUM, g->a, all.k, g->m, all.a_col, &g->a_row);
+                g->a_col = 1;
+            }
+            if (!g->a || !g->b)
+                return tn_cpu_fail(err, TN_E_NOMEM, "gemm: no memory for a transposed operand");
+            sgemm_tiles(pool, w, batches);
+        }
+    }
+    w->g = all;
     return TN_OK;
 }
 
