@@ -247,7 +247,7 @@ static void test_f32_large(void **state)
     (void)state;
     for (int t = 0; t < 4; t++) {
         check_case(TN_F32, 400, 256, 200, 1, 1, t | 96);
-        check_case(TN_F32, 130, 530, 410, 1, 1, t | 4);
+        check_case(TN_F32, 130, 530, 410, 1, 1, t | 4 | 96);
     }
     check_case(TN_F32, 600, 64, 900, 1, 1, 1);
     /* transposed copies of A, of B, of both, in one block and in several */
