@@ -3,6 +3,7 @@
 #include "cpu_lib.h"
 
 #include "../../core/alloc.h"
+#include "dnnl.h"
 
 #include <stdarg.h>
 #include <stdio.h>

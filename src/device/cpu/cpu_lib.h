@@ -1,7 +1,7 @@
 /* cpu_lib.h - matrix products and convolutions on the CPU.
  *
- * Two implementations stand behind two calls: oneDNN (dnnl.c, the only file that includes it) and our own
- * (gemm_plain.c, conv_plain.c, always built). cpu_lib.c checks what it is given, settles the edge cases and
+ * Two implementations stand behind two calls: oneDNN (dnnl.c and dnnl_slices.c) and our own (gemm_plain.c,
+ * conv_plain.c, always built). cpu_lib.c checks what it is given, settles the edge cases and
  * chooses. Work is cut into slices whose number and bounds depend on shapes alone, every slice is computed by
  * one thread, and partial sums are added in a fixed order: the bits do not depend on the thread count.
  *
@@ -51,11 +51,9 @@ int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__(
 int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
 int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err);
 
-/* The oneDNN side. The two calls return TN_CPU_DECLINED where oneDNN has nothing good for the request; then
- * nothing has been written. NULL from open where it is not built in or does not start. */
+/* The oneDNN side. Both return TN_CPU_DECLINED where oneDNN has nothing good for the request; then nothing
+ * has been written. */
 enum { TN_CPU_DECLINED = 1 };
-tn_dnnl *tn_dnnl_open(void);
-void tn_dnnl_close(tn_dnnl *d);
 int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
 int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
                    tn_device_stats *stats, tn_errbuf *err);

@@ -1,15 +1,10 @@
-/* dnnl.c - oneDNN, single-threaded, inside our pool. The only file that includes it; 2.x and 3.x.
+/* dnnl.c - primitives of oneDNN, single-threaded. The only file that includes it; 2.x and 3.x.
  *
- * Large f32 products are cut into tiles, each one dnnl_sgemm. Batches of small ones, and 16-bit products, are
- * matmul primitives over equal parts of the work; convolutions are primitives over equal groups of images,
- * with weights in the layout oneDNN asks for (one reorder a call). A weight gradient is one partial sum per
- * group of images, added in order afterwards. All cuts depend on shapes only.
- *
- * Primitives live in `entry`, kept in a small table replaced least recently used. What a running primitive
- * needs for itself (a stream, a scratchpad) lives in a `slot`, claimed by whatever thread runs a chunk.
- * Debian's library is built with OpenMP: a thread's own limit is set to 1 around every call into it and put
- * back, so that no team is ever started. Read first: tn_dnnl_gemm, tn_dnnl_conv2d, then find_entry. */
-#include "cpu_lib.h"
+ * Primitives live in a small table replaced least recently used. What a running primitive needs for itself (a
+ * stream, a scratchpad) lives in a `slot`, claimed by whatever thread runs one. Debian's library is built
+ * with OpenMP: a thread's own limit is set to 1 around every call into it and put back, so that no team is
+ * ever started. Read first: dnnl.h, then find_entry and execute. */
+#include "dnnl.h"
 
 #ifndef TN_HAVE_DNNL
 
@@ -23,39 +18,16 @@ void tn_dnnl_close(tn_dnnl *d)
     (void)d;
 }
 
-int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err)
-{
-    (void)lib, (void)d, (void)pool, (void)g, (void)err;
-    return TN_CPU_DECLINED;
-}
-
-int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
-                   tn_device_stats *stats, tn_errbuf *err)
-{
-    (void)lib, (void)d, (void)pool, (void)c, (void)stats, (void)err;
-    return TN_CPU_DECLINED;
-}
-
 #else
 
 #include "../../core/alloc.h"
-#include "gemm_kernel.h"
-#include "pool.h"
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
 #include <string.h>
 
-enum {
-    ENTRIES = 192,            /* primitives kept */
-    PARTIALS = 16,            /* of a weight gradient, at most */
-    PARTIAL_PIXELS = 2048,    /* each covers at least so many, or adding them up would show */
-    PARTIAL_BYTES = 32 << 20, /* all of them together */
-    SUM_CHUNK = 1 << 14,      /* elements */
-    EPILOGUE_BYTES = 1 << 19, /* of C, still in the second-level cache when bias and relu follow */
-};
-static const double TILE_FLOPS = 6e6, PART_FLOPS = 4e6, SMALL_FLOPS = 32e6;
+enum { ENTRIES = 192 }; /* primitives kept */
 
 /* ---- the two major versions ---- */
 
@@ -183,14 +155,15 @@ typedef struct step {
     dnnl_primitive_t prim;
 } step;
 
-typedef struct entry {
+struct tn_dnnl_prim {
     key k;
     uint64_t used;
     bool declined;   /* oneDNN has nothing good for it */
     step main, rest; /* rest: the last, shorter group of a weight gradient */
     step reorder;    /* weights to what main asks for, or back; empty where that is OHWI itself */
     size_t scratch, weight_bytes;
-} entry;
+};
+typedef tn_dnnl_prim entry;
 
 typedef struct slot {
     atomic_flag taken;
@@ -278,9 +251,9 @@ void tn_dnnl_close(tn_dnnl *d)
     tn_free_mem(d);
 }
 
-/* As many slots as threads may run chunks, each with so much scratchpad. */
-static bool have_slots(tn_dnnl *d, int n, size_t scratch)
+bool tn_dnnl_ready(tn_dnnl *d, int n, const tn_dnnl_prim *p, const tn_dnnl_prim *q)
 {
+    size_t scratch = q && q->scratch > p->scratch ? q->scratch : p->scratch;
     if (d->nslots < n) {
         clear_slots(d);
         d->slots = tn_calloc((size_t)n, sizeof *d->slots);
@@ -378,28 +351,6 @@ static int execute(tn_dnnl *d, const step *s, const operand *op, int n)
     return ok ? TN_OK : TN_E_DEVICE;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* The largest divisor of n that is at most `most`, at least 1. */
-static int64_t divisor(int64_t n, double most)
-{
-    for (int64_t d = most < (double)n ? (int64_t)most : n; d > 1; d--) {
-        if (n % d == 0) return d;
-    }
-    return 1;
-}
-
 static bool data_type(tn_dtype t, dnnl_data_type_t *out)
 {
     *out = t == TN_F32 ? dnnl_f32 : t == TN_F16 ? dnnl_f16 : dnnl_bf16;
@@ -408,160 +359,33 @@ static bool data_type(tn_dtype t, dnnl_data_type_t *out)
 
 /* ---- products ---- */
 
-typedef struct product {
-    tn_dnnl *d;
-    tn_gemm g;          /* batch dimensions merged, B perhaps a transposed copy */
-    const float *b_old; /* what to transpose, row stride ldb_old; `g.b` is where to */
-    int64_t ldb_old;
-    int64_t mt, nt, m_tiles, n_tiles; /* tiles of one entry */
-    const entry *e, *last;            /* matmul: for the last, shorter tile of rows too */
-    int64_t per[TN_GEMM_BATCH_DIMS];  /* entries of one part, by dimension */
-    atomic_int status;
-} product;
-
-static int64_t offset(const product *w, const int64_t *stride, int64_t i)
+bool tn_dnnl_sgemm(const tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
+                   int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc)
 {
-    int64_t off = 0;
-    for (int d = w->g.batch_ndim - 1; d >= 0; d--) {
-        int64_t parts = w->g.batch[d] / w->per[d];
-        off += i % parts * w->per[d] * stride[d];
-        i /= parts;
-    }
-    return off;
+    int before = one_thread(d);
+    dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
+    as_before(d, before);
+    return s == dnnl_success;
 }
 
-static void run_transpose(void *arg, int64_t begin, int64_t end)
+const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, const int64_t *per)
 {
-    const product *w = arg;
-    int64_t j0 = begin * 16, cols = min64(end * 16, w->g.n) - j0;
-    for (int64_t p = 0; p < w->g.k; p += 64) {
-        float *dst = (float *)(uintptr_t)w->g.b + p * w->g.b_row + j0;
-        tn_pack_transpose(TN_F32, w->b_old + j0 * w->ldb_old + p, w->ldb_old, cols, min64(64, w->g.k - p),
-                          dst, w->g.b_row);
-    }
-}
-
-static void run_sgemm(void *arg, int64_t begin, int64_t end)
-{
-    product *w = arg;
-    const tn_gemm *g = &w->g;
-    bool ta = g->a_col != 1, tb = g->b_col != 1;
-    int64_t lda = ta ? g->a_col : g->a_row, ldb = tb ? g->b_col : g->b_row;
-    int before = one_thread(w->d);
-    for (int64_t t = begin; t < end; t++) {
-        int64_t i = t % w->m_tiles * w->mt, j = t / w->m_tiles % w->n_tiles * w->nt;
-        int64_t e = t / w->m_tiles / w->n_tiles;
-        int64_t m = min64(w->mt, g->m - i), n = min64(w->nt, g->n - j);
-        const float *a = (const float *)g->a + offset(w, g->a_batch, e) + i * g->a_row;
-        const float *b = (const float *)g->b + offset(w, g->b_batch, e) + j * g->b_col;
-        float *c = (float *)g->c + offset(w, g->c_batch, e) + i * g->c_row + j;
-        if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, g->k, 1, a, lda, b, ldb, 0, c, g->c_row))
-            atomic_store(&w->status, TN_E_DEVICE);
-        tn_bias_relu(TN_F32, c, g->c_row, m, n, g->bias ? (const float *)g->bias + j : NULL,
-                     g->epilogue == TN_EPI_RELU);
-    }
-    as_before(w->d, before);
-}
-
-/* Leading dimensions as BLAS wants them, also where an extent of 1 made the stride meaningless. */
-static bool blas_strides(tn_gemm *g)
-{
-    if (g->a_col == 1 && g->m == 1) g->a_row = max64(g->a_row, g->k);
-    if (g->a_col != 1 && g->k == 1) g->a_col = max64(g->a_col, g->m);
-    if (g->b_col == 1 && g->k == 1) g->b_row = max64(g->b_row, g->n);
-    if (g->b_col != 1 && g->n == 1) g->b_col = max64(g->b_col, g->k);
-    if (g->m == 1) g->c_row = max64(g->c_row, g->n);
-    return g->c_row >= g->n && (g->a_col == 1 ? g->a_row >= g->k : g->a_col >= g->m) &&
-           (g->b_col == 1 ? g->b_row >= g->n : g->b_col >= g->k);
-}
-
-static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int64_t batches, tn_errbuf *err)
-{
-    tn_gemm *g = &w->g;
-    if (!blas_strides(g)) return TN_CPU_DECLINED;
-    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-    if (g->b_col != 1 && g->m > 8) {
-        /* Read along k, B costs every tile a transpose of its own; one for all is cheaper when there are
-         * rows enough to share it. */
-        if (g->m < 256) return TN_CPU_DECLINED;
-        if (batches == 1 && g->n * g->k <= 1 << 24) {
-            w->b_old = g->b;
-            w->ldb_old = g->b_col;
-            g->b_row = (g->n + 15) / 16 * 16 + (g->n % 256 == 0 ? 16 : 0);
-            g->b_col = 1;
-            g->b = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(g->k * g->b_row) * sizeof(float));
-            if (!g->b) return tn_cpu_fail(err, TN_E_NOMEM, "gemm: no memory for a transposed operand");
-            tn_pool_run(pool, run_transpose, w, ceil_div(g->n, 16), max64(1, (1 << 11) / g->k));
-        }
-    }
-    /* Rows first. Taller tiles where packing B anew for each of them is dear: A read along its columns and a
-     * B that leaves the caches. */
-    int64_t tiles = flops < TILE_FLOPS ? 1 : flops > 32 * TILE_FLOPS ? 32 : (int64_t)(flops / TILE_FLOPS);
-    int64_t tall = g->a_col != 1 && g->n * g->k > 1 << 21 ? 192 : 48;
-    w->m_tiles = max64(1, min64(tiles, g->m / tall));
-    w->n_tiles = max64(1, min64(ceil_div(tiles, w->m_tiles), g->n / 192));
-    w->nt = ceil_div(ceil_div(g->n, w->n_tiles), 48) * 48;
-    w->n_tiles = ceil_div(g->n, w->nt);
-    w->mt = ceil_div(g->m, w->m_tiles);
-    if (g->bias || g->epilogue == TN_EPI_RELU) w->mt = min64(w->mt, max64(8, EPILOGUE_BYTES / 4 / w->nt));
-    w->mt = ceil_div(w->mt, 8) * 8;
-    w->m_tiles = ceil_div(g->m, w->mt);
-    tn_pool_run(pool, run_sgemm, w, batches * w->m_tiles * w->n_tiles, 1);
-    return TN_OK;
-}
-
-static void run_matmul(void *arg, int64_t begin, int64_t end)
-{
-    product *w = arg;
-    const tn_gemm *g = &w->g;
-    int64_t es = (int64_t)tn_dtype_size(g->dtype);
-    for (int64_t t = begin; t < end; t++) {
-        int64_t i = t % w->m_tiles * w->mt, e = t / w->m_tiles;
-        char *c = (char *)g->c + (offset(w, g->c_batch, e) + i * g->c_row) * es;
-        operand op[] = {
-            {DNNL_ARG_SRC, dnnl_query_src_md, 0,
-             (const char *)g->a + (offset(w, g->a_batch, e) + i * g->a_row) * es},
-            {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, (const char *)g->b + offset(w, g->b_batch, e) * es},
-            {DNNL_ARG_DST, dnnl_query_dst_md, 0, c},
-            {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, g->bias}};
-        const entry *en = g->m - i < w->mt ? w->last : w->e;
-        int s = execute(w->d, &en->main, op, g->bias ? 4 : 3);
-        if (s) atomic_store(&w->status, s);
-        if (g->epilogue != TN_EPI_RELU) continue;
-        int64_t inner[TN_GEMM_BATCH_DIMS] = {0}; /* every matrix of the part */
-        for (bool more = true; more;) {
-            int64_t off = 0;
-            for (int d = 0; d < g->batch_ndim; d++) off += inner[d] * g->c_batch[d];
-            tn_bias_relu(g->dtype, c + off * es, g->c_row, min64(w->mt, g->m - i), g->n, NULL, true);
-            more = false;
-            for (int d = g->batch_ndim - 1; d >= 0 && !more; d--) {
-                more = ++inner[d] < w->per[d];
-                if (!more) inner[d] = 0;
-            }
-        }
-    }
-}
-
-/* The matmul primitive for rows x n x k matrices, w->per of them; NULL where there is none worth using. */
-static entry *matmul_entry(product *w, int64_t rows)
-{
-    const tn_gemm *g = &w->g;
     dnnl_data_type_t type;
     if (!data_type(g->dtype, &type)) return NULL;
     key k = {.kind = KIND_MATMUL,
              .v = {g->dtype, rows, g->n, g->k, g->a_row, g->a_col, g->b_row, g->b_col, g->c_row}};
     dnnl_dims_t da = {0}, db = {0}, dc = {0}, dbias = {0}, sa = {0}, sb = {0}, sc = {0}, sbias = {0};
     int nd = 0, nk = 9;
-    for (int d = 0; d < g->batch_ndim; d++) {
-        if (w->per[d] == 1) continue;
-        da[nd] = g->a_batch[d] ? w->per[d] : 1;
-        db[nd] = g->b_batch[d] ? w->per[d] : 1;
-        dc[nd] = w->per[d];
+    for (int i = 0; i < g->batch_ndim; i++) {
+        if (per[i] == 1) continue;
+        da[nd] = g->a_batch[i] ? per[i] : 1;
+        db[nd] = g->b_batch[i] ? per[i] : 1;
+        dc[nd] = per[i];
         dbias[nd] = 1;
         k.v[nk++] = dc[nd];
-        k.v[nk++] = sa[nd] = g->a_batch[d];
-        k.v[nk++] = sb[nd] = g->b_batch[d];
-        k.v[nk++] = sc[nd] = g->c_batch[d];
+        k.v[nk++] = sa[nd] = g->a_batch[i];
+        k.v[nk++] = sb[nd] = g->b_batch[i];
+        k.v[nk++] = sc[nd] = g->c_batch[i];
         if (da[nd] == 1) sa[nd] = g->m * g->k;
         if (db[nd] == 1) sb[nd] = g->k * g->n;
         sbias[nd] = g->n;
@@ -570,7 +394,7 @@ static entry *matmul_entry(product *w, int64_t rows)
     k.v[nk++] = nd;
     k.v[nk] = g->bias != NULL;
     bool found;
-    entry *e = find_entry(w->d, &k, &found);
+    entry *e = find_entry(d, &k, &found);
     if (found) return e->declined ? NULL : e;
     e->declined = true;
     da[nd] = dc[nd] = rows, da[nd + 1] = db[nd] = g->k, db[nd + 1] = dc[nd + 1] = dbias[nd + 1] = g->n;
@@ -580,138 +404,26 @@ static entry *matmul_entry(product *w, int64_t rows)
     md a = {0}, b = {0}, c = {0}, bias = {0};
     if (md_strided(&a, nd + 2, da, type, sa) && md_strided(&b, nd + 2, db, type, sb) &&
         md_strided(&c, nd + 2, dc, type, sc) && md_strided(&bias, nd + 2, dbias, type, sbias)) {
-        dnnl_primitive_desc_t pd = matmul_pd(w->d->engine, &a, &b, g->bias ? &bias : NULL, &c, w->d->attr);
+        int before = one_thread(d);
+        dnnl_primitive_desc_t pd = matmul_pd(d->engine, &a, &b, g->bias ? &bias : NULL, &c, d->attr);
         e->declined = !make_step(e, &e->main, pd) || is_ref(pd);
+        as_before(d, before);
     }
     md_clear(&a), md_clear(&b), md_clear(&c), md_clear(&bias);
     return e->declined ? NULL : e;
 }
 
-/* Small products many to a part, a larger 16-bit one in tiles of rows. */
-static int small_products(struct tn_pool *pool, product *w, tn_errbuf *err)
+int tn_dnnl_run_matmul(tn_dnnl *d, const tn_dnnl_prim *p, const void *a, const void *b, const void *bias,
+                       void *c)
 {
-    tn_gemm *g = &w->g;
-    double room = PART_FLOPS / (2.0 * (double)g->m * (double)g->n * (double)g->k);
-    int64_t parts = 1;
-    for (int d = g->batch_ndim - 1; d >= 0; d--) {
-        w->per[d] = divisor(g->batch[d], room);
-        if (w->per[d] < g->batch[d]) room = 0; /* only whole inner dimensions may be followed by outer ones */
-        room /= (double)w->per[d];
-        parts *= g->batch[d] / w->per[d];
-    }
-    w->mt = g->m;
-    if (g->dtype != TN_F32 && room < 1) {
-        double row = 2.0 * (double)g->n * (double)g->k;
-        w->mt = min64(g->m, max64(64, (int64_t)(2 * PART_FLOPS / row) / 16 * 16));
-    }
-    w->m_tiles = ceil_div(g->m, w->mt);
-    int before = one_thread(w->d);
-    w->last = matmul_entry(w, g->m - (w->m_tiles - 1) * w->mt);
-    w->e = matmul_entry(w, w->mt);
-    bool slots =
-        w->e && w->last && have_slots(w->d, tn_pool_threads(pool), max64(w->e->scratch, w->last->scratch));
-    as_before(w->d, before);
-    if (!w->e || !w->last) return TN_CPU_DECLINED;
-    if (!slots) return tn_cpu_fail(err, TN_E_NOMEM, "gemm: no memory for the scratchpads of oneDNN");
-    tn_pool_run(pool, run_matmul, w, parts * w->m_tiles, 1);
-    return TN_OK;
-}
-
-/* Drops batch dimensions of 1 and merges those that run on from each other in all three. */
-static int64_t merge_batch(tn_gemm *g)
-{
-    int nd = 0;
-    int64_t batches = 1;
-    for (int d = 0; d < g->batch_ndim; d++) {
-        int64_t n = g->batch[d], a = g->a_batch[d], b = g->b_batch[d], c = g->c_batch[d];
-        batches *= n;
-        if (n == 1) continue;
-        int o = nd - 1;
-        if (nd && g->a_batch[o] == n * a && g->b_batch[o] == n * b && g->c_batch[o] == n * c)
-            g->batch[o] *= n;
-        else
-            o = nd++, g->batch[o] = n;
-        g->a_batch[o] = a, g->b_batch[o] = b, g->c_batch[o] = c;
-    }
-    g->batch_ndim = nd;
-    return batches;
-}
-
-int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *request, tn_errbuf *err)
-{
-    product w = {.d = d, .g = *request, .per = {1, 1, 1, 1}};
-    dnnl_data_type_t type;
-    if (!data_type(request->dtype, &type)) return TN_CPU_DECLINED;
-    int64_t batches = merge_batch(&w.g);
-    double flops = 2.0 * (double)w.g.m * (double)w.g.n * (double)w.g.k;
-    bool small = w.g.dtype != TN_F32 || (batches > 1 && flops <= SMALL_FLOPS);
-    int s = small ? small_products(pool, &w, err) : large_product(lib, pool, &w, batches, err);
-    if (s == TN_OK && (s = atomic_load(&w.status)) != TN_OK)
-        return tn_cpu_fail(err, s, "gemm: oneDNN failed on %lld x %lld x %lld", (long long)w.g.m,
-                           (long long)w.g.n, (long long)w.g.k);
-    return s;
+    operand op[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, a},
+                    {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, b},
+                    {DNNL_ARG_DST, dnnl_query_dst_md, 0, c},
+                    {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, bias}};
+    return execute(d, &p->main, op, bias ? 4 : 3);
 }
 
 /* ---- convolutions ---- */
-
-typedef struct conv {
-    tn_dnnl *d;
-    const tn_conv2d_desc *c;
-    const entry *e;
-    int64_t images;           /* of one group */
-    int64_t x_image, y_image; /* bytes */
-    const void *weight;       /* as oneDNN wants it */
-    char *partials;
-    int64_t parts, weights; /* partial sums and the elements of one */
-    float *sum;
-    atomic_int status;
-} conv;
-
-static void run_images(void *arg, int64_t begin, int64_t end)
-{
-    conv *w = arg;
-    const tn_conv2d_desc *c = w->c;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t x = i * w->images * w->x_image, y = i * w->images * w->y_image;
-        int s;
-        if (c->pass == TN_CONV_FORWARD) {
-            char *out = (char *)c->out + y;
-            operand op[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, (const char *)c->in0 + x},
-                            {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, w->weight},
-                            {DNNL_ARG_DST, dnnl_query_dst_md, 0, out},
-                            {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, c->bias}};
-            s = execute(w->d, &w->e->main, op, c->bias ? 4 : 3);
-            if (c->epilogue == TN_EPI_RELU) {
-                int64_t n = w->images * c->oh * c->ow * c->oc;
-                tn_bias_relu(c->dtype, out, n, 1, n, NULL, true);
-            }
-        } else if (c->pass == TN_CONV_DATA_GRAD) {
-            operand op[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, (const char *)c->in0 + y},
-                            {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, w->weight},
-                            {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, (char *)c->out + x}};
-            s = execute(w->d, &w->e->main, op, 3);
-        } else {
-            operand op[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, (const char *)c->in0 + x},
-                            {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, (const char *)c->in1 + y},
-                            {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0,
-                             w->partials + i * (int64_t)w->e->weight_bytes}};
-            bool rest = w->e->rest.prim && i == w->parts - 1;
-            s = execute(w->d, rest ? &w->e->rest : &w->e->main, op, 3);
-        }
-        if (s) atomic_store(&w->status, s);
-    }
-}
-
-static void run_sum(void *arg, int64_t begin, int64_t end)
-{
-    const conv *w = arg;
-    int64_t one = (int64_t)(w->e->weight_bytes / sizeof(float));
-    const float *p = (const float *)(const void *)w->partials;
-    for (int64_t i = begin; i < end; i++) w->sum[i] = p[i] + p[i + one];
-    for (int64_t q = 2; q < w->parts; q++) {
-        for (int64_t i = begin; i < end; i++) w->sum[i] += p[q * one + i];
-    }
-}
 
 /* Fills e with the primitives for groups of `images` (and a last one of `rest`); leaves it declined where
  * oneDNN has nothing good. */
@@ -784,69 +496,55 @@ out:
     md_clear(&x_rest), md_clear(&y_rest);
 }
 
-int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
-                   tn_device_stats *stats, tn_errbuf *err)
+const tn_dnnl_prim *tn_dnnl_conv(tn_dnnl *d, const tn_conv2d_desc *c, int64_t images, int64_t rest)
 {
-    if (c->dtype != TN_F32) return TN_CPU_DECLINED;
-    bool wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
-    int64_t es = (int64_t)tn_dtype_size(c->dtype);
-    conv w = {.d = d, .c = c, .x_image = c->h * c->w * c->c * es, .y_image = c->oh * c->ow * c->oc * es};
-    w.weights = c->oc * c->kh * c->kw * (c->c / c->groups);
-    double flops = 2.0 * (double)(c->oh * c->ow) * (double)w.weights;
-    if (wgrad) {
-        int64_t fewest = max64(ceil_div(c->n, PARTIALS), ceil_div(PARTIAL_PIXELS, c->oh * c->ow));
-        w.images = min64(c->n, max64(fewest, ceil_div(c->n * w.weights * 4, PARTIAL_BYTES)));
-    } else {
-        w.images = divisor(c->n, PART_FLOPS / flops);
-    }
-    w.parts = ceil_div(c->n, w.images);
-    int64_t rest = c->n - (w.parts - 1) * w.images;
-
     key k = {.kind = KIND_CONV,
-             .v = {c->dtype,  c->pass,        w.images,       rest,           c->h,      c->w,
+             .v = {c->dtype,  c->pass,        images,         rest,           c->h,      c->w,
                    c->c,      c->oc,          c->kh,          c->kw,          c->oh,     c->ow,
                    c->groups, c->stride[0],   c->stride[1],   c->pad[0],      c->pad[1], c->pad[2],
                    c->pad[3], c->dilation[0], c->dilation[1], c->bias != NULL}};
-    bool found, slots = true;
-    int before = one_thread(d);
+    bool found;
     entry *e = find_entry(d, &k, &found);
-    if (!found) make_conv(d, e, c, w.images, rest);
-    if (!e->declined) slots = have_slots(d, tn_pool_threads(pool), e->scratch);
-    as_before(d, before);
-    if (e->declined) return TN_CPU_DECLINED;
-    w.e = e;
-    bool reorder = e->reorder.prim != NULL;
-    size_t need = e->weight_bytes * (size_t)(wgrad ? w.parts : 1);
-    char *scratch = slots && (reorder || w.parts > 1) ? tn_cpu_scratch(lib, TN_SCRATCH_PACK, need) : NULL;
-    if (!slots || (!scratch && (reorder || (wgrad && w.parts > 1))))
-        return tn_cpu_fail(err, TN_E_NOMEM, "conv2d: no memory for the workspace of oneDNN");
-
-    int s = TN_OK;
-    if (!wgrad) {
-        w.weight = c->in1;
-        if (reorder) {
-            operand op[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0, c->in1},
-                            {DNNL_ARG_TO, dnnl_query_dst_md, 0, scratch}};
-            s = execute(d, &e->reorder, op, 2);
-            w.weight = scratch;
-        }
-        if (!s) tn_pool_run(pool, run_images, &w, w.parts, 1);
-    } else {
-        w.partials = w.parts > 1 || reorder ? scratch : c->out;
-        tn_pool_run(pool, run_images, &w, w.parts, 1);
-        int64_t n = (int64_t)(e->weight_bytes / sizeof(float));
-        w.sum = (float *)(void *)(reorder ? w.partials : (char *)c->out);
-        if (w.parts > 1) tn_pool_run(pool, run_sum, &w, reorder ? n : w.weights, SUM_CHUNK);
-        if (reorder) {
-            operand op[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0, w.partials},
-                            {DNNL_ARG_TO, dnnl_query_dst_md, 0, c->out}};
-            s = execute(d, &e->reorder, op, 2);
-        }
+    if (!found) {
+        int before = one_thread(d);
+        make_conv(d, e, c, images, rest);
+        as_before(d, before);
     }
-    if (reorder && stats) stats->reorders++;
-    if (!s) s = atomic_load(&w.status);
-    if (s) return tn_cpu_fail(err, s, "conv2d: oneDNN failed");
-    return TN_OK;
+    return e->declined ? NULL : e;
+}
+
+bool tn_dnnl_reorders(const tn_dnnl_prim *p)
+{
+    return p->reorder.prim != NULL;
+}
+
+int64_t tn_dnnl_weight_bytes(const tn_dnnl_prim *p)
+{
+    return (int64_t)p->weight_bytes;
+}
+
+int tn_dnnl_run_conv(tn_dnnl *d, const tn_dnnl_prim *p, tn_conv_pass pass, bool last, const void *in0,
+                     const void *in1, const void *bias, void *out)
+{
+    operand forward[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, in0},
+                         {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, in1},
+                         {DNNL_ARG_DST, dnnl_query_dst_md, 0, out},
+                         {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, bias}};
+    operand data[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, in0},
+                      {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, in1},
+                      {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, out}};
+    operand weight[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, in0},
+                        {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, in1},
+                        {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0, out}};
+    const step *s = last && p->rest.prim ? &p->rest : &p->main;
+    if (pass == TN_CONV_FORWARD) return execute(d, s, forward, bias ? 4 : 3);
+    return execute(d, s, pass == TN_CONV_DATA_GRAD ? data : weight, 3);
+}
+
+int tn_dnnl_run_reorder(tn_dnnl *d, const tn_dnnl_prim *p, const void *from, void *to)
+{
+    operand op[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0, from}, {DNNL_ARG_TO, dnnl_query_dst_md, 0, to}};
+    return execute(d, &p->reorder, op, 2);
 }
 
 #endif

@@ -19,6 +19,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+_Static_assert(TN_GEMM_A_BYTES >= TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_PAD) * 4,
+               "a block of A in f32");
+
 /* ---- any processor: vectors of the compiler ---- */
 
 typedef float vec_f32 __attribute__((vector_size(16)));

@@ -21,7 +21,7 @@ enum {
     TN_GEMM_KC_F32 = 384,
     TN_GEMM_KC_F64 = 192,
     TN_GEMM_A_PAD = 16, /* keeps the rows of a block out of each other's cache sets */
-    TN_GEMM_A_BYTES = TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_PAD) * 4 + 64,
+    TN_GEMM_A_BYTES = TN_GEMM_MAX_MR * (TN_GEMM_KC_F64 + TN_GEMM_A_PAD) * 8,
 };
 
 /* C[rows, cols] (+)= A[rows, kc] B[kc, cols], then bias and relu. */

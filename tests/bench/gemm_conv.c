@@ -1,0 +1,179 @@
+/* gemm_conv.c - GFLOP/s of products and convolutions: the library as it chooses, oneDNN alone, our own code.
+ *
+ *   gemm_conv [--threads N] [--seconds S] [--csv] [filter]
+ *
+ * The implementations of a row are timed in turn, round after round, so that a busy machine slows all of
+ * them; the figures are medians. Read first: main, then time_row. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/device/cpu/cpu_lib.h"
+#include "src/device/cpu/pool.h"
+
+enum { ROUNDS = 4000, IMPLS = 3 };
+
+static double seconds_per_row = 0.4;
+static int csv;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void *filled(int64_t n)
+{
+    float *p = aligned_alloc(64, (size_t)(n * 4 + 63) / 64 * 64);
+    if (!p) exit(1);
+    for (int64_t i = 0; i < n; i++) p[i] = (float)(i * 2654435761 % 1000) / 1000 - 0.5f;
+    return p;
+}
+
+typedef struct row {
+    tn_gemm g;
+    tn_conv2d_desc c;
+    int conv;
+    char name[64];
+    double flops;
+} row;
+
+static int run(tn_cpu_lib *lib, tn_pool *pool, const row *r)
+{
+    tn_errbuf err = {""};
+    int s = r->conv ? tn_cpu_conv2d(lib, pool, &r->c, NULL, &err) : tn_cpu_gemm(lib, pool, &r->g, NULL, &err);
+    if (s) fprintf(stderr, "%s: %s\n", r->name, err.text);
+    return s;
+}
+
+static void time_row(tn_cpu_lib *lib, tn_pool *pool, const row *r)
+{
+    static double t[IMPLS][ROUNDS];
+    const tn_cpu_impl impls[IMPLS] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN};
+    int n = 0;
+    for (double end = now() + seconds_per_row; n < ROUNDS && (n < 7 || now() < end); n++) {
+        for (int i = 0; i < IMPLS; i++) {
+            tn_cpu_lib_prefer(lib, impls[i]);
+            double start = now();
+            if (run(lib, pool, r)) return;
+            t[i][n] = now() - start;
+        }
+    }
+    double gflops[IMPLS];
+    for (int i = 0; i < IMPLS; i++) {
+        qsort(t[i] + 1, (size_t)n - 1, sizeof(double), ascending); /* the first makes primitives */
+        gflops[i] = r->flops / t[i][1 + (n - 1) / 2] / 1e9;
+    }
+    printf(csv ? "%s,%.1f,%.1f,%.1f\n" : "%-34s %8.1f %8.1f %8.1f\n", r->name, gflops[0], gflops[1],
+           gflops[2]);
+    fflush(stdout);
+}
+
+static void gemm_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t batch, int64_t m, int64_t n,
+                     int64_t k, int ta, int tb, int epilogue)
+{
+    row r = {.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k};
+    snprintf(r.name, sizeof r.name, "%c%c %dx%dx%dx%d%s", ta ? 'T' : 'N', tb ? 'T' : 'N', (int)batch, (int)m,
+             (int)n, (int)k, epilogue ? " bias relu" : "");
+    if (!strstr(r.name, filter)) return;
+    void *a = filled(batch * m * k), *b = filled(batch * n * k), *bias = filled(n),
+         *c = filled(batch * m * n);
+    r.g = (tn_gemm){.dtype = TN_F32, .m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .c_row = n};
+    r.g.a_row = ta ? 1 : k, r.g.a_col = ta ? m : 1, r.g.b_row = tb ? 1 : n, r.g.b_col = tb ? k : 1;
+    if (epilogue) r.g.bias = bias, r.g.epilogue = TN_EPI_RELU;
+    if (batch > 1) {
+        r.g.batch_ndim = 1;
+        r.g.batch[0] = batch, r.g.a_batch[0] = m * k, r.g.b_batch[0] = n * k, r.g.c_batch[0] = m * n;
+    }
+    time_row(lib, pool, &r);
+    free(a), free(b), free(bias), free(c);
+}
+
+static void conv_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t n, int64_t hw, int64_t ci,
+                     int64_t co, tn_conv_pass pass)
+{
+    static const char *const names[] = {"forward", "data", "weight"};
+    row r = {.conv = 1, .flops = 2.0 * (double)(n * hw * hw) * (double)(ci * co * 9)};
+    snprintf(r.name, sizeof r.name, "conv %dx%dx%dx%d->%d %s", (int)n, (int)hw, (int)hw, (int)ci, (int)co,
+             names[pass]);
+    if (!strstr(r.name, filter)) return;
+    void *x = filled(n * hw * hw * ci), *y = filled(n * hw * hw * co), *w = filled(co * ci * 9);
+    r.c = (tn_conv2d_desc){.dtype = TN_F32,
+                           .pass = pass,
+                           .n = n,
+                           .h = hw,
+                           .w = hw,
+                           .c = ci,
+                           .oc = co,
+                           .kh = 3,
+                           .kw = 3,
+                           .oh = hw,
+                           .ow = hw,
+                           .groups = 1,
+                           .stride = {1, 1},
+                           .pad = {1, 1, 1, 1},
+                           .dilation = {1, 1}};
+    r.c.in0 = pass == TN_CONV_DATA_GRAD ? y : x;
+    r.c.in1 = pass == TN_CONV_WEIGHT_GRAD ? y : w;
+    r.c.out = pass == TN_CONV_FORWARD ? y : pass == TN_CONV_DATA_GRAD ? x : w;
+    time_row(lib, pool, &r);
+    free(x), free(y), free(w);
+}
+
+int main(int argc, char **argv)
+{
+    int threads = 2;
+    const char *filter = "";
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--threads") && i + 1 < argc)
+            threads = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
+            seconds_per_row = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--csv"))
+            csv = 1;
+        else
+            filter = argv[i];
+    }
+    tn_pool *pool;
+    tn_cpu_lib *lib;
+    if (tn_pool_open(threads, &pool) || tn_cpu_lib_open(&lib)) return 1;
+    if (!csv) printf("%d threads, GFLOP/s%22s %8s %8s\n", threads, "library", "oneDNN", "ours");
+    static const int shapes[][3] = {{768, 384, 128},   {768, 128, 128},   {768, 128, 512},
+                                    {768, 512, 128},   {2048, 384, 384},  {2048, 1536, 384},
+                                    {2048, 384, 1536}, {4096, 1024, 1024}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
+        gemm_row(lib, pool, filter, 1, m, n, k, 0, 0, 0);
+        gemm_row(lib, pool, filter, 1, m, n, k, 0, 1, 0);
+        gemm_row(lib, pool, filter, 1, m, n, k, 0, 1, 1);
+        gemm_row(lib, pool, filter, 1, n, k, m, 1, 0, 0);
+    }
+    gemm_row(lib, pool, filter, 1, 64, 10, 128, 0, 1, 1);
+    gemm_row(lib, pool, filter, 1, 64, 128, 6272, 0, 1, 1);
+    gemm_row(lib, pool, filter, 1, 128, 6272, 64, 1, 0, 0);
+    gemm_row(lib, pool, filter, 1, 768, 1000, 128, 0, 1, 0);
+    gemm_row(lib, pool, filter, 48, 64, 64, 32, 0, 1, 0);
+    gemm_row(lib, pool, filter, 48, 64, 32, 64, 0, 0, 0);
+    gemm_row(lib, pool, filter, 48, 64, 32, 64, 1, 0, 0);
+    gemm_row(lib, pool, filter, 48, 256, 256, 64, 0, 1, 0);
+    gemm_row(lib, pool, filter, 48, 256, 64, 256, 0, 0, 0);
+    gemm_row(lib, pool, filter, 48, 256, 64, 256, 1, 0, 0);
+    static const int layers[][4] = {
+        {64, 28, 1, 32}, {64, 28, 32, 64}, {64, 32, 3, 64}, {64, 14, 64, 128}, {64, 8, 128, 256}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        for (int p = 0; p < 3; p++)
+            conv_row(lib, pool, filter, layers[i][0], layers[i][1], layers[i][2], layers[i][3],
+                     (tn_conv_pass)p);
+    }
+    tn_cpu_lib_close(lib);
+    tn_pool_close(pool);
+    return 0;
+}

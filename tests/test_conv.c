@@ -1,0 +1,437 @@
+/* test_conv.c - the three passes of a convolution on the CPU against sums in f64: a list of configurations,
+ * dtypes, both implementations, any number of threads. Read first: configs, then check_pass. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/alloc.h"
+#include "src/device/cpu/cpu_lib.h"
+#include "src/device/cpu/gemm_kernel.h"
+#include "src/device/cpu/pool.h"
+
+/* n h w c oc kh kw groups, stride, pad (top bottom left right), dilation */
+static const int configs[][16] = {
+    /* the layers of small networks, less high */
+    {4, 9, 9, 1, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {3, 14, 14, 32, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {5, 12, 12, 3, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {7, 7, 7, 64, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 16, 16, 3, 16, 7, 7, 1, 2, 2, 3, 3, 3, 3, 1, 1},
+    {2, 14, 14, 16, 32, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {2, 14, 14, 16, 32, 1, 1, 1, 2, 2, 0, 0, 0, 0, 1, 1},
+    {1, 28, 28, 1, 8, 5, 5, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {6, 8, 8, 6, 16, 5, 5, 1, 1, 1, 2, 2, 2, 2, 1, 1},
+    {3, 10, 10, 16, 16, 4, 4, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    /* no channel count a vector likes */
+    {2, 7, 6, 5, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 5, 9, 2, 3, 2, 3, 1, 1, 1, 0, 0, 1, 1, 1, 1},
+    {3, 6, 6, 17, 19, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 8, 8, 33, 10, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 8, 8, 10, 33, 3, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    {1, 6, 6, 100, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 6, 6, 1, 100, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {9, 1, 1, 20, 30, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {2, 3, 3, 4, 4, 3, 3, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    /* one dimension long */
+    {2, 1, 40, 8, 8, 1, 5, 1, 1, 1, 0, 0, 2, 2, 1, 1},
+    {2, 40, 1, 8, 8, 5, 1, 1, 1, 1, 2, 2, 0, 0, 1, 1},
+    {2, 40, 1, 8, 8, 5, 1, 1, 2, 1, 4, 0, 0, 0, 1, 1},
+    {1, 3, 50, 3, 5, 3, 9, 1, 1, 2, 1, 1, 0, 4, 1, 1},
+    /* strides */
+    {2, 9, 9, 8, 8, 3, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    {2, 9, 10, 8, 8, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1},
+    {2, 10, 9, 8, 8, 3, 3, 1, 1, 2, 1, 1, 1, 1, 1, 1},
+    {2, 11, 11, 8, 16, 3, 3, 1, 3, 3, 0, 0, 0, 0, 1, 1},
+    {2, 11, 11, 16, 8, 2, 2, 1, 3, 3, 0, 0, 0, 0, 1, 1},
+    {2, 8, 8, 16, 16, 2, 2, 1, 2, 2, 0, 0, 0, 0, 1, 1},
+    {1, 13, 13, 4, 4, 3, 3, 1, 4, 5, 1, 1, 1, 1, 1, 1},
+    {1, 7, 7, 3, 8, 3, 3, 1, 7, 7, 1, 1, 1, 1, 1, 1},
+    /* padding, even past the kernel */
+    {2, 6, 6, 8, 8, 3, 3, 1, 1, 1, 0, 1, 0, 1, 1, 1},
+    {2, 6, 6, 8, 8, 3, 3, 1, 1, 1, 1, 0, 1, 0, 1, 1},
+    {2, 6, 6, 8, 8, 3, 3, 1, 1, 1, 2, 2, 2, 2, 1, 1},
+    {2, 6, 6, 8, 8, 3, 3, 1, 1, 1, 4, 4, 4, 4, 1, 1},
+    {1, 4, 4, 3, 5, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 1},
+    {1, 4, 4, 3, 5, 3, 3, 1, 2, 2, 0, 1, 2, 3, 1, 1},
+    {1, 5, 5, 16, 16, 5, 5, 1, 1, 1, 0, 3, 1, 2, 1, 1},
+    {2, 8, 8, 3, 16, 2, 2, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    {2, 8, 8, 3, 16, 4, 4, 1, 3, 3, 1, 2, 2, 1, 1, 1},
+    /* dilation */
+    {2, 10, 10, 8, 8, 3, 3, 1, 1, 1, 2, 2, 2, 2, 2, 2},
+    {2, 10, 10, 3, 16, 3, 3, 1, 1, 1, 0, 0, 0, 0, 2, 3},
+    {2, 12, 12, 16, 16, 3, 3, 1, 2, 2, 2, 2, 2, 2, 2, 2},
+    {1, 9, 12, 5, 6, 2, 3, 1, 1, 2, 1, 0, 0, 3, 3, 2},
+    {1, 9, 9, 1, 4, 3, 3, 1, 1, 1, 4, 4, 4, 4, 4, 4},
+    /* groups */
+    {2, 8, 8, 16, 32, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 8, 8, 32, 32, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 8, 8, 12, 8, 3, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 7, 7, 6, 9, 3, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
+    {1, 7, 7, 6, 9, 1, 1, 3, 1, 1, 0, 0, 0, 0, 1, 1},
+    {2, 9, 9, 8, 8, 3, 3, 2, 1, 1, 2, 2, 2, 2, 2, 2},
+    {1, 5, 5, 10, 10, 3, 2, 5, 1, 1, 1, 0, 0, 1, 1, 1},
+    /* depthwise */
+    {2, 8, 8, 16, 16, 3, 3, 16, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 9, 9, 32, 32, 3, 3, 32, 2, 2, 1, 1, 1, 1, 1, 1},
+    {1, 8, 8, 7, 7, 3, 3, 7, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 8, 8, 5, 10, 3, 3, 5, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 12, 12, 16, 16, 5, 5, 16, 1, 1, 2, 2, 2, 2, 1, 1},
+    {1, 9, 9, 4, 4, 3, 3, 4, 1, 1, 2, 2, 2, 2, 2, 2},
+    /* runs of images that do not come out even, more partial sums, larger products */
+    {11, 16, 16, 8, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {13, 20, 20, 3, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {19, 8, 8, 16, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {17, 13, 13, 16, 24, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 13, 13, 48, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 6, 6, 130, 270, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN};
+static uint64_t seed_now = 7;
+
+static double next_random(void)
+{
+    seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
+    return (double)(seed_now >> 33) / 1073741824.0 - 1;
+}
+
+static void set(tn_dtype d, void *p, int64_t i, double v)
+{
+    if (d == TN_F32)
+        ((float *)p)[i] = (float)v;
+    else if (d == TN_F64)
+        ((double *)p)[i] = v;
+    else
+        ((uint16_t *)p)[i] = d == TN_F16 ? tn_f32_to_f16((float)v) : tn_f32_to_bf16((float)v);
+}
+
+static double get(tn_dtype d, const void *p, int64_t i)
+{
+    if (d == TN_F32) return ((const float *)p)[i];
+    if (d == TN_F64) return ((const double *)p)[i];
+    uint16_t h = ((const uint16_t *)p)[i];
+    return d == TN_F16 ? tn_f16_to_f32(h) : tn_bf16_to_f32(h);
+}
+
+static void *random_array(tn_dtype d, int64_t n)
+{
+    void *p = malloc((size_t)n * tn_dtype_size(d));
+    assert_non_null(p);
+    for (int64_t i = 0; i < n; i++) set(d, p, i, next_random());
+    return p;
+}
+
+typedef struct layer {
+    tn_conv2d_desc c;
+    int64_t x, w, y; /* elements */
+} layer;
+
+static layer make(const int *v, tn_dtype d)
+{
+    layer l = {.c = {.dtype = d,
+                     .n = v[0],
+                     .h = v[1],
+                     .w = v[2],
+                     .c = v[3],
+                     .oc = v[4],
+                     .kh = v[5],
+                     .kw = v[6],
+                     .groups = v[7],
+                     .stride = {v[8], v[9]},
+                     .pad = {v[10], v[11], v[12], v[13]},
+                     .dilation = {v[14], v[15]}}};
+    tn_conv2d_desc *c = &l.c;
+    c->oh = (c->h + c->pad[0] + c->pad[1] - c->dilation[0] * (c->kh - 1) - 1) / c->stride[0] + 1;
+    c->ow = (c->w + c->pad[2] + c->pad[3] - c->dilation[1] * (c->kw - 1) - 1) / c->stride[1] + 1;
+    l.x = c->n * c->h * c->w * c->c;
+    l.w = c->oc * c->kh * c->kw * (c->c / c->groups);
+    l.y = c->n * c->oh * c->ow * c->oc;
+    return l;
+}
+
+/* One walk over every product a * b of the layer serves all passes: `sum` and the sum of sizes at the element
+ * of the pass's result. */
+static void reference(const layer *l, double *sum, double *size)
+{
+    const tn_conv2d_desc *c = &l->c;
+    int64_t ci = c->c / c->groups, co = c->oc / c->groups;
+    for (int64_t n = 0; n < c->n; n++)
+        for (int64_t oh = 0; oh < c->oh; oh++)
+            for (int64_t ow = 0; ow < c->ow; ow++)
+                for (int64_t o = 0; o < c->oc; o++)
+                    for (int64_t r = 0; r < c->kh; r++)
+                        for (int64_t s = 0; s < c->kw; s++) {
+                            int64_t ih = oh * c->stride[0] + r * c->dilation[0] - c->pad[0];
+                            int64_t iw = ow * c->stride[1] + s * c->dilation[1] - c->pad[2];
+                            if (ih < 0 || iw < 0 || ih >= c->h || iw >= c->w) continue;
+                            int64_t y = ((n * c->oh + oh) * c->ow + ow) * c->oc + o;
+                            int64_t x = ((n * c->h + ih) * c->w + iw) * c->c + o / co * ci;
+                            int64_t w = ((o * c->kh + r) * c->kw + s) * ci;
+                            for (int64_t i = 0; i < ci; i++) {
+                                bool f = c->pass == TN_CONV_FORWARD, g = c->pass == TN_CONV_DATA_GRAD;
+                                double t = get(c->dtype, c->in0, g ? y : x + i) *
+                                           get(c->dtype, c->in1, f || g ? w + i : y);
+                                int64_t at = f ? y : g ? x + i : w + i;
+                                sum[at] += t, size[at] += fabs(t);
+                            }
+                        }
+}
+
+/* Returns whether oneDNN was asked for a reorder: then it served. */
+static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, bool relu)
+{
+    layer l = make(v, d);
+    tn_conv2d_desc *c = &l.c;
+    bool forward = pass == TN_CONV_FORWARD, data = pass == TN_CONV_DATA_GRAD, reordered = false;
+    int64_t n = forward ? l.y : data ? l.x : l.w;
+    size_t bytes = (size_t)n * tn_dtype_size(d);
+    void *in0 = random_array(d, data ? l.y : l.x), *in1 = random_array(d, forward || data ? l.w : l.y);
+    void *b = bias ? random_array(d, c->oc) : NULL, *first = malloc(bytes);
+    char *out = malloc(bytes + 64);
+    double *sum = calloc((size_t)n, sizeof *sum), *size = calloc((size_t)n, sizeof *size);
+    c->pass = pass, c->in0 = in0, c->in1 = in1, c->out = out, c->bias = b;
+    c->epilogue = relu ? TN_EPI_RELU : TN_EPI_NONE;
+    reference(&l, sum, size);
+    tn_cpu_lib *lib;
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    for (int im = 0; im < 3; im++) {
+        tn_cpu_lib_prefer(lib, impls[im]);
+        for (int threads = 1; threads <= 4; threads++) {
+            tn_pool *pool;
+            tn_errbuf err = {""};
+            tn_device_stats stats = {0};
+            char what[120];
+            snprintf(what, sizeof what, "dtype %d, pass %d, configuration %d, implementation %d, %d threads",
+                     (int)d, (int)pass, (int)((v - configs[0]) / 16), im, threads);
+            assert_int_equal(tn_pool_open(threads < 4 ? threads : 2, &pool), TN_OK);
+            memset(out, 0xA5, bytes + 64);
+            int s = tn_cpu_conv2d(lib, pool, c, &stats, &err);
+            if (s) fail_msg("%s: status %d: %s", what, s, err.text);
+            assert_int_equal(stats.library_calls, 1);
+            reordered |= stats.reorders > 0;
+            if (im == 2) assert_int_equal(stats.reorders, 0);
+            for (int i = 0; i < 64; i++) assert_int_equal((unsigned char)out[bytes + (size_t)i], 0xA5);
+            if (threads > 1) {
+                if (memcmp(out, first, bytes)) fail_msg("%s: other bits than on one thread", what);
+                tn_pool_close(pool);
+                continue;
+            }
+            memcpy(first, out, bytes);
+            double eps = d == TN_F64 ? 0x1p-53 : 0x1p-24;
+            double store = d == TN_F16 ? 0x1p-11 : d == TN_BF16 ? 0x1p-8 : eps;
+            for (int64_t i = 0; i < n; i++) {
+                double add = b ? get(d, b, i % c->oc) : 0, want = sum[i] + add, got = get(d, out, i);
+                if (relu && want < 0) want = 0;
+                double tol =
+                    (size[i] + fabs(add)) * eps * 40 + fabs(want) * store * 1.001 + (d == TN_F16) * 0x1p-24;
+                if (!(fabs(got - want) <= tol))
+                    fail_msg("%s: element %d is %.9g, not %.9g", what, (int)i, got, want);
+            }
+            tn_pool_close(pool);
+        }
+    }
+    tn_cpu_lib_close(lib);
+    free(in0), free(in1), free(b), free(first), free(out), free(sum), free(size);
+    return reordered;
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CONFIGS; i++) check_pass(configs[i], TN_F32, TN_CONV_FORWARD, i % 2, i % 3 == 0);
+}
+
+static void test_data_grad(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CONFIGS; i++) check_pass(configs[i], TN_F32, TN_CONV_DATA_GRAD, false, false);
+}
+
+static void test_weight_grad(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CONFIGS; i++) check_pass(configs[i], TN_F32, TN_CONV_WEIGHT_GRAD, false, false);
+}
+
+static void test_dtypes(void **state)
+{
+    (void)state;
+    static const tn_dtype types[] = {TN_F64, TN_F16, TN_BF16};
+    for (int t = 0; t < 3; t++) {
+        for (int i = t; i < CONFIGS; i += 3) {
+            check_pass(configs[i], types[t], TN_CONV_FORWARD, i % 2, i % 4 == 0);
+            check_pass(configs[i], types[t], TN_CONV_DATA_GRAD, false, false);
+            check_pass(configs[i], types[t], TN_CONV_WEIGHT_GRAD, false, false);
+        }
+    }
+}
+
+/* Where there is oneDNN, the layers it is good at must reach it: falling back would pass the tests above. */
+static void test_onednn_serves(void **state)
+{
+    (void)state;
+    tn_cpu_lib *lib;
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    bool have = tn_cpu_lib_prefer(lib, TN_CPU_AUTO);
+    tn_cpu_lib_close(lib);
+    if (!have) skip();
+    for (int i = 1; i < 4; i++) {
+        assert_true(check_pass(configs[i], TN_F32, TN_CONV_FORWARD, true, true));
+        assert_true(check_pass(configs[i], TN_F32, TN_CONV_WEIGHT_GRAD, false, false));
+    }
+    assert_true(check_pass(configs[1], TN_F32, TN_CONV_DATA_GRAD, false, false));
+}
+
+/* relu keeps NaN; bias and relu belong to the forward pass only; no images leave a gradient of zero. */
+static void test_edges(void **state)
+{
+    (void)state;
+    tn_cpu_lib *lib;
+    tn_pool *pool;
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    assert_int_equal(tn_pool_open(2, &pool), TN_OK);
+    for (int im = 0; im < 3; im++) {
+        tn_cpu_lib_prefer(lib, impls[im]);
+        layer l = make(configs[1], TN_F32);
+        tn_conv2d_desc c = l.c;
+        float *x = random_array(TN_F32, l.x), *w = random_array(TN_F32, l.w), *y = random_array(TN_F32, l.y);
+        x[5 * c.c] = NAN; /* image 0, row 0, column 5 */
+        c.in0 = x, c.in1 = w, c.out = y, c.epilogue = TN_EPI_RELU;
+        assert_int_equal(tn_cpu_conv2d(lib, pool, &c, NULL, NULL), TN_OK);
+        for (int64_t o = 0; o < c.oc; o++) {
+            assert_true(isnan(y[5 * c.oc + o]) && isnan(y[4 * c.oc + o]));
+            assert_true(y[8 * c.oc + o] >= 0);
+        }
+        c.n = 0;
+        memset(w, 0xA5, (size_t)l.w * 4);
+        c.pass = TN_CONV_WEIGHT_GRAD, c.out = w, c.in1 = y;
+        assert_int_equal(tn_cpu_conv2d(lib, pool, &c, NULL, NULL), TN_OK);
+        for (int64_t i = 0; i < l.w; i++) assert_true(w[i] == 0);
+        free(x), free(w), free(y);
+    }
+    tn_pool_close(pool);
+    tn_cpu_lib_close(lib);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    tn_cpu_lib *lib;
+    tn_pool *pool;
+    tn_errbuf err = {""};
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    assert_int_equal(tn_pool_open(1, &pool), TN_OK);
+    layer l = make(configs[0], TN_I32);
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_E_DTYPE);
+    assert_string_equal(err.text, "conv2d forward: i32 is not supported");
+    l = make(configs[0], TN_F32);
+    l.c.groups = 2, l.c.pass = TN_CONV_DATA_GRAD;
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_E_SHAPE);
+    assert_string_equal(err.text, "conv2d data gradient: 2 groups do not divide 1 and 32 channels");
+    l = make(configs[0], TN_F32);
+    l.c.oh++, l.c.pass = TN_CONV_WEIGHT_GRAD;
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_E_SHAPE);
+    assert_non_null(strstr(err.text, "an output of 10 x 9"));
+    l = make(configs[0], TN_F32);
+    l.c.stride[1] = 0;
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_E_ARG);
+    l = make(configs[0], TN_F32);
+    l.c.pad[2] = -1;
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, NULL), TN_E_ARG);
+    l = make(configs[0], TN_F32);
+    l.c.kh = 20;
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_E_SHAPE);
+    tn_pool_close(pool);
+    tn_cpu_lib_close(lib);
+}
+
+static int tasks(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/task");
+    if (!dir) return -1;
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+static void test_openmp_is_left_alone(void **state)
+{
+    (void)state;
+    int (*get_max)(void);
+    void (*set_max)(int);
+    *(void **)&get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    *(void **)&set_max = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (!get_max || !set_max) skip();
+    int before = get_max(), threads = tasks();
+    set_max(6);
+    for (int p = 0; p < 3; p++) check_pass(configs[1], TN_F32, (tn_conv_pass)p, false, false);
+    assert_int_equal(get_max(), 6);
+    set_max(before);
+    if (threads > 0) assert_int_equal(tasks(), threads);
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    for (int pass = 0; pass < 3; pass++) {
+        for (int im = 0; im < 3; im++) {
+            layer l = make(configs[61], TN_F32);
+            float *in0 = random_array(TN_F32, l.x + l.y), *in1 = random_array(TN_F32, l.w + l.y);
+            float *out = random_array(TN_F32, l.x + l.w + l.y);
+            l.c.in0 = in0, l.c.in1 = in1, l.c.out = out, l.c.pass = (tn_conv_pass)pass;
+            bool done = false;
+            for (long n = 0; !done; n++) {
+                assert_true(n < 100);
+                tn_pool *pool;
+                tn_cpu_lib *lib = NULL;
+                tn_errbuf err = {""};
+                assert_int_equal(tn_pool_open(2, &pool), TN_OK);
+                tn_alloc_fail_after(n);
+                int s = tn_cpu_lib_open(&lib);
+                if (lib) {
+                    tn_cpu_lib_prefer(lib, impls[im]);
+                    s = tn_cpu_conv2d(lib, pool, &l.c, NULL, &err);
+                }
+                tn_alloc_fail_after(-1);
+                if (s) assert_int_equal(s, TN_E_NOMEM);
+                if (s && lib) {
+                    assert_true(err.text[0] != 0);
+                    assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_OK);
+                }
+                done = !s && n > 8;
+                tn_cpu_lib_close(lib);
+                tn_pool_close(pool);
+            }
+            free(in0), free(in1), free(out);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_data_grad),
+        cmocka_unit_test(test_weight_grad),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_onednn_serves),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_openmp_is_left_alone),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
