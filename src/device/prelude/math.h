@@ -217,6 +217,17 @@ TN_FN float tn_cos_poly(float z)
     return 1 + (z * z * c - 0.5f * z);
 }
 
+/* m = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]: subtracting the bits of sqrt(1/2) carries into the
+ * exponent field exactly where the mantissa passes sqrt(2). For normal m > 0. */
+#define TN_SQRT_HALF 0x3f3504f3u
+
+TN_FN int32_t tn_log_split(uint32_t bits, float *f)
+{
+    uint32_t i = bits - TN_SQRT_HALF;
+    *f = tn_from_bits_f32((i & 0x7fffffu) + TN_SQRT_HALF) - 1;
+    return (int32_t)i >> 23;
+}
+
 #if defined(__CUDACC__)
 
 /* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
@@ -285,41 +296,35 @@ TN_FN float tn_erf_f32(float x)
 
 /* ------------------------------------------------------------------------------------------ logarithms */
 
-/* m = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]: subtracting the bits of sqrt(1/2) carries into the
- * exponent field exactly where the mantissa passes sqrt(2). For normal m > 0. */
-#define TN_SQRT_HALF 0x3f3504f3u
-
-TN_FN int32_t tn_log_split(uint32_t bits, float *f)
-{
-    uint32_t i = bits - TN_SQRT_HALF;
-    *f = tn_from_bits_f32((i & 0x7fffffu) + TN_SQRT_HALF) - 1;
-    return (int32_t)i >> 23;
-}
-
 /* e ln2 + log(1 + f), log(1 + f) = f - f^2/2 + f^3 R(f), 2^-27.2. */
 TN_FN float tn_log_join(float f, float e)
 {
-    float q = -0x1.3901b8p-4f;
-    q = q * f + 0x1.057f2ap-3f;
-    q = q * f - 0x1.0d8656p-3f;
-    q = q * f + 0x1.22d48ep-3f;
-    q = q * f - 0x1.547184p-3f;
-    q = q * f + 0x1.99a03cp-3f;
-    q = q * f - 0x1.00022ap-2f;
-    q = q * f + 0x1.555554p-2f;
-    float w = f * f * (q * f - 0.5f) + e * TN_LN2_LO;
+    float f2 = f * f, odd = -0x1.3901b8p-4f, even = 0x1.057f2ap-3f; /* two short chains, not a long one */
+    odd = odd * f2 - 0x1.0d8656p-3f;
+    even = even * f2 + 0x1.22d48ep-3f;
+    odd = odd * f2 - 0x1.547184p-3f;
+    even = even * f2 + 0x1.99a03cp-3f;
+    odd = odd * f2 - 0x1.00022ap-2f;
+    even = even * f2 + 0x1.555554p-2f;
+    float q = odd * f + even, w = f2 * (q * f - 0.5f) + e * TN_LN2_LO;
     return e * TN_LN2_HI + (f + w);
+}
+
+/* The logarithm of u where that is no finite number above 0; x is what infinity and NaN come back as. */
+TN_FN float tn_log_special(float x, float u)
+{
+    float y = u == 0 ? -TN_INF : x;
+    return u < 0 ? TN_NAN : y;
 }
 
 TN_FN float tn_log_f32(float x)
 {
     bool small = x < 0x1p-126f;
-    float m = small ? x * 0x1p23f : x, f;
-    int32_t e = tn_log_split(tn_bits_f32(m), &f);
-    float y = tn_log_join(f, (float)(small ? e - 23 : e));
-    y = x < TN_INF ? y : x; /* infinity or NaN */
-    y = x > 0 ? y : x == 0 ? -TN_INF : x != x ? x : TN_NAN;
-    return y;
+    float f;
+    int32_t e = tn_log_split(tn_bits_f32(x * (small ? 0x1p23f : 1.0f)), &f);
+    float y = tn_log_join(f, (float)e - (small ? 23.0f : 0.0f)), z = tn_log_special(x, x);
+    bool ordinary = (x > 0) & (x < TN_INF);
+    return ordinary ? y : z;
 }
 
 /* log(1 + x) without rounding 1 + x away: e is that of the rounded sum, but f = x 2^-e + (2^-e - 1), which
@@ -332,9 +337,9 @@ TN_FN float tn_log1p_f32(float x)
     float scale = tn_from_bits_f32((uint32_t)(inv < 0 ? 0 : inv) << 23);
     float f = tn_from_bits_f32(tn_bits_f32(x) - ((uint32_t)e << 23)) + (scale - 1);
     f = e == 0 ? x : f;
-    float y = tn_log_join(f, (float)e);
-    y = x < TN_INF ? y : x;
-    y = u > 0 ? y : u == 0 ? -TN_INF : x != x ? x : TN_NAN;
+    float y = tn_log_join(f, (float)e), z = tn_log_special(x, u);
+    bool ordinary = (u > 0) & (x < TN_INF);
+    y = ordinary ? y : z;
     return x == 0 ? x : y;
 }
 
@@ -365,7 +370,7 @@ TN_FN int32_t tn_turns(float ax, float *angle)
 
 /* The same for |x| <= TN_NEAR at a third of the cost: x - q pi/2, where q has 16 bits, the first part of pi/2
  * 33, and the second makes up what f64 can hold. */
-#define TN_NEAR      0x1p16f
+#define TN_NEAR 0x1p16f
 
 TN_FN int32_t tn_turns_near(float ax, float *angle)
 {
@@ -442,9 +447,9 @@ TN_FN float tn_pow_f32(float x, float y)
 {
     float ax = tn_abs_f32(x);
     bool small = ax < 0x1p-126f;
-    uint32_t bits = tn_bits_f32(small ? ax * 0x1p23f : ax), i = bits - 0x3f3504f3u;
-    int32_t e = ((int32_t)i >> 23) - (small ? 23 : 0);
-    double f = (double)(tn_from_bits_f32((i & 0x7fffffu) + 0x3f3504f3u) - 1);
+    float f32;
+    int32_t e = tn_log_split(tn_bits_f32(ax * (small ? 0x1p23f : 1.0f)), &f32) - (small ? 23 : 0);
+    double f = (double)f32;
     double f2 = f * f; /* two short chains of operations, not a long one */
     double even = 0x1.3ce76e2c89916p-4, odd = -0x1.248955058e279p-3;
     even = even * f2 + 0x1.287280d6099fcp-3;
