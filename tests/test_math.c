@@ -36,8 +36,9 @@ static const struct {
     const char *name;
     double (*exact)(double);
 } table[] = {
-#define ROW(name, exact) {#name, exact},
-    TN_EACH_FUNCTION(ROW)};
+#define ROW(name, exact) { #name, exact },
+    TN_EACH_FUNCTION(ROW)
+};
 
 #define LOOP(name, exact)                                                                                    \
     static void loop_##name(const float *x, float *y, int n)                                                 \
@@ -74,25 +75,19 @@ static void add_around(points *p, float x, int reach)
 static void collect(points *p)
 {
     static const float places[] = {
-        1e-30f,      1e-8f,
-        0.125f,      0.25f,
-        0.34657359f, 0.35f,
-        0.443614f,   0.5f,
-        0.54930614f, 0.69314718f,
-        0.70710678f, 1.0f,
-        1.41421356f, 1.5f,
-        2.0f,        2.5f,
-        3.93f,       4.0f,
-        9.01f,       10.0f,
-        16.63f,      17.33f,
-        18.0f,       87.336544f,
-        88.029691f,  88.722839f,
-        89.0f,       103.27893f,
-        103.97208f,  104.0f,
-        8388607.5f,  8388608.0f,
-        0x1p24f,     0x1p31f,
-        0x1p54f,     0x1p83f,
-        0x1p112f,    16367173.0f * 0x1p72f /* as close to a multiple of pi/2 as an f32 comes */
+        1e-30f,      1e-8f,       0.125f,
+        0.25f,       0.34657359f, 0.35f,
+        0.443614f,   0.5f,        0.54930614f,
+        0.69314718f, 0.70710678f, 1.0f,
+        1.41421356f, 1.5f,        2.0f,
+        2.5f,        3.93f,       4.0f,
+        9.01f,       10.0f,       16.63f,
+        17.33f,      18.0f,       87.336544f,
+        88.029691f,  88.722839f,  89.0f,
+        103.27893f,  103.97208f,  104.0f,
+        8388607.5f,  8388608.0f,  0x1p24f,
+        0x1p31f,     0x1p16f,     0x1p81f,
+        0x1p82f,     0x1p83f,     16367173.0f * 0x1p72f /* as close to a multiple of pi/2 as an f32 comes */
     };
     p->n = 0;
     for (uint64_t u = 0; u < 0x100000000u; u += 8191) add(p, (uint32_t)u);
@@ -137,6 +132,7 @@ static void check_function(const char *variant, int f, loop1 *loop)
     loop(all.x, all.y, all.n);
     double limit = f >= F_floor ? 0 : f == F_sqrt ? 0.5 : 2;
     for (int i = 0; i < all.n; i++) {
+        if (!tn_in_domain(table[f].name, all.x[i])) continue;
         double e = tn_ulp_error(all.y[i], all.exact[f][i]);
         if (!(e <= limit))
             fail_msg("%s %s(%a) = %a, not %a: %.3f ulp", variant, table[f].name, (double)all.x[i],
@@ -146,10 +142,10 @@ static void check_function(const char *variant, int f, loop1 *loop)
 
 static void check_pow(const char *variant, loop2 *loop)
 {
-    static const float edge[] = {0,     0.5f,  1,       1.5f,       2,       3,       0x1p-149f,
-                                 1e-3f, 1e10f, 0x1p23f, 8388609.0f, 0x1p24f, 3.4e38f, 0x1p-126f};
+    static const float edge[] = { 0,     0.5f,  1,       1.5f,       2,       3,       0x1p-149f,
+                                  1e-3f, 1e10f, 0x1p23f, 8388609.0f, 0x1p24f, 3.4e38f, 0x1p-126f };
     enum { EDGES = 2 * (sizeof edge / sizeof *edge) + 3, N = EDGES * EDGES, RANDOM = 200000 };
-    float v[EDGES] = {tn_test_float(0x7f800000), tn_test_float(0xff800000), tn_test_float(0x7fc00000)};
+    float v[EDGES] = { tn_test_float(0x7f800000), tn_test_float(0xff800000), tn_test_float(0x7fc00000) };
     for (unsigned i = 0; i < sizeof edge / sizeof *edge; i++) {
         v[3 + 2 * i] = edge[i];
         v[4 + 2 * i] = -edge[i];
@@ -212,7 +208,7 @@ static void check_vectorised(const char *variant, const char *remarks)
 {
     FILE *f = fopen(remarks, "r");
     assert_non_null(f);
-    char seen[FUNCTIONS + 1] = {0}, line[1024];
+    char seen[FUNCTIONS + 1] = { 0 }, line[1024];
     while (fgets(line, sizeof line, f)) {
         char *at = strstr(line, "loops.c:");
         int n = at && strstr(line, "vectorized") ? atoi(at + 8) - 3 : -1;
@@ -276,22 +272,10 @@ static void check_compiled(const char *cc, const char *contract)
     assert_non_null(lib);
 }
 
-static void test_gcc_fast(void **state)
-{
-    (void)state, check_compiled("gcc", "fast");
-}
-static void test_gcc_off(void **state)
-{
-    (void)state, check_compiled("gcc", "off");
-}
-static void test_clang_fast(void **state)
-{
-    (void)state, check_compiled("clang", "fast");
-}
-static void test_clang_off(void **state)
-{
-    (void)state, check_compiled("clang", "off");
-}
+static void test_gcc_fast(void **state) { (void)state, check_compiled("gcc", "fast"); }
+static void test_gcc_off(void **state) { (void)state, check_compiled("gcc", "off"); }
+static void test_clang_fast(void **state) { (void)state, check_compiled("clang", "fast"); }
+static void test_clang_off(void **state) { (void)state, check_compiled("clang", "off"); }
 
 static void test_generic(void **state)
 {
@@ -304,6 +288,8 @@ static void test_generic(void **state)
     assert_true(tn_isnan(nan) && !tn_isnan(inf) && !tn_isfinite(nan) && !tn_isfinite(-inf) &&
                 tn_isfinite(3e38f));
     assert_true(tn_isnan((double)nan) && tn_isfinite(1e300));
+    assert_true(tn_is_far(65537.0f) && tn_is_far(-inf) && !tn_is_far(-65536.0f) && !tn_is_far(nan) &&
+                !tn_is_far(1e9));
 
     int32_t i = -7;
     int64_t l = -(INT64_C(1) << 40);
@@ -339,6 +325,10 @@ static void test_f64(void **state)
 
 /* ------------------------------------------------------------------------------------------ CUDA C */
 
+/* NVRTC keeps some memory until the process ends. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:libnvrtc"; }
+
 /* What is used of NVRTC's interface, opened at run time so that this program builds without it. */
 typedef struct nvrtc {
     int (*create)(void **program, const char *text, const char *name, int headers, const char *const *,
@@ -351,9 +341,9 @@ typedef struct nvrtc {
 
 static int open_nvrtc(nvrtc *n)
 {
-    static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12",
-                                        "/usr/local/cuda/lib64/libnvrtc.so",
-                                        "/usr/local/cuda/lib/libnvrtc.so"};
+    static const char *const names[] = { "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12",
+                                         "/usr/local/cuda/lib64/libnvrtc.so",
+                                         "/usr/local/cuda/lib/libnvrtc.so" };
     void *lib = NULL;
     for (unsigned i = 0; i < sizeof names / sizeof *names && !lib; i++)
         lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -378,7 +368,7 @@ static void append_file(char *text, size_t size, const char *path)
 
 static void check_cuda(const char *arch)
 {
-    nvrtc n = {0};
+    nvrtc n = { 0 };
     if (!open_nvrtc(&n)) skip();
     enum { SIZE = 1 << 17 };
     char *text = calloc(SIZE, 1);
@@ -409,7 +399,7 @@ static void check_cuda(const char *arch)
     void *program = NULL;
     char option[64];
     snprintf(option, sizeof option, "--gpu-architecture=%s", arch);
-    const char *options[] = {option};
+    const char *options[] = { option };
     assert_int_equal(n.create(&program, text, "prelude.cu", 0, NULL, NULL), 0);
     int status = n.compile(program, 1, options);
     size_t size = 0;
@@ -423,14 +413,8 @@ static void check_cuda(const char *arch)
     free(text);
 }
 
-static void test_nvrtc_sm_80(void **state)
-{
-    (void)state, check_cuda("sm_80");
-}
-static void test_nvrtc_sm_90(void **state)
-{
-    (void)state, check_cuda("sm_90");
-}
+static void test_nvrtc_sm_80(void **state) { (void)state, check_cuda("sm_80"); }
+static void test_nvrtc_sm_90(void **state) { (void)state, check_cuda("sm_90"); }
 
 int main(void)
 {

@@ -36,16 +36,16 @@ static inline double tn_ulp_error(float y, double exact)
     return fabs((isinf(y) ? copysign(0x1p128, (double)y) : (double)y) - exact) / ulp;
 }
 
-static inline double tn_exact_sigmoid(double x)
+/* Whether function `name` makes any promise for x. */
+static inline int tn_in_domain(const char *name, float x)
 {
-    return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
-}
-static inline double tn_exact_rsqrt(double x)
-{
-    return 1 / sqrt(x);
+    return !strstr(name, "_near") || !(fabsf(x) > 0x1p16f);
 }
 
-/* Every f32 function of one argument with its reference. */
+static inline double tn_exact_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
+static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
+
+/* Every f32 function of one argument with its reference; exact ones from floor on. */
 #define TN_EACH_FUNCTION(X)                                                                                  \
     X(exp, exp)                                                                                              \
     X(expm1, expm1)                                                                                          \
@@ -53,6 +53,8 @@ static inline double tn_exact_rsqrt(double x)
     X(log1p, log1p)                                                                                          \
     X(sin, sin)                                                                                              \
     X(cos, cos)                                                                                              \
+    X(sin_near, sin)                                                                                         \
+    X(cos_near, cos)                                                                                         \
     X(tanh, tanh)                                                                                            \
     X(erf, erf)                                                                                              \
     X(sigmoid, tn_exact_sigmoid)                                                                             \

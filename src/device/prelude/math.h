@@ -53,14 +53,8 @@ typedef unsigned long uint64_t;
 #if defined(__CUDACC__)
 #define TN_M32(name) name##f /* the device library's accurate f32 function */
 #define TN_M64(name) name
-TN_FN uint32_t tn_bits_f32(float x)
-{
-    return __float_as_uint(x);
-}
-TN_FN float tn_from_bits_f32(uint32_t u)
-{
-    return __uint_as_float(u);
-}
+TN_FN uint32_t tn_bits_f32(float x) { return __float_as_uint(x); }
+TN_FN float tn_from_bits_f32(uint32_t u) { return __uint_as_float(u); }
 #else
 #define TN_M32(name) __builtin_##name##f
 #define TN_M64(name) __builtin_##name
@@ -91,81 +85,27 @@ TN_FN float tn_from_bits_f32(uint32_t u)
 /* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign keeps
  * it and maps both zeros to +0 (all as PyTorch). */
 #define TN_ORDERED(S, T)                                                                                     \
-    TN_FN T tn_max_##S(T a, T b)                                                                             \
-    {                                                                                                        \
-        return (T)(a > b ? a : b);                                                                           \
-    }                                                                                                        \
-    TN_FN T tn_min_##S(T a, T b)                                                                             \
-    {                                                                                                        \
-        return (T)(a < b ? a : b);                                                                           \
-    }
+    TN_FN T tn_max_##S(T a, T b) { return (T)(a > b ? a : b); }                                              \
+    TN_FN T tn_min_##S(T a, T b) { return (T)(a < b ? a : b); }
 #define TN_SIGNED(S, T)                                                                                      \
-    TN_FN T tn_abs_##S(T x)                                                                                  \
-    {                                                                                                        \
-        return x < 0 ? (T)(0 - x) : x;                                                                       \
-    }                                                                                                        \
-    TN_FN T tn_sign_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return (T)((x > 0) - (x < 0));                                                                       \
-    }
+    TN_FN T tn_abs_##S(T x) { return x < 0 ? (T)(0 - x) : x; }                                               \
+    TN_FN T tn_sign_##S(T x) { return (T)((x > 0) - (x < 0)); }
 #define TN_UNSIGNED(S, T)                                                                                    \
-    TN_FN T tn_abs_##S(T x)                                                                                  \
-    {                                                                                                        \
-        return x;                                                                                            \
-    }                                                                                                        \
-    TN_FN T tn_sign_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return (T)(x != 0);                                                                                  \
-    }
+    TN_FN T tn_abs_##S(T x) { return x; }                                                                    \
+    TN_FN T tn_sign_##S(T x) { return (T)(x != 0); }
 #define TN_FLOATING(S, T, M)                                                                                 \
-    TN_FN T tn_max_##S(T a, T b)                                                                             \
-    {                                                                                                        \
-        return a > b || a != a ? a : b;                                                                      \
-    }                                                                                                        \
-    TN_FN T tn_min_##S(T a, T b)                                                                             \
-    {                                                                                                        \
-        return a < b || a != a ? a : b;                                                                      \
-    }                                                                                                        \
-    TN_FN T tn_abs_##S(T x)                                                                                  \
-    {                                                                                                        \
-        return M(fabs)(x);                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_sign_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return x != x ? x : (T)((x > 0) - (x < 0));                                                          \
-    }                                                                                                        \
-    TN_FN bool tn_isnan_##S(T x)                                                                             \
-    {                                                                                                        \
-        return x != x;                                                                                       \
-    }                                                                                                        \
-    TN_FN bool tn_isfinite_##S(T x)                                                                          \
-    {                                                                                                        \
-        return x - x == 0;                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_floor_##S(T x)                                                                                \
-    {                                                                                                        \
-        return M(floor)(x);                                                                                  \
-    }                                                                                                        \
-    TN_FN T tn_ceil_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return M(ceil)(x);                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_trunc_##S(T x)                                                                                \
-    {                                                                                                        \
-        return M(trunc)(x);                                                                                  \
-    }                                                                                                        \
-    TN_FN T tn_round_##S(T x)                                                                                \
-    {                                                                                                        \
-        return M(rint)(x);                                                                                   \
-    } /* half to even */                                                                                     \
-    TN_FN T tn_sqrt_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return M(sqrt)(x);                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_rsqrt_##S(T x)                                                                                \
-    {                                                                                                        \
-        return 1 / M(sqrt)(x);                                                                               \
-    }
+    TN_FN T tn_max_##S(T a, T b) { return a > b || a != a ? a : b; }                                         \
+    TN_FN T tn_min_##S(T a, T b) { return a < b || a != a ? a : b; }                                         \
+    TN_FN T tn_abs_##S(T x) { return M(fabs)(x); }                                                           \
+    TN_FN T tn_sign_##S(T x) { return x != x ? x : (T)((x > 0) - (x < 0)); }                                 \
+    TN_FN bool tn_isnan_##S(T x) { return x != x; }                                                          \
+    TN_FN bool tn_isfinite_##S(T x) { return x - x == 0; }                                                   \
+    TN_FN T tn_floor_##S(T x) { return M(floor)(x); }                                                        \
+    TN_FN T tn_ceil_##S(T x) { return M(ceil)(x); }                                                          \
+    TN_FN T tn_trunc_##S(T x) { return M(trunc)(x); }                                                        \
+    TN_FN T tn_round_##S(T x) { return M(rint)(x); } /* half to even */                                      \
+    TN_FN T tn_sqrt_##S(T x) { return M(sqrt)(x); }                                                          \
+    TN_FN T tn_rsqrt_##S(T x) { return 1 / M(sqrt)(x); }
 
 TN_ORDERED(i32, int32_t)
 TN_ORDERED(i64, int64_t)
@@ -181,42 +121,15 @@ TN_FLOATING(f64, double, TN_M64)
 /* ------------------------------------------------------------------------------------------ f64, the
  * platform's */
 
-TN_FN double tn_exp_f64(double x)
-{
-    return TN_M64(exp)(x);
-}
-TN_FN double tn_expm1_f64(double x)
-{
-    return TN_M64(expm1)(x);
-}
-TN_FN double tn_log_f64(double x)
-{
-    return TN_M64(log)(x);
-}
-TN_FN double tn_log1p_f64(double x)
-{
-    return TN_M64(log1p)(x);
-}
-TN_FN double tn_sin_f64(double x)
-{
-    return TN_M64(sin)(x);
-}
-TN_FN double tn_cos_f64(double x)
-{
-    return TN_M64(cos)(x);
-}
-TN_FN double tn_tanh_f64(double x)
-{
-    return TN_M64(tanh)(x);
-}
-TN_FN double tn_erf_f64(double x)
-{
-    return TN_M64(erf)(x);
-}
-TN_FN double tn_pow_f64(double x, double y)
-{
-    return TN_M64(pow)(x, y);
-}
+TN_FN double tn_exp_f64(double x) { return TN_M64(exp)(x); }
+TN_FN double tn_expm1_f64(double x) { return TN_M64(expm1)(x); }
+TN_FN double tn_log_f64(double x) { return TN_M64(log)(x); }
+TN_FN double tn_log1p_f64(double x) { return TN_M64(log1p)(x); }
+TN_FN double tn_sin_f64(double x) { return TN_M64(sin)(x); }
+TN_FN double tn_cos_f64(double x) { return TN_M64(cos)(x); }
+TN_FN double tn_tanh_f64(double x) { return TN_M64(tanh)(x); }
+TN_FN double tn_erf_f64(double x) { return TN_M64(erf)(x); }
+TN_FN double tn_pow_f64(double x, double y) { return TN_M64(pow)(x, y); }
 TN_FN double tn_sigmoid_f64(double x)
 {
     double z = TN_M64(exp)(-TN_M64(fabs)(x)); /* never overflows; see tn_sigmoid_f32 */
@@ -304,41 +217,30 @@ TN_FN float tn_cos_poly(float z)
     return 1 + (z * z * c - 0.5f * z);
 }
 
+/* m = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]: subtracting the bits of sqrt(1/2) carries into the
+ * exponent field exactly where the mantissa passes sqrt(2). For normal m > 0. */
+#define TN_SQRT_HALF 0x3f3504f3u
+
+TN_FN int32_t tn_log_split(uint32_t bits, float *f)
+{
+    uint32_t i = bits - TN_SQRT_HALF;
+    *f = tn_from_bits_f32((i & 0x7fffffu) + TN_SQRT_HALF) - 1;
+    return (int32_t)i >> 23;
+}
+
 #if defined(__CUDACC__)
 
 /* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
-TN_FN float tn_exp_f32(float x)
-{
-    return expf(x);
-}
-TN_FN float tn_expm1_f32(float x)
-{
-    return expm1f(x);
-}
-TN_FN float tn_log_f32(float x)
-{
-    return logf(x);
-}
-TN_FN float tn_log1p_f32(float x)
-{
-    return log1pf(x);
-}
-TN_FN float tn_sin_f32(float x)
-{
-    return sinf(x);
-}
-TN_FN float tn_cos_f32(float x)
-{
-    return cosf(x);
-}
-TN_FN float tn_tanh_f32(float x)
-{
-    return tanhf(x);
-}
-TN_FN float tn_erf_f32(float x)
-{
-    return erff(x);
-}
+TN_FN float tn_exp_f32(float x) { return expf(x); }
+TN_FN float tn_expm1_f32(float x) { return expm1f(x); }
+TN_FN float tn_log_f32(float x) { return logf(x); }
+TN_FN float tn_log1p_f32(float x) { return log1pf(x); }
+TN_FN float tn_sin_f32(float x) { return sinf(x); }
+TN_FN float tn_cos_f32(float x) { return cosf(x); }
+TN_FN float tn_sin_near_f32(float x) { return sinf(x); }
+TN_FN float tn_cos_near_f32(float x) { return cosf(x); }
+TN_FN float tn_tanh_f32(float x) { return tanhf(x); }
+TN_FN float tn_erf_f32(float x) { return erff(x); }
 
 #else
 
@@ -379,56 +281,50 @@ TN_FN float tn_erf_f32(float x)
 {
     float a = tn_abs_f32(x);
     a = a > 3.93f ? 3.93f : a;
-    float q = -0x1.3af0d8p-17f;
-    q = q * a + 0x1.f27c32p-14f;
-    q = q * a - 0x1.4e2514p-11f;
-    q = q * a + 0x1.b74238p-10f;
-    q = q * a - 0x1.636f52p-13f;
-    q = q * a - 0x1.39b7cep-6f;
-    q = q * a + 0x1.a4f8c4p-4f;
-    q = q * a + 0x1.45f300p-1f;
-    q = q * a + 0x1.06eba8p-3f;
+    float a2 = a * a, even = -0x1.3af0d8p-17f, odd = 0x1.f27c32p-14f; /* two short chains, not a long one */
+    even = even * a2 - 0x1.4e2514p-11f;
+    odd = odd * a2 + 0x1.b74238p-10f;
+    even = even * a2 - 0x1.636f52p-13f;
+    odd = odd * a2 - 0x1.39b7cep-6f;
+    even = even * a2 + 0x1.a4f8c4p-4f;
+    odd = odd * a2 + 0x1.45f300p-1f;
+    even = even * a2 + 0x1.06eba8p-3f;
+    float q = odd * a + even;
     float y = -(a * q + a);
     return tn_copysign_f32(tn_expm1_core(y, y * TN_LOG2E + 0.14f), x);
 }
 
 /* ------------------------------------------------------------------------------------------ logarithms */
 
-/* m = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]: subtracting the bits of sqrt(1/2) carries into the
- * exponent field exactly where the mantissa passes sqrt(2). For normal m > 0. */
-#define TN_SQRT_HALF 0x3f3504f3u
-
-TN_FN int32_t tn_log_split(uint32_t bits, float *f)
-{
-    uint32_t i = bits - TN_SQRT_HALF;
-    *f = tn_from_bits_f32((i & 0x7fffffu) + TN_SQRT_HALF) - 1;
-    return (int32_t)i >> 23;
-}
-
 /* e ln2 + log(1 + f), log(1 + f) = f - f^2/2 + f^3 R(f), 2^-27.2. */
 TN_FN float tn_log_join(float f, float e)
 {
-    float q = -0x1.3901b8p-4f;
-    q = q * f + 0x1.057f2ap-3f;
-    q = q * f - 0x1.0d8656p-3f;
-    q = q * f + 0x1.22d48ep-3f;
-    q = q * f - 0x1.547184p-3f;
-    q = q * f + 0x1.99a03cp-3f;
-    q = q * f - 0x1.00022ap-2f;
-    q = q * f + 0x1.555554p-2f;
-    float w = f * f * (q * f - 0.5f) + e * TN_LN2_LO;
+    float f2 = f * f, odd = -0x1.3901b8p-4f, even = 0x1.057f2ap-3f; /* two short chains, not a long one */
+    odd = odd * f2 - 0x1.0d8656p-3f;
+    even = even * f2 + 0x1.22d48ep-3f;
+    odd = odd * f2 - 0x1.547184p-3f;
+    even = even * f2 + 0x1.99a03cp-3f;
+    odd = odd * f2 - 0x1.00022ap-2f;
+    even = even * f2 + 0x1.555554p-2f;
+    float q = odd * f + even, w = f2 * (q * f - 0.5f) + e * TN_LN2_LO;
     return e * TN_LN2_HI + (f + w);
+}
+
+/* The logarithm of u where that is no finite number above 0; x is what infinity and NaN come back as. */
+TN_FN float tn_log_special(float x, float u)
+{
+    float y = u == 0 ? -TN_INF : x;
+    return u < 0 ? TN_NAN : y;
 }
 
 TN_FN float tn_log_f32(float x)
 {
     bool small = x < 0x1p-126f;
-    float m = small ? x * 0x1p23f : x, f;
-    int32_t e = tn_log_split(tn_bits_f32(m), &f);
-    float y = tn_log_join(f, (float)(small ? e - 23 : e));
-    y = x < TN_INF ? y : x; /* infinity or NaN */
-    y = x > 0 ? y : x == 0 ? -TN_INF : x != x ? x : TN_NAN;
-    return y;
+    float f;
+    int32_t e = tn_log_split(tn_bits_f32(x * (small ? 0x1p23f : 1.0f)), &f);
+    float y = tn_log_join(f, (float)e - (small ? 23.0f : 0.0f)), z = tn_log_special(x, x);
+    bool ordinary = (x > 0) & (x < TN_INF);
+    return ordinary ? y : z;
 }
 
 /* log(1 + x) without rounding 1 + x away: e is that of the rounded sum, but f = x 2^-e + (2^-e - 1), which
@@ -441,9 +337,9 @@ TN_FN float tn_log1p_f32(float x)
     float scale = tn_from_bits_f32((uint32_t)(inv < 0 ? 0 : inv) << 23);
     float f = tn_from_bits_f32(tn_bits_f32(x) - ((uint32_t)e << 23)) + (scale - 1);
     f = e == 0 ? x : f;
-    float y = tn_log_join(f, (float)e);
-    y = x < TN_INF ? y : x;
-    y = u > 0 ? y : u == 0 ? -TN_INF : x != x ? x : TN_NAN;
+    float y = tn_log_join(f, (float)e), z = tn_log_special(x, u);
+    bool ordinary = (u > 0) & (x < TN_INF);
+    y = ordinary ? y : z;
     return x == 0 ? x : y;
 }
 
@@ -451,51 +347,89 @@ TN_FN float tn_log1p_f32(float x)
 
 /* |x| / 2pi modulo 1, as `quarter` (0..3 in its low bits) and the angle left over, in [-pi/4, pi/4].
  *
- * Done in f64, where an f32 times a piece of 29 bits is exact. 1/2pi is cut into pieces; the three that
- * matter depend on the size of x: higher ones give whole turns, lower ones less than 2^-60. The first two
+ * Done in f64, where an f32 times a piece of 29 bits is exact. 1/2pi is cut into such pieces; the four that
+ * matter depend on the size of x: higher ones give whole turns, lower ones less than 2^-59. The first three
  * products are reduced modulo 1 turn exactly, and subtracting whole quarters before adding the smaller
  * products keeps every later sum either exact or free of cancellation. Good for every finite x. */
-#define TN_TURN0     0x1.45f306dp-3 /* 29 bits of 1/2pi each */
-#define TN_TURN1     0x1.9391054p-32
-#define TN_TURN2     0x1.4fe13abp-61
-#define TN_TURN3     0x1.d1f534dp-90
-#define TN_TURN4     0x1.b81b6c5p-119
-
 TN_FN int32_t tn_turns(float ax, float *angle)
 {
     double x = (double)ax;
-    double c1 = x < 0x1p54 ? TN_TURN0 : x < 0x1p83 ? TN_TURN1 : x < 0x1p112 ? TN_TURN2 : TN_TURN3;
-    double c2 = x < 0x1p54 ? TN_TURN1 : x < 0x1p83 ? TN_TURN2 : x < 0x1p112 ? TN_TURN3 : TN_TURN4;
-    /* the last piece takes as many bits as an f64 holds */
-    double c3 = x < 0x1p54    ? 0x1.4fe13abe8fa9ap-61
-                : x < 0x1p83  ? 0x1.d1f534ddc0db6p-90
-                : x < 0x1p112 ? 0x1.b81b6c52b3279p-119
-                              : 0x1.5993c439041fep-150;
-    double p1 = x * c1, p2 = x * c2, p3 = x * c3;
+    bool huge = x >= 0x1p81; /* the second piece ends in two zero bits: its products are whole from here */
+    double c1 = huge ? 0x1.4fe13abp-61 : 0x1.45f306dp-3;
+    double c2 = huge ? 0x1.d1f534dp-90 : 0x1.9391054p-32;
+    double c3 = huge ? 0x1.b81b6c5p-119 : 0x1.4fe13abp-61;
+    double c4 = huge ? 0x1.5993c439041fep-150 : 0x1.d1f534ddc0db6p-90; /* all the bits an f64 holds */
+    double p1 = x * c1, p2 = x * c2, p3 = x * c3, p4 = x * c4;
     p1 = p1 - TN_M64(rint)(p1);
     p2 = p2 - TN_M64(rint)(p2);
-    double q = TN_M64(rint)(4 * (p1 + p2));
-    *angle = (float)((((p1 - 0.25 * q) + p2) + p3) * 0x1.921fb54442d18p+2);
+    p3 = p3 - TN_M64(rint)(p3);
+    double q = TN_M64(rint)(4 * (p1 + p2 + p3));
+    *angle = (float)(((((p1 - 0.25 * q) + p2) + p3) + p4) * 0x1.921fb54442d18p+2);
     return (int32_t)(tn_bits_f32((float)q + TN_SHIFT) - tn_bits_f32(TN_SHIFT));
+}
+
+/* The same for |x| <= TN_NEAR at a third of the cost: x - q pi/2, where q has 16 bits, the first part of pi/2
+ * 33, and the second makes up what f64 can hold. */
+#define TN_NEAR 0x1p16f
+
+TN_FN int32_t tn_turns_near(float ax, float *angle)
+{
+    float t = ax * 0x1.45f306p-1f + TN_SHIFT;
+    double q = (double)(t - TN_SHIFT);
+    *angle = (float)(((double)ax - q * 0x1.921fb544p+0) - q * 0x1.0b4611a626331p-34);
+    return (int32_t)(tn_bits_f32(t) - tn_bits_f32(TN_SHIFT));
+}
+
+TN_FN float tn_sin_of(float x, int32_t quarter, float r)
+{
+    uint32_t q = (uint32_t)quarter;
+    float z = r * r, y = q & 1 ? tn_cos_poly(z) : tn_sin_poly(r, z);
+    return tn_from_bits_f32(tn_bits_f32(y) ^ (q & 2) << 30 ^ (tn_bits_f32(x) & 0x80000000u));
+}
+
+TN_FN float tn_cos_of(int32_t quarter, float r)
+{
+    uint32_t q = (uint32_t)quarter;
+    float z = r * r, y = q & 1 ? tn_sin_poly(r, z) : tn_cos_poly(z);
+    return tn_from_bits_f32(tn_bits_f32(y) ^ ((q + 1) & 2) << 30);
 }
 
 TN_FN float tn_sin_f32(float x)
 {
     float r;
-    uint32_t q = (uint32_t)tn_turns(tn_abs_f32(x), &r);
-    float z = r * r, y = q & 1 ? tn_cos_poly(z) : tn_sin_poly(r, z);
-    return tn_from_bits_f32(tn_bits_f32(y) ^ (q & 2) << 30 ^ (tn_bits_f32(x) & 0x80000000u));
+    int32_t q = tn_turns(tn_abs_f32(x), &r);
+    return tn_sin_of(x, q, r);
 }
 
 TN_FN float tn_cos_f32(float x)
 {
     float r;
-    uint32_t q = (uint32_t)tn_turns(tn_abs_f32(x), &r);
-    float z = r * r, y = q & 1 ? tn_sin_poly(r, z) : tn_cos_poly(z);
-    return tn_from_bits_f32(tn_bits_f32(y) ^ ((q + 1) & 2) << 30);
+    int32_t q = tn_turns(tn_abs_f32(x), &r);
+    return tn_cos_of(q, r);
+}
+
+/* For |x| <= TN_NEAR and NaN only, there equal to the functions above within 1 ulp. A loop that finds no
+ * tn_is_far among the arguments of a tile may use these for the tile. */
+TN_FN float tn_sin_near_f32(float x)
+{
+    float r;
+    int32_t q = tn_turns_near(tn_abs_f32(x), &r);
+    return tn_sin_of(x, q, r);
+}
+
+TN_FN float tn_cos_near_f32(float x)
+{
+    float r;
+    int32_t q = tn_turns_near(tn_abs_f32(x), &r);
+    return tn_cos_of(q, r);
 }
 
 #endif /* __CUDACC__ */
+
+TN_FN bool tn_is_far_f32(float x) { return tn_abs_f32(x) > 0x1p16f; }
+TN_FN bool tn_is_far_f64(double x) { return false && x > 0; } /* f64 has one road */
+TN_FN double tn_sin_near_f64(double x) { return tn_sin_f64(x); }
+TN_FN double tn_cos_near_f64(double x) { return tn_cos_f64(x); }
 
 /* With z = e^-|x| <= 1 and w = z/(1+z) <= 1/2: 1 - w for x >= 0, w itself below, which keeps tiny results
  * accurate. Where z is small, z - z w is the same and hides the rounding of 1 + z. */
@@ -513,22 +447,23 @@ TN_FN float tn_pow_f32(float x, float y)
 {
     float ax = tn_abs_f32(x);
     bool small = ax < 0x1p-126f;
-    uint32_t bits = tn_bits_f32(small ? ax * 0x1p23f : ax), i = bits - 0x3f3504f3u;
-    int32_t e = ((int32_t)i >> 23) - (small ? 23 : 0);
-    double f = (double)(tn_from_bits_f32((i & 0x7fffffu) + 0x3f3504f3u) - 1);
-    double p = 0x1.3ce76e2c89916p-4;
-    p = p * f - 0x1.248955058e279p-3;
-    p = p * f + 0x1.287280d6099fcp-3;
-    p = p * f - 0x1.252f37c2f1540p-3;
-    p = p * f + 0x1.4528fde61a56ep-3;
-    p = p * f - 0x1.71416ecfbfbf2p-3;
-    p = p * f + 0x1.a63f463ab695ap-3;
-    p = p * f - 0x1.ec72b5bea6e13p-3;
-    p = p * f + 0x1.277651f576f6dp-2;
-    p = p * f - 0x1.715470972a85bp-2;
-    p = p * f + 0x1.ec709ebba5c81p-2;
-    p = p * f - 0x1.715476565d86ap-1;
-    p = p * f + 0x1.71547652a1e7bp+0;
+    float f32;
+    int32_t e = tn_log_split(tn_bits_f32(ax * (small ? 0x1p23f : 1.0f)), &f32) - (small ? 23 : 0);
+    double f = (double)f32;
+    double f2 = f * f; /* two short chains of operations, not a long one */
+    double even = 0x1.3ce76e2c89916p-4, odd = -0x1.248955058e279p-3;
+    even = even * f2 + 0x1.287280d6099fcp-3;
+    odd = odd * f2 - 0x1.252f37c2f1540p-3;
+    even = even * f2 + 0x1.4528fde61a56ep-3;
+    odd = odd * f2 - 0x1.71416ecfbfbf2p-3;
+    even = even * f2 + 0x1.a63f463ab695ap-3;
+    odd = odd * f2 - 0x1.ec72b5bea6e13p-3;
+    even = even * f2 + 0x1.277651f576f6dp-2;
+    odd = odd * f2 - 0x1.715470972a85bp-2;
+    even = even * f2 + 0x1.ec709ebba5c81p-2;
+    odd = odd * f2 - 0x1.715476565d86ap-1;
+    even = even * f2 + 0x1.71547652a1e7bp+0;
+    double p = odd * f + even;
     double l = (double)e + f * p;
     l = ax < TN_INF ? l : (double)ax; /* infinity or NaN */
     l = ax == 0 ? (double)-TN_INF : l;
@@ -543,8 +478,8 @@ TN_FN float tn_pow_f32(float x, float y)
 
     /* Of a negative base: NaN unless y is an integer (or x infinite), the sign of x if y is odd. */
     float half = 0.5f * y;
-    bool whole = TN_M32(rint)(y) == y, odd = whole && TN_M32(rint)(half) != half;
-    z = odd ? tn_from_bits_f32(tn_bits_f32(z) | (tn_bits_f32(x) & 0x80000000u)) : z;
+    bool whole = TN_M32(rint)(y) == y, flip = whole && TN_M32(rint)(half) != half;
+    z = flip ? tn_from_bits_f32(tn_bits_f32(z) | (tn_bits_f32(x) & 0x80000000u)) : z;
     return x < 0 && !whole && x > -TN_INF ? TN_NAN : z;
 }
 
@@ -553,15 +488,9 @@ TN_FN float tn_pow_f32(float x, float y)
 #if defined(__cplusplus)
 
 #define TN_OVERLOAD1(R, name, S, T)                                                                          \
-    TN_FN R tn_##name(T x)                                                                                   \
-    {                                                                                                        \
-        return tn_##name##_##S(x);                                                                           \
-    }
+    TN_FN R tn_##name(T x) { return tn_##name##_##S(x); }
 #define TN_OVERLOAD2(name, S, T)                                                                             \
-    TN_FN T tn_##name(T a, T b)                                                                              \
-    {                                                                                                        \
-        return tn_##name##_##S(a, b);                                                                        \
-    }
+    TN_FN T tn_##name(T a, T b) { return tn_##name##_##S(a, b); }
 #define TN_OVERLOAD_FLOATING(name)                                                                           \
     TN_OVERLOAD1(float, name, f32, float)                                                                    \
     TN_OVERLOAD1(double, name, f64, double)
@@ -579,6 +508,8 @@ TN_OVERLOAD_FLOATING(sqrt)
 TN_OVERLOAD_FLOATING(rsqrt)
 TN_OVERLOAD_FLOATING(sin)
 TN_OVERLOAD_FLOATING(cos)
+TN_OVERLOAD_FLOATING(sin_near)
+TN_OVERLOAD_FLOATING(cos_near)
 TN_OVERLOAD_FLOATING(tanh)
 TN_OVERLOAD_FLOATING(erf)
 TN_OVERLOAD_FLOATING(sigmoid)
@@ -586,6 +517,8 @@ TN_OVERLOAD_FLOATING(floor)
 TN_OVERLOAD_FLOATING(ceil)
 TN_OVERLOAD_FLOATING(trunc)
 TN_OVERLOAD_FLOATING(round)
+TN_OVERLOAD1(bool, is_far, f32, float)
+TN_OVERLOAD1(bool, is_far, f64, double)
 TN_OVERLOAD1(bool, isnan, f32, float)
 TN_OVERLOAD1(bool, isnan, f64, double)
 TN_OVERLOAD1(bool, isfinite, f32, float)
@@ -619,6 +552,9 @@ TN_OVERLOAD_ALL(bool, bool)
 #define tn_rsqrt(x)    TN_GENERIC_FLOATING(rsqrt, x)(x)
 #define tn_sin(x)      TN_GENERIC_FLOATING(sin, x)(x)
 #define tn_cos(x)      TN_GENERIC_FLOATING(cos, x)(x)
+#define tn_sin_near(x) TN_GENERIC_FLOATING(sin_near, x)(x)
+#define tn_cos_near(x) TN_GENERIC_FLOATING(cos_near, x)(x)
+#define tn_is_far(x)   TN_GENERIC_FLOATING(is_far, x)(x)
 #define tn_tanh(x)     TN_GENERIC_FLOATING(tanh, x)(x)
 #define tn_erf(x)      TN_GENERIC_FLOATING(erf, x)(x)
 #define tn_sigmoid(x)  TN_GENERIC_FLOATING(sigmoid, x)(x)

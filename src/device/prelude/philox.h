@@ -23,36 +23,43 @@
 #endif
 #endif
 
-#define TN_PHILOX_ROUND(c0, c1, c2, c3, k0, k1)                                                              \
-    {                                                                                                        \
-        uint64_t p0 = (uint64_t)0xd2511f53u * c0, p1 = (uint64_t)0xcd9e8d57u * c2;                           \
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ (k0);                                                               \
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ (k1);                                                               \
-        c1 = (uint32_t)p1;                                                                                   \
-        c3 = (uint32_t)p0;                                                                                   \
-    }
+/* A word of the counter. On a CPU it travels in 64 bits, of which only the lower half means anything: the
+ * product wants its factors there, and vector code is spared the unpacking. */
+#if defined(__CUDACC__)
+typedef uint32_t tn_philox_word;
+#else
+typedef uint64_t tn_philox_word;
+#endif
+
 /* The key grows by two odd constants (the golden ratio and sqrt(3) - 1) from round to round. */
-#define TN_PHILOX_STEP(n) TN_PHILOX_ROUND(c0, c1, c2, c3, k0 + n * 0x9e3779b9u, k1 + n * 0xbb67ae85u)
+#define TN_PHILOX_ROUND(n)                                                                                   \
+    {                                                                                                        \
+        uint64_t p0 = (uint64_t)(uint32_t)c0 * 0xd2511f53u, p1 = (uint64_t)(uint32_t)c2 * 0xcd9e8d57u;       \
+        c0 = (tn_philox_word)(p1 >> 32) ^ c1 ^ (k0 + n * 0x9e3779b9u);                                       \
+        c2 = (tn_philox_word)(p0 >> 32) ^ c3 ^ (k1 + n * 0xbb67ae85u);                                       \
+        c1 = (tn_philox_word)p1;                                                                             \
+        c3 = (tn_philox_word)p0;                                                                             \
+    }
 
 TN_FN void tn_philox_block(uint64_t seed, uint64_t draw, uint64_t block, uint32_t *out)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)draw,
-             c3 = (uint32_t)(draw >> 32);
-    TN_PHILOX_STEP(0u)
-    TN_PHILOX_STEP(1u)
-    TN_PHILOX_STEP(2u)
-    TN_PHILOX_STEP(3u)
-    TN_PHILOX_STEP(4u)
-    TN_PHILOX_STEP(5u)
-    TN_PHILOX_STEP(6u)
-    TN_PHILOX_STEP(7u)
-    TN_PHILOX_STEP(8u)
-    TN_PHILOX_STEP(9u)
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
+    tn_philox_word c0 = (tn_philox_word)block, c1 = (tn_philox_word)(block >> 32);
+    tn_philox_word c2 = (tn_philox_word)draw, c3 = (tn_philox_word)(draw >> 32);
+    TN_PHILOX_ROUND(0u)
+    TN_PHILOX_ROUND(1u)
+    TN_PHILOX_ROUND(2u)
+    TN_PHILOX_ROUND(3u)
+    TN_PHILOX_ROUND(4u)
+    TN_PHILOX_ROUND(5u)
+    TN_PHILOX_ROUND(6u)
+    TN_PHILOX_ROUND(7u)
+    TN_PHILOX_ROUND(8u)
+    TN_PHILOX_ROUND(9u)
+    out[0] = (uint32_t)c0;
+    out[1] = (uint32_t)c1;
+    out[2] = (uint32_t)c2;
+    out[3] = (uint32_t)c3;
 }
 
 /* The word of one element. */
@@ -77,10 +84,7 @@ TN_FN_LARGE void tn_philox_fill(uint64_t seed, uint64_t draw, uint64_t first, in
 
 /* ------------------------------------------------------------------------------------- distributions */
 
-TN_FN float tn_uniform(uint32_t u) /* [0, 1), 24 bits */
-{
-    return (float)(int32_t)(u >> 8) * 0x1p-24f;
-}
+TN_FN float tn_uniform(uint32_t u) /* [0, 1), 24 bits */ { return (float)(int32_t)(u >> 8) * 0x1p-24f; }
 
 /* Whether an element is dropped with probability p: u < floor(p * 2^32). */
 TN_FN bool tn_dropped(uint32_t u, double p)
