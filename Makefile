@@ -15,6 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 ifeq ($(origin CC),default)
 CC := $(if $(shell command -v gcc),gcc,cc)
 endif
+OBJCOPY ?= objcopy
 BUILD ?= build
 PREFIX ?= /usr/local
 LIBDIR ?= $(abspath $(PREFIX))/lib
@@ -82,10 +83,10 @@ LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench run-demo \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
-lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so $(BUILD)/libtensor.pc
+lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
 programs: all $(TESTS)
@@ -99,7 +100,8 @@ help:
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs'
-	@echo 'make bench       the benchmarks of tests/bench'
+	@echo 'make bench       times each operator, and the fused against the eager step'
+	@echo 'make bench-peers times the operators beside those of PyTorch'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
@@ -111,16 +113,9 @@ $(BUILD) $(BUILD)/tests $(BUILD)/bench $(BUILD)/long:
 	@mkdir -p $@
 
 # Rewritten only when it differs, so that what depends on it is rebuilt only then.
-define STAMP
-$(CC) $(CC_VERSION)
-$(LIBCFLAGS)
-$(APPCFLAGS)
-$(TESTCFLAGS)
-$(LDFLAGS) $(LIBS)
-endef
-define when_changed
-$(file >$@.new,$(1))@if cmp -s $@.new $@; then rm -f $@.new; else mv $@.new $@; fi
-endef
+STAMP = $(CC) $(CC_VERSION) | $(LIBCFLAGS) | $(APPCFLAGS) | $(TESTCFLAGS) | $(LDFLAGS) $(LIBS)
+me := $(shell echo $$$$)
+when_changed = @echo '$(subst ','\'',$(1))' >$@.$(me); if cmp -s $@.$(me) $@; then rm $@.$(me); else mv $@.$(me) $@; fi
 $(BUILD)/flags: FORCE | $(BUILD)
 	$(call when_changed,$(STAMP))
 $(BUILD)/sources: FORCE | $(BUILD)
@@ -134,12 +129,25 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
 $(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/*)
 
-$(BUILD)/libtensor.a: $(OBJ) $(BUILD)/sources
+# The tests call internal functions too. Users get one object in which those are local and clash with nothing.
+$(BUILD)/internal.a: $(OBJ) $(BUILD)/sources Makefile
 	$(call say,AR,$@)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $(OBJ)
 
-$(BUILD)/libtensor.so.$(VERSION): $(OBJ) $(BUILD)/sources
+ifdef SAN
+$(BUILD)/libtensor.a: $(BUILD)/internal.a
+	@cp $< $@
+else
+$(BUILD)/libtensor.a: $(OBJ) $(BUILD)/sources Makefile
+	$(call say,AR,$@)
+	@rm -f $@
+	$(Q)$(LD) -r -o $(BUILD)/obj/libtensor.o $(OBJ)
+	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/obj/libtensor.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtensor.o
+endif
+
+$(BUILD)/libtensor.so.$(VERSION): $(OBJ) $(BUILD)/sources Makefile
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SAN) $(LDFLAGS) -shared -Wl,-soname,libtensor.so.$(SOVERSION) -Wl,--as-needed $(if $(SAN),,-Wl,-z,defs) \
 	  -o $@ $(OBJ) -pthread $(LIBS)
@@ -148,37 +156,22 @@ $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 	@ln -sf libtensor.so.$(VERSION) $(BUILD)/libtensor.so.$(SOVERSION)
 	@ln -sf libtensor.so.$(VERSION) $@
 
-define PC
-prefix=$(abspath $(PREFIX))
-libdir=$(LIBDIR)
-includedir=$(INCLUDEDIR)
-
-Name: libtensor
-Description: tensors that train, with operator fusion
-Version: $(VERSION)
-Libs: -L$${libdir} -ltensor
-Libs.private: -pthread $(strip $(LIBS))
-Cflags: -I$${includedir}
-endef
-$(BUILD)/libtensor.pc: FORCE | $(BUILD)
-	$(call when_changed,$(PC))
-
 # Programs: compiled and linked in one go.
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
-ARCHIVE := $(BUILD)/libtensor.a -pthread $(LIBS)
+TAIL := -pthread $(LIBS)
 
 $(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
 	$(call say,CC,$<)
-	$(call link,$(APPCFLAGS)) $(ARCHIVE)
+	$(call link,$(APPCFLAGS)) $(BUILD)/libtensor.a $(TAIL)
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
-$(BUILD)/tests/%: tests/%.c $(BUILD)/libtensor.a | $(BUILD)/tests
+$(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS)) -lcmocka $(ARCHIVE)
-$(BUILD)/bench/%: tests/bench/%.c $(BUILD)/libtensor.a | $(BUILD)/bench
+	$(call link,$(TESTCFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
+$(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS) -O3 -march=native) $(ARCHIVE)
+	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
 $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
@@ -278,11 +271,30 @@ test-long: need-test
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 
+BENCH_SHAPE ?= 65536 1024
 bench: all $(BENCHES)
-	@for b in $(BENCHES); do echo "$$b" && "$$b" || exit 1; done
+	@for case in $$($(BUILD)/bench/eager_ops --list); do $(BUILD)/bench/eager_ops $$case $(BENCH_SHAPE) || exit 1; done
+	@[ ! -x $(BUILD)/fused_vs_eager ] || $(BUILD)/fused_vs_eager --case all
+# Beside PyTorch, which has to be there.
+bench-peers: $(BENCHES)
+	python3 tests/bench/peers.py --program $(BUILD)/bench/eager_ops
 
 # ---- installing -----------------------------------------------------------------------------------------
 
+define PC
+prefix=$(abspath $(PREFIX))
+libdir=$(LIBDIR)
+includedir=$(INCLUDEDIR)
+
+Name: libtensor
+Description: tensors that train, with operator fusion
+Version: $(VERSION)
+Libs: -L$${libdir} -ltensor
+Libs.private: -pthread $(strip $(LIBS))
+Cflags: -I$${includedir}
+endef
+
+install: export PC_TEXT = $(PC)
 install: lib
 	install -d '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig'
 	install -m 644 $(HEADERS) '$(DESTDIR)$(INCLUDEDIR)'
@@ -290,8 +302,8 @@ install: lib
 	install -m 755 $(BUILD)/libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so.$(SOVERSION)'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so'
-	install -m 644 $(BUILD)/libtensor.pc '$(DESTDIR)$(LIBDIR)/pkgconfig'
-	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig || :
+	@printf '%s\n' "$$PC_TEXT" >'$(DESTDIR)$(LIBDIR)/pkgconfig/libtensor.pc'
+	@case '$(DESTDIR)$(LIBDIR)' in /usr/lib* | /usr/local/lib) ldconfig ;; esac
 
 uninstall:
 	cd '$(DESTDIR)$(INCLUDEDIR)' && rm -f $(notdir $(HEADERS))
