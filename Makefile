@@ -250,19 +250,21 @@ demo: need-demo
 test: need-test
 	$(again) run-tests
 
+# What ONLY names, by name or by path, or everything.
+SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
-run-tests: programs
+run-tests: all $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
-	 sh tests/run.sh $(or $(ONLY),$(TESTS) $(SHELL_TESTS))
+	 sh tests/run.sh $(if $(ONLY),$(SOME),$(TESTS) $(SHELL_TESTS))
 
 # Of the shell tests only those that run programs: the others are about how things are built.
 asan: need-test
 	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
 	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS=tests/test_readme.sh
-TSAN_TESTS ?= $(filter %/test_pool %/test_cpu_device %/test_cpu_memory %/test_kcache %/test_threads,$(TESTS:$(BUILD)/%=build-tsan/%))
+TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
 tsan: need-test
-	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(TSAN_TESTS)' SHELL_TESTS=
+	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'
 
 LONG_GRAPHS ?= 20000
 LONG_SEED ?= 1
