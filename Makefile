@@ -30,10 +30,12 @@ SOVERSION := $(call version_part,MAJOR)
 
 # ---- what is on this machine ----------------------------------------------------------------------------
 
-FOUND := $(shell try() { printf '%s\n' "$$2" | $(CC) $(CPPFLAGS) -E -x c - >/dev/null 2>&1 && echo "$$1"; }; \
-    try cc '\#include <stdio.h>'; try dnnl '\#include <oneapi/dnnl/dnnl.h>'; try zlib '\#include <zlib.h>'; \
-    try stb '\#include <stb/stb_image.h>'; try cjson '\#include <cjson/cJSON.h>'; \
-    try cmocka "$$(printf '\#include <%s>\n' stdarg.h stddef.h setjmp.h stdint.h cmocka.h)")
+# make 4.3 and later want this sign bare inside a function, earlier ones escaped: a variable suits all.
+INCLUDE := \#include
+FOUND := $(shell try() { echo "$$2" | tr ';' '\n' | $(CC) $(CPPFLAGS) -E -x c - >/dev/null 2>&1 && echo "$$1"; }; \
+    try cc '$(INCLUDE) <stdio.h>'; try dnnl '$(INCLUDE) <oneapi/dnnl/dnnl.h>'; try zlib '$(INCLUDE) <zlib.h>'; \
+    try stb '$(INCLUDE) <stb/stb_image.h>'; try cjson '$(INCLUDE) <cjson/cJSON.h>'; try cmocka \
+    '$(INCLUDE) <stdarg.h>;$(INCLUDE) <stddef.h>;$(INCLUDE) <setjmp.h>;$(INCLUDE) <stdint.h>;$(INCLUDE) <cmocka.h>')
 CC_VERSION := $(shell $(CC) --version 2>/dev/null | head -n 1)
 HAVE_CC := $(filter cc,$(FOUND))
 HAVE_DNNL := $(filter dnnl,$(FOUND))

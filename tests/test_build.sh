@@ -70,7 +70,7 @@ check same_flags same_again
 # A PATH in which there is what make needs and, by choice, sudo; id says whose shell this is, apt-get takes
 # notes. The compiler knows everything but cmocka.
 mkdir "$tmp/bin"
-for tool in sh sed head printf cat grep nproc mkdir cmp mv rm; do ln -s "$(command -v $tool)" "$tmp/bin"; done
+for tool in sh tr sed head printf cat grep nproc mkdir cmp mv rm; do ln -s "$(command -v $tool)" "$tmp/bin"; done
 ln -s "$(command -v "$MAKE")" "$tmp/bin/make"
 cc=$(command -v "${CC%% *}")
 {
@@ -109,3 +109,6 @@ check demo_does_without_cmocka demo_needs_less
 check make_installs_nothing all_installs_nothing
 doctor() { "$MAKE" --no-print-directory doctor | tee "$tmp/doctor" && [ "$(grep -c -E '^(compiler|oneDNN|zlib|stb|cJSON|cmocka|kernel cache|CUDA driver) ' "$tmp/doctor")" -eq 8 ]; }
 check doctor doctor
+# A compiler that finds no header at all: nothing is there then.
+blind() { [ "$("$MAKE" --no-print-directory doctor CC="$CC -nostdinc" | tee "$tmp/doctor" | grep -c -E '^(compiler|oneDNN|zlib|stb|cJSON|cmocka) .* no - ')" -eq 6 ] || ! cat "$tmp/doctor"; }
+check doctor_without_headers blind
