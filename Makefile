@@ -50,9 +50,9 @@ APT := apt-get install -y --no-install-recommends $(PACKAGES)
 
 # $(call lacks,DNNL,oneDNN) is oneDNN where that is missing, unless the command line says it shall be.
 lacks = $(if $(HAVE_$(1))$(filter command,$(origin HAVE_$(1))),,$(2))
-DEMO_NEEDS = $(call lacks,CC,a-C-compiler) $(call lacks,STB,stb)
+DEMO_NEEDS = $(call lacks,CC,gcc+libc6-dev) $(call lacks,STB,stb)
 DEMO_WANTS = $(DEMO_NEEDS) $(call lacks,DNNL,oneDNN) $(call lacks,ZLIB,zlib)
-TEST_NEEDS = $(call lacks,CC,a-C-compiler) $(call lacks,CMOCKA,cmocka)
+TEST_NEEDS = $(call lacks,CC,gcc+libc6-dev) $(call lacks,CMOCKA,cmocka)
 TEST_WANTS = $(DEMO_WANTS) $(call lacks,CJSON,cJSON) $(call lacks,CMOCKA,cmocka)
 
 # ---- flags ----------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ deps:
 	    echo 'make deps: no apt-get here. Debian calls what is needed: $(PACKAGES)' >&2; exit 1; fi; \
 	if [ "$$(id -u)" = 0 ]; then as=; elif command -v sudo >/dev/null; then as='sudo '; else \
 	    echo 'make deps: needs root. Run as root:' >&2; echo '    $(APT)' >&2; exit 1; fi; \
-	echo "make deps: $$as$(APT)"; \
+	echo "make deps: $${as}$(APT)"; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	$${as}$(APT) || { echo 'make deps: again, with fresh lists of packages' && $${as}apt-get update && $${as}$(APT); } || { \
 	    echo 'make deps: failed. Run as root: apt-get update && $(APT)' >&2; exit 1; }

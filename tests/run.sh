@@ -26,7 +26,7 @@ out=$BUILD/tests/out
 # count LOG STATUS: "passed failed skipped" on the first line, then the skipped ones with their reasons.
 count() {
     awk -v status="$2" '
-        match($0, /Running [0-9]+ test\(s\)/) { planned += substr($0, RSTART + 8, RLENGTH - 8); next }
+        /^\[=+\]/ && match($0, /Running [0-9]+ test\(s\)/) { planned += substr($0, RSTART + 8, RLENGTH - 8); next }
         /test\(s\) run\./         { test = "" }
         /^\[ RUN      \] /        { test = substr($0, 14); text = ""; next }
         /\[       OK \] /         { if (test != "") passed++; test = ""; next }
