@@ -1,21 +1,61 @@
-# libtensor - make help lists the targets.
+# libtensor - `make help` lists the targets.
 #
-# Sources are found by folder: a new .c file in a room below is built, a new tests/test_*.c is a test
-# program, a new examples/*.c an example. Nothing here installs anything but `deps` (and `demo` and `test`
-# when something they need is missing; DEPS=no refuses).
+# Sources are found by folder: a new .c file in a room is built, a new tests/test_*.c or tests/test_*.sh is a
+# test, a new examples/*.c an example. Everything built lands in $(BUILD); the sanitized builds have folders of
+# their own, and a change of compiler or flags rebuilds what it must ($(BUILD)/flags). Nothing here installs
+# software but `deps`, and `demo` and `test` through it when something they need is missing; DEPS=no refuses.
+#
+# What a library is taken for is decided by its header being there. HAVE_DNNL= (or ZLIB, STB, CJSON) on the
+# command line builds as if it were not. V=1 shows whole command lines.
 
-CC ?= gcc
-PREFIX ?= /usr/local
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+ifeq ($(origin CC),default)
+CC := $(if $(shell command -v gcc),gcc,cc)
+endif
+OBJCOPY ?= objcopy
 BUILD ?= build
-VERSION := 0.1.0
-SOVERSION := 0
+PREFIX ?= /usr/local
+LIBDIR ?= $(abspath $(PREFIX))/lib
+INCLUDEDIR ?= $(abspath $(PREFIX))/include
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+Q := $(if $(V),,@)
+say = @printf '  %-6s %s\n' $(1) $(2)
 
-have = $(shell printf '\#include <$(1)>\n' | $(CC) $(CPPFLAGS) -E -x c - >/dev/null 2>&1 && echo 1)
-HAVE_DNNL := $(call have,oneapi/dnnl/dnnl.h)
-HAVE_ZLIB := $(call have,zlib.h)
-HAVE_STB := $(call have,stb/stb_image.h)
-HAVE_CJSON := $(call have,cjson/cJSON.h)
-HAVE_CMOCKA := $(shell printf '\#include <stdarg.h>\n\#include <stddef.h>\n\#include <setjmp.h>\n\#include <stdint.h>\n\#include <cmocka.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1)
+version_part = $(shell sed -n 's/^.define TN_VERSION_$(1) \([0-9]*\)$$/\1/p' include/tensor.h)
+VERSION := $(call version_part,MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
+SOVERSION := $(call version_part,MAJOR)
+
+# ---- what is on this machine ----------------------------------------------------------------------------
+
+# make 4.3 and later want this sign bare inside a function, earlier ones escaped: a variable suits all.
+INCLUDE := \#include
+FOUND := $(shell try() { echo "$$2" | tr ';' '\n' | $(CC) $(CPPFLAGS) -E -x c - >/dev/null 2>&1 && echo "$$1"; }; \
+    try cc '$(INCLUDE) <stdio.h>'; try dnnl '$(INCLUDE) <oneapi/dnnl/dnnl.h>'; try zlib '$(INCLUDE) <zlib.h>'; \
+    try stb '$(INCLUDE) <stb/stb_image.h>'; try cjson '$(INCLUDE) <cjson/cJSON.h>'; try cmocka \
+    '$(INCLUDE) <stdarg.h>;$(INCLUDE) <stddef.h>;$(INCLUDE) <setjmp.h>;$(INCLUDE) <stdint.h>;$(INCLUDE) <cmocka.h>')
+CC_VERSION := $(shell $(CC) --version 2>/dev/null | head -n 1)
+HAVE_CC := $(filter cc,$(FOUND))
+HAVE_DNNL := $(filter dnnl,$(FOUND))
+HAVE_ZLIB := $(filter zlib,$(FOUND))
+HAVE_STB := $(filter stb,$(FOUND))
+HAVE_CJSON := $(filter cjson,$(FOUND))
+HAVE_CMOCKA := $(filter cmocka,$(FOUND))
+
+# Debian's names. pkg-config and g++ serve the tests of the installed library; those are skipped without.
+PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++
+APT := apt-get install -y --no-install-recommends $(PACKAGES)
+
+# $(call lacks,DNNL,oneDNN) is oneDNN where that is missing, unless the command line says it shall be.
+lacks = $(if $(HAVE_$(1))$(filter command,$(origin HAVE_$(1))),,$(2))
+DEMO_NEEDS = $(call lacks,CC,gcc+libc6-dev) $(call lacks,STB,stb)
+DEMO_WANTS = $(DEMO_NEEDS) $(call lacks,DNNL,oneDNN) $(call lacks,ZLIB,zlib)
+TEST_NEEDS = $(call lacks,CC,gcc+libc6-dev) $(call lacks,CMOCKA,cmocka)
+TEST_WANTS = $(DEMO_WANTS) $(call lacks,CJSON,cJSON) $(call lacks,CMOCKA,cmocka)
+
+# ---- flags ----------------------------------------------------------------------------------------------
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes \
         -Wmissing-prototypes -Wpointer-arith -Wvla
@@ -24,77 +64,257 @@ SAN ?=
 DEFS := -D_GNU_SOURCE -DTN_NO_MACROS -DTN_BUILD_CC='"$(CC)"' \
         $(if $(HAVE_DNNL),-DTN_HAVE_DNNL) $(if $(HAVE_ZLIB),-DTN_HAVE_ZLIB) \
         $(if $(HAVE_STB),-DTN_HAVE_STB) $(if $(HAVE_CJSON),-DTN_HAVE_CJSON)
-BASE := -std=c11 $(OPT) $(WARN) $(SAN) -fPIC -pthread -MMD -MP
-LIBCFLAGS := $(BASE) $(DEFS) -fvisibility=hidden -ffp-contract=off -Iinclude
+BASE := -std=c11 $(OPT) $(WARN) $(SAN) $(CPPFLAGS) $(CFLAGS) -fPIC -pthread
+LIBCFLAGS := $(BASE) $(DEFS) -fvisibility=hidden -fno-semantic-interposition -ffp-contract=off -Iinclude
 APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude
 TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I.
 LIBS := $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcjson) -ldl -lm
+# The flags kernels are compiled with, for what measures the prelude by itself.
+KERNELFLAGS := -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
 
-ROOMS := src/core src/device src/device/cpu src/device/ref src/runtime autograd fuser nn
+# ---- files ----------------------------------------------------------------------------------------------
+
+ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime autograd fuser nn
 SRC := $(sort $(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
-TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS := $(patsubst data/%.c,$(BUILD)/%,$(wildcard data/*.c))
+TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+SHELL_TESTS ?= $(wildcard tests/test_*.sh)
+LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
+BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
+HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools help deps demo test test-long asan tsan bench bench-peers gpu-check install \
-        clean format doctor need
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers \
+        run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
-
-help:
-	@echo 'make            library and examples        make demo       train the CNN on the shipped digits'
-	@echo 'make test       the test suite              make asan       the suite under ASan and UBSan'
-	@echo 'make deps       what is needed, installed   make doctor     what was found on this machine'
-	@echo 'make bench      eager ops, and the step     make install PREFIX=/usr/local'
-	@echo 'make test-long  hours of random graphs      make tsan       threads under ThreadSanitizer'
-
-lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so $(BUILD)/libtensor.pc
+lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
+programs: all $(TESTS)
 
-$(BUILD)/obj/%.o: %.c
+help:
+	@echo 'make             the library, static and shared, and the examples, in build/'
+	@echo 'make demo        trains a convolutional network on the digits that are shipped'
+	@echo 'make test        the test suite; ONLY="test_ops test_views" runs some of it'
+	@echo 'make deps        installs the Debian packages all this needs, or prints the line that does'
+	@echo 'make doctor      what was found on this machine, and what will be used'
+	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
+	@echo 'make tsan        the tests of threads under ThreadSanitizer'
+	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs'
+	@echo 'make bench       times each operator, and the fused against the eager step'
+	@echo 'make bench-peers times the operators beside those of PyTorch'
+	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
+	@echo 'make format      lays out the sources with clang-format'
+	@echo 'make clean       removes what was built'
+	@echo 'with CC=clang, HAVE_DNNL= (build as if oneDNN were not there), DEPS=no (install nothing), V=1'
+
+# ---- building -------------------------------------------------------------------------------------------
+
+$(BUILD) $(BUILD)/tests $(BUILD)/bench $(BUILD)/long:
+	@mkdir -p $@
+
+# Rewritten only when it differs, so that what depends on it is rebuilt only then.
+STAMP = $(CC) $(CC_VERSION) | $(LIBCFLAGS) | $(APPCFLAGS) | $(TESTCFLAGS) | $(LDFLAGS) $(LIBS)
+me := $(shell echo $$$$)
+when_changed = @echo '$(subst ','\'',$(1))' >$@.$(me); if cmp -s $@.$(me) $@; then rm $@.$(me); else mv $@.$(me) $@; fi
+$(BUILD)/flags: FORCE | $(BUILD)
+	$(call when_changed,$(STAMP))
+$(BUILD)/sources: FORCE | $(BUILD)
+	$(call when_changed,$(SRC))
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(LIBCFLAGS) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
 
-# Text that is compiled at run time is embedded whole; assembler does not track it, so say it here.
+# Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
 $(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/*)
 
-$(BUILD)/libtensor.a: $(OBJ)
+# The tests call internal functions too. Users get one object in which those are local and clash with nothing.
+$(BUILD)/internal.a: $(OBJ) $(BUILD)/sources Makefile
+	$(call say,AR,$@)
 	@rm -f $@
-	$(AR) rcs $@ $(OBJ)
+	$(Q)$(AR) rcs $@ $(OBJ)
 
-$(BUILD)/libtensor.so.$(VERSION): $(OBJ)
-	$(CC) $(SAN) -shared -Wl,-soname,libtensor.so.$(SOVERSION) -Wl,--as-needed -o $@ $(OBJ) -pthread $(LIBS)
+ifdef SAN
+$(BUILD)/libtensor.a: $(BUILD)/internal.a
+	@cp $< $@
+else
+$(BUILD)/libtensor.a: $(OBJ) $(BUILD)/sources Makefile
+	$(call say,AR,$@)
+	@rm -f $@
+	$(Q)$(LD) -r -o $(BUILD)/obj/libtensor.o $(OBJ)
+	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/obj/libtensor.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtensor.o
+endif
+
+$(BUILD)/libtensor.so.$(VERSION): $(OBJ) $(BUILD)/sources Makefile
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SAN) $(LDFLAGS) -shared -Wl,-soname,libtensor.so.$(SOVERSION) -Wl,--as-needed $(if $(SAN),,-Wl,-z,defs) \
+	  -o $@ $(OBJ) -pthread $(LIBS)
 
 $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
-	ln -sf libtensor.so.$(VERSION) $(BUILD)/libtensor.so.$(SOVERSION)
-	ln -sf libtensor.so.$(VERSION) $@
+	@ln -sf libtensor.so.$(VERSION) $(BUILD)/libtensor.so.$(SOVERSION)
+	@ln -sf libtensor.so.$(VERSION) $@
 
-$(BUILD)/libtensor.pc: Makefile
-	@mkdir -p $(@D)
-	@printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: libtensor\nDescription: tensors that train, with operator fusion\nVersion: %s\nLibs: -L$${libdir} -ltensor\nLibs.private: -pthread %s\nCflags: -I$${includedir}\n' \
-	  '$(PREFIX)' '$(VERSION)' '$(strip $(LIBS))' > $@
+# Programs: compiled and linked in one go.
+link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
+TAIL := -pthread $(LIBS)
 
 $(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
-	$(CC) $(APPCFLAGS) $< -o $@ $(BUILD)/libtensor.a -pthread $(LIBS)
+	$(call say,CC,$<)
+	$(call link,$(APPCFLAGS)) $(BUILD)/libtensor.a $(TAIL)
+$(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
+	$(call say,CC,$<)
+	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
+$(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
+	$(call say,CC,$<)
+	$(call link,$(TESTCFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
+$(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
+	$(call say,CC,$<)
+	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
+$(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
+	$(call say,CC,$<)
+	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
-$(TOOLS): $(BUILD)/%: data/%.c
-	@mkdir -p $(@D)
-	$(CC) $(BASE) -D_GNU_SOURCE $< -o $@ $(if $(HAVE_ZLIB),-lz) -lm
+-include $(OBJ:.o=.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
 
-$(BUILD)/tests/%: tests/%.c $(BUILD)/libtensor.a
-	@mkdir -p $(@D)
-	$(CC) $(TESTCFLAGS) $< -o $@ $(BUILD)/libtensor.a -lcmocka -pthread $(LIBS)
+# ---- dependencies ---------------------------------------------------------------------------------------
 
-$(BUILD)/bench/%: tests/bench/%.c $(BUILD)/libtensor.a
-	@mkdir -p $(@D)
-	$(CC) $(TESTCFLAGS) -O3 -march=native $< -o $@ $(BUILD)/libtensor.a -pthread $(LIBS)
+deps:
+	@if ! command -v apt-get >/dev/null; then \
+	    echo 'make deps: no apt-get here. Debian calls what is needed: $(PACKAGES)' >&2; exit 1; fi; \
+	if [ "$$(id -u)" = 0 ]; then as=; elif command -v sudo >/dev/null; then as='sudo '; else \
+	    echo 'make deps: needs root. Run as root:' >&2; echo '    $(APT)' >&2; exit 1; fi; \
+	echo "make deps: $${as}$(APT)"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	$${as}$(APT) || { echo 'make deps: again, with fresh lists of packages' && $${as}apt-get update && $${as}$(APT); } || { \
+	    echo 'make deps: failed. Run as root: apt-get update && $(APT)' >&2; exit 1; }
+
+# $(call ensure,target,what it wants,what it cannot do without). Wishes missing are installed, or with DEPS=no
+# gone without; what is needed is an error then.
+define ensure
+@[ -z "$(strip $(2))" ] || { \
+    echo "make $(1): missing here: $(strip $(2))"; \
+    if [ "$(DEPS)" != no ]; then \
+        echo "make $(1): running make deps (DEPS=no refuses)"; \
+        $(MAKE) --no-print-directory deps || { \
+            echo "make $(1): $(if $(strip $(3)),not without $(strip $(3)),or go on without: make $(1) DEPS=no)" >&2; exit 1; }; \
+    elif [ -n "$(strip $(3))" ]; then \
+        echo "make $(1): not without $(strip $(3)). Run as root: $(APT)" >&2; exit 1; \
+    else echo "make $(1): going on without (DEPS=no)"; fi; }
+endef
+need-demo:
+	$(call ensure,demo,$(DEMO_WANTS),$(DEMO_NEEDS))
+need-test:
+	$(call ensure,test,$(TEST_WANTS),$(TEST_NEEDS))
+
+doctor:
+	@line() { printf '%-18s %s\n' "$$1" "$$2"; }; \
+	has() { if [ -n "$$2" ]; then line "$$1" "yes"; else line "$$1" "no - $$3"; fi; }; \
+	lib() { ldconfig -p 2>/dev/null | sed -n "s|.*$$1.* => ||p" | head -n 1; }; \
+	line 'libtensor' '$(VERSION), built in $(BUILD)/'; \
+	line 'compiler' '$(if $(HAVE_CC),$(CC_VERSION),no - nothing can be built (CC=$(CC)))'; \
+	line 'processor' "$$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(JOBS) threads"; \
+	has oneDNN '$(HAVE_DNNL)' 'products and convolutions run on our own loops, slower'; \
+	has zlib '$(HAVE_ZLIB)' 'packed (.gz) data sets cannot be read'; \
+	has stb '$(HAVE_STB)' 'PNG images cannot be read, so neither can the digits that are shipped'; \
+	has cJSON '$(HAVE_CJSON)' 'checkpoints cannot be read'; \
+	has cmocka '$(HAVE_CMOCKA)' 'the tests cannot be built'; \
+	kernels=no; for c in $${TENSOR_CC:-"$$CC" '$(CC)' cc gcc clang}; do \
+	    [ -n "$$c" ] && command -v $${c%% *} >/dev/null && { kernels=$$c; break; }; done; \
+	line 'kernel compiler' "$$kernels"; \
+	if [ -n "$$TENSOR_CACHE" ]; then cache=$$TENSOR_CACHE; elif [ -n "$$XDG_CACHE_HOME" ]; then cache=$$XDG_CACHE_HOME/libtensor; \
+	elif [ -n "$$HOME" ]; then cache=$$HOME/.cache/libtensor; else cache=/tmp/libtensor-$$(id -u); fi; \
+	at=$$cache; while [ ! -d "$$at" ]; do at=$$(dirname "$$at"); done; \
+	if try=$$(mktemp "$$at/.tensor-XXXXXX" 2>/dev/null); then \
+	    printf '#!/bin/sh\nexit 0\n' >"$$try"; chmod 700 "$$try"; \
+	    if "$$try" 2>/dev/null; then state='writable, executable'; else state='writable, not executable: kernels load from memory'; fi; rm -f "$$try"; \
+	else state='not writable: kernels are compiled anew in each run'; fi; \
+	line 'kernel cache' "$$cache ($$state)"; \
+	driver=$$(lib libcuda.so.1); toolkit=$$(command -v nvcc || ls -d /usr/local/cuda/bin/nvcc 2>/dev/null); \
+	line 'CUDA driver' "$${driver:-no}"; line 'CUDA toolkit' "$${toolkit:-no}"; \
+	line 'NVRTC' "$$(lib libnvrtc.so | grep . || echo no)"; line 'cuBLASLt' "$$(lib libcublasLt.so | grep . || echo no)"; \
+	line 'device' "$${TENSOR_DEVICE:-auto}: the program's --device, else TENSOR_DEVICE, else cuda where it can be opened, else cpu"; \
+	missing='$(strip $(TEST_WANTS))'; \
+	[ -z "$$missing" ] || line 'missing' "$$missing (make deps installs it)"
+
+# ---- running --------------------------------------------------------------------------------------------
+
+# Sub-makes look at the machine again, which matters after deps, and build in parallel where nobody said how.
+again = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+
+demo: need-demo
+	$(again) examples
+	$(Q)$(BUILD)/mnist_cnn --data data/digits --epochs 2
+
+test: need-test
+	$(again) run-tests
+
+# What ONLY names, by name or by path, or everything.
+SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
+# Tests that run make get the same settings, without the job server, which is not theirs.
+run-tests: all $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
+	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
+	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
+	 sh tests/run.sh $(if $(ONLY),$(SOME),$(TESTS) $(SHELL_TESTS))
+
+# Of the shell tests only those that run programs: the others are about how things are built.
+asan: need-test
+	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
+	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS=tests/test_readme.sh
+TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
+tsan: need-test
+	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'
+
+LONG_GRAPHS ?= 20000
+LONG_SEED ?= 1
+test-long: need-test
+	$(again) programs $(LONG)
+	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
+	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
+
+BENCH_SHAPE ?= 65536 1024
+bench: all $(BENCHES)
+	@for case in $$($(BUILD)/bench/eager_ops --list); do $(BUILD)/bench/eager_ops $$case $(BENCH_SHAPE) || exit 1; done
+	@[ ! -x $(BUILD)/fused_vs_eager ] || $(BUILD)/fused_vs_eager --case all
+# Beside PyTorch, which has to be there.
+bench-peers: $(BENCHES)
+	python3 tests/bench/peers.py --program $(BUILD)/bench/eager_ops
+
+# ---- installing -----------------------------------------------------------------------------------------
+
+define PC
+prefix=$(abspath $(PREFIX))
+libdir=$(LIBDIR)
+includedir=$(INCLUDEDIR)
+
+Name: libtensor
+Description: tensors that train, with operator fusion
+Version: $(VERSION)
+Libs: -L$${libdir} -ltensor
+Libs.private: -pthread $(strip $(LIBS))
+Cflags: -I$${includedir}
+endef
+
+install: export PC_TEXT = $(PC)
+install: lib
+	install -d '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig'
+	install -m 644 $(HEADERS) '$(DESTDIR)$(INCLUDEDIR)'
+	install -m 644 $(BUILD)/libtensor.a '$(DESTDIR)$(LIBDIR)'
+	install -m 755 $(BUILD)/libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)'
+	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so.$(SOVERSION)'
+	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so'
+	@printf '%s\n' "$$PC_TEXT" >'$(DESTDIR)$(LIBDIR)/pkgconfig/libtensor.pc'
+	@case '$(DESTDIR)$(LIBDIR)' in /usr/lib* | /usr/local/lib) ldconfig ;; esac
+
+uninstall:
+	cd '$(DESTDIR)$(INCLUDEDIR)' && rm -f $(notdir $(HEADERS))
+	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc
 
 clean:
-	rm -rf $(BUILD)
+	rm -rf build build-asan build-tsan $(BUILD)
 
 format:
-	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h nn/*.h examples/*.c tests/*.[ch] tests/bench/*.[ch] data/*.c)
-
--include $(OBJ:.o=.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d)
+	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h nn/*.h examples/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)

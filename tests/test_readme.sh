@@ -1,0 +1,102 @@
+#!/bin/sh
+# test_readme.sh - what README.md says is so: its programs compile and run, its commands work, the targets,
+# files and environment variables it names are those there are, and the operator it adds can be added.
+#
+# A block of the README is named by what stands behind its language: "```c train.c" is a file for the blocks
+# of commands after it, "```c src/core/ops.def" lines for that file of the library. Blocks of commands run in
+# a folder that looks like the top of the source tree, with a home of its own.
+# shellcheck disable=SC2016
+. tests/check.sh
+
+home=$tmp/home work=$tmp/work
+mkdir -p "$home" "$work" "$tmp/bin" "$tmp/block"
+
+# Block N is block/N, its language and name block/N.info.
+awk -v dir="$tmp/block" '
+    /^```/ { if (file) { close(file); file = "" } else { file = sprintf("%s/%02d", dir, ++n); print substr($0, 4) >(file ".info"); printf "" >file }; next }
+    file   { print >file }' README.md
+
+# ---- commands ---------------------------------------------------------------------------------------------
+
+for f in Makefile include src autograd fuser nn examples tests data; do ln -s "$PWD/$f" "$work/$f"; done
+mkdir -p "$work/$(dirname "$BUILD")"
+[ "$BUILD" = build ] || ln -s "$(realpath "$BUILD")" "$work/build"
+case $BUILD in /*) ;; *) ln -s "$(realpath "$BUILD")" "$work/$BUILD" ;; esac
+printf '#!/bin/sh\nexec %s %s "$@"\n' "$CC" "$SAN" >"$tmp/bin/cc"
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$(command -v "$MAKE")" >"$tmp/bin/make"
+chmod +x "$tmp/bin/cc" "$tmp/bin/make"
+
+# What trains for long or runs the tests is only looked for among the targets, below.
+commands() {
+    grep -v -E '^make (demo|test|asan|tsan|test-long|bench|bench-peers|deps)$' "$1" >"$tmp/commands"
+    (cd "$work" && HOME=$home PATH=$tmp/bin:$PATH sh -eux "$tmp/commands")
+}
+for info in "$tmp"/block/*.info; do
+    block=${info%.info}
+    case $(cat "$info") in
+    sh)
+        if grep -q pkg-config "$block" && ! command -v pkg-config >/dev/null; then
+            skip "commands_$(basename "$block")" "no pkg-config"
+            continue
+        fi
+        check "commands_$(basename "$block")" commands "$block"
+        grep '^test accuracy' "$tmp/check.log" >>"$tmp/accuracy"
+        ;;
+    'c '*.c) cp "$block" "$work/$(sed 's/^c //' "$info")" ;;
+    esac
+done
+
+learned() { # the accuracies printed, by the program as it is and as it goes on from its checkpoint
+    awk '{ print } $3 < 90 { bad = 1 } END { exit bad || NR < 4 }' "$tmp/accuracy"
+}
+if command -v pkg-config >/dev/null; then check the_program_learns learned; fi
+
+# ---- names ------------------------------------------------------------------------------------------------
+
+grep -o '`make [a-z-]*' README.md | cut -d' ' -f2 | sort -u >"$tmp/named"
+"$MAKE" help | sed -n 's/^make \([a-z][a-z-]*\) .*/\1/p' | sort -u >"$tmp/helped"
+targets() {
+    while read -r target; do grep -q "^$target:" Makefile || { echo "no target $target" && return 1; }; done <"$tmp/named"
+    comm -13 "$tmp/named" "$tmp/helped" | sed 's/^/not in README: /' | { ! grep .; }
+}
+check targets targets
+
+variables() {
+    sed -n 's/^| `\(TENSOR_[A-Z]*\)`.*/\1/p' README.md | sort >"$tmp/documented"
+    find src nn autograd fuser -name '*.[ch]' -exec sed -n 's/.*getenv("\(TENSOR_[A-Z]*\)").*/\1/p' {} + | sort -u >"$tmp/read"
+    same "$tmp/documented" "$tmp/read"
+}
+check environment_variables variables
+
+paths() { # in `backquotes` or (links): whatever looks like a file of the tree
+    grep -o '[`(][a-z]*/[a-z_/.0-9]*[`)]' README.md | tr -d '`()' | sort -u >"$tmp/paths"
+    for dir in include nn src/core autograd fuser examples tests data; do grep -q "^$dir/" "$tmp/paths" || echo "$dir: no file named"; done
+    while read -r path; do
+        case $path in build/*) continue ;; esac
+        # shellcheck disable=SC2086
+        ls -d $path >/dev/null || return
+    done <"$tmp/paths"
+}
+check files paths
+
+# ---- the operator -----------------------------------------------------------------------------------------
+
+# Each line goes behind neg's in its file; then the test of all operators knows the new one.
+operator() {
+    mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn tests data "$tmp/tree" && cd "$tmp/tree" || return
+    for info in "$tmp"/block/*.info; do
+        case $(cat "$info") in
+        'c src/'* | 'c include/'*)
+            file=$(sed 's/^c //' "$info")
+            line=$(grep -n -m 1 -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\()' "$file" | cut -d: -f1)
+            sed -i "${line}r ${info%.info}" "$file" || return
+            ;;
+        esac
+    done
+    "$MAKE" -j2 BUILD=b OPT=-O0 b/tests/test_ops && b/tests/test_ops gaussian >"$tmp/ops" 2>&1
+    status=$?
+    cat "$tmp/ops"
+    [ $status -eq 0 ] && grep -q 'OK \] gaussian' "$tmp/ops"
+}
+# What is tested here is text, not memory: once is enough.
+[ -n "$SAN" ] || check an_operator_is_added operator
