@@ -279,7 +279,7 @@ static inline verdict compare(const result *want, const result *noisy, const res
 {
     verdict v = {.ok = true};
     if (want->status != got->status) {
-        snprintf(v.text, sizeof v.text, "status %d (%s), expected %d (%s)", got->status, got->text,
+        snprintf(v.text, sizeof v.text, "status %d (%.200s), expected %d (%.200s)", got->status, got->text,
                  want->status, want->text);
         v.ok = false;
         return v;

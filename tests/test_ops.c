@@ -223,14 +223,17 @@ static void record(tn_session *s, const run *q, recorded *m)
         x[i] = view_of(leaf, &q->c->in[i], src->layout);
     }
     m->out = q->c->f(s, x);
-    if (q->order > 0) m->loss = weighted(s, m->out, 11);
-    if (q->order < 2) return;
+    if (q->order == 0) return;
+    /* The square makes the gradient of a linear operator depend on its operands. */
+    m->loss = weighted(s, q->order == 1 ? m->out : tn_square(m->out), 11);
+    if (q->order == 1) return;
     tn_tensor *total = NULL;
     tn_grad(m->loss, m->n, m->leaf, m->grad);
     for (int i = 0; i < m->n; i++) {
-        if (!m->grad[i]) continue;
-        tn_tensor *part = weighted(s, m->grad[i], 12 + (uint64_t)i);
+        /* Where the gradient is constant nothing would be left to differentiate but for the square. */
+        tn_tensor *part = weighted(s, tn_square(m->leaf[i]), 40 + (uint64_t)i);
         total = total ? tn_add(total, part) : part;
+        if (m->grad[i]) total = tn_add(total, weighted(s, m->grad[i], 12 + (uint64_t)i));
     }
     m->loss = total;
 }

@@ -41,9 +41,10 @@ static void record(const program *p, tn_session *s, int *n, tn_tensor **out)
     }
     for (int i = 0; i < p->n_out; i++) out[(*n)++] = v[p->out[i]];
     if (!p->n_wrt) return;
+    loss =
+        weighted(s, tn_square(leaf[0]), p->seed + 99); /* there is a gradient even if all else is detached */
     for (int i = 0; i < p->n_out; i++) {
-        tn_tensor *part = weighted(s, v[p->out[i]], p->seed + (uint64_t)i);
-        loss = loss ? tn_add(loss, part) : part;
+        loss = tn_add(loss, weighted(s, v[p->out[i]], p->seed + (uint64_t)i));
     }
     tn_grad(loss, p->n_wrt, leaf, grad);
     for (int k = 0; k < p->n_wrt; k++) out[(*n)++] = grad[k] ? grad[k] : tn_mul_scalar(leaf[k], 0.0);
