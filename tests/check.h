@@ -197,9 +197,14 @@ static inline double dtype_ulp(tn_dtype d)
     return d == TN_F32 ? 0x1p-23 : d == TN_F16 ? 0x1p-10 : d == TN_BF16 ? 0x1p-7 : d == TN_F64 ? 0x1p-49 : 0;
 }
 
+/* A few steps between numbers too small to be normal. */
 static inline double dtype_tiny(tn_dtype d)
 {
-    return d == TN_F16 ? 0x1p-23 : d == TN_F32 || d == TN_BF16 ? 0x1p-125 : d == TN_F64 ? 0x1p-1000 : 0;
+    return d == TN_F16    ? 0x1p-22
+           : d == TN_F32  ? 0x1p-147
+           : d == TN_BF16 ? 0x1p-131
+           : d == TN_F64  ? 0x1p-1070
+                          : 0;
 }
 
 /* How far from `want` a correct answer may be; < 0: anything goes. */

@@ -12,6 +12,12 @@
 
 #include "src/core/graph.h"
 
+/* What f32 can hold; f16 and bf16 see some of them as infinity or zero. */
+static const double special_values[] = {0.0,   -0.0,   1,       -1,   INFINITY, -INFINITY, NAN,
+                                        1e-40, -1e-40, 1.2e-38, 1e38, -3e38,    1e10,      -1e10,
+                                        88.5,  -88.5,  -104,    0.5,  2,        -3};
+enum { N_SPECIAL = sizeof special_values / sizeof *special_values };
+
 /* ---- the rows as cases ---- */
 
 #define TN_UNARY(name, ...)                                                                                  \
@@ -55,14 +61,14 @@ static int n_all;
 static void add_row(tn_op op, const char *variant, operand x, operand y, operand z)
 {
     const tn_op_info *o = tn_op_get(op);
-    bool integer = x.kind == INDEX32;
+    bool valueless = x.kind == INDEX32 || x.kind == SPECIAL;
     op_case c = {.name = names[n_all], .f = row_fn[op], .in = {x, y, z}};
     for (int i = 0; i < o->arity; i++) {
         if (!strcmp(o->back[i], "NOGRAD") && c.in[i].kind == REAL) c.in[i].kind = FIXED;
     }
     bool any = false;
     for (int i = 0; i < o->arity; i++) any = any || strcmp(o->back[i], "NOGRAD") != 0;
-    c.flags = any && !integer ? 0 : NO_GRADIENT;
+    c.flags = any && !valueless ? 0 : NO_GRADIENT;
     snprintf(names[n_all], sizeof names[0], "%s%s%s", o->name, *variant ? "/" : "", variant);
     all[n_all++] = c;
 }
@@ -76,14 +82,18 @@ static void add_rows(void)
         operand whole = {REAL, o->low, o->high, DIMS(2, 3, 4)}, column = {REAL, o->low, o->high, DIMS(3, 1)};
         operand row = {REAL, o->low, o->high, DIMS(2, 1, 4)}, number = {REAL, o->low, o->high, 0, {0}};
         operand truth = {TRUTH, 0, 0, DIMS(3, 4)}, integer = {INDEX32, -4, 5, DIMS(3, 4)};
+        operand special = {SPECIAL, 0, 0, 1, {N_SPECIAL}},
+                special_column = {SPECIAL, 0, 0, DIMS(N_SPECIAL, 1)};
         if (o->arity == 1) {
             add_row((tn_op)op, "", whole, none, none);
             if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, none, none);
+            add_row((tn_op)op, "special", special, none, none);
         } else if (o->arity == 2) {
             add_row((tn_op)op, "", whole, whole, none);
             add_row((tn_op)op, "broadcast", column, row, none);
             add_row((tn_op)op, "number", whole, number, none);
             if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, integer, none);
+            add_row((tn_op)op, "special", special_column, special, none);
         } else {
             add_row((tn_op)op, "", truth, whole, whole);
             add_row((tn_op)op, "broadcast", truth, column, row);
@@ -147,7 +157,9 @@ static void make_source(source *s, const operand *o, layout l, rng *r)
     }
     int64_t last = o->ndim > 0 ? s->shape[o->ndim - 1] : 1;
     for (int64_t i = 0; i < s->n; i++) {
-        if (o->kind == TRUTH) {
+        if (o->kind == SPECIAL) {
+            s->v[i] = special_values[i % N_SPECIAL];
+        } else if (o->kind == TRUTH) {
             s->v[i] = (o->low > 0 && i % last == 0) || rng_below(r, 2);
         } else if (o->kind == INDEX || o->kind == INDEX32) {
             s->v[i] = o->low + (double)rng_below(r, (int64_t)(o->high - o->low));
@@ -337,7 +349,9 @@ static void check_devices(const op_case *c, layout l, tn_dtype dtype, int order)
 static bool has_reals(const op_case *c)
 {
     for (int i = 0; i < MAX_OPERANDS; i++) {
-        if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED) return true;
+        if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED ||
+            c->in[i].kind == SPECIAL)
+            return true;
     }
     return false;
 }
@@ -347,6 +361,10 @@ static void run_case(void **state)
     const op_case *c = *state;
     bool gradient = !(c->flags & NO_GRADIENT);
     int order = gradient ? 1 : 0;
+    if (c->in[0].kind == SPECIAL) {
+        for (tn_dtype d = TN_F32; d <= TN_F64; d++) check_devices(c, DENSE, d, 0);
+        return;
+    }
     for (layout l = DENSE; l < (c->flags & NO_STRIDES ? TRANSPOSED : N_LAYOUTS); l++) {
         if (gradient) check_differences(c, l, 1);
         check_devices(c, l, TN_F32, order);
