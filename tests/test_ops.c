@@ -117,6 +117,7 @@ typedef struct source {
 typedef struct run {
     const op_case *c;
     tn_dtype dtype;
+    layout layout;
     int order; /* 0: the value; 1: and the gradients; 2: and the gradients of their weighted sum */
     source in[MAX_OPERANDS];
 } run;
@@ -171,7 +172,7 @@ static void make_source(source *s, const operand *o, layout l, rng *r)
 
 static void make_run(run *q, const op_case *c, layout l, tn_dtype dtype, int order)
 {
-    *q = (run){.c = c, .dtype = dtype, .order = order};
+    *q = (run){.c = c, .dtype = dtype, .layout = l, .order = order};
     rng r = {hash_text(c->name)};
     for (int i = 0; i < MAX_OPERANDS && c->in[i].kind != NONE; i++) {
         layout mine = l == DENSE ? DENSE : (layout)(1 + ((int)l - 1 + i) % (N_LAYOUTS - 1));
@@ -250,14 +251,25 @@ static void record(tn_session *s, const run *q, recorded *m)
     m->loss = total;
 }
 
+/* Several runs of one case as one program: what can be compiled together is. */
+typedef struct runs {
+    int n;
+    run q[6];
+    int owner[MAX_OUT]; /* which run an output is of */
+} runs;
+
 static void value_program(tn_session *s, void *user, int *n, tn_tensor **out)
 {
-    recorded m;
-    record(s, user, &m);
-    out[(*n)++] = m.out;
-    if (!m.loss) return;
-    tn_grad(m.loss, m.n, m.leaf, m.grad);
-    for (int i = 0; i < m.n; i++) out[(*n)++] = m.grad[i];
+    runs *all = user;
+    for (int k = 0; k < all->n; k++) {
+        recorded m;
+        int first = *n;
+        record(s, &all->q[k], &m);
+        out[(*n)++] = m.out;
+        if (m.loss) tn_grad(m.loss, m.n, m.leaf, m.grad);
+        for (int i = 0; m.loss && i < m.n; i++) out[(*n)++] = m.grad[i];
+        for (int i = first; i < *n; i++) all->owner[i] = k;
+    }
 }
 
 static void loss_program(tn_session *s, void *user, int *n, tn_tensor **out)
@@ -334,16 +346,15 @@ static void check_differences(const op_case *c, layout l, int order)
     free_run(&q);
 }
 
-static void check_devices(const op_case *c, layout l, tn_dtype dtype, int order)
+static void check_devices(runs *all)
 {
-    run q;
     char text[640];
-    make_run(&q, c, l, dtype, order);
-    if (!check_program(&B, value_program, &q, note_ops, text)) {
-        fail_msg("%s, %s operands, %s, order %d: %s", c->name, layout_name[l], tn_dtype_name(dtype), order,
-                 text);
+    if (!check_program(&B, value_program, all, note_ops, text)) {
+        const run *q = &all->q[B.failed_output < 0 ? 0 : all->owner[B.failed_output]];
+        fail_msg("%s, %s operands, %s, order %d: %s", q->c->name, layout_name[q->layout],
+                 tn_dtype_name(q->dtype), q->order, text);
     }
-    free_run(&q);
+    for (int k = 0; k < all->n; k++) free_run(&all->q[k]);
 }
 
 static bool has_reals(const op_case *c)
@@ -356,24 +367,36 @@ static bool has_reals(const op_case *c)
     return false;
 }
 
+/* Dense operands, in every floating dtype, eager and fused. */
+static void check_dense(const op_case *c, int order)
+{
+    runs all = {0};
+    bool reals = has_reals(c);
+    for (tn_dtype d = TN_F32; d <= (reals ? TN_F64 : TN_F32); d++) {
+        make_run(&all.q[all.n++], c, DENSE, d, d == TN_F32 || d == TN_F64 ? order : 0);
+    }
+    check_devices(&all);
+}
+
+/* Every other layout: in fused mode, where one compilation serves them all. */
+static void check_strided(const op_case *c, int order)
+{
+    runs all = {0};
+    for (layout l = TRANSPOSED; l < N_LAYOUTS; l++) make_run(&all.q[all.n++], c, l, TN_F32, order);
+    B.skip = 1;
+    check_devices(&all);
+    B.skip = 0;
+}
+
 static void run_case(void **state)
 {
     const op_case *c = *state;
-    bool gradient = !(c->flags & NO_GRADIENT);
-    int order = gradient ? 1 : 0;
-    if (c->in[0].kind == SPECIAL) {
-        for (tn_dtype d = TN_F32; d <= TN_F64; d++) check_devices(c, DENSE, d, 0);
-        return;
-    }
-    for (layout l = DENSE; l < (c->flags & NO_STRIDES ? TRANSPOSED : N_LAYOUTS); l++) {
-        if (gradient) check_differences(c, l, 1);
-        check_devices(c, l, TN_F32, order);
-    }
+    bool gradient = !(c->flags & NO_GRADIENT), strided = !(c->flags & NO_STRIDES) && c->in[0].kind != SPECIAL;
+    B.skip = 0;
+    for (layout l = DENSE; gradient && l < N_LAYOUTS; l++) check_differences(c, l, 1);
     if (gradient && !(c->flags & ONCE)) check_differences(c, DENSE, 2);
-    if (!has_reals(c)) return;
-    check_devices(c, DENSE, TN_F64, order);
-    check_devices(c, DENSE, TN_F16, 0);
-    check_devices(c, DENSE, TN_BF16, 0);
+    check_dense(c, gradient);
+    if (strided) check_strided(c, gradient);
 }
 
 /* ---- what was covered ---- */
