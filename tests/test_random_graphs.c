@@ -234,6 +234,27 @@ static void eager(void **state)
     bench_close(&b);
 }
 
+/* The bounds let every answer pass that rounding might have led to, and leave few elements undecided: here
+ * the device under test is a reference that rounds by chance. */
+static void bounds_let_rounding_pass(void **state)
+{
+    (void)state;
+    bench b;
+    static program p[BATCH];
+    open_two(&b, "ref that rounds", TN_REF, TN_EAGER);
+    for (int round = 0; round < 6; round++) {
+        batch all = {BATCH, p};
+        tn_ref_set_noise(b.subject[0]->device, 1, 5000 + (uint64_t)round);
+        for (int i = 0; i < BATCH; i++) draw_program(&p[i], 900 + (uint64_t)(round * BATCH + i));
+        check_batch(&b, &all);
+    }
+    print_message("%lld elements, %lld undecided, worst error %.2f of its bound\n", (long long)b.elements,
+                  (long long)b.undecided, b.worst);
+    assert_true(b.undecided * 100 <= b.elements);
+    assert_true(b.worst > 0.02); /* else the bounds are too wide to find anything */
+    bench_close(&b);
+}
+
 /* An operator that is wrong by a thousandth is found, and the program at fault shrunk to it. */
 static void a_wrong_operator_is_found_and_shrunk(void **state)
 {
@@ -290,6 +311,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest single[] = {cmocka_unit_test(one)};
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds_let_rounding_pass),
         cmocka_unit_test(a_wrong_operator_is_found_and_shrunk),
         cmocka_unit_test(fused),
         cmocka_unit_test(eager),

@@ -1,7 +1,7 @@
 /* noise.c - rounding as chance: results moved within the precision of their dtype.
  *
- * A value that its dtype can hold exactly stays, so that zeros, small integers and whatever a kernel also
- * computes exactly are not blurred. Sums are moved at their summands, because a sum's rounding error goes
+ * A value that its dtype can hold exactly stays, and so does what an op only copies or chooses: zeros, small
+ * integers and ties are not blurred. Sums are moved at their summands, because a sum's rounding error goes
  * with the summands' size, not with the result's. Read first: tn_ref_noise_result.
  */
 #include "internal.h"
@@ -86,6 +86,38 @@ bool tn_ref_noise_adds(const tn_tensor *node)
     return false;
 }
 
+/* Whether the op only moves, chooses or changes the sign of what its operands are: nothing is rounded, and
+ * two ways to the same value stay equal. */
+static bool chooses(tn_op op)
+{
+    switch (tn_op_get(op)->kind) {
+    case TN_KIND_REDUCE:
+        return op == TN_OP_reduce_max || op == TN_OP_reduce_min;
+    case TN_KIND_WINDOW:
+        return op == TN_OP_pool_max || op == TN_OP_pool_take;
+    case TN_KIND_ELTWISE:
+        return op == TN_OP_neg || op == TN_OP_abs || op == TN_OP_relu || op == TN_OP_floor ||
+               op == TN_OP_ceil || op == TN_OP_round || op == TN_OP_trunc || op == TN_OP_sign ||
+               op == TN_OP_maximum || op == TN_OP_minimum || op == TN_OP_where;
+    case TN_KIND_LEAF:
+    case TN_KIND_IOTA:
+    case TN_KIND_VIEW:
+    case TN_KIND_GATHER:
+    case TN_KIND_ASSIGN:
+        return true;
+    case TN_KIND_NUMBER:
+    case TN_KIND_CAST:
+    case TN_KIND_SCAN:
+    case TN_KIND_GEMM:
+    case TN_KIND_CONV:
+    case TN_KIND_SCATTER:
+    case TN_KIND_RANDOM:
+    case TN_KIND_ATTENTION:
+        break;
+    }
+    return false;
+}
+
 /* Sums of f16 and bf16 are carried in f32. */
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n)
 {
@@ -101,7 +133,7 @@ void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n)
 {
     const tn_ref_device *d = device_of(node);
     double size = d->noise * ulp((tn_dtype)node->dtype);
-    if (size <= 0) return;
+    if (size <= 0 || chooses((tn_op)node->op)) return;
     /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
     double floor_size = node->op == TN_OP_normal ? 4 : 0;
     for (int64_t i = 0; i < n; i++) {
