@@ -1,8 +1,10 @@
 /* noise.c - rounding as chance: results moved within the precision of their dtype.
  *
- * A value that its dtype can hold exactly stays, and so does what an op only copies or chooses: zeros, small
- * integers and ties are not blurred. Sums are moved at their summands, because a sum's rounding error goes
- * with the summands' size, not with the result's. Read first: tn_ref_noise_result.
+ * What its dtype can hold exactly stays, and so does what an op only copies or chooses: zeros, small integers
+ * and ties are not blurred. Sums are moved at their summands, because a sum's rounding error goes with the
+ * summands' size, not with the result's. A comparison of two values that rounding could make equal or swap
+ * comes out true under even seeds and false under odd ones, so that two runs are sure to show that it is
+ * open. Read first: tn_ref_noise_result.
  */
 #include "internal.h"
 
@@ -94,7 +96,7 @@ static bool chooses(tn_op op)
     case TN_KIND_REDUCE:
         return op == TN_OP_reduce_max || op == TN_OP_reduce_min;
     case TN_KIND_WINDOW:
-        return op == TN_OP_pool_max || op == TN_OP_pool_take;
+        return op != TN_OP_pool_sum;
     case TN_KIND_ELTWISE:
         return op == TN_OP_neg || op == TN_OP_abs || op == TN_OP_relu || op == TN_OP_floor ||
                op == TN_OP_ceil || op == TN_OP_round || op == TN_OP_trunc || op == TN_OP_sign ||
@@ -103,6 +105,7 @@ static bool chooses(tn_op op)
     case TN_KIND_IOTA:
     case TN_KIND_VIEW:
     case TN_KIND_GATHER:
+    case TN_KIND_SCATTER: /* its summands were moved, and most of it is zeros and single summands */
     case TN_KIND_ASSIGN:
         return true;
     case TN_KIND_NUMBER:
@@ -110,7 +113,6 @@ static bool chooses(tn_op op)
     case TN_KIND_SCAN:
     case TN_KIND_GEMM:
     case TN_KIND_CONV:
-    case TN_KIND_SCATTER:
     case TN_KIND_RANDOM:
     case TN_KIND_ATTENTION:
         break;
@@ -129,17 +131,92 @@ void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t
     }
 }
 
-void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n)
+/* Rounding at this op: not where the value is one of the operands' (x + 0, x * 1), or a cast loses nothing.
+ */
+static bool rounded(const tn_ref_args *a, int64_t i)
 {
+    const tn_tensor *node = a->node;
+    if (exact((tn_dtype)node->dtype, a->out[i])) return false;
+    tn_kind kind = tn_op_get((tn_op)node->op)->kind;
+    if (kind == TN_KIND_CAST) return ulp((tn_dtype)node->dtype) > ulp((tn_dtype)node->in[0]->dtype);
+    if (kind != TN_KIND_ELTWISE) return true;
+    for (int k = 0; k < node->n_in; k++) {
+        if (a->in[k][i] == a->out[i]) return false;
+    }
+    return true;
+}
+
+enum { CLOSE = 64 }; /* units in the last place, over which rounding may have gone wrong before a decision */
+
+/* A comparison of x and y, or a step at x, whose outcome rounding could change. */
+static bool open_question(const tn_ref_args *a, int64_t i, double size)
+{
+    double x = a->in[0][i], y;
+    switch (tn_op_get((tn_op)a->node->op)->kind == TN_KIND_ELTWISE ? (int)a->node->op : -1) {
+    case TN_OP_eq:
+    case TN_OP_ne:
+    case TN_OP_lt:
+    case TN_OP_le:
+    case TN_OP_gt:
+    case TN_OP_ge:
+        y = a->in[1][i];
+        return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), fabs(y));
+    case TN_OP_floor:
+    case TN_OP_ceil:
+    case TN_OP_trunc:
+        y = nearbyint(x);
+        return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
+    case TN_OP_round:
+        y = floor(x) + 0.5;
+        return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
+    default:
+        return false;
+    }
+}
+
+/* The outcome on either side of the open question. */
+static double settled(tn_op op, double x, bool up)
+{
+    double near = nearbyint(x);
+    if (op == TN_OP_round) return up ? ceil(x) : floor(x);
+    if (op == TN_OP_floor) return up ? near : near - 1;
+    if (op == TN_OP_ceil) return up ? near + 1 : near;
+    if (op == TN_OP_trunc) return up ? near : near - copysign(1, x);
+    return up;
+}
+
+static void settle_questions(const tn_ref_args *a, int64_t n, const tn_ref_device *d)
+{
+    if (a->node->n_in == 0) return;
+    double size = d->noise * ulp((tn_dtype)a->node->in[0]->dtype);
+    for (int64_t i = 0; size > 0 && i < n; i++) {
+        if (!open_question(a, i, size)) continue;
+        a->out[i] = settled((tn_op)a->node->op, a->in[0][i], d->noise_seed % 2 == 0);
+    }
+}
+
+void tn_ref_noise_result(const tn_ref_args *a, int64_t n)
+{
+    const tn_tensor *node = a->node;
     const tn_ref_device *d = device_of(node);
+    if (d->noise <= 0) return;
+    settle_questions(a, n, d);
     double size = d->noise * ulp((tn_dtype)node->dtype);
     if (size <= 0 || chooses((tn_op)node->op)) return;
     /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
-    double floor_size = node->op == TN_OP_normal ? 4 : 0;
+    double at_least = node->op == TN_OP_normal ? 4 : 0;
     for (int64_t i = 0; i < n; i++) {
-        if (exact((tn_dtype)node->dtype, v[i])) continue;
-        v[i] += fmax(fabs(v[i]), floor_size) * size * chance(d->noise_seed, node->id, 0, (uint64_t)i);
+        if (!rounded(a, i)) continue;
+        a->out[i] += fmax(fabs(a->out[i]), at_least) * size * chance(d->noise_seed, node->id, 0, (uint64_t)i);
     }
+}
+
+void tn_ref_noise_number(const tn_tensor *number, double *v)
+{
+    const tn_ref_device *d = device_of(number);
+    double size = d->noise * ulp((tn_dtype)number->dtype);
+    if (size > 0 && !exact((tn_dtype)number->dtype, *v))
+        *v += *v * size * chance(d->noise_seed, number->id, 0, 0);
 }
 
 void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed)
