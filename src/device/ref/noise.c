@@ -15,7 +15,8 @@ static const tn_ref_device *device_of(const tn_tensor *node)
     return (const tn_ref_device *)(const void *)node->graph->device;
 }
 
-/* In [-1, 1), from a mix of the seed and where the element stands (splitmix64's finalizer). */
+/* In [-1, -1/2] or [1/2, 1], from a mix of the seed and where the element stands (splitmix64's finalizer).
+ * Never near 0: where one rounding matters alone, every run is to show it. */
 static double chance(uint64_t seed, uint64_t node, uint64_t operand, uint64_t i)
 {
     uint64_t x =
@@ -23,7 +24,8 @@ static double chance(uint64_t seed, uint64_t node, uint64_t operand, uint64_t i)
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     x ^= x >> 31;
-    return (double)(int64_t)x * 0x1p-63;
+    double size = 0.5 + 0.5 * (double)(x >> 11) * 0x1p-53;
+    return x & 1 ? size : -size;
 }
 
 /* A unit in the last place of a value in [1, 2). f64 gets more room: the oracle itself rounds there. */
@@ -120,12 +122,33 @@ static bool chooses(tn_op op)
     return false;
 }
 
-/* Sums of f16 and bf16 are carried in f32. */
+static int64_t numel(const tn_tensor *x)
+{
+    return tn_ref_extent(x->shape, 0, x->ndim);
+}
+
+/* About how many summands one element of a sum has. */
+static double summands(const tn_tensor *node)
+{
+    const tn_tensor *x = node->in[0], *y = node->n_in > 1 ? node->in[1] : x;
+    int64_t n = numel(x), of = numel(node);
+    if (node->op == TN_OP_matmul) return (double)x->shape[x->ndim - 1];
+    if (node->op == TN_OP_cumsum) return (double)x->shape[node->attr->axis];
+    if (node->op == TN_OP_conv2d) n = numel(y), of = y->shape[0];
+    if (node->op == TN_OP_conv2d_data_grad) n = numel(y), of = y->shape[3];
+    if (node->op == TN_OP_conv2d_weight_grad) n = numel(y), of = y->shape[3];
+    if (node->op == TN_OP_pool_sum) return (double)(node->attr->pool.window[0] * node->attr->pool.window[1]);
+    return of > 0 ? (double)n / (double)of : 1;
+}
+
+/* Sums of f16 and bf16 are carried in f32. A partial sum is rounded at its own size, which grows with the
+ * number of summands: long sums are moved more. */
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n)
 {
     const tn_ref_device *d = device_of(node);
-    double size = d->noise * ulp(tn_dtype_accumulator((tn_dtype)node->in[operand]->dtype));
-    if (!tn_dtype_is_float((tn_dtype)node->in[operand]->dtype)) return;
+    tn_dtype dtype = (tn_dtype)node->in[operand]->dtype;
+    double size = d->noise * ulp(tn_dtype_accumulator(dtype)) * (1 + sqrt(summands(node)) / 8);
+    if (!tn_dtype_is_float(dtype)) return;
     for (int64_t i = 0; i < n; i++) {
         v[i] += v[i] * size * chance(d->noise_seed, node->id, (uint64_t)operand + 1, (uint64_t)i);
     }
@@ -146,13 +169,15 @@ static bool rounded(const tn_ref_args *a, int64_t i)
     return true;
 }
 
-enum { CLOSE = 64 }; /* units in the last place, over which rounding may have gone wrong before a decision */
+enum { CLOSE = 16 }; /* units in the last place, over which rounding may have gone wrong before a decision */
 
-/* A comparison of x and y, or a step at x, whose outcome rounding could change. */
+/* Of an elementwise op: a comparison of x and y, or a step at x, whose outcome rounding could change. Numbers
+ * that the dtype holds exactly are taken for what every device has. */
 static bool open_question(const tn_ref_args *a, int64_t i, double size)
 {
     double x = a->in[0][i], y;
-    switch (tn_op_get((tn_op)a->node->op)->kind == TN_KIND_ELTWISE ? (int)a->node->op : -1) {
+    tn_dtype dtype = (tn_dtype)a->node->in[0]->dtype;
+    switch ((int)a->node->op) {
     case TN_OP_eq:
     case TN_OP_ne:
     case TN_OP_lt:
@@ -160,15 +185,16 @@ static bool open_question(const tn_ref_args *a, int64_t i, double size)
     case TN_OP_gt:
     case TN_OP_ge:
         y = a->in[1][i];
+        if (exact(dtype, x) && exact(dtype, y)) return false;
         return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), fabs(y));
     case TN_OP_floor:
     case TN_OP_ceil:
     case TN_OP_trunc:
         y = nearbyint(x);
-        return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
+        return !exact(dtype, x) && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
     case TN_OP_round:
         y = floor(x) + 0.5;
-        return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
+        return !exact(dtype, x) && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
     default:
         return false;
     }
@@ -187,7 +213,7 @@ static double settled(tn_op op, double x, bool up)
 
 static void settle_questions(const tn_ref_args *a, int64_t n, const tn_ref_device *d)
 {
-    if (a->node->n_in == 0) return;
+    if (tn_op_get((tn_op)a->node->op)->kind != TN_KIND_ELTWISE) return;
     double size = d->noise * ulp((tn_dtype)a->node->in[0]->dtype);
     for (int64_t i = 0; size > 0 && i < n; i++) {
         if (!open_question(a, i, size)) continue;
