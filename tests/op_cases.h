@@ -16,6 +16,7 @@ typedef enum operand_kind {
     INDEX,    /* i64, whole numbers in [low, high) */
     INDEX32,  /* i32 likewise */
     TRUTH,    /* bool */
+    SPECIAL,  /* infinities, NaN, zeros, very large and very small numbers */
     DISTINCT, /* as REAL, values further apart than the differences of the gradient check reach */
 } operand_kind;
 

@@ -1,16 +1,21 @@
 /* test_ops.c - every operator: its value on each device, its gradient, and the gradient of its gradient.
  *
- * For each row of ops.def and each case of op_cases.h, with dense, transposed, stepped, reversed and expanded
- * operands:
- *   - the value and the gradients in f32 (and f64, f16, bf16 for dense operands), eager and fused, against
- * the reference device;
- *   - the reference's own gradients, and those of the gradients, against central differences in f64.
+ * For each row of ops.def and each case of op_cases.h:
+ *   - the reference's own gradients, and those of the gradients, against central differences in f64;
+ *   - the value and the gradients on the devices against the reference: eager in f32, fused in every floating
+ *     dtype and with transposed, stepped, reversed and expanded operands.
  * `test_ops relu` runs the cases whose name contains "relu". The last test lists operators that no case ran.
  * Read first: run_case.
  */
 #include "op_cases.h"
 
 #include "src/core/graph.h"
+
+/* What f32 can hold; f16 and bf16 see some of them as infinity or zero. */
+static const double special_values[] = {0.0,   -0.0,   1,       -1,   INFINITY, -INFINITY, NAN,
+                                        1e-40, -1e-40, 1.2e-38, 1e38, -3e38,    1e10,      -1e10,
+                                        88.5,  -88.5,  -104,    0.5,  2,        -3};
+enum { N_SPECIAL = sizeof special_values / sizeof *special_values };
 
 /* ---- the rows as cases ---- */
 
@@ -48,23 +53,23 @@ static case_fn *const row_fn[TN_OP_COUNT] = {
 };
 
 enum { MAX_CASES = 512 };
-static op_case all[MAX_CASES];
+static op_case every[MAX_CASES];
 static char names[MAX_CASES][64];
-static int n_all;
+static int n_every;
 
 static void add_row(tn_op op, const char *variant, operand x, operand y, operand z)
 {
     const tn_op_info *o = tn_op_get(op);
-    bool integer = x.kind == INDEX32;
-    op_case c = {.name = names[n_all], .f = row_fn[op], .in = {x, y, z}};
+    bool valueless = x.kind == INDEX32 || x.kind == SPECIAL;
+    op_case c = {.name = names[n_every], .f = row_fn[op], .in = {x, y, z}};
     for (int i = 0; i < o->arity; i++) {
         if (!strcmp(o->back[i], "NOGRAD") && c.in[i].kind == REAL) c.in[i].kind = FIXED;
     }
     bool any = false;
     for (int i = 0; i < o->arity; i++) any = any || strcmp(o->back[i], "NOGRAD") != 0;
-    c.flags = any && !integer ? 0 : NO_GRADIENT;
-    snprintf(names[n_all], sizeof names[0], "%s%s%s", o->name, *variant ? "/" : "", variant);
-    all[n_all++] = c;
+    c.flags = any && !valueless ? 0 : NO_GRADIENT;
+    snprintf(names[n_every], sizeof names[0], "%s%s%s", o->name, *variant ? "/" : "", variant);
+    every[n_every++] = c;
 }
 
 static void add_rows(void)
@@ -76,14 +81,18 @@ static void add_rows(void)
         operand whole = {REAL, o->low, o->high, DIMS(2, 3, 4)}, column = {REAL, o->low, o->high, DIMS(3, 1)};
         operand row = {REAL, o->low, o->high, DIMS(2, 1, 4)}, number = {REAL, o->low, o->high, 0, {0}};
         operand truth = {TRUTH, 0, 0, DIMS(3, 4)}, integer = {INDEX32, -4, 5, DIMS(3, 4)};
+        operand special = {SPECIAL, 0, 0, 1, {N_SPECIAL}},
+                special_column = {SPECIAL, 0, 0, DIMS(N_SPECIAL, 1)};
         if (o->arity == 1) {
             add_row((tn_op)op, "", whole, none, none);
             if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, none, none);
+            add_row((tn_op)op, "special", special, none, none);
         } else if (o->arity == 2) {
             add_row((tn_op)op, "", whole, whole, none);
             add_row((tn_op)op, "broadcast", column, row, none);
             add_row((tn_op)op, "number", whole, number, none);
             if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, integer, none);
+            add_row((tn_op)op, "special", special_column, special, none);
         } else {
             add_row((tn_op)op, "", truth, whole, whole);
             add_row((tn_op)op, "broadcast", truth, column, row);
@@ -107,6 +116,7 @@ typedef struct source {
 typedef struct run {
     const op_case *c;
     tn_dtype dtype;
+    layout layout;
     int order; /* 0: the value; 1: and the gradients; 2: and the gradients of their weighted sum */
     source in[MAX_OPERANDS];
 } run;
@@ -147,7 +157,9 @@ static void make_source(source *s, const operand *o, layout l, rng *r)
     }
     int64_t last = o->ndim > 0 ? s->shape[o->ndim - 1] : 1;
     for (int64_t i = 0; i < s->n; i++) {
-        if (o->kind == TRUTH) {
+        if (o->kind == SPECIAL) {
+            s->v[i] = special_values[i % N_SPECIAL];
+        } else if (o->kind == TRUTH) {
             s->v[i] = (o->low > 0 && i % last == 0) || rng_below(r, 2);
         } else if (o->kind == INDEX || o->kind == INDEX32) {
             s->v[i] = o->low + (double)rng_below(r, (int64_t)(o->high - o->low));
@@ -159,7 +171,7 @@ static void make_source(source *s, const operand *o, layout l, rng *r)
 
 static void make_run(run *q, const op_case *c, layout l, tn_dtype dtype, int order)
 {
-    *q = (run){.c = c, .dtype = dtype, .order = order};
+    *q = (run){.c = c, .dtype = dtype, .layout = l, .order = order};
     rng r = {hash_text(c->name)};
     for (int i = 0; i < MAX_OPERANDS && c->in[i].kind != NONE; i++) {
         layout mine = l == DENSE ? DENSE : (layout)(1 + ((int)l - 1 + i) % (N_LAYOUTS - 1));
@@ -223,26 +235,40 @@ static void record(tn_session *s, const run *q, recorded *m)
         x[i] = view_of(leaf, &q->c->in[i], src->layout);
     }
     m->out = q->c->f(s, x);
-    if (q->order > 0) m->loss = weighted(s, m->out, 11);
-    if (q->order < 2) return;
+    if (q->order == 0) return;
+    /* The square makes the gradient of a linear operator depend on its operands. */
+    m->loss = weighted(s, q->order == 1 ? m->out : tn_square(m->out), 11);
+    if (q->order == 1) return;
     tn_tensor *total = NULL;
     tn_grad(m->loss, m->n, m->leaf, m->grad);
     for (int i = 0; i < m->n; i++) {
-        if (!m->grad[i]) continue;
-        tn_tensor *part = weighted(s, m->grad[i], 12 + (uint64_t)i);
+        /* Where the gradient is constant nothing would be left to differentiate but for the square. */
+        tn_tensor *part = weighted(s, tn_square(m->leaf[i]), 40 + (uint64_t)i);
         total = total ? tn_add(total, part) : part;
+        if (m->grad[i]) total = tn_add(total, weighted(s, m->grad[i], 12 + (uint64_t)i));
     }
     m->loss = total;
 }
 
+/* Several runs of one case as one program: what can be compiled together is. */
+typedef struct runs {
+    int n;
+    run q[8];
+    int owner[MAX_OUT]; /* which run an output is of */
+} runs;
+
 static void value_program(tn_session *s, void *user, int *n, tn_tensor **out)
 {
-    recorded m;
-    record(s, user, &m);
-    out[(*n)++] = m.out;
-    if (!m.loss) return;
-    tn_grad(m.loss, m.n, m.leaf, m.grad);
-    for (int i = 0; i < m.n; i++) out[(*n)++] = m.grad[i];
+    runs *set = user;
+    for (int k = 0; k < set->n; k++) {
+        recorded m;
+        int first = *n;
+        record(s, &set->q[k], &m);
+        out[(*n)++] = m.out;
+        if (m.loss) tn_grad(m.loss, m.n, m.leaf, m.grad);
+        for (int i = 0; m.loss && i < m.n; i++) out[(*n)++] = m.grad[i];
+        for (int i = first; i < *n; i++) set->owner[i] = k;
+    }
 }
 
 static void loss_program(tn_session *s, void *user, int *n, tn_tensor **out)
@@ -319,22 +345,23 @@ static void check_differences(const op_case *c, layout l, int order)
     free_run(&q);
 }
 
-static void check_devices(const op_case *c, layout l, tn_dtype dtype, int order)
+static void check_devices(runs *set)
 {
-    run q;
     char text[640];
-    make_run(&q, c, l, dtype, order);
-    if (!check_program(&B, value_program, &q, note_ops, text)) {
-        fail_msg("%s, %s operands, %s, order %d: %s", c->name, layout_name[l], tn_dtype_name(dtype), order,
-                 text);
+    if (!check_program(&B, value_program, set, note_ops, text)) {
+        const run *q = &set->q[B.failed_output < 0 ? 0 : set->owner[B.failed_output]];
+        fail_msg("%s, %s operands, %s, order %d: %s", q->c->name, layout_name[q->layout],
+                 tn_dtype_name(q->dtype), q->order, text);
     }
-    free_run(&q);
+    for (int k = 0; k < set->n; k++) free_run(&set->q[k]);
 }
 
 static bool has_reals(const op_case *c)
 {
     for (int i = 0; i < MAX_OPERANDS; i++) {
-        if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED) return true;
+        if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED ||
+            c->in[i].kind == SPECIAL)
+            return true;
     }
     return false;
 }
@@ -342,17 +369,23 @@ static bool has_reals(const op_case *c)
 static void run_case(void **state)
 {
     const op_case *c = *state;
-    bool gradient = !(c->flags & NO_GRADIENT);
-    int order = gradient ? 1 : 0;
-    for (layout l = DENSE; l < (c->flags & NO_STRIDES ? TRANSPOSED : N_LAYOUTS); l++) {
-        if (gradient) check_differences(c, l, 1);
-        check_devices(c, l, TN_F32, order);
-    }
+    bool gradient = !(c->flags & NO_GRADIENT), strided = !(c->flags & NO_STRIDES) && c->in[0].kind != SPECIAL;
+    for (layout l = DENSE; gradient && l < N_LAYOUTS; l++) check_differences(c, l, 1);
     if (gradient && !(c->flags & ONCE)) check_differences(c, DENSE, 2);
-    if (!has_reals(c)) return;
-    check_devices(c, DENSE, TN_F64, order);
-    check_devices(c, DENSE, TN_F16, 0);
-    check_devices(c, DENSE, TN_BF16, 0);
+
+    /* Eager mode compiles call by call: f32 and dense only. Fused mode compiles all the rest at once. */
+    runs set = {0};
+    make_run(&set.q[set.n++], c, DENSE, TN_F32, gradient);
+    B.skip = 0;
+    check_devices(&set);
+    set.n = 0;
+    for (tn_dtype d = TN_F16; has_reals(c) && d <= TN_F64; d++) {
+        make_run(&set.q[set.n++], c, DENSE, d, gradient && d == TN_F64);
+    }
+    for (layout l = TRANSPOSED; strided && l < N_LAYOUTS; l++)
+        make_run(&set.q[set.n++], c, l, TN_F32, gradient);
+    B.skip = 1;
+    if (set.n > 0) check_devices(&set);
 }
 
 /* ---- what was covered ---- */
@@ -360,8 +393,9 @@ static void run_case(void **state)
 static bool has_case(const char *name)
 {
     size_t n = strlen(name);
-    for (int i = 0; i < n_all; i++) {
-        if (!strncmp(all[i].name, name, n) && (all[i].name[n] == 0 || all[i].name[n] == '/')) return true;
+    for (int i = 0; i < n_every; i++) {
+        if (!strncmp(every[i].name, name, n) && (every[i].name[n] == 0 || every[i].name[n] == '/'))
+            return true;
     }
     return false;
 }
@@ -423,10 +457,10 @@ int main(int argc, char **argv)
     static struct CMUnitTest tests[MAX_CASES + 2];
     size_t n = 0;
     add_rows();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) all[n_all++] = cases[i];
-    for (int i = 0; i < n_all; i++) {
-        if (argc > 1 && !strstr(all[i].name, argv[1])) continue;
-        tests[n++] = (struct CMUnitTest){all[i].name, run_case, NULL, NULL, &all[i]};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) every[n_every++] = cases[i];
+    for (int i = 0; i < n_every; i++) {
+        if (argc > 1 && !strstr(every[i].name, argv[1])) continue;
+        tests[n++] = (struct CMUnitTest){every[i].name, run_case, NULL, NULL, &every[i]};
     }
     if (argc == 1) {
         tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_public_operator_has_a_case);

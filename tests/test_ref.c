@@ -409,6 +409,15 @@ static void noise(void **state)
     sum->attr->axes = 1;
     expect_near(sum, V(0), 2000 * 0x1p-23 * 1.001);
     assert_true(*(const double *)tn_node_data(sum) != 0);
+    /* A comparison that rounding could turn goes one way under even seeds and the other under odd ones; one
+     * of equals does not. */
+    tn_tensor *a = leaf(TN_F32, SHAPE(3), V(1, 2, 3)), *b = leaf(TN_F32, SHAPE(3), V(1 + 0x1p-24, 2, 4));
+    tn_tensor *c = leaf(TN_F32, SHAPE(2), V(3 - 0x1p-24, 2.75));
+    expect(node(TN_OP_lt, TN_BOOL, SHAPE(3), a, b, NULL), V(0, 0, 1));
+    expect(node(TN_OP_floor, TN_F32, SHAPE(2), c, NULL, NULL), V(2, 2));
+    tn_ref_set_noise(F->graph.device, 1, 8);
+    expect(node(TN_OP_lt, TN_BOOL, SHAPE(3), a, b, NULL), V(1, 0, 1));
+    expect(node(TN_OP_floor, TN_F32, SHAPE(2), c, NULL, NULL), V(3, 2));
     tn_ref_set_noise(F->graph.device, 0, 7);
     expect(node(TN_OP_div, TN_F32, SHAPE(4), x, e, NULL), V(1 / 3., -2 / 3., 1, 0));
 }

@@ -21,9 +21,11 @@ typedef struct tn_ref_device {
     uint64_t noise_seed;
 } tn_ref_device;
 
-/* noise.c. Neither does anything while noise is off. `result` moves what is not exact in the node's dtype;
- * tn_ref_noise_adds says whether the node adds up its operands, whose elements are then all moved. */
-void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n);
+/* noise.c. Nothing happens while noise is off. `result` moves what was rounded, and settles comparisons that
+ * rounding could turn; tn_ref_noise_adds says whether the node adds up its operands, whose elements are then
+ * all moved by `operand`. */
+void tn_ref_noise_result(const tn_ref_args *a, int64_t n);
+void tn_ref_noise_number(const tn_tensor *number, double *v);
 bool tn_ref_noise_adds(const tn_tensor *node);
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n);
 

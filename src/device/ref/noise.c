@@ -1,8 +1,10 @@
 /* noise.c - rounding as chance: results moved within the precision of their dtype.
  *
- * A value that its dtype can hold exactly stays, so that zeros, small integers and whatever a kernel also
- * computes exactly are not blurred. Sums are moved at their summands, because a sum's rounding error goes
- * with the summands' size, not with the result's. Read first: tn_ref_noise_result.
+ * What its dtype can hold exactly stays, and so does what an op only copies or chooses: zeros, small integers
+ * and ties are not blurred. Sums are moved at their summands, because a sum's rounding error goes with the
+ * summands' size, not with the result's. A comparison of two values that rounding could make equal or swap
+ * comes out true under even seeds and false under odd ones, so that two runs are sure to show that it is
+ * open. Read first: tn_ref_noise_result.
  */
 #include "internal.h"
 
@@ -13,7 +15,8 @@ static const tn_ref_device *device_of(const tn_tensor *node)
     return (const tn_ref_device *)(const void *)node->graph->device;
 }
 
-/* In [-1, 1), from a mix of the seed and where the element stands (splitmix64's finalizer). */
+/* In [-1, -1/2] or [1/2, 1], from a mix of the seed and where the element stands (splitmix64's finalizer).
+ * Never near 0: where one rounding matters alone, every run is to show it. */
 static double chance(uint64_t seed, uint64_t node, uint64_t operand, uint64_t i)
 {
     uint64_t x =
@@ -21,7 +24,8 @@ static double chance(uint64_t seed, uint64_t node, uint64_t operand, uint64_t i)
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     x ^= x >> 31;
-    return (double)(int64_t)x * 0x1p-63;
+    double size = 0.5 + 0.5 * (double)(x >> 11) * 0x1p-53;
+    return x & 1 ? size : -size;
 }
 
 /* A unit in the last place of a value in [1, 2). f64 gets more room: the oracle itself rounds there. */
@@ -86,28 +90,159 @@ bool tn_ref_noise_adds(const tn_tensor *node)
     return false;
 }
 
-/* Sums of f16 and bf16 are carried in f32. */
+/* Whether the op only moves, chooses or changes the sign of what its operands are: nothing is rounded, and
+ * two ways to the same value stay equal. */
+static bool chooses(tn_op op)
+{
+    switch (tn_op_get(op)->kind) {
+    case TN_KIND_REDUCE:
+        return op == TN_OP_reduce_max || op == TN_OP_reduce_min;
+    case TN_KIND_WINDOW:
+        return op != TN_OP_pool_sum;
+    case TN_KIND_ELTWISE:
+        return op == TN_OP_neg || op == TN_OP_abs || op == TN_OP_relu || op == TN_OP_floor ||
+               op == TN_OP_ceil || op == TN_OP_round || op == TN_OP_trunc || op == TN_OP_sign ||
+               op == TN_OP_maximum || op == TN_OP_minimum || op == TN_OP_where;
+    case TN_KIND_LEAF:
+    case TN_KIND_IOTA:
+    case TN_KIND_VIEW:
+    case TN_KIND_GATHER:
+    case TN_KIND_SCATTER: /* its summands were moved, and most of it is zeros and single summands */
+    case TN_KIND_ASSIGN:
+        return true;
+    case TN_KIND_NUMBER:
+    case TN_KIND_CAST:
+    case TN_KIND_SCAN:
+    case TN_KIND_GEMM:
+    case TN_KIND_CONV:
+    case TN_KIND_RANDOM:
+    case TN_KIND_ATTENTION:
+        break;
+    }
+    return false;
+}
+
+static int64_t numel(const tn_tensor *x)
+{
+    return tn_ref_extent(x->shape, 0, x->ndim);
+}
+
+/* About how many summands one element of a sum has. */
+static double summands(const tn_tensor *node)
+{
+    const tn_tensor *x = node->in[0], *y = node->n_in > 1 ? node->in[1] : x;
+    int64_t n = numel(x), of = numel(node);
+    if (node->op == TN_OP_matmul) return (double)x->shape[x->ndim - 1];
+    if (node->op == TN_OP_cumsum) return (double)x->shape[node->attr->axis];
+    if (node->op == TN_OP_conv2d) n = numel(y), of = y->shape[0];
+    if (node->op == TN_OP_conv2d_data_grad) n = numel(y), of = y->shape[3];
+    if (node->op == TN_OP_conv2d_weight_grad) n = numel(y), of = y->shape[3];
+    if (node->op == TN_OP_pool_sum) return (double)(node->attr->pool.window[0] * node->attr->pool.window[1]);
+    return of > 0 ? (double)n / (double)of : 1;
+}
+
+/* Sums of f16 and bf16 are carried in f32. A partial sum is rounded at its own size, which grows with the
+ * number of summands: long sums are moved more. */
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n)
 {
     const tn_ref_device *d = device_of(node);
-    double size = d->noise * ulp(tn_dtype_accumulator((tn_dtype)node->in[operand]->dtype));
-    if (!tn_dtype_is_float((tn_dtype)node->in[operand]->dtype)) return;
+    tn_dtype dtype = (tn_dtype)node->in[operand]->dtype;
+    double size = d->noise * ulp(tn_dtype_accumulator(dtype)) * (1 + sqrt(summands(node)) / 8);
+    if (!tn_dtype_is_float(dtype)) return;
     for (int64_t i = 0; i < n; i++) {
         v[i] += v[i] * size * chance(d->noise_seed, node->id, (uint64_t)operand + 1, (uint64_t)i);
     }
 }
 
-void tn_ref_noise_result(const tn_tensor *node, double *v, int64_t n)
+/* Rounding at this op: not where the value is one of the operands' (x + 0, x * 1), or a cast loses nothing.
+ */
+static bool rounded(const tn_ref_args *a, int64_t i)
 {
-    const tn_ref_device *d = device_of(node);
-    double size = d->noise * ulp((tn_dtype)node->dtype);
-    if (size <= 0) return;
-    /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
-    double floor_size = node->op == TN_OP_normal ? 4 : 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (exact((tn_dtype)node->dtype, v[i])) continue;
-        v[i] += fmax(fabs(v[i]), floor_size) * size * chance(d->noise_seed, node->id, 0, (uint64_t)i);
+    const tn_tensor *node = a->node;
+    if (exact((tn_dtype)node->dtype, a->out[i])) return false;
+    tn_kind kind = tn_op_get((tn_op)node->op)->kind;
+    if (kind == TN_KIND_CAST) return ulp((tn_dtype)node->dtype) > ulp((tn_dtype)node->in[0]->dtype);
+    if (kind != TN_KIND_ELTWISE) return true;
+    for (int k = 0; k < node->n_in; k++) {
+        if (a->in[k][i] == a->out[i]) return false;
     }
+    return true;
+}
+
+enum { CLOSE = 16 }; /* units in the last place, over which rounding may have gone wrong before a decision */
+
+/* Of an elementwise op: a comparison of x and y, or a step at x, whose outcome rounding could change. Numbers
+ * that the dtype holds exactly are taken for what every device has. */
+static bool open_question(const tn_ref_args *a, int64_t i, double size)
+{
+    double x = a->in[0][i], y;
+    tn_dtype dtype = (tn_dtype)a->node->in[0]->dtype;
+    switch ((int)a->node->op) {
+    case TN_OP_eq:
+    case TN_OP_ne:
+    case TN_OP_lt:
+    case TN_OP_le:
+    case TN_OP_gt:
+    case TN_OP_ge:
+        y = a->in[1][i];
+        if (exact(dtype, x) && exact(dtype, y)) return false;
+        return x != y && fabs(x - y) <= CLOSE * size * fmax(fabs(x), fabs(y));
+    case TN_OP_floor:
+    case TN_OP_ceil:
+    case TN_OP_trunc:
+        y = nearbyint(x);
+        return !exact(dtype, x) && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
+    case TN_OP_round:
+        y = floor(x) + 0.5;
+        return !exact(dtype, x) && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
+    default:
+        return false;
+    }
+}
+
+/* The outcome on either side of the open question. */
+static double settled(tn_op op, double x, bool up)
+{
+    double near = nearbyint(x);
+    if (op == TN_OP_round) return up ? ceil(x) : floor(x);
+    if (op == TN_OP_floor) return up ? near : near - 1;
+    if (op == TN_OP_ceil) return up ? near + 1 : near;
+    if (op == TN_OP_trunc) return up ? near : near - copysign(1, x);
+    return up;
+}
+
+static void settle_questions(const tn_ref_args *a, int64_t n, const tn_ref_device *d)
+{
+    if (tn_op_get((tn_op)a->node->op)->kind != TN_KIND_ELTWISE) return;
+    double size = d->noise * ulp((tn_dtype)a->node->in[0]->dtype);
+    for (int64_t i = 0; size > 0 && i < n; i++) {
+        if (!open_question(a, i, size)) continue;
+        a->out[i] = settled((tn_op)a->node->op, a->in[0][i], d->noise_seed % 2 == 0);
+    }
+}
+
+void tn_ref_noise_result(const tn_ref_args *a, int64_t n)
+{
+    const tn_tensor *node = a->node;
+    const tn_ref_device *d = device_of(node);
+    if (d->noise <= 0) return;
+    settle_questions(a, n, d);
+    double size = d->noise * ulp((tn_dtype)node->dtype);
+    if (size <= 0 || chooses((tn_op)node->op)) return;
+    /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
+    double at_least = node->op == TN_OP_normal ? 4 : 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!rounded(a, i)) continue;
+        a->out[i] += fmax(fabs(a->out[i]), at_least) * size * chance(d->noise_seed, node->id, 0, (uint64_t)i);
+    }
+}
+
+void tn_ref_noise_number(const tn_tensor *number, double *v)
+{
+    const tn_ref_device *d = device_of(number);
+    double size = d->noise * ulp((tn_dtype)number->dtype);
+    if (size > 0 && !exact((tn_dtype)number->dtype, *v))
+        *v += *v * size * chance(d->noise_seed, number->id, 0, 0);
 }
 
 void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed)

@@ -94,7 +94,7 @@ static int load_number(const tn_tensor *x, int64_t n, const double **value, doub
 {
     tn_number number = x->base->attr->number;
     double v = tn_ref_round((tn_dtype)x->dtype, number.is_int ? (double)number.i : number.f);
-    tn_ref_noise_result(x->base, &v, 1);
+    tn_ref_noise_number(x->base, &v);
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     for (int64_t i = 0; i < n; i++) (*owned)[i] = v;
@@ -244,7 +244,7 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
         return rc;
     }
     for (int64_t i = 0; i < n; i++) args.out[i] = tn_ref_round((tn_dtype)node->dtype, args.out[i]);
-    tn_ref_noise_result(node, args.out, n);
+    tn_ref_noise_result(&args, n);
     if (node->buf) tn_storage_release(node->buf);
     node->buf = out;
     node->base = node;

@@ -1,0 +1,154 @@
+/* test_subgradients.c - gradients where there is a choice: kinks, ties, zeros, NaN; the choice is PyTorch's.
+ *
+ * Each row gives operands, the result and the gradients of the result's sum. Values were worked out from
+ * PyTorch's documented conventions. Read first: `rows`.
+ */
+#include "check.h"
+
+typedef struct row {
+    const char *name;
+    tn_tensor *(*f)(tn_tensor *x, tn_tensor *y);
+    int n;
+    double x[4], y[4], gx[4], gy[4]; /* y unused: gy is not looked at */
+    bool two;
+} row;
+
+#define FN(id, expression)                                                                                   \
+    static tn_tensor *f_##id(tn_tensor *x, tn_tensor *y)                                                     \
+    {                                                                                                        \
+        (void)y;                                                                                             \
+        return expression;                                                                                   \
+    }
+FN(relu, tn_relu(x))
+FN(abs, tn_abs(x))
+FN(leaky_relu, tn_leaky_relu(x, 0.25))
+FN(elu, tn_elu(x, 0.5))
+FN(clamp, tn_clamp(x, -1, 1))
+FN(sign, tn_sign(x))
+FN(floor, tn_floor(x))
+FN(sqrt, tn_sqrt(x))
+FN(pow_2, tn_pow_scalar(x, 2))
+FN(pow_half, tn_pow_scalar(x, 1.5))
+FN(pow, tn_pow(x, y))
+FN(maximum, tn_maximum(x, y))
+FN(minimum, tn_minimum(x, y))
+FN(max, tn_max(x, TN_ALL, false))
+FN(min, tn_min(x, TN_ALL, false))
+FN(prod, tn_prod(x, TN_ALL, false))
+FN(max_pool, tn_max_pool2d(tn_reshape(x, TN_SHAPE(1, 2, 2, 1)), 2, .stride = 2))
+FN(logsumexp, tn_logsumexp(x, TN_ALL, false))
+FN(maximum_number, tn_maximum_scalar(x, 1))
+FN(l1, tn_l1_loss(x, y, .reduction = TN_REDUCE_SUM))
+FN(softplus, tn_softplus(x))
+FN(gather_twice, tn_mul(x, x))
+
+static const row rows[] = {
+    {"relu", f_relu, 4, {-1, 0, -0.0, 2}, {0}, {0, 0, 0, 1}, {0}, false},
+    {"relu of NaN", f_relu, 2, {NAN, 1}, {0}, {1, 1}, {0}, false},
+    {"abs", f_abs, 3, {-2, 0, 2}, {0}, {-1, 0, 1}, {0}, false},
+    {"leaky_relu", f_leaky_relu, 3, {-1, 0, 1}, {0}, {0.25, 0.25, 1}, {0}, false},
+    {"elu", f_elu, 3, {-200, 0, 500}, {0}, {0, 0.5, 1}, {0}, false},
+    {"clamp at its ends", f_clamp, 4, {-2, -1, 1, 3}, {0}, {0, 1, 1, 0}, {0}, false},
+    {"sign", f_sign, 3, {-2, 0, 2}, {0}, {0, 0, 0}, {0}, false},
+    {"floor", f_floor, 3, {-2, 0, 2.5}, {0}, {0, 0, 0}, {0}, false},
+    {"sqrt of 0", f_sqrt, 2, {0, 4}, {0}, {INFINITY, 0.25}, {0}, false},
+    {"square of 0", f_pow_2, 3, {0, -1, 3}, {0}, {0, -2, 6}, {0}, false},
+    {"0^1.5", f_pow_half, 2, {0, 4}, {0}, {0, 3}, {0}, false},
+    {"0^0 and 0^2", f_pow, 3, {0, 0, 1}, {0, 2, 5}, {0, 0, 5}, {-INFINITY, 0, 0}, true},
+    {"maximum of equals", f_maximum, 3, {1, 2, 3}, {1, 1, 4}, {0.5, 1, 0}, {0.5, 0, 1}, true},
+    {"minimum of equals", f_minimum, 3, {1, 2, 3}, {1, 1, 4}, {0.5, 0, 1}, {0.5, 1, 0}, true},
+    {"max of equals", f_max, 4, {3, 1, 3, 2}, {0}, {0.5, 0, 0.5, 0}, {0}, false},
+    {"min of equals", f_min, 4, {1, 1, 3, 1}, {0}, {1 / 3., 1 / 3., 0, 1 / 3.}, {0}, false},
+    {"prod with a zero", f_prod, 3, {2, 0, 5}, {0}, {0, 10, 0}, {0}, false},
+    {"prod with two zeros", f_prod, 3, {0, 0, 5}, {0}, {0, 0, 0}, {0}, false},
+    {"max_pool2d of equals", f_max_pool, 4, {1, 3, 3, 2}, {0}, {0, 1, 0, 0}, {0}, false},
+    {"logsumexp far out", f_logsumexp, 2, {90, 90}, {0}, {0.5, 0.5}, {0}, false},
+    {"logsumexp of -inf", f_logsumexp, 2, {-INFINITY, 0}, {0}, {0, 1}, {0}, false},
+    {"maximum_scalar at a tie", f_maximum_number, 3, {0, 1, 2}, {0}, {0, 0.5, 1}, {0}, false},
+    {"l1_loss of equals", f_l1, 3, {1, 2, 3}, {1, 1, 5}, {0, 1, -1}, {0, -1, 1}, true},
+    {"softplus far out", f_softplus, 3, {-200, 0, 200}, {0}, {0, 0.5, 1}, {0}, false},
+    {"x * x", f_gather_twice, 2, {3, -2}, {0}, {6, -4}, {0}, false},
+};
+
+static bench B;
+
+static int open_bench(void **state)
+{
+    (void)state;
+    bench_open(&B);
+    return 0;
+}
+
+static int close_bench(void **state)
+{
+    (void)state;
+    bench_close(&B);
+    return 0;
+}
+
+static void expect_grad(const row *r, const char *where, const char *which, tn_tensor *g, const double *want)
+{
+    double got[4] = {0};
+    if (!g) fail_msg("%s on %s: no gradient of %s", r->name, where, which);
+    assert_int_equal(tn_read(g, TN_F64, got, (size_t)r->n * sizeof *got), 0);
+    for (int i = 0; i < r->n; i++) {
+        if (got[i] == want[i] || fabs(got[i] - want[i]) <= 1e-5 * fabs(want[i]) + 1e-30) continue;
+        fail_msg("%s on %s: gradient of %s[%d] is %g, expected %g", r->name, where, which, i, got[i],
+                 want[i]);
+    }
+}
+
+static void check_row(const row *r, tn_session *s, const char *where)
+{
+    tn_tensor *in[2], *g[2] = {NULL};
+    const int64_t shape[1] = {r->n};
+    tn_step_begin(s);
+    in[0] = tensor_of(s, r->x, TN_F32, 1, shape);
+    in[1] = tensor_of(s, r->y, TN_F32, 1, shape);
+    tn_requires_grad(in[0], true);
+    tn_requires_grad(in[1], true);
+    tn_tensor *out = r->f(in[0], in[1]);
+    tn_grad(tn_sum(out, TN_ALL, false), r->two ? 2 : 1, in, g);
+    if (tn_error(s)) fail_msg("%s on %s: %s", r->name, where, tn_error_text(s));
+    expect_grad(r, where, "x", g[0], r->gx);
+    if (r->two) expect_grad(r, where, "y", g[1], r->gy);
+    tn_step_end(s);
+}
+
+static void table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        check_row(&rows[i], B.ref, "ref");
+        for (int k = 0; k < B.n; k++) check_row(&rows[i], B.subject[k], B.name[k]);
+    }
+}
+
+/* where passes no gradient to what it did not choose, even if that was not finite. PyTorch multiplies the
+ * chosen side's zero by an infinite derivative and answers NaN; so does this library, and the way round it is
+ * to choose before the function is taken. */
+static void choosing_before(void **state)
+{
+    (void)state;
+    tn_session *s = B.ref;
+    const double v[2] = {-1, 2};
+    tn_step_begin(s);
+    tn_tensor *x = tensor_of(s, v, TN_F64, TN_SHAPE(2)), *g = NULL;
+    tn_requires_grad(x, true);
+    tn_tensor *positive = tn_gt_scalar(x, 0), *safe = tn_where(positive, x, tn_ones(s, TN_F64, TN_SHAPE(2)));
+    tn_tensor *y = tn_where(positive, tn_log(safe), x);
+    assert_int_equal(tn_grad(tn_sum(y, TN_ALL, false), 1, &x, &g), 0);
+    double got[2];
+    assert_int_equal(tn_read(g, TN_F64, got, sizeof got), 0);
+    assert_true(got[0] == 1 && got[1] == 0.5);
+    tn_step_end(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table),
+        cmocka_unit_test(choosing_before),
+    };
+    return cmocka_run_group_tests(tests, open_bench, close_bench);
+}
