@@ -52,10 +52,10 @@ static void open_item(window *w, int64_t rows)
     fu_text *t = &w->k.t;
     fu_open(t, "for (int64_t item = begin; item < end; item++) {");
     fu_line(t, "const int64_t x0 = item %% %lld * %lld;", (long long)w->tiles, (long long)w->tx);
-    fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx, (long long)w->width, (long long)w->tx,
-            (long long)w->width);
-    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", (long long)w->tiles, (long long)rows,
-            (long long)(w->tiles * rows));
+    fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx,
+            (long long)w->width, (long long)w->tx, (long long)w->width);
+    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", (long long)w->tiles,
+            (long long)rows, (long long)(w->tiles * rows));
 }
 
 static void put_result(window *w, int64_t rows, const char *value)
@@ -63,8 +63,8 @@ static void put_result(window *w, int64_t rows, const char *value)
     char stored[160];
     open_loops(w, "x0", "x1");
     snprintf(stored, sizeof stored, w->t->op == TN_OP_pool_argmax ? "%s" : w->k.lang->store[w->d], value);
-    fu_line(&w->k.t, "out[((n * %lld + y) * %lld + col) * %lld + ch] = %s;", (long long)rows, (long long)w->width, (long long)w->c,
-            stored);
+    fu_line(&w->k.t, "out[((n * %lld + y) * %lld + col) * %lld + ch] = %s;", (long long)rows,
+            (long long)w->width, (long long)w->c, stored);
     close_loops(w);
 }
 
@@ -73,12 +73,16 @@ static void forward(window *w)
 {
     const tn_pool_attr *p = w->p;
     fu_text *t = &w->k.t;
-    bool max = w->t->op == TN_OP_pool_max || w->t->op == TN_OP_pool_argmax, arg = w->t->op == TN_OP_pool_argmax;
+    bool max = w->t->op == TN_OP_pool_max || w->t->op == TN_OP_pool_argmax,
+         arg = w->t->op == TN_OP_pool_argmax;
     bool takes = w->t->op == TN_OP_pool_take;
     char start[48], value[300];
     open_item(w, p->oh);
     if (max) {
-        fu_literal(start, sizeof start, w->acc, -__builtin_inf(), w->acc == TN_I32 ? INT32_MIN : w->acc == TN_I64 ? INT64_MIN : 0,
+        fu_literal(start, sizeof start, w->acc, -__builtin_inf(),
+                   w->acc == TN_I32   ? INT32_MIN
+                   : w->acc == TN_I64 ? INT64_MIN
+                                      : 0,
                    !tn_dtype_is_float(w->acc));
     } else {
         snprintf(start, sizeof start, "0");
@@ -95,25 +99,27 @@ static void forward(window *w)
     fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
     fu_line(t, "/* columns whose element kx lies inside the image */");
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
-    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", (long long)(p->stride[1] - 1), (long long)p->stride[1]);
-    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", (long long)p->w, (long long)p->w,
+    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", (long long)(p->stride[1] - 1),
             (long long)p->stride[1]);
+    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", (long long)p->w,
+            (long long)p->w, (long long)p->stride[1]);
     fu_line(t, "from = from < x0 ? x0 : from;");
     fu_line(t, "to = to > x1 ? x1 : to;");
     open_loops(w, "from", "to");
-    fu_line(t, "const int64_t at = ((n * %lld + iy) * %lld + col * %lld + shift) * %lld + ch;", (long long)p->h, (long long)p->w,
-            (long long)p->stride[1], (long long)w->c);
+    fu_line(t, "const int64_t at = ((n * %lld + iy) * %lld + col * %lld + shift) * %lld + ch;",
+            (long long)p->h, (long long)p->w, (long long)p->stride[1], (long long)w->c);
     loaded(w, "x", "at", value, sizeof value);
     fu_line(t, "const %s v = %s;", w->k.lang->type[w->acc], value);
     if (arg) {
-        fu_line(t, "const bool won = v > best[j] || which[j] < 0%s;", tn_dtype_is_float(w->acc) ? " || (v != v && best[j] == best[j])" : "");
+        fu_line(t, "const bool won = v > best[j] || which[j] < 0%s;",
+                tn_dtype_is_float(w->acc) ? " || (v != v && best[j] == best[j])" : "");
         fu_line(t, "which[j] = won ? (int32_t)(ky * %lld + kx) : which[j];", (long long)p->window[1]);
         fu_line(t, "best[j] = won ? v : best[j];");
     } else if (max) {
         fu_line(t, "best[j] = tn_max(best[j], v);");
     } else if (takes) {
-        fu_line(t, "const int64_t chosen = (int64_t)index[((n * %lld + y) * %lld + col) * %lld + ch];", (long long)p->oh, (long long)p->ow,
-                (long long)w->c);
+        fu_line(t, "const int64_t chosen = (int64_t)index[((n * %lld + y) * %lld + col) * %lld + ch];",
+                (long long)p->oh, (long long)p->ow, (long long)w->c);
         fu_line(t, "best[j] = chosen == ky * %lld + kx ? v : best[j];", (long long)p->window[1]);
     } else {
         fu_line(t, "best[j] += v;");
@@ -138,17 +144,19 @@ static void transposed(window *w)
     fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) sum[j] = 0;", (long long)w->c);
     fu_line(t, "/* windows oy whose rows contain y */");
     fu_line(t, "const int64_t top = y + %lld;", (long long)p->pad[0]);
-    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", (long long)p->window[0], (long long)(p->window[0] - sy),
-            (long long)sy);
-    fu_line(t, "const int64_t oy1 = top / %lld < %lld ? top / %lld : %lld;", (long long)sy, (long long)(p->oh - 1), (long long)sy,
-            (long long)(p->oh - 1));
+    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", (long long)p->window[0],
+            (long long)(p->window[0] - sy), (long long)sy);
+    fu_line(t, "const int64_t oy1 = top / %lld < %lld ? top / %lld : %lld;", (long long)sy,
+            (long long)(p->oh - 1), (long long)sy, (long long)(p->oh - 1));
     fu_open(t, "for (int64_t oy = oy0; oy <= oy1; oy++) {");
     fu_line(t, "const int64_t ky = top - oy * %lld;", (long long)sy);
     fu_line(t, "if (ky < 0 || ky >= %lld) continue;", (long long)p->window[0]);
     fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
-    fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */", (long long)sx);
+    fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */",
+            (long long)sx);
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
-    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", (long long)(sx - 1), (long long)sx);
+    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", (long long)(sx - 1),
+            (long long)sx);
     fu_line(t, "int64_t to = x1 - 1 - shift < 0 ? 0 : (x1 - 1 - shift) / %lld + 1;", (long long)sx);
     fu_line(t, "to = to > %lld ? %lld : to;", (long long)p->ow, (long long)p->ow);
     if (w->c < 8) fu_line(t, "%s", w->k.lang->simd);
@@ -156,10 +164,12 @@ static void transposed(window *w)
     if (w->c >= 8) fu_line(t, "%s", w->k.lang->simd);
     fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", (long long)w->c);
     fu_line(t, "const int64_t j = (ox * %lld + shift - x0) * %lld + ch;", (long long)sx, (long long)w->c);
-    fu_line(t, "const int64_t at = ((n * %lld + oy) * %lld + ox) * %lld + ch;", (long long)p->oh, (long long)p->ow, (long long)w->c);
+    fu_line(t, "const int64_t at = ((n * %lld + oy) * %lld + ox) * %lld + ch;", (long long)p->oh,
+            (long long)p->ow, (long long)w->c);
     loaded(w, "g", "at", value, sizeof value);
     if (put)
-        fu_line(t, "sum[j] += (int64_t)index[at] == ky * %lld + kx ? %s : 0;", (long long)p->window[1], value);
+        fu_line(t, "sum[j] += (int64_t)index[at] == ky * %lld + kx ? %s : 0;", (long long)p->window[1],
+                value);
     else
         fu_line(t, "sum[j] += %s;", value);
     fu_close(t);
@@ -198,6 +208,7 @@ int fu_emit_window(fu_ctx *c, const fu_group *g)
         transposed(&w);
     else
         forward(&w);
-    return fu_raw_close(&w.k, back ? "each element adds the windows that cover it" : "windows over rows of the result",
-                        t->shape[0] * t->shape[1] * w.tiles, w.tx * w.c * w.p->window[0] * w.p->window[1]);
+    return fu_raw_close(
+        &w.k, back ? "each element adds the windows that cover it" : "windows over rows of the result",
+        t->shape[0] * t->shape[1] * w.tiles, w.tx * w.c * w.p->window[0] * w.p->window[1]);
 }

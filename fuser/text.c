@@ -169,12 +169,13 @@ void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_in
 
 void fu_identifier(char *out, size_t n, const char *from)
 {
-    static const char *const reserved[] = {"a",     "begin", "end",    "item",   "part",  "x",      "auto",   "break", "case",
-                                           "char",  "const", "continue", "default", "do", "double", "else",   "enum",  "extern",
-                                           "float", "for",   "goto",   "if",     "inline", "int",   "long",   "register",
-                                           "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
-                                           "typedef", "union", "unsigned", "void", "volatile", "while", "bool", "true", "false",
-                                           "class", "new", "delete", "template", "this", "operator", "private", "public"};
+    static const char *const reserved[] = {
+        "a",        "begin",    "end",      "item",     "part",    "x",      "auto",   "break",    "case",
+        "char",     "const",    "continue", "default",  "do",      "double", "else",   "enum",     "extern",
+        "float",    "for",      "goto",     "if",       "inline",  "int",    "long",   "register", "restrict",
+        "return",   "short",    "signed",   "sizeof",   "static",  "struct", "switch", "typedef",  "union",
+        "unsigned", "void",     "volatile", "while",    "bool",    "true",   "false",  "class",    "new",
+        "delete",   "template", "this",     "operator", "private", "public"};
     size_t k = 0;
     if (n < 4) return;
     for (const char *s = from; *s && k + 2 < n && k < 24; s++) {
@@ -187,7 +188,8 @@ void fu_identifier(char *out, size_t n, const char *from)
     if (!k) out[k++] = 'v';
     out[k] = 0;
     bool taken = !strncmp(out, "tn_", 3) || !strncmp(out, "TN_", 3);
-    for (size_t i = 5; i < sizeof reserved / sizeof *reserved && !taken; i++) taken = !strcmp(out, reserved[i]);
+    for (size_t i = 5; i < sizeof reserved / sizeof *reserved && !taken; i++)
+        taken = !strcmp(out, reserved[i]);
     for (size_t i = 0; i < 5 && !taken; i++) taken = !strcmp(out, reserved[i]);
     /* i0, j1 .. are loop counters */
     if ((out[0] == 'i' || out[0] == 'j' || out[0] == 'l' || out[0] == 'r') &&
