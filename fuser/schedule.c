@@ -339,7 +339,7 @@ static void choose_split(fu_prog *p)
         int64_t items = fu_count(p, keep & ~fu_bit(vec)) * tiles;
         p->split = items < 32 && r >= 256 && r * p->extent[vec] > 65536;
         if (!p->split) return;
-        p->part = r >= 65536 ? r / 1024 : r >= 4096 ? 64 : 32;
+        p->part = r >= 1 << 20 ? r / 8192 : r >= 65536 ? 128 : r >= 4096 ? 64 : 32;
         p->parts = (r + p->part - 1) / p->part;
     }
 }
