@@ -1,10 +1,12 @@
 /* checkpoint.c - tn_save and tn_load: which tensors and numbers make up a training run, and where they go.
  *
- * In the file: each parameter and buffer under its name; for optimizer k "optimizer.k.exp_avg.NAME" and the
- * like, and "optimizer.k.step", the update counts of its parameters (I64); as metadata strings "format",
- * "seed" and "draw" of the random generator, "optimizer.k.method" and ".lr", "data.k.count", ".epoch" and
- * ".at" of data set k. Saving and loading walk the same list (struct item), so that they cannot differ.
- * Read make_items first.
+ * In the file: each parameter and buffer under its name; for optimizer k "optimizer.k.step", the update
+ * counts of its parameters (I64), "optimizer.k.exp_avg.NAME" and the like for those that have been updated,
+ * and "optimizer.k.gradient_sum.NAME" for those an update is being gathered for; as metadata strings
+ * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr" and ".gathered",
+ * "data.k.count",
+ * ".epoch" and ".at" of data set k. Saving and loading walk the same list (struct item), so that they cannot
+ * differ. Read make_items first.
  */
 #include "nn.h"
 
@@ -20,10 +22,12 @@ enum { NAME = 320 };
 
 typedef struct item {
     char name[NAME];
-    tn_tensor *tensor;  /* what is saved and loaded ... */
-    tn_optim *steps_of; /* ... or these counts */
-    bool param, optimizer;
-    const nn_saved *saved; /* loading: where it comes from */
+    tn_tensor *tensor;           /* what is saved and loaded ... */
+    tn_optim *optim;             /* ... or of this optimizer the counts ... */
+    const nn_optim_entry *entry; /* ... or state `which` of this entry */
+    int which;
+    bool param;
+    const nn_saved *saved; /* loading: where it comes from; NULL: the file has no such state */
     tn_tensor *loaded, *made;
 } item;
 
@@ -59,6 +63,21 @@ static void add_tensor(list *l, tn_tensor *t, bool param)
     i->param = param;
 }
 
+static void add_state(list *l, tn_optim *o, int number, int which)
+{
+    const char *kind = tn_nn_state_name(o->method, which);
+    bool kept = which == NN_SUM || o->method != NN_SGD || o->momentum > 0;
+    for (int k = 0; k < o->n && kind && kept; k++) {
+        item *i = add(l);
+        if (!i) return;
+        snprintf(i->name, NAME, "optimizer.%d.%s.%s", number, kind, tn_name(o->entries[k].param));
+        i->optim = o;
+        i->entry = &o->entries[k];
+        i->which = which;
+    }
+}
+
+/* Everything that may be in a file, whether it is or not. */
 static int make_items(tn_session *s, nn_state *st, list *l, const char *op)
 {
     for (int k = 0; k < tn_param_count(s); k++) add_tensor(l, tn_param_at(s, k), true);
@@ -72,28 +91,36 @@ static int make_items(tn_session *s, nn_state *st, list *l, const char *op)
         item *i = add(l);
         if (!i) break;
         snprintf(i->name, NAME, "optimizer.%d.step", number);
-        i->steps_of = o;
-        i->optimizer = true;
-        for (int k = 0; k < o->n; k++)
-            for (int m = 0; m < NN_MOMENTS; m++) {
-                if (!o->entries[k].moment[m] || !(i = add(l))) continue;
-                snprintf(i->name, NAME, "optimizer.%d.%s.%s", number, tn_nn_moment_name(o->method, m),
-                         tn_name(o->entries[k].param));
-                i->tensor = o->entries[k].moment[m];
-                i->optimizer = true;
-            }
+        i->optim = o;
+        for (int which = 0; which < NN_STATES; which++) add_state(l, o, number, which);
     }
     return l->failed ? tn_fail(s, TN_E_NOMEM, op, "no memory for the list of tensors") : TN_OK;
 }
 
+/* State an optimizer has not come to have is not in the file. */
+static bool is_there(const item *i)
+{
+    if (!i->entry) return true;
+    return i->which == NN_SUM ? i->entry->summed : i->entry->steps > 0;
+}
+
+static void keep_if(list *l, bool (*test)(const item *i))
+{
+    int n = 0;
+    for (int k = 0; k < l->n; k++)
+        if (test(&l->items[k])) l->items[n++] = l->items[k];
+    l->n = n;
+}
+
 static int item_shape(const item *i, int64_t *shape)
 {
-    if (i->steps_of) {
-        shape[0] = i->steps_of->n;
+    const tn_tensor *t = i->entry ? i->entry->param : i->tensor;
+    if (!t) {
+        shape[0] = i->optim->n;
         return 1;
     }
-    int ndim = tn_ndim(i->tensor);
-    for (int k = 0; k < ndim; k++) shape[k] = tn_dim(i->tensor, k);
+    int ndim = tn_ndim(t);
+    for (int k = 0; k < ndim; k++) shape[k] = tn_dim(t, k);
     return ndim;
 }
 
@@ -107,7 +134,8 @@ static size_t dtype_bytes(tn_dtype d)
 
 static tn_dtype item_dtype(const item *i)
 {
-    return i->steps_of ? TN_I64 : tn_dtype_of(i->tensor);
+    const tn_tensor *t = i->entry ? i->entry->param : i->tensor;
+    return t ? tn_dtype_of(t) : TN_I64;
 }
 
 static size_t item_bytes(const item *i)
@@ -129,8 +157,10 @@ static void write_header(tn_session *s, nn_state *st, const list *l, nn_text *t)
     tn_nn_text_add(t, "{\"__metadata__\":{\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)
-        tn_nn_text_add(t, ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\"", number,
-                       tn_nn_method_name(o->method), number, o->lr);
+        tn_nn_text_add(t,
+                       ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\""
+                       ",\"optimizer.%d.gathered\":\"%d\"",
+                       number, tn_nn_method_name(o->method), number, o->lr, number, o->gathered);
     number = 0;
     for (tn_dataset *d = st->datasets; d; d = d->next, number++) {
         int64_t epoch, place;
@@ -159,13 +189,16 @@ static void write_header(tn_session *s, nn_state *st, const list *l, nn_text *t)
 
 static int write_item(FILE *f, const item *e, void *buffer, size_t bytes)
 {
-    if (e->steps_of) {
-        int64_t *steps = buffer;
-        for (int k = 0; k < e->steps_of->n; k++) steps[k] = e->steps_of->entries[k].steps;
+    int status = TN_OK;
+    if (e->tensor) {
+        status = tn_read(e->tensor, item_dtype(e), buffer, bytes);
+    } else if (e->entry) {
+        status = tn_nn_optim_read(e->optim, e->entry, e->which, buffer);
     } else {
-        int status = tn_read(e->tensor, item_dtype(e), buffer, bytes);
-        if (status) return status;
+        int64_t *steps = buffer;
+        for (int k = 0; k < e->optim->n; k++) steps[k] = e->optim->entries[k].steps;
     }
+    if (status) return status;
     return fwrite(buffer, 1, bytes, f) == bytes ? TN_OK : TN_E_IO;
 }
 
@@ -221,6 +254,7 @@ int tn_save(tn_session *s, const char *path)
     int status = tn_error(s);
     if (!status && !st) status = TN_E_NOMEM;
     if (!status) status = make_items(s, st, &l, op);
+    keep_if(&l, is_there);
     if (!status) {
         for (int i = 0; i < l.n; i++)
             if (item_bytes(&l.items[i]) > most) most = item_bytes(&l.items[i]);
@@ -267,13 +301,28 @@ static bool turned(const loading *ld, const item *e)
     return ld->pytorch && e->param && tn_ndim(e->tensor) == 4;
 }
 
+/* What the file may lack: state of parameters that were not updated before it was written, and sums. */
+static bool may_lack(const list *l, const item *e)
+{
+    if (!e->entry || e->which == NN_SUM) return e->entry != NULL;
+    for (int k = 0; k < l->n; k++) {
+        const item *steps = &l->items[k];
+        if (steps->optim != e->optim || steps->entry) continue;
+        int64_t n = 0;
+        memcpy(&n, steps->saved->data + 8 * (e->entry - e->optim->entries), 8);
+        return n == 0;
+    }
+    return false;
+}
+
 /* Finds the item in the file and demands that it fits. */
-static int match(const loading *ld, item *e)
+static int match(const loading *ld, const list *l, item *e)
 {
     char want[128], got[128];
     int64_t shape[TN_MAX_DIMS];
     int ndim = item_shape(e, shape);
     e->saved = tn_nn_safetensors_find(&ld->file, e->name);
+    if (!e->saved && may_lack(l, e)) return TN_OK;
     if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
     if (turned(ld, e)) { /* what is OHWI here is OIHW there */
         int64_t in = shape[3];
@@ -288,7 +337,7 @@ static int match(const loading *ld, item *e)
                        e->name, got, want);
     }
     tn_dtype d = item_dtype(e);
-    bool fits = d == e->saved->dtype || (floating(d) && floating(e->saved->dtype));
+    bool fits = d == e->saved->dtype || (e->tensor && floating(d) && floating(e->saved->dtype));
     if (!fits)
         return tn_fail(ld->s, TN_E_DTYPE, load_op, "%s: '%s' is %s, %s expected", ld->path, e->name,
                        e->saved->type, tn_dtype_name(d));
@@ -342,7 +391,7 @@ static int match_optimizers(const loading *ld, const nn_state *st)
 /* Makes the new values; nothing of the model has changed yet. */
 static int prepare(const loading *ld, item *e)
 {
-    if (e->steps_of) return TN_OK;
+    if (!e->tensor) return TN_OK;
     e->made = tn_from(ld->s, e->saved->data, e->saved->dtype, e->saved->ndim, e->saved->shape);
     e->loaded = e->made;
     if (turned(ld, e)) e->loaded = tn_permute(e->loaded, 4, (const int[]){0, 2, 3, 1});
@@ -350,10 +399,65 @@ static int prepare(const loading *ld, item *e)
     return e->loaded ? TN_OK : tn_error(ld->s);
 }
 
-static void load_steps(const item *e)
+/* An optimizer's state as tn_nn_optim_prepare wants it. */
+typedef struct optim_state {
+    tn_optim *o;
+    int64_t *steps;
+    const unsigned char **data;
+    nn_restored made;
+    int64_t gathered;
+} optim_state;
+
+static void drop_states(optim_state *a, int n)
 {
-    for (int k = 0; k < e->steps_of->n; k++)
-        memcpy(&e->steps_of->entries[k].steps, e->saved->data + 8 * (size_t)k, 8);
+    for (int k = 0; k < n; k++) {
+        tn_nn_optim_discard(&a[k].made);
+        tn_free_mem(a[k].steps);
+        tn_free_mem(a[k].data);
+    }
+    tn_free_mem(a);
+}
+
+static int prepare_state(const loading *ld, const list *l, int number, optim_state *a)
+{
+    tn_optim *o = a->o;
+    a->steps = tn_calloc((size_t)o->n, sizeof(*a->steps));
+    a->data = tn_calloc((size_t)o->n * NN_STATES, sizeof(*a->data));
+    if (!a->steps || !a->data)
+        return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for the state of %d parameters", o->n);
+    for (int k = 0; k < l->n; k++) {
+        const item *e = &l->items[k];
+        if (e->optim != o) continue;
+        if (!e->entry)
+            memcpy(a->steps, e->saved->data, (size_t)o->n * sizeof(*a->steps));
+        else if (e->saved && (e->which != NN_SUM || o->accumulate > 1))
+            a->data[e->which * o->n + (e->entry - o->entries)] = e->saved->data;
+    }
+    for (int k = 0; k < o->n; k++)
+        if (a->steps[k] < 0)
+            return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' has been updated %lld times", ld->path,
+                           tn_name(o->entries[k].param), (long long)a->steps[k]);
+    if (!meta_number(ld, "optimizer", number, "gathered", &a->gathered) || a->gathered >= o->accumulate)
+        a->gathered = 0;
+    return tn_nn_optim_prepare(o, a->steps, a->data, &a->made);
+}
+
+/* The state of all optimizers, not yet theirs. NULL with *n = 0 where none is wanted. */
+static int prepare_states(const loading *ld, nn_state *st, const list *l, optim_state **out, int *n)
+{
+    int count = 0, status = TN_OK;
+    *out = NULL;
+    *n = 0;
+    for (tn_optim *o = st->optims; ld->optimizers && o; o = o->next) count++;
+    if (!count) return TN_OK;
+    *out = tn_calloc((size_t)count, sizeof(**out));
+    if (!*out) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for the state of %d optimizers", count);
+    for (tn_optim *o = st->optims; o && !status; o = o->next) {
+        (*out)[*n].o = o;
+        status = prepare_state(ld, l, *n, &(*out)[*n]);
+        ++*n;
+    }
+    return status;
 }
 
 static void load_numbers(const loading *ld, nn_state *st)
@@ -389,22 +493,28 @@ static int load(loading *ld, nn_state *st, list *l)
     ld->pytorch = format && !strcmp(format, "pt");
     ld->run = format && !strcmp(format, "libtensor");
     ld->optimizers = ld->run && tn_nn_safetensors_meta(&ld->file, "optimizer.0.method");
+    int m = 0;
     for (int i = 0; i < l->n; i++) /* weights alone: what optimizers have is not asked for */
-        if (ld->optimizers || !l->items[i].optimizer) l->items[n++] = l->items[i];
-    l->n = n;
-    for (int i = 0; !status && i < l->n; i++) status = match(ld, &l->items[i]);
+        if (ld->optimizers || !l->items[i].optim) l->items[m++] = l->items[i];
+    l->n = m;
+    for (int i = 0; !status && i < l->n; i++) status = match(ld, l, &l->items[i]);
     if (!status) status = match_rest(ld, l);
     if (!status && ld->optimizers) status = match_optimizers(ld, st);
     for (int i = 0; !status && i < l->n; i++) status = prepare(ld, &l->items[i]);
+    optim_state *states = NULL;
+    if (!status) status = prepare_states(ld, st, l, &states, &n);
     if (!status) status = tn_flush(ld->s);
     for (int i = 0; !status && i < l->n; i++)
-        if (!l->items[i].steps_of) status = tn_assign(l->items[i].tensor, l->items[i].loaded);
+        if (l->items[i].tensor) status = tn_assign(l->items[i].tensor, l->items[i].loaded);
     if (!status) status = tn_flush(ld->s);
-    if (status) return status;
-    for (int i = 0; i < l->n; i++)
-        if (l->items[i].steps_of) load_steps(&l->items[i]);
-    if (ld->run) load_numbers(ld, st);
-    return TN_OK;
+    for (int k = 0; k < n && !status; k++) {
+        tn_nn_optim_commit(states[k].o, states[k].steps, states[k].data, (int)states[k].gathered,
+                           &states[k].made);
+        memset(&states[k].made, 0, sizeof(states[k].made));
+    }
+    drop_states(states, n);
+    if (!status && ld->run) load_numbers(ld, st);
+    return status;
 }
 
 int tn_load(tn_session *s, const char *path)
