@@ -151,8 +151,9 @@ def nhwc(x):
 class Cnn(nn.Module):
     def __init__(self):
         super().__init__()
-        self.c1, self.norm1 = nn.Conv2d(2, 6, 3, padding=1), nn.BatchNorm2d(6)
-        self.c2, self.norm2 = nn.Conv2d(6, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8)
+        # Without biases: in front of a batch norm their gradient is 0, and Adam makes steps of its rounding.
+        self.c1, self.norm1 = nn.Conv2d(2, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.c2, self.norm2 = nn.Conv2d(6, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8)
         self.fc = nn.Linear(3 * 3 * 8, 5)
 
     def forward(self, x):
