@@ -43,11 +43,10 @@ static tn_tensor *zero(tn_tensor *g)
     return tn_mk_expand(z, g->ndim, g->shape);
 }
 
-/* 1 where x wins, 1/2 where it ties, else 0. */
-static tn_tensor *tie_share(tn_tensor *wins, tn_tensor *ties, tn_tensor *g)
+/* g where x is chosen, half of it where it ties. NaN neither loses nor ties: both operands get g then. */
+static tn_tensor *tie_share(tn_tensor *loses, tn_tensor *ties, tn_tensor *g)
 {
-    tn_dtype d = (tn_dtype)g->dtype;
-    return add(tn_mk_cast(wins, d), mul(tn_mk_cast(ties, d), constant(g->graph, 0.5)));
+    return where(loses, constant(g->graph, 0), where(ties, mul(g, constant(g->graph, 0.5)), g));
 }
 
 /* y x^(y-1), and 0 where y is 0, also for x = 0. */
@@ -110,7 +109,9 @@ static tn_tensor *expand_back(const tn_tensor *x, tn_tensor *g)
     uint32_t axes = 0;
     for (int i = 0; i < x->ndim; i++)
         if (x->shape[i] == 1 && g->shape[i] != 1) axes |= 1u << i;
-    return tn_mk_reduce(TN_OP_reduce_sum, g, axes);
+    if (!x->ndim) axes = (1u << g->ndim) - 1; /* 0-d repeats along all */
+    g = tn_mk_reduce(TN_OP_reduce_sum, g, axes);
+    return x->ndim ? g : tn_mk_reshape(g, 0, NULL);
 }
 
 static tn_tensor *permute_back(const tn_tensor *n, tn_tensor *g)

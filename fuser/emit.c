@@ -37,7 +37,8 @@ void fu_unique(fu_em *e, const char *want, char *out, size_t n)
         if (!taken) break;
         snprintf(out, n, "%s%s%d", id, id[strlen(id) - 1] >= '0' && id[strlen(id) - 1] <= '9' ? "_" : "", k);
     }
-    if (e->n_name < (int)(sizeof e->taken / sizeof *e->taken)) snprintf(e->taken[e->n_name++], 40, "%.39s", out);
+    if (e->n_name < (int)(sizeof e->taken / sizeof *e->taken))
+        snprintf(e->taken[e->n_name++], 40, "%.39s", out);
 }
 
 int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *want)
@@ -202,16 +203,36 @@ static void ask_op(fu_em *e, int id)
         else
             snprintf(expr, sizeof expr, "(%s)%s", fu_type(e, v->dtype), arg[0]);
     } else {
-        fu_expression(expr, sizeof expr, tn_op_get(v->op)->text, v->from, arg);
+        const tn_op_info *o = tn_op_get(v->op);
+        char wide[64];
+        if (o->type == TN_TYPE_TEST && !tn_dtype_is_float(v->from) && strstr(o->text, "tn_")) {
+            snprintf(wide, sizeof wide, "(double)%s",
+                     arg[0]); /* tests of floating values take integers too */
+            arg[0] = wide;
+        }
+        fu_expression(expr, sizeof expr, o->text, v->from, arg);
     }
     define(e, id, expr);
 }
 
-/* A copy has no text of its own, nor has a cast between types that are carried alike. */
+/* A copy has no text of its own, nor has a cast between types that are carried alike, nor rounding of
+ * integers. */
 static bool transparent(const fu_value *v)
 {
-    return v->kind == FU_OP && (v->op == TN_OP_contiguous ||
-                                (v->op == TN_OP_cast && fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from)));
+    if (v->kind != FU_OP) return false;
+    switch (v->op) {
+    case TN_OP_contiguous:
+        return true;
+    case TN_OP_cast:
+        return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from);
+    case TN_OP_floor:
+    case TN_OP_ceil:
+    case TN_OP_round:
+    case TN_OP_trunc:
+        return !tn_dtype_is_float(v->from);
+    default:
+        return false;
+    }
 }
 
 const char *fu_ask(fu_em *e, int id)
@@ -242,9 +263,11 @@ const char *fu_ask(fu_em *e, int id)
     switch (v->kind) {
     case FU_SCALAR:
         if (tn_dtype_is_float(v->dtype))
-            snprintf(s, sizeof s, "(%s)a->scalar[%d].f", fu_type(e, v->dtype), fu_scalar(e, v->slot, TN_WORD_F64));
+            snprintf(s, sizeof s, "(%s)a->scalar[%d].f", fu_type(e, v->dtype),
+                     fu_scalar(e, v->slot, TN_WORD_F64));
         else
-            snprintf(s, sizeof s, "(%s)a->scalar[%d].i", fu_type(e, v->dtype), fu_scalar(e, v->slot, TN_WORD_I64));
+            snprintf(s, sizeof s, "(%s)a->scalar[%d].i", fu_type(e, v->dtype),
+                     fu_scalar(e, v->slot, TN_WORD_I64));
         define(e, id, s);
         break;
     case FU_LOAD:
@@ -252,7 +275,9 @@ const char *fu_ask(fu_em *e, int id)
         load_text(e, v, at, s, sizeof s);
         define(e, id, s);
         break;
-    case FU_INDEX: ask_index(e, id); break;
+    case FU_INDEX:
+        ask_index(e, id);
+        break;
     case FU_PICK: {
         const char *line = fu_ask(e, v->arg[0]);
         char rest[200];
@@ -272,10 +297,16 @@ const char *fu_ask(fu_em *e, int id)
         snprintf(s, sizeof s, "(%s)(%s)", fu_type(e, v->dtype), at);
         define(e, id, s);
         break;
-    case FU_RANDOM: ask_random(e, id); break;
-    case FU_OP: ask_op(e, id); break;
+    case FU_RANDOM:
+        ask_random(e, id);
+        break;
+    case FU_OP:
+        ask_op(e, id);
+        break;
     case FU_REDUCE: /* asked for before its phase is over: a mistake of the schedule */
-    case FU_NUMBER: e->t.failed = true; break;
+    case FU_NUMBER:
+        e->t.failed = true;
+        break;
     }
     return v->name;
 }
@@ -313,12 +344,24 @@ void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n)
         return;
     }
     switch (fu_compute_dtype(d)) {
-    case TN_F32: fu_literal(out, n, d, low ? -(double)__builtin_inf() : (double)__builtin_inf(), 0, false); break;
-    case TN_F64: fu_literal(out, n, d, low ? -__builtin_inf() : __builtin_inf(), 0, false); break;
-    case TN_I32: snprintf(out, n, "%s", low ? "INT32_MIN" : "INT32_MAX"); break;
-    case TN_I64: snprintf(out, n, "%s", low ? "INT64_MIN" : "INT64_MAX"); break;
-    case TN_U8: snprintf(out, n, "%s", low ? "0" : "255"); break;
-    default: snprintf(out, n, "%s", low ? "0" : "1"); break;
+    case TN_F32:
+        fu_literal(out, n, d, low ? -(double)__builtin_inf() : (double)__builtin_inf(), 0, false);
+        break;
+    case TN_F64:
+        fu_literal(out, n, d, low ? -__builtin_inf() : __builtin_inf(), 0, false);
+        break;
+    case TN_I32:
+        snprintf(out, n, "%s", low ? "INT32_MIN" : "INT32_MAX");
+        break;
+    case TN_I64:
+        snprintf(out, n, "%s", low ? "INT64_MIN" : "INT64_MAX");
+        break;
+    case TN_U8:
+        snprintf(out, n, "%s", low ? "0" : "255");
+        break;
+    default:
+        snprintf(out, n, "%s", low ? "0" : "1");
+        break;
     }
 }
 
@@ -327,16 +370,25 @@ void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n)
 void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value)
 {
     switch (v->op) {
-    case TN_OP_reduce_sum: fu_line(&e->t, "%s += %s;", acc, value); break;
-    case TN_OP_reduce_prod: fu_line(&e->t, "%s *= %s;", acc, value); break;
-    case TN_OP_reduce_max: fu_line(&e->t, "%s = tn_max(%s, %s);", acc, acc, value); break;
-    case TN_OP_reduce_min: fu_line(&e->t, "%s = tn_min(%s, %s);", acc, acc, value); break;
+    case TN_OP_reduce_sum:
+        fu_line(&e->t, "%s += %s;", acc, value);
+        break;
+    case TN_OP_reduce_prod:
+        fu_line(&e->t, "%s *= %s;", acc, value);
+        break;
+    case TN_OP_reduce_max:
+        fu_line(&e->t, "%s = tn_max(%s, %s);", acc, acc, value);
+        break;
+    case TN_OP_reduce_min:
+        fu_line(&e->t, "%s = tn_min(%s, %s);", acc, acc, value);
+        break;
     default: {
         const char *cmp = v->op == TN_OP_reduce_argmax ? ">" : "<";
         char better[256];
         int k = snprintf(better, sizeof better, "(%s %s %s)", value, cmp, acc);
         if (tn_dtype_is_float(v->from))
-            snprintf(better + k, sizeof better - (size_t)k, " | ((%s != %s) & (%s == %s))", value, value, acc, acc);
+            snprintf(better + k, sizeof better - (size_t)k, " | ((%s != %s) & (%s == %s))", value, value, acc,
+                     acc);
         fu_line(&e->t, "const bool %s_won = (%s) | (%s_at%s < 0);", v->name, better, v->name,
                 strchr(acc, '[') ? strchr(acc, '[') : "");
         fu_line(&e->t, "%s_at%s = %s_won ? %s : %s_at%s;", v->name, strchr(acc, '[') ? strchr(acc, '[') : "",

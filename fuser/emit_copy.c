@@ -33,7 +33,8 @@ int fu_raw_input(fu_raw *k, const tn_tensor *t, const char *name)
 {
     int slot;
     int64_t offset;
-    if (!fu_place(k->c, t, &slot, &offset)) return fu_fail(k->c, TN_E_UNSUPPORTED, "an operand has no memory");
+    if (!fu_place(k->c, t, &slot, &offset))
+        return fu_fail(k->c, TN_E_UNSUPPORTED, "an operand has no memory");
     fu_raw_operand(k, slot, offset, (tn_dtype)t->dtype, name, false);
     k->s->bytes += tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
     return 0;
@@ -66,7 +67,8 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
         fu_put(&all, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"
                      "    if (a->fault->code) return;\n    a->fault->where = (int32_t)where;\n"
                      "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n\n");
-    fu_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name, k->t.p ? k->t.p : "");
+    fu_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
+           k->t.p ? k->t.p : "");
     all.failed = all.failed || k->t.failed;
     fu_text_free(&k->t);
     k->s->items = items;
@@ -80,7 +82,8 @@ void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, 
     out[0] = 0;
     for (int i = from; i < to && k < n; i++) {
         if (t->shape[i] == 1 || !t->stride[i]) continue;
-        k += (size_t)snprintf(out + k, n - k, "%s%s%d * %lld", k ? " + " : "", coordinate, i, (long long)t->stride[i]);
+        k += (size_t)snprintf(out + k, n - k, "%s%s%d * %lld", k ? " + " : "", coordinate, i,
+                              (long long)t->stride[i]);
     }
     if (!k) snprintf(out, n, "0");
 }
@@ -124,7 +127,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     v->node = v->stash = -1;
     s->node = -1;
     if (number) v->number = t->base->attr->number;
-    if (!fu_place(c, number ? t->base : t, &v->slot, &v->offset) && v->kind != FU_NUMBER)
+    if (!fu_place(c, t, &v->slot, &v->offset) && v->kind != FU_NUMBER)
         return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
     v->hint = t->name ? t->name : t->base->name;
     int64_t dense = 1;
@@ -156,12 +159,15 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
 
 int fu_emit_pad(fu_ctx *c, const fu_group *g)
 {
-    const tn_tensor *t = c->node[g->member[0]].t, *x = fu_value_of(c, t->in[0]), *fill = fu_value_of(c, t->in[1])->base;
+    const tn_tensor *t = c->node[g->member[0]].t, *x = fu_value_of(c, t->in[0]),
+                    *fill_in = fu_value_of(c, t->in[1]), *fill = fill_in->base;
     int n = t->ndim, last = n - 1;
     fu_raw k;
     int slot = -1;
     int64_t offset = 0;
-    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER && (slot = fu_emit_dense(c, x, g->member[0])) < 0) return slot;
+    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER &&
+        (slot = fu_emit_dense(c, x, g->member[0])) < 0)
+        return slot;
     int r = fu_raw_open(&k, c, g, "pad", n ? t->shape[last] : 1);
     if (r) return r;
     tn_dtype d = (tn_dtype)t->dtype;
@@ -178,7 +184,8 @@ int fu_emit_pad(fu_ctx *c, const fu_group *g)
     } else if (fill->op == TN_OP_scalar) {
         int64_t o;
         k.s->scalar = tn_arena_alloc(&c->plan->arena, sizeof *k.s->scalar);
-        if (!k.s->scalar || !fu_place(c, fill, &k.s->scalar[0].slot, &o)) return fu_text_free(&k.t), TN_E_NOMEM;
+        if (!k.s->scalar || !fu_place(c, fill_in, &k.s->scalar[0].slot, &o))
+            return fu_text_free(&k.t), TN_E_NOMEM;
         bool f = tn_dtype_is_float(d);
         k.s->scalar[0].what = f ? TN_WORD_F64 : TN_WORD_I64;
         k.s->n_scalar = 1;
@@ -187,7 +194,7 @@ int fu_emit_pad(fu_ctx *c, const fu_group *g)
         snprintf(value, sizeof value, k.lang->store[d], lit);
         fu_line(&k.t, "const %s fill = %s;", k.lang->memory[d], value);
     } else {
-        if ((r = fu_raw_input(&k, fu_value_of(c, t->in[1]), "fill_at"))) return fu_text_free(&k.t), r;
+        if ((r = fu_raw_input(&k, fill_in, "fill_at"))) return fu_text_free(&k.t), r;
         fu_line(&k.t, "const %s fill = fill_at[0];", k.lang->memory[d]);
     }
     fu_raw_output(&k, "out");
@@ -200,17 +207,18 @@ int fu_emit_pad(fu_ctx *c, const fu_group *g)
     for (int i = 0; i < last; i++) {
         int64_t b = t->attr->v[0][i];
         if (b || t->shape[i] != x->shape[i])
-            fu_line(&k.t, "inside &= i%d >= %lld && i%d < %lld;", i, (long long)b, i, (long long)(b + x->shape[i]));
+            fu_line(&k.t, "inside &= i%d >= %lld && i%d < %lld;", i, (long long)b, i,
+                    (long long)(b + x->shape[i]));
     }
     size_t used = 0;
     at[0] = 0;
     for (int i = 0; i < last; i++)
         if (x->stride[i] && x->shape[i] > 1)
-            used += (size_t)snprintf(at + used, sizeof at - used, " + (i%d - %lld) * %lld", i, (long long)t->attr->v[0][i],
-                                     (long long)x->stride[i]);
+            used += (size_t)snprintf(at + used, sizeof at - used, " + (i%d - %lld) * %lld", i,
+                                     (long long)t->attr->v[0][i], (long long)x->stride[i]);
     fu_line(&k.t, "%s *row = out + item * %lld;", k.lang->memory[d], (long long)width);
-    fu_line(&k.t, "const int64_t lo = inside ? %lld : %lld, hi = inside ? %lld : %lld;", (long long)lo, (long long)width,
-            (long long)hi, (long long)width);
+    fu_line(&k.t, "const int64_t lo = inside ? %lld : %lld, hi = inside ? %lld : %lld;", (long long)lo,
+            (long long)width, (long long)hi, (long long)width);
     fu_line(&k.t, "for (int64_t j = 0; j < lo; j++) row[j] = fill;");
     fu_line(&k.t, "for (int64_t j = lo; j < hi; j++) row[j] = x[(j - %lld) * %lld%s];", (long long)before,
             (long long)x->stride[last], at);
@@ -222,7 +230,8 @@ int fu_emit_pad(fu_ctx *c, const fu_group *g)
 /* ---- concat ---- */
 
 /* Loops over axes from .. last of x that copy into a dense place at `to`. */
-static void copy_loops(fu_raw *k, const tn_tensor *x, int from, const char *name, const char *fixed, const char *to)
+static void copy_loops(fu_raw *k, const tn_tensor *x, int from, const char *name, const char *fixed,
+                       const char *to)
 {
     char at[256], dense[256];
     size_t u = 0;
@@ -272,7 +281,8 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
     fu_open(&k.t, "for (int64_t item = begin; item < end; item++) {");
     bool by_line = inner > 1;
     if (by_line) {
-        fu_line(&k.t, "const int64_t line = item %% %lld, outer = item / %lld;", (long long)lines, (long long)lines);
+        fu_line(&k.t, "const int64_t line = item %% %lld, outer = item / %lld;", (long long)lines,
+                (long long)lines);
         fu_raw_decode(&k, t, 0, axis, "outer");
     } else {
         fu_raw_decode(&k, t, 0, axis, "item");
@@ -296,21 +306,24 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
         fu_raw_index(x, 0, axis, "i", fixed, sizeof fixed);
         if (by_line) {
             size_t u = strlen(fixed);
-            snprintf(fixed + u, sizeof fixed - u, " + (line - %lld) * %lld", (long long)done, (long long)x->stride[axis]);
-            snprintf(place, sizeof place, "(outer * %lld + %lld + line) * %lld", (long long)t->shape[axis], (long long)start,
-                     (long long)inner);
+            snprintf(fixed + u, sizeof fixed - u, " + (line - %lld) * %lld", (long long)done,
+                     (long long)x->stride[axis]);
+            snprintf(place, sizeof place, "(outer * %lld + %lld + line) * %lld", (long long)t->shape[axis],
+                     (long long)start, (long long)inner);
             fu_open(&k.t, "%sif (line < %lld) {", done ? "else " : "", (long long)(done + n));
             copy_loops(&k, x, axis + 1, name, fixed, place);
             fu_close(&k.t);
         } else {
-            snprintf(place, sizeof place, "item * %lld + %lld", (long long)t->shape[axis], (long long)(start + done));
+            snprintf(place, sizeof place, "item * %lld + %lld", (long long)t->shape[axis],
+                     (long long)(start + done));
             copy_loops(&k, x, axis, name, fixed, place);
         }
         done += n;
     }
     fu_close(&k.t);
     int64_t outer = fu_raw_count(t, 0, axis);
-    return fu_raw_close(&k, "operands one after the other", by_line ? outer * lines : outer, by_line ? inner : lines);
+    return fu_raw_close(&k, "operands one after the other", by_line ? outer * lines : outer,
+                        by_line ? inner : lines);
 }
 
 int fu_emit_concat(fu_ctx *c, const fu_group *g)

@@ -1,6 +1,6 @@
 /* emit_index.c - scatter_add and index_add without atomics and always in one order: an item owns a range of
- * the target's lines along the axis, zeroes it, then walks the whole index and adds what falls into its range.
- * Start with fu_emit_scatter. */
+ * the target's lines along the axis, zeroes it, then walks the whole index and adds what falls into its
+ * range. Start with fu_emit_scatter. */
 #include "raw.h"
 
 #include <stdio.h>
@@ -38,7 +38,8 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
         }
         *operand[i] = &dense[i];
     }
-    int64_t outer = fu_raw_count(t, 0, axis), lines = t->shape[axis], inner = fu_raw_count(t, axis + 1, t->ndim);
+    int64_t outer = fu_raw_count(t, 0, axis), lines = t->shape[axis],
+            inner = fu_raw_count(t, axis + 1, t->ndim);
     int64_t ranges = outer >= 16 ? 1 : lines < 16 ? lines : 16;
     if (ranges < 1) ranges = 1;
     int64_t range = (lines + ranges - 1) / ranges;
@@ -62,12 +63,14 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
     int count = fu_raw_dim(&k, src->shape[axis]), where = fu_raw_dim(&k, node);
     char at[256], line[64], value[160], element[300];
     fu_open(&k.t, "for (int64_t item = begin; item < end; item++) {");
-    fu_line(&k.t, "const int64_t from = item %% %lld * %lld, outer = item / %lld;", (long long)ranges, (long long)range, (long long)ranges);
-    fu_line(&k.t, "const int64_t to = from + %lld < %lld ? from + %lld : %lld;", (long long)range, (long long)lines, (long long)range,
-            (long long)lines);
+    fu_line(&k.t, "const int64_t from = item %% %lld * %lld, outer = item / %lld;", (long long)ranges,
+            (long long)range, (long long)ranges);
+    fu_line(&k.t, "const int64_t to = from + %lld < %lld ? from + %lld : %lld;", (long long)range,
+            (long long)lines, (long long)range, (long long)lines);
     fu_line(&k.t, "const int64_t row = outer * %lld;", (long long)(lines * inner));
     fu_raw_decode(&k, t, 0, axis, "outer");
-    fu_line(&k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) %s[row + j] = 0;", (long long)inner, (long long)inner, to);
+    fu_line(&k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) %s[row + j] = 0;", (long long)inner,
+            (long long)inner, to);
     bool covered = true;
     fu_line(&k.t, "bool inside = true;");
     for (int i = 0; i < axis; i++)
@@ -104,9 +107,10 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
     fu_close(&k.t);
     if (wide >= 0) {
         snprintf(value, sizeof value, k.lang->store[d], "sum[row + j]");
-        fu_line(&k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) out[row + j] = %s;", (long long)inner, (long long)inner, value);
+        fu_line(&k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) out[row + j] = %s;",
+                (long long)inner, (long long)inner, value);
     }
     fu_close(&k.t);
-    return fu_raw_close(&k, "each item owns a range of target lines and walks the whole index", outer * ranges,
-                        src->shape[axis] + range * inner);
+    return fu_raw_close(&k, "each item owns a range of target lines and walks the whole index",
+                        outer * ranges, src->shape[axis] + range * inner);
 }

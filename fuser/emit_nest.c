@@ -18,8 +18,14 @@
 
 enum { BLOCK = 4096 }; /* elements summed in f32 before the sum goes to a wider total */
 
-static uint32_t all_atoms(const fu_prog *p) { return fu_bit(p->n_atom) - 1; }
-static bool runtime(const fu_prog *p, int atom) { return atom == p->outer; }
+static uint32_t all_atoms(const fu_prog *p)
+{
+    return fu_bit(p->n_atom) - 1;
+}
+static bool runtime(const fu_prog *p, int atom)
+{
+    return atom == p->outer;
+}
 
 /* ---- what a phase holds ---- */
 
@@ -96,6 +102,16 @@ static bool index_inside(const fu_prog *p, int phase)
     return false;
 }
 
+/* After a loop that could not stop at a bad index: the largest one seen, negative ones above all. */
+static void report_worst(fu_em *e)
+{
+    for (int i = 0; i < e->p->n_value; i++)
+        if (e->where[i] >= 0 && (e->p->value[i].vary >> fu_vec(e->p) & 1)) {
+            fu_line(&e->t, "if (worst) index_fault(a, a->dim[%d], (int64_t)worst);", e->where[i]);
+            return;
+        }
+}
+
 static void simd(fu_em *e, bool worst)
 {
     fu_line(&e->t, "%s%s", e->lang->simd, worst ? " reduction(max : worst)" : "");
@@ -169,7 +185,8 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
             if (zero)
                 fu_scope_open(e, "for (int64_t b = 0; b < %lld; b += %d) {", (long long)main, lanes);
             else
-                fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main, lanes);
+                fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main,
+                              lanes);
             lane_loop(e, phase, "b", n, worst);
             fu_scope_close(e);
         }
@@ -220,7 +237,9 @@ static void fold(fu_em *e, fu_value *v)
         fu_scope_open(e, "for (int l = 1; l < %d; l++) {", lanes);
         fu_line(&e->t, "const %s u = %s_lane[0], w = %s_lane[l];", fu_acc_type(e, v), n, n);
         fu_line(&e->t, "const bool same = u == w || (u != u && w != w);");
-        fu_line(&e->t, "if (%s_at[l] >= 0 && (%s_at[0] < 0 || w %s u || (w != w && u == u) || (same && %s_at[l] < %s_at[0]))) {",
+        fu_line(&e->t,
+                "if (%s_at[l] >= 0 && (%s_at[0] < 0 || w %s u || (w != w && u == u) || (same && %s_at[l] < "
+                "%s_at[0]))) {",
                 n, n, cmp, n, n);
         fu_line(&e->t, "    %s_lane[0] = w;", n);
         fu_line(&e->t, "    %s_at[0] = %s_at[l];", n, n);
@@ -274,7 +293,8 @@ static void fill_random(fu_em *e, int phase, const char *count)
         fu_index(e, v->stride, ~fu_bit(vec), at, sizeof at);
         int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
         bool normal = v->op == TN_OP_normal;
-        fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name, (long long)n);
+        fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
+                (long long)n);
         fu_line(&e->t, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%s%s%s), %s, %s_bits);",
                 normal ? "tn_normal_fill" : "tn_philox_fill", seed, draw, strcmp(at, "0") ? at : "",
                 strcmp(at, "0") ? " + " : "", e->first, count, v->name);
@@ -335,12 +355,7 @@ static void write_vector(fu_em *e, int phase, const range *r)
         flush_lanes(e, phase);
         fu_scope_close(e);
     }
-    if (worst)
-        for (int i = 0; i < p->n_value; i++)
-            if (e->where[i] >= 0 && (p->value[i].vary >> fu_vec(p) & 1)) {
-                fu_line(&e->t, "if (worst) index_fault(a, a->dim[%d], (int64_t)worst);", e->where[i]);
-                break;
-            }
+    if (worst) report_worst(e);
 }
 
 /* Opens loops over the outer reduced atoms; returns how many scopes. */
@@ -353,7 +368,8 @@ static int open_outer(fu_em *e, const char *r0, const char *r1)
     if (!n_outer) return 0;
     if (r0) {
         if (n_outer == 1) {
-            fu_scope_open(e, "for (int64_t i%d = %s; i%d < %s; i%d++) {", outer[0], r0, outer[0], r1, outer[0]);
+            fu_scope_open(e, "for (int64_t i%d = %s; i%d < %s; i%d++) {", outer[0], r0, outer[0], r1,
+                          outer[0]);
             return 1;
         }
         fu_scope_open(e, "for (int64_t r = %s; r < %s; r++) {", r0, r1);
@@ -407,11 +423,12 @@ static void write_phase(fu_em *e, int phase, const range *r, const char *r0, con
             fu_value *v = &p->value[i];
             if (!reduced_in(v, phase)) continue;
             if (flushes(p, v)) {
-                fu_line(&e->t, "const %s %s = (%s)%s_total;", fu_type(e, v->dtype), v->name, fu_type(e, v->dtype), v->name);
+                fu_line(&e->t, "const %s %s = (%s)%s_total;", fu_type(e, v->dtype), v->name,
+                        fu_type(e, v->dtype), v->name);
             } else {
                 fold(e, v);
-                fu_line(&e->t, "const %s %s = (%s)%s_%s[0];", fu_type(e, v->dtype), v->name, fu_type(e, v->dtype),
-                        v->name, fu_chooses(v) ? "at" : "lane");
+                fu_line(&e->t, "const %s %s = (%s)%s_%s[0];", fu_type(e, v->dtype), v->name,
+                        fu_type(e, v->dtype), v->name, fu_chooses(v) ? "at" : "lane");
             }
             e->defined[i] = e->depth;
         }
@@ -422,7 +439,8 @@ static void write_phase(fu_em *e, int phase, const range *r, const char *r0, con
 static bool wants_array(const fu_prog *p, int id)
 {
     const fu_value *v = &p->value[id];
-    if (fu_full(p, v) || !(v->vary >> fu_vec(p) & 1) || v->kind == FU_REDUCE || v->kind == FU_NUMBER) return false;
+    if (fu_full(p, v) || !(v->vary >> fu_vec(p) & 1) || v->kind == FU_REDUCE || v->kind == FU_NUMBER)
+        return false;
     bool slow = fu_op_cost(v) >= 4;
     if (!v->phase && !slow) return false;
     for (int i = 0; i < p->n_value; i++)
@@ -431,7 +449,8 @@ static bool wants_array(const fu_prog *p, int id)
                 (fu_full(p, &p->value[i]) || p->value[i].phase > v->phase || p->value[i].kind == FU_REDUCE))
                 return true;
     for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].value == id && (p->store[i].phase != v->phase || store_is_full(p, &p->store[i]))) return true;
+        if (p->store[i].value == id && (p->store[i].phase != v->phase || store_is_full(p, &p->store[i])))
+            return true;
     return false;
 }
 
@@ -450,12 +469,23 @@ static void write_between(fu_em *e, int done, const range *r)
         fu_value *v = &p->value[i];
         if (!v->array || v->phase != done || !e->hot[i]) continue;
         fu_name(e, v);
-        fu_line(&e->t, "%s%s %s_col[%lld];", e->lang->align, fu_type(e, v->dtype), v->name, (long long)p->tile);
+        fu_line(&e->t, "%s%s %s_col[%lld];", e->lang->align, fu_type(e, v->dtype), v->name,
+                (long long)p->tile);
     }
     int vec = fu_vec(p);
-    simd(e, false);
+    bool worst = false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        worst = worst || (v->kind == FU_INDEX && e->hot[i] && !fu_full(p, v) && (v->vary >> vec & 1));
+    }
+    if (worst) {
+        fu_scope_open(e, "{");
+        fu_line(&e->t, "uint64_t worst = 0;");
+    }
+    simd(e, worst);
     fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
-    fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "", strcmp(r->lo, "0") ? " + " : "");
+    fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
+            strcmp(r->lo, "0") ? " + " : "");
     e->lane = "j";
     e->in_vector = true;
     e->phase = done;
@@ -471,6 +501,10 @@ static void write_between(fu_em *e, int done, const range *r)
         if (!store_is_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
     fu_scope_close(e);
+    if (worst) {
+        report_worst(e);
+        fu_scope_close(e);
+    }
 }
 
 /* ---- items ---- */
@@ -529,7 +563,8 @@ static void write_partials(fu_em *e, const range *r, const int *scratch)
     if (p->form == FU_COLUMN) {
         simd(e, false);
         fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
-        fu_line(&e->t, "const int64_t i%d = %s%sj;", fu_vec(p), strcmp(r->lo, "0") ? r->lo : "", strcmp(r->lo, "0") ? " + " : "");
+        fu_line(&e->t, "const int64_t i%d = %s%sj;", fu_vec(p), strcmp(r->lo, "0") ? r->lo : "",
+                strcmp(r->lo, "0") ? " + " : "");
     }
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
@@ -569,11 +604,12 @@ static void write_item(fu_em *e, const int *scratch)
     } else {
         if (tiles > 1 || runtime(p, vec)) snprintf(r.lo, sizeof r.lo, "v0");
         if (runtime(p, vec)) {
-            fu_line(&e->t, "const int64_t w = n%d - v0 < %lld ? n%d - v0 : %lld;", vec, (long long)p->tile, vec, (long long)p->tile);
+            fu_line(&e->t, "const int64_t w = n%d - v0 < %lld ? n%d - v0 : %lld;", vec, (long long)p->tile,
+                    vec, (long long)p->tile);
             snprintf(r.hi, sizeof r.hi, "w");
         } else if (width % p->tile) {
-            fu_line(&e->t, "const int64_t w = %lld - v0 < %lld ? %lld - v0 : %lld;", (long long)width, (long long)p->tile,
-                    (long long)width, (long long)p->tile);
+            fu_line(&e->t, "const int64_t w = %lld - v0 < %lld ? %lld - v0 : %lld;", (long long)width,
+                    (long long)p->tile, (long long)width, (long long)p->tile);
             snprintf(r.hi, sizeof r.hi, "w");
         } else {
             snprintf(r.hi, sizeof r.hi, "%lld", (long long)p->tile);
@@ -585,8 +621,8 @@ static void write_item(fu_em *e, const int *scratch)
         int64_t n = fu_count(p, outer);
         int n_dim = fu_dim(e, n);
         fu_line(&e->t, "const int64_t r0 = part * a->dim[%d];", part_dim);
-        fu_line(&e->t, "const int64_t r1 = r0 + a->dim[%d] < a->dim[%d] ? r0 + a->dim[%d] : a->dim[%d];", part_dim, n_dim,
-                part_dim, n_dim);
+        fu_line(&e->t, "const int64_t r1 = r0 + a->dim[%d] < a->dim[%d] ? r0 + a->dim[%d] : a->dim[%d];",
+                part_dim, n_dim, part_dim, n_dim);
         if (split_vec) {
             snprintf(r.lo, sizeof r.lo, "r0");
             snprintf(r.hi, sizeof r.hi, "r1");
@@ -656,7 +692,8 @@ static void describe(fu_em *e, const fu_group *g)
     fu_put(t, "/* %s:", e->s->name);
     for (int i = 0; i < g->n; i++) {
         const tn_tensor *n = e->c->node[g->member[i]].t;
-        fu_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "", n->name ? n->name : "");
+        fu_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
+               n->name ? n->name : "");
     }
     fu_put(t, "\n * %s schedule over [", form[p->form]);
     for (int i = 0; i < p->n_atom; i++) {
@@ -714,11 +751,17 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
         fu_store *s = &p->store[i];
         s->buf = -1;
         if (p->split && !store_is_full(p, s)) continue;
-        const tn_tensor *t = c->node[s->node].t;
-        const char *want = t->name ? t->name : p->value[s->value].hint && t->op != TN_OP_assign ? p->value[s->value].hint : "out";
-        if (t->op == TN_OP_assign && t->in[0]->name) want = t->in[0]->name;
+        const tn_tensor *t = s->node < 0 ? NULL : c->node[s->node].t;
+        const char *want = "out";
+        bool in_place = t && t->op == TN_OP_assign;
+        if (in_place && t->in[0]->name)
+            want = t->in[0]->name;
+        else if (t && t->name)
+            want = t->name;
+        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
+            want = p->value[s->value].hint;
         char text[64];
-        snprintf(text, sizeof text, t->name || t->op == TN_OP_assign ? "%.24s_out" : "%.24s", want);
+        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
         s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
     }
     for (int i = 0; i < p->n_value && p->split; i++)
@@ -726,13 +769,16 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
             scratch[i] = fu_pointer(e, scratch_slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
     e->t.indent = 1;
     for (int i = 0; i < e->n_pointer; i++) {
-        fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "", e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
+        fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
+                e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
         if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     }
     e->s->n_out = e->n_pointer - n_in;
     int vec = fu_vec(p);
-    if (p->outer >= 0 && ((p->red >> p->outer & 1) ? !p->split || p->outer == vec : p->form == FU_POINTWISE && p->tile && p->outer == vec))
-        if (!p->split) fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
+    if (p->outer >= 0 && ((p->red >> p->outer & 1) ? !p->split || p->outer == vec
+                                                   : p->form == FU_POINTWISE && p->tile && p->outer == vec))
+        if (!p->split)
+            fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
     e->depth = 1;
     for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
         fu_value *v = &p->value[i];
@@ -751,7 +797,8 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
         fu_put(&e->head, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"
                          "    if (a->fault->code) return;\n    a->fault->where = (int32_t)where;\n"
                          "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n\n");
-    fu_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, e->t.p ? e->t.p : "");
+    fu_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
+           e->t.p ? e->t.p : "");
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;

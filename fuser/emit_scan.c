@@ -37,8 +37,10 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     char at[256], element[300], value[400], stored[400];
     fu_open(&k.t, "for (int64_t item = begin; item < end; item++) {");
     if (inner > 1) {
-        fu_line(&k.t, "const int64_t v0 = item %% %lld * %d, outer = item / %lld;", (long long)tiles, TILE, (long long)tiles);
-        fu_line(&k.t, "const int64_t w = %lld - v0 < %d ? %lld - v0 : %d;", (long long)inner, TILE, (long long)inner, TILE);
+        fu_line(&k.t, "const int64_t v0 = item %% %lld * %d, outer = item / %lld;", (long long)tiles, TILE,
+                (long long)tiles);
+        fu_line(&k.t, "const int64_t w = %lld - v0 < %d ? %lld - v0 : %d;", (long long)inner, TILE,
+                (long long)inner, TILE);
         fu_line(&k.t, "%s sum[%d];", k.lang->type[acc], TILE);
         fu_line(&k.t, "for (int64_t j = 0; j < w; j++) sum[j] = 0;");
     } else {
@@ -71,5 +73,6 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     if (inner > 1) fu_close(&k.t);
     fu_close(&k.t);
     fu_close(&k.t);
-    return fu_raw_close(&k, "running sums along one axis", inner > 1 ? outer * tiles : outer, inner > 1 ? n * TILE : n);
+    return fu_raw_close(&k, "running sums along one axis", inner > 1 ? outer * tiles : outer,
+                        inner > 1 ? n * TILE : n);
 }

@@ -1,9 +1,9 @@
 /* emit_window.c - pooling over NHWC images and its transposes.
  *
  * One item is a piece of one row of the result (TX columns, all channels) with an accumulator for each of its
- * elements, so that inner loops run over channels, or over columns where there are few channels. Padding is
- * handled by the range of columns a window position can read, never inside the loop. The transposes are
- * gathers: each element of the image adds the windows that cover it, in one order.
+ * elements, so that inner loops run over channels, over columns where there are few channels, or over both as
+ * one. Padding is handled by the range of columns a window position can read, never inside the loop. The
+ * transposes are gathers: each element of the image adds the windows that cover it, in one order.
  *
  * Start with fu_emit_window; forward() and transposed() write the two families.
  */
@@ -20,23 +20,46 @@ typedef struct window {
     const tn_pool_attr *p;
     int64_t c, tx, tiles, width; /* channels; result columns an item makes; items a row; columns */
     tn_dtype d, acc;
+    bool flat; /* the loops now open are one */
 } window;
 
-/* for (column) for (channel) with `j` the accumulator's index. */
-static void open_loops(window *w, const char *from, const char *to)
+/* Loops over columns [from, to) and channels. Where all strides are 1 they are one loop; many channels are
+ * the inner loop; few are the outer one. */
+static void open_loops(window *w, const char *from, const char *to, bool flat)
 {
     fu_text *t = &w->k.t;
-    if (w->c < 8) fu_line(t, "%s", w->k.lang->simd);
-    fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
-    if (w->c >= 8) fu_line(t, "%s", w->k.lang->simd);
-    fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", (long long)w->c);
-    fu_line(t, "const int64_t j = (col - x0) * %lld + ch;", (long long)w->c);
+    long long c = w->c;
+    w->flat = flat;
+    if (flat) {
+        fu_line(t, "%s", w->k.lang->simd);
+        fu_open(t, "for (int64_t q = %s * %lld; q < %s * %lld; q++) {", from, c, to, c);
+    } else if (c >= 8) {
+        fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
+        fu_line(t, "%s", w->k.lang->simd);
+        fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", c);
+    } else {
+        fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", c);
+        fu_line(t, "%s", w->k.lang->simd);
+        fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
+    }
+}
+
+/* name = the element at column base + col * stride, of the loops' channel */
+static void put_index(window *w, const char *name, const char *base, int64_t stride)
+{
+    if (w->flat)
+        fu_line(&w->k.t, "const int64_t %s = (%s) * %lld + q;", name, base, (long long)w->c);
+    else if (stride == 1)
+        fu_line(&w->k.t, "const int64_t %s = (%s + col) * %lld + ch;", name, base, (long long)w->c);
+    else
+        fu_line(&w->k.t, "const int64_t %s = (%s + col * %lld) * %lld + ch;", name, base, (long long)stride,
+                (long long)w->c);
 }
 
 static void close_loops(window *w)
 {
     fu_close(&w->k.t);
-    fu_close(&w->k.t);
+    if (!w->flat) fu_close(&w->k.t);
 }
 
 static void loaded(const window *w, const char *pointer, const char *at, char *out, size_t n)
@@ -52,19 +75,22 @@ static void open_item(window *w, int64_t rows)
     fu_text *t = &w->k.t;
     fu_open(t, "for (int64_t item = begin; item < end; item++) {");
     fu_line(t, "const int64_t x0 = item %% %lld * %lld;", (long long)w->tiles, (long long)w->tx);
-    fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx, (long long)w->width, (long long)w->tx,
-            (long long)w->width);
-    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", (long long)w->tiles, (long long)rows,
-            (long long)(w->tiles * rows));
+    fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx,
+            (long long)w->width, (long long)w->tx, (long long)w->width);
+    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", (long long)w->tiles,
+            (long long)rows, (long long)(w->tiles * rows));
 }
 
 static void put_result(window *w, int64_t rows, const char *value)
 {
     char stored[160];
-    open_loops(w, "x0", "x1");
+    char base[80];
+    open_loops(w, "x0", "x1", true);
+    put_index(w, "j", "-x0", 1);
+    snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)rows, (long long)w->width);
+    put_index(w, "to", base, 1);
     snprintf(stored, sizeof stored, w->t->op == TN_OP_pool_argmax ? "%s" : w->k.lang->store[w->d], value);
-    fu_line(&w->k.t, "out[((n * %lld + y) * %lld + col) * %lld + ch] = %s;", (long long)rows, (long long)w->width, (long long)w->c,
-            stored);
+    fu_line(&w->k.t, "out[to] = %s;", stored);
     close_loops(w);
 }
 
@@ -73,12 +99,16 @@ static void forward(window *w)
 {
     const tn_pool_attr *p = w->p;
     fu_text *t = &w->k.t;
-    bool max = w->t->op == TN_OP_pool_max || w->t->op == TN_OP_pool_argmax, arg = w->t->op == TN_OP_pool_argmax;
+    bool max = w->t->op == TN_OP_pool_max || w->t->op == TN_OP_pool_argmax,
+         arg = w->t->op == TN_OP_pool_argmax;
     bool takes = w->t->op == TN_OP_pool_take;
-    char start[48], value[300];
+    char start[48], value[300], base[80];
     open_item(w, p->oh);
     if (max) {
-        fu_literal(start, sizeof start, w->acc, -__builtin_inf(), w->acc == TN_I32 ? INT32_MIN : w->acc == TN_I64 ? INT64_MIN : 0,
+        fu_literal(start, sizeof start, w->acc, -__builtin_inf(),
+                   w->acc == TN_I32   ? INT32_MIN
+                   : w->acc == TN_I64 ? INT64_MIN
+                                      : 0,
                    !tn_dtype_is_float(w->acc));
     } else {
         snprintf(start, sizeof start, "0");
@@ -95,25 +125,29 @@ static void forward(window *w)
     fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
     fu_line(t, "/* columns whose element kx lies inside the image */");
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
-    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", (long long)(p->stride[1] - 1), (long long)p->stride[1]);
-    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", (long long)p->w, (long long)p->w,
+    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", (long long)(p->stride[1] - 1),
             (long long)p->stride[1]);
+    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", (long long)p->w,
+            (long long)p->w, (long long)p->stride[1]);
     fu_line(t, "from = from < x0 ? x0 : from;");
     fu_line(t, "to = to > x1 ? x1 : to;");
-    open_loops(w, "from", "to");
-    fu_line(t, "const int64_t at = ((n * %lld + iy) * %lld + col * %lld + shift) * %lld + ch;", (long long)p->h, (long long)p->w,
-            (long long)p->stride[1], (long long)w->c);
+    open_loops(w, "from", "to", p->stride[1] == 1);
+    put_index(w, "j", "-x0", 1);
+    snprintf(base, sizeof base, "(n * %lld + iy) * %lld + shift", (long long)p->h, (long long)p->w);
+    put_index(w, "at", base, p->stride[1]);
     loaded(w, "x", "at", value, sizeof value);
     fu_line(t, "const %s v = %s;", w->k.lang->type[w->acc], value);
     if (arg) {
-        fu_line(t, "const bool won = v > best[j] || which[j] < 0%s;", tn_dtype_is_float(w->acc) ? " || (v != v && best[j] == best[j])" : "");
+        fu_line(t, "const bool won = v > best[j] || which[j] < 0%s;",
+                tn_dtype_is_float(w->acc) ? " || (v != v && best[j] == best[j])" : "");
         fu_line(t, "which[j] = won ? (int32_t)(ky * %lld + kx) : which[j];", (long long)p->window[1]);
         fu_line(t, "best[j] = won ? v : best[j];");
     } else if (max) {
         fu_line(t, "best[j] = tn_max(best[j], v);");
     } else if (takes) {
-        fu_line(t, "const int64_t chosen = (int64_t)index[((n * %lld + y) * %lld + col) * %lld + ch];", (long long)p->oh, (long long)p->ow,
-                (long long)w->c);
+        snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
+        put_index(w, "to", base, 1);
+        fu_line(t, "const int64_t chosen = (int64_t)index[to];");
         fu_line(t, "best[j] = chosen == ky * %lld + kx ? v : best[j];", (long long)p->window[1]);
     } else {
         fu_line(t, "best[j] += v;");
@@ -132,38 +166,38 @@ static void transposed(window *w)
     fu_text *t = &w->k.t;
     bool put = w->t->op == TN_OP_pool_put;
     int64_t sy = p->stride[0], sx = p->stride[1];
-    char value[300];
+    char value[300], base[80];
     open_item(w, p->h);
     fu_line(t, "_Alignas(64) %s sum[%lld];", w->k.lang->type[w->acc], (long long)(w->tx * w->c));
     fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) sum[j] = 0;", (long long)w->c);
     fu_line(t, "/* windows oy whose rows contain y */");
     fu_line(t, "const int64_t top = y + %lld;", (long long)p->pad[0]);
-    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", (long long)p->window[0], (long long)(p->window[0] - sy),
-            (long long)sy);
-    fu_line(t, "const int64_t oy1 = top / %lld < %lld ? top / %lld : %lld;", (long long)sy, (long long)(p->oh - 1), (long long)sy,
-            (long long)(p->oh - 1));
+    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", (long long)p->window[0],
+            (long long)(p->window[0] - sy), (long long)sy);
+    fu_line(t, "const int64_t oy1 = top / %lld < %lld ? top / %lld : %lld;", (long long)sy,
+            (long long)(p->oh - 1), (long long)sy, (long long)(p->oh - 1));
     fu_open(t, "for (int64_t oy = oy0; oy <= oy1; oy++) {");
     fu_line(t, "const int64_t ky = top - oy * %lld;", (long long)sy);
     fu_line(t, "if (ky < 0 || ky >= %lld) continue;", (long long)p->window[0]);
     fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
-    fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */", (long long)sx);
+    fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */",
+            (long long)sx);
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
-    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", (long long)(sx - 1), (long long)sx);
+    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", (long long)(sx - 1),
+            (long long)sx);
     fu_line(t, "int64_t to = x1 - 1 - shift < 0 ? 0 : (x1 - 1 - shift) / %lld + 1;", (long long)sx);
     fu_line(t, "to = to > %lld ? %lld : to;", (long long)p->ow, (long long)p->ow);
-    if (w->c < 8) fu_line(t, "%s", w->k.lang->simd);
-    fu_open(t, "for (int64_t ox = from; ox < to; ox++) {");
-    if (w->c >= 8) fu_line(t, "%s", w->k.lang->simd);
-    fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", (long long)w->c);
-    fu_line(t, "const int64_t j = (ox * %lld + shift - x0) * %lld + ch;", (long long)sx, (long long)w->c);
-    fu_line(t, "const int64_t at = ((n * %lld + oy) * %lld + ox) * %lld + ch;", (long long)p->oh, (long long)p->ow, (long long)w->c);
+    open_loops(w, "from", "to", sx == 1);
+    put_index(w, "j", "shift - x0", sx);
+    snprintf(base, sizeof base, "(n * %lld + oy) * %lld", (long long)p->oh, (long long)p->ow);
+    put_index(w, "at", base, 1);
     loaded(w, "g", "at", value, sizeof value);
     if (put)
-        fu_line(t, "sum[j] += (int64_t)index[at] == ky * %lld + kx ? %s : 0;", (long long)p->window[1], value);
+        fu_line(t, "sum[j] += (int64_t)index[at] == ky * %lld + kx ? %s : 0;", (long long)p->window[1],
+                value);
     else
         fu_line(t, "sum[j] += %s;", value);
-    fu_close(t);
-    fu_close(t);
+    close_loops(w);
     fu_close(t);
     fu_close(t);
     put_result(w, p->h, "sum[j]");
@@ -198,6 +232,7 @@ int fu_emit_window(fu_ctx *c, const fu_group *g)
         transposed(&w);
     else
         forward(&w);
-    return fu_raw_close(&w.k, back ? "each element adds the windows that cover it" : "windows over rows of the result",
-                        t->shape[0] * t->shape[1] * w.tiles, w.tx * w.c * w.p->window[0] * w.p->window[1]);
+    return fu_raw_close(
+        &w.k, back ? "each element adds the windows that cover it" : "windows over rows of the result",
+        t->shape[0] * t->shape[1] * w.tiles, w.tx * w.c * w.p->window[0] * w.p->window[1]);
 }

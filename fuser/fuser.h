@@ -1,10 +1,10 @@
 /* fuser.h - what the passes share: the loop program of a group, and the text it becomes.
  *
- * A *group* is a set of segment nodes that one kernel computes (two where a reduction is split). Its iteration
- * space is cut into *atoms*: independent loop axes that every node's axes are products of. A node's axis is a
- * list of atoms, outermost first, so reshape (merging, splitting) and permute inside a group cost nothing: the
- * value at a point of the space is the same value whatever its shape says. Broadcast values simply do not vary
- * over some atoms.
+ * A *group* is a set of segment nodes that one kernel computes (two where a reduction is split). Its
+ * iteration space is cut into *atoms*: independent loop axes that every node's axes are products of. A node's
+ * axis is a list of atoms, outermost first, so reshape (merging, splitting) and permute inside a group cost
+ * nothing: the value at a point of the space is the same value whatever its shape says. Broadcast values
+ * simply do not vary over some atoms.
  *
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
@@ -26,9 +26,9 @@ enum {
     FU_MAX_STORES = 48,
     FU_MAX_BUFS = 64,
     FU_MAX_PHASES = 8,
-    FU_LANES = 32,       /* accumulators of a row reduction: two vectors of 16 floats in flight */
-    FU_STASH = 16384,    /* elements of a row that may be kept on the stack between phases */
-    FU_PART = 16384,     /* elements summed by one part of a split row reduction */
+    FU_LANES = 32,    /* accumulators of a row reduction: two vectors of 16 floats in flight */
+    FU_STASH = 16384, /* elements of a row that may be kept on the stack between phases */
+    FU_PART = 16384,  /* elements summed by one part of a split row reduction */
     FU_RANDOM_TILE = 1024
 };
 
@@ -48,13 +48,13 @@ void fu_text_free(fu_text *t);
 
 /* What differs between the dialects of generated text. */
 typedef struct fu_dialect {
-    const char *type[TN_DTYPE_COUNT];    /* of a value in a register */
-    const char *memory[TN_DTYPE_COUNT];  /* of an element in memory */
-    const char *load[TN_DTYPE_COUNT];    /* format with one %s: the element -> the value */
-    const char *store[TN_DTYPE_COUNT];   /* format with one %s: the value -> the element */
-    const char *inf[2], *nan[2];         /* f32, f64 */
-    const char *simd;                    /* line before a loop whose iterations are independent */
-    const char *align;                   /* in front of a local array */
+    const char *type[TN_DTYPE_COUNT];   /* of a value in a register */
+    const char *memory[TN_DTYPE_COUNT]; /* of an element in memory */
+    const char *load[TN_DTYPE_COUNT];   /* format with one %s: the element -> the value */
+    const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
+    const char *inf[2], *nan[2];        /* f32, f64 */
+    const char *simd;                   /* line before a loop whose iterations are independent */
+    const char *align;                  /* in front of a local array */
 } fu_dialect;
 extern const fu_dialect fu_dialect_c;
 
@@ -70,36 +70,36 @@ typedef enum fu_kind {
     FU_NUMBER, /* literal */
     FU_SCALAR, /* run-time scalar */
     FU_LOAD,
-    FU_OP,     /* elementwise row, cast or copy of arg[0] */
+    FU_OP, /* elementwise row, cast or copy of arg[0] */
     FU_REDUCE,
     FU_IOTA,
     FU_RANDOM,
-    FU_INDEX,  /* arg[0] as a checked index into `extent` lines */
-    FU_PICK    /* load whose address takes arg[0] (an INDEX) times `pick` */
+    FU_INDEX, /* arg[0] as a checked index into `extent` lines */
+    FU_PICK   /* load whose address takes arg[0] (an INDEX) times `pick` */
 } fu_kind;
 
 typedef struct fu_value {
     fu_kind kind;
-    tn_op op;            /* OP: the row, TN_OP_cast, or TN_OP_contiguous for a plain copy */
+    tn_op op;             /* OP: the row, TN_OP_cast, or TN_OP_contiguous for a plain copy */
     tn_dtype dtype, from; /* own, and of the operands */
     int n_arg, arg[3];
-    uint32_t vary;       /* atoms the value changes with */
+    uint32_t vary;                /* atoms the value changes with */
     int64_t stride[FU_MAX_ATOMS]; /* LOAD PICK: memory; IOTA, RANDOM, arg-reductions: the logical index */
-    uint32_t reduces, space; /* REDUCE: atoms it reduces, and all it loops over */
+    uint32_t reduces, space;      /* REDUCE: atoms it reduces, and all it loops over */
     int64_t extent, pick;
     tn_number number;
-    int slot;            /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
+    int slot; /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
     int64_t offset;
-    int node;            /* segment node this is the value of, or -1 */
-    const char *hint;    /* a name from the user's program, or NULL */
+    int node;         /* segment node this is the value of, or -1 */
+    const char *hint; /* a name from the user's program, or NULL */
     /* schedule */
-    int phase;           /* of a value inside the loops: first phase that can compute it; else: how many
-                            phases must be over */
-    uint32_t need;       /* phases that compute it */
+    int phase;     /* of a value inside the loops: first phase that can compute it; else: how many
+                      phases must be over */
+    uint32_t need; /* phases that compute it */
     bool used;
-    int stash;           /* phase that computes it and keeps it for later ones, or -1 */
-    bool array;          /* COLUMN: kept in an array over the tile */
-    bool wide;           /* REDUCE: sums of f32 carried in f64 */
+    int stash;  /* phase that computes it and keeps it for later ones, or -1 */
+    bool array; /* COLUMN: kept in an array over the tile */
+    bool wide;  /* REDUCE: sums of f32 carried in f64 */
     char name[40];
     int buf;
 } fu_value;
@@ -109,8 +109,8 @@ typedef struct fu_store {
     int64_t offset;
     tn_dtype dtype;
     int64_t stride[FU_MAX_ATOMS];
-    uint32_t dom;  /* atoms it is stored over */
-    bool late;     /* overwrites memory that the group reads: not before the last phase */
+    uint32_t dom; /* atoms it is stored over */
+    bool late;    /* overwrites memory that the group reads: not before the last phase */
     int phase, buf;
 } fu_store;
 
@@ -118,25 +118,29 @@ typedef enum fu_form { FU_POINTWISE, FU_ROW, FU_COLUMN } fu_form;
 
 typedef struct fu_prog {
     int n_atom;
-    int64_t extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
-    uint32_t red;                 /* atoms reduced */
+    int64_t
+        extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
+    uint32_t red;             /* atoms reduced */
     int n_value, n_store;
     fu_value value[FU_MAX_VALUES];
     fu_store store[FU_MAX_STORES];
     /* schedule */
     fu_form form;
-    bool split;        /* partial results of parts go to scratch, a second kernel finishes */
-    bool second;       /* this is that second kernel */
-    int outer;         /* atom whose extent is an argument (the batch), or -1 */
-    int64_t part;      /* split: outer reduced iterations (or vector elements) per part */
+    bool split;   /* partial results of parts go to scratch, a second kernel finishes */
+    bool second;  /* this is that second kernel */
+    int outer;    /* atom whose extent is an argument (the batch), or -1 */
+    int64_t part; /* split: outer reduced iterations (or vector elements) per part */
     int64_t parts;
-    int64_t tile;      /* of the vector atom in one item; 0: items are elements */
+    int64_t tile; /* of the vector atom in one item; 0: items are elements */
     int n_phase;
     int lanes;
     int64_t items, chunk;
 } fu_prog;
 
-static inline uint32_t fu_bit(int atom) { return 1u << atom; }
+static inline uint32_t fu_bit(int atom)
+{
+    return 1u << atom;
+}
 
 typedef struct fu_axis {
     uint8_t level; /* 0 unknown, 1 a guess, 2 known */
@@ -163,19 +167,28 @@ typedef struct fu_node {
     int replaced; /* by the value of this operand (simplify), else -1 */
     int group;
     int n_user, cap_user;
-    int *user;    /* live nodes that read it, in order; views are looked through */
+    int *user; /* live nodes that read it, in order; views are looked through */
     int n_after, cap_after;
-    int *after;   /* nodes that must have run before: producers, and readers of what an assignment overwrites */
+    int *after; /* nodes that must have run before: producers, and readers of what an assignment overwrites */
 } fu_node;
 
-typedef enum fu_room { FU_LOOPS, FU_GEMM, FU_CONV, FU_WINDOW, FU_SCATTER, FU_SCAN, FU_PAD, FU_CONCAT } fu_room;
+typedef enum fu_room {
+    FU_LOOPS,
+    FU_GEMM,
+    FU_CONV,
+    FU_WINDOW,
+    FU_SCATTER,
+    FU_SCAN,
+    FU_PAD,
+    FU_CONCAT
+} fu_room;
 
 typedef struct fu_group {
     fu_room room;
     int n;
-    int *member; /* in id order */
-    bool dead;   /* merged into another */
-    int into;    /* which, when dead */
+    int *member;   /* in id order */
+    bool dead;     /* merged into another */
+    int into;      /* which, when dead */
     int low, high; /* smallest and largest member */
     int mark;
 } fu_group;
@@ -194,7 +207,7 @@ typedef struct fu_ctx {
     struct fu_scratch {
         int64_t elems;
         tn_dtype dtype;
-    } *scratch; /* plan->n_scratch of them */
+    } * scratch; /* plan->n_scratch of them */
     fu_prog *prog, *prog2;
     fu_domain *domain;
     int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
@@ -222,7 +235,7 @@ void fu_reorder(fu_prog *p, const int *position); /* atom a becomes atom positio
 tn_cut_reason fu_schedule(fu_prog *p);
 /* The kernel that finishes the split program `first`; scratch[v] is the slot of REDUCE value v's partials. */
 void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
-int fu_vec(const fu_prog *p); /* the last atom */
+int fu_vec(const fu_prog *p);                      /* the last atom */
 bool fu_full(const fu_prog *p, const fu_value *v); /* changes inside the loops of a phase */
 int64_t fu_count(const fu_prog *p, uint32_t atoms);
 int fu_op_cost(const fu_value *v);

@@ -33,7 +33,8 @@ static int take(fu_ctx *c, const tn_tensor *t, int node, bool copy, matrix *m)
     int64_t rows = t->shape[nb], cols = t->shape[nb + 1];
     bool number = tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
     if (!copy && !number && readable(rows, cols, t->stride[nb], t->stride[nb + 1])) {
-        if (!fu_place(c, t, &m->slot, &m->offset)) return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+        if (!fu_place(c, t, &m->slot, &m->offset))
+            return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
         m->row = t->stride[nb];
         m->col = t->stride[nb + 1];
         for (int i = 0; i < nb; i++) m->batch[i] = t->shape[i] == 1 ? 0 : t->stride[i];
@@ -80,7 +81,8 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
         for (int i = 0; i < nb; i++) {
             if (t->shape[i] == 1) continue;
             int64_t e = t->shape[i];
-            if (n && sa[n - 1] == a.batch[i] * e && sb[n - 1] == b.batch[i] * e && sc[n - 1] == c_batch[i] * e) {
+            if (n && sa[n - 1] == a.batch[i] * e && sb[n - 1] == b.batch[i] * e &&
+                sc[n - 1] == c_batch[i] * e) {
                 ext[n - 1] *= e;
                 sa[n - 1] = a.batch[i];
                 sb[n - 1] = b.batch[i];
@@ -138,7 +140,8 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
     int node = group->member[0];
     const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1];
     const tn_conv_attr *p = &t->attr->conv;
-    tn_conv2d_desc d = {.dtype = (tn_dtype)t->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
+    tn_conv2d_desc d = {
+        .dtype = (tn_dtype)t->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
     memcpy(d.stride, p->stride, sizeof d.stride);
     memcpy(d.pad, p->pad, sizeof d.pad);
     memcpy(d.dilation, p->dilation, sizeof d.dilation);

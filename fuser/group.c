@@ -27,13 +27,20 @@ tn_cut_reason fu_try(fu_ctx *c, int n, const int *member)
 static fu_room room_of(const tn_tensor *t)
 {
     switch (tn_op_get((tn_op)t->op)->kind) {
-    case TN_KIND_GEMM: return FU_GEMM;
-    case TN_KIND_CONV: return FU_CONV;
-    case TN_KIND_WINDOW: return FU_WINDOW;
-    case TN_KIND_SCATTER: return FU_SCATTER;
-    case TN_KIND_SCAN: return FU_SCAN;
-    case TN_KIND_VIEW: return t->op == TN_OP_pad ? FU_PAD : t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
-    default: return FU_LOOPS;
+    case TN_KIND_GEMM:
+        return FU_GEMM;
+    case TN_KIND_CONV:
+        return FU_CONV;
+    case TN_KIND_WINDOW:
+        return FU_WINDOW;
+    case TN_KIND_SCATTER:
+        return FU_SCATTER;
+    case TN_KIND_SCAN:
+        return FU_SCAN;
+    case TN_KIND_VIEW:
+        return t->op == TN_OP_pad ? FU_PAD : t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
+    default:
+        return FU_LOOPS;
     }
 }
 
@@ -77,7 +84,8 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
     int n = ga->n + gb->n, all[2 * FU_MAX_MEMBERS];
     if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
     for (int i = 0, j = 0, k = 0; k < n; k++)
-        all[k] = j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
+        all[k] =
+            j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
     if (between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = fu_try(c, n, all);
     if (why) return why;

@@ -118,7 +118,8 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out
     }
     char want[64], id[40];
     if (best)
-        snprintf(want, sizeof want, "%.20s%s", best->of ? best->of->name : best->name, best->of ? "_bwd" : "");
+        snprintf(want, sizeof want, "%.20s%s", best->of ? best->of->name : best->name,
+                 best->of ? "_bwd" : "");
     else
         snprintf(want, sizeof want, "%.24s", tn_op_get((tn_op)c->node[g->member[g->n - 1]].t->op)->name);
     fu_identifier(id, sizeof id, want);
@@ -148,14 +149,22 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
     for (int i = 0; i < g->n; i++) empty = empty && tn_node_numel(c->node[g->member[i]].t) == 0;
     if (empty) return 0;
     switch (g->room) {
-    case FU_GEMM: return fu_emit_gemm(c, g);
-    case FU_CONV: return fu_emit_conv(c, g);
-    case FU_WINDOW: return fu_emit_window(c, g);
-    case FU_SCATTER: return fu_emit_scatter(c, g);
-    case FU_SCAN: return fu_emit_scan(c, g);
-    case FU_PAD: return fu_emit_pad(c, g);
-    case FU_CONCAT: return fu_emit_concat(c, g);
-    case FU_LOOPS: break;
+    case FU_GEMM:
+        return fu_emit_gemm(c, g);
+    case FU_CONV:
+        return fu_emit_conv(c, g);
+    case FU_WINDOW:
+        return fu_emit_window(c, g);
+    case FU_SCATTER:
+        return fu_emit_scatter(c, g);
+    case FU_SCAN:
+        return fu_emit_scan(c, g);
+    case FU_PAD:
+        return fu_emit_pad(c, g);
+    case FU_CONCAT:
+        return fu_emit_concat(c, g);
+    case FU_LOOPS:
+        break;
     }
     tn_cut_reason why = fu_try(c, g->n, g->member);
     if (why == TN_CUT_ALIAS && g->n == 1) return emit_overlapping_assign(c, g);
@@ -190,7 +199,8 @@ static int emit_all(fu_ctx *c)
                 }
             if (ready) best = g;
         }
-        if (best < 0) return fu_fail(c, TN_E_UNSUPPORTED, "values before and after an assignment are both needed");
+        if (best < 0)
+            return fu_fail(c, TN_E_UNSUPPORTED, "values before and after an assignment are both needed");
         const fu_group *g = &c->group[best];
         int before = p->n_step;
         int r = fu_emit_group(c, g);
@@ -240,7 +250,8 @@ static int list_values(fu_ctx *c)
             if (t->op == TN_OP_assign) {
                 int64_t offset;
                 if (!fu_place(c, t->in[0], &v->alias, &offset))
-                    return fu_fail(c, TN_E_UNSUPPORTED, "the target of an assignment is not among the leaves");
+                    return fu_fail(c, TN_E_UNSUPPORTED,
+                                   "the target of an assignment is not among the leaves");
             }
         } else {
             v->dtype = c->scratch[i - c->n_node - c->n_leaf].dtype;
@@ -262,7 +273,8 @@ static int build(fu_ctx *c)
     c->prog = tn_arena_alloc(&c->arena, sizeof *c->prog);
     c->prog2 = tn_arena_alloc(&c->arena, sizeof *c->prog2);
     c->domain = tn_arena_alloc(&c->arena, sizeof *c->domain);
-    if (!c->node || !c->prog || !c->prog2 || !c->domain) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    if (!c->node || !c->prog || !c->prog2 || !c->domain)
+        return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     for (int i = 0; i < c->n_leaf; i++) seg->leaf[i]->slot = c->n_node + i;
     for (int i = 0; i < c->n_node; i++) {
         tn_tensor *t = seg->node[i];

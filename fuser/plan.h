@@ -27,7 +27,7 @@ typedef struct tn_segment {
 
 /* What passes may know of a device. */
 typedef struct tn_target {
-    int vector_bytes;    /* of a vector register */
+    int vector_bytes; /* of a vector register */
     int64_t l1_bytes, l2_bytes;
     bool fuse_across_calls; /* false: eager mode, a group never crosses the boundary of a call */
 } tn_target;
@@ -49,9 +49,9 @@ typedef struct tn_step {
     int64_t *dim; /* args.dim */
     int n_scalar;
     struct tn_scalar_ref {
-        int slot;                                     /* of a NUMBER leaf or of a RANDOM node */
+        int slot; /* of a NUMBER leaf or of a RANDOM node */
         enum { TN_WORD_F64, TN_WORD_I64, TN_WORD_SEED, TN_WORD_DRAW } what;
-    } *scalar; /* args.scalar[i] */
+    } * scalar;           /* args.scalar[i] */
     int64_t items, chunk; /* device->launch */
     union {
         tn_gemm gemm;        /* pointers unset */
@@ -94,10 +94,10 @@ typedef struct tn_cut {
 /* A value in memory that the plan makes: a node's output or scratch. */
 typedef struct tn_plan_value {
     int slot;
-    size_t elems;      /* of dtype, dense row-major (a node's own shape) */
+    size_t elems; /* of dtype, dense row-major (a node's own shape) */
     tn_dtype dtype;
-    int first, last;   /* steps that write it first and read it last; roots live on */
-    int alias;         /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
+    int first, last; /* steps that write it first and read it last; roots live on */
+    int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
     bool root;
 } tn_plan_value;
 

@@ -1,5 +1,5 @@
-/* program.c - from placed nodes to the loop program: values in single assignment form with strides over atoms,
- * and what is stored. Start with fu_program. */
+/* program.c - from placed nodes to the loop program: values in single assignment form with strides over
+ * atoms, and what is stored. Start with fu_program. */
 #include "fuser.h"
 
 #include <string.h>
@@ -56,8 +56,7 @@ static uint32_t nonzero(const fu_domain *d, const int64_t *stride)
 static bool same_load(const fu_value *a, const fu_value *b)
 {
     return a->kind == b->kind && a->slot == b->slot && a->offset == b->offset && a->pick == b->pick &&
-           (a->kind != FU_PICK || a->arg[0] == b->arg[0]) &&
-           !memcmp(a->stride, b->stride, sizeof a->stride);
+           (a->kind != FU_PICK || a->arg[0] == b->arg[0]) && !memcmp(a->stride, b->stride, sizeof a->stride);
 }
 
 static int number(builder *b, const tn_tensor *t, const tn_tensor *base)
@@ -65,7 +64,7 @@ static int number(builder *b, const tn_tensor *t, const tn_tensor *base)
     bool scalar = base->op == TN_OP_scalar;
     int slot = -1;
     int64_t offset;
-    if (scalar) fu_place(b->c, base, &slot, &offset);
+    if (scalar && !fu_place(b->c, t, &slot, &offset)) b->full = true;
     for (int i = 0; i < b->p->n_value; i++) {
         fu_value *v = &b->p->value[i];
         if (scalar && v->kind == FU_SCALAR && v->slot == slot && v->dtype == (tn_dtype)t->dtype) return i;
@@ -207,8 +206,10 @@ static int member(builder *b, int m)
         /* K(..) has the type of the operands that promote: the last one, where the first is a condition */
         v->from = (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype;
         return id_of(b, v);
-    case TN_KIND_CAST: return unary(b, TN_OP_cast, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
-    case TN_KIND_VIEW: return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
+    case TN_KIND_CAST:
+        return unary(b, TN_OP_cast, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
+    case TN_KIND_VIEW:
+        return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_ASSIGN:
         if (b->c->assign_from >= 0) {
             v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
@@ -218,8 +219,10 @@ static int member(builder *b, int m)
             return id_of(b, v);
         }
         return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[1], 0));
-    case TN_KIND_REDUCE: return reduce(b, m, t);
-    case TN_KIND_GATHER: return gather(b, m, t);
+    case TN_KIND_REDUCE:
+        return reduce(b, m, t);
+    case TN_KIND_GATHER:
+        return gather(b, m, t);
     case TN_KIND_IOTA:
         v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);
         if (shape[t->attr->axis] != 1) spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride);
@@ -235,7 +238,9 @@ static int member(builder *b, int m)
         dense(b, m, v->stride);
         v->vary = nonzero(b->d, v->stride);
         return id_of(b, v);
-    default: b->full = true; return 0;
+    default:
+        b->full = true;
+        return 0;
     }
 }
 
@@ -306,7 +311,8 @@ static tn_cut_reason store(builder *b, int m)
             int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
             for (int a = 0; a < o->ndim; a++)
                 if (o->shape[a] != 1) spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride);
-            if (o->offset != t->in[0]->offset || o->dtype != t->dtype || memcmp(stride, s->stride, sizeof stride))
+            if (o->offset != t->in[0]->offset || o->dtype != t->dtype ||
+                memcmp(stride, s->stride, sizeof stride))
                 return TN_CUT_ALIAS;
             s->late = true;
         }

@@ -87,7 +87,8 @@ static bool mergeable(const fu_prog *p, int a)
     }
     for (int i = 0; i < p->n_store; i++) {
         const fu_store *s = &p->store[i];
-        if ((s->dom >> a & 1) != (s->dom >> b & 1) || s->stride[a] != s->stride[b] * p->extent[b]) return false;
+        if ((s->dom >> a & 1) != (s->dom >> b & 1) || s->stride[a] != s->stride[b] * p->extent[b])
+            return false;
     }
     return true;
 }
@@ -164,18 +165,23 @@ int fu_op_cost(const fu_value *v)
     switch (v->kind) {
     case FU_NUMBER:
     case FU_SCALAR:
-    case FU_IOTA: return 0;
-    case FU_RANDOM: return v->op == TN_OP_normal ? 30 : 8;
-    case FU_PICK: return 4;
+    case FU_IOTA:
+        return 0;
+    case FU_RANDOM:
+        return v->op == TN_OP_normal ? 30 : 8;
+    case FU_PICK:
+        return 4;
     case FU_OP: {
         if (v->op == TN_OP_cast || v->op == TN_OP_contiguous) return 0;
         const char *s = tn_op_get(v->op)->text;
-        static const char *const slow[] = {"tn_exp", "tn_log", "tn_sin", "tn_cos", "tn_tanh", "tn_erf", "tn_pow", "tn_sigmoid"};
+        static const char *const slow[] = {"tn_exp",  "tn_log", "tn_sin", "tn_cos",
+                                           "tn_tanh", "tn_erf", "tn_pow", "tn_sigmoid"};
         for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
             if (strstr(s, slow[i])) return 10;
         return strchr(s, '/') || strstr(s, "sqrt") ? 4 : 1;
     }
-    default: return 1;
+    default:
+        return 1;
     }
 }
 
@@ -333,7 +339,7 @@ static void choose_split(fu_prog *p)
         int64_t items = fu_count(p, keep & ~fu_bit(vec)) * tiles;
         p->split = items < 32 && r >= 256 && r * p->extent[vec] > 65536;
         if (!p->split) return;
-        p->part = r >= 65536 ? r / 1024 : r >= 4096 ? 64 : 32;
+        p->part = r >= 1 << 20 ? r / 8192 : r >= 65536 ? 128 : r >= 4096 ? 64 : 32;
         p->parts = (r + p->part - 1) / p->part;
     }
 }
@@ -388,11 +394,11 @@ tn_cut_reason fu_schedule(fu_prog *p)
                                       : rows > 2048 && !p->split;
         v->wide = v->op == TN_OP_reduce_sum && fu_compute_dtype(v->dtype) == TN_F32 && (p->second || many);
     }
+    /* accumulators are arrays over the tile, whatever they add up: what uses them changes along it too */
     if (p->form == FU_COLUMN)
         for (int i = 0; i < p->n_value; i++) {
             fu_value *v = &p->value[i];
-            for (int k = 0; k < v->n_arg; k++)
-                if (!fu_full(p, v)) v->vary |= p->value[v->arg[k]].vary;
+            for (int k = 0; k < v->n_arg && v->kind != FU_REDUCE; k++) v->vary |= p->value[v->arg[k]].vary;
         }
     return TN_CUT_NONE;
 }

@@ -8,7 +8,8 @@
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t)
 {
     for (;;) {
-        if (t->slot < 0 || t->slot >= c->n_node || c->node[t->slot].t != t || c->node[t->slot].replaced < 0) return t;
+        if (t->slot < 0 || t->slot >= c->n_node || c->node[t->slot].t != t || c->node[t->slot].replaced < 0)
+            return t;
         t = t->in[c->node[t->slot].replaced];
     }
 }
@@ -44,10 +45,14 @@ static bool is_constant(const tn_tensor *t, double v)
 static int same_as(const tn_tensor *t)
 {
     switch (t->op) {
-    case TN_OP_mul: return is_constant(t->in[1], 1) ? 0 : is_constant(t->in[0], 1) ? 1 : -1;
-    case TN_OP_div: return is_constant(t->in[1], 1) ? 0 : -1;
-    case TN_OP_sub: return is_constant(t->in[1], 0) ? 0 : -1;
-    default: return -1;
+    case TN_OP_mul:
+        return is_constant(t->in[1], 1) ? 0 : is_constant(t->in[0], 1) ? 1 : -1;
+    case TN_OP_div:
+        return is_constant(t->in[1], 1) ? 0 : -1;
+    case TN_OP_sub:
+        return is_constant(t->in[1], 0) ? 0 : -1;
+    default:
+        return -1;
     }
 }
 

@@ -169,12 +169,17 @@ void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_in
 
 void fu_identifier(char *out, size_t n, const char *from)
 {
-    static const char *const reserved[] = {"a",     "begin", "end",    "item",   "part",  "x",      "auto",   "break", "case",
-                                           "char",  "const", "continue", "default", "do", "double", "else",   "enum",  "extern",
-                                           "float", "for",   "goto",   "if",     "inline", "int",   "long",   "register",
-                                           "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
-                                           "typedef", "union", "unsigned", "void", "volatile", "while", "bool", "true", "false",
-                                           "class", "new", "delete", "template", "this", "operator", "private", "public"};
+    static const char *const reserved[] = {
+        /* what kernels declare themselves */
+        "at", "begin", "ch", "chosen", "col", "end", "from", "from_zero", "inner", "inside", "item", "iy", "kx",
+        "ky", "line", "lo", "outer", "ox", "oy", "part", "row", "same", "shift", "shifted", "to", "top", "value",
+        "where", "won", "worst", "zero",
+        /* C, C++ and what compilers add */
+        "asm", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete", "do",
+        "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "linux", "long",
+        "new", "operator", "private", "public", "register", "restrict", "return", "short", "signed", "sizeof",
+        "static", "struct", "switch", "template", "this", "true", "typedef", "typeof", "union", "unix", "unsigned",
+        "void", "volatile", "while"};
     size_t k = 0;
     if (n < 4) return;
     for (const char *s = from; *s && k + 2 < n && k < 24; s++) {
@@ -187,12 +192,12 @@ void fu_identifier(char *out, size_t n, const char *from)
     if (!k) out[k++] = 'v';
     out[k] = 0;
     bool taken = !strncmp(out, "tn_", 3) || !strncmp(out, "TN_", 3);
-    for (size_t i = 5; i < sizeof reserved / sizeof *reserved && !taken; i++) taken = !strcmp(out, reserved[i]);
-    for (size_t i = 0; i < 5 && !taken; i++) taken = !strcmp(out, reserved[i]);
-    /* i0, j1 .. are loop counters */
-    if ((out[0] == 'i' || out[0] == 'j' || out[0] == 'l' || out[0] == 'r') &&
-        strspn(out + 1, "0123456789") == strlen(out + 1))
-        taken = true;
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved && !taken; i++)
+        taken = !strcmp(out, reserved[i]);
+    /* a, i0, oy1 .. are loop counters and the like */
+    size_t letters = strcspn(out, "0123456789");
+    bool short_name = letters == 1 || (letters == 2 && out[letters]);
+    if (short_name && strspn(out + letters, "0123456789") == strlen(out + letters)) taken = true;
     if (taken && k + 1 < n) {
         out[k++] = '_';
         out[k] = 0;

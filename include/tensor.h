@@ -118,6 +118,13 @@ TN_API int tn_fail(tn_session *s, int status, const char *op, const char *format
 #endif
     ;
 
+/* Says something through the session's log, as TN_LOG_WARN. */
+TN_API void tn_warn(const tn_session *s, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
 /* ---- 2 Sessions and steps -------------------------------------------------------------------------- */
 
 typedef enum tn_device_kind { TN_AUTO, TN_CPU, TN_CUDA, TN_REF } tn_device_kind;
@@ -456,6 +463,11 @@ TN_API int tn_assign(tn_tensor *target, tn_tensor *source);
 TN_API int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients);
 TN_API int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count);
 TN_API bool tn_has_gradient(const tn_tensor *param); /* written by a tn_backward of this step */
+TN_API bool tn_wants_gradient(const tn_tensor *x);   /* as tn_requires_grad left it */
+/* Two persistent tensors over a part of the slab, [blocks, 64] from element 64 * first_block on: values and the
+ * gradients beside them. Assigning to them assigns to the parameters there. Free each with tn_free. */
+TN_API int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values,
+                          tn_tensor **gradients);
 
 TN_API int tn_param_count(const tn_session *s);
 TN_API tn_tensor *tn_param_at(const tn_session *s, int i);   /* in order of creation; NULL past the end */

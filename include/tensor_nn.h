@@ -171,6 +171,7 @@ typedef struct tn_sgd_options {
     double lr; /* 0 means 1e-3 */
     double momentum, dampening, weight_decay;
     bool nesterov; /* needs momentum > 0 and no dampening */
+    int accumulate; /* steps per update, below; 0 means 1 */
     size_t size;
 } tn_sgd_options;
 TN_NEW(tn_optim, sgd, tn_session *s, tn_params params, const tn_sgd_options *options);
@@ -186,6 +187,7 @@ typedef struct tn_adam_options {
     double beta2; /* 0 means 0.999 */
     double eps;   /* 0 means 1e-8 */
     double weight_decay;
+    int accumulate; /* steps per update, below; 0 means 1 */
     size_t size;
 } tn_adam_options;
 TN_NEW(tn_optim, adam, tn_session *s, tn_params params, const tn_adam_options *options);
@@ -205,10 +207,15 @@ TN_API int tn_optim_group_with(tn_optim *opt, const char *pattern, const tn_grou
 
 /* Scales the gradients the next tn_optim_step uses so that the norm of all of them together is at most
  * max_norm (torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6))). Nothing is read by
- * the host; tn_gradient still shows the unscaled ones. Returns the norm, a 0-d f32 of this step. */
+ * the host; tn_gradient still shows the unscaled ones. Returns the norm, a 0-d tensor of this step. */
 TN_OP(clip_grad_norm, tn_optim *opt, double max_norm);
-/* One update of every parameter that has a gradient in this step; others are left as they are, moments
- * and step count too. Call it after tn_backward, before tn_step_end. */
+/* One update of every parameter that has a gradient in this step; others are left as they are, moments and
+ * step count too, and named in the log where that goes on for 10 steps. Call it after tn_backward, before
+ * tn_step_end. After an error it changes nothing and returns that error.
+ *
+ * With .accumulate = k a gradient is the mean over k steps: k calls add to a sum of the optimizer's own, the
+ * last of them updates. k batches then count as one that is k times as large (where the loss is a mean).
+ * tn_clip_grad_norm is about that mean, and clips when it is called before the last of the k. */
 TN_API int tn_optim_step(tn_optim *opt);
 TN_API int tn_optim_set_lr(tn_optim *opt, double lr);
 TN_API double tn_optim_lr(const tn_optim *opt);

@@ -1,12 +1,14 @@
-/* checkpoint.c - tn_save and tn_load: which tensors and numbers make up a training run, and where they go.
+/* checkpoint.c - tn_save: which tensors and numbers make up a training run, and where they go.
  *
- * In the file: each parameter and buffer under its name; for optimizer k "optimizer.k.exp_avg.NAME" and the
- * like, and "optimizer.k.step", the update counts of its parameters (I64); as metadata strings "format",
- * "seed" and "draw" of the random generator, "optimizer.k.method" and ".lr", "data.k.count", ".epoch" and
- * ".at" of data set k. Saving and loading walk the same list (struct item), so that they cannot differ.
- * Read make_items first.
+ * In the file: each parameter and buffer under its name; for optimizer k "optimizer.k.step", the update
+ * counts of its parameters (I64), "optimizer.k.exp_avg.NAME" and the like for those that have been updated,
+ * and "optimizer.k.gradient_sum.NAME" for those an update is being gathered for; as metadata strings
+ * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr" and ".gathered",
+ * "data.k.count",
+ * ".epoch" and ".at" of data set k. Saving and loading walk the same list (nn_items), so that they cannot
+ * differ; loading is checkpoint_load.c. Read tn_nn_make_items first.
  */
-#include "nn.h"
+#include "checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,28 +18,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME = 320 };
-
-typedef struct item {
-    char name[NAME];
-    tn_tensor *tensor;  /* what is saved and loaded ... */
-    tn_optim *steps_of; /* ... or these counts */
-    bool param, optimizer;
-    const nn_saved *saved; /* loading: where it comes from */
-    tn_tensor *loaded, *made;
-} item;
-
-typedef struct list {
-    item *items;
-    int n, room;
-    bool failed;
-} list;
-
-static item *add(list *l)
+static nn_item *add(nn_items *l)
 {
     if (l->n == l->room) {
         int room = l->room ? 2 * l->room : 64;
-        item *grown = tn_realloc(l->items, (size_t)room * sizeof(item));
+        nn_item *grown = tn_realloc(l->items, (size_t)room * sizeof(nn_item));
         if (!grown) {
             l->failed = true;
             return NULL;
@@ -45,21 +30,35 @@ static item *add(list *l)
         l->items = grown;
         l->room = room;
     }
-    item *i = &l->items[l->n++];
+    nn_item *i = &l->items[l->n++];
     memset(i, 0, sizeof(*i));
     return i;
 }
 
-static void add_tensor(list *l, tn_tensor *t, bool param)
+static void add_tensor(nn_items *l, tn_tensor *t, bool param)
 {
-    item *i = add(l);
+    nn_item *i = add(l);
     if (!i) return;
-    snprintf(i->name, NAME, "%s", tn_name(t));
+    snprintf(i->name, NN_NAME, "%s", tn_name(t));
     i->tensor = t;
     i->param = param;
 }
 
-static int make_items(tn_session *s, nn_state *st, list *l, const char *op)
+static void add_state(nn_items *l, tn_optim *o, int number, int which)
+{
+    const char *kind = tn_nn_state_name(o->method, which);
+    bool kept = which == NN_SUM || o->method != NN_SGD || o->momentum > 0;
+    for (int k = 0; k < o->n && kind && kept; k++) {
+        nn_item *i = add(l);
+        if (!i) return;
+        snprintf(i->name, NN_NAME, "optimizer.%d.%s.%s", number, kind, tn_name(o->entries[k].param));
+        i->optim = o;
+        i->entry = &o->entries[k];
+        i->which = which;
+    }
+}
+
+int tn_nn_make_items(tn_session *s, nn_state *st, nn_items *l, const char *op)
 {
     for (int k = 0; k < tn_param_count(s); k++) add_tensor(l, tn_param_at(s, k), true);
     for (int k = 0; k < tn_buffer_count(s); k++) add_tensor(l, tn_buffer_at(s, k), false);
@@ -69,35 +68,43 @@ static int make_items(tn_session *s, nn_state *st, list *l, const char *op)
                            l->items[k].name);
     int number = 0;
     for (tn_optim *o = st->optims; o; o = o->next, number++) {
-        item *i = add(l);
+        nn_item *i = add(l);
         if (!i) break;
-        snprintf(i->name, NAME, "optimizer.%d.step", number);
-        i->steps_of = o;
-        i->optimizer = true;
-        for (int k = 0; k < o->n; k++)
-            for (int m = 0; m < NN_MOMENTS; m++) {
-                if (!o->entries[k].moment[m] || !(i = add(l))) continue;
-                snprintf(i->name, NAME, "optimizer.%d.%s.%s", number, tn_nn_moment_name(o->method, m),
-                         tn_name(o->entries[k].param));
-                i->tensor = o->entries[k].moment[m];
-                i->optimizer = true;
-            }
+        snprintf(i->name, NN_NAME, "optimizer.%d.step", number);
+        i->optim = o;
+        for (int which = 0; which < NN_STATES; which++) add_state(l, o, number, which);
     }
     return l->failed ? tn_fail(s, TN_E_NOMEM, op, "no memory for the list of tensors") : TN_OK;
 }
 
-static int item_shape(const item *i, int64_t *shape)
+/* State an optimizer has not come to have is not in the file. */
+static bool is_there(const nn_item *i)
 {
-    if (i->steps_of) {
-        shape[0] = i->steps_of->n;
+    if (!i->entry) return true;
+    return i->which == NN_SUM ? i->entry->summed : i->entry->steps > 0;
+}
+
+void tn_nn_keep_if(nn_items *l, bool (*test)(const nn_item *i))
+{
+    int n = 0;
+    for (int k = 0; k < l->n; k++)
+        if (test(&l->items[k])) l->items[n++] = l->items[k];
+    l->n = n;
+}
+
+int tn_nn_item_shape(const nn_item *i, int64_t *shape)
+{
+    const tn_tensor *t = i->entry ? i->entry->param : i->tensor;
+    if (!t) {
+        shape[0] = i->optim->n;
         return 1;
     }
-    int ndim = tn_ndim(i->tensor);
-    for (int k = 0; k < ndim; k++) shape[k] = tn_dim(i->tensor, k);
+    int ndim = tn_ndim(t);
+    for (int k = 0; k < ndim; k++) shape[k] = tn_dim(t, k);
     return ndim;
 }
 
-static size_t dtype_bytes(tn_dtype d)
+size_t tn_nn_dtype_bytes(tn_dtype d)
 {
 #define TN_X(name, text, bytes) bytes,
     static const size_t size[] = {TN_DTYPES(TN_X)};
@@ -105,23 +112,24 @@ static size_t dtype_bytes(tn_dtype d)
     return d < TN_DTYPE_COUNT ? size[d] : 0;
 }
 
-static tn_dtype item_dtype(const item *i)
+tn_dtype tn_nn_item_dtype(const nn_item *i)
 {
-    return i->steps_of ? TN_I64 : tn_dtype_of(i->tensor);
+    const tn_tensor *t = i->entry ? i->entry->param : i->tensor;
+    return t ? tn_dtype_of(t) : TN_I64;
 }
 
-static size_t item_bytes(const item *i)
+static size_t item_bytes(const nn_item *i)
 {
     int64_t shape[TN_MAX_DIMS], n = 1;
-    int ndim = item_shape(i, shape);
+    int ndim = tn_nn_item_shape(i, shape);
     for (int k = 0; k < ndim; k++) n *= shape[k];
-    return (size_t)n * dtype_bytes(item_dtype(i));
+    return (size_t)n * tn_nn_dtype_bytes(tn_nn_item_dtype(i));
 }
 
 /* ---- saving
  * ------------------------------------------------------------------------------------------------ */
 
-static void write_header(tn_session *s, nn_state *st, const list *l, nn_text *t)
+static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text *t)
 {
     size_t at = 0;
     int number = 0;
@@ -129,8 +137,10 @@ static void write_header(tn_session *s, nn_state *st, const list *l, nn_text *t)
     tn_nn_text_add(t, "{\"__metadata__\":{\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)
-        tn_nn_text_add(t, ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\"", number,
-                       tn_nn_method_name(o->method), number, o->lr);
+        tn_nn_text_add(t,
+                       ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\""
+                       ",\"optimizer.%d.gathered\":\"%d\"",
+                       number, tn_nn_method_name(o->method), number, o->lr, number, o->gathered);
     number = 0;
     for (tn_dataset *d = st->datasets; d; d = d->next, number++) {
         int64_t epoch, place;
@@ -142,12 +152,12 @@ static void write_header(tn_session *s, nn_state *st, const list *l, nn_text *t)
     }
     tn_nn_text_add(t, "}");
     for (int i = 0; i < l->n; i++) {
-        const item *e = &l->items[i];
+        const nn_item *e = &l->items[i];
         int64_t shape[TN_MAX_DIMS];
-        int ndim = item_shape(e, shape);
+        int ndim = tn_nn_item_shape(e, shape);
         tn_nn_text_add(t, ",");
         tn_nn_text_quote(t, e->name);
-        tn_nn_text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", tn_nn_safetensors_type(item_dtype(e)));
+        tn_nn_text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", tn_nn_safetensors_type(tn_nn_item_dtype(e)));
         for (int k = 0; k < ndim; k++) tn_nn_text_add(t, "%s%" PRId64, k ? "," : "", shape[k]);
         tn_nn_text_add(t, "],\"data_offsets\":[%zu,%zu]}", at, at + item_bytes(e));
         at += item_bytes(e);
@@ -157,15 +167,18 @@ static void write_header(tn_session *s, nn_state *st, const list *l, nn_text *t)
     for (int i = 0; !t->failed && i < 8; i++) t->text[i] = (char)((uint64_t)(t->size - 8) >> (8 * i));
 }
 
-static int write_item(FILE *f, const item *e, void *buffer, size_t bytes)
+static int write_item(FILE *f, const nn_item *e, void *buffer, size_t bytes)
 {
-    if (e->steps_of) {
-        int64_t *steps = buffer;
-        for (int k = 0; k < e->steps_of->n; k++) steps[k] = e->steps_of->entries[k].steps;
+    int status = TN_OK;
+    if (e->tensor) {
+        status = tn_read(e->tensor, tn_nn_item_dtype(e), buffer, bytes);
+    } else if (e->entry) {
+        status = tn_nn_optim_read(e->optim, e->entry, e->which, buffer);
     } else {
-        int status = tn_read(e->tensor, item_dtype(e), buffer, bytes);
-        if (status) return status;
+        int64_t *steps = buffer;
+        for (int k = 0; k < e->optim->n; k++) steps[k] = e->optim->entries[k].steps;
     }
+    if (status) return status;
     return fwrite(buffer, 1, bytes, f) == bytes ? TN_OK : TN_E_IO;
 }
 
@@ -182,7 +195,7 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-static int write_file(tn_session *s, const char *path, const list *l, const nn_text *header, void *buffer,
+static int write_file(tn_session *s, const char *path, const nn_items *l, const nn_text *header, void *buffer,
                       const char *op)
 {
     char temporary[PATH_MAX];
@@ -214,13 +227,14 @@ int tn_save(tn_session *s, const char *path)
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, op, "path is NULL");
     nn_state *st = tn_nn_state(s);
-    list l = {0};
+    nn_items l = {0};
     nn_text header = {0};
     void *buffer = NULL;
     size_t most = 0;
     int status = tn_error(s);
     if (!status && !st) status = TN_E_NOMEM;
-    if (!status) status = make_items(s, st, &l, op);
+    if (!status) status = tn_nn_make_items(s, st, &l, op);
+    tn_nn_keep_if(&l, is_there);
     if (!status) {
         for (int i = 0; i < l.n; i++)
             if (item_bytes(&l.items[i]) > most) most = item_bytes(&l.items[i]);
@@ -232,197 +246,5 @@ int tn_save(tn_session *s, const char *path)
     tn_free_mem(buffer);
     tn_free_mem(header.text);
     tn_free_mem(l.items);
-    return status;
-}
-
-/* ---- loading
- * ----------------------------------------------------------------------------------------------- */
-
-typedef struct loading {
-    tn_session *s;
-    const char *path;
-    nn_safetensors file;
-    bool pytorch;    /* 4-d weights are OIHW */
-    bool run;        /* a training run, not weights alone */
-    bool optimizers; /* whose optimizer state is wanted */
-} loading;
-
-static const char load_op[] = "tn_load";
-
-static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
-{
-    size_t at = (size_t)snprintf(out, size, "[");
-    for (int k = 0; k < ndim && at < size; k++)
-        at += (size_t)snprintf(out + at, size - at, "%s%lld", k ? ", " : "", (long long)shape[k]);
-    if (at < size) snprintf(out + at, size - at, "]");
-}
-
-static bool floating(tn_dtype d)
-{
-    return d == TN_F32 || d == TN_F16 || d == TN_BF16 || d == TN_F64;
-}
-
-static bool turned(const loading *ld, const item *e)
-{
-    return ld->pytorch && e->param && tn_ndim(e->tensor) == 4;
-}
-
-/* Finds the item in the file and demands that it fits. */
-static int match(const loading *ld, item *e)
-{
-    char want[128], got[128];
-    int64_t shape[TN_MAX_DIMS];
-    int ndim = item_shape(e, shape);
-    e->saved = tn_nn_safetensors_find(&ld->file, e->name);
-    if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
-    if (turned(ld, e)) { /* what is OHWI here is OIHW there */
-        int64_t in = shape[3];
-        shape[3] = shape[2];
-        shape[2] = shape[1];
-        shape[1] = in;
-    }
-    if (ndim != e->saved->ndim || memcmp(shape, e->saved->shape, (size_t)ndim * sizeof(*shape))) {
-        shape_text(want, sizeof(want), ndim, shape);
-        shape_text(got, sizeof(got), e->saved->ndim, e->saved->shape);
-        return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' has the shape %s, %s expected", ld->path,
-                       e->name, got, want);
-    }
-    tn_dtype d = item_dtype(e);
-    bool fits = d == e->saved->dtype || (floating(d) && floating(e->saved->dtype));
-    if (!fits)
-        return tn_fail(ld->s, TN_E_DTYPE, load_op, "%s: '%s' is %s, %s expected", ld->path, e->name,
-                       e->saved->type, tn_dtype_name(d));
-    return TN_OK;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
-/* A tensor in the file that nothing here has: a sign of another model, unless it is known to be harmless. */
-static int match_rest(const loading *ld, const list *l)
-{
-    for (int i = 0; i < ld->file.n; i++) {
-        const char *name = ld->file.saved[i].name;
-        bool known = !strncmp(name, "optimizer.", 10) || ends_with(name, ".num_batches_tracked");
-        for (int k = 0; !known && k < l->n; k++) known = l->items[k].saved == &ld->file.saved[i];
-        if (!known)
-            return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is in the file only", ld->path, name);
-    }
-    return TN_OK;
-}
-
-static bool meta_number(const loading *ld, const char *kind, int number, const char *key, int64_t *out)
-{
-    char name[64], *end;
-    snprintf(name, sizeof(name), "%s.%d.%s", kind, number, key);
-    const char *text = tn_nn_safetensors_meta(&ld->file, name);
-    if (!text || *text < '0' || *text > '9') return false;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return !errno && !*end;
-}
-
-static int match_optimizers(const loading *ld, const nn_state *st)
-{
-    int number = 0;
-    for (const tn_optim *o = st->optims; o; o = o->next, number++) {
-        char key[64];
-        snprintf(key, sizeof(key), "optimizer.%d.method", number);
-        const char *method = tn_nn_safetensors_meta(&ld->file, key);
-        if (!method || strcmp(method, tn_nn_method_name(o->method)))
-            return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: optimizer %d is '%s', '%s' expected", ld->path,
-                           number, method ? method : "missing", tn_nn_method_name(o->method));
-    }
-    return TN_OK;
-}
-
-/* Makes the new values; nothing of the model has changed yet. */
-static int prepare(const loading *ld, item *e)
-{
-    if (e->steps_of) return TN_OK;
-    e->made = tn_from(ld->s, e->saved->data, e->saved->dtype, e->saved->ndim, e->saved->shape);
-    e->loaded = e->made;
-    if (turned(ld, e)) e->loaded = tn_permute(e->loaded, 4, (const int[]){0, 2, 3, 1});
-    if (e->saved->dtype != item_dtype(e)) e->loaded = tn_cast(e->loaded, item_dtype(e));
-    return e->loaded ? TN_OK : tn_error(ld->s);
-}
-
-static void load_steps(const item *e)
-{
-    for (int k = 0; k < e->steps_of->n; k++)
-        memcpy(&e->steps_of->entries[k].steps, e->saved->data + 8 * (size_t)k, 8);
-}
-
-static void load_numbers(const loading *ld, nn_state *st)
-{
-    char key[64];
-    int number = 0;
-    const char *seed = tn_nn_safetensors_meta(&ld->file, "seed"),
-               *draw = tn_nn_safetensors_meta(&ld->file, "draw");
-    if (seed && draw) tn_set_rng(ld->s, strtoull(seed, NULL, 10), strtoull(draw, NULL, 10));
-    for (tn_optim *o = st->optims; ld->optimizers && o; o = o->next, number++) {
-        snprintf(key, sizeof(key), "optimizer.%d.lr", number);
-        const char *lr = tn_nn_safetensors_meta(&ld->file, key);
-        if (lr) tn_optim_set_lr(o, strtod(lr, NULL));
-    }
-    number = 0;
-    for (tn_dataset *d = st->datasets; d; d = d->next, number++) {
-        int64_t count, epoch, at;
-        /* Another set of data starts from its own beginning. */
-        if (!meta_number(ld, "data", number, "count", &count) || count != d->n) continue;
-        if (!meta_number(ld, "data", number, "epoch", &epoch) || !meta_number(ld, "data", number, "at", &at))
-            continue;
-        if (at > d->n) continue;
-        d->next_epoch = epoch;
-        d->next_at = at;
-    }
-}
-
-static int load(loading *ld, nn_state *st, list *l)
-{
-    int status = make_items(ld->s, st, l, load_op), n = 0;
-    if (status) return status;
-    const char *format = tn_nn_safetensors_meta(&ld->file, "format");
-    ld->pytorch = format && !strcmp(format, "pt");
-    ld->run = format && !strcmp(format, "libtensor");
-    ld->optimizers = ld->run && tn_nn_safetensors_meta(&ld->file, "optimizer.0.method");
-    for (int i = 0; i < l->n; i++) /* weights alone: what optimizers have is not asked for */
-        if (ld->optimizers || !l->items[i].optimizer) l->items[n++] = l->items[i];
-    l->n = n;
-    for (int i = 0; !status && i < l->n; i++) status = match(ld, &l->items[i]);
-    if (!status) status = match_rest(ld, l);
-    if (!status && ld->optimizers) status = match_optimizers(ld, st);
-    for (int i = 0; !status && i < l->n; i++) status = prepare(ld, &l->items[i]);
-    if (!status) status = tn_flush(ld->s);
-    for (int i = 0; !status && i < l->n; i++)
-        if (!l->items[i].steps_of) status = tn_assign(l->items[i].tensor, l->items[i].loaded);
-    if (!status) status = tn_flush(ld->s);
-    if (status) return status;
-    for (int i = 0; i < l->n; i++)
-        if (l->items[i].steps_of) load_steps(&l->items[i]);
-    if (ld->run) load_numbers(ld, st);
-    return TN_OK;
-}
-
-int tn_load(tn_session *s, const char *path)
-{
-    if (!s) return TN_E_NULL;
-    if (!path) return tn_fail(s, TN_E_NULL, load_op, "path is NULL");
-    nn_state *st = tn_nn_state(s);
-    if (tn_error(s) || !st) return tn_error(s);
-    loading ld = {.s = s, .path = path};
-    nn_why why = {0};
-    list l = {0};
-    int status = tn_nn_safetensors_read(path, &ld.file, &why);
-    if (status) return tn_fail(s, status, load_op, "%s", why.text);
-    tn_no_grad_begin(s);
-    status = load(&ld, st, &l);
-    tn_no_grad_end(s);
-    for (int i = 0; i < l.n; i++) tn_free(l.items[i].made);
-    tn_free_mem(l.items);
-    tn_nn_safetensors_free(&ld.file);
     return status;
 }

@@ -80,17 +80,43 @@ void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
 
 void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
 
-/* ---- optim.c ----------------------------------------------------------------------------------------------
- */
+/* ---- optim.c, optim_state.c, optim_step.c ----------------------------------------------------------------
+ *
+ * What an optimizer owns of one dtype is a row of blocks of the parameter slab (NN_BLOCK elements each, and
+ * every parameter begins one), from the first to the last parameter that has had a gradient. The optimizer's
+ * state stands in flat tensors of the row's shape, so that an update is a few operators on whole rows,
+ * whatever the number of parameters. */
 
-enum { NN_MOMENTS = 2 };
+enum { NN_BLOCK = 64 };
+/* Two moments, and the gradients summed since the last update (.accumulate). */
+enum { NN_MOMENTS = 2, NN_SUM = 2, NN_STATES = 3 };
+enum { NN_ROWS = 2 }; /* f32, f64 */
 
 typedef struct nn_optim_entry {
     tn_tensor *param;
-    tn_tensor *moment[NN_MOMENTS]; /* of the parameter's shape; NULL where the method has none */
+    int row;
+    int64_t first, count; /* its elements of the slab */
     double lr_factor, weight_decay;
     int64_t steps; /* updates done; PyTorch's state["step"] */
+    bool fresh;    /* has a gradient in this step */
+    bool summed;   /* the row's NN_SUM holds gradients of it */
+    int idle;      /* steps in a row without a gradient */
 } nn_optim_entry;
+
+/* A tensor [blocks, 1] made of a number (or a bool) per parameter, and the ones it was made of. */
+typedef struct nn_spread {
+    tn_tensor *vector;
+    double *value; /* [n of the optimizer] */
+} nn_spread;
+
+typedef struct nn_row {
+    tn_dtype dtype;
+    int64_t first, blocks; /* of the slab, in blocks; none until something has a gradient */
+    tn_tensor *values, *gradients;
+    tn_tensor *state[NN_STATES]; /* NULL where there is none */
+    bool summed;                 /* state[NN_SUM] counts */
+    nn_spread lr_factor, decay, fresh, due;
+} nn_row;
 
 typedef enum nn_method { NN_SGD, NN_ADAM, NN_ADAMW } nn_method;
 
@@ -100,13 +126,37 @@ struct tn_optim {
     nn_method method;
     double lr, momentum, dampening, beta1, beta2, eps;
     bool nesterov;
-    tn_tensor *clip; /* 0-d factor for the coming step's gradients, or NULL */
+    int accumulate;  /* steps an update takes, 1 or more */
+    int gathered;    /* steps since the last update */
+    tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */
+    double max_norm;
+    uint64_t norm_step; /* ... in this step */
     int n;
     nn_optim_entry *entries;
+    nn_row rows[NN_ROWS];
 };
 
-const char *tn_nn_method_name(nn_method m);            /* "adamw" */
-const char *tn_nn_moment_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
+const char *tn_nn_method_name(nn_method m);           /* "adamw" */
+const char *tn_nn_state_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
+
+/* Lets the optimizer's rows cover every entry that has a gradient or a summed one; what the state held stays.
+ */
+int tn_nn_optim_cover(tn_optim *o);
+/* The row's tensor of state `which`, made of zeros when it is not there yet; NULL on error. */
+tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which);
+void tn_nn_row_free(nn_row *r, bool tensors); /* tensors: those too, which tn_close does by itself */
+/* For checkpoints. Reads an entry's part of a state into `out`; zeros where there is none. */
+int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out);
+/* Replaces all state by entries' steps, and for each state and entry by the elements at
+ * data[which * o->n + entry] (NULL: zeros). prepare changes nothing yet: commit does, discard forgets. */
+typedef struct nn_restored {
+    nn_row rows[NN_ROWS];
+} nn_restored;
+int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *const *data,
+                        nn_restored *out);
+void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *const *data, int gathered,
+                        nn_restored *in);
+void tn_nn_optim_discard(nn_restored *in);
 
 /* ---- safetensors.c ----------------------------------------------------------------------------------------
  */

@@ -1,15 +1,14 @@
-/* optim.c - SGD, Adam, AdamW, parameter groups and clipping by the global norm.
+/* optim.c - SGD, Adam and AdamW: making them, parameter groups, learning rates.
  *
- * The formulas are PyTorch's single-tensor ones (torch/optim/sgd.py, adam.py, adamw.py;
- * torch/nn/utils/clip_grad.py); they stand in <tensor_nn.h>. An optimizer is a list of entries, one per
- * parameter: its moments (persistent tensors), lr factor, weight decay, number of updates. The update of one
- * entry is written in ordinary operators and assignments, in `update`: read that first. Learning rate and
- * bias corrections are run-time scalars, so every step is the same graph.
+ * The formulas are PyTorch's single-tensor ones (torch/optim/sgd.py, adam.py, adamw.py); they stand in
+ * <tensor_nn.h>. An optimizer is a list of entries, one per parameter: lr factor, weight decay, number of
+ * updates. What it keeps from step to step is optim_state.c, the update optim_step.c. Read create first.
  */
 #include "nn.h"
 
 #include <fnmatch.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *tn_nn_method_name(nn_method m)
@@ -17,11 +16,11 @@ const char *tn_nn_method_name(nn_method m)
     return m == NN_SGD ? "sgd" : m == NN_ADAM ? "adam" : "adamw";
 }
 
-const char *tn_nn_moment_name(nn_method m, int which)
+const char *tn_nn_state_name(nn_method m, int which)
 {
-    static const char *const adam[NN_MOMENTS] = {"exp_avg", "exp_avg_sq"};
-    if (m == NN_SGD) return which ? NULL : "momentum_buffer";
-    return adam[which];
+    static const char *const adam[NN_STATES] = {"exp_avg", "exp_avg_sq", "gradient_sum"};
+    static const char *const sgd[NN_STATES] = {"momentum_buffer", NULL, "gradient_sum"};
+    return m == NN_SGD ? sgd[which] : adam[which];
 }
 
 void tn_nn_optims_destroy(tn_optim *first)
@@ -29,6 +28,7 @@ void tn_nn_optims_destroy(tn_optim *first)
     while (first) {
         tn_optim *o = first;
         first = o->next;
+        for (int i = 0; i < NN_ROWS; i++) tn_nn_row_free(&o->rows[i], false);
         tn_free_mem(o->entries);
         tn_free_mem(o);
     }
@@ -40,12 +40,48 @@ tn_params tn_all_params(tn_session *s)
     return (tn_params){-1, NULL};
 }
 
-/* ---- making one
- * -------------------------------------------------------------------------------------------- */
+/* ---- making one ---- */
 
 static bool bad_number(double x)
 {
     return !(x - x == 0) || x < 0;
+}
+
+/* Finds the entry's place in the slab. */
+static int place(tn_optim *o, nn_optim_entry *e, const char *op, int i, const char *file, int line)
+{
+    tn_session *s = o->s;
+    if (!file) file = "?";
+    if (!e->param) return tn_fail(s, TN_E_NULL, op, "parameter %d is NULL (%s:%d)", i, file, line);
+    if (tn_session_of(e->param) != s)
+        return tn_fail(s, TN_E_SESSION, op, "tensor %d is of another session (%s:%d)", i, file, line);
+    if (tn_param_segment(e->param, &e->first, &e->count))
+        return tn_fail(s, TN_E_ARG, op, "tensor %d is not a parameter (%s:%d)", i, file, line);
+    e->row = tn_dtype_of(e->param) == o->rows[1].dtype;
+    return TN_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const nn_optim_entry *x = *(nn_optim_entry *const *)a, *y = *(nn_optim_entry *const *)b;
+    if (x->row != y->row) return x->row - y->row;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* A parameter that is listed twice would be updated once: say so. */
+static int find_doubles(tn_optim *o, const char *op, const char *file, int line)
+{
+    const nn_optim_entry **sorted = tn_malloc((size_t)o->n * sizeof(*sorted));
+    int status = TN_OK;
+    if (!sorted) return tn_fail(o->s, TN_E_NOMEM, op, "no memory for %d parameters", o->n);
+    for (int i = 0; i < o->n; i++) sorted[i] = &o->entries[i];
+    qsort(sorted, (size_t)o->n, sizeof(*sorted), by_place);
+    for (int i = 1; i < o->n && !status; i++)
+        if (sorted[i]->count && !by_place(&sorted[i - 1], &sorted[i]))
+            status = tn_fail(o->s, TN_E_ARG, op, "'%s' is listed twice (%s:%d)", tn_name(sorted[i]->param),
+                             file ? file : "?", line);
+    tn_free_mem(sorted);
+    return status;
 }
 
 static tn_optim *create(tn_session *s, const char *op, tn_params params, const tn_optim *model,
@@ -55,10 +91,12 @@ static tn_optim *create(tn_session *s, const char *op, tn_params params, const t
     int n = params.n < 0 ? tn_param_count(s) : params.n;
     if (!st || tn_error(s)) return NULL;
     if (bad_number(model->lr) || bad_number(weight_decay) || bad_number(model->eps) ||
-        bad_number(model->momentum)) {
+        bad_number(model->momentum) || model->accumulate < 0) {
         tn_fail(s, TN_E_ARG, op,
-                "lr %g, weight_decay %g, eps %g and momentum %g must be finite and not below 0 (%s:%d)",
-                model->lr, weight_decay, model->eps, model->momentum, file ? file : "?", line);
+                "lr %g, weight_decay %g, eps %g, momentum %g and accumulate %d must be finite and not below "
+                "0 (%s:%d)",
+                model->lr, weight_decay, model->eps, model->momentum, model->accumulate, file ? file : "?",
+                line);
         return NULL;
     }
     if (n < 1 || (params.n >= 0 && !params.list)) {
@@ -77,34 +115,24 @@ static tn_optim *create(tn_session *s, const char *op, tn_params params, const t
     o->s = s;
     o->n = n;
     o->entries = entries;
-    /* From here on the session owns it, whatever happens. */
-    *st->last_optim = o;
-    st->last_optim = &o->next;
-    bool moments = o->method != NN_SGD || o->momentum > 0;
-    for (int i = 0; i < n; i++) {
+    o->rows[0].dtype = TN_F32;
+    o->rows[1].dtype = TN_F64;
+    if (!o->accumulate) o->accumulate = 1;
+    int status = TN_OK;
+    for (int i = 0; i < n && !status; i++) {
         nn_optim_entry *e = &entries[i];
         e->param = params.n < 0 ? tn_param_at(s, i) : params.list[i];
         e->lr_factor = 1;
         e->weight_decay = weight_decay;
-        if (!e->param || tn_session_of(e->param) != s) {
-            tn_fail(s, e->param ? TN_E_SESSION : TN_E_NULL, op, "parameter %d of %d is %s (%s:%d)", i, n,
-                    e->param ? "of another session" : "NULL", file ? file : "?", line);
-            o->n = i; /* what a checkpoint may look at */
-            return NULL;
-        }
-        int64_t shape[TN_MAX_DIMS];
-        int ndim = tn_ndim(e->param);
-        for (int k = 0; k < ndim; k++) shape[k] = tn_dim(e->param, k);
-        for (int k = 0; moments && k < NN_MOMENTS && tn_nn_moment_name(o->method, k); k++) {
-            tn_tensor *zero = tn_zeros_at(s, tn_dtype_of(e->param), ndim, shape, file, line);
-            e->moment[k] = tn_keep(zero);
-            tn_free(zero);
-            if (!e->moment[k]) {
-                o->n = i;
-                return NULL;
-            }
-        }
+        status = place(o, e, op, i, file, line);
     }
+    if (status || find_doubles(o, op, file, line)) {
+        tn_free_mem(o);
+        tn_free_mem(entries);
+        return NULL;
+    }
+    *st->last_optim = o; /* from here on the session owns it */
+    st->last_optim = &o->next;
     return o;
 }
 
@@ -122,7 +150,8 @@ tn_optim *tn_sgd_at(tn_session *s, tn_params params, const tn_sgd_options *optio
                             .lr = o->lr != 0 ? o->lr : 1e-3,
                             .momentum = o->momentum,
                             .dampening = o->dampening,
-                            .nesterov = o->nesterov};
+                            .nesterov = o->nesterov,
+                            .accumulate = o->accumulate};
     return create(s, "tn_sgd", params, &model, o->weight_decay, file, line);
 }
 
@@ -135,7 +164,8 @@ static tn_optim *adam(tn_session *s, const char *op, nn_method method, tn_params
                       .lr = o->lr != 0 ? o->lr : 1e-3,
                       .eps = o->eps != 0 ? o->eps : 1e-8,
                       .beta1 = o->beta1 != 0 ? o->beta1 : 0.9,
-                      .beta2 = o->beta2 != 0 ? o->beta2 : 0.999};
+                      .beta2 = o->beta2 != 0 ? o->beta2 : 0.999,
+                      .accumulate = o->accumulate};
     if (model.beta1 < 0) model.beta1 = 0;
     if (model.beta2 < 0) model.beta2 = 0;
     if (!(model.beta1 < 1 && model.beta2 < 1)) {
@@ -203,105 +233,4 @@ int tn_optim_set_lr(tn_optim *o, double lr)
 double tn_optim_lr(const tn_optim *o)
 {
     return o ? o->lr : NAN;
-}
-
-/* ---- a step
- * ------------------------------------------------------------------------------------------------- */
-
-static tn_tensor *times(tn_tensor *x, double v)
-{
-    return tn_mul_scalar(x, tn_number_f(v));
-}
-
-/* a * x + b * y */
-static tn_tensor *blend(tn_tensor *x, double a, tn_tensor *y, double b)
-{
-    return tn_add(times(x, a), times(y, b));
-}
-
-static int update(tn_optim *o, nn_optim_entry *e, tn_tensor *g)
-{
-    tn_tensor *p = e->param;
-    double lr = o->lr * e->lr_factor, decay = e->weight_decay;
-    int64_t t = e->steps + 1;
-    int status = TN_OK;
-    if (decay > 0 && o->method != NN_ADAMW) g = tn_add(g, times(p, decay));
-    if (o->method == NN_SGD) {
-        if (e->moment[0]) {
-            /* The buffer starts at 0, so that leaving out the dampening once makes it the gradient. */
-            tn_tensor *b = blend(e->moment[0], o->momentum, g, t == 1 ? 1 : 1 - o->dampening);
-            status = tn_assign(e->moment[0], b);
-            g = o->nesterov ? tn_add(g, times(b, o->momentum)) : b;
-        }
-        p = tn_sub(p, times(g, lr));
-    } else {
-        double fix1 = 1 - pow(o->beta1, (double)t), fix2 = 1 - pow(o->beta2, (double)t);
-        tn_tensor *m = tn_add(e->moment[0], times(tn_sub(g, e->moment[0]), 1 - o->beta1));
-        tn_tensor *v = blend(e->moment[1], o->beta2, tn_square(g), 1 - o->beta2);
-        tn_tensor *scale = tn_add_scalar(times(tn_sqrt(v), 1 / sqrt(fix2)), tn_number_f(o->eps));
-        if (decay > 0 && o->method == NN_ADAMW) p = times(p, 1 - lr * decay);
-        p = tn_sub(p, times(tn_div(m, scale), lr / fix1));
-        status = tn_assign(e->moment[0], m);
-        if (!status) status = tn_assign(e->moment[1], v);
-    }
-    if (!status) status = tn_assign(e->param, p);
-    if (!status) e->steps = t;
-    return status;
-}
-
-/* The factor of tn_clip_grad_norm if it was made in this step. */
-static tn_tensor *take_clip(tn_optim *o)
-{
-    tn_tensor *clip = o->clip;
-    o->clip = NULL;
-    return clip && tn_ndim(clip) == 0 ? clip : NULL;
-}
-
-int tn_optim_step(tn_optim *o)
-{
-    if (!o) return TN_E_NULL;
-    int status = tn_error(o->s);
-    tn_tensor *clip = take_clip(o);
-    if (status) return status;
-    tn_no_grad_begin(o->s);
-    for (int i = 0; i < o->n && !status; i++) {
-        tn_tensor *g = tn_gradient(o->entries[i].param);
-        if (g) status = update(o, &o->entries[i], clip ? tn_mul(g, clip) : g);
-    }
-    tn_no_grad_end(o->s);
-    return status;
-}
-
-tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, int line)
-{
-    if (!o) return NULL;
-    if (bad_number(max_norm)) {
-        tn_fail(o->s, TN_E_ARG, "tn_clip_grad_norm", "max_norm %g must be finite and not below 0 (%s:%d)",
-                max_norm, file ? file : "?", line);
-        return NULL;
-    }
-    tn_tensor *sum = NULL;
-    bool any = false;
-    tn_no_grad_begin(o->s);
-    for (int i = 0; i < o->n; i++) {
-        tn_tensor *g = tn_gradient(o->entries[i].param);
-        if (!g) continue;
-        tn_tensor *part = tn_sum_at(tn_square_at(g, file, line), TN_ALL, false, file, line);
-        sum = any ? tn_add_at(sum, part, file, line) : part;
-        any = true;
-    }
-    tn_tensor *norm = any ? tn_sqrt_at(sum, file, line) : NULL;
-    tn_tensor *factor = tn_rdiv_scalar_at(tn_add_scalar_at(norm, tn_number_f(1e-6), file, line),
-                                          tn_number_f(max_norm), file, line);
-    o->clip = tn_minimum_scalar_at(factor, tn_number_f(1), file, line);
-    tn_no_grad_end(o->s);
-    if (!any)
-        tn_fail(o->s, TN_E_STATE, "tn_clip_grad_norm",
-                "no parameter has a gradient; call tn_backward first (%s:%d)", file ? file : "?", line);
-    return norm;
-}
-
-tn_tensor *tn_clip_grad_norm(tn_optim *o, double max_norm)
-{
-    return tn_clip_grad_norm_at(o, max_norm, NULL, 0);
 }

@@ -101,28 +101,33 @@ tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
     return tn_node_new(graph_of(x), TN_OP_cast, dtype, x->ndim, x->shape, 1, &x);
 }
 
-/* The dtype a set of operands is brought to: tensors promote among each other, and a weak number counts only
- * where its category (floating above integer above bool) is higher. */
+static int join(int have, tn_tensor *x)
+{
+    return have < 0 ? x->dtype : (int)tn_dtype_promote((tn_dtype)have, (tn_dtype)x->dtype);
+}
+
+/* 0 bool, 1 integer, 2 floating */
+static int category(int d)
+{
+    return d == TN_BOOL ? 0 : tn_dtype_is_float((tn_dtype)d) ? 2 : 1;
+}
+
+/* The dtype a set of operands is brought to. As in PyTorch there are three ranks: tensors with axes, 0-d tensors,
+ * weak numbers. Within one rank dtypes promote; a lower rank counts only where its category is higher. */
 static tn_dtype common_dtype(int n, tn_tensor *const *x)
 {
-    int strong = -1;
+    int axes = -1, none = -1;
     bool weak_float = false, weak_int = false;
-    tn_dtype d = TN_F32;
     for (int i = 0; i < n; i++) {
-        if (is_weak(x[i])) {
-            if (x[i]->attr->number.is_int)
-                weak_int = true;
-            else
-                weak_float = true;
-        } else {
-            d = strong < 0 ? (tn_dtype)x[i]->dtype : tn_dtype_promote(d, (tn_dtype)x[i]->dtype);
-            strong = i;
-        }
+        if (!is_weak(x[i])) *(x[i]->ndim ? &axes : &none) = join(x[i]->ndim ? axes : none, x[i]);
+        else if (x[i]->attr->number.is_int) weak_int = true;
+        else weak_float = true;
     }
-    if (strong < 0) return weak_float ? TN_F32 : TN_I64;
-    if (weak_float && !tn_dtype_is_float(d)) return TN_F32;
-    if (weak_int && d == TN_BOOL) return TN_I64;
-    return d;
+    int d = axes < 0 || (none >= 0 && category(none) > category(axes)) ? none : axes;
+    if (d < 0) return weak_float ? TN_F32 : TN_I64;
+    if (weak_float && category(d) < 2) return TN_F32;
+    if (weak_int && category(d) < 1) return TN_I64;
+    return (tn_dtype)d;
 }
 
 static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)

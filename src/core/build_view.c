@@ -74,7 +74,7 @@ tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape)
                             tn_shape_text(a, sizeof a, x->ndim, x->shape),
                             tn_shape_text(b, sizeof b, ndim, shape));
     }
-    if (ndim == x->ndim && !memcmp(shape, x->shape, (size_t)ndim * sizeof *shape)) return x;
+    if (ndim == x->ndim && (!ndim || !memcmp(shape, x->shape, (size_t)ndim * sizeof *shape))) return x;
     int64_t stride[TN_MAX_DIMS];
     if (k > 0 && reshape_strides(x, ndim, shape, stride))
         return strided(TN_OP_reshape, x, ndim, shape, stride, x->offset);
@@ -110,7 +110,7 @@ tn_tensor *tn_mk_swap(tn_tensor *x, int axis0, int axis1)
 tn_tensor *tn_mk_expand(tn_tensor *x, int ndim, const int64_t *shape)
 {
     if (!x) return NULL;
-    if (ndim == x->ndim && !memcmp(shape, x->shape, (size_t)ndim * sizeof *shape)) return x;
+    if (ndim == x->ndim && (!ndim || !memcmp(shape, x->shape, (size_t)ndim * sizeof *shape))) return x;
     int lead = ndim - x->ndim;
     if (lead > 0 && x->ndim > 0) { /* align the axes first, so that EXPAND only repeats */
         int64_t s[TN_MAX_DIMS];

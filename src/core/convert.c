@@ -3,20 +3,34 @@
 
 #include <string.h>
 
+/* Element i of an array that may stand at any address, as data in a file do. */
+#define AT(type, name)                                                                                       \
+    type name;                                                                                               \
+    memcpy(&name, (const char *)p + i * sizeof name, sizeof name)
+
 double tn_load_f64(const void *p, tn_dtype d, size_t i)
 {
-    switch (d) {
-    case TN_F32: return ((const float *)p)[i];
-    case TN_F16: return tn_f16_to_f32(((const uint16_t *)p)[i]);
-    case TN_BF16: return tn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case TN_F64: return ((const double *)p)[i];
-    case TN_I32: return ((const int32_t *)p)[i];
-    case TN_I64: return (double)((const int64_t *)p)[i];
-    case TN_U8: return ((const uint8_t *)p)[i];
-    case TN_BOOL: return ((const uint8_t *)p)[i] != 0;
-    case TN_DTYPE_COUNT: break;
+    AT(uint8_t, byte);
+    if (d == TN_U8) return byte;
+    if (d == TN_BOOL) return byte != 0;
+    if (d == TN_F16 || d == TN_BF16) {
+        AT(uint16_t, half);
+        return d == TN_F16 ? tn_f16_to_f32(half) : tn_bf16_to_f32(half);
     }
-    return 0;
+    if (d == TN_F32) {
+        AT(float, single);
+        return single;
+    }
+    if (d == TN_I32) {
+        AT(int32_t, integer);
+        return integer;
+    }
+    if (d == TN_I64) {
+        AT(int64_t, wide);
+        return (double)wide;
+    }
+    AT(double, v);
+    return v;
 }
 
 static int64_t saturate(double v)
@@ -29,7 +43,10 @@ static int64_t saturate(double v)
 
 int64_t tn_load_i64(const void *p, tn_dtype d, size_t i)
 {
-    if (d == TN_I64) return ((const int64_t *)p)[i];
+    if (d == TN_I64) {
+        AT(int64_t, wide);
+        return wide;
+    }
     return saturate(tn_load_f64(p, d, i));
 }
 

@@ -169,7 +169,8 @@ enum {
     TN_F_WANTED = 128,    /* a derived backward will read it: keep its value where it has one in memory */
     TN_F_GRAD_READ = 256, /* something that needs a gradient has read it */
     TN_F_LOST = 512,      /* version: its memory was overwritten, by the call in `call` */
-    TN_F_GRADIENT = 1024  /* persistent: the flat tensor over a gradient slab */
+    TN_F_GRADIENT = 1024, /* persistent: stands for (part of) a gradient slab */
+    TN_F_BORROWS_NAME = 2048 /* persistent: its name is not its own */
 };
 
 struct tn_tensor {

@@ -76,6 +76,12 @@ bool tn_has_gradient(const tn_tensor *param)
     return n && n->grad && n->grad_step == n->graph->generation;
 }
 
+bool tn_wants_gradient(const tn_tensor *x)
+{
+    const tn_tensor *n = x ? tn_resolve(x) : NULL;
+    return n && n->flags & TN_F_REQUIRES_GRAD;
+}
+
 int tn_requires_grad(tn_tensor *x, bool on)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;

@@ -101,7 +101,7 @@ static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){ n, c }, (tn_dtype)rows.safe->dtype);
     tn_tensor *hit = tn_mk2(TN_OP_eq, at, rows.safe);
     tn_tensor *target = s == 0 ? tn_mk_cast(hit, (tn_dtype)x->dtype)
-                               : tn_mk3(TN_OP_where, hit, num(x, 1 - s + s / (double)c), num(x, s / (double)c));
+                               : tn_mk3(TN_OP_where, hit, tn_mk_cast(num(x, 1 - s + s / (double)c), (tn_dtype)x->dtype), num(x, s / (double)c));
     gin[0] = tn_mk_reshape(mul(sub(p, tn_mk_cast(target, (tn_dtype)x->dtype)), scale), x->ndim, x->shape);
     return gin[0] != NULL;
 }

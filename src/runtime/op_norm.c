@@ -87,8 +87,8 @@ typedef struct norm_args {
 static norm_args norm_defaults(const tn_norm_options *o)
 {
     norm_args a = { 1e-5, 0.1, 0 };
-    if (o && o->eps) a.eps = o->eps;
-    if (o && o->momentum) a.momentum = o->momentum;
+    if (o && o->eps != 0) a.eps = o->eps;
+    if (o && o->momentum != 0) a.momentum = o->momentum;
     if (o) a.ndim = o->ndim;
     return a;
 }
@@ -408,7 +408,7 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     }
     if (!(o.dropout >= 0 && o.dropout < 1))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "dropout is %g, must be in [0, 1)", o.dropout));
-    double scale = o.scale ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
+    double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
     tn_tensor *s = tn_mk_matmul(q, tn_mk_swap(k, k->ndim - 2, k->ndim - 1), NULL);
     s = mul(s, num(q, scale));
     if (s && o.causal) {

@@ -178,6 +178,17 @@ int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
     return status;
 }
 
+void tn_warn(const tn_session *s, const char *format, ...)
+{
+    if (!s) return;
+    char text[1400];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    say(&s->options, TN_LOG_WARN, "%s", text);
+}
+
 /* ---- steps ---- */
 
 /* Device memory that is higher at the end of each of three steps running is a leak in the making. */

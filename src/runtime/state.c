@@ -33,6 +33,7 @@ static tn_tensor *slab_flat(tn_session *s, tn_dtype dtype, char *base, const cha
     if (!t) return NULL;
     t->buf = tn_storage_wrap(&s->graph, base, 0);
     t->name = name;
+    t->flags |= TN_F_BORROWS_NAME;
     return t;
 }
 
@@ -93,6 +94,40 @@ static bool list_add(tn_tensor ***list, int *n, int *cap, tn_tensor *t)
     }
     (*list)[(*n)++] = t;
     return true;
+}
+
+/* A handle of its own over some blocks of the slab's flat tensor `whole`. */
+static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first, int64_t blocks)
+{
+    tn_tensor *p = tn_node_new_persistent(&s->graph, (tn_dtype)whole->dtype, 2, (const int64_t[]){ blocks, TN_SLAB_ALIGN });
+    if (!p) return NULL;
+    p->offset = first * TN_SLAB_ALIGN;
+    p->buf = whole->buf;
+    tn_storage_retain(p->buf);
+    p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
+    p->name = whole->name;
+    if (list_add(&s->kept, &s->n_kept, &s->cap_kept, p)) return p;
+    tn_node_free_persistent(&s->graph, p);
+    return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for a tensor");
+}
+
+int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values,
+                   tn_tensor **gradients)
+{
+    if (!s || !values || !gradients) return TN_E_NULL;
+    *values = *gradients = NULL;
+    int64_t count = (unsigned)dtype < TN_DTYPE_COUNT ? s->slab[dtype].count / TN_SLAB_ALIGN : 0;
+    if (first_block < 0 || blocks < 1 || first_block > count || blocks > count - first_block)
+        return tn_fail(s, TN_E_ARG, "param_range", "%lld blocks from %lld on, there are %lld", (long long)blocks,
+                       (long long)first_block, (long long)count);
+    tn_tensor *v = slab_part(s, s->slab[dtype].values, first_block, blocks);
+    tn_tensor *g = v ? slab_part(s, s->slab[dtype].gradients, first_block, blocks) : NULL;
+    *values = tn_handle(v);
+    *gradients = tn_handle(g);
+    if (g) return TN_OK;
+    tn_free(*values);
+    *values = NULL;
+    return s->graph.error.status;
 }
 
 /* Writes node's value into the persistent tensor p's memory, now. */
@@ -201,7 +236,7 @@ tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
 
 static void drop_persistent(tn_session *s, tn_tensor *p)
 {
-    if (!(p->flags & TN_F_GRADIENT) && p != s->slab[p->dtype].values) tn_free_mem((void *)(uintptr_t)p->name);
+    if (!(p->flags & TN_F_BORROWS_NAME)) tn_free_mem((void *)(uintptr_t)p->name);
     p->name = NULL;
     if (p->flags & TN_F_PARAM) tn_node_free_persistent(&s->graph, p->place);
     tn_node_free_persistent(&s->graph, p);

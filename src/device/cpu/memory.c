@@ -151,7 +151,7 @@ static block *from_system(size_t capacity)
 
 static void to_system(block *b)
 {
-    UNPOISON(b->data, b->capacity);
+    if (!b->range) UNPOISON(b->data, b->capacity); /* a range is never poisoned, and its shadow would be gigabytes */
     if (b->range || b->capacity >= LARGE)
         munmap(b->data, b->capacity);
     else

@@ -1,0 +1,33 @@
+/* checkpoint.h - what saving and loading share: the list of everything that makes up a training run. */
+#ifndef TN_CHECKPOINT_H
+#define TN_CHECKPOINT_H
+
+#include "nn.h"
+
+enum { NN_NAME = 320 };
+
+typedef struct nn_item {
+    char name[NN_NAME];
+    tn_tensor *tensor;           /* what is saved and loaded ... */
+    tn_optim *optim;             /* ... or of this optimizer the counts ... */
+    const nn_optim_entry *entry; /* ... or state `which` of this entry */
+    int which;
+    bool param;
+    const nn_saved *saved; /* loading: where it comes from; NULL: the file has no such state */
+    tn_tensor *made;       /* loading, a buffer: its new value */
+} nn_item;
+
+typedef struct nn_items {
+    nn_item *items;
+    int n, room;
+    bool failed;
+} nn_items;
+
+/* Everything that may be in a file, whether it is or not. Free l->items, also after an error. */
+int tn_nn_make_items(tn_session *s, nn_state *st, nn_items *l, const char *op);
+void tn_nn_keep_if(nn_items *l, bool (*test)(const nn_item *i));
+int tn_nn_item_shape(const nn_item *i, int64_t *shape); /* returns ndim */
+tn_dtype tn_nn_item_dtype(const nn_item *i);
+size_t tn_nn_dtype_bytes(tn_dtype d);
+
+#endif

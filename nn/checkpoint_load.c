@@ -1,0 +1,343 @@
+/* checkpoint_load.c - tn_load: a file is checked whole, the new values are made, and only then anything
+ * changes.
+ *
+ *   parameters   go through the slab: its values are read, overlaid on the host and assigned as one
+ *   buffers      are assigned one by one
+ *   optimizers   get new state tensors (optim_state.c)
+ *
+ * Read load first.
+ */
+#include "checkpoint.h"
+
+#include "../src/core/convert.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct loading {
+    tn_session *s;
+    const char *path;
+    nn_safetensors file;
+    bool pytorch;    /* 4-d weights are OIHW */
+    bool run;        /* a training run, not weights alone */
+    bool optimizers; /* whose optimizer state is wanted */
+} loading;
+
+static const char load_op[] = "tn_load";
+
+static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
+{
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (int k = 0; k < ndim && at < size; k++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld", k ? ", " : "", (long long)shape[k]);
+    if (at < size) snprintf(out + at, size - at, "]");
+}
+
+static bool floating(tn_dtype d)
+{
+    return d == TN_F32 || d == TN_F16 || d == TN_BF16 || d == TN_F64;
+}
+
+static bool turned(const loading *ld, const nn_item *e)
+{
+    return ld->pytorch && e->param && tn_ndim(e->tensor) == 4;
+}
+
+/* What the file may lack: state of parameters that were not updated before it was written, and sums. */
+static bool may_lack(const nn_items *l, const nn_item *e)
+{
+    if (!e->entry || e->which == NN_SUM) return e->entry != NULL;
+    for (int k = 0; k < l->n; k++) {
+        const nn_item *steps = &l->items[k];
+        if (steps->optim != e->optim || steps->entry) continue;
+        int64_t n = 0;
+        memcpy(&n, steps->saved->data + 8 * (e->entry - e->optim->entries), 8);
+        return n == 0;
+    }
+    return false;
+}
+
+/* Finds the item in the file and demands that it fits. */
+static int match(const loading *ld, const nn_items *l, nn_item *e)
+{
+    char want[128], got[128];
+    int64_t shape[TN_MAX_DIMS];
+    int ndim = tn_nn_item_shape(e, shape);
+    e->saved = tn_nn_safetensors_find(&ld->file, e->name);
+    if (!e->saved && may_lack(l, e)) return TN_OK;
+    if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
+    if (turned(ld, e)) { /* what is OHWI here is OIHW there */
+        int64_t in = shape[3];
+        shape[3] = shape[2];
+        shape[2] = shape[1];
+        shape[1] = in;
+    }
+    if (ndim != e->saved->ndim || memcmp(shape, e->saved->shape, (size_t)ndim * sizeof(*shape))) {
+        shape_text(want, sizeof(want), ndim, shape);
+        shape_text(got, sizeof(got), e->saved->ndim, e->saved->shape);
+        return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' has the shape %s, %s expected", ld->path,
+                       e->name, got, want);
+    }
+    tn_dtype d = tn_nn_item_dtype(e);
+    bool fits = d == e->saved->dtype || (e->tensor && floating(d) && floating(e->saved->dtype));
+    if (!fits)
+        return tn_fail(ld->s, TN_E_DTYPE, load_op, "%s: '%s' is %s, %s expected", ld->path, e->name,
+                       e->saved->type, tn_dtype_name(d));
+    return TN_OK;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+/* A tensor in the file that nothing here has: a sign of another model, unless it is known to be harmless. */
+static int match_rest(const loading *ld, const nn_items *l)
+{
+    for (int i = 0; i < ld->file.n; i++) {
+        const char *name = ld->file.saved[i].name;
+        bool known = !strncmp(name, "optimizer.", 10) || ends_with(name, ".num_batches_tracked");
+        for (int k = 0; !known && k < l->n; k++) known = l->items[k].saved == &ld->file.saved[i];
+        if (!known)
+            return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is in the file only", ld->path, name);
+    }
+    return TN_OK;
+}
+
+static bool meta_number(const loading *ld, const char *kind, int number, const char *key, int64_t *out)
+{
+    char name[64], *end;
+    snprintf(name, sizeof(name), "%s.%d.%s", kind, number, key);
+    const char *text = tn_nn_safetensors_meta(&ld->file, name);
+    if (!text || *text < '0' || *text > '9') return false;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !errno && !*end;
+}
+
+static int match_optimizers(const loading *ld, const nn_state *st)
+{
+    int number = 0;
+    for (const tn_optim *o = st->optims; o; o = o->next, number++) {
+        char key[64];
+        snprintf(key, sizeof(key), "optimizer.%d.method", number);
+        const char *method = tn_nn_safetensors_meta(&ld->file, key);
+        if (!method || strcmp(method, tn_nn_method_name(o->method)))
+            return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: optimizer %d is '%s', '%s' expected", ld->path,
+                           number, method ? method : "missing", tn_nn_method_name(o->method));
+    }
+    return TN_OK;
+}
+
+/* The new values of all parameters of one dtype, as the slab has them. */
+typedef struct slab {
+    tn_tensor *values, *made;
+} slab;
+
+/* Element i of the parameter is element index_of(i) in the file: OHWI here, OIHW there. */
+static int64_t turned_index(const int64_t *ohwi, int64_t i)
+{
+    int64_t c = i % ohwi[3], x = i / ohwi[3] % ohwi[2], y = i / ohwi[3] / ohwi[2] % ohwi[1],
+            o = i / ohwi[3] / ohwi[2] / ohwi[1];
+    return ((o * ohwi[3] + c) * ohwi[1] + y) * ohwi[2] + x;
+}
+
+static void overlay(const loading *ld, const nn_item *e, unsigned char *host)
+{
+    int64_t first = 0, count = 0, shape[TN_MAX_DIMS];
+    tn_dtype d = tn_nn_item_dtype(e), from = e->saved->dtype;
+    size_t size = tn_nn_dtype_bytes(d), from_size = tn_nn_dtype_bytes(from);
+    tn_param_segment(e->tensor, &first, &count);
+    tn_nn_item_shape(e, shape);
+    unsigned char *to = host + (size_t)first * size;
+    if (!turned(ld, e)) {
+        tn_convert(to, d, e->saved->data, from, (size_t)count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        tn_convert(to + (size_t)i * size, d, e->saved->data + (size_t)turned_index(shape, i) * from_size,
+                   from, 1);
+}
+
+static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *out)
+{
+    tn_tensor *gradients = NULL;
+    tn_param_slab(ld->s, d, &out->values, &gradients);
+    if (!out->values) return TN_OK;
+    int64_t n = tn_numel(out->values);
+    size_t bytes = (size_t)n * tn_nn_dtype_bytes(d);
+    unsigned char *host = tn_malloc(bytes);
+    if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for %zu bytes of parameters", bytes);
+    int status = tn_read(out->values, d, host, bytes);
+    for (int i = 0; i < l->n && !status; i++)
+        if (l->items[i].param && tn_nn_item_dtype(&l->items[i]) == d) overlay(ld, &l->items[i], host);
+    if (!status && !(out->made = tn_from(ld->s, host, d, 1, &n))) status = tn_error(ld->s);
+    tn_free_mem(host);
+    return status;
+}
+
+static int prepare_buffer(const loading *ld, nn_item *e)
+{
+    if (!e->tensor || e->param) return TN_OK;
+    size_t n = (size_t)tn_numel(e->tensor);
+    tn_dtype d = tn_nn_item_dtype(e);
+    void *host = tn_malloc(n * tn_nn_dtype_bytes(d));
+    if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for '%s'", e->name);
+    tn_convert(host, d, e->saved->data, e->saved->dtype, n);
+    e->made = tn_from(ld->s, host, d, e->saved->ndim, e->saved->shape);
+    tn_free_mem(host);
+    return e->made ? TN_OK : tn_error(ld->s);
+}
+
+static int assign_all(const nn_items *l, const slab *slabs)
+{
+    int status = TN_OK;
+    for (int d = 0; d < NN_ROWS && !status; d++)
+        if (slabs[d].made) status = tn_assign(slabs[d].values, slabs[d].made);
+    for (int i = 0; i < l->n && !status; i++)
+        if (l->items[i].made) status = tn_assign(l->items[i].tensor, l->items[i].made);
+    return status;
+}
+
+/* An optimizer's state as tn_nn_optim_prepare wants it. */
+typedef struct optim_state {
+    tn_optim *o;
+    int64_t *steps;
+    const unsigned char **data;
+    nn_restored made;
+    int64_t gathered;
+} optim_state;
+
+static void drop_states(optim_state *a, int n)
+{
+    for (int k = 0; k < n; k++) {
+        tn_nn_optim_discard(&a[k].made);
+        tn_free_mem(a[k].steps);
+        tn_free_mem(a[k].data);
+    }
+    tn_free_mem(a);
+}
+
+static int prepare_state(const loading *ld, const nn_items *l, int number, optim_state *a)
+{
+    tn_optim *o = a->o;
+    a->steps = tn_calloc((size_t)o->n, sizeof(*a->steps));
+    a->data = tn_calloc((size_t)o->n * NN_STATES, sizeof(*a->data));
+    if (!a->steps || !a->data)
+        return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for the state of %d parameters", o->n);
+    for (int k = 0; k < l->n; k++) {
+        const nn_item *e = &l->items[k];
+        if (e->optim != o) continue;
+        if (!e->entry)
+            memcpy(a->steps, e->saved->data, (size_t)o->n * sizeof(*a->steps));
+        else if (e->saved && (e->which != NN_SUM || o->accumulate > 1))
+            a->data[e->which * o->n + (e->entry - o->entries)] = e->saved->data;
+    }
+    for (int k = 0; k < o->n; k++)
+        if (a->steps[k] < 0)
+            return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' has been updated %lld times", ld->path,
+                           tn_name(o->entries[k].param), (long long)a->steps[k]);
+    if (!meta_number(ld, "optimizer", number, "gathered", &a->gathered) || a->gathered >= o->accumulate)
+        a->gathered = 0;
+    return tn_nn_optim_prepare(o, a->steps, a->data, &a->made);
+}
+
+/* The state of all optimizers, not yet theirs. NULL with *n = 0 where none is wanted. */
+static int prepare_states(const loading *ld, nn_state *st, const nn_items *l, optim_state **out, int *n)
+{
+    int count = 0, status = TN_OK;
+    *out = NULL;
+    *n = 0;
+    for (tn_optim *o = st->optims; ld->optimizers && o; o = o->next) count++;
+    if (!count) return TN_OK;
+    *out = tn_calloc((size_t)count, sizeof(**out));
+    if (!*out) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for the state of %d optimizers", count);
+    for (tn_optim *o = st->optims; o && !status; o = o->next) {
+        (*out)[*n].o = o;
+        status = prepare_state(ld, l, *n, &(*out)[*n]);
+        ++*n;
+    }
+    return status;
+}
+
+static void load_numbers(const loading *ld, nn_state *st)
+{
+    char key[64];
+    int number = 0;
+    const char *seed = tn_nn_safetensors_meta(&ld->file, "seed"),
+               *draw = tn_nn_safetensors_meta(&ld->file, "draw");
+    if (seed && draw) tn_set_rng(ld->s, strtoull(seed, NULL, 10), strtoull(draw, NULL, 10));
+    for (tn_optim *o = st->optims; ld->optimizers && o; o = o->next, number++) {
+        snprintf(key, sizeof(key), "optimizer.%d.lr", number);
+        const char *lr = tn_nn_safetensors_meta(&ld->file, key);
+        if (lr) tn_optim_set_lr(o, strtod(lr, NULL));
+    }
+    number = 0;
+    for (tn_dataset *d = st->datasets; d; d = d->next, number++) {
+        int64_t count, epoch, at;
+        /* Another set of data starts from its own beginning. */
+        if (!meta_number(ld, "data", number, "count", &count) || count != d->n) continue;
+        if (!meta_number(ld, "data", number, "epoch", &epoch) || !meta_number(ld, "data", number, "at", &at))
+            continue;
+        if (at > d->n) continue;
+        d->next_epoch = epoch;
+        d->next_at = at;
+    }
+}
+
+static int load(loading *ld, nn_state *st, nn_items *l, slab *slabs)
+{
+    int status = tn_nn_make_items(ld->s, st, l, load_op), n = 0;
+    if (status) return status;
+    const char *format = tn_nn_safetensors_meta(&ld->file, "format");
+    ld->pytorch = format && !strcmp(format, "pt");
+    ld->run = format && !strcmp(format, "libtensor");
+    ld->optimizers = ld->run && tn_nn_safetensors_meta(&ld->file, "optimizer.0.method");
+    int m = 0;
+    for (int i = 0; i < l->n; i++) /* weights alone: what optimizers have is not asked for */
+        if (ld->optimizers || !l->items[i].optim) l->items[m++] = l->items[i];
+    l->n = m;
+    for (int i = 0; !status && i < l->n; i++) status = match(ld, l, &l->items[i]);
+    if (!status) status = match_rest(ld, l);
+    if (!status && ld->optimizers) status = match_optimizers(ld, st);
+    for (int d = 0; d < NN_ROWS && !status; d++) status = prepare_slab(ld, l, d ? TN_F64 : TN_F32, &slabs[d]);
+    for (int i = 0; !status && i < l->n; i++) status = prepare_buffer(ld, &l->items[i]);
+    optim_state *states = NULL;
+    if (!status) status = prepare_states(ld, st, l, &states, &n);
+    if (!status) status = tn_flush(ld->s);
+    if (!status) status = assign_all(l, slabs);
+    if (!status) status = tn_flush(ld->s);
+    for (int k = 0; k < n && !status; k++) {
+        tn_nn_optim_commit(states[k].o, states[k].steps, states[k].data, (int)states[k].gathered,
+                           &states[k].made);
+        memset(&states[k].made, 0, sizeof(states[k].made));
+    }
+    drop_states(states, n);
+    if (!status && ld->run) load_numbers(ld, st);
+    return status;
+}
+
+int tn_load(tn_session *s, const char *path)
+{
+    if (!s) return TN_E_NULL;
+    if (!path) return tn_fail(s, TN_E_NULL, load_op, "path is NULL");
+    nn_state *st = tn_nn_state(s);
+    if (tn_error(s) || !st) return tn_error(s);
+    loading ld = {.s = s, .path = path};
+    nn_why why = {0};
+    nn_items l = {0};
+    int status = tn_nn_safetensors_read(path, &ld.file, &why);
+    if (status) return tn_fail(s, status, load_op, "%s", why.text);
+    tn_no_grad_begin(s);
+    slab slabs[NN_ROWS] = {{NULL, NULL}, {NULL, NULL}};
+    status = load(&ld, st, &l, slabs);
+    tn_no_grad_end(s);
+    for (int i = 0; i < l.n; i++) tn_free(l.items[i].made);
+    for (int d = 0; d < NN_ROWS; d++) tn_free(slabs[d].made);
+    tn_free_mem(l.items);
+    tn_nn_safetensors_free(&ld.file);
+    return status;
+}

@@ -1,0 +1,182 @@
+/* optim_state.c - what an optimizer keeps from step to step: flat tensors over a row of the parameter slab.
+ *
+ * A row (struct nn_row) begins empty and grows, in both directions, to cover the parameters that turn out to
+ * have gradients: a part of the model that is frozen from the start costs nothing. Growing moves the state
+ * over, zeros around it. Checkpoints see the state by parameter. Read tn_nn_optim_cover first.
+ */
+#include "nn.h"
+
+#include <string.h>
+
+static int64_t block_count(const nn_optim_entry *e)
+{
+    return (e->count + NN_BLOCK - 1) / NN_BLOCK;
+}
+
+/* Creation functions make persistent tensors outside of steps only. */
+static tn_tensor *keep(tn_tensor *made)
+{
+    tn_tensor *kept = tn_keep(made);
+    tn_free(made);
+    return kept;
+}
+
+static void spread_free(nn_spread *p, bool tensors)
+{
+    if (tensors) tn_free(p->vector);
+    tn_free_mem(p->value);
+    memset(p, 0, sizeof(*p));
+}
+
+static void drop_spreads(nn_row *r, bool tensors)
+{
+    spread_free(&r->lr_factor, tensors);
+    spread_free(&r->decay, tensors);
+    spread_free(&r->fresh, tensors);
+    spread_free(&r->due, tensors);
+}
+
+void tn_nn_row_free(nn_row *r, bool tensors)
+{
+    drop_spreads(r, tensors);
+    if (tensors) {
+        tn_free(r->values);
+        tn_free(r->gradients);
+        for (int k = 0; k < NN_STATES; k++) tn_free(r->state[k]);
+    }
+    *r = (nn_row){.dtype = r->dtype};
+}
+
+/* The larger of the row and the blocks from first to end. */
+static void widen(nn_row *r, int64_t first, int64_t end)
+{
+    if (first >= end) return;
+    if (r->blocks && r->first < first) first = r->first;
+    if (r->blocks && r->first + r->blocks > end) end = r->first + r->blocks;
+    r->first = first;
+    r->blocks = end - first;
+}
+
+static int open_range(tn_session *s, nn_row *r)
+{
+    return r->blocks ? tn_param_range(s, r->dtype, r->first, r->blocks, &r->values, &r->gradients) : TN_OK;
+}
+
+/* `to` is a wider row: gives it what `from` holds. */
+static int move_state(tn_session *s, const nn_row *from, nn_row *to)
+{
+    int64_t before = from->first - to->first, after = to->blocks - from->blocks - before;
+    for (int k = 0; k < NN_STATES; k++) {
+        if (!from->state[k]) continue;
+        to->state[k] = tn_keep(tn_pad(from->state[k], 0, before, after, 0));
+        if (!to->state[k]) return tn_error(s);
+    }
+    return TN_OK;
+}
+
+int tn_nn_optim_cover(tn_optim *o)
+{
+    for (int i = 0; i < NN_ROWS; i++) {
+        nn_row *r = &o->rows[i], wide = {.dtype = r->dtype, .first = r->first, .blocks = r->blocks};
+        for (int k = 0; k < o->n; k++) {
+            const nn_optim_entry *e = &o->entries[k];
+            if (e->row == i && (e->fresh || e->summed))
+                widen(&wide, e->first / NN_BLOCK, e->first / NN_BLOCK + block_count(e));
+        }
+        if (wide.blocks == r->blocks) continue;
+        wide.summed = r->summed;
+        int status = open_range(o->s, &wide);
+        if (!status && r->blocks) status = move_state(o->s, r, &wide);
+        nn_row gone = status ? wide : *r;
+        if (!status) *r = wide;
+        tn_nn_row_free(&gone, true);
+        if (status) return status;
+    }
+    return TN_OK;
+}
+
+tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
+{
+    const int64_t shape[2] = {r->blocks, NN_BLOCK};
+    if (!r->state[which]) r->state[which] = keep(tn_zeros(o->s, r->dtype, 2, shape));
+    return r->state[which];
+}
+
+/* ---- checkpoints ---- */
+
+static size_t dtype_bytes(tn_dtype d)
+{
+    return d == TN_F64 ? sizeof(double) : sizeof(float);
+}
+
+int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out)
+{
+    const nn_row *r = &o->rows[e->row];
+    size_t bytes = (size_t)e->count * dtype_bytes(r->dtype);
+    if (!r->state[which]) {
+        memset(out, 0, bytes);
+        return TN_OK;
+    }
+    int64_t first = e->first - r->first * NN_BLOCK;
+    tn_tensor *flat = tn_reshape(r->state[which], 1, (const int64_t[]){-1});
+    return tn_read(tn_slice(flat, 0, first, first + e->count, 1), r->dtype, out, bytes);
+}
+
+/* State `which` of a new row, from the file's bytes. */
+static int fill(tn_optim *o, nn_row *r, int index, int which, const unsigned char *const *data)
+{
+    size_t size = dtype_bytes(r->dtype);
+    unsigned char *host = NULL;
+    for (int k = 0; k < o->n; k++) {
+        const nn_optim_entry *e = &o->entries[k];
+        const unsigned char *from = data[which * o->n + k];
+        if (e->row != index || !from || !e->count) continue;
+        if (!host && !(host = tn_calloc((size_t)r->blocks * NN_BLOCK, size)))
+            return tn_fail(o->s, TN_E_NOMEM, "tn_load", "no memory for the state of an optimizer");
+        memcpy(host + (size_t)(e->first - r->first * NN_BLOCK) * size, from, (size_t)e->count * size);
+        if (which == NN_SUM) r->summed = true;
+    }
+    if (!host) return TN_OK;
+    const int64_t shape[2] = {r->blocks, NN_BLOCK};
+    r->state[which] = keep(tn_from(o->s, host, r->dtype, 2, shape));
+    tn_free_mem(host);
+    return r->state[which] ? TN_OK : tn_error(o->s);
+}
+
+int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *const *data, nn_restored *out)
+{
+    int status = TN_OK;
+    memset(out, 0, sizeof(*out));
+    for (int i = 0; i < NN_ROWS && !status; i++) {
+        nn_row *r = &out->rows[i];
+        r->dtype = o->rows[i].dtype;
+        for (int k = 0; k < o->n; k++) {
+            const nn_optim_entry *e = &o->entries[k];
+            if (e->row == i && (steps[k] || data[NN_SUM * o->n + k]))
+                widen(r, e->first / NN_BLOCK, e->first / NN_BLOCK + block_count(e));
+        }
+        status = open_range(o->s, r);
+        for (int which = 0; which < NN_STATES && !status; which++) status = fill(o, r, i, which, data);
+    }
+    if (status) tn_nn_optim_discard(out);
+    return status;
+}
+
+void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *const *data, int gathered,
+                        nn_restored *in)
+{
+    for (int i = 0; i < NN_ROWS; i++) {
+        tn_nn_row_free(&o->rows[i], true);
+        o->rows[i] = in->rows[i];
+    }
+    for (int k = 0; k < o->n; k++) {
+        o->entries[k].steps = steps[k];
+        o->entries[k].summed = data[NN_SUM * o->n + k] != NULL;
+    }
+    o->gathered = gathered;
+}
+
+void tn_nn_optim_discard(nn_restored *in)
+{
+    for (int i = 0; i < NN_ROWS; i++) tn_nn_row_free(&in->rows[i], true);
+}

@@ -1,0 +1,482 @@
+/* optim_step.c - the update, and clipping by the global norm (torch/nn/utils/clip_grad.py).
+ *
+ * An update of a row is one framework operator: a few tensor operators over whole flat tensors, which the
+ * fuser makes one kernel of. What differs between parameters (lr factor, weight decay, number of updates) is
+ * a number where all agree, and else a column [blocks, 1] that broadcasts along the blocks; where not all of
+ * the row takes part, a bool column says which blocks do. All numbers are run-time scalars, so that every
+ * step is the same graph.
+ *
+ *   quantity   what may differ from parameter to parameter      factor   a number times some columns
+ *
+ * Read update_row first, then tn_optim_step.
+ */
+#include "nn.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { IDLE_STEPS = 10 }; /* without a gradient, then the log says so */
+
+static const char *step_op(const tn_optim *o)
+{
+    return o->method == NN_SGD ? "sgd" : o->method == NN_ADAM ? "adam" : "adamw";
+}
+
+static bool is_due(const nn_optim_entry *e)
+{
+    return e->fresh || e->summed;
+}
+
+/* ---- numbers and columns ---- */
+
+typedef enum quantity {
+    LR_FACTOR,
+    DECAY,   /* weight decay */
+    PUSH,    /* sgd: what of the gradient goes into the momentum: all of the first, 1 - dampening of others */
+    UNBIAS1, /* 1 / (1 - beta1^t) */
+    UNBIAS2, /* 1 / sqrt(1 - beta2^t) */
+    FRESH,   /* has a gradient in this step */
+    DUE      /* takes part in the update */
+} quantity;
+
+static double value_of(const tn_optim *o, const nn_optim_entry *e, quantity q)
+{
+    double t = (double)e->steps + 1;
+    switch (q) {
+    case LR_FACTOR:
+        return e->lr_factor;
+    case DECAY:
+        return e->weight_decay;
+    case PUSH:
+        return e->steps ? 1 - o->dampening : 1;
+    case UNBIAS1:
+        return 1 / (1 - pow(o->beta1, t));
+    case UNBIAS2:
+        return 1 / sqrt(1 - pow(o->beta2, t));
+    case FRESH:
+        return e->fresh;
+    case DUE:
+        return is_due(e);
+    }
+    return 0;
+}
+
+static nn_spread *cache_of(nn_row *r, quantity q)
+{
+    return q == LR_FACTOR ? &r->lr_factor
+           : q == DECAY   ? &r->decay
+           : q == FRESH   ? &r->fresh
+           : q == DUE     ? &r->due
+                          : NULL;
+}
+
+/* A column of the row: each entry's value in its blocks. Lives as long as the step, or the open operator. */
+static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
+{
+    bool test = q == FRESH || q == DUE;
+    tn_dtype d = test ? TN_BOOL : r->dtype;
+    size_t size = test ? 1 : d == TN_F64 ? sizeof(double) : sizeof(float);
+    unsigned char *host = tn_calloc((size_t)r->blocks, size);
+    if (!host) {
+        tn_fail(o->s, TN_E_NOMEM, step_op(o), "no memory for %lld blocks", (long long)r->blocks);
+        return NULL;
+    }
+    for (int i = 0; i < o->n; i++) {
+        const nn_optim_entry *e = &o->entries[i];
+        int64_t b = e->first / NN_BLOCK - r->first, end = b + (e->count + NN_BLOCK - 1) / NN_BLOCK;
+        if (&o->rows[e->row] != r || b < 0 || end > r->blocks) continue;
+        double v = value_of(o, e, q);
+        for (; b < end; b++) {
+            if (test)
+                host[b] = v != 0;
+            else if (d == TN_F64)
+                memcpy(host + (size_t)b * size, &v, size);
+            else
+                memcpy(host + (size_t)b * size, &(float){(float)v}, size);
+        }
+    }
+    tn_tensor *column = tn_from(o->s, host, d, 2, (const int64_t[]){r->blocks, 1});
+    tn_free_mem(host);
+    return column;
+}
+
+/* The same, kept as long as the values it is made of stay. */
+static tn_tensor *cached_column(const tn_optim *o, const nn_row *r, nn_spread *c, quantity q)
+{
+    bool same = c->vector != NULL;
+    for (int i = 0; i < o->n && same; i++) same = c->value[i] == value_of(o, &o->entries[i], q);
+    if (same) return c->vector;
+    if (!c->value && !(c->value = tn_malloc((size_t)o->n * sizeof(*c->value)))) {
+        tn_fail(o->s, TN_E_NOMEM, step_op(o), "no memory for %d numbers", o->n);
+        return NULL;
+    }
+    tn_free(c->vector);
+    tn_tensor *made = make_column(o, r, q);
+    c->vector = tn_keep(made);
+    tn_free(made);
+    for (int i = 0; i < o->n; i++) c->value[i] = value_of(o, &o->entries[i], q);
+    return c->vector;
+}
+
+static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
+{
+    nn_spread *c = cache_of(r, q);
+    return c ? cached_column(o, r, c, q) : make_column(o, r, q);
+}
+
+/* Whether all parameters of the row that are due agree on q, and on what. */
+static bool agree(const tn_optim *o, const nn_row *r, quantity q, double *value)
+{
+    bool counts = q == PUSH || q == UNBIAS1 || q == UNBIAS2; /* then the number of updates decides */
+    const nn_optim_entry *first = NULL;
+    for (int i = 0; i < o->n; i++) {
+        const nn_optim_entry *e = &o->entries[i];
+        if (&o->rows[e->row] != r || !is_due(e)) continue;
+        if (!first) first = e;
+        if (counts ? e->steps != first->steps : value_of(o, e, q) != value_of(o, first, q)) return false;
+    }
+    if (first) *value = value_of(o, first, q);
+    return first;
+}
+
+/* Blocks of the row's parameters of which `fresh` (or due) holds. */
+static int64_t blocks_with(const tn_optim *o, const nn_row *r, quantity q)
+{
+    int64_t n = 0;
+    for (int i = 0; i < o->n; i++) {
+        const nn_optim_entry *e = &o->entries[i];
+        if (&o->rows[e->row] == r && value_of(o, e, q) != 0) n += (e->count + NN_BLOCK - 1) / NN_BLOCK;
+    }
+    return n;
+}
+
+/* A number times columns, to multiply tensors of the row by. */
+typedef struct factor {
+    double number;
+    tn_tensor *column[2];
+    int columns;
+    bool failed;
+} factor;
+
+static factor factor_of(tn_optim *o, nn_row *r, double number, int n, const quantity *q)
+{
+    factor f = {.number = number};
+    for (int i = 0; i < n; i++) {
+        double v = 0;
+        if (agree(o, r, q[i], &v))
+            f.number *= v;
+        else if ((f.column[f.columns] = column(o, r, q[i])))
+            f.columns++;
+        else
+            f.failed = true;
+    }
+    return f;
+}
+#define FACTOR(o, r, number, ...)                                                                            \
+    factor_of(o, r, number, (int)(sizeof((const quantity[]){__VA_ARGS__}) / sizeof(quantity)),               \
+              (const quantity[]){__VA_ARGS__})
+
+static tn_tensor *scale(tn_tensor *x, const factor *f)
+{
+    if (f->failed) return NULL;
+    for (int i = 0; i < f->columns; i++) x = tn_mul(x, f->column[i]);
+    return tn_mul_scalar(x, tn_number_f(f->number));
+}
+
+static bool is_zero(const factor *f)
+{
+    return !f->columns && !f->failed && f->number == 0;
+}
+
+static tn_tensor *times(tn_tensor *x, double v)
+{
+    return tn_mul_scalar(x, tn_number_f(v));
+}
+
+/* ---- one row ---- */
+
+/* What the step works with, made before the operator begins, so that nothing but the update is in it. */
+typedef struct update {
+    tn_optim *o;
+    nn_row *r;
+    tn_tensor *fresh, *due; /* masks; NULL: the whole row */
+    bool some_fresh;
+    factor lr, decay;
+    factor gain;      /* sgd: of the gradient in the momentum; adam: of sqrt(v) */
+    tn_tensor *m, *v; /* moments */
+} update;
+
+/* After begin, the columns outside the caches, which have to be freed by hand outside a step. */
+static void end_update(update *u)
+{
+    const factor *all[] = {&u->lr, &u->decay, &u->gain};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        for (int k = 0; k < all[i]->columns; k++) {
+            const nn_row *r = u->r;
+            tn_tensor *c = all[i]->column[k];
+            if (c != r->lr_factor.vector && c != r->decay.vector) tn_free(c);
+        }
+}
+
+static int begin_gradient(tn_optim *o, nn_row *r, update *u)
+{
+    *u = (update){.o = o, .r = r};
+    int64_t fresh = blocks_with(o, r, FRESH);
+    u->some_fresh = fresh > 0;
+    if (fresh && fresh < r->blocks && !(u->fresh = column(o, r, FRESH))) return tn_error(o->s);
+    return TN_OK;
+}
+
+static tn_tensor *where(tn_tensor *mask, tn_tensor *yes, tn_tensor *no)
+{
+    return mask ? tn_where(mask, yes, no) : yes;
+}
+
+/* This step's gradients, zero where there are none. Inside an operator. */
+static tn_tensor *fresh_gradient(const update *u)
+{
+    tn_tensor *g = u->r->gradients;
+    return u->fresh ? tn_where(u->fresh, g, tn_zeros(u->o->s, u->r->dtype, TN_SCALAR)) : g;
+}
+
+/* The gradients an update now would use; zero, or not to be looked at, where a parameter is not due. */
+static tn_tensor *mean_gradient(const update *u, bool zeros)
+{
+    const nn_row *r = u->r;
+    if (u->o->accumulate == 1) return zeros ? fresh_gradient(u) : r->gradients;
+    tn_tensor *g = !r->summed      ? fresh_gradient(u)
+                   : u->some_fresh ? tn_add(r->state[NN_SUM], fresh_gradient(u))
+                                   : r->state[NN_SUM];
+    return times(g, 1.0 / u->o->accumulate);
+}
+
+static bool takes_part(const tn_optim *o, const nn_row *r)
+{
+    return r->blocks && blocks_with(o, r, DUE) > 0;
+}
+
+static int assign_where(const update *u, tn_tensor *target, tn_tensor *value)
+{
+    return tn_assign(target, where(u->due, value, target));
+}
+
+/* p - step, after decoupled decay */
+static tn_tensor *moved(const update *u, tn_tensor *step)
+{
+    tn_tensor *p = u->r->values;
+    if (u->o->method == NN_ADAMW && !is_zero(&u->decay)) p = tn_sub(p, scale(p, &u->decay));
+    return tn_sub(p, step);
+}
+
+static int sgd(const update *u, tn_tensor *g)
+{
+    const tn_optim *o = u->o;
+    if (!u->m) return assign_where(u, u->r->values, moved(u, scale(g, &u->lr)));
+    tn_tensor *b = tn_add(times(u->m, o->momentum), scale(g, &u->gain));
+    g = o->nesterov ? tn_add(g, times(b, o->momentum)) : b;
+    tn_tensor *p = moved(u, scale(g, &u->lr));
+    int status = assign_where(u, u->m, b);
+    return status ? status : assign_where(u, u->r->values, p);
+}
+
+static int adam(const update *u, tn_tensor *g)
+{
+    const tn_optim *o = u->o;
+    tn_tensor *m = tn_add(u->m, times(tn_sub(g, u->m), 1 - o->beta1));
+    tn_tensor *v = tn_add(times(u->v, o->beta2), times(tn_square(g), 1 - o->beta2));
+    tn_tensor *root = tn_add_scalar(scale(tn_sqrt(v), &u->gain), tn_number_f(o->eps));
+    tn_tensor *p = moved(u, scale(tn_div(m, root), &u->lr));
+    int status = assign_where(u, u->m, m);
+    if (!status) status = assign_where(u, u->v, v);
+    return status ? status : assign_where(u, u->r->values, p);
+}
+
+static int begin_update(tn_optim *o, nn_row *r, update *u)
+{
+    int status = begin_gradient(o, r, u);
+    if (status) return status;
+    if (blocks_with(o, r, DUE) < r->blocks && !(u->due = column(o, r, DUE))) return tn_error(o->s);
+    bool adam_like = o->method != NN_SGD;
+    u->decay = o->method == NN_ADAMW ? FACTOR(o, r, o->lr, LR_FACTOR, DECAY) : FACTOR(o, r, 1, DECAY);
+    u->lr = adam_like ? FACTOR(o, r, o->lr, LR_FACTOR, UNBIAS1) : FACTOR(o, r, o->lr, LR_FACTOR);
+    u->gain = adam_like ? FACTOR(o, r, 1, UNBIAS2) : FACTOR(o, r, 1, PUSH);
+    if (adam_like || o->momentum > 0) u->m = tn_nn_optim_state(o, r, 0);
+    if (adam_like) u->v = tn_nn_optim_state(o, r, 1);
+    return tn_error(o->s);
+}
+
+/* min(1, max_norm / (norm + 1e-6)) */
+static tn_tensor *clip_factor(const tn_optim *o)
+{
+    tn_tensor *f = tn_rdiv_scalar(tn_add_scalar(o->norm, tn_number_f(1e-6)), tn_number_f(o->max_norm));
+    return tn_minimum_scalar(f, tn_number_f(1));
+}
+
+static int update_row(tn_optim *o, nn_row *r)
+{
+    update u;
+    int status = begin_update(o, r, &u);
+    if (!status) status = tn_op_begin(o->s, step_op(o));
+    if (status) {
+        end_update(&u);
+        return status;
+    }
+    tn_tensor *g = mean_gradient(&u, false);
+    if (o->norm) g = tn_mul(g, clip_factor(o));
+    if (o->method != NN_ADAMW && !is_zero(&u.decay)) g = tn_add(g, scale(r->values, &u.decay));
+    status = o->method == NN_SGD ? sgd(&u, g) : adam(&u, g);
+    int ended = tn_op_end(o->s);
+    end_update(&u);
+    return status ? status : ended;
+}
+
+/* ---- over several steps ---- */
+
+static int gather_row(tn_optim *o, nn_row *r)
+{
+    update u;
+    int status = begin_gradient(o, r, &u);
+    if (status || !u.some_fresh) return status;
+    tn_tensor *sum = tn_nn_optim_state(o, r, NN_SUM);
+    if (!sum) return tn_error(o->s);
+    status = tn_op_begin(o->s, "accumulate");
+    if (status) return status;
+    tn_tensor *g = fresh_gradient(&u);
+    status = tn_assign(sum, r->summed ? tn_add(sum, g) : g);
+    int ended = tn_op_end(o->s);
+    if (!status) status = ended;
+    if (!status) r->summed = true;
+    return status;
+}
+
+static int gather(tn_optim *o)
+{
+    int status = TN_OK;
+    for (int i = 0; i < NN_ROWS && !status; i++)
+        if (o->rows[i].blocks) status = gather_row(o, &o->rows[i]);
+    for (int i = 0; i < o->n && !status; i++)
+        if (o->entries[i].fresh) o->entries[i].summed = true;
+    if (!status) o->gathered++;
+    return status;
+}
+
+/* ---- a step ---- */
+
+static uint64_t step_number(const tn_session *s)
+{
+    tn_stats v = {.size = sizeof(v)};
+    tn_get_stats(s, &v);
+    return v.steps;
+}
+
+/* Which parameters have a gradient now, and rows that hold them. */
+static int look(tn_optim *o)
+{
+    for (int i = 0; i < o->n; i++) o->entries[i].fresh = tn_has_gradient(o->entries[i].param);
+    return tn_nn_optim_cover(o);
+}
+
+/* Parameters that should have gradients and go without are a mistake more often than not. */
+static void note_idle(tn_optim *o)
+{
+    char names[256] = "";
+    size_t at = 0;
+    int n = 0;
+    for (int i = 0; i < o->n; i++) {
+        nn_optim_entry *e = &o->entries[i];
+        e->idle = e->fresh || !tn_wants_gradient(e->param) ? 0 : e->idle + 1;
+        if (e->idle != IDLE_STEPS) continue;
+        if (n++ < 4 && at < sizeof(names))
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", n > 1 ? ", " : "",
+                                   tn_name(e->param));
+    }
+    if (n)
+        tn_warn(o->s, "%s: %d parameter%s had no gradient in %d steps running and stay%s as %s: %s%s",
+                step_op(o), n, n > 1 ? "s" : "", (int)IDLE_STEPS, n > 1 ? "" : "s",
+                n > 1 ? "they are" : "it is", names, n > 4 ? ", .." : "");
+}
+
+static int update_rows(tn_optim *o)
+{
+    int status = TN_OK;
+    for (int i = 0; i < NN_ROWS && !status; i++)
+        if (takes_part(o, &o->rows[i])) status = update_row(o, &o->rows[i]);
+    if (status) return status;
+    for (int i = 0; i < o->n; i++) {
+        o->entries[i].steps += is_due(&o->entries[i]);
+        o->entries[i].summed = false;
+    }
+    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = false;
+    o->gathered = 0;
+    return TN_OK;
+}
+
+int tn_optim_step(tn_optim *o)
+{
+    if (!o) return TN_E_NULL;
+    int status = tn_error(o->s);
+    if (o->norm && (o->norm_step != step_number(o->s) || tn_ndim(o->norm) != 0)) o->norm = NULL;
+    if (!status) {
+        tn_no_grad_begin(o->s);
+        status = look(o);
+        if (!status) status = o->gathered + 1 < o->accumulate ? gather(o) : update_rows(o);
+        tn_no_grad_end(o->s);
+    }
+    o->norm = NULL;
+    if (!status) note_idle(o);
+    return status;
+}
+
+/* ---- clipping ---- */
+
+static tn_tensor *square_sum(tn_optim *o, nn_row *r)
+{
+    update u;
+    if (begin_gradient(o, r, &u)) return NULL;
+    return tn_sum(tn_square(mean_gradient(&u, true)), TN_ALL, false);
+}
+
+tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, int line)
+{
+    static const char op[] = "tn_clip_grad_norm";
+    if (!o) return NULL;
+    o->norm = NULL;
+    if (!(max_norm >= 0 && max_norm - max_norm == 0)) {
+        tn_fail(o->s, TN_E_ARG, op, "max_norm %g must be finite and not below 0 (%s:%d)", max_norm,
+                file ? file : "?", line);
+        return NULL;
+    }
+    if (tn_error(o->s)) return NULL;
+    tn_tensor *sum = NULL, *norm = NULL;
+    bool any = false;
+    tn_no_grad_begin(o->s);
+    if (!look(o)) {
+        /* the masks are made before the operator begins: cached columns run on their own */
+        update u;
+        for (int i = 0; i < NN_ROWS; i++)
+            if (takes_part(o, &o->rows[i])) begin_gradient(o, &o->rows[i], &u);
+        if (!tn_op_begin(o->s, op)) {
+            for (int i = 0; i < NN_ROWS; i++) {
+                if (!takes_part(o, &o->rows[i])) continue;
+                tn_tensor *part = square_sum(o, &o->rows[i]);
+                sum = any ? tn_add(sum, part) : part;
+                any = true;
+            }
+            if (any) norm = tn_sqrt(sum);
+            if (tn_op_end(o->s)) norm = NULL;
+        }
+    }
+    tn_no_grad_end(o->s);
+    if (!any)
+        tn_fail(o->s, TN_E_STATE, op, "no parameter has a gradient; call tn_backward first (%s:%d)",
+                file ? file : "?", line);
+    o->norm = norm;
+    o->max_norm = max_norm;
+    o->norm_step = step_number(o->s);
+    return norm;
+}
+
+tn_tensor *tn_clip_grad_norm(tn_optim *o, double max_norm)
+{
+    return tn_clip_grad_norm_at(o, max_norm, NULL, 0);
+}

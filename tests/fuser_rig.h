@@ -1,0 +1,216 @@
+/* fuser_rig.h - runs a hand-built graph through the fuser on the CPU and through the reference interpreter,
+ * and compares. A test gives a function that builds nodes from leaves; the rig makes the leaves
+ * (deterministic numbers), calls it once per device, runs all roots as one segment and checks values and
+ * kernel count. Read first: rig_check. */
+#ifndef TN_FUSER_RIG_H
+#define TN_FUSER_RIG_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/runtime/session.h"
+
+enum { RIG_LEAVES = 8, RIG_ROOTS = 8 };
+
+typedef struct rig_leaf {
+    tn_dtype dtype;
+    int ndim;
+    int64_t shape[TN_MAX_DIMS];
+    double low, high; /* integers are drawn from [low, high) */
+} rig_leaf;
+
+typedef struct rig_case {
+    int n_leaf;
+    rig_leaf leaf[RIG_LEAVES];
+    int (*build)(tn_graph *g, tn_tensor *const *in, tn_tensor **root); /* returns the number of roots */
+    int kernels;      /* launches and library calls expected; 0: not checked */
+    double tolerance; /* of the largest magnitude of the result */
+} rig_case;
+
+static uint64_t rig_state;
+
+static double rig_random(void) /* [0, 1) */
+{
+    rig_state = rig_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (double)(rig_state >> 11) * 0x1p-53;
+}
+
+static tn_tensor *rig_make(tn_session *s, const rig_leaf *l)
+{
+    size_t n = 1;
+    for (int i = 0; i < l->ndim; i++) n *= (size_t)l->shape[i];
+    char *data = malloc(n * 8 + 8);
+    assert_non_null(data);
+    for (size_t i = 0; i < n; i++) {
+        double v = l->low + rig_random() * (l->high - l->low);
+        switch (l->dtype) {
+        case TN_F32:
+            ((float *)(void *)data)[i] = (float)v;
+            break;
+        case TN_F64:
+            ((double *)(void *)data)[i] = v;
+            break;
+        case TN_F16:
+            ((uint16_t *)(void *)data)[i] = tn_f32_to_f16((float)v);
+            break;
+        case TN_BF16:
+            ((uint16_t *)(void *)data)[i] = tn_f32_to_bf16((float)v);
+            break;
+        case TN_I32:
+            ((int32_t *)(void *)data)[i] = (int32_t)floor(v);
+            break;
+        case TN_I64:
+            ((int64_t *)(void *)data)[i] = (int64_t)floor(v);
+            break;
+        case TN_U8:
+            ((uint8_t *)(void *)data)[i] = (uint8_t)floor(v);
+            break;
+        default:
+            ((uint8_t *)(void *)data)[i] = v < (l->low + l->high) / 2;
+            break;
+        }
+    }
+    tn_tensor *t = tn_from_at(s, data, l->dtype, l->ndim, l->shape, __FILE__, __LINE__);
+    free(data);
+    assert_non_null(t);
+    return t;
+}
+
+/* The values of a node that has run, as doubles. */
+static double *rig_values(tn_session *s, tn_tensor *n)
+{
+    size_t count = (size_t)tn_node_numel(n);
+    double *v = malloc(count * sizeof *v + 8);
+    const void *p = tn_node_data(n);
+    assert_non_null(v);
+    assert_non_null(p);
+    for (size_t i = 0; i < count; i++) {
+        if (s->device->is_reference) {
+            v[i] = ((const double *)p)[i];
+            continue;
+        }
+        switch (n->dtype) {
+        case TN_F32:
+            v[i] = (double)((const float *)p)[i];
+            break;
+        case TN_F64:
+            v[i] = ((const double *)p)[i];
+            break;
+        case TN_F16:
+            v[i] = (double)tn_f16_to_f32(((const uint16_t *)p)[i]);
+            break;
+        case TN_BF16:
+            v[i] = (double)tn_bf16_to_f32(((const uint16_t *)p)[i]);
+            break;
+        case TN_I32:
+            v[i] = ((const int32_t *)p)[i];
+            break;
+        case TN_I64:
+            v[i] = (double)((const int64_t *)p)[i];
+            break;
+        default:
+            v[i] = ((const uint8_t *)p)[i];
+            break;
+        }
+    }
+    return v;
+}
+
+static void rig_quiet(int level, const char *text, void *user)
+{
+    (void)level;
+    (void)text;
+    (void)user;
+}
+
+static int rig_run(tn_session *s, const rig_case *c, tn_tensor **root)
+{
+    tn_tensor *leaf[RIG_LEAVES], *in[RIG_LEAVES];
+    rig_state = 12345;
+    for (int i = 0; i < c->n_leaf; i++) leaf[i] = rig_make(s, &c->leaf[i]);
+    assert_int_equal(tn_step_begin(s), 0);
+    for (int i = 0; i < c->n_leaf; i++) in[i] = tn_use(tn_resolve(leaf[i]));
+    int n = c->build(&s->graph, in, root);
+    if (s->graph.error.status) fail_msg("%s", s->graph.error.text);
+    for (int i = 0; i < n; i++) assert_non_null(root[i]);
+    if (tn_run(s, n, root)) fail_msg("%s", s->graph.error.text);
+    return n;
+}
+
+static inline void rig_check(const rig_case *c)
+{
+    tn_tensor *want[RIG_ROOTS], *got[RIG_ROOTS];
+    tn_session *ref = tn_open_with(&(tn_options){
+        .size = sizeof(tn_options), .device = TN_REF, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
+    tn_session *cpu = tn_open_with(&(tn_options){
+        .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
+    assert_non_null(ref);
+    assert_non_null(cpu);
+    int n = rig_run(ref, c, want);
+    uint64_t before = cpu->stats.kernels + cpu->stats.library_calls;
+    assert_int_equal(rig_run(cpu, c, got), n);
+    int kernels = (int)(cpu->stats.kernels + cpu->stats.library_calls - before);
+    for (int i = 0; i < n; i++) {
+        double *w = rig_values(ref, want[i]), *v = rig_values(cpu, got[i]), scale = 1e-30, worst = 0;
+        int64_t count = tn_node_numel(want[i]), at = 0;
+        assert_int_equal(tn_node_numel(got[i]), count);
+        for (int64_t k = 0; k < count; k++)
+            if (isfinite(w[k]) && fabs(w[k]) > scale) scale = fabs(w[k]);
+        for (int64_t k = 0; k < count; k++) {
+            double d = w[k] == v[k] || (isnan(w[k]) && isnan(v[k])) ? 0 : fabs(w[k] - v[k]) / scale;
+            if (!(d <= worst)) {
+                worst = d;
+                at = k;
+            }
+        }
+        if (!(worst <= c->tolerance))
+            fail_msg("root %d, element %lld: %.9g, expected %.9g (off by %.3g of the largest)", i,
+                     (long long)at, v[at], w[at], worst);
+        free(w);
+        free(v);
+    }
+    if (c->kernels) assert_int_equal(kernels, c->kernels);
+    tn_step_end(cpu);
+    tn_step_end(ref);
+    tn_close(cpu);
+    tn_close(ref);
+}
+
+/* The plan of one root, for looking at its text. Free with tn_plan_free. */
+static inline tn_plan *rig_plan(tn_session *s, const rig_case *c)
+{
+    tn_tensor *leaf[RIG_LEAVES], *in[RIG_LEAVES], *root[RIG_ROOTS];
+    rig_state = 12345;
+    for (int i = 0; i < c->n_leaf; i++) leaf[i] = rig_make(s, &c->leaf[i]);
+    assert_int_equal(tn_step_begin(s), 0);
+    for (int i = 0; i < c->n_leaf; i++) in[i] = tn_use(tn_resolve(leaf[i]));
+    int n = c->build(&s->graph, in, root), n_node = 0, n_leaf = 0;
+    tn_tensor *node[256], *leaves[256];
+    uint8_t is_root[256] = {0};
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
+        tn_tensor *t = s->graph.nodes[i];
+        tn_kind k = tn_op_get((tn_op)t->op)->kind;
+        if (t->base != t || k == TN_KIND_LEAF || k == TN_KIND_NUMBER) {
+            if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER || (t->base->flags & TN_F_DONE))
+                leaves[n_leaf++] = t;
+            continue;
+        }
+        for (int r = 0; r < n; r++) is_root[n_node] |= root[r] == t;
+        node[n_node++] = t;
+    }
+    tn_segment seg = {&s->graph, node, n_node, leaves, n_leaf, is_root};
+    tn_plan *p = NULL;
+    tn_errbuf err = {""};
+    if (tn_plan_build(&seg, &s->target, &p, &err)) fail_msg("%s", err.text);
+    tn_step_end(s);
+    return p;
+}
+
+#endif

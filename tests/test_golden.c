@@ -1,0 +1,451 @@
+/* test_golden.c - whole models and single operators against PyTorch's numbers (tests/golden/).
+ *
+ *   models      the same weights and batches: every gradient of the first step, the losses of 20 AdamW steps,
+ *               running statistics and what evaluation mode gives at the end
+ *   operators   those whose semantics are easy to get wrong; result, and the gradients of sum(result *
+ * weight) promotion   result dtypes
+ *
+ * On the reference device what is left is the rounding of the stored numbers. Read train and op_case first.
+ */
+#include "tests/golden.h"
+
+enum { TRAIN_STEPS = 20 };
+
+/* ---- models ---- */
+
+typedef struct model {
+    const char *file;
+    void (*make)(tn_session *s, void *net);
+    tn_tensor *(*forward)(void *net, tn_tensor *x);
+    double lr, decay;
+} model;
+
+static void expect_losses(const char *where, const golden *g, const double *loss, double tolerance)
+{
+    double *want = golden_values(golden_find(g, "losses"));
+    for (int i = 0; i < TRAIN_STEPS; i++)
+        if (!(fabs(loss[i] - want[i]) <= tolerance * fabs(want[i])))
+            fail_msg("%s: the loss of step %d is %.9g, PyTorch's %.9g", where, i, loss[i], want[i]);
+    free(want);
+}
+
+static void train(tn_session *s, const char *where, const golden *g, const model *m, void *net, bool exact)
+{
+    char path[128];
+    double loss[TRAIN_STEPS];
+    m->make(s, net);
+    expect_fine(s, where);
+    snprintf(path, sizeof(path), "tests/golden/%s.safetensors", m->file);
+    tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = m->lr, .weight_decay = m->decay);
+    for (int i = 0; i < tn_param_count(s); i++) {
+        tn_tensor *p = tn_param_at(s, i), *v = NULL;
+        const nn_saved *e = golden_find(g, "%s", tn_name(p));
+        tn_tensor *made = golden_tensor(s, e, tn_dtype_of(p));
+        v = e->ndim == 4 ? tn_permute(made, 4, (const int[]){0, 2, 3, 1}) : made; /* OIHW -> OHWI */
+        tn_assign(p, v);
+        tn_free(made);
+    }
+    for (int i = 0; i < TRAIN_STEPS; i++) {
+        tn_step_begin(s);
+        tn_tensor *x = golden_tensor(s, golden_find(g, "batch.%d.x", i % 4), TN_F32);
+        const nn_saved *ids = golden_find(g, "batch.%d.x", i % 4);
+        if (ids->dtype == TN_I64) x = golden_tensor(s, ids, TN_I64);
+        tn_tensor *y = golden_tensor(s, golden_find(g, "batch.%d.y", i % 4), TN_I64);
+        tn_tensor *l = tn_cross_entropy(m->forward(net, x), y);
+        tn_backward(l);
+        expect_fine(s, where);
+        for (int k = 0; i == 0 && k < tn_param_count(s); k++) {
+            tn_tensor *p = tn_param_at(s, k);
+            golden_close(where, tn_name(p), tn_gradient(p), golden_find(g, "gradient.%s", tn_name(p)),
+                         exact ? 1e-10 : 1e-5);
+        }
+        tn_optim_step(o);
+        loss[i] = tn_item(l);
+        tn_step_end(s);
+        expect_fine(s, where);
+    }
+    expect_losses(where, g, loss, exact ? 1e-8 : 1e-4);
+}
+
+typedef struct cnn {
+    tn_conv *c1, *c2;
+    tn_norm *n1, *n2;
+    tn_linear *fc;
+} cnn;
+
+static void cnn_make(tn_session *s, void *user)
+{
+    cnn *net = user;
+    net->c1 = tn_conv2d_new(s, "c1", 2, 6, 3, .pad = 1, .no_bias = true);
+    net->n1 = tn_batch_norm_new(s, "norm1", 6);
+    net->c2 = tn_conv2d_new(s, "c2", 6, 8, 3, .pad = 1, .stride = 2, .no_bias = true);
+    net->n2 = tn_batch_norm_new(s, "norm2", 8);
+    net->fc = tn_linear_new(s, "fc", 72, 5);
+}
+
+static tn_tensor *cnn_forward(void *user, tn_tensor *x)
+{
+    cnn *net = user;
+    tn_tensor *h = tn_relu(tn_norm_forward(net->n1, tn_conv2d_forward(net->c1, x)));
+    h = tn_max_pool2d(tn_relu(tn_norm_forward(net->n2, tn_conv2d_forward(net->c2, h))), 2);
+    return tn_linear_forward(net->fc, tn_flatten(h, 1));
+}
+
+static void cnn_like_pytorch(void **state)
+{
+    (void)state;
+    const model m = {"cnn", cnn_make, cnn_forward, 1e-2, 0.05};
+    golden g;
+    golden_open(&g, m.file);
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        bool exact = PLACES[at].device == TN_REF;
+        cnn net;
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        train(s, PLACES[at].name, &g, &m, &net, exact);
+        for (int i = 0; i < tn_buffer_count(s); i++) {
+            tn_tensor *b = tn_buffer_at(s, i);
+            golden_close(PLACES[at].name, tn_name(b), b, golden_find(&g, "after.%s", tn_name(b)),
+                         exact ? 1e-7 : 2e-3);
+        }
+        tn_train(s, false);
+        tn_step_begin(s);
+        tn_tensor *x = golden_tensor(s, golden_find(&g, "batch.0.x"), TN_F32);
+        golden_close(PLACES[at].name, "logits", cnn_forward(&net, x), golden_find(&g, "after.logits"),
+                     exact ? 1e-7 : 2e-3);
+        tn_step_end(s);
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+    golden_close_file(&g);
+}
+
+enum { VOCAB = 29, DIM = 24, HEADS = 3, TIME = 16 };
+
+typedef struct transformer {
+    tn_embed *tok, *pos;
+    tn_transformer_block *block;
+    tn_norm *norm;
+    tn_linear *head;
+} transformer;
+
+static void transformer_make(tn_session *s, void *user)
+{
+    transformer *net = user;
+    net->tok = tn_embedding_new(s, "tok", VOCAB, DIM);
+    net->pos = tn_embedding_new(s, "pos", TIME, DIM);
+    net->block = tn_transformer_block_new_at(
+        s, "block", DIM, HEADS,
+        &(const tn_transformer_block_options){.causal = true, .size = sizeof(tn_transformer_block_options)},
+        __FILE__, __LINE__);
+    net->norm = tn_layer_norm_new(s, "norm", DIM);
+    net->head = tn_linear_new(s, "head", DIM, VOCAB, .no_bias = true);
+}
+
+static tn_tensor *transformer_forward(void *user, tn_tensor *x)
+{
+    transformer *net = user;
+    tn_tensor *h = tn_add(tn_embedding_forward(net->tok, x), net->pos->weight);
+    return tn_linear_forward(net->head,
+                             tn_norm_forward(net->norm, tn_transformer_block_forward(net->block, h)));
+}
+
+static void transformer_like_pytorch(void **state)
+{
+    (void)state;
+    const model m = {"transformer", transformer_make, transformer_forward, 3e-3, 0.1};
+    golden g;
+    golden_open(&g, m.file);
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        transformer net;
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        train(s, PLACES[at].name, &g, &m, &net, PLACES[at].device == TN_REF);
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+    golden_close_file(&g);
+}
+
+/* ---- operators ---- */
+
+enum { MAX_IN = 4 };
+
+typedef struct op_case {
+    const char *name;
+    const char *in[MAX_IN]; /* as in make_golden.py */
+    tn_tensor *(*fn)(tn_tensor **x);
+    double tolerance; /* of f32; 0 means 2e-6 */
+} op_case;
+
+#define FN(name, expression)                                                                                 \
+    static tn_tensor *name(tn_tensor **x)                                                                    \
+    {                                                                                                        \
+        return expression;                                                                                   \
+    }
+FN(ce, tn_cross_entropy(x[0], x[1]))
+FN(ce_sum, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_SUM))
+FN(ce_none, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_NONE))
+FN(ce_smooth, tn_cross_entropy(x[0], x[1], .label_smoothing = 0.2))
+FN(ce_ignore,
+   tn_cross_entropy(x[0], x[1], .use_ignore_index = true, .ignore_index = 2, .label_smoothing = 0.1))
+FN(nll, tn_nll_loss(x[0], x[1]))
+FN(mse, tn_mse_loss(x[0], x[1]))
+FN(l1, tn_l1_loss(x[0], x[1]))
+FN(bce, tn_bce_with_logits(x[0], x[1]))
+FN(group_norm, tn_group_norm(x[0], 3, x[1], x[2]))
+FN(layer_norm_2, tn_layer_norm(x[0], x[1], x[2], .eps = 1e-3, .ndim = 2))
+FN(rms_norm, tn_rms_norm(x[0], x[1], .eps = 1e-5))
+FN(batch_norm, tn_batch_norm(x[0], x[1], x[2], NULL, NULL))
+FN(max_pool_ceil, tn_max_pool2d(x[0], 3, .stride = 2, .pad = 1, .ceil_mode = true))
+FN(max_pool_ties, tn_max_pool2d(x[0], 2, .stride = 1))
+FN(avg_pool, tn_avg_pool2d(x[0], 3, .stride = 2, .pad = 1))
+FN(avg_pool_ceil, tn_avg_pool2d(x[0], 3, .stride = 2, .pad = 1, .ceil_mode = true))
+FN(avg_pool_ceil_2, tn_avg_pool2d(x[0], 2, .stride = 2, .ceil_mode = true))
+FN(avg_pool_exclude, tn_avg_pool2d(x[0], 3, .stride = 2, .pad = 1, .ceil_mode = true, .exclude_pad = true))
+FN(conv, tn_conv2d(x[0], x[1], x[2], .stride = 2, .pad = 1))
+FN(conv_dilated, tn_conv2d(x[0], x[1], x[2], .dilation = 2, .pad = 2))
+FN(conv_groups, tn_conv2d(x[0], x[1], x[2], .groups = 2, .pad = 1))
+FN(conv_depthwise, tn_conv2d(x[0], x[1], x[2], .groups = 3))
+FN(var_0, tn_var(x[0], TN_AXES(1, 3), false, 0))
+FN(var_1, tn_var(x[0], TN_AXES(1, 3), false, 1))
+FN(var_2, tn_var(x[0], TN_AXES(1, 3), false, 2))
+FN(std_1, tn_std(x[0], TN_AXES(1), false, 1))
+FN(logsumexp, tn_logsumexp(x[0], TN_AXES(1), false))
+FN(prod_1, tn_prod(x[0], TN_AXES(1), false))
+FN(cumsum_1, tn_cumsum(x[0], 1))
+FN(amax, tn_max(x[0], TN_AXES(1), false))
+FN(amin, tn_min(x[0], TN_ALL, false))
+FN(argmax_1, tn_argmax(x[0], 1, false))
+FN(argmin_1, tn_argmin(x[0], 1, false))
+FN(maximum, tn_maximum(x[0], x[1]))
+FN(minimum, tn_minimum(x[0], x[1]))
+FN(power, tn_pow(x[0], x[1]))
+FN(pow_2, tn_pow_scalar(x[0], 2.0))
+FN(pow_3, tn_pow_scalar(x[0], 3.0))
+FN(pow_half, tn_pow_scalar(x[0], 0.5))
+FN(pow_minus_half, tn_pow_scalar(x[0], -0.5))
+FN(pow_minus_1, tn_pow_scalar(x[0], -1.0))
+FN(pow_0, tn_pow_scalar(x[0], 0.0))
+FN(pow_1, tn_pow_scalar(x[0], 1.0))
+FN(pow_2_5, tn_pow_scalar(x[0], 2.5))
+FN(relu, tn_relu(x[0]))
+FN(absolute, tn_abs(x[0]))
+FN(clamp, tn_clamp(x[0], -1, 1))
+FN(sign, tn_sign(x[0]))
+FN(rounded, tn_round(x[0]))
+FN(elu, tn_elu(x[0], 1.5))
+FN(leaky_relu, tn_leaky_relu(x[0], 0.1))
+FN(gelu, tn_gelu(x[0]))
+FN(gelu_tanh, tn_gelu_tanh(x[0]))
+FN(silu, tn_silu(x[0]))
+FN(mish, tn_mish(x[0]))
+FN(softplus, tn_softplus(x[0]))
+FN(sigmoid, tn_sigmoid(x[0]))
+FN(tanh_0, tn_tanh(x[0]))
+FN(softmax, tn_softmax(x[0], 1))
+FN(log_softmax, tn_log_softmax(x[0], 0))
+FN(choose, tn_where(x[0], x[1], x[2]))
+FN(embedding, tn_embedding(x[1], x[0]))
+FN(gather, tn_gather(x[0], 1, x[1]))
+FN(scatter_add, tn_scatter_add(x[0], 1, x[1], x[2]))
+FN(sdpa, tn_scaled_dot_product_attention(x[0], x[1], x[2]))
+FN(sdpa_causal, tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true))
+FN(sdpa_mask, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3], .scale = 0.3))
+
+static const op_case OPS[] = {
+    {"cross_entropy", {"x", "y"}, ce, 0},
+    {"cross_entropy_sum", {"x", "y"}, ce_sum, 0},
+    {"cross_entropy_none", {"x", "y"}, ce_none, 0},
+    {"cross_entropy_smooth", {"x", "y"}, ce_smooth, 0},
+    {"cross_entropy_ignore", {"x", "y"}, ce_ignore, 0},
+    {"cross_entropy_ignored_all", {"x", "y"}, ce_sum, 0},
+    {"nll_loss", {"x", "y"}, nll, 0},
+    {"mse_loss", {"x", "y"}, mse, 0},
+    {"l1_loss", {"x", "y"}, l1, 0},
+    {"bce_with_logits", {"x", "y"}, bce, 0},
+    {"group_norm", {"x", "w", "b"}, group_norm, 0},
+    {"layer_norm_2", {"x", "w", "b"}, layer_norm_2, 0},
+    {"rms_norm", {"x", "w"}, rms_norm, 0},
+    {"batch_norm", {"x", "w", "b"}, batch_norm, 0},
+    {"max_pool_ceil", {"x"}, max_pool_ceil, 0},
+    {"max_pool_ties", {"x"}, max_pool_ties, 0},
+    {"avg_pool", {"x"}, avg_pool, 0},
+    {"avg_pool_ceil", {"x"}, avg_pool_ceil, 0},
+    {"avg_pool_ceil_2", {"x"}, avg_pool_ceil_2, 0},
+    {"avg_pool_exclude", {"x"}, avg_pool_exclude, 0},
+    {"conv", {"x", "w", "b"}, conv, 0},
+    {"conv_dilated", {"x", "w", "b"}, conv_dilated, 0},
+    {"conv_groups", {"x", "w", "b"}, conv_groups, 0},
+    {"conv_depthwise", {"x", "w", "b"}, conv_depthwise, 0},
+    {"var_0", {"x"}, var_0, 0},
+    {"var_1", {"x"}, var_1, 0},
+    {"var_2", {"x"}, var_2, 0},
+    {"std", {"x"}, std_1, 0},
+    {"std_constant", {"x"}, std_1, 0},
+    {"logsumexp", {"x"}, logsumexp, 1e-3} /* the result, 1e4, has no more digits left */,
+    {"prod_zeros", {"x"}, prod_1, 0},
+    {"cumsum", {"x"}, cumsum_1, 0},
+    {"amax_ties", {"x"}, amax, 0},
+    {"amin_ties", {"x"}, amin, 0},
+    {"argmax_ties", {"x"}, argmax_1, 0},
+    {"argmin_nan", {"x"}, argmin_1, 0},
+    {"maximum", {"input", "other"}, maximum, 0},
+    {"minimum", {"input", "other"}, minimum, 0},
+    {"pow", {"input", "exponent"}, power, 0},
+    {"pow_scalar_2.0", {"x"}, pow_2, 0},
+    {"pow_scalar_3.0", {"x"}, pow_3, 0},
+    {"pow_scalar_0.5", {"x"}, pow_half, 0},
+    {"pow_scalar_-0.5", {"x"}, pow_minus_half, 0},
+    {"pow_scalar_-1.0", {"x"}, pow_minus_1, 0},
+    {"pow_scalar_0.0", {"x"}, pow_0, 0},
+    {"pow_scalar_1.0", {"x"}, pow_1, 0},
+    {"pow_scalar_2.5", {"x"}, pow_2_5, 0},
+    {"relu", {"input"}, relu, 0},
+    {"abs", {"input"}, absolute, 0},
+    {"clamp", {"x"}, clamp, 0},
+    {"sign", {"input"}, sign, 0},
+    {"round", {"input"}, rounded, 0},
+    {"elu", {"x"}, elu, 0},
+    {"leaky_relu", {"x"}, leaky_relu, 0},
+    {"gelu", {"x"}, gelu, 0},
+    {"gelu_tanh", {"x"}, gelu_tanh, 0},
+    {"silu", {"x"}, silu, 0},
+    {"mish", {"x"}, mish, 0},
+    {"softplus", {"x"}, softplus, 0},
+    {"sigmoid", {"x"}, sigmoid, 0},
+    {"tanh", {"x"}, tanh_0, 0},
+    {"softmax", {"x"}, softmax, 0},
+    {"log_softmax", {"x"}, log_softmax, 0},
+    {"where", {"c", "x", "y"}, choose, 0},
+    {"embedding", {"i", "w"}, embedding, 0},
+    {"gather", {"x", "i"}, gather, 0},
+    {"scatter_add", {"x", "i", "y"}, scatter_add, 0},
+    {"attention", {"q", "k", "v"}, sdpa, 0},
+    {"attention_causal", {"q", "k", "v"}, sdpa_causal, 0},
+    {"attention_mask", {"q", "k", "v", "m"}, sdpa_mask, 0},
+};
+enum { OP_COUNT = sizeof(OPS) / sizeof(*OPS) };
+
+static void run_op(tn_session *s, const char *where, const golden *g, const op_case *c, tn_dtype dtype,
+                   double tolerance)
+{
+    char what[128];
+    tn_tensor *x[MAX_IN] = {NULL};
+    tn_clear_error(s);
+    tn_step_begin(s);
+    for (int i = 0; i < MAX_IN && c->in[i]; i++) {
+        const nn_saved *e = golden_find(g, "%s.%s", c->name, c->in[i]);
+        bool floating = e->dtype == TN_F32;
+        x[i] = golden_tensor(s, e, floating ? dtype : e->dtype);
+        if (floating) tn_requires_grad(x[i], true);
+    }
+    tn_tensor *out = c->fn(x);
+    if (!out) fail_msg("%s: %s: %s", where, c->name, tn_error_text(s));
+    golden_close(where, c->name, out, golden_find(g, "%s.out", c->name), tolerance);
+    if (tn_dtype_of(out) == dtype) {
+        tn_tensor *w = golden_tensor(s, golden_find(g, "%s.weight", c->name), dtype);
+        if (tn_backward(tn_sum(tn_mul(out, w), TN_ALL, false)))
+            fail_msg("%s: %s: %s", where, c->name, tn_error_text(s));
+    }
+    for (int i = 0; i < MAX_IN && c->in[i]; i++) {
+        char name[128];
+        snprintf(name, sizeof(name), "%s.gradient.%s", c->name, c->in[i]);
+        if (!tn_nn_safetensors_find(&g->file, name)) continue;
+        snprintf(what, sizeof(what), "the gradient of %s to %s", c->name, c->in[i]);
+        golden_close(where, what, tn_gradient(x[i]), golden_find(g, "%s", name), tolerance);
+    }
+    tn_step_end(s);
+    expect_fine(s, where);
+}
+
+static void operators_like_pytorch(void **state)
+{
+    (void)state;
+    golden g;
+    golden_open(&g, "ops");
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        for (int i = 0; i < OP_COUNT; i++) {
+            bool exact = PLACES[at].device == TN_REF;
+            double f32 = OPS[i].tolerance > 0 ? OPS[i].tolerance : 2e-6;
+            run_op(s, PLACES[at].name, &g, &OPS[i], TN_F32, exact ? 1e-12 : f32);
+            run_op(s, PLACES[at].name, &g, &OPS[i], TN_F64, 1e-12);
+        }
+        tn_close(s);
+    }
+    golden_close_file(&g);
+}
+
+/* ---- promotion ---- */
+
+static tn_tensor *ones_of(tn_session *s, int d, int ndim)
+{
+    return tn_ones(s, (tn_dtype)d, ndim, (const int64_t[]){2});
+}
+
+static void expect_dtype(tn_session *s, const nn_saved *table, int at, tn_tensor *got)
+{
+    double *want = golden_values(table);
+    if (!got) fail_msg("%s, entry %d: %s", table->name, at, tn_error_text(s));
+    if ((double)tn_dtype_of(got) != want[at])
+        fail_msg("%s, entry %d (%s): %s, PyTorch's is %s", table->name, at,
+                 tn_dtype_name((tn_dtype)(at % TN_DTYPE_COUNT)), tn_dtype_name(tn_dtype_of(got)),
+                 tn_dtype_name((tn_dtype)want[at]));
+    free(want);
+}
+
+static void promotion_like_pytorch(void **state)
+{
+    (void)state;
+    golden g;
+    golden_open(&g, "ops");
+    tn_session *s = open_place(&PLACES[0], NULL, NULL);
+    tn_step_begin(s);
+    for (int a = 0; a < TN_DTYPE_COUNT; a++) {
+        tn_tensor *x = ones_of(s, a, 1);
+        for (int b = 0; b < TN_DTYPE_COUNT; b++) {
+            int at = a * TN_DTYPE_COUNT + b;
+            tn_tensor *y = ones_of(s, b, 1);
+            /* bool + bool is i64 here, as the sum of two truths */
+            if (a != TN_BOOL || b != TN_BOOL) {
+                expect_dtype(s, golden_find(&g, "promote.add"), at, tn_add(x, y));
+                expect_dtype(s, golden_find(&g, "promote.add_0d"), at, tn_add(x, ones_of(s, b, 0)));
+            }
+            expect_dtype(s, golden_find(&g, "promote.div"), at, tn_div(x, y));
+            expect_dtype(s, golden_find(&g, "promote.where"), at, tn_where(ones_of(s, TN_BOOL, 1), x, y));
+        }
+        expect_dtype(s, golden_find(&g, "promote.add_int"), a, tn_add_scalar(x, 2));
+        expect_dtype(s, golden_find(&g, "promote.add_float"), a, tn_add_scalar(x, 2.5));
+        expect_dtype(s, golden_find(&g, "promote.div_int"), a, tn_div_scalar(x, 2));
+        expect_dtype(s, golden_find(&g, "promote.exp"), a, tn_exp(x));
+        expect_dtype(s, golden_find(&g, "promote.sum"), a, tn_sum(x, TN_ALL, false));
+        expect_dtype(s, golden_find(&g, "promote.cumsum"), a, tn_cumsum(x, 0));
+        expect_dtype(s, golden_find(&g, "promote.prod"), a, tn_prod(x, TN_ALL, false));
+    }
+    tn_step_end(s);
+    tn_close(s);
+    golden_close_file(&g);
+}
+
+/* ---- the files ---- */
+
+static void files_say_where_they_are_from(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cnn", "ops", "optim", "transformer"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        golden g;
+        golden_open(&g, names[i]);
+        const char *by = tn_nn_safetensors_meta(&g.file, "made_by");
+        assert_non_null(by);
+        assert_int_equal(strncmp(by, "torch 2.", 8), 0);
+        golden_close_file(&g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_say_where_they_are_from), cmocka_unit_test(promotion_like_pytorch),
+        cmocka_unit_test(operators_like_pytorch),        cmocka_unit_test(cnn_like_pytorch),
+        cmocka_unit_test(transformer_like_pytorch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,505 @@
+/* test_nn_optim.c - optimizers against PyTorch's numbers, and everything else tn_optim_step promises.
+ *
+ *   golden     each optimizer and option over six steps (tests/golden/optim.safetensors)
+ *   rules      missing gradients, two optimizers, frozen and late parameters, errors, one kernel per step
+ *
+ * A gradient is given by the loss sum(p * g). Read run_case first.
+ */
+#include "tests/golden.h"
+
+enum { STEPS = 6, PARAMS = 3 };
+static const char *const NAME[PARAMS] = {"a", "b", "c"};
+
+typedef struct optim_case {
+    const char *name;
+    nn_method method;
+    tn_sgd_options sgd;
+    tn_adam_options adam;
+    bool groups, missing, schedule;
+    double clip;
+} optim_case;
+
+static const optim_case CASES[] = {
+    {.name = "sgd", .method = NN_SGD, .sgd = {.lr = 0.1}},
+    {.name = "sgd_decay", .method = NN_SGD, .sgd = {.lr = 0.1, .weight_decay = 0.1}},
+    {.name = "sgd_momentum", .method = NN_SGD, .sgd = {.lr = 0.1, .momentum = 0.9}},
+    {.name = "sgd_dampening",
+     .method = NN_SGD,
+     .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.05}},
+    {.name = "sgd_nesterov",
+     .method = NN_SGD,
+     .sgd = {.lr = 0.1, .momentum = 0.8, .nesterov = true, .weight_decay = 0.05}},
+    {.name = "adam", .method = NN_ADAM, .adam = {.lr = 0.01}},
+    {.name = "adam_decay",
+     .method = NN_ADAM,
+     .adam = {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}},
+    {.name = "adamw", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}},
+    {.name = "adamw_no_decay", .method = NN_ADAMW, .adam = {.lr = 0.01}},
+    {.name = "adamw_groups", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .groups = true},
+    {.name = "adamw_missing", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .missing = true},
+    {.name = "sgd_missing",
+     .method = NN_SGD,
+     .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.3},
+     .missing = true},
+    {.name = "adamw_clip", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .clip = 2},
+    {.name = "adamw_clip_missing", .method = NN_ADAMW, .adam = {.lr = 0.01}, .clip = 2, .missing = true},
+    {.name = "sgd_clip_loose", .method = NN_SGD, .sgd = {.lr = 0.1}, .clip = 1e3},
+    {.name = "adamw_schedule",
+     .method = NN_ADAMW,
+     .adam = {.lr = 0.01, .weight_decay = 0.1},
+     .schedule = true},
+    {.name = "adamw_accumulate",
+     .method = NN_ADAMW,
+     .adam = {.lr = 0.01, .weight_decay = 0.1, .accumulate = 3}},
+    {.name = "sgd_accumulate",
+     .method = NN_SGD,
+     .sgd = {.lr = 0.1, .momentum = 0.9, .accumulate = 2},
+     .missing = true,
+     .clip = 0.5},
+};
+enum { CASE_COUNT = sizeof(CASES) / sizeof(*CASES) };
+
+static tn_optim *make_optim(tn_session *s, const optim_case *c)
+{
+    tn_sgd_options sgd = c->sgd;
+    tn_adam_options adam = c->adam;
+    sgd.size = sizeof(sgd);
+    adam.size = sizeof(adam);
+    tn_optim *o = c->method == NN_SGD    ? tn_sgd_at(s, tn_all_params(s), &sgd, __FILE__, __LINE__)
+                  : c->method == NN_ADAM ? tn_adam_at(s, tn_all_params(s), &adam, __FILE__, __LINE__)
+                                         : tn_adamw_at(s, tn_all_params(s), &adam, __FILE__, __LINE__);
+    if (c->groups) assert_int_equal(tn_optim_group(o, "[ac]", .lr_factor = 0.5), 2);
+    return o;
+}
+
+/* The rule of make_golden.py. */
+static bool has_gradient(const optim_case *c, int k, int step)
+{
+    return !c->missing || (!(k == 1 && (step == 1 || step == 2)) && !(k == 2 && step == 0));
+}
+
+static tn_tensor *loss_of(tn_session *s, const golden *g, const optim_case *c, tn_tensor *const *p, int step,
+                          tn_dtype dtype)
+{
+    tn_tensor *loss = NULL;
+    for (int k = 0; k < PARAMS; k++) {
+        if (!has_gradient(c, k, step)) continue;
+        tn_tensor *all = golden_tensor(s, golden_find(g, "gradient.%s", NAME[k]), dtype);
+        tn_tensor *part = tn_sum(tn_mul(p[k], tn_select(all, 0, step)), TN_ALL, false);
+        loss = loss ? tn_add(loss, part) : part;
+    }
+    return loss;
+}
+
+static void run_case(const place *at, const golden *g, const optim_case *c, tn_dtype dtype)
+{
+    char where[128], what[64];
+    tn_tensor *p[PARAMS];
+    bool exact = at->device == TN_REF || dtype == TN_F64;
+    bool columns = c->groups || c->missing; /* factors that stand in tensors are of the parameters' dtype */
+    double tolerance = !exact ? 1e-6 : columns && dtype == TN_F32 ? 1e-8 : 1e-12;
+    tn_session *s = open_place(at, NULL, NULL);
+    snprintf(where, sizeof(where), "%s %s on %s", c->name, tn_dtype_name(dtype), at->name);
+    for (int k = 0; k < PARAMS; k++)
+        p[k] = tn_param(s, NAME[k], golden_tensor(s, golden_find(g, "init.%s", NAME[k]), dtype));
+    tn_optim *o = make_optim(s, c);
+    expect_fine(s, where);
+    int every = o->accumulate;
+    for (int step = 0; step < STEPS; step++) {
+        tn_step_begin(s);
+        tn_backward(loss_of(s, g, c, p, step, dtype));
+        if (c->schedule) tn_optim_set_lr(o, 0.01 / (1 + step));
+        tn_tensor *norm = c->clip > 0 ? tn_clip_grad_norm(o, c->clip) : NULL;
+        if (norm && (step + 1) % every == 0) {
+            double *norms = golden_values(golden_find(g, "%s.norms", c->name)), want = norms[step / every];
+            if (fabs(tn_item(norm) - want) > tolerance * want)
+                fail_msg("%s: the norm of step %d is %.17g, not %.17g", where, step, tn_item(norm), want);
+            free(norms);
+        }
+        tn_optim_step(o);
+        tn_step_end(s);
+        expect_fine(s, where);
+        for (int k = 0; k < PARAMS && (step == 0 || step == STEPS - 1); k++) {
+            snprintf(what, sizeof(what), "%s after step %d", NAME[k], step);
+            golden_close(where, what, p[k], golden_find(g, "%s.%d.%s", c->name, step, NAME[k]), tolerance);
+        }
+    }
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
+static void against_pytorch(void **state)
+{
+    (void)state;
+    golden g;
+    golden_open(&g, "optim");
+    for (int at = 0; at < PLACE_COUNT; at++)
+        for (int c = 0; c < CASE_COUNT; c++) {
+            run_case(&PLACES[at], &g, &CASES[c], TN_F32);
+            run_case(&PLACES[at], &g, &CASES[c], TN_F64);
+        }
+    golden_close_file(&g);
+}
+
+/* ---- rules ---- */
+
+static tn_tensor *param(tn_session *s, const char *name, tn_dtype dtype, int64_t n, double all)
+{
+    return tn_param(s, name, tn_full(s, all, dtype, TN_SHAPE(n)));
+}
+
+static double first_of(tn_tensor *x)
+{
+    double v[4096];
+    int64_t n = tn_numel(x);
+    assert_true(n <= 4096);
+    assert_int_equal(tn_read(x, TN_F64, v, (size_t)n * sizeof(*v)), TN_OK);
+    for (int64_t i = 1; i < n; i++) assert_true(v[i] == v[0] || (isnan(v[i]) && isnan(v[0])));
+    return v[0];
+}
+
+/* One step in which the n parameters get the gradient 1. */
+static int ones_step(tn_session *s, tn_optim *o, int n, tn_tensor *const *p)
+{
+    tn_step_begin(s);
+    tn_tensor *loss = NULL;
+    for (int i = 0; i < n; i++)
+        loss = i ? tn_add(loss, tn_sum(p[i], TN_ALL, false)) : tn_sum(p[i], TN_ALL, false);
+    if (n) tn_backward(loss);
+    int status = tn_optim_step(o);
+    tn_step_end(s);
+    return status;
+}
+
+/* Two optimizers, one with every other parameter, another with the rest and of both dtypes. */
+static void two_optimizers(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 3, 0),
+                  *c = param(s, "c", TN_F32, 64, 0), *d = param(s, "d", TN_F64, 5, 0);
+        tn_optim *o1 = tn_sgd(s, TN_PARAMS(a, c), .lr = 1), *o2 = tn_sgd(s, TN_PARAMS(d, b), .lr = 10);
+        tn_step_begin(s);
+        tn_tensor *loss = tn_add(tn_add(tn_sum(a, TN_ALL, 0), tn_sum(b, TN_ALL, 0)),
+                                 tn_add(tn_sum(c, TN_ALL, 0), tn_cast(tn_sum(d, TN_ALL, 0), TN_F32)));
+        tn_backward(loss);
+        tn_optim_step(o1);
+        expect_fine(s, PLACES[at].name);
+        assert_true(first_of(a) == -1 && first_of(b) == 0 && first_of(c) == -1 && first_of(d) == 0);
+        tn_optim_step(o2);
+        assert_true(first_of(a) == -1 && first_of(b) == -10 && first_of(c) == -1 && first_of(d) == -10);
+        tn_step_end(s);
+        expect_fine(s, PLACES[at].name);
+        tn_close(s);
+    }
+}
+
+/* Rows cover what has had gradients, and grow to both sides without losing what they hold. */
+static void rows_grow(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *p[5];
+        for (int i = 0; i < 5; i++) p[i] = param(s, (const char[]){(char)('a' + i), 0}, TN_F32, 70, 0);
+        tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1, .momentum = 0.5);
+        tn_tensor *late = param(s, "late", TN_F32, 70, 0); /* not the optimizer's */
+        assert_int_equal(ones_step(s, o, 1, &p[2]), TN_OK);
+        assert_int_equal(o->rows[0].blocks, 2);
+        assert_int_equal(ones_step(s, o, 2, (tn_tensor *[]){p[2], p[4]}), TN_OK);
+        assert_int_equal(o->rows[0].blocks, 6);
+        assert_int_equal(ones_step(s, o, 3, (tn_tensor *[]){p[1], p[2], late}), TN_OK);
+        assert_int_equal(o->rows[0].blocks, 8);
+        assert_int_equal(o->rows[0].first, 2);
+        expect_fine(s, PLACES[at].name);
+        /* momentum 1, 1.5, 1.75 */
+        assert_true(first_of(p[0]) == 0 && first_of(p[1]) == -1 && first_of(p[2]) == -4.25);
+        assert_true(first_of(p[3]) == 0 && first_of(p[4]) == -1 && first_of(late) == 0);
+        tn_close(s);
+    }
+}
+
+/* Memory of a step does not grow; a frozen part costs none. */
+static void frozen_costs_nothing(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *big = param(s, "big", TN_F32, 4096, 1), *small = param(s, "small", TN_F32, 10, 1);
+        tn_requires_grad(big, false);
+        tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 0.1, .weight_decay = 0.1);
+        tn_stats before = {.size = sizeof(before)}, after = before;
+        for (int i = 0; i < 8; i++) {
+            tn_step_begin(s);
+            tn_backward(tn_sum(tn_mul(tn_sum(big, TN_ALL, 0), small), TN_ALL, 0));
+            tn_optim_step(o);
+            tn_step_end(s);
+            if (i == 2) tn_get_stats(s, &before);
+        }
+        tn_get_stats(s, &after);
+        expect_fine(s, PLACES[at].name);
+        assert_true(first_of(big) == 1);
+        assert_true(first_of(small) < 1);
+        assert_int_equal(o->rows[0].blocks, 1);
+        assert_true(after.bytes_now == before.bytes_now);
+        tn_close(s);
+    }
+}
+
+/* A gradient an earlier step left in the slab, even NaN, is not looked at. */
+static void stale_gradients(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++)
+        for (int accumulate = 1; accumulate <= 2; accumulate++) {
+            tn_session *s = open_place(&PLACES[at], NULL, NULL);
+            tn_tensor *a = param(s, "a", TN_F32, 10, 0), *b = param(s, "b", TN_F32, 200, 0);
+            tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1, .accumulate = accumulate);
+            tn_step_begin(s);
+            tn_backward(tn_add(tn_sum(a, TN_ALL, 0), tn_sum(tn_mul_scalar(b, NAN), TN_ALL, 0)));
+            tn_step_end(s);
+            for (int i = 0; i < accumulate; i++) {
+                tn_step_begin(s);
+                tn_backward(tn_sum(tn_mul_scalar(a, 2.0), TN_ALL, 0));
+                double norm = tn_item(tn_clip_grad_norm(o, 1));
+                double want = sqrt(40) * (i + 1) / accumulate;
+                if (fabs(norm - want) > 1e-5)
+                    fail_msg("%s: norm %.9g, not %.9g", PLACES[at].name, norm, want);
+                tn_optim_step(o);
+                tn_step_end(s);
+            }
+            expect_fine(s, PLACES[at].name);
+            assert_true(fabs(first_of(a) + 1 / sqrt(10)) < 1e-5 && first_of(b) == 0);
+            tn_close(s);
+        }
+}
+
+/* ---- the log ---- */
+
+typedef struct heard {
+    int n;
+    char text[512];
+} heard;
+
+static void hear(int level, const char *text, void *user)
+{
+    heard *h = user;
+    if (level > TN_LOG_WARN) return;
+    h->n++;
+    snprintf(h->text, sizeof(h->text), "%s", text);
+}
+
+static void idle_parameters_are_named(void **state)
+{
+    (void)state;
+    heard h = {0};
+    tn_session *s = open_place(&PLACES[0], hear, &h);
+    tn_tensor *a = param(s, "a", TN_F32, 3, 0), *b = param(s, "b", TN_F32, 3, 0),
+              *c = param(s, "c", TN_F32, 3, 0);
+    tn_requires_grad(c, false);
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
+    for (int i = 0; i < 9; i++) ones_step(s, o, 1, &a);
+    ones_step(s, o, 2, (tn_tensor *[]){a, b}); /* the count starts again */
+    for (int i = 0; i < 9; i++) ones_step(s, o, 1, &a);
+    assert_int_equal(h.n, 0);
+    ones_step(s, o, 1, &a);
+    assert_int_equal(h.n, 1);
+    assert_non_null(strstr(h.text, "1 parameter had no gradient in 10 steps"));
+    assert_non_null(strstr(h.text, "b"));
+    for (int i = 0; i < 20; i++) ones_step(s, o, 1, &a);
+    assert_int_equal(h.n, 1); /* once */
+    assert_true(first_of(b) == -1);
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
+/* ---- errors ---- */
+
+static void errors_have_no_effect(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *a = param(s, "a", TN_F32, 3, 0);
+        tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1);
+        assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
+        double before = first_of(a);
+        assert_true(fabs(before + 1) < 1e-6); /* adam's first step is lr */
+        tn_step_begin(s);
+        tn_backward(tn_sum(a, TN_ALL, 0));
+        assert_null(tn_add(a, tn_zeros(s, TN_F32, TN_SHAPE(2))));
+        assert_int_equal(tn_optim_step(o), TN_E_SHAPE);
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), TN_E_SHAPE);
+        assert_int_equal(o->entries[0].steps, 1);
+        tn_clear_error(s);
+        assert_true(first_of(a) == before);
+        assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
+        assert_true(fabs(first_of(a) + 2) < 1e-6);
+        /* a label out of range breaks the loss: nothing is updated */
+        tn_step_begin(s);
+        tn_tensor *y = tn_from(s, (int32_t[]){7}, TN_I32, TN_SHAPE(1));
+        tn_tensor *loss = tn_cross_entropy(tn_reshape(a, TN_SHAPE(1, 3)), y);
+        tn_backward(loss);
+        tn_optim_step(o);
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), TN_E_INDEX);
+        tn_clear_error(s);
+        assert_true(fabs(first_of(a) + 2) < 1e-6);
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+}
+
+static void expect_refused(tn_session *s, const void *got, int status, const char *part)
+{
+    assert_null(got);
+    assert_int_equal(tn_error(s), status);
+    if (!strstr(tn_error_text(s), part)) fail_msg("'%s' does not say '%s'", tn_error_text(s), part);
+    tn_clear_error(s);
+}
+
+static void bad_arguments(void **state)
+{
+    (void)state;
+    tn_session *s = open_place(&PLACES[0], NULL, NULL), *other = open_place(&PLACES[0], NULL, NULL);
+    expect_refused(s, tn_sgd(s, tn_all_params(s)), TN_E_ARG, "no parameters");
+    tn_tensor *a = param(s, "a", TN_F32, 3, 0), *foreign = param(other, "a", TN_F32, 3, 0);
+    tn_tensor *plain = tn_zeros(s, TN_F32, TN_SHAPE(3));
+    expect_refused(s, tn_sgd(s, tn_all_params(s), .lr = -1), TN_E_ARG, "lr -1");
+    expect_refused(s, tn_sgd(s, tn_all_params(s), .lr = NAN), TN_E_ARG, "lr nan");
+    expect_refused(s, tn_sgd(s, tn_all_params(s), .accumulate = -2), TN_E_ARG, "accumulate -2");
+    expect_refused(s, tn_sgd(s, tn_all_params(s), .nesterov = true), TN_E_ARG, "nesterov");
+    expect_refused(s, tn_adam(s, tn_all_params(s), .beta2 = 1), TN_E_ARG, "beta2 1");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(a, NULL)), TN_E_NULL, "parameter 1 is NULL");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(a, foreign)), TN_E_SESSION, "another session");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(a, plain)), TN_E_ARG, "not a parameter");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(a, a)), TN_E_ARG, "'a' is listed twice");
+    tn_optim *o = tn_adamw(s, tn_all_params(s));
+    assert_non_null(o);
+    assert_int_equal(tn_optim_group(o, "b*"), TN_E_ARG);
+    tn_clear_error(s);
+    assert_int_equal(tn_optim_set_lr(o, INFINITY), TN_E_ARG);
+    tn_clear_error(s);
+    tn_step_begin(s);
+    expect_refused(s, tn_clip_grad_norm(o, 1), TN_E_STATE, "tn_backward first");
+    expect_refused(s, tn_clip_grad_norm(o, -1), TN_E_ARG, "max_norm -1");
+    assert_int_equal(tn_optim_step(o), TN_OK); /* nothing to do */
+    tn_step_end(s);
+    assert_int_equal(tn_optim_step(NULL), TN_E_NULL);
+    assert_null(tn_clip_grad_norm(NULL, 1));
+    assert_true(isnan(tn_optim_lr(NULL)));
+    assert_int_equal(tn_close(s), TN_OK);
+    tn_close(other);
+}
+
+/* A clip whose step ended without an update does not clip the next one. */
+static void old_clip_is_forgotten(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *a = param(s, "a", TN_F32, 4, 0);
+        tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
+        tn_step_begin(s);
+        tn_backward(tn_sum(a, TN_ALL, 0));
+        assert_true(fabs(tn_item(tn_clip_grad_norm(o, 0.5)) - 2) < 1e-6);
+        tn_step_end(s);
+        assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
+        assert_true(first_of(a) == -1);
+        tn_close(s);
+    }
+}
+
+/* An update outside of a step works and leaves nothing behind. */
+static void outside_of_steps(void **state)
+{
+    (void)state;
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 10, 0);
+        tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1, .weight_decay = 0.1);
+        tn_optim_group(o, "b", .lr_factor = 0.5);
+        size_t now = 0;
+        for (int i = 0; i < 6; i++) {
+            tn_backward(tn_add(tn_sum(a, TN_ALL, 0), i % 2 ? tn_sum(a, TN_ALL, 0) : tn_sum(b, TN_ALL, 0)));
+            tn_clip_grad_norm(o, 1);
+            tn_optim_step(o);
+            expect_fine(s, PLACES[at].name);
+            tn_step_begin(s); /* results outside of a step live until here */
+            tn_step_end(s);
+            tn_stats v = {.size = sizeof(v)};
+            tn_get_stats(s, &v);
+            if (i == 3) now = v.bytes_now;
+            if (i > 3) assert_int_equal(v.bytes_now, now);
+        }
+        assert_int_equal(o->entries[0].steps, 6);
+        assert_int_equal(o->entries[1].steps, 3);
+        tn_close(s);
+    }
+}
+
+/* ---- kernels ---- */
+
+static uint64_t launches(const tn_session *s)
+{
+    tn_stats v = {.size = sizeof(v)};
+    tn_get_stats(s, &v);
+    return v.kernels + v.library_calls + v.copies + v.reorders;
+}
+
+/* However many parameters: an update is one kernel, with clipping a norm before it; no new plans. */
+static void one_kernel(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) { /* uniform, groups, groups with one parameter left out */
+        tn_session *s = open_place(&PLACES[1], NULL, NULL);
+        tn_tensor *p[9];
+        for (int i = 0; i < 9; i++)
+            p[i] = param(s, (const char[]){(char)('a' + i), 0}, TN_F32, 50 + 40 * i, 1);
+        tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 0.1, .weight_decay = 0.1);
+        if (kind) tn_optim_group(o, "[abc]", .lr_factor = 2);
+        uint64_t plans = 0, kernels[6] = {0};
+        for (int i = 0; i < 6; i++) {
+            tn_step_begin(s);
+            tn_tensor *loss = NULL;
+            for (int k = 0; k < 9; k++) {
+                if (kind == 2 && i && k == 4) continue;
+                loss = loss ? tn_add(loss, tn_sum(p[k], TN_ALL, 0)) : tn_sum(p[k], TN_ALL, 0);
+            }
+            tn_backward(loss);
+            uint64_t before = launches(s);
+            if (i >= 3) tn_clip_grad_norm(o, 1);
+            uint64_t between = launches(s);
+            tn_optim_step(o);
+            kernels[i] = launches(s) - between;
+            if (i >= 3 && between - before > 2)
+                fail_msg("the norm takes %d kernels", (int)(between - before));
+            tn_step_end(s);
+            expect_fine(s, "one kernel");
+            tn_stats v = {.size = sizeof(v)};
+            tn_get_stats(s, &v);
+            if (i == 2 || i == 4) plans = v.plans;
+            if (i == 5) assert_int_equal(v.plans, plans);
+        }
+        if (kernels[2] != 1) fail_msg("kind %d: an update is %d kernels", kind, (int)kernels[2]);
+        if (kernels[5] > 2) fail_msg("kind %d: a clipped update is %d kernels", kind, (int)kernels[5]);
+        tn_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(against_pytorch),
+        cmocka_unit_test(two_optimizers),
+        cmocka_unit_test(rows_grow),
+        cmocka_unit_test(frozen_costs_nothing),
+        cmocka_unit_test(stale_gradients),
+        cmocka_unit_test(idle_parameters_are_named),
+        cmocka_unit_test(errors_have_no_effect),
+        cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(old_clip_is_forgotten),
+        cmocka_unit_test(outside_of_steps),
+        cmocka_unit_test(one_kernel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
