@@ -292,6 +292,13 @@ static void fill_random(fu_em *e, int phase, const char *count)
         fu_name(e, v);
         fu_index(e, v->stride, ~fu_bit(vec), at, sizeof at);
         int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
+        if (v->op == TN_OP_bernoulli) { /* as tn_dropped: dropped when the bits are below p * 2^32 */
+            const char *share = fu_ask(e, v->arg[0]);
+            fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", v->name, share);
+            fu_line(&e->t, "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : 0xffffffffu : 0;",
+                    v->name, v->name, v->name, v->name);
+            fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", v->name, v->name);
+        }
         bool normal = v->op == TN_OP_normal;
         fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
                 (long long)n);

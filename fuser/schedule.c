@@ -315,6 +315,17 @@ static void size_items(fu_prog *p)
     if (!p->tile && p->form == FU_POINTWISE) p->chunk = 16384;
 }
 
+/* Column: as wide as the accumulators may be to stay in L1, since rows are read best from end to end; narrow
+ * where later phases come back to the same elements. */
+static void choose_tile(fu_prog *p)
+{
+    int reductions = 0;
+    for (int i = 0; i < p->n_value; i++) reductions += p->value[i].kind == FU_REDUCE;
+    int64_t most = p->n_phase > 1 ? 256 : reductions <= 2 ? 2048 : reductions <= 4 ? 1024 : 512;
+    int64_t width = p->extent[fu_vec(p)], tiles = (width + most - 1) / most;
+    p->tile = tiles > 1 ? ((width + tiles - 1) / tiles + 63) / 64 * 64 : width > 0 ? width : 1;
+}
+
 static void choose_split(fu_prog *p)
 {
     int vec = fu_vec(p);
@@ -369,8 +380,8 @@ tn_cut_reason fu_schedule(fu_prog *p)
     int vec = fu_vec(p);
     p->outer = 0;
     p->form = !p->red ? FU_POINTWISE : p->red >> vec & 1 ? FU_ROW : FU_COLUMN;
-    p->tile = p->extent[vec] > 256 ? 256 : p->extent[vec] > 0 ? p->extent[vec] : 1;
     if (!set_phases(p)) return TN_CUT_SIZE;
+    choose_tile(p);
     choose_split(p);
     if (p->split && p->n_phase > 1) return TN_CUT_SPLIT;
     bool runtime_row = p->form == FU_ROW && p->outer == vec;
