@@ -273,6 +273,14 @@ const char *fu_ask(fu_em *e, int id)
         define(e, id, s);
         break;
     case FU_LOAD:
+        if (v->staged && e->in_vector) {
+            fu_name(e, v);
+            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, FU_BLOCK_TILE,
+                     e->lane);
+            snprintf(s, sizeof s, e->lang->load[v->dtype], at);
+            define(e, id, s);
+            break;
+        }
         fu_index(e, v->stride, ~0u, at, sizeof at);
         load_text(e, v, at, s, sizeof s);
         define(e, id, s);

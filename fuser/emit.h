@@ -17,6 +17,7 @@ typedef struct fu_em {
     bool hot[FU_MAX_VALUES];           /* asked for by something inside the loops */
     int phase;                         /* whose loop is being written; n_phase after the last */
     bool in_vector;                    /* inside the vector loop */
+    bool local;                        /* accumulators are the loop's own variables */
     const char *lane;                  /* position within the tile: index of arrays over it */
     char stash_at[160];                /* index of values kept between phases */
     char bits_at[80];                  /* index of random bits made for the tile */
