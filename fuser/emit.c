@@ -327,7 +327,10 @@ void fu_put_store(fu_em *e, const fu_store *s)
     const char *v = fu_ask(e, s->value);
     fu_index(e, s->stride, ~0u, at, sizeof at);
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
-    fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);
+    if (s->stream && e->piece)
+        fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->piece, value);
+    else
+        fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);
 }
 
 /* ---- reductions ---- */

@@ -14,6 +14,7 @@
 #include "emit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 4096 }; /* elements summed in f32 before the sum goes to a wider total */
@@ -161,6 +162,57 @@ static void unrolled_body(fu_em *e, int phase, const char *rows)
     }
 }
 
+static bool phase_streams(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].stream && p->store[i].phase == phase) return true;
+    return false;
+}
+
+/* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
+ * of elements, `base` the first one's coordinate. */
+static void stream_loop(fu_em *e, int phase, const char *base, const char *span, bool worst)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    char i[16], count[16], first[80], at[256], *end;
+    int64_t known = strtoll(span, &end, 10);
+    snprintf(i, sizeof i, "i%d", vec);
+    fu_scope_open(e, "for (int64_t c = 0; c < %s; c += %d) {", span, FU_STREAM_TILE);
+    if (!*end && known % FU_STREAM_TILE == 0) {
+        snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
+    } else {
+        fu_line(&e->t, "const int64_t m = %s - c < %d ? %s - c : %d;", span, FU_STREAM_TILE, span,
+                FU_STREAM_TILE);
+        snprintf(count, sizeof count, "m");
+    }
+    bool zero = !strcmp(base, "0");
+    snprintf(first, sizeof first, zero ? "%sc" : "%s + c", zero ? "" : base);
+    for (int k = 0; k < p->n_store; k++)
+        if (p->store[k].stream && p->store[k].phase == phase)
+            fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
+                    e->pointer[p->store[k].buf], FU_STREAM_TILE);
+    simd(e, worst);
+    fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", count);
+    fu_line(&e->t, "const int64_t %s = %s + k;", i, first);
+    if (!zero && p->form != FU_ROW && p->tile) fu_line(&e->t, "const int64_t j = c + k;");
+    e->lane = !zero && p->form != FU_ROW && p->tile ? "j" : i;
+    e->piece = "k";
+    stash_index(e);
+    write_body(e, phase, e->lane);
+    fu_scope_close(e);
+    for (int k = 0; k < p->n_store; k++) {
+        const fu_store *s = &p->store[k];
+        if (!s->stream || s->phase != phase) continue;
+        fu_index(e, s->stride, ~fu_bit(vec), at, sizeof at);
+        const char *to = e->pointer[s->buf];
+        fu_line(&e->t, "tn_stream(%s + %s%s%s, %s_piece, %s * %d);", to, strcmp(at, "0") ? at : "",
+                strcmp(at, "0") ? " + " : "", first, to, count, (int)tn_dtype_size(s->dtype));
+    }
+    e->lane = e->piece = NULL;
+    fu_scope_close(e);
+}
+
 /* Loop over the whole vector range [lo, hi), `count` elements or -1 when only known at run time. */
 static void plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows)
 {
@@ -168,6 +220,13 @@ static void plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool
     char j[16] = "j", i[16];
     snprintf(i, sizeof i, "i%d", vec);
     bool from_zero = !strcmp(lo, "0");
+    if (phase_streams(e->p, phase)) {
+        char span[160];
+        bool difference = !from_zero && (e->p->form == FU_ROW || !e->p->tile);
+        snprintf(span, sizeof span, difference ? "(%s - %s)" : "%s", hi, lo);
+        stream_loop(e, phase, lo, span, worst);
+        return;
+    }
     simd(e, worst);
     if (from_zero || e->p->form == FU_ROW || (e->p->form == FU_POINTWISE && !e->p->tile)) {
         fu_scope_open(e, "for (int64_t %s = %s; %s < %s; %s++) {", i, lo, i, hi, i);
@@ -819,6 +878,7 @@ static void describe(fu_em *e, const fu_group *g)
     fu_put(t, "]");
     if (p->n_phase > 1) fu_put(t, ", %d phases", p->n_phase);
     if (p->split) fu_put(t, ", partial results per part");
+    if (p->stream) fu_put(t, ", streaming stores");
     if (p->second) fu_put(t, ", combines the parts in order");
     fu_put(t, " */\n");
 }
@@ -904,6 +964,7 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
     } else {
         write_item(e, scratch);
     }
+    if (p->stream) fu_line(&e->t, "tn_stream_end();");
     describe(e, g);
     if (e->helpers & FU_HELP_FAULT)
         fu_put(&e->head, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"

@@ -30,8 +30,9 @@ enum {
     FU_STASH = 16384, /* elements of a row that may be kept on the stack between phases */
     FU_PART = 16384,  /* elements summed by one part of a split row reduction */
     FU_RANDOM_TILE = 1024,
-    FU_BLOCK = 32,     /* lines of a block that is read crosswise, and */
-    FU_BLOCK_TILE = 64 /* their length */
+    FU_BLOCK = 32,       /* lines of a block that is read crosswise, and */
+    FU_BLOCK_TILE = 64,  /* their length */
+    FU_STREAM_TILE = 256 /* elements computed before they are written past the caches */
 };
 
 /* ---- text.c: growing text ---- */
@@ -114,6 +115,7 @@ typedef struct fu_store {
     int64_t stride[FU_MAX_ATOMS];
     uint32_t dom; /* atoms it is stored over */
     bool late;    /* overwrites memory that the group reads: not before the last phase */
+    bool stream;
     int phase, buf;
 } fu_store;
 
@@ -137,6 +139,8 @@ typedef struct fu_prog {
     int64_t tile; /* of the vector atom in one item; 0: items are elements */
     int block;    /* POINTWISE: atom an item takes FU_BLOCK lines of, because a load runs along it; or -1 */
     int unroll;   /* COLUMN: reduced rows added up before they go to the accumulator */
+    int64_t last_bytes; /* of the last cache */
+    bool stream;        /* some stores go past the caches */
     int n_phase;
     int lanes;
     int64_t items, chunk;

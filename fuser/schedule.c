@@ -369,6 +369,26 @@ static void choose_unroll(fu_prog *p)
     p->unroll = work <= 4 ? 8 : work <= 16 ? 4 : 1;
 }
 
+/* Results that no cache could hold until they are read are written past them, where a loop that only stores
+ * writes them from end to end. What is updated in place was just read and is at hand. */
+static void choose_stream(fu_prog *p)
+{
+    int vec = fu_vec(p);
+    p->stream = false;
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        int64_t bytes = fu_count(p, s->dom) * (int64_t)tn_dtype_size(s->dtype);
+        bool plain = p->form == FU_POINTWISE;
+        if (p->form == FU_ROW && (s->dom & p->red)) {
+            plain = true;
+            for (int k = 0; k < p->n_value; k++)
+                if (p->value[k].kind == FU_REDUCE && p->value[k].phase == s->phase + 1) plain = false;
+        }
+        s->stream = plain && !s->late && s->stride[vec] == 1 && p->extent[vec] >= 64 && bytes > p->last_bytes;
+        p->stream = p->stream || s->stream;
+    }
+}
+
 static void choose_split(fu_prog *p)
 {
     int vec = fu_vec(p);
@@ -435,6 +455,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
             return TN_CUT_RANDOM;
     }
     choose_block(p);
+    choose_stream(p);
     size_items(p);
     choose_stash(p);
     int64_t width = p->extent[vec], rows = fu_count(p, p->red & ~fu_bit(vec));
@@ -468,6 +489,7 @@ void fu_second_stage(const fu_prog *first, fu_prog *q, const int *scratch)
     int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
     memset(q, 0, offsetof(fu_prog, value));
     q->n_value = q->n_store = 0;
+    q->last_bytes = first->last_bytes;
     q->second = true;
     q->extent[0] = first->parts;
     for (int i = 0; i < first->n_atom; i++) {
