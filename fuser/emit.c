@@ -171,7 +171,7 @@ static void ask_random(fu_em *e, int id)
     fu_value *v = &e->p->value[id];
     char at[256], bits[240], expr[320];
     bool inner = v->vary >> fu_vec(e->p) & 1;
-    const char *p = v->n_arg ? fu_ask(e, v->arg[0]) : "";
+    const char *p = v->n_arg && !inner ? fu_ask(e, v->arg[0]) : "";
     fu_name(e, v);
     int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
     fu_index(e, v->stride, ~0u, at, sizeof at);
@@ -180,7 +180,9 @@ static void ask_random(fu_em *e, int id)
     else
         snprintf(bits, sizeof bits, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%.120s))",
                  v->op == TN_OP_normal ? "tn_philox_normal" : "tn_philox_u32", seed, draw, at);
-    if (v->op == TN_OP_bernoulli)
+    if (v->op == TN_OP_bernoulli && inner) /* the bound was put before the loop */
+        snprintf(expr, sizeof expr, "(%s >= %s_bound) & %s_live", bits, v->name, v->name);
+    else if (v->op == TN_OP_bernoulli)
         snprintf(expr, sizeof expr, "!tn_dropped(%s, %s)", bits, p);
     else if (v->op == TN_OP_uniform)
         snprintf(expr, sizeof expr, "tn_uniform(%s)", bits);
@@ -271,6 +273,14 @@ const char *fu_ask(fu_em *e, int id)
         define(e, id, s);
         break;
     case FU_LOAD:
+        if (v->staged && e->in_vector) {
+            fu_name(e, v);
+            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, FU_BLOCK_TILE,
+                     e->lane);
+            snprintf(s, sizeof s, e->lang->load[v->dtype], at);
+            define(e, id, s);
+            break;
+        }
         fu_index(e, v->stride, ~0u, at, sizeof at);
         load_text(e, v, at, s, sizeof s);
         define(e, id, s);
@@ -317,7 +327,10 @@ void fu_put_store(fu_em *e, const fu_store *s)
     const char *v = fu_ask(e, s->value);
     fu_index(e, s->stride, ~0u, at, sizeof at);
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
-    fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);
+    if (s->stream && e->piece)
+        fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->piece, value);
+    else
+        fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);
 }
 
 /* ---- reductions ---- */

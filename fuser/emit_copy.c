@@ -117,6 +117,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     memset(p, 0, offsetof(fu_prog, value));
     p->second = p->split = false;
     p->n_value = p->n_store = 1;
+    p->last_bytes = c->target->last_bytes ? c->target->last_bytes : INT64_C(32) << 20;
     fu_value *v = &p->value[0];
     fu_store *s = &p->store[0];
     memset(v, 0, sizeof *v);

@@ -14,6 +14,7 @@
 #include "emit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 4096 }; /* elements summed in f32 before the sum goes to a wider total */
@@ -76,7 +77,10 @@ static void write_body(fu_em *e, int phase, const char *lane)
         char acc[80], at[160];
         const char *x = fu_ask(e, v->arg[0]);
         fu_name(e, v);
-        snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
+        if (e->local)
+            snprintf(acc, sizeof acc, "%s_now", v->name);
+        else
+            snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
         fu_index(e, v->stride, ~0u, at, sizeof at);
         fu_accumulate(e, v, acc, at, x);
     }
@@ -135,13 +139,94 @@ static void stash_index(fu_em *e)
     }
 }
 
+/* Several rows for one element: their contributions meet in a variable. `rows` names the rows' coordinate. */
+static void unrolled_body(fu_em *e, int phase, const char *rows)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!reduced_in(v, phase)) continue;
+        fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
+    }
+    fu_line(&e->t, "#pragma GCC unroll %d", p->unroll);
+    fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->unroll);
+    fu_line(&e->t, "const int64_t %s = b + u;", rows);
+    e->local = true;
+    stash_index(e);
+    write_body(e, phase, e->lane);
+    e->local = false;
+    fu_scope_close(e);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] = %s_now;", v->name, e->lane, v->name);
+    }
+}
+
+static bool phase_streams(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].stream && p->store[i].phase == phase) return true;
+    return false;
+}
+
+/* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
+ * of elements, `base` the first one's coordinate. */
+static void stream_loop(fu_em *e, int phase, const char *base, const char *span, bool worst)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    char i[16], count[16], first[80], at[256], *end;
+    int64_t known = strtoll(span, &end, 10);
+    snprintf(i, sizeof i, "i%d", vec);
+    fu_scope_open(e, "for (int64_t c = 0; c < %s; c += %d) {", span, FU_STREAM_TILE);
+    if (!*end && known % FU_STREAM_TILE == 0) {
+        snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
+    } else {
+        fu_line(&e->t, "const int64_t m = %s - c < %d ? %s - c : %d;", span, FU_STREAM_TILE, span,
+                FU_STREAM_TILE);
+        snprintf(count, sizeof count, "m");
+    }
+    bool zero = !strcmp(base, "0");
+    snprintf(first, sizeof first, zero ? "%sc" : "%s + c", zero ? "" : base);
+    for (int k = 0; k < p->n_store; k++)
+        if (p->store[k].stream && p->store[k].phase == phase)
+            fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
+                    e->pointer[p->store[k].buf], FU_STREAM_TILE);
+    simd(e, worst);
+    fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", count);
+    fu_line(&e->t, "const int64_t %s = %s + k;", i, first);
+    if (!zero && p->form != FU_ROW && p->tile) fu_line(&e->t, "const int64_t j = c + k;");
+    e->lane = !zero && p->form != FU_ROW && p->tile ? "j" : i;
+    e->piece = "k";
+    stash_index(e);
+    write_body(e, phase, e->lane);
+    fu_scope_close(e);
+    for (int k = 0; k < p->n_store; k++) {
+        const fu_store *s = &p->store[k];
+        if (!s->stream || s->phase != phase) continue;
+        fu_index(e, s->stride, ~fu_bit(vec), at, sizeof at);
+        const char *to = e->pointer[s->buf];
+        fu_line(&e->t, "tn_stream(%s + %s%s%s, %s_piece, %s * %d);", to, strcmp(at, "0") ? at : "",
+                strcmp(at, "0") ? " + " : "", first, to, count, (int)tn_dtype_size(s->dtype));
+    }
+    e->lane = e->piece = NULL;
+    fu_scope_close(e);
+}
+
 /* Loop over the whole vector range [lo, hi), `count` elements or -1 when only known at run time. */
-static void plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst)
+static void plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows)
 {
     int vec = fu_vec(e->p);
     char j[16] = "j", i[16];
     snprintf(i, sizeof i, "i%d", vec);
     bool from_zero = !strcmp(lo, "0");
+    if (phase_streams(e->p, phase)) {
+        char span[160];
+        bool difference = !from_zero && (e->p->form == FU_ROW || !e->p->tile);
+        snprintf(span, sizeof span, difference ? "(%s - %s)" : "%s", hi, lo);
+        stream_loop(e, phase, lo, span, worst);
+        return;
+    }
     simd(e, worst);
     if (from_zero || e->p->form == FU_ROW || (e->p->form == FU_POINTWISE && !e->p->tile)) {
         fu_scope_open(e, "for (int64_t %s = %s; %s < %s; %s++) {", i, lo, i, hi, i);
@@ -151,8 +236,12 @@ static void plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool
         fu_line(&e->t, "const int64_t %s = %s + j;", i, lo);
         e->lane = j;
     }
-    stash_index(e);
-    write_body(e, phase, e->lane);
+    if (rows) {
+        unrolled_body(e, phase, rows);
+    } else {
+        stash_index(e);
+        write_body(e, phase, e->lane);
+    }
     fu_scope_close(e);
     e->lane = NULL;
 }
@@ -292,6 +381,15 @@ static void fill_random(fu_em *e, int phase, const char *count)
         fu_name(e, v);
         fu_index(e, v->stride, ~fu_bit(vec), at, sizeof at);
         int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
+        if (v->op == TN_OP_bernoulli) { /* as tn_dropped: dropped when the bits are below p * 2^32 */
+            const char *share = fu_ask(e, v->arg[0]);
+            fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", v->name, share);
+            fu_line(&e->t,
+                    "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : "
+                    "0xffffffffu : 0;",
+                    v->name, v->name, v->name, v->name);
+            fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", v->name, v->name);
+        }
         bool normal = v->op == TN_OP_normal;
         fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
                 (long long)n);
@@ -322,7 +420,7 @@ static void hoist(fu_em *e, int phase, bool inside)
     }
 }
 
-static void write_vector(fu_em *e, int phase, const range *r)
+static void write_vector(fu_em *e, int phase, const range *r, const char *rows)
 {
     fu_prog *p = e->p;
     bool worst = index_inside(p, phase), lanes = p->form == FU_ROW && phase_reduces(p, phase);
@@ -338,7 +436,7 @@ static void write_vector(fu_em *e, int phase, const range *r)
     fill_random(e, phase, r->count >= 0 && p->form == FU_ROW ? r->hi : count);
     if (worst) fu_line(&e->t, "uint64_t worst = 0;");
     if (!lanes) {
-        plain_loop(e, phase, r->lo, r->hi, worst);
+        plain_loop(e, phase, r->lo, r->hi, worst, rows);
     } else if (!flush) {
         lanes_loop(e, phase, r->lo, r->hi, r->count, worst);
     } else if (r->count >= 0 && r->count <= 2 * BLOCK) {
@@ -358,8 +456,8 @@ static void write_vector(fu_em *e, int phase, const range *r)
     if (worst) report_worst(e);
 }
 
-/* Opens loops over the outer reduced atoms; returns how many scopes. */
-static int open_outer(fu_em *e, const char *r0, const char *r1)
+/* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */
+static int open_outer(fu_em *e, const char *r0, const char *r1, int leave)
 {
     fu_prog *p = e->p;
     int vec = fu_vec(p), n = 0, n_outer = 0, outer[FU_MAX_ATOMS];
@@ -383,7 +481,7 @@ static int open_outer(fu_em *e, const char *r0, const char *r1)
         }
         return 1;
     }
-    for (; n < n_outer; n++) {
+    for (; n < n_outer - leave; n++) {
         int a = outer[n];
         if (runtime(p, a))
             fu_scope_open(e, "for (int64_t i%d = 0; i%d < n%d; i%d++) {", a, a, a, a);
@@ -391,6 +489,39 @@ static int open_outer(fu_em *e, const char *r0, const char *r1)
             fu_scope_open(e, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", a, a, (long long)p->extent[a], a);
     }
     return n;
+}
+
+/* A column phase over the innermost reduced atom, several rows at a time and then those left. */
+static bool write_rows(fu_em *e, int phase, const range *r, const char *r0, const char *r1)
+{
+    fu_prog *p = e->p;
+    int last = fu_vec(p) - 1, n_outer = 0;
+    while (last >= 0 && !(p->red >> last & 1)) last--;
+    for (int i = 0; i < fu_vec(p); i++) n_outer += p->red >> i & 1;
+    if (last < 0 || (r0 && n_outer > 1)) return false;
+    if (!r0 && !runtime(p, last) && p->extent[last] < p->unroll) return false;
+    int scopes = r0 ? 0 : open_outer(e, NULL, NULL, 1);
+    char hi[48], rows[16];
+    snprintf(rows, sizeof rows, "i%d", last);
+    if (r0)
+        snprintf(hi, sizeof hi, "%s", r1);
+    else if (runtime(p, last))
+        snprintf(hi, sizeof hi, "n%d", last);
+    else
+        snprintf(hi, sizeof hi, "%lld", (long long)p->extent[last]);
+    fu_scope_open(e, "{");
+    fu_line(&e->t, "int64_t b = %s;", r0 ? r0 : "0");
+    fu_scope_open(e, "for (; b + %d <= %s; b += %d) {", p->unroll, hi, p->unroll);
+    write_vector(e, phase, r, rows);
+    fu_scope_close(e);
+    if (r0 || runtime(p, last) || p->extent[last] % p->unroll) {
+        fu_scope_open(e, "for (int64_t %s = b; %s < %s; %s++) {", rows, rows, hi, rows);
+        write_vector(e, phase, r, NULL);
+        fu_scope_close(e);
+    }
+    fu_scope_close(e);
+    while (scopes--) fu_scope_close(e);
+    return true;
 }
 
 static void write_phase(fu_em *e, int phase, const range *r, const char *r0, const char *r1)
@@ -406,7 +537,8 @@ static void write_phase(fu_em *e, int phase, const range *r, const char *r0, con
         else
             declare(e, v, "lane", p->lanes);
     }
-    int scopes = open_outer(e, r0, r1);
+    if (p->form == FU_COLUMN && p->unroll > 1 && write_rows(e, phase, r, r0, r1)) return;
+    int scopes = open_outer(e, r0, r1, 0);
     if (scopes) hoist(e, phase, true);
     bool block = false;
     if (!scopes && (index_inside(p, phase) || p->n_phase > 1)) { /* `worst` and the bits need a scope */
@@ -415,7 +547,7 @@ static void write_phase(fu_em *e, int phase, const range *r, const char *r0, con
                               (p->value[i].vary >> fu_vec(p) & 1));
         if (block) fu_scope_open(e, "{");
     }
-    write_vector(e, phase, r);
+    write_vector(e, phase, r, NULL);
     if (block) fu_scope_close(e);
     while (scopes--) fu_scope_close(e);
     if (p->form == FU_ROW)
@@ -538,6 +670,16 @@ static void decode_item(fu_em *e, int64_t tiles, int parts_dim)
     for (int i = p->n_atom - 1; i >= 0; i--) {
         if (!(keep >> i & 1)) continue;
         bool last = i == first && (!p->split || part_inner);
+        if (i == p->block) {
+            int64_t n = (p->extent[i] + FU_BLOCK - 1) / FU_BLOCK;
+            if (last)
+                fu_line(&e->t, "const int64_t b0 = %s * %d;", cur, FU_BLOCK);
+            else
+                fu_line(&e->t, "const int64_t b0 = %s %% %lld * %d;", cur, (long long)n, FU_BLOCK);
+            size_t k = strlen(cur);
+            snprintf(cur + k, sizeof cur - k, " / %lld", (long long)n);
+            continue;
+        }
         if (last)
             fu_line(&e->t, "const int64_t i%d = %s;", i, cur);
         else
@@ -578,6 +720,34 @@ static void write_partials(fu_em *e, const range *r, const int *scratch)
             fu_line(&e->t, "%s[part * %lld + %s] = %s;", to, (long long)total, at, v->name);
     }
     if (p->form == FU_COLUMN) fu_scope_close(e);
+}
+
+/* Reads the block's crosswise operands along their own lines, then opens the loop over the block's lines. */
+static void stage_blocks(fu_em *e, const range *r)
+{
+    fu_prog *p = e->p;
+    int a = p->block, vec = fu_vec(p);
+    char extent[32], at[256];
+    if (runtime(p, a))
+        snprintf(extent, sizeof extent, "n%d", a);
+    else
+        snprintf(extent, sizeof extent, "%lld", (long long)p->extent[a]);
+    fu_line(&e->t, "const int64_t b1 = %s - b0 < %d ? %s : b0 + %d;", extent, FU_BLOCK, extent, FU_BLOCK);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->staged || !e->hot[i]) continue;
+        fu_name(e, v);
+        fu_line(&e->t, "%s%s %s_block[%d];", e->lang->align, e->lang->memory[v->dtype], v->name,
+                FU_BLOCK * FU_BLOCK_TILE);
+        fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
+        fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
+                strcmp(r->lo, "0") ? " + " : "");
+        fu_index(e, v->stride, ~0u, at, sizeof at);
+        fu_line(&e->t, "for (int64_t i%d = b0; i%d < b1; i%d++) %s_block[(i%d - b0) * %d + j] = %s[%s];", a,
+                a, a, v->name, a, FU_BLOCK_TILE, e->pointer[v->buf], at);
+        fu_scope_close(e);
+    }
+    fu_scope_open(e, "for (int64_t i%d = b0; i%d < b1; i%d++) {", a, a, a);
 }
 
 static void write_item(fu_em *e, const int *scratch)
@@ -642,6 +812,7 @@ static void write_item(fu_em *e, const int *scratch)
         fu_name(e, v);
         fu_line(&e->t, "%s%s %s_row[%lld];", e->lang->align, fu_type(e, v->dtype), v->name, (long long)n);
     }
+    if (p->block >= 0) stage_blocks(e, &r);
     for (int phase = 0; phase < p->n_phase; phase++) {
         if (p->form == FU_COLUMN) write_between(e, phase, &r);
         e->phase = phase;
@@ -657,6 +828,7 @@ static void write_item(fu_em *e, const int *scratch)
         for (int i = 0; i < p->n_store; i++)
             if (!store_is_full(p, &p->store[i])) fu_put_store(e, &p->store[i]);
     }
+    if (p->block >= 0) fu_scope_close(e);
     fu_scope_close(e);
 }
 
@@ -706,6 +878,7 @@ static void describe(fu_em *e, const fu_group *g)
     fu_put(t, "]");
     if (p->n_phase > 1) fu_put(t, ", %d phases", p->n_phase);
     if (p->split) fu_put(t, ", partial results per part");
+    if (p->stream) fu_put(t, ", streaming stores");
     if (p->second) fu_put(t, ", combines the parts in order");
     fu_put(t, " */\n");
 }
@@ -774,11 +947,10 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
         if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     }
     e->s->n_out = e->n_pointer - n_in;
-    int vec = fu_vec(p);
-    if (p->outer >= 0 && ((p->red >> p->outer & 1) ? !p->split || p->outer == vec
-                                                   : p->form == FU_POINTWISE && p->tile && p->outer == vec))
-        if (!p->split)
-            fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
+    bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
+    if (p->form == FU_POINTWISE && p->tile) counted = p->outer == fu_vec(p) || p->outer == p->block;
+    if (counted && !p->split)
+        fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
     e->depth = 1;
     for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
         fu_value *v = &p->value[i];
@@ -788,10 +960,11 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
         range r = {.count = -1};
         snprintf(r.lo, sizeof r.lo, "begin");
         snprintf(r.hi, sizeof r.hi, "end");
-        write_vector(e, 0, &r);
+        write_vector(e, 0, &r, NULL);
     } else {
         write_item(e, scratch);
     }
+    if (p->stream) fu_line(&e->t, "tn_stream_end();");
     describe(e, g);
     if (e->helpers & FU_HELP_FAULT)
         fu_put(&e->head, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"

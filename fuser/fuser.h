@@ -29,7 +29,10 @@ enum {
     FU_LANES = 32,    /* accumulators of a row reduction: two vectors of 16 floats in flight */
     FU_STASH = 16384, /* elements of a row that may be kept on the stack between phases */
     FU_PART = 16384,  /* elements summed by one part of a split row reduction */
-    FU_RANDOM_TILE = 1024
+    FU_RANDOM_TILE = 1024,
+    FU_BLOCK = 32,       /* lines of a block that is read crosswise, and */
+    FU_BLOCK_TILE = 64,  /* their length */
+    FU_STREAM_TILE = 256 /* elements computed before they are written past the caches */
 };
 
 /* ---- text.c: growing text ---- */
@@ -97,9 +100,10 @@ typedef struct fu_value {
                       phases must be over */
     uint32_t need; /* phases that compute it */
     bool used;
-    int stash;  /* phase that computes it and keeps it for later ones, or -1 */
-    bool array; /* COLUMN: kept in an array over the tile */
-    bool wide;  /* REDUCE: sums of f32 carried in f64 */
+    int stash;   /* phase that computes it and keeps it for later ones, or -1 */
+    bool array;  /* COLUMN: kept in an array over the tile */
+    bool wide;   /* REDUCE: sums of f32 carried in f64 */
+    bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */
     char name[40];
     int buf;
 } fu_value;
@@ -111,6 +115,7 @@ typedef struct fu_store {
     int64_t stride[FU_MAX_ATOMS];
     uint32_t dom; /* atoms it is stored over */
     bool late;    /* overwrites memory that the group reads: not before the last phase */
+    bool stream;
     int phase, buf;
 } fu_store;
 
@@ -132,6 +137,10 @@ typedef struct fu_prog {
     int64_t part; /* split: outer reduced iterations (or vector elements) per part */
     int64_t parts;
     int64_t tile; /* of the vector atom in one item; 0: items are elements */
+    int block;    /* POINTWISE: atom an item takes FU_BLOCK lines of, because a load runs along it; or -1 */
+    int unroll;   /* COLUMN: reduced rows added up before they go to the accumulator */
+    int64_t last_bytes; /* of the last cache */
+    bool stream;        /* some stores go past the caches */
     int n_phase;
     int lanes;
     int64_t items, chunk;

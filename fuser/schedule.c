@@ -298,8 +298,11 @@ static void size_items(fu_prog *p)
             p->tile = width > 0 && width < FU_RANDOM_TILE && p->n_atom > 1 ? width : FU_RANDOM_TILE;
         else
             p->tile = width > 8192 ? 4096 : width > 0 ? width : 1;
+        if (p->block >= 0 && width > FU_BLOCK_TILE) p->tile = FU_BLOCK_TILE;
+        if (p->block >= 0 && p->extent[p->block])
+            outer = outer / p->extent[p->block] * ((p->extent[p->block] + FU_BLOCK - 1) / FU_BLOCK);
         p->items = p->tile ? outer * ((width + p->tile - 1) / p->tile) : width;
-        per_item = p->tile ? p->tile : 1;
+        per_item = p->tile ? p->tile * (p->block >= 0 ? FU_BLOCK : 1) : 1;
     } else if (p->form == FU_ROW) {
         p->tile = 0;
         p->items = fu_count(p, keep) * (p->split ? p->parts : 1);
@@ -313,6 +316,77 @@ static void size_items(fu_prog *p)
     p->chunk = 32768 / per_item;
     if (p->chunk < 1) p->chunk = 1;
     if (!p->tile && p->form == FU_POINTWISE) p->chunk = 16384;
+}
+
+/* Column: as wide as the accumulators may be to stay in L1, since rows are read best from end to end; narrow
+ * where later phases come back to the same elements. */
+static void choose_tile(fu_prog *p)
+{
+    int reductions = 0;
+    for (int i = 0; i < p->n_value; i++) reductions += p->value[i].kind == FU_REDUCE;
+    int64_t most = p->n_phase > 1 ? 256 : reductions <= 2 ? 2048 : reductions <= 4 ? 1024 : 512;
+    int64_t width = p->extent[fu_vec(p)], tiles = (width + most - 1) / most;
+    p->tile = tiles > 1 ? ((width + tiles - 1) / tiles + 63) / 64 * 64 : width > 0 ? width : 1;
+}
+
+/* A load that jumps along the vector but is contiguous along another atom is read in blocks of both. */
+static void choose_block(fu_prog *p)
+{
+    int vec = fu_vec(p);
+    p->block = -1;
+    for (int i = 0; i < p->n_value; i++) p->value[i].staged = false;
+    if (p->form != FU_POINTWISE || p->n_atom < 2 || p->extent[vec] < 8) return;
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_RANDOM) return;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind != FU_LOAD || v->stride[vec] == 0 || v->stride[vec] == 1 || v->stride[vec] == -1)
+            continue;
+        for (int a = 0; a < vec; a++)
+            if (v->stride[a] == 1 && p->extent[a] >= 8 && (p->block < 0 || p->block == a)) {
+                p->block = a;
+                v->staged = true;
+            }
+    }
+}
+
+/* Adding several rows at once saves accumulator traffic. Not where something would be computed per element
+ * that is now computed per row. */
+static void choose_unroll(fu_prog *p)
+{
+    int vec = fu_vec(p), work = 0;
+    p->unroll = 1;
+    if (p->form != FU_COLUMN) return;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind == FU_RANDOM || v->kind == FU_INDEX || v->op == TN_OP_reduce_argmax ||
+            v->op == TN_OP_reduce_argmin)
+            return;
+        if (!fu_full(p, v)) continue;
+        if (!(v->vary >> vec & 1)) return;
+        work += fu_op_cost(v);
+    }
+    p->unroll = work <= 4 ? 8 : work <= 16 ? 4 : 1;
+}
+
+/* Results that no cache could hold until they are read are written past them, where a loop that only stores
+ * writes them from end to end. What is updated in place was just read and is at hand. */
+static void choose_stream(fu_prog *p)
+{
+    int vec = fu_vec(p);
+    p->stream = false;
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        int64_t bytes = fu_count(p, s->dom) * (int64_t)tn_dtype_size(s->dtype);
+        bool plain = p->form == FU_POINTWISE;
+        if (p->form == FU_ROW && (s->dom & p->red)) {
+            plain = true;
+            for (int k = 0; k < p->n_value; k++)
+                if (p->value[k].kind == FU_REDUCE && p->value[k].phase == s->phase + 1) plain = false;
+        }
+        s->stream = plain && !s->late && s->stride[vec] == 1 && p->extent[vec] >= 64 && bytes > p->last_bytes;
+        p->stream = p->stream || s->stream;
+    }
 }
 
 static void choose_split(fu_prog *p)
@@ -369,8 +443,8 @@ tn_cut_reason fu_schedule(fu_prog *p)
     int vec = fu_vec(p);
     p->outer = 0;
     p->form = !p->red ? FU_POINTWISE : p->red >> vec & 1 ? FU_ROW : FU_COLUMN;
-    p->tile = p->extent[vec] > 256 ? 256 : p->extent[vec] > 0 ? p->extent[vec] : 1;
     if (!set_phases(p)) return TN_CUT_SIZE;
+    choose_tile(p);
     choose_split(p);
     if (p->split && p->n_phase > 1) return TN_CUT_SPLIT;
     bool runtime_row = p->form == FU_ROW && p->outer == vec;
@@ -380,6 +454,8 @@ tn_cut_reason fu_schedule(fu_prog *p)
         if (v->stride[vec] != 1 || (p->form == FU_ROW && (runtime_row || p->extent[vec] > FU_STASH)))
             return TN_CUT_RANDOM;
     }
+    choose_block(p);
+    choose_stream(p);
     size_items(p);
     choose_stash(p);
     int64_t width = p->extent[vec], rows = fu_count(p, p->red & ~fu_bit(vec));
@@ -394,6 +470,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
                                       : rows > 2048 && !p->split;
         v->wide = v->op == TN_OP_reduce_sum && fu_compute_dtype(v->dtype) == TN_F32 && (p->second || many);
     }
+    choose_unroll(p);
     /* accumulators are arrays over the tile, whatever they add up: what uses them changes along it too */
     if (p->form == FU_COLUMN)
         for (int i = 0; i < p->n_value; i++) {
@@ -412,6 +489,7 @@ void fu_second_stage(const fu_prog *first, fu_prog *q, const int *scratch)
     int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
     memset(q, 0, offsetof(fu_prog, value));
     q->n_value = q->n_store = 0;
+    q->last_bytes = first->last_bytes;
     q->second = true;
     q->extent[0] = first->parts;
     for (int i = 0; i < first->n_atom; i++) {

@@ -19,6 +19,7 @@ EMBED(tn_embed_abi_h, "src/device/prelude/abi.h");
 EMBED(tn_embed_math_h, "src/device/prelude/math.h");
 EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
 EMBED(tn_embed_half_h, "src/device/prelude/half.h");
+EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
 
 static const struct {
     const char *name, *text;
@@ -27,6 +28,7 @@ static const struct {
     [TN_EMBED_MATH] = {"math.h", tn_embed_math_h},
     [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
     [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
+    [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
 };
 
 const char *tn_embed_text(tn_embed which)

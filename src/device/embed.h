@@ -9,6 +9,7 @@ typedef enum tn_embed {
     TN_EMBED_MATH,
     TN_EMBED_PHILOX,
     TN_EMBED_HALF,
+    TN_EMBED_STREAM,
     TN_EMBED_COUNT
 } tn_embed;
 
