@@ -162,6 +162,27 @@ static void unrolled_body(fu_em *e, int phase, const char *rows)
     }
 }
 
+/* While a phase computes on a row that is at hand, the memory can bring the next one: `at` is where in the
+ * row the present block of `n` elements starts. */
+static void prefetch_next(fu_em *e, int phase, const char *at, int n)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p), row = vec - 1;
+    if (p->form != FU_ROW || p->split || phase != 1 || row < 0 || (p->red >> row & 1)) return;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        int size = (int)tn_dtype_size(v->dtype);
+        if (v->kind != FU_LOAD || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row]) continue;
+        int64_t bytes = p->extent[vec] * size;
+        if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
+        char index[256];
+        fu_index(e, v->stride, ~fu_bit(vec), index, sizeof index);
+        for (int k = 0; k < n * size; k += 64)
+            fu_line(&e->t, "%s(%s + %s + %lld + %s);", e->lang->prefetch, e->pointer[v->buf], index,
+                    (long long)(v->stride[row] + k / size), at);
+    }
+}
+
 static bool phase_streams(const fu_prog *p, int phase)
 {
     for (int i = 0; i < p->n_store; i++)
@@ -192,6 +213,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
         if (p->store[k].stream && p->store[k].phase == phase)
             fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
                     e->pointer[p->store[k].buf], FU_STREAM_TILE);
+    prefetch_next(e, phase, first, FU_STREAM_TILE);
     simd(e, worst);
     fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", count);
     fu_line(&e->t, "const int64_t %s = %s + k;", i, first);
@@ -276,6 +298,7 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
             else
                 fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main,
                               lanes);
+            prefetch_next(e, phase, "b", lanes);
             lane_loop(e, phase, "b", n, worst);
             fu_scope_close(e);
         }

@@ -58,6 +58,7 @@ typedef struct fu_dialect {
     const char *inf[2], *nan[2];        /* f32, f64 */
     const char *simd;                   /* line before a loop whose iterations are independent */
     const char *align;                  /* in front of a local array */
+    const char *prefetch;               /* function that asks for a line early */
 } fu_dialect;
 extern const fu_dialect fu_dialect_c;
 

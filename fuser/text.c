@@ -46,6 +46,7 @@ const fu_dialect fu_dialect_c = {
     .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"},
     .simd = "#pragma omp simd",
     .align = "_Alignas(64) ",
+    .prefetch = "__builtin_prefetch",
 };
 
 /* ---- growing text ---- */
