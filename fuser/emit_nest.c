@@ -90,10 +90,10 @@ static void write_body(fu_em *e, int phase, const char *lane)
         const char *x = fu_ask(e, i);
         fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
     }
-    for (int i = 0; i < p->n_store; i++) {
-        const fu_store *s = &p->store[i];
-        if (store_is_full(p, s) && s->phase == phase) fu_put_store(e, s);
-    }
+    for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
+        if (store_is_full(p, &p->store[i]) && p->store[i].phase == phase) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store; i++)
+        if (store_is_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
 }
 
@@ -653,6 +653,8 @@ static void write_between(fu_em *e, int done, const range *r)
         fu_line(&e->t, "%s_col[j] = %s;", v->name, x);
     }
     for (int i = 0; i < p->n_store && !p->split; i++)
+        if (!store_is_full(p, &p->store[i]) && p->store[i].phase == done) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store && !p->split; i++)
         if (!store_is_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
     fu_scope_close(e);
@@ -848,6 +850,8 @@ static void write_item(fu_em *e, const int *scratch)
     } else if (p->form == FU_COLUMN) {
         write_between(e, p->n_phase, &r);
     } else if (p->form == FU_ROW) {
+        for (int i = 0; i < p->n_store; i++)
+            if (!store_is_full(p, &p->store[i])) fu_ask(e, p->store[i].value);
         for (int i = 0; i < p->n_store; i++)
             if (!store_is_full(p, &p->store[i])) fu_put_store(e, &p->store[i]);
     }

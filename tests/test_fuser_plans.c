@@ -1,0 +1,253 @@
+/* test_fuser_plans.c - what a plan is beside its numbers: text that does not depend on the batch, names,
+ * assignments in place and through copies, dead and needless nodes, reasons for cuts, failing allocations.
+ * Start with adamw_is_one_kernel_in_place. */
+#include "fuser_rig.h"
+
+static tn_tensor *num(tn_graph *g, double v)
+{
+    return tn_mk_num(g, v);
+}
+
+static tn_session *open_cpu(void)
+{
+    tn_session *s = tn_open_with(&(tn_options){
+        .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
+    assert_non_null(s);
+    return s;
+}
+
+static int gelu(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *e = tn_mk1(TN_OP_erf, tn_mk2(TN_OP_mul, x, num(g, 0.70710678118654752)));
+    root[0] = tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, num(g, 0.5)), tn_mk2(TN_OP_add, e, num(g, 1)));
+    return 1;
+}
+
+static int norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *m = tn_mk_reduce(TN_OP_reduce_sum, x, 2);
+    tn_tensor *d = tn_mk2(TN_OP_sub, x, tn_mk_expand(tn_mk2(TN_OP_mul, m, num(g, 1.0 / 48)), 2, x->shape));
+    root[0] = tn_mk2(TN_OP_mul, d, in[1]);
+    root[1] = tn_mk_reduce(TN_OP_reduce_sum, root[0], 1);
+    return 2;
+}
+
+static void a_new_batch_compiles_nothing(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    for (int c = 0; c < 2; c++) {
+        rig_case a = {2, {{TN_F32, 2, {4000, 48}, -1, 1}, {TN_F32, 1, {48}, -1, 1}}, c ? norm : gelu, 0, 0},
+                 b = a;
+        b.leaf[0].shape[0] = 3777;
+        tn_plan *p = rig_plan(s, &a), *q = rig_plan(s, &b);
+        assert_int_equal(p->n_step, q->n_step);
+        for (int i = 0; i < p->n_step; i++) {
+            assert_int_equal(p->step[i].kind, TN_STEP_KERNEL);
+            assert_string_equal(p->step[i].source.text, q->step[i].source.text);
+            assert_null(strstr(p->step[i].source.text, "4000"));
+        }
+        tn_plan *again = rig_plan(s, &a); /* and the same plan has the same text */
+        for (int i = 0; i < p->n_step; i++)
+            assert_string_equal(p->step[i].source.text, again->step[i].source.text);
+        tn_plan_free(p);
+        tn_plan_free(q);
+        tn_plan_free(again);
+    }
+    tn_close(s);
+}
+
+static int cuts(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *e = tn_mk1(TN_OP_exp, x);
+    root[0] = tn_mk1(TN_OP_neg, tn_mk_slice1(e, 1, 1, 1, 3)); /* sliced */
+    tn_tensor *total = tn_mk_reduce(TN_OP_reduce_sum, e, 3);  /* split, and needed by every element */
+    root[1] = tn_mk2(TN_OP_div, e, tn_mk_expand(total, 2, x->shape));
+    tn_tensor *unused = tn_mk1(TN_OP_log, tn_mk2(TN_OP_mul, x, num(g, 2)));
+    (void)unused;
+    root[2] = tn_mk2(TN_OP_add, tn_mk2(TN_OP_mul, x, num(g, 1)), num(g, 3)); /* times one: nothing */
+    return 3;
+}
+
+static void cuts_have_reasons_and_dead_nodes_do_not_run(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
+    tn_plan *p = rig_plan(s, &c);
+    bool sliced = false, split = false;
+    for (int i = 0; i < p->n_cut; i++) {
+        sliced |= p->cut[i].reason == TN_CUT_SLICED;
+        split |= p->cut[i].reason == TN_CUT_SPLIT;
+        assert_true(p->cut[i].from < p->cut[i].to);
+        assert_true(strlen(tn_cut_text(p->cut[i].reason)) > 5);
+    }
+    assert_true(sliced);
+    assert_true(split);
+    for (int i = 0; i < p->n_step; i++) {
+        assert_null(strstr(p->step[i].source.text, "tn_log"));
+        assert_null(strstr(p->step[i].source.text, "* 1.0f"));
+        assert_non_null(strstr(p->step[i].source.text, p->step[i].source.entry));
+        assert_true(p->step[i].bytes > 0);
+    }
+    tn_plan_free(p);
+    rig_check(&(rig_case){1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 1e-6});
+    tn_close(s);
+}
+
+/* ---- assignment ---- */
+
+enum { N = 5000 };
+
+static tn_tensor *leaf(tn_session *s, float *data)
+{
+    return tn_from_at(s, data, TN_F32, 1, (int64_t[]){N}, "here", 1);
+}
+
+static float *numbers(float scale)
+{
+    float *v = malloc(N * sizeof *v);
+    assert_non_null(v);
+    for (int i = 0; i < N; i++) v[i] = scale * (float)((i * 37 + 11) % 1009) / 1009.0f;
+    return v;
+}
+
+static void adamw_is_one_kernel_in_place(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    float *p0 = numbers(1), *m0 = numbers(0.3f), *v0 = numbers(0.2f), *g0 = numbers(-2);
+    tn_tensor *hp = leaf(s, p0), *hm = leaf(s, m0), *hv = leaf(s, v0), *hg = leaf(s, g0);
+    tn_step_begin(s);
+    tn_graph *g = &s->graph;
+    tn_tensor *p = tn_use(tn_resolve(hp)), *m = tn_use(tn_resolve(hm)), *v = tn_use(tn_resolve(hv)),
+              *d = tn_use(tn_resolve(hg));
+    tn_tensor *lr = tn_mk_scalar(g, (tn_number){0.01, 0, false});
+    tn_tensor *m1 = tn_mk2(TN_OP_add, tn_mk2(TN_OP_mul, m, num(g, 0.9)), tn_mk2(TN_OP_mul, d, num(g, 0.1)));
+    tn_tensor *v1 = tn_mk2(TN_OP_add, tn_mk2(TN_OP_mul, v, num(g, 0.99)),
+                           tn_mk2(TN_OP_mul, tn_mk1(TN_OP_square, d), num(g, 0.01)));
+    tn_tensor *step = tn_mk2(TN_OP_div, m1, tn_mk2(TN_OP_add, tn_mk1(TN_OP_sqrt, v1), num(g, 1e-8)));
+    tn_tensor *p1 = tn_mk2(TN_OP_sub, tn_mk2(TN_OP_mul, p, num(g, 0.999)), tn_mk2(TN_OP_mul, step, lr));
+    tn_tensor *seen = tn_mk2(TN_OP_mul, p, num(g, 2)); /* reads the old value */
+    tn_tensor *root[4] = {tn_mk_assign(m, m1), tn_mk_assign(v, v1), tn_mk_assign(p, p1), seen};
+    uint64_t before = s->stats.kernels;
+    if (tn_run(s, 4, root)) fail_msg("%s", s->graph.error.text);
+    assert_int_equal(s->stats.kernels - before, 1);
+    const float *np = tn_node_data(p), *nm = tn_node_data(m), *nv = tn_node_data(v),
+                *old = tn_node_data(seen);
+    for (int i = 0; i < N; i++) {
+        double wm = 0.9 * (double)m0[i] + 0.1 * (double)g0[i],
+               wv = 0.99 * (double)v0[i] + 0.01 * (double)g0[i] * (double)g0[i];
+        double wp = 0.999 * (double)p0[i] - 0.01 * wm / (sqrt(wv) + 1e-8);
+        assert_true(fabs(wm - (double)nm[i]) < 1e-6);
+        assert_true(fabs(wv - (double)nv[i]) < 1e-6);
+        assert_true(fabs(wp - (double)np[i]) < 1e-5);
+        assert_true(fabsf(old[i] - 2 * p0[i]) < 1e-6f);
+    }
+    tn_close(s);
+    free(p0);
+    free(m0);
+    free(v0);
+    free(g0);
+}
+
+/* Source and target overlap at other places, two targets change places, and both old and new are read. */
+static void assignments_read_before_they_write(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    float *a0 = numbers(1), *b0 = numbers(-3);
+    tn_tensor *ha = leaf(s, a0), *hb = leaf(s, b0);
+    tn_step_begin(s);
+    tn_graph *g = &s->graph;
+    tn_tensor *a = tn_use(tn_resolve(ha)), *b = tn_use(tn_resolve(hb));
+    tn_tensor *root[3];
+    root[0] = tn_mk_assign(a, tn_mk_slice1(a, 0, N - 1, -1, N));
+    root[1] = tn_mk2(TN_OP_add, root[0], num(g, 1));
+    root[2] = tn_mk2(TN_OP_sub, a, tn_mk_slice1(a, 0, N - 1, -1, N));
+    if (tn_run(s, 3, root)) fail_msg("%s", s->graph.error.text);
+    const float *x = tn_node_data(a), *y = tn_node_data(root[1]), *z = tn_node_data(root[2]);
+    for (int i = 0; i < N; i++) {
+        assert_true(x[i] == a0[N - 1 - i]);
+        assert_true(y[i] == a0[N - 1 - i] + 1);
+        assert_true(z[i] == a0[i] - a0[N - 1 - i]);
+    }
+    tn_step_end(s);
+    tn_step_begin(s);
+    a = tn_use(tn_resolve(ha));
+    b = tn_use(tn_resolve(hb));
+    root[0] = tn_mk_assign(a, b);
+    root[1] = tn_mk_assign(b, a);
+    root[2] = tn_mk2(TN_OP_sub, a, root[0]);
+    int status = tn_run(s, 3, root);
+    if (!status) { /* done right, or refused: never done wrong */
+        const float *p = tn_node_data(a), *q = tn_node_data(b);
+        for (int i = 0; i < N; i++) {
+            assert_true(p[i] == b0[i]);
+            assert_true(q[i] == a0[N - 1 - i]);
+        }
+    } else {
+        assert_int_equal(status, TN_E_UNSUPPORTED);
+        tn_clear_error(s);
+    }
+    tn_close(s);
+    free(a0);
+    free(b0);
+}
+
+/* ---- failing allocations ---- */
+
+static void every_failing_allocation_is_an_error(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
+    tn_tensor *in[1], *root[RIG_ROOTS], *node[64], *leaves[64];
+    uint8_t is_root[64] = {0};
+    rig_state = 1;
+    tn_tensor *h = rig_make(s, &c.leaf[0]);
+    tn_step_begin(s);
+    in[0] = tn_use(tn_resolve(h));
+    int n = c.build(&s->graph, in, root), n_node = 0, n_leaf = 0;
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
+        tn_tensor *t = s->graph.nodes[i];
+        tn_kind k = tn_op_get((tn_op)t->base->op)->kind;
+        if (k == TN_KIND_NUMBER || k == TN_KIND_LEAF || (t->base->flags & TN_F_DONE)) {
+            leaves[n_leaf++] = t;
+        } else if (t->base == t) {
+            for (int r = 0; r < n; r++) is_root[n_node] |= root[r] == t;
+            node[n_node++] = t;
+        }
+    }
+    tn_segment seg = {&s->graph, node, n_node, leaves, n_leaf, is_root};
+    int failed = 0;
+    for (long k = 0;; k++) {
+        tn_plan *p = NULL;
+        tn_errbuf err = {""};
+        tn_alloc_fail_after(k);
+        int status = tn_plan_build(&seg, &s->target, &p, &err);
+        tn_alloc_fail_after(-1);
+        if (!status) {
+            tn_plan_free(p);
+            break;
+        }
+        assert_null(p);
+        assert_true(status == TN_E_NOMEM || status == TN_E_UNSUPPORTED);
+        assert_true(err.text[0] != 0);
+        failed++;
+    }
+    assert_true(failed > 5);
+    tn_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_batch_compiles_nothing),
+        cmocka_unit_test(cuts_have_reasons_and_dead_nodes_do_not_run),
+        cmocka_unit_test(adamw_is_one_kernel_in_place),
+        cmocka_unit_test(assignments_read_before_they_write),
+        cmocka_unit_test(every_failing_allocation_is_an_error),
+    };
+    return cmocka_run_group_tests_name("plans", tests, NULL, NULL);
+}
