@@ -40,13 +40,13 @@ for info in "$tmp"/block/*.info; do
             continue
         fi
         check "commands_$(basename "$block")" commands "$block"
-        grep '^test accuracy' "$tmp/check.log" >>"$tmp/accuracy"
+        grep '^test accuracy [0-9.]* %$' "$tmp/check.log" >>"$tmp/accuracy"
         ;;
     'c '*.c) cp "$block" "$work/$(sed 's/^c //' "$info")" ;;
     esac
 done
 
-learned() { # the accuracies printed, by the program as it is and as it goes on from its checkpoint
+learned() { # the accuracies printed, by the README's program as it is and as it goes on from its checkpoint
     awk '{ print } $3 < 90 { bad = 1 } END { exit bad || NR < 4 }' "$tmp/accuracy"
 }
 if command -v pkg-config >/dev/null; then check the_program_learns learned; fi

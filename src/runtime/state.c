@@ -328,6 +328,7 @@ static int release_versions(tn_session *s, tn_tensor *p)
         int64_t a = v->offset, b = a + tn_node_numel(v), c = p->offset, d = c + tn_node_numel(p);
         if (b <= c || d <= a) continue;
         bool seen = (v->flags & TN_F_GRAD_READ) != 0;
+        if (!seen && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
         for (uint32_t k = v->id + 1; k < n && !seen; k++)
             seen = g->nodes[k]->base == v && (g->nodes[k]->flags & TN_F_USER);
         if (v->of && v->of->of == v) v->of->of = NULL;
@@ -365,7 +366,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     if (!node) return g->error.status;
     p->of = NULL;
     node->name = p->name;
-    lose(target->base, g->call);
+    if (s->in_step) lose(target->base, g->call);
     if (!defer) return tn_run(s, 1, &node);
     g->pending_assigns++; /* runs with the operator around it; until then it is p's version, if shaped like p */
     if (tn_same_shape(node, p)) {

@@ -48,7 +48,7 @@ static const char *const flags[] = {
     "-g1",
     "-fsanitize=address,undefined", /* kernels are checked as the library is */
 #else
-    "-O3",
+    "-O3", /* or as TENSOR_KERNEL_OPT says */
 #endif
 #if defined(__aarch64__)
     "-mcpu=native",
@@ -65,6 +65,15 @@ static const char *const flags[] = {
     "-w",
 };
 enum { FLAGS = sizeof flags / sizeof *flags };
+
+/* TENSOR_KERNEL_OPT=0..2 compiles faster and runs slower: tests that compile much and compute little. */
+static const char *flag(int i)
+{
+    static const char *const level[] = {"-O0", "-O1", "-O2"};
+    const char *e = getenv("TENSOR_KERNEL_OPT");
+    bool chosen = !strncmp(flags[i], "-O", 2) && e && e[0] >= '0' && e[0] <= '2' && !e[1];
+    return chosen ? level[e[0] - '0'] : flags[i];
+}
 
 struct tn_cc {
     bool probed;
@@ -234,7 +243,7 @@ static int out_of_memory(tn_errbuf *err)
 static void add_flags(tn_cc *cc, const char *cpu)
 {
     static char wide[] = "-mprefer-vector-width=512";
-    for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flags[i];
+    for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flag(i);
     if (strstr(cpu, " avx512f")) cc->word[cc->count++] = wide;
     size_t used = 0;
     for (int i = 0; i < cc->count; i++) {
