@@ -57,6 +57,7 @@ static const char *const flags[] = {
 #endif
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-fno-tree-pre", /* gcc: it turns selects of a composed function into branches, and the loop stays scalar */
     "-ffp-contract=fast",
     "-fopenmp-simd",
     "-fPIC",
