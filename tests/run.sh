@@ -20,7 +20,7 @@
 set -u
 
 BUILD=${BUILD:-build}
-limit=${TEST_TIMEOUT:-300}
+limit=${TEST_TIMEOUT:-900}
 out=$BUILD/tests/out
 
 # count LOG STATUS: "passed failed skipped" on the first line, then the skipped ones with their reasons.
