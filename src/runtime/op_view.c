@@ -244,8 +244,15 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
         tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, ndim);
         return tn_leave(&sc, NULL);
     }
+    for (int i = 1; i < n; i++) {
+        if (tn_same_shape(in[0], in[i])) continue;
+        char x[128], y[128];
+        tn_error_set(sc.g, TN_E_SHAPE, "shapes %s and %s are not the same",
+                     tn_shape_text(x, sizeof x, ndim, in[0]->shape),
+                     tn_shape_text(y, sizeof y, in[i]->ndim, in[i]->shape));
+        return tn_leave(&sc, NULL);
+    }
     for (int i = 0; i < n; i++) {
-        if (in[i]->ndim != ndim) return tn_leave(&sc, tn_mk_concat(sc.g, n, in, 0)); /* reports the shapes */
         int64_t s[TN_MAX_DIMS];
         for (int k = 0, j = 0; k <= ndim; k++) s[k] = k == a ? 1 : in[i]->shape[j++];
         in[i] = tn_mk_reshape(in[i], ndim + 1, s);
