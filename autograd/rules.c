@@ -234,10 +234,24 @@ static void reduce(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 
 static tn_tensor *swap_last(tn_tensor *x) { return tn_mk_swap(x, x->ndim - 2, x->ndim - 1); }
 
+static bool is_swapped(const tn_tensor *x)
+{
+    return x->op == TN_OP_permute && x->attr->v[0][x->ndim - 1] == x->ndim - 2 && x->attr->v[0][x->ndim - 2] == x->ndim - 1;
+}
+
+/* x y, for a z that was swapped before it went into the product that is differentiated: made swapped too, so
+ * that the gradient of z itself comes out dense. */
+static tn_tensor *product_for(const tn_tensor *z, tn_tensor *x, tn_tensor *y)
+{
+    if (!is_swapped(z)) return tn_mk_matmul(x, y, NULL);
+    tn_tensor *t = tn_mk_matmul(swap_last(y), swap_last(x), NULL);
+    return t ? swap_last(t) : NULL;
+}
+
 static void gemm(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
-    if (wants(n, 0)) gin[0] = tn_mk_matmul(g, swap_last(n->in[1]), NULL);
-    if (wants(n, 1)) gin[1] = tn_mk_matmul(swap_last(n->in[0]), g, NULL);
+    if (wants(n, 0)) gin[0] = product_for(n->in[0], g, swap_last(n->in[1]));
+    if (wants(n, 1)) gin[1] = product_for(n->in[1], swap_last(n->in[0]), g);
     if (n->n_in > 2 && wants(n, 2)) {
         tn_tensor *s = tn_mk_reduce(TN_OP_reduce_sum, g, (1u << (g->ndim - 1)) - 1);
         gin[2] = tn_mk_reshape(s, 1, n->in[2]->shape);

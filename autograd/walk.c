@@ -214,7 +214,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     tn_tensor *g = leaf->cot, *before = holder->grad_step == w->g->generation ? holder->grad : NULL;
     if (before && !(g = add_up(w, before, g))) return false;
     if (home) {
-        bool whole = g->base == g && !(g->flags & (TN_F_DONE | TN_F_USER)) && !g->place && g->uses <= 1 &&
+        bool whole = g->base == g && !(g->flags & (TN_F_DONE | TN_F_USER)) && !g->place &&
                      kind_of(g) != TN_KIND_NUMBER && kind_of(g) != TN_KIND_LEAF;
         if (!whole) g = tn_mk_contiguous(g);
         if (!g) return false;

@@ -1,8 +1,8 @@
 /* golden.h - reading tests/golden/ and comparing with it; the devices such tests run on.
  *
  * A golden file holds float64 results of PyTorch (tests/golden/make_golden.py). An element is close where its
- * error is at most `tolerance` times its own size plus the root mean square of its tensor plus 0.01; infinities and NaN
- * must be where they are. Read golden_close first.
+ * error is at most `tolerance` times its own size plus the root mean square of its tensor plus 0.01;
+ * infinities and NaN must be where they are. Read golden_close first.
  */
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H

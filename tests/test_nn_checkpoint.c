@@ -348,6 +348,13 @@ static void mismatches(void **state)
             edit(good, bad, edits[i].from, edits[i].to);
             expect_refused(&r, bad, edits[i].status, edits[i].says);
         }
+        FILE *f = fopen(bad, "wb"), *g = fopen(good, "rb"); /* one byte too many */
+        assert_true(f && g);
+        for (int c; (c = fgetc(g)) != EOF;) fputc(c, f);
+        fputc(0, f);
+        fclose(f);
+        fclose(g);
+        expect_refused(&r, bad, TN_E_FORMAT, "bytes of data");
         if (tn_load(r.s, good)) fail_msg("%s", tn_error_text(r.s)); /* and the good one still is */
         close_run(&r);
     }

@@ -291,6 +291,46 @@ static void forward(void **state)
     }
 }
 
+static uint64_t kernels(void)
+{
+    tn_stats v = {.size = sizeof(v)};
+    tn_get_stats(S, &v);
+    return v.kernels + v.copies + v.reorders;
+}
+
+/* The product that makes a weight's gradient writes it where it belongs: no copy after it. What is left of
+ * the backward of linear -> sum(y * c) beside library calls is c's share of y and the sum for the bias. */
+static void gradients_are_not_copied(void **state)
+{
+    (void)state;
+    for (int at = 1; at < PLACE_COUNT; at++) {
+        WHERE = PLACES[at].name;
+        S = open_place(&PLACES[at], NULL, NULL);
+        tn_linear *bias = tn_linear_new(S, "bias", 24, 16),
+                  *bare = tn_linear_new(S, "bare", 24, 16, .no_bias = true);
+        for (int kind = 0; kind < 2; kind++) {
+            tn_step_begin(S);
+            tn_tensor *x = RAMP(8, 24), *c = RAMP(8, 16);
+            tn_tensor *loss = tn_sum(tn_mul(tn_linear_forward(kind ? bias : bare, x), c), TN_ALL, false);
+            tn_flush(S);
+            uint64_t before = kernels();
+            tn_backward(loss);
+            tn_flush(S);
+            uint64_t n = kernels() - before;
+            expect_fine(S, WHERE);
+            if (PLACES[at].mode == TN_EAGER && n > (kind ? 2u : 1u))
+                fail_msg("%s: %d kernels beside the products", WHERE, (int)n);
+            double *got = values(tn_gradient((kind ? bias : bare)->weight));
+            double *want = values(tn_matmul(tn_transpose(c, 0, 1), x));
+            for (int i = 0; i < 16 * 24; i++) assert_true(fabs(got[i] - want[i]) <= 1e-5);
+            free(got);
+            free(want);
+            tn_step_end(S);
+        }
+        tn_close(S);
+    }
+}
+
 /* ---- refused ---- */
 
 static void expect_error(const void *got, int status, const char *part)
@@ -435,8 +475,13 @@ static void schedules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(distributions), cmocka_unit_test(forward),    cmocka_unit_test(refused),
-        cmocka_unit_test(no_memory),     cmocka_unit_test(evaluation), cmocka_unit_test(schedules),
+        cmocka_unit_test(distributions),
+        cmocka_unit_test(forward),
+        cmocka_unit_test(gradients_are_not_copied),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(evaluation),
+        cmocka_unit_test(schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,11 @@ tn_tensor *tn_mk_permute(tn_tensor *x, const int *perm)
         same = same && perm[i] == i;
     }
     if (same) return x;
+    if (x->op == TN_OP_permute && !(x->flags & TN_F_USER)) { /* one order after another: nobody sees the first */
+        int both[TN_MAX_DIMS];
+        for (int i = 0; i < x->ndim; i++) both[i] = (int)x->attr->v[0][perm[i]];
+        return tn_mk_permute(x->in[0], both);
+    }
     tn_tensor *n = strided(TN_OP_permute, x, x->ndim, shape, stride, x->offset);
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;

@@ -239,19 +239,20 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
     if (n > 0 && xs) in[0] = xs[0];
     tn_scope sc = enter_join("stack", n, xs, in, file, line);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    const tn_tensor *like = in[0];
-    int ndim = like->ndim, a = axis < 0 ? axis + ndim + 1 : axis;
+    int ndim = in[0]->ndim, a = axis < 0 ? axis + ndim + 1 : axis;
     if (a < 0 || a > ndim || ndim == TN_MAX_DIMS) {
         tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, ndim);
         return tn_leave(&sc, NULL);
     }
+    for (int i = 1; i < n; i++) {
+        if (tn_same_shape(in[0], in[i])) continue;
+        char x[128], y[128];
+        tn_error_set(sc.g, TN_E_SHAPE, "shapes %s and %s are not the same",
+                     tn_shape_text(x, sizeof x, ndim, in[0]->shape),
+                     tn_shape_text(y, sizeof y, in[i]->ndim, in[i]->shape));
+        return tn_leave(&sc, NULL);
+    }
     for (int i = 0; i < n; i++) {
-        if (!tn_same_shape(in[i], like)) {
-            char p[128], q[128];
-            return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "shapes %s and %s differ",
-                                              tn_shape_text(p, sizeof p, like->ndim, like->shape),
-                                              tn_shape_text(q, sizeof q, in[i]->ndim, in[i]->shape)));
-        }
         int64_t s[TN_MAX_DIMS];
         for (int k = 0, j = 0; k <= ndim; k++) s[k] = k == a ? 1 : in[i]->shape[j++];
         in[i] = tn_mk_reshape(in[i], ndim + 1, s);
