@@ -30,11 +30,6 @@ static bool runtime(const fu_prog *p, int atom)
 
 /* ---- what a phase holds ---- */
 
-static bool store_is_full(const fu_prog *p, const fu_store *s)
-{
-    return p->form == FU_POINTWISE || (s->dom & p->red);
-}
-
 static bool computed_in(const fu_prog *p, const fu_value *v, int phase)
 {
     return fu_full(p, v) && (v->need >> phase & 1) && !(v->stash >= 0 && phase > v->stash);
@@ -91,9 +86,9 @@ static void write_body(fu_em *e, int phase, const char *lane)
         fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
     }
     for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
-        if (store_is_full(p, &p->store[i]) && p->store[i].phase == phase) fu_ask(e, p->store[i].value);
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_ask(e, p->store[i].value);
     for (int i = 0; i < p->n_store; i++)
-        if (store_is_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
 }
 
@@ -604,7 +599,7 @@ static bool wants_array(const fu_prog *p, int id)
                 (fu_full(p, &p->value[i]) || p->value[i].phase > v->phase || p->value[i].kind == FU_REDUCE))
                 return true;
     for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].value == id && (p->store[i].phase != v->phase || store_is_full(p, &p->store[i])))
+        if (p->store[i].value == id && (p->store[i].phase != v->phase || fu_store_full(p, &p->store[i])))
             return true;
     return false;
 }
@@ -617,7 +612,7 @@ static void write_between(fu_em *e, int done, const range *r)
     for (int i = 0; i < p->n_value; i++)
         any = any || (p->value[i].array && p->value[i].phase == done && e->hot[i]);
     for (int i = 0; i < p->n_store && !p->split; i++)
-        any = any || (!store_is_full(p, &p->store[i]) && p->store[i].phase == done);
+        any = any || (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done);
     e->ready = done;
     if (!any) return;
     for (int i = 0; i < p->n_value; i++) {
@@ -653,9 +648,9 @@ static void write_between(fu_em *e, int done, const range *r)
         fu_line(&e->t, "%s_col[j] = %s;", v->name, x);
     }
     for (int i = 0; i < p->n_store && !p->split; i++)
-        if (!store_is_full(p, &p->store[i]) && p->store[i].phase == done) fu_ask(e, p->store[i].value);
+        if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_ask(e, p->store[i].value);
     for (int i = 0; i < p->n_store && !p->split; i++)
-        if (!store_is_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
+        if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
     fu_scope_close(e);
     if (worst) {
@@ -775,6 +770,36 @@ static void stage_blocks(fu_em *e, const range *r)
     fu_scope_open(e, "for (int64_t i%d = b0; i%d < b1; i%d++) {", a, a, a);
 }
 
+/* Stores of values that do not change inside the loops. Where an item's value does not even depend on all of
+ * the item's coordinates, the one where the others are 0 stores it. */
+static void write_kept(fu_em *e)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    for (int i = 0; i < p->n_store; i++)
+        if (!fu_store_full(p, &p->store[i])) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store; i++) {
+        const fu_store *s = &p->store[i];
+        if (fu_store_full(p, s)) continue;
+        uint32_t missing = all_atoms(p) & ~p->red & ~s->dom;
+        char only[200] = "";
+        size_t k = 0;
+        for (int a = 0; a < p->n_atom; a++) {
+            if (!(missing >> a & 1)) continue;
+            if (a < vec || p->form != FU_POINTWISE)
+                k += (size_t)snprintf(only + k, sizeof only - k, "%si%d == 0", k ? " && " : "", a);
+            else if (!p->tile)
+                k += (size_t)snprintf(only + k, sizeof only - k, "%sbegin == 0", k ? " && " : "");
+            else if (p->extent[vec] > p->tile || runtime(p, vec))
+                k += (size_t)snprintf(only + k, sizeof only - k, "%sv0 == 0", k ? " && " : "");
+        }
+        if (k) fu_line(&e->t, "if (%s)", only);
+        e->t.indent += k != 0;
+        fu_put_store(e, s);
+        e->t.indent -= k != 0;
+    }
+}
+
 static void write_item(fu_em *e, const int *scratch)
 {
     fu_prog *p = e->p;
@@ -849,11 +874,8 @@ static void write_item(fu_em *e, const int *scratch)
         write_partials(e, &r, scratch);
     } else if (p->form == FU_COLUMN) {
         write_between(e, p->n_phase, &r);
-    } else if (p->form == FU_ROW) {
-        for (int i = 0; i < p->n_store; i++)
-            if (!store_is_full(p, &p->store[i])) fu_ask(e, p->store[i].value);
-        for (int i = 0; i < p->n_store; i++)
-            if (!store_is_full(p, &p->store[i])) fu_put_store(e, &p->store[i]);
+    } else {
+        write_kept(e);
     }
     if (p->block >= 0) fu_scope_close(e);
     fu_scope_close(e);
@@ -872,7 +894,7 @@ static void collect(fu_em *e)
 {
     fu_prog *p = e->p;
     for (int i = 0; i < p->n_store; i++)
-        if (!p->split || store_is_full(p, &p->store[i])) mark_hot(e, p->store[i].value);
+        if (!p->split || fu_store_full(p, &p->store[i])) mark_hot(e, p->store[i].value);
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
     for (int i = 0; i < p->n_value; i++) {
@@ -950,7 +972,7 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
         s->buf = -1;
-        if (p->split && !store_is_full(p, s)) continue;
+        if (p->split && !fu_store_full(p, s)) continue;
         const tn_tensor *t = s->node < 0 ? NULL : c->node[s->node].t;
         const char *want = "out";
         bool in_place = t && t->op == TN_OP_assign;
@@ -988,6 +1010,7 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
         snprintf(r.lo, sizeof r.lo, "begin");
         snprintf(r.hi, sizeof r.hi, "end");
         write_vector(e, 0, &r, NULL);
+        write_kept(e);
     } else {
         write_item(e, scratch);
     }

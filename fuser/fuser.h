@@ -175,7 +175,9 @@ typedef struct fu_node {
     tn_kind kind;
     bool live, root;
     int replaced; /* by the value of this operand (simplify), else -1 */
-    int group;
+    int group;    /* the one that stores it */
+    int n_copy, cap_copy;
+    int *copy; /* groups that compute it again for themselves */
     int n_user, cap_user;
     int *user; /* live nodes that read it, in order; views are looked through */
     int n_after, cap_after;
@@ -212,7 +214,7 @@ typedef struct fu_ctx {
     int n_node, n_leaf;
     fu_node *node;
     fu_group *group;
-    int n_group, mark;
+    int n_group, mark, n_copy;
     int cap_cut, cap_step, cap_scratch;
     struct fu_scratch {
         int64_t elems;
@@ -220,6 +222,8 @@ typedef struct fu_ctx {
     } * scratch; /* plan->n_scratch of them */
     fu_prog *prog, *prog2;
     fu_domain *domain;
+    int try_a, try_b, try_n; /* groups now being tried as one, and their nodes */
+    const int *try_member;
     int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
 } fu_ctx;
 
@@ -229,7 +233,11 @@ int fu_node_of(const fu_ctx *c, const tn_tensor *t);
 bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
 int fu_simplify(fu_ctx *c);
+bool fu_note_copy(fu_ctx *c, int node, int group);
 int fu_group_of(const fu_ctx *c, int node);
+bool fu_has(const fu_group *g, int node);
+bool fu_read_outside(const fu_ctx *c, int node);
+bool fu_owns(const fu_ctx *c, int node);
 
 /* ---- domain.c ---- */
 /* The space a node loops over: its input's for a reduction or a copy, else its own shape. */
@@ -245,10 +253,12 @@ void fu_reorder(fu_prog *p, const int *position); /* atom a becomes atom positio
 tn_cut_reason fu_schedule(fu_prog *p);
 /* The kernel that finishes the split program `first`; scratch[v] is the slot of REDUCE value v's partials. */
 void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
-int fu_vec(const fu_prog *p);                      /* the last atom */
-bool fu_full(const fu_prog *p, const fu_value *v); /* changes inside the loops of a phase */
+int fu_vec(const fu_prog *p);                            /* the last atom */
+bool fu_full(const fu_prog *p, const fu_value *v);       /* changes inside the loops of a phase */
+bool fu_store_full(const fu_prog *p, const fu_store *s); /* stored by the vector loop of a phase */
 int64_t fu_count(const fu_prog *p, uint32_t atoms);
 int fu_op_cost(const fu_value *v);
+int fu_row_cost(tn_op op); /* of one elementwise row: about how many vector instructions */
 
 /* ---- steps ---- */
 tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);

@@ -9,11 +9,65 @@
 
 #include <string.h>
 
-int fu_group_of(const fu_ctx *c, int node)
+static int alive(const fu_ctx *c, int g)
 {
-    int g = c->node[node].group;
     while (g >= 0 && c->group[g].dead) g = c->group[g].into;
     return g;
+}
+
+int fu_group_of(const fu_ctx *c, int node)
+{
+    return alive(c, c->node[node].group);
+}
+
+bool fu_has(const fu_group *g, int node)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->member[i] == node) return true;
+    return false;
+}
+
+/* Whether some group reads the node's value from memory: one that computes a user of it, but not the node. */
+bool fu_read_outside(const fu_ctx *c, int node)
+{
+    const fu_node *n = &c->node[node];
+    for (int i = 0; i < n->n_user; i++) {
+        const fu_node *u = &c->node[n->user[i]];
+        bool merging = u->group >= 0 && c->try_n &&
+                       (fu_group_of(c, n->user[i]) == c->try_a || fu_group_of(c, n->user[i]) == c->try_b);
+        if (merging) {
+            bool inside = false;
+            for (int k = 0; k < c->try_n && !inside; k++) inside = c->try_member[k] == node;
+            if (!inside) return true;
+        } else if (u->group < 0 || !fu_has(&c->group[fu_group_of(c, n->user[i])], node)) {
+            return true;
+        }
+        for (int k = 0; k < u->n_copy; k++) {
+            int g = alive(c, u->copy[k]);
+            bool tried = c->try_n && (g == c->try_a || g == c->try_b);
+            if (!tried && !fu_has(&c->group[g], node)) return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the group being tried is the one that stores the node, rather than one that computes it again. */
+bool fu_owns(const fu_ctx *c, int node)
+{
+    int g = fu_group_of(c, node);
+    return g == c->try_a || g == c->try_b;
+}
+
+/* As fu_try for the union of groups a and b (or for a alone). */
+static tn_cut_reason try_groups(fu_ctx *c, int a, int b, int n, const int *member)
+{
+    c->try_a = a;
+    c->try_b = b;
+    c->try_n = n;
+    c->try_member = member;
+    tn_cut_reason why = fu_try(c, n, member);
+    c->try_n = 0;
+    return why;
 }
 
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member)
@@ -81,13 +135,15 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
         fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room;
         return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : TN_CUT_OWN_KERNEL;
     }
-    int n = ga->n + gb->n, all[2 * FU_MAX_MEMBERS];
-    if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
-    for (int i = 0, j = 0, k = 0; k < n; k++)
-        all[k] =
+    int n = 0, all[2 * FU_MAX_MEMBERS];
+    for (int i = 0, j = 0; i < ga->n || j < gb->n;) { /* both computed it: once is enough */
+        if (i < ga->n && j < gb->n && ga->member[i] == gb->member[j]) j++;
+        all[n++] =
             j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
+    }
+    if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
     if (between(c, a, b)) return TN_CUT_CYCLE;
-    tn_cut_reason why = fu_try(c, n, all);
+    tn_cut_reason why = try_groups(c, a, b, n, all);
     if (why) return why;
     int *member = tn_arena_alloc(&c->arena, (size_t)n * sizeof *member);
     if (!member) return TN_CUT_SIZE; /* smaller groups are always right */
@@ -102,24 +158,177 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
 /* Earlier groups that read the same large memory. */
 static void join_siblings(fu_ctx *c, int node)
 {
+    enum { TRIES = 6 };
     const tn_tensor *t = c->node[node].t;
-    int tries = 0;
-    for (int k = 0; k < t->n_in && tries < 4; k++) {
+    int tried[TRIES], tries = 0;
+    for (int k = 0; k < t->n_in && tries < TRIES; k++) {
         const tn_tensor *base = fu_value_of(c, t->in[k])->base;
         if (tn_node_numel(base) < 2 || tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) continue;
         int p = fu_node_of(c, base);
         int first = p >= 0 ? p + 1 : 0;
-        for (int i = node - 1; i >= first && i > node - 64 && tries < 4; i--) {
+        for (int i = node - 1; i >= first && i > node - 64 && tries < TRIES; i--) {
             const tn_tensor *o = c->node[i].t;
             if (!c->node[i].live || c->node[i].group < 0) continue;
             bool shares = false;
             for (int m = 0; m < o->n_in && !shares; m++) shares = fu_value_of(c, o->in[m])->base == base;
             int a = fu_group_of(c, i), b = fu_group_of(c, node);
+            for (int m = 0; m < tries && shares; m++) shares = tried[m] != a;
             if (!shares || a == b || c->group[a].room != FU_LOOPS) continue;
-            tries++;
+            tried[tries++] = a;
             merge(c, a, b);
         }
     }
+}
+
+/* ---- computing again instead of storing ---- */
+
+static int cost_of(const tn_tensor *t)
+{
+    switch (tn_op_get((tn_op)t->op)->kind) {
+    case TN_KIND_ELTWISE:
+        return fu_row_cost((tn_op)t->op);
+    case TN_KIND_CAST:
+    case TN_KIND_IOTA:
+        return 0;
+    default:
+        return -1; /* not to be computed twice */
+    }
+}
+
+typedef struct again {
+    int n, node[FU_MAX_MEMBERS]; /* to be computed again */
+    int cost;
+    const tn_tensor *read[8]; /* large values they read */
+    int n_read;
+    int64_t size; /* of the value that is to be saved */
+} again;
+
+static bool reads(again *r, const tn_tensor *base)
+{
+    if (tn_node_numel(base) * 4 < r->size) return true; /* small ones cost nothing */
+    for (int i = 0; i < r->n_read; i++)
+        if (r->read[i] == base) return true;
+    if (r->n_read == 8) return false;
+    r->read[r->n_read++] = base;
+    return true;
+}
+
+/* Whether an assignment of this segment changes the memory x is read from: who reads it is then ordered. */
+static bool assigned(const fu_ctx *c, const tn_tensor *x)
+{
+    for (int i = 0; i < c->n_node; i++)
+        if (c->node[i].kind == TN_KIND_ASSIGN && fu_reads_target(c, x, c->node[i].t->in[0])) return true;
+    return false;
+}
+
+/* Adds `node` and whatever it needs that is not in memory anyway. */
+static bool collect_again(const fu_ctx *c, int node, again *r)
+{
+    const tn_tensor *t = c->node[node].t;
+    int cost = cost_of(t);
+    for (int i = 0; i < r->n; i++)
+        if (r->node[i] == node) return true;
+    if (cost < 0 || r->n == FU_MAX_MEMBERS) return false;
+    r->cost += cost;
+    r->node[r->n++] = node;
+    for (int k = 0; k < t->n_in; k++) {
+        const tn_tensor *x = fu_value_of(c, t->in[k]);
+        int p = fu_node_of(c, x);
+        if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
+        bool stored = p < 0 || c->node[p].root || fu_group_of(c, p) != fu_group_of(c, node) ||
+                      c->node[p].kind == TN_KIND_REDUCE;
+        if (stored ? assigned(c, x) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
+    }
+    return true;
+}
+
+/* How many of r's large operands group g does not read so far. */
+static int new_reads(const fu_ctx *c, const fu_group *g, const again *r)
+{
+    int k = 0;
+    for (int i = 0; i < r->n_read; i++) {
+        bool known = false;
+        for (int m = 0; m < g->n && !known; m++) {
+            const tn_tensor *t = c->node[g->member[m]].t;
+            for (int j = 0; j < t->n_in && !known; j++) known = fu_value_of(c, t->in[j])->base == r->read[i];
+        }
+        k += !known;
+    }
+    return k;
+}
+
+/* A value that one group would store only for others to read, and that is cheap to make from what is in
+ * memory anyway, is computed by those others again. */
+static void compute_again(fu_ctx *c, int node)
+{
+    enum { CHEAP = 9 };
+    fu_node *n = &c->node[node];
+    if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
+    again r = {.size = tn_node_numel(n->t)};
+    int owner = fu_group_of(c, node);
+    if (cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > CHEAP) return;
+    for (int u = 0; u < n->n_user; u++) {
+        int g = fu_group_of(c, n->user[u]);
+        fu_group *to = &c->group[g];
+        if (g == owner || fu_has(to, node)) continue;
+        /* two reads for a write (which reads the line first) and a read */
+        if (to->room != FU_LOOPS || new_reads(c, to, &r) > 2) return; /* it has to be stored in any case */
+    }
+    for (int u = 0; u < n->n_user; u++) {
+        int g = fu_group_of(c, n->user[u]);
+        fu_group *to = &c->group[g];
+        if (g == owner || fu_has(to, node)) continue;
+        int all[2 * FU_MAX_MEMBERS], count = 0;
+        for (int i = 0; i < to->n; i++) all[count++] = to->member[i];
+        for (int i = 0; i < r.n; i++)
+            if (!fu_has(to, r.node[i])) all[count++] = r.node[i];
+        if (count > FU_MAX_MEMBERS) return;
+        for (int i = 1; i < count; i++) /* by id */
+            for (int j = i; j > 0 && all[j - 1] > all[j]; j--) {
+                int t = all[j];
+                all[j] = all[j - 1];
+                all[j - 1] = t;
+            }
+        if (try_groups(c, g, g, count, all)) return;
+        int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
+        if (!member) return;
+        memcpy(member, all, (size_t)count * sizeof *member);
+        for (int i = 0; i < r.n; i++)
+            if (!fu_has(to, r.node[i]) && !fu_note_copy(c, r.node[i], g)) return;
+        to->member = member;
+        to->n = count;
+    }
+}
+
+static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
+{
+    for (int i = 0; i < b->n; i++) {
+        const tn_tensor *t = c->node[b->member[i]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            const tn_tensor *base = fu_value_of(c, t->in[k])->base;
+            if (tn_node_numel(base) < 1024 || tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) continue;
+            int p = fu_node_of(c, base);
+            if (p >= 0 && (fu_has(a, p) || fu_has(b, p))) continue;
+            for (int j = 0; j < a->n; j++) {
+                const tn_tensor *o = c->node[a->member[j]].t;
+                for (int m = 0; m < o->n_in; m++)
+                    if (fu_value_of(c, o->in[m])->base == base) return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Once values are computed again where they are read, groups may share reads that they did not before. */
+static void join_groups(fu_ctx *c)
+{
+    for (int b = 0; b < c->n_group; b++)
+        for (int a = b - 1; a >= 0 && a >= b - 64; a--) {
+            if (c->group[b].dead) break;
+            const fu_group *ga = &c->group[a], *gb = &c->group[b];
+            if (ga->dead || ga->room != FU_LOOPS || gb->room != FU_LOOPS || !share_large(c, ga, gb)) continue;
+            merge(c, a, b);
+        }
 }
 
 int fu_group_all(fu_ctx *c)
@@ -145,5 +354,8 @@ int fu_group_all(fu_ctx *c)
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);
     }
+    int before = c->n_copy;
+    for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i);
+    if (c->n_copy > before) join_groups(c);
     return 0;
 }

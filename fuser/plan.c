@@ -166,7 +166,9 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
     case FU_LOOPS:
         break;
     }
+    c->try_a = c->try_b = (int)(g - c->group);
     tn_cut_reason why = fu_try(c, g->n, g->member);
+    if (!why && !c->prog->n_store) return 0; /* others compute all of it again */
     if (why == TN_CUT_ALIAS && g->n == 1) return emit_overlapping_assign(c, g);
     if (why) {
         const tn_tensor *t = c->node[g->member[0]].t;
@@ -288,6 +290,13 @@ static int build(fu_ctx *c)
     int r = fu_simplify(c);
     if (!r) r = fu_group_all(c);
     if (r) return fu_fail(c, r, "no memory for a plan");
+    /* an edge refused at first may have ended up inside one group */
+    int kept = 0;
+    for (int i = 0; i < c->plan->n_cut; i++) {
+        tn_cut cut = c->plan->cut[i];
+        if (!fu_has(&c->group[fu_group_of(c, cut.to)], cut.from)) c->plan->cut[kept++] = cut;
+    }
+    c->plan->n_cut = kept;
     if (!(r = emit_all(c))) r = list_values(c);
     return r;
 }

@@ -268,12 +268,7 @@ static tn_cut_reason store(builder *b, int m)
     int node = b->d->member[m], ndim;
     const int64_t *shape;
     const tn_tensor *t = c->node[node].t;
-    bool outside = c->node[node].root;
-    for (int i = 0; i < c->node[node].n_user && !outside; i++) {
-        bool inside = false;
-        for (int k = 0; k < b->d->n && !inside; k++) inside = b->d->member[k] == c->node[node].user[i];
-        outside = !inside;
-    }
+    bool outside = fu_owns(c, node) && (c->node[node].root || fu_read_outside(c, node));
     if (!outside) return TN_CUT_NONE;
     if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
     fu_store *s = &b->p->store[b->p->n_store++];

@@ -129,7 +129,7 @@ static int bits(uint32_t m)
     return k;
 }
 
-/* The atom along which most of what is read and written lies contiguous. */
+/* The atom along which most of what is read and written lies contiguous, counted in elements. */
 static int choose_vector(const fu_prog *p)
 {
     int best = p->n_atom - 1;
@@ -138,11 +138,12 @@ static int choose_vector(const fu_prog *p)
         int64_t score = 0;
         for (int i = 0; i < p->n_value; i++) {
             const fu_value *v = &p->value[i];
-            if (v->kind == FU_RANDOM && v->stride[a] == 1) score += 4 * FU_MAX_ATOMS;
-            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->stride[a] == 1) score += bits(v->vary);
+            if (v->kind == FU_RANDOM && v->stride[a] == 1) score += 8 * fu_count(p, v->vary);
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->stride[a] == 1)
+                score += fu_count(p, v->vary);
         }
         for (int i = 0; i < p->n_store; i++)
-            if (p->store[i].stride[a] == 1) score += bits(p->store[i].dom) + 1;
+            if (p->store[i].stride[a] == 1) score += fu_count(p, p->store[i].dom) + 1;
         if (score > best_score) {
             best_score = score;
             best = a;
@@ -160,6 +161,16 @@ static void move_last(fu_prog *p, int a)
 
 /* ---- costs ---- */
 
+int fu_row_cost(tn_op op)
+{
+    static const char *const slow[] = {"tn_exp",  "tn_log", "tn_sin", "tn_cos",
+                                       "tn_tanh", "tn_erf", "tn_pow", "tn_sigmoid"};
+    const char *text = tn_op_get(op)->text;
+    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
+        if (strstr(text, slow[i])) return 10;
+    return strchr(text, '/') || strstr(text, "sqrt") ? 4 : 1;
+}
+
 int fu_op_cost(const fu_value *v)
 {
     switch (v->kind) {
@@ -171,15 +182,8 @@ int fu_op_cost(const fu_value *v)
         return v->op == TN_OP_normal ? 30 : 8;
     case FU_PICK:
         return 4;
-    case FU_OP: {
-        if (v->op == TN_OP_cast || v->op == TN_OP_contiguous) return 0;
-        const char *s = tn_op_get(v->op)->text;
-        static const char *const slow[] = {"tn_exp",  "tn_log", "tn_sin", "tn_cos",
-                                           "tn_tanh", "tn_erf", "tn_pow", "tn_sigmoid"};
-        for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
-            if (strstr(s, slow[i])) return 10;
-        return strchr(s, '/') || strstr(s, "sqrt") ? 4 : 1;
-    }
+    case FU_OP:
+        return v->op == TN_OP_cast || v->op == TN_OP_contiguous ? 0 : fu_row_cost(v->op);
     default:
         return 1;
     }
@@ -235,6 +239,11 @@ static void mark_all(fu_prog *p)
         if (p->value[i].stash >= 0) mark_need(p, i, p->value[i].stash);
 }
 
+bool fu_store_full(const fu_prog *p, const fu_store *s)
+{
+    return p->form == FU_POINTWISE ? s->dom >> fu_vec(p) & 1 : (s->dom & p->red) != 0;
+}
+
 static bool set_phases(fu_prog *p)
 {
     p->n_phase = 0;
@@ -248,14 +257,15 @@ static bool set_phases(fu_prog *p)
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
         s->phase = p->value[s->value].phase;
-        bool full = p->form == FU_POINTWISE || (s->dom & p->red);
+        bool full = fu_store_full(p, s);
         if (full && s->phase + 1 > p->n_phase) p->n_phase = s->phase + 1;
     }
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
-        bool full = p->form == FU_POINTWISE || (s->dom & p->red);
+        bool full = fu_store_full(p, s);
         if (s->late) s->phase = full ? p->n_phase - 1 : p->n_phase;
     }
+    if (p->form == FU_POINTWISE) p->n_phase = 1;
     return p->n_phase <= FU_MAX_PHASES;
 }
 
@@ -363,8 +373,8 @@ static void choose_unroll(fu_prog *p)
             v->op == TN_OP_reduce_argmin)
             return;
         if (!fu_full(p, v)) continue;
-        if (!(v->vary >> vec & 1)) return;
         work += fu_op_cost(v);
+        if (!(v->vary >> vec & 1) && fu_op_cost(v) > 1) return;
     }
     p->unroll = work <= 4 ? 8 : work <= 16 ? 4 : 1;
 }
@@ -435,7 +445,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     }
     for (int i = 0; i < p->n_store; i++) {
         uint32_t dom = p->store[i].dom;
-        if ((dom | p->red) != all || ((dom & p->red) && (dom & p->red) != p->red)) return TN_CUT_REPEATED;
+        if ((dom & p->red) && (dom & p->red) != p->red) return TN_CUT_REPEATED;
     }
     merge_atoms(p);
     move_last(p, choose_vector(p));
@@ -443,10 +453,21 @@ tn_cut_reason fu_schedule(fu_prog *p)
     int vec = fu_vec(p);
     p->outer = 0;
     p->form = !p->red ? FU_POINTWISE : p->red >> vec & 1 ? FU_ROW : FU_COLUMN;
+    for (int i = 0; i < p->n_store; i++) {
+        /* written where the coordinates it does not have are 0; not from inside the vector loop */
+        const fu_store *s = &p->store[i];
+        uint32_t missing = (fu_bit(p->n_atom) - 1) & ~p->red & ~s->dom;
+        if (!missing) continue;
+        bool outside =
+            p->form == FU_ROW ? !(s->dom & p->red) : p->form == FU_POINTWISE && (missing >> vec & 1);
+        if (!outside || s->late) return TN_CUT_REPEATED; /* others still read what it would overwrite */
+    }
     if (!set_phases(p)) return TN_CUT_SIZE;
     choose_tile(p);
     choose_split(p);
     if (p->split && p->n_phase > 1) return TN_CUT_SPLIT;
+    for (int i = 0; i < p->n_store && p->split; i++)
+        if ((p->store[i].dom | p->red) != fu_bit(p->n_atom) - 1) return TN_CUT_REPEATED;
     bool runtime_row = p->form == FU_ROW && p->outer == vec;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];

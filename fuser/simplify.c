@@ -71,6 +71,13 @@ static bool push(fu_ctx *c, int **list, int *n, int *cap, int v)
     return true;
 }
 
+bool fu_note_copy(fu_ctx *c, int node, int group)
+{
+    fu_node *n = &c->node[node];
+    c->n_copy++;
+    return push(c, &n->copy, &n->n_copy, &n->cap_copy, group);
+}
+
 static void live(fu_ctx *c, int node)
 {
     if (c->node[node].live) return;

@@ -172,15 +172,15 @@ void fu_identifier(char *out, size_t n, const char *from)
 {
     static const char *const reserved[] = {
         /* what kernels declare themselves */
-        "at", "begin", "ch", "chosen", "col", "end", "from", "from_zero", "inner", "inside", "item", "iy", "kx",
-        "ky", "line", "lo", "outer", "ox", "oy", "part", "row", "same", "shift", "shifted", "to", "top", "value",
-        "where", "won", "worst", "zero",
+        "at", "begin", "ch", "chosen", "col", "end", "from", "from_zero", "inner", "inside", "item", "iy",
+        "kx", "ky", "line", "lo", "outer", "ox", "oy", "part", "row", "same", "shift", "shifted", "to", "top",
+        "value", "where", "won", "worst", "zero",
         /* C, C++ and what compilers add */
-        "asm", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete", "do",
-        "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "linux", "long",
-        "new", "operator", "private", "public", "register", "restrict", "return", "short", "signed", "sizeof",
-        "static", "struct", "switch", "template", "this", "true", "typedef", "typeof", "union", "unix", "unsigned",
-        "void", "volatile", "while"};
+        "asm", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete",
+        "do", "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int",
+        "linux", "long", "new", "operator", "private", "public", "register", "restrict", "return", "short",
+        "signed", "sizeof", "static", "struct", "switch", "template", "this", "true", "typedef", "typeof",
+        "union", "unix", "unsigned", "void", "volatile", "while"};
     size_t k = 0;
     if (n < 4) return;
     for (const char *s = from; *s && k + 2 < n && k < 24; s++) {

@@ -231,6 +231,110 @@ static void group_norm_reshapes_inside_one_kernel(void **state)
         1 + 1, {{TN_F32, 4, {3, 5, 7, 32}, -2, 3}, {TN_F32, 1, {32}, 0.5, 1.5}}, group_norm, 1, 4e-6});
 }
 
+/* gradients of layer_norm: dx by rows, those of weight and bias by columns, nothing full-size in between */
+static int norm_backward(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *gy = in[1], *w = in[2], *m = in[3], *r = in[4];
+    tn_tensor *xhat = op2(TN_OP_mul, op2(TN_OP_sub, x, m), r), *gw = op2(TN_OP_mul, gy, w);
+    tn_tensor *a = mean(g, gw, 2), *b = mean(g, op2(TN_OP_mul, gw, xhat), 2);
+    tn_tensor *d = op2(TN_OP_sub, op2(TN_OP_sub, gw, back(a, x)), op2(TN_OP_mul, xhat, back(b, x)));
+    root[0] = op2(TN_OP_mul, d, r);
+    root[1] = tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, gy, xhat), 1);
+    root[2] = tn_mk_reduce(TN_OP_reduce_sum, gy, 1);
+    return 3;
+}
+
+static void norm_backward_is_a_row_and_a_column_kernel(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int64_t n = i ? 3000 : 50, c = i ? 200 : 36;
+        rig_check(&(rig_case){5,
+                              {{TN_F32, 2, {n, c}, -2, 3},
+                               {TN_F32, 2, {n, c}, -1, 1},
+                               {TN_F32, 1, {c}, 0.5, 1.5},
+                               {TN_F32, 2, {n, 1}, -1, 1},
+                               {TN_F32, 2, {n, 1}, 0.5, 1}},
+                              norm_backward,
+                              i ? 3 : 2,
+                              4e-6});
+    }
+}
+
+/* A number and a row of numbers that are results too, beside the large value made from them. */
+static int small_and_large(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0];
+    root[0] = op2(TN_OP_mul, in[1], num(g, 3));
+    root[1] = op1(TN_OP_exp, in[2]);
+    tn_tensor *flat = tn_mk_reshape(root[0], 2, (int64_t[]){1, 1});
+    root[2] = op2(TN_OP_add, op2(TN_OP_mul, x, back(flat, x)), back(root[1], x));
+    return 3;
+}
+
+static void small_results_are_stored_once(void **state)
+{
+    (void)state;
+    rig_check(
+        &(rig_case){3,
+                    {{TN_F32, 2, {300, 70}, -1, 1}, {TN_F32, 0, {0}, 1, 2}, {TN_F32, 2, {300, 1}, -1, 1}},
+                    small_and_large,
+                    1,
+                    1e-6});
+    rig_check(
+        &(rig_case){3,
+                    {{TN_F32, 2, {7, 20000}, -1, 1}, {TN_F32, 0, {0}, 1, 2}, {TN_F32, 2, {7, 1}, -1, 1}},
+                    small_and_large,
+                    1,
+                    1e-6});
+}
+
+static int crosswise(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    (void)g;
+    root[0] = op2(TN_OP_add, tn_mk_swap(in[0], 0, 1), in[1]);
+    root[1] = tn_mk_contiguous(tn_mk_swap(tn_mk_slice1(in[0], 0, 1, 2, in[0]->shape[0] / 2), 0, 1));
+    return 2;
+}
+
+static void transposed_operands_are_read_in_blocks(void **state)
+{
+    (void)state;
+    rig_check(
+        &(rig_case){2, {{TN_F32, 2, {70, 131}, -1, 1}, {TN_F32, 2, {131, 70}, -1, 1}}, crosswise, 0, 1e-7});
+    rig_check(
+        &(rig_case){2, {{TN_BF16, 2, {64, 8}, -1, 1}, {TN_BF16, 2, {8, 64}, -1, 1}}, crosswise, 0, 1e-2});
+    rig_check(
+        &(rig_case){2, {{TN_I64, 2, {9, 1000}, -99, 99}, {TN_I64, 2, {1000, 9}, -99, 99}}, crosswise, 0, 0});
+}
+
+static int past_the_caches(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    root[0] = op2(TN_OP_add, in[0], num(g, 1));
+    root[1] = softmax(g, in[0], 1);
+    root[2] = op2(TN_OP_lt, in[0], in[1]);
+    root[3] = op2(TN_OP_mul, tn_mk_slice1(in[0], 1, 1, 1, in[0]->shape[1] - 1),
+                  tn_mk_slice1(in[1], 0, 1, 1, in[1]->shape[0] - 1));
+    return 4;
+}
+
+/* With a last cache of one byte everything is streamed. */
+static void streamed_results_are_the_same(void **state)
+{
+    (void)state;
+    static const int64_t width[] = {64, 100, 256, 777, 3000};
+    rig_last_bytes = 1;
+    for (int i = 0; i < 5; i++)
+        rig_check(&(rig_case){2,
+                              {{TN_F32, 2, {37, width[i]}, -5, 5}, {TN_F32, 1, {width[i]}, -5, 5}},
+                              past_the_caches,
+                              0,
+                              2e-6});
+    rig_check(
+        &(rig_case){2, {{TN_F16, 2, {37, 333}, -5, 5}, {TN_F16, 1, {333}, -5, 5}}, past_the_caches, 0, 2e-3});
+    rig_last_bytes = 0;
+}
+
 static int cross_entropy(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     (void)g;
@@ -617,6 +721,10 @@ int main(void)
         cmocka_unit_test(softmax_is_one_kernel),
         cmocka_unit_test(norm_and_activation_are_one_kernel),
         cmocka_unit_test(group_norm_reshapes_inside_one_kernel),
+        cmocka_unit_test(norm_backward_is_a_row_and_a_column_kernel),
+        cmocka_unit_test(small_results_are_stored_once),
+        cmocka_unit_test(transposed_operands_are_read_in_blocks),
+        cmocka_unit_test(streamed_results_are_the_same),
         cmocka_unit_test(cross_entropy_is_one_kernel),
         cmocka_unit_test(every_reduction),
         cmocka_unit_test(column_sums_share_reads_and_write_rows),
