@@ -366,26 +366,52 @@ static bool has_reals(const op_case *c)
     return false;
 }
 
+/* Eager mode compiles call by call: f32 and dense only. */
+static void make_both_modes(runs *set, const op_case *c)
+{
+    set->n = 0;
+    make_run(&set->q[set->n++], c, DENSE, TN_F32, !(c->flags & NO_GRADIENT));
+    B.skip = 0;
+}
+
+/* Fused mode compiles all the rest at once. */
+static void make_fused_only(runs *set, const op_case *c)
+{
+    bool gradient = !(c->flags & NO_GRADIENT), strided = !(c->flags & NO_STRIDES) && c->in[0].kind != SPECIAL;
+    set->n = 0;
+    for (tn_dtype d = TN_F16; has_reals(c) && d <= TN_F64; d++) {
+        make_run(&set->q[set->n++], c, DENSE, d, gradient && d == TN_F64);
+    }
+    for (layout l = TRANSPOSED; strided && l < N_LAYOUTS; l++)
+        make_run(&set->q[set->n++], c, l, TN_F32, gradient);
+    B.skip = 1;
+}
+
 static void run_case(void **state)
 {
     const op_case *c = *state;
-    bool gradient = !(c->flags & NO_GRADIENT), strided = !(c->flags & NO_STRIDES) && c->in[0].kind != SPECIAL;
+    bool gradient = !(c->flags & NO_GRADIENT);
     for (layout l = DENSE; gradient && l < N_LAYOUTS; l++) check_differences(c, l, 1);
     if (gradient && !(c->flags & ONCE)) check_differences(c, DENSE, 2);
-
-    /* Eager mode compiles call by call: f32 and dense only. Fused mode compiles all the rest at once. */
-    runs set = {0};
-    make_run(&set.q[set.n++], c, DENSE, TN_F32, gradient);
-    B.skip = 0;
+    runs set;
+    make_both_modes(&set, c);
     check_devices(&set);
-    set.n = 0;
-    for (tn_dtype d = TN_F16; has_reals(c) && d <= TN_F64; d++) {
-        make_run(&set.q[set.n++], c, DENSE, d, gradient && d == TN_F64);
-    }
-    for (layout l = TRANSPOSED; strided && l < N_LAYOUTS; l++)
-        make_run(&set.q[set.n++], c, l, TN_F32, gradient);
-    B.skip = 1;
+    make_fused_only(&set, c);
     if (set.n > 0) check_devices(&set);
+}
+
+/* The kernels of all cases that will run, many to a run of the compiler. */
+static void prepare(const struct CMUnitTest *test, size_t n)
+{
+    runs set;
+    for (size_t i = 0; i < n; i++) {
+        if (test[i].test_func != run_case) continue;
+        for (int fused_only = 0; fused_only < 2; fused_only++) {
+            (fused_only ? make_fused_only : make_both_modes)(&set, test[i].initial_state);
+            if (set.n > 0) note_ahead(&B, value_program, &set);
+            for (int k = 0; k < set.n; k++) free_run(&set.q[k]);
+        }
+    }
 }
 
 /* ---- what was covered ---- */
@@ -438,10 +464,14 @@ static void every_opcode_ran(void **state)
     assert_true(B.undecided * 100 <= B.elements);
 }
 
+static struct CMUnitTest tests[MAX_CASES + 2];
+static size_t n_tests;
+
 static int open_bench(void **state)
 {
     (void)state;
     bench_open(&B);
+    prepare(tests, n_tests);
     return 0;
 }
 
@@ -454,17 +484,15 @@ static int close_bench(void **state)
 
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[MAX_CASES + 2];
-    size_t n = 0;
     add_rows();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) every[n_every++] = cases[i];
     for (int i = 0; i < n_every; i++) {
         if (argc > 1 && !strstr(every[i].name, argv[1])) continue;
-        tests[n++] = (struct CMUnitTest){every[i].name, run_case, NULL, NULL, &every[i]};
+        tests[n_tests++] = (struct CMUnitTest){every[i].name, run_case, NULL, NULL, &every[i]};
     }
     if (argc == 1) {
-        tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_public_operator_has_a_case);
-        tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_opcode_ran);
+        tests[n_tests++] = (struct CMUnitTest)cmocka_unit_test(every_public_operator_has_a_case);
+        tests[n_tests++] = (struct CMUnitTest)cmocka_unit_test(every_opcode_ran);
     }
-    return _cmocka_run_group_tests("ops", tests, n, open_bench, close_bench);
+    return _cmocka_run_group_tests("ops", tests, n_tests, open_bench, close_bench);
 }

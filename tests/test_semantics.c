@@ -93,7 +93,7 @@ static void overlapping_assignment_reads_before_it_writes(void **state)
         assert_int_equal(tn_assign(k, tn_flip(k, TN_ALL)), 0);
         float v[64];
         assert_int_equal(tn_read(k, TN_F32, v, sizeof v), 0);
-        for (int i = 0; i < 64; i++) assert_float_equal(v[i], 63 - i, 0);
+        for (int i = 0; i < 64; i++) assert_float_equal(v[i], (float)(63 - i), 0);
         tn_step_end(s);
     }
 }
