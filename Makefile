@@ -258,12 +258,15 @@ SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$
 run-tests: all $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
+	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' \
 	 sh tests/run.sh $(if $(ONLY),$(SOME),$(TESTS) $(SHELL_TESTS))
 
-# Of the shell tests only those that run programs: the others are about how things are built.
+# The shell tests are about building, installing and text, and train at length: not about memory.
 asan: need-test
 	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
-	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS=tests/test_readme.sh
+	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS= \
+	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
+	  TEST_SKIP_WHY='builds, installs and trains; nothing for a sanitizer that the other tests lack')
 TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
 tsan: need-test
 	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'

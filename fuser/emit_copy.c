@@ -64,9 +64,7 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
     fu_text all = {0};
     fu_put(&all, "/* %s: %s */\n", k->s->name, comment);
     if (k->fault)
-        fu_put(&all, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"
-                     "    if (a->fault->code) return;\n    a->fault->where = (int32_t)where;\n"
-                     "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n\n");
+        fu_put(&all, "%s", FU_INDEX_FAULT);
     fu_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
            k->t.p ? k->t.p : "");
     all.failed = all.failed || k->t.failed;

@@ -1017,9 +1017,7 @@ static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch
     if (p->stream) fu_line(&e->t, "tn_stream_end();");
     describe(e, g);
     if (e->helpers & FU_HELP_FAULT)
-        fu_put(&e->head, "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"
-                         "    if (a->fault->code) return;\n    a->fault->where = (int32_t)where;\n"
-                         "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n\n");
+        fu_put(&e->head, "%s", FU_INDEX_FAULT);
     fu_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
            e->t.p ? e->t.p : "");
     bool failed = e->t.failed;

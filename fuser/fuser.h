@@ -44,6 +44,13 @@ typedef struct fu_text {
 } fu_text;
 
 void fu_put(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a kernel that checks indices calls. Kernels are compiled several to a unit: the first defines it. */
+#define FU_INDEX_FAULT                                                                                       \
+    "#if !defined(TN_INDEX_FAULT)\n#define TN_INDEX_FAULT\n"                                                 \
+    "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"                    \
+    "    if (a->fault->code) return;\n    a->fault->where = (int32_t)where;\n"                               \
+    "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n#endif\n\n"
 void fu_line(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* indented, with \n */
 void fu_open(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* line, then deeper */
 void fu_close(fu_text *t);

@@ -11,7 +11,8 @@
 #
 # which counts the tests inside the programs. Exit status 1 if any failed, crashed or timed out, or if nothing
 # ran. Environment: BUILD, TEST_JOBS (2), TEST_TIMEOUT (seconds for one program, 300), TEST_ENV (settings the
-# tests do get, such as TEST_ENV="TENSOR_DEVICE=cuda").
+# tests do get, such as TEST_ENV="TENSOR_DEVICE=cuda"). TEST_SKIP names tests that were left out, to be
+# counted as skipped, TEST_SKIP_WHY says why.
 #
 # A cmocka program says how many tests it runs; whatever of these neither passed nor was skipped has failed,
 # so that a program that ends early cannot hide the rest. A script prints a line "ok NAME", "not ok NAME: why"
@@ -116,7 +117,9 @@ for test in "$@"; do # a test whose run left nothing behind was not run at all
     name=$(basename "$test" .sh)
     [ -e "$out/$name.count" ] || { failed=$((failed + 1)) && echo "$name: did not end"; }
 done
+for name in ${TEST_SKIP:-}; do skipped=$((skipped + 1)); done
 [ $skipped -eq 0 ] || printf '\nskipped:\n'
+for name in ${TEST_SKIP:-}; do printf '  %s: %s\n' "$name" "${TEST_SKIP_WHY:-left out}"; done
 for counted in "$out"/*.count; do
     [ -e "$counted" ] && sed -n "2,\$s/^/  $(basename "$counted" .count) /p" "$counted"
 done
