@@ -196,10 +196,11 @@ static void test_equal_steps_compile_and_plan_once(void **state)
     assert_int_equal(b.plans, a.plans);
     assert_true(b.plan_hits >= a.plan_hits + 4);
 
-    /* a short last batch: a plan of its own, the kernels are there already */
+    /* a short last batch: a plan of its own, the kernels are there already, but for cross-entropy over so few
+     * classes that the batch is what its vectors run along */
     train_step(s, &n, 6, BATCH - 3);
     tn_stats c = stats_of(s);
-    assert_int_equal(c.compiled, b.compiled);
+    assert_true(c.compiled <= b.compiled + 1);
     assert_true(c.plans > b.plans);
     train_step(s, &n, 7, BATCH - 3);
     tn_stats d = stats_of(s);

@@ -369,6 +369,7 @@ int tn_cc_build(tn_cc *cc, const char *dir, int n, int jobs, bool *ok, tn_errbuf
     }
     tn_free_mem(pid);
     if (!e) return 0;
+    if (e == ENOMEM) return out_of_memory(err);
     snprintf(err->text, sizeof err->text, "cannot start %s: %s", cc->word[0], strerror(e));
     return TN_E_COMPILE;
 }
