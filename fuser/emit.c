@@ -46,7 +46,7 @@ int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *w
     for (int i = 0; i < e->n_pointer; i++)
         if (e->pointer_slot[i] == slot && e->pointer_offset[i] == offset) return i;
     if (e->n_pointer == FU_MAX_BUFS) {
-        e->t.failed = true;
+        e->c->over_limit = e->t.failed = true;
         return 0;
     }
     int i = e->n_pointer++;
@@ -62,6 +62,7 @@ int fu_dim(fu_em *e, int64_t value)
     tn_step *s = e->s;
     if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, 32 * sizeof *s->dim))) e->t.failed = true;
     if (e->t.failed || s->n_dim == 32) {
+        e->c->over_limit |= !e->t.failed;
         e->t.failed = true;
         return 0;
     }
@@ -77,6 +78,7 @@ int fu_scalar(fu_em *e, int slot, int what)
     for (int i = 0; i < s->n_scalar; i++)
         if (s->scalar[i].slot == slot && (int)s->scalar[i].what == what) return i;
     if (e->t.failed || s->n_scalar == 64) {
+        e->c->over_limit |= !e->t.failed;
         e->t.failed = true;
         return 0;
     }
@@ -315,7 +317,7 @@ const char *fu_ask(fu_em *e, int id)
         break;
     case FU_REDUCE: /* asked for before its phase is over: a mistake of the schedule */
     case FU_NUMBER:
-        e->t.failed = true;
+        e->c->over_limit = e->t.failed = true;
         break;
     }
     return v->name;

@@ -52,6 +52,7 @@ int fu_raw_dim(fu_raw *k, int64_t v)
     tn_step *s = k->s;
     if (!s->dim) s->dim = tn_arena_alloc(&k->c->plan->arena, 8 * sizeof *s->dim);
     if (!s->dim || s->n_dim == 8) {
+        k->c->over_limit |= s->dim != NULL;
         k->t.failed = true;
         return 0;
     }

@@ -222,6 +222,7 @@ typedef struct fu_ctx {
     fu_node *node;
     fu_group *group;
     int n_group, mark, n_copy;
+    bool over_limit; /* a kernel asked for more operands or numbers than a step can name */
     int cap_cut, cap_step, cap_scratch;
     struct fu_scratch {
         int64_t elems;

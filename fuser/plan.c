@@ -69,7 +69,10 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset)
         s->offset = tn_arena_alloc(&c->plan->arena, FU_MAX_BUFS * sizeof *s->offset);
         if (!s->buf || !s->offset) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     }
-    if (s->n_buf == FU_MAX_BUFS) return fu_fail(c, TN_E_UNSUPPORTED, "a kernel of too many operands");
+    if (s->n_buf == FU_MAX_BUFS) {
+        c->over_limit = true;
+        return fu_fail(c, TN_E_UNSUPPORTED, "a kernel of too many operands");
+    }
     s->buf[s->n_buf] = slot;
     s->offset[s->n_buf] = offset;
     return s->n_buf++;
@@ -89,7 +92,9 @@ int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t)
     char *text = t->failed || !t->p ? NULL : tn_arena_strdup(&c->plan->arena, t->p);
     bool failed = t->failed;
     fu_text_free(t);
-    if (!text) return fu_fail(c, failed ? TN_E_UNSUPPORTED : TN_E_NOMEM, "no text for kernel %s", s->name);
+    if (!text)
+        return fu_fail(c, failed && c->over_limit ? TN_E_UNSUPPORTED : TN_E_NOMEM, "no text for kernel %s",
+                       s->name);
     s->source.text = text;
     s->source.entry = tn_arena_strdup(&c->plan->arena, s->name);
     return s->source.entry ? 0 : fu_fail(c, TN_E_NOMEM, "no memory for a plan");

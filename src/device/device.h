@@ -74,6 +74,7 @@ struct tn_device {
     int threads;
     bool is_reference; /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
+    bool no_compiler; /* set by a compile that failed because there is nothing to compile with */
     tn_device_stats stats;
 
     /* Memory, 64-byte aligned. alloc caches what free gives back, so that a step's second run asks the

@@ -130,13 +130,15 @@ static bool is_ours(const tn_kcache *c, const char *name)
 
 /* ---- files ----------------------------------------------------------------------------------------- */
 
+/* The whole file, NUL-terminated. NULL and an errno: ENOMEM is for want of memory. */
 static char *read_file(int dir, const char *name, size_t *bytes)
 {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return NULL;
     struct stat st;
     char *buf = NULL;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (buf = tn_malloc((size_t)st.st_size + 1))) {
+    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (regular && (buf = tn_malloc((size_t)st.st_size + 1))) {
         size_t n = 0;
         while (n < (size_t)st.st_size) {
             ssize_t r = read(fd, buf + n, (size_t)st.st_size - n);
@@ -149,6 +151,7 @@ static char *read_file(int dir, const char *name, size_t *bytes)
         if (time(NULL) - st.st_mtime > TOUCH_SECONDS) futimens(fd, NULL);
     }
     close(fd);
+    if (!buf) errno = regular ? ENOMEM : EINVAL;
     return buf;
 }
 
@@ -431,7 +434,7 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
 {
     struct piece object = {0};
     char *content = read_file(AT_FDCWD, file, &object.bytes);
-    if (!content) return TN_E_IO;
+    if (!content) return errno == ENOMEM ? TN_E_NOMEM : TN_E_IO;
     object.data = content;
     struct folder *f = writable_folder(c);
     int status = f ? put_in(c, f, n, src, symbol, &object, path) : TN_E_IO;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../device/cpu/builtin.h"
 #include "../device/ref/ref.h"
 #include "session.h"
 
@@ -32,6 +33,8 @@ struct tn_flush_scratch {
     void **buf;          /* of one launch */
     tn_word *word;
     int cap_buf, cap_word;
+    int *last;           /* run_builtin: last reader of each node */
+    int cap_last;
 };
 
 static bool push(tn_list *l, tn_tensor *n)
@@ -69,7 +72,7 @@ void tn_flush_free(tn_session *s)
 {
     struct tn_flush_scratch *f = s->scratch;
     if (!f) return;
-    void *all[] = { f->node.at, f->leaf.at, f->stack.at, f->root, f->key, f->address, f->size, f->hold, f->buf, f->word };
+    void *all[] = { f->node.at, f->leaf.at, f->stack.at, f->root, f->key, f->address, f->size, f->hold, f->buf, f->word, f->last };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
     tn_free_mem(f);
     s->scratch = NULL;
@@ -246,7 +249,9 @@ static int make_plan(tn_session *s, struct tn_flush_scratch *f, tn_plan **out)
     tn_free_mem(src);
     tn_free_mem(kernel);
     if (status) {
-        tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : tn_status_text(status));
+        if (s->device->no_compiler) /* not an error: run_builtin takes over, and says so once */
+            tn_warn(s, "%s: running built-in loops, slower than compiled kernels", err.text);
+        else tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : tn_status_text(status));
         tn_plan_free(p);
         return status;
     }
@@ -412,6 +417,49 @@ static int interpret(tn_session *s, struct tn_flush_scratch *f)
     return TN_OK;
 }
 
+/* What is not a root and not wanted by a backward goes after its last reader. */
+static void drop_read(struct tn_flush_scratch *f, int at)
+{
+    tn_tensor *n = f->node.at[at];
+    for (int k = -1; k < n->n_in; k++) {
+        tn_tensor *b = k < 0 ? n : n->in[k]->base;
+        int slot = (int)b->slot;
+        if (slot < 0 || slot >= f->node.n || f->node.at[slot] != b || f->last[slot] != at) continue;
+        if (f->root[slot] || (b->flags & TN_F_WANTED) || !b->buf) continue;
+        tn_storage_release(b->buf);
+        b->buf = NULL;
+        b->flags &= ~(uint32_t)TN_F_DONE;
+    }
+}
+
+/* Without a compiler: node by node with the loops that were built in. */
+static int run_builtin(tn_session *s, struct tn_flush_scratch *f)
+{
+    if (!reserve(&f->last, &f->cap_last, f->node.n, sizeof *f->last)) return fail_memory(s);
+    for (int i = 0; i < f->node.n; i++) {
+        tn_tensor *n = f->node.at[i];
+        f->last[i] = i;
+        for (int k = 0; k < n->n_in; k++) {
+            tn_tensor *b = n->in[k]->base;
+            if (b->slot >= 0 && b->slot < i && f->node.at[b->slot] == b) f->last[b->slot] = i;
+        }
+    }
+    int status = TN_OK;
+    for (int i = 0; i < f->node.n && !status; i++) {
+        tn_errbuf err = { "" };
+        tn_tensor *n = f->node.at[i];
+        status = tn_builtin_run(s->device, n, &err);
+        if (status) {
+            tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : tn_status_text(status));
+            continue;
+        }
+        n->flags |= TN_F_DONE;
+        s->stats.kernels++;
+        drop_read(f, i);
+    }
+    return status;
+}
+
 int tn_check_fault(tn_session *s)
 {
     if (!s->fault.code) return TN_OK;
@@ -431,10 +479,12 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     int status = collect(s, f, n, roots);
     if (status || !f->node.n) return status;
     if (s->device->is_reference) return interpret(s, f);
+    if (s->device->no_compiler) return run_builtin(s, f);
     if (!make_key(s, f)) return fail_memory(s);
     tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key);
     if (p) s->stats.plan_hits++;
     else status = make_plan(s, f, &p);
+    if (status && s->device->no_compiler) return run_builtin(s, f);
     if (!status) status = execute(s, f, p);
     return status ? status : tn_check_fault(s);
 }

@@ -294,6 +294,11 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
     return TN_E_COMPILE;
 }
 
+bool tn_cc_missing(const tn_cc *cc)
+{
+    return cc->probed && *cc->missing;
+}
+
 int tn_cc_open(tn_cc **out)
 {
     *out = tn_calloc(1, sizeof **out);
@@ -369,6 +374,7 @@ int tn_cc_build(tn_cc *cc, const char *dir, int n, int jobs, bool *ok, tn_errbuf
     }
     tn_free_mem(pid);
     if (!e) return 0;
+    if (e == ENOMEM) return out_of_memory(err);
     snprintf(err->text, sizeof err->text, "cannot start %s: %s", cc->word[0], strerror(e));
     return TN_E_COMPILE;
 }

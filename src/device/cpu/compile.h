@@ -17,6 +17,8 @@ void tn_cc_close(tn_cc *cc); /* NULL is allowed */
  * every later call. */
 int tn_cc_probe(tn_cc *cc, tn_errbuf *err);
 
+bool tn_cc_missing(const tn_cc *cc); /* a probe has found none */
+
 /* After a successful probe: what stands before every kernel's text. A comment with command, compiler version
  * and processor, which together decide what machine code comes out, and the prelude. */
 const char *tn_cc_common(const tn_cc *cc);

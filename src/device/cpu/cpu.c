@@ -8,6 +8,7 @@
  */
 #include "../../core/alloc.h"
 #include "../device.h"
+#include "builtin.h"
 #include "cpu_lib.h"
 #include "kernels.h"
 #include "memory.h"
@@ -35,6 +36,11 @@ static struct cpu_device *cpu(tn_device *d)
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
+
+tn_pool *tn_cpu_pool(tn_device *d)
+{
+    return cpu(d)->pool;
+}
 
 static void note_memory(struct cpu_device *c)
 {
@@ -78,7 +84,9 @@ static void cpu_release(tn_device *d, void *base, size_t bytes)
 
 static int cpu_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
-    return tn_kernels_compile(cpu(d)->kernels, src, n, out, &d->stats, err);
+    int status = tn_kernels_compile(cpu(d)->kernels, src, n, out, &d->stats, err);
+    d->no_compiler = tn_kernels_no_compiler(cpu(d)->kernels);
+    return status;
 }
 
 struct call {

@@ -70,14 +70,17 @@ static int out_of_memory(tn_errbuf *err)
 
 /* ---- loading --------------------------------------------------------------------------------------- */
 
-static void *open_object(tn_kernels *k, const char *path, char *why, size_t why_bytes)
+static void *open_object(tn_kernels *k, const char *path, int *status, char *why, size_t why_bytes)
 {
     for (struct opened *o = k->opened; o; o = o->next)
         if (!strcmp(o->path, path)) return o->object.handle;
     struct opened *o = tn_calloc(1, sizeof *o);
     if (o) o->path = tn_strdup(path);
     if (!o || !o->path || tn_object_load(path, k->refuse_folder, &o->object, why, why_bytes)) {
-        if (!o || !o->path) snprintf(why, why_bytes, "out of memory");
+        if (!o || !o->path) {
+            *status = TN_E_NOMEM;
+            snprintf(why, why_bytes, "out of memory");
+        }
         if (o) tn_free_mem(o->path);
         tn_free_mem(o);
         return NULL;
@@ -87,11 +90,13 @@ static void *open_object(tn_kernels *k, const char *path, char *why, size_t why_
     return o->object.handle;
 }
 
-/* The kernel `symbol` of the object at `path`, known to the process from now on. NULL and why not. */
+/* The kernel `symbol` of the object at `path`, known to the process from now on. NULL and why not; *status
+ * tells want of memory from all else. */
 static tn_kernel *load_kernel(tn_kernels *k, const tn_source *src, const char *path, const char *symbol,
-                              char *why, size_t why_bytes)
+                              int *status, char *why, size_t why_bytes)
 {
-    void *handle = open_object(k, path, why, why_bytes);
+    *status = TN_E_COMPILE;
+    void *handle = open_object(k, path, status, why, why_bytes);
     if (!handle) return NULL;
     void *address = dlsym(handle, symbol);
     if (!address) {
@@ -100,6 +105,7 @@ static tn_kernel *load_kernel(tn_kernels *k, const tn_source *src, const char *p
     }
     tn_kernel *kernel = tn_calloc(1, sizeof *kernel);
     if (!kernel || tn_kcache_remember(k->cache, src, kernel)) {
+        *status = TN_E_NOMEM;
         snprintf(why, why_bytes, "out of memory");
         tn_free_mem(kernel);
         return NULL;
@@ -115,8 +121,10 @@ static tn_kernel *from_disk(tn_kernels *k, const tn_source *src)
     tn_kcache_hit hit;
     char why[256];
     if (!tn_kcache_find(k->cache, src, &hit)) return NULL;
-    tn_kernel *kernel = load_kernel(k, src, hit.path, hit.symbol, why, sizeof why);
-    if (!kernel) tn_kcache_drop(k->cache, src); /* whole but of no use here: made anew */
+    int status;
+    tn_kernel *kernel = load_kernel(k, src, hit.path, hit.symbol, &status, why, sizeof why);
+    if (!kernel && status != TN_E_NOMEM)
+        tn_kcache_drop(k->cache, src); /* whole but of no use here: made anew */
     return kernel;
 }
 
@@ -235,9 +243,14 @@ static void take_unit(struct batch *b, int unit)
     for (int i = 0; !status && i < b->count; i++) {
         if (b->pending[i].unit != unit) continue;
         int at = b->pending[i].index;
-        b->out[at] = load_kernel(b->k, &b->src[at], path, b->pending[i].symbol, why, sizeof why);
+        int load;
+        b->out[at] = load_kernel(b->k, &b->src[at], path, b->pending[i].symbol, &load, why, sizeof why);
         if (b->out[at]) {
             b->stats->compiled++;
+            continue;
+        }
+        if (load == TN_E_NOMEM) {
+            if (!b->status) fail(b, out_of_memory(b->err));
             continue;
         }
         tn_kcache_drop(b->k->cache, &b->src[at]);
@@ -339,6 +352,11 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------- */
+
+bool tn_kernels_no_compiler(const tn_kernels *k)
+{
+    return tn_cc_missing(k->cc);
+}
 
 int tn_kernels_open(const tn_kernels_options *o, tn_kernels **out)
 {

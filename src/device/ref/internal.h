@@ -29,6 +29,9 @@ void tn_ref_noise_number(const tn_tensor *number, double *v);
 bool tn_ref_noise_adds(const tn_tensor *node);
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n);
 
+/* run.c: one op, whichever it is, from dense operands into a zeroed result that is not yet rounded. */
+int tn_ref_compute(const tn_ref_args *a);
+
 /* Each computes one op or a family of ops and returns 0 or a negative tn_status. */
 int tn_ref_number(const tn_ref_args *a);
 int tn_ref_iota(const tn_ref_args *a);

@@ -1,7 +1,7 @@
 /* run.c - one node at a time: operands made dense, the op's function called, the result rounded.
  *
- * The switch in `compute` has no default, so that an op added to graph.h or ops.def does not build until it
- * has its line here. Read first: tn_ref_run.
+ * The switch in `tn_ref_compute` has no default, so that an op added to graph.h or ops.def does not build
+ * until it has its line here. Read first: tn_ref_run.
  */
 #include "internal.h"
 
@@ -127,7 +127,7 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"
 
-static int compute(const tn_ref_args *a)
+int tn_ref_compute(const tn_ref_args *a)
 {
     switch ((tn_op)a->node->op) {
     case TN_OP_scalar:
@@ -238,7 +238,7 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
     if (!out) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     if (bytes > 0) memset(out->data, 0, bytes);
     tn_ref_args args = {.node = node, .in = in, .out = out->data, .err = err};
-    int rc = n > 0 ? compute(&args) : TN_OK;
+    int rc = n > 0 ? tn_ref_compute(&args) : TN_OK;
     if (rc != TN_OK) {
         tn_storage_release(out);
         return rc;

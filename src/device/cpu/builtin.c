@@ -1,0 +1,308 @@
+/* builtin.c - one node at a time, without generated kernels: memory for the result, operands, and the choice
+ * between a loop of our own, the device's products and convolutions, and the reference interpreter.
+ *
+ * Read first: tn_builtin_run, then compute.
+ */
+#include "builtin.h"
+
+#include "../../core/convert.h"
+#include "../ref/internal.h"
+#include "pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_TEMPS = 4 };
+
+/* Memory that lasts as long as the node is being computed. */
+struct temps {
+    tn_device *d;
+    int n;
+    void *at[MAX_TEMPS];
+};
+
+static int fail(tn_errbuf *err, int status, const char *what, const tn_tensor *node)
+{
+    snprintf(err->text, sizeof err->text, "%s: %s", tn_op_get((tn_op)node->op)->name, what);
+    return status;
+}
+
+static int no_memory(tn_errbuf *err, const tn_tensor *node)
+{
+    return fail(err, TN_E_NOMEM, "no memory", node);
+}
+
+static void *temp(struct temps *t, size_t bytes)
+{
+    return t->n < MAX_TEMPS ? t->at[t->n++] = t->d->alloc(t->d, bytes) : NULL;
+}
+
+static void free_temps(struct temps *t)
+{
+    while (t->n)
+        if (t->at[--t->n]) t->d->free(t->d, t->at[t->n]);
+}
+
+static size_t bytes_of(const tn_tensor *x)
+{
+    return (size_t)tn_node_numel(x) * tn_dtype_size((tn_dtype)x->dtype);
+}
+
+/* x's elements in a row: its own memory where they lie so, else a copy. NULL: no memory. */
+static const void *dense(struct temps *t, const tn_tensor *x, bool copy)
+{
+    tn_bl_operand o;
+    if (!tn_bl_open(x, &o)) return NULL;
+    if (o.dense && !copy) return o.data;
+    void *p = temp(t, bytes_of(x));
+    if (p) tn_bl_copy(tn_cpu_pool(t->d), &o, tn_node_numel(x), p);
+    return p;
+}
+
+/* ---- the device's products and convolutions ---- */
+
+typedef struct matrix {
+    const void *data;
+    int64_t row, col, batch[TN_MAX_DIMS];
+} matrix;
+
+static bool take_matrix(struct temps *t, const tn_tensor *x, bool copy, matrix *m)
+{
+    int nb = x->ndim - 2;
+    int64_t rows = x->shape[nb], cols = x->shape[nb + 1], row = x->stride[nb], col = x->stride[nb + 1];
+    bool there = tn_node_data(x) && rows > 1 && cols > 1;
+    there = there && ((col == 1 && row >= cols) || (row == 1 && col >= rows));
+    m->data = there && !copy ? tn_node_data(x) : dense(t, x, copy);
+    m->row = there && !copy ? row : cols;
+    m->col = there && !copy ? col : 1;
+    int64_t stride = rows * cols;
+    for (int i = nb - 1; i >= 0; i--) {
+        m->batch[i] = x->shape[i] == 1 ? 0 : there && !copy ? x->stride[i] : stride;
+        stride *= x->shape[i];
+    }
+    if (rows <= 1) m->row = cols > 0 ? cols : 1;
+    return m->data != NULL;
+}
+
+/* Batch axes with those joined that can be: how many there are. */
+static int join_batches(const tn_tensor *node, const matrix *a, const matrix *b, tn_gemm *g)
+{
+    int nb = node->ndim - 2, n = 0;
+    int64_t extent[TN_MAX_DIMS], sa[TN_MAX_DIMS], sb[TN_MAX_DIMS];
+    for (int i = 0; i < nb; i++) {
+        int64_t e = node->shape[i];
+        if (e == 1) continue;
+        if (n && sa[n - 1] == a->batch[i] * e && sb[n - 1] == b->batch[i] * e) {
+            extent[n - 1] *= e;
+        } else {
+            extent[n++] = e;
+        }
+        sa[n - 1] = a->batch[i];
+        sb[n - 1] = b->batch[i];
+    }
+    int64_t stride = g->m * g->n;
+    for (int i = n - 1; i >= 0 && n <= TN_GEMM_BATCH_DIMS; i--) {
+        g->batch[i] = extent[i];
+        g->a_batch[i] = sa[i];
+        g->b_batch[i] = sb[i];
+        g->c_batch[i] = stride;
+        stride *= extent[i];
+    }
+    return n;
+}
+
+static int run_gemm(struct temps *t, const tn_tensor *node, void *out, tn_errbuf *err)
+{
+    int nb = node->ndim - 2;
+    tn_gemm g = {.dtype = (tn_dtype)node->dtype, .m = node->shape[nb], .n = node->shape[nb + 1], .c = out};
+    g.k = node->in[0]->shape[nb + 1];
+    matrix a, b;
+    for (int attempt = 0; attempt < 2; attempt++) { /* axes that do not join do so once they are dense */
+        free_temps(t);
+        if (!take_matrix(t, node->in[0], attempt, &a) || !take_matrix(t, node->in[1], attempt, &b))
+            return no_memory(err, node);
+        g.batch_ndim = join_batches(node, &a, &b, &g);
+        if (g.batch_ndim <= TN_GEMM_BATCH_DIMS) break;
+    }
+    if (g.batch_ndim > TN_GEMM_BATCH_DIMS) return fail(err, TN_E_UNSUPPORTED, "too many batch axes", node);
+    g.a = a.data, g.a_row = a.row, g.a_col = a.col;
+    g.b = b.data, g.b_row = b.row, g.b_col = b.col;
+    g.c_row = g.n;
+    if (node->n_in > 2 && !(g.bias = dense(t, node->in[2], false))) return no_memory(err, node);
+    return t->d->gemm(t->d, &g, err);
+}
+
+static int run_conv(struct temps *t, const tn_tensor *node, void *out, tn_errbuf *err)
+{
+    const tn_conv_attr *p = &node->attr->conv;
+    const tn_tensor *x = node->in[0], *y = node->in[1], *image = node; /* of the convolution's result */
+    tn_conv2d_desc d = {
+        .dtype = (tn_dtype)node->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
+    memcpy(d.stride, p->stride, sizeof d.stride);
+    memcpy(d.pad, p->pad, sizeof d.pad);
+    memcpy(d.dilation, p->dilation, sizeof d.dilation);
+    d.c = x->shape[3];
+    d.oc = y->shape[0];
+    if (node->op == TN_OP_conv2d) {
+        d.pass = TN_CONV_FORWARD;
+    } else if (node->op == TN_OP_conv2d_data_grad) {
+        d.pass = TN_CONV_DATA_GRAD;
+        d.c = y->shape[3] * p->groups;
+        image = x;
+    } else {
+        d.pass = TN_CONV_WEIGHT_GRAD;
+        d.oc = y->shape[3];
+        image = y;
+    }
+    d.n = image->shape[0];
+    d.oh = image->shape[1];
+    d.ow = image->shape[2];
+    d.out = out;
+    if (!(d.in0 = dense(t, x, false)) || !(d.in1 = dense(t, y, false))) return no_memory(err, node);
+    if (node->n_in > 2 && !(d.bias = dense(t, node->in[2], false))) return no_memory(err, node);
+    return t->d->conv2d(t->d, &d, err);
+}
+
+/* ---- everything else: as the reference does it ---- */
+
+struct widen {
+    const tn_bl_operand *x;
+    double *out;
+};
+
+static void widen_chunk(void *arg, int64_t begin, int64_t end)
+{
+    const struct widen *w = arg;
+    _Alignas(64) char tile[1024 * sizeof(double)];
+    for (int64_t at = begin; at < end; at += 1024) {
+        int64_t n = end - at < 1024 ? end - at : 1024;
+        tn_bl_gather(w->x, at, n, tile);
+        tn_convert(w->out + at, TN_F64, tile, w->x->dtype, (size_t)n);
+    }
+}
+
+static int run_reference(tn_device *d, const tn_tensor *node, void *out, tn_errbuf *err)
+{
+    int64_t n = tn_node_numel(node);
+    const double **in = tn_calloc((size_t)node->n_in + 1, sizeof *in);
+    double *result = d->alloc(d, (size_t)n * sizeof *result);
+    int status = in && result ? TN_OK : no_memory(err, node);
+    for (int i = 0; i < node->n_in && !status; i++) {
+        tn_bl_operand o;
+        int64_t count = tn_node_numel(node->in[i]);
+        double *wide = d->alloc(d, (size_t)count * sizeof *wide);
+        in[i] = wide;
+        if (!wide)
+            status = no_memory(err, node);
+        else if (!tn_bl_open(node->in[i], &o))
+            status = fail(err, TN_E_STATE, "an operand has no value", node);
+        else
+            tn_pool_run(tn_cpu_pool(d), widen_chunk, &(struct widen){&o, wide}, count, 1 << 15);
+    }
+    if (!status) {
+        memset(result, 0, (size_t)n * sizeof *result);
+        status = tn_ref_compute(&(tn_ref_args){.node = node, .in = in, .out = result, .err = err});
+    }
+    if (!status) {
+        for (int64_t i = 0; i < n; i++) result[i] = tn_ref_round((tn_dtype)node->dtype, result[i]);
+        tn_convert(out, (tn_dtype)node->dtype, result, TN_F64, (size_t)n);
+    }
+    for (int i = 0; in && i < node->n_in; i++)
+        if (in[i]) d->free(d, (void *)(uintptr_t)in[i]);
+    if (result) d->free(d, result);
+    tn_free_mem(in);
+    return status;
+}
+
+/* ---- the choice ---- */
+
+static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf *err)
+{
+    tn_device *d = t->d;
+    tn_pool *pool = tn_cpu_pool(d);
+    int64_t n = tn_node_numel(node), outer, red, inner;
+    tn_bl_operand o[3];
+    switch (tn_op_get((tn_op)node->op)->kind) {
+    case TN_KIND_GEMM:
+        return run_gemm(t, node, out, err);
+    case TN_KIND_CONV:
+        return run_conv(t, node, out, err);
+    case TN_KIND_ELTWISE:
+        if (!tn_bl_has_eltwise(node)) break;
+        for (int i = 0; i < node->n_in; i++)
+            if (!tn_bl_open(node->in[i], &o[i]))
+                return fail(err, TN_E_STATE, "an operand has no value", node);
+        tn_bl_eltwise(pool, node, o, n, out);
+        return TN_OK;
+    case TN_KIND_CAST:
+        if (!tn_bl_open(node->in[0], &o[0])) return fail(err, TN_E_STATE, "an operand has no value", node);
+        tn_bl_cast(pool, &o[0], n, (tn_dtype)node->dtype, out);
+        return TN_OK;
+    case TN_KIND_VIEW:
+        if (node->op != TN_OP_contiguous && node->op != TN_OP_reshape) break;
+        if (!tn_bl_open(node->in[0], &o[0])) return fail(err, TN_E_STATE, "an operand has no value", node);
+        tn_bl_copy(pool, &o[0], n, out);
+        return TN_OK;
+    case TN_KIND_REDUCE:
+        if (!tn_bl_has_reduce(node, &outer, &red, &inner)) break;
+        const void *x = dense(t, node->in[0], false);
+        if (!x || tn_bl_reduce(d, (tn_op)node->op, x, outer, red, inner, out)) return no_memory(err, node);
+        return TN_OK;
+    default:
+        break;
+    }
+    return run_reference(d, node, out, err);
+}
+
+/* The source is read to its end before the target is written: they may overlap. */
+static int assign(struct temps *t, tn_tensor *node, tn_errbuf *err)
+{
+    tn_tensor *target = node->in[0];
+    int64_t n = tn_node_numel(target), index[TN_MAX_DIMS] = {0};
+    char *to = tn_node_data(target);
+    size_t size = tn_dtype_size((tn_dtype)target->dtype);
+    if (n && !to) return fail(err, TN_E_STATE, "the target has no memory", node);
+    const char *from = n ? dense(t, node->in[1], !tn_node_is_dense(target)) : to;
+    if (n && !from) return no_memory(err, node);
+    if (tn_node_is_dense(target)) {
+        if (n) memmove(to, from, (size_t)n * size);
+    } else {
+        for (int64_t k = 0; k < n; k++) {
+            int64_t at = 0;
+            for (int i = 0; i < target->ndim; i++) at += index[i] * target->stride[i];
+            memcpy(to + at * (int64_t)size, from + k * (int64_t)size, size);
+            tn_ref_next(target->ndim, target->shape, index);
+        }
+    }
+    if (!node->buf) {
+        node->buf = target->base->buf;
+        tn_storage_retain(node->buf);
+        node->offset = target->offset;
+        memcpy(node->stride, target->stride, sizeof node->stride);
+    }
+    return TN_OK;
+}
+
+int tn_builtin_run(tn_device *d, tn_tensor *node, tn_errbuf *err)
+{
+    struct temps t = {.d = d};
+    int status = TN_OK;
+    if (node->op == TN_OP_assign) {
+        status = assign(&t, node, err);
+        free_temps(&t);
+        return status;
+    }
+    tn_storage *b = node->place ? node->place->base->buf : tn_storage_new(node->graph, bytes_of(node));
+    if (!b) return no_memory(err, node);
+    if (node->place) tn_storage_retain(b);
+    void *out = node->place ? tn_node_data(node->place) : b->data;
+    if (tn_node_numel(node)) status = compute(&t, node, out, err);
+    free_temps(&t);
+    if (status) {
+        tn_storage_release(b);
+        return status;
+    }
+    node->buf = b;
+    if (node->place) node->offset = node->place->offset;
+    return TN_OK;
+}

@@ -1,0 +1,110 @@
+/* builtin_eltwise.c - elementwise nodes on a machine without a compiler.
+ *
+ * Every row of ops.def becomes a loop over dense arrays, for f32 and f64 and, on x86, for three kinds of
+ * processor, of which the best is taken at run time. Operands that are not dense pass through a small
+ * array. Read first: tn_bl_eltwise.
+ */
+#if defined(__GNUC__) && !defined(__clang__) /* clang vectorises as it is */
+#pragma GCC optimize("O3", "no-math-errno", "no-trapping-math")
+#endif
+#include "builtin.h"
+#include "pool.h"
+
+#include "../prelude/math.h"
+
+typedef void loop(void *out, const void *x, const void *y, const void *z, int64_t n);
+
+enum { TILE = 1024, CHUNK = 1 << 15 };
+
+#define T         float
+#define NAME(row) f32_##row##_any
+#define TABLE     f32_any
+#define ATTR
+#include "builtin_rows.h"
+#define T         double
+#define NAME(row) f64_##row##_any
+#define TABLE     f64_any
+#define ATTR
+#include "builtin_rows.h"
+#if defined(__x86_64__) && defined(__GNUC__)
+#define T         float
+#define NAME(row) f32_##row##_avx2
+#define TABLE     f32_avx2
+#define ATTR      __attribute__((target("avx2,fma")))
+#include "builtin_rows.h"
+#define T         double
+#define NAME(row) f64_##row##_avx2
+#define TABLE     f64_avx2
+#define ATTR      __attribute__((target("avx2,fma")))
+#include "builtin_rows.h"
+#define T         float
+#define NAME(row) f32_##row##_avx512
+#define TABLE     f32_avx512
+#define ATTR      __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")))
+#include "builtin_rows.h"
+#define T         double
+#define NAME(row) f64_##row##_avx512
+#define TABLE     f64_avx512
+#define ATTR      __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")))
+#include "builtin_rows.h"
+#endif
+
+static loop *loop_of(tn_op op, bool single)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+        return single ? f32_avx512[op] : f64_avx512[op];
+    if (avx2) return single ? f32_avx2[op] : f64_avx2[op];
+#endif
+    return single ? f32_any[op] : f64_any[op];
+}
+
+bool tn_bl_has_eltwise(const tn_tensor *node)
+{
+    const tn_op_info *info = tn_op_get((tn_op)node->op);
+    bool choice = node->op == TN_OP_where;
+    tn_dtype d = (tn_dtype)node->in[choice]->dtype;
+    if (info->kind != TN_KIND_ELTWISE || (d != TN_F32 && d != TN_F64)) return false;
+    for (int i = choice; i < node->n_in; i++)
+        if (node->in[i]->dtype != d) return false;
+    if (choice && node->in[0]->dtype != TN_BOOL) return false;
+    return node->dtype == (info->type == TN_TYPE_TEST ? TN_BOOL : d);
+}
+
+struct work {
+    loop *fn;
+    int n_in;
+    const tn_bl_operand *in;
+    char *out;
+    size_t size;
+};
+
+static void chunk(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    _Alignas(64) char tile[3][TILE * sizeof(double)];
+    for (int64_t at = begin; at < end; at += TILE) {
+        int64_t n = end - at < TILE ? end - at : TILE;
+        const void *p[3];
+        for (int i = 0; i < 3; i++) {
+            const tn_bl_operand *o = &w->in[i];
+            p[i] = i < w->n_in ? o->data + at * (int64_t)o->size : p[i - 1];
+            if (i >= w->n_in || o->dense) continue;
+            bool repeats = o->ndim == 0 || (o->ndim == 1 && o->stride[0] == 0);
+            if (!repeats || at == begin) tn_bl_gather(o, at, repeats ? TILE : n, tile[i]);
+            p[i] = tile[i];
+        }
+        w->fn(w->out + at * (int64_t)w->size, p[0], p[1], p[2], n);
+    }
+}
+
+void tn_bl_eltwise(tn_pool *pool, const tn_tensor *node, const tn_bl_operand *in, int64_t n, void *out)
+{
+    bool single = in[node->op == TN_OP_where].dtype == TN_F32;
+    struct work w = {loop_of((tn_op)node->op, single), node->n_in, in, out,
+                     tn_dtype_size((tn_dtype)node->dtype)};
+    tn_pool_run(pool, chunk, &w, n, CHUNK);
+}
