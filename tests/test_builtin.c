@@ -17,10 +17,16 @@ static void put(int *n, tn_tensor **out, tn_tensor *t)
     out[(*n)++] = t;
 }
 
-/* x as something gradients are taken of. */
-static tn_tensor *leaf(tn_tensor *x)
+/* Numbers of the host that gradients are taken of. */
+static tn_tensor *leaf(tn_session *s, uint64_t seed, int ndim, const int64_t *shape)
 {
-    x = tn_detach(x);
+    double v[8192];
+    int64_t n = 1;
+    rng r = {seed};
+    for (int i = 0; i < ndim; i++) n *= shape[i];
+    assert_true(n <= 8192);
+    for (int64_t i = 0; i < n; i++) v[i] = rng_real(&r, -1, 1);
+    tn_tensor *x = tensor_of(s, v, TN_F32, ndim, shape);
     tn_requires_grad(x, true);
     return x;
 }
@@ -58,8 +64,8 @@ static void reductions(tn_session *s, void *user, int *n, tn_tensor **out)
 static void normalised(tn_session *s, void *user, int *n, tn_tensor **out)
 {
     (void)user;
-    tn_tensor *x = leaf(random_of(s, 60, 77));
-    tn_tensor *w = leaf(tn_rand(s, TN_F32, TN_SHAPE(77))), *b = tn_rand(s, TN_F32, TN_SHAPE(77));
+    tn_tensor *x = leaf(s, 9, TN_SHAPE(60, 77));
+    tn_tensor *w = leaf(s, 1, TN_SHAPE(77)), *b = tn_rand(s, TN_F32, TN_SHAPE(77));
     tn_tensor *y = tn_softmax(tn_gelu(tn_layer_norm(x, w, b)), -1), *g[2];
     tn_tensor *loss = weighted(s, y, 5), *of[2] = {x, w};
     tn_grad(loss, 2, of, g);
@@ -71,8 +77,7 @@ static void normalised(tn_session *s, void *user, int *n, tn_tensor **out)
 static void images(tn_session *s, void *user, int *n, tn_tensor **out)
 {
     (void)user;
-    tn_tensor *x = leaf(tn_rand(s, TN_F32, TN_SHAPE(3, 9, 8, 2))),
-              *w = leaf(tn_rand(s, TN_F32, TN_SHAPE(4, 3, 3, 2)));
+    tn_tensor *x = leaf(s, 2, TN_SHAPE(3, 9, 8, 2)), *w = leaf(s, 3, TN_SHAPE(4, 3, 3, 2));
     tn_tensor *h = tn_relu(tn_conv2d(x, w, NULL, .stride = 1, .pad = 1)), *of[2] = {x, w}, *g[2];
     tn_tensor *y = tn_add(tn_max_pool2d(h, 2, .stride = 2), tn_avg_pool2d(h, 2, .stride = 2));
     tn_grad(weighted(s, y, 6), 2, of, g);
@@ -85,8 +90,7 @@ static void looked_up(tn_session *s, void *user, int *n, tn_tensor **out)
 {
     (void)user;
     const int32_t id[] = {4, 0, 4, 2, 1, 4};
-    tn_tensor *table = leaf(tn_rand(s, TN_F32, TN_SHAPE(5, 33))),
-              *index = tn_from(s, id, TN_I32, TN_SHAPE(2, 3));
+    tn_tensor *table = leaf(s, 4, TN_SHAPE(5, 33)), *index = tn_from(s, id, TN_I32, TN_SHAPE(2, 3));
     tn_tensor *y = tn_matmul(tn_embedding(table, index), tn_transpose(tn_embedding(table, index), 1, 2)), *g;
     tn_grad(weighted(s, y, 7), 1, &table, &g);
     put(n, out, y);
