@@ -179,9 +179,17 @@ static bool put_shape(struct tn_flush_scratch *f, const tn_tensor *n, bool strid
 static bool put_attr(struct tn_flush_scratch *f, const tn_tensor *n)
 {
     if (!n->attr) return true;
-    tn_attr a = *n->attr;
+    tn_attr a;
+    tn_number v; /* made of its members: the bytes between them are anything */
+    memcpy(&a, n->attr, sizeof a);
+    memset(&v, 0, sizeof v);
+    if (n->op == TN_OP_constant) {
+        v.f = a.number.f;
+        v.i = a.number.i;
+        v.is_int = a.number.is_int;
+    }
+    memcpy(&a.number, &v, sizeof v);
     a.draw = 0;
-    if (n->op != TN_OP_constant) a.number = (tn_number){ 0 };
     return put(f, &a, sizeof a);
 }
 
