@@ -266,7 +266,7 @@ asan: need-test
 	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
 	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
-	  TEST_SKIP_WHY='builds, installs and trains; nothing for a sanitizer that the other tests lack')
+	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')
 TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
 tsan: need-test
 	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'

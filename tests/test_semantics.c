@@ -200,6 +200,28 @@ static void inside_one_operator_assignments_wait_for_its_readers(void **state)
     }
 }
 
+/* The same record twice, but the second time the source is the target's own memory, one element on. */
+static void a_plan_made_for_other_memory_does_not_serve_an_overlap(void **state)
+{
+    (void)state;
+    ON_EACH_DEVICE(s)
+    {
+        tn_param(s, "u", tn_arange(s, 0, 64, 1, TN_F32));
+        tn_tensor *w = tn_param(s, "w", tn_arange(s, 64, 128, 1, TN_F32));
+        tn_tensor *other = tn_arange(s, 1000, 1128, 1, TN_F32), *all;
+        assert_int_equal(tn_param_slab(s, TN_F32, &all, NULL), 0);
+        float v[64];
+        for (int round = 0; round < 2; round++) {
+            tn_step_begin(s);
+            assert_int_equal(tn_assign(w, tn_arange(s, 64, 128, 1, TN_F32)), 0);
+            assert_int_equal(tn_assign(w, tn_slice(round ? all : other, 0, 63, 127, 1)), 0);
+            assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
+            for (int i = 0; i < 64; i++) assert_float_equal(v[i], (float)((round ? 63 : 1063) + i), 0);
+            tn_step_end(s);
+        }
+    }
+}
+
 /* ---- errors stop effects ---- */
 
 static void after_an_error_nothing_is_assigned(void **state)
@@ -360,6 +382,7 @@ int main(void)
         cmocka_unit_test(two_backwards_add_up),
         cmocka_unit_test(a_gradient_is_written_into_its_segment),
         cmocka_unit_test(inside_one_operator_assignments_wait_for_its_readers),
+        cmocka_unit_test(a_plan_made_for_other_memory_does_not_serve_an_overlap),
         cmocka_unit_test(after_an_error_nothing_is_assigned),
         cmocka_unit_test(an_index_out_of_range_is_found),
         cmocka_unit_test(draws_follow_the_program_and_the_seed),

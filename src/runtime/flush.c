@@ -210,6 +210,22 @@ static bool put_chain(struct tn_flush_scratch *f, const tn_tensor *x, uint32_t m
     return put(f, &x->slot, sizeof x->slot);
 }
 
+/* Whether an assignment may write in place depends on which leaves look into the same memory, and where. */
+static bool put_sharing(struct tn_flush_scratch *f)
+{
+    bool assigns = false;
+    for (int i = 0; i < f->node.n && !assigns; i++) assigns = kind_of(f->node.at[i]) == TN_KIND_ASSIGN;
+    for (int i = 0; i < f->leaf.n && assigns; i++) {
+        const tn_tensor *x = f->leaf.at[i], *y = x;
+        int64_t first = i;
+        for (int k = 0; k < i && y == x; k++)
+            if (x->base->buf && f->leaf.at[k]->base->buf == x->base->buf) y = f->leaf.at[first = k];
+        const int64_t where[2] = { first, x->offset - y->offset };
+        if (!put(f, where, sizeof where)) return false;
+    }
+    return true;
+}
+
 static bool make_key(tn_session *s, struct tn_flush_scratch *f)
 {
     uint32_t mark = s->graph.mark;
@@ -221,6 +237,7 @@ static bool make_key(tn_session *s, struct tn_flush_scratch *f)
         if (!put_head(f, n, b->op) || !put_shape(f, n, true)) return false;
         if (kind_of(b) == TN_KIND_NUMBER && !put_attr(f, b)) return false;
     }
+    if (!put_sharing(f)) return false;
     for (int i = 0; i < f->node.n; i++) {
         const tn_tensor *n = f->node.at[i];
         if (!put_head(f, n, f->root[i]) || !put_shape(f, n, false) || !put_attr(f, n)) return false;
