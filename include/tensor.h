@@ -1,8 +1,7 @@
 /* tensor.h - libtensor: tensors, operators, automatic differentiation.
  *
  * A session owns everything. Operators record nodes into the session's step graph and return handles;
- * values exist once something runs them: at every call in eager mode, at the first read or at the end of
- * the step in fused mode. Chapters:
+ * values exist once something runs them, which is at the call. Chapters:
  *
  *   1 Types and errors     2 Sessions and steps    3 Making tensors      4 Reading tensors
  *   5 Elementwise          6 Reductions            7 Shapes and views    8 Products, convolution, pooling
@@ -135,7 +134,8 @@ typedef struct tn_options {
     size_t size;           /* set by the macro: lets a newer library serve an older program */
     tn_device_kind device; /* TN_AUTO: TENSOR_DEVICE, else cuda where there is one, else cpu. TN_REF is the
                               slow f64 interpreter the tests compare with */
-    tn_mode mode;          /* TN_MODE_AUTO: TENSOR_MODE, else fused */
+    tn_mode mode;          /* TN_MODE_AUTO: TENSOR_MODE, else fused. In this version both run each operator at
+                              its call */
     uint64_t seed;         /* of every random draw in the session */
     int threads;           /* 0: TENSOR_THREADS, else as many as the process may run on */
     const char *cache_dir; /* of compiled kernels. NULL: TENSOR_CACHE, else ~/.cache/libtensor */
@@ -481,7 +481,7 @@ TN_API bool tn_is_training(const tn_session *s);
 TN_API uint64_t tn_rng_draw(const tn_session *s);
 TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 
-/* What the newest step ran: groups, kernels, bytes, and why each group ended where it did. */
+/* What the session has run: kernels, library calls, bytes, plans, memory. */
 TN_API int tn_explain(tn_session *s, FILE *out);
 
 #ifdef __cplusplus
