@@ -39,7 +39,7 @@ static tn_tensor *softmax(tn_tensor *x, int axis)
     if (!x) return NULL;
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
     tn_tensor *e = tn_mk1(TN_OP_exp, sub(x, tn_mk_reduce(TN_OP_reduce_max, x, mask)));
-    tn_tensor *out = tn_mk2(TN_OP_div, e, total(e, mask));
+    tn_tensor *out = mul(e, tn_mk1(TN_OP_reciprocal, total(e, mask))); /* one division a row */
     tn_rule *r = tn_rule_set(out, first, softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
