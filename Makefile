@@ -74,7 +74,7 @@ KERNELFLAGS := -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contrac
 
 # ---- files ----------------------------------------------------------------------------------------------
 
-ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime autograd fuser nn
+ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/ops autograd fuser nn
 SRC := $(sort $(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
