@@ -267,7 +267,7 @@ asan: need-test
 	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
 	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')
-TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
+TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_compile test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
 tsan: need-test
 	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'
 
