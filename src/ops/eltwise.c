@@ -1,10 +1,7 @@
-/* op_eltwise.c - the public elementwise operators: one per row of ops.def, those with a C number, and the
+/* eltwise.c - the public elementwise operators: one per row of ops.def, those with a C number, and the
  * composites (activations, lerp, clamp). Start with the expansion of ops.def below. */
-#include "session.h"
+#include "ops.h"
 
-/* tn_NAME without a place is tn_NAME_at with none. */
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
 #define ARGS(...) (__VA_ARGS__, NULL, 0)
 
 #define TN_UNARY(name, ...)                                                                                  \
@@ -44,8 +41,14 @@ PLAIN(cast, (tn_tensor * x, tn_dtype dtype), ARGS(x, dtype))
 
 /* ---- with a C number ---- */
 
-tn_number tn_number_f(double v) { return (tn_number){ v, 0, false }; }
-tn_number tn_number_i(int64_t v) { return (tn_number){ (double)v, v, true }; }
+tn_number tn_number_f(double v)
+{
+    return (tn_number){v, 0, false};
+}
+tn_number tn_number_i(int64_t v)
+{
+    return (tn_number){(double)v, v, true};
+}
 
 #define WITH_NUMBER(name, op, a, b)                                                                          \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
@@ -74,8 +77,8 @@ static tn_tensor *power(tn_tensor *x, tn_number v)
     double e = v.f;
     bool floating = tn_dtype_is_float((tn_dtype)x->dtype);
     if (e == 1) return x;
-    if (e == 2) return tn_mk1(TN_OP_square, x);
-    if (e == 3) return tn_mk2(TN_OP_mul, x, tn_mk1(TN_OP_square, x));
+    if (e == 2) return square(x);
+    if (e == 3) return mul(x, square(x));
     if (e == 0.5) return tn_mk1(TN_OP_sqrt, x);
     if (e == -0.5) return tn_mk1(TN_OP_rsqrt, x);
     if (e == -1 && floating) return tn_mk1(TN_OP_reciprocal, x);
@@ -91,11 +94,6 @@ PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 
 /* ---- composites. Their gradients are derived row by row, unless a rule is given ---- */
 
-#define NUM(v) tn_mk_num(sc.g, v)
-#define OP1(op, x) tn_mk1(TN_OP_##op, x)
-#define OP2(op, x, y) tn_mk2(TN_OP_##op, x, y)
-#define OP3(op, x, y, z) tn_mk3(TN_OP_##op, x, y, z)
-
 #define COMPOSITE1(name, expr)                                                                               \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
@@ -107,20 +105,18 @@ PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 /* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its rule is sigmoid, exact also at 0. */
 static bool softplus_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
 {
-    return (gin[0] = tn_mk2(TN_OP_mul, g, tn_mk1(TN_OP_sigmoid, c->args[0]))) != NULL;
+    return (gin[0] = mul(g, tn_mk1(TN_OP_sigmoid, c->args[0]))) != NULL;
 }
 
-static tn_tensor *softplus(tn_graph *g, tn_tensor *x)
+static tn_tensor *softplus(tn_tensor *x)
 {
-    (void)g;
-    return tn_mk2(TN_OP_add, tn_mk1(TN_OP_relu, x),
-                  tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, tn_mk1(TN_OP_neg, tn_mk1(TN_OP_abs, x)))));
+    return add(tn_mk1(TN_OP_relu, x), tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x)))));
 }
 
 tn_tensor *tn_softplus_at(tn_tensor *x, const char *file, int line)
 {
     tn_scope sc = tn_enter("softplus", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? softplus(sc.g, x) : NULL;
+    tn_tensor *out = sc.ok ? softplus(x) : NULL;
     tn_rule_set(out, sc.first, softplus_rule, 1, &x);
     return tn_leave(&sc, out);
 }
@@ -129,47 +125,47 @@ PLAIN(softplus, (tn_tensor * x), ARGS(x))
 /* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
 static bool mish_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *x = c->args[0], *t = tn_mk1(TN_OP_tanh, softplus(x->graph, x));
-    tn_tensor *d = tn_mk2(TN_OP_mul, x, tn_mk2(TN_OP_sub, tn_mk_num(x->graph, 1), tn_mk1(TN_OP_square, t)));
-    d = tn_mk2(TN_OP_add, t, tn_mk2(TN_OP_mul, d, tn_mk1(TN_OP_sigmoid, x)));
-    return (gin[0] = tn_mk2(TN_OP_mul, g, d)) != NULL;
+    tn_tensor *x = c->args[0], *t = tn_mk1(TN_OP_tanh, softplus(x));
+    tn_tensor *d = mul(x, sub(constant(x, 1), square(t)));
+    d = add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
+    return (gin[0] = mul(g, d)) != NULL;
 }
 
 tn_tensor *tn_mish_at(tn_tensor *x, const char *file, int line)
 {
     tn_scope sc = tn_enter("mish", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? OP2(mul, x, OP1(tanh, softplus(sc.g, x))) : NULL;
+    tn_tensor *out = sc.ok ? mul(x, tn_mk1(TN_OP_tanh, softplus(x))) : NULL;
     tn_rule_set(out, sc.first, mish_rule, 1, &x);
     return tn_leave(&sc, out);
 }
 PLAIN(mish, (tn_tensor * x), ARGS(x))
 
-COMPOSITE1(silu, OP2(mul, x, OP1(sigmoid, x)))
+COMPOSITE1(silu, mul(x, tn_mk1(TN_OP_sigmoid, x)))
 
 /* x/2 (1 + erf(x / sqrt 2)) */
-static tn_tensor *gelu(tn_graph *g, tn_tensor *x)
+static tn_tensor *gelu(tn_tensor *x)
 {
-    tn_tensor *e = tn_mk1(TN_OP_erf, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.70710678118654752)));
-    return tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.5)), tn_mk2(TN_OP_add, e, tn_mk_num(g, 1)));
+    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
+    return mul(mul(x, constant(x, 0.5)), add(e, constant(x, 1)));
 }
-COMPOSITE1(gelu, gelu(sc.g, x))
+COMPOSITE1(gelu, gelu(x))
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016 */
-static tn_tensor *gelu_tanh(tn_graph *g, tn_tensor *x)
+static tn_tensor *gelu_tanh(tn_tensor *x)
 {
-    tn_tensor *x3 = tn_mk2(TN_OP_mul, x, tn_mk1(TN_OP_square, x));
-    tn_tensor *u = tn_mk2(TN_OP_add, x, tn_mk2(TN_OP_mul, x3, tn_mk_num(g, 0.044715)));
-    tn_tensor *t = tn_mk1(TN_OP_tanh, tn_mk2(TN_OP_mul, u, tn_mk_num(g, 0.79788456080286536)));
-    return tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.5)), tn_mk2(TN_OP_add, t, tn_mk_num(g, 1)));
+    tn_tensor *x3 = mul(x, square(x));
+    tn_tensor *u = add(x, mul(x3, constant(x, 0.044715)));
+    tn_tensor *t = tn_mk1(TN_OP_tanh, mul(u, constant(x, 0.79788456080286536)));
+    return mul(mul(x, constant(x, 0.5)), add(t, constant(x, 1)));
 }
-COMPOSITE1(gelu_tanh, gelu_tanh(sc.g, x))
+COMPOSITE1(gelu_tanh, gelu_tanh(x))
 
 tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
 {
     tn_scope sc = tn_enter("leaky_relu", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    tn_tensor *a = tn_mk_scalar(sc.g, tn_number_f(slope));
-    return tn_leave(&sc, OP3(where, OP2(gt, x, NUM(0)), x, OP2(mul, x, a)));
+    tn_tensor *a = num(x, slope);
+    return tn_leave(&sc, where(gt(x, constant(x, 0)), x, mul(x, a)));
 }
 PLAIN(leaky_relu, (tn_tensor * x, double slope), ARGS(x, slope))
 
@@ -179,9 +175,9 @@ tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 {
     tn_scope sc = tn_enter("elu", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    tn_tensor *a = tn_mk_scalar(sc.g, tn_number_f(alpha)), *up = OP2(gt, x, NUM(0));
-    tn_tensor *low = OP3(where, up, NUM(0), x);
-    return tn_leave(&sc, OP3(where, up, x, OP2(mul, a, OP1(expm1, low))));
+    tn_tensor *a = num(x, alpha), *up = gt(x, constant(x, 0));
+    tn_tensor *low = where(up, constant(x, 0), x);
+    return tn_leave(&sc, where(up, x, mul(a, tn_mk1(TN_OP_expm1, low))));
 }
 PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 
@@ -190,20 +186,21 @@ tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, 
 {
     tn_scope sc = tn_enter("clamp", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low && high == (double)(int64_t)high;
+    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low &&
+                 high == (double)(int64_t)high;
     tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
     tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
-    tn_tensor *n = OP3(where, OP2(lt, x, lo), lo, x);
-    return tn_leave(&sc, OP3(where, OP2(gt, n, hi), hi, n));
+    tn_tensor *n = where(lt(x, lo), lo, x);
+    return tn_leave(&sc, where(gt(n, hi), hi, n));
 }
 PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 
 tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
 {
     tn_scope sc = tn_enter("lerp", file, line, 3, &x, &y, &weight);
-    return tn_leave(&sc, sc.ok ? OP2(add, x, OP2(mul, weight, OP2(sub, y, x))) : NULL);
+    return tn_leave(&sc, sc.ok ? add(x, mul(weight, sub(y, x))) : NULL);
 }
-PLAIN(lerp, (tn_tensor * x, tn_tensor * y, tn_tensor * weight), ARGS(x, y, weight))
+PLAIN(lerp, (tn_tensor * x, tn_tensor *y, tn_tensor *weight), ARGS(x, y, weight))
 
 tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
 {
