@@ -1,7 +1,6 @@
 /* emit.c - text of single values: loads, expressions, reductions' steps, stores. Start with fu_ask. */
 #include "emit.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,12 +8,11 @@
 
 void fu_scope_open(fu_em *e, const char *fmt, ...)
 {
-    char s[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(s, sizeof s, fmt, ap);
+    fu_line_v(&e->t, fmt, ap);
     va_end(ap);
-    fu_open(&e->t, "%s", s);
+    e->t.indent++;
     e->depth++;
 }
 

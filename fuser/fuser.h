@@ -9,7 +9,7 @@
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
- *   emit.c      fu_prog -> text
+ *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   group.c     which nodes form a group; asks the three above whether one is legal
  *
  * Read first: fu_prog.
@@ -18,6 +18,8 @@
 #define TN_FUSER_H
 
 #include "plan.h"
+
+#include <stdarg.h>
 
 enum {
     FU_MAX_ATOMS = 12,
@@ -53,6 +55,7 @@ void fu_put(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3
     "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n#endif\n\n"
 void fu_line(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* indented, with \n */
 void fu_open(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* line, then deeper */
+void fu_line_v(fu_text *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void fu_close(fu_text *t);
 void fu_text_free(fu_text *t);
 
