@@ -200,6 +200,9 @@ static void ask_op(fu_em *e, int id)
     if (v->op == TN_OP_cast) {
         if (v->dtype == TN_BOOL)
             snprintf(expr, sizeof expr, "%s != 0", arg[0]);
+        else if (v->from == TN_BOOL) /* gcc 12 has no vector form of the conversion, but of the choice */
+            snprintf(expr, sizeof expr, tn_dtype_is_float(v->dtype) ? "%s ? (%s)1 : (%s)0" : "%s ? 1 : 0",
+                     arg[0], fu_type(e, v->dtype), fu_type(e, v->dtype));
         else if (v->dtype == TN_U8 && tn_dtype_is_float(v->from))
             snprintf(expr, sizeof expr, "(uint8_t)(int32_t)%s", arg[0]);
         else
