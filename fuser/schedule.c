@@ -437,7 +437,8 @@ static int choose_lanes(const fu_prog *p)
         if (p->value[i].op == TN_OP_reduce_argmax || p->value[i].op == TN_OP_reduce_argmin) return FU_LANES;
         if (fu_full(p, &p->value[i])) work += fu_op_cost(&p->value[i]);
     }
-    return reductions == 1 && work <= 4 && p->extent[fu_vec(p)] >= 512 ? FU_MANY_LANES : FU_LANES;
+    return reductions == 1 && work <= 4 && !p->split && p->extent[fu_vec(p)] >= 512 ? FU_MANY_LANES
+                                                                                    : FU_LANES;
 }
 
 tn_cut_reason fu_schedule(fu_prog *p)
