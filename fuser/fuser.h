@@ -10,7 +10,7 @@
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
- *   emit.c      fu_prog -> text
+ *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   group.c     which nodes form a group; asks the three above whether one is legal
  *
  * Read first: fu_prog.
@@ -20,6 +20,8 @@
 
 #include "plan.h"
 
+#include <stdarg.h>
+
 enum {
     FU_MAX_ATOMS = 12,
     FU_MAX_MEMBERS = 64,
@@ -27,9 +29,10 @@ enum {
     FU_MAX_STORES = 48,
     FU_MAX_BUFS = 64,
     FU_MAX_PHASES = 8,
-    FU_LANES = 32,    /* accumulators of a row reduction: two vectors of 16 floats in flight */
-    FU_STASH = 16384, /* elements of a row that may be kept on the stack between phases */
-    FU_PART = 16384,  /* elements summed by one part of a split row reduction */
+    FU_LANES = 32,      /* accumulators of a row reduction: two vectors of 16 floats in flight, or */
+    FU_MANY_LANES = 64, /* where nothing is done but adding up, and long rows pay for folding them */
+    FU_STASH = 16384,   /* elements of a row that may be kept on the stack between phases */
+    FU_PART = 16384,    /* elements summed by one part of a split row reduction */
     FU_RANDOM_TILE = 1024,
     FU_BLOCK = 32,       /* lines of a block that is read crosswise, and */
     FU_BLOCK_TILE = 64,  /* their length */
@@ -54,6 +57,7 @@ void fu_put(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3
     "    a->fault->value = value;\n    a->fault->code = TN_FAULT_INDEX;\n}\n#endif\n\n"
 void fu_line(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* indented, with \n */
 void fu_open(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* line, then deeper */
+void fu_line_v(fu_text *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void fu_close(fu_text *t);
 void fu_text_free(fu_text *t);
 
