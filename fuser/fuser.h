@@ -212,6 +212,7 @@ typedef struct fu_group {
     int n;
     int *member;   /* in id order */
     bool dead;     /* merged into another */
+    bool backward; /* of the gradient walk, not of what the user wrote */
     int into;      /* which, when dead */
     int low, high; /* smallest and largest member */
     int mark;
