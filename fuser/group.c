@@ -351,9 +351,12 @@ static void compute_again(fu_ctx *c, int node)
     again r = {.size = tn_node_numel(n->t)};
     int to[MANY], count = readers(c, node, to, MANY);
     if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > worth(c, n)) return;
-    for (int i = 0; i < count; i++) /* two reads for a write (which reads the line first) and a read */
-        if (c->group[to[i]].room != FU_LOOPS || new_reads(c, &c->group[to[i]], &r) > 2)
-            return; /* it has to be stored in any case */
+    int reads = 0;
+    for (int i = 0; i < count; i++) {
+        if (c->group[to[i]].room != FU_LOOPS) return; /* it has to be stored in any case */
+        reads += new_reads(c, &c->group[to[i]], &r);
+    }
+    if (reads > count + 1) return; /* stored, it is read by each of them and written once */
     for (int i = 0; i < count; i++)
         if (!add_again(c, to[i], &r)) return;
 }
