@@ -220,6 +220,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
         if (!whole) g = tn_mk_contiguous(g);
         if (!g) return false;
         g->place = home;
+        if (!tn_node_hold(g)) return false;
     }
     if (g != leaf->cot) {
         if (!push(w, &w->spent, leaf->cot)) return false;

@@ -38,7 +38,7 @@ tn_tensor *tn_use(tn_tensor *n)
     v->name = n->name;
     v->of = n;
     n->of = v;
-    return v;
+    return tn_node_hold(v) ? v : NULL;
 }
 
 static bool enter_one(tn_scope *sc, tn_tensor **x)
