@@ -250,6 +250,8 @@ struct tn_graph {
     uint32_t mark;
     tn_tensor **nodes;
     uint32_t n_nodes, cap_nodes;
+    /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
+    uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
     tn_slots slots; /* node memory, reused from step to step, never given back before close */
     tn_call *call;  /* innermost open call; NULL outside */
