@@ -30,7 +30,7 @@ void tn_graph_reset(tn_graph *g)
         if (n->of && n->of->of == n) n->of->of = NULL;
         node_drop(g, n);
     }
-    g->n_nodes = 0;
+    g->n_nodes = g->gradients_seen = g->gradients_written = 0;
     g->n_holders = 0;
     g->pending_assigns = 0;
     g->call = NULL;

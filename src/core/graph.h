@@ -255,6 +255,8 @@ struct tn_graph {
     uint32_t n_nodes, cap_nodes;
     tn_tensor **holder; /* of them, those tied to memory that is assigned to: versions and writers, by id */
     uint32_t n_holders, cap_holders;
+    /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
+    uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
     tn_slots slots; /* node memory, reused from step to step, never given back before close */
     tn_call *call;  /* innermost open call; NULL outside */

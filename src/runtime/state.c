@@ -257,6 +257,17 @@ static bool list_remove(tn_tensor **list, int *n, tn_tensor *p)
     return false;
 }
 
+/* Whether p's first value and an assignment to p both wait: without p, that would not know where to. */
+static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
+{
+    bool found = false;
+    for (uint32_t i = s->flushed; i < s->graph.n_nodes && !found; i++) {
+        const tn_tensor *v = s->graph.nodes[i];
+        found = v->place == p && v->flags & TN_F_LOST && !(v->flags & TN_F_DONE);
+    }
+    return found;
+}
+
 void tn_free(tn_tensor *persistent)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
@@ -264,6 +275,7 @@ void tn_free(tn_tensor *persistent)
     tn_session *s = p->graph->session;
     if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
     list_remove(s->buffers, &s->n_buffers, p);
+    if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
 }
 
