@@ -212,6 +212,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     tn_tensor *p = leaf->of ? leaf->of : NULL, *home = p && leaf->flags & TN_F_PARAM ? p->place : NULL;
     tn_tensor *holder = p ? p : leaf;
     tn_tensor *g = leaf->cot, *before = holder->grad_step == w->g->generation ? holder->grad : NULL;
+    if (before && !(before->flags & TN_F_DONE)) before->place = NULL; /* only the sum is */
     if (before && !(g = add_up(w, before, g))) return false;
     if (home) {
         bool whole = g->base == g && !(g->flags & (TN_F_DONE | TN_F_USER)) && !g->place &&
@@ -294,6 +295,9 @@ static bool visit(walk *w, tn_tensor *n)
             return crossed(w, n->in[0]);
         }
     }
+    n->flags |= TN_F_WALKED;
+    for (int i = 0; n->rule && i < n->rule->n_args; i++)
+        if (n->rule->saved[i]) n->rule->saved[i]->base->flags &= ~(uint32_t)TN_F_SAVED;
     bool ok = n->rule ? n->rule->fn(n->rule, g, gin) : tn_backward_of(n, g, gin);
     for (int i = 0; ok && i < edge_count(n); i++) {
         tn_tensor *x = edge(n, i);

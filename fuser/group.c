@@ -217,7 +217,7 @@ static bool reads(again *r, const tn_tensor *base)
 static bool assigned(const fu_ctx *c, const tn_tensor *x)
 {
     for (int i = 0; i < c->n_node; i++)
-        if (c->node[i].kind == TN_KIND_ASSIGN && fu_reads_target(c, x, c->node[i].t->in[0])) return true;
+        if (c->node[i].live && fu_reads(c, x, c->node[i].t) != FU_UNSEEN) return true;
     return false;
 }
 

@@ -248,6 +248,7 @@ static int list_values(fu_ctx *c)
         *v = of[i];
         v->slot = i;
         v->root = root;
+        v->keep = i < c->n_node && c->seg->root && c->seg->root[i] & TN_SEG_KEEP;
         v->alias = -1;
         if (v->first < 0) v->first = v->last = 0; /* no elements: nothing computes it */
         if (i < c->n_node) {
@@ -288,7 +289,7 @@ static int build(fu_ctx *c)
         t->slot = i;
         c->node[i] = (fu_node){.t = t,
                                .kind = tn_op_get((tn_op)t->op)->kind,
-                               .root = seg->root && seg->root[i],
+                               .root = seg->root && seg->root[i] & TN_SEG_ROOT,
                                .replaced = -1,
                                .group = -1};
     }

@@ -29,7 +29,7 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     if (!sc.g) return TN_E_NULL;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss)) {
-        status = tn_walk(loss, &(tn_walk_options){.run = tn_run});
+        status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         forget_reads(sc.g);
     }
     tn_call_end(sc.g);
@@ -55,9 +55,11 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
     if (!sc.g) return TN_E_NULL;
     int status = sc.g->error.status;
     if (tn_enter_list(&sc, n, inputs, wanted) && !status && n && one_element(&sc, loss)) {
-        status = tn_walk(
-            loss,
-            &(tn_walk_options){.run = tn_run, .keep = true, .n_wanted = n, .wanted = wanted, .grads = grads});
+        status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
+                                                  .keep = true,
+                                                  .n_wanted = n,
+                                                  .wanted = wanted,
+                                                  .grads = grads});
         for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
     }
     tn_call_end(sc.g);

@@ -94,8 +94,16 @@ TN_FN float tn_from_bits_f32(uint32_t u)
     TN_FN T tn_abs_##S(T x) { return x; }                                                                    \
     TN_FN T tn_sign_##S(T x) { return (T)(x != 0); }
 #define TN_FLOATING(S, T, M)                                                                                 \
-    TN_FN T tn_max_##S(T a, T b) { return a > b || a != a ? a : b; }                                         \
-    TN_FN T tn_min_##S(T a, T b) { return a < b || a != a ? a : b; }                                         \
+    TN_FN T tn_max_##S(T a, T b) /* with an accumulator as `a`, whether b is a NaN is off the long chain */  \
+    {                                                                                                        \
+        T larger = b > a ? b : a;                                                                            \
+        return b != b ? b : larger;                                                                          \
+    }                                                                                                        \
+    TN_FN T tn_min_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        T smaller = b < a ? b : a;                                                                           \
+        return b != b ? b : smaller;                                                                         \
+    }                                                                                                        \
     TN_FN T tn_abs_##S(T x) { return M(fabs)(x); }                                                           \
     TN_FN T tn_sign_##S(T x) { return x != x ? x : (T)((x > 0) - (x < 0)); }                                 \
     TN_FN bool tn_isnan_##S(T x) { return x != x; }                                                          \
