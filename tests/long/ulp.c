@@ -69,8 +69,7 @@ static void walk_one(share *s)
             x[n++] = tn_test_float((uint32_t)u);
         table[s->row].loop(x, y, n);
         for (int i = 0; i < n; i++)
-            if (tn_in_domain(table[s->row].name, x[i]))
-                meet(s, tn_ulp_error(y[i], table[s->row].exact((double)x[i])), x[i], 0);
+            meet(s, tn_ulp_error(y[i], table[s->row].exact((double)x[i])), x[i], 0);
     }
 }
 

@@ -36,12 +36,6 @@ static inline double tn_ulp_error(float y, double exact)
     return fabs((isinf(y) ? copysign(0x1p128, (double)y) : (double)y) - exact) / ulp;
 }
 
-/* Whether function `name` makes any promise for x. */
-static inline int tn_in_domain(const char *name, float x)
-{
-    return !strstr(name, "_near") || !(fabsf(x) > 0x1p16f);
-}
-
 static inline double tn_exact_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
 
@@ -53,8 +47,6 @@ static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
     X(log1p, log1p)                                                                                          \
     X(sin, sin)                                                                                              \
     X(cos, cos)                                                                                              \
-    X(sin_near, sin)                                                                                         \
-    X(cos_near, cos)                                                                                         \
     X(tanh, tanh)                                                                                            \
     X(erf, erf)                                                                                              \
     X(sigmoid, tn_exact_sigmoid)                                                                             \
