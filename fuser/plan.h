@@ -82,7 +82,7 @@ typedef struct tn_step {
     X(REPEATED, "the value would be written several times")                                                  \
     X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
     X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(CALLS, "the boundary of a call")                                                                       \
+    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")              \
     X(SIZE, "the kernel would be too large")
 
 typedef enum tn_cut_reason {

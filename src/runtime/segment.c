@@ -22,7 +22,10 @@ static int by_id(const void *a, const void *b)
 /* What a derived backward will read of n's operands and of n itself. */
 static void mark_wanted(tn_tensor *n)
 {
-    if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED || n->inside) return;
+    if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED) return;
+    for (int i = 0; n->rule && n->rule == n->inside && i < n->rule->n_args; i++)
+        if (n->rule->args[i]) n->rule->args[i]->base->flags |= TN_F_WANTED;
+    if (n->inside) return;
     unsigned needs = tn_op_needs((tn_op)n->op);
     if (!needs) return;
     for (int i = 0; i < n->n_in && i < 3; i++)
