@@ -138,7 +138,7 @@ int main(int argc, char **argv)
          .most = 1L << 40},
         {"--sample", "characters to write at the end", .whole = &c.sample, .most = 1 << 24},
         {"--temperature", "of what it writes: near 0 the likeliest", .positive = &c.temperature},
-        {NULL}};
+        {.name = NULL}};
     struct args a = {.program = "gpt",
                      .purpose = "Trains a small GPT on the characters of a text.",
                      .device = "auto",
