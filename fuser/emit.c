@@ -1,7 +1,6 @@
 /* emit.c - text of single values: loads, expressions, reductions' steps, stores. Start with fu_ask. */
 #include "emit.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,12 +8,11 @@
 
 void fu_scope_open(fu_em *e, const char *fmt, ...)
 {
-    char s[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(s, sizeof s, fmt, ap);
+    fu_line_v(&e->t, fmt, ap);
     va_end(ap);
-    fu_open(&e->t, "%s", s);
+    e->t.indent++;
     e->depth++;
 }
 
@@ -202,6 +200,9 @@ static void ask_op(fu_em *e, int id)
     if (v->op == TN_OP_cast) {
         if (v->dtype == TN_BOOL)
             snprintf(expr, sizeof expr, "%s != 0", arg[0]);
+        else if (v->from == TN_BOOL) /* gcc 12 has no vector form of the conversion, but of the choice */
+            snprintf(expr, sizeof expr, tn_dtype_is_float(v->dtype) ? "%s ? (%s)1 : (%s)0" : "%s ? 1 : 0",
+                     arg[0], fu_type(e, v->dtype), fu_type(e, v->dtype));
         else if (v->dtype == TN_U8 && tn_dtype_is_float(v->from))
             snprintf(expr, sizeof expr, "(uint8_t)(int32_t)%s", arg[0]);
         else

@@ -1,4 +1,4 @@
-/* emit.h - what the two halves of the emitter share: the state of one kernel's text.
+/* emit.h - what the parts of the emitter share: the state of one kernel's text.
  *
  * A scope is a block of the text being written. A value is defined where it is first asked for and forgotten
  * when that block closes; the loop nest asks early for what should stand outside of inner loops. */

@@ -64,8 +64,7 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
 {
     fu_text all = {0};
     fu_put(&all, "/* %s: %s */\n", k->s->name, comment);
-    if (k->fault)
-        fu_put(&all, "%s", FU_INDEX_FAULT);
+    if (k->fault) fu_put(&all, "%s", FU_INDEX_FAULT);
     fu_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
            k->t.p ? k->t.p : "");
     all.failed = all.failed || k->t.failed;

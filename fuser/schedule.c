@@ -428,6 +428,19 @@ static void choose_split(fu_prog *p)
     }
 }
 
+/* Chains of additions wait for one another: a loop that does little else wants more of them side by side. */
+static int choose_lanes(const fu_prog *p)
+{
+    int work = 0, reductions = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        reductions += p->value[i].kind == FU_REDUCE;
+        if (p->value[i].op == TN_OP_reduce_argmax || p->value[i].op == TN_OP_reduce_argmin) return FU_LANES;
+        if (fu_full(p, &p->value[i])) work += fu_op_cost(&p->value[i]);
+    }
+    return reductions == 1 && work <= 4 && !p->split && p->extent[fu_vec(p)] >= 512 ? FU_MANY_LANES
+                                                                                    : FU_LANES;
+}
+
 tn_cut_reason fu_schedule(fu_prog *p)
 {
     p->red = 0;
@@ -480,7 +493,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     size_items(p);
     choose_stash(p);
     int64_t width = p->extent[vec], rows = fu_count(p, p->red & ~fu_bit(vec));
-    p->lanes = FU_LANES;
+    p->lanes = choose_lanes(p);
     if (!runtime_row)
         while (p->lanes > 1 && p->lanes / 2 >= width) p->lanes /= 2;
     for (int i = 0; i < p->n_value; i++) {

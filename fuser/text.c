@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,13 +77,15 @@ static void put_v(fu_text *t, const char *fmt, va_list ap)
     t->n += (size_t)k;
 }
 
-static void put_indent(fu_text *t)
+void fu_line_v(fu_text *t, const char *fmt, va_list ap)
 {
     size_t k = (size_t)t->indent * 4;
     if (!room(t, k)) return;
     memset(t->p + t->n, ' ', k);
     t->n += k;
     t->p[t->n] = 0;
+    put_v(t, fmt, ap);
+    fu_put(t, "\n");
 }
 
 void fu_put(fu_text *t, const char *fmt, ...)
@@ -98,21 +99,17 @@ void fu_put(fu_text *t, const char *fmt, ...)
 void fu_line(fu_text *t, const char *fmt, ...)
 {
     va_list ap;
-    put_indent(t);
     va_start(ap, fmt);
-    put_v(t, fmt, ap);
+    fu_line_v(t, fmt, ap);
     va_end(ap);
-    fu_put(t, "\n");
 }
 
 void fu_open(fu_text *t, const char *fmt, ...)
 {
     va_list ap;
-    put_indent(t);
     va_start(ap, fmt);
-    put_v(t, fmt, ap);
+    fu_line_v(t, fmt, ap);
     va_end(ap);
-    fu_put(t, "\n");
     t->indent++;
 }
 

@@ -1,0 +1,301 @@
+/* emit_kernel.c - a kernel from a scheduled program: its operands, its work items, and around them the text
+ * of one function. What an item does is written by the nest of the program's form (emit_nest.h).
+ *
+ *     void add_300(const tn_args *a, int64_t begin, int64_t end)
+ *     {
+ *         const float *x = a->buf[0];
+ *         float *out = a->buf[1];
+ *         for (int64_t item = begin; item < end; item++) {
+ *             const int64_t i0 = item;
+ *             ...
+ *         }
+ *     }
+ *
+ * Start with fu_emit, then write_item.
+ */
+#include "emit_nest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- items ---- */
+
+/* Coordinates of the kept atoms and the part, from `item`. */
+static void decode_item(fu_em *e, int64_t tiles, int parts_dim)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    char cur[200] = "item";
+    uint32_t keep = ~p->red & fu_all_atoms(p);
+    if (p->form != FU_ROW) keep &= ~fu_bit(vec);
+    if (p->form != FU_ROW && (tiles > 1 || fu_runtime(p, vec))) {
+        if (!keep && !p->split)
+            fu_line(&e->t, "const int64_t v0 = item * %lld;", (long long)p->tile);
+        else
+            fu_line(&e->t, "const int64_t v0 = item %% %lld * %lld;", (long long)tiles, (long long)p->tile);
+        size_t k = strlen(cur);
+        snprintf(cur + k, sizeof cur - k, " / %lld", (long long)tiles);
+    }
+    bool part_inner = p->split && p->outer >= 0 && !(p->red >> p->outer & 1);
+    if (part_inner && keep) {
+        fu_line(&e->t, "const int64_t part = %s %% a->dim[%d];", cur, parts_dim);
+        size_t k = strlen(cur);
+        snprintf(cur + k, sizeof cur - k, " / a->dim[%d]", parts_dim);
+    } else if (part_inner) {
+        fu_line(&e->t, "const int64_t part = %s;", cur);
+    }
+    int first = 0;
+    while (first < p->n_atom && !(keep >> first & 1)) first++;
+    for (int i = p->n_atom - 1; i >= 0; i--) {
+        if (!(keep >> i & 1)) continue;
+        bool last = i == first && (!p->split || part_inner);
+        if (i == p->block) {
+            int64_t n = (p->extent[i] + FU_BLOCK - 1) / FU_BLOCK;
+            if (last)
+                fu_line(&e->t, "const int64_t b0 = %s * %d;", cur, FU_BLOCK);
+            else
+                fu_line(&e->t, "const int64_t b0 = %s %% %lld * %d;", cur, (long long)n, FU_BLOCK);
+            size_t k = strlen(cur);
+            snprintf(cur + k, sizeof cur - k, " / %lld", (long long)n);
+            continue;
+        }
+        if (last)
+            fu_line(&e->t, "const int64_t i%d = %s;", i, cur);
+        else
+            fu_line(&e->t, "const int64_t i%d = %s %% %lld;", i, cur, (long long)p->extent[i]);
+        size_t k = strlen(cur);
+        snprintf(cur + k, sizeof cur - k, " / %lld", (long long)p->extent[i]);
+    }
+    if (p->split && !part_inner) fu_line(&e->t, "const int64_t part = %s;", cur);
+}
+
+/* The vector's range within an item. */
+static void vector_range(fu_em *e, int64_t tiles, fu_range *r)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    long long width = p->extent[vec], tile = p->tile;
+    *r = (fu_range){.lo = "0", .count = -1};
+    if (p->form == FU_ROW && fu_runtime(p, vec)) {
+        snprintf(r->hi, sizeof r->hi, "n%d", vec);
+    } else if (p->form == FU_ROW) {
+        snprintf(r->hi, sizeof r->hi, "%lld", width);
+        r->count = width;
+    } else {
+        if (tiles > 1 || fu_runtime(p, vec)) snprintf(r->lo, sizeof r->lo, "v0");
+        if (fu_runtime(p, vec)) {
+            fu_line(&e->t, "const int64_t w = n%d - v0 < %lld ? n%d - v0 : %lld;", vec, tile, vec, tile);
+            snprintf(r->hi, sizeof r->hi, "w");
+        } else if (width % tile) {
+            fu_line(&e->t, "const int64_t w = %lld - v0 < %lld ? %lld - v0 : %lld;", width, tile, width,
+                    tile);
+            snprintf(r->hi, sizeof r->hi, "w");
+        } else {
+            snprintf(r->hi, sizeof r->hi, "%lld", tile);
+            r->count = tile;
+        }
+    }
+}
+
+/* The reduced iterations of an item's part: r0 .. r1, of the outer atoms or of the vector's. */
+static void part_range(fu_em *e, int part_dim, fu_range *r)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    bool along_vector = p->form == FU_ROW && !(p->red & ~fu_bit(vec));
+    int n = fu_dim(e, fu_count(p, along_vector ? fu_bit(vec) : p->red & ~fu_bit(vec)));
+    fu_line(&e->t, "const int64_t r0 = part * a->dim[%d];", part_dim);
+    fu_line(&e->t, "const int64_t r1 = r0 + a->dim[%d] < a->dim[%d] ? r0 + a->dim[%d] : a->dim[%d];",
+            part_dim, n, part_dim, n);
+    r->part = !along_vector;
+    if (!along_vector) return;
+    snprintf(r->lo, sizeof r->lo, "r0");
+    snprintf(r->hi, sizeof r->hi, "r1");
+    r->count = -1;
+}
+
+static void write_item(fu_em *e, const int *scratch)
+{
+    fu_prog *p = e->p;
+    int64_t tiles = p->tile ? (p->extent[fu_vec(p)] + p->tile - 1) / p->tile : 1;
+    fu_range r;
+    int parts_dim = p->split ? fu_dim(e, p->parts) : -1, part_dim = p->split ? fu_dim(e, p->part) : -1;
+    for (int i = 0; i < p->n_value; i++) p->value[i].array = false;
+    fu_scope_open(e, "for (int64_t item = begin; item < end; item++) {");
+    decode_item(e, tiles, parts_dim);
+    vector_range(e, tiles, &r);
+    if (p->split) part_range(e, part_dim, &r);
+    switch (p->form) {
+    case FU_POINTWISE:
+        fu_nest_pointwise(e, &r);
+        break;
+    case FU_ROW:
+        fu_nest_row(e, &r, scratch);
+        break;
+    case FU_COLUMN:
+        fu_nest_column(e, &r, scratch);
+        break;
+    }
+    fu_scope_close(e);
+}
+
+/* ---- the function around them ---- */
+
+static void mark_hot(fu_em *e, int id)
+{
+    if (e->hot[id]) return;
+    e->hot[id] = true;
+    for (int i = 0; i < e->p->value[id].n_arg; i++) mark_hot(e, e->p->value[id].arg[i]);
+}
+
+static void collect(fu_em *e)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_store; i++)
+        if (!p->split || fu_store_full(p, &p->store[i])) mark_hot(e, p->store[i].value);
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        e->where[i] = -1;
+        if (e->hot[i] && (v->kind == FU_LOAD || v->kind == FU_PICK))
+            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+    }
+}
+
+static void describe(fu_em *e, const fu_group *g)
+{
+    const fu_prog *p = e->p;
+    static const char *const form[] = {"pointwise", "row", "column"};
+    fu_text *t = &e->head;
+    fu_put(t, "/* %s:", e->s->name);
+    for (int i = 0; i < g->n; i++) {
+        const tn_tensor *n = e->c->node[g->member[i]].t;
+        fu_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
+               n->name ? n->name : "");
+    }
+    fu_put(t, "\n * %s schedule over [", form[p->form]);
+    for (int i = 0; i < p->n_atom; i++) {
+        const char *sep = i ? ", " : "";
+        if (fu_runtime(p, i))
+            fu_put(t, "%sn%s", sep, p->red >> i & 1 ? " reduced" : "");
+        else
+            fu_put(t, "%s%lld%s", sep, (long long)p->extent[i], p->red >> i & 1 ? " reduced" : "");
+    }
+    fu_put(t, "]");
+    if (p->n_phase > 1) fu_put(t, ", %d phases", p->n_phase);
+    if (p->split) fu_put(t, ", partial results per part");
+    if (p->stream) fu_put(t, ", streaming stores");
+    if (p->second) fu_put(t, ", combines the parts in order");
+    fu_put(t, " */\n");
+}
+
+static int64_t bytes_of(const fu_em *e)
+{
+    const fu_prog *p = e->p;
+    int64_t n = 0;
+    for (int i = 0; i < e->n_pointer; i++) {
+        int64_t most = 0;
+        for (int k = 0; k < p->n_value; k++) {
+            const fu_value *v = &p->value[k];
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->buf == i && e->hot[k]) {
+                int64_t m = fu_count(p, v->vary);
+                if (m > most) most = m;
+            }
+        }
+        for (int k = 0; k < p->n_store; k++)
+            if (p->store[k].buf == i) {
+                int64_t m = fu_count(p, p->store[k].dom);
+                if (m > most) most = m;
+            }
+        n += most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+    }
+    return n;
+}
+
+static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch_slot)
+{
+    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
+    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    e->c = c;
+    e->p = p;
+    e->lang = &fu_dialect_c;
+    char name[64];
+    fu_kernel_name(c, g, p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)], name, sizeof name - 8);
+    if (p->split) strcat(name, "_parts");
+    e->s = fu_step_new(c, TN_STEP_KERNEL, name);
+    if (!e->s) return TN_E_NOMEM;
+    collect(e);
+    int n_in = e->n_pointer, scratch[FU_MAX_VALUES];
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        s->buf = -1;
+        if (p->split && !fu_store_full(p, s)) continue;
+        const tn_tensor *t = s->node < 0 ? NULL : c->node[s->node].t;
+        const char *want = "out";
+        bool in_place = t && t->op == TN_OP_assign;
+        if (in_place && t->in[0]->name)
+            want = t->in[0]->name;
+        else if (t && t->name)
+            want = t->name;
+        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
+            want = p->value[s->value].hint;
+        char text[64];
+        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
+        s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
+    }
+    for (int i = 0; i < p->n_value && p->split; i++)
+        if (p->value[i].kind == FU_REDUCE)
+            scratch[i] = fu_pointer(e, scratch_slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
+    e->t.indent = 1;
+    for (int i = 0; i < e->n_pointer; i++) {
+        fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
+                e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
+        if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
+    }
+    e->s->n_out = e->n_pointer - n_in;
+    bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
+    if (p->form == FU_POINTWISE && p->tile) counted = p->outer == fu_vec(p) || p->outer == p->block;
+    if (counted && !p->split)
+        fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
+    e->depth = 1;
+    for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
+        fu_value *v = &p->value[i];
+        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER) fu_ask(e, i);
+    }
+    if (p->form == FU_POINTWISE && !p->tile) {
+        fu_nest_pointwise(e, &(fu_range){.lo = "begin", .hi = "end", .count = -1});
+    } else {
+        write_item(e, scratch);
+    }
+    if (p->stream) fu_line(&e->t, "tn_stream_end();");
+    describe(e, g);
+    if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
+    fu_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
+           e->t.p ? e->t.p : "");
+    bool failed = e->t.failed;
+    fu_text_free(&e->t);
+    e->head.failed = e->head.failed || failed;
+    e->s->items = p->items;
+    e->s->chunk = p->chunk;
+    e->s->bytes = bytes_of(e);
+    return fu_finish_kernel(c, e->s, &e->head);
+}
+
+int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
+{
+    if (!p->split) return emit_one(c, g, p, NULL);
+    int slot[FU_MAX_VALUES];
+    int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
+    for (int i = 0; i < p->n_value; i++) {
+        if (p->value[i].kind != FU_REDUCE) continue;
+        slot[i] = fu_scratch_slot(c, kept * p->parts, fu_compute_dtype(p->value[i].dtype));
+        if (slot[i] < 0) return TN_E_NOMEM;
+    }
+    fu_second_stage(p, c->prog2, slot);
+    for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
+    int r = emit_one(c, g, p, slot);
+    if (r) return r;
+    for (int i = 0; i < c->prog2->n_value; i++) c->prog2->value[i].name[0] = 0;
+    return emit_one(c, g, c->prog2, NULL);
+}

@@ -1,0 +1,364 @@
+/* emit_loop.c - the vector loop of a phase and what stands around it, for all three nests.
+ *
+ * A phase is one pass over the loops; its body defines values where they are first asked for. For silu of a
+ * large tensor, streamed:
+ *
+ *     for (int64_t c = 0; c < 4096; c += 256) {
+ *         _Alignas(64) float silu_piece[256];
+ *     #pragma omp simd
+ *         for (int64_t k = 0; k < 256; k++) {
+ *             const int64_t i1 = v0 + c + k;
+ *             const float x_i = x[i0 * 65536 + i1];
+ *             const float silu = x_i * tn_sigmoid(x_i);
+ *             silu_piece[k] = silu;
+ *         }
+ *         tn_stream(silu + i0 * 65536 + v0 + c, silu_piece, 256 * 4);
+ *     }
+ *
+ * Start with fu_write_body, then fu_plain_loop.
+ */
+#include "emit_nest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a phase holds ---- */
+
+uint32_t fu_all_atoms(const fu_prog *p)
+{
+    return fu_bit(p->n_atom) - 1;
+}
+
+bool fu_runtime(const fu_prog *p, int atom)
+{
+    return atom == p->outer;
+}
+
+bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase)
+{
+    return fu_full(p, v) && (v->need >> phase & 1) && !(v->stash >= 0 && phase > v->stash);
+}
+
+/* Whether `phase` reduces value v. */
+bool fu_reduced_in(const fu_value *v, int phase)
+{
+    return v->kind == FU_REDUCE && v->phase == phase + 1;
+}
+
+/* ---- the body ---- */
+
+void fu_write_body(fu_em *e, int phase, const char *lane)
+{
+    fu_prog *p = e->p;
+    e->in_vector = true;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!fu_reduced_in(v, phase)) continue;
+        char acc[80], at[160];
+        const char *x = fu_ask(e, v->arg[0]);
+        fu_name(e, v);
+        if (e->local)
+            snprintf(acc, sizeof acc, "%s_now", v->name);
+        else
+            snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
+        fu_index(e, v->stride, ~0u, at, sizeof at);
+        fu_accumulate(e, v, acc, at, x);
+    }
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->stash != phase) continue;
+        const char *x = fu_ask(e, i);
+        fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
+    }
+    for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store; i++)
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
+    e->in_vector = false;
+}
+
+void fu_simd(fu_em *e, bool worst)
+{
+    fu_line(&e->t, "%s%s", e->lang->simd, worst ? " reduction(max : worst)" : "");
+}
+
+void fu_stash_index(fu_em *e)
+{
+    fu_prog *p = e->p;
+    int64_t dense[FU_MAX_ATOMS] = {0}, s = p->form == FU_COLUMN ? p->tile : 1;
+    bool shifted = p->form == FU_ROW && strcmp(e->first, "0");
+    snprintf(e->bits_at, sizeof e->bits_at, shifted ? "%s - %s" : "%s", e->lane, e->first);
+    for (int i = p->n_atom - 1; i >= 0; i--)
+        if (p->red >> i & 1) {
+            dense[i] = s;
+            s *= p->extent[i];
+        }
+    fu_index(e, dense, ~0u, e->stash_at, sizeof e->stash_at);
+    if (p->form == FU_COLUMN) {
+        size_t k = strlen(e->stash_at);
+        snprintf(e->stash_at + k, sizeof e->stash_at - k, " + %s", e->lane);
+    }
+}
+
+bool fu_index_inside(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_INDEX && (p->value[i].vary >> fu_vec(p) & 1) &&
+            (fu_computed_in(p, &p->value[i], phase) || !fu_full(p, &p->value[i])))
+            return true;
+    return false;
+}
+
+/* After a loop that could not stop at a bad index: the largest one seen, negative ones above all. */
+void fu_report_worst(fu_em *e)
+{
+    for (int i = 0; i < e->p->n_value; i++)
+        if (e->where[i] >= 0 && (e->p->value[i].vary >> fu_vec(e->p) & 1)) {
+            fu_line(&e->t, "if (worst) index_fault(a, a->dim[%d], (int64_t)worst);", e->where[i]);
+            return;
+        }
+}
+
+/* ---- the loop ---- */
+
+/* While a phase computes on a row that is at hand, the memory can bring the next one: `at` is where in the
+ * row the present block of `n` elements starts. */
+void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p), row = vec - 1;
+    if (p->form != FU_ROW || p->split || phase != 1 || row < 0 || (p->red >> row & 1)) return;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        int size = (int)tn_dtype_size(v->dtype);
+        if (v->kind != FU_LOAD || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row]) continue;
+        int64_t bytes = p->extent[vec] * size;
+        if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
+        char index[256];
+        fu_index(e, v->stride, ~fu_bit(vec), index, sizeof index);
+        for (int k = 0; k < n * size; k += 64)
+            fu_line(&e->t, "%s(%s + %s + %lld + %s);", e->lang->prefetch, e->pointer[v->buf], index,
+                    (long long)(v->stride[row] + k / size), at);
+    }
+}
+
+static bool phase_streams(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].stream && p->store[i].phase == phase) return true;
+    return false;
+}
+
+/* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
+ * of elements, `base` the first one's coordinate. */
+static void stream_loop(fu_em *e, int phase, const char *base, const char *span, bool worst)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    char i[16], count[16], first[80], at[256], *end;
+    int64_t known = strtoll(span, &end, 10);
+    snprintf(i, sizeof i, "i%d", vec);
+    fu_scope_open(e, "for (int64_t c = 0; c < %s; c += %d) {", span, FU_STREAM_TILE);
+    if (!*end && known % FU_STREAM_TILE == 0) {
+        snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
+    } else {
+        fu_line(&e->t, "const int64_t m = %s - c < %d ? %s - c : %d;", span, FU_STREAM_TILE, span,
+                FU_STREAM_TILE);
+        snprintf(count, sizeof count, "m");
+    }
+    bool zero = !strcmp(base, "0");
+    snprintf(first, sizeof first, zero ? "%sc" : "%s + c", zero ? "" : base);
+    for (int k = 0; k < p->n_store; k++)
+        if (p->store[k].stream && p->store[k].phase == phase)
+            fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
+                    e->pointer[p->store[k].buf], FU_STREAM_TILE);
+    fu_prefetch_next(e, phase, first, FU_STREAM_TILE);
+    fu_simd(e, worst);
+    fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", count);
+    fu_line(&e->t, "const int64_t %s = %s + k;", i, first);
+    if (!zero && p->form != FU_ROW && p->tile) fu_line(&e->t, "const int64_t j = c + k;");
+    e->lane = !zero && p->form != FU_ROW && p->tile ? "j" : i;
+    e->piece = "k";
+    fu_stash_index(e);
+    fu_write_body(e, phase, e->lane);
+    fu_scope_close(e);
+    for (int k = 0; k < p->n_store; k++) {
+        const fu_store *s = &p->store[k];
+        if (!s->stream || s->phase != phase) continue;
+        fu_index(e, s->stride, ~fu_bit(vec), at, sizeof at);
+        const char *to = e->pointer[s->buf];
+        fu_line(&e->t, "tn_stream(%s + %s%s%s, %s_piece, %s * %d);", to, strcmp(at, "0") ? at : "",
+                strcmp(at, "0") ? " + " : "", first, to, count, (int)tn_dtype_size(s->dtype));
+    }
+    e->lane = e->piece = NULL;
+    fu_scope_close(e);
+}
+
+/* Loop over the whole vector range [lo, hi), `count` elements or -1 when only known at run time. */
+void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows)
+{
+    int vec = fu_vec(e->p);
+    char j[16] = "j", i[16];
+    snprintf(i, sizeof i, "i%d", vec);
+    bool from_zero = !strcmp(lo, "0");
+    if (phase_streams(e->p, phase)) {
+        char span[160];
+        bool difference = !from_zero && (e->p->form == FU_ROW || !e->p->tile);
+        snprintf(span, sizeof span, difference ? "(%s - %s)" : "%s", hi, lo);
+        stream_loop(e, phase, lo, span, worst);
+        return;
+    }
+    fu_simd(e, worst);
+    if (from_zero || e->p->form == FU_ROW || (e->p->form == FU_POINTWISE && !e->p->tile)) {
+        fu_scope_open(e, "for (int64_t %s = %s; %s < %s; %s++) {", i, lo, i, hi, i);
+        e->lane = i;
+    } else {
+        fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", hi);
+        fu_line(&e->t, "const int64_t %s = %s + j;", i, lo);
+        e->lane = j;
+    }
+    if (rows) {
+        fu_unrolled_body(e, phase, rows);
+    } else {
+        fu_stash_index(e);
+        fu_write_body(e, phase, e->lane);
+    }
+    fu_scope_close(e);
+    e->lane = NULL;
+}
+
+/* ---- around it ---- */
+
+void fu_fill_random(fu_em *e, int phase, const char *count)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    int64_t n = p->form == FU_ROW ? p->extent[vec] : p->tile;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind != FU_RANDOM || !(v->vary >> vec & 1) || !v->used) continue;
+        if (fu_full(p, v) && !fu_computed_in(p, v, phase)) continue;
+        char at[256];
+        fu_name(e, v);
+        fu_index(e, v->stride, ~fu_bit(vec), at, sizeof at);
+        int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
+        if (v->op == TN_OP_bernoulli) { /* as tn_dropped: dropped when the bits are below p * 2^32 */
+            const char *share = fu_ask(e, v->arg[0]);
+            fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", v->name, share);
+            fu_line(&e->t,
+                    "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : "
+                    "0xffffffffu : 0;",
+                    v->name, v->name, v->name, v->name);
+            fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", v->name, v->name);
+        }
+        bool normal = v->op == TN_OP_normal;
+        fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
+                (long long)n);
+        fu_line(&e->t, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%s%s%s), %s, %s_bits);",
+                normal ? "tn_normal_fill" : "tn_philox_fill", seed, draw, strcmp(at, "0") ? at : "",
+                strcmp(at, "0") ? " + " : "", e->first, count, v->name);
+    }
+}
+
+void fu_hoist(fu_em *e, int phase, bool inside)
+{
+    fu_prog *p = e->p;
+    uint32_t vec = fu_bit(fu_vec(p));
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!e->hot[i] || v->kind == FU_NUMBER || v->kind == FU_REDUCE || (v->vary & vec)) continue;
+        if (inside ? fu_computed_in(p, v, phase) : !fu_full(p, v) && v->phase <= phase) {
+            if (!inside && p->form != FU_POINTWISE && (v->vary & p->red)) continue;
+            fu_ask(e, i);
+        }
+    }
+}
+
+int fu_open_outer(fu_em *e, const fu_range *r, int leave)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p), n = 0, n_outer = 0, outer[FU_MAX_ATOMS];
+    for (int i = 0; i < vec; i++)
+        if (p->red >> i & 1) outer[n_outer++] = i;
+    if (!n_outer) return 0;
+    if (r->part) {
+        if (n_outer == 1) {
+            fu_scope_open(e, "for (int64_t i%d = r0; i%d < r1; i%d++) {", outer[0], outer[0], outer[0]);
+            return 1;
+        }
+        fu_scope_open(e, "for (int64_t r = r0; r < r1; r++) {");
+        int64_t below = 1;
+        for (int i = n_outer - 1; i >= 0; i--) {
+            char by[40] = "", mod[40] = "";
+            if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
+            if (i) snprintf(mod, sizeof mod, " %% %lld", (long long)p->extent[outer[i]]);
+            fu_line(&e->t, "const int64_t i%d = r%s%s;", outer[i], by, mod);
+            below *= p->extent[outer[i]];
+        }
+        return 1;
+    }
+    for (; n < n_outer - leave; n++) {
+        int a = outer[n];
+        if (fu_runtime(p, a))
+            fu_scope_open(e, "for (int64_t i%d = 0; i%d < n%d; i%d++) {", a, a, a, a);
+        else
+            fu_scope_open(e, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", a, a, (long long)p->extent[a], a);
+    }
+    return n;
+}
+
+void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n)
+{
+    char start[48];
+    fu_name(e, v);
+    fu_reduce_start(e, v, start, sizeof start);
+    fu_line(&e->t, "%s%s %s_%s[%lld];", e->lang->align, fu_acc_type(e, v), v->name, kind, (long long)n);
+    fu_line(&e->t, "for (int l = 0; l < %lld; l++) %s_%s[l] = %s;", (long long)n, v->name, kind, start);
+    if (fu_chooses(v)) {
+        fu_line(&e->t, "%sint64_t %s_at[%lld];", e->lang->align, v->name, (long long)n);
+        fu_line(&e->t, "for (int l = 0; l < %lld; l++) %s_at[l] = -1;", (long long)n, v->name);
+    }
+}
+
+void fu_declare_kept_rows(fu_em *e)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->stash < 0) continue;
+        int64_t n = fu_count(p, p->red) * (p->form == FU_COLUMN ? p->tile : 1);
+        fu_name(e, v);
+        fu_line(&e->t, "%s%s %s_row[%lld];", e->lang->align, fu_type(e, v->dtype), v->name, (long long)n);
+    }
+}
+
+/* Stores of values that do not change inside the loops. Where an item's value does not even depend on all of
+ * the item's coordinates, the one where the others are 0 stores it. */
+void fu_write_kept(fu_em *e)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    for (int i = 0; i < p->n_store; i++)
+        if (!fu_store_full(p, &p->store[i])) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store; i++) {
+        const fu_store *s = &p->store[i];
+        if (fu_store_full(p, s)) continue;
+        uint32_t missing = fu_all_atoms(p) & ~p->red & ~s->dom;
+        char only[200] = "";
+        size_t k = 0;
+        for (int a = 0; a < p->n_atom; a++) {
+            if (!(missing >> a & 1)) continue;
+            if (a < vec || p->form != FU_POINTWISE)
+                k += (size_t)snprintf(only + k, sizeof only - k, "%si%d == 0", k ? " && " : "", a);
+            else if (!p->tile)
+                k += (size_t)snprintf(only + k, sizeof only - k, "%sbegin == 0", k ? " && " : "");
+            else if (p->extent[vec] > p->tile || fu_runtime(p, vec))
+                k += (size_t)snprintf(only + k, sizeof only - k, "%sv0 == 0", k ? " && " : "");
+        }
+        if (k) fu_line(&e->t, "if (%s)", only);
+        e->t.indent += k != 0;
+        fu_put_store(e, s);
+        e->t.indent -= k != 0;
+    }
+}

@@ -1,0 +1,51 @@
+/* emit_nest.h - what the three loop nests share: the range of the vector's coordinate, the pieces of a loop,
+ * and one entry for each form.
+ *
+ *   emit_kernel.c     a kernel: operands, items, which nest            (start here: fu_emit)
+ *   emit_pointwise.c  nothing is reduced
+ *   emit_row.c        the vector's atom is reduced
+ *   emit_column.c     the vector's atom is kept, others are reduced
+ *   emit_loop.c       the vector loop itself, and what stands around it
+ */
+#ifndef TN_EMIT_NEST_H
+#define TN_EMIT_NEST_H
+
+#include "emit.h"
+
+typedef struct fu_range {
+    char lo[64], hi[64]; /* of the vector's coordinate; hi is the count where lo is not 0 (tiles) */
+    int64_t count;       /* or -1 */
+    bool part;           /* the outer reduced iterations run from r0 to r1 */
+} fu_range;
+
+/* ---- emit_loop.c ---- */
+uint32_t fu_all_atoms(const fu_prog *p);
+bool fu_runtime(const fu_prog *p, int atom); /* its extent is an argument */
+bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase);
+bool fu_reduced_in(const fu_value *v, int phase);
+/* The vector loop's statements: accumulation into lane `lane`, values kept for later phases, stores. */
+void fu_write_body(fu_em *e, int phase, const char *lane);
+void fu_simd(fu_em *e, bool worst);
+void fu_stash_index(fu_em *e);
+bool fu_index_inside(const fu_prog *p, int phase);
+void fu_report_worst(fu_em *e);
+void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
+/* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
+void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
+void fu_fill_random(fu_em *e, int phase, const char *count);
+/* Defines what the vector loop uses and does not change along it. */
+void fu_hoist(fu_em *e, int phase, bool inside);
+/* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */
+int fu_open_outer(fu_em *e, const fu_range *r, int leave);
+/* An accumulator array of n elements, at the reduction's neutral element. */
+void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n);
+void fu_declare_kept_rows(fu_em *e); /* arrays for what is kept between phases */
+void fu_write_kept(fu_em *e);
+
+/* ---- the forms: the statements of one item ---- */
+void fu_nest_pointwise(fu_em *e, const fu_range *r);
+void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch);
+void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
+void fu_unrolled_body(fu_em *e, int phase, const char *rows);
+
+#endif

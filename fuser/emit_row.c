@@ -1,0 +1,280 @@
+/* emit_row.c - the nest where the vector's atom is reduced: an item is one point of the kept atoms, walked
+ * once for each phase. A sum runs in FU_LANES accumulators that are folded by halves at the end, so its bits
+ * do not depend on the machine's vectors; long rows go block by block into totals of a wider type.
+ *
+ *     for (int64_t item = begin; item < end; item++) {         softmax over [n, 768]
+ *         const int64_t i0 = item;
+ *         _Alignas(64) float max_lane[32];
+ *         for (int l = 0; l < 32; l++) max_lane[l] = -__builtin_inff();
+ *         for (int64_t b = 0; b < 768; b += 32) {               phase 0
+ *     #pragma omp simd
+ *             for (int l = 0; l < 32; l++) {
+ *                 const int64_t i1 = b + l;
+ *                 const float x_i = x[i0 * 768 + i1];
+ *                 max_lane[l] = tn_max(max_lane[l], x_i);
+ *             }
+ *         }
+ *         (fold)
+ *         const float max = (float)max_lane[0];
+ *         ...                                                   phase 1: the sum of exp(x - max), kept
+ *         ...                                                   phase 2: the stores
+ *     }
+ *
+ * Start with fu_nest_row.
+ */
+#include "emit_nest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BLOCK = 4096 }; /* elements summed in f32 before the sum goes to a wider total */
+
+static bool phase_reduces(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (fu_reduced_in(&p->value[i], phase)) return true;
+    return false;
+}
+
+/* Sums over long rows go through totals of a wider type, block by block. */
+static bool flushes(const fu_prog *p, const fu_value *v)
+{
+    int vec = fu_vec(p);
+    if (p->form != FU_ROW || p->split || v->wide || v->op != TN_OP_reduce_sum || !tn_dtype_is_float(v->dtype))
+        return false;
+    if (fu_runtime(p, vec)) return true;
+    int64_t width = p->extent[vec];
+    return width > 2 * BLOCK || (width >= 256 && fu_count(p, p->red) > 2 * BLOCK) ||
+           (width >= 256 && p->outer >= 0 && (p->red >> p->outer & 1));
+}
+
+/* ---- lanes ---- */
+
+static void lane_loop(fu_em *e, int phase, const char *from, const char *count, bool worst)
+{
+    char i[16];
+    snprintf(i, sizeof i, "i%d", fu_vec(e->p));
+    fu_simd(e, worst);
+    fu_scope_open(e, "for (int l = 0; l < %s; l++) {", count);
+    fu_line(&e->t, "const int64_t %s = %s + l;", i, from);
+    e->lane = i;
+    fu_stash_index(e);
+    fu_write_body(e, phase, "l");
+    fu_scope_close(e);
+    e->lane = NULL;
+}
+
+static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int64_t count, bool worst)
+{
+    int lanes = e->p->lanes;
+    char n[24], from[64];
+    snprintf(n, sizeof n, "%d", lanes);
+    if (count >= 0) {
+        int64_t main = count / lanes * lanes, tail = count - main;
+        bool zero = !strcmp(lo, "0");
+        if (main == lanes) {
+            lane_loop(e, phase, lo, n, worst);
+        } else if (main) {
+            if (zero)
+                fu_scope_open(e, "for (int64_t b = 0; b < %lld; b += %d) {", (long long)main, lanes);
+            else
+                fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main,
+                              lanes);
+            fu_prefetch_next(e, phase, "b", lanes);
+            lane_loop(e, phase, "b", n, worst);
+            fu_scope_close(e);
+        }
+        if (tail) {
+            char rest[24];
+            snprintf(rest, sizeof rest, "%lld", (long long)tail);
+            if (zero)
+                snprintf(from, sizeof from, "%lld", (long long)main);
+            else
+                snprintf(from, sizeof from, "%s + %lld", lo, (long long)main);
+            lane_loop(e, phase, from, rest, worst);
+        }
+        return;
+    }
+    fu_scope_open(e, "{");
+    fu_line(&e->t, "int64_t b = %s;", lo);
+    fu_scope_open(e, "for (; b + %d <= %s; b += %d) {", lanes, hi, lanes);
+    lane_loop(e, phase, "b", n, worst);
+    fu_scope_close(e);
+    snprintf(from, sizeof from, "%s - b", hi);
+    lane_loop(e, phase, "b", from, worst);
+    fu_scope_close(e);
+}
+
+/* Lanes into lane 0, by halves. */
+static void fold(fu_em *e, fu_value *v)
+{
+    int lanes = e->p->lanes;
+    char a[80], b[80];
+    if (lanes == 1) return;
+    if (fu_chooses(v)) {
+        const char *n = v->name, *cmp = v->op == TN_OP_reduce_argmax ? ">" : "<";
+        fu_scope_open(e, "for (int l = 1; l < %d; l++) {", lanes);
+        fu_line(&e->t, "const %s u = %s_lane[0], w = %s_lane[l];", fu_acc_type(e, v), n, n);
+        fu_line(&e->t, "const bool same = u == w || (u != u && w != w);");
+        fu_line(&e->t,
+                "if (%s_at[l] >= 0 && (%s_at[0] < 0 || w %s u || (w != w && u == u) || (same && %s_at[l] < "
+                "%s_at[0]))) {",
+                n, n, cmp, n, n);
+        fu_line(&e->t, "    %s_lane[0] = w;", n);
+        fu_line(&e->t, "    %s_at[0] = %s_at[l];", n, n);
+        fu_line(&e->t, "}");
+        fu_scope_close(e);
+        return;
+    }
+    snprintf(a, sizeof a, "%s_lane[l]", v->name);
+    snprintf(b, sizeof b, "%s_lane[l + w]", v->name);
+    int half = 1;
+    while (half * 2 < lanes) half *= 2;
+    fu_line(&e->t, "for (int w = %d; w > 0; w /= 2)", half);
+    e->t.indent++;
+    fu_line(&e->t, "for (int l = 0; l < w; l++)");
+    e->t.indent++;
+    fu_accumulate(e, v, a, "", b);
+    e->t.indent -= 2;
+}
+
+static void flush_lanes(fu_em *e, int phase)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (!fu_reduced_in(v, phase) || !flushes(e->p, v)) continue;
+        fold(e, v);
+        fu_line(&e->t, "%s_total += %s_lane[0];", v->name, v->name);
+    }
+}
+
+static void declare_flushed(fu_em *e, int phase)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (fu_reduced_in(v, phase) && flushes(e->p, v)) fu_declare(e, v, "lane", e->p->lanes);
+    }
+}
+
+/* ---- one phase ---- */
+
+static void write_vector(fu_em *e, int phase, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    bool worst = fu_index_inside(p, phase), lanes = phase_reduces(p, phase);
+    bool flush = false;
+    for (int i = 0; i < p->n_value; i++)
+        flush = flush || (fu_reduced_in(&p->value[i], phase) && flushes(p, &p->value[i]));
+    e->first = r->lo;
+    char count[160];
+    snprintf(count, sizeof count, "%s - %s", r->hi, r->lo);
+    fu_fill_random(e, phase, r->count >= 0 ? r->hi : count);
+    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
+    if (!lanes) {
+        fu_plain_loop(e, phase, r->lo, r->hi, worst, NULL);
+    } else if (!flush) {
+        lanes_loop(e, phase, r->lo, r->hi, r->count, worst);
+    } else if (r->count >= 0 && r->count <= 2 * BLOCK) {
+        fu_scope_open(e, "{");
+        declare_flushed(e, phase);
+        lanes_loop(e, phase, r->lo, r->hi, r->count, worst);
+        flush_lanes(e, phase);
+        fu_scope_close(e);
+    } else {
+        fu_scope_open(e, "for (int64_t from = %s; from < %s; from += %d) {", r->lo, r->hi, BLOCK);
+        fu_line(&e->t, "const int64_t to = %s - from < %d ? %s : from + %d;", r->hi, BLOCK, r->hi, BLOCK);
+        declare_flushed(e, phase);
+        lanes_loop(e, phase, "from", "to", -1, worst);
+        flush_lanes(e, phase);
+        fu_scope_close(e);
+    }
+    if (worst) fu_report_worst(e);
+}
+
+/* Opens a scope where `worst` or random bits need one of their own. */
+static bool open_block(fu_em *e, int phase)
+{
+    fu_prog *p = e->p;
+    if (!fu_index_inside(p, phase) && p->n_phase < 2) return false;
+    for (int i = 0; i < p->n_value; i++)
+        if ((p->value[i].kind == FU_RANDOM || p->value[i].kind == FU_INDEX) &&
+            (p->value[i].vary >> fu_vec(p) & 1)) {
+            fu_scope_open(e, "{");
+            return true;
+        }
+    return false;
+}
+
+static void write_phase(fu_em *e, int phase, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!fu_reduced_in(v, phase)) continue;
+        fu_name(e, v);
+        if (flushes(p, v))
+            fu_line(&e->t, "double %s_total = 0;", v->name);
+        else
+            fu_declare(e, v, "lane", p->lanes);
+    }
+    int scopes = fu_open_outer(e, r, 0);
+    if (scopes) fu_hoist(e, phase, true);
+    bool block = !scopes && open_block(e, phase);
+    write_vector(e, phase, r);
+    if (block) fu_scope_close(e);
+    while (scopes--) fu_scope_close(e);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!fu_reduced_in(v, phase)) continue;
+        if (flushes(p, v)) {
+            fu_line(&e->t, "const %s %s = (%s)%s_total;", fu_type(e, v->dtype), v->name, fu_type(e, v->dtype),
+                    v->name);
+        } else {
+            fold(e, v);
+            fu_line(&e->t, "const %s %s = (%s)%s_%s[0];", fu_type(e, v->dtype), v->name, fu_type(e, v->dtype),
+                    v->name, fu_chooses(v) ? "at" : "lane");
+        }
+        e->defined[i] = e->depth;
+    }
+}
+
+/* ---- the item ---- */
+
+/* Partial results of a split reduction: scratch[part][kept point]. */
+static void write_partials(fu_em *e, const int *scratch)
+{
+    fu_prog *p = e->p;
+    int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
+    char at[200];
+    for (int i = p->n_atom - 1; i >= 0; i--) {
+        if (p->red >> i & 1) continue;
+        dense[i] = total;
+        total *= p->extent[i];
+    }
+    fu_index(e, dense, ~0u, at, sizeof at);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind != FU_REDUCE) continue;
+        const char *to = e->pointer[scratch[i]];
+        if (total == 1)
+            fu_line(&e->t, "%s[part] = %s;", to, v->name);
+        else
+            fu_line(&e->t, "%s[part * %lld + %s] = %s;", to, (long long)total, at, v->name);
+    }
+}
+
+void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
+{
+    fu_prog *p = e->p;
+    fu_declare_kept_rows(e);
+    for (int phase = 0; phase < p->n_phase; phase++) {
+        e->phase = phase;
+        fu_hoist(e, phase, false);
+        write_phase(e, phase, r);
+    }
+    e->phase = p->n_phase;
+    if (p->split)
+        write_partials(e, scratch);
+    else
+        fu_write_kept(e);
+}
