@@ -222,6 +222,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
         if (!whole) g = tn_mk_contiguous(g);
         if (!g) return false;
         g->place = home;
+        if (!tn_node_hold(g)) return false;
         w->g->gradients_written = w->g->n_nodes;
     }
     if (g != leaf->cot) {

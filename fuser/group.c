@@ -284,9 +284,9 @@ static int new_reads(const fu_ctx *c, const fu_group *g, const again *r)
     return k;
 }
 
-/* The cost, in vector instructions for a vector of elements, at which computing a value again takes as long as
- * writing it and reading it back: about 12 bytes an element of f32 at some 30 bytes a nanosecond where the value
- * stays in a core's cache, 8 where it does not; forward's values have always left it. */
+/* The cost, in vector instructions for a vector of elements, at which computing a value again takes as long
+ * as writing it and reading it back: about 12 bytes an element of f32 at some 30 bytes a nanosecond where the
+ * value stays in a core's cache, 8 where it does not; forward's values have always left it. */
 static int worth(const fu_ctx *c, const fu_node *n)
 {
     enum { IN_CACHE = 9, BEYOND = 40 };
@@ -402,7 +402,7 @@ int fu_group_all(fu_ctx *c)
         fu_group *g = &c->group[c->n_group];
         g->member = tn_arena_alloc(&c->arena, sizeof *g->member);
         if (!g->member) return TN_E_NOMEM;
-        g->room = room_of(n->t);
+        g->room = n->spared ? FU_NOTHING : room_of(n->t);
         g->backward = n->t->call && n->t->call->backward;
         g->n = 1;
         g->member[0] = i;
@@ -412,7 +412,7 @@ int fu_group_all(fu_ctx *c)
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
             if (p < 0 || fu_group_of(c, p) == fu_group_of(c, i)) continue;
             tn_cut_reason why = merge(c, fu_group_of(c, p), fu_group_of(c, i));
-            if (why) fu_cut(c, p, i, why);
+            if (why && !n->spared && !c->node[p].spared) fu_cut(c, p, i, why);
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);
     }

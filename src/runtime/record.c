@@ -40,7 +40,7 @@ tn_tensor *tn_use(tn_tensor *n)
     v->of = n;
     n->of = v;
     if (gradient) g->gradients_seen = g->n_nodes;
-    return v;
+    return tn_node_hold(v) ? v : NULL;
 }
 
 static bool enter_one(tn_scope *sc, tn_tensor **x)
