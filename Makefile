@@ -74,7 +74,7 @@ KERNELFLAGS := -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contrac
 
 # ---- files ----------------------------------------------------------------------------------------------
 
-ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime autograd fuser nn
+ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/ops autograd fuser nn
 SRC := $(sort $(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
@@ -267,7 +267,7 @@ asan: need-test
 	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
 	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')
-TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
+TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_compile test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))
 tsan: need-test
 	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'
 

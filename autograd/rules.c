@@ -5,15 +5,12 @@
  */
 #include <string.h>
 
+#include "../src/core/notation.h"
 #include "autograd.h"
 
 /* ---- the vocabulary of ops.def's backward columns ---- */
 
-static tn_tensor *add(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_add, x, y); }
-static tn_tensor *sub(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_sub, x, y); }
-static tn_tensor *mul(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_mul, x, y); }
 static tn_tensor *div(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_div, x, y); }
-static tn_tensor *neg(tn_tensor *x) { return tn_mk1(TN_OP_neg, x); }
 static tn_tensor *exp_of(tn_tensor *x) { return tn_mk1(TN_OP_exp, x); }
 static tn_tensor *log_of(tn_tensor *x) { return tn_mk1(TN_OP_log, x); }
 static tn_tensor *sin_of(tn_tensor *x) { return tn_mk1(TN_OP_sin, x); }
@@ -25,14 +22,7 @@ static tn_tensor *cos_of(tn_tensor *x) { return tn_mk1(TN_OP_cos, x); }
 #define cos cos_of
 #define pow pow_of
 
-static tn_tensor *sign(tn_tensor *x) { return tn_mk1(TN_OP_sign, x); }
-static tn_tensor *square(tn_tensor *x) { return tn_mk1(TN_OP_square, x); }
 static tn_tensor *pow_of(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_pow, x, y); }
-static tn_tensor *eq(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_eq, x, y); }
-static tn_tensor *gt(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_gt, x, y); }
-static tn_tensor *lt(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_lt, x, y); }
-static tn_tensor *le(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_le, x, y); }
-static tn_tensor *where(tn_tensor *c, tn_tensor *x, tn_tensor *y) { return tn_mk3(TN_OP_where, c, x, y); }
 
 static tn_tensor *constant(tn_graph *g, double v) { return tn_mk_num(g, v); }
 

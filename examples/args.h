@@ -1,7 +1,8 @@
 /* args.h - the command line the examples share.
  *
- * Fill a struct args with the example's defaults, call args_parse, then args_open for a session. Exit status
- * of an example: 0 done, 1 failed (one line on stderr says what and where), 2 usage.
+ * Fill a struct args with the example's defaults, and a list of struct args_more with options of its own,
+ * call args_parse, then args_open for a session. Exit status of an example: 0 done, 1 failed (one line on
+ * stderr says what and where), 2 usage.
  */
 #ifndef ARGS_H
 #define ARGS_H
@@ -12,6 +13,13 @@
 #include <time.h>
 
 #include <tensor_nn.h>
+
+/* An option of one example: a whole number or a number above 0, with its default in place. */
+struct args_more {
+    const char *name, *help;
+    long *whole, least, most;
+    double *positive;
+};
 
 struct args {
     const char *program, *purpose;
@@ -24,6 +32,7 @@ struct args {
     double lr;
     const char *log, *save, *resume, *report; /* files, or NULL */
     bool quiet;
+    const struct args_more *more; /* until one without a name; NULL: none */
     FILE *log_file;
     double clock;
 };
@@ -45,11 +54,16 @@ static inline void args_usage(const struct args *a, FILE *out)
             "  --log FILE.jsonl         one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}\n"
             "  --save FILE              write a checkpoint (.safetensors) at the end\n"
             "  --resume FILE            go on from a checkpoint\n"
-            "  --report FILE            write what was fused, and why not more\n"
-            "  --quiet                  no progress\n"
-            "  --help\n",
+            "  --report FILE            write what was fused, and why not more\n",
             a->program, a->purpose, a->device, a->mode, a->threads, (unsigned long long)a->seed, a->data,
             a->epochs, a->steps, a->batch, a->lr);
+    for (const struct args_more *m = a->more; m && m->name; m++) {
+        int pad = 21 - (int)strlen(m->name);
+        fprintf(out, "  %s %c%*s  %s (", m->name, m->whole ? 'N' : 'X', pad > 0 ? pad : 0, "", m->help);
+        fprintf(out, m->whole ? "%.0f)\n" : "%g)\n", m->whole ? (double)*m->whole : *m->positive);
+    }
+    fprintf(out, "  --quiet                  no progress\n"
+                 "  --help\n");
 }
 
 static inline void args_refuse(const struct args *a, const char *option, const char *value, const char *wants)
@@ -87,6 +101,20 @@ static inline const char *args_choice(const struct args *a, const char *option, 
     return NULL;
 }
 
+/* An option from the example's list, likewise. */
+static inline bool args_own_option(const struct args *a, const char *o, const char *v)
+{
+    for (const struct args_more *m = a->more; m && m->name; m++) {
+        if (strcmp(o, m->name)) continue;
+        if (m->whole)
+            *m->whole = args_whole(a, o, v, m->least, m->most);
+        else
+            *m->positive = args_positive(a, o, v);
+        return true;
+    }
+    return false;
+}
+
 /* One option with its value; false when there is no such option. */
 static inline bool args_option(struct args *a, const char *o, const char *v)
 {
@@ -119,7 +147,7 @@ static inline bool args_option(struct args *a, const char *o, const char *v)
     else if (!strcmp(o, "--report"))
         a->report = v;
     else
-        return false;
+        return args_own_option(a, o, v);
     return true;
 }
 

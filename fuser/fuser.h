@@ -6,6 +6,8 @@
  * nothing: the value at a point of the space is the same value whatever its shape says. Broadcast values
  * simply do not vary over some atoms.
  *
+ *   hazard.c    order through memory that an assignment overwrites
+ *   fold.c      copies that their producers spare
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
@@ -187,6 +189,10 @@ typedef struct fu_node {
     bool live, root;
     int replaced; /* by the value of this operand (simplify), else -1 */
     int group;    /* the one that stores it */
+    bool spared;  /* what others make as they write (fold.c) */
+    tn_epilogue epilogue; /* of a product or convolution: applied as it writes */
+    int into;     /* the node whose memory the value is written to, or -1: its own */
+    int64_t into_offset, into_stride[TN_MAX_DIMS]; /* where in it, in elements; along each own axis */
     int n_copy, cap_copy;
     int *copy; /* groups that compute it again for themselves */
     int n_user, cap_user;
@@ -203,7 +209,8 @@ typedef enum fu_room {
     FU_SCATTER,
     FU_SCAN,
     FU_PAD,
-    FU_CONCAT
+    FU_CONCAT,
+    FU_NOTHING /* its producers have written it */
 } fu_room;
 
 typedef struct fu_group {
@@ -211,6 +218,7 @@ typedef struct fu_group {
     int n;
     int *member;   /* in id order */
     bool dead;     /* merged into another */
+    bool backward; /* of the gradient walk, not of what the user wrote */
     int into;      /* which, when dead */
     int low, high; /* smallest and largest member */
     int mark;
@@ -246,10 +254,24 @@ bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
 int fu_simplify(fu_ctx *c);
 bool fu_note_copy(fu_ctx *c, int node, int group);
+bool fu_note_after(fu_ctx *c, int node, int other); /* node must run after other. false: no memory */
+
+/* ---- hazard.c ---- */
+typedef enum fu_sight {
+    FU_UNSEEN, /* looks into other memory, or at a value of the plan's own */
+    FU_OLD,    /* at what the memory held before the writer */
+    FU_NEW     /* at what the writer, or one after it, has put there */
+} fu_sight;
+fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer);
+int fu_order_writers(fu_ctx *c);
+
 int fu_group_of(const fu_ctx *c, int node);
 bool fu_has(const fu_group *g, int node);
 bool fu_read_outside(const fu_ctx *c, int node);
 bool fu_owns(const fu_ctx *c, int node);
+
+/* ---- fold.c ---- */
+void fu_fold(fu_ctx *c);
 
 /* ---- domain.c ---- */
 /* The space a node loops over: its input's for a reduction or a copy, else its own shape. */
@@ -260,7 +282,6 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
 
 /* ---- program.c, schedule.c, emit.c ---- */
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
-bool fu_reads_target(const fu_ctx *c, const tn_tensor *t, const tn_tensor *target);
 void fu_reorder(fu_prog *p, const int *position); /* atom a becomes atom position[a] */
 tn_cut_reason fu_schedule(fu_prog *p);
 /* The kernel that finishes the split program `first`; scratch[v] is the slot of REDUCE value v's partials. */

@@ -168,6 +168,8 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_pad(c, g);
     case FU_CONCAT:
         return fu_emit_concat(c, g);
+    case FU_NOTHING:
+        return 0;
     case FU_LOOPS:
         break;
     }
@@ -248,6 +250,7 @@ static int list_values(fu_ctx *c)
         *v = of[i];
         v->slot = i;
         v->root = root;
+        v->keep = i < c->n_node && c->seg->root && c->seg->root[i] & TN_SEG_KEEP;
         v->alias = -1;
         if (v->first < 0) v->first = v->last = 0; /* no elements: nothing computes it */
         if (i < c->n_node) {
@@ -288,11 +291,13 @@ static int build(fu_ctx *c)
         t->slot = i;
         c->node[i] = (fu_node){.t = t,
                                .kind = tn_op_get((tn_op)t->op)->kind,
-                               .root = seg->root && seg->root[i],
+                               .root = seg->root && seg->root[i] & TN_SEG_ROOT,
                                .replaced = -1,
+                               .into = -1,
                                .group = -1};
     }
     int r = fu_simplify(c);
+    if (!r) fu_fold(c);
     if (!r) r = fu_group_all(c);
     if (r) return fu_fail(c, r, "no memory for a plan");
     /* an edge refused at first may have ended up inside one group */

@@ -22,8 +22,13 @@ typedef struct tn_segment {
     int n_node;
     tn_tensor **leaf;
     int n_leaf;
-    const uint8_t *root; /* root[i]: node i must have a value in memory afterwards */
+    const uint8_t *root; /* of each node: TN_SEG_ROOT, TN_SEG_KEEP or 0 */
 } tn_segment;
+
+enum {
+    TN_SEG_ROOT = 1, /* must have a value in memory afterwards */
+    TN_SEG_KEEP = 2  /* if it gets one, that outlives the plan */
+};
 
 /* What passes may know of a device. */
 typedef struct tn_target {
@@ -77,7 +82,7 @@ typedef struct tn_step {
     X(REPEATED, "the value would be written several times")                                                  \
     X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
     X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(CALLS, "the boundary of a call")                                                                       \
+    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")              \
     X(SIZE, "the kernel would be too large")
 
 typedef enum tn_cut_reason {
@@ -99,7 +104,8 @@ typedef struct tn_plan_value {
     tn_dtype dtype;
     int first, last; /* steps that write it first and read it last; roots live on */
     int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
-    bool root;
+    bool root, keep; /* as the segment's bits say */
+    size_t offset;   /* of neither, in the plan's arena: set by the runtime's memory planner */
 } tn_plan_value;
 
 typedef struct tn_plan {
@@ -111,6 +117,9 @@ typedef struct tn_plan {
     int n_cut;
     tn_cut *cut;
     int *node_of;
+    /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
+       laid out, each for itself, and the most that is alive at once */
+    size_t arena_bytes, naive_bytes, least_bytes;
     tn_arena arena; /* owns everything above */
 } tn_plan;
 

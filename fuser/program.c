@@ -115,6 +115,8 @@ static int unary(builder *b, tn_op op, tn_dtype dtype, int arg)
 static int gather(builder *b, int m, const tn_tensor *t)
 {
     const tn_tensor *x = fu_value_of(b->c, t->in[0]);
+    /* a number stands in no memory, and is the same wherever the index points */
+    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) return number(b, x, x->base);
     int axis = t->attr->axis;
     int index = operand(b, m, t->in[1], t->op == TN_OP_index_select ? axis : 0);
     fu_value *i = value_new(b, FU_INDEX, TN_I64);
@@ -244,22 +246,39 @@ static int member(builder *b, int m)
     }
 }
 
-/* Whether t's memory overlaps the target of an assignment. */
-static bool overlaps(const tn_tensor *t, const tn_tensor *target)
+/* A store that overwrites memory: whatever the group reads there must be the very element it then writes, and
+ * nothing may want to read it afterwards. */
+static tn_cut_reason overwrite(builder *b, const tn_tensor *t, fu_store *s)
 {
-    const tn_storage *a = t->base->buf, *b = target->base->buf;
-    if (t->base == target->base || t->base->of == target->base) return true;
-    if (!a || !b) return false;
-    const char *a0 = a->data, *b0 = b->data;
-    return a == b || (a0 < b0 + b->bytes && b0 < a0 + a->bytes);
-}
-
-bool fu_reads_target(const fu_ctx *c, const tn_tensor *t, const tn_tensor *target)
-{
-    t = fu_value_of(c, t);
-    if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return false;
-    if (t->base->op == TN_OP_assign) return overlaps(t->base->in[0], target);
-    return fu_node_of(c, t) < 0 && overlaps(t, target);
+    const fu_ctx *c = b->c;
+    const tn_tensor *to = tn_node_written(t);
+    for (fu_store *other = b->p->store; other < s; other++) {
+        const tn_tensor *w = tn_node_written(c->node[other->node].t);
+        if (w && tn_node_overlap(w, to)) return TN_CUT_ALIAS;
+    }
+    if (c->assign_from >= 0) return TN_CUT_NONE;
+    for (int i = 0; i < b->d->n; i++) {
+        const tn_tensor *r = c->node[b->d->member[i]].t;
+        for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
+            const tn_tensor *o = fu_value_of(c, r->in[k]);
+            fu_sight sight = fu_reads(c, o, t);
+            if (sight == FU_UNSEEN) continue;
+            int of = fu_node_of(c, o); /* a value of this group is not read from memory */
+            bool inside = false;
+            for (int a = 0; a < b->d->n && of >= 0; a++) inside = inside || b->d->member[a] == of;
+            if (inside) continue;
+            int64_t stride[FU_MAX_ATOMS] = {0};
+            if (sight == FU_NEW || !fu_pointwise_operand(r, k)) return TN_CUT_ALIAS;
+            int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
+            for (int a = 0; a < o->ndim; a++)
+                if (o->shape[a] != 1) spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride);
+            if (tn_node_home(o, NULL) != tn_node_home(to, NULL) || o->dtype != t->dtype ||
+                memcmp(stride, s->stride, sizeof stride))
+                return TN_CUT_ALIAS;
+            s->late = true;
+        }
+    }
+    return TN_CUT_NONE;
 }
 
 static tn_cut_reason store(builder *b, int m)
@@ -276,43 +295,20 @@ static tn_cut_reason store(builder *b, int m)
     s->value = b->value_of[m];
     s->slot = s->node = node;
     s->dtype = (tn_dtype)t->dtype;
-    dense(b, m, s->stride);
     fu_space(t, &ndim, &shape);
+    if (c->node[node].into >= 0) {
+        s->slot = c->node[node].into;
+        s->offset = c->node[node].into_offset;
+        for (int i = 0; i < ndim; i++)
+            if (shape[i] != 1) spread(b->d, &b->d->map[m].axis[i], c->node[node].into_stride[i], s->stride);
+    } else
+        dense(b, m, s->stride);
     for (int i = 0; i < ndim; i++)
         if (shape[i] != 1) s->dom |= atoms_of(&b->d->map[m].axis[i]);
-    if (t->op != TN_OP_assign) {
-        if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
-            for (int i = 0; i < ndim; i++)
-                if (t->shape[i] == 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
-        return TN_CUT_NONE;
-    }
-    for (int i = 0; i + 1 < b->p->n_store; i++) {
-        const tn_tensor *other = c->node[b->p->store[i].node].t;
-        if (other->op == TN_OP_assign && overlaps(other->in[0], t->in[0])) return TN_CUT_ALIAS;
-    }
-    if (c->assign_from >= 0) return TN_CUT_NONE;
-    /* in place: whatever the group reads of the target's memory must be the very element it then writes */
-    for (int i = 0; i < b->d->n; i++) {
-        const tn_tensor *r = c->node[b->d->member[i]].t;
-        for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
-            const tn_tensor *o = fu_value_of(c, r->in[k]);
-            if (!fu_reads_target(c, o, t->in[0])) continue;
-            int of = fu_node_of(c, o); /* a value of this group is not read from memory */
-            bool inside = false;
-            for (int a = 0; a < b->d->n && of >= 0; a++) inside = inside || b->d->member[a] == of;
-            if (inside) continue;
-            int64_t stride[FU_MAX_ATOMS] = {0};
-            if (!fu_pointwise_operand(r, k)) return TN_CUT_ALIAS;
-            int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
-            for (int a = 0; a < o->ndim; a++)
-                if (o->shape[a] != 1) spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride);
-            if (o->offset != t->in[0]->offset || o->dtype != t->dtype ||
-                memcmp(stride, s->stride, sizeof stride))
-                return TN_CUT_ALIAS;
-            s->late = true;
-        }
-    }
-    return TN_CUT_NONE;
+    if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
+        for (int i = 0; i < ndim; i++)
+            if (t->shape[i] == 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
+    return tn_node_written(t) ? overwrite(b, t, s) : TN_CUT_NONE;
 }
 
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)

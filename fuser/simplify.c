@@ -84,26 +84,10 @@ static void live(fu_ctx *c, int node)
     c->node[node].live = true; /* ids fall along edges: the caller walks them from the back */
 }
 
-static int order_assigns(fu_ctx *c)
+bool fu_note_after(fu_ctx *c, int node, int other)
 {
-    for (int a = 0; a < c->n_node; a++) {
-        if (!c->node[a].live || c->node[a].kind != TN_KIND_ASSIGN) continue;
-        const tn_tensor *target = c->node[a].t->in[0];
-        for (int i = 0; i < c->n_node; i++) {
-            const tn_tensor *t = c->node[i].t;
-            if (i == a || !c->node[i].live) continue;
-            bool before = t->op == TN_OP_assign && i < a && fu_reads_target(c, t, target);
-            for (int k = t->op == TN_OP_assign ? 1 : 0; k < t->n_in && !before; k++) {
-                /* a later assignment's value is read after this one, not before */
-                int p = fu_node_of(c, fu_value_of(c, t->in[k]));
-                if (p == a || (p >= 0 && c->node[p].kind == TN_KIND_ASSIGN && p > a)) continue;
-                before = fu_reads_target(c, t->in[k], target);
-            }
-            fu_node *n = &c->node[a];
-            if (before && !push(c, &n->after, &n->n_after, &n->cap_after, i)) return TN_E_NOMEM;
-        }
-    }
-    return 0;
+    fu_node *n = &c->node[node];
+    return push(c, &n->after, &n->n_after, &n->cap_after, other);
 }
 
 int fu_simplify(fu_ctx *c)
@@ -139,9 +123,9 @@ int fu_simplify(fu_ctx *c)
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
             if (p < 0) continue;
             if (!push(c, &c->node[p].user, &c->node[p].n_user, &c->node[p].cap_user, i) ||
-                !push(c, &c->node[i].after, &c->node[i].n_after, &c->node[i].cap_after, p))
+                !fu_note_after(c, i, p))
                 return TN_E_NOMEM;
         }
     }
-    return order_assigns(c);
+    return fu_order_writers(c);
 }

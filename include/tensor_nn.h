@@ -251,13 +251,33 @@ TN_API tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part p
 /* n items of `shape` from host memory, f32, with i32 labels; both are copied. */
 TN_API tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
                                    const int64_t *shape);
+/* A text, for models that predict the next character. The vocabulary is the distinct bytes of the whole file,
+ * rising; a token is a byte's place in it. TN_TRAIN is the first 90 % of the bytes, TN_TEST the rest.
+ *
+ * An item is a window: x [ctx] i32, tokens, and as labels y [ctx] i32, the token that follows each of them.
+ * As they stand, windows cover the part without overlapping; where the last is short of tokens, x is 0 and y
+ * is -100, which tn_cross_entropy ignores. With .shuffle a loader draws whole windows from anywhere in the
+ * part, with replacement; where window i of a pass begins is a function of seed, pass and i. Bytes that
+ * stand in the TN_TEST part alone are in the vocabulary too. A file of more than 2^31 - 1 bytes, or
+ * so few that a part has less than two or training less than a window and one, is an error. */
+typedef struct tn_text_options {
+    int64_t ctx; /* 0 means 64 */
+    size_t size;
+} tn_text_options;
+TN_API tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
+                                        const tn_text_options *options);
+/* The vocabulary's size, 0 where d is NULL or no text; the token of a byte and the byte of a token, -1 where
+ * there is none. */
+TN_API int tn_text_vocabulary(const tn_dataset *d);
+TN_API int tn_text_token(const tn_dataset *d, int byte);
+TN_API int tn_text_byte(const tn_dataset *d, int64_t token);
 TN_API int64_t tn_dataset_count(const tn_dataset *d); /* items; 0 for NULL */
 /* The number (from 0) of the pass the next loader will make, or go on with after tn_load. */
 TN_API int64_t tn_dataset_epoch(const tn_dataset *d);
 
 typedef struct tn_batch {
-    tn_tensor *x;   /* [n, ...] f32; x and y live until the next call of tn_next */
-    tn_tensor *y;   /* [n] i32 */
+    tn_tensor *x;   /* [n, ...] f32, of a text i32; x and y live until the next call of tn_next */
+    tn_tensor *y;   /* [n] i32, of a text [n, ctx] */
     int64_t n;      /* items in it: the batch size, or what is left */
     int64_t number; /* of the batch in this pass, from 0 */
 } tn_batch;
@@ -266,19 +286,21 @@ typedef struct tn_loader_options {
     int64_t batch; /* 0 means 64 */
     bool shuffle;
     bool drop_last;    /* leave out a last short batch */
+    int64_t batches;   /* end as soon as the pass has come to so many; the next loader goes on with the same
+                          pass. May be more than a pass has where windows of a text are drawn. 0: no such end */
     bool progress;     /* a bar on a terminal, a line every tenth of the pass elsewhere */
     uint64_t seed;     /* of the order; 0 means the session's */
     FILE *progress_to; /* NULL means stderr */
     size_t size;
 } tn_loader_options;
-/* One pass over d. With .shuffle the order is that of Fisher-Yates (i from n-1 down to 1, swap with
+/* One pass over d. With .shuffle, unless d is a text, the order is that of Fisher-Yates (i from n-1 down to 1, swap with
  * below(i + 1)) driven by splitmix64 started at seed + 0x9e3779b97f4a7c15 * (epoch + 1), below() being
  * Lemire's unbiased multiplication: a function of seed and epoch alone. */
 TN_API tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options);
 /* The next batch: 1, or 0 at the end, which closes the loader, as an error in the session does. */
 TN_API int tn_next(tn_loader *l, tn_batch *b);
 TN_API void tn_loader_close(tn_loader *l);            /* to stop before the end; NULL is allowed */
-TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass */
+TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass, or as .batches says */
 
 /* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show. Never waits: it
  * shows the newest finished values. Nothing happens without .progress. */
@@ -297,12 +319,15 @@ TN_API int tn_progress_with(tn_loader *l, const tn_progress_values *values);
 
 /* ---- 5 Evaluation ------------------------------------------------------------------------------------ */
 
-/* Gives the logits [n, classes] of a batch x [n, ...]. */
+/* Gives the logits [n, classes] of a batch x [n, ...]; of windows of a text x [n, ctx] those of each token,
+ * [n, ctx, classes]. */
 typedef tn_tensor *tn_classify_fn(tn_session *s, tn_tensor *x, void *user);
-/* The share of d's items whose largest logit is at their label, in [0, 1]; NaN on error. Runs f in
- * evaluation mode without gradients, in steps of its own (so not between tn_step_begin and tn_step_end),
- * and restores the mode. */
+/* The share of d's labels at which the largest logit stands, in [0, 1]; NaN on error. Labels of -100 do not
+ * count. Runs f in evaluation mode without gradients, in steps of its own (so not between tn_step_begin and
+ * tn_step_end), and restores the mode. */
 TN_API double tn_evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
+/* The mean of tn_cross_entropy over d's labels, in nats, likewise. */
+TN_API double tn_evaluate_loss(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
 
 /* ---- 6 Checkpoints ----------------------------------------------------------------------------------- */
 
@@ -361,6 +386,8 @@ TN_API int tn_load(tn_session *s, const char *path);
     TN_OPT2_(tn_optim_group_with, tn_group_options, __VA_ARGS__, .size = sizeof(tn_group_options))
 #define tn_dataset_idx(...)                                                                                  \
     TN_OPT3_(tn_dataset_idx_with, tn_idx_options, __VA_ARGS__, .size = sizeof(tn_idx_options))
+#define tn_dataset_text(...)                                                                                 \
+    TN_OPT3_(tn_dataset_text_with, tn_text_options, __VA_ARGS__, .size = sizeof(tn_text_options))
 #define tn_loader_open(...)                                                                                  \
     TN_OPT1_(tn_loader_open_with, tn_loader_options, __VA_ARGS__, .size = sizeof(tn_loader_options))
 #define tn_progress(...)                                                                                     \

@@ -1,4 +1,4 @@
-/* dataset.c - data sets in host memory.
+/* dataset.c - data sets in host memory: images, and what they share with texts (text.c).
  *
  * Pixels stay bytes (MNIST: 47 MB instead of 188) and become f32 through a table of 256 values when a batch
  * is put together. struct tn_dataset stands in nn.h. Read tn_dataset_idx_with first.
@@ -9,21 +9,22 @@
 #include <string.h>
 #include <unistd.h>
 
-tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, int ndim, const int64_t *shape, const char *op)
+tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, bool labelled, int ndim, const int64_t *shape,
+                              const char *op)
 {
     nn_state *st = tn_nn_state(s);
     if (!st) return NULL;
     tn_dataset *d = tn_calloc(1, sizeof(*d));
-    if (d) d->labels = tn_malloc((size_t)n * sizeof(*d->labels));
-    if (!d || !d->labels) {
+    if (d && labelled) d->labels = tn_malloc((size_t)n * sizeof(*d->labels));
+    if (!d || (labelled && !d->labels)) {
         tn_free_mem(d);
-        tn_fail(s, TN_E_NOMEM, op, "no memory for %lld labels", (long long)n);
+        tn_fail(s, TN_E_NOMEM, op, "no memory for %lld items", (long long)n);
         return NULL;
     }
     d->s = s;
     d->n = n;
     d->ndim = ndim;
-    d->item = 1;
+    d->item = d->labels_each = 1;
     for (int i = 0; i < ndim; i++) d->item *= d->shape[i] = shape[i];
     *st->last_dataset = d;
     st->last_dataset = &d->next;
@@ -38,6 +39,7 @@ void tn_nn_datasets_destroy(tn_dataset *first)
         tn_nn_loaders_destroy(d->loaders);
         tn_free_mem(d->bytes);
         tn_free_mem(d->floats);
+        tn_free_mem(d->corpus);
         tn_free_mem(d->labels);
         tn_free_mem(d);
     }
@@ -108,7 +110,7 @@ tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, co
             tn_fail(s, TN_E_FORMAT, op, "%s: label %d of item %lld is not below %d", dir, labels[bad],
                     (long long)bad, classes);
         else
-            d = tn_nn_dataset_new(s, n, 3, (int64_t[]){images.h, images.w, 1}, op);
+            d = tn_nn_dataset_new(s, n, true, 3, (int64_t[]){images.h, images.w, 1}, op);
     }
     if (d) {
         d->bytes = images.pixels;
@@ -138,7 +140,7 @@ tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels
         return NULL;
     }
     float *copy = tn_malloc((size_t)(n * item) * sizeof(float));
-    tn_dataset *d = copy ? tn_nn_dataset_new(s, n, ndim, shape, op) : NULL;
+    tn_dataset *d = copy ? tn_nn_dataset_new(s, n, true, ndim, shape, op) : NULL;
     if (!d) {
         if (!copy) tn_fail(s, TN_E_NOMEM, op, "no memory for %lld items", (long long)n);
         tn_free_mem(copy);
@@ -160,12 +162,16 @@ int64_t tn_dataset_epoch(const tn_dataset *d)
     return d ? d->next_epoch : 0;
 }
 
-void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, float *x,
+void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, void *x,
                         int32_t *y)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t k = order ? (int64_t)order[first + i] : first + i;
-        float *to = x + i * d->item;
+        if (d->corpus) {
+            tn_nn_window(d, order ? k : k * d->item, (int32_t *)x + i * d->item, y ? y + i * d->item : NULL);
+            continue;
+        }
+        float *to = (float *)x + i * d->item;
         if (d->floats) {
             memcpy(to, d->floats + k * d->item, (size_t)d->item * sizeof(float));
         } else {
@@ -176,9 +182,15 @@ void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t firs
     }
 }
 
-tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const float *x)
+tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const void *x)
 {
     int64_t shape[TN_MAX_DIMS] = {n};
     memcpy(shape + 1, d->shape, (size_t)d->ndim * sizeof(*shape));
-    return tn_from(d->s, x, TN_F32, d->ndim + 1, shape);
+    return tn_from(d->s, x, d->corpus ? TN_I32 : TN_F32, d->ndim + 1, shape);
+}
+
+tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y)
+{
+    int64_t shape[] = {n, d->labels_each};
+    return tn_from(d->s, y, TN_I32, d->corpus ? 2 : 1, shape);
 }

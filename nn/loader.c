@@ -11,9 +11,12 @@ struct tn_loader {
     tn_loader *next;
     int64_t epoch, at, end; /* at: items handed out; end: of those to hand out (drop_last leaves some) */
     int64_t batch;
-    uint32_t *order; /* NULL: as they stand */
-    float *x;        /* [batch, item] */
-    int32_t *y;
+    uint64_t seed;
+    bool cut; /* ends before the pass does (.batches): the next loader goes on with it */
+    uint32_t
+        *order;    /* [n of the data set]; a text's windows: [batch], where they begin. NULL: as they stand */
+    void *x;       /* [batch, item] */
+    int32_t *y;    /* [batch, labels of one] */
     tn_batch last; /* its tensors are freed at the next call */
     nn_progress progress;
 };
@@ -49,6 +52,17 @@ void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch)
     }
 }
 
+/* Windows are drawn with replacement, so a pass needs no list of them: draw i starts a generator of its own.
+ * The pass's state is drawn, not counted up, since those of neighbouring passes would overlap. */
+void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch)
+{
+    uint64_t state = seed + 0x9e3779b97f4a7c15u * ((uint64_t)epoch + 1), pass = splitmix(&state);
+    for (int64_t i = 0; i < n; i++) {
+        state = pass + 0x9e3779b97f4a7c15u * (uint64_t)(first + i);
+        places[i] = below(&state, end);
+    }
+}
+
 static void destroy(tn_loader *l)
 {
     tn_free_mem(l->order);
@@ -72,16 +86,20 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     static const char op[] = "tn_loader_open";
     if (!d) return NULL;
     int64_t batch = o->batch ? o->batch : 64;
-    if (batch < 0) {
-        tn_fail(d->s, TN_E_ARG, op, "batch %lld is below 1", (long long)batch);
+    if (batch < 0 || o->batches < 0) {
+        tn_fail(d->s, TN_E_ARG, op, "batch %lld, batches %lld: below 0", (long long)batch,
+                (long long)o->batches);
         return NULL;
     }
-    if (batch > d->n) batch = d->n;
-    tn_loader *l = tn_calloc(1, sizeof(*l));
+    bool drawn = d->corpus && o->shuffle;
+    if (batch > d->n && !drawn) batch = d->n;
+    int64_t most = INT64_MAX / 8 / batch; /* what a product with batch may be made of */
+    bool fits = d->item <= most && d->labels_each <= most && o->batches <= most;
+    tn_loader *l = fits ? tn_calloc(1, sizeof(*l)) : NULL;
     if (l) {
         l->x = tn_malloc((size_t)(batch * d->item) * sizeof(float));
-        l->y = tn_malloc((size_t)batch * sizeof(int32_t));
-        l->order = o->shuffle ? tn_malloc((size_t)d->n * sizeof(uint32_t)) : NULL;
+        l->y = tn_malloc((size_t)(batch * d->labels_each) * sizeof(int32_t));
+        l->order = o->shuffle ? tn_malloc((size_t)(drawn ? batch : d->n) * sizeof(uint32_t)) : NULL;
     }
     if (!l || !l->x || !l->y || (o->shuffle && !l->order)) {
         if (l) destroy(l);
@@ -93,9 +111,12 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     l->epoch = d->next_epoch;
     l->at = d->next_at;
     l->end = o->drop_last ? d->n - d->n % (o->batch ? o->batch : 64) : d->n;
+    l->cut = o->batches && (drawn || o->batches * batch < l->end);
+    if (l->cut) l->end = o->batches * batch;
+    l->seed = o->seed ? o->seed : tn_seed(d->s);
     d->next_epoch++;
     d->next_at = 0;
-    if (l->order) tn_nn_order(l->order, d->n, o->seed ? o->seed : tn_seed(d->s), l->epoch);
+    if (l->order && !drawn) tn_nn_order(l->order, d->n, l->seed, l->epoch);
     if (o->progress)
         tn_nn_progress_begin(&l->progress, o->progress_to ? o->progress_to : stderr, tn_loader_batches(l),
                              l->at / batch, l->epoch);
@@ -130,15 +151,24 @@ int tn_next(tn_loader *l, tn_batch *b)
     if (!b) tn_fail(s, TN_E_NULL, "tn_next", "batch is NULL");
     tn_nn_progress_step(&l->progress, l->at / l->batch + (l->at % l->batch != 0));
     if (l->at >= l->end || tn_error(s)) {
+        if (l->cut && l->d->next_epoch == l->epoch + 1) {
+            l->d->next_epoch = l->epoch;
+            l->d->next_at = l->at;
+        }
         tn_loader_close(l);
         return 0;
     }
     int64_t n = l->end - l->at < l->batch ? l->end - l->at : l->batch;
-    tn_nn_dataset_copy(l->d, l->order, l->at, n, l->x, l->y);
+    bool drawn = l->d->corpus && l->order;
+    if (drawn) {
+        int64_t room = l->d->corpus->n - l->d->item; /* a part shorter than a window has one place */
+        tn_nn_places(l->order, l->at, n, room > 0 ? (uint32_t)room : 1, l->seed, l->epoch);
+    }
+    tn_nn_dataset_copy(l->d, l->order, drawn ? 0 : l->at, n, l->x, l->y);
     tn_free(l->last.x);
     tn_free(l->last.y);
     l->last.x = tn_nn_dataset_tensor(l->d, n, l->x);
-    l->last.y = tn_from(s, l->y, TN_I32, 1, &n);
+    l->last.y = tn_nn_dataset_labels(l->d, n, l->y);
     if (!l->last.x || !l->last.y) {
         tn_loader_close(l);
         return 0;
@@ -168,7 +198,7 @@ int tn_progress_with(tn_loader *l, const tn_progress_values *v)
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at)
 {
     const tn_loader *l = d->loaders;
-    bool inside = l && l->at < l->end;
+    bool inside = l && (l->cut || l->at < l->end);
     *epoch = inside ? l->epoch : d->next_epoch;
     *at = inside ? l->at : d->next_at;
 }

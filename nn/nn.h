@@ -53,32 +53,52 @@ int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *ou
 /* ---- dataset.c and loader.c -----------------------------------------------------------------------------
  */
 
+enum { NN_NO_LABEL = -100 }; /* what tn_cross_entropy ignores */
+
+/* A part of a text, as places in the vocabulary of the whole. */
+typedef struct nn_corpus {
+    int64_t n;            /* characters of the part */
+    int size;             /* of the vocabulary */
+    uint8_t byte_of[256]; /* [size], rising */
+    uint8_t tokens[];     /* [n] */
+} nn_corpus;
+
 struct tn_dataset {
     tn_session *s;
     tn_dataset *next;
-    tn_loader *loaders; /* still open, the newest first */
-    int64_t n, item;    /* items; elements of one */
+    tn_loader *loaders;  /* still open, the newest first */
+    int64_t n, item;     /* items; elements of one */
+    int64_t labels_each; /* labels of one item: 1, or as many as elements where it is a window of a text */
     int ndim;
     int64_t shape[TN_MAX_DIMS]; /* of one item, with room for the batch axis in front when it is used */
     unsigned char *bytes;       /* items as pixels: value = table[byte] ... */
     float table[256];
-    float *floats;               /* ... or as they are */
-    int32_t *labels;             /* [n] */
+    float *floats;               /* ... or as they are ... */
+    nn_corpus *corpus;           /* ... or windows of a text, which has its labels in itself */
+    int32_t *labels;             /* [n], NULL for a text */
     int64_t next_epoch, next_at; /* the next loader's pass, and the items of it to leave out */
 };
 
-tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, int ndim, const int64_t *shape, const char *op);
-/* Items `order[0..n)` (NULL: first..first+n) as f32 into x, their labels into y where it is not NULL. */
-void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, float *x,
+/* With `labelled` room for a label an item is made, else there is none yet. */
+tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, bool labelled, int ndim, const int64_t *shape,
+                              const char *op);
+/* Items order[first..first+n) (NULL: first..first+n) into x, f32 or a text's i32, their labels into y where
+ * it is not NULL. For a text the order names the characters windows begin at. */
+void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, void *x,
                         int32_t *y);
-/* A tensor of n items whose values stand at x. */
-tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const float *x);
+/* A tensor of n items whose values stand at x, and one of their labels at y. */
+tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const void *x);
+tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y);
+/* The window from character `from` on: tokens, and those that follow them. Past the end 0 and -100. */
+void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y);
 
 void tn_nn_loaders_destroy(tn_loader *first);
 /* Where a training run that is saved now has to go on. */
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
 
 void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
+/* Where windows first..first+n of a pass begin, below `end`. */
+void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch);
 
 /* ---- optim.c, optim_state.c, optim_step.c ----------------------------------------------------------------
  *

@@ -1,23 +1,6 @@
 /* test_conv.c - the three passes of a convolution on the CPU against sums in f64: a list of configurations,
  * dtypes, both implementations, any number of threads. Read first: configs, then check_pass. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <dirent.h>
-#include <dlfcn.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "src/core/alloc.h"
-#include "src/device/cpu/cpu_lib.h"
-#include "src/device/cpu/gemm_kernel.h"
-#include "src/device/cpu/pool.h"
+#include "cpu_lib_rig.h"
 
 /* n h w c oc kh kw groups, stride, pad (top bottom left right), dilation */
 static const int configs[][16] = {
@@ -96,42 +79,10 @@ static const int configs[][16] = {
     {2, 13, 13, 48, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
     {1, 6, 6, 130, 270, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
 };
-enum { CONFIGS = sizeof configs / sizeof *configs };
-
-static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN};
-static uint64_t seed_now = 7;
-
-static double next_random(void)
-{
-    seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
-    return (double)(seed_now >> 33) / 1073741824.0 - 1;
-}
-
-static void set(tn_dtype d, void *p, int64_t i, double v)
-{
-    if (d == TN_F32)
-        ((float *)p)[i] = (float)v;
-    else if (d == TN_F64)
-        ((double *)p)[i] = v;
-    else
-        ((uint16_t *)p)[i] = d == TN_F16 ? tn_f32_to_f16((float)v) : tn_f32_to_bf16((float)v);
-}
-
-static double get(tn_dtype d, const void *p, int64_t i)
-{
-    if (d == TN_F32) return ((const float *)p)[i];
-    if (d == TN_F64) return ((const double *)p)[i];
-    uint16_t h = ((const uint16_t *)p)[i];
-    return d == TN_F16 ? tn_f16_to_f32(h) : tn_bf16_to_f32(h);
-}
-
-static void *random_array(tn_dtype d, int64_t n)
-{
-    void *p = malloc((size_t)n * tn_dtype_size(d));
-    assert_non_null(p);
-    for (int64_t i = 0; i < n; i++) set(d, p, i, next_random());
-    return p;
-}
+enum {
+    CONFIGS = sizeof configs / sizeof *configs,
+    PAST = 64 /* bytes behind the result, to stay as they are */
+};
 
 typedef struct layer {
     tn_conv2d_desc c;
@@ -189,62 +140,60 @@ static void reference(const layer *l, double *sum, double *size)
                         }
 }
 
+/* A pass, its exact result, and what the first call did. */
+typedef struct trial {
+    layer l;
+    const double *sum, *size;
+    bool reordered;
+} trial;
+
+static int call(tn_cpu_lib *lib, tn_pool *pool, void *user, tn_device_stats *stats, tn_errbuf *err)
+{
+    return tn_cpu_conv2d(lib, pool, &((trial *)user)->l.c, stats, err);
+}
+
+static void judge(void *user, int impl, const tn_device_stats *stats, const char *what)
+{
+    trial *t = user;
+    const tn_conv2d_desc *c = &t->l.c;
+    tn_dtype d = c->dtype;
+    int64_t n = c->pass == TN_CONV_FORWARD ? t->l.y : c->pass == TN_CONV_DATA_GRAD ? t->l.x : t->l.w;
+    t->reordered |= stats->reorders > 0;
+    if (impls[impl] == TN_CPU_PLAIN) assert_int_equal(stats->reorders, 0);
+    const unsigned char *past = (const unsigned char *)c->out + (size_t)n * tn_dtype_size(d);
+    for (int i = 0; i < PAST; i++) assert_int_equal(past[i], 0xA5);
+    for (int64_t i = 0; i < n; i++) {
+        double add = c->bias ? get(d, c->bias, i % c->oc) : 0, want = t->sum[i] + add,
+               got = get(d, c->out, i);
+        if (c->epilogue == TN_EPI_RELU && want < 0) want = 0;
+        double tol = (t->size[i] + fabs(add)) * sum_eps(d) * 40 + fabs(want) * store_eps(d) * 1.001 +
+                     (d == TN_F16) * 0x1p-24;
+        if (!(fabs(got - want) <= tol)) fail_msg("%s: element %d is %.9g, not %.9g", what, (int)i, got, want);
+    }
+}
+
 /* Returns whether oneDNN was asked for a reorder: then it served. */
 static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, bool relu)
 {
-    layer l = make(v, d);
-    tn_conv2d_desc *c = &l.c;
-    bool forward = pass == TN_CONV_FORWARD, data = pass == TN_CONV_DATA_GRAD, reordered = false;
-    int64_t n = forward ? l.y : data ? l.x : l.w;
-    size_t bytes = (size_t)n * tn_dtype_size(d);
-    void *in0 = random_array(d, data ? l.y : l.x), *in1 = random_array(d, forward || data ? l.w : l.y);
-    void *b = bias ? random_array(d, c->oc) : NULL, *first = malloc(bytes);
-    char *out = malloc(bytes + 64);
+    trial t = {.l = make(v, d)};
+    tn_conv2d_desc *c = &t.l.c;
+    bool forward = pass == TN_CONV_FORWARD, data = pass == TN_CONV_DATA_GRAD;
+    int64_t n = forward ? t.l.y : data ? t.l.x : t.l.w;
+    size_t bytes = (size_t)n * tn_dtype_size(d) + PAST;
+    void *in0 = random_array(d, data ? t.l.y : t.l.x),
+         *in1 = random_array(d, forward || data ? t.l.w : t.l.y);
+    void *b = bias ? random_array(d, c->oc) : NULL, *out = malloc(bytes);
     double *sum = calloc((size_t)n, sizeof *sum), *size = calloc((size_t)n, sizeof *size);
     c->pass = pass, c->in0 = in0, c->in1 = in1, c->out = out, c->bias = b;
     c->epilogue = relu ? TN_EPI_RELU : TN_EPI_NONE;
-    reference(&l, sum, size);
-    tn_cpu_lib *lib;
-    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
-    for (int im = 0; im < 3; im++) {
-        tn_cpu_lib_prefer(lib, impls[im]);
-        for (int threads = 1; threads <= 4; threads++) {
-            tn_pool *pool;
-            tn_errbuf err = {""};
-            tn_device_stats stats = {0};
-            char what[120];
-            snprintf(what, sizeof what, "dtype %d, pass %d, configuration %d, implementation %d, %d threads",
-                     (int)d, (int)pass, (int)((v - configs[0]) / 16), im, threads);
-            assert_int_equal(tn_pool_open(threads < 4 ? threads : 2, &pool), TN_OK);
-            memset(out, 0xA5, bytes + 64);
-            int s = tn_cpu_conv2d(lib, pool, c, &stats, &err);
-            if (s) fail_msg("%s: status %d: %s", what, s, err.text);
-            assert_int_equal(stats.library_calls, 1);
-            reordered |= stats.reorders > 0;
-            if (im == 2) assert_int_equal(stats.reorders, 0);
-            for (int i = 0; i < 64; i++) assert_int_equal((unsigned char)out[bytes + (size_t)i], 0xA5);
-            if (threads > 1) {
-                if (memcmp(out, first, bytes)) fail_msg("%s: other bits than on one thread", what);
-                tn_pool_close(pool);
-                continue;
-            }
-            memcpy(first, out, bytes);
-            double eps = d == TN_F64 ? 0x1p-53 : 0x1p-24;
-            double store = d == TN_F16 ? 0x1p-11 : d == TN_BF16 ? 0x1p-8 : eps;
-            for (int64_t i = 0; i < n; i++) {
-                double add = b ? get(d, b, i % c->oc) : 0, want = sum[i] + add, got = get(d, out, i);
-                if (relu && want < 0) want = 0;
-                double tol =
-                    (size[i] + fabs(add)) * eps * 40 + fabs(want) * store * 1.001 + (d == TN_F16) * 0x1p-24;
-                if (!(fabs(got - want) <= tol))
-                    fail_msg("%s: element %d is %.9g, not %.9g", what, (int)i, got, want);
-            }
-            tn_pool_close(pool);
-        }
-    }
-    tn_cpu_lib_close(lib);
-    free(in0), free(in1), free(b), free(first), free(out), free(sum), free(size);
-    return reordered;
+    reference(&t.l, sum, size);
+    t.sum = sum, t.size = size;
+    char name[120];
+    snprintf(name, sizeof name, "dtype %d, pass %d, configuration %d", (int)d, (int)pass,
+             (int)((v - configs[0]) / 16));
+    same_bits(call, judge, &t, out, bytes, name);
+    free(in0), free(in1), free(b), free(out), free(sum), free(size);
+    return t.reordered;
 }
 
 static void test_forward(void **state)
@@ -357,30 +306,15 @@ static void test_errors(void **state)
     tn_cpu_lib_close(lib);
 }
 
-static int tasks(void)
+static void all_passes(void)
 {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/task");
-    if (!dir) return -1;
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
+    for (int p = 0; p < 3; p++) check_pass(configs[1], TN_F32, (tn_conv_pass)p, false, false);
 }
 
 static void test_openmp_is_left_alone(void **state)
 {
     (void)state;
-    int (*get_max)(void);
-    void (*set_max)(int);
-    *(void **)&get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
-    *(void **)&set_max = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (!get_max || !set_max) skip();
-    int before = get_max(), threads = tasks();
-    set_max(6);
-    for (int p = 0; p < 3; p++) check_pass(configs[1], TN_F32, (tn_conv_pass)p, false, false);
-    assert_int_equal(get_max(), 6);
-    set_max(before);
-    if (threads > 0) assert_int_equal(tasks(), threads);
+    openmp_is_left_alone(all_passes);
 }
 
 static void test_allocation_failures(void **state)

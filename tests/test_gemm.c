@@ -1,105 +1,6 @@
 /* test_gemm.c - products on the CPU against sums in f64: shapes, strides, batches, epilogues, dtypes, both
  * implementations, every instruction set, any number of threads. Read first: check_case. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <dirent.h>
-#include <dlfcn.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "src/core/alloc.h"
-#include "src/device/cpu/cpu_lib.h"
-#include "src/device/cpu/gemm_kernel.h"
-#include "src/device/cpu/pool.h"
-
-static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN};
-
-static uint64_t seed_now = 1;
-
-static uint32_t next_random(void)
-{
-    seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed_now >> 33);
-}
-
-static int64_t up_to(int64_t n)
-{
-    return next_random() % n;
-}
-
-static void set(tn_dtype d, void *p, int64_t i, double v)
-{
-    switch (d) {
-    case TN_F32:
-        ((float *)p)[i] = (float)v;
-        break;
-    case TN_F64:
-        ((double *)p)[i] = v;
-        break;
-    case TN_F16:
-        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
-        break;
-    case TN_BF16:
-        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
-        break;
-    case TN_I32:
-        ((int32_t *)p)[i] = (int32_t)v;
-        break;
-    case TN_I64:
-        ((int64_t *)p)[i] = (int64_t)v;
-        break;
-    default:
-        ((uint8_t *)p)[i] = (uint8_t)(int)v;
-        break;
-    }
-}
-
-static double get(tn_dtype d, const void *p, int64_t i)
-{
-    switch (d) {
-    case TN_F32:
-        return ((const float *)p)[i];
-    case TN_F64:
-        return ((const double *)p)[i];
-    case TN_F16:
-        return tn_f16_to_f32(((const uint16_t *)p)[i]);
-    case TN_BF16:
-        return tn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case TN_I32:
-        return ((const int32_t *)p)[i];
-    case TN_I64:
-        return (double)((const int64_t *)p)[i];
-    default:
-        return ((const uint8_t *)p)[i];
-    }
-}
-
-static void *random_array(tn_dtype d, int64_t n)
-{
-    void *p = malloc((size_t)(n ? n : 1) * tn_dtype_size(d));
-    assert_non_null(p);
-    for (int64_t i = 0; i < n; i++)
-        set(d, p, i,
-            tn_dtype_is_float(d) ? next_random() / 1073741824.0 - 1 : (double)up_to(7) - (d != TN_U8) * 3);
-    return p;
-}
-
-/* Relative rounding of a sum in the compute type, and of one store. */
-static double sum_eps(tn_dtype d)
-{
-    return d == TN_F64 ? 0x1p-53 : 0x1p-24;
-}
-static double store_eps(tn_dtype d)
-{
-    return d == TN_F64 ? 0x1p-53 : d == TN_F32 ? 0x1p-24 : d == TN_F16 ? 0x1p-11 : 0x1p-8;
-}
+#include "cpu_lib_rig.h"
 
 typedef struct operands {
     tn_gemm g;
@@ -191,41 +92,26 @@ static void compare(const operands *o, const char *what)
     free(written);
 }
 
+static int call(tn_cpu_lib *lib, tn_pool *pool, void *user, tn_device_stats *stats, tn_errbuf *err)
+{
+    return tn_cpu_gemm(lib, pool, &((operands *)user)->g, stats, err);
+}
+
+static void judge(void *user, int impl, const tn_device_stats *stats, const char *what)
+{
+    (void)impl, (void)stats;
+    compare(user, what);
+}
+
 /* All implementations give the right numbers, each the same bits on 1, 2 and 3 threads and once more. */
 static void check_case(tn_dtype d, int64_t m, int64_t n, int64_t k, int64_t b0, int64_t b1, int how)
 {
-    tn_cpu_lib *lib;
-    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
     operands o = make(d, m, n, k, b0, b1, how);
-    size_t bytes = (size_t)o.c_size * tn_dtype_size(d);
-    void *first = malloc(bytes + 1);
-    for (size_t im = 0; im < sizeof impls / sizeof *impls; im++) {
-        tn_cpu_lib_prefer(lib, impls[im]);
-        for (int threads = 1; threads <= 4; threads++) {
-            tn_pool *pool;
-            tn_errbuf err = {""};
-            tn_device_stats stats = {0};
-            assert_int_equal(tn_pool_open(threads < 4 ? threads : 2, &pool), TN_OK);
-            memset(o.c, 0xA5, bytes);
-            int s = tn_cpu_gemm(lib, pool, &o.g, &stats, &err);
-            char what[160];
-            snprintf(what, sizeof what, "%s %dx%dx%d batch %dx%d how %d impl %d threads %d",
-                     d == TN_F32 ? "f32" : "other", (int)m, (int)n, (int)k, (int)b0, (int)b1, how,
-                     (int)impls[im], threads);
-            if (s) fail_msg("%s: status %d: %s", what, s, err.text);
-            assert_int_equal(stats.library_calls, 1);
-            if (threads == 1) {
-                compare(&o, what);
-                memcpy(first, o.c, bytes);
-            } else if (memcmp(first, o.c, bytes)) {
-                fail_msg("%s: other bits than on one thread", what);
-            }
-            tn_pool_close(pool);
-        }
-    }
-    free(first);
+    char name[120];
+    snprintf(name, sizeof name, "%s %dx%dx%d batch %dx%d how %d", tn_dtype_name(d), (int)m, (int)n, (int)k,
+             (int)b0, (int)b1, how);
+    same_bits(call, judge, &o, o.c, (size_t)o.c_size * tn_dtype_size(d), name);
     drop(&o);
-    tn_cpu_lib_close(lib);
 }
 
 static void test_f32_shapes(void **state)
@@ -474,35 +360,18 @@ static void test_many_shapes(void **state)
     drop(&o);
 }
 
-static int tasks(void)
+static void products(void)
 {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/task");
-    if (!dir) return -1;
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
-
-/* The host's OpenMP settings are its own, and no team of threads is started behind the pool's back. */
-static void test_openmp_is_left_alone(void **state)
-{
-    fixture *f = *state;
-    int (*get_max)(void);
-    void (*set_max)(int);
-    *(void **)&get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
-    *(void **)&set_max = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (!get_max || !set_max) skip();
-    int before = get_max(), threads = tasks();
-    set_max(5);
     check_case(TN_F32, 300, 200, 300, 1, 1, 2);
     check_case(TN_F32, 600, 200, 300, 1, 1, 1);
     check_case(TN_F32, 64, 64, 32, 12, 4, 0);
     check_case(TN_BF16, 200, 200, 200, 1, 1, 0);
-    assert_int_equal(get_max(), 5);
-    set_max(before);
-    if (threads > 0) assert_int_equal(tasks(), threads);
-    (void)f;
+}
+
+static void test_openmp_is_left_alone(void **state)
+{
+    (void)state;
+    openmp_is_left_alone(products);
 }
 
 /* Whichever allocation fails, the answer is an error code, and the next call works. */
@@ -559,7 +428,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nan_and_inf, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_shapes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_openmp_is_left_alone, setup, teardown),
+        cmocka_unit_test(test_openmp_is_left_alone),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

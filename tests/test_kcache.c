@@ -17,18 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "src/core/alloc.h"
 #include "src/device/kcache.h"
-
-static char base[64];
-
-static const char *fresh_dir(void)
-{
-    static char path[128];
-    static int n;
-    snprintf(path, sizeof path, "%s/%d", base, n++);
-    return path;
-}
 
 static char logged[1024];
 static int log_lines;
@@ -95,15 +86,6 @@ static const char *get(tn_kcache *c, const char *entry, const char *text)
     return content;
 }
 
-static int count_files(const char *dir)
-{
-    int n = 0;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
-    if (d) closedir(d);
-    return n;
-}
-
 /* ---- hits and misses -------------------------------------------------------------------------------- */
 
 static void found_again(void **state)
@@ -144,7 +126,7 @@ static void several_in_one_object(void **state)
     tn_source a = {"a", "1"}, b = {"b", "2"}, d = {"d", "3"};
     char path[PATH_MAX];
     assert_int_equal(put_n(c, 3, (const tn_source *const[]){&a, &b, &d}, "all", path), 0);
-    assert_int_equal(count_files(dir), 4);
+    assert_int_equal(count_files(dir, ""), 4);
     assert_string_equal(get(c, "b", "2"), "all");
     tn_kcache_hit hit;
     assert_int_equal(tn_kcache_find(c, &d, &hit), 1);
@@ -376,7 +358,7 @@ static void failed_sources_are_kept(void **state)
 static int works_elsewhere(const char *dir, const char *why)
 {
     char path[PATH_MAX] = "";
-    int before = count_files(dir);
+    int before = count_files(dir, "");
     tn_kcache *c = open_cache(dir);
     tn_source s = {"k", "text"};
     int bad = put_n(c, 1, (const tn_source *const[]){&s}, "object", path) != 0;
@@ -386,7 +368,7 @@ static int works_elsewhere(const char *dir, const char *why)
     bad += put(c, "j", "text", "object") != 0 || log_lines != 1;
     tn_kcache_close(c);
     bad += access(path, F_OK) == 0; /* nothing stays behind */
-    bad += count_files(dir) != before;
+    bad += count_files(dir, "") != before;
     if (bad) print_message("%s: %s %d\n", dir, logged, log_lines);
     return bad;
 }
@@ -458,7 +440,7 @@ static void environment_chooses_the_folder(void **state)
         assert_int_equal(put(c, "k", "text", "object"), 0);
         tn_kcache_close(c);
         snprintf(path, sizeof path, "%s/%d%s", root, i, below[i]);
-        assert_int_equal(count_files(path), 2);
+        assert_int_equal(count_files(path, ""), 2);
         unsetenv(name[i]);
     }
     setenv("XDG_CACHE_HOME", "relative", 1); /* to be ignored, says its specification */
@@ -568,21 +550,6 @@ static void failing_allocations(void **state)
         if (!bad) break;
     }
     assert_true(failures >= 6);
-}
-
-static int make_base(void **state)
-{
-    (void)state;
-    strcpy(base, "/tmp/tn-test-XXXXXX");
-    return mkdtemp(base) ? 0 : 1;
-}
-
-static int drop_base(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", base);
-    return system(command);
 }
 
 int main(void)

@@ -9,9 +9,9 @@
 #define MAX_OUT 1200
 #include "random_graphs.h"
 
-enum { BATCH = 50 };
+enum { BATCH = 100 };
 
-static int n_graphs = 200, n_eager = 4;
+static int n_graphs = 1000, n_eager = 4;
 static uint64_t first_seed = 20240, only_seed;
 
 /* For the drill: in this session the results of this operator are wrong by a ten-thousandth. */
@@ -22,6 +22,13 @@ typedef struct batch {
     int n;
     program *p;
 } batch;
+
+/* What was drawn: operators as the programs call them, sizes of graphs by tens of operators, and the nodes
+ * these became, gradients included, by kind; views by opcode as well. */
+typedef struct histogram {
+    long op[N_OPS], size[5], kind[TN_KIND_ASSIGN + 1], view[TN_OP_COUNT];
+} histogram;
+static histogram drawn;
 
 /* ---- running ---- */
 
@@ -159,10 +166,20 @@ static void report(bench *b, program *p)
 
 /* ---- the tests ---- */
 
+static void count_nodes(tn_session *s, void *user)
+{
+    (void)user;
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
+        tn_op op = (tn_op)s->graph.nodes[i]->op;
+        drawn.kind[tn_op_get(op)->kind]++;
+        drawn.view[op] += tn_op_get(op)->kind == TN_KIND_VIEW;
+    }
+}
+
 static void check_batch(bench *b, batch *all)
 {
     char text[640], single[640];
-    if (check_program(b, batch_program, all, NULL, text)) return;
+    if (check_program(b, batch_program, all, count_nodes, text)) return;
     for (int i = 0; i < all->n; i++) {
         if (!passes(b, &all->p[i], single)) report(b, &all->p[i]);
     }
@@ -178,22 +195,61 @@ static void open_two(bench *b, const char *name, tn_device_kind device, tn_mode 
     bench_add(b, name, tn_open(.device = device, .mode = mode, .seed = 77, .log = quiet));
 }
 
-static void count_ops(const program *p, long *histogram, long *sizes)
+static void count_ops(const program *p)
 {
     bool live[MAX_NODES];
     live_nodes(p, live);
-    for (int i = 0; i < p->n; i++) histogram[p->v[i].op] += live[i];
-    sizes[live_operators(p) / 10 < 4 ? live_operators(p) / 10 : 4]++;
+    for (int i = 0; i < p->n; i++) drawn.op[p->v[i].op] += live[i];
+    drawn.size[live_operators(p) / 10 < 4 ? live_operators(p) / 10 : 4]++;
 }
 
-static void print_histogram(const long *histogram, const long *sizes, const bench *b)
+static void print_compared(const bench *b)
+{
+    print_message("%lld elements compared, %lld undecided (%.3f %%), worst error %.2f of its bound\n",
+                  (long long)b->elements, (long long)b->undecided,
+                  100.0 * (double)b->undecided / (double)b->elements, b->worst);
+}
+
+/* Kinds of nodes that random programs lead to; NULL: not among them. */
+static const char *const kind_names[TN_KIND_ASSIGN + 1] = {
+    [TN_KIND_LEAF] = "leaf",     [TN_KIND_NUMBER] = "number", [TN_KIND_ELTWISE] = "eltwise",
+    [TN_KIND_CAST] = "cast",     [TN_KIND_REDUCE] = "reduce", [TN_KIND_SCAN] = "scan",
+    [TN_KIND_VIEW] = "view",     [TN_KIND_GEMM] = "gemm",     [TN_KIND_CONV] = "conv",
+    [TN_KIND_WINDOW] = "window", [TN_KIND_GATHER] = "gather", [TN_KIND_SCATTER] = "scatter",
+    [TN_KIND_RANDOM] = "random"};
+
+static void print_histogram(void)
 {
     print_message("operators:");
-    for (int i = 0; i < N_OPS; i++) print_message(" %s %ld", ops[i].name, histogram[i]);
-    print_message("\ngraphs by size: <10 %ld, <20 %ld, <30 %ld, <40 %ld, more %ld\n", sizes[0], sizes[1],
-                  sizes[2], sizes[3], sizes[4]);
-    print_message("%lld elements compared, %lld undecided, worst error %.2f of its bound\n",
-                  (long long)b->elements, (long long)b->undecided, b->worst);
+    for (int i = 0; i < N_OPS; i++) print_message(" %s %ld", ops[i].name, drawn.op[i]);
+    print_message("\nviews:");
+    for (int i = 0; i < TN_OP_COUNT; i++) {
+        if (tn_op_get((tn_op)i)->kind == TN_KIND_VIEW)
+            print_message(" %s %ld", tn_op_get((tn_op)i)->name, drawn.view[i]);
+    }
+    print_message("\nkinds:");
+    for (int i = 0; i <= TN_KIND_ASSIGN; i++) {
+        if (kind_names[i]) print_message(" %s %ld", kind_names[i], drawn.kind[i]);
+    }
+    print_message("\ngraphs by operators: <10 %ld, <20 %ld, <30 %ld, <40 %ld, more %ld\n", drawn.size[0],
+                  drawn.size[1], drawn.size[2], drawn.size[3], drawn.size[4]);
+}
+
+/* Everything that can be drawn is drawn in one graph of a hundred at least. */
+static void assert_coverage(void)
+{
+    if (n_graphs < 200) return;
+    for (int i = 0; i < N_OPS; i++) {
+        if (drawn.op[i] * 100 < n_graphs) fail_msg("%s stands in only %ld graphs", ops[i].name, drawn.op[i]);
+    }
+    for (int i = 0; i < TN_OP_COUNT; i++) {
+        if (tn_op_get((tn_op)i)->kind == TN_KIND_VIEW && drawn.view[i] * 100 < n_graphs)
+            fail_msg("%ld views are %s", drawn.view[i], tn_op_get((tn_op)i)->name);
+    }
+    for (int i = 0; i <= TN_KIND_ASSIGN; i++) {
+        if (kind_names[i] && drawn.kind[i] * 100 < n_graphs)
+            fail_msg("%ld nodes are of kind %s", drawn.kind[i], kind_names[i]);
+    }
 }
 
 static void fused(void **state)
@@ -201,23 +257,21 @@ static void fused(void **state)
     (void)state;
     bench b;
     static program p[BATCH];
-    long histogram[N_OPS] = {0}, sizes[5] = {0};
+    drawn = (histogram){0};
     open_two(&b, "cpu fused", TN_CPU, TN_FUSED);
     print_message("%d graphs from seed %llu\n", n_graphs, (unsigned long long)first_seed);
     for (int done = 0; done < n_graphs; done += BATCH) {
         batch all = {n_graphs - done < BATCH ? n_graphs - done : BATCH, p};
         for (int i = 0; i < all.n; i++) {
             draw_program(&p[i], first_seed + (uint64_t)(done + i));
-            count_ops(&p[i], histogram, sizes);
+            count_ops(&p[i]);
         }
         check_batch(&b, &all);
     }
-    print_histogram(histogram, sizes, &b);
-    for (int i = 0; n_graphs >= 200 && i < N_OPS; i++) {
-        if (histogram[i] * 100 < n_graphs)
-            fail_msg("%s stands in only %ld graphs", ops[i].name, histogram[i]);
-    }
-    assert_true(b.undecided * 100 <= b.elements);
+    print_histogram();
+    print_compared(&b);
+    assert_coverage();
+    assert_true(b.undecided * 100 < b.elements);
     bench_close(&b);
 }
 
@@ -249,9 +303,8 @@ static void bounds_let_rounding_pass(void **state)
         for (int i = 0; i < BATCH; i++) draw_program(&p[i], 900 + (uint64_t)(round * BATCH + i));
         check_batch(&b, &all);
     }
-    print_message("%lld elements, %lld undecided, worst error %.2f of its bound\n", (long long)b.elements,
-                  (long long)b.undecided, b.worst);
-    assert_true(b.undecided * 100 <= b.elements);
+    print_compared(&b);
+    assert_true(b.undecided * 100 < b.elements);
     assert_true(b.worst > 0.02); /* else the bounds are too wide to find anything */
     bench_close(&b);
 }

@@ -23,12 +23,11 @@
 #include <xmmintrin.h>
 #endif
 
+#include "folder.h"
 #include "include/tensor_nn.h"
 #include "src/core/alloc.h"
 
 enum { BATCH = 8, SIDE = 6, CLASSES = 3, STEPS = 6, SESSIONS = 8 };
-
-static char folder[64]; /* of this program's own, with the kernel cache in it */
 
 /* ---- the network ---- */
 
@@ -324,20 +323,13 @@ static void test_loss_can_be_looked_at_first(void **state)
 
 /* ---- folders ---- */
 
-static void remove_tree(const char *path)
-{
-    char command[256];
-    snprintf(command, sizeof command, "chmod -R u+rwx '%s' && rm -rf '%s'", path, path);
-    if (system(command)) printf("  %s is left behind\n", path);
-}
-
 static void test_cache_that_cannot_be_written(void **state)
 {
     (void)state;
     struct run good = {.threads = 1}, r = {.threads = 1};
     train(&good);
     char file[128];
-    snprintf(file, sizeof file, "%s/file", folder);
+    snprintf(file, sizeof file, "%s/file", base);
     FILE *f = fopen(file, "w");
     assert_non_null(f);
     fclose(f);
@@ -351,7 +343,7 @@ static void test_cache_that_cannot_be_written(void **state)
         assert_same_run(&good, &r);
     }
     char locked[128];
-    snprintf(locked, sizeof locked, "%s/locked", folder);
+    snprintf(locked, sizeof locked, "%s/locked", base);
     assert_int_equal(mkdir(locked, 0500), 0);
     setenv("TENSOR_CACHE", locked, 1);
     memset(&r, 0, sizeof r);
@@ -359,7 +351,7 @@ static void test_cache_that_cannot_be_written(void **state)
     train(&r);
     assert_same_run(&good, &r);
     char cache[128];
-    snprintf(cache, sizeof cache, "%s/cache", folder);
+    snprintf(cache, sizeof cache, "%s/cache", base);
     setenv("TENSOR_CACHE", cache, 1);
 }
 
@@ -371,8 +363,8 @@ static void test_disk_full(void **state)
     struct run good = {.threads = 1};
     train(&good);
     char cache[128], path[128];
-    snprintf(cache, sizeof cache, "%s/full", folder);
-    snprintf(path, sizeof path, "%s/full.safetensors", folder);
+    snprintf(cache, sizeof cache, "%s/full", base);
+    snprintf(path, sizeof path, "%s/full.safetensors", base);
     setenv("TENSOR_CACHE", cache, 1);
     struct rlimit limit, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -418,7 +410,7 @@ static void test_disk_full(void **state)
     assert_int_equal(tn_close(s), TN_OK);
     printf("  %d of %d sessions on a full disk were refused, the others found a way\n", refused,
            (int)(sizeof sizes / sizeof *sizes));
-    snprintf(cache, sizeof cache, "%s/cache", folder);
+    snprintf(cache, sizeof cache, "%s/cache", base);
     setenv("TENSOR_CACHE", cache, 1);
 }
 
@@ -476,21 +468,13 @@ static void test_every_allocation_can_fail(void **state)
 
 /* ---- */
 
+/* The kernel cache stands in the run's folder. */
 static int make_folder(void **state)
 {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/libtensor-robust-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (make_base(state)) return -1;
     char cache[128];
-    snprintf(cache, sizeof cache, "%s/cache", folder);
+    snprintf(cache, sizeof cache, "%s/cache", base);
     return setenv("TENSOR_CACHE", cache, 1);
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    remove_tree(folder);
-    return 0;
 }
 
 int main(void)
@@ -506,5 +490,5 @@ int main(void)
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_every_allocation_can_fail),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, make_folder, drop_base);
 }

@@ -244,8 +244,9 @@ tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
     }
     source = tn_mk_cast(source, (tn_dtype)target->dtype);
     if (!source) return NULL;
+    g->no_grad++; /* an assignment is no function of its operands */
     tn_tensor *n = tn_node_new(g, TN_OP_assign, (tn_dtype)target->dtype, target->ndim, target->shape, 2,
                                (tn_tensor *[]){target, source});
-    if (n) n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
-    return n;
+    g->no_grad--;
+    return n && tn_node_hold(n) ? n : NULL;
 }

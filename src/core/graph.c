@@ -30,7 +30,8 @@ void tn_graph_reset(tn_graph *g)
         if (n->of && n->of->of == n) n->of->of = NULL;
         node_drop(g, n);
     }
-    g->n_nodes = 0;
+    g->n_nodes = g->gradients_seen = g->gradients_written = 0;
+    g->n_holders = 0;
     g->pending_assigns = 0;
     g->call = NULL;
     g->call_depth = 0;
@@ -44,13 +45,15 @@ void tn_graph_free(tn_graph *g)
     tn_arena_free(&g->arena);
     tn_slots_free(&g->slots);
     tn_free_mem(g->nodes);
-    g->nodes = NULL;
+    tn_free_mem(g->holder);
+    g->nodes = g->holder = NULL;
 }
 
 tn_tensor *tn_handle(tn_tensor *n)
 {
     if (!n) return NULL;
     n->flags |= TN_F_USER;
+    if (n->base != n) n->base->flags |= TN_F_VIEWED;
     return (tn_tensor *)((uintptr_t)n + (n->generation & (TN_NODE_ALIGN - 1)));
 }
 
@@ -109,8 +112,10 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
         n->in[i] = in[i];
         if (floating && !g->no_grad) n->flags |= in[i]->flags & TN_F_REQUIRES_GRAD;
     }
-    if (n->flags & TN_F_REQUIRES_GRAD)
-        for (int i = 0; i < n_in; i++) in[i]->base->flags |= TN_F_GRAD_READ;
+    uint32_t read = (n->flags & TN_F_REQUIRES_GRAD ? TN_F_GRAD_READ : 0u);
+    for (int i = 0; i < n_in; i++) in[i]->base->flags |= read;
+    if (!g->call || !g->call->backward)
+        for (int i = 0; i < n_in; i++) in[i]->flags |= TN_F_CONSUMED;
     set_dense(n);
     n->base = n;
     g->nodes[g->n_nodes++] = n;
@@ -146,8 +151,10 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n)
 {
-    for (uint32_t i = 0; i < g->n_nodes; i++) /* its versions live on with their own hold on the memory */
+    for (uint32_t i = 0; i < g->n_nodes; i++) { /* its versions live on with their own hold on the memory */
         if (g->nodes[i]->of == n) g->nodes[i]->of = NULL;
+        if (g->nodes[i]->place == n) g->nodes[i]->place = NULL;
+    }
     node_drop(g, n);
 }
 
@@ -180,6 +187,64 @@ void *tn_node_data(const tn_tensor *n)
     return (char *)n->base->buf->data + n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
 }
 
+/* ---- memory ---- */
+
+static tn_kind kind_of(const tn_tensor *n) { return tn_op_get((tn_op)n->op)->kind; }
+
+const tn_tensor *tn_node_written(const tn_tensor *n)
+{
+    return kind_of(n) == TN_KIND_ASSIGN ? n->in[0] : n->place;
+}
+
+bool tn_node_hold(tn_tensor *n)
+{
+    tn_graph *g = n->graph;
+    if (g->n_holders == g->cap_holders) {
+        uint32_t cap = g->cap_holders ? 2 * g->cap_holders : 64;
+        tn_tensor **p = tn_realloc(g->holder, cap * sizeof *p);
+        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
+        g->holder = p;
+        g->cap_holders = cap;
+    }
+    uint32_t i = g->n_holders++;
+    for (; i && g->holder[i - 1]->id > n->id; i--) g->holder[i] = g->holder[i - 1];
+    g->holder[i] = n;
+    return true;
+}
+
+void *tn_node_home(const tn_tensor *n, tn_storage **holder)
+{
+    int64_t bytes = 0;
+    for (;;) { /* an assignment to a value that is itself assigned: down to the memory of both */
+        const tn_tensor *b = n->base;
+        bytes += n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
+        const tn_tensor *next = b->buf ? NULL : tn_node_written(b);
+        if (!next) break;
+        n = next;
+    }
+    if (holder) *holder = n->base->buf;
+    return n->base->buf ? (char *)n->base->buf->data + bytes : NULL;
+}
+
+bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b)
+{
+    const tn_tensor *x[2] = { a, b };
+    const char *low[2], *high[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t e = (int64_t)tn_elem_size(x[i]->graph, (tn_dtype)x[i]->dtype);
+        const char *p = tn_node_home(x[i], NULL);
+        if (!p || !tn_node_numel(x[i])) return false;
+        low[i] = high[i] = p;
+        for (int k = 0; k < x[i]->ndim; k++) {
+            int64_t far = (x[i]->shape[k] - 1) * x[i]->stride[k] * e;
+            if (far < 0) low[i] += far;
+            else high[i] += far;
+        }
+        high[i] += e;
+    }
+    return low[0] < high[1] && low[1] < high[0];
+}
+
 /* ---- storage ---- */
 
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes)
@@ -205,6 +270,20 @@ tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes)
     return b;
 }
 
+tn_storage *tn_storage_window(tn_storage *whole, size_t offset, size_t bytes)
+{
+    tn_storage *b = tn_calloc(1, sizeof *b);
+    if (!b) return NULL;
+    *b = (tn_storage){.data = (char *)whole->data + offset,
+                      .bytes = bytes,
+                      .refs = 1,
+                      .borrowed = true,
+                      .within = whole,
+                      .device = whole->device};
+    tn_storage_retain(whole);
+    return b;
+}
+
 void tn_storage_retain(tn_storage *b)
 {
     b->refs++;
@@ -215,6 +294,7 @@ void tn_storage_release(tn_storage *b)
     if (!b || --b->refs > 0) return;
     if (!b->borrowed) b->device->free(b->device, b->data);
     if (b->release) b->release(b->release_data, b->release_user);
+    tn_storage_release(b->within);
     tn_free_mem(b);
 }
 

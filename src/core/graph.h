@@ -152,6 +152,9 @@ struct tn_storage {
     size_t bytes;
     int refs;
     bool borrowed; /* not ours to free: slab segments, host memory of tn_borrow */
+    tn_storage *within; /* a window of this one, which it holds; NULL: memory of its own */
+    uint32_t mark;      /* scratch of whoever walks: compare with graph->mark */
+    int first;          /* then: the first leaf found to look into it */
     void (*release)(void *data, void *user);
     void *release_data, *release_user;
     struct tn_device *device;
@@ -168,9 +171,13 @@ enum {
     TN_F_SAVED = 64,      /* a composite's backward rule will read it: must have a value in memory */
     TN_F_WANTED = 128,    /* a derived backward will read it: keep its value where it has one in memory */
     TN_F_GRAD_READ = 256, /* something that needs a gradient has read it */
-    TN_F_LOST = 512,      /* version: its memory was overwritten, by the call in `call` */
+    TN_F_LOST = 512,      /* version: its memory is overwritten once the assignment `lost_to` has run */
     TN_F_GRADIENT = 1024, /* persistent: stands for (part of) a gradient slab */
-    TN_F_BORROWS_NAME = 2048 /* persistent: its name is not its own */
+    TN_F_BORROWS_NAME = 2048, /* persistent: its name is not its own */
+    TN_F_CONSUMED = 4096, /* an operator other than a gradient's has read it */
+    TN_F_WALKED = 8192,   /* its part of a backward is recorded: nothing is kept for another one */
+    TN_F_WATCHED = 16384, /* tn_watch asked for it before it had a value */
+    TN_F_VIEWED = 32768   /* the user holds views of it */
 };
 
 struct tn_tensor {
@@ -201,7 +208,8 @@ struct tn_tensor {
     int32_t uses; /* of a gradient: whose it is, still to be visited */
     int32_t walk; /* of a forward node: its entry in the walk */
     tn_tensor *of;    /* TN_F_VERSION: the persistent tensor it is a version of; persistent: its newest version */
-    tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, assignment) */
+    tn_tensor *lost_to; /* TN_F_LOST: the assignment that takes its memory */
+    tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
     const char *name;
     int64_t slot; /* scratch: position in the plan being built */
 };
@@ -245,11 +253,15 @@ struct tn_graph {
     uint32_t mark;
     tn_tensor **nodes;
     uint32_t n_nodes, cap_nodes;
+    tn_tensor **holder; /* of them, those tied to memory that is assigned to: versions and writers, by id */
+    uint32_t n_holders, cap_holders;
+    /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
+    uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
     tn_slots slots; /* node memory, reused from step to step, never given back before close */
     tn_call *call;  /* innermost open call; NULL outside */
     int call_depth;
-    int pending_assigns; /* recorded inside an open call, not yet run */
+    int pending_assigns; /* recorded inside an open call, not yet run; of calls that run at their end */
     int no_grad; /* > 0: results do not require a gradient */
     bool training;
     uint64_t seed, draw;
@@ -279,8 +291,19 @@ bool tn_node_is_dense(const tn_tensor *n);          /* row-major without gaps */
 size_t tn_elem_size(const tn_graph *g, tn_dtype d); /* 8 on the reference device */
 void *tn_node_data(const tn_tensor *n);             /* address of its first element; NULL before it has run */
 
+/* Memory that is known before a value exists: a leaf's, an assignment's target's, a placed node's. The first
+ * element's address, and through `holder` the storage it lies in; NULL where none is known. */
+void *tn_node_home(const tn_tensor *n, tn_storage **holder);
+/* Whether the two may share bytes, as far as their homes are known; views count from first to last element. */
+bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
+/* The tensor whose memory running n writes: an assignment's target, a placed node's place; else NULL. */
+const tn_tensor *tn_node_written(const tn_tensor *n);
+/* Lists n among the holders: a version, an assignment or a node that has got a place. False: no memory. */
+bool tn_node_hold(tn_tensor *n);
+
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes);
 tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes); /* borrowed */
+tn_storage *tn_storage_window(tn_storage *whole, size_t offset, size_t bytes); /* holds `whole` */
 void tn_storage_retain(tn_storage *b);
 void tn_storage_release(tn_storage *b);
 

@@ -122,15 +122,44 @@ double tn_item(tn_tensor *x)
     return v;
 }
 
-double tn_watch(tn_tensor *x)
+static double value_now(const tn_tensor *n)
 {
-    tn_tensor *n = x ? tn_resolve(x) : NULL;
-    if (!n || n->graph->error.status || tn_node_numel(n) != 1 || !(n->base->flags & TN_F_DONE)) return NAN;
     tn_session *s = n->graph->session;
     tn_dtype stored = s->device->is_reference ? TN_F64 : (tn_dtype)n->dtype;
     double raw = 0;
-    if (s->device->download(s->device, &raw, tn_node_data(n), tn_dtype_size(stored))) return NAN;
+    void *data = tn_node_data(n);
+    if (!data || s->device->download(s->device, &raw, data, tn_dtype_size(stored))) return NAN;
     return tn_load_f64(&raw, stored, 0);
+}
+
+/* Where operators wait, the k-th call of a step answers with what the k-th call of the step before saw. */
+double tn_watch(tn_tensor *x)
+{
+    tn_tensor *n = x ? tn_resolve(x) : NULL;
+    if (!n || n->graph->error.status || tn_node_numel(n) != 1) return NAN;
+    tn_session *s = n->graph->session;
+    if (n->base->flags & TN_F_DONE && !tn_write_pending(s, n)) return value_now(n);
+    if (!tn_deferred(s)) return NAN;
+    if (s->n_watch == s->cap_watch) {
+        int cap = s->cap_watch ? 2 * s->cap_watch : 8;
+        struct tn_watch_slot *w = tn_realloc(s->watch, (size_t)cap * sizeof *w);
+        if (!w) return NAN;
+        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){ NULL, NAN };
+        s->watch = w;
+        s->cap_watch = cap;
+    }
+    n->flags |= TN_F_WATCHED;
+    s->watch[s->n_watch].node = n;
+    return s->watch[s->n_watch++].value;
+}
+
+void tn_watch_collect(tn_session *s)
+{
+    for (int i = 0; i < s->n_watch; i++) {
+        struct tn_watch_slot *w = &s->watch[i];
+        if (w->node && w->node->base->flags & TN_F_DONE) w->value = value_now(w->node);
+        w->node = NULL;
+    }
 }
 
 int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes)

@@ -20,9 +20,11 @@ static tn_tensor *resolve(tn_tensor *handle)
 tn_tensor *tn_use(tn_tensor *n)
 {
     if (!n || !(n->flags & TN_F_PERSISTENT)) return n;
-    if (n->of) return n->of;
     tn_graph *g = n->graph;
-    /* the whole slab may have an assignment waiting that covers this tensor */
+    bool gradient = n->flags & TN_F_GRADIENT; /* a backward writes there without an assignment */
+    if (n->of && !(gradient && n->of->id < g->gradients_written)) return n->of;
+    /* the whole slab may have an assignment waiting that covers this tensor; where operators wait, the plan
+     * puts whoever reads the new version behind it */
     if (g->pending_assigns && tn_run_open_ends(g->session, 0, NULL)) return NULL;
     tn_call *call = g->call;
     g->call = NULL;
@@ -37,7 +39,8 @@ tn_tensor *tn_use(tn_tensor *n)
     v->name = n->name;
     v->of = n;
     n->of = v;
-    return v;
+    if (gradient) g->gradients_seen = g->n_nodes;
+    return tn_node_hold(v) ? v : NULL;
 }
 
 static bool enter_one(tn_scope *sc, tn_tensor **x)
@@ -133,7 +136,7 @@ int tn_leave_many(tn_scope *sc, int n, tn_tensor **results)
     for (int i = 0; i < n; i++) complete = complete && results[i];
     int status = complete ? TN_OK : g->error.status ? g->error.status : TN_E_NULL;
     /* Only the outermost call runs: what is inside it is not a framework operator's boundary. */
-    if (complete && outermost)
+    if (complete && outermost && !tn_deferred(g->session))
         status = g->pending_assigns ? tn_run_open_ends(g->session, n, results) : tn_run(g->session, n, results);
     tn_call_end(g);
     for (int i = 0; i < n; i++) results[i] = status == TN_OK ? tn_handle(results[i]) : NULL;

@@ -119,6 +119,7 @@ int tn_close(tn_session *s)
         c.fn(c.arg);
     }
     tn_free_mem(s->closers);
+    tn_free_mem(s->watch);
     tn_graph_reset(&s->graph);
     tn_state_free(s);
     tn_flush_free(s);
@@ -207,6 +208,8 @@ static void end_scope(tn_session *s)
 {
     tn_graph_reset(&s->graph);
     s->backward_count = 0;
+    s->flushed = 0;
+    s->n_watch = 0;
 }
 
 int tn_step_begin(tn_session *s)
@@ -222,7 +225,10 @@ int tn_step_end(tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    s->ending = true;
     tn_flush(s);
+    tn_watch_collect(s);
+    s->ending = false;
     end_scope(s);
     s->in_step = false;
     s->stats.steps++;
@@ -233,6 +239,7 @@ int tn_step_end(tn_session *s)
 int tn_flush(tn_session *s)
 {
     if (!s) return TN_E_NULL;
+    if (tn_deferred(s)) tn_run(s, 0, NULL);
     tn_check_fault(s);
     return s->graph.error.status;
 }
@@ -326,7 +333,7 @@ int tn_op_end(tn_session *s)
     if (!s) return TN_E_NULL;
     if (!s->graph.call_depth) return tn_fail(s, TN_E_STATE, "op_end", "without tn_op_begin");
     int status = s->graph.error.status;
-    if (s->graph.call_depth == 1 && !status) status = tn_run_open_ends(s, 0, NULL);
+    if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) status = tn_run_open_ends(s, 0, NULL);
     tn_call_end(&s->graph);
     return status;
 }

@@ -42,6 +42,13 @@ struct tn_session {
     int n_params, n_buffers, n_kept, cap_params, cap_buffers, cap_kept;
     tn_slab slab[TN_DTYPE_COUNT];
     uint64_t backward_count; /* of this step */
+    uint32_t flushed; /* nodes of this step with a smaller id are past their flush */
+    bool ending;      /* tn_step_end is running what is pending: nothing is kept for later */
+    struct tn_watch_slot {
+        tn_tensor *node; /* of this step, NULL once it is read */
+        double value;    /* the newest that is finished */
+    } *watch;            /* by order of the calls within a step */
+    int n_watch, cap_watch;
 
     struct tn_closer {
         void (*fn)(void *);
@@ -51,6 +58,8 @@ struct tn_session {
 
     tn_stats stats;
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
+    void *arena;                      /* of values that die with their plan; as large as the largest plan's */
+    size_t arena_bytes;
     size_t live_high;                 /* device bytes at the end of the last steps: growth alarm */
     int growing;
     tn_fault fault;
@@ -76,7 +85,10 @@ int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handle
 tn_tensor *tn_use(tn_tensor *n);
 
 /* ---- flush.c ---- */
-/* Runs what the n nodes need. Returns 0 or a status (also set in the graph). */
+/* Whether operators wait: in a step in fused mode. Else each runs at its call. */
+bool tn_deferred(const tn_session *s);
+/* Runs what the n nodes need; where operators wait, everything that does. 0 or a status (also set in the
+ * graph). */
 int tn_run(tn_session *s, int n, tn_tensor *const *roots);
 /* After a run: turns a fault word that a kernel set into the session's error. */
 int tn_check_fault(tn_session *s);
@@ -85,6 +97,10 @@ void tn_flush_free(tn_session *s);
 /* ---- session.c ---- */
 /* Runs what the open call leaves behind: n results, its assignments, handles nothing in it consumed. */
 int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results);
+
+/* ---- read.c ---- */
+/* The step's watched values have run: keeps them for the step to come. */
+void tn_watch_collect(tn_session *s);
 
 /* ---- plan_cache.c ---- */
 tn_plan_cache *tn_plan_cache_new(int max_plans);
@@ -98,6 +114,8 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
 /* p (persistent) takes source's value. target: p's version node, or a reshape of it with source's shape.
  * defer: the assignment runs when the open call ends, with what else it leaves behind. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);
+/* Whether x's memory will be written, before x is read, by something that has not run. */
+bool tn_write_pending(const tn_session *s, const tn_tensor *x);
 void tn_state_free(tn_session *s);
 
 #endif

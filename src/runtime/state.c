@@ -76,7 +76,9 @@ int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count)
 {
     const tn_tensor *p = param ? tn_resolve(param) : NULL;
     if (!p || !(p->flags & TN_F_PARAM)) return TN_E_ARG;
-    if (first) *first = p->offset;
+    const tn_slab *b = &p->graph->session->slab[p->dtype];
+    size_t bytes = (size_t)((const char *)p->buf->data - b->value_base);
+    if (first) *first = (int64_t)(bytes / tn_elem_size(p->graph, (tn_dtype)p->dtype));
     if (count) *count = tn_node_numel(p);
     return TN_OK;
 }
@@ -101,12 +103,11 @@ static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first
 {
     tn_tensor *p = tn_node_new_persistent(&s->graph, (tn_dtype)whole->dtype, 2, (const int64_t[]){ blocks, TN_SLAB_ALIGN });
     if (!p) return NULL;
-    p->offset = first * TN_SLAB_ALIGN;
-    p->buf = whole->buf;
-    tn_storage_retain(p->buf);
+    size_t block = TN_SLAB_ALIGN * tn_elem_size(&s->graph, (tn_dtype)whole->dtype);
+    p->buf = tn_storage_window(whole->buf, (size_t)first * block, (size_t)blocks * block);
     p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
     p->name = whole->name;
-    if (list_add(&s->kept, &s->n_kept, &s->cap_kept, p)) return p;
+    if (p->buf && list_add(&s->kept, &s->n_kept, &s->cap_kept, p)) return p;
     tn_node_free_persistent(&s->graph, p);
     return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for a tensor");
 }
@@ -130,13 +131,19 @@ int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t b
     return s->graph.error.status;
 }
 
-/* Writes node's value into the persistent tensor p's memory, now. */
-static int store(tn_session *s, tn_tensor *p, tn_tensor *node)
+/* Writes node's value into the persistent tensor p's memory: now, or with the rest of what is recorded; until
+ * then whoever uses p reads that value. */
+static int store(tn_session *s, tn_tensor *p, tn_tensor *node, bool wait)
 {
+    s->graph.no_grad++; /* p is no function of anything */
     tn_tensor *copy = tn_mk_contiguous(tn_mk_cast(node, (tn_dtype)p->dtype));
-    if (!copy) return s->graph.error.status;
+    s->graph.no_grad--;
+    if (!copy || !tn_node_hold(copy)) return s->graph.error.status;
     copy->place = p;
-    return tn_run(s, 1, &copy);
+    if (!wait) return tn_run(s, 1, &copy);
+    copy->of = p;
+    p->of = copy;
+    return TN_OK;
 }
 
 static bool name_is_free(tn_session *s, const char *name)
@@ -172,9 +179,13 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
         tn_dtype d = (tn_dtype)init->dtype;
         int64_t first = slab_take(s, d, tn_node_numel(init));
         p = first < 0 ? NULL : tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
+        size_t at = (size_t)first * tn_elem_size(sc.g, d), bytes = (size_t)tn_node_numel(init) * tn_elem_size(sc.g, d);
         if (p) p->place = tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
         char *copy = p ? tn_strdup(name) : NULL;
-        if (p && (!copy || !p->place || !list_add(&s->params, &s->n_params, &s->cap_params, p))) {
+        if (p) p->buf = tn_storage_window(s->slab[d].values->buf, at, bytes);
+        if (p && p->place) p->place->buf = tn_storage_window(s->slab[d].gradients->buf, at, bytes);
+        bool whole = p && copy && p->buf && p->place && p->place->buf;
+        if (p && (!whole || !list_add(&s->params, &s->n_params, &s->cap_params, p))) {
             tn_free_mem(copy);
             if (p->place) tn_node_free_persistent(sc.g, p->place);
             tn_node_free_persistent(sc.g, p);
@@ -182,14 +193,8 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
         }
         if (p) {
             p->name = copy;
-            p->offset = first;
-            p->buf = s->slab[d].values->buf;
-            tn_storage_retain(p->buf);
-            p->place->offset = first;
-            p->place->buf = s->slab[d].gradients->buf;
-            tn_storage_retain(p->place->buf);
             p->flags |= TN_F_PARAM | TN_F_REQUIRES_GRAD | TN_F_USER;
-            if (store(s, p, init)) p = NULL; /* stays listed, zero: the session holds an error now */
+            if (store(s, p, init, false)) p = NULL; /* stays listed, zero: the session holds an error now */
         }
     }
     tn_call_end(sc.g);
@@ -203,7 +208,7 @@ tn_tensor *tn_keep(tn_tensor *x)
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_session *s = sc.g->session;
     tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
-    if (p && store(s, p, x)) p = NULL;
+    if (p && store(s, p, x, tn_deferred(s))) p = NULL;
     tn_call_end(sc.g);
     return tn_handle(p);
 }
@@ -252,6 +257,17 @@ static bool list_remove(tn_tensor **list, int *n, tn_tensor *p)
     return false;
 }
 
+/* Whether p's first value and an assignment to p both wait: without p, that would not know where to. */
+static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
+{
+    bool found = false;
+    for (uint32_t i = s->flushed; i < s->graph.n_nodes && !found; i++) {
+        const tn_tensor *v = s->graph.nodes[i];
+        found = v->place == p && v->flags & TN_F_LOST && !(v->flags & TN_F_DONE);
+    }
+    return found;
+}
+
 void tn_free(tn_tensor *persistent)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
@@ -259,6 +275,7 @@ void tn_free(tn_tensor *persistent)
     tn_session *s = p->graph->session;
     if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
     list_remove(s->buffers, &s->n_buffers, p);
+    if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
 }
 
@@ -305,52 +322,83 @@ tn_tensor *tn_find(const tn_session *s, const char *name)
 
 /* ---- assignment ---- */
 
-static bool overlaps(const tn_tensor *view, const tn_storage *memory) { return view->base->buf == memory; }
-
-/* From the end of `call` on, v's memory holds something newer. */
-static void lose(tn_tensor *v, tn_call *call)
+bool tn_write_pending(const tn_session *s, const tn_tensor *p)
 {
-    v->flags |= TN_F_LOST;
-    v->call = call;
+    const tn_graph *g = &s->graph;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        const tn_tensor *h = g->holder[i];
+        const tn_tensor *to = h->flags & TN_F_DONE || h->id < s->flushed ? NULL : tn_node_written(h);
+        if (to && h->id < p->base->id && tn_node_overlap(to, p)) return true;
+    }
+    return false;
 }
 
-/* Before p's memory is overwritten: step nodes that look into it keep what they saw. A version that a
- * backward may still read, or that a handle of the user's still looks through, gets the old value as memory
- * of its own; any other is marked lost, so that needing it again is an error and never a wrong number. */
-static int release_versions(tn_session *s, tn_tensor *p)
+/* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
+ * that no operator took over. */
+static bool still_wanted(const tn_graph *g, const tn_tensor *v)
+{
+    bool wanted = (v->flags & TN_F_GRAD_READ) != 0;
+    for (uint32_t k = v->id + 1; k < g->n_nodes && v->flags & TN_F_VIEWED && !wanted; k++)
+        wanted = g->nodes[k]->base == v && (g->nodes[k]->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+    return wanted;
+}
+
+/* v's value as memory of its own. */
+static int copy_out(tn_session *s, tn_tensor *v)
 {
     tn_graph *g = &s->graph;
-    tn_storage *memory = p->base->buf;
-    uint32_t n = g->n_nodes;
-    for (uint32_t i = 0; i < n; i++) {
-        tn_tensor *v = g->nodes[i];
-        if (!(v->flags & TN_F_VERSION) || !overlaps(v, memory)) continue;
-        int64_t a = v->offset, b = a + tn_node_numel(v), c = p->offset, d = c + tn_node_numel(p);
-        if (b <= c || d <= a) continue;
-        bool seen = (v->flags & TN_F_GRAD_READ) != 0;
-        if (!seen && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
-        for (uint32_t k = v->id + 1; k < n && !seen; k++)
-            seen = g->nodes[k]->base == v && (g->nodes[k]->flags & TN_F_USER);
+    size_t bytes = (size_t)tn_node_numel(v) * tn_elem_size(g, (tn_dtype)v->dtype);
+    tn_storage *copy = tn_storage_new(g, bytes);
+    if (!copy || s->device->copy(s->device, copy->data, tn_node_data(v), bytes)) {
+        tn_storage_release(copy);
+        tn_error_set(g, TN_E_NOMEM, "no memory to keep the old value of '%s'", v->name ? v->name : "");
+        return TN_E_NOMEM;
+    }
+    tn_storage_release(v->buf);
+    v->buf = copy;
+    v->place = NULL;
+    v->flags &= ~(uint32_t)TN_F_VERSION;
+    return TN_OK;
+}
+
+/* A step node that looks into memory which may be assigned to: a version, or what was assigned before. */
+static bool looks_into(const tn_tensor *v, const tn_tensor *p)
+{
+    return (v->flags & TN_F_VERSION || tn_node_written(v)) && tn_node_overlap(v, p);
+}
+
+/* Before p's memory is overwritten: step nodes that look into it keep what they saw. One that may be asked for
+ * again gets the old value as memory of its own; any other is lost to `writer` once that has run, so that
+ * needing it again is an error and never a wrong number. Readers recorded before stand before the writer. */
+static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
+{
+    tn_graph *g = &s->graph;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        tn_tensor *v = g->holder[i];
+        if (v->id >= writer->id || v->flags & TN_F_LOST || !looks_into(v, p)) continue;
+        bool wanted = still_wanted(g, v);
+        if (!wanted && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
         if (v->of && v->of->of == v) v->of->of = NULL;
-        if (!seen) {
-            lose(v, g->call);
-            continue;
+        if (wanted) {
+            int status = copy_out(s, v);
+            if (status) return status;
+        } else {
+            v->flags |= TN_F_LOST;
+            v->lost_to = writer;
         }
-        size_t e = tn_elem_size(g, (tn_dtype)v->dtype);
-        tn_storage *copy = tn_storage_new(g, (size_t)tn_node_numel(v) * e);
-        if (!copy || s->device->copy(s->device, copy->data, tn_node_data(v), (size_t)tn_node_numel(v) * e)) {
-            tn_storage_release(copy);
-            tn_error_set(g, TN_E_NOMEM, "no memory to keep the old value of '%s'", v->name ? v->name : "");
-            return TN_E_NOMEM;
-        }
-        for (uint32_t k = v->id; k < n; k++) /* views of it, and the version itself */
-            if (g->nodes[k]->base == v) g->nodes[k]->offset -= k == v->id ? 0 : v->offset;
-        v->offset = 0;
-        tn_storage_release(v->buf);
-        v->buf = copy;
-        v->flags &= ~(uint32_t)TN_F_VERSION;
     }
     return TN_OK;
+}
+
+/* What is to be copied out must have run. */
+static int settle(tn_session *s, const tn_tensor *p)
+{
+    bool wanted = false;
+    for (uint32_t i = 0; i < s->graph.n_holders && !wanted; i++) {
+        const tn_tensor *v = s->graph.holder[i];
+        wanted = !(v->flags & TN_F_LOST) && looks_into(v, p) && still_wanted(&s->graph, v);
+    }
+    return wanted && tn_write_pending(s, p) ? tn_run(s, 0, NULL) : TN_OK;
 }
 
 /* After an error no effect of the step takes place. */
@@ -359,18 +407,26 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     tn_graph *g = p->graph;
     tn_session *s = g->session;
     if (g->error.status || !source) return g->error.status ? g->error.status : TN_E_NULL;
-    if (release_versions(s, p)) return g->error.status;
-    if (target->base->buf != p->base->buf) /* the old version has moved away */
-        target = tn_mk_reshape(tn_use(p), target->ndim, target->shape);
+    bool waits = tn_deferred(s);
+    if (waits && settle(s, p)) return g->error.status;
     tn_tensor *node = tn_mk_assign(target, source);
-    if (!node) return g->error.status;
+    if (!node || release_versions(s, p, node)) return g->error.status;
+    if (target->base->buf && !tn_node_overlap(target, p)) { /* the old version has moved away */
+        p->of = NULL;
+        target = tn_mk_reshape(tn_use(p), target->ndim, target->shape);
+        if (!target) return g->error.status;
+        node->in[0] = target;
+    }
     p->of = NULL;
     node->name = p->name;
-    if (s->in_step) lose(target->base, g->call);
-    if (!defer) return tn_run(s, 1, &node);
-    g->pending_assigns++; /* runs with the operator around it; until then it is p's version, if shaped like p */
-    if (tn_same_shape(node, p)) {
-        node->flags |= p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM);
+    if (s->in_step) {
+        target->base->flags |= TN_F_LOST;
+        target->base->lost_to = node;
+    }
+    if (!defer && !waits) return tn_run(s, 1, &node);
+    if (!waits) g->pending_assigns++; /* runs with the operator around it */
+    if (tn_same_shape(node, p)) { /* until it has run it is p's version */
+        node->flags = (node->flags & ~(uint32_t)TN_F_REQUIRES_GRAD) | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
         node->of = p;
         p->of = node;
     }

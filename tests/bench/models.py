@@ -9,20 +9,12 @@ first ten of each round are printed.
 """
 import argparse
 import json
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-for key, value in {"MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000000",
-                   "MALLOC_TOP_PAD_": "268435456"}.items():
-    if os.environ.get(key) != value:
-        os.environ[key] = value
-        os.environ["TN_BENCH_AGAIN"] = "1"
-if os.environ.pop("TN_BENCH_AGAIN", None):
-    os.execv(sys.executable, [sys.executable] + sys.argv)
+import caching_malloc  # noqa: F401  first: it runs this program again
 
 p = argparse.ArgumentParser()
 p.add_argument("--threads", type=int, default=2)

@@ -5,22 +5,16 @@
 
 Rounds alternate between the two, so that a machine whose speed drifts slows both; the medians are printed,
 ours over theirs. PyTorch gets a caching malloc (glibc told never to trim or map), without which large
-tensors cost it page faults.
+tensors cost it page faults (caching_malloc.py).
 """
 import argparse
 import os
+import os
 import statistics
 import subprocess
-import sys
 import time
 
-for key, value in {"MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000000",
-                   "MALLOC_TOP_PAD_": "268435456"}.items():
-    if os.environ.get(key) != value:
-        os.environ[key] = value
-        os.environ["TN_BENCH_AGAIN"] = "1"
-if os.environ.pop("TN_BENCH_AGAIN", None):
-    os.execv(sys.executable, [sys.executable] + sys.argv)
+import caching_malloc  # noqa: F401  first: it runs this program again
 
 p = argparse.ArgumentParser()
 p.add_argument("--threads", type=int, default=2)

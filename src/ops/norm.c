@@ -1,4 +1,4 @@
-/* op_norm.c - softmax, normalisations, dropout, attention: composites over rows of ops.def.
+/* norm.c - softmax, normalisations, dropout, attention: composites over rows of ops.def.
  *
  * Where the gradient derived node by node would read more than it must, a composite carries its own rule,
  * written in the same builder calls. Start with softmax and its rule.
@@ -6,22 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "session.h"
-
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
-
-static tn_tensor *add(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_add, x, y); }
-static tn_tensor *sub(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_sub, x, y); }
-static tn_tensor *mul(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_mul, x, y); }
-static tn_tensor *total(tn_tensor *x, uint32_t axes) { return tn_mk_reduce(TN_OP_reduce_sum, x, axes); }
-
-static tn_tensor *num(const tn_tensor *x, double v) { return tn_mk_scalar(x->graph, tn_number_f(v)); }
-
-static tn_tensor *floating(tn_tensor *x)
-{
-    return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
-}
+#include "ops.h"
 
 /* ---- softmax ---- */
 
@@ -43,6 +28,7 @@ static tn_tensor *softmax(tn_tensor *x, int axis)
     tn_rule *r = tn_rule_set(out, first, softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
+    tn_rule_save(r, 0, out);
     return out;
 }
 
@@ -63,6 +49,7 @@ static tn_tensor *log_softmax(tn_tensor *x, int axis)
     tn_rule *r = tn_rule_set(out, first, log_softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
+    tn_rule_save(r, 0, out);
     return out;
 }
 
@@ -86,19 +73,11 @@ typedef struct norm_args {
 
 static norm_args norm_defaults(const tn_norm_options *o)
 {
-    norm_args a = { 1e-5, 0.1, 0 };
+    norm_args a = {1e-5, 0.1, 0};
     if (o && o->eps != 0) a.eps = o->eps;
     if (o && o->momentum != 0) a.momentum = o->momentum;
     if (o) a.ndim = o->ndim;
     return a;
-}
-
-static int64_t count_of(const tn_tensor *x, uint32_t mask)
-{
-    int64_t n = 1;
-    for (int i = 0; i < x->ndim; i++)
-        if (mask >> i & 1) n *= x->shape[i];
-    return n;
 }
 
 /* Weight and bias of a norm over x's trailing axes broadcast by themselves; their shapes are checked here so
@@ -111,19 +90,21 @@ static bool fits_trailing(const tn_tensor *x, const tn_tensor *w, int ndim, cons
     if (ok) return true;
     char a[128], b[128];
     tn_error_set(x->graph, TN_E_SHAPE, "%s %s does not match the last %d axes of x %s", what,
-                 tn_shape_text(a, sizeof a, w->ndim, w->shape), ndim, tn_shape_text(b, sizeof b, x->ndim, x->shape));
+                 tn_shape_text(a, sizeof a, w->ndim, w->shape), ndim,
+                 tn_shape_text(b, sizeof b, x->ndim, x->shape));
     return false;
 }
 
-/* (x - mean) rstd over the axes in mask. The mean and the inverse deviation of each row are small and saved. */
+/* (x - mean) rstd over the axes in mask. The mean and the inverse deviation of each row are small and saved.
+ */
 static tn_tensor *standardise(tn_tensor *x, uint32_t mask, double eps, tn_tensor **mean, tn_tensor **rstd)
 {
     if (!x) return NULL;
     double n = (double)count_of(x, mask);
     *mean = mul(total(x, mask), num(x, 1 / n));
     tn_tensor *d = sub(x, *mean);
-    tn_tensor *var = *mean ? mul(total(tn_mk1(TN_OP_square, d), mask), num(x, 1 / n)) : NULL;
-    *rstd = var ? tn_mk1(TN_OP_rsqrt, add(var, tn_mk_num(x->graph, eps))) : NULL;
+    tn_tensor *var = *mean ? mul(total(square(d), mask), num(x, 1 / n)) : NULL;
+    *rstd = var ? tn_mk1(TN_OP_rsqrt, add(var, constant(x, eps))) : NULL;
     return mul(d, *rstd);
 }
 
@@ -167,13 +148,14 @@ tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, co
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
     if (k < 1 || k > x->ndim)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d trailing axes of %d", k, x->ndim));
-    if (!fits_trailing(x, weight, k, "weight") || !fits_trailing(x, bias, k, "bias")) return tn_leave(&sc, NULL);
+    if (!fits_trailing(x, weight, k, "weight") || !fits_trailing(x, bias, k, "bias"))
+        return tn_leave(&sc, NULL);
     uint32_t mask = ((1u << k) - 1) << (x->ndim - k), first = sc.g->n_nodes;
     tn_tensor *mean, *rstd, *xf = floating(x);
     tn_tensor *out = standardise(xf, mask, o.eps, &mean, &rstd);
     if (weight) out = mul(out, weight);
     if (bias) out = add(out, bias);
-    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){ xf, weight, bias });
+    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){xf, weight, bias});
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     tn_rule_save(r, 0, mean);
@@ -196,7 +178,8 @@ static bool rms_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !x->graph->error.status;
 }
 
-tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options *options, const char *file, int line)
+tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options *options, const char *file,
+                          int line)
 {
     tn_scope sc = tn_enter("rms_norm", file, line, 1, &x);
     if (!tn_enter_optional(&sc, &weight)) return tn_leave(&sc, NULL);
@@ -208,17 +191,18 @@ tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options
     uint32_t mask = ((1u << k) - 1) << (x->ndim - k), first = sc.g->n_nodes;
     tn_tensor *xf = floating(x);
     if (!xf) return tn_leave(&sc, NULL);
-    tn_tensor *ms = mul(total(tn_mk1(TN_OP_square, xf), mask), num(xf, 1 / (double)count_of(xf, mask)));
-    tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(ms, tn_mk_num(sc.g, o.eps)));
+    tn_tensor *ms = mul(total(square(xf), mask), num(xf, 1 / (double)count_of(xf, mask)));
+    tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(ms, constant(x, o.eps)));
     tn_tensor *out = mul(xf, rstd);
     if (weight) out = mul(out, weight);
-    tn_rule *r = tn_rule_set(out, first, rms_norm_rule, 2, (tn_tensor *[]){ xf, weight });
+    tn_rule *r = tn_rule_set(out, first, rms_norm_rule, 2, (tn_tensor *[]){xf, weight});
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     tn_rule_save(r, 0, rstd);
     return tn_leave(&sc, out);
 }
-PLAIN(rms_norm, (tn_tensor * x, tn_tensor *weight, const tn_norm_options *options), (x, weight, options, NULL, 0))
+PLAIN(rms_norm, (tn_tensor * x, tn_tensor *weight, const tn_norm_options *options),
+      (x, weight, options, NULL, 0))
 
 tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tensor *bias,
                             const tn_norm_options *options, const char *file, int line)
@@ -232,9 +216,10 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%d groups of the last axis of %s", groups,
                                           tn_shape_text(s, sizeof s, x->ndim, x->shape)));
     }
-    if (!fits_trailing(x, weight, 1, "weight") || !fits_trailing(x, bias, 1, "bias")) return tn_leave(&sc, NULL);
+    if (!fits_trailing(x, weight, 1, "weight") || !fits_trailing(x, bias, 1, "bias"))
+        return tn_leave(&sc, NULL);
     int n = x->ndim;
-    int64_t split[TN_MAX_DIMS], affine[2] = { groups, c / groups };
+    int64_t split[TN_MAX_DIMS], affine[2] = {groups, c / groups};
     memcpy(split, x->shape, sizeof split);
     split[n - 1] = groups;
     split[n] = c / groups;
@@ -246,14 +231,15 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
     tn_tensor *out = standardise(xf, mask, o.eps, &mean, &rstd);
     if (weight) out = mul(out, weight);
     if (bias) out = add(out, bias);
-    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){ xf, weight, bias });
+    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){xf, weight, bias});
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     tn_rule_save(r, 0, mean);
     tn_rule_save(r, 1, rstd);
     return tn_leave(&sc, tn_mk_reshape(out, n, x->shape));
 }
-PLAIN(group_norm, (tn_tensor * x, int groups, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options),
+PLAIN(group_norm,
+      (tn_tensor * x, int groups, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options),
       (x, groups, weight, bias, options, NULL, 0))
 
 /* ---- batch_norm ---- */
@@ -269,7 +255,8 @@ static bool batch_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
         if (r->whole[1]) { /* training: the statistics move with x */
             tn_tensor *n = num(x, 1 / (double)count_of(x, mask));
             gin[0] = mul(scale, sub(sub(g, mul(sg, n)), mul(h, mul(sgh, n))));
-        } else gin[0] = mul(g, scale);
+        } else
+            gin[0] = mul(g, scale);
     }
     if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = tn_mk_reshape(sgh, 1, w->shape);
     if (b && b->flags & TN_F_REQUIRES_GRAD) gin[2] = tn_mk_reshape(sg, 1, b->shape);
@@ -280,7 +267,7 @@ static bool batch_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
  * from zero costs no accuracy: mean = k + sum(d)/n, var = (sum(d^2) - sum(d)^2/n) / n, never below 0. */
 static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_tensor **var)
 {
-    int64_t start[TN_MAX_DIMS] = { 0 }, step[TN_MAX_DIMS], count[TN_MAX_DIMS];
+    int64_t start[TN_MAX_DIMS] = {0}, step[TN_MAX_DIMS], count[TN_MAX_DIMS];
     for (int i = 0; i < x->ndim; i++) {
         step[i] = 1;
         count[i] = mask >> i & 1 ? 1 : x->shape[i];
@@ -289,9 +276,9 @@ static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_t
     tn_tensor *k = tn_mk_slice(x, start, step, count);
     x->graph->no_grad--;
     tn_tensor *n = num(x, 1 / (double)count_of(x, mask)), *d = sub(x, k);
-    tn_tensor *s1 = mul(total(d, mask), n), *s2 = mul(total(tn_mk1(TN_OP_square, d), mask), n);
+    tn_tensor *s1 = mul(total(d, mask), n), *s2 = mul(total(square(d), mask), n);
     *mean = add(k, s1);
-    *var = tn_mk2(TN_OP_maximum, sub(s2, tn_mk1(TN_OP_square, s1)), tn_mk_num(x->graph, 0));
+    *var = tn_mk2(TN_OP_maximum, sub(s2, square(s1)), constant(x, 0));
     return *mean && *var;
 }
 
@@ -301,12 +288,13 @@ static bool channel_vector(const tn_tensor *x, const tn_tensor *v, const char *w
 }
 
 tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn_tensor *running_mean,
-                            tn_tensor *running_var, const tn_norm_options *options, const char *file, int line)
+                            tn_tensor *running_var, const tn_norm_options *options, const char *file,
+                            int line)
 {
-    tn_tensor *run[2] = { running_mean, running_var }, *now[2] = { running_mean, running_var };
+    tn_tensor *run[2] = {running_mean, running_var}, *now[2] = {running_mean, running_var};
     tn_scope sc = tn_enter("batch_norm", file, line, 1, &x);
-    if (!tn_enter_optional(&sc, &weight) || !tn_enter_optional(&sc, &bias) || !tn_enter_optional(&sc, &now[0]) ||
-        !tn_enter_optional(&sc, &now[1]))
+    if (!tn_enter_optional(&sc, &weight) || !tn_enter_optional(&sc, &bias) ||
+        !tn_enter_optional(&sc, &now[0]) || !tn_enter_optional(&sc, &now[1]))
         return tn_leave(&sc, NULL);
     norm_args o = norm_defaults(options);
     bool training = sc.g->training;
@@ -320,25 +308,26 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
     uint32_t mask = (1u << (x->ndim - 1)) - 1, first = sc.g->n_nodes;
     double n = (double)count_of(x, mask);
     if (training && n < 2)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "training needs more than one value per channel"));
+        return tn_leave(&sc,
+                        tn_error_set(sc.g, TN_E_SHAPE, "training needs more than one value per channel"));
     tn_tensor *xf = floating(x), *mean = now[0], *var = now[1];
     if (!xf || (training && !batch_statistics(xf, mask, &mean, &var))) return tn_leave(&sc, NULL);
     int64_t row[TN_MAX_DIMS];
     for (int i = 0; i < x->ndim; i++) row[i] = mask >> i & 1 ? 1 : x->shape[i];
     mean = tn_mk_reshape(mean, x->ndim, row);
     var = tn_mk_reshape(var, x->ndim, row);
-    tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(var, tn_mk_num(sc.g, o.eps)));
+    tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(var, constant(x, o.eps)));
     tn_tensor *out = mul(sub(xf, mean), rstd);
     if (weight) out = mul(out, weight);
     if (bias) out = add(out, bias);
-    tn_rule *r = tn_rule_set(out, first, batch_norm_rule, 3, (tn_tensor *[]){ xf, weight, bias });
+    tn_rule *r = tn_rule_set(out, first, batch_norm_rule, 3, (tn_tensor *[]){xf, weight, bias});
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     r->whole[1] = training;
     tn_rule_save(r, 0, mean);
     tn_rule_save(r, 1, rstd);
     if (training) { /* once, in the step that recorded it; the variance without bias, as PyTorch */
-        tn_tensor *to[2] = { mean, var };
+        tn_tensor *to[2] = {mean, var};
         sc.g->no_grad++;
         for (int i = 0; i < 2 && out; i++) {
             if (!now[i]) continue;
@@ -348,7 +337,8 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
             tn_tensor *target = tn_resolve(run[i]);
             if (!(target->flags & TN_F_PERSISTENT))
                 out = tn_error_set(sc.g, TN_E_STATE, "running statistics must be persistent tensors");
-            else if (tn_assign_node(target, old, moved, true)) out = NULL;
+            else if (tn_assign_node(target, old, moved, true))
+                out = NULL;
         }
         sc.g->no_grad--;
     }
@@ -367,14 +357,15 @@ static tn_tensor *dropout(tn_tensor *x, double p)
     tn_graph *g = x->graph;
     tn_tensor *chance = tn_mk_typed(g, TN_OP_scalar, tn_number_f(p), TN_F32);
     tn_tensor *keep = tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, chance);
-    return tn_mk3(TN_OP_where, keep, mul(x, num(x, 1 / (1 - p))), tn_mk_num(g, 0));
+    return where(keep, mul(x, num(x, 1 / (1 - p))), constant(x, 0));
 }
 
 tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
 {
     tn_scope sc = tn_enter("dropout", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (!(p >= 0 && p < 1)) return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1)", p));
+    if (!(p >= 0 && p < 1))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1)", p));
     if (!sc.g->training || p == 0) return tn_leave(&sc, x);
     return tn_leave(&sc, dropout(x, p));
 }
@@ -388,20 +379,21 @@ static tn_tensor *causal_mask(tn_graph *g, int ndim, int64_t tq, int64_t tk)
     for (int i = 0; i < ndim; i++) shape[i] = 1;
     shape[ndim - 2] = tq;
     shape[ndim - 1] = tk;
-    return tn_mk2(TN_OP_le, tn_mk_iota(g, ndim - 1, ndim, shape, TN_I32), tn_mk_iota(g, ndim - 2, ndim, shape, TN_I32));
+    return le(tn_mk_iota(g, ndim - 1, ndim, shape, TN_I32), tn_mk_iota(g, ndim - 2, ndim, shape, TN_I32));
 }
 
 tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_tensor *v,
                                               const tn_sdpa_options *options, const char *file, int line)
 {
-    tn_sdpa_options o = { 0 };
+    tn_sdpa_options o = {0};
     if (options) o = *options;
     tn_scope sc = tn_enter("scaled_dot_product_attention", file, line, 3, &q, &k, &v);
     if (!tn_enter_optional(&sc, &o.mask)) return tn_leave(&sc, NULL);
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
         k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
         char a[96], b[96], c[96];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "q %s, k %s, v %s: wanted [.., tq, d], [.., tk, d], [.., tk, dv]",
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE,
+                                          "q %s, k %s, v %s: wanted [.., tq, d], [.., tk, d], [.., tk, dv]",
                                           tn_shape_text(a, sizeof a, q->ndim, q->shape),
                                           tn_shape_text(b, sizeof b, k->ndim, k->shape),
                                           tn_shape_text(c, sizeof c, v->ndim, v->shape)));
@@ -413,13 +405,16 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     s = mul(s, num(q, scale));
     if (s && o.causal) {
         tn_tensor *seen = causal_mask(sc.g, s->ndim, s->shape[s->ndim - 2], s->shape[s->ndim - 1]);
-        s = tn_mk3(TN_OP_where, seen, s, tn_mk_num(sc.g, -INFINITY));
+        s = where(seen, s, constant(q, -INFINITY));
     }
-    if (s && o.mask && o.mask->dtype == TN_BOOL) s = tn_mk3(TN_OP_where, o.mask, s, tn_mk_num(sc.g, -INFINITY));
-    else if (s && o.mask) s = add(s, o.mask);
+    if (s && o.mask && o.mask->dtype == TN_BOOL)
+        s = where(o.mask, s, constant(q, -INFINITY));
+    else if (s && o.mask)
+        s = add(s, o.mask);
     s = s ? softmax(s, s->ndim - 1) : NULL;
     if (s && sc.g->training && o.dropout > 0) s = dropout(s, o.dropout);
     return tn_leave(&sc, tn_mk_matmul(s, v, NULL));
 }
-PLAIN(scaled_dot_product_attention, (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),
+PLAIN(scaled_dot_product_attention,
+      (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),
       (q, k, v, options, NULL, 0))

@@ -1,25 +1,17 @@
-/* op_loss.c - losses and accuracy. Start with cross_entropy: one kernel per row forward, one backward; the
+/* loss.c - losses and accuracy. Start with cross_entropy: one kernel per row forward, one backward; the
  * probabilities are never written. */
 #include <string.h>
 
-#include "session.h"
+#include "ops.h"
 
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
-
-static tn_tensor *add(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_add, x, y); }
-static tn_tensor *sub(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_sub, x, y); }
-static tn_tensor *mul(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_mul, x, y); }
-static tn_tensor *total(tn_tensor *x, uint32_t axes) { return tn_mk_reduce(TN_OP_reduce_sum, x, axes); }
-static tn_tensor *num(const tn_tensor *x, double v) { return tn_mk_scalar(x->graph, tn_number_f(v)); }
-
-static uint32_t all_axes(const tn_tensor *x) { return (1u << x->ndim) - 1; }
-
-static tn_tensor *to_scalar(tn_tensor *x) { return tn_mk_reshape(x, 0, NULL); }
+static tn_tensor *to_scalar(tn_tensor *x)
+{
+    return tn_mk_reshape(x, 0, NULL);
+}
 
 static tn_loss_options loss_defaults(const tn_loss_options *o)
 {
-    return o ? *o : (tn_loss_options){ .reduction = TN_REDUCE_MEAN };
+    return o ? *o : (tn_loss_options){.reduction = TN_REDUCE_MEAN};
 }
 
 static tn_tensor *finish(tn_tensor *x, tn_reduction reduction)
@@ -57,19 +49,19 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
         return false;
     }
     int64_t c = x->shape[x->ndim - 1], n = c ? tn_node_numel(x) / c : 0;
-    r->x = tn_mk_reshape(x, 2, (const int64_t[]){ n, c });
-    r->label = tn_mk_reshape(labels, 2, (const int64_t[]){ n, 1 });
+    r->x = tn_mk_reshape(x, 2, (const int64_t[]){n, c});
+    r->label = tn_mk_reshape(labels, 2, (const int64_t[]){n, 1});
     if (labels->dtype == TN_U8) r->label = tn_mk_cast(r->label, TN_I32);
     tn_tensor *ignored = tn_mk_scalar(g, tn_number_i(o->use_ignore_index ? o->ignore_index : -100));
     r->counts = tn_mk2(TN_OP_ne, r->label, ignored);
-    r->safe = tn_mk3(TN_OP_where, r->counts, r->label, tn_mk_num(g, 0));
+    r->safe = where(r->counts, r->label, constant(x, 0));
     return r->x && r->safe;
 }
 
 /* The per-row losses as the caller asked for them. The mean is over rows that count; none at all gives NaN,
  * as PyTorch. */
-static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss_options *o, const tn_tensor *labels,
-                              tn_tensor **count)
+static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss_options *o,
+                              const tn_tensor *labels, tn_tensor **count)
 {
     *count = NULL;
     if (!row) return NULL;
@@ -82,26 +74,27 @@ static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss
     return s ? to_scalar(s) : NULL;
 }
 
-/* d loss / d x[i][j] = scale[i] (softmax(x[i])[j] - target[i][j]), scale = g / count where the row counts, else
- * 0, and target = (1 - s) onehot + s / c with label smoothing s. The softmax comes from the saved
+/* d loss / d x[i][j] = scale[i] (softmax(x[i])[j] - target[i][j]), scale = g / count where the row counts,
+ * else 0, and target = (1 - s) onehot + s / c with label smoothing s. The softmax comes from the saved
  * log-sum-exp of each row. */
 static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0], *lse = r->saved[0], *count = r->saved[1];
     class_rows rows;
-    tn_loss_options o = { .use_ignore_index = r->whole[1] != 0, .ignore_index = r->whole[2] };
+    tn_loss_options o = {.use_ignore_index = r->whole[1] != 0, .ignore_index = r->whole[2]};
     if (!class_rows_of(x, r->args[1], &o, &rows)) return false;
     int64_t n = rows.x->shape[0], c = rows.x->shape[1];
     double s = r->num[0];
-    tn_tensor *scale = r->whole[0] == TN_REDUCE_NONE ? tn_mk_reshape(g, 2, (const int64_t[]){ n, 1 })
-                                                     : tn_mk_reshape(g, 2, (const int64_t[]){ 1, 1 });
+    tn_tensor *scale = r->whole[0] == TN_REDUCE_NONE ? tn_mk_reshape(g, 2, (const int64_t[]){n, 1})
+                                                     : tn_mk_reshape(g, 2, (const int64_t[]){1, 1});
     if (count) scale = tn_mk2(TN_OP_div, scale, count);
-    scale = tn_mk3(TN_OP_where, rows.counts, scale, tn_mk_num(x->graph, 0));
+    scale = where(rows.counts, scale, constant(x, 0));
     tn_tensor *p = tn_mk1(TN_OP_exp, sub(rows.x, lse));
-    tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){ n, c }, (tn_dtype)rows.safe->dtype);
-    tn_tensor *hit = tn_mk2(TN_OP_eq, at, rows.safe);
+    tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){n, c}, (tn_dtype)rows.safe->dtype);
+    tn_tensor *hit = eq(at, rows.safe);
     tn_tensor *target = s == 0 ? tn_mk_cast(hit, (tn_dtype)x->dtype)
-                               : tn_mk3(TN_OP_where, hit, tn_mk_cast(num(x, 1 - s + s / (double)c), (tn_dtype)x->dtype), num(x, s / (double)c));
+                               : where(hit, tn_mk_cast(num(x, 1 - s + s / (double)c), (tn_dtype)x->dtype),
+                                       num(x, s / (double)c));
     gin[0] = tn_mk_reshape(mul(sub(p, tn_mk_cast(target, (tn_dtype)x->dtype)), scale), x->ndim, x->shape);
     return gin[0] != NULL;
 }
@@ -118,9 +111,9 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     tn_tensor *lse = add(tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, sub(r.x, m)), 2)), m);
     tn_tensor *row = tn_mk_gather(r.x, 1, r.safe);
     if (s != 0) row = add(mul(row, num(x, 1 - s)), mul(total(r.x, 2), num(x, s / c)));
-    row = tn_mk3(TN_OP_where, r.counts, sub(lse, row), tn_mk_num(sc->g, 0));
+    row = where(r.counts, sub(lse, row), constant(x, 0));
     tn_tensor *count, *out = reduce_rows(row, &r, o, labels, &count);
-    tn_rule *rule = tn_rule_set(out, first, cross_entropy_rule, 2, (tn_tensor *[]){ x, labels });
+    tn_rule *rule = tn_rule_set(out, first, cross_entropy_rule, 2, (tn_tensor *[]){x, labels});
     if (!rule) return NULL;
     tn_rule_save(rule, 0, lse);
     tn_rule_save(rule, 1, count);
@@ -131,27 +124,28 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     return out;
 }
 
-tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options, const char *file,
-                               int line)
+tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options,
+                               const char *file, int line)
 {
     tn_scope sc = tn_enter("cross_entropy", file, line, 2, &logits, &labels);
     tn_loss_options o = loss_defaults(options);
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing));
+        return tn_leave(
+            &sc, tn_error_set(sc.g, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing));
     return tn_leave(&sc, sc.ok ? cross_entropy(&sc, logits, labels, &o) : NULL);
 }
 PLAIN(cross_entropy, (tn_tensor * logits, tn_tensor *labels, const tn_loss_options *options),
       (logits, labels, options, NULL, 0))
 
-tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *options, const char *file,
-                          int line)
+tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *options,
+                          const char *file, int line)
 {
     tn_scope sc = tn_enter("nll_loss", file, line, 2, &log_probs, &labels);
     tn_loss_options o = loss_defaults(options);
     class_rows r;
     if (!sc.ok || !class_rows_of(log_probs, labels, &o, &r)) return tn_leave(&sc, NULL);
-    tn_tensor *row = tn_mk1(TN_OP_neg, tn_mk_gather(r.x, 1, r.safe)), *count;
-    row = tn_mk3(TN_OP_where, r.counts, row, tn_mk_num(sc.g, 0));
+    tn_tensor *row = neg(tn_mk_gather(r.x, 1, r.safe)), *count;
+    row = where(r.counts, row, constant(row, 0));
     return tn_leave(&sc, reduce_rows(row, &r, &o, labels, &count));
 }
 PLAIN(nll_loss, (tn_tensor * log_probs, tn_tensor *labels, const tn_loss_options *options),
@@ -161,8 +155,8 @@ PLAIN(nll_loss, (tn_tensor * log_probs, tn_tensor *labels, const tn_loss_options
 
 typedef tn_tensor *pair_fn(tn_tensor *x, tn_tensor *y);
 
-static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tensor *y, const tn_loss_options *options,
-                            const char *file, int line)
+static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tensor *y,
+                            const tn_loss_options *options, const char *file, int line)
 {
     tn_scope sc = tn_enter(name, file, line, 2, &x, &y);
     tn_loss_options o = loss_defaults(options);
@@ -175,20 +169,21 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
     return tn_leave(&sc, sc.ok ? finish(fn(x, y), o.reduction) : NULL);
 }
 
-static tn_tensor *floating(tn_tensor *x)
+static tn_tensor *squared(tn_tensor *x, tn_tensor *y)
 {
-    return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
+    return square(sub(floating(x), y));
 }
-
-static tn_tensor *squared(tn_tensor *x, tn_tensor *y) { return tn_mk1(TN_OP_square, sub(floating(x), y)); }
-static tn_tensor *absolute(tn_tensor *x, tn_tensor *y) { return tn_mk1(TN_OP_abs, sub(floating(x), y)); }
+static tn_tensor *absolute(tn_tensor *x, tn_tensor *y)
+{
+    return tn_mk1(TN_OP_abs, sub(floating(x), y));
+}
 
 /* d/dx = sigmoid(x) - y, d/dy = -x */
 static bool bce_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0], *y = r->args[1];
     if (x->flags & TN_F_REQUIRES_GRAD) gin[0] = mul(g, sub(tn_mk1(TN_OP_sigmoid, x), y));
-    if (y->flags & TN_F_REQUIRES_GRAD) gin[1] = tn_mk1(TN_OP_neg, mul(g, x));
+    if (y->flags & TN_F_REQUIRES_GRAD) gin[1] = neg(mul(g, x));
     return !x->graph->error.status;
 }
 
@@ -199,19 +194,20 @@ static tn_tensor *bce(tn_tensor *x, tn_tensor *y)
     y = tn_mk_cast(y, x ? (tn_dtype)x->dtype : TN_F32);
     if (!x || !y) return NULL;
     uint32_t first = x->graph->n_nodes;
-    tn_tensor *tail = tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, tn_mk1(TN_OP_neg, tn_mk1(TN_OP_abs, x))));
+    tn_tensor *tail = tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x))));
     tn_tensor *out = add(sub(tn_mk1(TN_OP_relu, x), mul(x, y)), tail);
-    tn_rule_set(out, first, bce_rule, 2, (tn_tensor *[]){ x, y });
+    tn_rule_set(out, first, bce_rule, 2, (tn_tensor *[]){x, y});
     return out;
 }
 
 #define PAIR_LOSS(name, fn)                                                                                  \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *target, const tn_loss_options *options, const char *file, \
-                              int line)                                                                      \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *target, const tn_loss_options *options,               \
+                              const char *file, int line)                                                    \
     {                                                                                                        \
         return pair_loss(#name, fn, x, target, options, file, line);                                         \
     }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_tensor * target, const tn_loss_options *options), (x, target, options, NULL, 0))
+    PLAIN(name, (tn_tensor * x, tn_tensor * target, const tn_loss_options *options),                         \
+          (x, target, options, NULL, 0))
 PAIR_LOSS(mse_loss, squared)
 PAIR_LOSS(l1_loss, absolute)
 PAIR_LOSS(bce_with_logits, bce)
@@ -221,12 +217,12 @@ PAIR_LOSS(bce_with_logits, bce)
 tn_tensor *tn_accuracy_at(tn_tensor *logits, tn_tensor *labels, const char *file, int line)
 {
     tn_scope sc = tn_enter("accuracy", file, line, 2, &logits, &labels);
-    tn_loss_options o = { .reduction = TN_REDUCE_MEAN };
+    tn_loss_options o = {.reduction = TN_REDUCE_MEAN};
     class_rows r;
     if (!sc.ok || !class_rows_of(logits, labels, &o, &r)) return tn_leave(&sc, NULL);
     sc.g->no_grad++;
     tn_tensor *best = tn_mk_reduce(TN_OP_reduce_argmax, r.x, 2);
-    tn_tensor *hit = tn_mk_cast(tn_mk2(TN_OP_eq, best, r.label), TN_F32);
+    tn_tensor *hit = tn_mk_cast(eq(best, r.label), TN_F32);
     tn_tensor *out = finish(hit, TN_REDUCE_MEAN);
     sc.g->no_grad--;
     return tn_leave(&sc, out);

@@ -1,11 +1,8 @@
-/* op_view.c - shapes and views. Each checks its arguments in the user's terms (negative axes, -1 extents) and
+/* view.c - shapes and views. Each checks its arguments in the user's terms (negative axes, -1 extents) and
  * leaves the strides to build_view.c. Start with tn_reshape_at. */
 #include <string.h>
 
-#include "session.h"
-
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
+#include "ops.h"
 
 static bool too_many(tn_graph *g, int ndim, const void *list)
 {
@@ -23,9 +20,12 @@ tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const cha
     bool bad = false;
     for (int i = 0; i < ndim; i++) {
         s[i] = shape[i];
-        if (s[i] == -1 && open < 0) open = i;
-        else if (s[i] < 0) bad = true;
-        else known *= s[i];
+        if (s[i] == -1 && open < 0)
+            open = i;
+        else if (s[i] < 0)
+            bad = true;
+        else
+            known *= s[i];
     }
     if (bad || (open >= 0 && (known == 0 || n % known))) {
         char a[160], b[160];
@@ -59,10 +59,7 @@ tn_tensor *tn_squeeze_at(tn_tensor *x, int axis, const char *file, int line)
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (x->shape[a] != 1) return tn_leave(&sc, x);
-    int64_t s[TN_MAX_DIMS];
-    for (int i = 0, k = 0; i < x->ndim; i++)
-        if (i != a) s[k++] = x->shape[i];
-    return tn_leave(&sc, tn_mk_reshape(x, x->ndim - 1, s));
+    return tn_leave(&sc, drop_axes(x, 1u << a));
 }
 PLAIN(squeeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 
@@ -75,9 +72,7 @@ tn_tensor *tn_unsqueeze_at(tn_tensor *x, int axis, const char *file, int line)
         tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, x->ndim);
         return tn_leave(&sc, NULL);
     }
-    int64_t s[TN_MAX_DIMS];
-    for (int i = 0, k = 0; i <= x->ndim; i++) s[i] = i == a ? 1 : x->shape[k++];
-    return tn_leave(&sc, tn_mk_reshape(x, x->ndim + 1, s));
+    return tn_leave(&sc, unsqueeze(x, a));
 }
 PLAIN(unsqueeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 
@@ -126,9 +121,13 @@ PLAIN(expand, (tn_tensor * x, int ndim, const int64_t *shape), (x, ndim, shape, 
 
 /* ---- slices ---- */
 
-static int64_t clamp64(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v > hi ? hi : v; }
+static int64_t clamp64(int64_t v, int64_t lo, int64_t hi)
+{
+    return v < lo ? lo : v > hi ? hi : v;
+}
 
-tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step, const char *file, int line)
+tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step, const char *file,
+                       int line)
 {
     tn_scope sc = tn_enter("slice", file, line, 1, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -149,16 +148,8 @@ tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64
     }
     return tn_leave(&sc, tn_mk_slice1(x, a, start, step, count));
 }
-PLAIN(slice, (tn_tensor * x, int axis, int64_t start, int64_t end, int64_t step), (x, axis, start, end, step, NULL, 0))
-
-static tn_tensor *drop_axis(tn_tensor *x, int axis)
-{
-    int64_t s[TN_MAX_DIMS];
-    if (!x) return NULL;
-    for (int i = 0, k = 0; i < x->ndim; i++)
-        if (i != axis) s[k++] = x->shape[i];
-    return tn_mk_reshape(x, x->ndim - 1, s);
-}
+PLAIN(slice, (tn_tensor * x, int axis, int64_t start, int64_t end, int64_t step),
+      (x, axis, start, end, step, NULL, 0))
 
 tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file, int line)
 {
@@ -169,7 +160,7 @@ tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file,
     if (i < 0 || i >= x->shape[a])
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_INDEX, "index %lld of an axis of %lld", (long long)index,
                                           (long long)x->shape[a]));
-    return tn_leave(&sc, drop_axis(tn_mk_slice1(x, a, i, 1, 1), a));
+    return tn_leave(&sc, drop_axes(tn_mk_slice1(x, a, i, 1, 1), 1u << a));
 }
 PLAIN(select, (tn_tensor * x, int axis, int64_t index), (x, axis, index, NULL, 0))
 
@@ -189,7 +180,8 @@ tn_tensor *tn_flip_at(tn_tensor *x, int naxes, const int *axes, const char *file
 }
 PLAIN(flip, (tn_tensor * x, int naxes, const int *axes), (x, naxes, axes, NULL, 0))
 
-tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, double value, const char *file, int line)
+tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, double value, const char *file,
+                     int line)
 {
     tn_scope sc = tn_enter("pad", file, line, 1, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -197,19 +189,21 @@ tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, doub
     if (before < 0 || after < 0)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "padding by %lld and %lld", (long long)before,
                                           (long long)after));
-    int64_t b[TN_MAX_DIMS] = { 0 }, e[TN_MAX_DIMS] = { 0 };
+    int64_t b[TN_MAX_DIMS] = {0}, e[TN_MAX_DIMS] = {0};
     b[a] = before;
     e[a] = after;
     return tn_leave(&sc, tn_mk_pad(x, tn_mk_scalar(sc.g, tn_number_f(value)), b, e));
 }
-PLAIN(pad, (tn_tensor * x, int axis, int64_t before, int64_t after, double value), (x, axis, before, after, value, NULL, 0))
+PLAIN(pad, (tn_tensor * x, int axis, int64_t before, int64_t after, double value),
+      (x, axis, before, after, value, NULL, 0))
 
 /* ---- joining and splitting ---- */
 
 enum { MAX_JOIN = UINT8_MAX };
 
 /* The session of a list is known from its first tensor that is not NULL. */
-static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, tn_tensor **nodes, const char *file, int line)
+static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, tn_tensor **nodes, const char *file,
+                           int line)
 {
     tn_session *s = NULL;
     for (int i = 0; i < n && xs && !s; i++) s = tn_session_of(xs[i]);
@@ -252,11 +246,7 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
                      tn_shape_text(y, sizeof y, in[i]->ndim, in[i]->shape));
         return tn_leave(&sc, NULL);
     }
-    for (int i = 0; i < n; i++) {
-        int64_t s[TN_MAX_DIMS];
-        for (int k = 0, j = 0; k <= ndim; k++) s[k] = k == a ? 1 : in[i]->shape[j++];
-        in[i] = tn_mk_reshape(in[i], ndim + 1, s);
-    }
+    for (int i = 0; i < n; i++) in[i] = unsqueeze(in[i], a);
     return tn_leave(&sc, tn_mk_concat(sc.g, n, in, a));
 }
 PLAIN(stack, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
@@ -272,7 +262,8 @@ int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
                      tn_shape_text(t, sizeof t, x->ndim, x->shape), n);
         a = -1;
     }
-    for (int i = 0; i < n; i++) out[i] = a < 0 ? NULL : tn_mk_slice1(x, a, i * (x->shape[a] / n), 1, x->shape[a] / n);
+    for (int i = 0; i < n; i++)
+        out[i] = a < 0 ? NULL : tn_mk_slice1(x, a, i * (x->shape[a] / n), 1, x->shape[a] / n);
     return tn_leave_many(&sc, n, out);
 }
 

@@ -1,28 +1,8 @@
-/* op_product.c - matmul, affine, convolution, pooling, indexing: options in the user's terms become the
+/* product.c - matmul, affine, convolution, pooling, indexing: options in the user's terms become the
  * geometry that build_product.c checks. Start with tn_matmul_at. */
 #include <string.h>
 
-#include "session.h"
-
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
-
-static tn_tensor *unsqueeze(tn_tensor *x, int axis)
-{
-    int64_t s[TN_MAX_DIMS];
-    if (!x) return NULL;
-    for (int i = 0, k = 0; i <= x->ndim; i++) s[i] = i == axis ? 1 : x->shape[k++];
-    return tn_mk_reshape(x, x->ndim + 1, s);
-}
-
-static tn_tensor *squeeze(tn_tensor *x, int axis)
-{
-    int64_t s[TN_MAX_DIMS];
-    if (!x) return NULL;
-    for (int i = 0, k = 0; i < x->ndim; i++)
-        if (i != axis) s[k++] = x->shape[i];
-    return tn_mk_reshape(x, x->ndim - 1, s);
-}
+#include "ops.h"
 
 /* A 1-d x is a row, a 1-d y a column; the axis that was added goes again. A 2-d y with a batched x is one
  * product over all rows, not a batch of them. */
@@ -36,13 +16,14 @@ static tn_tensor *matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
     if (!x || !y) return NULL;
     tn_tensor *out;
     if (x->ndim > 2 && y->ndim == 2 && x->shape[x->ndim - 1] == y->shape[0]) {
-        int64_t flat[2] = { 1, x->shape[x->ndim - 1] }, shape[TN_MAX_DIMS];
+        int64_t flat[2] = {1, x->shape[x->ndim - 1]}, shape[TN_MAX_DIMS];
         for (int i = 0; i + 1 < x->ndim; i++) flat[0] *= shape[i] = x->shape[i];
         shape[x->ndim - 1] = y->shape[1];
         out = tn_mk_reshape(tn_mk_matmul(tn_mk_reshape(x, 2, flat), y, bias), x->ndim, shape);
-    } else out = tn_mk_matmul(x, y, bias);
-    if (column) out = out ? squeeze(out, out->ndim - 1) : NULL;
-    if (row) out = out ? squeeze(out, column ? out->ndim - 1 : out->ndim - 2) : NULL;
+    } else
+        out = tn_mk_matmul(x, y, bias);
+    if (column) out = out ? drop_axes(out, 1u << (out->ndim - 1)) : NULL;
+    if (row) out = out ? drop_axes(out, 1u << (column ? out->ndim - 1 : out->ndim - 2)) : NULL;
     return out;
 }
 
@@ -74,9 +55,9 @@ tn_tensor *tn_conv2d_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const 
 {
     tn_scope sc = tn_enter("conv2d", file, line, 2, &x, &weight);
     if (!tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
-    tn_conv2d_options o = { 0 };
+    tn_conv2d_options o = {0};
     if (options) o = *options;
-    tn_conv_attr a = { .groups = o.groups ? o.groups : 1 };
+    tn_conv_attr a = {.groups = o.groups ? o.groups : 1};
     for (int i = 0; i < 2; i++) {
         a.stride[i] = o.stride_hw[i] ? o.stride_hw[i] : o.stride ? o.stride : 1;
         a.dilation[i] = o.dilation_hw[i] ? o.dilation_hw[i] : o.dilation ? o.dilation : 1;
@@ -99,20 +80,21 @@ static int64_t pooled(int64_t n, int64_t window, int64_t stride, int64_t pad, bo
 
 static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *options, tn_pool_attr *a)
 {
-    tn_pool2d_options o = { 0 };
+    tn_pool2d_options o = {0};
     if (options) o = *options;
     int stride = o.stride ? o.stride : window;
     if (x->ndim != 4) {
         char s[160];
-        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", tn_shape_text(s, sizeof s, x->ndim, x->shape));
+        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s",
+                     tn_shape_text(s, sizeof s, x->ndim, x->shape));
         return false;
     }
     if (window < 1 || stride < 1 || o.pad < 0 || 2 * o.pad > window) {
-        tn_error_set(x->graph, TN_E_ARG, "window %d, stride %d, pad %d: pad may be half the window at most", window,
-                     stride, o.pad);
+        tn_error_set(x->graph, TN_E_ARG, "window %d, stride %d, pad %d: pad may be half the window at most",
+                     window, stride, o.pad);
         return false;
     }
-    *a = (tn_pool_attr){ .h = x->shape[1], .w = x->shape[2] };
+    *a = (tn_pool_attr){.h = x->shape[1], .w = x->shape[2]};
     a->oh = pooled(a->h, window, stride, o.pad, o.ceil_mode);
     a->ow = pooled(a->w, window, stride, o.pad, o.ceil_mode);
     for (int i = 0; i < 2; i++) {
@@ -131,14 +113,16 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
     return true;
 }
 
-tn_tensor *tn_max_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file, int line)
+tn_tensor *tn_max_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file,
+                            int line)
 {
     tn_scope sc = tn_enter("max_pool2d", file, line, 1, &x);
     tn_pool_attr a;
     if (!sc.ok || !pool_geometry(x, window, options, &a)) return tn_leave(&sc, NULL);
     return tn_leave(&sc, tn_mk_pool(TN_OP_pool_max, x, NULL, &a));
 }
-PLAIN(max_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options), (x, window, options, NULL, 0))
+PLAIN(max_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
+      (x, window, options, NULL, 0))
 
 /* How many elements each window averages: window^2, but near an edge only what lies in the image (and, if
  * counted, in the symmetric padding; never what ceil mode hangs over). */
@@ -146,20 +130,20 @@ static tn_tensor *pool_counts(tn_graph *g, const tn_pool_attr *a, int64_t pad, b
 {
     tn_tensor *n[2];
     for (int i = 0; i < 2; i++) {
-        int64_t shape[4] = { 1, i ? 1 : a->oh, i ? a->ow : 1, 1 }, size = i ? a->w : a->h;
+        int64_t shape[4] = {1, i ? 1 : a->oh, i ? a->ow : 1, 1}, size = i ? a->w : a->h;
         tn_tensor *at = tn_mk_iota(g, i + 1, 4, shape, TN_F32);
-        tn_tensor *lo = tn_mk2(TN_OP_sub, tn_mk2(TN_OP_mul, at, tn_mk_num(g, (double)a->stride[i])),
-                               tn_mk_num(g, (double)pad));
-        tn_tensor *hi = tn_mk2(TN_OP_add, lo, tn_mk_num(g, (double)a->window[i]));
+        tn_tensor *lo = sub(mul(at, tn_mk_num(g, (double)a->stride[i])), tn_mk_num(g, (double)pad));
+        tn_tensor *hi = add(lo, tn_mk_num(g, (double)a->window[i]));
         double first = exclude_pad ? 0 : -(double)pad, end = (double)(exclude_pad ? size : size + pad);
         lo = tn_mk2(TN_OP_maximum, lo, tn_mk_num(g, first));
         hi = tn_mk2(TN_OP_minimum, hi, tn_mk_num(g, end));
-        n[i] = tn_mk2(TN_OP_sub, hi, lo);
+        n[i] = sub(hi, lo);
     }
-    return tn_mk2(TN_OP_mul, n[0], n[1]);
+    return mul(n[0], n[1]);
 }
 
-tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file, int line)
+tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file,
+                            int line)
 {
     tn_scope sc = tn_enter("avg_pool2d", file, line, 1, &x);
     tn_pool_attr a;
@@ -168,10 +152,11 @@ tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *o
     bool exclude = options && options->exclude_pad;
     bool full = a.pad[1] <= (exclude ? 0 : pad) && a.pad[3] <= (exclude ? 0 : pad) && (!exclude || !pad);
     tn_tensor *sum = tn_mk_pool(TN_OP_pool_sum, x, NULL, &a);
-    if (full) return tn_leave(&sc, tn_mk2(TN_OP_mul, sum, tn_mk_num(sc.g, 1.0 / ((double)window * window))));
+    if (full) return tn_leave(&sc, mul(sum, tn_mk_num(sc.g, 1.0 / ((double)window * window))));
     return tn_leave(&sc, tn_mk2(TN_OP_div, sum, pool_counts(sc.g, &a, pad, exclude)));
 }
-PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options), (x, window, options, NULL, 0))
+PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
+      (x, window, options, NULL, 0))
 
 tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
 {
@@ -183,8 +168,8 @@ tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
                                           tn_shape_text(s, sizeof s, x->ndim, x->shape)));
     }
     double n = (double)(x->shape[1] * x->shape[2]);
-    tn_tensor *m = tn_mk2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, x, 6u), tn_mk_scalar(sc.g, tn_number_f(1 / n)));
-    return tn_leave(&sc, tn_mk_reshape(m, 2, (const int64_t[]){ x->shape[0], x->shape[3] }));
+    tn_tensor *m = mul(total(x, 6u), num(x, 1 / n));
+    return tn_leave(&sc, tn_mk_reshape(m, 2, (const int64_t[]){x->shape[0], x->shape[3]}));
 }
 PLAIN(global_avg_pool2d, (tn_tensor * x), (x, NULL, 0))
 
@@ -198,15 +183,17 @@ tn_tensor *tn_gather_at(tn_tensor *x, int axis, tn_tensor *index, const char *fi
 }
 PLAIN(gather, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
 
-tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src, const char *file, int line)
+tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src, const char *file,
+                             int line)
 {
     tn_scope sc = tn_enter("scatter_add", file, line, 3, &x, &index, &src);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     tn_tensor *added = tn_mk_scatter_add(tn_mk_cast(src, (tn_dtype)x->dtype), a, index, x->ndim, x->shape);
-    return tn_leave(&sc, tn_mk2(TN_OP_add, x, added));
+    return tn_leave(&sc, add(x, added));
 }
-PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src), (x, axis, index, src, NULL, 0))
+PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src),
+      (x, axis, index, src, NULL, 0))
 
 tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
 {
@@ -246,6 +233,6 @@ tn_tensor *tn_one_hot_at(tn_tensor *index, int64_t classes, const char *file, in
     memcpy(shape, index->shape, sizeof shape);
     shape[index->ndim] = classes;
     tn_tensor *at = tn_mk_iota(sc.g, index->ndim, index->ndim + 1, shape, (tn_dtype)index->dtype);
-    return tn_leave(&sc, tn_mk_cast(tn_mk2(TN_OP_eq, unsqueeze(index, index->ndim), at), TN_F32));
+    return tn_leave(&sc, tn_mk_cast(eq(unsqueeze(index, index->ndim), at), TN_F32));
 }
 PLAIN(one_hot, (tn_tensor * index, int64_t classes), (index, classes, NULL, 0))

@@ -1,10 +1,7 @@
-/* op_eltwise.c - the public elementwise operators: one per row of ops.def, those with a C number, and the
+/* eltwise.c - the public elementwise operators: one per row of ops.def, those with a C number, and the
  * composites (activations, lerp, clamp). Start with the expansion of ops.def below. */
-#include "session.h"
+#include "ops.h"
 
-/* tn_NAME without a place is tn_NAME_at with none. */
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
 #define ARGS(...) (__VA_ARGS__, NULL, 0)
 
 #define TN_UNARY(name, ...)                                                                                  \
@@ -44,8 +41,14 @@ PLAIN(cast, (tn_tensor * x, tn_dtype dtype), ARGS(x, dtype))
 
 /* ---- with a C number ---- */
 
-tn_number tn_number_f(double v) { return (tn_number){ v, 0, false }; }
-tn_number tn_number_i(int64_t v) { return (tn_number){ (double)v, v, true }; }
+tn_number tn_number_f(double v)
+{
+    return (tn_number){v, 0, false};
+}
+tn_number tn_number_i(int64_t v)
+{
+    return (tn_number){(double)v, v, true};
+}
 
 #define WITH_NUMBER(name, op, a, b)                                                                          \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
@@ -74,8 +77,8 @@ static tn_tensor *power(tn_tensor *x, tn_number v)
     double e = v.f;
     bool floating = tn_dtype_is_float((tn_dtype)x->dtype);
     if (e == 1) return x;
-    if (e == 2) return tn_mk1(TN_OP_square, x);
-    if (e == 3) return tn_mk2(TN_OP_mul, x, tn_mk1(TN_OP_square, x));
+    if (e == 2) return square(x);
+    if (e == 3) return mul(x, square(x));
     if (e == 0.5) return tn_mk1(TN_OP_sqrt, x);
     if (e == -0.5) return tn_mk1(TN_OP_rsqrt, x);
     if (e == -1 && floating) return tn_mk1(TN_OP_reciprocal, x);
@@ -89,87 +92,99 @@ tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int lin
 }
 PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 
-/* ---- composites. Their gradients are derived row by row, unless a rule is given ---- */
+/* ---- composites. A rule of their own, from x alone, spares the values that the gradient derived row by row
+ * would have forward write and backward read. ---- */
 
-#define NUM(v) tn_mk_num(sc.g, v)
-#define OP1(op, x) tn_mk1(TN_OP_##op, x)
-#define OP2(op, x, y) tn_mk2(TN_OP_##op, x, y)
-#define OP3(op, x, y, z) tn_mk3(TN_OP_##op, x, y, z)
-
-#define COMPOSITE1(name, expr)                                                                               \
+#define COMPOSITE1(name)                                                                                     \
+    static bool name##_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)                                       \
+    {                                                                                                        \
+        return (gin[0] = mul(g, name##_slope(r->args[0]))) != NULL;                                          \
+    }                                                                                                        \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
         tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
-        return tn_leave(&sc, sc.ok ? expr : NULL);                                                           \
+        tn_tensor *out = sc.ok ? name(x) : NULL;                                                             \
+        tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
+        return tn_leave(&sc, out);                                                                           \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x), ARGS(x))
 
-/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its rule is sigmoid, exact also at 0. */
-static bool softplus_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
+/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its slope is sigmoid, exact also at 0. */
+static tn_tensor *softplus(tn_tensor *x)
 {
-    return (gin[0] = tn_mk2(TN_OP_mul, g, tn_mk1(TN_OP_sigmoid, c->args[0]))) != NULL;
+    return add(tn_mk1(TN_OP_relu, x), tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x)))));
 }
-
-static tn_tensor *softplus(tn_graph *g, tn_tensor *x)
+static tn_tensor *softplus_slope(tn_tensor *x)
 {
-    (void)g;
-    return tn_mk2(TN_OP_add, tn_mk1(TN_OP_relu, x),
-                  tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, tn_mk1(TN_OP_neg, tn_mk1(TN_OP_abs, x)))));
+    return tn_mk1(TN_OP_sigmoid, x);
 }
-
-tn_tensor *tn_softplus_at(tn_tensor *x, const char *file, int line)
-{
-    tn_scope sc = tn_enter("softplus", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? softplus(sc.g, x) : NULL;
-    tn_rule_set(out, sc.first, softplus_rule, 1, &x);
-    return tn_leave(&sc, out);
-}
-PLAIN(softplus, (tn_tensor * x), ARGS(x))
+COMPOSITE1(softplus)
 
 /* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
-static bool mish_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
+static tn_tensor *mish(tn_tensor *x)
 {
-    tn_tensor *x = c->args[0], *t = tn_mk1(TN_OP_tanh, softplus(x->graph, x));
-    tn_tensor *d = tn_mk2(TN_OP_mul, x, tn_mk2(TN_OP_sub, tn_mk_num(x->graph, 1), tn_mk1(TN_OP_square, t)));
-    d = tn_mk2(TN_OP_add, t, tn_mk2(TN_OP_mul, d, tn_mk1(TN_OP_sigmoid, x)));
-    return (gin[0] = tn_mk2(TN_OP_mul, g, d)) != NULL;
+    return mul(x, tn_mk1(TN_OP_tanh, softplus(x)));
 }
-
-tn_tensor *tn_mish_at(tn_tensor *x, const char *file, int line)
+static tn_tensor *mish_slope(tn_tensor *x)
 {
-    tn_scope sc = tn_enter("mish", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? OP2(mul, x, OP1(tanh, softplus(sc.g, x))) : NULL;
-    tn_rule_set(out, sc.first, mish_rule, 1, &x);
-    return tn_leave(&sc, out);
+    tn_tensor *t = tn_mk1(TN_OP_tanh, softplus(x));
+    tn_tensor *d = mul(x, sub(constant(x, 1), square(t)));
+    return add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
 }
-PLAIN(mish, (tn_tensor * x), ARGS(x))
+COMPOSITE1(mish)
 
-COMPOSITE1(silu, OP2(mul, x, OP1(sigmoid, x)))
-
-/* x/2 (1 + erf(x / sqrt 2)) */
-static tn_tensor *gelu(tn_graph *g, tn_tensor *x)
+/* x s, s = sigmoid(x): s (1 + x (1 - s)) */
+static tn_tensor *silu(tn_tensor *x)
 {
-    tn_tensor *e = tn_mk1(TN_OP_erf, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.70710678118654752)));
-    return tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.5)), tn_mk2(TN_OP_add, e, tn_mk_num(g, 1)));
+    return mul(x, tn_mk1(TN_OP_sigmoid, x));
 }
-COMPOSITE1(gelu, gelu(sc.g, x))
-
-/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016 */
-static tn_tensor *gelu_tanh(tn_graph *g, tn_tensor *x)
+static tn_tensor *silu_slope(tn_tensor *x)
 {
-    tn_tensor *x3 = tn_mk2(TN_OP_mul, x, tn_mk1(TN_OP_square, x));
-    tn_tensor *u = tn_mk2(TN_OP_add, x, tn_mk2(TN_OP_mul, x3, tn_mk_num(g, 0.044715)));
-    tn_tensor *t = tn_mk1(TN_OP_tanh, tn_mk2(TN_OP_mul, u, tn_mk_num(g, 0.79788456080286536)));
-    return tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, tn_mk_num(g, 0.5)), tn_mk2(TN_OP_add, t, tn_mk_num(g, 1)));
+    tn_tensor *s = tn_mk1(TN_OP_sigmoid, x);
+    return mul(s, add(mul(x, sub(constant(x, 1), s)), constant(x, 1)));
 }
-COMPOSITE1(gelu_tanh, gelu_tanh(sc.g, x))
+COMPOSITE1(silu)
+
+/* x P, P = (1 + erf(x / sqrt 2)) / 2: P + x p, p = e^(-x^2 / 2) / sqrt(2 pi) */
+static tn_tensor *gelu(tn_tensor *x)
+{
+    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
+    return mul(mul(x, constant(x, 0.5)), add(e, constant(x, 1)));
+}
+static tn_tensor *gelu_slope(tn_tensor *x)
+{
+    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
+    tn_tensor *p = tn_mk1(TN_OP_exp, mul(square(x), constant(x, -0.5)));
+    return add(mul(add(e, constant(x, 1)), constant(x, 0.5)), mul(mul(x, constant(x, 0.39894228040143268)), p));
+}
+COMPOSITE1(gelu)
+
+/* x/2 (1 + t), t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3): (1 + t)/2 + x/2 (1 - t^2) u'
+ * (Hendrycks and Gimpel 2016) */
+static tn_tensor *gelu_tanh_of(tn_tensor *x)
+{
+    tn_tensor *u = add(x, mul(mul(x, square(x)), constant(x, 0.044715)));
+    return tn_mk1(TN_OP_tanh, mul(u, constant(x, 0.79788456080286536)));
+}
+static tn_tensor *gelu_tanh(tn_tensor *x)
+{
+    return mul(mul(x, constant(x, 0.5)), add(gelu_tanh_of(x), constant(x, 1)));
+}
+static tn_tensor *gelu_tanh_slope(tn_tensor *x)
+{
+    tn_tensor *t = gelu_tanh_of(x);
+    tn_tensor *du = add(mul(square(x), constant(x, 0.10703222440890037)), constant(x, 0.79788456080286536));
+    tn_tensor *d = mul(mul(mul(x, constant(x, 0.5)), sub(constant(x, 1), square(t))), du);
+    return add(mul(add(t, constant(x, 1)), constant(x, 0.5)), d);
+}
+COMPOSITE1(gelu_tanh)
 
 tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
 {
     tn_scope sc = tn_enter("leaky_relu", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    tn_tensor *a = tn_mk_scalar(sc.g, tn_number_f(slope));
-    return tn_leave(&sc, OP3(where, OP2(gt, x, NUM(0)), x, OP2(mul, x, a)));
+    tn_tensor *a = num(x, slope);
+    return tn_leave(&sc, where(gt(x, constant(x, 0)), x, mul(x, a)));
 }
 PLAIN(leaky_relu, (tn_tensor * x, double slope), ARGS(x, slope))
 
@@ -179,9 +194,9 @@ tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 {
     tn_scope sc = tn_enter("elu", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    tn_tensor *a = tn_mk_scalar(sc.g, tn_number_f(alpha)), *up = OP2(gt, x, NUM(0));
-    tn_tensor *low = OP3(where, up, NUM(0), x);
-    return tn_leave(&sc, OP3(where, up, x, OP2(mul, a, OP1(expm1, low))));
+    tn_tensor *a = num(x, alpha), *up = gt(x, constant(x, 0));
+    tn_tensor *low = where(up, constant(x, 0), x);
+    return tn_leave(&sc, where(up, x, mul(a, tn_mk1(TN_OP_expm1, low))));
 }
 PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 
@@ -190,20 +205,21 @@ tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, 
 {
     tn_scope sc = tn_enter("clamp", file, line, 1, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low && high == (double)(int64_t)high;
+    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low &&
+                 high == (double)(int64_t)high;
     tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
     tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
-    tn_tensor *n = OP3(where, OP2(lt, x, lo), lo, x);
-    return tn_leave(&sc, OP3(where, OP2(gt, n, hi), hi, n));
+    tn_tensor *n = where(lt(x, lo), lo, x);
+    return tn_leave(&sc, where(gt(n, hi), hi, n));
 }
 PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 
 tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
 {
     tn_scope sc = tn_enter("lerp", file, line, 3, &x, &y, &weight);
-    return tn_leave(&sc, sc.ok ? OP2(add, x, OP2(mul, weight, OP2(sub, y, x))) : NULL);
+    return tn_leave(&sc, sc.ok ? add(x, mul(weight, sub(y, x))) : NULL);
 }
-PLAIN(lerp, (tn_tensor * x, tn_tensor * y, tn_tensor * weight), ARGS(x, y, weight))
+PLAIN(lerp, (tn_tensor * x, tn_tensor *y, tn_tensor *weight), ARGS(x, y, weight))
 
 tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
 {

@@ -1,4 +1,4 @@
-/* op_grad.c - the public side of differentiation: backward, grad, gradient, requires_grad.
+/* grad.c - the public side of differentiation: backward, grad, gradient, requires_grad.
  * Start with tn_backward_at; the walk itself is autograd/walk.c. */
 #include "../../autograd/autograd.h"
 #include "session.h"
@@ -12,7 +12,8 @@ static bool one_element(tn_scope *sc, const tn_tensor *loss)
     else if (!(loss->flags & TN_F_REQUIRES_GRAD))
         tn_error_set(sc->g, TN_E_GRAD, "the loss depends on nothing that requires a gradient%s",
                      sc->g->no_grad ? " (it was made, or this is called, under tn_no_grad_begin)" : "");
-    else return true;
+    else
+        return true;
     return false;
 }
 
@@ -28,16 +29,20 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     if (!sc.g) return TN_E_NULL;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss)) {
-        status = tn_walk(loss, &(tn_walk_options){ .run = tn_run });
+        status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         forget_reads(sc.g);
     }
     tn_call_end(sc.g);
     return status ? status : sc.g->error.status;
 }
 
-int(tn_backward)(tn_tensor *loss) { return tn_backward_at(loss, NULL, 0); }
+int(tn_backward)(tn_tensor *loss)
+{
+    return tn_backward_at(loss, NULL, 0);
+}
 
-int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line)
+int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file,
+               int line)
 {
     enum { MANY = 256 };
     tn_tensor *wanted[MANY];
@@ -50,8 +55,11 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
     if (!sc.g) return TN_E_NULL;
     int status = sc.g->error.status;
     if (tn_enter_list(&sc, n, inputs, wanted) && !status && n && one_element(&sc, loss)) {
-        status = tn_walk(loss, &(tn_walk_options){
-                                   .run = tn_run, .keep = true, .n_wanted = n, .wanted = wanted, .grads = grads });
+        status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
+                                                  .keep = true,
+                                                  .n_wanted = n,
+                                                  .wanted = wanted,
+                                                  .grads = grads});
         for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
     }
     tn_call_end(sc.g);
@@ -88,11 +96,15 @@ int tn_requires_grad(tn_tensor *x, bool on)
     if (!n) return TN_E_NULL;
     tn_session *s = n->graph->session;
     if (n->op != TN_OP_leaf)
-        return tn_fail(s, TN_E_STATE, "requires_grad", "only tensors no operator made can be told to; detach or keep a copy");
+        return tn_fail(s, TN_E_STATE, "requires_grad",
+                       "only tensors no operator made can be told to; detach or keep a copy");
     if (!tn_dtype_is_float((tn_dtype)n->dtype))
-        return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient", tn_dtype_name((tn_dtype)n->dtype));
-    if (on) n->flags |= TN_F_REQUIRES_GRAD;
-    else n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+        return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient",
+                       tn_dtype_name((tn_dtype)n->dtype));
+    if (on)
+        n->flags |= TN_F_REQUIRES_GRAD;
+    else
+        n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
     if (n->flags & TN_F_PERSISTENT) n->of = NULL; /* from here on another version, with the new flag */
     return TN_OK;
 }

@@ -1,10 +1,8 @@
-/* op_reduce.c - reductions. Nodes keep reduced axes as extents of 1; dropping them is a view.
+/* reduce.c - reductions. Nodes keep reduced axes as extents of 1; dropping them is a view.
  * Start with reduced. */
-#include "session.h"
+#include "ops.h"
 
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params { return tn_##name##_at args; }
-#define AXES_ARGS (x, naxes, axes, keepdim, NULL, 0)
+#define AXES_ARGS   (x, naxes, axes, keepdim, NULL, 0)
 #define AXES_PARAMS (tn_tensor * x, int naxes, const int *axes, bool keepdim)
 
 /* The bit mask of a list of axes, all of them for an empty list; false with the error set. */
@@ -23,24 +21,6 @@ static bool axis_mask(tn_tensor *x, int naxes, const int *axes, uint32_t *mask)
     return true;
 }
 
-static int64_t count_of(const tn_tensor *x, uint32_t mask)
-{
-    int64_t n = 1;
-    for (int i = 0; i < x->ndim; i++)
-        if (mask >> i & 1) n *= x->shape[i];
-    return n;
-}
-
-static tn_tensor *drop_axes(tn_tensor *x, uint32_t mask, bool keepdim)
-{
-    if (!x || keepdim) return x;
-    int n = 0;
-    int64_t shape[TN_MAX_DIMS];
-    for (int i = 0; i < x->ndim; i++)
-        if (!(mask >> i & 1)) shape[n++] = x->shape[i];
-    return tn_mk_reshape(x, n, shape);
-}
-
 typedef tn_tensor *reduce_fn(tn_tensor *x, uint32_t mask, int64_t n, double extra);
 
 static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int naxes, const int *axes,
@@ -49,30 +29,26 @@ static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int nax
     tn_scope sc = tn_enter(name, file, line, 1, &x);
     uint32_t mask;
     if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
-    return tn_leave(&sc, drop_axes(fn(x, mask, count_of(x, mask), extra), mask, keepdim));
+    tn_tensor *out = fn(x, mask, count_of(x, mask), extra);
+    return tn_leave(&sc, keepdim ? out : drop_axes(out, mask));
 }
 
-static tn_tensor *floating(tn_tensor *x)
-{
-    return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
-}
-
-/* n as a run-time number: the text of a kernel does not depend on how much a mean runs over. */
+/* The text of a kernel does not depend on how much a mean runs over. */
 static tn_tensor *over(tn_tensor *x, double n)
 {
-    return x ? tn_mk2(TN_OP_mul, x, tn_mk_scalar(x->graph, tn_number_f(1 / n))) : NULL;
+    return mul(x, num(x, 1 / n));
 }
 
 static tn_tensor *sum(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
     (void)n, (void)extra;
-    return tn_mk_reduce(TN_OP_reduce_sum, x, mask);
+    return total(x, mask);
 }
 
 static tn_tensor *mean(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
     (void)extra;
-    return over(tn_mk_reduce(TN_OP_reduce_sum, floating(x), mask), (double)n);
+    return over(total(floating(x), mask), (double)n);
 }
 
 static tn_tensor *prod(tn_tensor *x, uint32_t mask, int64_t n, double extra)
@@ -97,8 +73,8 @@ static tn_tensor *min(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 static tn_tensor *var(tn_tensor *x, uint32_t mask, int64_t n, double correction)
 {
     x = floating(x);
-    tn_tensor *d = tn_mk2(TN_OP_sub, x, mean(x, mask, n, 0));
-    return over(tn_mk_reduce(TN_OP_reduce_sum, tn_mk1(TN_OP_square, d), mask), (double)n - correction);
+    tn_tensor *d = sub(x, mean(x, mask, n, 0));
+    return over(total(square(d), mask), (double)n - correction);
 }
 
 static tn_tensor *std(tn_tensor *x, uint32_t mask, int64_t n, double correction)
@@ -109,8 +85,8 @@ static tn_tensor *std(tn_tensor *x, uint32_t mask, int64_t n, double correction)
 /* d logsumexp / dx = exp(x - out), whatever the maximum was. */
 static bool logsumexp_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *p = tn_mk1(TN_OP_exp, tn_mk2(TN_OP_sub, r->args[0], r->out));
-    return (gin[0] = tn_mk2(TN_OP_mul, g, p)) != NULL;
+    tn_tensor *p = tn_mk1(TN_OP_exp, sub(r->args[0], r->out));
+    return (gin[0] = mul(g, p)) != NULL;
 }
 
 /* m + ln sum e^(x - m). A row of -inf alone gives -inf: the maximum is taken as 0 where it is infinite. */
@@ -122,9 +98,9 @@ static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra
     tn_graph *g = x->graph;
     uint32_t first = g->n_nodes;
     tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, x, mask);
-    m = tn_mk3(TN_OP_where, tn_mk1(TN_OP_isfinite, m), m, tn_mk_num(g, 0));
-    tn_tensor *s = tn_mk_reduce(TN_OP_reduce_sum, tn_mk1(TN_OP_exp, tn_mk2(TN_OP_sub, x, m)), mask);
-    tn_tensor *out = tn_mk2(TN_OP_add, tn_mk1(TN_OP_log, s), m);
+    m = where(tn_mk1(TN_OP_isfinite, m), m, tn_mk_num(g, 0));
+    tn_tensor *s = total(tn_mk1(TN_OP_exp, sub(x, m)), mask);
+    tn_tensor *out = add(tn_mk1(TN_OP_log, s), m);
     tn_rule_set(out, first, logsumexp_rule, 1, &x);
     return out;
 }
@@ -142,7 +118,8 @@ static tn_tensor *all(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 }
 
 #define REDUCTION(name)                                                                                      \
-    tn_tensor *tn_##name##_at(tn_tensor *x, int naxes, const int *axes, bool keepdim, const char *file, int line) \
+    tn_tensor *tn_##name##_at(tn_tensor *x, int naxes, const int *axes, bool keepdim, const char *file,      \
+                              int line)                                                                      \
     {                                                                                                        \
         return reduced(#name, name, x, naxes, axes, keepdim, 0, file, line);                                 \
     }                                                                                                        \
@@ -169,12 +146,14 @@ REDUCTION(all)
 SPREAD(var)
 SPREAD(std)
 
-static tn_tensor *arg(const char *name, tn_op op, tn_tensor *x, int axis, bool keepdim, const char *file, int line)
+static tn_tensor *arg(const char *name, tn_op op, tn_tensor *x, int axis, bool keepdim, const char *file,
+                      int line)
 {
     tn_scope sc = tn_enter(name, file, line, 1, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
-    return tn_leave(&sc, drop_axes(tn_mk_reduce(op, x, 1u << a), 1u << a, keepdim));
+    tn_tensor *out = tn_mk_reduce(op, x, 1u << a);
+    return tn_leave(&sc, keepdim ? out : drop_axes(out, 1u << a));
 }
 
 tn_tensor *tn_argmax_at(tn_tensor *x, int axis, bool keepdim, const char *file, int line)

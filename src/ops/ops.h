@@ -1,0 +1,76 @@
+/* ops.h - what the files of this room are written in.
+ *
+ * A file here holds public operators: each checks its arguments in the user's terms, then builds nodes. An
+ * operator of several nodes is a composite; where the gradient derived node by node would read more than it
+ * must, it carries a rule of its own (tn_rule_set). Read first: norm.c, softmax and its rule.
+ */
+#ifndef TN_OPS_H
+#define TN_OPS_H
+
+#include "../core/notation.h"
+#include "../runtime/session.h"
+
+/* tn_NAME without a place is tn_NAME_at with none: PLAIN(exp, (tn_tensor *x), (x, NULL, 0)). */
+#define PLAIN(name, params, args)                                                                            \
+    tn_tensor *tn_##name params                                                                              \
+    {                                                                                                        \
+        return tn_##name##_at args;                                                                          \
+    }
+
+/* A number that is an argument of the kernel: its text does not depend on it, nor does the plan. */
+static inline tn_tensor *num(const tn_tensor *x, double v)
+{
+    return x ? tn_mk_scalar(x->graph, tn_number_f(v)) : NULL;
+}
+
+/* A number that is part of the text. */
+static inline tn_tensor *constant(const tn_tensor *x, double v)
+{
+    return x ? tn_mk_num(x->graph, v) : NULL;
+}
+
+static inline tn_tensor *floating(tn_tensor *x)
+{
+    return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
+}
+
+/* Sums keep the axes of the mask as extents of 1. */
+static inline tn_tensor *total(tn_tensor *x, uint32_t axes)
+{
+    return tn_mk_reduce(TN_OP_reduce_sum, x, axes);
+}
+static inline uint32_t all_axes(const tn_tensor *x)
+{
+    return (1u << x->ndim) - 1;
+}
+
+/* How many elements each sum over the axes of the mask adds. */
+static inline int64_t count_of(const tn_tensor *x, uint32_t axes)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->ndim; i++)
+        if (axes >> i & 1) n *= x->shape[i];
+    return n;
+}
+
+/* Without the axes of the mask, which have one element each. */
+static inline tn_tensor *drop_axes(tn_tensor *x, uint32_t axes)
+{
+    int64_t s[TN_MAX_DIMS];
+    int n = 0;
+    if (!x) return NULL;
+    for (int i = 0; i < x->ndim; i++)
+        if (!(axes >> i & 1)) s[n++] = x->shape[i];
+    return tn_mk_reshape(x, n, s);
+}
+
+/* With an axis of one element before `axis`, which is not negative here. */
+static inline tn_tensor *unsqueeze(tn_tensor *x, int axis)
+{
+    int64_t s[TN_MAX_DIMS];
+    if (!x) return NULL;
+    for (int i = 0, k = 0; i <= x->ndim; i++) s[i] = i == axis ? 1 : x->shape[k++];
+    return tn_mk_reshape(x, x->ndim + 1, s);
+}
+
+#endif

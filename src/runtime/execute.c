@@ -1,0 +1,159 @@
+/* execute.c - running a plan: an address for each slot, then the steps in order.
+ *
+ *   bind     leaves where they lie; an assignment's and a placed node's value in the memory it is for; what
+ *            outlives the plan in storage of its own; the rest in the session's arena
+ *   step     a launch or a library call; a fault word that one sets stops those after it, so that a broken
+ *            batch moves no weights
+ *
+ * Start with tn_execute.
+ */
+#include <string.h>
+
+#include "flush.h"
+
+static int no_device_memory(tn_session *s, size_t bytes)
+{
+    tn_error_set(&s->graph, TN_E_NOMEM, "no device memory for %zu bytes", bytes);
+    return TN_E_NOMEM;
+}
+
+static int bind_value(tn_session *s, tn_flush_scratch *f, const tn_plan_value *v, int index)
+{
+    tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
+    if (n && tn_node_written(n)) {
+        tn_storage *b = NULL;
+        f->address[v->slot] = tn_node_home(tn_node_written(n), &b);
+        f->hold[index] = b;
+        if (b) tn_storage_retain(b);
+    } else if (v->root || v->keep) {
+        size_t bytes = v->elems * tn_dtype_size(v->dtype);
+        tn_storage *b = f->hold[index] = tn_storage_new(&s->graph, bytes);
+        if (!b) return no_device_memory(s, bytes);
+        f->address[v->slot] = b->data;
+    } else
+        f->address[v->slot] = (char *)s->arena + v->offset;
+    return TN_OK;
+}
+
+static int reserve_arena(tn_session *s, size_t bytes)
+{
+    if (bytes <= s->arena_bytes) return TN_OK;
+    s->device->free(s->device, s->arena);
+    s->arena = s->device->alloc(s->device, bytes);
+    s->arena_bytes = s->arena ? bytes : 0;
+    return s->arena ? TN_OK : no_device_memory(s, bytes);
+}
+
+static bool make_tables(tn_flush_scratch *f, const tn_plan *p, int n_slot)
+{
+    return tn_reserve(&f->address, &f->cap_address, n_slot, sizeof *f->address) &&
+           tn_reserve(&f->size, &f->cap_size, n_slot, sizeof *f->size) &&
+           tn_reserve(&f->hold, &f->cap_hold, p->n_value, sizeof *f->hold);
+}
+
+static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int n_slot)
+{
+    memset(f->address, 0, (size_t)n_slot * sizeof *f->address);
+    if (p->n_value) memset(f->hold, 0, (size_t)p->n_value * sizeof *f->hold);
+    int status = reserve_arena(s, p->arena_bytes);
+    for (int i = 0; i < f->leaf.n; i++) f->address[f->node.n + i] = tn_node_data(f->leaf.at[i]);
+    for (int i = 0; i < f->node.n + f->leaf.n; i++)
+        f->size[i] = tn_dtype_size((tn_dtype)tn_node_at(f, i)->dtype);
+    for (int i = 0; i < p->n_value; i++) f->size[p->value[i].slot] = tn_dtype_size(p->value[i].dtype);
+    for (int i = 0; i < p->n_value && !status; i++) status = bind_value(s, f, &p->value[i], i);
+    return status;
+}
+
+static tn_word word_of(tn_session *s, tn_tensor *n, int what)
+{
+    const tn_number v = n->base->attr->number;
+    switch (what) {
+    case TN_WORD_F64:
+        return (tn_word){.f = v.f};
+    case TN_WORD_I64:
+        return (tn_word){.i = v.is_int ? v.i : (int64_t)v.f};
+    case TN_WORD_SEED:
+        return (tn_word){.u = s->graph.seed};
+    case TN_WORD_DRAW:
+        return (tn_word){.u = n->attr->draw};
+    }
+    return (tn_word){.u = 0};
+}
+
+/* The fault of a step belongs to the call that indexes in it. */
+static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, const tn_step *st)
+{
+    if (!s->fault.code) return TN_OK;
+    tn_call *open = s->graph.call, *call = NULL;
+    for (int i = 0; i < st->n_nodes; i++) {
+        const tn_tensor *n = f->node.at[p->node_of[st->first_node + i]];
+        tn_kind k = tn_kind_of(n);
+        if (!call || k == TN_KIND_GATHER || k == TN_KIND_SCATTER) call = n->call;
+    }
+    if (call) s->graph.call = call;
+    int status = tn_check_fault(s);
+    s->graph.call = open;
+    return status;
+}
+
+static int run_step(tn_session *s, tn_flush_scratch *f, const tn_plan *p, tn_step *st)
+{
+    tn_errbuf err = {""};
+    int status = TN_OK;
+    if (!tn_reserve(&f->buf, &f->cap_buf, st->n_buf, sizeof *f->buf) ||
+        !tn_reserve(&f->word, &f->cap_word, st->n_scalar, sizeof *f->word))
+        return tn_fail_memory(s);
+    for (int i = 0; i < st->n_buf; i++) {
+        int slot = st->buf[i];
+        f->buf[i] = slot < 0 ? NULL : (char *)f->address[slot] + st->offset[i] * (int64_t)f->size[slot];
+    }
+    switch (st->kind) {
+    case TN_STEP_KERNEL: {
+        for (int i = 0; i < st->n_scalar; i++)
+            f->word[i] = word_of(s, tn_node_at(f, st->scalar[i].slot), (int)st->scalar[i].what);
+        tn_args a = {f->buf, st->dim, f->word, &s->fault};
+        status = s->device->launch(s->device, st->kernel, &a, &st->grid, &err);
+        s->stats.kernels++;
+        break;
+    }
+    case TN_STEP_GEMM:
+        st->gemm.a = f->buf[0];
+        st->gemm.b = f->buf[1];
+        st->gemm.bias = f->buf[2];
+        st->gemm.c = f->buf[3];
+        status = s->device->gemm(s->device, &st->gemm, &err);
+        s->stats.library_calls++;
+        break;
+    case TN_STEP_CONV:
+        st->conv.in0 = f->buf[0];
+        st->conv.in1 = f->buf[1];
+        st->conv.bias = f->buf[2];
+        st->conv.out = f->buf[3];
+        status = s->device->conv2d(s->device, &st->conv, &err);
+        s->stats.library_calls++;
+        break;
+    }
+    s->stats.bytes_moved += (uint64_t)st->bytes;
+    if (status)
+        tn_error_set(&s->graph, status, "%s: %s", st->name, err.text[0] ? err.text : tn_status_text(status));
+    return status ? status : step_fault(s, f, p, st);
+}
+
+int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
+{
+    int n_slot = f->node.n + f->leaf.n + p->n_scratch;
+    if (!make_tables(f, p, n_slot)) return tn_fail_memory(s);
+    int status = bind(s, f, p, n_slot);
+    for (int i = 0; i < p->n_step && !status; i++) status = run_step(s, f, p, &p->step[i]);
+    for (int v = 0; v < p->n_value; v++) {
+        if (!f->hold[v]) continue;
+        tn_tensor *n = p->value[v].slot < f->node.n ? f->node.at[p->value[v].slot] : NULL;
+        if (status || !n) {
+            tn_storage_release(f->hold[v]);
+            continue;
+        }
+        n->buf = f->hold[v];
+        n->flags |= TN_F_DONE;
+    }
+    return status;
+}

@@ -1,0 +1,75 @@
+/* flush.h - what the files of a flush share: the segment being run and its scratch memory.
+ *
+ *   flush.c      what has to run: the roots; by which road: plan, interpreter, built-in loops
+ *   segment.c    roots -> nodes without a value, the leaves they read, and the record that names their plan
+ *   memory.c     a plan's values -> offsets in one arena
+ *   execute.c    a plan and a segment -> addresses, launches
+ *
+ * Read first: tn_run in flush.c.
+ */
+#ifndef TN_FLUSH_H
+#define TN_FLUSH_H
+
+#include "session.h"
+
+typedef struct tn_list {
+    tn_tensor **at;
+    int n, cap;
+} tn_list;
+
+struct tn_flush_scratch {
+    tn_list seed; /* whose values are asked for */
+    tn_list node, leaf, stack;
+    uint8_t *root; /* of each node: TN_SEG_ bits */
+    int cap_root;
+    unsigned char *key; /* the record */
+    size_t n_key, cap_key;
+    void **address;    /* of each slot */
+    size_t *size;      /* of one element there */
+    tn_storage **hold; /* storage of each value that outlives the plan */
+    int cap_address, cap_size, cap_hold;
+    void **buf; /* of one launch */
+    tn_word *word;
+    int cap_buf, cap_word;
+    int *last; /* built-in loops: last reader of each node */
+    int cap_last;
+};
+typedef struct tn_flush_scratch tn_flush_scratch;
+
+int tn_fail_memory(tn_session *s);
+bool tn_list_push(tn_list *l, tn_tensor *n);
+/* Room for n elements of `size` bytes in *array (a pointer to a pointer), which holds *cap. */
+bool tn_reserve(void *array, int *cap, int n, size_t size);
+
+static inline bool tn_has_value(const tn_tensor *base)
+{
+    return (base->flags & TN_F_DONE) != 0;
+}
+static inline tn_kind tn_kind_of(const tn_tensor *n)
+{
+    return tn_op_get((tn_op)n->op)->kind;
+}
+/* Whether v's memory has been overwritten by an assignment. */
+static inline bool tn_is_lost(const tn_tensor *v)
+{
+    return (v->flags & TN_F_LOST) && v->lost_to && tn_has_value(v->lost_to);
+}
+
+/* ---- segment.c ---- */
+/* From f->seed: f->node, f->leaf, f->root; slots are set. */
+int tn_segment_collect(tn_session *s, tn_flush_scratch *f);
+/* f->key: all that a plan depends on. */
+bool tn_segment_record(tn_session *s, tn_flush_scratch *f);
+
+/* ---- memory.c ---- */
+/* Sets the offsets of the values that die with the plan, and its arena_bytes. */
+int tn_plan_memory(tn_plan *p);
+
+/* ---- execute.c ---- */
+int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p);
+static inline tn_tensor *tn_node_at(const tn_flush_scratch *f, int slot)
+{
+    return slot < f->node.n ? f->node.at[slot] : f->leaf.at[slot - f->node.n];
+}
+
+#endif

@@ -1,0 +1,232 @@
+/* segment.c - what one flush runs, and the record by which its plan is found again.
+ *
+ *   collect   the nodes without a value that the seeds need, in id order, and the leaves they read
+ *   record    the segment as bytes: everything a plan depends on, nothing it does not (no pointers, names,
+ *             run-time numbers, draws)
+ *
+ * Start with tn_segment_collect.
+ */
+#include <string.h>
+
+#include "flush.h"
+
+/* ---- collect ---- */
+
+/* What a derived backward will read of n's operands and of n itself. */
+static void mark_wanted(tn_tensor *n)
+{
+    if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED) return;
+    for (int i = 0; n->rule && n->rule == n->inside && i < n->rule->n_args; i++)
+        if (n->rule->args[i]) n->rule->args[i]->base->flags |= TN_F_WANTED;
+    if (n->inside) return;
+    unsigned needs = tn_op_needs((tn_op)n->op);
+    if (!needs) return;
+    for (int i = 0; i < n->n_in && i < 3; i++)
+        if (needs >> i & 1) n->in[i]->base->flags |= TN_F_WANTED;
+    if (needs & TN_NEEDS_OUT) n->flags |= TN_F_WANTED;
+}
+
+static int not_kept(tn_session *s, const tn_tensor *lost)
+{
+    tn_error_set(
+        &s->graph, TN_E_NOT_KEPT,
+        "%s was assigned to after it was read and before it was needed again; assign later, or tn_keep "
+        "what is needed first",
+        lost->name ? lost->name : "a tensor");
+    return TN_E_NOT_KEPT;
+}
+
+static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
+{
+    if (!s->ending) mark_wanted(v);
+    for (int i = 0; i < v->n_in; i++) {
+        tn_tensor *x = v->in[i], *b = x->base;
+        if (tn_is_lost(b)) return not_kept(s, b);
+        if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
+            x->mark = mark; /* a leaf */
+            continue;
+        }
+        if (b->mark == mark) continue;
+        b->mark = mark;
+        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
+    }
+    return TN_OK;
+}
+
+/* Where each call runs by itself, what the user holds or a backward asks for is a root; where a whole step
+ * runs, what it was asked for, and what a backward that has not been recorded yet could need. */
+static unsigned root_bits(const tn_session *s, const tn_tensor *v)
+{
+    bool effect = tn_kind_of(v) == TN_KIND_ASSIGN || v->place;
+    if (!tn_deferred(s)) {
+        unsigned kept = v->flags & TN_F_WANTED ? TN_SEG_KEEP : 0u;
+        return (effect || v->flags & (TN_F_USER | TN_F_SAVED) ? TN_SEG_ROOT : 0u) | kept;
+    }
+    return effect || (!s->ending && v->flags & (TN_F_WANTED | TN_F_SAVED)) ? TN_SEG_ROOT : 0u;
+}
+
+int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
+{
+    uint32_t mark = ++s->graph.mark;
+    f->node.n = f->leaf.n = f->stack.n = 0;
+    for (int i = 0; i < f->seed.n; i++) {
+        tn_tensor *b = f->seed.at[i]->base;
+        if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
+        if (b->mark == mark) continue;
+        b->mark = mark;
+        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
+    }
+    while (f->stack.n) {
+        int status = visit(s, f, f->stack.at[--f->stack.n], mark);
+        if (status) return status;
+    }
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) { /* what is marked, by id */
+        tn_tensor *v = s->graph.nodes[i];
+        if (v->mark != mark) continue;
+        bool leaf = tn_has_value(v->base) || tn_kind_of(v->base) == TN_KIND_NUMBER;
+        if (!tn_list_push(leaf ? &f->leaf : &f->node, v)) return tn_fail_memory(s);
+    }
+    if (f->cap_root < f->node.n && !tn_reserve(&f->root, &f->cap_root, f->node.n, 1))
+        return tn_fail_memory(s);
+    for (int i = 0; i < f->node.n; i++) {
+        tn_tensor *v = f->node.at[i];
+        v->slot = i;
+        f->root[i] = (uint8_t)root_bits(s, v);
+    }
+    for (int i = 0; i < f->seed.n; i++) {
+        tn_tensor *b = f->seed.at[i]->base;
+        if (b->mark == mark && !tn_has_value(b) && tn_kind_of(b) != TN_KIND_NUMBER)
+            f->root[b->slot] |= TN_SEG_ROOT;
+    }
+    for (int i = 0; i < f->leaf.n; i++) {
+        tn_tensor *x = f->leaf.at[i];
+        x->slot = f->node.n + i;
+        if (tn_kind_of(x->base) == TN_KIND_NUMBER)
+            x->base->slot = x->slot; /* a number is known by any view of it */
+    }
+    return TN_OK;
+}
+
+/* ---- record ---- */
+
+static bool put(tn_flush_scratch *f, const void *p, size_t n)
+{
+    if (f->n_key + n > f->cap_key) {
+        size_t cap = 2 * (f->n_key + n) + 1024;
+        unsigned char *k = tn_realloc(f->key, cap);
+        if (!k) return false;
+        f->key = k;
+        f->cap_key = cap;
+    }
+    memcpy(f->key + f->n_key, p, n);
+    f->n_key += n;
+    return true;
+}
+
+static bool put_shape(tn_flush_scratch *f, const tn_tensor *n, bool strides)
+{
+    size_t bytes = n->ndim * sizeof(int64_t);
+    return put(f, n->shape, bytes) && (!strides || put(f, n->stride, bytes));
+}
+
+static bool put_attr(tn_flush_scratch *f, const tn_tensor *n)
+{
+    if (!n->attr) return true;
+    tn_attr a;
+    tn_number v; /* made of its members: the bytes between them are anything */
+    memcpy(&a, n->attr, sizeof a);
+    memset(&v, 0, sizeof v);
+    if (n->op == TN_OP_constant) {
+        v.f = a.number.f;
+        v.i = a.number.i;
+        v.is_int = a.number.is_int;
+    }
+    memcpy(&a.number, &v, sizeof v);
+    a.draw = 0;
+    return put(f, &a, sizeof a);
+}
+
+static bool put_head(tn_flush_scratch *f, const tn_tensor *n, unsigned extra)
+{
+    const uint16_t head[4] = {n->op, (uint16_t)(n->dtype | n->ndim << 8), n->n_in, (uint16_t)extra};
+    return put(f, head, sizeof head);
+}
+
+/* An operand that is a view of a node in this segment: the chain of views down to that node. */
+static bool put_chain(tn_flush_scratch *f, const tn_tensor *x)
+{
+    while (x->base != x) {
+        if (!put_head(f, x, 1) || !put_shape(f, x, true) || !put(f, &x->offset, sizeof x->offset))
+            return false;
+        x = x->in[0];
+    }
+    return put(f, &x->slot, sizeof x->slot);
+}
+
+static tn_storage *region(tn_storage *b)
+{
+    while (b && b->within) b = b->within;
+    return b;
+}
+
+/* Holders recorded before id that write: how far the memory has come by then. */
+static int64_t writes_before(const tn_graph *g, uint32_t id)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < g->n_holders && g->holder[i]->id < id; i++)
+        n += tn_node_written(g->holder[i]) && !tn_has_value(g->holder[i]);
+    return n;
+}
+
+/* What is written in place, where, and before or after which readers, is part of a plan: for each leaf, and
+ * for each node that is written to a place, which earlier leaf looks into the same memory, how far apart
+ * they are, and how many writers were recorded before it. */
+static bool put_memory(tn_session *s, tn_flush_scratch *f)
+{
+    tn_graph *g = &s->graph;
+    uint32_t mark = g->mark;
+    if (!writes_before(g, g->n_nodes)) return true;
+    for (int i = 0; i < f->leaf.n + f->node.n; i++) {
+        const tn_tensor *x = i < f->leaf.n ? f->leaf.at[i] : f->node.at[i - f->leaf.n];
+        if (i >= f->leaf.n && !x->place) continue;
+        tn_storage *holder = NULL;
+        const char *home = tn_node_home(x, &holder);
+        tn_storage *whole = region(holder);
+        int64_t where[3] = {-1, 0, writes_before(g, x->base->id)};
+        if (whole && whole->mark != mark && i < f->leaf.n) {
+            whole->mark = mark;
+            whole->first = i;
+        }
+        if (whole && whole->mark == mark) {
+            where[0] = whole->first;
+            where[1] = home - (const char *)tn_node_home(f->leaf.at[whole->first], NULL);
+        }
+        if (!put(f, where, sizeof where)) return false;
+    }
+    return true;
+}
+
+bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
+{
+    uint32_t mark = s->graph.mark;
+    f->n_key = 0;
+    const int32_t counts[4] = {f->node.n, f->leaf.n, s->graph.training, tn_deferred(s)};
+    if (!put(f, counts, sizeof counts)) return false;
+    for (int i = 0; i < f->leaf.n; i++) {
+        const tn_tensor *n = f->leaf.at[i], *b = n->base;
+        if (!put_head(f, n, b->op) || !put_shape(f, n, true)) return false;
+        if (tn_kind_of(b) == TN_KIND_NUMBER && !put_attr(f, b)) return false;
+    }
+    if (!put_memory(s, f)) return false;
+    for (int i = 0; i < f->node.n; i++) {
+        const tn_tensor *n = f->node.at[i];
+        if (!put_head(f, n, f->root[i] | (n->place ? 8u : 0u)) || !put_shape(f, n, false) || !put_attr(f, n))
+            return false;
+        for (int k = 0; k < n->n_in; k++) {
+            const tn_tensor *x = n->in[k];
+            bool direct = x->base == x || x->mark == mark;
+            if (direct ? !put(f, &x->slot, sizeof x->slot) : !put_chain(f, x)) return false;
+        }
+    }
+    return true;
+}

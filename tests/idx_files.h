@@ -1,0 +1,70 @@
+/* idx_files.h - IDX files of 7 images of 3 x 5 with labels, in the test run's folder.
+ *
+ * Read first: good_files.
+ */
+#ifndef TESTS_IDX_FILES_H
+#define TESTS_IDX_FILES_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../nn/nn.h"
+#include "folder.h"
+
+enum { N = 7, H = 3, W = 5 };
+
+static inline const char *in_dir(const char *name)
+{
+    static char path[4][256];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof(path[0]), "%s/%s", base, name);
+    return path[turn];
+}
+
+static inline void put(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(in_dir(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static inline void drop(const char *name)
+{
+    unlink(in_dir(name));
+}
+
+static inline uint8_t pixel(int i, int k)
+{
+    return (uint8_t)(i * 31 + k * 7);
+}
+
+static inline size_t idx_images(uint8_t *out)
+{
+    static const uint8_t head[16] = {0, 0, 8, 3, 0, 0, 0, N, 0, 0, 0, H, 0, 0, 0, W};
+    memcpy(out, head, 16);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < H * W; k++) out[16 + i * H * W + k] = pixel(i, k);
+    return 16 + N * H * W;
+}
+
+static inline size_t idx_labels(uint8_t *out)
+{
+    static const uint8_t head[8] = {0, 0, 8, 1, 0, 0, 0, N};
+    memcpy(out, head, 8);
+    for (int i = 0; i < N; i++) out[8 + i] = (uint8_t)(i % 10);
+    return 8 + N;
+}
+
+static inline void good_files(void)
+{
+    uint8_t file[256];
+    put("train-images-idx3-ubyte", file, idx_images(file));
+    put("train-labels-idx1-ubyte", file, idx_labels(file));
+}
+
+#endif

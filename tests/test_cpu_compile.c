@@ -1,0 +1,408 @@
+/* test_cpu_compile.c - everything that can go wrong between a kernel's text and its code: damaged cache
+ * entries, compilers that are missing or fail, hosts with signals of their own, folders nothing may be
+ * executed from. Read first: broken_entries_are_rebuilt. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#include "cpu_device_rig.h"
+
+/* ---- broken, stale and colliding entries ------------------------------------------------------------ */
+
+static uint64_t constant_hash(const void *data, size_t bytes, uint64_t seed)
+{
+    (void)data;
+    (void)bytes;
+    (void)seed;
+    return 42;
+}
+
+static float kernels_result(tn_kernel *k)
+{
+    float y = 0;
+    tn_kernel_entry(k)(&(tn_args){.buf = (void *const[]){&y}}, 0, 1);
+    return y;
+}
+
+static void collisions_never_give_the_wrong_kernel(void **state)
+{
+    (void)state;
+    tn_kernels_options o = {.cache = {.dir = fresh_dir(), .suffix = ".so", .hash = constant_hash}, .jobs = 1};
+    tn_source one = {"add", ADD("add", "1")}, two = {"add", ADD("add", "2")};
+    for (int round = 0; round < 3; round++) {
+        tn_kernels *k;
+        tn_kernel *a, *b;
+        tn_device_stats stats = {0};
+        tn_errbuf err = {""};
+        assert_int_equal(tn_kernels_open(&o, &k), 0);
+        assert_int_equal(tn_kernels_compile(k, &one, 1, &a, &stats, &err), 0);
+        assert_int_equal(tn_kernels_compile(k, &two, 1, &b, &stats, &err), 0);
+        assert_true(kernels_result(a) == 1);
+        assert_true(kernels_result(b) == 2);
+        assert_int_equal(stats.compiled, 2); /* the other one's entry was in the way */
+        tn_kernels_close(k);
+    }
+    assert_int_equal(count_files(o.cache.dir, ".c"), 1);
+}
+
+static void spoil(const char *dir, const char *ending, void (*how)(const char *path))
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        size_t a = strlen(e->d_name), b = strlen(ending);
+        if (a < b || strcmp(e->d_name + a - b, ending)) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        how(path);
+    }
+    closedir(d);
+}
+
+static void halve(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size / 2), 0);
+}
+
+static void flip_byte(const char *path)
+{
+    FILE *f = fopen(path, "r+b");
+    fseek(f, -10, SEEK_END);
+    int c = fgetc(f);
+    fseek(f, -10, SEEK_END);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+static void erase(const char *path)
+{
+    unlink(path);
+}
+static void blank(const char *path)
+{
+    assert_int_equal(truncate(path, 0), 0);
+}
+
+static void broken_entries_are_rebuilt(void **state)
+{
+    (void)state;
+    const struct {
+        const char *ending;
+        void (*how)(const char *path);
+    } drill[] = {{".so", halve}, {".so", flip_byte}, {".so", erase}, {".so", blank},
+                 {".c", halve},  {".c", flip_byte},  {".c", erase},  {".c", blank}};
+    for (size_t i = 0; i < sizeof drill / sizeof *drill; i++) {
+        const char *dir = fresh_dir();
+        for (int round = 0; round < 3; round++) {
+            tn_device *d = open_device(dir, 1);
+            assert_true(run_text(d, "add", ADD("add", "3")) == 3);
+            assert_int_equal(d->stats.compiled, round < 2);
+            d->close(d);
+            if (round == 0) spoil(dir, drill[i].ending, drill[i].how);
+        }
+    }
+}
+
+/* ---- the compiler ---------------------------------------------------------------------------------- */
+
+static void write_script(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    fprintf(f, "#!/bin/sh\n%s\n", text);
+    fclose(f);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static int compile_text(tn_device *d, const char *text, tn_errbuf *err)
+{
+    tn_kernel *k = (tn_kernel *)d;
+    err->text[0] = 0;
+    int status = d->compile(d, &(tn_source){"k", text}, 1, &k, err);
+    if (status) assert_null(k);
+    return status;
+}
+
+static void no_compiler(void **state)
+{
+    (void)state;
+    tn_errbuf err;
+    setenv("TENSOR_CC", "/nowhere/cc", 1);
+    tn_device *d = open_device(fresh_dir(), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(compile_text(d, ADD("k", "1"), &err), TN_E_COMPILE);
+        assert_non_null(strstr(err.text, "no C compiler"));
+        assert_non_null(strstr(err.text, "/nowhere/cc"));
+    }
+    unsetenv("TENSOR_CC");
+    d->close(d);
+}
+
+static void bad_code(void **state)
+{
+    (void)state;
+    tn_errbuf err;
+    tn_device *d = open_device(fresh_dir(), 2);
+    assert_int_equal(compile_text(d, "void k(void)\n{\n    this is not C;\n}\n", &err), TN_E_COMPILE);
+    assert_non_null(strstr(err.text, "kernel k:"));
+    assert_non_null(strstr(err.text, "k.c:3")); /* the line in the kernel's own text */
+    assert_non_null(strstr(err.text, "error"));
+    assert_non_null(strstr(err.text, "-O"));
+    assert_null(strchr(err.text, '\n'));
+    char path[512] = "", *at = strstr(err.text, "source kept in ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "source kept in %511[^;]", path), 1);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    static char kept[200000];
+    kept[fread(kept, 1, sizeof kept - 1, f)] = 0;
+    fclose(f);
+    assert_non_null(strstr(kept, "this is not C;"));
+    assert_non_null(strstr(kept, "TN_KERNEL_ABI_H"));
+
+    /* the good ones beside it compile, and the device is as good as before */
+    tn_source s[] = {{"good", ADD("good", "1")}, {"bad", "int x = ;"}, {"fine", ADD("fine", "2")}};
+    tn_kernel *k[3];
+    tn_device *one = open_device(fresh_dir(), 1); /* one unit for all three */
+    assert_int_equal(one->compile(one, s, 3, k, &err), TN_E_COMPILE);
+    assert_non_null(strstr(err.text, "kernel bad:"));
+    assert_null(k[1]);
+    assert_true(result(one, k[0]) == 1);
+    assert_true(result(one, k[2]) == 2);
+    assert_int_equal(one->launch(one, k[1], NULL, 1, 1, &err), TN_E_NULL);
+    one->close(one);
+
+    assert_int_equal(compile_text(d, "int other;", &err), TN_E_COMPILE);
+    assert_non_null(strstr(err.text, "does not define k"));
+    assert_int_equal(compile_text(d, ADD("k", "1"), &err), 0);
+    d->close(d);
+}
+
+static void compilers_that_fail_oddly(void **state)
+{
+    (void)state;
+    const struct {
+        const char *script, *said;
+    } odd[] = {
+        {"exit 0", "it wrote no object"},
+        {"[ \"$1\" = --version ] && exit 0; echo out of cheese >&2; exit 1", "out of cheese"},
+        {"[ \"$1\" = --version ] && exit 0; kill -9 $$", "it wrote no object"},
+        {"[ \"$1\" = --version ] && exit 0; while [ \"$1\" != -o ]; do shift; done; echo rubbish > $2", "k"},
+    };
+    char cc[128];
+    snprintf(cc, sizeof cc, "%s/cc", base);
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        tn_errbuf err;
+        write_script(cc, odd[i].script);
+        setenv("TENSOR_CC", cc, 1);
+        const char *dir = fresh_dir();
+        tn_device *d = open_device(dir, 2);
+        assert_int_equal(compile_text(d, ADD("k", "1"), &err), TN_E_COMPILE);
+        assert_non_null(strstr(err.text, odd[i].said));
+        assert_non_null(strstr(err.text, "source kept in"));
+        unsetenv("TENSOR_CC");
+        d->close(d);
+        d = open_device(dir, 2);
+        assert_int_equal(compile_text(d, ADD("k", "1"), &err), 0);
+        d->close(d);
+    }
+}
+
+static void compiler_with_arguments(void **state)
+{
+    (void)state;
+    char cc[256];
+    snprintf(cc, sizeof cc, "  %s   -DTN_TEST_WORD=8 ", TN_BUILD_CC);
+    setenv("TENSOR_CC", cc, 1);
+    tn_device *d = open_device(fresh_dir(), 1);
+    assert_true(run_text(d, "add", ADD("add", "TN_TEST_WORD")) == 8);
+    d->close(d);
+    unsetenv("TENSOR_CC");
+}
+
+/* In a child, because the setting is the process's: 0 when all was well there. */
+static int in_child(int (*what)(const char *dir), const char *dir)
+{
+    pid_t pid = fork();
+    if (pid == 0) _exit(what(dir));
+    int status = 1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static int with_sigchld_ignored(const char *dir)
+{
+    signal(SIGCHLD, SIG_IGN);
+    tn_errbuf err;
+    tn_device *d = open_device(dir, 2);
+    int bad = run_text(d, "add", ADD("add", "6")) != 6;
+    bad += compile_text(d, "nonsense", &err) != TN_E_COMPILE;
+    d->close(d);
+    return bad;
+}
+
+static void reap_all(int number)
+{
+    (void)number;
+    int saved = errno;
+    while (waitpid(-1, NULL, WNOHANG) > 0) {
+    }
+    errno = saved;
+}
+
+static int with_host_reaping_everything(const char *dir)
+{
+    struct sigaction sa = {.sa_handler = reap_all};
+    sigaction(SIGCHLD, &sa, NULL);
+    tn_errbuf err;
+    tn_device *d = open_device(dir, 2);
+    int bad = run_text(d, "add", ADD("add", "6")) != 6;
+    bad += compile_text(d, "nonsense", &err) != TN_E_COMPILE;
+    d->close(d);
+    return bad;
+}
+
+static int with_no_home(const char *dir)
+{
+    unsetenv("HOME");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("TENSOR_CACHE");
+    (void)dir;
+    tn_device *d = open_device(NULL, 2);
+    int bad = run_text(d, "add", ADD("add", "7")) != 7;
+    d->close(d);
+    char made[64];
+    snprintf(made, sizeof made, "/tmp/libtensor-%lu", (unsigned long)geteuid());
+    struct stat st;
+    return bad + (stat(made, &st) != 0) + ((st.st_mode & 0777) != 0700);
+}
+
+static int with_no_signal_wanted(const char *dir)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    tn_device *d = open_device(dir, 2);
+    int bad = run_text(d, "add", ADD("add", "6")) != 6;
+    d->close(d);
+    return bad;
+}
+
+static void hosts_of_every_kind(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(with_sigchld_ignored, fresh_dir()), 0);
+    assert_int_equal(in_child(with_host_reaping_everything, fresh_dir()), 0);
+    assert_int_equal(in_child(with_no_home, NULL), 0);
+    assert_int_equal(in_child(with_no_signal_wanted, fresh_dir()), 0);
+}
+
+/* ---- folders that cannot be executed from ------------------------------------------------------------ */
+
+static void loads_from_memory_where_the_folder_forbids(void **state)
+{
+    (void)state;
+    tn_kernels_options o = {.cache = {.dir = fresh_dir(), .suffix = ".so"}, .jobs = 2, .refuse_folder = true};
+    tn_source s[] = {{"add", ADD("add", "1")}, {"plus", ADD("plus", "2")}, {"sum", ADD("sum", "3")}};
+    for (int round = 0; round < 2; round++) {
+        tn_kernels *k;
+        tn_kernel *out[3];
+        tn_device_stats stats = {0};
+        tn_errbuf err = {""};
+        assert_int_equal(tn_kernels_open(&o, &k), 0);
+        assert_int_equal(tn_kernels_compile(k, s, 3, out, &stats, &err), 0);
+        assert_int_equal(stats.compiled, round ? 0 : 3);
+        for (int i = 0; i < 3; i++) assert_true(kernels_result(out[i]) == (float)(i + 1));
+        tn_kernels_close(k);
+    }
+}
+
+static int on_noexec_mount(const char *dir)
+{
+    mkdir(dir, 0700);
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("none", dir, "tmpfs", MS_NOEXEC, "mode=0700"))
+        return 77;
+    int bad = 0;
+    for (int round = 0; round < 2; round++) {
+        tn_device *d = open_device(dir, 2);
+        bad += run_text(d, "add", ADD("add", "5")) != 5;
+        bad += d->stats.compiled != (round ? 0 : 1);
+        d->close(d);
+    }
+    return bad;
+}
+
+/* A file system of its own that has no room, over each of n folders; false where that takes rights we lack.
+ */
+static bool mount_full(const char *const *dir, int n)
+{
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) return false;
+    for (int i = 0; i < n; i++)
+        if (mount("none", dir[i], "tmpfs", 0, "mode=0700,size=16k")) return false;
+    return true;
+}
+
+static int compiles_elsewhere(const char *dir)
+{
+    tn_device *d = open_device(dir, 2);
+    int bad = run_text(d, "add", ADD("add", "5")) != 5;
+    bad += run_text(d, "more", ADD("more", "6")) != 6;
+    bad += !strstr(logged, dir) || !strstr(logged, "No space left");
+    d->close(d);
+    return bad + (count_files(dir, "") != 0);
+}
+
+static int on_full_disk(const char *dir)
+{
+    mkdir(dir, 0700);
+    return mount_full(&dir, 1) ? compiles_elsewhere(dir) : 77;
+}
+
+/* Also where the folders for temporary files are full, as long as there is one more. */
+static int on_full_disks(const char *dir)
+{
+    (void)dir;
+    unsetenv("TMPDIR");
+    if (access("/dev/shm", W_OK) || !mount_full((const char *const[]){"/tmp", "/var/tmp"}, 2)) return 77;
+    return mkdir("/tmp/cache", 0700) ? 1 : compiles_elsewhere("/tmp/cache");
+}
+
+static void a_full_disk_is_gone_around(void **state)
+{
+    (void)state;
+    int (*const full[])(const char *) = {on_full_disk, on_full_disks};
+    for (int i = 0; i < 2; i++) {
+        int status = in_child(full[i], fresh_dir());
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip();
+        assert_int_equal(status, 0);
+    }
+}
+
+static void noexec_mount(void **state)
+{
+    (void)state;
+    int status = in_child(on_noexec_mount, fresh_dir());
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip();
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collisions_never_give_the_wrong_kernel),
+        cmocka_unit_test(broken_entries_are_rebuilt),
+        cmocka_unit_test(no_compiler),
+        cmocka_unit_test(bad_code),
+        cmocka_unit_test(compilers_that_fail_oddly),
+        cmocka_unit_test(compiler_with_arguments),
+        cmocka_unit_test(hosts_of_every_kind),
+        cmocka_unit_test(loads_from_memory_where_the_folder_forbids),
+        cmocka_unit_test(a_full_disk_is_gone_around),
+        cmocka_unit_test(noexec_mount),
+    };
+    return cmocka_run_group_tests(tests, make_base, drop_base);
+}

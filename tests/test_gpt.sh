@@ -1,0 +1,98 @@
+#!/bin/sh
+# test_gpt.sh - build/gpt as a user runs it: it learns, a run that is cut in two is the same run, bit for bit,
+# what it prints and writes is what it says, and mistakes end it with the right status and one line. Models are
+# tiny: what is tested is the program, not how well a GPT can do.
+. tests/check.sh
+
+gpt=$PWD/$BUILD/gpt
+case $BUILD in /*) gpt=$BUILD/gpt ;; esac
+small="--layers 2 --heads 2 --dim 16 --ctx 16 --batch 4 --threads 2"
+export TENSOR_CACHE="${TENSOR_CACHE:-$tmp/cache}"
+
+run() { # OUT OPTION...
+    out=$1
+    shift
+    # shellcheck disable=SC2086
+    "$gpt" $small "$@" >"$out" 2>"$out.err"
+}
+
+learns() { # from 3.95 (log 52); the frequencies of letters alone give 3.07, those of pairs 2.23
+    run "$tmp/learn" --steps 500 --batch 16 --lr 1e-2 --sample 100 --quiet --log "$tmp/learn.jsonl" || return
+    cat "$tmp/learn"
+    [ ! -s "$tmp/learn.err" ] || return
+    [ "$(wc -l <"$tmp/learn.jsonl")" -eq 500 ] || return
+    head -n 1 "$tmp/learn.jsonl" | grep -q -E '^\{"step":1,"loss":3\.9[0-9]*,"ms":[0-9.]*\}$' || return
+    tail -n 1 "$tmp/learn" | awk '/^validation loss [0-9]\.[0-9][0-9][0-9][0-9]$/ { ok = $3 > 0.5 && $3 < 2.2 } END { exit !ok }'
+}
+check it_learns learns
+
+sample() { # so many characters, and a line's end, before the last line
+    bytes=$(head -n -1 "$tmp/learn" | wc -c)
+    [ "$bytes" -eq 101 ] || { echo "$bytes bytes" && return 1; }
+}
+check it_writes sample
+
+# The log without times.
+losses() {
+    sed 's/,"ms".*//' "$@"
+}
+
+resumes() { # 30 steps in one run, and 11 and 19
+    run "$tmp/whole" --steps 30 --decay 40 --log "$tmp/whole.jsonl" --save "$tmp/whole.safetensors" --sample 20 &&
+        run "$tmp/one" --steps 11 --decay 40 --log "$tmp/one.jsonl" --save "$tmp/half.safetensors" --sample 50 &&
+        run "$tmp/two" --steps 30 --decay 40 --log "$tmp/two.jsonl" --save "$tmp/two.safetensors" --sample 20 \
+            --seed 99 --threads 1 --resume "$tmp/half.safetensors" || { cat "$tmp"/*.err && return 1; }
+    [ "$(wc -l <"$tmp/one.jsonl")" -eq 11 ] || return
+    losses "$tmp/whole.jsonl" >"$tmp/want"
+    losses "$tmp/one.jsonl" "$tmp/two.jsonl" >"$tmp/got"
+    same "$tmp/want" "$tmp/got" && same "$tmp/whole" "$tmp/two" && cmp "$tmp/whole.safetensors" "$tmp/two.safetensors"
+}
+check a_run_in_two_parts_is_the_same resumes
+
+longer() { # what was trained to its end goes on when it may have more steps, and does nothing when not
+    run "$tmp/end" --steps 30 --resume "$tmp/whole.safetensors" --log "$tmp/end.jsonl" --sample 0 || return
+    [ ! -s "$tmp/end.jsonl" ] || return
+    run "$tmp/more" --steps 35 --resume "$tmp/whole.safetensors" --log "$tmp/more.jsonl" --sample 0 || return
+    grep -q '^{"step":31,' "$tmp/more.jsonl" && [ "$(wc -l <"$tmp/more.jsonl")" -eq 5 ]
+}
+check a_finished_run_goes_on longer
+
+modes() { # eager and fused agree
+    for mode in eager fused; do
+        run "$tmp/$mode" --mode $mode --steps 20 --sample 0 --log "$tmp/$mode.jsonl" || return
+    done
+    losses "$tmp/eager.jsonl" | sed 's/.*://' >"$tmp/eager.losses"
+    losses "$tmp/fused.jsonl" | sed 's/.*://' | paste "$tmp/eager.losses" - |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3) { print; bad = 1 } } END { exit bad || NR != 20 }'
+}
+check fused_is_eager modes
+
+progress() { # plain lines where there is no terminal
+    run "$tmp/progress" --steps 10 --sample 0 || return
+    grep -q -E '^epoch 1 10/10  loss [0-9.]*  [0-9.]* ms/step  [0-9.]* s$' "$tmp/progress.err" &&
+        [ "$(grep -c ETA "$tmp/progress.err")" -eq 9 ] && ! grep -q "$(printf '\r')" "$tmp/progress.err"
+}
+check progress progress
+
+refused() { # STATUS TEXT OPTION...
+    want=$1 text=$2
+    shift 2
+    run "$tmp/refused" --sample 0 --quiet "$@"
+    status=$?
+    cat "$tmp/refused.err"
+    [ $status -eq "$want" ] && [ "$(wc -l <"$tmp/refused.err")" -eq 1 ] && grep -q -- "$text" "$tmp/refused.err" &&
+        [ ! -s "$tmp/refused" ]
+}
+check no_such_option refused 2 --nothing --nothing 1
+check no_value refused 2 "needs a value" --steps 1 --log
+check a_bad_number refused 2 "--layers 0" --layers 0
+check a_bad_choice refused 2 "--mode quick" --mode quick
+check no_such_text refused 1 "no/such/text" --data no/such/text
+check heads_that_do_not_divide refused 1 "a multiple of heads" --heads 3
+check no_such_checkpoint refused 1 "no/such/file" --resume no/such/file
+check a_checkpoint_of_another_model refused 1 whole.safetensors --layers 3 --resume "$tmp/whole.safetensors"
+check a_log_that_cannot_be_written refused 1 no/such/log --log no/such/log
+help() {
+    run "$tmp/help" --help && grep -q -- '--temperature X' "$tmp/help" && [ ! -s "$tmp/help.err" ]
+}
+check help help
