@@ -172,7 +172,7 @@ static void bad_code(void **state)
     assert_null(k[1]);
     assert_true(result(one, k[0]) == 1);
     assert_true(result(one, k[2]) == 2);
-    assert_int_equal(one->launch(one, k[1], NULL, 1, 1, &err), TN_E_NULL);
+    assert_int_equal(one->launch(one, k[1], NULL, &(tn_grid){.n = 1, .chunk = 1}, &err), TN_E_NULL);
     one->close(one);
 
     assert_int_equal(compile_text(d, "int other;", &err), TN_E_COMPILE);

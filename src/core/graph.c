@@ -30,7 +30,8 @@ void tn_graph_reset(tn_graph *g)
         if (n->of && n->of->of == n) n->of->of = NULL;
         node_drop(g, n);
     }
-    g->n_nodes = 0;
+    g->n_nodes = g->gradients_seen = g->gradients_written = 0;
+    g->n_holders = 0;
     g->pending_assigns = 0;
     g->call = NULL;
     g->call_depth = 0;
@@ -44,13 +45,15 @@ void tn_graph_free(tn_graph *g)
     tn_arena_free(&g->arena);
     tn_slots_free(&g->slots);
     tn_free_mem(g->nodes);
-    g->nodes = NULL;
+    tn_free_mem(g->holder);
+    g->nodes = g->holder = NULL;
 }
 
 tn_tensor *tn_handle(tn_tensor *n)
 {
     if (!n) return NULL;
     n->flags |= TN_F_USER;
+    if (n->base != n) n->base->flags |= TN_F_VIEWED;
     return (tn_tensor *)((uintptr_t)n + (n->generation & (TN_NODE_ALIGN - 1)));
 }
 
@@ -191,6 +194,22 @@ static tn_kind kind_of(const tn_tensor *n) { return tn_op_get((tn_op)n->op)->kin
 const tn_tensor *tn_node_written(const tn_tensor *n)
 {
     return kind_of(n) == TN_KIND_ASSIGN ? n->in[0] : n->place;
+}
+
+bool tn_node_hold(tn_tensor *n)
+{
+    tn_graph *g = n->graph;
+    if (g->n_holders == g->cap_holders) {
+        uint32_t cap = g->cap_holders ? 2 * g->cap_holders : 64;
+        tn_tensor **p = tn_realloc(g->holder, cap * sizeof *p);
+        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
+        g->holder = p;
+        g->cap_holders = cap;
+    }
+    uint32_t i = g->n_holders++;
+    for (; i && g->holder[i - 1]->id > n->id; i--) g->holder[i] = g->holder[i - 1];
+    g->holder[i] = n;
+    return true;
 }
 
 void *tn_node_home(const tn_tensor *n, tn_storage **holder)

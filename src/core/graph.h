@@ -153,6 +153,8 @@ struct tn_storage {
     int refs;
     bool borrowed; /* not ours to free: slab segments, host memory of tn_borrow */
     tn_storage *within; /* a window of this one, which it holds; NULL: memory of its own */
+    uint32_t mark;      /* scratch of whoever walks: compare with graph->mark */
+    int first;          /* then: the first leaf found to look into it */
     void (*release)(void *data, void *user);
     void *release_data, *release_user;
     struct tn_device *device;
@@ -174,7 +176,8 @@ enum {
     TN_F_BORROWS_NAME = 2048, /* persistent: its name is not its own */
     TN_F_CONSUMED = 4096, /* an operator other than a gradient's has read it */
     TN_F_WALKED = 8192,   /* its part of a backward is recorded: nothing is kept for another one */
-    TN_F_WATCHED = 16384  /* tn_watch asked for it before it had a value */
+    TN_F_WATCHED = 16384, /* tn_watch asked for it before it had a value */
+    TN_F_VIEWED = 32768   /* the user holds views of it */
 };
 
 struct tn_tensor {
@@ -250,6 +253,10 @@ struct tn_graph {
     uint32_t mark;
     tn_tensor **nodes;
     uint32_t n_nodes, cap_nodes;
+    tn_tensor **holder; /* of them, those tied to memory that is assigned to: versions and writers, by id */
+    uint32_t n_holders, cap_holders;
+    /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
+    uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
     tn_slots slots; /* node memory, reused from step to step, never given back before close */
     tn_call *call;  /* innermost open call; NULL outside */
@@ -291,6 +298,8 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder);
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
 /* The tensor whose memory running n writes: an assignment's target, a placed node's place; else NULL. */
 const tn_tensor *tn_node_written(const tn_tensor *n);
+/* Lists n among the holders: a version, an assignment or a node that has got a place. False: no memory. */
+bool tn_node_hold(tn_tensor *n);
 
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes);
 tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes); /* borrowed */

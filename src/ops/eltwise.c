@@ -92,73 +92,92 @@ tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int lin
 }
 PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 
-/* ---- composites. Their gradients are derived row by row, unless a rule is given ---- */
+/* ---- composites. A rule of their own, from x alone, spares the values that the gradient derived row by row
+ * would have forward write and backward read. ---- */
 
-#define COMPOSITE1(name, expr)                                                                               \
+#define COMPOSITE1(name)                                                                                     \
+    static bool name##_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)                                       \
+    {                                                                                                        \
+        return (gin[0] = mul(g, name##_slope(r->args[0]))) != NULL;                                          \
+    }                                                                                                        \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
         tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
-        return tn_leave(&sc, sc.ok ? expr : NULL);                                                           \
+        tn_tensor *out = sc.ok ? name(x) : NULL;                                                             \
+        tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
+        return tn_leave(&sc, out);                                                                           \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x), ARGS(x))
 
-/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its rule is sigmoid, exact also at 0. */
-static bool softplus_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
-{
-    return (gin[0] = mul(g, tn_mk1(TN_OP_sigmoid, c->args[0]))) != NULL;
-}
-
+/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its slope is sigmoid, exact also at 0. */
 static tn_tensor *softplus(tn_tensor *x)
 {
     return add(tn_mk1(TN_OP_relu, x), tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x)))));
 }
-
-tn_tensor *tn_softplus_at(tn_tensor *x, const char *file, int line)
+static tn_tensor *softplus_slope(tn_tensor *x)
 {
-    tn_scope sc = tn_enter("softplus", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? softplus(x) : NULL;
-    tn_rule_set(out, sc.first, softplus_rule, 1, &x);
-    return tn_leave(&sc, out);
+    return tn_mk1(TN_OP_sigmoid, x);
 }
-PLAIN(softplus, (tn_tensor * x), ARGS(x))
+COMPOSITE1(softplus)
 
 /* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
-static bool mish_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
+static tn_tensor *mish(tn_tensor *x)
 {
-    tn_tensor *x = c->args[0], *t = tn_mk1(TN_OP_tanh, softplus(x));
+    return mul(x, tn_mk1(TN_OP_tanh, softplus(x)));
+}
+static tn_tensor *mish_slope(tn_tensor *x)
+{
+    tn_tensor *t = tn_mk1(TN_OP_tanh, softplus(x));
     tn_tensor *d = mul(x, sub(constant(x, 1), square(t)));
-    d = add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
-    return (gin[0] = mul(g, d)) != NULL;
+    return add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
 }
+COMPOSITE1(mish)
 
-tn_tensor *tn_mish_at(tn_tensor *x, const char *file, int line)
+/* x s, s = sigmoid(x): s (1 + x (1 - s)) */
+static tn_tensor *silu(tn_tensor *x)
 {
-    tn_scope sc = tn_enter("mish", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? mul(x, tn_mk1(TN_OP_tanh, softplus(x))) : NULL;
-    tn_rule_set(out, sc.first, mish_rule, 1, &x);
-    return tn_leave(&sc, out);
+    return mul(x, tn_mk1(TN_OP_sigmoid, x));
 }
-PLAIN(mish, (tn_tensor * x), ARGS(x))
+static tn_tensor *silu_slope(tn_tensor *x)
+{
+    tn_tensor *s = tn_mk1(TN_OP_sigmoid, x);
+    return mul(s, add(mul(x, sub(constant(x, 1), s)), constant(x, 1)));
+}
+COMPOSITE1(silu)
 
-COMPOSITE1(silu, mul(x, tn_mk1(TN_OP_sigmoid, x)))
-
-/* x/2 (1 + erf(x / sqrt 2)) */
+/* x P, P = (1 + erf(x / sqrt 2)) / 2: P + x p, p = e^(-x^2 / 2) / sqrt(2 pi) */
 static tn_tensor *gelu(tn_tensor *x)
 {
     tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
     return mul(mul(x, constant(x, 0.5)), add(e, constant(x, 1)));
 }
-COMPOSITE1(gelu, gelu(x))
+static tn_tensor *gelu_slope(tn_tensor *x)
+{
+    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
+    tn_tensor *p = tn_mk1(TN_OP_exp, mul(square(x), constant(x, -0.5)));
+    return add(mul(add(e, constant(x, 1)), constant(x, 0.5)), mul(mul(x, constant(x, 0.39894228040143268)), p));
+}
+COMPOSITE1(gelu)
 
-/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016 */
+/* x/2 (1 + t), t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3): (1 + t)/2 + x/2 (1 - t^2) u'
+ * (Hendrycks and Gimpel 2016) */
+static tn_tensor *gelu_tanh_of(tn_tensor *x)
+{
+    tn_tensor *u = add(x, mul(mul(x, square(x)), constant(x, 0.044715)));
+    return tn_mk1(TN_OP_tanh, mul(u, constant(x, 0.79788456080286536)));
+}
 static tn_tensor *gelu_tanh(tn_tensor *x)
 {
-    tn_tensor *x3 = mul(x, square(x));
-    tn_tensor *u = add(x, mul(x3, constant(x, 0.044715)));
-    tn_tensor *t = tn_mk1(TN_OP_tanh, mul(u, constant(x, 0.79788456080286536)));
-    return mul(mul(x, constant(x, 0.5)), add(t, constant(x, 1)));
+    return mul(mul(x, constant(x, 0.5)), add(gelu_tanh_of(x), constant(x, 1)));
 }
-COMPOSITE1(gelu_tanh, gelu_tanh(x))
+static tn_tensor *gelu_tanh_slope(tn_tensor *x)
+{
+    tn_tensor *t = gelu_tanh_of(x);
+    tn_tensor *du = add(mul(square(x), constant(x, 0.10703222440890037)), constant(x, 0.79788456080286536));
+    tn_tensor *d = mul(mul(mul(x, constant(x, 0.5)), sub(constant(x, 1), square(t))), du);
+    return add(mul(add(t, constant(x, 1)), constant(x, 0.5)), d);
+}
+COMPOSITE1(gelu_tanh)
 
 tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
 {

@@ -28,6 +28,7 @@ static tn_tensor *softmax(tn_tensor *x, int axis)
     tn_rule *r = tn_rule_set(out, first, softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
+    tn_rule_save(r, 0, out);
     return out;
 }
 
@@ -48,6 +49,7 @@ static tn_tensor *log_softmax(tn_tensor *x, int axis)
     tn_rule *r = tn_rule_set(out, first, log_softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
+    tn_rule_save(r, 0, out);
     return out;
 }
 

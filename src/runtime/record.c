@@ -20,8 +20,9 @@ static tn_tensor *resolve(tn_tensor *handle)
 tn_tensor *tn_use(tn_tensor *n)
 {
     if (!n || !(n->flags & TN_F_PERSISTENT)) return n;
-    if (n->of) return n->of;
     tn_graph *g = n->graph;
+    bool gradient = n->flags & TN_F_GRADIENT; /* a backward writes there without an assignment */
+    if (n->of && !(gradient && n->of->id < g->gradients_written)) return n->of;
     /* the whole slab may have an assignment waiting that covers this tensor; where operators wait, the plan
      * puts whoever reads the new version behind it */
     if (g->pending_assigns && tn_run_open_ends(g->session, 0, NULL)) return NULL;
@@ -38,7 +39,8 @@ tn_tensor *tn_use(tn_tensor *n)
     v->name = n->name;
     v->of = n;
     n->of = v;
-    return v;
+    if (gradient) g->gradients_seen = g->n_nodes;
+    return tn_node_hold(v) ? v : NULL;
 }
 
 static bool enter_one(tn_scope *sc, tn_tensor **x)
