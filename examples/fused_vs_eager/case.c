@@ -265,6 +265,16 @@ static double difference(const float *a, const float *b, int64_t n)
     return most;
 }
 
+/* The share of elements that differ by more than 1e-3. Rounding may take an element over the kink of a relu,
+ * so that a few may. */
+static double share_off(const float *a, const float *b, int64_t n)
+{
+    int64_t off = 0;
+    for (int64_t i = 0; i < n; i++)
+        off += !(fabs((double)a[i] - (double)b[i]) <= 1e-3 * (1 + fabs((double)a[i])));
+    return (double)off / (double)n;
+}
+
 /* Out or gradient number `which` of a step, in host memory; NULL when there is none. */
 static float *value_of(struct setup *u, struct in *i, bool gradient, int which, int64_t *count)
 {
@@ -294,13 +304,14 @@ static double compare(struct setup *u, bool gradient)
               *b = a ? value_of(u, &u->in[1], gradient, which, &n) : NULL;
         const float *h = u->hand ? (gradient ? u->step.out[which] : u->forward.out[which]) : NULL;
         if (a && b) most = fmax(most, difference(a, b, n));
-        if (a && h) hand = fmax(hand, difference(a, h, n));
+        if (a && h) hand = fmax(hand, share_off(a, h, n));
         free(b);
         free(a);
         if (!a) break;
     }
-    if (hand > 1e-3) {
-        fprintf(stderr, "fused_vs_eager: %s: the kernel written by hand is off by %g\n", u->f->name, hand);
+    if (hand > 1e-4) {
+        fprintf(stderr, "fused_vs_eager: %s: %g of what the kernel written by hand computes is wrong\n",
+                u->f->name, hand);
         u->hand = NULL;
     }
     return most;

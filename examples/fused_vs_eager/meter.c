@@ -83,6 +83,17 @@ static bool run_round(meter_fn *fn, void *arg, int variants, int reps, int numbe
     return ok;
 }
 
+/* Sleeps until nobody else is at work, or `until` has come. */
+static void wait_for_quiet(double until)
+{
+    const struct timespec nap = {.tv_nsec = 100000000};
+    for (double others = 1; others > FOREIGN && now_ms() < until;) {
+        double busy = busy_seconds(), start = now_ms();
+        nanosleep(&nap, NULL);
+        others = busy < 0 ? 0 : (busy_seconds() - busy) / ((now_ms() - start) * 1e-3);
+    }
+}
+
 bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, double *median, struct rounds *r)
 {
     static const struct rounds none;
@@ -97,7 +108,9 @@ bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, doubl
     int reps = once < ROUND_MS ? (int)(ROUND_MS / (once + 1e-3)) + 1 : 1, n = 0;
     if (reps > MAX_REPS) reps = MAX_REPS;
     while (ok && n < MAX_ROUNDS && r->kept < o->rounds) {
-        if (n >= o->rounds && now_ms() - start > o->patience * 1e3) break;
+        double until = start + o->patience * 1e3;
+        if (n >= o->rounds && now_ms() > until) break;
+        wait_for_quiet(n < o->rounds ? now_ms() + o->patience * 1e3 / o->rounds : until);
         ok = run_round(fn, arg, variants, reps, n, &round[n]);
         if (round[n++].foreign <= FOREIGN) r->kept++;
     }
