@@ -23,6 +23,14 @@ double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+double clock_ms(const struct options *o)
+{
+    struct timespec t;
+    if (!o->cpu_time) return now_ms();
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return ((double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6) / (o->threads ? o->threads : 1);
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -109,21 +117,22 @@ bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, doubl
     if (reps > MAX_REPS) reps = MAX_REPS;
     while (ok && n < MAX_ROUNDS && r->kept < o->rounds) {
         double until = start + o->patience * 1e3;
-        if (n >= o->rounds && now_ms() > until) break;
-        wait_for_quiet(n < o->rounds ? now_ms() + o->patience * 1e3 / o->rounds : until);
+        if (n >= o->rounds && (o->cpu_time || now_ms() > until)) break;
+        if (!o->cpu_time) wait_for_quiet(n < o->rounds ? now_ms() + o->patience * 1e3 / o->rounds : until);
         ok = run_round(fn, arg, variants, reps, n, &round[n]);
         if (round[n++].foreign <= FOREIGN) r->kept++;
     }
     r->discarded = n - r->kept;
     r->quiet = r->kept >= (o->rounds + 1) / 2;
+    bool middles = r->quiet || o->cpu_time;
     for (int v = 0; v < variants && ok; v++) {
         double ms[MAX_ROUNDS], best = round[0].best[v];
         int used = 0;
         for (int i = 0; i < n; i++) {
-            if (round[i].foreign <= FOREIGN) ms[used++] = round[i].ms[v];
+            if (o->cpu_time || round[i].foreign <= FOREIGN) ms[used++] = round[i].ms[v];
             if (round[i].best[v] < best) best = round[i].best[v];
         }
-        median[v] = r->quiet ? middle(ms, used) : best;
+        median[v] = middles ? middle(ms, used) : best;
     }
     free(round);
     return ok && n > 0;
