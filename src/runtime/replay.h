@@ -29,11 +29,12 @@ typedef struct tn_op_key {
 #define TN_ATTR(...)                                                                                         \
     (&(const tn_op_key){.part = {(const int64_t[]){__VA_ARGS__}},                                            \
                         .bytes = {sizeof((const int64_t[]){__VA_ARGS__})}})
-/* Some integers and a list of n elements. */
+/* Some integers and a list of n elements; one that is too long is an error, and is not looked at here. */
 #define TN_ATTR_LIST(list, n, ...)                                                                           \
-    (&(const tn_op_key){.part = {(const int64_t[]){__VA_ARGS__}, (list)},                                    \
-                        .bytes = {sizeof((const int64_t[]){__VA_ARGS__}),                                    \
-                                  (list) && (n) > 0 ? (size_t)(n) * sizeof *(list) : 0}})
+    (&(const tn_op_key){                                                                                     \
+        .part = {(const int64_t[]){__VA_ARGS__}, (list)},                                                    \
+        .bytes = {sizeof((const int64_t[]){__VA_ARGS__}),                                                    \
+                  (list) && (n) > 0 && (n) <= TN_MAX_DIMS ? (size_t)(n) * sizeof *(list) : 0}})
 /* An option struct, or NULL, and some integers. */
 #define TN_ATTR_STRUCT(options, ...)                                                                         \
     (&(const tn_op_key){                                                                                     \
