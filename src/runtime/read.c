@@ -92,10 +92,9 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     return host;
 }
 
-/* Enters with one tensor and no file or line: reading is not an operator. */
-static tn_scope enter_read(const char *name, tn_tensor **x)
+static tn_scope enter_read(const char *name, const char *file, int line, tn_tensor **x)
 {
-    tn_scope sc = tn_enter(name, NULL, 0, 1, x);
+    tn_scope sc = tn_enter(name, file, line, 1, x);
     if (sc.g && sc.g->error.status) sc.ok = false; /* after an error there are no values to be had */
     return sc;
 }
@@ -107,8 +106,13 @@ static void leave_read(tn_scope *sc)
 
 double tn_item(tn_tensor *x)
 {
+    return tn_item_at(x, NULL, 0);
+}
+
+double tn_item_at(tn_tensor *x, const char *file, int line)
+{
     double v = NAN;
-    tn_scope sc = enter_read("item", &x);
+    tn_scope sc = enter_read("item", file, line, &x);
     if (sc.ok && tn_node_numel(x) != 1) {
         char t[160];
         sc.ok = false;
@@ -164,7 +168,12 @@ void tn_watch_collect(tn_session *s)
 
 int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes)
 {
-    tn_scope sc = enter_read("read", &x);
+    return tn_read_at(x, dtype, out, bytes, NULL, 0);
+}
+
+int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char *file, int line)
+{
+    tn_scope sc = enter_read("read", file, line, &x);
     tn_dtype d = TN_F32;
     size_t n = sc.ok ? (size_t)tn_node_numel(x) : 0;
     if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
@@ -219,7 +228,12 @@ static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype
 
 int tn_print(tn_tensor *x, FILE *out)
 {
-    tn_scope sc = enter_read("print", &x);
+    return tn_print_at(x, out, NULL, 0);
+}
+
+int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
+{
+    tn_scope sc = enter_read("print", file, line, &x);
     tn_dtype d = TN_F32;
     void *host = out ? fetch(&sc, x, &d) : NULL;
     if (host) {

@@ -1,5 +1,5 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
-#include "session.h"
+#include "explain.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -98,7 +98,8 @@ tn_session *tn_open_with(const tn_options *options)
     s->graph.seed = o.seed;
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
-    if (!s->plans || open_device(s)) {
+    if (!s->plans || !tn_explain_open(s) || open_device(s)) {
+        tn_explain_close(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);
         tn_free_mem(s);
@@ -123,6 +124,7 @@ int tn_close(tn_session *s)
     tn_graph_reset(&s->graph);
     tn_state_free(s);
     tn_flush_free(s);
+    tn_explain_close(s);
     tn_plan_cache_free(s->plans);
     tn_graph_free(&s->graph);
     s->device->close(s->device);
@@ -217,18 +219,25 @@ int tn_step_begin(tn_session *s)
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
     end_scope(s);
+    tn_step_log_begin(s);
     s->in_step = true;
     return s->graph.error.status;
 }
 
 int tn_step_end(tn_session *s)
 {
+    return tn_step_end_at(s, NULL, 0);
+}
+
+int tn_step_end_at(tn_session *s, const char *file, int line)
+{
     if (!s) return TN_E_NULL;
     if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
     s->ending = true;
-    tn_flush(s);
+    tn_flush_at(s, file, line);
     tn_watch_collect(s);
     s->ending = false;
+    tn_step_log_end(s);
     end_scope(s);
     s->in_step = false;
     s->stats.steps++;
@@ -238,8 +247,16 @@ int tn_step_end(tn_session *s)
 
 int tn_flush(tn_session *s)
 {
+    return tn_flush_at(s, NULL, 0);
+}
+
+int tn_flush_at(tn_session *s, const char *file, int line)
+{
     if (!s) return TN_E_NULL;
-    if (tn_deferred(s)) tn_run(s, 0, NULL);
+    if (tn_deferred(s) && tn_call_begin(&s->graph, s->ending ? "step_end" : "flush", file, line)) {
+        tn_run(s, 0, NULL);
+        tn_call_end(&s->graph);
+    }
     tn_check_fault(s);
     return s->graph.error.status;
 }
@@ -336,21 +353,4 @@ int tn_op_end(tn_session *s)
     if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) status = tn_run_open_ends(s, 0, NULL);
     tn_call_end(&s->graph);
     return status;
-}
-
-int tn_explain(tn_session *s, FILE *out)
-{
-    tn_stats v = { .size = sizeof v };
-    if (!s || !out) return TN_E_NULL;
-    tn_get_stats(s, &v);
-    fprintf(out, "device %s, %d threads, %s mode\n", s->device->name, s->device->threads,
-            s->mode == TN_EAGER ? "eager" : "fused");
-    fprintf(out, "%llu steps, %llu operators' nodes\n", (unsigned long long)v.steps, (unsigned long long)v.nodes);
-    fprintf(out, "%llu kernels and %llu library calls moved %.3f GB; %llu copies, %llu reorders\n",
-            (unsigned long long)v.kernels, (unsigned long long)v.library_calls, (double)v.bytes_moved * 1e-9,
-            (unsigned long long)v.copies, (unsigned long long)v.reorders);
-    fprintf(out, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n", (unsigned long long)v.plans,
-            (unsigned long long)v.plan_hits, (unsigned long long)v.compiled, (unsigned long long)v.cache_hits);
-    fprintf(out, "device memory %.1f MB, at most %.1f MB\n", (double)v.bytes_now * 1e-6, (double)v.bytes_peak * 1e-6);
-    return TN_OK;
 }
