@@ -128,9 +128,18 @@ static bool between(fu_ctx *c, int a, int b)
     return reaches(c, b, a, false);
 }
 
+/* Whether a node of the group is to have no company. */
+static bool alone(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n && c->seg->root; i++)
+        if (c->seg->root[g->member[i]] & TN_SEG_ALONE) return true;
+    return false;
+}
+
 static tn_cut_reason merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
+    if (alone(c, ga) || alone(c, gb)) return TN_CUT_WRONG;
     if (ga->room != FU_LOOPS || gb->room != FU_LOOPS) {
         fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room;
         return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : TN_CUT_OWN_KERNEL;
@@ -267,12 +276,13 @@ static void compute_again(fu_ctx *c, int node)
     again r = {.size = tn_node_numel(n->t)};
     int owner = fu_group_of(c, node);
     if (cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > CHEAP) return;
+    if (alone(c, &c->group[owner])) return;
     for (int u = 0; u < n->n_user; u++) {
         int g = fu_group_of(c, n->user[u]);
         fu_group *to = &c->group[g];
         if (g == owner || fu_has(to, node)) continue;
         /* two reads for a write (which reads the line first) and a read */
-        if (to->room != FU_LOOPS || new_reads(c, to, &r) > 2) return; /* it has to be stored in any case */
+        if (to->room != FU_LOOPS || alone(c, to) || new_reads(c, to, &r) > 2) return; /* it has to be stored in any case */
     }
     for (int u = 0; u < n->n_user; u++) {
         int g = fu_group_of(c, n->user[u]);

@@ -72,6 +72,7 @@ typedef struct tn_step {
 /* Why two nodes with an edge between them are computed by different kernels. X(name, text) */
 #define TN_CUT_REASONS(X)                                                                                    \
     X(NONE, "not cut")                                                                                       \
+    X(WRONG, "checked mode found their kernel wrong")                                                        \
     X(LIBRARY, "one side is a library call")                                                                 \
     X(OWN_KERNEL, "one side has a kernel of its own")                                                        \
     X(CYCLE, "another kernel between the two depends on the first and feeds the second")                     \

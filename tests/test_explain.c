@@ -28,7 +28,8 @@ static char said[4096];
 static void hear(int level, const char *text, void *user)
 {
     (void)level, (void)user;
-    snprintf(said, sizeof said, "%s", text);
+    size_t n = strlen(said);
+    snprintf(said + n, sizeof said - n, "%s\n", text);
 }
 
 static tn_session *open_as(tn_mode mode, int threads)
@@ -385,6 +386,60 @@ static void what_is_required_is_fused_or_the_step_fails(void **state)
     tn_close(s);
 }
 
+/* ---- checked mode ---- */
+
+static void weights(model *m, float *out)
+{
+    assert_int_equal(tn_read(m->in->weight, TN_F32, out, sizeof(float) * WIDTH * WIDTH), 0);
+}
+
+static void checked_mode_finds_nothing_where_nothing_is_wrong(void **state)
+{
+    (void)state;
+    setenv("TENSOR_CHECK", "1", 1);
+    tn_session *s = open_as(TN_FUSED, 2);
+    unsetenv("TENSOR_CHECK");
+    model m = make(s);
+    for (int i = 0; i < 3; i++) train(&m, i == 1);
+    assert_string_equal(said, "");
+    assert_int_equal(s->explain->found, 0);
+    tn_close(s);
+}
+
+/* A kernel that is wrong is named with its line; the step's results are right all the same; and from the next
+ * step on its operators run apart, so that it is not there any more. */
+static void checked_mode_catches_a_planted_fault(void **state)
+{
+    (void)state;
+    static float want[WIDTH * WIDTH], got[WIDTH * WIDTH];
+    for (int checked = 0; checked < 2; checked++) {
+        if (checked) setenv("TENSOR_CHECK", "1", 1);
+        tn_session *s = open_as(TN_FUSED, 2);
+        unsetenv("TENSOR_CHECK");
+        model m = make(s);
+        said[0] = 0;
+        if (checked) tn_check_plant(s, 8);
+        train(&m, false);
+        if (checked) {
+            has(said, "checked mode: kernel ");
+            has(said, "test_explain.c:");
+            assert_true(s->explain->found > 0);
+        }
+        for (int i = 0; i < 2; i++)
+            train(&m, false); /* the second has a new plan: the moments are there now */
+        int found = s->explain->found;
+        said[0] = 0;
+        for (int i = 0; i < 2; i++) train(&m, false);
+        assert_int_equal(s->explain->found, found);
+        assert_string_equal(said, "");
+        if (checked) has(explained(s), "checked mode found their kernel wrong");
+        weights(&m, checked ? got : want);
+        tn_close(s);
+    }
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        if (!(fabsf(got[i] - want[i]) < 2e-3F)) fail_msg("%d: %g %g", i, (double)got[i], (double)want[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +451,8 @@ int main(void)
         cmocka_unit_test(the_graph_has_a_box_for_each_group),
         cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),
         cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
+        cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
+        cmocka_unit_test(checked_mode_catches_a_planted_fault),
     };
     return cmocka_run_group_tests(tests, make_base, drop_base);
 }

@@ -242,6 +242,8 @@ void tn_run_log_end(tn_session *s, const tn_plan *p, int status)
 void tn_probe_before(tn_session *s, int step)
 {
     tn_step_log *l = &s->explain->now;
+    if (s->explain->checking && !step && s->arena && s->device->shares_host_memory)
+        memset(s->arena, 0xff, s->arena_bytes); /* dead until it is written: see check.c */
     if (s->explain->measure && s->in_step && l->n && l->run[l->n - 1].kernel)
         l->run[l->n - 1].kernel[2 * step] = tn_clock();
 }
