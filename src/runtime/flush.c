@@ -14,7 +14,7 @@
 
 #include "../device/cpu/builtin.h"
 #include "../device/ref/ref.h"
-#include "flush.h"
+#include "explain.h"
 
 bool tn_deferred(const tn_session *s)
 {
@@ -108,6 +108,11 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, tn_plan **out)
     if (status) {
         tn_plan_free(p);
         return tn_fail_memory(s);
+    }
+    status = tn_note_plan(s, f, p);
+    if (status) {
+        tn_plan_free(p);
+        return status;
     }
     status = tn_plan_cache_add(s->plans, f->key, f->n_key, p);
     if (status) tn_error_set(&s->graph, status, "no memory for the plan cache");
@@ -262,15 +267,22 @@ static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
 {
     if (s->device->is_reference) return interpret(s, f);
     if (s->device->no_compiler) return run_builtin(s, f);
+    double start = tn_clock();
     if (!tn_segment_record(s, f)) return tn_fail_memory(s);
+    if (s->explain->check && tn_check_ban(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
     int status = TN_OK;
     tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key);
+    bool fresh = !p;
     if (p)
         s->stats.plan_hits++;
     else
         status = make_plan(s, f, &p);
     if (status && s->device->no_compiler) return run_builtin(s, f);
+    if (!status) status = tn_run_log_begin(s, f, p, start);
+    if (!status && s->explain->check) status = tn_check_begin(s, f, p, fresh);
     if (!status) status = tn_execute(s, f, p);
+    tn_check_end(s);
+    if (p) tn_run_log_end(s, p, status);
     *used = p;
     return status ? status : tn_check_fault(s);
 }
@@ -296,7 +308,8 @@ static void note_flush(tn_session *s, int n, tn_tensor *const *roots, tn_plan *p
     tn_flush_record *r = tn_calloc(1, sizeof *r);
     bool ran = s->scratch->node.n > 0;
     if (!r ||
-        (ran && (!copy_list(&r->f.node, &s->scratch->node) || !copy_list(&r->f.leaf, &s->scratch->leaf))) ||
+        (ran && (!copy_list(&r->f.seed, &s->scratch->seed) || !copy_list(&r->f.node, &s->scratch->node) ||
+                 !copy_list(&r->f.leaf, &s->scratch->leaf))) ||
         (ran && !p)) {
         if (r) tn_flush_scratch_free(&r->f);
         tn_free_mem(r);
@@ -314,7 +327,10 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     s->flushed = e->end;
     if (!r->plan) return TN_OK;
     s->stats.plan_hits++;
-    return tn_execute(s, &r->f, r->plan);
+    int status = tn_run_log_begin(s, &r->f, r->plan, tn_clock());
+    if (!status) status = tn_execute(s, &r->f, r->plan);
+    tn_run_log_end(s, r->plan, status);
+    return status ? status : tn_check_fault(s);
 }
 
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)

@@ -49,9 +49,9 @@ bool tn_list_push(tn_list *l, tn_tensor *n);
 /* Room for n elements of `size` bytes in *array (a pointer to a pointer), which holds *cap. */
 bool tn_reserve(void *array, int *cap, int n, size_t size);
 
-static inline bool tn_has_value(const tn_tensor *base)
+static inline bool tn_has_value(const tn_tensor *b)
 {
-    return (base->flags & TN_F_DONE) != 0;
+    return (b->flags & TN_F_DONE) != 0;
 }
 static inline tn_kind tn_kind_of(const tn_tensor *n)
 {

@@ -58,6 +58,7 @@ struct tn_session {
     int n_closers, cap_closers;
 
     tn_stats stats;
+    struct tn_explain_state *explain; /* explain.h */
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
     void *arena;                      /* of values that die with their plan; as large as the largest plan's */
     size_t arena_bytes;
