@@ -57,8 +57,8 @@ typedef struct tn_step {
     struct tn_scalar_ref {
         int slot; /* of a NUMBER leaf or of a RANDOM node */
         enum { TN_WORD_F64, TN_WORD_I64, TN_WORD_SEED, TN_WORD_DRAW } what;
-    } * scalar;           /* args.scalar[i] */
-    int64_t items, chunk; /* device->launch */
+    } * scalar;   /* args.scalar[i] */
+    tn_grid grid; /* device->launch */
     union {
         tn_gemm gemm;        /* pointers unset */
         tn_conv2d_desc conv; /* pointers unset */

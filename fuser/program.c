@@ -115,6 +115,8 @@ static int unary(builder *b, tn_op op, tn_dtype dtype, int arg)
 static int gather(builder *b, int m, const tn_tensor *t)
 {
     const tn_tensor *x = fu_value_of(b->c, t->in[0]);
+    /* a number stands in no memory, and is the same wherever the index points */
+    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) return number(b, x, x->base);
     int axis = t->attr->axis;
     int index = operand(b, m, t->in[1], t->op == TN_OP_index_select ? axis : 0);
     fu_value *i = value_new(b, FU_INDEX, TN_I64);
