@@ -101,8 +101,11 @@ int main(int argc, char **argv)
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--help")) return usage(stdout), 0;
         if (!strcmp(argv[i], "--list")) return list();
-        if (!strcmp(argv[i], "--plans")) {
-            o.plans = true;
+        bool *flag = !strcmp(argv[i], "--plans")      ? &o.plans
+                     : !strcmp(argv[i], "--cpu-time") ? &o.cpu_time
+                                                      : NULL;
+        if (flag) {
+            *flag = true;
             continue;
         }
         if (!strcmp(argv[i], "--first-step") && i + 2 < argc) {

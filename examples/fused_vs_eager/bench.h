@@ -16,10 +16,11 @@
 enum { MAX_INPUTS = 6, MAX_OUTS = 2, MAX_VARIANTS = 12 };
 
 struct options {
-    const char *which, *shape, *json, *device, *mode_of_cache;
+    const char *which, *shape, *json, *device;
     int threads, rounds;
     double patience; /* seconds a case may take to find quiet rounds */
     bool plans;      /* print each case's plans */
+    bool cpu_time;   /* time what processors gave the process, over its threads, instead of what passed */
 };
 
 /* ---- meter.c ---- */
@@ -31,6 +32,7 @@ struct rounds {
     bool quiet;          /* false: too few quiet rounds, best times instead of medians */
 };
 double now_ms(void);
+double clock_ms(const struct options *o); /* for what is measured */
 /* Each variant's median into median[]; false where one failed. */
 bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, double *median, struct rounds *r);
 double middle(double *values, int n); /* sorts them */

@@ -31,6 +31,7 @@ enum variant {
 enum { CHECK_DRAW = 1000 };
 
 struct setup {
+    const struct options *o;
     const struct fusion *f;
     struct in in[2]; /* eager, fused */
     int n_field;
@@ -115,52 +116,52 @@ static tn_tensor *loss_of(const struct fusion *f, struct in *i, tn_tensor **out,
     return loss;
 }
 
-static double run_step(const struct fusion *f, struct in *i, bool with_loss, bool with_backward)
+static double run_step(const struct setup *u, struct in *i, bool with_loss, bool with_backward)
 {
     tn_tensor *out[MAX_OUTS];
-    double start = now_ms();
+    double start = clock_ms(u->o);
     tn_step_begin(i->s);
     if (!with_backward) tn_no_grad_begin(i->s);
-    int n = f->run(i, out);
-    tn_tensor *loss = with_loss ? loss_of(f, i, out, n) : NULL;
+    int n = u->f->run(i, out);
+    tn_tensor *loss = with_loss ? loss_of(u->f, i, out, n) : NULL;
     if (!with_backward) tn_no_grad_end(i->s);
     if (with_backward) tn_backward(loss);
     int status = tn_step_end(i->s);
-    return status || tn_error(i->s) ? -1 : now_ms() - start;
+    return status || tn_error(i->s) ? -1 : clock_ms(u->o) - start;
 }
 
 static double run_copy(struct setup *u, int k)
 {
-    double start = now_ms();
+    double start = clock_ms(u->o);
     tn_step_begin(u->copy[k]);
     tn_assign(u->to[k], u->from[k]);
-    return tn_step_end(u->copy[k]) ? -1 : now_ms() - start;
+    return tn_step_end(u->copy[k]) ? -1 : clock_ms(u->o) - start;
 }
 
 static double run_variant(void *arg, int index)
 {
     struct setup *u = arg;
     int v = u->variant[index];
-    double start = now_ms();
+    double start = clock_ms(u->o);
     switch (v) {
     case FORWARD_EAGER:
     case FORWARD_FUSED:
-        return run_step(u->f, &u->in[v - FORWARD_EAGER], false, false);
+        return run_step(u, &u->in[v - FORWARD_EAGER], false, false);
     case LOSS_EAGER:
     case LOSS_FUSED:
-        return run_step(u->f, &u->in[v - LOSS_EAGER], true, false);
+        return run_step(u, &u->in[v - LOSS_EAGER], true, false);
     case STEP_EAGER:
     case STEP_FUSED:
-        return run_step(u->f, &u->in[v - STEP_EAGER], true, true);
+        return run_step(u, &u->in[v - STEP_EAGER], true, true);
     case COPY_PLAIN:
     case COPY_STREAM:
         return run_copy(u, v - COPY_PLAIN);
     case HAND_FORWARD:
         u->hand->forward(&u->forward);
-        return now_ms() - start;
+        return clock_ms(u->o) - start;
     default:
         u->hand->step(&u->step);
-        return now_ms() - start;
+        return clock_ms(u->o) - start;
     }
 }
 
@@ -265,6 +266,16 @@ static double difference(const float *a, const float *b, int64_t n)
     return most;
 }
 
+/* The share of elements that differ by more than 1e-3. Rounding may take an element over the kink of a relu,
+ * and a sum over a column with it, so that a few may. */
+static double share_off(const float *a, const float *b, int64_t n)
+{
+    int64_t off = 0;
+    for (int64_t i = 0; i < n; i++)
+        off += !(fabs((double)a[i] - (double)b[i]) <= 1e-3 * (1 + fabs((double)a[i])));
+    return (double)off / (double)n;
+}
+
 /* Out or gradient number `which` of a step, in host memory; NULL when there is none. */
 static float *value_of(struct setup *u, struct in *i, bool gradient, int which, int64_t *count)
 {
@@ -294,13 +305,14 @@ static double compare(struct setup *u, bool gradient)
               *b = a ? value_of(u, &u->in[1], gradient, which, &n) : NULL;
         const float *h = u->hand ? (gradient ? u->step.out[which] : u->forward.out[which]) : NULL;
         if (a && b) most = fmax(most, difference(a, b, n));
-        if (a && h) hand = fmax(hand, difference(a, h, n));
+        if (a && h) hand = fmax(hand, share_off(a, h, n));
         free(b);
         free(a);
         if (!a) break;
     }
-    if (hand > 1e-3) {
-        fprintf(stderr, "fused_vs_eager: %s: the kernel written by hand is off by %g\n", u->f->name, hand);
+    if (hand > 1e-2) {
+        fprintf(stderr, "fused_vs_eager: %s: %g of what the kernel written by hand computes is wrong\n",
+                u->f->name, hand);
         u->hand = NULL;
     }
     return most;
@@ -311,7 +323,7 @@ static double compare(struct setup *u, bool gradient)
 static struct work work_of(struct setup *u, int m, bool loss, bool backward)
 {
     struct work before = work_now(u->in[m].s);
-    run_step(u->f, &u->in[m], loss, backward);
+    run_step(u, &u->in[m], loss, backward);
     struct work after = work_now(u->in[m].s);
     return (struct work){after.kernels - before.kernels, after.bytes - before.bytes};
 }
@@ -350,7 +362,7 @@ static void print_plans(struct setup *u)
 {
     for (int kind = 0; kind < 2; kind++) {
         printf("  %s, %s\n", u->f->name, kind ? "whole step" : "forward");
-        run_step(u->f, &u->in[1], kind, kind);
+        run_step(u, &u->in[1], kind, kind);
         inside_print_plan(u->in[1].s, stdout);
     }
 }
@@ -397,7 +409,7 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
 
 bool measure_case(const struct fusion *f, const struct options *o, struct case_row *row)
 {
-    struct setup u = {.f = f};
+    struct setup u = {.o = o, .f = f};
     *row = (struct case_row){.name = f->name, .footprint = o->shape};
     bool ok = make_inputs(&u, o) && make_copy(&u, o) && make_hand(&u, o) && measure(&u, o, row);
     for (int k = 0, at = 0; ok && k < u.field[0].ndim; k++)

@@ -62,7 +62,8 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
         unsigned kept = v->flags & TN_F_WANTED ? TN_SEG_KEEP : 0u;
         return (effect || v->flags & (TN_F_USER | TN_F_SAVED) ? TN_SEG_ROOT : 0u) | kept;
     }
-    return effect || (!s->ending && v->flags & (TN_F_WANTED | TN_F_SAVED)) ? TN_SEG_ROOT : 0u;
+    bool saved = v->flags & TN_F_SAVED && !(v->saver->out->flags & TN_F_WALKED);
+    return effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u;
 }
 
 int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
