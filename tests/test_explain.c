@@ -386,6 +386,37 @@ static void what_is_required_is_fused_or_the_step_fails(void **state)
     tn_close(s);
 }
 
+/* ---- no memory ---- */
+
+static void without_memory_it_says_so(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 1);
+    model m = make(s);
+    train(&m, true);
+    FILE *f = fopen("/dev/null", "w");
+    assert_non_null(f);
+    int failures = 0;
+    for (long n = 0, status = 1; status; n++) {
+        tn_alloc_fail_after(n);
+        status = tn_explain(s, f);
+        tn_alloc_fail_after(n);
+        bool text = tn_plan_text(s) != NULL;
+        tn_alloc_fail_after(n);
+        int graph = tn_graphviz(s, f);
+        tn_alloc_fail_after(-1);
+        assert_true(!status || status == TN_E_NOMEM);
+        assert_true(!graph || graph == TN_E_NOMEM);
+        failures += status != 0;
+        if (!n) assert_false(text);
+        if (!status) assert_true(text && !graph);
+        assert_true(n < 10000);
+    }
+    assert_true(failures > 3);
+    fclose(f);
+    tn_close(s);
+}
+
 /* ---- checked mode ---- */
 
 static void weights(model *m, float *out)
@@ -451,6 +482,7 @@ int main(void)
         cmocka_unit_test(the_graph_has_a_box_for_each_group),
         cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),
         cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
+        cmocka_unit_test(without_memory_it_says_so),
         cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
         cmocka_unit_test(checked_mode_catches_a_planted_fault),
     };
