@@ -82,7 +82,10 @@ TOOLS := $(patsubst data/%.c,$(BUILD)/%,$(wildcard data/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
-BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
+# A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
+YARD := $(wildcard tests/bench/yard*.c)
+FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/bench/inside.c $(YARD)
+BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
 HEADERS := $(wildcard include/*.h)
 
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers \
@@ -95,13 +98,13 @@ programs: all $(TESTS)
 
 help:
 	@echo 'make             the library, static and shared, and the examples, in build/'
-	@echo 'make demo        trains a convolutional network on the digits that are shipped'
+	@echo 'make demo        trains a network on the digits that are shipped; sets fused beside eager steps'
 	@echo 'make test        the test suite; ONLY="test_ops test_views" runs some of it'
 	@echo 'make deps        installs the Debian packages all this needs, or prints the line that does'
 	@echo 'make doctor      what was found on this machine, and what will be used'
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
-	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs'
+	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times the operators beside those of PyTorch'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
@@ -162,9 +165,17 @@ $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
 TAIL := -pthread $(LIBS)
 
-$(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
+$(filter-out $(BUILD)/fused_vs_eager,$(EXAMPLES)): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(BUILD)/libtensor.a $(TAIL)
+$(BUILD)/fused_vs_eager: $(FVE:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(TAIL)
+$(YARD:%.c=$(BUILD)/fve/%.o): FVEFLAGS := -O3 -march=native
+$(BUILD)/fve/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(TESTCFLAGS) $(FVEFLAGS) -MMD -MP -c $< -o $@
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
@@ -178,7 +189,7 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
--include $(OBJ:.o=.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
+-include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
 
 # ---- dependencies ---------------------------------------------------------------------------------------
 
@@ -248,6 +259,7 @@ again = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(J
 demo: need-demo
 	$(again) examples
 	$(Q)$(BUILD)/mnist_cnn --data data/digits --epochs 2
+	$(Q)echo && $(BUILD)/fused_vs_eager --case models --rounds 3 --patience 5
 
 test: need-test
 	$(again) run-tests
@@ -272,16 +284,19 @@ tsan: need-test
 	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'
 
 LONG_GRAPHS ?= 20000
+LONG_PROGRAMS ?= 5000
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
 
 BENCH_SHAPE ?= 65536 1024
 bench: all $(BENCHES)
 	@for case in $$($(BUILD)/bench/eager_ops --list); do $(BUILD)/bench/eager_ops $$case $(BENCH_SHAPE) || exit 1; done
-	@[ ! -x $(BUILD)/fused_vs_eager ] || $(BUILD)/fused_vs_eager --case all
+	@for shape in dram cache; do $(BUILD)/fused_vs_eager --case fusions --shape $$shape --json $(BUILD)/bench/$$shape.json || exit 1; done
+	@$(BUILD)/fused_vs_eager --case models --json $(BUILD)/bench/models.json
 # Beside PyTorch, which has to be there.
 bench-peers: $(BENCHES)
 	python3 tests/bench/peers.py --program $(BUILD)/bench/eager_ops

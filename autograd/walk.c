@@ -212,14 +212,21 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     tn_tensor *p = leaf->of ? leaf->of : NULL, *home = p && leaf->flags & TN_F_PARAM ? p->place : NULL;
     tn_tensor *holder = p ? p : leaf;
     tn_tensor *g = leaf->cot, *before = holder->grad_step == w->g->generation ? holder->grad : NULL;
-    if (before && !(before->flags & TN_F_DONE)) before->place = NULL; /* only the sum is */
+    /* only the sum has to be in the slab, unless what came before it has been looked at there */
+    if (before && !(before->flags & TN_F_DONE) && before->id >= w->g->gradients_seen) {
+        before->place = NULL;
+        w->g->unrepeatable = true; /* a node of an earlier call has changed */
+    }
     if (before && !(g = add_up(w, before, g))) return false;
     if (home) {
         bool whole = g->base == g && !(g->flags & (TN_F_DONE | TN_F_USER)) && !g->place &&
-                     kind_of(g) != TN_KIND_NUMBER && kind_of(g) != TN_KIND_LEAF;
+                     kind_of(g) != TN_KIND_NUMBER && kind_of(g) != TN_KIND_LEAF &&
+                     g->id >= w->g->gradients_seen;
         if (!whole) g = tn_mk_contiguous(g);
         if (!g) return false;
         g->place = home;
+        if (!tn_node_hold(g)) return false;
+        w->g->gradients_written = w->g->n_nodes;
     }
     if (g != leaf->cot) {
         if (!push(w, &w->spent, leaf->cot)) return false;
@@ -229,7 +236,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     g->base->flags |= TN_F_USER; /* tn_gradient may give it out */
     holder->grad = g;
     holder->grad_step = w->g->generation;
-    return true;
+    return tn_graph_grade(w->g, leaf, g);
 }
 
 /* ---- slices ---- */
@@ -296,8 +303,7 @@ static bool visit(walk *w, tn_tensor *n)
         }
     }
     n->flags |= TN_F_WALKED;
-    for (int i = 0; n->rule && i < n->rule->n_args; i++)
-        if (n->rule->saved[i]) n->rule->saved[i]->base->flags &= ~(uint32_t)TN_F_SAVED;
+    n->walked = w->g->n_nodes;
     bool ok = n->rule ? n->rule->fn(n->rule, g, gin) : tn_backward_of(n, g, gin);
     for (int i = 0; ok && i < edge_count(n); i++) {
         tn_tensor *x = edge(n, i);

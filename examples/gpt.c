@@ -1,7 +1,7 @@
 /* gpt.c - trains a small GPT on the characters of a text, and lets it write.
  *
  *   build/gpt                                          the tales that are shipped: two minutes
- *   build/gpt --data data/text/tinyshakespeare.txt     Shakespeare (data/get_data.sh gets it): about 1.89
+ *   build/gpt --data data/text/tinyshakespeare.txt     Shakespeare (data/get_data.sh gets it): about 1.91
  *
  * Tokens and positions are embedded; blocks of causal attention and an MLP; layer norm; the output weights
  * are the embedding's. No biases, weights drawn as GPT-2's, AdamW with weight decay on matrices alone,
@@ -14,85 +14,47 @@
  * Read train_step first; the rest is plumbing.
  */
 #include "args.h"
+#include "gpt_model.h"
 
-enum { WARMUP = 100, MOST_LAYERS = 256 };
+enum { WARMUP = 100 };
 
-/* The shape of the model, and what this example's own options set beside it. */
+/* What this example's own options set. */
 struct config {
-    long layers, heads, dim, ctx, decay, sample;
+    struct gpt_shape shape;
+    long decay, sample;
     double temperature;
 };
 
-struct gpt {
-    tn_embed *token, *position;
-    tn_transformer_block *block[MOST_LAYERS];
-    tn_norm *norm;
-    const struct config *c;
-};
-
-static void make_gpt(tn_session *s, struct gpt *m, const struct config *c, int64_t vocabulary)
-{
-    char name[32];
-    m->c = c;
-    m->token = tn_embedding_new(s, "token", vocabulary, c->dim, .init_std = 0.02);
-    m->position = tn_embedding_new(s, "position", c->ctx, c->dim, .init_std = 0.02);
-    for (int i = 0; i < c->layers; i++) {
-        snprintf(name, sizeof(name), "block.%d", i);
-        m->block[i] =
-            tn_transformer_block_new(s, name, c->dim, (int)c->heads, .causal = true, .no_bias = true,
-                                     .init_std = 0.02, .init_out_std = 0.02 / sqrt(2.0 * (double)c->layers));
-    }
-    m->norm = tn_layer_norm_new(s, "norm", c->dim, .no_bias = true);
-}
-
-/* x [n, ctx] tokens -> [n, ctx, dim] */
-static tn_tensor *encode(const struct gpt *m, tn_tensor *x)
-{
-    tn_tensor *h = tn_add(tn_embedding_forward(m->token, x), m->position->weight);
-    for (int i = 0; i < m->c->layers; i++) h = tn_transformer_block_forward(m->block[i], h);
-    return tn_norm_forward(m->norm, h);
-}
-
-/* -> [n, ctx, vocabulary]: the logits of the token that follows each */
 static tn_tensor *forward(tn_session *s, tn_tensor *x, void *user)
 {
-    const struct gpt *m = user;
     (void)s;
-    return tn_affine(encode(m, x), m->token->weight, NULL);
+    return gpt_forward(user, x);
 }
 
 static void train_step(tn_session *s, struct gpt *m, tn_optim *opt, tn_loader *l, const tn_batch *b,
                        struct args *a, long step)
 {
     tn_step_begin(s);
-    tn_tensor *loss = tn_cross_entropy(forward(s, b->x, m), b->y);
-    tn_backward(loss);
-    tn_clip_grad_norm(opt, 1.0);
-    tn_optim_step(opt);
+    tn_tensor *loss = gpt_update(m, opt, b->x, b->y);
     if (!a->quiet) tn_progress(l, "loss", loss);
     args_log(a, step, loss);
     tn_step_end(s);
 }
 
-static bool is_vector(tn_tensor *param, void *user)
-{
-    (void)user;
-    return tn_ndim(param) < 2;
-}
-
 /* Draws the token after window[0..n): the largest of logit / temperature + Gumbel noise is a draw from their
  * softmax. What stands behind place n - 1 cannot be seen from there, so that all windows have one shape. */
-static int64_t next_token(tn_session *s, const struct gpt *m, const int32_t *window, int32_t n)
+static int64_t next_token(tn_session *s, const struct gpt *m, const struct config *c, const int32_t *window,
+                          int32_t n)
 {
-    int64_t ctx = m->c->ctx, token = -1;
+    int64_t ctx = m->shape.ctx, token = -1;
     int32_t last = n - 1;
     tn_step_begin(s);
-    tn_tensor *h = encode(m, tn_from(s, window, TN_I32, TN_SHAPE(1, ctx)));
+    tn_tensor *h = gpt_encode(m, tn_from(s, window, TN_I32, TN_SHAPE(1, ctx)));
     h = tn_index_select(tn_squeeze(h, 0), 0, tn_from(s, &last, TN_I32, TN_SHAPE(1)));
     tn_tensor *logits = tn_affine(h, m->token->weight, NULL),
               *u = tn_rand(s, TN_F32, TN_SHAPE(m->token->count));
     tn_tensor *gumbel = tn_neg(tn_log(tn_neg(tn_log(u))));
-    tn_tensor *drawn = tn_argmax(tn_add(tn_div_scalar(logits, m->c->temperature), gumbel), 1, false);
+    tn_tensor *drawn = tn_argmax(tn_add(tn_div_scalar(logits, c->temperature), gumbel), 1, false);
     tn_read(drawn, TN_I64, &token, sizeof(token));
     tn_step_end(s);
     return token;
@@ -100,9 +62,9 @@ static int64_t next_token(tn_session *s, const struct gpt *m, const int32_t *win
 
 /* Writes a text that begins after a line's end. The generator goes back to where it was: a training run that
  * goes on from a checkpoint does not depend on whether it wrote in between. */
-static void write_sample(tn_session *s, const struct gpt *m, const tn_dataset *text)
+static void write_sample(tn_session *s, const struct gpt *m, const struct config *c, const tn_dataset *text)
 {
-    int64_t ctx = m->c->ctx;
+    int64_t ctx = m->shape.ctx;
     uint64_t draw = tn_rng_draw(s);
     int32_t *window = calloc((size_t)ctx, sizeof(*window)), n = 1;
     if (!window) {
@@ -112,14 +74,14 @@ static void write_sample(tn_session *s, const struct gpt *m, const tn_dataset *t
     window[0] = tn_text_token(text, '\n') > 0 ? tn_text_token(text, '\n') : 0;
     tn_train(s, false);
     tn_no_grad_begin(s);
-    for (long i = 0; i < m->c->sample; i++) {
-        int64_t token = next_token(s, m, window, n);
+    for (long i = 0; i < c->sample; i++) {
+        int64_t token = next_token(s, m, c, window, n);
         if (tn_error(s)) break;
         putchar(tn_text_byte(text, token));
         if (n == ctx) memmove(window, window + 1, (size_t)(--n) * sizeof(*window));
         window[n++] = (int32_t)token;
     }
-    if (m->c->sample) printf("\n");
+    if (c->sample) printf("\n");
     tn_no_grad_end(s);
     tn_train(s, true);
     tn_set_rng(s, tn_seed(s), draw);
@@ -128,17 +90,18 @@ static void write_sample(tn_session *s, const struct gpt *m, const tn_dataset *t
 
 int main(int argc, char **argv)
 {
-    struct config c = {.layers = 4, .heads = 4, .dim = 128, .ctx = 64, .sample = 300, .temperature = 0.8};
+    struct config c = {
+        .shape = {.layers = 4, .heads = 4, .dim = 128, .ctx = 64}, .sample = 300, .temperature = 0.8};
     const struct args_more more[] = {
-        {"--layers", "transformer blocks", .whole = &c.layers, .least = 1, .most = MOST_LAYERS},
-        {"--heads", "of attention; divides --dim", .whole = &c.heads, .least = 1, .most = 1024},
-        {"--dim", "width of the model", .whole = &c.dim, .least = 1, .most = 1 << 16},
-        {"--ctx", "characters it sees", .whole = &c.ctx, .least = 1, .most = 1 << 16},
+        {"--layers", "transformer blocks", .whole = &c.shape.layers, .least = 1, .most = MOST_LAYERS},
+        {"--heads", "of attention; divides --dim", .whole = &c.shape.heads, .least = 1, .most = 1024},
+        {"--dim", "width of the model", .whole = &c.shape.dim, .least = 1, .most = 1 << 16},
+        {"--ctx", "characters it sees", .whole = &c.shape.ctx, .least = 1, .most = 1 << 16},
         {"--decay", "steps over which the learning rate falls; 0: --steps", .whole = &c.decay,
          .most = 1L << 40},
         {"--sample", "characters to write at the end", .whole = &c.sample, .most = 1 << 24},
         {"--temperature", "of what it writes: near 0 the likeliest", .positive = &c.temperature},
-        {NULL}};
+        {.name = NULL}};
     struct args a = {.program = "gpt",
                      .purpose = "Trains a small GPT on the characters of a text.",
                      .device = "auto",
@@ -153,12 +116,11 @@ int main(int argc, char **argv)
     args_parse(&a, argc, argv);
     tn_session *s = args_open(&a);
     if (!s) return 1;
-    tn_dataset *train = tn_dataset_text(s, a.data, TN_TRAIN, .ctx = c.ctx),
-               *held_out = tn_dataset_text(s, a.data, TN_TEST, .ctx = c.ctx);
+    tn_dataset *train = tn_dataset_text(s, a.data, TN_TRAIN, .ctx = c.shape.ctx),
+               *held_out = tn_dataset_text(s, a.data, TN_TEST, .ctx = c.shape.ctx);
     struct gpt m;
-    make_gpt(s, &m, &c, tn_text_vocabulary(train));
-    tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .beta2 = 0.99, .weight_decay = 0.1);
-    tn_optim_group(opt, "*", .weight_decay = 0, .match = is_vector);
+    make_gpt(s, &m, &c.shape, tn_text_vocabulary(train));
+    tn_optim *opt = gpt_optimizer(s, a.lr);
     if (a.resume) tn_load(s, a.resume);
 
     int64_t per_epoch = (tn_dataset_count(train) + a.batch - 1) / a.batch, total = a.epochs * per_epoch;
@@ -171,7 +133,7 @@ int main(int argc, char **argv)
         tn_optim_set_lr(opt, tn_lr_cosine(b.number, WARMUP, decay, a.lr, 0.1 * a.lr));
         train_step(s, &m, opt, l, &b, &a, b.number + 1);
     }
-    if (!tn_error(s)) write_sample(s, &m, train);
+    if (!tn_error(s)) write_sample(s, &m, &c, train);
     double loss = tn_evaluate_loss(s, held_out, forward, &m);
     if (!tn_error(s)) printf("validation loss %.4f\n", loss);
     return args_finish(&a, s);

@@ -12,43 +12,19 @@
  * Read train_step first; the rest is plumbing.
  */
 #include "args.h"
-
-struct net {
-    tn_conv *c1, *c2;
-    tn_norm *n1, *n2;
-    tn_linear *fc1, *fc2;
-};
-
-static void make_net(tn_session *s, struct net *net)
-{
-    net->c1 = tn_conv2d_new(s, "c1", 1, 32, 3, .pad = 1);
-    net->n1 = tn_batch_norm_new(s, "n1", 32);
-    net->c2 = tn_conv2d_new(s, "c2", 32, 64, 3, .pad = 1);
-    net->n2 = tn_batch_norm_new(s, "n2", 64);
-    net->fc1 = tn_linear_new(s, "fc1", 14 * 14 * 64, 128);
-    net->fc2 = tn_linear_new(s, "fc2", 128, 10);
-}
-
-/* x [n, 28, 28, 1] -> logits [n, 10] */
-static tn_tensor *forward(const struct net *net, tn_tensor *x)
-{
-    tn_tensor *h = tn_relu(tn_norm_forward(net->n1, tn_conv2d_forward(net->c1, x)));
-    h = tn_relu(tn_norm_forward(net->n2, tn_conv2d_forward(net->c2, h)));
-    h = tn_flatten(tn_max_pool2d(h, 2, .stride = 2), 1);
-    return tn_linear_forward(net->fc2, tn_relu(tn_linear_forward(net->fc1, h)));
-}
+#include "mnist_net.h"
 
 static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
 {
     (void)s;
-    return forward(user, x);
+    return net_forward(user, x);
 }
 
 static void train_step(tn_session *s, const struct net *net, tn_optim *opt, tn_loader *l, const tn_batch *b,
                        struct args *a, long step)
 {
     tn_step_begin(s);
-    tn_tensor *logits = forward(net, b->x);
+    tn_tensor *logits = net_forward(net, b->x);
     tn_tensor *loss = tn_cross_entropy(logits, b->y);
     tn_backward(loss);
     tn_optim_step(opt);
@@ -80,7 +56,7 @@ int main(int argc, char **argv)
     if (!s) return 1;
     tn_dataset *train = tn_dataset_idx(s, a.data, TN_TRAIN), *test = tn_dataset_idx(s, a.data, TN_TEST);
     struct net net;
-    make_net(s, &net);
+    make_net(s, &net, 28, 32);
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .weight_decay = 0.01);
     if (a.resume) tn_load(s, a.resume);
 

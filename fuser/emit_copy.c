@@ -69,8 +69,8 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
            k->t.p ? k->t.p : "");
     all.failed = all.failed || k->t.failed;
     fu_text_free(&k->t);
-    k->s->items = items;
-    k->s->chunk = per_item > 0 && per_item < 32768 ? 32768 / per_item : 1;
+    k->s->grid.n = items;
+    k->s->grid.chunk = per_item > 0 && per_item < 32768 ? 32768 / per_item : 1;
     return fu_finish_kernel(k->c, k->s, &all);
 }
 

@@ -11,7 +11,10 @@
  *         }
  *     }
  *
- * Start with fu_emit, then write_item.
+ * A split reduction is one kernel of two functions: the second is its finish, which the device runs when all
+ * items of the first are done, and combines the parts in their order.
+ *
+ * Start with fu_emit, then emit_kernel and write_item.
  */
 #include "emit_nest.h"
 
@@ -148,18 +151,57 @@ static void mark_hot(fu_em *e, int id)
     for (int i = 0; i < e->p->value[id].n_arg; i++) mark_hot(e, e->p->value[id].arg[i]);
 }
 
-static void collect(fu_em *e)
+/* Turns to another program of the same kernel. */
+static void turn_to(fu_em *e, fu_prog *p)
 {
-    fu_prog *p = e->p;
+    e->p = p;
+    memset(e->hot, 0, sizeof e->hot);
+    memset(e->defined, 0, sizeof e->defined);
+    for (int i = 0; i < p->n_value; i++) e->where[i] = -1;
     for (int i = 0; i < p->n_store; i++)
         if (!p->split || fu_store_full(p, &p->store[i])) mark_hot(e, p->store[i].value);
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        e->where[i] = -1;
-        if (e->hot[i] && (v->kind == FU_LOAD || v->kind == FU_PICK))
+}
+
+static bool loads(const fu_em *e, int id)
+{
+    return e->hot[id] && (e->p->value[id].kind == FU_LOAD || e->p->value[id].kind == FU_PICK);
+}
+
+/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
+static void take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (!loads(e, i)) continue;
+        bool is_partial = false;
+        for (int k = 0; first && k < first->n_value; k++)
+            is_partial = is_partial || (first->value[k].kind == FU_REDUCE && slot[k] == v->slot);
+        if (is_partial == partial)
             v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+    }
+}
+
+static void take_outputs(fu_em *e)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        s->buf = -1;
+        if (p->split && !fu_store_full(p, s)) continue;
+        const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;
+        const char *want = "out";
+        bool in_place = t && t->op == TN_OP_assign;
+        if (in_place && t->in[0]->name)
+            want = t->in[0]->name;
+        else if (t && t->name)
+            want = t->name;
+        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
+            want = p->value[s->value].hint;
+        char text[64];
+        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
+        s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
     }
 }
 
@@ -168,8 +210,8 @@ static void describe(fu_em *e, const fu_group *g)
     const fu_prog *p = e->p;
     static const char *const form[] = {"pointwise", "row", "column"};
     fu_text *t = &e->head;
-    fu_put(t, "/* %s:", e->s->name);
-    for (int i = 0; i < g->n; i++) {
+    fu_put(t, "/* %s%s:", e->s->name, p->second ? ", when all parts are done" : "");
+    for (int i = 0; i < g->n && !p->second; i++) {
         const tn_tensor *n = e->c->node[g->member[i]].t;
         fu_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
                n->name ? n->name : "");
@@ -213,78 +255,98 @@ static int64_t bytes_of(const fu_em *e)
     return n;
 }
 
-static int emit_one(fu_ctx *c, const fu_group *g, fu_prog *p, const int *scratch_slot)
+/* One function of the kernel: the program e->p. The first n_in operands are only read. */
+static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scratch)
 {
-    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
-    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-    e->c = c;
-    e->p = p;
-    e->lang = &fu_dialect_c;
-    char name[64];
-    fu_kernel_name(c, g, p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)], name, sizeof name - 8);
-    if (p->split) strcat(name, "_parts");
-    e->s = fu_step_new(c, TN_STEP_KERNEL, name);
-    if (!e->s) return TN_E_NOMEM;
-    collect(e);
-    int n_in = e->n_pointer, scratch[FU_MAX_VALUES];
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
-        s->buf = -1;
-        if (p->split && !fu_store_full(p, s)) continue;
-        const tn_tensor *t = s->node < 0 ? NULL : c->node[s->node].t;
-        const char *want = "out";
-        bool in_place = t && t->op == TN_OP_assign;
-        if (in_place && t->in[0]->name)
-            want = t->in[0]->name;
-        else if (t && t->name)
-            want = t->name;
-        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
-            want = p->value[s->value].hint;
-        char text[64];
-        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
-        s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
+    fu_prog *p = e->p;
+    bool mine[FU_MAX_BUFS] = {false};
+    for (int i = 0; i < p->n_value; i++) {
+        if (loads(e, i)) mine[p->value[i].buf] = true;
+        if (p->split && p->value[i].kind == FU_REDUCE) mine[scratch[i]] = true;
     }
-    for (int i = 0; i < p->n_value && p->split; i++)
-        if (p->value[i].kind == FU_REDUCE)
-            scratch[i] = fu_pointer(e, scratch_slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].buf >= 0) mine[p->store[i].buf] = true;
+    e->n_name = e->n_pointer; /* names of values are the function's own */
+    e->helpers = 0;
+    e->ready = 0;
     e->t.indent = 1;
-    for (int i = 0; i < e->n_pointer; i++) {
-        fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
-                e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
-        if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
-    }
-    e->s->n_out = e->n_pointer - n_in;
+    for (int i = 0; i < e->n_pointer; i++)
+        if (mine[i])
+            fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
+                    e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
     bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
     if (p->form == FU_POINTWISE && p->tile) counted = p->outer == fu_vec(p) || p->outer == p->block;
     if (counted && !p->split)
         fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
     e->depth = 1;
+    e->phase = 0;
     for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
         fu_value *v = &p->value[i];
         if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER) fu_ask(e, i);
     }
-    if (p->form == FU_POINTWISE && !p->tile) {
+    if (p->form == FU_POINTWISE && !p->tile)
         fu_nest_pointwise(e, &(fu_range){.lo = "begin", .hi = "end", .count = -1});
-    } else {
+    else
         write_item(e, scratch);
-    }
     if (p->stream) fu_line(&e->t, "tn_stream_end();");
     describe(e, g);
     if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
-    fu_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
-           e->t.p ? e->t.p : "");
+    fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
+           p->second ? TN_FINISH : "", e->t.p ? e->t.p : "");
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;
-    e->s->items = p->items;
-    e->s->chunk = p->chunk;
-    e->s->bytes = bytes_of(e);
+    e->s->bytes += bytes_of(e);
+}
+
+/* The kernel of p, and of `second`, its finish, where p is split; partial results lie in scratch slot[v]. */
+static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second, const int *slot)
+{
+    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
+    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    e->c = c;
+    e->lang = &fu_dialect_c;
+    char name[64];
+    int scratch[FU_MAX_VALUES];
+    fu_kernel_name(c, g, p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)], name, sizeof name - 16);
+    e->s = fu_step_new(c, TN_STEP_KERNEL, name);
+    if (!e->s) return TN_E_NOMEM;
+    turn_to(e, p);
+    take_inputs(e, NULL, NULL, false);
+    if (second) {
+        turn_to(e, second);
+        take_inputs(e, p, slot, false);
+    }
+    int n_in = e->n_pointer;
+    turn_to(e, p);
+    take_outputs(e);
+    if (second) {
+        for (int i = 0; i < p->n_value; i++)
+            if (p->value[i].kind == FU_REDUCE)
+                scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
+        turn_to(e, second);
+        take_inputs(e, p, slot, true);
+        take_outputs(e);
+        turn_to(e, p);
+    }
+    for (int i = 0; i < e->n_pointer; i++)
+        if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
+    e->s->n_out = e->n_pointer - n_in;
+    e->s->grid.n = p->items;
+    e->s->grid.chunk = p->chunk;
+    write_function(e, g, n_in, scratch);
+    if (second) {
+        turn_to(e, second);
+        write_function(e, g, n_in, NULL);
+        e->s->grid.finish_n = second->items;
+        e->s->grid.finish_chunk = second->chunk;
+    }
     return fu_finish_kernel(c, e->s, &e->head);
 }
 
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
 {
-    if (!p->split) return emit_one(c, g, p, NULL);
+    if (!p->split) return emit_kernel(c, g, p, NULL, NULL);
     int slot[FU_MAX_VALUES];
     int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
     for (int i = 0; i < p->n_value; i++) {
@@ -294,8 +356,6 @@ int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
     }
     fu_second_stage(p, c->prog2, slot);
     for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
-    int r = emit_one(c, g, p, slot);
-    if (r) return r;
     for (int i = 0; i < c->prog2->n_value; i++) c->prog2->value[i].name[0] = 0;
-    return emit_one(c, g, c->prog2, NULL);
+    return emit_kernel(c, g, p, c->prog2, slot);
 }

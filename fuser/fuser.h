@@ -7,6 +7,7 @@
  * simply do not vary over some atoms.
  *
  *   hazard.c    order through memory that an assignment overwrites
+ *   fold.c      copies that their producers spare
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
@@ -188,6 +189,10 @@ typedef struct fu_node {
     bool live, root;
     int replaced; /* by the value of this operand (simplify), else -1 */
     int group;    /* the one that stores it */
+    bool spared;  /* what others make as they write (fold.c) */
+    tn_epilogue epilogue; /* of a product or convolution: applied as it writes */
+    int into;     /* the node whose memory the value is written to, or -1: its own */
+    int64_t into_offset, into_stride[TN_MAX_DIMS]; /* where in it, in elements; along each own axis */
     int n_copy, cap_copy;
     int *copy; /* groups that compute it again for themselves */
     int n_user, cap_user;
@@ -204,7 +209,8 @@ typedef enum fu_room {
     FU_SCATTER,
     FU_SCAN,
     FU_PAD,
-    FU_CONCAT
+    FU_CONCAT,
+    FU_NOTHING /* its producers have written it */
 } fu_room;
 
 typedef struct fu_group {
@@ -212,6 +218,7 @@ typedef struct fu_group {
     int n;
     int *member;   /* in id order */
     bool dead;     /* merged into another */
+    bool backward; /* of the gradient walk, not of what the user wrote */
     int into;      /* which, when dead */
     int low, high; /* smallest and largest member */
     int mark;
@@ -262,6 +269,9 @@ int fu_group_of(const fu_ctx *c, int node);
 bool fu_has(const fu_group *g, int node);
 bool fu_read_outside(const fu_ctx *c, int node);
 bool fu_owns(const fu_ctx *c, int node);
+
+/* ---- fold.c ---- */
+void fu_fold(fu_ctx *c);
 
 /* ---- domain.c ---- */
 /* The space a node loops over: its input's for a reduction or a copy, else its own shape. */

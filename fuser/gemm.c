@@ -65,11 +65,13 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     tn_gemm g = {.dtype = (tn_dtype)t->dtype, .m = t->shape[nb], .n = t->shape[nb + 1]};
     g.k = t->in[0]->shape[nb + 1];
     int64_t ext[TN_MAX_DIMS], sa[TN_MAX_DIMS], sb[TN_MAX_DIMS], sc[TN_MAX_DIMS], dense = g.m * g.n;
-    int64_t c_batch[TN_MAX_DIMS];
+    int64_t c_batch[TN_MAX_DIMS], c_row = g.n;
+    const fu_node *own = &c->node[node];
     for (int i = nb - 1; i >= 0; i--) {
-        c_batch[i] = dense;
+        c_batch[i] = own->into < 0 ? dense : own->into_stride[i];
         dense *= t->shape[i];
     }
+    if (own->into >= 0 && t->shape[nb] > 1) c_row = own->into_stride[nb];
     matrix a, b;
     int n = 0;
     for (int attempt = 0;; attempt++) {
@@ -95,7 +97,7 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
             sc[n++] = c_batch[i];
         }
         /* batches over one B, whose rows follow each other in A and C, are more rows */
-        while (n && sb[n - 1] == 0 && a.col == 1 && sa[n - 1] == a.row * g.m && sc[n - 1] == g.n * g.m) {
+        while (n && sb[n - 1] == 0 && a.col == 1 && sa[n - 1] == a.row * g.m && sc[n - 1] == c_row * g.m) {
             g.m *= ext[n - 1];
             n--;
         }
@@ -115,7 +117,7 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     g.a_col = a.col;
     g.b_row = b.row;
     g.b_col = b.col;
-    g.c_row = g.n;
+    g.c_row = c_row;
     int bias = -1;
     int64_t bias_offset = 0;
     if (t->n_in > 2) {
@@ -125,8 +127,10 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     tn_step *s = fu_step_new(c, TN_STEP_GEMM, "matmul");
     if (!s) return TN_E_NOMEM;
     s->gemm = g;
+    s->gemm.epilogue = own->epilogue;
     if (fu_step_buf(c, s, a.slot, a.offset) < 0 || fu_step_buf(c, s, b.slot, b.offset) < 0 ||
-        fu_step_buf(c, s, bias, bias_offset) < 0 || fu_step_buf(c, s, node, 0) < 0)
+        fu_step_buf(c, s, bias, bias_offset) < 0 ||
+        fu_step_buf(c, s, own->into < 0 ? node : own->into, own->into < 0 ? 0 : own->into_offset) < 0)
         return TN_E_NOMEM;
     s->n_out = 1;
     s->flops = 2.0 * (double)g.m * (double)g.n * (double)g.k * (double)batches;
@@ -178,9 +182,10 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
     tn_step *s = fu_step_new(c, TN_STEP_CONV, name[d.pass]);
     if (!s) return TN_E_NOMEM;
     s->conv = d;
+    s->conv.epilogue = c->node[node].epilogue;
     for (int i = 0; i < 3; i++)
         if (fu_step_buf(c, s, slot[i], offset[i]) < 0) return TN_E_NOMEM;
-    if (fu_step_buf(c, s, node, 0) < 0) return TN_E_NOMEM;
+    if (fu_step_buf(c, s, c->node[node].into < 0 ? node : c->node[node].into, 0) < 0) return TN_E_NOMEM;
     s->n_out = 1;
     s->flops = 2.0 * (double)(d.n * d.oh * d.ow * d.oc) * (double)(d.kh * d.kw * d.c / d.groups);
     s->bytes = (int64_t)tn_dtype_size(d.dtype) * (tn_node_numel(x) + tn_node_numel(y) + tn_node_numel(t));

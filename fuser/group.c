@@ -136,6 +136,32 @@ static bool alone(const fu_ctx *c, const fu_group *g)
     return false;
 }
 
+static int64_t bytes_of(const tn_tensor *t)
+{
+    return tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+}
+
+static int64_t largest(const fu_ctx *c, const fu_group *g)
+{
+    int64_t most = 0;
+    for (int i = 0; i < g->n; i++) {
+        int64_t b = bytes_of(c->node[g->member[i]].t);
+        most = b > most ? b : most;
+    }
+    return most;
+}
+
+/* What a gradient can make of forward's values alone is made when the gradient is: done early, forward would
+ * write it and backward read it. Only what is much smaller than what it is made of, such as the mask of a
+ * relu, is worth keeping. */
+static bool too_early(const fu_ctx *c, int a, int b)
+{
+    if (c->group[a].backward == c->group[b].backward) return false;
+    int forward = c->group[a].backward ? b : a, backward = c->group[a].backward ? a : b;
+    enum { MUCH = 4 };
+    return forward < backward && largest(c, &c->group[backward]) * MUCH > largest(c, &c->group[forward]);
+}
+
 static tn_cut_reason merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
@@ -151,6 +177,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
             j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
     }
     if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
+    if (too_early(c, a, b)) return TN_CUT_BACKWARD;
     if (between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = try_groups(c, a, b, n, all);
     if (why) return why;
@@ -266,48 +293,82 @@ static int new_reads(const fu_ctx *c, const fu_group *g, const again *r)
     return k;
 }
 
+/* The cost, in vector instructions for a vector of elements, at which computing a value again takes as long
+ * as writing it and reading it back: about 12 bytes an element of f32 at some 30 bytes a nanosecond where the
+ * value stays in a core's cache, 8 where it does not; forward's values have always left it. */
+static int worth(const fu_ctx *c, const fu_node *n)
+{
+    enum { IN_CACHE = 9, BEYOND = 40 };
+    bool later = false;
+    for (int i = 0; i < n->n_user; i++)
+        later = later || c->group[fu_group_of(c, n->user[i])].backward != c->group[n->group].backward;
+    return later || bytes_of(n->t) > c->target->l2_bytes ? BEYOND : IN_CACHE;
+}
+
+/* The groups that compute a user of the node and would read it from memory. */
+static int readers(const fu_ctx *c, int node, int *out, int most)
+{
+    const fu_node *n = &c->node[node];
+    int count = 0, owner = fu_group_of(c, node);
+    for (int u = 0; u < n->n_user; u++) {
+        const fu_node *user = &c->node[n->user[u]];
+        for (int k = -1; k < user->n_copy; k++) {
+            int g = k < 0 ? fu_group_of(c, n->user[u]) : alive(c, user->copy[k]);
+            bool known = g == owner || fu_has(&c->group[g], node);
+            for (int i = 0; i < count && !known; i++) known = out[i] == g;
+            if (known) continue;
+            if (count == most) return -1;
+            out[count++] = g;
+        }
+    }
+    return count;
+}
+
+/* Adds what r lists to group g. */
+static bool add_again(fu_ctx *c, int g, const again *r)
+{
+    fu_group *to = &c->group[g];
+    int all[2 * FU_MAX_MEMBERS], count = 0;
+    for (int i = 0; i < to->n; i++) all[count++] = to->member[i];
+    for (int i = 0; i < r->n; i++)
+        if (!fu_has(to, r->node[i])) all[count++] = r->node[i];
+    if (count > FU_MAX_MEMBERS) return false;
+    for (int i = 1; i < count; i++) /* by id */
+        for (int j = i; j > 0 && all[j - 1] > all[j]; j--) {
+            int t = all[j];
+            all[j] = all[j - 1];
+            all[j - 1] = t;
+        }
+    if (try_groups(c, g, g, count, all)) return false;
+    int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
+    if (!member) return false;
+    memcpy(member, all, (size_t)count * sizeof *member);
+    for (int i = 0; i < r->n; i++)
+        if (!fu_has(to, r->node[i]) && !fu_note_copy(c, r->node[i], g)) return false;
+    to->member = member;
+    to->n = count;
+    return true;
+}
+
 /* A value that one group would store only for others to read, and that is cheap to make from what is in
  * memory anyway, is computed by those others again. */
 static void compute_again(fu_ctx *c, int node)
 {
-    enum { CHEAP = 9 };
+    enum { MANY = 16 };
     fu_node *n = &c->node[node];
     if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
     again r = {.size = tn_node_numel(n->t)};
-    int owner = fu_group_of(c, node);
-    if (cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > CHEAP) return;
-    if (alone(c, &c->group[owner])) return;
-    for (int u = 0; u < n->n_user; u++) {
-        int g = fu_group_of(c, n->user[u]);
-        fu_group *to = &c->group[g];
-        if (g == owner || fu_has(to, node)) continue;
-        /* two reads for a write (which reads the line first) and a read */
-        if (to->room != FU_LOOPS || alone(c, to) || new_reads(c, to, &r) > 2) return; /* it has to be stored in any case */
+    int to[MANY], count = readers(c, node, to, MANY);
+    if (count <= 0 || alone(c, &c->group[fu_group_of(c, node)]) || cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > worth(c, n)) return;
+    int reads = 0;
+    for (int i = 0; i < count; i++) {
+        const fu_group *g = &c->group[to[i]];
+        if (g->room != FU_LOOPS || alone(c, g)) return; /* it has to be stored in any case */
+        reads += new_reads(c, &c->group[to[i]], &r);
     }
-    for (int u = 0; u < n->n_user; u++) {
-        int g = fu_group_of(c, n->user[u]);
-        fu_group *to = &c->group[g];
-        if (g == owner || fu_has(to, node)) continue;
-        int all[2 * FU_MAX_MEMBERS], count = 0;
-        for (int i = 0; i < to->n; i++) all[count++] = to->member[i];
-        for (int i = 0; i < r.n; i++)
-            if (!fu_has(to, r.node[i])) all[count++] = r.node[i];
-        if (count > FU_MAX_MEMBERS) return;
-        for (int i = 1; i < count; i++) /* by id */
-            for (int j = i; j > 0 && all[j - 1] > all[j]; j--) {
-                int t = all[j];
-                all[j] = all[j - 1];
-                all[j - 1] = t;
-            }
-        if (try_groups(c, g, g, count, all)) return;
-        int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
-        if (!member) return;
-        memcpy(member, all, (size_t)count * sizeof *member);
-        for (int i = 0; i < r.n; i++)
-            if (!fu_has(to, r.node[i]) && !fu_note_copy(c, r.node[i], g)) return;
-        to->member = member;
-        to->n = count;
-    }
+    if (reads > count + 1) return; /* stored, it is read by each of them and written once */
+    for (int i = 0; i < count; i++)
+        if (!add_again(c, to[i], &r)) return;
 }
 
 static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
@@ -351,7 +412,8 @@ int fu_group_all(fu_ctx *c)
         fu_group *g = &c->group[c->n_group];
         g->member = tn_arena_alloc(&c->arena, sizeof *g->member);
         if (!g->member) return TN_E_NOMEM;
-        g->room = room_of(n->t);
+        g->room = n->spared ? FU_NOTHING : room_of(n->t);
+        g->backward = n->t->call && n->t->call->backward;
         g->n = 1;
         g->member[0] = i;
         n->group = c->n_group++;
@@ -360,7 +422,7 @@ int fu_group_all(fu_ctx *c)
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
             if (p < 0 || fu_group_of(c, p) == fu_group_of(c, i)) continue;
             tn_cut_reason why = merge(c, fu_group_of(c, p), fu_group_of(c, i));
-            if (why) fu_cut(c, p, i, why);
+            if (why && !n->spared && !c->node[p].spared) fu_cut(c, p, i, why);
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);
     }

@@ -168,6 +168,8 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_pad(c, g);
     case FU_CONCAT:
         return fu_emit_concat(c, g);
+    case FU_NOTHING:
+        return 0;
     case FU_LOOPS:
         break;
     }
@@ -291,9 +293,11 @@ static int build(fu_ctx *c)
                                .kind = tn_op_get((tn_op)t->op)->kind,
                                .root = seg->root && seg->root[i] & TN_SEG_ROOT,
                                .replaced = -1,
+                               .into = -1,
                                .group = -1};
     }
     int r = fu_simplify(c);
+    if (!r) fu_fold(c);
     if (!r) r = fu_group_all(c);
     if (r) return fu_fail(c, r, "no memory for a plan");
     /* an edge refused at first may have ended up inside one group */

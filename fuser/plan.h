@@ -58,8 +58,8 @@ typedef struct tn_step {
     struct tn_scalar_ref {
         int slot; /* of a NUMBER leaf or of a RANDOM node */
         enum { TN_WORD_F64, TN_WORD_I64, TN_WORD_SEED, TN_WORD_DRAW } what;
-    } * scalar;           /* args.scalar[i] */
-    int64_t items, chunk; /* device->launch */
+    } * scalar;   /* args.scalar[i] */
+    tn_grid grid; /* device->launch */
     union {
         tn_gemm gemm;        /* pointers unset */
         tn_conv2d_desc conv; /* pointers unset */
@@ -84,7 +84,7 @@ typedef struct tn_step {
     X(REPEATED, "the value would be written several times")                                                  \
     X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
     X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(CALLS, "the boundary of a call")                                                                       \
+    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")              \
     X(SIZE, "the kernel would be too large")
 
 typedef enum tn_cut_reason {

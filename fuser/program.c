@@ -115,6 +115,8 @@ static int unary(builder *b, tn_op op, tn_dtype dtype, int arg)
 static int gather(builder *b, int m, const tn_tensor *t)
 {
     const tn_tensor *x = fu_value_of(b->c, t->in[0]);
+    /* a number stands in no memory, and is the same wherever the index points */
+    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) return number(b, x, x->base);
     int axis = t->attr->axis;
     int index = operand(b, m, t->in[1], t->op == TN_OP_index_select ? axis : 0);
     fu_value *i = value_new(b, FU_INDEX, TN_I64);
@@ -293,8 +295,14 @@ static tn_cut_reason store(builder *b, int m)
     s->value = b->value_of[m];
     s->slot = s->node = node;
     s->dtype = (tn_dtype)t->dtype;
-    dense(b, m, s->stride);
     fu_space(t, &ndim, &shape);
+    if (c->node[node].into >= 0) {
+        s->slot = c->node[node].into;
+        s->offset = c->node[node].into_offset;
+        for (int i = 0; i < ndim; i++)
+            if (shape[i] != 1) spread(b->d, &b->d->map[m].axis[i], c->node[node].into_stride[i], s->stride);
+    } else
+        dense(b, m, s->stride);
     for (int i = 0; i < ndim; i++)
         if (shape[i] != 1) s->dom |= atoms_of(&b->d->map[m].axis[i]);
     if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)

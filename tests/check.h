@@ -396,10 +396,10 @@ static inline int ahead_note(tn_device *d, const tn_source *src, int n, tn_kerne
     return TN_OK;
 }
 
-static inline int ahead_launch(tn_device *d, tn_kernel *k, const tn_args *args, int64_t n, int64_t chunk,
+static inline int ahead_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid,
                                tn_errbuf *err)
 {
-    (void)d, (void)k, (void)args, (void)n, (void)chunk, (void)err;
+    (void)d, (void)k, (void)args, (void)grid, (void)err;
     return TN_OK;
 }
 

@@ -49,7 +49,7 @@ static inline float result(tn_device *d, tn_kernel *k)
     float y[100] = {0};
     tn_errbuf err;
     tn_args args = {.buf = (void *const[]){y}};
-    if (d->launch(d, k, &args, 100, 7, &err)) return -1;
+    if (d->launch(d, k, &args, &(tn_grid){.n = 100, .chunk = 7}, &err)) return -1;
     for (int i = 1; i < 100; i++)
         if (y[i] != y[0]) return -2;
     return y[0];

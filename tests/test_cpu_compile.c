@@ -172,7 +172,7 @@ static void bad_code(void **state)
     assert_null(k[1]);
     assert_true(result(one, k[0]) == 1);
     assert_true(result(one, k[2]) == 2);
-    assert_int_equal(one->launch(one, k[1], NULL, 1, 1, &err), TN_E_NULL);
+    assert_int_equal(one->launch(one, k[1], NULL, &(tn_grid){.n = 1, .chunk = 1}, &err), TN_E_NULL);
     one->close(one);
 
     assert_int_equal(compile_text(d, "int other;", &err), TN_E_COMPILE);
@@ -336,6 +336,52 @@ static int on_noexec_mount(const char *dir)
     return bad;
 }
 
+/* A file system of its own that has no room, over each of n folders; false where that takes rights we lack.
+ */
+static bool mount_full(const char *const *dir, int n)
+{
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) return false;
+    for (int i = 0; i < n; i++)
+        if (mount("none", dir[i], "tmpfs", 0, "mode=0700,size=16k")) return false;
+    return true;
+}
+
+static int compiles_elsewhere(const char *dir)
+{
+    tn_device *d = open_device(dir, 2);
+    int bad = run_text(d, "add", ADD("add", "5")) != 5;
+    bad += run_text(d, "more", ADD("more", "6")) != 6;
+    bad += !strstr(logged, dir) || !strstr(logged, "No space left");
+    d->close(d);
+    return bad + (count_files(dir, "") != 0);
+}
+
+static int on_full_disk(const char *dir)
+{
+    mkdir(dir, 0700);
+    return mount_full(&dir, 1) ? compiles_elsewhere(dir) : 77;
+}
+
+/* Also where the folders for temporary files are full, as long as there is one more. */
+static int on_full_disks(const char *dir)
+{
+    (void)dir;
+    unsetenv("TMPDIR");
+    if (access("/dev/shm", W_OK) || !mount_full((const char *const[]){"/tmp", "/var/tmp"}, 2)) return 77;
+    return mkdir("/tmp/cache", 0700) ? 1 : compiles_elsewhere("/tmp/cache");
+}
+
+static void a_full_disk_is_gone_around(void **state)
+{
+    (void)state;
+    int (*const full[])(const char *) = {on_full_disk, on_full_disks};
+    for (int i = 0; i < 2; i++) {
+        int status = in_child(full[i], fresh_dir());
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip();
+        assert_int_equal(status, 0);
+    }
+}
+
 static void noexec_mount(void **state)
 {
     (void)state;
@@ -355,6 +401,7 @@ int main(void)
         cmocka_unit_test(compiler_with_arguments),
         cmocka_unit_test(hosts_of_every_kind),
         cmocka_unit_test(loads_from_memory_where_the_folder_forbids),
+        cmocka_unit_test(a_full_disk_is_gone_around),
         cmocka_unit_test(noexec_mount),
     };
     return cmocka_run_group_tests(tests, make_base, drop_base);

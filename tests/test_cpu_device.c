@@ -122,6 +122,40 @@ static void start_up_code_cannot_change_the_mode(void **state)
 #endif
 }
 
+#define PARTS(name, what)                                                                                    \
+    "void " name "(const tn_args *a, int64_t begin, int64_t end)\n"                                          \
+    "{ for (int64_t i = begin; i < end; i++) ((float *)a->buf[0])[i] = " what "; }\n"                        \
+    "void " name "_finish(const tn_args *a, int64_t begin, int64_t end)\n"                                   \
+    "{ for (int64_t i = begin; i < end; i++) {\n"                                                            \
+    "    float s = 0;\n"                                                                                     \
+    "    for (int64_t k = 0; k < 1000; k++) s += ((float *)a->buf[0])[k];\n"                                 \
+    "    ((float *)a->buf[1])[i] = s + (float)i; } }\n"
+
+/* Two kernels of one name, in one unit: each keeps its own finish, which sees what all items wrote. */
+static void a_finish_runs_after_all_items(void **state)
+{
+    (void)state;
+    tn_device *d = open_device(fresh_dir(), 1);
+    tn_source s[] = {
+        {"parts", PARTS("parts", "1")}, {"parts", PARTS("parts", "2")}, {"none", ADD("none", "1")}};
+    tn_kernel *k[3];
+    tn_errbuf err = {""};
+    assert_int_equal(d->compile(d, s, 3, k, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        float part[1000] = {0}, out[70] = {0};
+        tn_args args = {.buf = (void *const[]){part, out}};
+        tn_grid grid = {.n = 1000, .chunk = 7, .finish_n = 70, .finish_chunk = 3};
+        uint64_t before = d->stats.launches;
+        assert_int_equal(d->launch(d, k[i], &args, &grid, &err), 0);
+        assert_int_equal(d->stats.launches, before + 1);
+        for (int j = 0; j < 70; j++) assert_true(out[j] == (float)(1000 * (i + 1) + j));
+    }
+    float y[100] = {0};
+    tn_grid wrong = {.n = 100, .chunk = 7, .finish_n = 1, .finish_chunk = 1};
+    assert_int_equal(d->launch(d, k[2], &(tn_args){.buf = (void *const[]){y}}, &wrong, &err), TN_E_ARG);
+    d->close(d);
+}
+
 static void same_bits_on_1_2_3_threads(void **state)
 {
     (void)state;
@@ -138,8 +172,9 @@ static void same_bits_on_1_2_3_threads(void **state)
         tn_kernel *k;
         tn_errbuf err;
         assert_int_equal(d->compile(d, &s, 1, &k, &err), 0);
-        assert_int_equal(
-            d->launch(d, k, &(tn_args){.buf = (void *const[]){part[t]}}, 200 * 512 - 3, 512, &err), 0);
+        assert_int_equal(d->launch(d, k, &(tn_args){.buf = (void *const[]){part[t]}},
+                                   &(tn_grid){.n = 200 * 512 - 3, .chunk = 512}, &err),
+                         0);
         d->close(d);
     }
     assert_memory_equal(part[0], part[1], sizeof part[0]);
@@ -258,6 +293,7 @@ int main(void)
         cmocka_unit_test(statics_of_one_unit_may_clash),
         cmocka_unit_test(floating_point_mode_stays),
         cmocka_unit_test(start_up_code_cannot_change_the_mode),
+        cmocka_unit_test(a_finish_runs_after_all_items),
         cmocka_unit_test(same_bits_on_1_2_3_threads),
         cmocka_unit_test(copies),
         cmocka_unit_test(thread_count),

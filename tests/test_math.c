@@ -132,7 +132,6 @@ static void check_function(const char *variant, int f, loop1 *loop)
     loop(all.x, all.y, all.n);
     double limit = f >= F_floor ? 0 : f == F_sqrt ? 0.5 : 2;
     for (int i = 0; i < all.n; i++) {
-        if (!tn_in_domain(table[f].name, all.x[i])) continue;
         double e = tn_ulp_error(all.y[i], all.exact[f][i]);
         if (!(e <= limit))
             fail_msg("%s %s(%a) = %a, not %a: %.3f ulp", variant, table[f].name, (double)all.x[i],
@@ -288,8 +287,6 @@ static void test_generic(void **state)
     assert_true(tn_isnan(nan) && !tn_isnan(inf) && !tn_isfinite(nan) && !tn_isfinite(-inf) &&
                 tn_isfinite(3e38f));
     assert_true(tn_isnan((double)nan) && tn_isfinite(1e300));
-    assert_true(tn_is_far(65537.0f) && tn_is_far(-inf) && !tn_is_far(-65536.0f) && !tn_is_far(nan) &&
-                !tn_is_far(1e9));
 
     int32_t i = -7;
     int64_t l = -(INT64_C(1) << 40);

@@ -297,7 +297,7 @@ static void bounds_let_rounding_pass(void **state)
     bench b;
     static program p[BATCH];
     open_two(&b, "ref that rounds", TN_REF, TN_EAGER);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 5; round++) {
         batch all = {BATCH, p};
         tn_ref_set_noise(b.subject[0]->device, 1, 5000 + (uint64_t)round);
         for (int i = 0; i < BATCH; i++) draw_program(&p[i], 900 + (uint64_t)(round * BATCH + i));

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -238,6 +239,41 @@ static void a_plan_made_for_other_memory_does_not_serve_an_overlap(void **state)
     }
 }
 
+/* The record is the same in both rounds, and so is every shape and stride in it; only in the second the factor
+ * is the first element of the target's own memory. What was planned for the first would have that element
+ * overwritten by one chunk of the loop and read by the next. */
+static void where_operands_lie_is_part_of_a_plan_that_assigns(void **state)
+{
+    (void)state;
+    enum { N = 1 << 17 };
+    tn_session *s = open_on(1);
+    tn_tensor *w = tn_param(s, "w", tn_full(s, 3, TN_F32, TN_SHAPE(1))), *all;
+    tn_param(s, "u", tn_zeros(s, TN_F32, TN_SHAPE(N)));
+    assert_int_equal(tn_param_slab(s, TN_F32, &all, NULL), 0);
+    int64_t n = tn_numel(all);
+    tn_tensor *x = tn_arange(s, 0, (double)n, 1, TN_F32), *elsewhere = tn_full(s, 3, TN_F32, TN_SHAPE(1));
+    float *v = malloc((size_t)n * sizeof *v);
+    assert_non_null(v);
+    for (int round = 0; round < 2; round++) {
+        tn_stats before = { .size = sizeof before }, after = { .size = sizeof after };
+        assert_int_equal(tn_assign(w, tn_full(s, 3, TN_F32, TN_SHAPE(1))), 0);
+        tn_step_begin(s);
+        tn_get_stats(s, &before);
+        tn_no_grad_begin(s); /* else the old value of w is kept for a backward, in memory of its own */
+        tn_op_begin(s, "scale");
+        assert_int_equal(tn_assign(all, tn_mul(x, round ? w : elsewhere)), 0);
+        assert_int_equal(tn_op_end(s), 0);
+        tn_no_grad_end(s);
+        tn_get_stats(s, &after);
+        assert_int_equal(after.plans - before.plans, 1); /* a plan of its own */
+        assert_int_equal(tn_read(all, TN_F32, v, (size_t)n * sizeof *v), 0);
+        for (int64_t i = 0; i < n; i++) assert_true(v[i] == 3.0f * (float)i);
+        tn_step_end(s);
+    }
+    free(v);
+    close_clean(s);
+}
+
 /* ---- errors stop effects ---- */
 
 static void after_an_error_nothing_is_assigned(void **state)
@@ -399,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_gradient_is_written_into_its_segment),
         cmocka_unit_test(inside_one_operator_assignments_wait_for_its_readers),
         cmocka_unit_test(a_plan_made_for_other_memory_does_not_serve_an_overlap),
+        cmocka_unit_test(where_operands_lie_is_part_of_a_plan_that_assigns),
         cmocka_unit_test(after_an_error_nothing_is_assigned),
         cmocka_unit_test(an_index_out_of_range_is_found),
         cmocka_unit_test(draws_follow_the_program_and_the_seed),

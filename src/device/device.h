@@ -24,11 +24,23 @@ typedef struct tn_errbuf {
 } tn_errbuf;
 
 /* One translation unit to compile. `text` holds everything after the prelude; `entry` is the function's
- * name in it. Two sources with equal text are the same kernel. */
+ * name in it. The text may define a second entry, the kernel's finish (tn_grid), named like the first with
+ * TN_FINISH after it. Two sources with equal text are the same kernel. */
 typedef struct tn_source {
     const char *entry;
     const char *text;
 } tn_source;
+#define TN_FINISH "_finish"
+
+/* The work of one launch. Items [0, n) run in chunks of at most `chunk` that do not depend on the number of
+ * threads, in any order and at once. Where finish_n is not 0, the kernel's finish then runs over [0,
+ * finish_n) in the same way and with the same arguments; what all the items wrote is visible to it. On a CPU
+ * that is a second pass of the pool, on a GPU the work of the block that arrives last, so a finish should be
+ * short. Either way it is one launch. */
+typedef struct tn_grid {
+    int64_t n, chunk;
+    int64_t finish_n, finish_chunk;
+} tn_grid;
 
 /* C = act(A * B + bias), each of `batch` times. All strides in elements; either of a matrix's two strides
  * must be 1 unless its extent is 1 (the runtime copies what is not so). Batch extents are up to
@@ -72,9 +84,9 @@ typedef struct tn_device_stats {
 struct tn_device {
     const char *name;
     int threads;
-    bool is_reference; /* the f64 interpreter: runs nodes, keeps every element as a double */
+    bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
-    bool no_compiler; /* set by a compile that failed because there is nothing to compile with */
+    bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */
     tn_device_stats stats;
 
     /* Memory, 64-byte aligned. alloc caches what free gives back, so that a step's second run asks the
@@ -91,8 +103,7 @@ struct tn_device {
      * the compiler's first lines and the path of the source. */
     int (*compile)(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err);
 
-    /* Runs items [0, n) in chunks of at most `chunk` items that do not depend on the thread count. */
-    int (*launch)(tn_device *d, tn_kernel *k, const tn_args *args, int64_t n, int64_t chunk, tn_errbuf *err);
+    int (*launch)(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, tn_errbuf *err);
 
     int (*gemm)(tn_device *d, const tn_gemm *g, tn_errbuf *err);
     int (*conv2d)(tn_device *d, const tn_conv2d_desc *c, tn_errbuf *err);

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@ enum {
     FIRST_SLOTS = 64,
 };
 #define DEFAULT_LIMIT ((size_t)256 << 20)
+#define ROOM          ((uint64_t)8 << 20) /* free bytes that compiling a batch may take for a while */
 #define HEADER        "/* libtensor kernel cache %d: object %s bytes %zu sum %016llx symbol %s source %zu */\n"
 #define HEADER_SCAN   "/* libtensor kernel cache %d: object %255s bytes %zu sum %llx symbol %255s source %zu */"
 
@@ -247,18 +249,41 @@ static const char *open_folder(struct folder *f, const char *path, int flags, bo
     return NULL;
 }
 
-/* The private folder, made at the first need. */
+/* Whether files can be written to a folder; errno says why not. */
+static bool has_room(const char *path)
+{
+    struct statvfs v;
+    if (statvfs(path, &v) == 0 && v.f_blocks && (uint64_t)v.f_bavail * v.f_frsize < ROOM) {
+        errno = ENOSPC;
+        return false;
+    }
+    static const char page[4096]; /* quotas, and disks gone bad, show in a write only */
+    char file[PATH_MAX];
+    errno = ENOSPC; /* for a write that stops half way */
+    snprintf(file, sizeof file, "%.*s/room", PATH_MAX - 16, path);
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, page, sizeof page) == (ssize_t)sizeof page;
+    int why = errno;
+    if (fd >= 0) close(fd);
+    if (fd >= 0) unlink(file);
+    errno = why;
+    return ok;
+}
+
+/* The private folder, made at the first need: where there is room, for a full disk is one such need. */
 static struct folder *private_folder(tn_kcache *c)
 {
     const char *place[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
-    for (size_t i = 0; c->private.fd < 0 && i < sizeof place / sizeof *place; i++) {
+    struct folder *f = &c->private;
+    for (size_t i = 0; f->fd < 0 && i < sizeof place / sizeof *place; i++) {
         if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
-        snprintf(c->private.path, sizeof c->private.path, "%s/libtensor-XXXXXX", place[i]);
-        if (mkdtemp(c->private.path))
-            c->private.fd = open(c->private.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        snprintf(f->path, sizeof f->path, "%s/libtensor-XXXXXX", place[i]);
+        if (!mkdtemp(f->path)) continue;
+        if (has_room(f->path)) f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (f->fd < 0) rmdir(f->path);
     }
-    if (c->private.fd < 0) c->private.path[0] = 0;
-    return c->private.fd < 0 ? NULL : &c->private;
+    if (f->fd < 0) f->path[0] = 0;
+    return f->fd < 0 ? NULL : f;
 }
 
 /* Where new files go: the shared folder until a write there fails. */
@@ -455,8 +480,12 @@ int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX])
 {
     for (struct folder *f; (f = writable_folder(c));) {
         snprintf(path, PATH_MAX, "%.*s/tmp-XXXXXX", PATH_MAX - 16, f->path);
-        if (mkdtemp(path)) return 0;
-        if (!fall_back(c, f, strerror(errno))) break;
+        bool made = mkdtemp(path) != NULL;
+        if (made && (f == &c->private || has_room(path))) return 0;
+        const char *why = strerror(errno);
+        if (made && !private_folder(c)) return 0; /* little room is better than none */
+        if (made) rmdir(path);
+        if (!fall_back(c, f, why)) break;
     }
     return TN_E_IO;
 }

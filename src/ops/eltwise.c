@@ -7,21 +7,21 @@
 #define TN_UNARY(name, ...)                                                                                  \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
         return tn_leave(&sc, sc.ok ? tn_mk1(TN_OP_##name, x) : NULL);                                        \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x), ARGS(x))
 #define TN_BINARY(name, ...)                                                                                 \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, const char *file, int line)                        \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 2, &x, &y);                                                \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 2, 0, &x, &y);                              \
         return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##name, x, y) : NULL);                                     \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y), ARGS(x, y))
 #define TN_TERNARY(name, ...)                                                                                \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, tn_tensor *z, const char *file, int line)          \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 3, &x, &y, &z);                                            \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 3, 0, &x, &y, &z);                          \
         return tn_leave(&sc, sc.ok ? tn_mk3(TN_OP_##name, x, y, z) : NULL);                                  \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
@@ -32,7 +32,7 @@
 
 tn_tensor *tn_cast_at(tn_tensor *x, tn_dtype dtype, const char *file, int line)
 {
-    tn_scope sc = tn_enter("cast", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(dtype), "cast", file, line, 1, 0, &x);
     if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype));
     return tn_leave(&sc, sc.ok ? tn_mk_cast(x, dtype) : NULL);
@@ -53,7 +53,7 @@ tn_number tn_number_i(int64_t v)
 #define WITH_NUMBER(name, op, a, b)                                                                          \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        tn_scope sc = tn_enter_as(TN_ATTR_NUMBER(&v), #name, file, line, 1, 0, &x);                          \
         if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
         tn_tensor *n = tn_mk_scalar(sc.g, v);                                                                \
         return tn_leave(&sc, tn_mk2(TN_OP_##op, a, b));                                                      \
@@ -87,82 +87,102 @@ static tn_tensor *power(tn_tensor *x, tn_number v)
 
 tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int line)
 {
-    tn_scope sc = tn_enter("pow_scalar", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(v.f), v.i, v.is_int), "pow_scalar", file, line, 1, 0, &x);
     return tn_leave(&sc, sc.ok ? power(x, v) : NULL);
 }
 PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 
-/* ---- composites. Their gradients are derived row by row, unless a rule is given ---- */
+/* ---- composites. A rule of their own, from x alone, spares the values that the gradient derived row by row
+ * would have forward write and backward read. ---- */
 
-#define COMPOSITE1(name, expr)                                                                               \
+#define COMPOSITE1(name)                                                                                     \
+    static bool name##_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)                                       \
+    {                                                                                                        \
+        return (gin[0] = mul(g, name##_slope(r->args[0]))) != NULL;                                          \
+    }                                                                                                        \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
-        return tn_leave(&sc, sc.ok ? expr : NULL);                                                           \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
+        tn_tensor *out = sc.ok ? name(x) : NULL;                                                             \
+        tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
+        return tn_leave(&sc, out);                                                                           \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x), ARGS(x))
 
-/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its rule is sigmoid, exact also at 0. */
-static bool softplus_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
-{
-    return (gin[0] = mul(g, tn_mk1(TN_OP_sigmoid, c->args[0]))) != NULL;
-}
-
+/* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its slope is sigmoid, exact also at 0. */
 static tn_tensor *softplus(tn_tensor *x)
 {
     return add(tn_mk1(TN_OP_relu, x), tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x)))));
 }
-
-tn_tensor *tn_softplus_at(tn_tensor *x, const char *file, int line)
+static tn_tensor *softplus_slope(tn_tensor *x)
 {
-    tn_scope sc = tn_enter("softplus", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? softplus(x) : NULL;
-    tn_rule_set(out, sc.first, softplus_rule, 1, &x);
-    return tn_leave(&sc, out);
+    return tn_mk1(TN_OP_sigmoid, x);
 }
-PLAIN(softplus, (tn_tensor * x), ARGS(x))
+COMPOSITE1(softplus)
 
 /* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
-static bool mish_rule(tn_rule *c, tn_tensor *g, tn_tensor **gin)
+static tn_tensor *mish(tn_tensor *x)
 {
-    tn_tensor *x = c->args[0], *t = tn_mk1(TN_OP_tanh, softplus(x));
+    return mul(x, tn_mk1(TN_OP_tanh, softplus(x)));
+}
+static tn_tensor *mish_slope(tn_tensor *x)
+{
+    tn_tensor *t = tn_mk1(TN_OP_tanh, softplus(x));
     tn_tensor *d = mul(x, sub(constant(x, 1), square(t)));
-    d = add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
-    return (gin[0] = mul(g, d)) != NULL;
+    return add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
 }
+COMPOSITE1(mish)
 
-tn_tensor *tn_mish_at(tn_tensor *x, const char *file, int line)
+/* x s, s = sigmoid(x): s (1 + x (1 - s)) */
+static tn_tensor *silu(tn_tensor *x)
 {
-    tn_scope sc = tn_enter("mish", file, line, 1, &x);
-    tn_tensor *out = sc.ok ? mul(x, tn_mk1(TN_OP_tanh, softplus(x))) : NULL;
-    tn_rule_set(out, sc.first, mish_rule, 1, &x);
-    return tn_leave(&sc, out);
+    return mul(x, tn_mk1(TN_OP_sigmoid, x));
 }
-PLAIN(mish, (tn_tensor * x), ARGS(x))
+static tn_tensor *silu_slope(tn_tensor *x)
+{
+    tn_tensor *s = tn_mk1(TN_OP_sigmoid, x);
+    return mul(s, add(mul(x, sub(constant(x, 1), s)), constant(x, 1)));
+}
+COMPOSITE1(silu)
 
-COMPOSITE1(silu, mul(x, tn_mk1(TN_OP_sigmoid, x)))
-
-/* x/2 (1 + erf(x / sqrt 2)) */
+/* x P, P = (1 + erf(x / sqrt 2)) / 2: P + x p, p = e^(-x^2 / 2) / sqrt(2 pi) */
 static tn_tensor *gelu(tn_tensor *x)
 {
     tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
     return mul(mul(x, constant(x, 0.5)), add(e, constant(x, 1)));
 }
-COMPOSITE1(gelu, gelu(x))
+static tn_tensor *gelu_slope(tn_tensor *x)
+{
+    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
+    tn_tensor *p = tn_mk1(TN_OP_exp, mul(square(x), constant(x, -0.5)));
+    return add(mul(add(e, constant(x, 1)), constant(x, 0.5)),
+               mul(mul(x, constant(x, 0.39894228040143268)), p));
+}
+COMPOSITE1(gelu)
 
-/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016 */
+/* x/2 (1 + t), t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3): (1 + t)/2 + x/2 (1 - t^2) u'
+ * (Hendrycks and Gimpel 2016) */
+static tn_tensor *gelu_tanh_of(tn_tensor *x)
+{
+    tn_tensor *u = add(x, mul(mul(x, square(x)), constant(x, 0.044715)));
+    return tn_mk1(TN_OP_tanh, mul(u, constant(x, 0.79788456080286536)));
+}
 static tn_tensor *gelu_tanh(tn_tensor *x)
 {
-    tn_tensor *x3 = mul(x, square(x));
-    tn_tensor *u = add(x, mul(x3, constant(x, 0.044715)));
-    tn_tensor *t = tn_mk1(TN_OP_tanh, mul(u, constant(x, 0.79788456080286536)));
-    return mul(mul(x, constant(x, 0.5)), add(t, constant(x, 1)));
+    return mul(mul(x, constant(x, 0.5)), add(gelu_tanh_of(x), constant(x, 1)));
 }
-COMPOSITE1(gelu_tanh, gelu_tanh(x))
+static tn_tensor *gelu_tanh_slope(tn_tensor *x)
+{
+    tn_tensor *t = gelu_tanh_of(x);
+    tn_tensor *du = add(mul(square(x), constant(x, 0.10703222440890037)), constant(x, 0.79788456080286536));
+    tn_tensor *d = mul(mul(mul(x, constant(x, 0.5)), sub(constant(x, 1), square(t))), du);
+    return add(mul(add(t, constant(x, 1)), constant(x, 0.5)), d);
+}
+COMPOSITE1(gelu_tanh)
 
 tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
 {
-    tn_scope sc = tn_enter("leaky_relu", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(slope)), "leaky_relu", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_tensor *a = num(x, slope);
     return tn_leave(&sc, where(gt(x, constant(x, 0)), x, mul(x, a)));
@@ -173,7 +193,7 @@ PLAIN(leaky_relu, (tn_tensor * x, double slope), ARGS(x, slope))
  * would be NaN. */
 tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 {
-    tn_scope sc = tn_enter("elu", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(alpha)), "elu", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_tensor *a = num(x, alpha), *up = gt(x, constant(x, 0));
     tn_tensor *low = where(up, constant(x, 0), x);
@@ -184,7 +204,7 @@ PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 /* where(x < low, low, where(x > high, high, x)): NaN passes, and the gradient is 1 at the ends */
 tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
 {
-    tn_scope sc = tn_enter("clamp", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low &&
                  high == (double)(int64_t)high;
@@ -197,14 +217,14 @@ PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 
 tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
 {
-    tn_scope sc = tn_enter("lerp", file, line, 3, &x, &y, &weight);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "lerp", file, line, 3, 0, &x, &y, &weight);
     return tn_leave(&sc, sc.ok ? add(x, mul(weight, sub(y, x))) : NULL);
 }
 PLAIN(lerp, (tn_tensor * x, tn_tensor *y, tn_tensor *weight), ARGS(x, y, weight))
 
 tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
 {
-    tn_scope sc = tn_enter("detach", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "detach", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     sc.g->no_grad++;
     tn_tensor *n = tn_mk_alias(x);

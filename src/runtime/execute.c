@@ -112,7 +112,7 @@ static int run_step(tn_session *s, tn_flush_scratch *f, const tn_plan *p, tn_ste
         for (int i = 0; i < st->n_scalar; i++)
             f->word[i] = word_of(s, tn_node_at(f, st->scalar[i].slot), (int)st->scalar[i].what);
         tn_args a = {f->buf, st->dim, f->word, &s->fault};
-        status = s->device->launch(s->device, st->kernel, &a, st->items, st->chunk, &err);
+        status = s->device->launch(s->device, st->kernel, &a, &st->grid, &err);
         s->stats.kernels++;
         break;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
+#include "explain.h"
 #include "session.h"
 
 /* ---- questions that need no value ---- */
@@ -69,11 +70,16 @@ int tn_set_name(tn_tensor *x, const char *name)
 /* A host copy of x's elements, row-major, in the dtype they are stored in. Free it with tn_free_mem. */
 static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
 {
-    if (!sc->ok) return NULL;
+    if ((!sc->ok && !sc->entry) || sc->g->error.status) return NULL;
     tn_graph *g = sc->g;
     tn_session *s = g->session;
-    if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
-    if (!x || tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
+    if (sc->entry) x = tn_entry_results(&s->tape, sc->entry)[0];
+    else {
+        if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
+        if (!x) return NULL;
+        tn_tape_done(s, sc->note, 1, &x);
+    }
+    if (tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
     *stored = s->device->is_reference ? TN_F64 : (tn_dtype)x->dtype;
     size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(*stored);
     void *data = tn_node_data(x);
@@ -92,16 +98,20 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     return host;
 }
 
+/* A read that finds its entry on the tape opens no call: who asked is noted apart. */
 static tn_scope enter_read(const char *name, const char *file, int line, tn_tensor **x)
 {
-    tn_scope sc = tn_enter(name, file, line, 1, x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, name, file, line, 1, 0, x);
+    if (sc.entry) *x = tn_entry_results(&sc.g->session->tape, sc.entry)[0];
+    if (sc.g) tn_asked_set(sc.g->session, name, file, line);
     if (sc.g && sc.g->error.status) sc.ok = false; /* after an error there are no values to be had */
     return sc;
 }
 
 static void leave_read(tn_scope *sc)
 {
-    if (sc->g) tn_call_end(sc->g);
+    if (sc->g) tn_asked_set(sc->g->session, NULL, NULL, 0);
+    if (sc->g && !sc->entry) tn_call_end(sc->g);
 }
 
 double tn_item(tn_tensor *x)
@@ -113,7 +123,7 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
 {
     double v = NAN;
     tn_scope sc = enter_read("item", file, line, &x);
-    if (sc.ok && tn_node_numel(x) != 1) {
+    if ((sc.ok || sc.entry) && tn_node_numel(x) != 1) {
         char t[160];
         sc.ok = false;
         tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", tn_shape_text(t, sizeof t, x->ndim, x->shape));
@@ -144,6 +154,9 @@ double tn_watch(tn_tensor *x)
     tn_session *s = n->graph->session;
     if (n->base->flags & TN_F_DONE && !tn_write_pending(s, n)) return value_now(n);
     if (!tn_deferred(s)) return NAN;
+    static const char watch[] = "watch";
+    if (!tn_tape_match(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n))
+        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n, &n, s->graph.n_nodes), 0, NULL);
     if (s->n_watch == s->cap_watch) {
         int cap = s->cap_watch ? 2 * s->cap_watch : 8;
         struct tn_watch_slot *w = tn_realloc(s->watch, (size_t)cap * sizeof *w);
@@ -175,11 +188,12 @@ int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char
 {
     tn_scope sc = enter_read("read", file, line, &x);
     tn_dtype d = TN_F32;
-    size_t n = sc.ok ? (size_t)tn_node_numel(x) : 0;
-    if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
+    bool ok = sc.ok || sc.entry;
+    size_t n = ok ? (size_t)tn_node_numel(x) : 0;
+    if (ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
-    } else if (sc.ok && (!out || bytes != n * tn_dtype_size(dtype))) {
+    } else if (ok && (!out || bytes != n * tn_dtype_size(dtype))) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_ARG, "%zu bytes given, %zu elements of %s are %zu", out ? bytes : 0, n,
                      tn_dtype_name(dtype), n * tn_dtype_size(dtype));

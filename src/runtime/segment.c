@@ -6,23 +6,19 @@
  *
  * Start with tn_segment_collect.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "flush.h"
 
 /* ---- collect ---- */
 
-static int by_id(const void *a, const void *b)
-{
-    const tn_tensor *x = *(tn_tensor *const *)a, *y = *(tn_tensor *const *)b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 /* What a derived backward will read of n's operands and of n itself. */
 static void mark_wanted(tn_tensor *n)
 {
-    if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED || n->inside) return;
+    if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED) return;
+    for (int i = 0; n->rule && n->rule == n->inside && i < n->rule->n_args; i++)
+        if (n->rule->args[i]) n->rule->args[i]->base->flags |= TN_F_WANTED;
+    if (n->inside) return;
     unsigned needs = tn_op_needs((tn_op)n->op);
     if (!needs) return;
     for (int i = 0; i < n->n_in && i < 3; i++)
@@ -40,22 +36,19 @@ static int not_kept(tn_session *s, const tn_tensor *lost)
     return TN_E_NOT_KEPT;
 }
 
-static bool push_node(tn_list *l, tn_tensor *n, uint32_t mark)
-{
-    if (n->mark == mark) return true;
-    n->mark = mark;
-    return tn_list_push(l, n);
-}
-
 static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
 {
-    if (!tn_list_push(&f->node, v)) return tn_fail_memory(s);
     if (!s->ending) mark_wanted(v);
     for (int i = 0; i < v->n_in; i++) {
         tn_tensor *x = v->in[i], *b = x->base;
         if (tn_is_lost(b)) return not_kept(s, b);
-        bool leaf = tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER;
-        if (!push_node(leaf ? &f->leaf : &f->stack, leaf ? x : b, mark)) return tn_fail_memory(s);
+        if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
+            x->mark = mark; /* a leaf */
+            continue;
+        }
+        if (b->mark == mark) continue;
+        b->mark = mark;
+        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
     return TN_OK;
 }
@@ -69,7 +62,8 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
         unsigned kept = v->flags & TN_F_WANTED ? TN_SEG_KEEP : 0u;
         return (effect || v->flags & (TN_F_USER | TN_F_SAVED) ? TN_SEG_ROOT : 0u) | kept;
     }
-    return effect || (!s->ending && v->flags & (TN_F_WANTED | TN_F_SAVED)) ? TN_SEG_ROOT : 0u;
+    bool saved = v->flags & TN_F_SAVED && !(v->saver->out->flags & TN_F_WALKED);
+    return effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u;
 }
 
 int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
@@ -79,14 +73,20 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
     for (int i = 0; i < f->seed.n; i++) {
         tn_tensor *b = f->seed.at[i]->base;
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
-        if (!push_node(&f->stack, b, mark)) return tn_fail_memory(s);
+        if (b->mark == mark) continue;
+        b->mark = mark;
+        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
     while (f->stack.n) {
         int status = visit(s, f, f->stack.at[--f->stack.n], mark);
         if (status) return status;
     }
-    if (f->node.n) qsort(f->node.at, (size_t)f->node.n, sizeof *f->node.at, by_id);
-    if (f->leaf.n) qsort(f->leaf.at, (size_t)f->leaf.n, sizeof *f->leaf.at, by_id);
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) { /* what is marked, by id */
+        tn_tensor *v = s->graph.nodes[i];
+        if (v->mark != mark) continue;
+        bool leaf = tn_has_value(v->base) || tn_kind_of(v->base) == TN_KIND_NUMBER;
+        if (!tn_list_push(leaf ? &f->leaf : &f->node, v)) return tn_fail_memory(s);
+    }
     if (f->cap_root < f->node.n && !tn_reserve(&f->root, &f->cap_root, f->node.n, 1))
         return tn_fail_memory(s);
     for (int i = 0; i < f->node.n; i++) {
@@ -164,34 +164,44 @@ static bool put_chain(tn_flush_scratch *f, const tn_tensor *x)
     return put(f, &x->slot, sizeof x->slot);
 }
 
-static const tn_storage *region(const tn_storage *b)
+static tn_storage *region(tn_storage *b)
 {
     while (b && b->within) b = b->within;
     return b;
 }
 
+/* Holders recorded before id that write: how far the memory has come by then. */
+static int64_t writes_before(const tn_graph *g, uint32_t id)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < g->n_holders && g->holder[i]->id < id; i++)
+        n += tn_node_written(g->holder[i]) && !tn_has_value(g->holder[i]);
+    return n;
+}
+
 /* What is written in place, where, and before or after which readers, is part of a plan: for each leaf, and
  * for each node that is written to a place, which earlier leaf looks into the same memory, how far apart
  * they are, and how many writers were recorded before it. */
-static bool put_memory(tn_flush_scratch *f)
+static bool put_memory(tn_session *s, tn_flush_scratch *f)
 {
-    int writers = 0;
-    for (int i = 0; i < f->node.n; i++) writers += tn_node_written(f->node.at[i]) != NULL;
-    for (int i = 0; i < f->leaf.n + f->node.n && writers; i++) {
+    tn_graph *g = &s->graph;
+    uint32_t mark = g->mark;
+    if (!writes_before(g, g->n_nodes)) return true;
+    for (int i = 0; i < f->leaf.n + f->node.n; i++) {
         const tn_tensor *x = i < f->leaf.n ? f->leaf.at[i] : f->node.at[i - f->leaf.n];
         if (i >= f->leaf.n && !x->place) continue;
         tn_storage *holder = NULL;
         const char *home = tn_node_home(x, &holder);
-        int64_t where[3] = {-1, 0, 0};
-        for (int k = 0; home && k < f->leaf.n && where[0] < 0; k++) {
-            tn_storage *other = NULL;
-            const char *at = tn_node_home(f->leaf.at[k], &other);
-            if (!at || region(other) != region(holder)) continue;
-            where[0] = k;
-            where[1] = home - at;
+        tn_storage *whole = region(holder);
+        int64_t where[3] = {-1, 0, writes_before(g, x->base->id)};
+        if (whole && whole->mark != mark && i < f->leaf.n) {
+            whole->mark = mark;
+            whole->first = i;
         }
-        for (int k = 0; k < f->node.n && f->node.at[k]->id < x->base->id; k++)
-            where[2] += tn_node_written(f->node.at[k]) != NULL;
+        if (whole && whole->mark == mark) {
+            where[0] = whole->first;
+            where[1] = home - (const char *)tn_node_home(f->leaf.at[whole->first], NULL);
+        }
         if (!put(f, where, sizeof where)) return false;
     }
     return true;
@@ -208,7 +218,7 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
         if (!put_head(f, n, b->op) || !put_shape(f, n, true)) return false;
         if (tn_kind_of(b) == TN_KIND_NUMBER && !put_attr(f, b)) return false;
     }
-    if (!put_memory(f)) return false;
+    if (!put_memory(s, f)) return false;
     for (int i = 0; i < f->node.n; i++) {
         const tn_tensor *n = f->node.at[i];
         if (!put_head(f, n, f->root[i] | (n->place ? 8u : 0u)) || !put_shape(f, n, false) || !put_attr(f, n))

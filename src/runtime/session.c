@@ -81,6 +81,15 @@ static int open_device(tn_session *s)
     return status;
 }
 
+/* A node is about to be added to the graph of the step before. */
+static void drop_parked(tn_graph *g)
+{
+    if (g->session->tape.active)
+        tn_tape_cut(g->session);
+    else
+        tn_tape_unpark(g->session);
+}
+
 tn_session *tn_open_with(const tn_options *options)
 {
     tn_options o = { .size = sizeof o };
@@ -96,6 +105,9 @@ tn_session *tn_open_with(const tn_options *options)
     s->mode = o.mode;
     s->graph.session = s;
     s->graph.seed = o.seed;
+    s->graph.unpark = drop_parked;
+    const char *replay = getenv("TENSOR_REPLAY");
+    s->tape.off = replay && !strcasecmp(replay, "off");
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
     if (!s->plans || !tn_explain_open(s) || open_device(s)) {
@@ -122,6 +134,7 @@ int tn_close(tn_session *s)
     tn_free_mem(s->closers);
     tn_free_mem(s->watch);
     tn_graph_reset(&s->graph);
+    tn_tape_free(s);
     tn_state_free(s);
     tn_flush_free(s);
     tn_explain_close(s);
@@ -165,6 +178,7 @@ const char *tn_error_text(const tn_session *s)
 void tn_clear_error(tn_session *s)
 {
     if (!s) return;
+    if (s->graph.error.status && s->in_step) tn_tape_end(s);
     s->graph.error = (tn_error_state){ 0 };
     s->fault = (tn_fault){ 0 };
 }
@@ -214,13 +228,15 @@ static void end_scope(tn_session *s)
     s->n_watch = 0;
 }
 
+
 int tn_step_begin(tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
-    end_scope(s);
+    if (!s->graph.parked) end_scope(s);
     tn_step_log_begin(s);
     s->in_step = true;
+    tn_tape_begin(s);
     return s->graph.error.status;
 }
 
@@ -238,7 +254,9 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     tn_watch_collect(s);
     s->ending = false;
     tn_step_log_end(s);
-    end_scope(s);
+    if (!tn_tape_park(s)) end_scope(s);
+    s->flushed = 0;
+    s->n_watch = 0;
     s->in_step = false;
     s->stats.steps++;
     watch_growth(s);
@@ -253,9 +271,10 @@ int tn_flush(tn_session *s)
 int tn_flush_at(tn_session *s, const char *file, int line)
 {
     if (!s) return TN_E_NULL;
-    if (tn_deferred(s) && tn_call_begin(&s->graph, s->ending ? "step_end" : "flush", file, line)) {
+    if (tn_deferred(s)) {
+        tn_asked_set(s, s->ending ? "step_end" : "flush", file, line);
         tn_run(s, 0, NULL);
-        tn_call_end(&s->graph);
+        tn_asked_set(s, NULL, NULL, 0);
     }
     tn_check_fault(s);
     return s->graph.error.status;
@@ -321,6 +340,21 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
 int tn_op_begin(tn_session *s, const char *name)
 {
     if (!s || !name) return TN_E_NULL;
+    tn_tape *t = &s->tape;
+    bool outer = s->graph.call_depth == t->region;
+    tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL) : NULL;
+    if (e) {
+        t->region++;
+        s->graph.call_depth++;
+        s->graph.call = e->call;
+        return TN_OK;
+    }
+    if (outer && tn_call_begin(&s->graph, name, NULL, 0)) {
+        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL, NULL, s->graph.n_nodes), 0, NULL);
+        t->region++;
+        return TN_OK;
+    }
+    if (outer) return s->graph.error.status;
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
 
@@ -350,6 +384,13 @@ int tn_op_end(tn_session *s)
     if (!s) return TN_E_NULL;
     if (!s->graph.call_depth) return tn_fail(s, TN_E_STATE, "op_end", "without tn_op_begin");
     int status = s->graph.error.status;
+    tn_tape *t = &s->tape;
+    if (t->region == s->graph.call_depth) {
+        static const char end[] = "end";
+        if (!tn_tape_match(s, TN_ENTRY_CLOSE, end, TN_NO_ATTR, 0, NULL))
+            tn_tape_done(s, tn_tape_note(s, TN_ENTRY_CLOSE, end, TN_NO_ATTR, 0, NULL, NULL, s->graph.n_nodes), 0, NULL);
+        t->region--;
+    }
     if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) status = tn_run_open_ends(s, 0, NULL);
     tn_call_end(&s->graph);
     return status;

@@ -138,7 +138,7 @@ static int store(tn_session *s, tn_tensor *p, tn_tensor *node, bool wait)
     s->graph.no_grad++; /* p is no function of anything */
     tn_tensor *copy = tn_mk_contiguous(tn_mk_cast(node, (tn_dtype)p->dtype));
     s->graph.no_grad--;
-    if (!copy) return s->graph.error.status;
+    if (!copy || !tn_node_hold(copy)) return s->graph.error.status;
     copy->place = p;
     if (!wait) return tn_run(s, 1, &copy);
     copy->of = p;
@@ -257,6 +257,18 @@ static bool list_remove(tn_tensor **list, int *n, tn_tensor *p)
     return false;
 }
 
+/* Whether p's first value and an assignment to p both wait: without p, that would not know where to. */
+static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
+{
+    if (!s->in_step) return false;
+    bool found = false;
+    for (uint32_t i = s->flushed; i < s->graph.n_nodes && !found; i++) {
+        const tn_tensor *v = s->graph.nodes[i];
+        found = v->place == p && v->flags & TN_F_LOST && !(v->flags & TN_F_DONE);
+    }
+    return found;
+}
+
 void tn_free(tn_tensor *persistent)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
@@ -264,6 +276,7 @@ void tn_free(tn_tensor *persistent)
     tn_session *s = p->graph->session;
     if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
     list_remove(s->buffers, &s->n_buffers, p);
+    if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
 }
 
@@ -313,10 +326,10 @@ tn_tensor *tn_find(const tn_session *s, const char *name)
 bool tn_write_pending(const tn_session *s, const tn_tensor *p)
 {
     const tn_graph *g = &s->graph;
-    uint32_t end = p->base->id < g->n_nodes ? p->base->id : g->n_nodes;
-    for (uint32_t i = s->flushed; i < end; i++) {
-        const tn_tensor *to = g->nodes[i]->flags & TN_F_DONE ? NULL : tn_node_written(g->nodes[i]);
-        if (to && tn_node_overlap(to, p)) return true;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        const tn_tensor *h = g->holder[i];
+        const tn_tensor *to = h->flags & TN_F_DONE || h->id < s->flushed ? NULL : tn_node_written(h);
+        if (to && h->id < p->base->id && tn_node_overlap(to, p)) return true;
     }
     return false;
 }
@@ -326,7 +339,7 @@ bool tn_write_pending(const tn_session *s, const tn_tensor *p)
 static bool still_wanted(const tn_graph *g, const tn_tensor *v)
 {
     bool wanted = (v->flags & TN_F_GRAD_READ) != 0;
-    for (uint32_t k = v->id + 1; k < g->n_nodes && !wanted; k++)
+    for (uint32_t k = v->id + 1; k < g->n_nodes && v->flags & TN_F_VIEWED && !wanted; k++)
         wanted = g->nodes[k]->base == v && (g->nodes[k]->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
     return wanted;
 }
@@ -346,6 +359,7 @@ static int copy_out(tn_session *s, tn_tensor *v)
     v->buf = copy;
     v->place = NULL;
     v->flags &= ~(uint32_t)TN_F_VERSION;
+    g->unrepeatable = true; /* the copy was made now */
     return TN_OK;
 }
 
@@ -361,9 +375,9 @@ static bool looks_into(const tn_tensor *v, const tn_tensor *p)
 static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
 {
     tn_graph *g = &s->graph;
-    for (uint32_t i = 0; i < writer->id; i++) {
-        tn_tensor *v = g->nodes[i];
-        if (v->flags & TN_F_LOST || !looks_into(v, p)) continue;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        tn_tensor *v = g->holder[i];
+        if (v->id >= writer->id || v->flags & TN_F_LOST || !looks_into(v, p)) continue;
         bool wanted = still_wanted(g, v);
         if (!wanted && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
         if (v->of && v->of->of == v) v->of->of = NULL;
@@ -382,11 +396,13 @@ static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
 static int settle(tn_session *s, const tn_tensor *p)
 {
     bool wanted = false;
-    for (uint32_t i = 0; i < s->graph.n_nodes && !wanted; i++) {
-        const tn_tensor *v = s->graph.nodes[i];
+    for (uint32_t i = 0; i < s->graph.n_holders && !wanted; i++) {
+        const tn_tensor *v = s->graph.holder[i];
         wanted = !(v->flags & TN_F_LOST) && looks_into(v, p) && still_wanted(&s->graph, v);
     }
-    return wanted && tn_write_pending(s, p) ? tn_run(s, 0, NULL) : TN_OK;
+    if (!wanted || !tn_write_pending(s, p)) return TN_OK;
+    tn_tape_end(s);
+    return tn_run(s, 0, NULL);
 }
 
 /* After an error no effect of the step takes place. */
@@ -406,6 +422,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
         node->in[0] = target;
     }
     p->of = NULL;
+    node->of = p;
     node->name = p->name;
     if (s->in_step) {
         target->base->flags |= TN_F_LOST;
@@ -414,8 +431,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     if (!defer && !waits) return tn_run(s, 1, &node);
     if (!waits) g->pending_assigns++; /* runs with the operator around it */
     if (tn_same_shape(node, p)) { /* until it has run it is p's version */
-        node->flags = (node->flags & ~(uint32_t)TN_F_REQUIRES_GRAD) | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
-        node->of = p;
+        node->flags |= TN_F_STANDS | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
         p->of = node;
     }
     return TN_OK;
@@ -427,9 +443,11 @@ int tn_assign(tn_tensor *target, tn_tensor *source)
     if (p && !(p->flags & TN_F_PERSISTENT))
         return tn_fail(p->graph->session, TN_E_STATE, "assign",
                        "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
-    tn_scope sc = tn_enter("assign", NULL, 0, 2, &target, &source);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", NULL, 0, 2, 0, &target, &source);
     if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return TN_OK;
     int status = sc.ok ? tn_assign_node(p, target, source, sc.g->call_depth > 1) : sc.g->error.status;
+    if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
     tn_call_end(sc.g);
     return status;
 }

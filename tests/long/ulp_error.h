@@ -58,12 +58,6 @@ static inline double tn_ulp_error(float y, double exact)
     return exact_nan | got_nan ? (exact_nan & got_nan ? 0 : (double)INFINITY) : error;
 }
 
-/* Whether function `name` makes any promise for x. */
-static inline int tn_in_domain(const char *name, float x)
-{
-    return !strstr(name, "_near") || !(fabsf(x) > 0x1p16f);
-}
-
 static inline double tn_exact_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
 
@@ -75,8 +69,6 @@ static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
     X(log1p, log1p)                                                                                          \
     X(sin, sin)                                                                                              \
     X(cos, cos)                                                                                              \
-    X(sin_near, sin)                                                                                         \
-    X(cos_near, cos)                                                                                         \
     X(tanh, tanh)                                                                                            \
     X(erf, erf)                                                                                              \
     X(sigmoid, tn_exact_sigmoid)                                                                             \

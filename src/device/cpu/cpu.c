@@ -100,15 +100,19 @@ static void run_chunk(void *arg, int64_t begin, int64_t end)
     call->fn(call->args, begin, end);
 }
 
-static int cpu_launch(tn_device *d, tn_kernel *k, const tn_args *args, int64_t n, int64_t chunk,
-                      tn_errbuf *err)
+static int cpu_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, tn_errbuf *err)
 {
     if (!k) {
         snprintf(err->text, sizeof err->text, "launch of a kernel that was not compiled");
         return TN_E_NULL;
     }
-    struct call call = {tn_kernel_entry(k), args};
-    tn_pool_run(cpu(d)->pool, run_chunk, &call, n, chunk);
+    struct call call = {tn_kernel_entry(k), args}, finish = {tn_kernel_finish(k), args};
+    if (grid->finish_n > 0 && !finish.fn) {
+        snprintf(err->text, sizeof err->text, "launch with a finish of a kernel that has none");
+        return TN_E_ARG;
+    }
+    tn_pool_run(cpu(d)->pool, run_chunk, &call, grid->n, grid->chunk);
+    if (grid->finish_n > 0) tn_pool_run(cpu(d)->pool, run_chunk, &finish, grid->finish_n, grid->finish_chunk);
     d->stats.launches++;
     return 0;
 }

@@ -229,7 +229,7 @@ static void run_entries(void *arg, int64_t begin, int64_t end)
             U x = (U)a[p * g->a_col];                                                                        \
             for (int64_t j = 0; j < g->n; j++) c[j] = (T)((U)c[j] + x * (U)b[p * g->b_row + j * g->b_col]);  \
         }                                                                                                    \
-        for (int64_t j = 0; g->epilogue == TN_EPI_RELU && j < g->n; j++) c[j] = c[j] > 0 ? c[j] : 0;         \
+        for (int64_t j = 0; g->epilogue == TN_EPI_RELU && j < g->n; j++) c[j] = c[j] < 0 ? 0 : c[j];         \
     }
 INT_ROW(int32_t, uint32_t)
 INT_ROW(int64_t, uint64_t)

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 struct tn_kernel {
-    tn_kernel_fn *fn;
+    tn_kernel_fn *fn, *finish; /* finish: NULL where the kernel has none */
     struct tn_kernel *next;
 };
 
@@ -62,6 +62,11 @@ tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel)
     return kernel->fn;
 }
 
+tn_kernel_fn *tn_kernel_finish(const tn_kernel *kernel)
+{
+    return kernel->finish;
+}
+
 static int out_of_memory(tn_errbuf *err)
 {
     snprintf(err->text, sizeof err->text, "out of memory");
@@ -98,7 +103,9 @@ static tn_kernel *load_kernel(tn_kernels *k, const tn_source *src, const char *p
     *status = TN_E_COMPILE;
     void *handle = open_object(k, path, status, why, why_bytes);
     if (!handle) return NULL;
-    void *address = dlsym(handle, symbol);
+    char second[300];
+    snprintf(second, sizeof second, "%s%s", symbol, TN_FINISH);
+    void *address = dlsym(handle, symbol), *finish = dlsym(handle, second);
     if (!address) {
         snprintf(why, why_bytes, "its text does not define %s", symbol);
         return NULL;
@@ -111,6 +118,7 @@ static tn_kernel *load_kernel(tn_kernels *k, const tn_source *src, const char *p
         return NULL;
     }
     memcpy(&kernel->fn, &address, sizeof address); /* POSIX allows what ISO C has no cast for */
+    memcpy(&kernel->finish, &finish, sizeof finish);
     kernel->next = k->all;
     k->all = kernel;
     return kernel;
@@ -214,8 +222,10 @@ static bool write_unit(struct batch *b, int unit)
         const tn_source *s = &b->src[p->index];
         bool renamed = strcmp(p->symbol, s->entry) != 0;
         if (renamed) fprintf(f, "#define %s %s\n", s->entry, p->symbol);
+        if (renamed) fprintf(f, "#define %s%s %s%s\n", s->entry, TN_FINISH, p->symbol, TN_FINISH);
         fprintf(f, "#line 1 \"%s.c\"\n%s\n", s->entry, s->text);
         if (renamed) fprintf(f, "#undef %s\n", s->entry);
+        if (renamed) fprintf(f, "#undef %s%s\n", s->entry, TN_FINISH);
     }
     bool ok = !ferror(f);
     return fclose(f) == 0 && ok;

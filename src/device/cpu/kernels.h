@@ -27,5 +27,6 @@ void tn_kernels_close(tn_kernels *k);                               /* unloads a
 int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **out, tn_device_stats *stats,
                        tn_errbuf *err);
 tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel);
+tn_kernel_fn *tn_kernel_finish(const tn_kernel *kernel); /* NULL: it has none */
 
 #endif

@@ -53,8 +53,14 @@ typedef unsigned long uint64_t;
 #if defined(__CUDACC__)
 #define TN_M32(name) name##f /* the device library's accurate f32 function */
 #define TN_M64(name) name
-TN_FN uint32_t tn_bits_f32(float x) { return __float_as_uint(x); }
-TN_FN float tn_from_bits_f32(uint32_t u) { return __uint_as_float(u); }
+TN_FN uint32_t tn_bits_f32(float x)
+{
+    return __float_as_uint(x);
+}
+TN_FN float tn_from_bits_f32(uint32_t u)
+{
+    return __uint_as_float(u);
+}
 #else
 #define TN_M32(name) __builtin_##name##f
 #define TN_M64(name) __builtin_##name
@@ -85,14 +91,32 @@ TN_FN float tn_from_bits_f32(uint32_t u)
 /* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign keeps
  * it and maps both zeros to +0 (all as PyTorch). */
 #define TN_ORDERED(S, T)                                                                                     \
-    TN_FN T tn_max_##S(T a, T b) { return (T)(a > b ? a : b); }                                              \
-    TN_FN T tn_min_##S(T a, T b) { return (T)(a < b ? a : b); }
+    TN_FN T tn_max_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return (T)(a > b ? a : b);                                                                           \
+    }                                                                                                        \
+    TN_FN T tn_min_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return (T)(a < b ? a : b);                                                                           \
+    }
 #define TN_SIGNED(S, T)                                                                                      \
-    TN_FN T tn_abs_##S(T x) { return x < 0 ? (T)(0 - x) : x; }                                               \
-    TN_FN T tn_sign_##S(T x) { return (T)((x > 0) - (x < 0)); }
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return x < 0 ? (T)(0 - x) : x;                                                                       \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return (T)((x > 0) - (x < 0));                                                                       \
+    }
 #define TN_UNSIGNED(S, T)                                                                                    \
-    TN_FN T tn_abs_##S(T x) { return x; }                                                                    \
-    TN_FN T tn_sign_##S(T x) { return (T)(x != 0); }
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return x;                                                                                            \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return (T)(x != 0);                                                                                  \
+    }
 #define TN_FLOATING(S, T, M)                                                                                 \
     TN_FN T tn_max_##S(T a, T b) /* with an accumulator as `a`, whether b is a NaN is off the long chain */  \
     {                                                                                                        \
@@ -104,16 +128,46 @@ TN_FN float tn_from_bits_f32(uint32_t u)
         T smaller = b < a ? b : a;                                                                           \
         return b != b ? b : smaller;                                                                         \
     }                                                                                                        \
-    TN_FN T tn_abs_##S(T x) { return M(fabs)(x); }                                                           \
-    TN_FN T tn_sign_##S(T x) { return x != x ? x : (T)((x > 0) - (x < 0)); }                                 \
-    TN_FN bool tn_isnan_##S(T x) { return x != x; }                                                          \
-    TN_FN bool tn_isfinite_##S(T x) { return x - x == 0; }                                                   \
-    TN_FN T tn_floor_##S(T x) { return M(floor)(x); }                                                        \
-    TN_FN T tn_ceil_##S(T x) { return M(ceil)(x); }                                                          \
-    TN_FN T tn_trunc_##S(T x) { return M(trunc)(x); }                                                        \
-    TN_FN T tn_round_##S(T x) { return M(rint)(x); } /* half to even */                                      \
-    TN_FN T tn_sqrt_##S(T x) { return M(sqrt)(x); }                                                          \
-    TN_FN T tn_rsqrt_##S(T x) { return 1 / M(sqrt)(x); }
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return M(fabs)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return x != x ? x : (T)((x > 0) - (x < 0));                                                          \
+    }                                                                                                        \
+    TN_FN bool tn_isnan_##S(T x)                                                                             \
+    {                                                                                                        \
+        return x != x;                                                                                       \
+    }                                                                                                        \
+    TN_FN bool tn_isfinite_##S(T x)                                                                          \
+    {                                                                                                        \
+        return x - x == 0;                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_floor_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(floor)(x);                                                                                  \
+    }                                                                                                        \
+    TN_FN T tn_ceil_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return M(ceil)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_trunc_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(trunc)(x);                                                                                  \
+    }                                                                                                        \
+    TN_FN T tn_round_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(rint)(x);                                                                                   \
+    } /* half to even */                                                                                     \
+    TN_FN T tn_sqrt_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return M(sqrt)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_rsqrt_##S(T x)                                                                                \
+    {                                                                                                        \
+        return 1 / M(sqrt)(x);                                                                               \
+    }
 
 TN_ORDERED(i32, int32_t)
 TN_ORDERED(i64, int64_t)
@@ -129,15 +183,42 @@ TN_FLOATING(f64, double, TN_M64)
 /* ------------------------------------------------------------------------------------------ f64, the
  * platform's */
 
-TN_FN double tn_exp_f64(double x) { return TN_M64(exp)(x); }
-TN_FN double tn_expm1_f64(double x) { return TN_M64(expm1)(x); }
-TN_FN double tn_log_f64(double x) { return TN_M64(log)(x); }
-TN_FN double tn_log1p_f64(double x) { return TN_M64(log1p)(x); }
-TN_FN double tn_sin_f64(double x) { return TN_M64(sin)(x); }
-TN_FN double tn_cos_f64(double x) { return TN_M64(cos)(x); }
-TN_FN double tn_tanh_f64(double x) { return TN_M64(tanh)(x); }
-TN_FN double tn_erf_f64(double x) { return TN_M64(erf)(x); }
-TN_FN double tn_pow_f64(double x, double y) { return TN_M64(pow)(x, y); }
+TN_FN double tn_exp_f64(double x)
+{
+    return TN_M64(exp)(x);
+}
+TN_FN double tn_expm1_f64(double x)
+{
+    return TN_M64(expm1)(x);
+}
+TN_FN double tn_log_f64(double x)
+{
+    return TN_M64(log)(x);
+}
+TN_FN double tn_log1p_f64(double x)
+{
+    return TN_M64(log1p)(x);
+}
+TN_FN double tn_sin_f64(double x)
+{
+    return TN_M64(sin)(x);
+}
+TN_FN double tn_cos_f64(double x)
+{
+    return TN_M64(cos)(x);
+}
+TN_FN double tn_tanh_f64(double x)
+{
+    return TN_M64(tanh)(x);
+}
+TN_FN double tn_erf_f64(double x)
+{
+    return TN_M64(erf)(x);
+}
+TN_FN double tn_pow_f64(double x, double y)
+{
+    return TN_M64(pow)(x, y);
+}
 TN_FN double tn_sigmoid_f64(double x)
 {
     double z = TN_M64(exp)(-TN_M64(fabs)(x)); /* never overflows; see tn_sigmoid_f32 */
@@ -169,19 +250,23 @@ TN_FN float tn_pow2i(int32_t n) /* 2^n, -126 <= n <= 127 */
     return tn_from_bits_f32((uint32_t)(n + 127) << 23);
 }
 
-/* e^r * 2^n for -0.25 <= r <= 0.4437, -252 <= n <= 254. The power is applied in two halves, the first of
- * them exact, so that overflow and denormal results come out rounded once.
- * e^r = 1 + r + r^2 Q(r), 2^-28.6. */
-TN_FN float tn_exp_join(float r, int32_t n)
+/* e^r for -0.25 <= r <= 0.4437, as 1 + r + r^2 Q(r), 2^-28.6. */
+TN_FN float tn_exp_poly(float r)
 {
     float q = 0x1.8e2e6cp-10f;
     q = q * r + 0x1.11540ap-7f;
     q = q * r + 0x1.553a82p-5f;
     q = q * r + 0x1.55556cp-3f;
     q = q * r + 0x1.00000ap-1f;
-    float p = 1 + (r * r * q + r);
+    return 1 + (r * r * q + r);
+}
+
+/* e^r * 2^n, -252 <= n <= 254. The power is applied in two halves, the first of them exact, so that overflow
+ * and denormal results come out rounded once. */
+TN_FN float tn_exp_join(float r, int32_t n)
+{
     int32_t half = n >> 1;
-    return p * tn_pow2i(half) * tn_pow2i(n - half);
+    return tn_exp_poly(r) * tn_pow2i(half) * tn_pow2i(n - half);
 }
 
 /* e^r - 1 for |r| <= 0.4437, as r + r^2 Q(r), 2^-26. */
@@ -239,16 +324,38 @@ TN_FN int32_t tn_log_split(uint32_t bits, float *f)
 #if defined(__CUDACC__)
 
 /* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
-TN_FN float tn_exp_f32(float x) { return expf(x); }
-TN_FN float tn_expm1_f32(float x) { return expm1f(x); }
-TN_FN float tn_log_f32(float x) { return logf(x); }
-TN_FN float tn_log1p_f32(float x) { return log1pf(x); }
-TN_FN float tn_sin_f32(float x) { return sinf(x); }
-TN_FN float tn_cos_f32(float x) { return cosf(x); }
-TN_FN float tn_sin_near_f32(float x) { return sinf(x); }
-TN_FN float tn_cos_near_f32(float x) { return cosf(x); }
-TN_FN float tn_tanh_f32(float x) { return tanhf(x); }
-TN_FN float tn_erf_f32(float x) { return erff(x); }
+TN_FN float tn_exp_f32(float x)
+{
+    return expf(x);
+}
+TN_FN float tn_expm1_f32(float x)
+{
+    return expm1f(x);
+}
+TN_FN float tn_log_f32(float x)
+{
+    return logf(x);
+}
+TN_FN float tn_log1p_f32(float x)
+{
+    return log1pf(x);
+}
+TN_FN float tn_sin_f32(float x)
+{
+    return sinf(x);
+}
+TN_FN float tn_cos_f32(float x)
+{
+    return cosf(x);
+}
+TN_FN float tn_tanh_f32(float x)
+{
+    return tanhf(x);
+}
+TN_FN float tn_erf_f32(float x)
+{
+    return erff(x);
+}
 
 #else
 
@@ -376,18 +483,6 @@ TN_FN int32_t tn_turns(float ax, float *angle)
     return (int32_t)(tn_bits_f32((float)q + TN_SHIFT) - tn_bits_f32(TN_SHIFT));
 }
 
-/* The same for |x| <= TN_NEAR at a third of the cost: x - q pi/2, where q has 16 bits, the first part of pi/2
- * 33, and the second makes up what f64 can hold. */
-#define TN_NEAR 0x1p16f
-
-TN_FN int32_t tn_turns_near(float ax, float *angle)
-{
-    float t = ax * 0x1.45f306p-1f + TN_SHIFT;
-    double q = (double)(t - TN_SHIFT);
-    *angle = (float)(((double)ax - q * 0x1.921fb544p+0) - q * 0x1.0b4611a626331p-34);
-    return (int32_t)(tn_bits_f32(t) - tn_bits_f32(TN_SHIFT));
-}
-
 TN_FN float tn_sin_of(float x, int32_t quarter, float r)
 {
     uint32_t q = (uint32_t)quarter;
@@ -416,35 +511,20 @@ TN_FN float tn_cos_f32(float x)
     return tn_cos_of(q, r);
 }
 
-/* For |x| <= TN_NEAR and NaN only, there equal to the functions above within 1 ulp. A loop that finds no
- * tn_is_far among the arguments of a tile may use these for the tile. */
-TN_FN float tn_sin_near_f32(float x)
-{
-    float r;
-    int32_t q = tn_turns_near(tn_abs_f32(x), &r);
-    return tn_sin_of(x, q, r);
-}
-
-TN_FN float tn_cos_near_f32(float x)
-{
-    float r;
-    int32_t q = tn_turns_near(tn_abs_f32(x), &r);
-    return tn_cos_of(q, r);
-}
-
 #endif /* __CUDACC__ */
 
-TN_FN bool tn_is_far_f32(float x) { return tn_abs_f32(x) > 0x1p16f; }
-TN_FN bool tn_is_far_f64(double x) { return false && x > 0; } /* f64 has one road */
-TN_FN double tn_sin_near_f64(double x) { return tn_sin_f64(x); }
-TN_FN double tn_cos_near_f64(double x) { return tn_cos_f64(x); }
-
-/* With z = e^-|x| <= 1 and w = z/(1+z) <= 1/2: 1 - w for x >= 0, w itself below, which keeps tiny results
- * accurate. Where z is small, z - z w is the same and hides the rounding of 1 + z. */
+/* w = z / (1 + z) with z = e^x, which counts for infinite from x = 30 on. Where z is small, z - z w is the
+ * same and hides the rounding of 1 + z; there z may be denormal, so the second half of its power comes last.
+ */
 TN_FN float tn_sigmoid_f32(float x)
 {
-    float z = tn_exp_f32(-tn_abs_f32(x)), q = z / (1 + z), w = z < 0.5f ? z - z * q : q;
-    return x < 0 ? w : 1 - w;
+    x = x > 30.0f ? 30.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    float r;
+    int32_t n = tn_exp_split(x, x * TN_LOG2E - 0.14f, &r), half = n >> 1;
+    float a = tn_exp_poly(r) * tn_pow2i(half), b = tn_pow2i(n - half);
+    float z = a * b, w = z / (1 + z), small = (a - a * w) * b;
+    return z < 0.5f ? small : w;
 }
 
 /* ------------------------------------------------------------------------------------------------ power */
@@ -496,9 +576,15 @@ TN_FN float tn_pow_f32(float x, float y)
 #if defined(__cplusplus)
 
 #define TN_OVERLOAD1(R, name, S, T)                                                                          \
-    TN_FN R tn_##name(T x) { return tn_##name##_##S(x); }
+    TN_FN R tn_##name(T x)                                                                                   \
+    {                                                                                                        \
+        return tn_##name##_##S(x);                                                                           \
+    }
 #define TN_OVERLOAD2(name, S, T)                                                                             \
-    TN_FN T tn_##name(T a, T b) { return tn_##name##_##S(a, b); }
+    TN_FN T tn_##name(T a, T b)                                                                              \
+    {                                                                                                        \
+        return tn_##name##_##S(a, b);                                                                        \
+    }
 #define TN_OVERLOAD_FLOATING(name)                                                                           \
     TN_OVERLOAD1(float, name, f32, float)                                                                    \
     TN_OVERLOAD1(double, name, f64, double)
@@ -516,8 +602,6 @@ TN_OVERLOAD_FLOATING(sqrt)
 TN_OVERLOAD_FLOATING(rsqrt)
 TN_OVERLOAD_FLOATING(sin)
 TN_OVERLOAD_FLOATING(cos)
-TN_OVERLOAD_FLOATING(sin_near)
-TN_OVERLOAD_FLOATING(cos_near)
 TN_OVERLOAD_FLOATING(tanh)
 TN_OVERLOAD_FLOATING(erf)
 TN_OVERLOAD_FLOATING(sigmoid)
@@ -525,8 +609,6 @@ TN_OVERLOAD_FLOATING(floor)
 TN_OVERLOAD_FLOATING(ceil)
 TN_OVERLOAD_FLOATING(trunc)
 TN_OVERLOAD_FLOATING(round)
-TN_OVERLOAD1(bool, is_far, f32, float)
-TN_OVERLOAD1(bool, is_far, f64, double)
 TN_OVERLOAD1(bool, isnan, f32, float)
 TN_OVERLOAD1(bool, isnan, f64, double)
 TN_OVERLOAD1(bool, isfinite, f32, float)
@@ -560,9 +642,6 @@ TN_OVERLOAD_ALL(bool, bool)
 #define tn_rsqrt(x)    TN_GENERIC_FLOATING(rsqrt, x)(x)
 #define tn_sin(x)      TN_GENERIC_FLOATING(sin, x)(x)
 #define tn_cos(x)      TN_GENERIC_FLOATING(cos, x)(x)
-#define tn_sin_near(x) TN_GENERIC_FLOATING(sin_near, x)(x)
-#define tn_cos_near(x) TN_GENERIC_FLOATING(cos_near, x)(x)
-#define tn_is_far(x)   TN_GENERIC_FLOATING(is_far, x)(x)
 #define tn_tanh(x)     TN_GENERIC_FLOATING(tanh, x)(x)
 #define tn_erf(x)      TN_GENERIC_FLOATING(erf, x)(x)
 #define tn_sigmoid(x)  TN_GENERIC_FLOATING(sigmoid, x)(x)

@@ -69,10 +69,9 @@ static int ref_compile(tn_device *d, const tn_source *src, int n, tn_kernel **ou
     return unsupported(err, "compile");
 }
 
-static int ref_launch(tn_device *d, tn_kernel *k, const tn_args *args, int64_t n, int64_t chunk,
-                      tn_errbuf *err)
+static int ref_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, tn_errbuf *err)
 {
-    (void)d, (void)k, (void)args, (void)n, (void)chunk;
+    (void)d, (void)k, (void)args, (void)grid;
     return unsupported(err, "launch");
 }
 

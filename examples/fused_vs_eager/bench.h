@@ -1,0 +1,119 @@
+/* bench.h - what the files of fused_vs_eager share.
+ *
+ *   meter.c    rounds of alternating measurements, and which of them count
+ *   cases.c    the fusions: inputs, what is computed, what must move through memory at least
+ *   case.c     one case measured in both modes, beside a copy and a kernel written by hand
+ *   models.c   the two example models measured
+ *   report.c   the table and the JSON
+ *
+ * Read first: struct fusion, then measure_case in case.c.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <tensor_nn.h>
+
+enum { MAX_INPUTS = 6, MAX_OUTS = 2, MAX_VARIANTS = 12 };
+
+struct options {
+    const char *which, *shape, *json, *device;
+    int threads, rounds;
+    double patience; /* seconds a case may take to find quiet rounds */
+    bool plans;      /* print each case's plans */
+    bool cpu_time;   /* time what processors gave the process, over its threads, instead of what passed */
+};
+
+/* ---- meter.c ---- */
+
+/* Runs one variant once; milliseconds, negative on failure. */
+typedef double meter_fn(void *arg, int variant);
+struct rounds {
+    int kept, discarded; /* for what other processes took */
+    bool quiet;          /* false: too few quiet rounds, best times instead of medians */
+};
+double now_ms(void);
+double clock_ms(const struct options *o); /* for what is measured */
+/* Each variant's median into median[]; false where one failed. */
+bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, double *median, struct rounds *r);
+double middle(double *values, int n); /* sorts them */
+
+/* ---- cases.c ---- */
+
+/* An input: normal 'n', uniform in [0.5, 1.5) 'u', or i32 below `below` 'i'. */
+struct field {
+    char kind;
+    bool gradient;
+    int ndim;
+    int64_t dim[4], below;
+};
+
+struct in {
+    tn_session *s;
+    tn_tensor *t[MAX_INPUTS], *g; /* g: d loss / d out */
+    tn_optim *opt;
+};
+
+/* A fusion. Its whole step is outs, loss = sum over the outs of sum(out * g), backward; where `is_loss`, the
+ * out is the loss. What must move is counted in tensors of n x c floats, each read or written once; what is
+ * smaller by orders of magnitude (weights, statistics) is left out; 0 where a library call does the work. */
+struct fusion {
+    const char *name;
+    int (*fields)(int64_t n, int64_t c, struct field *f, struct field *g); /* inputs, and g's shape */
+    int (*run)(struct in *i, tn_tensor **out);
+    bool is_loss;
+    double forward, backward, step;   /* must move */
+    double bar_forward, bar_backward; /* the shares aimed at; 0: none */
+};
+extern const struct fusion fusions[];
+extern const int n_fusions;
+
+/* ---- case.c ---- */
+
+struct figures { /* NAN: there is none */
+    double eager_ms, fused_ms, predicted_ms, yardstick_ms, share, max_err, bar;
+    unsigned long long eager_kernels, fused_kernels, eager_bytes, fused_bytes;
+};
+struct case_row {
+    const char *name;
+    char shape[48];
+    const char *footprint;
+    double copy_gbs, copy_plain_gbs;
+    struct figures forward, backward, step;
+    bool has_backward;
+    struct rounds rounds;
+};
+bool measure_case(const struct fusion *f, const struct options *o, struct case_row *row);
+bool measure_optimizer(const struct options *o, struct case_row *row);
+bool shape_of(const char *shape, int64_t *n, int64_t *c);
+void *host_array(int64_t bytes);
+void fill(void *p, const struct field *f, uint64_t seed);
+int64_t count_of(const struct field *f);
+tn_session *open_mode(const struct options *o, tn_mode mode);
+
+/* Kernels, library calls, copies and reorders of what ran between two looks; its bytes. */
+struct work {
+    unsigned long long kernels, bytes;
+};
+struct work work_now(const tn_session *s);
+
+/* ---- models.c ---- */
+
+struct model_row {
+    const char *name;
+    int batch;
+    double eager_ms, fused_ms, floor_ms, library_ms, copy_gbs, cold_ms, warm_ms, call_ns, step_us;
+    unsigned long long eager_kernels, fused_kernels, eager_bytes, fused_bytes, eager_peak, fused_peak;
+    struct rounds rounds;
+};
+bool measure_model(const char *name, const struct options *o, struct model_row *row);
+/* In a process of its own: prints the milliseconds of a model's first step. */
+int first_step(const char *name, const char *cache, const struct options *o);
+
+/* ---- report.c ---- */
+void print_case_head(void);
+void print_case(const struct case_row *r);
+void print_models(const struct model_row *m, int n);
+bool write_json(const char *path, const struct options *o, int threads, const struct case_row *c, int n_case,
+                const struct model_row *m, int n_model);
+
+#endif

@@ -1,0 +1,178 @@
+/* report.c - the table for people, the JSON for programs. Rows that lose are printed like the others: '!'
+ * marks a share below what is aimed at, fused slower than eager, or more than 1.1 times the time of the
+ * kernel by hand;
+ * '~' best times instead of medians, for want of quiet rounds. */
+#include <math.h>
+#include <string.h>
+
+#include "bench.h"
+
+void print_case_head(void)
+{
+    printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %9s\n", "case", "", "eager ms", "fused ms", "faster",
+           "kernels", "MB", "of copy", "aim", "by hand");
+}
+
+static void print_figures(const struct case_row *r, const char *direction, const struct figures *f)
+{
+    char kernels[24], bytes[40], share[16] = "", aim[16] = "", hand[16] = "";
+    bool low = f->bar > 0 && f->share<f->bar, slow = f->fused_ms> f->eager_ms;
+    bool beaten = f->fused_ms > 1.1 * f->yardstick_ms;
+    snprintf(kernels, sizeof kernels, "%llu > %llu", f->eager_kernels, f->fused_kernels);
+    snprintf(bytes, sizeof bytes, "%.1f > %.1f", (double)f->eager_bytes * 1e-6,
+             (double)f->fused_bytes * 1e-6);
+    if (!isnan(f->share)) snprintf(share, sizeof share, "%.0f %%%s", 100 * f->share, low ? "!" : " ");
+    if (f->bar > 0) snprintf(aim, sizeof aim, "%.0f %%", 100 * f->bar);
+    if (!isnan(f->yardstick_ms))
+        snprintf(hand, sizeof hand, "%.2fx%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
+    printf("%-23s %-9s %9.3f %9.3f %5.2f%s %9s %17s %8s %6s %9s%s\n", r->name, direction, f->eager_ms,
+           f->fused_ms, f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, aim, hand,
+           r->rounds.quiet ? "" : " ~");
+}
+
+void print_case(const struct case_row *r)
+{
+    print_figures(r, "forward", &r->forward);
+    if (r->has_backward) {
+        print_figures(r, "backward", &r->backward);
+        print_figures(r, "step", &r->step);
+    }
+    fflush(stdout);
+}
+
+void print_models(const struct model_row *m, int n)
+{
+    printf("%-23s %9s %9s %6s %9s %9s %9s %10s %17s\n", "model, training step", "eager ms", "fused ms",
+           "faster", "library", "floor", "x floor", "kernels", "peak MB");
+    for (int i = 0; i < n; i++) {
+        char kernels[32], peak[40];
+        snprintf(kernels, sizeof kernels, "%llu > %llu", m[i].eager_kernels, m[i].fused_kernels);
+        snprintf(peak, sizeof peak, "%.1f > %.1f", (double)m[i].eager_peak * 1e-6,
+                 (double)m[i].fused_peak * 1e-6);
+        printf("%-23s %9.3f %9.3f %5.2f%s %9.3f %9.3f %8.2f%s %10s %17s%s\n", m[i].name, m[i].eager_ms,
+               m[i].fused_ms, m[i].eager_ms / m[i].fused_ms, m[i].fused_ms > m[i].eager_ms ? "!" : " ",
+               m[i].library_ms, m[i].floor_ms, m[i].fused_ms / m[i].floor_ms,
+               m[i].fused_ms > 1.35 * m[i].floor_ms ? "!" : " ", kernels, peak,
+               m[i].rounds.quiet ? "" : " ~");
+    }
+    for (int i = 0; i < n; i++)
+        printf("%-23s first step %.0f ms with an empty kernel cache, %.0f ms with a full one; host: %.0f ns "
+               "a call, "
+               "at most %.0f us a step\n",
+               m[i].name, m[i].cold_ms, m[i].warm_ms, m[i].call_ns, m[i].step_us);
+    fflush(stdout);
+}
+
+/* ---- JSON ---- */
+
+static void number(FILE *f, const char *key, double v)
+{
+    fprintf(f, "\"%s\":", key);
+    fprintf(f, isfinite(v) ? "%.6g" : "null", v); /* JSON has no NaN */
+}
+
+static void numbers(FILE *f, int n, const char *const *key, const double *v)
+{
+    for (int i = 0; i < n; i++) {
+        number(f, key[i], v[i]);
+        if (i + 1 < n) fputc(',', f);
+    }
+}
+
+static void json_figures(FILE *f, const char *name, const struct figures *g)
+{
+    static const char *const key[] = {"eager_ms",     "fused_ms",    "eager_kernels", "fused_kernels",
+                                      "eager_bytes",  "fused_bytes", "fused_share",   "predicted_ms",
+                                      "yardstick_ms", "max_err"};
+    const double v[] = {g->eager_ms,
+                        g->fused_ms,
+                        (double)g->eager_kernels,
+                        (double)g->fused_kernels,
+                        (double)g->eager_bytes,
+                        (double)g->fused_bytes,
+                        g->share,
+                        g->predicted_ms,
+                        g->yardstick_ms,
+                        g->max_err};
+    fprintf(f, ",\n   \"%s\":{", name);
+    numbers(f, 10, key, v);
+    fputc('}', f);
+}
+
+static void json_rounds(FILE *f, const struct rounds *r)
+{
+    fprintf(f, "\"rounds\":%d,\"discarded_rounds\":%d,\"quiet\":%s", r->kept, r->discarded,
+            r->quiet ? "true" : "false");
+}
+
+static void json_model(FILE *f, const struct model_row *m)
+{
+    static const char *const key[] = {"batch",
+                                      "eager_ms",
+                                      "fused_ms",
+                                      "library_ms",
+                                      "floor_ms",
+                                      "copy_gbs",
+                                      "eager_kernels",
+                                      "fused_kernels",
+                                      "eager_bytes",
+                                      "fused_bytes",
+                                      "eager_peak_bytes",
+                                      "fused_peak_bytes",
+                                      "first_step_cold_ms",
+                                      "first_step_warm_ms",
+                                      "host_ns_per_call",
+                                      "host_us_per_step"};
+    const double v[] = {m->batch,
+                        m->eager_ms,
+                        m->fused_ms,
+                        m->library_ms,
+                        m->floor_ms,
+                        m->copy_gbs,
+                        (double)m->eager_kernels,
+                        (double)m->fused_kernels,
+                        (double)m->eager_bytes,
+                        (double)m->fused_bytes,
+                        (double)m->eager_peak,
+                        (double)m->fused_peak,
+                        m->cold_ms,
+                        m->warm_ms,
+                        m->call_ns,
+                        m->step_us};
+    fprintf(f, "  {\"name\":\"%s\",", m->name);
+    numbers(f, 16, key, v);
+    fputc(',', f);
+    json_rounds(f, &m->rounds);
+    fputc('}', f);
+}
+
+bool write_json(const char *path, const struct options *o, int threads, const struct case_row *c, int n_case,
+                const struct model_row *m, int n_model)
+{
+    FILE *f = fopen(path, "w");
+    if (!f) return false;
+    fprintf(f, "{\"device\":\"%s\",\"threads\":%d,\"profile\":\"none\",\"rounds\":%d,\n \"cases\":[",
+            strcmp(o->device, "cuda") ? "cpu" : "cuda", threads, o->rounds);
+    for (int i = 0; i < n_case; i++) {
+        fprintf(f, "%s\n  {\"name\":\"%s\",\"shape\":\"%s\",\"footprint\":\"%s\",", i ? "," : "", c[i].name,
+                c[i].shape, c[i].footprint);
+        number(f, "copy_gbs", c[i].copy_gbs);
+        fputc(',', f);
+        number(f, "copy_plain_gbs", c[i].copy_plain_gbs);
+        fputc(',', f);
+        json_rounds(f, &c[i].rounds);
+        json_figures(f, "forward", &c[i].forward);
+        if (c[i].has_backward) {
+            json_figures(f, "backward", &c[i].backward);
+            json_figures(f, "step", &c[i].step);
+        }
+        fputc('}', f);
+    }
+    fprintf(f, "],\n \"models\":[");
+    for (int i = 0; i < n_model; i++) {
+        fputs(i ? ",\n" : "\n", f);
+        json_model(f, &m[i]);
+    }
+    fprintf(f, "]}\n");
+    return !fclose(f);
+}

@@ -1,0 +1,55 @@
+#!/bin/sh
+# test_fused_vs_eager.sh - the benchmark of the two modes runs, its figures can be read by programs and say what they
+# must whatever the machine is busy with: kernels are not more for fusing, values are the same. Times are not looked at.
+. tests/check.sh
+
+program=$PWD/$BUILD/fused_vs_eager
+case $BUILD in /*) program=$BUILD/fused_vs_eager ;; esac
+export TENSOR_CACHE="${TENSOR_CACHE:-$tmp/cache}"
+
+run() { # NAME: the case, as small and short as can be
+    "$program" --case "$1" --shape small --rounds 1 --patience 0 --json "$tmp/$1.json" >"$tmp/$1"
+}
+
+# The numbers of one key, one a line.
+values() { # NAME KEY
+    grep -o "\"$2\":[-+.0-9e]*" "$tmp/$1.json" | cut -d: -f2
+}
+
+counts() { # NAME ROWS: each row has fewer kernels fused, or as many, and the same values
+    run "$1" || return
+    cat "$tmp/$1" "$tmp/$1.json"
+    values "$1" eager_kernels >"$tmp/eager" && values "$1" fused_kernels | paste "$tmp/eager" - >"$tmp/both"
+    awk '$2 < 1 || $2 > $1 { bad = 1 } END { exit bad }' "$tmp/both" && [ "$(wc -l <"$tmp/both")" -eq "$2" ] || return
+    values "$1" max_err | awk '$1 > 1e-4 { bad = 1 } END { exit bad || NR < 1 }'
+}
+check chain counts chain 3
+check softmax counts softmax 3
+check adamw counts adamw 1
+
+if command -v python3 >/dev/null; then
+    check json python3 -m json.tool "$tmp/chain.json"
+else
+    skip json "no python3 to read it with"
+fi
+
+table() { # the rows of the table, and no kernel by hand that is wrong
+    [ "$(grep -c '^chain  ' "$tmp/chain")" -eq 3 ] && grep -q '^case  *eager ms  *fused ms' "$tmp/chain"
+}
+check table table
+
+names() {
+    "$program" --list >"$tmp/list" && [ "$(wc -l <"$tmp/list")" -eq 18 ] && grep -qx attention "$tmp/list"
+}
+check list names
+
+refused() { # STATUS OPTION...
+    want=$1
+    shift
+    "$program" "$@" >"$tmp/out" 2>"$tmp/err"
+    [ $? -eq "$want" ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] && [ ! -s "$tmp/out" ]
+}
+check no_such_option refused 2 --nothing 1
+check no_such_case refused 2 --case nothing
+check no_such_shape refused 2 --shape large
+check no_value refused 2 --case

@@ -1,0 +1,403 @@
+/* test_programs.c - training programs as people write them: the loss and the accuracy read in either order,
+ * in the middle, before and after what they lead to; steps that are skipped, clipped, accumulated; two
+ * optimizers; assignments between forward and backward; modes switched. Each asserts values worked out by
+ * hand, on the reference device and the cpu, eager and fused, and that after its first steps no plan is made
+ * any more. Start with run_everywhere in programs.h.
+ */
+#include "programs.h"
+
+/* ---- loss and accuracy ---- */
+
+/* The mean cross entropy and the accuracy at w; w is moved along the gradient. */
+static void classes_by_hand(double *w, double rate, double *loss, double *accuracy)
+{
+    double gradient[6] = {0};
+    *loss = *accuracy = 0;
+    for (int i = 0; i < 4; i++) {
+        double z[3], total = 0;
+        int best = 0;
+        for (int c = 0; c < 3; c++) {
+            z[c] = Points[i][0] * w[2 * c] + Points[i][1] * w[2 * c + 1];
+            total += exp(z[c]);
+            if (z[c] > z[best]) best = c;
+        }
+        *loss += (log(total) - z[Labels[i]]) / 4;
+        *accuracy += best == Labels[i] ? 0.25 : 0;
+        for (int c = 0; c < 3; c++) {
+            double d = (exp(z[c]) / total - (c == Labels[i])) / 4;
+            for (int k = 0; k < 2; k++) gradient[2 * c + k] += d * Points[i][k];
+        }
+    }
+    for (int i = 0; i < 6; i++) w[i] -= rate * gradient[i];
+}
+
+/* Every other step reads the accuracy first. */
+static void classes_step(run *r, bool before_backward)
+{
+    double wanted[2], got[2];
+    uint64_t hits = stats_of(r->s).plan_hits;
+    int first = r->step % 2;
+    tn_step_begin(r->s);
+    tn_tensor *logits = tn_affine(r->held[X], r->held[W], NULL);
+    tn_tensor *value[2] = {tn_cross_entropy(logits, r->held[Y]), tn_accuracy(logits, r->held[Y])};
+    for (int i = 0; i < 2 && before_backward; i++) got[first ^ i] = tn_item(value[first ^ i]);
+    tn_backward(value[0]);
+    tn_optim_step(r->opt[0]);
+    for (int i = 0; i < 2 && !before_backward; i++) got[first ^ i] = tn_item(value[first ^ i]);
+    tn_step_end(r->s);
+    classes_by_hand(r->w, 0.5, &wanted[0], &wanted[1]);
+    note(r, got[0], wanted[0], 1e-5);
+    note(r, got[1], wanted[1], 0);
+    note_all(r, r->held[W], 6, r->w, 1e-5);
+    /* one plan for the whole step, or, where something is read before it is complete, two */
+    if (r->cpu && r->fused && r->step > 1)
+        assert_int_equal(stats_of(r->s).plan_hits - hits, before_backward ? 2 : 1);
+}
+
+static void read_late(run *r)
+{
+    classes_step(r, false);
+}
+
+static void read_early(run *r)
+{
+    classes_step(r, true);
+}
+
+static void loss_and_accuracy_come_from_one_plan_in_either_order(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_classes, read_late, 6, 2, 1e-5});
+}
+
+static void loss_and_accuracy_may_be_read_before_backward_in_either_order(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_classes, read_early, 6, 2, 1e-5});
+}
+
+/* ---- what the host decides ---- */
+
+/* A batch that is not a number moves nothing. */
+static void skip_step(run *r)
+{
+    bool broken = r->step == 1 || r->step == 4;
+    tn_step_begin(r->s);
+    tn_tensor *loss = tn_mul_scalar(loss_of(r), broken ? NAN : 1.0);
+    double v = tn_item(loss);
+    note(r, v, broken ? NAN : loss_wanted(r), 0);
+    if (!isnan(v)) {
+        tn_backward(loss);
+        tn_optim_step(r->opt[0]);
+        moved(r, 0.125);
+    }
+    tn_step_end(r->s);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void a_step_is_skipped_when_the_loss_is_not_a_number(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, skip_step, 7, 2, 0});
+}
+
+/* w* = (3, -5) from 0 with loss (w0 - 3)^2 + (w1 - 4)^2: the gradient is along (3, 4), its norm 10 at first.
+ */
+static void open_clip(run *r)
+{
+    r->held[W] = tn_param(r->s, "w", tn_zeros(r->s, TN_F32, TN_SHAPE(2)));
+    r->held[Y] = vector(r->s, 2, (const double[]){3, 4});
+}
+
+static void clip_step(run *r)
+{
+    tn_session *s = r->s;
+    double away = 5 - hypot(r->w[0], r->w[1]); /* how far from (3, 4), along the line to it */
+    tn_step_begin(s);
+    tn_backward(tn_sum(tn_square(tn_sub(r->held[W], r->held[Y])), TN_ALL, false));
+    tn_tensor *g = tn_gradient(r->held[W]);
+    double norm = tn_item(tn_sqrt(tn_sum(tn_square(g), TN_ALL, false)));
+    note(r, norm, 2 * away, 1e-6);
+    double factor = norm > 2.5 ? 2.5 / norm : 1; /* at most 2.5 */
+    tn_assign(r->held[W], tn_sub(r->held[W], tn_mul_scalar(g, factor * 0.25)));
+    tn_step_end(s);
+    double pace = 0.25 * (2 * away > 2.5 ? 2.5 : 2 * away);
+    r->w[0] += 0.6 * pace;
+    r->w[1] += 0.8 * pace;
+    note_all(r, r->held[W], 2, r->w, 1e-6);
+}
+
+static void gradients_are_clipped_by_a_norm_the_host_reads(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_clip, clip_step, 12, 2, 1e-6});
+}
+
+/* ---- two optimizers ---- */
+
+enum { D, G };
+
+static void open_gan(run *r)
+{
+    r->w[D] = 1, r->w[G] = 2;
+    r->held[D] = tn_param(r->s, "d", vector(r->s, 1, &r->w[D]));
+    r->held[G] = tn_param(r->s, "g", vector(r->s, 1, &r->w[G]));
+    for (int i = 0; i < 2; i++) r->opt[i] = tn_sgd(r->s, TN_PARAMS(r->held[i]), .lr = i == D ? 0.25 : 0.5);
+}
+
+/* A generator g z and a critic d x that is to tell it from x = 3. The critic's loss is (d x - 1)^2 + (d g
+ * z)^2 with the sample detached, the generator's (d g z - 1)^2 with the critic as it has just become. */
+static void gan_step(run *r)
+{
+    const double z = 0.5, x = 0.25 * 3;
+    double d = r->w[D], g = r->w[G];
+    tn_step_begin(r->s);
+    tn_tensor *sample = tn_mul_scalar(r->held[G], z);
+    tn_tensor *real = tn_square(tn_add_scalar(tn_mul_scalar(r->held[D], x), -1.0));
+    tn_tensor *made = tn_square(tn_mul(r->held[D], tn_detach(sample)));
+    tn_tensor *critic = tn_sum(tn_add(real, made), TN_ALL, false);
+    tn_backward(critic);
+    note(r, tn_has_gradient(r->held[G]), 0, 0);
+    tn_optim_step(r->opt[D]);
+    tn_tensor *fool = tn_sum(tn_square(tn_add_scalar(tn_mul(r->held[D], sample), -1.0)), TN_ALL, false);
+    tn_backward(fool);
+    tn_optim_step(r->opt[G]);
+    double before = d, pull = 2 * x * (d * x - 1) + 2 * d * g * g * z * z;
+    d -= 0.25 * pull;
+    double miss = d * g * z - 1;
+    note(r, tn_item(critic), (before * x - 1) * (before * x - 1) + before * g * z * before * g * z, 1e-5);
+    note(r, tn_item(fool), miss * miss, 1e-5);
+    /* two backwards in a step add up */
+    note(r, tn_item(tn_gradient(r->held[D])), pull + 2 * miss * g * z, 1e-5);
+    tn_step_end(r->s);
+    r->w[D] = d;
+    r->w[G] = g - 0.5 * 2 * miss * d * z;
+    note_all(r, r->held[D], 1, &r->w[D], 1e-5);
+    note_all(r, r->held[G], 1, &r->w[G], 1e-5);
+}
+
+static void two_optimizers_take_turns_in_a_step(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_gan, gan_step, 8, 2, 1e-5});
+}
+
+/* One optimizer, two updates in a step: the second goes along the sum of both gradients. */
+static void twice_step(run *r)
+{
+    double g[2] = {0, 0};
+    tn_step_begin(r->s);
+    for (int k = 0; k < 2; k++) {
+        tn_backward(loss_of(r));
+        tn_optim_step(r->opt[0]);
+        for (int i = 0; i < 2; i++) {
+            g[i] += 4 * error(r, i);
+            r->w[i] -= 0.125 * g[i];
+        }
+    }
+    note_all(r, tn_gradient(r->held[W]), 2, g, 0);
+    tn_step_end(r->s);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void one_optimizer_updates_twice_in_a_step(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, twice_step, 6, 2, 0});
+}
+
+/* ---- assignment, reads and backward ---- */
+
+/* The gradient is taken at the values forward saw, wherever w has been moved to by then. */
+static void assign_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *loss = loss_of(r);
+    tn_assign(r->held[W], tn_add_scalar(r->held[W], 1.0));
+    tn_tensor *after = loss_of(r); /* sees the new one */
+    tn_backward(loss);
+    tn_optim_step(r->opt[0]);
+    note(r, tn_item(loss), loss_wanted(r), 0);
+    double old[2] = {r->w[0], r->w[1]}, g[2];
+    for (int i = 0; i < 2; i++) g[i] = 4 * error(r, i), r->w[i] = old[i] + 1;
+    note(r, tn_item(after), loss_wanted(r), 0);
+    note_all(r, tn_gradient(r->held[W]), 2, g, 0);
+    tn_step_end(r->s);
+    for (int i = 0; i < 2; i++) r->w[i] -= 0.125 * g[i];
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void an_assignment_between_forward_and_backward_changes_no_gradient(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, assign_step, 6, 2, 0});
+}
+
+static void middle_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *miss = tn_sub(tn_matmul(r->held[X], r->held[W]), r->held[Y]);
+    const double e[2] = {error(r, 0) - error(r, 1), error(r, 0) + error(r, 1)};
+    note_all(r, miss, 2, e, 0); /* cuts the step in two */
+    tn_tensor *squares = tn_square(miss), *loss = tn_sum(squares, TN_ALL, false);
+    note_all(r, tn_slice(squares, 0, 1, 2, 1), 1, (const double[]){e[1] * e[1]}, 0);
+    tn_backward(loss);
+    note_all(r, tn_gradient(r->held[W]), 2, (const double[]){4 * error(r, 0), 4 * error(r, 1)}, 0);
+    tn_optim_step(r->opt[0]);
+    note(r, tn_item(loss), loss_wanted(r), 0);
+    moved(r, 0.125);
+    note_all(r, r->held[W], 2, r->w, 0); /* the new one, still in the step */
+    note_all(r, miss, 2, e, 0);          /* what was read once can be read again */
+    tn_step_end(r->s);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void reads_in_the_middle_of_a_step_change_nothing(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, middle_step, 6, 2, 0});
+}
+
+static void two_backwards_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *a = loss_of(r), *b = tn_sum(tn_mul_scalar(r->held[W], 2.0), TN_ALL, false);
+    tn_backward(a);
+    double g[2] = {4 * error(r, 0), 4 * error(r, 1)};
+    note_all(r, tn_gradient(r->held[W]), 2, g, 0);
+    tn_backward(b);
+    for (int i = 0; i < 2; i++) g[i] += 2;
+    note_all(r, tn_gradient(r->held[W]), 2, g, 0);
+    tn_optim_step(r->opt[0]);
+    tn_step_end(r->s);
+    for (int i = 0; i < 2; i++) r->w[i] -= 0.125 * g[i];
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void two_backwards_add_up_with_a_read_between(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, two_backwards_step, 6, 2, 0});
+}
+
+/* ---- accumulation ---- */
+
+static void open_accumulate(run *r)
+{
+    open_squares(r);
+    r->opt[0] = tn_sgd(r->s, tn_all_params(r->s), .lr = 0.125, .accumulate = 2);
+}
+
+/* Two steps an update, the second with twice the loss: the mean gradient is 6 e. */
+static void accumulate_step(run *r)
+{
+    double weight = 1 + r->step % 2;
+    tn_step_begin(r->s);
+    tn_tensor *loss = tn_mul_scalar(loss_of(r), weight);
+    tn_backward(loss);
+    tn_optim_step(r->opt[0]);
+    note(r, tn_item(loss), weight * loss_wanted(r), 0);
+    tn_step_end(r->s);
+    if (r->step % 2) moved(r, 0.125 * 1.5);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void gradients_accumulate_over_steps(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_accumulate, accumulate_step, 8, 4, 0});
+}
+
+/* Three small batches in one step. */
+static void micro_batches_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *loss[3];
+    for (int i = 0; i < 3; i++) {
+        loss[i] = tn_mul_scalar(loss_of(r), 0.25 * (i + 1)); /* 1.5 in all */
+        tn_backward(loss[i]);
+    }
+    tn_optim_step(r->opt[0]);
+    for (int i = 2; i >= 0; i--) note(r, tn_item(loss[i]), 0.25 * (i + 1) * loss_wanted(r), 0);
+    tn_step_end(r->s);
+    moved(r, 0.125 * 1.5);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void several_backwards_in_a_step_accumulate(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, micro_batches_step, 6, 2, 0});
+}
+
+/* ---- modes ---- */
+
+enum { MEAN, VAR, SCALE };
+
+static void open_modes(run *r)
+{
+    r->held[MEAN] = tn_buffer(r->s, "mean", tn_zeros(r->s, TN_F32, TN_SHAPE(1)));
+    r->held[VAR] = tn_buffer(r->s, "var", tn_ones(r->s, TN_F32, TN_SHAPE(1)));
+    r->held[SCALE] = tn_param(r->s, "scale", tn_ones(r->s, TN_F32, TN_SHAPE(1)));
+    r->w[0] = 0, r->w[1] = 1;
+}
+
+/* One step normalises by the batch, then by what that has made of the running statistics, then by the batch
+ * again; dropout drops in the first and the last. */
+static void modes_step(run *r)
+{
+    tn_session *s = r->s;
+    const double v[2] = {1, 3}; /* mean 2, variance 1, unbiased 2 */
+    double kept[3][2], norm[3][2];
+    uint64_t draw = tn_rng_draw(s);
+    tn_step_begin(s);
+    tn_tensor *x = tn_reshape(vector(s, 2, v), TN_SHAPE(2, 1)), *y[3], *z[3];
+    for (int i = 0; i < 3; i++) {
+        tn_train(s, i != 1);
+        y[i] = tn_batch_norm(x, r->held[SCALE], NULL, r->held[MEAN], r->held[VAR]);
+        z[i] = tn_dropout(x, 0.5);
+    }
+    tn_train(s, true);
+    for (int i = 2; i >= 0; i--) {
+        tn_read(y[i], TN_F64, norm[i], sizeof norm[i]);
+        tn_read(z[i], TN_F64, kept[i], sizeof kept[i]);
+    }
+    tn_step_end(s);
+    note(r, (double)(tn_rng_draw(s) - draw), 2, 0);
+    for (int i = 0; i < 3; i++) {
+        if (i != 1) r->w[0] += 0.1 * (2 - r->w[0]), r->w[1] += 0.1 * (2 - r->w[1]);
+        double m = i == 1 ? r->w[0] : 2, d = i == 1 ? sqrt(r->w[1] + 1e-5) : sqrt(1 + 1e-5);
+        for (int k = 0; k < 2; k++) {
+            note(r, norm[i][k], (v[k] - m) / d, 1e-5);
+            bool dropped = i != 1 && kept[i][k] == 0;
+            note(r, kept[i][k], dropped ? 0 : i == 1 ? v[k] : 2 * v[k], 0);
+        }
+    }
+    note_all(r, r->held[MEAN], 1, &r->w[0], 1e-5);
+    note_all(r, r->held[VAR], 1, &r->w[1], 1e-5);
+}
+
+static void modes_change_within_a_step(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_modes, modes_step, 6, 2, 1e-5});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loss_and_accuracy_come_from_one_plan_in_either_order),
+        cmocka_unit_test(loss_and_accuracy_may_be_read_before_backward_in_either_order),
+        cmocka_unit_test(a_step_is_skipped_when_the_loss_is_not_a_number),
+        cmocka_unit_test(gradients_are_clipped_by_a_norm_the_host_reads),
+        cmocka_unit_test(two_optimizers_take_turns_in_a_step),
+        cmocka_unit_test(one_optimizer_updates_twice_in_a_step),
+        cmocka_unit_test(an_assignment_between_forward_and_backward_changes_no_gradient),
+        cmocka_unit_test(reads_in_the_middle_of_a_step_change_nothing),
+        cmocka_unit_test(two_backwards_add_up_with_a_read_between),
+        cmocka_unit_test(gradients_accumulate_over_steps),
+        cmocka_unit_test(several_backwards_in_a_step_accumulate),
+        cmocka_unit_test(modes_change_within_a_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

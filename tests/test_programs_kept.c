@@ -1,0 +1,265 @@
+/* test_programs_kept.c - what outlives a read, a step or a mistake in a training program: tensors kept,
+ * watched, viewed, freed while they wait; values that nobody kept; errors, which refuse the effects of their
+ * step. As test_programs.c, on both devices in both modes. Start with run_everywhere in programs.h.
+ */
+#include "programs.h"
+
+/* ---- keeping, watching, viewing, freeing ---- */
+
+static void keep_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *twice = tn_mul_scalar(r->held[W], 2.0), *kept = tn_keep(twice);
+    tn_tensor *total = tn_sum(twice, TN_ALL, false);
+    note(r, tn_item(total), 2 * (r->w[0] + r->w[1]), 0);
+    tn_assign(r->held[W], tn_add_scalar(r->held[W], 0.5));
+    tn_tensor *later = tn_add(kept, r->held[W]);
+    const double old[2] = {2 * r->w[0], 2 * r->w[1]};
+    for (int i = 0; i < 2; i++) r->w[i] += 0.5;
+    note_all(r, later, 2, (const double[]){old[0] + r->w[0], old[1] + r->w[1]}, 0);
+    tn_assign(kept, tn_square(kept));
+    tn_step_end(r->s);
+    note_all(r, kept, 2, (const double[]){old[0] * old[0], old[1] * old[1]}, 0);
+    tn_free(kept);
+}
+
+static void what_is_kept_before_a_read_can_be_used_after_it(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, keep_step, 6, 2, 0});
+}
+
+/* Where operators wait, a watched value is that of the step before. */
+static void watch_step(run *r)
+{
+    double before = r->w[6], now = loss_wanted(r);
+    tn_step_begin(r->s);
+    tn_tensor *loss = loss_of(r);
+    note(r, r->fused && !r->step ? now : tn_watch(loss), r->fused && r->step ? before : now, 0);
+    r->noted[r->n - 1] = 0; /* not the same in both modes */
+    if (r->fused && !r->step) assert_true(isnan(tn_watch(loss)));
+    tn_backward(loss);
+    tn_optim_step(r->opt[0]);
+    tn_step_end(r->s);
+    r->w[6] = now;
+    moved(r, 0.125);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void a_watched_value_is_the_step_befores(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, watch_step, 6, 2, 0});
+}
+
+static void views_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *column = tn_reshape(r->held[W], TN_SHAPE(2, 1)), *last = tn_select(r->held[W], 0, 1);
+    tn_tensor *turned = tn_flip(r->held[W], TN_ALL);
+    const double w[2] = {r->w[0], r->w[1]};
+    tn_assign(r->held[W], turned); /* overlaps what it is made of */
+    tn_tensor *product = tn_mul(tn_reshape(column, TN_SHAPE(2)), r->held[W]);
+    tn_assign(r->held[W], tn_add(r->held[W], last));
+    note_all(r, product, 2, (const double[]){w[0] * w[1], w[1] * w[0]}, 0);
+    note_all(r, column, 2, w, 0);
+    note(r, tn_item(last), w[1], 0);
+    note_all(r, turned, 2, (const double[]){w[1], w[0]}, 0);
+    tn_step_end(r->s);
+    r->w[0] = w[1] + w[1];
+    r->w[1] = w[0] + w[1];
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void open_views(run *r)
+{
+    open_squares(r);
+    r->w[0] = 1, r->w[1] = -0.25;
+    tn_assign(r->held[W], vector(r->s, 2, r->w));
+}
+
+static void views_show_what_was_there_when_they_were_made(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_views, views_step, 8, 2, 0});
+}
+
+/* A persistent tensor may be freed while operators that read it, or an assignment to it, still wait. */
+static void free_step(run *r)
+{
+    const double v[2] = {r->step + 1.0, -4};
+    tn_tensor *made = vector(r->s, 2, v); /* outside the step: lives until it is freed */
+    tn_step_begin(r->s);
+    tn_tensor *a = tn_mul_scalar(made, 3.0);
+    tn_free(made);
+    tn_tensor *kept = tn_keep(tn_add_scalar(a, 1.0)), *b = tn_square(kept);
+    tn_free(kept);
+    tn_tensor *other = tn_keep(a);
+    tn_assign(other, tn_add(other, a));
+    tn_tensor *c = tn_mul_scalar(other, 0.5);
+    tn_free(other);
+    note_all(r, b, 2, (const double[]){(3 * v[0] + 1) * (3 * v[0] + 1), 121}, 0);
+    note_all(r, a, 2, (const double[]){3 * v[0], -12}, 0);
+    note_all(r, c, 2, (const double[]){3 * v[0], -12}, 0);
+    tn_step_end(r->s);
+}
+
+static void open_nothing(run *r)
+{
+    (void)r;
+}
+
+static void what_is_freed_while_it_waits_still_serves_its_readers(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_nothing, free_step, 6, 2, 0});
+}
+
+/* ---- what is not kept ---- */
+
+/* An intermediate value that nobody asked for is made again after a read, unless what it was made of has been
+ * assigned to since: then it is an error which says what to do, never another number. */
+static void what_was_not_kept_is_made_again_or_an_error(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        run r = open_run(way);
+        tn_tensor *state_of = tn_buffer(r.s, "state", vector(r.s, 2, (const double[]){3, -5}));
+        tn_step_begin(r.s);
+        tn_tensor *twice = tn_mul_scalar(state_of, 2.0), *total = tn_sum(twice, TN_ALL, false);
+        note(&r, tn_item(total), -4, 0);
+        note_all(&r, twice, 2, (const double[]){6, -10}, 0); /* made again */
+        tn_tensor *half = tn_mul_scalar(state_of, 0.5);
+        tn_tensor *third = tn_mul_scalar(state_of, 0.25);
+        note(&r, tn_item(tn_sum(tn_add(half, third), TN_ALL, false)), -1.5, 0);
+        tn_assign(state_of, tn_add_scalar(state_of, 1.0));
+        note_all(&r, half, 2, (const double[]){1.5, -2.5}, 0); /* while the assignment waits */
+        note_all(&r, state_of, 2, (const double[]){4, -4}, 0);
+        double v[2] = {-77, -77};
+        int status = tn_read(third, TN_F64, v, sizeof v);
+        if (!r.fused || !r.cpu) { /* the reference device keeps everything */
+            assert_int_equal(status, TN_OK);
+            assert_true(v[0] == 0.75 && v[1] == -1.25);
+        } else {
+            assert_int_equal(status, TN_E_NOT_KEPT);
+            assert_true(v[0] == -77);
+            assert_non_null(strstr(tn_error_text(r.s), "state was assigned to"));
+            assert_non_null(strstr(tn_error_text(r.s), "tn_keep"));
+            tn_clear_error(r.s);
+        }
+        tn_step_end(r.s);
+        note_all(&r, state_of, 2, (const double[]){4, -4}, 0);
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
+/* The old value of a parameter is kept where a backward may ask for it, and so is what is made of it. */
+static void old_parameters_are_kept_for_backward(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        run r = open_run(way);
+        open_squares(&r);
+        tn_step_begin(r.s);
+        tn_tensor *miss = tn_sub(r.held[W], r.held[Y]), *loss = tn_sum(tn_square(miss), TN_ALL, false);
+        note(&r, tn_item(loss), 68, 0);
+        tn_assign(r.held[W], tn_add_scalar(r.held[W], 1.0));
+        note_all(&r, miss, 2, (const double[]){-8, 2}, 0);
+        tn_backward(loss);
+        note_all(&r, tn_gradient(r.held[W]), 2, (const double[]){-16, 4}, 0);
+        note_all(&r, r.held[W], 2, (const double[]){1, 1}, 0);
+        tn_step_end(r.s);
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
+/* ---- mistakes ---- */
+
+/* From the mistake on nothing of the step takes effect; once it is cleared all goes on from there. */
+static void errors_refuse_effects(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        run r = open_run(way);
+        open_squares(&r);
+        tn_tensor *count = tn_buffer(r.s, "count", tn_zeros(r.s, TN_F32, TN_SHAPE(1)));
+        for (r.step = 0; r.step < 6; r.step++) {
+            if (r.step % 2 == 0) {
+                plain_step(&r);
+                continue;
+            }
+            tn_step_begin(r.s);
+            tn_tensor *loss = loss_of(&r), *wrong = tn_add(loss, tn_reshape(r.held[X], TN_SHAPE(3)));
+            assert_null(wrong);
+            assert_int_equal(tn_error(r.s), TN_E_SHAPE);
+            assert_int_not_equal(tn_backward(loss), TN_OK);
+            assert_int_not_equal(tn_optim_step(r.opt[0]), TN_OK);
+            assert_int_not_equal(tn_assign(count, tn_add_scalar(count, 1.0)), TN_OK);
+            assert_true(isnan(tn_item(loss)));
+            assert_int_equal(tn_step_end(r.s), TN_E_SHAPE);
+            tn_clear_error(r.s);
+            note_all(&r, r.held[W], 2, r.w, 0);
+            note_all(&r, count, 1, (const double[]){0}, 0);
+        }
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
+/* The last weights of five steps of training, and where `broken` is 2, of a third with a label that is none.
+ */
+static void train_with_a_bad_label(int way, bool adam, int broken, double *weights)
+{
+    const int32_t bad[4] = {0, 1, 3, 2};
+    run r = open_run(way);
+    open_classes(&r);
+    if (adam) r.opt[0] = tn_adamw(r.s, tn_all_params(r.s), .lr = 0.125, .weight_decay = 0.1);
+    tn_tensor *wrong = tn_from(r.s, bad, TN_I32, TN_SHAPE(4));
+    for (int k = 0; k < 5; k++) {
+        double before[6];
+        if (k == 2 && k != broken) continue;
+        tn_read(r.held[W], TN_F64, before, sizeof before);
+        tn_step_begin(r.s);
+        tn_tensor *logits = tn_affine(r.held[X], r.held[W], NULL);
+        tn_backward(tn_cross_entropy(logits, k == broken ? wrong : r.held[Y]));
+        tn_optim_step(r.opt[0]);
+        assert_int_equal(tn_step_end(r.s), k == broken ? TN_E_INDEX : TN_OK);
+        if (k == broken) {
+            assert_non_null(strstr(tn_error_text(r.s), "3"));
+            assert_non_null(strstr(tn_error_text(r.s), "cross_entropy"));
+            tn_clear_error(r.s);
+        }
+        assert_int_equal(tn_read(r.held[W], TN_F64, weights, 6 * sizeof *weights), TN_OK);
+        assert_int_equal(!memcmp(before, weights, sizeof before), k == broken);
+    }
+    assert_int_equal(tn_close(r.s), 0);
+}
+
+/* What finds the label stops what comes after it; the steps that follow go on as if it had not been. */
+static void a_label_out_of_range_moves_no_weights(void **state)
+{
+    (void)state;
+    double with[6], without[6];
+    for (int way = 0; way < N_WAYS; way++) {
+        for (int adam = 0; adam < 2; adam++) {
+            train_with_a_bad_label(way, adam, 2, with);
+            train_with_a_bad_label(way, adam, -1, without);
+            /* where operators wait, adamw's count of updates, which the host keeps, has gone up by then */
+            if (!adam || way % 2 == 0) assert_memory_equal(with, without, sizeof with);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_kept_before_a_read_can_be_used_after_it),
+        cmocka_unit_test(a_watched_value_is_the_step_befores),
+        cmocka_unit_test(views_show_what_was_there_when_they_were_made),
+        cmocka_unit_test(what_is_freed_while_it_waits_still_serves_its_readers),
+        cmocka_unit_test(what_was_not_kept_is_made_again_or_an_error),
+        cmocka_unit_test(old_parameters_are_kept_for_backward),
+        cmocka_unit_test(errors_refuse_effects),
+        cmocka_unit_test(a_label_out_of_range_moves_no_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
