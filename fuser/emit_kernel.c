@@ -117,6 +117,27 @@ static void part_range(fu_em *e, int part_dim, fu_range *r)
     r->count = -1;
 }
 
+/* Crosswise sums: items part by part, each with a line of scratch for every sum. */
+static void open_part(fu_em *e, const int *scratch)
+{
+    fu_prog *p = e->p;
+    int part = fu_dim(e, p->part);
+    fu_scope_open(e, "for (int64_t from = begin; from < end;) {");
+    fu_line(&e->t, "const int64_t part = from / a->dim[%d], last = (part + 1) * a->dim[%d];", part, part);
+    fu_line(&e->t, "const int64_t to = last < end ? last : end;");
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->cross) continue;
+        char start[48];
+        long long width = fu_cross_width(p, v);
+        fu_name(e, v);
+        fu_reduce_start(e, v, start, sizeof start);
+        fu_line(&e->t, "%s *%s_sum = %s + part * %lld;", fu_acc_type(e, v), v->name, e->pointer[scratch[i]],
+                width);
+        fu_line(&e->t, "for (int64_t k = 0; k < %lld; k++) %s_sum[k] = %s;", width, v->name, start);
+    }
+}
+
 static void write_item(fu_em *e, const int *scratch)
 {
     fu_prog *p = e->p;
@@ -124,7 +145,9 @@ static void write_item(fu_em *e, const int *scratch)
     fu_range r;
     int parts_dim = p->split ? fu_dim(e, p->parts) : -1, part_dim = p->split ? fu_dim(e, p->part) : -1;
     for (int i = 0; i < p->n_value; i++) p->value[i].array = false;
-    fu_scope_open(e, "for (int64_t item = begin; item < end; item++) {");
+    if (p->cross) open_part(e, scratch);
+    fu_scope_open(e, "for (int64_t item = %s; item < %s; item++) {", p->cross ? "from" : "begin",
+                  p->cross ? "to" : "end");
     decode_item(e, tiles, parts_dim);
     vector_range(e, tiles, &r);
     if (p->split) part_range(e, part_dim, &r);
@@ -139,6 +162,9 @@ static void write_item(fu_em *e, const int *scratch)
         fu_nest_column(e, &r, scratch);
         break;
     }
+    fu_scope_close(e);
+    if (!p->cross) return;
+    fu_line(&e->t, "from = to;");
     fu_scope_close(e);
 }
 
@@ -177,7 +203,7 @@ static void take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool pa
         if (!loads(e, i)) continue;
         bool is_partial = false;
         for (int k = 0; first && k < first->n_value; k++)
-            is_partial = is_partial || (first->value[k].kind == FU_REDUCE && slot[k] == v->slot);
+            is_partial = is_partial || (fu_is_partial(first, k) && slot[k] == v->slot);
         if (is_partial == partial)
             v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
     }
@@ -227,6 +253,7 @@ static void describe(fu_em *e, const fu_group *g)
     fu_put(t, "]");
     if (p->n_phase > 1) fu_put(t, ", %d phases", p->n_phase);
     if (p->split) fu_put(t, ", partial results per part");
+    if (p->cross) fu_put(t, ", sums over the rows per part");
     if (p->stream) fu_put(t, ", streaming stores");
     if (p->second) fu_put(t, ", combines the parts in order");
     fu_put(t, " */\n");
@@ -262,7 +289,7 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     bool mine[FU_MAX_BUFS] = {false};
     for (int i = 0; i < p->n_value; i++) {
         if (loads(e, i)) mine[p->value[i].buf] = true;
-        if (p->split && p->value[i].kind == FU_REDUCE) mine[scratch[i]] = true;
+        if (!p->second && fu_is_partial(p, i)) mine[scratch[i]] = true;
     }
     for (int i = 0; i < p->n_store; i++)
         if (p->store[i].buf >= 0) mine[p->store[i].buf] = true;
@@ -282,7 +309,7 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     e->phase = 0;
     for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
         fu_value *v = &p->value[i];
-        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER) fu_ask(e, i);
+        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER && !v->cross) fu_ask(e, i);
     }
     if (p->form == FU_POINTWISE && !p->tile)
         fu_nest_pointwise(e, &(fu_range){.lo = "begin", .hi = "end", .count = -1});
@@ -322,7 +349,7 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
     take_outputs(e);
     if (second) {
         for (int i = 0; i < p->n_value; i++)
-            if (p->value[i].kind == FU_REDUCE)
+            if (fu_is_partial(p, i))
                 scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
         turn_to(e, second);
         take_inputs(e, p, slot, true);
@@ -346,15 +373,20 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
 
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
 {
-    if (!p->split) return emit_kernel(c, g, p, NULL, NULL);
+    if (!p->split && !p->cross) return emit_kernel(c, g, p, NULL, NULL);
     int slot[FU_MAX_VALUES];
     int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
     for (int i = 0; i < p->n_value; i++) {
-        if (p->value[i].kind != FU_REDUCE) continue;
-        slot[i] = fu_scratch_slot(c, kept * p->parts, fu_compute_dtype(p->value[i].dtype));
+        slot[i] = -1;
+        if (!fu_is_partial(p, i)) continue;
+        int64_t width = p->cross ? fu_cross_width(p, &p->value[i]) : kept;
+        slot[i] = fu_scratch_slot(c, width * p->parts, fu_compute_dtype(p->value[i].dtype));
         if (slot[i] < 0) return TN_E_NOMEM;
     }
-    fu_second_stage(p, c->prog2, slot);
+    if (p->cross) fu_cross_finish(p, c->prog2, slot);
+    if (p->cross && fu_schedule(c->prog2))
+        return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
+    if (p->split) fu_second_stage(p, c->prog2, slot);
     for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
     for (int i = 0; i < c->prog2->n_value; i++) c->prog2->value[i].name[0] = 0;
     return emit_kernel(c, g, p, c->prog2, slot);

@@ -43,7 +43,7 @@ bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase)
 /* Whether `phase` reduces value v. */
 bool fu_reduced_in(const fu_value *v, int phase)
 {
-    return v->kind == FU_REDUCE && v->phase == phase + 1;
+    return v->kind == FU_REDUCE && !v->cross && v->phase == phase + 1;
 }
 
 /* ---- the body ---- */
@@ -64,6 +64,14 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
             snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
         fu_index(e, v->stride, ~0u, at, sizeof at);
         fu_accumulate(e, v, acc, at, x);
+    }
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->cross || v->phase != phase || fu_cross_width(p, v) == 1) continue;
+        char acc[240];
+        const char *x = fu_ask(e, v->arg[0]);
+        snprintf(acc, sizeof acc, "%s_sum[%s]", v->name, e->stash_at);
+        fu_accumulate(e, v, acc, "", x);
     }
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];

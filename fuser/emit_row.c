@@ -273,6 +273,14 @@ void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
         write_phase(e, phase, r);
     }
     e->phase = p->n_phase;
+    for (int i = 0; i < p->n_value; i++) { /* sums of what the row has come to */
+        fu_value *v = &p->value[i];
+        if (!v->cross || fu_cross_width(p, v) > 1) continue;
+        const char *x = fu_ask(e, v->arg[0]);
+        char acc[80];
+        snprintf(acc, sizeof acc, "%s_sum[0]", v->name);
+        fu_accumulate(e, v, acc, "", x);
+    }
     if (p->split)
         write_partials(e, scratch);
     else

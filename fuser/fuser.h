@@ -11,6 +11,7 @@
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
+ *   cross.c     row programs that also sum over their rows
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   group.c     which nodes form a group; asks the three above whether one is legal
  *
@@ -117,6 +118,7 @@ typedef struct fu_value {
     int stash;   /* phase that computes it and keeps it for later ones, or -1 */
     bool array;  /* COLUMN: kept in an array over the tile */
     bool wide;   /* REDUCE: sums of f32 carried in f64 */
+    bool cross;  /* REDUCE of a row program that runs over its rows (cross.c) */
     bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */
     char name[40];
     int buf;
@@ -140,6 +142,9 @@ typedef struct fu_prog {
     int64_t
         extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
     uint32_t red;             /* atoms reduced */
+    uint32_t cross;           /* atoms that cross reductions run over: all others, or none */
+    bool cross_rows;          /* one of them adds up what rows have come to */
+    int n_after;              /* stores that the finish makes: they stand behind the n_store others */
     int n_value, n_store;
     fu_value value[FU_MAX_VALUES];
     fu_store store[FU_MAX_STORES];
@@ -292,6 +297,13 @@ bool fu_store_full(const fu_prog *p, const fu_store *s); /* stored by the vector
 int64_t fu_count(const fu_prog *p, uint32_t atoms);
 int fu_op_cost(const fu_value *v);
 int fu_row_cost(tn_op op); /* of one elementwise row: about how many vector instructions */
+
+/* ---- cross.c ---- */
+tn_cut_reason fu_cross_sets(fu_prog *p);     /* which atoms are reduced, and which crosswise */
+tn_cut_reason fu_cross_schedule(fu_prog *p); /* parts, and what the finish makes */
+bool fu_is_partial(const fu_prog *p, int id); /* a reduction whose parts go to scratch */
+int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
+void fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch);
 
 /* ---- steps ---- */
 tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);

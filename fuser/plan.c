@@ -175,7 +175,7 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
     }
     c->try_a = c->try_b = (int)(g - c->group);
     tn_cut_reason why = fu_try(c, g->n, g->member);
-    if (!why && !c->prog->n_store) return 0; /* others compute all of it again */
+    if (!why && !c->prog->n_store && !c->prog->n_after) return 0; /* others compute all of it again */
     if (why == TN_CUT_ALIAS && g->n == 1) return emit_overlapping_assign(c, g);
     if (why) {
         const tn_tensor *t = c->node[g->member[0]].t;

@@ -56,6 +56,7 @@ void fu_reorder(fu_prog *p, const int *position)
     int n = p->n_atom;
     move_strides(p->extent, position, n);
     p->red = move_bits(p->red, position, n);
+    p->cross = move_bits(p->cross, position, n);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         move_strides(v->stride, position, n);
@@ -109,6 +110,7 @@ static void merge_atoms(fu_prog *p)
         p->n_atom = last;
         uint32_t gone = ~fu_bit(last);
         p->red &= gone;
+        p->cross &= gone;
         for (int i = 0; i < p->n_value; i++) {
             p->value[i].vary &= gone;
             p->value[i].reduces &= gone;
@@ -233,7 +235,7 @@ static void mark_all(fu_prog *p)
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) {
             p->value[i].used = true;
-            mark_need(p, p->value[i].arg[0], p->value[i].phase - 1);
+            mark_need(p, p->value[i].arg[0], p->value[i].phase - !p->value[i].cross);
         }
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].stash >= 0) mark_need(p, i, p->value[i].stash);
@@ -252,7 +254,8 @@ static bool set_phases(fu_prog *p)
         v->phase = 0;
         for (int k = 0; k < v->n_arg; k++)
             if (p->value[v->arg[k]].phase > v->phase) v->phase = p->value[v->arg[k]].phase;
-        if (v->kind == FU_REDUCE && ++v->phase > p->n_phase) p->n_phase = v->phase;
+        if (v->cross && v->vary & p->red && v->phase + 1 > p->n_phase) p->n_phase = v->phase + 1;
+        if (v->kind == FU_REDUCE && !v->cross && ++v->phase > p->n_phase) p->n_phase = v->phase;
     }
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
@@ -325,6 +328,7 @@ static void size_items(fu_prog *p)
     if (per_item < 1) per_item = 1;
     p->chunk = 32768 / per_item;
     if (p->chunk < 1) p->chunk = 1;
+    if (p->cross) p->chunk = p->part; /* a chunk begins where a part does */
     if (!p->tile && p->form == FU_POINTWISE) p->chunk = 16384;
 }
 
@@ -392,7 +396,8 @@ static void choose_stream(fu_prog *p)
         if (p->form == FU_ROW && (s->dom & p->red)) {
             plain = true;
             for (int k = 0; k < p->n_value; k++)
-                if (p->value[k].kind == FU_REDUCE && p->value[k].phase == s->phase + 1) plain = false;
+                if (p->value[k].kind == FU_REDUCE && !p->value[k].cross && p->value[k].phase == s->phase + 1)
+                    plain = false;
         }
         s->stream = plain && !s->late && s->stride[vec] == 1 && p->extent[vec] >= 64 && bytes > p->last_bytes;
         p->stream = p->stream || s->stream;
@@ -433,7 +438,7 @@ static int choose_lanes(const fu_prog *p)
 {
     int work = 0, reductions = 0;
     for (int i = 0; i < p->n_value; i++) {
-        reductions += p->value[i].kind == FU_REDUCE;
+        reductions += p->value[i].kind == FU_REDUCE && !p->value[i].cross;
         if (p->value[i].op == TN_OP_reduce_argmax || p->value[i].op == TN_OP_reduce_argmin) return FU_LANES;
         if (fu_full(p, &p->value[i])) work += fu_op_cost(&p->value[i]);
     }
@@ -443,19 +448,15 @@ static int choose_lanes(const fu_prog *p)
 
 tn_cut_reason fu_schedule(fu_prog *p)
 {
-    p->red = 0;
+    p->red = p->cross = 0;
+    p->n_after = 0;
     if (!p->n_atom) {
         p->n_atom = 1;
         p->extent[0] = 1;
         for (int i = 0; i < p->n_store; i++) p->store[i].dom = 1;
     }
-    uint32_t all = fu_bit(p->n_atom) - 1;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
-        if (v->kind != FU_REDUCE) continue;
-        if (v->space != all || (p->red && p->red != v->reduces)) return TN_CUT_REDUCED_AXES;
-        p->red = v->reduces;
-    }
+    tn_cut_reason why = fu_cross_sets(p);
+    if (why) return why;
     for (int i = 0; i < p->n_store; i++) {
         uint32_t dom = p->store[i].dom;
         if ((dom & p->red) && (dom & p->red) != p->red) return TN_CUT_REPEATED;
@@ -465,6 +466,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     merge_atoms(p);
     int vec = fu_vec(p);
     p->outer = 0;
+    if (p->cross && (why = fu_cross_schedule(p))) return why;
     p->form = !p->red ? FU_POINTWISE : p->red >> vec & 1 ? FU_ROW : FU_COLUMN;
     for (int i = 0; i < p->n_store; i++) {
         /* written where the coordinates it does not have are 0; not from inside the vector loop */
@@ -477,7 +479,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     }
     if (!set_phases(p)) return TN_CUT_SIZE;
     choose_tile(p);
-    choose_split(p);
+    if (!p->cross) choose_split(p);
     if (p->split && p->n_phase > 1) return TN_CUT_SPLIT;
     for (int i = 0; i < p->n_store && p->split; i++)
         if ((p->store[i].dom | p->red) != fu_bit(p->n_atom) - 1) return TN_CUT_REPEATED;
@@ -501,7 +503,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
         while (p->lanes > 1 && p->lanes / 2 >= width) p->lanes /= 2;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (v->kind != FU_REDUCE) continue;
+        if (v->kind != FU_REDUCE || v->cross) continue;
         if (p->form == FU_COLUMN) v->vary |= fu_bit(vec);
         bool many = p->form == FU_ROW ? width < 256 && rows * width / p->lanes > 2048 && !p->split
                                       : rows > 2048 && !p->split;

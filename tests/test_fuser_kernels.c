@@ -244,7 +244,7 @@ static int norm_backward(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-static void norm_backward_is_a_row_and_a_column_kernel(void **state)
+static void norm_backward_adds_up_its_columns_as_it_walks_the_rows(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -256,7 +256,7 @@ static void norm_backward_is_a_row_and_a_column_kernel(void **state)
                                {TN_F32, 2, {n, 1}, -1, 1},
                                {TN_F32, 2, {n, 1}, 0.5, 1}},
                               norm_backward,
-                              2,
+                              i ? 1 : 2, /* few rows are walked twice */
                               4e-6});
     }
 }
@@ -741,7 +741,7 @@ int main(void)
         cmocka_unit_test(softmax_is_one_kernel),
         cmocka_unit_test(norm_and_activation_are_one_kernel),
         cmocka_unit_test(group_norm_reshapes_inside_one_kernel),
-        cmocka_unit_test(norm_backward_is_a_row_and_a_column_kernel),
+        cmocka_unit_test(norm_backward_adds_up_its_columns_as_it_walks_the_rows),
         cmocka_unit_test(small_results_are_stored_once),
         cmocka_unit_test(transposed_operands_are_read_in_blocks),
         cmocka_unit_test(streamed_results_are_the_same),

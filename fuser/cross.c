@@ -1,0 +1,226 @@
+/* cross.c - rows and columns in one pass: a row program that also sums over its rows.
+ *
+ * The backward of a norm needs sums along each row and, for the gradients of weight and bias, sums over all
+ * rows of values it has at hand just then; a loss needs its mean. Such a *cross* reduction runs over the kept
+ * atoms of a row program. Items are grouped in parts of fixed length; while a part's rows are walked, their
+ * values are added up in the part's line of scratch, and the kernel's finish adds the lines in order. What
+ * depends on a cross reduction is written by the finish, and by nothing else.
+ *
+ *     layer_norm backward    dx: row          weight, bias: cross, one sum for each column
+ *     cross_entropy          loss: row        its mean: cross, one sum
+ *
+ * Start with fu_cross_sets, then fu_cross_schedule.
+ */
+#include <string.h>
+
+#include "fuser.h"
+
+/* ---- which axes ---- */
+
+tn_cut_reason fu_cross_sets(fu_prog *p)
+{
+    uint32_t all = fu_bit(p->n_atom) - 1, set[2] = {0}, below = 0;
+    int n = 0;
+    p->red = p->cross = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind != FU_REDUCE) continue;
+        if (v->space != all) { /* a sum of what rows have come to */
+            if (v->reduces != v->space || (below && below != v->space)) return TN_CUT_REDUCED_AXES;
+            below = v->space;
+            continue;
+        }
+        bool known = (n > 0 && set[0] == v->reduces) || (n > 1 && set[1] == v->reduces);
+        if (known) continue;
+        if (n == 2) return TN_CUT_REDUCED_AXES;
+        set[n++] = v->reduces;
+    }
+    if (below && !n) return TN_CUT_REDUCED_AXES;
+    if (below) {
+        if (set[0] == below && n == 1) return TN_CUT_REDUCED_AXES;
+        int other = set[0] == below ? 1 : 0;
+        if (n == 2 && set[1 - other] != below) return TN_CUT_REDUCED_AXES;
+        p->red = set[other];
+        p->cross = below;
+    } else {
+        p->red = set[0];
+        p->cross = n == 2 ? set[1] : 0;
+    }
+    p->cross_rows = below != 0;
+    if (p->cross && ((p->red & p->cross) || (p->red | p->cross) != all)) return TN_CUT_REDUCED_AXES;
+    return TN_CUT_NONE;
+}
+
+/* ---- what comes after ---- */
+
+static bool follows(const bool *after, const fu_value *v)
+{
+    for (int k = 0; k < v->n_arg; k++)
+        if (after[v->arg[k]]) return true;
+    return false;
+}
+
+/* Whether v can stand in the finish: nothing in it belongs to a row. */
+static bool can_follow(const fu_prog *p, const fu_value *v)
+{
+    uint32_t rows = ~p->red & (fu_bit(p->n_atom) - 1);
+    return v->kind == FU_OP && !(v->vary & rows);
+}
+
+static bool plain_operand(const fu_prog *p, const fu_value *v)
+{
+    uint32_t rows = ~p->red & (fu_bit(p->n_atom) - 1);
+    return (v->kind == FU_NUMBER || v->kind == FU_SCALAR || v->kind == FU_LOAD) && !(v->vary & rows);
+}
+
+static void swap_stores(fu_store *a, fu_store *b)
+{
+    fu_store t = *a;
+    *a = *b;
+    *b = t;
+}
+
+tn_cut_reason fu_cross_schedule(fu_prog *p)
+{
+    enum { FEW = 64 };
+    bool after[FU_MAX_VALUES] = {false};
+    int vec = fu_vec(p);
+    uint32_t all = fu_bit(p->n_atom) - 1;
+    if (!(p->red >> vec & 1)) { /* the sums along the vector are the rows' */
+        if (p->cross_rows) return TN_CUT_REDUCED_AXES;
+        uint32_t t = p->red;
+        p->red = p->cross;
+        p->cross = t;
+    }
+    if (p->outer == vec || fu_count(p, p->cross) < FEW || fu_count(p, p->red) > FU_STASH)
+        return TN_CUT_REDUCED_AXES;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        bool follower = follows(after, v);
+        v->cross = v->kind == FU_REDUCE && v->reduces == p->cross;
+        after[i] = v->cross || follower;
+        if (v->cross && (follower || v->op != TN_OP_reduce_sum || !tn_dtype_is_float(v->dtype)))
+            return TN_CUT_REDUCED_AXES;
+        if (!follower) continue;
+        if (!can_follow(p, v)) return TN_CUT_REDUCED_AXES;
+        for (int k = 0; k < v->n_arg; k++)
+            if (!after[v->arg[k]] && !plain_operand(p, &p->value[v->arg[k]])) return TN_CUT_REDUCED_AXES;
+    }
+    for (int i = 0; i < p->n_store;) {
+        fu_store *s = &p->store[i];
+        if (!after[s->value]) {
+            i++;
+            continue;
+        }
+        if ((s->dom & (all & ~p->red)) || s->late) return TN_CUT_REDUCED_AXES;
+        swap_stores(s, &p->store[--p->n_store]);
+        p->n_after++;
+    }
+    int64_t rows = fu_count(p, p->cross);
+    p->part = rows >= 1 << 19 ? rows / 8192 : rows >= 1 << 10 ? 64 : 16; /* few, that f32 adds up well */
+    p->parts = (rows + p->part - 1) / p->part;
+    return TN_CUT_NONE;
+}
+
+bool fu_is_partial(const fu_prog *p, int id)
+{
+    const fu_value *v = &p->value[id];
+    return v->kind == FU_REDUCE && (p->split || v->cross);
+}
+
+/* How many sums a cross reduction has: one for each element of a row, or one. */
+int64_t fu_cross_width(const fu_prog *p, const fu_value *v)
+{
+    return v->vary & p->red ? fu_count(p, p->red) : 1;
+}
+
+/* ---- the finish ---- */
+
+static int copy_value(const fu_prog *first, fu_prog *q, int id, int *map, const int *scratch)
+{
+    if (map[id] >= 0) return map[id];
+    const fu_value *v = &first->value[id];
+    fu_value *w;
+    if (v->cross) {
+        w = &q->value[q->n_value++];
+        memset(w, 0, sizeof *w);
+        w->kind = FU_LOAD;
+        w->dtype = w->from = fu_compute_dtype(v->dtype);
+        w->slot = scratch[id];
+        w->node = w->stash = -1;
+        w->hint = "partial";
+        int64_t width = fu_cross_width(first, v), s = width;
+        w->stride[0] = width;
+        for (int a = 0, k = 1; a < first->n_atom; a++)
+            if (first->red >> a & 1) {
+                s /= width > 1 ? first->extent[a] : 1;
+                w->stride[k++] = width > 1 ? s : 0;
+            }
+        w->vary = width > 1 ? fu_bit(q->n_atom) - 1 : 1;
+        fu_value *r = &q->value[q->n_value++];
+        *r = *v;
+        r->cross = false;
+        r->stash = -1;
+        r->need = 0;
+        r->phase = 0;
+        r->from = w->dtype;
+        r->arg[0] = (int)(w - q->value);
+        memset(r->stride, 0, sizeof r->stride);
+        r->reduces = 1;
+        r->space = fu_bit(q->n_atom) - 1;
+        r->vary = w->vary & ~1u;
+        r->name[0] = 0;
+        return map[id] = (int)(r - q->value);
+    }
+    int arg[3] = {0};
+    for (int k = 0; k < v->n_arg; k++) arg[k] = copy_value(first, q, v->arg[k], map, scratch);
+    w = &q->value[q->n_value++];
+    *w = *v;
+    memcpy(w->arg, arg, sizeof arg);
+    w->need = 0;
+    w->used = w->array = w->wide = false;
+    w->stash = -1;
+    w->name[0] = 0;
+    memset(w->stride, 0, sizeof w->stride);
+    w->vary = 0;
+    for (int a = 0, k = 1; a < first->n_atom; a++) {
+        if (!(first->red >> a & 1)) continue;
+        w->stride[k] = v->stride[a];
+        if (v->vary >> a & 1) w->vary |= fu_bit(k);
+        k++;
+    }
+    return map[id] = (int)(w - q->value);
+}
+
+/* Atoms: the parts, then those of a row. `wide` are the sums that have one for each of these; where all of
+ * them are single, the row's atoms are left out. */
+void fu_cross_finish(const fu_prog *first, fu_prog *q, const int *scratch)
+{
+    int map[FU_MAX_VALUES];
+    bool wide = false;
+    memset(map, -1, sizeof map);
+    memset(q, 0, offsetof(fu_prog, value));
+    q->last_bytes = first->last_bytes;
+    q->second = true;
+    q->n_atom = 1;
+    q->extent[0] = first->parts;
+    for (int i = 0; i < first->n_value; i++)
+        wide = wide || (first->value[i].cross && fu_cross_width(first, &first->value[i]) > 1);
+    for (int a = 0; a < first->n_atom && wide; a++)
+        if (first->red >> a & 1) q->extent[q->n_atom++] = first->extent[a];
+    for (int i = 0; i < first->n_after; i++) {
+        const fu_store *s = &first->store[first->n_store + i];
+        fu_store *o = &q->store[q->n_store++];
+        int value = copy_value(first, q, s->value, map, scratch);
+        *o = *s;
+        o->value = value;
+        o->dom = 0;
+        memset(o->stride, 0, sizeof o->stride);
+        for (int a = 0, k = 1; a < first->n_atom && wide; a++) {
+            if (!(first->red >> a & 1)) continue;
+            o->stride[k] = s->stride[a];
+            if (s->dom >> a & 1) o->dom |= fu_bit(k);
+            k++;
+        }
+    }
+}
