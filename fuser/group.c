@@ -128,14 +128,6 @@ static bool between(fu_ctx *c, int a, int b)
     return reaches(c, b, a, false);
 }
 
-/* Whether a node of the group is to have no company. */
-static bool alone(const fu_ctx *c, const fu_group *g)
-{
-    for (int i = 0; i < g->n && c->seg->root; i++)
-        if (c->seg->root[g->member[i]] & TN_SEG_ALONE) return true;
-    return false;
-}
-
 static int64_t bytes_of(const tn_tensor *t)
 {
     return tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
@@ -160,6 +152,14 @@ static bool too_early(const fu_ctx *c, int a, int b)
     int forward = c->group[a].backward ? b : a, backward = c->group[a].backward ? a : b;
     enum { MUCH = 4 };
     return forward < backward && largest(c, &c->group[backward]) * MUCH > largest(c, &c->group[forward]);
+}
+
+/* Whether a node of the group is to have no company. */
+static bool alone(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n && c->seg->root; i++)
+        if (c->seg->root[g->member[i]] & TN_SEG_ALONE) return true;
+    return false;
 }
 
 static tn_cut_reason merge(fu_ctx *c, int a, int b)
@@ -359,11 +359,12 @@ static void compute_again(fu_ctx *c, int node)
     if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
     again r = {.size = tn_node_numel(n->t)};
     int to[MANY], count = readers(c, node, to, MANY);
-    if (count <= 0 || alone(c, &c->group[fu_group_of(c, node)]) || cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > worth(c, n)) return;
+    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > worth(c, n)) return;
+    if (alone(c, &c->group[fu_group_of(c, node)])) return;
     int reads = 0;
     for (int i = 0; i < count; i++) {
-        const fu_group *g = &c->group[to[i]];
-        if (g->room != FU_LOOPS || alone(c, g)) return; /* it has to be stored in any case */
+        if (c->group[to[i]].room != FU_LOOPS || alone(c, &c->group[to[i]]))
+            return; /* it has to be stored in any case */
         reads += new_reads(c, &c->group[to[i]], &r);
     }
     if (reads > count + 1) return; /* stored, it is read by each of them and written once */

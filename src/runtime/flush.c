@@ -308,7 +308,8 @@ static void note_flush(tn_session *s, int n, tn_tensor *const *roots, tn_plan *p
     tn_flush_record *r = tn_calloc(1, sizeof *r);
     bool ran = s->scratch->node.n > 0;
     if (!r ||
-        (ran && (!copy_list(&r->f.node, &s->scratch->node) || !copy_list(&r->f.leaf, &s->scratch->leaf))) ||
+        (ran && (!copy_list(&r->f.seed, &s->scratch->seed) || !copy_list(&r->f.node, &s->scratch->node) ||
+                 !copy_list(&r->f.leaf, &s->scratch->leaf))) ||
         (ran && !p)) {
         if (r) tn_flush_scratch_free(&r->f);
         tn_free_mem(r);
@@ -331,7 +332,7 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     if (!status) status = tn_execute(s, &r->f, r->plan);
     tn_check_end(s);
     tn_run_log_end(s, r->plan, status);
-    return status;
+    return status ? status : tn_check_fault(s);
 }
 
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)

@@ -9,7 +9,10 @@
 
 /* ---- questions that need no value ---- */
 
-static const tn_tensor *look(const tn_tensor *h) { return h ? tn_resolve(h) : NULL; }
+static const tn_tensor *look(const tn_tensor *h)
+{
+    return h ? tn_resolve(h) : NULL;
+}
 
 int tn_ndim(const tn_tensor *x)
 {
@@ -53,7 +56,8 @@ int tn_set_name(tn_tensor *x, const char *name)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || !name) return TN_E_NULL;
-    if (n->flags & TN_F_PARAM) return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
+    if (n->flags & TN_F_PARAM)
+        return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
     if (n->flags & TN_F_PERSISTENT) {
         char *copy = tn_strdup(name);
         if (!copy) return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
@@ -73,7 +77,8 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     if ((!sc->ok && !sc->entry) || sc->g->error.status) return NULL;
     tn_graph *g = sc->g;
     tn_session *s = g->session;
-    if (sc->entry) x = tn_entry_results(&s->tape, sc->entry)[0];
+    if (sc->entry)
+        x = tn_entry_results(&s->tape, sc->entry)[0];
     else {
         if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
         if (!x) return NULL;
@@ -126,7 +131,8 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
     if ((sc.ok || sc.entry) && tn_node_numel(x) != 1) {
         char t[160];
         sc.ok = false;
-        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s",
+                     tn_shape_text(t, sizeof t, x->ndim, x->shape));
     }
     tn_dtype d = TN_F32;
     void *host = fetch(&sc, x, &d);
@@ -156,12 +162,13 @@ double tn_watch(tn_tensor *x)
     if (!tn_deferred(s)) return NAN;
     static const char watch[] = "watch";
     if (!tn_tape_match(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n))
-        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n, &n, s->graph.n_nodes), 0, NULL);
+        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n, &n, s->graph.n_nodes), 0,
+                     NULL);
     if (s->n_watch == s->cap_watch) {
         int cap = s->cap_watch ? 2 * s->cap_watch : 8;
         struct tn_watch_slot *w = tn_realloc(s->watch, (size_t)cap * sizeof *w);
         if (!w) return NAN;
-        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){ NULL, NAN };
+        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){NULL, NAN};
         s->watch = w;
         s->cap_watch = cap;
     }
@@ -213,12 +220,16 @@ enum { EDGE = 3, LONG_AXIS = 8 };
 static void print_one(FILE *out, const void *host, tn_dtype stored, tn_dtype shown, size_t i)
 {
     double v = tn_load_f64(host, stored, i);
-    if (shown == TN_BOOL) fprintf(out, "%s", v != 0 ? "true" : "false");
-    else if (tn_dtype_is_float(shown)) fprintf(out, "%.6g", v);
-    else fprintf(out, "%lld", (long long)tn_load_i64(host, stored, i));
+    if (shown == TN_BOOL)
+        fprintf(out, "%s", v != 0 ? "true" : "false");
+    else if (tn_dtype_is_float(shown))
+        fprintf(out, "%.6g", v);
+    else
+        fprintf(out, "%lld", (long long)tn_load_i64(host, stored, i));
 }
 
-static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype stored, int axis, size_t first)
+static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype stored, int axis,
+                       size_t first)
 {
     if (axis == x->ndim) {
         print_one(out, host, stored, (tn_dtype)x->dtype, first);
@@ -228,8 +239,10 @@ static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype
     for (int i = axis + 1; i < x->ndim; i++) span *= (size_t)x->shape[i];
     fputc('[', out);
     for (int64_t i = 0; i < x->shape[axis]; i++) {
-        if (i && axis + 1 < x->ndim) fprintf(out, ",\n%*s", axis + 1, "");
-        else if (i) fputs(", ", out);
+        if (i && axis + 1 < x->ndim)
+            fprintf(out, ",\n%*s", axis + 1, "");
+        else if (i)
+            fputs(", ", out);
         if (x->shape[axis] > LONG_AXIS && i == EDGE) {
             fputs("...", out);
             i = x->shape[axis] - EDGE - 1;
@@ -252,8 +265,8 @@ int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
     void *host = out ? fetch(&sc, x, &d) : NULL;
     if (host) {
         char t[160];
-        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "", tn_dtype_name((tn_dtype)x->dtype),
-                tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "",
+                tn_dtype_name((tn_dtype)x->dtype), tn_shape_text(t, sizeof t, x->ndim, x->shape));
         print_axis(out, x, host, d, 0, 0);
         fputc('\n', out);
     }

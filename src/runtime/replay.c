@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "flush.h"
+#include "explain.h"
 
 /* ---- the tape's memory ---- */
 
@@ -361,7 +361,9 @@ void tn_tape_begin(tn_session *s)
     t->cursor = t->region = 0;
     t->broken = false;
     t->active = s->graph.parked;
-    t->recording = !t->active && !t->off && s->mode == TN_FUSED && !s->device->is_reference;
+    if (s->explain->check && t->active) tn_tape_cut(s); /* each step is compared */
+    t->recording =
+        !t->active && !t->off && !s->explain->check && s->mode == TN_FUSED && !s->device->is_reference;
     if (!t->active) {
         shorten(t, 0);
         t->evictions = tn_plan_cache_evictions(s->plans);
