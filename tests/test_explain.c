@@ -76,7 +76,7 @@ static double train(model *m, bool read)
     m->line_of_read = __LINE__ + 1;
     if (read) v = tn_item(loss);
     tn_backward(loss);
-    if (m->opt) tn_optim_step(m->opt);
+    tn_optim_step(m->opt);
     if (!read) tn_watch(loss);
     tn_step_end(m->s);
     assert_string_equal(tn_error_text(m->s), "");
@@ -173,7 +173,6 @@ static void before_is_what_eager_mode_does(void **state)
     tn_stats a = {.size = sizeof a}, b = a;
     tn_session *e = open_as(TN_EAGER, 2), *f = open_as(TN_FUSED, 2);
     model me = make(e), mf = make(f);
-    me.opt = mf.opt = NULL;
     train(&me, false);
     tn_get_stats(e, &a);
     train(&me, false);

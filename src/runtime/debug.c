@@ -20,8 +20,9 @@ enum { KERNELS = 1, TIMES, REASONS, SOURCES, GRAPHS };
 
 void tn_debug_open(tn_explain_state *x)
 {
-    const char *level = getenv("TENSOR_DEBUG"), *dump = getenv("TENSOR_DUMP"),
-               *check = getenv("TENSOR_CHECK");
+    const char *level = getenv("TENSOR_DEBUG");
+    const char *dump = getenv("TENSOR_DUMP");
+    const char *check = getenv("TENSOR_CHECK");
     x->level = level ? (int)strtol(level, NULL, 10) : 0;
     x->dump = dump && *dump;
     x->out = x->dump && !strcmp(dump, "stdout") ? stdout : stderr;
