@@ -487,8 +487,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         if (v->kind != FU_RANDOM) continue;
-        /* bits are filled in for the loops of a phase, not for what is computed between them */
-        if (!fu_full(p, v) && (p->split || p->form == FU_COLUMN)) return TN_CUT_RANDOM;
+        if (!fu_full(p, v) && p->split) return TN_CUT_RANDOM; /* the finish may run along another atom */
         if (!(v->vary >> vec & 1)) continue;
         if (v->stride[vec] != 1 || (p->form == FU_ROW && (runtime_row || p->extent[vec] > FU_STASH)))
             return TN_CUT_RANDOM;
