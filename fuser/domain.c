@@ -308,6 +308,24 @@ static tn_cut_reason propagate(const fu_ctx *c, fu_domain *d)
     return TN_CUT_NONE;
 }
 
+/* Whether a member runs along one atom on two axes: it would see the diagonal of its space alone. So would
+ * what divides each row's sum by every other row's, if it ran beside the sums. */
+static bool diagonal(const fu_ctx *c, const fu_domain *d)
+{
+    for (int m = 0; m < d->n; m++) {
+        int ndim;
+        const int64_t *shape;
+        uint32_t seen = 0;
+        fu_space(c->node[d->member[m]].t, &ndim, &shape);
+        for (int i = 0; i < ndim; i++)
+            for (int k = 0; shape[i] != 1 && k < d->map[m].axis[i].n; k++) {
+                if (seen & fu_bit(d->map[m].axis[i].atom[k])) return true;
+                seen |= fu_bit(d->map[m].axis[i].atom[k]);
+            }
+    }
+    return false;
+}
+
 tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member)
 {
     memset(d, 0, sizeof *d);
@@ -337,7 +355,8 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
             if (!placed(c, d, m)) open = m;
         if (open < 0) {
             d->strict = true; /* guesses were never compared: do it now that all are final */
-            return propagate(c, d);
+            why = propagate(c, d);
+            return !why && diagonal(c, d) ? TN_CUT_SHAPES : why;
         }
         bool any = false;
         for (int m = open; m < n && !any; m++)

@@ -139,6 +139,7 @@ static void write_between(fu_em *e, int done, const fu_range *r)
     for (int i = 0; i < p->n_store && !p->split; i++)
         any = any || (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done);
     e->ready = done;
+    *e->bits_at = 0;
     if (!any) return;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
