@@ -26,11 +26,13 @@ typedef enum shape_name { MATRIX, ROW, COLUMN, ONE, TURNED, SQUARE, N_SHAPES } s
 /* X(name, weight) */
 #define INSTRS(X)                                                                                            \
     X(TANH, 3)                                                                                               \
-    X(RELU, 3) X(SIGMOID, 2) X(GELU, 2) X(EXP, 1) X(SQUARED, 2) X(NUMBER, 4) X(ADD, 7) X(MUL, 7) X(SUB, 4)   \
-        X(MAXIMUM, 1) X(LERP, 1) X(SUM, 3) X(MEAN, 3) X(MAX, 2) X(LOGSUMEXP, 1) X(SOFTMAX, 2)                \
-            X(LAYER_NORM, 2) X(RMS_NORM, 1) X(TRANSPOSE, 2) X(RESHAPE, 2) X(FLIP, 2) X(HALVES, 1)            \
-                X(PRODUCT, 3) X(DETACH, 1) X(DROPOUT, 2) X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5)     \
-                    X(KEEP, 4) X(BACKWARD, 14) X(GRADIENT, 5) X(UPDATE, 7) X(FLUSH, 1)
+    X(RELU, 3)                                                                                               \
+    X(SIGMOID, 2)                                                                                            \
+    X(GELU, 2) X(EXP, 1) X(SQUARED, 2) X(NUMBER, 4) X(ADD, 7) X(MUL, 7) X(SUB, 4) X(MAXIMUM, 1) X(LERP, 1)   \
+        X(SUM, 3) X(MEAN, 3) X(MAX, 2) X(LOGSUMEXP, 1) X(SOFTMAX, 2) X(LAYER_NORM, 2) X(RMS_NORM, 1)         \
+            X(TRANSPOSE, 2) X(RESHAPE, 2) X(FLIP, 2) X(HALVES, 1) X(PRODUCT, 3) X(DETACH, 1) X(DROPOUT, 2)   \
+                X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5) X(KEEP, 4) X(BACKWARD, 14) X(GRADIENT, 5)    \
+                    X(UPDATE, 7) X(FLUSH, 1)
 
 typedef enum instr_op {
 #define X(name, weight) I_##name,
@@ -47,7 +49,8 @@ static const char *const instr_name[N_INSTRS] = {
 
 typedef struct instr {
     instr_op op;
-    int a, b, to; /* operands; what is assigned to, kept as, whose gradient is read */
+    int a, b, to;     /* operands; what is assigned to, kept as, whose gradient is read */
+    shape_name shape; /* of its result */
     double f;
     int only;     /* 0 in each step, 1 in even ones, 2 in odd ones */
     bool dropped; /* by the shrinker */
@@ -319,6 +322,7 @@ static bool draw_instr(drawing *d, int *op_total)
         p->varies = true;
     }
     d->at[p->n] = f;
+    i.shape = f.shape;
     p->i[p->n++] = i;
     return true;
 }
@@ -350,6 +354,7 @@ typedef struct running {
     tn_tensor *fixed[MAX_FIXED], *kept[MAX_KEPT], *v[MAX_INSTR];
     tn_optim *opt;
     int step;
+    instr_op faulty; /* goes wrong; N_INSTRS: none */
     result *r;
 } running;
 
@@ -510,18 +515,21 @@ static void run_body(running *r)
         const instr *i = &p->i[k];
         if (i->dropped || i->only == 1 + (r->step + 1) % 2) continue;
         tn_tensor *x = operand(r, i->a), *y = operand(r, i->b);
-        if (i->op >= I_MODE)
-            act(r, i, x);
-        else if ((x || i->a == NONE) && (y || i->b == NONE))
+        bool wrong = i->op == r->faulty;
+        if (i->op >= I_MODE) {
+            if (!wrong || r->step != 1) act(r, i, x);
+        } else if ((x || i->a == NONE) && (y || i->b == NONE)) {
             r->v[k] = value_from(r, i, x, y);
+            if (wrong) r->v[k] = tn_mul_scalar(r->v[k], 1.0001);
+        }
     }
 }
 
 /* Runs the program in s, which is new, and closes it. late_plans: those made in the last step. */
-static result run_rprogram(tn_session *s, const rprogram *p, uint64_t *late_plans)
+static result run_rprogram(tn_session *s, const rprogram *p, instr_op faulty, uint64_t *late_plans)
 {
     result out = {0};
-    running r = {.s = s, .p = p, .r = &out};
+    running r = {.s = s, .p = p, .faulty = faulty, .r = &out};
     tn_stats before = {.size = sizeof before}, after = before;
     for (int k = 0; k < p->n_fixed; k++) {
         char name[8];

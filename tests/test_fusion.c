@@ -414,8 +414,7 @@ static fusion Cases[] = {
     {"layer_norm + gelu", layer_norm_gelu, {1, 0}, {2, 0}, {0}, {5, 2}},
     {"rms_norm + silu", rms_norm_silu, {1, 0}, {2, 0}, {0}, {3, 1}},
     {"x / sum(x) by row", by_row_sum, {1, 0}, {1, 0}, {0}, {0}},
-    /* so far the sums over columns take a kernel for parts and one for the rest */
-    {"residual + dropout + norm", residual_norm, {1, 0}, {2, 0}, {0}, {3, 0}},
+    {"residual + dropout + norm", residual_norm, {1, 0}, {2, 0}, {0}, {0}},
     {"batch_norm + relu", batch_norm_relu, {2, 0}, {2, 0}, {0}, {0}},
     /* the loss of each row is written, the probabilities are not */
     {"cross_entropy", cross_entropy, {2, 1}, {1, 0}, {0}, {0}},
