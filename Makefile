@@ -104,7 +104,7 @@ help:
 	@echo 'make doctor      what was found on this machine, and what will be used'
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
-	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs'
+	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times the operators beside those of PyTorch'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
@@ -284,11 +284,13 @@ tsan: need-test
 	$(again) run-tests BUILD=build-tsan SAN=-fsanitize=thread OPT='-O1 -g' ONLY='$(or $(ONLY),$(TSAN_TESTS))'
 
 LONG_GRAPHS ?= 20000
+LONG_PROGRAMS ?= 5000
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
 
 BENCH_SHAPE ?= 65536 1024
 bench: all $(BENCHES)

@@ -213,7 +213,10 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     tn_tensor *holder = p ? p : leaf;
     tn_tensor *g = leaf->cot, *before = holder->grad_step == w->g->generation ? holder->grad : NULL;
     /* only the sum has to be in the slab, unless what came before it has been looked at there */
-    if (before && !(before->flags & TN_F_DONE) && before->id >= w->g->gradients_seen) before->place = NULL;
+    if (before && !(before->flags & TN_F_DONE) && before->id >= w->g->gradients_seen) {
+        before->place = NULL;
+        w->g->unrepeatable = true; /* a node of an earlier call has changed */
+    }
     if (before && !(g = add_up(w, before, g))) return false;
     if (home) {
         bool whole = g->base == g && !(g->flags & (TN_F_DONE | TN_F_USER)) && !g->place &&
@@ -233,7 +236,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     g->base->flags |= TN_F_USER; /* tn_gradient may give it out */
     holder->grad = g;
     holder->grad_step = w->g->generation;
-    return true;
+    return tn_graph_grade(w->g, leaf, g);
 }
 
 /* ---- slices ---- */
@@ -300,8 +303,7 @@ static bool visit(walk *w, tn_tensor *n)
         }
     }
     n->flags |= TN_F_WALKED;
-    for (int i = 0; n->rule && i < n->rule->n_args; i++)
-        if (n->rule->saved[i]) n->rule->saved[i]->base->flags &= ~(uint32_t)TN_F_SAVED;
+    n->walked = w->g->n_nodes;
     bool ok = n->rule ? n->rule->fn(n->rule, g, gin) : tn_backward_of(n, g, gin);
     for (int i = 0; ok && i < edge_count(n); i++) {
         tn_tensor *x = edge(n, i);

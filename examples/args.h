@@ -54,7 +54,7 @@ static inline void args_usage(const struct args *a, FILE *out)
             "  --log FILE.jsonl         one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}\n"
             "  --save FILE              write a checkpoint (.safetensors) at the end\n"
             "  --resume FILE            go on from a checkpoint\n"
-            "  --report FILE            write what was fused, and why not more\n",
+            "  --report FILE            .html, .json or .txt: what was fused, and why not more\n",
             a->program, a->purpose, a->device, a->mode, a->threads, (unsigned long long)a->seed, a->data,
             a->epochs, a->steps, a->batch, a->lr);
     for (const struct args_more *m = a->more; m && m->name; m++) {
@@ -194,6 +194,7 @@ static inline tn_session *args_open(struct args *a)
         tn_close(s);
         return NULL;
     }
+    if (a->report) tn_profile(s, true);
     a->clock = args_clock();
     return s;
 }
@@ -214,14 +215,7 @@ static inline int args_finish(struct args *a, tn_session *s)
 {
     int failed = 0;
     if (a->save && !tn_error(s)) tn_save(s, a->save);
-    if (a->report && !tn_error(s)) {
-        FILE *f = fopen(a->report, "w");
-        if (f) tn_explain(s, f);
-        if (!f || fclose(f)) {
-            fprintf(stderr, "%s: %s cannot be written\n", a->program, a->report);
-            failed = 1;
-        }
-    }
+    if (a->report && !tn_error(s)) tn_report(s, a->report);
     if (a->log_file && fclose(a->log_file)) {
         fprintf(stderr, "%s: %s cannot be written\n", a->program, a->log);
         failed = 1;

@@ -1,7 +1,7 @@
 /* gpt.c - trains a small GPT on the characters of a text, and lets it write.
  *
  *   build/gpt                                          the tales that are shipped: two minutes
- *   build/gpt --data data/text/tinyshakespeare.txt     Shakespeare (data/get_data.sh gets it): about 1.89
+ *   build/gpt --data data/text/tinyshakespeare.txt     Shakespeare (data/get_data.sh gets it): about 1.91
  *
  * Tokens and positions are embedded; blocks of causal attention and an MLP; layer norm; the output weights
  * are the embedding's. No biases, weights drawn as GPT-2's, AdamW with weight decay on matrices alone,

@@ -170,7 +170,7 @@ static void ask_random(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
     char at[256], bits[240], expr[320];
-    bool inner = (v->vary >> fu_vec(e->p) & 1) && *e->bits_at; /* bits were made ahead for this loop */
+    bool inner = v->vary >> fu_vec(e->p) & 1;
     const char *p = v->n_arg && !inner ? fu_ask(e, v->arg[0]) : "";
     fu_name(e, v);
     int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);

@@ -154,9 +154,18 @@ static bool too_early(const fu_ctx *c, int a, int b)
     return forward < backward && largest(c, &c->group[backward]) * MUCH > largest(c, &c->group[forward]);
 }
 
+/* Whether a node of the group is to have no company. */
+static bool alone(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n && c->seg->root; i++)
+        if (c->seg->root[g->member[i]] & TN_SEG_ALONE) return true;
+    return false;
+}
+
 static tn_cut_reason merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
+    if (alone(c, ga) || alone(c, gb)) return TN_CUT_WRONG;
     if (ga->room != FU_LOOPS || gb->room != FU_LOOPS) {
         fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room;
         return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : TN_CUT_OWN_KERNEL;
@@ -351,9 +360,11 @@ static void compute_again(fu_ctx *c, int node)
     again r = {.size = tn_node_numel(n->t)};
     int to[MANY], count = readers(c, node, to, MANY);
     if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > worth(c, n)) return;
+    if (alone(c, &c->group[fu_group_of(c, node)])) return;
     int reads = 0;
     for (int i = 0; i < count; i++) {
-        if (c->group[to[i]].room != FU_LOOPS) return; /* it has to be stored in any case */
+        if (c->group[to[i]].room != FU_LOOPS || alone(c, &c->group[to[i]]))
+            return; /* it has to be stored in any case */
         reads += new_reads(c, &c->group[to[i]], &r);
     }
     if (reads > count + 1) return; /* stored, it is read by each of them and written once */

@@ -330,7 +330,7 @@ int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out,
 
 void tn_plan_free(tn_plan *p)
 {
-    if (!p) return;
+    if (!p || p->refs-- > 0) return;
     tn_arena_free(&p->arena);
     tn_free_mem(p);
 }

@@ -27,7 +27,8 @@ typedef struct tn_segment {
 
 enum {
     TN_SEG_ROOT = 1, /* must have a value in memory afterwards */
-    TN_SEG_KEEP = 2  /* if it gets one, that outlives the plan */
+    TN_SEG_KEEP = 2, /* if it gets one, that outlives the plan */
+    TN_SEG_ALONE = 4 /* shares its kernel with no other node: a group with it was found wrong */
 };
 
 /* What passes may know of a device. */
@@ -71,6 +72,7 @@ typedef struct tn_step {
 /* Why two nodes with an edge between them are computed by different kernels. X(name, text) */
 #define TN_CUT_REASONS(X)                                                                                    \
     X(NONE, "not cut")                                                                                       \
+    X(WRONG, "checked mode found their kernel wrong")                                                        \
     X(LIBRARY, "one side is a library call")                                                                 \
     X(OWN_KERNEL, "one side has a kernel of its own")                                                        \
     X(CYCLE, "another kernel between the two depends on the first and feeds the second")                     \
@@ -120,6 +122,8 @@ typedef struct tn_plan {
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once */
     size_t arena_bytes, naive_bytes, least_bytes;
+    int refs; /* holders beside the first: tn_plan_free lets go of one */
+    struct tn_note *note; /* set by the runtime: what it was made of, in words */
     tn_arena arena; /* owns everything above */
 } tn_plan;
 

@@ -484,7 +484,10 @@ tn_cut_reason fu_schedule(fu_prog *p)
     bool runtime_row = p->form == FU_ROW && p->outer == vec;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
-        if (v->kind != FU_RANDOM || !(v->vary >> vec & 1)) continue;
+        if (v->kind != FU_RANDOM) continue;
+        /* bits are filled in for the loops of a phase, not for what is computed between them */
+        if (!fu_full(p, v) && (p->split || p->form == FU_COLUMN)) return TN_CUT_RANDOM;
+        if (!(v->vary >> vec & 1)) continue;
         if (v->stride[vec] != 1 || (p->form == FU_ROW && (runtime_row || p->extent[vec] > FU_STASH)))
             return TN_CUT_RANDOM;
     }

@@ -6,7 +6,7 @@
  *   1 Types and errors     2 Sessions and steps    3 Making tensors      4 Reading tensors
  *   5 Elementwise          6 Reductions            7 Shapes and views    8 Products, convolution, pooling
  *   9 Indexing            10 Norms, softmax, losses, attention          11 Differentiation
- *  12 State: parameters, assignment, modes         13 Call-site macros
+ *  12 State: parameters, assignment, modes         13 Call-site macros     14 What was done
  *
  * Conventions, stated once:
  *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step.
@@ -150,7 +150,9 @@ TN_API int tn_close(tn_session *s);
 
 TN_API int tn_step_begin(tn_session *s);
 TN_API int tn_step_end(tn_session *s); /* runs what is pending; the step's tensors die */
-TN_API int tn_flush(tn_session *s);    /* runs what is pending now */
+TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
+TN_API int tn_flush(tn_session *s); /* runs what is pending now */
+TN_API int tn_flush_at(tn_session *s, const char *file, int line);
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
 TN_API uint64_t tn_seed(const tn_session *s);
@@ -172,6 +174,7 @@ typedef struct tn_stats {
     uint64_t bytes_moved;                                /* what those launches must read and write at least */
     uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
     size_t bytes_now, bytes_peak;                        /* device memory handed out */
+    uint64_t replayed;                                   /* steps that were the same as the one before to their end */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
 
@@ -214,11 +217,14 @@ TN_API int tn_set_name(tn_tensor *x, const char *name);    /* for errors, printi
 TN_API tn_session *tn_session_of(const tn_tensor *x);
 
 TN_API double tn_item(tn_tensor *x); /* the value of a one-element tensor; NaN on error. Waits. */
+TN_API double tn_item_at(tn_tensor *x, const char *file, int line);
 /* Copies all elements, row-major, converted to `dtype`, into `out` (bytes must be exactly enough). Waits. */
 TN_API int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes);
+TN_API int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char *file, int line);
 /* The newest finished value of a one-element tensor without waiting; NaN while there is none. */
 TN_API double tn_watch(tn_tensor *x);
 TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
+TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 
 /* ---- 5 Elementwise --------------------------------------------------------------------------------- */
 
@@ -481,8 +487,46 @@ TN_API bool tn_is_training(const tn_session *s);
 TN_API uint64_t tn_rng_draw(const tn_session *s);
 TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 
-/* What the session has run: kernels, library calls, bytes, plans, memory. */
+/* ---- 14 What was done ------------------------------------------------------------------------------------
+ *
+ * All of these tell about the last step that called tn_backward; where none did, about the last step. They
+ * cost nothing until they are asked, and no time is taken unless tn_profile or TENSOR_DEBUG=2 ask for it.
+ * A tensor is called by the name of tn_set_name, tn_param or tn_buffer, else by the call that made it.
+ * In eager mode, where there are no groups, kernels and bytes are those of the calls themselves.
+ * "Before" is what the same calls move each by itself: every call reads its operands from memory once and
+ * writes its results once. Bytes are those a launch must read and write at least. */
+
+/* From now on each launch is timed (it waits for the launch to end), or no longer. Off at first. */
+TN_API int tn_profile(tn_session *s, bool on);
+
+/* The kernels of the step, one a line, as small text that is the same in each run and for any number of
+ * threads: commit it, and see in the diff what a change did to your step. "" when no step has run; NULL when
+ * there is no memory. Owned by the session, valid until the next call or tn_close. */
+TN_API const char *tn_plan_text(tn_session *s);
+
+/* The same at length, for reading: per group, forward beside backward, calls, lines of the program, kernels and
+ * bytes before and after, and with tn_profile time and share of the bandwidth of a copy (measured then, which
+ * takes up to a second); what forward keeps for backward; why groups end where they do and what would help;
+ * which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
 TN_API int tn_explain(tn_session *s, FILE *out);
+
+/* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not
+ * at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set in the session. */
+TN_API int tn_report(tn_session *s, const char *path);
+
+/* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
+TN_API int tn_graphviz(tn_session *s, FILE *out);
+/* Where the time of the step went, as a trace for chrome://tracing or Perfetto: recording, planning, and with
+ * tn_profile each launch. Statuses as tn_report's. */
+TN_API int tn_trace(tn_session *s, const char *path);
+
+/* What is recorded between the two must become one kernel, and its backward another one (those that only make
+ * gradients of parameters are not counted): else the step fails with TN_E_STATE before anything of it runs,
+ * and the error names the two calls and the reason. Inside a step; the step may have several such parts, not
+ * within each other. Looked at in fused mode only, and not where kernels cannot be compiled. */
+TN_API int tn_require_fused(tn_session *s);
+TN_API int tn_require_fused_at(tn_session *s, const char *file, int line);
+TN_API int tn_require_end(tn_session *s);
 
 #ifdef __cplusplus
 }

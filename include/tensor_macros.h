@@ -21,6 +21,12 @@
 #define TN_CALL4_(fn, opt, a, b, c, d, ...) fn(a, b, c, d, &(const opt){ __VA_ARGS__ }, __FILE__, __LINE__)
 #define TN_CALL5_(fn, opt, a, b, c, d, e, ...) fn(a, b, c, d, e, &(const opt){ __VA_ARGS__ }, __FILE__, __LINE__)
 
+#define tn_step_end(s) tn_step_end_at(s, __FILE__, __LINE__)
+#define tn_flush(s) tn_flush_at(s, __FILE__, __LINE__)
+#define tn_item(x) tn_item_at(x, __FILE__, __LINE__)
+#define tn_read(...) tn_read_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_print(...) tn_print_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_require_fused(s) tn_require_fused_at(s, __FILE__, __LINE__)
 #define tn_from(...) tn_from_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_borrow(...) tn_borrow_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_zeros(...) tn_zeros_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -383,6 +383,57 @@ static void modes_change_within_a_step(void **state)
     run_everywhere(&(training){open_modes, modes_step, 6, 2, 1e-5});
 }
 
+/* ---- plans ---- */
+
+enum { DOWN, ACROSS, TURNED, SHIFTED, SHIFTED_MORE, MODE_ON, MODE_OFF, N_VARIANTS };
+
+/* Programs of one outline that differ in one thing each; x is 0 .. 15 as [4, 4]. */
+static tn_tensor *variant(tn_session *s, int which, tn_tensor *x)
+{
+    switch (which) {
+    case DOWN:
+    case ACROSS:
+        return tn_cumsum(x, which == ACROSS);
+    case TURNED:
+        return tn_sum(tn_transpose(x, 0, 1), TN_AXES(1), false);
+    case SHIFTED:
+    case SHIFTED_MORE:
+        return tn_mul_scalar(tn_slice(x, 0, which - SHIFTED, which - SHIFTED + 3, 1), 2.0);
+    default:
+        tn_train(s, which == MODE_ON);
+        return tn_mul_scalar(tn_dropout(x, 0.99), 2.0);
+    }
+}
+
+/* A plan that was made for one of them does not serve another, in whatever order they come. */
+static void plans_are_told_apart(void **state)
+{
+    (void)state;
+    /* the last two elements */
+    static const double wanted[N_VARIANTS][2] = {{32, 36}, {39, 54}, {32, 36}, {20, 22},
+                                                 {28, 30}, {0, 0},   {28, 30}};
+    for (int way = 0; way < N_WAYS; way++) {
+        run r = open_run(way);
+        tn_tensor *x = tn_keep(tn_reshape(tn_arange(r.s, 0, 16, 1, TN_F32), TN_SHAPE(4, 4)));
+        for (r.step = 0; r.step < 3; r.step++) {
+            for (int k = 0; k < N_VARIANTS; k++) {
+                int which = (k * (r.step + 1) + r.step) % N_VARIANTS;
+                uint64_t plans = stats_of(r.s).plans;
+                tn_step_begin(r.s);
+                tn_tensor *y = variant(r.s, which, x);
+                double got[16];
+                int64_t n = tn_numel(y);
+                tn_read(y, TN_F64, got, (size_t)n * sizeof *got);
+                tn_train(r.s, true);
+                tn_step_end(r.s);
+                for (int i = 0; i < 2; i++) note(&r, got[n - 2 + i], wanted[which][i], 0);
+                if (r.cpu && r.step) assert_int_equal(stats_of(r.s).plans, plans);
+            }
+        }
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +449,7 @@ int main(void)
         cmocka_unit_test(gradients_accumulate_over_steps),
         cmocka_unit_test(several_backwards_in_a_step_accumulate),
         cmocka_unit_test(modes_change_within_a_step),
+        cmocka_unit_test(plans_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

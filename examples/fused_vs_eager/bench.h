@@ -1,10 +1,11 @@
 /* bench.h - what the files of fused_vs_eager share.
  *
- *   meter.c    rounds of alternating measurements, and which of them count
- *   cases.c    the fusions: inputs, what is computed, what must move through memory at least
- *   case.c     one case measured in both modes, beside a copy and a kernel written by hand
- *   models.c   the two example models measured
- *   report.c   the table and the JSON
+ *   meter.c      rounds of alternating measurements, and which of them count
+ *   cases.c      the fusions: inputs, what is computed, what must move through memory at least
+ *   case.c       one fusion measured, beside a copy and a kernel by hand; case.h names its parts
+ *   optimizer.c  AdamW likewise
+ *   models.c     the two example models measured
+ *   report.c     the table and the JSON
  *
  * Read first: struct fusion, then measure_case in case.c.
  */
@@ -16,10 +17,11 @@
 enum { MAX_INPUTS = 6, MAX_OUTS = 2, MAX_VARIANTS = 12 };
 
 struct options {
-    const char *which, *shape, *json, *device, *mode_of_cache;
+    const char *which, *shape, *json, *device;
     int threads, rounds;
     double patience; /* seconds a case may take to find quiet rounds */
     bool plans;      /* print each case's plans */
+    bool cpu_time;   /* time what processors gave the process, over its threads, instead of what passed */
 };
 
 /* ---- meter.c ---- */
@@ -31,6 +33,7 @@ struct rounds {
     bool quiet;          /* false: too few quiet rounds, best times instead of medians */
 };
 double now_ms(void);
+double clock_ms(const struct options *o); /* for what is measured */
 /* Each variant's median into median[]; false where one failed. */
 bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, double *median, struct rounds *r);
 double middle(double *values, int n); /* sorts them */
@@ -65,7 +68,7 @@ struct fusion {
 extern const struct fusion fusions[];
 extern const int n_fusions;
 
-/* ---- case.c ---- */
+/* ---- case.c, optimizer.c, setup.c ---- */
 
 struct figures { /* NAN: there is none */
     double eager_ms, fused_ms, predicted_ms, yardstick_ms, share, max_err, bar;

@@ -23,6 +23,14 @@ double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+double clock_ms(const struct options *o)
+{
+    struct timespec t;
+    if (!o->cpu_time) return now_ms();
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return ((double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6) / (o->threads ? o->threads : 1);
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -83,6 +91,17 @@ static bool run_round(meter_fn *fn, void *arg, int variants, int reps, int numbe
     return ok;
 }
 
+/* Sleeps until nobody else is at work, or `until` has come. */
+static void wait_for_quiet(double until)
+{
+    const struct timespec nap = {.tv_nsec = 100000000};
+    for (double others = 1; others > FOREIGN && now_ms() < until;) {
+        double busy = busy_seconds(), start = now_ms();
+        nanosleep(&nap, NULL);
+        others = busy < 0 ? 0 : (busy_seconds() - busy) / ((now_ms() - start) * 1e-3);
+    }
+}
+
 bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, double *median, struct rounds *r)
 {
     static const struct rounds none;
@@ -97,20 +116,23 @@ bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, doubl
     int reps = once < ROUND_MS ? (int)(ROUND_MS / (once + 1e-3)) + 1 : 1, n = 0;
     if (reps > MAX_REPS) reps = MAX_REPS;
     while (ok && n < MAX_ROUNDS && r->kept < o->rounds) {
-        if (n >= o->rounds && now_ms() - start > o->patience * 1e3) break;
+        double until = start + o->patience * 1e3;
+        if (n >= o->rounds && (o->cpu_time || now_ms() > until)) break;
+        if (!o->cpu_time) wait_for_quiet(n < o->rounds ? now_ms() + o->patience * 1e3 / o->rounds : until);
         ok = run_round(fn, arg, variants, reps, n, &round[n]);
         if (round[n++].foreign <= FOREIGN) r->kept++;
     }
     r->discarded = n - r->kept;
     r->quiet = r->kept >= (o->rounds + 1) / 2;
+    bool middles = r->quiet || o->cpu_time;
     for (int v = 0; v < variants && ok; v++) {
         double ms[MAX_ROUNDS], best = round[0].best[v];
         int used = 0;
         for (int i = 0; i < n; i++) {
-            if (round[i].foreign <= FOREIGN) ms[used++] = round[i].ms[v];
+            if (o->cpu_time || round[i].foreign <= FOREIGN) ms[used++] = round[i].ms[v];
             if (round[i].best[v] < best) best = round[i].best[v];
         }
-        median[v] = r->quiet ? middle(ms, used) : best;
+        median[v] = middles ? middle(ms, used) : best;
     }
     free(round);
     return ok && n > 0;

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -33,14 +32,14 @@ struct model {
     tn_tensor *x, *y;
     int64_t batch;
     int calls; /* operators between the step's begin and the loss */
-    double (*clock)(void);
+    const struct options *o;
     double recorded_ms; /* of the last step: those operators */
 };
 
-static void make_model(struct model *m, tn_session *s, bool is_gpt, bool tiny)
+static void make_model(struct model *m, tn_session *s, const struct options *o, bool is_gpt, bool tiny)
 {
     m->is_gpt = is_gpt;
-    m->clock = now_ms;
+    m->o = o;
     m->s = s;
     if (is_gpt) {
         struct gpt_shape shape = {.layers = 4, .heads = 4, .dim = tiny ? 8 : 128, .ctx = tiny ? 4 : 64};
@@ -63,26 +62,18 @@ static void make_model(struct model *m, tn_session *s, bool is_gpt, bool tiny)
     m->y = tn_randint(s, 0, 10, TN_I32, TN_SHAPE(m->batch));
 }
 
-/* The calling thread's own time. */
-static double thread_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static double train_step(struct model *m)
 {
-    double start = m->clock();
+    double start = clock_ms(m->o);
     tn_step_begin(m->s);
     tn_tensor *logits = m->is_gpt ? gpt_forward(&m->gpt, m->x) : net_forward(&m->net, m->x);
     tn_tensor *loss = tn_cross_entropy(logits, m->y);
-    m->recorded_ms = m->clock() - start;
+    m->recorded_ms = clock_ms(m->o) - start;
     tn_backward(loss);
     if (m->is_gpt) tn_clip_grad_norm(m->opt, 1.0);
     tn_optim_step(m->opt);
     int status = tn_step_end(m->s);
-    return status || tn_error(m->s) ? -1 : m->clock() - start;
+    return status || tn_error(m->s) ? -1 : clock_ms(m->o) - start;
 }
 
 /* ---- speed ---- */
@@ -98,11 +89,12 @@ static double run_variant(void *arg, int v)
 {
     struct setup *u = arg;
     if (v <= FUSED) return train_step(&u->model[v]);
-    if (v == LIBRARY) return inside_library_ms(u->model[FUSED].s, &u->room);
-    double start = now_ms();
+    const struct options *o = u->model[FUSED].o;
+    double start = clock_ms(o);
+    if (v == LIBRARY) return inside_library_calls(u->model[FUSED].s, &u->room) ? -1 : clock_ms(o) - start;
     tn_step_begin(u->copy[v - COPY]);
     tn_assign(u->to[v - COPY], u->from[v - COPY]);
-    return tn_step_end(u->copy[v - COPY]) ? -1 : now_ms() - start;
+    return tn_step_end(u->copy[v - COPY]) ? -1 : clock_ms(o) - start;
 }
 
 static void count(struct model *m, unsigned long long *kernels, unsigned long long *bytes,
@@ -127,7 +119,7 @@ static bool measure_speed(bool is_gpt, const struct options *o, struct model_row
         tn_session *s = open_mode(o, m ? TN_FUSED : TN_EAGER);
         u->copy[m] = inside_open(o->threads, m == 1);
         if (!(ok = s && u->copy[m])) break;
-        make_model(&u->model[m], s, is_gpt, false);
+        make_model(&u->model[m], s, o, is_gpt, false);
         u->from[m] = tn_ones(u->copy[m], TN_F32, TN_SHAPE(COPIED));
         u->to[m] = tn_zeros(u->copy[m], TN_F32, TN_SHAPE(COPIED));
     }
@@ -161,10 +153,10 @@ static bool measure_host(bool is_gpt, const struct options *o, struct model_row 
     struct options one = *o;
     double recorded[STEPS], whole[STEPS];
     one.threads = 1;
+    one.cpu_time = true;
     tn_session *s = open_mode(&one, TN_FUSED);
     bool ok = m && s;
-    if (ok) make_model(m, s, is_gpt, true);
-    if (ok) m->clock = thread_ms;
+    if (ok) make_model(m, s, &one, is_gpt, true);
     for (int i = 0; i < 20 && ok; i++) ok = train_step(m) >= 0;
     for (int i = 0; i < STEPS && ok; i++) {
         ok = (whole[i] = train_step(m)) >= 0;
@@ -188,7 +180,7 @@ int first_step(const char *name, const char *cache, const struct options *o)
     tn_session *s = tn_open(.mode = TN_FUSED, .seed = 1, .threads = o->threads, .cache_dir = cache);
     double ms = -1;
     if (m && s) {
-        make_model(m, s, !strcmp(name, "gpt"), false);
+        make_model(m, s, o, !strcmp(name, "gpt"), false);
         ms = train_step(m);
     }
     printf("%.3f\n", ms);

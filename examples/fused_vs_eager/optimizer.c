@@ -12,6 +12,7 @@
 enum { PARAMS = 16, EAGER = 0, FUSED, COPY, STREAM, HAND, N_VARIANT };
 
 struct setup {
+    const struct options *o;
     tn_session *s[2], *copy[2];
     tn_tensor *param[2][PARAMS], *grad[2], *from[2], *to[2];
     tn_optim *opt[2];
@@ -33,10 +34,10 @@ static double update(struct setup *u, int m)
     tn_backward(loss);
     tn_flush(s);
     struct work before = work_now(s);
-    double start = now_ms();
+    double start = clock_ms(u->o);
     tn_optim_step(u->opt[m]);
     int status = tn_step_end(s);
-    double ms = now_ms() - start;
+    double ms = clock_ms(u->o) - start;
     struct work after = work_now(s);
     u->work[m] = (struct work){after.kernels - before.kernels, after.bytes - before.bytes};
     return status || tn_error(s) ? -1 : ms;
@@ -46,14 +47,14 @@ static double run_variant(void *arg, int v)
 {
     struct setup *u = arg;
     if (v <= FUSED) return update(u, v);
-    double start = now_ms();
+    double start = clock_ms(u->o);
     if (v == HAND) {
         u->hand->forward(&u->y);
-        return now_ms() - start;
+        return clock_ms(u->o) - start;
     }
     tn_step_begin(u->copy[v - COPY]);
     tn_assign(u->to[v - COPY], u->from[v - COPY]);
-    return tn_step_end(u->copy[v - COPY]) ? -1 : now_ms() - start;
+    return tn_step_end(u->copy[v - COPY]) ? -1 : clock_ms(u->o) - start;
 }
 
 static bool make(struct setup *u, const struct options *o, int64_t n, int64_t c)
@@ -113,7 +114,7 @@ static double difference_of_modes(struct setup *u, int64_t count)
 
 bool measure_optimizer(const struct options *o, struct case_row *row)
 {
-    struct setup u = {.hand = NULL};
+    struct setup u = {.o = o};
     double ms[N_VARIANT] = {0};
     int64_t n, c;
     shape_of(o->shape, &n, &c);

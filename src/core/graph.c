@@ -23,20 +23,66 @@ static void node_drop(tn_graph *g, tn_tensor *n)
     tn_slots_give(&g->slots, n);
 }
 
-void tn_graph_reset(tn_graph *g)
+void tn_node_drop_value(tn_tensor *n)
 {
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
+    tn_storage_release(n->buf);
+    n->buf = NULL;
+    n->flags &= ~(uint32_t)TN_F_DONE;
+}
+
+void tn_graph_truncate(tn_graph *g, uint32_t cut)
+{
+    uint32_t kept = 0;
+    while (g->n_holders && g->holder[g->n_holders - 1]->id >= cut) g->n_holders--;
+    for (uint32_t i = 0; i < g->n_given; i++)
+        if (g->given[i]->id < cut) g->given[kept++] = g->given[i];
+    g->n_given = kept;
+    for (uint32_t i = cut; i < g->n_nodes; i++) {
         tn_tensor *n = g->nodes[i];
         if (n->of && n->of->of == n) n->of->of = NULL;
         node_drop(g, n);
     }
+    g->n_nodes = cut;
+}
+
+void tn_graph_drop(tn_graph *g)
+{
+    tn_graph_truncate(g, 0);
     g->n_nodes = g->gradients_seen = g->gradients_written = 0;
-    g->n_holders = 0;
+    g->n_graded = 0;
     g->pending_assigns = 0;
+    g->parked = g->unrepeatable = false;
+    tn_arena_reset(&g->arena);
+}
+
+void tn_graph_reset(tn_graph *g)
+{
+    tn_graph_drop(g);
     g->call = NULL;
     g->call_depth = 0;
     g->generation++;
-    tn_arena_reset(&g->arena);
+}
+
+void tn_graph_park(tn_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_given; i++) g->given[i]->generation++;
+    g->pending_assigns = 0;
+    g->gradients_seen = g->gradients_written = 0;
+    g->parked = true;
+    g->generation++;
+}
+
+bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad)
+{
+    if (g->n_graded == g->cap_graded) {
+        uint32_t cap = g->cap_graded ? 2 * g->cap_graded : 64;
+        struct tn_graded *p = tn_realloc(g->graded, cap * sizeof *p);
+        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
+        g->graded = p;
+        g->cap_graded = cap;
+    }
+    g->graded[g->n_graded++] = (struct tn_graded){leaf, grad};
+    return true;
 }
 
 void tn_graph_free(tn_graph *g)
@@ -44,9 +90,28 @@ void tn_graph_free(tn_graph *g)
     tn_graph_reset(g);
     tn_arena_free(&g->arena);
     tn_slots_free(&g->slots);
-    tn_free_mem(g->nodes);
-    tn_free_mem(g->holder);
-    g->nodes = g->holder = NULL;
+    void *all[] = {g->nodes, g->holder, g->given, g->graded};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    g->nodes = g->holder = g->given = NULL;
+    g->graded = NULL;
+}
+
+/* Those that the user can hold must go stale when a step is kept to be repeated. */
+static void give(tn_graph *g, tn_tensor *n)
+{
+    if (n->flags & (TN_F_GIVEN | TN_F_PERSISTENT)) return;
+    if (g->n_given == g->cap_given) {
+        uint32_t cap = g->cap_given ? 2 * g->cap_given : 64;
+        tn_tensor **p = tn_realloc(g->given, cap * sizeof *p);
+        if (!p) {
+            g->unrepeatable = true;
+            return;
+        }
+        g->given = p;
+        g->cap_given = cap;
+    }
+    n->flags |= TN_F_GIVEN;
+    g->given[g->n_given++] = n;
 }
 
 tn_tensor *tn_handle(tn_tensor *n)
@@ -54,6 +119,7 @@ tn_tensor *tn_handle(tn_tensor *n)
     if (!n) return NULL;
     n->flags |= TN_F_USER;
     if (n->base != n) n->base->flags |= TN_F_VIEWED;
+    give(n->graph, n);
     return (tn_tensor *)((uintptr_t)n + (n->generation & (TN_NODE_ALIGN - 1)));
 }
 
@@ -84,6 +150,7 @@ static void node_clear(tn_tensor *n)
 tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const int64_t *shape, int n_in,
                        tn_tensor *const *in)
 {
+    if (g->parked) g->unpark(g);
     if (g->n_nodes == g->cap_nodes) {
         uint32_t cap = g->cap_nodes ? 2 * g->cap_nodes : 256;
         tn_tensor **p = tn_realloc(g->nodes, cap * sizeof *p);
@@ -151,9 +218,9 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n)
 {
-    for (uint32_t i = 0; i < g->n_nodes; i++) { /* its versions live on with their own hold on the memory */
-        if (g->nodes[i]->of == n) g->nodes[i]->of = NULL;
-        if (g->nodes[i]->place == n) g->nodes[i]->place = NULL;
+    for (uint32_t i = 0; i < g->n_holders; i++) { /* its versions live on with their own hold on the memory */
+        if (g->holder[i]->of == n) g->holder[i]->of = NULL;
+        if (g->holder[i]->place == n) g->holder[i]->place = NULL;
     }
     node_drop(g, n);
 }
@@ -303,12 +370,14 @@ void tn_storage_release(tn_storage *b)
 tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line)
 {
     if (g->call_depth++ > 0) return g->call;
-    tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
+    tn_call *c = g->parked ? &g->idle : tn_arena_alloc(&g->arena, sizeof *c);
     if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
     c->name = name;
     c->file = file;
     c->line = line;
     c->first = g->n_nodes;
+    c->backward = false;
+    c->of = NULL;
     return g->call = c;
 }
 
@@ -336,7 +405,9 @@ void tn_rule_save(tn_rule *r, int i, tn_tensor *value)
 {
     if (!r || !value) return;
     r->saved[i] = value;
-    if (r->out->flags & TN_F_REQUIRES_GRAD) value->base->flags |= TN_F_SAVED;
+    if (!(r->out->flags & TN_F_REQUIRES_GRAD)) return;
+    value->base->flags |= TN_F_SAVED;
+    value->base->saver = r;
 }
 
 /* ---- errors ---- */

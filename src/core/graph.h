@@ -177,7 +177,9 @@ enum {
     TN_F_CONSUMED = 4096, /* an operator other than a gradient's has read it */
     TN_F_WALKED = 8192,   /* its part of a backward is recorded: nothing is kept for another one */
     TN_F_WATCHED = 16384, /* tn_watch asked for it before it had a value */
-    TN_F_VIEWED = 32768   /* the user holds views of it */
+    TN_F_VIEWED = 32768,  /* the user holds views of it */
+    TN_F_GIVEN = 65536,   /* in graph->given */
+    TN_F_STANDS = 131072  /* assignment: of its target's shape, and its version from then on */
 };
 
 struct tn_tensor {
@@ -196,6 +198,7 @@ struct tn_tensor {
     tn_call *call;
     struct tn_rule *rule;   /* of a composite's result */
     struct tn_rule *inside; /* of a composite's inner nodes and result */
+    struct tn_rule *saver;  /* TN_F_SAVED: the rule that reads it */
     int64_t shape[TN_MAX_DIMS];
     int64_t stride[TN_MAX_DIMS]; /* elements, within base's buffer */
     int64_t offset;
@@ -207,7 +210,9 @@ struct tn_tensor {
     uint32_t grad_step;
     int32_t uses; /* of a gradient: whose it is, still to be visited */
     int32_t walk; /* of a forward node: its entry in the walk */
-    tn_tensor *of;    /* TN_F_VERSION: the persistent tensor it is a version of; persistent: its newest version */
+    tn_tensor *of;    /* version, assignment, kept value: the persistent tensor it is one of; persistent: what
+                         stands for it now */
+    uint32_t walked;    /* TN_F_WALKED: how many nodes there were then */
     tn_tensor *lost_to; /* TN_F_LOST: the assignment that takes its memory */
     tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
     const char *name;
@@ -255,6 +260,16 @@ struct tn_graph {
     uint32_t n_nodes, cap_nodes;
     tn_tensor **holder; /* of them, those tied to memory that is assigned to: versions and writers, by id */
     uint32_t n_holders, cap_holders;
+    tn_tensor **given; /* nodes the user has got handles of */
+    uint32_t n_given, cap_given;
+    struct tn_graded {
+        tn_tensor *leaf, *grad;
+    } *graded; /* what the backward walks of the step have reached */
+    uint32_t n_graded, cap_graded;
+    bool parked;       /* the nodes are the last step's (runtime/replay.h) */
+    bool unrepeatable; /* something happened in this step that recording it again would not repeat */
+    void (*unpark)(tn_graph *g); /* called before a node is added to a parked graph */
+    tn_call idle;      /* the call that is open while the graph is parked */
     /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
     uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
@@ -273,6 +288,12 @@ struct tn_graph {
 int tn_graph_init(tn_graph *g);
 void tn_graph_free(tn_graph *g);
 void tn_graph_reset(tn_graph *g); /* drops all nodes of the step (buffers are released), new generation */
+/* A step that is to be repeated: handles go stale, the nodes stay. */
+void tn_graph_park(tn_graph *g);
+void tn_graph_drop(tn_graph *g);                   /* the nodes of a parked graph go; an open call stays open */
+void tn_graph_truncate(tn_graph *g, uint32_t cut); /* nodes from id `cut` on go */
+bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad); /* notes that leaf has got a gradient */
+void tn_node_drop_value(tn_tensor *n);             /* its memory goes, the node stays */
 
 tn_tensor *tn_handle(tn_tensor *node);          /* node -> what the user holds (tagged) */
 tn_tensor *tn_resolve(const tn_tensor *handle); /* what the user holds -> node, or NULL when stale */

@@ -7,21 +7,21 @@
 #define TN_UNARY(name, ...)                                                                                  \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
         return tn_leave(&sc, sc.ok ? tn_mk1(TN_OP_##name, x) : NULL);                                        \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x), ARGS(x))
 #define TN_BINARY(name, ...)                                                                                 \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, const char *file, int line)                        \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 2, &x, &y);                                                \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 2, 0, &x, &y);                              \
         return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##name, x, y) : NULL);                                     \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y), ARGS(x, y))
 #define TN_TERNARY(name, ...)                                                                                \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, tn_tensor *z, const char *file, int line)          \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 3, &x, &y, &z);                                            \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 3, 0, &x, &y, &z);                          \
         return tn_leave(&sc, sc.ok ? tn_mk3(TN_OP_##name, x, y, z) : NULL);                                  \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
@@ -32,7 +32,7 @@
 
 tn_tensor *tn_cast_at(tn_tensor *x, tn_dtype dtype, const char *file, int line)
 {
-    tn_scope sc = tn_enter("cast", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(dtype), "cast", file, line, 1, 0, &x);
     if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype));
     return tn_leave(&sc, sc.ok ? tn_mk_cast(x, dtype) : NULL);
@@ -53,7 +53,7 @@ tn_number tn_number_i(int64_t v)
 #define WITH_NUMBER(name, op, a, b)                                                                          \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        tn_scope sc = tn_enter_as(TN_ATTR_NUMBER(&v), #name, file, line, 1, 0, &x);                          \
         if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
         tn_tensor *n = tn_mk_scalar(sc.g, v);                                                                \
         return tn_leave(&sc, tn_mk2(TN_OP_##op, a, b));                                                      \
@@ -87,7 +87,7 @@ static tn_tensor *power(tn_tensor *x, tn_number v)
 
 tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int line)
 {
-    tn_scope sc = tn_enter("pow_scalar", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(v.f), v.i, v.is_int), "pow_scalar", file, line, 1, 0, &x);
     return tn_leave(&sc, sc.ok ? power(x, v) : NULL);
 }
 PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
@@ -102,7 +102,7 @@ PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
     }                                                                                                        \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
         tn_tensor *out = sc.ok ? name(x) : NULL;                                                             \
         tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
         return tn_leave(&sc, out);                                                                           \
@@ -155,7 +155,8 @@ static tn_tensor *gelu_slope(tn_tensor *x)
 {
     tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
     tn_tensor *p = tn_mk1(TN_OP_exp, mul(square(x), constant(x, -0.5)));
-    return add(mul(add(e, constant(x, 1)), constant(x, 0.5)), mul(mul(x, constant(x, 0.39894228040143268)), p));
+    return add(mul(add(e, constant(x, 1)), constant(x, 0.5)),
+               mul(mul(x, constant(x, 0.39894228040143268)), p));
 }
 COMPOSITE1(gelu)
 
@@ -181,7 +182,7 @@ COMPOSITE1(gelu_tanh)
 
 tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
 {
-    tn_scope sc = tn_enter("leaky_relu", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(slope)), "leaky_relu", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_tensor *a = num(x, slope);
     return tn_leave(&sc, where(gt(x, constant(x, 0)), x, mul(x, a)));
@@ -192,7 +193,7 @@ PLAIN(leaky_relu, (tn_tensor * x, double slope), ARGS(x, slope))
  * would be NaN. */
 tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 {
-    tn_scope sc = tn_enter("elu", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(alpha)), "elu", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_tensor *a = num(x, alpha), *up = gt(x, constant(x, 0));
     tn_tensor *low = where(up, constant(x, 0), x);
@@ -203,7 +204,7 @@ PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 /* where(x < low, low, where(x > high, high, x)): NaN passes, and the gradient is 1 at the ends */
 tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
 {
-    tn_scope sc = tn_enter("clamp", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low &&
                  high == (double)(int64_t)high;
@@ -216,14 +217,14 @@ PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 
 tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
 {
-    tn_scope sc = tn_enter("lerp", file, line, 3, &x, &y, &weight);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "lerp", file, line, 3, 0, &x, &y, &weight);
     return tn_leave(&sc, sc.ok ? add(x, mul(weight, sub(y, x))) : NULL);
 }
 PLAIN(lerp, (tn_tensor * x, tn_tensor *y, tn_tensor *weight), ARGS(x, y, weight))
 
 tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
 {
-    tn_scope sc = tn_enter("detach", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "detach", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     sc.g->no_grad++;
     tn_tensor *n = tn_mk_alias(x);

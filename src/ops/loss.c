@@ -127,7 +127,8 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
 tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options,
                                const char *file, int line)
 {
-    tn_scope sc = tn_enter("cross_entropy", file, line, 2, &logits, &labels);
+    tn_scope sc =
+        tn_enter_as(TN_ATTR_STRUCT(options, 0), "cross_entropy", file, line, 2, 0, &logits, &labels);
     tn_loss_options o = loss_defaults(options);
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tn_leave(
@@ -140,7 +141,7 @@ PLAIN(cross_entropy, (tn_tensor * logits, tn_tensor *labels, const tn_loss_optio
 tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *options,
                           const char *file, int line)
 {
-    tn_scope sc = tn_enter("nll_loss", file, line, 2, &log_probs, &labels);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "nll_loss", file, line, 2, 0, &log_probs, &labels);
     tn_loss_options o = loss_defaults(options);
     class_rows r;
     if (!sc.ok || !class_rows_of(log_probs, labels, &o, &r)) return tn_leave(&sc, NULL);
@@ -158,7 +159,7 @@ typedef tn_tensor *pair_fn(tn_tensor *x, tn_tensor *y);
 static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tensor *y,
                             const tn_loss_options *options, const char *file, int line)
 {
-    tn_scope sc = tn_enter(name, file, line, 2, &x, &y);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), name, file, line, 2, 0, &x, &y);
     tn_loss_options o = loss_defaults(options);
     if (sc.ok && !tn_same_shape(x, y)) {
         char a[128], b[128];
@@ -216,7 +217,7 @@ PAIR_LOSS(bce_with_logits, bce)
 
 tn_tensor *tn_accuracy_at(tn_tensor *logits, tn_tensor *labels, const char *file, int line)
 {
-    tn_scope sc = tn_enter("accuracy", file, line, 2, &logits, &labels);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "accuracy", file, line, 2, 0, &logits, &labels);
     tn_loss_options o = {.reduction = TN_REDUCE_MEAN};
     class_rows r;
     if (!sc.ok || !class_rows_of(logits, labels, &o, &r)) return tn_leave(&sc, NULL);

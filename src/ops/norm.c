@@ -56,7 +56,7 @@ static tn_tensor *log_softmax(tn_tensor *x, int axis)
 #define ALONG_AXIS(name)                                                                                     \
     tn_tensor *tn_##name##_at(tn_tensor *x, int axis, const char *file, int line)                            \
     {                                                                                                        \
-        tn_scope sc = tn_enter(#name, file, line, 1, &x);                                                    \
+        tn_scope sc = tn_enter_as(TN_ATTR(axis), #name, file, line, 1, 0, &x);                               \
         int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;                                                         \
         return tn_leave(&sc, a < 0 ? NULL : name(x, a));                                                     \
     }                                                                                                        \
@@ -142,8 +142,8 @@ static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options,
                             const char *file, int line)
 {
-    tn_scope sc = tn_enter("layer_norm", file, line, 1, &x);
-    if (!tn_enter_optional(&sc, &weight) || !tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "layer_norm", file, line, 1, 2, &x, &weight, &bias);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     norm_args o = norm_defaults(options);
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
     if (k < 1 || k > x->ndim)
@@ -181,8 +181,8 @@ static bool rms_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options *options, const char *file,
                           int line)
 {
-    tn_scope sc = tn_enter("rms_norm", file, line, 1, &x);
-    if (!tn_enter_optional(&sc, &weight)) return tn_leave(&sc, NULL);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "rms_norm", file, line, 1, 1, &x, &weight);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     norm_args o = norm_defaults(options);
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
     if (k < 1 || k > x->ndim)
@@ -207,8 +207,9 @@ PLAIN(rms_norm, (tn_tensor * x, tn_tensor *weight, const tn_norm_options *option
 tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tensor *bias,
                             const tn_norm_options *options, const char *file, int line)
 {
-    tn_scope sc = tn_enter("group_norm", file, line, 1, &x);
-    if (!tn_enter_optional(&sc, &weight) || !tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
+    tn_scope sc =
+        tn_enter_as(TN_ATTR_STRUCT(options, groups), "group_norm", file, line, 1, 2, &x, &weight, &bias);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     norm_args o = norm_defaults(options);
     int64_t c = x->ndim ? x->shape[x->ndim - 1] : 0;
     if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || groups < 1 || c % groups) {
@@ -292,10 +293,9 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
                             int line)
 {
     tn_tensor *run[2] = {running_mean, running_var}, *now[2] = {running_mean, running_var};
-    tn_scope sc = tn_enter("batch_norm", file, line, 1, &x);
-    if (!tn_enter_optional(&sc, &weight) || !tn_enter_optional(&sc, &bias) ||
-        !tn_enter_optional(&sc, &now[0]) || !tn_enter_optional(&sc, &now[1]))
-        return tn_leave(&sc, NULL);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "batch_norm", file, line, 1, 4, &x, &weight, &bias,
+                              &now[0], &now[1]);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     norm_args o = norm_defaults(options);
     bool training = sc.g->training;
     if (x->ndim < 2 || tn_node_numel(x) == 0)
@@ -362,7 +362,7 @@ static tn_tensor *dropout(tn_tensor *x, double p)
 
 tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
 {
-    tn_scope sc = tn_enter("dropout", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(p)), "dropout", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (!(p >= 0 && p < 1))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1)", p));
@@ -387,8 +387,9 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
 {
     tn_sdpa_options o = {0};
     if (options) o = *options;
-    tn_scope sc = tn_enter("scaled_dot_product_attention", file, line, 3, &q, &k, &v);
-    if (!tn_enter_optional(&sc, &o.mask)) return tn_leave(&sc, NULL);
+    tn_scope sc = tn_enter_as(TN_ATTR(o.causal, tn_bits(o.scale), tn_bits(o.dropout)),
+                              "scaled_dot_product_attention", file, line, 3, 1, &q, &k, &v, &o.mask);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
         k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
         char a[96], b[96], c[96];

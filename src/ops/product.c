@@ -29,15 +29,15 @@ static tn_tensor *matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
 
 tn_tensor *tn_matmul_at(tn_tensor *x, tn_tensor *y, const char *file, int line)
 {
-    tn_scope sc = tn_enter("matmul", file, line, 2, &x, &y);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "matmul", file, line, 2, 0, &x, &y);
     return tn_leave(&sc, sc.ok ? matmul(x, y, NULL) : NULL);
 }
 PLAIN(matmul, (tn_tensor * x, tn_tensor *y), (x, y, NULL, 0))
 
 tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const char *file, int line)
 {
-    tn_scope sc = tn_enter("affine", file, line, 2, &x, &weight);
-    if (!tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "affine", file, line, 2, 1, &x, &weight, &bias);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     if (weight->ndim != 2 || x->ndim < 1 || x->shape[x->ndim - 1] != weight->shape[1]) {
         char a[128], b[128];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
@@ -53,8 +53,8 @@ PLAIN(affine, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias), (x, weight, b
 tn_tensor *tn_conv2d_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options,
                         const char *file, int line)
 {
-    tn_scope sc = tn_enter("conv2d", file, line, 2, &x, &weight);
-    if (!tn_enter_optional(&sc, &bias)) return tn_leave(&sc, NULL);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "conv2d", file, line, 2, 1, &x, &weight, &bias);
+    if (!sc.ok) return tn_leave(&sc, NULL);
     tn_conv2d_options o = {0};
     if (options) o = *options;
     tn_conv_attr a = {.groups = o.groups ? o.groups : 1};
@@ -116,7 +116,7 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
 tn_tensor *tn_max_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file,
                             int line)
 {
-    tn_scope sc = tn_enter("max_pool2d", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, window), "max_pool2d", file, line, 1, 0, &x);
     tn_pool_attr a;
     if (!sc.ok || !pool_geometry(x, window, options, &a)) return tn_leave(&sc, NULL);
     return tn_leave(&sc, tn_mk_pool(TN_OP_pool_max, x, NULL, &a));
@@ -145,7 +145,7 @@ static tn_tensor *pool_counts(tn_graph *g, const tn_pool_attr *a, int64_t pad, b
 tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file,
                             int line)
 {
-    tn_scope sc = tn_enter("avg_pool2d", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, window), "avg_pool2d", file, line, 1, 0, &x);
     tn_pool_attr a;
     if (!sc.ok || !pool_geometry(x, window, options, &a)) return tn_leave(&sc, NULL);
     int64_t pad = options ? options->pad : 0;
@@ -160,7 +160,7 @@ PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
 
 tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
 {
-    tn_scope sc = tn_enter("global_avg_pool2d", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "global_avg_pool2d", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (x->ndim != 4) {
         char s[160];
@@ -177,7 +177,7 @@ PLAIN(global_avg_pool2d, (tn_tensor * x), (x, NULL, 0))
 
 tn_tensor *tn_gather_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
 {
-    tn_scope sc = tn_enter("gather", file, line, 2, &x, &index);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "gather", file, line, 2, 0, &x, &index);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_gather(x, a, index));
 }
@@ -186,7 +186,7 @@ PLAIN(gather, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL
 tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src, const char *file,
                              int line)
 {
-    tn_scope sc = tn_enter("scatter_add", file, line, 3, &x, &index, &src);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "scatter_add", file, line, 3, 0, &x, &index, &src);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     tn_tensor *added = tn_mk_scatter_add(tn_mk_cast(src, (tn_dtype)x->dtype), a, index, x->ndim, x->shape);
@@ -197,7 +197,7 @@ PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src),
 
 tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
 {
-    tn_scope sc = tn_enter("index_select", file, line, 2, &x, &index);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "index_select", file, line, 2, 0, &x, &index);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_index_select(x, a, index));
 }
@@ -205,7 +205,7 @@ PLAIN(index_select, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index
 
 tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file, int line)
 {
-    tn_scope sc = tn_enter("embedding", file, line, 2, &weight, &index);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "embedding", file, line, 2, 0, &weight, &index);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (weight->ndim != 2 || index->ndim >= TN_MAX_DIMS) {
         char s[160];
@@ -222,7 +222,7 @@ PLAIN(embedding, (tn_tensor * weight, tn_tensor *index), (weight, index, NULL, 0
 
 tn_tensor *tn_one_hot_at(tn_tensor *index, int64_t classes, const char *file, int line)
 {
-    tn_scope sc = tn_enter("one_hot", file, line, 1, &index);
+    tn_scope sc = tn_enter_as(TN_ATTR(classes), "one_hot", file, line, 1, 0, &index);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (!tn_dtype_is_int((tn_dtype)index->dtype))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "index must be an integer tensor, got %s",

@@ -26,7 +26,8 @@ typedef tn_tensor *reduce_fn(tn_tensor *x, uint32_t mask, int64_t n, double extr
 static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int naxes, const int *axes,
                           bool keepdim, double extra, const char *file, int line)
 {
-    tn_scope sc = tn_enter(name, file, line, 1, &x);
+    tn_scope sc =
+        tn_enter_as(TN_ATTR_LIST(axes, naxes, naxes, keepdim, tn_bits(extra)), name, file, line, 1, 0, &x);
     uint32_t mask;
     if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
     tn_tensor *out = fn(x, mask, count_of(x, mask), extra);
@@ -149,7 +150,7 @@ SPREAD(std)
 static tn_tensor *arg(const char *name, tn_op op, tn_tensor *x, int axis, bool keepdim, const char *file,
                       int line)
 {
-    tn_scope sc = tn_enter(name, file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis, keepdim), name, file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     tn_tensor *out = tn_mk_reduce(op, x, 1u << a);
@@ -170,7 +171,7 @@ PLAIN(argmin, (tn_tensor * x, int axis, bool keepdim), (x, axis, keepdim, NULL, 
 
 tn_tensor *tn_cumsum_at(tn_tensor *x, int axis, const char *file, int line)
 {
-    tn_scope sc = tn_enter("cumsum", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "cumsum", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_cumsum(x, a, false));
 }

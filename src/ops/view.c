@@ -13,7 +13,7 @@ static bool too_many(tn_graph *g, int ndim, const void *list)
 
 tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const char *file, int line)
 {
-    tn_scope sc = tn_enter("reshape", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR_LIST(shape, ndim, ndim), "reshape", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, ndim, shape)) return tn_leave(&sc, NULL);
     int64_t s[TN_MAX_DIMS], known = 1, n = tn_node_numel(x);
     int open = -1;
@@ -40,7 +40,7 @@ PLAIN(reshape, (tn_tensor * x, int ndim, const int64_t *shape), (x, ndim, shape,
 
 tn_tensor *tn_flatten_at(tn_tensor *x, int start_axis, const char *file, int line)
 {
-    tn_scope sc = tn_enter("flatten", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(start_axis), "flatten", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int64_t s[TN_MAX_DIMS];
     int a = x->ndim ? tn_axis(sc.g, x, start_axis) : 0;
@@ -55,7 +55,7 @@ PLAIN(flatten, (tn_tensor * x, int start_axis), (x, start_axis, NULL, 0))
 
 tn_tensor *tn_squeeze_at(tn_tensor *x, int axis, const char *file, int line)
 {
-    tn_scope sc = tn_enter("squeeze", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "squeeze", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (x->shape[a] != 1) return tn_leave(&sc, x);
@@ -65,7 +65,7 @@ PLAIN(squeeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 
 tn_tensor *tn_unsqueeze_at(tn_tensor *x, int axis, const char *file, int line)
 {
-    tn_scope sc = tn_enter("unsqueeze", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "unsqueeze", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int a = axis < 0 ? axis + x->ndim + 1 : axis;
     if (a < 0 || a > x->ndim || too_many(sc.g, x->ndim + 1, x)) {
@@ -78,7 +78,7 @@ PLAIN(unsqueeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 
 tn_tensor *tn_permute_at(tn_tensor *x, int ndim, const int *order, const char *file, int line)
 {
-    tn_scope sc = tn_enter("permute", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR_LIST(order, ndim, ndim), "permute", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, ndim, order)) return tn_leave(&sc, NULL);
     int perm[TN_MAX_DIMS];
     uint32_t seen = 0;
@@ -96,7 +96,7 @@ PLAIN(permute, (tn_tensor * x, int ndim, const int *order), (x, ndim, order, NUL
 
 tn_tensor *tn_transpose_at(tn_tensor *x, int axis0, int axis1, const char *file, int line)
 {
-    tn_scope sc = tn_enter("transpose", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis0, axis1), "transpose", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis0) : -1, b = a < 0 ? -1 : tn_axis(sc.g, x, axis1);
     return tn_leave(&sc, b < 0 ? NULL : tn_mk_swap(x, a, b));
 }
@@ -104,7 +104,7 @@ PLAIN(transpose, (tn_tensor * x, int axis0, int axis1), (x, axis0, axis1, NULL, 
 
 tn_tensor *tn_expand_at(tn_tensor *x, int ndim, const int64_t *shape, const char *file, int line)
 {
-    tn_scope sc = tn_enter("expand", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR_LIST(shape, ndim, ndim), "expand", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, ndim, shape)) return tn_leave(&sc, NULL);
     int64_t s[TN_MAX_DIMS];
     int lead = ndim - x->ndim;
@@ -129,7 +129,7 @@ static int64_t clamp64(int64_t v, int64_t lo, int64_t hi)
 tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step, const char *file,
                        int line)
 {
-    tn_scope sc = tn_enter("slice", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis, start, end, step), "slice", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (step == 0) return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "step is 0"));
@@ -153,7 +153,7 @@ PLAIN(slice, (tn_tensor * x, int axis, int64_t start, int64_t end, int64_t step)
 
 tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file, int line)
 {
-    tn_scope sc = tn_enter("select", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis, index), "select", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     int64_t i = index < 0 ? index + x->shape[a] : index;
@@ -166,7 +166,7 @@ PLAIN(select, (tn_tensor * x, int axis, int64_t index), (x, axis, index, NULL, 0
 
 tn_tensor *tn_flip_at(tn_tensor *x, int naxes, const int *axes, const char *file, int line)
 {
-    tn_scope sc = tn_enter("flip", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR_LIST(axes, naxes, naxes), "flip", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, naxes, axes)) return tn_leave(&sc, NULL);
     int64_t v[3][TN_MAX_DIMS];
     for (int i = 0; i < x->ndim; i++) v[0][i] = 0, v[1][i] = 1, v[2][i] = x->shape[i];
@@ -183,7 +183,7 @@ PLAIN(flip, (tn_tensor * x, int naxes, const int *axes), (x, naxes, axes, NULL, 
 tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, double value, const char *file,
                      int line)
 {
-    tn_scope sc = tn_enter("pad", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(axis, before, after, tn_bits(value)), "pad", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (before < 0 || after < 0)
@@ -254,7 +254,7 @@ PLAIN(stack, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
 int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
 {
     if (!out || n < 1) return TN_E_ARG;
-    tn_scope sc = tn_enter("split", NULL, 0, 1, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(n, axis), "split", NULL, 0, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a >= 0 && x->shape[a] % n) {
         char t[160];
@@ -269,7 +269,7 @@ int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
 
 tn_tensor *tn_contiguous_at(tn_tensor *x, const char *file, int line)
 {
-    tn_scope sc = tn_enter("contiguous", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "contiguous", file, line, 1, 0, &x);
     return tn_leave(&sc, sc.ok ? tn_mk_dense(x) : NULL);
 }
 PLAIN(contiguous, (tn_tensor * x), (x, NULL, 0))

@@ -57,7 +57,8 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
 /* Leaves a creation function: what it recorded, in a step; outside of one a persistent copy of it. */
 static tn_tensor *made(tn_scope *sc, tn_tensor *node)
 {
-    if (!node || !sc->g || sc->g->session->in_step || sc->g->call_depth > 1) return tn_leave(sc, node);
+    if (!node || !sc->g || sc->entry || sc->g->session->in_step || sc->g->call_depth > 1)
+        return tn_leave(sc, node);
     tn_session *s = sc->g->session;
     tn_tensor *p = tn_persist(s, (tn_dtype)node->dtype, node->ndim, node->shape);
     if (p) {
@@ -100,16 +101,34 @@ static tn_tensor *close_leaf(tn_scope *sc, tn_tensor *n)
     return tn_handle(n);
 }
 
+/* The leaf of the step before with new data. */
+static tn_tensor *from_again(tn_scope *sc, const void *data)
+{
+    tn_graph *g = sc->g;
+    tn_tensor *n = tn_entry_results(&g->session->tape, sc->entry)[0];
+    n->buf = tn_storage_new(g, (size_t)tn_node_numel(n) * tn_elem_size(g, (tn_dtype)n->dtype));
+    if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no device memory for a tensor");
+    n->flags |= TN_F_DONE;
+    if (!data && tn_node_numel(n)) return tn_error_set(g, TN_E_NULL, "data is NULL");
+    if (upload(g, n, data)) return tn_error_set(g, TN_E_DEVICE, "the copy to the device failed");
+    return tn_handle(n);
+}
+
 tn_tensor *tn_from_at(tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
                       const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, "from", file, line);
+    tn_scope sc = tn_enter_session_as(TN_ATTR_LIST(shape, ndim, dtype, ndim), s, "from", file, line);
     if (!sc.g) return NULL;
+    if (sc.entry) return from_again(&sc, data);
     tn_tensor *n = NULL;
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
         n = leaf_with_storage(sc.g, dtype, ndim, shape);
         if (n && !data && tn_node_numel(n)) n = tn_error_set(sc.g, TN_E_NULL, "data is NULL");
         if (n && upload(sc.g, n, data)) n = tn_error_set(sc.g, TN_E_DEVICE, "the copy to the device failed");
+    }
+    if (n && sc.note >= 0) {
+        tn_tape_done(s, sc.note, 1, &n);
+        if (s->tape.recording) s->tape.entry[sc.note].uploads = true;
     }
     return close_leaf(&sc, n);
 }
@@ -123,14 +142,15 @@ tn_tensor *tn_borrow_at(tn_session *s, const void *data, tn_dtype dtype, int ndi
     void *host;
     memcpy(&host, &data, sizeof host); /* the library only reads through it */
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
-        if (!data) tn_error_set(sc.g, TN_E_NULL, "data is NULL");
+        if (!data)
+            tn_error_set(sc.g, TN_E_NULL, "data is NULL");
         else if (s->device->is_reference || !s->device->shares_host_memory) { /* must be copied anyway */
             n = leaf_with_storage(sc.g, dtype, ndim, shape);
             if (n && upload(sc.g, n, data)) n = NULL;
             if (n && release) release(host, user);
         } else {
             n = s->in_step ? tn_node_new(sc.g, TN_OP_leaf, dtype, ndim, shape, 0, NULL)
-                           : tn_persist(s, dtype, 1, (const int64_t[]){ 0 });
+                           : tn_persist(s, dtype, 1, (const int64_t[]){0});
             if (n && n->flags & TN_F_PERSISTENT) {
                 tn_storage_release(n->buf);
                 n->buf = NULL;
@@ -168,16 +188,19 @@ static tn_tensor *filled(tn_graph *g, tn_number v, tn_dtype dtype, int ndim, con
 static tn_tensor *full_at(const char *name, tn_session *s, tn_number v, tn_dtype dtype, int ndim,
                           const int64_t *shape, const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, name, file, line);
+    tn_scope sc = tn_enter_session_as(TN_ATTR_LIST(shape, ndim, dtype, tn_bits(v.f), v.i, v.is_int, ndim), s,
+                                      name, file, line);
     return made(&sc, sc.ok ? filled(sc.g, v, dtype, ndim, shape) : NULL);
 }
 
-tn_tensor *tn_zeros_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+tn_tensor *tn_zeros_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
+                       int line)
 {
     return full_at("zeros", s, tn_number_i(0), dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_ones_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+tn_tensor *tn_ones_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
+                      int line)
 {
     return full_at("ones", s, tn_number_i(1), dtype, ndim, shape, file, line);
 }
@@ -188,17 +211,18 @@ tn_tensor *tn_full_at(tn_session *s, double value, tn_dtype dtype, int ndim, con
     return full_at("full", s, tn_number_f(value), dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_arange_at(tn_session *s, double start, double end, double step, tn_dtype dtype, const char *file,
-                        int line)
+tn_tensor *tn_arange_at(tn_session *s, double start, double end, double step, tn_dtype dtype,
+                        const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, "arange", file, line);
+    tn_scope sc = tn_enter_session_as(TN_ATTR(tn_bits(start), tn_bits(end), tn_bits(step), dtype), s,
+                                      "arange", file, line);
     tn_tensor *n = NULL;
     double count = ceil((end - start) / step);
     if (!sc.ok) return made(&sc, NULL);
     if (!(step != 0) || !isfinite(count) || count > 1e15)
         tn_error_set(sc.g, TN_E_ARG, "from %g to %g by %g has no length", start, end, step);
     else {
-        int64_t shape[1] = { count > 0 ? (int64_t)count : 0 };
+        int64_t shape[1] = {count > 0 ? (int64_t)count : 0};
         tn_dtype work = dtype == TN_F64 || dtype == TN_I64 || dtype == TN_I32 ? TN_F64 : TN_F32;
         if (check_shape(sc.g, dtype, 1, shape)) {
             n = tn_mk_iota(sc.g, 0, 1, shape, work);
@@ -211,12 +235,13 @@ tn_tensor *tn_arange_at(tn_session *s, double start, double end, double step, tn
 
 tn_tensor *tn_eye_at(tn_session *s, int64_t n, tn_dtype dtype, const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, "eye", file, line);
+    tn_scope sc = tn_enter_session_as(TN_ATTR(n, dtype), s, "eye", file, line);
     tn_tensor *x = NULL;
-    int64_t shape[2] = { n, n };
+    int64_t shape[2] = {n, n};
     if (sc.ok && check_shape(sc.g, dtype, 2, shape))
-        x = tn_mk_cast(tn_mk2(TN_OP_eq, tn_mk_iota(sc.g, 0, 2, shape, TN_I64), tn_mk_iota(sc.g, 1, 2, shape, TN_I64)),
-                       dtype);
+        x = tn_mk_cast(
+            tn_mk2(TN_OP_eq, tn_mk_iota(sc.g, 0, 2, shape, TN_I64), tn_mk_iota(sc.g, 1, 2, shape, TN_I64)),
+            dtype);
     return made(&sc, x);
 }
 
@@ -225,22 +250,25 @@ tn_tensor *tn_eye_at(tn_session *s, int64_t n, tn_dtype dtype, const char *file,
 static tn_tensor *random_at(const char *name, tn_op op, tn_session *s, tn_dtype dtype, int ndim,
                             const int64_t *shape, const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, name, file, line);
+    tn_scope sc = tn_enter_session_as(TN_ATTR_LIST(shape, ndim, dtype, ndim), s, name, file, line);
     tn_tensor *n = NULL;
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
         if (!tn_dtype_is_float(dtype))
             tn_error_set(sc.g, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(dtype));
-        else n = tn_mk_cast(tn_mk_random(sc.g, op, TN_F32, ndim, shape, NULL), dtype);
+        else
+            n = tn_mk_cast(tn_mk_random(sc.g, op, TN_F32, ndim, shape, NULL), dtype);
     }
     return made(&sc, n);
 }
 
-tn_tensor *tn_rand_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+tn_tensor *tn_rand_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
+                      int line)
 {
     return random_at("rand", TN_OP_uniform, s, dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file, int line)
+tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
+                       int line)
 {
     return random_at("randn", TN_OP_normal, s, dtype, ndim, shape, file, line);
 }
@@ -248,7 +276,8 @@ tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *s
 tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
                          const int64_t *shape, const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, "randint", file, line);
+    tn_scope sc =
+        tn_enter_session_as(TN_ATTR_LIST(shape, ndim, low, high, dtype, ndim), s, "randint", file, line);
     tn_tensor *n = NULL;
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
         if (low >= high || high - low > (1 << 24))
@@ -267,20 +296,39 @@ tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtyp
 /* ---- the same without a place ---- */
 
 #define SHAPE_PARAMS tn_dtype dtype, int ndim, const int64_t *shape
-#define SHAPE_ARGS dtype, ndim, shape, NULL, 0
+#define SHAPE_ARGS   dtype, ndim, shape, NULL, 0
 
-tn_tensor *tn_from(tn_session *s, const void *data, SHAPE_PARAMS) { return tn_from_at(s, data, SHAPE_ARGS); }
+tn_tensor *tn_from(tn_session *s, const void *data, SHAPE_PARAMS)
+{
+    return tn_from_at(s, data, SHAPE_ARGS);
+}
 
-tn_tensor *tn_borrow(tn_session *s, const void *data, SHAPE_PARAMS, void (*release)(void *, void *), void *user)
+tn_tensor *tn_borrow(tn_session *s, const void *data, SHAPE_PARAMS, void (*release)(void *, void *),
+                     void *user)
 {
     return tn_borrow_at(s, data, dtype, ndim, shape, release, user, NULL, 0);
 }
 
-tn_tensor *tn_zeros(tn_session *s, SHAPE_PARAMS) { return tn_zeros_at(s, SHAPE_ARGS); }
-tn_tensor *tn_ones(tn_session *s, SHAPE_PARAMS) { return tn_ones_at(s, SHAPE_ARGS); }
-tn_tensor *tn_full(tn_session *s, double value, SHAPE_PARAMS) { return tn_full_at(s, value, SHAPE_ARGS); }
-tn_tensor *tn_rand(tn_session *s, SHAPE_PARAMS) { return tn_rand_at(s, SHAPE_ARGS); }
-tn_tensor *tn_randn(tn_session *s, SHAPE_PARAMS) { return tn_randn_at(s, SHAPE_ARGS); }
+tn_tensor *tn_zeros(tn_session *s, SHAPE_PARAMS)
+{
+    return tn_zeros_at(s, SHAPE_ARGS);
+}
+tn_tensor *tn_ones(tn_session *s, SHAPE_PARAMS)
+{
+    return tn_ones_at(s, SHAPE_ARGS);
+}
+tn_tensor *tn_full(tn_session *s, double value, SHAPE_PARAMS)
+{
+    return tn_full_at(s, value, SHAPE_ARGS);
+}
+tn_tensor *tn_rand(tn_session *s, SHAPE_PARAMS)
+{
+    return tn_rand_at(s, SHAPE_ARGS);
+}
+tn_tensor *tn_randn(tn_session *s, SHAPE_PARAMS)
+{
+    return tn_randn_at(s, SHAPE_ARGS);
+}
 
 tn_tensor *tn_randint(tn_session *s, int64_t low, int64_t high, SHAPE_PARAMS)
 {
@@ -292,4 +340,7 @@ tn_tensor *tn_arange(tn_session *s, double start, double end, double step, tn_dt
     return tn_arange_at(s, start, end, step, dtype, NULL, 0);
 }
 
-tn_tensor *tn_eye(tn_session *s, int64_t n, tn_dtype dtype) { return tn_eye_at(s, n, dtype, NULL, 0); }
+tn_tensor *tn_eye(tn_session *s, int64_t n, tn_dtype dtype)
+{
+    return tn_eye_at(s, n, dtype, NULL, 0);
+}

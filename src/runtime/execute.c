@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "flush.h"
+#include "explain.h"
 
 static int no_device_memory(tn_session *s, size_t bytes)
 {
@@ -144,7 +144,12 @@ int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
     if (!make_tables(f, p, n_slot)) return tn_fail_memory(s);
     int status = bind(s, f, p, n_slot);
-    for (int i = 0; i < p->n_step && !status; i++) status = run_step(s, f, p, &p->step[i]);
+    for (int i = 0; i < p->n_step && !status; i++) {
+        bool probing = tn_probing(s);
+        if (probing) tn_probe_before(s, i);
+        status = run_step(s, f, p, &p->step[i]);
+        if (probing && !status) status = tn_probe_after(s, f, p, i);
+    }
     for (int v = 0; v < p->n_value; v++) {
         if (!f->hold[v]) continue;
         tn_tensor *n = p->value[v].slot < f->node.n ? f->node.at[p->value[v].slot] : NULL;

@@ -14,7 +14,7 @@
 
 #include "../device/cpu/builtin.h"
 #include "../device/ref/ref.h"
-#include "flush.h"
+#include "explain.h"
 
 bool tn_deferred(const tn_session *s)
 {
@@ -54,16 +54,19 @@ int tn_fail_memory(tn_session *s)
     return s->graph.error.status;
 }
 
-void tn_flush_free(tn_session *s)
+void tn_flush_scratch_free(tn_flush_scratch *f)
 {
-    tn_flush_scratch *f = s->scratch;
-    if (s->arena) s->device->free(s->device, s->arena);
-    s->arena = NULL;
-    if (!f) return;
     void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->root, f->key,
                    f->address, f->size,    f->hold,    f->buf,      f->word, f->last};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-    tn_free_mem(f);
+}
+
+void tn_flush_free(tn_session *s)
+{
+    if (s->arena) s->device->free(s->device, s->arena);
+    s->arena = NULL;
+    if (s->scratch) tn_flush_scratch_free(s->scratch);
+    tn_free_mem(s->scratch);
     s->scratch = NULL;
 }
 
@@ -105,6 +108,11 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, tn_plan **out)
     if (status) {
         tn_plan_free(p);
         return tn_fail_memory(s);
+    }
+    status = tn_note_plan(s, f, p);
+    if (status) {
+        tn_plan_free(p);
+        return status;
     }
     status = tn_plan_cache_add(s->plans, f->key, f->n_key, p);
     if (status) tn_error_set(&s->graph, status, "no memory for the plan cache");
@@ -255,36 +263,98 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
     return TN_OK;
 }
 
-static int run_segment(tn_session *s, tn_flush_scratch *f)
+static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
 {
     if (s->device->is_reference) return interpret(s, f);
     if (s->device->no_compiler) return run_builtin(s, f);
+    double start = tn_clock();
     if (!tn_segment_record(s, f)) return tn_fail_memory(s);
+    if (s->explain->check && tn_check_ban(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
     int status = TN_OK;
     tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key);
+    bool fresh = !p;
     if (p)
         s->stats.plan_hits++;
     else
         status = make_plan(s, f, &p);
     if (status && s->device->no_compiler) return run_builtin(s, f);
+    if (!status) status = tn_run_log_begin(s, f, p, start);
+    if (!status && s->explain->check) status = tn_check_begin(s, f, p, fresh);
     if (!status) status = tn_execute(s, f, p);
+    tn_check_end(s);
+    if (p) tn_run_log_end(s, p, status);
+    *used = p;
+    return status ? status : tn_check_fault(s);
+}
+
+/* ---- replay ---- */
+
+static const char flush_name[] = "flush";
+
+static bool copy_list(tn_list *to, const tn_list *from)
+{
+    for (int i = 0; i < from->n; i++)
+        if (!tn_list_push(to, from->at[i])) return false;
+    return true;
+}
+
+/* Notes what has just run on the tape of the step. */
+static void note_flush(tn_session *s, int n, tn_tensor *const *roots, tn_plan *p)
+{
+    tn_tape *t = &s->tape;
+    int at =
+        tn_tape_note(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots, roots, s->graph.n_nodes);
+    if (at < 0) return;
+    tn_flush_record *r = tn_calloc(1, sizeof *r);
+    bool ran = s->scratch->node.n > 0;
+    if (!r ||
+        (ran && (!copy_list(&r->f.seed, &s->scratch->seed) || !copy_list(&r->f.node, &s->scratch->node) ||
+                 !copy_list(&r->f.leaf, &s->scratch->leaf))) ||
+        (ran && !p)) {
+        if (r) tn_flush_scratch_free(&r->f);
+        tn_free_mem(r);
+        tn_tape_end(s);
+        return;
+    }
+    r->plan = ran ? p : NULL;
+    tn_tape_done(s, at, 0, NULL);
+    t->entry[at].flush = r;
+}
+
+static int repeat_flush(tn_session *s, const tn_entry *e)
+{
+    tn_flush_record *r = e->flush;
+    s->flushed = e->end;
+    if (!r->plan) return TN_OK;
+    s->stats.plan_hits++;
+    int status = tn_run_log_begin(s, &r->f, r->plan, tn_clock());
+    if (!status && s->explain->check) status = tn_check_begin(s, &r->f, r->plan, false);
+    if (!status) status = tn_execute(s, &r->f, r->plan);
+    tn_check_end(s);
+    tn_run_log_end(s, r->plan, status);
     return status ? status : tn_check_fault(s);
 }
 
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)
 {
     bool all = false;
+    s->explain->asked.root = n ? roots[0] : NULL;
     int status = settled(s, n, roots, &all);
     if (status || all) return status;
     if (!s->scratch && !(s->scratch = tn_calloc(1, sizeof *s->scratch))) return tn_fail_memory(s);
     tn_flush_scratch *f = s->scratch;
-    if (tn_deferred(s) && s->graph.error.status) { /* after an error nothing takes effect */
+    bool whole = tn_deferred(s);
+    if (whole && s->graph.error.status) { /* after an error nothing takes effect */
         s->flushed = s->graph.n_nodes;
         return s->graph.error.status;
     }
+    tn_entry *e = whole ? tn_tape_match(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots) : NULL;
+    if (e) return repeat_flush(s, e);
+    tn_plan *p = NULL;
     status = seed(s, f, n, roots);
     if (!status) status = tn_segment_collect(s, f);
-    if (!status && f->node.n) status = run_segment(s, f);
+    if (!status && f->node.n) status = run_segment(s, f, &p);
     s->flushed = s->graph.n_nodes;
+    if (whole && !status) note_flush(s, n, roots, p);
     return status;
 }

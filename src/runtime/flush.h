@@ -36,14 +36,22 @@ struct tn_flush_scratch {
 };
 typedef struct tn_flush_scratch tn_flush_scratch;
 
+/* A flush as it stands on the tape of a step (replay.h): its lists and its plan; NULL: nothing had to run. */
+typedef struct tn_flush_record {
+    tn_flush_scratch f;
+    tn_plan *plan;
+} tn_flush_record;
+
+void tn_flush_scratch_free(tn_flush_scratch *f);
+
 int tn_fail_memory(tn_session *s);
 bool tn_list_push(tn_list *l, tn_tensor *n);
 /* Room for n elements of `size` bytes in *array (a pointer to a pointer), which holds *cap. */
 bool tn_reserve(void *array, int *cap, int n, size_t size);
 
-static inline bool tn_has_value(const tn_tensor *base)
+static inline bool tn_has_value(const tn_tensor *b)
 {
-    return (base->flags & TN_F_DONE) != 0;
+    return (b->flags & TN_F_DONE) != 0;
 }
 static inline tn_kind tn_kind_of(const tn_tensor *n)
 {

@@ -25,12 +25,14 @@ static void forget_reads(tn_graph *g)
 
 int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
-    tn_scope sc = tn_enter("backward", file, line, 1, &loss);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss)) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         forget_reads(sc.g);
+        if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
     }
     tn_call_end(sc.g);
     return status ? status : sc.g->error.status;
@@ -101,6 +103,7 @@ int tn_requires_grad(tn_tensor *x, bool on)
     if (!tn_dtype_is_float((tn_dtype)n->dtype))
         return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient",
                        tn_dtype_name((tn_dtype)n->dtype));
+    if (!(n->flags & TN_F_PERSISTENT) && tn_deferred(s)) tn_tape_end(s);
     if (on)
         n->flags |= TN_F_REQUIRES_GRAD;
     else

@@ -16,7 +16,7 @@ typedef struct entry {
 struct tn_plan_cache {
     entry **bucket;
     int n_bucket, n, max;
-    uint64_t clock;
+    uint64_t clock, evictions;
 };
 
 tn_plan_cache *tn_plan_cache_new(int max_plans)
@@ -69,7 +69,10 @@ static void evict_oldest(tn_plan_cache *c)
     tn_plan_free(e->plan);
     tn_free_mem(e);
     c->n--;
+    c->evictions++;
 }
+
+uint64_t tn_plan_cache_evictions(const tn_plan_cache *c) { return c->evictions; }
 
 int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p)
 {

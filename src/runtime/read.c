@@ -4,11 +4,15 @@
 #include <string.h>
 
 #include "../core/convert.h"
+#include "explain.h"
 #include "session.h"
 
 /* ---- questions that need no value ---- */
 
-static const tn_tensor *look(const tn_tensor *h) { return h ? tn_resolve(h) : NULL; }
+static const tn_tensor *look(const tn_tensor *h)
+{
+    return h ? tn_resolve(h) : NULL;
+}
 
 int tn_ndim(const tn_tensor *x)
 {
@@ -52,7 +56,8 @@ int tn_set_name(tn_tensor *x, const char *name)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || !name) return TN_E_NULL;
-    if (n->flags & TN_F_PARAM) return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
+    if (n->flags & TN_F_PARAM)
+        return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
     if (n->flags & TN_F_PERSISTENT) {
         char *copy = tn_strdup(name);
         if (!copy) return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
@@ -69,11 +74,17 @@ int tn_set_name(tn_tensor *x, const char *name)
 /* A host copy of x's elements, row-major, in the dtype they are stored in. Free it with tn_free_mem. */
 static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
 {
-    if (!sc->ok) return NULL;
+    if ((!sc->ok && !sc->entry) || sc->g->error.status) return NULL;
     tn_graph *g = sc->g;
     tn_session *s = g->session;
-    if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
-    if (!x || tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
+    if (sc->entry)
+        x = tn_entry_results(&s->tape, sc->entry)[0];
+    else {
+        if (!tn_node_is_dense(x)) x = tn_mk_contiguous(x);
+        if (!x) return NULL;
+        tn_tape_done(s, sc->note, 1, &x);
+    }
+    if (tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
     *stored = s->device->is_reference ? TN_F64 : (tn_dtype)x->dtype;
     size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(*stored);
     void *data = tn_node_data(x);
@@ -92,27 +103,36 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     return host;
 }
 
-/* Enters with one tensor and no file or line: reading is not an operator. */
-static tn_scope enter_read(const char *name, tn_tensor **x)
+/* A read that finds its entry on the tape opens no call: who asked is noted apart. */
+static tn_scope enter_read(const char *name, const char *file, int line, tn_tensor **x)
 {
-    tn_scope sc = tn_enter(name, NULL, 0, 1, x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, name, file, line, 1, 0, x);
+    if (sc.entry) *x = tn_entry_results(&sc.g->session->tape, sc.entry)[0];
+    if (sc.g) tn_asked_set(sc.g->session, name, file, line);
     if (sc.g && sc.g->error.status) sc.ok = false; /* after an error there are no values to be had */
     return sc;
 }
 
 static void leave_read(tn_scope *sc)
 {
-    if (sc->g) tn_call_end(sc->g);
+    if (sc->g) tn_asked_set(sc->g->session, NULL, NULL, 0);
+    if (sc->g && !sc->entry) tn_call_end(sc->g);
 }
 
 double tn_item(tn_tensor *x)
 {
+    return tn_item_at(x, NULL, 0);
+}
+
+double tn_item_at(tn_tensor *x, const char *file, int line)
+{
     double v = NAN;
-    tn_scope sc = enter_read("item", &x);
-    if (sc.ok && tn_node_numel(x) != 1) {
+    tn_scope sc = enter_read("item", file, line, &x);
+    if ((sc.ok || sc.entry) && tn_node_numel(x) != 1) {
         char t[160];
         sc.ok = false;
-        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s",
+                     tn_shape_text(t, sizeof t, x->ndim, x->shape));
     }
     tn_dtype d = TN_F32;
     void *host = fetch(&sc, x, &d);
@@ -140,11 +160,15 @@ double tn_watch(tn_tensor *x)
     tn_session *s = n->graph->session;
     if (n->base->flags & TN_F_DONE && !tn_write_pending(s, n)) return value_now(n);
     if (!tn_deferred(s)) return NAN;
+    static const char watch[] = "watch";
+    if (!tn_tape_match(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n))
+        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n, &n, s->graph.n_nodes), 0,
+                     NULL);
     if (s->n_watch == s->cap_watch) {
         int cap = s->cap_watch ? 2 * s->cap_watch : 8;
         struct tn_watch_slot *w = tn_realloc(s->watch, (size_t)cap * sizeof *w);
         if (!w) return NAN;
-        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){ NULL, NAN };
+        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){NULL, NAN};
         s->watch = w;
         s->cap_watch = cap;
     }
@@ -164,13 +188,19 @@ void tn_watch_collect(tn_session *s)
 
 int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes)
 {
-    tn_scope sc = enter_read("read", &x);
+    return tn_read_at(x, dtype, out, bytes, NULL, 0);
+}
+
+int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char *file, int line)
+{
+    tn_scope sc = enter_read("read", file, line, &x);
     tn_dtype d = TN_F32;
-    size_t n = sc.ok ? (size_t)tn_node_numel(x) : 0;
-    if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
+    bool ok = sc.ok || sc.entry;
+    size_t n = ok ? (size_t)tn_node_numel(x) : 0;
+    if (ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
-    } else if (sc.ok && (!out || bytes != n * tn_dtype_size(dtype))) {
+    } else if (ok && (!out || bytes != n * tn_dtype_size(dtype))) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_ARG, "%zu bytes given, %zu elements of %s are %zu", out ? bytes : 0, n,
                      tn_dtype_name(dtype), n * tn_dtype_size(dtype));
@@ -190,12 +220,16 @@ enum { EDGE = 3, LONG_AXIS = 8 };
 static void print_one(FILE *out, const void *host, tn_dtype stored, tn_dtype shown, size_t i)
 {
     double v = tn_load_f64(host, stored, i);
-    if (shown == TN_BOOL) fprintf(out, "%s", v != 0 ? "true" : "false");
-    else if (tn_dtype_is_float(shown)) fprintf(out, "%.6g", v);
-    else fprintf(out, "%lld", (long long)tn_load_i64(host, stored, i));
+    if (shown == TN_BOOL)
+        fprintf(out, "%s", v != 0 ? "true" : "false");
+    else if (tn_dtype_is_float(shown))
+        fprintf(out, "%.6g", v);
+    else
+        fprintf(out, "%lld", (long long)tn_load_i64(host, stored, i));
 }
 
-static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype stored, int axis, size_t first)
+static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype stored, int axis,
+                       size_t first)
 {
     if (axis == x->ndim) {
         print_one(out, host, stored, (tn_dtype)x->dtype, first);
@@ -205,8 +239,10 @@ static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype
     for (int i = axis + 1; i < x->ndim; i++) span *= (size_t)x->shape[i];
     fputc('[', out);
     for (int64_t i = 0; i < x->shape[axis]; i++) {
-        if (i && axis + 1 < x->ndim) fprintf(out, ",\n%*s", axis + 1, "");
-        else if (i) fputs(", ", out);
+        if (i && axis + 1 < x->ndim)
+            fprintf(out, ",\n%*s", axis + 1, "");
+        else if (i)
+            fputs(", ", out);
         if (x->shape[axis] > LONG_AXIS && i == EDGE) {
             fputs("...", out);
             i = x->shape[axis] - EDGE - 1;
@@ -219,13 +255,18 @@ static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype
 
 int tn_print(tn_tensor *x, FILE *out)
 {
-    tn_scope sc = enter_read("print", &x);
+    return tn_print_at(x, out, NULL, 0);
+}
+
+int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
+{
+    tn_scope sc = enter_read("print", file, line, &x);
     tn_dtype d = TN_F32;
     void *host = out ? fetch(&sc, x, &d) : NULL;
     if (host) {
         char t[160];
-        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "", tn_dtype_name((tn_dtype)x->dtype),
-                tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "",
+                tn_dtype_name((tn_dtype)x->dtype), tn_shape_text(t, sizeof t, x->ndim, x->shape));
         print_axis(out, x, host, d, 0, 0);
         fputc('\n', out);
     }

@@ -60,43 +60,101 @@ static bool enter_one(tn_scope *sc, tn_tensor **x)
     return true;
 }
 
+enum { MAX_OPERANDS = 8 };
+
+static tn_scope none(void)
+{
+    return (tn_scope){NULL, false, 0, -1, NULL};
+}
+
+/* The session is the first tensor's that is there, stale or not. */
+static tn_graph *graph_of(int n, tn_tensor **const *x)
+{
+    for (int i = 0; i < n; i++)
+        if (*x[i]) return ((tn_tensor *)((uintptr_t)*x[i] & ~(uintptr_t)(TN_NODE_ALIGN - 1)))->graph;
+    return NULL;
+}
+
+/* Whether the call repeats the one of the step before. Whatever is wrong with it is found out by recording
+ * it. */
+static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, int n, int n_all,
+                         tn_tensor **const *x)
+{
+    tn_tensor *node[MAX_OPERANDS];
+    for (int i = 0; i < n_all; i++) {
+        node[i] = *x[i] ? tn_resolve(*x[i]) : NULL;
+        if ((!*x[i] && i < n) || (*x[i] && (!node[i] || node[i]->graph != &s->graph))) {
+            tn_tape_cut(s);
+            return NULL;
+        }
+    }
+    return tn_tape_match(s, TN_ENTRY_OP, name, key, n_all, node);
+}
+
+/* Begins a recorded call: the first n operands must be there. */
+static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const char *file, int line, int n,
+                      int n_all, tn_tensor **const *x)
+{
+    tn_session *s = g->session;
+    bool outer = g->call_depth == s->tape.region;
+    if (outer && s->tape.active) {
+        tn_entry *e = key ? repeats(s, key, name, n, n_all, x) : NULL;
+        if (e) return (tn_scope){g, false, e->first, -1, e};
+    }
+    if (outer && !key) tn_tape_end(s);
+    tn_scope sc = {g, tn_call_begin(g, name, file, line) != NULL, g->n_nodes, -1, NULL};
+    if (!sc.ok) return sc;
+    tn_tensor *given[MAX_OPERANDS], *as[MAX_OPERANDS];
+    for (int i = 0; i < n; i++) /* a NULL that follows from an earlier error is not worth another word */
+        if (!*x[i] && sc.ok) {
+            tn_error_set(g, TN_E_NULL, "argument %d is NULL", i + 1);
+            sc.ok = false;
+        }
+    for (int i = 0; i < n_all && sc.ok; i++) {
+        given[i] = as[i] = NULL;
+        if (!*x[i]) continue;
+        if (!enter_one(&sc, x[i])) break;
+        given[i] = *x[i];
+        as[i] = *x[i] = tn_use(*x[i]);
+        sc.ok = *x[i] != NULL;
+    }
+    if (outer && key && sc.ok) sc.note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, as, sc.first);
+    sc.first = g->n_nodes;
+    return sc;
+}
+
 tn_scope tn_enter(const char *name, const char *file, int line, int n, ...)
 {
-    tn_scope sc = { NULL, true, 0 };
-    tn_tensor **x[8];
-    int null_arg = 0;
+    tn_tensor **x[MAX_OPERANDS];
     va_list ap;
     va_start(ap, n);
-    for (int i = 0; i < n; i++) {
-        x[i] = va_arg(ap, tn_tensor **);
-        if (!*x[i]) null_arg = null_arg ? null_arg : i + 1;
-        else if (!sc.g) sc.g = ((tn_tensor *)((uintptr_t)*x[i] & ~(uintptr_t)(TN_NODE_ALIGN - 1)))->graph;
-    }
+    for (int i = 0; i < n; i++) x[i] = va_arg(ap, tn_tensor **);
     va_end(ap);
-    if (!sc.g) {
-        sc.ok = false;
-        return sc;
-    }
-    tn_scope opened = tn_enter_session(sc.g->session, name, file, line);
-    if (!opened.ok) return opened;
-    sc.first = opened.first;
-    if (null_arg) { /* a NULL that follows from an earlier error is not worth another word */
-        tn_error_set(sc.g, TN_E_NULL, "argument %d is NULL", null_arg);
-        sc.ok = false;
-    }
-    for (int i = 0; i < n && sc.ok; i++) {
-        if (enter_one(&sc, x[i])) *x[i] = tn_use(*x[i]);
-        if (!*x[i]) sc.ok = false;
-    }
-    sc.first = sc.g->n_nodes;
-    return sc;
+    tn_graph *g = graph_of(n, x);
+    return g ? enter(g, NULL, name, file, line, n, n, x) : none();
+}
+
+tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, int line, int n,
+                     int n_optional, ...)
+{
+    tn_tensor **x[MAX_OPERANDS];
+    va_list ap;
+    va_start(ap, n_optional);
+    for (int i = 0; i < n + n_optional; i++) x[i] = va_arg(ap, tn_tensor **);
+    va_end(ap);
+    tn_graph *g = graph_of(n, x);
+    return g ? enter(g, key, name, file, line, n, n + n_optional, x) : none();
+}
+
+tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file,
+                             int line)
+{
+    return s ? enter(&s->graph, key, name, file, line, 0, 0, NULL) : none();
 }
 
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line)
 {
-    if (!s) return (tn_scope){ NULL, false, 0 };
-    bool ok = tn_call_begin(&s->graph, name, file, line) != NULL;
-    return (tn_scope){ &s->graph, ok, s->graph.n_nodes };
+    return tn_enter_session_as(NULL, s, name, file, line);
 }
 
 bool tn_enter_optional(tn_scope *sc, tn_tensor **x)
@@ -127,6 +185,11 @@ tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result)
 
 int tn_leave_many(tn_scope *sc, int n, tn_tensor **results)
 {
+    if (sc->entry) { /* the nodes of the step before */
+        tn_tensor **made = tn_entry_results(&sc->g->session->tape, sc->entry);
+        for (int i = 0; i < n; i++) results[i] = tn_handle(made[i]);
+        return TN_OK;
+    }
     if (!sc->g) {
         for (int i = 0; i < n; i++) results[i] = NULL;
         return TN_E_NULL;
@@ -137,7 +200,9 @@ int tn_leave_many(tn_scope *sc, int n, tn_tensor **results)
     int status = complete ? TN_OK : g->error.status ? g->error.status : TN_E_NULL;
     /* Only the outermost call runs: what is inside it is not a framework operator's boundary. */
     if (complete && outermost && !tn_deferred(g->session))
-        status = g->pending_assigns ? tn_run_open_ends(g->session, n, results) : tn_run(g->session, n, results);
+        status =
+            g->pending_assigns ? tn_run_open_ends(g->session, n, results) : tn_run(g->session, n, results);
+    if (status == TN_OK) tn_tape_done(g->session, sc->note, n, results);
     tn_call_end(g);
     for (int i = 0; i < n; i++) results[i] = status == TN_OK ? tn_handle(results[i]) : NULL;
     return status;

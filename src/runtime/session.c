@@ -1,5 +1,5 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
-#include "session.h"
+#include "explain.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -23,13 +23,17 @@ static void say(const tn_options *o, int level, const char *fmt, ...)
     o->log(level, text, o->log_user);
 }
 
-const char *tn_version(void) { return "0.1.0"; }
+const char *tn_version(void)
+{
+    return "0.1.0";
+}
 
 const char *tn_status_text(int status)
 {
     switch (status) {
 #define TN_X(name, value, text)                                                                              \
-    case value: return text;
+    case value:                                                                                              \
+        return text;
         TN_STATUSES(TN_X)
 #undef TN_X
     }
@@ -42,9 +46,12 @@ static bool pick_device(tn_options *o)
 {
     const char *e = getenv("TENSOR_DEVICE");
     if (o->device != TN_AUTO || !e || !*e || !strcasecmp(e, "auto")) return true;
-    if (!strcasecmp(e, "cpu")) o->device = TN_CPU;
-    else if (!strcasecmp(e, "cuda")) o->device = TN_CUDA;
-    else if (!strcasecmp(e, "ref")) o->device = TN_REF;
+    if (!strcasecmp(e, "cpu"))
+        o->device = TN_CPU;
+    else if (!strcasecmp(e, "cuda"))
+        o->device = TN_CUDA;
+    else if (!strcasecmp(e, "ref"))
+        o->device = TN_REF;
     else {
         say(o, TN_LOG_ERROR, "TENSOR_DEVICE is '%s'; auto, cpu, cuda and ref are known", e);
         return false;
@@ -68,22 +75,39 @@ static bool pick_mode(tn_options *o)
 
 static int open_device(tn_session *s)
 {
-    tn_errbuf err = { "" };
-    tn_device_options d = { s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user };
+    tn_errbuf err = {""};
+    tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user};
     int status = TN_E_UNSUPPORTED;
     switch (s->options.device) {
     case TN_AUTO:
-    case TN_CPU: status = tn_cpu_open(&d, &s->device, &err); break;
-    case TN_REF: status = tn_ref_open(&d, &s->device, &err); break;
-    case TN_CUDA: snprintf(err.text, sizeof err.text, "this build has no cuda device; use --device cpu"); break;
+    case TN_CPU:
+        status = tn_cpu_open(&d, &s->device, &err);
+        break;
+    case TN_REF:
+        status = tn_ref_open(&d, &s->device, &err);
+        break;
+    case TN_CUDA:
+        snprintf(err.text, sizeof err.text, "this build has no cuda device; use --device cpu");
+        break;
     }
-    if (status) say(&s->options, TN_LOG_ERROR, "cannot open a device: %s", err.text[0] ? err.text : tn_status_text(status));
+    if (status)
+        say(&s->options, TN_LOG_ERROR, "cannot open a device: %s",
+            err.text[0] ? err.text : tn_status_text(status));
     return status;
+}
+
+/* A node is about to be added to the graph of the step before. */
+static void drop_parked(tn_graph *g)
+{
+    if (g->session->tape.active)
+        tn_tape_cut(g->session);
+    else
+        tn_tape_unpark(g->session);
 }
 
 tn_session *tn_open_with(const tn_options *options)
 {
-    tn_options o = { .size = sizeof o };
+    tn_options o = {.size = sizeof o};
     if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
     if (!o.log) o.log = log_stderr;
     if (!pick_device(&o) || !pick_mode(&o)) return NULL;
@@ -96,16 +120,20 @@ tn_session *tn_open_with(const tn_options *options)
     s->mode = o.mode;
     s->graph.session = s;
     s->graph.seed = o.seed;
+    s->graph.unpark = drop_parked;
+    const char *replay = getenv("TENSOR_REPLAY");
+    s->tape.off = replay && !strcasecmp(replay, "off");
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
-    if (!s->plans || open_device(s)) {
+    if (!s->plans || !tn_explain_open(s) || open_device(s)) {
+        tn_explain_close(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);
         tn_free_mem(s);
         return NULL;
     }
     s->graph.device = s->device;
-    s->target = (tn_target){ .vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20 };
+    s->target = (tn_target){.vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
     return s;
 }
 
@@ -121,8 +149,10 @@ int tn_close(tn_session *s)
     tn_free_mem(s->closers);
     tn_free_mem(s->watch);
     tn_graph_reset(&s->graph);
+    tn_tape_free(s);
     tn_state_free(s);
     tn_flush_free(s);
+    tn_explain_close(s);
     tn_plan_cache_free(s->plans);
     tn_graph_free(&s->graph);
     s->device->close(s->device);
@@ -140,7 +170,7 @@ int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
         s->closers = p;
         s->cap_closers = cap;
     }
-    s->closers[s->n_closers++] = (struct tn_closer){ fn, arg };
+    s->closers[s->n_closers++] = (struct tn_closer){fn, arg};
     return TN_OK;
 }
 
@@ -153,7 +183,10 @@ void *tn_on_close_arg(const tn_session *s, void (*fn)(void *))
 
 /* ---- errors ---- */
 
-int tn_error(const tn_session *s) { return s ? s->graph.error.status : TN_E_NULL; }
+int tn_error(const tn_session *s)
+{
+    return s ? s->graph.error.status : TN_E_NULL;
+}
 
 const char *tn_error_text(const tn_session *s)
 {
@@ -163,8 +196,9 @@ const char *tn_error_text(const tn_session *s)
 void tn_clear_error(tn_session *s)
 {
     if (!s) return;
-    s->graph.error = (tn_error_state){ 0 };
-    s->fault = (tn_fault){ 0 };
+    if (s->graph.error.status && s->in_step) tn_tape_end(s);
+    s->graph.error = (tn_error_state){0};
+    s->fault = (tn_fault){0};
 }
 
 int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
@@ -199,8 +233,10 @@ static void watch_growth(tn_session *s)
     s->growing = now > s->live_high && s->live_high ? s->growing + 1 : 0;
     if (now > s->live_high || !s->growing) s->live_high = now;
     if (s->growing == 3)
-        say(&s->options, TN_LOG_WARN, "device memory has grown in three steps running, now %zu bytes: tensors "
-            "made outside of steps live until tn_free", now);
+        say(&s->options, TN_LOG_WARN,
+            "device memory has grown in three steps running, now %zu bytes: tensors "
+            "made outside of steps live until tn_free",
+            now);
 }
 
 /* Everything recorded so far dies: handles become stale, values go back to the pool. */
@@ -216,20 +252,30 @@ int tn_step_begin(tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
-    end_scope(s);
+    if (!s->graph.parked) end_scope(s);
+    tn_step_log_begin(s);
     s->in_step = true;
+    tn_tape_begin(s);
     return s->graph.error.status;
 }
 
 int tn_step_end(tn_session *s)
 {
+    return tn_step_end_at(s, NULL, 0);
+}
+
+int tn_step_end_at(tn_session *s, const char *file, int line)
+{
     if (!s) return TN_E_NULL;
     if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
     s->ending = true;
-    tn_flush(s);
+    tn_flush_at(s, file, line);
     tn_watch_collect(s);
     s->ending = false;
-    end_scope(s);
+    tn_step_log_end(s);
+    if (!tn_tape_park(s)) end_scope(s);
+    s->flushed = 0;
+    s->n_watch = 0;
     s->in_step = false;
     s->stats.steps++;
     watch_growth(s);
@@ -238,18 +284,39 @@ int tn_step_end(tn_session *s)
 
 int tn_flush(tn_session *s)
 {
+    return tn_flush_at(s, NULL, 0);
+}
+
+int tn_flush_at(tn_session *s, const char *file, int line)
+{
     if (!s) return TN_E_NULL;
-    if (tn_deferred(s)) tn_run(s, 0, NULL);
+    if (tn_deferred(s)) {
+        tn_asked_set(s, s->ending ? "step_end" : "flush", file, line);
+        tn_run(s, 0, NULL);
+        tn_asked_set(s, NULL, NULL, 0);
+    }
     tn_check_fault(s);
     return s->graph.error.status;
 }
 
 /* ---- asking ---- */
 
-const char *tn_device_name(const tn_session *s) { return s ? s->device->name : "none"; }
-int tn_threads(const tn_session *s) { return s ? s->device->threads : 0; }
-uint64_t tn_seed(const tn_session *s) { return s ? s->graph.seed : 0; }
-uint64_t tn_rng_draw(const tn_session *s) { return s ? s->graph.draw : 0; }
+const char *tn_device_name(const tn_session *s)
+{
+    return s ? s->device->name : "none";
+}
+int tn_threads(const tn_session *s)
+{
+    return s ? s->device->threads : 0;
+}
+uint64_t tn_seed(const tn_session *s)
+{
+    return s ? s->graph.seed : 0;
+}
+uint64_t tn_rng_draw(const tn_session *s)
+{
+    return s ? s->graph.draw : 0;
+}
 
 int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
 {
@@ -266,7 +333,10 @@ int tn_train(tn_session *s, bool on)
     return TN_OK;
 }
 
-bool tn_is_training(const tn_session *s) { return s && s->graph.training; }
+bool tn_is_training(const tn_session *s)
+{
+    return s && s->graph.training;
+}
 
 int tn_no_grad_begin(tn_session *s)
 {
@@ -289,6 +359,7 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
     tn_stats v = s->stats;
     v.size = sizeof v;
     v.nodes = s->graph.total_nodes;
+    v.replayed = s->tape.hits;
     v.copies = s->device->stats.copies;
     v.reorders = s->device->stats.reorders;
     v.compiled = s->device->stats.compiled;
@@ -304,6 +375,22 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
 int tn_op_begin(tn_session *s, const char *name)
 {
     if (!s || !name) return TN_E_NULL;
+    tn_tape *t = &s->tape;
+    bool outer = s->graph.call_depth == t->region;
+    tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL) : NULL;
+    if (e) {
+        t->region++;
+        s->graph.call_depth++;
+        s->graph.call = e->call;
+        return TN_OK;
+    }
+    if (outer && tn_call_begin(&s->graph, name, NULL, 0)) {
+        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL, NULL, s->graph.n_nodes), 0,
+                     NULL);
+        t->region++;
+        return TN_OK;
+    }
+    if (outer) return s->graph.error.status;
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
 
@@ -333,24 +420,19 @@ int tn_op_end(tn_session *s)
     if (!s) return TN_E_NULL;
     if (!s->graph.call_depth) return tn_fail(s, TN_E_STATE, "op_end", "without tn_op_begin");
     int status = s->graph.error.status;
-    if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) status = tn_run_open_ends(s, 0, NULL);
+    tn_tape *t = &s->tape;
+    if (t->region == s->graph.call_depth) {
+        static const char end[] = "end";
+        if (!tn_tape_match(s, TN_ENTRY_CLOSE, end, TN_NO_ATTR, 0, NULL))
+            tn_tape_done(s, tn_tape_note(s, TN_ENTRY_CLOSE, end, TN_NO_ATTR, 0, NULL, NULL, s->graph.n_nodes),
+                         0, NULL);
+        t->region--;
+    }
+    if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) {
+        s->region_ends = true;
+        status = tn_run_open_ends(s, 0, NULL);
+        s->region_ends = false;
+    }
     tn_call_end(&s->graph);
     return status;
-}
-
-int tn_explain(tn_session *s, FILE *out)
-{
-    tn_stats v = { .size = sizeof v };
-    if (!s || !out) return TN_E_NULL;
-    tn_get_stats(s, &v);
-    fprintf(out, "device %s, %d threads, %s mode\n", s->device->name, s->device->threads,
-            s->mode == TN_EAGER ? "eager" : "fused");
-    fprintf(out, "%llu steps, %llu operators' nodes\n", (unsigned long long)v.steps, (unsigned long long)v.nodes);
-    fprintf(out, "%llu kernels and %llu library calls moved %.3f GB; %llu copies, %llu reorders\n",
-            (unsigned long long)v.kernels, (unsigned long long)v.library_calls, (double)v.bytes_moved * 1e-9,
-            (unsigned long long)v.copies, (unsigned long long)v.reorders);
-    fprintf(out, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n", (unsigned long long)v.plans,
-            (unsigned long long)v.plan_hits, (unsigned long long)v.compiled, (unsigned long long)v.cache_hits);
-    fprintf(out, "device memory %.1f MB, at most %.1f MB\n", (double)v.bytes_now * 1e-6, (double)v.bytes_peak * 1e-6);
-    return TN_OK;
 }

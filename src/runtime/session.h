@@ -15,6 +15,7 @@
 
 #include "../../fuser/plan.h"
 #include "../core/build.h"
+#include "replay.h"
 
 typedef struct tn_plan_cache tn_plan_cache;
 
@@ -43,6 +44,7 @@ struct tn_session {
     tn_slab slab[TN_DTYPE_COUNT];
     uint64_t backward_count; /* of this step */
     uint32_t flushed; /* nodes of this step with a smaller id are past their flush */
+    bool region_ends; /* tn_op_end is running what its operator leaves: inner results are not kept */
     bool ending;      /* tn_step_end is running what is pending: nothing is kept for later */
     struct tn_watch_slot {
         tn_tensor *node; /* of this step, NULL once it is read */
@@ -57,12 +59,14 @@ struct tn_session {
     int n_closers, cap_closers;
 
     tn_stats stats;
+    struct tn_explain_state *explain; /* explain.h */
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
     void *arena;                      /* of values that die with their plan; as large as the largest plan's */
     size_t arena_bytes;
     size_t live_high;                 /* device bytes at the end of the last steps: growth alarm */
     int growing;
     tn_fault fault;
+    tn_tape tape;
 };
 
 /* ---- record.c ---- */
@@ -70,11 +74,17 @@ typedef struct tn_scope {
     tn_graph *g; /* NULL: no argument told the session */
     bool ok;
     uint32_t first; /* id of the first node made inside */
+    int note;       /* its entry on the tape that is being recorded, or -1 */
+    tn_entry *entry; /* the entry it repeats: nothing is to be made (ok is false), tn_leave has the results */
 } tn_scope;
 
 /* Takes n handles in place to the nodes that stand for them now. NULL arguments make ok false; pass those
  * that may be NULL through tn_enter_optional afterwards. */
 tn_scope tn_enter(const char *name, const char *file, int line, int n, ...);
+/* The same for a call that can be repeated (replay.h): key says what it depends on besides its tensors. After
+ * the n tensors follow n_optional that may be NULL. */
+tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, int line, int n, int n_optional, ...);
+tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file, int line);
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
 bool tn_enter_optional(tn_scope *sc, tn_tensor **x);
 bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes);
@@ -105,6 +115,7 @@ void tn_watch_collect(tn_session *s);
 /* ---- plan_cache.c ---- */
 tn_plan_cache *tn_plan_cache_new(int max_plans);
 void tn_plan_cache_free(tn_plan_cache *c);
+uint64_t tn_plan_cache_evictions(const tn_plan_cache *c); /* plans that have gone since it was made */
 tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes);
 /* Takes the plan over, also when it fails (TN_E_NOMEM). */
 int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p);

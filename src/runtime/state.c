@@ -260,6 +260,7 @@ static bool list_remove(tn_tensor **list, int *n, tn_tensor *p)
 /* Whether p's first value and an assignment to p both wait: without p, that would not know where to. */
 static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
 {
+    if (!s->in_step) return false;
     bool found = false;
     for (uint32_t i = s->flushed; i < s->graph.n_nodes && !found; i++) {
         const tn_tensor *v = s->graph.nodes[i];
@@ -358,6 +359,7 @@ static int copy_out(tn_session *s, tn_tensor *v)
     v->buf = copy;
     v->place = NULL;
     v->flags &= ~(uint32_t)TN_F_VERSION;
+    g->unrepeatable = true; /* the copy was made now */
     return TN_OK;
 }
 
@@ -398,7 +400,9 @@ static int settle(tn_session *s, const tn_tensor *p)
         const tn_tensor *v = s->graph.holder[i];
         wanted = !(v->flags & TN_F_LOST) && looks_into(v, p) && still_wanted(&s->graph, v);
     }
-    return wanted && tn_write_pending(s, p) ? tn_run(s, 0, NULL) : TN_OK;
+    if (!wanted || !tn_write_pending(s, p)) return TN_OK;
+    tn_tape_end(s);
+    return tn_run(s, 0, NULL);
 }
 
 /* After an error no effect of the step takes place. */
@@ -418,6 +422,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
         node->in[0] = target;
     }
     p->of = NULL;
+    node->of = p;
     node->name = p->name;
     if (s->in_step) {
         target->base->flags |= TN_F_LOST;
@@ -426,8 +431,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     if (!defer && !waits) return tn_run(s, 1, &node);
     if (!waits) g->pending_assigns++; /* runs with the operator around it */
     if (tn_same_shape(node, p)) { /* until it has run it is p's version */
-        node->flags = (node->flags & ~(uint32_t)TN_F_REQUIRES_GRAD) | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
-        node->of = p;
+        node->flags |= TN_F_STANDS | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
         p->of = node;
     }
     return TN_OK;
@@ -439,9 +443,11 @@ int tn_assign(tn_tensor *target, tn_tensor *source)
     if (p && !(p->flags & TN_F_PERSISTENT))
         return tn_fail(p->graph->session, TN_E_STATE, "assign",
                        "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
-    tn_scope sc = tn_enter("assign", NULL, 0, 2, &target, &source);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", NULL, 0, 2, 0, &target, &source);
     if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return TN_OK;
     int status = sc.ok ? tn_assign_node(p, target, source, sc.g->call_depth > 1) : sc.g->error.status;
+    if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
     tn_call_end(sc.g);
     return status;
 }

@@ -1,7 +1,6 @@
 /* inside.c - a look into a session's last plan, for benchmarks. Start with last_plan. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "inside.h"
 #include "src/runtime/flush.h"
@@ -115,14 +114,7 @@ static int call(tn_device *d, const tn_step *st, char *at)
     return d->conv2d(d, &c, &err);
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-double inside_library_ms(tn_session *s, void **room)
+int inside_library_calls(tn_session *s, void **room)
 {
     const tn_plan *p = last_plan(s);
     size_t all = 256, bytes[4];
@@ -137,12 +129,11 @@ double inside_library_ms(tn_session *s, void **room)
         memset(*room, 0, all);
     }
     char *at = *room;
-    double start = now_ms();
     for (int i = 0; i < p->n_step; i++) {
         if (p->step[i].kind == TN_STEP_KERNEL) continue;
         if (call(s->device, &p->step[i], at)) return -1;
         operand_bytes(&p->step[i], bytes);
         at += bytes[0] + bytes[1] + bytes[2] + bytes[3];
     }
-    return now_ms() - start;
+    return 0;
 }

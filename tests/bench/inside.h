@@ -15,8 +15,9 @@ void inside_print_plan(const tn_session *s, FILE *out);
 /* What the last plan's kernels must read and write, its library calls not counted. */
 double inside_kernel_bytes(const tn_session *s);
 
-/* Milliseconds of the last plan's library calls alone, one after the other, on operands of the same shapes
- * and strides; negative on failure. Memory is taken at the first call and kept in *room: free it. */
-double inside_library_ms(tn_session *s, void **room);
+/* Runs the last plan's library calls alone, one after the other, on operands of the same shapes and strides:
+ * 0, or -1 on failure. Memory is taken at the first call, before the first call of the library, and kept in
+ * *room: free it. */
+int inside_library_calls(tn_session *s, void **room);
 
 #endif

@@ -1,6 +1,7 @@
 /* yard_pool.c - the threads of the yardsticks: a plain pool that spins a little, sleeps, and claims chunks.
  * Start with yard_run. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -96,5 +97,10 @@ void yard_run(yard *y, yard_part *fn, int64_t items)
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
     work(p, 0);
-    while (atomic_load(&p->busy)) relax();
+    for (int spin = 0; atomic_load(&p->busy); spin++) {
+        if (spin < 2000)
+            relax();
+        else
+            sched_yield();
+    }
 }

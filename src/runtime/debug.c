@@ -1,0 +1,214 @@
+/* debug.c - TENSOR_DEBUG and TENSOR_DUMP: what is planned and run, as it happens.
+ *
+ *   TENSOR_DEBUG=1   one line a launch when a plan is made     4   and the kernels' source
+ *                2   and one a launch when it runs: time, bytes   5   and the graph after each pass
+ *                3   and why kernels end where they do
+ *   TENSOR_DUMP=stdout|stderr   where that goes (stderr); alone it means 4
+ *               FOLDER          a file for each plan, and one for each kernel
+ *
+ * Sources are dumped with the lines of the program they come from in front; what is compiled has no such
+ * lines, so that moving a call in the program compiles nothing anew. Start with tn_debug_plan.
+ */
+#include "explain.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { KERNELS = 1, TIMES, REASONS, SOURCES, GRAPHS };
+
+void tn_debug_open(tn_explain_state *x)
+{
+    const char *level = getenv("TENSOR_DEBUG"), *dump = getenv("TENSOR_DUMP"),
+               *check = getenv("TENSOR_CHECK");
+    x->level = level ? (int)strtol(level, NULL, 10) : 0;
+    x->dump = dump && *dump;
+    x->out = x->dump && !strcmp(dump, "stdout") ? stdout : stderr;
+    if (x->dump && strcmp(dump, "stdout") && strcmp(dump, "stderr")) {
+        x->folder = dump;
+        mkdir(dump, 0777); /* one that cannot be made is noticed when a file is */
+    } else if (x->dump && !x->level)
+        x->level = SOURCES;
+    x->measure = x->level >= TIMES;
+    x->check = check && *check && strcmp(check, "0");
+}
+
+void tn_debug_close(tn_explain_state *x)
+{
+    if (x->out && x->level) fflush(x->out);
+}
+
+/* ---- text ---- */
+
+static const tn_note_call *call_at(const tn_note *n, int node)
+{
+    return n->value[node].call < 0 ? NULL : &n->call[n->value[node].call];
+}
+
+/* "conv2d at train.c:41", or "gradient of ..". */
+static void put_call(fu_text *t, const tn_note *n, const tn_note_call *c)
+{
+    char where[160];
+    if (c->backward && c->of >= 0)
+        fu_put(t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
+    else
+        fu_put(t, "%s", tn_note_where(c, where, sizeof where));
+}
+
+static void put_calls(fu_text *t, const tn_plan *p, const tn_step *st, const char *between)
+{
+    const tn_note *n = p->note;
+    bool any = false;
+    for (int i = 0; i < st->n_nodes; i++) {
+        const tn_note_call *c = call_at(n, p->node_of[st->first_node + i]);
+        bool told = !c;
+        for (int k = 0; k < i && !told; k++) told = call_at(n, p->node_of[st->first_node + k]) == c;
+        if (told) continue;
+        if (any) fu_put(t, "%s", between);
+        put_call(t, n, c);
+        any = true;
+    }
+}
+
+static void put_kernels(fu_text *t, const tn_plan *p)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_step; i++) bytes += p->step[i].bytes;
+    fu_put(t, "plan %d: %d nodes, %d kernels, %.3f MB, arena %.3f MB\n", p->note->number, p->note->n_node,
+           p->n_step, (double)bytes * 1e-6, (double)p->arena_bytes * 1e-6);
+    for (int i = 0; i < p->n_step; i++) {
+        fu_put(t, "  %3d %-32s %10.3f MB  ", i + 1, p->step[i].name, (double)p->step[i].bytes * 1e-6);
+        put_calls(t, p, &p->step[i], ", ");
+        fu_put(t, "\n");
+    }
+}
+
+static void put_reasons(fu_text *t, const tn_plan *p)
+{
+    for (int i = 0; i < p->n_cut; i++) {
+        const tn_note *n = p->note;
+        const tn_note_call *a = call_at(n, p->cut[i].from), *b = call_at(n, p->cut[i].to);
+        fu_put(t, "  cut %s -> %s", tn_op_get((tn_op)n->value[p->cut[i].from].op)->name,
+               tn_op_get((tn_op)n->value[p->cut[i].to].op)->name);
+        if (a && b) {
+            fu_put(t, " (");
+            put_call(t, n, a);
+            fu_put(t, " -> ");
+            put_call(t, n, b);
+            fu_put(t, ")");
+        }
+        fu_put(t, ": %s\n", tn_cut_text(p->cut[i].reason));
+    }
+}
+
+static void put_node(fu_text *t, const tn_note *n, int node)
+{
+    const tn_note_value *v = &n->value[node];
+    char shape[160];
+    fu_put(t, "    %d = %s(", node, tn_op_get((tn_op)v->op)->name);
+    for (int k = 0; k < v->n_in; k++) {
+        const tn_note_value *x = &n->value[v->in[k]];
+        fu_put(t, "%s%d", k ? ", " : "", v->in[k]);
+        if (x->name && v->in[k] >= n->n_node) fu_put(t, ":%s", x->name);
+    }
+    fu_put(t, ") %s %s", tn_dtype_name((tn_dtype)v->dtype),
+           tn_shape_text(shape, sizeof shape, v->ndim, v->shape));
+    if (v->name) fu_put(t, " %s", v->name);
+    if (v->call >= 0) {
+        fu_put(t, "  ");
+        put_call(t, n, &n->call[v->call]);
+    }
+    fu_put(t, "\n");
+}
+
+static void put_graphs(fu_text *t, const tn_plan *p)
+{
+    const tn_note *n = p->note;
+    fu_put(t, "  recorded\n");
+    for (int i = 0; i < n->n_node; i++) put_node(t, n, i);
+    fu_put(t, "  simplified\n");
+    for (int i = 0; i < n->n_node; i++)
+        if (n->value[i].step >= 0) put_node(t, n, i);
+    fu_put(t, "  grouped\n");
+    for (int i = 0; i < p->n_step; i++) {
+        fu_put(t, "    %s:", p->step[i].name);
+        for (int k = 0; k < p->step[i].n_nodes; k++) fu_put(t, " %d", p->node_of[p->step[i].first_node + k]);
+        fu_put(t, "\n");
+    }
+    fu_put(t, "  laid out\n");
+    for (int i = 0; i < p->n_value; i++) {
+        const tn_plan_value *v = &p->value[i];
+        fu_put(t, "    %d: kernels %d to %d, %zu bytes", v->slot, v->first + 1, v->last + 1,
+               v->elems * tn_dtype_size(v->dtype));
+        fu_put(t, v->root || v->keep ? ", outlives the plan\n" : " at %zu\n", v->offset);
+    }
+}
+
+static void put_source(fu_text *t, const tn_plan *p, const tn_step *st)
+{
+    fu_put(t, "/* %s\n *\n * ", st->name);
+    put_calls(t, p, st, "\n * ");
+    if (st->kind != TN_STEP_KERNEL)
+        fu_put(t, "\n *\n * A call of a library: there is no source. */\n");
+    else
+        fu_put(t, "\n */\n%s", st->source.text);
+}
+
+/* ---- where it goes ---- */
+
+static void write_file(tn_session *s, const char *name, const fu_text *t)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", s->explain->folder, name);
+    FILE *f = fopen(path, "w");
+    bool wrote = f && t->p && fputs(t->p, f) >= 0;
+    if (f && fclose(f)) wrote = false;
+    if (!wrote) {
+        tn_warn(s, "TENSOR_DUMP: %s cannot be written: %s", path, strerror(errno));
+        s->explain->folder = NULL;
+    }
+}
+
+static void write_folder(tn_session *s, const tn_plan *p)
+{
+    char name[160];
+    fu_text t = {0};
+    put_kernels(&t, p);
+    put_reasons(&t, p);
+    put_graphs(&t, p);
+    snprintf(name, sizeof name, "plan-%03d.txt", p->note->number);
+    write_file(s, name, &t);
+    fu_text_free(&t);
+    for (int i = 0; i < p->n_step && s->explain->folder; i++) {
+        if (p->step[i].kind != TN_STEP_KERNEL) continue;
+        fu_text k = {0};
+        put_source(&k, p, &p->step[i]);
+        snprintf(name, sizeof name, "plan-%03d-%03d-%s.c", p->note->number, i + 1, p->step[i].name);
+        write_file(s, name, &k);
+        fu_text_free(&k);
+    }
+}
+
+void tn_debug_plan(tn_session *s, const tn_plan *p)
+{
+    const tn_explain_state *x = s->explain;
+    if (x->folder) write_folder(s, p);
+    if (x->level < KERNELS) return;
+    fu_text t = {0};
+    put_kernels(&t, p);
+    if (x->level >= REASONS) put_reasons(&t, p);
+    if (x->level >= GRAPHS) put_graphs(&t, p);
+    for (int i = 0; i < p->n_step && x->level >= SOURCES && !x->folder; i++) put_source(&t, p, &p->step[i]);
+    if (t.p) fputs(t.p, x->out);
+    fu_text_free(&t);
+}
+
+void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds)
+{
+    if (s->explain->level < TIMES) return;
+    const tn_step *st = &p->step[step];
+    fprintf(s->explain->out, "  run %d.%d %-32s %9.3f ms %10.3f MB %7.1f GB/s\n", p->note->number, step + 1,
+            st->name, seconds * 1e3, (double)st->bytes * 1e-6,
+            seconds > 0 ? (double)st->bytes * 1e-9 / seconds : 0);
+}

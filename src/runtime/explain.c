@@ -1,0 +1,216 @@
+/* explain.c - the step in words: tn_plan_text, small and stable, and tn_explain, at length.
+ * Start with tn_explain_text. */
+#include "explain.h"
+
+#include <string.h>
+
+static double mb(int64_t bytes)
+{
+    return (double)bytes * 1e-6 + 0.0;
+}
+
+/* ---- the plan ---- */
+
+static void put_plan(const tn_session *s, const tn_view *v, fu_text *t)
+{
+    fu_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
+           mb(v->total.bytes), (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6,
+           (double)v->least_bytes * 1e-6);
+    for (int i = 0; i < v->n_launch; i++) {
+        const tn_launch *l = &v->launch[i];
+        const tn_run_log *run = &v->log->run[l->segment];
+        if (s->mode == TN_FUSED && v->log->n > 1 && (!i || l[-1].segment != l->segment)) {
+            fu_put(t, "segment %d of %d: %s", l->segment + 1, v->log->n, run->ender);
+            fu_put(t, run->what[0] ? " of %s\n" : "%s\n", run->what);
+        }
+        fu_put(t, "%3d %-8s %-32s %10.3f MB  %s\n", i + 1, tn_way_name(l->way), l->of->name, mb(l->of->bytes),
+               l->ops);
+    }
+}
+
+const char *tn_plan_text(tn_session *s)
+{
+    if (!s) return NULL;
+    tn_explain_state *x = s->explain;
+    tn_view v;
+    fu_text t = {0};
+    int status = tn_view_make(s, &v);
+    if (status == TN_E_STATE) return "";
+    if (!status) put_plan(s, &v, &t);
+    tn_view_free(&v);
+    if (status || t.failed) {
+        fu_text_free(&t);
+        return NULL;
+    }
+    tn_free_mem(x->text);
+    return x->text = t.p;
+}
+
+/* ---- the bandwidth of a copy ---- */
+
+/* Of y = x over tensors larger than the caches, by a kernel like any other, on a session of its own. The best
+ * of a few. 0: could not be measured. */
+static double measure_copy(const tn_session *s)
+{
+    enum { ROUNDS = 5 };
+    const int64_t n = 48 << 20;
+    tn_options o = {.size = sizeof o,
+                    .device = TN_CPU,
+                    .mode = TN_FUSED,
+                    .threads = s->device->threads,
+                    .cache_dir = s->options.cache_dir,
+                    .log = s->options.log,
+                    .log_user = s->options.log_user};
+    tn_session *m = s->device->is_reference ? NULL : tn_open_with(&o);
+    double best = 0;
+    tn_tensor *x = m ? tn_keep(tn_zeros(m, TN_F32, 1, &n)) : NULL, *y = m ? tn_keep(x) : NULL;
+    for (int i = 0; i < ROUNDS && y; i++) {
+        tn_step_begin(m);
+        tn_assign(y, x);
+        double start = tn_clock();
+        if (tn_step_end(m)) break;
+        double gbs = 8e-9 * (double)n / (tn_clock() - start);
+        if (i && gbs > best) best = gbs; /* the first one compiles */
+    }
+    tn_close(m);
+    return best;
+}
+
+static void find_bandwidth(tn_session *s, tn_view *v)
+{
+    if (v->total.ms <= 0) return;
+    if (s->explain->copy_gbs == 0) s->explain->copy_gbs = measure_copy(s);
+    v->gbs = s->explain->copy_gbs;
+}
+
+/* ---- at length ---- */
+
+static void put_session(const tn_session *s, fu_text *t)
+{
+    tn_stats a = {.size = sizeof a};
+    tn_get_stats(s, &a);
+    fu_put(t, "device %s, %d threads, %s mode\n", s->device->name, s->device->threads,
+           s->mode == TN_EAGER ? "eager" : "fused");
+    fu_put(
+        t,
+        "%llu steps, %llu operators' nodes; %llu kernels and %llu library calls moved %.3f GB; %llu copies, "
+        "%llu reorders\n",
+        (unsigned long long)a.steps, (unsigned long long)a.nodes, (unsigned long long)a.kernels,
+        (unsigned long long)a.library_calls, (double)a.bytes_moved * 1e-9, (unsigned long long)a.copies,
+        (unsigned long long)a.reorders);
+    fu_put(t, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n",
+           (unsigned long long)a.plans, (unsigned long long)a.plan_hits, (unsigned long long)a.compiled,
+           (unsigned long long)a.cache_hits);
+    fu_put(t, "device memory %.1f MB, at most %.1f MB\n", (double)a.bytes_now * 1e-6,
+           (double)a.bytes_peak * 1e-6);
+}
+
+static void put_time(const tn_view *v, fu_text *t, const tn_sums *s)
+{
+    if (s->ms < 0 || !s->kernels) return;
+    fu_put(t, "  %8.3f ms", s->ms);
+    if (v->gbs > 0 && s->ms > 0) {
+        double gbs = (double)s->bytes * 1e-6 / s->ms;
+        fu_put(t, " %6.1f GB/s %3.0f %%", gbs, 100 * gbs / v->gbs);
+    }
+}
+
+static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_sums *s)
+{
+    fu_put(t, "  %-10s %4d -> %4d  %10.2f -> %10.2f  %10.2f", name, s->before, s->kernels,
+           mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes));
+    put_time(v, t, s);
+    fu_put(t, "\n");
+}
+
+static void put_row(const tn_view *v, fu_text *t, int row)
+{
+    static const tn_way ways[] = {TN_WAY_FORWARD, TN_WAY_BACKWARD};
+    fu_put(t, "%d\n", row + 1);
+    for (int w = 0; w < 2; w++) {
+        tn_sums s = tn_view_row(v, row, ways[w]);
+        if (s.kernels) put_sums(v, t, tn_way_name(ways[w]), &s);
+        for (int i = 0; i < v->n_launch && s.kernels; i++) {
+            const tn_launch *l = &v->launch[i];
+            if (l->row != row || (l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
+            fu_put(t, "      %-30s %s", l->of->name, l->ops);
+            fu_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
+        }
+    }
+}
+
+static void put_ledger(const tn_view *v, fu_text *t)
+{
+    fu_put(t,
+           "\nwhat forward does for backward: %.2f MB kept, %.2f MB computed again, %.2f MB never stored\n",
+           mb(v->kept_bytes), mb(v->again_bytes), mb(v->never_bytes));
+    for (int i = 0; i < v->n_kept; i++) {
+        const tn_kept *k = &v->kept[i];
+        fu_put(t, "  %10.3f MB  %-14s  %s", mb(k->bytes), k->how, k->name);
+        fu_put(t, k->n > 1 ? " (%d values)\n" : "\n", k->n);
+    }
+}
+
+static void put_boundaries(const tn_view *v, fu_text *t)
+{
+    fu_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
+    for (int i = 0; i < v->n_boundary; i++) {
+        const tn_boundary *b = &v->boundary[i];
+        fu_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
+        fu_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
+        fu_put(t, "                 %s%s%s\n", b->reason, b->remedy[0] ? "; " : "", b->remedy);
+    }
+}
+
+void tn_explain_text(const tn_session *s, const tn_view *v, fu_text *t)
+{
+    put_session(s, t);
+    if (!v->log) {
+        fu_put(t, "no step has run a plan\n");
+        return;
+    }
+    fu_put(t, "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved",
+           (unsigned long long)v->log->number, v->log->backward ? "the last that trained" : "the last");
+    fu_put(t, v->total.ms >= 0 ? ", time, share of a copy's %.1f GB/s\n" : "\n", v->gbs);
+    put_sums(v, t, "all", &v->total);
+    for (int w = 0; w < 3; w++)
+        if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
+    fu_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
+           (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
+    for (int i = 0; i < v->n_break; i++) fu_put(t, "cut into segments: %s\n", v->breaks[i]);
+    fu_put(t, "\ngroups (f' is the gradient of f)\n");
+    for (int r = 0; r < v->n_row; r++) put_row(v, t, r);
+    if (v->log->backward) put_ledger(v, t);
+    if (v->n_boundary) put_boundaries(v, t);
+}
+
+/* Makes the view and writes it; t is the caller's to free. */
+static int tell(tn_session *s, fu_text *t, void (*write)(const tn_session *, const tn_view *, fu_text *))
+{
+    tn_view v;
+    int status = tn_view_make(s, &v);
+    if (status == TN_E_NOMEM) return status;
+    if (v.log) find_bandwidth(s, &v);
+    write(s, &v, t);
+    tn_view_free(&v);
+    return t->failed ? TN_E_NOMEM : TN_OK;
+}
+
+int tn_explain(tn_session *s, FILE *out)
+{
+    if (!s || !out) return TN_E_NULL;
+    fu_text t = {0};
+    int status = tell(s, &t, tn_explain_text);
+    if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
+    fu_text_free(&t);
+    return status;
+}
+
+int tn_report_text(tn_session *s, const char *path, fu_text *t)
+{
+    const char *end = strrchr(path, '.');
+    if (end && !strcmp(end, ".html")) return tell(s, t, tn_report_html);
+    if (end && !strcmp(end, ".json")) return tell(s, t, tn_report_json);
+    if (end && !strcmp(end, ".txt")) return tell(s, t, tn_explain_text);
+    return TN_E_ARG;
+}

@@ -1,0 +1,229 @@
+/* explain.h - what a session remembers of the last step, so that it can be told to the user.
+ *
+ *   note    what a plan was made of, in words that outlive the step: nodes, calls, names, lines. Made once
+ *           with the plan, in the plan's own memory
+ *   run     one segment of a step: its plan, what ended it, and where the time went
+ *   log     the runs of a step. Kept: of the step now running, of the last one, and of the last one that went
+ *           backward - after training and an evaluation, it is training that is asked about
+ *   view    made of a log when someone asks: launches, rows (forward paired with backward), the ledger, cuts
+ *
+ *   explain_log.c    notes and logs      explain_view.c   log -> view       explain.c      the text
+ *   report*.c        view -> files       debug.c          TENSOR_DEBUG      trace.c        pictures
+ *   explain_require.c   tn_require_fused                  check.c           TENSOR_CHECK
+ *
+ * Read first: struct tn_note, then tn_view_make.
+ */
+#ifndef TN_EXPLAIN_H
+#define TN_EXPLAIN_H
+
+#include "../../fuser/fuser.h"
+#include "flush.h"
+
+/* ---- notes ---- */
+
+typedef struct tn_note_call {
+    const char *name, *file; /* file: NULL where the program did not say */
+    int line;
+    bool backward;
+    int of;       /* of a backward call: the forward one, which may have no nodes here; else -1 */
+    uint32_t key; /* the same for one call in all segments of a step */
+} tn_note_call;
+
+typedef struct tn_note_value {
+    const char *name; /* NULL: none was given */
+    uint16_t op;
+    uint8_t dtype, ndim;
+    bool number, kept; /* kept, of a leaf: an earlier segment of the step made it */
+    bool written;      /* to memory that outlives the step: an assignment, a gradient, tn_keep */
+    int64_t shape[TN_MAX_DIMS];
+    int64_t numel;
+    int call;      /* -1: none */
+    int n_in, *in; /* slots of the operands' memory */
+    int64_t *read; /* elements of it that are read */
+    int step;      /* of a node: the first that computes it; -1: none does */
+} tn_note_value;
+
+typedef struct tn_note {
+    int n_node, n_value; /* nodes come first, then leaves: by slot */
+    tn_note_value *value;
+    int n_call;
+    tn_note_call *call;
+    int number;    /* of the plan in its session, from 1 */
+    bool backward; /* some of it is a gradient */
+} tn_note;
+
+/* ---- logs ---- */
+
+typedef struct tn_run_log {
+    tn_plan *plan;            /* held */
+    const char *ender, *file; /* the call that made it run */
+    int line;
+    char what[64];              /* what that call asked for */
+    double start, planned, end; /* seconds */
+    double *kernel;             /* start and end of each step; NULL: not measured */
+} tn_run_log;
+
+typedef struct tn_step_log {
+    int n, cap;
+    tn_run_log *run;
+    bool backward;
+    uint64_t number;
+    double start, end;
+} tn_step_log;
+
+typedef struct tn_require {
+    uint32_t first, end; /* ids of the nodes between begin and end */
+    const char *file;
+    int line;
+    int segment; /* that ran them, from 1; 0: none so far */
+} tn_require;
+
+typedef struct tn_ban {
+    uint64_t record; /* hash of the record a group went wrong under */
+    int n, *node;
+} tn_ban;
+
+struct tn_explain_state {
+    int level;          /* TENSOR_DEBUG */
+    const char *folder; /* TENSOR_DUMP is a folder */
+    FILE *out;
+    bool dump, measure;
+    int plans;
+    tn_step_log now, last, trained;
+    struct tn_asked {
+        const char *name, *file;
+        int line;
+        const tn_tensor *root; /* whose value is asked for; NULL: all that waits */
+    } asked;                   /* who makes it run */
+    char *text;                /* of tn_plan_text */
+    double copy_gbs;
+    tn_require *require;
+    int n_require, cap_require;
+    bool require_open;
+    /* check.c */
+    bool check;
+    struct tn_check *checking; /* the run now being compared */
+    tn_ban *ban;
+    int n_ban;
+    int plant; /* test hook: see tn_check_plant */
+    int found; /* groups switched off */
+};
+typedef struct tn_explain_state tn_explain_state;
+
+/* ---- explain_log.c ---- */
+bool tn_explain_open(tn_session *s);
+void tn_explain_close(tn_session *s);
+double tn_clock(void); /* seconds */
+/* The plan that has just been made of f: notes, and what TENSOR_DEBUG asks for. */
+int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p);
+void tn_asked_set(tn_session *s, const char *name, const char *file, int line);
+/* A segment begins and ends. */
+int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, double start);
+void tn_run_log_end(tn_session *s, const tn_plan *p, int status);
+/* Around each step of a plan, where someone wants to know. */
+static inline bool tn_probing(const tn_session *s)
+{
+    return s->explain->measure || s->explain->checking;
+}
+void tn_probe_before(tn_session *s, int step);
+int tn_probe_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
+void tn_step_log_begin(tn_session *s);
+void tn_step_log_end(tn_session *s);
+const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell about */
+
+const char *tn_note_where(const tn_note_call *c, char *out, size_t n); /* "gelu at train.c:41" */
+const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size);
+size_t tn_note_bytes(const tn_note_value *v);
+const char *tn_short_file(const char *file); /* without its folders */
+
+/* ---- explain_view.c ---- */
+
+typedef enum tn_way { TN_WAY_FORWARD, TN_WAY_BACKWARD, TN_WAY_BOTH } tn_way;
+
+typedef struct tn_launch {
+    int segment, step;
+    const tn_plan *plan;
+    const tn_note *note;
+    const tn_step *of;
+    tn_way way;
+    bool again; /* another launch of the group before */
+    int before; /* launches in eager mode for the same work */
+    int64_t bytes_before;
+    double ms; /* negative: not measured */
+    int row;
+    char *ops;   /* "gelu + layer_norm" */
+    char *lines; /* "train.c:41 42" */
+} tn_launch;
+
+typedef struct tn_sums {
+    int kernels, before;
+    int64_t bytes, bytes_before;
+    double ms, flops;
+} tn_sums;
+
+typedef struct tn_kept {
+    const char *name, *how; /* "kept", "computed again", "never stored" */
+    int64_t bytes;
+    int n;
+} tn_kept;
+
+typedef struct tn_boundary {
+    char *from, *to;
+    const char *reason, *remedy;
+    int64_t bytes;
+    int n;
+} tn_boundary;
+
+typedef struct tn_view {
+    tn_arena arena;
+    const tn_step_log *log;
+    int n_launch, n_row, n_kept, n_boundary;
+    tn_launch *launch;
+    tn_kept *kept;
+    tn_boundary *boundary;
+    tn_sums total, way[3];
+    int64_t kept_bytes, again_bytes, never_bytes;
+    int n_break;
+    char **breaks; /* one line for each segment that ended before the step did */
+    size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
+    double gbs;                                   /* of a copy; 0: not measured */
+} tn_view;
+
+/* 0 or TN_E_NOMEM; TN_E_STATE: no step has run. Free with tn_view_free. */
+int tn_view_make(tn_session *s, tn_view *v);
+void tn_view_free(tn_view *v);
+tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
+const char *tn_way_name(tn_way w);
+const char *tn_remedy(tn_cut_reason r);
+
+/* ---- writers ---- */
+/* What a report of this name holds: by its ending. TN_E_ARG: another one. */
+int tn_report_text(tn_session *s, const char *path, fu_text *t);
+void tn_explain_text(const tn_session *s, const tn_view *v, fu_text *t);
+void tn_report_html(const tn_session *s, const tn_view *v, fu_text *t);
+void tn_report_json(const tn_session *s, const tn_view *v, fu_text *t);
+
+/* ---- report.c ---- */
+int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t);
+
+/* ---- debug.c ---- */
+void tn_debug_open(tn_explain_state *x);
+void tn_debug_close(tn_explain_state *x);
+void tn_debug_plan(tn_session *s, const tn_plan *p);
+void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds);
+
+/* ---- explain_require.c ---- */
+int tn_require_check(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
+
+/* ---- check.c ---- */
+/* Marks what has gone wrong before (TN_SEG_ALONE); true: the record has to be made anew. */
+bool tn_check_ban(tn_session *s, tn_flush_scratch *f);
+int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh);
+int tn_check_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
+void tn_check_end(tn_session *s);
+void tn_check_free(tn_explain_state *x);
+/* Test hook: the first result of every group of at least `least` nodes is made wrong while it is checked; 0
+ * turns it off. */
+void tn_check_plant(tn_session *s, int least);
+
+#endif

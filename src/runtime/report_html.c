@@ -1,0 +1,249 @@
+/* report_html.c - the report to look at: one page that needs nothing beside itself. A summary, the roofline
+ * (measured launches only), the groups, the ledger, the boundaries. Start with tn_report_html.
+ */
+#include "explain.h"
+
+#include <math.h>
+
+static const char style[] =
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 "
+    "1em;color:#222;background:#fff}"
+    "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}"
+    "table{border-collapse:collapse;width:100%}th,td{padding:.25em .6em;text-align:left;vertical-align:top;"
+    "border-bottom:1px solid #e4e4e4}th{font-weight:600;border-bottom:2px solid #bbb}"
+    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    "code,.k{font:13px ui-monospace,monospace}.k{color:#555}.b td{color:#555}"
+    ".tiles{display:flex;flex-wrap:wrap;gap:1em}.tile{border:1px solid #ddd;border-radius:6px;padding:.6em "
+    "1em}"
+    ".tile b{display:block;font-size:1.35em}.bar{background:#4878a8;height:.6em;border-radius:2px}"
+    "svg text{font:12px system-ui,sans-serif;fill:#444}"
+    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th,td{border-color:#333}"
+    ".k,.b td{color:#aaa}svg text{fill:#bbb}.tile{border-color:#444}}";
+
+static void put_escaped(fu_text *t, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
+            fu_put(t, "&#%d;", *s);
+        else
+            fu_put(t, "%c", *s);
+    }
+}
+
+static double mb(int64_t bytes)
+{
+    return (double)bytes * 1e-6 + 0.0;
+}
+
+static void put_tile(fu_text *t, const char *what, const char *big, const char *small)
+{
+    fu_put(t, "<div class=tile>%s<b>%s</b>%s</div>\n", what, big, small);
+}
+
+static void put_summary(const tn_view *v, fu_text *t)
+{
+    char big[80], small[160];
+    fu_put(t, "<div class=tiles>\n");
+    snprintf(big, sizeof big, "%d", v->total.kernels);
+    snprintf(small, sizeof small, "%d without fusing", v->total.before);
+    put_tile(t, "kernels", big, small);
+    snprintf(big, sizeof big, "%.1f MB", mb(v->total.bytes));
+    snprintf(small, sizeof small, "%.1f MB without fusing", mb(v->total.bytes_before));
+    put_tile(t, "moved", big, small);
+    snprintf(big, sizeof big, "%.1f MB", (double)v->arena_bytes * 1e-6);
+    snprintf(small, sizeof small, "naive %.1f, least %.1f", (double)v->naive_bytes * 1e-6,
+             (double)v->least_bytes * 1e-6);
+    put_tile(t, "arena", big, small);
+    if (v->log->backward) {
+        snprintf(big, sizeof big, "%.1f MB", mb(v->kept_bytes));
+        snprintf(small, sizeof small, "%.1f computed again, %.1f never stored", mb(v->again_bytes),
+                 mb(v->never_bytes));
+        put_tile(t, "kept for backward", big, small);
+    }
+    if (v->total.ms > 0) {
+        snprintf(big, sizeof big, "%.3f ms", v->total.ms);
+        snprintf(small, sizeof small, "a copy moves %.1f GB/s", v->gbs);
+        put_tile(t, "in kernels", big, small);
+    }
+    fu_put(t, "</div>\n");
+    for (int i = 0; i < v->n_break; i++) {
+        fu_put(t, "<p><b>Cut into segments:</b> ");
+        put_escaped(t, v->breaks[i]);
+        fu_put(t, "</p>\n");
+    }
+}
+
+/* ---- the roofline ---- */
+
+enum { WIDTH = 820, HEIGHT = 380, LEFT = 60, TOP = 20, BOTTOM = 340, RIGHT = 800 };
+
+typedef struct axes {
+    double x0, x1, y0, y1; /* decades */
+} axes;
+
+static double at_x(const axes *a, double v)
+{
+    return LEFT + (log10(v) - a->x0) / (a->x1 - a->x0) * (RIGHT - LEFT);
+}
+
+static double at_y(const axes *a, double v)
+{
+    return BOTTOM - (log10(v) - a->y0) / (a->y1 - a->y0) * (BOTTOM - TOP);
+}
+
+static bool measured(const tn_launch *l)
+{
+    return l->ms > 0 && l->of->flops > 0 && l->of->bytes > 0;
+}
+
+static void put_grid(const axes *a, fu_text *t)
+{
+    for (double d = a->x0; d <= a->x1; d++)
+        fu_put(t, "<path d='M%.1f %dV%d' stroke='#8883'/><text x=%.1f y=%d text-anchor=middle>%g</text>\n",
+               at_x(a, pow(10, d)), TOP, BOTTOM, at_x(a, pow(10, d)), BOTTOM + 16, pow(10, d));
+    for (double d = a->y0; d <= a->y1; d++)
+        fu_put(t, "<path d='M%d %.1fH%d' stroke='#8883'/><text x=%d y=%.1f text-anchor=end>%g</text>\n", LEFT,
+               at_y(a, pow(10, d)), RIGHT, LEFT - 6, at_y(a, pow(10, d)) + 4, pow(10, d));
+}
+
+static void put_roofline(const tn_view *v, fu_text *t)
+{
+    axes a = {-1, 2, -1, 2};
+    double most = 0;
+    for (int i = 0; i < v->n_launch; i++) {
+        const tn_launch *l = &v->launch[i];
+        if (!measured(l)) continue;
+        double x = log10(l->of->flops / (double)l->of->bytes), y = log10(l->of->flops * 1e-6 / l->ms);
+        a.x0 = fmin(a.x0, floor(x));
+        a.x1 = fmax(a.x1, ceil(x));
+        a.y0 = fmin(a.y0, floor(y));
+        a.y1 = fmax(a.y1, ceil(y));
+        most = fmax(most, l->of->flops * 1e-6 / l->ms);
+    }
+    if (most <= 0 || v->gbs <= 0) return;
+    fu_put(t, "<h2>Roofline</h2>\n<svg viewBox='0 0 %d %d' width='100%%' role=img>\n", WIDTH, HEIGHT);
+    put_grid(&a, t);
+    double x0 = fmax(pow(10, a.x0), pow(10, a.y0) / v->gbs), knee = most / v->gbs;
+    fu_put(t, "<path d='M%.1f %.1fL%.1f %.1fH%d' stroke='#c44' fill=none stroke-width=1.5 />\n", at_x(&a, x0),
+           at_y(&a, x0 * v->gbs), at_x(&a, knee), at_y(&a, most), RIGHT);
+    for (int i = 0; i < v->n_launch; i++) {
+        const tn_launch *l = &v->launch[i];
+        if (!measured(l)) continue;
+        double r = 3 + 12 * sqrt(l->ms / v->total.ms);
+        fu_put(t, "<circle cx=%.1f cy=%.1f r=%.1f fill='%s' fill-opacity=.55><title>%s: ",
+               at_x(&a, l->of->flops / (double)l->of->bytes), at_y(&a, l->of->flops * 1e-6 / l->ms), r,
+               l->way == TN_WAY_BACKWARD ? "#d08020" : "#4878a8", l->of->name);
+        put_escaped(t, l->ops);
+        fu_put(t, ", %.3f ms</title></circle>\n", l->ms);
+    }
+    fu_put(
+        t,
+        "<text x=%d y=%d text-anchor=end>operations a byte moved</text><text x=%d y=%d>GFLOP/s</text></svg>\n"
+        "<p>Line: the bandwidth of a copy, and the fastest launch of this step. Area: share of the time. "
+        "Blue: "
+        "forward, orange: backward.</p>\n",
+        RIGHT, HEIGHT - 6, LEFT + 6, TOP + 10);
+}
+
+/* ---- tables ---- */
+
+static void put_sums(const tn_view *v, fu_text *t, const tn_sums *s)
+{
+    fu_put(t, "<td class=n>%d &rarr; %d<td class=n>%.2f &rarr; %.2f<td class=n>%.2f", s->before, s->kernels,
+           mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes));
+    if (v->total.ms < 0) return;
+    fu_put(t, "<td class=n>%.3f<td class=n>", s->ms > 0 ? s->ms : 0);
+    if (s->ms > 0 && v->gbs > 0) fu_put(t, "%.0f %%", 100 * (double)s->bytes * 1e-6 / s->ms / v->gbs);
+    fu_put(t, "<td style='width:6em'><div class=bar style='width:%.0f%%'></div>",
+           v->total.ms > 0 ? 100 * s->ms / v->total.ms : 0);
+}
+
+static void put_group(const tn_view *v, fu_text *t, int row, bool backward)
+{
+    tn_sums s = tn_view_row(v, row, backward ? TN_WAY_BACKWARD : TN_WAY_FORWARD);
+    if (!s.kernels) return;
+    fu_put(t, "<tr%s><td class=n>%d<td>%s<td>", backward ? " class=b" : "", row + 1,
+           backward ? "backward" : "forward");
+    bool any = false;
+    for (int i = 0; i < v->n_launch; i++) {
+        const tn_launch *l = &v->launch[i];
+        if (l->row != row || (l->way == TN_WAY_BACKWARD) != backward) continue;
+        if (any) fu_put(t, "<br>");
+        put_escaped(t, l->ops);
+        fu_put(t, " <span class=k>%s</span> <span class=k>", l->of->name);
+        put_escaped(t, l->lines);
+        fu_put(t, "</span>");
+        any = true;
+    }
+    put_sums(v, t, &s);
+    fu_put(t, "</tr>\n");
+}
+
+static void put_groups(const tn_view *v, fu_text *t)
+{
+    fu_put(t, "<h2>Groups</h2>\n<p>f' is the gradient of f. Before: each call by itself.</p>\n<table><tr><th "
+              "class=n>#<th>"
+              "<th>operators, kernel, lines<th class=n>kernels<th class=n>MB moved<th class=n>saved");
+    if (v->total.ms >= 0) fu_put(t, "<th class=n>ms<th class=n>of a copy<th>time");
+    fu_put(t, "</tr>\n");
+    for (int r = 0; r < v->n_row; r++) {
+        put_group(v, t, r, false);
+        put_group(v, t, r, true);
+    }
+    fu_put(t, "<tr><th><th>all<th>");
+    put_sums(v, t, &v->total);
+    fu_put(t, "</tr></table>\n");
+}
+
+static void put_ledger(const tn_view *v, fu_text *t)
+{
+    fu_put(t, "<h2>What forward does for backward</h2>\n<table><tr><th>value<th>how<th class=n>values<th "
+              "class=n>MB</tr>\n");
+    for (int i = 0; i < v->n_kept; i++) {
+        fu_put(t, "<tr><td>");
+        put_escaped(t, v->kept[i].name);
+        fu_put(t, "<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", v->kept[i].how, v->kept[i].n,
+               mb(v->kept[i].bytes));
+    }
+    fu_put(t, "</table>\n");
+}
+
+static void put_boundaries(const tn_view *v, fu_text *t)
+{
+    fu_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through "
+              "memory.</p>\n<table><tr><th>from"
+              "<th>to<th>reason<th>what would help<th class=n>values<th class=n>MB</tr>\n");
+    for (int i = 0; i < v->n_boundary; i++) {
+        const tn_boundary *b = &v->boundary[i];
+        fu_put(t, "<tr><td>");
+        put_escaped(t, b->from);
+        fu_put(t, "<td>");
+        put_escaped(t, b->to);
+        fu_put(t, "<td>%s<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", b->reason, b->remedy, b->n,
+               mb(b->bytes));
+    }
+    fu_put(t, "</table>\n");
+}
+
+void tn_report_html(const tn_session *s, const tn_view *v, fu_text *t)
+{
+    fu_put(
+        t,
+        "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        "<title>libtensor: a step</title>\n<style>%s</style>\n",
+        style);
+    fu_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode", tn_version(), s->device->name,
+           s->device->threads, s->mode == TN_EAGER ? "eager" : "fused");
+    if (!v->log) {
+        fu_put(t, ". No step has run a plan.</p></html>\n");
+        return;
+    }
+    fu_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number,
+           v->log->backward ? "the last that trained" : "the last");
+    put_summary(v, t);
+    put_roofline(v, t);
+    put_groups(v, t);
+    if (v->log->backward) put_ledger(v, t);
+    if (v->n_boundary) put_boundaries(v, t);
+    fu_put(t, "</html>\n");
+}

@@ -1,0 +1,71 @@
+#!/bin/sh
+# test_drills.sh - faults planted on purpose: one line of a copy of the tree is changed, what depends on it is
+# built again, and a test that should notice must fail. Two caches are checked the other way round as well:
+# with a hash that is the same for everything nothing may change.
+. tests/check.sh
+
+# What is built already is taken along with its dates, so that one file is compiled for each fault.
+mkdir -p "$tmp/tree/b" || exit 1
+cp -a Makefile include src autograd fuser nn tests "$tmp/tree"
+cp -a "$BUILD/obj" "$BUILD/internal.a" "$BUILD/flags" "$BUILD/sources" "$tmp/tree/b"
+find "$tmp/tree/b/obj" -name '*.d' -exec sed -i "s|$BUILD/obj/|b/obj/|g" {} +
+cd "$tmp/tree" || exit 1
+
+# build TEST FILE SED: the test with the line changed. The file is as it was afterwards.
+build() {
+    cp -p "$2" "$tmp/before"
+    sed -i "$3" "$2"
+    if cmp -s "$2" "$tmp/before"; then
+        echo "the line to be changed is not in $2 any more" && return 1
+    fi
+    "$MAKE" --no-print-directory -j2 BUILD=b "b/tests/$1" >"$tmp/make.log" 2>&1
+    status=$?
+    cp "$tmp/before" "$2" # with a new date: compiled again for the next
+    [ $status -eq 0 ] || cat "$tmp/make.log"
+    return $status
+}
+
+caught() { # FILE SED TEST [ARGUMENT...]
+    file=$1 change=$2 name=$3
+    shift 3
+    build "$name" "$file" "$change" || return 1
+    if "b/tests/$name" "$@" >"$tmp/run.log" 2>&1; then
+        echo "$name passes" && return 1
+    fi
+    grep -q FAILED "$tmp/run.log" || { cat "$tmp/run.log" && return 1; }
+}
+
+harmless() { # FILE SED TEST [ARGUMENT...]
+    file=$1 change=$2 name=$3
+    shift 3
+    build "$name" "$file" "$change" && "b/tests/$name" "$@"
+}
+
+export TENSOR_KERNEL_OPT=1
+programs='test_random_programs --programs 20 --shrink 0'
+
+# The gradient of tanh is g (1 - tanh^2).
+check wrong_derivative caught src/core/ops.def 's/mul(g, sub(num(1), square(out)))/mul(g, sub(num(1), out))/' \
+    test_ops tanh
+# A kernel takes a step that is one element too short from line to line.
+# shellcheck disable=SC2086
+check index_map_off_by_one caught fuser/program.c \
+    's/^\( *spread(b->d, &b->d->map\[m\].axis\[i + shift\], t->stride\[i\]\), v->stride);/\1 - (t->stride[i] > 1), v->stride);/' \
+    $programs
+# A value's memory is given away in the step that reads it last.
+# shellcheck disable=SC2086
+check too_early_reuse caught src/runtime/memory.c \
+    's/a->first <= b->last && b->first <= a->last/a->first < b->last \&\& b->first < a->last/' $programs
+# A plan's record leaves out the attributes of operators.
+check stale_plan caught src/runtime/segment.c 's/ || !put_attr(f, n))$/)/' test_programs
+# The kernel cache takes an entry for another text.
+check stale_kernel caught src/device/kcache.c \
+    's/!memcmp(end + 1 + c->common_bytes, src->text, text_bytes)/true/' test_kcache
+# All records of plans have one hash: all is well, unless the records are not compared.
+check plan_hash_collides harmless src/runtime/plan_cache.c 's/= tn_hash_bytes(key, bytes)/= 7 + 0 * bytes/' \
+    test_programs
+check plan_hash_is_trusted caught src/runtime/plan_cache.c \
+    's/= tn_hash_bytes(key, bytes)/= 7 + 0 * bytes/; s/ && e->bytes == bytes && !memcmp(e->key, key, bytes)//' \
+    test_programs
+# What reads the old version of a tensor is not put before the assignment to it.
+check readers_after_the_writer caught fuser/hazard.c 's/if (before && /if (before \&\& false \&\& /' test_fuser_plans

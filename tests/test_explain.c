@@ -1,0 +1,491 @@
+/* test_explain.c - what the user can see of a step: the plan as committed text, the explanation, reports,
+ * TENSOR_DUMP, tn_require_fused, checked mode, pictures. UPDATE_PLANS=1 writes tests/plans/ anew.
+ * Start with train. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <tensor_nn.h>
+
+#include "src/runtime/explain.h"
+
+#include "folder.h"
+
+#ifdef TN_HAVE_CJSON
+#include <cjson/cJSON.h>
+#endif
+
+enum { BATCH = 256, WIDTH = 512, CLASSES = 10 };
+
+static char said[4096];
+
+static void hear(int level, const char *text, void *user)
+{
+    (void)level, (void)user;
+    size_t n = strlen(said);
+    snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
+static tn_session *open_as(tn_mode mode, int threads)
+{
+    tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .threads = threads, .seed = 4, .log = hear);
+    assert_non_null(s);
+    said[0] = 0;
+    return s;
+}
+
+typedef struct model {
+    tn_session *s;
+    tn_linear *in, *out;
+    tn_norm *norm;
+    tn_optim *opt;
+    tn_tensor *x, *y;
+    int line_of_read; /* 0: the loss is not read */
+} model;
+
+static model make(tn_session *s)
+{
+    static int32_t label[BATCH];
+    model m = {.s = s};
+    for (int i = 0; i < BATCH; i++) label[i] = i % CLASSES;
+    m.in = tn_linear_new(s, "in", WIDTH, WIDTH);
+    m.norm = tn_layer_norm_new(s, "norm", WIDTH);
+    m.out = tn_linear_new(s, "out", WIDTH, CLASSES);
+    m.opt = tn_adamw(s, tn_all_params(s), .lr = 1e-3);
+    m.x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(BATCH, WIDTH)));
+    m.y = tn_keep(tn_from(s, label, TN_I32, TN_SHAPE(BATCH)));
+    tn_set_name(m.x, "batch");
+    return m;
+}
+
+static double train(model *m, bool read)
+{
+    double v = 0;
+    tn_step_begin(m->s);
+    tn_tensor *z = tn_linear_forward(m->in, m->x);
+    tn_set_name(z, "z");
+    tn_tensor *h = tn_gelu(tn_norm_forward(m->norm, z));
+    tn_tensor *loss = tn_cross_entropy(tn_linear_forward(m->out, h), m->y);
+    tn_set_name(loss, "loss");
+    m->line_of_read = __LINE__ + 1;
+    if (read) v = tn_item(loss);
+    tn_backward(loss);
+    if (m->opt) tn_optim_step(m->opt);
+    if (!read) tn_watch(loss);
+    tn_step_end(m->s);
+    assert_string_equal(tn_error_text(m->s), "");
+    return v;
+}
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return NULL;
+    static char text[1 << 20];
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    text[n] = 0;
+    fclose(f);
+    return text;
+}
+
+static char *explained(tn_session *s)
+{
+    static char *text;
+    size_t n = 0;
+    free(text);
+    text = NULL;
+    FILE *f = open_memstream(&text, &n);
+    assert_int_equal(tn_explain(s, f), 0);
+    fclose(f);
+    return text;
+}
+
+static void has(const char *text, const char *part)
+{
+    if (!strstr(text, part)) fail_msg("no '%s' in\n%s", part, text);
+}
+
+/* ---- the plan ---- */
+
+static void the_plan_is_the_committed_one_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    static const char path[] = "tests/plans/mlp.txt";
+    for (int threads = 1; threads <= 2; threads++) {
+        tn_session *s = open_as(TN_FUSED, threads);
+        assert_string_equal(tn_plan_text(s), "");
+        model m = make(s);
+        for (int i = 0; i < 2; i++) train(&m, false);
+        if (getenv("UPDATE_PLANS")) {
+            FILE *f = fopen(path, "w");
+            assert_non_null(f);
+            fputs(tn_plan_text(s), f);
+            fclose(f);
+        }
+        const char *want = read_file(path);
+        assert_non_null(want);
+        assert_string_equal(tn_plan_text(s), want);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+static void what_is_told_adds_up(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 2);
+    model m = make(s);
+    train(&m, false);
+    tn_stats a = {.size = sizeof a}, b = a;
+    tn_get_stats(s, &a);
+    train(&m, false);
+    tn_get_stats(s, &b);
+    tn_view v;
+    assert_int_equal(tn_view_make(s, &v), 0);
+    assert_int_equal(v.total.kernels, b.kernels + b.library_calls - a.kernels - a.library_calls);
+    assert_int_equal(v.total.bytes, b.bytes_moved - a.bytes_moved);
+    tn_sums sum = {0};
+    for (int r = 0; r < v.n_row; r++)
+        for (int w = 0; w < 2; w++) {
+            tn_sums x = tn_view_row(&v, r, w ? TN_WAY_BACKWARD : TN_WAY_FORWARD);
+            sum.kernels += x.kernels;
+            sum.bytes += x.bytes;
+            sum.before += x.before;
+        }
+    assert_int_equal(sum.kernels, v.total.kernels);
+    assert_int_equal(sum.bytes, v.total.bytes);
+    assert_int_equal(sum.before, v.total.before);
+    assert_true(v.total.before > v.total.kernels);
+    assert_true(v.kept_bytes >= (int64_t)BATCH * WIDTH * 4); /* z, at least */
+    tn_view_free(&v);
+    tn_close(s);
+}
+
+/* What explain says of the step before fusing, beside what eager mode does. */
+static void before_is_what_eager_mode_does(void **state)
+{
+    (void)state;
+    tn_stats a = {.size = sizeof a}, b = a;
+    tn_session *e = open_as(TN_EAGER, 2), *f = open_as(TN_FUSED, 2);
+    model me = make(e), mf = make(f);
+    me.opt = mf.opt = NULL;
+    train(&me, false);
+    tn_get_stats(e, &a);
+    train(&me, false);
+    tn_get_stats(e, &b);
+    for (int i = 0; i < 2; i++) train(&mf, false);
+    tn_view v;
+    assert_int_equal(tn_view_make(f, &v), 0);
+    double kernels = (double)(b.kernels + b.library_calls - a.kernels - a.library_calls),
+           bytes = (double)(b.bytes_moved - a.bytes_moved);
+    assert_true(fabs(v.total.before / kernels - 1) < 0.2);
+    assert_true(fabs((double)v.total.bytes_before / bytes - 1) < 0.2);
+    tn_view_free(&v);
+    has(explained(e), "eager mode");
+    tn_close(e);
+    tn_close(f);
+}
+
+static void it_names_tensors_lines_reasons_and_remedies(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 2);
+    has(explained(s), "no step has run");
+    model m = make(s);
+    train(&m, false);
+    char *text = explained(s), line[80];
+    has(text, "the last that trained");
+    has(text, "gelu");
+    has(text, "layer_norm'");
+    has(text, "adamw");
+    has(text, "[test_explain.c:");
+    has(text, "MB  kept            z");
+    has(text, "one side is a library call; none needed");
+    assert_null(strstr(text, "cut into segments"));
+    assert_null(strstr(text, " ms"));
+    for (int i = 0; i < 3; i++) train(&m, true); /* the last one repeats the one before it */
+    text = explained(s);
+    snprintf(line, sizeof line, "cut into segments: item of loss at test_explain.c:%d before",
+             m.line_of_read);
+    has(text, line);
+    has(text, "move it down");
+    tn_profile(s, true);
+    train(&m, false);
+    has(explained(s), " ms");
+    has(explained(s), "GB/s");
+    /* an evaluation afterwards does not push training out */
+    tn_step_begin(s);
+    tn_item(tn_mean(tn_relu(m.x), TN_ALL, 0));
+    tn_step_end(s);
+    has(explained(s), "the last that trained");
+    tn_close(s);
+}
+
+/* ---- files ---- */
+
+static void reports_are_whole_files(void **state)
+{
+    (void)state;
+    const char *dir = fresh_dir();
+    char path[300];
+    assert_int_equal(mkdir(dir, 0700), 0);
+    tn_session *s = open_as(TN_FUSED, 2);
+    model m = make(s);
+    tn_profile(s, true);
+    train(&m, true);
+    train(&m, true);
+    snprintf(path, sizeof path, "%s/a.html", dir);
+    assert_int_equal(tn_report(s, path), 0);
+    const char *html = read_file(path);
+    assert_int_equal(strncmp(html, "<!doctype html>", 15), 0);
+    has(html, "<svg");
+    has(html, "layer_norm");
+    has(html, "</html>");
+    assert_null(strstr(html, "http"));
+    snprintf(path, sizeof path, "%s/a.json", dir);
+    assert_int_equal(tn_report(s, path), 0);
+#ifdef TN_HAVE_CJSON
+    cJSON *j = cJSON_Parse(read_file(path));
+    assert_non_null(j);
+    assert_true(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "total"), "ms")->valuedouble > 0);
+    assert_true(cJSON_GetArraySize(cJSON_GetObjectItem(j, "groups")) > 3);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(j, "segments")), 1);
+    cJSON_Delete(j);
+#endif
+    snprintf(path, sizeof path, "%s/a.txt", dir);
+    assert_int_equal(tn_report(s, path), 0);
+    has(read_file(path), "groups");
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    assert_int_equal(tn_trace(s, path), 0);
+#ifdef TN_HAVE_CJSON
+    j = cJSON_Parse(read_file(path));
+    assert_non_null(j);
+    assert_true(cJSON_GetArraySize(cJSON_GetObjectItem(j, "traceEvents")) > 10);
+    cJSON_Delete(j);
+#endif
+    assert_int_equal(tn_report(s, "a.pdf"), TN_E_ARG);
+    has(tn_error_text(s), "a.pdf");
+    tn_clear_error(s);
+    snprintf(path, sizeof path, "%s/nowhere/a.txt", dir);
+    assert_int_equal(tn_report(s, path), TN_E_IO);
+    has(tn_error_text(s), "nowhere/a.txt");
+    tn_close(s);
+}
+
+static void the_graph_has_a_box_for_each_group(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 1);
+    model m = make(s);
+    train(&m, false);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    assert_int_equal(tn_graphviz(s, f), 0);
+    fclose(f);
+    assert_int_equal(strncmp(text, "digraph", 7), 0);
+    has(text, "subgraph cluster_0");
+    has(text, "in.weight");
+    int open = 0;
+    for (const char *p = text; *p; p++) open += *p == '{' ? 1 : *p == '}' ? -1 : 0;
+    assert_int_equal(open, 0);
+    free(text);
+    tn_close(s);
+}
+
+static char *dumped(const char *dir, const char *entry)
+{
+    static char all[1 << 16];
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[600];
+        if (!strstr(e->d_name, entry)) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s", read_file(path));
+        assert_true(n < sizeof all);
+    }
+    closedir(d);
+    assert_true(n > 0);
+    return all;
+}
+
+/* The same operators at two lines: two dumps, one kernel. */
+static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *dir = fresh_dir();
+        char line[64];
+        setenv("TENSOR_DUMP", dir, 1);
+        tn_session *s = open_as(TN_FUSED, 1);
+        unsetenv("TENSOR_DUMP");
+        tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 96))), *y;
+        tn_set_name(x, "pixels");
+        tn_stats before = {.size = sizeof before}, after = before;
+        tn_get_stats(s, &before);
+        tn_step_begin(s);
+        int at;
+        if (i)
+            at = __LINE__, y = tn_tanh(tn_relu(x));
+        else
+            at = __LINE__, y = tn_tanh(tn_relu(x));
+        tn_keep(y);
+        tn_step_end(s);
+        tn_get_stats(s, &after);
+        if (i) assert_int_equal(after.compiled - before.compiled, 0);
+        tn_close(s);
+        snprintf(line, sizeof line, "relu at test_explain.c:%d", at);
+        const char *text = dumped(dir, ".c");
+        has(text, line);
+        has(text, "pixels");
+        has(dumped(dir, ".txt"), "simplified");
+    }
+}
+
+/* ---- tn_require_fused ---- */
+
+static void what_is_required_is_fused_or_the_step_fails(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 1);
+    tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 96)));
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(96, 96)));
+    for (int i = 0; i < 4; i++) { /* three good ones, which repeat the first, and a bad one */
+        int bad = i == 3;
+        tn_step_begin(s);
+        tn_tensor *h = tn_mul(x, tn_slice(w, 0, 0, 1, 1));
+        assert_int_equal(tn_require_fused(s), 0);
+        tn_tensor *a = bad ? tn_matmul(h, w) : tn_relu(h);
+        tn_tensor *b = tn_tanh(tn_mul_scalar(a, 0.1));
+        assert_int_equal(tn_require_end(s), 0);
+        tn_assign(w, tn_zeros(s, TN_F32, TN_SHAPE(96, 96)));
+        tn_watch(tn_sum(b, TN_ALL, 0));
+        assert_int_equal(tn_step_end(s), bad ? TN_E_STATE : 0);
+    }
+    has(tn_error_text(s), "require_fused at tests/test_explain.c:");
+    has(tn_error_text(s), "matmul at test_explain.c:");
+    has(tn_error_text(s), "one side is a library call");
+    tn_clear_error(s);
+    tn_step_begin(s);
+    tn_require_fused(s);
+    tn_tensor *a = tn_relu(x);
+    tn_item(tn_sum(a, TN_ALL, 0));
+    tn_tensor *b = tn_tanh(a);
+    tn_require_end(s);
+    tn_item(tn_sum(b, TN_ALL, 0));
+    assert_int_equal(tn_step_end(s), TN_E_STATE);
+    has(tn_error_text(s), "ran apart");
+    tn_clear_error(s);
+    assert_int_equal(tn_require_end(s), TN_E_STATE);
+    tn_close(s);
+}
+
+/* ---- no memory ---- */
+
+static void without_memory_it_says_so(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 1);
+    model m = make(s);
+    train(&m, true);
+    FILE *f = fopen("/dev/null", "w");
+    assert_non_null(f);
+    int failures = 0;
+    for (long n = 0, status = 1; status; n++) {
+        tn_alloc_fail_after(n);
+        status = tn_explain(s, f);
+        tn_alloc_fail_after(n);
+        bool text = tn_plan_text(s) != NULL;
+        tn_alloc_fail_after(n);
+        int graph = tn_graphviz(s, f);
+        tn_alloc_fail_after(-1);
+        assert_true(!status || status == TN_E_NOMEM);
+        assert_true(!graph || graph == TN_E_NOMEM);
+        failures += status != 0;
+        if (!n) assert_false(text);
+        if (!text || graph) status = TN_E_NOMEM;
+        assert_true(n < 10000);
+    }
+    assert_true(failures > 3);
+    fclose(f);
+    tn_close(s);
+}
+
+/* ---- checked mode ---- */
+
+static void weights(model *m, float *out)
+{
+    assert_int_equal(tn_read(m->in->weight, TN_F32, out, sizeof(float) * WIDTH * WIDTH), 0);
+}
+
+static void checked_mode_finds_nothing_where_nothing_is_wrong(void **state)
+{
+    (void)state;
+    setenv("TENSOR_CHECK", "1", 1);
+    tn_session *s = open_as(TN_FUSED, 2);
+    unsetenv("TENSOR_CHECK");
+    model m = make(s);
+    for (int i = 0; i < 3; i++) train(&m, i == 1);
+    assert_string_equal(said, "");
+    assert_int_equal(s->explain->found, 0);
+    tn_close(s);
+}
+
+/* A kernel that is wrong is named with its line; the step's results are right all the same; and from the next
+ * step on its operators run apart, so that it is not there any more. */
+static void checked_mode_catches_a_planted_fault(void **state)
+{
+    (void)state;
+    static float want[WIDTH * WIDTH], got[WIDTH * WIDTH];
+    for (int checked = 0; checked < 2; checked++) {
+        if (checked) setenv("TENSOR_CHECK", "1", 1);
+        tn_session *s = open_as(TN_FUSED, 2);
+        unsetenv("TENSOR_CHECK");
+        model m = make(s);
+        said[0] = 0;
+        if (checked) tn_check_plant(s, 8);
+        train(&m, false);
+        if (checked) {
+            has(said, "checked mode: kernel ");
+            has(said, "test_explain.c:");
+            assert_true(s->explain->found > 0);
+        }
+        for (int i = 0; i < 2; i++)
+            train(&m, false); /* the second has a new plan: the moments are there now */
+        int found = s->explain->found;
+        said[0] = 0;
+        for (int i = 0; i < 2; i++) train(&m, false);
+        assert_int_equal(s->explain->found, found);
+        assert_string_equal(said, "");
+        if (checked) has(explained(s), "checked mode found their kernel wrong");
+        weights(&m, checked ? got : want);
+        tn_close(s);
+    }
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        if (!(fabsf(got[i] - want[i]) < 2e-3F)) fail_msg("%d: %g %g", i, (double)got[i], (double)want[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_is_the_committed_one_for_any_number_of_threads),
+        cmocka_unit_test(what_is_told_adds_up),
+        cmocka_unit_test(before_is_what_eager_mode_does),
+        cmocka_unit_test(it_names_tensors_lines_reasons_and_remedies),
+        cmocka_unit_test(reports_are_whole_files),
+        cmocka_unit_test(the_graph_has_a_box_for_each_group),
+        cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),
+        cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
+        cmocka_unit_test(without_memory_it_says_so),
+        cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
+        cmocka_unit_test(checked_mode_catches_a_planted_fault),
+    };
+    return cmocka_run_group_tests(tests, make_base, drop_base);
+}
