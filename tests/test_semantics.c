@@ -239,9 +239,9 @@ static void a_plan_made_for_other_memory_does_not_serve_an_overlap(void **state)
     }
 }
 
-/* The record is the same in both rounds, and so is every shape and stride in it; only in the second the factor
- * is the first element of the target's own memory. What was planned for the first would have that element
- * overwritten by one chunk of the loop and read by the next. */
+/* The record is the same in both rounds, and so is every shape and stride in it; only in the second the
+ * factor is the first element of the target's own memory. What was planned for the first would have that
+ * element overwritten by one chunk of the loop and read by the next. */
 static void where_operands_lie_is_part_of_a_plan_that_assigns(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void where_operands_lie_is_part_of_a_plan_that_assigns(void **state)
     float *v = malloc((size_t)n * sizeof *v);
     assert_non_null(v);
     for (int round = 0; round < 2; round++) {
-        tn_stats before = { .size = sizeof before }, after = { .size = sizeof after };
+        tn_stats before = {.size = sizeof before}, after = {.size = sizeof after};
         assert_int_equal(tn_assign(w, tn_full(s, 3, TN_F32, TN_SHAPE(1))), 0);
         tn_step_begin(s);
         tn_get_stats(s, &before);
@@ -423,6 +423,62 @@ static void scalars_and_a_shorter_batch_compile_nothing_new(void **state)
     close_clean(s);
 }
 
+/* ---- what may run in one kernel, and how ---- */
+
+/* Each row's sum over every other row's: read beside the sums along both axes, it is not their diagonal. */
+static void a_reduction_read_along_two_axes_is_all_of_their_product(void **state)
+{
+    (void)state;
+    ON_EACH_WAY(s)
+    {
+        float v[16];
+        tn_step_begin(s);
+        tn_tensor *x = tn_expand(tn_reshape(tn_arange(s, 1, 5, 1, TN_F32), TN_SHAPE(4, 1)), TN_SHAPE(4, 8));
+        tn_tensor *sum = tn_sum(x, TN_AXES(1), 1);
+        tn_tensor *ratio = tn_div(tn_reshape(sum, TN_SHAPE(1, 4)), sum);
+        assert_int_equal(tn_read(ratio, TN_F32, v, sizeof v), 0);
+        for (int i = 0; i < 16; i++) assert_float_equal(v[i], (float)(i % 4 + 1) / (float)(i / 4 + 1), 1e-6);
+        tn_step_end(s);
+    }
+}
+
+/* The draw is made once, beside the columns' maxima and outside the loop over rows. */
+static void draws_beside_a_column_reduction_are_those_of_eager_mode(void **state)
+{
+    (void)state;
+    float want[3], got[3];
+    for (int way = 0; way < N_WAYS; way++) {
+        tn_session *s = open_on(way);
+        tn_train(s, true);
+        tn_step_begin(s);
+        tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(33, 3));
+        tn_tensor *y = tn_dropout(tn_sigmoid(tn_max(x, TN_AXES(0), 1)), 0.4);
+        assert_int_equal(tn_read(y, TN_F32, way ? got : want, sizeof got), 0);
+        for (int i = 0; i < 3 && way; i++) assert_float_equal(got[i], want[i], 1e-6);
+        tn_step_end(s);
+        close_clean(s);
+    }
+}
+
+/* The gradient that reaches the scatter is a number repeated, which stands in no memory. */
+static void a_number_can_be_gathered(void **state)
+{
+    (void)state;
+    ON_EACH_WAY(s)
+    {
+        float v[2];
+        const int64_t at[2] = {1, 0};
+        tn_tensor *src = tn_param(s, "src", vec(s, 3, 4)), *grad = NULL;
+        tn_step_begin(s);
+        tn_tensor *index = tn_from(s, at, TN_I64, TN_SHAPE(2));
+        tn_tensor *y = tn_sign(tn_scatter_add(tn_zeros(s, TN_F32, TN_SHAPE(2)), 0, index, src));
+        assert_int_equal(tn_grad(tn_sum(y, TN_ALL, 0), 1, &src, &grad), 0);
+        assert_int_equal(tn_read(grad, TN_F32, v, sizeof v), 0);
+        assert_true(v[0] == 0 && v[1] == 0);
+        tn_step_end(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +498,9 @@ int main(void)
         cmocka_unit_test(dropout_keeps_its_mask_in_backward_and_rests_in_evaluation),
         cmocka_unit_test(running_statistics_move_once_a_step_and_only_in_training),
         cmocka_unit_test(scalars_and_a_shorter_batch_compile_nothing_new),
+        cmocka_unit_test(a_reduction_read_along_two_axes_is_all_of_their_product),
+        cmocka_unit_test(draws_beside_a_column_reduction_are_those_of_eager_mode),
+        cmocka_unit_test(a_number_can_be_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

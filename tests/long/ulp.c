@@ -10,7 +10,14 @@
  * The reference is libm in f64. Its scalar functions would take most of the time, so a block goes through its
  * vector functions first, which are as good as f64 to 4 ulp: far less than NEARLY ulp of f32. Only where that
  * error comes near the worst so far is the scalar one asked, and it alone decides. All 2^32 arguments of all
- * functions take a few minutes on two cores.
+ * functions take some ten minutes on two cores.
+ *
+ * Found with gcc 12 on a processor with AVX-512, all arguments:
+ *
+ *   exp 1.044     expm1 1.245   log 0.920     log1p 1.514
+ *   sin 1.535     cos 1.540     tanh 1.819    erf 1.746
+ *   sigmoid 1.659 sqrt 0.500    rsqrt 1.490   floor, ceil, trunc, round 0
+ *   pow 1.050     over 2^32 pairs
  *
  * Read first: judge, then run, which is one thread's share of a walk.
  */
