@@ -10,8 +10,8 @@
  * are medians over rounds in which the machine did nothing else. It ends with a table of the models:
  *
  *   model, training step     eager ms  fused ms faster   library     floor   x floor    kernels peak MB
- *   mnist_cnn                  80.271    52.713  1.52     30.114    42.800    1.23     58 > 31     135.2
- * > 61.0
+ *   mnist_cnn                  84.976    77.219  1.10     65.395    73.612     1.05     41 > 32      207.6
+ * > 89.1
  *
  * The parts are in fused_vs_eager/: read bench.h there first.
  */

@@ -308,6 +308,25 @@ static tn_cut_reason propagate(const fu_ctx *c, fu_domain *d)
     return TN_CUT_NONE;
 }
 
+/* Whether a member would run along one atom on two of its axes, as an outer product of a value with itself
+ * does: only the diagonal would be computed. */
+static bool on_diagonal(const fu_ctx *c, const fu_domain *d)
+{
+    for (int m = 0; m < d->n; m++) {
+        uint32_t seen = 0;
+        int ndim;
+        const int64_t *shape;
+        fu_space(c->node[d->member[m]].t, &ndim, &shape);
+        for (int i = 0; i < ndim; i++)
+            for (int k = 0; k < d->map[m].axis[i].n && shape[i] != 1; k++) {
+                uint32_t bit = fu_bit(d->map[m].axis[i].atom[k]);
+                if (seen & bit) return true;
+                seen |= bit;
+            }
+    }
+    return false;
+}
+
 tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member)
 {
     memset(d, 0, sizeof *d);
@@ -337,7 +356,8 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
             if (!placed(c, d, m)) open = m;
         if (open < 0) {
             d->strict = true; /* guesses were never compared: do it now that all are final */
-            return propagate(c, d);
+            why = propagate(c, d);
+            return !why && on_diagonal(c, d) ? TN_CUT_SHAPES : why;
         }
         bool any = false;
         for (int m = open; m < n && !any; m++)

@@ -116,6 +116,7 @@ static bool wants_array(const fu_prog *p, int id)
     const fu_value *v = &p->value[id];
     if (fu_full(p, v) || !(v->vary >> fu_vec(p) & 1) || v->kind == FU_REDUCE || v->kind == FU_NUMBER)
         return false;
+    if (v->kind == FU_RANDOM) return true; /* its bits are made for a whole tile */
     bool slow = fu_op_cost(v) >= 4;
     if (!v->phase && !slow) return false;
     for (int i = 0; i < p->n_value; i++)
@@ -148,20 +149,26 @@ static void write_between(fu_em *e, int done, const fu_range *r)
                 (long long)p->tile);
     }
     int vec = fu_vec(p);
-    bool worst = false;
+    bool worst = false, random = false;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
+        random = random || (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]);
         worst = worst || (v->kind == FU_INDEX && e->hot[i] && !fu_full(p, v) && (v->vary >> vec & 1));
     }
-    if (worst) {
-        fu_scope_open(e, "{");
-        fu_line(&e->t, "uint64_t worst = 0;");
+    bool block = worst || random;
+    if (block) fu_scope_open(e, "{");
+    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
+    e->first = r->lo;
+    for (int i = 0; i < p->n_value && random; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]) fu_fill_bits(e, v, r->hi);
     }
     fu_simd(e, worst);
     fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
     fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
             strcmp(r->lo, "0") ? " + " : "");
     e->lane = "j";
+    fu_stash_index(e);
     e->in_vector = true;
     e->phase = done;
     for (int i = 0; i < p->n_value; i++) {
@@ -178,10 +185,8 @@ static void write_between(fu_em *e, int done, const fu_range *r)
         if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
     fu_scope_close(e);
-    if (worst) {
-        fu_report_worst(e);
-        fu_scope_close(e);
-    }
+    if (worst) fu_report_worst(e);
+    if (block) fu_scope_close(e);
 }
 
 /* ---- the item ---- */

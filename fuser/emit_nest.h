@@ -32,7 +32,8 @@ void fu_report_worst(fu_em *e);
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 /* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
 void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
-void fu_fill_random(fu_em *e, int phase, const char *count);
+void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
+void fu_fill_random(fu_em *e, int phase, const char *count); /* of all that the phase computes */
 /* Defines what the vector loop uses and does not change along it. */
 void fu_hoist(fu_em *e, int phase, bool inside);
 /* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */

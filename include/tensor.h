@@ -174,6 +174,7 @@ typedef struct tn_stats {
     uint64_t bytes_moved;                                /* what those launches must read and write at least */
     uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
     size_t bytes_now, bytes_peak;                        /* device memory handed out */
+    uint64_t replayed;                                   /* steps that were the same as the one before to their end */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
 

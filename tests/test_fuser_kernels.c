@@ -666,6 +666,27 @@ static int dropout(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 5;
 }
 
+/* Dropout of column sums, and columns dropped from all rows at once. */
+static int dropout_of_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.4, 0, false}, TN_F32);
+    int64_t shape[] = {1, x->shape[1]};
+    tn_tensor *kept = tn_mk_cast(tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, 2, shape, p), TN_F32);
+    tn_tensor *column = tn_mk_cast(tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, 2, shape, p), TN_F32);
+    root[0] = op2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, x, 1), kept);
+    tn_tensor *some = op2(TN_OP_mul, x, back(column, x));
+    root[1] = op2(TN_OP_sub, some, back(tn_mk_reduce(TN_OP_reduce_max, some, 1), x));
+    return 2;
+}
+
+static void random_columns(void **state)
+{
+    (void)state;
+    rig_check(&(rig_case){1, {{TN_F32, 2, {33, 3}, -1, 1}}, dropout_of_columns, 0, 1e-6});
+    rig_check(&(rig_case){1, {{TN_F32, 2, {50, 700}, -1, 1}}, dropout_of_columns, 0, 1e-6});
+    rig_check(&(rig_case){1, {{TN_F32, 2, {5000, 70}, -1, 1}}, dropout_of_columns, 0, 2e-6});
+}
+
 static void random_numbers_do_not_depend_on_the_schedule(void **state)
 {
     (void)state;
@@ -737,6 +758,7 @@ int main(void)
         cmocka_unit_test(pooling_of_every_geometry),
         cmocka_unit_test(pad_and_concat),
         cmocka_unit_test(matrix_products_take_strides),
+        cmocka_unit_test(random_columns),
         cmocka_unit_test(random_numbers_do_not_depend_on_the_schedule),
         cmocka_unit_test(tensors_without_elements),
         cmocka_unit_test(positions_are_computed),

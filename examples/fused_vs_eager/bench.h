@@ -1,10 +1,11 @@
 /* bench.h - what the files of fused_vs_eager share.
  *
- *   meter.c    rounds of alternating measurements, and which of them count
- *   cases.c    the fusions: inputs, what is computed, what must move through memory at least
- *   case.c     one case measured in both modes, beside a copy and a kernel written by hand
- *   models.c   the two example models measured
- *   report.c   the table and the JSON
+ *   meter.c      rounds of alternating measurements, and which of them count
+ *   cases.c      the fusions: inputs, what is computed, what must move through memory at least
+ *   case.c       one fusion measured, beside a copy and a kernel by hand; case.h names its parts
+ *   optimizer.c  AdamW likewise
+ *   models.c     the two example models measured
+ *   report.c     the table and the JSON
  *
  * Read first: struct fusion, then measure_case in case.c.
  */
@@ -67,7 +68,7 @@ struct fusion {
 extern const struct fusion fusions[];
 extern const int n_fusions;
 
-/* ---- case.c ---- */
+/* ---- case.c, optimizer.c, setup.c ---- */
 
 struct figures { /* NAN: there is none */
     double eager_ms, fused_ms, predicted_ms, yardstick_ms, share, max_err, bar;

@@ -59,8 +59,10 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
 {
     bool effect = tn_kind_of(v) == TN_KIND_ASSIGN || v->place;
     if (!tn_deferred(s)) {
-        unsigned kept = v->flags & TN_F_WANTED ? TN_SEG_KEEP : 0u;
-        return (effect || v->flags & (TN_F_USER | TN_F_SAVED) ? TN_SEG_ROOT : 0u) | kept;
+        /* between tn_op_begin and tn_op_end what an operator has read is an inner result */
+        bool inner = s->region_ends && v->flags & TN_F_CONSUMED;
+        bool held = (v->flags & TN_F_USER && !inner) || v->flags & TN_F_SAVED;
+        return (effect || held ? TN_SEG_ROOT : 0u) | (v->flags & TN_F_WANTED ? TN_SEG_KEEP : 0u);
     }
     bool saved = v->flags & TN_F_SAVED && !(v->saver->out->flags & TN_F_WALKED);
     return effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u;

@@ -358,6 +358,7 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
     tn_stats v = s->stats;
     v.size = sizeof v;
     v.nodes = s->graph.total_nodes;
+    v.replayed = s->tape.hits;
     v.copies = s->device->stats.copies;
     v.reorders = s->device->stats.reorders;
     v.compiled = s->device->stats.compiled;
@@ -426,7 +427,11 @@ int tn_op_end(tn_session *s)
                          0, NULL);
         t->region--;
     }
-    if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) status = tn_run_open_ends(s, 0, NULL);
+    if (s->graph.call_depth == 1 && !status && !tn_deferred(s)) {
+        s->region_ends = true;
+        status = tn_run_open_ends(s, 0, NULL);
+        s->region_ends = false;
+    }
     tn_call_end(&s->graph);
     return status;
 }

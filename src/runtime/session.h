@@ -44,6 +44,7 @@ struct tn_session {
     tn_slab slab[TN_DTYPE_COUNT];
     uint64_t backward_count; /* of this step */
     uint32_t flushed; /* nodes of this step with a smaller id are past their flush */
+    bool region_ends; /* tn_op_end is running what its operator leaves: inner results are not kept */
     bool ending;      /* tn_step_end is running what is pending: nothing is kept for later */
     struct tn_watch_slot {
         tn_tensor *node; /* of this step, NULL once it is read */

@@ -1,0 +1,50 @@
+/* case.h - what the files that measure one fusion share.
+ *
+ *   case.c     runs and figures: read it first
+ *   setup.c    sessions, inputs in host memory, the copy, the kernel by hand
+ *   compare.c  whether both modes and the kernel by hand compute the same
+ */
+#ifndef CASE_H
+#define CASE_H
+
+#include "bench.h"
+#include "tests/bench/inside.h"
+#include "tests/bench/yardstick.h"
+
+enum variant {
+    FORWARD_EAGER,
+    FORWARD_FUSED,
+    LOSS_EAGER,
+    LOSS_FUSED,
+    STEP_EAGER,
+    STEP_FUSED,
+    COPY_PLAIN,
+    COPY_STREAM,
+    HAND_FORWARD,
+    HAND_STEP,
+    N_VARIANT
+};
+enum { CHECK_DRAW = 1000 }; /* the random numbers that are compared */
+
+struct setup {
+    const struct options *o;
+    const struct fusion *f;
+    struct in in[2]; /* eager, fused */
+    int n_field;
+    struct field field[MAX_INPUTS], g;
+    void *host[MAX_INPUTS], *host_g;
+    tn_session *copy[2]; /* plain, streaming */
+    tn_tensor *from[2], *to[2];
+    const yardstick *hand;
+    yard forward, step;
+    int variant[N_VARIANT], n_variant; /* those that this case has */
+};
+
+bool set_up(struct setup *u, const struct options *o);
+void unmake(struct setup *u);
+tn_tensor *loss_of(const struct fusion *f, struct in *i, tn_tensor **out, int n);
+/* The largest difference between the modes, of outs or gradients; a kernel by hand that is wrong is not
+ * measured. */
+double compare(struct setup *u, bool gradient);
+
+#endif

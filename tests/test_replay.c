@@ -1,0 +1,239 @@
+/* test_replay.c - a step that repeats the one before is not recorded again, and means the same.
+ *
+ * One random script of operators is run as a training step again and again; now and then a step departs from
+ * it at a random place: another attribute, another number, an operator more or less, a read in the middle, an
+ * assignment, another batch, evaluation mode. A session that replays and one that does not must read the same
+ * bits throughout, and see the same draws. Start with run_step.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tensor_nn.h>
+
+enum { POOL = 8, SCRIPT = 24, READS = 64, STEPS = 14, ROUNDS = 30 };
+
+typedef struct rng {
+    uint64_t s;
+} rng;
+
+static uint32_t draw(rng *r, uint32_t n)
+{
+    r->s = r->s * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(r->s >> 33) % n;
+}
+
+typedef struct run {
+    tn_session *s;
+    tn_tensor *w, *v, *state, *mean, *var;
+    tn_optim *opt;
+    double seen[STEPS][READS];
+    int n_seen[STEPS];
+} run;
+
+static void quiet(int level, const char *text, void *user)
+{
+    (void)level, (void)text, (void)user;
+}
+
+static void open_run(run *r, bool replay)
+{
+    setenv("TENSOR_REPLAY", replay ? "on" : "off", 1);
+    memset(r, 0, sizeof *r);
+    r->s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 11, .log = quiet);
+    unsetenv("TENSOR_REPLAY");
+    assert_non_null(r->s);
+    r->w = tn_param(r->s, "w", tn_mul_scalar(tn_randn(r->s, TN_F32, TN_SHAPE(6, 6)), 0.4));
+    r->v = tn_param(r->s, "v", tn_ones(r->s, TN_F32, TN_SHAPE(6)));
+    r->state = tn_keep(tn_zeros(r->s, TN_F32, TN_SHAPE(4, 6)));
+    r->mean = tn_buffer(r->s, "mean", tn_zeros(r->s, TN_F32, TN_SHAPE(6)));
+    r->var = tn_buffer(r->s, "var", tn_ones(r->s, TN_F32, TN_SHAPE(6)));
+    r->opt = tn_adamw(r->s, tn_all_params(r->s), .lr = 0.01);
+}
+
+static void see(run *r, int step, double v)
+{
+    assert_true(r->n_seen[step] < READS);
+    r->seen[step][r->n_seen[step]++] = v;
+}
+
+/* One operator of the menu over the pool, whose tensors are all [rows, 6]. */
+static tn_tensor *operate(run *r, int what, tn_tensor *x, tn_tensor *y, double number)
+{
+    switch (what) {
+    case 0:
+        return tn_add(x, y);
+    case 1:
+        return tn_mul_scalar(x, number);
+    case 2:
+        return tn_gelu(x);
+    case 3:
+        return tn_layer_norm(x, r->v, NULL);
+    case 4:
+        return tn_softmax(x, 1);
+    case 5:
+        return tn_affine(x, r->w, r->v);
+    case 6:
+        return tn_dropout(x, 0.25);
+    case 7:
+        return tn_sub(x, tn_mean(x, TN_AXES(1), true));
+    case 8:
+        return tn_flip(tn_mul(x, y), TN_AXES(1));
+    case 9:
+        return tn_batch_norm(x, NULL, NULL, r->mean, r->var);
+    case 10:
+        return tn_where(tn_gt_scalar(x, number), x, y);
+    case 11:
+        return tn_add(x, tn_mul_scalar(tn_randn(r->s, TN_F32, TN_SHAPE(tn_dim(x, 0), 6)), 0.1));
+    case 12:
+        return tn_maximum(x, tn_clamp(y, -0.5, 0.5));
+    default:
+        return tn_tanh(tn_matmul(x, r->w));
+    }
+}
+enum { MENU = 14 };
+
+/* Step `step` of the program that `seed` stands for. */
+static void run_step(run *r, uint64_t seed, int step)
+{
+    rng script = {seed}, chance = {seed * 31 + (uint64_t)step};
+    bool departs = step > 3 && draw(&chance, 3) == 0;
+    uint32_t where = draw(&chance, SCRIPT), how = draw(&chance, 8);
+    int64_t rows = departs && how == 5 ? 3 : 4;
+    float host[4 * 6];
+    for (int i = 0; i < 24; i++) host[i] = (float)sin(i * 0.7 + step);
+    tn_step_begin(r->s);
+    if (departs && how == 6) tn_train(r->s, false);
+    tn_tensor *pool[POOL], *x = tn_from(r->s, host, TN_F32, TN_SHAPE(rows, 6));
+    for (int i = 0; i < POOL; i++) pool[i] = i % 2 || rows != 4 ? x : tn_add(x, r->state);
+    for (uint32_t i = 0; i < SCRIPT; i++) {
+        int what = (int)draw(&script, MENU), a = (int)draw(&script, POOL), b = (int)draw(&script, POOL),
+            to = (int)draw(&script, POOL);
+        double number = 0.5 + 0.01 * step; /* changes with each step, which is no departure */
+        bool here = departs && i == where;
+        if (here && how == 0) what = (what + 1) % MENU;
+        if (here && how == 1) a = (a + 1) % POOL;
+        if (here && how == 2) continue;
+        if (here && how == 3) see(r, step, tn_item(tn_sum(pool[a], TN_ALL, false)));
+        if (here && how == 4 && rows == 4) tn_assign(r->state, pool[b]);
+        pool[to] = operate(r, what, pool[a], pool[b], number);
+        if (here && how == 7) pool[to] = tn_sum(tn_unsqueeze(pool[to], 0), TN_AXES(0), false);
+    }
+    tn_tensor *loss = tn_mean(tn_square(tn_add(pool[0], tn_add(pool[1], pool[2]))), TN_ALL, false);
+    tn_tensor *other = tn_mean(pool[3], TN_ALL, false);
+    bool learns = tn_wants_gradient(loss) && tn_is_training(r->s);
+    if (learns) {
+        tn_backward(loss);
+        if (seed % 2) tn_clip_grad_norm(r->opt, 0.5);
+        tn_optim_step(r->opt);
+    }
+    if (rows == 4) tn_assign(r->state, tn_mul_scalar(tn_detach(pool[4]), 0.1));
+    double newest = tn_watch(other);
+    see(r, step, isnan(newest) ? -1 : newest);
+    see(r, step, tn_item(loss));
+    see(r, step, tn_item(other));
+    if (learns && tn_gradient(r->w)) see(r, step, tn_item(tn_sum(tn_gradient(r->w), TN_ALL, false)));
+    see(r, step, tn_item(tn_sum(r->w, TN_ALL, false)));
+    see(r, step, tn_item(tn_sum(r->state, TN_ALL, false)));
+    assert_int_equal(tn_step_end(r->s), 0);
+    tn_train(r->s, true);
+    see(r, step, (double)tn_rng_draw(r->s));
+}
+
+static uint64_t replayed(const run *r)
+{
+    tn_stats v = {.size = sizeof v};
+    tn_get_stats(r->s, &v);
+    return v.replayed;
+}
+
+static void a_replayed_step_means_the_same(void **state)
+{
+    (void)state;
+    uint64_t hits = 0;
+    static run a, b;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        open_run(&a, true);
+        open_run(&b, false);
+        for (int step = 0; step < STEPS; step++) {
+            run_step(&a, seed, step);
+            run_step(&b, seed, step);
+            assert_string_equal(tn_error_text(a.s), "");
+            assert_int_equal(a.n_seen[step], b.n_seen[step]);
+            for (int i = 0; i < a.n_seen[step]; i++)
+                if (memcmp(&a.seen[step][i], &b.seen[step][i], sizeof(double)))
+                    fail_msg("seed %llu, step %d, read %d: %.17g replayed, %.17g recorded",
+                             (unsigned long long)seed, step, i, a.seen[step][i], b.seen[step][i]);
+        }
+        assert_int_equal(replayed(&b), 0);
+        hits += replayed(&a);
+        assert_int_equal(tn_close(a.s), 0);
+        assert_int_equal(tn_close(b.s), 0);
+    }
+    printf("%llu of %d steps were replayed to their end\n", (unsigned long long)hits, ROUNDS * STEPS);
+    assert_true(hits > ROUNDS * STEPS / 4);
+}
+
+/* A handle of the step before is stale although its node is used again. */
+static void handles_go_stale_all_the_same(void **state)
+{
+    (void)state;
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
+    tn_tensor *k = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(3))), *old = NULL;
+    for (int i = 0; i < 4; i++) {
+        tn_step_begin(s);
+        if (old) {
+            assert_int_equal(tn_ndim(old), -1);
+            assert_null(tn_relu(old));
+            assert_int_equal(tn_error(s), TN_E_STALE);
+            assert_non_null(strstr(tn_error_text(s), "relu"));
+            tn_clear_error(s);
+        }
+        old = tn_mul_scalar(k, i + 1.0);
+        assert_true(tn_item(tn_sum(old, TN_ALL, false)) == 3.0 * (i + 1));
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(tn_ndim(old), -1);
+    }
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* The next batch is another tensor: its values count, and the one before may be gone. */
+static void the_next_batch_takes_the_place_of_the_last(void **state)
+{
+    (void)state;
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
+    tn_tensor *w = tn_param(s, "w", tn_full(s, 2, TN_F32, TN_SHAPE(3)));
+    tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 0.5);
+    double want = 2;
+    for (int i = 0; i < 6; i++) {
+        const float host[3] = {(float)i, (float)i, (float)i};
+        tn_tensor *batch = tn_from(s, host, TN_F32, TN_SHAPE(3));
+        tn_step_begin(s);
+        tn_tensor *loss = tn_sum(tn_mul(w, batch), TN_ALL, false);
+        tn_backward(loss);
+        tn_optim_step(opt);
+        assert_float_equal((float)tn_item(loss), (float)(3 * want * i), 1e-5f);
+        want -= 0.5 * i;
+        assert_float_equal((float)tn_item(tn_sum(w, TN_ALL, false)), (float)(3 * want), 1e-5f);
+        assert_int_equal(tn_step_end(s), 0);
+        tn_free(batch);
+    }
+    tn_stats v = {.size = sizeof v};
+    tn_get_stats(s, &v);
+    assert_int_equal(v.replayed, 5);
+    assert_int_equal(tn_close(s), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_replayed_step_means_the_same),
+        cmocka_unit_test(handles_go_stale_all_the_same),
+        cmocka_unit_test(the_next_batch_takes_the_place_of_the_last),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
