@@ -208,7 +208,7 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
     has(text, "one side is a library call; none needed");
     assert_null(strstr(text, "cut into segments"));
     assert_null(strstr(text, " ms"));
-    train(&m, true);
+    for (int i = 0; i < 3; i++) train(&m, true); /* the last one repeats the one before it */
     text = explained(s);
     snprintf(line, sizeof line, "cut into segments: item of loss at test_explain.c:%d before",
              m.line_of_read);
@@ -357,7 +357,8 @@ static void what_is_required_is_fused_or_the_step_fails(void **state)
     tn_session *s = open_as(TN_FUSED, 1);
     tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 96)));
     tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(96, 96)));
-    for (int bad = 0; bad < 2; bad++) {
+    for (int i = 0; i < 4; i++) { /* three good ones, which repeat the first, and a bad one */
+        int bad = i == 3;
         tn_step_begin(s);
         tn_tensor *h = tn_mul(x, tn_slice(w, 0, 0, 1, 1));
         assert_int_equal(tn_require_fused(s), 0);
@@ -365,7 +366,7 @@ static void what_is_required_is_fused_or_the_step_fails(void **state)
         tn_tensor *b = tn_tanh(tn_mul_scalar(a, 0.1));
         assert_int_equal(tn_require_end(s), 0);
         tn_assign(w, tn_zeros(s, TN_F32, TN_SHAPE(96, 96)));
-        tn_keep(b);
+        tn_watch(tn_sum(b, TN_ALL, 0));
         assert_int_equal(tn_step_end(s), bad ? TN_E_STATE : 0);
     }
     has(tn_error_text(s), "require_fused at tests/test_explain.c:");
@@ -383,6 +384,37 @@ static void what_is_required_is_fused_or_the_step_fails(void **state)
     has(tn_error_text(s), "ran apart");
     tn_clear_error(s);
     assert_int_equal(tn_require_end(s), TN_E_STATE);
+    tn_close(s);
+}
+
+/* ---- no memory ---- */
+
+static void without_memory_it_says_so(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 1);
+    model m = make(s);
+    train(&m, true);
+    FILE *f = fopen("/dev/null", "w");
+    assert_non_null(f);
+    int failures = 0;
+    for (long n = 0, status = 1; status; n++) {
+        tn_alloc_fail_after(n);
+        status = tn_explain(s, f);
+        tn_alloc_fail_after(n);
+        bool text = tn_plan_text(s) != NULL;
+        tn_alloc_fail_after(n);
+        int graph = tn_graphviz(s, f);
+        tn_alloc_fail_after(-1);
+        assert_true(!status || status == TN_E_NOMEM);
+        assert_true(!graph || graph == TN_E_NOMEM);
+        failures += status != 0;
+        if (!n) assert_false(text);
+        if (!text || graph) status = TN_E_NOMEM;
+        assert_true(n < 10000);
+    }
+    assert_true(failures > 3);
+    fclose(f);
     tn_close(s);
 }
 
@@ -451,6 +483,7 @@ int main(void)
         cmocka_unit_test(the_graph_has_a_box_for_each_group),
         cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),
         cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
+        cmocka_unit_test(without_memory_it_says_so),
         cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
         cmocka_unit_test(checked_mode_catches_a_planted_fault),
     };

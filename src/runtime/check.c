@@ -42,6 +42,7 @@ typedef struct world {
 
 struct tn_check {
     bool compare;
+    int n;           /* slots */
     uint64_t record; /* without what was found wrong before */
     tn_device *ref;
     world exact, plain;
@@ -281,6 +282,7 @@ int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
     if (!(x->checking = tn_calloc(1, sizeof *x->checking))) return tn_fail_memory(s);
     struct tn_check *c = x->checking;
     if (!fresh || !s->device->shares_host_memory || strcmp(s->device->name, "cpu")) return TN_OK;
+    c->n = f->node.n + f->leaf.n;
     c->record = plain_record(s, f, &ok);
     tn_errbuf err = {""};
     tn_device_options o = {.threads = 1};
@@ -296,10 +298,9 @@ int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
 void tn_check_end(tn_session *s)
 {
     struct tn_check *c = s->explain->checking;
-    const tn_flush_scratch *f = s->scratch;
     if (!c) return;
-    free_world(&c->exact, f->node.n + f->leaf.n);
-    free_world(&c->plain, f->node.n + f->leaf.n);
+    free_world(&c->exact, c->n);
+    free_world(&c->plain, c->n);
     if (c->ref) c->ref->close(c->ref);
     tn_free_mem(c);
     s->explain->checking = NULL;
@@ -475,6 +476,7 @@ static void compare_group(tn_session *s, const tn_flush_scratch *f, const tn_pla
     }
     if (!wrong) return;
     s->explain->found++;
+    tn_tape_end(s); /* the next step is not to repeat this one */
     ban_group(s, s->explain->checking->record, p, st);
 }
 

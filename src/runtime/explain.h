@@ -90,7 +90,12 @@ struct tn_explain_state {
     bool dump, measure;
     int plans;
     tn_step_log now, last, trained;
-    char *text; /* of tn_plan_text */
+    struct tn_asked {
+        const char *name, *file;
+        int line;
+        const tn_tensor *root; /* whose value is asked for; NULL: all that waits */
+    } asked;                   /* who makes it run */
+    char *text;                /* of tn_plan_text */
     double copy_gbs;
     tn_require *require;
     int n_require, cap_require;
@@ -111,6 +116,7 @@ void tn_explain_close(tn_session *s);
 double tn_clock(void); /* seconds */
 /* The plan that has just been made of f: notes, and what TENSOR_DEBUG asks for. */
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p);
+void tn_asked_set(tn_session *s, const char *name, const char *file, int line);
 /* A segment begins and ends. */
 int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, double start);
 void tn_run_log_end(tn_session *s, const tn_plan *p, int status);

@@ -198,14 +198,25 @@ static tn_run_log *push_run(tn_step_log *l)
     return &l->run[l->n];
 }
 
-static void name_end(tn_session *s, const tn_flush_scratch *f, tn_run_log *r)
+void tn_asked_set(tn_session *s, const char *name, const char *file, int line)
 {
+    s->explain->asked = (struct tn_asked){name, file, line, NULL};
+}
+
+static void name_end(const tn_session *s, tn_run_log *r)
+{
+    const struct tn_asked *a = &s->explain->asked;
     const tn_call *c = s->graph.call;
-    *r = (tn_run_log){.ender = s->ending ? "step_end" : c && c->name ? c->name : "flush"};
-    if (!c) return;
-    r->file = c->file;
-    r->line = c->line;
-    const tn_tensor *x = f->seed.n ? f->seed.at[0] : NULL;
+    const tn_tensor *x = a->root;
+    *r = (tn_run_log){.ender = a->name        ? a->name
+                               : c && c->name ? c->name
+                                              : "flush",
+                      .file = a->name ? a->file
+                              : c     ? c->file
+                                      : NULL,
+                      .line = a->name ? a->line
+                              : c     ? c->line
+                                      : 0};
     const char *name = x ? (x->name ? x->name : x->base->name) : NULL;
     if (name)
         snprintf(r->what, sizeof r->what, "%s", name);
@@ -220,7 +231,7 @@ int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, doubl
     if (status || !s->in_step) return status;
     tn_run_log *r = push_run(&x->now);
     if (!r) return tn_fail_memory(s);
-    name_end(s, f, r);
+    name_end(s, r);
     if (x->measure && !(r->kernel = tn_calloc((size_t)p->n_step * 2 + 1, sizeof *r->kernel)))
         return tn_fail_memory(s);
     r->plan = p;

@@ -10,6 +10,13 @@ static tn_require *newest(tn_session *s)
     return &s->explain->require[s->explain->n_require - 1];
 }
 
+/* The id of the next node, also in a step that repeats the one before. */
+static uint32_t next_id(const tn_session *s)
+{
+    const tn_tape *t = &s->tape;
+    return t->active && t->cursor < t->n ? t->entry[t->cursor].first : s->graph.n_nodes;
+}
+
 int tn_require_fused_at(tn_session *s, const char *file, int line)
 {
     if (!s) return TN_E_NULL;
@@ -18,8 +25,7 @@ int tn_require_fused_at(tn_session *s, const char *file, int line)
     if (x->require_open) return tn_fail(s, TN_E_STATE, "require_fused", "within another one");
     if (!tn_reserve(&x->require, &x->cap_require, x->n_require + 1, sizeof *x->require))
         return tn_fail(s, TN_E_NOMEM, "require_fused", "no memory");
-    tn_tape_end(s); /* it is looked at by the ids of nodes */
-    x->require[x->n_require++] = (tn_require){s->graph.n_nodes, UINT32_MAX, file, line, 0};
+    x->require[x->n_require++] = (tn_require){next_id(s), UINT32_MAX, file, line, 0};
     x->require_open = true;
     return TN_OK;
 }
@@ -34,7 +40,7 @@ int tn_require_end(tn_session *s)
     if (!s) return TN_E_NULL;
     tn_explain_state *x = s->explain;
     if (!x->require_open) return tn_fail(s, TN_E_STATE, "require_end", "without tn_require_fused");
-    newest(s)->end = s->graph.n_nodes;
+    newest(s)->end = next_id(s);
     x->require_open = false;
     return TN_OK;
 }

@@ -54,6 +54,8 @@ const char *tn_remedy(tn_cut_reason r)
         return "assign after the last read of the old value";
     case TN_CUT_RANDOM:
         return "draw the numbers in the shape they are used in";
+    case TN_CUT_BACKWARD:
+        return "none needed: keeping it would move more";
     case TN_CUT_SIZE:
         return "none needed: a larger kernel would spill its registers";
     default:

@@ -328,7 +328,9 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     if (!r->plan) return TN_OK;
     s->stats.plan_hits++;
     int status = tn_run_log_begin(s, &r->f, r->plan, tn_clock());
+    if (!status && s->explain->check) status = tn_check_begin(s, &r->f, r->plan, false);
     if (!status) status = tn_execute(s, &r->f, r->plan);
+    tn_check_end(s);
     tn_run_log_end(s, r->plan, status);
     return status ? status : tn_check_fault(s);
 }
@@ -336,6 +338,7 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)
 {
     bool all = false;
+    s->explain->asked.root = n ? roots[0] : NULL;
     int status = settled(s, n, roots, &all);
     if (status || all) return status;
     if (!s->scratch && !(s->scratch = tn_calloc(1, sizeof *s->scratch))) return tn_fail_memory(s);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
+#include "explain.h"
 #include "session.h"
 
 /* ---- questions that need no value ---- */
@@ -102,23 +103,20 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     return host;
 }
 
+/* A read that finds its entry on the tape opens no call: who asked is noted apart. */
 static tn_scope enter_read(const char *name, const char *file, int line, tn_tensor **x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, name, file, line, 1, 0, x);
-    if (sc.entry) {
-        sc.g->call = sc.entry->call; /* whom a report names */
-        *x = tn_entry_results(&sc.g->session->tape, sc.entry)[0];
-    }
+    if (sc.entry) *x = tn_entry_results(&sc.g->session->tape, sc.entry)[0];
+    if (sc.g) tn_asked_set(sc.g->session, name, file, line);
     if (sc.g && sc.g->error.status) sc.ok = false; /* after an error there are no values to be had */
     return sc;
 }
 
 static void leave_read(tn_scope *sc)
 {
-    if (sc->g && sc->entry)
-        sc->g->call = NULL;
-    else if (sc->g)
-        tn_call_end(sc->g);
+    if (sc->g) tn_asked_set(sc->g->session, NULL, NULL, 0);
+    if (sc->g && !sc->entry) tn_call_end(sc->g);
 }
 
 double tn_item(tn_tensor *x)

@@ -290,9 +290,10 @@ int tn_flush(tn_session *s)
 int tn_flush_at(tn_session *s, const char *file, int line)
 {
     if (!s) return TN_E_NULL;
-    if (tn_deferred(s) && tn_call_begin(&s->graph, s->ending ? "step_end" : "flush", file, line)) {
+    if (tn_deferred(s)) {
+        tn_asked_set(s, s->ending ? "step_end" : "flush", file, line);
         tn_run(s, 0, NULL);
-        tn_call_end(&s->graph);
+        tn_asked_set(s, NULL, NULL, 0);
     }
     tn_check_fault(s);
     return s->graph.error.status;
