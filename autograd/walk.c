@@ -190,9 +190,15 @@ static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
         tn_tensor *old = x->cot;
         if (!push(w, &w->fresh, x)) return false;
         tn_tensor *pending[2] = { g, old };
-        /* both summands belong to operators that are complete: run them before they are added */
-        if (w->o->run && kind_of(g->base) != TN_KIND_NUMBER && w->o->run(w->g->session, 1, pending)) return false;
-        g = add_up(w, old, g);
+        const tn_call *call = w->g->call;
+        if (call && g->base->id >= call->first && old->base->id >= call->first) {
+            g = tn_mk2(TN_OP_add, old, g); /* two paths inside one operator */
+        } else {
+            /* both summands belong to operators that are complete: run them before they are added */
+            if (w->o->run && kind_of(g->base) != TN_KIND_NUMBER && w->o->run(w->g->session, 1, pending))
+                return false;
+            g = add_up(w, old, g);
+        }
         if (!g || !push(w, &w->spent, old)) return false;
     }
     if (g) {
