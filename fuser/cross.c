@@ -85,7 +85,6 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
     enum { FEW = 64 };
     bool after[FU_MAX_VALUES] = {false};
     int vec = fu_vec(p);
-    uint32_t all = fu_bit(p->n_atom) - 1;
     if (!(p->red >> vec & 1)) { /* the sums along the vector are the rows' */
         if (p->cross_rows) return TN_CUT_REDUCED_AXES;
         uint32_t t = p->red;
@@ -106,13 +105,16 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
         for (int k = 0; k < v->n_arg; k++)
             if (!after[v->arg[k]] && !plain_operand(p, &p->value[v->arg[k]])) return TN_CUT_REDUCED_AXES;
     }
+    bool wide = false; /* sums for each element of a row, and single ones, are not finished by one loop */
+    for (int i = 0; i < p->n_value; i++)
+        wide = wide || (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1);
     for (int i = 0; i < p->n_store;) {
         fu_store *s = &p->store[i];
         if (!after[s->value]) {
             i++;
             continue;
         }
-        if ((s->dom & (all & ~p->red)) || s->late) return TN_CUT_REDUCED_AXES;
+        if (s->dom != (wide ? p->red : 0) || s->late) return TN_CUT_REDUCED_AXES;
         swap_stores(s, &p->store[--p->n_store]);
         p->n_after++;
     }

@@ -261,6 +261,38 @@ static void norm_backward_adds_up_its_columns_as_it_walks_the_rows(void **state)
     }
 }
 
+/* Softmax of rows, the mean over the rows of what they come to, and sums of columns: the last two are not
+ * finished by one loop, and a group that only adds up over its rows is a kernel too. */
+static int rows_and_their_sums(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0];
+    tn_tensor *e = op1(TN_OP_exp, op2(TN_OP_sub, x, back(tn_mk_reduce(TN_OP_reduce_max, x, 2), x)));
+    tn_tensor *total = tn_mk_reduce(TN_OP_reduce_sum, e, 2), *y = op2(TN_OP_div, e, back(total, x));
+    tn_tensor *row = op1(TN_OP_log, total);
+    root[0] = op2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, row, 1), num(g, 0.01));
+    root[1] = tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, y, in[1]), 1);
+    root[2] = y;
+    return 3;
+}
+
+static int rows_that_only_add_up(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *row = tn_mk_reduce(TN_OP_reduce_max, in[0], 2);
+    root[0] = op2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, op1(TN_OP_exp, row), 1), num(g, 0.5));
+    return 1;
+}
+
+static void rows_add_up_as_they_are_walked(void **state)
+{
+    (void)state;
+    static const int64_t n[] = {64, 100, 1500, 20000};
+    for (int i = 0; i < 4; i++) {
+        const rig_leaf x = {TN_F32, 2, {n[i], 37}, -2, 3};
+        rig_check(&(rig_case){2, {x, x}, rows_and_their_sums, 2, 4e-6});
+        rig_check(&(rig_case){1, {x}, rows_that_only_add_up, 1, 4e-6});
+    }
+}
+
 /* A number and a row of numbers that are results too, beside the large value made from them. */
 static int small_and_large(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
@@ -742,6 +774,7 @@ int main(void)
         cmocka_unit_test(norm_and_activation_are_one_kernel),
         cmocka_unit_test(group_norm_reshapes_inside_one_kernel),
         cmocka_unit_test(norm_backward_adds_up_its_columns_as_it_walks_the_rows),
+        cmocka_unit_test(rows_add_up_as_they_are_walked),
         cmocka_unit_test(small_results_are_stored_once),
         cmocka_unit_test(transposed_operands_are_read_in_blocks),
         cmocka_unit_test(streamed_results_are_the_same),

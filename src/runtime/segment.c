@@ -172,6 +172,24 @@ static tn_storage *region(tn_storage *b)
     return b;
 }
 
+static bool ranges_meet(const tn_storage *a, const tn_storage *b)
+{
+    const char *x = a->data, *y = b->data;
+    return x < y + b->bytes && y < x + a->bytes;
+}
+
+/* The first leaf that looks into the memory of `whole`: host memory may have been borrowed twice. */
+static int first_leaf(const tn_flush_scratch *f, const tn_storage *whole, int leaf)
+{
+    for (int i = 0; i < leaf && whole->borrowed; i++) {
+        tn_storage *other = NULL;
+        tn_node_home(f->leaf.at[i], &other);
+        other = region(other);
+        if (other && other->borrowed && ranges_meet(other, whole)) return i;
+    }
+    return leaf;
+}
+
 /* Holders recorded before id that write: how far the memory has come by then. */
 static int64_t writes_before(const tn_graph *g, uint32_t id)
 {
@@ -198,7 +216,7 @@ static bool put_memory(tn_session *s, tn_flush_scratch *f)
         int64_t where[3] = {-1, 0, writes_before(g, x->base->id)};
         if (whole && whole->mark != mark && i < f->leaf.n) {
             whole->mark = mark;
-            whole->first = i;
+            whole->first = first_leaf(f, whole, i);
         }
         if (whole && whole->mark == mark) {
             where[0] = whole->first;
