@@ -174,6 +174,8 @@ typedef struct tn_stats {
     uint64_t bytes_moved;                                /* what those launches must read and write at least */
     uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
     size_t bytes_now, bytes_peak;                        /* device memory handed out */
+    uint64_t failed, failed_step; /* runs that an error ended, so that their effects did not take place; `steps` when
+                                     the last of them did */
     uint64_t replayed;                                   /* steps that were the same as the one before to their end */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);

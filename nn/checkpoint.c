@@ -233,6 +233,7 @@ int tn_save(tn_session *s, const char *path)
     size_t most = 0;
     int status = tn_error(s);
     if (!status && !st) status = TN_E_NOMEM;
+    for (tn_optim *o = status ? NULL : st->optims; o; o = o->next) tn_nn_optim_settle(o);
     if (!status) status = tn_nn_make_items(s, st, &l, op);
     tn_nn_keep_if(&l, is_there);
     if (!status) {

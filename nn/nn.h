@@ -117,10 +117,12 @@ typedef struct nn_optim_entry {
     int row;
     int64_t first, count; /* its elements of the slab */
     double lr_factor, weight_decay;
-    int64_t steps; /* updates done; PyTorch's state["step"] */
-    bool fresh;    /* has a gradient in this step */
-    bool summed;   /* the row's NN_SUM holds gradients of it */
-    int idle;      /* steps in a row without a gradient */
+    int64_t steps;        /* updates done; PyTorch's state["step"] */
+    int64_t steps_before; /* this and summed, before the last call of tn_optim_step */
+    bool summed_before;
+    bool fresh;  /* has a gradient in this step */
+    bool summed; /* the row's NN_SUM holds gradients of it */
+    int idle;    /* steps in a row without a gradient */
 } nn_optim_entry;
 
 /* A tensor [blocks, 1] made of a number (or a bool) per parameter, and the ones it was made of. */
@@ -135,6 +137,7 @@ typedef struct nn_row {
     tn_tensor *values, *gradients;
     tn_tensor *state[NN_STATES]; /* NULL where there is none */
     bool summed;                 /* state[NN_SUM] counts */
+    bool summed_before;
     nn_spread lr_factor, decay, fresh, due;
 } nn_row;
 
@@ -146,8 +149,11 @@ struct tn_optim {
     nn_method method;
     double lr, momentum, dampening, beta1, beta2, eps;
     bool nesterov;
-    int accumulate;  /* steps an update takes, 1 or more */
-    int gathered;    /* steps since the last update */
+    int accumulate; /* steps an update takes, 1 or more */
+    int gathered;   /* steps since the last update */
+    int gathered_before;
+    bool counted; /* the last update was recorded and counted: in which step, after how many failed runs */
+    uint64_t counted_in, failures;
     tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */
     double max_norm;
     uint64_t norm_step; /* ... in this step */
@@ -156,6 +162,8 @@ struct tn_optim {
     nn_row rows[NN_ROWS];
 };
 
+/* Takes back what was counted for an update that was recorded and then failed to run. */
+void tn_nn_optim_settle(tn_optim *o);
 const char *tn_nn_method_name(nn_method m);           /* "adamw" */
 const char *tn_nn_state_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
 

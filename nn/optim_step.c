@@ -362,11 +362,46 @@ static int gather(tn_optim *o)
 
 /* ---- a step ---- */
 
-static uint64_t step_number(const tn_session *s)
+static tn_stats stats_of(const tn_session *s)
 {
     tn_stats v = {.size = sizeof(v)};
     tn_get_stats(s, &v);
-    return v.steps;
+    return v;
+}
+
+/* In fused mode an update runs after it is recorded, and may be refused then: with a label out of range no
+ * weight moves, and the number of updates must not either. */
+static void remember(tn_optim *o)
+{
+    for (int i = 0; i < o->n; i++) {
+        o->entries[i].steps_before = o->entries[i].steps;
+        o->entries[i].summed_before = o->entries[i].summed;
+    }
+    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed_before = o->rows[i].summed;
+    o->gathered_before = o->gathered;
+    tn_stats v = stats_of(o->s);
+    o->failures = v.failed;
+    o->counted_in = v.steps;
+    o->counted = true;
+}
+
+void tn_nn_optim_settle(tn_optim *o)
+{
+    tn_stats v = stats_of(o->s);
+    bool failed = o->counted && v.failed != o->failures && v.failed_step == o->counted_in;
+    o->counted = false;
+    if (!failed) return;
+    for (int i = 0; i < o->n; i++) {
+        o->entries[i].steps = o->entries[i].steps_before;
+        o->entries[i].summed = o->entries[i].summed_before;
+    }
+    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = o->rows[i].summed_before;
+    o->gathered = o->gathered_before;
+}
+
+static uint64_t step_number(const tn_session *s)
+{
+    return stats_of(s).steps;
 }
 
 /* Which parameters have a gradient now, and rows that hold them. */
@@ -415,6 +450,8 @@ int tn_optim_step(tn_optim *o)
 {
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
+    if (!status) tn_nn_optim_settle(o);
+    if (!status) remember(o);
     if (o->norm && (o->norm_step != step_number(o->s) || tn_ndim(o->norm) != 0)) o->norm = NULL;
     if (!status) {
         tn_no_grad_begin(o->s);

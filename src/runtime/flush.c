@@ -335,6 +335,13 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     return status ? status : tn_check_fault(s);
 }
 
+static void note_failure(tn_session *s, int status)
+{
+    if (!status) return;
+    s->stats.failed++;
+    s->stats.failed_step = s->stats.steps;
+}
+
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)
 {
     bool all = false;
@@ -345,16 +352,22 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     tn_flush_scratch *f = s->scratch;
     bool whole = tn_deferred(s);
     if (whole && s->graph.error.status) { /* after an error nothing takes effect */
+        note_failure(s, s->graph.error.status);
         s->flushed = s->graph.n_nodes;
         return s->graph.error.status;
     }
     tn_entry *e = whole ? tn_tape_match(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots) : NULL;
-    if (e) return repeat_flush(s, e);
+    if (e) {
+        status = repeat_flush(s, e);
+        note_failure(s, status);
+        return status;
+    }
     tn_plan *p = NULL;
     status = seed(s, f, n, roots);
     if (!status) status = tn_segment_collect(s, f);
     if (!status && f->node.n) status = run_segment(s, f, &p);
     s->flushed = s->graph.n_nodes;
     if (whole && !status) note_flush(s, n, roots, p);
+    note_failure(s, status);
     return status;
 }

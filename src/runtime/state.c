@@ -29,7 +29,7 @@ static int slab_open(tn_session *s, tn_slab *b)
 /* The flat tensor over one of the slab's ranges. */
 static tn_tensor *slab_flat(tn_session *s, tn_dtype dtype, char *base, const char *name)
 {
-    tn_tensor *t = tn_node_new_persistent(&s->graph, dtype, 1, (const int64_t[]){ 0 });
+    tn_tensor *t = tn_node_new_persistent(&s->graph, dtype, 1, (const int64_t[]){0});
     if (!t) return NULL;
     t->buf = tn_storage_wrap(&s->graph, base, 0);
     t->name = name;
@@ -44,7 +44,8 @@ static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
     tn_device *d = s->device;
     size_t e = tn_elem_size(&s->graph, dtype);
     if (!b->values) {
-        if (slab_open(s, b)) return tn_error_set(&s->graph, TN_E_NOMEM, "no address range for parameters"), -1;
+        if (slab_open(s, b))
+            return tn_error_set(&s->graph, TN_E_NOMEM, "no address range for parameters"), -1;
         b->values = slab_flat(s, dtype, b->value_base, "parameters");
         b->gradients = b->values ? slab_flat(s, dtype, b->gradient_base, "gradients") : NULL;
         if (!b->gradients || !b->gradients->buf || !b->values->buf)
@@ -101,7 +102,8 @@ static bool list_add(tn_tensor ***list, int *n, int *cap, tn_tensor *t)
 /* A handle of its own over some blocks of the slab's flat tensor `whole`. */
 static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first, int64_t blocks)
 {
-    tn_tensor *p = tn_node_new_persistent(&s->graph, (tn_dtype)whole->dtype, 2, (const int64_t[]){ blocks, TN_SLAB_ALIGN });
+    tn_tensor *p = tn_node_new_persistent(&s->graph, (tn_dtype)whole->dtype, 2,
+                                          (const int64_t[]){blocks, TN_SLAB_ALIGN});
     if (!p) return NULL;
     size_t block = TN_SLAB_ALIGN * tn_elem_size(&s->graph, (tn_dtype)whole->dtype);
     p->buf = tn_storage_window(whole->buf, (size_t)first * block, (size_t)blocks * block);
@@ -119,8 +121,8 @@ int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t b
     *values = *gradients = NULL;
     int64_t count = (unsigned)dtype < TN_DTYPE_COUNT ? s->slab[dtype].count / TN_SLAB_ALIGN : 0;
     if (first_block < 0 || blocks < 1 || first_block > count || blocks > count - first_block)
-        return tn_fail(s, TN_E_ARG, "param_range", "%lld blocks from %lld on, there are %lld", (long long)blocks,
-                       (long long)first_block, (long long)count);
+        return tn_fail(s, TN_E_ARG, "param_range", "%lld blocks from %lld on, there are %lld",
+                       (long long)blocks, (long long)first_block, (long long)count);
     tn_tensor *v = slab_part(s, s->slab[dtype].values, first_block, blocks);
     tn_tensor *g = v ? slab_part(s, s->slab[dtype].gradients, first_block, blocks) : NULL;
     *values = tn_handle(v);
@@ -172,14 +174,17 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
         sc.ok = false;
         return tn_leave(&sc, NULL);
     }
-    if (sc.g != &s->graph) tn_error_set(&s->graph, TN_E_SESSION, "'%s': the tensor is of another session", name);
+    if (sc.g != &s->graph)
+        tn_error_set(&s->graph, TN_E_SESSION, "'%s': the tensor is of another session", name);
     else if (init->dtype != TN_F32 && init->dtype != TN_F64)
-        tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name, tn_dtype_name((tn_dtype)init->dtype));
+        tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name,
+                     tn_dtype_name((tn_dtype)init->dtype));
     else {
         tn_dtype d = (tn_dtype)init->dtype;
         int64_t first = slab_take(s, d, tn_node_numel(init));
         p = first < 0 ? NULL : tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
-        size_t at = (size_t)first * tn_elem_size(sc.g, d), bytes = (size_t)tn_node_numel(init) * tn_elem_size(sc.g, d);
+        size_t at = (size_t)first * tn_elem_size(sc.g, d),
+               bytes = (size_t)tn_node_numel(init) * tn_elem_size(sc.g, d);
         if (p) p->place = tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
         char *copy = p ? tn_strdup(name) : NULL;
         if (p) p->buf = tn_storage_window(s->slab[d].values->buf, at, bytes);
@@ -208,6 +213,8 @@ tn_tensor *tn_keep(tn_tensor *x)
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_session *s = sc.g->session;
     tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    if (p && tn_deferred(s) && s->device->shares_host_memory)
+        memset(p->buf->data, 0, p->buf->bytes); /* if it fails */
     if (p && store(s, p, x, tn_deferred(s))) p = NULL;
     tn_call_end(sc.g);
     return tn_handle(p);
@@ -298,8 +305,14 @@ void tn_state_free(tn_session *s)
 
 /* ---- finding ---- */
 
-int tn_param_count(const tn_session *s) { return s ? s->n_params : 0; }
-int tn_buffer_count(const tn_session *s) { return s ? s->n_buffers : 0; }
+int tn_param_count(const tn_session *s)
+{
+    return s ? s->n_params : 0;
+}
+int tn_buffer_count(const tn_session *s)
+{
+    return s ? s->n_buffers : 0;
+}
 
 tn_tensor *tn_param_at(const tn_session *s, int i)
 {
@@ -369,8 +382,8 @@ static bool looks_into(const tn_tensor *v, const tn_tensor *p)
     return (v->flags & TN_F_VERSION || tn_node_written(v)) && tn_node_overlap(v, p);
 }
 
-/* Before p's memory is overwritten: step nodes that look into it keep what they saw. One that may be asked for
- * again gets the old value as memory of its own; any other is lost to `writer` once that has run, so that
+/* Before p's memory is overwritten: step nodes that look into it keep what they saw. One that may be asked
+ * for again gets the old value as memory of its own; any other is lost to `writer` once that has run, so that
  * needing it again is an error and never a wrong number. Readers recorded before stand before the writer. */
 static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
 {
@@ -430,7 +443,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     }
     if (!defer && !waits) return tn_run(s, 1, &node);
     if (!waits) g->pending_assigns++; /* runs with the operator around it */
-    if (tn_same_shape(node, p)) { /* until it has run it is p's version */
+    if (tn_same_shape(node, p)) {     /* until it has run it is p's version */
         node->flags |= TN_F_STANDS | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
         p->of = node;
     }
@@ -441,8 +454,9 @@ int tn_assign(tn_tensor *target, tn_tensor *source)
 {
     tn_tensor *p = target ? tn_resolve(target) : NULL;
     if (p && !(p->flags & TN_F_PERSISTENT))
-        return tn_fail(p->graph->session, TN_E_STATE, "assign",
-                       "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
+        return tn_fail(
+            p->graph->session, TN_E_STATE, "assign",
+            "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", NULL, 0, 2, 0, &target, &source);
     if (!sc.g) return TN_E_NULL;
     if (sc.entry) return TN_OK;
