@@ -6,9 +6,10 @@
  *
  * Start with tn_segment_collect.
  */
+#include <stdio.h>
 #include <string.h>
 
-#include "flush.h"
+#include "explain.h"
 
 /* ---- collect ---- */
 
@@ -26,13 +27,23 @@ static void mark_wanted(tn_tensor *n)
     if (needs & TN_NEEDS_OUT) n->flags |= TN_F_WANTED;
 }
 
-static int not_kept(tn_session *s, const tn_tensor *lost)
+/* v is to be made again, and reads what an assignment has overwritten since. */
+static int not_kept(tn_session *s, const tn_tensor *v, const tn_tensor *lost)
 {
+    char ran[160] = "", made[160] = "";
+    const tn_step_log *l = &s->explain->now;
+    const tn_run_log *r = l->n ? &l->run[l->n - 1] : NULL;
+    if (r && r->file)
+        snprintf(ran, sizeof ran, " by the run that %s at %s:%d asked for", r->ender, r->file, r->line);
+    else if (r)
+        snprintf(ran, sizeof ran, " by the run that %s asked for", r->ender);
+    if (v->call && v->call->file)
+        snprintf(made, sizeof made, " of %s at %s:%d", v->call->name, v->call->file, v->call->line);
     tn_error_set(
         &s->graph, TN_E_NOT_KEPT,
-        "%s was assigned to after it was read and before it was needed again; assign later, or tn_keep "
-        "what is needed first",
-        lost->name ? lost->name : "a tensor");
+        "%s was assigned to%s, which did not keep the values%s; tn_keep what is needed before it, or "
+        "assign later",
+        lost->name ? lost->name : "a tensor", ran, made);
     return TN_E_NOT_KEPT;
 }
 
@@ -41,7 +52,7 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
     if (!s->ending) mark_wanted(v);
     for (int i = 0; i < v->n_in; i++) {
         tn_tensor *x = v->in[i], *b = x->base;
-        if (tn_is_lost(b)) return not_kept(s, b);
+        if (tn_is_lost(b)) return not_kept(s, v, b);
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
             x->mark = mark; /* a leaf */
             continue;
