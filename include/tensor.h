@@ -1,7 +1,7 @@
 /* tensor.h - libtensor: tensors, operators, automatic differentiation.
  *
  * A session owns everything. Operators record nodes into the session's step graph and return handles;
- * values exist once something runs them, which is at the call. Chapters:
+ * values exist once something runs them. Chapters:
  *
  *   1 Types and errors     2 Sessions and steps    3 Making tensors      4 Reading tensors
  *   5 Elementwise          6 Reductions            7 Shapes and views    8 Products, convolution, pooling
@@ -17,6 +17,14 @@
  *    session keeps the first error, with operator, argument, shapes and the caller's file and line:
  *    tn_error, tn_error_text. After an error no assignment or optimizer step takes effect until
  *    tn_clear_error. Functions returning int return 0 or a negative tn_status. Nothing aborts or exits.
+ *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of
+ *    a step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
+ *    operators, forward and backward. Each operator sees its operands' values at the call in both modes, and
+ *    results differ by rounding at most. What runs: the value asked for, assignments and gradients, what is
+ *    kept or watched, and each tensor that no operator has read. Of other values nothing stays; needed
+ *    again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
+ *    since. An error found while a plan runs, such as a label out of range, stops what comes after it.
+ *    A step that makes the same calls as the one before costs neither nodes nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
  *  - A session may be used from one thread at a time; different sessions are independent.
@@ -134,8 +142,7 @@ typedef struct tn_options {
     size_t size;           /* set by the macro: lets a newer library serve an older program */
     tn_device_kind device; /* TN_AUTO: TENSOR_DEVICE, else cuda where there is one, else cpu. TN_REF is the
                               slow f64 interpreter the tests compare with */
-    tn_mode mode;          /* TN_MODE_AUTO: TENSOR_MODE, else fused. In this version both run each operator at
-                              its call */
+    tn_mode mode;          /* TN_MODE_AUTO: TENSOR_MODE, else fused */
     uint64_t seed;         /* of every random draw in the session */
     int threads;           /* 0: TENSOR_THREADS, else as many as the process may run on */
     const char *cache_dir; /* of compiled kernels. NULL: TENSOR_CACHE, else ~/.cache/libtensor */
@@ -223,7 +230,8 @@ TN_API double tn_item_at(tn_tensor *x, const char *file, int line);
 /* Copies all elements, row-major, converted to `dtype`, into `out` (bytes must be exactly enough). Waits. */
 TN_API int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes);
 TN_API int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char *file, int line);
-/* The newest finished value of a one-element tensor without waiting; NaN while there is none. */
+/* The newest finished value of a one-element tensor without waiting; NaN while there is none. Where operators
+ * wait, the k-th call of a step answers with the value that the k-th call of the step before asked for. */
 TN_API double tn_watch(tn_tensor *x);
 TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
 TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
@@ -459,7 +467,7 @@ TN_API int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *con
 TN_API tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init);
 /* A persistent named tensor without gradient (running statistics); saved in checkpoints. */
 TN_API tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init);
-/* A persistent copy of x. Free it with tn_free. */
+/* A persistent copy of x. Free it with tn_free. In a step in fused mode it does not run anything. */
 TN_API tn_tensor *tn_keep(tn_tensor *x);
 TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */

@@ -274,6 +274,31 @@ static void where_operands_lie_is_part_of_a_plan_that_assigns(void **state)
     close_clean(s);
 }
 
+/* The same host memory lent twice: what lies where is part of the plan there too. */
+static void memory_that_was_borrowed_twice_is_known_by_its_addresses(void **state)
+{
+    (void)state;
+    enum { N = 1 << 16 };
+    static float memory[N], elsewhere[1];
+    tn_session *s = open_on(1);
+    tn_tensor *x = tn_arange(s, 0, N, 1, TN_F32);
+    tn_tensor *all = tn_borrow(s, memory, TN_F32, TN_SHAPE(N), NULL, NULL);
+    tn_tensor *other = tn_borrow(s, elsewhere, TN_F32, TN_SHAPE(1), NULL, NULL);
+    tn_tensor *first = tn_borrow(s, memory, TN_F32, TN_SHAPE(1), NULL, NULL);
+    for (int round = 0; round < 4; round++) {
+        memory[0] = elsewhere[0] = 3;
+        tn_step_begin(s);
+        tn_no_grad_begin(s);
+        tn_op_begin(s, "scale");
+        assert_int_equal(tn_assign(all, tn_mul(x, round % 2 ? first : other)), 0);
+        assert_int_equal(tn_op_end(s), 0);
+        tn_no_grad_end(s);
+        tn_step_end(s);
+        for (int64_t i = 0; i < N; i++) assert_true(memory[i] == 3.0f * (float)i);
+    }
+    close_clean(s);
+}
+
 /* ---- errors stop effects ---- */
 
 static void after_an_error_nothing_is_assigned(void **state)
@@ -492,6 +517,7 @@ int main(void)
         cmocka_unit_test(inside_one_operator_assignments_wait_for_its_readers),
         cmocka_unit_test(a_plan_made_for_other_memory_does_not_serve_an_overlap),
         cmocka_unit_test(where_operands_lie_is_part_of_a_plan_that_assigns),
+        cmocka_unit_test(memory_that_was_borrowed_twice_is_known_by_its_addresses),
         cmocka_unit_test(after_an_error_nothing_is_assigned),
         cmocka_unit_test(an_index_out_of_range_is_found),
         cmocka_unit_test(draws_follow_the_program_and_the_seed),
