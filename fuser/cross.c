@@ -8,6 +8,7 @@
  *
  *     layer_norm backward    dx: row          weight, bias: cross, one sum for each column
  *     cross_entropy          loss: row        its mean: cross, one sum
+ *     mean(softmax(x)^2)     x: row           the sum of everything: that of the rows' sums
  *
  * Start with fu_cross_sets, then fu_cross_schedule.
  */
@@ -17,10 +18,47 @@
 
 /* ---- which axes ---- */
 
+/* Value i gets another one before it. */
+static fu_value *insert_value(fu_prog *p, int i)
+{
+    memmove(&p->value[i + 1], &p->value[i], (size_t)(p->n_value - i) * sizeof *p->value);
+    p->n_value++;
+    for (int k = i + 1; k < p->n_value; k++)
+        for (int a = 0; a < p->value[k].n_arg; a++) p->value[k].arg[a] += p->value[k].arg[a] >= i;
+    for (int k = 0; k < p->n_store; k++) p->store[k].value += p->store[k].value >= i;
+    return &p->value[i];
+}
+
+/* A sum over everything, beside sums over rows, is the sum of what its rows sum up to. */
+static void sum_by_rows(fu_prog *p)
+{
+    uint32_t all = fu_bit(p->n_atom) - 1, row = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind == FU_REDUCE && v->space == all && v->reduces != all && v->reduces >> fu_vec(p) & 1)
+            row = v->reduces;
+    }
+    for (int i = 0; i < p->n_value && row && p->n_value < FU_MAX_VALUES; i++) {
+        if (p->value[i].kind != FU_REDUCE || p->value[i].reduces != all || p->value[i].op != TN_OP_reduce_sum)
+            continue;
+        fu_value *u = insert_value(p, i), *v = u + 1;
+        v->arg[0] = i;
+        u->dtype = v->from = fu_compute_dtype(u->dtype);
+        u->node = -1;
+        u->hint = NULL;
+        u->reduces = row;
+        u->vary = p->value[u->arg[0]].vary & ~row;
+        v->space = v->reduces = all & ~row;
+        v->vary = 0;
+        i++;
+    }
+}
+
 tn_cut_reason fu_cross_sets(fu_prog *p)
 {
     uint32_t all = fu_bit(p->n_atom) - 1, set[2] = {0}, below = 0;
     int n = 0;
+    if (!p->second) sum_by_rows(p);
     p->red = p->cross = 0;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];

@@ -282,6 +282,17 @@ static int rows_that_only_add_up(tn_graph *g, tn_tensor *const *in, tn_tensor **
     return 1;
 }
 
+/* A loss over what a norm makes: the sum of everything beside sums of rows. */
+static int rows_and_the_sum_of_everything(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0];
+    tn_tensor *total = tn_mk_reduce(TN_OP_reduce_sum, op1(TN_OP_exp, x), 2);
+    tn_tensor *y = op2(TN_OP_div, op1(TN_OP_exp, x), back(total, x));
+    root[0] = op2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, y, y), 3), num(g, 0.25));
+    root[1] = y;
+    return 2;
+}
+
 static void rows_add_up_as_they_are_walked(void **state)
 {
     (void)state;
@@ -290,6 +301,7 @@ static void rows_add_up_as_they_are_walked(void **state)
         const rig_leaf x = {TN_F32, 2, {n[i], 37}, -2, 3};
         rig_check(&(rig_case){2, {x, x}, rows_and_their_sums, 2, 4e-6});
         rig_check(&(rig_case){1, {x}, rows_that_only_add_up, 1, 4e-6});
+        rig_check(&(rig_case){1, {x}, rows_and_the_sum_of_everything, 1, 4e-6});
     }
 }
 

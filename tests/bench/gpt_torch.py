@@ -6,7 +6,8 @@
 
 The first prints the mean loss over the last tenth of the text in windows that do not overlap, as build/gpt
 does. The second runs both in turns, in eager mode, and prints the medians of the steps after the first ten
-of each round; with --mode fused build/gpt runs in that mode.
+of each round; with --mode fused build/gpt runs in that mode, and --compile default, reduce-overhead or
+max-autotune puts torch.compile on the other side.
 """
 import argparse
 import json
@@ -43,6 +44,7 @@ p.add_argument("--time", action="store_true")
 p.add_argument("--rounds", type=int, default=5)
 p.add_argument("--mode", default="eager")
 p.add_argument("--program", default="build/gpt")
+p.add_argument("--compile", choices=["default", "reduce-overhead", "max-autotune"])
 args = p.parse_args()
 
 import torch  # noqa: E402
@@ -107,6 +109,8 @@ matrices = [w for w in model.parameters() if w.dim() >= 2]
 vectors = [w for w in model.parameters() if w.dim() < 2]
 opt = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
                         lr=args.lr, betas=(0.9, 0.99), fused=True)
+if args.compile:
+    model = torch.compile(model, mode=None if args.compile == "default" else args.compile)
 WARMUP, FINAL = 100, 0.1
 
 
@@ -170,7 +174,7 @@ if args.time:
         b += yours
         ratios.append(statistics.median(mine) / statistics.median(yours))
     print(f"gpt {args.layers} layers, dim {args.dim}, ctx {args.ctx}, batch {args.batch}, {args.threads} threads: "
-          f"libtensor {args.mode} {statistics.median(a):.1f} ms, PyTorch {torch.__version__} eager "
+          f"libtensor {args.mode} {statistics.median(a):.1f} ms, PyTorch {torch.__version__} {args.compile or 'eager'} "
           f"{statistics.median(b):.1f} ms, ratio {statistics.median(a) / statistics.median(b):.2f} "
           f"({', '.join(f'{r:.2f}' for r in ratios)} by round)")
     sys.exit(0)
