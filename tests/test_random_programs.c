@@ -11,7 +11,7 @@
 enum { AT_ONCE = 30, PAIR = 2 };
 
 #if defined(__SANITIZE_ADDRESS__) /* whose kernels take several times as long to compile and run */
-static int n_programs = 60;
+static int n_programs = 30;
 #else
 static int n_programs = 300;
 #endif
