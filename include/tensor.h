@@ -384,7 +384,7 @@ TN_OP(gather, tn_tensor *x, int axis, tn_tensor *index); /* out[i][j] = x[index[
 TN_OP(scatter_add, tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src); /* x with src added; fixed order */
 TN_OP(index_select, tn_tensor *x, int axis, tn_tensor *index); /* index is 1-d */
 TN_OP(embedding, tn_tensor *weight, tn_tensor *index);         /* [v, d], any shape -> [.., d] */
-TN_OP(one_hot, tn_tensor *index, int64_t classes);             /* [..] -> [.., classes], f32 */
+TN_OP(one_hot, tn_tensor *index, int64_t classes); /* [..] -> [.., classes], f32; zeros for an index of no class */
 
 /* ---- 10 Norms, softmax, losses, attention ---------------------------------------------------------------- */
 
@@ -462,7 +462,8 @@ TN_API int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *con
 
 /* ---- 12 State -------------------------------------------------------------------------------------------- */
 
-/* A trainable tensor: copies `init` into the session's parameter slab and returns the persistent handle.
+/* A trainable tensor: copies `init` into the session's parameter slab and returns the persistent handle. A
+ * persistent init is taken over: its handle is freed.
  * The name ("fc.weight") must be new. f32 or f64. */
 TN_API tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init);
 /* A persistent named tensor without gradient (running statistics); saved in checkpoints. */

@@ -16,6 +16,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static nn_item *add(nn_items *l)
@@ -199,6 +200,9 @@ static int write_file(tn_session *s, const char *path, const nn_items *l, const 
                       const char *op)
 {
     char temporary[PATH_MAX];
+    struct stat there;
+    if (!stat(path, &there) && !S_ISREG(there.st_mode)) /* a device would be replaced by a file */
+        return tn_fail(s, TN_E_IO, op, "%s: not a regular file", path);
     if (snprintf(temporary, sizeof(temporary), "%s.%ld.part", path, (long)getpid()) >= (int)sizeof(temporary))
         return tn_fail(s, TN_E_ARG, op, "the path is too long");
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), status = TN_OK;

@@ -347,6 +347,27 @@ static void opening(void **state)
     assert_int_equal(tn_close(s), TN_E_SHAPE); /* the status it still held */
 }
 
+/* More elements, or bytes, than can be counted: an operator's result as much as a new tensor's shape. */
+static void shapes_that_cannot_be_counted(void **state)
+{
+    (void)state;
+    const int64_t wide = (int64_t)1 << 31;
+    tn_tensor *one = tn_ones(S, TN_F32, TN_SHAPE(1)), *got[5];
+    got[0] = tn_expand(tn_ones(S, TN_F32, TN_SCALAR), TN_SHAPE(wide, wide));
+    assert_null(got[0]);
+    assert_int_equal(tn_error(S), TN_E_SHAPE);
+    assert_non_null(strstr(tn_error_text(S), "is not possible"));
+    tn_clear_error(S);
+    got[1] = tn_one_hot(tn_zeros(S, TN_I32, TN_SHAPE(4)), (int64_t)1 << 60);
+    got[2] = tn_error(S) == TN_E_SHAPE ? NULL : one;
+    tn_clear_error(S);
+    got[3] = tn_pad(one, 0, (int64_t)1 << 61, (int64_t)1 << 61, 0);
+    tn_clear_error(S);
+    got[4] = tn_mul(tn_expand(one, TN_SHAPE(wide, 1)), tn_expand(one, TN_SHAPE(1, wide)));
+    tn_clear_error(S);
+    for (int i = 1; i < 5; i++) assert_null(got[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +384,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(effects_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(effects_are_refused, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(states, setup, teardown),
+        cmocka_unit_test_setup_teardown(shapes_that_cannot_be_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(shapes_that_cannot_be_counted, setup_cpu, teardown),
         cmocka_unit_test(opening),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

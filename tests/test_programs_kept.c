@@ -155,6 +155,45 @@ static void what_was_not_kept_is_made_again_or_an_error(void **state)
     }
 }
 
+/* What nobody asks for is no error, though it could not be made any more. */
+static void what_nobody_asks_for_may_go(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        run r = open_run(way);
+        tn_tensor *b = tn_buffer(r.s, "b", vector(r.s, 2, (const double[]){3, -5}));
+        tn_step_begin(r.s);
+        tn_tensor *y = tn_mul_scalar(b, 2.0);
+        tn_assign(b, tn_add_scalar(y, 1.0));
+        note_all(&r, b, 2, (const double[]){7, -9}, 0);
+        assert_non_null(tn_add_scalar(y, 5.0)); /* read by nothing */
+        assert_int_equal(tn_step_end(r.s), TN_OK);
+        note_all(&r, b, 2, (const double[]){7, -9}, 0);
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
+/* Third and higher derivatives, and gradients of gradients, leave long chains of calls behind them. */
+static void derivatives_of_derivatives(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        run r = open_run(way);
+        tn_step_begin(r.s);
+        tn_tensor *x = vector(r.s, 2, (const double[]){0.5, -0.25}), *f;
+        tn_requires_grad(x, true);
+        f = tn_sin(x);
+        for (int order = 0; order < 6; order++) {
+            tn_tensor *g = NULL;
+            assert_int_equal(tn_grad(tn_sum(f, TN_ALL, false), 1, &x, &g), TN_OK);
+            f = g;
+        }
+        note_all(&r, f, 2, (const double[]){-sin(0.5), sin(0.25)}, 1e-6); /* the sixth derivative of sin */
+        assert_int_equal(tn_step_end(r.s), TN_OK);
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
 /* The old value of a parameter is kept where a backward may ask for it, and so is what is made of it. */
 static void old_parameters_are_kept_for_backward(void **state)
 {
@@ -258,6 +297,8 @@ int main(void)
         cmocka_unit_test(views_show_what_was_there_when_they_were_made),
         cmocka_unit_test(what_is_freed_while_it_waits_still_serves_its_readers),
         cmocka_unit_test(what_was_not_kept_is_made_again_or_an_error),
+        cmocka_unit_test(what_nobody_asks_for_may_go),
+        cmocka_unit_test(derivatives_of_derivatives),
         cmocka_unit_test(old_parameters_are_kept_for_backward),
         cmocka_unit_test(errors_refuse_effects),
         cmocka_unit_test(a_label_out_of_range_moves_no_weights),

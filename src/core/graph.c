@@ -147,6 +147,17 @@ static void node_clear(tn_tensor *n)
     n->generation = generation;
 }
 
+/* Whether the elements, and their bytes in any dtype, can be counted. */
+static bool countable(int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || (shape[i] && n > INT64_MAX / 64 / shape[i])) return false;
+        n *= shape[i] ? shape[i] : 1;
+    }
+    return true;
+}
+
 tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const int64_t *shape, int n_in,
                        tn_tensor *const *in)
 {
@@ -157,6 +168,11 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
         if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
         g->nodes = p;
         g->cap_nodes = cap;
+    }
+    if (!countable(ndim, shape)) {
+        char t[160];
+        return tn_error_set(g, TN_E_SHAPE, "shape %s is not possible",
+                            tn_shape_text(t, sizeof t, ndim, shape));
     }
     tn_tensor **list = NULL;
     if (n_in > 3 && !(list = tn_arena_alloc(&g->arena, (size_t)n_in * sizeof *list)))
@@ -256,7 +272,10 @@ void *tn_node_data(const tn_tensor *n)
 
 /* ---- memory ---- */
 
-static tn_kind kind_of(const tn_tensor *n) { return tn_op_get((tn_op)n->op)->kind; }
+static tn_kind kind_of(const tn_tensor *n)
+{
+    return tn_op_get((tn_op)n->op)->kind;
+}
 
 const tn_tensor *tn_node_written(const tn_tensor *n)
 {
@@ -295,7 +314,7 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder)
 
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b)
 {
-    const tn_tensor *x[2] = { a, b };
+    const tn_tensor *x[2] = {a, b};
     const char *low[2], *high[2];
     for (int i = 0; i < 2; i++) {
         int64_t e = (int64_t)tn_elem_size(x[i]->graph, (tn_dtype)x[i]->dtype);
@@ -304,8 +323,10 @@ bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b)
         low[i] = high[i] = p;
         for (int k = 0; k < x[i]->ndim; k++) {
             int64_t far = (x[i]->shape[k] - 1) * x[i]->stride[k] * e;
-            if (far < 0) low[i] += far;
-            else high[i] += far;
+            if (far < 0)
+                low[i] += far;
+            else
+                high[i] += far;
         }
         high[i] += e;
     }

@@ -69,8 +69,7 @@ static int call_index(noting *w, const tn_call *c)
         if (w->seen[i] == c) return i;
     int of = c->backward ? call_index(w, c->of) : -1;
     if (n->n_call == w->cap) {
-        w->failed = true; /* cannot be: room for two calls a node */
-        return -1;
+        return -1; /* a gradient of a gradient of .. has more calls behind it than nodes here */
     }
     w->seen[n->n_call] = c;
     const char *file = c->file && *c->file ? tn_arena_strdup(w->arena, c->file) : NULL;

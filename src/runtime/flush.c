@@ -229,21 +229,22 @@ int tn_check_fault(tn_session *s)
 /* ---- roots ---- */
 
 /* Whether a flush of everything that waits has to run t. */
-static bool waits(const tn_tensor *t)
+static bool waits(const tn_tensor *t, bool ends)
 {
     if (t->base->flags & TN_F_DONE || tn_kind_of(t->base) == TN_KIND_NUMBER) return false;
     if (tn_node_written(t) || t->flags & TN_F_WATCHED) return true;
-    return (t->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+    return ends && (t->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
 }
 
-static int seed(tn_session *s, tn_flush_scratch *f, int n, tn_tensor *const *roots)
+/* ends: also what the user made and no operator has read. */
+static int seed(tn_session *s, tn_flush_scratch *f, int n, tn_tensor *const *roots, bool ends)
 {
     tn_graph *g = &s->graph;
     f->seed.n = 0;
     for (int i = 0; i < n; i++)
         if (!tn_list_push(&f->seed, roots[i])) return tn_fail_memory(s);
     for (uint32_t i = s->flushed; i < g->n_nodes && tn_deferred(s); i++)
-        if (waits(g->nodes[i]) && !tn_list_push(&f->seed, g->nodes[i])) return tn_fail_memory(s);
+        if (waits(g->nodes[i], ends) && !tn_list_push(&f->seed, g->nodes[i])) return tn_fail_memory(s);
     return TN_OK;
 }
 
@@ -363,8 +364,14 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
         return status;
     }
     tn_plan *p = NULL;
-    status = seed(s, f, n, roots);
+    tn_error_state before = s->graph.error;
+    status = seed(s, f, n, roots, true);
     if (!status) status = tn_segment_collect(s, f);
+    if (whole && status == TN_E_NOT_KEPT) { /* of something that nobody has asked for, perhaps */
+        s->graph.error = before;
+        status = seed(s, f, n, roots, false);
+        if (!status) status = tn_segment_collect(s, f);
+    }
     if (!status && f->node.n) status = run_segment(s, f, &p);
     s->flushed = s->graph.n_nodes;
     if (whole && !status) note_flush(s, n, roots, p);
