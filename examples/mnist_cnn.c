@@ -64,17 +64,17 @@ int main(int argc, char **argv)
             step = 0;
     double accuracy = NAN;
     if (a.steps && a.steps < total) total = a.steps;
-    for (int64_t epoch = tn_dataset_epoch(train); epoch < a.epochs && step < total && !tn_error(s); epoch++) {
+    for (int64_t epoch = tn_dataset_epoch(train);
+         epoch < a.epochs && epoch * per_epoch < total && !tn_error(s); epoch++) {
         tn_batch b;
-        tn_loader *l = tn_loader_open(train, .batch = a.batch, .shuffle = 1, .progress = !a.quiet);
+        int64_t left =
+            total - epoch * per_epoch; /* a pass that --steps ends goes on from there with --resume */
+        tn_loader *l = tn_loader_open(train, .batch = a.batch, .batches = left < per_epoch ? left : 0,
+                                      .shuffle = 1, .progress = !a.quiet);
         while (tn_next(l, &b)) {
             step = epoch * per_epoch + b.number + 1;
             tn_optim_set_lr(opt, tn_lr_cosine(step - 1, 100, total, a.lr, 0.02 * a.lr));
             train_step(s, &net, opt, l, &b, &a, step);
-            if (step == total) {
-                tn_loader_close(l);
-                break;
-            }
         }
         accuracy = tn_evaluate(s, test, classify, &net);
         if (epoch + 1 < a.epochs && step < total && !a.quiet && !tn_error(s))
