@@ -24,6 +24,7 @@ struct args_more {
 struct args {
     const char *program, *purpose;
     const char *device, *mode; /* by name */
+    bool mode_given;           /* else TENSOR_MODE decides */
     int threads;
     uint64_t seed;
     const char *data;
@@ -123,7 +124,7 @@ static inline bool args_option(struct args *a, const char *o, const char *v)
     if (!strcmp(o, "--device"))
         a->device = args_choice(a, o, v, devices);
     else if (!strcmp(o, "--mode"))
-        a->mode = args_choice(a, o, v, modes);
+        a->mode_given = true, a->mode = args_choice(a, o, v, modes);
     else if (!strcmp(o, "--threads"))
         a->threads = (int)args_whole(a, o, v, 0, 4096);
     else if (!strcmp(o, "--seed"))
@@ -183,8 +184,10 @@ static inline tn_session *args_open(struct args *a)
     tn_session *s = tn_open(.device = !strcmp(a->device, "cuda")  ? TN_CUDA
                                       : !strcmp(a->device, "cpu") ? TN_CPU
                                                                   : TN_AUTO,
-                            .mode = !strcmp(a->mode, "eager") ? TN_EAGER : TN_FUSED, .seed = a->seed,
-                            .threads = a->threads);
+                            .mode = !a->mode_given              ? TN_MODE_AUTO
+                                    : !strcmp(a->mode, "eager") ? TN_EAGER
+                                                                : TN_FUSED,
+                            .seed = a->seed, .threads = a->threads);
     if (!s) {
         fprintf(stderr, "%s: no session on the device '%s'\n", a->program, a->device);
         return NULL;
