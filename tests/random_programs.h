@@ -532,7 +532,7 @@ static result run_rprogram(tn_session *s, const rprogram *p, instr_op faulty, ui
     running r = {.s = s, .p = p, .faulty = faulty, .r = &out};
     tn_stats before = {.size = sizeof before}, after = before;
     for (int k = 0; k < p->n_fixed; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "t%d", k);
         tn_tensor *init = some_tensor(s, p, p->fixed[k], p->seed + (uint64_t)k);
         r.fixed[k] = k < p->n_params ? tn_param(s, name, init) : tn_buffer(s, name, init);
