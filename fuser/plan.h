@@ -36,7 +36,6 @@ typedef struct tn_target {
     int vector_bytes; /* of a vector register */
     int64_t l1_bytes, l2_bytes;
     int64_t last_bytes;     /* of the last cache; larger results are written past it. 0: 32 MiB */
-    bool fuse_across_calls; /* false: eager mode, a group never crosses the boundary of a call */
 } tn_target;
 
 typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;

@@ -112,7 +112,6 @@ static seen look(tn_session *s)
     tn_segment seg = {&s->graph, v.f.node.at, v.f.node.n, v.f.leaf.at, v.f.leaf.n, v.f.root};
     tn_target target = s->target;
     tn_errbuf err = {""};
-    target.fuse_across_calls = true;
     if (tn_plan_build(&seg, &target, &v.plan, &err)) fail_msg("%s", err.text);
     v.kernels = v.plan->n_step;
     for (int i = 0; i < v.plan->n_step; i++) v.bytes += v.plan->step[i].bytes;

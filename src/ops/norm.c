@@ -139,6 +139,22 @@ static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !x->graph->error.status;
 }
 
+/* Standardised over the axes of mask, scaled and shifted; weight and bias broadcast and may be NULL. */
+static tn_tensor *normalise(tn_tensor *x, uint32_t mask, double eps, tn_tensor *weight, tn_tensor *bias)
+{
+    if (!x) return NULL;
+    uint32_t first = x->graph->n_nodes;
+    tn_tensor *mean, *rstd, *out = standardise(x, mask, eps, &mean, &rstd);
+    if (weight) out = mul(out, weight);
+    if (bias) out = add(out, bias);
+    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){x, weight, bias});
+    if (!r) return NULL;
+    r->whole[0] = mask;
+    tn_rule_save(r, 0, mean);
+    tn_rule_save(r, 1, rstd);
+    return out;
+}
+
 tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options,
                             const char *file, int line)
 {
@@ -150,17 +166,8 @@ tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, co
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d trailing axes of %d", k, x->ndim));
     if (!fits_trailing(x, weight, k, "weight") || !fits_trailing(x, bias, k, "bias"))
         return tn_leave(&sc, NULL);
-    uint32_t mask = ((1u << k) - 1) << (x->ndim - k), first = sc.g->n_nodes;
-    tn_tensor *mean, *rstd, *xf = floating(x);
-    tn_tensor *out = standardise(xf, mask, o.eps, &mean, &rstd);
-    if (weight) out = mul(out, weight);
-    if (bias) out = add(out, bias);
-    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){xf, weight, bias});
-    if (!r) return tn_leave(&sc, NULL);
-    r->whole[0] = mask;
-    tn_rule_save(r, 0, mean);
-    tn_rule_save(r, 1, rstd);
-    return tn_leave(&sc, out);
+    uint32_t mask = ((1u << k) - 1) << (x->ndim - k);
+    return tn_leave(&sc, normalise(floating(x), mask, o.eps, weight, bias));
 }
 PLAIN(layer_norm, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options),
       (x, weight, bias, options, NULL, 0))
@@ -225,19 +232,10 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
     split[n - 1] = groups;
     split[n] = c / groups;
     uint32_t mask = (((1u << (n - 1)) - 1) & ~1u) | 1u << n; /* the axes between, and within the group */
-    tn_tensor *mean, *rstd, *xf = tn_mk_reshape(floating(x), n + 1, split);
+    tn_tensor *xf = tn_mk_reshape(floating(x), n + 1, split);
     if (weight) weight = tn_mk_reshape(weight, 2, affine);
     if (bias) bias = tn_mk_reshape(bias, 2, affine);
-    uint32_t first = sc.g->n_nodes;
-    tn_tensor *out = standardise(xf, mask, o.eps, &mean, &rstd);
-    if (weight) out = mul(out, weight);
-    if (bias) out = add(out, bias);
-    tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){xf, weight, bias});
-    if (!r) return tn_leave(&sc, NULL);
-    r->whole[0] = mask;
-    tn_rule_save(r, 0, mean);
-    tn_rule_save(r, 1, rstd);
-    return tn_leave(&sc, tn_mk_reshape(out, n, x->shape));
+    return tn_leave(&sc, tn_mk_reshape(normalise(xf, mask, o.eps, weight, bias), n, x->shape));
 }
 PLAIN(group_norm,
       (tn_tensor * x, int groups, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options),

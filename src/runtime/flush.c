@@ -77,9 +77,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, tn_plan **out)
     tn_errbuf err = {""};
     tn_segment seg = {&s->graph, f->node.at, f->node.n, f->leaf.at, f->leaf.n, f->root};
     tn_plan *p = NULL;
-    tn_target target = s->target;
-    target.fuse_across_calls = tn_deferred(s);
-    int status = tn_plan_build(&seg, &target, &p, &err);
+    int status = tn_plan_build(&seg, &s->target, &p, &err);
     if (status) {
         tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : "no plan could be made");
         return status;

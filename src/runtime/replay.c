@@ -7,18 +7,6 @@
 
 /* ---- the tape's memory ---- */
 
-static bool grow(void *array, uint32_t *cap, uint32_t n, size_t size)
-{
-    void *p;
-    if (n <= *cap) return true;
-    memcpy(&p, array, sizeof p);
-    p = tn_realloc(p, (size_t)n * 2 * size);
-    if (!p) return false;
-    memcpy(array, &p, sizeof p);
-    *cap = n * 2;
-    return true;
-}
-
 static void flush_record_free(tn_flush_record *r)
 {
     if (!r) return;
@@ -63,8 +51,8 @@ static tn_entry *entry_new(tn_tape *t, uint32_t refs, uint32_t bytes)
         t->entry = p;
         t->cap = cap;
     }
-    if (!grow(&t->ref, &t->cap_ref, t->n_ref + refs, sizeof *t->ref)) return NULL;
-    if (!grow(&t->attr, &t->cap_attr, t->n_attr + bytes + 1, 1)) return NULL;
+    if (!tn_reserve(&t->ref, &t->cap_ref, (int)(t->n_ref + refs), sizeof *t->ref)) return NULL;
+    if (!tn_reserve(&t->attr, &t->cap_attr, (int)(t->n_attr + bytes + 1), 1)) return NULL;
     tn_entry *e = &t->entry[t->n++];
     *e = (tn_entry){.ref = t->n_ref, .attr = t->n_attr, .attr_bytes = bytes};
     t->n_ref += refs;
@@ -118,7 +106,7 @@ void tn_tape_done(tn_session *s, int entry, int n, tn_tensor *const *results)
     shorten(t, entry + 1); /* what it called is part of it */
     tn_entry *e = &t->entry[entry];
     t->n_ref = e->ref + 2 * e->n_arg + (uint32_t)n;
-    if (!grow(&t->ref, &t->cap_ref, t->n_ref, sizeof *t->ref)) {
+    if (!tn_reserve(&t->ref, &t->cap_ref, (int)t->n_ref, sizeof *t->ref)) {
         tn_tape_end(s);
         return;
     }
@@ -293,7 +281,6 @@ void tn_tape_cut(tn_session *s)
     t->active = false;
     t->recording = true;
     g->parked = false;
-    t->cuts += t->cursor < t->n;
     shorten(t, t->cursor);
     const tn_entry *last = t->n ? &t->entry[t->n - 1] : NULL;
     g->gradients_seen = last ? last->seen : 0;

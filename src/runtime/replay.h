@@ -69,7 +69,7 @@ typedef struct tn_entry {
     uint32_t attr, attr_bytes; /* in tape->attr */
     uint32_t seen, written;    /* graph->gradients_seen, gradients_written, afterwards */
     uint16_t n_arg, n_result;
-    bool training, no_grad, number, is_int, random, uploads, parked_flags;
+    bool training, no_grad, number, is_int, random, uploads;
     struct tn_flush_record *flush;
     tn_call *call;
 } tn_entry;
@@ -78,17 +78,16 @@ typedef struct tn_tape {
     bool off;       /* this session does not replay */
     bool recording; /* entries are noted: in a step, until one cannot be */
     bool broken;    /* something happened that cannot be taken back: the step is not replayed */
-    bool parked;    /* the graph is the last step's, without values */
     bool active;    /* matching, at entry[cursor] */
     int region;     /* tn_op_begin that are open */
     int cursor, n, cap;
     tn_entry *entry;
     tn_tensor **ref;
-    uint32_t n_ref, cap_ref;
+    uint32_t n_ref, n_attr;
     unsigned char *attr;
-    uint32_t n_attr, cap_attr;
-    uint64_t evictions;  /* of plans, when recording began */
-    uint64_t hits, cuts; /* steps replayed to their end; tapes cut */
+    int cap_ref, cap_attr;
+    uint64_t evictions; /* of plans, when recording began */
+    uint64_t hits;      /* steps replayed to their end */
 } tn_tape;
 
 /* The entry that the call now beginning matches, after its effects have been made; NULL: it is to be recorded

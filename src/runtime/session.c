@@ -243,7 +243,6 @@ static void watch_growth(tn_session *s)
 static void end_scope(tn_session *s)
 {
     tn_graph_reset(&s->graph);
-    s->backward_count = 0;
     s->flushed = 0;
     s->n_watch = 0;
 }

@@ -42,7 +42,6 @@ struct tn_session {
     tn_tensor **params, **buffers, **kept; /* persistent nodes */
     int n_params, n_buffers, n_kept, cap_params, cap_buffers, cap_kept;
     tn_slab slab[TN_DTYPE_COUNT];
-    uint64_t backward_count; /* of this step */
     uint32_t flushed; /* nodes of this step with a smaller id are past their flush */
     bool region_ends; /* tn_op_end is running what its operator leaves: inner results are not kept */
     bool ending;      /* tn_step_end is running what is pending: nothing is kept for later */
