@@ -29,7 +29,7 @@ enum {
     FU_MAX_MEMBERS = 64,
     FU_MAX_VALUES = 320,
     FU_MAX_STORES = 48,
-    FU_MAX_BUFS = 64,
+    FU_MAX_BUFS = TN_MAX_KERNEL_BUFS,
     FU_MAX_PHASES = 8,
     FU_LANES = 32,      /* accumulators of a row reduction: two vectors of 16 floats in flight, or */
     FU_MANY_LANES = 64, /* where nothing is done but adding up, and long rows pay for folding them */
@@ -192,11 +192,11 @@ typedef struct fu_node {
     tn_tensor *t;
     tn_kind kind;
     bool live, root;
-    int replaced; /* by the value of this operand (simplify), else -1 */
-    int group;    /* the one that stores it */
-    bool spared;  /* what others make as they write (fold.c) */
+    int replaced;         /* by the value of this operand (simplify), else -1 */
+    int group;            /* the one that stores it */
+    bool spared;          /* what others make as they write (fold.c) */
     tn_epilogue epilogue; /* of a product or convolution: applied as it writes */
-    int into;     /* the node whose memory the value is written to, or -1: its own */
+    int into;             /* the node whose memory the value is written to, or -1: its own */
     int64_t into_offset, into_stride[TN_MAX_DIMS]; /* where in it, in elements; along each own axis */
     int n_copy, cap_copy;
     int *copy; /* groups that compute it again for themselves */
@@ -299,8 +299,8 @@ int fu_op_cost(const fu_value *v);
 int fu_row_cost(tn_op op); /* of one elementwise row: about how many vector instructions */
 
 /* ---- cross.c ---- */
-tn_cut_reason fu_cross_sets(fu_prog *p);     /* which atoms are reduced, and which crosswise */
-tn_cut_reason fu_cross_schedule(fu_prog *p); /* parts, and what the finish makes */
+tn_cut_reason fu_cross_sets(fu_prog *p);      /* which atoms are reduced, and which crosswise */
+tn_cut_reason fu_cross_schedule(fu_prog *p);  /* parts, and what the finish makes */
 bool fu_is_partial(const fu_prog *p, int id); /* a reduction whose parts go to scratch */
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
 void fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch);

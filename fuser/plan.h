@@ -31,13 +31,6 @@ enum {
     TN_SEG_ALONE = 4 /* shares its kernel with no other node: a group with it was found wrong */
 };
 
-/* What passes may know of a device. */
-typedef struct tn_target {
-    int vector_bytes; /* of a vector register */
-    int64_t l1_bytes, l2_bytes;
-    int64_t last_bytes;     /* of the last cache; larger results are written past it. 0: 32 MiB */
-} tn_target;
-
 typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;
 
 typedef struct tn_step {
@@ -83,7 +76,7 @@ typedef struct tn_step {
     X(REPEATED, "the value would be written several times")                                                  \
     X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
     X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")              \
+    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")             \
     X(SIZE, "the kernel would be too large")
 
 typedef enum tn_cut_reason {
@@ -121,9 +114,9 @@ typedef struct tn_plan {
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once */
     size_t arena_bytes, naive_bytes, least_bytes;
-    int refs; /* holders beside the first: tn_plan_free lets go of one */
+    int refs;             /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note; /* set by the runtime: what it was made of, in words */
-    tn_arena arena; /* owns everything above */
+    tn_arena arena;       /* owns everything above */
 } tn_plan;
 
 /* 0 or a negative tn_status with a line in err. */
