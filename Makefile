@@ -43,6 +43,9 @@ HAVE_ZLIB := $(filter zlib,$(FOUND))
 HAVE_STB := $(filter stb,$(FOUND))
 HAVE_CJSON := $(filter cjson,$(FOUND))
 HAVE_CMOCKA := $(filter cmocka,$(FOUND))
+# Only a test wants the CUDA toolkit's headers, to compare its own declarations with; the library opens CUDA at run time.
+CUDA_INCLUDE := $(firstword $(foreach d,$(CUDA_HOME) $(CUDA_PATH) /usr/local/cuda,\
+    $(if $(wildcard $(d)/include/cublasLt.h),$(if $(wildcard $(d)/include/nvrtc.h),$(patsubst %/cuda.h,%,$(wildcard $(d)/include/cuda.h))))))
 
 # Debian's names. pkg-config and g++ serve the tests of the installed library; those are skipped without.
 PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++
@@ -179,9 +182,10 @@ $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
+$(BUILD)/tests/test_cuda_api: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) $(MOREFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
 $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
