@@ -370,6 +370,7 @@ static void check_cuda(const char *arch)
     enum { SIZE = 1 << 17 };
     char *text = calloc(SIZE, 1);
     assert_non_null(text);
+    append_file(text, SIZE, PRELUDE "abi.h");
     append_file(text, SIZE, PRELUDE "math.h");
     append_file(text, SIZE, PRELUDE "philox.h");
     append_file(text, SIZE, PRELUDE "half.h");

@@ -20,16 +20,20 @@ EMBED(tn_embed_math_h, "src/device/prelude/math.h");
 EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
 EMBED(tn_embed_half_h, "src/device/prelude/half.h");
 EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
+EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 
 static const struct {
     const char *name, *text;
 } file[TN_EMBED_COUNT] = {
-    [TN_EMBED_ABI] = {"abi.h", tn_embed_abi_h},
-    [TN_EMBED_MATH] = {"math.h", tn_embed_math_h},
-    [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
-    [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
-    [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
+    [TN_EMBED_ABI] = {"abi.h", tn_embed_abi_h},          [TN_EMBED_MATH] = {"math.h", tn_embed_math_h},
+    [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h}, [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
+    [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h}, [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
 };
+
+const tn_embed tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
+                                                 TN_EMBED_STREAM};
+const tn_embed tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
+                                                    TN_EMBED_HALF, TN_EMBED_CUDA};
 
 const char *tn_embed_text(tn_embed which)
 {

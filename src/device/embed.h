@@ -10,8 +10,13 @@ typedef enum tn_embed {
     TN_EMBED_PHILOX,
     TN_EMBED_HALF,
     TN_EMBED_STREAM,
+    TN_EMBED_CUDA,
     TN_EMBED_COUNT
 } tn_embed;
+
+/* What stands in front of a generated kernel, in order: of C and of CUDA C. */
+enum { TN_PRELUDE_FILES = 5 };
+extern const tn_embed tn_prelude_c[TN_PRELUDE_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 
 /* One file, NUL-terminated. */
 const char *tn_embed_text(tn_embed which);
