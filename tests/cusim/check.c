@@ -60,12 +60,12 @@ static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxe
     if (p >= block.stack && p < block.stack_end) return;
     sim_region *r = region_of(at, bytes);
     if (r) {
-        sim_race_access(r->cells, r->base, at, bytes, kind, relaxed);
+        sim_race_access(r->cells, block.launch, r->base, at, bytes, kind, relaxed);
         return;
     }
     const sim_module *m = block.module;
     if (p >= m->shared && p + bytes <= m->shared_end) {
-        sim_race_access(shared_cells, (uint64_t)(uintptr_t)m->shared, at, bytes, kind, relaxed);
+        sim_race_access(shared_cells, block.serial, (uint64_t)(uintptr_t)m->shared, at, bytes, kind, relaxed);
         return;
     }
     if (kind == SIM_READ && p >= m->image && p < m->shared) return;

@@ -320,6 +320,7 @@ static bool run_block(void)
     block.at_barrier = block.ended = block.n_ready = 0;
     block.now = NULL;
     block.clock = 1;
+    if (!++block.serial) block.serial = 1;
     sim_race_begin_block();
     sim_fiber *f = take_fiber();
     if (!f) {

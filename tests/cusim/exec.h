@@ -63,6 +63,7 @@ typedef struct sim_block {
     const sim_op *op; /* the launch; NULL: no kernel runs */
     const sim_module *module;
     uint32_t launch;          /* number of the launch, never 0 */
+    uint32_t serial;          /* number of the block among all that ever ran, never 0 */
     uint64_t index, n_blocks; /* of the block in the grid */
     unsigned n_threads;
     sim_thread thread[SIM_MAX_THREADS], *now;

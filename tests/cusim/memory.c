@@ -86,7 +86,7 @@ void sim_describe(uint64_t at, char *text, size_t bytes)
     else if (r && at < r->base + r->bytes)
         snprintf(text, bytes, "%llu bytes into an allocation of %llu bytes",
                  (unsigned long long)(at - r->base), (unsigned long long)r->bytes);
-    else if (r && at - r->base - r->bytes < 1 << 20)
+    else if (r && at - r->base - r->bytes < 1 << 20 && (!after || at - r->base - r->bytes < after->base - at))
         snprintf(text, bytes, "%llu bytes past the end of an allocation of %llu bytes",
                  (unsigned long long)(at - r->base - r->bytes), (unsigned long long)r->bytes);
     else if (after && after->base - at < 1 << 20)

@@ -246,11 +246,11 @@ static inline void check_word(sim_cell *c, const sim_access *me, sim_access_kind
     c->write = *me;
 }
 
-void sim_race_access(sim_cell *cells, uint64_t base, uint64_t at, unsigned bytes, sim_access_kind kind,
-                     bool relaxed)
+void sim_race_access(sim_cell *cells, uint32_t launch, uint64_t base, uint64_t at, unsigned bytes,
+                     sim_access_kind kind, bool relaxed)
 {
     const sim_thread *t = block.now;
-    sim_access me = {.launch = block.launch,
+    sim_access me = {.launch = launch,
                      .block = (uint32_t)block.index,
                      .time = t->time,
                      .thread = (uint16_t)t->index,

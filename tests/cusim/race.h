@@ -25,7 +25,7 @@ enum {
 };
 
 typedef struct sim_access {
-    uint32_t launch; /* 0: none */
+    uint32_t launch; /* 0: none. In shared memory, which each block has anew, a number of the block */
     uint32_t block, time;
     uint16_t thread;
     uint8_t bytes; /* of the four, one bit each */
@@ -38,9 +38,9 @@ struct sim_cell {
 
 typedef enum sim_access_kind { SIM_READ, SIM_WRITE, SIM_UPDATE } sim_access_kind; /* the last: atomic */
 
-/* One access to the cells that begin at the four bytes of `at`. `cells` belong to `base`. */
-void sim_race_access(sim_cell *cells, uint64_t base, uint64_t at, unsigned bytes, sim_access_kind kind,
-                     bool relaxed);
+/* One access; `cells` belong to `base`, `launch` is what such memory lives for. */
+void sim_race_access(sim_cell *cells, uint32_t launch, uint64_t base, uint64_t at, unsigned bytes,
+                     sim_access_kind kind, bool relaxed);
 /* An atomic on the word at `at` by the thread that runs: it publishes, and sees what others published there.
  */
 void sim_race_atomic(uint64_t at);
