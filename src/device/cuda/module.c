@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OPTIONS_MAX = 512, SYMBOL_MAX = 256 };
+enum { OPTIONS_MAX = 512 };
 
 struct loaded {
     char *path; /* NULL: it is in no file */
@@ -41,7 +41,6 @@ struct pending {
     int index; /* in the call */
     int unit;
     size_t bytes;
-    char symbol[SYMBOL_MAX];
 };
 
 struct batch {
@@ -177,33 +176,32 @@ static int longest_first(const void *a, const void *b)
     return x->index - y->index;
 }
 
-static bool share_out(struct batch *b, int units)
+static bool has_entry(const struct batch *b, int n, int unit, const char *entry)
 {
-    size_t *load = tn_calloc((size_t)units, sizeof *load);
-    if (!load) return false;
+    for (int i = 0; i < n; i++)
+        if (b->pending[i].unit == unit && !strcmp(b->src[b->pending[i].index].entry, entry)) return true;
+    return false;
+}
+
+/* Gives each text a unit: `units` of them, and more where two texts of one name would meet. How many there
+ * are then, or 0: out of memory. */
+static int share_out(struct batch *b, int units)
+{
+    size_t *load = tn_calloc((size_t)b->count + 1, sizeof *load);
+    if (!load) return 0;
     qsort(b->pending, (size_t)b->count, sizeof *b->pending, longest_first);
     for (int i = 0; i < b->count; i++) {
-        int least = 0;
-        for (int u = 1; u < units; u++)
-            if (load[u] < load[least]) least = u;
+        int least = -1;
+        for (int u = 0; u < units; u++)
+            if ((least < 0 || load[u] < load[least]) &&
+                !has_entry(b, i, u, b->src[b->pending[i].index].entry))
+                least = u;
+        if (least < 0) least = units++;
         b->pending[i].unit = least;
         load[least] += b->pending[i].bytes;
     }
     tn_free_mem(load);
-    return true;
-}
-
-/* The entry's own name where it is the only one in its unit. */
-static void name_symbol(struct batch *b, int which)
-{
-    struct pending *p = &b->pending[which];
-    int turn = 0;
-    snprintf(p->symbol, sizeof p->symbol, "%s", b->src[p->index].entry);
-    for (int i = 0; i < which; i++)
-        if (b->pending[i].unit == p->unit && !strcmp(b->pending[i].symbol, p->symbol)) {
-            snprintf(p->symbol, sizeof p->symbol, "%.200s__%d", b->src[p->index].entry, ++turn);
-            i = -1;
-        }
+    return units;
 }
 
 static char *unit_text(struct batch *b, int unit)
@@ -216,11 +214,7 @@ static char *unit_text(struct batch *b, int unit)
     for (int i = 0; i < b->count; i++) {
         const struct pending *p = &b->pending[i];
         const tn_source *s = &b->src[p->index];
-        bool renamed = strcmp(p->symbol, s->entry) != 0;
-        if (p->unit != unit) continue;
-        if (renamed) fprintf(f, "#define %s %s\n", s->entry, p->symbol);
-        fprintf(f, "#line 1 \"%s.cu\"\n%s\n", s->entry, s->text);
-        if (renamed) fprintf(f, "#undef %s\n", s->entry);
+        if (p->unit == unit) fprintf(f, "#line 1 \"%s.cu\"\n%s\n", s->entry, s->text);
     }
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
@@ -241,7 +235,8 @@ static bool store(struct batch *b, int unit, const tn_cuda_unit *u, char path[PA
         for (int i = 0; i < b->count; i++) {
             if (b->pending[i].unit != unit) continue;
             src[n] = &b->src[b->pending[i].index];
-            symbol[n++] = b->pending[i].symbol;
+            symbol[n] = src[n]->entry;
+            n++;
         }
         snprintf(file, sizeof file, "%s/0.cubin", dir);
         FILE *f = fopen(file, "we");
@@ -264,7 +259,7 @@ static void take_unit(struct batch *b, int unit, const tn_cuda_unit *u)
     for (int i = 0; i < b->count; i++) {
         if (b->pending[i].unit != unit) continue;
         int at = b->pending[i].index;
-        b->out[at] = module ? take_kernel(b->c, &b->src[at], module, b->pending[i].symbol, &why) : NULL;
+        b->out[at] = module ? take_kernel(b->c, &b->src[at], module, b->src[at].entry, &why) : NULL;
         b->c->base.stats.compiled += b->out[at] != NULL;
         if (b->out[at]) continue;
         tn_kcache_drop(b->c->code->cache, &b->src[at]);
@@ -277,12 +272,11 @@ static void take_unit(struct batch *b, int unit, const tn_cuda_unit *u)
 static void build(struct batch *b, int units)
 {
     bool alone = units == b->count;
-    tn_cuda_unit *unit = tn_calloc((size_t)units, sizeof *unit);
-    bool ready = unit && share_out(b, units);
-    char name[SYMBOL_MAX] = "kernels.cu";
-    for (int i = 0; i < b->count && ready; i++) name_symbol(b, i);
+    units = share_out(b, units);
+    tn_cuda_unit *unit = units ? tn_calloc((size_t)units, sizeof *unit) : NULL;
+    bool ready = unit != NULL;
     for (int u = 0; u < units && ready; u++) {
-        unit[u].name = name;
+        unit[u].name = "kernels.cu";
         unit[u].text = unit_text(b, u);
         ready = unit[u].text != NULL;
     }

@@ -11,6 +11,8 @@
  * is of 32 bits.
  */
 
+#define KERNEL extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
+
 #if defined(OWN_IM2COL)
 
 #if VARIANT == 4 /* log2 of the bytes that are moved at once */
@@ -26,7 +28,7 @@ typedef uint16_t unit_t;
 #endif
 
 /* buf: image, rows. An item is a unit of the rows. */
-extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
+KERNEL
 {
     const uint32_t h = (uint32_t)a.dim[0], w = (uint32_t)a.dim[1], c = (uint32_t)a.dim[2];
     const uint32_t oh = (uint32_t)a.dim[3], ow = (uint32_t)a.dim[4], kh = (uint32_t)a.dim[5],
@@ -78,7 +80,7 @@ typedef float own_acc;
 #endif
 
 /* buf: rows, image. An item is an element of the image: the sum over the windows it is in, in their order. */
-extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
+KERNEL
 {
     const int32_t h = (int32_t)a.dim[0], w = (int32_t)a.dim[1], c = (int32_t)a.dim[2];
     const int32_t oh = (int32_t)a.dim[3], ow = (int32_t)a.dim[4], kh = (int32_t)a.dim[5], kw = (int32_t)a.dim[6];

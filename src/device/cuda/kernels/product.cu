@@ -4,6 +4,8 @@
  * VARIANT (the dtype) and ENTRY (the kernel's name) in front. Sums of f16 and bf16 are f32.
  */
 
+#define KERNEL extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
+
 #if VARIANT == 0
 typedef float own_t;
 typedef float own_acc;
@@ -45,7 +47,7 @@ typedef uint32_t own_acc;
 
 /* out[i, j] = act(in[i, j] + bias[j]) for i < n / dim[0], j < dim[0]. buf: in, bias or null, out; dim[1],
  * dim[2]: their rows' strides; dim[3]: relu; dim[4]: in is f32 whatever out is. */
-extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
+KERNEL
 {
     const int64_t columns = a.dim[0];
     const own_t *in = (const own_t *)a.buf[0], *bias = (const own_t *)a.buf[1];
@@ -68,7 +70,7 @@ enum { TILE = 32, THREADS = 256, PER_THREAD = TILE * TILE / THREADS };
 /* C = act(A * B + bias), or C + A * B where dim[9]. An item is a tile of C in one of the batches. buf: A, B,
  * bias or null, C. dim: m, n, k, A's row and column stride, B's, C's row stride, relu, add, C is f32, number
  * of batch extents, the extents, and the strides of A, B and C along each. */
-extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
+KERNEL
 {
     __shared__ own_acc left[TILE][TILE + 1], right[TILE][TILE + 1];
     const int64_t m = a.dim[0], n = a.dim[1], k = a.dim[2];
