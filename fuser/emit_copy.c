@@ -113,7 +113,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     (void)node;
     fu_prog *p = c->prog;
     memset(p, 0, offsetof(fu_prog, value));
-    p->second = p->split = false;
+    p->c = c;
     p->n_value = p->n_store = 1;
     p->last_bytes = c->target->last_bytes ? c->target->last_bytes : INT64_C(32) << 20;
     fu_value *v = &p->value[0];

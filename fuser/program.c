@@ -315,6 +315,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
 {
     builder b = {.c = c, .d = d, .p = p};
     memset(p, 0, offsetof(fu_prog, value));
+    p->c = c;
     p->n_atom = d->n_atom;
     memcpy(p->extent, d->extent, sizeof p->extent);
     p->n_value = p->n_store = 0;

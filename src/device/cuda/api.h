@@ -78,8 +78,13 @@ typedef struct tn_cublas_choice {
     X(TN_CU_INVALID_VALUE, 1, CUDA_ERROR_INVALID_VALUE)                                                      \
     X(TN_CU_NOT_FOUND, 500, CUDA_ERROR_NOT_FOUND)                                                            \
     X(TN_CU_NOT_READY, 600, CUDA_ERROR_NOT_READY)                                                            \
-    X(TN_CU_LAUNCH_FAILED, 719, CUDA_ERROR_LAUNCH_FAILED)                                                    \
+    X(TN_CU_INVALID_IMAGE, 200, CUDA_ERROR_INVALID_IMAGE)                                                    \
+    X(TN_CU_NO_BINARY, 209, CUDA_ERROR_NO_BINARY_FOR_GPU)                                                    \
+    X(TN_CU_INVALID_HANDLE, 400, CUDA_ERROR_INVALID_HANDLE)                                                  \
+    X(TN_CU_OUT_OF_RESOURCES, 701, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)                                       \
+    X(TN_CU_NOT_SUPPORTED, 801, CUDA_ERROR_NOT_SUPPORTED)                                                    \
     X(TN_CU_CAPTURE_UNSUPPORTED, 900, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)                                 \
+    X(TN_CU_CAPTURE_LAST, 908, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)                                       \
     X(TN_CU_GRID_X, 5, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)                                                   \
     X(TN_CU_SHARED_BYTES, 8, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)                                \
     X(TN_CU_PROCESSORS, 16, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)                                        \
@@ -103,6 +108,7 @@ typedef struct tn_cublas_choice {
     X(TN_NVRTC_OUT_OF_MEMORY, 1, NVRTC_ERROR_OUT_OF_MEMORY)                                                  \
     X(TN_NVRTC_COMPILATION, 6, NVRTC_ERROR_COMPILATION)                                                      \
     X(TN_CUBLAS_ALLOC_FAILED, 3, CUBLAS_STATUS_ALLOC_FAILED)                                                 \
+    X(TN_CUBLAS_INVALID_VALUE, 7, CUBLAS_STATUS_INVALID_VALUE)                                               \
     X(TN_CUBLAS_NOT_SUPPORTED, 15, CUBLAS_STATUS_NOT_SUPPORTED)                                              \
     X(TN_CUBLAS_OP_N, 0, CUBLAS_OP_N)                                                                        \
     X(TN_CUBLAS_OP_T, 1, CUBLAS_OP_T)                                                                        \
