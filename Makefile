@@ -195,6 +195,27 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 
 -include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
 
+# ---- the simulated GPU ----------------------------------------------------------------------------------
+
+# A library of its own (tests/cusim/README.md). It is never sanitized: it switches stacks, and it checks what
+# its kernels do by itself.
+CUSIM := $(wildcard tests/cusim/*.c)
+$(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o): $(BUILD)/cusim/%.o: tests/cusim/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c11 -O2 -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. $(CUSIMFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
+$(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
+$(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@ $(filter %.o,$^) -pthread -ldl -lm
+-include $(wildcard $(BUILD)/cusim/*.d)
+.PHONY: cusim
+cusim: $(BUILD)/cusim/libcusim.so
+CUSIM_TESTS := $(filter $(BUILD)/tests/test_cusim%,$(TESTS))
+$(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so
+$(CUSIM_TESTS): private TESTCFLAGS += -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"'
+
 # ---- dependencies ---------------------------------------------------------------------------------------
 
 deps:
