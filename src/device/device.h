@@ -17,7 +17,7 @@
 #include "prelude/abi.h"
 
 typedef struct tn_device tn_device;
-typedef struct tn_kernel tn_kernel; /* a compiled, loaded entry; owned by the device until it closes */
+typedef struct tn_kernel tn_kernel;       /* a compiled, loaded entry; owned by the device until it closes */
 typedef struct tn_recording tn_recording; /* launches and library calls that a device repeats as one */
 
 typedef struct tn_errbuf {
@@ -99,7 +99,7 @@ typedef struct tn_conv2d_desc {
 
 typedef struct tn_device_stats {
     uint64_t launches, library_calls, copies, reorders; /* since open */
-    uint64_t recorded, replays; /* recordings made, and run again */
+    uint64_t recorded, replays;                         /* recordings made, and run again */
     uint64_t compiled, cache_hits;
     size_t bytes_now, bytes_peak; /* handed out by alloc and not given back */
 } tn_device_stats;
@@ -147,6 +147,12 @@ struct tn_device {
      * (tn_args.fault is not looked at), and a kernel that finds it set does nothing. download and sync bring
      * it along: take_fault tells whether it was set by then, and clears it. */
     bool (*take_fault)(tn_device *d, tn_fault *out);
+
+    /* Values that are looked at without waiting, 8 bytes each, by number: post starts the copy of the newest
+     * (it is left out while the one before is on its way), peek gives the newest that has come; false: none
+     * has. */
+    int (*post)(tn_device *d, int number, const void *src, size_t bytes);
+    bool (*peek)(tn_device *d, int number, void *out);
 
     /* Between record_begin and record_end launches, products, convolutions and copies are noted and do not
      * run; no other function that touches memory may be called. replay runs all of them in order, with the

@@ -130,16 +130,30 @@ bool sim_scan_macro_kernels(const char *text)
     return false;
 }
 
-/* What a compiler of this machine would find, and NVRTC without include paths does not. */
+/* What a compiler of this machine would find, and NVRTC without include paths does not. What stands under
+ * `#if !defined(__CUDACC_RTC__)`, or under the #else of the opposite, is for others. */
 const char *sim_scan_refuse(const char *text)
 {
+    int depth = 0, at = 0; /* at: the depth of the condition on __CUDACC_RTC__, 0: none */
+    bool active = true;
     for (const char *p = text; p && *p; p = strchr(p, '\n')) {
         p += *p == '\n';
-        const char *q = p;
+        const char *q = p, *end = p + strcspn(p, "\n"), *rtc = strstr(p, "__CUDACC_RTC__");
         while (*q == ' ' || *q == '\t') q++;
         if (*q++ != '#') continue;
         while (*q == ' ' || *q == '\t') q++;
-        if (!strncmp(q, "include", 7)) return "#include: NVRTC has no include paths here";
+        if (!strncmp(q, "if", 2)) {
+            depth++;
+            if (at || !rtc || rtc > end) continue;
+            at = depth;
+            active = !memchr(q, '!', (size_t)(end - q)) && strncmp(q, "ifndef", 6);
+        } else if (at == depth && !strncmp(q, "else", 4))
+            active = !active;
+        else if (!strncmp(q, "endif", 5)) {
+            if (at == depth) at = 0, active = true;
+            depth--;
+        } else if (active && !strncmp(q, "include", 7))
+            return "#include: NVRTC has no include paths here";
     }
     return NULL;
 }

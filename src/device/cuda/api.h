@@ -82,6 +82,7 @@ typedef struct tn_cublas_choice {
     X(TN_CU_NO_BINARY, 209, CUDA_ERROR_NO_BINARY_FOR_GPU)                                                    \
     X(TN_CU_INVALID_HANDLE, 400, CUDA_ERROR_INVALID_HANDLE)                                                  \
     X(TN_CU_OUT_OF_RESOURCES, 701, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)                                       \
+    X(TN_CU_LAUNCH_FAILED, 719, CUDA_ERROR_LAUNCH_FAILED)                                                    \
     X(TN_CU_NOT_SUPPORTED, 801, CUDA_ERROR_NOT_SUPPORTED)                                                    \
     X(TN_CU_CAPTURE_UNSUPPORTED, 900, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)                                 \
     X(TN_CU_CAPTURE_LAST, 908, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)                                       \

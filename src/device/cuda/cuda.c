@@ -351,6 +351,25 @@ static int cuda_download(tn_device *d, void *host, const void *src, size_t bytes
     return status;
 }
 
+static int cuda_post(tn_device *d, int number, const void *src, size_t bytes)
+{
+    tn_cuda *c = tn_cuda_of(d);
+    int status = tn_cuda_enter(c, &d->failure);
+    if (status) return status;
+    status = tn_cuda_post(c, number, src, bytes, &d->failure);
+    tn_cuda_leave(c);
+    return status;
+}
+
+static bool cuda_peek(tn_device *d, int number, void *out)
+{
+    tn_cuda *c = tn_cuda_of(d);
+    if (tn_cuda_enter(c, &d->failure)) return false;
+    bool has = tn_cuda_peek(c, number, out);
+    tn_cuda_leave(c);
+    return has;
+}
+
 static int cuda_sync(tn_device *d)
 {
     return cuda_download(d, NULL, NULL, 0); /* the fault word alone */
@@ -461,6 +480,8 @@ static void fill(tn_cuda *c)
         .close = cuda_close,
         .kernel_info = cuda_kernel_info,
         .take_fault = cuda_take_fault,
+        .post = cuda_post,
+        .peek = cuda_peek,
         .record_begin = tn_cuda_record_begin,
         .record_end = tn_cuda_record_end,
         .replay = tn_cuda_replay,

@@ -119,6 +119,9 @@ void tn_cuda_ring_close(tn_cuda *c);
 int tn_cuda_upload(tn_cuda *c, void *dst, const void *host, size_t bytes, tn_errbuf *err);
 int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_errbuf *err);
 
+int tn_cuda_post(tn_cuda *c, int number, const void *src, size_t bytes, tn_errbuf *err);
+bool tn_cuda_peek(tn_cuda *c, int number, void *out);
+
 /* ---- module.c and compile.c ---- */
 
 struct tn_kernel {

@@ -7,6 +7,7 @@
  *          Large ones go on a second stream into the slot's device side, while kernels run, and from there by
  *          a fast copy to their place, in order with the kernels that read what was there before.
  *   down   Through one pinned buffer, and waits. The fault word comes along.
+ *   cells  Numbers that are looked at without waiting: each has 8 pinned bytes and an event behind its copy.
  *
  * Read first: tn_cuda_upload.
  */
@@ -16,6 +17,7 @@
 
 #include <string.h>
 
+enum { CELLS = 64 };
 enum { SLOTS = 3, SLOT_BYTES = 4 << 20, ALIGN = 256, SMALL = 64 << 10, DOWN_BYTES = 1 << 20 };
 
 struct slot {
@@ -27,7 +29,15 @@ struct slot {
     bool pending;        /* done was recorded and not waited for */
 };
 
+struct cell {
+    tn_cu_event ready;
+    bool pending, has;
+    double value; /* 8 bytes of anything */
+};
+
 struct tn_cuda_ring {
+    struct cell cell[CELLS];
+    double *cells; /* pinned */
     struct slot slot[SLOTS];
     int now;
     char *down;
@@ -71,6 +81,9 @@ void tn_cuda_ring_close(tn_cuda *c)
     tn_cuda_ring *r = c->ring;
     if (!r) return;
     for (int i = 0; i < SLOTS; i++) drop_slot(c, &r->slot[i]);
+    for (int i = 0; i < CELLS; i++)
+        if (r->cell[i].ready) c->api->cuEventDestroy_v2(r->cell[i].ready);
+    if (r->cells) c->api->cuMemFreeHost(r->cells);
     if (r->down) c->api->cuMemFreeHost(r->down);
     if (r->fault) c->api->cuMemFreeHost(r->fault);
     tn_free_mem(r);
@@ -179,4 +192,53 @@ int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_e
     } while (!status && at < bytes);
     if (!status && r->fault->code && !c->fault.code) c->fault = *r->fault;
     return status;
+}
+
+/* ---- cells ---- */
+
+/* Takes over what has come. A copy still on its way stays pending. */
+static int harvest(tn_cuda *c, int number, tn_errbuf *err)
+{
+    struct cell *v = &c->ring->cell[number];
+    if (!v->pending) return TN_OK;
+    tn_cu_result e = c->api->cuEventQuery(v->ready);
+    if (e == TN_CU_NOT_READY) return TN_OK;
+    v->pending = false;
+    if (e) return tn_cuda_check(c, e, err, "cuEventQuery");
+    memcpy(&v->value, &c->ring->cells[number], sizeof v->value);
+    v->has = true;
+    return TN_OK;
+}
+
+int tn_cuda_post(tn_cuda *c, int number, const void *src, size_t bytes, tn_errbuf *err)
+{
+    const tn_cuda_api *a = c->api;
+    tn_cuda_ring *r = c->ring;
+    if (number < 0 || number >= CELLS) return TN_E_ARG;
+    struct cell *v = &r->cell[number];
+    int status = TN_OK;
+    if (!r->cells) {
+        void *p = NULL;
+        status = tn_cuda_check(c, a->cuMemHostAlloc(&p, CELLS * sizeof *r->cells, 0), err, "cuMemHostAlloc");
+        r->cells = p;
+    }
+    if (!status && !v->ready)
+        status =
+            tn_cuda_check(c, a->cuEventCreate(&v->ready, TN_CU_EVENT_DISABLE_TIMING), err, "cuEventCreate");
+    if (!status) status = harvest(c, number, err);
+    if (status || v->pending) return status;
+    status = tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(&r->cells[number], tn_cuda_ptr(src), bytes, c->stream),
+                           err, "cuMemcpyDtoH");
+    if (!status) status = tn_cuda_check(c, a->cuEventRecord(v->ready, c->stream), err, "cuEventRecord");
+    v->pending = !status;
+    return status;
+}
+
+bool tn_cuda_peek(tn_cuda *c, int number, void *out)
+{
+    if (number < 0 || number >= CELLS) return false;
+    struct cell *v = &c->ring->cell[number];
+    if (harvest(c, number, &c->base.failure) || !v->has) return false;
+    memcpy(out, &v->value, sizeof v->value);
+    return true;
 }
