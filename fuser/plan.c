@@ -331,6 +331,7 @@ int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out,
 void tn_plan_free(tn_plan *p)
 {
     if (!p || p->refs-- > 0) return;
+    if (p->run) p->run_free(p->run);
     tn_arena_free(&p->arena);
     tn_free_mem(p);
 }

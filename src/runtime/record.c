@@ -4,6 +4,8 @@
 
 #include "session.h"
 
+#include <string.h>
+
 /* The node a handle stands for, or NULL with the reason in the session it belonged to. A stale handle's slot
  * still knows its graph: slots are never given back before the session closes. */
 static tn_tensor *resolve(tn_tensor *handle)
@@ -52,7 +54,15 @@ static bool enter_one(tn_scope *sc, tn_tensor **x)
     }
     if (!sc->g) sc->g = n->graph;
     if (sc->g != n->graph) {
-        tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
+        const char *here = sc->g->device->name, *there = n->graph->device->name;
+        if (strcmp(here, there))
+            tn_error_set(
+                sc->g, TN_E_SESSION,
+                "its tensors belong to two sessions, on %s and on %s; tn_read one of them and make it "
+                "anew with tn_from",
+                here, there);
+        else
+            tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
         sc->ok = false;
         return false;
     }
