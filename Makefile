@@ -212,7 +212,7 @@ $(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
 -include $(wildcard $(BUILD)/cusim/*.d)
 .PHONY: cusim
 cusim: $(BUILD)/cusim/libcusim.so
-CUSIM_TESTS := $(filter $(BUILD)/tests/test_cusim%,$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so
 $(CUSIM_TESTS): private TESTCFLAGS += -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"'
 
