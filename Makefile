@@ -182,7 +182,7 @@ $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
-$(BUILD)/tests/test_cuda_api: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
+$(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) $(MOREFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
@@ -209,12 +209,18 @@ $(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
 $(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@ $(filter %.o,$^) -pthread -ldl -lm
+$(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=c11 -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -I. -o $@ $<
 -include $(wildcard $(BUILD)/cusim/*.d)
 .PHONY: cusim
-cusim: $(BUILD)/cusim/libcusim.so
+cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
+              -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
 CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
-$(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so
-$(CUSIM_TESTS): private TESTCFLAGS += -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"'
+$(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+$(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 
 # ---- dependencies ---------------------------------------------------------------------------------------
 

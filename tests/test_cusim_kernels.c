@@ -132,12 +132,12 @@ static void missing_barrier(void **state)
     tn_cu_function f = rig_kernel(r, SUM("__threadfence();", ""), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
-    FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
+    FAILS(SIM_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
     rig_reported(r, "kernel sum", "race", "shared memory", "no barrier lies between", NULL);
     const char *text = NULL;
-    OK(r->cu->cuGetErrorString(TN_CU_LAUNCH_FAILED, &text));
+    OK(r->cu->cuGetErrorString(SIM_LAUNCH_FAILED, &text));
     assert_string_equal(text, r->sim.report());
-    FAILS(TN_CU_LAUNCH_FAILED, r->cu->cuStreamSynchronize(r->stream)); /* it stays */
+    FAILS(SIM_LAUNCH_FAILED, r->cu->cuStreamSynchronize(r->stream)); /* it stays */
 }
 
 static void missing_fence(void **state)
@@ -146,7 +146,7 @@ static void missing_fence(void **state)
     tn_cu_function f = rig_kernel(r, SUM("", "__syncthreads();"), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
-    FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
+    FAILS(SIM_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
     rig_reported(r, "kernel sum", "race", "bytes into an allocation of 80000 bytes", "no __threadfence()",
                  NULL);
 }
@@ -166,7 +166,7 @@ static void race_between_blocks(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 2, "a.y[threadIdx.x] = (float)blockIdx.x;\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 2, "a.y[threadIdx.x] = (float)blockIdx.x;\n"));
     rig_reported(r, "kernel body", "race", "writes", "wrote", "nothing orders the two blocks", NULL);
 }
 
@@ -174,10 +174,10 @@ static void race_of_reads(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "const float v = a.x[0];\n"
-                                        "a.y[threadIdx.x] = v;\n"
-                                        "if (threadIdx.x == 40) a.x[0] = v + 1;\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
+                                      "const float v = a.x[0];\n"
+                                      "a.y[threadIdx.x] = v;\n"
+                                      "if (threadIdx.x == 40) a.x[0] = v + 1;\n"));
     rig_reported(r, "kernel body", "race", NULL);
 }
 
@@ -205,11 +205,11 @@ static void warps_are_ordered_by_their_collectives(void **state)
     float host[64];
     rig_download(r, host, a.y, sizeof host);
     for (int i = 0; i < 64; i++) assert_true(host[i] == (float)(i ^ 1));
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "__shared__ float s[64];\n"
-                                        "s[threadIdx.x] = a.x[threadIdx.x];\n"
-                                        "__syncwarp();\n"
-                                        "a.y[threadIdx.x] = s[threadIdx.x ^ 32];\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
+                                      "__shared__ float s[64];\n"
+                                      "s[threadIdx.x] = a.x[threadIdx.x];\n"
+                                      "__syncwarp();\n"
+                                      "a.y[threadIdx.x] = s[threadIdx.x ^ 32];\n"));
     rig_reported(r, "race", "shared memory", NULL);
 }
 
@@ -249,7 +249,7 @@ static void shuffle_from_outside(void **state)
     rig *r = *state;
     args a;
     FAILS(
-        TN_CU_LAUNCH_FAILED,
+        SIM_LAUNCH_FAILED,
         run_body(r, &a, 1, "if (threadIdx.x < 16) a.y[threadIdx.x] = __shfl_xor_sync(0xffffu, 1.0f, 16);\n"));
     rig_reported(r, "shuffle in line 4", "does not take part", NULL);
 }
@@ -258,7 +258,7 @@ static void mask_without_its_lane(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1, "__syncwarp(0xffffu);\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1, "__syncwarp(0xffffu);\n"));
     rig_reported(r, "line 4", "without the lane that calls it", NULL);
 }
 
@@ -268,7 +268,7 @@ static void barrier_after_exit(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1, "if (threadIdx.x == 5) return;\n__syncthreads();\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1, "if (threadIdx.x == 5) return;\n__syncthreads();\n"));
     rig_reported(r, "kernel body", "divergent barrier", "line 5", NULL);
 }
 
@@ -276,11 +276,11 @@ static void two_barriers(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "if (threadIdx.x < 32)\n"
-                                        "    __syncthreads();\n"
-                                        "else\n"
-                                        "    __syncthreads();\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
+                                      "if (threadIdx.x < 32)\n"
+                                      "    __syncthreads();\n"
+                                      "else\n"
+                                      "    __syncthreads();\n"));
     rig_reported(r, "divergent barrier", "line 5", "line 7", NULL);
 }
 
@@ -288,10 +288,10 @@ static void barrier_against_collective(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "if (threadIdx.x != 3)\n"
-                                        "    __syncwarp();\n"
-                                        "__syncthreads();\n"));
+    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
+                                      "if (threadIdx.x != 3)\n"
+                                      "    __syncwarp();\n"
+                                      "__syncthreads();\n"));
     rig_reported(r, "waits forever", "__syncthreads() in line 6", "warp operation in line 5", NULL);
 }
 
@@ -301,7 +301,7 @@ static void past_the_end(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(700, run_body(r, &a, 1, "a.y[threadIdx.x * 65 + 1] = 1;\n"));
+    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1, "a.y[threadIdx.x * 65 + 1] = 1;\n"));
     rig_reported(r, "kernel body", "write of 4 bytes", "0 bytes past the end of an allocation of 16384 bytes",
                  "thread 63", NULL);
 }
@@ -310,7 +310,7 @@ static void before_the_beginning(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(700, run_body(r, &a, 1, "a.y[threadIdx.x] = a.x[(long)threadIdx.x - 1];\n"));
+    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1, "a.y[threadIdx.x] = a.x[(long)threadIdx.x - 1];\n"));
     rig_reported(r, "read of 4 bytes", "4 bytes before an allocation", "thread 0", NULL);
 }
 
@@ -318,26 +318,26 @@ static void shared_past_the_end(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(700, run_body(r, &a, 1,
-                        "__shared__ float s[64], t[64];\n"
-                        "t[threadIdx.x] = 1;\n"
-                        "s[threadIdx.x + 1] = 2;\n"
-                        "__syncthreads();\n"
-                        "a.y[threadIdx.x] = s[threadIdx.x] + t[threadIdx.x];\n"));
+    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1,
+                                        "__shared__ float s[64], t[64];\n"
+                                        "t[threadIdx.x] = 1;\n"
+                                        "s[threadIdx.x + 1] = 2;\n"
+                                        "__syncthreads();\n"
+                                        "a.y[threadIdx.x] = s[threadIdx.x] + t[threadIdx.x];\n"));
     rig_reported(r, "index 64 out of bounds", "float [64]", "line 6", NULL);
-    FAILS(700, r->cu->cuStreamSynchronize(r->stream));
+    FAILS(SIM_ILLEGAL_ADDRESS, r->cu->cuStreamSynchronize(r->stream));
 }
 
 static void shared_through_a_pointer(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(700, run_body(r, &a, 1,
-                        "__shared__ float s[64];\n"
-                        "float *p = s + a.n % 7;\n" /* 4096 % 7 is 1 */
-                        "p[threadIdx.x] = 2;\n"
-                        "__syncthreads();\n"
-                        "a.y[threadIdx.x] = p[threadIdx.x];\n"));
+    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1,
+                                        "__shared__ float s[64];\n"
+                                        "float *p = s + a.n % 7;\n" /* 4096 % 7 is 1 */
+                                        "p[threadIdx.x] = 2;\n"
+                                        "__syncthreads();\n"
+                                        "a.y[threadIdx.x] = p[threadIdx.x];\n"));
     rig_reported(r, "past the end of the block's", "shared memory", NULL);
 }
 
@@ -345,10 +345,10 @@ static void misaligned(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(716, run_body(r, &a, 1,
-                        "struct __attribute__((aligned(16))) four { float v[4]; };\n"
-                        "const four f = *(const four *)(a.x + 1);\n"
-                        "a.y[threadIdx.x] = f.v[0] + f.v[3];\n"));
+    FAILS(SIM_MISALIGNED, run_body(r, &a, 1,
+                                   "struct __attribute__((aligned(16))) four { float v[4]; };\n"
+                                   "const four f = *(const four *)(a.x + 1);\n"
+                                   "a.y[threadIdx.x] = f.v[0] + f.v[3];\n"));
     rig_reported(r, "misaligned address", "multiple of 16", "line 5", NULL);
 }
 
@@ -365,7 +365,7 @@ static void freed(void **state)
     void *parameters[] = {&a};
     OK(rig_run(r, f, 1, 64, parameters));
     OK(r->cu->cuMemFree_v2(a.x));
-    FAILS(700, rig_run(r, f, 1, 64, parameters));
+    FAILS(SIM_ILLEGAL_ADDRESS, rig_run(r, f, 1, 64, parameters));
     rig_reported(r, "kernel copy", "read", "256 bytes that was freed", NULL);
 }
 
@@ -427,7 +427,7 @@ static void kernels_that_macros_make(void **state)
     int threads = 0;
     OK(r->cu->cuFuncGetAttribute(&threads, TN_CU_FUNC_THREADS, f));
     assert_int_equal(threads, 64);
-    FAILS(701, rig_launch(r, f, 1, 128, parameters)); /* more than its launch bounds */
+    FAILS(SIM_OUT_OF_RESOURCES, rig_launch(r, f, 1, 128, parameters)); /* more than its launch bounds */
 }
 
 int main(int argc, char **argv)

@@ -11,28 +11,6 @@
 #include <stdlib.h>
 
 enum {
-    SUCCESS = 0,
-    INVALID_VALUE = 7,
-    EXECUTION_FAILED = 13,
-    NOT_SUPPORTED = 15,
-    COMPUTE_F32_PEDANTIC = 69,
-    COMPUTE_F64_PEDANTIC = 71,
-    COMPUTE_F32_FAST_F16 = 74,
-    COMPUTE_F32_FAST_BF16 = 75,
-    COMPUTE_F32_FAST_TF32 = 77,
-    DESC_COMPUTE = 0,
-    DESC_SCALE = 1,
-    DESC_POINTER_MODE = 2,
-    DESC_BIAS_TYPE = 26,
-    LAYOUT_TYPE = 0,
-    LAYOUT_ORDER = 1,
-    LAYOUT_ROWS = 2,
-    LAYOUT_COLUMNS = 3,
-    LAYOUT_LEADING = 4,
-    ORDER_COLUMN = 0,
-    ORDER_ROW = 1,
-    EPILOGUE_GELU = 32,
-    EPILOGUE_GELU_BIAS = 36,
     ALIGNMENT_ANY = 256, /* what a preference promises unless it says less */
     WORKSPACE = 1 << 20, /* the algorithm's, where the preference allows as much */
     MAGIC = 0x63756c74
@@ -75,27 +53,27 @@ size_t cublasLtGetVersion(void)
 
 tn_cublas_result cublasLtCreate(tn_cublas_handle *handle)
 {
-    if (!handle) return INVALID_VALUE;
-    if (!sim_has_context()) return 1; /* NOT_INITIALIZED */
+    if (!handle) return SIM_BLAS_INVALID_VALUE;
+    if (!sim_has_context()) return SIM_BLAS_NOT_INITIALIZED;
     if (!(*handle = calloc(1, sizeof **handle))) return TN_CUBLAS_ALLOC_FAILED;
     (*handle)->magic = MAGIC;
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtDestroy(tn_cublas_handle handle)
 {
-    if (!handle || handle->magic != MAGIC) return INVALID_VALUE;
+    if (!handle || handle->magic != MAGIC) return SIM_BLAS_INVALID_VALUE;
     free(handle);
-    return SUCCESS;
+    return SIM_OK;
 }
 
 /* ---- descriptors ---- */
 
 static tn_cublas_result put(void *field, size_t size, const void *value, size_t bytes)
 {
-    if (!value || bytes != size) return INVALID_VALUE;
+    if (!value || bytes != size) return SIM_BLAS_INVALID_VALUE;
     memcpy(field, value, bytes);
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatmulDescCreate(tn_cublas_desc *desc, tn_cublas_compute compute,
@@ -106,13 +84,13 @@ tn_cublas_result cublasLtMatmulDescCreate(tn_cublas_desc *desc, tn_cublas_comput
     *d = (descriptor){
         .compute = compute, .scale = scale, .bias_type = UINT32_MAX, .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT};
     *desc = d;
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatmulDescDestroy(tn_cublas_desc desc)
 {
     free(desc);
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatmulDescSetAttribute(tn_cublas_desc desc, tn_cublas_desc_attribute which,
@@ -120,11 +98,11 @@ tn_cublas_result cublasLtMatmulDescSetAttribute(tn_cublas_desc desc, tn_cublas_d
 {
     descriptor *d = desc;
     switch (which) {
-    case DESC_COMPUTE:
+    case SIM_DESC_COMPUTE:
         return put(&d->compute, sizeof d->compute, value, bytes);
-    case DESC_SCALE:
+    case SIM_DESC_SCALE:
         return put(&d->scale, sizeof d->scale, value, bytes);
-    case DESC_POINTER_MODE:
+    case SIM_DESC_POINTER_MODE:
         return put(&d->pointer_mode, sizeof d->pointer_mode, value, bytes);
     case TN_CUBLAS_DESC_TRANSA:
         return put(&d->transpose_a, sizeof d->transpose_a, value, bytes);
@@ -134,10 +112,10 @@ tn_cublas_result cublasLtMatmulDescSetAttribute(tn_cublas_desc desc, tn_cublas_d
         return put(&d->epilogue, sizeof d->epilogue, value, bytes);
     case TN_CUBLAS_DESC_BIAS:
         return put(&d->bias, sizeof d->bias, value, bytes);
-    case DESC_BIAS_TYPE:
+    case SIM_DESC_BIAS_TYPE:
         return put(&d->bias_type, sizeof d->bias_type, value, bytes);
     }
-    return INVALID_VALUE;
+    return SIM_BLAS_INVALID_VALUE;
 }
 
 tn_cublas_result cublasLtMatrixLayoutCreate(tn_cublas_layout *out, tn_cublas_type type, uint64_t rows,
@@ -147,13 +125,13 @@ tn_cublas_result cublasLtMatrixLayoutCreate(tn_cublas_layout *out, tn_cublas_typ
     if (!l) return TN_CUBLAS_ALLOC_FAILED;
     *l = (layout){.type = type, .rows = rows, .columns = columns, .leading = leading, .batch = 1};
     *out = l;
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatrixLayoutDestroy(tn_cublas_layout l)
 {
     free(l);
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatrixLayoutSetAttribute(tn_cublas_layout matrix, tn_cublas_layout_attribute which,
@@ -161,22 +139,22 @@ tn_cublas_result cublasLtMatrixLayoutSetAttribute(tn_cublas_layout matrix, tn_cu
 {
     layout *l = matrix;
     switch (which) {
-    case LAYOUT_TYPE:
+    case SIM_LAYOUT_TYPE:
         return put(&l->type, sizeof l->type, value, bytes);
-    case LAYOUT_ORDER:
+    case SIM_LAYOUT_ORDER:
         return put(&l->order, sizeof l->order, value, bytes);
-    case LAYOUT_ROWS:
+    case SIM_LAYOUT_ROWS:
         return put(&l->rows, sizeof l->rows, value, bytes);
-    case LAYOUT_COLUMNS:
+    case SIM_LAYOUT_COLUMNS:
         return put(&l->columns, sizeof l->columns, value, bytes);
-    case LAYOUT_LEADING:
+    case SIM_LAYOUT_LEADING:
         return put(&l->leading, sizeof l->leading, value, bytes);
     case TN_CUBLAS_LAYOUT_BATCH:
         return put(&l->batch, sizeof l->batch, value, bytes);
     case TN_CUBLAS_LAYOUT_STRIDE:
         return put(&l->stride, sizeof l->stride, value, bytes);
     }
-    return INVALID_VALUE;
+    return SIM_BLAS_INVALID_VALUE;
 }
 
 tn_cublas_result cublasLtMatmulPreferenceCreate(tn_cublas_preference *out)
@@ -185,13 +163,13 @@ tn_cublas_result cublasLtMatmulPreferenceCreate(tn_cublas_preference *out)
     if (!p) return TN_CUBLAS_ALLOC_FAILED;
     for (int i = 0; i < 4; i++) p->alignment[i] = ALIGNMENT_ANY;
     *out = p;
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatmulPreferenceDestroy(tn_cublas_preference p)
 {
     free(p);
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatmulPreferenceSetAttribute(tn_cublas_preference pref,
@@ -202,7 +180,7 @@ tn_cublas_result cublasLtMatmulPreferenceSetAttribute(tn_cublas_preference pref,
     if (which == TN_CUBLAS_PREF_WORKSPACE) return put(&p->workspace, sizeof p->workspace, value, bytes);
     if (which >= TN_CUBLAS_PREF_ALIGN_A && which <= TN_CUBLAS_PREF_ALIGN_D)
         return put(&p->alignment[which - TN_CUBLAS_PREF_ALIGN_A], sizeof p->alignment[0], value, bytes);
-    return INVALID_VALUE;
+    return SIM_BLAS_INVALID_VALUE;
 }
 
 /* ---- what is accepted ---- */
@@ -225,10 +203,10 @@ static size_t type_bytes(tn_cublas_type type)
 static bool types_fit(const descriptor *d, const layout *a, const layout *b, const layout *c,
                       const layout *out)
 {
-    bool f64 = d->compute == TN_CUBLAS_COMPUTE_F64 || d->compute == COMPUTE_F64_PEDANTIC;
-    bool f32 = d->compute == TN_CUBLAS_COMPUTE_F32 || d->compute == COMPUTE_F32_PEDANTIC;
-    bool fast = d->compute == COMPUTE_F32_FAST_F16 || d->compute == COMPUTE_F32_FAST_BF16 ||
-                d->compute == COMPUTE_F32_FAST_TF32;
+    bool f64 = d->compute == TN_CUBLAS_COMPUTE_F64 || d->compute == SIM_COMPUTE_F64_PEDANTIC;
+    bool f32 = d->compute == TN_CUBLAS_COMPUTE_F32 || d->compute == SIM_COMPUTE_F32_PEDANTIC;
+    bool fast = d->compute == SIM_COMPUTE_F32_FAST_F16 || d->compute == SIM_COMPUTE_F32_FAST_BF16 ||
+                d->compute == SIM_COMPUTE_F32_FAST_TF32;
     if (a->type != b->type || c->type != out->type || !type_bytes(a->type) || !type_bytes(out->type))
         return false;
     if (f64) return d->scale == TN_CUBLAS_F64 && a->type == TN_CUBLAS_F64 && out->type == TN_CUBLAS_F64;
@@ -239,9 +217,9 @@ static bool types_fit(const descriptor *d, const layout *a, const layout *b, con
 
 static bool layout_fits(const layout *l)
 {
-    uint64_t low = l->order == ORDER_ROW ? l->columns : l->rows;
-    return (l->order == ORDER_COLUMN || l->order == ORDER_ROW) && l->rows && l->columns && l->batch >= 1 &&
-           l->leading >= (int64_t)low;
+    uint64_t low = l->order == SIM_ORDER_ROW ? l->columns : l->rows;
+    return (l->order == SIM_ORDER_COLUMN || l->order == SIM_ORDER_ROW) && l->rows && l->columns &&
+           l->batch >= 1 && l->leading >= (int64_t)low;
 }
 
 static bool epilogue_fits(const descriptor *d, const layout *out)
@@ -251,11 +229,11 @@ static bool epilogue_fits(const descriptor *d, const layout *out)
         return true;
     case TN_CUBLAS_EPILOGUE_BIAS:
     case TN_CUBLAS_EPILOGUE_RELU_BIAS:
-    case EPILOGUE_GELU_BIAS: /* the bias is as long as D has rows, and of D's type */
-        return out->type != TN_CUBLAS_F64 && out->order == ORDER_COLUMN &&
+    case SIM_EPILOGUE_GELU_BIAS: /* the bias is as long as D has rows, and of D's type */
+        return out->type != TN_CUBLAS_F64 && out->order == SIM_ORDER_COLUMN &&
                (d->bias_type == UINT32_MAX || d->bias_type == out->type);
     case TN_CUBLAS_EPILOGUE_RELU:
-    case EPILOGUE_GELU:
+    case SIM_EPILOGUE_GELU:
         return out->type != TN_CUBLAS_F64;
     }
     return false;
@@ -264,15 +242,17 @@ static bool epilogue_fits(const descriptor *d, const layout *out)
 static tn_cublas_result examine(const descriptor *d, const layout *a, const layout *b, const layout *c,
                                 const layout *out)
 {
-    if (!d || !a || !b || !c || !out) return INVALID_VALUE;
+    if (!d || !a || !b || !c || !out) return SIM_BLAS_INVALID_VALUE;
     uint64_t m = d->transpose_a ? a->columns : a->rows, k = d->transpose_a ? a->rows : a->columns;
     uint64_t k2 = d->transpose_b ? b->columns : b->rows, n = d->transpose_b ? b->rows : b->columns;
-    if (!layout_fits(a) || !layout_fits(b) || !layout_fits(c) || !layout_fits(out)) return INVALID_VALUE;
+    if (!layout_fits(a) || !layout_fits(b) || !layout_fits(c) || !layout_fits(out))
+        return SIM_BLAS_INVALID_VALUE;
     if (k != k2 || out->rows != m || out->columns != n || c->rows != m || c->columns != n)
-        return INVALID_VALUE;
-    if (a->batch != out->batch || b->batch != out->batch || c->batch != out->batch) return INVALID_VALUE;
-    if (d->pointer_mode != 0 || d->transpose_a > 1 || d->transpose_b > 1) return NOT_SUPPORTED;
-    return types_fit(d, a, b, c, out) && epilogue_fits(d, out) ? SUCCESS : NOT_SUPPORTED;
+        return SIM_BLAS_INVALID_VALUE;
+    if (a->batch != out->batch || b->batch != out->batch || c->batch != out->batch)
+        return SIM_BLAS_INVALID_VALUE;
+    if (d->pointer_mode != 0 || d->transpose_a > 1 || d->transpose_b > 1) return TN_CUBLAS_NOT_SUPPORTED;
+    return types_fit(d, a, b, c, out) && epilogue_fits(d, out) ? SIM_OK : TN_CUBLAS_NOT_SUPPORTED;
 }
 
 tn_cublas_result cublasLtMatmulAlgoGetHeuristic(tn_cublas_handle handle, tn_cublas_desc desc,
@@ -281,14 +261,15 @@ tn_cublas_result cublasLtMatmulAlgoGetHeuristic(tn_cublas_handle handle, tn_cubl
                                                 tn_cublas_choice *choices, int *found)
 {
     const preference *p = pref;
-    if (!handle || handle->magic != MAGIC || !p || wanted < 1 || !choices || !found) return INVALID_VALUE;
+    if (!handle || handle->magic != MAGIC || !p || wanted < 1 || !choices || !found)
+        return SIM_BLAS_INVALID_VALUE;
     *found = 0;
     tn_cublas_result status = examine(desc, a, b, c, d);
     if (status) return status;
     const layout *const of[] = {a, b, c, d};
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace >= WORKSPACE ? WORKSPACE : 0};
     for (int i = 0; i < 4; i++) {
-        if (p->alignment[i] < type_bytes(of[i]->type)) return NOT_SUPPORTED;
+        if (p->alignment[i] < type_bytes(of[i]->type)) return TN_CUBLAS_NOT_SUPPORTED;
         chosen.alignment[i] = p->alignment[i];
     }
     memset(choices, 0, sizeof *choices);
@@ -296,7 +277,7 @@ tn_cublas_result cublasLtMatmulAlgoGetHeuristic(tn_cublas_handle handle, tn_cubl
     choices->workspace = chosen.workspace;
     choices->waves = 1;
     *found = 1;
-    return SUCCESS;
+    return SIM_OK;
 }
 
 /* ---- the call ---- */
@@ -321,7 +302,7 @@ static sim_matrix matrix(const layout *l, const void *at)
                         .leading = l->leading,
                         .batch = l->batch,
                         .stride = l->stride,
-                        .row_order = l->order == ORDER_ROW};
+                        .row_order = l->order == SIM_ORDER_ROW};
 }
 
 static tn_cublas_result promises_kept(const tn_cublas_algo *algo, const void *const at[4],
@@ -329,14 +310,14 @@ static tn_cublas_result promises_kept(const tn_cublas_algo *algo, const void *co
 {
     algorithm chosen;
     *used = 0;
-    if (!algo) return SUCCESS;
+    if (!algo) return SIM_OK;
     memcpy(&chosen, algo, sizeof chosen);
-    if (chosen.magic != MAGIC || workspace_bytes < chosen.workspace) return INVALID_VALUE;
-    if (chosen.workspace && (!workspace || (uintptr_t)workspace % 16)) return INVALID_VALUE;
+    if (chosen.magic != MAGIC || workspace_bytes < chosen.workspace) return SIM_BLAS_INVALID_VALUE;
+    if (chosen.workspace && (!workspace || (uintptr_t)workspace % 16)) return SIM_BLAS_INVALID_VALUE;
     for (int i = 0; i < 4; i++)
-        if ((uintptr_t)at[i] % chosen.alignment[i]) return NOT_SUPPORTED;
+        if ((uintptr_t)at[i] % chosen.alignment[i]) return TN_CUBLAS_NOT_SUPPORTED;
     *used = chosen.workspace;
-    return SUCCESS;
+    return SIM_OK;
 }
 
 tn_cublas_result cublasLtMatmul(tn_cublas_handle handle, tn_cublas_desc desc, const void *alpha,
@@ -350,17 +331,17 @@ tn_cublas_result cublasLtMatmul(tn_cublas_handle handle, tn_cublas_desc desc, co
     const layout *out = d_layout;
     const void *const at[] = {a, b, c, d};
     uint64_t used = 0;
-    if (!handle || handle->magic != MAGIC || !alpha || !beta || !a || !b || !d) return INVALID_VALUE;
+    if (!handle || handle->magic != MAGIC || !alpha || !beta || !a || !b || !d) return SIM_BLAS_INVALID_VALUE;
     tn_cublas_result status = examine(how, a_layout, b_layout, c_layout, out);
     if (!status) status = promises_kept(algo, at, workspace, workspace_bytes, &used);
     if (status) return status;
     const bool biased = how->epilogue & TN_CUBLAS_EPILOGUE_BIAS;
-    if (biased && (!how->bias || (uintptr_t)how->bias % type_bytes(out->type))) return INVALID_VALUE;
-    if (c == d && memcmp(c_layout, d_layout, sizeof(layout)) != 0) return INVALID_VALUE;
-    if (sim_enter(true)) return sim_leave(EXECUTION_FAILED);
+    if (biased && (!how->bias || (uintptr_t)how->bias % type_bytes(out->type))) return SIM_BLAS_INVALID_VALUE;
+    if (c == d && memcmp(c_layout, d_layout, sizeof(layout)) != 0) return SIM_BLAS_INVALID_VALUE;
+    if (sim_enter(true)) return sim_leave(SIM_BLAS_EXECUTION_FAILED);
     sim_stream *s = sim_stream_of(stream);
     bool fail = sim_setting_due(sim.set.matmul, sim.matmul_from, ++sim.matmuls_ever);
-    if (!s || fail) return sim_leave(s ? EXECUTION_FAILED : INVALID_VALUE);
+    if (!s || fail) return sim_leave(s ? SIM_BLAS_EXECUTION_FAILED : SIM_BLAS_INVALID_VALUE);
     sim_op *op = sim_op_new(SIM_MATMUL);
     if (!op || !(op->product = calloc(1, sizeof *op->product))) {
         sim_op_drop(op);
@@ -369,7 +350,7 @@ tn_cublas_result cublasLtMatmul(tn_cublas_handle handle, tn_cublas_desc desc, co
     double plus = scalar(beta, how->scale);
     if (plus != 0 && !c) {
         sim_op_drop(op);
-        return sim_leave(INVALID_VALUE);
+        return sim_leave(SIM_BLAS_INVALID_VALUE);
     }
     *op->product = (sim_product){.a = matrix(a_layout, a),
                                  .b = matrix(b_layout, b),
@@ -385,5 +366,5 @@ tn_cublas_result cublasLtMatmul(tn_cublas_handle handle, tn_cublas_desc desc, co
                                  .beta = plus,
                                  .workspace = (uint64_t)(uintptr_t)workspace,
                                  .workspace_bytes = used};
-    return sim_leave(sim_submit(s, op) ? EXECUTION_FAILED : SUCCESS);
+    return sim_leave(sim_submit(s, op) ? SIM_BLAS_EXECUTION_FAILED : SIM_OK);
 }

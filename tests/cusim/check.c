@@ -50,7 +50,8 @@ static void outside(uint64_t at, unsigned bytes, sim_access_kind kind)
         snprintf(place, sizeof place, "before the block's shared memory");
     else
         sim_describe(at, place, sizeof place);
-    sim_kernel_fault(SIM_ILLEGAL_ADDRESS, "%s of %u bytes at %p, %s", verb(kind), bytes, p, place);
+    sim_kernel_fault(SIM_ILLEGAL_ADDRESS, "%s of %u bytes at %p, %s", verb(kind), bytes, (const void *)p,
+                     place);
 }
 
 static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxed)
@@ -68,7 +69,9 @@ static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxe
         sim_race_access(shared_cells, block.serial, (uint64_t)(uintptr_t)m->shared, at, bytes, kind, relaxed);
         return;
     }
+    const char *builtins = (const char *)&cusim_builtins;
     if (kind == SIM_READ && p >= m->image && p < m->shared) return;
+    if (kind == SIM_READ && p >= builtins && p < builtins + sizeof cusim_builtins) return;
     outside(at, bytes, kind);
 }
 

@@ -205,8 +205,7 @@ static const struct {
     {SIM_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {SIM_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
     {SIM_MISALIGNED, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
-    {TN_CU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {SIM_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {SIM_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {SIM_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {TN_CU_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
@@ -317,27 +316,27 @@ tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_devic
     case TN_CU_VIRTUAL_MEMORY:
         *value = !sim.set.no_virtual;
         return SIM_OK;
-    case 1:
+    case SIM_BLOCK_THREADS:
         *value = SIM_MAX_THREADS;
-        return SIM_OK; /* MAX_THREADS_PER_BLOCK */
-    case 10:
+        return SIM_OK;
+    case SIM_WARP_SIZE:
         *value = 32;
-        return SIM_OK; /* WARP_SIZE */
-    case 12:
+        return SIM_OK;
+    case SIM_BLOCK_REGISTERS:
         *value = 65536;
-        return SIM_OK; /* MAX_REGISTERS_PER_BLOCK */
-    case 13:
+        return SIM_OK;
+    case SIM_CLOCK:
         *value = 1000000;
         return SIM_OK; /* CLOCK_RATE, kHz */
-    case 36:
+    case SIM_MEMORY_CLOCK:
         *value = 1000000;
         return SIM_OK; /* MEMORY_CLOCK_RATE, kHz */
-    case 37:
+    case SIM_MEMORY_BITS:
         *value = 1024;
         return SIM_OK; /* GLOBAL_MEMORY_BUS_WIDTH, bits */
-    case 97:
+    case SIM_BLOCK_SHARED:
         *value = 163 << 10;
-        return SIM_OK; /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+        return SIM_OK;
     }
     return TN_CU_INVALID_VALUE;
 }

@@ -55,9 +55,9 @@ typedef struct sim_thread {
 } sim_thread;
 
 /* shim.h's built-in variables. */
-struct cusim_builtins {
+extern SIM_API struct cusim_builtins {
     unsigned thread[3], block[3], threads[3], blocks[3];
-};
+} cusim_builtins;
 
 typedef struct sim_block {
     const sim_op *op; /* the launch; NULL: no kernel runs */

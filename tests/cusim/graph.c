@@ -17,7 +17,7 @@ tn_cu_result sim_unsafe_call(void)
 {
     tn_cu_result r = SIM_OK;
     for (sim_stream *s = sim.streams; s; s = s->list) {
-        if (!s->capture || !s->origin || s->mode == 2) continue;
+        if (!s->capture || !s->origin || s->mode == SIM_CAPTURE_RELAXED) continue;
         if (s->mode == TN_CU_CAPTURE_THREAD_LOCAL && !pthread_equal(s->thread, pthread_self())) continue;
         s->invalid = true;
         r = TN_CU_CAPTURE_UNSUPPORTED;
@@ -104,7 +104,7 @@ tn_cu_result cuStreamBeginCapture_v2(tn_cu_stream stream, tn_cu_capture_mode mod
     sim_stream *s = sim_stream_of(stream);
     if (!s) return sim_leave(SIM_INVALID_HANDLE);
     if (s == &sim.null_stream) return sim_leave(TN_CU_CAPTURE_UNSUPPORTED);
-    if (s->capture || mode > 2) return sim_leave(TN_CU_INVALID_VALUE);
+    if (s->capture || mode > SIM_CAPTURE_RELAXED) return sim_leave(TN_CU_INVALID_VALUE);
     sim_graph *g = calloc(1, sizeof *g);
     if (!g) return sim_leave(TN_CU_OUT_OF_MEMORY);
     g->references = 1;

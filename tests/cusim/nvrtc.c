@@ -5,8 +5,8 @@
  * access of a kernel becomes a call to check.c by way of the instrumentation of -fsanitize=thread, and array
  * bounds and alignment are checked by -fsanitize=bounds,alignment; no sanitizer's library is linked.
  *
- * TENSOR_CUSIM_CXX, else CXX, else c++ names the compiler. Programs compile in parallel: the lock is not
- * held.
+ * TENSOR_CUSIM_CXX names the compiler; else it is g++, else c++. Programs compile in parallel: the lock is
+ * not held.
  *
  * Read first: nvrtcCompileProgram.
  */
@@ -32,7 +32,7 @@ __asm__(".pushsection .rodata, \"a\"\n"
         ".popsection\n");
 extern const char cusim_shim_text[] __attribute__((visibility("hidden")));
 
-enum { INVALID_INPUT = 3, INVALID_PROGRAM = 4, INVALID_OPTION = 5, MAX_DEFINES = 32 };
+enum { MAX_DEFINES = 32 };
 
 struct _nvrtcProgram {
     char *text, *name;
@@ -66,7 +66,7 @@ tn_nvrtc_result nvrtcCreateProgram(tn_nvrtc_program *program, const char *text, 
 {
     (void)headers;
     (void)include_names;
-    if (!program || !text || n_headers) return INVALID_INPUT;
+    if (!program || !text || n_headers) return SIM_NVRTC_INVALID_INPUT;
     struct _nvrtcProgram *p = calloc(1, sizeof *p);
     if (!p) return TN_NVRTC_OUT_OF_MEMORY;
     p->text = strdup(text);
@@ -77,7 +77,7 @@ tn_nvrtc_result nvrtcCreateProgram(tn_nvrtc_program *program, const char *text, 
 
 tn_nvrtc_result nvrtcDestroyProgram(tn_nvrtc_program *program)
 {
-    if (!program || !*program) return INVALID_PROGRAM;
+    if (!program || !*program) return SIM_NVRTC_INVALID_PROGRAM;
     free((*program)->text);
     free((*program)->name);
     free((*program)->log.s);
@@ -152,10 +152,15 @@ static bool take_options(struct options *o, int n, const char *const *option, si
 
 /* ---- the compiler ---- */
 
+/* gcc's checks find more than clang's: it comes before what the machine calls c++. */
 static const char *compiler(void)
 {
-    const char *own = getenv("TENSOR_CUSIM_CXX"), *common = getenv("CXX");
-    return own && *own ? own : common && *common ? common : "c++";
+    static const char *const usual[] = {"/usr/bin/g++", "/usr/local/bin/g++"};
+    const char *own = getenv("TENSOR_CUSIM_CXX");
+    if (own && *own) return own;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!access(usual[i], X_OK)) return usual[i];
+    return "c++";
 }
 
 /* clang and gcc spell one option differently. 1: clang, 0: not, -1: no compiler. */
@@ -338,9 +343,9 @@ static tn_nvrtc_result compile(struct _nvrtcProgram *p, const struct options *o,
 
 tn_nvrtc_result nvrtcCompileProgram(tn_nvrtc_program p, int n_options, const char *const *options)
 {
-    if (!p) return INVALID_PROGRAM;
+    if (!p) return SIM_NVRTC_INVALID_PROGRAM;
     struct options o = {0};
-    if (!take_options(&o, n_options, options, &p->log)) return INVALID_OPTION;
+    if (!take_options(&o, n_options, options, &p->log)) return SIM_NVRTC_INVALID_OPTION;
     pthread_mutex_lock(&sim.lock);
     sim.count.compilations++;
     bool fail = sim_setting_due(sim.set.compile, sim.compile_from, ++sim.compiles_ever),
@@ -359,28 +364,28 @@ tn_nvrtc_result nvrtcCompileProgram(tn_nvrtc_program p, int n_options, const cha
 
 tn_nvrtc_result nvrtcGetProgramLogSize(tn_nvrtc_program p, size_t *bytes)
 {
-    if (!p) return INVALID_PROGRAM;
+    if (!p) return SIM_NVRTC_INVALID_PROGRAM;
     *bytes = p->log.n + 1;
     return SIM_OK;
 }
 
 tn_nvrtc_result nvrtcGetProgramLog(tn_nvrtc_program p, char *log)
 {
-    if (!p) return INVALID_PROGRAM;
+    if (!p) return SIM_NVRTC_INVALID_PROGRAM;
     memcpy(log, p->log.s ? p->log.s : "", p->log.n + 1);
     return SIM_OK;
 }
 
 tn_nvrtc_result nvrtcGetCUBINSize(tn_nvrtc_program p, size_t *bytes)
 {
-    if (!p) return INVALID_PROGRAM;
+    if (!p) return SIM_NVRTC_INVALID_PROGRAM;
     *bytes = p->cubin ? p->cubin_bytes : 0;
     return SIM_OK;
 }
 
 tn_nvrtc_result nvrtcGetCUBIN(tn_nvrtc_program p, char *cubin)
 {
-    if (!p || !p->cubin) return INVALID_PROGRAM;
+    if (!p || !p->cubin) return SIM_NVRTC_INVALID_PROGRAM;
     memcpy(cubin, p->cubin, p->cubin_bytes);
     return SIM_OK;
 }

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "src/device/cuda/api.h"
+#include "tests/cusim/constants.h"
 #include "tests/cusim/cusim.h"
 
 typedef struct rig {

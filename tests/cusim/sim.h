@@ -16,6 +16,7 @@
 
 #include "src/device/cuda/api.h"
 
+#include "constants.h"
 #include "cusim.h"
 
 #include <pthread.h>
@@ -30,29 +31,7 @@
 #define TN_CU(library, result, name, parameters) SIM_API result name parameters;
 #include "src/device/cuda/api.def"
 
-/* Constants that only the simulator's side needs, beside those of api.h. */
 enum {
-    SIM_OK = 0,
-    SIM_NOT_INITIALIZED = 3,
-    SIM_DEINITIALIZED = 4,
-    SIM_INVALID_DEVICE = 101,
-    SIM_INVALID_IMAGE = 200,
-    SIM_INVALID_CONTEXT = 201,
-    SIM_NO_BINARY = 209,
-    SIM_INVALID_HANDLE = 400,
-    SIM_ILLEGAL_ADDRESS = 700,
-    SIM_OUT_OF_RESOURCES = 701,
-    SIM_MISALIGNED = 716,
-    SIM_NOT_PERMITTED = 800,
-    SIM_NOT_SUPPORTED = 801,
-    SIM_CAPTURE_INVALIDATED = 901,
-    SIM_CAPTURE_UNMATCHED = 903,
-    SIM_CAPTURE_UNJOINED = 904,
-    SIM_CAPTURE_ISOLATION = 905,
-    SIM_CAPTURE_IMPLICIT = 906,
-    SIM_CAPTURED_EVENT = 907,
-    SIM_UNKNOWN = 999,
-    SIM_EVENT_BLOCKING_SYNC = 1,
     SIM_GRANULARITY = 2 << 20,
     SIM_MAX_THREADS = 1024, /* of a block */
     SIM_SHARED_BYTES = 48 << 10,
