@@ -314,7 +314,7 @@ static void test_parts(void **state)
 {
     rig *r = *state;
     tn_cuda *cuda = tn_cuda_of(r->cuda);
-    cuda->workspace_limit = 40000;
+    cuda->workspace_limit = 11000;
     for (int i = 0; i < 6; i++) {
         tn_conv2d_desc c = describe(configs[0], i / 3 ? TN_BF16 : TN_F32);
         c.pass = (tn_conv_pass)(i % 3);
@@ -323,7 +323,7 @@ static void test_parts(void **state)
         assert_true(whole > cuda->workspace_limit);
         run_conv(r, c, false, "parts");
     }
-    assert_true(cuda->workspace_bytes <= cuda->workspace_limit);
+    assert_true(cuda->workspace_bytes <= cuda->workspace_limit + 4096); /* and the f32 sums of its weights */
 }
 
 static void test_bad_convolutions(void **state)
