@@ -31,6 +31,7 @@ static void open_elements(fu_em *e)
     fu_scope_open(e, "for (int l = 0; l < %d; l++) {", p->pack);
     fu_line(&e->t, "const int64_t i%d = v0 + l;", fu_vec(p));
     e->lane = "l";
+    e->pack_at = p->pack > 1 ? "l" : NULL;
     snprintf(e->bits_at, sizeof e->bits_at, "l");
     snprintf(e->stash_at, sizeof e->stash_at, "l");
     e->in_vector = true;
@@ -39,7 +40,31 @@ static void open_elements(fu_em *e)
 static void close_elements(fu_em *e)
 {
     e->in_vector = false;
-    e->lane = NULL;
+    e->lane = e->pack_at = NULL;
+    fu_scope_close(e);
+}
+
+/* Operands that all rows share are read once. */
+static void load_columns(fu_em *e)
+{
+    fu_prog *p = e->p;
+    bool ragged = p->extent[fu_vec(p)] % p->tile != 0, any = false;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->packed || fu_full(p, v) || !e->hot[i]) continue;
+        fu_name(e, v);
+        fu_line(&e->t, "%s %s_pack[%d];", e->lang->memory[v->dtype], v->name, p->pack);
+        any = true;
+    }
+    if (!any) return;
+    fu_scope_open(e, ragged ? "if (mine) {" : "{");
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        char name[64];
+        if (!v->packed || fu_full(p, v) || !e->hot[i]) continue;
+        snprintf(name, sizeof name, "%s_pack", v->name);
+        fu_cuda_load(e, i, name);
+    }
     fu_scope_close(e);
 }
 
@@ -217,6 +242,7 @@ void fu_cuda_column(fu_em *e, const int *scratch)
         fu_scope_open(e, "{");
     }
     item_coordinates(e, from, to, sizeof from);
+    load_columns(e);
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) fu_declare(e, &p->value[i], "acc", p->pack);
     for (int phase = 0; phase < p->n_phase; phase++) {

@@ -33,6 +33,7 @@ typedef struct row {
     int64_t n;      /* as a number, where it is known */
     int64_t inner;  /* packs along the vector's atom */
     uint32_t outer; /* the other reduced atoms */
+    int parts;      /* of a split row: which of args.dim is their number */
 } row;
 
 static row measure(const fu_prog *p)
@@ -98,7 +99,7 @@ static void walk_row(fu_em *e, int phase, const row *r)
     if (!r->runtime || p->outer != fu_vec(p) || p->pack == 1) return;
     /* elements that make no whole pack */
     fu_pack one = {.phase = phase, .n = 1, .stash = "v0"};
-    if (p->split) fu_scope_open(e, "if (part == %sdim[%d] - 1) {", e->lang->args, e->s->n_dim - 1);
+    if (p->split) fu_scope_open(e, "if (part == %sdim[%d] - 1) {", e->lang->args, r->parts);
     fu_scope_open(e, "for (int64_t v0 = %s * %d + member; v0 < n%d; v0 += %d) {", r->packs, p->pack,
                   fu_vec(p), p->team);
     fu_cuda_pack(e, &one);
@@ -252,7 +253,7 @@ static void open_rows(fu_em *e, const int *scratch, const row *r)
 }
 
 /* Coordinates of the kept atoms, and the range of packs of a split row. */
-static void item_coordinates(fu_em *e, const row *r)
+static void item_coordinates(fu_em *e, row *r)
 {
     fu_prog *p = e->p;
     uint32_t keep = ~p->red & fu_all_atoms(p);
@@ -260,7 +261,7 @@ static void item_coordinates(fu_em *e, const row *r)
         if (keep) fu_cuda_decode(e, keep, "item", 1);
         return;
     }
-    int part = fu_dim(e, p->part), parts = fu_dim(e, p->parts);
+    int part = fu_dim(e, p->part), parts = r->parts = fu_dim(e, p->parts);
     if (keep) {
         fu_line(&e->t, "const int64_t line = item / a.dim[%d], part = item %% a.dim[%d];", parts, parts);
         fu_cuda_decode(e, keep, "line", 1);

@@ -217,7 +217,7 @@ static void schedule_row(fu_prog *p)
             p->held = (int)held;
         }
     }
-    if (!p->team) p->team = runtime ? 2 * BLOCK : MOST_THREADS / 2;
+    if (!p->team) p->team = runtime ? BLOCK : MOST_THREADS / 2;
     if (!p->second) choose_parts(p, items, packs, BLOCK, (int64_t)ADDED * BLOCK);
     if (p->split) {
         p->held = 0;

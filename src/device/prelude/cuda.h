@@ -144,6 +144,13 @@ struct tn_min_of {
     template <class T> static TN_MEMBER bool better(T a, T b) { return a < b; }
 };
 
+TN_FN int tn_count_bits(uint32_t u)
+{
+    u = u - (u >> 1 & 0x55555555u);
+    u = (u & 0x33333333u) + (u >> 2 & 0x33333333u);
+    return (int)(((u + (u >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
+}
+
 /* The value of the lane whose number differs in bit d. Any type of up to 8 bytes. */
 template <class T> TN_FN T tn_xor_lane(uint32_t lanes, T x, int d)
 {
@@ -156,6 +163,21 @@ template <class T> TN_FN T tn_xor_lane(uint32_t lanes, T x, int d)
     u.x = x;
 #pragma unroll
     for (int i = 0; i < WORDS; i++) u.w[i] = __shfl_xor_sync(lanes, u.w[i], d);
+    return u.x;
+}
+
+/* Another lane's value, of a whole warp. */
+template <class T> TN_FN T tn_lane_value(T x, int lane)
+{
+    enum { WORDS = ((int)sizeof(T) + 3) / 4 };
+    union {
+        uint32_t w[WORDS];
+        T x;
+    } u;
+    u.w[0] = 0;
+    u.x = x;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) u.w[i] = __shfl_sync(0xffffffffu, u.w[i], lane & 31);
     return u.x;
 }
 
@@ -298,6 +320,25 @@ template <class OP, int TX, int TY, class T, int V> TN_FN void tn_columns_choose
 }
 
 /* ---- blocks ---- */
+
+/* How many threads before this one have a hit, and how many there are in the block of THREADS. */
+template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
+{
+    __shared__ int room[THREADS / 32];
+    const uint32_t hits = __ballot_sync(0xffffffffu, hit);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    if (lane == 0) room[warp] = tn_count_bits(hits);
+    __syncthreads();
+    int place = tn_count_bits(hits & ((1u << lane) - 1)), sum = 0;
+#pragma unroll
+    for (int w = 0; w < THREADS / 32; w++) {
+        if (w < warp) place += room[w];
+        sum += room[w];
+    }
+    __syncthreads(); /* the room is free again */
+    *all = sum;
+    return place;
+}
 
 /* Whether all other blocks have been here: true for every thread of one block, which then sees what the
  * others wrote. Called once, by all threads of all blocks. */
