@@ -205,7 +205,7 @@ static int plan(work *w, size_t *rows_bytes)
         if (most > INT32_MAX)
             return tn_cuda_fail(w->err, TN_E_SHAPE, "conv2d: windows of one image with %lld elements in all",
                                 (long long)of_image);
-        w->part = (int64_t)(TN_CUDA_WORKSPACE / ((size_t)of_image * each));
+        w->part = (int64_t)(w->c->workspace_limit / ((size_t)of_image * each));
         w->part = min64(min64(w->part > 0 ? w->part : 1, d->n), INT32_MAX / most);
         *rows_bytes = ((size_t)(w->part * of_image) * each + 255) / 256 * 256;
     }

@@ -496,6 +496,7 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
     tn_cuda *c = tn_calloc(1, sizeof *c);
     if (!c) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
     c->log = o->log;
+    c->workspace_limit = TN_CUDA_WORKSPACE;
     c->log_user = o->log_user;
     const char *each = getenv("TENSOR_CUDA_SYNC");
     c->sync_each = each && *each && strcmp(each, "0");

@@ -62,6 +62,7 @@ struct tn_cuda {
     uint64_t n_recent;
     void *workspace; /* of convolutions: a reserved range, committed as needed */
     size_t workspace_bytes;
+    size_t workspace_limit; /* TN_CUDA_WORKSPACE, or what a test says */
 };
 
 enum { TN_CUDA_FAULT_BYTES = sizeof(tn_fault), TN_CUDA_WORD_BYTES = 64 };

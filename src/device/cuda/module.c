@@ -322,7 +322,7 @@ int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn
         for (int j = 0; j < b.count && !out[i] && !twice; j++)
             twice = same(&src[b.pending[j].index], &src[i]);
         if (twice) continue;
-        if (!out[i]) out[i] = from_disk(c, &src[i]);
+        if (!out[i] && !c->recording) out[i] = from_disk(c, &src[i]);
         stats->cache_hits += out[i] != NULL;
         if (!out[i]) b.pending[b.count++] = (struct pending){.index = i, .bytes = strlen(src[i].text)};
     }
