@@ -197,7 +197,10 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
         fu_describe(e, g);
         describe_threads(e);
     }
-    fu_put(&e->head, "extern \"C\" __global__ void __launch_bounds__(%d) %s(const tn_cuda_args a)\n{\n%s}\n",
+    /* Left to itself the assembler spills a little to fit one more block into a processor; told that one will
+       do, it takes the registers it needs. */
+    fu_put(&e->head,
+           "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s}\n",
            p->threads, e->s->name, e->t.p ? e->t.p : "");
     e->head.failed = e->head.failed || e->t.failed;
     fu_text_free(&e->t);
