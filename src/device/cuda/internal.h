@@ -54,7 +54,6 @@ struct tn_cuda {
     tn_kernel *own[TN_OWN_COUNT][TN_OWN_VARIANTS];
     tn_cu_ptr words; /* the fault word, then the ticket */
     tn_fault fault;  /* as the last download or sync found it */
-    bool lost;       /* a call failed in a way that the context does not survive: nothing is done any more */
     char why_lost[768];
     bool recording; /* the stream is being captured */
     bool sync_each; /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
