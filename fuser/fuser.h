@@ -112,6 +112,7 @@ typedef struct fu_value {
     int slot; /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
     int64_t offset;
     int node;         /* segment node this is the value of, or -1 */
+    int asker;        /* INDEX: the segment node that indexes */
     const char *hint; /* a name from the user's program, or NULL */
     /* schedule */
     int phase;     /* of a value inside the loops: first phase that can compute it; else: how many
