@@ -8,6 +8,7 @@
 #include "kcache.h"
 
 #include "../core/alloc.h"
+#include "../core/settings.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -303,11 +304,11 @@ static bool fall_back(tn_kcache *c, const struct folder *failed, const char *why
 
 static void choose_folder(tn_kcache *c, const char *dir)
 {
-    const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"), *set = getenv("TENSOR_CACHE");
+    const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"), *set = tn_settings_read(NULL, NULL).cache;
     const char *why = NULL;
     bool missing = false;
     char path[PATH_MAX] = "";
-    if (!dir && set && *set) dir = set;
+    if (!dir) dir = set;
     if (dir) {
         snprintf(path, sizeof path, "%s", dir);
         why = open_folder(&c->shared, path, 0, &missing);

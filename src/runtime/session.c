@@ -2,9 +2,7 @@
 #include "explain.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static void log_stderr(int level, const char *text, void *user)
 {
@@ -42,35 +40,21 @@ const char *tn_status_text(int status)
 
 /* ---- opening ---- */
 
-static bool pick_device(tn_options *o)
+/* The program's word comes first; where it leaves the choice to a variable that means nothing, there is no
+ * session: training on another device, or in another way, than was asked for helps nobody. */
+static bool pick(tn_options *o, const tn_settings *from)
 {
-    const char *e = getenv("TENSOR_DEVICE");
-    if (o->device != TN_AUTO || !e || !*e || !strcasecmp(e, "auto")) return true;
-    if (!strcasecmp(e, "cpu"))
-        o->device = TN_CPU;
-    else if (!strcasecmp(e, "cuda"))
-        o->device = TN_CUDA;
-    else if (!strcasecmp(e, "ref"))
-        o->device = TN_REF;
-    else {
-        say(o, TN_LOG_ERROR, "TENSOR_DEVICE is '%s'; auto, cpu, cuda and ref are known", e);
+    if (o->device == TN_AUTO && from->bad_device) {
+        say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE names no device");
         return false;
     }
-    return true;
-}
-
-static bool pick_mode(tn_options *o)
-{
-    const char *e = getenv("TENSOR_MODE");
-    if (o->mode != TN_MODE_AUTO) return true;
-    o->mode = TN_FUSED;
-    if (!e || !*e || !strcasecmp(e, "fused")) return true;
-    if (!strcasecmp(e, "eager")) {
-        o->mode = TN_EAGER;
-        return true;
+    if (o->mode == TN_MODE_AUTO && from->bad_mode) {
+        say(o, TN_LOG_ERROR, "no session: TENSOR_MODE names no mode");
+        return false;
     }
-    say(o, TN_LOG_ERROR, "TENSOR_MODE is '%s'; fused and eager are known", e);
-    return false;
+    if (o->device == TN_AUTO) o->device = from->device;
+    if (o->mode == TN_MODE_AUTO) o->mode = from->mode == TN_EAGER ? TN_EAGER : TN_FUSED;
+    return true;
 }
 
 static int open_device(tn_session *s)
@@ -110,7 +94,8 @@ tn_session *tn_open_with(const tn_options *options)
     tn_options o = {.size = sizeof o};
     if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
     if (!o.log) o.log = log_stderr;
-    if (!pick_device(&o) || !pick_mode(&o)) return NULL;
+    tn_settings from = tn_settings_read(o.log, o.log_user);
+    if (!pick(&o, &from)) return NULL;
     tn_session *s = tn_calloc(1, sizeof *s);
     if (!s) {
         say(&o, TN_LOG_ERROR, "no memory for a session");
@@ -121,11 +106,10 @@ tn_session *tn_open_with(const tn_options *options)
     s->graph.session = s;
     s->graph.seed = o.seed;
     s->graph.unpark = drop_parked;
-    const char *replay = getenv("TENSOR_REPLAY");
-    s->tape.off = replay && !strcasecmp(replay, "off");
+    s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
-    if (!s->plans || !tn_explain_open(s) || open_device(s)) {
+    if (!s->plans || !tn_explain_open(s, &from) || open_device(s)) {
         tn_explain_close(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);

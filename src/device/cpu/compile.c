@@ -8,6 +8,7 @@
 #include "compile.h"
 
 #include "../../core/alloc.h"
+#include "../../core/settings.h"
 #include "../embed.h"
 #include "fpu.h"
 
@@ -70,9 +71,8 @@ enum { FLAGS = sizeof flags / sizeof *flags };
 static const char *flag(int i)
 {
     static const char *const level[] = {"-O0", "-O1", "-O2"};
-    const char *e = getenv("TENSOR_KERNEL_OPT");
-    bool chosen = !strncmp(flags[i], "-O", 2) && e && e[0] >= '0' && e[0] <= '2' && !e[1];
-    return chosen ? level[e[0] - '0'] : flags[i];
+    int chosen = tn_settings_read(NULL, NULL).kernel_opt;
+    return strncmp(flags[i], "-O", 2) || chosen > 2 ? flags[i] : level[chosen];
 }
 
 struct tn_cc {
@@ -262,8 +262,7 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
     if (cc->probed && !*cc->missing) return 0;
     if (!cc->probed) {
         char version[VERSION_MAX];
-        const char *own = getenv("TENSOR_CC"), *env = getenv("CC");
-        if (own && !*own) own = NULL;
+        const char *own = tn_settings_read(NULL, NULL).cc, *env = getenv("CC");
 #if defined(TN_ASAN)
         env = NULL; /* a sanitizer's run-time library fits its own compiler only */
 #endif
