@@ -332,7 +332,8 @@ TN_API double tn_evaluate_loss(tn_session *s, tn_dataset *d, tn_classify_fn *f, 
 /* ---- 6 Checkpoints ----------------------------------------------------------------------------------- */
 
 /* Writes parameters, buffers, optimizer state, the random generator and the data sets' positions to a
- * .safetensors file: under a temporary name first, then renamed, so that `path` is never half written. */
+ * .safetensors file: under a temporary name first, then renamed, so that `path` is never half written. What a
+ * process that was killed meanwhile left there (path.PID.part) goes with the next save. */
 TN_API int tn_save(tn_session *s, const char *path);
 /* Reads such a file back into a session with the same layers, optimizers and data sets made in the same
  * order. Everything is checked first: where a tensor is missing or has another shape nothing is changed and
