@@ -227,3 +227,5 @@ int tn_save(tn_session *s, const char *path)
     tn_free_mem(l.items);
     return status;
 }
+
+TN_PLACED(int, save, s, (s, path), tn_session *s, const char *path)

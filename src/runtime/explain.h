@@ -214,6 +214,8 @@ void tn_debug_plan(tn_session *s, const tn_plan *p);
 void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds);
 
 /* ---- explain_require.c ---- */
+/* The step is about to end: a tn_require_fused that was not closed is an error, so that it takes no effect. */
+void tn_require_left_open(tn_session *s);
 int tn_require_check(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 
 /* ---- check.c ---- */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../core/placed.h"
 #include "../core/whole_file.h"
 
 int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t)
@@ -29,3 +30,5 @@ int tn_report(tn_session *s, const char *path)
     fu_text_free(&t);
     return status;
 }
+
+TN_PLACED(int, report, s, (s, path), tn_session *s, const char *path)

@@ -1,4 +1,5 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
+#include "../core/placed.h"
 #include "explain.h"
 
 #include <stdarg.h>
@@ -146,7 +147,8 @@ int tn_close(tn_session *s)
 
 int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
 {
-    if (!s || !fn) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!fn) return tn_fail(s, TN_E_NULL, "on_close", "fn is NULL");
     if (s->n_closers == s->cap_closers) {
         int cap = s->cap_closers ? 2 * s->cap_closers : 8;
         struct tn_closer *p = tn_realloc(s->closers, (size_t)cap * sizeof *p);
@@ -193,8 +195,28 @@ int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    tn_error_set(&s->graph, status, "%s: %s", op, text);
+    if (s->graph.call)
+        tn_error_set(&s->graph, status, "%s: %s", op, text);
+    else {
+        tn_call here = {.name = op};
+        s->graph.call = &here;
+        tn_error_set(&s->graph, status, "%s", text);
+        s->graph.call = NULL;
+    }
     return status;
+}
+
+void tn_place_begin(tn_session *s, const char *file, int line)
+{
+    if (s && s->graph.place.depth++ == 0) {
+        s->graph.place.file = file;
+        s->graph.place.line = line;
+    }
+}
+
+void tn_place_end(tn_session *s)
+{
+    if (s && s->graph.place.depth && --s->graph.place.depth == 0) s->graph.place.file = NULL;
 }
 
 void tn_warn(const tn_session *s, const char *format, ...)
@@ -242,15 +264,26 @@ int tn_step_begin(tn_session *s)
     return s->graph.error.status;
 }
 
+TN_PLACED(int, step_begin, s, (s), tn_session *s)
+
 int tn_step_end(tn_session *s)
 {
     return tn_step_end_at(s, NULL, 0);
 }
 
+static int no_step(tn_session *s, const char *file, int line)
+{
+    tn_place_begin(s, file, line);
+    tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    tn_place_end(s);
+    return TN_E_STATE;
+}
+
 int tn_step_end_at(tn_session *s, const char *file, int line)
 {
     if (!s) return TN_E_NULL;
-    if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    if (!s->in_step) return no_step(s, file, line);
+    tn_require_left_open(s);
     s->ending = true;
     tn_flush_at(s, file, line);
     tn_watch_collect(s);
@@ -336,6 +369,8 @@ int tn_no_grad_end(tn_session *s)
     return TN_OK;
 }
 
+TN_PLACED(int, no_grad_end, s, (s), tn_session *s)
+
 int tn_get_stats(const tn_session *s, tn_stats *out)
 {
     if (!s || !out) return TN_E_NULL;
@@ -357,7 +392,8 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
 
 int tn_op_begin(tn_session *s, const char *name)
 {
-    if (!s || !name) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!name) return tn_fail(s, TN_E_NULL, "op_begin", "name is NULL");
     tn_tape *t = &s->tape;
     bool outer = s->graph.call_depth == t->region;
     tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL) : NULL;
@@ -376,6 +412,8 @@ int tn_op_begin(tn_session *s, const char *name)
     if (outer) return s->graph.error.status;
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
+
+TN_PLACED(int, op_begin, s, (s, name), tn_session *s, const char *name)
 
 int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
 {
@@ -419,3 +457,5 @@ int tn_op_end(tn_session *s)
     tn_call_end(&s->graph);
     return status;
 }
+
+TN_PLACED(int, op_end, s, (s), tn_session *s)
