@@ -323,7 +323,10 @@ TN_OP(eq_scalar, tn_tensor *x, tn_number v);
 TN_OP(lt_scalar, tn_tensor *x, tn_number v);
 TN_OP(gt_scalar, tn_tensor *x, tn_number v);
 
-/* ---- 6 Reductions: over `axes` (TN_AXES or TN_ALL); keepdim leaves extents of 1 ---------------------- */
+/* ---- 6 Reductions: over `axes` (TN_AXES or TN_ALL); keepdim leaves extents of 1 ----------------------
+ *
+ * Of nothing the sum is 0, the product 1, any false, all true, the mean NaN and logsumexp -inf; there is no
+ * max, min, argmax or argmin (TN_E_SHAPE). var and std divide by n - correction, or by 0 where that is less. */
 
 TN_OP(sum, tn_tensor *x, int naxes, const int *axes, bool keepdim); /* bool and u8, i32 sum to i64 */
 TN_OP(mean, tn_tensor *x, int naxes, const int *axes, bool keepdim);
