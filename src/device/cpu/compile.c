@@ -83,6 +83,7 @@ struct tn_cc {
     char command[COMMAND_MAX]; /* the same as one line */
     char *common;
     char missing[256]; /* why there is no compiler */
+    char chosen[200];  /* "TENSOR_CC is \"gcc -O9\": ", or "CC is ..", where one of them names it */
 };
 
 /* ---- processes ------------------------------------------------------------------------------------- */
@@ -243,8 +244,8 @@ static int out_of_memory(tn_errbuf *err)
 static void add_flags(tn_cc *cc, const char *cpu, const char *version)
 {
     static char wide[] = "-mprefer-vector-width=512";
-    /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p of
-     * exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
+    /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p
+     * of exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
     static char no_pre[] = "-fno-tree-pre";
     if (!strstr(version, "clang")) cc->word[cc->count++] = no_pre;
     for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flag(i);
@@ -269,11 +270,16 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
         const char *candidate[] = {own, env, TN_BUILD_CC, "cc", "gcc", "clang"};
         size_t candidates = own ? 1 : sizeof candidate / sizeof *candidate;
         bool found = false, no_memory = false;
-        for (size_t i = 0; !found && i < candidates; i++)
-            found = candidate[i] && answers(cc, candidate[i], version, &no_memory);
+        const char *used = NULL;
+        for (size_t i = 0; !found && i < candidates; i++) {
+            used = candidate[i];
+            found = used && answers(cc, used, version, &no_memory);
+        }
         if (found) {
             char cpu[CPU_MAX];
             describe_cpu(cpu);
+            if (own || used == env)
+                snprintf(cc->chosen, sizeof cc->chosen, "%s is \"%.150s\": ", own ? "TENSOR_CC" : "CC", used);
             add_flags(cc, cpu, version);
             if (write_common(cc, version, cpu)) return out_of_memory(err);
         } else if (no_memory) {
@@ -314,6 +320,11 @@ void tn_cc_close(tn_cc *cc)
 const char *tn_cc_common(const tn_cc *cc)
 {
     return cc->common;
+}
+
+const char *tn_cc_chosen(const tn_cc *cc)
+{
+    return cc->chosen;
 }
 
 const char *tn_cc_command(const tn_cc *cc)
