@@ -26,6 +26,9 @@
  *    since. An error found while a plan runs, such as a label out of range, stops what comes after it.
  *    A step that makes the same calls as the one before costs neither nodes nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
+ *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
+ *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
+ *    closer ones, and the two differ by as much as the roundings left out, a few units in the last place.
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
  *  - A session may be used from one thread at a time; different sessions are independent.
  */
@@ -299,6 +302,8 @@ TN_OP(logical_or, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_xor, tn_tensor *x, tn_tensor *y);
 TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition (bool) ? x : y */
 TN_OP(lerp, tn_tensor *x, tn_tensor *y, tn_tensor *weight);     /* x + weight * (y - x) */
+/* Floating to integer cuts off; a number the type does not hold (NaN, infinite, too large) becomes some value
+ * of it, not always the same, as in C. */
 TN_OP(cast, tn_tensor *x, tn_dtype dtype);
 
 /* A C number as the second operand: a run-time value, never part of a kernel's text. It keeps a floating

@@ -2,6 +2,7 @@
  * compilers by name, broken and missing; folders for kernels with odd names, gone, or not to be written.
  * Start with opens, and with doubles, which compiles and runs a kernel.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,6 +109,44 @@ static void values_have_their_effect(void **state)
     tn_close(s);
     unsetenv("TENSOR_THREADS");
     unsetenv("TENSOR_DEVICE");
+}
+
+/* ---- checked mode ---- */
+
+/* What a cast makes of numbers its type does not hold is nobody's mistake in the kernel; the rest of the step
+ * is compared as ever. */
+static void checked_mode_leaves_undefined_casts_alone(void **state)
+{
+    (void)state;
+    float x[64];
+    for (int i = 0; i < 64; i++) x[i] = (float)i - 3.5F;
+    x[3] = INFINITY;
+    x[9] = NAN;
+    x[20] = 3e9F;
+    x[40] = 1e20F;
+    setenv("TENSOR_CHECK", "1", 1);
+    setenv("TENSOR_CACHE", fresh_dir(), 1);
+    const tn_options o = {.size = sizeof o, .device = TN_CPU, .mode = TN_FUSED, .log = hear};
+    tn_session *s = tn_open_with(&o);
+    unsetenv("TENSOR_CHECK");
+    const tn_dtype to[] = {TN_I32, TN_I64, TN_U8};
+    for (int k = 0; k < 3; k++) {
+        said[0] = 0;
+        lines = 0;
+        tn_step_begin(s);
+        tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(64));
+        tn_tensor *whole = tn_cast(tn_mul_scalar(t, 1.0), to[k]);
+        tn_tensor *then = tn_add_scalar(tn_cast(whole, TN_F32), 0.5), *fine = tn_exp(t);
+        double got[64], after[64];
+        assert_int_equal(tn_read(whole, TN_F64, got, sizeof got), 0);
+        assert_int_equal(tn_read(then, TN_F64, after, sizeof after), 0);
+        assert_int_equal(tn_numel(fine), 64);
+        assert_int_equal(tn_step_end(s), 0);
+        assert_true(got[10] == 6 && after[10] == 6.5);
+        if (strstr(said, "is right") || !strstr(said, "not compared") || !strstr(said, "test_settings.c:"))
+            fail_msg("%s: \"%s\"", tn_dtype_name(to[k]), said);
+    }
+    tn_close(s);
 }
 
 /* ---- compilers and folders ---- */
@@ -279,6 +318,7 @@ int main(void)
         cmocka_unit_test(right_values_are_taken_in_silence),
         cmocka_unit_test(a_choice_that_means_nothing_opens_no_session),
         cmocka_unit_test(values_have_their_effect),
+        cmocka_unit_test(checked_mode_leaves_undefined_casts_alone),
         cmocka_unit_test(compilers_by_name),
         cmocka_unit_test(a_compiler_that_fails_is_an_error),
         cmocka_unit_test(no_compiler_is_a_warning),
