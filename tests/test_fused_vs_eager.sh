@@ -49,3 +49,5 @@ check no_such_option refused 2 --nothing 1
 check no_such_case refused 2 --case nothing
 check no_such_shape refused 2 --shape large
 check no_value refused 2 --case
+check half_a_thread refused 2 --threads 0.5
+check a_file_that_cannot_be_written refused 1 --json no/such/folder/a.json
