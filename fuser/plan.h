@@ -34,13 +34,6 @@ enum {
     TN_SEG_ALONE = 4 /* shares its kernel with no other node: a group with it was found wrong */
 };
 
-/* What passes may know of a device. */
-typedef struct tn_target {
-    int vector_bytes; /* of a vector register */
-    int64_t l1_bytes, l2_bytes;
-    int64_t last_bytes; /* of the last cache; larger results are written past it. 0: 32 MiB */
-} tn_target;
-
 typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;
 
 typedef struct tn_step {
