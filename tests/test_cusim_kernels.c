@@ -430,6 +430,59 @@ static void kernels_that_macros_make(void **state)
     FAILS(SIM_OUT_OF_RESOURCES, rig_launch(r, f, 1, 128, parameters)); /* more than its launch bounds */
 }
 
+/* ---- the real compiler ---- */
+
+/* The texts above are CUDA, not something that only the simulator takes. */
+static void texts_are_cuda(void **state)
+{
+    rig *r = *state;
+    struct cusim_text_report report;
+    const char *text = SUM("__threadfence();", "__syncthreads();");
+    for (int arch = 80; arch <= 90; arch += 10) {
+        int status = r->sim.check_text(text, arch, &report);
+        if (status < 0) {
+            print_message("%s\n", report.log);
+            skip();
+        }
+        if (status) fail_msg("sm_%d: %s", arch, report.log);
+        assert_int_equal(report.kernels, 1);
+        assert_true(report.registers > 8 && report.registers <= 255);
+        assert_int_equal(report.spilling, 0);
+    }
+}
+
+static void spills_and_errors_are_seen(void **state)
+{
+    rig *r = *state;
+    struct cusim_text_report report;
+    const char *spills = "extern \"C\" __global__ void __launch_bounds__(1024) spills(float *x, int n)\n"
+                         "{\n"
+                         "    float a[100];\n"
+                         "    for (int i = 0; i < 100; i++) a[i] = x[i * threadIdx.x];\n"
+                         "    for (int j = 0; j < n; j++)\n"
+                         "        for (int i = 0; i < 100; i++) a[i] = a[i] * a[(i + 7) % 100] + 1;\n"
+                         "    for (int i = 0; i < 100; i++) x[i] = a[i];\n"
+                         "}\n";
+    int status = r->sim.check_text(spills, 90, &report);
+    if (status < 0) {
+        print_message("%s\n", report.log);
+        skip();
+    }
+    assert_int_equal(status, 0);
+    assert_int_equal(report.spilling, 1);
+    assert_string_equal(report.kernel, "spills");
+    assert_true(report.spilled_bytes > 0);
+    r->sim.set("real", 1); /* a g++ extension */
+    tn_cu_function f;
+    const char *log = rig_compile(
+        r, "extern \"C\" __global__ void k(int *p, int n) { int a[n]; a[0] = 1; *p = a[0]; }\n", "k", &f);
+    assert_non_null(strstr(log, "NVRTC for sm_80"));
+    assert_int_equal(rig_count(r).real_checks, 1);
+    assert_string_equal(rig_compile(r, spills, "spills", &f), "");
+    assert_int_equal(rig_count(r).real_checks, 3);
+    assert_true(rig_count(r).real_spilling > 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
@@ -459,6 +512,8 @@ int main(int argc, char **argv)
         TEST(without_checks),
         TEST(texts_that_do_not_compile),
         TEST(kernels_that_macros_make),
+        TEST(texts_are_cuda),
+        TEST(spills_and_errors_are_seen),
     };
     return cmocka_run_group_tests_name("cusim_kernels", tests, NULL, NULL);
 }

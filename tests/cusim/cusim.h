@@ -30,7 +30,10 @@ struct cusim_counters {
     uint64_t stream_syncs, event_syncs, event_queries; /* calls that wait or ask */
     uint64_t compilations, compiler_runs; /* nvrtcCompileProgram calls, and those that no cache answered */
     uint64_t modules;                     /* loaded */
-    uint64_t reports;                     /* faults of kernels found: cusim_report says the last */
+    uint64_t real_checks,
+        real_missing; /* texts put to the real NVRTC, each architecture; where there is none */
+    uint64_t real_spilling, real_registers; /* kernels among them that spill; the most registers of one */
+    uint64_t reports;                       /* faults of kernels found: cusim_report says the last */
 };
 
 /* Names for cusim_set, and for TENSOR_CUSIM_FAIL="name=value,name=value" (no value: 1). All are 0 at first
@@ -50,13 +53,26 @@ struct cusim_counters {
  *   check            0: kernels are compiled without checks and run faster; first 1
  *   seed             of the order of blocks and threads; first 1, or TENSOR_CUSIM_SEED
  *   order            1: blocks and threads run in ascending order
+ *   real             1: each text is first compiled by the real NVRTC too, if there is one (real.c); first
+ *                    TENSOR_CUSIM_REAL
  *   quiet            1: reports are not printed to stderr */
+
+/* What the real NVRTC said of one text. */
+struct cusim_text_report {
+    long kernels, registers; /* the most of one kernel */
+    long stack_bytes;
+    long spilling, spilled_bytes; /* kernels that spill; what they store and load */
+    char kernel[128];             /* the last of these */
+    char log[8192];
+};
 
 struct cusim {
     void (*counters)(struct cusim_counters *out);
     int (*set)(const char *name, long long value); /* 0, or -1: no such name */
     const char *(*report)(
-        void);           /* the last fault of a kernel that was found, "" if none; overwritten by the next */
+        void); /* the last fault of a kernel that was found, "" if none; overwritten by the next */
+    /* The real NVRTC on a text, for sm_`arch`: 0 it takes it, 1 it does not (log), -1 there is none. */
+    int (*check_text)(const char *text, int arch, struct cusim_text_report *out);
     void (*reset)(void); /* counters to zero, settings to their first values; memory and streams stay */
 };
 
@@ -64,9 +80,9 @@ struct cusim {
 static inline int cusim_open(struct cusim *c, const char *path, char *why, size_t bytes)
 {
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    const char *name[] = {"cusim_counters", "cusim_set", "cusim_report", "cusim_reset"};
-    void *at[4] = {NULL};
-    for (int i = 0; i < 4 && lib; i++)
+    const char *name[] = {"cusim_counters", "cusim_set", "cusim_report", "cusim_reset", "cusim_check_text"};
+    void *at[5] = {NULL};
+    for (int i = 0; i < 5 && lib; i++)
         if (!(at[i] = dlsym(lib, name[i]))) lib = NULL;
     if (!lib) {
         snprintf(why, bytes, "%s", dlerror());
@@ -76,6 +92,7 @@ static inline int cusim_open(struct cusim *c, const char *path, char *why, size_
     memcpy(&c->set, &at[1], sizeof at[1]);
     memcpy(&c->report, &at[2], sizeof at[2]);
     memcpy(&c->reset, &at[3], sizeof at[3]);
+    memcpy(&c->check_text, &at[4], sizeof at[4]);
     return 0;
 }
 

@@ -46,6 +46,7 @@ static const struct {
     {"check", offsetof(sim_settings, check)},
     {"seed", offsetof(sim_settings, seed)},
     {"order", offsetof(sim_settings, order)},
+    {"real", offsetof(sim_settings, real)},
     {"quiet", offsetof(sim_settings, quiet)},
 };
 
@@ -67,9 +68,10 @@ static void settings_from_environment(void)
 {
     sim.set = first_settings;
     const char *seed = getenv("TENSOR_CUSIM_SEED"), *check = getenv("TENSOR_CUSIM_CHECK"),
-               *fail = getenv("TENSOR_CUSIM_FAIL");
+               *real = getenv("TENSOR_CUSIM_REAL"), *fail = getenv("TENSOR_CUSIM_FAIL");
     if (seed && *seed) sim.set.seed = strtoll(seed, NULL, 0);
     if (check && *check) sim.set.check = strtoll(check, NULL, 0);
+    if (real && *real) sim.set.real = strtoll(real, NULL, 0);
     while (fail && *fail) {
         size_t n = strcspn(fail, ","), name = strcspn(fail, "=,");
         long long value = fail[name] == '=' ? strtoll(fail + name + 1, NULL, 0) : 1;

@@ -349,7 +349,7 @@ tn_nvrtc_result nvrtcCompileProgram(tn_nvrtc_program p, int n_options, const cha
     pthread_mutex_lock(&sim.lock);
     sim.count.compilations++;
     bool fail = sim_setting_due(sim.set.compile, sim.compile_from, ++sim.compiles_ever),
-         checked = sim.set.check;
+         checked = sim.set.check, real = sim.set.real;
     pthread_mutex_unlock(&sim.lock);
     const char *refused = sim_scan_refuse(p->text);
     if (fail || refused) {
@@ -357,6 +357,7 @@ tn_nvrtc_result nvrtcCompileProgram(tn_nvrtc_program p, int n_options, const cha
                      fail ? "failed as cusim_set asked for" : refused);
         return TN_NVRTC_COMPILATION;
     }
+    if (real && !sim_real_takes(p->text, &p->log)) return TN_NVRTC_COMPILATION;
     free(p->cubin);
     p->cubin = NULL;
     return compile(p, &o, checked);

@@ -30,4 +30,8 @@ void sim_scan_kernels(const char *text, sim_text *out);
 bool sim_scan_macro_kernels(const char *text); /* a macro of the text defines kernels */
 const char *sim_scan_refuse(const char *text); /* why NVRTC would not take it, or NULL */
 
+/* ---- real.c ---- */
+
+bool sim_real_takes(const char *text, sim_text *log); /* true also where there is no real NVRTC */
+
 #endif
