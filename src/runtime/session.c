@@ -118,7 +118,7 @@ tn_session *tn_open_with(const tn_options *options)
         return NULL;
     }
     s->graph.device = s->device;
-    s->target = (tn_target){.vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
+    s->target = s->device->target;
     return s;
 }
 

@@ -125,8 +125,11 @@ void tn_watch_collect(tn_session *s);
 tn_plan_cache *tn_plan_cache_new(int max_plans);
 void tn_plan_cache_free(tn_plan_cache *c);
 uint64_t tn_plan_cache_evictions(const tn_plan_cache *c); /* plans that have gone since it was made */
-tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes);
-/* Takes the plan over, also when it fails (TN_E_NOMEM). */
+/* leaf: of the segment with this record; NULL: any will do. *other: the plan there is was made for other values
+ * of their run-time numbers (NULL is returned then). */
+tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_tensor *const *leaf,
+                            bool *other);
+/* Takes the plan over, also when it fails (TN_E_NOMEM). One of the same record goes. */
 int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p);
 
 /* ---- state.c ---- */

@@ -216,6 +216,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
             .name = "cpu",
             .shares_host_memory = true,
             .threads = choose_threads(o->threads),
+            .target = {.vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20},
             .alloc = cpu_alloc,
             .free = cpu_free,
             .reserve = cpu_reserve,
