@@ -28,7 +28,6 @@ bool fu_seen_open(fu_ctx *c, fu_seen *s)
 static bool may_be_common(tn_kind kind)
 {
     switch (kind) {
-    case TN_KIND_IOTA:
     case TN_KIND_ELTWISE:
     case TN_KIND_CAST:
     case TN_KIND_REDUCE:
@@ -43,6 +42,8 @@ static bool may_be_common(tn_kind kind)
         return true;
     case TN_KIND_LEAF:
     case TN_KIND_NUMBER:
+    case TN_KIND_IOTA: /* cost nothing where they are read, and would tie kernels together that share nothing
+                        */
     case TN_KIND_RANDOM:
     case TN_KIND_ASSIGN:
         return false;

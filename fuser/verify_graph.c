@@ -84,7 +84,6 @@ static const char *wrong_node(const fu_ctx *c, int i)
     const char *why = NULL;
     if (n->kind != kind_of(n->t)) return "its kind is not that of its op";
     if (n->same && !same_type(n->same, n->t)) return "what stands for it has another dtype or shape";
-    if ((n->root || n->kind == TN_KIND_ASSIGN) && !n->live) return "a root does not run";
     if (!n->live) return n->spared || n->into >= 0 ? "a node that does not run is spared or written" : NULL;
     for (int k = n->t->op == TN_OP_assign ? 1 : 0; k < n->t->n_in && !why; k++) {
         int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
@@ -159,6 +158,9 @@ static int check_guards(fu_ctx *c, const char *pass)
 
 int fu_verify_graph(fu_ctx *c, const char *pass)
 {
+    for (int i = 0; i < c->n_node; i++)
+        if ((c->node[i].root || c->node[i].kind == TN_KIND_ASSIGN) && !c->node[i].live)
+            return fu_broken(c, pass, i, "a root does not run");
     for (int i = 0; i < c->n_node; i++) {
         const char *why = wrong_node(c, i);
         if (why) return fu_broken(c, pass, i, why);

@@ -212,9 +212,9 @@ static const char *wrong_store(const fu_ctx *c, const fu_prog *p, const fu_store
     bool full = fu_store_full(p, s);
     if (!after && !p->split && (s->phase < v->phase || s->phase > p->n_phase - full))
         return "a store before its value is there";
+    if (s->late && s->phase != p->n_phase - full) return "overwrites memory before the last phase";
     if (full && !after && !(v->need >> s->phase & 1) && fu_full(p, v))
         return "stores in a phase that does not compute it";
-    if (s->late && s->phase != p->n_phase - full) return "overwrites memory before the last phase";
     return wrong_overwrite(c, p, s);
 }
 

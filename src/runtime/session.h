@@ -92,9 +92,12 @@ typedef struct tn_scope {
 /* args: the arguments as they are written, "&x, &weight": what errors call them. */
 tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
                         int n, int n_optional, ...);
+/* Likewise for n of them, up to TN_MAX_OPERANDS, the last of which are a list: args is "xs[]", "loss, inputs[]". */
+enum { TN_MAX_OPERANDS = 260 };
+tn_scope tn_enter_list_as(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
+                          int n, tn_tensor **x);
 tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file, int line);
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
-bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes);
 tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result);
 int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handles out */
 
