@@ -16,6 +16,7 @@
  * Start with fu_cuda_kernel.
  */
 #include "emit_cuda.h"
+#include "raw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -127,7 +128,6 @@ static void write_program(fu_em *e, const int *scratch)
     fu_prog *p = e->p;
     e->n_name = e->n_pointer;
     reserve_names(e);
-    e->helpers = 0;
     e->ready = 0;
     e->phase = 0;
     e->depth = 1;
@@ -178,9 +178,20 @@ static void describe_threads(fu_em *e)
     fu_put(t, " */\n");
 }
 
+/* What a kernel that assigns does first: behind an index that was out of range nothing takes effect. One that
+ * looks for such itself cannot: its own blocks would not agree. */
+const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
+{
+    bool assigns = false;
+    for (int i = 0; i < n; i++)
+        assigns = assigns || tn_op_get((tn_op)c->seg->node[member[i]]->op)->kind == TN_KIND_ASSIGN;
+    return assigns && !faults ? "    if (a.fault->code) return;\n" : "";
+}
+
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)
 {
     fu_turn_to(e, p);
+    e->helpers = 0;
     e->t.indent = 1;
     e->n_name = e->n_pointer;
     for (int i = 0; i < e->n_pointer; i++) {
@@ -200,8 +211,9 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
     /* Left to itself the assembler spills a little to fit one more block into a processor; told that one will
        do, it takes the registers it needs. */
     fu_put(&e->head,
-           "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s}\n",
-           p->threads, e->s->name, e->t.p ? e->t.p : "");
+           "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           p->threads, e->s->name, fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT),
+           e->t.p ? e->t.p : "");
     e->head.failed = e->head.failed || e->t.failed;
     fu_text_free(&e->t);
     e->s->grid.threads = p->threads;
