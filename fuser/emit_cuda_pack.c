@@ -116,7 +116,7 @@ static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
     int vec = fu_vec(e->p);
     e->pack_at = k->n > 1 ? pack_at : NULL;
     e->piece = k->n > 1 ? "l" : NULL;
-    e->lane = "l";
+    e->lane = k->lane ? k->lane : "l";
     snprintf(e->bits_at, sizeof e->bits_at, "l");
     snprintf(e->stash_at, sizeof e->stash_at, "%s", k->stash ? k->stash : "l");
     if (k->n > 1) {
