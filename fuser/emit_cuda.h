@@ -37,6 +37,7 @@ typedef struct fu_pack {
 /* Everything the phase does with the elements of one pack; v0 is the coordinate of its first. */
 void fu_cuda_pack(fu_em *e, const fu_pack *k);
 void fu_cuda_load(fu_em *e, int id, const char *array); /* a pack of value id */
+bool fu_cuda_stores(const fu_prog *p, int phase);       /* whether the phase's loop writes anything */
 void fu_cuda_pointwise(fu_em *e);
 /* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */
 void fu_cuda_kept(fu_em *e, const char *only);
