@@ -151,7 +151,7 @@ static void ask_index(fu_em *e, int id)
     fu_value *v = &e->p->value[id];
     const char *raw = fu_ask(e, v->arg[0]);
     fu_name(e, v);
-    if (e->where[id] < 0) e->where[id] = fu_dim(e, v->node);
+    if (e->where[id] < 0) e->where[id] = fu_dim(e, v->asker);
     e->helpers |= FU_HELP_FAULT;
     if (e->in_vector && e->lang->simd) {
         fu_line(&e->t, "const bool %s_bad = (uint64_t)%s >= %lld;", v->name, raw, (long long)v->extent);

@@ -16,6 +16,7 @@
  * Start with fu_cuda_kernel.
  */
 #include "emit_cuda.h"
+#include "raw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -178,6 +179,16 @@ static void describe_threads(fu_em *e)
     fu_put(t, " */\n");
 }
 
+/* What a kernel that assigns does first: behind an index that was out of range nothing takes effect. One that
+ * looks for such itself cannot: its own blocks would not agree. */
+const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
+{
+    bool assigns = false;
+    for (int i = 0; i < n; i++)
+        assigns = assigns || tn_op_get((tn_op)c->seg->node[member[i]]->op)->kind == TN_KIND_ASSIGN;
+    return assigns && !faults ? "    if (a.fault->code) return;\n" : "";
+}
+
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)
 {
     fu_turn_to(e, p);
@@ -197,8 +208,12 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
         fu_describe(e, g);
         describe_threads(e);
     }
-    fu_put(&e->head, "extern \"C\" __global__ void __launch_bounds__(%d) %s(const tn_cuda_args a)\n{\n%s}\n",
-           p->threads, e->s->name, e->t.p ? e->t.p : "");
+    /* Left to itself the assembler spills a little to fit one more block into a processor; told that one will
+       do, it takes the registers it needs. */
+    fu_put(&e->head,
+           "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           p->threads, e->s->name, fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT),
+           e->t.p ? e->t.p : "");
     e->head.failed = e->head.failed || e->t.failed;
     fu_text_free(&e->t);
     e->s->grid.threads = p->threads;

@@ -70,7 +70,7 @@ static void load_columns(fu_em *e)
 
 /* ---- one phase ---- */
 
-static void write_phase(fu_em *e, int phase, const char *from, const char *to, int64_t rows)
+static void write_phase(fu_em *e, int phase, const char *from, const char *to)
 {
     fu_prog *p = e->p;
     fu_pack k = {.phase = phase, .n = p->pack};
@@ -80,11 +80,10 @@ static void write_phase(fu_em *e, int phase, const char *from, const char *to, i
         stores = stores || (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase);
     if (!stores) fu_line(&e->t, "#pragma unroll 4");
     bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
-    if (ragged)
-        fu_scope_open(e, "for (int64_t j = mine ? %s + y0 : %s; j < %s; j += %d) {", from, to, to, lines(p));
-    else
-        fu_scope_open(e, "for (int64_t j = %s + y0; j < %s; j += %d) {", from, to, lines(p));
-    (void)rows;
+    const char *type = p->second ? "int" : "int64_t"; /* there are not that many parts */
+    char first[160];
+    snprintf(first, sizeof first, ragged ? "mine ? %s + y0 : %s" : "%s + y0", from, to);
+    fu_scope_open(e, "for (%s j = (%s)(%s); j < (%s)(%s); j += %d) {", type, type, first, type, to, lines(p));
     fu_cuda_decode(e, outer, "j", 1);
     fu_cuda_pack(e, &k);
     fu_scope_close(e);
@@ -251,7 +250,7 @@ void fu_cuda_column(fu_em *e, const int *scratch)
         e->phase = phase;
         store_columns(e, phase);
         fu_hoist(e, phase, false);
-        write_phase(e, phase, from, to, 0);
+        write_phase(e, phase, from, to);
     }
     e->phase = e->ready = p->n_phase;
     if (p->split) {

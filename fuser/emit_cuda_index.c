@@ -175,6 +175,7 @@ static int scatter_elements(scatter *s)
             s->axis);
     fu_raw_index(s->index, 0, s->index->ndim, "i", at, sizeof at);
     fu_line(&k->t, "const int64_t line = (int64_t)index[%s];", at);
+    k->fault = true;
     fu_line(&k->t, "if ((uint64_t)line >= %lld) index_fault(a, a.dim[%d], line);", s->lines, s->where);
     source_value(s, value, sizeof value);
     fu_line(&k->t, "if (line >= from && line < to) %s[row + line * %lld] += %s;", s->to, s->inner, value);
@@ -222,8 +223,9 @@ static int add_lines(scatter *s)
     fu_close(&k->t);
     fu_open(&k->t, "for (int64_t start = 0; start < a.dim[%d]; start += %d) {", s->count, THREADS);
     fu_line(&k->t, "const int64_t j = start + threadIdx.x;");
-    fu_line(&k->t, "const int64_t mine = j < a.dim[%d] ? (int64_t)index[j * %lld] : from;", s->count,
+    fu_line(&k->t, "const int64_t mine = j < a.dim[%d] ? (int64_t)index[j * %lld] : 0;", s->count,
             (long long)s->index->stride[0]);
+    k->fault = true;
     fu_line(&k->t, "if ((uint64_t)mine >= %lld) index_fault(a, a.dim[%d], mine);", s->lines, s->where);
     fu_line(&k->t, "const bool hit = j < a.dim[%d] && mine >= from && mine < to;", s->count);
     fu_line(&k->t, "int found;");

@@ -52,6 +52,13 @@ static row measure(const fu_prog *p)
     return r;
 }
 
+/* Whether a warp has several rows. All its threads take part in each reduction, whether their row is there
+ * (`mine`) or not: lanes that had to be told apart would cost more than what they are spared. */
+static bool several(const fu_prog *p)
+{
+    return p->team < 32;
+}
+
 /* Coordinates of pack number j of the row. */
 static void pack_coordinates(fu_em *e, const row *r)
 {
@@ -78,10 +85,15 @@ static void walk_row(fu_em *e, int phase, const row *r)
         fu_line(&e->t, "#pragma unroll");
         fu_scope_open(e, "for (int k = 0; k < %d; k++) {", p->held);
         fu_line(&e->t, "const int j = k * %d + member;", p->team);
-        if (r->n % p->team) fu_scope_open(e, "if (j < %lld) {", (long long)r->n);
+        char when[48] = "";
+        if (r->n % p->team)
+            snprintf(when, sizeof when, several(p) ? "mine && j < %lld" : "j < %lld", (long long)r->n);
+        else if (several(p))
+            snprintf(when, sizeof when, "mine");
+        if (*when) fu_scope_open(e, "if (%s) {", when);
         pack_coordinates(e, r);
         fu_cuda_pack(e, &k);
-        if (r->n % p->team) fu_scope_close(e);
+        if (*when) fu_scope_close(e);
         fu_scope_close(e);
         return;
     }
@@ -89,6 +101,8 @@ static void walk_row(fu_em *e, int phase, const row *r)
     k.stash = line_at;
     if (p->split)
         fu_line(&e->t, "for (int64_t j = r0 + member; j < r1; j += %d) {", p->team);
+    else if (p->second) /* few: there are not that many parts */
+        fu_line(&e->t, "for (int j = member; j < (int)(%s); j += %d) {", r->packs, p->team);
     else
         fu_line(&e->t, "for (int64_t j = member; j < %s; j += %d) {", r->packs, p->team);
     e->t.indent++;
@@ -240,12 +254,25 @@ static void open_rows(fu_em *e, const int *scratch, const row *r)
         fu_line(t, "const int64_t from = part * a.dim[%d];", part);
         fu_line(t, "const int64_t to = from + a.dim[%d] < a.n ? from + a.dim[%d] : a.n;", part, part);
         open_sums(e, scratch, r);
-        fu_scope_open(e, "for (int64_t item = from; item < to; item++) {");
+        if (several(p)) {
+            fu_scope_open(e, "for (int64_t k = 0; k < a.dim[%d]; k++) {", part);
+            fu_line(t, "const bool mine = from + k < to;");
+            fu_line(t, "const int64_t item = mine ? from + k : a.n - 1;");
+        } else {
+            fu_scope_open(e, "for (int64_t item = from; item < to; item++) {");
+        }
     } else if (p->second) {
         fu_scope_open(e, "for (int64_t item = 0; item < a.finish_n; item++) {");
     } else if (teams > 1) {
-        fu_line(t, "const int64_t item = (int64_t)blockIdx.x * %d + team;", teams);
-        fu_scope_open(e, "if (item < a.n) {");
+        fu_line(t, "const int64_t row = (int64_t)blockIdx.x * %d + team;", teams);
+        if (several(p)) {
+            fu_scope_open(e, "{");
+            fu_line(t, "const bool mine = row < a.n;");
+            fu_line(t, "const int64_t item = mine ? row : a.n - 1;");
+        } else {
+            fu_scope_open(e, "if (row < a.n) {");
+            fu_line(t, "const int64_t item = row;");
+        }
     } else {
         fu_line(t, "const int64_t item = blockIdx.x;");
         fu_scope_open(e, "{");
@@ -293,7 +320,7 @@ static void wait_for_team(fu_em *e)
     if (p->team > 32)
         fu_line(&e->t, "__syncthreads();");
     else
-        fu_line(&e->t, "__syncwarp(tn_team_lanes<%d>());", p->team);
+        fu_line(&e->t, "__syncwarp();");
 }
 
 void fu_cuda_row(fu_em *e, const int *scratch)
@@ -314,7 +341,7 @@ void fu_cuda_row(fu_em *e, const int *scratch)
         if (!v->cross || fu_cross_width(p, v) > 1) continue;
         const char *x = fu_ask(e, v->arg[0]);
         char acc[80];
-        snprintf(acc, sizeof acc, "%s_sum[0]", v->name);
+        snprintf(acc, sizeof acc, several(p) ? "if (mine) %s_sum[0]" : "%s_sum[0]", v->name);
         fu_accumulate(e, v, acc, "", x);
     }
     if (p->split) {
@@ -322,7 +349,7 @@ void fu_cuda_row(fu_em *e, const int *scratch)
     } else {
         fu_hoist(e, p->n_phase, false);
         wait_for_team(e);
-        fu_cuda_kept(e, p->team > 1 ? "member == 0" : "");
+        fu_cuda_kept(e, !several(p) ? "member == 0" : p->team > 1 ? "mine && member == 0" : "mine");
     }
     fu_scope_close(e);
     if (p->cross) close_sums(e, scratch, &r);

@@ -125,6 +125,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
     i->from = b->p->value[index].dtype;
     i->vary = b->p->value[index].vary;
     i->extent = x->shape[axis];
+    i->asker = b->d->member[m];
     i->hint = t->in[1]->name;
     int at = id_of(b, i);
     for (int k = 0; k < at; k++)

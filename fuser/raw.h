@@ -35,6 +35,7 @@ typedef struct fu_place_of {
 } fu_place_of;
 int fu_cuda_place(fu_ctx *c, const tn_tensor *t, int node, fu_place_of *out);
 void fu_cuda_operand(fu_raw *k, const fu_place_of *x, const char *name);
+const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults);
 /* `threads` of a block, each block `chunk` of the items. */
 int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, int64_t chunk);
 /* One thread for each element of `numel`: opens `if (item < a.n)`; its number is called by the text returned.

@@ -111,6 +111,7 @@ struct tn_device {
     bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
     bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */
+    bool lost;               /* it failed for good and refuses everything; `failure` says why */
     tn_device_stats stats;
     tn_errbuf failure; /* why the last call without an `err` failed; empty where it has nothing to say */
 

@@ -81,11 +81,16 @@ static void list_recent(const tn_cuda *c, char *out, size_t room)
                                c->recent[(c->n_recent - n + i) % TN_CUDA_RECENT]);
 }
 
+static int say_lost(const tn_cuda *c, tn_errbuf *err)
+{
+    return tn_cuda_fail(err, TN_E_DEVICE, "%s; this session cannot go on, open a new one", c->why_lost);
+}
+
 static void lose(tn_cuda *c, const char *what, const char *name, const char *text)
 {
     char recent[480];
-    if (c->lost) return;
-    c->lost = true;
+    if (c->base.lost) return;
+    c->base.lost = true;
     list_recent(c, recent, sizeof recent);
     if (recent[0])
         snprintf(c->why_lost, sizeof c->why_lost,
@@ -93,11 +98,7 @@ static void lose(tn_cuda *c, const char *what, const char *name, const char *tex
                  what, name, text, recent, c->sync_each ? "" : " (TENSOR_CUDA_SYNC=1 tells which)");
     else
         snprintf(c->why_lost, sizeof c->why_lost, "the GPU failed at %.40s: %.60s (%.80s)", what, name, text);
-}
-
-static int say_lost(const tn_cuda *c, tn_errbuf *err)
-{
-    return tn_cuda_fail(err, TN_E_DEVICE, "%s; this session cannot go on, open a new one", c->why_lost);
+    say_lost(c, &c->base.failure);
 }
 
 int tn_cuda_check(tn_cuda *c, tn_cu_result e, tn_errbuf *err, const char *what)
@@ -116,7 +117,7 @@ int tn_cuda_check(tn_cuda *c, tn_cu_result e, tn_errbuf *err, const char *what)
 
 int tn_cuda_enter(tn_cuda *c, tn_errbuf *err)
 {
-    if (c->lost) return say_lost(c, err);
+    if (c->base.lost) return say_lost(c, err);
     return tn_cuda_check(c, c->api->cuCtxPushCurrent_v2(c->context), err, "cuCtxPushCurrent");
 }
 
@@ -173,7 +174,7 @@ static void cuda_release(tn_device *d, void *base, size_t bytes)
 {
     (void)bytes;
     tn_cuda *c = tn_cuda_of(d);
-    if (c->lost || c->api->cuCtxPushCurrent_v2(c->context)) return; /* close takes it */
+    if (c->base.lost || c->api->cuCtxPushCurrent_v2(c->context)) return; /* close takes it */
     tn_cuda_release(c, base);
     tn_cuda_leave(c);
 }
@@ -253,9 +254,7 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
     return status;
 }
 
-/* The library's own kernels, each compiled when it is first needed. */
-int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
-                      tn_errbuf *err)
+char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64])
 {
     static const tn_embed file[TN_OWN_COUNT] = {
         [TN_OWN_IM2COL] = TN_EMBED_CONV_CU,
@@ -269,19 +268,26 @@ int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *
         [TN_OWN_EPILOGUE] = "EPILOGUE",
         [TN_OWN_PRODUCT] = "PRODUCT",
     };
+    const char *body = tn_embed_text(file[which]);
+    size_t room = strlen(body) + 256;
+    char *text = tn_malloc(room);
+    if (!text) return NULL;
+    snprintf(name, 64, "tn_%s_%d", entry[which], variant);
+    for (char *p = name; *p; p++) *p = (char)tolower((unsigned char)*p);
+    snprintf(text, room, "#define OWN_%s\n#define VARIANT %d\n#define ENTRY %s\n%s", entry[which], variant,
+             name, body);
+    return text;
+}
+
+/* Each is compiled when it is first needed. */
+int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
+                      tn_errbuf *err)
+{
     tn_kernel **k = &c->own[which][variant];
     if (!*k) {
-        char name[64];
-        const char *body = tn_embed_text(file[which]);
-        size_t room = strlen(body) + 256;
-        char *text = tn_malloc(room);
+        char name[64], *text = tn_cuda_own_text(which, variant, name);
         if (!text) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
-        snprintf(name, sizeof name, "tn_%s_%d", entry[which], variant);
-        for (char *p = name; *p; p++) *p = (char)tolower((unsigned char)*p);
-        snprintf(text, room, "#define OWN_%s\n#define VARIANT %d\n#define ENTRY %s\n%s", entry[which],
-                 variant, name, body);
-        tn_source src = {name, text};
-        int status = tn_cuda_compile(c, &src, 1, k, err);
+        int status = tn_cuda_compile(c, &(tn_source){name, text}, 1, k, err);
         tn_free_mem(text);
         if (status) return status;
     }

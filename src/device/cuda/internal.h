@@ -54,7 +54,6 @@ struct tn_cuda {
     tn_kernel *own[TN_OWN_COUNT][TN_OWN_VARIANTS];
     tn_cu_ptr words; /* the fault word, then the ticket */
     tn_fault fault;  /* as the last download or sync found it */
-    bool lost;       /* a call failed in a way that the context does not survive: nothing is done any more */
     char why_lost[768];
     bool recording; /* the stream is being captured */
     bool sync_each; /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
@@ -93,6 +92,8 @@ void tn_cuda_leave(tn_cuda *c);
 int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *a, int threads,
                   tn_errbuf *err);
 void tn_cuda_note(tn_cuda *c, const char *name); /* it was launched: for the text of a later error */
+/* The text of one of the library's own kernels and its name; NULL: out of memory. Freed by the caller. */
+char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64]);
 /* One of the library's own kernels: threads, n and chunk are set, buf and dim filled by the caller. */
 int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
                       tn_errbuf *err);

@@ -147,7 +147,7 @@ static tn_kernel *from_disk(tn_cuda *c, const tn_source *src)
     if (!tn_kcache_find(c->code->cache, src, &hit)) return NULL;
     tn_cu_module module = load_file(c, hit.path, &why);
     tn_kernel *k = module ? take_kernel(c, src, module, hit.symbol, &why) : NULL;
-    if (!k && !c->lost) tn_kcache_drop(c->code->cache, src); /* whole but of no use here: made anew */
+    if (!k && !c->base.lost) tn_kcache_drop(c->code->cache, src); /* whole but of no use here: made anew */
     return k;
 }
 

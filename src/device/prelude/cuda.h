@@ -4,7 +4,8 @@
  *   pack   V elements that stand side by side and that one thread reads, computes and writes together. Arrays
  *          of V elements with constant indices; the compiler keeps them in registers.
  *   team   S threads that share a row: 1, 2, 4, .. 32 lanes of a warp, or a whole block of 64 threads or more.
- *          Every thread of a team gets the result of a reduction, and the bits of it depend on S alone.
+ *          Every thread of a team gets the result of a reduction, and the bits of it depend on S alone. All
+ *          threads of a warp, or of the block, come to it together.
  *
  * Comes after abi.h, math.h, philox.h and half.h, and like them includes nothing under NVRTC. All of it is
  * C++ that other compilers take too, once the few names of CUDA's own are defined.
@@ -152,7 +153,7 @@ TN_FN int tn_count_bits(uint32_t u)
 }
 
 /* The value of the lane whose number differs in bit d. Any type of up to 8 bytes. */
-template <class T> TN_FN T tn_xor_lane(uint32_t lanes, T x, int d)
+template <class T> TN_FN T tn_xor_lane(T x, int d)
 {
     enum { WORDS = ((int)sizeof(T) + 3) / 4 };
     union {
@@ -162,7 +163,7 @@ template <class T> TN_FN T tn_xor_lane(uint32_t lanes, T x, int d)
     u.w[0] = 0;
     u.x = x;
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) u.w[i] = __shfl_xor_sync(lanes, u.w[i], d);
+    for (int i = 0; i < WORDS; i++) u.w[i] = __shfl_xor_sync(0xffffffffu, u.w[i], d);
     return u.x;
 }
 
@@ -181,19 +182,11 @@ template <class T> TN_FN T tn_lane_value(T x, int lane)
     return u.x;
 }
 
-/* The lanes of this thread's team: teams of one warp may have come to different rows. */
-template <int S> TN_FN uint32_t tn_team_lanes(void)
-{
-    if (S >= 32) return 0xffffffffu;
-    return ((1u << (S % 32)) - 1) << (threadIdx.x % 32 / S * S);
-}
-
 template <class OP, int S, class T> TN_FN T tn_lanes_reduce(T x)
 {
-    const uint32_t lanes = tn_team_lanes<S>();
 #pragma unroll
     for (int d = S / 2; d > 0; d /= 2) {
-        T y = tn_xor_lane(lanes, x, d);
+        T y = tn_xor_lane(x, d);
         x = threadIdx.x & d ? OP::of(y, x) : OP::of(x, y);
     }
     return x;
@@ -241,11 +234,10 @@ template <class OP, int S, class T, int V> TN_FN int64_t tn_team_choose(const T 
     int64_t p = at[0];
 #pragma unroll
     for (int l = 1; l < V; l++) tn_take_better<OP>(x, p, lane[l], at[l]);
-    const uint32_t lanes = tn_team_lanes<(S < 32 ? S : 32)>();
 #pragma unroll
     for (int d = (S < 32 ? S : 32) / 2; d > 0; d /= 2) {
-        T y = tn_xor_lane(lanes, x, d);
-        int64_t q = tn_xor_lane(lanes, p, d);
+        T y = tn_xor_lane(x, d);
+        int64_t q = tn_xor_lane(p, d);
         tn_take_better<OP>(x, p, y, q);
     }
     if (S <= 32) return p;
