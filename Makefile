@@ -43,6 +43,9 @@ HAVE_ZLIB := $(filter zlib,$(FOUND))
 HAVE_STB := $(filter stb,$(FOUND))
 HAVE_CJSON := $(filter cjson,$(FOUND))
 HAVE_CMOCKA := $(filter cmocka,$(FOUND))
+# Only a test wants the CUDA toolkit's headers, to compare its own declarations with; the library opens CUDA at run time.
+CUDA_INCLUDE := $(firstword $(foreach d,$(CUDA_HOME) $(CUDA_PATH) /usr/local/cuda,\
+    $(if $(wildcard $(d)/include/cublasLt.h),$(if $(wildcard $(d)/include/nvrtc.h),$(patsubst %/cuda.h,%,$(wildcard $(d)/include/cuda.h))))))
 
 # Debian's names. pkg-config and g++ serve the tests of the installed library; those are skipped without.
 PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++
@@ -132,7 +135,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
 
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
-$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/*)
+$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cuda/kernels/*)
 
 # The tests call internal functions too. Users get one object in which those are local and clash with nothing.
 $(BUILD)/internal.a: $(OBJ) $(BUILD)/sources Makefile
@@ -179,9 +182,10 @@ $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
+$(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) $(MOREFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
 $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
@@ -190,6 +194,33 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
 -include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
+
+# ---- the simulated GPU ----------------------------------------------------------------------------------
+
+# A library of its own (tests/cusim/README.md). It is never sanitized: it switches stacks, and it checks what
+# its kernels do by itself.
+CUSIM := $(wildcard tests/cusim/*.c)
+$(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o): $(BUILD)/cusim/%.o: tests/cusim/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c11 -O2 -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. $(CUSIMFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
+$(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
+$(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@ $(filter %.o,$^) -pthread -ldl -lm
+$(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=c11 -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -I. -o $@ $<
+-include $(wildcard $(BUILD)/cusim/*.d)
+.PHONY: cusim
+cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
+              -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
+$(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+$(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 
 # ---- dependencies ---------------------------------------------------------------------------------------
 
