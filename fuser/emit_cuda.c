@@ -208,8 +208,10 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
         fu_describe(e, g);
         describe_threads(e);
     }
+    /* Left to itself the assembler spills a little to fit one more block into a processor; told that one will
+       do, it takes the registers it needs. */
     fu_put(&e->head,
-           "extern \"C\" __global__ void __launch_bounds__(%d) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
            p->threads, e->s->name, fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT),
            e->t.p ? e->t.p : "");
     e->head.failed = e->head.failed || e->t.failed;

@@ -23,7 +23,7 @@ enum {
     BLOCK = 256, /* threads of a block where nothing else decides */
     MOST_THREADS = 1024,
     WARP = 32,
-    KEEP = 64,       /* registers for what a thread keeps of a row, and */
+    KEEP = 32,       /* registers for what a thread keeps of a row, and */
     KEEP_LARGE = 24, /* in blocks of MOST_THREADS, whose threads have but 64 each */
     ADDED = 4096     /* elements that one accumulator adds up in f32, at most */
 };

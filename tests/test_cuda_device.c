@@ -3,6 +3,8 @@
  * does when the GPU fails. */
 #include "cuda_rig.h"
 
+#include "src/core/alloc.h"
+
 /* ---- memory ---- */
 
 static void test_alloc_caches(void **state)
@@ -389,6 +391,66 @@ static void test_recording(void **state)
     device_close(d);
 }
 
+/* Each allocation of host memory fails once: an error comes out, and nothing is left behind. */
+static void test_no_host_memory(void **state)
+{
+    (void)state;
+    bool whole = false;
+    for (long n = 0; n < 2000 && !whole; n++) {
+        tn_errbuf err = {""};
+        tn_device *d = NULL;
+        tn_kernel *k = NULL;
+        tn_recording *r = NULL;
+        tn_alloc_fail_after(n);
+        int status = tn_cuda_open(&(tn_device_options){.threads = 1}, &d, NULL, &err);
+        float *a = status ? NULL : d->alloc(d, 4000);
+        tn_word *scale = a ? d->alloc(d, sizeof *scale) : NULL;
+        if (a && !scale) status = TN_E_NOMEM;
+        if (!status && !a) status = TN_E_NOMEM;
+        if (!status) status = d->compile(d, &(tn_source){"axpi", axpi}, 1, &k, &err);
+        if (!status) status = d->upload(d, scale, &(tn_word){.f = 1}, sizeof *scale);
+        if (!status) status = d->upload(d, a, (float[4]){1, 2, 3, 4}, 16);
+        tn_gemm g = {.dtype = TN_F32,
+                     .m = 2,
+                     .n = 2,
+                     .k = 2,
+                     .a = a,
+                     .b = a,
+                     .a_row = 2,
+                     .a_col = 1,
+                     .b_row = 2,
+                     .b_col = 1,
+                     .c_row = 2,
+                     .c = a ? a + 16 : NULL};
+        if (!status) status = d->gemm(d, &g, &err);
+        g.dtype = TN_I32;
+        if (!status) status = d->gemm(d, &g, &err);
+        if (!status) status = d->record_begin(d, &err);
+        if (!status) {
+            tn_args v = {
+                .buf = (void *[]){a, a}, .dim = &(int64_t){4}, .scalar = scale, .n_buf = 2, .n_dim = 1};
+            status = d->launch(d, k, &v, &(tn_grid){.n = 4, .chunk = 4, .threads = 64}, &err);
+            int end = d->record_end(d, &r, &err);
+            if (!status) status = end;
+        }
+        if (!status) status = d->replay(d, r, &err);
+        void *range = status ? NULL : d->reserve(d, 1 << 25);
+        if (!status) status = range ? d->commit(d, range, 100) : TN_E_NOMEM;
+        whole = !status;
+        tn_alloc_fail_after(-1);
+        if (status && status != TN_E_NOMEM)
+            fail_msg("allocation %ld: status %d, %s; %s", n, status, err.text, d ? d->failure.text : "");
+        if (d) {
+            assert_int_equal(d->sync(d), 0);
+            d->forget(d, r);
+            d->close(d);
+        }
+        assert_int_equal(counters().live, 0);
+        assert_int_equal(counters().bytes_now, 0);
+    }
+    assert_true(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +466,7 @@ int main(void)
         cmocka_unit_test_setup(test_named_by_waiting, rig_open),
         cmocka_unit_test_setup(test_lost_device, rig_open),
         cmocka_unit_test_setup(test_recording, rig_open),
+        cmocka_unit_test_setup(test_no_host_memory, rig_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

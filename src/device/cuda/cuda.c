@@ -254,9 +254,7 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
     return status;
 }
 
-/* The library's own kernels, each compiled when it is first needed. */
-int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
-                      tn_errbuf *err)
+char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64])
 {
     static const tn_embed file[TN_OWN_COUNT] = {
         [TN_OWN_IM2COL] = TN_EMBED_CONV_CU,
@@ -270,19 +268,26 @@ int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *
         [TN_OWN_EPILOGUE] = "EPILOGUE",
         [TN_OWN_PRODUCT] = "PRODUCT",
     };
+    const char *body = tn_embed_text(file[which]);
+    size_t room = strlen(body) + 256;
+    char *text = tn_malloc(room);
+    if (!text) return NULL;
+    snprintf(name, 64, "tn_%s_%d", entry[which], variant);
+    for (char *p = name; *p; p++) *p = (char)tolower((unsigned char)*p);
+    snprintf(text, room, "#define OWN_%s\n#define VARIANT %d\n#define ENTRY %s\n%s", entry[which], variant,
+             name, body);
+    return text;
+}
+
+/* Each is compiled when it is first needed. */
+int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
+                      tn_errbuf *err)
+{
     tn_kernel **k = &c->own[which][variant];
     if (!*k) {
-        char name[64];
-        const char *body = tn_embed_text(file[which]);
-        size_t room = strlen(body) + 256;
-        char *text = tn_malloc(room);
+        char name[64], *text = tn_cuda_own_text(which, variant, name);
         if (!text) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
-        snprintf(name, sizeof name, "tn_%s_%d", entry[which], variant);
-        for (char *p = name; *p; p++) *p = (char)tolower((unsigned char)*p);
-        snprintf(text, room, "#define OWN_%s\n#define VARIANT %d\n#define ENTRY %s\n%s", entry[which],
-                 variant, name, body);
-        tn_source src = {name, text};
-        int status = tn_cuda_compile(c, &src, 1, k, err);
+        int status = tn_cuda_compile(c, &(tn_source){name, text}, 1, k, err);
         tn_free_mem(text);
         if (status) return status;
     }

@@ -92,6 +92,8 @@ void tn_cuda_leave(tn_cuda *c);
 int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *a, int threads,
                   tn_errbuf *err);
 void tn_cuda_note(tn_cuda *c, const char *name); /* it was launched: for the text of a later error */
+/* The text of one of the library's own kernels and its name; NULL: out of memory. Freed by the caller. */
+char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64]);
 /* One of the library's own kernels: threads, n and chunk are set, buf and dim filled by the caller. */
 int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
                       tn_errbuf *err);
