@@ -35,7 +35,7 @@ enum {
 typedef struct tn_target {
     int vector_bytes; /* of a vector register */
     int64_t l1_bytes, l2_bytes;
-    int64_t last_bytes;     /* of the last cache; larger results are written past it. 0: 32 MiB */
+    int64_t last_bytes; /* of the last cache; larger results are written past it. 0: 32 MiB */
 } tn_target;
 
 typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;
@@ -63,6 +63,12 @@ typedef struct tn_step {
         tn_gemm gemm;        /* pointers unset */
         tn_conv2d_desc conv; /* pointers unset */
     };
+    /* Slots that may lie in one place if no later step reads `from`: this one reads each element of it only
+       where it then writes the element of `to` at the same place, of the same size. */
+    struct tn_over {
+        int from, to;
+    } * over;
+    int n_over;
     int64_t bytes; /* read and written at least: each operand once */
     double flops;
     int first_node, n_nodes; /* into tn_plan.node_of: which nodes this step computes */
@@ -83,7 +89,7 @@ typedef struct tn_step {
     X(REPEATED, "the value would be written several times")                                                  \
     X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
     X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")              \
+    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")             \
     X(SIZE, "the kernel would be too large")
 
 typedef enum tn_cut_reason {
@@ -106,7 +112,9 @@ typedef struct tn_plan_value {
     int first, last; /* steps that write it first and read it last; roots live on */
     int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
     bool root, keep; /* as the segment's bits say */
-    size_t offset;   /* of neither, in the plan's arena: set by the runtime's memory planner */
+    /* of neither; set by the runtime's memory planner: */
+    size_t offset; /* in the plan's arena */
+    bool taken;    /* the step that reads it last writes another value in its place */
 } tn_plan_value;
 
 typedef struct tn_plan {
@@ -119,11 +127,11 @@ typedef struct tn_plan {
     tn_cut *cut;
     int *node_of;
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
-       laid out, each for itself, and the most that is alive at once */
+       laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
-    int refs; /* holders beside the first: tn_plan_free lets go of one */
+    int refs;             /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note; /* set by the runtime: what it was made of, in words */
-    tn_arena arena; /* owns everything above */
+    tn_arena arena;       /* owns everything above */
 } tn_plan;
 
 /* 0 or a negative tn_status with a line in err. */
