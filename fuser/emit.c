@@ -59,8 +59,9 @@ int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *w
 int fu_dim(fu_em *e, int64_t value)
 {
     tn_step *s = e->s;
-    if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, 32 * sizeof *s->dim))) e->t.failed = true;
-    if (e->t.failed || s->n_dim == 32) {
+    if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, TN_MAX_KERNEL_DIMS * sizeof *s->dim)))
+        e->t.failed = true;
+    if (e->t.failed || s->n_dim == TN_MAX_KERNEL_DIMS) {
         e->c->over_limit |= !e->t.failed;
         e->t.failed = true;
         return 0;

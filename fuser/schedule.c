@@ -327,8 +327,9 @@ static void choose_stash(fu_prog *p)
 /* Store s is made at few of the points that have equal values: those where the missing coordinates are 0. */
 static bool store_at_zero(fu_prog *p, fu_store *s, uint32_t missing)
 {
-    enum { TIMES = 4 }; /* that its value may be computed */
-    if (p->form != FU_POINTWISE || (missing >> fu_vec(p) & 1) || fu_count(p, missing) > TIMES || s->late ||
+    enum { TIMES = 4 }; /* that its value may be computed, if that can be helped */
+    bool often = fu_count(p, missing) > TIMES && !p->settled;
+    if (p->form != FU_POINTWISE || (missing >> fu_vec(p) & 1) || often || s->late ||
         p->n_value + 2 > FU_MAX_VALUES)
         return false;
     int at = p->n_value++;

@@ -32,14 +32,28 @@ typedef struct tn_source {
 } tn_source;
 #define TN_FINISH "_finish"
 
+/* What the fuser's passes may know of a device: numbers alone, filled in when it is opened. */
+typedef enum tn_dialect { TN_DIALECT_C, TN_DIALECT_CUDA } tn_dialect;
+typedef struct tn_target {
+    tn_dialect dialect;
+    int vector_bytes; /* of a vector register; on a GPU of the widest load of one thread */
+    int64_t l1_bytes, l2_bytes;
+    int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
+    int processors;       /* GPU: multiprocessors, */
+    int max_threads;      /* threads that one of them can hold, */
+    int64_t shared_bytes; /* and shared memory that one block can have without asking for more */
+} tn_target;
+
 /* The work of one launch. Items [0, n) run in chunks of at most `chunk` that do not depend on the number of
  * threads, in any order and at once. Where finish_n is not 0, the kernel's finish then runs over [0,
  * finish_n) in the same way and with the same arguments; what all the items wrote is visible to it. On a CPU
  * that is a second pass of the pool, on a GPU the work of the block that arrives last, so a finish should be
- * short. Either way it is one launch. */
+ * short. Either way it is one launch. `threads` is the size of a block, 0 on a CPU; a GPU runs ceil(n /
+ * chunk) blocks, the one with index b over the items from b * chunk on. */
 typedef struct tn_grid {
     int64_t n, chunk;
     int64_t finish_n, finish_chunk;
+    int threads;
 } tn_grid;
 
 /* C = act(A * B + bias), each of `batch` times. All strides in elements; either of a matrix's two strides
@@ -84,6 +98,7 @@ typedef struct tn_device_stats {
 struct tn_device {
     const char *name;
     int threads;
+    tn_target target;
     bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
     bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */

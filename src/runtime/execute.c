@@ -111,7 +111,12 @@ static int run_step(tn_session *s, tn_flush_scratch *f, const tn_plan *p, tn_ste
     case TN_STEP_KERNEL: {
         for (int i = 0; i < st->n_scalar; i++)
             f->word[i] = word_of(s, tn_node_at(f, st->scalar[i].slot), (int)st->scalar[i].what);
-        tn_args a = {f->buf, st->dim, f->word, &s->fault};
+        tn_args a = {.buf = f->buf,
+                     .dim = st->dim,
+                     .scalar = f->word,
+                     .fault = &s->fault,
+                     .n_buf = st->n_buf,
+                     .n_dim = st->n_dim};
         status = s->device->launch(s->device, st->kernel, &a, &st->grid, &err);
         s->stats.kernels++;
         break;

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define TN_KERNEL_ABI 1 /* bumped when tn_args changes: part of every kernel's cache key */
+#define TN_KERNEL_ABI 2 /* bumped when tn_args changes: part of every kernel's cache key */
 
 /* A run-time scalar. The kernel knows from its own text which member is meant. */
 typedef union tn_word {
@@ -29,11 +29,14 @@ typedef struct tn_fault {
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX, TN_FAULT_LABEL };
 
+enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 32 };
+
 typedef struct tn_args {
-    void *const *buf;     /* one pointer per operand, already moved to the view's first element */
-    const int64_t *dim;   /* run-time extents, and numbers that follow from them */
+    void *const *buf;      /* one pointer per operand, already moved to the view's first element */
+    const int64_t *dim;    /* run-time extents, and numbers that follow from them */
     const tn_word *scalar; /* run-time scalars, seeds and draw numbers */
     tn_fault *fault;
+    int32_t n_buf, n_dim; /* for a device that hands them over by value */
 } tn_args;
 
 typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);
