@@ -92,7 +92,7 @@ static fu_room room_of(const tn_tensor *t)
     case TN_KIND_SCAN:
         return FU_SCAN;
     case TN_KIND_VIEW:
-        return t->op == TN_OP_pad ? FU_PAD : t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
+        return t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
     default:
         return FU_LOOPS;
     }
@@ -213,6 +213,33 @@ static void join_siblings(fu_ctx *c, int node)
             tried[tries++] = a;
             merge(c, a, b);
         }
+    }
+}
+
+/* Where windows have chosen their elements is known when their largest is: one kernel makes both, and the
+ * image need not be kept until backward asks. */
+static void join_window(fu_ctx *c, int node)
+{
+    const fu_node *n = &c->node[node];
+    if (n->t->op != TN_OP_pool_argmax || tn_node_written(n->t)) return;
+    for (int i = node - 1; i >= 0; i--) {
+        const tn_tensor *o = c->node[i].t;
+        if (!c->node[i].live || o->op != TN_OP_pool_max || tn_node_written(o)) continue;
+        int a = fu_group_of(c, i), b = fu_group_of(c, node);
+        bool same = fu_value_of(c, o->in[0]) == fu_value_of(c, n->t->in[0]) &&
+                    !memcmp(&o->attr->pool, &n->t->attr->pool, sizeof o->attr->pool);
+        if (!same || c->group[a].n > 1 || alone(c, &c->group[a]) || alone(c, &c->group[b]) ||
+            between(c, a, b))
+            continue;
+        int *member = tn_arena_alloc(&c->arena, 2 * sizeof *member);
+        if (!member) return; /* two kernels are as right */
+        member[0] = i;
+        member[1] = node;
+        c->group[a].member = member;
+        c->group[a].n = 2;
+        c->group[b].dead = true;
+        c->group[b].into = a;
+        return;
     }
 }
 
@@ -426,6 +453,7 @@ int fu_group_all(fu_ctx *c)
             if (why && !n->spared && !c->node[p].spared) fu_cut(c, p, i, why);
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);
+        if (g->room == FU_WINDOW) join_window(c, i);
     }
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i);

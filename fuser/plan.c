@@ -164,8 +164,6 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_scatter(c, g);
     case FU_SCAN:
         return fu_emit_scan(c, g);
-    case FU_PAD:
-        return fu_emit_pad(c, g);
     case FU_CONCAT:
         return fu_emit_concat(c, g);
     case FU_NOTHING:

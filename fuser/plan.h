@@ -59,6 +59,12 @@ typedef struct tn_step {
         tn_gemm gemm;        /* pointers unset */
         tn_conv2d_desc conv; /* pointers unset */
     };
+    /* Slots that may lie in one place if no later step reads `from`: this one reads each element of it only
+       where it then writes the element of `to` at the same place, of the same size. */
+    struct tn_over {
+        int from, to;
+    } * over;
+    int n_over;
     int64_t bytes; /* read and written at least: each operand once */
     double flops;
     int first_node, n_nodes; /* into tn_plan.node_of: which nodes this step computes */
@@ -102,7 +108,9 @@ typedef struct tn_plan_value {
     int first, last; /* steps that write it first and read it last; roots live on */
     int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
     bool root, keep; /* as the segment's bits say */
-    size_t offset;   /* of neither, in the plan's arena: set by the runtime's memory planner */
+    /* of neither; set by the runtime's memory planner: */
+    size_t offset; /* in the plan's arena */
+    bool taken;    /* the step that reads it last writes another value in its place */
 } tn_plan_value;
 
 /* The plan was made for this value of a run-time number, and serves no other. */
@@ -124,7 +132,7 @@ typedef struct tn_plan {
     int n_guard;
     tn_guard *guard;
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
-       laid out, each for itself, and the most that is alive at once */
+       laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
     int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
