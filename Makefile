@@ -88,7 +88,7 @@ FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/b
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
@@ -105,6 +105,7 @@ help:
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
+	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times the operators beside those of PyTorch'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
@@ -291,6 +292,9 @@ test-long: need-test
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
+
+calibrate: $(BUILD)/fused_vs_eager
+	$(Q)$(BUILD)/fused_vs_eager --calibrate
 
 BENCH_SHAPE ?= 65536 1024
 bench: all $(BENCHES)

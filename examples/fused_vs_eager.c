@@ -3,6 +3,7 @@
  *   build/fused_vs_eager                                   all, tensors larger than the caches: minutes
  *   build/fused_vs_eager --case softmax --shape cache
  *   build/fused_vs_eager --case gpt --json gpt.json
+ *   build/fused_vs_eager --calibrate                       the target profile of this machine, then no more
  *
  * For each case it prints, forward, backward and for the whole step, both times, the kernels and bytes of
  * both modes, the share of a copy's speed the fused mode reaches in moving what it must, and its time beside
@@ -36,6 +37,7 @@ static void usage(FILE *out)
         "  --rounds N                      quiet rounds wanted for each case (7)\n"
         "  --patience S                    seconds to find them before disturbed ones have to do (60)\n"
         "  --json FILE                     write the figures there too\n"
+        "  --calibrate                     measure the target profile of this machine first, and keep it\n"
         "  --plans                         print the kernels of the fused plans, and where they were cut\n"
         "  --list                          names of cases and models\n"
         "  --help\n");
@@ -94,16 +96,18 @@ int main(int argc, char **argv)
 {
     static struct case_row row[MAX_CASES];
     struct model_row model[N_MODELS];
-    struct options o = {.which = "all", .shape = "dram", .device = "auto", .rounds = 7, .patience = 60};
+    char profile[64] = "";
+    struct options o = {.which = NULL, .shape = "dram", .device = "auto", .rounds = 7, .patience = 60};
     const char *child = NULL, *cache = NULL;
     int n_row = 0, n_model = 0, status = 0;
     for (int i = 1; i < argc; i++) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--help")) return usage(stdout), 0;
         if (!strcmp(argv[i], "--list")) return list();
-        bool *flag = !strcmp(argv[i], "--plans")      ? &o.plans
-                     : !strcmp(argv[i], "--cpu-time") ? &o.cpu_time
-                                                      : NULL;
+        bool *flag = !strcmp(argv[i], "--plans")       ? &o.plans
+                     : !strcmp(argv[i], "--cpu-time")  ? &o.cpu_time
+                     : !strcmp(argv[i], "--calibrate") ? &o.calibrate
+                                                       : NULL;
         if (flag) {
             *flag = true;
             continue;
@@ -121,9 +125,18 @@ int main(int argc, char **argv)
     if (child) return first_step(child, cache, &o);
 
     tn_session *s = open_mode(&o, TN_FUSED);
-    int threads = s ? tn_threads(s) : 0;
-    tn_close(s);
     if (!s) return fprintf(stderr, "fused_vs_eager: no session on the device '%s'\n", o.device), 1;
+    if (o.calibrate) {
+        if (tn_calibrate(s)) return fprintf(stderr, "fused_vs_eager: %s\n", tn_error_text(s)), tn_close(s), 1;
+        tn_close(s);
+        if (!(s = open_mode(&o, TN_FUSED))) return 1;
+    }
+    int threads = tn_threads(s);
+    snprintf(profile, sizeof profile, "%s", tn_profile_name(s));
+    tn_close(s);
+    printf("profile %s\n", profile);
+    if (o.calibrate && !o.which) return 0;
+    if (!o.which) o.which = "all";
     for (int i = 0; i <= n_fusions; i++) {
         const char *name = i < n_fusions ? fusions[i].name : "adamw";
         if (!wanted(&o, name, "fusions")) continue;
@@ -146,7 +159,7 @@ int main(int argc, char **argv)
     if (n_row && n_model) printf("\n");
     if (n_model) print_models(model, n_model);
     if (!n_row && !n_model && !status) return refuse("--case", o.which, "no such case");
-    if (o.json && !write_json(o.json, &o, threads, row, n_row, model, n_model))
+    if (o.json && !write_json(o.json, &o, threads, profile, row, n_row, model, n_model))
         return fprintf(stderr, "fused_vs_eager: %s cannot be written\n", o.json), 1;
     return status;
 }

@@ -16,6 +16,7 @@
  *
  * Start with fu_emit, then emit_kernel and write_item.
  */
+#include "cost.h"
 #include "emit_nest.h"
 
 #include <stdio.h>
@@ -259,10 +260,10 @@ static void describe(fu_em *e, const fu_group *g)
     fu_put(t, " */\n");
 }
 
-static int64_t bytes_of(const fu_em *e)
+/* What this function of the kernel reads and writes: each operand once. */
+static void count_traffic(fu_em *e)
 {
     const fu_prog *p = e->p;
-    int64_t n = 0;
     for (int i = 0; i < e->n_pointer; i++) {
         int64_t most = 0;
         for (int k = 0; k < p->n_value; k++) {
@@ -276,10 +277,13 @@ static int64_t bytes_of(const fu_em *e)
             if (p->store[k].buf == i) {
                 int64_t m = fu_count(p, p->store[k].dom);
                 if (m > most) most = m;
+                e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
             }
-        n += most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        e->s->traffic[i].bytes += bytes;
+        e->s->bytes += bytes;
     }
-    return n;
+    e->s->work += fu_prog_work(p, e->c->target);
 }
 
 /* One function of the kernel: the program e->p. The first n_in operands are only read. */
@@ -323,7 +327,7 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;
-    e->s->bytes += bytes_of(e);
+    count_traffic(e);
 }
 
 /* The kernel of p, and of `second`, its finish, where p is split; partial results lie in scratch slot[v]. */

@@ -242,6 +242,7 @@ static void every_failing_allocation_is_an_error(void **state)
 
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_batch_compiles_nothing),
         cmocka_unit_test(cuts_have_reasons_and_dead_nodes_do_not_run),
