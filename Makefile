@@ -94,7 +94,7 @@ all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
-programs: all $(TESTS)
+programs: all $(TESTS) $(BUILD)/tests/json_check
 
 help:
 	@echo 'make             the library, static and shared, and the examples, in build/'
@@ -107,7 +107,7 @@ help:
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make bench       times each operator, and the fused against the eager step'
-	@echo 'make bench-peers times the operators beside those of PyTorch'
+	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
@@ -268,7 +268,7 @@ test: need-test
 # What ONLY names, by name or by path, or everything.
 SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
-run-tests: all $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
+run-tests: all $(BUILD)/tests/json_check $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
 	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' \
@@ -301,9 +301,11 @@ bench: all $(BENCHES)
 	@for case in $$($(BUILD)/bench/eager_ops --list); do $(BUILD)/bench/eager_ops $$case $(BENCH_SHAPE) || exit 1; done
 	@for shape in dram cache; do $(BUILD)/fused_vs_eager --case fusions --shape $$shape --json $(BUILD)/bench/$$shape.json || exit 1; done
 	@$(BUILD)/fused_vs_eager --case models --json $(BUILD)/bench/models.json
-# Beside PyTorch, which has to be there.
-bench-peers: $(BENCHES)
-	python3 tests/bench/peers.py --program $(BUILD)/bench/eager_ops
+# Beside PyTorch and JAX, which have to be there: what is not is left out and named.
+PYTHON ?= python3
+bench-peers: all $(BENCHES)
+	$(PYTHON) tests/bench/peers.py --program $(BUILD)/bench/eager_ops
+	$(PYTHON) tests/bench/rivals.py --build $(BUILD)
 
 # ---- installing -----------------------------------------------------------------------------------------
 

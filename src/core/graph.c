@@ -441,9 +441,10 @@ void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
     const tn_call *c = g->call;
     if (c) {
         const tn_call *named = c->of ? c->of : c;
-        int k = named->file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name,
-                                       c->of ? " backward" : "", named->file, named->line)
-                            : snprintf(g->error.text, size, "%s%s: ", named->name, c->of ? " backward" : "");
+        const char *file = named->file ? named->file : g->place.file, *way = c->of ? " backward" : "";
+        int line = named->file ? named->line : g->place.line;
+        int k = file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name, way, file, line)
+                     : snprintf(g->error.text, size, "%s%s: ", named->name, way);
         n = k < 0 ? 0 : (size_t)k < size ? (size_t)k : size - 1;
     }
     va_list ap;

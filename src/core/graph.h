@@ -282,6 +282,10 @@ struct tn_graph {
     uint64_t seed, draw;
     tn_error_state error;
     uint64_t total_nodes;
+    struct tn_place {
+        const char *file;
+        int line, depth;
+    } place; /* of a public function that is no operator, while it runs */
 };
 
 /* ---- graph.c ---- */

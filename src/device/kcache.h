@@ -17,6 +17,7 @@
 #define TN_KCACHE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,6 +58,9 @@ void tn_kcache_drop(tn_kcache *c, const tn_source *src); /* forgets an entry tha
 
 /* Where entries are kept from run to run; NULL where they are not. Valid until close. */
 const char *tn_kcache_folder(const tn_kcache *c);
+
+/* Whether a folder of the cache had been removed, and is there again, empty. */
+bool tn_kcache_renew(tn_kcache *c);
 
 /* A new empty folder for a compiler to work in, and its removal with all that is in it. */
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX]);

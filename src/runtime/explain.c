@@ -2,6 +2,8 @@
  * Start with tn_explain_text. */
 #include "explain.h"
 
+#include "../core/placed.h"
+
 #include <string.h>
 
 static double mb(int64_t bytes)
@@ -203,7 +205,8 @@ static int tell(tn_session *s, fu_text *t, void (*write)(tn_session *, const tn_
 
 int tn_explain(tn_session *s, FILE *out)
 {
-    if (!s || !out) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!out) return tn_fail(s, TN_E_NULL, "explain", "out is NULL");
     fu_text t = {0};
     int status = tell(s, &t, tn_explain_text);
     if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
@@ -219,3 +222,5 @@ int tn_report_text(tn_session *s, const char *path, fu_text *t)
     if (end && !strcmp(end, ".txt")) return tell(s, t, tn_explain_text);
     return TN_E_ARG;
 }
+
+TN_PLACED(int, explain, s, (s, out), tn_session *s, FILE *out)

@@ -12,10 +12,10 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../core/hash.h"
+#include "../core/settings.h"
 
 enum { LONGEST = 1 << 14 };
 
@@ -57,8 +57,8 @@ bool tn_profile_load(const tn_session *s, const char *path, bool needed, tn_targ
 static void choose(tn_session *s)
 {
     char path[4096];
-    const char *set = getenv("TENSOR_PROFILE");
-    bool named = set && *set;
+    const char *set = tn_settings_read(NULL, NULL).profile;
+    bool named = set != NULL;
     if (s->device->is_reference || (named && !strcmp(set, "reference"))) return;
     if (!named && !tn_profile_path(s, path, sizeof path)) return;
     tn_target_profile *p = tn_malloc(sizeof *p);

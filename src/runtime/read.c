@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
+#include "../core/placed.h"
 #include "explain.h"
 #include "session.h"
 
@@ -54,8 +55,9 @@ tn_session *tn_session_of(const tn_tensor *x)
 
 int tn_set_name(tn_tensor *x, const char *name)
 {
-    tn_tensor *n = x ? tn_resolve(x) : NULL;
-    if (!n || !name) return TN_E_NULL;
+    tn_tensor *n = x ? tn_resolve_or_fail(x, "set_name") : NULL;
+    if (!n) return x ? TN_E_STALE : TN_E_NULL;
+    if (!name) return tn_fail(n->graph->session, TN_E_NULL, "set_name", "name is NULL");
     if (n->flags & TN_F_PARAM)
         return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
     if (n->flags & TN_F_PERSISTENT) {
@@ -68,6 +70,8 @@ int tn_set_name(tn_tensor *x, const char *name)
         return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
     return TN_OK;
 }
+
+TN_PLACED(int, set_name, tn_slot_session(x), (x, name), tn_tensor *x, const char *name)
 
 /* ---- values ---- */
 
@@ -262,7 +266,8 @@ int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
 {
     tn_scope sc = enter_read("print", file, line, &x);
     tn_dtype d = TN_F32;
-    void *host = out ? fetch(&sc, x, &d) : NULL;
+    if (!out && (sc.ok || sc.entry)) tn_error_set(sc.g, TN_E_NULL, "out is NULL");
+    void *host = fetch(&sc, x, &d);
     if (host) {
         char t[160];
         fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "",

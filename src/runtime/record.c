@@ -1,18 +1,43 @@
 /* record.c - entering and leaving an operator: handles become nodes, a call opens, what was recorded runs.
  * Start with tn_enter and tn_leave. */
 #include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "session.h"
 
-/* The node a handle stands for, or NULL with the reason in the session it belonged to. A stale handle's slot
- * still knows its graph: slots are never given back before the session closes. */
-static tn_tensor *resolve(tn_tensor *handle)
+/* A stale handle's slot still knows its graph: slots are never given back before the session closes. */
+static tn_graph *slot_graph(const tn_tensor *handle)
+{
+    return ((const tn_tensor *)((uintptr_t)handle & ~(uintptr_t)(TN_NODE_ALIGN - 1)))->graph;
+}
+
+tn_session *tn_slot_session(const tn_tensor *handle)
+{
+    tn_graph *g = handle ? slot_graph(handle) : NULL;
+    return g ? g->session : NULL;
+}
+
+tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op)
 {
     tn_tensor *n = tn_resolve(handle);
-    if (n && n->graph) return n;
-    tn_tensor *slot = (tn_tensor *)((uintptr_t)handle & ~(uintptr_t)(TN_NODE_ALIGN - 1));
-    if (slot->graph) tn_error_set(slot->graph, TN_E_STALE, "a tensor was used after its step ended");
-    return NULL;
+    if (!n) tn_fail(tn_slot_session(handle), TN_E_STALE, op, "the tensor was used after its step ended");
+    return n;
+}
+
+/* What the i-th of `args` is called: "argument 2 (weight)". Of a list (args is NULL): "tensor 2 of the list".
+ */
+static const char *argument(const char *args, int i, char *out, size_t size)
+{
+    if (!args) {
+        snprintf(out, size, "tensor %d of the list", i);
+        return out;
+    }
+    for (int k = 0; k < i && args; k++)
+        if ((args = strchr(args, ','))) args++;
+    args = args ? args + strspn(args, " &") : "";
+    snprintf(out, size, "argument %d (%.*s)", i + 1, (int)strcspn(args, ","), args);
+    return out;
 }
 
 /* In this step, a persistent tensor is stood for by a version node: it keeps what the tensor's memory held
@@ -43,10 +68,16 @@ tn_tensor *tn_use(tn_tensor *n)
     return tn_node_hold(v) ? v : NULL;
 }
 
-static bool enter_one(tn_scope *sc, tn_tensor **x)
+/* The node a handle stands for; else the reason is in the session it belonged to. */
+static bool enter_one(tn_scope *sc, tn_tensor **x, const char *args, int i)
 {
-    tn_tensor *n = resolve(*x);
-    if (!n) {
+    tn_tensor *n = tn_resolve(*x);
+    if (!n || !n->graph) {
+        char what[80];
+        tn_graph *g = slot_graph(*x);
+        if (g)
+            tn_error_set(g, TN_E_STALE, "%s was used after its step ended",
+                         argument(args, i, what, sizeof what));
         sc->ok = false;
         return false;
     }
@@ -71,7 +102,7 @@ static tn_scope none(void)
 static tn_graph *graph_of(int n, tn_tensor **const *x)
 {
     for (int i = 0; i < n; i++)
-        if (*x[i]) return ((tn_tensor *)((uintptr_t)*x[i] & ~(uintptr_t)(TN_NODE_ALIGN - 1)))->graph;
+        if (*x[i]) return slot_graph(*x[i]);
     return NULL;
 }
 
@@ -92,8 +123,8 @@ static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, 
 }
 
 /* Begins a recorded call: the first n operands must be there. */
-static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const char *file, int line, int n,
-                      int n_all, tn_tensor **const *x)
+static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const char *file, int line,
+                      const char *args, int n, int n_all, tn_tensor **const *x)
 {
     tn_session *s = g->session;
     bool outer = g->call_depth == s->tape.region;
@@ -107,13 +138,14 @@ static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const
     tn_tensor *given[MAX_OPERANDS], *as[MAX_OPERANDS];
     for (int i = 0; i < n; i++) /* a NULL that follows from an earlier error is not worth another word */
         if (!*x[i] && sc.ok) {
-            tn_error_set(g, TN_E_NULL, "argument %d is NULL", i + 1);
+            char what[80];
+            tn_error_set(g, TN_E_NULL, "%s is NULL", argument(args, i, what, sizeof what));
             sc.ok = false;
         }
     for (int i = 0; i < n_all && sc.ok; i++) {
         given[i] = as[i] = NULL;
         if (!*x[i]) continue;
-        if (!enter_one(&sc, x[i])) break;
+        if (!enter_one(&sc, x[i], args, i)) break;
         given[i] = *x[i];
         as[i] = *x[i] = tn_use(*x[i]);
         sc.ok = *x[i] != NULL;
@@ -123,19 +155,8 @@ static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const
     return sc;
 }
 
-tn_scope tn_enter(const char *name, const char *file, int line, int n, ...)
-{
-    tn_tensor **x[MAX_OPERANDS];
-    va_list ap;
-    va_start(ap, n);
-    for (int i = 0; i < n; i++) x[i] = va_arg(ap, tn_tensor **);
-    va_end(ap);
-    tn_graph *g = graph_of(n, x);
-    return g ? enter(g, NULL, name, file, line, n, n, x) : none();
-}
-
-tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, int line, int n,
-                     int n_optional, ...)
+tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
+                        int n, int n_optional, ...)
 {
     tn_tensor **x[MAX_OPERANDS];
     va_list ap;
@@ -143,25 +164,18 @@ tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, i
     for (int i = 0; i < n + n_optional; i++) x[i] = va_arg(ap, tn_tensor **);
     va_end(ap);
     tn_graph *g = graph_of(n, x);
-    return g ? enter(g, key, name, file, line, n, n + n_optional, x) : none();
+    return g ? enter(g, key, name, file, line, args, n, n + n_optional, x) : none();
 }
 
 tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file,
                              int line)
 {
-    return s ? enter(&s->graph, key, name, file, line, 0, 0, NULL) : none();
+    return s ? enter(&s->graph, key, name, file, line, NULL, 0, 0, NULL) : none();
 }
 
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line)
 {
     return tn_enter_session_as(NULL, s, name, file, line);
-}
-
-bool tn_enter_optional(tn_scope *sc, tn_tensor **x)
-{
-    if (!sc->ok || !*x) return sc->ok;
-    if (enter_one(sc, x) && !(*x = tn_use(*x))) sc->ok = false;
-    return sc->ok;
 }
 
 bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes)
@@ -173,7 +187,7 @@ bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **n
             sc->ok = false;
             break;
         }
-        if (enter_one(sc, &nodes[i]) && !(nodes[i] = tn_use(nodes[i]))) sc->ok = false;
+        if (enter_one(sc, &nodes[i], NULL, i) && !(nodes[i] = tn_use(nodes[i]))) sc->ok = false;
     }
     return sc->ok;
 }

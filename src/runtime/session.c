@@ -1,10 +1,9 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
+#include "../core/placed.h"
 #include "explain.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static void log_stderr(int level, const char *text, void *user)
 {
@@ -42,35 +41,21 @@ const char *tn_status_text(int status)
 
 /* ---- opening ---- */
 
-static bool pick_device(tn_options *o)
+/* The program's word comes first; where it leaves the choice to a variable that means nothing, there is no
+ * session: training on another device, or in another way, than was asked for helps nobody. */
+static bool pick(tn_options *o, const tn_settings *from)
 {
-    const char *e = getenv("TENSOR_DEVICE");
-    if (o->device != TN_AUTO || !e || !*e || !strcasecmp(e, "auto")) return true;
-    if (!strcasecmp(e, "cpu"))
-        o->device = TN_CPU;
-    else if (!strcasecmp(e, "cuda"))
-        o->device = TN_CUDA;
-    else if (!strcasecmp(e, "ref"))
-        o->device = TN_REF;
-    else {
-        say(o, TN_LOG_ERROR, "TENSOR_DEVICE is '%s'; auto, cpu, cuda and ref are known", e);
+    if (o->device == TN_AUTO && from->bad_device) {
+        say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE names no device");
         return false;
     }
-    return true;
-}
-
-static bool pick_mode(tn_options *o)
-{
-    const char *e = getenv("TENSOR_MODE");
-    if (o->mode != TN_MODE_AUTO) return true;
-    o->mode = TN_FUSED;
-    if (!e || !*e || !strcasecmp(e, "fused")) return true;
-    if (!strcasecmp(e, "eager")) {
-        o->mode = TN_EAGER;
-        return true;
+    if (o->mode == TN_MODE_AUTO && from->bad_mode) {
+        say(o, TN_LOG_ERROR, "no session: TENSOR_MODE names no mode");
+        return false;
     }
-    say(o, TN_LOG_ERROR, "TENSOR_MODE is '%s'; fused and eager are known", e);
-    return false;
+    if (o->device == TN_AUTO) o->device = from->device;
+    if (o->mode == TN_MODE_AUTO) o->mode = from->mode == TN_EAGER ? TN_EAGER : TN_FUSED;
+    return true;
 }
 
 static int open_device(tn_session *s)
@@ -110,7 +95,8 @@ tn_session *tn_open_with(const tn_options *options)
     tn_options o = {.size = sizeof o};
     if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
     if (!o.log) o.log = log_stderr;
-    if (!pick_device(&o) || !pick_mode(&o)) return NULL;
+    tn_settings from = tn_settings_read(o.log, o.log_user);
+    if (!pick(&o, &from)) return NULL;
     tn_session *s = tn_calloc(1, sizeof *s);
     if (!s) {
         say(&o, TN_LOG_ERROR, "no memory for a session");
@@ -121,11 +107,10 @@ tn_session *tn_open_with(const tn_options *options)
     s->graph.session = s;
     s->graph.seed = o.seed;
     s->graph.unpark = drop_parked;
-    const char *replay = getenv("TENSOR_REPLAY");
-    s->tape.off = replay && !strcasecmp(replay, "off");
+    s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
-    if (!s->plans || !tn_explain_open(s) || open_device(s)) {
+    if (!s->plans || !tn_explain_open(s, &from) || open_device(s)) {
         tn_explain_close(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);
@@ -164,7 +149,8 @@ int tn_close(tn_session *s)
 
 int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
 {
-    if (!s || !fn) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!fn) return tn_fail(s, TN_E_NULL, "on_close", "fn is NULL");
     if (s->n_closers == s->cap_closers) {
         int cap = s->cap_closers ? 2 * s->cap_closers : 8;
         struct tn_closer *p = tn_realloc(s->closers, (size_t)cap * sizeof *p);
@@ -211,8 +197,28 @@ int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    tn_error_set(&s->graph, status, "%s: %s", op, text);
+    if (s->graph.call)
+        tn_error_set(&s->graph, status, "%s: %s", op, text);
+    else {
+        tn_call here = {.name = op};
+        s->graph.call = &here;
+        tn_error_set(&s->graph, status, "%s", text);
+        s->graph.call = NULL;
+    }
     return status;
+}
+
+void tn_place_begin(tn_session *s, const char *file, int line)
+{
+    if (s && s->graph.place.depth++ == 0) {
+        s->graph.place.file = file;
+        s->graph.place.line = line;
+    }
+}
+
+void tn_place_end(tn_session *s)
+{
+    if (s && s->graph.place.depth && --s->graph.place.depth == 0) s->graph.place.file = NULL;
 }
 
 void tn_warn(const tn_session *s, const char *format, ...)
@@ -260,15 +266,26 @@ int tn_step_begin(tn_session *s)
     return s->graph.error.status;
 }
 
+TN_PLACED(int, step_begin, s, (s), tn_session *s)
+
 int tn_step_end(tn_session *s)
 {
     return tn_step_end_at(s, NULL, 0);
 }
 
+static int no_step(tn_session *s, const char *file, int line)
+{
+    tn_place_begin(s, file, line);
+    tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    tn_place_end(s);
+    return TN_E_STATE;
+}
+
 int tn_step_end_at(tn_session *s, const char *file, int line)
 {
     if (!s) return TN_E_NULL;
-    if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    if (!s->in_step) return no_step(s, file, line);
+    tn_require_left_open(s);
     s->ending = true;
     tn_flush_at(s, file, line);
     tn_watch_collect(s);
@@ -354,6 +371,8 @@ int tn_no_grad_end(tn_session *s)
     return TN_OK;
 }
 
+TN_PLACED(int, no_grad_end, s, (s), tn_session *s)
+
 int tn_get_stats(const tn_session *s, tn_stats *out)
 {
     if (!s || !out) return TN_E_NULL;
@@ -375,7 +394,8 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
 
 int tn_op_begin(tn_session *s, const char *name)
 {
-    if (!s || !name) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!name) return tn_fail(s, TN_E_NULL, "op_begin", "name is NULL");
     tn_tape *t = &s->tape;
     bool outer = s->graph.call_depth == t->region;
     tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL) : NULL;
@@ -394,6 +414,8 @@ int tn_op_begin(tn_session *s, const char *name)
     if (outer) return s->graph.error.status;
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
+
+TN_PLACED(int, op_begin, s, (s, name), tn_session *s, const char *name)
 
 int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
 {
@@ -437,3 +459,5 @@ int tn_op_end(tn_session *s)
     tn_call_end(&s->graph);
     return status;
 }
+
+TN_PLACED(int, op_end, s, (s), tn_session *s)

@@ -78,19 +78,26 @@ typedef struct tn_scope {
     tn_entry *entry; /* the entry it repeats: nothing is to be made (ok is false), tn_leave has the results */
 } tn_scope;
 
-/* Takes n handles in place to the nodes that stand for them now. NULL arguments make ok false; pass those
- * that may be NULL through tn_enter_optional afterwards. */
-tn_scope tn_enter(const char *name, const char *file, int line, int n, ...);
+/* Takes n handles in place to the nodes that stand for them now. A NULL makes ok false. */
+#define tn_enter(name, file, line, n, ...)                                                                   \
+    tn_enter_named(NULL, name, file, line, #__VA_ARGS__, n, 0, __VA_ARGS__)
 /* The same for a call that can be repeated (replay.h): key says what it depends on besides its tensors. After
  * the n tensors follow n_optional that may be NULL. */
-tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, int line, int n, int n_optional, ...);
+#define tn_enter_as(key, name, file, line, n, n_optional, ...)                                               \
+    tn_enter_named(key, name, file, line, #__VA_ARGS__, n, n_optional, __VA_ARGS__)
+/* args: the arguments as they are written, "&x, &weight": what errors call them. */
+tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
+                        int n, int n_optional, ...);
 tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file, int line);
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
-bool tn_enter_optional(tn_scope *sc, tn_tensor **x);
 bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes);
 tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result);
 int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handles out */
 
+/* The session of a handle that may be stale; NULL for NULL. */
+tn_session *tn_slot_session(const tn_tensor *handle);
+/* tn_resolve, for functions that are no operators: a stale one is an error of `op`. */
+tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op);
 /* The node that stands for a resolved handle in the step now recording. */
 tn_tensor *tn_use(tn_tensor *n);
 

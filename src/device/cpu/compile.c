@@ -8,6 +8,7 @@
 #include "compile.h"
 
 #include "../../core/alloc.h"
+#include "../../core/settings.h"
 #include "../embed.h"
 #include "fpu.h"
 
@@ -70,9 +71,8 @@ enum { FLAGS = sizeof flags / sizeof *flags };
 static const char *flag(int i)
 {
     static const char *const level[] = {"-O0", "-O1", "-O2"};
-    const char *e = getenv("TENSOR_KERNEL_OPT");
-    bool chosen = !strncmp(flags[i], "-O", 2) && e && e[0] >= '0' && e[0] <= '2' && !e[1];
-    return chosen ? level[e[0] - '0'] : flags[i];
+    int chosen = tn_settings_read(NULL, NULL).kernel_opt;
+    return strncmp(flags[i], "-O", 2) || chosen > 2 ? flags[i] : level[chosen];
 }
 
 struct tn_cc {
@@ -83,6 +83,7 @@ struct tn_cc {
     char command[COMMAND_MAX]; /* the same as one line */
     char *common;
     char missing[256]; /* why there is no compiler */
+    char chosen[200];  /* "TENSOR_CC is \"gcc -O9\": ", or "CC is ..", where one of them names it */
 };
 
 /* ---- processes ------------------------------------------------------------------------------------- */
@@ -243,8 +244,8 @@ static int out_of_memory(tn_errbuf *err)
 static void add_flags(tn_cc *cc, const char *cpu, const char *version)
 {
     static char wide[] = "-mprefer-vector-width=512";
-    /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p of
-     * exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
+    /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p
+     * of exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
     static char no_pre[] = "-fno-tree-pre";
     if (!strstr(version, "clang")) cc->word[cc->count++] = no_pre;
     for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flag(i);
@@ -262,19 +263,23 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
     if (cc->probed && !*cc->missing) return 0;
     if (!cc->probed) {
         char version[VERSION_MAX];
-        const char *own = getenv("TENSOR_CC"), *env = getenv("CC");
-        if (own && !*own) own = NULL;
+        const char *own = tn_settings_read(NULL, NULL).cc, *env = getenv("CC");
 #if defined(TN_ASAN)
         env = NULL; /* a sanitizer's run-time library fits its own compiler only */
 #endif
         const char *candidate[] = {own, env, TN_BUILD_CC, "cc", "gcc", "clang"};
         size_t candidates = own ? 1 : sizeof candidate / sizeof *candidate;
         bool found = false, no_memory = false;
-        for (size_t i = 0; !found && i < candidates; i++)
-            found = candidate[i] && answers(cc, candidate[i], version, &no_memory);
+        const char *used = NULL;
+        for (size_t i = 0; !found && i < candidates; i++) {
+            used = candidate[i];
+            found = used && answers(cc, used, version, &no_memory);
+        }
         if (found) {
             char cpu[CPU_MAX];
             describe_cpu(cpu);
+            if (own || used == env)
+                snprintf(cc->chosen, sizeof cc->chosen, "%s is \"%.150s\": ", own ? "TENSOR_CC" : "CC", used);
             add_flags(cc, cpu, version);
             if (write_common(cc, version, cpu)) return out_of_memory(err);
         } else if (no_memory) {
@@ -315,6 +320,11 @@ void tn_cc_close(tn_cc *cc)
 const char *tn_cc_common(const tn_cc *cc)
 {
     return cc->common;
+}
+
+const char *tn_cc_chosen(const tn_cc *cc)
+{
+    return cc->chosen;
 }
 
 const char *tn_cc_command(const tn_cc *cc)

@@ -7,6 +7,7 @@
  * is a plain pointer. Read first: tn_cpu_open, then launch.
  */
 #include "../../core/alloc.h"
+#include "../../core/settings.h"
 #include "../device.h"
 #include "builtin.h"
 #include "cpu_lib.h"
@@ -17,11 +18,10 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COPY_CHUNK = 1 << 20, MAX_THREADS = 256 };
+enum { COPY_CHUNK = 1 << 20 };
 
 struct cpu_device {
     tn_device base;
@@ -186,15 +186,14 @@ static int usable_cores(void)
         }
         fclose(f);
     }
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
+    return n < 1 ? 1 : n > TN_THREADS_MAX ? TN_THREADS_MAX : (int)n;
 }
 
 static int choose_threads(int wanted)
 {
-    const char *env = getenv("TENSOR_THREADS");
-    long n = wanted > 0 ? wanted : env ? strtol(env, NULL, 10) : 0;
+    int n = wanted > 0 ? wanted : tn_settings_read(NULL, NULL).threads;
     if (n <= 0) return usable_cores();
-    return n > MAX_THREADS ? MAX_THREADS : (int)n;
+    return n > TN_THREADS_MAX ? TN_THREADS_MAX : n;
 }
 
 static void cpu_close(tn_device *d)

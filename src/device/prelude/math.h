@@ -232,10 +232,12 @@ TN_FN double tn_sigmoid_f64(double x)
  *
  * Callers pass t = x/ln2 -+ 0.14: r then lies in [-0.25, 0.4437] or its mirror image. An error in r weighs
  * most where e^r < 1, or for e^r - 1 where n first leaves 0, and so both stay within about 0.75 and 1 ulp. */
-#define TN_SHIFT  0x1.8p23f
-#define TN_LOG2E  0x1.715476p0f
-#define TN_LN2_HI 0x1.62e4p-1f
-#define TN_LN2_LO 0x1.7f7d1cp-20f
+#define TN_SHIFT      0x1.8p23f
+#define TN_SHIFT_BITS 0x4b400000
+#define TN_LOG2E      0x1.715476p0f
+#define TN_LN2        0x1.62e430p-1f
+#define TN_LN2_HI     0x1.62e4p-1f
+#define TN_LN2_LO     0x1.7f7d1cp-20f
 
 TN_FN int32_t tn_exp_split(float x, float t, float *r)
 {
@@ -261,6 +263,16 @@ TN_FN float tn_exp_poly(float r)
     return 1 + (r * r * q + r);
 }
 
+/* e^r - 1 for |r| <= 0.3468, as r + r^2 Q(r), 2^-28.2 of e^r: where r is that of the nearest n, so for exp
+ * and sigmoid, which ask for nothing better. Here and below two short chains, not a long one: a processor
+ * sees only a few iterations of a vector loop at once. */
+TN_FN float tn_exp_less_1(float r)
+{
+    float r2 = r * r, q = r2 * 0x1.6ab8dap-10f + (r * 0x1.123d70p-7f + 0x1.55585ap-5f);
+    q = r2 * q + (r * 0x1.55548cp-3f + 0x1.fffffcp-2f);
+    return r2 * q + r;
+}
+
 /* e^r * 2^n, -252 <= n <= 254. The power is applied in two halves, the first of them exact, so that overflow
  * and denormal results come out rounded once. */
 TN_FN float tn_exp_join(float r, int32_t n)
@@ -272,13 +284,10 @@ TN_FN float tn_exp_join(float r, int32_t n)
 /* e^r - 1 for |r| <= 0.4437, as r + r^2 Q(r), 2^-26. */
 TN_FN float tn_expm1_poly(float r)
 {
-    float q = 0x1.3c71bep-13f;
-    q = q * r + 0x1.6dde80p-10f;
-    q = q * r + 0x1.117fcep-7f;
-    q = q * r + 0x1.555478p-5f;
-    q = q * r + 0x1.5554e8p-3f;
-    q = q * r + 0.5f;
-    return r * r * q + r;
+    float r2 = r * r,
+          q = r2 * (r * 0x1.3c71bep-13f + 0x1.6dde80p-10f) + (r * 0x1.117fcep-7f + 0x1.555478p-5f);
+    q = r2 * q + (r * 0x1.5554e8p-3f + 0.5f);
+    return r2 * q + r;
 }
 
 /* e^x - 1 for -87 <= x <= 87, but for the sign of a zero; t as for tn_exp_split. */
@@ -359,13 +368,19 @@ TN_FN float tn_erf_f32(float x)
 
 #else
 
+/* The low bits of k are n + 254. 2^n is applied in two factors, a = 2^(n>>1) and b, the first exactly, so
+ * that denormal results are rounded once. From n = 129 on all is infinite, by a power or by u; a minimum of
+ * integers and a choice at the very end are what compilers make least code of. */
 TN_FN float tn_exp_f32(float x)
 {
-    x = x > 89.0f ? 89.0f : x; /* overflows to infinity by itself; likewise 0 below */
-    x = x < -104.0f ? -104.0f : x;
-    float r;
-    int32_t n = tn_exp_split(x, x * TN_LOG2E - 0.14f, &r);
-    return tn_exp_join(r, n);
+    float t = x * TN_LOG2E + (TN_SHIFT + 254);
+    int32_t k = tn_min_i32((int32_t)tn_bits_f32(t), TN_SHIFT_BITS + 254 + 129);
+    float n = tn_from_bits_f32((uint32_t)k) - (TN_SHIFT + 254);
+    float u = tn_exp_less_1((x - n * TN_LN2_HI) - n * TN_LN2_LO);
+    uint32_t half = (uint32_t)k << 22 & 0x7f800000u;
+    float a = tn_from_bits_f32(half), b = tn_from_bits_f32(((uint32_t)k << 23) - half);
+    float y = (a * u + a) * b;
+    return x < -104 ? 0 : y;
 }
 
 TN_FN float tn_expm1_f32(float x)
@@ -391,22 +406,20 @@ TN_FN float tn_tanh_f32(float x)
 }
 
 /* erf(a) = 1 - e^-Q(a) with Q = -log(erfc(a)) = a + a R(a) on [0, 3.93], where 1 - erf < 2^-25.
- * Through expm1 one formula keeps the relative accuracy near 0 too. Weighted by erf's error, 2^-27.8. */
+ * Through expm1 one formula keeps the relative accuracy near 0 too; there n = 0, and further out one piece of
+ * ln2 does. Weighted by erf's error, 2^-27.8. */
 TN_FN float tn_erf_f32(float x)
 {
     float a = tn_abs_f32(x);
     a = a > 3.93f ? 3.93f : a;
-    float a2 = a * a, even = -0x1.3af0d8p-17f, odd = 0x1.f27c32p-14f; /* two short chains, not a long one */
-    even = even * a2 - 0x1.4e2514p-11f;
-    odd = odd * a2 + 0x1.b74238p-10f;
-    even = even * a2 - 0x1.636f52p-13f;
-    odd = odd * a2 - 0x1.39b7cep-6f;
-    even = even * a2 + 0x1.a4f8c4p-4f;
-    odd = odd * a2 + 0x1.45f300p-1f;
-    even = even * a2 + 0x1.06eba8p-3f;
-    float q = odd * a + even;
-    float y = -(a * q + a);
-    return tn_copysign_f32(tn_expm1_core(y, y * TN_LOG2E + 0.14f), x);
+    float a2 = a * a, q = a2 * -0x1.3af0d8p-17f + (a * 0x1.f27c32p-14f - 0x1.4e2514p-11f);
+    q = a2 * q + (a * 0x1.b74238p-10f - 0x1.636f52p-13f);
+    q = a2 * q + (a * -0x1.39b7cep-6f + 0x1.a4f8c4p-4f);
+    q = a2 * q + (a * 0x1.45f300p-1f + 0x1.06eba8p-3f);
+    q = a * q + a;
+    float t = TN_SHIFT - (q * TN_LOG2E - 0.14f), n = t - TN_SHIFT;
+    float r = -q - n * TN_LN2, s = tn_from_bits_f32((tn_bits_f32(t) << 23) + 0x3f800000u);
+    return tn_copysign_f32(s * tn_expm1_poly(r) + (s - 1), x);
 }
 
 /* ------------------------------------------------------------------------------------------ logarithms */
@@ -513,18 +526,18 @@ TN_FN float tn_cos_f32(float x)
 
 #endif /* __CUDACC__ */
 
-/* w = z / (1 + z) with z = e^x, which counts for infinite from x = 30 on. Where z is small, z - z w is the
- * same and hides the rounding of 1 + z; there z may be denormal, so the second half of its power comes last.
- */
+/* 1 / (1 + e^-x) = c / (c + s (1 + u)) with c = 2^-64, e^-x = 2^n (1 + u) and s = 2^(n-64), which leaves room
+ * for every n: a denormal result is rounded once, by the division. Where s and c are too far apart for their
+ * sum, `lost` is what it drops of c. */
 TN_FN float tn_sigmoid_f32(float x)
 {
-    x = x > 30.0f ? 30.0f : x;
-    x = x < -104.0f ? -104.0f : x;
-    float r;
-    int32_t n = tn_exp_split(x, x * TN_LOG2E - 0.14f, &r), half = n >> 1;
-    float a = tn_exp_poly(r) * tn_pow2i(half), b = tn_pow2i(n - half);
-    float z = a * b, w = z / (1 + z), small = (a - a * w) * b;
-    return z < 0.5f ? small : w;
+    float t = x * -TN_LOG2E + (TN_SHIFT + 63); /* the low bits of k are those of s */
+    int32_t k = tn_min_i32((int32_t)tn_bits_f32(t), TN_SHIFT_BITS + 63 + 152);
+    float n = tn_from_bits_f32((uint32_t)k) - (TN_SHIFT + 63);
+    float u = tn_exp_less_1((-x - n * TN_LN2_HI) - n * TN_LN2_LO);
+    float c = 0x1p-64f, s = tn_from_bits_f32((uint32_t)k << 23), sum = s + c, lost = c - (sum - s);
+    float w = c / ((s * u + lost) + sum);
+    return x > 30 ? 1 : w;
 }
 
 /* ------------------------------------------------------------------------------------------------ power */
