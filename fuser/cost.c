@@ -24,9 +24,9 @@
 static const struct function {
     const char *name;
     double work;
-} function[] = {{"tn_exp(", 16},     {"tn_expm1(", 22}, {"tn_log(", 20}, {"tn_log1p(", 28}, {"tn_sin(", 30},
-                {"tn_cos(", 30},     {"tn_tanh(", 28},  {"tn_erf(", 30}, {"tn_pow(", 70},   {"tn_sqrt(", 10},
-                {"tn_sigmoid(", 28}, {"tn_rsqrt(", 14}, {"/", 10}};
+} function[] = {{"tn_exp(", 16},   {"tn_expm1(", 26},   {"tn_log(", 27}, {"tn_log1p(", 27}, {"tn_sin(", 70},
+                {"tn_cos(", 70},   {"tn_tanh(", 30},    {"tn_erf(", 32}, {"tn_pow(", 90},   {"tn_sqrt(", 13},
+                {"tn_rsqrt(", 14}, {"tn_sigmoid(", 20}, {"/", 8}};
 
 double fu_row_work(tn_op op)
 {
@@ -50,7 +50,7 @@ static double value_work(const fu_value *v)
     case FU_INDEX:
         return wide;
     case FU_RANDOM:
-        return v->op == TN_OP_normal ? 80 : 24;
+        return v->op == TN_OP_normal ? 120 : 40;
     case FU_PICK:
         return 4 * wide;
     case FU_OP:
@@ -92,11 +92,12 @@ static int alive_in(const fu_prog *p, int phase)
 
 double fu_prog_work(const fu_prog *p, const tn_target *t)
 {
-    enum { REGISTERS = 28, A_ROW = 40 };
+    enum { REGISTERS = 28, A_ROW = 32 };
     int vec = fu_vec(p);
     double lanes = t->dialect == TN_DIALECT_C ? t->vector_bytes / 4.0 : 1;
     double width = (double)p->extent[vec], all = (double)fu_count(p, fu_bit(p->n_atom) - 1);
     double items = (double)fu_count(p, ~p->red & (fu_bit(p->n_atom) - 1));
+    if (p->form == FU_POINTWISE && width > 0) items /= width;
     double padded =
         width > 0 && width < 8 * lanes ? lanes * (double)(int64_t)((width + lanes - 1) / lanes) / width : 1;
     double work = 0;
@@ -109,7 +110,7 @@ double fu_prog_work(const fu_prog *p, const tn_target *t)
         if (v->kind == FU_REDUCE) {
             double space = (double)fu_count(p, v->space);
             work += space * padded * (v->cross || p->form == FU_COLUMN ? 2 : 1) * (v->wide ? 3 : 1);
-            if (p->form == FU_ROW && !v->cross) work += items * A_ROW * lanes / 2;
+            if (p->form == FU_ROW && !v->cross) work += items * A_ROW * lanes;
             continue;
         }
         if (full)
@@ -276,28 +277,37 @@ static double memory_ns(predicting *w, int s)
 
 /* ---- steps ---- */
 
+/* Small products of a batch run side by side, each at the speed of one of its size. */
+static double gemm_rate(const tn_target_profile *r, const tn_gemm *g, double flops)
+{
+    double one = 2.0 * (double)g->m * (double)g->n * (double)g->k, count = one > 0 ? flops / one : 1;
+    double each = tn_profile_gflops(r->gemm, r->n_gemm, one) * (count < r->threads ? count : r->threads);
+    double all = tn_profile_gflops(r->gemm, r->n_gemm, flops);
+    return count > 1 && each < all ? each : all;
+}
+
 static double step_ms(predicting *w, int s)
 {
     const tn_step *st = &w->plan->step[s];
     const tn_target_profile *r = w->rates;
-    double memory = memory_ns(w, s), launch = r->launch_us * 1e3, work, shorter = 0;
+    enum { UNKNOWN = 4 }; /* instructions for a byte in kernels that are not made from a loop program */
+    double memory = memory_ns(w, s), launch = r->launch_us * 1e3, work = 0, shorter = 0;
     switch (st->kind) {
     case TN_STEP_KERNEL: {
-        double work_of = st->work > 0 ? st->work : (double)st->bytes;
+        double work_of = st->work > 0 ? st->work : UNKNOWN * (double)st->bytes;
         int64_t chunk = st->grid.chunk > 0 ? st->grid.chunk : 1, chunks = (st->grid.n + chunk - 1) / chunk;
         double idle = chunks > 0 && (double)chunks < r->threads ? r->threads / (double)chunks : 1;
         work = work_of * r->instruction_ps * 1e-3 * idle;
         memory *= idle;
-        shorter = .25;
+        shorter = FU_OVERLAP;
         launch *= st->grid.finish_n > 0 ? 2 : 1;
         break;
     }
     case TN_STEP_GEMM:
-        work = st->flops / tn_profile_gflops(r->gemm, r->n_gemm, st->flops);
+        work = st->flops / gemm_rate(r, &st->gemm, st->flops);
         launch = r->library_us * 1e3;
         break;
     case TN_STEP_CONV:
-    default:
         work = st->flops / tn_profile_gflops(r->conv, r->n_conv, st->flops);
         launch = r->library_us * 1e3;
         break;

@@ -5,6 +5,9 @@
 #include "../src/device/profile.h"
 #include "fuser.h"
 
+/* Of the shorter of memory and arithmetic, the part that does not hide behind the longer. */
+#define FU_OVERLAP .25
+
 /* Instructions for one element, counted for all elements of the program's loops. */
 double fu_prog_work(const fu_prog *p, const tn_target *t);
 double fu_row_work(tn_op op); /* of one elementwise row and one element */

@@ -543,9 +543,10 @@ TN_API int tn_profile(tn_session *s, bool on);
 TN_API const char *tn_plan_text(tn_session *s);
 
 /* The same at length, for reading: per group, forward beside backward, calls, lines of the program, kernels and
- * bytes before and after, and with tn_profile time and share of the bandwidth of a copy (measured then, which
- * takes up to a second); what forward keeps for backward; why groups end where they do and what would help;
- * which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
+ * bytes before and after, the milliseconds that the target profile predicts (tn_profile_name), and with
+ * tn_profile those measured and the share of the bandwidth of a copy (measured then, which takes up to a
+ * second); what forward keeps for backward; why groups end where they do, what would help and what it would
+ * save; which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
 TN_FUNCTION(int, explain, tn_session *s, FILE *out);
 
 /* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not

@@ -1,7 +1,7 @@
 /* report.c - the table for people, the JSON for programs. Rows that lose are printed like the others: '!'
  * marks a share below what is aimed at, fused slower than eager, or more than 1.1 times the time of the
  * kernel by hand;
- * 'of said' is the fused time over the one that the target profile predicts;
+ * 'x pred' is the fused time over the one that the target profile predicts;
  * '~' best times instead of medians, for want of quiet rounds. */
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 void print_case_head(void)
 {
     printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %9s %8s\n", "case", "", "eager ms", "fused ms", "faster",
-           "kernels", "MB", "of copy", "aim", "by hand", "of said");
+           "kernels", "MB", "of copy", "aim", "by hand", "x pred");
 }
 
 static void print_figures(const struct case_row *r, const char *direction, const struct figures *f)
@@ -45,7 +45,7 @@ void print_case(const struct case_row *r)
 void print_models(const struct model_row *m, int n)
 {
     printf("%-23s %9s %9s %6s %9s %9s %9s %9s %9s %10s %17s\n", "model, training step", "eager ms",
-           "fused ms", "faster", "library", "floor", "x floor", "predicted", "of said", "kernels", "peak MB");
+           "fused ms", "faster", "library", "floor", "x floor", "predicted", "x pred", "kernels", "peak MB");
     for (int i = 0; i < n; i++) {
         char kernels[32], peak[40];
         snprintf(kernels, sizeof kernels, "%llu > %llu", m[i].eager_kernels, m[i].fused_kernels);
