@@ -377,6 +377,8 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
 
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
 {
+    int status = fu_verify_program(c, p);
+    if (status) return status;
     if (!p->split && !p->cross) return emit_kernel(c, g, p, NULL, NULL);
     int slot[FU_MAX_VALUES];
     int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
@@ -391,6 +393,7 @@ int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
     if (p->cross && fu_schedule(c->prog2))
         return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
     if (p->split) fu_second_stage(p, c->prog2, slot);
+    if ((status = fu_verify_program(c, c->prog2))) return status;
     for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
     for (int i = 0; i < c->prog2->n_value; i++) c->prog2->value[i].name[0] = 0;
     return emit_kernel(c, g, p, c->prog2, slot);

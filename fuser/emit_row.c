@@ -27,7 +27,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 4096 }; /* elements summed in f32 before the sum goes to a wider total */
+enum {
+    BLOCK = 4096,   /* elements summed in f32 before the sum goes to a wider total */
+    VECTOR_FOLD = 4 /* lanes that are worth a vector when they are folded */
+};
 
 static bool phase_reduces(const fu_prog *p, int phase)
 {
@@ -127,15 +130,16 @@ static void fold(fu_em *e, fu_value *v)
         return;
     }
     snprintf(a, sizeof a, "%s_lane[l]", v->name);
-    snprintf(b, sizeof b, "%s_lane[l + w]", v->name);
     int half = 1;
     while (half * 2 < lanes) half *= 2;
-    fu_line(&e->t, "for (int w = %d; w > 0; w /= 2)", half);
-    e->t.indent++;
-    fu_line(&e->t, "for (int l = 0; l < w; l++)");
-    e->t.indent++;
-    fu_accumulate(e, v, a, "", b);
-    e->t.indent -= 2;
+    for (int w = half; w > 0; w /= 2) { /* each for itself, as a vector: a loop over w would go by elements */
+        snprintf(b, sizeof b, "%s_lane[l + %d]", v->name, w);
+        if (w >= VECTOR_FOLD) fu_simd(e, false);
+        fu_line(&e->t, "for (int l = 0; l < %d; l++)", w);
+        e->t.indent++;
+        fu_accumulate(e, v, a, "", b);
+        e->t.indent--;
+    }
 }
 
 static void flush_lanes(fu_em *e, int phase)

@@ -6,6 +6,8 @@
  * nothing: the value at a point of the space is the same value whatever its shape says. Broadcast values
  * simply do not vary over some atoms.
  *
+ *   simplify.c  what need not run: algebra.c finds values that exist already or are numbers, common.c values
+ *               that two nodes have in common
  *   hazard.c    order through memory that an assignment overwrites
  *   fold.c      copies that their producers spare
  *   domain.c    nodes -> atoms, by propagation along the edges
@@ -15,6 +17,7 @@
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   cost.c      how long all this takes, by the target profile
  *   group.c     which nodes form a group; asks the three above whether one is legal
+ *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
  * Read first: fu_prog.
  */
@@ -193,11 +196,11 @@ typedef struct fu_node {
     tn_tensor *t;
     tn_kind kind;
     bool live, root;
-    int replaced;         /* by the value of this operand (simplify), else -1 */
-    int group;            /* the one that stores it */
-    bool spared;          /* what others make as they write (fold.c) */
-    tn_epilogue epilogue; /* of a product or convolution: applied as it writes */
-    int into;             /* the node whose memory the value is written to, or -1: its own */
+    const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
+    int group;             /* the one that stores it */
+    bool spared;           /* what others make as they write (fold.c) */
+    tn_epilogue epilogue;  /* of a product or convolution: applied as it writes */
+    int into;              /* the node whose memory the value is written to, or -1: its own */
     int64_t into_offset, into_stride[TN_MAX_DIMS]; /* where in it, in elements; along each own axis */
     int n_copy, cap_copy;
     int *copy; /* groups that compute it again for themselves */
@@ -238,6 +241,13 @@ typedef struct fu_ctx {
     tn_arena arena; /* of this build only */
     int n_node, n_leaf;
     fu_node *node;
+    /* Views of nodes that readers take something else for. A view's slot is FU_VIEW less its place here. */
+    int n_view, cap_view;
+    struct fu_view {
+        const tn_tensor *of, *same;
+    } * view;
+    int n_writer, *writer; /* nodes that write memory of others: assignments, placed values */
+    int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
     bool over_limit; /* a kernel asked for more operands or numbers than a step can name */
@@ -254,12 +264,30 @@ typedef struct fu_ctx {
     int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
 } fu_ctx;
 
+enum { FU_VIEW = -2 };
+
+/* ---- simplify.c ---- */
 /* The node of this segment that owns t's memory, or -1 when a leaf does. */
 int fu_node_of(const fu_ctx *c, const tn_tensor *t);
 /* Where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
 bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
+/* Whether x can be read at any time: nothing of the segment writes to its memory. */
+bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 int fu_simplify(fu_ctx *c);
+
+/* ---- algebra.c, common.c ---- */
+/* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
+ * *status then says. */
+const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status);
+/* The nodes met so far by what they compute. */
+typedef struct fu_seen {
+    int *slot; /* node or -1, `mask` + 1 of them */
+    uint32_t mask;
+} fu_seen;
+bool fu_seen_open(fu_ctx *c, fu_seen *s);
+/* An older node that computes the same from the same, or -1; the node itself is then remembered. */
+int fu_common(const fu_ctx *c, fu_seen *s, int i);
 bool fu_note_copy(fu_ctx *c, int node, int group);
 bool fu_note_after(fu_ctx *c, int node, int other); /* node must run after other. false: no memory */
 
@@ -328,6 +356,19 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out
 int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t); /* hands the text over to the step */
 
 int fu_group_all(fu_ctx *c);
+
+/* ---- plan.c: the passes in order, each for itself ---- */
+int fu_begin(fu_ctx *c); /* seg, target, plan and err are set */
+int fu_emit_all(fu_ctx *c);
+int fu_list_values(fu_ctx *c);
+
+/* ---- verify_graph.c, verify_program.c, verify_steps.c ---- */
+/* 0, or TN_E_INTERNAL with the pass, the node and the rule it broke; or TN_E_NOMEM. */
+int fu_verify_graph(fu_ctx *c, const char *pass);
+int fu_verify_groups(fu_ctx *c);
+int fu_verify_program(fu_ctx *c, const fu_prog *p);
+int fu_verify_steps(fu_ctx *c);
+int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule); /* TN_E_INTERNAL, with that text */
 int fu_fail(fu_ctx *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why);
 

@@ -23,6 +23,9 @@ typedef struct tn_segment {
     tn_tensor **leaf;
     int n_leaf;
     const uint8_t *root; /* of each node: TN_SEG_ROOT, TN_SEG_KEEP or 0 */
+    const int *twin; /* of each leaf: the first one that looks at the same elements of the same memory, or is
+                        the same run-time number; NULL: every leaf is taken for another */
+    bool unguarded;  /* run-time numbers have changed before: none is folded */
 } tn_segment;
 
 enum {
@@ -124,6 +127,12 @@ typedef struct tn_plan_value {
     size_t offset;   /* of neither, in the plan's arena: set by the runtime's memory planner */
 } tn_plan_value;
 
+/* The plan was made for this value of a run-time number, and serves no other. */
+typedef struct tn_guard {
+    int leaf;
+    tn_number number;
+} tn_guard;
+
 typedef struct tn_plan {
     int n_step;
     tn_step *step;
@@ -133,6 +142,9 @@ typedef struct tn_plan {
     int n_cut;
     tn_cut *cut;
     int *node_of;
+    int n_common, n_folded; /* nodes whose value another one, or an operand or a number, has already */
+    int n_guard;
+    tn_guard *guard;
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once */
     size_t arena_bytes, naive_bytes, least_bytes;
@@ -147,5 +159,9 @@ int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out,
 void tn_plan_free(tn_plan *p);
 /* Fills in the times that the target profile lets expect, once memory is planned. 0 or TN_E_NOMEM. */
 int tn_plan_predict(const tn_segment *seg, const tn_target *target, tn_plan *p);
+/* After its memory has been planned: 0, or TN_E_INTERNAL with the rule that is broken. */
+int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err);
+/* Whether the plan may run for these leaves of a segment with its record. */
+bool tn_plan_serves(const tn_plan *p, tn_tensor *const *leaf);
 
 #endif

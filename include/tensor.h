@@ -108,7 +108,8 @@ typedef enum tn_dtype {
     X(TN_E_DEVICE, -14, "device failed")                                                                     \
     X(TN_E_IO, -15, "file could not be read or written")                                                     \
     X(TN_E_FORMAT, -16, "file is corrupt or of another format")                                              \
-    X(TN_E_UNSUPPORTED, -17, "not available in this build or on this device")
+    X(TN_E_UNSUPPORTED, -17, "not available in this build or on this device")                                \
+    X(TN_E_INTERNAL, -18, "the library found a mistake of its own")
 
 typedef enum tn_status {
 #define TN_X(name, value, text) name = value,

@@ -191,10 +191,8 @@ static void stale(void **state)
     fails(TN_E_STALE, "relu", "argument 1 (x)", tn_relu(kept));
     fails(TN_E_STALE, "affine", "argument 2 (weight)", tn_affine(zeros(TN_SHAPE(2)), kept, NULL));
     fails(TN_E_STALE, "layer_norm", "argument 3 (bias)", tn_layer_norm(zeros(TN_SHAPE(2)), NULL, kept));
-    fails(TN_E_STALE, "concat", "tensor 1 of the list",
-          tn_concat(2, (tn_tensor *[]){zeros(TN_SHAPE(2)), kept}, 0));
-    fails(TN_E_STALE, "stack", "tensor 0 of the list",
-          tn_stack(2, (tn_tensor *[]){kept, zeros(TN_SHAPE(2))}, 0));
+    fails(TN_E_STALE, "concat", "tensor 1 of xs", tn_concat(2, (tn_tensor *[]){zeros(TN_SHAPE(2)), kept}, 0));
+    fails(TN_E_STALE, "stack", "tensor 0 of xs", tn_stack(2, (tn_tensor *[]){kept, zeros(TN_SHAPE(2))}, 0));
     tn_set_name(kept, "x");
     expect_error(NULL, TN_E_STALE, "set_name", "", __LINE__ - 1);
     tn_requires_grad(kept, true);
@@ -383,6 +381,8 @@ static void functions_that_are_no_operators_name_the_line(void **state)
     says_where(TN_E_DTYPE, "param_slab", "77", tn_param_slab(S, (tn_dtype)77, NULL, NULL));
     says_where(TN_E_NULL, "param_range", "values", tn_param_range(S, TN_F32, 0, 1, NULL, part));
     says_where(TN_E_ARG, "param_range", "5", tn_param_range(S, TN_F32, 5, 1, part, part + 1));
+    says_where(TN_E_NULL, "grad", "argument 1 (loss)", tn_grad(NULL, 1, one, part));
+    says_where(TN_E_NULL, "grad", "tensor 1 of inputs", tn_grad(a, 2, (tn_tensor *[]){a, NULL}, part));
     says_where(TN_E_ARG, "grad", "300", tn_grad(a, 300, one, part));
     says_where(TN_E_NULL, "gradcheck", "NULL", tn_gradcheck(S, NULL, 1, one, NULL, 0));
     says_where(TN_E_DTYPE, "gradcheck", "f64", tn_gradcheck(S, first_of, 1, one, NULL, 0));

@@ -13,11 +13,30 @@ static double mb(int64_t bytes)
 
 /* ---- the plan ---- */
 
+/* Nodes that were not computed: their value was there. Numbers the plan was made for, and serves no others. */
+static void put_simplified(const tn_view *v, const char *before, fu_text *t)
+{
+    const int count[] = {v->common, v->folded, v->guards};
+    static const char *const word[] = {"common", "folded", "guard"};
+    bool any = false;
+    for (int i = 0; i < 3; i++) {
+        if (!count[i]) continue;
+        if (any)
+            fu_put(t, ", ");
+        else
+            fu_put(t, "%ssimplified: ", before);
+        fu_put(t, "%d %s%s", count[i], word[i], i == 2 && count[i] > 1 ? "s" : "");
+        any = true;
+    }
+    if (any) fu_put(t, "\n");
+}
+
 static void put_plan(const tn_session *s, const tn_view *v, fu_text *t)
 {
     fu_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
            mb(v->total.bytes), (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6,
            (double)v->least_bytes * 1e-6);
+    put_simplified(v, "", t);
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
         const tn_run_log *run = &v->log->run[l->segment];
@@ -184,6 +203,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t)
         if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
     fu_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
+    put_simplified(v, "  ", t);
     for (int i = 0; i < v->n_break; i++) fu_put(t, "cut into segments: %s\n", v->breaks[i]);
     fu_put(t, "\ngroups (f' is the gradient of f)\n");
     for (int r = 0; r < v->n_row; r++) put_row(v, t, r);

@@ -189,6 +189,7 @@ typedef struct tn_view {
     int n_break;
     char **breaks; /* one line for each segment that ended before the step did */
     size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
+    int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
     double gbs;                                   /* of a copy; 0: not measured */
 } tn_view;
 

@@ -48,7 +48,6 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
                int line)
 {
     enum { MANY = 256 };
-    tn_tensor *wanted[MANY];
     if (n < 0 || n > MANY || (n && (!inputs || !grads))) {
         tn_session *s = tn_slot_session(loss);
         tn_place_begin(s, file, line);
@@ -56,18 +55,23 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
         tn_place_end(s);
         return TN_E_ARG;
     }
-    for (int i = 0; i < n; i++) grads[i] = NULL;
-    tn_scope sc = tn_enter("grad", file, line, 1, &loss);
+    tn_tensor *x[MANY + 1] = {loss};
+    for (int i = 0; i < n; i++) {
+        x[i + 1] = inputs[i];
+        grads[i] = NULL;
+    }
+    tn_scope sc = tn_enter_list_as(TN_NO_ATTR, "grad", file, line, "loss, inputs[]", n + 1, x);
     if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return tn_leave_many(&sc, n, grads);
     int status = sc.g->error.status;
-    if (tn_enter_list(&sc, n, inputs, wanted) && !status && n && one_element(&sc, loss)) {
-        status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
+    if (sc.ok && !status && n && one_element(&sc, x[0]))
+        status = tn_walk(x[0], &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
                                                   .keep = true,
                                                   .n_wanted = n,
-                                                  .wanted = wanted,
+                                                  .wanted = x + 1,
                                                   .grads = grads});
-        for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
-    }
+    if (sc.ok && !sc.g->error.status) tn_tape_done(sc.g->session, sc.note, n, grads);
+    for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
     tn_call_end(sc.g);
     return status ? status : sc.g->error.status;
 }

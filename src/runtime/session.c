@@ -81,13 +81,13 @@ static int open_device(tn_session *s)
     return status;
 }
 
-/* A node is about to be added to the graph of the step before. */
-static void drop_parked(tn_graph *g)
+/* Something is about to be recorded into the graph of the step before: in a step, as a departure from it. */
+static void unpark(tn_graph *g)
 {
     if (g->session->tape.active)
         tn_tape_cut(g->session);
     else
-        tn_tape_unpark(g->session);
+        tn_graph_set_aside(g);
 }
 
 tn_session *tn_open_with(const tn_options *options)
@@ -106,7 +106,7 @@ tn_session *tn_open_with(const tn_options *options)
     s->mode = o.mode;
     s->graph.session = s;
     s->graph.seed = o.seed;
-    s->graph.unpark = drop_parked;
+    s->graph.unpark = unpark;
     s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
@@ -260,6 +260,7 @@ int tn_step_begin(tn_session *s)
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
     if (!s->graph.parked) end_scope(s);
+    if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
     s->in_step = true;
     tn_tape_begin(s);
@@ -398,7 +399,9 @@ int tn_op_begin(tn_session *s, const char *name)
     if (!name) return tn_fail(s, TN_E_NULL, "op_begin", "name is NULL");
     tn_tape *t = &s->tape;
     bool outer = s->graph.call_depth == t->region;
-    tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL) : NULL;
+    static const char region[] = "region";
+    const tn_op_key key = {.part = {name}, .bytes = {strlen(name)}}; /* wherever the text stands */
+    tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, region, &key, 0, NULL) : NULL;
     if (e) {
         t->region++;
         s->graph.call_depth++;
@@ -406,8 +409,8 @@ int tn_op_begin(tn_session *s, const char *name)
         return TN_OK;
     }
     if (outer && tn_call_begin(&s->graph, name, NULL, 0)) {
-        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL, NULL, s->graph.n_nodes), 0,
-                     NULL);
+        int at = tn_tape_note(s, TN_ENTRY_OPEN, region, &key, 0, NULL, NULL, s->graph.n_nodes);
+        tn_tape_done(s, at, 0, NULL);
         t->region++;
         return TN_OK;
     }

@@ -233,15 +233,38 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
     return tn_param_new_at(s, name, init, NULL, 0);
 }
 
+/* Zero until its value has run, and if that fails. */
+static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
+{
+    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    if (p && tn_deferred(s) && s->device->shares_host_memory) memset(p->buf->data, 0, p->buf->bytes);
+    return p;
+}
+
+/* The copy that the step before made is written to another tensor now, and so is what is assigned to it. */
+static tn_tensor *keep_again(const tn_scope *sc)
+{
+    tn_graph *g = sc->g;
+    tn_tensor *copy = tn_entry_results(&g->session->tape, sc->entry)[0], *before = copy->of;
+    tn_tensor *p = kept_like(g->session, copy);
+    for (uint32_t i = 0; i < g->n_holders && before && p; i++) {
+        tn_tensor *h = g->holder[i];
+        if (h->id > copy->id && h->of == before && tn_op_get((tn_op)h->op)->kind == TN_KIND_ASSIGN) h->of = p;
+    }
+    copy->place = copy->of = p;
+    if (p) p->of = copy;
+    return tn_handle(p);
+}
+
 tn_tensor *tn_keep_at(tn_tensor *x, const char *file, int line)
 {
-    tn_scope sc = tn_enter("keep", file, line, 1, &x);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "keep", file, line, 1, 0, &x);
+    if (sc.entry) return keep_again(&sc);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_session *s = sc.g->session;
-    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
-    if (p && tn_deferred(s) && s->device->shares_host_memory)
-        memset(p->buf->data, 0, p->buf->bytes); /* if it fails */
+    tn_tensor *p = kept_like(s, x);
     if (p && store(s, p, x, tn_deferred(s))) p = NULL;
+    if (p) tn_tape_done(s, sc.note, 1, &p->of);
     tn_call_end(sc.g);
     return tn_handle(p);
 }
@@ -327,6 +350,20 @@ static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
     return found;
 }
 
+/* Whether p's first value has been recorded in this step and waits: that it has nowhere to go any more is
+ * nothing a tape knows. */
+static bool made_now(const tn_session *s, const tn_tensor *p)
+{
+    const tn_tape *t = &s->tape;
+    uint32_t end = t->active && t->cursor < t->n ? t->entry[t->cursor].first : s->graph.n_nodes;
+    bool found = false;
+    for (uint32_t i = 0; i < s->graph.n_holders && s->in_step && !found; i++) {
+        const tn_tensor *h = s->graph.holder[i];
+        found = h->place == p && h->id < end && !(h->flags & TN_F_DONE);
+    }
+    return found;
+}
+
 void tn_free(tn_tensor *persistent)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
@@ -334,6 +371,7 @@ void tn_free(tn_tensor *persistent)
     tn_session *s = p->graph->session;
     if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
     list_remove(s->buffers, &s->n_buffers, p);
+    if (made_now(s, p)) tn_tape_end(s);
     if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
 }
