@@ -241,9 +241,7 @@ static void a_broken_file_is_refused_with_a_line(void **state)
     snprintf(dir, sizeof dir, "%s", fresh_dir());
     assert_int_equal(mkdir(dir, 0700), 0);
     snprintf(path, sizeof path, "%s/p.txt", dir);
-    static const char *const broken[] = {"", "target profile 1\nname x\nthreads many\n",
-                                         "\x7f"
-                                         "ELF"};
+    static const char *const broken[] = {"", "target profile 1\nname x\nthreads many\n", "\177ELF"};
     setenv("TENSOR_PROFILE", path, 1);
     for (int i = 0; i < 4; i++) {
         if (i < 3) write_file(path, broken[i]);
