@@ -15,6 +15,7 @@
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
  *   cross.c     row programs that also sum over their rows
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
+ *   schedule_cuda.c, emit_cuda.c: the same for GPUs
  *   cost.c      how long all this takes, by the target profile
  *   group.c     which nodes form a group; asks the three above whether one is legal
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
@@ -69,16 +70,18 @@ void fu_text_free(fu_text *t);
 
 /* What differs between the dialects of generated text. */
 typedef struct fu_dialect {
+    const char *args;                   /* in front of a member of the kernel's arguments */
     const char *type[TN_DTYPE_COUNT];   /* of a value in a register */
     const char *memory[TN_DTYPE_COUNT]; /* of an element in memory */
     const char *load[TN_DTYPE_COUNT];   /* format with one %s: the element -> the value */
     const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
     const char *inf[2], *nan[2];        /* f32, f64 */
-    const char *simd;                   /* line before a loop whose iterations are independent */
+    const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
     const char *align;                  /* in front of a local array */
     const char *prefetch;               /* function that asks for a line early */
 } fu_dialect;
-extern const fu_dialect fu_dialect_c;
+extern const fu_dialect fu_dialect_c, fu_dialect_cuda;
+const fu_dialect *fu_language(const tn_target *t);
 
 tn_dtype fu_compute_dtype(tn_dtype d); /* what a value of d is carried in: f16 and bf16 in f32 */
 /* The expression of a row with its operands and K(..) put in. */
@@ -113,6 +116,7 @@ typedef struct fu_value {
     int slot; /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
     int64_t offset;
     int node;         /* segment node this is the value of, or -1 */
+    int asker;        /* INDEX: the segment node that indexes */
     const char *hint; /* a name from the user's program, or NULL */
     /* schedule */
     int phase;     /* of a value inside the loops: first phase that can compute it; else: how many
@@ -124,6 +128,7 @@ typedef struct fu_value {
     bool wide;   /* REDUCE: sums of f32 carried in f64 */
     bool cross;  /* REDUCE of a row program that runs over its rows (cross.c) */
     bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */
+    bool packed; /* LOAD PICK, CUDA: prog.pack elements are read at once */
     char name[40];
     int buf;
 } fu_value;
@@ -136,12 +141,14 @@ typedef struct fu_store {
     uint32_t dom; /* atoms it is stored over */
     bool late;    /* overwrites memory that the group reads: not before the last phase */
     bool stream;
+    bool packed; /* CUDA: prog.pack elements are written at once */
     int phase, buf;
 } fu_store;
 
 typedef enum fu_form { FU_POINTWISE, FU_ROW, FU_COLUMN } fu_form;
 
 typedef struct fu_prog {
+    const struct fu_ctx *c; /* for the device's numbers, and where operands lie */
     int n_atom;
     int64_t
         extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
@@ -167,6 +174,9 @@ typedef struct fu_prog {
     int n_phase;
     int lanes;
     int64_t items, chunk;
+    /* CUDA: threads of a block; those that share an item; elements a thread takes at once; packs of a row
+       that each thread keeps (0: it reads them again); packs it reads before it computes */
+    int threads, team, pack, held, ahead;
 } fu_prog;
 
 static inline uint32_t fu_bit(int atom)
@@ -340,7 +350,10 @@ tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
-int fu_emit_group(fu_ctx *c, const fu_group *g); /* of any room */
+tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
+void fu_mark_needs(fu_prog *p);             /* which phases compute a value */
+int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */
+int fu_emit_group(fu_ctx *c, const fu_group *g);             /* of any room */
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);

@@ -370,6 +370,7 @@ bool tn_plan_serves(const tn_plan *p, tn_tensor *const *leaf)
 void tn_plan_free(tn_plan *p)
 {
     if (!p || p->refs-- > 0) return;
+    if (p->run) p->run_free(p->run);
     tn_arena_free(&p->arena);
     tn_free_mem(p);
 }

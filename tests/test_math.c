@@ -21,6 +21,7 @@
 
 #include "../src/device/prelude/math.h"
 #include "long/ulp_error.h"
+#include "nvrtc.h"
 
 #define PRELUDE "src/device/prelude/"
 
@@ -322,37 +323,6 @@ static void test_f64(void **state)
 
 /* ------------------------------------------------------------------------------------------ CUDA C */
 
-/* NVRTC keeps some memory until the process ends. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:libnvrtc"; }
-
-/* What is used of NVRTC's interface, opened at run time so that this program builds without it. */
-typedef struct nvrtc {
-    int (*create)(void **program, const char *text, const char *name, int headers, const char *const *,
-                  const char *const *);
-    int (*compile)(void *program, int options, const char *const *option);
-    int (*log_size)(void *program, size_t *size);
-    int (*log)(void *program, char *text);
-    int (*destroy)(void **program);
-} nvrtc;
-
-static int open_nvrtc(nvrtc *n)
-{
-    static const char *const names[] = { "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12",
-                                         "/usr/local/cuda/lib64/libnvrtc.so",
-                                         "/usr/local/cuda/lib/libnvrtc.so" };
-    void *lib = NULL;
-    for (unsigned i = 0; i < sizeof names / sizeof *names && !lib; i++)
-        lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!lib) return 0;
-    *(void **)&n->create = dlsym(lib, "nvrtcCreateProgram");
-    *(void **)&n->compile = dlsym(lib, "nvrtcCompileProgram");
-    *(void **)&n->log_size = dlsym(lib, "nvrtcGetProgramLogSize");
-    *(void **)&n->log = dlsym(lib, "nvrtcGetProgramLog");
-    *(void **)&n->destroy = dlsym(lib, "nvrtcDestroyProgram");
-    return n->create && n->compile && n->log_size && n->log && n->destroy;
-}
-
 static void append_file(char *text, size_t size, const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -366,10 +336,11 @@ static void append_file(char *text, size_t size, const char *path)
 static void check_cuda(const char *arch)
 {
     nvrtc n = { 0 };
-    if (!open_nvrtc(&n)) skip();
+    if (!nvrtc_open(&n)) skip();
     enum { SIZE = 1 << 17 };
     char *text = calloc(SIZE, 1);
     assert_non_null(text);
+    append_file(text, SIZE, PRELUDE "abi.h");
     append_file(text, SIZE, PRELUDE "math.h");
     append_file(text, SIZE, PRELUDE "philox.h");
     append_file(text, SIZE, PRELUDE "half.h");
@@ -393,19 +364,9 @@ static void check_cuda(const char *arch)
                   "    x[7] = tn_uniform(w[0]) + tn_dropped(w[1], 0.5) + tn_philox_normal(1, 2, 3);\n"
                   "    x[8] = tn_half_to_f32(h[0]) + tn_bfloat16_to_f32(q[0]);\n"
                   "    h[1] = tn_f32_to_half(x[9]); q[1] = tn_f32_to_bfloat16(x[9]);\n}\n");
-    void *program = NULL;
-    char option[64];
-    snprintf(option, sizeof option, "--gpu-architecture=%s", arch);
-    const char *options[] = { option };
-    assert_int_equal(n.create(&program, text, "prelude.cu", 0, NULL, NULL), 0);
-    int status = n.compile(program, 1, options);
-    size_t size = 0;
-    n.log_size(program, &size);
-    char *log = calloc(size + 1, 1);
-    assert_non_null(log);
-    n.log(program, log);
+    char *log;
+    int status = nvrtc_compile(&n, text, arch, &log);
     if (status || strstr(log, "warning")) fail_msg("NVRTC for %s: %d\n%s", arch, status, log);
-    n.destroy(&program);
     free(log);
     free(text);
 }

@@ -485,7 +485,8 @@ void tn_rule_save(tn_rule *r, int i, tn_tensor *value)
 void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
 {
     if (g->error.status) return NULL;
-    g->error.status = status;
+    const char *lost = g->device && g->device->lost ? g->device->failure.text : NULL;
+    g->error.status = lost ? TN_E_DEVICE : status; /* whatever did not work for it */
     size_t size = sizeof g->error.text, n = 0;
     const tn_call *c = g->call;
     if (c) {
@@ -500,6 +501,8 @@ void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(g->error.text + n, size - n, fmt, ap);
     va_end(ap);
+    n = strlen(g->error.text);
+    if (lost && !strstr(g->error.text, lost)) snprintf(g->error.text + n, size - n, ": %s", lost);
     return NULL;
 }
 

@@ -17,7 +17,8 @@
 #include "prelude/abi.h"
 
 typedef struct tn_device tn_device;
-typedef struct tn_kernel tn_kernel; /* a compiled, loaded entry; owned by the device until it closes */
+typedef struct tn_kernel tn_kernel;       /* a compiled, loaded entry; owned by the device until it closes */
+typedef struct tn_recording tn_recording; /* launches and library calls that a device repeats as one */
 
 typedef struct tn_errbuf {
     char text[1024];
@@ -45,6 +46,13 @@ typedef struct tn_target {
     int64_t shared_bytes; /* and shared memory that one block can have without asking for more */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
+
+/* What a compiled kernel takes, of one thread and of one block. */
+typedef struct tn_kernel_info {
+    int registers, max_threads;
+    int64_t local_bytes; /* of a thread's spilled registers and local arrays */
+    int64_t shared_bytes;
+} tn_kernel_info;
 
 /* The work of one launch. Items [0, n) run in chunks of at most `chunk` that do not depend on the number of
  * threads, in any order and at once. Where finish_n is not 0, the kernel's finish then runs over [0,
@@ -93,6 +101,7 @@ typedef struct tn_conv2d_desc {
 
 typedef struct tn_device_stats {
     uint64_t launches, library_calls, copies, reorders; /* since open */
+    uint64_t recorded, replays;                         /* recordings made, and run again */
     uint64_t compiled, cache_hits;
     size_t bytes_now, bytes_peak; /* handed out by alloc and not given back */
 } tn_device_stats;
@@ -106,7 +115,9 @@ struct tn_device {
     char machine[128];       /* what distinguishes it from others in speed, threads apart */
     const char *folder;      /* where compiled kernels are kept between runs; NULL: nowhere */
     bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */
+    bool lost;               /* it failed for good and refuses everything; `failure` says why */
     tn_device_stats stats;
+    tn_errbuf failure; /* why the last call without an `err` failed; empty where it has nothing to say */
 
     /* Memory, 64-byte aligned. alloc caches what free gives back, so that a step's second run asks the
      * system for nothing. Contents are undefined. NULL when there is none. */
@@ -132,6 +143,30 @@ struct tn_device {
     int (*download)(tn_device *d, void *host, const void *src, size_t bytes); /* waits */
     int (*sync)(tn_device *d);
     void (*close)(tn_device *d);
+
+    /* ---- what only some devices have: NULL where not ---- */
+
+    bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
+
+    /* A device that does not share the host's memory keeps the fault word that its kernels set by itself
+     * (tn_args.fault is not looked at), and a kernel that finds it set does nothing. download and sync bring
+     * it along: take_fault tells whether it was set by then, and clears it. */
+    bool (*take_fault)(tn_device *d, tn_fault *out);
+
+    /* Values that are looked at without waiting, 8 bytes each, by number: post starts the copy of the newest
+     * (it is left out while the one before is on its way), peek gives the newest that has come; false: none
+     * has. */
+    int (*post)(tn_device *d, int number, const void *src, size_t bytes);
+    bool (*peek)(tn_device *d, int number, void *out);
+
+    /* Between record_begin and record_end launches, products, convolutions and copies are noted and do not
+     * run; no other function that touches memory may be called. replay runs all of them in order, with the
+     * addresses and arguments they had. record_end without `out` drops what was noted. A call in between that
+     * fails, or a record_end that fails, leaves nothing behind: run the steps instead. */
+    int (*record_begin)(tn_device *d, tn_errbuf *err);
+    int (*record_end)(tn_device *d, tn_recording **out, tn_errbuf *err);
+    int (*replay)(tn_device *d, tn_recording *r, tn_errbuf *err);
+    void (*forget)(tn_device *d, tn_recording *r); /* NULL is allowed */
 };
 
 typedef void tn_log_fn(int level, const char *text, void *user);
@@ -145,5 +180,8 @@ typedef struct tn_device_options {
 
 int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
 int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
+/* TN_E_UNSUPPORTED where there is no usable GPU: err says what is missing and the remedy, *driver (may be
+ * NULL) whether at least a driver is there. */
+int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_errbuf *err);
 
 #endif

@@ -119,7 +119,7 @@ static tn_tensor *from_again(tn_scope *sc, const void *data)
     if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no device memory for a tensor");
     n->flags |= TN_F_DONE;
     if (!data && tn_node_numel(n)) return tn_error_set(g, TN_E_NULL, "data is NULL");
-    if (upload(g, n, data)) return tn_error_set(g, TN_E_DEVICE, "the copy to the device failed");
+    if (upload(g, n, data)) return tn_device_error(g->session, "the copy to the device failed");
     return tn_handle(n);
 }
 
@@ -133,7 +133,7 @@ tn_tensor *tn_from_at(tn_session *s, const void *data, tn_dtype dtype, int ndim,
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
         n = leaf_with_storage(sc.g, dtype, ndim, shape);
         if (n && !data && tn_node_numel(n)) n = tn_error_set(sc.g, TN_E_NULL, "data is NULL");
-        if (n && upload(sc.g, n, data)) n = tn_error_set(sc.g, TN_E_DEVICE, "the copy to the device failed");
+        if (n && upload(sc.g, n, data)) n = tn_device_error(s, "the copy to the device failed");
     }
     note_upload(&sc, n);
     return close_leaf(&sc, n);
@@ -157,7 +157,7 @@ static tn_tensor *lent(tn_graph *g, void *host, tn_dtype dtype, int ndim, const 
     tn_session *s = g->session;
     if (s->device->is_reference || !s->device->shares_host_memory) { /* must be copied anyway */
         tn_tensor *n = leaf_with_storage(g, dtype, ndim, shape);
-        if (n && upload(g, n, host)) return tn_error_set(g, TN_E_DEVICE, "the copy to the device failed");
+        if (n && upload(g, n, host)) return tn_device_error(s, "the copy to the device failed");
         if (n && release) release(host, user);
         return n;
     }

@@ -122,6 +122,11 @@ static void put_session(tn_session *s, fu_text *t)
     fu_put(t, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n",
            (unsigned long long)a.plans, (unsigned long long)a.plan_hits, (unsigned long long)a.compiled,
            (unsigned long long)a.cache_hits);
+    const tn_device_stats *d = &s->device->stats;
+    if (s->device->replay)
+        fu_put(t, "%llu recordings of a plan as one launch, run %llu times\n",
+               (unsigned long long)d->recorded, (unsigned long long)d->replays);
+    if (s->not_recorded[0]) fu_put(t, "not run as one launch: %s\n", s->not_recorded);
     fu_put(t, "device memory %.1f MB, at most %.1f MB\n", (double)a.bytes_now * 1e-6,
            (double)a.bytes_peak * 1e-6);
 }

@@ -14,6 +14,7 @@
 
 #include "../device/cpu/builtin.h"
 #include "../device/ref/ref.h"
+#include "device_run.h"
 #include "explain.h"
 
 bool tn_deferred(const tn_session *s)
@@ -63,8 +64,13 @@ void tn_flush_scratch_free(tn_flush_scratch *f)
 
 void tn_flush_free(tn_session *s)
 {
-    if (s->arena) s->device->free(s->device, s->arena);
+    tn_device *d = s->device;
+    if (s->arena && d->shares_host_memory) d->free(d, s->arena);
+    if (s->arena && !d->shares_host_memory) d->release(d, s->arena, s->arena_range);
     s->arena = NULL;
+    tn_device_forget_runs(s);
+    tn_free_mem(s->ran);
+    s->ran = NULL;
     if (s->scratch) tn_flush_scratch_free(s->scratch);
     tn_free_mem(s->scratch);
     s->scratch = NULL;
@@ -223,12 +229,24 @@ static int run_builtin(tn_session *s, tn_flush_scratch *f)
     return status;
 }
 
+void *tn_device_error(tn_session *s, const char *what)
+{
+    const char *why = s->device->failure.text;
+    return tn_error_set(&s->graph, TN_E_DEVICE, "%s%s%s", what, why[0] ? ": " : "", why);
+}
+
 int tn_check_fault(tn_session *s)
 {
+    tn_call *open = s->graph.call, call;
+    if (!s->fault.code && s->device->take_fault && s->device->take_fault(s->device, &s->fault)) {
+        if (tn_device_fault_call(s, &s->fault, &call)) s->graph.call = &call;
+        tn_device_forget_runs(s);
+    }
     if (!s->fault.code) return TN_OK;
     tn_error_set(&s->graph, TN_E_INDEX, "%s %lld is out of range",
                  s->fault.code == TN_FAULT_LABEL ? "label" : "index", (long long)s->fault.value);
     s->fault = (tn_fault){0};
+    s->graph.call = open;
     return TN_E_INDEX;
 }
 

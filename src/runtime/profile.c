@@ -73,6 +73,7 @@ void tn_profile_choose(tn_session *s)
     choose(s);
     s->target.profile = s->profile;
     const tn_target_profile *p = tn_target_rates(&s->target);
+    if (!s->profile && s->target.last_bytes) return; /* the device knows better than the reference */
     s->target.last_bytes = p->stream_bytes > 0 ? (int64_t)p->stream_bytes : INT64_MAX;
 }
 

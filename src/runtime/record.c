@@ -83,7 +83,15 @@ static bool enter_one(tn_scope *sc, tn_tensor **x, const char *args, int i)
     }
     if (!sc->g) sc->g = n->graph;
     if (sc->g != n->graph) {
-        tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
+        const char *here = sc->g->device->name, *there = n->graph->device->name;
+        if (strcmp(here, there))
+            tn_error_set(
+                sc->g, TN_E_SESSION,
+                "its tensors belong to two sessions, on %s and on %s; tn_read one of them and make it "
+                "anew with tn_from",
+                here, there);
+        else
+            tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
         sc->ok = false;
         return false;
     }

@@ -63,8 +63,14 @@ static int open_device(tn_session *s)
     tn_errbuf err = {""};
     tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user};
     int status = TN_E_UNSUPPORTED;
+    bool driver = false;
     switch (s->options.device) {
     case TN_AUTO:
+        if (!tn_cuda_open(&d, &s->device, &driver, &err)) return TN_OK;
+        /* where there is not even a driver, nobody expects a GPU to be used */
+        say(&s->options, driver ? TN_LOG_WARN : TN_LOG_INFO, "running on the CPU: %s", err.text);
+        status = tn_cpu_open(&d, &s->device, &err);
+        break;
     case TN_CPU:
         status = tn_cpu_open(&d, &s->device, &err);
         break;
@@ -72,7 +78,7 @@ static int open_device(tn_session *s)
         status = tn_ref_open(&d, &s->device, &err);
         break;
     case TN_CUDA:
-        snprintf(err.text, sizeof err.text, "this build has no cuda device; use --device cpu");
+        status = tn_cuda_open(&d, &s->device, NULL, &err);
         break;
     }
     if (status)
@@ -126,6 +132,10 @@ tn_session *tn_open_with(const tn_options *options)
 int tn_close(tn_session *s)
 {
     if (!s) return TN_OK;
+    if (s->device->take_fault && !s->graph.error.status) { /* what has run may have failed unseen */
+        if (s->device->sync(s->device)) tn_device_error(s, "close");
+        tn_check_fault(s);
+    }
     int status = s->graph.error.status;
     s->closing = true;
     while (s->n_closers) {
@@ -186,6 +196,7 @@ void tn_clear_error(tn_session *s)
     if (!s) return;
     if (s->graph.error.status && s->in_step) tn_tape_end(s);
     s->graph.error = (tn_error_state){0};
+    if (s->device->take_fault && !s->device->sync(s->device)) s->device->take_fault(s->device, &s->fault);
     s->fault = (tn_fault){0};
 }
 

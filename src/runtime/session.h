@@ -49,21 +49,26 @@ struct tn_session {
     struct tn_watch_slot {
         tn_tensor *node; /* of this step, NULL once it is read */
         double value;    /* the newest that is finished */
-    } *watch;            /* by order of the calls within a step */
+        bool posted;     /* the device holds it: peek */
+        tn_dtype dtype;
+    } * watch; /* by order of the calls within a step */
     int n_watch, cap_watch;
 
     struct tn_closer {
         void (*fn)(void *);
         void *arg;
-    } *closers;
+    } * closers;
     int n_closers, cap_closers;
 
     tn_stats stats;
     struct tn_explain_state *explain; /* explain.h */
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
     void *arena;                      /* of values that die with their plan; as large as the largest plan's */
-    size_t arena_bytes;
-    size_t live_high;                 /* device bytes at the end of the last steps: growth alarm */
+    size_t arena_bytes, arena_range;  /* range: addresses it has, where the device has memory of its own */
+    tn_plan **ran; /* device_run.c: plans that index and have run since a fault was last looked for */
+    int n_ran, cap_ran;
+    char not_recorded[256]; /* why a step of late was not run as one launch */
+    size_t live_high;       /* device bytes at the end of the last steps: growth alarm */
     int growing;
     tn_fault fault;
     tn_tape tape;
@@ -73,8 +78,8 @@ struct tn_session {
 typedef struct tn_scope {
     tn_graph *g; /* NULL: no argument told the session */
     bool ok;
-    uint32_t first; /* id of the first node made inside */
-    int note;       /* its entry on the tape that is being recorded, or -1 */
+    uint32_t first;  /* id of the first node made inside */
+    int note;        /* its entry on the tape that is being recorded, or -1 */
     tn_entry *entry; /* the entry it repeats: nothing is to be made (ok is false), tn_leave has the results */
 } tn_scope;
 
@@ -112,6 +117,8 @@ bool tn_deferred(const tn_session *s);
 int tn_run(tn_session *s, int n, tn_tensor *const *roots);
 /* After a run: turns a fault word that a kernel set into the session's error. */
 int tn_check_fault(tn_session *s);
+/* TN_E_DEVICE with what the device says of its last failure behind `what`. NULL. */
+void *tn_device_error(tn_session *s, const char *what);
 void tn_flush_free(tn_session *s);
 
 /* ---- session.c ---- */
