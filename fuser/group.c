@@ -374,6 +374,21 @@ static bool add_again(fu_ctx *c, int g, const again *r)
     return true;
 }
 
+/* What computing r's values elsewhere asks of the groups they come from: to store what r's nodes read. */
+static bool sources_can(fu_ctx *c, const again *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const tn_tensor *t = c->node[r->node[i]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            int p = fu_node_of(c, fu_value_of(c, t->in[k]));
+            int g = p < 0 ? -1 : fu_group_of(c, p);
+            if (g < 0 || c->group[g].room != FU_LOOPS) continue;
+            if (try_groups(c, g, g, c->group[g].n, c->group[g].member)) return false;
+        }
+    }
+    return true;
+}
+
 /* A value that one group would store only for others to read, and that is cheap to make from what is in
  * memory anyway, is computed by those others again. */
 static void compute_again(fu_ctx *c, int node)
@@ -392,8 +407,24 @@ static void compute_again(fu_ctx *c, int node)
         reads += new_reads(c, &c->group[to[i]], &r);
     }
     if (!worth(c, n, &r, count, reads)) return;
-    for (int i = 0; i < count; i++)
-        if (!add_again(c, to[i], &r)) return;
+    struct {
+        int n, *member;
+    } before[MANY];
+    int copies[FU_MAX_MEMBERS], copied = c->n_copy;
+    for (int i = 0; i < count; i++) {
+        before[i].n = c->group[to[i]].n;
+        before[i].member = c->group[to[i]].member;
+    }
+    for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
+    bool ok = true;
+    for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
+    if (sources_can(c, &r)) return; /* where not all could, those that could not read it */
+    for (int i = 0; i < count; i++) {
+        c->group[to[i]].n = before[i].n;
+        c->group[to[i]].member = before[i].member;
+    }
+    for (int i = 0; i < r.n; i++) c->node[r.node[i]].n_copy = copies[i];
+    c->n_copy = copied;
 }
 
 static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
