@@ -16,6 +16,7 @@
  *
  * Start with fu_emit, then emit_kernel and write_item.
  */
+#include "cost.h"
 #include "emit_cuda.h"
 
 #include <stdio.h>
@@ -262,10 +263,10 @@ void fu_describe(fu_em *e, const fu_group *g)
     fu_put(t, " */\n");
 }
 
-int64_t fu_bytes_of(const fu_em *e)
+/* What this function of the kernel reads and writes: each operand once. */
+void fu_count_traffic(fu_em *e)
 {
     const fu_prog *p = e->p;
-    int64_t n = 0;
     for (int i = 0; i < e->n_pointer; i++) {
         int64_t most = 0;
         for (int k = 0; k < p->n_value; k++) {
@@ -280,10 +281,13 @@ int64_t fu_bytes_of(const fu_em *e)
                 const fu_store *s = &p->store[k];
                 int64_t m = s->mask < 0 ? fu_count(p, s->dom) : tn_node_numel(e->c->node[s->node].t);
                 if (m > most) most = m;
+                e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
             }
-        n += most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        e->s->traffic[i].bytes += bytes;
+        e->s->bytes += bytes;
     }
-    return n;
+    e->s->work += fu_prog_work(p, e->c->target);
 }
 
 /* One function of the kernel: the program e->p. The first n_in operands are only read. */
@@ -327,7 +331,7 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;
-    e->s->bytes += fu_bytes_of(e);
+    fu_count_traffic(e);
 }
 
 /* ---- results in the place of operands ---- */

@@ -16,6 +16,7 @@
  *   cross.c     row programs that also sum over their rows
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   schedule_cuda.c, emit_cuda.c: the same for GPUs
+ *   cost.c      how long all this takes, by the target profile
  *   group.c     which nodes form a group; asks the three above whether one is legal
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
@@ -276,6 +277,7 @@ typedef struct fu_ctx {
     } * scratch; /* plan->n_scratch of them */
     fu_prog *prog, *prog2;
     fu_domain *domain;
+    double far;              /* bytes touched from forward to backward */
     int try_a, try_b, try_n; /* groups now being tried as one, and their nodes */
     const int *try_member;
     int assign_from; /* slot a lone ASSIGN copies from, -1: its source */

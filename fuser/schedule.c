@@ -11,7 +11,7 @@
  *
  * Start with fu_schedule.
  */
-#include "fuser.h"
+#include "cost.h"
 
 #include <string.h>
 
@@ -192,12 +192,8 @@ static void move_last(fu_prog *p, int a)
 
 int fu_row_cost(tn_op op)
 {
-    static const char *const slow[] = {"tn_exp",  "tn_log", "tn_sin", "tn_cos",
-                                       "tn_tanh", "tn_erf", "tn_pow", "tn_sigmoid"};
-    const char *text = tn_op_get(op)->text;
-    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
-        if (strstr(text, slow[i])) return 10;
-    return strchr(text, '/') || strstr(text, "sqrt") ? 4 : 1;
+    double work = fu_row_work(op);
+    return work > 15 ? 10 : work > 5 ? 4 : 1;
 }
 
 int fu_op_cost(const fu_value *v)

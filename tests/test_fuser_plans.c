@@ -338,6 +338,7 @@ static void results_take_the_place_of_operands(void **state)
 
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_batch_compiles_nothing),
         cmocka_unit_test(cuts_have_reasons_and_dead_nodes_do_not_run),

@@ -601,6 +601,7 @@ static void an_update_is_one_kernel(void **state)
 
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     struct CMUnitTest tests[N_CASES + 2];
     for (int i = 0; i < N_CASES; i++)
         tests[i] = (struct CMUnitTest){Cases[i].name, check_fusion, NULL, NULL, &Cases[i]};
