@@ -43,6 +43,9 @@ HAVE_ZLIB := $(filter zlib,$(FOUND))
 HAVE_STB := $(filter stb,$(FOUND))
 HAVE_CJSON := $(filter cjson,$(FOUND))
 HAVE_CMOCKA := $(filter cmocka,$(FOUND))
+# Only a test wants the CUDA toolkit's headers, to compare its own declarations with; the library opens CUDA at run time.
+CUDA_INCLUDE := $(firstword $(foreach d,$(CUDA_HOME) $(CUDA_PATH) /usr/local/cuda,\
+    $(if $(wildcard $(d)/include/cublasLt.h),$(if $(wildcard $(d)/include/nvrtc.h),$(patsubst %/cuda.h,%,$(wildcard $(d)/include/cuda.h))))))
 
 # Debian's names. pkg-config and g++ serve the tests of the installed library; those are skipped without.
 PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++
@@ -94,7 +97,7 @@ all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
-programs: all $(TESTS)
+programs: all $(TESTS) $(BUILD)/tests/json_check
 
 help:
 	@echo 'make             the library, static and shared, and the examples, in build/'
@@ -104,9 +107,10 @@ help:
 	@echo 'make doctor      what was found on this machine, and what will be used'
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
+	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make bench       times each operator, and the fused against the eager step'
-	@echo 'make bench-peers times the operators beside those of PyTorch'
+	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
@@ -132,7 +136,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
 
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
-$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/*)
+$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cuda/kernels/*)
 
 # The tests call internal functions too. Users get one object in which those are local and clash with nothing.
 $(BUILD)/internal.a: $(OBJ) $(BUILD)/sources Makefile
@@ -179,9 +183,10 @@ $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
+$(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) $(MOREFLAGS)) -lcmocka $(BUILD)/internal.a $(TAIL)
 $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
@@ -190,6 +195,41 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
 -include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
+
+# ---- the simulated GPU ----------------------------------------------------------------------------------
+
+# A library of its own (tests/cusim/README.md). It is never sanitized: it switches stacks, and it checks what
+# its kernels do by itself.
+CUSIM := $(wildcard tests/cusim/*.c)
+$(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o): $(BUILD)/cusim/%.o: tests/cusim/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c11 -O2 -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. $(CUSIMFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
+$(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
+$(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@ $(filter %.o,$^) -pthread -ldl -lm
+$(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=c11 -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -I. -o $@ $<
+-include $(wildcard $(BUILD)/cusim/*.d)
+.PHONY: cusim
+cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+# All tests of programs on it. Kernels are kept from run to run.
+CUSIM_FULL ?= test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden
+CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(BUILD))/cusim/libcusim.so) \
+            TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
+.PHONY: cusim-full
+cusim-full: need-test
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%)
+	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
+CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
+              -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
+$(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+$(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 
 # ---- dependencies ---------------------------------------------------------------------------------------
 
@@ -267,7 +307,8 @@ test: need-test
 # What ONLY names, by name or by path, or everything.
 SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
-run-tests: all $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
+run-tests: all $(BUILD)/tests/json_check $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
+           $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
 	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' \
@@ -297,9 +338,11 @@ bench: all $(BENCHES)
 	@for case in $$($(BUILD)/bench/eager_ops --list); do $(BUILD)/bench/eager_ops $$case $(BENCH_SHAPE) || exit 1; done
 	@for shape in dram cache; do $(BUILD)/fused_vs_eager --case fusions --shape $$shape --json $(BUILD)/bench/$$shape.json || exit 1; done
 	@$(BUILD)/fused_vs_eager --case models --json $(BUILD)/bench/models.json
-# Beside PyTorch, which has to be there.
-bench-peers: $(BENCHES)
-	python3 tests/bench/peers.py --program $(BUILD)/bench/eager_ops
+# Beside PyTorch and JAX, which have to be there: what is not is left out and named.
+PYTHON ?= python3
+bench-peers: all $(BENCHES)
+	$(PYTHON) tests/bench/peers.py --program $(BUILD)/bench/eager_ops
+	$(PYTHON) tests/bench/rivals.py --build $(BUILD)
 
 # ---- installing -----------------------------------------------------------------------------------------
 

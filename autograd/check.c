@@ -9,6 +9,7 @@
 
 #include "../include/tensor.h"
 #include "../src/core/alloc.h"
+#include "../src/core/placed.h"
 
 typedef struct check {
     tn_session *s;
@@ -96,3 +97,6 @@ int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs,
     }
     return status;
 }
+
+TN_PLACED(int, gradcheck, s, (s, f, n, xs, user, tolerance), tn_session *s, tn_gradcheck_fn *f, int n,
+          tn_tensor *const *xs, void *user, double tolerance)

@@ -7,12 +7,15 @@
 #ifndef ARGS_H
 #define ARGS_H
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <tensor_nn.h>
+
+#include "files.h"
 
 /* An option of one example: a whole number or a number above 0, with its default in place. */
 struct args_more {
@@ -77,18 +80,21 @@ static inline void args_refuse(const struct args *a, const char *option, const c
 static inline long args_whole(const struct args *a, const char *option, const char *value, long least,
                               long most)
 {
-    char *end;
+    char *end, wants[80];
+    errno = 0;
     long n = strtol(value, &end, 10);
-    if (end == value || *end || n < least || n > most)
-        args_refuse(a, option, value, "not a whole number in range");
-    return n;
+    if (*value >= '0' && *value <= '9' && !*end && !errno && n >= least && n <= most) return n;
+    snprintf(wants, sizeof(wants), "not a whole number from %ld to %ld", least, most);
+    args_refuse(a, option, value, wants);
+    return 0;
 }
 
 static inline double args_positive(const struct args *a, const char *option, const char *value)
 {
     char *end;
     double x = strtod(value, &end);
-    if (end == value || *end || !(x > 0) || x > 1e6) args_refuse(a, option, value, "not a number above 0");
+    if (end == value || *end || !(x > 0) || x > 1e6)
+        args_refuse(a, option, value, "not a number above 0, up to 1e6");
     return x;
 }
 
@@ -169,6 +175,8 @@ static inline void args_parse(struct args *a, int argc, char **argv)
             i++;
         }
     }
+    if (a->report && !is_report(a->report))
+        args_refuse(a, "--report", a->report, "the name must end in .html, .json or .txt");
 }
 
 static inline double args_clock(void)
@@ -181,6 +189,12 @@ static inline double args_clock(void)
 /* A session as asked for, with the log file open; NULL after saying why. */
 static inline tn_session *args_open(struct args *a)
 {
+    const char *const path[] = {a->save, a->report}, *why;
+    for (int i = 0; i < 2; i++) { /* noticed now, not after training; the log is opened now */
+        if (!path[i] || can_be_written(path[i], &why)) continue;
+        fprintf(stderr, "%s: %s cannot be written: %s\n", a->program, path[i], why);
+        return NULL;
+    }
     tn_session *s = tn_open(.device = !strcmp(a->device, "cuda")  ? TN_CUDA
                                       : !strcmp(a->device, "cpu") ? TN_CPU
                                                                   : TN_AUTO,
@@ -193,7 +207,7 @@ static inline tn_session *args_open(struct args *a)
         return NULL;
     }
     if (a->log && !(a->log_file = fopen(a->log, "w"))) {
-        fprintf(stderr, "%s: %s cannot be written\n", a->program, a->log);
+        fprintf(stderr, "%s: %s cannot be written: %s\n", a->program, a->log, strerror(errno));
         tn_close(s);
         return NULL;
     }

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files.h"
 #include "fused_vs_eager/bench.h"
 
 enum { MAX_CASES = 64, N_MODELS = 2 };
@@ -57,7 +58,7 @@ static int take(struct options *o, const char *option, const char *v)
 {
     char *end = NULL;
     double x = strtod(v, &end);
-    bool number = end != v && !*end && x >= 0 && x <= 1e6;
+    bool number = end != v && !*end && x >= 0 && x <= 1e6, whole = number && x == (double)(int)x;
     if (!strcmp(option, "--case"))
         o->which = v;
     else if (!strcmp(option, "--json"))
@@ -66,9 +67,9 @@ static int take(struct options *o, const char *option, const char *v)
         o->shape = v;
     else if (!strcmp(option, "--device") && among(v, "auto", "cpu", "cuda"))
         o->device = v;
-    else if (!strcmp(option, "--threads") && number)
+    else if (!strcmp(option, "--threads") && whole)
         o->threads = (int)x;
-    else if (!strcmp(option, "--rounds") && number && x >= 1 && x <= 100)
+    else if (!strcmp(option, "--rounds") && whole && x >= 1 && x <= 100)
         o->rounds = (int)x;
     else if (!strcmp(option, "--patience") && number)
         o->patience = x;
@@ -119,6 +120,9 @@ int main(int argc, char **argv)
         status = 0;
     }
     if (child) return first_step(child, cache, &o);
+    const char *why;
+    if (o.json && !can_be_written(o.json, &why))
+        return fprintf(stderr, "fused_vs_eager: %s cannot be written: %s\n", o.json, why), 1;
 
     tn_session *s = open_mode(&o, TN_FUSED);
     int threads = s ? tn_threads(s) : 0;

@@ -240,6 +240,8 @@ void fu_cross_finish(const fu_prog *first, fu_prog *q, const int *scratch)
     bool wide = false;
     memset(map, -1, sizeof map);
     memset(q, 0, offsetof(fu_prog, value));
+    q->c = first->c;
+    q->threads = first->threads;
     q->last_bytes = first->last_bytes;
     q->second = true;
     q->n_atom = 1;

@@ -58,8 +58,9 @@ int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *w
 int fu_dim(fu_em *e, int64_t value)
 {
     tn_step *s = e->s;
-    if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, 32 * sizeof *s->dim))) e->t.failed = true;
-    if (e->t.failed || s->n_dim == 32) {
+    if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, TN_MAX_KERNEL_DIMS * sizeof *s->dim)))
+        e->t.failed = true;
+    if (e->t.failed || s->n_dim == TN_MAX_KERNEL_DIMS) {
         e->c->over_limit |= !e->t.failed;
         e->t.failed = true;
         return 0;
@@ -150,16 +151,16 @@ static void ask_index(fu_em *e, int id)
     fu_value *v = &e->p->value[id];
     const char *raw = fu_ask(e, v->arg[0]);
     fu_name(e, v);
-    if (e->where[id] < 0) e->where[id] = fu_dim(e, v->node);
+    if (e->where[id] < 0) e->where[id] = fu_dim(e, v->asker);
     e->helpers |= FU_HELP_FAULT;
-    if (e->in_vector) {
+    if (e->in_vector && e->lang->simd) {
         fu_line(&e->t, "const bool %s_bad = (uint64_t)%s >= %lld;", v->name, raw, (long long)v->extent);
         fu_line(&e->t, "const int64_t %s = %s_bad ? 0 : (int64_t)%s;", v->name, v->name, raw);
         fu_line(&e->t, "worst = %s_bad && (uint64_t)%s > worst ? (uint64_t)%s : worst;", v->name, raw, raw);
     } else {
         fu_line(&e->t, "int64_t %s = (int64_t)%s;", v->name, raw);
         fu_line(&e->t, "if ((uint64_t)%s >= %lld) {", v->name, (long long)v->extent);
-        fu_line(&e->t, "    index_fault(a, a->dim[%d], %s);", e->where[id], v->name);
+        fu_line(&e->t, "    index_fault(a, %sdim[%d], %s);", e->lang->args, e->where[id], v->name);
         fu_line(&e->t, "    %s = 0;", v->name);
         fu_line(&e->t, "}");
     }
@@ -178,8 +179,9 @@ static void ask_random(fu_em *e, int id)
     if (inner)
         snprintf(bits, sizeof bits, "%s_bits[%s]", v->name, e->bits_at);
     else
-        snprintf(bits, sizeof bits, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%.120s))",
-                 v->op == TN_OP_normal ? "tn_philox_normal" : "tn_philox_u32", seed, draw, at);
+        snprintf(bits, sizeof bits, "%s(%sscalar[%d].u, %sscalar[%d].u, (uint64_t)(%.120s))",
+                 v->op == TN_OP_normal ? "tn_philox_normal" : "tn_philox_u32", e->lang->args, seed,
+                 e->lang->args, draw, at);
     if (v->op == TN_OP_bernoulli && inner) /* the bound was put before the loop */
         snprintf(expr, sizeof expr, "(%s >= %s_bound) & %s_live", bits, v->name, v->name);
     else if (v->op == TN_OP_bernoulli)
@@ -280,13 +282,20 @@ const char *fu_ask(fu_em *e, int id)
         return v->name;
     }
     if (transparent(v)) return fu_ask(e, v->arg[0]);
+    if (v->packed && e->pack_at) {
+        fu_name(e, v);
+        snprintf(at, sizeof at, "%s_pack[%s]", v->name, e->pack_at);
+        snprintf(s, sizeof s, e->lang->load[v->dtype], at);
+        define(e, id, s);
+        return v->name;
+    }
     switch (v->kind) {
     case FU_SCALAR:
         if (tn_dtype_is_float(v->dtype))
-            snprintf(s, sizeof s, "(%s)a->scalar[%d].f", fu_type(e, v->dtype),
+            snprintf(s, sizeof s, "(%s)%sscalar[%d].f", fu_type(e, v->dtype), e->lang->args,
                      fu_scalar(e, v->slot, TN_WORD_F64));
         else
-            snprintf(s, sizeof s, "(%s)a->scalar[%d].i", fu_type(e, v->dtype),
+            snprintf(s, sizeof s, "(%s)%sscalar[%d].i", fu_type(e, v->dtype), e->lang->args,
                      fu_scalar(e, v->slot, TN_WORD_I64));
         define(e, id, s);
         break;
@@ -345,7 +354,7 @@ void fu_put_store(fu_em *e, const fu_store *s)
     const char *v = fu_ask(e, s->value);
     fu_index(e, s->stride, ~0u, at, sizeof at);
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
-    if (s->stream && e->piece)
+    if ((s->stream || s->packed) && e->piece)
         fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->piece, value);
     else
         fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);

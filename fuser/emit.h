@@ -17,8 +17,9 @@ typedef struct fu_em {
     bool hot[FU_MAX_VALUES];           /* asked for by something inside the loops */
     int phase;                         /* whose loop is being written; n_phase after the last */
     bool in_vector;                    /* inside the vector loop */
-    const char *piece;                 /* position within the piece of a row that is streamed, or NULL */
+    const char *piece;                 /* position within what is written together, or NULL */
     bool near;                         /* the loop's arguments were found small: see fu_near_form */
+    const char *pack_at;               /* CUDA: position within what was read together, or NULL */
     bool local;                        /* accumulators are the loop's own variables */
     const char *lane;                  /* position within the tile: index of arrays over it */
     char stash_at[160];                /* index of values kept between phases */

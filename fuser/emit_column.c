@@ -111,7 +111,7 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
 
 /* ---- what stands between phases ---- */
 
-static bool wants_array(const fu_prog *p, int id)
+bool fu_wants_array(const fu_prog *p, int id)
 {
     const fu_value *v = &p->value[id];
     if (fu_full(p, v) || !(v->vary >> fu_vec(p) & 1) || v->kind == FU_REDUCE || v->kind == FU_NUMBER)
@@ -217,7 +217,7 @@ static void write_partials(fu_em *e, const fu_range *r, const int *scratch)
 void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch)
 {
     fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) p->value[i].array = wants_array(p, i);
+    for (int i = 0; i < p->n_value; i++) p->value[i].array = fu_wants_array(p, i);
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) fu_declare(e, &p->value[i], "acc", p->tile);
     fu_declare_kept_rows(e);

@@ -9,7 +9,7 @@
 
 int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width)
 {
-    *k = (fu_raw){.c = c, .lang = &fu_dialect_c};
+    *k = (fu_raw){.c = c, .lang = fu_language(c->target)};
     char name[64];
     if (width > 1)
         snprintf(name, sizeof name, "%.30s_%lld", what, (long long)width);
@@ -26,7 +26,11 @@ void fu_raw_operand(fu_raw *k, int slot, int64_t offset, tn_dtype d, const char 
     int i = fu_step_buf(k->c, k->s, slot, offset);
     if (i < 0) k->t.failed = true;
     if (out) k->s->n_out++;
-    fu_line(&k->t, "%s%s *%s = a->buf[%d];", out ? "" : "const ", k->lang->memory[d], name, i);
+    const char *type = k->lang->memory[d], *only = out ? "" : "const ";
+    if (k->lang == &fu_dialect_cuda)
+        fu_line(&k->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, name, only, type, i);
+    else
+        fu_line(&k->t, "%s%s *%s = a->buf[%d];", only, type, name, i);
 }
 
 int fu_raw_input(fu_raw *k, const tn_tensor *t, const char *name)
@@ -113,7 +117,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     (void)node;
     fu_prog *p = c->prog;
     memset(p, 0, offsetof(fu_prog, value));
-    p->second = p->split = false;
+    p->c = c;
     p->n_value = p->n_store = 1;
     p->last_bytes = c->target->last_bytes ? c->target->last_bytes : INT64_C(32) << 20;
     fu_value *v = &p->value[0];
@@ -158,6 +162,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
 
 int fu_emit_pad(fu_ctx *c, const fu_group *g)
 {
+    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_pad(c, g);
     const tn_tensor *t = c->node[g->member[0]].t, *x = fu_value_of(c, t->in[0]),
                     *fill_in = fu_value_of(c, t->in[1]), *fill = fill_in->base;
     int n = t->ndim, last = n - 1;
@@ -328,6 +333,7 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
 int fu_emit_concat(fu_ctx *c, const fu_group *g)
 {
     enum { AT_ONCE = 32 };
+    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_concat(c, g);
     const tn_tensor *t = c->node[g->member[0]].t;
     int64_t start = 0;
     for (int i = 0; i < t->n_in; i += AT_ONCE) {

@@ -18,6 +18,7 @@ static int open_inner(fu_raw *k, const tn_tensor *src, int axis, bool simd)
 
 int fu_emit_scatter(fu_ctx *c, const fu_group *g)
 {
+    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_scatter(c, g);
     int node = g->member[0], axis;
     const tn_tensor *t = c->node[node].t, *src = fu_value_of(c, t->in[0]), *index = fu_value_of(c, t->in[1]);
     bool by_line = t->op == TN_OP_index_add;

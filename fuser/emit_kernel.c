@@ -16,7 +16,7 @@
  *
  * Start with fu_emit, then emit_kernel and write_item.
  */
-#include "emit_nest.h"
+#include "emit_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -178,7 +178,7 @@ static void mark_hot(fu_em *e, int id)
 }
 
 /* Turns to another program of the same kernel. */
-static void turn_to(fu_em *e, fu_prog *p)
+void fu_turn_to(fu_em *e, fu_prog *p)
 {
     e->p = p;
     memset(e->hot, 0, sizeof e->hot);
@@ -231,7 +231,7 @@ static void take_outputs(fu_em *e)
     }
 }
 
-static void describe(fu_em *e, const fu_group *g)
+void fu_describe(fu_em *e, const fu_group *g)
 {
     const fu_prog *p = e->p;
     static const char *const form[] = {"pointwise", "row", "column"};
@@ -259,7 +259,7 @@ static void describe(fu_em *e, const fu_group *g)
     fu_put(t, " */\n");
 }
 
-static int64_t bytes_of(const fu_em *e)
+int64_t fu_bytes_of(const fu_em *e)
 {
     const fu_prog *p = e->p;
     int64_t n = 0;
@@ -316,14 +316,14 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     else
         write_item(e, scratch);
     if (p->stream) fu_line(&e->t, "tn_stream_end();");
-    describe(e, g);
+    fu_describe(e, g);
     if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
     fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
            p->second ? TN_FINISH : "", e->t.p ? e->t.p : "");
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;
-    e->s->bytes += bytes_of(e);
+    e->s->bytes += fu_bytes_of(e);
 }
 
 /* The kernel of p, and of `second`, its finish, where p is split; partial results lie in scratch slot[v]. */
@@ -332,39 +332,43 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
     fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
     if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     e->c = c;
-    e->lang = &fu_dialect_c;
+    e->lang = fu_language(c->target);
     char name[64];
     int scratch[FU_MAX_VALUES];
     fu_kernel_name(c, g, p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)], name, sizeof name - 16);
     e->s = fu_step_new(c, TN_STEP_KERNEL, name);
     if (!e->s) return TN_E_NOMEM;
-    turn_to(e, p);
+    fu_turn_to(e, p);
     take_inputs(e, NULL, NULL, false);
     if (second) {
-        turn_to(e, second);
+        fu_turn_to(e, second);
         take_inputs(e, p, slot, false);
     }
     int n_in = e->n_pointer;
-    turn_to(e, p);
+    fu_turn_to(e, p);
     take_outputs(e);
     if (second) {
         for (int i = 0; i < p->n_value; i++)
             if (fu_is_partial(p, i))
                 scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
-        turn_to(e, second);
+        fu_turn_to(e, second);
         take_inputs(e, p, slot, true);
         take_outputs(e);
-        turn_to(e, p);
+        fu_turn_to(e, p);
     }
     for (int i = 0; i < e->n_pointer; i++)
         if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     e->s->n_out = e->n_pointer - n_in;
     e->s->grid.n = p->items;
     e->s->grid.chunk = p->chunk;
-    write_function(e, g, n_in, scratch);
+    if (e->lang == &fu_dialect_cuda) {
+        fu_cuda_kernel(e, g, p, second, n_in, scratch);
+    } else {
+        write_function(e, g, n_in, scratch);
+        if (second) fu_turn_to(e, second);
+        if (second) write_function(e, g, n_in, NULL);
+    }
     if (second) {
-        turn_to(e, second);
-        write_function(e, g, n_in, NULL);
         e->s->grid.finish_n = second->items;
         e->s->grid.finish_chunk = second->chunk;
     }
@@ -373,6 +377,8 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
 
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
 {
+    int status = fu_verify_program(c, p);
+    if (status) return status;
     if (!p->split && !p->cross) return emit_kernel(c, g, p, NULL, NULL);
     int slot[FU_MAX_VALUES];
     int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
@@ -387,6 +393,7 @@ int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
     if (p->cross && fu_schedule(c->prog2))
         return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
     if (p->split) fu_second_stage(p, c->prog2, slot);
+    if ((status = fu_verify_program(c, c->prog2))) return status;
     for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
     for (int i = 0; i < c->prog2->n_value; i++) c->prog2->value[i].name[0] = 0;
     return emit_kernel(c, g, p, c->prog2, slot);

@@ -47,6 +47,7 @@ void fu_write_kept(fu_em *e);
 void fu_nest_pointwise(fu_em *e, const fu_range *r);
 void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch);
 void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
+bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
 void fu_unrolled_body(fu_em *e, int phase, const char *rows);
 
 #endif

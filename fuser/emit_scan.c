@@ -7,6 +7,7 @@
 int fu_emit_scan(fu_ctx *c, const fu_group *g)
 {
     enum { TILE = 256 };
+    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_scan(c, g);
     int node = g->member[0], axis;
     const tn_tensor *t = c->node[node].t, *x = fu_value_of(c, t->in[0]);
     tn_dtype d = (tn_dtype)t->dtype, acc = tn_dtype_is_float(d) ? TN_F64 : d;

@@ -206,6 +206,7 @@ static void transposed(window *w)
 
 int fu_emit_window(fu_ctx *c, const fu_group *g)
 {
+    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_window(c, g);
     int node = g->member[0];
     const tn_tensor *t = c->node[node].t;
     window w = {.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype, .c = t->shape[3]};

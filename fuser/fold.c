@@ -72,7 +72,7 @@ static int only_for(const fu_ctx *c, const tn_tensor *x, int reader)
     int p = fu_node_of(c, x);
     if (p < 0) return -1;
     const fu_node *n = &c->node[p];
-    bool free = n->live && !n->root && n->replaced < 0 && n->n_user == 1 && n->user[0] == reader &&
+    bool free = n->live && !n->root && !n->same && n->n_user == 1 && n->user[0] == reader &&
                 !tn_node_written(n->t) && n->into < 0 && !n->spared;
     return free ? p : -1;
 }

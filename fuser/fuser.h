@@ -6,6 +6,8 @@
  * nothing: the value at a point of the space is the same value whatever its shape says. Broadcast values
  * simply do not vary over some atoms.
  *
+ *   simplify.c  what need not run: algebra.c finds values that exist already or are numbers, common.c values
+ *               that two nodes have in common
  *   hazard.c    order through memory that an assignment overwrites
  *   fold.c      copies that their producers spare
  *   domain.c    nodes -> atoms, by propagation along the edges
@@ -13,7 +15,9 @@
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
  *   cross.c     row programs that also sum over their rows
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
+ *   schedule_cuda.c, emit_cuda.c: the same for GPUs
  *   group.c     which nodes form a group; asks the three above whether one is legal
+ *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
  * Read first: fu_prog.
  */
@@ -29,7 +33,7 @@ enum {
     FU_MAX_MEMBERS = 64,
     FU_MAX_VALUES = 320,
     FU_MAX_STORES = 48,
-    FU_MAX_BUFS = 64,
+    FU_MAX_BUFS = TN_MAX_KERNEL_BUFS,
     FU_MAX_PHASES = 8,
     FU_LANES = 32,      /* accumulators of a row reduction: two vectors of 16 floats in flight, or */
     FU_MANY_LANES = 64, /* where nothing is done but adding up, and long rows pay for folding them */
@@ -65,16 +69,18 @@ void fu_text_free(fu_text *t);
 
 /* What differs between the dialects of generated text. */
 typedef struct fu_dialect {
+    const char *args;                   /* in front of a member of the kernel's arguments */
     const char *type[TN_DTYPE_COUNT];   /* of a value in a register */
     const char *memory[TN_DTYPE_COUNT]; /* of an element in memory */
     const char *load[TN_DTYPE_COUNT];   /* format with one %s: the element -> the value */
     const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
     const char *inf[2], *nan[2];        /* f32, f64 */
-    const char *simd;                   /* line before a loop whose iterations are independent */
+    const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
     const char *align;                  /* in front of a local array */
     const char *prefetch;               /* function that asks for a line early */
 } fu_dialect;
-extern const fu_dialect fu_dialect_c;
+extern const fu_dialect fu_dialect_c, fu_dialect_cuda;
+const fu_dialect *fu_language(const tn_target *t);
 
 tn_dtype fu_compute_dtype(tn_dtype d); /* what a value of d is carried in: f16 and bf16 in f32 */
 /* The expression of a row with its operands and K(..) put in. */
@@ -109,6 +115,7 @@ typedef struct fu_value {
     int slot; /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
     int64_t offset;
     int node;         /* segment node this is the value of, or -1 */
+    int asker;        /* INDEX: the segment node that indexes */
     const char *hint; /* a name from the user's program, or NULL */
     /* schedule */
     int phase;     /* of a value inside the loops: first phase that can compute it; else: how many
@@ -120,6 +127,7 @@ typedef struct fu_value {
     bool wide;   /* REDUCE: sums of f32 carried in f64 */
     bool cross;  /* REDUCE of a row program that runs over its rows (cross.c) */
     bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */
+    bool packed; /* LOAD PICK, CUDA: prog.pack elements are read at once */
     char name[40];
     int buf;
 } fu_value;
@@ -132,12 +140,14 @@ typedef struct fu_store {
     uint32_t dom; /* atoms it is stored over */
     bool late;    /* overwrites memory that the group reads: not before the last phase */
     bool stream;
+    bool packed; /* CUDA: prog.pack elements are written at once */
     int phase, buf;
 } fu_store;
 
 typedef enum fu_form { FU_POINTWISE, FU_ROW, FU_COLUMN } fu_form;
 
 typedef struct fu_prog {
+    const struct fu_ctx *c; /* for the device's numbers, and where operands lie */
     int n_atom;
     int64_t
         extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
@@ -163,6 +173,9 @@ typedef struct fu_prog {
     int n_phase;
     int lanes;
     int64_t items, chunk;
+    /* CUDA: threads of a block; those that share an item; elements a thread takes at once; packs of a row
+       that each thread keeps (0: it reads them again); packs it reads before it computes */
+    int threads, team, pack, held, ahead;
 } fu_prog;
 
 static inline uint32_t fu_bit(int atom)
@@ -192,11 +205,11 @@ typedef struct fu_node {
     tn_tensor *t;
     tn_kind kind;
     bool live, root;
-    int replaced; /* by the value of this operand (simplify), else -1 */
-    int group;    /* the one that stores it */
-    bool spared;  /* what others make as they write (fold.c) */
-    tn_epilogue epilogue; /* of a product or convolution: applied as it writes */
-    int into;     /* the node whose memory the value is written to, or -1: its own */
+    const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
+    int group;             /* the one that stores it */
+    bool spared;           /* what others make as they write (fold.c) */
+    tn_epilogue epilogue;  /* of a product or convolution: applied as it writes */
+    int into;              /* the node whose memory the value is written to, or -1: its own */
     int64_t into_offset, into_stride[TN_MAX_DIMS]; /* where in it, in elements; along each own axis */
     int n_copy, cap_copy;
     int *copy; /* groups that compute it again for themselves */
@@ -237,6 +250,13 @@ typedef struct fu_ctx {
     tn_arena arena; /* of this build only */
     int n_node, n_leaf;
     fu_node *node;
+    /* Views of nodes that readers take something else for. A view's slot is FU_VIEW less its place here. */
+    int n_view, cap_view;
+    struct fu_view {
+        const tn_tensor *of, *same;
+    } * view;
+    int n_writer, *writer; /* nodes that write memory of others: assignments, placed values */
+    int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
     bool over_limit; /* a kernel asked for more operands or numbers than a step can name */
@@ -252,12 +272,30 @@ typedef struct fu_ctx {
     int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
 } fu_ctx;
 
+enum { FU_VIEW = -2 };
+
+/* ---- simplify.c ---- */
 /* The node of this segment that owns t's memory, or -1 when a leaf does. */
 int fu_node_of(const fu_ctx *c, const tn_tensor *t);
 /* Where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
 bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
+/* Whether x can be read at any time: nothing of the segment writes to its memory. */
+bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 int fu_simplify(fu_ctx *c);
+
+/* ---- algebra.c, common.c ---- */
+/* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
+ * *status then says. */
+const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status);
+/* The nodes met so far by what they compute. */
+typedef struct fu_seen {
+    int *slot; /* node or -1, `mask` + 1 of them */
+    uint32_t mask;
+} fu_seen;
+bool fu_seen_open(fu_ctx *c, fu_seen *s);
+/* An older node that computes the same from the same, or -1; the node itself is then remembered. */
+int fu_common(const fu_ctx *c, fu_seen *s, int i);
 bool fu_note_copy(fu_ctx *c, int node, int group);
 bool fu_note_after(fu_ctx *c, int node, int other); /* node must run after other. false: no memory */
 
@@ -299,8 +337,8 @@ int fu_op_cost(const fu_value *v);
 int fu_row_cost(tn_op op); /* of one elementwise row: about how many vector instructions */
 
 /* ---- cross.c ---- */
-tn_cut_reason fu_cross_sets(fu_prog *p);     /* which atoms are reduced, and which crosswise */
-tn_cut_reason fu_cross_schedule(fu_prog *p); /* parts, and what the finish makes */
+tn_cut_reason fu_cross_sets(fu_prog *p);      /* which atoms are reduced, and which crosswise */
+tn_cut_reason fu_cross_schedule(fu_prog *p);  /* parts, and what the finish makes */
 bool fu_is_partial(const fu_prog *p, int id); /* a reduction whose parts go to scratch */
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
 void fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch);
@@ -310,7 +348,10 @@ tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
-int fu_emit_group(fu_ctx *c, const fu_group *g); /* of any room */
+tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
+void fu_mark_needs(fu_prog *p);             /* which phases compute a value */
+int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */
+int fu_emit_group(fu_ctx *c, const fu_group *g);             /* of any room */
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);
@@ -326,6 +367,19 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out
 int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t); /* hands the text over to the step */
 
 int fu_group_all(fu_ctx *c);
+
+/* ---- plan.c: the passes in order, each for itself ---- */
+int fu_begin(fu_ctx *c); /* seg, target, plan and err are set */
+int fu_emit_all(fu_ctx *c);
+int fu_list_values(fu_ctx *c);
+
+/* ---- verify_graph.c, verify_program.c, verify_steps.c ---- */
+/* 0, or TN_E_INTERNAL with the pass, the node and the rule it broke; or TN_E_NOMEM. */
+int fu_verify_graph(fu_ctx *c, const char *pass);
+int fu_verify_groups(fu_ctx *c);
+int fu_verify_program(fu_ctx *c, const fu_prog *p);
+int fu_verify_steps(fu_ctx *c);
+int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule); /* TN_E_INTERNAL, with that text */
 int fu_fail(fu_ctx *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why);
 

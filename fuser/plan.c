@@ -184,7 +184,7 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
     return fu_emit(c, g, c->prog);
 }
 
-static int emit_all(fu_ctx *c)
+int fu_emit_all(fu_ctx *c)
 {
     tn_plan *p = c->plan;
     int *waits = tn_arena_alloc(&c->arena, (size_t)(c->n_group + 1) * sizeof *waits);
@@ -227,7 +227,7 @@ static int emit_all(fu_ctx *c)
 
 /* ---- lifetimes ---- */
 
-static int list_values(fu_ctx *c)
+int fu_list_values(fu_ctx *c)
 {
     tn_plan *p = c->plan;
     int n_slot = c->n_node + c->n_leaf + p->n_scratch;
@@ -273,7 +273,7 @@ static int list_values(fu_ctx *c)
 
 /* ---- the whole ---- */
 
-static int build(fu_ctx *c)
+int fu_begin(fu_ctx *c)
 {
     const tn_segment *seg = c->seg;
     c->n_node = seg->n_node;
@@ -292,13 +292,23 @@ static int build(fu_ctx *c)
         c->node[i] = (fu_node){.t = t,
                                .kind = tn_op_get((tn_op)t->op)->kind,
                                .root = seg->root && seg->root[i] & TN_SEG_ROOT,
-                               .replaced = -1,
                                .into = -1,
                                .group = -1};
     }
-    int r = fu_simplify(c);
-    if (!r) fu_fold(c);
+    return 0;
+}
+
+static int build(fu_ctx *c)
+{
+    int r = fu_begin(c);
+    if (!r) r = fu_simplify(c);
+    if (!r) r = fu_verify_graph(c, "simplify");
+    if (!r) {
+        fu_fold(c);
+        r = fu_verify_graph(c, "fold");
+    }
     if (!r) r = fu_group_all(c);
+    if (!r) r = fu_verify_groups(c);
     if (r) return fu_fail(c, r, "no memory for a plan");
     /* an edge refused at first may have ended up inside one group */
     int kept = 0;
@@ -307,8 +317,8 @@ static int build(fu_ctx *c)
         if (!fu_has(&c->group[fu_group_of(c, cut.to)], cut.from)) c->plan->cut[kept++] = cut;
     }
     c->plan->n_cut = kept;
-    if (!(r = emit_all(c))) r = list_values(c);
-    return r;
+    if (!(r = fu_emit_all(c))) r = fu_list_values(c);
+    return r ? r : fu_verify_steps(c);
 }
 
 int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out, tn_errbuf *err)
@@ -328,9 +338,19 @@ int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out,
     return 0;
 }
 
+bool tn_plan_serves(const tn_plan *p, tn_tensor *const *leaf)
+{
+    for (int i = 0; i < p->n_guard; i++) {
+        const tn_number *a = &p->guard[i].number, *b = &leaf[p->guard[i].leaf]->base->attr->number;
+        if (a->is_int != b->is_int || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f)) return false;
+    }
+    return true;
+}
+
 void tn_plan_free(tn_plan *p)
 {
     if (!p || p->refs-- > 0) return;
+    if (p->run) p->run_free(p->run);
     tn_arena_free(&p->arena);
     tn_free_mem(p);
 }

@@ -23,6 +23,9 @@ typedef struct tn_segment {
     tn_tensor **leaf;
     int n_leaf;
     const uint8_t *root; /* of each node: TN_SEG_ROOT, TN_SEG_KEEP or 0 */
+    const int *twin; /* of each leaf: the first one that looks at the same elements of the same memory, or is
+                        the same run-time number; NULL: every leaf is taken for another */
+    bool unguarded;  /* run-time numbers have changed before: none is folded */
 } tn_segment;
 
 enum {
@@ -30,13 +33,6 @@ enum {
     TN_SEG_KEEP = 2, /* if it gets one, that outlives the plan */
     TN_SEG_ALONE = 4 /* shares its kernel with no other node: a group with it was found wrong */
 };
-
-/* What passes may know of a device. */
-typedef struct tn_target {
-    int vector_bytes; /* of a vector register */
-    int64_t l1_bytes, l2_bytes;
-    int64_t last_bytes;     /* of the last cache; larger results are written past it. 0: 32 MiB */
-} tn_target;
 
 typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;
 
@@ -83,7 +79,7 @@ typedef struct tn_step {
     X(REPEATED, "the value would be written several times")                                                  \
     X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
     X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")              \
+    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")             \
     X(SIZE, "the kernel would be too large")
 
 typedef enum tn_cut_reason {
@@ -109,6 +105,12 @@ typedef struct tn_plan_value {
     size_t offset;   /* of neither, in the plan's arena: set by the runtime's memory planner */
 } tn_plan_value;
 
+/* The plan was made for this value of a run-time number, and serves no other. */
+typedef struct tn_guard {
+    int leaf;
+    tn_number number;
+} tn_guard;
+
 typedef struct tn_plan {
     int n_step;
     tn_step *step;
@@ -118,16 +120,25 @@ typedef struct tn_plan {
     int n_cut;
     tn_cut *cut;
     int *node_of;
+    int n_common, n_folded; /* nodes whose value another one, or an operand or a number, has already */
+    int n_guard;
+    tn_guard *guard;
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once */
     size_t arena_bytes, naive_bytes, least_bytes;
-    int refs; /* holders beside the first: tn_plan_free lets go of one */
-    struct tn_note *note; /* set by the runtime: what it was made of, in words */
-    tn_arena arena; /* owns everything above */
+    int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
+    struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
+    struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */
+    void (*run_free)(struct tn_plan_run *run); /* and what takes that back when the plan goes */
+    tn_arena arena;                            /* owns everything above */
 } tn_plan;
 
 /* 0 or a negative tn_status with a line in err. */
 int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out, tn_errbuf *err);
 void tn_plan_free(tn_plan *p);
+/* After its memory has been planned: 0, or TN_E_INTERNAL with the rule that is broken. */
+int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err);
+/* Whether the plan may run for these leaves of a segment with its record. */
+bool tn_plan_serves(const tn_plan *p, tn_tensor *const *leaf);
 
 #endif

@@ -125,6 +125,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
     i->from = b->p->value[index].dtype;
     i->vary = b->p->value[index].vary;
     i->extent = x->shape[axis];
+    i->asker = b->d->member[m];
     i->hint = t->in[1]->name;
     int at = id_of(b, i);
     for (int k = 0; k < at; k++)
@@ -315,6 +316,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
 {
     builder b = {.c = c, .d = d, .p = p};
     memset(p, 0, offsetof(fu_prog, value));
+    p->c = c;
     p->n_atom = d->n_atom;
     memcpy(p->extent, d->extent, sizeof p->extent);
     p->n_value = p->n_store = 0;

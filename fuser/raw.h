@@ -25,4 +25,26 @@ void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *
 int64_t fu_raw_count(const tn_tensor *t, int from, int to);
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset);
 
+/* ---- in CUDA C ---- */
+/* Where operand t lies; a number is written out into scratch first, and *t is then *dense. */
+typedef struct fu_place_of {
+    const tn_tensor *t;
+    tn_tensor dense;
+    int slot;
+    int64_t offset;
+} fu_place_of;
+int fu_cuda_place(fu_ctx *c, const tn_tensor *t, int node, fu_place_of *out);
+void fu_cuda_operand(fu_raw *k, const fu_place_of *x, const char *name);
+const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults);
+/* `threads` of a block, each block `chunk` of the items. */
+int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, int64_t chunk);
+/* One thread for each element of `numel`: opens `if (item < a.n)`; its number is called by the text returned.
+ */
+const char *fu_cuda_each(fu_raw *k, int64_t numel);
+int fu_cuda_pad(fu_ctx *c, const fu_group *g);
+int fu_cuda_concat(fu_ctx *c, const fu_group *g);
+int fu_cuda_window(fu_ctx *c, const fu_group *g);
+int fu_cuda_scan(fu_ctx *c, const fu_group *g);
+int fu_cuda_scatter(fu_ctx *c, const fu_group *g);
+
 #endif

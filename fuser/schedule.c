@@ -192,14 +192,14 @@ int fu_op_cost(const fu_value *v)
 }
 
 /* Cost of computing v anew in a later phase: everything below it inside the loops. */
-static int again_cost(const fu_prog *p, int id, uint64_t *seen)
+int fu_again_cost(const fu_prog *p, int id, uint64_t *seen)
 {
     const fu_value *v = &p->value[id];
     if (seen[id >> 6] >> (id & 63) & 1) return 0;
     seen[id >> 6] |= UINT64_C(1) << (id & 63);
     if (!fu_full(p, v) || v->stash >= 0) return 0;
     int k = fu_op_cost(v);
-    for (int i = 0; i < v->n_arg; i++) k += again_cost(p, v->arg[i], seen);
+    for (int i = 0; i < v->n_arg; i++) k += fu_again_cost(p, v->arg[i], seen);
     return k;
 }
 
@@ -223,7 +223,7 @@ static void mark_need(fu_prog *p, int id, int phase)
     for (int i = 0; i < v->n_arg; i++) mark_need(p, v->arg[i], phase);
 }
 
-static void mark_all(fu_prog *p)
+void fu_mark_needs(fu_prog *p)
 {
     for (int i = 0; i < p->n_value; i++) {
         p->value[i].need = 0;
@@ -278,19 +278,19 @@ static void choose_stash(fu_prog *p)
     uint32_t vec = fu_bit(fu_vec(p));
     int64_t row = p->form == FU_ROW ? fu_count(p, p->red) : fu_count(p, p->red) * p->tile;
     bool runtime = p->outer >= 0 && (p->red >> p->outer & 1);
-    mark_all(p);
+    fu_mark_needs(p);
     if (p->split || p->n_phase < 2 || runtime || row > FU_STASH) return;
     int kept = 0;
     for (int i = p->n_value - 1; i >= 0 && kept < 4; i--) {
         fu_value *v = &p->value[i];
         if (v->kind == FU_LOAD || !(v->vary & vec) || bits(v->need) < 2) continue;
         uint64_t seen[(FU_MAX_VALUES + 63) / 64] = {0};
-        if (again_cost(p, i, seen) < 6) continue;
+        if (fu_again_cost(p, i, seen) < 6) continue;
         int first = 0;
         while (!(v->need >> first & 1)) first++;
         v->stash = first;
         kept++;
-        mark_all(p);
+        fu_mark_needs(p);
     }
 }
 
@@ -483,6 +483,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     if (p->split && p->n_phase > 1) return TN_CUT_SPLIT;
     for (int i = 0; i < p->n_store && p->split; i++)
         if ((p->store[i].dom | p->red) != fu_bit(p->n_atom) - 1) return TN_CUT_REPEATED;
+    if (p->c->target->dialect == TN_DIALECT_CUDA) return fu_schedule_cuda(p);
     bool runtime_row = p->form == FU_ROW && p->outer == vec;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
@@ -527,6 +528,8 @@ void fu_second_stage(const fu_prog *first, fu_prog *q, const int *scratch)
     int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
     memset(q, 0, offsetof(fu_prog, value));
     q->n_value = q->n_store = 0;
+    q->c = first->c;
+    q->threads = first->threads;
     q->last_bytes = first->last_bytes;
     q->second = true;
     q->extent[0] = first->parts;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 const fu_dialect fu_dialect_c = {
+    .args = "a->",
     .type = {[TN_F32] = "float",
              [TN_F16] = "float",
              [TN_BF16] = "float",

@@ -26,6 +26,9 @@
  *    since. An error found while a plan runs, such as a label out of range, stops what comes after it.
  *    A step that makes the same calls as the one before costs neither nodes nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
+ *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
+ *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
+ *    closer ones, and the two differ by as much as the roundings left out, a few units in the last place.
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
  *  - A session may be used from one thread at a time; different sessions are independent.
  */
@@ -56,6 +59,10 @@ extern "C" {
 #define TN_OP(name, ...)                                                                                     \
     TN_API tn_tensor *tn_##name(__VA_ARGS__);                                                                \
     TN_API tn_tensor *tn_##name##_at(__VA_ARGS__, const char *file, int line)
+/* The same for other functions that can fail. */
+#define TN_FUNCTION(type, name, ...)                                                                               \
+    TN_API type tn_##name(__VA_ARGS__);                                                                      \
+    TN_API type tn_##name##_at(__VA_ARGS__, const char *file, int line)
 
 /* ---- 1 Types and errors ---------------------------------------------------------------------------- */
 
@@ -101,7 +108,8 @@ typedef enum tn_dtype {
     X(TN_E_DEVICE, -14, "device failed")                                                                     \
     X(TN_E_IO, -15, "file could not be read or written")                                                     \
     X(TN_E_FORMAT, -16, "file is corrupt or of another format")                                              \
-    X(TN_E_UNSUPPORTED, -17, "not available in this build or on this device")
+    X(TN_E_UNSUPPORTED, -17, "not available in this build or on this device")                                \
+    X(TN_E_INTERNAL, -18, "the library found a mistake of its own")
 
 typedef enum tn_status {
 #define TN_X(name, value, text) name = value,
@@ -124,6 +132,11 @@ TN_API int tn_fail(tn_session *s, int status, const char *op, const char *format
     __attribute__((format(printf, 4, 5)))
 #endif
     ;
+
+/* Until tn_place_end, errors found in calls that say no line of their own name this one: so that a function
+ * made of several calls can speak of its caller's line. Nests; the outermost counts. NULL is allowed. */
+TN_API void tn_place_begin(tn_session *s, const char *file, int line);
+TN_API void tn_place_end(tn_session *s);
 
 /* Says something through the session's log, as TN_LOG_WARN. */
 TN_API void tn_warn(const tn_session *s, const char *format, ...)
@@ -155,7 +168,7 @@ TN_API tn_session *tn_open_with(const tn_options *options);
 /* Frees everything; returns 0, or the status of the error the session still held. NULL is allowed. */
 TN_API int tn_close(tn_session *s);
 
-TN_API int tn_step_begin(tn_session *s);
+TN_FUNCTION(int, step_begin, tn_session *s);
 TN_API int tn_step_end(tn_session *s); /* runs what is pending; the step's tensors die */
 TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
 TN_API int tn_flush(tn_session *s); /* runs what is pending now */
@@ -170,8 +183,8 @@ TN_API void *tn_on_close_arg(const tn_session *s, void (*fn)(void *arg)); /* wha
 
 /* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
  * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. */
-TN_API int tn_op_begin(tn_session *s, const char *name);
-TN_API int tn_op_end(tn_session *s);
+TN_FUNCTION(int, op_begin, tn_session *s, const char *name);
+TN_FUNCTION(int, op_end, tn_session *s);
 
 /* What the session has done since it was opened, for benchmarks and tests. */
 typedef struct tn_stats {
@@ -222,7 +235,7 @@ TN_API int64_t tn_dim(const tn_tensor *x, int axis);       /* extent; -1 for a b
 TN_API int64_t tn_numel(const tn_tensor *x);
 TN_API tn_dtype tn_dtype_of(const tn_tensor *x);           /* TN_DTYPE_COUNT for a dead handle */
 TN_API const char *tn_name(const tn_tensor *x);            /* "" when it has none */
-TN_API int tn_set_name(tn_tensor *x, const char *name);    /* for errors, printing and generated kernels */
+TN_FUNCTION(int, set_name, tn_tensor *x, const char *name);    /* for errors, printing and generated kernels */
 TN_API tn_session *tn_session_of(const tn_tensor *x);
 
 TN_API double tn_item(tn_tensor *x); /* the value of a one-element tensor; NaN on error. Waits. */
@@ -290,6 +303,8 @@ TN_OP(logical_or, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_xor, tn_tensor *x, tn_tensor *y);
 TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition (bool) ? x : y */
 TN_OP(lerp, tn_tensor *x, tn_tensor *y, tn_tensor *weight);     /* x + weight * (y - x) */
+/* Floating to integer cuts off; a number the type does not hold (NaN, infinite, too large) becomes some value
+ * of it, not always the same, as in C. */
 TN_OP(cast, tn_tensor *x, tn_dtype dtype);
 
 /* A C number as the second operand: a run-time value, never part of a kernel's text. It keeps a floating
@@ -314,7 +329,10 @@ TN_OP(eq_scalar, tn_tensor *x, tn_number v);
 TN_OP(lt_scalar, tn_tensor *x, tn_number v);
 TN_OP(gt_scalar, tn_tensor *x, tn_number v);
 
-/* ---- 6 Reductions: over `axes` (TN_AXES or TN_ALL); keepdim leaves extents of 1 ---------------------- */
+/* ---- 6 Reductions: over `axes` (TN_AXES or TN_ALL); keepdim leaves extents of 1 ----------------------
+ *
+ * Of nothing the sum is 0, the product 1, any false, all true, the mean NaN and logsumexp -inf; there is no
+ * max, min, argmax or argmin (TN_E_SHAPE). var and std divide by n - correction, or by 0 where that is less. */
 
 TN_OP(sum, tn_tensor *x, int naxes, const int *axes, bool keepdim); /* bool and u8, i32 sum to i64 */
 TN_OP(mean, tn_tensor *x, int naxes, const int *axes, bool keepdim);
@@ -349,7 +367,7 @@ TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
 TN_OP(concat, int n, tn_tensor *const *xs, int axis);
 TN_OP(stack, int n, tn_tensor *const *xs, int axis);
 /* n equal parts along axis, into out[0..n). Returns 0 or a status. */
-TN_API int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out);
+TN_FUNCTION(int, split, tn_tensor *x, int n, int axis, tn_tensor **out);
 TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy */
 
 /* ---- 8 Products, convolution, pooling ------------------------------------------------------------------ */
@@ -448,17 +466,17 @@ TN_API tn_tensor *tn_gradient(tn_tensor *x); /* NULL without an error when x has
  * tensors and can be differentiated again. */
 TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
-TN_API int tn_requires_grad(tn_tensor *x, bool on); /* for leaves: tensors no operator made */
+TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on); /* for leaves: tensors no operator made */
 TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
-TN_API int tn_no_grad_end(tn_session *s);
+TN_FUNCTION(int, no_grad_end, tn_session *s);
 
 /* Compares the gradients of f (a scalar function of the n f64 tensors xs) with central differences:
  * 0, or TN_E_GRAD with the first element that differs in tn_error_text. tolerance 0 means 1e-6, relative to
  * 1 + the difference. Call it outside a step, with persistent tensors; each evaluation is a step. */
 enum { TN_GRADCHECK_MAX = 16 }; /* inputs */
 typedef tn_tensor *tn_gradcheck_fn(tn_session *s, tn_tensor *const *xs, void *user);
-TN_API int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs, void *user, double tolerance);
+TN_FUNCTION(int, gradcheck, tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs, void *user, double tolerance);
 
 /* ---- 12 State -------------------------------------------------------------------------------------------- */
 
@@ -466,25 +484,27 @@ TN_API int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *con
  * persistent init is taken over: its handle is freed.
  * The name ("fc.weight") must be new. f32 or f64. */
 TN_API tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init);
+TN_API tn_tensor *tn_param_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line);
 /* A persistent named tensor without gradient (running statistics); saved in checkpoints. */
 TN_API tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init);
+TN_API tn_tensor *tn_buffer_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line);
 /* A persistent copy of x. Free it with tn_free. In a step in fused mode it does not run anything. */
-TN_API tn_tensor *tn_keep(tn_tensor *x);
+TN_OP(keep, tn_tensor *x);
 TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */
-TN_API int tn_assign(tn_tensor *target, tn_tensor *source);
+TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
 
 /* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
  * flat tensor each, persistent, owned by the session. A parameter is the `count` elements from `first`;
  * between two of them are up to 63 elements that are zero in both. Assigning to the whole assigns to each. */
-TN_API int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients);
+TN_FUNCTION(int, param_slab, tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients);
 TN_API int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count);
 TN_API bool tn_has_gradient(const tn_tensor *param); /* written by a tn_backward of this step */
 TN_API bool tn_wants_gradient(const tn_tensor *x);   /* as tn_requires_grad left it */
 /* Two persistent tensors over a part of the slab, [blocks, 64] from element 64 * first_block on: values and the
  * gradients beside them. Assigning to them assigns to the parameters there. Free each with tn_free. */
-TN_API int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values,
-                          tn_tensor **gradients);
+TN_FUNCTION(int, param_range, tn_session *s, tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values,
+      tn_tensor **gradients);
 
 TN_API int tn_param_count(const tn_session *s);
 TN_API tn_tensor *tn_param_at(const tn_session *s, int i);   /* in order of creation; NULL past the end */
@@ -519,25 +539,26 @@ TN_API const char *tn_plan_text(tn_session *s);
  * bytes before and after, and with tn_profile time and share of the bandwidth of a copy (measured then, which
  * takes up to a second); what forward keeps for backward; why groups end where they do and what would help;
  * which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
-TN_API int tn_explain(tn_session *s, FILE *out);
+TN_FUNCTION(int, explain, tn_session *s, FILE *out);
 
 /* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not
  * at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set in the session. */
-TN_API int tn_report(tn_session *s, const char *path);
+TN_FUNCTION(int, report, tn_session *s, const char *path);
 
 /* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
-TN_API int tn_graphviz(tn_session *s, FILE *out);
+TN_FUNCTION(int, graphviz, tn_session *s, FILE *out);
 /* Where the time of the step went, as a trace for chrome://tracing or Perfetto: recording, planning, and with
  * tn_profile each launch. Statuses as tn_report's. */
-TN_API int tn_trace(tn_session *s, const char *path);
+TN_FUNCTION(int, trace, tn_session *s, const char *path);
 
 /* What is recorded between the two must become one kernel, and its backward another one (those that only make
  * gradients of parameters are not counted): else the step fails with TN_E_STATE before anything of it runs,
  * and the error names the two calls and the reason. Inside a step; the step may have several such parts, not
- * within each other. Looked at in fused mode only, and not where kernels cannot be compiled. */
+ * within each other. Looked at in fused mode only, and not where kernels cannot be compiled. One that is still
+ * open when the step ends is TN_E_STATE, too, in every mode. */
 TN_API int tn_require_fused(tn_session *s);
 TN_API int tn_require_fused_at(tn_session *s, const char *file, int line);
-TN_API int tn_require_end(tn_session *s);
+TN_FUNCTION(int, require_end, tn_session *s);
 
 #ifdef __cplusplus
 }

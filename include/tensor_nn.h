@@ -203,7 +203,7 @@ typedef struct tn_group_options {
     void *user;
     size_t size;
 } tn_group_options;
-TN_API int tn_optim_group_with(tn_optim *opt, const char *pattern, const tn_group_options *options);
+TN_FUNCTION(int, optim_group_with, tn_optim *opt, const char *pattern, const tn_group_options *options);
 
 /* Scales the gradients the next tn_optim_step uses so that the norm of all of them together is at most
  * max_norm (torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6))). Nothing is read by
@@ -216,8 +216,8 @@ TN_OP(clip_grad_norm, tn_optim *opt, double max_norm);
  * With .accumulate = k a gradient is the mean over k steps: k calls add to a sum of the optimizer's own, the
  * last of them updates. k batches then count as one that is k times as large (where the loss is a mean).
  * tn_clip_grad_norm is about that mean, and clips when it is called before the last of the k. */
-TN_API int tn_optim_step(tn_optim *opt);
-TN_API int tn_optim_set_lr(tn_optim *opt, double lr);
+TN_FUNCTION(int, optim_step, tn_optim *opt);
+TN_FUNCTION(int, optim_set_lr, tn_optim *opt, double lr);
 TN_API double tn_optim_lr(const tn_optim *opt);
 
 /* Learning rates as functions of the step, counted from 0: tn_optim_set_lr(opt, tn_lr_cosine(step, ..)).
@@ -246,11 +246,11 @@ typedef struct tn_idx_options {
     int64_t limit;    /* the first so many items only; 0 means all */
     size_t size;
 } tn_idx_options;
-TN_API tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part,
-                                       const tn_idx_options *options);
+TN_NEW(tn_dataset, dataset_idx_with, tn_session *s, const char *dir, tn_part part,
+       const tn_idx_options *options);
 /* n items of `shape` from host memory, f32, with i32 labels; both are copied. */
-TN_API tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
-                                   const int64_t *shape);
+TN_NEW(tn_dataset, dataset_from, tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
+       const int64_t *shape);
 /* A text, for models that predict the next character. The vocabulary is the distinct bytes of the whole file,
  * rising; a token is a byte's place in it. TN_TRAIN is the first 90 % of the bytes, TN_TEST the rest.
  *
@@ -264,8 +264,8 @@ typedef struct tn_text_options {
     int64_t ctx; /* 0 means 64 */
     size_t size;
 } tn_text_options;
-TN_API tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
-                                        const tn_text_options *options);
+TN_NEW(tn_dataset, dataset_text_with, tn_session *s, const char *path, tn_part part,
+       const tn_text_options *options);
 /* The vocabulary's size, 0 where d is NULL or no text; the token of a byte and the byte of a token, -1 where
  * there is none. */
 TN_API int tn_text_vocabulary(const tn_dataset *d);
@@ -296,9 +296,9 @@ typedef struct tn_loader_options {
 /* One pass over d. With .shuffle, unless d is a text, the order is that of Fisher-Yates (i from n-1 down to 1, swap with
  * below(i + 1)) driven by splitmix64 started at seed + 0x9e3779b97f4a7c15 * (epoch + 1), below() being
  * Lemire's unbiased multiplication: a function of seed and epoch alone. */
-TN_API tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options);
+TN_NEW(tn_loader, loader_open_with, tn_dataset *d, const tn_loader_options *options);
 /* The next batch: 1, or 0 at the end, which closes the loader, as an error in the session does. */
-TN_API int tn_next(tn_loader *l, tn_batch *b);
+TN_FUNCTION(int, next, tn_loader *l, tn_batch *b);
 TN_API void tn_loader_close(tn_loader *l);            /* to stop before the end; NULL is allowed */
 TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass, or as .batches says */
 
@@ -325,21 +325,22 @@ typedef tn_tensor *tn_classify_fn(tn_session *s, tn_tensor *x, void *user);
 /* The share of d's labels at which the largest logit stands, in [0, 1]; NaN on error. Labels of -100 do not
  * count. Runs f in evaluation mode without gradients, in steps of its own (so not between tn_step_begin and
  * tn_step_end), and restores the mode. */
-TN_API double tn_evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
+TN_FUNCTION(double, evaluate, tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
 /* The mean of tn_cross_entropy over d's labels, in nats, likewise. */
-TN_API double tn_evaluate_loss(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
+TN_FUNCTION(double, evaluate_loss, tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
 
 /* ---- 6 Checkpoints ----------------------------------------------------------------------------------- */
 
 /* Writes parameters, buffers, optimizer state, the random generator and the data sets' positions to a
- * .safetensors file: under a temporary name first, then renamed, so that `path` is never half written. */
-TN_API int tn_save(tn_session *s, const char *path);
+ * .safetensors file: under a temporary name first, then renamed, so that `path` is never half written. What a
+ * process that was killed meanwhile left there (path.PID.part) goes with the next save. */
+TN_FUNCTION(int, save, tn_session *s, const char *path);
 /* Reads such a file back into a session with the same layers, optimizers and data sets made in the same
  * order. Everything is checked first: where a tensor is missing or has another shape nothing is changed and
  * the error names it. Optimizer state in the file is left out where the session has no optimizer; a file
  * without any (weights alone) leaves optimizers, generator and positions as they are. In a file PyTorch
  * wrote ("format": "pt") 4-d weights are turned from OIHW to OHWI. */
-TN_API int tn_load(tn_session *s, const char *path);
+TN_FUNCTION(int, load, tn_session *s, const char *path);
 
 #ifdef __cplusplus
 }
@@ -379,17 +380,23 @@ TN_API int tn_load(tn_session *s, const char *path);
 #define tn_adam(...)                      TN_CALL2_(tn_adam_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
 #define tn_adamw(...)                     TN_CALL2_(tn_adamw_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
 #define tn_clip_grad_norm(...)            tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_optim_step(...) tn_optim_step_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_next(...) tn_next_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_evaluate(...) tn_evaluate_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_evaluate_loss(...) tn_evaluate_loss_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_save(...) tn_save_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_load(...) tn_load_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_dataset_from(...) tn_dataset_from_at(__VA_ARGS__, __FILE__, __LINE__)
 #define TN_OPT1_(fn, opt, a, ...)         fn(a, &(const opt){__VA_ARGS__})
-#define TN_OPT2_(fn, opt, a, b, ...)      fn(a, b, &(const opt){__VA_ARGS__})
-#define TN_OPT3_(fn, opt, a, b, c, ...)   fn(a, b, c, &(const opt){__VA_ARGS__})
 #define tn_optim_group(...)                                                                                  \
-    TN_OPT2_(tn_optim_group_with, tn_group_options, __VA_ARGS__, .size = sizeof(tn_group_options))
+    TN_CALL2_(tn_optim_group_with_at, tn_group_options, __VA_ARGS__, .size = sizeof(tn_group_options))
 #define tn_dataset_idx(...)                                                                                  \
-    TN_OPT3_(tn_dataset_idx_with, tn_idx_options, __VA_ARGS__, .size = sizeof(tn_idx_options))
+    TN_CALL3_(tn_dataset_idx_with_at, tn_idx_options, __VA_ARGS__, .size = sizeof(tn_idx_options))
 #define tn_dataset_text(...)                                                                                 \
-    TN_OPT3_(tn_dataset_text_with, tn_text_options, __VA_ARGS__, .size = sizeof(tn_text_options))
+    TN_CALL3_(tn_dataset_text_with_at, tn_text_options, __VA_ARGS__, .size = sizeof(tn_text_options))
 #define tn_loader_open(...)                                                                                  \
-    TN_OPT1_(tn_loader_open_with, tn_loader_options, __VA_ARGS__, .size = sizeof(tn_loader_options))
+    TN_CALL1_(tn_loader_open_with_at, tn_loader_options, __VA_ARGS__, .size = sizeof(tn_loader_options))
 #define tn_progress(...)                                                                                     \
     TN_OPT1_(tn_progress_with, tn_progress_values, __VA_ARGS__, .size = sizeof(tn_progress_values))
 #endif

@@ -30,20 +30,20 @@ tn_multi_head_attention *tn_multi_head_attention_new_at(tn_session *s, const cha
     bool bias = !o->no_bias;
     /* xavier_uniform of [3 dim, dim]: sqrt(6 / (fan_in + fan_out)) */
     a->in_proj_weight =
-        tn_nn_named(s, op, name, "in_proj_weight",
+        tn_nn_named(s, op, file, line, name, "in_proj_weight",
                     std > 0 ? tn_nn_normal(s, std, 2, in, file, line)
                             : tn_nn_uniform(s, sqrt(6.0 / (4.0 * (double)dim)), 2, in, file, line),
                     true);
     if (bias)
-        a->in_proj_bias =
-            tn_nn_named(s, op, name, "in_proj_bias", tn_zeros_at(s, TN_F32, 1, in, file, line), true);
-    a->out_proj_weight = tn_nn_named(s, op, name, "out_proj.weight",
+        a->in_proj_bias = tn_nn_named(s, op, file, line, name, "in_proj_bias",
+                                      tn_zeros_at(s, TN_F32, 1, in, file, line), true);
+    a->out_proj_weight = tn_nn_named(s, op, file, line, name, "out_proj.weight",
                                      std > 0 ? tn_nn_normal(s, out_std, 2, out, file, line)
                                              : tn_nn_uniform(s, 1 / sqrt((double)dim), 2, out, file, line),
                                      true);
     if (bias)
-        a->out_proj_bias =
-            tn_nn_named(s, op, name, "out_proj.bias", tn_zeros_at(s, TN_F32, 1, out, file, line), true);
+        a->out_proj_bias = tn_nn_named(s, op, file, line, name, "out_proj.bias",
+                                       tn_zeros_at(s, TN_F32, 1, out, file, line), true);
     ok = a->in_proj_weight && a->out_proj_weight && (!bias || (a->in_proj_bias && a->out_proj_bias));
     return ok ? a : NULL;
 }

@@ -11,13 +11,10 @@
 #include "checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "../src/core/whole_file.h"
 
 static nn_item *add(nn_items *l)
 {
@@ -183,45 +180,22 @@ static int write_item(FILE *f, const nn_item *e, void *buffer, size_t bytes)
     return fwrite(buffer, 1, bytes, f) == bytes ? TN_OK : TN_E_IO;
 }
 
-/* The name is in place after a crash only once its folder is on the disk as well; best effort. */
-static void sync_folder(const char *path)
-{
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    int n = slash ? (int)(slash - path) + 1 : 1;
-    if (snprintf(folder, sizeof(folder), "%.*s", n, slash ? path : ".") >= (int)sizeof(folder)) return;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
-}
-
 static int write_file(tn_session *s, const char *path, const nn_items *l, const nn_text *header, void *buffer,
                       const char *op)
 {
-    char temporary[PATH_MAX];
-    struct stat there;
-    if (!stat(path, &there) && !S_ISREG(there.st_mode)) /* a device would be replaced by a file */
-        return tn_fail(s, TN_E_IO, op, "%s: not a regular file", path);
-    if (snprintf(temporary, sizeof(temporary), "%s.%ld.part", path, (long)getpid()) >= (int)sizeof(temporary))
-        return tn_fail(s, TN_E_ARG, op, "the path is too long");
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), status = TN_OK;
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (!f) {
-        if (fd >= 0) close(fd);
-        return tn_fail(s, TN_E_IO, op, "%s: %s", temporary, strerror(errno));
-    }
-    if (fwrite(header->text, 1, header->size, f) != header->size) status = TN_E_IO;
+    tn_whole_file w;
+    int why = tn_whole_open(&w, path), status = TN_OK;
+    if (why == EINVAL) return tn_fail(s, TN_E_IO, op, "%s: not a regular file", path);
+    if (why) return tn_fail(s, why == ENAMETOOLONG ? TN_E_ARG : TN_E_IO, op, "%s: %s", path, strerror(why));
+    if (fwrite(header->text, 1, header->size, w.f) != header->size) status = TN_E_IO;
     for (int i = 0; !status && i < l->n; i++)
-        status = write_item(f, &l->items[i], buffer, item_bytes(&l->items[i]));
-    if (!status && (fflush(f) || fsync(fd))) status = TN_E_IO;
-    if (status == TN_E_IO) tn_fail(s, TN_E_IO, op, "%s: %s", temporary, strerror(errno));
-    if (fclose(f) && !status) status = tn_fail(s, TN_E_IO, op, "%s: %s", temporary, strerror(errno));
-    if (!status && rename(temporary, path)) status = tn_fail(s, TN_E_IO, op, "%s: %s", path, strerror(errno));
+        status = write_item(w.f, &l->items[i], buffer, item_bytes(&l->items[i]));
+    why = errno;
     if (status)
-        unlink(temporary);
-    else
-        sync_folder(path);
+        tn_whole_drop(&w);
+    else if ((why = tn_whole_commit(&w, path)))
+        status = TN_E_IO;
+    if (status == TN_E_IO) tn_fail(s, TN_E_IO, op, "%s: %s", path, strerror(why));
     return status;
 }
 
@@ -253,3 +227,5 @@ int tn_save(tn_session *s, const char *path)
     tn_free_mem(l.items);
     return status;
 }
+
+TN_PLACED(int, save, s, (s, path), tn_session *s, const char *path)

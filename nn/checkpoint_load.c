@@ -341,3 +341,5 @@ int tn_load(tn_session *s, const char *path)
     tn_nn_safetensors_free(&ld.file);
     return status;
 }
+
+TN_PLACED(int, load, s, (s, path), tn_session *s, const char *path)

@@ -123,6 +123,9 @@ tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, co
     return d;
 }
 
+TN_PLACED(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session *s, const char *dir,
+          tn_part part, const tn_idx_options *options)
+
 tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
                             const int64_t *shape)
 {
@@ -151,6 +154,9 @@ tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels
     d->floats = copy;
     return d;
 }
+
+TN_PLACED(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_session *s, const float *x,
+          const int32_t *labels, int64_t n, int ndim, const int64_t *shape)
 
 int64_t tn_dataset_count(const tn_dataset *d)
 {

@@ -104,3 +104,7 @@ double tn_evaluate_loss(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *u
 {
     return evaluate(s, d, f, user, "tn_evaluate_loss", true);
 }
+
+TN_PLACED(double, evaluate, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
+TN_PLACED(double, evaluate_loss, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f,
+          void *user)

@@ -9,16 +9,17 @@
 #include <math.h>
 #include <string.h>
 
-tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *layer, const char *part, tn_tensor *init,
-                       bool trained)
+tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line, const char *layer,
+                       const char *part, tn_tensor *init, bool trained)
 {
     char name[256];
     if (!init) return NULL;
     if (snprintf(name, sizeof(name), "%s.%s", layer, part) >= (int)sizeof(name)) {
-        tn_fail(s, TN_E_ARG, op, "the name %.32s.. is longer than %zu characters", layer, sizeof(name) - 1);
+        tn_nn_fail(s, TN_E_ARG, op, file, line, "the name %.32s.. is longer than %zu characters", layer,
+                   sizeof(name) - 1);
         return NULL;
     }
-    return trained ? tn_param(s, name, init) : tn_buffer(s, name, init);
+    return trained ? tn_param_new_at(s, name, init, file, line) : tn_buffer_new_at(s, name, init, file, line);
 }
 
 tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *shape, const char *file,
@@ -39,9 +40,9 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
 {
     if (!s) return false;
     if (!name || !*name)
-        tn_fail(s, TN_E_NULL, op, "the layer has no name (%s:%d)", file ? file : "?", line);
+        tn_nn_fail(s, TN_E_NULL, op, file, line, "the layer has no name");
     else if (!ok)
-        tn_fail(s, TN_E_ARG, op, "'%s' needs %s (%s:%d)", name, wants, file ? file : "?", line);
+        tn_nn_fail(s, TN_E_ARG, op, file, line, "'%s' needs %s", name, wants);
     return !tn_error(s);
 }
 
@@ -49,7 +50,7 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
  * ------------------------------------------------------------------------------------------------ */
 
 tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t out,
-                                   const tn_linear_options *options, const char *file, int line)
+                            const tn_linear_options *options, const char *file, int line)
 {
     static const char op[] = "tn_linear_new";
     const tn_linear_options none = {.size = sizeof(none)}, *o = options ? options : &none;
@@ -62,12 +63,12 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
     int64_t shape[] = {out, in};
     l->in = in;
     l->out = out;
-    l->weight = tn_nn_named(s, op, name, "weight",
+    l->weight = tn_nn_named(s, op, file, line, name, "weight",
                             o->init_std > 0 ? tn_nn_normal(s, o->init_std, 2, shape, file, line)
                                             : tn_nn_uniform(s, bound, 2, shape, file, line),
                             true);
     if (!o->no_bias)
-        l->bias = tn_nn_named(s, op, name, "bias",
+        l->bias = tn_nn_named(s, op, file, line, name, "bias",
                               o->init_std > 0 ? tn_zeros_at(s, TN_F32, 1, &out, file, line)
                                               : tn_nn_uniform(s, bound, 1, &out, file, line),
                               true);
@@ -75,7 +76,7 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
 }
 
 tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t out,
-                                const tn_linear_options *options)
+                         const tn_linear_options *options)
 {
     return tn_linear_new_at(s, name, in, out, options, NULL, 0);
 }
@@ -115,9 +116,11 @@ tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t o
     c->pad = o->pad;
     c->dilation = o->dilation ? o->dilation : 1;
     c->groups = groups;
-    c->weight = tn_nn_named(s, op, name, "weight", tn_nn_uniform(s, bound, 4, shape, file, line), true);
+    c->weight =
+        tn_nn_named(s, op, file, line, name, "weight", tn_nn_uniform(s, bound, 4, shape, file, line), true);
     if (!o->no_bias)
-        c->bias = tn_nn_named(s, op, name, "bias", tn_nn_uniform(s, bound, 1, &out, file, line), true);
+        c->bias =
+            tn_nn_named(s, op, file, line, name, "bias", tn_nn_uniform(s, bound, 1, &out, file, line), true);
     return c->weight && (c->bias || o->no_bias) ? c : NULL;
 }
 
@@ -162,14 +165,16 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     bool weight = !o->no_affine, bias = weight && !o->no_bias && kind != TN_RMS_NORM;
     bool running = kind == TN_BATCH_NORM && !o->no_running;
     if (weight)
-        n->weight = tn_nn_named(s, op, name, "weight", tn_ones_at(s, TN_F32, 1, &features, file, line), true);
+        n->weight = tn_nn_named(s, op, file, line, name, "weight",
+                                tn_ones_at(s, TN_F32, 1, &features, file, line), true);
     if (bias)
-        n->bias = tn_nn_named(s, op, name, "bias", tn_zeros_at(s, TN_F32, 1, &features, file, line), true);
+        n->bias = tn_nn_named(s, op, file, line, name, "bias",
+                              tn_zeros_at(s, TN_F32, 1, &features, file, line), true);
     if (running) {
-        n->running_mean =
-            tn_nn_named(s, op, name, "running_mean", tn_zeros_at(s, TN_F32, 1, &features, file, line), false);
-        n->running_var =
-            tn_nn_named(s, op, name, "running_var", tn_ones_at(s, TN_F32, 1, &features, file, line), false);
+        n->running_mean = tn_nn_named(s, op, file, line, name, "running_mean",
+                                      tn_zeros_at(s, TN_F32, 1, &features, file, line), false);
+        n->running_var = tn_nn_named(s, op, file, line, name, "running_var",
+                                     tn_ones_at(s, TN_F32, 1, &features, file, line), false);
     }
     ok = (n->weight || !weight) && (n->bias || !bias) && ((n->running_mean && n->running_var) || !running);
     return ok ? n : NULL;
@@ -206,9 +211,8 @@ tn_tensor *tn_norm_forward_at(tn_norm *n, tn_tensor *x, const char *file, int li
     if (!n) return NULL;
     const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .size = sizeof(o)};
     if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
-        tn_fail(tn_session_of(x), TN_E_SHAPE, "tn_norm_forward",
-                "x has %lld features, the layer %lld (%s:%d)", (long long)tn_dim(x, -1),
-                (long long)n->features, file ? file : "?", line);
+        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "tn_norm_forward", file, line,
+                   "x has %lld features, the layer %lld", (long long)tn_dim(x, -1), (long long)n->features);
         return NULL;
     }
     switch (n->kind) {
@@ -245,7 +249,7 @@ tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, in
     e->count = count;
     e->features = features;
     e->weight = tn_nn_named(
-        s, op, name, "weight",
+        s, op, file, line, name, "weight",
         tn_nn_normal(s, o->init_std > 0 ? o->init_std : 1, 2, (int64_t[]){count, features}, file, line),
         true);
     return e->weight ? e : NULL;

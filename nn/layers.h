@@ -5,8 +5,8 @@
 #include "nn.h"
 
 /* The parameter (or buffer) "layer.part"; NULL when init is or the name is taken. */
-tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *layer, const char *part, tn_tensor *init,
-                       bool trained);
+tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line, const char *layer,
+                       const char *part, tn_tensor *init, bool trained);
 /* f32, uniform in [-bound, bound). */
 tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *shape, const char *file,
                          int line);

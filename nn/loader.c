@@ -125,6 +125,9 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     return l;
 }
 
+TN_PLACED(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_dataset *d,
+          const tn_loader_options *options)
+
 int64_t tn_loader_batches(const tn_loader *l)
 {
     return l ? (l->end + l->batch - 1) / l->batch : 0;
@@ -179,6 +182,8 @@ int tn_next(tn_loader *l, tn_batch *b)
     *b = l->last;
     return 1;
 }
+
+TN_PLACED(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
 
 int tn_progress_with(tn_loader *l, const tn_progress_values *v)
 {

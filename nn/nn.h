@@ -10,6 +10,7 @@
 
 #include "../include/tensor_nn.h"
 #include "../src/core/alloc.h"
+#include "../src/core/placed.h"
 
 /* ---- state.c: what a session owns ---------------------------------------------------------------------- */
 
@@ -23,6 +24,9 @@ typedef struct nn_state {
 nn_state *tn_nn_state(tn_session *s); /* made on first use; NULL is an error already reported */
 /* Zeroed memory that lives as long as the session; NULL is an error already reported. */
 void *tn_nn_own(tn_session *s, size_t bytes, const char *op);
+/* tn_fail, in the name of the caller's line. Returns the status. */
+int tn_nn_fail(tn_session *s, int status, const char *op, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 void tn_nn_datasets_destroy(tn_dataset *first); /* the whole list; host memory only */
 void tn_nn_optims_destroy(tn_optim *first);
 

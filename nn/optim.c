@@ -52,11 +52,11 @@ static int place(tn_optim *o, nn_optim_entry *e, const char *op, int i, const ch
 {
     tn_session *s = o->s;
     if (!file) file = "?";
-    if (!e->param) return tn_fail(s, TN_E_NULL, op, "parameter %d is NULL (%s:%d)", i, file, line);
+    if (!e->param) return tn_nn_fail(s, TN_E_NULL, op, file, line, "parameter %d is NULL", i);
     if (tn_session_of(e->param) != s)
-        return tn_fail(s, TN_E_SESSION, op, "tensor %d is of another session (%s:%d)", i, file, line);
+        return tn_nn_fail(s, TN_E_SESSION, op, file, line, "tensor %d is of another session", i);
     if (tn_param_segment(e->param, &e->first, &e->count))
-        return tn_fail(s, TN_E_ARG, op, "tensor %d is not a parameter (%s:%d)", i, file, line);
+        return tn_nn_fail(s, TN_E_ARG, op, file, line, "tensor %d is not a parameter", i);
     e->row = tn_dtype_of(e->param) == o->rows[1].dtype;
     return TN_OK;
 }
@@ -78,8 +78,8 @@ static int find_doubles(tn_optim *o, const char *op, const char *file, int line)
     qsort(sorted, (size_t)o->n, sizeof(*sorted), by_place);
     for (int i = 1; i < o->n && !status; i++)
         if (sorted[i]->count && !by_place(&sorted[i - 1], &sorted[i]))
-            status = tn_fail(o->s, TN_E_ARG, op, "'%s' is listed twice (%s:%d)", tn_name(sorted[i]->param),
-                             file ? file : "?", line);
+            status =
+                tn_nn_fail(o->s, TN_E_ARG, op, file, line, "'%s' is listed twice", tn_name(sorted[i]->param));
     tn_free_mem(sorted);
     return status;
 }
@@ -92,15 +92,15 @@ static tn_optim *create(tn_session *s, const char *op, tn_params params, const t
     if (!st || tn_error(s)) return NULL;
     if (bad_number(model->lr) || bad_number(weight_decay) || bad_number(model->eps) ||
         bad_number(model->momentum) || model->accumulate < 0) {
-        tn_fail(s, TN_E_ARG, op,
-                "lr %g, weight_decay %g, eps %g, momentum %g and accumulate %d must be finite and not below "
-                "0 (%s:%d)",
-                model->lr, weight_decay, model->eps, model->momentum, model->accumulate, file ? file : "?",
-                line);
+        tn_nn_fail(
+            s, TN_E_ARG, op, file, line,
+            "lr %g, weight_decay %g, eps %g, momentum %g and accumulate %d must be finite and not below "
+            "0",
+            model->lr, weight_decay, model->eps, model->momentum, model->accumulate);
         return NULL;
     }
     if (n < 1 || (params.n >= 0 && !params.list)) {
-        tn_fail(s, TN_E_ARG, op, "there are no parameters to optimize (%s:%d)", file ? file : "?", line);
+        tn_nn_fail(s, TN_E_ARG, op, file, line, "there are no parameters to optimize");
         return NULL;
     }
     tn_optim *o = tn_malloc(sizeof(*o));
@@ -142,8 +142,7 @@ tn_optim *tn_sgd_at(tn_session *s, tn_params params, const tn_sgd_options *optio
     const tn_sgd_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!s) return NULL;
     if (o->nesterov && (!(o->momentum > 0) || o->dampening != 0)) {
-        tn_fail(s, TN_E_ARG, "tn_sgd", "nesterov needs momentum > 0 and no dampening (%s:%d)",
-                file ? file : "?", line);
+        tn_nn_fail(s, TN_E_ARG, "tn_sgd", file, line, "nesterov needs momentum > 0 and no dampening");
         return NULL;
     }
     const tn_optim model = {.method = NN_SGD,
@@ -169,8 +168,8 @@ static tn_optim *adam(tn_session *s, const char *op, nn_method method, tn_params
     if (model.beta1 < 0) model.beta1 = 0;
     if (model.beta2 < 0) model.beta2 = 0;
     if (!(model.beta1 < 1 && model.beta2 < 1)) {
-        tn_fail(s, TN_E_ARG, op, "beta1 %g and beta2 %g must be below 1 (%s:%d)", model.beta1, model.beta2,
-                file ? file : "?", line);
+        tn_nn_fail(s, TN_E_ARG, op, file, line, "beta1 %g and beta2 %g must be below 1", model.beta1,
+                   model.beta2);
         return NULL;
     }
     return create(s, op, params, &model, o->weight_decay, file, line);
@@ -221,6 +220,9 @@ int tn_optim_group_with(tn_optim *o, const char *pattern, const tn_group_options
     return matched;
 }
 
+TN_PLACED(int, optim_group_with, o ? o->s : NULL, (o, pattern, options), tn_optim *o, const char *pattern,
+          const tn_group_options *options)
+
 int tn_optim_set_lr(tn_optim *o, double lr)
 {
     if (!o) return TN_E_NULL;
@@ -229,6 +231,8 @@ int tn_optim_set_lr(tn_optim *o, double lr)
     o->lr = lr;
     return TN_OK;
 }
+
+TN_PLACED(int, optim_set_lr, o ? o->s : NULL, (o, lr), tn_optim *o, double lr)
 
 double tn_optim_lr(const tn_optim *o)
 {

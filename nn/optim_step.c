@@ -464,6 +464,8 @@ int tn_optim_step(tn_optim *o)
     return status;
 }
 
+TN_PLACED(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
+
 /* ---- clipping ---- */
 
 static tn_tensor *square_sum(tn_optim *o, nn_row *r)
@@ -479,8 +481,7 @@ tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, 
     if (!o) return NULL;
     o->norm = NULL;
     if (!(max_norm >= 0 && max_norm - max_norm == 0)) {
-        tn_fail(o->s, TN_E_ARG, op, "max_norm %g must be finite and not below 0 (%s:%d)", max_norm,
-                file ? file : "?", line);
+        tn_nn_fail(o->s, TN_E_ARG, op, file, line, "max_norm %g must be finite and not below 0", max_norm);
         return NULL;
     }
     if (tn_error(o->s)) return NULL;

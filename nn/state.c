@@ -57,6 +57,19 @@ void *tn_nn_own(tn_session *s, size_t bytes, const char *op)
     return b->data;
 }
 
+int tn_nn_fail(tn_session *s, int status, const char *op, const char *file, int line, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    tn_place_begin(s, file, line);
+    tn_fail(s, status, op, "%s", text);
+    tn_place_end(s);
+    return status;
+}
+
 int tn_nn_why(nn_why *why, int status, const char *fmt, ...)
 {
     if (!why->status) {

@@ -75,6 +75,9 @@ tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
     return d;
 }
 
+TN_PLACED(tn_dataset *, dataset_text_with, s, (s, path, part, options), tn_session *s, const char *path,
+          tn_part part, const tn_text_options *options)
+
 void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y)
 {
     const nn_corpus *c = d->corpus;

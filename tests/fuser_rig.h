@@ -208,7 +208,12 @@ static inline tn_plan *rig_plan(tn_session *s, const rig_case *c)
         for (int r = 0; r < n; r++) is_root[n_node] |= root[r] == t;
         node[n_node++] = t;
     }
-    tn_segment seg = {&s->graph, node, n_node, leaves, n_leaf, is_root};
+    tn_segment seg = {.graph = &s->graph,
+                      .node = node,
+                      .n_node = n_node,
+                      .leaf = leaves,
+                      .n_leaf = n_leaf,
+                      .root = is_root};
     tn_plan *p = NULL;
     tn_errbuf err = {""};
     if (tn_plan_build(&seg, &s->target, &p, &err)) fail_msg("%s", err.text);

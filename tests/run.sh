@@ -51,7 +51,7 @@ one() {
     cache=$BUILD/tests/cache/$name
     # Programs that compile hundreds of kernels and run each once; the others test what users get.
     case $name in
-    test_ops | test_random_graphs | test_random_programs | test_promotion | test_views | test_errors | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
+    test_ops | test_random_graphs | test_random_programs | test_replay | test_promotion | test_views | test_errors | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
     *) opt= ;;
     esac
     rm -rf "$cache"

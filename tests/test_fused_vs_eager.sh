@@ -27,11 +27,7 @@ check chain counts chain 3
 check softmax counts softmax 3
 check adamw counts adamw 1
 
-if command -v python3 >/dev/null; then
-    check json python3 -m json.tool "$tmp/chain.json"
-else
-    skip json "no python3 to read it with"
-fi
+check json "$BUILD/tests/json_check" "$tmp/chain.json"
 
 table() { # the rows of the table, and no kernel by hand that is wrong
     [ "$(grep -c '^chain  ' "$tmp/chain")" -eq 3 ] && grep -q '^case  *eager ms  *fused ms' "$tmp/chain"
@@ -53,3 +49,5 @@ check no_such_option refused 2 --nothing 1
 check no_such_case refused 2 --case nothing
 check no_such_shape refused 2 --shape large
 check no_value refused 2 --case
+check half_a_thread refused 2 --threads 0.5
+check a_file_that_cannot_be_written refused 1 --json no/such/folder/a.json

@@ -219,7 +219,12 @@ static void every_failing_allocation_is_an_error(void **state)
             node[n_node++] = t;
         }
     }
-    tn_segment seg = {&s->graph, node, n_node, leaves, n_leaf, is_root};
+    tn_segment seg = {.graph = &s->graph,
+                      .node = node,
+                      .n_node = n_node,
+                      .leaf = leaves,
+                      .n_leaf = n_leaf,
+                      .root = is_root};
     int failed = 0;
     for (long k = 0;; k++) {
         tn_plan *p = NULL;

@@ -109,7 +109,12 @@ static seen look(tn_session *s)
     s->ending = true;
     assert_int_equal(tn_segment_collect(s, &v.f), 0);
     s->ending = false;
-    tn_segment seg = {&s->graph, v.f.node.at, v.f.node.n, v.f.leaf.at, v.f.leaf.n, v.f.root};
+    tn_segment seg = {.graph = &s->graph,
+                      .node = v.f.node.at,
+                      .n_node = v.f.node.n,
+                      .leaf = v.f.leaf.at,
+                      .n_leaf = v.f.leaf.n,
+                      .root = v.f.root};
     tn_target target = s->target;
     tn_errbuf err = {""};
     if (tn_plan_build(&seg, &target, &v.plan, &err)) fail_msg("%s", err.text);

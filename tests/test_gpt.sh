@@ -97,6 +97,30 @@ check heads_that_do_not_divide refused 1 "a multiple of heads" --heads 3
 check no_such_checkpoint refused 1 "no/such/file" --resume no/such/file
 check a_checkpoint_of_another_model refused 1 whole.safetensors --layers 3 --resume "$tmp/whole.safetensors"
 check a_log_that_cannot_be_written refused 1 no/such/log --log no/such/log
+check a_number_too_large refused 2 "--seed 99999999999999999999" --seed 99999999999999999999
+check steps_too_many refused 2 "--steps 1e9" --steps 1e9
+check a_batch_of_nothing refused 2 "from 1 to" --batch 0
+check a_batch_of_garbage refused 2 "--batch 12x" --batch 12x
+check a_seed_below_zero refused 2 "--seed -1" --seed -1
+check an_empty_number refused 2 "--threads" --threads ""
+check a_rate_that_is_none refused 2 "--lr nan" --lr nan
+check a_report_of_no_kind refused 2 ".html, .json or .txt" --report "$tmp/step.pdf"
+
+# What could not be written at the end is noticed before the first of these steps, of which there are too many.
+early() { # TEXT OPTION...
+    text=$1
+    shift
+    refused 1 "$text" --steps 100000000 --log "$tmp/early.jsonl" "$@" && [ ! -e "$tmp/early.jsonl" ]
+}
+check no_folder_to_save_in early no/such/run.safetensors --save no/such/run.safetensors
+check no_folder_to_report_in early no/such/step.html --report no/such/step.html
+check a_folder_in_the_way early "not a regular file" --save "$tmp"
+untouched() { # a file that is there is not changed by the look at it, and nothing is left beside it
+    echo kept >"$tmp/there.txt"
+    refused 1 no/such/text --data no/such/text --report "$tmp/there.txt" --save "$tmp/new.safetensors" || return
+    [ "$(cat "$tmp/there.txt")" = kept ] && [ ! -e "$tmp/new.safetensors" ] && ! ls "$tmp"/*.part 2>/dev/null
+}
+check a_look_changes_nothing untouched
 help() {
     run "$tmp/help" --help && grep -q -- '--temperature X' "$tmp/help" && [ ! -s "$tmp/help.err" ]
 }

@@ -21,6 +21,7 @@
 
 #include "../src/device/prelude/math.h"
 #include "long/ulp_error.h"
+#include "nvrtc.h"
 
 #define PRELUDE "src/device/prelude/"
 
@@ -36,8 +37,9 @@ static const struct {
     const char *name;
     double (*exact)(double);
 } table[] = {
-#define ROW(name, exact) {#name, exact},
-    TN_EACH_FUNCTION(ROW)};
+#define ROW(name, exact) { #name, exact },
+    TN_EACH_FUNCTION(ROW)
+};
 
 #define LOOP(name, exact)                                                                                    \
     static void loop_##name(const float *x, float *y, int n)                                                 \
@@ -140,10 +142,10 @@ static void check_function(const char *variant, int f, loop1 *loop)
 
 static void check_pow(const char *variant, loop2 *loop)
 {
-    static const float edge[] = {0,     0.5f,  1,       1.5f,       2,       3,       0x1p-149f,
-                                 1e-3f, 1e10f, 0x1p23f, 8388609.0f, 0x1p24f, 3.4e38f, 0x1p-126f};
+    static const float edge[] = { 0,     0.5f,  1,       1.5f,       2,       3,       0x1p-149f,
+                                  1e-3f, 1e10f, 0x1p23f, 8388609.0f, 0x1p24f, 3.4e38f, 0x1p-126f };
     enum { EDGES = 2 * (sizeof edge / sizeof *edge) + 3, N = EDGES * EDGES, RANDOM = 200000 };
-    float v[EDGES] = {tn_test_float(0x7f800000), tn_test_float(0xff800000), tn_test_float(0x7fc00000)};
+    float v[EDGES] = { tn_test_float(0x7f800000), tn_test_float(0xff800000), tn_test_float(0x7fc00000) };
     for (unsigned i = 0; i < sizeof edge / sizeof *edge; i++) {
         v[3 + 2 * i] = edge[i];
         v[4 + 2 * i] = -edge[i];
@@ -206,7 +208,7 @@ static void check_vectorised(const char *variant, const char *remarks)
 {
     FILE *f = fopen(remarks, "r");
     assert_non_null(f);
-    char seen[FUNCTIONS + 1] = {0}, line[1024];
+    char seen[FUNCTIONS + 1] = { 0 }, line[1024];
     while (fgets(line, sizeof line, f)) {
         char *at = strstr(line, "loops.c:");
         int n = at && strstr(line, "vectorized") ? atoi(at + 8) - 3 : -1;
@@ -270,22 +272,10 @@ static void check_compiled(const char *cc, const char *contract)
     assert_non_null(lib);
 }
 
-static void test_gcc_fast(void **state)
-{
-    (void)state, check_compiled("gcc", "fast");
-}
-static void test_gcc_off(void **state)
-{
-    (void)state, check_compiled("gcc", "off");
-}
-static void test_clang_fast(void **state)
-{
-    (void)state, check_compiled("clang", "fast");
-}
-static void test_clang_off(void **state)
-{
-    (void)state, check_compiled("clang", "off");
-}
+static void test_gcc_fast(void **state) { (void)state, check_compiled("gcc", "fast"); }
+static void test_gcc_off(void **state) { (void)state, check_compiled("gcc", "off"); }
+static void test_clang_fast(void **state) { (void)state, check_compiled("clang", "fast"); }
+static void test_clang_off(void **state) { (void)state, check_compiled("clang", "off"); }
 
 /* The short forms of sin and cos, where they hold; beyond, nobody asks them. */
 static void test_near(void **state)
@@ -346,40 +336,6 @@ static void test_f64(void **state)
 
 /* ------------------------------------------------------------------------------------------ CUDA C */
 
-/* NVRTC keeps some memory until the process ends. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libnvrtc";
-}
-
-/* What is used of NVRTC's interface, opened at run time so that this program builds without it. */
-typedef struct nvrtc {
-    int (*create)(void **program, const char *text, const char *name, int headers, const char *const *,
-                  const char *const *);
-    int (*compile)(void *program, int options, const char *const *option);
-    int (*log_size)(void *program, size_t *size);
-    int (*log)(void *program, char *text);
-    int (*destroy)(void **program);
-} nvrtc;
-
-static int open_nvrtc(nvrtc *n)
-{
-    static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12",
-                                        "/usr/local/cuda/lib64/libnvrtc.so",
-                                        "/usr/local/cuda/lib/libnvrtc.so"};
-    void *lib = NULL;
-    for (unsigned i = 0; i < sizeof names / sizeof *names && !lib; i++)
-        lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!lib) return 0;
-    *(void **)&n->create = dlsym(lib, "nvrtcCreateProgram");
-    *(void **)&n->compile = dlsym(lib, "nvrtcCompileProgram");
-    *(void **)&n->log_size = dlsym(lib, "nvrtcGetProgramLogSize");
-    *(void **)&n->log = dlsym(lib, "nvrtcGetProgramLog");
-    *(void **)&n->destroy = dlsym(lib, "nvrtcDestroyProgram");
-    return n->create && n->compile && n->log_size && n->log && n->destroy;
-}
-
 static void append_file(char *text, size_t size, const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -392,11 +348,12 @@ static void append_file(char *text, size_t size, const char *path)
 
 static void check_cuda(const char *arch)
 {
-    nvrtc n = {0};
-    if (!open_nvrtc(&n)) skip();
+    nvrtc n = { 0 };
+    if (!nvrtc_open(&n)) skip();
     enum { SIZE = 1 << 17 };
     char *text = calloc(SIZE, 1);
     assert_non_null(text);
+    append_file(text, SIZE, PRELUDE "abi.h");
     append_file(text, SIZE, PRELUDE "math.h");
     append_file(text, SIZE, PRELUDE "philox.h");
     append_file(text, SIZE, PRELUDE "half.h");
@@ -420,31 +377,15 @@ static void check_cuda(const char *arch)
                   "    x[7] = tn_uniform(w[0]) + tn_dropped(w[1], 0.5) + tn_philox_normal(1, 2, 3);\n"
                   "    x[8] = tn_half_to_f32(h[0]) + tn_bfloat16_to_f32(q[0]);\n"
                   "    h[1] = tn_f32_to_half(x[9]); q[1] = tn_f32_to_bfloat16(x[9]);\n}\n");
-    void *program = NULL;
-    char option[64];
-    snprintf(option, sizeof option, "--gpu-architecture=%s", arch);
-    const char *options[] = {option};
-    assert_int_equal(n.create(&program, text, "prelude.cu", 0, NULL, NULL), 0);
-    int status = n.compile(program, 1, options);
-    size_t size = 0;
-    n.log_size(program, &size);
-    char *log = calloc(size + 1, 1);
-    assert_non_null(log);
-    n.log(program, log);
+    char *log;
+    int status = nvrtc_compile(&n, text, arch, &log);
     if (status || strstr(log, "warning")) fail_msg("NVRTC for %s: %d\n%s", arch, status, log);
-    n.destroy(&program);
     free(log);
     free(text);
 }
 
-static void test_nvrtc_sm_80(void **state)
-{
-    (void)state, check_cuda("sm_80");
-}
-static void test_nvrtc_sm_90(void **state)
-{
-    (void)state, check_cuda("sm_90");
-}
+static void test_nvrtc_sm_80(void **state) { (void)state, check_cuda("sm_80"); }
+static void test_nvrtc_sm_90(void **state) { (void)state, check_cuda("sm_90"); }
 
 int main(void)
 {
@@ -453,7 +394,8 @@ int main(void)
         cmocka_unit_test(test_gcc_off),     cmocka_unit_test(test_clang_fast),
         cmocka_unit_test(test_clang_off),   cmocka_unit_test(test_generic),
         cmocka_unit_test(test_f64),         cmocka_unit_test(test_near),
-        cmocka_unit_test(test_nvrtc_sm_80), cmocka_unit_test(test_nvrtc_sm_90),
+               cmocka_unit_test(test_nvrtc_sm_80),
+        cmocka_unit_test(test_nvrtc_sm_90),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -27,9 +27,13 @@ static uint32_t draw(rng *r, uint32_t n)
     return (uint32_t)(r->s >> 33) % n;
 }
 
+enum { KEPT = 40 };
+
 typedef struct run {
     tn_session *s;
     tn_tensor *w, *v, *state, *mean, *var;
+    tn_tensor *last, *kept[KEPT]; /* of the step before; of this one, in order */
+    int n_kept, lent;             /* lent: borrowed memory that is not back yet */
     tn_optim *opt;
     double seen[STEPS][READS];
     int n_seen[STEPS];
@@ -59,6 +63,37 @@ static void see(run *r, int step, double v)
 {
     assert_true(r->n_seen[step] < READS);
     r->seen[step][r->n_seen[step]++] = v;
+}
+
+static void take_back(void *data, void *user)
+{
+    (void)data;
+    --*(int *)user;
+}
+
+/* A gradient inside the step that is differentiated again. */
+static tn_tensor *inner_gradient(run *r, tn_tensor *x)
+{
+    tn_tensor *in[2] = {r->w, r->v}, *g[2] = {NULL, NULL};
+    if (!r->w || tn_grad(tn_mean(tn_square(tn_affine(x, r->w, r->v)), TN_ALL, false), 2, in, g)) return NULL;
+    return tn_add(tn_matmul(x, g[0]), g[1]);
+}
+
+/* A value carried to the next step: what was kept there joins in, and a new one is kept, which may be
+ * assigned to at once, or looked at, or given up. */
+static tn_tensor *carry(run *r, tn_tensor *x, uint32_t what)
+{
+    if (r->n_kept == KEPT) return x;
+    if (r->last && tn_dim(r->last, 0) == tn_dim(x, 0)) x = tn_add(x, tn_mul_scalar(r->last, 0.5));
+    tn_tensor *h = tn_keep(tn_tanh(x));
+    if (what % 5 == 0) tn_assign(h, tn_mul_scalar(x, 0.25));
+    tn_tensor *y = tn_sub(x, h);
+    if (what % 5 == 1) tn_assign(h, tn_square(h));
+    if (what % 7 == 0 && what % 5 > 1)
+        tn_free(h);
+    else
+        r->kept[r->n_kept++] = h;
+    return y;
 }
 
 /* One operator of the menu over the pool, whose tensors are all [rows, 6]. */
@@ -91,11 +126,30 @@ static tn_tensor *operate(run *r, int what, tn_tensor *x, tn_tensor *y, double n
         return tn_add(x, tn_mul_scalar(tn_randn(r->s, TN_F32, TN_SHAPE(tn_dim(x, 0), 6)), 0.1));
     case 12:
         return tn_maximum(x, tn_clamp(y, -0.5, 0.5));
+    case 13:
+        return tn_concat(2, (tn_tensor *[]){tn_slice(x, 1, 0, 3, 1), tn_slice(y, 1, 3, 6, 1)}, 1);
+    case 14:
+        return tn_mean(tn_stack(3, (tn_tensor *[]){x, y, r->v ? tn_add(x, r->v) : x}, 0), TN_AXES(0), false);
+    case 15: {
+        tn_tensor *part[2];
+        tn_split(x, 2, 1, part);
+        return tn_concat(2, (tn_tensor *[]){part[1], tn_mul(part[0], part[1])}, -1);
+    }
+    case 16:
+        return inner_gradient(r, x);
+    case 17:
+    case 18:
+        return carry(r, x, (uint32_t)(what + r->n_kept));
+    case 19: {
+        static float host[24] __attribute__((aligned(64))) = {1, -1, .5F, 2, 0, .25F, 3};
+        r->lent++;
+        return tn_mul(x, tn_borrow(r->s, host, TN_F32, TN_SHAPE(tn_dim(x, 0), 6), take_back, &r->lent));
+    }
     default:
         return tn_tanh(tn_matmul(x, r->w));
     }
 }
-enum { MENU = 14 };
+enum { MENU = 21 };
 
 /* Step `step` of the program that `seed` stands for. */
 static void run_step(run *r, uint64_t seed, int step)
@@ -139,7 +193,19 @@ static void run_step(run *r, uint64_t seed, int step)
     if (learns && tn_gradient(r->w)) see(r, step, tn_item(tn_sum(tn_gradient(r->w), TN_ALL, false)));
     see(r, step, tn_item(tn_sum(r->w, TN_ALL, false)));
     see(r, step, tn_item(tn_sum(r->state, TN_ALL, false)));
-    assert_int_equal(tn_step_end(r->s), 0);
+    if (tn_step_end(r->s))
+        fail_msg("seed %llu, step %d: %s", (unsigned long long)seed, step, tn_error_text(r->s));
+    assert_int_equal(r->lent, 0);
+    for (int i = 0; i < r->n_kept; i++) see(r, step, tn_item(tn_sum(r->kept[i], TN_ALL, false)));
+    tn_free(r->last);
+    r->last = NULL;
+    for (int i = 0; i < r->n_kept; i++) {
+        if (i + 1 < r->n_kept)
+            tn_free(r->kept[i]);
+        else
+            r->last = r->kept[i];
+    }
+    r->n_kept = 0;
     tn_train(r->s, true);
     see(r, step, (double)tn_rng_draw(r->s));
 }
@@ -228,12 +294,120 @@ static void the_next_batch_takes_the_place_of_the_last(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* ---- what a tape can hold ---- */
+
+enum { EACH = 6 };
+
+typedef struct part {
+    tn_tensor *w, *x, *last;
+    int lent, round;
+} part;
+
+static tn_tensor *joins(tn_session *s, part *p)
+{
+    (void)s;
+    tn_tensor *h = tn_concat(2, (tn_tensor *[]){tn_mul(p->x, p->w), p->x}, 0);
+    return tn_stack(3, (tn_tensor *[]){h, tn_neg(h), h}, 1);
+}
+
+static tn_tensor *parts(tn_session *s, part *p)
+{
+    tn_tensor *out[2];
+    (void)s;
+    return tn_split(tn_mul(p->x, p->w), 2, 0, out) ? NULL : tn_sub(out[0], out[1]);
+}
+
+static tn_tensor *gradients(tn_session *s, part *p)
+{
+    tn_tensor *in[2] = {p->w, p->x}, *g[2];
+    (void)s;
+    tn_tensor *loss = tn_sum(tn_square(tn_mul(p->x, p->w)), TN_ALL, false);
+    return tn_grad(loss, 2, in, g) || g[1] ? NULL : g[0]; /* x wants none */
+}
+
+static tn_tensor *carried(tn_session *s, part *p)
+{
+    (void)s;
+    tn_tensor *was = p->last, *y = tn_mul(p->x, p->w);
+    p->last = tn_keep(was ? tn_add(was, y) : tn_square(y));
+    tn_assign(p->last, tn_mul_scalar(p->last, 0.5));
+    tn_free(was);
+    return tn_add_scalar(p->last, 1.0);
+}
+
+static tn_tensor *borrowed(tn_session *s, part *p)
+{
+    static float host[4] __attribute__((aligned(64)));
+    for (int i = 0; i < 4; i++) host[i] = (float)(i + p->round);
+    p->lent++;
+    return tn_mul(tn_borrow(s, host, TN_F32, TN_SHAPE(4), take_back, &p->lent), p->w);
+}
+
+/* The name of a region counts by what it says. */
+static tn_tensor *regions(tn_session *s, part *p)
+{
+    static char name[2][8] = {"swish", "swish"};
+    tn_op_begin(s, name[p->round % 2]);
+    tn_tensor *y = tn_mul(p->x, tn_sigmoid(p->w));
+    tn_op_end(s);
+    return y;
+}
+
+/* An operator between two steps, on a value of its own and on the parameter, disturbs neither of them. */
+static tn_tensor *between(tn_session *s, part *p)
+{
+    (void)s;
+    return tn_mul(p->x, p->w);
+}
+
+static tn_tensor *(*const held[])(tn_session *, part *) = {joins,    parts,   gradients, carried,
+                                                           borrowed, regions, between};
+enum { HELD = sizeof held / sizeof *held };
+
+static void each_of_them_is_replayed(void **state)
+{
+    (void)state;
+    for (int which = 0; which < HELD; which++) {
+        double seen[2][EACH][2];
+        for (int replays = 0; replays < 2; replays++) {
+            setenv("TENSOR_REPLAY", replays ? "on" : "off", 1);
+            tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
+            unsetenv("TENSOR_REPLAY");
+            part p = {.w = tn_param(s, "w", tn_full(s, 0.5, TN_F32, TN_SHAPE(4)))};
+            p.x = tn_keep(tn_arange(s, 1, 5, 1, TN_F32));
+            tn_requires_grad(p.w, held[which] == gradients);
+            for (p.round = 0; p.round < EACH; p.round++) {
+                if (held[which] == carried && p.round == 0)
+                    p.last = tn_keep(tn_zeros(s, TN_F32, TN_SHAPE(4)));
+                tn_step_begin(s);
+                tn_tensor *y = held[which](s, &p);
+                if (held[which] != gradients) /* which still wants it */
+                    tn_assign(p.w, tn_add_scalar(tn_mul_scalar(p.w, 0.5), 0.1 * p.round));
+                seen[replays][p.round][0] = tn_item(tn_sum(y, TN_ALL, false));
+                if (tn_step_end(s)) fail_msg("%d, round %d: %s", which, p.round, tn_error_text(s));
+                assert_int_equal(p.lent, 0);
+                if (held[which] == gradients) tn_assign(p.w, tn_mul_scalar(p.w, 1.25));
+                tn_tensor *look = held[which] == between ? tn_add(tn_rand(s, TN_F32, TN_SHAPE(4)), p.w) : p.w;
+                seen[replays][p.round][1] = tn_item(tn_sum(look, TN_ALL, false));
+            }
+            tn_stats v = {.size = sizeof v};
+            tn_get_stats(s, &v);
+            if (v.replayed != (replays ? EACH - 1 : 0))
+                fail_msg("%d: %d of %d steps were replayed", which, (int)v.replayed, (int)EACH);
+            assert_int_equal(tn_close(s), 0);
+        }
+        assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+    }
+}
+
 int main(void)
 {
+    setenv("TENSOR_KERNEL_OPT", "1", 0); /* much is compiled and little computed */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replayed_step_means_the_same),
         cmocka_unit_test(handles_go_stale_all_the_same),
         cmocka_unit_test(the_next_batch_takes_the_place_of_the_last),
+        cmocka_unit_test(each_of_them_is_replayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

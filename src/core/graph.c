@@ -45,7 +45,7 @@ void tn_graph_truncate(tn_graph *g, uint32_t cut)
     g->n_nodes = cut;
 }
 
-void tn_graph_drop(tn_graph *g)
+static void drop(tn_graph *g)
 {
     tn_graph_truncate(g, 0);
     g->n_nodes = g->gradients_seen = g->gradients_written = 0;
@@ -57,7 +57,7 @@ void tn_graph_drop(tn_graph *g)
 
 void tn_graph_reset(tn_graph *g)
 {
-    tn_graph_drop(g);
+    drop(g);
     g->call = NULL;
     g->call_depth = 0;
     g->generation++;
@@ -70,6 +70,44 @@ void tn_graph_park(tn_graph *g)
     g->gradients_seen = g->gradients_written = 0;
     g->parked = true;
     g->generation++;
+}
+
+#define SWAP(type, name)                                                                                     \
+    do {                                                                                                     \
+        type was = g->name;                                                                                  \
+        g->name = g->aside.name;                                                                             \
+        g->aside.name = was;                                                                                 \
+    } while (0)
+
+static void swap_aside(tn_graph *g)
+{
+    SWAP(tn_tensor **, nodes);
+    SWAP(tn_tensor **, holder);
+    SWAP(tn_tensor **, given);
+    SWAP(struct tn_graded *, graded);
+    SWAP(uint32_t, n_nodes);
+    SWAP(uint32_t, n_holders);
+    SWAP(uint32_t, n_given);
+    SWAP(uint32_t, n_graded);
+    SWAP(uint32_t, cap_nodes);
+    SWAP(uint32_t, cap_holders);
+    SWAP(uint32_t, cap_given);
+    SWAP(uint32_t, cap_graded);
+    SWAP(tn_arena, arena);
+}
+
+void tn_graph_set_aside(tn_graph *g)
+{
+    swap_aside(g);
+    g->parked = false;
+    g->aside.there = true;
+}
+
+void tn_graph_take_back(tn_graph *g)
+{
+    swap_aside(g);
+    g->parked = true;
+    g->aside.there = false;
 }
 
 bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad)
@@ -87,13 +125,17 @@ bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad)
 
 void tn_graph_free(tn_graph *g)
 {
-    tn_graph_reset(g);
-    tn_arena_free(&g->arena);
+    for (int i = 0; i < 2; i++) { /* the one that is set aside, too */
+        tn_graph_reset(g);
+        tn_arena_free(&g->arena);
+        void *all[] = {g->nodes, g->holder, g->given, g->graded};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++) tn_free_mem(all[k]);
+        g->nodes = g->holder = g->given = NULL;
+        g->graded = NULL;
+        g->cap_nodes = g->cap_holders = g->cap_given = g->cap_graded = 0;
+        swap_aside(g);
+    }
     tn_slots_free(&g->slots);
-    void *all[] = {g->nodes, g->holder, g->given, g->graded};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-    g->nodes = g->holder = g->given = NULL;
-    g->graded = NULL;
 }
 
 /* Those that the user can hold must go stale when a step is kept to be repeated. */
@@ -232,12 +274,18 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
     return n;
 }
 
+static void forget_persistent(tn_tensor *const *holder, uint32_t n_holders, const tn_tensor *n)
+{
+    for (uint32_t i = 0; i < n_holders; i++) { /* its versions live on with their own hold on the memory */
+        if (holder[i]->of == n) holder[i]->of = NULL;
+        if (holder[i]->place == n) holder[i]->place = NULL;
+    }
+}
+
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n)
 {
-    for (uint32_t i = 0; i < g->n_holders; i++) { /* its versions live on with their own hold on the memory */
-        if (g->holder[i]->of == n) g->holder[i]->of = NULL;
-        if (g->holder[i]->place == n) g->holder[i]->place = NULL;
-    }
+    forget_persistent(g->holder, g->n_holders, n);
+    forget_persistent(g->aside.holder, g->aside.n_holders, n);
     node_drop(g, n);
 }
 
@@ -391,7 +439,8 @@ void tn_storage_release(tn_storage *b)
 tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line)
 {
     if (g->call_depth++ > 0) return g->call;
-    tn_call *c = g->parked ? &g->idle : tn_arena_alloc(&g->arena, sizeof *c);
+    if (g->parked) g->unpark(g);
+    tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
     if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
     c->name = name;
     c->file = file;
@@ -436,20 +485,24 @@ void tn_rule_save(tn_rule *r, int i, tn_tensor *value)
 void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
 {
     if (g->error.status) return NULL;
-    g->error.status = status;
+    const char *lost = g->device && g->device->lost ? g->device->failure.text : NULL;
+    g->error.status = lost ? TN_E_DEVICE : status; /* whatever did not work for it */
     size_t size = sizeof g->error.text, n = 0;
     const tn_call *c = g->call;
     if (c) {
         const tn_call *named = c->of ? c->of : c;
-        int k = named->file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name,
-                                       c->of ? " backward" : "", named->file, named->line)
-                            : snprintf(g->error.text, size, "%s%s: ", named->name, c->of ? " backward" : "");
+        const char *file = named->file ? named->file : g->place.file, *way = c->of ? " backward" : "";
+        int line = named->file ? named->line : g->place.line;
+        int k = file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name, way, file, line)
+                     : snprintf(g->error.text, size, "%s%s: ", named->name, way);
         n = k < 0 ? 0 : (size_t)k < size ? (size_t)k : size - 1;
     }
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(g->error.text + n, size - n, fmt, ap);
     va_end(ap);
+    n = strlen(g->error.text);
+    if (lost && !strstr(g->error.text, lost)) snprintf(g->error.text + n, size - n, ": %s", lost);
     return NULL;
 }
 

@@ -268,8 +268,14 @@ struct tn_graph {
     uint32_t n_graded, cap_graded;
     bool parked;       /* the nodes are the last step's (runtime/replay.h) */
     bool unrepeatable; /* something happened in this step that recording it again would not repeat */
-    void (*unpark)(tn_graph *g); /* called before a node is added to a parked graph */
-    tn_call idle;      /* the call that is open while the graph is parked */
+    void (*unpark)(tn_graph *g); /* called before a call opens, or a node is added, in a parked graph */
+    struct tn_aside {
+        bool there;
+        tn_tensor **nodes, **holder, **given;
+        struct tn_graded *graded;
+        uint32_t n_nodes, n_holders, n_given, n_graded, cap_nodes, cap_holders, cap_given, cap_graded;
+        tn_arena arena;
+    } aside; /* a parked graph, while something is recorded between two steps */
     /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
     uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
@@ -282,6 +288,10 @@ struct tn_graph {
     uint64_t seed, draw;
     tn_error_state error;
     uint64_t total_nodes;
+    struct tn_place {
+        const char *file;
+        int line, depth;
+    } place; /* of a public function that is no operator, while it runs */
 };
 
 /* ---- graph.c ---- */
@@ -290,7 +300,9 @@ void tn_graph_free(tn_graph *g);
 void tn_graph_reset(tn_graph *g); /* drops all nodes of the step (buffers are released), new generation */
 /* A step that is to be repeated: handles go stale, the nodes stay. */
 void tn_graph_park(tn_graph *g);
-void tn_graph_drop(tn_graph *g);                   /* the nodes of a parked graph go; an open call stays open */
+/* A parked graph makes room for another, and comes back when that has been reset. */
+void tn_graph_set_aside(tn_graph *g);
+void tn_graph_take_back(tn_graph *g);
 void tn_graph_truncate(tn_graph *g, uint32_t cut); /* nodes from id `cut` on go */
 bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad); /* notes that leaf has got a gradient */
 void tn_node_drop_value(tn_tensor *n);             /* its memory goes, the node stays */

@@ -17,7 +17,8 @@
 #include "prelude/abi.h"
 
 typedef struct tn_device tn_device;
-typedef struct tn_kernel tn_kernel; /* a compiled, loaded entry; owned by the device until it closes */
+typedef struct tn_kernel tn_kernel;       /* a compiled, loaded entry; owned by the device until it closes */
+typedef struct tn_recording tn_recording; /* launches and library calls that a device repeats as one */
 
 typedef struct tn_errbuf {
     char text[1024];
@@ -32,14 +33,35 @@ typedef struct tn_source {
 } tn_source;
 #define TN_FINISH "_finish"
 
+/* What the fuser's passes may know of a device: numbers alone, filled in when it is opened. */
+typedef enum tn_dialect { TN_DIALECT_C, TN_DIALECT_CUDA } tn_dialect;
+typedef struct tn_target {
+    tn_dialect dialect;
+    int vector_bytes; /* of a vector register; on a GPU of the widest load of one thread */
+    int64_t l1_bytes, l2_bytes;
+    int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
+    int processors;       /* GPU: multiprocessors, */
+    int max_threads;      /* threads that one of them can hold, */
+    int64_t shared_bytes; /* and shared memory that one block can have without asking for more */
+} tn_target;
+
+/* What a compiled kernel takes, of one thread and of one block. */
+typedef struct tn_kernel_info {
+    int registers, max_threads;
+    int64_t local_bytes; /* of a thread's spilled registers and local arrays */
+    int64_t shared_bytes;
+} tn_kernel_info;
+
 /* The work of one launch. Items [0, n) run in chunks of at most `chunk` that do not depend on the number of
  * threads, in any order and at once. Where finish_n is not 0, the kernel's finish then runs over [0,
  * finish_n) in the same way and with the same arguments; what all the items wrote is visible to it. On a CPU
  * that is a second pass of the pool, on a GPU the work of the block that arrives last, so a finish should be
- * short. Either way it is one launch. */
+ * short. Either way it is one launch. `threads` is the size of a block, 0 on a CPU; a GPU runs ceil(n /
+ * chunk) blocks, the one with index b over the items from b * chunk on. */
 typedef struct tn_grid {
     int64_t n, chunk;
     int64_t finish_n, finish_chunk;
+    int threads;
 } tn_grid;
 
 /* C = act(A * B + bias), each of `batch` times. All strides in elements; either of a matrix's two strides
@@ -77,6 +99,7 @@ typedef struct tn_conv2d_desc {
 
 typedef struct tn_device_stats {
     uint64_t launches, library_calls, copies, reorders; /* since open */
+    uint64_t recorded, replays;                         /* recordings made, and run again */
     uint64_t compiled, cache_hits;
     size_t bytes_now, bytes_peak; /* handed out by alloc and not given back */
 } tn_device_stats;
@@ -84,10 +107,13 @@ typedef struct tn_device_stats {
 struct tn_device {
     const char *name;
     int threads;
+    tn_target target;
     bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
     bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */
+    bool lost;               /* it failed for good and refuses everything; `failure` says why */
     tn_device_stats stats;
+    tn_errbuf failure; /* why the last call without an `err` failed; empty where it has nothing to say */
 
     /* Memory, 64-byte aligned. alloc caches what free gives back, so that a step's second run asks the
      * system for nothing. Contents are undefined. NULL when there is none. */
@@ -113,6 +139,30 @@ struct tn_device {
     int (*download)(tn_device *d, void *host, const void *src, size_t bytes); /* waits */
     int (*sync)(tn_device *d);
     void (*close)(tn_device *d);
+
+    /* ---- what only some devices have: NULL where not ---- */
+
+    bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
+
+    /* A device that does not share the host's memory keeps the fault word that its kernels set by itself
+     * (tn_args.fault is not looked at), and a kernel that finds it set does nothing. download and sync bring
+     * it along: take_fault tells whether it was set by then, and clears it. */
+    bool (*take_fault)(tn_device *d, tn_fault *out);
+
+    /* Values that are looked at without waiting, 8 bytes each, by number: post starts the copy of the newest
+     * (it is left out while the one before is on its way), peek gives the newest that has come; false: none
+     * has. */
+    int (*post)(tn_device *d, int number, const void *src, size_t bytes);
+    bool (*peek)(tn_device *d, int number, void *out);
+
+    /* Between record_begin and record_end launches, products, convolutions and copies are noted and do not
+     * run; no other function that touches memory may be called. replay runs all of them in order, with the
+     * addresses and arguments they had. record_end without `out` drops what was noted. A call in between that
+     * fails, or a record_end that fails, leaves nothing behind: run the steps instead. */
+    int (*record_begin)(tn_device *d, tn_errbuf *err);
+    int (*record_end)(tn_device *d, tn_recording **out, tn_errbuf *err);
+    int (*replay)(tn_device *d, tn_recording *r, tn_errbuf *err);
+    void (*forget)(tn_device *d, tn_recording *r); /* NULL is allowed */
 };
 
 typedef void tn_log_fn(int level, const char *text, void *user);
@@ -126,5 +176,8 @@ typedef struct tn_device_options {
 
 int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
 int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
+/* TN_E_UNSUPPORTED where there is no usable GPU: err says what is missing and the remedy, *driver (may be
+ * NULL) whether at least a driver is there. */
+int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_errbuf *err);
 
 #endif

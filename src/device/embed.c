@@ -20,6 +20,9 @@ EMBED(tn_embed_math_h, "src/device/prelude/math.h");
 EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
 EMBED(tn_embed_half_h, "src/device/prelude/half.h");
 EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
+EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
+EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
+EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
 
 static const struct {
     const char *name, *text;
@@ -29,7 +32,15 @@ static const struct {
     [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
     [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
     [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
+    [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
+    [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
+    [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
 };
+
+const tn_embed tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
+                                                 TN_EMBED_STREAM};
+const tn_embed tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
+                                                    TN_EMBED_HALF, TN_EMBED_CUDA};
 
 const char *tn_embed_text(tn_embed which)
 {

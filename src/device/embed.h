@@ -1,4 +1,5 @@
-/* embed.h - texts of src/device/prelude that are compiled at run time, carried inside the library. */
+/* embed.h - texts of src/device/prelude and src/device/cuda/kernels that are compiled at run time, carried
+ * inside the library. */
 #ifndef TN_EMBED_H
 #define TN_EMBED_H
 
@@ -10,8 +11,15 @@ typedef enum tn_embed {
     TN_EMBED_PHILOX,
     TN_EMBED_HALF,
     TN_EMBED_STREAM,
+    TN_EMBED_CUDA,
+    TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
+    TN_EMBED_PRODUCT_CU,
     TN_EMBED_COUNT
 } tn_embed;
+
+/* What stands in front of a generated kernel, in order: of C and of CUDA C. */
+enum { TN_PRELUDE_FILES = 5 };
+extern const tn_embed tn_prelude_c[TN_PRELUDE_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 
 /* One file, NUL-terminated. */
 const char *tn_embed_text(tn_embed which);

@@ -2,12 +2,13 @@
  *
  * struct folder is one usable directory: the shared one, or the private one that stands in when the shared
  * one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader that
- * finds a source without its object (another process removed it) has a miss. Read first: tn_kcache_find, then
- * tn_kcache_put.
+ * finds a source without its object (another process removed it) has a miss. A folder that is removed while
+ * it is in use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put.
  */
 #include "kcache.h"
 
 #include "../core/alloc.h"
+#include "../core/settings.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +38,8 @@ enum {
 #define HEADER_SCAN   "/* libtensor kernel cache %d: object %255s bytes %zu sum %llx symbol %255s source %zu */"
 
 struct folder {
-    int fd; /* -1: none */
+    int fd;    /* -1: none */
+    int flags; /* it is opened with */
     char path[PATH_MAX];
 };
 
@@ -246,6 +248,7 @@ static const char *open_folder(struct folder *f, const char *path, int flags, bo
         return why;
     }
     f->fd = fd;
+    f->flags = flags;
     return NULL;
 }
 
@@ -286,6 +289,33 @@ static struct folder *private_folder(tn_kcache *c)
     return f->fd < 0 ? NULL : f;
 }
 
+static bool is_gone(const struct folder *f)
+{
+    struct stat own, there;
+    return f->fd >= 0 && !fstat(f->fd, &own) &&
+           (stat(f->path, &there) || there.st_ino != own.st_ino || there.st_dev != own.st_dev);
+}
+
+bool tn_kcache_renew(tn_kcache *c)
+{
+    bool any = false, missing;
+    if (is_gone(&c->shared)) {
+        struct folder again = {.fd = -1};
+        if (!open_folder(&again, c->shared.path, c->shared.flags, &missing)) {
+            close(c->shared.fd);
+            c->shared = again;
+            c->shared_is_readonly = c->counted = false;
+            any = true;
+        }
+    }
+    if (is_gone(&c->private)) {
+        close(c->private.fd);
+        c->private.fd = -1;
+        any = private_folder(c) != NULL || any;
+    }
+    return any;
+}
+
 /* Where new files go: the shared folder until a write there fails. */
 static struct folder *writable_folder(tn_kcache *c)
 {
@@ -303,11 +333,12 @@ static bool fall_back(tn_kcache *c, const struct folder *failed, const char *why
 
 static void choose_folder(tn_kcache *c, const char *dir)
 {
-    const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"), *set = getenv("TENSOR_CACHE");
+    const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"),
+               *set = tn_settings_read(NULL, NULL).cache;
     const char *why = NULL;
     bool missing = false;
     char path[PATH_MAX] = "";
-    if (!dir && set && *set) dir = set;
+    if (!dir) dir = set;
     if (dir) {
         snprintf(path, sizeof path, "%s", dir);
         why = open_folder(&c->shared, path, 0, &missing);
@@ -478,6 +509,7 @@ void tn_kcache_drop(tn_kcache *c, const tn_source *src)
 
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX])
 {
+    tn_kcache_renew(c);
     for (struct folder *f; (f = writable_folder(c));) {
         snprintf(path, PATH_MAX, "%.*s/tmp-XXXXXX", PATH_MAX - 16, f->path);
         bool made = mkdtemp(path) != NULL;

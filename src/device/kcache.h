@@ -17,6 +17,7 @@
 #define TN_KCACHE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,8 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
                   const char *file, char path[PATH_MAX]);
 void tn_kcache_drop(tn_kcache *c, const tn_source *src); /* forgets an entry that turned out to be unusable */
 
+/* Whether a folder of the cache had been removed, and is there again, empty. */
+bool tn_kcache_renew(tn_kcache *c);
 /* A new empty folder for a compiler to work in, and its removal with all that is in it. */
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX]);
 void tn_kcache_scratch_done(const char *path);

@@ -36,6 +36,11 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     tn_graph *g = x->graph;
     bool fits = x->ndim >= 1 && labels->ndim == x->ndim - 1;
     for (int i = 0; i < labels->ndim && fits; i++) fits = labels->shape[i] == x->shape[i];
+    if (fits && !x->shape[x->ndim - 1]) {
+        char a[128];
+        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", tn_shape_text(a, sizeof a, x->ndim, x->shape));
+        return false;
+    }
     if (!fits) {
         char a[128], b[128];
         tn_error_set(g, TN_E_SHAPE, "labels %s do not fit x %s: wanted one label for each row of classes",
@@ -188,7 +193,8 @@ static bool bce_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !x->graph->error.status;
 }
 
-/* max(x, 0) - x y + ln(1 + e^-|x|) */
+/* (1 - y) x - ln sigmoid(x) = (1 - y) x + max(-x, 0) + ln(1 + e^-|x|): PyTorch's form, which says inf and NaN
+ * where it does. */
 static tn_tensor *bce(tn_tensor *x, tn_tensor *y)
 {
     x = floating(x);
@@ -196,7 +202,7 @@ static tn_tensor *bce(tn_tensor *x, tn_tensor *y)
     if (!x || !y) return NULL;
     uint32_t first = x->graph->n_nodes;
     tn_tensor *tail = tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x))));
-    tn_tensor *out = add(sub(tn_mk1(TN_OP_relu, x), mul(x, y)), tail);
+    tn_tensor *out = add(mul(sub(constant(x, 1), y), x), add(tn_mk1(TN_OP_relu, neg(x)), tail));
     tn_rule_set(out, first, bce_rule, 2, (tn_tensor *[]){x, y});
     return out;
 }

@@ -22,6 +22,7 @@ static tn_tensor *softmax(tn_tensor *x, int axis)
 {
     x = floating(x);
     if (!x) return NULL;
+    if (!x->shape[axis]) return tn_mk1(TN_OP_exp, x); /* no elements, which have no maximum */
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
     tn_tensor *e = tn_mk1(TN_OP_exp, sub(x, tn_mk_reduce(TN_OP_reduce_max, x, mask)));
     tn_tensor *out = mul(e, tn_mk1(TN_OP_reciprocal, total(e, mask))); /* one division a row */
@@ -43,6 +44,7 @@ static tn_tensor *log_softmax(tn_tensor *x, int axis)
 {
     x = floating(x);
     if (!x) return NULL;
+    if (!x->shape[axis]) return tn_mk1(TN_OP_exp, x); /* no elements, which have no maximum */
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
     tn_tensor *d = sub(x, tn_mk_reduce(TN_OP_reduce_max, x, mask));
     tn_tensor *out = sub(d, tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, d), mask)));

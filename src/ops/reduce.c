@@ -1,5 +1,7 @@
 /* reduce.c - reductions. Nodes keep reduced axes as extents of 1; dropping them is a view.
  * Start with reduced. */
+#include <math.h>
+
 #include "ops.h"
 
 #define AXES_ARGS   (x, naxes, axes, keepdim, NULL, 0)
@@ -70,12 +72,13 @@ static tn_tensor *min(tn_tensor *x, uint32_t mask, int64_t n, double extra)
     return tn_mk_reduce(TN_OP_reduce_min, x, mask);
 }
 
-/* Two passes: the mean, then the squared distances from it. */
+/* Two passes: the mean, then the squared distances from it. Where the correction leaves nothing to divide by
+ * the divisor is 0: no estimate (NaN), or infinity, as PyTorch. */
 static tn_tensor *var(tn_tensor *x, uint32_t mask, int64_t n, double correction)
 {
     x = floating(x);
     tn_tensor *d = sub(x, mean(x, mask, n, 0));
-    return over(total(square(d), mask), (double)n - correction);
+    return over(total(square(d), mask), fmax((double)n - correction, 0));
 }
 
 static tn_tensor *std(tn_tensor *x, uint32_t mask, int64_t n, double correction)
@@ -90,12 +93,14 @@ static bool logsumexp_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return (gin[0] = mul(g, p)) != NULL;
 }
 
-/* m + ln sum e^(x - m). A row of -inf alone gives -inf: the maximum is taken as 0 where it is infinite. */
+/* m + ln sum e^(x - m). A row of -inf alone gives -inf: the maximum is taken as 0 where it is infinite. So
+ * does a row of nothing, which has no maximum. */
 static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
-    (void)n, (void)extra;
+    (void)extra;
     x = floating(x);
     if (!x) return NULL;
+    if (!n) return tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, x), mask));
     tn_graph *g = x->graph;
     uint32_t first = g->n_nodes;
     tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, x, mask);
@@ -106,16 +111,25 @@ static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra
     return out;
 }
 
+/* What any and all are of nothing. */
+static tn_tensor *of_nothing(const tn_tensor *x, uint32_t mask, bool value)
+{
+    int64_t shape[TN_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++) shape[i] = mask >> i & 1 ? 1 : x->shape[i];
+    tn_tensor *v = tn_mk_typed(x->graph, TN_OP_constant, tn_number_i(value), TN_BOOL);
+    return tn_mk_contiguous(tn_mk_expand(v, x->ndim, shape));
+}
+
 static tn_tensor *any(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
-    (void)n, (void)extra;
-    return tn_mk_reduce(TN_OP_reduce_max, tn_mk_cast(x, TN_BOOL), mask);
+    (void)extra;
+    return n ? tn_mk_reduce(TN_OP_reduce_max, tn_mk_cast(x, TN_BOOL), mask) : of_nothing(x, mask, false);
 }
 
 static tn_tensor *all(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
-    (void)n, (void)extra;
-    return tn_mk_reduce(TN_OP_reduce_min, tn_mk_cast(x, TN_BOOL), mask);
+    (void)extra;
+    return n ? tn_mk_reduce(TN_OP_reduce_min, tn_mk_cast(x, TN_BOOL), mask) : of_nothing(x, mask, true);
 }
 
 #define REDUCTION(name)                                                                                      \

@@ -201,27 +201,25 @@ PLAIN(pad, (tn_tensor * x, int axis, int64_t before, int64_t after, double value
 
 enum { MAX_JOIN = UINT8_MAX };
 
-/* The session of a list is known from its first tensor that is not NULL. */
-static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, tn_tensor **nodes, const char *file,
-                           int line)
+/* in: room for the nodes. The session of a list is known from its first tensor that is not NULL. */
+static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, int axis, tn_tensor **in,
+                           const char *file, int line)
 {
+    bool fits = n >= 1 && n <= MAX_JOIN && xs;
     tn_session *s = NULL;
-    for (int i = 0; i < n && xs && !s; i++) s = tn_session_of(xs[i]);
-    if (!s && n > 0 && xs && xs[0]) return tn_enter(name, file, line, 1, &nodes[0]); /* stale: says so */
+    for (int i = 0; i < n && xs && !s; i++) s = tn_slot_session(xs[i]);
+    if (fits) memcpy(in, xs, (size_t)n * sizeof *in);
+    if (fits) return tn_enter_list_as(TN_ATTR(axis), name, file, line, "xs[]", n, in);
     tn_scope sc = tn_enter_session(s, name, file, line);
-    if (sc.ok && (n < 1 || n > MAX_JOIN)) {
-        tn_error_set(sc.g, TN_E_ARG, "%d tensors given, 1 to %d can be joined", n, MAX_JOIN);
-        sc.ok = false;
-    }
-    if (sc.ok) tn_enter_list(&sc, n, xs, nodes);
+    if (sc.ok) tn_error_set(sc.g, TN_E_ARG, "%d tensors given, 1 to %d can be joined", n, MAX_JOIN);
+    sc.ok = false;
     return sc;
 }
 
 tn_tensor *tn_concat_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
 {
     tn_tensor *in[MAX_JOIN];
-    if (n > 0 && xs) in[0] = xs[0];
-    tn_scope sc = enter_join("concat", n, xs, in, file, line);
+    tn_scope sc = enter_join("concat", n, xs, axis, in, file, line);
     int a = sc.ok ? tn_axis(sc.g, in[0], axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_concat(sc.g, n, in, a));
 }
@@ -230,8 +228,7 @@ PLAIN(concat, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
 tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
 {
     tn_tensor *in[MAX_JOIN];
-    if (n > 0 && xs) in[0] = xs[0];
-    tn_scope sc = enter_join("stack", n, xs, in, file, line);
+    tn_scope sc = enter_join("stack", n, xs, axis, in, file, line);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int ndim = in[0]->ndim, a = axis < 0 ? axis + ndim + 1 : axis;
     if (a < 0 || a > ndim || ndim == TN_MAX_DIMS) {
@@ -251,10 +248,14 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
 }
 PLAIN(stack, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
 
-int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
+int tn_split_at(tn_tensor *x, int n, int axis, tn_tensor **out, const char *file, int line)
 {
-    if (!out || n < 1) return TN_E_ARG;
-    tn_scope sc = tn_enter_as(TN_ATTR(n, axis), "split", NULL, 0, 1, 0, &x);
+    tn_scope sc = tn_enter_as(TN_ATTR(n, axis), "split", file, line, 1, 0, &x);
+    if (sc.ok && (!out || n < 1)) {
+        tn_error_set(sc.g, out ? TN_E_ARG : TN_E_NULL, out ? "into %d parts" : "out is NULL", n);
+        sc.ok = false;
+    }
+    if (!out || n < 1) return tn_leave_many(&sc, 0, NULL);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a >= 0 && x->shape[a] % n) {
         char t[160];
@@ -265,6 +266,11 @@ int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
     for (int i = 0; i < n; i++)
         out[i] = a < 0 ? NULL : tn_mk_slice1(x, a, i * (x->shape[a] / n), 1, x->shape[a] / n);
     return tn_leave_many(&sc, n, out);
+}
+
+int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
+{
+    return tn_split_at(x, n, axis, out, NULL, 0);
 }
 
 tn_tensor *tn_contiguous_at(tn_tensor *x, const char *file, int line)

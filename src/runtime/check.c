@@ -6,6 +6,8 @@
  * plan has run, its results are compared: they may be as far from f64 as four times the unfused ones are, and
  * a tolerance. A group that is further off is named in the log; its results are replaced by the unfused ones,
  * so that what follows is judged by itself; and from the next step on its nodes share no kernel with others.
+ * A number that the integer type it is cast to does not hold (NaN, too large) becomes no particular value of
+ * that type, as in C, so what is made of such casts is not compared; a line in the log says so.
  * On every run, memory of the arena that holds no live value is filled with NaN.
  *
  *   world    the segment once more: clones of its nodes over a copy of the memory
@@ -115,6 +117,7 @@ static tn_tensor *copy_node(world *w, const tn_tensor *t)
     c->buf = NULL;
     c->place = c->of = c->lost_to = NULL;
     c->rule = c->inside = NULL;
+    c->mark = 0; /* 1: not compared */
     c->n_in = 0;
     return c;
 }
@@ -214,6 +217,62 @@ static void make_world(world *w, tn_session *s, const tn_flush_scratch *f, tn_de
     if (!w->failed) run_world(w, s, f);
 }
 
+/* Elements in memory, by logical index. */
+typedef struct elements {
+    char *data;
+    tn_dtype dtype;
+    int ndim;
+    const int64_t *shape, *stride;
+} elements;
+
+static size_t place_of(const elements *e, int64_t i)
+{
+    int64_t at = 0;
+    for (int k = e->ndim - 1; k >= 0; k--) {
+        at += i % e->shape[k] * e->stride[k];
+        i /= e->shape[k];
+    }
+    return (size_t)at;
+}
+
+/* Whether an element of the operand lies outside what the integer type can say once it is cut off. */
+static bool casts_too_much(const tn_tensor *c)
+{
+    const tn_tensor *x = c->n_in == 1 ? c->in[0] : NULL;
+    if (!x || tn_kind_of(c) != TN_KIND_CAST || !tn_dtype_is_int((tn_dtype)c->dtype) ||
+        !tn_dtype_is_float((tn_dtype)x->dtype) || !tn_node_data(x))
+        return false;
+    int bits = 8 * (int)tn_dtype_size((tn_dtype)c->dtype);
+    double low = c->dtype == TN_U8 ? 0 : -ldexp(1, bits - 1),
+           end = ldexp(1, c->dtype == TN_U8 ? 8 : bits - 1);
+    elements e = {tn_node_data(x), TN_F64, x->ndim, x->shape, x->stride};
+    for (int64_t i = 0, n = tn_node_numel(x); i < n; i++) {
+        double v = trunc(tn_load_f64(e.data, TN_F64, place_of(&e, i)));
+        if (!(v >= low && v < end)) return true;
+    }
+    return false;
+}
+
+/* Marks in the exact world what is made of such casts. */
+static void mark_undefined(const tn_session *s, const world *w, const tn_flush_scratch *f)
+{
+    const tn_tensor *first = NULL;
+    for (int i = 0; i < f->node.n; i++) {
+        tn_tensor *c = w->clone[i];
+        bool here = casts_too_much(c);
+        for (int k = 0; k < c->n_in; k++) c->mark |= c->in[k]->base->mark;
+        if (here && !first) first = f->node.at[i];
+        c->mark |= here;
+    }
+    const tn_call *call = first ? first->call : NULL;
+    if (first)
+        tn_warn(s,
+                "checked mode: %s at %s:%d is given numbers that %s does not hold; what is made of them is "
+                "not compared",
+                call ? call->name : "cast", call && call->file ? tn_short_file(call->file) : "?",
+                call ? call->line : 0, tn_dtype_name((tn_dtype)first->dtype));
+}
+
 static void free_world(world *w, int n)
 {
     for (int i = 0; i < n && w->clone; i++) {
@@ -290,6 +349,7 @@ int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
     make_world(&c->exact, s, f, c->ref, true);
     if (!c->exact.failed) make_world(&c->plain, s, f, s->device, false);
     c->compare = !c->exact.failed && !c->plain.failed;
+    if (c->compare) mark_undefined(s, &c->exact, f);
     if (!c->compare && !s->graph.error.status)
         tn_warn(s, "checked mode: a plan of %d nodes could not be run unfused and is not checked", f->node.n);
     return TN_OK;
@@ -318,24 +378,6 @@ void tn_check_plant(tn_session *s, int least)
 }
 
 /* ---- comparing ---- */
-
-/* Elements in memory, by logical index. */
-typedef struct elements {
-    char *data;
-    tn_dtype dtype;
-    int ndim;
-    const int64_t *shape, *stride;
-} elements;
-
-static size_t place_of(const elements *e, int64_t i)
-{
-    int64_t at = 0;
-    for (int k = e->ndim - 1; k >= 0; k--) {
-        at += i % e->shape[k] * e->stride[k];
-        i /= e->shape[k];
-    }
-    return (size_t)at;
-}
 
 static elements clone_elements(const world *w, int slot)
 {
@@ -465,7 +507,7 @@ static void compare_group(tn_session *s, const tn_flush_scratch *f, const tn_pla
             for (int b = p->step[k].n_buf - p->step[k].n_out; b < p->step[k].n_buf; b++)
                 stored = stored || p->step[k].buf[b] == slot;
         finding found = {0};
-        if (!stored || overwritten(f, slot)) continue;
+        if (!stored || overwritten(f, slot) || s->explain->checking->exact.clone[slot]->mark) continue;
         elements e = result_elements(f, slot, dense);
         if (s->explain->plant && st->n_nodes >= s->explain->plant && !wrong &&
             tn_node_numel(f->node.at[slot]))

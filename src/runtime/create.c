@@ -101,6 +101,15 @@ static tn_tensor *close_leaf(tn_scope *sc, tn_tensor *n)
     return tn_handle(n);
 }
 
+/* The leaf's memory goes with the step, and comes from the host anew in the next. */
+static void note_upload(const tn_scope *sc, tn_tensor *n)
+{
+    tn_tape *t = &sc->g->session->tape;
+    if (!n || sc->note < 0) return;
+    tn_tape_done(sc->g->session, sc->note, 1, &n);
+    if (t->recording) t->entry[sc->note].uploads = true;
+}
+
 /* The leaf of the step before with new data. */
 static tn_tensor *from_again(tn_scope *sc, const void *data)
 {
@@ -110,7 +119,7 @@ static tn_tensor *from_again(tn_scope *sc, const void *data)
     if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no device memory for a tensor");
     n->flags |= TN_F_DONE;
     if (!data && tn_node_numel(n)) return tn_error_set(g, TN_E_NULL, "data is NULL");
-    if (upload(g, n, data)) return tn_error_set(g, TN_E_DEVICE, "the copy to the device failed");
+    if (upload(g, n, data)) return tn_device_error(g->session, "the copy to the device failed");
     return tn_handle(n);
 }
 
@@ -124,54 +133,77 @@ tn_tensor *tn_from_at(tn_session *s, const void *data, tn_dtype dtype, int ndim,
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
         n = leaf_with_storage(sc.g, dtype, ndim, shape);
         if (n && !data && tn_node_numel(n)) n = tn_error_set(sc.g, TN_E_NULL, "data is NULL");
-        if (n && upload(sc.g, n, data)) n = tn_error_set(sc.g, TN_E_DEVICE, "the copy to the device failed");
+        if (n && upload(sc.g, n, data)) n = tn_device_error(s, "the copy to the device failed");
     }
-    if (n && sc.note >= 0) {
-        tn_tape_done(s, sc.note, 1, &n);
-        if (s->tape.recording) s->tape.entry[sc.note].uploads = true;
-    }
+    note_upload(&sc, n);
     return close_leaf(&sc, n);
+}
+
+/* n's memory from now on is the host's. */
+static bool lend(tn_graph *g, tn_tensor *n, void *host, void (*release)(void *, void *), void *user)
+{
+    n->buf = tn_storage_wrap(g, host, (size_t)tn_node_numel(n) * tn_dtype_size((tn_dtype)n->dtype));
+    if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no memory") != NULL;
+    n->flags |= TN_F_DONE;
+    n->buf->release = release;
+    n->buf->release_data = host;
+    n->buf->release_user = user;
+    return true;
+}
+
+static tn_tensor *lent(tn_graph *g, void *host, tn_dtype dtype, int ndim, const int64_t *shape,
+                       void (*release)(void *, void *), void *user)
+{
+    tn_session *s = g->session;
+    if (s->device->is_reference || !s->device->shares_host_memory) { /* must be copied anyway */
+        tn_tensor *n = leaf_with_storage(g, dtype, ndim, shape);
+        if (n && upload(g, n, host)) return tn_device_error(s, "the copy to the device failed");
+        if (n && release) release(host, user);
+        return n;
+    }
+    tn_tensor *n = s->in_step ? tn_node_new(g, TN_OP_leaf, dtype, ndim, shape, 0, NULL)
+                              : tn_persist(s, dtype, 1, (const int64_t[]){0});
+    if (n && n->flags & TN_F_PERSISTENT) {
+        tn_storage_release(n->buf);
+        n->buf = NULL;
+        n->ndim = (uint8_t)ndim;
+        int64_t stride = 1;
+        for (int i = ndim - 1; i >= 0; i--) {
+            n->shape[i] = shape[i];
+            n->stride[i] = stride;
+            stride *= shape[i];
+        }
+    }
+    return n && lend(g, n, host, release, user) ? n : NULL;
 }
 
 tn_tensor *tn_borrow_at(tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
                         void (*release)(void *, void *), void *user, const char *file, int line)
 {
-    tn_scope sc = tn_enter_session(s, "borrow", file, line);
+    /* a plan may count on how an address is aligned */
+    int64_t align = (int64_t)((uintptr_t)data & 63);
+    tn_scope sc = tn_enter_session_as(TN_ATTR_LIST(shape, ndim, dtype, ndim, align, data != NULL), s,
+                                      "borrow", file, line);
     if (!sc.g) return NULL;
     tn_tensor *n = NULL;
     void *host;
     memcpy(&host, &data, sizeof host); /* the library only reads through it */
-    if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
-        if (!data)
-            tn_error_set(sc.g, TN_E_NULL, "data is NULL");
-        else if (s->device->is_reference || !s->device->shares_host_memory) { /* must be copied anyway */
-            n = leaf_with_storage(sc.g, dtype, ndim, shape);
-            if (n && upload(sc.g, n, data)) n = NULL;
-            if (n && release) release(host, user);
-        } else {
-            n = s->in_step ? tn_node_new(sc.g, TN_OP_leaf, dtype, ndim, shape, 0, NULL)
-                           : tn_persist(s, dtype, 1, (const int64_t[]){0});
-            if (n && n->flags & TN_F_PERSISTENT) {
-                tn_storage_release(n->buf);
-                n->buf = NULL;
-                n->ndim = (uint8_t)ndim;
-                int64_t stride = 1;
-                for (int i = ndim - 1; i >= 0; i--) {
-                    n->shape[i] = shape[i];
-                    n->stride[i] = stride;
-                    stride *= shape[i];
-                }
-            }
-            if (n && !(n->buf = tn_storage_wrap(sc.g, host, (size_t)tn_node_numel(n) * tn_dtype_size(dtype))))
-                n = tn_error_set(sc.g, TN_E_NOMEM, "no memory");
-            if (n) {
-                n->flags |= TN_F_DONE;
-                n->buf->release = release;
-                n->buf->release_data = host;
-                n->buf->release_user = user;
-            }
-        }
+    if (sc.entry && s->device->shares_host_memory) {
+        n = tn_entry_results(&s->tape, sc.entry)[0];
+        return lend(sc.g, n, host, release, user) ? tn_handle(n) : NULL;
     }
+    if (sc.entry) {
+        tn_tensor *h = from_again(&sc, host);
+        if (h && release) release(host, user);
+        return h;
+    }
+    if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
+        if (data)
+            n = lent(sc.g, host, dtype, ndim, shape, release, user);
+        else
+            tn_error_set(sc.g, TN_E_NULL, "data is NULL");
+    }
+    note_upload(&sc, n);
     return close_leaf(&sc, n);
 }
 

@@ -12,19 +12,16 @@
 #include "explain.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 enum { KERNELS = 1, TIMES, REASONS, SOURCES, GRAPHS };
 
-void tn_debug_open(tn_explain_state *x)
+void tn_debug_open(tn_explain_state *x, const tn_settings *from)
 {
-    const char *level = getenv("TENSOR_DEBUG");
-    const char *dump = getenv("TENSOR_DUMP");
-    const char *check = getenv("TENSOR_CHECK");
-    x->level = level ? (int)strtol(level, NULL, 10) : 0;
-    x->dump = dump && *dump;
+    const char *dump = from->dump;
+    x->level = from->debug;
+    x->dump = dump != NULL;
     x->out = x->dump && !strcmp(dump, "stdout") ? stdout : stderr;
     if (x->dump && strcmp(dump, "stdout") && strcmp(dump, "stderr")) {
         x->folder = dump;
@@ -32,7 +29,7 @@ void tn_debug_open(tn_explain_state *x)
     } else if (x->dump && !x->level)
         x->level = SOURCES;
     x->measure = x->level >= TIMES;
-    x->check = check && *check && strcmp(check, "0");
+    x->check = from->check;
 }
 
 void tn_debug_close(tn_explain_state *x)

@@ -3,17 +3,20 @@
  *   bind     leaves where they lie; an assignment's and a placed node's value in the memory it is for; what
  *            outlives the plan in storage of its own; the rest in the session's arena
  *   step     a launch or a library call; a fault word that one sets stops those after it, so that a broken
- *            batch moves no weights
+ *            batch moves no weights. A device with memory of its own runs the plan as one launch where it can
+ *            (device_run.c)
  *
  * Start with tn_execute.
  */
 #include <string.h>
 
+#include "device_run.h"
 #include "explain.h"
 
 static int no_device_memory(tn_session *s, size_t bytes)
 {
-    tn_error_set(&s->graph, TN_E_NOMEM, "no device memory for %zu bytes", bytes);
+    const char *why = s->device->failure.text;
+    tn_error_set(&s->graph, TN_E_NOMEM, "no device memory for %zu bytes%s%s", bytes, why[0] ? ": " : "", why);
     return TN_E_NOMEM;
 }
 
@@ -35,13 +38,61 @@ static int bind_value(tn_session *s, tn_flush_scratch *f, const tn_plan_value *v
     return TN_OK;
 }
 
+/* On a device with memory of its own the arena grows where it is: recordings hold its addresses. */
+static int grow_arena(tn_session *s, size_t bytes)
+{
+    tn_device *d = s->device;
+    for (size_t range = (size_t)1 << 38; !s->arena && range >= bytes && range >= (size_t)1 << 24;
+         range >>= 1) {
+        s->arena = d->reserve(d, range);
+        s->arena_range = s->arena ? range : 0;
+    }
+    if (!s->arena || bytes > s->arena_range || d->commit(d, s->arena, bytes))
+        return no_device_memory(s, bytes);
+    s->arena_bytes = bytes;
+    return TN_OK;
+}
+
 static int reserve_arena(tn_session *s, size_t bytes)
 {
     if (bytes <= s->arena_bytes) return TN_OK;
+    if (!s->device->shares_host_memory) return grow_arena(s, bytes);
     s->device->free(s->device, s->arena);
     s->arena = s->device->alloc(s->device, bytes);
     s->arena_bytes = s->arena ? bytes : 0;
     return s->arena ? TN_OK : no_device_memory(s, bytes);
+}
+
+static tn_word word_of(tn_session *s, tn_tensor *n, int what)
+{
+    const tn_number v = n->base->attr->number;
+    switch (what) {
+    case TN_WORD_F64:
+        return (tn_word){.f = v.f};
+    case TN_WORD_I64:
+        return (tn_word){.i = v.is_int ? v.i : (int64_t)v.f};
+    case TN_WORD_SEED:
+        return (tn_word){.u = s->graph.seed};
+    case TN_WORD_DRAW:
+        return (tn_word){.u = n->attr->draw};
+    }
+    return (tn_word){.u = 0};
+}
+
+/* All run-time scalars of the plan, in the order of its steps. */
+static int fill_words(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int *n_word)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_step; i++) n += p->step[i].n_scalar;
+    *n_word = n;
+    if (!tn_reserve(&f->word, &f->cap_word, n, sizeof *f->word)) return tn_fail_memory(s);
+    n = 0;
+    for (int i = 0; i < p->n_step; i++)
+        for (int k = 0; k < p->step[i].n_scalar; k++) {
+            const struct tn_scalar_ref *r = &p->step[i].scalar[k];
+            f->word[n++] = word_of(s, tn_node_at(f, r->slot), (int)r->what);
+        }
+    return TN_OK;
 }
 
 static bool make_tables(tn_flush_scratch *f, const tn_plan *p, int n_slot)
@@ -64,22 +115,6 @@ static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int n_slot
     return status;
 }
 
-static tn_word word_of(tn_session *s, tn_tensor *n, int what)
-{
-    const tn_number v = n->base->attr->number;
-    switch (what) {
-    case TN_WORD_F64:
-        return (tn_word){.f = v.f};
-    case TN_WORD_I64:
-        return (tn_word){.i = v.is_int ? v.i : (int64_t)v.f};
-    case TN_WORD_SEED:
-        return (tn_word){.u = s->graph.seed};
-    case TN_WORD_DRAW:
-        return (tn_word){.u = n->attr->draw};
-    }
-    return (tn_word){.u = 0};
-}
-
 /* The fault of a step belongs to the call that indexes in it. */
 static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, const tn_step *st)
 {
@@ -96,23 +131,24 @@ static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p
     return status;
 }
 
-static int run_step(tn_session *s, tn_flush_scratch *f, const tn_plan *p, tn_step *st)
+/* `word`: the step's scalars, where its kernel can read them. */
+static int run_step(tn_session *s, tn_flush_scratch *f, tn_step *st, const tn_word *word, tn_errbuf *err)
 {
-    tn_errbuf err = {""};
     int status = TN_OK;
-    if (!tn_reserve(&f->buf, &f->cap_buf, st->n_buf, sizeof *f->buf) ||
-        !tn_reserve(&f->word, &f->cap_word, st->n_scalar, sizeof *f->word))
-        return tn_fail_memory(s);
+    if (!tn_reserve(&f->buf, &f->cap_buf, st->n_buf, sizeof *f->buf)) return TN_E_NOMEM;
     for (int i = 0; i < st->n_buf; i++) {
         int slot = st->buf[i];
         f->buf[i] = slot < 0 ? NULL : (char *)f->address[slot] + st->offset[i] * (int64_t)f->size[slot];
     }
     switch (st->kind) {
     case TN_STEP_KERNEL: {
-        for (int i = 0; i < st->n_scalar; i++)
-            f->word[i] = word_of(s, tn_node_at(f, st->scalar[i].slot), (int)st->scalar[i].what);
-        tn_args a = {f->buf, st->dim, f->word, &s->fault};
-        status = s->device->launch(s->device, st->kernel, &a, &st->grid, &err);
+        tn_args a = {.buf = f->buf,
+                     .dim = st->dim,
+                     .scalar = word,
+                     .fault = &s->fault,
+                     .n_buf = st->n_buf,
+                     .n_dim = st->n_dim};
+        status = s->device->launch(s->device, st->kernel, &a, &st->grid, err);
         s->stats.kernels++;
         break;
     }
@@ -121,7 +157,7 @@ static int run_step(tn_session *s, tn_flush_scratch *f, const tn_plan *p, tn_ste
         st->gemm.b = f->buf[1];
         st->gemm.bias = f->buf[2];
         st->gemm.c = f->buf[3];
-        status = s->device->gemm(s->device, &st->gemm, &err);
+        status = s->device->gemm(s->device, &st->gemm, err);
         s->stats.library_calls++;
         break;
     case TN_STEP_CONV:
@@ -129,14 +165,46 @@ static int run_step(tn_session *s, tn_flush_scratch *f, const tn_plan *p, tn_ste
         st->conv.in1 = f->buf[1];
         st->conv.bias = f->buf[2];
         st->conv.out = f->buf[3];
-        status = s->device->conv2d(s->device, &st->conv, &err);
+        status = s->device->conv2d(s->device, &st->conv, err);
         s->stats.library_calls++;
         break;
     }
     s->stats.bytes_moved += (uint64_t)st->bytes;
+    return status;
+}
+
+/* One after the other. Stops at a fault too, with TN_OK: it is in s->fault. */
+static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_word *word, int *at,
+                     tn_errbuf *err)
+{
+    int status = TN_OK;
+    for (int i = 0; i < p->n_step && !status && !s->fault.code; i++) {
+        bool probing = tn_probing(s);
+        *at = i;
+        if (probing) tn_probe_before(s, i);
+        status = run_step(s, f, &p->step[i], word, err);
+        if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
+        word += p->step[i].n_scalar;
+    }
+    return status;
+}
+
+static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
+{
+    tn_errbuf err = {""};
+    int n_word = 0, at = 0, status = fill_words(s, f, p, &n_word);
+    if (status || !p->n_step) return status;
+    if (s->device->shares_host_memory)
+        status = run_steps(s, f, p, f->word, &at, &err);
+    else {
+        struct tn_plan_run *r = tn_device_run(s, f, p, f->word, n_word);
+        if (!r) return s->graph.error.status;
+        status = tn_device_run_steps(s, f, p, r, n_slot, run_steps, &at, &err);
+    }
     if (status)
-        tn_error_set(&s->graph, status, "%s: %s", st->name, err.text[0] ? err.text : tn_status_text(status));
-    return status ? status : step_fault(s, f, p, st);
+        tn_error_set(&s->graph, status, "%s: %s", p->step[at].name,
+                     err.text[0] ? err.text : tn_status_text(status));
+    return status ? status : step_fault(s, f, p, &p->step[at]);
 }
 
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
@@ -144,12 +212,7 @@ int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
     if (!make_tables(f, p, n_slot)) return tn_fail_memory(s);
     int status = bind(s, f, p, n_slot);
-    for (int i = 0; i < p->n_step && !status; i++) {
-        bool probing = tn_probing(s);
-        if (probing) tn_probe_before(s, i);
-        status = run_step(s, f, p, &p->step[i]);
-        if (probing && !status) status = tn_probe_after(s, f, p, i);
-    }
+    if (!status) status = run_plan(s, f, p, n_slot);
     for (int v = 0; v < p->n_value; v++) {
         if (!f->hold[v]) continue;
         tn_tensor *n = p->value[v].slot < f->node.n ? f->node.at[p->value[v].slot] : NULL;

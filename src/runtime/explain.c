@@ -2,6 +2,8 @@
  * Start with tn_explain_text. */
 #include "explain.h"
 
+#include "../core/placed.h"
+
 #include <string.h>
 
 static double mb(int64_t bytes)
@@ -11,11 +13,30 @@ static double mb(int64_t bytes)
 
 /* ---- the plan ---- */
 
+/* Nodes that were not computed: their value was there. Numbers the plan was made for, and serves no others. */
+static void put_simplified(const tn_view *v, const char *before, fu_text *t)
+{
+    const int count[] = {v->common, v->folded, v->guards};
+    static const char *const word[] = {"common", "folded", "guard"};
+    bool any = false;
+    for (int i = 0; i < 3; i++) {
+        if (!count[i]) continue;
+        if (any)
+            fu_put(t, ", ");
+        else
+            fu_put(t, "%ssimplified: ", before);
+        fu_put(t, "%d %s%s", count[i], word[i], i == 2 && count[i] > 1 ? "s" : "");
+        any = true;
+    }
+    if (any) fu_put(t, "\n");
+}
+
 static void put_plan(const tn_session *s, const tn_view *v, fu_text *t)
 {
     fu_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
            mb(v->total.bytes), (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6,
            (double)v->least_bytes * 1e-6);
+    put_simplified(v, "", t);
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
         const tn_run_log *run = &v->log->run[l->segment];
@@ -101,6 +122,11 @@ static void put_session(const tn_session *s, fu_text *t)
     fu_put(t, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n",
            (unsigned long long)a.plans, (unsigned long long)a.plan_hits, (unsigned long long)a.compiled,
            (unsigned long long)a.cache_hits);
+    const tn_device_stats *d = &s->device->stats;
+    if (s->device->replay)
+        fu_put(t, "%llu recordings of a plan as one launch, run %llu times\n",
+               (unsigned long long)d->recorded, (unsigned long long)d->replays);
+    if (s->not_recorded[0]) fu_put(t, "not run as one launch: %s\n", s->not_recorded);
     fu_put(t, "device memory %.1f MB, at most %.1f MB\n", (double)a.bytes_now * 1e-6,
            (double)a.bytes_peak * 1e-6);
 }
@@ -177,6 +203,7 @@ void tn_explain_text(const tn_session *s, const tn_view *v, fu_text *t)
         if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
     fu_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
+    put_simplified(v, "  ", t);
     for (int i = 0; i < v->n_break; i++) fu_put(t, "cut into segments: %s\n", v->breaks[i]);
     fu_put(t, "\ngroups (f' is the gradient of f)\n");
     for (int r = 0; r < v->n_row; r++) put_row(v, t, r);
@@ -198,7 +225,8 @@ static int tell(tn_session *s, fu_text *t, void (*write)(const tn_session *, con
 
 int tn_explain(tn_session *s, FILE *out)
 {
-    if (!s || !out) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!out) return tn_fail(s, TN_E_NULL, "explain", "out is NULL");
     fu_text t = {0};
     int status = tell(s, &t, tn_explain_text);
     if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
@@ -214,3 +242,5 @@ int tn_report_text(tn_session *s, const char *path, fu_text *t)
     if (end && !strcmp(end, ".txt")) return tell(s, t, tn_explain_text);
     return TN_E_ARG;
 }
+
+TN_PLACED(int, explain, s, (s, out), tn_session *s, FILE *out)

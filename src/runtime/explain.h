@@ -17,6 +17,7 @@
 #define TN_EXPLAIN_H
 
 #include "../../fuser/fuser.h"
+#include "../core/settings.h"
 #include "flush.h"
 
 /* ---- notes ---- */
@@ -111,7 +112,7 @@ struct tn_explain_state {
 typedef struct tn_explain_state tn_explain_state;
 
 /* ---- explain_log.c ---- */
-bool tn_explain_open(tn_session *s);
+bool tn_explain_open(tn_session *s, const tn_settings *from);
 void tn_explain_close(tn_session *s);
 double tn_clock(void); /* seconds */
 /* The plan that has just been made of f: notes, and what TENSOR_DEBUG asks for. */
@@ -186,6 +187,7 @@ typedef struct tn_view {
     int n_break;
     char **breaks; /* one line for each segment that ended before the step did */
     size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
+    int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
     double gbs;                                   /* of a copy; 0: not measured */
 } tn_view;
 
@@ -207,12 +209,14 @@ void tn_report_json(const tn_session *s, const tn_view *v, fu_text *t);
 int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t);
 
 /* ---- debug.c ---- */
-void tn_debug_open(tn_explain_state *x);
+void tn_debug_open(tn_explain_state *x, const tn_settings *from);
 void tn_debug_close(tn_explain_state *x);
 void tn_debug_plan(tn_session *s, const tn_plan *p);
 void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds);
 
 /* ---- explain_require.c ---- */
+/* The step is about to end: a tn_require_fused that was not closed is an error, so that it takes no effect. */
+void tn_require_left_open(tn_session *s);
 int tn_require_check(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 
 /* ---- check.c ---- */

@@ -17,10 +17,10 @@ double tn_clock(void)
 
 /* ---- opening and closing ---- */
 
-bool tn_explain_open(tn_session *s)
+bool tn_explain_open(tn_session *s, const tn_settings *from)
 {
     s->explain = tn_calloc(1, sizeof *s->explain);
-    if (s->explain) tn_debug_open(s->explain);
+    if (s->explain) tn_debug_open(s->explain, from);
     return s->explain != NULL;
 }
 

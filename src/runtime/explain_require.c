@@ -1,6 +1,7 @@
 /* explain_require.c - tn_require_fused: what is recorded between the two calls becomes one kernel in each
  * direction, or the step fails before anything of it runs. Start with tn_require_check.
  */
+#include "../core/placed.h"
 #include "explain.h"
 
 #include <string.h>
@@ -17,9 +18,8 @@ static uint32_t next_id(const tn_session *s)
     return t->active && t->cursor < t->n ? t->entry[t->cursor].first : s->graph.n_nodes;
 }
 
-int tn_require_fused_at(tn_session *s, const char *file, int line)
+static int open_at(tn_session *s, const char *file, int line)
 {
-    if (!s) return TN_E_NULL;
     tn_explain_state *x = s->explain;
     if (!s->in_step) return tn_fail(s, TN_E_STATE, "require_fused", "outside a step");
     if (x->require_open) return tn_fail(s, TN_E_STATE, "require_fused", "within another one");
@@ -28,6 +28,14 @@ int tn_require_fused_at(tn_session *s, const char *file, int line)
     x->require[x->n_require++] = (tn_require){next_id(s), UINT32_MAX, file, line, 0};
     x->require_open = true;
     return TN_OK;
+}
+
+int tn_require_fused_at(tn_session *s, const char *file, int line)
+{
+    tn_place_begin(s, file, line);
+    int status = s ? open_at(s, file, line) : TN_E_NULL;
+    tn_place_end(s);
+    return status;
 }
 
 int tn_require_fused(tn_session *s)
@@ -44,6 +52,18 @@ int tn_require_end(tn_session *s)
     x->require_open = false;
     return TN_OK;
 }
+
+void tn_require_left_open(tn_session *s)
+{
+    tn_explain_state *x = s->explain;
+    if (!x->require_open) return;
+    x->require_open = false;
+    tn_place_begin(s, newest(s)->file, newest(s)->line);
+    tn_fail(s, TN_E_STATE, "require_fused", "the step ends without tn_require_end");
+    tn_place_end(s);
+}
+
+TN_PLACED(int, require_end, s, (s), tn_session *s)
 
 /* ---- looking at a plan ---- */
 

@@ -530,6 +530,9 @@ int tn_view_make(tn_session *s, tn_view *v)
         launches += p->n_step;
         values += p->note->n_value;
         cuts += p->n_cut;
+        v->common += p->n_common;
+        v->folded += p->n_folded;
+        v->guards += p->n_guard;
         v->naive_bytes = p->naive_bytes > v->naive_bytes ? p->naive_bytes : v->naive_bytes;
         v->least_bytes = p->least_bytes > v->least_bytes ? p->least_bytes : v->least_bytes;
         v->arena_bytes = p->arena_bytes > v->arena_bytes ? p->arena_bytes : v->arena_bytes;

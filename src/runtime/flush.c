@@ -14,6 +14,7 @@
 
 #include "../device/cpu/builtin.h"
 #include "../device/ref/ref.h"
+#include "device_run.h"
 #include "explain.h"
 
 bool tn_deferred(const tn_session *s)
@@ -57,14 +58,19 @@ int tn_fail_memory(tn_session *s)
 void tn_flush_scratch_free(tn_flush_scratch *f)
 {
     void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->root, f->key,
-                   f->address, f->size,    f->hold,    f->buf,      f->word, f->last};
+                   f->address, f->size,    f->hold,    f->buf,      f->word, f->last, f->twin, f->seen};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
 }
 
 void tn_flush_free(tn_session *s)
 {
-    if (s->arena) s->device->free(s->device, s->arena);
+    tn_device *d = s->device;
+    if (s->arena && d->shares_host_memory) d->free(d, s->arena);
+    if (s->arena && !d->shares_host_memory) d->release(d, s->arena, s->arena_range);
     s->arena = NULL;
+    tn_device_forget_runs(s);
+    tn_free_mem(s->ran);
+    s->ran = NULL;
     if (s->scratch) tn_flush_scratch_free(s->scratch);
     tn_free_mem(s->scratch);
     s->scratch = NULL;
@@ -72,10 +78,11 @@ void tn_flush_free(tn_session *s)
 
 /* ---- plan ---- */
 
-static int make_plan(tn_session *s, tn_flush_scratch *f, tn_plan **out)
+/* unguarded: a plan of the same record was for other numbers than these. */
+static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan **out)
 {
     tn_errbuf err = {""};
-    tn_segment seg = {&s->graph, f->node.at, f->node.n, f->leaf.at, f->leaf.n, f->root};
+    tn_segment seg = {&s->graph, f->node.at, f->node.n, f->leaf.at, f->leaf.n, f->root, f->twin, unguarded};
     tn_plan *p = NULL;
     int status = tn_plan_build(&seg, &s->target, &p, &err);
     if (status) {
@@ -106,6 +113,12 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, tn_plan **out)
     if (status) {
         tn_plan_free(p);
         return tn_fail_memory(s);
+    }
+    status = tn_plan_verify_memory(p, &err);
+    if (status) {
+        tn_error_set(&s->graph, status, "%s", err.text);
+        tn_plan_free(p);
+        return status;
     }
     status = tn_note_plan(s, f, p);
     if (status) {
@@ -215,12 +228,24 @@ static int run_builtin(tn_session *s, tn_flush_scratch *f)
     return status;
 }
 
+void *tn_device_error(tn_session *s, const char *what)
+{
+    const char *why = s->device->failure.text;
+    return tn_error_set(&s->graph, TN_E_DEVICE, "%s%s%s", what, why[0] ? ": " : "", why);
+}
+
 int tn_check_fault(tn_session *s)
 {
+    tn_call *open = s->graph.call, call;
+    if (!s->fault.code && s->device->take_fault && s->device->take_fault(s->device, &s->fault)) {
+        if (tn_device_fault_call(s, &s->fault, &call)) s->graph.call = &call;
+        tn_device_forget_runs(s);
+    }
     if (!s->fault.code) return TN_OK;
     tn_error_set(&s->graph, TN_E_INDEX, "%s %lld is out of range",
                  s->fault.code == TN_FAULT_LABEL ? "label" : "index", (long long)s->fault.value);
     s->fault = (tn_fault){0};
+    s->graph.call = open;
     return TN_E_INDEX;
 }
 
@@ -270,12 +295,13 @@ static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
     if (!tn_segment_record(s, f)) return tn_fail_memory(s);
     if (s->explain->check && tn_check_ban(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
     int status = TN_OK;
-    tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key);
+    bool other = false;
+    tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key, f->leaf.at, &other);
     bool fresh = !p;
     if (p)
         s->stats.plan_hits++;
     else
-        status = make_plan(s, f, &p);
+        status = make_plan(s, f, other, &p);
     if (status && s->device->no_compiler) return run_builtin(s, f);
     if (!status) status = tn_run_log_begin(s, f, p, start);
     if (!status && s->explain->check) status = tn_check_begin(s, f, p, fresh);
@@ -334,6 +360,16 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     return status ? status : tn_check_fault(s);
 }
 
+/* Where the flush that comes next on the tape has a plan for other numbers than there are now, the tape ends. */
+static void leave_plan(tn_session *s)
+{
+    const tn_tape *t = &s->tape;
+    if (!t->active || t->cursor == t->n || t->entry[t->cursor].kind != TN_ENTRY_FLUSH) return;
+    if (t->evictions != tn_plan_cache_evictions(s->plans)) return; /* plans have gone: it ends in any case */
+    const tn_flush_record *r = t->entry[t->cursor].flush;
+    if (r->plan && !tn_plan_serves(r->plan, r->f.leaf.at)) tn_tape_cut(s);
+}
+
 static void note_failure(tn_session *s, int status)
 {
     if (!status) return;
@@ -355,6 +391,7 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
         s->flushed = s->graph.n_nodes;
         return s->graph.error.status;
     }
+    if (whole) leave_plan(s);
     tn_entry *e = whole ? tn_tape_match(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots) : NULL;
     if (e) {
         status = repeat_flush(s, e);

@@ -22,6 +22,8 @@ struct tn_flush_scratch {
     tn_list node, leaf, stack;
     uint8_t *root; /* of each node: TN_SEG_ bits */
     int cap_root;
+    int *twin, *seen; /* of each leaf: the first that is the same (tn_segment.twin); a table of leaves */
+    int cap_twin, cap_seen;
     unsigned char *key; /* the record */
     size_t n_key, cap_key;
     void **address;    /* of each slot */

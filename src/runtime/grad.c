@@ -1,6 +1,7 @@
 /* grad.c - the public side of differentiation: backward, grad, gradient, requires_grad.
  * Start with tn_backward_at; the walk itself is autograd/walk.c. */
 #include "../../autograd/autograd.h"
+#include "../core/placed.h"
 #include "session.h"
 
 static bool one_element(tn_scope *sc, const tn_tensor *loss)
@@ -47,23 +48,30 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
                int line)
 {
     enum { MANY = 256 };
-    tn_tensor *wanted[MANY];
     if (n < 0 || n > MANY || (n && (!inputs || !grads))) {
-        tn_session *s = tn_session_of(loss);
-        return tn_fail(s, TN_E_ARG, "grad", "%d inputs; 1 to %d are possible", n, MANY);
+        tn_session *s = tn_slot_session(loss);
+        tn_place_begin(s, file, line);
+        tn_fail(s, TN_E_ARG, "grad", "%d inputs; 1 to %d are possible", n, MANY);
+        tn_place_end(s);
+        return TN_E_ARG;
     }
-    for (int i = 0; i < n; i++) grads[i] = NULL;
-    tn_scope sc = tn_enter("grad", file, line, 1, &loss);
+    tn_tensor *x[MANY + 1] = {loss};
+    for (int i = 0; i < n; i++) {
+        x[i + 1] = inputs[i];
+        grads[i] = NULL;
+    }
+    tn_scope sc = tn_enter_list_as(TN_NO_ATTR, "grad", file, line, "loss, inputs[]", n + 1, x);
     if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return tn_leave_many(&sc, n, grads);
     int status = sc.g->error.status;
-    if (tn_enter_list(&sc, n, inputs, wanted) && !status && n && one_element(&sc, loss)) {
-        status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
+    if (sc.ok && !status && n && one_element(&sc, x[0]))
+        status = tn_walk(x[0], &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
                                                   .keep = true,
                                                   .n_wanted = n,
-                                                  .wanted = wanted,
+                                                  .wanted = x + 1,
                                                   .grads = grads});
-        for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
-    }
+    if (sc.ok && !sc.g->error.status) tn_tape_done(sc.g->session, sc.note, n, grads);
+    for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
     tn_call_end(sc.g);
     return status ? status : sc.g->error.status;
 }
@@ -94,8 +102,8 @@ bool tn_wants_gradient(const tn_tensor *x)
 
 int tn_requires_grad(tn_tensor *x, bool on)
 {
-    tn_tensor *n = x ? tn_resolve(x) : NULL;
-    if (!n) return TN_E_NULL;
+    tn_tensor *n = x ? tn_resolve_or_fail(x, "requires_grad") : NULL;
+    if (!n) return x ? TN_E_STALE : TN_E_NULL;
     tn_session *s = n->graph->session;
     if (n->op != TN_OP_leaf)
         return tn_fail(s, TN_E_STATE, "requires_grad",
@@ -111,3 +119,5 @@ int tn_requires_grad(tn_tensor *x, bool on)
     if (n->flags & TN_F_PERSISTENT) n->of = NULL; /* from here on another version, with the new flag */
     return TN_OK;
 }
+
+TN_PLACED(int, requires_grad, tn_slot_session(x), (x, on), tn_tensor *x, bool on)

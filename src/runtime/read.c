@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
+#include "../core/placed.h"
 #include "explain.h"
 #include "session.h"
 
@@ -54,8 +55,9 @@ tn_session *tn_session_of(const tn_tensor *x)
 
 int tn_set_name(tn_tensor *x, const char *name)
 {
-    tn_tensor *n = x ? tn_resolve(x) : NULL;
-    if (!n || !name) return TN_E_NULL;
+    tn_tensor *n = x ? tn_resolve_or_fail(x, "set_name") : NULL;
+    if (!n) return x ? TN_E_STALE : TN_E_NULL;
+    if (!name) return tn_fail(n->graph->session, TN_E_NULL, "set_name", "name is NULL");
     if (n->flags & TN_F_PARAM)
         return tn_fail(n->graph->session, TN_E_STATE, "set_name", "a parameter keeps its name");
     if (n->flags & TN_F_PERSISTENT) {
@@ -68,6 +70,8 @@ int tn_set_name(tn_tensor *x, const char *name)
         return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
     return TN_OK;
 }
+
+TN_PLACED(int, set_name, tn_slot_session(x), (x, name), tn_tensor *x, const char *name)
 
 /* ---- values ---- */
 
@@ -96,7 +100,10 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
         double f = v.is_int ? (double)v.i : v.f;
         tn_convert(host, *stored, &f, TN_F64, 1);
     } else if (s->device->download(s->device, host, data, bytes)) {
-        tn_error_set(g, TN_E_DEVICE, "the copy from the device failed");
+        tn_device_error(s, "the copy from the device failed");
+        tn_free_mem(host);
+        host = NULL;
+    } else if (tn_check_fault(s)) { /* found by then, by what this waited for */
         tn_free_mem(host);
         host = NULL;
     }
@@ -152,36 +159,63 @@ static double value_now(const tn_tensor *n)
     return tn_load_f64(&raw, stored, 0);
 }
 
+/* The value of n, which has run, as the number of the k-th call of tn_watch from now on. Where the device
+ * runs later than it is told to, the newest that has arrived until then. */
+static void watch_value(tn_session *s, int k, const tn_tensor *n)
+{
+    struct tn_watch_slot *w = &s->watch[k];
+    tn_dtype d = (tn_dtype)n->dtype;
+    void *data = s->device->post ? tn_node_data(n) : NULL;
+    w->posted = data && !s->device->post(s->device, k, data, tn_dtype_size(d));
+    w->dtype = d;
+    if (!w->posted) w->value = value_now(n);
+}
+
+static double watched(tn_session *s, int k)
+{
+    struct tn_watch_slot *w = &s->watch[k];
+    double raw = 0;
+    if (w->posted && s->device->peek(s->device, k, &raw)) w->value = tn_load_f64(&raw, w->dtype, 0);
+    return w->value;
+}
+
 /* Where operators wait, the k-th call of a step answers with what the k-th call of the step before saw. */
 double tn_watch(tn_tensor *x)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || n->graph->error.status || tn_node_numel(n) != 1) return NAN;
     tn_session *s = n->graph->session;
-    if (n->base->flags & TN_F_DONE && !tn_write_pending(s, n)) return value_now(n);
-    if (!tn_deferred(s)) return NAN;
+    bool done = n->base->flags & TN_F_DONE && !tn_write_pending(s, n);
+    if (done && !(s->device->post && s->in_step)) return value_now(n);
+    if (!done && !tn_deferred(s)) return NAN;
     static const char watch[] = "watch";
-    if (!tn_tape_match(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n))
+    if (!done && !tn_tape_match(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n))
         tn_tape_done(s, tn_tape_note(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n, &n, s->graph.n_nodes), 0,
                      NULL);
     if (s->n_watch == s->cap_watch) {
         int cap = s->cap_watch ? 2 * s->cap_watch : 8;
         struct tn_watch_slot *w = tn_realloc(s->watch, (size_t)cap * sizeof *w);
         if (!w) return NAN;
-        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){NULL, NAN};
+        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){.value = NAN};
         s->watch = w;
         s->cap_watch = cap;
     }
-    n->flags |= TN_F_WATCHED;
-    s->watch[s->n_watch].node = n;
-    return s->watch[s->n_watch++].value;
+    int k = s->n_watch++;
+    if (done) {
+        s->watch[k].node = NULL;
+        watch_value(s, k, n);
+    } else {
+        n->flags |= TN_F_WATCHED;
+        s->watch[k].node = n;
+    }
+    return watched(s, k);
 }
 
 void tn_watch_collect(tn_session *s)
 {
     for (int i = 0; i < s->n_watch; i++) {
         struct tn_watch_slot *w = &s->watch[i];
-        if (w->node && w->node->base->flags & TN_F_DONE) w->value = value_now(w->node);
+        if (w->node && w->node->base->flags & TN_F_DONE) watch_value(s, i, w->node);
         w->node = NULL;
     }
 }
@@ -262,7 +296,8 @@ int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
 {
     tn_scope sc = enter_read("print", file, line, &x);
     tn_dtype d = TN_F32;
-    void *host = out ? fetch(&sc, x, &d) : NULL;
+    if (!out && (sc.ok || sc.entry)) tn_error_set(sc.g, TN_E_NULL, "out is NULL");
+    void *host = fetch(&sc, x, &d);
     if (host) {
         char t[160];
         fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "",

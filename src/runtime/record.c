@@ -1,18 +1,43 @@
 /* record.c - entering and leaving an operator: handles become nodes, a call opens, what was recorded runs.
  * Start with tn_enter and tn_leave. */
 #include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "session.h"
 
-/* The node a handle stands for, or NULL with the reason in the session it belonged to. A stale handle's slot
- * still knows its graph: slots are never given back before the session closes. */
-static tn_tensor *resolve(tn_tensor *handle)
+/* A stale handle's slot still knows its graph: slots are never given back before the session closes. */
+static tn_graph *slot_graph(const tn_tensor *handle)
+{
+    return ((const tn_tensor *)((uintptr_t)handle & ~(uintptr_t)(TN_NODE_ALIGN - 1)))->graph;
+}
+
+tn_session *tn_slot_session(const tn_tensor *handle)
+{
+    tn_graph *g = handle ? slot_graph(handle) : NULL;
+    return g ? g->session : NULL;
+}
+
+tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op)
 {
     tn_tensor *n = tn_resolve(handle);
-    if (n && n->graph) return n;
-    tn_tensor *slot = (tn_tensor *)((uintptr_t)handle & ~(uintptr_t)(TN_NODE_ALIGN - 1));
-    if (slot->graph) tn_error_set(slot->graph, TN_E_STALE, "a tensor was used after its step ended");
-    return NULL;
+    if (!n) tn_fail(tn_slot_session(handle), TN_E_STALE, op, "the tensor was used after its step ended");
+    return n;
+}
+
+/* What the i-th of `args` is called: "argument 2 (weight)"; of the rest, "inputs[]", "tensor 2 of inputs". */
+static const char *argument(const char *args, int i, char *out, size_t size)
+{
+    const char *at = args;
+    int k = 0;
+    for (const char *next; k < i && (next = strchr(at, ',')); k++) at = next + 1;
+    at += strspn(at, " &");
+    int n = (int)strcspn(at, ",[");
+    if (at[n] == '[')
+        snprintf(out, size, "tensor %d of %.*s", i - k, n, at);
+    else
+        snprintf(out, size, "argument %d (%.*s)", i + 1, n, at);
+    return out;
 }
 
 /* In this step, a persistent tensor is stood for by a version node: it keeps what the tensor's memory held
@@ -43,16 +68,30 @@ tn_tensor *tn_use(tn_tensor *n)
     return tn_node_hold(v) ? v : NULL;
 }
 
-static bool enter_one(tn_scope *sc, tn_tensor **x)
+/* The node a handle stands for; else the reason is in the session it belonged to. */
+static bool enter_one(tn_scope *sc, tn_tensor **x, const char *args, int i)
 {
-    tn_tensor *n = resolve(*x);
-    if (!n) {
+    tn_tensor *n = tn_resolve(*x);
+    if (!n || !n->graph) {
+        char what[80];
+        tn_graph *g = slot_graph(*x);
+        if (g)
+            tn_error_set(g, TN_E_STALE, "%s was used after its step ended",
+                         argument(args, i, what, sizeof what));
         sc->ok = false;
         return false;
     }
     if (!sc->g) sc->g = n->graph;
     if (sc->g != n->graph) {
-        tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
+        const char *here = sc->g->device->name, *there = n->graph->device->name;
+        if (strcmp(here, there))
+            tn_error_set(
+                sc->g, TN_E_SESSION,
+                "its tensors belong to two sessions, on %s and on %s; tn_read one of them and make it "
+                "anew with tn_from",
+                here, there);
+        else
+            tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
         sc->ok = false;
         return false;
     }
@@ -60,30 +99,28 @@ static bool enter_one(tn_scope *sc, tn_tensor **x)
     return true;
 }
 
-enum { MAX_OPERANDS = 8 };
-
 static tn_scope none(void)
 {
     return (tn_scope){NULL, false, 0, -1, NULL};
 }
 
 /* The session is the first tensor's that is there, stale or not. */
-static tn_graph *graph_of(int n, tn_tensor **const *x)
+static tn_graph *graph_of(int n, tn_tensor *const *x)
 {
     for (int i = 0; i < n; i++)
-        if (*x[i]) return ((tn_tensor *)((uintptr_t)*x[i] & ~(uintptr_t)(TN_NODE_ALIGN - 1)))->graph;
+        if (x[i]) return slot_graph(x[i]);
     return NULL;
 }
 
 /* Whether the call repeats the one of the step before. Whatever is wrong with it is found out by recording
  * it. */
 static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, int n, int n_all,
-                         tn_tensor **const *x)
+                         tn_tensor *const *x)
 {
-    tn_tensor *node[MAX_OPERANDS];
+    tn_tensor *node[TN_MAX_OPERANDS];
     for (int i = 0; i < n_all; i++) {
-        node[i] = *x[i] ? tn_resolve(*x[i]) : NULL;
-        if ((!*x[i] && i < n) || (*x[i] && (!node[i] || node[i]->graph != &s->graph))) {
+        node[i] = x[i] ? tn_resolve(x[i]) : NULL;
+        if ((!x[i] && i < n) || (x[i] && (!node[i] || node[i]->graph != &s->graph))) {
             tn_tape_cut(s);
             return NULL;
         }
@@ -91,9 +128,10 @@ static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, 
     return tn_tape_match(s, TN_ENTRY_OP, name, key, n_all, node);
 }
 
-/* Begins a recorded call: the first n operands must be there. */
-static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const char *file, int line, int n,
-                      int n_all, tn_tensor **const *x)
+/* Begins a recorded call on n_all handles, of which the first n must be there, and takes them to their nodes.
+ * args names them (argument). */
+static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const char *file, int line,
+                      const char *args, int n, int n_all, tn_tensor **x)
 {
     tn_session *s = g->session;
     bool outer = g->call_depth == s->tape.region;
@@ -104,78 +142,58 @@ static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const
     if (outer && !key) tn_tape_end(s);
     tn_scope sc = {g, tn_call_begin(g, name, file, line) != NULL, g->n_nodes, -1, NULL};
     if (!sc.ok) return sc;
-    tn_tensor *given[MAX_OPERANDS], *as[MAX_OPERANDS];
+    tn_tensor *given[TN_MAX_OPERANDS];
+    char what[80];
     for (int i = 0; i < n; i++) /* a NULL that follows from an earlier error is not worth another word */
-        if (!*x[i] && sc.ok) {
-            tn_error_set(g, TN_E_NULL, "argument %d is NULL", i + 1);
+        if (!x[i] && sc.ok) {
+            tn_error_set(g, TN_E_NULL, "%s is NULL", argument(args, i, what, sizeof what));
             sc.ok = false;
         }
     for (int i = 0; i < n_all && sc.ok; i++) {
-        given[i] = as[i] = NULL;
-        if (!*x[i]) continue;
-        if (!enter_one(&sc, x[i])) break;
-        given[i] = *x[i];
-        as[i] = *x[i] = tn_use(*x[i]);
-        sc.ok = *x[i] != NULL;
+        given[i] = NULL;
+        if (!x[i]) continue;
+        if (!enter_one(&sc, &x[i], args, i)) break;
+        given[i] = x[i];
+        x[i] = tn_use(x[i]);
+        sc.ok = x[i] != NULL;
     }
-    if (outer && key && sc.ok) sc.note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, as, sc.first);
+    if (outer && key && sc.ok) sc.note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, x, sc.first);
     sc.first = g->n_nodes;
     return sc;
 }
 
-tn_scope tn_enter(const char *name, const char *file, int line, int n, ...)
+tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
+                        int n, int n_optional, ...)
 {
-    tn_tensor **x[MAX_OPERANDS];
-    va_list ap;
-    va_start(ap, n);
-    for (int i = 0; i < n; i++) x[i] = va_arg(ap, tn_tensor **);
-    va_end(ap);
-    tn_graph *g = graph_of(n, x);
-    return g ? enter(g, NULL, name, file, line, n, n, x) : none();
-}
-
-tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, int line, int n,
-                     int n_optional, ...)
-{
-    tn_tensor **x[MAX_OPERANDS];
+    enum { MOST = 8 };
+    tn_tensor **at[MOST], *x[MOST];
+    int n_all = n + n_optional;
     va_list ap;
     va_start(ap, n_optional);
-    for (int i = 0; i < n + n_optional; i++) x[i] = va_arg(ap, tn_tensor **);
+    for (int i = 0; i < n_all; i++) x[i] = *(at[i] = va_arg(ap, tn_tensor **));
     va_end(ap);
     tn_graph *g = graph_of(n, x);
-    return g ? enter(g, key, name, file, line, n, n + n_optional, x) : none();
+    tn_scope sc = g ? enter(g, key, name, file, line, args, n, n_all, x) : none();
+    for (int i = 0; i < n_all; i++) *at[i] = x[i];
+    return sc;
+}
+
+tn_scope tn_enter_list_as(const tn_op_key *key, const char *name, const char *file, int line,
+                          const char *args, int n, tn_tensor **x)
+{
+    tn_graph *g = graph_of(n, x);
+    return g ? enter(g, key, name, file, line, args, n, n, x) : none();
 }
 
 tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file,
                              int line)
 {
-    return s ? enter(&s->graph, key, name, file, line, 0, 0, NULL) : none();
+    return s ? enter(&s->graph, key, name, file, line, NULL, 0, 0, NULL) : none();
 }
 
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line)
 {
     return tn_enter_session_as(NULL, s, name, file, line);
-}
-
-bool tn_enter_optional(tn_scope *sc, tn_tensor **x)
-{
-    if (!sc->ok || !*x) return sc->ok;
-    if (enter_one(sc, x) && !(*x = tn_use(*x))) sc->ok = false;
-    return sc->ok;
-}
-
-bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes)
-{
-    for (int i = 0; i < n && sc->ok; i++) {
-        nodes[i] = handles[i];
-        if (!nodes[i]) {
-            if (sc->g) tn_error_set(sc->g, TN_E_NULL, "tensor %d of the list is NULL", i);
-            sc->ok = false;
-            break;
-        }
-        if (enter_one(sc, &nodes[i]) && !(nodes[i] = tn_use(nodes[i]))) sc->ok = false;
-    }
-    return sc->ok;
 }
 
 tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result)

@@ -146,9 +146,10 @@ static bool is_same(const tn_session *s, const tn_entry *e, tn_entry_kind kind, 
                     const tn_op_key *key, int n)
 {
     const unsigned char *was = s->tape.attr + e->attr;
-    return e->kind == kind && e->name == name && e->n_arg == n && e->training == s->graph.training &&
-           e->no_grad == (s->graph.no_grad > 0) && e->attr_bytes == key->bytes[0] + key->bytes[1] &&
-           e->number == (key->number != NULL) && (!e->number || e->is_int == key->number->is_int) &&
+    return e->kind == kind && (e->name == name || !strcmp(e->name, name)) && e->n_arg == n &&
+           e->training == s->graph.training && e->no_grad == (s->graph.no_grad > 0) &&
+           e->attr_bytes == key->bytes[0] + key->bytes[1] && e->number == (key->number != NULL) &&
+           (!e->number || e->is_int == key->number->is_int) &&
            (!key->bytes[0] || !memcmp(was, key->part[0], key->bytes[0])) &&
            (!key->bytes[1] || !memcmp(was + key->bytes[0], key->part[1], key->bytes[1]));
 }
@@ -332,14 +333,6 @@ bool tn_tape_park(tn_session *s)
     drop_values(t, g);
     tn_graph_park(g);
     return true;
-}
-
-void tn_tape_unpark(tn_session *s)
-{
-    tn_tape *t = &s->tape;
-    t->active = t->recording = false;
-    shorten(t, 0);
-    tn_graph_drop(&s->graph);
 }
 
 void tn_tape_begin(tn_session *s)

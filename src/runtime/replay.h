@@ -3,9 +3,9 @@
  * In fused mode the calls of a step are noted on a tape: each operator with its operands, attributes, the
  * nodes it made and what it changed. At the step's end the graph is *parked*: the nodes stay, values and
  * handles go. While the next step's calls match the tape one by one, each answers with the node it made then;
- * tn_backward is one entry, and so is a flush with its plan. The first call that differs cuts the tape: the
- * nodes from there on go, flags that later calls had set are worked out anew, and recording goes on from
- * there.
+ * tn_backward is one entry, and so is a flush with its plan. What runs between the steps has a graph of its
+ * own meanwhile. The first call that differs cuts the tape: the nodes from there on go, flags that later
+ * calls had set are worked out anew, and recording goes on from there.
  *
  * An operator takes part by handing tn_enter_as what distinguishes two calls of it (tn_op_key). One that does
  * not ends the tape.
@@ -109,8 +109,7 @@ void tn_tape_end(tn_session *s);
 void tn_tape_cut(tn_session *s);
 /* The step has ended well: keeps its graph if all of it is on the tape. False: it is to be reset. */
 bool tn_tape_park(tn_session *s);
-void tn_tape_unpark(tn_session *s); /* drops the parked graph */
-void tn_tape_begin(tn_session *s);  /* a step begins */
+void tn_tape_begin(tn_session *s); /* a step begins */
 void tn_tape_free(tn_session *s);
 
 #endif

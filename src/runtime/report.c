@@ -1,42 +1,24 @@
-/* report.c - files that appear whole or not at all: written beside their name, synced, renamed. */
+/* report.c - writing what a session has to tell into files. Start with tn_report. */
 #include "explain.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
+#include "../core/placed.h"
+#include "../core/whole_file.h"
 
 int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t)
 {
-    size_t n = strlen(path);
-    char *temp = tn_malloc(n + 40);
-    if (!temp) return tn_fail(s, TN_E_NOMEM, op, "no memory");
-    snprintf(temp, n + 40, "%s.%ld.tmp", path, (long)getpid());
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool wrote = fd >= 0 && write_all(fd, t->p ? t->p : "", t->n) && !fsync(fd);
-    if (fd >= 0 && close(fd)) wrote = false;
-    if (wrote && rename(temp, path)) wrote = false;
-    int why = errno;
-    if (!wrote && fd >= 0) unlink(temp);
-    tn_free_mem(temp);
-    return wrote ? TN_OK : tn_fail(s, TN_E_IO, op, "%s cannot be written: %s", path, strerror(why));
+    tn_whole_file w;
+    int why = tn_whole_open(&w, path);
+    if (!why && t->n) fwrite(t->p, 1, t->n, w.f);
+    if (!why) why = tn_whole_commit(&w, path);
+    return why ? tn_fail(s, TN_E_IO, op, "%s cannot be written: %s", path, strerror(why)) : TN_OK;
 }
 
 int tn_report(tn_session *s, const char *path)
 {
-    if (!s || !path) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!path) return tn_fail(s, TN_E_NULL, "report", "path is NULL");
     fu_text t = {0};
     int status = tn_report_text(s, path, &t);
     if (status == TN_E_ARG)
@@ -48,3 +30,5 @@ int tn_report(tn_session *s, const char *path)
     fu_text_free(&t);
     return status;
 }
+
+TN_PLACED(int, report, s, (s, path), tn_session *s, const char *path)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../core/hash.h"
 #include "explain.h"
 
 /* ---- collect ---- */
@@ -119,6 +120,36 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
             x->base->slot = x->slot; /* a number is known by any view of it */
     }
     return TN_OK;
+}
+
+/* ---- leaves that are the same ---- */
+
+static bool same_leaf(const tn_tensor *a, const tn_tensor *b)
+{
+    size_t bytes = a->ndim * sizeof(int64_t);
+    return a->base == b->base && a->offset == b->offset && a->dtype == b->dtype && a->ndim == b->ndim &&
+           !memcmp(a->shape, b->shape, bytes) && !memcmp(a->stride, b->stride, bytes);
+}
+
+/* For each leaf the first that is the same view: an operator broadcasts anew each time it is called. */
+static bool find_twins(tn_flush_scratch *f)
+{
+    uint32_t n = 16;
+    while (n < 2 * (uint32_t)f->leaf.n) n *= 2;
+    if (!tn_reserve(&f->twin, &f->cap_twin, f->leaf.n, sizeof *f->twin) ||
+        !tn_reserve(&f->seen, &f->cap_seen, (int)n, sizeof *f->seen))
+        return false;
+    memset(f->seen, -1, n * sizeof *f->seen);
+    for (int i = 0; i < f->leaf.n; i++) {
+        const tn_tensor *x = f->leaf.at[i];
+        uint64_t h = tn_hash_mix((uint64_t)(uintptr_t)x->base, (uint64_t)x->offset ^ 0x9e3779b97f4a7c15u);
+        for (int k = 0; k < x->ndim; k++) h = tn_hash_mix(h ^ (uint64_t)x->shape[k], 0xd1b54a32d192ed03u);
+        uint32_t at = (uint32_t)h & (n - 1);
+        while (f->seen[at] >= 0 && !same_leaf(f->leaf.at[f->seen[at]], x)) at = (at + 1) & (n - 1);
+        if (f->seen[at] < 0) f->seen[at] = i;
+        f->twin[i] = f->seen[at];
+    }
+    return true;
 }
 
 /* ---- record ---- */
@@ -243,10 +274,11 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
     uint32_t mark = s->graph.mark;
     f->n_key = 0;
     const int32_t counts[4] = {f->node.n, f->leaf.n, s->graph.training, tn_deferred(s)};
-    if (!put(f, counts, sizeof counts)) return false;
+    if (!find_twins(f) || !put(f, counts, sizeof counts)) return false;
     for (int i = 0; i < f->leaf.n; i++) {
         const tn_tensor *n = f->leaf.at[i], *b = n->base;
-        if (!put_head(f, n, b->op) || !put_shape(f, n, true)) return false;
+        if (!put_head(f, n, b->op) || !put_shape(f, n, true) || !put(f, &f->twin[i], sizeof *f->twin))
+            return false;
         if (tn_kind_of(b) == TN_KIND_NUMBER && !put_attr(f, b)) return false;
     }
     if (!put_memory(s, f)) return false;

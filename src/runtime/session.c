@@ -1,10 +1,9 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
+#include "../core/placed.h"
 #include "explain.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static void log_stderr(int level, const char *text, void *user)
 {
@@ -42,35 +41,21 @@ const char *tn_status_text(int status)
 
 /* ---- opening ---- */
 
-static bool pick_device(tn_options *o)
+/* The program's word comes first; where it leaves the choice to a variable that means nothing, there is no
+ * session: training on another device, or in another way, than was asked for helps nobody. */
+static bool pick(tn_options *o, const tn_settings *from)
 {
-    const char *e = getenv("TENSOR_DEVICE");
-    if (o->device != TN_AUTO || !e || !*e || !strcasecmp(e, "auto")) return true;
-    if (!strcasecmp(e, "cpu"))
-        o->device = TN_CPU;
-    else if (!strcasecmp(e, "cuda"))
-        o->device = TN_CUDA;
-    else if (!strcasecmp(e, "ref"))
-        o->device = TN_REF;
-    else {
-        say(o, TN_LOG_ERROR, "TENSOR_DEVICE is '%s'; auto, cpu, cuda and ref are known", e);
+    if (o->device == TN_AUTO && from->bad_device) {
+        say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE names no device");
         return false;
     }
-    return true;
-}
-
-static bool pick_mode(tn_options *o)
-{
-    const char *e = getenv("TENSOR_MODE");
-    if (o->mode != TN_MODE_AUTO) return true;
-    o->mode = TN_FUSED;
-    if (!e || !*e || !strcasecmp(e, "fused")) return true;
-    if (!strcasecmp(e, "eager")) {
-        o->mode = TN_EAGER;
-        return true;
+    if (o->mode == TN_MODE_AUTO && from->bad_mode) {
+        say(o, TN_LOG_ERROR, "no session: TENSOR_MODE names no mode");
+        return false;
     }
-    say(o, TN_LOG_ERROR, "TENSOR_MODE is '%s'; fused and eager are known", e);
-    return false;
+    if (o->device == TN_AUTO) o->device = from->device;
+    if (o->mode == TN_MODE_AUTO) o->mode = from->mode == TN_EAGER ? TN_EAGER : TN_FUSED;
+    return true;
 }
 
 static int open_device(tn_session *s)
@@ -78,8 +63,14 @@ static int open_device(tn_session *s)
     tn_errbuf err = {""};
     tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user};
     int status = TN_E_UNSUPPORTED;
+    bool driver = false;
     switch (s->options.device) {
     case TN_AUTO:
+        if (!tn_cuda_open(&d, &s->device, &driver, &err)) return TN_OK;
+        /* where there is not even a driver, nobody expects a GPU to be used */
+        say(&s->options, driver ? TN_LOG_WARN : TN_LOG_INFO, "running on the CPU: %s", err.text);
+        status = tn_cpu_open(&d, &s->device, &err);
+        break;
     case TN_CPU:
         status = tn_cpu_open(&d, &s->device, &err);
         break;
@@ -87,7 +78,7 @@ static int open_device(tn_session *s)
         status = tn_ref_open(&d, &s->device, &err);
         break;
     case TN_CUDA:
-        snprintf(err.text, sizeof err.text, "this build has no cuda device; use --device cpu");
+        status = tn_cuda_open(&d, &s->device, NULL, &err);
         break;
     }
     if (status)
@@ -96,13 +87,13 @@ static int open_device(tn_session *s)
     return status;
 }
 
-/* A node is about to be added to the graph of the step before. */
-static void drop_parked(tn_graph *g)
+/* Something is about to be recorded into the graph of the step before: in a step, as a departure from it. */
+static void unpark(tn_graph *g)
 {
     if (g->session->tape.active)
         tn_tape_cut(g->session);
     else
-        tn_tape_unpark(g->session);
+        tn_graph_set_aside(g);
 }
 
 tn_session *tn_open_with(const tn_options *options)
@@ -110,7 +101,8 @@ tn_session *tn_open_with(const tn_options *options)
     tn_options o = {.size = sizeof o};
     if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
     if (!o.log) o.log = log_stderr;
-    if (!pick_device(&o) || !pick_mode(&o)) return NULL;
+    tn_settings from = tn_settings_read(o.log, o.log_user);
+    if (!pick(&o, &from)) return NULL;
     tn_session *s = tn_calloc(1, sizeof *s);
     if (!s) {
         say(&o, TN_LOG_ERROR, "no memory for a session");
@@ -120,12 +112,11 @@ tn_session *tn_open_with(const tn_options *options)
     s->mode = o.mode;
     s->graph.session = s;
     s->graph.seed = o.seed;
-    s->graph.unpark = drop_parked;
-    const char *replay = getenv("TENSOR_REPLAY");
-    s->tape.off = replay && !strcasecmp(replay, "off");
+    s->graph.unpark = unpark;
+    s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(4096);
-    if (!s->plans || !tn_explain_open(s) || open_device(s)) {
+    if (!s->plans || !tn_explain_open(s, &from) || open_device(s)) {
         tn_explain_close(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);
@@ -133,13 +124,17 @@ tn_session *tn_open_with(const tn_options *options)
         return NULL;
     }
     s->graph.device = s->device;
-    s->target = (tn_target){.vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
+    s->target = s->device->target;
     return s;
 }
 
 int tn_close(tn_session *s)
 {
     if (!s) return TN_OK;
+    if (s->device->take_fault && !s->graph.error.status) { /* what has run may have failed unseen */
+        if (s->device->sync(s->device)) tn_device_error(s, "close");
+        tn_check_fault(s);
+    }
     int status = s->graph.error.status;
     s->closing = true;
     while (s->n_closers) {
@@ -162,7 +157,8 @@ int tn_close(tn_session *s)
 
 int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
 {
-    if (!s || !fn) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!fn) return tn_fail(s, TN_E_NULL, "on_close", "fn is NULL");
     if (s->n_closers == s->cap_closers) {
         int cap = s->cap_closers ? 2 * s->cap_closers : 8;
         struct tn_closer *p = tn_realloc(s->closers, (size_t)cap * sizeof *p);
@@ -198,6 +194,7 @@ void tn_clear_error(tn_session *s)
     if (!s) return;
     if (s->graph.error.status && s->in_step) tn_tape_end(s);
     s->graph.error = (tn_error_state){0};
+    if (s->device->take_fault && !s->device->sync(s->device)) s->device->take_fault(s->device, &s->fault);
     s->fault = (tn_fault){0};
 }
 
@@ -209,8 +206,28 @@ int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    tn_error_set(&s->graph, status, "%s: %s", op, text);
+    if (s->graph.call)
+        tn_error_set(&s->graph, status, "%s: %s", op, text);
+    else {
+        tn_call here = {.name = op};
+        s->graph.call = &here;
+        tn_error_set(&s->graph, status, "%s", text);
+        s->graph.call = NULL;
+    }
     return status;
+}
+
+void tn_place_begin(tn_session *s, const char *file, int line)
+{
+    if (s && s->graph.place.depth++ == 0) {
+        s->graph.place.file = file;
+        s->graph.place.line = line;
+    }
+}
+
+void tn_place_end(tn_session *s)
+{
+    if (s && s->graph.place.depth && --s->graph.place.depth == 0) s->graph.place.file = NULL;
 }
 
 void tn_warn(const tn_session *s, const char *format, ...)
@@ -252,21 +269,33 @@ int tn_step_begin(tn_session *s)
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
     if (!s->graph.parked) end_scope(s);
+    if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
     s->in_step = true;
     tn_tape_begin(s);
     return s->graph.error.status;
 }
 
+TN_PLACED(int, step_begin, s, (s), tn_session *s)
+
 int tn_step_end(tn_session *s)
 {
     return tn_step_end_at(s, NULL, 0);
 }
 
+static int no_step(tn_session *s, const char *file, int line)
+{
+    tn_place_begin(s, file, line);
+    tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    tn_place_end(s);
+    return TN_E_STATE;
+}
+
 int tn_step_end_at(tn_session *s, const char *file, int line)
 {
     if (!s) return TN_E_NULL;
-    if (!s->in_step) return tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    if (!s->in_step) return no_step(s, file, line);
+    tn_require_left_open(s);
     s->ending = true;
     tn_flush_at(s, file, line);
     tn_watch_collect(s);
@@ -352,6 +381,8 @@ int tn_no_grad_end(tn_session *s)
     return TN_OK;
 }
 
+TN_PLACED(int, no_grad_end, s, (s), tn_session *s)
+
 int tn_get_stats(const tn_session *s, tn_stats *out)
 {
     if (!s || !out) return TN_E_NULL;
@@ -373,10 +404,13 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
 
 int tn_op_begin(tn_session *s, const char *name)
 {
-    if (!s || !name) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!name) return tn_fail(s, TN_E_NULL, "op_begin", "name is NULL");
     tn_tape *t = &s->tape;
     bool outer = s->graph.call_depth == t->region;
-    tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL) : NULL;
+    static const char region[] = "region";
+    const tn_op_key key = {.part = {name}, .bytes = {strlen(name)}}; /* wherever the text stands */
+    tn_entry *e = outer ? tn_tape_match(s, TN_ENTRY_OPEN, region, &key, 0, NULL) : NULL;
     if (e) {
         t->region++;
         s->graph.call_depth++;
@@ -384,14 +418,16 @@ int tn_op_begin(tn_session *s, const char *name)
         return TN_OK;
     }
     if (outer && tn_call_begin(&s->graph, name, NULL, 0)) {
-        tn_tape_done(s, tn_tape_note(s, TN_ENTRY_OPEN, name, TN_NO_ATTR, 0, NULL, NULL, s->graph.n_nodes), 0,
-                     NULL);
+        int at = tn_tape_note(s, TN_ENTRY_OPEN, region, &key, 0, NULL, NULL, s->graph.n_nodes);
+        tn_tape_done(s, at, 0, NULL);
         t->region++;
         return TN_OK;
     }
     if (outer) return s->graph.error.status;
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
+
+TN_PLACED(int, op_begin, s, (s, name), tn_session *s, const char *name)
 
 int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
 {
@@ -435,3 +471,5 @@ int tn_op_end(tn_session *s)
     tn_call_end(&s->graph);
     return status;
 }
+
+TN_PLACED(int, op_end, s, (s), tn_session *s)

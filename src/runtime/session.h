@@ -48,21 +48,26 @@ struct tn_session {
     struct tn_watch_slot {
         tn_tensor *node; /* of this step, NULL once it is read */
         double value;    /* the newest that is finished */
-    } *watch;            /* by order of the calls within a step */
+        bool posted;     /* the device holds it: peek */
+        tn_dtype dtype;
+    } * watch; /* by order of the calls within a step */
     int n_watch, cap_watch;
 
     struct tn_closer {
         void (*fn)(void *);
         void *arg;
-    } *closers;
+    } * closers;
     int n_closers, cap_closers;
 
     tn_stats stats;
     struct tn_explain_state *explain; /* explain.h */
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
     void *arena;                      /* of values that die with their plan; as large as the largest plan's */
-    size_t arena_bytes;
-    size_t live_high;                 /* device bytes at the end of the last steps: growth alarm */
+    size_t arena_bytes, arena_range;  /* range: addresses it has, where the device has memory of its own */
+    tn_plan **ran; /* device_run.c: plans that index and have run since a fault was last looked for */
+    int n_ran, cap_ran;
+    char not_recorded[256]; /* why a step of late was not run as one launch */
+    size_t live_high;       /* device bytes at the end of the last steps: growth alarm */
     int growing;
     tn_fault fault;
     tn_tape tape;
@@ -72,24 +77,34 @@ struct tn_session {
 typedef struct tn_scope {
     tn_graph *g; /* NULL: no argument told the session */
     bool ok;
-    uint32_t first; /* id of the first node made inside */
-    int note;       /* its entry on the tape that is being recorded, or -1 */
+    uint32_t first;  /* id of the first node made inside */
+    int note;        /* its entry on the tape that is being recorded, or -1 */
     tn_entry *entry; /* the entry it repeats: nothing is to be made (ok is false), tn_leave has the results */
 } tn_scope;
 
-/* Takes n handles in place to the nodes that stand for them now. NULL arguments make ok false; pass those
- * that may be NULL through tn_enter_optional afterwards. */
-tn_scope tn_enter(const char *name, const char *file, int line, int n, ...);
+/* Takes n handles in place to the nodes that stand for them now. A NULL makes ok false. */
+#define tn_enter(name, file, line, n, ...)                                                                   \
+    tn_enter_named(NULL, name, file, line, #__VA_ARGS__, n, 0, __VA_ARGS__)
 /* The same for a call that can be repeated (replay.h): key says what it depends on besides its tensors. After
  * the n tensors follow n_optional that may be NULL. */
-tn_scope tn_enter_as(const tn_op_key *key, const char *name, const char *file, int line, int n, int n_optional, ...);
+#define tn_enter_as(key, name, file, line, n, n_optional, ...)                                               \
+    tn_enter_named(key, name, file, line, #__VA_ARGS__, n, n_optional, __VA_ARGS__)
+/* args: the arguments as they are written, "&x, &weight": what errors call them. */
+tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
+                        int n, int n_optional, ...);
+/* Likewise for n of them, up to TN_MAX_OPERANDS, the last of which are a list: args is "xs[]", "loss, inputs[]". */
+enum { TN_MAX_OPERANDS = 260 };
+tn_scope tn_enter_list_as(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
+                          int n, tn_tensor **x);
 tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file, int line);
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
-bool tn_enter_optional(tn_scope *sc, tn_tensor **x);
-bool tn_enter_list(tn_scope *sc, int n, tn_tensor *const *handles, tn_tensor **nodes);
 tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result);
 int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handles out */
 
+/* The session of a handle that may be stale; NULL for NULL. */
+tn_session *tn_slot_session(const tn_tensor *handle);
+/* tn_resolve, for functions that are no operators: a stale one is an error of `op`. */
+tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op);
 /* The node that stands for a resolved handle in the step now recording. */
 tn_tensor *tn_use(tn_tensor *n);
 
@@ -101,6 +116,8 @@ bool tn_deferred(const tn_session *s);
 int tn_run(tn_session *s, int n, tn_tensor *const *roots);
 /* After a run: turns a fault word that a kernel set into the session's error. */
 int tn_check_fault(tn_session *s);
+/* TN_E_DEVICE with what the device says of its last failure behind `what`. NULL. */
+void *tn_device_error(tn_session *s, const char *what);
 void tn_flush_free(tn_session *s);
 
 /* ---- session.c ---- */
@@ -115,8 +132,11 @@ void tn_watch_collect(tn_session *s);
 tn_plan_cache *tn_plan_cache_new(int max_plans);
 void tn_plan_cache_free(tn_plan_cache *c);
 uint64_t tn_plan_cache_evictions(const tn_plan_cache *c); /* plans that have gone since it was made */
-tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes);
-/* Takes the plan over, also when it fails (TN_E_NOMEM). */
+/* leaf: of the segment with this record; NULL: any will do. *other: the plan there is was made for other values
+ * of their run-time numbers (NULL is returned then). */
+tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_tensor *const *leaf,
+                            bool *other);
+/* Takes the plan over, also when it fails (TN_E_NOMEM). One of the same record goes. */
 int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p);
 
 /* ---- state.c ---- */

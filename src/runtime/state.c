@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "../core/placed.h"
 #include "session.h"
 
 /* ---- slab ---- */
@@ -67,11 +68,16 @@ static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
 
 int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients)
 {
-    if (!s || (unsigned)dtype >= TN_DTYPE_COUNT) return TN_E_ARG;
+    if (!s) return TN_E_NULL;
+    if ((unsigned)dtype >= TN_DTYPE_COUNT)
+        return tn_fail(s, TN_E_DTYPE, "param_slab", "unknown dtype %d", (int)dtype);
     if (values) *values = tn_handle(s->slab[dtype].values);
     if (gradients) *gradients = tn_handle(s->slab[dtype].gradients);
     return TN_OK;
 }
+
+TN_PLACED(int, param_slab, s, (s, dtype, values, gradients), tn_session *s, tn_dtype dtype,
+          tn_tensor **values, tn_tensor **gradients)
 
 int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count)
 {
@@ -117,7 +123,9 @@ static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first
 int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values,
                    tn_tensor **gradients)
 {
-    if (!s || !values || !gradients) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!values || !gradients)
+        return tn_fail(s, TN_E_NULL, "param_range", "%s is NULL", values ? "gradients" : "values");
     *values = *gradients = NULL;
     int64_t count = (unsigned)dtype < TN_DTYPE_COUNT ? s->slab[dtype].count / TN_SLAB_ALIGN : 0;
     if (first_block < 0 || blocks < 1 || first_block > count || blocks > count - first_block)
@@ -132,6 +140,9 @@ int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t b
     *values = NULL;
     return s->graph.error.status;
 }
+
+TN_PLACED(int, param_range, s, (s, dtype, first_block, blocks, values, gradients), tn_session *s,
+          tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values, tn_tensor **gradients)
 
 /* Writes node's value into the persistent tensor p's memory: now, or with the rest of what is recorded; until
  * then whoever uses p reads that value. */
@@ -166,10 +177,12 @@ static void take_over(tn_tensor *handle)
     if (n && (n->flags & TN_F_PERSISTENT) && !(n->flags & TN_F_PARAM)) tn_free(handle);
 }
 
-tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
+static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
 {
     tn_tensor *handle = init, *p = NULL;
-    tn_scope sc = tn_enter("param", NULL, 0, 1, &init);
+    tn_scope sc = tn_enter("param", file, line, 1, &init);
+    if (!sc.g && s) tn_fail(s, TN_E_NULL, "param", "'%s': init is NULL", name ? name : "");
+    if (sc.g && !s) tn_error_set(sc.g, TN_E_NULL, "the session is NULL");
     if (!s || !sc.ok || !name_is_free(s, name)) {
         sc.ok = false;
         return tn_leave(&sc, NULL);
@@ -207,25 +220,73 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
     return tn_handle(p);
 }
 
-tn_tensor *tn_keep(tn_tensor *x)
+tn_tensor *tn_param_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
 {
-    tn_scope sc = tn_enter("keep", NULL, 0, 1, &x);
+    tn_place_begin(s, file, line);
+    tn_tensor *p = new_param(s, name, init, file, line);
+    tn_place_end(s);
+    return p;
+}
+
+tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
+{
+    return tn_param_new_at(s, name, init, NULL, 0);
+}
+
+/* Zero until its value has run, and if that fails. */
+static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
+{
+    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    if (p && tn_deferred(s) && s->device->shares_host_memory) memset(p->buf->data, 0, p->buf->bytes);
+    return p;
+}
+
+/* The copy that the step before made is written to another tensor now, and so is what is assigned to it. */
+static tn_tensor *keep_again(const tn_scope *sc)
+{
+    tn_graph *g = sc->g;
+    tn_tensor *copy = tn_entry_results(&g->session->tape, sc->entry)[0], *before = copy->of;
+    tn_tensor *p = kept_like(g->session, copy);
+    for (uint32_t i = 0; i < g->n_holders && before && p; i++) {
+        tn_tensor *h = g->holder[i];
+        if (h->id > copy->id && h->of == before && tn_op_get((tn_op)h->op)->kind == TN_KIND_ASSIGN) h->of = p;
+    }
+    copy->place = copy->of = p;
+    if (p) p->of = copy;
+    return tn_handle(p);
+}
+
+tn_tensor *tn_keep_at(tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "keep", file, line, 1, 0, &x);
+    if (sc.entry) return keep_again(&sc);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_session *s = sc.g->session;
-    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
-    if (p && tn_deferred(s) && s->device->shares_host_memory)
-        memset(p->buf->data, 0, p->buf->bytes); /* if it fails */
+    tn_tensor *p = kept_like(s, x);
     if (p && store(s, p, x, tn_deferred(s))) p = NULL;
+    if (p) tn_tape_done(s, sc.note, 1, &p->of);
     tn_call_end(sc.g);
     return tn_handle(p);
 }
 
-tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
+tn_tensor *tn_keep(tn_tensor *x)
+{
+    return tn_keep_at(x, NULL, 0);
+}
+
+static tn_tensor *new_buffer(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
 {
     tn_tensor *handle = init;
-    if (!s || !init) return NULL;
-    if (!name_is_free(s, name)) return NULL;
-    tn_tensor *h = tn_keep(init), *p = h ? tn_resolve(h) : NULL;
+    if (!s) return NULL;
+    if (!init) {
+        tn_fail(s, TN_E_NULL, "buffer", "'%s': init is NULL", name ? name : "");
+        return NULL;
+    }
+    if (!name || !*name || tn_find(s, name)) {
+        tn_fail(s, TN_E_ARG, "buffer", name && *name ? "the name '%s' is taken" : "needs a name", name);
+        return NULL;
+    }
+    tn_tensor *h = tn_keep_at(init, file, line), *p = h ? tn_resolve(h) : NULL;
     if (!p) return NULL;
     if (p->graph != &s->graph) {
         tn_fail(s, TN_E_SESSION, "buffer", "'%s': the tensor is of another session", name);
@@ -242,6 +303,19 @@ tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
     p->name = copy;
     take_over(handle);
     return h;
+}
+
+tn_tensor *tn_buffer_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
+{
+    tn_place_begin(s, file, line);
+    tn_tensor *h = new_buffer(s, name, init, file, line);
+    tn_place_end(s);
+    return h;
+}
+
+tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
+{
+    return tn_buffer_new_at(s, name, init, NULL, 0);
 }
 
 /* ---- freeing ---- */
@@ -276,6 +350,20 @@ static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
     return found;
 }
 
+/* Whether p's first value has been recorded in this step and waits: that it has nowhere to go any more is
+ * nothing a tape knows. */
+static bool made_now(const tn_session *s, const tn_tensor *p)
+{
+    const tn_tape *t = &s->tape;
+    uint32_t end = t->active && t->cursor < t->n ? t->entry[t->cursor].first : s->graph.n_nodes;
+    bool found = false;
+    for (uint32_t i = 0; i < s->graph.n_holders && s->in_step && !found; i++) {
+        const tn_tensor *h = s->graph.holder[i];
+        found = h->place == p && h->id < end && !(h->flags & TN_F_DONE);
+    }
+    return found;
+}
+
 void tn_free(tn_tensor *persistent)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
@@ -283,6 +371,7 @@ void tn_free(tn_tensor *persistent)
     tn_session *s = p->graph->session;
     if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
     list_remove(s->buffers, &s->n_buffers, p);
+    if (made_now(s, p)) tn_tape_end(s);
     if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
 }
@@ -450,18 +539,25 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     return TN_OK;
 }
 
-int tn_assign(tn_tensor *target, tn_tensor *source)
+int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int line)
 {
     tn_tensor *p = target ? tn_resolve(target) : NULL;
-    if (p && !(p->flags & TN_F_PERSISTENT))
-        return tn_fail(
-            p->graph->session, TN_E_STATE, "assign",
-            "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
-    tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", NULL, 0, 2, 0, &target, &source);
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", file, line, 2, 0, &target, &source);
     if (!sc.g) return TN_E_NULL;
     if (sc.entry) return TN_OK;
+    if (sc.ok && !(p->flags & TN_F_PERSISTENT)) {
+        tn_error_set(sc.g, TN_E_STATE,
+                     "the target dies with its step; only parameters, buffers and kept tensors can be "
+                     "assigned to");
+        sc.ok = false;
+    }
     int status = sc.ok ? tn_assign_node(p, target, source, sc.g->call_depth > 1) : sc.g->error.status;
     if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
     tn_call_end(sc.g);
     return status;
+}
+
+int tn_assign(tn_tensor *target, tn_tensor *source)
+{
+    return tn_assign_at(target, source, NULL, 0);
 }

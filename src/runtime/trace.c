@@ -1,5 +1,6 @@
 /* trace.c - pictures of a step for other programs: its graph for Graphviz, its time for trace viewers.
  * Start with tn_graphviz and tn_trace. */
+#include "../core/placed.h"
 #include "explain.h"
 
 /* ---- the graph ---- */
@@ -51,7 +52,8 @@ static void put_edges(fu_text *t, const tn_note *n, int r)
 
 int tn_graphviz(tn_session *s, FILE *out)
 {
-    if (!s || !out) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!out) return tn_fail(s, TN_E_NULL, "graphviz", "out is NULL");
     tn_view v;
     fu_text t = {0};
     int status = tn_view_make(s, &v);
@@ -93,7 +95,8 @@ static void put_event(fu_text *t, const char *name, const char *kind, int row, d
 
 int tn_trace(tn_session *s, const char *path)
 {
-    if (!s || !path) return TN_E_NULL;
+    if (!s) return TN_E_NULL;
+    if (!path) return tn_fail(s, TN_E_NULL, "trace", "path is NULL");
     tn_view v;
     fu_text t = {0};
     if (tn_view_make(s, &v) == TN_E_NOMEM) return tn_fail(s, TN_E_NOMEM, "trace", "no memory");
@@ -131,3 +134,6 @@ int tn_trace(tn_session *s, const char *path)
     tn_view_free(&v);
     return status;
 }
+
+TN_PLACED(int, graphviz, s, (s, out), tn_session *s, FILE *out)
+TN_PLACED(int, trace, s, (s, path), tn_session *s, const char *path)

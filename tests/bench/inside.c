@@ -16,8 +16,8 @@ tn_session *inside_open(int threads, bool stream)
 /* The record of the last flush is still there: the cache knows its plan. */
 static tn_plan *last_plan(const tn_session *s)
 {
-    return s->scratch && s->scratch->n_key ? tn_plan_cache_find(s->plans, s->scratch->key, s->scratch->n_key)
-                                           : NULL;
+    const tn_flush_scratch *f = s->scratch;
+    return f && f->n_key ? tn_plan_cache_find(s->plans, f->key, f->n_key, NULL, NULL) : NULL;
 }
 
 static int step_of(const tn_plan *p, int node)

@@ -22,6 +22,8 @@ bool tn_cc_missing(const tn_cc *cc); /* a probe has found none */
 /* After a successful probe: what stands before every kernel's text. A comment with command, compiler version
  * and processor, which together decide what machine code comes out, and the prelude. */
 const char *tn_cc_common(const tn_cc *cc);
+/* Before what it says when it fails: the setting that named it, and how; "" where it was found. */
+const char *tn_cc_chosen(const tn_cc *cc);
 const char *tn_cc_command(const tn_cc *cc); /* "gcc -O3 ..." without file names */
 
 /* Compiles dir/I.c to dir/I.so with messages in dir/I.log, for I in [0, n), at most `jobs` at once. ok[I]

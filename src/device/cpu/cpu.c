@@ -7,6 +7,7 @@
  * is a plain pointer. Read first: tn_cpu_open, then launch.
  */
 #include "../../core/alloc.h"
+#include "../../core/settings.h"
 #include "../device.h"
 #include "builtin.h"
 #include "cpu_lib.h"
@@ -16,11 +17,10 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COPY_CHUNK = 1 << 20, MAX_THREADS = 256 };
+enum { COPY_CHUNK = 1 << 20 };
 
 struct cpu_device {
     tn_device base;
@@ -185,15 +185,14 @@ static int usable_cores(void)
         }
         fclose(f);
     }
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
+    return n < 1 ? 1 : n > TN_THREADS_MAX ? TN_THREADS_MAX : (int)n;
 }
 
 static int choose_threads(int wanted)
 {
-    const char *env = getenv("TENSOR_THREADS");
-    long n = wanted > 0 ? wanted : env ? strtol(env, NULL, 10) : 0;
+    int n = wanted > 0 ? wanted : tn_settings_read(NULL, NULL).threads;
     if (n <= 0) return usable_cores();
-    return n > MAX_THREADS ? MAX_THREADS : (int)n;
+    return n > TN_THREADS_MAX ? TN_THREADS_MAX : n;
 }
 
 static void cpu_close(tn_device *d)
@@ -217,6 +216,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
             .name = "cpu",
             .shares_host_memory = true,
             .threads = choose_threads(o->threads),
+            .target = {.vector_bytes = 64, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20},
             .alloc = cpu_alloc,
             .free = cpu_free,
             .reserve = cpu_reserve,

@@ -164,8 +164,8 @@ static void report(struct batch *b, const tn_source *src, const char *what)
     if (b->status) return;
     char path[PATH_MAX] = "nowhere: the folder cannot be written";
     tn_kcache_keep_failed(b->k->cache, src, path);
-    int n = snprintf(b->err->text, sizeof b->err->text, "kernel %.80s: %.420s; source kept in %.300s",
-                     src->entry, what, path);
+    int n = snprintf(b->err->text, sizeof b->err->text, "kernel %.80s: %s%.420s; source kept in %.300s",
+                     src->entry, tn_cc_chosen(b->k->cc), what, path);
     if (n < (int)sizeof b->err->text)
         snprintf(b->err->text + n, sizeof b->err->text - (size_t)n, "; command: %s", tn_cc_command(b->k->cc));
     fail(b, TN_E_COMPILE);
@@ -325,6 +325,26 @@ static bool same(const tn_source *a, const tn_source *b)
     return !strcmp(a->entry, b->entry) && !strcmp(a->text, b->text);
 }
 
+/* What of n sources is not loaded yet: from disk, or compiled. */
+static void compile_missing(struct batch *b, int n)
+{
+    tn_kernel **out = b->out;
+    b->count = 0;
+    for (int i = 0; i < n; i++) {
+        if (out[i]) continue;
+        bool twice = false;
+        for (int j = 0; j < b->count && !twice; j++) twice = same(&b->src[b->pending[j].index], &b->src[i]);
+        if (twice) continue;
+        out[i] = tn_kcache_loaded(b->k->cache, &b->src[i]); /* an equal one earlier in this call */
+        if (!out[i]) out[i] = from_disk(b->k, &b->src[i]);
+        b->stats->cache_hits += out[i] != NULL;
+        if (!out[i]) b->pending[b->count++] = (struct pending){.index = i, .bytes = strlen(b->src[i].text)};
+    }
+    if (b->count) compile_pending(b);
+    for (int i = 0; i < n; i++)
+        if (!out[i]) out[i] = tn_kcache_loaded(b->k->cache, &b->src[i]);
+}
+
 int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **out, tn_device_stats *stats,
                        tn_errbuf *err)
 {
@@ -344,19 +364,11 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
     struct batch b = {.k = k, .src = src, .out = out, .stats = stats, .err = err};
     b.pending = tn_calloc((size_t)missing, sizeof *b.pending);
     if (!b.pending) return out_of_memory(err);
-    for (int i = 0; i < n; i++) {
-        if (out[i]) continue;
-        bool twice = false;
-        for (int j = 0; j < b.count && !twice; j++) twice = same(&src[b.pending[j].index], &src[i]);
-        if (twice) continue;
-        out[i] = tn_kcache_loaded(k->cache, &src[i]); /* an equal one earlier in this call */
-        if (!out[i]) out[i] = from_disk(k, &src[i]);
-        stats->cache_hits += out[i] != NULL;
-        if (!out[i]) b.pending[b.count++] = (struct pending){.index = i, .bytes = strlen(src[i].text)};
+    compile_missing(&b, n);
+    if (b.status && tn_kcache_renew(k->cache)) { /* somebody has removed the folder meanwhile */
+        b.status = 0;
+        compile_missing(&b, n);
     }
-    if (b.count) compile_pending(&b);
-    for (int i = 0; i < n; i++)
-        if (!out[i]) out[i] = tn_kcache_loaded(k->cache, &src[i]);
     tn_free_mem(b.pending);
     return b.status;
 }

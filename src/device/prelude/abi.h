@@ -1,16 +1,28 @@
-/* abi.h - what a generated CPU kernel and the library agree on.
+/* abi.h - what a generated kernel and the library agree on.
  *
- * This text stands at the top of every generated C kernel and is also included by the library, so that
- * the two cannot drift apart. A kernel has no threads in it: the pool (src/device/cpu/pool.c) calls it
- * with disjoint half-open ranges [begin, end) of its work items, whose meaning (elements, rows, tiles) is
- * the schedule's business. Nothing is included here but what every C compiler ships by itself.
+ * This text stands at the top of every generated kernel, C and CUDA C, and is also included by the library,
+ * so that the two cannot drift apart. A C kernel has no threads in it: the pool (src/device/cpu/pool.c) calls
+ * it with disjoint half-open ranges [begin, end) of its work items, whose meaning (elements, rows, tiles) is
+ * the schedule's business. A block of a CUDA kernel finds its range by its own index. Nothing is included
+ * here but what every C compiler ships by itself, and nothing at all under NVRTC, which has no headers.
  */
 #ifndef TN_KERNEL_ABI_H
 #define TN_KERNEL_ABI_H
 
+#if defined(__CUDACC_RTC__)
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+#else
 #include <stdint.h>
+#endif
 
-#define TN_KERNEL_ABI 1 /* bumped when tn_args changes: part of every kernel's cache key */
+#define TN_KERNEL_ABI 2 /* bumped when tn_args changes: part of every kernel's cache key */
 
 /* A run-time scalar. The kernel knows from its own text which member is meant. */
 typedef union tn_word {
@@ -29,13 +41,29 @@ typedef struct tn_fault {
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX, TN_FAULT_LABEL };
 
+enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 32 };
+
 typedef struct tn_args {
-    void *const *buf;     /* one pointer per operand, already moved to the view's first element */
-    const int64_t *dim;   /* run-time extents, and numbers that follow from them */
+    void *const *buf;      /* one pointer per operand, already moved to the view's first element */
+    const int64_t *dim;    /* run-time extents, and numbers that follow from them */
     const tn_word *scalar; /* run-time scalars, seeds and draw numbers */
     tn_fault *fault;
+    int32_t n_buf, n_dim; /* for a device that hands them over by value */
 } tn_args;
 
 typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);
+
+/* The one parameter of a generated CUDA kernel, handed over by value; all pointers are the device's. The
+ * launch has ceil(n / chunk) blocks, block b does the items [b * chunk, min(n, (b + 1) * chunk)). Where
+ * finish_n is not 0, the block that arrives last, counted in *ticket, which it sets back to 0, then does the
+ * items [0, finish_n) of the kernel's finish. */
+typedef struct tn_cuda_args {
+    int64_t n, chunk, finish_n, finish_chunk;
+    const tn_word *scalar; /* as in tn_args */
+    tn_fault *fault;
+    uint32_t *ticket; /* 0 before and after the launch */
+    void *buf[TN_MAX_KERNEL_BUFS];
+    int64_t dim[TN_MAX_KERNEL_DIMS];
+} tn_cuda_args;
 
 #endif

@@ -1,7 +1,8 @@
 /* math.h - elementary functions for generated kernels, one text for C and for CUDA C.
  *
  * This text stands at the top of every generated kernel and is included by library C files that expand
- * src/core/ops.def. It includes nothing under NVRTC and only what a C compiler ships elsewhere.
+ * src/core/ops.def. It includes nothing under NVRTC, where it comes after abi.h, and only what a C compiler
+ * ships elsewhere.
  *
  * Every f32 function is branch-free straight-line code (selects only), so that a loop over it vectorises
  * with gcc and clang; none relies on -ffast-math, on the rounding of the compiler's contractions, or on
@@ -21,19 +22,7 @@
 #ifndef TN_PRELUDE_MATH_H
 #define TN_PRELUDE_MATH_H
 
-#if defined(__CUDACC_RTC__)
-#ifndef TN_STDINT
-#define TN_STDINT
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long int64_t;
-typedef unsigned long uint64_t;
-#endif
-#else
+#if !defined(__CUDACC_RTC__) /* which has bool, and the types of abi.h in front of this */
 #include <stdbool.h>
 #include <stdint.h>
 #endif

@@ -1,0 +1,41 @@
+/* files.h - names of files, looked at before an hour of training and not after it. */
+#ifndef FILES_H
+#define FILES_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A name with one of the endings tn_report knows. */
+static inline bool is_report(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcmp(dot, ".html") || !strcmp(dot, ".json") || !strcmp(dot, ".txt"));
+}
+
+/* Whether a file can be written there. What is at `path` stays as it is: a file is made beside it, and
+ * removed. Else *why says what is wrong. */
+static inline bool can_be_written(const char *path, const char **why)
+{
+    char beside[4096];
+    struct stat st;
+    *why = "the name is too long";
+    if (snprintf(beside, sizeof(beside), "%s.%ld.part", path, (long)getpid()) >= (int)sizeof(beside))
+        return false;
+    *why = "not a regular file";
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) return false;
+    *why = "it has no name";
+    size_t n = strlen(path);
+    if (!n || path[n - 1] == '/') return false;
+    FILE *f = fopen(beside, "wb");
+    *why = strerror(errno);
+    if (!f) return false;
+    fclose(f);
+    remove(beside);
+    return true;
+}
+
+#endif

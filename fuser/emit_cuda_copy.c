@@ -1,0 +1,191 @@
+/* emit_cuda_copy.c - kernels that only move elements, in CUDA C: pad and concat, a thread for each element of
+ * the result, so that neighbours write side by side. Also the helpers of the other kernels that are written
+ * out by hand. Start with fu_cuda_pad. */
+#include "raw.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS = 256 };
+
+/* ---- helpers ---- */
+
+int fu_cuda_place(fu_ctx *c, const tn_tensor *t, int node, fu_place_of *out)
+{
+    t = fu_value_of(c, t);
+    *out = (fu_place_of){.t = t};
+    if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER) {
+        if (fu_place(c, t, &out->slot, &out->offset)) return 0;
+        return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+    }
+    if ((out->slot = fu_emit_dense(c, t, node)) < 0) return out->slot;
+    out->dense = *t;
+    out->t = &out->dense;
+    int64_t below = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        out->dense.stride[i] = below;
+        below *= t->shape[i];
+    }
+    return 0;
+}
+
+void fu_cuda_operand(fu_raw *k, const fu_place_of *x, const char *name)
+{
+    fu_raw_operand(k, x->slot, x->offset, (tn_dtype)x->t->dtype, name, false);
+    k->s->bytes += tn_node_numel(x->t) * (int64_t)tn_dtype_size((tn_dtype)x->t->dtype);
+}
+
+const char *fu_cuda_each(fu_raw *k, int64_t numel)
+{
+    bool small = numel < INT64_C(0x7fffffff);
+    fu_line(&k->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", THREADS);
+    fu_open(&k->t, "if (item < a.n) {");
+    if (small) fu_line(&k->t, "const uint32_t q = (uint32_t)item;");
+    return small ? "q" : "item";
+}
+
+int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, int64_t chunk)
+{
+    fu_text all = {0};
+    fu_put(&all, "/* %s: %s */\n", k->s->name, comment);
+    fu_put(&all, "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           threads, k->s->name, fu_cuda_guard(k->c, 1, &k->node, k->fault), k->t.p ? k->t.p : "");
+    all.failed = all.failed || k->t.failed;
+    fu_text_free(&k->t);
+    k->s->grid.n = items;
+    k->s->grid.chunk = chunk;
+    k->s->grid.threads = threads;
+    return fu_finish_kernel(k->c, k->s, &all);
+}
+
+/* ---- pad ---- */
+
+/* Declares `fill`, the value of the border. */
+static int put_fill(fu_raw *k, const tn_tensor *fill)
+{
+    fu_ctx *c = k->c;
+    const tn_tensor *base = fill->base;
+    tn_dtype d = (tn_dtype)fill->dtype;
+    char number[64], value[96];
+    if (base->op == TN_OP_constant) {
+        fu_literal(number, sizeof number, d, base->attr->number.f, base->attr->number.i,
+                   base->attr->number.is_int);
+    } else if (base->op == TN_OP_scalar) {
+        int64_t none;
+        bool real = tn_dtype_is_float(d);
+        k->s->scalar = tn_arena_alloc(&c->plan->arena, sizeof *k->s->scalar);
+        if (!k->s->scalar) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+        if (!fu_place(c, fill, &k->s->scalar[0].slot, &none))
+            return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+        k->s->scalar[0].what = real ? TN_WORD_F64 : TN_WORD_I64;
+        k->s->n_scalar = 1;
+        snprintf(number, sizeof number, "(%s)a.scalar[0].%s", k->lang->type[d], real ? "f" : "i");
+    } else {
+        int r = fu_raw_input(k, fill, "fill_at");
+        fu_line(&k->t, "const %s fill = fill_at[0];", k->lang->memory[d]);
+        return r;
+    }
+    snprintf(value, sizeof value, k->lang->store[d], number);
+    fu_line(&k->t, "const %s fill = %s;", k->lang->memory[d], value);
+    return 0;
+}
+
+int fu_cuda_pad(fu_ctx *c, const fu_group *g)
+{
+    const tn_tensor *t = c->node[g->member[0]].t;
+    fu_place_of x;
+    fu_raw k;
+    char at[512];
+    int r = fu_cuda_place(c, t->in[0], g->member[0], &x);
+    if (!r) r = fu_raw_open(&k, c, g, "pad", t->ndim ? t->shape[t->ndim - 1] : 1);
+    if (r) return r;
+    fu_cuda_operand(&k, &x, "x");
+    if ((r = put_fill(&k, fu_value_of(c, t->in[1])))) return fu_text_free(&k.t), r;
+    fu_raw_output(&k, "out");
+    int64_t numel = tn_node_numel(t);
+    fu_raw_decode(&k, t, 0, t->ndim, fu_cuda_each(&k, numel));
+    fu_line(&k.t, "bool inside = true;");
+    size_t n = 0;
+    at[0] = 0;
+    for (int i = 0; i < t->ndim; i++) {
+        long long before = t->attr->v[0][i], extent = x.t->shape[i];
+        if (before || t->shape[i] != extent)
+            fu_line(&k.t, "inside &= i%d >= %lld && i%d < %lld;", i, before, i, before + extent);
+        if (x.t->stride[i] && extent > 1)
+            n += (size_t)snprintf(at + n, sizeof at - n, "%s(i%d - %lld) * %lld", n ? " + " : "", i, before,
+                                  (long long)x.t->stride[i]);
+    }
+    fu_line(&k.t, "out[item] = inside ? x[%s] : fill;", n ? at : "0");
+    fu_close(&k.t);
+    return fu_cuda_close(&k, "a copy inside a border of one value", numel, THREADS, THREADS);
+}
+
+/* ---- concat ---- */
+
+/* Operands from .. to - 1, which come to `lines` along the axis, behind the first `start`. */
+static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t start)
+{
+    enum { AT_ONCE = 32 };
+    const tn_tensor *t = c->node[g->member[0]].t;
+    int axis = t->attr->axis, r;
+    int64_t inner = fu_raw_count(t, axis + 1, t->ndim), outer = fu_raw_count(t, 0, axis), lines = 0;
+    fu_place_of *x = tn_arena_alloc(&c->arena, AT_ONCE * sizeof *x);
+    if (!x) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    for (int i = from; i < to; i++) {
+        const tn_tensor *in = fu_value_of(c, t->in[i]);
+        lines += in->shape[axis];
+        if (tn_node_numel(in) && (r = fu_cuda_place(c, in, g->member[0], &x[i - from]))) return r;
+    }
+    if (!lines) return 0;
+    fu_raw k;
+    if ((r = fu_raw_open(&k, c, g, "concat", inner > 1 ? inner : t->shape[axis]))) return r;
+    for (int i = from; i < to; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", i - from);
+        if (tn_node_numel(t->in[i])) fu_cuda_operand(&k, &x[i - from], name);
+    }
+    fu_raw_output(&k, "out");
+    tn_tensor part[1] = {*t}; /* the result, but for what other kernels make of it */
+    part->shape[axis] = lines;
+    const char *number = fu_cuda_each(&k, outer * lines * inner);
+    fu_raw_decode(&k, part, 0, t->ndim, number);
+    fu_line(&k.t, "%s value;", k.lang->memory[t->dtype]);
+    int64_t done = 0;
+    for (int i = from; i < to; i++) {
+        const tn_tensor *in = x[i - from].t;
+        if (!tn_node_numel(t->in[i])) continue;
+        char at[400], rest[300];
+        int64_t extent = in->shape[axis];
+        fu_raw_index(in, 0, axis, "i", at, sizeof at);
+        fu_raw_index(in, axis + 1, in->ndim, "i", rest, sizeof rest);
+        bool last = done + extent == lines;
+        if (!last)
+            fu_line(&k.t, "%sif (i%d < %lld)", done ? "else " : "", axis, (long long)(done + extent));
+        else if (done)
+            fu_line(&k.t, "else");
+        fu_line(&k.t, "    value = x%d[%s + (i%d - %lld) * %lld + %s];", i - from, at, axis, (long long)done,
+                (long long)in->stride[axis], rest);
+        done += extent;
+    }
+    if (lines == t->shape[axis])
+        fu_line(&k.t, "out[item] = value;");
+    else
+        fu_line(&k.t, "out[item / %lld * %lld + item %% %lld + %lld] = value;", (long long)(lines * inner),
+                (long long)(t->shape[axis] * inner), (long long)(lines * inner), (long long)(start * inner));
+    fu_close(&k.t);
+    return fu_cuda_close(&k, "operands one after the other", outer * lines * inner, THREADS, THREADS);
+}
+
+int fu_cuda_concat(fu_ctx *c, const fu_group *g)
+{
+    enum { AT_ONCE = 32 };
+    const tn_tensor *t = c->node[g->member[0]].t;
+    int64_t start = 0;
+    for (int i = 0; i < t->n_in; i += AT_ONCE) {
+        int to = i + AT_ONCE < t->n_in ? i + AT_ONCE : t->n_in;
+        int r = concat_some(c, g, i, to, start);
+        if (r) return r;
+        for (int k = i; k < to; k++) start += t->in[k]->shape[t->attr->axis];
+    }
+    return 0;
+}

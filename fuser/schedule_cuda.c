@@ -1,0 +1,301 @@
+/* schedule_cuda.c - how a loop program runs on a GPU. schedule.c has merged the atoms, chosen the vector's
+ * one and set form and phases; here follow packs, teams, what threads keep, parts, and the sizes of blocks.
+ *
+ *   pack    elements side by side along the vector's atom that a thread reads, computes and writes together:
+ *           16 bytes of what is widest, fewer where the atom's extent is no multiple of it. An operand that
+ * is not aligned so far is read one by one. pointwise  an item is a pack. row        an item is a row, walked
+ * by a team of threads: part of a warp, a warp, or a block for rows so long that a warp could not keep in
+ * registers what later phases need of them. Rows that no block could keep are read again in each phase.
+ *   column     an item is a tile of columns; a block is some packs of columns wide and walks the rows with
+ *              the rest of its threads.
+ *
+ * Too few items for the processors are split in parts, whose results the block that arrives last combines.
+ * A program that also sums over its rows (cross.c) has one part for each team. Everything follows from shapes
+ * and the device's numbers, never from how blocks happen to run.
+ *
+ * Start with fu_schedule_cuda.
+ */
+#include "fuser.h"
+
+#include <string.h>
+
+enum {
+    BLOCK = 256, /* threads of a block where nothing else decides */
+    MOST_THREADS = 1024,
+    WARP = 32,
+    KEEP = 32,       /* registers for what a thread keeps of a row, and */
+    KEEP_LARGE = 24, /* in blocks of MOST_THREADS, whose threads have but 64 each */
+    ADDED = 4096     /* elements that one accumulator adds up in f32, at most */
+};
+
+static int64_t up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+static int power_of_two(int64_t n, int most)
+{
+    int k = 1;
+    while (k < most && k < n) k *= 2;
+    return k;
+}
+
+/* ---- packs ---- */
+
+/* Where element `offset` of a slot lies, counted in elements from where memory was allocated. */
+static int64_t position(const fu_ctx *c, int slot, int64_t offset)
+{
+    const tn_tensor *t = NULL;
+    if (slot >= c->n_node && slot < c->n_node + c->n_leaf) t = c->seg->leaf[slot - c->n_node];
+    if (slot >= 0 && slot < c->n_node) {
+        t = c->node[slot].t;
+        t = t->op == TN_OP_assign ? fu_value_of(c, t->in[0]) : t->place;
+    }
+    return t ? t->offset + offset : offset;
+}
+
+static bool along(const fu_prog *p, const int64_t *stride)
+{
+    return stride[fu_vec(p)] == 1;
+}
+
+static bool multiples(const fu_prog *p, const int64_t *stride)
+{
+    for (int a = 0; a < fu_vec(p); a++)
+        if (stride[a] % p->pack) return false;
+    return true;
+}
+
+static bool is_load(const fu_value *v)
+{
+    return v->kind == FU_LOAD || v->kind == FU_PICK;
+}
+
+static void choose_pack(fu_prog *p)
+{
+    int vec = fu_vec(p);
+    size_t most = 0;
+    bool words = false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (!is_load(v) || !along(p, v->stride)) continue;
+        size_t size = tn_dtype_size(v->dtype);
+        most = size > most ? size : most;
+        words = words || size == 4;
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        if (!(p->store[i].dom >> vec & 1) || !along(p, p->store[i].stride)) continue;
+        size_t size = tn_dtype_size(p->store[i].dtype);
+        most = size > most ? size : most;
+        words = words || size == 4;
+    }
+    int bytes = p->c->target->vector_bytes > 0 ? p->c->target->vector_bytes : 16;
+    p->pack = most == 0 ? 1 : bytes / (int)(words ? 4 : most == 1 ? 2 : most);
+    bool tails = p->outer == vec && p->form != FU_COLUMN; /* the kernel sees to what is left over */
+    while (p->pack > 1 && !tails && p->extent[vec] % p->pack) p->pack /= 2;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        v->packed = p->pack > 1 && is_load(v) && along(p, v->stride) && multiples(p, v->stride) &&
+                    position(p->c, v->slot, v->offset) % p->pack == 0;
+        if (v->kind == FU_PICK)
+            v->packed = v->packed && v->pick % p->pack == 0 && !(p->value[v->arg[0]].vary >> vec & 1);
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        s->packed = p->pack > 1 && s->dom >> vec & 1 && along(p, s->stride) && multiples(p, s->stride) &&
+                    position(p->c, s->slot, s->offset) % p->pack == 0;
+    }
+}
+
+/* ---- what is kept of a row ---- */
+
+/* Marks what threads keep between phases: operands read again, and what is dear to compute. Returns the most
+ * of it that is alive at once, in registers for each element. */
+static int choose_stash(fu_prog *p)
+{
+    uint32_t kept = ~p->red & (fu_bit(p->n_atom) - 1);
+    bool alone = fu_count(p, kept) == 1;
+    for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
+    fu_mark_needs(p);
+    for (int i = p->n_value - 1; i >= 0; i--) {
+        fu_value *v = &p->value[i];
+        uint64_t seen[(FU_MAX_VALUES + 63) / 64] = {0};
+        if (!(v->need & (v->need - 1)) || !fu_full(p, v)) continue;
+        /* a row that all items share stays in the cache by itself */
+        bool read = is_load(v) && ((v->vary & kept) || alone);
+        if (!read && (is_load(v) || fu_again_cost(p, i, seen) < 6)) continue;
+        v->stash = __builtin_ctz(v->need);
+        fu_mark_needs(p);
+    }
+    int most = 0;
+    for (int after = 0; after + 1 < p->n_phase; after++) {
+        int alive = 0;
+        for (int i = 0; i < p->n_value; i++) {
+            const fu_value *v = &p->value[i];
+            if (v->stash >= 0 && v->stash <= after && v->need >> (after + 1))
+                alive += tn_dtype_size(v->dtype) == 8 ? 2 : 1;
+        }
+        most = alive > most ? alive : most;
+    }
+    return most;
+}
+
+static int wide_sums(const fu_prog *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1)
+            n += tn_dtype_size(p->value[i].dtype) == 8 ? 2 : 1;
+    return n;
+}
+
+/* Sums of f32 that one accumulator would add too much to are carried in f64, as are those of the finish. */
+static void sum_wide(fu_prog *p, bool many)
+{
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind == FU_REDUCE && !v->cross)
+            v->wide =
+                (p->second || many) && v->op == TN_OP_reduce_sum && fu_compute_dtype(v->dtype) == TN_F32;
+    }
+}
+
+/* ---- forms ---- */
+
+static void schedule_pointwise(fu_prog *p)
+{
+    int64_t width = p->extent[fu_vec(p)], outer = fu_count(p, ~fu_bit(fu_vec(p)) & (fu_bit(p->n_atom) - 1));
+    int loads = 0, work = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        loads += p->value[i].packed;
+        work += fu_op_cost(&p->value[i]);
+    }
+    p->team = 1;
+    p->ahead = loads && loads <= 2 && work <= 40 ? 2 : 1;
+    p->items = outer * up(width, p->pack);
+    p->chunk = (int64_t)p->threads * p->ahead;
+}
+
+/* Parts of `work` (packs of a row, or rows) for `items` that alone would leave processors idle; each keeps
+ * `threads` busy for some rounds. */
+static void choose_parts(fu_prog *p, int64_t items, int64_t work, int threads, int64_t most)
+{
+    int64_t want = 2 * (int64_t)(p->c->target->processors > 0 ? p->c->target->processors : 64);
+    p->split = false;
+    p->part = p->parts = 1;
+    if (p->second || p->n_phase != 1 || p->cross || items < 1) return;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin) return;
+        if (v->kind == FU_RANDOM && !fu_full(p, v)) return;
+    }
+    for (int i = 0; i < p->n_store; i++)
+        if ((p->store[i].dom | p->red) != fu_bit(p->n_atom) - 1) return;
+    int64_t parts = up(want, items), least = 8 * (int64_t)threads;
+    if (parts > work / least) parts = work / least;
+    if (parts < up(work, most)) parts = up(work, most);
+    if (parts < 2) return;
+    p->split = true;
+    p->part = up(work, parts);
+    p->parts = up(work, p->part);
+}
+
+static void schedule_row(fu_prog *p)
+{
+    uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
+    int64_t items = fu_count(p, keep), packs = up(fu_count(p, p->red), p->pack);
+    bool runtime = p->red >> p->outer & 1;
+    p->held = 0;
+    p->team = p->second ? p->threads : 0;
+    int kept = choose_stash(p) + wide_sums(p);
+    if (!p->second && !runtime && packs > 0) {
+        for (int team = power_of_two(packs, WARP); team <= MOST_THREADS && !p->team; team *= 2) {
+            int64_t held = up(packs, team), budget = team == MOST_THREADS ? KEEP_LARGE : KEEP;
+            int64_t need = held * p->pack * (kept ? kept : 1);
+            if (team < WARP ? held > 1 : need > budget) continue;
+            p->team = team;
+            p->held = (int)held;
+        }
+    }
+    if (!p->team) p->team = runtime ? BLOCK : MOST_THREADS / 2;
+    if (!p->second) choose_parts(p, items, packs, BLOCK, (int64_t)ADDED * BLOCK);
+    if (p->split) {
+        p->held = 0;
+        p->team = BLOCK;
+    }
+    if (!p->held) { /* nothing is kept */
+        for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
+        fu_mark_needs(p);
+    }
+    if (!p->second) p->threads = p->team > WARP ? p->team : BLOCK;
+    sum_wide(p, !p->split && packs / p->team > ADDED);
+    int teams = p->threads / p->team;
+    p->items = items * (p->split ? p->parts : 1);
+    p->chunk = teams;
+    if (!p->cross) return;
+    /* as many teams as the device holds at once, and few enough lines for the last block to add up */
+    int processors = p->c->target->processors > 0 ? p->c->target->processors : 64;
+    int blocks = (p->c->target->max_threads > 0 ? p->c->target->max_threads : 2048) / p->threads;
+    int64_t all = (int64_t)processors * (blocks > 4 ? 4 : blocks < 1 ? 1 : blocks) * teams;
+    p->part = up(items, all);
+    if (p->part > ADDED) p->part = ADDED;
+    if (p->part < 1) p->part = 1;
+    p->parts = up(items, p->part);
+    p->chunk = p->part * teams;
+}
+
+static void schedule_column(fu_prog *p)
+{
+    int vec = fu_vec(p);
+    uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
+    int64_t width = p->extent[vec], rows = fu_count(p, p->red);
+    p->team = power_of_two(up(width, p->pack), WARP); /* packs that a block is wide */
+    p->tile = (int64_t)p->team * p->pack;
+    int64_t items = fu_count(p, keep & ~fu_bit(vec)) * up(width, p->tile);
+    int lines = p->threads / p->team;
+    choose_parts(p, items, rows, lines, (int64_t)ADDED * lines);
+    sum_wide(p, !p->split && rows / lines > ADDED);
+    p->items = items * (p->split ? p->parts : 1);
+    p->chunk = 1;
+    for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
+    fu_mark_needs(p);
+    /* accumulators belong to columns, whatever they add up: what uses them changes along the columns too */
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind == FU_REDUCE) v->vary |= fu_bit(vec);
+        for (int k = 0; k < v->n_arg && v->kind != FU_REDUCE; k++) v->vary |= p->value[v->arg[k]].vary;
+    }
+}
+
+tn_cut_reason fu_schedule_cuda(fu_prog *p)
+{
+    bool split = p->split;
+    if (!p->second) p->threads = BLOCK;
+    p->block = -1;
+    p->tile = 0;
+    p->unroll = p->ahead = 1;
+    p->held = 0;
+    p->lanes = 1;
+    p->stream = false;
+    for (int i = 0; i < p->n_store; i++) p->store[i].stream = false;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        v->staged = v->array = false;
+        v->stash = -1;
+        if (v->kind == FU_RANDOM && !fu_full(p, v) && split) return TN_CUT_RANDOM;
+    }
+    choose_pack(p);
+    switch (p->form) {
+    case FU_POINTWISE:
+        schedule_pointwise(p);
+        fu_mark_needs(p);
+        break;
+    case FU_ROW:
+        schedule_row(p);
+        break;
+    case FU_COLUMN:
+        schedule_column(p);
+        break;
+    }
+    return TN_CUT_NONE;
+}

@@ -1,0 +1,138 @@
+/* verify_steps.c - what the runtime may take for granted about a plan's launches and its memory.
+ *
+ *   steps    each slot is written by one group, all of it before any step reads it; each root is written; old
+ *            values are read before, and new ones after, the step that overwrites their memory
+ *   memory   values that live at once share no byte of the arena, and lie within it
+ *
+ * Start with fu_verify_steps, and tn_plan_verify_memory for when offsets are known.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "fuser.h"
+
+typedef struct uses {
+    int first_write, last_write, first_read, last_read; /* steps, -1: none */
+} uses;
+
+static int n_slots(const fu_ctx *c)
+{
+    return c->n_node + c->n_leaf + c->plan->n_scratch;
+}
+
+static bool is_leaf(const fu_ctx *c, int slot)
+{
+    return slot >= c->n_node && slot < c->n_node + c->n_leaf;
+}
+
+static int collect(fu_ctx *c, uses *of)
+{
+    const tn_plan *p = c->plan;
+    for (int i = 0; i < n_slots(c); i++) of[i] = (uses){-1, -1, -1, -1};
+    for (int s = 0; s < p->n_step; s++) {
+        const tn_step *st = &p->step[s];
+        if (st->n_out < 1 || st->n_out > st->n_buf)
+            return fu_broken(c, "emit", -1, "a step that writes nothing");
+        for (int b = 0; b < st->n_buf; b++) {
+            int slot = st->buf[b];
+            bool optional = slot == -1 && st->kind != TN_STEP_KERNEL && b == 2; /* bias */
+            if (optional) continue;
+            if (slot < 0 || slot >= n_slots(c))
+                return fu_broken(c, "emit", -1, "a step with an operand nowhere");
+            uses *u = &of[slot];
+            bool out = b >= st->n_buf - st->n_out;
+            if (out && is_leaf(c, slot)) return fu_broken(c, "emit", -1, "a step that writes a leaf");
+            int *first = out ? &u->first_write : &u->first_read, *last = out ? &u->last_write : &u->last_read;
+            if (*first < 0) *first = s;
+            *last = s;
+        }
+    }
+    return 0;
+}
+
+static const char *wrong_slot(const fu_ctx *c, int slot, const uses *u)
+{
+    const fu_node *n = slot < c->n_node ? &c->node[slot] : NULL;
+    if (is_leaf(c, slot)) return NULL;
+    if (u->first_read >= 0 && u->first_write < 0) return "is read, and no step writes it";
+    if (u->first_read >= 0 && u->first_read <= u->last_write) return "is read before it is written";
+    bool one_group = u->first_write == u->last_write || /* or several kernels of a group of its own */
+                     c->plan->step[u->first_write].first_node == c->plan->step[u->last_write].first_node;
+    if (!one_group && !(n && n->spared)) return "is written by two groups";
+    if (n && (n->root || n->kind == TN_KIND_ASSIGN) && u->first_write < 0 && tn_node_numel(n->t))
+        return "is a root, and no step writes it";
+    return NULL;
+}
+
+/* Steps that read memory on the wrong side of the step that overwrites it. */
+static int check_overwritten(fu_ctx *c, const uses *of)
+{
+    for (int k = 0; k < c->n_writer; k++) {
+        int w = c->writer[k], step = of[w].first_write;
+        if (!c->node[w].live || step < 0) continue;
+        const tn_tensor *writer = c->node[w].t;
+        for (int slot = 0; slot < c->n_node + c->n_leaf; slot++) {
+            if (slot == w || of[slot].first_read < 0) continue;
+            const tn_tensor *x = slot < c->n_node ? c->node[slot].t : c->seg->leaf[slot - c->n_node];
+            if (slot < c->n_node && !tn_node_written(x)) continue;
+            fu_sight sight = fu_reads(c, x, writer);
+            if (sight == FU_OLD && of[slot].last_read > step)
+                return fu_broken(c, "emit", w, "overwrites what a later step reads");
+            if (sight == FU_NEW && of[slot].first_read < step)
+                return fu_broken(c, "emit", w, "is read before it is written");
+        }
+    }
+    return 0;
+}
+
+int fu_verify_steps(fu_ctx *c)
+{
+    uses *of = tn_arena_alloc(&c->arena, (size_t)(n_slots(c) + 1) * sizeof *of);
+    if (!of) return TN_E_NOMEM;
+    int status = collect(c, of);
+    for (int i = 0; i < n_slots(c) && !status; i++) {
+        const char *why = wrong_slot(c, i, &of[i]);
+        if (why) status = fu_broken(c, "emit", i, why);
+    }
+    return status ? status : check_overwritten(c, of);
+}
+
+/* ---- memory ---- */
+
+static bool in_arena(const tn_plan_value *v)
+{
+    return !v->root && !v->keep && v->alias < 0;
+}
+
+static size_t end_of(const tn_plan_value *v)
+{
+    return v->offset + v->elems * tn_dtype_size(v->dtype);
+}
+
+static int wrong_memory(tn_errbuf *err, int slot, const char *rule)
+{
+    snprintf(err->text, sizeof err->text, "after memory: slot %d: %s", slot, rule);
+    return TN_E_INTERNAL;
+}
+
+int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
+{
+    for (int i = 0; i < p->n_value; i++) {
+        const tn_plan_value *a = &p->value[i];
+        if (a->first > a->last) return wrong_memory(err, a->slot, "dies before it is made");
+        if (!in_arena(a)) continue;
+        if (end_of(a) > p->arena_bytes) return wrong_memory(err, a->slot, "lies outside of the arena");
+        for (int k = 0; k < i; k++) {
+            const tn_plan_value *b = &p->value[k];
+            if (!in_arena(b) || a->first > b->last || b->first > a->last) continue;
+            if (a->offset < end_of(b) && b->offset < end_of(a))
+                return wrong_memory(err, a->slot, "shares memory with a value that lives at the same time");
+        }
+    }
+    for (int s = 0; s < p->n_step; s++)
+        for (int b = 0; b < p->step[s].n_buf; b++)
+            for (int i = 0; i < p->n_value; i++)
+                if (p->value[i].slot == p->step[s].buf[b] && (s < p->value[i].first || s > p->value[i].last))
+                    return wrong_memory(err, p->value[i].slot, "is used outside of its life");
+    return 0;
+}

@@ -1,0 +1,86 @@
+/* settings.c - one row for each variable whose values can be listed. Start with tn_settings_read. */
+#include "settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct choice {
+    const char *text;
+    int value;
+} choice;
+
+typedef struct variable {
+    const char *name, *accepts;
+    const choice *choices; /* until one without a text; NULL: a whole number from 0 to `most` */
+    int most;
+    int otherwise;
+} variable;
+
+enum { DEVICE, MODE, THREADS, REPLAY, KERNEL_OPT, DEBUG, CHECK, TUNE, VARIABLES };
+
+static const choice devices[] = {
+    {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
+static const choice modes[] = {{"fused", TN_FUSED}, {"eager", TN_EAGER}, {NULL, 0}};
+static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
+
+static const variable variables[VARIABLES] = {
+    [DEVICE] = {"TENSOR_DEVICE", "auto, cpu, cuda and ref", devices, 0, TN_AUTO},
+    [MODE] = {"TENSOR_MODE", "fused and eager", modes, 0, TN_MODE_AUTO},
+    [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, TN_THREADS_MAX, 0},
+    [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 1},
+    [KERNEL_OPT] = {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 3, 3},
+    [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, TN_DEBUG_MAX, 0},
+    [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0},
+    /* no choice of this library depends on a measured time, so there is nothing to turn on */
+    [TUNE] = {"TENSOR_TUNE", "0", NULL, 0, 0},
+};
+
+static bool parse(const variable *v, const char *text, int *value)
+{
+    for (const choice *c = v->choices; c && c->text; c++)
+        if (!strcasecmp(c->text, text)) {
+            *value = c->value;
+            return true;
+        }
+    size_t digits = strspn(text, "0123456789");
+    if (v->choices || !digits || text[digits] || digits > 6 || atoi(text) > v->most) return false;
+    *value = atoi(text);
+    return true;
+}
+
+static const char *set(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user)
+{
+    int value[VARIABLES];
+    bool bad[VARIABLES] = {false};
+    for (int i = 0; i < VARIABLES; i++) {
+        const variable *v = &variables[i];
+        const char *text = set(v->name);
+        value[i] = v->otherwise;
+        bad[i] = text && !parse(v, text, &value[i]);
+        if (!bad[i] || !log) continue;
+        char line[400];
+        snprintf(line, sizeof line, "%s is '%.100s', which means nothing: accepted: %s", v->name, text,
+                 v->accepts);
+        log(TN_LOG_WARN, line, user);
+    }
+    return (tn_settings){.device = (tn_device_kind)value[DEVICE],
+                         .mode = (tn_mode)value[MODE],
+                         .threads = value[THREADS],
+                         .replay = value[REPLAY] != 0,
+                         .kernel_opt = value[KERNEL_OPT],
+                         .debug = value[DEBUG],
+                         .check = value[CHECK] != 0,
+                         .cache = set("TENSOR_CACHE"),
+                         .dump = set("TENSOR_DUMP"),
+                         .cc = set("TENSOR_CC"),
+                         .bad_device = bad[DEVICE],
+                         .bad_mode = bad[MODE]};
+}

@@ -1,0 +1,33 @@
+/* settings.h - what the environment says: the variables TENSOR_*, parsed in this one place.
+ *
+ * A value that is not among those accepted counts as not set, but that no session opens where TENSOR_DEVICE
+ * or TENSOR_MODE would have to decide and means nothing. tn_open reads them with its log and says so there,
+ * naming variable, value and what is accepted; a device, which may be opened without a session, reads them
+ * again without a word. What a program says itself comes first, which is for the caller to see to.
+ */
+#ifndef TN_SETTINGS_H
+#define TN_SETTINGS_H
+
+#include <stdbool.h>
+
+#include "../../include/tensor.h"
+
+enum { TN_THREADS_MAX = 256, TN_DEBUG_MAX = 5 };
+
+typedef struct tn_settings {
+    tn_device_kind device; /* TENSOR_DEVICE; TN_AUTO */
+    tn_mode mode;          /* TENSOR_MODE; TN_MODE_AUTO */
+    int threads;           /* TENSOR_THREADS; 0: not said */
+    bool replay;           /* TENSOR_REPLAY; true */
+    int kernel_opt;        /* TENSOR_KERNEL_OPT; 3 */
+    int debug;             /* TENSOR_DEBUG; 0 */
+    bool check;            /* TENSOR_CHECK; false */
+    const char *cache, *dump,
+        *cc;                   /* TENSOR_CACHE, TENSOR_DUMP, TENSOR_CC: as they stand; NULL when not set */
+    bool bad_device, bad_mode; /* set, to something that is not accepted */
+} tn_settings;
+
+/* log may be NULL. The texts belong to the environment. */
+tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user);
+
+#endif

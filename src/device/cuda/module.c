@@ -1,0 +1,401 @@
+/* module.c - looks a text up in the process, then on disk, then has it compiled (compile.c).
+ *
+ * What is on neither is shared out over as many programs as may be compiled at once, longest text first to
+ * the program that is shortest so far: many kernels in one program cost a third of as many programs. Where
+ * one program does not compile, its kernels are compiled each alone, so that the error names the right one.
+ * The objects on disk are cubins, each with the kernels of one program. A module stays loaded until close.
+ *
+ * Read first: tn_cuda_compile.
+ */
+#include "internal.h"
+
+#include "../../core/alloc.h"
+#include "../embed.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OPTIONS_MAX = 512 };
+
+struct loaded {
+    char *path; /* NULL: it is in no file */
+    tn_cu_module module;
+    struct loaded *next;
+};
+
+struct tn_cuda_code {
+    tn_kcache *cache;
+    char *common;
+    int jobs;
+    struct loaded *loaded;
+    tn_kernel *all;
+};
+
+/* One text to compile. */
+struct pending {
+    int index; /* in the call */
+    int unit;
+    size_t bytes;
+};
+
+struct batch {
+    tn_cuda *c;
+    const tn_source *src;
+    tn_kernel **out;
+    tn_errbuf *err;
+    struct pending *pending;
+    int count;
+    int status; /* the first failure, which is also in err */
+};
+
+/* ---- loading --------------------------------------------------------------------------------------- */
+
+/* The module in `image`, which stays loaded; `path` may be NULL. */
+static tn_cu_module load_image(tn_cuda *c, const void *image, const char *path, tn_errbuf *err)
+{
+    struct loaded *l = tn_calloc(1, sizeof *l);
+    if (l && path) l->path = tn_strdup(path);
+    if (!l || (path && !l->path)) {
+        tn_free_mem(l);
+        tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+        return NULL;
+    }
+    if (tn_cuda_check(c, c->api->cuModuleLoadData(&l->module, image), err, "cuModuleLoadData")) {
+        tn_free_mem(l->path);
+        tn_free_mem(l);
+        return NULL;
+    }
+    l->next = c->code->loaded;
+    c->code->loaded = l;
+    return l->module;
+}
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    if (!f) return NULL;
+    struct stat st;
+    char *text = fstat(fileno(f), &st) ? NULL : tn_calloc(1, (size_t)st.st_size + 1);
+    if (text && fread(text, 1, (size_t)st.st_size, f) != (size_t)st.st_size) {
+        tn_free_mem(text);
+        text = NULL;
+    }
+    fclose(f);
+    return text;
+}
+
+static tn_cu_module load_file(tn_cuda *c, const char *path, tn_errbuf *err)
+{
+    for (struct loaded *l = c->code->loaded; l; l = l->next)
+        if (l->path && !strcmp(l->path, path)) return l->module;
+    char *image = read_file(path);
+    if (!image) {
+        tn_cuda_fail(err, TN_E_IO, "%s cannot be read", path);
+        return NULL;
+    }
+    tn_cu_module module = load_image(c, image, path, err);
+    tn_free_mem(image);
+    return module;
+}
+
+static void ask_info(tn_cuda *c, tn_kernel *k)
+{
+    int value[4] = {0};
+    static const tn_cu_function_attribute which[4] = {TN_CU_FUNC_REGISTERS, TN_CU_FUNC_THREADS,
+                                                      TN_CU_FUNC_LOCAL, TN_CU_FUNC_SHARED};
+    for (int i = 0; i < 4; i++)
+        if (c->api->cuFuncGetAttribute(&value[i], which[i], k->fn)) value[i] = 0;
+    k->info = (tn_kernel_info){value[0], value[1], value[2], value[3]};
+}
+
+/* The kernel `symbol` of a module, known to the process from now on. */
+static tn_kernel *take_kernel(tn_cuda *c, const tn_source *src, tn_cu_module module, const char *symbol,
+                              tn_errbuf *err)
+{
+    tn_kernel *k = tn_calloc(1, sizeof *k);
+    if (k) k->name = tn_strdup(src->entry);
+    if (!k || !k->name) {
+        tn_free_mem(k);
+        tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+        return NULL;
+    }
+    tn_cu_result e = c->api->cuModuleGetFunction(&k->fn, module, symbol);
+    int status = e == TN_CU_NOT_FOUND ? tn_cuda_fail(err, TN_E_COMPILE, "its text does not define %s", symbol)
+                                      : tn_cuda_check(c, e, err, "cuModuleGetFunction");
+    if (!status && tn_kcache_remember(c->code->cache, src, k))
+        status = tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (status) {
+        tn_free_mem(k->name);
+        tn_free_mem(k);
+        return NULL;
+    }
+    ask_info(c, k);
+    k->next = c->code->all;
+    c->code->all = k;
+    return k;
+}
+
+static tn_kernel *from_disk(tn_cuda *c, const tn_source *src)
+{
+    tn_kcache_hit hit;
+    tn_errbuf why = {""};
+    if (!tn_kcache_find(c->code->cache, src, &hit)) return NULL;
+    tn_cu_module module = load_file(c, hit.path, &why);
+    tn_kernel *k = module ? take_kernel(c, src, module, hit.symbol, &why) : NULL;
+    if (!k && !c->base.lost) tn_kcache_drop(c->code->cache, src); /* whole but of no use here: made anew */
+    return k;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------------- */
+
+static void report(struct batch *b, const tn_source *src, const char *log)
+{
+    if (b->status) return;
+    char path[PATH_MAX] = "nowhere: the folder cannot be written", what[480], options[OPTIONS_MAX];
+    int lines = 0;
+    snprintf(what, sizeof what, "%s", log && log[0] ? log : "no message");
+    for (char *p = what; *p; p++) /* the first lines, on one */
+        if (*p == '\n') *p = p[1] && ++lines < 6 ? '|' : 0;
+    tn_kcache_keep_failed(b->c->code->cache, src, path);
+    tn_cuda_options(b->c, options, sizeof options);
+    b->status = tn_cuda_fail(b->err, TN_E_COMPILE, "kernel %.80s: %.420s; source kept in %.300s; with %.160s",
+                             src->entry, what, path, options);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------------- */
+
+static int longest_first(const void *a, const void *b)
+{
+    const struct pending *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->index - y->index;
+}
+
+static bool has_entry(const struct batch *b, int n, int unit, const char *entry)
+{
+    for (int i = 0; i < n; i++)
+        if (b->pending[i].unit == unit && !strcmp(b->src[b->pending[i].index].entry, entry)) return true;
+    return false;
+}
+
+/* Gives each text a unit: `units` of them, and more where two texts of one name would meet. How many there
+ * are then, or 0: out of memory. */
+static int share_out(struct batch *b, int units)
+{
+    size_t *load = tn_calloc((size_t)b->count + 1, sizeof *load);
+    if (!load) return 0;
+    qsort(b->pending, (size_t)b->count, sizeof *b->pending, longest_first);
+    for (int i = 0; i < b->count; i++) {
+        int least = -1;
+        for (int u = 0; u < units; u++)
+            if ((least < 0 || load[u] < load[least]) &&
+                !has_entry(b, i, u, b->src[b->pending[i].index].entry))
+                least = u;
+        if (least < 0) least = units++;
+        b->pending[i].unit = least;
+        load[least] += b->pending[i].bytes;
+    }
+    tn_free_mem(load);
+    return units;
+}
+
+static char *unit_text(struct batch *b, int unit)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f) return NULL;
+    fputs(b->c->code->common, f);
+    for (int i = 0; i < b->count; i++) {
+        const struct pending *p = &b->pending[i];
+        const tn_source *s = &b->src[p->index];
+        if (p->unit == unit) fprintf(f, "#line 1 \"%s.cu\"\n%s\n", s->entry, s->text);
+    }
+    bool ok = !ferror(f);
+    ok = fclose(f) == 0 && ok;
+    char *copy = ok ? tn_strdup(text) : NULL; /* so that all memory of the library comes from one place */
+    free(text);
+    return copy;
+}
+
+/* Puts one compiled program on disk, where that is possible: it runs without too. */
+static bool store(struct batch *b, int unit, const tn_cuda_unit *u, char path[PATH_MAX])
+{
+    const tn_source **src = tn_calloc((size_t)b->count, sizeof *src);
+    const char **symbol = tn_calloc((size_t)b->count, sizeof *symbol);
+    char dir[PATH_MAX], file[PATH_MAX + 16];
+    int n = 0;
+    bool ok = src && symbol && !tn_kcache_scratch(b->c->code->cache, dir);
+    if (ok) {
+        for (int i = 0; i < b->count; i++) {
+            if (b->pending[i].unit != unit) continue;
+            src[n] = &b->src[b->pending[i].index];
+            symbol[n] = src[n]->entry;
+            n++;
+        }
+        snprintf(file, sizeof file, "%s/0.cubin", dir);
+        FILE *f = fopen(file, "we");
+        ok = f && fwrite(u->cubin, 1, u->cubin_bytes, f) == u->cubin_bytes;
+        if (f) ok = fclose(f) == 0 && ok;
+        ok = ok && !tn_kcache_put(b->c->code->cache, n, src, symbol, file, path);
+        tn_kcache_scratch_done(dir);
+    }
+    tn_free_mem(src);
+    tn_free_mem(symbol);
+    return ok;
+}
+
+static void take_unit(struct batch *b, int unit, const tn_cuda_unit *u)
+{
+    char path[PATH_MAX];
+    tn_errbuf why = {""};
+    bool stored = store(b, unit, u, path);
+    tn_cu_module module = load_image(b->c, u->cubin, stored ? path : NULL, &why);
+    for (int i = 0; i < b->count; i++) {
+        if (b->pending[i].unit != unit) continue;
+        int at = b->pending[i].index;
+        b->out[at] = module ? take_kernel(b->c, &b->src[at], module, b->src[at].entry, &why) : NULL;
+        b->c->base.stats.compiled += b->out[at] != NULL;
+        if (b->out[at]) continue;
+        tn_kcache_drop(b->c->code->cache, &b->src[at]);
+        report(b, &b->src[at], why.text);
+    }
+}
+
+/* Compiles all of b->pending as `units` programs; those of programs that fail are left in b->pending, or
+ * reported where they are alone. */
+static void build(struct batch *b, int units)
+{
+    bool alone = units == b->count;
+    units = share_out(b, units);
+    tn_cuda_unit *unit = units ? tn_calloc((size_t)units, sizeof *unit) : NULL;
+    bool ready = unit != NULL;
+    for (int u = 0; u < units && ready; u++) {
+        unit[u].name = "kernels.cu";
+        unit[u].text = unit_text(b, u);
+        ready = unit[u].text != NULL;
+    }
+    if (ready)
+        tn_cuda_build(b->c, unit, units, b->c->code->jobs);
+    else if (!b->status)
+        b->status = tn_cuda_fail(b->err, TN_E_NOMEM, "out of memory");
+    int left = 0;
+    for (int u = 0; u < units && ready; u++)
+        if (unit[u].cubin) take_unit(b, u, &unit[u]);
+    for (int i = 0; i < b->count && ready; i++) {
+        const tn_cuda_unit *u = &unit[b->pending[i].unit];
+        if (u->cubin) continue;
+        if (u->status == TN_E_NOMEM && !b->status)
+            b->status = tn_cuda_fail(b->err, TN_E_NOMEM, "out of memory while compiling");
+        if (alone) report(b, &b->src[b->pending[i].index], u->log);
+        b->pending[left++] = b->pending[i];
+    }
+    b->count = left;
+    for (int u = 0; unit && u < units; u++) {
+        tn_free_mem(unit[u].text);
+        tn_free_mem(unit[u].cubin);
+        tn_free_mem(unit[u].log);
+    }
+    tn_free_mem(unit);
+}
+
+static bool same(const tn_source *a, const tn_source *b)
+{
+    return !strcmp(a->entry, b->entry) && !strcmp(a->text, b->text);
+}
+
+int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
+{
+    tn_kcache *cache = c->code->cache;
+    tn_device_stats *stats = &c->base.stats;
+    struct batch b = {.c = c, .src = src, .out = out, .err = err};
+    b.pending = tn_calloc((size_t)n + 1, sizeof *b.pending);
+    if (!b.pending) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    for (int i = 0; i < n; i++) {
+        bool twice = false;
+        out[i] = tn_kcache_loaded(cache, &src[i]);
+        for (int j = 0; j < b.count && !out[i] && !twice; j++)
+            twice = same(&src[b.pending[j].index], &src[i]);
+        if (twice) continue;
+        if (!out[i] && !c->recording) out[i] = from_disk(c, &src[i]);
+        stats->cache_hits += out[i] != NULL;
+        if (!out[i]) b.pending[b.count++] = (struct pending){.index = i, .bytes = strlen(src[i].text)};
+    }
+    if (b.count && c->recording)
+        b.status = tn_cuda_fail(err, TN_E_STATE, "kernels cannot be loaded while launches are recorded");
+    if (b.count && !b.status) build(&b, b.count < c->code->jobs ? b.count : c->code->jobs);
+    if (b.count && !b.status) build(&b, b.count);
+    for (int i = 0; i < n && !b.status; i++)
+        if (!out[i]) out[i] = tn_kcache_loaded(cache, &src[i]);
+    tn_free_mem(b.pending);
+    return b.status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------- */
+
+/* What all texts have in common: the compiler, its options, and the prelude. */
+static char *common_text(const tn_cuda *c)
+{
+    char options[OPTIONS_MAX], *text = NULL, *copy = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f) return NULL;
+    tn_cuda_options(c, options, sizeof options);
+    fprintf(f, "/* %s", options);
+    Dl_info where;
+    struct stat st;
+    void *address;
+    memcpy(&address, &c->api->nvrtcVersion, sizeof address);
+    if (dladdr(address, &where) && where.dli_fname &&
+        !stat(where.dli_fname, &st)) /* releases share versions */
+        fprintf(f, ", %s of %lld bytes, %lld", where.dli_fname, (long long)st.st_size,
+                (long long)st.st_mtim.tv_sec);
+    fputs(" */\n", f);
+    for (int i = 0; i < TN_PRELUDE_FILES; i++)
+        fprintf(f, "#line 1 \"%s\"\n%s\n", tn_embed_name(tn_prelude_cuda[i]),
+                tn_embed_text(tn_prelude_cuda[i]));
+    bool ok = !ferror(f);
+    ok = fclose(f) == 0 && ok;
+    if (ok) copy = tn_strdup(text);
+    free(text);
+    return copy;
+}
+
+int tn_cuda_code_open(tn_cuda *c, const tn_device_options *o, tn_errbuf *err)
+{
+    tn_kcache_options k = {.dir = o->cache_dir, .suffix = ".cubin", .log = o->log, .log_user = o->log_user};
+    tn_cuda_code *code = c->code = tn_calloc(1, sizeof *code);
+    if (!code) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    code->jobs = o->threads > 0 ? o->threads : cores > 0 ? (int)cores : 1;
+    code->common = common_text(c);
+    if (!code->common || tn_kcache_open(&k, &code->cache) || tn_kcache_set_common(code->cache, code->common))
+        return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    return TN_OK;
+}
+
+void tn_cuda_code_close(tn_cuda *c)
+{
+    tn_cuda_code *code = c->code;
+    if (!code) return;
+    for (struct loaded *l; (l = code->loaded);) {
+        code->loaded = l->next;
+        c->api->cuModuleUnload(l->module);
+        tn_free_mem(l->path);
+        tn_free_mem(l);
+    }
+    for (tn_kernel *k; (k = code->all);) {
+        code->all = k->next;
+        tn_free_mem(k->name);
+        tn_free_mem(k);
+    }
+    tn_kcache_close(code->cache);
+    tn_free_mem(code->common);
+    tn_free_mem(code);
+    c->code = NULL;
+}

@@ -1,0 +1,391 @@
+/* driver.c - the simulated GPU as such: settings, counters, errors, contexts, attributes.
+ *
+ * Each call of the driver takes the one lock, and is refused where the real one would refuse it: before
+ * cuInit, without a current context, and after a kernel's fault, which stays until the context goes.
+ *
+ * Read first: sim_enter.
+ */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const sim_settings first_settings = {.driver = 13000,
+                                            .nvrtc = 13000,
+                                            .memory = 8ll << 30,
+                                            .host_memory = 8ll << 30,
+                                            .processors = 4,
+                                            .capability = 90,
+                                            .check = 1,
+                                            .seed = 1};
+
+sim_state sim;
+
+/* Per thread: contexts pushed and not popped. All of them are the one primary context. */
+static __thread int pushed;
+
+/* ---- settings ---- */
+
+static const struct {
+    const char *name;
+    size_t at;
+} setting[] = {
+    {"no-device", offsetof(sim_settings, no_device)},
+    {"driver", offsetof(sim_settings, driver)},
+    {"nvrtc", offsetof(sim_settings, nvrtc)},
+    {"compile", offsetof(sim_settings, compile)},
+    {"launch", offsetof(sim_settings, launch)},
+    {"lost", offsetof(sim_settings, lost)},
+    {"matmul", offsetof(sim_settings, matmul)},
+    {"memory", offsetof(sim_settings, memory)},
+    {"host-memory", offsetof(sim_settings, host_memory)},
+    {"no-virtual", offsetof(sim_settings, no_virtual)},
+    {"processors", offsetof(sim_settings, processors)},
+    {"capability", offsetof(sim_settings, capability)},
+    {"check", offsetof(sim_settings, check)},
+    {"seed", offsetof(sim_settings, seed)},
+    {"order", offsetof(sim_settings, order)},
+    {"real", offsetof(sim_settings, real)},
+    {"quiet", offsetof(sim_settings, quiet)},
+};
+
+static int set(const char *name, size_t length, long long value)
+{
+    for (size_t i = 0; i < sizeof setting / sizeof *setting; i++) {
+        if (strlen(setting[i].name) != length || memcmp(setting[i].name, name, length) != 0) continue;
+        memcpy((char *)&sim.set + setting[i].at, &value, sizeof value);
+        if (!strcmp(setting[i].name, "launch") || !strcmp(setting[i].name, "lost"))
+            sim.launch_from = sim.launches_ever;
+        if (!strcmp(setting[i].name, "compile")) sim.compile_from = sim.compiles_ever;
+        if (!strcmp(setting[i].name, "matmul")) sim.matmul_from = sim.matmuls_ever;
+        return 0;
+    }
+    return -1;
+}
+
+static void settings_from_environment(void)
+{
+    sim.set = first_settings;
+    const char *seed = getenv("TENSOR_CUSIM_SEED"), *check = getenv("TENSOR_CUSIM_CHECK"),
+               *real = getenv("TENSOR_CUSIM_REAL"), *fail = getenv("TENSOR_CUSIM_FAIL");
+    if (seed && *seed) sim.set.seed = strtoll(seed, NULL, 0);
+    if (check && *check) sim.set.check = strtoll(check, NULL, 0);
+    if (real && *real) sim.set.real = strtoll(real, NULL, 0);
+    while (fail && *fail) {
+        size_t n = strcspn(fail, ","), name = strcspn(fail, "=,");
+        long long value = fail[name] == '=' ? strtoll(fail + name + 1, NULL, 0) : 1;
+        if (n && set(fail, name, value))
+            fprintf(stderr, "cusim: TENSOR_CUSIM_FAIL has no setting %.*s\n", (int)name, fail);
+        fail += n + (fail[n] == ',');
+    }
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&sim.lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    sim.null_stream.blocking = true;
+    settings_from_environment();
+}
+
+bool sim_setting_due(long long nth, uint64_t from, uint64_t now)
+{
+    return nth > 0 && now == from + (uint64_t)nth;
+}
+
+/* ---- what tests ask ---- */
+
+SIM_API void cusim_counters(struct cusim_counters *out);
+SIM_API int cusim_set(const char *name, long long value);
+SIM_API const char *cusim_report(void);
+SIM_API void cusim_reset(void);
+
+void cusim_counters(struct cusim_counters *out)
+{
+    pthread_mutex_lock(&sim.lock);
+    *out = sim.count;
+    out->live = sim_live_objects();
+    pthread_mutex_unlock(&sim.lock);
+}
+
+int cusim_set(const char *name, long long value)
+{
+    pthread_mutex_lock(&sim.lock);
+    int status = set(name, strlen(name), value);
+    pthread_mutex_unlock(&sim.lock);
+    return status;
+}
+
+const char *cusim_report(void)
+{
+    return sim.report;
+}
+
+void cusim_reset(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    uint64_t now = sim.count.bytes_now;
+    settings_from_environment();
+    sim.count = (struct cusim_counters){.bytes_now = now, .bytes_peak = now};
+    sim.report[0] = 0;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+uint64_t sim_live_objects(void)
+{
+    uint64_t n = sim_memory_live();
+    for (const sim_stream *s = sim.streams; s; s = s->list) n++;
+    for (const sim_event *e = sim.events; e; e = e->list) n++;
+    for (const sim_graph *g = sim.graphs; g; g = g->list) n += g->handle;
+    for (const struct CUgraphExec_st *g = sim.execs; g; g = g->list) n++;
+    for (const sim_module *m = sim.modules; m; m = m->next) n++;
+    return n;
+}
+
+double sim_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- entering, errors ---- */
+
+bool sim_has_context(void)
+{
+    return pushed > 0;
+}
+
+tn_cu_result sim_enter(bool context)
+{
+    pthread_mutex_lock(&sim.lock);
+    if (sim.set.lost > 0 && sim.launches_ever >= sim.launch_from + (uint64_t)sim.set.lost && !sim.sticky)
+        sim_fault(SIM_UNKNOWN, "the device was lost, as cusim_set asked for");
+    if (!sim.started) return SIM_NOT_INITIALIZED;
+    if (context && !pushed) return SIM_INVALID_CONTEXT;
+    return sim.sticky;
+}
+
+tn_cu_result sim_leave(tn_cu_result r)
+{
+    pthread_mutex_unlock(&sim.lock);
+    return r;
+}
+
+void sim_fault(tn_cu_result code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sim.report, sizeof sim.report, fmt, ap);
+    va_end(ap);
+    sim.count.reports++;
+    if (!sim.sticky) sim.sticky = code;
+    if (!sim.set.quiet) fprintf(stderr, "cusim: %s\n", sim.report);
+}
+
+static const struct {
+    tn_cu_result code;
+    const char *name, *text;
+} error[] = {
+    {SIM_OK, "CUDA_SUCCESS", "no error"},
+    {TN_CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {TN_CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {SIM_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {TN_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {SIM_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {SIM_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {SIM_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {SIM_NO_BINARY, "CUDA_ERROR_NO_BINARY_FOR_GPU",
+     "no kernel image is available for execution on the device"},
+    {SIM_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {TN_CU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {TN_CU_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {SIM_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {SIM_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {SIM_MISALIGNED, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {SIM_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {SIM_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {TN_CU_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {SIM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {SIM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "capture was not initiated in this stream"},
+    {SIM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {SIM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {SIM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {SIM_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {SIM_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+tn_cu_result cuGetErrorName(tn_cu_result e, const char **text)
+{
+    *text = NULL;
+    for (size_t i = 0; i < sizeof error / sizeof *error; i++)
+        if (error[i].code == e) *text = error[i].name;
+    return *text ? SIM_OK : TN_CU_INVALID_VALUE;
+}
+
+/* For the fault that a kernel met, its report: a program that shows the error then shows what was found. */
+tn_cu_result cuGetErrorString(tn_cu_result e, const char **text)
+{
+    *text = NULL;
+    for (size_t i = 0; i < sizeof error / sizeof *error; i++)
+        if (error[i].code == e) *text = error[i].text;
+    if (e && e == sim.sticky && sim.report[0]) *text = sim.report;
+    return *text ? SIM_OK : TN_CU_INVALID_VALUE;
+}
+
+/* ---- the device ---- */
+
+tn_cu_result cuInit(unsigned flags)
+{
+    if (flags) return TN_CU_INVALID_VALUE;
+    pthread_mutex_lock(&sim.lock);
+    if (sim.set.no_device) return sim_leave(TN_CU_NO_DEVICE);
+    sim.started = true;
+    return sim_leave(SIM_OK);
+}
+
+tn_cu_result cuDriverGetVersion(int *version)
+{
+    *version = (int)sim.set.driver;
+    return SIM_OK;
+}
+
+tn_cu_result cuDeviceGetCount(int *count)
+{
+    tn_cu_result r = sim_enter(false);
+    *count = sim.set.no_device ? 0 : 1;
+    return sim_leave(r == SIM_NOT_INITIALIZED ? r : SIM_OK);
+}
+
+tn_cu_result cuDeviceGet(tn_cu_device *device, int ordinal)
+{
+    if (sim.set.no_device || ordinal != 0) return SIM_INVALID_DEVICE;
+    *device = 0;
+    return SIM_OK;
+}
+
+tn_cu_result cuDeviceGetName(char *name, int bytes, tn_cu_device device)
+{
+    if (device != 0 || bytes <= 0) return SIM_INVALID_DEVICE;
+    snprintf(name, (size_t)bytes, "simulated GPU");
+    return SIM_OK;
+}
+
+tn_cu_result cuDeviceTotalMem_v2(size_t *bytes, tn_cu_device device)
+{
+    *bytes = (size_t)sim.set.memory;
+    return device == 0 ? SIM_OK : SIM_INVALID_DEVICE;
+}
+
+tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_device device)
+{
+    if (device != 0) return SIM_INVALID_DEVICE;
+    switch (which) {
+    case TN_CU_GRID_X:
+        *value = INT_MAX;
+        return SIM_OK;
+    case TN_CU_SHARED_BYTES:
+        *value = SIM_SHARED_BYTES;
+        return SIM_OK;
+    case TN_CU_PROCESSORS:
+        *value = (int)sim.set.processors;
+        return SIM_OK;
+    case TN_CU_L2_BYTES:
+        *value = 4 << 20;
+        return SIM_OK;
+    case TN_CU_PROCESSOR_THREADS:
+        *value = 2048;
+        return SIM_OK;
+    case TN_CU_CAPABILITY_MAJOR:
+        *value = (int)(sim.set.capability / 10);
+        return SIM_OK;
+    case TN_CU_CAPABILITY_MINOR:
+        *value = (int)(sim.set.capability % 10);
+        return SIM_OK;
+    case TN_CU_PROCESSOR_SHARED:
+        *value = 164 << 10;
+        return SIM_OK;
+    case TN_CU_VIRTUAL_MEMORY:
+        *value = !sim.set.no_virtual;
+        return SIM_OK;
+    case SIM_BLOCK_THREADS:
+        *value = SIM_MAX_THREADS;
+        return SIM_OK;
+    case SIM_WARP_SIZE:
+        *value = 32;
+        return SIM_OK;
+    case SIM_BLOCK_REGISTERS:
+        *value = 65536;
+        return SIM_OK;
+    case SIM_CLOCK:
+        *value = 1000000;
+        return SIM_OK; /* CLOCK_RATE, kHz */
+    case SIM_MEMORY_CLOCK:
+        *value = 1000000;
+        return SIM_OK; /* MEMORY_CLOCK_RATE, kHz */
+    case SIM_MEMORY_BITS:
+        *value = 1024;
+        return SIM_OK; /* GLOBAL_MEMORY_BUS_WIDTH, bits */
+    case SIM_BLOCK_SHARED:
+        *value = 163 << 10;
+        return SIM_OK;
+    }
+    return TN_CU_INVALID_VALUE;
+}
+
+/* ---- the context ---- */
+
+static sim_module *const the_context = (sim_module *)&sim; /* any address serves as the handle */
+
+tn_cu_result cuDevicePrimaryCtxRetain(tn_cu_context *context, tn_cu_device device)
+{
+    tn_cu_result r = sim_enter(false);
+    if (r) return sim_leave(r);
+    if (device != 0) return sim_leave(SIM_INVALID_DEVICE);
+    sim.contexts++;
+    *context = (tn_cu_context)(void *)the_context;
+    return sim_leave(SIM_OK);
+}
+
+/* With the last reference all that the context held goes, a fault too. */
+tn_cu_result cuDevicePrimaryCtxRelease_v2(tn_cu_device device)
+{
+    pthread_mutex_lock(&sim.lock);
+    if (device != 0) return sim_leave(SIM_INVALID_DEVICE);
+    if (!sim.contexts) return sim_leave(SIM_INVALID_CONTEXT);
+    if (--sim.contexts == 0) {
+        if (!sim.sticky) sim_run_all();
+        sim_queue_forget();
+        sim_module_forget();
+        sim_memory_forget();
+        sim.sticky = SIM_OK;
+    }
+    return sim_leave(SIM_OK);
+}
+
+tn_cu_result cuCtxPushCurrent_v2(tn_cu_context context)
+{
+    tn_cu_result r = sim_enter(false);
+    if (r == SIM_NOT_INITIALIZED) return sim_leave(r);
+    if (context != (tn_cu_context)(void *)the_context || !sim.contexts) return sim_leave(SIM_INVALID_CONTEXT);
+    pushed++;
+    return sim_leave(SIM_OK);
+}
+
+tn_cu_result cuCtxPopCurrent_v2(tn_cu_context *context)
+{
+    if (!pushed) return SIM_INVALID_CONTEXT;
+    pushed--;
+    if (context) *context = (tn_cu_context)(void *)the_context;
+    return SIM_OK;
+}

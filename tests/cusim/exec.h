@@ -1,0 +1,101 @@
+/* exec.h - the block that runs: its threads, and how they wait for one another.
+ *
+ * Blocks run one after the other. A thread runs on a fiber, a stack of its own, only for as long as it must:
+ * one fiber runs thread after thread as plain calls, and only when a thread has to wait for others does it
+ * keep its fiber, and another takes over the threads that have not begun. A kernel that never waits runs on
+ * one fiber without a switch.
+ *
+ * Time within a block is a clock that each barrier and each warp collective advances. A thread remembers the
+ * clock at its last block barrier (block_time) and at its last barrier or collective of any kind (time); what
+ * another thread did at an earlier time is visible to it (race.c).
+ *
+ * Read first: struct sim_block.
+ */
+#ifndef SIM_EXEC_H
+#define SIM_EXEC_H
+
+#include "sim.h"
+
+typedef struct sim_fiber sim_fiber;
+
+typedef enum sim_thread_state {
+    SIM_UNSTARTED,
+    SIM_RUNNING,
+    SIM_READY,      /* waited, and may go on */
+    SIM_AT_BARRIER, /* waits for the block */
+    SIM_AT_WARP,    /* waits for lanes of its warp */
+    SIM_ENDED
+} sim_thread_state;
+
+/* As shim.h numbers them. */
+typedef enum sim_collective {
+    SIM_SYNC_WARP,
+    SIM_BALLOT,
+    SIM_ANY,
+    SIM_ALL,
+    SIM_SHUFFLE,
+    SIM_SHUFFLE_UP,
+    SIM_SHUFFLE_DOWN,
+    SIM_SHUFFLE_XOR
+} sim_collective;
+
+typedef struct sim_thread {
+    sim_thread_state state;
+    unsigned index; /* within the block, x fastest; its warp is index / 32 */
+    sim_fiber *fiber;
+    int line; /* where it waits */
+    /* of a collective: */
+    sim_collective kind;
+    unsigned lanes;
+    uint64_t value, result;
+    int lane, width;
+    /* the order of accesses: */
+    uint32_t time, block_time;
+    uint32_t fence_time, fence_block_time; /* at its last __threadfence, plus 1; 0: none */
+} sim_thread;
+
+/* shim.h's built-in variables. */
+extern SIM_API struct cusim_builtins {
+    unsigned thread[3], block[3], threads[3], blocks[3];
+} cusim_builtins;
+
+typedef struct sim_block {
+    const sim_op *op; /* the launch; NULL: no kernel runs */
+    const sim_module *module;
+    uint32_t launch;          /* number of the launch, never 0 */
+    uint32_t serial;          /* number of the block among all that ever ran, never 0 */
+    uint64_t index, n_blocks; /* of the block in the grid */
+    unsigned n_threads;
+    sim_thread thread[SIM_MAX_THREADS], *now;
+    unsigned unstarted, first, step; /* threads yet to begin: how many, and the order */
+    unsigned live, at_barrier, at_warp, ended;
+    unsigned ready[SIM_MAX_THREADS], n_ready;
+    uint32_t clock;
+    bool failed, checked;
+    char *stack, *stack_end; /* of the fiber that runs */
+    uint64_t random;
+} sim_block;
+
+extern sim_block block;
+
+/* ---- exec.c ---- */
+
+/* The thread that runs waits until it is in the ready list and its turn has come. */
+void sim_wait(sim_thread_state state, int line);
+void sim_make_ready(sim_thread *t);
+/* A fault of the kernel: the launch ends, the text names kernel, block and thread. Does not return. */
+void sim_kernel_fault(tn_cu_result code, const char *fmt, ...) SIM_PRINTF(2, 3) __attribute__((noreturn));
+unsigned sim_random(unsigned n); /* below n */
+void sim_thread_name(char text[64], uint64_t block_index, unsigned thread);
+
+/* ---- warp.c ---- */
+
+void sim_warp_lane_ended(const sim_thread *t); /* a lane that others wait for will not come */
+
+/* ---- race.c ---- */
+
+void sim_race_begin_launch(void);
+void sim_race_begin_block(void);
+void sim_race_end_launch(void);
+
+#endif

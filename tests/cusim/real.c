@@ -1,0 +1,179 @@
+/* real.c - the real NVRTC, where a toolkit is installed: it compiles without a GPU.
+ *
+ * What the machine's C++ compiler takes is not what NVRTC takes, and only ptxas knows how many registers a
+ * kernel has and what it spills. cusim_check_text asks it about one text; with the setting `real` every text
+ * that the simulator compiles is put to it first, for each architecture of interest, and one that it refuses
+ * is refused. What it said is kept beside the compiled kernels, so that a text is asked about once.
+ *
+ * Read first: cusim_check_text.
+ */
+#include "nvrtc.h"
+#include "sim.h"
+
+#include <stdlib.h>
+
+typedef struct real {
+    void *library;
+    tn_nvrtc_result (*create)(tn_nvrtc_program *, const char *, const char *, int, const char *const *,
+                              const char *const *);
+    tn_nvrtc_result (*destroy)(tn_nvrtc_program *);
+    tn_nvrtc_result (*compile)(tn_nvrtc_program, int, const char *const *);
+    tn_nvrtc_result (*log_size)(tn_nvrtc_program, size_t *);
+    tn_nvrtc_result (*log)(tn_nvrtc_program, char *);
+} real;
+
+static real nvrtc;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static bool look_up(void *library)
+{
+    static const char *const name[] = {"nvrtcCreateProgram", "nvrtcDestroyProgram", "nvrtcCompileProgram",
+                                       "nvrtcGetProgramLogSize", "nvrtcGetProgramLog"};
+    void *at[5];
+    for (int i = 0; i < 5; i++)
+        if (!(at[i] = dlsym(library, name[i]))) return false;
+    memcpy(&nvrtc.create, &at[0], sizeof at[0]);
+    memcpy(&nvrtc.destroy, &at[1], sizeof at[1]);
+    memcpy(&nvrtc.compile, &at[2], sizeof at[2]);
+    memcpy(&nvrtc.log_size, &at[3], sizeof at[3]);
+    memcpy(&nvrtc.log, &at[4], sizeof at[4]);
+    nvrtc.library = library;
+    return true;
+}
+
+static void find(void)
+{
+    const char *const home[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda"};
+    for (int i = 0; i < 3; i++) {
+        char path[PATH_MAX];
+        if (!home[i] || !*home[i] || snprintf(path, sizeof path, "%s/lib64/libnvrtc.so", home[i]) >= PATH_MAX)
+            continue;
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (library && look_up(library)) return;
+    }
+}
+
+/* ---- one text, one architecture ---- */
+
+static long number_before(const char *line, const char *what)
+{
+    const char *at = strstr(line, what);
+    if (!at) return 0;
+    while (at > line && at[-1] == ' ') at--;
+    while (at > line && at[-1] >= '0' && at[-1] <= '9') at--;
+    return strtol(at, NULL, 10);
+}
+
+/* The log of ptxas -v: for each kernel a line with its name, one about its stack, one about registers. */
+static void take_log(const char *log, struct cusim_text_report *out)
+{
+    char name[sizeof out->kernel] = "";
+    long spilled = 0;
+    for (const char *line = log; *line;) {
+        size_t n = strcspn(line, "\n");
+        char text[512];
+        snprintf(text, sizeof text, "%.*s", (int)n, line);
+        char *entry = strstr(text, "entry function '");
+        if (entry) {
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(entry + 16, "'"), entry + 16);
+            out->kernels++;
+        }
+        if (strstr(text, "spill stores")) {
+            spilled = number_before(text, "bytes spill stores") + number_before(text, "bytes spill loads");
+            out->stack_bytes += number_before(text, "bytes stack frame");
+        }
+        const char *used = strstr(text, "Used ");
+        if (used) {
+            long registers = strtol(used + 5, NULL, 10);
+            if (registers > out->registers) out->registers = registers;
+            if (spilled) {
+                out->spilling++;
+                out->spilled_bytes += spilled;
+                snprintf(out->kernel, sizeof out->kernel, "%s", name);
+            }
+        }
+        line += n + (line[n] == '\n');
+    }
+}
+
+static int ask(const char *text, int arch, sim_text *log)
+{
+    char option[64];
+    const char *options[] = {option, "-Xptxas", "-v"};
+    tn_nvrtc_program program = NULL;
+    size_t bytes = 0;
+    snprintf(option, sizeof option, "--gpu-architecture=sm_%d", arch);
+    if (nvrtc.create(&program, text, "kernel.cu", 0, NULL, NULL)) return -1;
+    int status = nvrtc.compile(program, 3, options) != 0;
+    nvrtc.log_size(program, &bytes);
+    char *said = calloc(1, bytes + 1);
+    if (said && bytes) nvrtc.log(program, said);
+    sim_text_put(log, status ? "refused\n" : "taken\n");
+    if (said) sim_text_add(log, said, strlen(said));
+    free(said);
+    nvrtc.destroy(&program);
+    return log->failed ? -1 : status;
+}
+
+SIM_API int cusim_check_text(const char *text, int arch, struct cusim_text_report *out);
+
+int cusim_check_text(const char *text, int arch, struct cusim_text_report *out)
+{
+    char folder[PATH_MAX], path[PATH_MAX + 64];
+    sim_text log = {0};
+    size_t bytes = 0;
+    *out = (struct cusim_text_report){0};
+    pthread_once(&once, find);
+    if (!nvrtc.library) {
+        snprintf(out->log, sizeof out->log, "no NVRTC on this machine");
+        return -1;
+    }
+    if (!sim_cache_folder(folder)) return -1;
+    unsigned long long hash[2];
+    sim_hash_begin(hash);
+    sim_hash_add(hash, &arch, sizeof arch);
+    sim_hash_add(hash, text, strlen(text));
+    snprintf(path, sizeof path, "%s/%016llx%016llx.ptxas", folder, hash[0], hash[1]);
+    char *kept = sim_read_file(path, &bytes);
+    if (kept)
+        sim_text_add(&log, kept, bytes);
+    else if (ask(text, arch, &log) >= 0)
+        sim_write_file(path, log.s, log.n);
+    free(kept);
+    if (log.failed || !log.s) {
+        free(log.s);
+        return -1;
+    }
+    int status = strncmp(log.s, "taken", 5) != 0;
+    const char *said = strchr(log.s, '\n') + 1;
+    take_log(said, out);
+    snprintf(out->log, sizeof out->log, "%s", said);
+    free(log.s);
+    return status;
+}
+
+/* ---- every text ---- */
+
+bool sim_real_takes(const char *text, sim_text *log)
+{
+    static const int arch[] = {80, 90};
+    for (int i = 0; i < 2; i++) {
+        struct cusim_text_report report;
+        int status = cusim_check_text(text, arch[i], &report);
+        pthread_mutex_lock(&sim.lock);
+        sim.count.real_checks += status >= 0;
+        sim.count.real_missing += status < 0;
+        sim.count.real_spilling += (uint64_t)report.spilling;
+        if ((uint64_t)report.registers > sim.count.real_registers)
+            sim.count.real_registers = (uint64_t)report.registers;
+        if (report.spilling && !sim.set.quiet)
+            fprintf(stderr, "cusim: kernel %s spills %ld bytes for sm_%d\n", report.kernel,
+                    report.spilled_bytes, arch[i]);
+        pthread_mutex_unlock(&sim.lock);
+        if (status <= 0) continue;
+        sim_text_put(log, "NVRTC for sm_%d:\n", arch[i]);
+        sim_text_add(log, report.log, strlen(report.log));
+        return false;
+    }
+    return true;
+}

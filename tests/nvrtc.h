@@ -1,0 +1,64 @@
+/* nvrtc.h - NVRTC for tests: opened at run time, so that they build and run without it. It compiles for GPUs
+ * that are not there. Read first: nvrtc_open, then nvrtc_compile. */
+#ifndef TESTS_NVRTC_H
+#define TESTS_NVRTC_H
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NVRTC keeps some memory until the process ends. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libnvrtc";
+}
+
+typedef struct nvrtc {
+    int (*create)(void **program, const char *text, const char *name, int headers, const char *const *,
+                  const char *const *);
+    int (*compile)(void *program, int options, const char *const *option);
+    int (*log_size)(void *program, size_t *size);
+    int (*log)(void *program, char *text);
+    int (*destroy)(void **program);
+} nvrtc;
+
+/* false: it is not installed. */
+static inline int nvrtc_open(nvrtc *n)
+{
+    static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12",
+                                        "/usr/local/cuda/lib64/libnvrtc.so",
+                                        "/usr/local/cuda/lib/libnvrtc.so"};
+    void *lib = NULL;
+    for (unsigned i = 0; i < sizeof names / sizeof *names && !lib; i++)
+        lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!lib) return 0;
+    *(void **)&n->create = dlsym(lib, "nvrtcCreateProgram");
+    *(void **)&n->compile = dlsym(lib, "nvrtcCompileProgram");
+    *(void **)&n->log_size = dlsym(lib, "nvrtcGetProgramLogSize");
+    *(void **)&n->log = dlsym(lib, "nvrtcGetProgramLog");
+    *(void **)&n->destroy = dlsym(lib, "nvrtcDestroyProgram");
+    return n->create && n->compile && n->log_size && n->log && n->destroy;
+}
+
+/* Compiles text for an architecture ("sm_90"): NVRTC's status, 0 when it is well. *log, to be freed, is what
+ * it and the assembler have to say, registers and spills of each kernel among it. */
+static inline int nvrtc_compile(const nvrtc *n, const char *text, const char *arch, char **log)
+{
+    void *program = NULL;
+    char option[64];
+    snprintf(option, sizeof option, "--gpu-architecture=%s", arch);
+    const char *options[] = {option, "--std=c++17", "--ptxas-options=-v"};
+    size_t size = 0;
+    int status = n->create(&program, text, "test.cu", 0, NULL, NULL);
+    if (!status) status = n->compile(program, 3, options);
+    n->log_size(program, &size);
+    *log = calloc(size + 1, 1);
+    if (!*log) abort();
+    n->log(program, *log);
+    n->destroy(&program);
+    return status;
+}
+
+#endif

@@ -1,0 +1,361 @@
+/* test_cuda_products.c - products and convolutions of the CUDA device on the simulated GPU, compared with the
+ * CPU's: shapes, strides, batches, epilogues, dtypes; what cuBLASLt does and what our own kernels do.
+ * Read first: run_gemm, then configs. */
+#include "cuda_rig.h"
+
+#include <math.h>
+
+static uint64_t seed_now;
+
+static double next_number(void)
+{
+    seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
+    return (double)((seed_now >> 33) % 17) / 8 - 1;
+}
+
+static void put(tn_dtype d, void *p, int64_t i, double v)
+{
+    switch (d) {
+    case TN_F32:
+        ((float *)p)[i] = (float)v;
+        return;
+    case TN_F64:
+        ((double *)p)[i] = v;
+        return;
+    case TN_F16:
+        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
+        return;
+    case TN_BF16:
+        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
+        return;
+    case TN_I32:
+        ((int32_t *)p)[i] = (int32_t)(v * 8);
+        return;
+    case TN_I64:
+        ((int64_t *)p)[i] = (int64_t)(v * 8);
+        return;
+    case TN_U8:
+    case TN_BOOL:
+    case TN_DTYPE_COUNT:
+        break;
+    }
+    ((uint8_t *)p)[i] = (uint8_t)(v * 8 + 8);
+}
+
+static double got(tn_dtype d, const void *p, int64_t i)
+{
+    switch (d) {
+    case TN_F32:
+        return ((const float *)p)[i];
+    case TN_F64:
+        return ((const double *)p)[i];
+    case TN_F16:
+        return tn_f16_to_f32(((const uint16_t *)p)[i]);
+    case TN_BF16:
+        return tn_bf16_to_f32(((const uint16_t *)p)[i]);
+    case TN_I32:
+        return ((const int32_t *)p)[i];
+    case TN_I64:
+        return (double)((const int64_t *)p)[i];
+    case TN_U8:
+    case TN_BOOL:
+    case TN_DTYPE_COUNT:
+        break;
+    }
+    return ((const uint8_t *)p)[i];
+}
+
+static double slack(tn_dtype d)
+{
+    return d == TN_F64 ? 1e-12 : d == TN_F16 ? 2e-3 : d == TN_BF16 ? 1.6e-2 : d == TN_F32 ? 1e-5 : 0;
+}
+
+typedef struct rig {
+    tn_device *cuda, *cpu;
+} rig;
+
+static int open_both(void **state)
+{
+    static rig r;
+    tn_errbuf err = {""};
+    rig_open(state);
+    r.cuda = device_open();
+    if (tn_cpu_open(&(tn_device_options){.threads = 1}, &r.cpu, &err)) fail_msg("%s", err.text);
+    *state = &r;
+    seed_now = 1;
+    return 0;
+}
+
+static int close_both(void **state)
+{
+    rig *r = *state;
+    device_close(r->cuda);
+    r->cpu->close(r->cpu);
+    return 0;
+}
+
+/* An operand on both devices. */
+typedef struct operand {
+    void *host, *device;
+    int64_t n;
+} operand;
+
+static operand make(rig *r, tn_dtype d, int64_t n, bool random)
+{
+    operand o = {.n = n};
+    size_t bytes = (size_t)n * tn_dtype_size(d);
+    o.host = calloc(1, bytes + 64);
+    o.device = r->cuda->alloc(r->cuda, bytes);
+    for (int64_t i = 0; i < n; i++) put(d, o.host, i, random ? next_number() : 0.25);
+    assert_int_equal(r->cuda->upload(r->cuda, o.device, o.host, bytes), 0);
+    return o;
+}
+
+static void drop(rig *r, operand *o)
+{
+    free(o->host);
+    r->cuda->free(r->cuda, o->device);
+}
+
+static void compare(rig *r, tn_dtype d, const operand *o, double scale, const char *what)
+{
+    size_t bytes = (size_t)o->n * tn_dtype_size(d);
+    void *back = malloc(bytes + 1);
+    if (r->cuda->download(r->cuda, back, o->device, bytes))
+        fail_msg("%s: %s; %s", what, r->cuda->failure.text, sim.report());
+    for (int64_t i = 0; i < o->n; i++) {
+        double a = got(d, back, i), b = got(d, o->host, i);
+        if (!(fabs(a - b) <= slack(d) * (scale + fabs(b))))
+            fail_msg("%s, %s: element %lld is %.9g, on the CPU %.9g", what, tn_dtype_name(d), (long long)i, a,
+                     b);
+    }
+    free(back);
+}
+
+/* ---- products ---- */
+
+/* `g` has extents, strides and the sizes of the operands in elements; pointers are set here. */
+static void run_gemm(rig *r, tn_gemm g, int64_t na, int64_t nb, int64_t nc, bool bias, const char *what)
+{
+    operand a = make(r, g.dtype, na, true), b = make(r, g.dtype, nb, true), c = make(r, g.dtype, nc, false),
+            v = make(r, g.dtype, g.n + 1, true);
+    tn_errbuf err = {""};
+    g.a = a.host, g.b = b.host, g.c = c.host, g.bias = bias ? v.host : NULL;
+    if (r->cpu->gemm(r->cpu, &g, &err)) fail_msg("cpu, %s: %s", what, err.text);
+    g.a = a.device, g.b = b.device, g.c = c.device, g.bias = bias ? v.device : NULL;
+    for (int round = 0; round < 2; round++) /* the second takes what the first has pinned */
+        if (r->cuda->gemm(r->cuda, &g, &err)) fail_msg("cuda, %s: %s", what, err.text);
+    compare(r, g.dtype, &c, (double)g.k, what);
+    drop(r, &a), drop(r, &b), drop(r, &c), drop(r, &v);
+}
+
+static const tn_dtype floats[] = {TN_F32, TN_F64, TN_F16, TN_BF16};
+
+static void test_orders(void **state)
+{
+    rig *r = *state;
+    static const int64_t size[][3] = {{5, 7, 9},    {1, 16, 8}, {16, 1, 8}, {8, 16, 1},
+                                      {33, 17, 40}, {1, 1, 3},  {1, 1, 1}};
+    char what[64];
+    for (int f = 0; f < 4; f++)
+        for (int s = 0; s < 7; s++)
+            for (int way = 0; way < 4; way++)
+                for (int epilogue = 0; epilogue < 4; epilogue++) {
+                    int64_t m = size[s][0], n = size[s][1], k = size[s][2];
+                    tn_gemm g = {.dtype = floats[f],
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .c_row = n + 2,
+                                 .epilogue = epilogue & 1 ? TN_EPI_RELU : TN_EPI_NONE};
+                    g.a_row = way & 1 ? 1 : k + 3;
+                    g.a_col = way & 1 ? m + 1 : 1;
+                    g.b_row = way & 2 ? 1 : n;
+                    g.b_col = way & 2 ? k + 4 : 1;
+                    snprintf(what, sizeof what, "%lld x %lld x %lld, way %d, epilogue %d", (long long)m,
+                             (long long)n, (long long)k, way, epilogue);
+                    run_gemm(r, g, (m + 3) * (k + 3), (n + 4) * (k + 4), m * (n + 2), epilogue & 2, what);
+                }
+    assert_true(counters().matmuls > 0);
+}
+
+static void test_batches(void **state)
+{
+    rig *r = *state;
+    enum { M = 6, N = 5, K = 7 };
+    tn_gemm g = {
+        .dtype = TN_F32, .m = M, .n = N, .k = K, .a_row = K, .a_col = 1, .b_row = N, .b_col = 1, .c_row = N};
+    tn_gemm v = g;
+    v.batch_ndim = 1, v.batch[0] = 3, v.a_batch[0] = M * K, v.b_batch[0] = K * N, v.c_batch[0] = M * N;
+    run_gemm(r, v, 3 * M * K, 3 * K * N, 3 * M * N, true, "a batch");
+    v.b_batch[0] = 0;
+    uint64_t before = counters().matmuls;
+    run_gemm(r, v, 3 * M * K, K * N, 3 * M * N, false, "a batch that shares B");
+    assert_int_equal(counters().matmuls - before, 2);
+    v.a_batch[0] = 0, v.b_batch[0] = K * N;
+    run_gemm(r, v, M * K, 3 * K * N, 3 * M * N, false, "a batch that shares A");
+    v = g, v.batch_ndim = 3; /* [2, 3, 2], B broadcast along the middle, A's first two swapped */
+    int64_t batch[3] = {2, 3, 2}, sa[3] = {2 * M * K, 4 * M * K, M * K}, sb[3] = {2 * K * N, 0, K * N},
+            sc[3] = {6 * M * N, 2 * M * N, M * N};
+    for (int i = 0; i < 3; i++)
+        v.batch[i] = batch[i], v.a_batch[i] = sa[i], v.b_batch[i] = sb[i], v.c_batch[i] = sc[i];
+    run_gemm(r, v, 12 * M * K, 4 * K * N, 12 * M * N, true, "three extents");
+    v = g, v.batch_ndim = 2; /* heads of attention: [batch, heads] of a [batch, time, heads, width] */
+    v.batch[0] = 2, v.batch[1] = 3, v.a_row = 3 * K, v.a_batch[0] = 3 * K * M, v.a_batch[1] = K;
+    v.b_row = 3 * N, v.b_batch[0] = 3 * K * N, v.b_batch[1] = N, v.c_batch[0] = 3 * M * N,
+    v.c_batch[1] = M * N;
+    run_gemm(r, v, 6 * M * K, 6 * K * N, 6 * M * N, false, "heads");
+    v = g, v.batch_ndim = 1, v.batch[0] = 0;
+    run_gemm(r, v, M * K, K * N, M * N, false, "an empty batch");
+}
+
+static void test_own_kernel(void **state)
+{
+    rig *r = *state;
+    static const tn_dtype whole[] = {TN_I32, TN_I64, TN_U8};
+    tn_gemm g = {.m = 35, .n = 40, .k = 37, .a_row = 37, .a_col = 1, .b_row = 1, .b_col = 37, .c_row = 40};
+    uint64_t before = counters().matmuls;
+    for (int i = 0; i < 3; i++) {
+        g.dtype = whole[i];
+        run_gemm(r, g, 35 * 37, 37 * 40, 35 * 40, false, "integers");
+    }
+    tn_gemm v = g;
+    v.dtype = TN_F32, v.batch_ndim = 2, v.batch[0] = v.batch[1] = 2, v.b_batch[1] = 0, v.b_batch[0] = 0;
+    v.m = 3, v.k = 0, v.a_batch[0] = v.a_batch[1] = 0, v.c_batch[1] = 120, v.c_batch[0] = 240;
+    for (int f = 0; f < 4; f++) {
+        v.dtype = floats[f];
+        run_gemm(r, v, 1, 1, 480, true, "a depth of 0");
+    }
+    assert_int_equal(counters().matmuls, before);
+    tn_errbuf err = {""};
+    tn_gemm bad = {.dtype = TN_I32, .m = 1, .n = 1, .k = 1, .bias = &bad};
+    assert_int_equal(r->cuda->gemm(r->cuda, &bad, &err), TN_E_DTYPE);
+    bad.m = -1;
+    assert_int_equal(r->cuda->gemm(r->cuda, &bad, &err), TN_E_ARG);
+    sim.set("matmul", 1);
+    g.dtype = TN_F32;
+    operand o = make(r, TN_F32, 2000, true);
+    g.a = g.b = o.device, g.c = o.device;
+    assert_int_equal(r->cuda->gemm(r->cuda, &g, &err), TN_E_DEVICE);
+    assert_non_null(strstr(err.text, "cublasLtMatmul: cuBLASLt status 13"));
+    drop(r, &o);
+}
+
+/* ---- convolutions ---- */
+
+/* n h w c oc kh kw groups, stride, pad (top bottom left right), dilation */
+static const int configs[][16] = {
+    {2, 6, 6, 4, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},  {3, 7, 5, 3, 5, 3, 2, 1, 2, 1, 0, 1, 2, 0, 1, 1},
+    {2, 5, 5, 8, 6, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},  {2, 5, 5, 8, 6, 1, 1, 1, 2, 2, 0, 0, 0, 0, 1, 1},
+    {2, 6, 6, 8, 12, 3, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 6, 6, 6, 6, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 9, 9, 4, 4, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2},  {1, 8, 7, 5, 3, 2, 3, 1, 3, 2, 1, 0, 0, 1, 2, 1},
+    {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},  {2, 4, 4, 6, 4, 1, 1, 2, 1, 1, 0, 0, 0, 0, 1, 1},
+    {2, 6, 6, 16, 8, 2, 2, 1, 3, 3, 0, 0, 0, 0, 1, 1},
+};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+static tn_conv2d_desc describe(const int *v, tn_dtype d)
+{
+    tn_conv2d_desc c = {.dtype = d,
+                        .n = v[0],
+                        .h = v[1],
+                        .w = v[2],
+                        .c = v[3],
+                        .oc = v[4],
+                        .kh = v[5],
+                        .kw = v[6],
+                        .groups = v[7],
+                        .stride = {v[8], v[9]},
+                        .pad = {v[10], v[11], v[12], v[13]},
+                        .dilation = {v[14], v[15]}};
+    c.oh = (c.h + c.pad[0] + c.pad[1] - c.dilation[0] * (c.kh - 1) - 1) / c.stride[0] + 1;
+    c.ow = (c.w + c.pad[2] + c.pad[3] - c.dilation[1] * (c.kw - 1) - 1) / c.stride[1] + 1;
+    return c;
+}
+
+static void run_conv(rig *r, tn_conv2d_desc c, bool bias, const char *what)
+{
+    int64_t nx = c.n * c.h * c.w * c.c, ny = c.n * c.oh * c.ow * c.oc,
+            nw = c.oc * c.kh * c.kw * c.c / c.groups;
+    int64_t in0 = c.pass == TN_CONV_DATA_GRAD ? ny : nx, in1 = c.pass == TN_CONV_WEIGHT_GRAD ? ny : nw;
+    int64_t out = c.pass == TN_CONV_FORWARD ? ny : c.pass == TN_CONV_DATA_GRAD ? nx : nw;
+    operand a = make(r, c.dtype, in0, true), b = make(r, c.dtype, in1, true),
+            o = make(r, c.dtype, out, false), v = make(r, c.dtype, c.oc, true);
+    tn_errbuf err = {""};
+    c.in0 = a.host, c.in1 = b.host, c.out = o.host, c.bias = bias ? v.host : NULL;
+    if (r->cpu->conv2d(r->cpu, &c, &err)) fail_msg("cpu, %s: %s", what, err.text);
+    c.in0 = a.device, c.in1 = b.device, c.out = o.device, c.bias = bias ? v.device : NULL;
+    if (r->cuda->conv2d(r->cuda, &c, &err)) fail_msg("cuda, %s: %s", what, err.text);
+    double terms = c.pass == TN_CONV_WEIGHT_GRAD ? (double)(c.n * c.oh * c.ow) : (double)(c.kh * c.kw * c.c);
+    compare(r, c.dtype, &o, terms, what);
+    drop(r, &a), drop(r, &b), drop(r, &o), drop(r, &v);
+}
+
+static void test_convolutions(void **state)
+{
+    rig *r = *state;
+    static const char *const pass[] = {"forward", "data gradient", "weight gradient"};
+    char what[64];
+    for (int f = 0; f < 4; f++)
+        for (int i = 0; i < CONFIGS; i++)
+            for (int p = 0; p < 3; p++) {
+                tn_conv2d_desc c = describe(configs[i], floats[f]);
+                c.pass = (tn_conv_pass)p;
+                snprintf(what, sizeof what, "configuration %d, %s", i, pass[p]);
+                run_conv(r, c, false, what);
+                if (p) continue;
+                c.epilogue = TN_EPI_RELU;
+                run_conv(r, c, true, what);
+            }
+}
+
+/* Windows of the whole batch that would not fit the workspace: it goes in parts. */
+static void test_parts(void **state)
+{
+    rig *r = *state;
+    tn_cuda *cuda = tn_cuda_of(r->cuda);
+    cuda->workspace_limit = 11000;
+    for (int i = 0; i < 6; i++) {
+        tn_conv2d_desc c = describe(configs[0], i / 3 ? TN_BF16 : TN_F32);
+        c.pass = (tn_conv_pass)(i % 3);
+        c.n = 5;
+        size_t whole = (size_t)(c.n * c.oh * c.ow * c.kh * c.kw * c.c) * tn_dtype_size(c.dtype);
+        assert_true(whole > cuda->workspace_limit);
+        run_conv(r, c, false, "parts");
+    }
+    assert_true(cuda->workspace_bytes <= cuda->workspace_limit + 4096); /* and the f32 sums of its weights */
+}
+
+static void test_bad_convolutions(void **state)
+{
+    rig *r = *state;
+    tn_errbuf err = {""};
+    tn_conv2d_desc c = describe(configs[0], TN_F32), v = c;
+    v.groups = 3;
+    assert_int_equal(r->cuda->conv2d(r->cuda, &v, &err), TN_E_SHAPE);
+    v = c, v.oh++;
+    assert_int_equal(r->cuda->conv2d(r->cuda, &v, &err), TN_E_SHAPE);
+    v = c, v.stride[0] = 0;
+    assert_int_equal(r->cuda->conv2d(r->cuda, &v, &err), TN_E_ARG);
+    v = c, v.dtype = TN_I32;
+    assert_int_equal(r->cuda->conv2d(r->cuda, &v, &err), TN_E_DTYPE);
+    operand w = make(r, TN_F32, 8 * 9 * 4, true);
+    v = c, v.n = 0, v.pass = TN_CONV_WEIGHT_GRAD, v.out = w.device;
+    assert_int_equal(r->cuda->conv2d(r->cuda, &v, &err), 0);
+    memset(w.host, 0, (size_t)w.n * 4);
+    compare(r, TN_F32, &w, 0, "no images");
+    drop(r, &w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_orders, open_both, close_both),
+        cmocka_unit_test_setup_teardown(test_batches, open_both, close_both),
+        cmocka_unit_test_setup_teardown(test_own_kernel, open_both, close_both),
+        cmocka_unit_test_setup_teardown(test_convolutions, open_both, close_both),
+        cmocka_unit_test_setup_teardown(test_parts, open_both, close_both),
+        cmocka_unit_test_setup_teardown(test_bad_convolutions, open_both, close_both),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,490 @@
+/* test_cuda_text.c - every CUDA kernel that the fuser writes is taken by NVRTC, for two generations of GPUs,
+ * and spills no register.
+ *
+ * No GPU is needed: a session whose device runs nothing is told that it is one. Programs are recorded as
+ * ever; what would be compiled is collected and handed to NVRTC, many kernels at a time. The programs are the
+ * fusions of the design at the sizes that matter, and every operator of op_cases.h with its gradient, dense
+ * and strided, in each floating dtype. A program must become as many kernels as it does on the CPU.
+ *
+ * `test_cuda_text softmax` compiles the programs whose name contains "softmax". Where NVRTC is not installed
+ * the tests are skipped. CUDA_TEXT=DIR writes what was collected there.
+ *
+ * Read first: record_all, then compile_batch.
+ */
+#include "op_cases.h"
+
+#include "nvrtc.h"
+#include "src/device/embed.h"
+
+static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
+                              .vector_bytes = 16,
+                              .l1_bytes = 192 << 10,
+                              .l2_bytes = 50 << 20,
+                              .last_bytes = 50 << 20,
+                              .processors = 132,
+                              .max_threads = 2048,
+                              .shared_bytes = 48 << 10};
+
+/* ---- compiling ---- */
+
+enum { N_ARCH = 2 };
+static const char *const arch[N_ARCH] = {"sm_90", "sm_80"};
+static nvrtc Nvrtc;
+static struct {
+    int kernels, batches, spilled, failed;
+    int most_registers;
+    char what[512]; /* the first that failed or spilled */
+} Seen;
+
+static void append(char **text, size_t *n, size_t *cap, const char *more, size_t len)
+{
+    if (*n + len + 1 > *cap) {
+        *cap = 2 * (*n + len + 1);
+        *text = realloc(*text, *cap);
+        assert_non_null(*text);
+    }
+    memcpy(*text + *n, more, len);
+    *n += len;
+    (*text)[*n] = 0;
+}
+
+/* Kernels of one unit need names of their own: k12_softmax_768. */
+static void append_kernel(char **text, size_t *n, size_t *cap, const tn_source *k, int number)
+{
+    char call[128], name[16];
+    snprintf(call, sizeof call, " %s(const tn_cuda_args", k->entry);
+    const char *at = strstr(k->text, call);
+    if (!at) fail_msg("no function %s in\n%s", k->entry, k->text);
+    at++;
+    append(text, n, cap, k->text, (size_t)(at - k->text));
+    append(text, n, cap, name, (size_t)snprintf(name, sizeof name, "k%d_", number));
+    append(text, n, cap, at, strlen(at));
+}
+
+static void complain(const char *what, const char *text)
+{
+    if (!*Seen.what) snprintf(Seen.what, sizeof Seen.what, "%s: %.400s", what, text);
+}
+
+/* What the assembler says of each kernel. */
+static void read_log(const char *log, const char *what)
+{
+    char kernel[128] = "";
+    for (const char *line = log; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        const char *end = strchr(line, '\n');
+        size_t len = end ? (size_t)(end - line) : strlen(line);
+        char s[256];
+        int stores, loads, registers;
+        snprintf(s, sizeof s, "%.*s", (int)len, line);
+        const char *at = strstr(s, "Function properties for ");
+        if (at) sscanf(at, "Function properties for %127s", kernel);
+        at = strstr(s, "bytes stack frame,");
+        if (at &&
+            sscanf(at, "bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stores, &loads) ==
+                2 &&
+            stores + loads > 0) {
+            print_message("spills, %s: %s: %s\n", what, kernel, s);
+            complain("spills", kernel);
+            Seen.spilled++;
+        }
+        at = strstr(s, "Used ");
+        if (at && sscanf(at, "Used %d registers", &registers) == 1 && registers > Seen.most_registers)
+            Seen.most_registers = registers;
+    }
+}
+
+static int compile_batch(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
+{
+    (void)d, (void)out, (void)err;
+    char *text = NULL;
+    size_t len = 0, cap = 0;
+    for (int i = 0; i < TN_PRELUDE_FILES; i++) {
+        const char *file = tn_embed_text(tn_prelude_cuda[i]);
+        append(&text, &len, &cap, file, strlen(file));
+    }
+    size_t prelude = len;
+    for (int i = 0; i < n; i++) append_kernel(&text, &len, &cap, &src[i], Seen.kernels + i);
+    const char *dir = getenv("CUDA_TEXT");
+    if (dir) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/batch%d.cu", dir, Seen.batches);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(text + prelude, f);
+        fclose(f);
+    }
+    for (int a = 0; a < N_ARCH; a++) {
+        char *log;
+        if (nvrtc_compile(&Nvrtc, text, arch[a], &log)) {
+            print_message("%s: batch %d:\n%.2000s\n", arch[a], Seen.batches, log);
+            complain(arch[a], log);
+            Seen.failed++;
+        } else {
+            read_log(log, arch[a]);
+        }
+        free(log);
+    }
+    Seen.kernels += n;
+    Seen.batches++;
+    free(text);
+    return TN_OK;
+}
+
+/* ---- programs ---- */
+
+typedef struct program {
+    char name[80];
+    const op_case *c;
+    tn_dtype dtype;
+    bool strided;
+    tn_tensor *(*fusion)(tn_session *s, tn_tensor **leaf, int *n_leaf);
+} program;
+
+static double *some_numbers(const operand *o, int64_t n)
+{
+    double *v = malloc((size_t)n * sizeof *v + 1);
+    assert_non_null(v);
+    bool whole = o->kind == INDEX || o->kind == INDEX32;
+    for (int64_t i = 0; i < n; i++) {
+        double t = (double)((i * 37 + 11) % 101) / 101;
+        v[i] = whole ? o->low + (double)(int64_t)(t * (o->high - o->low)) : o->low + t * (o->high - o->low);
+        if (o->kind == TRUTH) v[i] = t < 0.5;
+    }
+    return v;
+}
+
+/* Operand i: dense, or every second of what is twice as long. */
+static tn_tensor *operand_of(tn_session *s, const program *p, int i, tn_tensor **leaf, int *n_leaf)
+{
+    const operand *o = &p->c->in[i];
+    int64_t shape[TN_MAX_DIMS], n = 1;
+    bool real = o->kind == REAL || o->kind == DISTINCT, strided = p->strided && o->ndim > 0;
+    for (int k = 0; k < o->ndim; k++) shape[k] = o->shape[k] * (strided && k == o->ndim - 1 ? 2 : 1);
+    for (int k = 0; k < o->ndim; k++) n *= shape[k];
+    tn_dtype d = o->kind == INDEX     ? TN_I64
+                 : o->kind == INDEX32 ? TN_I32
+                 : o->kind == TRUTH   ? TN_BOOL
+                                      : p->dtype;
+    double *v = some_numbers(o, n);
+    tn_tensor *x = tensor_of(s, v, d, o->ndim, shape);
+    free(v);
+    if (real && !(p->c->flags & NO_GRADIENT)) tn_requires_grad(leaf[(*n_leaf)++] = x, true);
+    return strided ? tn_slice(x, -1, 0, TN_END, 2) : x;
+}
+
+/* The result, and the gradients of its weighted sum. */
+static void record(tn_session *s, void *user, int *n, tn_tensor **out)
+{
+    const program *p = user;
+    tn_tensor *x[MAX_OPERANDS] = {NULL}, *leaf[MAX_OPERANDS + 4], *grad[MAX_OPERANDS + 4];
+    int n_leaf = 0;
+    for (int i = 0; p->c && i < MAX_OPERANDS && p->c->in[i].kind != NONE; i++)
+        x[i] = operand_of(s, p, i, leaf, &n_leaf);
+    tn_tensor *y = p->c ? p->c->f(s, x) : p->fusion(s, leaf, &n_leaf);
+    out[(*n)++] = y;
+    if (!n_leaf) return;
+    if (tn_grad(weighted(s, y, 11), n_leaf, leaf, grad)) fail_msg("%s: %s", p->name, tn_error_text(s));
+    for (int i = 0; i < n_leaf; i++)
+        if (grad[i]) out[(*n)++] = grad[i];
+}
+
+/* ---- the fusions ---- */
+
+static tn_tensor *input_of(tn_session *s, tn_tensor **leaf, int *n_leaf, int ndim, const int64_t *shape)
+{
+    static const operand o = {REAL, 0.1, 1, 0, {0}};
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) n *= shape[i];
+    double *v = some_numbers(&o, n);
+    tn_tensor *x = tensor_of(s, v, TN_F32, ndim, shape);
+    free(v);
+    tn_requires_grad(leaf[(*n_leaf)++] = x, true);
+    return x;
+}
+#define input(...) input_of(s, leaf, n_leaf, TN_SHAPE(__VA_ARGS__))
+
+static tn_tensor *some_indices(tn_session *s, int64_t n, double below)
+{
+    const operand o = {INDEX32, 0, below, 0, {0}};
+    double *v = some_numbers(&o, n);
+    tn_tensor *x = tensor_of(s, v, TN_I32, 1, &n);
+    free(v);
+    return x;
+}
+
+#define FUSION(name, ...)                                                                                    \
+    static tn_tensor *fusion_##name(tn_session *s, tn_tensor **leaf, int *n_leaf)                            \
+    {                                                                                                        \
+        __VA_ARGS__                                                                                          \
+    }
+enum { ROWS = 512, COLS = 1024 };
+
+FUSION(chain, tn_tensor *x = input(ROWS, COLS), *y = input(ROWS, COLS);
+       return tn_sigmoid(tn_add_scalar(tn_relu(tn_mul_scalar(tn_add(x, y), 2.0)), -1.0));)
+FUSION(siblings, tn_tensor *x = input(ROWS, COLS);
+       return tn_stack(2, (tn_tensor *[]){tn_sin(x), tn_cos(x)}, 0);)
+FUSION(multi_consumer, tn_tensor *a = tn_exp(input(ROWS, COLS));
+       return tn_mul(tn_add_scalar(tn_mul_scalar(a, 2.0), 1.0), tn_tanh(a));)
+FUSION(chain_reduce, tn_tensor *a = input(2048, COLS), *b = input(2048, COLS);
+       return tn_mean(tn_square(tn_sub(a, b)), TN_ALL, false);)
+FUSION(softmax, return tn_softmax(input(ROWS, COLS), -1);)
+FUSION(softmax_odd, return tn_softmax(input(ROWS, 1023), -1);)
+FUSION(softmax_short, return tn_softmax(input(4096, 10), -1);)
+FUSION(softmax_long, return tn_softmax(input(40, 50000), -1);)
+FUSION(softmax_columns, return tn_softmax(input(32, ROWS, 33), 1);)
+FUSION(layer_norm_gelu, tn_tensor *x = input(ROWS, COLS), *w = input(COLS), *b = input(COLS);
+       return tn_gelu(tn_layer_norm(x, w, b));)
+FUSION(layer_norm_short, tn_tensor *x = input(ROWS, 64), *w = input(64), *b = input(64);
+       return tn_layer_norm(x, w, b);)
+FUSION(layer_norm_long, tn_tensor *x = input(256, 12288), *w = input(12288), *b = input(12288);
+       return tn_layer_norm(x, w, b);)
+FUSION(layer_norm_odd, tn_tensor *x = input(ROWS, 33), *w = input(33), *b = input(33);
+       return tn_layer_norm(x, w, b);)
+FUSION(rms_norm_silu, tn_tensor *x = input(ROWS, COLS), *w = input(COLS); return tn_silu(tn_rms_norm(x, w));)
+FUSION(row_sum, tn_tensor *x = input(ROWS, COLS); return tn_div(x, tn_sum(x, TN_AXES(-1), true));)
+FUSION(residual_dropout_norm, tn_tensor *x = input(ROWS, COLS), *y = input(ROWS, COLS), *w = input(COLS),
+       *b = input(COLS);
+       tn_tensor *sum = tn_add(x, tn_dropout(y, 0.1)); return tn_mul(sum, tn_layer_norm(sum, w, b));)
+FUSION(batch_norm_relu, tn_tensor *x = input(64, 28, 28, 32), *w = input(32), *b = input(32);
+       return tn_relu(tn_batch_norm(x, w, b, NULL, NULL));)
+FUSION(batch_norm_small, tn_tensor *x = input(4, 3, 3, 12), *w = input(12), *b = input(12);
+       return tn_relu(tn_batch_norm(x, w, b, NULL, NULL));)
+FUSION(cross_entropy, return tn_cross_entropy(input(ROWS, COLS), some_indices(s, ROWS, COLS));)
+FUSION(cross_entropy_wide, return tn_cross_entropy(input(128, 50257), some_indices(s, 128, 50257));)
+FUSION(linear_gelu, tn_tensor *x = input(64, 96), *w = input(128, 96), *b = input(128);
+       return tn_gelu(tn_affine(x, w, b));)
+FUSION(conv_bias_relu, tn_tensor *x = input(8, 14, 14, 16), *w = input(32, 3, 3, 16), *b = input(32);
+       return tn_max_pool2d(tn_relu(tn_conv2d(x, w, b, .pad = 1)), 2, .stride = 2);)
+FUSION(views, tn_tensor *x = input(8, 16, 32), *y = input(32, 128);
+       return tn_add(tn_relu(tn_permute(tn_reshape(x, TN_SHAPE(128, 32)), 2, (const int[]){1, 0})), y);)
+FUSION(transpose, tn_tensor *x = input(1000, 600), *y = input(600, 1000);
+       return tn_add(tn_transpose(x, 0, 1), y);)
+FUSION(slice, tn_tensor *x = input(ROWS, COLS), *y = input(ROWS / 2, COLS);
+       return tn_add(tn_slice(x, 0, 0, TN_END, 2), y);)
+FUSION(pad, tn_tensor *x = input(30, 64), *y = input(32, 64); return tn_add(tn_pad(x, 0, 1, 1, 0.0), y);)
+FUSION(embedding, tn_tensor *w = input(1000, 64), *position = input(32, 64);
+       return tn_add(tn_embedding(w, tn_reshape(some_indices(s, 256, 1000), TN_SHAPE(8, 32))), position);)
+FUSION(gather, tn_tensor *x = input(100, 64), *y = input(256, 64);
+       return tn_add(tn_index_select(x, 0, some_indices(s, 256, 100)), y);)
+FUSION(attention, tn_tensor *q = input(2, 4, 64, 32), *k = input(2, 4, 64, 32), *v = input(2, 4, 64, 32);
+       return tn_scaled_dot_product_attention(q, k, v, .causal = true);)
+FUSION(clip_norm, tn_tensor *x = input(1000000); return tn_sqrt(tn_sum(tn_mul(x, x), TN_ALL, false));)
+FUSION(column_sums, return tn_sum(tn_exp(input(4096, 96)), TN_AXES(0), false);)
+FUSION(both_ends, return tn_sum(tn_exp(input(64, 32, 50)), TN_AXES(0, 2), false);)
+FUSION(far_argmax, tn_tensor *x = input(300, 70, 5);
+       return tn_mul(x, tn_cast(tn_argmax(x, 1, true), TN_F32));)
+
+static program Fusions[] = {
+#define ROW(name)                                                                                            \
+    {                                                                                                        \
+#name, NULL, TN_F32, false, fusion_##name                                                            \
+    }
+    ROW(chain),
+    ROW(siblings),
+    ROW(multi_consumer),
+    ROW(chain_reduce),
+    ROW(softmax),
+    ROW(softmax_odd),
+    ROW(softmax_short),
+    ROW(softmax_long),
+    ROW(softmax_columns),
+    ROW(layer_norm_gelu),
+    ROW(layer_norm_short),
+    ROW(layer_norm_long),
+    ROW(layer_norm_odd),
+    ROW(rms_norm_silu),
+    ROW(row_sum),
+    ROW(residual_dropout_norm),
+    ROW(batch_norm_relu),
+    ROW(batch_norm_small),
+    ROW(cross_entropy),
+    ROW(cross_entropy_wide),
+    ROW(linear_gelu),
+    ROW(conv_bias_relu),
+    ROW(views),
+    ROW(transpose),
+    ROW(slice),
+    ROW(pad),
+    ROW(embedding),
+    ROW(gather),
+    ROW(attention),
+    ROW(clip_norm),
+    ROW(column_sums),
+    ROW(both_ends),
+    ROW(far_argmax),
+
+#undef ROW
+};
+
+/* ---- tests ---- */
+
+static tn_session *Cpu; /* notes nothing: how many kernels there are in C */
+static const char *Filter;
+
+static int note_nothing(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
+{
+    static char some_kernel;
+    (void)d, (void)src, (void)err;
+    for (int i = 0; i < n; i++) out[i] = (tn_kernel *)(void *)&some_kernel;
+    return TN_OK;
+}
+
+static int open_sessions(void **state)
+{
+    (void)state;
+    ahead_open();
+    Ahead.compile = compile_batch;
+    for (int i = 0; i < 2; i++) Ahead.s[i]->target = gpu;
+    Cpu = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 77, .log = quiet);
+    assert_non_null(Cpu);
+    Cpu->device->compile = note_nothing;
+    Cpu->device->launch = ahead_launch;
+    Cpu->device->gemm = ahead_gemm;
+    Cpu->device->conv2d = ahead_conv2d;
+    Cpu->device->download = ahead_download;
+    return 0;
+}
+
+static int close_sessions(void **state)
+{
+    (void)state;
+    ahead_close();
+    return tn_close(Cpu);
+}
+
+static uint64_t kernels_of(tn_session *s, program *p)
+{
+    tn_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+    tn_get_stats(s, &before);
+    result r = run_program(s, record, p, NULL);
+    tn_get_stats(s, &after);
+    if (r.status) fail_msg("%s: %s", p->name, r.text);
+    result_free(&r);
+    return after.kernels + after.library_calls - before.kernels - before.library_calls;
+}
+
+static void record_all(program *p)
+{
+    if (Filter && !strstr(p->name, Filter)) return;
+    uint64_t c = kernels_of(Cpu, p), cuda = kernels_of(Ahead.s[0], p);
+    if (cuda > c) fail_msg("%s: %d kernels, but %d on the CPU", p->name, (int)cuda, (int)c);
+    kernels_of(Ahead.s[1], p);
+}
+
+static void check(void)
+{
+    ahead_compile();
+    print_message("%d kernels in %d batches, for %s and %s: at most %d registers\n", Seen.kernels,
+                  Seen.batches, arch[0], arch[1], Seen.most_registers);
+    if (Seen.failed || Seen.spilled)
+        fail_msg("%d batches not compiled, %d kernels spill; first: %s", Seen.failed, Seen.spilled,
+                 Seen.what);
+}
+
+static void fusions(void **state)
+{
+    (void)state;
+    if (!nvrtc_open(&Nvrtc)) skip();
+    for (size_t i = 0; i < sizeof Fusions / sizeof *Fusions; i++) record_all(&Fusions[i]);
+    check();
+}
+
+static void case_in(const op_case *c, tn_dtype d, bool strided)
+{
+    program p = {.c = c, .dtype = d, .strided = strided};
+    snprintf(p.name, sizeof p.name, "%s %s%s", c->name, tn_dtype_name(d), strided ? " strided" : "");
+    record_all(&p);
+}
+
+static bool has_reals(const op_case *c)
+{
+    for (int i = 0; i < MAX_OPERANDS; i++)
+        if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED) return true;
+    return false;
+}
+
+static void operators(void **state)
+{
+    (void)state;
+    if (!nvrtc_open(&Nvrtc)) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const op_case *c = &cases[i];
+        case_in(c, TN_F32, false);
+        if (!has_reals(c)) continue;
+        case_in(c, TN_F16, false);
+        case_in(c, TN_BF16, false);
+        if (!(c->flags & NO_STRIDES)) case_in(c, TN_F32, true);
+    }
+    check();
+}
+
+/* The elementwise rows. */
+#define TN_UNARY(name, ...)                                                                                  \
+    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return tn_##name(x[0]);                                                                              \
+    }
+#define TN_BINARY(name, ...)                                                                                 \
+    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return tn_##name(x[0], x[1]);                                                                        \
+    }
+#define TN_TERNARY(name, ...)                                                                                \
+    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return tn_##name(x[0], x[1], x[2]);                                                                  \
+    }
+#include "src/core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+
+static const struct {
+    const char *name;
+    case_fn *f;
+} Rows[] = {
+#define GRADIENT(first)       strcmp(first, "NOGRAD")
+#define TN_UNARY(name, ...)   {#name, row_##name},
+#define TN_BINARY(name, ...)  {#name, row_##name},
+#define TN_TERNARY(name, ...) {#name, row_##name},
+#include "src/core/ops.def"
+#undef TN_UNARY
+#undef TN_BINARY
+#undef TN_TERNARY
+};
+
+static void rows(void **state)
+{
+    (void)state;
+    if (!nvrtc_open(&Nvrtc)) skip();
+    const tn_dtype dtype[] = {TN_F32, TN_F16, TN_BF16, TN_F64};
+    for (size_t i = 0; i < sizeof Rows / sizeof *Rows; i++) {
+        op_case c = {.name = Rows[i].name, .f = Rows[i].f};
+        bool gradient = false;
+        for (int op = 0; op < TN_OP_COUNT; op++) {
+            const tn_op_info *o = tn_op_get((tn_op)op);
+            if (o->kind != TN_KIND_ELTWISE || strcmp(o->name, c.name)) continue;
+            for (int k = 0; k < o->arity; k++) {
+                c.in[k] = (operand){REAL, o->low, o->high, DIMS(8, 36)};
+                if (o->arity == 3 && k == 0) c.in[k] = (operand){TRUTH, 0, 1, DIMS(8, 36)};
+                if (!strcmp(o->back[k], "NOGRAD") && c.in[k].kind == REAL) c.in[k].kind = FIXED;
+                gradient = gradient || strcmp(o->back[k], "NOGRAD");
+            }
+        }
+        if (!gradient) c.flags = NO_GRADIENT;
+        for (int d = 0; d < 4; d++) case_in(&c, dtype[d], false);
+        case_in(&c, TN_F32, true);
+    }
+    check();
+}
+
+int main(int argc, char **argv)
+{
+    Filter = argc > 1 ? argv[1] : NULL;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fusions), cmocka_unit_test(operators),
+                                       cmocka_unit_test(rows)};
+    return cmocka_run_group_tests(tests, open_sessions, close_sessions);
+}

@@ -1,0 +1,344 @@
+/* test_cuda_train.c - whole training programs on the simulated GPU: the losses are the CPU's, fused and
+ * eager, and in fused mode a step is one recording from its third run on: one launch of a graph, nothing
+ * allocated, nothing waited for but the value that is read. Read first: train, then check_steady. */
+#include "cuda_rig.h"
+
+#include <math.h>
+
+#include "examples/gpt_model.h"
+#include "examples/mnist_net.h"
+#include "src/runtime/session.h"
+
+enum { STEPS = 8, MOST_DATA = 4096 };
+
+/* A program: makes its model, then does one step's work and returns the loss. */
+typedef struct program {
+    const char *name;
+    void (*make)(tn_session *s, void *model);
+    tn_tensor *(*step)(tn_session *s, void *model, int number);
+} program;
+
+static void numbers(float *x, int n, int number)
+{
+    for (int i = 0; i < n; i++) x[i] = (float)((i * 37 + number * 11) % 19) / 19 - 0.5f;
+}
+
+static void labels(int64_t *y, int n, int classes, int number)
+{
+    for (int i = 0; i < n; i++) y[i] = (i * 7 + number * 3) % classes;
+}
+
+/* ---- programs ---- */
+
+struct model {
+    tn_linear *a, *b;
+    tn_optim *optim;
+    struct net net;
+    struct gpt gpt;
+};
+
+static void make_mlp(tn_session *s, void *model)
+{
+    struct model *m = model;
+    m->a = tn_linear_new(s, "a", 16, 32);
+    m->b = tn_linear_new(s, "b", 32, 10);
+    m->optim = tn_adamw(s, tn_all_params(s), .lr = 1e-2);
+}
+
+static tn_tensor *step_mlp(tn_session *s, void *model, int number)
+{
+    struct model *m = model;
+    float x[8 * 16];
+    int64_t y[8];
+    numbers(x, 8 * 16, number);
+    labels(y, 8, 10, number);
+    tn_tensor *input = tn_from(s, x, TN_F32, 2, (int64_t[]){8, 16}),
+              *target = tn_from(s, y, TN_I64, 1, (int64_t[]){8});
+    tn_tensor *h = tn_dropout(tn_relu(tn_linear_forward(m->a, input)), 0.1);
+    tn_tensor *loss = tn_cross_entropy(tn_linear_forward(m->b, h), target);
+    tn_backward(loss);
+    tn_optim_set_lr(m->optim, 1e-2 / (1 + number)); /* a scalar that changes */
+    tn_optim_step(m->optim);
+    return loss;
+}
+
+static void make_cnn(tn_session *s, void *model)
+{
+    struct model *m = model;
+    make_net(s, &m->net, 8, 4);
+    m->optim = tn_adamw(s, tn_all_params(s), .lr = 1e-3, .weight_decay = 0.01);
+}
+
+static tn_tensor *step_cnn(tn_session *s, void *model, int number)
+{
+    struct model *m = model;
+    float x[4 * 8 * 8];
+    int64_t y[4];
+    numbers(x, 4 * 8 * 8, number);
+    labels(y, 4, 10, number);
+    tn_tensor *input = tn_from(s, x, TN_F32, 4, (int64_t[]){4, 8, 8, 1}),
+              *target = tn_from(s, y, TN_I64, 1, (int64_t[]){4});
+    tn_tensor *loss = tn_cross_entropy(net_forward(&m->net, input), target);
+    tn_backward(loss);
+    tn_optim_step(m->optim);
+    return loss;
+}
+
+static void make_tiny_gpt(tn_session *s, void *model)
+{
+    struct model *m = model;
+    make_gpt(s, &m->gpt, &(struct gpt_shape){.layers = 1, .heads = 2, .dim = 16, .ctx = 8}, 20);
+    m->optim = gpt_optimizer(s, 1e-3);
+}
+
+static tn_tensor *step_gpt(tn_session *s, void *model, int number)
+{
+    struct model *m = model;
+    int64_t x[2 * 8], y[2 * 8];
+    labels(x, 16, 20, number);
+    labels(y, 16, 20, number + 1);
+    return gpt_update(&m->gpt, m->optim, tn_from(s, x, TN_I64, 2, (int64_t[]){2, 8}),
+                      tn_from(s, y, TN_I64, 2, (int64_t[]){2, 8}));
+}
+
+static const program programs[] = {
+    {"mlp", make_mlp, step_mlp}, {"cnn", make_cnn, step_cnn}, {"gpt", make_tiny_gpt, step_gpt}};
+
+/* ---- running ---- */
+
+/* From the simulator's counters and the device's own, of one step. */
+struct step_cost {
+    uint64_t graphs, allocations, host_allocations, stream_syncs, event_syncs, copies_to_host, recorded;
+    uint64_t launches, calls, copies; /* asked for one by one */
+};
+
+static struct step_cost cost_now(const tn_session *s)
+{
+    struct cusim_counters c = counters();
+    const tn_device_stats *d = &s->device->stats;
+    return (struct step_cost){c.graph_launches, c.allocations,    c.host_allocations, c.stream_syncs,
+                              c.event_syncs,    c.copies_to_host, d->recorded,        d->launches,
+                              d->library_calls, d->copies};
+}
+
+static struct step_cost cost_since(const tn_session *s, struct step_cost b)
+{
+    struct step_cost n = cost_now(s);
+    return (struct step_cost){n.graphs - b.graphs,
+                              n.allocations - b.allocations,
+                              n.host_allocations - b.host_allocations,
+                              n.stream_syncs - b.stream_syncs,
+                              n.event_syncs - b.event_syncs,
+                              n.copies_to_host - b.copies_to_host,
+                              n.recorded - b.recorded,
+                              n.launches - b.launches,
+                              n.calls - b.calls,
+                              n.copies - b.copies};
+}
+
+static void train(const program *p, tn_device_kind device, tn_mode mode, double loss[STEPS],
+                  struct step_cost cost[STEPS])
+{
+    struct model m;
+    memset(&m, 0, sizeof m);
+    tn_session *s = tn_open(.device = device, .mode = mode, .seed = 3, .threads = 1, .log = log_keep);
+    if (!s) fail_msg("%s", logged);
+    p->make(s, &m);
+    for (int i = 0; i < STEPS; i++) {
+        struct step_cost before = cost_now(s);
+        tn_step_begin(s);
+        loss[i] = tn_item(p->step(s, &m, i));
+        tn_step_end(s);
+        if (tn_error(s)) fail_msg("%s, step %d: %s; %s", p->name, i, tn_error_text(s), sim.report());
+        if (cost) cost[i] = cost_since(s, before);
+    }
+    if (tn_close(s)) fail_msg("%s: closing", p->name);
+}
+
+static void check_same(const program *p, const char *what, const double *a, const double *b)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (!(fabs(a[i] - b[i]) <= 1e-4))
+            fail_msg("%s, %s: the loss of step %d is %.7f, on the CPU %.7f", p->name, what, i, a[i], b[i]);
+}
+
+static void check_steady(const program *p, const struct step_cost *cost)
+{
+    for (int i = 3; i < STEPS; i++) {
+        const struct step_cost *c = &cost[i];
+        if (c->graphs != 1 || c->launches || c->calls || c->copies || c->allocations || c->host_allocations ||
+            c->stream_syncs != 1 || c->event_syncs || c->recorded)
+            fail_msg("%s, step %d: %d graphs, %d launches, %d library calls, %d copies one by one; %d "
+                     "allocations, "
+                     "%d of pinned memory, %d waits, %d for events, %d recordings",
+                     p->name, i, (int)c->graphs, (int)c->launches, (int)c->calls, (int)c->copies,
+                     (int)c->allocations, (int)c->host_allocations, (int)c->stream_syncs, (int)c->event_syncs,
+                     (int)c->recorded);
+    }
+}
+
+static void run_program(const program *p)
+{
+    double cpu[STEPS], fused[STEPS], eager[STEPS];
+    struct step_cost cost[STEPS];
+    train(p, TN_CPU, TN_FUSED, cpu, NULL);
+    assert_true(fabs(cpu[0] - cpu[STEPS - 1]) > 1e-3); /* something is learnt */
+    train(p, TN_CUDA, TN_FUSED, fused, cost);
+    check_same(p, "fused", fused, cpu);
+    check_steady(p, cost);
+    train(p, TN_CUDA, TN_EAGER, eager, NULL);
+    check_same(p, "eager", eager, cpu);
+    assert_int_equal(counters().live, 0);
+}
+
+static void test_mlp(void **state)
+{
+    (void)state;
+    run_program(&programs[0]);
+}
+
+static void test_cnn(void **state)
+{
+    (void)state;
+    run_program(&programs[1]);
+}
+
+static void test_gpt(void **state)
+{
+    (void)state;
+    run_program(&programs[2]);
+}
+
+/* ---- what else a program may do ---- */
+
+/* An index out of range is found with the next value, as the error of the call that indexed, and nothing
+ * behind it takes effect. */
+static void test_index_fault(void **state)
+{
+    (void)state;
+    struct model m;
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    make_tiny_gpt(s, &m);
+    double before = 0, after = 0;
+    for (int i = 0; i < 4; i++) {
+        tn_step_begin(s);
+        tn_item(step_gpt(s, &m, i));
+        tn_step_end(s);
+    }
+    tn_tensor *w = m.gpt.token->weight;
+    tn_step_begin(s);
+    before = tn_item(tn_sum(tn_square(w), 0, NULL, false));
+    tn_step_end(s);
+    assert_int_equal(tn_error(s), 0);
+    int64_t x[16] = {0}, y[16] = {0};
+    x[5] = 20; /* of 20 */
+    tn_step_begin(s);
+    tn_tensor *loss = gpt_update(&m.gpt, m.optim, tn_from(s, x, TN_I64, 2, (int64_t[]){2, 8}),
+                                 tn_from(s, y, TN_I64, 2, (int64_t[]){2, 8}));
+    assert_true(isnan(tn_item(loss)));
+    assert_int_equal(tn_error(s), TN_E_INDEX);
+    assert_non_null(strstr(tn_error_text(s), "embedding"));
+    assert_non_null(strstr(tn_error_text(s), "index 20 is out of range"));
+    tn_step_end(s);
+    tn_clear_error(s);
+    tn_step_begin(s);
+    after = tn_item(tn_sum(tn_square(w), 0, NULL, false));
+    tn_step_end(s);
+    assert_int_equal(tn_error(s), 0);
+    assert_true(before == after);
+    tn_step_begin(s);
+    assert_true(isfinite(tn_item(step_gpt(s, &m, 5))));
+    tn_step_end(s);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* Values that are watched arrive without a wait. */
+static void test_watch(void **state)
+{
+    (void)state;
+    struct model m;
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    make_mlp(s, &m);
+    double seen = NAN, first = NAN;
+    for (int i = 0; i < STEPS; i++) {
+        uint64_t waits = counters().stream_syncs + counters().event_syncs;
+        tn_step_begin(s);
+        tn_tensor *loss = step_mlp(s, &m, 0);
+        seen = tn_watch(loss);
+        tn_step_end(s);
+        if (i == 2) first = seen;
+        assert_int_equal(counters().stream_syncs + counters().event_syncs, waits);
+        assert_int_equal(s->device->sync(s->device),
+                         0); /* the simulator gets on with it when it is waited for */
+    }
+    assert_int_equal(tn_error(s), 0);
+    assert_true(isfinite(seen) && isfinite(first) && seen != first);
+    assert_int_equal(tn_close(s), 0);
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    sim.set("memory", (long long)256 << 20);
+    tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep);
+    tn_tensor *big = tn_zeros(s, TN_F32, 1, (int64_t[]){1 << 27});
+    assert_null(big);
+    assert_int_equal(tn_error(s), TN_E_NOMEM);
+    tn_clear_error(s);
+    tn_tensor *small = tn_ones(s, TN_F32, 1, (int64_t[]){1000});
+    assert_true(tn_item(tn_sum(small, 0, NULL, false)) == 1000);
+    assert_int_equal(tn_error(s), 0);
+    assert_int_equal(tn_close(s), 0);
+}
+
+static void test_device_fails(void **state)
+{
+    (void)state;
+    struct model m;
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    make_mlp(s, &m);
+    tn_step_begin(s);
+    assert_true(isfinite(tn_item(step_mlp(s, &m, 0))));
+    tn_step_end(s);
+    sim.set("launch", 2);
+    tn_step_begin(s);
+    assert_true(isnan(tn_item(step_mlp(s, &m, 1))));
+    tn_step_end(s);
+    assert_int_equal(tn_error(s), TN_E_DEVICE);
+    assert_non_null(strstr(tn_error_text(s), "CUDA_ERROR_LAUNCH_FAILED"));
+    tn_clear_error(s);
+    tn_step_begin(s);
+    assert_true(isnan(tn_item(step_mlp(s, &m, 2)))); /* never a number again */
+    assert_int_equal(tn_error(s), TN_E_DEVICE);
+    tn_step_end(s);
+    assert_int_equal(tn_close(s), TN_E_DEVICE);
+    sim.reset();
+}
+
+static void test_two_devices(void **state)
+{
+    (void)state;
+    tn_session *a = tn_open(.device = TN_CUDA, .log = log_keep),
+               *b = tn_open(.device = TN_CPU, .log = log_keep);
+    tn_tensor *x = tn_ones(a, TN_F32, 1, (int64_t[]){4}), *y = tn_ones(b, TN_F32, 1, (int64_t[]){4});
+    assert_null(tn_add(x, y));
+    assert_int_equal(tn_error(a), TN_E_SESSION);
+    assert_non_null(strstr(tn_error_text(a), "two sessions, on cuda and on cpu"));
+    tn_close(a);
+    tn_close(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_mlp, rig_open),
+        cmocka_unit_test_setup(test_cnn, rig_open),
+        cmocka_unit_test_setup(test_gpt, rig_open),
+        cmocka_unit_test_setup(test_index_fault, rig_open),
+        cmocka_unit_test_setup(test_watch, rig_open),
+        cmocka_unit_test_setup(test_out_of_memory, rig_open),
+        cmocka_unit_test_setup(test_device_fails, rig_open),
+        cmocka_unit_test_setup(test_two_devices, rig_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

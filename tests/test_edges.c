@@ -1,0 +1,182 @@
+/* test_edges.c - operators where there is little to compute with: empty axes, too few elements for a
+ * variance, infinite logits. What is expected is what PyTorch gives, on the reference device, in eager and in
+ * fused mode. Start with expect.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "include/tensor.h"
+
+enum { MOST = 16 };
+
+static tn_session *S;
+
+static void quiet(int level, const char *text, void *user)
+{
+    (void)level, (void)text, (void)user;
+}
+
+static int open_on(tn_device_kind device, tn_mode mode)
+{
+    S = tn_open(.device = device, .mode = mode, .log = quiet);
+    return S ? tn_step_begin(S) : -1;
+}
+
+static int open_ref(void **state)
+{
+    (void)state;
+    return open_on(TN_REF, TN_EAGER);
+}
+static int open_eager(void **state)
+{
+    (void)state;
+    return open_on(TN_CPU, TN_EAGER);
+}
+static int open_fused(void **state)
+{
+    (void)state;
+    return open_on(TN_CPU, TN_FUSED);
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    tn_step_end(S);
+    return tn_close(S);
+}
+
+/* t has the dtype, n elements, and they are these; NaN is any NaN. */
+static void expect(tn_tensor *t, tn_dtype dtype, int n, const double *want, int line)
+{
+    double got[MOST];
+    if (!t) fail_msg("line %d: %s", line, tn_error_text(S));
+    if (tn_dtype_of(t) != dtype || tn_numel(t) != n)
+        fail_msg("line %d: %lld elements of %s", line, (long long)tn_numel(t), tn_dtype_name(tn_dtype_of(t)));
+    if (tn_read(t, TN_F64, got, (size_t)n * sizeof *got)) fail_msg("line %d: %s", line, tn_error_text(S));
+    for (int i = 0; i < n; i++)
+        if (isnan(want[i]) ? !isnan(got[i]) : got[i] != want[i])
+            fail_msg("line %d: element %d is %g, %g is right", line, i, got[i], want[i]);
+}
+#define gives(t, dtype, ...)                                                                                 \
+    expect(t, dtype, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__},       \
+           __LINE__)
+#define gives_nothing(t, dtype) expect(t, dtype, 0, NULL, __LINE__)
+
+static void refuses(tn_tensor *t, const char *op, const char *shape, int line)
+{
+    const char *text = tn_error_text(S);
+    if (t || tn_error(S) != TN_E_SHAPE || !strstr(text, op) || !strstr(text, shape))
+        fail_msg("line %d: \"%s\"", line, text);
+    tn_clear_error(S);
+}
+
+static tn_tensor *zeros(int ndim, const int64_t *shape)
+{
+    return tn_zeros(S, TN_F32, ndim, shape);
+}
+
+static void empty_axes(void **state)
+{
+    (void)state;
+    tn_tensor *e = zeros(TN_SHAPE(2, 0)), *z = zeros(TN_SHAPE(0, 3));
+    gives(tn_any(e, TN_AXES(1), false), TN_BOOL, 0, 0);
+    gives(tn_all(e, TN_AXES(1), false), TN_BOOL, 1, 1);
+    gives(tn_any(e, TN_ALL, false), TN_BOOL, 0);
+    gives(tn_all(z, TN_ALL, false), TN_BOOL, 1);
+    gives(tn_all(z, TN_AXES(0), true), TN_BOOL, 1, 1, 1);
+    assert_int_equal(tn_ndim(tn_all(z, TN_AXES(0), true)), 2);
+    gives_nothing(tn_any(z, TN_AXES(1), false), TN_BOOL);
+    gives(tn_sum(tn_cast(tn_all(z, TN_AXES(0), false), TN_F32), TN_ALL, false), TN_F32,
+          3); /* joins a kernel */
+    gives(tn_sum(e, TN_AXES(1), false), TN_F32, 0, 0);
+    gives(tn_prod(e, TN_AXES(1), false), TN_F32, 1, 1);
+    gives(tn_mean(e, TN_AXES(1), false), TN_F32, NAN, NAN);
+    gives(tn_logsumexp(e, TN_AXES(1), false), TN_F32, -INFINITY, -INFINITY);
+    gives(tn_logsumexp(e, TN_ALL, false), TN_F32, -INFINITY);
+    gives_nothing(tn_logsumexp(z, TN_AXES(1), false), TN_F32);
+    gives_nothing(tn_softmax(e, 1), TN_F32);
+    gives_nothing(tn_log_softmax(e, -1), TN_F32);
+    gives_nothing(tn_softmax(z, 1), TN_F32);
+    assert_int_equal(tn_dim(tn_softmax(e, 1), 0), 2);
+    gives(tn_var(e, TN_AXES(1), false, 0), TN_F32, NAN, NAN);
+    gives(tn_var(e, TN_AXES(1), false, 1), TN_F32, NAN, NAN);
+    gives_nothing(tn_cumsum(e, 1), TN_F32);
+    refuses(tn_max(e, TN_AXES(1), false), "max", "[2, 0]", __LINE__);
+    refuses(tn_min(e, TN_ALL, false), "min", "[2, 0]", __LINE__);
+    refuses(tn_argmax(e, 1, false), "argmax", "[2, 0]", __LINE__);
+    refuses(tn_argmin(e, 1, false), "argmin", "[2, 0]", __LINE__);
+    gives_nothing(tn_max(z, TN_AXES(1), false), TN_F32);
+    gives(tn_scaled_dot_product_attention(zeros(TN_SHAPE(1, 2, 4)), zeros(TN_SHAPE(1, 0, 4)),
+                                          zeros(TN_SHAPE(1, 0, 3)), .causal = false),
+          TN_F32, 0, 0, 0, 0, 0, 0);
+    refuses(tn_cross_entropy(e, tn_zeros(S, TN_I64, TN_SHAPE(2)), .reduction = TN_REDUCE_MEAN),
+            "cross_entropy", "[2, 0] has no classes", __LINE__);
+    refuses(tn_accuracy(e, tn_zeros(S, TN_I64, TN_SHAPE(2))), "accuracy", "[2, 0] has no classes", __LINE__);
+}
+
+/* An empty axis has a gradient, too: one of no elements. */
+static void empty_axes_backward(void **state)
+{
+    (void)state;
+    tn_tensor *w = tn_from(S, (float[1]){0}, TN_F32, TN_SHAPE(2, 0)), *g = NULL;
+    assert_int_equal(tn_requires_grad(w, true), 0);
+    tn_tensor *(*const fn[])(tn_tensor *, int, const char *, int) = {tn_softmax_at, tn_log_softmax_at};
+    for (int i = 0; i < 2; i++) {
+        tn_tensor *y = tn_sum(fn[i](w, 1, __FILE__, __LINE__), TN_ALL, false);
+        assert_int_equal(tn_grad(y, 1, &w, &g), 0);
+        gives_nothing(g, TN_F32);
+    }
+    tn_tensor *y = tn_sum(tn_logsumexp(w, TN_AXES(1), false), TN_ALL, false);
+    assert_int_equal(tn_grad(y, 1, &w, &g), 0);
+    gives_nothing(g, TN_F32);
+}
+
+static void variance_of_too_few(void **state)
+{
+    (void)state;
+    tn_tensor *one = tn_from(S, (float[]){3, 4}, TN_F32, TN_SHAPE(2, 1));
+    tn_tensor *two = tn_from(S, (float[]){3, 5, 7, 7}, TN_F32, TN_SHAPE(2, 2));
+    gives(tn_var(one, TN_AXES(1), false, 1), TN_F32, NAN, NAN);
+    gives(tn_std(one, TN_AXES(1), false, 1), TN_F32, NAN, NAN);
+    gives(tn_var(two, TN_AXES(1), false, 1), TN_F32, 2, 0);
+    for (int correction = 2; correction < 5; correction++) {
+        gives(tn_var(two, TN_AXES(1), false, correction), TN_F32, INFINITY, NAN);
+        gives(tn_std(two, TN_AXES(1), false, correction), TN_F32, INFINITY, NAN);
+    }
+}
+
+static void infinite_logits(void **state)
+{
+    (void)state;
+    const float x[] = {INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, -INFINITY, NAN, 1000, -1000};
+    const float y[] = {0, 1, .5f, 0, 1, .5f, 0, 1, 0};
+    tn_tensor *in[2] = {tn_from(S, x, TN_F32, TN_SHAPE(9)), tn_from(S, y, TN_F32, TN_SHAPE(9))}, *g[2];
+    tn_requires_grad(in[0], true);
+    tn_requires_grad(in[1], true);
+    gives(tn_bce_with_logits(in[0], in[1], .reduction = TN_REDUCE_NONE), TN_F32, INFINITY, NAN, INFINITY, NAN,
+          NAN, NAN, NAN, 0, 0);
+    assert_int_equal(tn_grad(tn_bce_with_logits(in[0], in[1], .reduction = TN_REDUCE_SUM), 2, in, g), 0);
+    gives(g[0], TN_F32, 1, 0, .5, 0, -1, -.5, NAN, 0, 0);
+    gives(g[1], TN_F32, -INFINITY, -INFINITY, -INFINITY, INFINITY, INFINITY, INFINITY, NAN, -1000, 1000);
+    const float z[] = {-INFINITY, -INFINITY, INFINITY, 0, NAN, 0, INFINITY, INFINITY};
+    tn_tensor *rows = tn_from(S, z, TN_F32, TN_SHAPE(4, 2));
+    gives(tn_logsumexp(rows, TN_AXES(1), false), TN_F32, -INFINITY, INFINITY, NAN, INFINITY);
+    gives(tn_softmax(rows, 1), TN_F32, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN);
+}
+
+#define EVERYWHERE(test)                                                                                     \
+    cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
+        cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
+        cmocka_unit_test_setup_teardown(test, open_fused, close_it)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {EVERYWHERE(empty_axes), EVERYWHERE(empty_axes_backward),
+                                       EVERYWHERE(variance_of_too_few), EVERYWHERE(infinite_logits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* test_settings.c - the environment: what each variable takes, and that nothing else goes by in silence;
+ * compilers by name, broken and missing; folders for kernels with odd names, gone, or not to be written.
+ * Start with opens, and with doubles, which compiles and runs a kernel.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "folder.h"
+#include "include/tensor.h"
+
+static char said[4096];
+static int lines;
+
+static void hear(int level, const char *text, void *user)
+{
+    (void)level, (void)user;
+    size_t n = strlen(said);
+    snprintf(said + n, sizeof said - n, "%s\n", text);
+    lines++;
+}
+
+/* Opens a session with the variable set to the value; whether there was one, and what was said. */
+static bool opens(const char *name, const char *value, tn_options o)
+{
+    said[0] = 0;
+    lines = 0;
+    o.size = sizeof o;
+    o.log = hear;
+    assert_int_equal(setenv(name, value, 1), 0);
+    tn_session *s = tn_open_with(&o);
+    assert_int_equal(unsetenv(name), 0);
+    if (s) assert_int_equal(tn_close(s), 0);
+    return s != NULL;
+}
+
+static const struct {
+    const char *name, *wrong[3], *accepted, *right[4];
+} variables[] = {
+    {"TENSOR_THREADS", {"rubbish", "-2", "2x"}, "1 to 256", {"1", "2", "0", ""}},
+    {"TENSOR_THREADS", {"257", "1e2", "99999999999999999999"}, "1 to 256", {"256", "1", "2", ""}},
+    {"TENSOR_KERNEL_OPT", {"4", "-O2", "fast"}, "0 to 3", {"0", "3", "2", ""}},
+    {"TENSOR_REPLAY", {"no", "2", "of"}, "on and off", {"on", "off", "0", "1"}},
+    {"TENSOR_CHECK", {"yes", "2", "true"}, "1 and 0", {"0", "1", "off", ""}},
+    {"TENSOR_DEBUG", {"6", "verbose", "-1"}, "0 to 5", {"0", "1", "5", ""}},
+    {"TENSOR_TUNE", {"1", "on", "yes"}, "0", {"0", "0", "", ""}},
+    {"TENSOR_DEVICE", {"cdua", "gpu", "0"}, "auto, cpu, cuda and ref", {"auto", "cpu", "REF", ""}},
+    {"TENSOR_MODE", {"lazy", "1", "eagr"}, "fused and eager", {"fused", "Eager", "", ""}},
+};
+enum { VARIABLES = sizeof variables / sizeof *variables };
+
+static void wrong_values_are_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < VARIABLES; i++)
+        for (int k = 0; k < 3; k++) {
+            /* said in the program, so that only the variable under test can be at fault */
+            const tn_options given = {.device = TN_REF, .mode = TN_FUSED};
+            assert_true(opens(variables[i].name, variables[i].wrong[k], given));
+            if (lines != 1 || !strstr(said, variables[i].name) || !strstr(said, variables[i].wrong[k]) ||
+                !strstr(said, variables[i].accepted))
+                fail_msg("%s=%s: \"%s\"", variables[i].name, variables[i].wrong[k], said);
+        }
+}
+
+static void right_values_are_taken_in_silence(void **state)
+{
+    (void)state;
+    for (int i = 0; i < VARIABLES; i++)
+        for (int k = 0; k < 4; k++) {
+            assert_true(opens(variables[i].name, variables[i].right[k], (tn_options){.device = TN_AUTO}));
+            if (lines) fail_msg("%s=%s: \"%s\"", variables[i].name, variables[i].right[k], said);
+        }
+}
+
+/* Which device, and which mode, is not guessed; a program that says it needs no variable. */
+static void a_choice_that_means_nothing_opens_no_session(void **state)
+{
+    (void)state;
+    assert_false(opens("TENSOR_DEVICE", "cdua", (tn_options){.mode = TN_FUSED}));
+    assert_non_null(strstr(said, "no session"));
+    assert_false(opens("TENSOR_MODE", "lazy", (tn_options){.device = TN_REF}));
+    assert_non_null(strstr(said, "no session"));
+}
+
+static void values_have_their_effect(void **state)
+{
+    (void)state;
+    const tn_options o = {.size = sizeof o, .log = hear};
+    setenv("TENSOR_THREADS", "3", 1);
+    setenv("TENSOR_DEVICE", "cpu", 1);
+    tn_session *s = tn_open_with(&o);
+    assert_non_null(s);
+    assert_int_equal(tn_threads(s), 3);
+    assert_string_equal(tn_device_name(s), "cpu");
+    tn_close(s);
+    setenv("TENSOR_THREADS", "rubbish", 1);
+    setenv("TENSOR_DEVICE", "ref", 1);
+    s = tn_open_with(&o);
+    assert_non_null(s);
+    assert_true(tn_threads(s) >= 1);
+    assert_string_equal(tn_device_name(s), "ref");
+    tn_close(s);
+    unsetenv("TENSOR_THREADS");
+    unsetenv("TENSOR_DEVICE");
+}
+
+/* ---- checked mode ---- */
+
+/* What a cast makes of numbers its type does not hold is nobody's mistake in the kernel; the rest of the step
+ * is compared as ever. */
+static void checked_mode_leaves_undefined_casts_alone(void **state)
+{
+    (void)state;
+    float x[64];
+    for (int i = 0; i < 64; i++) x[i] = (float)i - 3.5F;
+    x[3] = INFINITY;
+    x[9] = NAN;
+    x[20] = 3e9F;
+    x[40] = 1e20F;
+    setenv("TENSOR_CHECK", "1", 1);
+    setenv("TENSOR_CACHE", fresh_dir(), 1);
+    const tn_options o = {.size = sizeof o, .device = TN_CPU, .mode = TN_FUSED, .log = hear};
+    tn_session *s = tn_open_with(&o);
+    unsetenv("TENSOR_CHECK");
+    const tn_dtype to[] = {TN_I32, TN_I64, TN_U8};
+    for (int k = 0; k < 3; k++) {
+        said[0] = 0;
+        lines = 0;
+        tn_step_begin(s);
+        tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(64));
+        tn_tensor *whole = tn_cast(tn_mul_scalar(t, 1.0), to[k]);
+        tn_tensor *then = tn_add_scalar(tn_cast(whole, TN_F32), 0.5), *fine = tn_exp(t);
+        double got[64], after[64];
+        assert_int_equal(tn_read(whole, TN_F64, got, sizeof got), 0);
+        assert_int_equal(tn_read(then, TN_F64, after, sizeof after), 0);
+        assert_int_equal(tn_numel(fine), 64);
+        assert_int_equal(tn_step_end(s), 0);
+        assert_true(got[10] == 6 && after[10] == 6.5);
+        if (strstr(said, "is right") || !strstr(said, "not compared") || !strstr(said, "test_settings.c:"))
+            fail_msg("%s: \"%s\"", tn_dtype_name(to[k]), said);
+    }
+    tn_close(s);
+}
+
+/* ---- compilers and folders ---- */
+
+/* Opens a session and doubles a number in it, in a kernel of its own; its status, what was said in `said` and
+ * how many kernels were compiled. */
+static int doubles(uint64_t *compiled, char *error, size_t room)
+{
+    said[0] = 0;
+    lines = 0;
+    const tn_options o = {.size = sizeof o, .device = TN_CPU, .mode = TN_FUSED, .log = hear};
+    tn_session *s = tn_open_with(&o);
+    assert_non_null(s);
+    const float three = 3;
+    tn_tensor *x = tn_from(s, &three, TN_F32, TN_SHAPE(1));
+    double got = tn_item(tn_mul_scalar(x, 2.0));
+    int status = tn_error(s);
+    if (!status) assert_true(got == 6);
+    snprintf(error, room, "%s", tn_error_text(s));
+    tn_stats v = {.size = sizeof v};
+    tn_get_stats(s, &v);
+    *compiled = v.compiled;
+    tn_close(s);
+    return status;
+}
+
+static void write_script(const char *path, const char *format, ...)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("#!/bin/sh\n", f);
+    va_list ap;
+    va_start(ap, format);
+    vfprintf(f, format, ap);
+    va_end(ap);
+    fclose(f);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static bool on_this_machine(const char *program)
+{
+    char command[200];
+    snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", program);
+    return system(command) == 0;
+}
+
+static void compilers_by_name(void **state)
+{
+    (void)state;
+    const char *const cc[] = {"gcc", "clang", "gcc -g0", "  clang   -w "};
+    char error[600], cache[200];
+    uint64_t compiled;
+    int tried = 0;
+    for (int i = 0; i < 4; i++) {
+        const char *program = strstr(cc[i], "gcc") ? "gcc" : "clang";
+        if (!on_this_machine(program)) continue;
+#if defined(__SANITIZE_ADDRESS__) /* whose run-time library fits its own compiler only */
+        if (!strstr(TN_BUILD_CC, program)) continue;
+#endif
+        tried++;
+        snprintf(cache, sizeof cache, "%s/with space's \"%d\" $HOME;", base, i);
+        setenv("TENSOR_CACHE", cache, 1);
+        setenv("TENSOR_CC", cc[i], 1);
+        for (int run = 0; run < 2; run++) {
+            assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+            assert_int_equal(compiled > 0, run == 0); /* then it is found there */
+            assert_string_equal(said, "");
+        }
+        assert_true(count_files(cache, ".so") > 0);
+    }
+    unsetenv("TENSOR_CC");
+    printf("  %d compilers\n", tried);
+    assert_true(tried > 0);
+}
+
+/* A compiler that was named and fails is a mistake to be told: not slower loops, which would hide it. */
+static void a_compiler_that_fails_is_an_error(void **state)
+{
+    (void)state;
+    char error[600];
+    uint64_t compiled;
+    setenv("TENSOR_CACHE", fresh_dir(), 1);
+    if (!on_this_machine("gcc")) skip();
+    setenv("TENSOR_CC", "gcc -bogus", 1);
+    assert_int_equal(doubles(&compiled, error, sizeof error), TN_E_COMPILE);
+    assert_non_null(strstr(error, "TENSOR_CC is \"gcc -bogus\""));
+    assert_non_null(strstr(error, "unrecognized command-line option"));
+    setenv("TENSOR_CC", "gcc", 1); /* the setting corrected, nothing is left of it */
+    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    unsetenv("TENSOR_CC");
+}
+
+/* Where there is none at all the built-in loops serve, and one line says so. */
+static void no_compiler_is_a_warning(void **state)
+{
+    (void)state;
+    char error[600];
+    uint64_t compiled;
+    setenv("TENSOR_CACHE", fresh_dir(), 1);
+    setenv("TENSOR_CC", "/nowhere/cc", 1);
+    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    unsetenv("TENSOR_CC");
+    assert_int_equal(compiled, 0);
+    assert_int_equal(lines, 1);
+    assert_non_null(strstr(said, "/nowhere/cc"));
+    assert_non_null(strstr(said, "built-in loops"));
+}
+
+/* A folder that somebody removes while a kernel is being compiled, or between two sessions, is made again. */
+static void a_folder_removed_meanwhile(void **state)
+{
+    (void)state;
+    char error[600], cache[128], cc[128];
+    uint64_t compiled;
+    snprintf(cache, sizeof cache, "%s", fresh_dir());
+    snprintf(cc, sizeof cc, "%s/cc", base);
+    write_script(cc,
+                 "case \"$*\" in *--version*) exec cc \"$@\";; esac\n"
+                 "[ -e %s/done ] || { touch %s/done; rm -rf %s; }\nexec cc \"$@\"\n",
+                 base, base, cache);
+    setenv("TENSOR_CACHE", cache, 1);
+    setenv("TENSOR_CC", cc, 1);
+    int status = doubles(&compiled, error, sizeof error);
+    if (status) fail_msg("%s", error);
+    assert_string_equal(said, "");
+    assert_true(count_files(cache, ".so") > 0);
+    assert_int_equal(remove_tree(cache), 0);
+    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    assert_string_equal(said, "");
+    assert_true(count_files(cache, ".so") > 0);
+    unsetenv("TENSOR_CC");
+}
+
+/* What cannot be written to is said once, and a folder of the run's own serves. */
+static void a_folder_that_cannot_be_written(void **state)
+{
+    (void)state;
+    char error[600];
+    uint64_t compiled;
+    setenv("TENSOR_CACHE", "/proc/nowhere", 1);
+    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    assert_int_equal(lines, 1);
+    assert_non_null(strstr(said, "/proc/nowhere"));
+    assert_non_null(strstr(said, "kernels of this process go to"));
+}
+
+/* Without HOME and all that: under /tmp, by the user's number. */
+static void no_home(void **state)
+{
+    (void)state;
+    char error[600];
+    uint64_t compiled;
+    char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    unsetenv("HOME");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("TENSOR_CACHE");
+    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    assert_string_equal(said, "");
+    if (home) setenv("HOME", home, 1);
+    free(home);
+}
+
+int main(void)
+{
+    /* what the suite was started with is not under test */
+    for (int i = 0; i < VARIABLES; i++) unsetenv(variables[i].name);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_values_are_named),
+        cmocka_unit_test(right_values_are_taken_in_silence),
+        cmocka_unit_test(a_choice_that_means_nothing_opens_no_session),
+        cmocka_unit_test(values_have_their_effect),
+        cmocka_unit_test(checked_mode_leaves_undefined_casts_alone),
+        cmocka_unit_test(compilers_by_name),
+        cmocka_unit_test(a_compiler_that_fails_is_an_error),
+        cmocka_unit_test(no_compiler_is_a_warning),
+        cmocka_unit_test(a_folder_removed_meanwhile),
+        cmocka_unit_test(a_folder_that_cannot_be_written),
+        cmocka_unit_test(no_home),
+    };
+    return cmocka_run_group_tests(tests, make_base, drop_base);
+}

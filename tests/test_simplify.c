@@ -1,0 +1,554 @@
+/* test_simplify.c - what need not run: values computed twice, algebra that is exact, numbers, and the guards
+ * under which run-time numbers are folded. Each case asserts what was found, what is launched, and the values
+ * bit by bit. Start with a_value_is_computed_once. */
+#include "fuser_rig.h"
+#include "src/runtime/flush.h"
+
+enum { N = 4096 };
+
+static tn_session *open_cpu(void)
+{
+    tn_session *s = tn_open_with(&(tn_options){
+        .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
+    assert_non_null(s);
+    return s;
+}
+
+/* The plan of the last flush. */
+static const tn_plan *last_plan(tn_session *s)
+{
+    const tn_plan *p = tn_plan_cache_find(s->plans, s->scratch->key, s->scratch->n_key, NULL, NULL);
+    assert_non_null(p);
+    return p;
+}
+
+static int launches(const tn_session *s)
+{
+    return (int)(s->stats.kernels + s->stats.library_calls);
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+static int in_kernels(const tn_plan *p, const char *what)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_step; i++)
+        if (p->step[i].kind == TN_STEP_KERNEL) n += count(p->step[i].source.text, what);
+    return n;
+}
+
+static void close_to(double got, double want, double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance)) fail_msg("%.9g, expected %.9g", got, want);
+}
+
+static tn_tensor *ramp(tn_session *s, int n, float from, float step)
+{
+    float *v = malloc((size_t)n * sizeof *v);
+    assert_non_null(v);
+    for (int i = 0; i < n; i++) v[i] = from + step * (float)i;
+    tn_tensor *t = tn_from(s, v, TN_F32, TN_SHAPE(n));
+    free(v);
+    assert_non_null(t);
+    return t;
+}
+
+/* ---- common values ---- */
+
+static void a_value_is_computed_once(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(ramp(s, N, -2, 0.001f));
+    tn_step_begin(s);
+    tn_tensor *y = tn_add(tn_exp(x), tn_exp(x));
+    float got[N];
+    int before = launches(s);
+    assert_int_equal(tn_read(y, TN_F32, got, sizeof got), 0);
+    const tn_plan *p = last_plan(s);
+    assert_int_equal(launches(s) - before, 1);
+    assert_int_equal(p->n_common, 1);
+    assert_int_equal(in_kernels(p, "tn_exp("), 1);
+    for (int i = 0; i < N; i++)
+        close_to((double)got[i], 2 * exp((double)(-2 + 0.001f * (float)i)), 1e-5 * (double)got[i]);
+    tn_step_end(s);
+    tn_close(s);
+}
+
+/* Each use of a vector along rows is a view of its own, and so is each transpose. */
+static void views_of_one_tensor_are_one(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 64))), *b = tn_keep(ramp(s, 64, 0, 0.1f));
+    tn_step_begin(s);
+    tn_tensor *p = tn_tanh(tn_add(x, b)), *q = tn_tanh(tn_add(x, b));
+    tn_tensor *m = tn_matmul(x, tn_transpose(x, 0, 1)), *n = tn_matmul(x, tn_transpose(x, 0, 1));
+    tn_tensor *sum = tn_sum(tn_add(tn_mul(p, q), tn_mul(m, n)), TN_ALL, 0);
+    int before = (int)s->stats.library_calls;
+    double got = tn_item(sum);
+    assert_int_equal((int)s->stats.library_calls - before, 1);
+    assert_int_equal(last_plan(s)->n_common, 3); /* x + b, its tanh, the product */
+    assert_int_equal(in_kernels(last_plan(s), "tn_tanh("), 1);
+    tn_step_end(s);
+    tn_step_begin(s);
+    tn_tensor *h = tn_tanh(tn_add(x, b)), *w = tn_matmul(x, tn_transpose(x, 0, 1));
+    assert_true(got == tn_item(tn_sum(tn_add(tn_mul(h, h), tn_mul(w, w)), TN_ALL, 0)));
+    tn_step_end(s);
+    tn_close(s);
+}
+
+/* The user holds two tensors: they have one value, and memory of their own. */
+static void two_results_are_two_tensors(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f));
+    for (int round = 0; round < 3; round++) {
+        tn_step_begin(s);
+        tn_tensor *a = tn_keep(tn_exp(x)), *b = tn_keep(tn_exp(x)), *view = tn_reshape(b, TN_SHAPE(64, 64));
+        float was[N], got[N], seen[N];
+        int before = launches(s);
+        assert_int_equal(tn_read(b, TN_F32, was, sizeof was), 0);
+        assert_int_equal(launches(s) - before, round ? 1 : launches(s) - before);
+        assert_int_equal(tn_assign(a, tn_zeros(s, TN_F32, TN_SHAPE(N))), 0);
+        assert_int_equal(tn_read(b, TN_F32, got, sizeof got), 0);
+        assert_int_equal(tn_read(view, TN_F32, seen, sizeof seen), 0);
+        assert_memory_equal(got, was, sizeof got);
+        assert_memory_equal(seen, was, sizeof got);
+        assert_int_equal(tn_read(a, TN_F32, got, sizeof got), 0);
+        for (int i = 0; i < N; i++) assert_true(got[i] == 0);
+        close_to((double)was[N - 1], exp(0.001 * (N - 1)), 1e-3);
+        tn_step_end(s);
+        tn_free(a);
+        tn_free(b);
+    }
+    tn_close(s);
+}
+
+static void results_are_written_by_one_kernel(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f));
+    tn_step_begin(s);
+    tn_tensor *a = tn_sin(tn_exp(x)), *b = tn_sin(tn_exp(x)),
+              *c = tn_reshape(tn_sin(tn_exp(x)), TN_SHAPE(64, 64));
+    float one[N], two[N], three[N];
+    int before = launches(s);
+    assert_int_equal(tn_read(a, TN_F32, one, sizeof one), 0);
+    assert_int_equal(launches(s) - before, 1);
+    assert_int_equal(in_kernels(last_plan(s), "tn_sin("), 1);
+    assert_int_equal(tn_read(b, TN_F32, two, sizeof two), 0);
+    assert_int_equal(tn_read(c, TN_F32, three, sizeof three), 0);
+    assert_int_equal(launches(s) - before, 1);
+    assert_true(tn_node_data(tn_resolve(a)) != tn_node_data(tn_resolve(b)));
+    assert_memory_equal(one, two, sizeof one);
+    assert_memory_equal(one, three, sizeof one);
+    tn_step_end(s);
+    tn_close(s);
+}
+
+static void draws_are_never_common(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_step_begin(s);
+    tn_tensor *d = tn_sub(tn_rand(s, TN_F32, TN_SHAPE(N)), tn_rand(s, TN_F32, TN_SHAPE(N)));
+    double far = tn_item(tn_sum(tn_abs(d), TN_ALL, 0));
+    assert_true(far > N / 4.0);
+    assert_int_equal(last_plan(s)->n_common, 0);
+    tn_step_end(s);
+    tn_close(s);
+}
+
+static void versions_are_not_common(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *w = tn_keep(ramp(s, N, 0, 0.001f));
+    tn_step_begin(s);
+    tn_tensor *old = tn_exp(w), *again = tn_exp(w);
+    assert_int_equal(tn_assign(w, tn_add_scalar(w, 1.0)), 0);
+    tn_tensor *now = tn_exp(w);
+    tn_tensor *ratio = tn_div(now, tn_mul_scalar(tn_add(old, again), 0.5));
+    close_to(tn_item(tn_mean(ratio, TN_ALL, 0)), exp(1), 1e-5);
+    assert_int_equal(last_plan(s)->n_common, 1);
+    tn_step_end(s);
+    tn_close(s);
+}
+
+/* The record tells whether two operands are one: the plan of one case is not found in the other. */
+static void one_operand_twice_is_not_two(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f)), *y = tn_keep(ramp(s, N, 1, 0.001f));
+    for (int round = 0; round < 4; round++) {
+        tn_step_begin(s);
+        tn_tensor *a = tn_slice(x, 0, 0, 8, 1), *b = tn_slice(round % 2 ? y : x, 0, 0, 8, 1);
+        float got[8];
+        assert_int_equal(tn_read(tn_sub(tn_exp(a), tn_exp(b)), TN_F32, got, sizeof got), 0);
+        for (int i = 0; i < 8; i++)
+            close_to((double)got[i], round % 2 ? exp(0.001 * i) - exp(1 + 0.001 * i) : 0, 1e-5);
+        if (round < 2) assert_int_equal(last_plan(s)->n_common, !round);
+        tn_step_end(s);
+    }
+    tn_close(s);
+}
+
+static void a_gradient_shares_what_it_makes_twice(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *w = tn_param(s, "w", ramp(s, N, -1, 0.0005f));
+    tn_step_begin(s);
+    tn_tensor *loss = tn_sum(tn_mul(tn_exp(w), tn_exp(w)), TN_ALL, 0);
+    assert_int_equal(tn_backward(loss), 0);
+    float g[N];
+    int before = launches(s);
+    assert_int_equal(tn_read(tn_gradient(w), TN_F32, g, sizeof g), 0);
+    assert_int_equal(launches(s) - before, 2); /* the loss, which reduces, and the gradient */
+    assert_true(last_plan(s)->n_common >= 2);  /* exp(w) twice, and what flows back to each */
+    assert_int_equal(in_kernels(last_plan(s), "float exp2 ="), 0);
+    for (int i = 0; i < N; i++) {
+        double x = -1 + 0.0005 * i;
+        close_to((double)g[i], 2 * exp(2 * x), 1e-4 * exp(2 * x));
+    }
+    tn_step_end(s);
+    tn_close(s);
+}
+
+/* ---- algebra ---- */
+
+typedef tn_tensor *rule_fn(tn_graph *g, tn_tensor *x);
+
+static tn_tensor *num(tn_graph *g, double v)
+{
+    return tn_mk_typed(g, TN_OP_constant, (tn_number){.f = v}, TN_F32);
+}
+#define RULE(name, expression)                                                                               \
+    static tn_tensor *name(tn_graph *g, tn_tensor *x)                                                        \
+    {                                                                                                        \
+        (void)g;                                                                                             \
+        return expression;                                                                                   \
+    }
+RULE(times_one, tn_mk2(TN_OP_mul, x, num(g, 1)))
+RULE(one_times, tn_mk2(TN_OP_mul, num(g, 1), x))
+RULE(by_one, tn_mk2(TN_OP_div, x, num(g, 1)))
+RULE(to_the_one, tn_mk2(TN_OP_pow, x, num(g, 1)))
+RULE(less_nothing, tn_mk2(TN_OP_sub, x, num(g, 0)))
+RULE(and_minus_nothing, tn_mk2(TN_OP_add, x, num(g, -0.0)))
+RULE(minus_minus, tn_mk1(TN_OP_neg, tn_mk1(TN_OP_neg, x)))
+RULE(there_and_back, tn_mk_cast(tn_mk_cast(x, TN_F64), TN_F32))
+RULE(itself_at_most, tn_mk2(TN_OP_maximum, x, x))
+RULE(itself_at_least, tn_mk2(TN_OP_minimum, x, x))
+RULE(one_way_or_other, tn_mk3(TN_OP_where, tn_mk2(TN_OP_gt, x, num(g, 0)), x, x))
+RULE(turned_twice,
+     tn_mk_reshape(tn_mk_swap(tn_mk_contiguous(tn_mk_swap(tn_mk_reshape(tn_mk2(TN_OP_mul, x, num(g, 1)), 2,
+                                                                        (int64_t[]){4, 2}),
+                                                          0, 1)),
+                              0, 1),
+                   1, (int64_t[]){8}))
+
+RULE(times_nothing, tn_mk2(TN_OP_mul, x, num(g, 0)))
+RULE(less_itself, tn_mk2(TN_OP_sub, x, x))
+RULE(and_nothing, tn_mk2(TN_OP_add, x, num(g, 0)))
+RULE(less_minus_nothing, tn_mk2(TN_OP_sub, x, num(g, -0.0)))
+RULE(nearly_one, tn_mk2(TN_OP_mul, x, num(g, 1 + 1e-6)))
+RULE(lossy_there_and_back, tn_mk_cast(tn_mk_cast(x, TN_F16), TN_F32))
+RULE(to_nothing, tn_mk2(TN_OP_div, x, x))
+
+static const float special[8] = {0.0f, -0.0f, 1.5f, -2.25f, INFINITY, -INFINITY, NAN, 3e-39f};
+
+/* What the rule makes of the special values, times a tensor of ones: the result itself would be a root. */
+static void run_rule(rule_fn *f, float *out, int *folded, int *guards)
+{
+    tn_session *s = open_cpu();
+    const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    tn_tensor *hx = tn_keep(tn_from(s, special, TN_F32, TN_SHAPE(8)));
+    tn_tensor *h1 = tn_keep(tn_from(s, ones, TN_F32, TN_SHAPE(8)));
+    tn_step_begin(s);
+    tn_tensor *x = tn_use(tn_resolve(hx)), *one = tn_use(tn_resolve(h1));
+    tn_tensor *root = tn_mk2(TN_OP_mul, f(&s->graph, x), one);
+    if (tn_run(s, 1, &root)) fail_msg("%s", s->graph.error.text);
+    memcpy(out, tn_node_data(root), 8 * sizeof *out);
+    *folded = last_plan(s)->n_folded;
+    *guards = last_plan(s)->n_guard;
+    tn_step_end(s);
+    tn_close(s);
+}
+
+static void same_bits(const float *a, const float *b)
+{
+    for (int i = 0; i < 8; i++)
+        if (!(isnan(a[i]) && isnan(b[i])) && memcmp(&a[i], &b[i], sizeof *a))
+            fail_msg("element %d: %g, expected %g", i, (double)a[i], (double)b[i]);
+}
+
+static void exact_algebra_is_folded(void **state)
+{
+    (void)state;
+    static const struct {
+        rule_fn *f;
+        int folded;
+    } rule[] = {{times_one, 1},      {one_times, 1},         {by_one, 1},           {to_the_one, 1},
+                {less_nothing, 1},   {and_minus_nothing, 1}, {minus_minus, 1},      {there_and_back, 1},
+                {itself_at_most, 1}, {itself_at_least, 1},   {one_way_or_other, 1}, {turned_twice, 1}};
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
+        float got[8];
+        int folded, guards;
+        run_rule(rule[i].f, got, &folded, &guards);
+        if (folded != rule[i].folded) fail_msg("rule %zu: %d folded", i, folded);
+        assert_int_equal(guards, 0);
+        same_bits(got, special);
+    }
+}
+
+static void other_algebra_is_not(void **state)
+{
+    (void)state;
+    rule_fn *rule[] = {times_nothing, less_itself, and_nothing,         less_minus_nothing,
+                       nearly_one,    to_nothing,  lossy_there_and_back};
+    float want[7][8];
+    for (int i = 0; i < 8; i++) {
+        float x = special[i];
+        want[0][i] = x * 0.0f;
+        want[1][i] = x - x;
+        want[2][i] = x + 0.0f;
+        want[3][i] = x - -0.0f;
+        want[4][i] = x * (float)(1 + 1e-6);
+        want[5][i] = x / x;
+    }
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
+        float got[8];
+        int folded, guards;
+        run_rule(rule[i], got, &folded, &guards);
+        assert_int_equal(folded, 0);
+        if (i < 6) same_bits(got, want[i]);
+    }
+}
+
+/* Rows of constants become one constant, rounded as a kernel would have. */
+static tn_tensor *sum_of_numbers(tn_graph *g, tn_tensor *x)
+{
+    tn_tensor *third = tn_mk2(TN_OP_div, num(g, 1), num(g, 3)), *c = tn_mk2(TN_OP_mul, third, num(g, 0.1));
+    c = tn_mk1(TN_OP_sqrt, tn_mk2(TN_OP_add, c, num(g, 7)));
+    return tn_mk2(TN_OP_add, x, tn_mk_expand(c, 1, x->shape));
+}
+
+static tn_tensor *sine_of_a_number(tn_graph *g, tn_tensor *x)
+{
+    return tn_mk2(TN_OP_add, x, tn_mk_expand(tn_mk1(TN_OP_sin, num(g, 1)), 1, x->shape));
+}
+
+static void numbers_are_worked_out(void **state)
+{
+    (void)state;
+    float got[8], want[8];
+    int folded, guards;
+    run_rule(sum_of_numbers, got, &folded, &guards);
+    volatile float third = 1.0f / 3.0f, tenth = third * 0.1f, sum = tenth + 7.0f;
+    float c = sqrtf(sum);
+    for (int i = 0; i < 8; i++) want[i] = special[i] + c;
+    assert_int_equal(folded, 4);
+    same_bits(got, want);
+    run_rule(sine_of_a_number, got, &folded, &guards); /* whose last bit is the device's */
+    assert_int_equal(folded, 0);
+    close_to((double)got[0], sin(1), 1e-6);
+}
+
+/* An operand that is overwritten later is copied as it was written: to be had then. */
+static void what_is_overwritten_is_copied(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *w = tn_keep(ramp(s, N, 1, 1));
+    for (int round = 0; round < 4; round++) {
+        tn_step_begin(s);
+        tn_tensor *old = tn_mul_scalar(w, 1.0);
+        assert_int_equal(tn_assign(w, tn_add_scalar(w, 2.0)), 0);
+        tn_tensor *diff = tn_sub(tn_reshape(w, TN_SHAPE(64, 64)), tn_reshape(old, TN_SHAPE(64, 64)));
+        tn_tensor *low = tn_min(diff, TN_ALL, 0), *high = tn_max(diff, TN_ALL, 0);
+        assert_true(tn_item(low) == 2);
+        assert_true(tn_item(high) == 2);
+        tn_step_end(s);
+    }
+    tn_close(s);
+}
+
+/* ---- guards ---- */
+
+/* sum(x * v + x) in a step of its own. */
+static double times(tn_session *s, tn_tensor *x, double v)
+{
+    tn_step_begin(s);
+    double sum = tn_item(tn_sum(tn_add(tn_sin(tn_mul_scalar(x, v)), x), TN_ALL, 0));
+    tn_step_end(s);
+    assert_int_equal(tn_error(s), 0);
+    return sum;
+}
+
+static void a_number_that_stays_is_folded(void **state)
+{
+    (void)state;
+    for (int replay = 0; replay < 2; replay++) {
+        setenv("TENSOR_REPLAY", replay ? "on" : "off", 1);
+        tn_session *s = open_cpu();
+        unsetenv("TENSOR_REPLAY");
+        tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
+        double want[3] = {0};
+        for (int i = 0; i < N; i++) {
+            double v = (double)(-1 + 0.0004f * (float)i);
+            want[1] += sin(v) + v;
+            want[2] += sin(2 * v) + v;
+        }
+        const int script[] = {1, 1, 1, 2, 1, 1, 2, 2, 1};
+        uint64_t plans = s->stats.plans, kernels = s->stats.kernels;
+        double first = 0;
+        for (int i = 0; i < 9; i++) {
+            double got = times(s, x, script[i]);
+            close_to(got, want[script[i]], 1e-3);
+            assert_int_equal(s->stats.plans - plans, i < 3 ? 1 : 2);
+            assert_int_equal(s->stats.kernels - kernels, i + 1);
+            if (i < 3) {
+                assert_int_equal(last_plan(s)->n_guard, 1);
+                assert_int_equal(last_plan(s)->n_folded, 1);
+                assert_int_equal(last_plan(s)->step[0].n_scalar, 0);
+                if (i)
+                    assert_true(got == first);
+                else
+                    first = got;
+            } else {
+                assert_int_equal(last_plan(s)->n_guard, 0);
+                assert_int_equal(last_plan(s)->step[0].n_scalar, 1);
+            }
+        }
+        tn_stats now = {.size = sizeof now};
+        assert_int_equal(tn_get_stats(s, &now), 0);
+        /* those that do as the step before: all but the first, and the one that finds its plan gone and is
+         * noted anew */
+        if (replay)
+            assert_true(now.replayed >= 5);
+        else
+            assert_int_equal(now.replayed, 0);
+        tn_close(s);
+    }
+}
+
+/* A number that is never 0, 1 or another that folds keeps one plan whatever it is. */
+static void numbers_that_change_make_no_plans(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
+    for (int i = 0; i < 6; i++) times(s, x, 2.0 - 0.2 * i); /* 1.0 comes last, when the plan is made */
+    uint64_t plans = s->stats.plans;
+    times(s, x, 1);
+    times(s, x, 0);
+    times(s, x, -3);
+    assert_int_equal(s->stats.plans, plans);
+    assert_int_equal(last_plan(s)->n_guard, 0);
+    tn_close(s);
+}
+
+/* The sign of a zero counts: x - 0 is x, x - -0 is not. */
+static void a_guard_is_for_one_number(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    const float v[4] = {-0.0f, 0.0f, 1, -1};
+    tn_tensor *x = tn_keep(tn_from(s, v, TN_F32, TN_SHAPE(4))),
+              *one = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(4)));
+    for (int round = 0; round < 4; round++) {
+        float got[4];
+        tn_step_begin(s);
+        assert_int_equal(
+            tn_read(tn_mul(tn_sub_scalar(x, round % 2 ? -0.0 : 0.0), one), TN_F32, got, sizeof got), 0);
+        assert_int_equal(signbit(got[0]) != 0, round % 2 == 0);
+        assert_false(signbit(got[1]));
+        assert_int_equal(last_plan(s)->n_guard, round == 0);
+        tn_step_end(s);
+    }
+    tn_close(s);
+}
+
+/* Two flushes of one step with one record: the second finds the plan of the first, or another. */
+static void two_segments_share_a_record(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
+    double one = 0, three = 0;
+    for (int i = 0; i < N; i++) {
+        double v = (double)(-1 + 0.0004f * (float)i);
+        one += exp(v) + v;
+        three += exp(3 * v) + v;
+    }
+    uint64_t plans = s->stats.plans;
+    for (int round = 0; round < 5; round++) {
+        tn_step_begin(s);
+        double a = tn_item(tn_sum(tn_add(tn_exp(tn_mul_scalar(x, 1.0)), x), TN_ALL, 0));
+        double b = tn_item(tn_sum(tn_add(tn_exp(tn_mul_scalar(x, round < 2 ? 1.0 : 3.0)), x), TN_ALL, 0));
+        close_to(a, one, 1e-3 * one);
+        close_to(b, round < 2 ? one : three, 1e-3 * three);
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), 0);
+    }
+    assert_int_equal(s->stats.plans - plans, 2);
+    tn_close(s);
+}
+
+static void the_plan_text_counts_them(void **state)
+{
+    (void)state;
+    tn_session *s = open_cpu();
+    tn_tensor *w = tn_keep(ramp(s, N, -1, 0.0005f));
+    tn_step_begin(s);
+    tn_tensor *y = tn_mul_scalar(tn_add(tn_exp(w), tn_exp(w)), 1.0);
+    tn_item(tn_sum(tn_sin(y), TN_ALL, 0));
+    tn_step_end(s);
+    assert_non_null(strstr(tn_plan_text(s), "\nsimplified: 1 common, 1 folded, 1 guard\n"));
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    assert_int_equal(tn_explain(s, f), 0);
+    fclose(f);
+    assert_non_null(strstr(text, "  simplified: 1 common, 1 folded, 1 guard\n"));
+    free(text);
+    tn_step_begin(s);
+    tn_item(tn_sum(tn_sin(w), TN_ALL, 0));
+    tn_step_end(s);
+    assert_null(strstr(tn_plan_text(s), "simplified"));
+    tn_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_value_is_computed_once),
+        cmocka_unit_test(views_of_one_tensor_are_one),
+        cmocka_unit_test(two_results_are_two_tensors),
+        cmocka_unit_test(results_are_written_by_one_kernel),
+        cmocka_unit_test(draws_are_never_common),
+        cmocka_unit_test(versions_are_not_common),
+        cmocka_unit_test(one_operand_twice_is_not_two),
+        cmocka_unit_test(a_gradient_shares_what_it_makes_twice),
+        cmocka_unit_test(exact_algebra_is_folded),
+        cmocka_unit_test(other_algebra_is_not),
+        cmocka_unit_test(numbers_are_worked_out),
+        cmocka_unit_test(what_is_overwritten_is_copied),
+        cmocka_unit_test(a_number_that_stays_is_folded),
+        cmocka_unit_test(numbers_that_change_make_no_plans),
+        cmocka_unit_test(a_guard_is_for_one_number),
+        cmocka_unit_test(two_segments_share_a_record),
+        cmocka_unit_test(the_plan_text_counts_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
