@@ -531,7 +531,10 @@ TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 TN_API int tn_profile(tn_session *s, bool on);
 
 /* The kernels of the step, one a line, as small text that is the same in each run and for any number of
- * threads: commit it, and see in the diff what a change did to your step. "" when no step has run; NULL when
+ * threads: commit it, and see in the diff what a change did to your step. Before them, where there was any, what
+ * did not have to be computed: "simplified: 3 common, 2 folded, 1 guard" are values that another call has made,
+ * values that an operand has already or that are numbers, and run-time numbers of 1 or 0 that the plan was made
+ * for (a second plan, for any number, is made when one changes). "" when no step has run; NULL when
  * there is no memory. Owned by the session, valid until the next call or tn_close. */
 TN_API const char *tn_plan_text(tn_session *s);
 

@@ -67,5 +67,11 @@ check plan_hash_collides harmless src/runtime/plan_cache.c 's/= tn_hash_bytes(ke
 check plan_hash_is_trusted caught src/runtime/plan_cache.c \
     's/= tn_hash_bytes(key, bytes)/= 7 + 0 * bytes/; s/ && e->bytes == bytes && !memcmp(e->key, key, bytes)//' \
     test_programs
+# The record does not say which operands are one.
+check twins_forgotten caught src/runtime/segment.c 's/ || !put(f, &f->twin\[i\], sizeof \*f->twin))/)/' test_simplify
+# Whatever leaf an operator reads, it reads the same.
+check leaves_confused caught fuser/common.c 's/return c->n_node + (c->seg->twin.*/return c->n_node;/' test_simplify
+# A plan that was made for one number serves any other.
+check guard_ignored caught fuser/plan.c 's/i < p->n_guard; i++/i < 0 * p->n_guard; i++/' test_simplify
 # What reads the old version of a tensor is not put before the assignment to it.
 check readers_after_the_writer caught fuser/hazard.c 's/if (before && /if (before \&\& false \&\& /' test_fuser_plans
