@@ -204,6 +204,20 @@ static void ask_random(fu_em *e, int id)
     define(e, id, expr);
 }
 
+bool fu_near_form(const fu_value *v, char *out, size_t n)
+{
+    static const char *const name[] = {"tn_sin", "tn_cos"};
+    const char *text = v->kind == FU_OP ? tn_op_get(v->op)->text : NULL; /* copies and casts have none */
+    if (!text || fu_compute_dtype(v->from) != TN_F32) return false;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        size_t k = strlen(name[i]);
+        if (strncmp(text, name[i], k) || text[k] != '(') continue;
+        snprintf(out, n, "%s_near_f32%s", name[i], text + k);
+        return true;
+    }
+    return false;
+}
+
 static void ask_op(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
@@ -222,13 +236,14 @@ static void ask_op(fu_em *e, int id)
             snprintf(expr, sizeof expr, "(%s)%s", fu_type(e, v->dtype), arg[0]);
     } else {
         const tn_op_info *o = tn_op_get(v->op);
-        char wide[64];
+        char wide[64], near[64];
+        bool short_form = e->near && (v->vary >> fu_vec(e->p) & 1) && fu_near_form(v, near, sizeof near);
         if (o->type == TN_TYPE_TEST && !tn_dtype_is_float(v->from) && strstr(o->text, "tn_")) {
             snprintf(wide, sizeof wide, "(double)%s",
                      arg[0]); /* tests of floating values take integers too */
             arg[0] = wide;
         }
-        fu_expression(expr, sizeof expr, o->text, v->from, arg);
+        fu_expression(expr, sizeof expr, short_form ? near : o->text, v->from, arg);
     }
     define(e, id, expr);
 }
