@@ -20,7 +20,7 @@ static void test_compile(void **state)
 {
     (void)state;
     static const char *const arch[] = {"sm_80", "sm_90"};
-    nvrtc n;
+    nvrtc n = {NULL};
     int compiled = 0;
     if (!nvrtc_open(&n)) {
         print_message("no NVRTC here\n");

@@ -169,26 +169,23 @@ static int choose(tn_cuda *c, product *p)
     return (int)e;
 }
 
-/* The product of this shape; NULL: out of memory, or something that err names. */
-static product *look_up(tn_cuda *c, const shape *k, tn_errbuf *err)
+/* The product of this shape. */
+static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
 {
-    product **slot = &c->blas->slot[tn_hash_bytes(k, sizeof *k) % SLOTS];
-    for (product *p = *slot; p; p = p->next)
-        if (!memcmp(&p->key, k, sizeof *k)) return p;
+    product **slot = &c->blas->slot[tn_hash_bytes(k, sizeof *k) % SLOTS], *p = *slot;
+    while (p && memcmp(&p->key, k, sizeof *k)) p = p->next;
+    *out = p;
+    if (p) return TN_OK;
     if (c->blas->n >= MOST) drop_all(c);
-    product *p = tn_calloc(1, sizeof *p);
-    if (!p) {
-        tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
-        return NULL;
-    }
+    p = tn_calloc(1, sizeof *p);
+    if (!p) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
     p->key = *k;
     tn_cublas_result e = (tn_cublas_result)describe(c, p);
     if (!e) e = (tn_cublas_result)choose(c, p);
     p->own = e == TN_CUBLAS_NOT_SUPPORTED || e == TN_CUBLAS_INVALID_VALUE;
     if (e && !p->own) {
-        blas_check(e, "choosing an algorithm", err);
         drop(c, p);
-        return NULL;
+        return blas_check(e, "choosing an algorithm", err);
     }
     if (p->own)
         tn_cuda_log(c, TN_LOG_INFO,
@@ -196,9 +193,9 @@ static product *look_up(tn_cuda *c, const shape *k, tn_errbuf *err)
                     tn_dtype_name((tn_dtype)k->dtype), (long long)k->columns, (long long)k->rows,
                     (long long)k->depth);
     p->next = *slot;
-    *slot = p;
+    *slot = *out = p;
     c->blas->n++;
-    return p;
+    return TN_OK;
 }
 
 /* ---- our own kernels ---- */
@@ -329,19 +326,20 @@ static int run_strided(tn_cuda *c, const tn_gemm *g, bool add, bool wide, int ba
         one.c_batch[0] = g->c_batch[batch_dim];
     }
     if (!make_shape(g, add, wide, batch_dim, &k)) return run_own(c, &one, add, wide, err);
-    product *p = look_up(c, &k, err);
-    if (!p) return TN_E_DEVICE;
+    product *p;
+    int status = look_up(c, &k, &p, err);
+    if (status) return status;
     if (p->own) return run_own(c, &one, add, wide, err);
     float alpha_f = 1, beta_f = add;
     double alpha_d = 1, beta_d = add;
     bool is_f64 = g->dtype == TN_F64, fits = epilogue_fits(g);
     if (g->bias && fits) {
-        int status = blas_check(
+        status = blas_check(
             c->api->cublasLtMatmulDescSetAttribute(p->desc, TN_CUBLAS_DESC_BIAS, &g->bias, sizeof g->bias),
             "the bias", err);
         if (status) return status;
     }
-    int status = blas_check(
+    status = blas_check(
         c->api->cublasLtMatmul(c->blas->handle, p->desc, is_f64 ? (const void *)&alpha_d : &alpha_f, g->b,
                                p->a, g->a, p->b, is_f64 ? (const void *)&beta_d : &beta_f, g->c, p->c, g->c,
                                p->c, &p->algo, c->blas->workspace, WORKSPACE, c->stream),
