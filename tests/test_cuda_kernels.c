@@ -20,8 +20,9 @@ static void test_compile(void **state)
 {
     (void)state;
     static const char *const arch[] = {"sm_80", "sm_90"};
-    nvrtc n = {NULL};
+    nvrtc n;
     int compiled = 0;
+    memset(&n, 0, sizeof n);
     if (!nvrtc_open(&n)) {
         print_message("no NVRTC here\n");
         skip();
