@@ -107,6 +107,7 @@ help:
 	@echo 'make doctor      what was found on this machine, and what will be used'
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
+	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
@@ -216,6 +217,14 @@ $(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
 -include $(wildcard $(BUILD)/cusim/*.d)
 .PHONY: cusim
 cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+# All tests of programs on it. Kernels are kept from run to run.
+CUSIM_FULL ?= test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden
+CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(BUILD))/cusim/libcusim.so) \
+            TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
+.PHONY: cusim-full
+cusim-full: need-test
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%)
+	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
 CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
@@ -298,7 +307,8 @@ test: need-test
 # What ONLY names, by name or by path, or everything.
 SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
-run-tests: all $(BUILD)/tests/json_check $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
+run-tests: all $(BUILD)/tests/json_check $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
+           $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
 	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' \

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 enum {
-    ALIGNMENT_ANY = 256, /* what a preference promises unless it says less */
-    WORKSPACE = 1 << 20, /* the algorithm's, where the preference allows as much */
+    ALIGNMENT_ANY = 256,  /* what a preference promises unless it says less */
+    WORKSPACE = 64 << 10, /* the algorithm's, where the preference allows as much */
     MAGIC = 0x63756c74
 };
 

@@ -162,7 +162,7 @@ static void end_thread(sim_thread *t)
                                  "__syncthreads() in line %d",
                                  i, block.thread[i].line);
             }
-    sim_warp_lane_ended(t);
+    if (block.at_warp) sim_warp_lane_ended(t);
 }
 
 SIM_API int cusim_next(void);
@@ -317,7 +317,7 @@ static bool run_block(void)
         block.thread[i] = (sim_thread){.index = i, .time = 1, .block_time = 1};
     shuffle(block.n_threads, &block.first, &block.step);
     block.unstarted = block.live = block.n_threads;
-    block.at_barrier = block.ended = block.n_ready = 0;
+    block.at_barrier = block.at_warp = block.ended = block.n_ready = 0;
     block.now = NULL;
     block.clock = 1;
     if (!++block.serial) block.serial = 1;

@@ -68,7 +68,7 @@ typedef struct sim_block {
     unsigned n_threads;
     sim_thread thread[SIM_MAX_THREADS], *now;
     unsigned unstarted, first, step; /* threads yet to begin: how many, and the order */
-    unsigned live, at_barrier, ended;
+    unsigned live, at_barrier, at_warp, ended;
     unsigned ready[SIM_MAX_THREADS], n_ready;
     uint32_t clock;
     bool failed, checked;

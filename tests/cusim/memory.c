@@ -3,10 +3,12 @@
  * Each allocation lies in pages of its own with an untouchable page behind it, and is shifted so that it ends
  * where its pages end: what runs past it crashes even in a kernel that is compiled without checks. Between
  * launches and copies the pages of all device memory are closed (PROT_NONE), so that a program which
- * dereferences a device pointer crashes. Freed addresses are closed for good and never given out again.
+ * dereferences a device pointer crashes; where there is much memory, not at once. Freed addresses are closed
+ * for good and never given out again.
  *
  * A virtual range is reserved as it is; the memory mapped into it is a file in memory, as with the real calls
- * its content outlives the mapping. New memory is filled with ones, which are NaN in every float type.
+ * its content outlives the mapping. New memory, or the first of it, is filled with ones, which are NaN in
+ * every float type.
  *
  *   sim.region        what is mapped or was freed, sorted by address
  *   sim.reservations  ranges of cuMemAddressReserve
@@ -20,7 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, ALIGN = 256, FILL_AT_MOST = 16 << 20 };
+enum { PAGE = 4096, ALIGN = 256, FILL_AT_MOST = 1 << 20, CLOSE_AT_MOST = 8 << 20, CLOSE_EVERY = 32 };
 
 static uint64_t round_up(uint64_t n, uint64_t to)
 {
@@ -140,25 +142,36 @@ static void protect(const sim_region *r, int how)
     mprotect(pointer(r->map), r->map_bytes, how);
 }
 
-void sim_memory_open(void)
+static void protect_all(int how)
 {
-    if (sim.memory_open++) return;
     for (size_t i = 0; i < sim.n_regions; i++)
-        if (guarded(sim.region[i])) protect(sim.region[i], PROT_READ | PROT_WRITE);
+        if (guarded(sim.region[i])) protect(sim.region[i], how);
 }
 
+void sim_memory_open(void)
+{
+    if (sim.memory_open++ || sim.left_open) return;
+    protect_all(PROT_READ | PROT_WRITE);
+}
+
+/* Closing and opening takes time for each page: where there is much memory it is done now and then only. */
 void sim_memory_close(void)
 {
     if (--sim.memory_open) return;
-    for (size_t i = 0; i < sim.n_regions; i++)
-        if (guarded(sim.region[i])) protect(sim.region[i], PROT_NONE);
+    sim.left_open = sim.count.bytes_now > CLOSE_AT_MOST && ++sim.closings % CLOSE_EVERY;
+    if (!sim.left_open) protect_all(PROT_NONE);
+}
+
+static bool is_open(void)
+{
+    return sim.memory_open || sim.left_open;
 }
 
 static void fill_new(const sim_region *r)
 {
     protect(r, PROT_READ | PROT_WRITE);
     memset(pointer(r->base), 0xff, r->bytes < FILL_AT_MOST ? r->bytes : FILL_AT_MOST);
-    if (!sim.memory_open) protect(r, PROT_NONE);
+    if (!is_open()) protect(r, PROT_NONE);
 }
 
 static void account(uint64_t bytes)
@@ -453,7 +466,7 @@ tn_cu_result cuMemSetAccess(tn_cu_ptr at, size_t bytes, const tn_cu_mem_access *
         sim_region *r = sim_find(at + done, 1);
         r->access = access->flags != 0;
         sim_check_forget();
-        protect(r, sim.memory_open && r->access ? PROT_READ | PROT_WRITE : PROT_NONE);
+        protect(r, is_open() && r->access ? PROT_READ | PROT_WRITE : PROT_NONE);
         done += r->bytes;
     }
     return sim_leave(SIM_OK);

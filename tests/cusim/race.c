@@ -205,7 +205,8 @@ static void report(const sim_access *a, const char *was, sim_access_kind kind, u
 
 static void note_read(sim_access *r, const sim_access *me)
 {
-    if (r->launch != me->launch || !(r->bytes & me->bytes)) { /* of other bytes of the four: the newest is kept */
+    if (r->launch != me->launch ||
+        !(r->bytes & me->bytes)) { /* of other bytes of the four: the newest is kept */
         *r = *me;
         return;
     }

@@ -214,6 +214,8 @@ typedef struct sim_state {
     sim_physical *physicals;
     uint64_t host_bytes;
     int memory_open; /* kernels or copies run: device memory can be touched */
+    bool left_open;  /* as it can although nothing runs */
+    uint64_t closings;
 
     sim_stream null_stream, *streams;
     sim_event *events;

@@ -103,6 +103,7 @@ static void finish(sim_thread *t, unsigned come)
     for (int l = 0; l < 32; l++)
         if (come >> l & 1) {
             sim_thread *u = lane_of(t, l);
+            block.at_warp--;
             u->time = block.clock;
             sim_make_ready(u);
         }
@@ -136,6 +137,7 @@ uint64_t cusim_collective(int kind, int line, unsigned lanes, uint64_t value, in
     if (width < 1 || width > 32 || (width & (width - 1)))
         sim_kernel_fault(SIM_LAUNCH_FAILED, "the shuffle in line %d has a width of %d", line, width);
     self->state = SIM_AT_WARP;
+    block.at_warp++;
     unsigned come = group_of(self);
     if (come) finish(self, come);
     sim_wait(SIM_AT_WARP, line);
