@@ -31,7 +31,8 @@ typedef struct shape {
 
 typedef struct product {
     shape key;
-    bool own; /* cuBLASLt has none */
+    bool own;   /* cuBLASLt has none */
+    bool apart; /* it has one without the epilogue, which our own kernel does afterwards */
     tn_cublas_desc desc;
     tn_cublas_layout a, b, c;
     tn_cublas_algo algo;
@@ -54,12 +55,18 @@ static int blas_check(tn_cublas_result e, const char *what, tn_errbuf *err)
 
 /* ---- the table ---- */
 
-static void drop(tn_cuda *c, product *p)
+static void undescribe(tn_cuda *c, product *p)
 {
     if (p->c) c->api->cublasLtMatrixLayoutDestroy(p->c);
     if (p->b) c->api->cublasLtMatrixLayoutDestroy(p->b);
     if (p->a) c->api->cublasLtMatrixLayoutDestroy(p->a);
     if (p->desc) c->api->cublasLtMatmulDescDestroy(p->desc);
+    p->a = p->b = p->c = p->desc = NULL;
+}
+
+static void drop(tn_cuda *c, product *p)
+{
+    undescribe(c, p);
     tn_free_mem(p);
 }
 
@@ -125,7 +132,7 @@ static int describe(tn_cuda *c, product *p)
     tn_cublas_type type = type_of(d), out = k->wide ? TN_CUBLAS_F32 : type;
     tn_cublas_compute compute = d == TN_F64 ? TN_CUBLAS_COMPUTE_F64 : TN_CUBLAS_COMPUTE_F32;
     int32_t ta = k->transpose_a, tb = k->transpose_b;
-    uint32_t epilogue = (uint32_t)k->epilogue;
+    uint32_t epilogue = p->apart ? TN_CUBLAS_EPILOGUE_DEFAULT : (uint32_t)k->epilogue;
     tn_cublas_result e =
         a->cublasLtMatmulDescCreate(&p->desc, compute, d == TN_F64 ? TN_CUBLAS_F64 : TN_CUBLAS_F32);
     if (!e) e = a->cublasLtMatmulDescSetAttribute(p->desc, TN_CUBLAS_DESC_TRANSA, &ta, sizeof ta);
@@ -169,6 +176,11 @@ static int choose(tn_cuda *c, product *p)
     return (int)e;
 }
 
+static bool has_none(tn_cublas_result e)
+{
+    return e == TN_CUBLAS_NOT_SUPPORTED || e == TN_CUBLAS_INVALID_VALUE;
+}
+
 /* The product of this shape. */
 static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
 {
@@ -182,7 +194,13 @@ static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
     p->key = *k;
     tn_cublas_result e = (tn_cublas_result)describe(c, p);
     if (!e) e = (tn_cublas_result)choose(c, p);
-    p->own = e == TN_CUBLAS_NOT_SUPPORTED || e == TN_CUBLAS_INVALID_VALUE;
+    if (has_none(e) && k->epilogue != TN_CUBLAS_EPILOGUE_DEFAULT) {
+        p->apart = true;
+        undescribe(c, p);
+        e = (tn_cublas_result)describe(c, p);
+        if (!e) e = (tn_cublas_result)choose(c, p);
+    }
+    p->own = has_none(e);
     if (e && !p->own) {
         drop(c, p);
         return blas_check(e, "choosing an algorithm", err);
@@ -332,7 +350,7 @@ static int run_strided(tn_cuda *c, const tn_gemm *g, bool add, bool wide, int ba
     if (p->own) return run_own(c, &one, add, wide, err);
     float alpha_f = 1, beta_f = add;
     double alpha_d = 1, beta_d = add;
-    bool is_f64 = g->dtype == TN_F64, fits = epilogue_fits(g);
+    bool is_f64 = g->dtype == TN_F64, fits = !p->apart && epilogue_fits(g);
     if (g->bias && fits) {
         status = blas_check(
             c->api->cublasLtMatmulDescSetAttribute(p->desc, TN_CUBLAS_DESC_BIAS, &g->bias, sizeof g->bias),
