@@ -387,6 +387,7 @@ static bool cuda_take_fault(tn_device *d, tn_fault *out)
     if (!c->fault.code) return false;
     *out = c->fault;
     c->fault = (tn_fault){0};
+    c->faults++;
     if (tn_cuda_enter(c, &d->failure)) return true;
     tn_cuda_check(c, c->api->cuMemsetD8Async(c->words, 0, TN_CUDA_WORD_BYTES, c->stream), &d->failure,
                   "cuMemsetD8Async");

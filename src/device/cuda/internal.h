@@ -53,7 +53,8 @@ struct tn_cuda {
     tn_cuda_blas *blas;
     tn_kernel *own[TN_OWN_COUNT][TN_OWN_VARIANTS];
     tn_cu_ptr words; /* the fault word, then the ticket */
-    tn_fault fault;  /* as the last download or sync found it */
+    tn_fault fault;  /* as the last download, sync or peek found it */
+    uint64_t faults; /* taken so far: what was copied before the last is no longer true */
     char why_lost[768];
     bool recording; /* the stream is being captured */
     bool sync_each; /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
