@@ -53,13 +53,15 @@ static int collect(fu_ctx *c, uses *of)
 static const char *wrong_slot(const fu_ctx *c, int slot, const uses *u)
 {
     const fu_node *n = slot < c->n_node ? &c->node[slot] : NULL;
-    if (is_leaf(c, slot) || (n && !tn_node_numel(n->t))) return NULL; /* nothing is written of nothing */
-    if (u->first_read >= 0 && u->first_write < 0) return "is read, and no step writes it";
+    if (is_leaf(c, slot)) return NULL;
+    /* no elements: no step has to make it */
+    bool nothing = n ? !tn_node_numel(n->t) : !c->scratch[slot - c->n_node - c->n_leaf].elems;
+    if (u->first_read >= 0 && u->first_write < 0 && !nothing) return "is read, and no step writes it";
     if (u->first_read >= 0 && u->first_read <= u->last_write) return "is read before it is written";
     bool one_group = u->first_write == u->last_write || /* or several kernels of a group of its own */
                      c->plan->step[u->first_write].first_node == c->plan->step[u->last_write].first_node;
     if (!one_group && !(n && n->spared)) return "is written by two groups";
-    if (n && (n->root || n->kind == TN_KIND_ASSIGN) && u->first_write < 0)
+    if (n && (n->root || n->kind == TN_KIND_ASSIGN) && u->first_write < 0 && !nothing)
         return "is a root, and no step writes it";
     return NULL;
 }
