@@ -49,6 +49,8 @@ static double value_work(const fu_value *v)
     case FU_REDUCE:
     case FU_INDEX:
         return wide;
+    case FU_INSIDE: /* a coordinate and a comparison */
+        return 2;
     case FU_RANDOM:
         return v->op == TN_OP_normal ? 120 : 40;
     case FU_PICK:
