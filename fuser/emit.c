@@ -287,8 +287,8 @@ const char *fu_ask(fu_em *e, int id)
     case FU_LOAD:
         if (v->staged && e->in_vector) {
             fu_name(e, v);
-            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, FU_BLOCK_TILE,
-                     e->lane);
+            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block,
+                     e->lang->block_pitch, e->lane);
             snprintf(s, sizeof s, e->lang->load[v->dtype], at);
             define(e, id, s);
             break;

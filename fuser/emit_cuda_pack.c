@@ -56,6 +56,13 @@ static bool stored_in(const fu_prog *p, const fu_store *s, int phase)
     return fu_store_full(p, s) && s->phase == phase;
 }
 
+bool fu_cuda_stores(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (stored_in(p, &p->store[i], phase)) return true;
+    return false;
+}
+
 /* Whether the phase computes value id for each element of a pack. */
 static bool computed(const fu_em *e, int id, int phase)
 {
@@ -116,7 +123,7 @@ static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
     int vec = fu_vec(e->p);
     e->pack_at = k->n > 1 ? pack_at : NULL;
     e->piece = k->n > 1 ? "l" : NULL;
-    e->lane = "l";
+    e->lane = k->lane ? k->lane : "l";
     snprintf(e->bits_at, sizeof e->bits_at, "l");
     snprintf(e->stash_at, sizeof e->stash_at, "%s", k->stash ? k->stash : "l");
     if (k->n > 1) {
@@ -268,6 +275,7 @@ void fu_cuda_pointwise(fu_em *e)
         fu_pack one = {.phase = 0, .n = 1};
         fu_scope_open(e, "else {");
         fu_line(&e->t, "const int64_t stop = n0;");
+        fu_line(&e->t, "#pragma unroll 1");
         fu_scope_open(e, "for (int64_t start = v0; start < stop; start++) {");
         fu_line(&e->t, "const int64_t v0 = start;");
         fu_cuda_pack(e, &one);

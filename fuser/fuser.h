@@ -76,6 +76,7 @@ typedef struct fu_dialect {
     const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
     const char *inf[2], *nan[2];        /* f32, f64 */
     const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
+    int block_pitch;                    /* of a tile that is read crosswise: elements from line to line */
     const char *align;                  /* in front of a local array */
     const char *prefetch;               /* function that asks for a line early */
 } fu_dialect;
@@ -349,6 +350,7 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s-
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
+void fu_choose_block(fu_prog *p);           /* whether something is read crosswise */
 void fu_mark_needs(fu_prog *p);             /* which phases compute a value */
 int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */
 int fu_emit_group(fu_ctx *c, const fu_group *g);             /* of any room */

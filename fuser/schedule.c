@@ -344,7 +344,7 @@ static void choose_tile(fu_prog *p)
 }
 
 /* A load that jumps along the vector but is contiguous along another atom is read in blocks of both. */
-static void choose_block(fu_prog *p)
+void fu_choose_block(fu_prog *p)
 {
     int vec = fu_vec(p);
     p->block = -1;
@@ -493,7 +493,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
         if (v->stride[vec] != 1 || (p->form == FU_ROW && (runtime_row || p->extent[vec] > FU_STASH)))
             return TN_CUT_RANDOM;
     }
-    choose_block(p);
+    fu_choose_block(p);
     choose_stream(p);
     size_items(p);
     choose_stash(p);

@@ -429,8 +429,7 @@ static inline int ahead_download(tn_device *d, void *host, const void *src, size
 static inline void ahead_open(void)
 {
     for (int i = 0; i < 2; i++) {
-        Ahead.s[i] =
-            tn_open(.device = subject_device(), .mode = i ? TN_EAGER : TN_FUSED, .seed = 77, .log = quiet);
+        Ahead.s[i] = tn_open(.device = TN_CPU, .mode = i ? TN_EAGER : TN_FUSED, .seed = 77, .log = quiet);
         assert_non_null(Ahead.s[i]);
         tn_device *d = Ahead.s[i]->device;
         Ahead.compile = d->compile;
