@@ -91,7 +91,7 @@ FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/b
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
@@ -110,6 +110,7 @@ help:
 	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make gpu-check   on a machine with a GPU: tests, benchmarks beside PyTorch and JAX, compute-sanitizer'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
+	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
@@ -343,6 +344,9 @@ test-long: need-test
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
+
+calibrate: $(BUILD)/fused_vs_eager
+	$(Q)$(BUILD)/fused_vs_eager --calibrate
 
 BENCH_SHAPE ?= 65536 1024
 bench: all $(BENCHES)

@@ -155,7 +155,7 @@ static void write_program(fu_em *e, const int *scratch)
         break;
     }
     fu_scope_close(e);
-    e->s->bytes += fu_bytes_of(e);
+    fu_count_traffic(e);
 }
 
 static void describe_threads(fu_em *e)
