@@ -107,6 +107,7 @@ help:
 	@echo 'make doctor      what was found on this machine, and what will be used'
 	@echo 'make asan        the test suite under AddressSanitizer, UBSan and the leak check'
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
+	@echo 'make gpu-check   trains and tests on the GPU of this machine, and times it'
 	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make bench       times each operator, and the fused against the eager step'
@@ -225,6 +226,13 @@ CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=
 cusim-full: need-test
 	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%)
 	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
+# The same on a real GPU: says what is missing where there is none.
+.PHONY: gpu-check
+gpu-check: need-test
+	$(again) examples $(CUSIM_FULL:%=$(BUILD)/tests/%)
+	$(Q)$(BUILD)/mnist_cnn --device cuda --data data/digits --epochs 2 --quiet
+	@BUILD='$(BUILD)' TEST_ENV='TENSOR_DEVICE=cuda' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
+	$(Q)$(BUILD)/fused_vs_eager --case all --device cuda
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
 CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
