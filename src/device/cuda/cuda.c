@@ -474,6 +474,7 @@ static void fill(tn_cuda *c)
     c->base = (tn_device){
         .name = "cuda",
         .threads = 1,
+        .folder = tn_cuda_code_folder(c),
         .target = {.dialect = TN_DIALECT_CUDA,
                    .vector_bytes = 16,
                    .l1_bytes = attribute(c, TN_CU_PROCESSOR_SHARED),
@@ -507,6 +508,9 @@ static void fill(tn_cuda *c)
         .replay = tn_cuda_replay,
         .forget = tn_cuda_forget,
     };
+    snprintf(c->base.machine, sizeof c->base.machine, "cuda %d processors of %d threads, last cache %lld KiB",
+             c->base.target.processors, c->base.target.max_threads,
+             (long long)(c->base.target.l2_bytes >> 10));
 }
 
 int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_errbuf *err)

@@ -136,6 +136,7 @@ struct tn_kernel {
 
 int tn_cuda_code_open(tn_cuda *c, const tn_device_options *o, tn_errbuf *err);
 void tn_cuda_code_close(tn_cuda *c);
+const char *tn_cuda_code_folder(const tn_cuda *c); /* as tn_kcache_folder */
 int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err);
 
 /* One program for NVRTC: `text` whole, `log` its messages. */

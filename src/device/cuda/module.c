@@ -386,6 +386,11 @@ int tn_cuda_code_open(tn_cuda *c, const tn_device_options *o, tn_errbuf *err)
     return TN_OK;
 }
 
+const char *tn_cuda_code_folder(const tn_cuda *c)
+{
+    return c->code && c->code->cache ? tn_kcache_folder(c->code->cache) : NULL;
+}
+
 void tn_cuda_code_close(tn_cuda *c)
 {
     tn_cuda_code *code = c->code;
