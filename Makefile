@@ -211,7 +211,8 @@ $(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
 $(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
 $(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@ $(filter %.o,$^) -pthread -ldl -lm
+	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@.new $(filter %.o,$^) -pthread -ldl -lm
+	@mv $@.new $@
 $(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
