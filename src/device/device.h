@@ -146,6 +146,9 @@ struct tn_device {
 
     /* ---- what only some devices have: NULL where not ---- */
 
+    int (*zero)(tn_device *d, void *dst,
+                size_t bytes); /* of a device that does not share the host's memory */
+
     bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
 
     /* A device that does not share the host's memory keeps the fault word that its kernels set by itself

@@ -337,6 +337,18 @@ static int cuda_copy(tn_device *d, void *dst, const void *src, size_t bytes)
     return status;
 }
 
+static int cuda_zero(tn_device *d, void *dst, size_t bytes)
+{
+    tn_cuda *c = tn_cuda_of(d);
+    int status = tn_cuda_enter(c, &d->failure);
+    if (status) return status;
+    if (bytes)
+        status = tn_cuda_check(c, c->api->cuMemsetD8Async(tn_cuda_ptr(dst), 0, bytes, c->stream), &d->failure,
+                               "cuMemsetD8Async");
+    tn_cuda_leave(c);
+    return status;
+}
+
 static int cuda_upload(tn_device *d, void *dst, const void *host, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
@@ -486,6 +498,7 @@ static void fill(tn_cuda *c)
         .download = cuda_download,
         .sync = cuda_sync,
         .close = cuda_close,
+        .zero = cuda_zero,
         .kernel_info = cuda_kernel_info,
         .take_fault = cuda_take_fault,
         .post = cuda_post,
