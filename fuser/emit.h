@@ -18,6 +18,7 @@ typedef struct fu_em {
     int phase;                         /* whose loop is being written; n_phase after the last */
     bool in_vector;                    /* inside the vector loop */
     const char *piece;                 /* position within what is written together, or NULL */
+    bool near;                         /* the loop's arguments were found small: see fu_near_form */
     const char *pack_at;               /* CUDA: position within what was read together, or NULL */
     bool local;                        /* accumulators are the loop's own variables */
     const char *lane;                  /* position within the tile: index of arrays over it */
@@ -54,5 +55,8 @@ void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at,
 void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n);
 const char *fu_acc_type(const fu_em *e, const fu_value *v);
 bool fu_chooses(const fu_value *v); /* argmax, argmin */
+/* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of
+ * it; false where there is none. */
+bool fu_near_form(const fu_value *v, char *out, size_t n);
 
 #endif

@@ -155,7 +155,7 @@ static void write_program(fu_em *e, const int *scratch)
         break;
     }
     fu_scope_close(e);
-    e->s->bytes += fu_bytes_of(e);
+    fu_count_traffic(e);
 }
 
 static void describe_threads(fu_em *e)
@@ -183,13 +183,12 @@ static void describe_threads(fu_em *e)
     fu_put(t, " */\n");
 }
 
-/* What a kernel that assigns does first: behind an index that was out of range nothing takes effect. One that
- * looks for such itself cannot: its own blocks would not agree. */
+/* What a kernel that writes to a tensor of the user's does first: behind an index that was out of range
+ * nothing takes effect. One that looks for such itself cannot: its own blocks would not agree. */
 const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
 {
     bool assigns = false;
-    for (int i = 0; i < n; i++)
-        assigns = assigns || tn_op_get((tn_op)c->seg->node[member[i]]->op)->kind == TN_KIND_ASSIGN;
+    for (int i = 0; i < n; i++) assigns = assigns || tn_node_written(c->seg->node[member[i]]) != NULL;
     return assigns && !faults ? "    if (a.fault->code) return;\n" : "";
 }
 

@@ -17,7 +17,7 @@
 /* ---- emit_kernel.c ---- */
 void fu_turn_to(fu_em *e, fu_prog *p);
 void fu_describe(fu_em *e, const fu_group *g);
-int64_t fu_bytes_of(const fu_em *e);
+void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
 
 /* ---- emit_cuda.c ---- */
 /* The kernel's text, into e->head. The first n_in operands are only read. */

@@ -26,14 +26,16 @@
 #include "emit_cuda.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Address of a pack: the vector's coordinate is v0. */
-static void pack_address(const fu_em *e, const int64_t *stride, char *out, size_t n)
+static void pack_address(const fu_em *e, const int64_t *stride, int64_t shift, char *out, size_t n)
 {
     fu_index(e, stride, ~fu_bit(fu_vec(e->p)), out, n);
     size_t k = strcmp(out, "0") ? strlen(out) : 0;
-    snprintf(out + k, n - k, k ? " + v0" : "v0");
+    k += (size_t)snprintf(out + k, n - k, k ? " + v0" : "v0");
+    if (shift) snprintf(out + k, n - k, " %c %lld", shift < 0 ? '-' : '+', llabs((long long)shift));
 }
 
 void fu_cuda_load(fu_em *e, int id, const char *array)
@@ -47,7 +49,7 @@ void fu_cuda_load(fu_em *e, int id, const char *array)
         else
             snprintf(line, sizeof line, "%s * %lld + ", index, (long long)v->pick);
     }
-    pack_address(e, v->stride, at, sizeof at);
+    pack_address(e, v->stride, v->shift, at, sizeof at);
     fu_line(&e->t, "tn_load(%s, %s + (%s%s));", array, e->pointer[v->buf], line, at);
 }
 
@@ -158,7 +160,7 @@ void fu_cuda_pack(fu_em *e, const fu_pack *k)
     for (int i = 0; i < p->n_store && k->n > 1; i++) {
         const fu_store *s = &p->store[i];
         if (!s->packed || !stored_in(p, s, k->phase)) continue;
-        pack_address(e, s->stride, at, sizeof at);
+        pack_address(e, s->stride, s->shift, at, sizeof at);
         fu_line(&e->t, "tn_store(%s + (%s), %s_piece);", e->pointer[s->buf], at, e->pointer[s->buf]);
     }
 }

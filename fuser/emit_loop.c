@@ -80,7 +80,10 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
         fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
     }
     for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
-        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_ask(e, p->store[i].value);
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) {
+            fu_ask(e, p->store[i].value);
+            if (p->store[i].mask >= 0) fu_ask(e, p->store[i].mask);
+        }
     for (int i = 0; i < p->n_store; i++)
         if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
@@ -140,7 +143,8 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         int size = (int)tn_dtype_size(v->dtype);
-        if (v->kind != FU_LOAD || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row]) continue;
+        if (v->kind != FU_LOAD || v->n_arg || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row])
+            continue;
         int64_t bytes = p->extent[vec] * size;
         if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
         char index[256];
@@ -157,6 +161,129 @@ static bool phase_streams(const fu_prog *p, int phase)
         if (p->store[i].stream && p->store[i].phase == phase) return true;
     return false;
 }
+
+/* One vector loop: over `count` elements from the coordinate `first` on, by a counter of its own (a piece of
+ * a stream, or `inner`), or else over the coordinate i from `first` up to `count`. */
+struct loop {
+    int phase;
+    bool worst, inner, test; /* test: only whether arguments are small */
+    const char *i, *first, *count, *rows;
+};
+
+static void test_arguments(fu_em *e, int phase);
+
+static void loop_body(fu_em *e, const struct loop *l)
+{
+    if (l->test) {
+        test_arguments(e, l->phase);
+    } else if (l->rows) {
+        fu_unrolled_body(e, l->phase, l->rows);
+    } else {
+        fu_stash_index(e);
+        fu_write_body(e, l->phase, e->lane);
+    }
+}
+
+static void simd(fu_em *e, const struct loop *l)
+{
+    if (l->test)
+        fu_line(&e->t, "%s reduction(| : far)", e->lang->simd);
+    else
+        fu_simd(e, l->worst);
+}
+
+static void piece_loop(fu_em *e, const struct loop *l)
+{
+    simd(e, l);
+    fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", l->count);
+    fu_line(&e->t, "const int64_t %s = %s + k;", l->i, l->first);
+    if (l->inner) fu_line(&e->t, "const int64_t j = c + k;");
+    e->lane = l->inner ? "j" : l->i;
+    e->piece = "k";
+    loop_body(e, l);
+    fu_scope_close(e);
+}
+
+static void whole_loop(fu_em *e, const struct loop *l)
+{
+    simd(e, l);
+    if (l->inner) {
+        fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", l->count);
+        fu_line(&e->t, "const int64_t %s = %s + j;", l->i, l->first);
+    } else {
+        fu_scope_open(e, "for (int64_t %s = %s; %s < %s; %s++) {", l->i, l->first, l->i, l->count, l->i);
+    }
+    e->lane = l->inner ? "j" : l->i;
+    loop_body(e, l);
+    fu_scope_close(e);
+}
+
+/* ---- small arguments ---- */
+
+/* What it takes to compute value id once more, where that is little. */
+static int cost_again(const fu_prog *p, int id)
+{
+    enum { TOO_MUCH = 100 };
+    const fu_value *v = &p->value[id];
+    if (!fu_full(p, v)) return 0;
+    if (v->kind != FU_LOAD && v->kind != FU_OP) return TOO_MUCH;
+    int cost = 1 + fu_op_cost(v);
+    for (int i = 0; i < v->n_arg && cost < TOO_MUCH; i++) cost += cost_again(p, v->arg[i]);
+    return cost;
+}
+
+/* Whether the phase has functions with a shorter form, and looking at all their arguments first costs little.
+ */
+static bool tests_arguments(const fu_prog *p, int phase)
+{
+    enum { LITTLE = 8 };
+    char row[64];
+    int cost = 0;
+    if (p->form != FU_POINTWISE || p->block >= 0) return false;
+    for (int i = 0; i < p->n_value; i++)
+        if (fu_computed_in(p, &p->value[i], phase) && fu_near_form(&p->value[i], row, sizeof row))
+            cost += cost_again(p, p->value[i].arg[0]);
+    return cost > 0 && cost <= LITTLE;
+}
+
+static void test_arguments(fu_em *e, int phase)
+{
+    fu_prog *p = e->p;
+    char row[64];
+    bool seen[FU_MAX_VALUES] = {false};
+    e->in_vector = true;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (!fu_computed_in(p, v, phase) || !fu_near_form(v, row, sizeof row) || seen[v->arg[0]]) continue;
+        seen[v->arg[0]] = true;
+        const char *x = fu_ask(e, v->arg[0]);
+        fu_line(&e->t, "far |= !(tn_abs(%s) <= TN_NEAR);", x);
+    }
+    e->in_vector = false;
+}
+
+/* The loop; or a look at the arguments, and then one of two. */
+static void write_loop(fu_em *e, struct loop *l, void (*write)(fu_em *, const struct loop *))
+{
+    if (l->worst || l->rows || !tests_arguments(e->p, l->phase)) {
+        write(e, l);
+        return;
+    }
+    fu_line(&e->t, "int far = 0;");
+    l->test = true;
+    write(e, l);
+    l->test = false;
+    fu_scope_open(e, "if (far) {");
+    write(e, l);
+    fu_scope_close(e);
+    fu_scope_open(e, "else {");
+    e->near = true;
+    write(e, l);
+    e->near = false;
+    fu_scope_close(e);
+}
+
+/* ---- pieces ---- */
 
 /* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
  * of elements, `base` the first one's coordinate. */
@@ -182,15 +309,9 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
             fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
                     e->pointer[p->store[k].buf], FU_STREAM_TILE);
     fu_prefetch_next(e, phase, first, FU_STREAM_TILE);
-    fu_simd(e, worst);
-    fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", count);
-    fu_line(&e->t, "const int64_t %s = %s + k;", i, first);
-    if (!zero && p->form != FU_ROW && p->tile) fu_line(&e->t, "const int64_t j = c + k;");
-    e->lane = !zero && p->form != FU_ROW && p->tile ? "j" : i;
-    e->piece = "k";
-    fu_stash_index(e);
-    fu_write_body(e, phase, e->lane);
-    fu_scope_close(e);
+    struct loop l = {.phase = phase, .worst = worst, .i = i, .first = first, .count = count};
+    l.inner = !zero && p->form != FU_ROW && p->tile;
+    write_loop(e, &l, piece_loop);
     for (int k = 0; k < p->n_store; k++) {
         const fu_store *s = &p->store[k];
         if (!s->stream || s->phase != phase) continue;
@@ -207,7 +328,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
 void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows)
 {
     int vec = fu_vec(e->p);
-    char j[16] = "j", i[16];
+    char i[16];
     snprintf(i, sizeof i, "i%d", vec);
     bool from_zero = !strcmp(lo, "0");
     if (phase_streams(e->p, phase)) {
@@ -217,22 +338,9 @@ void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool wor
         stream_loop(e, phase, lo, span, worst);
         return;
     }
-    fu_simd(e, worst);
-    if (from_zero || e->p->form == FU_ROW || (e->p->form == FU_POINTWISE && !e->p->tile)) {
-        fu_scope_open(e, "for (int64_t %s = %s; %s < %s; %s++) {", i, lo, i, hi, i);
-        e->lane = i;
-    } else {
-        fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", hi);
-        fu_line(&e->t, "const int64_t %s = %s + j;", i, lo);
-        e->lane = j;
-    }
-    if (rows) {
-        fu_unrolled_body(e, phase, rows);
-    } else {
-        fu_stash_index(e);
-        fu_write_body(e, phase, e->lane);
-    }
-    fu_scope_close(e);
+    struct loop l = {.phase = phase, .worst = worst, .i = i, .first = lo, .count = hi, .rows = rows};
+    l.inner = !(from_zero || e->p->form == FU_ROW || (e->p->form == FU_POINTWISE && !e->p->tile));
+    write_loop(e, &l, whole_loop);
     e->lane = NULL;
 }
 

@@ -132,7 +132,7 @@ static void fold(fu_em *e, fu_value *v)
     snprintf(a, sizeof a, "%s_lane[l]", v->name);
     int half = 1;
     while (half * 2 < lanes) half *= 2;
-    for (int w = half; w > 0; w /= 2) { /* each for itself, as a vector: a loop over w would go by elements */
+    for (int w = half; w > 1; w /= 2) { /* each for itself, as a vector: a loop over w would go by elements */
         snprintf(b, sizeof b, "%s_lane[l + %d]", v->name, w);
         if (w >= VECTOR_FOLD) fu_simd(e, false);
         fu_line(&e->t, "for (int l = 0; l < %d; l++)", w);
@@ -140,6 +140,9 @@ static void fold(fu_em *e, fu_value *v)
         fu_accumulate(e, v, a, "", b);
         e->t.indent--;
     }
+    snprintf(a, sizeof a, "%s_lane[0]", v->name);
+    snprintf(b, sizeof b, "%s_lane[1]", v->name);
+    fu_accumulate(e, v, a, "", b);
 }
 
 static void flush_lanes(fu_em *e, int phase)

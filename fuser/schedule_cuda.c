@@ -96,14 +96,15 @@ static void choose_pack(fu_prog *p)
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         v->packed = p->pack > 1 && is_load(v) && along(p, v->stride) && multiples(p, v->stride) &&
-                    position(p->c, v->slot, v->offset) % p->pack == 0;
+                    (position(p->c, v->slot, v->offset) + v->shift) % p->pack == 0 &&
+                    (v->kind == FU_PICK || !v->n_arg); /* what is not read everywhere goes one by one */
         if (v->kind == FU_PICK)
             v->packed = v->packed && v->pick % p->pack == 0 && !(p->value[v->arg[0]].vary >> vec & 1);
     }
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
-        s->packed = p->pack > 1 && s->dom >> vec & 1 && along(p, s->stride) && multiples(p, s->stride) &&
-                    position(p->c, s->slot, s->offset) % p->pack == 0;
+        s->packed = p->pack > 1 && s->dom >> vec & 1 && s->mask < 0 && along(p, s->stride) &&
+                    multiples(p, s->stride) && (position(p->c, s->slot, s->offset) + s->shift) % p->pack == 0;
     }
 }
 

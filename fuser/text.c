@@ -171,9 +171,9 @@ void fu_identifier(char *out, size_t n, const char *from)
 {
     static const char *const reserved[] = {
         /* what kernels declare themselves */
-        "at", "begin", "ch", "chosen", "col", "end", "from", "from_zero", "inner", "inside", "item", "iy",
-        "kx", "ky", "line", "lo", "outer", "ox", "oy", "part", "row", "same", "shift", "shifted", "to", "top",
-        "value", "where", "won", "worst", "zero",
+        "at", "begin", "ch", "chosen", "col", "end", "far", "from", "from_zero", "inner", "inside", "item",
+        "iy", "kx", "ky", "line", "lo", "outer", "ox", "oy", "part", "row", "same", "shift", "shifted", "to",
+        "top", "value", "where", "won", "worst", "zero",
         /* C, C++ and what compilers add */
         "asm", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete",
         "do", "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int",

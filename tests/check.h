@@ -25,6 +25,7 @@
 
 #include "src/device/ref/ref.h"
 #include "src/runtime/session.h"
+#include "tests/subject.h"
 
 #ifndef MAX_OUT
 #define MAX_OUT 64 /* of one program; a test may ask for more before it includes this */
@@ -327,13 +328,6 @@ static inline void bench_add(bench *b, const char *name, tn_session *s)
     b->subject[b->n++] = s;
 }
 
-/* What the tests of programs run on beside the reference: the CPU, or where TENSOR_DEVICE says cuda, that. */
-static inline tn_device_kind subject_device(void)
-{
-    const char *e = getenv("TENSOR_DEVICE");
-    return e && !strcmp(e, "cuda") ? TN_CUDA : TN_CPU;
-}
-
 static inline void bench_open(bench *b)
 {
     const bool cuda = subject_device() == TN_CUDA;
@@ -472,7 +466,6 @@ static inline void bench_close(bench *b)
 /* Notes what the program needs on the devices under test; compiles when there is enough for a batch. */
 static inline void note_ahead(const bench *b, program_fn *program, void *user)
 {
-    if (subject_device() == TN_CUDA) return;
     for (int i = 0; i < b->n; i++) {
         const tn_session *s = b->subject[i];
         if (b->skip >> i & 1 || s->device->is_reference) continue;

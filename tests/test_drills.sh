@@ -50,12 +50,15 @@ check wrong_derivative caught src/core/ops.def 's/mul(g, sub(num(1), square(out)
 # A kernel takes a step that is one element too short from line to line.
 # shellcheck disable=SC2086
 check index_map_off_by_one caught fuser/program.c \
-    's/^\( *spread(b->d, &b->d->map\[m\].axis\[i + shift\], t->stride\[i\]\), v->stride);/\1 - (t->stride[i] > 1), v->stride);/' \
+    's/\(spread(b->d, &axis\[i\], t->stride\[i\]\), at.stride,/\1 - (t->stride[i] > 1), at.stride,/' \
     $programs
 # A value's memory is given away in the step that reads it last.
 # shellcheck disable=SC2086
 check too_early_reuse caught src/runtime/memory.c \
     's/a->first <= b->last && b->first <= a->last/a->first < b->last \&\& b->first < a->last/' $programs
+# A result is written over an operand that other items still read.
+check written_over_too_early caught fuser/emit_kernel.c \
+    's/memcmp(v->stride, s->stride, sizeof v->stride)/false/' test_fuser_plans
 # A plan's record leaves out the attributes of operators.
 check stale_plan caught src/runtime/segment.c 's/ || !put_attr(f, n))$/)/' test_programs
 # The kernel cache takes an entry for another text.
@@ -67,5 +70,11 @@ check plan_hash_collides harmless src/runtime/plan_cache.c 's/= tn_hash_bytes(ke
 check plan_hash_is_trusted caught src/runtime/plan_cache.c \
     's/= tn_hash_bytes(key, bytes)/= 7 + 0 * bytes/; s/ && e->bytes == bytes && !memcmp(e->key, key, bytes)//' \
     test_programs
+# The record does not say which operands are one.
+check twins_forgotten caught src/runtime/segment.c 's/ || !put(f, &f->twin\[i\], sizeof \*f->twin))/)/' test_simplify
+# Whatever leaf an operator reads, it reads the same.
+check leaves_confused caught fuser/common.c 's/return c->n_node + (c->seg->twin.*/return c->n_node;/' test_simplify
+# A plan that was made for one number serves any other.
+check guard_ignored caught fuser/plan.c 's/i < p->n_guard; i++/i < 0 * p->n_guard; i++/' test_simplify
 # What reads the old version of a tensor is not put before the assignment to it.
 check readers_after_the_writer caught fuser/hazard.c 's/if (before && /if (before \&\& false \&\& /' test_fuser_plans

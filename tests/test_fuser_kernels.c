@@ -51,6 +51,22 @@ static void siblings_share_their_reads(void **state)
 {
     (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-6});
+    rig_check(&(rig_case){1, {{TN_F16, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-3});
+    rig_check(&(rig_case){1, {{TN_F64, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-12});
+}
+
+/* Small arguments have a shorter form: a loop takes it where all of its arguments allow it. Streams decide
+ * for each piece, and here some have a large argument and some have none. */
+static void large_arguments_take_the_long_way(void **state)
+{
+    (void)state;
+    static const double most[] = {390, 401, 1e6, 1e30};
+    for (int stream = 0; stream < 2; stream++) {
+        rig_last_bytes = stream;
+        for (unsigned i = 0; i < sizeof most / sizeof *most; i++)
+            rig_check(&(rig_case){1, {{TN_F32, 1, {5000}, -most[i], most[i]}}, siblings, 1, 1e-6});
+    }
+    rig_last_bytes = 0;
 }
 
 static int bias_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
@@ -776,9 +792,11 @@ static void positions_are_computed(void **state)
 
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pointwise_chain_is_one_kernel),
         cmocka_unit_test(siblings_share_their_reads),
+        cmocka_unit_test(large_arguments_take_the_long_way),
         cmocka_unit_test(rows_of_a_broadcast),
         cmocka_unit_test(strided_operands),
         cmocka_unit_test(types_mix_in_one_kernel),

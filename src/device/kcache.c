@@ -1,14 +1,15 @@
 /* kcache.c - a folder of sources and objects, and a hash table.
  *
- * struct folder is one usable directory: the shared one, or the private one that stands in when the shared
- * one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader that
- * finds a source without its object (another process removed it) has a miss. A folder that is removed while
- * it is in use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put.
+ * There are two folders: the shared one, and the private one that stands in when the
+ * shared one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader
+ * that finds a source without its object (another process removed it) has a miss. A folder that is removed
+ * while it is in use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put.
  */
 #include "kcache.h"
 
 #include "../core/alloc.h"
 #include "../core/settings.h"
+#include "folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,15 +33,8 @@ enum {
     FIRST_SLOTS = 64,
 };
 #define DEFAULT_LIMIT ((size_t)256 << 20)
-#define ROOM          ((uint64_t)8 << 20) /* free bytes that compiling a batch may take for a while */
 #define HEADER        "/* libtensor kernel cache %d: object %s bytes %zu sum %016llx symbol %s source %zu */\n"
 #define HEADER_SCAN   "/* libtensor kernel cache %d: object %255s bytes %zu sum %llx symbol %255s source %zu */"
-
-struct folder {
-    int fd;    /* -1: none */
-    int flags; /* it is opened with */
-    char path[PATH_MAX];
-};
 
 struct loaded {
     uint64_t hash;
@@ -50,7 +43,7 @@ struct loaded {
 };
 
 struct tn_kcache {
-    struct folder shared, private;
+    tn_folder shared, private;
     bool shared_is_readonly; /* a write failed: look things up there, put them elsewhere */
     pid_t owner;             /* the process that may remove the private folder */
     char suffix[16];
@@ -189,18 +182,6 @@ static int write_file(int dir, const char *name, const struct piece *piece, int 
     return TN_E_IO;
 }
 
-/* Removes what is in a folder, not the folders in it. */
-static void empty_folder(int fd)
-{
-    DIR *d = fdopendir(fd);
-    if (!d) {
-        close(fd);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-}
-
 /* ---- folders --------------------------------------------------------------------------------------- */
 
 static void say(const tn_kcache *c, const char *what, const char *path, const char *why, const char *instead)
@@ -211,104 +192,36 @@ static void say(const tn_kcache *c, const char *what, const char *path, const ch
     if (c->log) c->log(TN_LOG_WARN, line, c->log_user);
 }
 
-static bool make_parents(const char *path)
-{
-    char part[PATH_MAX];
-    for (size_t i = 1; path[i]; i++) {
-        if (path[i] != '/') continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        if (mkdir(part, 0700) && errno != EEXIST && errno != EROFS && errno != EACCES) return false;
-    }
-    return true;
-}
-
-/* NULL and an open folder, or why not. *missing: it is not there and cannot be made. */
-static const char *open_folder(struct folder *f, const char *path, int flags, bool *missing)
-{
-    *missing = true;
-    if (strlen(path) >= sizeof f->path - NAME_MAX - 2) return "its name is too long";
-    if (!make_parents(path)) return strerror(errno);
-    if (mkdir(path, 0700) && errno != EEXIST && errno != EROFS && errno != EACCES) return strerror(errno);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
-    if (fd < 0) return strerror(errno);
-    *missing = false;
-    struct stat st;
-    const char *why = NULL;
-    if (fstat(fd, &st))
-        why = strerror(errno);
-    else if (st.st_uid != geteuid())
-        why = "it belongs to another user";
-    else if (st.st_mode & (S_IWGRP | S_IWOTH))
-        why = "others may write to it";
-    else if (!realpath(path, f->path))
-        why = strerror(errno);
-    if (why) {
-        close(fd);
-        return why;
-    }
-    f->fd = fd;
-    f->flags = flags;
-    return NULL;
-}
-
-/* Whether files can be written to a folder; errno says why not. */
-static bool has_room(const char *path)
-{
-    struct statvfs v;
-    if (statvfs(path, &v) == 0 && v.f_blocks && (uint64_t)v.f_bavail * v.f_frsize < ROOM) {
-        errno = ENOSPC;
-        return false;
-    }
-    static const char page[4096]; /* quotas, and disks gone bad, show in a write only */
-    char file[PATH_MAX];
-    errno = ENOSPC; /* for a write that stops half way */
-    snprintf(file, sizeof file, "%.*s/room", PATH_MAX - 16, path);
-    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write(fd, page, sizeof page) == (ssize_t)sizeof page;
-    int why = errno;
-    if (fd >= 0) close(fd);
-    if (fd >= 0) unlink(file);
-    errno = why;
-    return ok;
-}
-
 /* The private folder, made at the first need: where there is room, for a full disk is one such need. */
-static struct folder *private_folder(tn_kcache *c)
+static tn_folder *private_folder(tn_kcache *c)
 {
     const char *place[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
-    struct folder *f = &c->private;
+    tn_folder *f = &c->private;
     for (size_t i = 0; f->fd < 0 && i < sizeof place / sizeof *place; i++) {
         if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
         snprintf(f->path, sizeof f->path, "%s/libtensor-XXXXXX", place[i]);
         if (!mkdtemp(f->path)) continue;
-        if (has_room(f->path)) f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (tn_folder_has_room(f->path))
+            f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (f->fd < 0) rmdir(f->path);
     }
     if (f->fd < 0) f->path[0] = 0;
     return f->fd < 0 ? NULL : f;
 }
 
-static bool is_gone(const struct folder *f)
-{
-    struct stat own, there;
-    return f->fd >= 0 && !fstat(f->fd, &own) &&
-           (stat(f->path, &there) || there.st_ino != own.st_ino || there.st_dev != own.st_dev);
-}
-
 bool tn_kcache_renew(tn_kcache *c)
 {
     bool any = false, missing;
-    if (is_gone(&c->shared)) {
-        struct folder again = {.fd = -1};
-        if (!open_folder(&again, c->shared.path, c->shared.flags, &missing)) {
+    if (tn_folder_is_gone(&c->shared)) {
+        tn_folder again = {.fd = -1};
+        if (!tn_folder_open(&again, c->shared.path, c->shared.flags, &missing)) {
             close(c->shared.fd);
             c->shared = again;
             c->shared_is_readonly = c->counted = false;
             any = true;
         }
     }
-    if (is_gone(&c->private)) {
+    if (tn_folder_is_gone(&c->private)) {
         close(c->private.fd);
         c->private.fd = -1;
         any = private_folder(c) != NULL || any;
@@ -317,16 +230,16 @@ bool tn_kcache_renew(tn_kcache *c)
 }
 
 /* Where new files go: the shared folder until a write there fails. */
-static struct folder *writable_folder(tn_kcache *c)
+static tn_folder *writable_folder(tn_kcache *c)
 {
     return c->shared.fd >= 0 && !c->shared_is_readonly ? &c->shared : private_folder(c);
 }
 
-static bool fall_back(tn_kcache *c, const struct folder *failed, const char *why)
+static bool fall_back(tn_kcache *c, const tn_folder *failed, const char *why)
 {
     if (failed != &c->shared) return false;
     c->shared_is_readonly = true;
-    struct folder *f = private_folder(c);
+    tn_folder *f = private_folder(c);
     say(c, "cannot write to", c->shared.path, why, f ? f->path : "");
     return f != NULL;
 }
@@ -341,24 +254,24 @@ static void choose_folder(tn_kcache *c, const char *dir)
     if (!dir) dir = set;
     if (dir) {
         snprintf(path, sizeof path, "%s", dir);
-        why = open_folder(&c->shared, path, 0, &missing);
+        why = tn_folder_open(&c->shared, path, 0, &missing);
     } else {
         missing = true;
         if (xdg && *xdg == '/') {
             snprintf(path, sizeof path, "%s/libtensor", xdg);
-            why = open_folder(&c->shared, path, 0, &missing);
+            why = tn_folder_open(&c->shared, path, 0, &missing);
         }
         if (missing && home && *home == '/') {
             snprintf(path, sizeof path, "%s/.cache/libtensor", home);
-            why = open_folder(&c->shared, path, 0, &missing);
+            why = tn_folder_open(&c->shared, path, 0, &missing);
         }
         if (missing) { /* in a folder all can write to: no link laid by somebody else is followed */
             snprintf(path, sizeof path, "/tmp/libtensor-%lu", (unsigned long)geteuid());
-            why = open_folder(&c->shared, path, O_NOFOLLOW, &missing);
+            why = tn_folder_open(&c->shared, path, O_NOFOLLOW, &missing);
         }
     }
     if (!why) return;
-    struct folder *f = private_folder(c);
+    tn_folder *f = private_folder(c);
     say(c, "will not use", path, why, f ? f->path : "");
 }
 
@@ -380,7 +293,7 @@ static int by_use(const void *a, const void *b)
 static void remove_leftover(int dir, const char *name)
 {
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) empty_folder(fd);
+    if (fd >= 0) tn_folder_empty(fd);
     unlinkat(dir, name, fd >= 0 ? AT_REMOVEDIR : 0);
 }
 
@@ -459,7 +372,7 @@ int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
     return found;
 }
 
-static int put_in(tn_kcache *c, const struct folder *f, int n, const tn_source *const *src,
+static int put_in(tn_kcache *c, const tn_folder *f, int n, const tn_source *const *src,
                   const char *const *symbol, const struct piece *object, char path[PATH_MAX])
 {
     char name[NAME_MAX], header[HEADER_MAX];
@@ -492,7 +405,7 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
     char *content = read_file(AT_FDCWD, file, &object.bytes);
     if (!content) return errno == ENOMEM ? TN_E_NOMEM : TN_E_IO;
     object.data = content;
-    struct folder *f = writable_folder(c);
+    tn_folder *f = writable_folder(c);
     int status = f ? put_in(c, f, n, src, symbol, &object, path) : TN_E_IO;
     if (status && f && fall_back(c, f, strerror(errno)))
         status = put_in(c, &c->private, n, src, symbol, &object, path);
@@ -507,13 +420,18 @@ void tn_kcache_drop(tn_kcache *c, const tn_source *src)
     if (c->shared.fd >= 0) unlinkat(c->shared.fd, name, 0);
 }
 
+const char *tn_kcache_folder(const tn_kcache *c)
+{
+    return c->shared.fd >= 0 && !c->shared_is_readonly ? c->shared.path : NULL;
+}
+
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX])
 {
     tn_kcache_renew(c);
-    for (struct folder *f; (f = writable_folder(c));) {
+    for (tn_folder *f; (f = writable_folder(c));) {
         snprintf(path, PATH_MAX, "%.*s/tmp-XXXXXX", PATH_MAX - 16, f->path);
         bool made = mkdtemp(path) != NULL;
-        if (made && (f == &c->private || has_room(path))) return 0;
+        if (made && (f == &c->private || tn_folder_has_room(path))) return 0;
         const char *why = strerror(errno);
         if (made && !private_folder(c)) return 0; /* little room is better than none */
         if (made) rmdir(path);
@@ -525,13 +443,13 @@ int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX])
 void tn_kcache_scratch_done(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) empty_folder(fd);
+    if (fd >= 0) tn_folder_empty(fd);
     rmdir(path);
 }
 
 int tn_kcache_keep_failed(tn_kcache *c, const tn_source *src, char path[PATH_MAX])
 {
-    struct folder *f = writable_folder(c);
+    tn_folder *f = writable_folder(c);
     char name[NAME_MAX];
     entry_name(c, src, "failed-", name);
     struct piece piece[] = {{c->common, c->common_bytes}, {src->text, strlen(src->text)}};
@@ -616,7 +534,7 @@ void tn_kcache_close(tn_kcache *c)
     if (!c) return;
     if (c->shared.fd >= 0) close(c->shared.fd);
     if (c->private.fd >= 0 && c->owner == getpid()) {
-        empty_folder(c->private.fd);
+        tn_folder_empty(c->private.fd);
         rmdir(c->private.path);
     } else if (c->private.fd >= 0) {
         close(c->private.fd);

@@ -58,7 +58,8 @@ static entry *entry_of(const tn_plan_cache *c, uint64_t h, const void *key, size
 tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_tensor *const *leaf,
                             bool *other)
 {
-    entry *e = entry_of(c, tn_hash_bytes(key, bytes), key, bytes);
+    const uint64_t h = tn_hash_bytes(key, bytes);
+    entry *e = entry_of(c, h, key, bytes);
     if (!e) return NULL;
     if (leaf && !tn_plan_serves(e->plan, leaf)) {
         *other = true;

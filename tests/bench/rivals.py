@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,6 @@ p.add_argument("--ctx", type=int, default=64)
 p.add_argument("--batch", type=int, default=12)
 p.add_argument("--cnn-batch", type=int, default=64)
 p.add_argument("--text", default="data/tales.txt", help="what build/gpt reads")
-p.add_argument("--digits", default="data/digits", help="what build/mnist_cnn reads")
 p.add_argument("--build", default="build")
 p.add_argument("--json")
 p.add_argument("--worker", help=argparse.SUPPRESS)
@@ -131,6 +131,15 @@ class Rival:
         return lines[-1] if lines else f"ended with status {self.process.returncode}"
 
 
+def write_digits(folder):
+    """Images of noise in the IDX format: what they show makes no difference to a step's time."""
+    for part, n in (("train", 4096), ("t10k", 64)):
+        with open(f"{folder}/{part}-images-idx3-ubyte", "wb") as f:
+            f.write(struct.pack(">IIII", 2051, n, 28, 28) + os.urandom(n * 28 * 28))
+        with open(f"{folder}/{part}-labels-idx1-ubyte", "wb") as f:
+            f.write(struct.pack(">II", 2049, n) + bytes(b % 10 for b in os.urandom(n)))
+
+
 def ours(model, mode, steps):
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as log:
         command = [f"{args.build}/{model}", "--device", args.device, "--mode", mode, "--steps", str(steps + WARMUP),
@@ -140,7 +149,7 @@ def ours(model, mode, steps):
             for option in ("layers", "heads", "dim", "ctx", "batch"):
                 command += [f"--{option}", str(getattr(args, option))]
         else:
-            command += ["--data", args.digits, "--batch", str(args.cnn_batch)]
+            command += ["--data", DIGITS, "--batch", str(args.cnn_batch)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return [json.loads(line)["ms"] for line in log][WARMUP:]
 
@@ -204,4 +213,6 @@ def main():
 if args.worker:
     worker()
 else:
-    main()
+    with tempfile.TemporaryDirectory() as DIGITS:
+        write_digits(DIGITS)
+        main()

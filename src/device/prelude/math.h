@@ -513,6 +513,34 @@ TN_FN float tn_cos_f32(float x)
     return tn_cos_of(q, r);
 }
 
+/* Where |x| is at most TN_NEAR, whole quarters of a turn can be taken off in f32: 255 of them at most, times
+ * two pieces of pi/2 of 16 bits and a last one; the first difference is exact. Loops that know their
+ * arguments to be such call these. */
+#define TN_NEAR 400.0f
+
+TN_FN int32_t tn_turns_near(float ax, float *angle)
+{
+    float t = ax * 0x1.45f306p-1f + TN_SHIFT, n = t - TN_SHIFT;
+    float whole = ax - n * 0x1.921ep0f, part = whole - n * 0x1.b544p-16f;
+    float lost = (whole - part) - n * 0x1.b544p-16f; /* what rounding takes from part */
+    *angle = part + (lost - n * 0x1.0b4612p-34f);
+    return (int32_t)tn_bits_f32(t);
+}
+
+TN_FN float tn_sin_near_f32(float x)
+{
+    float r;
+    int32_t q = tn_turns_near(tn_abs_f32(x), &r);
+    return tn_sin_of(x, q, r);
+}
+
+TN_FN float tn_cos_near_f32(float x)
+{
+    float r;
+    int32_t q = tn_turns_near(tn_abs_f32(x), &r);
+    return tn_cos_of(q, r);
+}
+
 #endif /* __CUDACC__ */
 
 /* 1 / (1 + e^-x) = c / (c + s (1 + u)) with c = 2^-64, e^-x = 2^n (1 + u) and s = 2^(n-64), which leaves room

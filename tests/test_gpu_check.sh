@@ -1,0 +1,53 @@
+#!/bin/sh
+# test_gpu_check.sh - what a machine with a GPU is asked with: the stand-in for cmocka fails where it should, and the check
+# says what is missing instead of writing results.
+. tests/check.sh
+
+cat >"$tmp/test_stand_in.c" <<'EOF'
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static int left = 0;
+static int up(void **state) { static int v = 7; *state = &v; return 0; }
+static int down(void **state) { left += *(int *)*state == 7; return 0; }
+static int cannot(void **state) { (void)state; return -1; }
+static void passes(void **state) { assert_int_equal(*(int *)*state, 7); assert_int_equal(-1, (int64_t)-1); }
+static void left_behind(void **state) { (void)state; assert_int_equal(left, 1); }
+static void int_differs(void **state) { (void)state; assert_int_equal(1, 2); }
+static void text_differs(void **state) { (void)state; assert_string_equal("a", "b"); }
+static void bytes_differ(void **state) { (void)state; assert_memory_equal("a", "b", 1); }
+static void far(void **state) { (void)state; assert_float_equal(1, 1.5, 0.25); }
+static void not_a_number(void **state) { (void)state; assert_float_equal(0, __builtin_nanf(""), 1); }
+static void null(void **state) { (void)state; assert_non_null(NULL); }
+static void says(void **state) { (void)state; fail_msg("%d", 3); }
+static void not_set_up(void **state) { (void)state; }
+static void left_out(void **state) { (void)state; skip(); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(passes, up, down), cmocka_unit_test(left_behind), cmocka_unit_test(int_differs),
+        cmocka_unit_test(text_differs), cmocka_unit_test(bytes_differ), cmocka_unit_test(far), cmocka_unit_test(not_a_number),
+        cmocka_unit_test(null), cmocka_unit_test(says), cmocka_unit_test_setup(not_set_up, cannot), cmocka_unit_test(left_out)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+EOF
+
+stand_in() { # passes where it should, fails and skips where it should, and run.sh counts it so
+    "$CC" -std=c11 -D_GNU_SOURCE -Itests/gpu/cmocka -o "$tmp/test_stand_in" "$tmp/test_stand_in.c" || return
+    mkdir -p "$tmp/build/tests"
+    BUILD=$tmp/build sh tests/run.sh "$tmp/test_stand_in" >"$tmp/counted"
+    [ $? -eq 1 ] && grep -qx '2 passed, 8 failed, 1 skipped' "$tmp/counted"
+}
+check stand_in stand_in
+
+no_gpu() { # nothing is written where there is nothing to measure
+    mkdir "$tmp/bin"
+    printf '#!/bin/sh\nexit 9\n' >"$tmp/bin/nvidia-smi" && chmod +x "$tmp/bin/nvidia-smi"
+    PATH=$tmp/bin:$PATH RESULTS=$tmp/results sh tests/gpu/check.sh 2>"$tmp/err"
+    [ $? -eq 1 ] && [ ! -e "$tmp/results" ] && grep -q 'no GPU here' "$tmp/err"
+}
+check no_gpu no_gpu
