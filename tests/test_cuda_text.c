@@ -391,11 +391,11 @@ static void fusions(void **state)
     check();
 }
 
-static void case_in(const op_case *c, tn_dtype d, bool strided)
+static void case_in(const op_case *c, tn_dtype d, bool strided, bool eager)
 {
     program p = {.c = c, .dtype = d, .strided = strided};
     snprintf(p.name, sizeof p.name, "%s %s%s", c->name, tn_dtype_name(d), strided ? " strided" : "");
-    record_all(&p, d == TN_F32 && !strided);
+    record_all(&p, eager);
 }
 
 static bool has_reals(const op_case *c)
@@ -411,11 +411,11 @@ static void operators(void **state)
     if (!nvrtc_open(&Nvrtc)) skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const op_case *c = &cases[i];
-        case_in(c, TN_F32, false);
+        case_in(c, TN_F32, false, true);
         if (!has_reals(c)) continue;
-        if (All || i % 2) case_in(c, TN_F16, false);
-        if (All || i % 2 == 0) case_in(c, TN_BF16, false);
-        if (!(c->flags & NO_STRIDES)) case_in(c, TN_F32, true);
+        if (All || i % 2) case_in(c, TN_F16, false, All);
+        if (All || i % 2 == 0) case_in(c, TN_BF16, false, All);
+        if (!(c->flags & NO_STRIDES)) case_in(c, TN_F32, true, All);
     }
     check();
 }
@@ -478,8 +478,8 @@ static void rows(void **state)
         }
         if (!gradient) c.flags = NO_GRADIENT;
         for (int d = 0; d < 4; d++)
-            if (All || d == 0 || d == 1 + (int)(i % 3)) case_in(&c, dtype[d], false);
-        if (All) case_in(&c, TN_F32, true);
+            if (All || d == 0 || d == 1 + (int)(i % 3)) case_in(&c, dtype[d], false, All);
+        if (All) case_in(&c, TN_F32, true, All);
     }
     check();
 }
