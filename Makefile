@@ -91,7 +91,7 @@ FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/b
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
@@ -110,6 +110,7 @@ help:
 	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make gpu-check   on a machine with a GPU: tests, benchmarks beside PyTorch and JAX, compute-sanitizer'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
+	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
@@ -210,7 +211,8 @@ $(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
 $(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
 $(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@ $(filter %.o,$^) -pthread -ldl -lm
+	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@.new $(filter %.o,$^) -pthread -ldl -lm
+	@mv $@.new $@
 $(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -237,7 +239,7 @@ gpu-check:
 	 HAVE_STB='$(HAVE_STB)' STAND_IN='$(if $(HAVE_CMOCKA),,yes)' JOBS='$(JOBS)' sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 
@@ -342,6 +344,9 @@ test-long: need-test
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
+
+calibrate: $(BUILD)/fused_vs_eager
+	$(Q)$(BUILD)/fused_vs_eager --calibrate
 
 BENCH_SHAPE ?= 65536 1024
 bench: all $(BENCHES)

@@ -112,11 +112,12 @@ static tn_tensor *permute_back(const tn_tensor *n, tn_tensor *g)
 }
 
 /* One axis of a slice's gradient: g's elements go to start, start + step, ... of `extent` zeros. A step wider
- * than 1 is spread by padding each element to `step` of them. */
+ * than 1 is spread by padding each element to `step` of them, so placed among them that these begin at a
+ * multiple of the step; those behind the last one may reach over the end. */
 static tn_tensor *spread(tn_tensor *g, int axis, int64_t start, int64_t step, int64_t extent)
 {
     if (!g) return NULL;
-    int64_t n = g->shape[axis], none[TN_MAX_DIMS] = { 0 }, before[TN_MAX_DIMS] = { 0 }, after[TN_MAX_DIMS] = { 0 };
+    int64_t n = g->shape[axis], before[TN_MAX_DIMS] = { 0 }, after[TN_MAX_DIMS] = { 0 };
     tn_tensor *fill = constant(g->graph, 0);
     if (n == 0) start = 0, step = 1;
     if (step < 0) {
@@ -128,14 +129,16 @@ static tn_tensor *spread(tn_tensor *g, int axis, int64_t start, int64_t step, in
         int64_t wide[TN_MAX_DIMS], shape[TN_MAX_DIMS];
         memcpy(shape, g->shape, sizeof shape);
         for (int i = 0, k = 0; k <= g->ndim; k++) wide[k] = k == axis + 1 ? 1 : g->shape[i++];
-        int64_t gap[TN_MAX_DIMS] = { 0 };
-        gap[axis + 1] = step - 1;
+        int64_t lead[TN_MAX_DIMS] = { 0 }, gap[TN_MAX_DIMS] = { 0 };
+        lead[axis + 1] = start % step;
+        gap[axis + 1] = step - 1 - start % step;
+        start -= start % step;
         if (g->ndim == TN_MAX_DIMS)
             return tn_error_set(g->graph, TN_E_GRAD, "a stepped slice of %d axes has no gradient", TN_MAX_DIMS);
-        g = tn_mk_pad(tn_mk_reshape(g, g->ndim + 1, wide), fill, none, gap);
+        g = tn_mk_pad(tn_mk_reshape(g, g->ndim + 1, wide), fill, lead, gap);
         shape[axis] = n * step;
         g = tn_mk_reshape(g, g ? g->ndim - 1 : 0, shape);
-        n = (n - 1) * step + 1;
+        n = n * step < extent - start ? n * step : extent - start;
         g = tn_mk_slice1(g, axis, 0, 1, n);
     }
     before[axis] = start;

@@ -3,15 +3,16 @@
  *   build/fused_vs_eager                                   all, tensors larger than the caches: minutes
  *   build/fused_vs_eager --case softmax --shape cache
  *   build/fused_vs_eager --case gpt --json gpt.json
+ *   build/fused_vs_eager --calibrate                       the target profile of this machine, then no more
  *
  * For each case it prints, forward, backward and for the whole step, both times, the kernels and bytes of
  * both modes, the share of a copy's speed the fused mode reaches in moving what it must, and its time beside
- * that of a kernel written by hand. Both modes, copy and hand-written kernel alternate in one process; times
- * are medians over rounds in which the machine did nothing else. It ends with a table of the models:
+ * that of a kernel written by hand and beside what the target profile predicts. Both modes, copy and
+ * hand-written kernel alternate in one process; times are medians over rounds in which the machine did
+ * nothing else. It ends with a table of the models:
  *
- *   model, training step     eager ms  fused ms faster   library     floor   x floor    kernels peak MB
- *   mnist_cnn                  84.976    77.219  1.10     65.395    73.612     1.05     41 > 32      207.6
- * > 89.1
+ *   model, training step     eager ms  fused ms faster   library     floor   x floor predicted    x pred
+ *   mnist_cnn                  84.976    77.219  1.10     65.395    73.612     1.05     70.903     1.09x
  *
  * The parts are in fused_vs_eager/: read bench.h there first.
  */
@@ -37,6 +38,7 @@ static void usage(FILE *out)
         "  --rounds N                      quiet rounds wanted for each case (7)\n"
         "  --patience S                    seconds to find them before disturbed ones have to do (60)\n"
         "  --json FILE                     write the figures there too\n"
+        "  --calibrate                     measure the target profile of this machine first, and keep it\n"
         "  --plans                         print the kernels of the fused plans, and where they were cut\n"
         "  --list                          names of cases and models\n"
         "  --help\n");
@@ -95,16 +97,18 @@ int main(int argc, char **argv)
 {
     static struct case_row row[MAX_CASES];
     struct model_row model[N_MODELS];
-    struct options o = {.which = "all", .shape = "dram", .device = "auto", .rounds = 7, .patience = 60};
+    char profile[64] = "";
+    struct options o = {.which = NULL, .shape = "dram", .device = "auto", .rounds = 7, .patience = 60};
     const char *child = NULL, *cache = NULL;
     int n_row = 0, n_model = 0, status = 0;
     for (int i = 1; i < argc; i++) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--help")) return usage(stdout), 0;
         if (!strcmp(argv[i], "--list")) return list();
-        bool *flag = !strcmp(argv[i], "--plans")      ? &o.plans
-                     : !strcmp(argv[i], "--cpu-time") ? &o.cpu_time
-                                                      : NULL;
+        bool *flag = !strcmp(argv[i], "--plans")       ? &o.plans
+                     : !strcmp(argv[i], "--cpu-time")  ? &o.cpu_time
+                     : !strcmp(argv[i], "--calibrate") ? &o.calibrate
+                                                       : NULL;
         if (flag) {
             *flag = true;
             continue;
@@ -125,9 +129,17 @@ int main(int argc, char **argv)
         return fprintf(stderr, "fused_vs_eager: %s cannot be written: %s\n", o.json, why), 1;
 
     tn_session *s = open_mode(&o, TN_FUSED);
-    int threads = s ? tn_threads(s) : 0;
-    tn_close(s);
     if (!s) return fprintf(stderr, "fused_vs_eager: no session on the device '%s'\n", o.device), 1;
+    if (o.calibrate) {
+        if (tn_calibrate(s)) return fprintf(stderr, "fused_vs_eager: %s\n", tn_error_text(s)), tn_close(s), 1;
+        tn_close(s);
+        if (!(s = open_mode(&o, TN_FUSED))) return 1;
+    }
+    int threads = tn_threads(s);
+    snprintf(profile, sizeof profile, "%s", tn_profile_name(s));
+    tn_close(s);
+    if (o.calibrate && !o.which) return printf("profile %s\n", profile), 0;
+    if (!o.which) o.which = "all";
     for (int i = 0; i <= n_fusions; i++) {
         const char *name = i < n_fusions ? fusions[i].name : "adamw";
         if (!wanted(&o, name, "fusions")) continue;
@@ -149,8 +161,9 @@ int main(int argc, char **argv)
     }
     if (n_row && n_model) printf("\n");
     if (n_model) print_models(model, n_model);
+    if (n_row || n_model) printf("predicted by the target profile %s\n", profile);
     if (!n_row && !n_model && !status) return refuse("--case", o.which, "no such case");
-    if (o.json && !write_json(o.json, &o, threads, row, n_row, model, n_model))
+    if (o.json && !write_json(o.json, &o, threads, profile, row, n_row, model, n_model))
         return fprintf(stderr, "fused_vs_eager: %s cannot be written\n", o.json), 1;
     return status;
 }

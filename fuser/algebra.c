@@ -86,18 +86,24 @@ static bool is(fu_ctx *c, const tn_tensor *t, int k, double v, int *status)
 #define tn_pow(x, y)   OWN((x) + (y))
 #define tn_isfinite(x) (isfinite(x) != 0)
 
-static double row(tn_op op, double x, double y, double z)
+static double row(tn_op op, double first, double y, double z)
 {
     switch (op) {
 #define TN_UNARY(name, type, expression, ...)                                                                \
-    case TN_OP_##name:                                                                                       \
-        return expression;
+    case TN_OP_##name: {                                                                                     \
+        const double x = first;                                                                              \
+        return expression;                                                                                   \
+    }
 #define TN_BINARY(name, type, expression, ...)                                                               \
-    case TN_OP_##name:                                                                                       \
-        return expression;
+    case TN_OP_##name: {                                                                                     \
+        const double x = first;                                                                              \
+        return expression;                                                                                   \
+    }
 #define TN_TERNARY(name, type, expression, ...)                                                              \
-    case TN_OP_##name:                                                                                       \
-        return expression;
+    case TN_OP_##name: {                                                                                     \
+        const bool x = first != 0;                                                                           \
+        return expression;                                                                                   \
+    }
 #include "../src/core/ops.def"
 #undef TN_UNARY
 #undef TN_BINARY

@@ -4,7 +4,8 @@
  * expressed in common atoms by propagation: the largest member gets fresh atoms, and each edge hands lists of
  * atoms on in both directions, through expand, permute and reshape. A reshape that cuts an axis splits the
  * atom everywhere. An axis of extent 1 may carry a guess: the atoms it had before a reduction, which tells a
- * later expand where to put it back.
+ * later expand where to put it back. Behind a pad stands a part of the pad's axis, behind a flip the axis
+ * read backwards: such axes are handed on whole.
  *
  * Start with fu_domain_build, then pass_edge.
  */
@@ -12,10 +13,17 @@
 
 #include <string.h>
 
+/* Views whose own coordinates are the space: what they show is a part of it. */
+static bool surrounds(const tn_tensor *t)
+{
+    return t->op == TN_OP_pad;
+}
+
 void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
 {
     tn_kind k = tn_op_get((tn_op)t->op)->kind;
-    const tn_tensor *s = k == TN_KIND_REDUCE || k == TN_KIND_VIEW ? t->in[0] : t;
+    bool input = k == TN_KIND_REDUCE || (k == TN_KIND_VIEW && !surrounds(t));
+    const tn_tensor *s = input ? t->in[0] : t;
     *ndim = s->ndim;
     *shape = s->shape;
 }
@@ -23,21 +31,58 @@ void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
 bool fu_pointwise_operand(const tn_tensor *t, int k)
 {
     tn_kind kind = tn_op_get((tn_op)t->op)->kind;
-    return !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN) && k == 0);
+    return !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN || surrounds(t)) && k == 0);
+}
+
+bool fu_part(const tn_tensor *t, int k, int i, int64_t *before, int64_t *count)
+{
+    if (!surrounds(t) || k) return false;
+    *before = t->attr->v[0][i];
+    *count = t->in[0]->shape[i];
+    return *before || *count != t->shape[i];
 }
 
 typedef enum result { SAME, CHANGED, AGAIN, CONFLICT } result;
 
-static int64_t product(const fu_domain *d, const fu_axis *a)
+static int64_t places(const fu_domain *d, const fu_axis *a)
 {
     int64_t p = 1;
     for (int i = 0; i < a->n; i++) p *= d->extent[a->atom[i]];
     return p;
 }
 
-static bool same_list(const fu_axis *a, const fu_axis *b)
+static int64_t extent_of(const fu_domain *d, const fu_axis *a)
 {
-    return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
+    return a->part ? a->count : places(d, a);
+}
+
+void fu_part_axis(const fu_domain *d, fu_axis *a, int64_t start, int64_t step, int64_t count)
+{
+    a->step = step * (a->part ? a->step : 1);
+    a->shift = step * a->shift - start;
+    a->part = a->step != 1 || a->shift || count != places(d, a);
+    a->count = a->part ? count : 0;
+}
+
+bool fu_axis_bounded(const fu_domain *d, const fu_axis *a)
+{
+    int64_t first = -a->shift, last = a->step * (places(d, a) - 1) - a->shift;
+    int64_t low = first < last ? first : last, high = first < last ? last : first;
+    return a->part && (low < 0 || high >= a->count);
+}
+
+bool fu_axis_covered(const fu_domain *d, const fu_axis *a)
+{
+    int64_t first = -a->shift, last = a->step * (places(d, a) - 1) - a->shift;
+    int64_t low = first < last ? first : last, high = first < last ? last : first;
+    return !a->part || ((a->step == 1 || a->step == -1) && low <= 0 && high >= a->count - 1);
+}
+
+static bool same_axis(const fu_axis *a, const fu_axis *b)
+{
+    bool list = a->n == b->n && !memcmp(a->atom, b->atom, a->n);
+    bool part = a->part ? a->step == b->step && a->shift == b->shift && a->count == b->count : true;
+    return list && a->part == b->part && part;
 }
 
 /* Writes src, which an edge says is the list of an axis of `extent`, into dst. */
@@ -45,10 +90,10 @@ static result put(const fu_domain *d, fu_axis *dst, const fu_axis *src, int64_t 
 {
     if (!src->level) return SAME;
     uint8_t level = ghost || extent == 1 ? 1 : src->level;
-    if (extent != 1 && product(d, src) != extent) return src->level == 2 && !ghost ? CONFLICT : SAME;
+    if (extent != 1 && extent_of(d, src) != extent) return src->level == 2 && !ghost ? CONFLICT : SAME;
     if (dst->level >= level) {
         bool wrong = d->strict ? extent != 1 && !ghost : dst->level == 2 && level == 2;
-        return wrong && !same_list(dst, src) ? CONFLICT : SAME;
+        return wrong && !same_axis(dst, src) ? CONFLICT : SAME;
     }
     *dst = *src;
     dst->level = level;
@@ -89,7 +134,10 @@ static bool split_atom(fu_domain *d, int a, int64_t outer)
 static result reshape_map(fu_domain *d, int na, const int64_t *a, const fu_map *ma, int nb, const int64_t *b,
                           fu_map *mb)
 {
-    uint8_t flat[TN_MAX_DIMS * FU_MAX_ATOMS];
+    struct {
+        uint8_t atom;
+        const fu_axis *part; /* in its place: an axis that is handed on whole */
+    } flat[TN_MAX_DIMS * FU_MAX_ATOMS];
     int n = 0;
     uint8_t level = 2;
     memset(mb, 0, sizeof *mb);
@@ -97,8 +145,11 @@ static result reshape_map(fu_domain *d, int na, const int64_t *a, const fu_map *
         if (a[i] == 1) continue;
         if (!ma->axis[i].level || a[i] == 0) return SAME;
         if (ma->axis[i].level < level) level = ma->axis[i].level;
-        memcpy(flat + n, ma->axis[i].atom, ma->axis[i].n);
-        n += ma->axis[i].n;
+        if (ma->axis[i].part) flat[n++].part = &ma->axis[i];
+        for (int k = 0; k < ma->axis[i].n && !ma->axis[i].part; k++) {
+            flat[n].part = NULL;
+            flat[n++].atom = ma->axis[i].atom[k];
+        }
     }
     int at = 0;
     for (int i = 0; i < nb; i++) {
@@ -106,17 +157,53 @@ static result reshape_map(fu_domain *d, int na, const int64_t *a, const fu_map *
         fu_axis *l = &mb->axis[i];
         int64_t p = 1;
         while (p < b[i] && at < n) {
-            int64_t e = d->extent[flat[at]];
+            if (flat[at].part) {
+                if (p != 1 || flat[at].part->count != b[i]) return CONFLICT;
+                *l = *flat[at++].part;
+                p = b[i];
+                break;
+            }
+            int64_t e = d->extent[flat[at].atom];
             if (p * e > b[i]) {
                 if (b[i] % p || e % (b[i] / p)) return CONFLICT;
-                return split_atom(d, flat[at], b[i] / p) ? AGAIN : CONFLICT;
+                return split_atom(d, flat[at].atom, b[i] / p) ? AGAIN : CONFLICT;
             }
             p *= e;
             if (l->n == FU_MAX_ATOMS) return CONFLICT;
-            l->atom[l->n++] = flat[at++];
+            l->atom[l->n++] = flat[at++].atom;
         }
         if (p != b[i]) return CONFLICT;
         l->level = level;
+    }
+    return SAME;
+}
+
+/* The axes of what slice v is taken of, from its own. */
+static result slice_in(const fu_domain *d, const tn_tensor *v, const fu_map *out, fu_map *in)
+{
+    *in = *out;
+    for (int i = 0; i < v->ndim; i++) {
+        int64_t start = v->attr->v[0][i], step = v->attr->v[1][i], count = v->in[0]->shape[i];
+        if (v->shape[i] == 1 && count != 1) { /* one place, whatever atoms a guess may have put there */
+            in->axis[i] = (fu_axis){.level = 2};
+            step = 1;
+        }
+        if (in->axis[i].level) fu_part_axis(d, &in->axis[i], start, step, count);
+    }
+    return SAME;
+}
+
+/* Those of slice v from its operand's: where it takes all of an axis, in either direction. */
+static result slice_out(const fu_domain *d, const tn_tensor *v, const fu_map *in, fu_map *out)
+{
+    *out = *in;
+    for (int i = 0; i < v->ndim; i++) {
+        int64_t start = v->attr->v[0][i], step = v->attr->v[1][i], n = v->shape[i];
+        bool same = !start && (step == 1 || n == 1), turned = step == -1 && start == n - 1;
+        if (n != v->in[0]->shape[i] || (!same && !turned))
+            out->axis[i] = (fu_axis){0};
+        else if (!same && out->axis[i].level)
+            fu_part_axis(d, &out->axis[i], n - 1, -1, n);
     }
     return SAME;
 }
@@ -140,6 +227,8 @@ static result view_out(fu_domain *d, const tn_tensor *v, const fu_map *in, fu_ma
     case TN_OP_contiguous:
         *out = *in;
         return SAME;
+    case TN_OP_slice:
+        return slice_out(d, v, in, out);
     case TN_OP_reshape:
         return reshape_map(d, x->ndim, x->shape, in, v->ndim, v->shape, out);
     default:
@@ -165,6 +254,8 @@ static result view_in(fu_domain *d, const tn_tensor *v, const fu_map *out, fu_ma
     case TN_OP_contiguous:
         *in = *out;
         return SAME;
+    case TN_OP_slice:
+        return slice_in(d, v, out, in);
     case TN_OP_reshape:
         return reshape_map(d, v->ndim, v->shape, out, x->ndim, x->shape, in);
     default:
@@ -180,7 +271,7 @@ static result own_from_space(fu_domain *d, const tn_tensor *t, const fu_map *spa
     if (k == TN_KIND_REDUCE)
         for (int i = 0; i < t->ndim; i++)
             if (t->shape[i] == 1 && own->axis[i].level) own->axis[i].level = 1;
-    return k == TN_KIND_VIEW ? view_out(d, t, space, own) : SAME;
+    return k == TN_KIND_VIEW && !surrounds(t) ? view_out(d, t, space, own) : SAME;
 }
 
 /* Both directions over the edge by which member m reads operand k. */
@@ -195,6 +286,7 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
         chain[n++] = v;
     }
     int ndim, shift = 0;
+    int64_t before, count;
     const int64_t *shape;
     bool changed = false;
     result r;
@@ -209,6 +301,7 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
         a = b;
     }
     for (int i = 0; i < operand->ndim; i++) {
+        if (fu_part(t, k, i, &before, &count)) continue; /* a part does not say what surrounds it */
         r = put(d, &d->map[m].axis[i + shift], &a.axis[i], shape[i + shift], false);
         if (r == CONFLICT) return r;
         changed |= r == CHANGED;
@@ -216,13 +309,18 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
 
     /* backward */
     memset(&a, 0, sizeof a);
-    for (int i = 0; i < operand->ndim; i++) a.axis[i] = d->map[m].axis[i + shift];
+    for (int i = 0; i < operand->ndim; i++) {
+        a.axis[i] = d->map[m].axis[i + shift];
+        if (!fu_part(t, k, i, &before, &count)) continue;
+        if (before < 0 || before + count > t->shape[i]) return CONFLICT; /* not all of the operand */
+        if (a.axis[i].level) fu_part_axis(d, &a.axis[i], -before, 1, count);
+    }
     for (int i = 0; i < n; i++) {
         if ((r = view_in(d, chain[i], &a, &b)) != SAME) return r;
         a = b;
     }
     tn_kind kind = tn_op_get((tn_op)base->op)->kind;
-    if (kind == TN_KIND_VIEW) {
+    if (kind == TN_KIND_VIEW && !surrounds(base)) {
         if ((r = view_in(d, base, &a, &b)) != SAME) return r;
         a = b;
     }
@@ -294,7 +392,7 @@ static tn_cut_reason propagate(const fu_ctx *c, fu_domain *d)
                 const tn_tensor *operand = fu_value_of(c, t->in[k]);
                 int p = fu_node_of(c, operand), at = p < 0 ? -1 : member_at(d, p);
                 if (at < 0) continue;
-                if (!fu_pointwise_operand(t, k)) return TN_CUT_GATHERED;
+                if (!fu_pointwise_operand(t, k) && !surrounds(t)) return TN_CUT_GATHERED;
                 result r = pass_edge(c, d, m, k, at);
                 if (r == CONFLICT) {
                     for (const tn_tensor *v = operand; v != c->node[p].t && v->n_in; v = v->in[0])
@@ -327,18 +425,28 @@ static bool on_diagonal(const fu_ctx *c, const fu_domain *d)
     return false;
 }
 
-tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member)
+/* Marks the members that others read through a slice, and those they are made of. */
+static void find_sliced(const fu_ctx *c, const fu_domain *d, bool *sliced)
 {
-    memset(d, 0, sizeof *d);
-    if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
-    d->n = n;
-    d->member = member;
-    int seed = 0;
-    for (int m = 1; m < n; m++)
-        if (space_size(c, member[m]) > space_size(c, member[seed])) seed = m;
+    memset(sliced, 0, (size_t)d->n);
+    for (int m = d->n - 1; m >= 0; m--) {
+        const tn_tensor *t = c->node[d->member[m]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            const tn_tensor *operand = fu_value_of(c, t->in[k]);
+            int p = fu_node_of(c, operand), at = p < 0 ? -1 : member_at(d, p);
+            if (at < 0) continue;
+            sliced[at] = sliced[at] || sliced[m];
+            for (const tn_tensor *v = operand; v != c->node[p].t && v->n_in; v = v->in[0])
+                sliced[at] = sliced[at] || v->op == TN_OP_slice;
+        }
+    }
+}
+
+static tn_cut_reason build_from(const fu_ctx *c, fu_domain *d, int seed)
+{
     int ndim;
     const int64_t *shape;
-    fu_space(c->node[member[seed]].t, &ndim, &shape);
+    fu_space(c->node[d->member[seed]].t, &ndim, &shape);
     for (int i = 0; i < ndim; i++) {
         d->map[seed].axis[i].level = shape[i] == 1 ? 0 : 2;
         if (shape[i] == 1) continue;
@@ -352,7 +460,7 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
         tn_cut_reason why = propagate(c, d);
         if (why) return why;
         int open = -1;
-        for (int m = 0; m < n && open < 0; m++)
+        for (int m = 0; m < d->n && open < 0; m++)
             if (!placed(c, d, m)) open = m;
         if (open < 0) {
             d->strict = true; /* guesses were never compared: do it now that all are final */
@@ -360,8 +468,34 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
             return !why && on_diagonal(c, d) ? TN_CUT_SHAPES : why;
         }
         bool any = false;
-        for (int m = open; m < n && !any; m++)
+        for (int m = open; m < d->n && !any; m++)
             if (!placed(c, d, m)) any = place_beside(c, d, m);
         if (!any) return TN_CUT_SHAPES;
     }
+}
+
+tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member)
+{
+    bool sliced[FU_MAX_MEMBERS];
+    tn_cut_reason why = TN_CUT_SIZE;
+    if (n > FU_MAX_MEMBERS) return why;
+    for (int pass = 0; pass < 2;
+         pass++) { /* from the largest; from the largest that is looked at as a whole */
+        memset(d, 0, sizeof *d);
+        d->n = n;
+        d->member = member;
+        int seed = -1, skipped = 0;
+        if (pass) find_sliced(c, d, sliced);
+        for (int m = 0; m < n; m++) {
+            if (pass && sliced[m])
+                skipped++;
+            else if (seed < 0 || space_size(c, member[m]) > space_size(c, member[seed]))
+                seed = m;
+        }
+        if (pass && (!skipped || seed < 0)) return why;
+        tn_cut_reason first = why;
+        if (!(why = build_from(c, d, seed))) return why;
+        if (pass) why = first;
+    }
+    return why;
 }

@@ -2,6 +2,7 @@
 #include "emit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- scopes, names, arguments ---- */
@@ -108,6 +109,14 @@ void fu_index(const fu_em *e, const int64_t *stride, uint32_t which, char *out, 
     if (!k) snprintf(out, n, "0");
 }
 
+/* The whole index: over all atoms, moved on by `shift`. */
+static void place(const fu_em *e, const int64_t *stride, int64_t shift, char *out, size_t n)
+{
+    fu_index(e, stride, ~0u, out, n);
+    size_t k = strlen(out);
+    if (shift) snprintf(out + k, n - k, " %c %lld", shift < 0 ? '-' : '+', llabs((long long)shift));
+}
+
 /* ---- values ---- */
 
 void fu_name(fu_em *e, fu_value *v)
@@ -124,6 +133,8 @@ void fu_name(fu_em *e, fu_value *v)
         snprintf(want, sizeof want, "s");
     else if (v->kind == FU_IOTA)
         snprintf(want, sizeof want, "position");
+    else if (v->kind == FU_INSIDE)
+        snprintf(want, sizeof want, "inside");
     else {
         const char *op = tn_op_get(v->op)->name;
         snprintf(want, sizeof want, "%s", !strncmp(op, "reduce_", 7) ? op + 7 : op);
@@ -299,17 +310,30 @@ const char *fu_ask(fu_em *e, int id)
                      fu_scalar(e, v->slot, TN_WORD_I64));
         define(e, id, s);
         break;
-    case FU_LOAD:
+    case FU_LOAD: {
+        const char *mask = v->n_arg ? fu_ask(e, v->arg[0]) : NULL,
+                   *other = v->n_arg ? fu_ask(e, v->arg[1]) : NULL;
         if (v->staged && e->in_vector) {
             fu_name(e, v);
-            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, FU_BLOCK_TILE,
-                     e->lane);
+            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block,
+                     e->lang->block_pitch, e->lane);
             snprintf(s, sizeof s, e->lang->load[v->dtype], at);
             define(e, id, s);
             break;
         }
-        fu_index(e, v->stride, ~0u, at, sizeof at);
-        load_text(e, v, at, s, sizeof s);
+        char element[400];
+        place(e, v->stride, v->shift, at, sizeof at);
+        load_text(e, v, at, element, sizeof element);
+        if (mask)
+            snprintf(s, sizeof s, "%s ? %s : %s", mask, element, other);
+        else
+            snprintf(s, sizeof s, "%s", element);
+        define(e, id, s);
+        break;
+    }
+    case FU_INSIDE:
+        place(e, v->stride, v->shift, at, sizeof at);
+        snprintf(s, sizeof s, "(uint64_t)(%s) < %lld", at, (long long)v->extent);
         define(e, id, s);
         break;
     case FU_INDEX:
@@ -330,7 +354,7 @@ const char *fu_ask(fu_em *e, int id)
         break;
     }
     case FU_IOTA:
-        fu_index(e, v->stride, ~0u, at, sizeof at);
+        place(e, v->stride, v->shift, at, sizeof at);
         snprintf(s, sizeof s, "(%s)(%s)", fu_type(e, v->dtype), at);
         define(e, id, s);
         break;
@@ -351,10 +375,12 @@ const char *fu_ask(fu_em *e, int id)
 void fu_put_store(fu_em *e, const fu_store *s)
 {
     char at[256], value[128];
-    const char *v = fu_ask(e, s->value);
-    fu_index(e, s->stride, ~0u, at, sizeof at);
+    const char *v = fu_ask(e, s->value), *mask = s->mask >= 0 ? fu_ask(e, s->mask) : NULL;
+    place(e, s->stride, s->shift, at, sizeof at);
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
-    if ((s->stream || s->packed) && e->piece)
+    if (mask)
+        fu_line(&e->t, "if (%s) %s[%s] = %s;", mask, e->pointer[s->buf], at, value);
+    else if ((s->stream || s->packed) && e->piece)
         fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->piece, value);
     else
         fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);

@@ -1,4 +1,4 @@
-/* emit_copy.c - kernels that only move elements: dense copies of strided operands, pad, concat. Also the few
+/* emit_copy.c - kernels that only move elements: dense copies of strided operands, concat. Also the few
  * helpers that every kernel written out by hand uses (fu_raw_*). Start with fu_emit_concat. */
 #include "raw.h"
 
@@ -128,7 +128,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     v->kind = !number ? FU_LOAD : t->base->op == TN_OP_scalar ? FU_SCALAR : FU_NUMBER;
     v->dtype = v->from = s->dtype = (tn_dtype)t->dtype;
     v->node = v->stash = -1;
-    s->node = -1;
+    s->node = s->mask = -1;
     if (number) v->number = t->base->attr->number;
     if (!fu_place(c, t, &v->slot, &v->offset) && v->kind != FU_NUMBER)
         return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
@@ -156,79 +156,6 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     fu_group none = {0};
     int r = dense ? fu_emit(c, &none, p) : 0;
     return r ? r : slot;
-}
-
-/* ---- pad ---- */
-
-int fu_emit_pad(fu_ctx *c, const fu_group *g)
-{
-    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_pad(c, g);
-    const tn_tensor *t = c->node[g->member[0]].t, *x = fu_value_of(c, t->in[0]),
-                    *fill_in = fu_value_of(c, t->in[1]), *fill = fill_in->base;
-    int n = t->ndim, last = n - 1;
-    fu_raw k;
-    int slot = -1;
-    int64_t offset = 0;
-    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER &&
-        (slot = fu_emit_dense(c, x, g->member[0])) < 0)
-        return slot;
-    int r = fu_raw_open(&k, c, g, "pad", n ? t->shape[last] : 1);
-    if (r) return r;
-    tn_dtype d = (tn_dtype)t->dtype;
-    char value[96], at[256];
-    if (slot >= 0)
-        fu_raw_operand(&k, slot, offset, d, "x", false);
-    else if ((r = fu_raw_input(&k, x, "x")))
-        return fu_text_free(&k.t), r;
-    if (fill->op == TN_OP_constant) {
-        char lit[64];
-        fu_literal(lit, sizeof lit, d, fill->attr->number.f, fill->attr->number.i, fill->attr->number.is_int);
-        snprintf(value, sizeof value, k.lang->store[d], lit);
-        fu_line(&k.t, "const %s fill = %s;", k.lang->memory[d], value);
-    } else if (fill->op == TN_OP_scalar) {
-        int64_t o;
-        k.s->scalar = tn_arena_alloc(&c->plan->arena, sizeof *k.s->scalar);
-        if (!k.s->scalar || !fu_place(c, fill_in, &k.s->scalar[0].slot, &o))
-            return fu_text_free(&k.t), TN_E_NOMEM;
-        bool f = tn_dtype_is_float(d);
-        k.s->scalar[0].what = f ? TN_WORD_F64 : TN_WORD_I64;
-        k.s->n_scalar = 1;
-        char lit[64];
-        snprintf(lit, sizeof lit, "(%s)a->scalar[0].%s", k.lang->type[d], f ? "f" : "i");
-        snprintf(value, sizeof value, k.lang->store[d], lit);
-        fu_line(&k.t, "const %s fill = %s;", k.lang->memory[d], value);
-    } else {
-        if ((r = fu_raw_input(&k, fill_in, "fill_at"))) return fu_text_free(&k.t), r;
-        fu_line(&k.t, "const %s fill = fill_at[0];", k.lang->memory[d]);
-    }
-    fu_raw_output(&k, "out");
-    int64_t len = x->shape[last], width = t->shape[last], before = t->attr->v[0][last];
-    int64_t lo = before < 0 ? 0 : before > width ? width : before, hi = before + len;
-    hi = hi > width ? width : hi < lo ? lo : hi;
-    fu_open(&k.t, "for (int64_t item = begin; item < end; item++) {");
-    fu_raw_decode(&k, t, 0, last, "item");
-    fu_line(&k.t, "bool inside = true;");
-    for (int i = 0; i < last; i++) {
-        int64_t b = t->attr->v[0][i];
-        if (b || t->shape[i] != x->shape[i])
-            fu_line(&k.t, "inside &= i%d >= %lld && i%d < %lld;", i, (long long)b, i,
-                    (long long)(b + x->shape[i]));
-    }
-    size_t used = 0;
-    at[0] = 0;
-    for (int i = 0; i < last; i++)
-        if (x->stride[i] && x->shape[i] > 1)
-            used += (size_t)snprintf(at + used, sizeof at - used, " + (i%d - %lld) * %lld", i,
-                                     (long long)t->attr->v[0][i], (long long)x->stride[i]);
-    fu_line(&k.t, "%s *row = out + item * %lld;", k.lang->memory[d], (long long)width);
-    fu_line(&k.t, "const int64_t lo = inside ? %lld : %lld, hi = inside ? %lld : %lld;", (long long)lo,
-            (long long)width, (long long)hi, (long long)width);
-    fu_line(&k.t, "for (int64_t j = 0; j < lo; j++) row[j] = fill;");
-    fu_line(&k.t, "for (int64_t j = lo; j < hi; j++) row[j] = x[(j - %lld) * %lld%s];", (long long)before,
-            (long long)x->stride[last], at);
-    fu_line(&k.t, "for (int64_t j = hi; j < %lld; j++) row[j] = fill;", (long long)width);
-    fu_close(&k.t);
-    return fu_raw_close(&k, "a copy inside a border of one value", fu_raw_count(t, 0, last), width);
 }
 
 /* ---- concat ---- */

@@ -58,6 +58,7 @@ const fu_dialect fu_dialect_cuda = {
     .inf = {"__builtin_inff()", "__builtin_inf()"},
     .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"},
     .simd = NULL,
+    .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
     .align = "",
     .prefetch = "",
 };
@@ -128,13 +129,12 @@ static void write_program(fu_em *e, const int *scratch)
     fu_prog *p = e->p;
     e->n_name = e->n_pointer;
     reserve_names(e);
-    e->helpers = 0;
     e->ready = 0;
     e->phase = 0;
     e->depth = 1;
     fu_scope_open(e, "{");
     bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
-    if (p->form == FU_POINTWISE) counted = p->outer == fu_vec(p);
+    if (p->form == FU_POINTWISE) counted = p->outer == fu_vec(p) || p->outer == p->block;
     if (counted) fu_line(&e->t, "const int64_t n%d = a.dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
     for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
         fu_value *v = &p->value[i];
@@ -142,7 +142,10 @@ static void write_program(fu_em *e, const int *scratch)
     }
     switch (p->form) {
     case FU_POINTWISE:
-        fu_cuda_pointwise(e);
+        if (p->block >= 0)
+            fu_cuda_block(e);
+        else
+            fu_cuda_pointwise(e);
         break;
     case FU_ROW:
         fu_cuda_row(e, scratch);
@@ -152,7 +155,7 @@ static void write_program(fu_em *e, const int *scratch)
         break;
     }
     fu_scope_close(e);
-    e->s->bytes += fu_bytes_of(e);
+    fu_count_traffic(e);
 }
 
 static void describe_threads(fu_em *e)
@@ -166,6 +169,7 @@ static void describe_threads(fu_em *e)
     switch (p->form) {
     case FU_POINTWISE:
         if (p->ahead > 1) fu_put(t, ", %d reads ahead", p->ahead);
+        if (p->block >= 0) fu_put(t, ", crosswise reads through tiles of %d by %d", FU_BLOCK, FU_BLOCK);
         break;
     case FU_ROW:
         fu_put(t, ", %d thread%s to a row", p->team, p->team > 1 ? "s" : "");
@@ -179,19 +183,19 @@ static void describe_threads(fu_em *e)
     fu_put(t, " */\n");
 }
 
-/* What a kernel that assigns does first: behind an index that was out of range nothing takes effect. One that
- * looks for such itself cannot: its own blocks would not agree. */
+/* What a kernel that writes to a tensor of the user's does first: behind an index that was out of range
+ * nothing takes effect. One that looks for such itself cannot: its own blocks would not agree. */
 const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
 {
     bool assigns = false;
-    for (int i = 0; i < n; i++)
-        assigns = assigns || tn_op_get((tn_op)c->seg->node[member[i]]->op)->kind == TN_KIND_ASSIGN;
+    for (int i = 0; i < n; i++) assigns = assigns || tn_node_written(c->seg->node[member[i]]) != NULL;
     return assigns && !faults ? "    if (a.fault->code) return;\n" : "";
 }
 
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)
 {
     fu_turn_to(e, p);
+    e->helpers = 0;
     e->t.indent = 1;
     e->n_name = e->n_pointer;
     for (int i = 0; i < e->n_pointer; i++) {

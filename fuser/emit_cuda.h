@@ -6,6 +6,7 @@
  *                       and the pointwise nest, which is little else
  *   emit_cuda_row.c     a team of threads for each row
  *   emit_cuda_column.c  a block for a tile of columns
+ *   emit_cuda_block.c   pointwise, where something is read crosswise
  *   emit_cuda_copy.c, emit_cuda_window.c, emit_cuda_index.c   what is no loop program
  */
 #ifndef TN_EMIT_CUDA_H
@@ -16,7 +17,7 @@
 /* ---- emit_kernel.c ---- */
 void fu_turn_to(fu_em *e, fu_prog *p);
 void fu_describe(fu_em *e, const fu_group *g);
-int64_t fu_bytes_of(const fu_em *e);
+void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
 
 /* ---- emit_cuda.c ---- */
 /* The kernel's text, into e->head. The first n_in operands are only read. */
@@ -30,11 +31,13 @@ typedef struct fu_pack {
     int phase;
     int n;             /* elements: p->pack, or 1 in what is left over at the end of a range */
     const char *stash; /* index of what is kept between phases, with `l` for the element, or NULL */
+    const char *lane;  /* element's place in a tile that was read crosswise, or NULL */
     const char *ahead; /* in front of the element's index where it was read ahead, or NULL */
 } fu_pack;
 /* Everything the phase does with the elements of one pack; v0 is the coordinate of its first. */
 void fu_cuda_pack(fu_em *e, const fu_pack *k);
 void fu_cuda_load(fu_em *e, int id, const char *array); /* a pack of value id */
+bool fu_cuda_stores(const fu_prog *p, int phase);       /* whether the phase's loop writes anything */
 void fu_cuda_pointwise(fu_em *e);
 /* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */
 void fu_cuda_kept(fu_em *e, const char *only);
@@ -43,5 +46,6 @@ void fu_cuda_random(fu_em *e, fu_value *v, int n);
 /* ---- the other nests ---- */
 void fu_cuda_row(fu_em *e, const int *scratch);
 void fu_cuda_column(fu_em *e, const int *scratch);
+void fu_cuda_block(fu_em *e);
 
 #endif

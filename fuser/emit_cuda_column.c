@@ -75,10 +75,7 @@ static void write_phase(fu_em *e, int phase, const char *from, const char *to)
     fu_prog *p = e->p;
     fu_pack k = {.phase = phase, .n = p->pack};
     uint32_t outer = p->red & ~fu_bit(fu_vec(p));
-    bool stores = false;
-    for (int i = 0; i < p->n_store; i++)
-        stores = stores || (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase);
-    if (!stores) fu_line(&e->t, "#pragma unroll 4");
+    fu_line(&e->t, "#pragma unroll %d", fu_cuda_stores(p, phase) ? 1 : 4);
     bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
     const char *type = p->second ? "int" : "int64_t"; /* there are not that many parts */
     char first[160];

@@ -1,6 +1,6 @@
-/* emit_cuda_copy.c - kernels that only move elements, in CUDA C: pad and concat, a thread for each element of
+/* emit_cuda_copy.c - concat in CUDA C, a kernel that only moves elements: a thread for each element of
  * the result, so that neighbours write side by side. Also the helpers of the other kernels that are written
- * out by hand. Start with fu_cuda_pad. */
+ * out by hand. Start with fu_cuda_concat. */
 #include "raw.h"
 
 #include <stdio.h>
@@ -56,68 +56,6 @@ int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, in
     k->s->grid.chunk = chunk;
     k->s->grid.threads = threads;
     return fu_finish_kernel(k->c, k->s, &all);
-}
-
-/* ---- pad ---- */
-
-/* Declares `fill`, the value of the border. */
-static int put_fill(fu_raw *k, const tn_tensor *fill)
-{
-    fu_ctx *c = k->c;
-    const tn_tensor *base = fill->base;
-    tn_dtype d = (tn_dtype)fill->dtype;
-    char number[64], value[96];
-    if (base->op == TN_OP_constant) {
-        fu_literal(number, sizeof number, d, base->attr->number.f, base->attr->number.i,
-                   base->attr->number.is_int);
-    } else if (base->op == TN_OP_scalar) {
-        int64_t none;
-        bool real = tn_dtype_is_float(d);
-        k->s->scalar = tn_arena_alloc(&c->plan->arena, sizeof *k->s->scalar);
-        if (!k->s->scalar) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-        if (!fu_place(c, fill, &k->s->scalar[0].slot, &none))
-            return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
-        k->s->scalar[0].what = real ? TN_WORD_F64 : TN_WORD_I64;
-        k->s->n_scalar = 1;
-        snprintf(number, sizeof number, "(%s)a.scalar[0].%s", k->lang->type[d], real ? "f" : "i");
-    } else {
-        int r = fu_raw_input(k, fill, "fill_at");
-        fu_line(&k->t, "const %s fill = fill_at[0];", k->lang->memory[d]);
-        return r;
-    }
-    snprintf(value, sizeof value, k->lang->store[d], number);
-    fu_line(&k->t, "const %s fill = %s;", k->lang->memory[d], value);
-    return 0;
-}
-
-int fu_cuda_pad(fu_ctx *c, const fu_group *g)
-{
-    const tn_tensor *t = c->node[g->member[0]].t;
-    fu_place_of x;
-    fu_raw k;
-    char at[512];
-    int r = fu_cuda_place(c, t->in[0], g->member[0], &x);
-    if (!r) r = fu_raw_open(&k, c, g, "pad", t->ndim ? t->shape[t->ndim - 1] : 1);
-    if (r) return r;
-    fu_cuda_operand(&k, &x, "x");
-    if ((r = put_fill(&k, fu_value_of(c, t->in[1])))) return fu_text_free(&k.t), r;
-    fu_raw_output(&k, "out");
-    int64_t numel = tn_node_numel(t);
-    fu_raw_decode(&k, t, 0, t->ndim, fu_cuda_each(&k, numel));
-    fu_line(&k.t, "bool inside = true;");
-    size_t n = 0;
-    at[0] = 0;
-    for (int i = 0; i < t->ndim; i++) {
-        long long before = t->attr->v[0][i], extent = x.t->shape[i];
-        if (before || t->shape[i] != extent)
-            fu_line(&k.t, "inside &= i%d >= %lld && i%d < %lld;", i, before, i, before + extent);
-        if (x.t->stride[i] && extent > 1)
-            n += (size_t)snprintf(at + n, sizeof at - n, "%s(i%d - %lld) * %lld", n ? " + " : "", i, before,
-                                  (long long)x.t->stride[i]);
-    }
-    fu_line(&k.t, "out[item] = inside ? x[%s] : fill;", n ? at : "0");
-    fu_close(&k.t);
-    return fu_cuda_close(&k, "a copy inside a border of one value", numel, THREADS, THREADS);
 }
 
 /* ---- concat ---- */

@@ -226,7 +226,8 @@ static int add_lines(scatter *s)
     fu_line(&k->t, "const int64_t mine = j < a.dim[%d] ? (int64_t)index[j * %lld] : 0;", s->count,
             (long long)s->index->stride[0]);
     k->fault = true;
-    fu_line(&k->t, "if ((uint64_t)mine >= %lld) index_fault(a, a.dim[%d], mine);", s->lines, s->where);
+    fu_line(&k->t, "if (j < a.dim[%d] && (uint64_t)mine >= %lld) index_fault(a, a.dim[%d], mine);", s->count,
+            s->lines, s->where);
     fu_line(&k->t, "const bool hit = j < a.dim[%d] && mine >= from && mine < to;", s->count);
     fu_line(&k->t, "int found;");
     fu_line(&k->t, "const int place = tn_place_in_block<%d>(hit, &found);", THREADS);
@@ -274,6 +275,7 @@ int fu_cuda_scatter(fu_ctx *c, const fu_group *g)
     if (s.ranges > s.lines) s.ranges = s.lines;
     if (s.ranges < 1) s.ranges = 1;
     s.range = (s.lines + s.ranges - 1) / s.ranges;
+    if (s.range > 0) s.ranges = (s.lines + s.range - 1) / s.range;
     if (acc != d && (wide = fu_scratch_slot(c, tn_node_numel(t), acc)) < 0) return wide;
     if ((r = fu_raw_open(&s.k, c, g, tn_op_get((tn_op)t->op)->name, s.inner > 1 ? s.inner : s.lines)))
         return r;

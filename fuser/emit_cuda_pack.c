@@ -26,14 +26,16 @@
 #include "emit_cuda.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Address of a pack: the vector's coordinate is v0. */
-static void pack_address(const fu_em *e, const int64_t *stride, char *out, size_t n)
+static void pack_address(const fu_em *e, const int64_t *stride, int64_t shift, char *out, size_t n)
 {
     fu_index(e, stride, ~fu_bit(fu_vec(e->p)), out, n);
     size_t k = strcmp(out, "0") ? strlen(out) : 0;
-    snprintf(out + k, n - k, k ? " + v0" : "v0");
+    k += (size_t)snprintf(out + k, n - k, k ? " + v0" : "v0");
+    if (shift) snprintf(out + k, n - k, " %c %lld", shift < 0 ? '-' : '+', llabs((long long)shift));
 }
 
 void fu_cuda_load(fu_em *e, int id, const char *array)
@@ -47,13 +49,20 @@ void fu_cuda_load(fu_em *e, int id, const char *array)
         else
             snprintf(line, sizeof line, "%s * %lld + ", index, (long long)v->pick);
     }
-    pack_address(e, v->stride, at, sizeof at);
+    pack_address(e, v->stride, v->shift, at, sizeof at);
     fu_line(&e->t, "tn_load(%s, %s + (%s%s));", array, e->pointer[v->buf], line, at);
 }
 
 static bool stored_in(const fu_prog *p, const fu_store *s, int phase)
 {
     return fu_store_full(p, s) && s->phase == phase;
+}
+
+bool fu_cuda_stores(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (stored_in(p, &p->store[i], phase)) return true;
+    return false;
 }
 
 /* Whether the phase computes value id for each element of a pack. */
@@ -116,7 +125,7 @@ static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
     int vec = fu_vec(e->p);
     e->pack_at = k->n > 1 ? pack_at : NULL;
     e->piece = k->n > 1 ? "l" : NULL;
-    e->lane = "l";
+    e->lane = k->lane ? k->lane : "l";
     snprintf(e->bits_at, sizeof e->bits_at, "l");
     snprintf(e->stash_at, sizeof e->stash_at, "%s", k->stash ? k->stash : "l");
     if (k->n > 1) {
@@ -151,7 +160,7 @@ void fu_cuda_pack(fu_em *e, const fu_pack *k)
     for (int i = 0; i < p->n_store && k->n > 1; i++) {
         const fu_store *s = &p->store[i];
         if (!s->packed || !stored_in(p, s, k->phase)) continue;
-        pack_address(e, s->stride, at, sizeof at);
+        pack_address(e, s->stride, s->shift, at, sizeof at);
         fu_line(&e->t, "tn_store(%s + (%s), %s_piece);", e->pointer[s->buf], at, e->pointer[s->buf]);
     }
 }
@@ -268,6 +277,7 @@ void fu_cuda_pointwise(fu_em *e)
         fu_pack one = {.phase = 0, .n = 1};
         fu_scope_open(e, "else {");
         fu_line(&e->t, "const int64_t stop = n0;");
+        fu_line(&e->t, "#pragma unroll 1");
         fu_scope_open(e, "for (int64_t start = v0; start < stop; start++) {");
         fu_line(&e->t, "const int64_t v0 = start;");
         fu_cuda_pack(e, &one);

@@ -99,6 +99,8 @@ static void walk_row(fu_em *e, int phase, const row *r)
     }
     snprintf(line_at, sizeof line_at, p->pack > 1 ? "j * %d + l" : "j", p->pack);
     k.stash = line_at;
+    /* several packs on their way at once, where nothing that is written stands between them */
+    fu_line(&e->t, "#pragma unroll %d", fu_cuda_stores(p, phase) ? 1 : 4);
     if (p->split)
         fu_line(&e->t, "for (int64_t j = r0 + member; j < r1; j += %d) {", p->team);
     else if (p->second) /* few: there are not that many parts */
@@ -114,6 +116,7 @@ static void walk_row(fu_em *e, int phase, const row *r)
     /* elements that make no whole pack */
     fu_pack one = {.phase = phase, .n = 1, .stash = "v0"};
     if (p->split) fu_scope_open(e, "if (part == %sdim[%d] - 1) {", e->lang->args, r->parts);
+    fu_line(&e->t, "#pragma unroll 1");
     fu_scope_open(e, "for (int64_t v0 = %s * %d + member; v0 < n%d; v0 += %d) {", r->packs, p->pack,
                   fu_vec(p), p->team);
     fu_cuda_pack(e, &one);

@@ -13,6 +13,8 @@ typedef struct window {
     const tn_pool_attr *p;
     long long c; /* channels */
     tn_dtype d, acc;
+    bool max;    /* of the windows: the largest element is written, */
+    bool chosen; /* and which one it is */
 } window;
 
 static void loaded(const window *w, const char *element, char *out, size_t n)
@@ -23,8 +25,7 @@ static void loaded(const window *w, const char *element, char *out, size_t n)
 static void put_result(window *w, const char *value)
 {
     char stored[160];
-    bool index = w->t->op == TN_OP_pool_argmax;
-    snprintf(stored, sizeof stored, index ? "%s" : w->k.lang->store[w->d], value);
+    snprintf(stored, sizeof stored, w->k.lang->store[w->d], value);
     fu_line(&w->k.t, "out[item] = %s;", stored);
 }
 
@@ -33,7 +34,7 @@ static void forward(window *w)
 {
     const tn_pool_attr *p = w->p;
     fu_text *t = &w->k.t;
-    bool arg = w->t->op == TN_OP_pool_argmax, max = w->t->op == TN_OP_pool_max || arg;
+    bool arg = w->chosen, max = w->max || arg;
     bool takes = w->t->op == TN_OP_pool_take, real = tn_dtype_is_float(w->acc);
     const char *type = w->k.lang->type[w->acc];
     char start[48] = "0", value[96];
@@ -71,7 +72,8 @@ static void forward(window *w)
     }
     fu_close(t);
     fu_close(t);
-    put_result(w, arg ? "which < 0 ? 0 : which" : "best");
+    if (arg) fu_line(t, "place[item] = which < 0 ? 0 : which;");
+    if (!arg || w->max) put_result(w, "best");
 }
 
 /* pool_spread, pool_put: over the windows that cover the element of the image */
@@ -127,7 +129,13 @@ int fu_cuda_window(fu_ctx *c, const fu_group *g)
     if (t->n_in > 1) fu_raw_operand(&w.k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
     for (int i = 0; i < t->n_in; i++)
         w.k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
-    fu_raw_output(&w.k, "out");
+    for (int i = 0; i < g->n; i++) {
+        bool chosen = c->node[g->member[i]].t->op == TN_OP_pool_argmax;
+        w.chosen = w.chosen || chosen;
+        w.max = w.max || c->node[g->member[i]].t->op == TN_OP_pool_max;
+        w.k.node = g->member[i];
+        fu_raw_output(&w.k, chosen ? "place" : "out");
+    }
     fu_raw_decode(&w.k, t, 0, 4, fu_cuda_each(&w.k, numel));
     if (back)
         transposed(&w);

@@ -16,6 +16,7 @@
  *
  * Start with fu_emit, then emit_kernel and write_item.
  */
+#include "cost.h"
 #include "emit_cuda.h"
 
 #include <stdio.h>
@@ -185,7 +186,10 @@ void fu_turn_to(fu_em *e, fu_prog *p)
     memset(e->defined, 0, sizeof e->defined);
     for (int i = 0; i < p->n_value; i++) e->where[i] = -1;
     for (int i = 0; i < p->n_store; i++)
-        if (!p->split || fu_store_full(p, &p->store[i])) mark_hot(e, p->store[i].value);
+        if (!p->split || fu_store_full(p, &p->store[i])) {
+            mark_hot(e, p->store[i].value);
+            if (p->store[i].mask >= 0) mark_hot(e, p->store[i].mask);
+        }
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
 }
@@ -259,27 +263,31 @@ void fu_describe(fu_em *e, const fu_group *g)
     fu_put(t, " */\n");
 }
 
-int64_t fu_bytes_of(const fu_em *e)
+/* What this function of the kernel reads and writes: each operand once. */
+void fu_count_traffic(fu_em *e)
 {
     const fu_prog *p = e->p;
-    int64_t n = 0;
     for (int i = 0; i < e->n_pointer; i++) {
         int64_t most = 0;
         for (int k = 0; k < p->n_value; k++) {
             const fu_value *v = &p->value[k];
             if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->buf == i && e->hot[k]) {
-                int64_t m = fu_count(p, v->vary);
+                int64_t m = v->n_arg && v->kind == FU_LOAD ? v->extent : fu_count(p, v->vary);
                 if (m > most) most = m;
             }
         }
         for (int k = 0; k < p->n_store; k++)
             if (p->store[k].buf == i) {
-                int64_t m = fu_count(p, p->store[k].dom);
+                const fu_store *s = &p->store[k];
+                int64_t m = s->mask < 0 ? fu_count(p, s->dom) : tn_node_numel(e->c->node[s->node].t);
                 if (m > most) most = m;
+                e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
             }
-        n += most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        e->s->traffic[i].bytes += bytes;
+        e->s->bytes += bytes;
     }
-    return n;
+    e->s->work += fu_prog_work(p, e->c->target);
 }
 
 /* One function of the kernel: the program e->p. The first n_in operands are only read. */
@@ -323,7 +331,62 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;
-    e->s->bytes += fu_bytes_of(e);
+    fu_count_traffic(e);
+}
+
+/* ---- results in the place of operands ---- */
+
+/* Whether load v reads just the elements that store s then writes: at each point the same, before it is
+ * written, and in no later phase. */
+static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
+{
+    const fu_prog *p = e->p;
+    if (v->kind != FU_LOAD || v->n_arg || v->staged || v->offset != s->offset || v->shift != s->shift ||
+        tn_dtype_size(v->dtype) != tn_dtype_size(s->dtype) || memcmp(v->stride, s->stride, sizeof v->stride))
+        return false;
+    return !fu_full(p, v) || !(v->need >> s->phase >> 1);
+}
+
+/* `second` is the kernel's finish, or NULL. */
+static bool can_replace(const fu_em *e, const fu_prog *second, int slot, const fu_store *s)
+{
+    const fu_prog *p = e->p;
+    bool full = fu_store_full(p, s);
+    /* each point is written once: by an item that alone reads it */
+    if (s->mask >= 0 || (s->dom | (full ? 0 : p->red)) != fu_all_atoms(p) ||
+        (!full && (p->form != FU_ROW || p->split)))
+        return false;
+    for (int i = 0; i < p->n_value; i++)
+        if (loads(e, i) && p->value[i].slot == slot && !reads_before(e, &p->value[i], s)) return false;
+    for (int i = 0; second && i < second->n_value; i++) {
+        const fu_value *v = &second->value[i];
+        if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->slot == slot) return false;
+    }
+    return true;
+}
+
+/* Lists what may be written over: pairs of an operand and a result (tn_step.over). */
+static int note_over(fu_em *e, const fu_prog *second)
+{
+    const fu_prog *p = e->p;
+    tn_step *s = e->s;
+    for (int pass = 0; pass < 2; pass++) {
+        int n = 0;
+        for (int o = 0; o < p->n_store; o++)
+            for (int i = 0; i < p->n_value; i++) {
+                const fu_value *v = &p->value[i];
+                bool first = loads(e, i) && v->slot != p->store[o].slot;
+                for (int k = 0; k < i && first; k++) first = !loads(e, k) || p->value[k].slot != v->slot;
+                if (!first || !can_replace(e, second, v->slot, &p->store[o])) continue;
+                if (pass) s->over[n] = (struct tn_over){v->slot, p->store[o].slot};
+                n++;
+            }
+        if (!n) return 0;
+        if (!pass) s->over = tn_arena_alloc(&e->c->plan->arena, (size_t)n * sizeof *s->over);
+        if (!s->over) return fu_fail(e->c, TN_E_NOMEM, "no memory for a plan");
+        s->n_over = n;
+    }
+    return 0;
 }
 
 /* The kernel of p, and of `second`, its finish, where p is split; partial results lie in scratch slot[v]. */
@@ -359,6 +422,8 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
     for (int i = 0; i < e->n_pointer; i++)
         if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     e->s->n_out = e->n_pointer - n_in;
+    int status = note_over(e, second);
+    if (status) return status;
     e->s->grid.n = p->items;
     e->s->grid.chunk = p->chunk;
     if (e->lang == &fu_dialect_cuda) {

@@ -80,7 +80,10 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
         fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
     }
     for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
-        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_ask(e, p->store[i].value);
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) {
+            fu_ask(e, p->store[i].value);
+            if (p->store[i].mask >= 0) fu_ask(e, p->store[i].mask);
+        }
     for (int i = 0; i < p->n_store; i++)
         if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
     e->in_vector = false;
@@ -140,7 +143,8 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         int size = (int)tn_dtype_size(v->dtype);
-        if (v->kind != FU_LOAD || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row]) continue;
+        if (v->kind != FU_LOAD || v->n_arg || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row])
+            continue;
         int64_t bytes = p->extent[vec] * size;
         if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
         char index[256];

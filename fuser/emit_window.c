@@ -5,6 +5,8 @@
  * one. Padding is handled by the range of columns a window position can read, never inside the loop. The
  * transposes are gathers: each element of the image adds the windows that cover it, in one order.
  *
+ * The largest element of each window and its place in the window may be the results of one kernel.
+ *
  * Start with fu_emit_window; forward() and transposed() write the two families.
  */
 #include "raw.h"
@@ -20,7 +22,9 @@ typedef struct window {
     const tn_pool_attr *p;
     int64_t c, tx, tiles, width; /* channels; result columns an item makes; items a row; columns */
     tn_dtype d, acc;
-    bool flat; /* the loops now open are one */
+    bool flat;   /* the loops now open are one */
+    bool max;    /* of the windows: the largest element is written, */
+    bool chosen; /* and which one it is */
 } window;
 
 /* Loops over columns [from, to) and channels. Where all strides are 1 they are one loop; many channels are
@@ -81,6 +85,7 @@ static void open_item(window *w, int64_t rows)
             (long long)rows, (long long)(w->tiles * rows));
 }
 
+/* `value` becomes the result; NULL: none. */
 static void put_result(window *w, int64_t rows, const char *value)
 {
     char stored[160];
@@ -89,8 +94,11 @@ static void put_result(window *w, int64_t rows, const char *value)
     put_index(w, "j", "-x0", 1);
     snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)rows, (long long)w->width);
     put_index(w, "to", base, 1);
-    snprintf(stored, sizeof stored, w->t->op == TN_OP_pool_argmax ? "%s" : w->k.lang->store[w->d], value);
-    fu_line(&w->k.t, "out[to] = %s;", stored);
+    if (value) {
+        snprintf(stored, sizeof stored, w->k.lang->store[w->d], value);
+        fu_line(&w->k.t, "out[to] = %s;", stored);
+    }
+    if (w->chosen) fu_line(&w->k.t, "place[to] = which[j] < 0 ? 0 : which[j];");
     close_loops(w);
 }
 
@@ -99,8 +107,7 @@ static void forward(window *w)
 {
     const tn_pool_attr *p = w->p;
     fu_text *t = &w->k.t;
-    bool max = w->t->op == TN_OP_pool_max || w->t->op == TN_OP_pool_argmax,
-         arg = w->t->op == TN_OP_pool_argmax;
+    bool max = w->max || w->chosen, arg = w->chosen;
     bool takes = w->t->op == TN_OP_pool_take;
     char start[48], value[300], base[80];
     open_item(w, p->oh);
@@ -147,15 +154,15 @@ static void forward(window *w)
     } else if (takes) {
         snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
         put_index(w, "to", base, 1);
-        fu_line(t, "const int64_t chosen = (int64_t)index[to];");
-        fu_line(t, "best[j] = chosen == ky * %lld + kx ? v : best[j];", (long long)p->window[1]);
+        fu_line(t, "best[j] = (int32_t)index[to] == (int32_t)(ky * %lld + kx) ? v : best[j];",
+                (long long)p->window[1]);
     } else {
         fu_line(t, "best[j] += v;");
     }
     close_loops(w);
     fu_close(t);
     fu_close(t);
-    put_result(w, p->oh, arg ? "which[j] < 0 ? 0 : which[j]" : "best[j]");
+    put_result(w, p->oh, arg && !w->max ? NULL : "best[j]");
     fu_close(t);
 }
 
@@ -193,8 +200,8 @@ static void transposed(window *w)
     put_index(w, "at", base, 1);
     loaded(w, "g", "at", value, sizeof value);
     if (put)
-        fu_line(t, "sum[j] += (int64_t)index[at] == ky * %lld + kx ? %s : 0;", (long long)p->window[1],
-                value);
+        fu_line(t, "sum[j] += (int32_t)index[at] == (int32_t)(ky * %lld + kx) ? %s : 0;",
+                (long long)p->window[1], value);
     else
         fu_line(t, "sum[j] += %s;", value);
     close_loops(w);
@@ -228,7 +235,13 @@ int fu_emit_window(fu_ctx *c, const fu_group *g)
     if (t->n_in > 1) fu_raw_operand(&w.k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
     for (int i = 0; i < t->n_in; i++)
         w.k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
-    fu_raw_output(&w.k, "out");
+    for (int i = 0; i < g->n; i++) {
+        bool chosen = c->node[g->member[i]].t->op == TN_OP_pool_argmax;
+        w.chosen = w.chosen || chosen;
+        w.max = w.max || c->node[g->member[i]].t->op == TN_OP_pool_max;
+        w.k.node = g->member[i];
+        fu_raw_output(&w.k, chosen ? "place" : "out");
+    }
     if (back)
         transposed(&w);
     else

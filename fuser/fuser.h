@@ -16,6 +16,7 @@
  *   cross.c     row programs that also sum over their rows
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   schedule_cuda.c, emit_cuda.c: the same for GPUs
+ *   cost.c      how long all this takes, by the target profile
  *   group.c     which nodes form a group; asks the three above whether one is legal
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
@@ -76,6 +77,7 @@ typedef struct fu_dialect {
     const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
     const char *inf[2], *nan[2];        /* f32, f64 */
     const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
+    int block_pitch;                    /* of a tile that is read crosswise: elements from line to line */
     const char *align;                  /* in front of a local array */
     const char *prefetch;               /* function that asks for a line early */
 } fu_dialect;
@@ -93,10 +95,11 @@ void fu_identifier(char *out, size_t n, const char *from);
 typedef enum fu_kind {
     FU_NUMBER, /* literal */
     FU_SCALAR, /* run-time scalar */
-    FU_LOAD,
-    FU_OP, /* elementwise row, cast or copy of arg[0] */
+    FU_LOAD,   /* with operands: only where arg[0] is true, else it is arg[1] */
+    FU_OP,     /* elementwise row, cast or copy of arg[0] */
     FU_REDUCE,
     FU_IOTA,
+    FU_INSIDE, /* whether a coordinate lies in [0, extent): false where a pad has put its border */
     FU_RANDOM,
     FU_INDEX, /* arg[0] as a checked index into `extent` lines */
     FU_PICK   /* load whose address takes arg[0] (an INDEX) times `pick` */
@@ -107,10 +110,12 @@ typedef struct fu_value {
     tn_op op;             /* OP: the row, TN_OP_cast, or TN_OP_contiguous for a plain copy */
     tn_dtype dtype, from; /* own, and of the operands */
     int n_arg, arg[3];
-    uint32_t vary;                /* atoms the value changes with */
-    int64_t stride[FU_MAX_ATOMS]; /* LOAD PICK: memory; IOTA, RANDOM, arg-reductions: the logical index */
-    uint32_t reduces, space;      /* REDUCE: atoms it reduces, and all it loops over */
-    int64_t extent, pick;
+    uint32_t vary; /* atoms the value changes with */
+    /* LOAD PICK: memory; IOTA INSIDE: the coordinate; RANDOM, arg-reductions: the logical index */
+    int64_t stride[FU_MAX_ATOMS];
+    int64_t shift;           /* LOAD IOTA INSIDE: added to what the strides come to */
+    uint32_t reduces, space; /* REDUCE: atoms it reduces, and all it loops over */
+    int64_t extent, pick;    /* extent of a LOAD with operands: how many elements it reads */
     tn_number number;
     int slot; /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
     int64_t offset;
@@ -136,8 +141,9 @@ typedef struct fu_store {
     int value, slot, node;
     int64_t offset;
     tn_dtype dtype;
-    int64_t stride[FU_MAX_ATOMS];
-    uint32_t dom; /* atoms it is stored over */
+    int64_t stride[FU_MAX_ATOMS], shift;
+    uint32_t dom; /* atoms it is stored over, */
+    int mask;     /* where this value is true; -1: everywhere */
     bool late;    /* overwrites memory that the group reads: not before the last phase */
     bool stream;
     bool packed; /* CUDA: prog.pack elements are written at once */
@@ -158,6 +164,7 @@ typedef struct fu_prog {
     int n_value, n_store;
     fu_value value[FU_MAX_VALUES];
     fu_store store[FU_MAX_STORES];
+    bool settled; /* no group is being tried: this one is to run */
     /* schedule */
     fu_form form;
     bool split;   /* partial results of parts go to scratch, a second kernel finishes */
@@ -183,9 +190,14 @@ static inline uint32_t fu_bit(int atom)
     return 1u << atom;
 }
 
+/* An axis runs over the places that its atoms count, outermost first: coordinate = place. Of a *part* that is
+ * step * place - shift, and it owns the places where this is in [0, count): what is padded is a part of the
+ * pad's axis, and what a slice is taken of one of the slice's, at whose places not all of it is looked at. */
 typedef struct fu_axis {
     uint8_t level; /* 0 unknown, 1 a guess, 2 known */
     uint8_t n, atom[FU_MAX_ATOMS];
+    bool part;
+    int64_t step, shift, count;
 } fu_axis;
 typedef struct fu_map {
     fu_axis axis[TN_MAX_DIMS];
@@ -226,7 +238,6 @@ typedef enum fu_room {
     FU_WINDOW,
     FU_SCATTER,
     FU_SCAN,
-    FU_PAD,
     FU_CONCAT,
     FU_NOTHING /* its producers have written it */
 } fu_room;
@@ -267,6 +278,7 @@ typedef struct fu_ctx {
     } * scratch; /* plan->n_scratch of them */
     fu_prog *prog, *prog2;
     fu_domain *domain;
+    double far;              /* bytes touched from forward to backward */
     int try_a, try_b, try_n; /* groups now being tried as one, and their nodes */
     const int *try_member;
     int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
@@ -321,6 +333,12 @@ void fu_fold(fu_ctx *c);
 void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape);
 /* Whether operand k of t is read at the same point of the space (a gather's table is not). */
 bool fu_pointwise_operand(const tn_tensor *t, int k);
+/* Where on axis i of t's space operand k lies. false: it covers it. */
+bool fu_part(const tn_tensor *t, int k, int i, int64_t *before, int64_t *count);
+/* What lies at start + step * coordinate of axis a, as an axis of `count` of its own. */
+void fu_part_axis(const fu_domain *d, fu_axis *a, int64_t start, int64_t step, int64_t count);
+bool fu_axis_bounded(const fu_domain *d, const fu_axis *a); /* there are places it does not own */
+bool fu_axis_covered(const fu_domain *d, const fu_axis *a); /* each of its coordinates has a place */
 tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member);
 
 /* ---- program.c, schedule.c, emit.c ---- */
@@ -349,6 +367,7 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s-
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
+void fu_choose_block(fu_prog *p);           /* whether something is read crosswise */
 void fu_mark_needs(fu_prog *p);             /* which phases compute a value */
 int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */
 int fu_emit_group(fu_ctx *c, const fu_group *g);             /* of any room */
@@ -359,7 +378,6 @@ int fu_emit_conv(fu_ctx *c, const fu_group *g);
 int fu_emit_window(fu_ctx *c, const fu_group *g);
 int fu_emit_scatter(fu_ctx *c, const fu_group *g);
 int fu_emit_scan(fu_ctx *c, const fu_group *g);
-int fu_emit_pad(fu_ctx *c, const fu_group *g);
 int fu_emit_concat(fu_ctx *c, const fu_group *g);
 /* A dense copy of t into new scratch: the slot. */
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node);

@@ -5,7 +5,7 @@
  * between the two, and domain.c, program.c and schedule.c can make one kernel of it. Every refusal along an
  * edge is kept with its reason. Start with fu_group_all.
  */
-#include "fuser.h"
+#include "cost.h"
 
 #include <string.h>
 
@@ -92,7 +92,7 @@ static fu_room room_of(const tn_tensor *t)
     case TN_KIND_SCAN:
         return FU_SCAN;
     case TN_KIND_VIEW:
-        return t->op == TN_OP_pad ? FU_PAD : t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
+        return t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
     default:
         return FU_LOOPS;
     }
@@ -144,14 +144,15 @@ static int64_t largest(const fu_ctx *c, const fu_group *g)
 }
 
 /* What a gradient can make of forward's values alone is made when the gradient is: done early, forward would
- * write it and backward read it. Only what is much smaller than what it is made of, such as the mask of a
- * relu, is worth keeping. */
+ * write it and backward read it, instead of what it is made of. Only what is much smaller, such as the mask
+ * of a relu, is worth keeping. */
 static bool too_early(const fu_ctx *c, int a, int b)
 {
     if (c->group[a].backward == c->group[b].backward) return false;
     int forward = c->group[a].backward ? b : a, backward = c->group[a].backward ? a : b;
-    enum { MUCH = 4 };
-    return forward < backward && largest(c, &c->group[backward]) * MUCH > largest(c, &c->group[forward]);
+    double made = (double)largest(c, &c->group[backward]), of = (double)largest(c, &c->group[forward]);
+    double keep = fu_store_ns(c->target, made, c->far) + fu_load_ns(c->target, made, c->far);
+    return forward < backward && keep >= fu_load_ns(c->target, of, c->far);
 }
 
 /* Whether a node of the group is to have no company. */
@@ -216,25 +217,53 @@ static void join_siblings(fu_ctx *c, int node)
     }
 }
 
+/* Where windows have chosen their elements is known when their largest is: one kernel makes both, and the
+ * image need not be kept until backward asks. */
+static void join_window(fu_ctx *c, int node)
+{
+    const fu_node *n = &c->node[node];
+    if (n->t->op != TN_OP_pool_argmax || tn_node_written(n->t)) return;
+    for (int i = node - 1; i >= 0; i--) {
+        const tn_tensor *o = c->node[i].t;
+        if (!c->node[i].live || o->op != TN_OP_pool_max || tn_node_written(o)) continue;
+        int a = fu_group_of(c, i), b = fu_group_of(c, node);
+        bool same = fu_value_of(c, o->in[0]) == fu_value_of(c, n->t->in[0]) &&
+                    !memcmp(&o->attr->pool, &n->t->attr->pool, sizeof o->attr->pool);
+        if (!same || c->group[a].n > 1 || alone(c, &c->group[a]) || alone(c, &c->group[b]) ||
+            between(c, a, b))
+            continue;
+        int *member = tn_arena_alloc(&c->arena, 2 * sizeof *member);
+        if (!member) return; /* two kernels are as right */
+        member[0] = i;
+        member[1] = node;
+        c->group[a].member = member;
+        c->group[a].n = 2;
+        c->group[b].dead = true;
+        c->group[b].into = a;
+        return;
+    }
+}
+
 /* ---- computing again instead of storing ---- */
 
-static int cost_of(const tn_tensor *t)
+/* Instructions for an element; negative: not to be computed twice. */
+static double cost_of(const tn_tensor *t)
 {
     switch (tn_op_get((tn_op)t->op)->kind) {
     case TN_KIND_ELTWISE:
-        return fu_row_cost((tn_op)t->op);
+        return fu_row_work((tn_op)t->op);
     case TN_KIND_CAST:
     case TN_KIND_IOTA:
         return 0;
     default:
-        return -1; /* not to be computed twice */
+        return -1;
     }
 }
 
 typedef struct again {
     int n, node[FU_MAX_MEMBERS]; /* to be computed again */
-    int cost;
-    const tn_tensor *read[8]; /* large values they read */
+    double cost;                 /* instructions for an element */
+    const tn_tensor *read[8];    /* large values they read */
     int n_read;
     int64_t size; /* of the value that is to be saved */
 } again;
@@ -261,7 +290,7 @@ static bool assigned(const fu_ctx *c, const tn_tensor *x)
 static bool collect_again(const fu_ctx *c, int node, again *r)
 {
     const tn_tensor *t = c->node[node].t;
-    int cost = cost_of(t);
+    double cost = cost_of(t);
     for (int i = 0; i < r->n; i++)
         if (r->node[i] == node) return true;
     if (cost < 0 || r->n == FU_MAX_MEMBERS) return false;
@@ -293,16 +322,38 @@ static int new_reads(const fu_ctx *c, const fu_group *g, const again *r)
     return k;
 }
 
-/* The cost, in vector instructions for a vector of elements, at which computing a value again takes as long
- * as writing it and reading it back: about 12 bytes an element of f32 at some 30 bytes a nanosecond where the
- * value stays in a core's cache, 8 where it does not; forward's values have always left it. */
-static int worth(const fu_ctx *c, const fu_node *n)
+/* How many of r's large operands would be kept for the backward pass on its account alone. */
+static int kept_longer(const fu_ctx *c, const again *r)
 {
-    enum { IN_CACHE = 9, BEYOND = 40 };
+    int k = 0;
+    for (int i = 0; i < r->n_read; i++) {
+        int p = fu_node_of(c, r->read[i]);
+        bool dies = p >= 0 && !c->node[p].root;
+        for (int u = 0; dies && u < c->node[p].n_user; u++)
+            dies = !c->group[fu_group_of(c, c->node[p].user[u])].backward;
+        k += dies;
+    }
+    return k;
+}
+
+/* Whether computing the value again in so many groups, which then have to read `more` operands of its size,
+ * is predicted to take no longer than writing it and reading it back in each. Half of the arithmetic hides
+ * behind a kernel's memory. What would be kept for the backward pass is read from far away, and takes memory
+ * until then: for that, twice the arithmetic is spent; but operands that have to be kept in its place count
+ * against it. */
+static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, int more)
+{
+    double bytes = (double)bytes_of(n->t), elems = (double)tn_node_numel(n->t);
     bool later = false;
     for (int i = 0; i < n->n_user; i++)
         later = later || c->group[fu_group_of(c, n->user[i])].backward != c->group[n->group].backward;
-    return later || bytes_of(n->t) > c->target->l2_bytes ? BEYOND : IN_CACHE;
+    double at = later ? c->far : bytes, load = fu_load_ns(c->target, bytes, at);
+    double move = tn_dtype_size((tn_dtype)n->t->dtype) < 4 ? 2 : 1; /* and convert */
+    double keep = fu_store_ns(c->target, bytes, at) + groups * load +
+                  fu_work_ns(c->target, elems * move * (1 + groups)) / 2;
+    double work = groups * fu_work_ns(c->target, elems * r->cost);
+    if (later) more += kept_longer(c, r);
+    return work / (later ? 4 : 2) + more * load <= keep;
 }
 
 /* The groups that compute a user of the node and would read it from memory. */
@@ -350,6 +401,21 @@ static bool add_again(fu_ctx *c, int g, const again *r)
     return true;
 }
 
+/* What computing r's values elsewhere asks of the groups they come from: to store what r's nodes read. */
+static bool sources_can(fu_ctx *c, const again *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const tn_tensor *t = c->node[r->node[i]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            int p = fu_node_of(c, fu_value_of(c, t->in[k]));
+            int g = p < 0 ? -1 : fu_group_of(c, p);
+            if (g < 0 || c->group[g].room != FU_LOOPS) continue;
+            if (try_groups(c, g, g, c->group[g].n, c->group[g].member)) return false;
+        }
+    }
+    return true;
+}
+
 /* A value that one group would store only for others to read, and that is cheap to make from what is in
  * memory anyway, is computed by those others again. */
 static void compute_again(fu_ctx *c, int node)
@@ -359,7 +425,7 @@ static void compute_again(fu_ctx *c, int node)
     if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
     again r = {.size = tn_node_numel(n->t)};
     int to[MANY], count = readers(c, node, to, MANY);
-    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || r.cost > worth(c, n)) return;
+    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r)) return;
     if (alone(c, &c->group[fu_group_of(c, node)])) return;
     int reads = 0;
     for (int i = 0; i < count; i++) {
@@ -367,9 +433,25 @@ static void compute_again(fu_ctx *c, int node)
             return; /* it has to be stored in any case */
         reads += new_reads(c, &c->group[to[i]], &r);
     }
-    if (reads > count + 1) return; /* stored, it is read by each of them and written once */
-    for (int i = 0; i < count; i++)
-        if (!add_again(c, to[i], &r)) return;
+    if (!worth(c, n, &r, count, reads)) return;
+    struct {
+        int n, *member;
+    } before[MANY];
+    int copies[FU_MAX_MEMBERS], copied = c->n_copy;
+    for (int i = 0; i < count; i++) {
+        before[i].n = c->group[to[i]].n;
+        before[i].member = c->group[to[i]].member;
+    }
+    for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
+    bool ok = true;
+    for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
+    if (sources_can(c, &r)) return; /* where not all could, those that could not read it */
+    for (int i = 0; i < count; i++) {
+        c->group[to[i]].n = before[i].n;
+        c->group[to[i]].member = before[i].member;
+    }
+    for (int i = 0; i < r.n; i++) c->node[r.node[i]].n_copy = copies[i];
+    c->n_copy = copied;
 }
 
 static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
@@ -403,8 +485,19 @@ static void join_groups(fu_ctx *c)
         }
 }
 
+/* How much is touched between forward's making a value and backward's reading it, about: of what the nodes
+ * come to, a fourth is ever written, or read from elsewhere. */
+static double distance_to_backward(const fu_ctx *c)
+{
+    double bytes = 0;
+    for (int i = 0; i < c->n_node; i++)
+        if (c->node[i].live) bytes += (double)bytes_of(c->node[i].t);
+    return bytes / 4;
+}
+
 int fu_group_all(fu_ctx *c)
 {
+    c->far = distance_to_backward(c);
     c->group = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 1) * sizeof *c->group);
     if (!c->group) return TN_E_NOMEM;
     for (int i = 0; i < c->n_node; i++) {
@@ -426,6 +519,7 @@ int fu_group_all(fu_ctx *c)
             if (why && !n->spared && !c->node[p].spared) fu_cut(c, p, i, why);
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);
+        if (g->room == FU_WINDOW) join_window(c, i);
     }
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i);

@@ -5,14 +5,33 @@
 #include <stdio.h>
 #include <string.h>
 
+static const struct reason {
+    bool removable;
+    const char *text, *remedy;
+} reason[] = {
+#define TN_X(name, removable, text, remedy) {removable, text, remedy},
+    TN_CUT_REASONS(TN_X)
+#undef TN_X
+};
+
+static const struct reason *reason_of(tn_cut_reason r)
+{
+    return &reason[(size_t)r < sizeof reason / sizeof *reason ? r : TN_CUT_NONE];
+}
+
 const char *tn_cut_text(tn_cut_reason r)
 {
-    static const char *const text[] = {
-#define TN_X(name, words) words,
-        TN_CUT_REASONS(TN_X)
-#undef TN_X
-    };
-    return (unsigned)r < sizeof text / sizeof *text ? text[r] : "unknown";
+    return reason_of(r)->text;
+}
+
+const char *tn_cut_remedy(tn_cut_reason r)
+{
+    return reason_of(r)->remedy;
+}
+
+bool tn_cut_removable(tn_cut_reason r)
+{
+    return reason_of(r)->removable;
 }
 
 int fu_fail(fu_ctx *c, int status, const char *fmt, ...)
@@ -43,7 +62,7 @@ void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why)
     tn_cut *list = grow(&p->arena, p->cut, p->n_cut, &c->cap_cut, sizeof *list);
     if (!list) return; /* reasons are for the reader: a plan without one is still right */
     p->cut = list;
-    p->cut[p->n_cut++] = (tn_cut){from, to, why};
+    p->cut[p->n_cut++] = (tn_cut){from, to, why, -1};
 }
 
 tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name)
@@ -67,7 +86,8 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset)
     if (!s->buf) {
         s->buf = tn_arena_alloc(&c->plan->arena, FU_MAX_BUFS * sizeof *s->buf);
         s->offset = tn_arena_alloc(&c->plan->arena, FU_MAX_BUFS * sizeof *s->offset);
-        if (!s->buf || !s->offset) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+        s->traffic = tn_arena_alloc(&c->plan->arena, FU_MAX_BUFS * sizeof *s->traffic);
+        if (!s->buf || !s->offset || !s->traffic) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     }
     if (s->n_buf == FU_MAX_BUFS) {
         c->over_limit = true;
@@ -164,8 +184,6 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_scatter(c, g);
     case FU_SCAN:
         return fu_emit_scan(c, g);
-    case FU_PAD:
-        return fu_emit_pad(c, g);
     case FU_CONCAT:
         return fu_emit_concat(c, g);
     case FU_NOTHING:

@@ -59,39 +59,67 @@ typedef struct tn_step {
         tn_gemm gemm;        /* pointers unset */
         tn_conv2d_desc conv; /* pointers unset */
     };
+    /* Slots that may lie in one place if no later step reads `from`: this one reads each element of it only
+       where it then writes the element of `to` at the same place, of the same size. */
+    struct tn_over {
+        int from, to;
+    } * over;
+    int n_over;
     int64_t bytes; /* read and written at least: each operand once */
+    struct tn_traffic {
+        int64_t bytes;
+        bool past; /* the caches */
+    } * traffic;   /* of each operand; all 0: not known */
     double flops;
+    double work; /* KERNEL: instructions for an element; 0: not known */
+    double predicted_ms;
     int first_node, n_nodes; /* into tn_plan.node_of: which nodes this step computes */
 } tn_step;
 
-/* Why two nodes with an edge between them are computed by different kernels. X(name, text) */
+/* Why two nodes with an edge between them are computed by different kernels, and what would help. X(name,
+ * could be done away with, text, remedy) */
 #define TN_CUT_REASONS(X)                                                                                    \
-    X(NONE, "not cut")                                                                                       \
-    X(WRONG, "checked mode found their kernel wrong")                                                        \
-    X(LIBRARY, "one side is a library call")                                                                 \
-    X(OWN_KERNEL, "one side has a kernel of its own")                                                        \
-    X(CYCLE, "another kernel between the two depends on the first and feeds the second")                     \
-    X(SHAPES, "the two do not loop over one space")                                                          \
-    X(SLICED, "the value is read through a slice")                                                           \
-    X(GATHERED, "the value is read at computed positions")                                                   \
-    X(REDUCED_AXES, "the two reduce different axes")                                                         \
-    X(SPLIT, "the reduction is split among many parts and what follows needs all of them")                   \
-    X(REPEATED, "the value would be written several times")                                                  \
-    X(ALIAS, "an assignment would overwrite what the kernel still reads")                                    \
-    X(RANDOM, "random numbers do not run along the vectorised axis")                                         \
-    X(BACKWARD, "forward would have to keep it for the backward pass, which can make it itself")             \
-    X(SIZE, "the kernel would be too large")
+    X(NONE, false, "not cut", "none needed")                                                                 \
+    X(WRONG, true, "checked mode found their kernel wrong",                                                  \
+      "none in the program: report the kernel, its source is in the kernel cache")                           \
+    X(LIBRARY, false, "one side is a library call",                                                          \
+      "none needed: products and convolutions run at the library's speed")                                   \
+    X(OWN_KERNEL, true, "one side has a kernel of its own",                                                  \
+      "none for pooling, scatter, running sums, padding; do without it, or bring it to the end")             \
+    X(CYCLE, true, "another kernel between the two depends on the first and feeds the second",               \
+      "take the value in between from elsewhere, or compute it after the second")                            \
+    X(SHAPES, true, "the two do not loop over one space",                                                    \
+      "give both the same shape, or bring the reshape or transpose to the end")                              \
+    X(SLICED, true, "the value is read through a slice", "slice the operands instead of the result")         \
+    X(GATHERED, true, "the value is read at computed positions",                                             \
+      "compute after the gather, on the rows it picks")                                                      \
+    X(REDUCED_AXES, true, "the two reduce different axes",                                                   \
+      "reduce over the same axes, or reduce the second from the first's result")                             \
+    X(SPLIT, true, "the reduction is split among many parts and what follows needs all of them",             \
+      "none for one long sum; sums over rows leave each row to one thread")                                  \
+    X(REPEATED, true, "the value would be written several times",                                            \
+      "compute it before it is broadcast, or use it in the shape it has")                                    \
+    X(ALIAS, true, "an assignment would overwrite what the kernel still reads",                              \
+      "assign after the last read of the old value")                                                         \
+    X(RANDOM, true, "random numbers do not run along the vectorised axis",                                   \
+      "draw the numbers in the shape they are used in")                                                      \
+    X(BACKWARD, false, "forward would have to keep it for the backward pass, which can make it itself",      \
+      "none needed: keeping it would move more")                                                             \
+    X(SIZE, false, "the kernel would be too large", "none needed: a larger kernel would spill its registers")
 
 typedef enum tn_cut_reason {
-#define TN_X(name, text) TN_CUT_##name,
+#define TN_X(name, removable, text, remedy) TN_CUT_##name,
     TN_CUT_REASONS(TN_X)
 #undef TN_X
 } tn_cut_reason;
 const char *tn_cut_text(tn_cut_reason r);
+const char *tn_cut_remedy(tn_cut_reason r);
+bool tn_cut_removable(tn_cut_reason r); /* by a change of the program */
 
 typedef struct tn_cut {
     int from, to; /* segment nodes */
     tn_cut_reason reason;
+    double saves_ms; /* predicted, if it were not there; negative: cannot be told */
 } tn_cut;
 
 /* A value in memory that the plan makes: a node's output or scratch. */
@@ -102,7 +130,9 @@ typedef struct tn_plan_value {
     int first, last; /* steps that write it first and read it last; roots live on */
     int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
     bool root, keep; /* as the segment's bits say */
-    size_t offset;   /* of neither, in the plan's arena: set by the runtime's memory planner */
+    /* of neither; set by the runtime's memory planner: */
+    size_t offset; /* in the plan's arena */
+    bool taken;    /* the step that reads it last writes another value in its place */
 } tn_plan_value;
 
 /* The plan was made for this value of a run-time number, and serves no other. */
@@ -124,8 +154,9 @@ typedef struct tn_plan {
     int n_guard;
     tn_guard *guard;
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
-       laid out, each for itself, and the most that is alive at once */
+       laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
+    double predicted_ms;                       /* of all steps */
     int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
     struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */
@@ -136,6 +167,8 @@ typedef struct tn_plan {
 /* 0 or a negative tn_status with a line in err. */
 int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out, tn_errbuf *err);
 void tn_plan_free(tn_plan *p);
+/* Fills in the times that the target profile lets expect, once memory is planned. 0 or TN_E_NOMEM. */
+int tn_plan_predict(const tn_segment *seg, const tn_target *target, tn_plan *p);
 /* After its memory has been planned: 0, or TN_E_INTERNAL with the rule that is broken. */
 int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err);
 /* Whether the plan may run for these leaves of a segment with its record. */

@@ -29,9 +29,11 @@ static int id_of(const builder *b, const fu_value *v)
     return b->full ? 0 : (int)(v - b->p->value);
 }
 
-/* Adds the stride of one axis to the atoms it is a product of. */
-static void spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t *out)
+/* Adds the stride of one axis to the atoms it is a product of, and to *shift what a part adds besides. */
+static void spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t *out, int64_t *shift)
 {
+    *shift -= stride * axis->shift;
+    if (axis->part) stride *= axis->step;
     for (int i = axis->n - 1; i >= 0; i--) {
         out[axis->atom[i]] += stride;
         stride *= d->extent[axis->atom[i]];
@@ -56,7 +58,8 @@ static uint32_t nonzero(const fu_domain *d, const int64_t *stride)
 static bool same_load(const fu_value *a, const fu_value *b)
 {
     return a->kind == b->kind && a->slot == b->slot && a->offset == b->offset && a->pick == b->pick &&
-           (a->kind != FU_PICK || a->arg[0] == b->arg[0]) && !memcmp(a->stride, b->stride, sizeof a->stride);
+           a->shift == b->shift && a->n_arg == b->n_arg && (a->n_arg < 1 || a->arg[0] == b->arg[0]) &&
+           (a->n_arg < 2 || a->arg[1] == b->arg[1]) && !memcmp(a->stride, b->stride, sizeof a->stride);
 }
 
 static int number(builder *b, const tn_tensor *t, const tn_tensor *base)
@@ -75,22 +78,114 @@ static int number(builder *b, const tn_tensor *t, const tn_tensor *base)
     return id_of(b, v);
 }
 
-/* The value that operand t, whose axis i is axis i + shift of member m's space, has. */
-static int operand(builder *b, int m, const tn_tensor *t, int shift)
+static int literal(builder *b, tn_dtype dtype, int64_t i)
 {
-    t = fu_value_of(b->c, t);
-    const tn_tensor *base = t->base;
-    if (tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) return number(b, t, base);
+    for (int k = 0; k < b->p->n_value; k++) {
+        const fu_value *o = &b->p->value[k];
+        if (o->kind == FU_NUMBER && o->dtype == dtype && o->number.is_int && o->number.i == i) return k;
+    }
+    fu_value *v = value_new(b, FU_NUMBER, dtype);
+    v->number.i = i;
+    v->number.is_int = true;
+    return id_of(b, v);
+}
+
+static int op_of(builder *b, tn_op op, tn_dtype dtype, tn_dtype from, int n, const int *arg)
+{
+    fu_value *v = value_new(b, FU_OP, dtype);
+    v->op = op;
+    v->from = from;
+    v->n_arg = n;
+    for (int k = 0; k < n; k++) {
+        v->arg[k] = arg[k];
+        v->vary |= b->p->value[arg[k]].vary;
+    }
+    return id_of(b, v);
+}
+
+/* Whether this point is one of axis a's own. */
+static int inside_axis(builder *b, const fu_axis *a)
+{
+    fu_value *v = value_new(b, FU_INSIDE, TN_BOOL);
+    spread(b->d, a, 1, v->stride, &v->shift);
+    v->extent = a->count;
+    v->vary = nonzero(b->d, v->stride);
+    int id = id_of(b, v);
+    for (int i = 0; i < id; i++) {
+        const fu_value *o = &b->p->value[i];
+        if (o->kind != FU_INSIDE || o->shift != v->shift || o->extent != v->extent ||
+            memcmp(o->stride, v->stride, sizeof o->stride))
+            continue;
+        b->p->n_value--;
+        return i;
+    }
+    return id;
+}
+
+/* Whether it is one of all those `which` names; -1: there are none. */
+static int inside(builder *b, const fu_axis *axis, uint32_t which)
+{
+    int all = -1;
+    for (int i = 0; which >> i && !b->full; i++) {
+        if (!(which >> i & 1)) continue;
+        int one = inside_axis(b, &axis[i]), both[2] = {all, one}, known = -1;
+        for (int k = 0; k < b->p->n_value && all >= 0 && known < 0; k++) {
+            const fu_value *o = &b->p->value[k];
+            bool same = o->kind == FU_OP && o->op == TN_OP_logical_and && o->from == TN_BOOL &&
+                        o->arg[0] == all && o->arg[1] == one;
+            known = same ? k : -1;
+        }
+        if (all < 0)
+            all = one;
+        else
+            all = known >= 0 ? known : op_of(b, TN_OP_logical_and, TN_BOOL, TN_BOOL, 2, both);
+    }
+    return all;
+}
+
+/* The axes along which there are points that are not theirs. */
+static uint32_t bounded(const fu_domain *d, const fu_axis *axis, int ndim)
+{
+    uint32_t m = 0;
+    for (int i = 0; i < ndim; i++)
+        if (fu_axis_bounded(d, &axis[i])) m |= 1u << i;
+    return m;
+}
+
+/* The member of the group that computes t, among the first m; -1: it is read from memory. */
+static int made_by(const builder *b, int m, const tn_tensor *t)
+{
     int node = fu_node_of(b->c, t);
-    if (node >= 0)
-        for (int i = 0; i < m; i++)
-            if (b->d->member[i] == node) return b->value_of[i];
-    fu_value *v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
+    for (int i = 0; node >= 0 && i < m; i++)
+        if (b->d->member[i] == node) return i;
+    return -1;
+}
+
+/* The value in memory of t, whose axes are `axis`, where those of `edge` say that there is one; elsewhere
+ * that of `other`. */
+static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t edge, int other)
+{
+    fu_value at = {.shift = 0};
     for (int i = 0; i < t->ndim; i++)
-        if (t->shape[i] != 1 && t->stride[i])
-            spread(b->d, &b->d->map[m].axis[i + shift], t->stride[i], v->stride);
+        if (t->shape[i] != 1 && t->stride[i]) spread(b->d, &axis[i], t->stride[i], at.stride, &at.shift);
+    uint32_t bounds = bounded(b->d, axis, t->ndim);
+    for (int i = 0; i < t->ndim; i++)
+        if (t->shape[i] == 1 || !t->stride[i]) bounds &= ~(1u << i);
+    int mask = inside(b, axis, bounds | edge);
+    if (mask >= 0 && other < 0) other = literal(b, (tn_dtype)t->dtype, 0);
+    fu_value *v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
+    memcpy(v->stride, at.stride, sizeof at.stride);
+    v->shift = at.shift;
     if (!fu_place(b->c, t, &v->slot, &v->offset)) b->full = true;
     v->vary = nonzero(b->d, v->stride);
+    if (mask >= 0) {
+        v->n_arg = 2;
+        v->arg[0] = mask;
+        v->arg[1] = other;
+        v->vary |= b->p->value[mask].vary | b->p->value[other].vary;
+        v->extent = 1;
+        for (int i = 0; i < t->ndim; i++) v->extent *= t->stride[i] ? t->shape[i] : 1;
+    }
     v->hint = t->name ? t->name : t->base->name;
     int id = id_of(b, v);
     for (int i = 0; i < id; i++)
@@ -101,15 +196,38 @@ static int operand(builder *b, int m, const tn_tensor *t, int shift)
     return id;
 }
 
+/* The value that operand t, whose axis i is axis i + shift of member m's space, has. */
+static int operand(builder *b, int m, const tn_tensor *t, int shift)
+{
+    t = fu_value_of(b->c, t);
+    if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return number(b, t, t->base);
+    int from = made_by(b, m, t);
+    return from >= 0 ? b->value_of[from] : load(b, t, &b->d->map[m].axis[shift], 0, -1);
+}
+
+/* An operand inside a border. */
+static int pad(builder *b, int m, const tn_tensor *t)
+{
+    const tn_tensor *x = fu_value_of(b->c, t->in[0]);
+    fu_map at = b->d->map[m];
+    uint32_t edge = 0;
+    for (int i = 0; i < t->ndim; i++) {
+        int64_t before, count;
+        if (t->shape[i] == 1) at.axis[i] = (fu_axis){.level = 2}; /* no atom counts it */
+        if (!fu_part(t, 0, i, &before, &count)) continue;
+        fu_part_axis(b->d, &at.axis[i], -before, 1, count);
+        edge |= 1u << i;
+    }
+    int fill = operand(b, m, t->in[1], 0), from = made_by(b, m, x);
+    bool number = tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+    if (from < 0 && !number) return load(b, x, at.axis, edge, fill);
+    int arg[3] = {inside(b, at.axis, edge), number ? operand(b, m, x, 0) : b->value_of[from], fill};
+    return op_of(b, TN_OP_where, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 3, arg);
+}
+
 static int unary(builder *b, tn_op op, tn_dtype dtype, int arg)
 {
-    fu_value *v = value_new(b, FU_OP, dtype);
-    v->op = op;
-    v->n_arg = 1;
-    v->arg[0] = arg;
-    v->from = b->p->value[arg].dtype;
-    v->vary = b->p->value[arg].vary;
-    return id_of(b, v);
+    return op_of(b, op, dtype, b->p->value[arg].dtype, 1, &arg);
 }
 
 static int gather(builder *b, int m, const tn_tensor *t)
@@ -139,7 +257,8 @@ static int gather(builder *b, int m, const tn_tensor *t)
     v->arg[0] = at;
     v->pick = x->stride[axis];
     for (int k = 0; k < x->ndim; k++)
-        if (k != axis && x->shape[k] != 1) spread(b->d, &b->d->map[m].axis[k], x->stride[k], v->stride);
+        if (k != axis && x->shape[k] != 1)
+            spread(b->d, &b->d->map[m].axis[k], x->stride[k], v->stride, &v->shift);
     if (!fu_place(b->c, x, &v->slot, &v->offset)) b->full = true;
     v->vary = b->p->value[at].vary | nonzero(b->d, v->stride);
     v->hint = x->name ? x->name : x->base->name;
@@ -154,11 +273,7 @@ static int reduce(builder *b, int m, const tn_tensor *t)
         if ((t->attr->axes >> i & 1) && t->in[0]->shape[i] != 1) atoms |= atoms_of(&b->d->map[m].axis[i]);
     bool chooses = t->op == TN_OP_reduce_argmax || t->op == TN_OP_reduce_argmin;
     if (!atoms && !chooses) return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, arg);
-    if (!atoms) {
-        fu_value *z = value_new(b, FU_NUMBER, TN_I64);
-        z->number.is_int = true;
-        return id_of(b, z);
-    }
+    if (!atoms) return literal(b, TN_I64, 0);
     fu_value *v = value_new(b, FU_REDUCE, (tn_dtype)t->dtype);
     v->op = (tn_op)t->op;
     v->n_arg = 1;
@@ -170,12 +285,12 @@ static int reduce(builder *b, int m, const tn_tensor *t)
     v->vary = b->p->value[arg].vary & ~atoms;
     if (chooses) /* the position is counted along the reduced axis */
         for (int i = 0; i < t->in[0]->ndim; i++)
-            if (t->attr->axes >> i & 1) spread(b->d, &b->d->map[m].axis[i], 1, v->stride);
+            if (t->attr->axes >> i & 1) spread(b->d, &b->d->map[m].axis[i], 1, v->stride, &v->shift);
     return id_of(b, v);
 }
 
 /* Row-major position in the member's own shape. */
-static void dense(const builder *b, int m, int64_t *stride)
+static void dense(const builder *b, int m, int64_t *stride, int64_t *shift)
 {
     int ndim;
     const int64_t *shape;
@@ -185,7 +300,7 @@ static void dense(const builder *b, int m, int64_t *stride)
     int64_t s = 1;
     for (int i = ndim - 1; i >= 0; i--) {
         if (shape[i] == 1 || (reduced && t->shape[i] == 1)) continue;
-        spread(b->d, &b->d->map[m].axis[i], s, stride);
+        spread(b->d, &b->d->map[m].axis[i], s, stride, shift);
         s *= shape[i];
     }
 }
@@ -201,23 +316,19 @@ static int member(builder *b, int m)
     switch (tn_op_get((tn_op)t->op)->kind) {
     case TN_KIND_ELTWISE:
         for (int k = 0; k < t->n_in; k++) arg[k] = operand(b, m, t->in[k], 0);
-        v = value_new(b, FU_OP, (tn_dtype)t->dtype);
-        v->op = (tn_op)t->op;
-        v->n_arg = t->n_in;
-        memcpy(v->arg, arg, sizeof arg);
-        for (int k = 0; k < t->n_in; k++) v->vary |= b->p->value[arg[k]].vary;
         /* K(..) has the type of the operands that promote: the last one, where the first is a condition */
-        v->from = (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype;
-        return id_of(b, v);
+        return op_of(b, (tn_op)t->op, (tn_dtype)t->dtype,
+                     (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype, t->n_in, arg);
     case TN_KIND_CAST:
         return unary(b, TN_OP_cast, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_VIEW:
+        if (t->op == TN_OP_pad) return pad(b, m, t);
         return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_ASSIGN:
         if (b->c->assign_from >= 0) {
             v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
             v->slot = b->c->assign_from;
-            dense(b, m, v->stride);
+            dense(b, m, v->stride, &v->shift);
             v->vary = nonzero(b->d, v->stride);
             return id_of(b, v);
         }
@@ -228,7 +339,8 @@ static int member(builder *b, int m)
         return gather(b, m, t);
     case TN_KIND_IOTA:
         v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);
-        if (shape[t->attr->axis] != 1) spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride);
+        if (shape[t->attr->axis] != 1)
+            spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride, &v->shift);
         v->vary = nonzero(b->d, v->stride);
         return id_of(b, v);
     case TN_KIND_RANDOM:
@@ -238,7 +350,7 @@ static int member(builder *b, int m)
         v->n_arg = t->n_in;
         v->slot = b->d->member[m];
         if (t->n_in) v->arg[0] = arg[0];
-        dense(b, m, v->stride);
+        dense(b, m, v->stride, &v->shift);
         v->vary = nonzero(b->d, v->stride);
         return id_of(b, v);
     default:
@@ -268,12 +380,13 @@ static tn_cut_reason overwrite(builder *b, const tn_tensor *t, fu_store *s)
             bool inside = false;
             for (int a = 0; a < b->d->n && of >= 0; a++) inside = inside || b->d->member[a] == of;
             if (inside) continue;
-            int64_t stride[FU_MAX_ATOMS] = {0};
+            int64_t stride[FU_MAX_ATOMS] = {0}, moved = 0;
             if (sight == FU_NEW || !fu_pointwise_operand(r, k)) return TN_CUT_ALIAS;
             int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
             for (int a = 0; a < o->ndim; a++)
-                if (o->shape[a] != 1) spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride);
-            if (tn_node_home(o, NULL) != tn_node_home(to, NULL) || o->dtype != t->dtype ||
+                if (o->shape[a] != 1)
+                    spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride, &moved);
+            if (tn_node_home(o, NULL) != tn_node_home(to, NULL) || o->dtype != t->dtype || moved ||
                 memcmp(stride, s->stride, sizeof stride))
                 return TN_CUT_ALIAS;
             s->late = true;
@@ -301,15 +414,43 @@ static tn_cut_reason store(builder *b, int m)
         s->slot = c->node[node].into;
         s->offset = c->node[node].into_offset;
         for (int i = 0; i < ndim; i++)
-            if (shape[i] != 1) spread(b->d, &b->d->map[m].axis[i], c->node[node].into_stride[i], s->stride);
+            if (shape[i] != 1)
+                spread(b->d, &b->d->map[m].axis[i], c->node[node].into_stride[i], s->stride, &s->shift);
     } else
-        dense(b, m, s->stride);
+        dense(b, m, s->stride, &s->shift);
+    uint32_t parts = bounded(b->d, b->d->map[m].axis, ndim);
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] == 1) parts &= ~(1u << i);
+        if (shape[i] != 1 && !fu_axis_covered(b->d, &b->d->map[m].axis[i])) return TN_CUT_SLICED;
+    }
+    s->mask = inside(b, b->d->map[m].axis, parts);
     for (int i = 0; i < ndim; i++)
         if (shape[i] != 1) s->dom |= atoms_of(&b->d->map[m].axis[i]);
     if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
         for (int i = 0; i < ndim; i++)
             if (t->shape[i] == 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
     return tn_node_written(t) ? overwrite(b, t, s) : TN_CUT_NONE;
+}
+
+/* Whether m's kind can run over parts of axes, if it does: what numbers its elements, sums them up or looks
+ * for indices wants them whole. */
+static bool may_be_part(const builder *b, int m)
+{
+    const tn_tensor *t = b->c->node[b->d->member[m]].t;
+    int ndim;
+    const int64_t *shape;
+    bool part = false;
+    fu_space(t, &ndim, &shape);
+    for (int i = 0; i < ndim; i++) part = part || (shape[i] != 1 && b->d->map[m].axis[i].part);
+    switch (tn_op_get((tn_op)t->op)->kind) {
+    case TN_KIND_ELTWISE:
+    case TN_KIND_CAST:
+    case TN_KIND_IOTA:
+    case TN_KIND_VIEW:
+        return !part || !tn_node_written(t);
+    default:
+        return !part;
+    }
 }
 
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
@@ -321,7 +462,10 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
     memcpy(p->extent, d->extent, sizeof p->extent);
     p->n_value = p->n_store = 0;
     p->split = p->second = false;
+    p->settled = !c->try_n;
     p->last_bytes = c->target->last_bytes ? c->target->last_bytes : INT64_C(32) << 20;
+    for (int m = 0; m < d->n; m++)
+        if (!may_be_part(&b, m)) return TN_CUT_SHAPES;
     for (int m = 0; m < d->n && !b.full; m++) {
         int v = b.value_of[m] = member(&b, m);
         if (b.full) break;
@@ -335,6 +479,10 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
         tn_cut_reason why = store(&b, m);
         if (why) return why;
     }
+    if (b.full) return TN_CUT_SIZE;
+    for (int i = 0; i < p->n_store; i++)
+        for (int k = 0; k < p->n_value && p->store[i].mask >= 0; k++)
+            if (p->value[k].kind == FU_REDUCE) return TN_CUT_SHAPES; /* their nests store everywhere */
     /* atoms in loop order */
     int pos[FU_MAX_ATOMS];
     for (int i = 0; i < d->n_atom; i++) pos[d->order[i]] = i;

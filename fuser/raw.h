@@ -41,7 +41,6 @@ int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, in
 /* One thread for each element of `numel`: opens `if (item < a.n)`; its number is called by the text returned.
  */
 const char *fu_cuda_each(fu_raw *k, int64_t numel);
-int fu_cuda_pad(fu_ctx *c, const fu_group *g);
 int fu_cuda_concat(fu_ctx *c, const fu_group *g);
 int fu_cuda_window(fu_ctx *c, const fu_group *g);
 int fu_cuda_scan(fu_ctx *c, const fu_group *g);

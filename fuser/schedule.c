@@ -11,7 +11,7 @@
  *
  * Start with fu_schedule.
  */
-#include "fuser.h"
+#include "cost.h"
 
 #include <string.h>
 
@@ -73,7 +73,15 @@ void fu_reorder(fu_prog *p, const int *position)
 static bool strided(const fu_value *v)
 {
     return v->kind == FU_LOAD || v->kind == FU_PICK || v->kind == FU_IOTA || v->kind == FU_RANDOM ||
-           v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin;
+           v->kind == FU_INSIDE || v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin;
+}
+
+/* Whether the test v of the coordinate that atom a counts can be one of the place among the short lines
+ * that the next atom counts. */
+static bool scalable(const fu_prog *p, const fu_value *v, int a)
+{
+    enum { SHORT = 64 };
+    return v->kind == FU_INSIDE && v->stride[a] == 1 && !v->stride[a + 1] && p->extent[a + 1] < SHORT;
 }
 
 /* Whether atoms a and a + 1 are walked as one by everything. */
@@ -83,7 +91,8 @@ static bool mergeable(const fu_prog *p, int a)
     if ((p->red >> a & 1) != (p->red >> b & 1)) return false;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
-        if (strided(v) && v->stride[a] != v->stride[b] * p->extent[b]) return false;
+        if (strided(v) && v->stride[a] != v->stride[b] * p->extent[b] && (p->red || !scalable(p, v, a)))
+            return false;
         if (v->kind == FU_REDUCE && ((v->space >> a & 1) != (v->space >> b & 1))) return false;
     }
     for (int i = 0; i < p->n_store; i++) {
@@ -94,6 +103,23 @@ static bool mergeable(const fu_prog *p, int a)
     return true;
 }
 
+/* The tests of atom a become tests of it and the next one together, also for what depends on them. */
+static void scale_tests(fu_prog *p, int a)
+{
+    for (int i = 0; i < p->n_value && !p->red; i++) {
+        fu_value *v = &p->value[i];
+        if (scalable(p, v, a)) {
+            int64_t by = p->extent[a + 1];
+            for (int k = 0; k < p->n_atom; k++) v->stride[k] *= by;
+            v->stride[a + 1] = 1;
+            v->shift *= by;
+            v->extent *= by;
+            v->vary |= fu_bit(a + 1);
+        }
+        for (int k = 0; k < v->n_arg; k++) v->vary |= p->value[v->arg[k]].vary;
+    }
+}
+
 static void merge_atoms(fu_prog *p)
 {
     for (int a = 0; a + 1 < p->n_atom;) {
@@ -102,6 +128,7 @@ static void merge_atoms(fu_prog *p)
             continue;
         }
         /* the pair takes the outer one's place and the inner one's strides */
+        scale_tests(p, a);
         int position[FU_MAX_ATOMS], last = p->n_atom - 1;
         int64_t both = p->extent[a] * p->extent[a + 1];
         for (int i = 0; i < p->n_atom; i++) position[i] = i < a ? i : i == a ? last : i - 1;
@@ -165,12 +192,8 @@ static void move_last(fu_prog *p, int a)
 
 int fu_row_cost(tn_op op)
 {
-    static const char *const slow[] = {"tn_exp",  "tn_log", "tn_sin", "tn_cos",
-                                       "tn_tanh", "tn_erf", "tn_pow", "tn_sigmoid"};
-    const char *text = tn_op_get(op)->text;
-    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
-        if (strstr(text, slow[i])) return 10;
-    return strchr(text, '/') || strstr(text, "sqrt") ? 4 : 1;
+    double work = fu_row_work(op);
+    return work > 15 ? 10 : work > 5 ? 4 : 1;
 }
 
 int fu_op_cost(const fu_value *v)
@@ -231,6 +254,7 @@ void fu_mark_needs(fu_prog *p)
     }
     for (int i = 0; i < p->n_store; i++) {
         mark_need(p, p->store[i].value, p->store[i].phase);
+        if (p->store[i].mask >= 0) mark_need(p, p->store[i].mask, p->store[i].phase);
     }
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) {
@@ -294,6 +318,47 @@ static void choose_stash(fu_prog *p)
     }
 }
 
+/* ---- what is not stored at all points ---- */
+
+/* Store s is made at few of the points that have equal values: those where the missing coordinates are 0. */
+static bool store_at_zero(fu_prog *p, fu_store *s, uint32_t missing)
+{
+    enum { TIMES = 4 }; /* that its value may be computed, if that can be helped */
+    bool often = fu_count(p, missing) > TIMES && !p->settled;
+    if (p->form != FU_POINTWISE || (missing >> fu_vec(p) & 1) || often || s->late ||
+        p->n_value + 2 > FU_MAX_VALUES)
+        return false;
+    int at = p->n_value++;
+    fu_value *v = &p->value[at];
+    memset(v, 0, sizeof *v);
+    v->kind = FU_INSIDE;
+    v->dtype = v->from = TN_BOOL;
+    v->node = v->stash = v->slot = -1;
+    v->extent = 1;
+    v->vary = missing;
+    int64_t dense = 1;
+    for (int a = p->n_atom - 1; a >= 0; a--)
+        if (missing >> a & 1) {
+            v->stride[a] = dense;
+            dense *= p->extent[a];
+        }
+    if (s->mask >= 0) {
+        fu_value *both = &p->value[p->n_value++];
+        *both = *v;
+        both->kind = FU_OP;
+        both->op = TN_OP_logical_and;
+        both->n_arg = 2;
+        both->arg[0] = s->mask;
+        both->arg[1] = at;
+        both->vary |= p->value[s->mask].vary;
+        memset(both->stride, 0, sizeof both->stride);
+        at++;
+    }
+    s->mask = at;
+    s->dom |= missing;
+    return true;
+}
+
 /* ---- the whole ---- */
 
 static void size_items(fu_prog *p)
@@ -344,7 +409,7 @@ static void choose_tile(fu_prog *p)
 }
 
 /* A load that jumps along the vector but is contiguous along another atom is read in blocks of both. */
-static void choose_block(fu_prog *p)
+void fu_choose_block(fu_prog *p)
 {
     int vec = fu_vec(p);
     p->block = -1;
@@ -354,7 +419,8 @@ static void choose_block(fu_prog *p)
         if (p->value[i].kind == FU_RANDOM) return;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (v->kind != FU_LOAD || v->stride[vec] == 0 || v->stride[vec] == 1 || v->stride[vec] == -1)
+        if (v->kind != FU_LOAD || v->n_arg || v->shift || v->stride[vec] == 0 || v->stride[vec] == 1 ||
+            v->stride[vec] == -1)
             continue;
         for (int a = 0; a < vec; a++)
             if (v->stride[a] == 1 && p->extent[a] >= 8 && (p->block < 0 || p->block == a)) {
@@ -399,7 +465,8 @@ static void choose_stream(fu_prog *p)
                 if (p->value[k].kind == FU_REDUCE && !p->value[k].cross && p->value[k].phase == s->phase + 1)
                     plain = false;
         }
-        s->stream = plain && !s->late && s->stride[vec] == 1 && p->extent[vec] >= 64 && bytes > p->last_bytes;
+        s->stream = plain && !s->late && s->mask < 0 && !s->shift && s->stride[vec] == 1 &&
+                    p->extent[vec] >= 64 && bytes > p->last_bytes;
         p->stream = p->stream || s->stream;
     }
 }
@@ -469,10 +536,10 @@ tn_cut_reason fu_schedule(fu_prog *p)
     if (p->cross && (why = fu_cross_schedule(p))) return why;
     p->form = !p->red ? FU_POINTWISE : p->red >> vec & 1 ? FU_ROW : FU_COLUMN;
     for (int i = 0; i < p->n_store; i++) {
-        /* written where the coordinates it does not have are 0; not from inside the vector loop */
-        const fu_store *s = &p->store[i];
+        /* written where the coordinates it does not have are 0 */
+        fu_store *s = &p->store[i];
         uint32_t missing = (fu_bit(p->n_atom) - 1) & ~p->red & ~s->dom;
-        if (!missing) continue;
+        if (!missing || store_at_zero(p, s, missing)) continue;
         bool outside =
             p->form == FU_ROW ? !(s->dom & p->red) : p->form == FU_POINTWISE && (missing >> vec & 1);
         if (!outside || s->late) return TN_CUT_REPEATED; /* others still read what it would overwrite */
@@ -493,7 +560,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
         if (v->stride[vec] != 1 || (p->form == FU_ROW && (runtime_row || p->extent[vec] > FU_STASH)))
             return TN_CUT_RANDOM;
     }
-    choose_block(p);
+    fu_choose_block(p);
     choose_stream(p);
     size_items(p);
     choose_stash(p);

@@ -90,20 +90,21 @@ static void choose_pack(fu_prog *p)
         words = words || size == 4;
     }
     int bytes = p->c->target->vector_bytes > 0 ? p->c->target->vector_bytes : 16;
-    p->pack = most == 0 ? 1 : bytes / (int)(words ? 4 : most == 1 ? 2 : most);
+    p->pack = most == 0 || p->block >= 0 ? 1 : bytes / (int)(words ? 4 : most == 1 ? 2 : most);
     bool tails = p->outer == vec && p->form != FU_COLUMN; /* the kernel sees to what is left over */
     while (p->pack > 1 && !tails && p->extent[vec] % p->pack) p->pack /= 2;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         v->packed = p->pack > 1 && is_load(v) && along(p, v->stride) && multiples(p, v->stride) &&
-                    position(p->c, v->slot, v->offset) % p->pack == 0;
+                    (position(p->c, v->slot, v->offset) + v->shift) % p->pack == 0 &&
+                    (v->kind == FU_PICK || !v->n_arg); /* what is not read everywhere goes one by one */
         if (v->kind == FU_PICK)
             v->packed = v->packed && v->pick % p->pack == 0 && !(p->value[v->arg[0]].vary >> vec & 1);
     }
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
-        s->packed = p->pack > 1 && s->dom >> vec & 1 && along(p, s->stride) && multiples(p, s->stride) &&
-                    position(p->c, s->slot, s->offset) % p->pack == 0;
+        s->packed = p->pack > 1 && s->dom >> vec & 1 && s->mask < 0 && along(p, s->stride) &&
+                    multiples(p, s->stride) && (position(p->c, s->slot, s->offset) + s->shift) % p->pack == 0;
     }
 }
 
@@ -162,8 +163,36 @@ static void sum_wide(fu_prog *p, bool many)
 
 /* ---- forms ---- */
 
+/* Tiles that would not fit in shared memory together are done without. */
+static void fit_tiles(fu_prog *p)
+{
+    int64_t room = p->c->target->shared_bytes > 0 ? p->c->target->shared_bytes : 32 << 10;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->staged) continue;
+        room -= FU_BLOCK * (FU_BLOCK + 1) * (int64_t)tn_dtype_size(v->dtype);
+        if (room < 0) v->staged = false;
+    }
+}
+
+/* A block of threads takes a tile of FU_BLOCK by FU_BLOCK elements, one at a time. */
+static void schedule_block(fu_prog *p)
+{
+    int64_t tiles = 1;
+    for (int a = 0; a < p->n_atom; a++)
+        tiles *= a == p->block || a == fu_vec(p) ? up(p->extent[a], FU_BLOCK) : p->extent[a];
+    fit_tiles(p);
+    p->team = 1;
+    p->items = tiles;
+    p->chunk = 1;
+}
+
 static void schedule_pointwise(fu_prog *p)
 {
+    if (p->block >= 0) {
+        schedule_block(p);
+        return;
+    }
     int64_t width = p->extent[fu_vec(p)], outer = fu_count(p, ~fu_bit(fu_vec(p)) & (fu_bit(p->n_atom) - 1));
     int loads = 0, work = 0;
     for (int i = 0; i < p->n_value; i++) {
@@ -271,7 +300,7 @@ tn_cut_reason fu_schedule_cuda(fu_prog *p)
 {
     bool split = p->split;
     if (!p->second) p->threads = BLOCK;
-    p->block = -1;
+    fu_choose_block(p);
     p->tile = 0;
     p->unroll = p->ahead = 1;
     p->held = 0;
@@ -280,7 +309,7 @@ tn_cut_reason fu_schedule_cuda(fu_prog *p)
     for (int i = 0; i < p->n_store; i++) p->store[i].stream = false;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        v->staged = v->array = false;
+        v->array = false;
         v->stash = -1;
         if (v->kind == FU_RANDOM && !fu_full(p, v) && split) return TN_CUT_RANDOM;
     }

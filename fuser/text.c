@@ -45,6 +45,7 @@ const fu_dialect fu_dialect_c = {
     .inf = {"__builtin_inff()", "__builtin_inf()"},
     .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"},
     .simd = "#pragma omp simd",
+    .block_pitch = FU_BLOCK_TILE,
     .align = "_Alignas(64) ",
     .prefetch = "__builtin_prefetch",
 };

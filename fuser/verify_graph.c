@@ -191,7 +191,6 @@ static bool fits(fu_room room, tn_kind kind)
         return kind == TN_KIND_SCATTER;
     case FU_SCAN:
         return kind == TN_KIND_SCAN;
-    case FU_PAD:
     case FU_CONCAT:
         return kind == TN_KIND_VIEW;
     case FU_LOOPS:
@@ -258,7 +257,8 @@ int fu_verify_groups(fu_ctx *c)
         if (a->dead) continue;
         if (a->n < 1 || a->n > FU_MAX_MEMBERS)
             return fu_broken(c, "group", -1, "a group of no or too many nodes");
-        if (a->n > 1 && a->room != FU_LOOPS)
+        bool both = a->room == FU_WINDOW && a->n == 2; /* the largest and which it is */
+        if (a->n > 1 && a->room != FU_LOOPS && !both)
             return fu_broken(c, "group", a->member[1], "shares a kernel that can only compute one node");
         for (int k = 0; k < a->n; k++) {
             const char *why = wrong_member(c, g, k);

@@ -65,6 +65,36 @@ static const char *wrong_address(const fu_ctx *c, const fu_prog *p, int slot, in
     return first < low || last > high ? "an address outside of its buffer" : NULL;
 }
 
+/* Likewise where `mask` is true. A test of a coordinate bounds what the atoms it counts add to the address,
+ * if that is a multiple of the coordinate. */
+static const char *wrong_masked_address(const fu_ctx *c, const fu_prog *p, int slot, int64_t at,
+                                        const int64_t *stride, uint32_t over, int mask)
+{
+    int64_t rest[FU_MAX_ATOMS], low = at, more = 0;
+    memcpy(rest, stride, sizeof rest);
+    for (int i = mask; i >= 0;) {
+        const fu_value *m = &p->value[i];
+        bool both = m->kind == FU_OP && m->op == TN_OP_logical_and;
+        const fu_value *test = both ? &p->value[m->arg[1]] : m;
+        if (test->kind != FU_INSIDE) return "a mask that is no test of a coordinate";
+        i = both ? m->arg[0] : -1;
+        int64_t by = 0;
+        bool multiple = true;
+        for (int a = 0; a < p->n_atom; a++)
+            if (test->stride[a] && !by) by = rest[a] / test->stride[a];
+        for (int a = 0; a < p->n_atom; a++)
+            multiple = multiple && (!test->stride[a] || rest[a] == by * test->stride[a]);
+        if (!test->extent) return NULL; /* never true */
+        if (!multiple || !by) continue;
+        for (int a = 0; a < p->n_atom; a++)
+            if (test->stride[a]) rest[a] = 0;
+        low -= by * test->shift;
+        if (by < 0) low += by * (test->extent - 1);
+        more += llabs(by) * (test->extent - 1);
+    }
+    return wrong_address(c, p, slot, low, rest, over, more);
+}
+
 /* ---- values ---- */
 
 static const char *wrong_op(const fu_prog *p, const fu_value *v)
@@ -112,8 +142,13 @@ static const char *wrong_value(const fu_ctx *c, const fu_prog *p, int id)
                    ? "a run-time number that is no leaf"
                    : NULL;
     case FU_LOAD:
-        if (v->n_arg) return "a load with operands";
-        return wrong_address(c, p, v->slot, v->offset, v->stride, v->vary, 0);
+        if (!v->n_arg) return wrong_address(c, p, v->slot, v->offset + v->shift, v->stride, v->vary, 0);
+        if (v->n_arg != 2 || p->value[v->arg[0]].dtype != TN_BOOL || p->value[v->arg[1]].dtype != v->dtype)
+            return "a load with operands of other types";
+        if (!v->extent) return NULL; /* an empty operand */
+        return wrong_masked_address(c, p, v->slot, v->offset + v->shift, v->stride, v->vary, v->arg[0]);
+    case FU_INSIDE:
+        return v->n_arg || v->extent < 0 || v->dtype != TN_BOOL ? "a test of no coordinate" : NULL;
     case FU_PICK:
         if (v->n_arg != 1 || p->value[v->arg[0]].kind != FU_INDEX) return "a load at what is no index";
         if (!p->value[v->arg[0]].extent) return NULL;
@@ -188,7 +223,8 @@ static const char *wrong_overwrite(const fu_ctx *c, const fu_prog *p, const fu_s
         if (sight == FU_NEW) return "reads what it writes itself";
         const char *from = tn_node_home(x, NULL), *at = tn_node_home(to, NULL);
         if (from + v->offset * (int64_t)tn_dtype_size(v->dtype) != at ||
-            memcmp(v->stride, s->stride, sizeof v->stride) || v->kind == FU_PICK)
+            memcmp(v->stride, s->stride, sizeof v->stride) || v->shift != s->shift || v->n_arg ||
+            s->mask >= 0)
             return "overwrites other elements than it reads";
         if (!s->late) return "overwrites what it has yet to read";
         if (fu_full(p, v) && v->need >> (s->phase + 1))
@@ -202,13 +238,17 @@ static const char *wrong_store(const fu_ctx *c, const fu_prog *p, const fu_store
     if (s->value < 0 || s->value >= p->n_value) return "a store of no value";
     const fu_value *v = &p->value[s->value];
     if (s->dom & ~all_atoms(p)) return "a store over an atom that is not there";
-    const char *why = wrong_address(c, p, s->slot, s->offset, s->stride, s->dom, 0);
+    if (s->mask >= p->n_value || (s->mask >= 0 && p->value[s->mask].dtype != TN_BOOL))
+        return "a store where no condition says";
+    const char *why =
+        s->mask < 0 ? wrong_address(c, p, s->slot, s->offset + s->shift, s->stride, s->dom, 0)
+                    : wrong_masked_address(c, p, s->slot, s->offset + s->shift, s->stride, s->dom, s->mask);
     if (why) return why;
     if (s->dtype != dtype_of(c, s->slot)) return "a store of another type than its buffer's";
     int64_t count = fu_count(p, s->dom);
-    if (s->node >= 0 && count != tn_node_numel(c->node[s->node].t))
-        return "stores more or fewer elements than there are";
-    if (count > 1 && !writes_once(p, s)) return "stores an element twice";
+    int64_t there = s->node >= 0 ? tn_node_numel(c->node[s->node].t) : count;
+    if (s->mask < 0 ? count != there : count < there) return "stores more or fewer elements than there are";
+    if (s->mask < 0 && count > 1 && !writes_once(p, s)) return "stores an element twice";
     bool full = fu_store_full(p, s);
     if (!after && !p->split && (s->phase < v->phase || s->phase > p->n_phase - full))
         return "a store before its value is there";

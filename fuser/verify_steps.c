@@ -2,7 +2,8 @@
  *
  *   steps    each slot is written by one group, all of it before any step reads it; each root is written; old
  *            values are read before, and new ones after, the step that overwrites their memory
- *   memory   values that live at once share no byte of the arena, and lie within it
+ *   memory   values that live at once share no byte of the arena, unless a step writes one of them over the
+ *            other as it may; all lie within it
  *
  * Start with fu_verify_steps, and tn_plan_verify_memory for when offsets are known.
  */
@@ -117,6 +118,16 @@ static int wrong_memory(tn_errbuf *err, int slot, const char *rule)
     return TN_E_INTERNAL;
 }
 
+/* Whether the step that reads a last may write b over it, and does so. */
+static bool written_over(const tn_plan *p, const tn_plan_value *a, const tn_plan_value *b)
+{
+    const tn_step *s = &p->step[a->last];
+    bool listed = false;
+    for (int i = 0; i < s->n_over; i++) listed |= s->over[i].from == a->slot && s->over[i].to == b->slot;
+    return listed && a->last == b->first && a->offset == b->offset && a->taken && end_of(b) <= end_of(a) &&
+           tn_dtype_size(a->dtype) == tn_dtype_size(b->dtype);
+}
+
 int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
 {
     for (int i = 0; i < p->n_value; i++) {
@@ -127,7 +138,8 @@ int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
         for (int k = 0; k < i; k++) {
             const tn_plan_value *b = &p->value[k];
             if (!in_arena(b) || a->first > b->last || b->first > a->last) continue;
-            if (a->offset < end_of(b) && b->offset < end_of(a))
+            if (a->offset < end_of(b) && b->offset < end_of(a) && !written_over(p, a, b) &&
+                !written_over(p, b, a))
                 return wrong_memory(err, a->slot, "shares memory with a value that lives at the same time");
         }
     }

@@ -175,6 +175,14 @@ TN_API int tn_flush(tn_session *s); /* runs what is pending now */
 TN_API int tn_flush_at(tn_session *s, const char *file, int line);
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
+/* The target profile that the session's choices go by, name and digest: "reference 1f0c2a9b". Owned by s. */
+TN_API const char *tn_profile_name(tn_session *s);
+/* Measures this machine - bandwidth by footprint, cost of a launch, speed of products - with kernels of the
+ * library, for some seconds, and leaves the profile beside the compiled kernels, where sessions opened
+ * afterwards with as many threads find it. Numbers are rounded to a grid of 10 %, and those that an earlier
+ * calibration has found within 20 % stay as they are. s lends device, threads and folder and is not changed.
+ * 0, TN_E_UNSUPPORTED (the device ref, or no folder to keep it in), TN_E_IO, TN_E_NOMEM; also set in s. */
+TN_API int tn_calibrate(tn_session *s);
 TN_API uint64_t tn_seed(const tn_session *s);
 
 /* fn(arg) is called once by tn_close, before the tensors go; the newest first. */
@@ -539,9 +547,10 @@ TN_API int tn_profile(tn_session *s, bool on);
 TN_API const char *tn_plan_text(tn_session *s);
 
 /* The same at length, for reading: per group, forward beside backward, calls, lines of the program, kernels and
- * bytes before and after, and with tn_profile time and share of the bandwidth of a copy (measured then, which
- * takes up to a second); what forward keeps for backward; why groups end where they do and what would help;
- * which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
+ * bytes before and after, the milliseconds that the target profile predicts (tn_profile_name), and with
+ * tn_profile those measured and the share of the bandwidth of a copy (measured then, which takes up to a
+ * second); what forward keeps for backward; why groups end where they do, what would help and what it would
+ * save; which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
 TN_FUNCTION(int, explain, tn_session *s, FILE *out);
 
 /* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not

@@ -133,6 +133,7 @@ static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text
     int number = 0;
     for (int i = 0; i < 8; i++) tn_nn_text_add(t, " "); /* the length goes here */
     tn_nn_text_add(t, "{\"__metadata__\":{\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
+    tn_nn_text_add(t, ",\"profile\":\"%s\"", tn_profile_name(s)); /* for whoever compares two runs */
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)
         tn_nn_text_add(t,

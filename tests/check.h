@@ -25,6 +25,7 @@
 
 #include "src/device/ref/ref.h"
 #include "src/runtime/session.h"
+#include "tests/subject.h"
 
 #ifndef MAX_OUT
 #define MAX_OUT 64 /* of one program; a test may ask for more before it includes this */
@@ -327,13 +328,6 @@ static inline void bench_add(bench *b, const char *name, tn_session *s)
     b->subject[b->n++] = s;
 }
 
-/* What the tests of programs run on beside the reference: the CPU, or where TENSOR_DEVICE says cuda, that. */
-static inline tn_device_kind subject_device(void)
-{
-    const char *e = getenv("TENSOR_DEVICE");
-    return e && !strcmp(e, "cuda") ? TN_CUDA : TN_CPU;
-}
-
 static inline void bench_open(bench *b)
 {
     const bool cuda = subject_device() == TN_CUDA;
@@ -435,8 +429,7 @@ static inline int ahead_download(tn_device *d, void *host, const void *src, size
 static inline void ahead_open(void)
 {
     for (int i = 0; i < 2; i++) {
-        Ahead.s[i] =
-            tn_open(.device = subject_device(), .mode = i ? TN_EAGER : TN_FUSED, .seed = 77, .log = quiet);
+        Ahead.s[i] = tn_open(.device = TN_CPU, .mode = i ? TN_EAGER : TN_FUSED, .seed = 77, .log = quiet);
         assert_non_null(Ahead.s[i]);
         tn_device *d = Ahead.s[i]->device;
         Ahead.compile = d->compile;
@@ -473,7 +466,6 @@ static inline void bench_close(bench *b)
 /* Notes what the program needs on the devices under test; compiles when there is enough for a batch. */
 static inline void note_ahead(const bench *b, program_fn *program, void *user)
 {
-    if (subject_device() == TN_CUDA) return;
     for (int i = 0; i < b->n; i++) {
         const tn_session *s = b->subject[i];
         if (b->skip >> i & 1 || s->device->is_reference) continue;

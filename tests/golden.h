@@ -25,8 +25,8 @@ enum { PLACE_COUNT = sizeof(PLACES) / sizeof(*PLACES) };
 
 static inline tn_session *open_place(const place *p, void (*log)(int, const char *, void *), void *user)
 {
-    tn_session *s = tn_open(.device = p->device, .mode = p->mode, .seed = 1, .threads = 2,
-                            .log = log ? log : quiet, .log_user = user);
+    tn_session *s = tn_open(.device = p->device == TN_CPU ? subject_device() : p->device, .mode = p->mode,
+                            .seed = 1, .threads = 2, .log = log ? log : quiet, .log_user = user);
     if (!s) fail_msg("no session on %s", p->name);
     return s;
 }

@@ -30,6 +30,7 @@ static inline int nvrtc_open(nvrtc *n)
     static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12",
                                         "/usr/local/cuda/lib64/libnvrtc.so",
                                         "/usr/local/cuda/lib/libnvrtc.so"};
+    *n = (nvrtc){.create = NULL};
     void *lib = NULL;
     for (unsigned i = 0; i < sizeof names / sizeof *names && !lib; i++)
         lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);

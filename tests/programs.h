@@ -19,6 +19,8 @@
 #include <cmocka.h>
 #include <tensor_nn.h>
 
+#include "tests/subject.h"
+
 enum { MAX_NOTED = 2048, N_WAYS = 4, MAX_HELD = 8 };
 
 typedef struct run {
@@ -75,8 +77,8 @@ static inline run open_run(int way)
 {
     static const char *const name[N_WAYS] = {"ref eager", "ref fused", "cpu eager", "cpu fused"};
     run r = {.name = name[way], .fused = way & 1, .cpu = way >= 2};
-    r.s = tn_open(.device = r.cpu ? TN_CPU : TN_REF, .mode = r.fused ? TN_FUSED : TN_EAGER, .seed = 11,
-                  .log = quiet);
+    r.s = tn_open(.device = r.cpu ? subject_device() : TN_REF, .mode = r.fused ? TN_FUSED : TN_EAGER,
+                  .seed = 11, .log = quiet);
     assert_non_null(r.s);
     return r;
 }

@@ -4,7 +4,7 @@
 #   BUILD=build sh tests/run.sh build/tests/test_ops tests/test_install.sh test_views ...
 #
 # A test is a cmocka program or a shell script; a bare name stands for either. Each runs with a time limit,
-# without the user's TENSOR_ variables, and with an empty kernel cache of its own. One line appears as each
+# without the user's TENSOR_ variables, by the profile `reference`, and with an empty kernel cache of its own. One line appears as each
 # ends; the output of those that failed follows, then what was skipped, and last the line
 #
 #   N passed, N failed, N skipped
@@ -58,7 +58,7 @@ one() {
     start=$(date +%s%N)
     # In the background, so that an interrupt reaches it: timeout keeps a process group of its own.
     # shellcheck disable=SC2086
-    env TENSOR_CACHE="$cache" $opt ${TEST_ENV:-} timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null &
+    env TENSOR_CACHE="$cache" TENSOR_PROFILE=reference $opt ${TEST_ENV:-} timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null &
     pid=$!
     trap 'kill $pid; exit 255' INT TERM HUP
     wait $pid

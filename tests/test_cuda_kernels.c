@@ -22,6 +22,7 @@ static void test_compile(void **state)
     static const char *const arch[] = {"sm_80", "sm_90"};
     nvrtc n;
     int compiled = 0;
+    memset(&n, 0, sizeof n);
     if (!nvrtc_open(&n)) {
         print_message("no NVRTC here\n");
         skip();

@@ -276,6 +276,92 @@ static void test_watch(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* Who reads nothing learns of a bad index all the same, a step or so later, and only once. */
+static void test_watch_finds_faults(void **state)
+{
+    (void)state;
+    struct model m;
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    make_tiny_gpt(s, &m);
+    int failed_at = -1;
+    for (int i = 0; i < STEPS; i++) {
+        int64_t x[16] = {0}, y[16] = {0};
+        y[3] = i == 3 ? -7 : 1;
+        tn_step_begin(s);
+        tn_watch(gpt_update(&m.gpt, m.optim, tn_from(s, x, TN_I64, 2, (int64_t[]){2, 8}),
+                            tn_from(s, y, TN_I64, 2, (int64_t[]){2, 8})));
+        tn_step_end(s);
+        if (!tn_error(s)) assert_int_equal(s->device->sync(s->device), 0);
+        if (tn_error(s) && failed_at < 0) {
+            failed_at = i;
+            assert_int_equal(tn_error(s), TN_E_INDEX);
+            assert_non_null(strstr(tn_error_text(s), "cross_entropy"));
+            assert_non_null(strstr(tn_error_text(s), "-7 is out of range"));
+            tn_clear_error(s);
+        } else
+            assert_int_equal(tn_error(s), 0);
+    }
+    assert_true(failed_at >= 3 && failed_at <= 5);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* A device that records nothing: the steps run one by one, the numbers are the same, and it is said why. */
+static int refuse_to_record(tn_device *d, tn_errbuf *err)
+{
+    (void)d;
+    return tn_cuda_fail(err, TN_E_DEVICE, "not today");
+}
+
+static void test_not_recorded(void **state)
+{
+    (void)state;
+    struct model m;
+    double cpu[STEPS];
+    train(&programs[0], TN_CPU, TN_FUSED, cpu, NULL);
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    s->device->record_begin = refuse_to_record;
+    make_mlp(s, &m);
+    log_clear();
+    for (int i = 0; i < STEPS; i++) {
+        tn_step_begin(s);
+        assert_true(fabs(tn_item(step_mlp(s, &m, i)) - cpu[i]) <= 1e-4);
+        tn_step_end(s);
+    }
+    assert_int_equal(tn_error(s), 0);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    assert_int_equal(tn_explain(s, f), 0);
+    fclose(f);
+    assert_non_null(strstr(text, "not run as one launch: not today"));
+    free(text);
+    assert_non_null(strstr(logged, "a step is launched kernel by kernel: not today"));
+    assert_int_equal(log_lines, 1);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* Two sessions on one GPU, taking turns. */
+static void test_two_sessions(void **state)
+{
+    (void)state;
+    struct model m[2];
+    tn_session *s[2];
+    double loss[2][STEPS];
+    for (int k = 0; k < 2; k++) {
+        s[k] = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+        make_mlp(s[k], &m[k]);
+    }
+    for (int i = 0; i < STEPS; i++)
+        for (int k = 0; k < 2; k++) {
+            tn_step_begin(s[k]);
+            loss[k][i] = tn_item(step_mlp(s[k], &m[k], i));
+            tn_step_end(s[k]);
+        }
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    for (int k = 0; k < 2; k++) assert_int_equal(tn_close(s[k]), 0);
+    assert_int_equal(counters().live, 0);
+}
+
 static void test_out_of_memory(void **state)
 {
     (void)state;
@@ -335,6 +421,9 @@ int main(void)
         cmocka_unit_test_setup(test_cnn, rig_open),
         cmocka_unit_test_setup(test_gpt, rig_open),
         cmocka_unit_test_setup(test_index_fault, rig_open),
+        cmocka_unit_test_setup(test_watch_finds_faults, rig_open),
+        cmocka_unit_test_setup(test_not_recorded, rig_open),
+        cmocka_unit_test_setup(test_two_sessions, rig_open),
         cmocka_unit_test_setup(test_watch, rig_open),
         cmocka_unit_test_setup(test_out_of_memory, rig_open),
         cmocka_unit_test_setup(test_device_fails, rig_open),

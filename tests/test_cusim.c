@@ -322,6 +322,24 @@ static void no_device(void **state)
     assert_non_null(strstr(err.text, "no GPU"));
 }
 
+/* The same names in the environment, for programs that know nothing of the simulator. */
+static void faults_by_environment(void **state)
+{
+    rig *r = *state;
+    int version = 0, count = 0;
+    setenv("TENSOR_CUSIM_FAIL", "driver=12020,no-device", 1);
+    r->sim.reset();
+    unsetenv("TENSOR_CUSIM_FAIL");
+    OK(r->cu->cuDriverGetVersion(&version));
+    OK(r->cu->cuDeviceGetCount(&count));
+    assert_int_equal(version, 12020);
+    assert_int_equal(count, 0);
+    r->sim.reset();
+    OK(r->cu->cuDeviceGetCount(&count));
+    assert_int_equal(count, 1);
+    assert_int_equal(r->sim.set("no-such-setting", 1), -1);
+}
+
 static void old_driver(void **state)
 {
     rig *r = *state;
@@ -425,6 +443,7 @@ int main(int argc, char **argv)
         TEST(bad_images_are_refused),
         TEST(parameters_are_checked),
         TEST(no_device),
+        TEST(faults_by_environment),
         TEST(old_driver),
         TEST(nvrtc_without_a_function),
         TEST(compilation_fails_on_demand),

@@ -244,6 +244,23 @@ static void shuffles(void **state)
     }
 }
 
+/* Lanes of one warp that part and come together again, each half by its own mask. */
+static void halves_of_a_warp(void **state)
+{
+    rig *r = *state;
+    args a;
+    OK(run_body(r, &a, 1,
+                "const int l = (int)threadIdx.x % 32, half = l / 16;\n"
+                "const unsigned lanes = 0xffffu << 16 * half;\n"
+                "float v = 1;\n"
+                "for (int i = 0; i <= 2 * half; i++)\n"
+                "    for (int d = 8; d > 0; d /= 2) v += __shfl_xor_sync(lanes, v, d);\n"
+                "a.y[threadIdx.x] = v + __shfl_down_sync(0xffffffffu, v, 16);\n"));
+    float host[64];
+    rig_download(r, host, a.y, sizeof host);
+    for (int t = 0; t < 64; t++) assert_true(host[t] == (t % 32 < 16 ? 16 + 4096 : 2 * 4096));
+}
+
 static void shuffle_from_outside(void **state)
 {
     rig *r = *state;
@@ -497,6 +514,7 @@ int main(int argc, char **argv)
         TEST(neighbours_do_not_race),
         TEST(warps_are_ordered_by_their_collectives),
         TEST(shuffles),
+        TEST(halves_of_a_warp),
         TEST(shuffle_from_outside),
         TEST(mask_without_its_lane),
         TEST(barrier_after_exit),

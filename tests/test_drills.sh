@@ -50,12 +50,15 @@ check wrong_derivative caught src/core/ops.def 's/mul(g, sub(num(1), square(out)
 # A kernel takes a step that is one element too short from line to line.
 # shellcheck disable=SC2086
 check index_map_off_by_one caught fuser/program.c \
-    's/^\( *spread(b->d, &b->d->map\[m\].axis\[i + shift\], t->stride\[i\]\), v->stride);/\1 - (t->stride[i] > 1), v->stride);/' \
+    's/\(spread(b->d, &axis\[i\], t->stride\[i\]\), at.stride,/\1 - (t->stride[i] > 1), at.stride,/' \
     $programs
 # A value's memory is given away in the step that reads it last.
 # shellcheck disable=SC2086
 check too_early_reuse caught src/runtime/memory.c \
     's/a->first <= b->last && b->first <= a->last/a->first < b->last \&\& b->first < a->last/' $programs
+# A result is written over an operand that other items still read.
+check written_over_too_early caught fuser/emit_kernel.c \
+    's/memcmp(v->stride, s->stride, sizeof v->stride)/false/' test_fuser_plans
 # A plan's record leaves out the attributes of operators.
 check stale_plan caught src/runtime/segment.c 's/ || !put_attr(f, n))$/)/' test_programs
 # The kernel cache takes an entry for another text.

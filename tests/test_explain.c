@@ -206,7 +206,9 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
     has(text, "MB  kept            z");
     has(text, "one side is a library call; none needed");
     assert_null(strstr(text, "cut into segments"));
-    assert_null(strstr(text, " ms"));
+    has(text, "predicted ms");
+    has(text, "profile reference ");
+    assert_null(strstr(text, " time, share"));
     for (int i = 0; i < 3; i++) train(&m, true); /* the last one repeats the one before it */
     text = explained(s);
     snprintf(line, sizeof line, "cut into segments: item of loss at test_explain.c:%d before",
@@ -215,7 +217,7 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
     has(text, "move it down");
     tn_profile(s, true);
     train(&m, false);
-    has(explained(s), " ms");
+    has(explained(s), " time, share");
     has(explained(s), "GB/s");
     /* an evaluation afterwards does not push training out */
     tn_step_begin(s);
@@ -252,6 +254,10 @@ static void reports_are_whole_files(void **state)
     cJSON *j = cJSON_Parse(read_file(path));
     assert_non_null(j);
     assert_true(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "total"), "ms")->valuedouble > 0);
+    assert_true(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "total"), "predicted_ms")->valuedouble > 0);
+    assert_int_equal(strncmp(cJSON_GetObjectItem(j, "profile")->valuestring, "reference ", 10), 0);
+    assert_non_null(
+        cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(j, "boundaries"), 0), "saves_ms"));
     assert_true(cJSON_GetArraySize(cJSON_GetObjectItem(j, "groups")) > 3);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(j, "segments")), 1);
     cJSON_Delete(j);
@@ -473,6 +479,7 @@ static void checked_mode_catches_a_planted_fault(void **state)
 
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_is_the_committed_one_for_any_number_of_threads),
         cmocka_unit_test(what_is_told_adds_up),

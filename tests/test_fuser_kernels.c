@@ -792,6 +792,7 @@ static void positions_are_computed(void **state)
 
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pointwise_chain_is_one_kernel),
         cmocka_unit_test(siblings_share_their_reads),

@@ -1,7 +1,10 @@
 /* test_fuser_plans.c - what a plan is beside its numbers: text that does not depend on the batch, names,
- * assignments in place and through copies, dead and needless nodes, reasons for cuts, failing allocations.
+ * assignments in place and through copies, results in the place of operands, dead and needless nodes, reasons
+ * for cuts, failing allocations.
  * Start with adamw_is_one_kernel_in_place. */
 #include "fuser_rig.h"
+
+#include "src/runtime/flush.h"
 
 static tn_tensor *num(tn_graph *g, double v)
 {
@@ -245,13 +248,103 @@ static void every_failing_allocation_is_an_error(void **state)
     tn_close(s);
 }
 
+/* ---- results in the place of operands ---- */
+
+/* A running sum has a kernel of its own: what it makes, and what it takes, is in memory. */
+static tn_tensor *running_sum(tn_tensor *x)
+{
+    tn_tensor *n = tn_node_new(x->graph, TN_OP_cumsum, TN_F32, x->ndim, x->shape, 1, &x);
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (a) a->axis = 1;
+    return n;
+}
+
+static int between_sums(tn_tensor **root, tn_tensor *middle)
+{
+    root[0] = running_sum(middle);
+    return 1;
+}
+
+static int same_points(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = running_sum(in[0]);
+    return between_sums(root, tn_mk2(TN_OP_mul, tn_mk1(TN_OP_tanh, x), num(g, 2)));
+}
+
+static int same_points_of_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = running_sum(in[0]), *most = tn_mk_reduce(TN_OP_reduce_max, x, 2);
+    (void)g;
+    return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_expand(most, 2, x->shape)));
+}
+
+static int crosswise(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = running_sum(in[0]);
+    (void)g;
+    return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_swap(x, 0, 1)));
+}
+
+static int another_row(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = running_sum(in[0]), *first = tn_mk_slice1(x, 0, 0, 1, 1);
+    (void)g;
+    return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_expand(first, 2, x->shape)));
+}
+
+static int shifted(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    const int64_t before[2] = {0, 1}, after[2] = {0, 0};
+    tn_tensor *x = running_sum(in[0]), *most = tn_mk_slice1(x, 1, 0, 1, x->shape[1] - 1);
+    return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_pad(most, num(g, 0), before, after)));
+}
+
+static int read_later(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = running_sum(in[0]);
+    between_sums(root, tn_mk2(TN_OP_mul, x, num(g, 2)));
+    root[1] = running_sum(x);
+    return 2;
+}
+
+/* Of a running sum, a kernel and a running sum of that, the second value lies over the first where that is
+ * not read elsewhere, and the numbers are right in any case. */
+static void results_take_the_place_of_operands(void **state)
+{
+    (void)state;
+    static const struct {
+        int (*build)(tn_graph *g, tn_tensor *const *in, tn_tensor **root);
+        bool shared;
+    } cases[] = {{same_points, true}, {same_points_of_rows, true}, {crosswise, false}, {another_row, false},
+                 {shifted, false},    {read_later, false}};
+    tn_session *s = open_cpu();
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        rig_case c = {1, {{TN_F32, 2, {96, 96}, -1, 1}}, cases[k].build, 0, 1e-5};
+        tn_plan *p = rig_plan(s, &c);
+        assert_int_equal(tn_plan_memory(p), 0);
+        bool shared = false;
+        for (int i = 0; i < p->n_value; i++) shared = shared || p->value[i].taken;
+        if (shared != cases[k].shared) fail_msg("case %zu: shared %d", k, shared);
+        assert_true(p->arena_bytes <= p->naive_bytes && p->least_bytes <= p->arena_bytes);
+        const size_t one = 96 * 96 * 4;
+        if (shared) assert_int_equal(p->arena_bytes, one);
+        if (shared) assert_int_equal(p->least_bytes, one);
+        if (shared) assert_int_equal(p->naive_bytes, 2 * one);
+        tn_plan_free(p);
+        rig_check(&c);
+    }
+    tn_close(s);
+}
+
 int main(void)
 {
+    setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_batch_compiles_nothing),
         cmocka_unit_test(cuts_have_reasons_and_dead_nodes_do_not_run),
         cmocka_unit_test(adamw_is_one_kernel_in_place),
         cmocka_unit_test(assignments_read_before_they_write),
+        cmocka_unit_test(results_take_the_place_of_operands),
         cmocka_unit_test(every_failing_allocation_is_an_error),
     };
     return cmocka_run_group_tests_name("plans", tests, NULL, NULL);

@@ -263,7 +263,7 @@ static void fused(void **state)
     bench b;
     static program p[BATCH];
     drawn = (histogram){0};
-    open_two(&b, "cpu fused", TN_CPU, TN_FUSED);
+    open_two(&b, "cpu fused", subject_device(), TN_FUSED);
     print_message("%d graphs from seed %llu\n", n_graphs, (unsigned long long)first_seed);
     for (int done = 0; done < n_graphs; done += BATCH) {
         batch all = {n_graphs - done < BATCH ? n_graphs - done : BATCH, p};
@@ -285,7 +285,7 @@ static void eager(void **state)
     (void)state;
     bench b;
     static program p[EAGER_BATCH];
-    open_two(&b, "cpu eager", TN_CPU, TN_EAGER);
+    open_two(&b, "cpu eager", subject_device(), TN_EAGER);
     for (int done = 0; done < n_eager; done += EAGER_BATCH) {
         batch all = {n_eager - done < EAGER_BATCH ? n_eager - done : EAGER_BATCH, p};
         for (int i = 0; i < all.n; i++) draw_program(&p[i], first_seed + (uint64_t)(done + i));

@@ -38,7 +38,7 @@ static void note_kernels(const rprogram *p)
 {
     if (!Ahead.s[0]) ahead_open();
     for (int i = 0; i < PAIR; i++) {
-        tn_session *s = open_one(TN_CPU, i ? TN_EAGER : TN_FUSED, p);
+        tn_session *s = open_one(subject_device(), i ? TN_EAGER : TN_FUSED, p);
         s->device->compile = ahead_note;
         s->device->launch = ahead_launch;
         s->device->gemm = ahead_gemm;
@@ -66,7 +66,7 @@ static bool run_both(const rprogram *p, const result *want, const result *noisy,
     for (int i = 0; i < PAIR && ok; i++) {
         uint64_t late = 0;
         bool drill = faulty < N_INSTRS;
-        tn_session *s = open_one(drill ? TN_REF : TN_CPU, i ? TN_FUSED : TN_EAGER, p);
+        tn_session *s = open_one(drill ? TN_REF : subject_device(), i ? TN_FUSED : TN_EAGER, p);
         result got = run_rprogram(s, p, faulty, &late), w = *want;
         /* a copy that can be cut short; the values are want's */
         for (int k = 0; k < w.n; k++) {

@@ -109,17 +109,37 @@ FROM(chain_pad, 2 * o[1] == 0 || 2 * o[1] == 5 ? -9 : at(o[0], o[2], 2 * o[1] - 
 VIEW(computed, tn_transpose(tn_neg(tn_flip(tn_neg(x), TN_AXES(0))), 0, 1))
 FROM(computed, at(1 - o[1], o[0], o[2]))
 
+/* Of computed values, and into them. */
+VIEW(computed_pad, tn_neg(tn_pad(tn_neg(tn_flip(x, TN_AXES(1))), 1, 2, 1, 5)))
+FROM(computed_pad, o[1]<2 || o[1]> 4 ? -5 : at(o[0], 4 - o[1], o[2]))
+VIEW(computed_slice, tn_neg(tn_slice(tn_slice(tn_neg(x), 2, 1, TN_END, 2), 1, -1, 0, -1)))
+FROM(computed_slice, at(o[0], 2 - o[1], 1 + 2 * o[2]))
+VIEW(computed_select, tn_neg(tn_pad(tn_select(tn_neg(x), 1, 2), 1, 1, 0, 6)))
+FROM(computed_select, o[1] == 0 ? -6 : at(o[0], 2, o[1] - 1))
+VIEW(computed_pads, tn_neg(tn_slice(tn_pad(tn_pad(tn_neg(x), 2, 1, 1, 7), 0, 0, 1, 8), 2, 5, 0, -2)))
+FROM(computed_pads, o[0] == 2 ? -8 : o[2] == 0 ? -7 : at(o[0], o[1], 4 - 2 * o[2]))
+VIEW(computed_corner,
+     tn_neg(tn_reshape(tn_pad(tn_neg(tn_reshape(x, TN_SHAPE(6, 4))), 1, 0, 2, 9), TN_SHAPE(2, 18))))
+FROM(computed_corner, o[1] % 6 > 3 ? -9 : at(o[0], o[1] / 6, o[1] % 6))
+
 #define MAP(id, ...)                                                                                         \
     {                                                                                                        \
 #id, v_##id, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__ }, m_##id                     \
     }
 static const map maps[] = {
-    MAP(reshape, 4, 6),       MAP(flatten, 2, 12),     MAP(unsqueeze, 2, 3, 1, 4), MAP(squeeze, 6, 4),
-    MAP(permute, 4, 2, 3),    MAP(transpose, 4, 3, 2), MAP(expand, 5, 2, 2, 4),    MAP(slice, 2, 3, 2),
-    MAP(slice_back, 2, 2, 4), MAP(select, 2, 4),       MAP(flip, 2, 3, 4),         MAP(pad, 2, 6, 4),
-    MAP(pad_twice, 3, 3, 5),  MAP(concat, 2, 9, 4),    MAP(stack, 2, 3, 4, 2),     MAP(contiguous, 2, 4, 3),
-    MAP(fold, 6, 4),          MAP(chain, 2, 3, 2),     MAP(chain_expand, 6, 2, 2), MAP(chain_pad, 2, 3, 3),
-    MAP(computed, 3, 2, 4),
+    MAP(computed_pad, 2, 6, 4),  MAP(computed_slice, 2, 2, 2),
+    MAP(computed_select, 2, 5),  MAP(computed_pads, 3, 3, 3),
+    MAP(computed_corner, 2, 18), MAP(reshape, 4, 6),
+    MAP(flatten, 2, 12),         MAP(unsqueeze, 2, 3, 1, 4),
+    MAP(squeeze, 6, 4),          MAP(permute, 4, 2, 3),
+    MAP(transpose, 4, 3, 2),     MAP(expand, 5, 2, 2, 4),
+    MAP(slice, 2, 3, 2),         MAP(slice_back, 2, 2, 4),
+    MAP(select, 2, 4),           MAP(flip, 2, 3, 4),
+    MAP(pad, 2, 6, 4),           MAP(pad_twice, 3, 3, 5),
+    MAP(concat, 2, 9, 4),        MAP(stack, 2, 3, 4, 2),
+    MAP(contiguous, 2, 4, 3),    MAP(fold, 6, 4),
+    MAP(chain, 2, 3, 2),         MAP(chain_expand, 6, 2, 2),
+    MAP(chain_pad, 2, 3, 3),     MAP(computed, 3, 2, 4),
 };
 
 static void check_map(const map *m, int where)

@@ -20,8 +20,9 @@ struct options {
     const char *which, *shape, *json, *device;
     int threads, rounds;
     double patience; /* seconds a case may take to find quiet rounds */
-    bool plans;      /* print each case's plans */
-    bool cpu_time;   /* time what processors gave the process, over its threads, instead of what passed */
+    bool calibrate;
+    bool plans;    /* print each case's plans */
+    bool cpu_time; /* time what processors gave the process, over its threads, instead of what passed */
 };
 
 /* ---- meter.c ---- */
@@ -102,7 +103,8 @@ struct work work_now(const tn_session *s);
 struct model_row {
     const char *name;
     int batch;
-    double eager_ms, fused_ms, floor_ms, library_ms, copy_gbs, cold_ms, warm_ms, call_ns, step_us;
+    double eager_ms, fused_ms, predicted_ms, floor_ms, library_ms, copy_gbs, cold_ms, warm_ms, call_ns,
+        step_us;
     unsigned long long eager_kernels, fused_kernels, eager_bytes, fused_bytes, eager_peak, fused_peak;
     struct rounds rounds;
 };
@@ -114,7 +116,7 @@ int first_step(const char *name, const char *cache, const struct options *o);
 void print_case_head(void);
 void print_case(const struct case_row *r);
 void print_models(const struct model_row *m, int n);
-bool write_json(const char *path, const struct options *o, int threads, const struct case_row *c, int n_case,
-                const struct model_row *m, int n_model);
+bool write_json(const char *path, const struct options *o, int threads, const char *profile,
+                const struct case_row *c, int n_case, const struct model_row *m, int n_model);
 
 #endif

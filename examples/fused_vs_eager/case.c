@@ -82,7 +82,8 @@ static struct work work_of(struct setup *u, int m, bool loss, bool backward)
 static struct figures count(struct setup *u, bool loss, bool backward)
 {
     struct work e = work_of(u, 0, loss, backward), f = work_of(u, 1, loss, backward);
-    return (struct figures){.eager_kernels = e.kernels,
+    return (struct figures){.predicted_ms = inside_predicted_ms(u->in[1].s),
+                            .eager_kernels = e.kernels,
                             .fused_kernels = f.kernels,
                             .eager_bytes = e.bytes,
                             .fused_bytes = f.bytes,
@@ -94,7 +95,6 @@ static struct figures count(struct setup *u, bool loss, bool backward)
 static void finish(struct figures *f, double must_bytes, double gbs, double bar)
 {
     f->share = must_bytes > 0 ? must_bytes / (f->fused_ms * 1e-3) / (gbs * 1e9) : NAN;
-    f->predicted_ms = (double)f->fused_bytes / (gbs * 1e9) * 1e3;
     f->bar = bar;
 }
 
@@ -103,6 +103,7 @@ static void take_away(struct figures *f, const struct figures *step, const struc
     *f = *step;
     f->eager_ms -= loss->eager_ms;
     f->fused_ms -= loss->fused_ms;
+    f->predicted_ms -= loss->predicted_ms;
     f->eager_kernels -= loss->eager_kernels;
     f->fused_kernels -= loss->fused_kernels;
     f->eager_bytes -= loss->eager_bytes;

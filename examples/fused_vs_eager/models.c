@@ -133,6 +133,7 @@ static bool measure_speed(bool is_gpt, const struct options *o, struct model_row
         row->floor_ms = ms[LIBRARY] + inside_kernel_bytes(u->model[FUSED].s) / row->copy_gbs * 1e-6;
         count(&u->model[EAGER], &row->eager_kernels, &row->eager_bytes, &row->eager_peak);
         count(&u->model[FUSED], &row->fused_kernels, &row->fused_bytes, &row->fused_peak);
+        row->predicted_ms = inside_predicted_ms(u->model[FUSED].s);
         if (o->plans) inside_print_plan(u->model[FUSED].s, stdout);
     }
     for (int m = 0; m < 2 && u; m++) {

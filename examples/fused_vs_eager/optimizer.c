@@ -143,7 +143,7 @@ bool measure_optimizer(const struct options *o, struct case_row *row)
                                         .fused_kernels = u.work[1].kernels,
                                         .eager_bytes = u.work[0].bytes,
                                         .fused_bytes = u.work[1].bytes,
-                                        .predicted_ms = (double)u.work[1].bytes / row->copy_gbs * 1e-6,
+                                        .predicted_ms = inside_predicted_ms(u.s[1]),
                                         .share = bytes / ms[FUSED] * 1e-6 / row->copy_gbs,
                                         .bar = .90,
                                         .max_err = error};

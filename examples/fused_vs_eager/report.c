@@ -1,6 +1,7 @@
 /* report.c - the table for people, the JSON for programs. Rows that lose are printed like the others: '!'
  * marks a share below what is aimed at, fused slower than eager, or more than 1.1 times the time of the
  * kernel by hand;
+ * 'x pred' is the fused time over the one that the target profile predicts;
  * '~' best times instead of medians, for want of quiet rounds. */
 #include <math.h>
 #include <string.h>
@@ -9,13 +10,13 @@
 
 void print_case_head(void)
 {
-    printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %9s\n", "case", "", "eager ms", "fused ms", "faster",
-           "kernels", "MB", "of copy", "aim", "by hand");
+    printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %9s %8s\n", "case", "", "eager ms", "fused ms", "faster",
+           "kernels", "MB", "of copy", "aim", "by hand", "x pred");
 }
 
 static void print_figures(const struct case_row *r, const char *direction, const struct figures *f)
 {
-    char kernels[24], bytes[40], share[16] = "", aim[16] = "", hand[16] = "";
+    char kernels[24], bytes[40], share[16] = "", aim[16] = "", hand[16] = "", said[16] = "";
     bool low = f->bar > 0 && f->share<f->bar, slow = f->fused_ms> f->eager_ms;
     bool beaten = f->fused_ms > 1.1 * f->yardstick_ms;
     snprintf(kernels, sizeof kernels, "%llu > %llu", f->eager_kernels, f->fused_kernels);
@@ -25,8 +26,9 @@ static void print_figures(const struct case_row *r, const char *direction, const
     if (f->bar > 0) snprintf(aim, sizeof aim, "%.0f %%", 100 * f->bar);
     if (!isnan(f->yardstick_ms))
         snprintf(hand, sizeof hand, "%.2fx%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
-    printf("%-23s %-9s %9.3f %9.3f %5.2f%s %9s %17s %8s %6s %9s%s\n", r->name, direction, f->eager_ms,
-           f->fused_ms, f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, aim, hand,
+    if (f->predicted_ms > 0) snprintf(said, sizeof said, "%.2fx", f->fused_ms / f->predicted_ms);
+    printf("%-23s %-9s %9.3f %9.3f %5.2f%s %9s %17s %8s %6s %9s %8s%s\n", r->name, direction, f->eager_ms,
+           f->fused_ms, f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, aim, hand, said,
            r->rounds.quiet ? "" : " ~");
 }
 
@@ -42,17 +44,18 @@ void print_case(const struct case_row *r)
 
 void print_models(const struct model_row *m, int n)
 {
-    printf("%-23s %9s %9s %6s %9s %9s %9s %10s %17s\n", "model, training step", "eager ms", "fused ms",
-           "faster", "library", "floor", "x floor", "kernels", "peak MB");
+    printf("%-23s %9s %9s %6s %9s %9s %9s %9s %9s %10s %17s\n", "model, training step", "eager ms",
+           "fused ms", "faster", "library", "floor", "x floor", "predicted", "x pred", "kernels", "peak MB");
     for (int i = 0; i < n; i++) {
         char kernels[32], peak[40];
         snprintf(kernels, sizeof kernels, "%llu > %llu", m[i].eager_kernels, m[i].fused_kernels);
         snprintf(peak, sizeof peak, "%.1f > %.1f", (double)m[i].eager_peak * 1e-6,
                  (double)m[i].fused_peak * 1e-6);
-        printf("%-23s %9.3f %9.3f %5.2f%s %9.3f %9.3f %8.2f%s %10s %17s%s\n", m[i].name, m[i].eager_ms,
-               m[i].fused_ms, m[i].eager_ms / m[i].fused_ms, m[i].fused_ms > m[i].eager_ms ? "!" : " ",
-               m[i].library_ms, m[i].floor_ms, m[i].fused_ms / m[i].floor_ms,
-               m[i].fused_ms > 1.35 * m[i].floor_ms ? "!" : " ", kernels, peak,
+        printf("%-23s %9.3f %9.3f %5.2f%s %9.3f %9.3f %8.2f%s %9.3f %8.2fx %10s %17s%s\n", m[i].name,
+               m[i].eager_ms, m[i].fused_ms, m[i].eager_ms / m[i].fused_ms,
+               m[i].fused_ms > m[i].eager_ms ? "!" : " ", m[i].library_ms, m[i].floor_ms,
+               m[i].fused_ms / m[i].floor_ms, m[i].fused_ms > 1.35 * m[i].floor_ms ? "!" : " ",
+               m[i].predicted_ms, m[i].fused_ms / m[i].predicted_ms, kernels, peak,
                m[i].rounds.quiet ? "" : " ~");
     }
     for (int i = 0; i < n; i++)
@@ -110,6 +113,7 @@ static void json_model(FILE *f, const struct model_row *m)
     static const char *const key[] = {"batch",
                                       "eager_ms",
                                       "fused_ms",
+                                      "predicted_ms",
                                       "library_ms",
                                       "floor_ms",
                                       "copy_gbs",
@@ -126,6 +130,7 @@ static void json_model(FILE *f, const struct model_row *m)
     const double v[] = {m->batch,
                         m->eager_ms,
                         m->fused_ms,
+                        m->predicted_ms,
                         m->library_ms,
                         m->floor_ms,
                         m->copy_gbs,
@@ -140,19 +145,19 @@ static void json_model(FILE *f, const struct model_row *m)
                         m->call_ns,
                         m->step_us};
     fprintf(f, "  {\"name\":\"%s\",", m->name);
-    numbers(f, 16, key, v);
+    numbers(f, 17, key, v);
     fputc(',', f);
     json_rounds(f, &m->rounds);
     fputc('}', f);
 }
 
-bool write_json(const char *path, const struct options *o, int threads, const struct case_row *c, int n_case,
-                const struct model_row *m, int n_model)
+bool write_json(const char *path, const struct options *o, int threads, const char *profile,
+                const struct case_row *c, int n_case, const struct model_row *m, int n_model)
 {
     FILE *f = fopen(path, "w");
     if (!f) return false;
-    fprintf(f, "{\"device\":\"%s\",\"threads\":%d,\"profile\":\"none\",\"rounds\":%d,\n \"cases\":[",
-            strcmp(o->device, "cuda") ? "cpu" : "cuda", threads, o->rounds);
+    fprintf(f, "{\"device\":\"%s\",\"threads\":%d,\"profile\":\"%s\",\"rounds\":%d,\n \"cases\":[",
+            strcmp(o->device, "cuda") ? "cpu" : "cuda", threads, profile, o->rounds);
     for (int i = 0; i < n_case; i++) {
         fprintf(f, "%s\n  {\"name\":\"%s\",\"shape\":\"%s\",\"footprint\":\"%s\",", i ? "," : "", c[i].name,
                 c[i].shape, c[i].footprint);

@@ -125,7 +125,8 @@ tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_at
                         x->shape[3]};
     x = tn_mk_dense(x);
     if (!x) return NULL;
-    tn_tensor *n = tn_node_new(x->graph, op, op == TN_OP_pool_argmax ? TN_I32 : (tn_dtype)x->dtype, 4, shape,
+    tn_dtype place = attr->window[0] * attr->window[1] <= 256 ? TN_U8 : TN_I32;
+    tn_tensor *n = tn_node_new(x->graph, op, op == TN_OP_pool_argmax ? place : (tn_dtype)x->dtype, 4, shape,
                                index ? 2 : 1, (tn_tensor *[]){x, index});
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;

@@ -76,7 +76,8 @@ typedef enum tn_kind {
     X(conv2d_data_grad, CONV, 2)   /* gy, weight */                                                          \
     X(conv2d_weight_grad, CONV, 2) /* x, gy */                                                               \
     X(pool_max, WINDOW, 1)         /* attr.pool: [n,h,w,c] -> [n,oh,ow,c] */                                 \
-    X(pool_argmax, WINDOW, 1)  /* i32: which element of the window (kh * window + kw), the first of ties */  \
+    X(pool_argmax, WINDOW, 1)  /* which element of the window (kh * window + kw), the first of ties; u8, or  \
+                                  i32 for windows of more than 256 */                                        \
     X(pool_sum, WINDOW, 1)     /* padding adds nothing */                                                    \
     X(pool_spread, WINDOW, 1)  /* transpose of pool_sum: [n,oh,ow,c] -> attr.pool's [n,h,w,c] */             \
     X(pool_put, WINDOW, 2)     /* g, index of pool_argmax: transpose of pool_take */                         \

@@ -33,7 +33,7 @@ static const variable variables[VARIABLES] = {
     [KERNEL_OPT] = {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 3, 3},
     [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, TN_DEBUG_MAX, 0},
     [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0},
-    /* no choice of this library depends on a measured time, so there is nothing to turn on */
+    /* what choices depend on is measured when tn_calibrate is called, so there is nothing to turn on */
     [TUNE] = {"TENSOR_TUNE", "0", NULL, 0, 0},
 };
 
@@ -81,6 +81,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .cache = set("TENSOR_CACHE"),
                          .dump = set("TENSOR_DUMP"),
                          .cc = set("TENSOR_CC"),
+                         .profile = set("TENSOR_PROFILE"),
                          .bad_device = bad[DEVICE],
                          .bad_mode = bad[MODE]};
 }

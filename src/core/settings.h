@@ -22,8 +22,8 @@ typedef struct tn_settings {
     int kernel_opt;        /* TENSOR_KERNEL_OPT; 3 */
     int debug;             /* TENSOR_DEBUG; 0 */
     bool check;            /* TENSOR_CHECK; false */
-    const char *cache, *dump,
-        *cc;                   /* TENSOR_CACHE, TENSOR_DUMP, TENSOR_CC: as they stand; NULL when not set */
+    const char *cache, *dump, *cc,
+        *profile;              /* TENSOR_CACHE, DUMP, CC, PROFILE: as they stand; NULL when not set */
     bool bad_device, bad_mode; /* set, to something that is not accepted */
 } tn_settings;
 

@@ -40,9 +40,11 @@ typedef struct tn_target {
     int vector_bytes; /* of a vector register; on a GPU of the widest load of one thread */
     int64_t l1_bytes, l2_bytes;
     int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
+    int64_t cache_bytes;  /* of the last cache, all of it; 0: not known */
     int processors;       /* GPU: multiprocessors, */
     int max_threads;      /* threads that one of them can hold, */
     int64_t shared_bytes; /* and shared memory that one block can have without asking for more */
+    const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 
 /* What a compiled kernel takes, of one thread and of one block. */
@@ -110,6 +112,8 @@ struct tn_device {
     tn_target target;
     bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
+    char machine[128];       /* what distinguishes it from others in speed, threads apart */
+    const char *folder;      /* where compiled kernels are kept between runs; NULL: nowhere */
     bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */
     bool lost;               /* it failed for good and refuses everything; `failure` says why */
     tn_device_stats stats;
@@ -141,6 +145,9 @@ struct tn_device {
     void (*close)(tn_device *d);
 
     /* ---- what only some devices have: NULL where not ---- */
+
+    int (*zero)(tn_device *d, void *dst,
+                size_t bytes); /* of a device that does not share the host's memory */
 
     bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
 

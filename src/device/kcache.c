@@ -420,6 +420,11 @@ void tn_kcache_drop(tn_kcache *c, const tn_source *src)
     if (c->shared.fd >= 0) unlinkat(c->shared.fd, name, 0);
 }
 
+const char *tn_kcache_folder(const tn_kcache *c)
+{
+    return c->shared.fd >= 0 && !c->shared_is_readonly ? c->shared.path : NULL;
+}
+
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX])
 {
     tn_kcache_renew(c);

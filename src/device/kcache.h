@@ -56,8 +56,12 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
                   const char *file, char path[PATH_MAX]);
 void tn_kcache_drop(tn_kcache *c, const tn_source *src); /* forgets an entry that turned out to be unusable */
 
+/* Where entries are kept from run to run; NULL where they are not. Valid until close. */
+const char *tn_kcache_folder(const tn_kcache *c);
+
 /* Whether a folder of the cache had been removed, and is there again, empty. */
 bool tn_kcache_renew(tn_kcache *c);
+
 /* A new empty folder for a compiler to work in, and its removal with all that is in it. */
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX]);
 void tn_kcache_scratch_done(const char *path);

@@ -527,7 +527,8 @@ static void poison(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, i
     for (int i = 0; i < p->n_value; i++) {
         const tn_plan_value *v = &p->value[i];
         const tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
-        if (v->last != step || v->root || v->keep || v->alias >= 0 || (n && tn_node_written(n))) continue;
+        bool dies = v->last == step && !v->root && !v->keep && v->alias < 0 && !v->taken;
+        if (!dies || (n && tn_node_written(n))) continue;
         memset((char *)s->arena + v->offset, 0xff, v->elems * tn_dtype_size(v->dtype));
     }
 }

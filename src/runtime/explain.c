@@ -106,12 +106,12 @@ static void find_bandwidth(tn_session *s, tn_view *v)
 
 /* ---- at length ---- */
 
-static void put_session(const tn_session *s, fu_text *t)
+static void put_session(tn_session *s, fu_text *t)
 {
     tn_stats a = {.size = sizeof a};
     tn_get_stats(s, &a);
-    fu_put(t, "device %s, %d threads, %s mode\n", s->device->name, s->device->threads,
-           s->mode == TN_EAGER ? "eager" : "fused");
+    fu_put(t, "device %s, %d threads, %s mode, profile %s\n", s->device->name, s->device->threads,
+           s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
     fu_put(
         t,
         "%llu steps, %llu operators' nodes; %llu kernels and %llu library calls moved %.3f GB; %llu copies, "
@@ -143,8 +143,8 @@ static void put_time(const tn_view *v, fu_text *t, const tn_sums *s)
 
 static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_sums *s)
 {
-    fu_put(t, "  %-10s %4d -> %4d  %10.2f -> %10.2f  %10.2f", name, s->before, s->kernels,
-           mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes));
+    fu_put(t, "  %-10s %4d -> %4d  %10.2f -> %10.2f  %10.2f  %9.3f", name, s->before, s->kernels,
+           mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes), s->predicted_ms);
     put_time(v, t, s);
     fu_put(t, "\n");
 }
@@ -184,18 +184,23 @@ static void put_boundaries(const tn_view *v, fu_text *t)
         const tn_boundary *b = &v->boundary[i];
         fu_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
         fu_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
-        fu_put(t, "                 %s%s%s\n", b->reason, b->remedy[0] ? "; " : "", b->remedy);
+        fu_put(t, "                 %s; %s\n", b->reason, b->remedy);
+        if (b->saves_ms >= 0)
+            fu_put(t, "                 without it the step is predicted to take %.3f ms less\n",
+                   b->saves_ms);
     }
 }
 
-void tn_explain_text(const tn_session *s, const tn_view *v, fu_text *t)
+void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t)
 {
     put_session(s, t);
     if (!v->log) {
         fu_put(t, "no step has run a plan\n");
         return;
     }
-    fu_put(t, "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved",
+    fu_put(t,
+           "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved, "
+           "predicted ms",
            (unsigned long long)v->log->number, v->log->backward ? "the last that trained" : "the last");
     fu_put(t, v->total.ms >= 0 ? ", time, share of a copy's %.1f GB/s\n" : "\n", v->gbs);
     put_sums(v, t, "all", &v->total);
@@ -212,7 +217,7 @@ void tn_explain_text(const tn_session *s, const tn_view *v, fu_text *t)
 }
 
 /* Makes the view and writes it; t is the caller's to free. */
-static int tell(tn_session *s, fu_text *t, void (*write)(const tn_session *, const tn_view *, fu_text *))
+static int tell(tn_session *s, fu_text *t, void (*write)(tn_session *, const tn_view *, fu_text *))
 {
     tn_view v;
     int status = tn_view_make(s, &v);

@@ -98,6 +98,7 @@ struct tn_explain_state {
     } asked;                   /* who makes it run */
     char *text;                /* of tn_plan_text */
     double copy_gbs;
+    char profile[48]; /* name and digest of the target profile, once it is asked for */
     tn_require *require;
     int n_require, cap_require;
     bool require_open;
@@ -159,7 +160,7 @@ typedef struct tn_launch {
 typedef struct tn_sums {
     int kernels, before;
     int64_t bytes, bytes_before;
-    double ms, flops;
+    double ms, predicted_ms, flops;
 } tn_sums;
 
 typedef struct tn_kept {
@@ -172,6 +173,7 @@ typedef struct tn_boundary {
     char *from, *to;
     const char *reason, *remedy;
     int64_t bytes;
+    double saves_ms; /* predicted, if it were not there; negative: cannot be told */
     int n;
 } tn_boundary;
 
@@ -196,14 +198,13 @@ int tn_view_make(tn_session *s, tn_view *v);
 void tn_view_free(tn_view *v);
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
 const char *tn_way_name(tn_way w);
-const char *tn_remedy(tn_cut_reason r);
 
 /* ---- writers ---- */
 /* What a report of this name holds: by its ending. TN_E_ARG: another one. */
 int tn_report_text(tn_session *s, const char *path, fu_text *t);
-void tn_explain_text(const tn_session *s, const tn_view *v, fu_text *t);
-void tn_report_html(const tn_session *s, const tn_view *v, fu_text *t);
-void tn_report_json(const tn_session *s, const tn_view *v, fu_text *t);
+void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t);
+void tn_report_html(tn_session *s, const tn_view *v, fu_text *t);
+void tn_report_json(tn_session *s, const tn_view *v, fu_text *t);
 
 /* ---- report.c ---- */
 int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t);

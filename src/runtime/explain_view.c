@@ -33,36 +33,6 @@ const char *tn_way_name(tn_way w)
     return w == TN_WAY_FORWARD ? "forward" : w == TN_WAY_BACKWARD ? "backward" : "both";
 }
 
-const char *tn_remedy(tn_cut_reason r)
-{
-    switch (r) {
-    case TN_CUT_LIBRARY:
-        return "none needed: products and convolutions run at the library's speed";
-    case TN_CUT_CYCLE:
-        return "take the value in between from elsewhere, or compute it after the second";
-    case TN_CUT_SHAPES:
-        return "give both the same shape, or bring the reshape or transpose to the end";
-    case TN_CUT_SLICED:
-        return "slice the operands instead of the result";
-    case TN_CUT_GATHERED:
-        return "compute after the gather, on the rows it picks";
-    case TN_CUT_REDUCED_AXES:
-        return "reduce over the same axes, or reduce the second from the first's result";
-    case TN_CUT_SPLIT:
-        return "none for one long sum; sums over rows leave each row to one thread";
-    case TN_CUT_ALIAS:
-        return "assign after the last read of the old value";
-    case TN_CUT_RANDOM:
-        return "draw the numbers in the shape they are used in";
-    case TN_CUT_BACKWARD:
-        return "none needed: keeping it would move more";
-    case TN_CUT_SIZE:
-        return "none needed: a larger kernel would spill its registers";
-    default:
-        return "";
-    }
-}
-
 /* ---- launches ---- */
 
 static bool own(const tn_launch *l, int node)
@@ -353,6 +323,7 @@ static void add(tn_sums *s, const tn_launch *l)
     s->bytes += l->of->bytes;
     s->bytes_before += l->bytes_before;
     s->flops += l->of->flops;
+    s->predicted_ms += l->of->predicted_ms;
     s->ms = l->ms < 0 || s->ms < 0 ? -1 : s->ms + l->ms;
 }
 
@@ -476,14 +447,16 @@ static void boundaries_of(making *m, int r)
         tn_boundary b = {call_text(m, p->note, p->cut[i].from),
                          call_text(m, p->note, p->cut[i].to),
                          tn_cut_text(p->cut[i].reason),
-                         tn_remedy(p->cut[i].reason),
+                         tn_cut_remedy(p->cut[i].reason),
                          (int64_t)tn_note_bytes(&p->note->value[p->cut[i].from]),
+                         p->cut[i].saves_ms,
                          1};
         bool found = m->failed;
         for (int k = 0; k < v->n_boundary && !found; k++) {
             tn_boundary *o = &v->boundary[k];
             if (strcmp(o->from, b.from) || strcmp(o->to, b.to) || o->reason != b.reason) continue;
             o->bytes += b.bytes;
+            o->saves_ms = o->saves_ms < 0 || b.saves_ms < 0 ? -1 : o->saves_ms + b.saves_ms;
             o->n++;
             found = true;
         }

@@ -110,6 +110,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
     }
     s->stats.plans++;
     status = tn_plan_memory(p);
+    if (!status) status = tn_plan_predict(&seg, &s->target, p);
     if (status) {
         tn_plan_free(p);
         return tn_fail_memory(s);

@@ -60,6 +60,8 @@ static void put_summary(const tn_view *v, fu_text *t)
                  mb(v->never_bytes));
         put_tile(t, "kept for backward", big, small);
     }
+    snprintf(big, sizeof big, "%.3f ms", v->total.predicted_ms);
+    put_tile(t, "predicted", big, "by the target profile");
     if (v->total.ms > 0) {
         snprintf(big, sizeof big, "%.3f ms", v->total.ms);
         snprintf(small, sizeof small, "a copy moves %.1f GB/s", v->gbs);
@@ -149,8 +151,9 @@ static void put_roofline(const tn_view *v, fu_text *t)
 
 static void put_sums(const tn_view *v, fu_text *t, const tn_sums *s)
 {
-    fu_put(t, "<td class=n>%d &rarr; %d<td class=n>%.2f &rarr; %.2f<td class=n>%.2f", s->before, s->kernels,
-           mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes));
+    fu_put(t, "<td class=n>%d &rarr; %d<td class=n>%.2f &rarr; %.2f<td class=n>%.2f<td class=n>%.3f",
+           s->before, s->kernels, mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes),
+           s->predicted_ms);
     if (v->total.ms < 0) return;
     fu_put(t, "<td class=n>%.3f<td class=n>", s->ms > 0 ? s->ms : 0);
     if (s->ms > 0 && v->gbs > 0) fu_put(t, "%.0f %%", 100 * (double)s->bytes * 1e-6 / s->ms / v->gbs);
@@ -183,7 +186,8 @@ static void put_groups(const tn_view *v, fu_text *t)
 {
     fu_put(t, "<h2>Groups</h2>\n<p>f' is the gradient of f. Before: each call by itself.</p>\n<table><tr><th "
               "class=n>#<th>"
-              "<th>operators, kernel, lines<th class=n>kernels<th class=n>MB moved<th class=n>saved");
+              "<th>operators, kernel, lines<th class=n>kernels<th class=n>MB moved<th class=n>saved<th "
+              "class=n>ms predicted");
     if (v->total.ms >= 0) fu_put(t, "<th class=n>ms<th class=n>of a copy<th>time");
     fu_put(t, "</tr>\n");
     for (int r = 0; r < v->n_row; r++) {
@@ -212,28 +216,31 @@ static void put_boundaries(const tn_view *v, fu_text *t)
 {
     fu_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through "
               "memory.</p>\n<table><tr><th>from"
-              "<th>to<th>reason<th>what would help<th class=n>values<th class=n>MB</tr>\n");
+              "<th>to<th>reason<th>what would help<th class=n>values<th class=n>MB<th "
+              "class=n>ms it costs</tr>\n");
     for (int i = 0; i < v->n_boundary; i++) {
         const tn_boundary *b = &v->boundary[i];
         fu_put(t, "<tr><td>");
         put_escaped(t, b->from);
         fu_put(t, "<td>");
         put_escaped(t, b->to);
-        fu_put(t, "<td>%s<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", b->reason, b->remedy, b->n,
+        fu_put(t, "<td>%s<td>%s<td class=n>%d<td class=n>%.3f<td class=n>", b->reason, b->remedy, b->n,
                mb(b->bytes));
+        if (b->saves_ms >= 0) fu_put(t, "%.3f", b->saves_ms);
+        fu_put(t, "</tr>\n");
     }
     fu_put(t, "</table>\n");
 }
 
-void tn_report_html(const tn_session *s, const tn_view *v, fu_text *t)
+void tn_report_html(tn_session *s, const tn_view *v, fu_text *t)
 {
     fu_put(
         t,
         "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         "<title>libtensor: a step</title>\n<style>%s</style>\n",
         style);
-    fu_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode", tn_version(), s->device->name,
-           s->device->threads, s->mode == TN_EAGER ? "eager" : "fused");
+    fu_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode, profile %s", tn_version(),
+           s->device->name, s->device->threads, s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
     if (!v->log) {
         fu_put(t, ". No step has run a plan.</p></html>\n");
         return;

@@ -28,10 +28,11 @@ static void put_member(fu_text *t, const char *name, const char *value)
 
 static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_sums *s)
 {
-    fu_put(
-        t,
-        "\"%s\":{\"kernels_before\":%d,\"kernels\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,",
-        name, s->before, s->kernels, (long long)s->bytes_before, (long long)s->bytes, s->flops);
+    fu_put(t,
+           "\"%s\":{\"kernels_before\":%d,\"kernels\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,"
+           "\"predicted_ms\":%.6f,",
+           name, s->before, s->kernels, (long long)s->bytes_before, (long long)s->bytes, s->flops,
+           s->predicted_ms);
     if (s->ms >= 0)
         fu_put(t, "\"ms\":%.6f,", s->ms);
     else
@@ -51,6 +52,7 @@ static void put_launch(const tn_launch *l, fu_text *t)
     put_member(t, "lines", l->lines);
     fu_put(t, "\"segment\":%d,\"kernels_before\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,",
            l->segment + 1, l->before, (long long)l->bytes_before, (long long)l->of->bytes, l->of->flops);
+    fu_put(t, "\"predicted_ms\":%.6f,", l->of->predicted_ms);
     if (l->ms >= 0)
         fu_put(t, "\"ms\":%.6f}", l->ms);
     else
@@ -104,17 +106,22 @@ static void put_boundaries(const tn_view *v, fu_text *t)
         put_member(t, "to", b->to);
         put_member(t, "reason", b->reason);
         put_member(t, "remedy", b->remedy);
+        if (b->saves_ms >= 0)
+            fu_put(t, "\"saves_ms\":%.6f,", b->saves_ms);
+        else
+            fu_put(t, "\"saves_ms\":null,");
         fu_put(t, "\"bytes\":%lld,\"values\":%d}", (long long)b->bytes, b->n);
     }
     fu_put(t, "]");
 }
 
-void tn_report_json(const tn_session *s, const tn_view *v, fu_text *t)
+void tn_report_json(tn_session *s, const tn_view *v, fu_text *t)
 {
     fu_put(t, "{");
     put_member(t, "version", tn_version());
     put_member(t, "device", s->device->name);
     put_member(t, "mode", s->mode == TN_EAGER ? "eager" : "fused");
+    put_member(t, "profile", tn_profile_name(s));
     fu_put(t, "\"threads\":%d", s->device->threads);
     if (v->log) {
         fu_put(t, ",\"step\":%llu,\"trained\":%s,\"copy_gbs\":", (unsigned long long)v->log->number,

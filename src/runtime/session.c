@@ -125,6 +125,7 @@ tn_session *tn_open_with(const tn_options *options)
     }
     s->graph.device = s->device;
     s->target = s->device->target;
+    tn_profile_choose(s);
     return s;
 }
 
@@ -151,6 +152,7 @@ int tn_close(tn_session *s)
     tn_plan_cache_free(s->plans);
     tn_graph_free(&s->graph);
     s->device->close(s->device);
+    tn_free_mem(s->profile);
     tn_free_mem(s);
     return status;
 }

@@ -33,6 +33,7 @@ struct tn_session {
     tn_graph graph;
     tn_device *device;
     tn_target target;
+    struct tn_target_profile *profile; /* read from a file; NULL: the reference serves */
     tn_mode mode;
     tn_options options;
     tn_plan_cache *plans;
@@ -127,6 +128,11 @@ int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results);
 /* ---- read.c ---- */
 /* The step's watched values have run: keeps them for the step to come. */
 void tn_watch_collect(tn_session *s);
+
+/* ---- profile.c ---- */
+/* The target profile of a session that has just been opened: TENSOR_PROFILE's, the one a calibration has left
+ * for this machine and number of threads, or the reference. */
+void tn_profile_choose(tn_session *s);
 
 /* ---- plan_cache.c ---- */
 tn_plan_cache *tn_plan_cache_new(int max_plans);

@@ -238,6 +238,8 @@ static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
 {
     tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
     if (p && tn_deferred(s) && s->device->shares_host_memory) memset(p->buf->data, 0, p->buf->bytes);
+    if (p && tn_deferred(s) && s->device->zero && s->device->zero(s->device, p->buf->data, p->buf->bytes))
+        return tn_device_error(s, "a new tensor could not be set to zero");
     return p;
 }
 

@@ -35,8 +35,9 @@ void inside_print_plan(const tn_session *s, FILE *out)
     for (int i = 0; i < p->n_step; i++) {
         const tn_step *st = &p->step[i];
         bool stream = st->kind == TN_STEP_KERNEL && strstr(st->source.text, "streaming stores");
-        fprintf(out, "    %2d %-40s %9.3f MB, reads %d, writes %d%s\n", i, st->name, (double)st->bytes * 1e-6,
-                st->n_buf - st->n_out, st->n_out, stream ? ", streams" : "");
+        fprintf(out, "    %2d %-40s %9.3f MB %8.3f ms predicted, reads %d, writes %d%s\n", i, st->name,
+                (double)st->bytes * 1e-6, st->predicted_ms, st->n_buf - st->n_out, st->n_out,
+                stream ? ", streams" : "");
     }
     for (int i = 0; i < p->n_cut; i++) {
         int from = step_of(p, p->cut[i].from), to = step_of(p, p->cut[i].to);
@@ -56,6 +57,12 @@ double inside_kernel_bytes(const tn_session *s)
     for (int i = 0; p && i < p->n_step; i++)
         if (p->step[i].kind == TN_STEP_KERNEL) bytes += (double)p->step[i].bytes;
     return bytes;
+}
+
+double inside_predicted_ms(const tn_session *s)
+{
+    const tn_plan *p = last_plan(s);
+    return p ? p->predicted_ms : 0;
 }
 
 /* ---- library calls ---- */

@@ -15,6 +15,9 @@ void inside_print_plan(const tn_session *s, FILE *out);
 /* What the last plan's kernels must read and write, its library calls not counted. */
 double inside_kernel_bytes(const tn_session *s);
 
+/* How long the last plan is predicted to take, by the session's target profile: milliseconds. */
+double inside_predicted_ms(const tn_session *s);
+
 /* Runs the last plan's library calls alone, one after the other, on operands of the same shapes and strides:
  * 0, or -1 on failure. Memory is taken at the first call, before the first call of the library, and kept in
  * *room: free it. */

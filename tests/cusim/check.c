@@ -42,11 +42,12 @@ static void outside(uint64_t at, unsigned bytes, sim_access_kind kind)
 {
     const char *p = (const char *)(uintptr_t)at;
     char place[160];
-    if (p >= block.module->shared_end && p < block.module->shared_end + 65536)
+    const bool shares = block.module->shared_end > block.module->shared;
+    if (shares && p >= block.module->shared_end && p < block.module->shared_end + 4096)
         snprintf(place, sizeof place, "%zu bytes past the end of the block's %zu bytes of shared memory",
                  (size_t)(p - block.module->shared_end),
                  (size_t)(block.module->shared_end - block.module->shared));
-    else if (p < block.module->image_end && p >= block.module->image)
+    else if (shares && p < block.module->image_end && p >= block.module->image)
         snprintf(place, sizeof place, "before the block's shared memory");
     else
         sim_describe(at, place, sizeof place);
@@ -162,7 +163,8 @@ void *__tsan_memset(void *to, int value, uint64_t bytes)
     return memset(to, value, bytes);
 }
 
-/* ---- the callbacks of -fsanitize=bounds,alignment ---- */
+/* ---- the callbacks of -fsanitize=bounds,alignment, under names that a sanitized program does not have:
+ * shim.h hands them on ---- */
 
 typedef struct place {
     const char *file;
@@ -182,17 +184,17 @@ typedef struct mismatch {
     unsigned char log_alignment, access;
 } mismatch;
 
-CALLBACK void __ubsan_handle_out_of_bounds(const out_of_bounds *o, uint64_t index);
-CALLBACK void __ubsan_handle_type_mismatch_v1(const mismatch *m, uint64_t at);
+CALLBACK void cusim_out_of_bounds(const out_of_bounds *o, uint64_t index);
+CALLBACK void cusim_type_mismatch(const mismatch *m, uint64_t at);
 
-void __ubsan_handle_out_of_bounds(const out_of_bounds *o, uint64_t index)
+void cusim_out_of_bounds(const out_of_bounds *o, uint64_t index)
 {
     if (block.now)
         sim_kernel_fault(SIM_ILLEGAL_ADDRESS, "index %lld out of bounds of an array of type %s in line %u",
                          (long long)index, o->array->name, o->where.line);
 }
 
-void __ubsan_handle_type_mismatch_v1(const mismatch *m, uint64_t at)
+void cusim_type_mismatch(const mismatch *m, uint64_t at)
 {
     if (block.now)
         sim_kernel_fault(SIM_MISALIGNED, "misaligned address %p: %s wants a multiple of %u, in line %u",

@@ -224,6 +224,7 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
                                          "-nostdinc++",
                                          "-fno-exceptions",
                                          "-fno-rtti",
+                                         "-Wl,-Bsymbolic",
                                          "-fno-ident",
                                          "-fno-math-errno",
                                          "-fno-trapping-math",

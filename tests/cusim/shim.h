@@ -333,6 +333,22 @@ static inline unsigned long __umul64hi(unsigned long x, unsigned long y)
     return (unsigned long)((unsigned __int128)x * y >> 64);
 }
 
+/* ---- what the compiler calls where an index or an address is wrong: not that of a sanitized program ---- */
+
+#if CUSIM_CHECKED
+#define CUSIM_CALLBACK extern "C" __attribute__((visibility("hidden"), used))
+extern "C" void cusim_out_of_bounds(void *where, void *index);
+extern "C" void cusim_type_mismatch(void *where, void *at);
+CUSIM_CALLBACK void __ubsan_handle_out_of_bounds(void *where, void *index)
+{
+    cusim_out_of_bounds(where, index);
+}
+CUSIM_CALLBACK void __ubsan_handle_type_mismatch_v1(void *where, void *at)
+{
+    cusim_type_mismatch(where, at);
+}
+#endif
+
 /* ---- the module's table ---- */
 
 extern "C" struct cusim_kernel_info {

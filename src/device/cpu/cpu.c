@@ -12,6 +12,7 @@
 #include "builtin.h"
 #include "cpu_lib.h"
 #include "kernels.h"
+#include "machine.h"
 #include "memory.h"
 #include "pool.h"
 
@@ -240,6 +241,9 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
         if (!status) status = tn_pool_open(c->base.threads, &c->pool);
         if (!status) status = tn_kernels_open(&k, &c->kernels);
         if (!status) status = tn_cpu_lib_open(&c->lib);
+        if (!status) c->base.folder = tn_kernels_folder(c->kernels);
+        c->base.target.cache_bytes = tn_cpu_last_cache();
+        tn_cpu_machine(c->base.machine, sizeof c->base.machine);
     }
     if (status) {
         snprintf(err->text, sizeof err->text, "cpu device: %s",

@@ -375,6 +375,11 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
 
 /* ---- the whole ------------------------------------------------------------------------------------- */
 
+const char *tn_kernels_folder(const tn_kernels *k)
+{
+    return tn_kcache_folder(k->cache);
+}
+
 bool tn_kernels_no_compiler(const tn_kernels *k)
 {
     return tn_cc_missing(k->cc);

@@ -18,6 +18,7 @@ typedef struct tn_kernels_options {
     bool refuse_folder; /* test hook: the cache's folder does not allow execution */
 } tn_kernels_options;
 
+const char *tn_kernels_folder(const tn_kernels *k); /* as tn_kcache_folder */
 bool tn_kernels_no_compiler(const tn_kernels *k); /* a compile has found that there is none */
 int tn_kernels_open(const tn_kernels_options *o, tn_kernels **out); /* 0 or TN_E_NOMEM */
 void tn_kernels_close(tn_kernels *k);                               /* unloads all; NULL is allowed */

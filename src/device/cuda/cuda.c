@@ -337,6 +337,18 @@ static int cuda_copy(tn_device *d, void *dst, const void *src, size_t bytes)
     return status;
 }
 
+static int cuda_zero(tn_device *d, void *dst, size_t bytes)
+{
+    tn_cuda *c = tn_cuda_of(d);
+    int status = tn_cuda_enter(c, &d->failure);
+    if (status) return status;
+    if (bytes)
+        status = tn_cuda_check(c, c->api->cuMemsetD8Async(tn_cuda_ptr(dst), 0, bytes, c->stream), &d->failure,
+                               "cuMemsetD8Async");
+    tn_cuda_leave(c);
+    return status;
+}
+
 static int cuda_upload(tn_device *d, void *dst, const void *host, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
@@ -387,6 +399,7 @@ static bool cuda_take_fault(tn_device *d, tn_fault *out)
     if (!c->fault.code) return false;
     *out = c->fault;
     c->fault = (tn_fault){0};
+    c->faults++;
     if (tn_cuda_enter(c, &d->failure)) return true;
     tn_cuda_check(c, c->api->cuMemsetD8Async(c->words, 0, TN_CUDA_WORD_BYTES, c->stream), &d->failure,
                   "cuMemsetD8Async");
@@ -461,6 +474,7 @@ static void fill(tn_cuda *c)
     c->base = (tn_device){
         .name = "cuda",
         .threads = 1,
+        .folder = tn_cuda_code_folder(c),
         .target = {.dialect = TN_DIALECT_CUDA,
                    .vector_bytes = 16,
                    .l1_bytes = attribute(c, TN_CU_PROCESSOR_SHARED),
@@ -484,6 +498,7 @@ static void fill(tn_cuda *c)
         .download = cuda_download,
         .sync = cuda_sync,
         .close = cuda_close,
+        .zero = cuda_zero,
         .kernel_info = cuda_kernel_info,
         .take_fault = cuda_take_fault,
         .post = cuda_post,
@@ -493,6 +508,9 @@ static void fill(tn_cuda *c)
         .replay = tn_cuda_replay,
         .forget = tn_cuda_forget,
     };
+    snprintf(c->base.machine, sizeof c->base.machine, "cuda %d processors of %d threads, last cache %lld KiB",
+             c->base.target.processors, c->base.target.max_threads,
+             (long long)(c->base.target.l2_bytes >> 10));
 }
 
 int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_errbuf *err)

@@ -31,7 +31,8 @@ typedef struct shape {
 
 typedef struct product {
     shape key;
-    bool own; /* cuBLASLt has none */
+    bool own;   /* cuBLASLt has none */
+    bool apart; /* it has one without the epilogue, which our own kernel does afterwards */
     tn_cublas_desc desc;
     tn_cublas_layout a, b, c;
     tn_cublas_algo algo;
@@ -54,12 +55,18 @@ static int blas_check(tn_cublas_result e, const char *what, tn_errbuf *err)
 
 /* ---- the table ---- */
 
-static void drop(tn_cuda *c, product *p)
+static void undescribe(tn_cuda *c, product *p)
 {
     if (p->c) c->api->cublasLtMatrixLayoutDestroy(p->c);
     if (p->b) c->api->cublasLtMatrixLayoutDestroy(p->b);
     if (p->a) c->api->cublasLtMatrixLayoutDestroy(p->a);
     if (p->desc) c->api->cublasLtMatmulDescDestroy(p->desc);
+    p->a = p->b = p->c = p->desc = NULL;
+}
+
+static void drop(tn_cuda *c, product *p)
+{
+    undescribe(c, p);
     tn_free_mem(p);
 }
 
@@ -125,7 +132,7 @@ static int describe(tn_cuda *c, product *p)
     tn_cublas_type type = type_of(d), out = k->wide ? TN_CUBLAS_F32 : type;
     tn_cublas_compute compute = d == TN_F64 ? TN_CUBLAS_COMPUTE_F64 : TN_CUBLAS_COMPUTE_F32;
     int32_t ta = k->transpose_a, tb = k->transpose_b;
-    uint32_t epilogue = (uint32_t)k->epilogue;
+    uint32_t epilogue = p->apart ? TN_CUBLAS_EPILOGUE_DEFAULT : (uint32_t)k->epilogue;
     tn_cublas_result e =
         a->cublasLtMatmulDescCreate(&p->desc, compute, d == TN_F64 ? TN_CUBLAS_F64 : TN_CUBLAS_F32);
     if (!e) e = a->cublasLtMatmulDescSetAttribute(p->desc, TN_CUBLAS_DESC_TRANSA, &ta, sizeof ta);
@@ -169,26 +176,34 @@ static int choose(tn_cuda *c, product *p)
     return (int)e;
 }
 
-/* The product of this shape; NULL: out of memory, or something that err names. */
-static product *look_up(tn_cuda *c, const shape *k, tn_errbuf *err)
+static bool has_none(tn_cublas_result e)
 {
-    product **slot = &c->blas->slot[tn_hash_bytes(k, sizeof *k) % SLOTS];
-    for (product *p = *slot; p; p = p->next)
-        if (!memcmp(&p->key, k, sizeof *k)) return p;
+    return e == TN_CUBLAS_NOT_SUPPORTED || e == TN_CUBLAS_INVALID_VALUE;
+}
+
+/* The product of this shape. */
+static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
+{
+    product **slot = &c->blas->slot[tn_hash_bytes(k, sizeof *k) % SLOTS], *p = *slot;
+    while (p && memcmp(&p->key, k, sizeof *k)) p = p->next;
+    *out = p;
+    if (p) return TN_OK;
     if (c->blas->n >= MOST) drop_all(c);
-    product *p = tn_calloc(1, sizeof *p);
-    if (!p) {
-        tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
-        return NULL;
-    }
+    p = tn_calloc(1, sizeof *p);
+    if (!p) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
     p->key = *k;
     tn_cublas_result e = (tn_cublas_result)describe(c, p);
     if (!e) e = (tn_cublas_result)choose(c, p);
-    p->own = e == TN_CUBLAS_NOT_SUPPORTED || e == TN_CUBLAS_INVALID_VALUE;
+    if (has_none(e) && k->epilogue != TN_CUBLAS_EPILOGUE_DEFAULT) {
+        p->apart = true;
+        undescribe(c, p);
+        e = (tn_cublas_result)describe(c, p);
+        if (!e) e = (tn_cublas_result)choose(c, p);
+    }
+    p->own = has_none(e);
     if (e && !p->own) {
-        blas_check(e, "choosing an algorithm", err);
         drop(c, p);
-        return NULL;
+        return blas_check(e, "choosing an algorithm", err);
     }
     if (p->own)
         tn_cuda_log(c, TN_LOG_INFO,
@@ -196,9 +211,9 @@ static product *look_up(tn_cuda *c, const shape *k, tn_errbuf *err)
                     tn_dtype_name((tn_dtype)k->dtype), (long long)k->columns, (long long)k->rows,
                     (long long)k->depth);
     p->next = *slot;
-    *slot = p;
+    *slot = *out = p;
     c->blas->n++;
-    return p;
+    return TN_OK;
 }
 
 /* ---- our own kernels ---- */
@@ -329,19 +344,20 @@ static int run_strided(tn_cuda *c, const tn_gemm *g, bool add, bool wide, int ba
         one.c_batch[0] = g->c_batch[batch_dim];
     }
     if (!make_shape(g, add, wide, batch_dim, &k)) return run_own(c, &one, add, wide, err);
-    product *p = look_up(c, &k, err);
-    if (!p) return TN_E_DEVICE;
+    product *p;
+    int status = look_up(c, &k, &p, err);
+    if (status) return status;
     if (p->own) return run_own(c, &one, add, wide, err);
     float alpha_f = 1, beta_f = add;
     double alpha_d = 1, beta_d = add;
-    bool is_f64 = g->dtype == TN_F64, fits = epilogue_fits(g);
+    bool is_f64 = g->dtype == TN_F64, fits = !p->apart && epilogue_fits(g);
     if (g->bias && fits) {
-        int status = blas_check(
+        status = blas_check(
             c->api->cublasLtMatmulDescSetAttribute(p->desc, TN_CUBLAS_DESC_BIAS, &g->bias, sizeof g->bias),
             "the bias", err);
         if (status) return status;
     }
-    int status = blas_check(
+    status = blas_check(
         c->api->cublasLtMatmul(c->blas->handle, p->desc, is_f64 ? (const void *)&alpha_d : &alpha_f, g->b,
                                p->a, g->a, p->b, is_f64 ? (const void *)&beta_d : &beta_f, g->c, p->c, g->c,
                                p->c, &p->algo, c->blas->workspace, WORKSPACE, c->stream),

@@ -53,7 +53,8 @@ struct tn_cuda {
     tn_cuda_blas *blas;
     tn_kernel *own[TN_OWN_COUNT][TN_OWN_VARIANTS];
     tn_cu_ptr words; /* the fault word, then the ticket */
-    tn_fault fault;  /* as the last download or sync found it */
+    tn_fault fault;  /* as the last download, sync or peek found it */
+    uint64_t faults; /* taken so far: what was copied before the last is no longer true */
     char why_lost[768];
     bool recording; /* the stream is being captured */
     bool sync_each; /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
@@ -135,6 +136,7 @@ struct tn_kernel {
 
 int tn_cuda_code_open(tn_cuda *c, const tn_device_options *o, tn_errbuf *err);
 void tn_cuda_code_close(tn_cuda *c);
+const char *tn_cuda_code_folder(const tn_cuda *c); /* as tn_kcache_folder */
 int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err);
 
 /* One program for NVRTC: `text` whole, `log` its messages. */

@@ -56,23 +56,22 @@ struct batch {
 /* ---- loading --------------------------------------------------------------------------------------- */
 
 /* The module in `image`, which stays loaded; `path` may be NULL. */
-static tn_cu_module load_image(tn_cuda *c, const void *image, const char *path, tn_errbuf *err)
+static int load_image(tn_cuda *c, const void *image, const char *path, tn_cu_module *out, tn_errbuf *err)
 {
     struct loaded *l = tn_calloc(1, sizeof *l);
     if (l && path) l->path = tn_strdup(path);
-    if (!l || (path && !l->path)) {
+    int status = l && (!path || l->path) ? TN_OK : tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (!status)
+        status = tn_cuda_check(c, c->api->cuModuleLoadData(&l->module, image), err, "cuModuleLoadData");
+    if (status) {
+        if (l) tn_free_mem(l->path);
         tn_free_mem(l);
-        tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
-        return NULL;
-    }
-    if (tn_cuda_check(c, c->api->cuModuleLoadData(&l->module, image), err, "cuModuleLoadData")) {
-        tn_free_mem(l->path);
-        tn_free_mem(l);
-        return NULL;
+        return status;
     }
     l->next = c->code->loaded;
     c->code->loaded = l;
-    return l->module;
+    *out = l->module;
+    return TN_OK;
 }
 
 static char *read_file(const char *path)
@@ -89,18 +88,18 @@ static char *read_file(const char *path)
     return text;
 }
 
-static tn_cu_module load_file(tn_cuda *c, const char *path, tn_errbuf *err)
+static int load_file(tn_cuda *c, const char *path, tn_cu_module *out, tn_errbuf *err)
 {
     for (struct loaded *l = c->code->loaded; l; l = l->next)
-        if (l->path && !strcmp(l->path, path)) return l->module;
+        if (l->path && !strcmp(l->path, path)) {
+            *out = l->module;
+            return TN_OK;
+        }
     char *image = read_file(path);
-    if (!image) {
-        tn_cuda_fail(err, TN_E_IO, "%s cannot be read", path);
-        return NULL;
-    }
-    tn_cu_module module = load_image(c, image, path, err);
+    if (!image) return tn_cuda_fail(err, TN_E_IO, "%s cannot be read", path);
+    int status = load_image(c, image, path, out, err);
     tn_free_mem(image);
-    return module;
+    return status;
 }
 
 static void ask_info(tn_cuda *c, tn_kernel *k)
@@ -114,40 +113,43 @@ static void ask_info(tn_cuda *c, tn_kernel *k)
 }
 
 /* The kernel `symbol` of a module, known to the process from now on. */
-static tn_kernel *take_kernel(tn_cuda *c, const tn_source *src, tn_cu_module module, const char *symbol,
-                              tn_errbuf *err)
+static int take_kernel(tn_cuda *c, const tn_source *src, tn_cu_module module, const char *symbol,
+                       tn_kernel **out, tn_errbuf *err)
 {
+    *out = NULL;
     tn_kernel *k = tn_calloc(1, sizeof *k);
     if (k) k->name = tn_strdup(src->entry);
-    if (!k || !k->name) {
-        tn_free_mem(k);
-        tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
-        return NULL;
-    }
-    tn_cu_result e = c->api->cuModuleGetFunction(&k->fn, module, symbol);
-    int status = e == TN_CU_NOT_FOUND ? tn_cuda_fail(err, TN_E_COMPILE, "its text does not define %s", symbol)
+    int status = k && k->name ? TN_OK : tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (!status) {
+        tn_cu_result e = c->api->cuModuleGetFunction(&k->fn, module, symbol);
+        status = e == TN_CU_NOT_FOUND ? tn_cuda_fail(err, TN_E_COMPILE, "its text does not define %s", symbol)
                                       : tn_cuda_check(c, e, err, "cuModuleGetFunction");
+    }
     if (!status && tn_kcache_remember(c->code->cache, src, k))
         status = tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
     if (status) {
-        tn_free_mem(k->name);
+        if (k) tn_free_mem(k->name);
         tn_free_mem(k);
-        return NULL;
+        return status;
     }
     ask_info(c, k);
     k->next = c->code->all;
     c->code->all = k;
-    return k;
+    *out = k;
+    return TN_OK;
 }
 
 static tn_kernel *from_disk(tn_cuda *c, const tn_source *src)
 {
     tn_kcache_hit hit;
     tn_errbuf why = {""};
+    tn_cu_module module = NULL;
+    tn_kernel *k = NULL;
     if (!tn_kcache_find(c->code->cache, src, &hit)) return NULL;
-    tn_cu_module module = load_file(c, hit.path, &why);
-    tn_kernel *k = module ? take_kernel(c, src, module, hit.symbol, &why) : NULL;
-    if (!k && !c->base.lost) tn_kcache_drop(c->code->cache, src); /* whole but of no use here: made anew */
+    int status = load_file(c, hit.path, &module, &why);
+    if (!status) status = take_kernel(c, src, module, hit.symbol, &k, &why);
+    if (status && status != TN_E_NOMEM && !c->base.lost)
+        tn_kcache_drop(c->code->cache, src); /* whole but of no use here: made anew */
     return k;
 }
 
@@ -255,13 +257,18 @@ static void take_unit(struct batch *b, int unit, const tn_cuda_unit *u)
     char path[PATH_MAX];
     tn_errbuf why = {""};
     bool stored = store(b, unit, u, path);
-    tn_cu_module module = load_image(b->c, u->cubin, stored ? path : NULL, &why);
+    tn_cu_module module = NULL;
+    int loaded = load_image(b->c, u->cubin, stored ? path : NULL, &module, &why);
     for (int i = 0; i < b->count; i++) {
         if (b->pending[i].unit != unit) continue;
-        int at = b->pending[i].index;
-        b->out[at] = module ? take_kernel(b->c, &b->src[at], module, b->src[at].entry, &why) : NULL;
-        b->c->base.stats.compiled += b->out[at] != NULL;
-        if (b->out[at]) continue;
+        int at = b->pending[i].index, status = loaded;
+        if (!status) status = take_kernel(b->c, &b->src[at], module, b->src[at].entry, &b->out[at], &why);
+        b->c->base.stats.compiled += !status;
+        if (!status) continue;
+        if (b->c->base.lost || status == TN_E_NOMEM) { /* that says nothing about the text */
+            if (!b->status) b->status = tn_cuda_fail(b->err, status, "%s", why.text);
+            continue;
+        }
         tn_kcache_drop(b->c->code->cache, &b->src[at]);
         report(b, &b->src[at], why.text);
     }
@@ -377,6 +384,11 @@ int tn_cuda_code_open(tn_cuda *c, const tn_device_options *o, tn_errbuf *err)
     if (!code->common || tn_kcache_open(&k, &code->cache) || tn_kcache_set_common(code->cache, code->common))
         return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
     return TN_OK;
+}
+
+const char *tn_cuda_code_folder(const tn_cuda *c)
+{
+    return c->code && c->code->cache ? tn_kcache_folder(c->code->cache) : NULL;
 }
 
 void tn_cuda_code_close(tn_cuda *c)

@@ -8,6 +8,7 @@
  *          a fast copy to their place, in order with the kernels that read what was there before.
  *   down   Through one pinned buffer, and waits. The fault word comes along.
  *   cells  Numbers that are looked at without waiting: each has 8 pinned bytes and an event behind its copy.
+ *          The fault word comes with the first.
  *
  * Read first: tn_cuda_upload.
  */
@@ -32,7 +33,8 @@ struct slot {
 struct cell {
     tn_cu_event ready;
     bool pending, has;
-    double value; /* 8 bytes of anything */
+    uint64_t faults; /* tn_cuda.faults when the copy was asked for */
+    double value;    /* 8 bytes of anything */
 };
 
 struct tn_cuda_ring {
@@ -169,6 +171,11 @@ static int make_down(tn_cuda *c, tn_errbuf *err)
     return status;
 }
 
+static void take_fault(tn_cuda *c, const tn_fault *seen)
+{
+    if (seen->code && !c->fault.code) c->fault = *seen;
+}
+
 int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_errbuf *err)
 {
     const tn_cuda_api *a = c->api;
@@ -190,7 +197,7 @@ int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_e
         if (!status && n) memcpy((char *)host + at, r->down, n);
         at += n;
     } while (!status && at < bytes);
-    if (!status && r->fault->code && !c->fault.code) c->fault = *r->fault;
+    if (!status) take_fault(c, r->fault);
     return status;
 }
 
@@ -207,6 +214,8 @@ static int harvest(tn_cuda *c, int number, tn_errbuf *err)
     if (e) return tn_cuda_check(c, e, err, "cuEventQuery");
     memcpy(&v->value, &c->ring->cells[number], sizeof v->value);
     v->has = true;
+    if (!number && v->faults == c->faults)
+        take_fault(c, (const tn_fault *)(const void *)(c->ring->cells + CELLS));
     return TN_OK;
 }
 
@@ -219,7 +228,8 @@ int tn_cuda_post(tn_cuda *c, int number, const void *src, size_t bytes, tn_errbu
     int status = TN_OK;
     if (!r->cells) {
         void *p = NULL;
-        status = tn_cuda_check(c, a->cuMemHostAlloc(&p, CELLS * sizeof *r->cells, 0), err, "cuMemHostAlloc");
+        status = tn_cuda_check(c, a->cuMemHostAlloc(&p, CELLS * sizeof *r->cells + sizeof *r->fault, 0), err,
+                               "cuMemHostAlloc");
         r->cells = p;
     }
     if (!status && !v->ready)
@@ -229,8 +239,13 @@ int tn_cuda_post(tn_cuda *c, int number, const void *src, size_t bytes, tn_errbu
     if (status || v->pending) return status;
     status = tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(&r->cells[number], tn_cuda_ptr(src), bytes, c->stream),
                            err, "cuMemcpyDtoH");
+    if (!status && !number) /* who only watches learns of a fault too */
+        status =
+            tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(r->cells + CELLS, c->words, sizeof *r->fault, c->stream),
+                          err, "cuMemcpyDtoH");
     if (!status) status = tn_cuda_check(c, a->cuEventRecord(v->ready, c->stream), err, "cuEventRecord");
     v->pending = !status;
+    v->faults = c->faults;
     return status;
 }
 

@@ -1,0 +1,388 @@
+/* cost.c - the cost model: how long a step takes, by the target profile.
+ *
+ *   kernel        launch + the longer of memory and arithmetic + a part of the shorter
+ *   library call  call   + the longer of memory and arithmetic
+ *
+ *   memory       each operand's bytes over the bandwidth at its *distance*: how many bytes have been touched
+ *                since it was last, in a plan that is run again and again. What a step has just written is at
+ *                hand, what comes around once a step is as far away as the step is large. Writing costs what
+ *                a copy takes beyond reading; half of that where the same step has read the memory, which is
+ *                then in the cache.
+ *   arithmetic   instructions for an element (fu_prog_work) at the profile's rate, or the operations of a
+ *                product at the rate of products of its size
+ *
+ * Bytes and distances follow from the plan, memory in the arena by its offsets. What is predicted decides
+ * nothing here; group.c asks the functions at the end. Start with tn_plan_predict.
+ */
+#include "cost.h"
+
+#include <string.h>
+
+/* ---- arithmetic ---- */
+
+/* Functions of the prelude that rows call, in instructions of one vector, from what each takes in a loop. */
+static const struct function {
+    const char *name;
+    double work;
+} function[] = {{"tn_exp(", 16},   {"tn_expm1(", 26},   {"tn_log(", 27}, {"tn_log1p(", 27}, {"tn_sin(", 70},
+                {"tn_cos(", 70},   {"tn_tanh(", 30},    {"tn_erf(", 32}, {"tn_pow(", 90},   {"tn_sqrt(", 13},
+                {"tn_rsqrt(", 14}, {"tn_sigmoid(", 20}, {"/", 8}};
+
+double fu_row_work(tn_op op)
+{
+    const char *text = tn_op_get(op)->text;
+    double work = 1;
+    for (size_t i = 0; i < sizeof function / sizeof *function; i++)
+        if (strstr(text, function[i].name)) work += function[i].work - 1;
+    return work;
+}
+
+static double value_work(const fu_value *v)
+{
+    double wide = v->dtype == TN_F64 || v->dtype == TN_I64 || v->from == TN_F64 || v->from == TN_I64 ? 2 : 1;
+    switch (v->kind) {
+    case FU_NUMBER:
+    case FU_SCALAR:
+        return 0;
+    case FU_IOTA:
+    case FU_LOAD:
+    case FU_REDUCE:
+    case FU_INDEX:
+        return wide;
+    case FU_INSIDE: /* a coordinate and a comparison */
+        return 2;
+    case FU_RANDOM:
+        return v->op == TN_OP_normal ? 120 : 40;
+    case FU_PICK:
+        return 4 * wide;
+    case FU_OP:
+        if (v->op == TN_OP_contiguous) return 0;
+        return wide * (v->op == TN_OP_cast ? 1 : fu_row_work(v->op));
+    }
+    return 0;
+}
+
+static int phases_of(uint32_t need)
+{
+    int n = 0;
+    for (; need; need &= need - 1) n++;
+    return n;
+}
+
+/* What a phase keeps in registers at its fullest, going by the order of the values. */
+static int alive_in(const fu_prog *p, int phase)
+{
+    int last[FU_MAX_VALUES], now = 0, most = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        last[i] = -1;
+        if (!(p->value[i].need >> phase & 1)) continue;
+        for (int k = 0; k < p->value[i].n_arg; k++) last[p->value[i].arg[k]] = i;
+    }
+    for (int i = 0; i < p->n_value; i++) {
+        if (!(p->value[i].need >> phase & 1)) continue;
+        now++;
+        most = now > most ? now : most;
+        for (int k = 0; k < p->value[i].n_arg; k++) {
+            int a = p->value[i].arg[k];
+            bool again = k && a == p->value[i].arg[0];
+            now -= last[a] == i && !again && p->value[a].need >> phase & 1;
+        }
+        now -= last[i] < 0;
+    }
+    return most;
+}
+
+double fu_prog_work(const fu_prog *p, const tn_target *t)
+{
+    enum { REGISTERS = 28, A_ROW = 32 };
+    int vec = fu_vec(p);
+    double lanes = t->dialect == TN_DIALECT_C ? t->vector_bytes / 4.0 : 1;
+    double width = (double)p->extent[vec], all = (double)fu_count(p, fu_bit(p->n_atom) - 1);
+    double items = (double)fu_count(p, ~p->red & (fu_bit(p->n_atom) - 1));
+    if (p->form == FU_POINTWISE && width > 0) items /= width;
+    double padded =
+        width > 0 && width < 8 * lanes ? lanes * (double)(int64_t)((width + lanes - 1) / lanes) / width : 1;
+    double work = 0;
+    if (!(all > 0)) return 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        bool along = v->vary >> vec & 1, full = fu_full(p, v);
+        double n;
+        if (!v->used) continue;
+        if (v->kind == FU_REDUCE) {
+            double space = (double)fu_count(p, v->space);
+            work += space * padded * (v->cross || p->form == FU_COLUMN ? 2 : 1) * (v->wide ? 3 : 1);
+            if (p->form == FU_ROW && !v->cross) work += items * A_ROW * lanes;
+            continue;
+        }
+        if (full)
+            n = (along ? all * padded : all / width * lanes) * phases_of(v->need);
+        else
+            n = p->form == FU_COLUMN ? items : items * lanes;
+        work += n * value_work(v);
+    }
+    for (int i = 0; i < p->n_store; i++)
+        work += (double)fu_count(p, p->store[i].dom) * (fu_store_full(p, &p->store[i]) ? padded : lanes);
+    for (int k = 0; k < p->n_phase; k++) {
+        int spilt = alive_in(p, k) - REGISTERS;
+        if (spilt > 0) work += 2 * spilt * all * padded;
+    }
+    if (p->form == FU_ROW) work += items * p->n_phase * A_ROW * lanes;
+    return work;
+}
+
+/* ---- memory ---- */
+
+static double read_ns(const tn_target_profile *r, double bytes, double distance)
+{
+    return bytes / tn_profile_at(r, distance).read;
+}
+
+static double write_ns(const tn_target_profile *r, double bytes, double distance, bool past)
+{
+    tn_profile_band b = tn_profile_at(r, distance);
+    double each = 2 / (past ? b.stream : b.copy) - 1 / b.read;
+    return bytes * (each > .25 / b.read ? each : .25 / b.read);
+}
+
+/* A stretch of memory that a step reads or writes. */
+typedef struct touch {
+    uintptr_t low, high;
+    int space; /* 0: addresses; 1: the arena; beyond: values with storage of their own */
+    int slot;
+    int64_t bytes;
+    bool write, past;
+} touch;
+
+typedef struct predicting {
+    const tn_segment *seg;
+    const tn_target *target;
+    const tn_target_profile *rates;
+    const tn_plan *plan;
+    touch *touch; /* of all steps, in order */
+    int *first;   /* of each step */
+    int *value;   /* of each slot in plan->value, or -1 */
+    int *seen;    /* of each slot: the look back that has counted it */
+    int looks;
+} predicting;
+
+static const tn_tensor *tensor_of(const predicting *w, int slot)
+{
+    if (slot < w->seg->n_node) return w->seg->node[slot];
+    return slot < w->seg->n_node + w->seg->n_leaf ? w->seg->leaf[slot - w->seg->n_node] : NULL;
+}
+
+static int64_t slot_bytes(const predicting *w, int slot)
+{
+    const tn_tensor *t = tensor_of(w, slot);
+    if (t) return tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+    const tn_plan_value *v = w->value[slot] < 0 ? NULL : &w->plan->value[w->value[slot]];
+    return v ? (int64_t)(v->elems * tn_dtype_size(v->dtype)) : 0;
+}
+
+/* Where the slot lies, as far as that is known before the plan runs. */
+static void locate(const predicting *w, int slot, touch *t)
+{
+    const tn_tensor *x = tensor_of(w, slot);
+    const tn_plan_value *v = w->value[slot] < 0 ? NULL : &w->plan->value[w->value[slot]];
+    int64_t bytes = slot_bytes(w, slot);
+    if (v && v->alias >= 0) x = tensor_of(w, v->alias);
+    if (x && x->place) x = x->place;
+    *t = (touch){.slot = slot, .space = 2 + slot};
+    if (x && x->base->buf) {
+        t->space = 0;
+        t->low = (uintptr_t)x->base->buf->data +
+                 (uintptr_t)(x->offset * (int64_t)tn_dtype_size((tn_dtype)x->dtype));
+    } else if (v && !v->root && !v->keep) {
+        t->space = 1;
+        t->low = v->offset;
+    }
+    t->high = t->low + (uintptr_t)bytes;
+}
+
+/* Most of `x` lies in `t`. */
+static bool covers(const touch *t, const touch *x)
+{
+    if (t->space != x->space) return false;
+    uintptr_t low = t->low > x->low ? t->low : x->low, high = t->high < x->high ? t->high : x->high;
+    return high > low && 2 * (high - low) > x->high - x->low;
+}
+
+static int list_touches(predicting *w)
+{
+    int n = 0;
+    for (int s = 0; s < w->plan->n_step; s++) {
+        const tn_step *st = &w->plan->step[s];
+        double whole = 0, listed = 0;
+        w->first[s] = n;
+        for (int b = 0; b < st->n_buf; b++) {
+            if (st->buf[b] < 0) continue;
+            touch *t = &w->touch[n++];
+            locate(w, st->buf[b], t);
+            t->write = b >= st->n_buf - st->n_out;
+            t->bytes = st->traffic[b].bytes;
+            t->past = st->traffic[b].past;
+            listed += (double)t->bytes;
+            whole += (double)slot_bytes(w, t->slot);
+        }
+        for (int i = w->first[s]; i < n && listed <= 0 && whole > 0; i++) /* as large as the operands are */
+            w->touch[i].bytes =
+                (int64_t)((double)st->bytes * (double)slot_bytes(w, w->touch[i].slot) / whole);
+    }
+    w->first[w->plan->n_step] = n;
+    return n;
+}
+
+/* Bytes touched since what touch i of step s looks at was touched by an earlier step, and by s itself; going
+ * around the plan's end. Past the caches is further than anything. */
+static double distance(predicting *w, int s, int i, double most)
+{
+    const touch *x = &w->touch[i];
+    int all = w->first[w->plan->n_step];
+    double sum = 0;
+    w->looks++;
+    for (int k = w->first[s]; k < w->first[s + 1]; k++) {
+        if (w->seen[w->touch[k].slot] != w->looks) sum += (double)w->touch[k].bytes;
+        w->seen[w->touch[k].slot] = w->looks;
+    }
+    for (int k = 0; k < all && sum < most; k++) {
+        int at = (w->first[s] - 1 - k + all) % all;
+        const touch *t = &w->touch[at];
+        if (covers(t, x)) return t->write && t->past ? most : sum;
+        if (w->seen[t->slot] == w->looks) continue;
+        w->seen[t->slot] = w->looks;
+        sum += (double)t->bytes;
+    }
+    return sum;
+}
+
+static bool read_here(const predicting *w, int s, const touch *x)
+{
+    for (int i = w->first[s]; i < w->first[s + 1]; i++)
+        if (!w->touch[i].write && covers(&w->touch[i], x)) return true;
+    return false;
+}
+
+static double memory_ns(predicting *w, int s)
+{
+    double ns = 0, most = 4 * w->rates->band[w->rates->n_band - 1].bytes;
+    for (int i = w->first[s]; i < w->first[s + 1]; i++) {
+        const touch *x = &w->touch[i];
+        double d = distance(w, s, i, most), own = (double)x->bytes;
+        if (x->write && read_here(w, s, x))
+            ns += write_ns(w->rates, own, d, false) / 2;
+        else
+            ns += x->write ? write_ns(w->rates, own, d, x->past) : read_ns(w->rates, own, d);
+    }
+    return ns;
+}
+
+/* ---- steps ---- */
+
+/* Small products of a batch run side by side, each at the speed of one of its size. */
+static double gemm_rate(const tn_target_profile *r, const tn_gemm *g, double flops)
+{
+    double one = 2.0 * (double)g->m * (double)g->n * (double)g->k, count = one > 0 ? flops / one : 1;
+    double each = tn_profile_gflops(r->gemm, r->n_gemm, one) * (count < r->threads ? count : r->threads);
+    double all = tn_profile_gflops(r->gemm, r->n_gemm, flops);
+    return count > 1 && each < all ? each : all;
+}
+
+static double step_ms(predicting *w, int s)
+{
+    const tn_step *st = &w->plan->step[s];
+    const tn_target_profile *r = w->rates;
+    enum { UNKNOWN = 4 }; /* instructions for a byte in kernels that are not made from a loop program */
+    double memory = memory_ns(w, s), launch = r->launch_us * 1e3, work = 0, shorter = 0;
+    switch (st->kind) {
+    case TN_STEP_KERNEL: {
+        double work_of = st->work > 0 ? st->work : UNKNOWN * (double)st->bytes;
+        int64_t chunk = st->grid.chunk > 0 ? st->grid.chunk : 1, chunks = (st->grid.n + chunk - 1) / chunk;
+        double idle = chunks > 0 && (double)chunks < r->threads ? r->threads / (double)chunks : 1;
+        work = work_of * r->instruction_ps * 1e-3 * idle;
+        memory *= idle;
+        shorter = FU_OVERLAP;
+        launch *= st->grid.finish_n > 0 ? 2 : 1;
+        break;
+    }
+    case TN_STEP_GEMM:
+        work = st->flops / gemm_rate(r, &st->gemm, st->flops);
+        launch = r->library_us * 1e3;
+        break;
+    case TN_STEP_CONV:
+        work = st->flops / tn_profile_gflops(r->conv, r->n_conv, st->flops);
+        launch = r->library_us * 1e3;
+        break;
+    }
+    double more = memory > work ? memory : work, less = memory > work ? work : memory;
+    return (launch + more + shorter * less) * 1e-6;
+}
+
+static int step_of(const tn_plan *p, int node)
+{
+    for (int i = 0; i < p->n_step; i++)
+        for (int k = 0; k < p->step[i].n_nodes; k++)
+            if (p->node_of[p->step[i].first_node + k] == node) return i;
+    return -1;
+}
+
+/* What would not have to be done if the two sides of a cut were one kernel: a launch, the reading of the
+ * value, and where nobody else reads it, its writing. */
+static double cut_ms(predicting *w, const tn_cut *c)
+{
+    const tn_plan *p = w->plan;
+    int from = step_of(p, c->from), to = step_of(p, c->to), readers = 0;
+    double ns = 0, most = 4 * w->rates->band[w->rates->n_band - 1].bytes;
+    if (from < 0 || to < 0 || from == to || !tn_cut_removable(c->reason)) return -1;
+    for (int s = 0; s < p->n_step; s++)
+        for (int i = w->first[s]; i < w->first[s + 1]; i++)
+            readers += !w->touch[i].write && w->touch[i].slot == c->from;
+    for (int i = w->first[to]; i < w->first[to + 1]; i++)
+        if (!w->touch[i].write && w->touch[i].slot == c->from)
+            ns += read_ns(w->rates, (double)w->touch[i].bytes, distance(w, to, i, most));
+    const tn_plan_value *v = w->value[c->from] < 0 ? NULL : &p->value[w->value[c->from]];
+    for (int i = w->first[from]; i < w->first[from + 1]; i++)
+        if (v && !v->root && !v->keep && readers <= 1 && w->touch[i].write && w->touch[i].slot == c->from)
+            ns += write_ns(w->rates, (double)w->touch[i].bytes, distance(w, from, i, most), w->touch[i].past);
+    if (p->step[from].kind == TN_STEP_KERNEL && p->step[to].kind == TN_STEP_KERNEL)
+        ns += w->rates->launch_us * 1e3;
+    return ns * 1e-6;
+}
+
+int tn_plan_predict(const tn_segment *seg, const tn_target *target, tn_plan *p)
+{
+    int n_slot = seg->n_node + seg->n_leaf + p->n_scratch, n = 0;
+    tn_arena arena = {NULL, NULL};
+    predicting w = {.seg = seg, .target = target, .rates = tn_target_rates(target), .plan = p};
+    for (int s = 0; s < p->n_step; s++) n += p->step[s].n_buf;
+    w.touch = tn_arena_alloc(&arena, (size_t)(n + 1) * sizeof *w.touch);
+    w.first = tn_arena_alloc(&arena, (size_t)(p->n_step + 1) * sizeof *w.first);
+    w.value = tn_arena_alloc(&arena, (size_t)(n_slot + 1) * sizeof *w.value);
+    w.seen = tn_arena_alloc(&arena, (size_t)(n_slot + 1) * sizeof *w.seen);
+    bool ok = w.touch && w.first && w.value && w.seen;
+    for (int i = 0; ok && i < n_slot; i++) w.value[i] = -1;
+    for (int i = 0; ok && i < p->n_value; i++) w.value[p->value[i].slot] = i;
+    if (ok) list_touches(&w);
+    p->predicted_ms = 0;
+    for (int s = 0; ok && s < p->n_step; s++) p->predicted_ms += p->step[s].predicted_ms = step_ms(&w, s);
+    for (int i = 0; ok && i < p->n_cut; i++) p->cut[i].saves_ms = cut_ms(&w, &p->cut[i]);
+    tn_arena_free(&arena);
+    return ok ? 0 : TN_E_NOMEM;
+}
+
+/* ---- for decisions, before there is a plan ---- */
+
+double fu_store_ns(const tn_target *t, double bytes, double footprint)
+{
+    return write_ns(tn_target_rates(t), bytes, footprint, false);
+}
+
+double fu_load_ns(const tn_target *t, double bytes, double footprint)
+{
+    return read_ns(tn_target_rates(t), bytes, footprint);
+}
+
+double fu_work_ns(const tn_target *t, double instructions)
+{
+    return instructions * tn_target_rates(t)->instruction_ps * 1e-3;
+}

@@ -1,0 +1,17 @@
+/* profile.h - the target profile of a session: chosen in profile.c, measured in calibrate.c. */
+#ifndef TN_RUNTIME_PROFILE_H
+#define TN_RUNTIME_PROFILE_H
+
+#include "../../fuser/cost.h"
+#include "../device/profile.h"
+#include "explain.h"
+
+/* Where the calibrated profile of this machine and number of threads is kept; false: nowhere. */
+bool tn_profile_path(const tn_session *s, char *out, size_t n);
+/* Reads a profile; false: the log says why, unless it is just not there and not `needed`. */
+bool tn_profile_load(const tn_session *s, const char *path, bool needed, tn_target_profile *out);
+
+/* tn_calibrate with footprints up to so many bytes; at least .25e6. */
+int tn_calibrate_to(tn_session *s, double largest);
+
+#endif
