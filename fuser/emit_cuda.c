@@ -124,6 +124,18 @@ static void reserve_names(fu_em *e)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) fu_unique(e, own[i], name, sizeof name);
 }
 
+/* Around what a thread without an item must not do: it would read what no loop changes, which with one
+ * element the result may be written over, while the thread that has the item writes. */
+static void open_scope(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    if (p->form == FU_POINTWISE && p->block < 0)
+        fu_scope_open(e, "if ((int64_t)blockIdx.x * %d + threadIdx.x < a.n) {",
+                      (p->ahead > 1 ? p->ahead : 1) * p->threads);
+    else
+        fu_scope_open(e, "{");
+}
+
 static void write_program(fu_em *e, const int *scratch)
 {
     fu_prog *p = e->p;
@@ -132,7 +144,7 @@ static void write_program(fu_em *e, const int *scratch)
     e->ready = 0;
     e->phase = 0;
     e->depth = 1;
-    fu_scope_open(e, "{");
+    open_scope(e);
     bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
     if (p->form == FU_POINTWISE) counted = p->outer == fu_vec(p) || p->outer == p->block;
     if (counted) fu_line(&e->t, "const int64_t n%d = a.dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));

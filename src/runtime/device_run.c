@@ -214,8 +214,11 @@ int tn_device_run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, struct t
                         tn_steps_fn *steps, int *at, tn_errbuf *err)
 {
     tn_device *d = s->device;
-    bool able =
-        d->record_begin && !r->refused && tn_deferred(s) && !tn_probing(s) && p->n_step >= FEWEST_STEPS;
+    bool able = d->record_begin && !r->refused && tn_deferred(s) && p->n_step >= FEWEST_STEPS;
+    if (able && tn_probing(s)) {
+        snprintf(s->not_recorded, sizeof s->not_recorded, "each kernel is timed or checked by itself");
+        able = false;
+    }
     struct recorded *v = able ? find(s, r, f, n_slot) : NULL;
     if (v && !v->recording && v->seen > 1) record(s, f, p, r, v, steps);
     if (!v || !v->recording) return steps(s, f, p, r->block, at, err);

@@ -57,8 +57,8 @@ int tn_fail_memory(tn_session *s)
 
 void tn_flush_scratch_free(tn_flush_scratch *f)
 {
-    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->root, f->key,
-                   f->address, f->size,    f->hold,    f->buf,      f->word, f->last, f->twin, f->seen};
+    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->root, f->key,  f->address,
+                   f->size,    f->hold,    f->buf,     f->word,     f->last, f->twin, f->seen};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
 }
 
@@ -361,7 +361,8 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     return status ? status : tn_check_fault(s);
 }
 
-/* Where the flush that comes next on the tape has a plan for other numbers than there are now, the tape ends. */
+/* Where the flush that comes next on the tape has a plan for other numbers than there are now, the tape ends.
+ */
 static void leave_plan(tn_session *s)
 {
     const tn_tape *t = &s->tape;
