@@ -34,6 +34,7 @@ static nvrtc Nvrtc;
 static struct {
     int kernels, batches, spilled, failed;
     int most_registers;
+    char most[128]; /* the kernel that has them */
     char what[512]; /* the first that failed or spilled */
 } Seen;
 
@@ -89,8 +90,10 @@ static void read_log(const char *log, const char *what)
             Seen.spilled++;
         }
         at = strstr(s, "Used ");
-        if (at && sscanf(at, "Used %d registers", &registers) == 1 && registers > Seen.most_registers)
+        if (at && sscanf(at, "Used %d registers", &registers) == 1 && registers > Seen.most_registers) {
             Seen.most_registers = registers;
+            snprintf(Seen.most, sizeof Seen.most, "%s", kernel);
+        }
     }
 }
 
@@ -376,8 +379,8 @@ static void record_all(program *p, bool eager)
 static void check(void)
 {
     ahead_compile();
-    print_message("%d kernels in %d batches, for %s and %s: at most %d registers\n", Seen.kernels,
-                  Seen.batches, arch[0], arch[1], Seen.most_registers);
+    print_message("%d kernels in %d batches, for %s and %s: at most %d registers (%s)\n", Seen.kernels,
+                  Seen.batches, arch[0], arch[1], Seen.most_registers, Seen.most);
     if (Seen.failed || Seen.spilled)
         fail_msg("%d batches not compiled, %d kernels spill; first: %s", Seen.failed, Seen.spilled,
                  Seen.what);
