@@ -426,17 +426,21 @@ static bool has_case(const char *name)
     return false;
 }
 
-/* Every TN_OP of the public header has a case; from and borrow are how cases get their operands. */
+/* Every TN_OP of the public header has a case; from and borrow are how cases get their operands, and keep
+ * computes nothing (test_programs_kept.c). */
 static void every_public_operator_has_a_case(void **state)
 {
     (void)state;
+    static const char *const apart[] = {"from", "borrow", "keep"};
     FILE *f = fopen("include/tensor.h", "r");
     if (!f) skip();
     char line[512], missing[1024] = "";
     while (fgets(line, sizeof line, f)) {
         char name[64];
         if (sscanf(line, "TN_OP(%63[a-z0-9_],", name) != 1) continue;
-        if (!strcmp(name, "from") || !strcmp(name, "borrow") || has_case(name)) continue;
+        bool is_apart = false;
+        for (int i = 0; i < 3; i++) is_apart = is_apart || !strcmp(name, apart[i]);
+        if (is_apart || has_case(name)) continue;
         size_t at = strlen(missing);
         snprintf(missing + at, sizeof missing - at, " %s", name);
     }
