@@ -22,7 +22,8 @@ void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and comput
 /* ---- emit_cuda.c ---- */
 /* The kernel's text, into e->head. The first n_in operands are only read. */
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch);
-/* `const int64_t ` and name = text, where both can be numbers of 32 bits in 32. */
+/* Declares the coordinates of `atoms` from the row-major number `from`, which counts `below` for each step of
+ * the last of them. */
 void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below);
 const char *fu_cuda_reducer(const fu_value *v); /* tn_sum_of, ... */
 

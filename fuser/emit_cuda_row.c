@@ -313,13 +313,18 @@ static void declare_kept(fu_em *e)
     }
 }
 
-/* Nobody may overwrite in place what another thread of the team has yet to read. */
+/* Nobody may overwrite what another thread of the team has yet to read: a row's result may stand where an
+ * operand of the row did. */
 static void wait_for_team(fu_em *e)
 {
     fu_prog *p = e->p;
-    bool late = false;
-    for (int i = 0; i < p->n_store; i++) late = late || (p->store[i].late && !fu_store_full(p, &p->store[i]));
-    if (!late || p->split || p->team == 1) return;
+    bool reads = false, writes = false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        reads = reads || ((v->kind == FU_LOAD || v->kind == FU_PICK) && e->hot[i] && !fu_full(p, v));
+    }
+    for (int i = 0; i < p->n_store; i++) writes = writes || !fu_store_full(p, &p->store[i]);
+    if (!reads || !writes || p->team == 1) return;
     if (p->team > 32)
         fu_line(&e->t, "__syncthreads();");
     else

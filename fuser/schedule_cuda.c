@@ -23,8 +23,8 @@ enum {
     BLOCK = 256, /* threads of a block where nothing else decides */
     MOST_THREADS = 1024,
     WARP = 32,
-    KEEP = 32,       /* registers for what a thread keeps of a row, and */
-    KEEP_LARGE = 24, /* in blocks of MOST_THREADS, whose threads have but 64 each */
+    KEEP = 40,       /* registers for what a thread keeps of a row, and */
+    KEEP_LARGE = 30, /* in blocks of MOST_THREADS, whose threads have but 64 each */
     ADDED = 4096     /* elements that one accumulator adds up in f32, at most */
 };
 
@@ -240,7 +240,7 @@ static void schedule_row(fu_prog *p)
     if (!p->second && !runtime && packs > 0) {
         for (int team = power_of_two(packs, WARP); team <= MOST_THREADS && !p->team; team *= 2) {
             int64_t held = up(packs, team), budget = team == MOST_THREADS ? KEEP_LARGE : KEEP;
-            int64_t need = held * p->pack * (kept ? kept : 1);
+            int64_t need = held * (p->pack * (kept ? kept : 1) + 1); /* one for the address */
             if (team < WARP ? held > 1 : need > budget) continue;
             p->team = team;
             p->held = (int)held;
