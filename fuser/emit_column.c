@@ -195,22 +195,11 @@ static void write_between(fu_em *e, int done, const fu_range *r)
 static void write_partials(fu_em *e, const fu_range *r, const int *scratch)
 {
     fu_prog *p = e->p;
-    int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
-    char at[200];
-    for (int i = p->n_atom - 1; i >= 0; i--) {
-        if (p->red >> i & 1) continue;
-        dense[i] = total;
-        total *= p->extent[i];
-    }
-    fu_index(e, dense, ~0u, at, sizeof at);
     fu_simd(e, false);
     fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
     fu_line(&e->t, "const int64_t i%d = %s%sj;", fu_vec(p), strcmp(r->lo, "0") ? r->lo : "",
             strcmp(r->lo, "0") ? " + " : "");
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_REDUCE)
-            fu_line(&e->t, "%s[part * %lld + %s] = %s_acc[j];", e->pointer[scratch[i]], (long long)total, at,
-                    p->value[i].name);
+    fu_put_partials(e, scratch, "_acc[j]");
     fu_scope_close(e);
 }
 

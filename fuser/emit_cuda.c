@@ -21,53 +21,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const fu_dialect fu_dialect_cuda = {
-    .args = "a.",
-    .type = {[TN_F32] = "float",
-             [TN_F16] = "float",
-             [TN_BF16] = "float",
-             [TN_F64] = "double",
-             [TN_I32] = "int32_t",
-             [TN_I64] = "int64_t",
-             [TN_U8] = "uint8_t",
-             [TN_BOOL] = "bool"},
-    .memory = {[TN_F32] = "float",
-               [TN_F16] = "tn_half",
-               [TN_BF16] = "tn_bfloat16",
-               [TN_F64] = "double",
-               [TN_I32] = "int32_t",
-               [TN_I64] = "int64_t",
-               [TN_U8] = "uint8_t",
-               [TN_BOOL] = "uint8_t"},
-    .load = {[TN_F32] = "%s",
-             [TN_F16] = "tn_half_to_f32(%s)",
-             [TN_BF16] = "tn_bfloat16_to_f32(%s)",
-             [TN_F64] = "%s",
-             [TN_I32] = "%s",
-             [TN_I64] = "%s",
-             [TN_U8] = "%s",
-             [TN_BOOL] = "%s != 0"},
-    .store = {[TN_F32] = "%s",
-              [TN_F16] = "tn_f32_to_half(%s)",
-              [TN_BF16] = "tn_f32_to_bfloat16(%s)",
-              [TN_F64] = "%s",
-              [TN_I32] = "%s",
-              [TN_I64] = "%s",
-              [TN_U8] = "%s",
-              [TN_BOOL] = "%s"},
-    .inf = {"__builtin_inff()", "__builtin_inf()"},
-    .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"},
-    .simd = NULL,
-    .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
-    .align = "",
-    .prefetch = "",
-};
-
-const fu_dialect *fu_language(const tn_target *t)
-{
-    return t->dialect == TN_DIALECT_CUDA ? &fu_dialect_cuda : &fu_dialect_c;
-}
-
 const char *fu_cuda_reducer(const fu_value *v)
 {
     switch (v->op) {

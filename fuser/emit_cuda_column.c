@@ -163,21 +163,10 @@ static void store_columns(fu_em *e, int done)
 static void write_partials(fu_em *e, const int *scratch)
 {
     fu_prog *p = e->p;
-    int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
-    char at[200];
-    for (int i = p->n_atom - 1; i >= 0; i--) {
-        if (p->red >> i & 1) continue;
-        dense[i] = total;
-        total *= p->extent[i];
-    }
-    fu_index(e, dense, ~0u, at, sizeof at);
     bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
     fu_scope_open(e, ragged ? "if (y0 == 0 && mine) {" : "if (y0 == 0) {");
     open_elements(e);
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_REDUCE)
-            fu_line(&e->t, "%s[part * %lld + %s] = %s_acc[l];", e->pointer[scratch[i]], (long long)total, at,
-                    p->value[i].name);
+    fu_put_partials(e, scratch, "_acc[l]");
     close_elements(e);
     fu_scope_close(e);
 }

@@ -151,32 +151,7 @@ static void write_phase(fu_em *e, int phase, const row *r)
     }
 }
 
-/* ---- partial results ---- */
-
-/* Of a split reduction: scratch[part][kept point]. */
-static void write_partials(fu_em *e, const int *scratch)
-{
-    fu_prog *p = e->p;
-    int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
-    char at[200];
-    for (int i = p->n_atom - 1; i >= 0; i--) {
-        if (p->red >> i & 1) continue;
-        dense[i] = total;
-        total *= p->extent[i];
-    }
-    fu_index(e, dense, ~0u, at, sizeof at);
-    fu_scope_open(e, "if (member == 0) {");
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (v->kind != FU_REDUCE) continue;
-        const char *to = e->pointer[scratch[i]];
-        if (total == 1)
-            fu_line(&e->t, "%s[part] = %s;", to, v->name);
-        else
-            fu_line(&e->t, "%s[part * %lld + %s] = %s;", to, (long long)total, at, v->name);
-    }
-    fu_scope_close(e);
-}
+/* ---- sums over the rows ---- */
 
 /* Sums over the rows of a part: at their start. */
 static void open_sums(fu_em *e, const int *scratch, const row *r)
@@ -353,7 +328,9 @@ void fu_cuda_row(fu_em *e, const int *scratch)
         fu_accumulate(e, v, acc, "", x);
     }
     if (p->split) {
-        write_partials(e, scratch);
+        fu_scope_open(e, "if (member == 0) {");
+        fu_put_partials(e, scratch, "");
+        fu_scope_close(e);
     } else {
         fu_hoist(e, p->n_phase, false);
         wait_for_team(e);

@@ -483,3 +483,25 @@ void fu_write_kept(fu_em *e)
         e->t.indent -= k != 0;
     }
 }
+
+void fu_put_partials(fu_em *e, const int *scratch, const char *tail)
+{
+    const fu_prog *p = e->p;
+    int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
+    char at[200];
+    for (int i = p->n_atom - 1; i >= 0; i--) {
+        if (p->red >> i & 1) continue;
+        dense[i] = total;
+        total *= p->extent[i];
+    }
+    fu_index(e, dense, ~0u, at, sizeof at);
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind != FU_REDUCE) continue;
+        const char *to = e->pointer[scratch[i]];
+        if (total == 1)
+            fu_line(&e->t, "%s[part] = %s%s;", to, v->name, tail);
+        else
+            fu_line(&e->t, "%s[part * %lld + %s] = %s%s;", to, (long long)total, at, v->name, tail);
+    }
+}

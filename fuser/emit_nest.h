@@ -42,6 +42,9 @@ int fu_open_outer(fu_em *e, const fu_range *r, int leave);
 void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n);
 void fu_declare_kept_rows(fu_em *e); /* arrays for what is kept between phases */
 void fu_write_kept(fu_em *e);
+/* Stores the partial results of a split reduction, scratch[part][kept point]: each value's name with `tail`
+ * behind it. */
+void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
 
 /* ---- the forms: the statements of one item ---- */
 void fu_nest_pointwise(fu_em *e, const fu_range *r);

@@ -247,29 +247,6 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
 
 /* ---- the item ---- */
 
-/* Partial results of a split reduction: scratch[part][kept point]. */
-static void write_partials(fu_em *e, const int *scratch)
-{
-    fu_prog *p = e->p;
-    int64_t dense[FU_MAX_ATOMS] = {0}, total = 1;
-    char at[200];
-    for (int i = p->n_atom - 1; i >= 0; i--) {
-        if (p->red >> i & 1) continue;
-        dense[i] = total;
-        total *= p->extent[i];
-    }
-    fu_index(e, dense, ~0u, at, sizeof at);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (v->kind != FU_REDUCE) continue;
-        const char *to = e->pointer[scratch[i]];
-        if (total == 1)
-            fu_line(&e->t, "%s[part] = %s;", to, v->name);
-        else
-            fu_line(&e->t, "%s[part * %lld + %s] = %s;", to, (long long)total, at, v->name);
-    }
-}
-
 void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
 {
     fu_prog *p = e->p;
@@ -289,7 +266,7 @@ void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
         fu_accumulate(e, v, acc, "", x);
     }
     if (p->split)
-        write_partials(e, scratch);
+        fu_put_partials(e, scratch, "");
     else
         fu_write_kept(e);
 }

@@ -1,4 +1,4 @@
-/* text.c - growing text, the C dialect's table, literals, names, and expressions made from rows of ops.def.
+/* text.c - growing text, the dialects' tables, literals, names, and expressions made from rows of ops.def.
  * Start with fu_expression. */
 #include "fuser.h"
 
@@ -8,47 +8,52 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What C and CUDA C say alike: types and how elements become values. */
+#define IN_BOTH                                                                                              \
+    .type = {[TN_F32] = "float",   [TN_F16] = "float",   [TN_BF16] = "float", [TN_F64] = "double",           \
+             [TN_I32] = "int32_t", [TN_I64] = "int64_t", [TN_U8] = "uint8_t", [TN_BOOL] = "bool"},           \
+    .memory =                                                                                                \
+        {[TN_F32] = "float",   [TN_F16] = "tn_half", [TN_BF16] = "tn_bfloat16", [TN_F64] = "double",         \
+         [TN_I32] = "int32_t", [TN_I64] = "int64_t", [TN_U8] = "uint8_t",       [TN_BOOL] = "uint8_t"},      \
+    .load = {[TN_F32] = "%s",                                                                                \
+             [TN_F16] = "tn_half_to_f32(%s)",                                                                \
+             [TN_BF16] = "tn_bfloat16_to_f32(%s)",                                                           \
+             [TN_F64] = "%s",                                                                                \
+             [TN_I32] = "%s",                                                                                \
+             [TN_I64] = "%s",                                                                                \
+             [TN_U8] = "%s",                                                                                 \
+             [TN_BOOL] = "%s != 0"},                                                                         \
+    .store = {[TN_F32] = "%s",                                                                               \
+              [TN_F16] = "tn_f32_to_half(%s)",                                                               \
+              [TN_BF16] = "tn_f32_to_bfloat16(%s)",                                                          \
+              [TN_F64] = "%s",                                                                               \
+              [TN_I32] = "%s",                                                                               \
+              [TN_I64] = "%s",                                                                               \
+              [TN_U8] = "%s",                                                                                \
+              [TN_BOOL] = "%s"},                                                                             \
+    .inf = {"__builtin_inff()", "__builtin_inf()"}, .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"}
+
 const fu_dialect fu_dialect_c = {
+    IN_BOTH,
     .args = "a->",
-    .type = {[TN_F32] = "float",
-             [TN_F16] = "float",
-             [TN_BF16] = "float",
-             [TN_F64] = "double",
-             [TN_I32] = "int32_t",
-             [TN_I64] = "int64_t",
-             [TN_U8] = "uint8_t",
-             [TN_BOOL] = "bool"},
-    .memory = {[TN_F32] = "float",
-               [TN_F16] = "tn_half",
-               [TN_BF16] = "tn_bfloat16",
-               [TN_F64] = "double",
-               [TN_I32] = "int32_t",
-               [TN_I64] = "int64_t",
-               [TN_U8] = "uint8_t",
-               [TN_BOOL] = "uint8_t"},
-    .load = {[TN_F32] = "%s",
-             [TN_F16] = "tn_half_to_f32(%s)",
-             [TN_BF16] = "tn_bfloat16_to_f32(%s)",
-             [TN_F64] = "%s",
-             [TN_I32] = "%s",
-             [TN_I64] = "%s",
-             [TN_U8] = "%s",
-             [TN_BOOL] = "%s != 0"},
-    .store = {[TN_F32] = "%s",
-              [TN_F16] = "tn_f32_to_half(%s)",
-              [TN_BF16] = "tn_f32_to_bfloat16(%s)",
-              [TN_F64] = "%s",
-              [TN_I32] = "%s",
-              [TN_I64] = "%s",
-              [TN_U8] = "%s",
-              [TN_BOOL] = "%s"},
-    .inf = {"__builtin_inff()", "__builtin_inf()"},
-    .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"},
     .simd = "#pragma omp simd",
     .block_pitch = FU_BLOCK_TILE,
     .align = "_Alignas(64) ",
     .prefetch = "__builtin_prefetch",
 };
+
+const fu_dialect fu_dialect_cuda = {
+    IN_BOTH,
+    .args = "a.",
+    .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
+    .align = "",
+    .prefetch = "",
+};
+
+const fu_dialect *fu_language(const tn_target *t)
+{
+    return t->dialect == TN_DIALECT_CUDA ? &fu_dialect_cuda : &fu_dialect_c;
+}
 
 /* ---- growing text ---- */
 
