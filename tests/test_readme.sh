@@ -62,8 +62,8 @@ targets() {
 check targets targets
 
 variables() {
-    sed -n 's/^| `\(TENSOR_[A-Z]*\)`.*/\1/p' README.md | sort >"$tmp/documented"
-    find src nn autograd fuser -name '*.[ch]' -exec sed -n 's/.*getenv("\(TENSOR_[A-Z]*\)").*/\1/p' {} + | sort -u >"$tmp/read"
+    sed -n 's/^| \(`TENSOR_[^|]*\)|.*/\1/p' README.md | grep -o 'TENSOR_[A-Z_]*' | sort >"$tmp/documented"
+    find src nn autograd fuser -name '*.[ch]' -exec grep -oh '"TENSOR_[A-Z_]*"' {} + | tr -d '"' | sort -u >"$tmp/read"
     same "$tmp/documented" "$tmp/read"
 }
 check environment_variables variables
