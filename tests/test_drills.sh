@@ -41,7 +41,7 @@ harmless() { # FILE SED TEST [ARGUMENT...]
     build "$name" "$file" "$change" && "b/tests/$name" "$@"
 }
 
-export TENSOR_KERNEL_OPT=1
+export TENSOR_KERNEL_OPT=0
 programs='test_random_programs --programs 20 --shrink 0'
 
 # The gradient of tanh is g (1 - tanh^2).
