@@ -1,13 +1,15 @@
 /* device_run.c - running plans on a device with memory of its own, which runs later than it is told to.
  *
- *   words       The run-time scalars of a plan stand in one block on the device, uploaded before the plan
- * runs and only when one has changed. Kernels read them through a pointer, so a recording stays right.
- *   recordings  A plan that runs for the second time with the same addresses is recorded (device.h), and from
- *               then on is one launch. Several are kept, for addresses that alternate; a plan whose addresses
- *               never come back is left alone. What cannot be recorded runs step by step, and explain says
- * why. faults      A kernel that finds an index out of range sets a word on the device, which is read when a
- * value is. By then the nodes are gone, so a plan notes which of its calls index, and the session which plans
- * have run since.
+ * words: the run-time scalars of a plan stand in one block on the device, uploaded before the plan runs and
+ * only when one has changed. Kernels read them through a pointer, so a recording stays right.
+ *
+ * recordings: a plan that runs for the second time with the same addresses is recorded (device.h), and from
+ * then on is one launch. Several are kept, for addresses that alternate; a plan whose addresses never come
+ * back is left alone. What cannot be recorded runs step by step, and explain says why.
+ *
+ * faults: a kernel that finds an index out of range sets a word on the device, which is read when a value is.
+ * By then the nodes are gone, so a plan notes which of its calls index, and the session which plans have run
+ * since.
  *
  * Read first: tn_device_run, then tn_device_run_steps.
  */

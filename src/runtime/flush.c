@@ -235,12 +235,22 @@ void *tn_device_error(tn_session *s, const char *what)
     return tn_error_set(&s->graph, TN_E_DEVICE, "%s%s%s", what, why[0] ? ": " : "", why);
 }
 
+static void note_failure(tn_session *s, int status)
+{
+    if (!status) return;
+    s->stats.failed++;
+    s->stats.failed_step = s->stats.steps;
+}
+
 int tn_check_fault(tn_session *s)
 {
     tn_call *open = s->graph.call, call;
     if (!s->fault.code && s->device->take_fault && s->device->take_fault(s->device, &s->fault)) {
         if (tn_device_fault_call(s, &s->fault, &call)) s->graph.call = &call;
         tn_device_forget_runs(s);
+        note_failure(s, TN_E_INDEX);
+        if (!s->in_step)
+            s->stats.failed_step--; /* the step that has ended; what nobody waited for is not told apart */
     }
     if (!s->fault.code) return TN_OK;
     tn_error_set(&s->graph, TN_E_INDEX, "%s %lld is out of range",
@@ -370,13 +380,6 @@ static void leave_plan(tn_session *s)
     if (t->evictions != tn_plan_cache_evictions(s->plans)) return; /* plans have gone: it ends in any case */
     const tn_flush_record *r = t->entry[t->cursor].flush;
     if (r->plan && !tn_plan_serves(r->plan, r->f.leaf.at)) tn_tape_cut(s);
-}
-
-static void note_failure(tn_session *s, int status)
-{
-    if (!status) return;
-    s->stats.failed++;
-    s->stats.failed_step = s->stats.steps;
 }
 
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)
