@@ -46,6 +46,7 @@ void fu_cuda_random(fu_em *e, fu_value *v, int n);
 
 /* ---- the other nests ---- */
 void fu_cuda_row(fu_em *e, const int *scratch);
+bool fu_cuda_several(const fu_prog *p); /* a warp has several rows */
 void fu_cuda_column(fu_em *e, const int *scratch);
 void fu_cuda_block(fu_em *e);
 

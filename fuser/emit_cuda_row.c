@@ -54,9 +54,9 @@ static row measure(const fu_prog *p)
 
 /* Whether a warp has several rows. All its threads take part in each reduction, whether their row is there
  * (`mine`) or not: lanes that had to be told apart would cost more than what they are spared. */
-static bool several(const fu_prog *p)
+bool fu_cuda_several(const fu_prog *p)
 {
-    return p->team < 32;
+    return p->form == FU_ROW && p->team < 32;
 }
 
 /* Coordinates of pack number j of the row. */
@@ -87,8 +87,9 @@ static void walk_row(fu_em *e, int phase, const row *r)
         fu_line(&e->t, "const int j = k * %d + member;", p->team);
         char when[48] = "";
         if (r->n % p->team)
-            snprintf(when, sizeof when, several(p) ? "mine && j < %lld" : "j < %lld", (long long)r->n);
-        else if (several(p))
+            snprintf(when, sizeof when, fu_cuda_several(p) ? "mine && j < %lld" : "j < %lld",
+                     (long long)r->n);
+        else if (fu_cuda_several(p))
             snprintf(when, sizeof when, "mine");
         if (*when) fu_scope_open(e, "if (%s) {", when);
         pack_coordinates(e, r);
@@ -232,7 +233,7 @@ static void open_rows(fu_em *e, const int *scratch, const row *r)
         fu_line(t, "const int64_t from = part * a.dim[%d];", part);
         fu_line(t, "const int64_t to = from + a.dim[%d] < a.n ? from + a.dim[%d] : a.n;", part, part);
         open_sums(e, scratch, r);
-        if (several(p)) {
+        if (fu_cuda_several(p)) {
             fu_scope_open(e, "for (int64_t k = 0; k < a.dim[%d]; k++) {", part);
             fu_line(t, "const bool mine = from + k < to;");
             fu_line(t, "const int64_t item = mine ? from + k : a.n - 1;");
@@ -243,7 +244,7 @@ static void open_rows(fu_em *e, const int *scratch, const row *r)
         fu_scope_open(e, "for (int64_t item = 0; item < a.finish_n; item++) {");
     } else if (teams > 1) {
         fu_line(t, "const int64_t row = (int64_t)blockIdx.x * %d + team;", teams);
-        if (several(p)) {
+        if (fu_cuda_several(p)) {
             fu_scope_open(e, "{");
             fu_line(t, "const bool mine = row < a.n;");
             fu_line(t, "const int64_t item = mine ? row : a.n - 1;");
@@ -324,7 +325,7 @@ void fu_cuda_row(fu_em *e, const int *scratch)
         if (!v->cross || fu_cross_width(p, v) > 1) continue;
         const char *x = fu_ask(e, v->arg[0]);
         char acc[80];
-        snprintf(acc, sizeof acc, several(p) ? "if (mine) %s_sum[0]" : "%s_sum[0]", v->name);
+        snprintf(acc, sizeof acc, fu_cuda_several(p) ? "if (mine) %s_sum[0]" : "%s_sum[0]", v->name);
         fu_accumulate(e, v, acc, "", x);
     }
     if (p->split) {
@@ -334,7 +335,7 @@ void fu_cuda_row(fu_em *e, const int *scratch)
     } else {
         fu_hoist(e, p->n_phase, false);
         wait_for_team(e);
-        fu_cuda_kept(e, !several(p) ? "member == 0" : p->team > 1 ? "mine && member == 0" : "mine");
+        fu_cuda_kept(e, !fu_cuda_several(p) ? "member == 0" : p->team > 1 ? "mine && member == 0" : "mine");
     }
     fu_scope_close(e);
     if (p->cross) close_sums(e, scratch, &r);

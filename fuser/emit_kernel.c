@@ -344,6 +344,8 @@ static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
     if (v->kind != FU_LOAD || v->n_arg || v->staged || v->offset != s->offset || v->shift != s->shift ||
         tn_dtype_size(v->dtype) != tn_dtype_size(s->dtype) || memcmp(v->stride, s->stride, sizeof v->stride))
         return false;
+    /* on a GPU, threads of a warp that have no row of their own read what another row is about */
+    if (!fu_full(p, v) && e->lang == &fu_dialect_cuda && fu_cuda_several(p)) return false;
     return !fu_full(p, v) || !(v->need >> s->phase >> 1);
 }
 
