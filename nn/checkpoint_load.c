@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +117,44 @@ static bool meta_number(const loading *ld, const char *kind, int number, const c
     errno = 0;
     *out = strtoll(text, &end, 10);
     return !errno && !*end;
+}
+
+/* One number of the metadata: TN_OK where it is one of at most `most` (0: any real one), or is not there. */
+static int match_number(const loading *ld, const char *name, uint64_t most)
+{
+    const char *text = tn_nn_safetensors_meta(&ld->file, name);
+    if (!text) return TN_OK;
+    char *end;
+    errno = 0;
+    bool good = *text >= '0' && *text <= '9';
+    if (good && !most)
+        good = isfinite(strtod(text, &end)) && !*end;
+    else if (good)
+        good = strtoull(text, &end, 10) <= most && !errno && !*end;
+    if (good) return TN_OK;
+    return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' is '%.40s', which is no %s", ld->path, name, text,
+                   most ? "count" : "rate");
+}
+
+static int match_numbers(const loading *ld, const nn_state *st)
+{
+    static const char *const position[] = {"count", "epoch", "at"};
+    char key[64];
+    int number = 0, status = TN_OK;
+    for (const tn_optim *o = st->optims; ld->optimizers && o && !status; o = o->next, number++) {
+        snprintf(key, sizeof(key), "optimizer.%d.lr", number);
+        status = match_number(ld, key, 0);
+        snprintf(key, sizeof(key), "optimizer.%d.gathered", number);
+        if (!status) status = match_number(ld, key, INT64_MAX);
+    }
+    number = 0;
+    for (const tn_dataset *d = st->datasets; d; d = d->next, number++)
+        for (int k = 0; k < 3 && !status; k++) {
+            snprintf(key, sizeof(key), "data.%d.%s", number, position[k]);
+            status = match_number(ld, key, INT64_MAX);
+        }
+    if (!status) status = match_number(ld, "seed", UINT64_MAX);
+    return status ? status : match_number(ld, "draw", UINT64_MAX);
 }
 
 static int match_optimizers(const loading *ld, const nn_state *st)
@@ -303,6 +342,7 @@ static int load(loading *ld, nn_state *st, nn_items *l, slab *slabs)
     for (int i = 0; !status && i < l->n; i++) status = match(ld, l, &l->items[i]);
     if (!status) status = match_rest(ld, l);
     if (!status && ld->optimizers) status = match_optimizers(ld, st);
+    if (!status && ld->run) status = match_numbers(ld, st);
     for (int d = 0; d < NN_ROWS && !status; d++) status = prepare_slab(ld, l, d ? TN_F64 : TN_F32, &slabs[d]);
     for (int i = 0; !status && i < l->n; i++) status = prepare_buffer(ld, &l->items[i]);
     optim_state *states = NULL;

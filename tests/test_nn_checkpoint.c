@@ -342,6 +342,8 @@ static void mismatches(void **state)
              "is F64"},
             {"\"shape\":[2]", "\"shape\":[3]", TN_E_FORMAT, "data_offsets"},
             {"\"dtype\":\"F32\"", "\"dtype\":\"F31\"", TN_E_FORMAT, "unknown dtype 'F31'"},
+            {"optimizer.0.lr\":\"0", "optimizer.0.lr\":\"-", TN_E_FORMAT, "no rate"},
+            {"optimizer.0.gathered\":\"0", "optimizer.0.gathered\":\"x", TN_E_FORMAT, "no count"},
             {"{\"__metadata__\"", "x\"__metadata__\"", TN_E_FORMAT, "not a safetensors file"},
         };
         for (size_t i = 0; i < sizeof(edits) / sizeof(*edits); i++) {
