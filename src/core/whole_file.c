@@ -48,8 +48,10 @@ static void remove_leftovers(const char *path)
         if (!is_part_of(e->d_name, name)) continue;
         int left = openat(dirfd(d), e->d_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (left < 0) continue;
-        struct stat st;
-        if (!fstat(left, &st) && S_ISREG(st.st_mode) && !flock(left, LOCK_EX | LOCK_NB))
+        struct stat st, there; /* by the time it is locked, another may have that name, and a writer */
+        if (!fstat(left, &st) && S_ISREG(st.st_mode) && !flock(left, LOCK_EX | LOCK_NB) &&
+            !fstatat(dirfd(d), e->d_name, &there, AT_SYMLINK_NOFOLLOW) && st.st_ino == there.st_ino &&
+            st.st_dev == there.st_dev)
             unlinkat(dirfd(d), e->d_name, 0);
         close(left);
     }
