@@ -22,6 +22,7 @@ EMBED(tn_embed_half_h, "src/device/prelude/half.h");
 EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
+EMBED(tn_embed_attention_c, "src/device/cpu/kernels/attention.c");
 EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
 
 static const struct {
@@ -34,6 +35,7 @@ static const struct {
     [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
+    [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
 };
 
