@@ -39,17 +39,24 @@ static double kernel_work(const fu_attention_size *s, int products)
 
 bool fu_attention_pays(const tn_target *t, const fu_attention_size *s)
 {
-    enum { CALLS = 8, PASSES = 10, SOFTMAX = 40 }; /* of the composite: launches, over the scores, instructions */
+    enum {
+        CALLS = 8,
+        PASSES = 10,
+        SOFTMAX = 40
+    }; /* of the composite: launches, over the scores, instructions */
     bool half = s->dtype == TN_F16 || s->dtype == TN_BF16;
-    if (t->dialect != TN_DIALECT_C || !(half || s->dtype == TN_F32) || s->d > FU_ATTENTION_WIDEST) return false;
+    if (t->dialect != TN_DIALECT_C || !(half || s->dtype == TN_F32) || s->d > FU_ATTENTION_WIDEST)
+        return false;
     const tn_target_profile *r = tn_target_rates(t);
     double scores = (double)s->heads * (double)s->tq * (double)s->tk, bytes = scores * (half ? 2 : 4);
     double one = 2 * (double)s->tq * (double)s->tk * (double)s->d, all = one * (double)s->heads;
-    double rate = tn_profile_gflops(r->gemm, r->n_gemm, one) * r->threads, most = tn_profile_gflops(r->gemm, r->n_gemm, all);
+    double rate = tn_profile_gflops(r->gemm, r->n_gemm, one) * r->threads,
+           most = tn_profile_gflops(r->gemm, r->n_gemm, all);
     double products = 6 * all / (rate < most ? rate : most) + CALLS * r->library_us * 1e3;
     double softmax = fu_work_ns(t, scores * SOFTMAX);
     double memory = PASSES * fu_load_ns(t, bytes, bytes);
-    double kernel = fu_work_ns(t, kernel_work(s, FORWARD) + kernel_work(s, BACKWARD)) + 2 * r->launch_us * 1e3;
+    double kernel =
+        fu_work_ns(t, kernel_work(s, FORWARD) + kernel_work(s, BACKWARD)) + 2 * r->launch_us * 1e3;
     return kernel <= products + (softmax > memory ? softmax : memory);
 }
 
@@ -88,7 +95,8 @@ static int take(fu_ctx *c, const tn_tensor *t, int node, bool any_column, operan
     o->bytes = tn_node_numel(t) * (int64_t)tn_dtype_size(o->dtype);
     if (!number && (any_column || t->shape[last] == 1 || t->stride[last] == 1)) {
         set_strides(o, t, t->stride);
-        if (!fu_place(c, t, &o->slot, &o->offset)) return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+        if (!fu_place(c, t, &o->slot, &o->offset))
+            return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
         for (int i = 0; i < t->ndim; i++)
             if (!t->stride[i] && t->shape[i]) o->bytes /= t->shape[i];
         return 0;
@@ -149,7 +157,8 @@ static void add_scalar(kernel *k, const char *name, int64_t slot, int what, cons
     }
     s->scalar[s->n_scalar].slot = (int)slot;
     s->scalar[s->n_scalar].what = what;
-    fu_line(&k->t, "#define %s (%sscalar[%d].%s)", name, fu_language(k->c->target)->args, s->n_scalar++, member);
+    fu_line(&k->t, "#define %s (%sscalar[%d].%s)", name, fu_language(k->c->target)->args, s->n_scalar++,
+            member);
 }
 
 static void add_number(kernel *k, const char *name, const tn_tensor *x)
@@ -182,12 +191,14 @@ static fu_attention_size size_of(const tn_attention *a)
     return s;
 }
 
-/* Few heads are cut into parts of their keys, so that there is work for several threads. */
+/* Few heads are cut into parts of their keys, so that there is work for several threads. Each part adds up a
+ * dq of its own, so parts are few. */
 static int64_t parts_of(const fu_attention_size *s)
 {
-    enum { ITEMS = 16 };
+    enum { ITEMS = 16, MOST = 4 };
     int64_t tiles = (s->tk + FU_ATTENTION_KEYS - 1) / FU_ATTENTION_KEYS;
     int64_t parts = s->heads < ITEMS ? (ITEMS + s->heads - 1) / s->heads : 1;
+    if (parts > MOST) parts = MOST;
     return parts < tiles ? parts : tiles;
 }
 
@@ -265,10 +276,11 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
         tn_op op;
         const char *name;
         int dim;
-    } out[2][3] = {{{TN_OP_attention, "O", FU_AT_O}, {TN_OP_attention_lse, "LSE", -1}, {TN_OP_COUNT, NULL, 0}},
-                   {{TN_OP_attention_dq, "DQ", FU_AT_DQ},
-                    {TN_OP_attention_dk, "DK", FU_AT_DK},
-                    {TN_OP_attention_dv, "DV", FU_AT_DV}}};
+    } out[2][3] = {
+        {{TN_OP_attention, "O", FU_AT_O}, {TN_OP_attention_lse, "LSE", -1}, {TN_OP_COUNT, NULL, 0}},
+        {{TN_OP_attention_dq, "DQ", FU_AT_DQ},
+         {TN_OP_attention_dk, "DK", FU_AT_DK},
+         {TN_OP_attention_dv, "DV", FU_AT_DV}}};
     int64_t parts = back ? parts_of(&size) : 1;
     bool apart = back && computes(c, g, TN_OP_attention_dq, &node[0]) && (parts > 1 || size.dtype != TN_F32);
     if (apart) {
