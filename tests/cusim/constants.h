@@ -33,7 +33,6 @@
     X(SIM_CLOCK, 13, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)                                                         \
     X(SIM_MEMORY_CLOCK, 36, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)                                           \
     X(SIM_MEMORY_BITS, 37, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)                                      \
-    X(SIM_BLOCK_SHARED, 97, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                           \
     X(SIM_NVRTC_INVALID_INPUT, 3, NVRTC_ERROR_INVALID_INPUT)                                                 \
     X(SIM_NVRTC_INVALID_PROGRAM, 4, NVRTC_ERROR_INVALID_PROGRAM)                                             \
     X(SIM_NVRTC_INVALID_OPTION, 5, NVRTC_ERROR_INVALID_OPTION)                                               \
