@@ -23,6 +23,7 @@ EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
+EMBED(tn_embed_attention_cu, "src/device/cuda/kernels/attention.cu");
 EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
 
 static const struct {
@@ -37,6 +38,7 @@ static const struct {
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
+    [TN_EMBED_ATTENTION_CU] = {"attention.cu", tn_embed_attention_cu},
 };
 
 const tn_embed tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
