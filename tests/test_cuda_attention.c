@@ -51,6 +51,8 @@ typedef struct config {
 
 #define KEEP .8 /* the part of P that dropout keeps */
 
+static bool full; /* the first argument is `full`: many more */
+
 /* ---- numbers ---- */
 
 static uint64_t random_state;
@@ -401,9 +403,14 @@ static fu_flash_desc desc_of(const config *c, fu_flash_pass pass)
                            c->head, c->batch, c->heads, c->tq,     c->tk};
 }
 
-/* The text of a pass and its name; freed by the caller. */
+/* A fault to be put into the kernels' text: `to` in place of `from`. */
+typedef struct edit {
+    const char *from, *to;
+} edit;
+
+/* The text of a pass, with the fault if there is one, and its name; freed by the caller. */
 static char *text_of(const config *c, const problem *p, fu_flash_pass pass, const tn_target *target,
-                     struct fu_flash_tile *tile, char name[64])
+                     const edit *planted, struct fu_flash_tile *tile, char name[64])
 {
     const char *kernels = tn_embed_text(TN_EMBED_ATTENTION_CU), *ptx = tn_embed_text(TN_EMBED_PTX_CUH);
     const fu_flash_desc d = desc_of(c, pass);
@@ -415,18 +422,24 @@ static char *text_of(const config *c, const problem *p, fu_flash_pass pass, cons
     snprintf(name, 64, "attention_%016llx", (unsigned long long)hash);
     int n = fu_flash_defines(&d, tile, name, p->scale, p->keep, defines, sizeof defines);
     assert_in_range(n, 1, sizeof defines - 1);
-    char *text = malloc(strlen(kernels) + strlen(ptx) + (size_t)n + 64);
+    char *text = malloc(strlen(kernels) + strlen(ptx) + (size_t)n + 256);
     assert_non_null(text);
-    sprintf(text, "%s\n%s\n#line 1 \"attention.cu\"\n%s", ptx, defines, kernels);
+    n = sprintf(text, "%s\n%s\n#line 1 \"attention.cu\"\n", ptx, defines);
+    const char *at = planted ? strstr(kernels, planted->from) : NULL;
+    if (at)
+        sprintf(text + n, "%.*s%s%s", (int)(at - kernels), kernels, planted->to, at + strlen(planted->from));
+    else
+        strcpy(text + n, kernels);
+    assert_true(!planted || at);
     return text;
 }
 
 static tn_kernel *compile(tn_device *dev, const config *c, const problem *p, fu_flash_pass pass,
-                          struct fu_flash_tile *tile)
+                          const edit *planted, struct fu_flash_tile *tile)
 {
     tn_errbuf err = {""};
     tn_kernel *k = NULL;
-    char name[64], *text = text_of(c, p, pass, &dev->target, tile, name);
+    char name[64], *text = text_of(c, p, pass, &dev->target, planted, tile, name);
     if (dev->compile(dev, &(tn_source){name, text}, 1, &k, &err)) fail_msg("%s", err.text);
     free(text);
     return k;
@@ -505,40 +518,44 @@ static void describe(const config *c, char *out, size_t room)
              (int)c->extent, (int)c->pattern);
 }
 
-/* The largest error as a part of its bound. */
+/* The largest error as a part of its bound; what was wrong. */
 static double worst_share;
+static char complaint[512];
 
-static void compare(const config *c, const char *what, const result *r, const operand *o, const float *dense)
+static bool compare(const config *c, const char *what, const result *r, const operand *o, const float *dense)
 {
     char name[256];
     double wide = 0, all = 0;
+    describe(c, name, sizeof name);
     for (int b = 0; b < c->batch; b++)
         for (int h = 0; h < c->heads; h++)
             for (int i = 0; i < r->rows; i++)
                 for (int x = 0; x < r->columns; x++) {
                     const int64_t n = (((int64_t)b * c->heads + h) * r->rows + i) * r->columns + x;
                     const double got = dense ? (double)dense[n] : at(o, b, h, i, x), want = r->value[n];
+                    const double error = fabs(got - want);
                     if (isnan(want) && isnan(got)) continue;
-                    if (!(fabs(got - want) <= r->bound[n])) {
-                        describe(c, name, sizeof name);
-                        fail_msg("%s of %s at [%d, %d, %d, %d]: %.9g, wanted %.9g within %.3g", what, name, b,
+                    if (!(error <= r->bound[n])) {
+                        snprintf(complaint, sizeof complaint,
+                                 "%s of %s at [%d, %d, %d, %d]: %.9g, wanted %.9g within %.3g", what, name, b,
                                  h, i, x, got, want, r->bound[n]);
+                        return false;
                     }
-                    if (r->bound[n] > 0 && fabs(got - want) / r->bound[n] > worst_share)
-                        worst_share = fabs(got - want) / r->bound[n];
+                    if (r->bound[n] > 0 && error / r->bound[n] > worst_share)
+                        worst_share = error / r->bound[n];
                     wide += r->bound[n] * r->bound[n];
                     all += want * want;
                 }
     /* bounds that would let anything pass are no test */
     const double limit = c->dtype == TN_BF16 ? .5 : c->dtype == TN_F16 ? .1 : c->tf32 ? .3 : 4e-3;
-    if (!dense && (c->size == 0 || c->size < 2) && c->tq > 1 && c->tk > 1 &&
-        !(sqrt(wide) <= limit * sqrt(all))) {
-        describe(c, name, sizeof name);
-        fail_msg("%s of %s: the bounds are %.3g of the values", what, name, sqrt(wide / all));
-    }
+    if (dense || c->size > 1 || c->tq == 1 || c->tk == 1 || sqrt(wide) <= limit * sqrt(all)) return true;
+    snprintf(complaint, sizeof complaint, "%s of %s: the bounds are %.3g of the values", what, name,
+             sqrt(wide / all));
+    return false;
 }
 
-static void run_config(tn_device *dev, const config *c)
+/* Runs a problem and compares all that comes of it; false: `complaint` says what is wrong. */
+static bool right(tn_device *dev, const config *c, const edit *planted, fu_flash_pass where)
 {
     problem p;
     oracle r;
@@ -546,22 +563,26 @@ static void run_config(tn_device *dev, const config *c)
     tn_kernel *k[FU_FLASH_PASSES];
     problem_open(c, &p);
     for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
-        k[pass] = compile(dev, c, &p, (fu_flash_pass)pass, &tile[pass]);
+        k[pass] = compile(dev, c, &p, (fu_flash_pass)pass, pass == (int)where ? planted : NULL, &tile[pass]);
     float *lse = calloc((size_t)c->batch * (size_t)c->heads * (size_t)c->tq, sizeof *lse);
-    if (launch_all(dev, c, &p, k, tile, FU_FLASH_PASSES, lse)) {
-        char name[256];
-        describe(c, name, sizeof name);
-        fail_msg("%s: %s", name, sim.report());
+    assert_non_null(lse);
+    bool ok = !launch_all(dev, c, &p, k, tile, FU_FLASH_PASSES, lse);
+    if (!ok) snprintf(complaint, sizeof complaint, "%s", sim.report());
+    if (ok) {
+        oracle_open(c, &p, &r);
+        ok = compare(c, "o", &r.o, &p.o, NULL) && compare(c, "lse", &r.lse, NULL, lse) &&
+             compare(c, "dq", &r.dq, &p.dq, NULL) && compare(c, "dk", &r.dk, &p.dk, NULL) &&
+             compare(c, "dv", &r.dv, &p.dv, NULL);
+        oracle_close(&r);
     }
-    oracle_open(c, &p, &r);
-    compare(c, "o", &r.o, &p.o, NULL);
-    compare(c, "lse", &r.lse, NULL, lse);
-    compare(c, "dq", &r.dq, &p.dq, NULL);
-    compare(c, "dk", &r.dk, &p.dk, NULL);
-    compare(c, "dv", &r.dv, &p.dv, NULL);
-    oracle_close(&r);
     problem_close(&p);
     free(lse);
+    return ok;
+}
+
+static void run_config(tn_device *dev, const config *c)
+{
+    if (!right(dev, c, NULL, FU_FLASH_PASSES)) fail_msg("%s", complaint);
 }
 
 /* ---- tests ---- */
@@ -659,7 +680,8 @@ static void compile_all(tn_device *dev, const config *c, int n)
         const config *one = &c[i / FU_FLASH_PASSES];
         problem p = {.scale = one->scale != 0 ? one->scale : 1 / sqrt(one->head), .keep = KEEP};
         src[i].entry = name[i];
-        src[i].text = text_of(one, &p, (fu_flash_pass)(i % FU_FLASH_PASSES), &dev->target, &tile, name[i]);
+        src[i].text =
+            text_of(one, &p, (fu_flash_pass)(i % FU_FLASH_PASSES), &dev->target, NULL, &tile, name[i]);
     }
     if (dev->compile(dev, src, most, k, &err)) fail_msg("%s", err.text);
     for (int i = 0; i < most; i++) free((char *)(uintptr_t)src[i].text);
@@ -679,6 +701,212 @@ static void test_attentions(void **state)
                   (int)counters().compiler_runs, worst_share);
 }
 
+/* `full`: the product of dtypes, heads and flags, and shapes from a generator. */
+static void test_full(void **state)
+{
+    tn_device *dev = *state;
+    static const struct {
+        tn_dtype dtype;
+        bool tf32;
+    } kind[] = {{H, X}, {B, X}, {F, X}, {T}};
+    int problems = 0;
+    if (!full) {
+        print_message("left to make cusim-full\n");
+        skip();
+    }
+    worst_share = 0;
+    for (int k = 0; k < 4; k++)
+        for (int head = 32; head <= 128; head += 32)
+            for (int flags = 0; flags < 12; flags++) {
+                config c[3];
+                for (int i = 0; i < 3; i++) {
+                    random_state = (uint64_t)(((k * 128 + head) * 12 + flags) * 3 + i);
+                    c[i] = (config){kind[k].dtype,
+                                    kind[k].tf32,
+                                    head,
+                                    flags & 1,
+                                    (fu_flash_mask)(flags / 4),
+                                    flags & 2,
+                                    2,
+                                    2,
+                                    .scale = i == 2 ? -.1 : 0};
+                    c[i].tq = 1 + (int)(uniform() * 160);
+                    c[i].tk = i == 0 ? c[i].tq : 1 + (int)(uniform() * 160);
+                    c[i].layout = i == 0 ? PACKED : i == 1 ? HEADS : ODD;
+                    c[i].extent = (extent)(uniform() * 4);
+                    c[i].pattern = uniform() < .5 || c[i].dropout || c[i].extent == COLUMN ? SOME : LATE;
+                }
+                compile_all(dev, c, 3);
+                for (int i = 0; i < 3; i++, problems++) run_config(dev, &c[i]);
+            }
+    print_message("%d problems; the largest error is %.2f of its bound\n", problems, worst_share);
+}
+
+/* What the simulator, or the comparison, must find. */
+#define WAIT "tn_copy_wait<STAGES - 2>();\n        "
+#define BARRIER                                                                                              \
+    "__syncthreads(); /* the tile has come for all, and all are done with the one before */\n        "
+#define FILL                                                                                                 \
+    "const int next = t + STAGES - 1, place = slot == 0 ? STAGES - 1 : slot - 1;\n"                          \
+    "        if (next < tiles) copy_stage"
+
+static void test_planted(void **state)
+{
+    (void)state;
+    static const struct {
+        fu_flash_pass pass;
+        edit edit;
+        const char *report; /* what it says; NULL: the numbers are wrong */
+    } planted[] = {
+        {FU_FLASH_FORWARD, {"tn_copy_wait<STAGES - 2>();", ""}, "no wait for it"},
+        {FU_FLASH_DKV, {WAIT BARRIER FILL, BARRIER FILL}, "no wait for it"},
+        {FU_FLASH_FORWARD, {BARRIER, ""}, "race"},
+        {FU_FLASH_DQ, {WAIT BARRIER FILL, WAIT FILL}, "race"},
+        {FU_FLASH_FORWARD, {"sum[m][r] * fit + part", "sum[m][r] + part"}, NULL},
+        {FU_FLASH_FORWARD, {"j > i) return false", "j >= i + 2) return false"}, NULL},
+        {FU_FLASH_DKV, {"p * (dp - delta)", "p * dp"}, NULL},
+        {FU_FLASH_DQ,
+         {"TURNED ? tq : CAUSAL ? least(tk, row + ROWS)", "TURNED ? tq : CAUSAL ? least(tk, row)"},
+         NULL},
+    };
+    const config c = {F, X, 32, CAUSAL, NONE, X, 1, 2, 100, 100, HEADS, FULL, SOME, 0, 0};
+    for (int i = 0; i < (int)(sizeof planted / sizeof *planted); i++) {
+        tn_device *dev = device_open();
+        if (right(dev, &c, &planted[i].edit, planted[i].pass)) fail_msg("fault %d was not found", i);
+        if (planted[i].report && !strstr(complaint, planted[i].report))
+            fail_msg("fault %d: %s", i, complaint);
+        if (!planted[i].report) assert_non_null(strstr(complaint, "wanted"));
+        dev->close(dev);
+        sim.reset();
+        sim.set("quiet", 1);
+    }
+}
+
+/* The same bits in each run, whatever the order of blocks and threads. */
+static void test_same_bits(void **state)
+{
+    tn_device *dev = *state;
+    static const config c[] = {{H, X, 64, CAUSAL, NONE, X, 2, 2, 150, 150, PACKED, FULL, SOME, 0, 0},
+                               {F, X, 64, X, ADDED, DROP, 2, 2, 37, 61, HEADS, PLAIN, LATE, 0, 0}};
+    for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+        problem p, first;
+        struct fu_flash_tile tile[FU_FLASH_PASSES];
+        tn_kernel *k[FU_FLASH_PASSES];
+        const size_t rows = (size_t)(c[i].batch * c[i].heads * c[i].tq);
+        float *lse = calloc(rows, sizeof *lse), *first_lse = calloc(rows, sizeof *lse);
+        assert_true(lse && first_lse);
+        problem_open(&c[i], &first);
+        for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
+            k[pass] = compile(dev, &c[i], &first, (fu_flash_pass)pass, NULL, &tile[pass]);
+        assert_int_equal(launch_all(dev, &c[i], &first, k, tile, FU_FLASH_PASSES, first_lse), 0);
+        for (int seed = 2; seed < 4; seed++) {
+            sim.set("seed", seed);
+            problem_open(&c[i], &p);
+            assert_int_equal(launch_all(dev, &c[i], &p, k, tile, FU_FLASH_PASSES, lse), 0);
+            const operand *a[] = {&first.o, &first.dq, &first.dk, &first.dv},
+                          *b[] = {&p.o, &p.dq, &p.dk, &p.dv};
+            for (int o = 0; o < 4; o++)
+                assert_memory_equal(a[o]->host, b[o]->host, (size_t)a[o]->n * size_of(a[o]->dtype));
+            assert_memory_equal(lse, first_lse, rows * sizeof *lse);
+            problem_close(&p);
+        }
+        problem_close(&first);
+        free(lse);
+        free(first_lse);
+    }
+}
+
+/* What no tile is made for. */
+static void test_refused(void **state)
+{
+    (void)state;
+    const tn_target large = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 163 << 10},
+                    small = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 99 << 10},
+                    none = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 16 << 10};
+    struct fu_flash_tile t;
+    for (int pass = 0; pass < FU_FLASH_PASSES; pass++) {
+        fu_flash_desc d = {(fu_flash_pass)pass, F, X, CAUSAL, X, NONE, 128, 8, 8, 1024, 1024};
+        assert_true(fu_flash_tile(&d, &large, &t));
+        assert_true(t.shared <= large.shared_most && t.threads == 32 * t.warps);
+        assert_true(fu_flash_tile(&d, &small, &t));
+        assert_true(t.shared <= small.shared_most);
+        assert_int_equal(fu_flash_tile(&d, &none, &t), pass == FU_FLASH_DELTA);
+        d.head = 48;
+        assert_false(fu_flash_tile(&d, &large, &t));
+        d.head = 160;
+        assert_false(fu_flash_tile(&d, &large, &t));
+        d.head = 64, d.dtype = TN_F64;
+        assert_false(fu_flash_tile(&d, &large, &t));
+        d.dtype = F, d.tk = 0;
+        assert_false(fu_flash_tile(&d, &large, &t));
+    }
+}
+
+/* What the real compiler makes of them: no register is spilled. `full`: each combination. */
+static void test_registers(void **state)
+{
+    (void)state;
+    static const char *const arch[] = {"sm_80", "sm_90"};
+    static const tn_target target = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 163 << 10};
+    nvrtc n;
+    int compiled = 0;
+    memset(&n, 0, sizeof n);
+    if (!nvrtc_open(&n)) {
+        print_message("no NVRTC here\n");
+        skip();
+    }
+    size_t room = 1 << 20;
+    for (int i = 0; i < TN_PRELUDE_FILES; i++) room += strlen(tn_embed_text(tn_prelude_cuda[i]));
+    char *whole = malloc(room);
+    assert_non_null(whole);
+    for (int combination = 0; combination < 4 * 4 * 12 * 2; combination++) {
+        const int head = combination % 4, kind = combination / 4 % 4, flags = combination / 16 % 12;
+        const bool few = combination >= 192; /* blocks: other tiles */
+        if (!full && (few || (combination != 16 + 1 && combination != 11 * 16 + 8 + 3))) continue;
+        const config c = {kind < 1   ? H
+                          : kind < 2 ? B
+                                     : F,
+                          kind == 3,
+                          head * 32 + 32,
+                          flags & 1,
+                          (fu_flash_mask)(flags / 4),
+                          flags & 2,
+                          few ? 1 : 16,
+                          few ? 1 : 16,
+                          512,
+                          512,
+                          HEADS,
+                          FULL,
+                          SOME,
+                          0,
+                          0};
+        const problem p = {.scale = .125, .keep = KEEP};
+        for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
+            for (int a = 0; a < 2; a++) {
+                struct fu_flash_tile tile;
+                char name[64], *log, *text = text_of(&c, &p, (fu_flash_pass)pass, &target, NULL, &tile, name);
+                whole[0] = 0;
+                for (int i = 0; i < TN_PRELUDE_FILES; i++) {
+                    strcat(whole, tn_embed_text(tn_prelude_cuda[i]));
+                    strcat(whole, "\n");
+                }
+                strcat(whole, text);
+                if (nvrtc_compile(&n, whole, arch[a], &log) || strstr(log, "warning") ||
+                    !strstr(log, "0 bytes spill stores, 0 bytes spill loads")) {
+                    char what[256];
+                    describe(&c, what, sizeof what);
+                    fail_msg("pass %d of %s for %s: %s", pass, what, arch[a], log);
+                }
+                compiled++;
+                free(log);
+                free(text);
+            }
+    }
+    free(whole);
+    print_message("%d kernels compiled\n", compiled);
+    assert_true(compiled >= 16);
+}
+
 static int setup(void **state)
 {
     rig_open(state);
@@ -692,10 +920,17 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
         cmocka_unit_test_setup_teardown(test_attentions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_same_bits, setup, teardown),
+        cmocka_unit_test_setup(test_planted, rig_open),
+        cmocka_unit_test(test_registers),
+        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
     };
+    full = argc > 1 && !strcmp(argv[1], "full");
+    if (argc > 1 && !full) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
