@@ -41,10 +41,12 @@ typedef struct tn_target {
     int64_t l1_bytes, l2_bytes;
     int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
     int64_t cache_bytes;  /* of the last cache, all of it; 0: not known */
+    int capability;       /* GPU: compute capability times 10; 0: not known */
     int processors;       /* GPU: multiprocessors, */
     int max_threads;      /* threads that one of them can hold, */
     int64_t shared_bytes; /* and shared memory that one block can have without asking for more, */
     int64_t shared_most;  /* and when it asks (tn_grid.shared) */
+    bool tf32;            /* products of f32 may round their operands to TF32 */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 
@@ -85,6 +87,7 @@ typedef struct tn_gemm {
     int64_t a_row, a_col, b_row, b_col, c_row;
     int64_t a_batch[TN_GEMM_BATCH_DIMS], b_batch[TN_GEMM_BATCH_DIMS], c_batch[TN_GEMM_BATCH_DIMS];
     tn_epilogue epilogue;
+    bool tf32; /* f32 operands may be rounded to TF32 where that is faster */
 } tn_gemm;
 
 /* 2-D convolution (cross-correlation, as every framework means it), all tensors dense:
@@ -100,6 +103,7 @@ typedef struct tn_conv2d_desc {
     const void *bias;      /* forward only: [oc] or NULL */
     void *out;             /* forward: y; data grad: gx; weight grad: gweight */
     tn_epilogue epilogue;  /* forward only */
+    bool tf32;             /* as a tn_gemm's */
 } tn_conv2d_desc;
 
 typedef struct tn_device_stats {

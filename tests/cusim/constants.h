@@ -43,7 +43,6 @@
     X(SIM_COMPUTE_F64_PEDANTIC, 71, CUBLAS_COMPUTE_64F_PEDANTIC)                                             \
     X(SIM_COMPUTE_F32_FAST_F16, 74, CUBLAS_COMPUTE_32F_FAST_16F)                                             \
     X(SIM_COMPUTE_F32_FAST_BF16, 75, CUBLAS_COMPUTE_32F_FAST_16BF)                                           \
-    X(SIM_COMPUTE_F32_FAST_TF32, 77, CUBLAS_COMPUTE_32F_FAST_TF32)                                           \
     X(SIM_DESC_COMPUTE, 0, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE)                                                \
     X(SIM_DESC_SCALE, 1, CUBLASLT_MATMUL_DESC_SCALE_TYPE)                                                    \
     X(SIM_DESC_POINTER_MODE, 2, CUBLASLT_MATMUL_DESC_POINTER_MODE)                                           \

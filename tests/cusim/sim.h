@@ -129,6 +129,7 @@ typedef struct sim_matrix {
 typedef struct sim_product { /* D = epilogue(alpha op(A) op(B) + beta C) */
     sim_matrix a, b, c, d;
     bool transpose_a, transpose_b, double_precision;
+    bool tf32; /* operands are rounded to it */
     unsigned epilogue;
     uint64_t bias;
     unsigned bias_type;

@@ -117,6 +117,7 @@ typedef struct tn_cublas_choice {
     X(TN_CUBLAS_OP_T, 1, CUBLAS_OP_T)                                                                        \
     X(TN_CUBLAS_COMPUTE_F32, 68, CUBLAS_COMPUTE_32F)                                                         \
     X(TN_CUBLAS_COMPUTE_F64, 70, CUBLAS_COMPUTE_64F)                                                         \
+    X(TN_CUBLAS_COMPUTE_TF32, 77, CUBLAS_COMPUTE_32F_FAST_TF32)                                              \
     X(TN_CUBLAS_F32, 0, CUDA_R_32F)                                                                          \
     X(TN_CUBLAS_F64, 1, CUDA_R_64F)                                                                          \
     X(TN_CUBLAS_F16, 2, CUDA_R_16F)                                                                          \

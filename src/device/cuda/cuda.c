@@ -496,6 +496,7 @@ static void fill(tn_cuda *c)
                    .l1_bytes = attribute(c, TN_CU_PROCESSOR_SHARED),
                    .l2_bytes = attribute(c, TN_CU_L2_BYTES),
                    .last_bytes = attribute(c, TN_CU_L2_BYTES),
+                   .capability = c->capability,
                    .processors = attribute(c, TN_CU_PROCESSORS),
                    .max_threads = attribute(c, TN_CU_PROCESSOR_THREADS),
                    .shared_bytes = attribute(c, TN_CU_SHARED_BYTES),
