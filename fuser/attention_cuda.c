@@ -4,7 +4,8 @@
  * scores of one tile (16 * M_TILES rows of COLS). The table holds for each kind, head and pass the largest
  * tile that the real compiler fits into 255 registers without a spill, whatever mask and dropout add
  * (tests/test_cuda_attention.c asks it). Where shared memory is short, or there are fewer blocks than
- * processors, tiles get smaller.
+ * processors, tiles get smaller. Two blocks should fit on a processor: while one waits or takes exponentials
+ * the other's products run.
  *
  * Read first: fu_flash_tile.
  */
@@ -24,14 +25,14 @@ static const shape table[KINDS][HEADS][PASSES] = {
     {{{2, 64, 1}, {2, 32, 0}, {2, 32, 0}},
      {{2, 64, 0}, {1, 64, 0}, {2, 32, 0}},
      {{2, 32, 0}, {1, 64, 0}, {2, 32, 0}},
-     {{2, 32, 0}, {1, 32, 0}, {1, 64, 0}}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}}},
     {{{2, 32, 0}, {2, 32, 0}, {2, 16, 0}},
      {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
      {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
      {{2, 16, 0}, {1, 16, 0}, {1, 32, 0}}},
     {{{2, 32, 0}, {2, 32, 0}, {2, 32, 0}},
-     {{2, 32, 0}, {1, 32, 0}, {1, 64, 0}},
-     {{2, 32, 0}, {1, 32, 0}, {1, 64, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
      {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}}},
 };
 
@@ -192,9 +193,8 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
             set_rows(d, &t);
         }
         if (t.shared > target->shared_most) return false;
-        t.stages = 3; /* where two blocks fit beside each other even so */
-        t.shared = shared_of(d, &t);
-        if (t.shared > target->shared_most / 2) t.stages = 2;
+        t.stages = 3; /* where two blocks fit beside each other even so; each costs 1 KiB more */
+        if (shared_of(d, &t) > (target->shared_most - 1024) / 2) t.stages = 2;
         t.shared = shared_of(d, &t);
     }
     if (t.blocks > INT32_MAX) return false;
@@ -203,16 +203,14 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
     return true;
 }
 
-int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, const char *entry, double scale,
-                     double keep, char *out, size_t room)
+int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char *out, size_t room)
 {
     const int code = d->dtype == TN_F32 ? 0 : d->dtype == TN_F16 ? 2 : 3;
     return snprintf(
         out, room,
-        "#define ENTRY %s\n#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n"
-        "#define CAUSAL %d\n#define MASK %d\n#define DROPOUT %d\n#define KEEP_P %.17g\n"
-        "#define SCALE %.17g\n#define WARPS %d\n#define M_TILES %d\n#define COLS %d\n"
-        "#define STAGES %d\n#define A_REGS %d\n",
-        entry, (int)d->pass, code, products(d), d->head, d->causal, (int)d->mask, d->dropout,
-        d->dropout ? keep : 1.0, scale, t->warps, t->m_tiles, t->columns, t->stages, t->kept);
+        "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n#define CAUSAL %d\n"
+        "#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
+        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n",
+        (int)d->pass, code, products(d), d->head, d->causal, (int)d->mask, d->dropout, t->warps, t->m_tiles,
+        t->columns, t->stages, t->kept);
 }

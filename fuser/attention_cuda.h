@@ -42,9 +42,8 @@ struct fu_flash_tile {
 /* false: not a problem for these kernels, or no tile fits the target. */
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *t, struct fu_flash_tile *out);
 
-/* The #defines that stand in front of the kernels' text, ENTRY, SCALE and KEEP_P among them, as snprintf.
- * keep: the probability of an element of P to be kept; not looked at without dropout. */
-int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *tile, const char *entry,
-                     double scale, double keep, char *out, size_t room);
+/* The #defines that stand in front of the kernels' text, as snprintf: all but ENTRY, SCALE and, with dropout,
+ * DROP_P, SEED, DRAW, which are the caller's. The text undefines them all at its end. */
+int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *tile, char *out, size_t room);
 
 #endif

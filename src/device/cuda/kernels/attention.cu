@@ -17,15 +17,18 @@
  * In front of this text stand ptx.cuh and, as #define:
  *   ENTRY     the kernel's name                  PASS     as above
  *   DTYPE     0 f32, 2 f16, 3 bf16               PRODUCTS 3: f32 as three products of TF32; 1: as one
- *   HEAD      32, 64, 96 or 128                  SCALE    a literal
+ *   HEAD      32, 64, 96 or 128                  SCALE    not 0
  *   CAUSAL    1: key j is seen by query i where j <= i
  *   MASK      0 none, 1 bool (true: is seen), 2 of the dtype, added to the scaled scores
  *   DROPOUT   1: P is dropped as a RANDOM node of shape [batch, heads, tq, tk] says, element
- *             ((b * heads + h) * tq + i) * tk + j of the stream of seed scalar[0] and draw scalar[1]; KEEP_P
- *             is the literal of the probability to be kept
+ *             ((b * heads + h) * tq + i) * tk + j of the stream of SEED and DRAW; DROP_P is its chance to be
+ *             dropped
  *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/attention_cuda.h)
+ * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
+ * and are scalar[0].u and scalar[1].u then.
  *
- * buf     q, k, v, [mask], o, lse;  backward goes on with  go, delta, dq, dk, dv
+ * buf     q, k, v, [mask], o, lse;  backward goes on with  go, delta, dq, dk, dv. A pass touches what it is
+ *         for alone: forward all six; 1: o, lse, go, delta; 2: not o, dq; 3: not o, dk, dv
  * dim     0 batch  1 heads  2 tq  3 tk, all >= 1, then strides in elements, of (batch, head, row), columns
  *         are dense: 4 q  7 k  10 v  17 o  20 go  23 dq  26 dk  29 dv;  13 mask, of (batch, head, row, column)
  * lse     f32 [batch, heads, tq], the natural logarithm of the sum of the exponentials; delta likewise
@@ -56,6 +59,13 @@ namespace ATT
 {
 
 typedef ELEM elem;
+
+#if !defined(SEED)
+#define SEED a.scalar[0].u
+#endif
+#if !defined(DRAW)
+#define DRAW a.scalar[1].u
+#endif
 
 enum {
     CHUNK = 16 / (int)sizeof(elem), /* elements that are moved at once */
@@ -342,12 +352,15 @@ typedef elem mask_elem;
 /* One head's masks and random numbers. */
 struct head {
     int tq, tk;
+    float scale, power; /* of the scores; the same for powers of 2 */
 #if MASK
     const mask_elem *mask;
     int64_t mask_row, mask_column;
 #endif
 #if DROPOUT
     uint64_t seed, draw, first; /* element of the stream */
+    double chance;              /* to be dropped */
+    float rest;                 /* what the others are multiplied by */
 #endif
 };
 
@@ -356,14 +369,18 @@ TN_FN head head_of(const tn_cuda_args &a, int64_t batch, int64_t number)
     head h;
     h.tq = (int)a.dim[2];
     h.tk = (int)a.dim[3];
+    h.scale = (float)(SCALE);
+    h.power = (float)((SCALE)*ATT_LOG2E);
 #if MASK
     h.mask = (const mask_elem *)a.buf[BUF_MASK] + batch * a.dim[DIM_MASK] + number * a.dim[DIM_MASK + 1];
     h.mask_row = a.dim[DIM_MASK + 2];
     h.mask_column = a.dim[DIM_MASK + 3];
 #endif
 #if DROPOUT
-    h.seed = a.scalar[0].u;
-    h.draw = a.scalar[1].u;
+    h.seed = SEED;
+    h.draw = DRAW;
+    h.chance = (float)(DROP_P);
+    h.rest = (float)(1 / (1 - (double)(DROP_P)));
     h.first = (uint64_t)(batch * a.dim[1] + number) * (uint64_t)h.tq * (uint64_t)h.tk;
 #endif
     return h;
@@ -391,7 +408,7 @@ TN_FN bool seen(const head &h, int i, int j, float &s)
 }
 
 #if DROPOUT
-TN_FN uint32_t kept(uint32_t random) { return tn_dropped(random, 1 - (double)(KEEP_P)) ? 0 : 1; }
+TN_FN uint32_t kept(const head &h, uint32_t random) { return tn_dropped(random, h.chance) ? 0 : 1; }
 
 /* Bit e: accumulator e's element is kept. (i, j) is the position of e = 0, whose rows are queries, or with
  * TURNED keys; e = 1 is a column further, e = 2 eight rows. Four keys of a query share a Philox block: where
@@ -403,7 +420,7 @@ template <bool TURNED> TN_FN uint32_t keep_bits(const head &h, int i, int j)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int64_t query = i + (TURNED ? e % 2 : e / 2 * 8), key = j + (TURNED ? e / 2 * 8 : e % 2);
-            bits |= kept(tn_philox_u32(h.seed, h.draw, h.first + (uint64_t)(query * h.tk + key))) << e;
+            bits |= kept(h, tn_philox_u32(h.seed, h.draw, h.first + (uint64_t)(query * h.tk + key))) << e;
         }
         return bits;
     }
@@ -417,7 +434,7 @@ template <bool TURNED> TN_FN uint32_t keep_bits(const head &h, int i, int j)
             const int other = mine ^ d;
             uint32_t word = other & 2 ? (other & 1 ? w[3] : w[2]) : (other & 1 ? w[1] : w[0]);
             if (d) word = tn_xor_lane(word, d * 4);
-            bits |= kept(word) << other;
+            bits |= kept(h, word) << other;
         }
         return bits;
     }
@@ -425,8 +442,8 @@ template <bool TURNED> TN_FN uint32_t keep_bits(const head &h, int i, int j)
     const int64_t query = i + (odd ? 8 : 0), key = j & ~3;
     tn_philox_block(h.seed, h.draw, (h.first + (uint64_t)(query * h.tk + key)) / 4, w);
     const uint32_t x = tn_xor_lane(odd ? w[0] : w[2], 1), y = tn_xor_lane(odd ? w[1] : w[3], 1);
-    bits = kept(odd ? x : w[0]) | kept(odd ? y : w[1]) << 1;
-    return bits | kept(odd ? w[2] : x) << 2 | kept(odd ? w[3] : y) << 3;
+    bits = kept(h, odd ? x : w[0]) | kept(h, odd ? y : w[1]) << 1;
+    return bits | kept(h, odd ? w[2] : x) << 2 | kept(h, odd ? w[3] : y) << 3;
 }
 #endif
 
@@ -436,8 +453,8 @@ TN_FN int least(int a, int b) { return a < b ? a : b; }
 
 /* ---- forward ---- */
 
-/* Scores are kept such that FACTOR times them is what 2 is raised to, and FACTOR > 0. */
-TN_FN float factor() { return MASK == 2 ? 1.0f : (float)((SCALE) < 0 ? -(SCALE) * ATT_LOG2E : (SCALE) * ATT_LOG2E); }
+/* Scores are kept such that this factor > 0 times them is what 2 is raised to. */
+TN_FN float factor_of(const head &h) { return MASK == 2 ? 1.0f : fabsf(h.power); }
 
 /* Masks a tile's scores. */
 TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int column)
@@ -452,9 +469,9 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
             for (int e = 0; e < 4; e++) {
                 float &x = s[m][n][e];
                 if (MASK == 2)
-                    x *= (float)((SCALE)*ATT_LOG2E);
-                else if ((SCALE) < 0)
-                    x = -x;
+                    x *= h.power;
+                else
+                    x = h.power < 0 ? -x : x;
                 if (!MASK && !test) continue;
                 const int i = row + row_of(m, e), j = column + column_of(n, e);
                 if (j >= h.tk || (i < h.tq && !seen(h, i, j, x))) x = -TN_INF;
@@ -464,7 +481,7 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
 /* The scores become their exponentials; `top`, the power that stands for 1, and `sum` are the rows' own. What
  * was summed before is made to fit. */
 TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&acc)[M_TILES][D_TILES][4],
-                        float (&top)[M_TILES][2], float (&sum)[M_TILES][2])
+                        float (&top)[M_TILES][2], float (&sum)[M_TILES][2], float factor)
 {
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
@@ -478,7 +495,7 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&acc)[M_TILES][D
             }
             most = fmaxf(most, tn_xor_lane(most, 1));
             most = fmaxf(most, tn_xor_lane(most, 2));
-            const float now = fmaxf(top[m][r], most * factor());
+            const float now = fmaxf(top[m][r], most * factor);
             const float base = now == -TN_INF ? 0 : now; /* nothing was seen so far */
             const float fit = tn_exp2_fast(top[m][r] - base);
             top[m][r] = now;
@@ -487,7 +504,7 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&acc)[M_TILES][D
             for (int n = 0; n < N_TILES; n++)
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; e++) {
-                    s[m][n][e] = tn_exp2_fast(fmaf(s[m][n][e], factor(), -base));
+                    s[m][n][e] = tn_exp2_fast(fmaf(s[m][n][e], factor, -base));
                     part += s[m][n][e];
                 }
             sum[m][r] = sum[m][r] * fit + part;
@@ -551,7 +568,7 @@ TN_FN void forward(const tn_cuda_args &a)
         float s[M_TILES][N_TILES][4];
         multiply(s, left, keys);
         see(s, h, row, t * COLS);
-        exponentials(s, acc, top, sum);
+        exponentials(s, acc, top, sum, factor_of(h));
 #if DROPOUT
 #pragma unroll
         for (int m = 0; m < M_TILES; m++)
@@ -578,7 +595,7 @@ TN_FN void forward(const tn_cuda_args &a)
             all += tn_xor_lane(all, 2);
             inverse[m][r] = 1 / all; /* of a row that sees nothing infinite, and 0 times that is NaN */
 #if DROPOUT
-            inverse[m][r] *= (float)(1 / (double)(KEEP_P));
+            inverse[m][r] *= h.rest;
 #endif
             const int i = row + row_of(m, 2 * r);
             const float power = top[m][r] * (float)ATT_LN2 + tn_log_f32(all);
@@ -684,12 +701,12 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
                 const int j = TURNED ? row + row_of(m, e) : column + column_of(n, e);
                 const float lse = TURNED ? numbers[column_of(n, e)] : row_lse[m][e / 2];
                 const float delta = TURNED ? numbers[COLS + column_of(n, e)] : row_delta[m][e / 2];
-                float x = s[m][n][e] * (float)((SCALE)*ATT_LOG2E), dp = g[m][n][e];
+                float x = s[m][n][e] * h.power, dp = g[m][n][e];
                 bool visible = true;
                 if (MASK || test) visible = j < h.tk && (i >= h.tq || seen(h, i, j, x));
                 const float p = visible ? tn_exp2_fast(x - lse * (float)ATT_LOG2E) : 0;
 #if DROPOUT
-                const float keep = bits >> e & 1 ? (float)(1 / (double)(KEEP_P)) : 0;
+                const float keep = bits >> e & 1 ? h.rest : 0;
                 s[m][n][e] = p * keep;
                 dp *= keep;
 #else
@@ -786,7 +803,7 @@ TN_FN void backward(const tn_cuda_args &a)
 
     float factor[M_TILES][2];
 #pragma unroll
-    for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = (float)(SCALE);
+    for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = h.scale;
 #if PASS == 2
     const bool blind = any_blind(lse, tq, (float *)stage);
     copy_out(matrix_of(a, BUF_DK, DIM_DK, batch, number, tk), row + own, room + own * PITCH, by_first, factor);
@@ -833,7 +850,9 @@ KERNEL
 #undef CAUSAL
 #undef MASK
 #undef DROPOUT
-#undef KEEP_P
+#undef DROP_P
+#undef SEED
+#undef DRAW
 #undef SCALE
 #undef WARPS
 #undef M_TILES
