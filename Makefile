@@ -138,7 +138,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
 
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
-$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cuda/kernels/*)
+$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cpu/kernels/* src/device/cuda/kernels/*)
 
 # The tests call internal functions too. Users get one object in which those are local and clash with nothing.
 $(BUILD)/internal.a: $(OBJ) $(BUILD)/sources Makefile

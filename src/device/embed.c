@@ -25,6 +25,7 @@ EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
 EMBED(tn_embed_attention_cu, "src/device/cuda/kernels/attention.cu");
 EMBED(tn_embed_conv2d_cu, "src/device/cuda/kernels/conv2d.cu");
+EMBED(tn_embed_attention_c, "src/device/cpu/kernels/attention.c");
 EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
 
 static const struct {
@@ -37,6 +38,7 @@ static const struct {
     [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
+    [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
     [TN_EMBED_CONV2D_CU] = {"conv2d.cu", tn_embed_conv2d_cu},
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
