@@ -20,6 +20,8 @@ enum {
     ROOM = 8,         /* likewise: more than a tile's columns in a row of results */
     BLOCK_SHARED = 1024,
     REGISTERS = 65536,
+    MOST_SPLITS = 64,
+    MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
     TAPS = 1 << 15
 };
 
@@ -34,6 +36,7 @@ typedef struct shape {
     int64_t width, pixels,
         channels; /* of the pixels' rows and images, of a tap: what indices are divided by */
     int size;
+    bool forward;
 } shape;
 
 static int64_t min64(int64_t a, int64_t b)
@@ -66,7 +69,10 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
     if (!fits(d->h + d->pad[0] + d->pad[1], d->stride[0], d->dilation[0] * d->kh, 1) ||
         !fits(d->w + d->pad[2] + d->pad[3], d->stride[1], d->dilation[1] * d->kw, 1))
         return false;
-    *s = (shape){.groups = d->groups, .phases = 1, .size = d->dtype == TN_F32 ? 4 : 2};
+    *s = (shape){.groups = d->groups,
+                 .phases = 1,
+                 .size = d->dtype == TN_F32 ? 4 : 2,
+                 .forward = d->pass == TN_CONV_FORWARD};
     s->width = d->ow;
     s->pixels = d->oh * d->ow;
     s->channels = in;
@@ -119,7 +125,10 @@ static bool valid(const struct fu_conv_tile *o, const shape *s)
     int longest = o->bk / (o->vec_a < o->vec_b ? o->vec_a : o->vec_b);
     if (o->bm / o->vec_a > longest) longest = o->bm / o->vec_a;
     if (o->bn / o->vec_b > longest) longest = o->bn / o->vec_b;
-    return longest <= threads;
+    if (longest > threads) return false;
+    /* each thread knows the place of every row it copies from: in registers, which are few */
+    return o->bm * o->bk <= MOST_UNITS * threads * o->vec_a &&
+           o->bn * o->bk <= MOST_UNITS * threads * o->vec_b;
 }
 
 static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stats)
@@ -132,10 +141,10 @@ static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stat
 }
 
 /* Blocks that live on a multiprocessor at once. */
-static int64_t resident(const struct fu_conv_tile *o, const tn_target *t)
+static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
     const int threads = o->warps_m * o->warps_n * 32;
-    const int registers = o->bm * o->bn / threads + 96; /* sums, and the rest */
+    const int registers = o->bm * o->bn / threads + (s->forward ? 110 : 180); /* sums, and the rest */
     int64_t blocks = t->l1_bytes / (o->grid.shared + BLOCK_SHARED);
     blocks = min64(blocks, t->max_threads / threads);
     return min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
@@ -152,7 +161,7 @@ static double predict(const struct fu_conv_tile *o, const shape *s, const tn_tar
     const double buffers = (double)ceil_div(ceil_div(s->k, o->bk), o->splits);
     double block = buffers * (step + barrier_clocks) + bm * bn * 4 / memory_per_clock;
     if (o->splits > 1) block += 2 * bm * bn * 4 / l2_per_clock;
-    const int64_t lives = resident(o, t), rounds = ceil_div(o->grid.n, t->processors);
+    const int64_t lives = resident(o, s, t), rounds = ceil_div(o->grid.n, t->processors);
     const double warps = (double)(min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
     return (double)rounds * block + start_clocks;
@@ -264,7 +273,7 @@ bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, st
 static const struct {
     int bm, bn, warps_m, warps_n;
 } sizes[] = {{128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2}, {64, 64, 2, 2},
-             {128, 32, 4, 1},  {64, 32, 2, 1},  {32, 64, 1, 2},  {32, 32, 2, 1}};
+             {128, 32, 4, 1},  {64, 32, 4, 1},  {32, 64, 1, 4},  {32, 32, 2, 2}};
 
 bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
 {
@@ -273,15 +282,14 @@ bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struc
     bool found = false;
     if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return false;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int stages = 4; stages >= 3; stages--)
-            for (int64_t splits = 1; splits <= 64; splits *= 2) {
+        for (int way = 0; way < 4; way++)
+            for (int64_t splits = 1; splits <= MOST_SPLITS; splits *= 2) {
                 try.bm = sizes[i].bm, try.bn = sizes[i].bn;
                 try.warps_m = sizes[i].warps_m, try.warps_n = sizes[i].warps_n;
-                try.bk = s.size == 4 ? 32 : 64;
-                try.stages = stages;
+                try.bk = (way & 1 ? 64 : 128) / s.size;
+                try.stages = way & 2 ? 3 : 4;
                 try.splits = splits;
-                if (!fill_in(d, &s, t, stats, &try)) continue;
-                if (found && try.cycles >= out->cycles) continue;
+                if (!fill_in(d, &s, t, stats, &try) || (found && try.cycles >= out->cycles)) continue;
                 *out = try;
                 found = true;
             }

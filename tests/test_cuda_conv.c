@@ -391,12 +391,257 @@ static void drawn(void **state)
     device_close(d);
 }
 
+/* n h w, channels in and out of a group, groups, window, stride, padding, dilation. */
+static const struct {
+    int64_t n, h, w, in, out, groups, kh, kw, stride[2], pad[4], dilation[2];
+    int64_t splits;
+    bool stats;
+} corners[] = {
+    {1, 1, 1, 1, 1, 1, 1, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, false},
+    {1, 1, 1, 8, 8, 1, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1, true},  /* most of the window is padding */
+    {2, 4, 8, 8, 32, 1, 1, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, true}, /* tiles that are full */
+    {1, 7, 9, 8, 8, 1, 1, 1, {2, 3}, {0, 0, 0, 0}, {1, 1}, 1, false}, /* pixels that no window sees */
+    {1, 9, 9, 8, 8, 1, 2, 2, {3, 3}, {1, 0, 0, 1}, {1, 1}, 1, false},
+    {1, 11, 11, 3, 8, 1, 7, 7, {2, 2}, {3, 3, 3, 3}, {1, 1}, 1, false},
+    {1, 9, 8, 8, 8, 1, 3, 3, {2, 2}, {2, 2, 2, 2}, {2, 2}, 1, false}, /* taps that share a factor with the
+                                                                         stride */
+    {1, 9, 8, 8, 8, 1, 3, 3, {2, 3}, {2, 1, 0, 2}, {3, 2}, 1, false},
+    {1, 12, 10, 8, 8, 1, 2, 3, {4, 1}, {0, 3, 2, 0}, {2, 3}, 1, false},
+    {1, 5, 5, 1, 1, 8, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1, false}, /* each channel alone */
+    {1, 5, 5, 1, 2, 3, 3, 3, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1, false},
+    {1, 3, 4, 40, 72, 1, 1, 3, {1, 1}, {0, 0, 1, 1}, {1, 1}, 1, true}, /* several tiles of channels */
+    {1, 3, 4, 72, 40, 1, 2, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 3, false},
+    {2, 6, 5, 16, 40, 2, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 2, true},
+    {2, 12, 12, 8, 8, 1, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 7, false},
+    {1, 6, 6, 8, 8, 1, 6, 6, {1, 1}, {0, 0, 0, 0}, {1, 1}, 3, true}, /* one window */
+    {1, 4, 6, 7, 5, 1, 5, 4, {1, 2}, {4, 4, 3, 3}, {1, 1}, 1, false},
+};
+
+static void by_hand(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = 99;
+    for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)
+        for (int pass = 0; pass < 3; pass++)
+            for (int kind = 0; kind < 4; kind++) {
+                if (!full && kind != (int)(i % 2) * 2 && !(i == 6 && kind == 3)) continue;
+                test_case c = {.tf32 = kinds[kind].tf32, .whole = true, .splits = corners[i].splits};
+                c.stats = corners[i].stats && pass == 0;
+                c.d = (tn_conv2d_desc){.dtype = kinds[kind].dtype,
+                                       .pass = (tn_conv_pass)pass,
+                                       .n = corners[i].n,
+                                       .h = corners[i].h,
+                                       .w = corners[i].w,
+                                       .c = corners[i].in * corners[i].groups,
+                                       .oc = corners[i].out * corners[i].groups,
+                                       .kh = corners[i].kh,
+                                       .kw = corners[i].kw,
+                                       .groups = corners[i].groups};
+                memcpy(c.d.stride, corners[i].stride, sizeof c.d.stride);
+                memcpy(c.d.pad, corners[i].pad, sizeof c.d.pad);
+                memcpy(c.d.dilation, corners[i].dilation, sizeof c.d.dilation);
+                assert_true(add(&l, &d->target, c));
+            }
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* More tiles along M than one block combines, and a mean much larger than the deviation. */
+static void statistics_of_many_tiles(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = 5;
+    test_case c = {.splits = 1, .stats = true};
+    c.d = (tn_conv2d_desc){.dtype = TN_F32,
+                           .n = 2,
+                           .h = 47,
+                           .w = 47,
+                           .c = 8,
+                           .oc = 8,
+                           .kh = 1,
+                           .kw = 1,
+                           .groups = 1,
+                           .stride = {1, 1},
+                           .dilation = {1, 1}};
+    assert_true(add(&l, &d->target, c));
+    assert_true(l.c[0].tile.dim[18] > 2 * 64);
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* ---- the tile that is chosen ---- */
+
+static const tn_target h100 = {.dialect = TN_DIALECT_CUDA,
+                               .vector_bytes = 16,
+                               .l1_bytes = 228 << 10,
+                               .l2_bytes = 50 << 20,
+                               .capability = 90,
+                               .processors = 132,
+                               .max_threads = 2048,
+                               .shared_bytes = 48 << 10,
+                               .shared_most = 227 << 10};
+
+static tn_conv2d_desc image(tn_dtype dtype, tn_conv_pass pass, int64_t n, int64_t size, int64_t c, int64_t oc,
+                            int64_t window)
+{
+    return (tn_conv2d_desc){.dtype = dtype,
+                            .pass = pass,
+                            .n = n,
+                            .h = size,
+                            .w = size,
+                            .c = c,
+                            .oc = oc,
+                            .kh = window,
+                            .kw = window,
+                            .oh = size,
+                            .ow = size,
+                            .groups = 1,
+                            .stride = {1, 1},
+                            .pad = {window / 2, window / 2, window / 2, window / 2},
+                            .dilation = {1, 1}};
+}
+
+static void choices(void **state)
+{
+    (void)state;
+    struct fu_conv_tile o;
+    tn_target t = h100;
+    tn_conv2d_desc d = image(TN_F16, TN_CONV_FORWARD, 64, 56, 256, 256, 3);
+    assert_true(fu_conv_tile(&d, &t, false, &o)); /* much to do: large tiles, no splits */
+    assert_true(o.bm * o.bn >= 128 * 64 && o.splits == 1 && o.scratch == 0 && o.products == 1 && !o.product);
+    assert_true(o.grid.chunk == 1 && o.grid.threads > 0 && o.grid.shared <= t.shared_most);
+    assert_int_equal(o.columns, 256);
+    assert_true(o.align[0] == 16 && o.align[1] == 16);
+    assert_true(fu_conv_tile(&d, &t, true, &o) && o.scratch > 0);
+    d = image(TN_F32, TN_CONV_WEIGHT_GRAD, 64, 56, 64, 64, 3); /* few results, many pixels */
+    assert_true(fu_conv_tile(&d, &t, false, &o));
+    assert_true(o.splits > 1 && o.scratch >= o.splits * 64 * 576 * 4 && o.products == 3);
+    assert_int_equal(o.columns, 576);
+    t.tf32 = true;
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.products == 1);
+    d = image(TN_F32, TN_CONV_FORWARD, 1, 7, 512, 512, 3); /* one small image */
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.splits > 1);
+    d = image(TN_BF16, TN_CONV_FORWARD, 8, 28, 3, 64, 3);
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.align[0] == 2);
+    d = image(TN_F32, TN_CONV_DATA_GRAD, 8, 28, 64, 64, 1);
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.product);
+    assert_false(fu_conv_tile(&d, &t, true, &o));
+
+    d = image(TN_F64, TN_CONV_FORWARD, 8, 28, 64, 64, 3);
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    d = image(TN_F32, TN_CONV_FORWARD, 70000, 28, 64, 64, 3); /* more than 2^31 elements */
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    d = image(TN_F32, TN_CONV_FORWARD, 0, 28, 64, 64, 3);
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    d.n = 8;
+    assert_true(fu_conv_tile(&d, &t, false, &o));
+    t.capability = 75;
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    t = h100;
+    t.dialect = TN_DIALECT_C;
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+}
+
+/* As the fuser would have it, on the simulated GPU's own numbers. */
+static void chosen(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = 3;
+    for (int pass = 0; pass < 3; pass++) {
+        test_case c = {.whole = true};
+        c.d = image(TN_F32, (tn_conv_pass)pass, 2, 10, 24, 40, 3);
+        assert_true(fu_conv_tile(&c.d, &d->target, pass == 0, &c.tile));
+        c.stats = pass == 0;
+        snprintf(c.name, sizeof c.name, "chosen_%d", pass);
+        c.text = text_of(&c, c.name, c.tile.text);
+        c.kernel = pass;
+        l.c = realloc(l.c, (size_t)(pass + 1) * sizeof *l.c);
+        l.source = realloc(l.source, (size_t)(pass + 1) * sizeof *l.source);
+        assert_true(l.c && l.source);
+        l.c[l.n++] = c;
+        l.n_kernel++;
+    }
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* ---- what is planted ---- */
+
+/* The kernel's text with `from` replaced fails, and the simulator says `why`. */
+static void planted(const char *from, const char *to, const char *why)
+{
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    tn_errbuf err = {""};
+    float out[8 * 8 * 8];
+    test_case c = {.splits = 2};
+    c.d = image(TN_F32, TN_CONV_FORWARD, 1, 8, 24, 8, 3);
+    assert_true(add(&l, &d->target, c));
+    const char *text = l.c[0].tile.text, *at = strstr(text, from);
+    char *changed = malloc(strlen(text) + strlen(to) + 1);
+    assert_true(at && changed);
+    sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(l.c[0].text);
+    l.c[0].text = text_of(&l.c[0], l.c[0].name, changed);
+    compile(d, &l);
+    numbers a = make(d, TN_F32, elements(&c.d, 0), true), b = make(d, TN_F32, elements(&c.d, 1), true);
+    int status = launch(d, l.kernel[0], &l.c[0], a.device, b.device, out, 8 * 8 * 8, NULL, &err);
+    assert_int_not_equal(status, 0);
+    if (!strstr(sim.report(), why)) fail_msg("%s", sim.report());
+    free(changed);
+    free(a.value);
+    free(b.value);
+    free(l.c[0].text);
+    free(l.c);
+    free(l.source);
+    free(l.kernel);
+    d->close(d);
+}
+
+static void without_a_wait(void **state)
+{
+    (void)state;
+    planted("tn_copy_wait<STAGES - 2>();", "", "that a cp.async is to fill");
+}
+
+static void with_a_wait_too_late(void **state)
+{
+    (void)state;
+    planted("tn_copy_wait<STAGES - 2>();", "tn_copy_wait<STAGES - 1>();", "that a cp.async is to fill");
+}
+
+static void without_a_barrier(void **state)
+{
+    (void)state;
+    planted("__syncthreads(); /* buffer i is there", "/* buffer i is there", "shared memory");
+}
+
+static void without_a_fence(void **state)
+{
+    (void)state;
+    planted("    __threadfence();\n", "", "race");
+}
+
 int main(int argc, char **argv)
 {
     full = argc > 1 && !strcmp(argv[1], "full");
     if (argc > 1 && !full) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(drawn, rig_open),
+        cmocka_unit_test_setup(by_hand, rig_open),
+        cmocka_unit_test_setup(statistics_of_many_tiles, rig_open),
+        cmocka_unit_test_setup(choices, rig_open),
+        cmocka_unit_test_setup(chosen, rig_open),
+        cmocka_unit_test_setup(without_a_wait, rig_open),
+        cmocka_unit_test_setup(with_a_wait_too_late, rig_open),
+        cmocka_unit_test_setup(without_a_barrier, rig_open),
+        cmocka_unit_test_setup(without_a_fence, rig_open),
     };
     return cmocka_run_group_tests_name("cuda_conv", tests, NULL, NULL);
 }

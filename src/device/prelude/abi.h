@@ -41,7 +41,7 @@ typedef struct tn_fault {
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX, TN_FAULT_LABEL };
 
-enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 32, TN_KERNEL_TICKETS = 4096 };
+enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096 };
 
 typedef struct tn_args {
     void *const *buf;      /* one pointer per operand, already moved to the view's first element */
