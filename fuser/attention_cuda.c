@@ -78,9 +78,9 @@ static void set_rows(const fu_flash_desc *d, struct fu_flash_tile *t)
 
 /* ---- cost ---- */
 
-/* Cycles of a quarter of a multiprocessor of compute capability 8.0 for a warp's instruction: a product of
- * 16 x 8 x 32 bytes, 2^x, a simple one. 128 bytes of shared memory a cycle serve all four. */
-enum { MMA_CYCLES = 8, EXP_CYCLES = 8, SIMPLE_CYCLES = 2, SHARED_BYTES_CYCLE = 128 };
+/* Cycles of a quarter of a multiprocessor for a warp's instruction: a product of 16 x 8 x 32 bytes by
+ * mma.sync, and 2^x. Bytes a cycle for all four quarters, from shared memory and from L2. */
+enum { MMA_CYCLES = 8, EXP_CYCLES = 8, SHARED_CYCLE = 128, L2_CYCLE = 40, LDMATRIX_BYTES = 512 };
 
 /* The part of the key-query pairs that are seen, and of those in tiles that are visited. */
 static void pairs_of(const fu_flash_desc *d, const struct fu_flash_tile *t, double *seen, double *visited)
@@ -109,27 +109,33 @@ static int output_products(fu_flash_pass p)
     return p == FU_FLASH_DKV ? 2 : 1;
 }
 
-/* A warp's tile of 16 * m_tiles by `columns`, in cycles of what it keeps busy: tensor cores, the exponential
- * unit and plain instructions of its quarter, and the shared memory of all. */
-static double share_of_tile(const fu_flash_desc *d, const struct fu_flash_tile *t)
+/* The share of the time in which tensor cores are busy, for a warp's tile of 16 * m_tiles by `columns`: the
+ * longest of what its quarter and the two memories take, and a quarter of the rest, which does not hide.
+ * *read: bytes that it reads from shared memory. */
+static double share_of_tile(const fu_flash_desc *d, const struct fu_flash_tile *t, double *read)
 {
-    const double depth = 32 / element_bytes(d->dtype), m = t->m_tiles, n = t->columns / 8.0;
+    const bool wide = d->dtype == TN_F32;
+    const double size = element_bytes(d->dtype), depth = 32 / size, m = t->m_tiles, n = t->columns / 8.0;
     const double a = score_products(d->pass), b = output_products(d->pass);
     const double mma = (a + b) * m * n * (d->head / depth); /* of each product of the precision */
-    const double loads = a * (d->head / depth) * (n / 2 + (t->kept ? 0 : m)); /* ldmatrix, 512 bytes */
-    const double out_loads = b * (t->columns / depth) * (d->head / 16.0);
+    const double score_loads = a * (d->head / depth) * (n / 2 + (t->kept ? 0 : m));
+    const double output_loads = b * (t->columns / depth) * (d->head / 16.0);
     const double scores = m * n * 4; /* of a lane */
-    const double tensor = mma * products(d) * MMA_CYCLES;
-    const double exponent = scores * EXP_CYCLES;
-    const double split = d->dtype == TN_F32 ? (products(d) == 3 ? 5 : 1) : 0;
-    const double plain = mma * products(d) + loads + out_loads * (d->dtype == TN_F32 ? 4 : 1) +
-                         split * 4 * (loads + out_loads) + scores * (a == 1 ? 8 : 10) +
-                         scores * (d->mask ? 6 : 0) + scores * (d->dropout ? 30 : 0);
-    const double shared = (loads + out_loads) * 512 / SHARED_BYTES_CYCLE * 4; /* the quarters take turns */
-    const double issue = plain * SIMPLE_CYCLES / 2 + exponent / 4;
-    const double longest = fmax(fmax(tensor, exponent), fmax(issue, shared));
-    const double rest = tensor + exponent + issue + shared - longest;
-    return tensor / (longest + rest * .25); /* what does not hide */
+    const double split = !wide ? 0 : products(d) == 3 ? 5 : 1;
+    const double tensor = mma * products(d) * MMA_CYCLES, exponent = scores * EXP_CYCLES;
+    const double issue = mma * products(d) + score_loads + output_loads * (wide ? 4 : 1) +
+                         split * 4 * (score_loads + output_loads) +
+                         scores * (9 + a + (d->mask ? 6 : 0) + (d->dropout ? 30 : 0));
+    *read = (score_loads + output_loads) * LDMATRIX_BYTES;
+    const double shared = *read / SHARED_CYCLE * 4; /* the quarters take turns */
+    const double far = 2 * t->columns * d->head * size / L2_CYCLE * 4 / t->warps;
+    const double each[] = {tensor, exponent, issue, shared, far};
+    double longest = 0, all = 0;
+    for (int i = 0; i < (int)(sizeof each / sizeof *each); i++) {
+        longest = fmax(longest, each[i]);
+        all += each[i];
+    }
+    return tensor / (longest + (all - longest) * .25);
 }
 
 /* Rounds of blocks that are not full; two blocks share a processor. */
@@ -147,7 +153,6 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
     if (d->pass == FU_FLASH_DELTA) {
         t->flops = 2 * rows * d->head;
         t->bytes = rows * (2 * width + 8);
-        t->share = 0;
         return;
     }
     pairs_of(d, t, &seen, &visited);
@@ -158,7 +163,9 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
     const double side = d->pass == FU_FLASH_DKV ? (double)d->tk : (double)d->tq;
     t->bytes = pairs * (own * side * width + 2 * width * visited / t->rows + 8 * side);
     if (d->mask) t->bytes += pairs * seen * (d->mask == FU_FLASH_BOOL_MASK ? 1 : size);
-    t->share = share_of_tile(d, t) * share_of_rounds(t, target->processors) * seen / visited;
+    double read;
+    t->share = share_of_tile(d, t, &read) * share_of_rounds(t, target->processors) * seen / visited;
+    t->shared_read = read * pairs * visited / (16.0 * t->m_tiles * t->columns);
 }
 
 /* ---- the choice ---- */
@@ -166,6 +173,7 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *out)
 {
     struct fu_flash_tile t = {.warps = WARPS, .m_tiles = 1, .columns = 16, .stages = 2};
+    if (target->dialect != TN_DIALECT_CUDA || target->capability < 80) return false;
     if (d->dtype != TN_F32 && d->dtype != TN_F16 && d->dtype != TN_BF16) return false;
     if (d->head < 32 || d->head > 128 || d->head % 32) return false;
     if (d->batch < 1 || d->heads < 1 || d->tq < 1 || d->tk < 1) return false;

@@ -33,10 +33,10 @@ struct fu_flash_tile {
     bool kept;                           /* A_REGS */
     int rows, threads;                   /* of a block */
     int64_t blocks, shared;              /* tn_grid.n (chunk 1) and its shared */
-    double
-        flops; /* multiplications and additions of products that are wanted; of three in place of one one */
-    double bytes; /* that blocks read and write, caches not counted */
-    double share; /* predicted: of the tensor cores' peak for this dtype and precision */
+    double flops;       /* of products that are wanted; three of TF32 for one of f32 count as one */
+    double bytes;       /* that blocks read and write outside, caches not counted, */
+    double shared_read; /* and read from shared memory */
+    double share;       /* predicted: of what mma.sync can do in this precision; 0: no products */
 };
 
 /* false: not a problem for these kernels, or no tile fits the target. */

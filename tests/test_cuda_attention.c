@@ -823,9 +823,11 @@ static void test_same_bits(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    const tn_target large = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 163 << 10},
-                    small = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 99 << 10},
-                    none = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 16 << 10};
+    const tn_target
+        large = {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 163 << 10},
+        small = {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 99 << 10},
+        old = {.dialect = TN_DIALECT_CUDA, .capability = 75, .processors = 40, .shared_most = 163 << 10},
+        none = {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 16 << 10};
     struct fu_flash_tile t;
     for (int pass = 0; pass < FU_FLASH_PASSES; pass++) {
         fu_flash_desc d = {(fu_flash_pass)pass, F, X, CAUSAL, X, NONE, 128, 8, 8, 1024, 1024};
@@ -834,6 +836,7 @@ static void test_refused(void **state)
         assert_true(fu_flash_tile(&d, &small, &t));
         assert_true(t.shared <= small.shared_most);
         assert_int_equal(fu_flash_tile(&d, &none, &t), pass == FU_FLASH_DELTA);
+        assert_false(fu_flash_tile(&d, &old, &t));
         d.head = 48;
         assert_false(fu_flash_tile(&d, &large, &t));
         d.head = 160;
@@ -850,7 +853,8 @@ static void test_registers(void **state)
 {
     (void)state;
     static const char *const arch[] = {"sm_80", "sm_90"};
-    static const tn_target target = {.dialect = TN_DIALECT_CUDA, .processors = 108, .shared_most = 163 << 10};
+    static const tn_target target = {
+        .dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 163 << 10};
     nvrtc n;
     int compiled = 0;
     memset(&n, 0, sizeof n);
