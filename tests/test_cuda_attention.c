@@ -473,6 +473,7 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
     void *stats = dev->alloc(dev, rows), *delta = dev->alloc(dev, rows);
     assert_non_null(stats);
     assert_non_null(delta);
+    assert_int_equal(dev->upload(dev, stats, lse, rows), 0);
     void *buf[12];
     int n = 0;
     buf[n++] = view(&p->q), buf[n++] = view(&p->k), buf[n++] = view(&p->v);
@@ -819,6 +820,46 @@ static void test_same_bits(void **state)
     }
 }
 
+/* A result that is not wanted is not written, and the others are what they were. */
+static void test_wanted(void **state)
+{
+    tn_device *dev = *state;
+    static const struct {
+        fu_flash_pass pass;
+        edit edit;
+        int absent; /* 0 lse, 1 dk, 2 dv */
+    } part[] = {{FU_FLASH_FORWARD, {"#if !defined(LSE)", "#define LSE 0\n#if !defined(LSE)"}, 0},
+                {FU_FLASH_DKV, {"#if !defined(LSE)", "#define DK 0\n#if !defined(LSE)"}, 1},
+                {FU_FLASH_DKV, {"#if !defined(LSE)", "#define DV 0\n#if !defined(LSE)"}, 2}};
+    const config c = {H, X, 32, CAUSAL, NONE, X, 1, 2, 70, 70, HEADS, FULL, SOME, 0, 0};
+    problem p, whole;
+    struct fu_flash_tile tile[FU_FLASH_PASSES];
+    tn_kernel *k[FU_FLASH_PASSES];
+    float lse[2 * 70] = {7}, whole_lse[2 * 70] = {0};
+    problem_open(&c, &whole);
+    for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
+        k[pass] = compile(dev, &c, &whole, (fu_flash_pass)pass, NULL, &tile[pass]);
+    assert_int_equal(launch_all(dev, &c, &whole, k, tile, FU_FLASH_PASSES, whole_lse), 0);
+    for (int i = 0; i < (int)(sizeof part / sizeof *part); i++) {
+        problem_open(&c, &p);
+        tn_kernel *before = k[part[i].pass];
+        k[part[i].pass] = compile(dev, &c, &p, part[i].pass, &part[i].edit, &tile[part[i].pass]);
+        const bool forward = part[i].pass == FU_FLASH_FORWARD;
+        assert_int_equal(launch_all(dev, &c, &p, k, tile, forward ? 1 : FU_FLASH_PASSES, lse), 0);
+        k[part[i].pass] = before;
+        const operand *a[] = {&whole.o, &whole.dk, &whole.dv}, *b[] = {&p.o, &p.dk, &p.dv};
+        for (int o = 0; o < (forward ? 1 : 3); o++) {
+            const size_t bytes = (size_t)a[o]->n * size_of(a[o]->dtype);
+            if (part[i].absent != o || forward) assert_memory_equal(a[o]->host, b[o]->host, bytes);
+            if (part[i].absent == o && !forward)
+                for (int64_t x = 0; x < b[o]->n; x++) assert_int_equal(((uint16_t *)b[o]->host)[x], 0);
+        }
+        if (forward) assert_true(lse[0] == 7);
+        problem_close(&p);
+    }
+    problem_close(&whole);
+}
+
 /* What no tile is made for. */
 static void test_refused(void **state)
 {
@@ -933,6 +974,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_refused),
         cmocka_unit_test_setup_teardown(test_attentions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_same_bits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wanted, setup, teardown),
         cmocka_unit_test_setup(test_planted, rig_open),
         cmocka_unit_test(test_registers),
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),

@@ -25,10 +25,11 @@
  *             dropped
  *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/attention_cuda.h)
  * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
- * and are scalar[0].u and scalar[1].u then.
+ * and are scalar[0].u and scalar[1].u then. LSE 0 leaves lse out of pass 0, DK 0 or DV 0 that result of pass 2.
  *
- * buf     q, k, v, [mask], o, lse;  backward goes on with  go, delta, dq, dk, dv. A pass touches what it is
- *         for alone: forward all six; 1: o, lse, go, delta; 2: not o, dq; 3: not o, dk, dv
+ * buf     q, k, v, [mask], o, lse;  backward goes on with  go, delta, dq, dk, dv. Of these pass 1 touches o, lse,
+ *         go, delta, pass 2 all but o and dq, pass 3 all but o, dk and dv: the others may be any, or missing
+ *         where none follows
  * dim     0 batch  1 heads  2 tq  3 tk, all >= 1, then strides in elements, of (batch, head, row), columns
  *         are dense: 4 q  7 k  10 v  17 o  20 go  23 dq  26 dk  29 dv;  13 mask, of (batch, head, row, column)
  * lse     f32 [batch, heads, tq], the natural logarithm of the sum of the exponentials; delta likewise
@@ -65,6 +66,15 @@ typedef ELEM elem;
 #endif
 #if !defined(DRAW)
 #define DRAW a.scalar[1].u
+#endif
+#if !defined(LSE)
+#define LSE 1
+#endif
+#if !defined(DK)
+#define DK 1
+#endif
+#if !defined(DV)
+#define DV 1
 #endif
 
 enum {
@@ -518,7 +528,7 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&acc)[M_TILES][D
 
 TN_FN void forward(const tn_cuda_args &a)
 {
-    const int tq = (int)a.dim[2], tk = (int)a.dim[3], lane = (int)threadIdx.x % 32;
+    const int tq = (int)a.dim[2], tk = (int)a.dim[3];
     const int blocks = (tq + ROWS - 1) / ROWS; /* of a head */
     const int64_t pair = blockIdx.x / (unsigned)blocks, batch = pair / a.dim[1], number = pair % a.dim[1];
     const int turn = (int)(blockIdx.x % (unsigned)blocks);
@@ -584,7 +594,6 @@ TN_FN void forward(const tn_cuda_args &a)
         slot = slot + 1 == STAGES ? 0 : slot + 1;
     }
 
-    float *lse = (float *)a.buf[BUF_LSE] + pair * tq;
     float inverse[M_TILES][2];
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
@@ -597,9 +606,12 @@ TN_FN void forward(const tn_cuda_args &a)
 #if DROPOUT
             inverse[m][r] *= h.rest;
 #endif
+#if LSE
             const int i = row + row_of(m, 2 * r);
             const float power = top[m][r] * (float)ATT_LN2 + tn_log_f32(all);
-            if (lane % 4 == 0 && i < tq) lse[i] = top[m][r] == -TN_INF ? TN_NAN : power;
+            float *lse = (float *)a.buf[BUF_LSE] + pair * tq;
+            if ((int)threadIdx.x % 4 == 0 && i < tq) lse[i] = top[m][r] == -TN_INF ? TN_NAN : power;
+#endif
         }
     copy_out(matrix_of(a, BUF_O, DIM_O, batch, number, tq), row + row_of(0, 0) / OWN * OWN, mine, acc, inverse);
 }
@@ -701,7 +713,7 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
                 const int j = TURNED ? row + row_of(m, e) : column + column_of(n, e);
                 const float lse = TURNED ? numbers[column_of(n, e)] : row_lse[m][e / 2];
                 const float delta = TURNED ? numbers[COLS + column_of(n, e)] : row_delta[m][e / 2];
-                float x = s[m][n][e] * h.power, dp = g[m][n][e];
+                float x = s[m][n][e] * h.power, dp = PASS == 3 || DK ? g[m][n][e] : 0;
                 bool visible = true;
                 if (MASK || test) visible = j < h.tk && (i >= h.tq || seen(h, i, j, x));
                 const float p = visible ? tn_exp2_fast(x - lse * (float)ATT_LOG2E) : 0;
@@ -769,8 +781,8 @@ TN_FN void backward(const tn_cuda_args &a)
     second.open(room + (ROWS + own) * PITCH);
 
     float by_first[M_TILES][D_TILES][4]; /* dq or dk */
-#if PASS == 2
-    float by_second[M_TILES][D_TILES][4]; /* dv */
+#if PASS == 2 && DV
+    float by_second[M_TILES][D_TILES][4];
     clear(by_second);
 #endif
     float row_lse[M_TILES][2], row_delta[M_TILES][2];
@@ -792,27 +804,35 @@ TN_FN void backward(const tn_cuda_args &a)
         const elem *y = (const elem *)(stage + slot * STAGE), *z = y + COLS * PITCH;
         float s[M_TILES][N_TILES][4], g[M_TILES][N_TILES][4];
         multiply(s, first, y);
+#if PASS == 3 || DK
         multiply(g, second, z);
+#endif
         differentiate(s, g, h, row, begin + t * COLS, (const float *)(z + COLS * PITCH), row_lse, row_delta);
-#if PASS == 2
+#if PASS == 2 && DV
         weigh(by_second, s, z);
 #endif
+#if PASS == 3 || DK
         weigh(by_first, g, y);
+#endif
         slot = slot + 1 == STAGES ? 0 : slot + 1;
     }
 
     float factor[M_TILES][2];
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = h.scale;
-#if PASS == 2
-    const bool blind = any_blind(lse, tq, (float *)stage);
+#if PASS == 3
+    copy_out(matrix_of(a, BUF_DQ, DIM_DQ, batch, number, tq), row + own, room + own * PITCH, by_first, factor);
+#else
+#if DK
     copy_out(matrix_of(a, BUF_DK, DIM_DK, batch, number, tk), row + own, room + own * PITCH, by_first, factor);
+#endif
+#if DV
+    const bool blind = any_blind(lse, tq, (float *)stage);
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = blind ? TN_NAN : 1.0f;
     copy_out(matrix_of(a, BUF_DV, DIM_DV, batch, number, tk), row + own, room + (ROWS + own) * PITCH, by_second,
              factor);
-#else
-    copy_out(matrix_of(a, BUF_DQ, DIM_DQ, batch, number, tq), row + own, room + own * PITCH, by_first, factor);
+#endif
 #endif
 }
 
@@ -852,6 +872,9 @@ KERNEL
 #undef DROPOUT
 #undef DROP_P
 #undef SEED
+#undef LSE
+#undef DK
+#undef DV
 #undef DRAW
 #undef SCALE
 #undef WARPS
