@@ -18,6 +18,7 @@ typedef enum tn_embed {
     TN_EMBED_ATTENTION_CU,
     TN_EMBED_CONV2D_CU,
     TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
+    TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_COUNT
 } tn_embed;
 
