@@ -14,8 +14,11 @@
 
 #include "../src/core/build.h"
 #include "../src/device/embed.h"
+#include "attention_cuda.h"
 #include "cost.h"
 #include "raw.h"
+
+static bool has_flash(const tn_target *t, const fu_attention_size *s);
 
 /* ---- whether ---- */
 
@@ -45,8 +48,8 @@ bool fu_attention_pays(const tn_target *t, const fu_attention_size *s)
         SOFTMAX = 40
     }; /* of the composite: launches, over the scores, instructions */
     bool half = s->dtype == TN_F16 || s->dtype == TN_BF16;
-    if (t->dialect != TN_DIALECT_C || !(half || s->dtype == TN_F32) || s->d > FU_ATTENTION_WIDEST)
-        return false;
+    if (t->dialect == TN_DIALECT_CUDA) return has_flash(t, s);
+    if (!(half || s->dtype == TN_F32) || s->d > FU_ATTENTION_WIDEST) return false;
     const tn_target_profile *r = tn_target_rates(t);
     double scores = (double)s->heads * (double)s->tq * (double)s->tk, bytes = scores * (half ? 2 : 4);
     double one = 2 * (double)s->tq * (double)s->tk * (double)s->d, all = one * (double)s->heads;
@@ -250,13 +253,142 @@ static int64_t blocks_of(const fu_attention_size *s)
     return s->heads * ((s->tq + FU_ATTENTION_ROWS - 1) / FU_ATTENTION_ROWS);
 }
 
+/* ---- on tensor cores ---- */
+
+enum { IN_Q, IN_K, IN_V, IN_MASK, IN_O, IN_LSE, IN_GO, INPUTS };
+
+static fu_flash_desc flash_of(const tn_target *t, const fu_attention_size *s, fu_flash_pass pass)
+{
+    return (fu_flash_desc){.pass = pass,
+                           .dtype = s->dtype,
+                           .tf32 = t->tf32,
+                           .causal = s->causal,
+                           .head = s->d <= INT32_MAX ? (int)s->d : 0,
+                           .batch = 1,
+                           .heads = s->heads,
+                           .tq = s->tq,
+                           .tk = s->tk};
+}
+
+static bool has_flash(const tn_target *t, const fu_attention_size *s)
+{
+    struct fu_flash_tile tile;
+    for (int pass = 0; pass < FU_FLASH_PASSES; pass++) {
+        fu_flash_desc d = flash_of(t, s, (fu_flash_pass)pass);
+        if (!fu_flash_tile(&d, t, &tile)) return false;
+    }
+    return true;
+}
+
+/* Instructions that take as long as the pass. */
+static double flash_work(const tn_target *t, const struct fu_flash_tile *tile)
+{
+    const tn_target_profile *r = tn_target_rates(t);
+    double rate = tn_profile_gflops(r->gemm, r->n_gemm, tile->flops),
+           share = tile->share > 0 ? tile->share : 1;
+    return tile->flops / (rate * share) / (r->instruction_ps * 1e-3);
+}
+
+/* One launch. What a pass does not touch of what stands between its operands is any memory: of out, in the
+ * order o, lse or dq, dk, dv, it writes those that are wanted. */
+static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size *size, const operand *from,
+                      fu_flash_pass pass, const operand *delta, const operand *out, const bool *wanted)
+{
+    static const char *const name[FU_FLASH_PASSES] = {"attention", "attention_delta", "attention_dk_dv",
+                                                      "attention_dq"};
+    static const int in_dim[] = {FU_AT_Q, FU_AT_K, FU_AT_V, FU_AT_MASK, FU_AT_O, 0, FU_AT_GO};
+    static const int out_dim[] = {FU_AT_DQ, FU_AT_DK, FU_AT_DV};
+    static const char *const flag[] = {"DQ", "DK", "DV"};
+    const bool back = pass != FU_FLASH_FORWARD, small = pass == FU_FLASH_DELTA;
+    fu_flash_desc d = flash_of(c->target, size, pass);
+    struct fu_flash_tile tile;
+    char defines[1024];
+    kernel k;
+    int r = open_kernel(&k, c, size, name[pass]);
+    if (r) return r;
+    set_sizes(&k, a->q, size);
+    d.dropout = a->keep != NULL;
+    d.mask = !a->mask                    ? FU_FLASH_NO_MASK
+             : a->mask->dtype == TN_BOOL ? FU_FLASH_BOOL_MASK
+                                         : FU_FLASH_ADDED_MASK;
+    if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_UNSUPPORTED, "no tile for an attention");
+    fu_flash_defines(&d, &tile, defines, sizeof defines);
+    fu_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
+    fu_line(&k.t, "#define ENTRY %s", k.s->name);
+    add_number(&k, "SCALE", a->scale);
+    if (a->keep && !small) {
+        add_number(&k, "DROP_P", a->chance);
+        add_scalar(&k, "SEED", a->keep->slot, TN_WORD_SEED, "u");
+        add_scalar(&k, "DRAW", a->keep->slot, TN_WORD_DRAW, "u");
+    }
+    for (int i = 0; i < (back ? INPUTS : IN_O); i++) {
+        if (i == IN_MASK && !a->mask) continue;
+        operand o = from[i];
+        if (small ? i < IN_O : i == IN_O) o.bytes = 0; /* stands there, and is not read */
+        add_buf(&k, &o, in_dim[i], i == IN_LSE ? 0 : i == IN_MASK ? 4 : 3);
+    }
+    if (!back) {
+        add_buf(&k, &out[0], FU_AT_O, 3);
+        if (wanted[1]) add_buf(&k, &out[1], 0, 0);
+        fu_line(&k.t, "#define LSE %d", wanted[1]);
+        k.s->n_out = 1 + wanted[1];
+    } else {
+        add_buf(&k, delta, 0, 0);
+        k.s->n_out = small;
+    }
+    for (int i = 0; back && !small && i < 3; i++) {
+        const bool writes = wanted[i] && (pass == FU_FLASH_DQ) == (i == 0);
+        operand o = writes ? out[i] : from[IN_Q];
+        if (pass == FU_FLASH_DQ && i) break;
+        if (pass == FU_FLASH_DKV && i == 2 && !writes) break;
+        if (!writes) o.bytes = 0;
+        fu_line(&k.t, "#define %s %d", flag[i], writes);
+        add_buf(&k, &o, out_dim[i], 3);
+        k.s->n_out += writes;
+    }
+    fu_put(&k.t, "%s%s", defines, tn_embed_text(TN_EMBED_ATTENTION_CU));
+    k.s->grid = (tn_grid){.n = tile.blocks, .chunk = 1, .threads = tile.threads, .shared = tile.shared};
+    k.s->flops = tile.flops;
+    k.s->work = flash_work(c->target, &tile);
+    return fu_finish_kernel(c, k.s, &k.t);
+}
+
+static int emit_flashes(fu_ctx *c, const fu_group *g, const tn_attention *a, const fu_attention_size *size,
+                        const operand *from)
+{
+    static const tn_op forward[] = {TN_OP_attention, TN_OP_attention_lse},
+                       backward[] = {TN_OP_attention_dq, TN_OP_attention_dk, TN_OP_attention_dv};
+    const bool back = a->go != NULL;
+    bool wanted[3] = {false};
+    operand out[3] = {{0}};
+    for (int i = 0; i < (back ? 3 : 2); i++) {
+        int node;
+        wanted[i] = computes(c, g, back ? backward[i] : forward[i], &node);
+        if (wanted[i]) out[i] = result(c, node);
+    }
+    if (!back && !wanted[0]) { /* the kernel makes it anyway */
+        out[0] = (operand){.slot = fu_scratch_slot(c, size->heads * size->tq * size->d, size->dtype)};
+        if (out[0].slot < 0) return out[0].slot;
+        out[0].stride[0] = size->tq * size->d * (a->q->ndim > 3 ? a->q->shape[1] : size->heads);
+        out[0].stride[1] = size->tq * size->d;
+        out[0].stride[2] = size->d;
+    }
+    if (!back) return emit_flash(c, a, size, from, FU_FLASH_FORWARD, NULL, out, wanted);
+    operand delta = {.slot = fu_scratch_slot(c, size->heads * size->tq, TN_F32),
+                     .bytes = size->heads * size->tq * 4};
+    if (delta.slot < 0) return delta.slot;
+    int r = emit_flash(c, a, size, from, FU_FLASH_DELTA, &delta, out, wanted);
+    if (!r && (wanted[1] || wanted[2])) r = emit_flash(c, a, size, from, FU_FLASH_DKV, &delta, out, wanted);
+    if (!r && wanted[0]) r = emit_flash(c, a, size, from, FU_FLASH_DQ, &delta, out, wanted);
+    return r;
+}
+
 int fu_emit_attention(fu_ctx *c, const fu_group *g)
 {
     const tn_tensor *t = c->node[g->member[0]].t;
     tn_attention a = tn_attention_of(t);
     fu_attention_size size = size_of(&a);
     const tn_tensor *in[] = {a.q, a.k, a.v, a.mask, a.o, a.lse, a.go};
-    enum { INPUTS = sizeof in / sizeof *in };
     static const int dim[INPUTS] = {FU_AT_Q, FU_AT_K, FU_AT_V, FU_AT_MASK, FU_AT_O, -1, FU_AT_GO};
     operand from[INPUTS];
     bool back = a.go != NULL;
@@ -265,6 +397,7 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
         int r = in[i] ? take(c, in[i], g->member[0], in[i] == a.mask, &from[i]) : 0;
         if (r) return r;
     }
+    if (c->target->dialect == TN_DIALECT_CUDA) return emit_flashes(c, g, &a, &size, from);
     kernel k;
     int r = open_kernel(&k, c, &size, back ? "attention_bwd" : "attention");
     if (r) return r;

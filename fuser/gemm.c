@@ -62,7 +62,8 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     int node = group->member[0];
     const tn_tensor *t = c->node[node].t;
     int nb = t->ndim - 2;
-    tn_gemm g = {.dtype = (tn_dtype)t->dtype, .m = t->shape[nb], .n = t->shape[nb + 1]};
+    tn_gemm g = {
+        .dtype = (tn_dtype)t->dtype, .m = t->shape[nb], .n = t->shape[nb + 1], .tf32 = c->target->tf32};
     g.k = t->in[0]->shape[nb + 1];
     int64_t ext[TN_MAX_DIMS], sa[TN_MAX_DIMS], sb[TN_MAX_DIMS], sc[TN_MAX_DIMS], dense = g.m * g.n;
     int64_t c_batch[TN_MAX_DIMS], c_row = g.n;
@@ -144,8 +145,13 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
     int node = group->member[0];
     const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1];
     const tn_conv_attr *p = &t->attr->conv;
-    tn_conv2d_desc d = {
-        .dtype = (tn_dtype)t->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
+    tn_conv2d_desc d = {.dtype = (tn_dtype)t->dtype,
+                        .h = p->h,
+                        .w = p->w,
+                        .kh = p->kh,
+                        .kw = p->kw,
+                        .groups = p->groups,
+                        .tf32 = c->target->tf32};
     memcpy(d.stride, p->stride, sizeof d.stride);
     memcpy(d.pad, p->pad, sizeof d.pad);
     memcpy(d.dilation, p->dilation, sizeof d.dilation);
