@@ -19,12 +19,16 @@ tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line
                    sizeof(name) - 1);
         return NULL;
     }
-    return trained ? tn_param_new_at(s, name, init, file, line) : tn_buffer_new_at(s, name, init, file, line);
+    tn_tensor *made =
+        trained ? tn_param_new_at(s, name, init, file, line) : tn_buffer_new_at(s, name, init, file, line);
+    if (!made) tn_free(init);
+    return made;
 }
 
 tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *shape, const char *file,
                          int line)
 {
+    if (tn_error(s)) return NULL;
     tn_tensor *u = tn_rand_at(s, TN_F32, ndim, shape, file, line); /* [0, 1) -> [-bound, bound) */
     return tn_sub_scalar_at(tn_mul_scalar_at(u, tn_number_f(2 * bound), file, line), tn_number_f(bound), file,
                             line);
@@ -32,7 +36,13 @@ tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *s
 
 tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shape, const char *file, int line)
 {
+    if (tn_error(s)) return NULL;
     return tn_mul_scalar_at(tn_randn_at(s, TN_F32, ndim, shape, file, line), tn_number_f(std), file, line);
+}
+
+tn_tensor *tn_nn_full(tn_session *s, double value, int64_t n, const char *file, int line)
+{
+    return tn_error(s) ? NULL : tn_full_at(s, value, TN_F32, 1, &n, file, line);
 }
 
 bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
@@ -57,6 +67,7 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
     if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, "in > 0, out > 0, init_std >= 0",
                      file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_linear *l = tn_nn_own(s, sizeof(*l), op);
     if (!l) return NULL;
     double bound = 1 / sqrt((double)in);
@@ -69,10 +80,10 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
                             true);
     if (!o->no_bias)
         l->bias = tn_nn_named(s, op, file, line, name, "bias",
-                              o->init_std > 0 ? tn_zeros_at(s, TN_F32, 1, &out, file, line)
+                              o->init_std > 0 ? tn_nn_full(s, 0, out, file, line)
                                               : tn_nn_uniform(s, bound, 1, &out, file, line),
                               true);
-    return l->weight && (l->bias || o->no_bias) ? l : NULL;
+    return tn_nn_whole(s, from, l->weight && (l->bias || o->no_bias)) ? l : NULL;
 }
 
 tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t out,
@@ -105,6 +116,7 @@ tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t o
     if (!tn_nn_check(s, op, name, ok, "in, out and kernel > 0, options >= 0, in and out multiples of groups",
                      file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_conv *c = tn_nn_own(s, sizeof(*c), op);
     if (!c) return NULL;
     int64_t shape[] = {out, kernel, kernel, in / groups};
@@ -121,7 +133,7 @@ tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t o
     if (!o->no_bias)
         c->bias =
             tn_nn_named(s, op, file, line, name, "bias", tn_nn_uniform(s, bound, 1, &out, file, line), true);
-    return c->weight && (c->bias || o->no_bias) ? c : NULL;
+    return tn_nn_whole(s, from, c->weight && (c->bias || o->no_bias)) ? c : NULL;
 }
 
 tn_conv *tn_conv2d_new(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
@@ -155,6 +167,7 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     if (!tn_nn_check(s, op, name, ok, "features > 0, a multiple of groups, eps >= 0 and momentum in [0, 1]",
                      file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_norm *n = tn_nn_own(s, sizeof(*n), op);
     if (!n) return NULL;
     n->kind = kind;
@@ -165,19 +178,18 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     bool weight = !o->no_affine, bias = weight && !o->no_bias && kind != TN_RMS_NORM;
     bool running = kind == TN_BATCH_NORM && !o->no_running;
     if (weight)
-        n->weight = tn_nn_named(s, op, file, line, name, "weight",
-                                tn_ones_at(s, TN_F32, 1, &features, file, line), true);
+        n->weight =
+            tn_nn_named(s, op, file, line, name, "weight", tn_nn_full(s, 1, features, file, line), true);
     if (bias)
-        n->bias = tn_nn_named(s, op, file, line, name, "bias",
-                              tn_zeros_at(s, TN_F32, 1, &features, file, line), true);
+        n->bias = tn_nn_named(s, op, file, line, name, "bias", tn_nn_full(s, 0, features, file, line), true);
     if (running) {
         n->running_mean = tn_nn_named(s, op, file, line, name, "running_mean",
-                                      tn_zeros_at(s, TN_F32, 1, &features, file, line), false);
+                                      tn_nn_full(s, 0, features, file, line), false);
         n->running_var = tn_nn_named(s, op, file, line, name, "running_var",
-                                     tn_ones_at(s, TN_F32, 1, &features, file, line), false);
+                                     tn_nn_full(s, 1, features, file, line), false);
     }
     ok = (n->weight || !weight) && (n->bias || !bias) && ((n->running_mean && n->running_var) || !running);
-    return ok ? n : NULL;
+    return tn_nn_whole(s, from, ok) ? n : NULL;
 }
 
 #define NORM(fn, kind)                                                                                       \
@@ -244,6 +256,7 @@ tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, in
     if (!tn_nn_check(s, op, name, count > 0 && features > 0 && o->init_std >= 0,
                      "count > 0, features > 0, init_std >= 0", file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_embed *e = tn_nn_own(s, sizeof(*e), op);
     if (!e) return NULL;
     e->count = count;
@@ -252,7 +265,7 @@ tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, in
         s, op, file, line, name, "weight",
         tn_nn_normal(s, o->init_std > 0 ? o->init_std : 1, 2, (int64_t[]){count, features}, file, line),
         true);
-    return e->weight ? e : NULL;
+    return tn_nn_whole(s, from, e->weight != NULL) ? e : NULL;
 }
 
 tn_embed *tn_embedding_new(tn_session *s, const char *name, int64_t count, int64_t features,

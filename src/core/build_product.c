@@ -50,6 +50,7 @@ tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
 
 static int64_t window_count(int64_t extent, int64_t pad, int64_t window, int64_t dilation, int64_t stride)
 {
+    if (window > 1 && dilation > (extent + pad) / (window - 1)) return 0;
     int64_t span = extent + pad - dilation * (window - 1) - 1;
     return span < 0 ? 0 : span / stride + 1;
 }

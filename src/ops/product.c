@@ -78,6 +78,8 @@ static int64_t pooled(int64_t n, int64_t window, int64_t stride, int64_t pad, bo
     return ceil_mode && (k - 1) * stride >= n + pad ? k - 1 : k;
 }
 
+enum { WIDEST = 46340 }; /* window: its elements are counted in an i32 */
+
 static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *options, tn_pool_attr *a)
 {
     tn_pool2d_options o = {0};
@@ -89,9 +91,11 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
                      tn_shape_text(s, sizeof s, x->ndim, x->shape));
         return false;
     }
-    if (window < 1 || stride < 1 || o.pad < 0 || 2 * o.pad > window) {
-        tn_error_set(x->graph, TN_E_ARG, "window %d, stride %d, pad %d: pad may be half the window at most",
-                     window, stride, o.pad);
+    if (window < 1 || window > WIDEST || stride < 1 || o.pad < 0 || o.pad > window / 2) {
+        tn_error_set(
+            x->graph, TN_E_ARG,
+            "window %d, stride %d, pad %d: a window is 1 to %d wide, and pad may be half of it at most",
+            window, stride, o.pad, WIDEST);
         return false;
     }
     *a = (tn_pool_attr){.h = x->shape[1], .w = x->shape[2]};
