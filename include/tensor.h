@@ -97,7 +97,7 @@ typedef enum tn_dtype {
     X(TN_E_NULL, -3, "NULL argument")                                                                        \
     X(TN_E_SHAPE, -4, "shapes do not fit")                                                                   \
     X(TN_E_DTYPE, -5, "wrong dtype")                                                                         \
-    X(TN_E_STALE, -6, "tensor used after its step ended")                                                    \
+    X(TN_E_STALE, -6, "tensor used after its step ended or it was freed")                                    \
     X(TN_E_SESSION, -7, "tensors of two sessions mixed")                                                     \
     X(TN_E_GRAD, -8, "cannot be differentiated")                                                             \
     X(TN_E_INDEX, -9, "index out of range")                                                                  \

@@ -13,7 +13,7 @@ tn_multi_head_attention *tn_multi_head_attention_new_at(tn_session *s, const cha
                                                         int heads, const tn_attention_options *options,
                                                         const char *file, int line)
 {
-    static const char op[] = "tn_multi_head_attention_new";
+    static const char op[] = "multi_head_attention_new";
     const tn_attention_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     bool ok =
         dim > 0 && heads > 0 && dim % heads == 0 && o->dropout >= 0 && o->dropout < 1 && o->init_std >= 0;
@@ -60,9 +60,11 @@ tn_tensor *tn_multi_head_attention_forward_at(tn_multi_head_attention *a, tn_ten
 {
     if (!a || !x) return NULL;
     if (tn_ndim(x) != 3 || tn_dim(x, 2) != a->dim) {
-        tn_fail(tn_session_of(x), TN_E_SHAPE, "tn_multi_head_attention_forward",
-                "x has %d axes, the last of %lld; [n, t, %lld] expected (%s:%d)", tn_ndim(x),
-                (long long)tn_dim(x, -1), (long long)a->dim, file ? file : "?", line);
+        char layer[256];
+        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "multi_head_attention_forward", file, line,
+                   "x has %d axes, the last of %lld; %s expects [n, t, %lld]", tn_ndim(x),
+                   (long long)tn_dim(x, -1), tn_nn_layer(a->in_proj_weight, layer, sizeof(layer)),
+                   (long long)a->dim);
         return NULL;
     }
     int64_t n = tn_dim(x, 0), t = tn_dim(x, 1), split[] = {n, t, 3, a->heads, a->dim / a->heads};
@@ -90,7 +92,7 @@ tn_transformer_block *tn_transformer_block_new_at(tn_session *s, const char *nam
                                                   const tn_transformer_block_options *options,
                                                   const char *file, int line)
 {
-    static const char op[] = "tn_transformer_block_new";
+    static const char op[] = "transformer_block_new";
     const tn_transformer_block_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name,
                      strlen(name ? name : "") < 200 && o->hidden >= 0 && o->dropout >= 0 && o->dropout < 1,

@@ -45,6 +45,16 @@ tn_tensor *tn_nn_full(tn_session *s, double value, int64_t n, const char *file, 
     return tn_error(s) ? NULL : tn_full_at(s, value, TN_F32, 1, &n, file, line);
 }
 
+const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size)
+{
+    const char *name = tn_name(part), *dot = strrchr(name, '.');
+    if (dot)
+        snprintf(out, size, "layer '%.*s'", (int)(dot - name), name);
+    else
+        snprintf(out, size, "the layer");
+    return out;
+}
+
 bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
                  const char *file, int line)
 {
@@ -62,7 +72,7 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
 tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t out,
                             const tn_linear_options *options, const char *file, int line)
 {
-    static const char op[] = "tn_linear_new";
+    static const char op[] = "linear_new";
     const tn_linear_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, "in > 0, out > 0, init_std >= 0",
                      file, line))
@@ -108,7 +118,7 @@ tn_tensor *tn_linear_forward(tn_linear *l, tn_tensor *x)
 tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
                           const tn_conv_options *options, const char *file, int line)
 {
-    static const char op[] = "tn_conv2d_new";
+    static const char op[] = "conv2d_new";
     const tn_conv_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     int groups = o->groups ? o->groups : 1;
     bool ok = in > 0 && out > 0 && kernel > 0 && o->stride >= 0 && o->pad >= 0 && o->dilation >= 0 &&
@@ -196,7 +206,7 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     tn_norm *tn_##fn##_at(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o,   \
                           const char *file, int line)                                                        \
     {                                                                                                        \
-        return norm_new(s, "tn_" #fn, kind, name, 1, features, o, file, line);                               \
+        return norm_new(s, "" #fn, kind, name, 1, features, o, file, line);                                  \
     }                                                                                                        \
     tn_norm *tn_##fn(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o)        \
     {                                                                                                        \
@@ -209,7 +219,7 @@ NORM(rms_norm_new, TN_RMS_NORM)
 tn_norm *tn_group_norm_new_at(tn_session *s, const char *name, int groups, int64_t features,
                               const tn_norm_new_options *o, const char *file, int line)
 {
-    return norm_new(s, "tn_group_norm_new", TN_GROUP_NORM, name, groups, features, o, file, line);
+    return norm_new(s, "group_norm_new", TN_GROUP_NORM, name, groups, features, o, file, line);
 }
 
 tn_norm *tn_group_norm_new(tn_session *s, const char *name, int groups, int64_t features,
@@ -223,8 +233,11 @@ tn_tensor *tn_norm_forward_at(tn_norm *n, tn_tensor *x, const char *file, int li
     if (!n) return NULL;
     const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .size = sizeof(o)};
     if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
-        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "tn_norm_forward", file, line,
-                   "x has %lld features, the layer %lld", (long long)tn_dim(x, -1), (long long)n->features);
+        char layer[256];
+        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "norm_forward", file, line, "x has %lld features, %s %lld",
+                   (long long)tn_dim(x, -1),
+                   tn_nn_layer(n->weight ? n->weight : n->running_mean, layer, sizeof(layer)),
+                   (long long)n->features);
         return NULL;
     }
     switch (n->kind) {
@@ -251,7 +264,7 @@ tn_tensor *tn_norm_forward(tn_norm *n, tn_tensor *x)
 tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, int64_t features,
                               const tn_embed_options *options, const char *file, int line)
 {
-    static const char op[] = "tn_embedding_new";
+    static const char op[] = "embedding_new";
     const tn_embed_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name, count > 0 && features > 0 && o->init_std >= 0,
                      "count > 0, features > 0, init_std >= 0", file, line))

@@ -29,6 +29,8 @@ tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *s
 /* f32, N(0, std^2). */
 tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shape, const char *file,
                         int line);
+/* "layer 'fc'" from a parameter "fc.weight" of it; "the layer" where it has none. */
+const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size);
 /* Whether a layer may be made; reports "'fc' needs <wants>" where not ok. */
 bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
                  const char *file, int line);

@@ -8,8 +8,7 @@ static tn_tensor *fail_shapes(tn_tensor *x, tn_tensor *y, const char *what)
 {
     char a[128], b[128];
     return tn_error_set(x->graph, TN_E_SHAPE, "shapes %s and %s do not fit: %s",
-                        tn_shape_text(a, sizeof a, x->ndim, x->shape),
-                        tn_shape_text(b, sizeof b, y->ndim, y->shape), what);
+                        tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y), what);
 }
 
 static bool floating(const tn_tensor *x)

@@ -51,14 +51,13 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     for (int i = 0; i < labels->ndim && fits; i++) fits = labels->shape[i] == x->shape[i];
     if (fits && !x->shape[x->ndim - 1]) {
         char a[128];
-        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", tn_shape_text(a, sizeof a, x->ndim, x->shape));
+        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", tn_tensor_text(a, sizeof a, x));
         return false;
     }
     if (!fits) {
         char a[128], b[128];
         tn_error_set(g, TN_E_SHAPE, "labels %s do not fit x %s: wanted one label for each row of classes",
-                     tn_shape_text(a, sizeof a, labels->ndim, labels->shape),
-                     tn_shape_text(b, sizeof b, x->ndim, x->shape));
+                     tn_tensor_text(a, sizeof a, labels), tn_tensor_text(b, sizeof b, x));
         return false;
     }
     if (!tn_dtype_is_int((tn_dtype)labels->dtype) || !tn_dtype_is_float((tn_dtype)x->dtype)) {
@@ -185,8 +184,7 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
     if (sc.ok && !tn_same_shape(x, y)) {
         char a[128], b[128];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and target %s differ",
-                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
-                                          tn_shape_text(b, sizeof b, y->ndim, y->shape)));
+                                          tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
     }
     return tn_leave(&sc, sc.ok ? finish(fn(x, y), o.reduction) : NULL);
 }

@@ -97,8 +97,7 @@ static bool fits_trailing(const tn_tensor *x, const tn_tensor *w, int ndim, cons
     if (ok) return true;
     char a[128], b[128];
     tn_error_set(x->graph, TN_E_SHAPE, "%s %s does not match the last %d axes of x %s", what,
-                 tn_shape_text(a, sizeof a, w->ndim, w->shape), ndim,
-                 tn_shape_text(b, sizeof b, x->ndim, x->shape));
+                 tn_tensor_text(a, sizeof a, w), ndim, tn_tensor_text(b, sizeof b, x));
     return false;
 }
 
@@ -229,7 +228,7 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
     if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || groups < 1 || c % groups) {
         char s[160];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%d groups of the last axis of %s", groups,
-                                          tn_shape_text(s, sizeof s, x->ndim, x->shape)));
+                                          tn_tensor_text(s, sizeof s, x)));
     }
     if (!fits_trailing(x, weight, 1, "weight") || !fits_trailing(x, bias, 1, "bias"))
         return tn_leave(&sc, NULL);

@@ -33,7 +33,7 @@ tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const cha
     if (bad || (open >= 0 && (known == 0 || n % known))) {
         char a[160], b[160];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "shape %s cannot become %s",
-                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
+                                          tn_tensor_text(a, sizeof a, x),
                                           tn_shape_text(b, sizeof b, ndim, shape)));
     }
     if (open >= 0) s[open] = n / known;
@@ -196,9 +196,9 @@ tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, doub
                                           (long long)after));
     if (before > INT64_MAX / 4 || after > INT64_MAX / 4) {
         char t[160];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%s padded by %lld and %lld is not possible",
-                                          tn_shape_text(t, sizeof t, x->ndim, x->shape), (long long)before,
-                                          (long long)after));
+        return tn_leave(&sc,
+                        tn_error_set(sc.g, TN_E_SHAPE, "%s padded by %lld and %lld is not possible",
+                                     tn_tensor_text(t, sizeof t, x), (long long)before, (long long)after));
     }
     int64_t b[TN_MAX_DIMS] = {0}, e[TN_MAX_DIMS] = {0};
     b[a] = before;
@@ -250,8 +250,7 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
         if (tn_same_shape(in[0], in[i])) continue;
         char x[128], y[128];
         tn_error_set(sc.g, TN_E_SHAPE, "shapes %s and %s are not the same",
-                     tn_shape_text(x, sizeof x, ndim, in[0]->shape),
-                     tn_shape_text(y, sizeof y, in[i]->ndim, in[i]->shape));
+                     tn_tensor_text(x, sizeof x, in[0]), tn_tensor_text(y, sizeof y, in[i]));
         return tn_leave(&sc, NULL);
     }
     for (int i = 0; i < n; i++) in[i] = unsqueeze(in[i], a);
@@ -271,7 +270,7 @@ int tn_split_at(tn_tensor *x, int n, int axis, tn_tensor **out, const char *file
     if (a >= 0 && x->shape[a] % n) {
         char t[160];
         tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s is not %d equal parts", axis,
-                     tn_shape_text(t, sizeof t, x->ndim, x->shape), n);
+                     tn_tensor_text(t, sizeof t, x), n);
         a = -1;
     }
     for (int i = 0; i < n; i++)
