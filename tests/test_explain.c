@@ -166,6 +166,74 @@ static void what_is_told_adds_up(void **state)
     tn_close(s);
 }
 
+static int64_t in_ledger(const tn_view *v, const char *how, const char *name)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < v->n_kept; i++)
+        if (!strcmp(v->kept[i].how, how) && strstr(v->kept[i].name, name)) bytes += v->kept[i].bytes;
+    return bytes;
+}
+
+/* The product behind the loss is no value that a backward was known to need when the loss was read: it runs
+ * again, which is the price of the read; eager mode would have kept it. */
+static void a_read_in_the_middle_of_a_step(void **state)
+{
+    (void)state;
+    const int64_t logits = (int64_t)BATCH * CLASSES * 4, z = (int64_t)BATCH * WIDTH * 4;
+    tn_session *s = open_as(TN_FUSED, 2), *whole = open_as(TN_FUSED, 2);
+    model m = make(s), w = make(whole);
+    for (int i = 0; i < 2; i++) {
+        train(&m, true);
+        train(&w, false);
+    }
+    tn_view v, u;
+    assert_int_equal(tn_view_make(s, &v), 0);
+    assert_int_equal(tn_view_make(whole, &u), 0);
+    assert_int_equal(v.total.before, u.total.before);
+    int repeated = 0;
+    for (int i = 0; i < v.n_launch; i++) {
+        const tn_launch *l = &v.launch[i];
+        repeated += l->repeated;
+        if (l->repeated) assert_string_equal(l->ops, "affine (computed again)");
+        if (strstr(l->ops, "adamw")) assert_int_equal(l->way, TN_WAY_UPDATE);
+    }
+    assert_int_equal(repeated, 1);
+    assert_int_equal(v.total.kernels, u.total.kernels + 1);
+    assert_int_equal(in_ledger(&v, "computed again", "affine"), logits);
+    assert_int_equal(in_ledger(&v, "kept", "affine"), 0);
+    assert_int_equal(in_ledger(&v, "kept", "z"), z);
+    /* its mean and deviation as they lie in memory, whatever they are spread over */
+    assert_true(in_ledger(&v, "kept", "layer_norm") <= z + 2 * BATCH * 4);
+    assert_int_equal(u.way[TN_WAY_UPDATE].kernels, 1);
+    tn_view_free(&v);
+    tn_view_free(&u);
+    char *text = explained(s);
+    has(text, "1 kernel run a second time");
+    assert_null(strstr(text, "-0.00"));
+    has(text, "  update  ");
+    tn_close(s);
+    tn_close(whole);
+}
+
+/* Where nothing but the update comes after the read, it costs nothing and need not be moved. */
+static void a_read_that_costs_nothing(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 2);
+    model m = make(s);
+    for (int i = 0; i < 2; i++) {
+        tn_step_begin(s);
+        tn_tensor *loss = tn_cross_entropy(tn_linear_forward(m.out, tn_linear_forward(m.in, m.x)), m.y);
+        tn_backward(loss);
+        tn_item(loss);
+        tn_optim_step(m.opt);
+        tn_step_end(s);
+    }
+    has(explained(s), "nothing more is stored or computed");
+    assert_null(strstr(explained(s), "move it down"));
+    tn_close(s);
+}
+
 /* What explain says of the step before fusing, beside what eager mode does. */
 static void before_is_what_eager_mode_does(void **state)
 {
@@ -484,6 +552,8 @@ int main(void)
         cmocka_unit_test(the_plan_is_the_committed_one_for_any_number_of_threads),
         cmocka_unit_test(what_is_told_adds_up),
         cmocka_unit_test(before_is_what_eager_mode_does),
+        cmocka_unit_test(a_read_in_the_middle_of_a_step),
+        cmocka_unit_test(a_read_that_costs_nothing),
         cmocka_unit_test(it_names_tensors_lines_reasons_and_remedies),
         cmocka_unit_test(reports_are_whole_files),
         cmocka_unit_test(the_graph_has_a_box_for_each_group),
