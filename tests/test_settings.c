@@ -48,6 +48,7 @@ static const struct {
     {"TENSOR_THREADS", {"257", "1e2", "99999999999999999999"}, "1 to 256", {"256", "1", "2", ""}},
     {"TENSOR_KERNEL_OPT", {"4", "-O2", "fast"}, "0 to 3", {"0", "3", "2", ""}},
     {"TENSOR_REPLAY", {"no", "2", "of"}, "on and off", {"on", "off", "0", "1"}},
+    {"TENSOR_PLANS", {"0", "65537", "many"}, "1 to 65536", {"1", "512", "65536", ""}},
     {"TENSOR_CHECK", {"yes", "2", "true"}, "1 and 0", {"0", "1", "off", ""}},
     {"TENSOR_DEBUG", {"6", "verbose", "-1"}, "0 to 5", {"0", "1", "5", ""}},
     {"TENSOR_TUNE", {"1", "on", "yes"}, "0", {"0", "0", "", ""}},

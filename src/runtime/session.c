@@ -129,7 +129,7 @@ tn_session *tn_open_with(const tn_options *options)
     s->graph.unpark = unpark;
     s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
-    s->plans = tn_plan_cache_new(4096);
+    s->plans = tn_plan_cache_new(from.plans);
     if (!s->plans || !tn_explain_open(s, &from) || open_device(s)) {
         tn_explain_close(s);
         tn_plan_cache_free(s->plans);
