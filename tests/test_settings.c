@@ -249,13 +249,39 @@ static void no_compiler_is_a_warning(void **state)
     char error[600];
     uint64_t compiled;
     setenv("TENSOR_CACHE", fresh_dir(), 1);
-    setenv("TENSOR_CC", "/nowhere/cc", 1);
-    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    char *path = strdup(getenv("PATH") ? getenv("PATH") : ""),
+         *own = getenv("CC") ? strdup(getenv("CC")) : NULL;
+    assert_non_null(path);
+    unsetenv("CC");
+    for (int named = strchr(TN_BUILD_CC, '/') != NULL; named < 2; named++) {
+        setenv("PATH", named ? path : "/nowhere", 1);
+        if (named) setenv("TENSOR_CC", "none", 1);
+        assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+        assert_int_equal(compiled, 0);
+        assert_int_equal(lines, 1);
+        assert_non_null(strstr(said, named ? "TENSOR_CC is none" : "none of $CC"));
+        assert_non_null(strstr(said, "built-in loops"));
+    }
     unsetenv("TENSOR_CC");
-    assert_int_equal(compiled, 0);
-    assert_int_equal(lines, 1);
-    assert_non_null(strstr(said, "/nowhere/cc"));
-    assert_non_null(strstr(said, "built-in loops"));
+    if (own) setenv("CC", own, 1);
+    free(path);
+    free(own);
+}
+
+/* A compiler that was chosen and is none is told at once: nobody asked for slower loops. */
+static void a_compiler_that_does_not_run(void **state)
+{
+    (void)state;
+    static const char *const cc[] = {"/nowhere/cc", "/bin/false"};
+    for (int i = 0; i < 2; i++) {
+        lines = 0;
+        setenv("TENSOR_CC", cc[i], 1);
+        assert_null(tn_open(.device = TN_CPU, .log = hear));
+        unsetenv("TENSOR_CC");
+        assert_int_equal(lines, 1);
+        assert_non_null(strstr(said, cc[i]));
+        assert_non_null(strstr(said, "set it to a C compiler"));
+    }
 }
 
 /* A folder that somebody removes while a kernel is being compiled, or between two sessions, is made again. */
@@ -325,6 +351,7 @@ int main(void)
         cmocka_unit_test(compilers_by_name),
         cmocka_unit_test(a_compiler_that_fails_is_an_error),
         cmocka_unit_test(no_compiler_is_a_warning),
+        cmocka_unit_test(a_compiler_that_does_not_run),
         cmocka_unit_test(a_folder_removed_meanwhile),
         cmocka_unit_test(a_folder_that_cannot_be_written),
         cmocka_unit_test(no_home),
