@@ -117,6 +117,8 @@ typedef struct tn_op_info {
     const char *formula; /* ELTWISE */
     const char *back[3]; /* ELTWISE: text of the backward columns */
     double low, high;    /* ELTWISE: test domain */
+    double work;         /* ELTWISE: instructions of one vector */
+    int epilogue;        /* ELTWISE: a library's name for it (tn_epilogue), or TN_EPI_NONE */
 } tn_op_info;
 
 const tn_op_info *tn_op_get(tn_op op);
