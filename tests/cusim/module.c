@@ -187,8 +187,8 @@ static sim_function *function_of(tn_cu_function function)
     return NULL;
 }
 
-/* Registers and spills are unknown here: the count is what the launch bound would allow, and nothing spills.
- */
+/* Registers and spills are unknown here: the count is what the launch bound would allow, and nothing spills
+ * unless a test says so. */
 tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_cu_function function)
 {
     SIM_ENTER();
@@ -203,7 +203,7 @@ tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_c
         *value = (int)(f->module->shared_end - f->module->shared);
         return sim_leave(SIM_OK);
     case TN_CU_FUNC_LOCAL:
-        *value = 0;
+        *value = threads > 128 ? (int)sim.set.spill : 0;
         return sim_leave(SIM_OK);
     case TN_CU_FUNC_REGISTERS:
         *value = 65536 / threads < 255 ? 65536 / threads : 255;
