@@ -6,6 +6,7 @@
  * edge is kept with its reason. Start with fu_group_all.
  */
 #include "cost.h"
+#include "tile.h"
 
 #include <string.h>
 
@@ -65,7 +66,9 @@ static tn_cut_reason try_groups(fu_ctx *c, int a, int b, int n, const int *membe
     c->try_b = b;
     c->try_n = n;
     c->try_member = member;
-    tn_cut_reason why = fu_try(c, n, member);
+    fu_tile_parts parts;
+    tn_cut_reason why =
+        fu_tile_conv(c, n, member) >= 0 ? fu_tile_try(c, n, member, &parts) : fu_try(c, n, member);
     c->try_n = 0;
     return why;
 }
@@ -167,10 +170,11 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
     if (alone(c, ga) || alone(c, gb)) return TN_CUT_WRONG;
-    if (ga->room != FU_LOOPS || gb->room != FU_LOOPS) {
-        fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room;
-        return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : TN_CUT_OWN_KERNEL;
-    }
+    fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room,
+            other = ga->room != FU_LOOPS ? gb->room : ga->room;
+    bool tile = other == FU_LOOPS && r == FU_TILE;
+    if (!tile && (r != FU_LOOPS || other != FU_LOOPS))
+        return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : r == FU_TILE ? TN_CUT_TILE : TN_CUT_OWN_KERNEL;
     int n = 0, all[2 * FU_MAX_MEMBERS];
     for (int i = 0, j = 0; i < ga->n || j < gb->n;) { /* both computed it: once is enough */
         if (i < ga->n && j < gb->n && ga->member[i] == gb->member[j]) j++;
@@ -178,6 +182,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
             j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
     }
     if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
+    if (tile && !c->tiles_last && fu_tile_waits(c, all, n)) return TN_CUT_TILE;
     if (too_early(c, a, b)) return TN_CUT_BACKWARD;
     if (between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = try_groups(c, a, b, n, all);
@@ -185,6 +190,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
     int *member = tn_arena_alloc(&c->arena, (size_t)n * sizeof *member);
     if (!member) return TN_CUT_SIZE; /* smaller groups are always right */
     memcpy(member, all, (size_t)n * sizeof *member);
+    ga->room = r;
     ga->member = member;
     ga->n = n;
     gb->dead = true;
@@ -485,6 +491,48 @@ static void join_groups(fu_ctx *c)
         }
 }
 
+/* The group that computes a user of the convolution's group, and reads what it stores; the next after `last`.
+ */
+static int next_reader(const fu_ctx *c, int g, int last)
+{
+    const fu_group *a = &c->group[g];
+    int best = -1;
+    for (int i = 0; i < a->n; i++) {
+        const fu_node *n = &c->node[a->member[i]];
+        for (int u = 0; u < n->n_user; u++)
+            for (int k = -1; k < c->node[n->user[u]].n_copy; k++) {
+                int r = k < 0 ? fu_group_of(c, n->user[u]) : alive(c, c->node[n->user[u]].copy[k]);
+                if (r != g && r > last && c->group[r].room == FU_LOOPS && (best < 0 || r < best)) best = r;
+            }
+    }
+    return best;
+}
+
+/* Refusals along the edges from group a to group b are for this reason. */
+static void say_why(fu_ctx *c, int a, int b, tn_cut_reason why)
+{
+    for (int i = 0; i < c->plan->n_cut; i++) {
+        tn_cut *cut = &c->plan->cut[i];
+        if (fu_group_of(c, cut->from) == a && fu_group_of(c, cut->to) == b) cut->reason = why;
+    }
+}
+
+/* What reads a convolution joins its kernel as a whole: only then it is certain that nothing more is read for
+ * it than before. Where another convolution has it already, that is who keeps it. */
+static void join_tiles(fu_ctx *c)
+{
+    c->tiles_last = true;
+    for (int g = 0; g < c->n_group; g++) {
+        if (c->group[g].dead || c->group[g].room != FU_TILE) continue;
+        for (int r = next_reader(c, g, -1); r >= 0;) {
+            tn_cut_reason why = merge(c, g, r);
+            if (why) say_why(c, g, r, why);
+            r = next_reader(c, g, why ? r : -1);
+        }
+    }
+    c->tiles_last = false;
+}
+
 /* How much is touched between forward's making a value and backward's reading it, about: of what the nodes
  * come to, a fourth is ever written, or read from elsewhere. */
 static double distance_to_backward(const fu_ctx *c)
@@ -506,7 +554,7 @@ int fu_group_all(fu_ctx *c)
         fu_group *g = &c->group[c->n_group];
         g->member = tn_arena_alloc(&c->arena, sizeof *g->member);
         if (!g->member) return TN_E_NOMEM;
-        g->room = n->spared ? FU_NOTHING : room_of(n->t);
+        g->room = n->spared ? FU_NOTHING : n->tile[0] ? FU_TILE : room_of(n->t);
         g->backward = n->t->call && n->t->call->backward;
         g->n = 1;
         g->member[0] = i;
@@ -524,5 +572,11 @@ int fu_group_all(fu_ctx *c)
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i);
     if (c->n_copy > before) join_groups(c);
+    join_tiles(c);
+    for (int i = 0; i < c->n_node; i++) /* what statistics are in the place of has no value to be read */
+        for (int u = 0; c->node[i].statistic == FU_WITHIN && u < c->node[i].n_user; u++) {
+            int g = fu_group_of(c, i);
+            if (c->group[g].room == FU_TILE && fu_group_of(c, c->node[i].user[u]) != g) return TN_E_NOMEM;
+        }
     return 0;
 }

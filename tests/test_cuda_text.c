@@ -24,7 +24,9 @@ static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
                               .last_bytes = 50 << 20,
                               .processors = 132,
                               .max_threads = 2048,
-                              .shared_bytes = 48 << 10};
+                              .capability = 80,
+                              .shared_bytes = 48 << 10,
+                              .shared_most = 163 << 10};
 
 /* ---- compiling ---- */
 
@@ -56,6 +58,11 @@ static void append_kernel(char **text, size_t *n, size_t *cap, const tn_source *
     char call[128], name[16];
     snprintf(call, sizeof call, " %s(const tn_cuda_args", k->entry);
     const char *at = strstr(k->text, call);
+    if (!at) { /* one of those whose text is the same for many: it is told its name */
+        snprintf(call, sizeof call, "#define ENTRY %s\n", k->entry);
+        at = strstr(k->text, call);
+        if (at) at += strlen("#define ENTRY");
+    }
     if (!at) fail_msg("no function %s in\n%s", k->entry, k->text);
     at++;
     append(text, n, cap, k->text, (size_t)(at - k->text));

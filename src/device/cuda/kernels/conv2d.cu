@@ -642,7 +642,7 @@ TN_FN void run(const tn_cuda_args &a)
 
 } // namespace SPACE
 
-#define KERNEL extern "C" __global__ void __launch_bounds__(WARPS_M *WARPS_N * 32) ENTRY(const tn_cuda_args a)
+#define KERNEL extern "C" __global__ void __launch_bounds__(WARPS_M *WARPS_N * 32, 1) ENTRY(const tn_cuda_args a)
 KERNEL
 {
     SPACE::run(a);
