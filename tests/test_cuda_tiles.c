@@ -1,6 +1,7 @@
 /* test_cuda_tiles.c - convolutions by our own kernel on the simulated GPU: what joins it, forward and
  * backward, how many kernels a program becomes, what stands in the kernel's text and in the reasons for cuts;
- * and that results and gradients are the CPU's.
+ * and that results and gradients are the CPU's. `test_cuda_tiles programs_by_chance 100` runs more programs
+ * of the random kind.
  *
  * A case records operators on inputs. The plan of its forward part is looked at before it runs, then that of
  * its gradients alone. Read first: struct tiled, then check_case.
@@ -13,7 +14,7 @@
 
 #include "src/runtime/flush.h"
 
-enum { MOST = 8 };
+enum { MOST = 12 };
 
 typedef struct traced {
     tn_session *s;
@@ -301,11 +302,8 @@ static int64_t values_of(const tiled *c, tn_device_kind device, float **v)
     return count;
 }
 
-static void compare(const tiled *c)
+static void compare_values(const tiled *c, int64_t n, const float *cuda, const float *cpu)
 {
-    float *cuda, *cpu;
-    int64_t n = values_of(c, TN_CPU, &cpu);
-    assert_int_equal(values_of(c, TN_CUDA, &cuda), n);
     double slack = c->slack > 0 ? c->slack : c->dtype == TN_F32 ? 1e-4 : c->dtype == TN_F16 ? 5e-3 : 4e-2;
     for (int64_t i = 0; i < n; i++) {
         double scale = fabs((double)cpu[i]) > 1 ? fabs((double)cpu[i]) : 1;
@@ -314,6 +312,14 @@ static void compare(const tiled *c)
             fail_msg("%s: value %lld of %lld is %g, on the CPU %g", c->name, (long long)i, (long long)n,
                      (double)cuda[i], (double)cpu[i]);
     }
+}
+
+static void compare(const tiled *c)
+{
+    float *cuda, *cpu;
+    int64_t n = values_of(c, TN_CPU, &cpu);
+    assert_int_equal(values_of(c, TN_CUDA, &cuda), n);
+    compare_values(c, n, cuda, cpu);
     free(cuda);
     free(cpu);
 }
@@ -341,6 +347,97 @@ static void check_case(void **state)
     assert_int_equal(tn_close(s), 0);
     compare(c);
     assert_int_equal(counters().live, 0);
+}
+
+/* ---- random programs ---- */
+
+static uint32_t random_state;
+
+static int below(int n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (int)((random_state >> 8) % (uint32_t)n);
+}
+
+/* Up to six operators behind a convolution, some of which it can take along and some not, and some that read
+ * a value from further back. */
+static void chance(traced *t)
+{
+    static const int channels[] = {2, 3, 4, 8};
+    const int64_t c = channels[below(4)], oc = 8, side = 4 + below(4);
+    const int k = below(2) ? 3 : 1;
+    tn_tensor *x = input(t, 2, side, side, c), *w = input(t, oc, k, k, c);
+    tn_tensor *y = tn_conv2d(x, w, below(2) ? input(t, oc) : NULL, .pad = k / 2, .stride = 1 + below(2));
+    tn_tensor *kept = y;
+    int norms = 0;
+    for (int n = 1 + below(6); n > 0 && y; n--) {
+        const int64_t h = tn_dim(y, 1);
+        switch (below(12)) {
+        case 0:
+            y = tn_tanh(y);
+            break;
+        case 1:
+            y = tn_mul(y, input_at(t, 1, oc));
+            break;
+        case 2:
+            y = tn_add(y, input(t, 2, h, h, oc));
+            break;
+        case 3: /* one value a row, and then one a column */
+            y = tn_mul(y, input_at(t, 1, 2, h, h, 1));
+            break;
+        case 4:
+            y = tn_dropout(y, 0.25);
+            break;
+        case 5:
+            if (!norms++ && tn_numel(y) > 2 * oc)
+                y = tn_batch_norm(y, input_at(t, 1, oc), input(t, oc), t->mean, t->var);
+            break;
+        case 6:
+            y = tn_add(y, tn_mean(y, TN_AXES(1, 2), true));
+            break;
+        case 7:
+            y = tn_relu(tn_permute(y, 4, (const int[]){0, 2, 1, 3}));
+            kept = y;
+            break;
+        case 8:
+            if (tn_numel(kept) == tn_numel(y)) y = tn_add(y, tn_sigmoid(kept));
+            break;
+        case 9:
+            y = tn_conv2d(tn_relu(y), input(t, oc, 1, 1, oc), NULL);
+            kept = y;
+            break;
+        case 10:
+            y = tn_slice(y, 3, 0, TN_END, 1);
+            give(t, tn_sum(tn_square(y), TN_AXES(0, 1, 2), false));
+            break;
+        case 11:
+            y = tn_sub(y, tn_mean(y, TN_AXES(0, 1, 2), true));
+            break;
+        }
+        if (t->n_wrt > MOST - 3 || t->n_out > MOST - 2) break;
+    }
+    give(t, y);
+}
+
+static int random_programs = 8;
+
+static void programs_by_chance(void **state)
+{
+    rig_open(state);
+    for (int i = 0; i < random_programs; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "seed %d", i);
+        tiled c = {name, chance, 0, 0, TN_F32, below(4) == 0, "", 5e-4};
+        const uint32_t seed = 77u * (uint32_t)i + 5;
+        random_state = seed;
+        float *cpu, *cuda;
+        int64_t n = values_of(&c, TN_CPU, &cpu);
+        random_state = seed;
+        assert_int_equal(values_of(&c, TN_CUDA, &cuda), n);
+        compare_values(&c, n, cuda, cpu);
+        free(cuda);
+        free(cpu);
+    }
 }
 
 /* ---- what a kernel must not do, and what is said of it ---- */
@@ -443,6 +540,7 @@ int main(int argc, char **argv)
     setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest others[] = {
         cmocka_unit_test(operands_are_read_before_they_are_overwritten),
+        cmocka_unit_test(programs_by_chance),
         cmocka_unit_test(doubles_are_left_to_the_library),
         cmocka_unit_test(the_plan_says_what_a_convolution_took_along),
     };
@@ -450,6 +548,7 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[N_CASES + OTHERS];
     memcpy(tests + N_CASES, others, sizeof others);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
+    if (argc > 2) random_programs = atoi(argv[2]);
     for (int i = 0; i < N_CASES; i++)
         tests[i] = (struct CMUnitTest){Cases[i].name, check_case, NULL, NULL, (void *)(uintptr_t)&Cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
