@@ -36,7 +36,9 @@ typedef struct shape {
     int64_t width, pixels,
         channels; /* of the pixels' rows and images, of a tap: what indices are divided by */
     int size;
-    bool forward;
+    int64_t taps;
+    bool forward, weights; /* the pass: forward, weight gradient */
+    int64_t multiplier;    /* of a convolution of each channel alone: channels of y for one of x; else 0 */
 } shape;
 
 static int64_t min64(int64_t a, int64_t b)
@@ -72,7 +74,9 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
     *s = (shape){.groups = d->groups,
                  .phases = 1,
                  .size = d->dtype == TN_F32 ? 4 : 2,
-                 .forward = d->pass == TN_CONV_FORWARD};
+                 .taps = d->kh * d->kw,
+                 .forward = d->pass == TN_CONV_FORWARD,
+                 .weights = d->pass == TN_CONV_WEIGHT_GRAD};
     s->width = d->ow;
     s->pixels = d->oh * d->ow;
     s->channels = in;
@@ -91,6 +95,12 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
     case TN_CONV_WEIGHT_GRAD:
         s->m = out, s->n = d->kh * d->kw * in, s->k = d->n * s->pixels;
         break;
+    }
+    if (d->groups > 1 && in == 1) { /* all channels are one group's */
+        s->multiplier = out;
+        s->groups = 1;
+        s->m = d->pass == TN_CONV_WEIGHT_GRAD ? 1 : s->m;
+        s->n = d->pass == TN_CONV_DATA_GRAD ? d->c : d->oc;
     }
     return fits(s->m, 1, 1, 1) && fits(s->k, 1, 1, 1);
 }
@@ -118,6 +128,9 @@ static int64_t reciprocal(int64_t d)
 static bool valid(const struct fu_conv_tile *o, const shape *s)
 {
     const int chunk = 16 / s->size, threads = o->warps_m * o->warps_n * 32;
+    if (s->multiplier)
+        return o->bm >= 1 && o->bn >= 8 && o->splits >= 1 && threads >= 32 && threads <= 1024 &&
+               o->bn / o->vec_a <= threads;
     if (o->bm < 32 || o->bn < 32 || o->bk < 4 * chunk || o->stages < 2 || o->splits < 1) return false;
     if (threads < 32 || threads > 1024 || o->bm % (16 * o->warps_m) || o->bn % (16 * o->warps_n))
         return false;
@@ -134,9 +147,12 @@ static bool valid(const struct fu_conv_tile *o, const shape *s)
 static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stats)
 {
     const int threads = o->warps_m * o->warps_n * 32;
+    if (s->multiplier && s->weights) /* sums of the taps, of the threads */
+        return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
     int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
     int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
     if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
+    if (s->multiplier) return results + s->taps * (s->forward ? 1 : s->multiplier) * o->bn * 4;
     return buffers > results ? buffers : results;
 }
 
@@ -150,8 +166,18 @@ static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_t
     return min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
 }
 
-static double predict(const struct fu_conv_tile *o, const shape *s, const tn_target *t)
+static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
+    if (s->multiplier) { /* nothing but memory: less where blocks do not fill the last turn */
+        const int64_t lives =
+            min64(t->max_threads / o->grid.threads, t->l1_bytes / (o->grid.shared + BLOCK_SHARED));
+        const double turns = (double)ceil_div(o->grid.n, lives * t->processors),
+                     fills = (double)(lives * t->processors);
+        o->cycles = start_clocks + turns * fills / (double)o->grid.n * (double)(s->m * s->n + s->k) *
+                                       s->size / memory_per_clock / t->processors;
+        o->share = 0;
+        return;
+    }
     const double bm = o->bm, bn = o->bn, bk = o->bk, size = s->size;
     const double mma = bm * bn * bk * o->products / (size == 4 ? mma_per_clock / 2 : mma_per_clock);
     const double shared = (o->warps_n * bm + o->warps_m * bn) * bk * size / shared_per_clock;
@@ -164,7 +190,9 @@ static double predict(const struct fu_conv_tile *o, const shape *s, const tn_tar
     const int64_t lives = resident(o, s, t), rounds = ceil_div(o->grid.n, t->processors);
     const double warps = (double)(min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
-    return (double)rounds * block + start_clocks;
+    o->cycles = (double)rounds * block + start_clocks;
+    const double work = (double)s->m * (double)s->n * (double)s->k * (double)(s->phases * s->groups);
+    o->share = mma / (bm * bn * bk) * work / t->processors / o->cycles;
 }
 
 static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_tile *o)
@@ -193,14 +221,23 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
     o->vec_a = vector_of(d->pass == TN_CONV_FORWARD ? in : out, s->size);
     o->vec_b = vector_of(in, s->size);
     o->pack = vector_of(s->n, s->size);
+    if (s->multiplier) {
+        o->products = 1;
+        o->vec_a = o->vec_b = s->multiplier == 1 ? vector_of(s->n, s->size) : 1;
+        if (s->weights) o->pack = 1;
+    }
     if (!valid(o, s)) return false;
     const int64_t tiles_m = ceil_div(s->m, o->bm), tiles_n = ceil_div(s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = ceil_div(tiles_m, STATS_TILES);
-    const int64_t steps = ceil_div(s->k, o->bk), per = ceil_div(steps, o->splits);
+    const bool alone = s->multiplier && s->weights;
+    const int64_t steps = !s->multiplier ? ceil_div(s->k, o->bk)
+                          : alone        ? s->k
+                                         : 1,
+                  per = ceil_div(steps, o->splits);
     o->splits = ceil_div(steps, per); /* none without work */
     const int64_t tickets = (o->splits > 1 ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
     if (tickets > TN_KERNEL_TICKETS || tiles > INT32_MAX / o->splits) return false;
-    o->scratch = o->splits > 1 ? o->splits * tiles * o->bm * o->bn * 4 : 0;
+    o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps : o->bm) * o->bn * 4 : 0;
     if (stats) o->scratch += (tiles_m + sets) * d->oc * 2 * 4;
     o->grid = (tn_grid){.n = tiles * o->splits,
                         .chunk = 1,
@@ -218,7 +255,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
                            d->kw,
                            d->oh,
                            d->ow,
-                           d->groups,
+                           s->groups,
                            d->stride[0],
                            d->stride[1],
                            d->pad[0],
@@ -233,7 +270,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
                            per,
                            s->m,
                            s->n,
-                           s->k,
+                           s->multiplier ? s->multiplier : s->k,
                            s->width,
                            s->pixels,
                            reciprocal(s->width),
@@ -242,14 +279,17 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
                            reciprocal(d->kw)};
     o->n_dim = (int)(sizeof dim / sizeof *dim);
     memcpy(o->dim, dim, sizeof dim);
-    o->columns = d->pass == TN_CONV_FORWARD ? d->oc : d->pass == TN_CONV_DATA_GRAD ? d->c : s->n;
+    o->columns = d->pass == TN_CONV_FORWARD     ? d->oc
+                 : d->pass == TN_CONV_DATA_GRAD ? d->c
+                 : alone                        ? s->taps
+                                                : s->n;
     o->align[0] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_b : o->vec_a) * s->size;
     o->align[1] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_a : o->vec_b) * s->size;
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
-    o->text = tn_embed_text(TN_EMBED_CONV2D_CU);
+    o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU : TN_EMBED_CONV2D_CU);
     o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
                  !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
-    o->cycles = predict(o, s, t);
+    predict(o, s, t);
     write_defines(d, stats, o);
     return true;
 }
@@ -275,12 +315,27 @@ static const struct {
 } sizes[] = {{128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2}, {64, 64, 2, 2},
              {128, 32, 4, 1},  {64, 32, 4, 1},  {32, 64, 1, 4},  {32, 32, 2, 2}};
 
+/* The only tile there is for channels alone: 16 KiB or so of results, and pixels split until the GPU is full.
+ */
+static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
+                         struct fu_conv_tile *out)
+{
+    *out = (struct fu_conv_tile){.bm = 64, .bk = 1, .stages = 1, .warps_m = 8, .warps_n = 1, .splits = 1};
+    out->bn = s->n <= 32 ? 32 : 64;
+    if (s->weights) {
+        const int64_t tiles = ceil_div(s->n, out->bn), most = ceil_div(s->k, 256);
+        out->splits = min64(most, ceil_div(4 * t->processors, tiles));
+    }
+    return fill_in(d, s, t, stats, out);
+}
+
 bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
 {
     struct fu_conv_tile try = {.n_dim = 0};
     shape s;
     bool found = false;
     if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return false;
+    if (s.multiplier) return choose_alone(d, &s, t, stats, out);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int way = 0; way < 4; way++)
             for (int64_t splits = 1; splits <= MOST_SPLITS; splits *= 2) {

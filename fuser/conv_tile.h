@@ -23,7 +23,8 @@ struct fu_conv_tile {
     /* how: */
     int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;
     int64_t splits;
-    double cycles; /* that it is predicted to take */
+    double cycles; /* that it is predicted to take, */
+    double share;  /* and how much of that its tensor cores are busy */
 };
 
 /* Chooses the tile for the convolution d, whose pointers, bias and epilogue are not looked at, on the target;

@@ -94,8 +94,10 @@ static bool add(cases *l, const tn_target *target, test_case c)
     c.tile.bk = c.d.dtype == TN_F32 ? w->bk_words : 2 * w->bk_words;
     c.tile.stages = w->stages, c.tile.splits = c.splits;
     if (!fu_conv_tile_as(&c.d, &t, c.stats, &c.tile)) return false;
-    snprintf(c.name, sizeof c.name, "conv_%d_%d_%d_%d_%d%d%d_%d%d", (int)c.d.pass, (int)c.d.dtype, c.tf32,
-             c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack, c.tile.splits > 1, c.stats);
+    const bool alone = c.d.groups > 1 && c.d.groups == c.d.c;
+    snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d", alone ? "depthwise" : "conv", (int)c.d.pass,
+             (int)c.d.dtype, c.tf32, c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack, c.tile.splits > 1,
+             c.stats);
     if (l->n == l->room) {
         l->room = l->room ? 2 * l->room : 64;
         l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
@@ -409,6 +411,9 @@ static const struct {
     {1, 12, 10, 8, 8, 1, 2, 3, {4, 1}, {0, 3, 2, 0}, {2, 3}, 1, false},
     {1, 5, 5, 1, 1, 8, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1, false}, /* each channel alone */
     {1, 5, 5, 1, 2, 3, 3, 3, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1, false},
+    {2, 9, 7, 1, 1, 40, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 3, true},
+    {1, 8, 9, 1, 1, 24, 5, 4, {2, 3}, {2, 1, 0, 3}, {2, 1}, 4, true},
+    {1, 6, 5, 1, 3, 12, 3, 2, {2, 1}, {1, 1, 1, 0}, {1, 2}, 2, true},
     {1, 3, 4, 40, 72, 1, 1, 3, {1, 1}, {0, 0, 1, 1}, {1, 1}, 1, true}, /* several tiles of channels */
     {1, 3, 4, 72, 40, 1, 2, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 3, false},
     {2, 6, 5, 16, 40, 2, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 2, true},

@@ -16,6 +16,7 @@ typedef enum tn_embed {
     TN_EMBED_PRODUCT_CU,
     TN_EMBED_PTX_CUH,
     TN_EMBED_CONV2D_CU,
+    TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_COUNT
 } tn_embed;
 
