@@ -513,6 +513,41 @@ static void doubles_are_left_to_the_library(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* conv - gelu - conv with a bias each: the first one's gradient is made as the second one's data gradient is,
+ * and only then summed for the bias. */
+static void two_layers(traced *t)
+{
+    tn_tensor *x = input(t, 2, 5, 6, 4), *w = input(t, 8, 3, 3, 4), *b = input(t, 8),
+              *v = input(t, 8, 3, 3, 8);
+    give(t, tn_conv2d(tn_gelu(tn_conv2d(x, w, b, .pad = 1)), v, NULL, .pad = 1));
+}
+
+static void gradients_of_activations_are_made_with_the_data_gradient(void **state)
+{
+    rig_open(state);
+    const tiled c = {"two layers", two_layers, 2, 5, TN_F32, false, "tn_erf", 0};
+    tn_session *s = open_on(TN_CUDA, &c);
+    traced t = begin(s, &c);
+    if (tn_flush(s)) fail_msg("%s; %s", tn_error_text(s), sim.report());
+    tn_tensor *grad[MOST], *loss = loss_of(&t);
+    assert_int_equal(tn_flush(s), 0);
+    if (tn_grad(loss, t.n_wrt, t.wrt, grad)) fail_msg("%s", tn_error_text(s));
+    seen v = look(s);
+    expect(&c, "backward", &v, c.backward + 1);
+    bool joined = false;
+    for (int i = 0; i < v.plan->n_step; i++)
+        joined |= !strncmp(v.plan->step[i].name, "conv2d_data_grad", 16) &&
+                  strstr(v.plan->step[i].source.text, "tn_erf") != NULL;
+    if (!joined) {
+        print_plan(&v);
+        fail_msg("the gradient of gelu is not in the data gradient's kernel");
+    }
+    forget(&v);
+    tn_step_end(s);
+    assert_int_equal(tn_close(s), 0);
+    compare(&c);
+}
+
 static void the_plan_says_what_a_convolution_took_along(void **state)
 {
     rig_open(state);
@@ -542,6 +577,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(operands_are_read_before_they_are_overwritten),
         cmocka_unit_test(programs_by_chance),
         cmocka_unit_test(doubles_are_left_to_the_library),
+        cmocka_unit_test(gradients_of_activations_are_made_with_the_data_gradient),
         cmocka_unit_test(the_plan_says_what_a_convolution_took_along),
     };
     enum { OTHERS = sizeof others / sizeof *others };
