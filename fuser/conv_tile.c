@@ -20,14 +20,14 @@ enum {
     ROOM = 8,         /* likewise: more than a tile's columns in a row of results */
     BLOCK_SHARED = 1024,
     REGISTERS = 65536,
-    MOST_SPLITS = 64,
+    MOST_SPLITS = 256,
     MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
     TAPS = 1 << 15
 };
 
 /* What a multiprocessor does in a clock: multiply-adds of 16-bit elements (half as many of TF32), bytes from
  * shared memory, bytes from L2 and, once, from memory. */
-static const double mma_per_clock = 1024, shared_per_clock = 128, l2_per_clock = 40, memory_per_clock = 14;
+static const double mma_per_clock = 1024, shared_per_clock = 128, l2_per_clock = 28, memory_per_clock = 14;
 static const double barrier_clocks = 40, start_clocks = 1500, warps_that_hide = 8;
 
 typedef struct shape {
@@ -139,6 +139,8 @@ static bool valid(const struct fu_conv_tile *o, const shape *s)
     if (o->bm / o->vec_a > longest) longest = o->bm / o->vec_a;
     if (o->bn / o->vec_b > longest) longest = o->bn / o->vec_b;
     if (longest > threads) return false;
+    /* sums of a thread: f32 operands, in two parts, leave room for fewer */
+    if (o->bm * o->bn > (s->size == 2 ? 128 : 64) * threads) return false;
     /* each thread knows the place of every row it copies from: in registers, which are few */
     return o->bm * o->bk <= MOST_UNITS * threads * o->vec_a &&
            o->bn * o->bk <= MOST_UNITS * threads * o->vec_b;
@@ -186,11 +188,12 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     if (l2 > step) step = l2;
     const double buffers = (double)ceil_div(ceil_div(s->k, o->bk), o->splits);
     double block = buffers * (step + barrier_clocks) + bm * bn * 4 / memory_per_clock;
-    if (o->splits > 1) block += 2 * bm * bn * 4 / l2_per_clock;
     const int64_t lives = resident(o, s, t), rounds = ceil_div(o->grid.n, t->processors);
     const double warps = (double)(min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
     o->cycles = (double)rounds * block + start_clocks;
+    if (o->splits > 1) /* each leaves its sums, and the last of a tile reads those of all */
+        o->cycles += ((double)rounds + (double)o->splits) * bm * bn * 4 / l2_per_clock;
     const double work = (double)s->m * (double)s->n * (double)s->k * (double)(s->phases * s->groups);
     o->share = mma / (bm * bn * bk) * work / t->processors / o->cycles;
 }
@@ -312,8 +315,8 @@ bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, st
 /* Tiles that are worth trying, the larger first: of two that are predicted to take the same, the first. */
 static const struct {
     int bm, bn, warps_m, warps_n;
-} sizes[] = {{128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2}, {64, 64, 2, 2},
-             {128, 32, 4, 1},  {64, 32, 4, 1},  {32, 64, 1, 4},  {32, 32, 2, 2}};
+} sizes[] = {{128, 256, 2, 4}, {256, 128, 4, 2}, {128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2},
+             {64, 64, 2, 2},   {128, 32, 4, 1},  {64, 32, 4, 1},   {32, 64, 1, 4},  {32, 32, 2, 2}};
 
 /* The only tile there is for channels alone: 16 KiB or so of results, and pixels split until the GPU is full.
  */
@@ -329,6 +332,12 @@ static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_targe
     return fill_in(d, s, t, stats, out);
 }
 
+/* 1 2 3 4 6 8 12 16 .. */
+static int64_t more_splits(int64_t splits)
+{
+    return splits % 3 == 0 ? splits / 3 * 4 : splits == 1 ? 2 : splits / 2 * 3;
+}
+
 bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
 {
     struct fu_conv_tile try = {.n_dim = 0};
@@ -338,7 +347,7 @@ bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struc
     if (s.multiplier) return choose_alone(d, &s, t, stats, out);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int way = 0; way < 4; way++)
-            for (int64_t splits = 1; splits <= MOST_SPLITS; splits *= 2) {
+            for (int64_t splits = 1; splits <= MOST_SPLITS; splits = more_splits(splits)) {
                 try.bm = sizes[i].bm, try.bn = sizes[i].bn;
                 try.warps_m = sizes[i].warps_m, try.warps_n = sizes[i].warps_n;
                 try.bk = (way & 1 ? 64 : 128) / s.size;
