@@ -226,8 +226,17 @@ CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=
             TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
 .PHONY: cusim-full
 cusim-full: need-test
-	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%)
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv
 	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
+	@$(BUILD)/tests/test_cuda_conv full
+# What NVRTC makes of our own kernels on tensor cores, into tests/gpu/KERNELS.md; no GPU is needed.
+$(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(call link,$(TESTCFLAGS)) $(BUILD)/internal.a $(TAIL)
+.PHONY: cuda-kernels
+cuda-kernels: $(BUILD)/gpu/kernels
+	$(Q)$< >$(BUILD)/gpu/KERNELS.md && cp $(BUILD)/gpu/KERNELS.md tests/gpu/KERNELS.md
 # On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md. It installs nothing; where cmocka is
 # missing the suite is built with the stand-in beside it (STAND_IN=yes).
 GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_random_graphs test_random_programs test_nn_optim test_nn_layers
@@ -239,7 +248,7 @@ gpu-check:
 	 HAVE_STB='$(HAVE_STB)' STAND_IN='$(if $(HAVE_CMOCKA),,yes)' JOBS='$(JOBS)' sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_tiles),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

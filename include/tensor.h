@@ -149,6 +149,11 @@ TN_API void tn_warn(const tn_session *s, const char *format, ...)
 
 typedef enum tn_device_kind { TN_AUTO, TN_CPU, TN_CUDA, TN_REF } tn_device_kind;
 typedef enum tn_mode { TN_MODE_AUTO, TN_FUSED, TN_EAGER } tn_mode;
+/* Of products and convolutions of f32 on a GPU. F32: as f32 throughout; a convolution of our own kernels is put
+ * together from three products of halves of the operands' digits, which leaves about 3 * 2^-24 of each product.
+ * TF32: operands are rounded to 11 significant bits first (a relative error of up to 2^-11 each), sums are of
+ * f32; several times as fast. Other dtypes, and a CPU, know no difference. */
+typedef enum tn_precision { TN_PRECISION_F32, TN_PRECISION_TF32 } tn_precision;
 typedef enum tn_log_level { TN_LOG_ERROR = 1, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG } tn_log_level;
 
 typedef struct tn_options {
@@ -161,6 +166,7 @@ typedef struct tn_options {
     const char *cache_dir; /* of compiled kernels. NULL: TENSOR_CACHE, else ~/.cache/libtensor */
     void (*log)(int level, const char *text, void *user); /* NULL: warnings and errors to stderr */
     void *log_user;
+    tn_precision precision; /* TN_PRECISION_F32: TENSOR_PRECISION, else f32 */
 } tn_options;
 
 /* A new session, or NULL (the reason goes to the log). Close it with tn_close. */

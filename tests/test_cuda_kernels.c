@@ -1,5 +1,6 @@
 /* test_cuda_kernels.c - the CUDA device's hand-written kernels, each variant put to the real NVRTC for two
- * GPU generations where it is installed: all compile, without a warning and without a spilled register. */
+ * GPU generations where it is installed: all compile, without a warning and without a spilled register. Of
+ * the kernels on tensor cores, which take NVRTC a second each, some; tests/gpu/KERNELS.md has all of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 #include "src/core/alloc.h"
 #include "src/device/cuda/internal.h"
 #include "src/device/embed.h"
+#include "tests/gpu/table.h"
+#include "tests/gpu/table_conv.h"
 #include "tests/nvrtc.h"
 
 static const struct {
@@ -55,8 +58,63 @@ static void test_compile(void **state)
     assert_int_equal(compiled, 2 * (4 + 4 + 4 + 7));
 }
 
+static table_family *const families[] = {conv_row, depthwise_row};
+
+static void test_tensor_cores(void **state)
+{
+    (void)state;
+    static const char *const arch[] = {"sm_80", "sm_90"};
+    nvrtc n;
+    table_row row;
+    int compiled = 0;
+    memset(&n, 0, sizeof n);
+    if (!nvrtc_open(&n)) {
+        print_message("no NVRTC here\n");
+        skip();
+    }
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+        for (int i = 0; families[f](i, &row); i++) {
+            for (int a = 0; a < 2 && row.text && row.tested; a++) {
+                table_result r = table_compile(&n, &row, arch[a]);
+                if (r.status || r.warned || r.spilled || !r.registers)
+                    fail_msg("%s, %s, %s for %s: %s", row.kernel, row.dtype, row.tile, arch[a], r.log);
+                free(r.log);
+                compiled++;
+            }
+            free(row.text);
+        }
+    assert_int_equal(compiled, 2 * (11 + 3));
+}
+
+/* What stands in the table: a line for each kernel, none of which spills. */
+static void test_table(void **state)
+{
+    (void)state;
+    char line[1024];
+    int rows = 0, wanted = 0;
+    table_row row;
+    FILE *f = fopen("tests/gpu/KERNELS.md", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        int column = 0;
+        if (strncmp(line, "| ", 2) != 0 || !strncmp(line, "| kernel", 8)) continue;
+        rows++;
+        for (const char *p = line; (p = strchr(p, '|')); p++)
+            if (++column == 9) assert_true(!strncmp(p, "| 0 |", 5));
+        assert_int_equal(column, 13);
+    }
+    fclose(f);
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++)
+        for (int i = 0; families[k](i, &row); i++) {
+            wanted += row.text != NULL;
+            free(row.text);
+        }
+    assert_int_equal(rows, wanted);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile), cmocka_unit_test(test_tensor_cores),
+                                       cmocka_unit_test(test_table)};
+    return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

@@ -347,6 +347,37 @@ static void test_bad_convolutions(void **state)
     drop(r, &w);
 }
 
+/* ---- precision ---- */
+
+/* 1 + 2^-12 has more digits than TF32 holds. */
+static float product_of_fine_numbers(tn_precision said, const char *set)
+{
+    const float x[4] = {1 + 0x1p-12f, 0, 0, 1}, y[4] = {1, 0, 0, 1};
+    float z[4];
+    if (set) setenv("TENSOR_PRECISION", set, 1);
+    tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep, .precision = said);
+    unsetenv("TENSOR_PRECISION");
+    assert_non_null(s);
+    tn_step_begin(s);
+    tn_tensor *a = tn_from(s, x, TN_F32, 2, (int64_t[]){2, 2}),
+              *b = tn_from(s, y, TN_F32, 2, (int64_t[]){2, 2});
+    assert_int_equal(tn_read(tn_matmul(a, b), TN_F32, z, sizeof z), 0);
+    tn_step_end(s);
+    if (tn_close(s)) fail_msg("%s", logged);
+    return z[0];
+}
+
+static void test_precision(void **state)
+{
+    (void)state;
+    const float fine = 1 + 0x1p-12f;
+    assert_true(product_of_fine_numbers(TN_PRECISION_F32, NULL) == fine);
+    assert_true(product_of_fine_numbers(TN_PRECISION_F32, "f32") == fine);
+    assert_true(product_of_fine_numbers(TN_PRECISION_TF32, NULL) == 1);
+    assert_true(product_of_fine_numbers(TN_PRECISION_F32, "tf32") == 1);
+    assert_true(product_of_fine_numbers(TN_PRECISION_TF32, "f32") == 1); /* the program's word comes first */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_convolutions, open_both, close_both),
         cmocka_unit_test_setup_teardown(test_parts, open_both, close_both),
         cmocka_unit_test_setup_teardown(test_bad_convolutions, open_both, close_both),
+        cmocka_unit_test_setup(test_precision, rig_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,16 +18,18 @@ typedef struct variable {
     int otherwise;
 } variable;
 
-enum { DEVICE, MODE, THREADS, REPLAY, PLANS, KERNEL_OPT, DEBUG, CHECK, TUNE, VARIABLES };
+enum { DEVICE, MODE, PRECISION, THREADS, REPLAY, PLANS, KERNEL_OPT, DEBUG, CHECK, TUNE, VARIABLES };
 
 static const choice devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
 static const choice modes[] = {{"fused", TN_FUSED}, {"eager", TN_EAGER}, {NULL, 0}};
+static const choice precisions[] = {{"f32", TN_PRECISION_F32}, {"tf32", TN_PRECISION_TF32}, {NULL, 0}};
 static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
 
 static const variable variables[VARIABLES] = {
     [DEVICE] = {"TENSOR_DEVICE", "auto, cpu, cuda and ref", devices, 0, 0, TN_AUTO},
     [MODE] = {"TENSOR_MODE", "fused and eager", modes, 0, 0, TN_MODE_AUTO},
+    [PRECISION] = {"TENSOR_PRECISION", "f32 and tf32", precisions, 0, 0, TN_PRECISION_F32},
     [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, 0, TN_THREADS_MAX, 0},
     [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 0, 1},
     /* eager mode has one for each operator and shape: some hundreds for a model */
@@ -76,6 +78,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
     }
     return (tn_settings){.device = (tn_device_kind)value[DEVICE],
                          .mode = (tn_mode)value[MODE],
+                         .precision = (tn_precision)value[PRECISION],
                          .threads = value[THREADS],
                          .replay = value[REPLAY] != 0,
                          .plans = value[PLANS],

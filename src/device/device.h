@@ -41,9 +41,12 @@ typedef struct tn_target {
     int64_t l1_bytes, l2_bytes;
     int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
     int64_t cache_bytes;  /* of the last cache, all of it; 0: not known */
+    int capability;       /* GPU: compute capability times 10; 0: not known */
     int processors;       /* GPU: multiprocessors, */
     int max_threads;      /* threads that one of them can hold, */
-    int64_t shared_bytes; /* and shared memory that one block can have without asking for more */
+    int64_t shared_bytes; /* and shared memory that one block can have without asking for more, */
+    int64_t shared_most;  /* and when it asks (tn_grid.shared) */
+    bool tf32;            /* products of f32 may round their operands to TF32 */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 
@@ -59,11 +62,13 @@ typedef struct tn_kernel_info {
  * finish_n) in the same way and with the same arguments; what all the items wrote is visible to it. On a CPU
  * that is a second pass of the pool, on a GPU the work of the block that arrives last, so a finish should be
  * short. Either way it is one launch. `threads` is the size of a block, 0 on a CPU; a GPU runs ceil(n /
- * chunk) blocks, the one with index b over the items from b * chunk on. */
+ * chunk) blocks, the one with index b over the items from b * chunk on. `shared` is what each of them has of
+ * dynamic shared memory, in bytes, up to the target's shared_most with what the kernel declares; 0 on a CPU. */
 typedef struct tn_grid {
     int64_t n, chunk;
     int64_t finish_n, finish_chunk;
     int threads;
+    int64_t shared;
 } tn_grid;
 
 /* C = act(A * B + bias), each of `batch` times. All strides in elements; either of a matrix's two strides
@@ -82,6 +87,7 @@ typedef struct tn_gemm {
     int64_t a_row, a_col, b_row, b_col, c_row;
     int64_t a_batch[TN_GEMM_BATCH_DIMS], b_batch[TN_GEMM_BATCH_DIMS], c_batch[TN_GEMM_BATCH_DIMS];
     tn_epilogue epilogue;
+    bool tf32; /* f32 operands may be rounded to TF32 where that is faster */
 } tn_gemm;
 
 /* 2-D convolution (cross-correlation, as every framework means it), all tensors dense:
@@ -97,6 +103,7 @@ typedef struct tn_conv2d_desc {
     const void *bias;      /* forward only: [oc] or NULL */
     void *out;             /* forward: y; data grad: gx; weight grad: gweight */
     tn_epilogue epilogue;  /* forward only */
+    bool tf32;             /* as a tn_gemm's */
 } tn_conv2d_desc;
 
 typedef struct tn_device_stats {

@@ -4,16 +4,20 @@
  */
 #include "embed.h"
 
-#define EMBED(symbol, path)                                                                                  \
+#define INCBIN(path) ".incbin \"" path "\"\n"
+#define EMBED_ALL(symbol, incbins)                                                                           \
     __asm__(".pushsection .rodata, \"a\"\n"                                                                  \
             ".globl " #symbol "\n"                                                                           \
             ".hidden " #symbol "\n"                                                                          \
-            ".type " #symbol ", %object\n" #symbol ":\n"                                                     \
-            ".incbin \"" path "\"\n"                                                                         \
-            ".byte 0\n"                                                                                      \
+            ".type " #symbol ", %object\n" #symbol ":\n" incbins ".byte 0\n"                                 \
             ".size " #symbol ", . - " #symbol "\n"                                                           \
             ".popsection\n");                                                                                \
     extern __attribute__((visibility("hidden"))) const char symbol[]
+#define EMBED(symbol, path) EMBED_ALL(symbol, INCBIN(path))
+/* A convolution's kernel stands between what all of them have in common. */
+#define KERNELS "src/device/cuda/kernels/"
+#define EMBED_CONV(symbol, path)                                                                             \
+    EMBED_ALL(symbol, INCBIN(KERNELS "conv_begin.cuh") INCBIN(KERNELS path) INCBIN(KERNELS "conv_end.cuh"))
 
 EMBED(tn_embed_abi_h, "src/device/prelude/abi.h");
 EMBED(tn_embed_math_h, "src/device/prelude/math.h");
@@ -22,6 +26,9 @@ EMBED(tn_embed_half_h, "src/device/prelude/half.h");
 EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
+EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
+EMBED_CONV(tn_embed_conv2d_cu, "conv2d.cu");
+EMBED_CONV(tn_embed_depthwise_cu, "conv_depthwise.cu");
 EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
 
 static const struct {
@@ -35,6 +42,9 @@ static const struct {
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
+    [TN_EMBED_CONV2D_CU] = {"conv2d.cu", tn_embed_conv2d_cu},
+    [TN_EMBED_DEPTHWISE_CU] = {"conv_depthwise.cu", tn_embed_depthwise_cu},
+    [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
 };
 
 const tn_embed tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,

@@ -14,6 +14,9 @@ typedef enum tn_embed {
     TN_EMBED_CUDA,
     TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
     TN_EMBED_PRODUCT_CU,
+    TN_EMBED_PTX_CUH,
+    TN_EMBED_CONV2D_CU,
+    TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_COUNT
 } tn_embed;
 

@@ -273,7 +273,7 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
 {
     uint32_t mark = s->graph.mark;
     f->n_key = 0;
-    const int32_t counts[4] = {f->node.n, f->leaf.n, s->graph.training, tn_deferred(s)};
+    const int32_t counts[5] = {f->node.n, f->leaf.n, s->graph.training, tn_deferred(s), s->target.tf32};
     if (!find_twins(f) || !put(f, counts, sizeof counts)) return false;
     for (int i = 0; i < f->leaf.n; i++) {
         const tn_tensor *n = f->leaf.at[i], *b = n->base;

@@ -68,6 +68,7 @@ static bool pick(tn_options *o, const tn_settings *from)
         return false;
     }
     if (o->device == TN_AUTO) o->device = from->device;
+    if (o->precision == TN_PRECISION_F32) o->precision = from->precision;
     if (o->mode == TN_MODE_AUTO) o->mode = from->mode == TN_EAGER ? TN_EAGER : TN_FUSED;
     return true;
 }
@@ -139,6 +140,7 @@ tn_session *tn_open_with(const tn_options *options)
     }
     s->graph.device = s->device;
     s->target = s->device->target;
+    s->target.tf32 = o.precision == TN_PRECISION_TF32;
     tn_profile_choose(s);
     return s;
 }

@@ -206,7 +206,7 @@ static bool types_fit(const descriptor *d, const layout *a, const layout *b, con
     bool f64 = d->compute == TN_CUBLAS_COMPUTE_F64 || d->compute == SIM_COMPUTE_F64_PEDANTIC;
     bool f32 = d->compute == TN_CUBLAS_COMPUTE_F32 || d->compute == SIM_COMPUTE_F32_PEDANTIC;
     bool fast = d->compute == SIM_COMPUTE_F32_FAST_F16 || d->compute == SIM_COMPUTE_F32_FAST_BF16 ||
-                d->compute == SIM_COMPUTE_F32_FAST_TF32;
+                d->compute == TN_CUBLAS_COMPUTE_TF32;
     if (a->type != b->type || c->type != out->type || !type_bytes(a->type) || !type_bytes(out->type))
         return false;
     if (f64) return d->scale == TN_CUBLAS_F64 && a->type == TN_CUBLAS_F64 && out->type == TN_CUBLAS_F64;
@@ -359,6 +359,7 @@ tn_cublas_result cublasLtMatmul(tn_cublas_handle handle, tn_cublas_desc desc, co
                                  .transpose_a = how->transpose_a,
                                  .transpose_b = how->transpose_b,
                                  .double_precision = how->scale == TN_CUBLAS_F64,
+                                 .tf32 = how->compute == TN_CUBLAS_COMPUTE_TF32,
                                  .epilogue = how->epilogue,
                                  .bias = biased ? (uint64_t)(uintptr_t)how->bias : 0,
                                  .bias_type = out->type,

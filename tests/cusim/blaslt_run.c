@@ -135,18 +135,38 @@ static double finish(const sim_product *p, double x, double bias)
 typedef struct operand {
     const char *base;
     unsigned type;
+    bool tf32;
     int64_t along, depth;
 } operand;
+
+/* To 10 bits behind the point, the nearest, ties away from zero, as cvt.rna.tf32 does. */
+static double to_tf32(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+    bits = (bits + 0x1000u) & ~0x1fffu;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static double element(const operand *x, int64_t i)
+{
+    double value = get(x->base, x->type, i);
+    return x->tf32 ? to_tf32(value) : value;
+}
 
 static const char *base_of(const sim_matrix *x, int64_t batch)
 {
     return (const char *)pointer(x->at) + batch * x->stride * (int64_t)type_bytes(x->type);
 }
 
-static operand operand_of(const sim_matrix *x, int64_t batch, bool depth_is_rows)
+static operand operand_of(const sim_matrix *x, int64_t batch, bool depth_is_rows, bool tf32)
 {
     int64_t row = row_stride(x), column = column_stride(x);
-    return (operand){base_of(x, batch), x->type, depth_is_rows ? column : row, depth_is_rows ? row : column};
+    return (operand){base_of(x, batch), x->type, tf32, depth_is_rows ? column : row,
+                     depth_is_rows ? row : column};
 }
 
 /* One block of the result: `a` holds ROWS rows of it, for each step of the depth; `b` its columns. */
@@ -155,8 +175,7 @@ static operand operand_of(const sim_matrix *x, int64_t batch, bool depth_is_rows
     {                                                                                                        \
         for (int64_t l = 0; l < k; l++)                                                                      \
             for (int64_t i = 0; i < room; i++)                                                               \
-                to[l * room + i] =                                                                           \
-                    i < n ? (T)get(x->base, x->type, (first + i) * x->along + l * x->depth) : (T)0;          \
+                to[l * room + i] = i < n ? (T)element(x, (first + i) * x->along + l * x->depth) : (T)0;      \
     }                                                                                                        \
     static void multiply_##T(const operand *x, const operand *y, int64_t i0, int64_t j0, int64_t rows,       \
                              int64_t columns, int64_t k, T *a, T *b, double *out)                            \
@@ -190,7 +209,8 @@ static void store(const sim_product *p, int64_t batch, int64_t i0, int64_t j0, i
 
 static void product(const sim_product *p, int64_t batch, int64_t k, void *a, void *b)
 {
-    const operand x = operand_of(&p->a, batch, p->transpose_a), y = operand_of(&p->b, batch, !p->transpose_b);
+    const operand x = operand_of(&p->a, batch, p->transpose_a, p->tf32),
+                  y = operand_of(&p->b, batch, !p->transpose_b, p->tf32);
     for (int64_t i = 0; i < p->d.rows; i += ROWS)
         for (int64_t j = 0; j < p->d.columns; j += COLUMNS) {
             const int64_t rows = p->d.rows - i < ROWS ? p->d.rows - i : ROWS;

@@ -15,7 +15,7 @@
 /* Pages that were found lately: kernels go through few allocations, many times. */
 enum { LATELY = 64, PAGE_BITS = 12 };
 static sim_region *lately[LATELY];
-static sim_cell shared_cells[SIM_SHARED_BYTES / 4];
+static sim_cell shared_cells[SIM_SHARED_BYTES / 4], dynamic_cells[SIM_SHARED_MOST / 4];
 
 void sim_check_forget(void)
 {
@@ -47,12 +47,23 @@ static void outside(uint64_t at, unsigned bytes, sim_access_kind kind)
         snprintf(place, sizeof place, "%zu bytes past the end of the block's %zu bytes of shared memory",
                  (size_t)(p - block.module->shared_end),
                  (size_t)(block.module->shared_end - block.module->shared));
+    else if (p >= block.dynamic + block.op->launch.shared_bytes && p < block.dynamic + SIM_SHARED_MOST + 4096)
+        snprintf(place, sizeof place,
+                 "%zu bytes past the end of the block's %u bytes of dynamic shared memory",
+                 (size_t)(p - block.dynamic) - block.op->launch.shared_bytes, block.op->launch.shared_bytes);
     else if (shares && p < block.module->image_end && p >= block.module->image)
         snprintf(place, sizeof place, "before the block's shared memory");
     else
         sim_describe(at, place, sizeof place);
     sim_kernel_fault(SIM_ILLEGAL_ADDRESS, "%s of %u bytes at %p, %s", verb(kind), bytes, (const void *)p,
                      place);
+}
+
+bool sim_check_shared(uint64_t at, unsigned bytes)
+{
+    const char *p = (const char *)(uintptr_t)at;
+    return (p >= block.module->shared && p + bytes <= block.module->shared_end) ||
+           (p >= block.dynamic && p + bytes <= block.dynamic + block.op->launch.shared_bytes);
 }
 
 static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxed)
@@ -66,8 +77,15 @@ static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxe
         return;
     }
     const sim_module *m = block.module;
-    if (p >= m->shared && p + bytes <= m->shared_end) {
-        sim_race_access(shared_cells, block.serial, (uint64_t)(uintptr_t)m->shared, at, bytes, kind, relaxed);
+    if (sim_check_shared(at, bytes)) {
+        const bool own = p >= m->shared && p < m->shared_end;
+        if (sim_async_pending(at, bytes))
+            sim_kernel_fault(
+                SIM_LAUNCH_FAILED,
+                "%s of %u bytes of shared memory that a cp.async is to fill: no wait for it lies between",
+                verb(kind), bytes);
+        sim_race_access(own ? shared_cells : dynamic_cells, block.serial,
+                        (uint64_t)(uintptr_t)(own ? m->shared : block.dynamic), at, bytes, kind, relaxed);
         return;
     }
     const char *builtins = (const char *)&cusim_builtins;
@@ -80,6 +98,11 @@ static void check_range(uint64_t at, uint64_t bytes, sim_access_kind kind)
 {
     for (uint64_t done = 0; done < bytes; done += 16)
         check(at + done, bytes - done < 16 ? (unsigned)(bytes - done) : 16, kind, false);
+}
+
+void sim_check_access(uint64_t at, unsigned bytes, bool write)
+{
+    check(at, bytes, write ? SIM_WRITE : SIM_READ, false);
 }
 
 /* ---- the callbacks of -fsanitize=thread ---- */

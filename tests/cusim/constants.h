@@ -33,7 +33,6 @@
     X(SIM_CLOCK, 13, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)                                                         \
     X(SIM_MEMORY_CLOCK, 36, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)                                           \
     X(SIM_MEMORY_BITS, 37, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)                                      \
-    X(SIM_BLOCK_SHARED, 97, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                           \
     X(SIM_NVRTC_INVALID_INPUT, 3, NVRTC_ERROR_INVALID_INPUT)                                                 \
     X(SIM_NVRTC_INVALID_PROGRAM, 4, NVRTC_ERROR_INVALID_PROGRAM)                                             \
     X(SIM_NVRTC_INVALID_OPTION, 5, NVRTC_ERROR_INVALID_OPTION)                                               \
@@ -44,7 +43,6 @@
     X(SIM_COMPUTE_F64_PEDANTIC, 71, CUBLAS_COMPUTE_64F_PEDANTIC)                                             \
     X(SIM_COMPUTE_F32_FAST_F16, 74, CUBLAS_COMPUTE_32F_FAST_16F)                                             \
     X(SIM_COMPUTE_F32_FAST_BF16, 75, CUBLAS_COMPUTE_32F_FAST_16BF)                                           \
-    X(SIM_COMPUTE_F32_FAST_TF32, 77, CUBLAS_COMPUTE_32F_FAST_TF32)                                           \
     X(SIM_DESC_COMPUTE, 0, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE)                                                \
     X(SIM_DESC_SCALE, 1, CUBLASLT_MATMUL_DESC_SCALE_TYPE)                                                    \
     X(SIM_DESC_POINTER_MODE, 2, CUBLASLT_MATMUL_DESC_POINTER_MODE)                                           \

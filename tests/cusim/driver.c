@@ -298,6 +298,9 @@ tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_devic
     case TN_CU_SHARED_BYTES:
         *value = SIM_SHARED_BYTES;
         return SIM_OK;
+    case TN_CU_SHARED_MOST:
+        *value = SIM_SHARED_MOST;
+        return SIM_OK;
     case TN_CU_PROCESSORS:
         *value = (int)sim.set.processors;
         return SIM_OK;
@@ -314,7 +317,7 @@ tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_devic
         *value = (int)(sim.set.capability % 10);
         return SIM_OK;
     case TN_CU_PROCESSOR_SHARED:
-        *value = 164 << 10;
+        *value = SIM_SHARED_MOST + (1 << 10);
         return SIM_OK;
     case TN_CU_VIRTUAL_MEMORY:
         *value = !sim.set.no_virtual;
@@ -337,9 +340,6 @@ tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_devic
     case SIM_MEMORY_BITS:
         *value = 1024;
         return SIM_OK; /* GLOBAL_MEMORY_BUS_WIDTH, bits */
-    case SIM_BLOCK_SHARED:
-        *value = 163 << 10;
-        return SIM_OK;
     }
     return TN_CU_INVALID_VALUE;
 }

@@ -30,6 +30,7 @@ sim_block block;
 
 static sim_fiber *free_fibers, *current;
 static void *host[JUMP_WORDS];
+static _Alignas(1024) char dynamic[SIM_SHARED_MOST];
 static ucontext_t creator;
 
 /* ---- switching ---- */
@@ -313,6 +314,8 @@ static __attribute__((noinline)) void enter(sim_fiber *f)
 static bool run_block(void)
 {
     memset(block.module->shared, 0xff, (size_t)(block.module->shared_end - block.module->shared));
+    memset(dynamic, 0xff, block.op->launch.shared_bytes);
+    sim_async_begin_block();
     for (unsigned i = 0; i < block.n_threads; i++)
         block.thread[i] = (sim_thread){.index = i, .time = 1, .block_time = 1};
     shuffle(block.n_threads, &block.first, &block.step);
@@ -360,6 +363,7 @@ void sim_run_launch(const sim_op *op)
     if (block.n_threads > sim.count.largest_block) sim.count.largest_block = block.n_threads;
     block.checked = sim.set.check && block.module->checked;
     block.failed = false;
+    block.dynamic = dynamic;
     block.random = (uint64_t)sim.set.seed * 1000003 + number;
     for (int i = 0; i < 3; i++) cusim_builtins.threads[i] = threads[i], cusim_builtins.blocks[i] = grid[i];
     sim.count.blocks += block.n_blocks;

@@ -36,7 +36,12 @@ typedef enum sim_collective {
     SIM_SHUFFLE,
     SIM_SHUFFLE_UP,
     SIM_SHUFFLE_DOWN,
-    SIM_SHUFFLE_XOR
+    SIM_SHUFFLE_XOR,
+    SIM_MMA_TF32, /* from here on matrix.c's: all lanes, `value` points to what each has */
+    SIM_MMA_F16,
+    SIM_MMA_BF16,
+    SIM_LDMATRIX,
+    SIM_LDMATRIX_TRANS
 } sim_collective;
 
 typedef struct sim_thread {
@@ -72,6 +77,7 @@ typedef struct sim_block {
     unsigned ready[SIM_MAX_THREADS], n_ready;
     uint32_t clock;
     bool failed, checked;
+    char *dynamic; /* shared memory beside the module's own, of as many bytes as the launch asked for */
     char *stack, *stack_end; /* of the fiber that runs */
     uint64_t random;
 } sim_block;
@@ -91,6 +97,22 @@ void sim_thread_name(char text[64], uint64_t block_index, unsigned thread);
 /* ---- warp.c ---- */
 
 void sim_warp_lane_ended(const sim_thread *t); /* a lane that others wait for will not come */
+
+/* ---- matrix.c ---- */
+
+/* The operation of the warp whose first lane is t, on what the lanes' values point to. */
+void sim_warp_matrix(sim_collective kind, const sim_thread *t);
+
+/* ---- async.c ---- */
+
+void sim_async_begin_block(void);
+/* Whether some of these bytes of shared memory await a cp.async. */
+bool sim_async_pending(uint64_t at, unsigned bytes);
+
+/* ---- check.c ---- */
+
+bool sim_check_shared(uint64_t at, unsigned bytes);             /* all of it is the block's shared memory */
+void sim_check_access(uint64_t at, unsigned bytes, bool write); /* as of the thread that runs */
 
 /* ---- race.c ---- */
 

@@ -187,6 +187,28 @@ static sim_function *function_of(tn_cu_function function)
     return NULL;
 }
 
+static unsigned shared_of(const sim_function *f)
+{
+    return (unsigned)(f->module->shared_end - f->module->shared);
+}
+
+/* Dynamic shared memory that a launch may ask for. */
+static unsigned dynamic_room(const sim_function *f)
+{
+    return f->dynamic_most ? f->dynamic_most : SIM_SHARED_BYTES - shared_of(f);
+}
+
+tn_cu_result cuFuncSetAttribute(tn_cu_function function, tn_cu_function_attribute which, int value)
+{
+    SIM_ENTER();
+    sim_function *f = function_of(function);
+    if (!f) return sim_leave(SIM_INVALID_HANDLE);
+    if (which != TN_CU_FUNC_DYNAMIC || value < 0 || (unsigned)value + shared_of(f) > SIM_SHARED_MOST)
+        return sim_leave(TN_CU_INVALID_VALUE);
+    f->dynamic_most = (unsigned)value;
+    return sim_leave(SIM_OK);
+}
+
 /* Registers and spills are unknown here: the count is what the launch bound would allow, and nothing spills
  * unless a test says so. */
 tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_cu_function function)
@@ -207,6 +229,9 @@ tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_c
         return sim_leave(SIM_OK);
     case TN_CU_FUNC_REGISTERS:
         *value = 65536 / threads < 255 ? 65536 / threads : 255;
+        return sim_leave(SIM_OK);
+    case TN_CU_FUNC_DYNAMIC:
+        *value = (int)dynamic_room(f);
         return sim_leave(SIM_OK);
     }
     return sim_leave(TN_CU_INVALID_VALUE);
@@ -242,9 +267,8 @@ tn_cu_result cuLaunchKernel(tn_cu_function function, unsigned grid_x, unsigned g
         !block_y || !block_z || block_x > 1024 || block_y > 1024 || block_z > 64 ||
         (uint64_t)block_x * block_y * block_z > SIM_MAX_THREADS || extra ||
         (f->n_parameters && !parameters) || f->parameters_bytes > SIM_PARAMETER_BYTES ||
-        (uint64_t)(f->module->shared_end - f->module->shared) + shared_bytes > SIM_SHARED_BYTES)
+        shared_bytes > dynamic_room(f))
         return sim_leave(TN_CU_INVALID_VALUE);
-    if (shared_bytes) return sim_leave(SIM_NOT_SUPPORTED); /* no kernel of this library asks for any */
     if (f->info->max_threads && block_x * block_y * block_z > f->info->max_threads)
         return sim_leave(SIM_OUT_OF_RESOURCES);
     sim_op *op = sim_op_new(SIM_LAUNCH);
@@ -253,6 +277,7 @@ tn_cu_result cuLaunchKernel(tn_cu_function function, unsigned grid_x, unsigned g
         return sim_leave(TN_CU_OUT_OF_MEMORY);
     }
     op->launch.function = f;
+    op->launch.shared_bytes = shared_bytes;
     f->module->references++;
     const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
     memcpy(op->launch.grid, grid, sizeof grid);

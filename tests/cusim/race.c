@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { MAX_WORDS = 16 }; /* words with atomics in one launch; of more, the order is not known */
+enum { MAX_WORDS = 512 }; /* words with atomics in one launch; of more, the order is not known */
 
 /* What one block made visible to those that see its atomic. */
 typedef struct release {
@@ -193,8 +193,9 @@ static void report(const sim_access *a, const char *was, sim_access_kind kind, u
                 hint =
                     "its block did an atomic afterwards, but no __threadfence() before it covers this access";
     }
-    if (at - base < (uint64_t)SIM_SHARED_BYTES && base == (uint64_t)(uintptr_t)block.module->shared)
-        snprintf(place, sizeof place, "%llu bytes into shared memory", (unsigned long long)(at - base));
+    if (base == (uint64_t)(uintptr_t)block.module->shared || base == (uint64_t)(uintptr_t)block.dynamic)
+        snprintf(place, sizeof place, "%llu bytes into %sshared memory", (unsigned long long)(at - base),
+                 base == (uint64_t)(uintptr_t)block.dynamic ? "dynamic " : "");
     else
         sim_describe(at, place, sizeof place);
     sim_kernel_fault(SIM_LAUNCH_FAILED, "race: this thread %s what block %u thread %u %s (%p, %s%s): %s",

@@ -24,6 +24,7 @@
 #define __noinline__    __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
 
 typedef unsigned long size_t;
 typedef long ptrdiff_t;
@@ -83,6 +84,10 @@ extern const struct cusim_builtins {
 void cusim_barrier(int line);
 unsigned long cusim_collective(int kind, int line, unsigned lanes, unsigned long value, int lane, int width);
 void cusim_fence(void);
+char *cusim_dynamic_shared(void);
+void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given);
+void cusim_copy_commit(void);
+void cusim_copy_wait(unsigned groups);
 unsigned cusim_atomic_add(unsigned *at, unsigned value);
 unsigned cusim_atomic_cas(unsigned *at, unsigned expected, unsigned value);
 int cusim_next(void);
@@ -109,6 +114,28 @@ int cusim_next(void);
 static inline __attribute__((always_inline)) void cusim_sync_warp(int line, unsigned lanes = 0xffffffffu)
 {
     cusim_collective(0, line, lanes, 0, 0, 32);
+}
+
+/* What the matrix instructions of a warp do; the numbers are exec.h's, the operands' places in the lanes
+ * PTX's. For twins of inline PTX. */
+struct cusim_mma {
+    float d[4];
+    unsigned a[4], b[2];
+};
+struct cusim_ldmatrix {
+    unsigned d[4];
+    const void *row; /* 16 bytes of shared memory */
+    unsigned n;      /* 1, 2, 4 matrices */
+};
+#define cusim_mma_tf32(m)       cusim_matrix(8, __LINE__, m)
+#define cusim_mma_f16(m)        cusim_matrix(9, __LINE__, m)
+#define cusim_mma_bf16(m)       cusim_matrix(10, __LINE__, m)
+#define cusim_ldmatrix_plain(m) cusim_matrix(11, __LINE__, m)
+#define cusim_ldmatrix_trans(m) cusim_matrix(12, __LINE__, m)
+static inline __attribute__((always_inline)) void cusim_matrix(int kind, int line, void *lane)
+{
+    cusim_collective(kind, line, 0xffffffffu, (unsigned long)lane, 0, 32);
+    __asm__ volatile("" ::: "memory");
 }
 
 template <int BYTES> struct cusim_word;

@@ -33,8 +33,9 @@
 
 enum {
     SIM_GRANULARITY = 2 << 20,
-    SIM_MAX_THREADS = 1024, /* of a block */
-    SIM_SHARED_BYTES = 48 << 10,
+    SIM_MAX_THREADS = 1024,      /* of a block */
+    SIM_SHARED_BYTES = 48 << 10, /* of a block; */
+    SIM_SHARED_MOST = 163 << 10, /* of one whose kernel asked for more */
     SIM_PARAMETER_BYTES = 4096
 };
 
@@ -88,6 +89,7 @@ struct CUfunc_st {
     const sim_kernel_info *info;
     sim_module *module;
     unsigned n_parameters, parameters_bytes;
+    unsigned dynamic_most; /* shared bytes that a launch may ask for beside the module's own; 0: not said */
 };
 struct CUmod_st {
     void *library;
@@ -127,6 +129,7 @@ typedef struct sim_matrix {
 typedef struct sim_product { /* D = epilogue(alpha op(A) op(B) + beta C) */
     sim_matrix a, b, c, d;
     bool transpose_a, transpose_b, double_precision;
+    bool tf32; /* operands are rounded to it */
     unsigned epilogue;
     uint64_t bias;
     unsigned bias_type;

@@ -54,6 +54,11 @@ static int source(const sim_thread *t)
     case SIM_BALLOT:
     case SIM_ANY:
     case SIM_ALL:
+    case SIM_MMA_TF32:
+    case SIM_MMA_F16:
+    case SIM_MMA_BF16:
+    case SIM_LDMATRIX:
+    case SIM_LDMATRIX_TRANS:
         break;
     }
     if (t->kind == SIM_SHUFFLE_XOR) return wanted < base + width ? wanted : lane;
@@ -63,6 +68,13 @@ static int source(const sim_thread *t)
 static void finish(sim_thread *t, unsigned come)
 {
     unsigned votes = 0;
+    if (t->kind >= SIM_MMA_TF32) {
+        if (come != 0xffffffffu)
+            sim_kernel_fault(SIM_LAUNCH_FAILED,
+                             "the matrix operation in line %d is for all lanes of a warp, here only 0x%08x",
+                             t->line, come);
+        sim_warp_matrix(t->kind, lane_of(t, 0));
+    }
     for (int l = 0; l < 32; l++)
         if (come >> l & 1 && lane_of(t, l)->value) votes |= 1u << l;
     for (int l = 0; l < 32; l++) {
@@ -97,6 +109,13 @@ static void finish(sim_thread *t, unsigned come)
             u->result = lane_of(t, from)->value;
             break;
         }
+        case SIM_MMA_TF32:
+        case SIM_MMA_F16:
+        case SIM_MMA_BF16:
+        case SIM_LDMATRIX:
+        case SIM_LDMATRIX_TRANS:
+            u->result = 0;
+            break;
         }
     }
     block.clock++;

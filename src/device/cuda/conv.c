@@ -87,7 +87,7 @@ static int col2im(const work *w, void *rows, int64_t images, char *image)
 
 static tn_gemm product(const work *w)
 {
-    return (tn_gemm){.dtype = w->d->dtype, .batch_ndim = 1, .batch = {w->d->groups}};
+    return (tn_gemm){.dtype = w->d->dtype, .batch_ndim = 1, .batch = {w->d->groups}, .tf32 = w->d->tf32};
 }
 
 static int forward(const work *w, int64_t first, int64_t images)

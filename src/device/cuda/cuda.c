@@ -210,7 +210,7 @@ static bool cuda_kernel_info(tn_device *d, const tn_kernel *k, tn_kernel_info *o
 }
 
 int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *a, int threads,
-                  tn_errbuf *err)
+                  int64_t shared, tn_errbuf *err)
 {
     int64_t blocks = a->n > 0 ? (a->n - 1) / a->chunk + 1 : 0;
     if (!blocks && a->finish_n > 0) blocks = 1;
@@ -221,11 +221,26 @@ int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *
     a->fault = (tn_fault *)(uintptr_t)c->words;
     a->ticket = (uint32_t *)(uintptr_t)(c->words + TN_CUDA_FAULT_BYTES);
     void *parameters[] = {a};
-    tn_cu_result e = c->api->cuLaunchKernel(f, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, 0, c->stream,
-                                            parameters, NULL);
+    tn_cu_result e = c->api->cuLaunchKernel(f, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1,
+                                            (unsigned)shared, c->stream, parameters, NULL);
     if (e) return tn_cuda_check(c, e, err, name);
     tn_cuda_note(c, name);
     return c->sync_each && !c->recording ? tn_cuda_wait(c, err) : TN_OK;
+}
+
+/* A kernel gets more than the usual amount of shared memory only when it has asked. */
+static int allow_shared(tn_cuda *c, tn_kernel *k, int64_t bytes, tn_errbuf *err)
+{
+    const tn_target *t = &c->base.target;
+    if (bytes < 0 ||
+        bytes + k->info.shared_bytes > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
+        return tn_cuda_fail(err, TN_E_ARG, "%s: %lld bytes of dynamic shared memory, beside %lld of its own",
+                            k->name, (long long)bytes, (long long)k->info.shared_bytes);
+    if (bytes + k->info.shared_bytes <= t->shared_bytes || bytes <= k->shared_allowed) return TN_OK;
+    int status = tn_cuda_check(c, c->api->cuFuncSetAttribute(k->fn, TN_CU_FUNC_DYNAMIC, (int)bytes), err,
+                               "cuFuncSetAttribute");
+    if (!status) k->shared_allowed = bytes;
+    return status;
 }
 
 static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, tn_errbuf *err)
@@ -248,7 +263,8 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
     if (args->n_dim) memcpy(a.dim, args->dim, (size_t)args->n_dim * sizeof *a.dim);
     int status = tn_cuda_enter(c, err);
     if (status) return status;
-    status = tn_cuda_start(c, k->name, k->fn, &a, grid->threads, err);
+    status = allow_shared(c, k, grid->shared, err);
+    if (!status) status = tn_cuda_start(c, k->name, k->fn, &a, grid->threads, grid->shared, err);
     tn_cuda_leave(c);
     d->stats.launches++;
     return status;
@@ -292,7 +308,7 @@ int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *
         if (status) return status;
     }
     a->scalar = NULL;
-    return tn_cuda_start(c, (*k)->name, (*k)->fn, a, threads, err);
+    return tn_cuda_start(c, (*k)->name, (*k)->fn, a, threads, 0, err);
 }
 
 /* ---- library calls --------------------------------------------------------------------------------- */
@@ -480,9 +496,11 @@ static void fill(tn_cuda *c)
                    .l1_bytes = attribute(c, TN_CU_PROCESSOR_SHARED),
                    .l2_bytes = attribute(c, TN_CU_L2_BYTES),
                    .last_bytes = attribute(c, TN_CU_L2_BYTES),
+                   .capability = c->capability,
                    .processors = attribute(c, TN_CU_PROCESSORS),
                    .max_threads = attribute(c, TN_CU_PROCESSOR_THREADS),
-                   .shared_bytes = attribute(c, TN_CU_SHARED_BYTES)},
+                   .shared_bytes = attribute(c, TN_CU_SHARED_BYTES),
+                   .shared_most = attribute(c, TN_CU_SHARED_MOST)},
         .stats = c->base.stats,
         .alloc = cuda_alloc,
         .free = cuda_free,

@@ -5,9 +5,9 @@
  * strided batch where strides allow, and looped over where not; a batch that shares B is one taller product.
  *
  * For each shape the algorithm is asked for once and kept, with the descriptors, so that every run of a
- * program takes the same one and a captured product has nothing left to ask. f32 is f32 throughout, no TF32;
- * f16 and bf16 accumulate in f32. What cuBLASLt has no algorithm for (integers, strides of 0, a depth of 0)
- * runs on our own kernel (kernels/product.cu).
+ * program takes the same one and a captured product has nothing left to ask. f32 is f32 throughout, or
+ * TF32 where a product says it may be; f16 and bf16 accumulate in f32. What cuBLASLt has no algorithm for
+ * (integers, strides of 0, a depth of 0) runs on our own kernel (kernels/product.cu).
  *
  * Read first: tn_cuda_gemm.
  */
@@ -26,7 +26,7 @@ enum { SLOTS = 1024, MOST = 4096, OWN_TILE = 32, EPILOGUE_CHUNK = 2048 };
 typedef struct shape {
     int64_t rows, columns, depth, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     int32_t dtype, transpose_a, transpose_b, epilogue, add, wide;
-    int32_t align_a, align_b, align_c, unused;
+    int32_t align_a, align_b, align_c, tf32;
 } shape;
 
 typedef struct product {
@@ -130,7 +130,9 @@ static int describe(tn_cuda *c, product *p)
     const shape *k = &p->key;
     tn_dtype d = (tn_dtype)k->dtype;
     tn_cublas_type type = type_of(d), out = k->wide ? TN_CUBLAS_F32 : type;
-    tn_cublas_compute compute = d == TN_F64 ? TN_CUBLAS_COMPUTE_F64 : TN_CUBLAS_COMPUTE_F32;
+    tn_cublas_compute compute = d == TN_F64 ? TN_CUBLAS_COMPUTE_F64
+                                : k->tf32   ? TN_CUBLAS_COMPUTE_TF32
+                                            : TN_CUBLAS_COMPUTE_F32;
     int32_t ta = k->transpose_a, tb = k->transpose_b;
     uint32_t epilogue = p->apart ? TN_CUBLAS_EPILOGUE_DEFAULT : (uint32_t)k->epilogue;
     tn_cublas_result e =
@@ -312,6 +314,7 @@ static bool make_shape(const tn_gemm *g, bool add, bool wide, int batch_dim, sha
     k->dtype = (int32_t)g->dtype;
     k->add = add;
     k->wide = wide;
+    k->tf32 = g->tf32 && g->dtype == TN_F32;
     k->batch = 1;
     if (batch_dim >= 0) {
         k->batch = g->batch[batch_dim];

@@ -52,7 +52,7 @@ struct tn_cuda {
     tn_cuda_code *code;
     tn_cuda_blas *blas;
     tn_kernel *own[TN_OWN_COUNT][TN_OWN_VARIANTS];
-    tn_cu_ptr words; /* the fault word, then the ticket */
+    tn_cu_ptr words; /* the fault word, then the tickets */
     tn_fault fault;  /* as the last download, sync or peek found it */
     uint64_t faults; /* taken so far: what was copied before the last is no longer true */
     char why_lost[768];
@@ -65,7 +65,10 @@ struct tn_cuda {
     size_t workspace_limit; /* TN_CUDA_WORKSPACE, or what a test says */
 };
 
-enum { TN_CUDA_FAULT_BYTES = sizeof(tn_fault), TN_CUDA_WORD_BYTES = 64 };
+enum {
+    TN_CUDA_FAULT_BYTES = sizeof(tn_fault),
+    TN_CUDA_WORD_BYTES = TN_CUDA_FAULT_BYTES + TN_KERNEL_TICKETS * (int)sizeof(uint32_t)
+};
 /* Addresses for the workspace of convolutions, and what one takes at most, unless one image needs more. */
 #define TN_CUDA_WORKSPACE_RANGE ((size_t)16 << 30)
 #define TN_CUDA_WORKSPACE       ((size_t)256 << 20)
@@ -89,9 +92,10 @@ void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...) __attribute_
  */
 int tn_cuda_enter(tn_cuda *c, tn_errbuf *err);
 void tn_cuda_leave(tn_cuda *c);
-/* Launches over the given arguments; `name` must live as long as the device. */
+/* Launches over the given arguments; `name` must live as long as the device. `shared`: bytes of dynamic
+ * shared memory, which the function was allowed to have. */
 int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *a, int threads,
-                  tn_errbuf *err);
+                  int64_t shared, tn_errbuf *err);
 void tn_cuda_note(tn_cuda *c, const char *name); /* it was launched: for the text of a later error */
 /* The text of one of the library's own kernels and its name; NULL: out of memory. Freed by the caller. */
 char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64]);
@@ -131,6 +135,7 @@ struct tn_kernel {
     tn_cu_function fn;
     char *name;
     tn_kernel_info info;
+    int64_t shared_allowed; /* dynamic shared memory that it may have; 0: as every kernel */
     struct tn_kernel *next;
 };
 

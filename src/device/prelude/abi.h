@@ -41,7 +41,7 @@ typedef struct tn_fault {
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX, TN_FAULT_LABEL };
 
-enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 32 };
+enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096 };
 
 typedef struct tn_args {
     void *const *buf;      /* one pointer per operand, already moved to the view's first element */
@@ -56,12 +56,13 @@ typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);
 /* The one parameter of a generated CUDA kernel, handed over by value; all pointers are the device's. The
  * launch has ceil(n / chunk) blocks, block b does the items [b * chunk, min(n, (b + 1) * chunk)). Where
  * finish_n is not 0, the block that arrives last, counted in *ticket, which it sets back to 0, then does the
- * items [0, finish_n) of the kernel's finish. */
+ * items [0, finish_n) of the kernel's finish. A kernel that has several such meeting points, one for each tile
+ * of its result, counts in the further words of `ticket`, of which there are TN_KERNEL_TICKETS. */
 typedef struct tn_cuda_args {
     int64_t n, chunk, finish_n, finish_chunk;
     const tn_word *scalar; /* as in tn_args */
     tn_fault *fault;
-    uint32_t *ticket; /* 0 before and after the launch */
+    uint32_t *ticket; /* all 0 before and after the launch */
     void *buf[TN_MAX_KERNEL_BUFS];
     int64_t dim[TN_MAX_KERNEL_DIMS];
 } tn_cuda_args;

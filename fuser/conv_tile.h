@@ -1,0 +1,39 @@
+/* conv_tile.h - how a convolution is cut into tiles for our own kernel on tensor cores
+ * (src/device/cuda/kernels/conv2d.cu), and what has to stand around it.
+ *
+ * A kernel's text is defines, "#define ENTRY name", "#define PARTIALS i" (the buffer that is scratch, where
+ * there is any), before, the two functions that the text calls, text. Read first: fu_conv_tile.
+ */
+#ifndef TN_CONV_TILE_H
+#define TN_CONV_TILE_H
+
+#include "../src/device/device.h"
+
+struct fu_conv_tile {
+    char defines[1024];
+    const char *before, *text; /* part of the library */
+    int n_dim;
+    int64_t dim[32];
+    int64_t columns; /* that tn_epilogue is told of: channels of y or gx, or the length of a row of gweight */
+    int pack;        /* columns in each of its calls */
+    int align[2];    /* the addresses of in0 and in1 have to be multiples of so many bytes */
+    int64_t scratch; /* bytes of the buffer PARTIALS; 0: none */
+    tn_grid grid;
+    bool product; /* no more than a product of matrices, at which the library is as good */
+    /* how: */
+    int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;
+    int64_t splits;
+    double cycles; /* that it is predicted to take, */
+    double share;  /* and how much of that its tensor cores are busy */
+};
+
+/* Chooses the tile for the convolution d, whose pointers, bias and epilogue are not looked at, on the target;
+ * `stats`: with statistics of its columns, which is for a forward pass. false: there is no kernel for it
+ * (dtype, GPU, size), and *out is not to be used. */
+bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
+
+/* The same with bm, bn, bk, stages, warps_m, warps_n and splits as they are in *out. false: that cannot be.
+ */
+bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
+
+#endif

@@ -1,0 +1,166 @@
+/* conv_depthwise.cu - convolution of each channel alone: as many groups as channels of x, `multiplier` channels of y
+ * for each. There is no product to speak of; what counts is that memory is read in whole lines.
+ *
+ * Forward and data gradient: a tile is BM pixels by BN channels. The tile's weights stand in shared memory, taps by
+ * channels. A thread has VEC_A channels side by side (one where the multiplier is not 1) and every STRIDE-th pixel.
+ * Weight gradient: a block has BN channels and the pixels of one split; its threads share the pixels, keep the sums
+ * of TAPS taps at once in registers, and are added up in their order.
+ *
+ * dim as conv_begin.cuh says, but 9 is 1 and N all channels; 24 is the multiplier; in PASS 2 M is 1 tile, and 21
+ * the pixels of a split. In PASS 2 EPI_VEC is 1. Read first: run, at the end.
+ */
+
+namespace SPACE {
+
+enum {
+    VEC = VEC_A,
+    LANES = BN / VEC,         /* threads side by side along the channels */
+    STRIDE = THREADS / LANES, /* and along the pixels */
+    TAPS = 9
+};
+
+TN_FN float value_of(float x) { return x; }
+TN_FN float value_of(tn_half x) { return tn_half_to_f32(x); }
+TN_FN float value_of(tn_bfloat16 x) { return tn_bfloat16_to_f32(x); }
+
+#if PASS != 2
+
+/* The weights of the tile's channels: [tap][which of the multiplier, PASS 1][channel]. */
+TN_FN void load_weights(const tn_cuda_args &a, const place &p, int32_t taps, int32_t each, float *to)
+{
+    const element *const weight = (const element *)a.buf[1];
+    for (int32_t e = (int32_t)threadIdx.x; e < taps * each * BN; e += THREADS) {
+        const int32_t channel = p.n0 + e % BN, row = e / BN, tap = row / each, which = row % each;
+        if (channel < p.n) to[e] = value_of(weight[(channel * each + which) * taps + tap]);
+    }
+}
+
+TN_FN void run(const tn_cuda_args &a)
+{
+    place p;
+    find_place(a, p);
+    const int32_t multiplier = (int32_t)a.dim[24], each = PASS == 1 ? multiplier : 1;
+    const int32_t kw = (int32_t)a.dim[6], taps = (int32_t)a.dim[5] * kw;
+    const int32_t stride_y = PASS == 0 ? (int32_t)a.dim[10] : 1, stride_x = PASS == 0 ? (int32_t)a.dim[11] : 1;
+    const int lane = (int)threadIdx.x % LANES * VEC, first = (int)threadIdx.x / LANES;
+    float *const weights = (float *)tn_dynamic_shared(), *const room = weights + taps * each * BN;
+    const element *const image = (const element *)a.buf[0];
+    load_weights(a, p, taps, each, weights);
+    __syncthreads();
+    for (int r = first; r < BM; r += STRIDE) {
+        const int32_t m = p.m0 + r, n = p.n0 + lane;
+        float sum[VEC];
+#pragma unroll
+        for (int v = 0; v < VEC; v++) sum[v] = 0;
+        int32_t n_image, y, x;
+        find_pixel(a, p, m, n_image, y, x);
+        y = y * stride_y + p.y;
+        x = x * stride_x + p.x;
+        for (int32_t i = 0; i < p.taps_y && m < p.m && n < p.n; i++) {
+            const int32_t row = y + i * p.dy;
+            if ((uint32_t)row >= (uint32_t)p.height) continue;
+            for (int32_t j = 0; j < p.taps_x; j++) {
+                const int32_t column = x + j * p.dx;
+                if ((uint32_t)column >= (uint32_t)p.width) continue;
+                const int32_t pixel = (n_image * p.height + row) * p.width + column;
+                const int32_t tap = (p.first_y + i * p.step_y) * kw + p.first_x + j * p.step_x;
+                for (int32_t which = 0; which < each; which++) {
+                    const int32_t from = PASS == 1 ? n * each + which : VEC > 1 ? n : n / multiplier;
+                    element t[VEC];
+                    tn_load(t, image + (int64_t)pixel * p.depth + from);
+#pragma unroll
+                    for (int v = 0; v < VEC; v++)
+                        sum[v] = fmaf(value_of(t[v]), weights[(tap * each + which) * BN + lane + v], sum[v]);
+                }
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < VEC; v++) room[r * ROOM + lane + v] = sum[v];
+    }
+    __syncthreads();
+    give_results(a, p, room);
+}
+
+#else
+
+/* The block's sums of the taps from `tap` on, into sums[tap][channel]. */
+TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t taps, float *sums, float *room)
+{
+    const int lane = (int)threadIdx.x % LANES * VEC, first = (int)threadIdx.x / LANES;
+    const int32_t n = p.n0 + lane, multiplier = (int32_t)a.dim[24], oc = (int32_t)a.dim[4];
+    const int32_t begin = p.split * (int32_t)a.dim[21], pixels = (int32_t)(a.dim[0] * a.dim[26]);
+    const int32_t end = begin + (int32_t)a.dim[21] < pixels ? begin + (int32_t)a.dim[21] : pixels;
+    const element *const image = (const element *)a.buf[0], *const gy = (const element *)a.buf[1];
+    const int32_t from = VEC > 1 ? n : n / multiplier;
+    float sum[TAPS][VEC];
+    int32_t down[TAPS], right[TAPS];
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) {
+        const int32_t i = divided(tap + t, p.by_kw), j = tap + t - i * p.taps_x;
+        down[t] = tap + t < taps ? i * p.dy + p.y : -(1 << 30); /* outside of the image */
+        right[t] = j * p.dx + p.x;
+#pragma unroll
+        for (int v = 0; v < VEC; v++) sum[t][v] = 0;
+    }
+    for (int32_t k = begin + first; k < end && n < p.n; k += STRIDE) {
+        int32_t n_image, y, x;
+        find_pixel(a, p, k, n_image, y, x);
+        y *= (int32_t)a.dim[10];
+        x *= (int32_t)a.dim[11];
+        element g[VEC];
+        tn_load(g, gy + (int64_t)k * oc + n);
+#pragma unroll
+        for (int t = 0; t < TAPS; t++) {
+            const int32_t row = y + down[t], column = x + right[t];
+            if ((uint32_t)row >= (uint32_t)p.height || (uint32_t)column >= (uint32_t)p.width) continue;
+            element e[VEC];
+            tn_load(e, image + (int64_t)((n_image * p.height + row) * p.width + column) * p.depth + from);
+#pragma unroll
+            for (int v = 0; v < VEC; v++) sum[t][v] = fmaf(value_of(g[v]), value_of(e[v]), sum[t][v]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) {
+        if (tap + t >= taps) break;
+#pragma unroll
+        for (int v = 0; v < VEC; v++) room[first * BN + lane + v] = sum[t][v];
+        __syncthreads();
+        for (int c = (int)threadIdx.x; c < BN; c += THREADS) {
+            float all = 0;
+            for (int i = 0; i < STRIDE; i++) all += room[i * BN + c];
+            sums[(tap + t) * BN + c] = all;
+        }
+        __syncthreads();
+    }
+}
+
+TN_FN void run(const tn_cuda_args &a)
+{
+    place p;
+    find_place(a, p);
+    const int32_t taps = (int32_t)(a.dim[5] * a.dim[6]);
+    float *const sums = (float *)tn_dynamic_shared();
+    for (int32_t tap = 0; tap < taps; tap += TAPS) sum_taps(a, p, tap, taps, sums, sums + taps * BN);
+#if SPLIT
+    const int32_t splits = (int32_t)a.dim[20];
+    float *const scratch = (float *)a.buf[PARTIALS];
+    for (int32_t e = (int32_t)threadIdx.x; e < taps * BN; e += THREADS)
+        scratch[(int64_t)(p.split * p.tiles + p.tile) * taps * BN + e] = sums[e];
+    if (!arrive_last(&a.ticket[p.tile], splits)) return;
+    for (int32_t e = (int32_t)threadIdx.x; e < taps * BN; e += THREADS) {
+        float all = 0;
+        for (int32_t s = 0; s < splits; s++) all += scratch[(int64_t)(s * p.tiles + p.tile) * taps * BN + e];
+        sums[e] = all;
+    }
+    __syncthreads();
+#endif
+    for (int32_t e = (int32_t)threadIdx.x; e < taps * BN; e += THREADS) {
+        const int32_t c = e / taps, tap = e % taps;
+        float v[1] = {sums[tap * BN + c]};
+        if (p.n0 + c < p.n) tn_epilogue(a, p.n0 + c, tap, v);
+    }
+}
+
+#endif
+
+} // namespace SPACE

@@ -1,0 +1,97 @@
+/* table.h - the table of our own kernels on tensor cores, as the real NVRTC compiles them for GPUs that are
+ * not there: tests/gpu/KERNELS.md.
+ *
+ * A family of kernels is a function that gives its rows one by one (families[] in table.c and in
+ * tests/test_cuda_kernels.c). Read first: struct table_row, then table_compile.
+ */
+#ifndef TESTS_GPU_TABLE_H
+#define TESTS_GPU_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "src/device/device.h"
+#include "src/device/embed.h"
+#include "tests/nvrtc.h"
+
+typedef struct table_row {
+    char kernel[48], dtype[24], tile[48]; /* what it computes, of what, in what pieces */
+    char *text;                           /* behind the prelude, allocated; it has one kernel */
+    int threads;
+    int64_t shared;    /* bytes of dynamic shared memory of a block */
+    double per_l2;     /* operations for a byte from L2, */
+    double per_shared; /* and for one that a warp reads from shared memory */
+    double share;      /* predicted, of what mma.sync can do */
+    bool tested;       /* by the test suite too, which has no time for all */
+} table_row;
+
+/* Row `i` of the family, or false: there are no more. The target is the one below. */
+typedef bool table_family(int i, table_row *out);
+
+/* The GPU that tiles are chosen and times predicted for. */
+static inline tn_target table_target(void)
+{
+    return (tn_target){.dialect = TN_DIALECT_CUDA,
+                       .vector_bytes = 16,
+                       .l1_bytes = 228 << 10,
+                       .l2_bytes = 50 << 20,
+                       .last_bytes = 50 << 20,
+                       .capability = 90,
+                       .processors = 132,
+                       .max_threads = 2048,
+                       .shared_bytes = 48 << 10,
+                       .shared_most = 227 << 10};
+}
+
+typedef struct table_result {
+    int registers, spilled; /* bytes stored and loaded */
+    bool warned;
+    int status; /* NVRTC's */
+    char *log;  /* to be freed */
+} table_result;
+
+static inline int table_number(const char *log, const char *before, const char *after)
+{
+    int sum = 0;
+    for (const char *at = log; (at = strstr(at, after)); at++) {
+        const char *p = at;
+        while (p > log && (p[-1] == ' ' || (p[-1] >= '0' && p[-1] <= '9'))) p--;
+        if (!before ||
+            (p - log >= (long)strlen(before) && !strncmp(p - strlen(before), before, strlen(before))))
+            sum += atoi(p);
+    }
+    return sum;
+}
+
+static inline table_result table_compile(const nvrtc *n, const table_row *row, const char *arch)
+{
+    size_t room = strlen(row->text) + 1;
+    for (int i = 0; i < TN_PRELUDE_FILES; i++) room += strlen(tn_embed_text(tn_prelude_cuda[i])) + 1;
+    char *text = calloc(1, room);
+    if (!text) abort();
+    for (int i = 0; i < TN_PRELUDE_FILES; i++) {
+        strcat(text, tn_embed_text(tn_prelude_cuda[i]));
+        strcat(text, "\n");
+    }
+    strcat(text, row->text);
+    table_result r = {.registers = 0};
+    r.status = nvrtc_compile(n, text, arch, &r.log);
+    free(text);
+    r.registers = table_number(r.log, "Used", " registers");
+    r.spilled =
+        table_number(r.log, NULL, " bytes spill stores") + table_number(r.log, NULL, " bytes spill loads");
+    r.warned = strstr(r.log, "warning") != NULL;
+    return r;
+}
+
+/* Blocks that live on a multiprocessor of the target at once. */
+static inline int table_resident(const table_row *row, int registers)
+{
+    const tn_target t = table_target();
+    const int by_registers = registers ? 65536 / (((registers + 7) / 8 * 8) * row->threads) : 1;
+    const int by_shared = (int)(t.l1_bytes / (row->shared + 1024)), by_threads = t.max_threads / row->threads;
+    const int least = by_registers < by_shared ? by_registers : by_shared;
+    return least < by_threads ? least : by_threads;
+}
+
+#endif

@@ -1,0 +1,137 @@
+/* table_conv.h - rows of the convolution kernels: each pass, dtype and tile that the fuser may choose.
+ *
+ * The times are of a batch of 64 images, 56 x 56, 128 channels to 128, window 3 x 3, and of the tile that is
+ * named, without what the fuser adds at the end: it stores, in the dtype. Read first: conv_row.
+ */
+#ifndef TESTS_GPU_TABLE_CONV_H
+#define TESTS_GPU_TABLE_CONV_H
+
+#include "fuser/conv_tile.h"
+#include "tests/gpu/table.h"
+
+static const char conv_epilogue[] =
+    "TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[EPI_VEC])\n"
+    "{\n"
+    "#if DTYPE == 0\n"
+    "    tn_store((float *)a.buf[2] + row * a.dim[4] + column, v);\n"
+    "#else\n"
+    "#if DTYPE == 2\n"
+    "    tn_half x[EPI_VEC];\n"
+    "#pragma unroll\n"
+    "    for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_half(v[i]);\n"
+    "#else\n"
+    "    tn_bfloat16 x[EPI_VEC];\n"
+    "#pragma unroll\n"
+    "    for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_bfloat16(v[i]);\n"
+    "#endif\n"
+    "    tn_store((tn_half *)a.buf[2] + row * a.dim[4] + column, *(tn_half(*)[EPI_VEC])&x);\n"
+    "#endif\n"
+    "}\n"
+    "TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)\n"
+    "{\n"
+    "    ((float *)a.buf[4])[column] = mean;\n"
+    "    ((float *)a.buf[5])[column] = m2 / (float)count;\n"
+    "}\n";
+
+static inline void conv_fill(table_row *out, const char *kernel, const char *dtype,
+                             const struct fu_conv_tile *o)
+{
+    *out = (table_row){.threads = o->grid.threads, .shared = o->grid.shared};
+    snprintf(out->kernel, sizeof out->kernel, "%s", kernel);
+    snprintf(out->dtype, sizeof out->dtype, "%s", dtype);
+    size_t room = strlen(o->before) + strlen(o->text) + sizeof conv_epilogue + sizeof o->defines + 128;
+    out->text = malloc(room);
+    if (!out->text) abort();
+    snprintf(out->text, room, "%s#define ENTRY kernel\n#define PARTIALS 3\n%s%s%s", o->defines, o->before,
+             conv_epilogue, o->text);
+}
+
+static inline tn_conv2d_desc conv_desc(tn_dtype dtype, tn_conv_pass pass, int64_t c, int64_t groups)
+{
+    return (tn_conv2d_desc){.dtype = dtype,
+                            .pass = pass,
+                            .n = 64,
+                            .h = 56,
+                            .w = 56,
+                            .c = c,
+                            .oc = 128,
+                            .kh = 3,
+                            .kw = 3,
+                            .oh = 56,
+                            .ow = 56,
+                            .groups = groups,
+                            .stride = {1, 1},
+                            .pad = {1, 1, 1, 1},
+                            .dilation = {1, 1}};
+}
+
+static inline bool conv_row(int i, table_row *out)
+{
+    static const struct {
+        int bm, bn, warps_m, warps_n, stages;
+    } tile[] = {{128, 256, 2, 4, 4}, {128, 128, 2, 4, 4}, {128, 64, 2, 2, 4}, {64, 128, 2, 2, 4},
+                {64, 64, 2, 2, 3},   {64, 32, 4, 1, 3},   {32, 32, 2, 2, 3}};
+    static const struct {
+        tn_dtype dtype;
+        bool tf32;
+        const char *name;
+    } kind[] = {{TN_F32, false, "f32 (3 x TF32)"},
+                {TN_F32, true, "f32 as TF32"},
+                {TN_F16, false, "f16"},
+                {TN_BF16, false, "bf16"}};
+    static const struct {
+        tn_conv_pass pass;
+        bool stats, odd;
+        int64_t splits;
+        const char *name;
+        int tested; /* up to this kind */
+    } way[] = {{TN_CONV_FORWARD, false, false, 1, "conv forward", 3},
+               {TN_CONV_FORWARD, true, false, 1, "conv forward, statistics", 1},
+               {TN_CONV_FORWARD, false, true, 1, "conv forward, 3 channels", 1},
+               {TN_CONV_DATA_GRAD, false, false, 1, "conv data gradient", 3},
+               {TN_CONV_WEIGHT_GRAD, false, false, 16, "conv weight gradient", 3}};
+    enum {
+        TILES = sizeof tile / sizeof *tile,
+        KINDS = sizeof kind / sizeof *kind,
+        WAYS = sizeof way / sizeof *way
+    };
+    const int t = i % TILES, k = i / TILES % KINDS, w = i / TILES / KINDS;
+    if (w >= WAYS) return false;
+    tn_target target = table_target();
+    target.tf32 = kind[k].tf32;
+    const tn_conv2d_desc d = conv_desc(kind[k].dtype, way[w].pass, way[w].odd ? 3 : 128, 1);
+    const int size = kind[k].dtype == TN_F32 ? 4 : 2;
+    struct fu_conv_tile o = {.bm = tile[t].bm,
+                             .bn = tile[t].bn,
+                             .bk = (way[w].odd ? 64 : 128) / size,
+                             .stages = tile[t].stages,
+                             .warps_m = tile[t].warps_m,
+                             .warps_n = tile[t].warps_n,
+                             .splits = way[w].splits};
+    *out = (table_row){.text = NULL};
+    if (!fu_conv_tile_as(&d, &target, way[w].stats, &o)) return true; /* no such tile: a row without a text */
+    conv_fill(out, way[w].name, kind[k].name, &o);
+    snprintf(out->tile, sizeof out->tile, "%d x %d x %d, %d stages", o.bm, o.bn, o.bk, o.stages);
+    out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * size);
+    out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * size);
+    out->share = o.share;
+    out->tested = t == 2 && k < way[w].tested;
+    return true;
+}
+
+static inline bool depthwise_row(int i, table_row *out)
+{
+    static const char *const name[] = {"depthwise forward", "depthwise data gradient",
+                                       "depthwise weight gradient"};
+    const tn_target target = table_target();
+    if (i >= 6) return false;
+    const tn_conv2d_desc d = conv_desc(i / 3 ? TN_F16 : TN_F32, (tn_conv_pass)(i % 3), 128, 128);
+    struct fu_conv_tile o;
+    if (!fu_conv_tile(&d, &target, false, &o)) return false;
+    conv_fill(out, name[i % 3], i / 3 ? "f16" : "f32", &o);
+    snprintf(out->tile, sizeof out->tile, "%d x %d", o.bm, o.bn);
+    out->tested = i < 3;
+    return true;
+}
+
+#endif

@@ -1,0 +1,652 @@
+/* test_cuda_conv.c - our own convolution kernels (kernels/conv2d.cu) on the simulated GPU, which watches
+ * races, bounds and what cp.async has not delivered, against a convolution in f64.
+ *
+ * Cases come from a seeded list and from corners chosen by hand, of small images: what matters are tiles that
+ * the extents do not fill. Half of them are of small whole numbers, whose sums every format holds: those have
+ * to be equal. The others have to lie within what the roundings can come to. Kernels differ by what is
+ * compiled into them (dtype, pass, tile, vectors, splits, statistics), so cases are made to share them;
+ * `full` as the first argument runs many more.
+ *
+ * Read first: run_cases.
+ */
+#include "cuda_rig.h"
+
+#include "fuser/conv_tile.h"
+#include "src/core/alloc.h"
+#include "src/core/dtype.h"
+
+#include <math.h>
+
+static bool full;
+
+/* ---- cases ---- */
+
+typedef struct tiling {
+    int bm, bn, warps_m, warps_n, bk_words, stages;
+} tiling;
+static const tiling tilings[] = {
+    {32, 32, 2, 1, 16, 3}, {64, 32, 2, 1, 32, 4}, {32, 64, 1, 4, 16, 2}, {64, 64, 2, 2, 16, 3}};
+
+typedef struct test_case {
+    tn_conv2d_desc d;
+    bool tf32, stats, whole; /* whole: numbers whose sums are exact */
+    int tiling;
+    int64_t splits;
+    struct fu_conv_tile tile;
+    char *text, name[64];
+    int kernel; /* its place in the list of kernels */
+} test_case;
+
+typedef struct cases {
+    test_case *c;
+    int n, room;
+    tn_source *source; /* of different texts */
+    tn_kernel **kernel;
+    int n_kernel;
+} cases;
+
+static uint32_t seed;
+
+static int64_t below(int64_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int64_t)((seed >> 8) % (uint32_t)n);
+}
+
+static const char epilogue[] =
+    "TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[EPI_VEC])\n"
+    "{\n"
+    "    float *out = (float *)a.buf[2] + row * a.dim[31] + column;\n"
+    "    for (int i = 0; i < EPI_VEC; i++) out[i] += v[i];\n" /* once: it was 0 */
+    "    for (int i = 0; i < EPI_VEC; i++) v[i] += 100.0f;\n" /* what statistics are of */
+    "}\n"
+    "TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)\n"
+    "{\n"
+    "    float *out = (float *)a.buf[4] + column * 3;\n"
+    "    out[0] += mean;\n"
+    "    out[1] += m2;\n"
+    "    out[2] += (float)count;\n"
+    "}\n";
+
+static char *text_of(const test_case *c, const char *entry, const char *text)
+{
+    size_t room = strlen(c->tile.before) + strlen(text) + sizeof epilogue + 2048;
+    char *all = malloc(room);
+    assert_non_null(all);
+    snprintf(all, room, "%s#define ENTRY %s\n#define PARTIALS 3\n%s%s%s", c->tile.defines, entry,
+             c->tile.before, epilogue, text);
+    return all;
+}
+
+/* Adds the case where the tile can be had. */
+static bool add(cases *l, const tn_target *target, test_case c)
+{
+    const int64_t reach_y = c.d.dilation[0] * (c.d.kh - 1), reach_x = c.d.dilation[1] * (c.d.kw - 1);
+    const int64_t free_y = c.d.h + c.d.pad[0] + c.d.pad[1] - reach_y - 1;
+    const int64_t free_x = c.d.w + c.d.pad[2] + c.d.pad[3] - reach_x - 1;
+    if (free_y < 0 || free_x < 0) return false;
+    c.d.oh = free_y / c.d.stride[0] + 1;
+    c.d.ow = free_x / c.d.stride[1] + 1;
+    tn_target t = *target;
+    t.tf32 = c.tf32;
+    const tiling *w = &tilings[c.tiling];
+    c.tile.bm = w->bm, c.tile.bn = w->bn, c.tile.warps_m = w->warps_m, c.tile.warps_n = w->warps_n;
+    c.tile.bk = c.d.dtype == TN_F32 ? w->bk_words : 2 * w->bk_words;
+    c.tile.stages = w->stages, c.tile.splits = c.splits;
+    if (!fu_conv_tile_as(&c.d, &t, c.stats, &c.tile)) return false;
+    const bool alone = c.d.groups > 1 && c.d.groups == c.d.c;
+    snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d", alone ? "depthwise" : "conv", (int)c.d.pass,
+             (int)c.d.dtype, c.tf32, c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack, c.tile.splits > 1,
+             c.stats);
+    if (l->n == l->room) {
+        l->room = l->room ? 2 * l->room : 64;
+        l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
+        l->source = realloc(l->source, (size_t)l->room * sizeof *l->source);
+        assert_true(l->c && l->source);
+    }
+    c.kernel = -1;
+    for (int i = 0; i < l->n && c.kernel < 0; i++)
+        if (!strcmp(l->c[i].name, c.name)) c.kernel = l->c[i].kernel, c.text = NULL;
+    if (c.kernel < 0) {
+        c.text = text_of(&c, c.name, c.tile.text);
+        c.kernel = l->n_kernel++;
+    }
+    l->c[l->n++] = c;
+    return true;
+}
+
+/* ---- numbers ---- */
+
+typedef struct numbers {
+    float *value; /* as the dtype holds them */
+    void *device;
+    int64_t n;
+} numbers;
+
+static numbers make(tn_device *d, tn_dtype dtype, int64_t n, bool whole)
+{
+    numbers x = {malloc((size_t)n * sizeof(float)), d->alloc(d, (size_t)n * tn_dtype_size(dtype)), n};
+    void *bytes = malloc((size_t)n * tn_dtype_size(dtype));
+    assert_true(x.value && x.device && bytes);
+    for (int64_t i = 0; i < n; i++) {
+        float v = whole ? (float)(below(7) - 3) : (float)(below(1 << 20) - (1 << 19)) / (float)(1 << 19);
+        if (!whole && below(8) == 0) v *= 1024;
+        if (dtype == TN_F32) {
+            ((float *)bytes)[i] = v;
+        } else if (dtype == TN_F16) {
+            ((uint16_t *)bytes)[i] = tn_f32_to_f16(v);
+            v = tn_f16_to_f32(tn_f32_to_f16(v));
+        } else {
+            ((uint16_t *)bytes)[i] = tn_f32_to_bf16(v);
+            v = tn_bf16_to_f32(tn_f32_to_bf16(v));
+        }
+        x.value[i] = v;
+    }
+    assert_int_equal(d->upload(d, x.device, bytes, (size_t)n * tn_dtype_size(dtype)), 0);
+    free(bytes);
+    return x;
+}
+
+/* ---- the oracle ---- */
+
+/* Sums, and sums of magnitudes, of the pass. */
+static void oracle(const tn_conv2d_desc *d, const float *in0, const float *in1, double *sum,
+                   double *magnitude)
+{
+    const int64_t in = d->c / d->groups, out = d->oc / d->groups;
+    for (int64_t n = 0; n < d->n; n++)
+        for (int64_t y = 0; y < d->oh; y++)
+            for (int64_t x = 0; x < d->ow; x++)
+                for (int64_t o = 0; o < d->oc; o++)
+                    for (int64_t i = 0; i < d->kh; i++)
+                        for (int64_t j = 0; j < d->kw; j++) {
+                            const int64_t row = y * d->stride[0] + i * d->dilation[0] - d->pad[0];
+                            const int64_t column = x * d->stride[1] + j * d->dilation[1] - d->pad[2];
+                            if (row < 0 || row >= d->h || column < 0 || column >= d->w) continue;
+                            const int64_t at_y = ((n * d->oh + y) * d->ow + x) * d->oc + o;
+                            for (int64_t c = 0; c < in; c++) {
+                                const int64_t at_x =
+                                    ((n * d->h + row) * d->w + column) * d->c + o / out * in + c;
+                                const int64_t at_w = ((o * d->kh + i) * d->kw + j) * in + c;
+                                double p = 0;
+                                int64_t to = 0;
+                                switch (d->pass) {
+                                case TN_CONV_FORWARD:
+                                    p = (double)in0[at_x] * (double)in1[at_w], to = at_y;
+                                    break;
+                                case TN_CONV_DATA_GRAD:
+                                    p = (double)in0[at_y] * (double)in1[at_w], to = at_x;
+                                    break;
+                                case TN_CONV_WEIGHT_GRAD:
+                                    p = (double)in0[at_x] * (double)in1[at_y], to = at_w;
+                                    break;
+                                }
+                                sum[to] += p;
+                                magnitude[to] += fabs(p);
+                            }
+                        }
+}
+
+/* What of the sum of magnitudes the roundings can come to: of operands to TF32 or to its two parts; of the
+ * sum after each instruction of 8 (16) products, which drops what does not fit; of adding the splits up. */
+static double bound(const test_case *c)
+{
+    const double operands = c->d.dtype != TN_F32 ? 0 : c->tf32 ? 0x1.01p-10 : 3.1 * 0x1p-22;
+    const double k = (double)c->tile.dim[24] + 64,
+                 steps = k / (c->d.dtype == TN_F32 ? 8 : 16) * c->tile.products;
+    return operands + (steps + (double)c->tile.splits + 2) * 0x1p-23;
+}
+
+/* ---- running one ---- */
+
+static void describe(const test_case *c, char *text, size_t n)
+{
+    const tn_conv2d_desc *d = &c->d;
+    snprintf(
+        text, n,
+        "%s: x [%d %d %d %d], weight [%d %d %d], groups %d, stride %d %d, pad %d %d %d %d, dilation %d %d, "
+        "%d splits",
+        c->name, (int)d->n, (int)d->h, (int)d->w, (int)d->c, (int)d->oc, (int)d->kh, (int)d->kw,
+        (int)d->groups, (int)d->stride[0], (int)d->stride[1], (int)d->pad[0], (int)d->pad[1], (int)d->pad[2],
+        (int)d->pad[3], (int)d->dilation[0], (int)d->dilation[1], (int)c->tile.splits);
+}
+
+static int64_t elements(const tn_conv2d_desc *d, int which) /* 0 x  1 weight  2 y */
+{
+    return which == 0   ? d->n * d->h * d->w * d->c
+           : which == 1 ? d->oc * d->kh * d->kw * (d->c / d->groups)
+                        : d->n * d->oh * d->ow * d->oc;
+}
+
+/* Launches the case's kernel; what it wrote. */
+static int launch(tn_device *d, tn_kernel *kernel, const test_case *c, void *in0, void *in1, float *out,
+                  int64_t n, float *statistics, tn_errbuf *err)
+{
+    void *buf[5] = {in0, in1, d->alloc(d, (size_t)n * 4), d->alloc(d, (size_t)c->tile.scratch + 4),
+                    d->alloc(d, (size_t)c->d.oc * 12)};
+    int64_t dim[32];
+    memcpy(dim, c->tile.dim, sizeof dim);
+    dim[31] = c->tile.columns;
+    assert_true(buf[2] && buf[3] && buf[4]);
+    assert_int_equal(d->zero(d, buf[2], (size_t)n * 4), 0);
+    assert_int_equal(d->zero(d, buf[4], (size_t)c->d.oc * 12), 0);
+    const tn_args args = {.buf = buf, .dim = dim, .n_buf = 5, .n_dim = 32};
+    int status = d->launch(d, kernel, &args, &c->tile.grid, err);
+    if (!status) status = d->download(d, out, buf[2], (size_t)n * 4);
+    if (!status && c->stats) status = d->download(d, statistics, buf[4], (size_t)c->d.oc * 12);
+    for (int i = 2; i < 5; i++) d->free(d, buf[i]);
+    return status;
+}
+
+static void check_statistics(const test_case *c, const char *what, const float *out, const float *statistics)
+{
+    const int64_t rows = c->d.n * c->d.oh * c->d.ow;
+    for (int64_t o = 0; o < c->d.oc; o++) {
+        double mean = 0, m2 = 0, most = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            const double v = (double)(out[r * c->d.oc + o] + 100.0f); /* as the epilogue left it */
+            mean += v;
+            if (fabs(v) > most) most = fabs(v);
+        }
+        mean /= (double)rows;
+        for (int64_t r = 0; r < rows; r++) {
+            const double v = (double)(out[r * c->d.oc + o] + 100.0f) - mean;
+            m2 += v * v;
+        }
+        const float *s = statistics + o * 3;
+        if (s[2] != (float)rows || fabs((double)s[0] - mean) > 2e-6 * most ||
+            fabs((double)s[1] - m2) > 1e-5 * m2 + (double)rows * 1e-11 * most * most)
+            fail_msg("%s: column %d: mean %g (%g), m2 %g (%g), count %g (%d)", what, (int)o, (double)s[0],
+                     mean, (double)s[1], m2, (double)s[2], (int)rows);
+    }
+}
+
+static void run_case(tn_device *d, tn_kernel *kernel, const test_case *c, bool again, double *worst)
+{
+    const tn_conv2d_desc *v = &c->d;
+    char what[256];
+    describe(c, what, sizeof what);
+    static const int in[3][2] = {{0, 1}, {2, 1}, {0, 2}}, to[3] = {2, 0, 1};
+    numbers a = make(d, v->dtype, elements(v, in[v->pass][0]), c->whole);
+    numbers b = make(d, v->dtype, elements(v, in[v->pass][1]), c->whole);
+    const int64_t n = elements(v, to[v->pass]);
+    float *out = calloc((size_t)n, sizeof *out), *out2 = calloc((size_t)n, sizeof *out);
+    float *statistics = calloc((size_t)v->oc * 6, sizeof *statistics), *statistics2 = statistics + v->oc * 3;
+    double *sum = calloc((size_t)n * 2, sizeof *sum), *magnitude = sum + n;
+    tn_errbuf err = {""};
+    assert_true(out && out2 && statistics && sum);
+    oracle(v, a.value, b.value, sum, magnitude);
+    int status = launch(d, kernel, c, a.device, b.device, out, n, statistics, &err);
+    if (status) fail_msg("%s: %s %s %s", what, err.text, d->failure.text, sim.report());
+    const double most = c->whole ? 0 : bound(c);
+    for (int64_t i = 0; i < n; i++) {
+        const double apart = fabs((double)out[i] - sum[i]), allowed = most * magnitude[i];
+        if (!(apart <= allowed))
+            fail_msg("%s: element %d is %.9g, not %.9g; %.3g is allowed", what, (int)i, (double)out[i],
+                     sum[i], allowed);
+        if (allowed > 0 && apart / allowed > *worst) *worst = apart / allowed;
+    }
+    if (c->stats) check_statistics(c, what, out, statistics);
+    if (again) { /* blocks in another order, the same bits */
+        sim.set("seed", 4711);
+        status = launch(d, kernel, c, a.device, b.device, out2, n, statistics2, &err);
+        sim.set("seed", 1);
+        if (status) fail_msg("%s: %s", what, err.text);
+        assert_memory_equal(out, out2, (size_t)n * sizeof *out);
+        assert_memory_equal(statistics, statistics2, (size_t)v->oc * 3 * sizeof *statistics);
+    }
+    d->free(d, a.device);
+    d->free(d, b.device);
+    free(a.value);
+    free(b.value);
+    free(out);
+    free(out2);
+    free(statistics);
+    free(sum);
+}
+
+static void compile(tn_device *d, cases *l)
+{
+    tn_errbuf err = {""};
+    l->kernel = calloc((size_t)l->n_kernel + 1, sizeof *l->kernel);
+    assert_non_null(l->kernel);
+    for (int i = 0; i < l->n; i++)
+        if (l->c[i].text) l->source[l->c[i].kernel] = (tn_source){l->c[i].name, l->c[i].text};
+    if (d->compile(d, l->source, l->n_kernel, l->kernel, &err)) fail_msg("%s", err.text);
+}
+
+static void run_cases(tn_device *d, cases *l)
+{
+    double worst = 0;
+    int passes[3] = {0};
+    compile(d, l);
+    for (int i = 0; i < l->n; i++) {
+        const test_case *c = &l->c[i];
+        passes[c->d.pass]++;
+        run_case(d, l->kernel[c->kernel], c, c->tile.splits > 1 || c->stats || i % 8 == 0, &worst);
+    }
+    print_message(
+        "%d forward, %d data gradients, %d weight gradients; %d kernels; at most %.2f of the bound\n",
+        passes[0], passes[1], passes[2], l->n_kernel, worst);
+    for (int i = 0; i < l->n; i++) free(l->c[i].text);
+    free(l->c);
+    free(l->source);
+    free(l->kernel);
+}
+
+/* ---- lists of cases ---- */
+
+static const struct {
+    tn_dtype dtype;
+    bool tf32;
+} kinds[] = {{TN_F32, false}, {TN_F32, true}, {TN_F16, false}, {TN_BF16, false}};
+/* Channels of a group, in and out: what may be loaded at once follows from them. */
+static const struct {
+    int64_t in[4], out[4];
+} channels[] = {{{1, 3, 5, 7}, {1, 3, 5, 9}},
+                {{8, 16, 24, 8}, {8, 16, 40, 24}},
+                {{3, 1, 3, 5}, {8, 16, 8, 24}},
+                {{4, 12, 4, 20}, {4, 12, 20, 4}}};
+
+static test_case draw(tn_conv_pass pass, int kind, int set)
+{
+    test_case c = {.tf32 = kinds[kind].tf32, .splits = 1};
+    tn_conv2d_desc *d = &c.d;
+    d->pass = pass;
+    d->dtype = kinds[kind].dtype;
+    d->groups = below(4) == 0 ? 2 + below(2) : 1;
+    d->c = channels[set].in[below(4)] * d->groups;
+    d->oc = channels[set].out[below(4)] * d->groups;
+    d->n = 1 + below(3);
+    d->h = 1 + below(9), d->w = 1 + below(9);
+    d->kh = 1 + below(3), d->kw = 1 + below(3);
+    for (int i = 0; i < 2; i++) {
+        d->stride[i] = below(2) ? 1 : 1 + below(3);
+        d->dilation[i] = below(3) ? 1 : 1 + below(2);
+    }
+    for (int i = 0; i < 4; i++) d->pad[i] = below(3);
+    c.whole = below(2);
+    return c;
+}
+
+static void drawn(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    const int each = full ? 40 : 6;
+    seed = 20240;
+    for (int pass = 0; pass < 3; pass++)
+        for (int kind = 0; kind < 4; kind++)
+            for (int set = 0; set < 4; set++) {
+                if (!full && set == 3 && kind) continue;
+                for (int i = 0; i < each;) {
+                    test_case c = draw((tn_conv_pass)pass, kind, set);
+                    c.tiling = full ? (int)below(4) : 0;
+                    c.stats = pass == 0 && set == 1 && i % 3 == 1;
+                    c.splits = set == 1 && i % 3 == 2 ? 2 + below(3) : 1;
+                    i += add(&l, &d->target, c);
+                }
+            }
+    assert_true(l.n >= 200);
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* n h w, channels in and out of a group, groups, window, stride, padding, dilation. */
+static const struct {
+    int64_t n, h, w, in, out, groups, kh, kw, stride[2], pad[4], dilation[2];
+    int64_t splits;
+    bool stats;
+} corners[] = {
+    {1, 1, 1, 1, 1, 1, 1, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, false},
+    {1, 1, 1, 8, 8, 1, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1, true},  /* most of the window is padding */
+    {2, 4, 8, 8, 32, 1, 1, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, true}, /* tiles that are full */
+    {1, 7, 9, 8, 8, 1, 1, 1, {2, 3}, {0, 0, 0, 0}, {1, 1}, 1, false}, /* pixels that no window sees */
+    {1, 9, 9, 8, 8, 1, 2, 2, {3, 3}, {1, 0, 0, 1}, {1, 1}, 1, false},
+    {1, 11, 11, 3, 8, 1, 7, 7, {2, 2}, {3, 3, 3, 3}, {1, 1}, 1, false},
+    {1, 9, 8, 8, 8, 1, 3, 3, {2, 2}, {2, 2, 2, 2}, {2, 2}, 1, false}, /* taps that share a factor with the
+                                                                         stride */
+    {1, 9, 8, 8, 8, 1, 3, 3, {2, 3}, {2, 1, 0, 2}, {3, 2}, 1, false},
+    {1, 12, 10, 8, 8, 1, 2, 3, {4, 1}, {0, 3, 2, 0}, {2, 3}, 1, false},
+    {1, 5, 5, 1, 1, 8, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1, false}, /* each channel alone */
+    {1, 5, 5, 1, 2, 3, 3, 3, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1, false},
+    {2, 9, 7, 1, 1, 40, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 3, true},
+    {1, 8, 9, 1, 1, 24, 5, 4, {2, 3}, {2, 1, 0, 3}, {2, 1}, 4, true},
+    {1, 6, 5, 1, 3, 12, 3, 2, {2, 1}, {1, 1, 1, 0}, {1, 2}, 2, true},
+    {1, 3, 4, 40, 72, 1, 1, 3, {1, 1}, {0, 0, 1, 1}, {1, 1}, 1, true}, /* several tiles of channels */
+    {1, 3, 4, 72, 40, 1, 2, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, 3, false},
+    {2, 6, 5, 16, 40, 2, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 2, true},
+    {2, 12, 12, 8, 8, 1, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 7, false},
+    {1, 6, 6, 8, 8, 1, 6, 6, {1, 1}, {0, 0, 0, 0}, {1, 1}, 3, true}, /* one window */
+    {1, 4, 6, 7, 5, 1, 5, 4, {1, 2}, {4, 4, 3, 3}, {1, 1}, 1, false},
+};
+
+static void by_hand(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = 99;
+    for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)
+        for (int pass = 0; pass < 3; pass++)
+            for (int kind = 0; kind < 4; kind++) {
+                if (!full && kind != (int)(i % 2) * 2 && !(i == 6 && kind == 3)) continue;
+                test_case c = {.tf32 = kinds[kind].tf32, .whole = true, .splits = corners[i].splits};
+                c.stats = corners[i].stats && pass == 0;
+                c.d = (tn_conv2d_desc){.dtype = kinds[kind].dtype,
+                                       .pass = (tn_conv_pass)pass,
+                                       .n = corners[i].n,
+                                       .h = corners[i].h,
+                                       .w = corners[i].w,
+                                       .c = corners[i].in * corners[i].groups,
+                                       .oc = corners[i].out * corners[i].groups,
+                                       .kh = corners[i].kh,
+                                       .kw = corners[i].kw,
+                                       .groups = corners[i].groups};
+                memcpy(c.d.stride, corners[i].stride, sizeof c.d.stride);
+                memcpy(c.d.pad, corners[i].pad, sizeof c.d.pad);
+                memcpy(c.d.dilation, corners[i].dilation, sizeof c.d.dilation);
+                assert_true(add(&l, &d->target, c));
+            }
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* More tiles along M than one block combines, and a mean much larger than the deviation. */
+static void statistics_of_many_tiles(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = 5;
+    test_case c = {.splits = 1, .stats = true};
+    c.d = (tn_conv2d_desc){.dtype = TN_F32,
+                           .n = 2,
+                           .h = 47,
+                           .w = 47,
+                           .c = 8,
+                           .oc = 8,
+                           .kh = 1,
+                           .kw = 1,
+                           .groups = 1,
+                           .stride = {1, 1},
+                           .dilation = {1, 1}};
+    assert_true(add(&l, &d->target, c));
+    assert_true(l.c[0].tile.dim[18] > 2 * 64);
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* ---- the tile that is chosen ---- */
+
+static const tn_target h100 = {.dialect = TN_DIALECT_CUDA,
+                               .vector_bytes = 16,
+                               .l1_bytes = 228 << 10,
+                               .l2_bytes = 50 << 20,
+                               .capability = 90,
+                               .processors = 132,
+                               .max_threads = 2048,
+                               .shared_bytes = 48 << 10,
+                               .shared_most = 227 << 10};
+
+static tn_conv2d_desc image(tn_dtype dtype, tn_conv_pass pass, int64_t n, int64_t size, int64_t c, int64_t oc,
+                            int64_t window)
+{
+    return (tn_conv2d_desc){.dtype = dtype,
+                            .pass = pass,
+                            .n = n,
+                            .h = size,
+                            .w = size,
+                            .c = c,
+                            .oc = oc,
+                            .kh = window,
+                            .kw = window,
+                            .oh = size,
+                            .ow = size,
+                            .groups = 1,
+                            .stride = {1, 1},
+                            .pad = {window / 2, window / 2, window / 2, window / 2},
+                            .dilation = {1, 1}};
+}
+
+static void choices(void **state)
+{
+    (void)state;
+    struct fu_conv_tile o;
+    tn_target t = h100;
+    tn_conv2d_desc d = image(TN_F16, TN_CONV_FORWARD, 64, 56, 256, 256, 3);
+    assert_true(fu_conv_tile(&d, &t, false, &o)); /* much to do: large tiles, no splits */
+    assert_true(o.bm * o.bn >= 128 * 64 && o.splits == 1 && o.scratch == 0 && o.products == 1 && !o.product);
+    assert_true(o.grid.chunk == 1 && o.grid.threads > 0 && o.grid.shared <= t.shared_most);
+    assert_int_equal(o.columns, 256);
+    assert_true(o.align[0] == 16 && o.align[1] == 16);
+    assert_true(fu_conv_tile(&d, &t, true, &o) && o.scratch > 0);
+    d = image(TN_F32, TN_CONV_WEIGHT_GRAD, 64, 56, 64, 64, 3); /* few results, many pixels */
+    assert_true(fu_conv_tile(&d, &t, false, &o));
+    assert_true(o.splits > 1 && o.scratch >= o.splits * 64 * 576 * 4 && o.products == 3);
+    assert_int_equal(o.columns, 576);
+    t.tf32 = true;
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.products == 1);
+    d = image(TN_F32, TN_CONV_FORWARD, 1, 7, 512, 512, 3); /* one small image */
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.splits > 1);
+    d = image(TN_BF16, TN_CONV_FORWARD, 8, 28, 3, 64, 3);
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.align[0] == 2);
+    d = image(TN_F32, TN_CONV_DATA_GRAD, 8, 28, 64, 64, 1);
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.product);
+    assert_false(fu_conv_tile(&d, &t, true, &o));
+
+    d = image(TN_F64, TN_CONV_FORWARD, 8, 28, 64, 64, 3);
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    d = image(TN_F32, TN_CONV_FORWARD, 70000, 28, 64, 64, 3); /* more than 2^31 elements */
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    d = image(TN_F32, TN_CONV_FORWARD, 0, 28, 64, 64, 3);
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    d.n = 8;
+    assert_true(fu_conv_tile(&d, &t, false, &o));
+    t.capability = 75;
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+    t = h100;
+    t.dialect = TN_DIALECT_C;
+    assert_false(fu_conv_tile(&d, &t, false, &o));
+}
+
+/* As the fuser would have it, on the simulated GPU's own numbers. */
+static void chosen(void **state)
+{
+    (void)state;
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = 3;
+    for (int pass = 0; pass < 3; pass++) {
+        test_case c = {.whole = true};
+        c.d = image(TN_F32, (tn_conv_pass)pass, 2, 10, 24, 40, 3);
+        assert_true(fu_conv_tile(&c.d, &d->target, pass == 0, &c.tile));
+        c.stats = pass == 0;
+        snprintf(c.name, sizeof c.name, "chosen_%d", pass);
+        c.text = text_of(&c, c.name, c.tile.text);
+        c.kernel = pass;
+        l.c = realloc(l.c, (size_t)(pass + 1) * sizeof *l.c);
+        l.source = realloc(l.source, (size_t)(pass + 1) * sizeof *l.source);
+        assert_true(l.c && l.source);
+        l.c[l.n++] = c;
+        l.n_kernel++;
+    }
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* ---- what is planted ---- */
+
+/* The kernel's text with `from` replaced fails, and the simulator says `why`. */
+static void planted(const char *from, const char *to, const char *why)
+{
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    tn_errbuf err = {""};
+    float out[8 * 8 * 8];
+    test_case c = {.splits = 2};
+    c.d = image(TN_F32, TN_CONV_FORWARD, 1, 8, 24, 8, 3);
+    assert_true(add(&l, &d->target, c));
+    const char *text = l.c[0].tile.text, *at = strstr(text, from);
+    char *changed = malloc(strlen(text) + strlen(to) + 1);
+    assert_true(at && changed);
+    sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(l.c[0].text);
+    l.c[0].text = text_of(&l.c[0], l.c[0].name, changed);
+    compile(d, &l);
+    numbers a = make(d, TN_F32, elements(&c.d, 0), true), b = make(d, TN_F32, elements(&c.d, 1), true);
+    int status = launch(d, l.kernel[0], &l.c[0], a.device, b.device, out, 8 * 8 * 8, NULL, &err);
+    assert_int_not_equal(status, 0);
+    if (!strstr(sim.report(), why)) fail_msg("%s", sim.report());
+    free(changed);
+    free(a.value);
+    free(b.value);
+    free(l.c[0].text);
+    free(l.c);
+    free(l.source);
+    free(l.kernel);
+    d->close(d);
+}
+
+static void without_a_wait(void **state)
+{
+    (void)state;
+    planted("tn_copy_wait<STAGES - 2>();", "", "that a cp.async is to fill");
+}
+
+static void with_a_wait_too_late(void **state)
+{
+    (void)state;
+    planted("tn_copy_wait<STAGES - 2>();", "tn_copy_wait<STAGES - 1>();", "that a cp.async is to fill");
+}
+
+static void without_a_barrier(void **state)
+{
+    (void)state;
+    planted("__syncthreads(); /* buffer i is there", "/* buffer i is there", "shared memory");
+}
+
+static void without_a_fence(void **state)
+{
+    (void)state;
+    planted("    __threadfence();\n", "", "race");
+}
+
+int main(int argc, char **argv)
+{
+    full = argc > 1 && !strcmp(argv[1], "full");
+    if (argc > 1 && !full) cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(drawn, rig_open),
+        cmocka_unit_test_setup(by_hand, rig_open),
+        cmocka_unit_test_setup(statistics_of_many_tiles, rig_open),
+        cmocka_unit_test_setup(choices, rig_open),
+        cmocka_unit_test_setup(chosen, rig_open),
+        cmocka_unit_test_setup(without_a_wait, rig_open),
+        cmocka_unit_test_setup(with_a_wait_too_late, rig_open),
+        cmocka_unit_test_setup(without_a_barrier, rig_open),
+        cmocka_unit_test_setup(without_a_fence, rig_open),
+    };
+    return cmocka_run_group_tests_name("cuda_conv", tests, NULL, NULL);
+}
