@@ -16,26 +16,7 @@
  */
 #include "cost.h"
 
-#include <string.h>
-
 /* ---- arithmetic ---- */
-
-/* Functions of the prelude that rows call, in instructions of one vector, from what each takes in a loop. */
-static const struct function {
-    const char *name;
-    double work;
-} function[] = {{"tn_exp(", 16},   {"tn_expm1(", 26},   {"tn_log(", 27}, {"tn_log1p(", 27}, {"tn_sin(", 70},
-                {"tn_cos(", 70},   {"tn_tanh(", 30},    {"tn_erf(", 32}, {"tn_pow(", 90},   {"tn_sqrt(", 13},
-                {"tn_rsqrt(", 14}, {"tn_sigmoid(", 20}, {"/", 8}};
-
-double fu_row_work(tn_op op)
-{
-    const char *text = tn_op_get(op)->text;
-    double work = 1;
-    for (size_t i = 0; i < sizeof function / sizeof *function; i++)
-        if (strstr(text, function[i].name)) work += function[i].work - 1;
-    return work;
-}
 
 static double value_work(const fu_value *v)
 {
@@ -44,6 +25,7 @@ static double value_work(const fu_value *v)
     case FU_NUMBER:
     case FU_SCALAR:
         return 0;
+    case FU_GIVEN:
     case FU_IOTA:
     case FU_LOAD:
     case FU_REDUCE:
@@ -57,7 +39,7 @@ static double value_work(const fu_value *v)
         return 4 * wide;
     case FU_OP:
         if (v->op == TN_OP_contiguous) return 0;
-        return wide * (v->op == TN_OP_cast ? 1 : fu_row_work(v->op));
+        return wide * (v->op == TN_OP_cast ? 1 : tn_op_get(v->op)->work);
     }
     return 0;
 }
@@ -300,6 +282,7 @@ static double step_ms(predicting *w, int s)
         int64_t chunk = st->grid.chunk > 0 ? st->grid.chunk : 1, chunks = (st->grid.n + chunk - 1) / chunk;
         double idle = chunks > 0 && (double)chunks < r->threads ? r->threads / (double)chunks : 1;
         work = work_of * r->instruction_ps * 1e-3 * idle;
+        if (st->flops > 0) work += st->flops / tn_profile_gflops(r->conv, r->n_conv, st->flops);
         memory *= idle;
         shorter = FU_OVERLAP;
         launch *= st->grid.finish_n > 0 ? 2 : 1;

@@ -85,6 +85,9 @@ typedef struct tn_step {
       "none in the program: report the kernel, its source is in the kernel cache")                           \
     X(LIBRARY, false, "one side is a library call",                                                          \
       "none needed: products and convolutions run at the library's speed")                                   \
+    X(TILE, false,                                                                                           \
+      "a convolution's kernel takes along only what belongs to one element, or one column, of its result",   \
+      "none needed: the rest is one pass over what it reads or writes")                                      \
     X(OWN_KERNEL, true, "one side has a kernel of its own",                                                  \
       "none for pooling, scatter, running sums, padding; do without it, or bring it to the end")             \
     X(CYCLE, true, "another kernel between the two depends on the first and feeds the second",               \
@@ -158,6 +161,7 @@ typedef struct tn_plan {
        laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
     double predicted_ms;                       /* of all steps */
+    uint64_t used;                             /* set by the runtime: when, by the plan cache's clock */
     int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
     struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */
