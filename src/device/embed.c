@@ -47,17 +47,17 @@ static const struct {
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
 };
 
-const tn_embed tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
+const tn_embedded tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
                                                  TN_EMBED_STREAM};
-const tn_embed tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
+const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
                                                     TN_EMBED_HALF, TN_EMBED_CUDA};
 
-const char *tn_embed_text(tn_embed which)
+const char *tn_embed_text(tn_embedded which)
 {
     return file[which].text;
 }
 
-const char *tn_embed_name(tn_embed which)
+const char *tn_embed_name(tn_embedded which)
 {
     return file[which].name;
 }
