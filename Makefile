@@ -138,7 +138,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
 
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
-$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cuda/kernels/*)
+$(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cpu/kernels/* src/device/cuda/kernels/*)
 
 # The tests call internal functions too. Users get one object in which those are local and clash with nothing.
 $(BUILD)/internal.a: $(OBJ) $(BUILD)/sources Makefile
@@ -227,9 +227,10 @@ CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=
             TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
 .PHONY: cusim-full
 cusim-full: need-test
-	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention
 	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
 	@$(BUILD)/tests/test_cuda_conv full
+	@$(BUILD)/tests/test_cuda_attention full
 # What NVRTC makes of our own kernels on tensor cores, into tests/gpu/KERNELS.md; no GPU is needed.
 $(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
 	@mkdir -p $(@D)
@@ -249,7 +250,7 @@ gpu-check:
 	 HAVE_STB='$(HAVE_STB)' STAND_IN='$(if $(HAVE_CMOCKA),,yes)' JOBS='$(JOBS)' sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_tiles),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_tiles test_cuda_attention),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

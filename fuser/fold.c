@@ -92,6 +92,8 @@ static bool can_write(const fu_ctx *c, int p, const target *t, bool loops)
         int rows = n->ndim - 2;
         return unit_rows(n, t) && (n->shape[rows] == 1 || t->stride[rows] >= n->shape[rows + 1]);
     }
+    case TN_KIND_ATTENTION: /* but for a sum of exponentials, which has no rows */
+        return n->op != TN_OP_attention_lse && unit_rows(n, t);
     case TN_KIND_ELTWISE:
     case TN_KIND_CAST:
         return loops && unit_rows(n, t);

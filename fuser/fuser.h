@@ -260,6 +260,7 @@ typedef enum fu_room {
     FU_SCATTER,
     FU_SCAN,
     FU_CONCAT,
+    FU_ATTENTION,
     FU_NOTHING /* its producers have written it */
 } fu_room;
 
@@ -318,6 +319,9 @@ const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simp
 /* Whether x can be read at any time: nothing of the segment writes to its memory. */
 bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 int fu_simplify(fu_ctx *c);
+
+/* Operand k of t is not read: only its seed and draw are taken. Its node need not run. */
+bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
 
 /* ---- algebra.c, common.c ---- */
 /* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
@@ -404,6 +408,7 @@ int fu_emit_window(fu_ctx *c, const fu_group *g);
 int fu_emit_scatter(fu_ctx *c, const fu_group *g);
 int fu_emit_scan(fu_ctx *c, const fu_group *g);
 int fu_emit_concat(fu_ctx *c, const fu_group *g);
+int fu_emit_attention(fu_ctx *c, const fu_group *g);
 /* A dense copy of t into new scratch: the slot. */
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node);
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n);

@@ -94,6 +94,8 @@ static fu_room room_of(const tn_tensor *t)
         return FU_SCATTER;
     case TN_KIND_SCAN:
         return FU_SCAN;
+    case TN_KIND_ATTENTION:
+        return FU_ATTENTION;
     case TN_KIND_VIEW:
         return t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
     default:
@@ -223,6 +225,23 @@ static void join_siblings(fu_ctx *c, int node)
     }
 }
 
+/* Two groups that one kernel of its own makes become one. */
+static bool join(fu_ctx *c, int a, int b)
+{
+    fu_group *ga = &c->group[a], *gb = &c->group[b];
+    if (alone(c, ga) || alone(c, gb) || between(c, a, b)) return false;
+    int n = 0, *member = tn_arena_alloc(&c->arena, (size_t)(ga->n + gb->n) * sizeof *member);
+    if (!member) return false; /* two kernels are as right */
+    for (int i = 0, j = 0; i < ga->n || j < gb->n;)
+        member[n++] =
+            j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
+    ga->member = member;
+    ga->n = n;
+    gb->dead = true;
+    gb->into = a;
+    return true;
+}
+
 /* Where windows have chosen their elements is known when their largest is: one kernel makes both, and the
  * image need not be kept until backward asks. */
 static void join_window(fu_ctx *c, int node)
@@ -235,18 +254,21 @@ static void join_window(fu_ctx *c, int node)
         int a = fu_group_of(c, i), b = fu_group_of(c, node);
         bool same = fu_value_of(c, o->in[0]) == fu_value_of(c, n->t->in[0]) &&
                     !memcmp(&o->attr->pool, &n->t->attr->pool, sizeof o->attr->pool);
-        if (!same || c->group[a].n > 1 || alone(c, &c->group[a]) || alone(c, &c->group[b]) ||
-            between(c, a, b))
+        if (same && c->group[a].n == 1 && join(c, a, b)) return;
+    }
+}
+
+/* What an attention makes of the same operands is made at once: o and lse, and dq, dk and dv. */
+static void join_attention(fu_ctx *c, int node)
+{
+    const tn_tensor *t = c->node[node].t;
+    for (int i = node - 1; i >= 0; i--) {
+        const tn_tensor *o = c->node[i].t;
+        if (!c->node[i].live || c->node[i].kind != TN_KIND_ATTENTION || o->op == t->op || o->n_in != t->n_in)
             continue;
-        int *member = tn_arena_alloc(&c->arena, 2 * sizeof *member);
-        if (!member) return; /* two kernels are as right */
-        member[0] = i;
-        member[1] = node;
-        c->group[a].member = member;
-        c->group[a].n = 2;
-        c->group[b].dead = true;
-        c->group[b].into = a;
-        return;
+        bool same = !memcmp(&o->attr->attention, &t->attr->attention, sizeof o->attr->attention);
+        for (int k = 0; k < t->n_in && same; k++) same = fu_value_of(c, o->in[k]) == fu_value_of(c, t->in[k]);
+        if (same && join(c, fu_group_of(c, i), fu_group_of(c, node))) return;
     }
 }
 
@@ -665,7 +687,7 @@ int fu_group_all(fu_ctx *c)
         g->member[0] = i;
         n->group = c->n_group++;
         for (int k = n->t->n_in - 1; k >= 0; k--) {
-            if (n->kind == TN_KIND_ASSIGN && k == 0) continue;
+            if ((n->kind == TN_KIND_ASSIGN && k == 0) || fu_draws(c, n->t, k)) continue;
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
             if (p < 0 || fu_group_of(c, p) == fu_group_of(c, i)) continue;
             tn_cut_reason why = merge(c, fu_group_of(c, p), fu_group_of(c, i));
@@ -673,6 +695,7 @@ int fu_group_all(fu_ctx *c)
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);
         if (g->room == FU_WINDOW) join_window(c, i);
+        if (g->room == FU_ATTENTION) join_attention(c, i);
     }
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i);

@@ -188,6 +188,8 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_scan(c, g);
     case FU_CONCAT:
         return fu_emit_concat(c, g);
+    case FU_ATTENTION:
+        return fu_emit_attention(c, g);
     case FU_NOTHING:
         return 0;
     case FU_LOOPS:

@@ -12,6 +12,7 @@
  *
  * Start with fu_simplify.
  */
+#include "../src/core/build.h"
 #include "fuser.h"
 
 #include <string.h>
@@ -233,6 +234,11 @@ static int find_same(fu_ctx *c)
     return 0;
 }
 
+bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k)
+{
+    return fu_node_of(c, t->in[k]) >= 0 && tn_attention_draws(t, k);
+}
+
 /* Ids fall along edges: from the back, all readers of a node come before it. */
 static void find_live(fu_ctx *c)
 {
@@ -241,7 +247,7 @@ static void find_live(fu_ctx *c)
         n->live = n->live || n->root || n->kind == TN_KIND_ASSIGN;
         for (int k = n->t->op == TN_OP_assign ? 1 : 0; n->live && k < n->t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
-            if (p >= 0) c->node[p].live = true;
+            if (p >= 0 && !fu_draws(c, n->t, k)) c->node[p].live = true;
         }
     }
 }
@@ -258,7 +264,7 @@ int fu_simplify(fu_ctx *c)
         const tn_tensor *t = c->node[i].t;
         for (int k = t->op == TN_OP_assign ? 1 : 0; c->node[i].live && k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
-            if (p < 0) continue;
+            if (p < 0 || fu_draws(c, t, k)) continue;
             if (!push(c, &c->node[p].user, &c->node[p].n_user, &c->node[p].cap_user, i) ||
                 !fu_note_after(c, i, p))
                 return TN_E_NOMEM;

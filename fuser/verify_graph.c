@@ -86,6 +86,7 @@ static const char *wrong_node(const fu_ctx *c, int i)
     if (n->same && !same_type(n->same, n->t)) return "what stands for it has another dtype or shape";
     if (!n->live) return n->spared || n->into >= 0 ? "a node that does not run is spared or written" : NULL;
     for (int k = n->t->op == TN_OP_assign ? 1 : 0; k < n->t->n_in && !why; k++) {
+        if (fu_draws(c, n->t, k)) continue;
         int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
         why = wrong_operand(c, i, k);
         if (!why && p >= 0 && !waits_for(n, p)) why = "does not wait for what it reads";
@@ -197,6 +198,8 @@ static bool fits(fu_room room, tn_kind kind)
         return kind == TN_KIND_SCAN;
     case FU_CONCAT:
         return kind == TN_KIND_VIEW;
+    case FU_ATTENTION:
+        return kind == TN_KIND_ATTENTION;
     case FU_LOOPS:
         return kind == TN_KIND_ELTWISE || kind == TN_KIND_CAST || kind == TN_KIND_REDUCE ||
                kind == TN_KIND_VIEW || kind == TN_KIND_GATHER || kind == TN_KIND_IOTA ||
@@ -262,7 +265,7 @@ int fu_verify_groups(fu_ctx *c)
         if (a->n < 1 || a->n > FU_MAX_MEMBERS)
             return fu_broken(c, "group", -1, "a group of no or too many nodes");
         bool both = a->room == FU_WINDOW && a->n == 2; /* the largest and which it is */
-        if (a->n > 1 && a->room != FU_LOOPS && a->room != FU_TILE && !both)
+        if (a->n > 1 && a->room != FU_LOOPS && a->room != FU_TILE && a->room != FU_ATTENTION && !both)
             return fu_broken(c, "group", a->member[1], "shares a kernel that can only compute one node");
         for (int k = 0; k < a->n; k++) {
             const char *why = wrong_member(c, g, k);

@@ -86,6 +86,11 @@ typedef enum tn_kind {
     X(index_select, GATHER, 2) /* attr.axis: index 1-d takes the place of that axis */                       \
     X(scatter_add, SCATTER, 2) /* attr.axis, shape = target's: src, index as in gather; from zeros */        \
     X(index_add, SCATTER, 2)   /* attr.axis: src, index 1-d; from zeros */                                   \
+    X(attention, ATTENTION, -1)     /* attr.attention: q, k, v, scale(, mask)(, keep, chance) */ \
+    X(attention_lse, ATTENTION, -1) /* of the same: log sum exp of each row of scores, f32 [.., tq] */ \
+    X(attention_dq, ATTENTION, -1)  /* of the same, o, lse and the gradient of o */ \
+    X(attention_dk, ATTENTION, -1) \
+    X(attention_dv, ATTENTION, -1) \
     X(uniform, RANDOM, 0)      /* [0,1), attr.draw */                                                        \
     X(normal, RANDOM, 0)                                                                                     \
     X(bernoulli, RANDOM, 1) /* bool: true with probability 1 - in[0] (0-d): kept elements */                 \
@@ -135,6 +140,14 @@ typedef struct tn_pool_attr {
     int64_t h, w, oh, ow;
 } tn_pool_attr;
 
+/* What follows q, k, v and scale among the operands of an attention, and which keys a query sees. */
+typedef struct tn_attention_attr {
+    bool causal; /* query i the keys up to i */
+    bool mask;   /* an operand of the scores' shape: bool, or added to them */
+    bool rows;   /* o is laid out, and shaped, as [batch, tq, heads, d] */
+    bool keep;   /* a bernoulli node of the scores' shape: probabilities that are not dropped */
+} tn_attention_attr;
+
 typedef struct tn_attr {
     int axis;      /* iota, scan, concat, gather, scatter */
     uint32_t axes; /* reduce: bit i = axis i */
@@ -146,6 +159,7 @@ typedef struct tn_attr {
         int64_t v[2][TN_MAX_DIMS]; /* slice: start, step; pad: before, after; permute: v[0] */
         tn_conv_attr conv;
         tn_pool_attr pool;
+        tn_attention_attr attention;
     };
 } tn_attr;
 

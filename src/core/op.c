@@ -87,6 +87,12 @@ static unsigned derive_needs(tn_op op)
         return TN_NEEDS_X | TN_NEEDS_Y;
     case TN_OP_pool_max:
         return TN_NEEDS_X;
+    case TN_OP_attention: /* its rule says what else */
+    case TN_OP_attention_lse:
+    case TN_OP_attention_dq:
+    case TN_OP_attention_dk:
+    case TN_OP_attention_dv:
+        return TN_NEEDS_X | TN_NEEDS_Y | TN_NEEDS_Z;
     case TN_OP_pool_put:
     case TN_OP_pool_take:
     case TN_OP_gather:

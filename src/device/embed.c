@@ -27,6 +27,8 @@ EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
+EMBED(tn_embed_attention_cu, "src/device/cuda/kernels/attention.cu");
+EMBED(tn_embed_attention_c, "src/device/cpu/kernels/attention.c");
 EMBED_CONV(tn_embed_conv2d_cu, "conv2d.cu");
 EMBED_CONV(tn_embed_depthwise_cu, "conv_depthwise.cu");
 EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
@@ -41,16 +43,18 @@ static const struct {
     [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
+    [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
     [TN_EMBED_CONV2D_CU] = {"conv2d.cu", tn_embed_conv2d_cu},
     [TN_EMBED_DEPTHWISE_CU] = {"conv_depthwise.cu", tn_embed_depthwise_cu},
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
+    [TN_EMBED_ATTENTION_CU] = {"attention.cu", tn_embed_attention_cu},
 };
 
-const tn_embedded tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
-                                                 TN_EMBED_STREAM};
+const tn_embedded tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
+                                                    TN_EMBED_HALF, TN_EMBED_STREAM};
 const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
-                                                    TN_EMBED_HALF, TN_EMBED_CUDA};
+                                                       TN_EMBED_HALF, TN_EMBED_CUDA};
 
 const char *tn_embed_text(tn_embedded which)
 {

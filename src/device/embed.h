@@ -1,4 +1,4 @@
-/* embed.h - texts of src/device/prelude and src/device/cuda/kernels that are compiled at run time, carried
+/* embed.h - texts of src/device/prelude, src/device/cpu/kernels and src/device/cuda/kernels that are compiled at run time, carried
  * inside the library. */
 #ifndef TN_EMBED_H
 #define TN_EMBED_H
@@ -15,7 +15,9 @@ typedef enum tn_embedded {
     TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
     TN_EMBED_PRODUCT_CU,
     TN_EMBED_PTX_CUH,
+    TN_EMBED_ATTENTION_CU,
     TN_EMBED_CONV2D_CU,
+    TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_COUNT
 } tn_embedded;

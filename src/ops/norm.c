@@ -1,4 +1,4 @@
-/* norm.c - softmax, normalisations, dropout, attention: composites over rows of ops.def.
+/* norm.c - softmax, normalisations, dropout: composites over rows of ops.def.
  *
  * Where the gradient derived node by node would read more than it must, a composite carries its own rule,
  * written in the same builder calls. Start with softmax and its rule.
@@ -18,7 +18,7 @@ static bool softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
-static tn_tensor *softmax(tn_tensor *x, int axis)
+tn_tensor *tn_softmax_of(tn_tensor *x, int axis)
 {
     x = floating(x);
     if (!x) return NULL;
@@ -33,6 +33,11 @@ static tn_tensor *softmax(tn_tensor *x, int axis)
     return out;
 }
 
+bool tn_is_softmax(const tn_tensor *x, int axis)
+{
+    return x->rule && x->rule->fn == softmax_rule && x->rule->whole[0] == 1 << axis;
+}
+
 /* y = log softmax(x): dx = g - e^y sum(g) */
 static bool log_softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
@@ -40,7 +45,7 @@ static bool log_softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
-static tn_tensor *log_softmax(tn_tensor *x, int axis)
+static tn_tensor *log_softmax_of(tn_tensor *x, int axis)
 {
     x = floating(x);
     if (!x) return NULL;
@@ -55,16 +60,16 @@ static tn_tensor *log_softmax(tn_tensor *x, int axis)
     return out;
 }
 
-#define ALONG_AXIS(name)                                                                                     \
+#define ALONG_AXIS(name, of)                                                                                 \
     tn_tensor *tn_##name##_at(tn_tensor *x, int axis, const char *file, int line)                            \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_ATTR(axis), #name, file, line, 1, 0, &x);                               \
         int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;                                                         \
-        return tn_leave(&sc, a < 0 ? NULL : name(x, a));                                                     \
+        return tn_leave(&sc, a < 0 ? NULL : of(x, a));                                                       \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, int axis), (x, axis, NULL, 0))
-ALONG_AXIS(softmax)
-ALONG_AXIS(log_softmax)
+ALONG_AXIS(softmax, tn_softmax_of)
+ALONG_AXIS(log_softmax, log_softmax_of)
 
 /* ---- layer_norm, rms_norm, group_norm ---- */
 
@@ -356,7 +361,7 @@ PLAIN(batch_norm,
 /* ---- dropout ---- */
 
 /* The mask is a function of seed and draw: nothing is kept for backward, it is drawn again. */
-static tn_tensor *dropout(tn_tensor *x, double p)
+tn_tensor *tn_dropout_of(tn_tensor *x, double p)
 {
     tn_graph *g = x->graph;
     tn_tensor *chance = tn_mk_typed(g, TN_OP_scalar, tn_number_f(p), TN_F32);
@@ -371,58 +376,6 @@ tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
     if (!(p >= 0 && p < 1))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1)", p));
     if (!sc.g->training || p == 0) return tn_leave(&sc, x);
-    return tn_leave(&sc, dropout(x, p));
+    return tn_leave(&sc, tn_dropout_of(x, p));
 }
 PLAIN(dropout, (tn_tensor * x, double p), (x, p, NULL, 0))
-
-/* ---- attention ---- */
-
-static tn_tensor *causal_mask(tn_graph *g, int ndim, int64_t tq, int64_t tk)
-{
-    int64_t shape[TN_MAX_DIMS];
-    for (int i = 0; i < ndim; i++) shape[i] = 1;
-    shape[ndim - 2] = tq;
-    shape[ndim - 1] = tk;
-    return le(tn_mk_iota(g, ndim - 1, ndim, shape, TN_I32), tn_mk_iota(g, ndim - 2, ndim, shape, TN_I32));
-}
-
-tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_tensor *v,
-                                              const tn_sdpa_options *options, const char *file, int line)
-{
-    tn_sdpa_options o = {0};
-    if (options) o = *options;
-    tn_scope sc = tn_enter_as(TN_ATTR(o.causal, tn_bits(o.scale), tn_bits(o.dropout)),
-                              "scaled_dot_product_attention", file, line, 3, 1, &q, &k, &v, &o.mask);
-    if (!sc.ok) return tn_leave(&sc, NULL);
-    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
-        k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
-        char a[96], b[96], c[96];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE,
-                                          "q %s, k %s, v %s: wanted [.., tq, d], [.., tk, d], [.., tk, dv]",
-                                          tn_shape_text(a, sizeof a, q->ndim, q->shape),
-                                          tn_shape_text(b, sizeof b, k->ndim, k->shape),
-                                          tn_shape_text(c, sizeof c, v->ndim, v->shape)));
-    }
-    if (!(o.dropout >= 0 && o.dropout < 1))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "dropout is %g, must be in [0, 1)", o.dropout));
-    if (o.mask && o.mask->dtype != TN_BOOL && !tn_dtype_is_float((tn_dtype)o.mask->dtype))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "mask must be bool or floating, got %s",
-                                          tn_dtype_name((tn_dtype)o.mask->dtype)));
-    double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
-    tn_tensor *s = tn_mk_matmul(q, tn_mk_swap(k, k->ndim - 2, k->ndim - 1), NULL);
-    s = mul(s, num(q, scale));
-    if (s && o.causal) {
-        tn_tensor *seen = causal_mask(sc.g, s->ndim, s->shape[s->ndim - 2], s->shape[s->ndim - 1]);
-        s = where(seen, s, constant(q, -INFINITY));
-    }
-    if (s && o.mask && o.mask->dtype == TN_BOOL)
-        s = where(o.mask, s, constant(q, -INFINITY));
-    else if (s && o.mask)
-        s = add(s, o.mask);
-    s = s ? softmax(s, s->ndim - 1) : NULL;
-    if (s && sc.g->training && o.dropout > 0) s = dropout(s, o.dropout);
-    return tn_leave(&sc, tn_mk_matmul(s, v, NULL));
-}
-PLAIN(scaled_dot_product_attention,
-      (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),
-      (q, k, v, options, NULL, 0))

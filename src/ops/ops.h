@@ -95,4 +95,12 @@ static inline tn_tensor *unsqueeze(tn_tensor *x, int axis)
     return tn_mk_reshape(x, x->ndim + 1, s);
 }
 
+/* ---- norm.c, attention.c: what other files of this room build on ---- */
+tn_tensor *tn_softmax_of(tn_tensor *x, int axis); /* axis not negative */
+bool tn_is_softmax(const tn_tensor *x, int axis);  /* x was made by it */
+tn_tensor *tn_dropout_of(tn_tensor *x, double p);
+/* x y, where x was made by softmax of scores: the attention that they are together. NULL: it is no such
+ * product, or better made as it is written; nothing was recorded then, or an error is set. */
+tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y);
+
 #endif

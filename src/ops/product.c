@@ -30,7 +30,9 @@ static tn_tensor *matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
 tn_tensor *tn_matmul_at(tn_tensor *x, tn_tensor *y, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "matmul", file, line, 2, 0, &x, &y);
-    return tn_leave(&sc, sc.ok ? matmul(x, y, NULL) : NULL);
+    tn_tensor *whole = sc.ok ? tn_attention_written(x, y) : NULL;
+    if (whole || !sc.ok || sc.g->error.status) return tn_leave(&sc, whole);
+    return tn_leave(&sc, matmul(x, y, NULL));
 }
 PLAIN(matmul, (tn_tensor * x, tn_tensor *y), (x, y, NULL, 0))
 

@@ -49,7 +49,7 @@ static float element(sim_collective kind, uint32_t word, int upper)
 static float toward_zero(double x)
 {
     float y = (float)x;
-    if (y - y != 0) return y; /* infinite or NaN */
+    if (y - y != 0 || y == 0) return y; /* infinite, NaN; of the smallest numbers nothing is left */
     uint32_t bits;
     memcpy(&bits, &y, sizeof bits);
     return (y < 0 ? -(double)y > -x : (double)y > x) ? from_bits(bits - 1) : y;

@@ -5,9 +5,10 @@
  * kernel does not compile, warns or spills, 2 there is no NVRTC. Read first: main.
  */
 #include "tests/gpu/table.h"
+#include "tests/gpu/table_attention.h"
 #include "tests/gpu/table_conv.h"
 
-static table_family *const families[] = {conv_row, depthwise_row};
+static table_family *const families[] = {conv_row, depthwise_row, attention_row};
 
 static const char head[] = "# Our own kernels on tensor cores\n"
                            "\n"

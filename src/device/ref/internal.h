@@ -52,6 +52,7 @@ int tn_ref_gather(const tn_ref_args *a);
 int tn_ref_index_select(const tn_ref_args *a);
 int tn_ref_scatter_add(const tn_ref_args *a);
 int tn_ref_index_add(const tn_ref_args *a);
+int tn_ref_attention(const tn_ref_args *a);
 int tn_ref_random(const tn_ref_args *a);
 
 /* Writes a line into err and returns status. */

@@ -137,6 +137,7 @@ static double summands(const tn_tensor *node)
     if (node->op == TN_OP_conv2d) n = numel(y), of = y->shape[0];
     if (node->op == TN_OP_conv2d_data_grad) n = numel(y), of = y->shape[3];
     if (node->op == TN_OP_conv2d_weight_grad) n = numel(y), of = y->shape[3];
+    if (tn_op_get((tn_op)node->op)->kind == TN_KIND_ATTENTION) return (double)y->shape[y->ndim - 2];
     if (node->op == TN_OP_pool_sum) return (double)(node->attr->pool.window[0] * node->attr->pool.window[1]);
     return of > 0 ? (double)n / (double)of : 1;
 }
@@ -150,6 +151,7 @@ void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t
     double size = d->noise * ulp(tn_dtype_accumulator(dtype)) * (1 + sqrt(summands(node)) / 8);
     if (!tn_dtype_is_float(dtype)) return;
     for (int64_t i = 0; i < n; i++) {
+        if (isinf(v[i])) continue; /* of a mask that is added */
         v[i] += v[i] * size * chance(d->noise_seed, node->id, (uint64_t)operand + 1, (uint64_t)i);
     }
 }

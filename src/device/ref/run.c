@@ -180,6 +180,12 @@ int tn_ref_compute(const tn_ref_args *a)
         return tn_ref_scatter_add(a);
     case TN_OP_index_add:
         return tn_ref_index_add(a);
+    case TN_OP_attention:
+    case TN_OP_attention_lse:
+    case TN_OP_attention_dq:
+    case TN_OP_attention_dk:
+    case TN_OP_attention_dv:
+        return tn_ref_attention(a);
     case TN_OP_uniform:
     case TN_OP_normal:
     case TN_OP_bernoulli:

@@ -1,0 +1,353 @@
+/* attention.c - scaled dot product attention: one node of its own where a kernel makes it best, else a
+ * composite of two products and a softmax.
+ *
+ *   one node     attention, and attention_lse beside it where a gradient is wanted: of each row of scores the
+ *                log of the sum of exponentials, from which backward makes the probabilities again. Its
+ *                gradients are nodes of the same kind. Scores are in memory at no time. The fuser says
+ * whether this is to be expected faster (fuser/attention.h) composite    for what the node does not hold: a
+ * mask that wants a gradient, values of another width than the keys, f64
+ *
+ * What a program writes out as softmax(q k^T scale + mask) v is found when its second product is recorded,
+ * in fused mode: that is the first moment at which it is one, its gradient has not been asked for yet, and so
+ * is that of the node from the start. The probabilities stay in the graph, unread; whoever else reads them
+ * has them made beside the attention, and both gradients add up.
+ *
+ * The gradient of a gradient is made of the composite's formulas.
+ *
+ * Read first: tn_scaled_dot_product_attention_at, then attention_rule.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../../fuser/attention.h"
+#include "ops.h"
+
+static tn_tensor *swapped(tn_tensor *x)
+{
+    return x ? tn_mk_swap(x, x->ndim - 2, x->ndim - 1) : NULL;
+}
+
+/* ---- the composite ---- */
+
+static tn_tensor *causal_mask(const tn_tensor *s)
+{
+    int64_t shape[TN_MAX_DIMS];
+    int n = s->ndim;
+    for (int i = 0; i < n; i++) shape[i] = i < n - 2 ? 1 : s->shape[i];
+    return le(tn_mk_iota(s->graph, n - 1, n, shape, TN_I32), tn_mk_iota(s->graph, n - 2, n, shape, TN_I32));
+}
+
+/* softmax(q k^T scale + mask); q and k may still have to be broadcast */
+static tn_tensor *probabilities(const tn_attention *a)
+{
+    tn_tensor *s = mul(tn_mk_matmul(a->q, swapped(a->k), NULL), a->scale);
+    if (s && a->causal) s = where(causal_mask(s), s, constant(s, -INFINITY));
+    if (s && a->mask && a->mask->dtype == TN_BOOL)
+        s = where(a->mask, s, constant(s, -INFINITY));
+    else if (s && a->mask)
+        s = add(s, a->mask);
+    return s ? tn_softmax_of(s, s->ndim - 1) : NULL;
+}
+
+static double chance_of(const tn_tensor *keep)
+{
+    const tn_number *p = &keep->in[0]->attr->number;
+    return p->is_int ? (double)p->i : p->f;
+}
+
+/* What is left of p or of its gradient once elements have been dropped. */
+static tn_tensor *left(const tn_attention *a, tn_tensor *p)
+{
+    if (!a->keep || !p) return p;
+    return where(a->keep, mul(p, num(p, 1 / (1 - chance_of(a->keep)))), constant(p, 0));
+}
+
+/* ---- the gradient of a gradient ---- */
+
+/* What is hidden has no gradient. */
+static tn_tensor *unhidden(const tn_attention *a, tn_tensor *s)
+{
+    if (s && a->causal) s = where(causal_mask(s), s, constant(s, 0));
+    if (s && a->mask && a->mask->dtype == TN_BOOL) s = where(a->mask, s, constant(s, 0));
+    return s;
+}
+
+static tn_tensor *row_sums(tn_tensor *x)
+{
+    return x ? total(x, 1u << (x->ndim - 1)) : NULL;
+}
+
+static tn_tensor *plus(tn_tensor *x, tn_tensor *y)
+{
+    return x ? add(x, y) : y;
+}
+
+/* c is the gradient of one of
+ *   dq = S ds k, dk = S ds^T q, dv = d^T go   with p = softmax(s), d what is left of p, dp what is left of go
+ * v^T, ds = p (dp - r), r = sum p dp by row, S = scale With cs, cp, .. the gradients of s, p, ..: dq: cds = S
+ * c k^T, dk += S ds^T c    dk: cds = S q c^T, dq += S ds c    dv: cd = go c^T, dgo += d c cdp = p (cds - u),
+ * cp = cds (dp - r) - u dp, u = sum p cds by row;  cp += what is left of cd dgo += cdp' v, dv += cdp'^T go,
+ * cdp' what is left of cdp;  cs = p (cp - sum p cp by row) dq += S cs k, dk += S cs^T q */
+static bool gradient_rule(tn_rule *r, tn_tensor *c, tn_tensor **gin)
+{
+    tn_attention a = tn_attention_of(r->out);
+    tn_tensor *p = probabilities(&a), *dp = left(&a, tn_mk_matmul(a.go, swapped(a.v), NULL)), *cp;
+    if (!p || !dp) return false;
+    if (r->out->op == TN_OP_attention_dv) {
+        cp = left(&a, tn_mk_matmul(a.go, swapped(c), NULL));
+        gin[3] = tn_mk_matmul(left(&a, p), c, NULL);
+    } else {
+        bool of_q = r->out->op == TN_OP_attention_dq;
+        tn_tensor *cds = of_q ? tn_mk_matmul(c, swapped(a.k), NULL) : tn_mk_matmul(a.q, swapped(c), NULL);
+        cds = unhidden(&a, mul(cds, a.scale));
+        tn_tensor *rest = sub(dp, row_sums(mul(p, dp))), *u = row_sums(mul(p, cds));
+        tn_tensor *ds = mul(unhidden(&a, mul(p, rest)), a.scale), *cdp = left(&a, mul(p, sub(cds, u)));
+        cp = sub(mul(cds, rest), mul(u, dp));
+        gin[of_q] = of_q ? tn_mk_matmul(swapped(ds), c, NULL) : tn_mk_matmul(ds, c, NULL);
+        gin[2] = tn_mk_matmul(swapped(cdp), a.go, NULL);
+        gin[3] = tn_mk_matmul(cdp, a.v, NULL);
+    }
+    tn_tensor *cs = mul(unhidden(&a, mul(p, sub(cp, row_sums(mul(p, cp))))), a.scale);
+    gin[0] = plus(gin[0], tn_mk_matmul(cs, a.k, NULL));
+    gin[1] = plus(gin[1], tn_mk_matmul(swapped(cs), a.q, NULL));
+    return !c->graph->error.status;
+}
+
+/* ---- the node ---- */
+
+static bool attention_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    static const tn_op op[] = {TN_OP_attention_dq, TN_OP_attention_dk, TN_OP_attention_dv};
+    tn_attention a = tn_attention_of(r->out);
+    a.o = a.rows ? tn_mk_swap(r->out, 1, 2) : r->out;
+    a.lse = r->saved[1];
+    a.go = a.rows ? tn_mk_swap(g, 1, 2) : g;
+    a.rows = false;
+    if (!a.o || !a.go) return false;
+    for (int i = 0; i < 3; i++) {
+        if (!(r->args[i]->flags & TN_F_REQUIRES_GRAD)) continue;
+        uint32_t first = g->graph->n_nodes;
+        if (!(gin[i] = tn_mk_attention(op[i], &a))) return false;
+        if (gin[i]->flags & TN_F_REQUIRES_GRAD &&
+            !tn_rule_set(gin[i], first, gradient_rule, 4, (tn_tensor *[]){a.q, a.k, a.v, a.go}))
+            return false;
+    }
+    return true;
+}
+
+/* Its operands are ready: broadcast, and of one dtype. Where q is a slice of a projection, with its heads
+ * side by side in a row, so is the result: what puts the heads together is a view then. */
+static tn_tensor *node(tn_attention *a)
+{
+    uint32_t first = a->q->graph->n_nodes;
+    const tn_tensor *q = a->q;
+    a->rows = q->ndim == 4 && q->shape[1] > 1 && q->shape[2] > 1 && q->stride[1] < q->stride[2];
+    tn_tensor *out = tn_mk_attention(TN_OP_attention, a);
+    if (!out || !(out->flags & TN_F_REQUIRES_GRAD)) return a->rows ? tn_mk_swap(out, 1, 2) : out;
+    tn_tensor *lse = tn_mk_attention(TN_OP_attention_lse, a);
+    if (!lse) return NULL;
+    tn_rule *r = tn_rule_set(out, first, attention_rule, 4, (tn_tensor *[]){a->q, a->k, a->v, a->mask});
+    if (!r) return NULL;
+    tn_rule_save(r, 0, out);
+    tn_rule_save(r, 1, lse);
+    return a->rows ? tn_mk_swap(out, 1, 2) : out;
+}
+
+/* The axes in front of the last two that q, k, v and the mask broadcast to. */
+static bool common_axes(const tn_attention *a, int *n, int64_t *shape)
+{
+    const tn_tensor *x[] = {a->k, a->v, a->mask};
+    *n = a->q->ndim - 2;
+    memcpy(shape, a->q->shape, sizeof a->q->shape);
+    for (int i = 0; i < 3; i++) {
+        int64_t own[TN_MAX_DIMS];
+        int extra = x[i] ? x[i]->ndim - 2 : 0;
+        memcpy(own, shape, sizeof own);
+        if (x[i] && !tn_broadcast_shape(*n, own, extra < 0 ? 0 : extra, x[i]->shape, n, shape)) return false;
+    }
+    return true;
+}
+
+static tn_tensor *spread(tn_tensor *x, int n, int64_t *shape, int64_t rows, int64_t columns)
+{
+    shape[n] = rows;
+    shape[n + 1] = columns;
+    return tn_mk_expand(x, n + 2, shape);
+}
+
+static bool constant_mask(const tn_tensor *m, tn_dtype d)
+{
+    return !m || (!(m->flags & TN_F_REQUIRES_GRAD) && (m->dtype == TN_BOOL || m->dtype == d));
+}
+
+/* Whether the mask broadcasts to the scores, rather than they to it. */
+static bool fits_scores(const tn_attention *a)
+{
+    const tn_tensor *m = a->mask;
+    int64_t want[2] = {a->q->shape[a->q->ndim - 2], a->k->shape[a->k->ndim - 2]};
+    for (int i = 1; m && i <= 2 && i <= m->ndim; i++)
+        if (m->shape[m->ndim - i] != 1 && m->shape[m->ndim - i] != want[2 - i]) return false;
+    return true;
+}
+
+/* Whether the node can stand for it, and is expected to be faster. `d` is the dtype of the products. */
+static bool serves(const tn_attention *a, tn_dtype d, int n, const int64_t *shape)
+{
+    fu_attention_size size = {.dtype = d, .heads = 1, .causal = a->causal};
+    const tn_tensor *q = a->q, *k = a->k, *v = a->v;
+    for (int i = 0; i < n; i++) size.heads *= shape[i];
+    size.tq = q->shape[q->ndim - 2];
+    size.tk = k->shape[k->ndim - 2];
+    size.d = q->shape[q->ndim - 1];
+    if (n > 2 || v->shape[v->ndim - 1] != size.d || !constant_mask(a->mask, d)) return false;
+    if (!size.heads || !size.tq || !size.tk || !size.d) return false;
+    return q->graph->device->is_reference || fu_attention_pays(&q->graph->session->target, &size);
+}
+
+/* Broadcasts what is there, with dropout of chance p. NULL on error. */
+static tn_tensor *as_node(tn_attention a, tn_dtype d, int n, int64_t *shape, double p)
+{
+    int64_t tq = a.q->shape[a.q->ndim - 2], tk = a.k->shape[a.k->ndim - 2], width = a.q->shape[a.q->ndim - 1];
+    a.q = spread(tn_mk_cast(a.q, d), n, shape, tq, width);
+    a.k = spread(tn_mk_cast(a.k, d), n, shape, tk, width);
+    a.v = spread(tn_mk_cast(a.v, d), n, shape, tk, width);
+    if (a.mask) a.mask = spread(a.mask, n, shape, tq, tk);
+    if (!a.q || !a.k || !a.v) return NULL;
+    if (p > 0) {
+        tn_tensor *chance = tn_mk_typed(a.q->graph, TN_OP_constant, tn_number_f(p), TN_F32);
+        shape[n] = tq;
+        shape[n + 1] = tk;
+        a.keep = tn_mk_random(a.q->graph, TN_OP_bernoulli, TN_BOOL, n + 2, shape, chance);
+    }
+    return a.q->graph->error.status ? NULL : node(&a);
+}
+
+tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_tensor *v,
+                                              const tn_sdpa_options *options, const char *file, int line)
+{
+    tn_sdpa_options o = {0};
+    if (options) o = *options;
+    tn_scope sc = tn_enter_as(TN_ATTR(o.causal, tn_bits(o.scale), tn_bits(o.dropout)),
+                              "scaled_dot_product_attention", file, line, 3, 1, &q, &k, &v, &o.mask);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
+        k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
+        char a[96], b[96], c[96];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE,
+                                          "q %s, k %s, v %s: wanted [.., tq, d], [.., tk, d], [.., tk, dv]",
+                                          tn_shape_text(a, sizeof a, q->ndim, q->shape),
+                                          tn_shape_text(b, sizeof b, k->ndim, k->shape),
+                                          tn_shape_text(c, sizeof c, v->ndim, v->shape)));
+    }
+    if (!(o.dropout >= 0 && o.dropout < 1))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "dropout is %g, must be in [0, 1)", o.dropout));
+    if (o.mask && o.mask->dtype != TN_BOOL && !tn_dtype_is_float((tn_dtype)o.mask->dtype))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "mask must be bool or floating, got %s",
+                                          tn_dtype_name((tn_dtype)o.mask->dtype)));
+    double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
+    double p = sc.g->training ? o.dropout : 0;
+    tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};
+    tn_dtype d =
+        tn_dtype_promote(tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
+    int n;
+    int64_t shape[TN_MAX_DIMS];
+    bool same = q->dtype == d && k->dtype == d && v->dtype == d; /* else products differ in theirs */
+    if (same && common_axes(&a, &n, shape) && fits_scores(&a) && serves(&a, d, n, shape)) {
+        a.scale = tn_mk_typed(sc.g, TN_OP_constant, tn_number_f(scale), TN_F32);
+        return tn_leave(&sc, as_node(a, d, n, shape, p));
+    }
+    a.scale = num(q, scale);
+    tn_tensor *s = probabilities(&a);
+    if (s && p > 0) s = tn_dropout_of(s, p);
+    return tn_leave(&sc, tn_mk_matmul(s, v, NULL));
+}
+PLAIN(scaled_dot_product_attention,
+      (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),
+      (q, k, v, options, NULL, 0))
+
+/* ---- written out ---- */
+
+/* The value behind views that change nothing. */
+static tn_tensor *itself(tn_tensor *x)
+{
+    while (x->op == TN_OP_reshape && x->base != x && tn_same_shape(x, x->in[0])) x = x->in[0];
+    return x;
+}
+
+static tn_tensor *number_of(const tn_tensor *x)
+{
+    return tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER ? x->base : NULL;
+}
+
+/* A constant, or what tn_full was given: the same in each repetition of the call. */
+static bool is_number(const tn_tensor *x, double v)
+{
+    while ((x->op == TN_OP_expand || x->op == TN_OP_reshape || x->op == TN_OP_contiguous) &&
+           x->base->op != TN_OP_constant)
+        x = x->in[0];
+    if (tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER) return false;
+    const tn_number *n = &x->base->attr->number;
+    return (n->is_int ? (double)n->i : n->f) == v;
+}
+
+/* x is p with elements dropped, or p. */
+static tn_tensor *undropped(tn_tensor *x, tn_tensor **keep)
+{
+    x = itself(x);
+    if (x->op != TN_OP_where || x->in[0]->op != TN_OP_bernoulli || !is_number(x->in[2], 0)) return x;
+    tn_tensor *m = x->in[1], *by_chance;
+    if (m->op != TN_OP_mul || !(by_chance = number_of(m->in[1]))) return x;
+    if (by_chance->attr->number.f != 1 / (1 - chance_of(x->in[0]))) return x;
+    *keep = x->in[0];
+    return itself(m->in[0]);
+}
+
+/* What softmax was taken of: a product of q and the transpose of k, scaled, then masked. */
+static bool read_scores(tn_tensor *s, tn_attention *a)
+{
+    s = itself(s);
+    if (s->op == TN_OP_where && is_number(s->in[2], -INFINITY)) {
+        a->mask = s->in[0];
+        s = itself(s->in[1]);
+    } else if (s->op == TN_OP_add) {
+        int of = itself(s->in[0])->op == TN_OP_matmul || itself(s->in[0])->op == TN_OP_mul ? 0 : 1;
+        a->mask = s->in[1 - of];
+        s = itself(s->in[of]);
+    }
+    if (s->op == TN_OP_mul) {
+        int of = number_of(s->in[0]) ? 1 : 0;
+        a->scale = number_of(s->in[1 - of]);
+        s = itself(s->in[of]);
+        if (!a->scale) return false;
+    }
+    if (s->op != TN_OP_matmul || s->n_in != 2) return false;
+    a->q = s->in[0];
+    a->k = s->in[1];
+    return true;
+}
+
+tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
+{
+    tn_attention a = {.v = y};
+    tn_graph *g = x->graph;
+    if (!tn_deferred(g->session) || x->ndim < 2 || y->ndim < 2) return NULL;
+    tn_tensor *p = undropped(x, &a.keep);
+    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(p->rule->args[0], &a))
+        return NULL;
+    int n = p->ndim - 2;
+    tn_dtype d = (tn_dtype)p->dtype;
+    if (a.q->dtype != d || y->dtype != d || y->ndim != p->ndim) return NULL;
+    for (int i = 0; i < n; i++)
+        if (y->shape[i] != p->shape[i]) return NULL;
+    if (y->shape[n] != p->shape[n + 1] || (a.mask && !tn_same_shape(a.mask, p))) return NULL;
+    fu_attention_size size = {
+        .dtype = d, .heads = 1, .tq = p->shape[n], .tk = p->shape[n + 1], .d = y->shape[n + 1]};
+    for (int i = 0; i < n; i++) size.heads *= y->shape[i];
+    if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
+        return NULL;
+    if (!fu_attention_pays(&g->session->target, &size)) return NULL;
+    a.k = swapped(a.k);
+    if (!a.scale) a.scale = tn_mk_typed(g, TN_OP_constant, tn_number_f(1), TN_F32);
+    /* x has a reader that nobody asks for: it is no result of the step */
+    return a.k && a.scale && tn_mk_alias(x) ? node(&a) : NULL;
+}
