@@ -186,9 +186,10 @@ $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
 $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
+$(BUILD)/tests/test_cuda_cases: $(BUILD)/fve/examples/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS) $(MOREFLAGS) $(if $(STAND_IN),-Itests/gpu/cmocka)) $(if $(STAND_IN),,-lcmocka) $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) $(MOREFLAGS) $(if $(STAND_IN),-Itests/gpu/cmocka)) $(filter %.o,$^) $(if $(STAND_IN),,-lcmocka) $(BUILD)/internal.a $(TAIL)
 $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
@@ -249,7 +250,7 @@ gpu-check:
 	 HAVE_STB='$(HAVE_STB)' STAND_IN='$(if $(HAVE_CMOCKA),,yes)' JOBS='$(JOBS)' sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_attention test_cuda_tiles),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_tiles test_cuda_attention),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 
