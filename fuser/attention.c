@@ -194,12 +194,14 @@ static fu_attention_size size_of(const tn_attention *a)
     return s;
 }
 
-/* Few heads are cut into parts of their keys, so that there is work for several threads. */
+/* Few heads are cut into parts of their keys, so that there is work for several threads. Each part adds up a
+ * dq of its own, so parts are few. */
 static int64_t parts_of(const fu_attention_size *s)
 {
-    enum { ITEMS = 16 };
+    enum { ITEMS = 16, MOST = 4 };
     int64_t tiles = (s->tk + FU_ATTENTION_KEYS - 1) / FU_ATTENTION_KEYS;
     int64_t parts = s->heads < ITEMS ? (ITEMS + s->heads - 1) / s->heads : 1;
+    if (parts > MOST) parts = MOST;
     return parts < tiles ? parts : tiles;
 }
 

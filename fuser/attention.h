@@ -2,8 +2,8 @@
  *
  *   operands  forward: q k v (mask) (o) (lse)   backward: q k v (mask) o lse go (parts) (dq) (dk) (dv), in
  *             round brackets what not every kernel has; parts are f32, see kernels/attention.c
- *   dims      batch, heads, tq, tk; then strides in elements, columns standing side by side: of q, k, v (batch,
- *             head, row), of the mask (and column), of o, go, dq, dk, dv; lse is [batch, heads, tq]
+ *   dims      batch, heads, tq, tk; then strides in elements, columns standing side by side: of q, k, v
+ * (batch, head, row), of the mask (and column), of o, go, dq, dk, dv; lse is [batch, heads, tq]
  *
  * Read first: fu_attention_pays, then fu_emit_attention in attention.c.
  */

@@ -178,12 +178,13 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
         describe_threads(e);
     }
     /* Left to itself the assembler spills a little to fit one more block into a processor; told how many will
-       do, it takes the registers it needs, up to 128 or, for long computations, whatever there is. */
+       do, it takes the registers it needs, up to 128 or, for long computations and where those were found too
+       few, whatever there is. */
     int work = 0;
     for (int i = 0; i < p->n_value; i++) work += fu_op_cost(&p->value[i]);
     fu_put(&e->head,
            "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const tn_cuda_args a)\n{\n%s%s}\n",
-           p->threads, p->threads < 512 && work <= 40 ? 512 / p->threads : 1, e->s->name,
+           p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
            fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT), e->t.p ? e->t.p : "");
     e->head.failed = e->head.failed || e->t.failed;
     fu_text_free(&e->t);

@@ -371,6 +371,8 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s-
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
+/* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
+bool fu_lean(const fu_prog *p);
 void fu_choose_block(fu_prog *p);           /* whether something is read crosswise */
 void fu_mark_needs(fu_prog *p);             /* which phases compute a value */
 int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */

@@ -227,7 +227,8 @@ static bool join(fu_ctx *c, int a, int b)
     int n = 0, *member = tn_arena_alloc(&c->arena, (size_t)(ga->n + gb->n) * sizeof *member);
     if (!member) return false; /* two kernels are as right */
     for (int i = 0, j = 0; i < ga->n || j < gb->n;)
-        member[n++] = j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
+        member[n++] =
+            j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
     ga->member = member;
     ga->n = n;
     gb->dead = true;
@@ -257,7 +258,8 @@ static void join_attention(fu_ctx *c, int node)
     const tn_tensor *t = c->node[node].t;
     for (int i = node - 1; i >= 0; i--) {
         const tn_tensor *o = c->node[i].t;
-        if (!c->node[i].live || c->node[i].kind != TN_KIND_ATTENTION || o->op == t->op || o->n_in != t->n_in) continue;
+        if (!c->node[i].live || c->node[i].kind != TN_KIND_ATTENTION || o->op == t->op || o->n_in != t->n_in)
+            continue;
         bool same = !memcmp(&o->attr->attention, &t->attr->attention, sizeof o->attr->attention);
         for (int k = 0; k < t->n_in && same; k++) same = fu_value_of(c, o->in[k]) == fu_value_of(c, t->in[k]);
         if (same && join(c, fu_group_of(c, i), fu_group_of(c, node))) return;

@@ -449,11 +449,26 @@ static void choose_unroll(fu_prog *p)
     p->unroll = work <= 4 ? 8 : work <= 16 ? 4 : 1;
 }
 
-/* Results that no cache could hold until they are read are written past them, where a loop that only stores
- * writes them from end to end. What is updated in place was just read and is at hand. */
+/* What the whole loop reads and writes, each element once. */
+static int64_t touched(const fu_prog *p)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind == FU_LOAD) bytes += fu_count(p, v->vary) * (int64_t)tn_dtype_size(v->dtype);
+    }
+    for (int i = 0; i < p->n_store; i++)
+        bytes += fu_count(p, p->store[i].dom) * (int64_t)tn_dtype_size(p->store[i].dtype);
+    return bytes;
+}
+
+/* Results that no cache will hold until they are read are written past it, where a loop that only stores
+ * writes them from end to end: those that are too large for it, and those of a loop that touches more than it
+ * holds, if they are large enough to matter. What is updated in place was just read and is at hand. */
 static void choose_stream(fu_prog *p)
 {
     int vec = fu_vec(p);
+    bool floods = touched(p) > p->last_bytes;
     p->stream = false;
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
@@ -466,7 +481,7 @@ static void choose_stream(fu_prog *p)
                     plain = false;
         }
         s->stream = plain && !s->late && s->mask < 0 && !s->shift && s->stride[vec] == 1 &&
-                    p->extent[vec] >= 64 && bytes > p->last_bytes;
+                    p->extent[vec] >= 64 && (bytes > p->last_bytes || (floods && bytes > p->last_bytes / 8));
         p->stream = p->stream || s->stream;
     }
 }

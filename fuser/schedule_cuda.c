@@ -24,8 +24,10 @@ enum {
     MOST_THREADS = 1024,
     WARP = 32,
     KEEP = 40,       /* registers for what a thread keeps of a row, and */
-    KEEP_LARGE = 30, /* in blocks of MOST_THREADS, whose threads have but 64 each */
-    ADDED = 4096     /* elements that one accumulator adds up in f32, at most */
+    KEEP_LARGE = 30, /* in blocks of MOST_THREADS, whose threads have but 64 each, */
+    KEEP_LEAN = 16,  /* and where the compiler was found to spill; LEAN_THREADS leave each thread more */
+    LEAN_THREADS = 128,
+    ADDED = 4096 /* elements that one accumulator adds up in f32, at most */
 };
 
 static int64_t up(int64_t n, int64_t by)
@@ -38,6 +40,15 @@ static int power_of_two(int64_t n, int most)
     int k = 1;
     while (k < most && k < n) k *= 2;
     return k;
+}
+
+bool fu_lean(const fu_prog *p)
+{
+    for (int i = 0; i < p->n_value; i++) {
+        const int node = p->value[i].node;
+        if (node >= 0 && node < p->c->n_node && p->c->seg->root[node] & TN_SEG_LEAN) return true;
+    }
+    return false;
 }
 
 /* ---- packs ---- */
@@ -200,7 +211,7 @@ static void schedule_pointwise(fu_prog *p)
         work += fu_op_cost(&p->value[i]);
     }
     p->team = 1;
-    p->ahead = loads && loads <= 2 && work <= 40 ? 2 : 1;
+    p->ahead = loads && loads <= 2 && work <= 40 && !fu_lean(p) ? 2 : 1;
     p->items = outer * up(width, p->pack);
     p->chunk = (int64_t)p->threads * p->ahead;
 }
@@ -233,30 +244,32 @@ static void schedule_row(fu_prog *p)
 {
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
     int64_t items = fu_count(p, keep), packs = up(fu_count(p, p->red), p->pack);
-    bool runtime = p->red >> p->outer & 1;
+    bool runtime = p->red >> p->outer & 1, lean = fu_lean(p);
+    const int block = p->threads;
     p->held = 0;
     p->team = p->second ? p->threads : 0;
     int kept = choose_stash(p) + wide_sums(p);
     if (!p->second && !runtime && packs > 0) {
         for (int team = power_of_two(packs, WARP); team <= MOST_THREADS && !p->team; team *= 2) {
-            int64_t held = up(packs, team), budget = team == MOST_THREADS ? KEEP_LARGE : KEEP;
+            int64_t held = up(packs, team);
+            int64_t budget = lean ? KEEP_LEAN : team == MOST_THREADS ? KEEP_LARGE : KEEP;
             int64_t need = held * (p->pack * (kept ? kept : 1) + 1); /* one for the address */
             if (team < WARP ? held > 1 : need > budget) continue;
             p->team = team;
             p->held = (int)held;
         }
     }
-    if (!p->team) p->team = runtime ? BLOCK : MOST_THREADS / 2;
-    if (!p->second) choose_parts(p, items, packs, BLOCK, (int64_t)ADDED * BLOCK);
+    if (!p->team) p->team = runtime || lean ? block : MOST_THREADS / 2;
+    if (!p->second) choose_parts(p, items, packs, block, (int64_t)ADDED * block);
     if (p->split) {
         p->held = 0;
-        p->team = BLOCK;
+        p->team = block;
     }
     if (!p->held) { /* nothing is kept */
         for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
         fu_mark_needs(p);
     }
-    if (!p->second) p->threads = p->team > WARP ? p->team : BLOCK;
+    if (!p->second) p->threads = p->team > WARP ? p->team : block;
     sum_wide(p, !p->split && packs / p->team > ADDED);
     int teams = p->threads / p->team;
     p->items = items * (p->split ? p->parts : 1);
@@ -299,7 +312,7 @@ static void schedule_column(fu_prog *p)
 tn_cut_reason fu_schedule_cuda(fu_prog *p)
 {
     bool split = p->split;
-    if (!p->second) p->threads = BLOCK;
+    if (!p->second) p->threads = fu_lean(p) ? LEAN_THREADS : BLOCK;
     fu_choose_block(p);
     p->tile = 0;
     p->unroll = p->ahead = 1;

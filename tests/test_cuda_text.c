@@ -19,12 +19,14 @@
 
 static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
                               .vector_bytes = 16,
+                              .capability = 80,
                               .l1_bytes = 192 << 10,
                               .l2_bytes = 50 << 20,
                               .last_bytes = 50 << 20,
                               .processors = 132,
                               .max_threads = 2048,
-                              .shared_bytes = 48 << 10};
+                              .shared_bytes = 48 << 10,
+                              .shared_most = 163 << 10};
 
 /* ---- compiling ---- */
 

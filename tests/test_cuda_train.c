@@ -372,6 +372,32 @@ static void test_not_recorded(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* What the compiler says of registers comes back to the plan: where kernels spill they are made again with
+ * smaller blocks that keep less, the numbers stay, and where that does not help the first plan serves. */
+static void test_spills(void **state)
+{
+    (void)state;
+    double sum[3];
+    int largest[3];
+    for (int k = 0; k < 3; k++) {
+        sim.reset();
+        sim.set("quiet", 1);
+        sim.set("spill", k == 1 ? 48 : 0);
+        tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+        tn_tensor *x = tn_randn(s, TN_F32, 2, (int64_t[]){64, 384});
+        tn_step_begin(s);
+        sum[k] = tn_item(tn_sum(tn_softmax(tn_silu(x), 1), 0, NULL, false));
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), 0);
+        largest[k] = (int)counters().largest_block;
+        assert_int_equal(tn_close(s), 0);
+    }
+    assert_int_equal(largest[0], 256);
+    assert_int_equal(largest[1], 128);
+    assert_int_equal(largest[2], 256);
+    assert_true(fabs(sum[1] - 64) < 1e-3 && fabs(sum[0] - 64) < 1e-3 && sum[2] == sum[0]);
+}
+
 /* Two sessions on one GPU, taking turns. */
 static void test_two_sessions(void **state)
 {
@@ -456,6 +482,7 @@ int main(void)
         cmocka_unit_test_setup(test_index_fault, rig_open),
         cmocka_unit_test_setup(test_watch_finds_faults, rig_open),
         cmocka_unit_test_setup(test_not_recorded, rig_open),
+        cmocka_unit_test_setup(test_spills, rig_open),
         cmocka_unit_test_setup(test_two_sessions, rig_open),
         cmocka_unit_test_setup(test_watch, rig_open),
         cmocka_unit_test_setup(test_out_of_memory, rig_open),

@@ -60,6 +60,42 @@ static void a_new_batch_compiles_nothing(void **state)
     tn_close(s);
 }
 
+static int sum_of_two(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    (void)g;
+    root[0] = tn_mk2(TN_OP_add, in[0], in[1]);
+    return 1;
+}
+
+/* Nobody will find a result in a cache that cannot hold it, nor one that holds less than its loop touches. */
+static void what_no_cache_keeps_is_written_past_it(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t rows, cache;
+        bool past;
+    } of[] = {{1000, 64000, true},   /* the result alone is larger */
+              {1000, 190000, true},  /* 192 kB in all */
+              {1000, 195000, false}, /* all of it fits */
+              {10, 1900, true}};
+    tn_session *s = open_cpu();
+    const int64_t last = s->target.last_bytes;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        rig_leaf l = {TN_F32, 2, {of[i].rows, 16}, -1, 1};
+        rig_case c = {2, {l, l}, sum_of_two, 0, 0};
+        s->target.last_bytes = of[i].cache;
+        tn_plan *p = rig_plan(s, &c);
+        assert_int_equal(p->n_step, 1);
+        assert_int_equal(strstr(p->step[0].source.text, "tn_stream(") != NULL, of[i].past);
+        bool past = false;
+        for (int k = 0; k < p->step[0].n_buf; k++) past = past || p->step[0].traffic[k].past;
+        assert_int_equal(past, of[i].past);
+        tn_plan_free(p);
+    }
+    s->target.last_bytes = last;
+    tn_close(s);
+}
+
 static int cuts(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     tn_tensor *x = in[0], *e = tn_mk1(TN_OP_exp, x);
@@ -341,6 +377,7 @@ int main(void)
     setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_batch_compiles_nothing),
+        cmocka_unit_test(what_no_cache_keeps_is_written_past_it),
         cmocka_unit_test(cuts_have_reasons_and_dead_nodes_do_not_run),
         cmocka_unit_test(adamw_is_one_kernel_in_place),
         cmocka_unit_test(assignments_read_before_they_write),

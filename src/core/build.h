@@ -25,7 +25,7 @@ tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_
 tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes);
 tn_tensor *tn_mk_cumsum(tn_tensor *x, int axis, bool reverse);
 
-tn_tensor *tn_mk_alias(tn_tensor *x); /* another node for the same value */
+tn_tensor *tn_mk_alias(tn_tensor *x);                                   /* another node for the same value */
 tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape); /* same number of elements */
 tn_tensor *tn_mk_permute(tn_tensor *x, const int *perm);
 tn_tensor *tn_mk_swap(tn_tensor *x, int axis0, int axis1);
@@ -48,13 +48,14 @@ tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_at
 
 /* The operands of an attention by name; NULL where it has none. */
 typedef struct tn_attention {
-    tn_tensor *q, *k, *v; /* [.., tq, d], [.., tk, d], [.., tk, d] of one floating dtype, with equal axes in front */
-    tn_tensor *scale;     /* a 0-d number */
-    tn_tensor *mask;      /* [.., tq, tk], bool or of q's dtype */
-    tn_tensor *keep;      /* bernoulli [.., tq, tk], */
-    tn_tensor *chance;    /* and what it is made of: set by tn_attention_of alone */
+    tn_tensor *q, *k,
+        *v; /* [.., tq, d], [.., tk, d], [.., tk, d] of one floating dtype, with equal axes in front */
+    tn_tensor *scale;  /* a 0-d number */
+    tn_tensor *mask;   /* [.., tq, tk], bool or of q's dtype */
+    tn_tensor *keep;   /* bernoulli [.., tq, tk], */
+    tn_tensor *chance; /* and what it is made of: set by tn_attention_of alone */
     bool causal;
-    bool rows;                 /* of four axes: o comes as [batch, tq, heads, d] */
+    bool rows;               /* of four axes: o comes as [batch, tq, heads, d] */
     tn_tensor *o, *lse, *go; /* of a gradient */
 } tn_attention;
 /* attention attention_lse attention_dq attention_dk attention_dv. */

@@ -3,10 +3,9 @@
  *
  *   one node     attention, and attention_lse beside it where a gradient is wanted: of each row of scores the
  *                log of the sum of exponentials, from which backward makes the probabilities again. Its
- *                gradients are nodes of the same kind. Scores are in memory at no time. The fuser says whether
- *                this is to be expected faster (fuser/attention.h)
- *   composite    for what the node does not hold: a mask that wants a gradient, values of another width than
- *                the keys, f64
+ *                gradients are nodes of the same kind. Scores are in memory at no time. The fuser says
+ * whether this is to be expected faster (fuser/attention.h) composite    for what the node does not hold: a
+ * mask that wants a gradient, values of another width than the keys, f64
  *
  * What a program writes out as softmax(q k^T scale + mask) v is found when its second product is recorded,
  * in fused mode: that is the first moment at which it is one, its gradient has not been asked for yet, and so
@@ -84,13 +83,11 @@ static tn_tensor *plus(tn_tensor *x, tn_tensor *y)
 }
 
 /* c is the gradient of one of
- *   dq = S ds k, dk = S ds^T q, dv = d^T go   with p = softmax(s), d what is left of p, dp what is left of go v^T,
- *                                             ds = p (dp - r), r = sum p dp by row, S = scale
- * With cs, cp, .. the gradients of s, p, ..:
- *   dq: cds = S c k^T, dk += S ds^T c    dk: cds = S q c^T, dq += S ds c    dv: cd = go c^T, dgo += d c
- *   cdp = p (cds - u), cp = cds (dp - r) - u dp, u = sum p cds by row;  cp += what is left of cd
- *   dgo += cdp' v, dv += cdp'^T go, cdp' what is left of cdp;  cs = p (cp - sum p cp by row)
- *   dq += S cs k, dk += S cs^T q */
+ *   dq = S ds k, dk = S ds^T q, dv = d^T go   with p = softmax(s), d what is left of p, dp what is left of go
+ * v^T, ds = p (dp - r), r = sum p dp by row, S = scale With cs, cp, .. the gradients of s, p, ..: dq: cds = S
+ * c k^T, dk += S ds^T c    dk: cds = S q c^T, dq += S ds c    dv: cd = go c^T, dgo += d c cdp = p (cds - u),
+ * cp = cds (dp - r) - u dp, u = sum p cds by row;  cp += what is left of cd dgo += cdp' v, dv += cdp'^T go,
+ * cdp' what is left of cdp;  cs = p (cp - sum p cp by row) dq += S cs k, dk += S cs^T q */
 static bool gradient_rule(tn_rule *r, tn_tensor *c, tn_tensor **gin)
 {
     tn_attention a = tn_attention_of(r->out);
@@ -138,8 +135,8 @@ static bool attention_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return true;
 }
 
-/* Its operands are ready: broadcast, and of one dtype. Where q is a slice of a projection, with its heads side
- * by side in a row, so is the result: what puts the heads together is a view then. */
+/* Its operands are ready: broadcast, and of one dtype. Where q is a slice of a projection, with its heads
+ * side by side in a row, so is the result: what puts the heads together is a view then. */
 static tn_tensor *node(tn_attention *a)
 {
     uint32_t first = a->q->graph->n_nodes;
@@ -204,7 +201,7 @@ static bool serves(const tn_attention *a, tn_dtype d, int n, const int64_t *shap
     size.d = q->shape[q->ndim - 1];
     if (n > 2 || v->shape[v->ndim - 1] != size.d || !constant_mask(a->mask, d)) return false;
     if (!size.heads || !size.tq || !size.tk || !size.d) return false;
-    return q->graph->device->is_reference || fu_attention_pays(&q->graph->device->target, &size);
+    return q->graph->device->is_reference || fu_attention_pays(&q->graph->session->target, &size);
 }
 
 /* Broadcasts what is there, with dropout of chance p. NULL on error. */
@@ -247,7 +244,8 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
     double p = sc.g->training ? o.dropout : 0;
     tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};
-    tn_dtype d = tn_dtype_promote(tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
+    tn_dtype d =
+        tn_dtype_promote(tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
     int n;
     int64_t shape[TN_MAX_DIMS];
     bool same = q->dtype == d && k->dtype == d && v->dtype == d; /* else products differ in theirs */
@@ -278,10 +276,15 @@ static tn_tensor *number_of(const tn_tensor *x)
     return tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER ? x->base : NULL;
 }
 
+/* A constant, or what tn_full was given: the same in each repetition of the call. */
 static bool is_number(const tn_tensor *x, double v)
 {
-    const tn_tensor *n = number_of(x);
-    return n && n->op == TN_OP_constant && (n->attr->number.is_int ? (double)n->attr->number.i : n->attr->number.f) == v;
+    while ((x->op == TN_OP_expand || x->op == TN_OP_reshape || x->op == TN_OP_contiguous) &&
+           x->base->op != TN_OP_constant)
+        x = x->in[0];
+    if (tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER) return false;
+    const tn_number *n = &x->base->attr->number;
+    return (n->is_int ? (double)n->i : n->f) == v;
 }
 
 /* x is p with elements dropped, or p. */
@@ -326,18 +329,22 @@ tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
     tn_graph *g = x->graph;
     if (!tn_deferred(g->session) || x->ndim < 2 || y->ndim < 2) return NULL;
     tn_tensor *p = undropped(x, &a.keep);
-    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(p->rule->args[0], &a)) return NULL;
+    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(p->rule->args[0], &a))
+        return NULL;
     int n = p->ndim - 2;
     tn_dtype d = (tn_dtype)p->dtype;
     if (a.q->dtype != d || y->dtype != d || y->ndim != p->ndim) return NULL;
     for (int i = 0; i < n; i++)
         if (y->shape[i] != p->shape[i]) return NULL;
     if (y->shape[n] != p->shape[n + 1] || (a.mask && !tn_same_shape(a.mask, p))) return NULL;
-    fu_attention_size size = {.dtype = d, .heads = 1, .tq = p->shape[n], .tk = p->shape[n + 1], .d = y->shape[n + 1]};
+    fu_attention_size size = {
+        .dtype = d, .heads = 1, .tq = p->shape[n], .tk = p->shape[n + 1], .d = y->shape[n + 1]};
     for (int i = 0; i < n; i++) size.heads *= y->shape[i];
-    if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d) return NULL;
-    if (!fu_attention_pays(&g->device->target, &size)) return NULL;
+    if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
+        return NULL;
+    if (!fu_attention_pays(&g->session->target, &size)) return NULL;
     a.k = swapped(a.k);
     if (!a.scale) a.scale = tn_mk_typed(g, TN_OP_constant, tn_number_f(1), TN_F32);
-    return a.k && a.scale ? node(&a) : NULL;
+    /* x has a reader that nobody asks for: it is no result of the step */
+    return a.k && a.scale && tn_mk_alias(x) ? node(&a) : NULL;
 }

@@ -202,6 +202,13 @@ void tn_debug_plan(tn_session *s, const tn_plan *p)
     fu_text_free(&t);
 }
 
+void tn_debug_spills(const tn_session *s, int64_t before, int64_t after)
+{
+    if (s->explain->level < KERNELS) return;
+    fprintf(s->explain->out, "kernels spill %lld bytes a thread; planned again with less in registers: %lld\n",
+            (long long)before, (long long)after);
+}
+
 void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds)
 {
     if (s->explain->level < TIMES) return;

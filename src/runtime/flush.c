@@ -78,6 +78,58 @@ void tn_flush_free(tn_session *s)
 
 /* ---- plan ---- */
 
+/* Kernels of a plan, through the device's cache. */
+static int compile_plan(tn_session *s, tn_plan *p, tn_errbuf *err)
+{
+    int n = 0;
+    tn_source *src = tn_malloc((size_t)p->n_step * sizeof *src);
+    tn_kernel **kernel = tn_malloc((size_t)p->n_step * sizeof *kernel);
+    int status = src && kernel ? TN_OK : TN_E_NOMEM;
+    for (int i = 0; i < p->n_step && !status; i++)
+        if (p->step[i].kind == TN_STEP_KERNEL) src[n++] = p->step[i].source;
+    if (!status && n) status = s->device->compile(s->device, src, n, kernel, err);
+    for (int i = 0, k = 0; i < p->n_step && !status; i++)
+        if (p->step[i].kind == TN_STEP_KERNEL) p->step[i].kernel = kernel[k++];
+    tn_free_mem(src);
+    tn_free_mem(kernel);
+    return status;
+}
+
+/* What the threads of all its kernels spill, in bytes. mark: the nodes of those that do (TN_SEG_LEAN). */
+static int64_t spilt(const tn_session *s, tn_flush_scratch *f, const tn_plan *p, bool mark)
+{
+    int64_t bytes = 0;
+    for (int i = 0; s->device->kernel_info && i < p->n_step; i++) {
+        const tn_step *st = &p->step[i];
+        tn_kernel_info info;
+        if (st->kind != TN_STEP_KERNEL || !s->device->kernel_info(s->device, st->kernel, &info)) continue;
+        bytes += info.local_bytes;
+        for (int k = 0; mark && info.local_bytes && k < st->n_nodes; k++)
+            f->root[p->node_of[st->first_node + k]] |= TN_SEG_LEAN;
+    }
+    return bytes;
+}
+
+/* Only a compiler knows how many registers a kernel takes. Where one spills, the plan is made once more with
+ * kernels that keep less in them, and the better of the two serves. */
+static void make_leaner(tn_session *s, tn_flush_scratch *f, const tn_segment *seg, tn_plan **best)
+{
+    tn_errbuf err = {""};
+    tn_plan *lean = NULL;
+    int64_t before = spilt(s, f, *best, true);
+    if (!before) return;
+    int status = tn_plan_build(seg, &s->target, &lean, &err);
+    if (!status) status = compile_plan(s, lean, &err);
+    int64_t after = status ? before : spilt(s, f, lean, false);
+    tn_debug_spills(s, before, after);
+    if (after < before) {
+        tn_plan_free(*best);
+        *best = lean;
+    } else
+        tn_plan_free(lean);
+    for (int i = 0; i < f->node.n; i++) f->root[i] &= (uint8_t)~TN_SEG_LEAN;
+}
+
 /* unguarded: a plan of the same record was for other numbers than these. */
 static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan **out)
 {
@@ -89,17 +141,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
         tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : "no plan could be made");
         return status;
     }
-    int n = 0;
-    tn_source *src = tn_malloc((size_t)p->n_step * sizeof *src);
-    tn_kernel **kernel = tn_malloc((size_t)p->n_step * sizeof *kernel);
-    status = src && kernel ? TN_OK : TN_E_NOMEM;
-    for (int i = 0; i < p->n_step && !status; i++)
-        if (p->step[i].kind == TN_STEP_KERNEL) src[n++] = p->step[i].source;
-    if (!status && n) status = s->device->compile(s->device, src, n, kernel, &err);
-    for (int i = 0, k = 0; i < p->n_step && !status; i++)
-        if (p->step[i].kind == TN_STEP_KERNEL) p->step[i].kernel = kernel[k++];
-    tn_free_mem(src);
-    tn_free_mem(kernel);
+    status = compile_plan(s, p, &err);
     if (status) {
         if (s->device->no_compiler) /* not an error: run_builtin takes over, and says so once */
             tn_warn(s, "%s: running built-in loops, slower than compiled kernels", err.text);
@@ -108,6 +150,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
         tn_plan_free(p);
         return status;
     }
+    make_leaner(s, f, &seg, &p);
     s->stats.plans++;
     status = tn_plan_memory(p);
     if (!status) status = tn_plan_predict(&seg, &s->target, p);

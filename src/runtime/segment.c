@@ -48,9 +48,26 @@ static int not_kept(tn_session *s, const tn_tensor *v, const tn_tensor *lost)
     return TN_E_NOT_KEPT;
 }
 
+/* What v's gradient will read is made with v, also where v itself does not need it. */
+static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, uint32_t mark)
+{
+    if (!v->rule || !(v->flags & TN_F_REQUIRES_GRAD) || v->flags & TN_F_WALKED) return TN_OK;
+    for (int i = 0; i < TN_MAX_ARGS; i++) {
+        tn_tensor *b = v->rule->saved[i] ? v->rule->saved[i]->base : NULL;
+        if (!b || b->mark == mark || tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
+        b->mark = mark;
+        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
+    }
+    return TN_OK;
+}
+
 static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
 {
-    if (!s->ending) mark_wanted(v);
+    if (!s->ending) {
+        mark_wanted(v);
+        int status = visit_saved(s, f, v, mark);
+        if (status) return status;
+    }
     for (int i = 0; i < v->n_in; i++) {
         tn_tensor *x = v->in[i], *b = x->base;
         if (tn_is_lost(b)) return not_kept(s, v, b);

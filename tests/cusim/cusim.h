@@ -18,6 +18,7 @@
 struct cusim_counters {
     uint64_t launches;                                                  /* kernels run */
     uint64_t blocks, threads;                                           /* of these */
+    uint64_t largest_block;                                             /* in threads, since cusim_reset */
     uint64_t graph_launches;                                            /* cuGraphLaunch calls */
     uint64_t graphs;                                                    /* instantiated */
     uint64_t matmuls;                                                   /* cuBLASLt products run */
@@ -55,7 +56,8 @@ struct cusim_counters {
  *   order            1: blocks and threads run in ascending order
  *   real             1: each text is first compiled by the real NVRTC too, if there is one (real.c); first
  *                    TENSOR_CUSIM_REAL
- *   quiet            1: reports are not printed to stderr */
+ *   quiet            1: reports are not printed to stderr
+ *   spill            bytes that each thread is said to spill in kernels with blocks of more than 128 */
 
 /* What the real NVRTC said of one text. */
 struct cusim_text_report {

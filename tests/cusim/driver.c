@@ -48,6 +48,7 @@ static const struct {
     {"order", offsetof(sim_settings, order)},
     {"real", offsetof(sim_settings, real)},
     {"quiet", offsetof(sim_settings, quiet)},
+    {"spill", offsetof(sim_settings, spill)},
 };
 
 static int set(const char *name, size_t length, long long value)

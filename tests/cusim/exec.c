@@ -360,6 +360,7 @@ void sim_run_launch(const sim_op *op)
     block.launch = (uint32_t)number ? (uint32_t)number : 1;
     block.n_blocks = (uint64_t)grid[0] * grid[1] * grid[2];
     block.n_threads = threads[0] * threads[1] * threads[2];
+    if (block.n_threads > sim.count.largest_block) sim.count.largest_block = block.n_threads;
     block.checked = sim.set.check && block.module->checked;
     block.failed = false;
     block.dynamic = dynamic;

@@ -209,8 +209,8 @@ tn_cu_result cuFuncSetAttribute(tn_cu_function function, tn_cu_function_attribut
     return sim_leave(SIM_OK);
 }
 
-/* Registers and spills are unknown here: the count is what the launch bound would allow, and nothing spills.
- */
+/* Registers and spills are unknown here: the count is what the launch bound would allow, and nothing spills
+ * unless a test says so. */
 tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_cu_function function)
 {
     SIM_ENTER();
@@ -225,7 +225,7 @@ tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_c
         *value = (int)(f->module->shared_end - f->module->shared);
         return sim_leave(SIM_OK);
     case TN_CU_FUNC_LOCAL:
-        *value = 0;
+        *value = threads > 128 ? (int)sim.set.spill : 0;
         return sim_leave(SIM_OK);
     case TN_CU_FUNC_REGISTERS:
         *value = 65536 / threads < 255 ? 65536 / threads : 255;

@@ -43,7 +43,7 @@ enum {
 
 typedef struct sim_settings {
     long long no_device, driver, nvrtc, compile, launch, lost, matmul, memory, host_memory, no_virtual,
-        processors, capability, check, seed, order, real, quiet;
+        processors, capability, check, seed, order, real, quiet, spill;
 } sim_settings;
 
 /* ---- memory ---- */

@@ -57,7 +57,8 @@ static double kept(const place *w, int64_t j)
     return !w->keep ? 1 : w->keep[j] != 0 ? 1 / (1 - w->chance) : 0;
 }
 
-/* Adds what the query gives to the wanted gradient; o and g are its rows of o and go, out begins at its head. */
+/* Adds what the query gives to the wanted gradient; o and g are its rows of o and go, out begins at its head.
+ */
 static void gradients(const place *w, tn_op op, const double *o, const double *g, double *out)
 {
     if (op == TN_OP_attention_dv) {
@@ -95,13 +96,16 @@ int tn_ref_attention(const tn_ref_args *a)
     w.scale = a->in[3][0];
     const double *mask = w.of.mask ? a->in[at++] : NULL, *keep = w.of.keep ? a->in[at++] : NULL;
     if (keep) w.chance = a->in[at++][0];
-    const double *o = w.of.go ? a->in[at] : NULL, *lse = o ? a->in[at + 1] : NULL, *go = o ? a->in[at + 2] : NULL;
+    const double *o = w.of.go ? a->in[at] : NULL, *lse = o ? a->in[at + 1] : NULL,
+                 *go = o ? a->in[at + 2] : NULL;
     double *own = tn_calloc((size_t)(2 * w.tk) + 1, sizeof *own);
     if (!own) return tn_ref_fail(a->err, TN_E_NOMEM, "no memory for a row of %lld scores", (long long)w.tk);
     w.p = own;
     w.dropped = own + w.tk;
     for (int64_t h = 0; h < heads; h++) {
-        int64_t row_of = n->op == TN_OP_attention_dq ? tq * w.d : n->op == TN_OP_attention_dk ? w.tk * w.d : w.tk * w.dv;
+        int64_t row_of = n->op == TN_OP_attention_dq   ? tq * w.d
+                         : n->op == TN_OP_attention_dk ? w.tk * w.d
+                                                       : w.tk * w.dv;
         w.k = a->in[1] + h * w.tk * w.d;
         w.v = a->in[2] + h * w.tk * w.dv;
         for (w.i = 0; w.i < tq; w.i++) {
@@ -117,7 +121,8 @@ int tn_ref_attention(const tn_ref_args *a)
                 gradients(&w, (tn_op)n->op, o + line * w.dv, go + line * w.dv, a->out + h * row_of);
             else
                 for (int64_t j = 0; j < w.tk; j++)
-                    for (int64_t c = 0; c < w.dv; c++) a->out[to * w.dv + c] += w.dropped[j] * w.v[j * w.dv + c];
+                    for (int64_t c = 0; c < w.dv; c++)
+                        a->out[to * w.dv + c] += w.dropped[j] * w.v[j * w.dv + c];
         }
     }
     tn_free_mem(own);
