@@ -59,6 +59,14 @@ static bool fits(int64_t a, int64_t b, int64_t c, int64_t d)
     return a > 0 && b > 0 && c > 0 && d > 0 && all < (double)(INT32_MAX - (1 << 16));
 }
 
+/* Of the phase of a data gradient that sees most: those a whole number of strides apart. */
+static int64_t most_taps(int64_t taps, int64_t stride, int64_t dilation)
+{
+    int64_t step = 1;
+    while (step * dilation % stride) step++;
+    return ceil_div(taps, step);
+}
+
 static bool shape_of(const tn_conv2d_desc *d, shape *s)
 {
     if (d->dtype != TN_F32 && d->dtype != TN_F16 && d->dtype != TN_BF16) return false;
@@ -90,7 +98,8 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
         s->pixels = ceil_div(d->h, d->stride[0]) * s->width;
         s->channels = out;
         s->m = d->n * s->pixels, s->n = in;
-        s->k = ceil_div(d->kh, d->stride[0]) * ceil_div(d->kw, d->stride[1]) * out; /* of the longest phase */
+        s->k = most_taps(d->kh, d->stride[0], d->dilation[0]) *
+               most_taps(d->kw, d->stride[1], d->dilation[1]) * out;
         break;
     case TN_CONV_WEIGHT_GRAD:
         s->m = out, s->n = d->kh * d->kw * in, s->k = d->n * s->pixels;

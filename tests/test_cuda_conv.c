@@ -408,6 +408,7 @@ static const struct {
     {1, 9, 8, 8, 8, 1, 3, 3, {2, 2}, {2, 2, 2, 2}, {2, 2}, 1, false}, /* taps that share a factor with the
                                                                          stride */
     {1, 9, 8, 8, 8, 1, 3, 3, {2, 3}, {2, 1, 0, 2}, {3, 2}, 1, false},
+    {2, 6, 5, 8, 40, 1, 2, 3, {1, 2}, {2, 1, 1, 0}, {2, 2}, 3, false}, /* all taps meet one phase of the splits */
     {1, 12, 10, 8, 8, 1, 2, 3, {4, 1}, {0, 3, 2, 0}, {2, 3}, 1, false},
     {1, 5, 5, 1, 1, 8, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1, false}, /* each channel alone */
     {1, 5, 5, 1, 2, 3, 3, 3, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1, false},

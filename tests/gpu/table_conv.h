@@ -1,6 +1,6 @@
 /* table_conv.h - rows of the convolution kernels: each pass, dtype and tile that the fuser may choose.
  *
- * The times are of a batch of 64 images, 56 x 56, 128 channels to 128, window 3 x 3, and of the tile that is
+ * The times are of a batch of 64 images, 56 x 56, 128 channels to 256, window 3 x 3, and of the tile that is
  * named, without what the fuser adds at the end: it stores, in the dtype. Read first: conv_row.
  */
 #ifndef TESTS_GPU_TABLE_CONV_H
@@ -54,7 +54,7 @@ static inline tn_conv2d_desc conv_desc(tn_dtype dtype, tn_conv_pass pass, int64_
                             .h = 56,
                             .w = 56,
                             .c = c,
-                            .oc = 128,
+                            .oc = groups > 1 ? groups : 256,
                             .kh = 3,
                             .kw = 3,
                             .oh = 56,

@@ -94,13 +94,13 @@ typedef struct tn_cublas_choice {
     X(TN_CU_CAPABILITY_MAJOR, 75, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)                              \
     X(TN_CU_CAPABILITY_MINOR, 76, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)                              \
     X(TN_CU_PROCESSOR_SHARED, 81, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)                  \
-    X(TN_CU_SHARED_MOST, 97, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                           \
+    X(TN_CU_SHARED_MOST, 97, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                          \
     X(TN_CU_VIRTUAL_MEMORY, 102, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)                    \
     X(TN_CU_FUNC_THREADS, 0, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)                                        \
     X(TN_CU_FUNC_SHARED, 1, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)                                             \
     X(TN_CU_FUNC_LOCAL, 3, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)                                               \
     X(TN_CU_FUNC_REGISTERS, 4, CU_FUNC_ATTRIBUTE_NUM_REGS)                                                   \
-    X(TN_CU_FUNC_DYNAMIC, 8, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)                                 \
+    X(TN_CU_FUNC_DYNAMIC, 8, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)                                \
     X(TN_CU_STREAM_NON_BLOCKING, 1, CU_STREAM_NON_BLOCKING)                                                  \
     X(TN_CU_EVENT_DISABLE_TIMING, 2, CU_EVENT_DISABLE_TIMING)                                                \
     X(TN_CU_CAPTURE_THREAD_LOCAL, 1, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)                                    \
