@@ -64,16 +64,16 @@ static void eltwise(tn_tensor *out, tn_tensor *g, tn_tensor **gin)
     tn_tensor *x = out->in[0], *y = out->n_in > 1 ? out->in[1] : NULL, *z = out->n_in > 2 ? out->in[2] : NULL;
     (void)x, (void)y, (void)z;
     switch ((tn_op)out->op) {
-#define TN_UNARY(id, t, expr, dx, lo, hi, f)                                                                 \
+#define TN_UNARY(id, t, expr, dx, lo, hi, f, ...)                                                            \
     case TN_OP_##id:                                                                                         \
         if (wants(out, 0)) gin[0] = dx;                                                                      \
         break;
-#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f)                                                            \
+#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, ...)                                                       \
     case TN_OP_##id:                                                                                         \
         if (wants(out, 0)) gin[0] = dx;                                                                      \
         if (wants(out, 1)) gin[1] = dy;                                                                      \
         break;
-#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f)                                                       \
+#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, ...)                                                  \
     case TN_OP_##id:                                                                                         \
         if (wants(out, 0)) gin[0] = dx;                                                                      \
         if (wants(out, 1)) gin[1] = dy;                                                                      \

@@ -203,7 +203,10 @@ static inline tn_session *args_open(struct args *a)
                                                                 : TN_FUSED,
                             .seed = a->seed, .threads = a->threads);
     if (!s) {
-        fprintf(stderr, "%s: no session on the device '%s'\n", a->program, a->device);
+        const char *other = getenv("TENSOR_DEVICE");
+        bool by_variable = !strcmp(a->device, "auto") && other && *other;
+        fprintf(stderr, "%s: no session on the device '%s'%s\n", a->program, by_variable ? other : a->device,
+                by_variable ? ", which TENSOR_DEVICE names" : "");
         return NULL;
     }
     if (a->log && !(a->log_file = fopen(a->log, "w"))) {

@@ -16,26 +16,7 @@
  */
 #include "cost.h"
 
-#include <string.h>
-
 /* ---- arithmetic ---- */
-
-/* Functions of the prelude that rows call, in instructions of one vector, from what each takes in a loop. */
-static const struct function {
-    const char *name;
-    double work;
-} function[] = {{"tn_exp(", 16},   {"tn_expm1(", 26},   {"tn_log(", 27}, {"tn_log1p(", 27}, {"tn_sin(", 70},
-                {"tn_cos(", 70},   {"tn_tanh(", 30},    {"tn_erf(", 32}, {"tn_pow(", 90},   {"tn_sqrt(", 13},
-                {"tn_rsqrt(", 14}, {"tn_sigmoid(", 20}, {"/", 8}};
-
-double fu_row_work(tn_op op)
-{
-    const char *text = tn_op_get(op)->text;
-    double work = 1;
-    for (size_t i = 0; i < sizeof function / sizeof *function; i++)
-        if (strstr(text, function[i].name)) work += function[i].work - 1;
-    return work;
-}
 
 static double value_work(const fu_value *v)
 {
@@ -57,7 +38,7 @@ static double value_work(const fu_value *v)
         return 4 * wide;
     case FU_OP:
         if (v->op == TN_OP_contiguous) return 0;
-        return wide * (v->op == TN_OP_cast ? 1 : fu_row_work(v->op));
+        return wide * (v->op == TN_OP_cast ? 1 : tn_op_get(v->op)->work);
     }
     return 0;
 }

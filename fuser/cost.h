@@ -10,7 +10,6 @@
 
 /* Instructions for one element, counted for all elements of the program's loops. */
 double fu_prog_work(const fu_prog *p, const tn_target *t);
-double fu_row_work(tn_op op); /* of one elementwise row and one element */
 
 /* Nanoseconds to write so many bytes so that they are read later, and to read them; `footprint` is what is
  * touched in between. */

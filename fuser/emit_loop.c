@@ -155,6 +155,28 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
     }
 }
 
+/* Lines at computed positions: those of the next item are asked for while this one's are copied. Returns the
+ * value that reads them, after a line that says where they are, or NULL where that cannot be told. */
+static const fu_value *find_picked(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    for (int i = 0; p->form == FU_POINTWISE && p->n_atom == 2 && i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind != FU_PICK || v->stride[1] != 1 || v->stride[0]) continue;
+        const fu_value *index = &p->value[v->arg[0]], *from = &p->value[index->arg[0]];
+        if (index->kind != FU_INDEX || from->kind != FU_LOAD || from->n_arg || from->shift || from->stride[1])
+            continue;
+        int64_t bytes = p->extent[1] * (int64_t)tn_dtype_size(v->dtype);
+        if (p->tile < p->extent[1] || bytes < 1024 || index->extent * bytes < (int64_t)1 << 21) continue;
+        fu_line(&e->t, "const int64_t next = item + 1 < end ? (int64_t)%s[(item + 1) * %lld] : 0;",
+                e->pointer[from->buf], (long long)from->stride[0]);
+        fu_line(&e->t, "const %s *next_line = %s + ((uint64_t)next < %lld ? next : 0) * %lld;",
+                e->lang->memory[v->dtype], e->pointer[v->buf], (long long)index->extent, (long long)v->pick);
+        return v;
+    }
+    return NULL;
+}
+
 static bool phase_streams(const fu_prog *p, int phase)
 {
     for (int i = 0; i < p->n_store; i++)
@@ -294,6 +316,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
     char i[16], count[16], first[80], at[256], *end;
     int64_t known = strtoll(span, &end, 10);
     snprintf(i, sizeof i, "i%d", vec);
+    const fu_value *picked = find_picked(e);
     fu_scope_open(e, "for (int64_t c = 0; c < %s; c += %d) {", span, FU_STREAM_TILE);
     if (!*end && known % FU_STREAM_TILE == 0) {
         snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
@@ -309,6 +332,9 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
             fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
                     e->pointer[p->store[k].buf], FU_STREAM_TILE);
     fu_prefetch_next(e, phase, first, FU_STREAM_TILE);
+    if (picked)
+        fu_line(&e->t, "for (int k = 0; k < %d; k += %d) %s(next_line + c + k);", FU_STREAM_TILE,
+                64 / (int)tn_dtype_size(picked->dtype), e->lang->prefetch);
     struct loop l = {.phase = phase, .worst = worst, .i = i, .first = first, .count = count};
     l.inner = !zero && p->form != FU_ROW && p->tile;
     write_loop(e, &l, piece_loop);

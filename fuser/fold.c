@@ -157,7 +157,7 @@ static void fold_copy(fu_ctx *c, int v)
 /* What a library can do to its result on the way out. */
 static tn_epilogue epilogue_of(const tn_tensor *t)
 {
-    return t->op == TN_OP_relu && t->dtype == TN_F32 ? TN_EPI_RELU : TN_EPI_NONE;
+    return t->dtype == TN_F32 ? (tn_epilogue)tn_op_get((tn_op)t->op)->epilogue : TN_EPI_NONE;
 }
 
 static void fold_epilogue(fu_ctx *c, int v)

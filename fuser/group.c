@@ -273,7 +273,7 @@ static double cost_of(const tn_tensor *t)
 {
     switch (tn_op_get((tn_op)t->op)->kind) {
     case TN_KIND_ELTWISE:
-        return fu_row_work((tn_op)t->op);
+        return tn_op_get((tn_op)t->op)->work;
     case TN_KIND_CAST:
     case TN_KIND_IOTA:
         return 0;

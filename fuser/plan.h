@@ -158,6 +158,7 @@ typedef struct tn_plan {
        laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
     double predicted_ms;                       /* of all steps */
+    uint64_t used;                             /* set by the runtime: when, by the plan cache's clock */
     int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
     struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */

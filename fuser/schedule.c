@@ -11,9 +11,9 @@
  *
  * Start with fu_schedule.
  */
-#include "cost.h"
-
 #include <string.h>
+
+#include "fuser.h"
 
 int fu_vec(const fu_prog *p)
 {
@@ -192,7 +192,7 @@ static void move_last(fu_prog *p, int a)
 
 int fu_row_cost(tn_op op)
 {
-    double work = fu_row_work(op);
+    double work = tn_op_get(op)->work;
     return work > 15 ? 10 : work > 5 ? 4 : 1;
 }
 

@@ -97,7 +97,7 @@ typedef enum tn_dtype {
     X(TN_E_NULL, -3, "NULL argument")                                                                        \
     X(TN_E_SHAPE, -4, "shapes do not fit")                                                                   \
     X(TN_E_DTYPE, -5, "wrong dtype")                                                                         \
-    X(TN_E_STALE, -6, "tensor used after its step ended")                                                    \
+    X(TN_E_STALE, -6, "tensor used after its step ended or it was freed")                                    \
     X(TN_E_SESSION, -7, "tensors of two sessions mixed")                                                     \
     X(TN_E_GRAD, -8, "cannot be differentiated")                                                             \
     X(TN_E_INDEX, -9, "index out of range")                                                                  \
@@ -162,7 +162,7 @@ typedef struct tn_options {
                               slow f64 interpreter the tests compare with */
     tn_mode mode;          /* TN_MODE_AUTO: TENSOR_MODE, else fused */
     uint64_t seed;         /* of every random draw in the session */
-    int threads;           /* 0: TENSOR_THREADS, else as many as the process may run on */
+    int threads;           /* 0: TENSOR_THREADS, else as many as the process may run on; 256 at most serve */
     const char *cache_dir; /* of compiled kernels. NULL: TENSOR_CACHE, else ~/.cache/libtensor */
     void (*log)(int level, const char *text, void *user); /* NULL: warnings and errors to stderr */
     void *log_user;
@@ -502,6 +502,9 @@ TN_API tn_tensor *tn_param_new_at(tn_session *s, const char *name, tn_tensor *in
 /* A persistent named tensor without gradient (running statistics); saved in checkpoints. */
 TN_API tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init);
 TN_API tn_tensor *tn_buffer_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line);
+/* For a function that makes several and cannot make the last of them: those made since there were `params`
+ * and `buffers` of them go, and their names are free. No optimizer may know them yet. Also after an error. */
+TN_API void tn_take_back(tn_session *s, int params, int buffers);
 /* A persistent copy of x. Free it with tn_free. In a step in fused mode it does not run anything. */
 TN_OP(keep, tn_tensor *x);
 TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */

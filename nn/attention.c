@@ -13,12 +13,13 @@ tn_multi_head_attention *tn_multi_head_attention_new_at(tn_session *s, const cha
                                                         int heads, const tn_attention_options *options,
                                                         const char *file, int line)
 {
-    static const char op[] = "tn_multi_head_attention_new";
+    static const char op[] = "multi_head_attention_new";
     const tn_attention_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     bool ok =
         dim > 0 && heads > 0 && dim % heads == 0 && o->dropout >= 0 && o->dropout < 1 && o->init_std >= 0;
     if (!tn_nn_check(s, op, name, ok, "dim > 0, a multiple of heads > 0, and dropout in [0, 1)", file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_multi_head_attention *a = tn_nn_own(s, sizeof(*a), op);
     if (!a) return NULL;
     a->dim = dim;
@@ -35,17 +36,17 @@ tn_multi_head_attention *tn_multi_head_attention_new_at(tn_session *s, const cha
                             : tn_nn_uniform(s, sqrt(6.0 / (4.0 * (double)dim)), 2, in, file, line),
                     true);
     if (bias)
-        a->in_proj_bias = tn_nn_named(s, op, file, line, name, "in_proj_bias",
-                                      tn_zeros_at(s, TN_F32, 1, in, file, line), true);
+        a->in_proj_bias =
+            tn_nn_named(s, op, file, line, name, "in_proj_bias", tn_nn_full(s, 0, *in, file, line), true);
     a->out_proj_weight = tn_nn_named(s, op, file, line, name, "out_proj.weight",
                                      std > 0 ? tn_nn_normal(s, out_std, 2, out, file, line)
                                              : tn_nn_uniform(s, 1 / sqrt((double)dim), 2, out, file, line),
                                      true);
     if (bias)
-        a->out_proj_bias = tn_nn_named(s, op, file, line, name, "out_proj.bias",
-                                       tn_zeros_at(s, TN_F32, 1, out, file, line), true);
+        a->out_proj_bias =
+            tn_nn_named(s, op, file, line, name, "out_proj.bias", tn_nn_full(s, 0, *out, file, line), true);
     ok = a->in_proj_weight && a->out_proj_weight && (!bias || (a->in_proj_bias && a->out_proj_bias));
-    return ok ? a : NULL;
+    return tn_nn_whole(s, from, ok) ? a : NULL;
 }
 
 tn_multi_head_attention *tn_multi_head_attention_new(tn_session *s, const char *name, int64_t dim, int heads,
@@ -59,9 +60,11 @@ tn_tensor *tn_multi_head_attention_forward_at(tn_multi_head_attention *a, tn_ten
 {
     if (!a || !x) return NULL;
     if (tn_ndim(x) != 3 || tn_dim(x, 2) != a->dim) {
-        tn_fail(tn_session_of(x), TN_E_SHAPE, "tn_multi_head_attention_forward",
-                "x has %d axes, the last of %lld; [n, t, %lld] expected (%s:%d)", tn_ndim(x),
-                (long long)tn_dim(x, -1), (long long)a->dim, file ? file : "?", line);
+        char layer[256];
+        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "multi_head_attention_forward", file, line,
+                   "x has %d axes, the last of %lld; %s expects [n, t, %lld]", tn_ndim(x),
+                   (long long)tn_dim(x, -1), tn_nn_layer(a->in_proj_weight, layer, sizeof(layer)),
+                   (long long)a->dim);
         return NULL;
     }
     int64_t n = tn_dim(x, 0), t = tn_dim(x, 1), split[] = {n, t, 3, a->heads, a->dim / a->heads};
@@ -89,12 +92,13 @@ tn_transformer_block *tn_transformer_block_new_at(tn_session *s, const char *nam
                                                   const tn_transformer_block_options *options,
                                                   const char *file, int line)
 {
-    static const char op[] = "tn_transformer_block_new";
+    static const char op[] = "transformer_block_new";
     const tn_transformer_block_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name,
                      strlen(name ? name : "") < 200 && o->hidden >= 0 && o->dropout >= 0 && o->dropout < 1,
                      "a short name, hidden >= 0 and dropout in [0, 1)", file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_transformer_block *b = tn_nn_own(s, sizeof(*b), op);
     if (!b) return NULL;
     int64_t hidden = o->hidden ? o->hidden : 4 * dim;
@@ -120,7 +124,8 @@ tn_transformer_block *tn_transformer_block_new_at(tn_session *s, const char *nam
     b->linear1 = tn_linear_new_at(s, PART("linear1"), dim, hidden, &first, file, line);
     b->linear2 = tn_linear_new_at(s, PART("linear2"), hidden, dim, &second, file, line);
 #undef PART
-    return b->norm1 && b->self_attn && b->norm2 && b->linear1 && b->linear2 ? b : NULL;
+    bool whole = b->norm1 && b->self_attn && b->norm2 && b->linear1 && b->linear2;
+    return tn_nn_whole(s, from, whole) ? b : NULL;
 }
 
 tn_transformer_block *tn_transformer_block_new(tn_session *s, const char *name, int64_t dim, int heads,

@@ -202,7 +202,7 @@ static int write_file(tn_session *s, const char *path, const nn_items *l, const 
 
 int tn_save(tn_session *s, const char *path)
 {
-    static const char op[] = "tn_save";
+    static const char op[] = "save";
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, op, "path is NULL");
     nn_state *st = tn_nn_state(s);

@@ -26,7 +26,7 @@ typedef struct loading {
     bool optimizers; /* whose optimizer state is wanted */
 } loading;
 
-static const char load_op[] = "tn_load";
+static const char load_op[] = "load";
 
 static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
 {

@@ -83,7 +83,7 @@ static int read_folder(const char *dir, tn_part part, nn_images *images, unsigne
 tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, const tn_idx_options *options)
 {
     const tn_idx_options none = {.size = sizeof(none)}, *o = options ? options : &none;
-    static const char op[] = "tn_dataset_idx";
+    static const char op[] = "dataset_idx";
     if (!s) return NULL;
     if (!dir || (part != TN_TRAIN && part != TN_TEST)) {
         tn_fail(s, TN_E_ARG, op, dir ? "part %d is neither TN_TRAIN nor TN_TEST" : "dir is NULL", (int)part);
@@ -129,7 +129,7 @@ TN_PLACED(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session
 tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
                             const int64_t *shape)
 {
-    static const char op[] = "tn_dataset_from";
+    static const char op[] = "dataset_from";
     if (!s) return NULL;
     bool ok = x && labels && n > 0 && n <= UINT32_MAX && ndim >= 0 && ndim < TN_MAX_DIMS && (!ndim || shape);
     int64_t item = 1;

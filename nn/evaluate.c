@@ -97,12 +97,12 @@ static double evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *us
 
 double tn_evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
 {
-    return evaluate(s, d, f, user, "tn_evaluate", false);
+    return evaluate(s, d, f, user, "evaluate", false);
 }
 
 double tn_evaluate_loss(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
 {
-    return evaluate(s, d, f, user, "tn_evaluate_loss", true);
+    return evaluate(s, d, f, user, "evaluate_loss", true);
 }
 
 TN_PLACED(double, evaluate, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)

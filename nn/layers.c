@@ -19,12 +19,16 @@ tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line
                    sizeof(name) - 1);
         return NULL;
     }
-    return trained ? tn_param_new_at(s, name, init, file, line) : tn_buffer_new_at(s, name, init, file, line);
+    tn_tensor *made =
+        trained ? tn_param_new_at(s, name, init, file, line) : tn_buffer_new_at(s, name, init, file, line);
+    if (!made) tn_free(init);
+    return made;
 }
 
 tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *shape, const char *file,
                          int line)
 {
+    if (tn_error(s)) return NULL;
     tn_tensor *u = tn_rand_at(s, TN_F32, ndim, shape, file, line); /* [0, 1) -> [-bound, bound) */
     return tn_sub_scalar_at(tn_mul_scalar_at(u, tn_number_f(2 * bound), file, line), tn_number_f(bound), file,
                             line);
@@ -32,7 +36,23 @@ tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *s
 
 tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shape, const char *file, int line)
 {
+    if (tn_error(s)) return NULL;
     return tn_mul_scalar_at(tn_randn_at(s, TN_F32, ndim, shape, file, line), tn_number_f(std), file, line);
+}
+
+tn_tensor *tn_nn_full(tn_session *s, double value, int64_t n, const char *file, int line)
+{
+    return tn_error(s) ? NULL : tn_full_at(s, value, TN_F32, 1, &n, file, line);
+}
+
+const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size)
+{
+    const char *name = tn_name(part), *dot = strrchr(name, '.');
+    if (dot)
+        snprintf(out, size, "layer '%.*s'", (int)(dot - name), name);
+    else
+        snprintf(out, size, "the layer");
+    return out;
 }
 
 bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
@@ -52,11 +72,12 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
 tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t out,
                             const tn_linear_options *options, const char *file, int line)
 {
-    static const char op[] = "tn_linear_new";
+    static const char op[] = "linear_new";
     const tn_linear_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, "in > 0, out > 0, init_std >= 0",
                      file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_linear *l = tn_nn_own(s, sizeof(*l), op);
     if (!l) return NULL;
     double bound = 1 / sqrt((double)in);
@@ -69,10 +90,10 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
                             true);
     if (!o->no_bias)
         l->bias = tn_nn_named(s, op, file, line, name, "bias",
-                              o->init_std > 0 ? tn_zeros_at(s, TN_F32, 1, &out, file, line)
+                              o->init_std > 0 ? tn_nn_full(s, 0, out, file, line)
                                               : tn_nn_uniform(s, bound, 1, &out, file, line),
                               true);
-    return l->weight && (l->bias || o->no_bias) ? l : NULL;
+    return tn_nn_whole(s, from, l->weight && (l->bias || o->no_bias)) ? l : NULL;
 }
 
 tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t out,
@@ -97,7 +118,7 @@ tn_tensor *tn_linear_forward(tn_linear *l, tn_tensor *x)
 tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
                           const tn_conv_options *options, const char *file, int line)
 {
-    static const char op[] = "tn_conv2d_new";
+    static const char op[] = "conv2d_new";
     const tn_conv_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     int groups = o->groups ? o->groups : 1;
     bool ok = in > 0 && out > 0 && kernel > 0 && o->stride >= 0 && o->pad >= 0 && o->dilation >= 0 &&
@@ -105,6 +126,7 @@ tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t o
     if (!tn_nn_check(s, op, name, ok, "in, out and kernel > 0, options >= 0, in and out multiples of groups",
                      file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_conv *c = tn_nn_own(s, sizeof(*c), op);
     if (!c) return NULL;
     int64_t shape[] = {out, kernel, kernel, in / groups};
@@ -121,7 +143,7 @@ tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t o
     if (!o->no_bias)
         c->bias =
             tn_nn_named(s, op, file, line, name, "bias", tn_nn_uniform(s, bound, 1, &out, file, line), true);
-    return c->weight && (c->bias || o->no_bias) ? c : NULL;
+    return tn_nn_whole(s, from, c->weight && (c->bias || o->no_bias)) ? c : NULL;
 }
 
 tn_conv *tn_conv2d_new(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
@@ -155,6 +177,7 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     if (!tn_nn_check(s, op, name, ok, "features > 0, a multiple of groups, eps >= 0 and momentum in [0, 1]",
                      file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_norm *n = tn_nn_own(s, sizeof(*n), op);
     if (!n) return NULL;
     n->kind = kind;
@@ -165,26 +188,25 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     bool weight = !o->no_affine, bias = weight && !o->no_bias && kind != TN_RMS_NORM;
     bool running = kind == TN_BATCH_NORM && !o->no_running;
     if (weight)
-        n->weight = tn_nn_named(s, op, file, line, name, "weight",
-                                tn_ones_at(s, TN_F32, 1, &features, file, line), true);
+        n->weight =
+            tn_nn_named(s, op, file, line, name, "weight", tn_nn_full(s, 1, features, file, line), true);
     if (bias)
-        n->bias = tn_nn_named(s, op, file, line, name, "bias",
-                              tn_zeros_at(s, TN_F32, 1, &features, file, line), true);
+        n->bias = tn_nn_named(s, op, file, line, name, "bias", tn_nn_full(s, 0, features, file, line), true);
     if (running) {
         n->running_mean = tn_nn_named(s, op, file, line, name, "running_mean",
-                                      tn_zeros_at(s, TN_F32, 1, &features, file, line), false);
+                                      tn_nn_full(s, 0, features, file, line), false);
         n->running_var = tn_nn_named(s, op, file, line, name, "running_var",
-                                     tn_ones_at(s, TN_F32, 1, &features, file, line), false);
+                                     tn_nn_full(s, 1, features, file, line), false);
     }
     ok = (n->weight || !weight) && (n->bias || !bias) && ((n->running_mean && n->running_var) || !running);
-    return ok ? n : NULL;
+    return tn_nn_whole(s, from, ok) ? n : NULL;
 }
 
 #define NORM(fn, kind)                                                                                       \
     tn_norm *tn_##fn##_at(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o,   \
                           const char *file, int line)                                                        \
     {                                                                                                        \
-        return norm_new(s, "tn_" #fn, kind, name, 1, features, o, file, line);                               \
+        return norm_new(s, "" #fn, kind, name, 1, features, o, file, line);                                  \
     }                                                                                                        \
     tn_norm *tn_##fn(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o)        \
     {                                                                                                        \
@@ -197,7 +219,7 @@ NORM(rms_norm_new, TN_RMS_NORM)
 tn_norm *tn_group_norm_new_at(tn_session *s, const char *name, int groups, int64_t features,
                               const tn_norm_new_options *o, const char *file, int line)
 {
-    return norm_new(s, "tn_group_norm_new", TN_GROUP_NORM, name, groups, features, o, file, line);
+    return norm_new(s, "group_norm_new", TN_GROUP_NORM, name, groups, features, o, file, line);
 }
 
 tn_norm *tn_group_norm_new(tn_session *s, const char *name, int groups, int64_t features,
@@ -211,8 +233,11 @@ tn_tensor *tn_norm_forward_at(tn_norm *n, tn_tensor *x, const char *file, int li
     if (!n) return NULL;
     const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .size = sizeof(o)};
     if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
-        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "tn_norm_forward", file, line,
-                   "x has %lld features, the layer %lld", (long long)tn_dim(x, -1), (long long)n->features);
+        char layer[256];
+        tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "norm_forward", file, line, "x has %lld features, %s %lld",
+                   (long long)tn_dim(x, -1),
+                   tn_nn_layer(n->weight ? n->weight : n->running_mean, layer, sizeof(layer)),
+                   (long long)n->features);
         return NULL;
     }
     switch (n->kind) {
@@ -239,11 +264,12 @@ tn_tensor *tn_norm_forward(tn_norm *n, tn_tensor *x)
 tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, int64_t features,
                               const tn_embed_options *options, const char *file, int line)
 {
-    static const char op[] = "tn_embedding_new";
+    static const char op[] = "embedding_new";
     const tn_embed_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name, count > 0 && features > 0 && o->init_std >= 0,
                      "count > 0, features > 0, init_std >= 0", file, line))
         return NULL;
+    const tn_nn_mark from = tn_nn_begin(s);
     tn_embed *e = tn_nn_own(s, sizeof(*e), op);
     if (!e) return NULL;
     e->count = count;
@@ -252,7 +278,7 @@ tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, in
         s, op, file, line, name, "weight",
         tn_nn_normal(s, o->init_std > 0 ? o->init_std : 1, 2, (int64_t[]){count, features}, file, line),
         true);
-    return e->weight ? e : NULL;
+    return tn_nn_whole(s, from, e->weight != NULL) ? e : NULL;
 }
 
 tn_embed *tn_embedding_new(tn_session *s, const char *name, int64_t count, int64_t features,

@@ -83,7 +83,7 @@ void tn_nn_loaders_destroy(tn_loader *first)
 tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
 {
     const tn_loader_options none = {.size = sizeof(none)}, *o = options ? options : &none;
-    static const char op[] = "tn_loader_open";
+    static const char op[] = "loader_open";
     if (!d) return NULL;
     int64_t batch = o->batch ? o->batch : 64;
     if (batch < 0 || o->batches < 0) {
@@ -136,7 +136,7 @@ int64_t tn_loader_batches(const tn_loader *l)
 void tn_loader_close(tn_loader *l)
 {
     if (!l) return;
-    tn_nn_progress_end(&l->progress);
+    tn_nn_progress_end(&l->progress, tn_error(l->d->s) != TN_OK);
     tn_free(l->last.x);
     tn_free(l->last.y);
     for (tn_loader **p = &l->d->loaders; *p; p = &(*p)->next)
@@ -151,8 +151,8 @@ int tn_next(tn_loader *l, tn_batch *b)
 {
     if (!l) return 0;
     tn_session *s = l->d->s;
-    if (!b) tn_fail(s, TN_E_NULL, "tn_next", "batch is NULL");
-    tn_nn_progress_step(&l->progress, l->at / l->batch + (l->at % l->batch != 0));
+    if (!b) tn_fail(s, TN_E_NULL, "next", "batch is NULL");
+    if (!tn_error(s)) tn_nn_progress_step(&l->progress, l->at / l->batch + (l->at % l->batch != 0));
     if (l->at >= l->end || tn_error(s)) {
         if (l->cut && l->d->next_epoch == l->epoch + 1) {
             l->d->next_epoch = l->epoch;

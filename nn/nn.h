@@ -244,7 +244,8 @@ typedef struct nn_progress {
 double tn_nn_clock(void); /* seconds, monotonic */
 void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done, int64_t epoch);
 void tn_nn_progress_step(nn_progress *p, int64_t done);
-void tn_nn_progress_end(nn_progress *p);
+/* failed: an error is about to be told, and a line that says how far it came is in the way. */
+void tn_nn_progress_end(nn_progress *p, bool failed);
 /* One line of it, without the end of line: exposed for the tests. */
 void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t size);
 

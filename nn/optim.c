@@ -142,7 +142,7 @@ tn_optim *tn_sgd_at(tn_session *s, tn_params params, const tn_sgd_options *optio
     const tn_sgd_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!s) return NULL;
     if (o->nesterov && (!(o->momentum > 0) || o->dampening != 0)) {
-        tn_nn_fail(s, TN_E_ARG, "tn_sgd", file, line, "nesterov needs momentum > 0 and no dampening");
+        tn_nn_fail(s, TN_E_ARG, "sgd", file, line, "nesterov needs momentum > 0 and no dampening");
         return NULL;
     }
     const tn_optim model = {.method = NN_SGD,
@@ -151,7 +151,7 @@ tn_optim *tn_sgd_at(tn_session *s, tn_params params, const tn_sgd_options *optio
                             .dampening = o->dampening,
                             .nesterov = o->nesterov,
                             .accumulate = o->accumulate};
-    return create(s, "tn_sgd", params, &model, o->weight_decay, file, line);
+    return create(s, "sgd", params, &model, o->weight_decay, file, line);
 }
 
 static tn_optim *adam(tn_session *s, const char *op, nn_method method, tn_params params,
@@ -177,12 +177,12 @@ static tn_optim *adam(tn_session *s, const char *op, nn_method method, tn_params
 
 tn_optim *tn_adam_at(tn_session *s, tn_params params, const tn_adam_options *o, const char *file, int line)
 {
-    return adam(s, "tn_adam", NN_ADAM, params, o, file, line);
+    return adam(s, "adam", NN_ADAM, params, o, file, line);
 }
 
 tn_optim *tn_adamw_at(tn_session *s, tn_params params, const tn_adam_options *o, const char *file, int line)
 {
-    return adam(s, "tn_adamw", NN_ADAMW, params, o, file, line);
+    return adam(s, "adamw", NN_ADAMW, params, o, file, line);
 }
 
 tn_optim *tn_sgd(tn_session *s, tn_params p, const tn_sgd_options *o)
@@ -201,7 +201,7 @@ tn_optim *tn_adamw(tn_session *s, tn_params p, const tn_adam_options *o)
 int tn_optim_group_with(tn_optim *o, const char *pattern, const tn_group_options *options)
 {
     const tn_group_options none = {.size = sizeof(none)}, *g = options ? options : &none;
-    static const char op[] = "tn_optim_group";
+    static const char op[] = "optim_group";
     int matched = 0;
     if (!o) return TN_E_NULL;
     if (!pattern && !g->match) return tn_fail(o->s, TN_E_NULL, op, "neither a pattern nor .match is given");
@@ -227,7 +227,7 @@ int tn_optim_set_lr(tn_optim *o, double lr)
 {
     if (!o) return TN_E_NULL;
     if (bad_number(lr))
-        return tn_fail(o->s, TN_E_ARG, "tn_optim_set_lr", "lr %g must be finite and not below 0", lr);
+        return tn_fail(o->s, TN_E_ARG, "optim_set_lr", "lr %g must be finite and not below 0", lr);
     o->lr = lr;
     return TN_OK;
 }

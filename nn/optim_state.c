@@ -132,7 +132,7 @@ static int fill(tn_optim *o, nn_row *r, int index, int which, const unsigned cha
         const unsigned char *from = data[which * o->n + k];
         if (e->row != index || !from || !e->count) continue;
         if (!host && !(host = tn_calloc((size_t)r->blocks * NN_BLOCK, size)))
-            return tn_fail(o->s, TN_E_NOMEM, "tn_load", "no memory for the state of an optimizer");
+            return tn_fail(o->s, TN_E_NOMEM, "load", "no memory for the state of an optimizer");
         memcpy(host + (size_t)(e->first - r->first * NN_BLOCK) * size, from, (size_t)e->count * size);
         if (which == NN_SUM) r->summed = true;
     }

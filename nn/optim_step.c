@@ -477,7 +477,7 @@ static tn_tensor *square_sum(tn_optim *o, nn_row *r)
 
 tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, int line)
 {
-    static const char op[] = "tn_clip_grad_norm";
+    static const char op[] = "clip_grad_norm";
     if (!o) return NULL;
     o->norm = NULL;
     if (!(max_norm >= 0 && max_norm - max_norm == 0)) {

@@ -98,10 +98,10 @@ void tn_nn_progress_step(nn_progress *p, int64_t done)
     if (due && done < p->steps) show(p, now);
 }
 
-void tn_nn_progress_end(nn_progress *p)
+void tn_nn_progress_end(nn_progress *p, bool failed)
 {
     if (!p->out) return;
-    show(p, tn_nn_clock());
-    if (p->terminal) fputc('\n', p->out);
+    if (!failed) show(p, tn_nn_clock());
+    if (p->terminal && (!failed || p->shown > 0)) fputc('\n', p->out);
     p->out = NULL;
 }

@@ -49,7 +49,7 @@ tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
                                  const tn_text_options *options)
 {
     const tn_text_options none = {.size = sizeof(none)}, *o = options ? options : &none;
-    static const char op[] = "tn_dataset_text";
+    static const char op[] = "dataset_text";
     int64_t ctx = o->ctx ? o->ctx : 64;
     nn_corpus *corpus = NULL;
     nn_why why = {0};

@@ -130,12 +130,12 @@ static void no_compiler(void **state)
 {
     (void)state;
     tn_errbuf err;
-    setenv("TENSOR_CC", "/nowhere/cc", 1);
+    setenv("TENSOR_CC", "none", 1);
     tn_device *d = open_device(fresh_dir(), 2);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(compile_text(d, ADD("k", "1"), &err), TN_E_COMPILE);
         assert_non_null(strstr(err.text, "no C compiler"));
-        assert_non_null(strstr(err.text, "/nowhere/cc"));
+        assert_non_null(strstr(err.text, "TENSOR_CC"));
     }
     unsetenv("TENSOR_CC");
     d->close(d);

@@ -166,6 +166,74 @@ static void what_is_told_adds_up(void **state)
     tn_close(s);
 }
 
+static int64_t in_ledger(const tn_view *v, const char *how, const char *name)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < v->n_kept; i++)
+        if (!strcmp(v->kept[i].how, how) && strstr(v->kept[i].name, name)) bytes += v->kept[i].bytes;
+    return bytes;
+}
+
+/* The product behind the loss is no value that a backward was known to need when the loss was read: it runs
+ * again, which is the price of the read; eager mode would have kept it. */
+static void a_read_in_the_middle_of_a_step(void **state)
+{
+    (void)state;
+    const int64_t logits = (int64_t)BATCH * CLASSES * 4, z = (int64_t)BATCH * WIDTH * 4;
+    tn_session *s = open_as(TN_FUSED, 2), *whole = open_as(TN_FUSED, 2);
+    model m = make(s), w = make(whole);
+    for (int i = 0; i < 2; i++) {
+        train(&m, true);
+        train(&w, false);
+    }
+    tn_view v, u;
+    assert_int_equal(tn_view_make(s, &v), 0);
+    assert_int_equal(tn_view_make(whole, &u), 0);
+    assert_int_equal(v.total.before, u.total.before);
+    int repeated = 0;
+    for (int i = 0; i < v.n_launch; i++) {
+        const tn_launch *l = &v.launch[i];
+        repeated += l->repeated;
+        if (l->repeated) assert_string_equal(l->ops, "affine (computed again)");
+        if (strstr(l->ops, "adamw")) assert_int_equal(l->way, TN_WAY_UPDATE);
+    }
+    assert_int_equal(repeated, 1);
+    assert_int_equal(v.total.kernels, u.total.kernels + 1);
+    assert_int_equal(in_ledger(&v, "computed again", "affine"), logits);
+    assert_int_equal(in_ledger(&v, "kept", "affine"), 0);
+    assert_int_equal(in_ledger(&v, "kept", "z"), z);
+    /* its mean and deviation as they lie in memory, whatever they are spread over */
+    assert_true(in_ledger(&v, "kept", "layer_norm") <= z + 2 * BATCH * 4);
+    assert_int_equal(u.way[TN_WAY_UPDATE].kernels, 1);
+    tn_view_free(&v);
+    tn_view_free(&u);
+    char *text = explained(s);
+    has(text, "1 kernel run a second time");
+    assert_null(strstr(text, "-0.00"));
+    has(text, "  update  ");
+    tn_close(s);
+    tn_close(whole);
+}
+
+/* Where nothing but the update comes after the read, it costs nothing and need not be moved. */
+static void a_read_that_costs_nothing(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 2);
+    model m = make(s);
+    for (int i = 0; i < 2; i++) {
+        tn_step_begin(s);
+        tn_tensor *loss = tn_cross_entropy(tn_linear_forward(m.out, tn_linear_forward(m.in, m.x)), m.y);
+        tn_backward(loss);
+        tn_item(loss);
+        tn_optim_step(m.opt);
+        tn_step_end(s);
+    }
+    has(explained(s), "nothing more is stored or computed");
+    assert_null(strstr(explained(s), "move it down"));
+    tn_close(s);
+}
+
 /* What explain says of the step before fusing, beside what eager mode does. */
 static void before_is_what_eager_mode_does(void **state)
 {
@@ -445,6 +513,52 @@ static void checked_mode_finds_nothing_where_nothing_is_wrong(void **state)
 
 /* A kernel that is wrong is named with its line; the step's results are right all the same; and from the next
  * step on its operators run apart, so that it is not there any more. */
+enum { OBSERVED = 32 * 96 };
+
+/* Two steps whose gradients are easily taken for wrong: those of a norm in f64 that cancel all but wholly,
+ * behind a loss in f32; of a cross entropy in f16. With them dropout's draws and an assignment. */
+static void observed_steps(tn_session *s, double *out)
+{
+    int32_t label[32];
+    for (int i = 0; i < 32; i++) label[i] = i * 3;
+    tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(32, 96)));
+    tn_tensor *v = tn_param(s, "v", tn_ones(s, TN_F64, TN_SHAPE(96)));
+    tn_tensor *y = tn_keep(tn_from(s, label, TN_I32, TN_SHAPE(32)));
+    tn_tensor *count = tn_zeros(s, TN_F32, TN_SHAPE(1));
+    for (int i = 0; i < 2; i++) {
+        tn_step_begin(s);
+        tn_tensor *h = tn_layer_norm(tn_cast(w, TN_F64), v, NULL, .eps = 1e-5);
+        tn_backward(tn_mean(tn_square(tn_cast(h, TN_F32)), TN_ALL, false));
+        tn_tensor *half = tn_cast(tn_mul_scalar(tn_dropout(w, 0.3), 5.0), TN_F16);
+        tn_backward(tn_cast(tn_cross_entropy(half, y), TN_F32));
+        tn_assign(count, tn_add_scalar(count, 1.0));
+        tn_assign(w, tn_sub(w, tn_mul_scalar(tn_gradient(w), 0.1)));
+        assert_int_equal(tn_read(tn_gradient(w), TN_F64, out + i * OBSERVED, OBSERVED * sizeof *out), 0);
+        assert_int_equal(tn_step_end(s), 0);
+    }
+    assert_int_equal(tn_read(w, TN_F64, out + 2 * OBSERVED, OBSERVED * sizeof *out), 0);
+    out[3 * OBSERVED] = tn_item(count);
+    out[3 * OBSERVED + 1] = (double)tn_rng_draw(s);
+}
+
+static void checked_mode_only_observes(void **state)
+{
+    (void)state;
+    static double out[2][3 * OBSERVED + 2];
+    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
+        for (int checked = 0; checked < 2; checked++) {
+            if (checked) setenv("TENSOR_CHECK", "1", 1);
+            tn_session *s = open_as((tn_mode)mode, 2);
+            unsetenv("TENSOR_CHECK");
+            observed_steps(s, out[checked]);
+            assert_string_equal(said, "");
+            assert_int_equal(s->explain->found, 0);
+            tn_close(s);
+        }
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+    }
+}
+
 static void checked_mode_catches_a_planted_fault(void **state)
 {
     (void)state;
@@ -484,6 +598,8 @@ int main(void)
         cmocka_unit_test(the_plan_is_the_committed_one_for_any_number_of_threads),
         cmocka_unit_test(what_is_told_adds_up),
         cmocka_unit_test(before_is_what_eager_mode_does),
+        cmocka_unit_test(a_read_in_the_middle_of_a_step),
+        cmocka_unit_test(a_read_that_costs_nothing),
         cmocka_unit_test(it_names_tensors_lines_reasons_and_remedies),
         cmocka_unit_test(reports_are_whole_files),
         cmocka_unit_test(the_graph_has_a_box_for_each_group),
@@ -491,6 +607,7 @@ int main(void)
         cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
         cmocka_unit_test(without_memory_it_says_so),
         cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
+        cmocka_unit_test(checked_mode_only_observes),
         cmocka_unit_test(checked_mode_catches_a_planted_fault),
     };
     return cmocka_run_group_tests(tests, make_base, drop_base);

@@ -95,6 +95,18 @@ check a_bad_choice refused 2 "--mode quick" --mode quick
 check no_such_text refused 1 "no/such/text" --data no/such/text
 check heads_that_do_not_divide refused 1 "a multiple of heads" --heads 3
 check no_such_checkpoint refused 1 "no/such/file" --resume no/such/file
+
+loud() { # without --quiet, too, the error is the only line
+    run "$tmp/loud" --resume no/such/file
+    [ $? -eq 1 ] && cat "$tmp/loud.err" && [ "$(wc -l <"$tmp/loud.err")" -eq 1 ]
+}
+check no_progress_before_an_error loud
+
+variable() { # the device is called what the user called it
+    TENSOR_DEVICE=gpu run "$tmp/variable" --quiet
+    [ $? -eq 1 ] && cat "$tmp/variable.err" && grep -q "device 'gpu', which TENSOR_DEVICE names" "$tmp/variable.err"
+}
+check a_device_that_the_environment_names variable
 check a_checkpoint_of_another_model refused 1 whole.safetensors --layers 3 --resume "$tmp/whole.safetensors"
 check a_log_that_cannot_be_written refused 1 no/such/log --log no/such/log
 check a_number_too_large refused 2 "--seed 99999999999999999999" --seed 99999999999999999999

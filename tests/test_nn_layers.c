@@ -373,7 +373,7 @@ static void refused(void **state)
     tn_norm *ln = tn_layer_norm_new(S, "ln", 6);
     tn_multi_head_attention *a = tn_multi_head_attention_new(S, "a", 6, 2);
     tn_step_begin(S);
-    expect_error(tn_norm_forward(ln, RAMP(2, 5)), TN_E_SHAPE, "x has 5 features, the layer 6");
+    expect_error(tn_norm_forward(ln, RAMP(2, 5)), TN_E_SHAPE, "x has 5 features, layer 'ln' 6");
     tn_tensor *flat = RAMP(2, 6);
     assert_null(tn_multi_head_attention_forward(a, flat));
     assert_int_equal(tn_error(S), TN_E_SHAPE);

@@ -437,9 +437,9 @@ static void loss_of_other_data(void **state)
     assert_int_not_equal(tn_error(s), TN_OK);
     tn_clear_error(s);
     assert_true(isnan(tn_evaluate_loss(s, NULL, bigram, table)));
-    expect(s, TN_E_NULL, "tn_evaluate_loss");
+    expect(s, TN_E_NULL, "evaluate_loss");
     assert_true(isnan(tn_evaluate_loss(s, d, NULL, table)));
-    expect(s, TN_E_NULL, "tn_evaluate_loss");
+    expect(s, TN_E_NULL, "evaluate_loss");
     close_well(s);
 }
 

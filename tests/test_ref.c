@@ -306,7 +306,7 @@ static void indexing(void **state)
     tn_errbuf err = {""};
     i = leaf(TN_I32, SHAPE(1), V(-1));
     assert_int_equal(tn_ref_run(node(TN_OP_index_select, TN_F32, SHAPE(1, 2), x, i, NULL), &err), TN_E_INDEX);
-    assert_non_null(strstr(err.text, "index_select"));
+    assert_non_null(strstr(err.text, "out of range for extent"));
     assert_non_null(strstr(err.text, "-1"));
     assert_non_null(strstr(err.text, "3"));
     i = leaf(TN_I32, SHAPE(1, 2), V(3, 0));

@@ -13,7 +13,10 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 #include <tensor_nn.h>
+
+#include "src/runtime/session.h"
 
 enum { POOL = 8, SCRIPT = 24, READS = 64, STEPS = 14, ROUNDS = 30 };
 
@@ -400,6 +403,103 @@ static void each_of_them_is_replayed(void **state)
     }
 }
 
+/* ---- the plans that are remembered ---- */
+
+static tn_session *open_with_plans(const char *most)
+{
+    setenv("TENSOR_PLANS", most, 1);
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .threads = 1, .seed = 3, .log = quiet);
+    unsetenv("TENSOR_PLANS");
+    assert_non_null(s);
+    return s;
+}
+
+/* Of a batch of n rows; the rows are all alike, and so is the sum of each of them. */
+static double evaluate(tn_session *s, int64_t n)
+{
+    tn_step_begin(s);
+    tn_tensor *x = tn_add_scalar(tn_zeros(s, TN_F32, TN_SHAPE(n, 5)), 2.0);
+    double v = tn_item(tn_mean(tn_sum(tn_relu(x), TN_AXES(1), false), TN_ALL, false));
+    assert_int_equal(tn_step_end(s), 0);
+    return v;
+}
+
+static size_t allocated(void)
+{
+    return mallinfo2().uordblks;
+}
+
+/* A thousand shapes leave the plans of the last ones, their arena, and no more memory than a few did. */
+static void shapes_without_end(void **state)
+{
+    (void)state;
+    enum { PLANS = 32, SHAPES = 1000, SETTLED = 200 };
+    tn_session *s = open_with_plans("32");
+    size_t settled = 0;
+    tn_stats a = {.size = sizeof a}, b = a;
+    for (int i = 1; i <= SHAPES; i++) {
+        assert_true(fabs(evaluate(s, i) - 10) < 1e-5);
+        if (i != SETTLED) continue;
+        settled = allocated();
+        tn_get_stats(s, &a);
+    }
+    tn_get_stats(s, &b);
+    assert_int_equal(tn_plan_cache_count(s->plans), PLANS);
+    assert_true(b.plans >= SHAPES);
+    assert_true(allocated() < settled + (1 << 18));
+    assert_true(b.bytes_now < a.bytes_now + (1 << 20));
+    evaluate(s, 1 << 20); /* one that wants much memory for its values ... */
+    assert_true(s->arena_bytes == tn_plan_cache_arena(s->plans));
+    for (int i = 1; i <= 2 * PLANS; i++) evaluate(s, i); /* ... gives it back when it goes */
+    tn_get_stats(s, &b);
+    assert_true(b.bytes_now < a.bytes_now + (1 << 20));
+    uint64_t plans = b.plans;
+    evaluate(s, 2 * PLANS); /* the newest ones are still there */
+    tn_get_stats(s, &b);
+    assert_int_equal(b.plans, plans);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* A step that repeats itself keeps its plan, and goes on repeating, whatever comes and goes between; and one
+ * of more segments than there may be plans is right. */
+static void what_is_used_stays(void **state)
+{
+    (void)state;
+    double seen[2][30] = {{0}};
+    for (int few = 0; few < 2; few++) {
+        tn_session *s = open_with_plans(few ? "4" : "256");
+        tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(6, 6)));
+        tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 0.01);
+        tn_stats a = {.size = sizeof a}, b = a;
+        for (int i = 0; i < 20; i++) {
+            if (i == 3) tn_get_stats(s, &a);
+            tn_step_begin(s);
+            tn_tensor *loss = tn_mean(tn_square(tn_add_scalar(w, 1.0)), TN_ALL, false);
+            tn_backward(loss);
+            tn_optim_step(opt);
+            tn_watch(loss);
+            assert_int_equal(tn_step_end(s), 0);
+            for (int k = 0; k < 6; k++) /* between the steps, each of another shape */
+                tn_item(tn_sum(tn_relu(tn_zeros(s, TN_F32, TN_SHAPE(100 + 6 * i + k, 5))), TN_ALL, false));
+            seen[few][i] = tn_item(tn_sum(w, TN_ALL, false));
+        }
+        tn_get_stats(s, &b);
+        assert_int_equal(b.replayed - a.replayed, 17);
+        for (int i = 0; i < 2; i++) {
+            tn_step_begin(s);
+            tn_tensor *x = w;
+            for (int k = 0; k < 8; k++) {
+                x = tn_concat(2, (tn_tensor *[]){x, w}, 0);
+                seen[few][20 + k] += tn_item(tn_sum(tn_exp(x), TN_ALL, false));
+            }
+            assert_int_equal(tn_step_end(s), 0);
+        }
+        if (few) assert_int_equal(tn_plan_cache_count(s->plans), 4);
+        assert_int_equal(tn_close(s), 0);
+    }
+    assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+}
+
 int main(void)
 {
     setenv("TENSOR_KERNEL_OPT", "1", 0); /* much is compiled and little computed */
@@ -408,6 +508,8 @@ int main(void)
         cmocka_unit_test(handles_go_stale_all_the_same),
         cmocka_unit_test(the_next_batch_takes_the_place_of_the_last),
         cmocka_unit_test(each_of_them_is_replayed),
+        cmocka_unit_test(shapes_without_end),
+        cmocka_unit_test(what_is_used_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,7 @@ static const struct {
     {"TENSOR_THREADS", {"257", "1e2", "99999999999999999999"}, "1 to 256", {"256", "1", "2", ""}},
     {"TENSOR_KERNEL_OPT", {"4", "-O2", "fast"}, "0 to 3", {"0", "3", "2", ""}},
     {"TENSOR_REPLAY", {"no", "2", "of"}, "on and off", {"on", "off", "0", "1"}},
+    {"TENSOR_PLANS", {"0", "65537", "many"}, "1 to 65536", {"1", "512", "65536", ""}},
     {"TENSOR_CHECK", {"yes", "2", "true"}, "1 and 0", {"0", "1", "off", ""}},
     {"TENSOR_DEBUG", {"6", "verbose", "-1"}, "0 to 5", {"0", "1", "5", ""}},
     {"TENSOR_TUNE", {"1", "on", "yes"}, "0", {"0", "0", "", ""}},
@@ -249,13 +250,39 @@ static void no_compiler_is_a_warning(void **state)
     char error[600];
     uint64_t compiled;
     setenv("TENSOR_CACHE", fresh_dir(), 1);
-    setenv("TENSOR_CC", "/nowhere/cc", 1);
-    assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+    char *path = strdup(getenv("PATH") ? getenv("PATH") : ""),
+         *own = getenv("CC") ? strdup(getenv("CC")) : NULL;
+    assert_non_null(path);
+    unsetenv("CC");
+    for (int named = strchr(TN_BUILD_CC, '/') != NULL; named < 2; named++) {
+        setenv("PATH", named ? path : "/nowhere", 1);
+        if (named) setenv("TENSOR_CC", "none", 1);
+        assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+        assert_int_equal(compiled, 0);
+        assert_int_equal(lines, 1);
+        assert_non_null(strstr(said, named ? "TENSOR_CC is none" : "none of $CC"));
+        assert_non_null(strstr(said, "built-in loops"));
+    }
     unsetenv("TENSOR_CC");
-    assert_int_equal(compiled, 0);
-    assert_int_equal(lines, 1);
-    assert_non_null(strstr(said, "/nowhere/cc"));
-    assert_non_null(strstr(said, "built-in loops"));
+    if (own) setenv("CC", own, 1);
+    free(path);
+    free(own);
+}
+
+/* A compiler that was chosen and is none is told at once: nobody asked for slower loops. */
+static void a_compiler_that_does_not_run(void **state)
+{
+    (void)state;
+    static const char *const cc[] = {"/nowhere/cc", "/bin/false"};
+    for (int i = 0; i < 2; i++) {
+        lines = 0;
+        setenv("TENSOR_CC", cc[i], 1);
+        assert_null(tn_open(.device = TN_CPU, .log = hear));
+        unsetenv("TENSOR_CC");
+        assert_int_equal(lines, 1);
+        assert_non_null(strstr(said, cc[i]));
+        assert_non_null(strstr(said, "set it to a C compiler"));
+    }
 }
 
 /* A folder that somebody removes while a kernel is being compiled, or between two sessions, is made again. */
@@ -325,6 +352,7 @@ int main(void)
         cmocka_unit_test(compilers_by_name),
         cmocka_unit_test(a_compiler_that_fails_is_an_error),
         cmocka_unit_test(no_compiler_is_a_warning),
+        cmocka_unit_test(a_compiler_that_does_not_run),
         cmocka_unit_test(a_folder_removed_meanwhile),
         cmocka_unit_test(a_folder_that_cannot_be_written),
         cmocka_unit_test(no_home),

@@ -14,8 +14,7 @@ int tn_axis(tn_graph *g, const tn_tensor *x, int axis)
     int a = axis < 0 ? axis + x->ndim : axis;
     if (a >= 0 && a < x->ndim) return a;
     char s[128];
-    tn_error_set(g, TN_E_ARG, "axis %d does not exist in shape %s", axis,
-                 tn_shape_text(s, sizeof s, x->ndim, x->shape));
+    tn_error_set(g, TN_E_ARG, "axis %d does not exist in shape %s", axis, tn_tensor_text(s, sizeof s, x));
     return -1;
 }
 
@@ -112,16 +111,20 @@ static int category(int d)
     return d == TN_BOOL ? 0 : tn_dtype_is_float((tn_dtype)d) ? 2 : 1;
 }
 
-/* The dtype a set of operands is brought to. As in PyTorch there are three ranks: tensors with axes, 0-d tensors,
- * weak numbers. Within one rank dtypes promote; a lower rank counts only where its category is higher. */
+/* The dtype a set of operands is brought to. As in PyTorch there are three ranks: tensors with axes, 0-d
+ * tensors, weak numbers. Within one rank dtypes promote; a lower rank counts only where its category is
+ * higher. */
 static tn_dtype common_dtype(int n, tn_tensor *const *x)
 {
     int axes = -1, none = -1;
     bool weak_float = false, weak_int = false;
     for (int i = 0; i < n; i++) {
-        if (!is_weak(x[i])) *(x[i]->ndim ? &axes : &none) = join(x[i]->ndim ? axes : none, x[i]);
-        else if (x[i]->attr->number.is_int) weak_int = true;
-        else weak_float = true;
+        if (!is_weak(x[i]))
+            *(x[i]->ndim ? &axes : &none) = join(x[i]->ndim ? axes : none, x[i]);
+        else if (x[i]->attr->number.is_int)
+            weak_int = true;
+        else
+            weak_float = true;
     }
     int d = axes < 0 || (none >= 0 && category(none) > category(axes)) ? none : axes;
     if (d < 0) return weak_float ? TN_F32 : TN_I64;
@@ -142,8 +145,8 @@ static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
         if (!tn_broadcast_shape(ndim, shape, operand[i]->ndim, operand[i]->shape, &ndim, shape)) {
             char a[128], b[128];
             return tn_error_set(g, TN_E_SHAPE, "shapes %s and %s do not broadcast",
-                                tn_shape_text(a, sizeof a, operand[0]->ndim, operand[0]->shape),
-                                tn_shape_text(b, sizeof b, operand[i]->ndim, operand[i]->shape));
+                                tn_tensor_text(a, sizeof a, operand[0]),
+                                tn_tensor_text(b, sizeof b, operand[i]));
         }
     /* where's condition keeps its own type: only what is chosen from promotes */
     int first = o->type == TN_TYPE_ANY ? 1 : 0;
@@ -196,7 +199,7 @@ tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes)
         if ((axes >> i & 1) && x->shape[i] == 0 && op != TN_OP_reduce_sum && op != TN_OP_reduce_prod) {
             char s[128];
             return tn_error_set(g, TN_E_SHAPE, "%s over an empty axis of shape %s", tn_op_get(op)->name + 7,
-                                tn_shape_text(s, sizeof s, x->ndim, x->shape));
+                                tn_tensor_text(s, sizeof s, x));
         }
     }
     if (!arg) x = tn_mk_cast(x, d); /* sums of integers are carried, and returned, in i64 */
@@ -238,9 +241,8 @@ tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
     tn_graph *g = graph_of(target);
     if (!tn_same_shape(target, source)) {
         char a[128], b[128];
-        return tn_error_set(g, TN_E_SHAPE, "target is %s, source %s",
-                            tn_shape_text(a, sizeof a, target->ndim, target->shape),
-                            tn_shape_text(b, sizeof b, source->ndim, source->shape));
+        return tn_error_set(g, TN_E_SHAPE, "target is %s, source %s", tn_tensor_text(a, sizeof a, target),
+                            tn_tensor_text(b, sizeof b, source));
     }
     source = tn_mk_cast(source, (tn_dtype)target->dtype);
     if (!source) return NULL;

@@ -8,8 +8,7 @@ static tn_tensor *fail_shapes(tn_tensor *x, tn_tensor *y, const char *what)
 {
     char a[128], b[128];
     return tn_error_set(x->graph, TN_E_SHAPE, "shapes %s and %s do not fit: %s",
-                        tn_shape_text(a, sizeof a, x->ndim, x->shape),
-                        tn_shape_text(b, sizeof b, y->ndim, y->shape), what);
+                        tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y), what);
 }
 
 static bool floating(const tn_tensor *x)
@@ -50,6 +49,7 @@ tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
 
 static int64_t window_count(int64_t extent, int64_t pad, int64_t window, int64_t dilation, int64_t stride)
 {
+    if (window > 1 && dilation > (extent + pad) / (window - 1)) return 0;
     int64_t span = extent + pad - dilation * (window - 1) - 1;
     return span < 0 ? 0 : span / stride + 1;
 }

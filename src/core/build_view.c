@@ -70,8 +70,7 @@ tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape)
     for (int i = 0; i < ndim; i++) k *= shape[i];
     if (k != tn_node_numel(x)) {
         char a[128], b[128];
-        return tn_error_set(x->graph, TN_E_SHAPE, "shape %s cannot become %s",
-                            tn_shape_text(a, sizeof a, x->ndim, x->shape),
+        return tn_error_set(x->graph, TN_E_SHAPE, "shape %s cannot become %s", tn_tensor_text(a, sizeof a, x),
                             tn_shape_text(b, sizeof b, ndim, shape));
     }
     if (ndim == x->ndim && (!ndim || !memcmp(shape, x->shape, (size_t)ndim * sizeof *shape))) return x;
@@ -92,7 +91,8 @@ tn_tensor *tn_mk_permute(tn_tensor *x, const int *perm)
         same = same && perm[i] == i;
     }
     if (same) return x;
-    if (x->op == TN_OP_permute && !(x->flags & TN_F_USER)) { /* one order after another: nobody sees the first */
+    if (x->op == TN_OP_permute &&
+        !(x->flags & TN_F_USER)) { /* one order after another: nobody sees the first */
         int both[TN_MAX_DIMS];
         for (int i = 0; i < x->ndim; i++) both[i] = (int)x->attr->v[0][perm[i]];
         return tn_mk_permute(x->in[0], both);
@@ -127,8 +127,7 @@ tn_tensor *tn_mk_expand(tn_tensor *x, int ndim, const int64_t *shape)
         if (lead < 0 || (x->shape[i] != shape[i] && x->shape[i] != 1)) {
             char a[128], b[128];
             return tn_error_set(x->graph, TN_E_SHAPE, "shape %s does not expand to %s",
-                                tn_shape_text(a, sizeof a, x->ndim, x->shape),
-                                tn_shape_text(b, sizeof b, ndim, shape));
+                                tn_tensor_text(a, sizeof a, x), tn_shape_text(b, sizeof b, ndim, shape));
         }
         stride[i] = x->shape[i] == shape[i] ? x->stride[i] : 0;
     }
@@ -206,8 +205,7 @@ tn_tensor *tn_mk_concat(tn_graph *g, int n, tn_tensor *const *xs, int axis)
         if (!fits) {
             char a[128], b[128];
             return tn_error_set(g, TN_E_SHAPE, "shapes %s and %s do not join along axis %d",
-                                tn_shape_text(a, sizeof a, ndim, xs[0]->shape),
-                                tn_shape_text(b, sizeof b, xs[i]->ndim, xs[i]->shape), axis);
+                                tn_tensor_text(a, sizeof a, xs[0]), tn_tensor_text(b, sizeof b, xs[i]), axis);
         }
         if (i) shape[axis] += xs[i]->shape[axis];
         in[i] = tn_mk_cast(xs[i], d);

@@ -20,6 +20,7 @@ static void node_drop(tn_graph *g, tn_tensor *n)
     tn_storage_release(n->buf);
     n->buf = NULL;
     n->generation++; /* every handle of it is stale from here on */
+    n->freed = n->flags & TN_F_PERSISTENT;
     tn_slots_give(&g->slots, n);
 }
 
@@ -65,7 +66,10 @@ void tn_graph_reset(tn_graph *g)
 
 void tn_graph_park(tn_graph *g)
 {
-    for (uint32_t i = 0; i < g->n_given; i++) g->given[i]->generation++;
+    for (uint32_t i = 0; i < g->n_given; i++) {
+        g->given[i]->generation++;
+        g->given[i]->freed = false;
+    }
     g->pending_assigns = 0;
     g->gradients_seen = g->gradients_written = 0;
     g->parked = true;
@@ -172,6 +176,16 @@ tn_tensor *tn_resolve(const tn_tensor *handle)
     return n && (n->generation & (TN_NODE_ALIGN - 1)) == tag ? n : NULL;
 }
 
+const char *tn_stale_text(const tn_tensor *handle)
+{
+    uintptr_t tag = (uintptr_t)handle & (TN_NODE_ALIGN - 1);
+    const tn_tensor *n = (const tn_tensor *)((uintptr_t)handle - tag);
+    bool last = tag == ((n->generation - 1) & (TN_NODE_ALIGN - 1)); /* of an earlier one nothing is known */
+    return last && n->freed ? "was used after it was freed, by tn_free or by what took it over"
+           : last           ? "was used after its step ended"
+                            : "was used after its step ended or it was freed";
+}
+
 static void set_dense(tn_tensor *n)
 {
     int64_t s = 1;
@@ -185,8 +199,10 @@ static void set_dense(tn_tensor *n)
 static void node_clear(tn_tensor *n)
 {
     uint32_t generation = n->generation;
+    bool freed = n->freed;
     memset(n, 0, sizeof *n);
     n->generation = generation;
+    n->freed = freed;
 }
 
 /* Whether the elements, and their bytes in any dtype, can be counted. */
@@ -513,5 +529,12 @@ const char *tn_shape_text(char *buf, size_t n, int ndim, const int64_t *shape)
     for (int i = 0; i < ndim && k < n; i++)
         k += (size_t)snprintf(buf + k, n - k, "%s%lld", i ? ", " : "", (long long)shape[i]);
     if (k < n) snprintf(buf + k, n - k, "]");
+    return buf;
+}
+
+const char *tn_tensor_text(char *buf, size_t n, const tn_tensor *x)
+{
+    int k = x->name && *x->name ? snprintf(buf, n, "'%.40s' ", x->name) : 0;
+    if (k >= 0 && (size_t)k < n) tn_shape_text(buf + k, n - (size_t)k, x->ndim, x->shape);
     return buf;
 }

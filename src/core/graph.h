@@ -122,6 +122,8 @@ typedef struct tn_op_info {
     const char *formula; /* ELTWISE */
     const char *back[3]; /* ELTWISE: text of the backward columns */
     double low, high;    /* ELTWISE: test domain */
+    double work;         /* ELTWISE: instructions of one vector */
+    int epilogue;        /* ELTWISE: a library's name for it (tn_epilogue), or TN_EPI_NONE */
 } tn_op_info;
 
 const tn_op_info *tn_op_get(tn_op op);
@@ -166,7 +168,7 @@ struct tn_storage {
     void *data;
     size_t bytes;
     int refs;
-    bool borrowed; /* not ours to free: slab segments, host memory of tn_borrow */
+    bool borrowed;      /* not ours to free: slab segments, host memory of tn_borrow */
     tn_storage *within; /* a window of this one, which it holds; NULL: memory of its own */
     uint32_t mark;      /* scratch of whoever walks: compare with graph->mark */
     int first;          /* then: the first leaf found to look into it */
@@ -181,20 +183,20 @@ enum {
     TN_F_PERSISTENT = 2, /* lives outside the step: leaves, parameters, buffers, kept tensors */
     TN_F_USER = 4,       /* a handle of it was given out */
     TN_F_PARAM = 8,
-    TN_F_VERSION = 16,    /* stands in this step for the value the persistent tensor `of` had */
-    TN_F_DONE = 32,       /* its value exists */
-    TN_F_SAVED = 64,      /* a composite's backward rule will read it: must have a value in memory */
-    TN_F_WANTED = 128,    /* a derived backward will read it: keep its value where it has one in memory */
-    TN_F_GRAD_READ = 256, /* something that needs a gradient has read it */
-    TN_F_LOST = 512,      /* version: its memory is overwritten once the assignment `lost_to` has run */
-    TN_F_GRADIENT = 1024, /* persistent: stands for (part of) a gradient slab */
+    TN_F_VERSION = 16,        /* stands in this step for the value the persistent tensor `of` had */
+    TN_F_DONE = 32,           /* its value exists */
+    TN_F_SAVED = 64,          /* a composite's backward rule will read it: must have a value in memory */
+    TN_F_WANTED = 128,        /* a derived backward will read it: keep its value where it has one in memory */
+    TN_F_GRAD_READ = 256,     /* something that needs a gradient has read it */
+    TN_F_LOST = 512,          /* version: its memory is overwritten once the assignment `lost_to` has run */
+    TN_F_GRADIENT = 1024,     /* persistent: stands for (part of) a gradient slab */
     TN_F_BORROWS_NAME = 2048, /* persistent: its name is not its own */
-    TN_F_CONSUMED = 4096, /* an operator other than a gradient's has read it */
-    TN_F_WALKED = 8192,   /* its part of a backward is recorded: nothing is kept for another one */
-    TN_F_WATCHED = 16384, /* tn_watch asked for it before it had a value */
-    TN_F_VIEWED = 32768,  /* the user holds views of it */
-    TN_F_GIVEN = 65536,   /* in graph->given */
-    TN_F_STANDS = 131072  /* assignment: of its target's shape, and its version from then on */
+    TN_F_CONSUMED = 4096,     /* an operator other than a gradient's has read it */
+    TN_F_WALKED = 8192,       /* its part of a backward is recorded: nothing is kept for another one */
+    TN_F_WATCHED = 16384,     /* tn_watch asked for it before it had a value */
+    TN_F_VIEWED = 32768,      /* the user holds views of it */
+    TN_F_GIVEN = 65536,       /* in graph->given */
+    TN_F_STANDS = 131072      /* assignment: of its target's shape, and its version from then on */
 };
 
 struct tn_tensor {
@@ -204,7 +206,8 @@ struct tn_tensor {
     uint16_t op; /* tn_op */
     uint8_t dtype, ndim;
     uint8_t n_in;
-    uint8_t pad_[3];
+    bool freed; /* whoever had this memory before it was a persistent tensor that was freed */
+    uint8_t pad_[2];
     uint32_t flags;
     uint32_t mark;  /* scratch of whoever walks: compare with graph->mark */
     tn_tensor **in; /* points to in_ unless there are more than three */
@@ -217,19 +220,19 @@ struct tn_tensor {
     int64_t shape[TN_MAX_DIMS];
     int64_t stride[TN_MAX_DIMS]; /* elements, within base's buffer */
     int64_t offset;
-    tn_tensor *base;  /* whose memory this is a window of; itself when it owns memory. A VIEW that is its own
-                         base (pad, concat, contiguous, some reshapes) is one a kernel has to make */
-    tn_storage *buf;  /* of the node that owns memory; NULL until run */
-    tn_tensor *grad;  /* of a leaf, after a backward walk of step `grad_step` */
-    tn_tensor *cot;   /* during a walk: the gradient so far */
+    tn_tensor *base; /* whose memory this is a window of; itself when it owns memory. A VIEW that is its own
+                        base (pad, concat, contiguous, some reshapes) is one a kernel has to make */
+    tn_storage *buf; /* of the node that owns memory; NULL until run */
+    tn_tensor *grad; /* of a leaf, after a backward walk of step `grad_step` */
+    tn_tensor *cot;  /* during a walk: the gradient so far */
     uint32_t grad_step;
-    int32_t uses; /* of a gradient: whose it is, still to be visited */
-    int32_t walk; /* of a forward node: its entry in the walk */
-    tn_tensor *of;    /* version, assignment, kept value: the persistent tensor it is one of; persistent: what
-                         stands for it now */
-    uint32_t walked;    /* TN_F_WALKED: how many nodes there were then */
+    int32_t uses;    /* of a gradient: whose it is, still to be visited */
+    int32_t walk;    /* of a forward node: its entry in the walk */
+    tn_tensor *of;   /* version, assignment, kept value: the persistent tensor it is one of; persistent: what
+                        stands for it now */
+    uint32_t walked; /* TN_F_WALKED: how many nodes there were then */
     tn_tensor *lost_to; /* TN_F_LOST: the assignment that takes its memory */
-    tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
+    tn_tensor *place;   /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
     const char *name;
     int64_t slot; /* scratch: position in the plan being built */
 };
@@ -254,7 +257,7 @@ struct tn_rule {
     tn_rule_fn *fn;
     tn_tensor *out;
     int n_args;
-    tn_tensor *args[TN_MAX_ARGS]; /* NULL where an optional one is missing */
+    tn_tensor *args[TN_MAX_ARGS];  /* NULL where an optional one is missing */
     tn_tensor *saved[TN_MAX_ARGS]; /* inner values it reads: marked TN_F_SAVED */
     double num[4];
     int64_t whole[4];
@@ -279,7 +282,7 @@ struct tn_graph {
     uint32_t n_given, cap_given;
     struct tn_graded {
         tn_tensor *leaf, *grad;
-    } *graded; /* what the backward walks of the step have reached */
+    } * graded; /* what the backward walks of the step have reached */
     uint32_t n_graded, cap_graded;
     bool parked;       /* the nodes are the last step's (runtime/replay.h) */
     bool unrepeatable; /* something happened in this step that recording it again would not repeat */
@@ -298,7 +301,7 @@ struct tn_graph {
     tn_call *call;  /* innermost open call; NULL outside */
     int call_depth;
     int pending_assigns; /* recorded inside an open call, not yet run; of calls that run at their end */
-    int no_grad; /* > 0: results do not require a gradient */
+    int no_grad;         /* > 0: results do not require a gradient */
     bool training;
     uint64_t seed, draw;
     tn_error_state error;
@@ -318,12 +321,14 @@ void tn_graph_park(tn_graph *g);
 /* A parked graph makes room for another, and comes back when that has been reset. */
 void tn_graph_set_aside(tn_graph *g);
 void tn_graph_take_back(tn_graph *g);
-void tn_graph_truncate(tn_graph *g, uint32_t cut); /* nodes from id `cut` on go */
+void tn_graph_truncate(tn_graph *g, uint32_t cut);                  /* nodes from id `cut` on go */
 bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad); /* notes that leaf has got a gradient */
-void tn_node_drop_value(tn_tensor *n);             /* its memory goes, the node stays */
+void tn_node_drop_value(tn_tensor *n);                              /* its memory goes, the node stays */
 
 tn_tensor *tn_handle(tn_tensor *node);          /* node -> what the user holds (tagged) */
 tn_tensor *tn_resolve(const tn_tensor *handle); /* what the user holds -> node, or NULL when stale */
+/* How a handle that does not resolve came to that: "was used after its step ended". */
+const char *tn_stale_text(const tn_tensor *handle);
 
 /* A bare node of the current call; the caller fills shape and attributes. NULL: out of memory (reported).
  * The node's strides are set dense by tn_node_finish, which also derives REQUIRES_GRAD and base. */
@@ -342,7 +347,8 @@ void *tn_node_data(const tn_tensor *n);             /* address of its first elem
 /* Memory that is known before a value exists: a leaf's, an assignment's target's, a placed node's. The first
  * element's address, and through `holder` the storage it lies in; NULL where none is known. */
 void *tn_node_home(const tn_tensor *n, tn_storage **holder);
-/* Whether the two may share bytes, as far as their homes are known; views count from first to last element. */
+/* Whether the two may share bytes, as far as their homes are known; views count from first to last element.
+ */
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
 /* The tensor whose memory running n writes: an assignment's target, a placed node's place; else NULL. */
 const tn_tensor *tn_node_written(const tn_tensor *n);
@@ -350,7 +356,7 @@ const tn_tensor *tn_node_written(const tn_tensor *n);
 bool tn_node_hold(tn_tensor *n);
 
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes);
-tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes); /* borrowed */
+tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes);            /* borrowed */
 tn_storage *tn_storage_window(tn_storage *whole, size_t offset, size_t bytes); /* holds `whole` */
 void tn_storage_retain(tn_storage *b);
 void tn_storage_release(tn_storage *b);
@@ -368,5 +374,7 @@ void tn_rule_save(tn_rule *r, int i, tn_tensor *value);
  * the current call's name and place in front: "matmul at train.c:41: ...". */
 void *tn_error_set(tn_graph *g, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 const char *tn_shape_text(char *buf, size_t n, int ndim, const int64_t *shape); /* "[2, 3]" */
+/* "'fc.weight' [10, 784]", or the shape alone where x has no name. */
+const char *tn_tensor_text(char *buf, size_t n, const tn_tensor *x);
 
 #endif

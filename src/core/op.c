@@ -3,18 +3,19 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "../device/device.h"
 #include "graph.h"
 
 static const tn_op_info table[TN_OP_COUNT] = {
 #define TN_X(id, k, n) [TN_OP_##id] = {.name = #id, .kind = TN_KIND_##k, .arity = n},
     TN_OTHER_OPS(TN_X)
 #undef TN_X
-#define TN_UNARY(id, t, expr, dx, lo, hi, f)                                                                 \
-    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 1, TN_TYPE_##t, #expr, f, {#dx, NULL, NULL}, lo, hi},
-#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f)                                                            \
-    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 2, TN_TYPE_##t, #expr, f, {#dx, #dy, NULL}, lo, hi},
-#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f)                                                       \
-    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 3, TN_TYPE_##t, #expr, f, {#dx, #dy, #dz}, lo, hi},
+#define TN_UNARY(id, t, expr, dx, lo, hi, f, w, e)                                                           \
+    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 1, TN_TYPE_##t, #expr, f, {#dx, NULL, NULL}, lo, hi, w, TN_EPI_##e},
+#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, w)                                                         \
+    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 2, TN_TYPE_##t, #expr, f, {#dx, #dy, NULL}, lo, hi, w, TN_EPI_NONE},
+#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, w)                                                    \
+    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 3, TN_TYPE_##t, #expr, f, {#dx, #dy, #dz}, lo, hi, w, TN_EPI_NONE},
 #include "ops.def"
 #undef TN_UNARY
 #undef TN_BINARY

@@ -13,12 +13,12 @@ typedef struct choice {
 
 typedef struct variable {
     const char *name, *accepts;
-    const choice *choices; /* until one without a text; NULL: a whole number from 0 to `most` */
-    int most;
+    const choice *choices; /* until one without a text; NULL: a whole number, `least` to `most` */
+    int least, most;
     int otherwise;
 } variable;
 
-enum { DEVICE, MODE, PRECISION, THREADS, REPLAY, KERNEL_OPT, DEBUG, CHECK, TUNE, VARIABLES };
+enum { DEVICE, MODE, PRECISION, THREADS, REPLAY, PLANS, KERNEL_OPT, DEBUG, CHECK, TUNE, VARIABLES };
 
 static const choice devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
@@ -27,16 +27,18 @@ static const choice precisions[] = {{"f32", TN_PRECISION_F32}, {"tf32", TN_PRECI
 static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
 
 static const variable variables[VARIABLES] = {
-    [DEVICE] = {"TENSOR_DEVICE", "auto, cpu, cuda and ref", devices, 0, TN_AUTO},
-    [MODE] = {"TENSOR_MODE", "fused and eager", modes, 0, TN_MODE_AUTO},
-    [PRECISION] = {"TENSOR_PRECISION", "f32 and tf32", precisions, 0, TN_PRECISION_F32},
-    [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, TN_THREADS_MAX, 0},
-    [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 1},
-    [KERNEL_OPT] = {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 3, 3},
-    [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, TN_DEBUG_MAX, 0},
-    [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0},
+    [DEVICE] = {"TENSOR_DEVICE", "auto, cpu, cuda and ref", devices, 0, 0, TN_AUTO},
+    [MODE] = {"TENSOR_MODE", "fused and eager", modes, 0, 0, TN_MODE_AUTO},
+    [PRECISION] = {"TENSOR_PRECISION", "f32 and tf32", precisions, 0, 0, TN_PRECISION_F32},
+    [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, 0, TN_THREADS_MAX, 0},
+    [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 0, 1},
+    /* eager mode has one for each operator and shape: some hundreds for a model */
+    [PLANS] = {"TENSOR_PLANS", "1 to 65536", NULL, 1, TN_PLANS_MAX, 256},
+    [KERNEL_OPT] = {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 0, 3, 3},
+    [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, 0, TN_DEBUG_MAX, 0},
+    [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0, 0},
     /* what choices depend on is measured when tn_calibrate is called, so there is nothing to turn on */
-    [TUNE] = {"TENSOR_TUNE", "0", NULL, 0, 0},
+    [TUNE] = {"TENSOR_TUNE", "0", NULL, 0, 0, 0},
 };
 
 static bool parse(const variable *v, const char *text, int *value)
@@ -47,7 +49,8 @@ static bool parse(const variable *v, const char *text, int *value)
             return true;
         }
     size_t digits = strspn(text, "0123456789");
-    if (v->choices || !digits || text[digits] || digits > 6 || atoi(text) > v->most) return false;
+    if (v->choices || !digits || text[digits] || digits > 6) return false;
+    if (atoi(text) < v->least || atoi(text) > v->most) return false;
     *value = atoi(text);
     return true;
 }
@@ -78,6 +81,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .precision = (tn_precision)value[PRECISION],
                          .threads = value[THREADS],
                          .replay = value[REPLAY] != 0,
+                         .plans = value[PLANS],
                          .kernel_opt = value[KERNEL_OPT],
                          .debug = value[DEBUG],
                          .check = value[CHECK] != 0,

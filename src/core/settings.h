@@ -12,7 +12,7 @@
 
 #include "../../include/tensor.h"
 
-enum { TN_THREADS_MAX = 256, TN_DEBUG_MAX = 5 };
+enum { TN_THREADS_MAX = 256, TN_DEBUG_MAX = 5, TN_PLANS_MAX = 65536 };
 
 typedef struct tn_settings {
     tn_device_kind device;  /* TENSOR_DEVICE; TN_AUTO */
@@ -20,6 +20,7 @@ typedef struct tn_settings {
     tn_precision precision; /* TENSOR_PRECISION; TN_PRECISION_F32 */
     int threads;            /* TENSOR_THREADS; 0: not said */
     bool replay;            /* TENSOR_REPLAY; true */
+    int plans;              /* TENSOR_PLANS; 256: how many a session remembers */
     int kernel_opt;         /* TENSOR_KERNEL_OPT; 3 */
     int debug;              /* TENSOR_DEBUG; 0 */
     bool check;             /* TENSOR_CHECK; false */

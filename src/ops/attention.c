@@ -241,6 +241,9 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     }
     if (!(o.dropout >= 0 && o.dropout < 1))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "dropout is %g, must be in [0, 1)", o.dropout));
+    if (o.mask && o.mask->dtype != TN_BOOL && !tn_dtype_is_float((tn_dtype)o.mask->dtype))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "mask must be bool or floating, got %s",
+                                          tn_dtype_name((tn_dtype)o.mask->dtype)));
     double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
     double p = sc.g->training ? o.dropout : 0;
     tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};

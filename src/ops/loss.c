@@ -14,6 +14,19 @@ static tn_loss_options loss_defaults(const tn_loss_options *o)
     return o ? *o : (tn_loss_options){.reduction = TN_REDUCE_MEAN};
 }
 
+static bool known_reduction(tn_graph *g, const tn_loss_options *o)
+{
+    switch (o->reduction) {
+    case TN_REDUCE_MEAN:
+    case TN_REDUCE_SUM:
+    case TN_REDUCE_NONE:
+        return true;
+    }
+    tn_error_set(g, TN_E_ARG, "reduction is %d, must be TN_REDUCE_MEAN, TN_REDUCE_SUM or TN_REDUCE_NONE",
+                 (int)o->reduction);
+    return false;
+}
+
 static tn_tensor *finish(tn_tensor *x, tn_reduction reduction)
 {
     if (!x || reduction == TN_REDUCE_NONE) return x;
@@ -38,14 +51,13 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     for (int i = 0; i < labels->ndim && fits; i++) fits = labels->shape[i] == x->shape[i];
     if (fits && !x->shape[x->ndim - 1]) {
         char a[128];
-        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", tn_shape_text(a, sizeof a, x->ndim, x->shape));
+        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", tn_tensor_text(a, sizeof a, x));
         return false;
     }
     if (!fits) {
         char a[128], b[128];
         tn_error_set(g, TN_E_SHAPE, "labels %s do not fit x %s: wanted one label for each row of classes",
-                     tn_shape_text(a, sizeof a, labels->ndim, labels->shape),
-                     tn_shape_text(b, sizeof b, x->ndim, x->shape));
+                     tn_tensor_text(a, sizeof a, labels), tn_tensor_text(b, sizeof b, x));
         return false;
     }
     if (!tn_dtype_is_int((tn_dtype)labels->dtype) || !tn_dtype_is_float((tn_dtype)x->dtype)) {
@@ -135,6 +147,7 @@ tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_lo
     tn_scope sc =
         tn_enter_as(TN_ATTR_STRUCT(options, 0), "cross_entropy", file, line, 2, 0, &logits, &labels);
     tn_loss_options o = loss_defaults(options);
+    if (sc.ok && !known_reduction(sc.g, &o)) return tn_leave(&sc, NULL);
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tn_leave(
             &sc, tn_error_set(sc.g, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing));
@@ -149,7 +162,8 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "nll_loss", file, line, 2, 0, &log_probs, &labels);
     tn_loss_options o = loss_defaults(options);
     class_rows r;
-    if (!sc.ok || !class_rows_of(log_probs, labels, &o, &r)) return tn_leave(&sc, NULL);
+    if (!sc.ok || !known_reduction(sc.g, &o) || !class_rows_of(log_probs, labels, &o, &r))
+        return tn_leave(&sc, NULL);
     tn_tensor *row = neg(tn_mk_gather(r.x, 1, r.safe)), *count;
     row = where(r.counts, row, constant(row, 0));
     return tn_leave(&sc, reduce_rows(row, &r, &o, labels, &count));
@@ -166,11 +180,11 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), name, file, line, 2, 0, &x, &y);
     tn_loss_options o = loss_defaults(options);
+    if (sc.ok && !known_reduction(sc.g, &o)) return tn_leave(&sc, NULL);
     if (sc.ok && !tn_same_shape(x, y)) {
         char a[128], b[128];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and target %s differ",
-                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
-                                          tn_shape_text(b, sizeof b, y->ndim, y->shape)));
+                                          tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
     }
     return tn_leave(&sc, sc.ok ? finish(fn(x, y), o.reduction) : NULL);
 }

@@ -78,13 +78,18 @@ typedef struct norm_args {
     int ndim;
 } norm_args;
 
-static norm_args norm_defaults(const tn_norm_options *o)
+/* False with the error set where a number means nothing. */
+static bool norm_defaults(tn_graph *g, const tn_norm_options *o, norm_args *a)
 {
-    norm_args a = {1e-5, 0.1, 0};
-    if (o && o->eps != 0) a.eps = o->eps;
-    if (o && o->momentum != 0) a.momentum = o->momentum;
-    if (o) a.ndim = o->ndim;
-    return a;
+    *a = (norm_args){1e-5, 0.1, 0};
+    if (o && o->eps != 0) a->eps = o->eps;
+    if (o && o->momentum != 0) a->momentum = o->momentum;
+    if (o) a->ndim = o->ndim;
+    if (!(a->eps > 0 && isfinite(a->eps)))
+        return tn_error_set(g, TN_E_ARG, "eps is %g, must be finite and not negative", a->eps) != NULL;
+    if (!(a->momentum >= 0 && a->momentum <= 1))
+        return tn_error_set(g, TN_E_ARG, "momentum is %g, must be in [0, 1]", a->momentum) != NULL;
+    return true;
 }
 
 /* Weight and bias of a norm over x's trailing axes broadcast by themselves; their shapes are checked here so
@@ -97,8 +102,7 @@ static bool fits_trailing(const tn_tensor *x, const tn_tensor *w, int ndim, cons
     if (ok) return true;
     char a[128], b[128];
     tn_error_set(x->graph, TN_E_SHAPE, "%s %s does not match the last %d axes of x %s", what,
-                 tn_shape_text(a, sizeof a, w->ndim, w->shape), ndim,
-                 tn_shape_text(b, sizeof b, x->ndim, x->shape));
+                 tn_tensor_text(a, sizeof a, w), ndim, tn_tensor_text(b, sizeof b, x));
     return false;
 }
 
@@ -166,8 +170,8 @@ tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, co
                             const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "layer_norm", file, line, 1, 2, &x, &weight, &bias);
-    if (!sc.ok) return tn_leave(&sc, NULL);
-    norm_args o = norm_defaults(options);
+    norm_args o;
+    if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
     if (k < 1 || k > x->ndim)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d trailing axes of %d", k, x->ndim));
@@ -196,8 +200,8 @@ tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options
                           int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "rms_norm", file, line, 1, 1, &x, &weight);
-    if (!sc.ok) return tn_leave(&sc, NULL);
-    norm_args o = norm_defaults(options);
+    norm_args o;
+    if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
     if (k < 1 || k > x->ndim)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d trailing axes of %d", k, x->ndim));
@@ -223,13 +227,13 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
 {
     tn_scope sc =
         tn_enter_as(TN_ATTR_STRUCT(options, groups), "group_norm", file, line, 1, 2, &x, &weight, &bias);
-    if (!sc.ok) return tn_leave(&sc, NULL);
-    norm_args o = norm_defaults(options);
+    norm_args o;
+    if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     int64_t c = x->ndim ? x->shape[x->ndim - 1] : 0;
     if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || groups < 1 || c % groups) {
         char s[160];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%d groups of the last axis of %s", groups,
-                                          tn_shape_text(s, sizeof s, x->ndim, x->shape)));
+                                          tn_tensor_text(s, sizeof s, x)));
     }
     if (!fits_trailing(x, weight, 1, "weight") || !fits_trailing(x, bias, 1, "bias"))
         return tn_leave(&sc, NULL);
@@ -300,8 +304,8 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
     tn_tensor *run[2] = {running_mean, running_var}, *now[2] = {running_mean, running_var};
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "batch_norm", file, line, 1, 4, &x, &weight, &bias,
                               &now[0], &now[1]);
-    if (!sc.ok) return tn_leave(&sc, NULL);
-    norm_args o = norm_defaults(options);
+    norm_args o;
+    if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     bool training = sc.g->training;
     if (x->ndim < 2 || tn_node_numel(x) == 0)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x needs a channel axis, others, and elements"));

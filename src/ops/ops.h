@@ -44,6 +44,28 @@ static inline uint32_t all_axes(const tn_tensor *x)
     return (1u << x->ndim) - 1;
 }
 
+/* The bit mask of a list of axes, all of them for an empty list; false with the error set. */
+static inline bool axis_mask(tn_tensor *x, int naxes, const int *axes, uint32_t *mask)
+{
+    if (naxes < 0 || naxes > TN_MAX_DIMS || (naxes && !axes)) {
+        tn_error_set(x->graph, naxes > 0 && !axes ? TN_E_NULL : TN_E_ARG,
+                     "naxes is %d%s; 0 to %d are possible", naxes, axes || !naxes ? "" : " and axes is NULL",
+                     TN_MAX_DIMS);
+        return false;
+    }
+    *mask = naxes ? 0 : (1u << x->ndim) - 1;
+    for (int i = 0; i < naxes; i++) {
+        int a = tn_axis(x->graph, x, axes[i]);
+        if (a < 0) return false;
+        if (*mask >> a & 1) {
+            tn_error_set(x->graph, TN_E_ARG, "axis %d is named twice", axes[i]);
+            return false;
+        }
+        *mask |= 1u << a;
+    }
+    return true;
+}
+
 /* How many elements each sum over the axes of the mask adds. */
 static inline int64_t count_of(const tn_tensor *x, uint32_t axes)
 {

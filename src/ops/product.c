@@ -42,9 +42,9 @@ tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const 
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (weight->ndim != 2 || x->ndim < 1 || x->shape[x->ndim - 1] != weight->shape[1]) {
         char a[128], b[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
-                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
-                                          tn_shape_text(b, sizeof b, weight->ndim, weight->shape)));
+        return tn_leave(&sc,
+                        tn_error_set(sc.g, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
+                                     tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, weight)));
     }
     return tn_leave(&sc, matmul(x, tn_mk_swap(weight, 0, 1), bias));
 }
@@ -80,6 +80,8 @@ static int64_t pooled(int64_t n, int64_t window, int64_t stride, int64_t pad, bo
     return ceil_mode && (k - 1) * stride >= n + pad ? k - 1 : k;
 }
 
+enum { WIDEST = 46340 }; /* window: its elements are counted in an i32 */
+
 static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *options, tn_pool_attr *a)
 {
     tn_pool2d_options o = {0};
@@ -87,13 +89,14 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
     int stride = o.stride ? o.stride : window;
     if (x->ndim != 4) {
         char s[160];
-        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s",
-                     tn_shape_text(s, sizeof s, x->ndim, x->shape));
+        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", tn_tensor_text(s, sizeof s, x));
         return false;
     }
-    if (window < 1 || stride < 1 || o.pad < 0 || 2 * o.pad > window) {
-        tn_error_set(x->graph, TN_E_ARG, "window %d, stride %d, pad %d: pad may be half the window at most",
-                     window, stride, o.pad);
+    if (window < 1 || window > WIDEST || stride < 1 || o.pad < 0 || o.pad > window / 2) {
+        tn_error_set(
+            x->graph, TN_E_ARG,
+            "window %d, stride %d, pad %d: a window is 1 to %d wide, and pad may be half of it at most",
+            window, stride, o.pad, WIDEST);
         return false;
     }
     *a = (tn_pool_attr){.h = x->shape[1], .w = x->shape[2]};
@@ -109,7 +112,7 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
     if (a->oh < 1 || a->ow < 1) {
         char s[160];
         tn_error_set(x->graph, TN_E_SHAPE, "window %d is larger than image %s", window,
-                     tn_shape_text(s, sizeof s, x->ndim, x->shape));
+                     tn_tensor_text(s, sizeof s, x));
         return false;
     }
     return true;
@@ -167,7 +170,7 @@ tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
     if (x->ndim != 4) {
         char s[160];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "wanted [n, h, w, c], got %s",
-                                          tn_shape_text(s, sizeof s, x->ndim, x->shape)));
+                                          tn_tensor_text(s, sizeof s, x)));
     }
     double n = (double)(x->shape[1] * x->shape[2]);
     tn_tensor *m = mul(total(x, 6u), num(x, 1 / n));
@@ -212,7 +215,7 @@ tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file
     if (weight->ndim != 2 || index->ndim >= TN_MAX_DIMS) {
         char s[160];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "weight must be [entries, width], got %s",
-                                          tn_shape_text(s, sizeof s, weight->ndim, weight->shape)));
+                                          tn_tensor_text(s, sizeof s, weight)));
     }
     int64_t n = tn_node_numel(index), shape[TN_MAX_DIMS];
     memcpy(shape, index->shape, sizeof shape);

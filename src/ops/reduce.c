@@ -7,22 +7,6 @@
 #define AXES_ARGS   (x, naxes, axes, keepdim, NULL, 0)
 #define AXES_PARAMS (tn_tensor * x, int naxes, const int *axes, bool keepdim)
 
-/* The bit mask of a list of axes, all of them for an empty list; false with the error set. */
-static bool axis_mask(tn_tensor *x, int naxes, const int *axes, uint32_t *mask)
-{
-    *mask = naxes > 0 && axes ? 0 : (1u << x->ndim) - 1;
-    for (int i = 0; i < naxes && axes; i++) {
-        int a = tn_axis(x->graph, x, axes[i]);
-        if (a < 0) return false;
-        if (*mask >> a & 1) {
-            tn_error_set(x->graph, TN_E_ARG, "axis %d is named twice", axes[i]);
-            return false;
-        }
-        *mask |= 1u << a;
-    }
-    return true;
-}
-
 typedef tn_tensor *reduce_fn(tn_tensor *x, uint32_t mask, int64_t n, double extra);
 
 static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int naxes, const int *axes,

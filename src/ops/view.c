@@ -7,7 +7,10 @@
 static bool too_many(tn_graph *g, int ndim, const void *list)
 {
     if (ndim >= 0 && ndim <= TN_MAX_DIMS && (list || !ndim)) return false;
-    tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
+    if (ndim > 0 && ndim <= TN_MAX_DIMS)
+        tn_error_set(g, TN_E_NULL, "%d axes are announced and their list is NULL", ndim);
+    else
+        tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
     return true;
 }
 
@@ -25,12 +28,12 @@ tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const cha
         else if (s[i] < 0)
             bad = true;
         else
-            known *= s[i];
+            bad = bad || __builtin_mul_overflow(known, s[i], &known);
     }
     if (bad || (open >= 0 && (known == 0 || n % known))) {
         char a[160], b[160];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "shape %s cannot become %s",
-                                          tn_shape_text(a, sizeof a, x->ndim, x->shape),
+                                          tn_tensor_text(a, sizeof a, x),
                                           tn_shape_text(b, sizeof b, ndim, shape)));
     }
     if (open >= 0) s[open] = n / known;
@@ -139,13 +142,15 @@ tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64
         end = end == TN_END ? n : end < 0 ? end + n : end;
         start = clamp64(start, 0, n);
         end = clamp64(end, start, n);
-        count = (end - start + step - 1) / step;
+        count = end > start ? (end - start - 1) / step + 1 : 0;
     } else {
         end = end == TN_END ? -1 : end < 0 ? end + n : end;
         start = clamp64(start, -1, n - 1);
         end = clamp64(end, -1, start);
-        count = (start - end - step - 1) / -step;
+        count = start > end ? (start - end - 1) / (step < -INT64_MAX ? INT64_MAX : -step) + 1 : 0;
     }
+    if (count < 2) step = 1; /* a stride follows from it, which must be a number, too */
+    if (!count) start = 0;
     return tn_leave(&sc, tn_mk_slice1(x, a, start, step, count));
 }
 PLAIN(slice, (tn_tensor * x, int axis, int64_t start, int64_t end, int64_t step),
@@ -167,14 +172,14 @@ PLAIN(select, (tn_tensor * x, int axis, int64_t index), (x, axis, index, NULL, 0
 tn_tensor *tn_flip_at(tn_tensor *x, int naxes, const int *axes, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_LIST(axes, naxes, naxes), "flip", file, line, 1, 0, &x);
-    if (!sc.ok || too_many(sc.g, naxes, axes)) return tn_leave(&sc, NULL);
+    uint32_t mask;
+    if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
     int64_t v[3][TN_MAX_DIMS];
-    for (int i = 0; i < x->ndim; i++) v[0][i] = 0, v[1][i] = 1, v[2][i] = x->shape[i];
-    for (int i = 0; i < (naxes ? naxes : x->ndim); i++) {
-        int a = naxes ? tn_axis(sc.g, x, axes[i]) : i;
-        if (a < 0) return tn_leave(&sc, NULL);
-        v[0][a] = x->shape[a] - 1;
-        v[1][a] = -1;
+    for (int i = 0; i < x->ndim; i++) {
+        bool turned = mask >> i & 1;
+        v[0][i] = turned ? x->shape[i] - 1 : 0;
+        v[1][i] = turned ? -1 : 1;
+        v[2][i] = x->shape[i];
     }
     return tn_leave(&sc, tn_mk_slice(x, v[0], v[1], v[2]));
 }
@@ -189,6 +194,12 @@ tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, doub
     if (before < 0 || after < 0)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "padding by %lld and %lld", (long long)before,
                                           (long long)after));
+    if (before > INT64_MAX / 4 || after > INT64_MAX / 4) {
+        char t[160];
+        return tn_leave(&sc,
+                        tn_error_set(sc.g, TN_E_SHAPE, "%s padded by %lld and %lld is not possible",
+                                     tn_tensor_text(t, sizeof t, x), (long long)before, (long long)after));
+    }
     int64_t b[TN_MAX_DIMS] = {0}, e[TN_MAX_DIMS] = {0};
     b[a] = before;
     e[a] = after;
@@ -239,8 +250,7 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
         if (tn_same_shape(in[0], in[i])) continue;
         char x[128], y[128];
         tn_error_set(sc.g, TN_E_SHAPE, "shapes %s and %s are not the same",
-                     tn_shape_text(x, sizeof x, ndim, in[0]->shape),
-                     tn_shape_text(y, sizeof y, in[i]->ndim, in[i]->shape));
+                     tn_tensor_text(x, sizeof x, in[0]), tn_tensor_text(y, sizeof y, in[i]));
         return tn_leave(&sc, NULL);
     }
     for (int i = 0; i < n; i++) in[i] = unsqueeze(in[i], a);
@@ -260,7 +270,7 @@ int tn_split_at(tn_tensor *x, int n, int axis, tn_tensor **out, const char *file
     if (a >= 0 && x->shape[a] % n) {
         char t[160];
         tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s is not %d equal parts", axis,
-                     tn_shape_text(t, sizeof t, x->ndim, x->shape), n);
+                     tn_tensor_text(t, sizeof t, x), n);
         a = -1;
     }
     for (int i = 0; i < n; i++)

@@ -153,7 +153,7 @@ static void measure_costs(bench *b, tn_target_profile *p)
     b->launch = fmax(2 * few - twice, .1 * few);
     p->launch_us = b->launch * 1e6;
     double memory = time_of(b, copy, MANY) - b->launch, all = time_of(b, exponential, MANY) - b->launch;
-    double work = MANY * (fu_row_work(TN_OP_exp) + 2); /* with a load and a store */
+    double work = MANY * (tn_op_get(TN_OP_exp)->work + 2); /* with a load and a store */
     p->instruction_ps = fmax(all - FU_OVERLAP * memory, .5 * all) * 1e12 / work;
     tn_tensor *x = tn_keep(tn_zeros(b->s, TN_F32, 2, shape));
     job j = {.run = product, .x = x, .y = x};

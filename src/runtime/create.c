@@ -15,7 +15,11 @@ static bool check_shape(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *sh
         tn_error_set(g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
         return false;
     }
-    if (ndim < 0 || ndim > TN_MAX_DIMS || (ndim && !shape)) {
+    if (ndim > 0 && ndim <= TN_MAX_DIMS && !shape) {
+        tn_error_set(g, TN_E_NULL, "%d axes are announced and shape is NULL", ndim);
+        return false;
+    }
+    if (ndim < 0 || ndim > TN_MAX_DIMS) {
         tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
         return false;
     }
@@ -305,6 +309,28 @@ tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *s
     return random_at("randn", TN_OP_normal, s, dtype, ndim, shape, file, line);
 }
 
+/* Whether integers from low up to, and without, high are values of the dtype. */
+static bool holds(tn_dtype d, int64_t low, int64_t high)
+{
+    switch (d) {
+    case TN_BOOL:
+        return low >= 0 && high <= 2;
+    case TN_U8:
+        return low >= 0 && high <= UINT8_MAX + 1;
+    case TN_I32:
+        return low >= INT32_MIN && high <= (int64_t)INT32_MAX + 1;
+    case TN_F16: /* its largest is 65504 */
+        return low >= -65504 && high <= 65505;
+    case TN_F32:
+    case TN_BF16:
+    case TN_F64:
+    case TN_I64:
+    case TN_DTYPE_COUNT:
+        break;
+    }
+    return true;
+}
+
 tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
                          const int64_t *shape, const char *file, int line)
 {
@@ -312,9 +338,12 @@ tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtyp
         tn_enter_session_as(TN_ATTR_LIST(shape, ndim, low, high, dtype, ndim), s, "randint", file, line);
     tn_tensor *n = NULL;
     if (sc.ok && check_shape(sc.g, dtype, ndim, shape)) {
-        if (low >= high || high - low > (1 << 24))
+        if (low >= high || (uint64_t)high - (uint64_t)low > 1 << 24)
             tn_error_set(sc.g, TN_E_ARG, "from %lld up to %lld: needs 1 to 2^24 values", (long long)low,
                          (long long)high);
+        else if (!holds(dtype, low, high))
+            tn_error_set(sc.g, TN_E_ARG, "from %lld up to %lld: %s does not hold them all", (long long)low,
+                         (long long)high, tn_dtype_name(dtype));
         else {
             n = tn_mk_random(sc.g, TN_OP_uniform, TN_F32, ndim, shape, NULL);
             n = tn_mk2(TN_OP_mul, n, tn_mk_scalar(sc.g, tn_number_f((double)(high - low))));

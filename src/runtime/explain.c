@@ -6,14 +6,16 @@
 
 #include <string.h>
 
+/* What is less than half of the last digit that is shown is nothing, of either sign. */
 static double mb(int64_t bytes)
 {
-    return (double)bytes * 1e-6 + 0.0;
+    return bytes > -5000 && bytes < 5000 ? 0 : (double)bytes * 1e-6;
 }
 
 /* ---- the plan ---- */
 
-/* Nodes that were not computed: their value was there. Numbers the plan was made for, and serves no others. */
+/* Nodes that were not computed: their value was there. Numbers the plan was made for, and serves no others.
+ */
 static void put_simplified(const tn_view *v, const char *before, fu_text *t)
 {
     const int count[] = {v->common, v->folded, v->guards};
@@ -69,12 +71,32 @@ const char *tn_plan_text(tn_session *s)
 
 /* ---- the bandwidth of a copy ---- */
 
-/* Of y = x over tensors larger than the caches, by a kernel like any other, on a session of its own. The best
- * of a few. 0: could not be measured. */
-static double measure_copy(const tn_session *s)
+/* GB/s of y = x, by a kernel like any other, where 2^(16 + 2 i) bytes are moved, and for the last i more than
+ * caches hold: the best of a few. 0: could not be measured. */
+static double copy_of(tn_session *m, int i)
 {
-    enum { ROUNDS = 5 };
-    const int64_t n = 48 << 20;
+    enum { ROUNDS = 6 };
+    const int64_t n = i + 1 < TN_COPIES ? (int64_t)1 << (13 + 2 * i) : 48 << 20;
+    tn_tensor *x = tn_keep(tn_zeros(m, TN_F32, 1, &n)), *y = tn_keep(x);
+    double best = 0;
+    for (int k = 0; k < ROUNDS && y; k++) {
+        tn_step_begin(m);
+        tn_assign(y, x);
+        if (tn_step_end(m)) break;
+        const tn_run_log *run = m->explain->last.n ? m->explain->last.run : NULL;
+        double seconds = run && run->kernel && run->plan->n_step == 1 ? run->kernel[1] - run->kernel[0] : 0;
+        double gbs = seconds > 0 ? 8e-9 * (double)n / seconds : 0;
+        if (k && gbs > best) best = gbs; /* the first one compiles */
+    }
+    tn_free(x);
+    tn_free(y);
+    return best;
+}
+
+/* Of the sizes in the mask, on a session of its own. */
+static void measure_copies(tn_session *s, unsigned sizes)
+{
+    double *gbs = s->explain->copy_gbs;
     tn_options o = {.size = sizeof o,
                     .device = TN_CPU,
                     .mode = TN_FUSED,
@@ -82,26 +104,38 @@ static double measure_copy(const tn_session *s)
                     .cache_dir = s->options.cache_dir,
                     .log = s->options.log,
                     .log_user = s->options.log_user};
-    tn_session *m = s->device->is_reference ? NULL : tn_open_with(&o);
-    double best = 0;
-    tn_tensor *x = m ? tn_keep(tn_zeros(m, TN_F32, 1, &n)) : NULL, *y = m ? tn_keep(x) : NULL;
-    for (int i = 0; i < ROUNDS && y; i++) {
-        tn_step_begin(m);
-        tn_assign(y, x);
-        double start = tn_clock();
-        if (tn_step_end(m)) break;
-        double gbs = 8e-9 * (double)n / (tn_clock() - start);
-        if (i && gbs > best) best = gbs; /* the first one compiles */
+    tn_session *m = NULL;
+    for (int i = 0; i < TN_COPIES && !s->device->is_reference; i++) {
+        if (!(sizes >> i & 1) || gbs[i] > 0) continue;
+        if (!m && !(m = tn_open_with(&o))) return;
+        tn_profile(m, true);
+        gbs[i] = copy_of(m, i);
     }
     tn_close(m);
-    return best;
+}
+
+/* The smallest of the copies that moves as many bytes as the launch. */
+static int copy_like(const tn_launch *l)
+{
+    int i = 0;
+    while (i + 1 < TN_COPIES && (int64_t)1 << (16 + 2 * i) < l->of->bytes) i++;
+    return i;
 }
 
 static void find_bandwidth(tn_session *s, tn_view *v)
 {
     if (v->total.ms <= 0) return;
-    if (s->explain->copy_gbs == 0) s->explain->copy_gbs = measure_copy(s);
-    v->gbs = s->explain->copy_gbs;
+    unsigned sizes = 1u << (TN_COPIES - 1);
+    for (int i = 0; i < v->n_launch; i++) sizes |= 1u << copy_like(&v->launch[i]);
+    measure_copies(s, sizes);
+    const double *gbs = s->explain->copy_gbs;
+    for (int i = 0; i < v->n_launch; i++) {
+        tn_launch *l = &v->launch[i];
+        double speed = gbs[copy_like(l)];
+        if (speed > 0) l->copy_ms = (double)l->of->bytes * 1e-6 / speed;
+    }
+    v->gbs = gbs[TN_COPIES - 1];
+    tn_view_add_up(v);
 }
 
 /* ---- at length ---- */
@@ -137,7 +171,7 @@ static void put_time(const tn_view *v, fu_text *t, const tn_sums *s)
     fu_put(t, "  %8.3f ms", s->ms);
     if (v->gbs > 0 && s->ms > 0) {
         double gbs = (double)s->bytes * 1e-6 / s->ms;
-        fu_put(t, " %6.1f GB/s %3.0f %%", gbs, 100 * gbs / v->gbs);
+        fu_put(t, " %6.1f GB/s %3.0f %%", gbs, 100 * tn_sums_share(s));
     }
 }
 
@@ -155,7 +189,10 @@ static void put_row(const tn_view *v, fu_text *t, int row)
     fu_put(t, "%d\n", row + 1);
     for (int w = 0; w < 2; w++) {
         tn_sums s = tn_view_row(v, row, ways[w]);
-        if (s.kernels) put_sums(v, t, tn_way_name(ways[w]), &s);
+        bool update = true;
+        for (int i = 0; i < v->n_launch; i++)
+            update = update && (v->launch[i].row != row || v->launch[i].way == TN_WAY_UPDATE);
+        if (s.kernels) put_sums(v, t, tn_way_name(update ? TN_WAY_UPDATE : ways[w]), &s);
         for (int i = 0; i < v->n_launch && s.kernels; i++) {
             const tn_launch *l = &v->launch[i];
             if (l->row != row || (l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
@@ -202,9 +239,9 @@ void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t)
            "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved, "
            "predicted ms",
            (unsigned long long)v->log->number, v->log->backward ? "the last that trained" : "the last");
-    fu_put(t, v->total.ms >= 0 ? ", time, share of a copy's %.1f GB/s\n" : "\n", v->gbs);
+    fu_put(t, v->total.ms >= 0 ? ", time, share of the speed of a copy of as many bytes\n" : "\n");
     put_sums(v, t, "all", &v->total);
-    for (int w = 0; w < 3; w++)
+    for (int w = 0; w < TN_WAYS; w++)
         if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
     fu_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);

@@ -36,9 +36,13 @@ typedef struct tn_note_value {
     uint8_t dtype, ndim;
     bool number, kept; /* kept, of a leaf: an earlier segment of the step made it */
     bool written;      /* to memory that outlives the step: an assignment, a gradient, tn_keep */
+    bool gradient;     /* of a leaf: a gradient */
     int64_t shape[TN_MAX_DIMS];
     int64_t numel;
     int call;      /* -1: none */
+    uint32_t at;   /* which of the call's nodes it is: with the call, the same in all segments of a step */
+    int memory;    /* of a leaf: the first one that looks into the same memory; of a node itself */
+    int64_t held;  /* elements of that memory */
     int n_in, *in; /* slots of the operands' memory */
     int64_t *read; /* elements of it that are read */
     int step;      /* of a node: the first that computes it; -1: none does */
@@ -84,6 +88,9 @@ typedef struct tn_ban {
     int n, *node;
 } tn_ban;
 
+/* Copies that others are compared with: of 2^16 bytes moved, 2^18 .. 2^26, and of more than caches hold. */
+enum { TN_COPIES = 7 };
+
 struct tn_explain_state {
     int level;          /* TENSOR_DEBUG */
     const char *folder; /* TENSOR_DUMP is a folder */
@@ -97,7 +104,7 @@ struct tn_explain_state {
         const tn_tensor *root; /* whose value is asked for; NULL: all that waits */
     } asked;                   /* who makes it run */
     char *text;                /* of tn_plan_text */
-    double copy_gbs;
+    double copy_gbs[TN_COPIES];
     char profile[48]; /* name and digest of the target profile, once it is asked for */
     tn_require *require;
     int n_require, cap_require;
@@ -140,7 +147,8 @@ const char *tn_short_file(const char *file); /* without its folders */
 
 /* ---- explain_view.c ---- */
 
-typedef enum tn_way { TN_WAY_FORWARD, TN_WAY_BACKWARD, TN_WAY_BOTH } tn_way;
+/* Update: what is made of gradients, and makes none: an optimizer's work. */
+typedef enum tn_way { TN_WAY_FORWARD, TN_WAY_BACKWARD, TN_WAY_BOTH, TN_WAY_UPDATE, TN_WAYS } tn_way;
 
 typedef struct tn_launch {
     int segment, step;
@@ -148,10 +156,12 @@ typedef struct tn_launch {
     const tn_note *note;
     const tn_step *of;
     tn_way way;
-    bool again; /* another launch of the group before */
-    int before; /* launches in eager mode for the same work */
+    bool again;    /* another launch of the group before */
+    bool repeated; /* all of it was computed in an earlier segment, which did not keep it */
+    int before;    /* launches in eager mode for the same work */
     int64_t bytes_before;
-    double ms; /* negative: not measured */
+    double ms;      /* negative: not measured */
+    double copy_ms; /* what a copy that moves as many bytes takes; 0: not measured */
     int row;
     char *ops;   /* "gelu + layer_norm" */
     char *lines; /* "train.c:41 42" */
@@ -161,6 +171,7 @@ typedef struct tn_sums {
     int kernels, before;
     int64_t bytes, bytes_before;
     double ms, predicted_ms, flops;
+    double copy_ms;
 } tn_sums;
 
 typedef struct tn_kept {
@@ -184,18 +195,24 @@ typedef struct tn_view {
     tn_launch *launch;
     tn_kept *kept;
     tn_boundary *boundary;
-    tn_sums total, way[3];
+    tn_sums total, way[TN_WAYS];
     int64_t kept_bytes, again_bytes, never_bytes;
     int n_break;
     char **breaks; /* one line for each segment that ended before the step did */
     size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
     int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
-    double gbs;                                   /* of a copy; 0: not measured */
+    double gbs;                                   /* of a copy from and to memory; 0: not measured */
 } tn_view;
 
 /* 0 or TN_E_NOMEM; TN_E_STATE: no step has run. Free with tn_view_free. */
 int tn_view_make(tn_session *s, tn_view *v);
 void tn_view_free(tn_view *v);
+void tn_view_add_up(tn_view *v); /* the totals, of the launches */
+/* The share of a copy's speed; negative: not measured. */
+static inline double tn_sums_share(const tn_sums *s)
+{
+    return s->ms > 0 && s->copy_ms > 0 ? s->copy_ms / s->ms : -1;
+}
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
 const char *tn_way_name(tn_way w);
 
@@ -218,7 +235,8 @@ void tn_debug_spills(const tn_session *s, int64_t before, int64_t after);
 void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds);
 
 /* ---- explain_require.c ---- */
-/* The step is about to end: a tn_require_fused that was not closed is an error, so that it takes no effect. */
+/* The step is about to end: a tn_require_fused that was not closed is an error, so that it takes no effect.
+ */
 void tn_require_left_open(tn_session *s);
 int tn_require_check(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 

@@ -103,10 +103,16 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
                          .number = tn_kind_of(b) == TN_KIND_NUMBER,
                          .numel = tn_node_numel(t),
                          .call = call_index(w, b->call),
+                         .at = b->call ? b->id - b->call->first : 0,
+                         .memory = slot,
+                         .held = tn_node_numel(b),
                          .step = -1};
     memcpy(v->shape, t->shape, sizeof v->shape);
     v->kept = leaf && !v->number && b->op != TN_OP_leaf && !(b->flags & TN_F_PERSISTENT);
     v->written = !leaf && tn_node_written(t) != NULL;
+    v->gradient = leaf && ((b->call && b->call->backward) || (b->of && b->of->flags & TN_F_GRADIENT));
+    for (int i = f->node.n; leaf && i < slot && v->memory == slot; i++)
+        if (tn_node_at(f, i)->base == b) v->memory = i;
     if (leaf) return;
     v->in = tn_arena_alloc(w->arena, (size_t)(t->n_in + 1) * sizeof *v->in);
     v->read = tn_arena_alloc(w->arena, (size_t)(t->n_in + 1) * sizeof *v->read);

@@ -9,7 +9,9 @@
 
 typedef struct making {
     tn_view *v;
-    int *first; /* first launch of each segment */
+    int *first;      /* first launch of each segment */
+    uint8_t **trait; /* of each segment's nodes: bits below */
+    uint8_t **how;   /* of each segment's values: what the ledger says */
     bool failed;
 } making;
 
@@ -30,7 +32,57 @@ static char *keep_text(making *m, fu_text *t)
 
 const char *tn_way_name(tn_way w)
 {
-    return w == TN_WAY_FORWARD ? "forward" : w == TN_WAY_BACKWARD ? "backward" : "both";
+    static const char *const name[TN_WAYS] = {"forward", "backward", "both", "update"};
+    return name[w];
+}
+
+enum { REPEATED = 1, AFTER = 2, LEADS = 4 };
+
+static bool same_call(const tn_note_call *a, const tn_note_call *b)
+{
+    return a->key == b->key && a->backward == b->backward && a->line == b->line && !a->file == !b->file &&
+           (!a->file || !strcmp(a->file, b->file)) && !strcmp(a->name, b->name);
+}
+
+/* The value of another segment's note that is slot i of this one; -1: none is. */
+static int same_value(const tn_note *n, int i, const tn_note *other, bool nodes_only)
+{
+    const tn_note_value *v = &n->value[i];
+    for (int k = 0; k < (nodes_only ? other->n_node : other->n_value) && v->call >= 0; k++) {
+        const tn_note_value *o = &other->value[k];
+        if (o->call < 0 || o->at != v->at || o->op != v->op) continue;
+        if (same_call(&n->call[v->call], &other->call[o->call])) return k;
+    }
+    return -1;
+}
+
+/* Marks what an earlier segment has computed before, what is made of gradients, and what they are made of. */
+static void mark_nodes(making *m, int r)
+{
+    const tn_step_log *log = m->v->log;
+    const tn_note *n = log->run[r].plan->note;
+    uint8_t *t = m->trait[r] = tn_arena_alloc(&m->v->arena, (size_t)n->n_value + 1);
+    m->failed = m->failed || !t;
+    if (!t) return;
+    for (int i = 0; i < n->n_node; i++) {
+        const tn_note_value *v = &n->value[i];
+        bool back = v->call >= 0 && n->call[v->call].backward;
+        for (int k = 0; k < v->n_in; k++) {
+            const tn_note_value *x = &n->value[v->in[k]];
+            bool from = v->in[k] < n->n_node ? t[v->in[k]] & AFTER : x->gradient;
+            if (from || (x->call >= 0 && n->call[x->call].backward)) t[i] |= AFTER;
+        }
+        for (int q = 0; q < r && !back && v->step >= 0 && !(t[i] & REPEATED); q++) {
+            const tn_note *o = log->run[q].plan->note;
+            int at = same_value(n, i, o, true);
+            if (at >= 0 && o->value[at].step >= 0) t[i] |= REPEATED;
+        }
+    }
+    for (int i = n->n_node; i-- > 0;) {
+        const tn_note_value *v = &n->value[i];
+        bool leads = t[i] & LEADS || (v->call >= 0 && n->call[v->call].backward);
+        for (int k = 0; k < v->n_in && leads; k++) t[v->in[k]] |= LEADS;
+    }
 }
 
 /* ---- launches ---- */
@@ -51,9 +103,18 @@ static const tn_note_call *call_of(const tn_note *n, int slot)
     return c < 0 ? NULL : &n->call[c];
 }
 
-static tn_way way_of(const tn_launch *l)
+static tn_way way_of(const tn_launch *l, const uint8_t *trait)
 {
     int way[2] = {0, 0};
+    bool after = false, leads = false;
+    for (int i = 0; i < l->of->n_nodes; i++) {
+        int at = node_at(l, i);
+        const tn_note_call *c = call_of(l->note, at);
+        if (!own(l, at)) continue;
+        after = after || trait[at] & AFTER;
+        leads = leads || trait[at] & LEADS || (c && c->backward);
+    }
+    if (after && !leads) return TN_WAY_UPDATE;
     for (int all = 0; all < 2 && !way[0] && !way[1];
          all++) /* one that only computes others' again: by those */
         for (int i = 0; i < l->of->n_nodes; i++) {
@@ -159,8 +220,9 @@ static bool needs_kernel(const tn_launch *l, int call, const alone *a)
 
 static void count_before(tn_launch *l, const alone *a)
 {
-    l->before = 1;
-    l->bytes_before = l->of->bytes;
+    l->before = !l->repeated; /* eager mode keeps it */
+    l->bytes_before = l->repeated ? 0 : l->of->bytes;
+    if (l->repeated) return;
     if (l->again || l->of->kind != TN_STEP_KERNEL) return;
     int calls = 0, told = 0;
     int64_t bytes = 0;
@@ -207,6 +269,7 @@ static void put_ops(fu_text *t, const tn_launch *l)
         fu_put(t, "%s%s%s", t->n ? " + " : "", name, c->backward && c->of >= 0 ? "'" : "");
         if (same > 1) fu_put(t, " x%d", same);
     }
+    if (l->repeated) fu_put(t, " (computed again)");
 }
 
 static void put_lines(fu_text *t, const tn_launch *l)
@@ -248,11 +311,17 @@ static void make_launches(const tn_session *s, making *m)
         const alone *a = make_alone(m, p);
         if (m->failed) return;
         m->first[r] = m->v->n_launch;
+        mark_nodes(m, r);
+        if (m->failed) return;
         for (int i = 0; i < p->n_step; i++) {
             tn_launch *l = &m->v->launch[m->v->n_launch++];
             *l = (tn_launch){.segment = r, .step = i, .plan = p, .note = n, .of = &p->step[i], .ms = -1};
             l->again = i && l->of->first_node == l[-1].of->first_node && l->of->n_nodes == l[-1].of->n_nodes;
-            l->way = l->again ? l[-1].way : way_of(l);
+            l->way = l->again ? l[-1].way : way_of(l, m->trait[r]);
+            bool all = l->of->n_nodes > 0;
+            for (int k = 0; k < l->of->n_nodes; k++)
+                all = all && own(l, node_at(l, k)) && m->trait[r][node_at(l, k)] & REPEATED;
+            l->repeated = l->again ? l[-1].repeated : all;
             if (run->kernel) l->ms = (run->kernel[2 * i + 1] - run->kernel[2 * i]) * 1e3;
             if (s->mode == TN_FUSED)
                 count_before(l, a);
@@ -268,12 +337,6 @@ static void make_launches(const tn_session *s, making *m)
 }
 
 /* ---- rows ---- */
-
-static bool same_call(const tn_note_call *a, const tn_note_call *b)
-{
-    bool lines = a->line == b->line && !a->file == !b->file && (!a->file || !strcmp(a->file, b->file));
-    return lines && a->key == b->key && a->backward == b->backward && !strcmp(a->name, b->name);
-}
 
 /* Votes for the launches that compute call c of segment r, or the same call in an earlier one. */
 static void vote(const making *m, int r, int c, int *votes)
@@ -325,6 +388,7 @@ static void add(tn_sums *s, const tn_launch *l)
     s->flops += l->of->flops;
     s->predicted_ms += l->of->predicted_ms;
     s->ms = l->ms < 0 || s->ms < 0 ? -1 : s->ms + l->ms;
+    s->copy_ms += l->copy_ms;
 }
 
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way)
@@ -338,11 +402,17 @@ tn_sums tn_view_row(const tn_view *v, int row, tn_way way)
 
 /* ---- the ledger ---- */
 
+/* A value that is spread over a larger shape takes the memory it has. */
+static int64_t bytes_held(const tn_note_value *v)
+{
+    return v->held * (int64_t)tn_dtype_size((tn_dtype)v->dtype);
+}
+
 static void ledger_add(making *m, const tn_note *n, int slot, const char *how)
 {
     tn_view *v = m->v;
     char name[160];
-    int64_t bytes = (int64_t)tn_note_bytes(&n->value[slot]);
+    int64_t bytes = bytes_held(&n->value[slot]);
     tn_note_name(n, slot, name, sizeof name);
     for (int i = 0; i < v->n_kept; i++)
         if (!strcmp(v->kept[i].how, how) && !strcmp(v->kept[i].name, name)) {
@@ -376,14 +446,17 @@ static void ledger_of(making *m, int r)
     const tn_note *n = m->v->log->run[r].plan->note;
     const tn_plan *p = m->v->log->run[r].plan;
     const tn_launch *l = &m->v->launch[m->first[r]];
-    uint8_t *how = take(m, (size_t)n->n_value, 1);
+    uint8_t *how = m->how[r] = take(m, (size_t)n->n_value, 1);
     if (m->failed) return;
     enum { KEPT = 1, AGAIN = 2, NEVER = 4 };
+    for (int i = 0; i < n->n_node; i++)
+        if (m->trait[r][i] & REPEATED) how[i] |= AGAIN;
     for (int s = 0; s < p->n_step; s++) {
         if (l[s].way == TN_WAY_BACKWARD) {
             for (int b = 0; b < p->step[s].n_buf - p->step[s].n_out; b++) {
                 int slot = p->step[s].buf[b];
-                if (slot >= 0 && slot < n->n_value && forward_value(n, slot)) how[slot] |= KEPT;
+                if (slot >= 0 && slot < n->n_value && forward_value(n, slot))
+                    how[n->value[slot].memory] |= KEPT;
             }
             for (int i = 0; i < p->step[s].n_nodes; i++) {
                 int at = node_at(&l[s], i);
@@ -401,13 +474,18 @@ static void ledger_of(making *m, int r)
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].slot < n->n_node) how[p->value[i].slot] &= (uint8_t)~NEVER;
     for (int i = 0; i < n->n_value; i++) {
-        int64_t bytes = (int64_t)tn_note_bytes(&n->value[i]);
-        if (how[i] & KEPT) {
-            m->v->kept_bytes += bytes;
-            ledger_add(m, n, i, "kept");
-        } else if (how[i] & AGAIN) {
+        int64_t bytes = bytes_held(&n->value[i]);
+        for (int q = 0; q < r && how[i] == KEPT; q++) { /* once, in however many segments it is read */
+            const tn_note *o = m->v->log->run[q].plan->note;
+            int at = same_value(n, i, o, false);
+            if (at >= 0 && m->how[q][o->value[at].memory] & KEPT) how[i] = 0;
+        }
+        if (how[i] & AGAIN && (i >= n->n_node || m->trait[r][i] & REPEATED || !(how[i] & KEPT))) {
             m->v->again_bytes += bytes;
             ledger_add(m, n, i, "computed again");
+        } else if (how[i] & KEPT) {
+            m->v->kept_bytes += bytes;
+            ledger_add(m, n, i, "kept");
         } else if (how[i] & NEVER) {
             m->v->never_bytes += bytes;
             ledger_add(m, n, i, "never stored");
@@ -466,31 +544,77 @@ static void boundaries_of(making *m, int r)
 
 /* ---- segments ---- */
 
+/* What the run's segment stores for those to come only: no kernel of its own would read it. */
+static int64_t stored_for_later(const tn_plan *p)
+{
+    const tn_note *n = p->note;
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const tn_plan_value *v = &p->value[i];
+        if (v->slot >= n->n_node || !(v->root || v->keep) || n->value[v->slot].written) continue;
+        bool read = false;
+        for (int k = 0; k < p->n_step && !read; k++)
+            for (int b = 0; b < p->step[k].n_buf - p->step[k].n_out && !read; b++)
+                read = p->step[k].buf[b] == v->slot;
+        if (!read) bytes += (int64_t)tn_note_bytes(&n->value[v->slot]);
+    }
+    return bytes;
+}
+
+/* Whether the launch repeats something that segment r has computed. */
+static bool repeats_of(const making *m, const tn_launch *l, int r)
+{
+    if (!l->repeated || l->segment <= r) return false;
+    const tn_note *o = m->v->log->run[r].plan->note;
+    int at = same_value(l->note, node_at(l, 0), o, true);
+    return at >= 0 && o->value[at].step >= 0;
+}
+
+enum { LEAST_TOLD = 5000 }; /* bytes: 0.01 MB, rounded */
+
 static void make_breaks(making *m)
 {
     const tn_step_log *log = m->v->log;
     for (int r = 0; r + 1 < log->n && !m->failed; r++) {
         const tn_run_log *run = &log->run[r];
-        const tn_plan *p = run->plan;
-        const tn_note *n = p->note, *next = log->run[r + 1].plan->note;
-        size_t bytes = 0;
-        for (int i = 0; i < p->n_value; i++) {
-            const tn_plan_value *v = &p->value[i];
-            bool lives = v->root || v->keep;
-            if (v->slot < n->n_node && lives && !n->value[v->slot].written)
-                bytes += tn_note_bytes(&n->value[v->slot]);
+        const tn_note *next = log->run[r + 1].plan->note;
+        int64_t stored = stored_for_later(run->plan), again = 0;
+        int kernels = 0;
+        double ms = 0;
+        for (int i = 0; i < m->v->n_launch; i++) {
+            const tn_launch *l = &m->v->launch[i];
+            if (!repeats_of(m, l, r)) continue;
+            kernels++;
+            again += l->of->bytes;
+            ms += l->of->predicted_ms;
         }
         fu_text t = {0};
         fu_put(&t, "%s", run->ender);
         if (run->what[0]) fu_put(&t, " of %s", run->what);
         if (run->file) fu_put(&t, " at %s:%d", tn_short_file(run->file), run->line);
         if (next->n_call) fu_put(&t, " before %s", next->call[0].name);
-        fu_put(&t, ": %.2f MB more written; move it down", (double)bytes * 1e-6);
+        fu_put(&t, ": ");
+        bool worth = stored >= LEAST_TOLD;
+        if (worth) fu_put(&t, "%.2f MB stored for what comes after it", (double)stored * 1e-6);
+        if (kernels)
+            fu_put(&t, "%s%d kernel%s run a second time (%.2f MB, predicted %.3f ms)", worth ? ", " : "",
+                   kernels, kernels > 1 ? "s" : "", (double)again * 1e-6, ms);
+        fu_put(&t, worth || kernels ? "; move it down" : "nothing more is stored or computed");
         m->v->breaks[m->v->n_break++] = keep_text(m, &t);
     }
 }
 
 /* ---- the whole ---- */
+
+void tn_view_add_up(tn_view *v)
+{
+    v->total = (tn_sums){0};
+    memset(v->way, 0, sizeof v->way);
+    for (int i = 0; i < v->n_launch; i++) {
+        add(&v->total, &v->launch[i]);
+        add(&v->way[v->launch[i].way], &v->launch[i]);
+    }
+}
 
 int tn_view_make(tn_session *s, tn_view *v)
 {
@@ -515,6 +639,8 @@ int tn_view_make(tn_session *s, tn_view *v)
     v->boundary = take(&m, (size_t)cuts, sizeof *v->boundary);
     v->breaks = take(&m, (size_t)v->log->n, sizeof *v->breaks);
     m.first = take(&m, (size_t)v->log->n, sizeof *m.first);
+    m.trait = take(&m, (size_t)v->log->n, sizeof *m.trait);
+    m.how = take(&m, (size_t)v->log->n, sizeof *m.how);
     if (!m.failed) make_launches(s, &m);
     if (!m.failed) make_rows(&m);
     for (int r = 0; r < v->log->n && !m.failed; r++) {
@@ -528,10 +654,7 @@ int tn_view_make(tn_session *s, tn_view *v)
     }
     qsort(v->kept, (size_t)v->n_kept, sizeof *v->kept, by_bytes);
     qsort(v->boundary, (size_t)v->n_boundary, sizeof *v->boundary, by_weight);
-    for (int i = 0; i < v->n_launch; i++) {
-        add(&v->total, &v->launch[i]);
-        add(&v->way[v->launch[i].way], &v->launch[i]);
-    }
+    tn_view_add_up(v);
     return TN_OK;
 }
 

@@ -170,6 +170,11 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
         return status;
     }
     status = tn_plan_cache_add(s->plans, f->key, f->n_key, p);
+    if (!status && s->device->shares_host_memory && tn_plan_cache_arena(s->plans) < s->arena_bytes) {
+        s->device->free(s->device, s->arena); /* the plan that wanted so much has gone */
+        s->arena = NULL;
+        s->arena_bytes = 0;
+    }
     if (status) tn_error_set(&s->graph, status, "no memory for the plan cache");
     *out = p;
     return status;
@@ -396,6 +401,7 @@ static void note_flush(tn_session *s, int n, tn_tensor *const *roots, tn_plan *p
         return;
     }
     r->plan = ran ? p : NULL;
+    if (r->plan) r->plan->refs++; /* it may leave the cache before the tape ends */
     tn_tape_done(s, at, 0, NULL);
     t->entry[at].flush = r;
 }
@@ -406,6 +412,7 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     s->flushed = e->end;
     if (!r->plan) return TN_OK;
     s->stats.plan_hits++;
+    tn_plan_cache_touch(s->plans, r->plan);
     int status = tn_run_log_begin(s, &r->f, r->plan, tn_clock());
     if (!status && s->explain->check) status = tn_check_begin(s, &r->f, r->plan, false);
     if (!status) status = tn_execute(s, &r->f, r->plan);
@@ -420,7 +427,6 @@ static void leave_plan(tn_session *s)
 {
     const tn_tape *t = &s->tape;
     if (!t->active || t->cursor == t->n || t->entry[t->cursor].kind != TN_ENTRY_FLUSH) return;
-    if (t->evictions != tn_plan_cache_evictions(s->plans)) return; /* plans have gone: it ends in any case */
     const tn_flush_record *r = t->entry[t->cursor].flush;
     if (r->plan && !tn_plan_serves(r->plan, r->f.leaf.at)) tn_tape_cut(s);
 }

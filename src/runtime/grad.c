@@ -9,7 +9,7 @@ static bool one_element(tn_scope *sc, const tn_tensor *loss)
     char t[160];
     if (tn_node_numel(loss) != 1)
         tn_error_set(sc->g, TN_E_SHAPE, "the loss must be one element, shape is %s",
-                     tn_shape_text(t, sizeof t, loss->ndim, loss->shape));
+                     tn_tensor_text(t, sizeof t, loss));
     else if (!(loss->flags & TN_F_REQUIRES_GRAD))
         tn_error_set(sc->g, TN_E_GRAD, "the loss depends on nothing that requires a gradient%s",
                      sc->g->no_grad ? " (it was made, or this is called, under tn_no_grad_begin)" : "");
@@ -48,12 +48,16 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
                int line)
 {
     enum { MANY = 256 };
-    if (n < 0 || n > MANY || (n && (!inputs || !grads))) {
+    bool fits = n >= 0 && n <= MANY;
+    if (!fits || (n && (!inputs || !grads))) {
         tn_session *s = tn_slot_session(loss);
         tn_place_begin(s, file, line);
-        tn_fail(s, TN_E_ARG, "grad", "%d inputs; 1 to %d are possible", n, MANY);
+        if (fits)
+            tn_fail(s, TN_E_NULL, "grad", "%s is NULL", inputs ? "grads" : "inputs");
+        else
+            tn_fail(s, TN_E_ARG, "grad", "%d inputs; 0 to %d are possible", n, MANY);
         tn_place_end(s);
-        return TN_E_ARG;
+        return fits ? TN_E_NULL : TN_E_ARG;
     }
     tn_tensor *x[MANY + 1] = {loss};
     for (int i = 0; i < n; i++) {

@@ -1,5 +1,6 @@
 /* plan_cache.c - plans by record. A hit compares the whole record, so two records with one hash are two
- * plans. When full, the plan used least recently goes. A plan with guards is good for some run-time numbers
+ * plans. When full, the plan used least recently goes, with all that it has on the device; one that a tape or
+ * a log still holds lives on there. A plan with guards is good for some run-time numbers
  * only; once others come, one without takes its place for good. Start with tn_plan_cache_find. */
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 typedef struct entry {
     struct entry *next; /* in its bucket */
-    uint64_t hash, used;
+    uint64_t hash;
     size_t bytes;
     tn_plan *plan;
     unsigned char key[];
@@ -17,7 +18,7 @@ typedef struct entry {
 struct tn_plan_cache {
     entry **bucket;
     int n_bucket, n, max;
-    uint64_t clock, evictions;
+    uint64_t clock;
 };
 
 tn_plan_cache *tn_plan_cache_new(int max_plans)
@@ -55,6 +56,11 @@ static entry *entry_of(const tn_plan_cache *c, uint64_t h, const void *key, size
     return NULL;
 }
 
+void tn_plan_cache_touch(tn_plan_cache *c, tn_plan *p)
+{
+    p->used = ++c->clock;
+}
+
 tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_tensor *const *leaf,
                             bool *other)
 {
@@ -65,7 +71,7 @@ tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_
         *other = true;
         return NULL;
     }
-    e->used = ++c->clock;
+    tn_plan_cache_touch(c, e->plan);
     return e->plan;
 }
 
@@ -74,19 +80,27 @@ static void evict_oldest(tn_plan_cache *c)
     entry **oldest = NULL;
     for (int i = 0; i < c->n_bucket; i++)
         for (entry **e = &c->bucket[i]; *e; e = &(*e)->next)
-            if (!oldest || (*e)->used < (*oldest)->used) oldest = e;
+            if (!oldest || (*e)->plan->used < (*oldest)->plan->used) oldest = e;
     if (!oldest) return;
     entry *e = *oldest;
     *oldest = e->next;
     tn_plan_free(e->plan);
     tn_free_mem(e);
     c->n--;
-    c->evictions++;
 }
 
-uint64_t tn_plan_cache_evictions(const tn_plan_cache *c)
+int tn_plan_cache_count(const tn_plan_cache *c)
 {
-    return c->evictions;
+    return c->n;
+}
+
+size_t tn_plan_cache_arena(const tn_plan_cache *c)
+{
+    size_t most = 0;
+    for (int i = 0; i < c->n_bucket; i++)
+        for (const entry *e = c->bucket[i]; e; e = e->next)
+            most = e->plan->arena_bytes > most ? e->plan->arena_bytes : most;
+    return most;
 }
 
 int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p)
@@ -96,8 +110,7 @@ int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *
     if (e) {
         tn_plan_free(e->plan);
         e->plan = p;
-        e->used = ++c->clock;
-        c->evictions++;
+        tn_plan_cache_touch(c, p);
         return TN_OK;
     }
     if (!(e = tn_malloc(sizeof *e + bytes))) {
@@ -106,7 +119,8 @@ int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *
     }
     if (c->n >= c->max) evict_oldest(c);
     entry **b = &c->bucket[h & (uint64_t)(c->n_bucket - 1)];
-    *e = (entry){.next = *b, .hash = h, .used = ++c->clock, .bytes = bytes, .plan = p};
+    *e = (entry){.next = *b, .hash = h, .bytes = bytes, .plan = p};
+    tn_plan_cache_touch(c, p);
     memcpy(e->key, key, bytes);
     *b = e;
     c->n++;

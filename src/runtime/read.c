@@ -138,8 +138,7 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
     if ((sc.ok || sc.entry) && tn_node_numel(x) != 1) {
         char t[160];
         sc.ok = false;
-        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s",
-                     tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", tn_tensor_text(t, sizeof t, x));
     }
     tn_dtype d = TN_F32;
     void *host = fetch(&sc, x, &d);
@@ -234,9 +233,12 @@ int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char
     if (ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
-    } else if (ok && (!out || bytes != n * tn_dtype_size(dtype))) {
+    } else if (ok && !out) {
         sc.ok = false;
-        tn_error_set(sc.g, TN_E_ARG, "%zu bytes given, %zu elements of %s are %zu", out ? bytes : 0, n,
+        tn_error_set(sc.g, TN_E_NULL, "out is NULL");
+    } else if (ok && bytes != n * tn_dtype_size(dtype)) {
+        sc.ok = false;
+        tn_error_set(sc.g, TN_E_ARG, "%zu bytes given, %zu elements of %s are %zu", bytes, n,
                      tn_dtype_name(dtype), n * tn_dtype_size(dtype));
     }
     void *host = fetch(&sc, x, &d);

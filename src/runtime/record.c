@@ -21,7 +21,7 @@ tn_session *tn_slot_session(const tn_tensor *handle)
 tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op)
 {
     tn_tensor *n = tn_resolve(handle);
-    if (!n) tn_fail(tn_slot_session(handle), TN_E_STALE, op, "the tensor was used after its step ended");
+    if (!n) tn_fail(tn_slot_session(handle), TN_E_STALE, op, "the tensor %s", tn_stale_text(handle));
     return n;
 }
 
@@ -75,9 +75,7 @@ static bool enter_one(tn_scope *sc, tn_tensor **x, const char *args, int i)
     if (!n || !n->graph) {
         char what[80];
         tn_graph *g = slot_graph(*x);
-        if (g)
-            tn_error_set(g, TN_E_STALE, "%s was used after its step ended",
-                         argument(args, i, what, sizeof what));
+        if (g) tn_error_set(g, TN_E_STALE, "%s %s", argument(args, i, what, sizeof what), tn_stale_text(*x));
         sc->ok = false;
         return false;
     }

@@ -11,6 +11,7 @@ static void flush_record_free(tn_flush_record *r)
 {
     if (!r) return;
     tn_flush_scratch_free(&r->f);
+    tn_plan_free(r->plan);
     tn_free_mem(r);
 }
 
@@ -230,8 +231,7 @@ tn_entry *tn_tape_match(tn_session *s, tn_entry_kind kind, const char *name, con
     tn_tape *t = &s->tape;
     if (!t->active) return NULL;
     tn_entry *e = t->cursor < t->n ? &t->entry[t->cursor] : NULL;
-    bool same = e && !s->graph.error.status && is_same(s, e, kind, name, key, n) &&
-                t->evictions == tn_plan_cache_evictions(s->plans);
+    bool same = e && !s->graph.error.status && is_same(s, e, kind, name, key, n);
     for (int i = 0; i < n && same; i++)
         same = bind_operand(&s->graph, e, given[i], t->ref[e->ref + 2 * i], t->ref[e->ref + 2 * i + 1]);
     if (!same || !effects(s, e, key->number)) {
@@ -281,6 +281,7 @@ void tn_tape_cut(tn_session *s)
     uint32_t cut = t->cursor < t->n ? t->entry[t->cursor].first : g->n_nodes;
     t->active = false;
     t->recording = true;
+    t->cuts++;
     g->parked = false;
     shorten(t, t->cursor);
     const tn_entry *last = t->n ? &t->entry[t->n - 1] : NULL;
@@ -316,6 +317,8 @@ static void drop_values(tn_tape *t, tn_graph *g)
     }
 }
 
+enum { MOST_CUTS = 16 }; /* then the graph and its memory begin anew */
+
 bool tn_tape_park(tn_session *s)
 {
     tn_tape *t = &s->tape;
@@ -323,7 +326,7 @@ bool tn_tape_park(tn_session *s)
     if (t->active && t->cursor < t->n) tn_tape_cut(s);
     bool whole = (t->recording || t->active) && !t->broken && !g->unrepeatable && !g->error.status &&
                  !t->region && !g->call_depth && t->n && t->entry[t->n - 1].end == g->n_nodes &&
-                 t->evictions == tn_plan_cache_evictions(s->plans);
+                 t->cuts < MOST_CUTS;
     t->hits += whole && t->active;
     t->recording = t->active = false;
     if (!whole) {
@@ -346,6 +349,6 @@ void tn_tape_begin(tn_session *s)
         !t->active && !t->off && !s->explain->check && s->mode == TN_FUSED && !s->device->is_reference;
     if (!t->active) {
         shorten(t, 0);
-        t->evictions = tn_plan_cache_evictions(s->plans);
+        t->cuts = 0;
     }
 }

@@ -80,14 +80,14 @@ typedef struct tn_tape {
     bool broken;    /* something happened that cannot be taken back: the step is not replayed */
     bool active;    /* matching, at entry[cursor] */
     int region;     /* tn_op_begin that are open */
+    int cuts; /* since a step was recorded as a whole: what is cut off leaves its calls and attributes */
     int cursor, n, cap;
     tn_entry *entry;
     tn_tensor **ref;
     uint32_t n_ref, n_attr;
     unsigned char *attr;
     int cap_ref, cap_attr;
-    uint64_t evictions; /* of plans, when recording began */
-    uint64_t hits;      /* steps replayed to their end */
+    uint64_t hits; /* steps replayed to their end */
 } tn_tape;
 
 /* The entry that the call now beginning matches, after its effects have been made; NULL: it is to be recorded

@@ -156,7 +156,7 @@ static void put_sums(const tn_view *v, fu_text *t, const tn_sums *s)
            s->predicted_ms);
     if (v->total.ms < 0) return;
     fu_put(t, "<td class=n>%.3f<td class=n>", s->ms > 0 ? s->ms : 0);
-    if (s->ms > 0 && v->gbs > 0) fu_put(t, "%.0f %%", 100 * (double)s->bytes * 1e-6 / s->ms / v->gbs);
+    if (tn_sums_share(s) > 0) fu_put(t, "%.0f %%", 100 * tn_sums_share(s));
     fu_put(t, "<td style='width:6em'><div class=bar style='width:%.0f%%'></div>",
            v->total.ms > 0 ? 100 * s->ms / v->total.ms : 0);
 }

@@ -26,7 +26,7 @@ static void put_member(fu_text *t, const char *name, const char *value)
     fu_put(t, ",");
 }
 
-static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_sums *s)
+static void put_sums(fu_text *t, const char *name, const tn_sums *s)
 {
     fu_put(t,
            "\"%s\":{\"kernels_before\":%d,\"kernels\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,"
@@ -37,8 +37,8 @@ static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_su
         fu_put(t, "\"ms\":%.6f,", s->ms);
     else
         fu_put(t, "\"ms\":null,");
-    if (s->ms > 0 && v->gbs > 0)
-        fu_put(t, "\"share\":%.4f}", (double)s->bytes * 1e-6 / s->ms / v->gbs);
+    if (tn_sums_share(s) > 0)
+        fu_put(t, "\"share\":%.4f}", tn_sums_share(s));
     else
         fu_put(t, "\"share\":null}");
 }
@@ -65,9 +65,9 @@ static void put_rows(const tn_view *v, fu_text *t)
     for (int r = 0; r < v->n_row; r++) {
         tn_sums f = tn_view_row(v, r, TN_WAY_FORWARD), b = tn_view_row(v, r, TN_WAY_BACKWARD);
         fu_put(t, "%s\n{", r ? "," : "");
-        put_sums(v, t, "forward", &f);
+        put_sums(t, "forward", &f);
         fu_put(t, ",");
-        put_sums(v, t, "backward", &b);
+        put_sums(t, "backward", &b);
         fu_put(t, ",\"launches\":[");
         bool any = false;
         for (int i = 0; i < v->n_launch; i++) {
@@ -129,7 +129,7 @@ void tn_report_json(tn_session *s, const tn_view *v, fu_text *t)
         fu_put(t, v->gbs > 0 ? "%.2f" : "null", v->gbs);
         fu_put(t, ",\"arena_bytes\":%zu,\"naive_bytes\":%zu,\"least_bytes\":%zu,\n", v->arena_bytes,
                v->naive_bytes, v->least_bytes);
-        put_sums(v, t, "total", &v->total);
+        put_sums(t, "total", &v->total);
         fu_put(t, ",\n\"segments\":[");
         for (int i = 0; i < v->n_break; i++) {
             fu_put(t, "%s", i ? "," : "");

@@ -45,6 +45,20 @@ const char *tn_status_text(int status)
  * session: training on another device, or in another way, than was asked for helps nobody. */
 static bool pick(tn_options *o, const tn_settings *from)
 {
+    if (o->threads < 0) {
+        say(o, TN_LOG_ERROR, "no session: threads is %d, must be 0, for all there are, or more", o->threads);
+        return false;
+    }
+    if ((unsigned)o->mode > TN_EAGER) {
+        say(o, TN_LOG_ERROR, "no session: mode is %d, must be TN_MODE_AUTO, TN_FUSED or TN_EAGER",
+            (int)o->mode);
+        return false;
+    }
+    if ((unsigned)o->device > TN_REF) {
+        say(o, TN_LOG_ERROR, "no session: device is %d, must be TN_AUTO, TN_CPU, TN_CUDA or TN_REF",
+            (int)o->device);
+        return false;
+    }
     if (o->device == TN_AUTO && from->bad_device) {
         say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE names no device");
         return false;
@@ -116,7 +130,7 @@ tn_session *tn_open_with(const tn_options *options)
     s->graph.unpark = unpark;
     s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
-    s->plans = tn_plan_cache_new(4096);
+    s->plans = tn_plan_cache_new(from.plans);
     if (!s->plans || !tn_explain_open(s, &from) || open_device(s)) {
         tn_explain_close(s);
         tn_plan_cache_free(s->plans);

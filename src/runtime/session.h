@@ -93,11 +93,13 @@ typedef struct tn_scope {
 /* args: the arguments as they are written, "&x, &weight": what errors call them. */
 tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
                         int n, int n_optional, ...);
-/* Likewise for n of them, up to TN_MAX_OPERANDS, the last of which are a list: args is "xs[]", "loss, inputs[]". */
+/* Likewise for n of them, up to TN_MAX_OPERANDS, the last of which are a list: args is "xs[]", "loss,
+ * inputs[]". */
 enum { TN_MAX_OPERANDS = 260 };
-tn_scope tn_enter_list_as(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
-                          int n, tn_tensor **x);
-tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file, int line);
+tn_scope tn_enter_list_as(const tn_op_key *key, const char *name, const char *file, int line,
+                          const char *args, int n, tn_tensor **x);
+tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file,
+                             int line);
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
 tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result);
 int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handles out */
@@ -137,9 +139,11 @@ void tn_profile_choose(tn_session *s);
 /* ---- plan_cache.c ---- */
 tn_plan_cache *tn_plan_cache_new(int max_plans);
 void tn_plan_cache_free(tn_plan_cache *c);
-uint64_t tn_plan_cache_evictions(const tn_plan_cache *c); /* plans that have gone since it was made */
-/* leaf: of the segment with this record; NULL: any will do. *other: the plan there is was made for other values
- * of their run-time numbers (NULL is returned then). */
+int tn_plan_cache_count(const tn_plan_cache *c);
+size_t tn_plan_cache_arena(const tn_plan_cache *c);     /* of the plan that wants most */
+void tn_plan_cache_touch(tn_plan_cache *c, tn_plan *p); /* p is used, without having been looked for */
+/* leaf: of the segment with this record; NULL: any will do. *other: the plan there is was made for other
+ * values of their run-time numbers (NULL is returned then). */
 tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_tensor *const *leaf,
                             bool *other);
 /* Takes the plan over, also when it fails (TN_E_NOMEM). One of the same record goes. */

@@ -378,6 +378,30 @@ void tn_free(tn_tensor *persistent)
     drop_persistent(s, p);
 }
 
+/* The last parameter goes, and its segment of the slab, zero as it was, is the next one's. */
+static void take_back_param(tn_session *s)
+{
+    tn_tensor *p = s->params[--s->n_params];
+    tn_slab *b = &s->slab[p->dtype];
+    size_t at = (size_t)((const char *)p->buf->data - b->value_base);
+    if (s->device->shares_host_memory)
+        memset(p->buf->data, 0, p->buf->bytes);
+    else if (s->device->zero)
+        s->device->zero(s->device, p->buf->data, p->buf->bytes);
+    b->count = (int64_t)(at / tn_elem_size(&s->graph, (tn_dtype)p->dtype));
+    b->values->shape[0] = b->gradients->shape[0] = b->count;
+    b->values->buf->bytes = b->gradients->buf->bytes = at;
+    b->values->of = b->gradients->of = NULL;
+    drop_persistent(s, p);
+}
+
+void tn_take_back(tn_session *s, int params, int buffers)
+{
+    if (!s || params < 0 || buffers < 0) return;
+    while (s->n_params > params) take_back_param(s);
+    while (s->n_buffers > buffers) tn_free(tn_handle(s->buffers[s->n_buffers - 1]));
+}
+
 void tn_state_free(tn_session *s)
 {
     for (int i = 0; i < s->n_kept; i++) drop_persistent(s, s->kept[i]);

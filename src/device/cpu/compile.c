@@ -82,7 +82,7 @@ struct tn_cc {
     int count;                 /* words and flags; file names follow */
     char command[COMMAND_MAX]; /* the same as one line */
     char *common;
-    char missing[256]; /* why there is no compiler */
+    char missing[320]; /* why there is no compiler */
     char chosen[200];  /* "TENSOR_CC is \"gcc -O9\": ", or "CC is ..", where one of them names it */
 };
 
@@ -269,7 +269,8 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
         env = NULL; /* a sanitizer's run-time library fits its own compiler only */
 #endif
         const char *candidate[] = {own, env, TN_BUILD_CC, "cc", "gcc", "clang"};
-        size_t candidates = own ? 1 : sizeof candidate / sizeof *candidate;
+        bool none = own && !strcmp(own, "none");
+        size_t candidates = none ? 0 : own ? 1 : sizeof candidate / sizeof *candidate;
         bool found = false, no_memory = false;
         const char *used = NULL;
         for (size_t i = 0; !found && i < candidates; i++) {
@@ -285,9 +286,13 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
             if (write_common(cc, version, cpu)) return out_of_memory(err);
         } else if (no_memory) {
             return out_of_memory(err);
+        } else if (none) {
+            snprintf(cc->missing, sizeof cc->missing, "no C compiler: TENSOR_CC is none");
         } else if (own) {
             snprintf(cc->missing, sizeof cc->missing,
-                     "no C compiler: TENSOR_CC is \"%.150s\", which does not run", own);
+                     "no C compiler: TENSOR_CC is \"%.150s\", which does not run; set it to a C compiler, to "
+                     "none for slower built-in loops, or not at all",
+                     own);
         } else {
             snprintf(cc->missing, sizeof cc->missing,
                      "no C compiler: none of $CC, %.150s, cc, gcc, clang runs; set TENSOR_CC to one",

@@ -12,9 +12,9 @@ typedef struct tn_cc tn_cc;
 int tn_cc_open(tn_cc **out); /* runs nothing yet. 0 or TN_E_NOMEM */
 void tn_cc_close(tn_cc *cc); /* NULL is allowed */
 
-/* Finds the compiler at the first call: TENSOR_CC (binding when set), else the first that answers of CC, the
- * one that built the library, cc, gcc, clang. 0, TN_E_NOMEM, or TN_E_COMPILE when there is none, then and at
- * every later call. */
+/* Finds the compiler at the first call: TENSOR_CC (binding when set; "none": none is), else the first that
+ * answers of CC, the one that built the library, cc, gcc, clang. 0, TN_E_NOMEM, or TN_E_COMPILE when there is
+ * none, then and at every later call. */
 int tn_cc_probe(tn_cc *cc, tn_errbuf *err);
 
 bool tn_cc_missing(const tn_cc *cc); /* a probe has found none */

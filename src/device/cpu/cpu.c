@@ -212,6 +212,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
     *out = NULL;
     struct cpu_device *c = tn_calloc(1, sizeof *c);
     int status = c ? 0 : TN_E_NOMEM;
+    tn_errbuf why = {""};
     if (c) {
         c->base = (tn_device){
             .name = "cpu",
@@ -240,6 +241,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
         status = tn_memory_open(&c->memory);
         if (!status) status = tn_pool_open(c->base.threads, &c->pool);
         if (!status) status = tn_kernels_open(&k, &c->kernels);
+        if (!status) status = tn_kernels_named_compiler(c->kernels, &why);
         if (!status) status = tn_cpu_lib_open(&c->lib);
         if (!status) c->base.folder = tn_kernels_folder(c->kernels);
         c->base.target.cache_bytes = tn_cpu_last_cache();
@@ -247,7 +249,9 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
     }
     if (status) {
         snprintf(err->text, sizeof err->text, "cpu device: %s",
-                 status == TN_E_NOMEM ? "out of memory" : "it could not be opened");
+                 why.text[0]            ? why.text
+                 : status == TN_E_NOMEM ? "out of memory"
+                                        : "it could not be opened");
         if (c) cpu_close(&c->base);
         return status;
     }

@@ -7,6 +7,7 @@
 #include "kernels.h"
 
 #include "../../core/alloc.h"
+#include "../../core/settings.h"
 #include "compile.h"
 
 #include <errno.h>
@@ -378,6 +379,12 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
 const char *tn_kernels_folder(const tn_kernels *k)
 {
     return tn_kcache_folder(k->cache);
+}
+
+int tn_kernels_named_compiler(tn_kernels *k, tn_errbuf *err)
+{
+    const char *named = tn_settings_read(NULL, NULL).cc;
+    return named && strcmp(named, "none") ? tn_cc_probe(k->cc, err) : 0;
 }
 
 bool tn_kernels_no_compiler(const tn_kernels *k)

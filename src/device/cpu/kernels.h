@@ -19,6 +19,8 @@ typedef struct tn_kernels_options {
 } tn_kernels_options;
 
 const char *tn_kernels_folder(const tn_kernels *k); /* as tn_kcache_folder */
+/* The compiler that TENSOR_CC names, where it names one, must run: 0, or TN_E_COMPILE and what to do. */
+int tn_kernels_named_compiler(tn_kernels *k, tn_errbuf *err);
 bool tn_kernels_no_compiler(const tn_kernels *k); /* a compile has found that there is none */
 int tn_kernels_open(const tn_kernels_options *o, tn_kernels **out); /* 0 or TN_E_NOMEM */
 void tn_kernels_close(tn_kernels *k);                               /* unloads all; NULL is allowed */

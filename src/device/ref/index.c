@@ -8,8 +8,8 @@ static int pick(const tn_ref_args *a, double value, int64_t bound, int64_t *at)
 {
     *at = (int64_t)value;
     if (*at >= 0 && *at < bound) return TN_OK;
-    return tn_ref_fail(a->err, TN_E_INDEX, "%s: index %lld is out of range for extent %lld",
-                       tn_op_get((tn_op)a->node->op)->name, (long long)*at, (long long)bound);
+    return tn_ref_fail(a->err, TN_E_INDEX, "index %lld is out of range for extent %lld", (long long)*at,
+                       (long long)bound);
 }
 
 /* gather reads the element of `wide` that index points at for every element of the index, scatter_add adds
