@@ -25,6 +25,7 @@ static double value_work(const fu_value *v)
     case FU_NUMBER:
     case FU_SCALAR:
         return 0;
+    case FU_GIVEN:
     case FU_IOTA:
     case FU_LOAD:
     case FU_REDUCE:
@@ -281,6 +282,7 @@ static double step_ms(predicting *w, int s)
         int64_t chunk = st->grid.chunk > 0 ? st->grid.chunk : 1, chunks = (st->grid.n + chunk - 1) / chunk;
         double idle = chunks > 0 && (double)chunks < r->threads ? r->threads / (double)chunks : 1;
         work = work_of * r->instruction_ps * 1e-3 * idle;
+        if (st->flops > 0) work += st->flops / tn_profile_gflops(r->conv, r->n_conv, st->flops);
         memory *= idle;
         shorter = FU_OVERLAP;
         launch *= st->grid.finish_n > 0 ? 2 : 1;

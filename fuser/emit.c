@@ -268,6 +268,21 @@ static bool transparent(const fu_value *v)
     }
 }
 
+static const char *given_text(fu_gift what)
+{
+    switch (what) {
+    case FU_ELEMENT:
+        return "v[l]";
+    case FU_COUNT:
+        return "(float)count";
+    case FU_MEAN:
+        return "mean";
+    case FU_M2:
+        break;
+    }
+    return "m2";
+}
+
 const char *fu_ask(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
@@ -353,6 +368,9 @@ const char *fu_ask(fu_em *e, int id)
         define(e, id, s);
         break;
     }
+    case FU_GIVEN:
+        define(e, id, given_text(v->given));
+        break;
     case FU_IOTA:
         place(e, v->stride, v->shift, at, sizeof at);
         snprintf(s, sizeof s, "(%s)(%s)", fu_type(e, v->dtype), at);

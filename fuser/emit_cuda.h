@@ -16,6 +16,7 @@
 
 /* ---- emit_kernel.c ---- */
 void fu_turn_to(fu_em *e, fu_prog *p);
+void fu_take_outputs(fu_em *e); /* a buffer for each store of the program */
 void fu_describe(fu_em *e, const fu_group *g);
 void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
 
@@ -33,6 +34,7 @@ typedef struct fu_pack {
     int n;             /* elements: p->pack, or 1 in what is left over at the end of a range */
     const char *stash; /* index of what is kept between phases, with `l` for the element, or NULL */
     const char *lane;  /* element's place in a tile that was read crosswise, or NULL */
+    int leave;         /* 1 + the value that v[l] is set to, or 0 */
     const char *ahead; /* in front of the element's index where it was read ahead, or NULL */
 } fu_pack;
 /* Everything the phase does with the elements of one pack; v0 is the coordinate of its first. */

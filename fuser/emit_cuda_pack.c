@@ -138,6 +138,13 @@ static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
         fu_line(&e->t, "(void)l, (void)i%d;", vec);
     }
     fu_write_body(e, k->phase, "l");
+    if (k->leave) { /* as it is stored */
+        const fu_value *v = &e->p->value[k->leave - 1];
+        char stored[128], value[192];
+        snprintf(stored, sizeof stored, e->lang->store[v->dtype], fu_ask(e, k->leave - 1));
+        snprintf(value, sizeof value, e->lang->load[v->dtype], stored);
+        fu_line(&e->t, "v[l] = %s;", value);
+    }
     if (k->n > 1) fu_scope_close(e);
     e->pack_at = e->piece = e->lane = NULL;
 }

@@ -213,7 +213,7 @@ static void take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool pa
     }
 }
 
-static void take_outputs(fu_em *e)
+void fu_take_outputs(fu_em *e)
 {
     fu_prog *p = e->p;
     for (int i = 0; i < p->n_store; i++) {
@@ -411,14 +411,14 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
     }
     int n_in = e->n_pointer;
     fu_turn_to(e, p);
-    take_outputs(e);
+    fu_take_outputs(e);
     if (second) {
         for (int i = 0; i < p->n_value; i++)
             if (fu_is_partial(p, i))
                 scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
         fu_turn_to(e, second);
         take_inputs(e, p, slot, true);
-        take_outputs(e);
+        fu_take_outputs(e);
         fu_turn_to(e, p);
     }
     for (int i = 0; i < e->n_pointer; i++)

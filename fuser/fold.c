@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "fuser.h"
+#include "tile.h"
 
 /* Where elements of a tensor are to be written: a stride for each axis. */
 typedef struct target {
@@ -167,7 +167,8 @@ static void fold_epilogue(fu_ctx *c, int v)
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
     int p = e && !tn_node_written(n->t) ? only_for(c, x, v) : -1;
     if (p < 0 || x != c->node[p].t) return;
-    if (c->node[p].kind != TN_KIND_GEMM && c->node[p].t->op != TN_OP_conv2d) return;
+    bool library = c->node[p].kind == TN_KIND_GEMM || (c->node[p].t->op == TN_OP_conv2d && !c->node[p].tile[0]);
+    if (!library) return;
     target own = as_copied(v, x);
     set(c, p, &own);
     c->node[p].epilogue = e;
@@ -176,6 +177,7 @@ static void fold_epilogue(fu_ctx *c, int v)
 
 void fu_fold(fu_ctx *c)
 {
+    fu_tile_mark(c);
     for (int i = 0; i < c->n_node; i++)
         if (c->node[i].live && c->node[i].kind == TN_KIND_ELTWISE) fold_epilogue(c, i);
     for (int i = 0; i < c->n_node; i++)

@@ -10,6 +10,7 @@
  *               that two nodes have in common
  *   hazard.c    order through memory that an assignment overwrites
  *   fold.c      copies that their producers spare
+ *   tile.c      convolutions with a kernel of our own, and what it does besides
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
  *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
@@ -101,17 +102,24 @@ typedef enum fu_kind {
     FU_IOTA,
     FU_INSIDE, /* whether a coordinate lies in [0, extent): false where a pad has put its border */
     FU_RANDOM,
+    FU_GIVEN, /* what the kernel around the program hands over: `given` says what */
     FU_INDEX, /* arg[0] as a checked index into `extent` lines */
     FU_PICK   /* load whose address takes arg[0] (an INDEX) times `pick` */
 } fu_kind;
 
+/* Of a convolution's kernel: an element of the product; of its column, how many there are, what they are on
+ * average, and the sum of squares of their differences from that. */
+typedef enum fu_gift { FU_ELEMENT, FU_COUNT, FU_MEAN, FU_M2 } fu_gift;
+
 typedef struct fu_value {
     fu_kind kind;
+    fu_gift given;        /* GIVEN */
     tn_op op;             /* OP: the row, TN_OP_cast, or TN_OP_contiguous for a plain copy */
     tn_dtype dtype, from; /* own, and of the operands */
     int n_arg, arg[3];
     uint32_t vary; /* atoms the value changes with */
-    /* LOAD PICK: memory; IOTA INSIDE: the coordinate; RANDOM, arg-reductions: the logical index */
+    /* LOAD PICK: memory; IOTA INSIDE: the coordinate; RANDOM, arg-reductions, an ELEMENT: the logical index
+     */
     int64_t stride[FU_MAX_ATOMS];
     int64_t shift;           /* LOAD IOTA INSIDE: added to what the strides come to */
     uint32_t reduces, space; /* REDUCE: atoms it reduces, and all it loops over */
@@ -213,6 +221,14 @@ typedef struct fu_domain {
 } fu_domain;
 
 /* ---- the segment ---- */
+/* What a convolution's kernel finds out about its columns as it writes them, as sums over the other axes. */
+typedef enum fu_statistic {
+    FU_NO_STATISTIC,
+    FU_WITHIN, /* a summand: never computed */
+    FU_SUM,    /* of x - about */
+    FU_SQUARES /* of (x - about)^2 */
+} fu_statistic;
+
 typedef struct fu_node {
     tn_tensor *t;
     tn_kind kind;
@@ -220,8 +236,12 @@ typedef struct fu_node {
     const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
     int group;             /* the one that stores it */
     bool spared;           /* what others make as they write (fold.c) */
-    tn_epilogue epilogue;  /* of a product or convolution: applied as it writes */
-    int into;              /* the node whose memory the value is written to, or -1: its own */
+    /* of a convolution with a kernel of our own (tile.c): how, without statistics and with; else NULL */
+    const struct fu_conv_tile *tile[2];
+    fu_statistic statistic;
+    const tn_tensor *about; /* SUM SQUARES: a value of each column, as the summand reads it; NULL: 0 */
+    tn_epilogue epilogue;   /* of a product or convolution: applied as it writes */
+    int into;               /* the node whose memory the value is written to, or -1: its own */
     int64_t into_offset, into_stride[TN_MAX_DIMS]; /* where in it, in elements; along each own axis */
     int n_copy, cap_copy;
     int *copy; /* groups that compute it again for themselves */
@@ -235,6 +255,7 @@ typedef enum fu_room {
     FU_LOOPS,
     FU_GEMM,
     FU_CONV,
+    FU_TILE, /* a convolution by our own kernel, and what it does as it writes */
     FU_WINDOW,
     FU_SCATTER,
     FU_SCAN,
@@ -282,7 +303,9 @@ typedef struct fu_ctx {
     double far;              /* bytes touched from forward to backward */
     int try_a, try_b, try_n; /* groups now being tried as one, and their nodes */
     const int *try_member;
-    int assign_from; /* slot a lone ASSIGN copies from, -1: its source */
+    const struct fu_tile *tile; /* of the group being tried, or NULL */
+    bool tiles_last;            /* what is read from a convolution may join it now (group.c) */
+    int assign_from;            /* slot a lone ASSIGN copies from, -1: its source */
 } fu_ctx;
 
 enum { FU_VIEW = -2 };

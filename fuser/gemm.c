@@ -1,7 +1,9 @@
 /* gemm.c - products and convolutions as library steps. Operands are taken by their strides; what the library
  * cannot read is copied first. Start with fu_emit_gemm. */
 #include "raw.h"
+#include "tile.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset)
@@ -144,40 +146,9 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
 {
     int node = group->member[0];
     const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1];
-    const tn_conv_attr *p = &t->attr->conv;
-    tn_conv2d_desc d = {.dtype = (tn_dtype)t->dtype,
-                        .h = p->h,
-                        .w = p->w,
-                        .kh = p->kh,
-                        .kw = p->kw,
-                        .groups = p->groups,
-                        .tf32 = c->target->tf32};
-    memcpy(d.stride, p->stride, sizeof d.stride);
-    memcpy(d.pad, p->pad, sizeof d.pad);
-    memcpy(d.dilation, p->dilation, sizeof d.dilation);
-    const tn_tensor *out = t;
-    switch (t->op) {
-    case TN_OP_conv2d:
-        d.pass = TN_CONV_FORWARD;
-        d.c = x->shape[3];
-        d.oc = y->shape[0];
-        break;
-    case TN_OP_conv2d_data_grad:
-        d.pass = TN_CONV_DATA_GRAD;
-        d.c = y->shape[3] * p->groups;
-        d.oc = y->shape[0];
-        out = x;
-        break;
-    default:
-        d.pass = TN_CONV_WEIGHT_GRAD;
-        d.c = x->shape[3];
-        d.oc = y->shape[3];
-        out = y;
-        break;
-    }
-    d.n = out->shape[0];
-    d.oh = out->shape[1];
-    d.ow = out->shape[2];
+    bool gpu = c->target->dialect == TN_DIALECT_CUDA; /* where our own kernels have other names */
+    tn_conv2d_desc d;
+    fu_conv_desc(c, node, &d);
     int slot[3] = {-1, -1, -1};
     int64_t offset[3] = {0};
     for (int i = 0; i < t->n_in; i++) {
@@ -187,6 +158,7 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
     static const char *const name[] = {"conv2d", "conv2d_data_grad", "conv2d_weight_grad"};
     tn_step *s = fu_step_new(c, TN_STEP_CONV, name[d.pass]);
     if (!s) return TN_E_NOMEM;
+    if (gpu) snprintf(s->name, sizeof s->name, "%s_im2col", name[d.pass]);
     s->conv = d;
     s->conv.epilogue = c->node[node].epilogue;
     for (int i = 0; i < 3; i++)

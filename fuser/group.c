@@ -6,6 +6,7 @@
  * edge is kept with its reason. Start with fu_group_all.
  */
 #include "cost.h"
+#include "tile.h"
 
 #include <string.h>
 
@@ -65,7 +66,9 @@ static tn_cut_reason try_groups(fu_ctx *c, int a, int b, int n, const int *membe
     c->try_b = b;
     c->try_n = n;
     c->try_member = member;
-    tn_cut_reason why = fu_try(c, n, member);
+    fu_tile_parts parts;
+    tn_cut_reason why =
+        fu_tile_conv(c, n, member) >= 0 ? fu_tile_try(c, n, member, &parts) : fu_try(c, n, member);
     c->try_n = 0;
     return why;
 }
@@ -169,10 +172,11 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
     if (alone(c, ga) || alone(c, gb)) return TN_CUT_WRONG;
-    if (ga->room != FU_LOOPS || gb->room != FU_LOOPS) {
-        fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room;
-        return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : TN_CUT_OWN_KERNEL;
-    }
+    fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room,
+            other = ga->room != FU_LOOPS ? gb->room : ga->room;
+    bool tile = other == FU_LOOPS && r == FU_TILE;
+    if (!tile && (r != FU_LOOPS || other != FU_LOOPS))
+        return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : r == FU_TILE ? TN_CUT_TILE : TN_CUT_OWN_KERNEL;
     int n = 0, all[2 * FU_MAX_MEMBERS];
     for (int i = 0, j = 0; i < ga->n || j < gb->n;) { /* both computed it: once is enough */
         if (i < ga->n && j < gb->n && ga->member[i] == gb->member[j]) j++;
@@ -180,6 +184,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
             j == gb->n || (i < ga->n && ga->member[i] < gb->member[j]) ? ga->member[i++] : gb->member[j++];
     }
     if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
+    if (tile && !c->tiles_last && fu_tile_waits(c, all, n)) return TN_CUT_TILE;
     if (too_early(c, a, b)) return TN_CUT_BACKWARD;
     if (between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = try_groups(c, a, b, n, all);
@@ -187,6 +192,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
     int *member = tn_arena_alloc(&c->arena, (size_t)n * sizeof *member);
     if (!member) return TN_CUT_SIZE; /* smaller groups are always right */
     memcpy(member, all, (size_t)n * sizeof *member);
+    ga->room = r;
     ga->member = member;
     ga->n = n;
     gb->dead = true;
@@ -507,6 +513,153 @@ static void join_groups(fu_ctx *c)
         }
 }
 
+/* The group that computes a user of the convolution's group, and reads what it stores; the next after `last`.
+ */
+static int next_reader(const fu_ctx *c, int g, int last)
+{
+    const fu_group *a = &c->group[g];
+    int best = -1;
+    for (int i = 0; i < a->n; i++) {
+        const fu_node *n = &c->node[a->member[i]];
+        for (int u = 0; u < n->n_user; u++)
+            for (int k = -1; k < c->node[n->user[u]].n_copy; k++) {
+                int r = k < 0 ? fu_group_of(c, n->user[u]) : alive(c, c->node[n->user[u]].copy[k]);
+                if (r != g && r > last && c->group[r].room == FU_LOOPS && (best < 0 || r < best)) best = r;
+            }
+    }
+    return best;
+}
+
+/* Refusals along the edges from group a to group b are for this reason. */
+static void say_why(fu_ctx *c, int a, int b, tn_cut_reason why)
+{
+    for (int i = 0; i < c->plan->n_cut; i++) {
+        tn_cut *cut = &c->plan->cut[i];
+        if (fu_group_of(c, cut->from) == a && fu_group_of(c, cut->to) == b) cut->reason = why;
+    }
+}
+
+/* Bytes that group g reads and writes, each value once. */
+static double traffic(const fu_ctx *c, int g)
+{
+    const fu_group *a = &c->group[g];
+    double bytes = 0;
+    for (int i = 0; i < a->n; i++) {
+        const fu_node *n = &c->node[a->member[i]];
+        bool read = n->root;
+        for (int u = 0; u < n->n_user && !read; u++) {
+            read = !fu_has(a, n->user[u]);
+            for (int k = 0; k < c->node[n->user[u]].n_copy && !read; k++)
+                read = alive(c, c->node[n->user[u]].copy[k]) != g &&
+                       !fu_has(&c->group[alive(c, c->node[n->user[u]].copy[k])], a->member[i]);
+        }
+        if (read && fu_group_of(c, a->member[i]) == g) bytes += (double)bytes_of(n->t);
+        for (int k = 0; k < n->t->n_in; k++) {
+            const tn_tensor *base = fu_value_of(c, n->t->in[k])->base;
+            int p = fu_node_of(c, base);
+            bool known = p >= 0 && fu_has(a, p);
+            for (int j = 0; j <= i && !known; j++) {
+                const tn_tensor *t = c->node[a->member[j]].t;
+                for (int m = 0; m < (j < i ? t->n_in : k) && !known; m++)
+                    known = fu_value_of(c, t->in[m])->base == base;
+            }
+            if (!known) bytes += (double)bytes_of(base);
+        }
+    }
+    return bytes;
+}
+
+/* Which of group r's nodes are computed before any of its reductions, and lead from the convolution of group
+ * g to a value, or are read by such: how many. Only what the group stores itself. */
+static int first_of(const fu_ctx *c, int g, int r, int *out)
+{
+    const fu_group *a = &c->group[r];
+    bool after[FU_MAX_MEMBERS] = {false}, of_conv[FU_MAX_MEMBERS] = {false}, wanted[FU_MAX_MEMBERS] = {false};
+    int n = 0;
+    for (int i = 0; i < a->n; i++) {
+        const fu_node *m = &c->node[a->member[i]];
+        after[i] = m->kind == TN_KIND_REDUCE || m->kind == TN_KIND_GATHER || tn_node_written(m->t) ||
+                   fu_group_of(c, a->member[i]) != r;
+        for (int k = 0; k < m->t->n_in; k++) {
+            int p = fu_node_of(c, fu_value_of(c, m->t->in[k]));
+            of_conv[i] = of_conv[i] || (p >= 0 && fu_has(&c->group[g], p));
+            for (int j = 0; j < i && p >= 0; j++)
+                if (a->member[j] == p) {
+                    after[i] = after[i] || after[j];
+                    of_conv[i] = of_conv[i] || of_conv[j];
+                }
+        }
+    }
+    for (int i = a->n - 1; i >= 0; i--) {
+        const fu_node *m = &c->node[a->member[i]];
+        wanted[i] = !after[i] && (wanted[i] || of_conv[i]);
+        for (int k = 0; k < m->t->n_in && wanted[i]; k++)
+            for (int j = 0; j < i; j++)
+                if (a->member[j] == fu_node_of(c, fu_value_of(c, m->t->in[k]))) wanted[j] = true;
+    }
+    for (int i = 0; i < a->n; i++)
+        if (wanted[i]) out[n++] = a->member[i];
+    return n;
+}
+
+/* A reader that also reduces is cut in two, where the convolution's taking the first part along moves less.
+ */
+static void join_first(fu_ctx *c, int g, int r)
+{
+    fu_group *part = &c->group[c->n_group], *whole = &c->group[r], before = *whole;
+    int first[FU_MAX_MEMBERS], n = first_of(c, g, r, first), rest = before.n - n, at = c->n_group;
+    if (!n || !rest || at >= c->n_node || alone(c, whole)) return;
+    int *member = tn_arena_alloc(&c->arena, (size_t)before.n * sizeof *member);
+    if (!member) return; /* one kernel more is as right */
+    double moved = traffic(c, g) + traffic(c, r);
+    *part = before;
+    part->member = member;
+    part->n = n;
+    memcpy(member, first, (size_t)n * sizeof *member);
+    whole->member = member + n;
+    whole->n = rest;
+    for (int i = 0, k = 0; i < before.n; i++)
+        if (!fu_has(part, before.member[i])) whole->member[k++] = before.member[i];
+    int old[FU_MAX_MEMBERS];
+    for (int i = 0; i < n; i++) {
+        old[i] = c->node[first[i]].group;
+        c->node[first[i]].group = at;
+    }
+    c->n_group++;
+    bool good = !try_groups(c, r, r, whole->n, whole->member);
+    int conv_n = c->group[g].n, *conv_member = c->group[g].member;
+    good = good && !merge(c, g, at);
+    for (int i = 0; i < n && good; i++) c->node[first[i]].group = g;
+    good = good && traffic(c, g) + traffic(c, r) < moved;
+    c->n_group--;
+    for (int i = 0; i < n && good; i++)
+        for (int u = 0; u < c->node[first[i]].n_user; u++)
+            if (fu_has(whole, c->node[first[i]].user[u]))
+                fu_cut(c, first[i], c->node[first[i]].user[u], TN_CUT_TILE);
+    if (good) return;
+    c->group[g].n = conv_n;
+    c->group[g].member = conv_member;
+    *whole = before;
+    for (int i = 0; i < n; i++) c->node[first[i]].group = old[i];
+}
+
+/* What reads a convolution joins its kernel as a whole: only then it is certain that nothing more is read for
+ * it than before. Where another convolution has it already, that is who keeps it. */
+static void join_tiles(fu_ctx *c)
+{
+    c->tiles_last = true;
+    for (int g = 0; g < c->n_group; g++) {
+        if (c->group[g].dead || c->group[g].room != FU_TILE) continue;
+        for (int r = next_reader(c, g, -1); r >= 0;) {
+            tn_cut_reason why = merge(c, g, r);
+            if (why) join_first(c, g, r);
+            if (why) say_why(c, g, r, why);
+            r = next_reader(c, g, why ? r : -1);
+        }
+    }
+    c->tiles_last = false;
+}
+
 /* How much is touched between forward's making a value and backward's reading it, about: of what the nodes
  * come to, a fourth is ever written, or read from elsewhere. */
 static double distance_to_backward(const fu_ctx *c)
@@ -528,7 +681,7 @@ int fu_group_all(fu_ctx *c)
         fu_group *g = &c->group[c->n_group];
         g->member = tn_arena_alloc(&c->arena, sizeof *g->member);
         if (!g->member) return TN_E_NOMEM;
-        g->room = n->spared ? FU_NOTHING : room_of(n->t);
+        g->room = n->spared ? FU_NOTHING : n->tile[0] ? FU_TILE : room_of(n->t);
         g->backward = n->t->call && n->t->call->backward;
         g->n = 1;
         g->member[0] = i;
@@ -547,5 +700,11 @@ int fu_group_all(fu_ctx *c)
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i);
     if (c->n_copy > before) join_groups(c);
+    join_tiles(c);
+    for (int i = 0; i < c->n_node; i++) /* what statistics are in the place of has no value to be read */
+        for (int u = 0; c->node[i].statistic == FU_WITHIN && u < c->node[i].n_user; u++) {
+            int g = fu_group_of(c, i);
+            if (c->group[g].room == FU_TILE && fu_group_of(c, c->node[i].user[u]) != g) return TN_E_NOMEM;
+        }
     return 0;
 }

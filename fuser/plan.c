@@ -1,5 +1,5 @@
 /* plan.c - the driver: a segment becomes a plan. Start with tn_plan_build. */
-#include "fuser.h"
+#include "tile.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -178,6 +178,8 @@ int fu_emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_gemm(c, g);
     case FU_CONV:
         return fu_emit_conv(c, g);
+    case FU_TILE:
+        return fu_emit_tile(c, g);
     case FU_WINDOW:
         return fu_emit_window(c, g);
     case FU_SCATTER:

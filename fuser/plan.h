@@ -85,6 +85,9 @@ typedef struct tn_step {
       "none in the program: report the kernel, its source is in the kernel cache")                           \
     X(LIBRARY, false, "one side is a library call",                                                          \
       "none needed: products and convolutions run at the library's speed")                                   \
+    X(TILE, false,                                                                                           \
+      "a convolution's kernel takes along only what belongs to one element, or one column, of its result",   \
+      "none needed: the rest is one pass over what it reads or writes")                                      \
     X(OWN_KERNEL, true, "one side has a kernel of its own",                                                  \
       "none for pooling, scatter, running sums, padding; do without it, or bring it to the end")             \
     X(CYCLE, true, "another kernel between the two depends on the first and feeds the second",               \

@@ -1,6 +1,6 @@
 /* program.c - from placed nodes to the loop program: values in single assignment form with strides over
  * atoms, and what is stored. Start with fu_program. */
-#include "fuser.h"
+#include "tile.h"
 
 #include <string.h>
 
@@ -196,12 +196,92 @@ static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t ed
     return id;
 }
 
+/* ---- in a convolution's kernel (tile.c) ---- */
+
+/* `of` is the tensor it has the type of. */
+static int given(builder *b, fu_gift what, const tn_tensor *of)
+{
+    for (int i = 0; i < b->p->n_value; i++)
+        if (b->p->value[i].kind == FU_GIVEN && b->p->value[i].given == what) return i;
+    fu_value *v = value_new(b, FU_GIVEN, (tn_dtype)of->dtype);
+    v->given = what;
+    v->op = (tn_op)of->op;
+    if (what != FU_ELEMENT) v->vary = fu_bit(0); /* the columns are all there is */
+    return id_of(b, v);
+}
+
+static int statistic(builder *b, int node);
+
+/* A value of each column, as a summand of a statistic reads it; -1: none. */
+static int of_column(builder *b, const tn_tensor *t)
+{
+    const tn_tensor *base = t->base;
+    int node = fu_node_of(b->c, t), axis = t->ndim - 1;
+    if (tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) return number(b, t, base);
+    if (node >= 0 && b->c->node[node].statistic) return statistic(b, node);
+    int from = made_by(b, b->d->n, t);
+    if (from >= 0) return b->value_of[from];
+    fu_map map;
+    memset(&map, 0, sizeof map);
+    map.axis[axis].n = 1;
+    return load(b, t, map.axis, 0, -1);
+}
+
+/* What a sum comes to, from mean and squared deviation of the column. */
+static int statistic(builder *b, int node)
+{
+    const fu_node *n = &b->c->node[node];
+    int about = n->about ? of_column(b, n->about) : -1, count = given(b, FU_COUNT, n->t);
+    int shift[2] = {given(b, FU_MEAN, n->t), about};
+    tn_dtype d = (tn_dtype)n->t->dtype;
+    int by = about < 0 ? shift[0] : op_of(b, TN_OP_sub, d, d, 2, shift);
+    int sum = op_of(b, TN_OP_mul, d, d, 2, (int[]){count, by});
+    if (n->statistic == FU_SUM) return sum;
+    int more = op_of(b, TN_OP_mul, d, d, 2, (int[]){sum, by});
+    return op_of(b, TN_OP_add, d, d, 2, (int[]){given(b, FU_M2, n->t), more});
+}
+
+/* Reductions that the program of the statistics stores. */
+static tn_cut_reason store_sums(builder *b)
+{
+    const fu_tile_parts *parts = b->c->tile->parts;
+    for (int i = 0; i < parts->n_sum && !b->full; i++) {
+        int node = parts->sum[i];
+        if (!fu_owns(b->c, node) || (!b->c->node[node].root && !fu_read_outside(b->c, node))) continue;
+        if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
+        fu_store *s = &b->p->store[b->p->n_store++];
+        *s = (fu_store){.value = statistic(b, node), .slot = node, .node = node, .mask = -1, .dom = 1};
+        s->dtype = (tn_dtype)b->c->node[node].t->dtype;
+        s->stride[0] = 1;
+    }
+    return TN_CUT_NONE;
+}
+
+/* Whether the program of the statistics reads what that of the elements has computed. */
+static bool read_last(const fu_ctx *c, int node)
+{
+    const fu_tile_parts *p = c->tile ? c->tile->parts : NULL;
+    if (!p || c->tile->last) return false;
+    if (p->n_sum && c->node[node].kind == TN_KIND_CONV) return true;
+    for (int i = 0; i < p->n_last; i++) {
+        const tn_tensor *t = c->node[p->last[i]].t;
+        for (int k = t->op == TN_OP_assign ? 1 : 0; k < t->n_in; k++)
+            if (fu_node_of(c, fu_value_of(c, t->in[k])) == node) return true;
+    }
+    for (int i = 0; i < p->n_sum; i++)
+        if (c->node[p->sum[i]].about && fu_node_of(c, c->node[p->sum[i]].about) == node) return true;
+    return false;
+}
+
+/* ---- operands ---- */
+
 /* The value that operand t, whose axis i is axis i + shift of member m's space, has. */
 static int operand(builder *b, int m, const tn_tensor *t, int shift)
 {
     t = fu_value_of(b->c, t);
     if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return number(b, t, t->base);
-    int from = made_by(b, m, t);
+    int from = made_by(b, m, t), node = fu_node_of(b->c, t);
+    if (b->c->tile && b->c->tile->last && node >= 0 && b->c->node[node].statistic) return statistic(b, node);
     return from >= 0 ? b->value_of[from] : load(b, t, &b->d->map[m].axis[shift], 0, -1);
 }
 
@@ -305,6 +385,19 @@ static void dense(const builder *b, int m, int64_t *stride, int64_t *shift)
     }
 }
 
+/* An element of a convolution, as its kernel hands it over, and its bias. */
+static int element(builder *b, int m, const tn_tensor *t)
+{
+    int ndim = t->ndim, id = given(b, FU_ELEMENT, t);
+    fu_value *v = &b->p->value[id];
+    memset(v->stride, 0, sizeof v->stride);
+    dense(b, m, v->stride, &v->shift);
+    v->vary = nonzero(b->d, v->stride);
+    if (t->n_in < 3) return id;
+    int both[2] = {id, operand(b, m, t->in[2], ndim - 1)};
+    return op_of(b, TN_OP_add, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 2, both);
+}
+
 static int member(builder *b, int m)
 {
     const tn_tensor *t = b->c->node[b->d->member[m]].t;
@@ -337,6 +430,8 @@ static int member(builder *b, int m)
         return reduce(b, m, t);
     case TN_KIND_GATHER:
         return gather(b, m, t);
+    case TN_KIND_CONV:
+        return element(b, m, t);
     case TN_KIND_IOTA:
         v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);
         if (shape[t->attr->axis] != 1)
@@ -401,7 +496,7 @@ static tn_cut_reason store(builder *b, int m)
     int node = b->d->member[m], ndim;
     const int64_t *shape;
     const tn_tensor *t = c->node[node].t;
-    bool outside = fu_owns(c, node) && (c->node[node].root || fu_read_outside(c, node));
+    bool outside = fu_owns(c, node) && (c->node[node].root || fu_read_outside(c, node) || read_last(c, node));
     if (!outside) return TN_CUT_NONE;
     if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
     fu_store *s = &b->p->store[b->p->n_store++];
@@ -477,6 +572,10 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
     if (b.full) return TN_CUT_SIZE;
     for (int m = 0; m < d->n; m++) {
         tn_cut_reason why = store(&b, m);
+        if (why) return why;
+    }
+    if (c->tile && c->tile->last) {
+        tn_cut_reason why = store_sums(&b);
         if (why) return why;
     }
     if (b.full) return TN_CUT_SIZE;

@@ -11,6 +11,8 @@
  *
  * Start with fu_schedule.
  */
+#include "tile.h"
+
 #include <string.h>
 
 #include "fuser.h"
@@ -73,7 +75,8 @@ void fu_reorder(fu_prog *p, const int *position)
 static bool strided(const fu_value *v)
 {
     return v->kind == FU_LOAD || v->kind == FU_PICK || v->kind == FU_IOTA || v->kind == FU_RANDOM ||
-           v->kind == FU_INSIDE || v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin;
+           v->kind == FU_INSIDE || v->kind == FU_GIVEN || v->op == TN_OP_reduce_argmax ||
+           v->op == TN_OP_reduce_argmin;
 }
 
 /* Whether the test v of the coordinate that atom a counts can be one of the place among the short lines
@@ -598,6 +601,64 @@ tn_cut_reason fu_schedule(fu_prog *p)
             fu_value *v = &p->value[i];
             for (int k = 0; k < v->n_arg && v->kind != FU_REDUCE; k++) v->vary |= p->value[v->arg[k]].vary;
         }
+    return TN_CUT_NONE;
+}
+
+/* ---- in a convolution's kernel ---- */
+
+/* Atoms from the slowest to the fastest of the product's index. */
+static tn_cut_reason order_as(fu_prog *p, const int64_t *stride)
+{
+    int position[FU_MAX_ATOMS];
+    for (int a = 0; a < p->n_atom; a++) {
+        if (!stride[a] && p->extent[a] > 1) return TN_CUT_SHAPES;
+        position[a] = 0;
+        for (int i = 0; i < p->n_atom; i++)
+            position[a] += stride[i] > stride[a] || (stride[i] == stride[a] && i < a);
+    }
+    fu_reorder(p, position);
+    return TN_CUT_NONE;
+}
+
+tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack)
+{
+    int element = -1;
+    p->red = p->cross = 0;
+    p->n_after = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        if (p->value[i].kind == FU_REDUCE || p->value[i].kind == FU_INDEX) return TN_CUT_TILE;
+        if (p->value[i].kind == FU_GIVEN && p->value[i].given == FU_ELEMENT) element = i;
+    }
+    if (element >= 0) {
+        tn_cut_reason why = order_as(p, p->value[element].stride);
+        if (why) return why;
+        /* columns are told from rows, and neither merged with the other, by being marked as reduced */
+        for (int a = 0; a < p->n_atom; a++)
+            if (p->value[element].stride[a] < columns) p->red |= fu_bit(a);
+        merge_atoms(p);
+        p->red = 0;
+    }
+    int vec = fu_vec(p);
+    if (vec < 0 || p->extent[vec] != columns) return TN_CUT_SHAPES;
+    p->form = FU_POINTWISE;
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].dom != fu_bit(p->n_atom) - 1) return TN_CUT_REPEATED;
+    p->outer = 0;
+    p->split = p->stream = false;
+    p->part = p->parts = p->chunk = p->items = 1;
+    p->tile = 0;
+    p->block = -1;
+    p->unroll = p->ahead = p->lanes = p->team = 1;
+    p->held = 0;
+    p->pack = pack;
+    p->threads = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        p->value[i].stash = -1;
+        p->value[i].array = p->value[i].staged = false;
+    }
+    if (!set_phases(p)) return TN_CUT_SIZE;
+    fu_mark_packs(p);
+    fu_mark_needs(p);
     return TN_CUT_NONE;
 }
 

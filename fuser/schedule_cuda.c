@@ -15,7 +15,7 @@
  *
  * Start with fu_schedule_cuda.
  */
-#include "fuser.h"
+#include "tile.h"
 
 #include <string.h>
 
@@ -54,7 +54,7 @@ bool fu_lean(const fu_prog *p)
 /* ---- packs ---- */
 
 /* Where element `offset` of a slot lies, counted in elements from where memory was allocated. */
-static int64_t position(const fu_ctx *c, int slot, int64_t offset)
+int64_t fu_position(const fu_ctx *c, int slot, int64_t offset)
 {
     const tn_tensor *t = NULL;
     if (slot >= c->n_node && slot < c->n_node + c->n_leaf) t = c->seg->leaf[slot - c->n_node];
@@ -104,10 +104,16 @@ static void choose_pack(fu_prog *p)
     p->pack = most == 0 || p->block >= 0 ? 1 : bytes / (int)(words ? 4 : most == 1 ? 2 : most);
     bool tails = p->outer == vec && p->form != FU_COLUMN; /* the kernel sees to what is left over */
     while (p->pack > 1 && !tails && p->extent[vec] % p->pack) p->pack /= 2;
+    fu_mark_packs(p);
+}
+
+void fu_mark_packs(fu_prog *p)
+{
+    int vec = fu_vec(p);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         v->packed = p->pack > 1 && is_load(v) && along(p, v->stride) && multiples(p, v->stride) &&
-                    (position(p->c, v->slot, v->offset) + v->shift) % p->pack == 0 &&
+                    (fu_position(p->c, v->slot, v->offset) + v->shift) % p->pack == 0 &&
                     (v->kind == FU_PICK || !v->n_arg); /* what is not read everywhere goes one by one */
         if (v->kind == FU_PICK)
             v->packed = v->packed && v->pick % p->pack == 0 && !(p->value[v->arg[0]].vary >> vec & 1);
@@ -115,7 +121,8 @@ static void choose_pack(fu_prog *p)
     for (int i = 0; i < p->n_store; i++) {
         fu_store *s = &p->store[i];
         s->packed = p->pack > 1 && s->dom >> vec & 1 && s->mask < 0 && along(p, s->stride) &&
-                    multiples(p, s->stride) && (position(p->c, s->slot, s->offset) + s->shift) % p->pack == 0;
+                    multiples(p, s->stride) &&
+                    (fu_position(p->c, s->slot, s->offset) + s->shift) % p->pack == 0;
     }
 }
 

@@ -186,6 +186,10 @@ static bool fits(fu_room room, tn_kind kind)
         return kind == TN_KIND_GEMM;
     case FU_CONV:
         return kind == TN_KIND_CONV;
+    case FU_TILE:
+        return kind == TN_KIND_CONV || kind == TN_KIND_ELTWISE || kind == TN_KIND_CAST ||
+               kind == TN_KIND_REDUCE || kind == TN_KIND_VIEW || kind == TN_KIND_IOTA ||
+               kind == TN_KIND_RANDOM || kind == TN_KIND_ASSIGN;
     case FU_WINDOW:
         return kind == TN_KIND_WINDOW;
     case FU_SCATTER:
@@ -261,7 +265,7 @@ int fu_verify_groups(fu_ctx *c)
         if (a->n < 1 || a->n > FU_MAX_MEMBERS)
             return fu_broken(c, "group", -1, "a group of no or too many nodes");
         bool both = a->room == FU_WINDOW && a->n == 2; /* the largest and which it is */
-        if (a->n > 1 && a->room != FU_LOOPS && a->room != FU_ATTENTION && !both)
+        if (a->n > 1 && a->room != FU_LOOPS && a->room != FU_TILE && a->room != FU_ATTENTION && !both)
             return fu_broken(c, "group", a->member[1], "shares a kernel that can only compute one node");
         for (int k = 0; k < a->n; k++) {
             const char *why = wrong_member(c, g, k);

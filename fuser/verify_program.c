@@ -158,6 +158,8 @@ static const char *wrong_value(const fu_ctx *c, const fu_prog *p, int id)
         return wrong_op(p, v);
     case FU_REDUCE:
         return wrong_reduction(p, v);
+    case FU_GIVEN:
+        return v->n_arg || v->slot >= 0 ? "what is given, with operands" : NULL;
     case FU_IOTA:
         return v->n_arg ? "a position with operands" : NULL;
     case FU_RANDOM:

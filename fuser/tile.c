@@ -1,0 +1,291 @@
+/* tile.c - convolutions by our own tensor-core kernel, and which nodes it takes along.
+ *
+ * The kernel computes tiles of the result and hands each element to a function that the fuser writes:
+ * whatever is computed at the same element, from other operands of the same place, joins the convolution.
+ * With statistics it also finds mean and squared deviation of each column (a channel), and when all tiles are
+ * done hands them to a second function: what is computed for each column from them joins, too. So a
+ * convolution and a batch norm in training are this kernel and one pass that normalises.
+ *
+ *     sum(x - k), sum((x - k)^2)     over all axes but the last, k one value a column (fu_tile_mark)
+ *     = n (mean - k), m2 + n (mean - k)^2
+ *
+ * Start with fu_tile_mark, then fu_tile_try.
+ */
+#include "tile.h"
+
+#include "conv_tile.h"
+
+#include <string.h>
+
+/* ---- which convolutions ---- */
+
+void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d)
+{
+    const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1], *out = t;
+    const tn_conv_attr *p = &t->attr->conv;
+    *d = (tn_conv2d_desc){.dtype = (tn_dtype)t->dtype,
+                          .h = p->h,
+                          .w = p->w,
+                          .kh = p->kh,
+                          .kw = p->kw,
+                          .groups = p->groups,
+                          .tf32 = c->target->tf32};
+    memcpy(d->stride, p->stride, sizeof d->stride);
+    memcpy(d->pad, p->pad, sizeof d->pad);
+    memcpy(d->dilation, p->dilation, sizeof d->dilation);
+    switch (t->op) {
+    case TN_OP_conv2d:
+        d->pass = TN_CONV_FORWARD;
+        d->c = x->shape[3];
+        d->oc = y->shape[0];
+        break;
+    case TN_OP_conv2d_data_grad:
+        d->pass = TN_CONV_DATA_GRAD;
+        d->c = y->shape[3] * p->groups;
+        d->oc = y->shape[0];
+        out = x;
+        break;
+    default:
+        d->pass = TN_CONV_WEIGHT_GRAD;
+        d->c = x->shape[3];
+        d->oc = y->shape[3];
+        out = y;
+        break;
+    }
+    d->n = out->shape[0];
+    d->oh = out->shape[1];
+    d->ow = out->shape[2];
+}
+
+int fu_tile_conv(const fu_ctx *c, int n, const int *member)
+{
+    for (int i = 0; i < n; i++)
+        if (c->node[member[i]].kind == TN_KIND_CONV) return member[i];
+    return -1;
+}
+
+/* ---- which reductions ---- */
+
+static int producer(const fu_ctx *c, const tn_tensor *x)
+{
+    return fu_node_of(c, fu_value_of(c, x));
+}
+
+static bool is_square(const fu_ctx *c, const tn_tensor *t, const tn_tensor *of)
+{
+    if (t->op == TN_OP_square) return fu_value_of(c, t->in[0]) == of;
+    return t->op == TN_OP_mul && fu_value_of(c, t->in[0]) == of && fu_value_of(c, t->in[1]) == of;
+}
+
+/* The sum of `of` over all axes but the last. */
+static bool is_sum(const fu_ctx *c, const tn_tensor *t, const tn_tensor *of)
+{
+    return t->op == TN_OP_reduce_sum && t->dtype == of->dtype && fu_value_of(c, t->in[0]) == of &&
+           t->attr->axes == (1u << (of->ndim - 1)) - 1;
+}
+
+/* One value for each index along the last axis. */
+static bool of_columns(const tn_tensor *x)
+{
+    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) return true;
+    for (int i = 0; i + 1 < x->ndim; i++)
+        if (x->shape[i] != 1 && x->stride[i]) return false;
+    return true;
+}
+
+static bool inner(const fu_ctx *c, int i)
+{
+    const fu_node *n = &c->node[i];
+    if (c->seg->root && c->seg->root[i] & TN_SEG_ALONE) return false;
+    return n->live && !n->root && !n->same && !tn_node_written(n->t) && n->into < 0 && n->n_user;
+}
+
+/* Users of node i are all sums of it, or, for `square`, squares that nothing but sums read. */
+static bool only_summed(const fu_ctx *c, int i, bool square)
+{
+    const fu_node *n = &c->node[i];
+    if (!inner(c, i)) return false;
+    for (int k = 0; k < n->n_user; k++) {
+        const tn_tensor *u = c->node[n->user[k]].t;
+        bool sums = is_sum(c, u, n->t);
+        bool squares = square && is_square(c, u, n->t) && only_summed(c, n->user[k], false);
+        if (!sums && !squares) return false;
+    }
+    return true;
+}
+
+/* The sums of node i, and of its squares. */
+static void mark_sums(fu_ctx *c, int i, bool squared, const tn_tensor *about)
+{
+    const fu_node *n = &c->node[i];
+    for (int k = 0; k < n->n_user; k++) {
+        fu_node *u = &c->node[n->user[k]];
+        if (is_sum(c, u->t, n->t)) {
+            u->statistic = squared ? FU_SQUARES : FU_SUM;
+            u->about = about;
+        } else if (!squared && is_square(c, u->t, n->t) && only_summed(c, n->user[k], false)) {
+            u->statistic = FU_WITHIN;
+            mark_sums(c, n->user[k], true, about);
+        }
+    }
+}
+
+static void mark_statistics(fu_ctx *c, int i)
+{
+    const fu_node *n = &c->node[i];
+    if (c->seg->root && c->seg->root[i] & TN_SEG_ALONE) return;
+    for (int k = 0; k < n->n_user; k++) {
+        int u = n->user[k];
+        const tn_tensor *t = c->node[u].t;
+        if (t->op != TN_OP_sub || fu_value_of(c, t->in[0]) != n->t || !only_summed(c, u, true)) continue;
+        const tn_tensor *about = fu_value_of(c, t->in[1]);
+        if (!of_columns(about)) continue;
+        c->node[u].statistic = FU_WITHIN;
+        mark_sums(c, u, false, about);
+    }
+    mark_sums(c, i, false, NULL);
+}
+
+/* NULL: there is no kernel for it; or no memory, and the library does it as well. */
+static const struct fu_conv_tile *tile_of(fu_ctx *c, const tn_conv2d_desc *d, bool stats)
+{
+    struct fu_conv_tile *t = tn_arena_alloc(&c->arena, sizeof *t);
+    return t && fu_conv_tile(d, c->target, stats, t) && t->columns > 1 ? t : NULL;
+}
+
+void fu_tile_mark(fu_ctx *c)
+{
+    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    for (int i = 0; i < c->n_node; i++) {
+        fu_node *n = &c->node[i];
+        tn_conv2d_desc d;
+        if (!n->live || n->kind != TN_KIND_CONV || !tn_node_numel(n->t)) continue;
+        fu_conv_desc(c, i, &d);
+        n->tile[0] = tile_of(c, &d, false);
+        n->tile[1] = n->tile[0] && d.pass == TN_CONV_FORWARD ? tile_of(c, &d, true) : NULL;
+        if (n->tile[1]) mark_statistics(c, i);
+    }
+}
+
+/* ---- what is computed where ---- */
+
+enum { OF_ELEMENT = 1, OF_STATISTIC = 2, IN_LAST = 4, IN_EACH = 8 };
+
+static int place_of(int n, const int *member, int node)
+{
+    for (int i = 0; i < n; i++)
+        if (member[i] == node) return i;
+    return -1;
+}
+
+/* Which of the two programs needs each member. What depends on neither element nor statistic goes where it is
+ * read, both perhaps. */
+static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_parts *p)
+{
+    uint8_t of[2 * FU_MAX_MEMBERS] = {0};
+    int conv = fu_tile_conv(c, n, member);
+    int64_t columns = c->node[conv].t->shape[c->node[conv].t->ndim - 1];
+    p->n_each = p->n_last = p->n_sum = 0;
+    for (int i = 0; i < n; i++) {
+        const fu_node *m = &c->node[member[i]];
+        const tn_tensor *t = m->t;
+        if (m->kind == TN_KIND_CONV) {
+            if (member[i] != conv) return TN_CUT_TILE;
+            of[i] = OF_ELEMENT | IN_EACH;
+            continue;
+        }
+        if (m->statistic == FU_WITHIN) continue;
+        if (m->statistic) of[i] = OF_STATISTIC;
+        for (int k = t->op == TN_OP_assign ? 1 : 0; k < t->n_in && !m->statistic; k++) {
+            int at = place_of(i, member, producer(c, t->in[k]));
+            if (at >= 0) of[i] |= of[at] & (OF_ELEMENT | OF_STATISTIC);
+        }
+        of[i] |= of[i] & OF_STATISTIC ? IN_LAST : of[i] & OF_ELEMENT ? IN_EACH : 0;
+        if (of[i] & IN_LAST && tn_node_numel(t) > columns) return TN_CUT_SPLIT;
+        if ((m->kind == TN_KIND_REDUCE && !m->statistic) || m->kind == TN_KIND_GATHER) return TN_CUT_TILE;
+    }
+    for (int i = n - 1; i >= 0; i--) { /* what is read by what */
+        const fu_node *m = &c->node[member[i]];
+        if (m->statistic == FU_WITHIN) continue;
+        if (!(of[i] & (IN_LAST | IN_EACH))) of[i] |= tn_node_numel(m->t) == columns ? IN_LAST : IN_EACH;
+        const tn_tensor *about = m->about;
+        for (int k = about ? -1 : 0; k < (m->statistic ? 0 : m->t->n_in); k++) {
+            int at = place_of(n, member, producer(c, k < 0 ? about : m->t->in[k]));
+            if (at >= 0 && !(of[at] & (OF_ELEMENT | OF_STATISTIC))) of[at] |= of[i] & (IN_LAST | IN_EACH);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        const fu_node *m = &c->node[member[i]];
+        if (m->statistic == FU_SUM || m->statistic == FU_SQUARES)
+            p->sum[p->n_sum++] = member[i];
+        else if (of[i] & IN_LAST)
+            p->last[p->n_last++] = member[i];
+        if (of[i] & IN_EACH) p->each[p->n_each++] = member[i];
+    }
+    return p->n_last && !p->n_sum ? TN_CUT_TILE : TN_CUT_NONE;
+}
+
+bool fu_tile_waits(const fu_ctx *c, const int *member, int n)
+{
+    fu_tile_parts p;
+    return fu_tile_conv(c, n, member) >= 0 && (divide(c, n, member, &p) || p.n_each > 1);
+}
+
+/* What one of the two programs overwrites must not be read by the other but before. */
+static tn_cut_reason overwritten(const fu_ctx *c, const fu_tile_parts *p)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        int n = pass ? p->n_last : p->n_each, others = pass ? p->n_each : p->n_last;
+        const int *writer = pass ? p->last : p->each, *reader = pass ? p->each : p->last;
+        for (int i = 0; i < n; i++) {
+            const tn_tensor *w = c->node[writer[i]].t;
+            if (!tn_node_written(w)) continue;
+            for (int m = 0; m < others; m++) {
+                const tn_tensor *r = c->node[reader[m]].t;
+                for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
+                    fu_sight s = fu_reads(c, fu_value_of(c, r->in[k]), w);
+                    if (s == FU_NEW || (s == FU_OLD && !pass)) return TN_CUT_ALIAS;
+                }
+            }
+        }
+    }
+    return TN_CUT_NONE;
+}
+
+/* ---- the two programs ---- */
+
+static tn_cut_reason last_program(fu_ctx *c, const fu_tile_parts *p, int64_t columns, fu_tile *now)
+{
+    tn_cut_reason why = TN_CUT_NONE;
+    if (p->n_last) {
+        why = fu_domain_build(c, c->domain, p->n_last, p->last);
+    } else {
+        memset(c->domain, 0, sizeof *c->domain);
+        c->domain->n_atom = 1;
+        c->domain->extent[0] = columns;
+    }
+    if (!why && (c->domain->n_atom != 1 || c->domain->extent[0] != columns)) why = TN_CUT_SHAPES;
+    now->last = true;
+    if (!why) why = fu_program(c, c->domain, c->prog2);
+    return why ? why : fu_schedule_tile(c->prog2, columns, 1);
+}
+
+tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *p)
+{
+    int conv = fu_tile_conv(c, n, member);
+    tn_cut_reason why = divide(c, n, member, p);
+    if (!why) why = overwritten(c, p);
+    const struct fu_conv_tile *tile = c->node[conv].tile[p->n_sum > 0];
+    if (why || !tile) return why ? why : TN_CUT_TILE;
+    fu_tile now = {.parts = p};
+    c->tile = &now;
+    why = fu_domain_build(c, c->domain, p->n_each, p->each);
+    if (!why) why = fu_program(c, c->domain, c->prog);
+    if (!why) why = fu_schedule_tile(c->prog, tile->columns, tile->pack);
+    if (!why && p->n_sum) why = last_program(c, p, tile->columns, &now);
+    for (int i = 0; i < c->prog->n_store && !why && p->n_sum; i++) /* stored by one of them */
+        for (int k = 0; k < c->prog2->n_store; k++)
+            if (c->prog->store[i].slot == c->prog2->store[k].slot) why = TN_CUT_REPEATED;
+    c->tile = NULL;
+    return why;
+}

@@ -1,0 +1,41 @@
+/* tile.h - a convolution that our own tensor-core kernel computes, and what it does besides (tile.c).
+ *
+ * Such a kernel has three kinds of members beside the convolution itself:
+ *   each    computed for each element as the product is handed over: bias, activation, residual, dropout
+ *   last    computed for each column when all of it is done, from its statistics: running ones, 1 / deviation
+ *   within  what the statistics take the place of: differences from a value of the column, and their squares
+ * A reduction that statistics give is a node with `statistic` set, and counts among the last ones.
+ */
+#ifndef TN_TILE_H
+#define TN_TILE_H
+
+#include "fuser.h"
+
+typedef struct fu_tile_parts {
+    int n_each, n_last, n_sum;
+    int each[FU_MAX_MEMBERS]; /* in id order, the convolution among them */
+    int last[FU_MAX_MEMBERS]; /* without */
+    int sum[FU_MAX_MEMBERS];  /* the reductions */
+} fu_tile_parts;
+
+/* What program.c is to know of the group one of whose two programs it writes; NULL in fu_ctx: of loops. */
+typedef struct fu_tile {
+    const fu_tile_parts *parts;
+    bool last; /* the program of the last ones: over the columns alone */
+} fu_tile;
+
+/* Which convolutions have a kernel of our own, and which reductions their statistics give. */
+void fu_tile_mark(fu_ctx *c);
+/* Both programs of a group: that of each element into c->prog, that of the statistics into c->prog2. */
+tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *parts);
+int fu_tile_conv(const fu_ctx *c, int n, const int *member);   /* the convolution among them */
+bool fu_tile_waits(const fu_ctx *c, const int *member, int n); /* some of them are for each element */
+/* How the loops of a program run inside of a tile: the last atom counts the columns, `pack` at once. */
+tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack);
+void fu_mark_packs(fu_prog *p); /* schedule_cuda.c: what is read and written p->pack elements at once */
+/* Where element `offset` of a slot lies, counted in elements from where memory was allocated. */
+int64_t fu_position(const fu_ctx *c, int slot, int64_t offset);
+int fu_emit_tile(fu_ctx *c, const fu_group *g);
+void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d);
+
+#endif
