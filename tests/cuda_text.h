@@ -152,7 +152,7 @@ static int open_sessions(void **state)
     (void)state;
     ahead_open();
     Ahead.compile = compile_batch;
-    for (int i = 0; i < 2; i++) Ahead.s[i]->target = gpu;
+    for (int i = 0; i < 2; i++) Ahead.s[i]->target = Ahead.s[i]->device->target = gpu;
     Cpu = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 77, .log = quiet);
     assert_non_null(Cpu);
     Cpu->device->compile = note_nothing;

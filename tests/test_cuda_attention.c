@@ -714,10 +714,6 @@ static void test_full(void **state)
         bool tf32;
     } kind[] = {{H, X}, {B, X}, {F, X}, {T}};
     int problems = 0;
-    if (!full) {
-        print_message("left to make cusim-full\n");
-        skip();
-    }
     worst_share = 0;
     for (int k = 0; k < 4; k++)
         for (int head = 32; head <= 128; head += 32)
@@ -977,9 +973,13 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_wanted, setup, teardown),
         cmocka_unit_test_setup(test_planted, rig_open),
         cmocka_unit_test(test_registers),
+    };
+    const struct CMUnitTest more[] = {
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
+        cmocka_unit_test(test_registers),
     };
     full = argc > 1 && !strcmp(argv[1], "full");
-    if (argc > 1 && !full) cmocka_set_test_filter(argv[1]);
+    if (full) return cmocka_run_group_tests(more, NULL, NULL);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

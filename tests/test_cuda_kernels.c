@@ -11,6 +11,7 @@
 #include "src/device/cuda/internal.h"
 #include "src/device/embed.h"
 #include "tests/gpu/table.h"
+#include "tests/gpu/table_attention.h"
 #include "tests/gpu/table_conv.h"
 #include "tests/nvrtc.h"
 
@@ -58,7 +59,7 @@ static void test_compile(void **state)
     assert_int_equal(compiled, 2 * (4 + 4 + 4 + 7));
 }
 
-static table_family *const families[] = {conv_row, depthwise_row};
+static table_family *const families[] = {conv_row, depthwise_row, attention_row};
 
 static void test_tensor_cores(void **state)
 {
