@@ -186,9 +186,10 @@ $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
 $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
+$(BUILD)/tests/test_cuda_cases: $(BUILD)/fve/examples/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS) $(MOREFLAGS) $(if $(STAND_IN),-Itests/gpu/cmocka)) $(if $(STAND_IN),,-lcmocka) $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) $(MOREFLAGS) $(if $(STAND_IN),-Itests/gpu/cmocka)) $(filter %.o,$^) $(if $(STAND_IN),,-lcmocka) $(BUILD)/internal.a $(TAIL)
 $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)

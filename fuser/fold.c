@@ -167,7 +167,8 @@ static void fold_epilogue(fu_ctx *c, int v)
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
     int p = e && !tn_node_written(n->t) ? only_for(c, x, v) : -1;
     if (p < 0 || x != c->node[p].t) return;
-    bool library = c->node[p].kind == TN_KIND_GEMM || (c->node[p].t->op == TN_OP_conv2d && !c->node[p].tile[0]);
+    bool library =
+        c->node[p].kind == TN_KIND_GEMM || (c->node[p].t->op == TN_OP_conv2d && !c->node[p].tile[0]);
     if (!library) return;
     target own = as_copied(v, x);
     set(c, p, &own);

@@ -222,6 +222,8 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
             p->last[p->n_last++] = member[i];
         if (of[i] & IN_EACH) p->each[p->n_each++] = member[i];
     }
+    bool lean = c->seg->root && c->seg->root[conv] & TN_SEG_LEAN; /* with more, it was found to spill */
+    if (lean && p->n_each > 1) return TN_CUT_SIZE;
     return p->n_last && !p->n_sum ? TN_CUT_TILE : TN_CUT_NONE;
 }
 

@@ -548,6 +548,32 @@ static void gradients_of_activations_are_made_with_the_data_gradient(void **stat
     compare(&c);
 }
 
+/* One product with operands rounded to TF32, or the three that make up for the rounding. */
+static void the_session_says_how_precise(void **state)
+{
+    rig_open(state);
+    for (int i = 0; i < 2; i++) {
+        tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep,
+                                .precision = i ? TN_PRECISION_TF32 : TN_PRECISION_F32);
+        float fine[4 * 8], one[8 * 8], y[4 * 8];
+        for (int k = 0; k < 32; k++) fine[k] = 1 + 0x1p-12f; /* more digits than TF32 has */
+        for (int k = 0; k < 64; k++) one[k] = k % 9 == 0;
+        tn_step_begin(s);
+        tn_tensor *x = tn_from(s, fine, TN_F32, TN_SHAPE(1, 2, 2, 8)),
+                  *w = tn_from(s, one, TN_F32, TN_SHAPE(8, 1, 1, 8));
+        tn_tensor *out = tn_relu(tn_conv2d(x, w, NULL));
+        seen v = look(s);
+        const tn_step *conv = convolution(&v);
+        assert_non_null(conv);
+        assert_non_null(strstr(conv->source.text, i ? "#define PRODUCTS 1" : "#define PRODUCTS 3"));
+        forget(&v);
+        if (tn_read(out, TN_F32, y, sizeof y)) fail_msg("%s; %s", tn_error_text(s), sim.report());
+        for (int k = 0; k < 32; k++) assert_true(i ? y[k] == 1 : fabsf(y[k] - fine[k]) < 1e-6f);
+        tn_step_end(s);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 static void the_plan_says_what_a_convolution_took_along(void **state)
 {
     rig_open(state);
@@ -578,6 +604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(programs_by_chance),
         cmocka_unit_test(doubles_are_left_to_the_library),
         cmocka_unit_test(gradients_of_activations_are_made_with_the_data_gradient),
+        cmocka_unit_test(the_session_says_how_precise),
         cmocka_unit_test(the_plan_says_what_a_convolution_took_along),
     };
     enum { OTHERS = sizeof others / sizeof *others };

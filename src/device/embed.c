@@ -51,17 +51,17 @@ static const struct {
     [TN_EMBED_ATTENTION_CU] = {"attention.cu", tn_embed_attention_cu},
 };
 
-const tn_embed tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
-                                                 TN_EMBED_STREAM};
-const tn_embed tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
-                                                    TN_EMBED_HALF, TN_EMBED_CUDA};
+const tn_embedded tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
+                                                    TN_EMBED_HALF, TN_EMBED_STREAM};
+const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
+                                                       TN_EMBED_HALF, TN_EMBED_CUDA};
 
-const char *tn_embed_text(tn_embed which)
+const char *tn_embed_text(tn_embedded which)
 {
     return file[which].text;
 }
 
-const char *tn_embed_name(tn_embed which)
+const char *tn_embed_name(tn_embedded which)
 {
     return file[which].name;
 }

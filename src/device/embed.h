@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-typedef enum tn_embed {
+typedef enum tn_embedded {
     TN_EMBED_ABI,
     TN_EMBED_MATH,
     TN_EMBED_PHILOX,
@@ -20,14 +20,14 @@ typedef enum tn_embed {
     TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_COUNT
-} tn_embed;
+} tn_embedded;
 
 /* What stands in front of a generated kernel, in order: of C and of CUDA C. */
 enum { TN_PRELUDE_FILES = 5 };
-extern const tn_embed tn_prelude_c[TN_PRELUDE_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
+extern const tn_embedded tn_prelude_c[TN_PRELUDE_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 
 /* One file, NUL-terminated. */
-const char *tn_embed_text(tn_embed which);
-const char *tn_embed_name(tn_embed which); /* "abi.h" */
+const char *tn_embed_text(tn_embedded which);
+const char *tn_embed_name(tn_embedded which); /* "abi.h" */
 
 #endif

@@ -272,7 +272,7 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
 
 char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64])
 {
-    static const tn_embed file[TN_OWN_COUNT] = {
+    static const tn_embedded file[TN_OWN_COUNT] = {
         [TN_OWN_IM2COL] = TN_EMBED_CONV_CU,
         [TN_OWN_COL2IM] = TN_EMBED_CONV_CU,
         [TN_OWN_EPILOGUE] = TN_EMBED_PRODUCT_CU,

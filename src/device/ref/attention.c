@@ -26,7 +26,7 @@ typedef struct place {
 
 static bool hidden(const place *w, int64_t j)
 {
-    bool masked = w->mask && w->of.mask->dtype == TN_BOOL && !w->mask[j];
+    bool masked = w->mask && w->of.mask->dtype == TN_BOOL && w->mask[j] == 0;
     return masked || (w->of.causal && j > w->i);
 }
 

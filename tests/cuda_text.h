@@ -1,0 +1,183 @@
+/* cuda_text.h - sessions that run nothing but are told that they have a GPU, and NVRTC for what they would
+ * compile, many kernels at a time, for two generations of GPUs. What does not compile or spills is counted.
+ *
+ * Read first: open_sessions, then compile_batch.
+ */
+#ifndef TESTS_CUDA_TEXT_H
+#define TESTS_CUDA_TEXT_H
+
+#include "check.h"
+
+#include "nvrtc.h"
+#include "src/device/embed.h"
+
+static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
+                              .vector_bytes = 16,
+                              .l1_bytes = 192 << 10,
+                              .l2_bytes = 50 << 20,
+                              .last_bytes = 50 << 20,
+                              .processors = 132,
+                              .max_threads = 2048,
+                              .capability = 80,
+                              .shared_bytes = 48 << 10,
+                              .shared_most = 163 << 10};
+
+/* ---- compiling ---- */
+
+enum { N_ARCH = 2 };
+static const char *const arch[N_ARCH] = {"sm_90", "sm_80"};
+static nvrtc Nvrtc;
+static struct {
+    int kernels, batches, spilled, failed;
+    int most_registers;
+    char most[128]; /* the kernel that has them */
+    char what[512]; /* the first that failed or spilled */
+} Seen;
+
+static void append(char **text, size_t *n, size_t *cap, const char *more, size_t len)
+{
+    if (*n + len + 1 > *cap) {
+        *cap = 2 * (*n + len + 1);
+        *text = realloc(*text, *cap);
+        assert_non_null(*text);
+    }
+    memcpy(*text + *n, more, len);
+    *n += len;
+    (*text)[*n] = 0;
+}
+
+/* Kernels of one unit need names of their own: k12_softmax_768. */
+static void append_kernel(char **text, size_t *n, size_t *cap, const tn_source *k, int number)
+{
+    char call[128], name[16];
+    snprintf(call, sizeof call, " %s(const tn_cuda_args", k->entry);
+    const char *at = strstr(k->text, call);
+    if (!at) { /* one of those whose text is the same for many: it is told its name */
+        snprintf(call, sizeof call, "#define ENTRY %s\n", k->entry);
+        at = strstr(k->text, call);
+        if (at) at += strlen("#define ENTRY");
+    }
+    if (!at) fail_msg("no function %s in\n%s", k->entry, k->text);
+    at++;
+    append(text, n, cap, k->text, (size_t)(at - k->text));
+    append(text, n, cap, name, (size_t)snprintf(name, sizeof name, "k%d_", number));
+    append(text, n, cap, at, strlen(at));
+}
+
+static void complain(const char *what, const char *text)
+{
+    if (!*Seen.what) snprintf(Seen.what, sizeof Seen.what, "%s: %.400s", what, text);
+}
+
+/* What the assembler says of each kernel. */
+static void read_log(const char *log, const char *what)
+{
+    char kernel[128] = "";
+    for (const char *line = log; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        const char *end = strchr(line, '\n');
+        size_t len = end ? (size_t)(end - line) : strlen(line);
+        char s[256];
+        int stores, loads, registers;
+        snprintf(s, sizeof s, "%.*s", (int)len, line);
+        const char *at = strstr(s, "Function properties for ");
+        if (at) sscanf(at, "Function properties for %127s", kernel);
+        at = strstr(s, "bytes stack frame,");
+        if (at &&
+            sscanf(at, "bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stores, &loads) ==
+                2 &&
+            stores + loads > 0) {
+            print_message("spills, %s: %s: %s\n", what, kernel, s);
+            complain("spills", kernel);
+            Seen.spilled++;
+        }
+        at = strstr(s, "Used ");
+        if (at && sscanf(at, "Used %d registers", &registers) == 1 && registers > Seen.most_registers) {
+            Seen.most_registers = registers;
+            snprintf(Seen.most, sizeof Seen.most, "%s", kernel);
+        }
+    }
+}
+
+static int compile_batch(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
+{
+    (void)d, (void)out, (void)err;
+    char *text = NULL;
+    size_t len = 0, cap = 0;
+    for (int i = 0; i < TN_PRELUDE_FILES; i++) {
+        const char *file = tn_embed_text(tn_prelude_cuda[i]);
+        append(&text, &len, &cap, file, strlen(file));
+    }
+    size_t prelude = len;
+    for (int i = 0; i < n; i++) append_kernel(&text, &len, &cap, &src[i], Seen.kernels + i);
+    const char *dir = getenv("CUDA_TEXT");
+    if (dir) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/batch%d.cu", dir, Seen.batches);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(text + prelude, f);
+        fclose(f);
+    }
+    for (int a = 0; a < N_ARCH; a++) {
+        char *log;
+        if (nvrtc_compile(&Nvrtc, text, arch[a], &log)) {
+            print_message("%s: batch %d:\n%.2000s\n", arch[a], Seen.batches, log);
+            complain(arch[a], log);
+            Seen.failed++;
+        } else {
+            read_log(log, arch[a]);
+        }
+        free(log);
+    }
+    Seen.kernels += n;
+    Seen.batches++;
+    free(text);
+    return TN_OK;
+}
+
+/* ---- sessions ---- */
+
+static tn_session *Cpu; /* notes nothing: how many kernels there are in C */
+
+static int note_nothing(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
+{
+    static char some_kernel;
+    (void)d, (void)src, (void)err;
+    for (int i = 0; i < n; i++) out[i] = (tn_kernel *)(void *)&some_kernel;
+    return TN_OK;
+}
+
+static int open_sessions(void **state)
+{
+    (void)state;
+    ahead_open();
+    Ahead.compile = compile_batch;
+    for (int i = 0; i < 2; i++) Ahead.s[i]->target = Ahead.s[i]->device->target = gpu;
+    Cpu = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 77, .log = quiet);
+    assert_non_null(Cpu);
+    Cpu->device->compile = note_nothing;
+    Cpu->device->launch = ahead_launch;
+    Cpu->device->gemm = ahead_gemm;
+    Cpu->device->conv2d = ahead_conv2d;
+    Cpu->device->download = ahead_download;
+    return 0;
+}
+
+static int close_sessions(void **state)
+{
+    (void)state;
+    ahead_close();
+    return tn_close(Cpu);
+}
+
+static void check(void)
+{
+    ahead_compile();
+    print_message("%d kernels in %d batches, for %s and %s: at most %d registers (%s)\n", Seen.kernels,
+                  Seen.batches, arch[0], arch[1], Seen.most_registers, Seen.most);
+    if (Seen.failed || Seen.spilled)
+        fail_msg("%d batches not compiled, %d kernels spill; first: %s", Seen.failed, Seen.spilled,
+                 Seen.what);
+}
+
+#endif
