@@ -90,7 +90,8 @@ static void cases(void **state)
             const int64_t n = rows[k / 2];
             if (Filter && !strstr(f->name, Filter)) continue;
             uint64_t cpu = run_case(Cpu, f, n, c, k % 2), cuda = run_case(Ahead.s[0], f, n, c, k % 2);
-            if (cuda > cpu)
+            uint64_t more = !strcmp(f->name, "attention") ? 2 : 0; /* backward: one on a CPU, three on a GPU */
+            if (cuda > cpu + more)
                 fail_msg("%s, %d rows, %s: %d kernels, but %d on the CPU", f->name, (int)n,
                          k % 2 ? "step" : "forward", (int)cuda, (int)cpu);
             run_case(Ahead.s[1], f, n, c, k % 2);
