@@ -257,6 +257,36 @@ static void all_drop_the_same(void **state)
     assert_in_range(dropped, T * T / 3, 2 * T * T / 3);
 }
 
+/* Whichever of q, k, v want a gradient, theirs are those of all three. */
+static void any_may_want_a_gradient(void **state)
+{
+    (void)state;
+    enum { T = 66, D = 32, N = 2 * T * D, ALL = 7 };
+    static float want[3][N], got[N];
+    for (int set = ALL; set > 0; set--) {
+        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
+        assert_non_null(s);
+        at c = {"wanted", 1, 2, T, T, D, false, false, NO_MASK, 0, TN_F32, 0};
+        tn_step_begin(s);
+        tn_tensor *leaf[3], *x[3];
+        operands(s, &c, leaf, x);
+        for (int i = 0; i < 3; i++) tn_requires_grad(leaf[i], set >> i & 1);
+        tn_backward(tn_sum(tn_square(attend(s, &c, x)), TN_ALL, false));
+        for (int i = 0; i < 3; i++) {
+            if (!(set >> i & 1)) continue;
+            float *to = set == ALL ? want[i] : got;
+            tn_read(tn_gradient(leaf[i]), TN_F32, to, sizeof got);
+            for (int e = 0; e < N; e++)
+                if (!(fabsf(to[e] - want[i][e]) <= 1e-5f * (1 + fabsf(want[i][e]))))
+                    fail_msg("set %d, operand %d, element %d: %g, expected %g", set, i, e, (double)to[e],
+                             (double)want[i][e]);
+        }
+        tn_step_end(s);
+        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+        tn_close(s);
+    }
+}
+
 /* ---- plans ---- */
 
 typedef struct seen {
@@ -460,6 +490,7 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(a_blind_query),
         cmocka_unit_test(all_drop_the_same),
+        cmocka_unit_test(any_may_want_a_gradient),
         cmocka_unit_test(one_kernel_each_way),
         cmocka_unit_test(memory_grows_as_the_rows_do),
         cmocka_unit_test(a_second_reader_of_the_probabilities),

@@ -3,6 +3,9 @@
  *   p = softmax(scale q k^T + mask), d = p with what is dropped at 0 and the rest over 1 - chance, o = d v
  *   dv = d^T go, ds = p (dd - sum p dd) with dd of go v^T as d of p, dq = scale ds k, dk = scale ds^T q
  *
+ * Noise moves scores, d and ds by their dtype, not by that of the sums: a device may hold them in memory
+ * where attention is several kernels, or hand them to a product as its operand.
+ *
  * What a mask of bools or of causality hides has no gradient. Gradients take o and lse as they were rounded:
  * p is e^(score - lse), and sum p dd is that of go times o. Read first: row.
  */
@@ -12,12 +15,15 @@
 
 #include <math.h>
 
+enum { SCORES, DROPPED, DS }; /* what is rounded on the way */
+
 /* One query of one head. */
 typedef struct place {
     const tn_ref_args *a;
     tn_attention of;
     int n_in;
     int64_t tk, d, dv, i;      /* query i of its head */
+    int64_t first;             /* number of the row's first score among all */
     const double *q, *k, *v;   /* its row, and its head's rows */
     const double *mask, *keep; /* its row of each, or NULL */
     double scale, chance;      /* of being dropped */
@@ -37,7 +43,7 @@ static double row(const place *w, const double *lse)
     for (int64_t j = 0; j < w->tk; j++) {
         double s = 0;
         for (int64_t c = 0; c < w->d; c++) s += w->q[c] * w->k[j * w->d + c];
-        s *= w->scale;
+        s = tn_ref_noise_between(w->a->node, SCORES, w->first + j, s * w->scale);
         if (w->mask && w->of.mask->dtype != TN_BOOL) s += w->mask[j];
         if (hidden(w, j)) s = -INFINITY;
         w->p[j] = s;
@@ -48,6 +54,7 @@ static double row(const place *w, const double *lse)
     for (int64_t j = 0; j < w->tk; j++) {
         if (!lse) w->p[j] /= sum;
         w->dropped[j] = !w->keep ? w->p[j] : w->keep[j] != 0 ? w->p[j] / (1 - w->chance) : 0;
+        w->dropped[j] = tn_ref_noise_between(w->a->node, DROPPED, w->first + j, w->dropped[j]);
     }
     return most + log(sum);
 }
@@ -75,6 +82,7 @@ static void gradients(const place *w, tn_op op, const double *o, const double *g
     for (int64_t c = 0; c < w->dv; c++) sum += o[c] * g[c];
     for (int64_t j = 0; j < w->tk; j++) {
         double s = hidden(w, j) ? 0 : w->p[j] * (ds[j] - sum) * w->scale;
+        s = tn_ref_noise_between(w->a->node, DS, w->first + j, s);
         for (int64_t c = 0; c < w->d; c++)
             if (op == TN_OP_attention_dq)
                 out[w->i * w->d + c] += s * w->k[j * w->d + c];
@@ -111,6 +119,7 @@ int tn_ref_attention(const tn_ref_args *a)
         for (w.i = 0; w.i < tq; w.i++) {
             int64_t line = h * tq + w.i, inner = w.of.rows ? q->shape[1] : 1, to = line;
             if (w.of.rows) to = (h / inner * tq + w.i) * inner + h % inner;
+            w.first = line * w.tk;
             w.q = a->in[0] + line * w.d;
             w.mask = mask ? mask + line * w.tk : NULL;
             w.keep = keep ? keep + line * w.tk : NULL;

@@ -28,6 +28,9 @@ void tn_ref_noise_result(const tn_ref_args *a, int64_t n);
 void tn_ref_noise_number(const tn_tensor *number, double *v);
 bool tn_ref_noise_adds(const tn_tensor *node);
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n);
+/* v as a device may round it that holds it in the node's dtype on the way to the result: element i of the
+ * node's intermediate value `which`. */
+double tn_ref_noise_between(const tn_tensor *node, int which, int64_t i, double v);
 
 /* run.c: one op, whichever it is, from dense operands into a zeroed result that is not yet rounded. */
 int tn_ref_compute(const tn_ref_args *a);

@@ -156,6 +156,17 @@ void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t
     }
 }
 
+enum { FIRST_BETWEEN = 16 }; /* numbers of intermediate values stand behind those of operands */
+
+double tn_ref_noise_between(const tn_tensor *node, int which, int64_t i, double v)
+{
+    const tn_ref_device *d = device_of(node);
+    tn_dtype dtype = (tn_dtype)node->in[0]->dtype;
+    if (d->noise <= 0 || exact(dtype, v)) return v;
+    return v + v * d->noise * ulp(dtype) *
+                   chance(d->noise_seed, node->id, FIRST_BETWEEN + (uint64_t)which, (uint64_t)i);
+}
+
 /* Rounding at this op: not where the value is one of the operands' (x + 0, x * 1), or a cast loses nothing.
  */
 static bool rounded(const tn_ref_args *a, int64_t i)
