@@ -195,7 +195,7 @@ static tn_session *open_on(tn_device_kind device)
     return s;
 }
 
-/* As on an H100, by the reference profile. */
+/* As on an H100, by the reference profile, which is of one. */
 static void decisions(void **state)
 {
     rig_open(state);
@@ -317,6 +317,31 @@ static void gradients_are_the_cpus(void **state)
     assert_int_equal(counters().live, 0);
 }
 
+/* The rows are replaced by what is computed of all of them: they are read before. */
+static void overwrite(tn_device_kind device, double *rows)
+{
+    tn_session *s = open_on(device);
+    tn_tensor *x = tn_param(s, "x", filled(s, TN_F32, 0, TN_SHAPE(BATCH, IN))),
+              *w = tn_param(s, "w", filled(s, TN_F32, 1, TN_SHAPE(IN, IN)));
+    for (int i = 0; i < 3; i++) {
+        tn_step_begin(s);
+        assert_int_equal(tn_assign(x, tn_add(tn_tanh(tn_affine(x, w, NULL)), x)), 0);
+        tn_step_end(s);
+    }
+    if (tn_read(x, TN_F64, rows, BATCH * IN * sizeof *rows))
+        fail_msg("%s; %s", tn_error_text(s), sim.report());
+    assert_int_equal(tn_close(s), 0);
+}
+
+static void operands_are_read_before_they_are_overwritten(void **state)
+{
+    static double cpu[BATCH * IN], cuda[BATCH * IN];
+    rig_open(state);
+    overwrite(TN_CPU, cpu);
+    overwrite(TN_CUDA, cuda);
+    for (int i = 0; i < BATCH * IN; i++) assert_true(fabs(cuda[i] - cpu[i]) < 1e-5);
+}
+
 int main(int argc, char **argv)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
@@ -324,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(decisions),
         cmocka_unit_test(values_are_the_references),
         cmocka_unit_test(gradients_are_the_cpus),
+        cmocka_unit_test(operands_are_read_before_they_are_overwritten),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
