@@ -466,7 +466,11 @@ typedef struct tn_sdpa_options {
     double dropout;
     size_t size;
 } tn_sdpa_options;
-/* softmax(q k^T * scale + mask) v, q [.., tq, d], k [.., tk, d], v [.., tk, dv]. */
+/* softmax(q k^T * scale + mask) v, q [.., tq, d], k [.., tk, d], v [.., tk, dv]; causal: query i sees the keys up
+ * to i. One kernel, whose scores are in memory at no time, where d = dv, the mask wants no gradient, and there is
+ * one for the dtype and d; else two products with a softmax between. In fused mode the same written out, a product,
+ * mul_scalar, add or where of a mask, softmax, dropout, a product, becomes that kernel too. A query that sees
+ * nothing gives NaN. */
 TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
 
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
