@@ -340,9 +340,9 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         const bool writes = wanted[i] && (pass == FU_FLASH_DQ) == (i == 0);
         operand o = writes ? out[i] : from[IN_Q];
         if (pass == FU_FLASH_DQ && i) break;
-        if (pass == FU_FLASH_DKV && i == 2 && !writes) break;
+        fu_line(&k.t, "#define %s %d", flag[i], writes); /* left out it would be 1 */
+        if (i == 2 && !writes) break;
         if (!writes) o.bytes = 0;
-        fu_line(&k.t, "#define %s %d", flag[i], writes);
         add_buf(&k, &o, out_dim[i], 3);
         k.s->n_out += writes;
     }
