@@ -31,7 +31,7 @@ void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
 bool fu_pointwise_operand(const tn_tensor *t, int k)
 {
     tn_kind kind = tn_op_get((tn_op)t->op)->kind;
-    return kind != TN_KIND_CONV &&
+    return kind != TN_KIND_CONV && kind != TN_KIND_GEMM &&
            !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN || surrounds(t)) && k == 0);
 }
 

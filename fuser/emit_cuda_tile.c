@@ -1,5 +1,5 @@
-/* emit_cuda_tile.c - a convolution's own kernel: the text of kernels/conv2d.cu with what the group does
- * besides written into its two functions.
+/* emit_cuda_tile.c - a convolution's or product's own kernel: the text of kernels/conv2d.cu with what the
+ * group does besides written into its two functions.
  *
  *     TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[2])
  *     {
@@ -65,6 +65,19 @@ static int take_operand(fu_em *e, const tn_tensor *t, int node, int align, const
     e->pointer_slot[i] = slot;
     e->pointer_dtype[i] = t->dtype;
     fu_unique(e, name, e->pointer[i], sizeof e->pointer[i]);
+    return 0;
+}
+
+/* The other operand: of a product its B, which is known to lie as a weight does (fu_tile_mark_products). */
+static int take_weight(fu_em *e, const tn_tensor *t, int node, int align)
+{
+    if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], node, align, "weight");
+    int slot, i = e->n_pointer++;
+    if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &e->pointer_offset[i]))
+        return fu_fail(e->c, TN_E_UNSUPPORTED, "an operand has no memory");
+    e->pointer_slot[i] = slot;
+    e->pointer_dtype[i] = t->dtype;
+    fu_unique(e, "weight", e->pointer[i], sizeof e->pointer[i]);
     return 0;
 }
 
@@ -143,7 +156,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     const struct fu_conv_tile *tile = c->node[conv].tile[last != NULL];
     fu_conv_desc(c, conv, &d);
     int status = take_operand(e, t->in[0], conv, tile->align[0], "x");
-    if (!status) status = take_operand(e, t->in[1], conv, tile->align[1], "weight");
+    if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
     char name[64];
     name_of(c, g, conv, tile->columns, name, sizeof name - 16);
@@ -213,7 +226,9 @@ int fu_emit_tile(fu_ctx *c, const fu_group *g)
     /* the library's instructions for products with one rounding are faster than ours */
     if (g->n == 1 && tile->product && tile->products == 1) return fu_emit_conv(c, g);
     tn_cut_reason why = fu_tile_try(c, g->n, g->member, &parts);
-    if (why) return fu_fail(c, TN_E_UNSUPPORTED, "conv2d: %s", tn_cut_text(why));
+    if (why)
+        return fu_fail(c, TN_E_UNSUPPORTED, "%s: %s", tn_op_get((tn_op)c->node[conv].t->op)->name,
+                       tn_cut_text(why));
     int status = fu_verify_program(c, c->prog);
     if (!status && parts.n_sum) status = fu_verify_program(c, c->prog2);
     if (status) return status;

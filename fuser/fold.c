@@ -189,4 +189,5 @@ void fu_fold(fu_ctx *c)
         target whole = as_copied(i, n->t);
         fold_parts(c, i, &whole);
     }
+    fu_tile_mark_products(c);
 }

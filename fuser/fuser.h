@@ -236,7 +236,8 @@ typedef struct fu_node {
     const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
     int group;             /* the one that stores it */
     bool spared;           /* what others make as they write (fold.c) */
-    /* of a convolution with a kernel of our own (tile.c): how, without statistics and with; else NULL */
+    /* of a convolution or product with a kernel of our own (tile.c): how, without statistics and with; else
+     * NULL */
     const struct fu_conv_tile *tile[2];
     fu_statistic statistic;
     const tn_tensor *about; /* SUM SQUARES: a value of each column, as the summand reads it; NULL: 0 */
@@ -255,7 +256,7 @@ typedef enum fu_room {
     FU_LOOPS,
     FU_GEMM,
     FU_CONV,
-    FU_TILE, /* a convolution by our own kernel, and what it does as it writes */
+    FU_TILE, /* a convolution or product by our own kernel, and what it does as it writes */
     FU_WINDOW,
     FU_SCATTER,
     FU_SCAN,
@@ -396,8 +397,8 @@ int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
 /* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
 bool fu_lean(const fu_prog *p);
-void fu_choose_block(fu_prog *p);           /* whether something is read crosswise */
-void fu_mark_needs(fu_prog *p);             /* which phases compute a value */
+void fu_choose_block(fu_prog *p);                            /* whether something is read crosswise */
+void fu_mark_needs(fu_prog *p);                              /* which phases compute a value */
 int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */
 int fu_emit_group(fu_ctx *c, const fu_group *g);             /* of any room */
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */

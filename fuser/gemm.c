@@ -53,7 +53,7 @@ static int take(fu_ctx *c, const tn_tensor *t, int node, bool copy, matrix *m)
         }
     }
     /* an axis of one element may have any stride: name one the library takes */
-    if (cols <= 1 && (m->row != 1 || rows <= 1)) m->col = 1;
+    if (cols <= 1) m->col = m->row == 1 && rows > 1 ? rows : 1;
     if (cols <= 1 && m->row < 1) m->row = 1;
     if (rows <= 1) m->row = m->col == 1 ? cols : 1;
     return 0;

@@ -168,6 +168,21 @@ static bool alone(const fu_ctx *c, const fu_group *g)
     return false;
 }
 
+static bool is_product(const fu_ctx *c, const fu_group *g)
+{
+    int node = fu_tile_conv(c, g->n, g->member);
+    return node >= 0 && c->node[node].kind == TN_KIND_GEMM;
+}
+
+/* Whether the one node of group a is read by more than group b, or by what follows the plan. */
+static bool kept_beside(const fu_ctx *c, int a, int b)
+{
+    const fu_node *n = &c->node[c->group[a].member[0]];
+    for (int u = 0; u < n->n_user; u++)
+        if (fu_group_of(c, n->user[u]) != b || c->node[n->user[u]].n_copy) return true;
+    return n->root;
+}
+
 static tn_cut_reason merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
@@ -189,6 +204,8 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b)
     if (between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = try_groups(c, a, b, n, all);
     if (why) return why;
+    if (tile && ga->n == 1 && is_product(c, ga) && !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b)))
+        return TN_CUT_LIBRARY;
     int *member = tn_arena_alloc(&c->arena, (size_t)n * sizeof *member);
     if (!member) return TN_CUT_SIZE; /* smaller groups are always right */
     memcpy(member, all, (size_t)n * sizeof *member);
@@ -643,6 +660,27 @@ static void join_first(fu_ctx *c, int g, int r)
     for (int i = 0; i < n; i++) c->node[first[i]].group = old[i];
 }
 
+/* A product becomes our kernel with those that read it where that pays, and else stays the library's. A
+ * reader that also reduces remains a pass in any case: that is not worth it. */
+static void join_product(fu_ctx *c, int g)
+{
+    fu_group *a = &c->group[g];
+    if (a->dead || a->room != FU_GEMM || !c->node[a->member[0]].tile[0]) return;
+    a->room = FU_TILE;
+    for (int r = next_reader(c, g, -1); r >= 0;) {
+        tn_cut_reason why = merge(c, g, r);
+        r = next_reader(c, g, why ? r : -1);
+    }
+    if (a->n == 1) a->room = FU_GEMM;
+    for (int i = 0; i < c->plan->n_cut && a->n > 1; i++) { /* no call of a library any more */
+        tn_cut *cut = &c->plan->cut[i];
+        int from = fu_group_of(c, cut->from), to = fu_group_of(c, cut->to);
+        if ((from == g) == (to == g) || cut->reason != TN_CUT_LIBRARY) continue;
+        fu_room other = c->group[from == g ? to : from].room;
+        if (other != FU_GEMM && other != FU_CONV) cut->reason = TN_CUT_TILE;
+    }
+}
+
 /* What reads a convolution joins its kernel as a whole: only then it is certain that nothing more is read for
  * it than before. Where another convolution has it already, that is who keeps it. */
 static void join_tiles(fu_ctx *c)
@@ -657,6 +695,7 @@ static void join_tiles(fu_ctx *c)
             r = next_reader(c, g, why ? r : -1);
         }
     }
+    for (int g = 0; g < c->n_group; g++) join_product(c, g);
     c->tiles_last = false;
 }
 
@@ -681,7 +720,7 @@ int fu_group_all(fu_ctx *c)
         fu_group *g = &c->group[c->n_group];
         g->member = tn_arena_alloc(&c->arena, sizeof *g->member);
         if (!g->member) return TN_E_NOMEM;
-        g->room = n->spared ? FU_NOTHING : n->tile[0] ? FU_TILE : room_of(n->t);
+        g->room = n->spared ? FU_NOTHING : n->tile[0] && n->kind == TN_KIND_CONV ? FU_TILE : room_of(n->t);
         g->backward = n->t->call && n->t->call->backward;
         g->n = 1;
         g->member[0] = i;

@@ -29,8 +29,8 @@ typedef struct tn_segment {
 } tn_segment;
 
 enum {
-    TN_SEG_ROOT = 1, /* must have a value in memory afterwards */
-    TN_SEG_KEEP = 2, /* if it gets one, that outlives the plan */
+    TN_SEG_ROOT = 1,  /* must have a value in memory afterwards */
+    TN_SEG_KEEP = 2,  /* if it gets one, that outlives the plan */
     TN_SEG_ALONE = 4, /* shares its kernel with no other node: a group with it was found wrong */
     TN_SEG_LEAN = 8   /* its kernel asked for more registers than there are: keep less in them */
 };
@@ -86,7 +86,8 @@ typedef struct tn_step {
     X(LIBRARY, false, "one side is a library call",                                                          \
       "none needed: products and convolutions run at the library's speed")                                   \
     X(TILE, false,                                                                                           \
-      "a convolution's kernel takes along only what belongs to one element, or one column, of its result",   \
+      "a product's or a convolution's kernel takes along only what belongs to one element, or one column, "  \
+      "of its result",                                                                                       \
       "none needed: the rest is one pass over what it reads or writes")                                      \
     X(OWN_KERNEL, true, "one side has a kernel of its own",                                                  \
       "none for pooling, scatter, running sums, padding; do without it, or bring it to the end")             \

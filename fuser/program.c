@@ -385,7 +385,7 @@ static void dense(const builder *b, int m, int64_t *stride, int64_t *shift)
     }
 }
 
-/* An element of a convolution, as its kernel hands it over, and its bias. */
+/* An element of a convolution or product, as its kernel hands it over, and its bias. */
 static int element(builder *b, int m, const tn_tensor *t)
 {
     int ndim = t->ndim, id = given(b, FU_ELEMENT, t);
@@ -431,6 +431,7 @@ static int member(builder *b, int m)
     case TN_KIND_GATHER:
         return gather(b, m, t);
     case TN_KIND_CONV:
+    case TN_KIND_GEMM:
         return element(b, m, t);
     case TN_KIND_IOTA:
         v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);

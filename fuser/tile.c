@@ -1,4 +1,4 @@
-/* tile.c - convolutions by our own tensor-core kernel, and which nodes it takes along.
+/* tile.c - convolutions and products by our own tensor-core kernel, and which nodes it takes along.
  *
  * The kernel computes tiles of the result and hands each element to a function that the fuser writes:
  * whatever is computed at the same element, from other operands of the same place, joins the convolution.
@@ -9,18 +9,50 @@
  *     sum(x - k), sum((x - k)^2)     over all axes but the last, k one value a column (fu_tile_mark)
  *     = n (mean - k), m2 + n (mean - k)^2
  *
+ * A product A[m,k] B[k,n] whose B lies as [n,k], a linear layer's weight, is a 1x1 convolution of m pixels.
+ * The library is better at it alone; with what it cannot apply (gelu, dropout, a residual) our kernel spares
+ * a pass over the result, and is taken where the model finds that worth what the product loses
+ * (fu_tile_pays).
+ *
  * Start with fu_tile_mark, then fu_tile_try.
  */
 #include "tile.h"
 
 #include "conv_tile.h"
+#include "cost.h"
+#include "raw.h"
 
 #include <string.h>
 
 /* ---- which convolutions ---- */
 
+/* A product as the convolution of one image, a line of as many pixels as A has rows. */
+static void product_desc(const fu_ctx *c, const tn_tensor *t, tn_conv2d_desc *d)
+{
+    const int64_t n = t->shape[t->ndim - 1], k = t->in[0]->shape[t->ndim - 1], m = tn_node_numel(t) / n;
+    *d = (tn_conv2d_desc){.dtype = (tn_dtype)t->dtype,
+                          .pass = TN_CONV_FORWARD,
+                          .n = 1,
+                          .h = 1,
+                          .w = m,
+                          .c = k,
+                          .oc = n,
+                          .kh = 1,
+                          .kw = 1,
+                          .oh = 1,
+                          .ow = m,
+                          .groups = 1,
+                          .stride = {1, 1},
+                          .dilation = {1, 1},
+                          .tf32 = c->target->tf32};
+}
+
 void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d)
 {
+    if (c->node[node].kind == TN_KIND_GEMM) {
+        product_desc(c, c->node[node].t, d);
+        return;
+    }
     const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1], *out = t;
     const tn_conv_attr *p = &t->attr->conv;
     *d = (tn_conv2d_desc){.dtype = (tn_dtype)t->dtype,
@@ -57,10 +89,15 @@ void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d)
     d->ow = out->shape[2];
 }
 
+static bool multiplies(const fu_node *n)
+{
+    return n->kind == TN_KIND_CONV || n->kind == TN_KIND_GEMM;
+}
+
 int fu_tile_conv(const fu_ctx *c, int n, const int *member)
 {
     for (int i = 0; i < n; i++)
-        if (c->node[member[i]].kind == TN_KIND_CONV) return member[i];
+        if (multiplies(&c->node[member[i]])) return member[i];
     return -1;
 }
 
@@ -167,6 +204,74 @@ void fu_tile_mark(fu_ctx *c)
     }
 }
 
+/* ---- which products ---- */
+
+static bool is_number(const tn_tensor *x)
+{
+    return tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+}
+
+/* The kernel can read the operand where it lies: it begins at a multiple of `align` bytes. */
+static bool aligned(const fu_ctx *c, const tn_tensor *x, int align)
+{
+    int slot;
+    int64_t offset;
+    return fu_place(c, x, &slot, &offset) &&
+           fu_position(c, slot, offset) * (int64_t)tn_dtype_size((tn_dtype)x->dtype) % align == 0;
+}
+
+/* A dense, with as many rows as the result; one B for all of them, dense as [n, k]. */
+static bool lies_as_convolution(const fu_ctx *c, const tn_tensor *t)
+{
+    const tn_tensor *a = fu_value_of(c, t->in[0]), *b = fu_value_of(c, t->in[1]);
+    const int last = t->ndim - 1;
+    if (last < 1 || a->ndim != t->ndim || b->ndim != t->ndim || is_number(a) || is_number(b)) return false;
+    const int64_t n = t->shape[last], k = a->shape[last];
+    for (int i = 0; i < last; i++)
+        if (a->shape[i] != t->shape[i] || (i + 1 < last && b->shape[i] != 1 && b->stride[i])) return false;
+    return k > 0 && tn_node_is_dense(a) && (k == 1 || b->stride[last - 1] == 1) &&
+           (n == 1 || b->stride[last] == k);
+}
+
+void fu_tile_mark_products(fu_ctx *c)
+{
+    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    for (int i = 0; i < c->n_node; i++) {
+        fu_node *n = &c->node[i];
+        tn_conv2d_desc d;
+        if (!n->live || n->kind != TN_KIND_GEMM || n->spared || n->into >= 0 || n->epilogue) continue;
+        if (!tn_node_numel(n->t) || !lies_as_convolution(c, n->t)) continue;
+        fu_conv_desc(c, i, &d);
+        const struct fu_conv_tile *tile = tile_of(c, &d, false);
+        if (!tile || !aligned(c, fu_value_of(c, n->t->in[0]), tile->align[0]) ||
+            !aligned(c, fu_value_of(c, n->t->in[1]), tile->align[1]))
+            continue;
+        n->tile[0] = tile;
+    }
+}
+
+bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
+{
+    enum { LANES = 128 }; /* simple f32 instructions that a multiprocessor begins in a clock */
+    const tn_target_profile *r = tn_target_rates(c->target);
+    const struct fu_conv_tile *tile = c->node[node].tile[0];
+    const tn_tensor *t = c->node[node].t;
+    const double bytes = (double)(tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype));
+    const double flops = 2.0 * (double)tn_node_numel(t) * (double)t->in[0]->shape[t->ndim - 1];
+    const double own = tile->cycles * r->instruction_ps * 1e-3 * c->target->processors * LANES;
+    /* The profile's products are of f32. With operands that are rounded the library is far faster, and from
+       compute capability 9.0 on it has instructions for them twice as fast as ours. It is never slower. */
+    const double as_own = tile->products == 1 && c->target->capability >= 90 ? own / 2 : own;
+    double library = flops / tn_profile_gflops(r->gemm, r->n_gemm, flops);
+    if (as_own < library) library = as_own;
+    const double load = fu_load_ns(c->target, bytes, 2 * bytes),
+                 store = fu_store_ns(c->target, bytes, 2 * bytes);
+    const double work = fu_work_ns(c->target, fu_prog_work(c->prog, c->target)), moved = load + store;
+    const double pass = work > moved ? work + FU_OVERLAP * moved : moved + FU_OVERLAP * work;
+    return r->launch_us * 1e3 + own + work + (kept ? store : 0) <
+           r->library_us * 1e3 + library + r->launch_us * 1e3 + pass;
+}
+
 /* ---- what is computed where ---- */
 
 enum { OF_ELEMENT = 1, OF_STATISTIC = 2, IN_LAST = 4, IN_EACH = 8 };
@@ -189,7 +294,7 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
     for (int i = 0; i < n; i++) {
         const fu_node *m = &c->node[member[i]];
         const tn_tensor *t = m->t;
-        if (m->kind == TN_KIND_CONV) {
+        if (multiplies(m)) {
             if (member[i] != conv) return TN_CUT_TILE;
             of[i] = OF_ELEMENT | IN_EACH;
             continue;

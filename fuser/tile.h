@@ -1,6 +1,7 @@
-/* tile.h - a convolution that our own tensor-core kernel computes, and what it does besides (tile.c).
+/* tile.h - a convolution or product that our own tensor-core kernel computes, and what it does besides
+ * (tile.c).
  *
- * Such a kernel has three kinds of members beside the convolution itself:
+ * Such a kernel has three kinds of members beside the convolution or product itself:
  *   each    computed for each element as the product is handed over: bias, activation, residual, dropout
  *   last    computed for each column when all of it is done, from its statistics: running ones, 1 / deviation
  *   within  what the statistics take the place of: differences from a value of the column, and their squares
@@ -26,9 +27,14 @@ typedef struct fu_tile {
 
 /* Which convolutions have a kernel of our own, and which reductions their statistics give. */
 void fu_tile_mark(fu_ctx *c);
+/* Which products could have one: those that the library writes as they are. */
+void fu_tile_mark_products(fu_ctx *c);
+/* Whether the product `node` and what fu_tile_try has just put beside it take less time in one kernel than as
+ * a library call and a pass; `kept`: its own value is written as well. */
+bool fu_tile_pays(const fu_ctx *c, int node, bool kept);
 /* Both programs of a group: that of each element into c->prog, that of the statistics into c->prog2. */
 tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *parts);
-int fu_tile_conv(const fu_ctx *c, int n, const int *member);   /* the convolution among them */
+int fu_tile_conv(const fu_ctx *c, int n, const int *member);   /* the convolution or product among them */
 bool fu_tile_waits(const fu_ctx *c, const int *member, int n); /* some of them are for each element */
 /* How the loops of a program run inside of a tile: the last atom counts the columns, `pack` at once. */
 tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack);

@@ -187,9 +187,9 @@ static bool fits(fu_room room, tn_kind kind)
     case FU_CONV:
         return kind == TN_KIND_CONV;
     case FU_TILE:
-        return kind == TN_KIND_CONV || kind == TN_KIND_ELTWISE || kind == TN_KIND_CAST ||
-               kind == TN_KIND_REDUCE || kind == TN_KIND_VIEW || kind == TN_KIND_IOTA ||
-               kind == TN_KIND_RANDOM || kind == TN_KIND_ASSIGN;
+        return kind == TN_KIND_CONV || kind == TN_KIND_GEMM || kind == TN_KIND_ELTWISE ||
+               kind == TN_KIND_CAST || kind == TN_KIND_REDUCE || kind == TN_KIND_VIEW ||
+               kind == TN_KIND_IOTA || kind == TN_KIND_RANDOM || kind == TN_KIND_ASSIGN;
     case FU_WINDOW:
         return kind == TN_KIND_WINDOW;
     case FU_SCATTER:

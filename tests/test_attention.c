@@ -10,6 +10,8 @@
  */
 #include "tests/check.h"
 
+#include <float.h>
+
 #include <tensor_nn.h>
 
 #include "src/runtime/flush.h"
@@ -149,7 +151,6 @@ static at Numbers[] = {
     {"written", 2, 2, 33, 70, 16, false, false, NO_MASK, 0, TN_F32, 1},
     {"written, packed", 2, 2, 64, 64, 32, false, true, NO_MASK, 0, TN_F32, 1},
     {"written, bools", 1, 2, 33, 70, 16, false, false, BOOLS, 0, TN_F32, 1},
-    {"written, added", 1, 2, 33, 70, 16, false, false, ADDED, 0, TN_F32, 1},
     {"written, dropout", 1, 2, 33, 70, 16, false, false, NO_MASK, 0.3, TN_F32, 1},
 };
 enum { N_NUMBERS = sizeof Numbers / sizeof *Numbers };
@@ -411,7 +412,7 @@ static void a_second_reader_of_the_probabilities(void **state)
     static double got[2][N + M + M + 1];
     for (int k = 0; k < 2; k++) {
         tn_session *s = open_session(k ? TN_FUSED : TN_EAGER, 2);
-        at c = {"twice", 1, 2, 33, 70, 16, false, false, ADDED, 0, TN_F32, 1};
+        at c = {"twice", 1, 2, 33, 70, 16, false, false, BOOLS, 0, TN_F32, 1};
         tn_step_begin(s);
         tn_tensor *leaf[3], *x[3], *p;
         operands(s, &c, leaf, x);
@@ -429,6 +430,62 @@ static void a_second_reader_of_the_probabilities(void **state)
     for (int i = 0; i < 1 + N + M + M; i++)
         if (!(fabs(got[0][i] - got[1][i]) <= 2e-5 * fmax(1, fabs(got[0][i]))))
             fail_msg("element %d: %g in eager mode, %g in fused mode", i, got[0][i], got[1][i]);
+}
+
+/* A detach, or a scope without gradients, stays one where the chain around it could be one node; and a
+ * gradient by a value in between is refused rather than left out. */
+static void gradients_stop_where_they_are_told_to(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 5; k++) {
+        tn_session *s = open_session(TN_FUSED, 2);
+        tn_step_begin(s);
+        at c = {"stopped", 1, 2, 64, 64, 32, false, false, NO_MASK, 0, TN_F32, 1};
+        tn_tensor *leaf[3], *x[3];
+        operands(s, &c, leaf, x);
+        if (k == 3) tn_no_grad_begin(s);
+        tn_tensor *t = tn_matmul(x[0], tn_transpose(x[1], -1, -2));
+        if (k == 3) tn_no_grad_end(s);
+        if (k == 0) t = tn_detach(t);
+        t = tn_mul_scalar(t, 0.2);
+        if (k == 1) t = tn_detach(t);
+        tn_tensor *p = tn_softmax(t, -1), *loss, *g = NULL;
+        loss = tn_sum(tn_square(tn_matmul(k == 2 ? tn_detach(p) : p, x[2])), TN_ALL, false);
+        if (k == 4) {
+            assert_int_equal(tn_grad(loss, 1, &p, &g), TN_E_UNSUPPORTED);
+            assert_non_null(strstr(tn_error_text(s), "inputs[0] stands inside of attention"));
+            tn_clear_error(s);
+        } else {
+            assert_int_equal(tn_backward(loss), 0);
+            assert_null(tn_gradient(leaf[0]));
+            assert_null(tn_gradient(leaf[1]));
+            assert_non_null(tn_gradient(leaf[2]));
+        }
+        tn_step_end(s);
+        tn_close(s);
+    }
+}
+
+/* The lowest numbers as a mask hide keys as -inf does; where nothing else is left all keys count alike. */
+static void masks_of_the_lowest_numbers(void **state)
+{
+    (void)state;
+    enum { T = 40, D = 32 };
+    static double q[T * D], m[T * T], o[2][T * D];
+    for (int i = 0; i < T * D; i++) q[i] = (i * 37 % 101 - 50) / 50.0;
+    for (int k = 0; k < 2; k++) {
+        tn_session *s = open_session(TN_FUSED, 2);
+        for (int i = 0; i < T * T; i++) m[i] = i / T == 3 || i % T > i / T ? (double)-FLT_MAX : 0;
+        tn_step_begin(s);
+        tn_tensor *x = tensor_of(s, q, k ? TN_F64 : TN_F32, 2, (int64_t[]){T, D});
+        tn_tensor *mask = tensor_of(s, m, k ? TN_F64 : TN_F32, 2, (int64_t[]){T, T});
+        tn_read(tn_scaled_dot_product_attention(x, x, x, .mask = mask), TN_F64, o[k], sizeof o[k]);
+        tn_step_end(s);
+        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+        tn_close(s);
+    }
+    for (int i = 0; i < T * D; i++)
+        if (!(fabs(o[0][i] - o[1][i]) <= 1e-5)) fail_msg("element %d: %g, not %g", i, o[0][i], o[1][i]);
 }
 
 /* What only looks like attention is left as it is. */
@@ -494,6 +551,8 @@ int main(void)
         cmocka_unit_test(one_kernel_each_way),
         cmocka_unit_test(memory_grows_as_the_rows_do),
         cmocka_unit_test(a_second_reader_of_the_probabilities),
+        cmocka_unit_test(gradients_stop_where_they_are_told_to),
+        cmocka_unit_test(masks_of_the_lowest_numbers),
         cmocka_unit_test(what_is_no_attention),
         cmocka_unit_test(the_scale_is_an_argument),
     };

@@ -136,6 +136,18 @@ FUSION(conv_bf16, tn_tensor *x = tn_cast(input(32, 14, 14, 128), TN_BF16),
        return tn_silu(tn_conv2d(x, w, b, .pad = 1, .stride = 2));)
 FUSION(conv_depthwise, tn_tensor *x = input(32, 14, 14, 128), *w = input(128, 3, 3, 1), *b = input(128);
        return tn_silu(tn_conv2d(x, w, b, .pad = 1, .groups = 128));)
+FUSION(affine_gelu, tn_tensor *x = input(256, 384), *w = input(512, 384), *b = input(512),
+       *v = input(64, 512);
+       return tn_affine(tn_gelu(tn_affine(x, w, b)), v, NULL);)
+FUSION(affine_silu_bf16, tn_tensor *x = tn_cast(input(256, 384), TN_BF16),
+       *w = tn_cast(input(512, 384), TN_BF16), *b = tn_cast(input(512), TN_BF16),
+       *v = tn_cast(input(64, 512), TN_BF16);
+       return tn_affine(tn_silu(tn_affine(x, w, b)), v, NULL);)
+FUSION(affine_dropout_residual, tn_tensor *x = input(4, 64, 256), *w = input(256, 256), *b = input(256),
+       *v = input(64, 256);
+       return tn_affine(tn_add(tn_dropout(tn_gelu(tn_affine(x, w, b)), 0.1), x), v, NULL);)
+FUSION(affine_odd, tn_tensor *x = input(100, 33), *w = input(77, 33), *b = input(77), *v = input(64, 77);
+       return tn_affine(tn_silu(tn_gelu(tn_affine(x, w, b))), v, NULL);)
 FUSION(views, tn_tensor *x = input(8, 16, 32), *y = input(32, 128);
        return tn_add(tn_relu(tn_permute(tn_reshape(x, TN_SHAPE(128, 32)), 2, (const int[]){1, 0})), y);)
 FUSION(transpose, tn_tensor *x = input(1000, 600), *y = input(600, 1000);
@@ -175,6 +187,10 @@ static program Fusions[] = {
     ROW(conv_gelu_dropout),
     ROW(conv_bf16),
     ROW(conv_depthwise),
+    ROW(affine_gelu),
+    ROW(affine_silu_bf16),
+    ROW(affine_dropout_residual),
+    ROW(affine_odd),
     ROW(views),
     ROW(transpose),
     ROW(slice),
@@ -247,11 +263,13 @@ static void operators(void **state)
     if (!nvrtc_open(&Nvrtc)) skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const op_case *c = &cases[i];
-        case_in(c, TN_F32, false, true);
+        /* NVRTC takes a second for a convolution: test_cuda_kernels and test_cuda_conv have more of them */
+        const bool slow = !All && !strncmp(c->name, "conv2d", 6);
+        case_in(c, TN_F32, false, !slow);
         if (!has_reals(c)) continue;
         if (All || i % 2) case_in(c, TN_F16, false, All);
         if (All || i % 2 == 0) case_in(c, TN_BF16, false, All);
-        if (!(c->flags & NO_STRIDES)) case_in(c, TN_F32, true, All);
+        if (!(c->flags & NO_STRIDES) && !slow) case_in(c, TN_F32, true, All);
     }
     check();
 }

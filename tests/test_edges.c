@@ -169,6 +169,17 @@ static void infinite_logits(void **state)
     gives(tn_softmax(rows, 1), TN_F32, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN);
 }
 
+/* An axis of one element, turned round: its stride is negative, and means nothing. */
+static void one_column_the_other_way(void **state)
+{
+    (void)state;
+    const float a[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, b[] = {1, -1, 2, -2};
+    tn_tensor *x = tn_from(S, a, TN_F32, TN_SHAPE(2, 3, 2)), *y = tn_from(S, b, TN_F32, TN_SHAPE(2, 1, 2));
+    gives(tn_matmul(x, tn_transpose(tn_flip(y, TN_AXES(-2)), -1, -2)), TN_F32, -1, -1, -1, -2, -2, -2);
+    gives(tn_matmul(tn_flip(y, TN_AXES(-2)), tn_transpose(x, -1, -2)), TN_F32, -1, -1, -1, -2, -2, -2);
+    gives(tn_matmul(x, tn_transpose(y, -1, -2)), TN_F32, -1, -1, -1, -2, -2, -2);
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -177,6 +188,7 @@ static void infinite_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {EVERYWHERE(empty_axes), EVERYWHERE(empty_axes_backward),
-                                       EVERYWHERE(variance_of_too_few), EVERYWHERE(infinite_logits)};
+                                       EVERYWHERE(variance_of_too_few), EVERYWHERE(infinite_logits),
+                                       EVERYWHERE(one_column_the_other_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -558,6 +558,8 @@ static void opening(void **state)
     assert_null(s);
     assert_int_equal(last_level, TN_LOG_ERROR);
     assert_non_null(strstr(last_text, "device"));
+    assert_null(tn_open(.device = TN_CPU, .precision = (tn_precision)7, .log = remember));
+    assert_non_null(strstr(last_text, "precision is 7"));
     assert_null(tn_open(.device = TN_CPU, .threads = -5, .log = remember));
     assert_non_null(strstr(last_text, "threads is -5"));
     assert_null(tn_open(.device = (tn_device_kind)77, .log = remember));

@@ -76,22 +76,22 @@ typedef enum tn_kind {
     X(conv2d_data_grad, CONV, 2)   /* gy, weight */                                                          \
     X(conv2d_weight_grad, CONV, 2) /* x, gy */                                                               \
     X(pool_max, WINDOW, 1)         /* attr.pool: [n,h,w,c] -> [n,oh,ow,c] */                                 \
-    X(pool_argmax, WINDOW, 1)  /* which element of the window (kh * window + kw), the first of ties; u8, or  \
-                                  i32 for windows of more than 256 */                                        \
-    X(pool_sum, WINDOW, 1)     /* padding adds nothing */                                                    \
-    X(pool_spread, WINDOW, 1)  /* transpose of pool_sum: [n,oh,ow,c] -> attr.pool's [n,h,w,c] */             \
-    X(pool_put, WINDOW, 2)     /* g, index of pool_argmax: transpose of pool_take */                         \
-    X(pool_take, WINDOW, 2)    /* x, index of pool_argmax: the element each window chose */                  \
-    X(gather, GATHER, 2)       /* attr.axis: out[..i..] = x[..index[..i..]..]; x and index same ndim */      \
-    X(index_select, GATHER, 2) /* attr.axis: index 1-d takes the place of that axis */                       \
-    X(scatter_add, SCATTER, 2) /* attr.axis, shape = target's: src, index as in gather; from zeros */        \
-    X(index_add, SCATTER, 2)   /* attr.axis: src, index 1-d; from zeros */                                   \
-    X(attention, ATTENTION, -1)     /* attr.attention: q, k, v, scale(, mask)(, keep, chance) */ \
-    X(attention_lse, ATTENTION, -1) /* of the same: log sum exp of each row of scores, f32 [.., tq] */ \
-    X(attention_dq, ATTENTION, -1)  /* of the same, o, lse and the gradient of o */ \
-    X(attention_dk, ATTENTION, -1) \
-    X(attention_dv, ATTENTION, -1) \
-    X(uniform, RANDOM, 0)      /* [0,1), attr.draw */                                                        \
+    X(pool_argmax, WINDOW, 1)   /* which element of the window (kh * window + kw), the first of ties; u8, or \
+                                   i32 for windows of more than 256 */                                       \
+    X(pool_sum, WINDOW, 1)      /* padding adds nothing */                                                   \
+    X(pool_spread, WINDOW, 1)   /* transpose of pool_sum: [n,oh,ow,c] -> attr.pool's [n,h,w,c] */            \
+    X(pool_put, WINDOW, 2)      /* g, index of pool_argmax: transpose of pool_take */                        \
+    X(pool_take, WINDOW, 2)     /* x, index of pool_argmax: the element each window chose */                 \
+    X(gather, GATHER, 2)        /* attr.axis: out[..i..] = x[..index[..i..]..]; x and index same ndim */     \
+    X(index_select, GATHER, 2)  /* attr.axis: index 1-d takes the place of that axis */                      \
+    X(scatter_add, SCATTER, 2)  /* attr.axis, shape = target's: src, index as in gather; from zeros */       \
+    X(index_add, SCATTER, 2)    /* attr.axis: src, index 1-d; from zeros */                                  \
+    X(attention, ATTENTION, -1) /* attr.attention: q, k, v, scale(, mask)(, keep, chance) */                 \
+    X(attention_lse, ATTENTION, -1) /* of the same: log sum exp of each row of scores, f32 [.., tq] */       \
+    X(attention_dq, ATTENTION, -1)  /* of the same, o, lse and the gradient of o */                          \
+    X(attention_dk, ATTENTION, -1)                                                                           \
+    X(attention_dv, ATTENTION, -1)                                                                           \
+    X(uniform, RANDOM, 0) /* [0,1), attr.draw */                                                             \
     X(normal, RANDOM, 0)                                                                                     \
     X(bernoulli, RANDOM, 1) /* bool: true with probability 1 - in[0] (0-d): kept elements */                 \
     X(assign, ASSIGN, 2)    /* target, source */
@@ -196,6 +196,7 @@ enum {
     TN_F_WATCHED = 16384,     /* tn_watch asked for it before it had a value */
     TN_F_VIEWED = 32768,      /* the user holds views of it */
     TN_F_GIVEN = 65536,       /* in graph->given */
+    TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
     TN_F_STANDS = 131072      /* assignment: of its target's shape, and its version from then on */
 };
 

@@ -1,16 +1,20 @@
 /* attention.c - scaled dot product attention: one node of its own where a kernel makes it best, else a
  * composite of two products and a softmax.
  *
- *   one node     attention, and attention_lse beside it where a gradient is wanted: of each row of scores the
- *                log of the sum of exponentials, from which backward makes the probabilities again. Its
- *                gradients are nodes of the same kind. Scores are in memory at no time. The fuser says
- * whether this is to be expected faster (fuser/attention.h) composite    for what the node does not hold: a
- * mask that wants a gradient, values of another width than the keys, f64
+ *   one node    attention, and attention_lse beside it where a gradient is wanted: of each row of scores the
+ *               log of the sum of exponentials, from which backward makes the probabilities again. Its
+ *               gradients are nodes of the same kind. Scores are in memory at no time. The fuser says whether
+ *               this is to be expected faster (fuser/attention.h).
+ *   composite   for what the node does not hold: a mask that wants a gradient, values of another width than
+ *               the keys, f64.
  *
  * What a program writes out as softmax(q k^T scale + mask) v is found when its second product is recorded,
  * in fused mode: that is the first moment at which it is one, its gradient has not been asked for yet, and so
  * is that of the node from the start. The probabilities stay in the graph, unread; whoever else reads them
- * has them made beside the attention, and both gradients add up.
+ * has them made beside the attention, and both gradients add up. A gradient by one of the values in between
+ * is refused (TN_F_INSIDE), and a chain that a detach or a no-grad scope interrupts is left as it is, and so
+ * is one with a floating mask: the node keeps the logarithm in f32, too little beside a mask of -1e9 that
+ * hides a row throughout.
  *
  * The gradient of a gradient is made of the composite's formulas.
  *
@@ -82,12 +86,18 @@ static tn_tensor *plus(tn_tensor *x, tn_tensor *y)
     return x ? add(x, y) : y;
 }
 
-/* c is the gradient of one of
- *   dq = S ds k, dk = S ds^T q, dv = d^T go   with p = softmax(s), d what is left of p, dp what is left of go
- * v^T, ds = p (dp - r), r = sum p dp by row, S = scale With cs, cp, .. the gradients of s, p, ..: dq: cds = S
- * c k^T, dk += S ds^T c    dk: cds = S q c^T, dq += S ds c    dv: cd = go c^T, dgo += d c cdp = p (cds - u),
- * cp = cds (dp - r) - u dp, u = sum p cds by row;  cp += what is left of cd dgo += cdp' v, dv += cdp'^T go,
- * cdp' what is left of cdp;  cs = p (cp - sum p cp by row) dq += S cs k, dk += S cs^T q */
+/* c is the gradient of one of dq = S ds k, dk = S ds^T q, dv = d^T go, with p = softmax(s), d what dropout
+ * leaves of p, dp what it leaves of go v^T, r = sum p dp by row, ds = p (dp - r), S = scale. cs, cp, .. are
+ * the gradients of s, p, .., u = sum p cds by row:
+ *
+ *   dq   cds = S c k^T,  dk += S ds^T c
+ *   dk   cds = S q c^T,  dq += S ds c
+ *   dv   cd = go c^T,  dgo += d c
+ *
+ *   cdp = p (cds - u),  cp = cds (dp - r) - u dp;  cp += what is left of cd
+ *   dgo += cdp' v,  dv += cdp'^T go,  cdp' what is left of cdp
+ *   cs = p (cp - sum p cp by row),  dq += S cs k,  dk += S cs^T q
+ */
 static bool gradient_rule(tn_rule *r, tn_tensor *c, tn_tensor **gin)
 {
     tn_attention a = tn_attention_of(r->out);
@@ -244,6 +254,8 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     if (o.mask && o.mask->dtype != TN_BOOL && !tn_dtype_is_float((tn_dtype)o.mask->dtype))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "mask must be bool or floating, got %s",
                                           tn_dtype_name((tn_dtype)o.mask->dtype)));
+    if (!isfinite(o.scale))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "scale is %g, must be finite", o.scale));
     double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
     double p = sc.g->training ? o.dropout : 0;
     tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};
@@ -267,11 +279,35 @@ PLAIN(scaled_dot_product_attention,
 
 /* ---- written out ---- */
 
-/* The value behind views that change nothing. */
-static tn_tensor *itself(tn_tensor *x)
+/* The values from the scores to the operand of the second product, all of which the node takes the place of.
+ */
+typedef struct trail {
+    tn_tensor *at[24];
+    int n;
+    bool full;
+} trail;
+
+static tn_tensor *pass(trail *t, tn_tensor *x)
 {
-    while (x->op == TN_OP_reshape && x->base != x && tn_same_shape(x, x->in[0])) x = x->in[0];
+    t->full = t->full || t->n == (int)(sizeof t->at / sizeof *t->at);
+    if (!t->full) t->at[t->n++] = x;
     return x;
+}
+
+/* The value behind views that change nothing. */
+static tn_tensor *itself(trail *t, tn_tensor *x)
+{
+    while (pass(t, x)->op == TN_OP_reshape && x->base != x && tn_same_shape(x, x->in[0])) x = x->in[0];
+    return x;
+}
+
+/* Whether a gradient comes through all of them to q and k, or to none because neither wants one. */
+static bool is_whole(const trail *t, const tn_attention *a)
+{
+    const bool wanted = (a->q->flags | a->k->flags) & TN_F_REQUIRES_GRAD;
+    for (int i = 0; i < t->n; i++)
+        if (!(t->at[i]->flags & TN_F_REQUIRES_GRAD) == wanted) return false;
+    return !t->full;
 }
 
 static tn_tensor *number_of(const tn_tensor *x)
@@ -291,33 +327,29 @@ static bool is_number(const tn_tensor *x, double v)
 }
 
 /* x is p with elements dropped, or p. */
-static tn_tensor *undropped(tn_tensor *x, tn_tensor **keep)
+static tn_tensor *undropped(trail *t, tn_tensor *x, tn_tensor **keep)
 {
-    x = itself(x);
+    x = itself(t, x);
     if (x->op != TN_OP_where || x->in[0]->op != TN_OP_bernoulli || !is_number(x->in[2], 0)) return x;
     tn_tensor *m = x->in[1], *by_chance;
     if (m->op != TN_OP_mul || !(by_chance = number_of(m->in[1]))) return x;
     if (by_chance->attr->number.f != 1 / (1 - chance_of(x->in[0]))) return x;
     *keep = x->in[0];
-    return itself(m->in[0]);
+    return itself(t, m->in[0]);
 }
 
 /* What softmax was taken of: a product of q and the transpose of k, scaled, then masked. */
-static bool read_scores(tn_tensor *s, tn_attention *a)
+static bool read_scores(trail *t, tn_tensor *s, tn_attention *a)
 {
-    s = itself(s);
+    s = itself(t, s);
     if (s->op == TN_OP_where && is_number(s->in[2], -INFINITY)) {
         a->mask = s->in[0];
-        s = itself(s->in[1]);
-    } else if (s->op == TN_OP_add) {
-        int of = itself(s->in[0])->op == TN_OP_matmul || itself(s->in[0])->op == TN_OP_mul ? 0 : 1;
-        a->mask = s->in[1 - of];
-        s = itself(s->in[of]);
+        s = itself(t, s->in[1]);
     }
     if (s->op == TN_OP_mul) {
         int of = number_of(s->in[0]) ? 1 : 0;
         a->scale = number_of(s->in[1 - of]);
-        s = itself(s->in[of]);
+        s = itself(t, s->in[of]);
         if (!a->scale) return false;
     }
     if (s->op != TN_OP_matmul || s->n_in != 2) return false;
@@ -329,10 +361,11 @@ static bool read_scores(tn_tensor *s, tn_attention *a)
 tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
 {
     tn_attention a = {.v = y};
+    trail passed = {.n = 0};
     tn_graph *g = x->graph;
     if (!tn_deferred(g->session) || x->ndim < 2 || y->ndim < 2) return NULL;
-    tn_tensor *p = undropped(x, &a.keep);
-    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(p->rule->args[0], &a))
+    tn_tensor *p = undropped(&passed, x, &a.keep);
+    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(&passed, p->rule->args[0], &a))
         return NULL;
     int n = p->ndim - 2;
     tn_dtype d = (tn_dtype)p->dtype;
@@ -345,7 +378,8 @@ tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
     for (int i = 0; i < n; i++) size.heads *= y->shape[i];
     if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
         return NULL;
-    if (!fu_attention_pays(&g->session->target, &size)) return NULL;
+    if (!fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a)) return NULL;
+    for (int i = 0; i < passed.n; i++) passed.at[i]->flags |= TN_F_INSIDE;
     a.k = swapped(a.k);
     if (!a.scale) a.scale = tn_mk_typed(g, TN_OP_constant, tn_number_f(1), TN_F32);
     /* x has a reader that nobody asks for: it is no result of the step */

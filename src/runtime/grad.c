@@ -68,6 +68,13 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
     if (!sc.g) return TN_E_NULL;
     if (sc.entry) return tn_leave_many(&sc, n, grads);
     int status = sc.g->error.status;
+    for (int i = 1; i <= n && sc.ok && !status; i++)
+        if (x[i] && x[i]->flags & TN_F_INSIDE)
+            tn_error_set(
+                sc.g, status = TN_E_UNSUPPORTED,
+                "inputs[%d] stands inside of attention that was written out and is computed as a whole: "
+                "hand the second product tn_mul_scalar(probabilities, 1), or use eager mode",
+                i - 1);
     if (sc.ok && !status && n && one_element(&sc, x[0]))
         status = tn_walk(x[0], &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run,
                                                   .keep = true,

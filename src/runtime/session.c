@@ -54,6 +54,11 @@ static bool pick(tn_options *o, const tn_settings *from)
             (int)o->mode);
         return false;
     }
+    if ((unsigned)o->precision > TN_PRECISION_TF32) {
+        say(o, TN_LOG_ERROR, "no session: precision is %d, must be TN_PRECISION_F32 or TN_PRECISION_TF32",
+            (int)o->precision);
+        return false;
+    }
     if ((unsigned)o->device > TN_REF) {
         say(o, TN_LOG_ERROR, "no session: device is %d, must be TN_AUTO, TN_CPU, TN_CUDA or TN_REF",
             (int)o->device);

@@ -248,7 +248,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
         tn_cpu_machine(c->base.machine, sizeof c->base.machine);
     }
     if (status) {
-        snprintf(err->text, sizeof err->text, "cpu device: %s",
+        snprintf(err->text, sizeof err->text, "cpu device: %.1000s",
                  why.text[0]            ? why.text
                  : status == TN_E_NOMEM ? "out of memory"
                                         : "it could not be opened");

@@ -25,33 +25,33 @@
 /* Several kernels are compiled as one unit: what this one has is called after it. */
 #define OWN_(entry, name) entry##_##name
 #define OWN(entry, name)  OWN_(entry, name)
-#define lanes        OWN(ENTRY, lanes)
-#define element      OWN(ENTRY, element)
-#define mask_element OWN(ENTRY, mask_element)
-#define all          OWN(ENTRY, all)
-#define at           OWN(ENTRY, at)
-#define put          OWN(ENTRY, put)
-#define power        OWN(ENTRY, power)
-#define largest      OWN(ENTRY, largest)
-#define total        OWN(ENTRY, total)
-#define tile         OWN(ENTRY, tile)
-#define product      OWN(ENTRY, product)
-#define pack_rows    OWN(ENTRY, pack_rows)
-#define turn         OWN(ENTRY, turn)
-#define pack_columns OWN(ENTRY, pack_columns)
-#define place        OWN(ENTRY, place)
-#define hide         OWN(ENTRY, hide)
-#define drops        OWN(ENTRY, drops)
-#define whole        OWN(ENTRY, whole)
-#define least        OWN(ENTRY, least)
-#define rows_state   OWN(ENTRY, rows_state)
-#define through      OWN(ENTRY, through)
-#define tiles        OWN(ENTRY, tiles)
-#define scores       OWN(ENTRY, scores)
-#define write_rows   OWN(ENTRY, write_rows)
-#define sums         OWN(ENTRY, sums)
-#define add_dq       OWN(ENTRY, add_dq)
-#define keys_of      OWN(ENTRY, keys_of)
+#define lanes             OWN(ENTRY, lanes)
+#define element           OWN(ENTRY, element)
+#define mask_element      OWN(ENTRY, mask_element)
+#define all               OWN(ENTRY, all)
+#define at                OWN(ENTRY, at)
+#define put               OWN(ENTRY, put)
+#define power             OWN(ENTRY, power)
+#define largest           OWN(ENTRY, largest)
+#define total             OWN(ENTRY, total)
+#define tile              OWN(ENTRY, tile)
+#define product           OWN(ENTRY, product)
+#define pack_rows         OWN(ENTRY, pack_rows)
+#define turn              OWN(ENTRY, turn)
+#define pack_columns      OWN(ENTRY, pack_columns)
+#define place             OWN(ENTRY, place)
+#define hide              OWN(ENTRY, hide)
+#define drops             OWN(ENTRY, drops)
+#define whole             OWN(ENTRY, whole)
+#define least             OWN(ENTRY, least)
+#define rows_state        OWN(ENTRY, rows_state)
+#define through           OWN(ENTRY, through)
+#define tiles             OWN(ENTRY, tiles)
+#define scores            OWN(ENTRY, scores)
+#define write_rows        OWN(ENTRY, write_rows)
+#define sums              OWN(ENTRY, sums)
+#define add_dq            OWN(ENTRY, add_dq)
+#define keys_of           OWN(ENTRY, keys_of)
 
 #if defined(__AVX512F__)
 #define LANES 16
@@ -60,7 +60,7 @@
 #define LANES 8
 #define HIGH  4
 #endif
-#define WIDTH ((HEAD + 15) / 16 * 16)
+#define WIDTH  ((HEAD + 15) / 16 * 16)
 #define UNROLL _Pragma("GCC unroll 16")
 #define SIMD   _Pragma("omp simd")
 
@@ -86,7 +86,17 @@ typedef element mask_element;
 #endif
 
 #define LOG2E 1.4426950408889634
-#define LN2   0.6931471805599453
+
+#if MASK == 2
+/* What is added to a score, as an exponent of 2: the lowest numbers, which programs take for minus infinity,
+ * stay finite, so that a row of nothing else is one of equal scores. */
+static inline float in_bits(float x)
+{
+    const float most = 3e38f, y = x * (float)LOG2E;
+    return y < -most && x > -__builtin_inff() ? -most : y;
+}
+#endif
+#define LN2 0.6931471805599453
 
 /* ---- vectors ---- */
 
@@ -151,9 +161,9 @@ static inline float total(lanes v)
 /* ---- products ---- */
 
 /* c[HIGH][wide vectors] (+)= a b: element (i, k) of a stands at i * a_row + k * a_k. */
-static inline __attribute__((always_inline)) void tile(const int wide, int64_t k, const float *a, int64_t a_row,
-                                                       int64_t a_k, const float *b, int64_t b_row, float *c,
-                                                       int64_t c_row, bool add)
+static inline __attribute__((always_inline)) void tile(const int wide, int64_t k, const float *a,
+                                                       int64_t a_row, int64_t a_k, const float *b,
+                                                       int64_t b_row, float *c, int64_t c_row, bool add)
 {
     lanes sum[HIGH][2];
     UNROLL for (int i = 0; i < HIGH; i++)
@@ -189,9 +199,9 @@ static inline __attribute__((always_inline)) void tile(const int wide, int64_t k
 
 /* The same for any number of columns, a multiple of LANES. */
 static inline __attribute__((always_inline)) void product(int64_t columns, int64_t k, const float *a,
-                                                          const int64_t a_row, const int64_t a_k, const float *b,
-                                                          const int64_t b_row, float *c, const int64_t c_row,
-                                                          bool add)
+                                                          const int64_t a_row, const int64_t a_k,
+                                                          const float *b, const int64_t b_row, float *c,
+                                                          const int64_t c_row, bool add)
 {
     int64_t j = 0;
     for (; j + 2 * LANES <= columns; j += 2 * LANES)
@@ -218,16 +228,16 @@ static void pack_rows(float *to, const element *from, int64_t stride, int64_t ro
         b = high(a, b);                                                                                      \
         a = both;                                                                                            \
     }
-#define LOW8(a, b)  __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
-#define HIGH8(a, b) __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
+#define LOW8(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+#define HIGH8(a, b)                                                                                          \
+    __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
 #define LOW4(a, b)  __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
 #define HIGH4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31)
 #define LOW2(a, b)  __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
 #define HIGH2(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
 #define LOW1(a, b)  __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
 #define HIGH1(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
-#define ROUND(w)                                                                                             \
-    UNROLL for (int i = 0; i < LANES; i++) if (!(i & w)) SWAP(v[i], v[i + w], LOW##w, HIGH##w)
+#define ROUND(w)    UNROLL for (int i = 0; i < LANES; i++) if (!(i & w)) SWAP(v[i], v[i + w], LOW##w, HIGH##w)
 
 /* A square of LANES rows becomes its columns. */
 static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row)
@@ -288,14 +298,14 @@ static inline void hide(const place *w, float *s, int64_t rows, int64_t i, int64
 #if MASK == 1
                     row[c] = m[c] ? row[c] : NONE;
 #else
-                    row[c] += LOAD(m[c]) * (float)LOG2E;
+                    row[c] += in_bits(LOAD(m[c]));
 #endif
             } else {
                 for (int64_t c = 0; c < valid; c++)
 #if MASK == 1
                     row[c] = m[c * n[3]] ? row[c] : NONE;
 #else
-                    row[c] += LOAD(m[c * n[3]]) * (float)LOG2E;
+                    row[c] += in_bits(LOAD(m[c * n[3]]));
 #endif
             }
         }
@@ -362,8 +372,7 @@ static inline void through(const place *w, rows_state *x, const float *q, const 
         float *row = s + h * KEYS, *o = x->o + (r + h) * WIDTH, *sum = x->sum + (r + h) * LANES;
         float high[LANES] __attribute__((aligned(64)));
         put(high, at(row));
-        for (int64_t c = LANES; c < columns; c += LANES)
-            UNROLL for (int l = 0; l < LANES; l++)
+        for (int64_t c = LANES; c < columns; c += LANES) UNROLL for (int l = 0; l < LANES; l++)
             {
                 high[l] = row[c + l] > high[l] ? row[c + l] : high[l];
             }
@@ -419,7 +428,8 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
         for (int64_t r = 0; r < rows; r++) {
             const float sum = total(at(x.sum + r * LANES)), by = 1 / sum;
 #if O
-            element *to = (element *)a->buf[3 + (MASK != 0)] + w.batch * n[17] + w.head * n[18] + (i0 + r) * n[19];
+            element *to =
+                (element *)a->buf[3 + (MASK != 0)] + w.batch * n[17] + w.head * n[18] + (i0 + r) * n[19];
             for (int64_t d = 0; d < HEAD; d++) to[d] = STORE(x.o[r * WIDTH + d] * by);
 #endif
 #if LSE
@@ -433,9 +443,9 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 /* ---- backward ---- */
 
 #define PARTIAL (DQ && (SPLIT > 1 || DTYPE != 0))
-#define GO    (5 + (MASK != 0)) /* places of buffers */
-#define PARTS (GO + 1)
-#define OUT   (PARTS + PARTIAL)
+#define GO      (5 + (MASK != 0)) /* places of buffers */
+#define PARTS   (GO + 1)
+#define OUT     (PARTS + PARTIAL)
 
 typedef struct tiles {
     float q[ROWS * WIDTH], go[ROWS * WIDTH], k[KEYS * WIDTH], dk[KEYS * WIDTH], dv[KEYS * WIDTH];
@@ -527,7 +537,8 @@ static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int6
         for (int64_t r = 0; r < full; r++) {
             float sum[LANES] = {0};
             const element *o = os + (i0 + r) * n[19];
-            for (int64_t d = 0; d < HEAD && r < rows; d++) sum[d % LANES] += LOAD(o[d]) * x->go[r * WIDTH + d];
+            for (int64_t d = 0; d < HEAD && r < rows; d++)
+                sum[d % LANES] += LOAD(o[d]) * x->go[r * WIDTH + d];
             for (int64_t d = 1; d < LANES; d++) sum[0] += sum[d];
             x->delta[r] = sum[0] * (float)(SCALE);
             x->lse[r] = r < rows ? lse[i0 + r] * (float)LOG2E : 0;

@@ -410,7 +410,9 @@ TN_FN bool seen(const head &h, int i, int j, float &s)
 #else
     const float x = tn_bfloat16_to_f32(h.mask[i * h.mask_row + j * h.mask_column]);
 #endif
-    s += x * (float)ATT_LOG2E;
+    /* the lowest numbers, which programs take for minus infinity, stay finite */
+    const float most = 3e38f, bits = x * (float)ATT_LOG2E;
+    s += bits < -most && x > -TN_INF ? -most : bits;
     return true;
 #else
     return true;

@@ -1,0 +1,356 @@
+/* test_cuda_products_fused.c - linear layers by our own kernel on the simulated GPU: which products take
+ * along what follows them and which stay with the library, what stands in the plan and in the reasons for
+ * cuts, and that values are the f64 reference's and gradients the CPU's.
+ *
+ * Read first: struct layer, then decisions.
+ */
+#include "cuda_rig.h"
+
+#include <math.h>
+
+#include <tensor_nn.h>
+
+#include "src/runtime/flush.h"
+
+/* A linear layer and what follows it. */
+typedef struct layer {
+    const char *name;
+    tn_tensor *(*after)(tn_tensor *y, tn_tensor *residual);
+    int64_t rows, in, out;
+    tn_dtype dtype;
+    enum {
+        AFFINE,
+        LEADING,
+        PLAIN,
+        BATCHED
+    } how; /* LEADING: of several axes of rows; PLAIN: B is [in, out] */
+    bool fuses;
+    const char *has; /* in the fused kernel's text */
+    bool saves;      /* backward reads what the product has come to */
+} layer;
+
+static tn_tensor *nothing(tn_tensor *y, tn_tensor *residual)
+{
+    (void)residual;
+    return y;
+}
+
+static tn_tensor *gelu(tn_tensor *y, tn_tensor *residual)
+{
+    (void)residual;
+    return tn_gelu(y);
+}
+
+static tn_tensor *relu(tn_tensor *y, tn_tensor *residual)
+{
+    (void)residual;
+    return tn_relu(y);
+}
+
+static tn_tensor *silu(tn_tensor *y, tn_tensor *residual)
+{
+    (void)residual;
+    return tn_silu(y);
+}
+
+static tn_tensor *residual_added(tn_tensor *y, tn_tensor *residual)
+{
+    return tn_add(y, residual);
+}
+
+static tn_tensor *dropped(tn_tensor *y, tn_tensor *residual)
+{
+    return tn_add(tn_dropout(y, 0.25), residual);
+}
+
+static tn_tensor *long_epilogue(tn_tensor *y, tn_tensor *residual)
+{
+    return tn_add(tn_dropout(tn_mul(tn_gelu(y), tn_sigmoid(y)), 0.25), residual);
+}
+
+static tn_tensor *softmax(tn_tensor *y, tn_tensor *residual)
+{
+    (void)residual;
+    return tn_softmax(y, -1);
+}
+
+static const layer Layers[] = {
+    {"gelu", gelu, 64, 32, 48, TN_F32, AFFINE, true, "tn_erf", true},
+    {"silu", silu, 64, 32, 48, TN_F32, AFFINE, true, "tn_exp", true},
+    {"residual", residual_added, 64, 32, 48, TN_F32, AFFINE, true, "tn_load", false},
+    {"dropout + residual", dropped, 64, 32, 48, TN_F32, AFFINE, true, "tn_random_pack", false},
+    {"long", long_epilogue, 40, 24, 20, TN_F32, AFFINE, true, "tn_erf", true},
+    {"long, bf16", long_epilogue, 64, 32, 48, TN_BF16, AFFINE, true, "tn_erf", true},
+    {"odd sizes", gelu, 37, 19, 21, TN_F32, AFFINE, true, "tn_erf", true},
+    {"rows of two axes", gelu, 32, 32, 48, TN_F32, LEADING, true, "tn_erf", true},
+    {"alone", nothing, 64, 32, 48, TN_F32, AFFINE, false, NULL, false},
+    {"large alone", nothing, 512, 512, 512, TN_F32, AFFINE, false, NULL, false},
+    {"large, bf16", gelu, 2048, 2048, 2048, TN_BF16, AFFINE, false, NULL, false},
+    {"relu is the library's", relu, 64, 32, 48, TN_F32, AFFINE, false, NULL, false},
+    {"softmax reduces", softmax, 64, 32, 48, TN_F32, AFFINE, false, NULL, false},
+    {"not transposed", gelu, 64, 32, 48, TN_F32, PLAIN, false, NULL, false},
+    {"batched", gelu, 64, 32, 48, TN_F32, BATCHED, false, NULL, false},
+    {"f64", gelu, 64, 32, 48, TN_F64, AFFINE, false, NULL, false},
+};
+enum { N_LAYERS = sizeof Layers / sizeof *Layers };
+
+/* ---- plans ---- */
+
+typedef struct seen {
+    tn_plan *plan;
+    tn_flush_scratch f;
+} seen;
+
+/* What waits in this step, as its end would run it; it goes on waiting. `ending`: else as a flush would,
+ * which leaves what backward may ask for. `hopper`: for an H100. */
+static seen look(tn_session *s, bool ending, bool hopper)
+{
+    seen v = {0};
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
+        tn_tensor *n = s->graph.nodes[i];
+        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
+        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+        if (!done && asked) assert_true(tn_list_push(&v.f.seed, n));
+    }
+    s->ending = ending;
+    assert_int_equal(tn_segment_collect(s, &v.f), 0);
+    s->ending = false;
+    tn_segment seg = {.graph = &s->graph,
+                      .node = v.f.node.at,
+                      .n_node = v.f.node.n,
+                      .leaf = v.f.leaf.at,
+                      .n_leaf = v.f.leaf.n,
+                      .root = v.f.root};
+    tn_target target = s->target;
+    if (hopper) {
+        target.processors = 132;
+        target.capability = 90;
+        target.max_threads = 2048;
+        target.l1_bytes = 228 << 10;
+        target.shared_most = 227 << 10;
+    }
+    tn_errbuf err = {""};
+    if (tn_plan_build(&seg, &target, &v.plan, &err)) fail_msg("%s", err.text);
+    return v;
+}
+
+static void forget(seen *v)
+{
+    tn_plan_free(v->plan);
+    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    *v = (seen){0};
+}
+
+static const tn_step *step_named(const seen *v, const char *begins)
+{
+    for (int i = 0; i < v->plan->n_step; i++)
+        if (!strncmp(v->plan->step[i].name, begins, strlen(begins))) return &v->plan->step[i];
+    return NULL;
+}
+
+static tn_tensor *filled(tn_session *s, tn_dtype dtype, int salt, int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) n *= shape[i];
+    char *v = malloc((size_t)n * sizeof(double));
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)((i * (37 + 6 * salt) + 11) % 1009) / 1009 - 0.5f;
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        if (dtype == TN_F64) ((double *)(void *)v)[i] = (double)x;
+        if (dtype == TN_F32) ((float *)(void *)v)[i] = x;
+        if (dtype == TN_BF16) ((uint16_t *)(void *)v)[i] = (uint16_t)(bits >> 16);
+    }
+    tn_tensor *x = tn_from(s, v, dtype, ndim, shape);
+    free(v);
+    assert_non_null(x);
+    return x;
+}
+
+static tn_tensor *record(tn_session *s, const layer *l, tn_tensor **product)
+{
+    const int64_t m = l->rows, k = l->in, n = l->out;
+    const bool plain = l->how == PLAIN || l->how == BATCHED;
+    const int64_t shape[3] = {2, m, k}, result[3] = {2, m, n};
+    const int ndim = l->how == LEADING || l->how == BATCHED ? 3 : 2;
+    tn_tensor *x = filled(s, l->dtype, 0, ndim, shape + 3 - ndim),
+              *w = filled(s, l->dtype, 1, TN_SHAPE(n, k)), *b = filled(s, l->dtype, 2, TN_SHAPE(n)),
+              *r = filled(s, l->dtype, 3, ndim, result + 3 - ndim), *y;
+    if (l->how == BATCHED) w = filled(s, l->dtype, 1, TN_SHAPE(2, k, n));
+    if (l->how == PLAIN) w = filled(s, l->dtype, 1, TN_SHAPE(k, n));
+    if (l->saves) tn_requires_grad(w, true);
+    y = *product = plain ? tn_matmul(x, w) : tn_affine(x, w, b);
+    tn_tensor *out = l->after(y, r);
+    if (!out) fail_msg("%s: %s", l->name, tn_error_text(s));
+    return out;
+}
+
+static tn_session *open_on(tn_device_kind device)
+{
+    tn_session *s = tn_open(.device = device, .mode = TN_FUSED, .seed = 9, .threads = 1, .log = log_keep);
+    if (!s) fail_msg("%s", logged);
+    tn_train(s, true);
+    return s;
+}
+
+/* As on an H100, by the reference profile, which is of one. */
+static void decisions(void **state)
+{
+    rig_open(state);
+    for (int i = 0; i < N_LAYERS; i++) {
+        const layer *l = &Layers[i];
+        tn_session *s = open_on(TN_CUDA);
+        tn_step_begin(s);
+        tn_tensor *y;
+        record(s, l, &y);
+        seen v = look(s, true, true);
+        const tn_step *product = step_named(&v, "matmul");
+        if (!product || (product->kind == TN_STEP_KERNEL) != l->fuses)
+            fail_msg("%s: %s", l->name, l->fuses ? "the product does not fuse" : "the product fuses");
+        if (l->fuses && (v.plan->n_step != 1 || !strstr(product->source.text, l->has)))
+            fail_msg("%s: %d kernels; %s in\n%s", l->name, v.plan->n_step, l->has, product->source.text);
+        bool said = l->fuses || v.plan->n_step == 1;
+        for (int k = 0; k < v.plan->n_cut; k++) said |= v.plan->cut[k].reason == TN_CUT_LIBRARY;
+        if (!said) fail_msg("%s: no cut is for the library", l->name);
+        forget(&v);
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), 0);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+/* ---- values ---- */
+
+/* The result, and what backward reads besides. */
+static int64_t values_of(const layer *l, tn_device_kind device, double *v)
+{
+    tn_session *s = open_on(device);
+    tn_step_begin(s);
+    tn_tensor *all[2], *y;
+    all[0] = record(s, l, &y);
+    all[1] = y;
+    if (device == TN_CUDA) {
+        seen plan = look(s, false, false);
+        const tn_step *product = step_named(&plan, "matmul");
+        if (!product || product->kind != TN_STEP_KERNEL || plan.plan->n_step != 1)
+            fail_msg("%s: the product does not fuse", l->name);
+        if (product->n_out < 1 + l->saves) fail_msg("%s: it keeps nothing for backward", l->name);
+        forget(&plan);
+    }
+    assert_int_equal(tn_flush(s), 0);
+    int64_t count = 0;
+    for (int i = 0; i < 1 + l->saves; i++) {
+        const int64_t n = tn_numel(all[i]);
+        if (tn_read(all[i], TN_F64, v + count, (size_t)n * sizeof *v))
+            fail_msg("%s: %s; %s", l->name, tn_error_text(s), sim.report());
+        count += n;
+    }
+    tn_step_end(s);
+    assert_int_equal(tn_close(s), 0);
+    return count;
+}
+
+static void values_are_the_references(void **state)
+{
+    static double want[2 * 64 * 48], got[2 * 64 * 48];
+    rig_open(state);
+    for (int i = 0; i < N_LAYERS; i++) {
+        const layer *l = &Layers[i];
+        if (!l->fuses) continue;
+        values_of(l, TN_REF, want);
+        int64_t n = values_of(l, TN_CUDA, got);
+        const double slack = l->dtype == TN_F32 ? 1e-5 : 3e-2;
+        for (int64_t k = 0; k < n; k++)
+            if (!(fabs(got[k] - want[k]) < slack * fmax(1, fabs(want[k]))))
+                fail_msg("%s: value %lld of %lld is %g, should be %g", l->name, (long long)k, (long long)n,
+                         got[k], want[k]);
+    }
+    assert_int_equal(counters().live, 0);
+}
+
+/* ---- gradients ---- */
+
+enum { BATCH = 24, IN = 16, HIDDEN = 32, OUT = 12, PARAMS = HIDDEN * IN + HIDDEN + OUT * HIDDEN + OUT };
+
+/* x - linear - gelu - dropout - linear + a part of x, and how far it is from zero. */
+static void mlp(tn_device_kind device, double *grads)
+{
+    tn_session *s = open_on(device);
+    tn_step_begin(s);
+    tn_tensor *x = filled(s, TN_F32, 0, TN_SHAPE(2, BATCH / 2, IN)),
+              *p[4] = {filled(s, TN_F32, 1, TN_SHAPE(HIDDEN, IN)), filled(s, TN_F32, 2, TN_SHAPE(HIDDEN)),
+                       filled(s, TN_F32, 3, TN_SHAPE(OUT, HIDDEN)), filled(s, TN_F32, 4, TN_SHAPE(OUT))},
+              *grad[4];
+    for (int i = 0; i < 4; i++) tn_requires_grad(p[i], true);
+    tn_tensor *h = tn_dropout(tn_gelu(tn_affine(x, p[0], p[1])), 0.25);
+    tn_tensor *y = tn_add(tn_affine(h, p[2], p[3]), tn_slice(x, 2, 0, OUT, 1));
+    tn_tensor *loss = tn_sum(tn_square(y), TN_ALL, false);
+    if (tn_grad(loss, 4, p, grad)) fail_msg("%s", tn_error_text(s));
+    if (device == TN_CUDA) {
+        seen v = look(s, true, false);
+        const tn_step *first = step_named(&v, "matmul_gelu");
+        if (!first) first = step_named(&v, "matmul_dropout");
+        if (!first || first->kind != TN_STEP_KERNEL) fail_msg("the first layer does not fuse");
+        forget(&v);
+    }
+    for (int i = 0; i < 4; i++) {
+        const size_t n = (size_t)tn_numel(p[i]);
+        if (tn_read(grad[i], TN_F64, grads, n * sizeof *grads))
+            fail_msg("%s; %s", tn_error_text(s), sim.report());
+        grads += n;
+    }
+    tn_step_end(s);
+    assert_int_equal(tn_close(s), 0);
+}
+
+static void gradients_are_the_cpus(void **state)
+{
+    static double cpu[PARAMS], cuda[PARAMS];
+    rig_open(state);
+    mlp(TN_CPU, cpu);
+    mlp(TN_CUDA, cuda);
+    for (int i = 0; i < PARAMS; i++)
+        if (!(fabs(cuda[i] - cpu[i]) < 1e-4 * fmax(1, fabs(cpu[i]))))
+            fail_msg("gradient %d is %g, on the CPU %g", i, cuda[i], cpu[i]);
+    assert_int_equal(counters().live, 0);
+}
+
+/* The rows are replaced by what is computed of all of them: they are read before. */
+static void overwrite(tn_device_kind device, double *rows)
+{
+    tn_session *s = open_on(device);
+    tn_tensor *x = tn_param(s, "x", filled(s, TN_F32, 0, TN_SHAPE(BATCH, IN))),
+              *w = tn_param(s, "w", filled(s, TN_F32, 1, TN_SHAPE(IN, IN)));
+    for (int i = 0; i < 3; i++) {
+        tn_step_begin(s);
+        assert_int_equal(tn_assign(x, tn_add(tn_tanh(tn_affine(x, w, NULL)), x)), 0);
+        tn_step_end(s);
+    }
+    if (tn_read(x, TN_F64, rows, BATCH * IN * sizeof *rows))
+        fail_msg("%s; %s", tn_error_text(s), sim.report());
+    assert_int_equal(tn_close(s), 0);
+}
+
+static void operands_are_read_before_they_are_overwritten(void **state)
+{
+    static double cpu[BATCH * IN], cuda[BATCH * IN];
+    rig_open(state);
+    overwrite(TN_CPU, cpu);
+    overwrite(TN_CUDA, cuda);
+    for (int i = 0; i < BATCH * IN; i++) assert_true(fabs(cuda[i] - cpu[i]) < 1e-5);
+}
+
+int main(int argc, char **argv)
+{
+    setenv("TENSOR_PROFILE", "reference", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decisions),
+        cmocka_unit_test(values_are_the_references),
+        cmocka_unit_test(gradients_are_the_cpus),
+        cmocka_unit_test(operands_are_read_before_they_are_overwritten),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
