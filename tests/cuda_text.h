@@ -24,8 +24,15 @@ static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
 
 /* ---- compiling ---- */
 
+/* Both GPUs' compilers, or turn and turn about: one for each batch of kernels. What they say does not depend
+ * on how the test was built: the sanitized build writes all kernels and asks neither. */
+static const char *const arch[] = {"sm_90", "sm_80"};
+#if defined(__SANITIZE_ADDRESS__)
+enum { N_ARCH = 0 };
+#else
 enum { N_ARCH = 2 };
-static const char *const arch[N_ARCH] = {"sm_90", "sm_80"};
+#endif
+static bool Both = true;
 static nvrtc Nvrtc;
 static struct {
     int kernels, batches, spilled, failed;
@@ -120,6 +127,7 @@ static int compile_batch(tn_device *d, const tn_source *src, int n, tn_kernel **
     }
     for (int a = 0; a < N_ARCH; a++) {
         char *log;
+        if (!Both && a != Seen.batches % 2) continue;
         if (nvrtc_compile(&Nvrtc, text, arch[a], &log)) {
             print_message("%s: batch %d:\n%.2000s\n", arch[a], Seen.batches, log);
             complain(arch[a], log);
@@ -173,8 +181,11 @@ static int close_sessions(void **state)
 static void check(void)
 {
     ahead_compile();
-    print_message("%d kernels in %d batches, for %s and %s: at most %d registers (%s)\n", Seen.kernels,
-                  Seen.batches, arch[0], arch[1], Seen.most_registers, Seen.most);
+    print_message("%d kernels in %d batches, %s: at most %d registers (%s)\n", Seen.kernels, Seen.batches,
+                  !N_ARCH ? "written only"
+                  : Both  ? "for sm_90 and sm_80"
+                          : "for sm_90 or sm_80 in turn",
+                  Seen.most_registers, Seen.most);
     if (Seen.failed || Seen.spilled)
         fail_msg("%d batches not compiled, %d kernels spill; first: %s", Seen.failed, Seen.spilled,
                  Seen.what);

@@ -6,9 +6,10 @@
  * fusions of the design at the sizes that matter, and every operator of op_cases.h with its gradient, dense
  * and strided, in each floating dtype. A program must become as many kernels as it does on the CPU.
  *
- * `test_cuda_text softmax` compiles the programs whose name contains "softmax", --all each operator in every
- * dtype, where otherwise they take turns. Where NVRTC is not installed the tests are skipped. CUDA_TEXT=DIR
- * writes what was collected there.
+ * The fusions are compiled for both GPUs, batches of operators for one and the other in turn. `test_cuda_text
+ * softmax` compiles the programs whose name contains "softmax", --all each operator in every dtype and for
+ * both GPUs, where otherwise they take turns. Where NVRTC is not installed the tests are skipped.
+ * CUDA_TEXT=DIR writes what was collected there.
  *
  * Read first: record_all, then compile_batch.
  */
@@ -261,15 +262,16 @@ static void operators(void **state)
 {
     (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
+    Both = All;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const op_case *c = &cases[i];
         /* NVRTC takes a second for a convolution: test_cuda_kernels and test_cuda_conv have more of them */
         const bool slow = !All && !strncmp(c->name, "conv2d", 6);
         case_in(c, TN_F32, false, !slow);
-        if (!has_reals(c)) continue;
+        if (!has_reals(c) || slow) continue;
         if (All || i % 2) case_in(c, TN_F16, false, All);
         if (All || i % 2 == 0) case_in(c, TN_BF16, false, All);
-        if (!(c->flags & NO_STRIDES) && !slow) case_in(c, TN_F32, true, All);
+        if (!(c->flags & NO_STRIDES)) case_in(c, TN_F32, true, All);
     }
     check();
 }
@@ -317,6 +319,7 @@ static void rows(void **state)
     (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
     const tn_dtype dtype[] = {TN_F32, TN_F16, TN_BF16, TN_F64};
+    Both = All;
     for (size_t i = 0; i < sizeof Rows / sizeof *Rows; i++) {
         op_case c = {.name = Rows[i].name, .f = Rows[i].f};
         bool gradient = false;
