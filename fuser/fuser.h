@@ -18,7 +18,8 @@
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
  *   schedule_cuda.c, emit_cuda.c: the same for GPUs
  *   cost.c      how long all this takes, by the target profile
- *   group.c     which nodes form a group; asks the three above whether one is legal
+ *   group.c     which nodes form a group; asks domain.c, program.c and schedule.c whether one is legal
+ *   recompute.c   which values their readers compute again; group_tile.c, what joins a convolution's kernel
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
  * Read first: fu_prog.
@@ -348,6 +349,7 @@ typedef enum fu_sight {
 fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer);
 int fu_order_writers(fu_ctx *c);
 
+/* ---- group.c (group.h has what is grouping's own) ---- */
 int fu_group_of(const fu_ctx *c, int node);
 bool fu_has(const fu_group *g, int node);
 bool fu_read_outside(const fu_ctx *c, int node);
