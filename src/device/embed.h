@@ -1,5 +1,5 @@
-/* embed.h - texts of src/device/prelude, src/device/cpu/kernels and src/device/cuda/kernels that are compiled at run time, carried
- * inside the library. */
+/* embed.h - texts of src/device/prelude, src/device/cpu/kernels and src/device/cuda/kernels that are compiled
+ * at run time, carried inside the library. */
 #ifndef TN_EMBED_H
 #define TN_EMBED_H
 
@@ -17,9 +17,11 @@ typedef enum tn_embedded {
     TN_EMBED_PRODUCT_CU,
     TN_EMBED_PTX_CUH,
     TN_EMBED_ATTENTION_CU,
+    TN_EMBED_ATTENTION_BACKWARD_CU,
     TN_EMBED_CONV2D_CU,
-    TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_DEPTHWISE_CU,
+    TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
+    TN_EMBED_ATTENTION_BACKWARD_C,
     TN_EMBED_COUNT
 } tn_embedded;
 
