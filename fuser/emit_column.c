@@ -211,9 +211,10 @@ void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch)
         if (p->value[i].kind == FU_REDUCE) fu_declare(e, &p->value[i], "acc", p->tile);
     fu_declare_kept_rows(e);
     for (int phase = 0; phase < p->n_phase; phase++) {
+        e->phase = phase;
+        fu_hoist(e, phase, false); /* before any loop over columns: what is checked in one is counted there */
         write_between(e, phase, r);
         e->phase = phase;
-        fu_hoist(e, phase, false);
         write_phase(e, phase, r);
     }
     e->phase = p->n_phase;

@@ -381,6 +381,29 @@ static void random_columns(void **state)
     rig_check(&(rig_case){1, {{TN_F32, 2, {5000, 70}, -1, 1}}, dropout_of_columns, 0, 2e-6});
 }
 
+/* Rows picked by an index that is the same for all columns, of which columns keep what they sum with. */
+static int columns_of_picked_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    (void)g;
+    tn_tensor *row = tn_mk_index_select(in[0], 0, in[1]), *w = in[2];
+    tn_tensor *sum = tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, w, back(op1(TN_OP_sin, row), w)), 1);
+    root[0] = op1(TN_OP_sin, row);
+    root[1] = op2(TN_OP_mul, tn_mk_reshape(sum, row->ndim, row->shape), op1(TN_OP_cos, row));
+    return 2;
+}
+
+static void picked_rows_in_columns(void **state)
+{
+    (void)state;
+    for (int64_t c = 5; c < 1000; c += 700)
+        rig_check(
+            &(rig_case){3,
+                        {{TN_F32, 2, {8, c}, -1, 1}, {TN_I32, 1, {10}, 0, 8}, {TN_F32, 3, {4, 10, c}, -1, 1}},
+                        columns_of_picked_rows,
+                        0,
+                        1e-6});
+}
+
 static void random_numbers_do_not_depend_on_the_schedule(void **state)
 {
     (void)state;
@@ -443,6 +466,7 @@ int main(void)
         cmocka_unit_test(pad_and_concat),
         cmocka_unit_test(matrix_products_take_strides),
         cmocka_unit_test(random_columns),
+        cmocka_unit_test(picked_rows_in_columns),
         cmocka_unit_test(random_numbers_do_not_depend_on_the_schedule),
         cmocka_unit_test(tensors_without_elements),
         cmocka_unit_test(positions_are_computed),
