@@ -100,7 +100,7 @@ static bool check_rprogram(const rprogram *p, char *text)
     if (!ok) snprintf(text, 640, "ref: %.600s", want.text);
     for (int k = 0; k < NOISY_RUNS; k++) {
         tn_session *s = open_one(TN_REF, TN_EAGER, p);
-        tn_ref_set_noise(s->device, 2, 1000 + (uint64_t)k);
+        tn_ref_set_noise(s->device, 2, noise_seed(k));
         noisy[k] = run_rprogram(s, p, N_INSTRS, NULL);
         assert_int_equal(noisy[k].n, want.n);
     }

@@ -28,7 +28,7 @@ int tn_ref_run(tn_tensor *node, tn_errbuf *err);
  * every summand of a sum likewise: what comes out is one of the values that rounding might have led to. The
  * spread of a few such runs around the exact one bounds, element by element, what a device may answer; where
  * rounding decides (a comparison, a floor) the spread is as large as the step. 0 turns it off. The same
- * seed moves the same elements the same way. */
+ * seed moves the same elements the same way; seed 0 rounds results to their dtype instead. */
 void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed);
 
 #endif
