@@ -214,6 +214,7 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     fu_line(&k->t, "#define ROWS %d", FU_ATTENTION_ROWS);
     fu_line(&k->t, "#define KEYS %d", FU_ATTENTION_KEYS);
     fu_line(&k->t, "#define CAUSAL %d", a->causal);
+    fu_line(&k->t, "#define STRICT %d", a->strict);
     fu_line(&k->t, "#define MASK %d", !a->mask ? 0 : a->mask->dtype == TN_BOOL ? 1 : 2);
     add_number(k, "SCALE", a->scale);
     fu_line(&k->t, "#define DROPOUT %d", a->keep != NULL);
@@ -307,6 +308,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     if (r) return r;
     set_sizes(&k, a->q, size);
     d.dropout = a->keep != NULL;
+    d.strict = a->strict;
     d.mask = !a->mask                    ? FU_FLASH_NO_MASK
              : a->mask->dtype == TN_BOOL ? FU_FLASH_BOOL_MASK
                                          : FU_FLASH_ADDED_MASK;

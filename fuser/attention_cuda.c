@@ -224,8 +224,8 @@ int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char
     return snprintf(
         out, room,
         "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n#define CAUSAL %d\n"
-        "#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
+        "#define STRICT %d\n#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
         "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n",
-        (int)d->pass, code, products(d), d->head, d->causal, (int)d->mask, d->dropout, t->warps, t->m_tiles,
-        t->columns, t->stages, t->kept);
+        (int)d->pass, code, products(d), d->head, d->causal, d->strict, (int)d->mask, d->dropout, t->warps,
+        t->m_tiles, t->columns, t->stages, t->kept);
 }

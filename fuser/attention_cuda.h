@@ -23,6 +23,7 @@ typedef struct fu_flash_desc {
     tn_dtype dtype; /* f32, f16, bf16 */
     bool tf32;      /* f32 as one product of TF32, not as three */
     bool causal, dropout;
+    bool strict; /* a query that sees nothing gives NaN, not 0 */
     fu_flash_mask mask;
     int head; /* elements of a row of q, k and v: 32, 64, 96, 128 */
     int64_t batch, heads, tq, tk;

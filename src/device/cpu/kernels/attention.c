@@ -82,7 +82,8 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
             }
         }
         for (int64_t r = 0; r < rows; r++) {
-            const float sum = total(at(x.sum + r * LANES)), by = 1 / sum;
+            const float sum = total(at(x.sum + r * LANES));
+            const float by = sum != 0 ? 1 / sum : STRICT ? TN_NAN : 0;
 #if O
             element *to =
                 (element *)a->buf[3 + (MASK != 0)] + w.batch * n[17] + w.head * n[18] + (i0 + r) * n[19];
@@ -90,7 +91,7 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 #endif
 #if LSE
             float *lse = (float *)a->buf[3 + (MASK != 0) + O] + which * tq + i0 + r;
-            *lse = sum == 0 ? TN_NAN : x.most[r] * (float)LN2 + tn_log_f32(sum);
+            *lse = sum != 0 ? x.most[r] * (float)LN2 + tn_log_f32(sum) : STRICT ? TN_NAN : -NONE;
 #endif
         }
     }

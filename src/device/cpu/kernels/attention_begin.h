@@ -9,7 +9,7 @@
  * are spread over all lanes. Operands are packed once a tile, as f32, with rows filled up to whole vectors.
  *
  * #defines in front: ENTRY, FINISH (names), DTYPE 0 f32 | 2 f16 | 3 bf16, HEAD, SCALE, CAUSAL 0|1, MASK 0 | 1 bool |
- * 2 of DTYPE, added, DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are
+ * 2 of DTYPE, added, STRICT 0|1 (a query that sees nothing gives 0, and lse is infinite | NaN), DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are
  * wanted; backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments `a`. Strides
  * and operands: fuser/attention.h.
  *

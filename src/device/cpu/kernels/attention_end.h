@@ -62,6 +62,7 @@
 #undef KEYS
 #undef SCALE
 #undef CAUSAL
+#undef STRICT
 #undef MASK
 #undef DROPOUT
 #undef DROP_P

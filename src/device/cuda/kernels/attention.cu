@@ -7,14 +7,21 @@
  * Read first: run.
  */
 
-/* Scores are kept such that this factor > 0 times them is what 2 is raised to. */
-TN_FN float factor_of(const head &h) { return MASK == 2 ? 1.0f : fabsf(h.power); }
+/* Scores are kept such that this factor > 0 times them is what 2 is raised to: they get the sign of the scale, and
+ * are 0 where that is. */
+TN_FN float factor_of(const head &h) { return MASK == 2 || h.power == 0 ? 1.0f : fabsf(h.power); }
+TN_FN float sign_of(const head &h)
+{
+    if (MASK == 2) return h.power;
+    return h.power < 0 ? -1.0f : h.power == 0 ? 0.0f : 1.0f;
+}
 
 /* Masks a tile's scores. */
 TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int column)
 {
     const bool whole = column + COLS <= h.tk && !(CAUSAL && column + COLS - 1 > row + row_of(0, 0));
     const bool test = __any_sync(0xffffffffu, !whole);
+    const float sign = sign_of(h);
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
@@ -22,10 +29,7 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float &x = s[m][n][e];
-                if (MASK == 2)
-                    x *= h.power;
-                else
-                    x = h.power < 0 ? -x : x;
+                x *= sign;
                 if (!MASK && !test) continue;
                 const int i = row + row_of(m, e), j = column + column_of(n, e);
                 if (j >= h.tk || (i < h.tq && !seen(h, i, j, x))) x = -TN_INF;
@@ -146,7 +150,8 @@ TN_FN void run(const tn_cuda_args &a)
             float all = sum[m][r];
             all += tn_xor_lane(all, 1);
             all += tn_xor_lane(all, 2);
-            inverse[m][r] = 1 / all; /* of a row that sees nothing infinite, and 0 times that is NaN */
+            const bool blind = all == 0; /* the row sees nothing */
+            inverse[m][r] = blind ? (STRICT ? TN_NAN : 0.0f) : 1 / all;
 #if DROPOUT
             inverse[m][r] *= h.rest;
 #endif
@@ -154,7 +159,7 @@ TN_FN void run(const tn_cuda_args &a)
             const int i = row + row_of(m, 2 * r);
             const float power = top[m][r] * (float)ATT_LN2 + tn_log_f32(all);
             float *lse = (float *)a.buf[BUF_LSE] + pair * tq;
-            if ((int)threadIdx.x % 4 == 0 && i < tq) lse[i] = top[m][r] == -TN_INF ? TN_NAN : power;
+            if ((int)threadIdx.x % 4 == 0 && i < tq) lse[i] = blind ? (STRICT ? TN_NAN : TN_INF) : power;
 #endif
         }
     copy_out(matrix_of(a, BUF_O, DIM_O, batch, number, tq), row + row_of(0, 0) / OWN * OWN, mine, acc, inverse);

@@ -14,8 +14,10 @@
  *
  *   ENTRY     the kernel's name                  PASS     0 forward, 1 delta, 2 dk and dv, 3 dq
  *   DTYPE     0 f32, 2 f16, 3 bf16               PRODUCTS 3: f32 as three products of TF32; 1: as one
- *   HEAD      32, 64, 96 or 128                  SCALE    not 0
+ *   HEAD      32, 64, 96 or 128                  SCALE    of the scores
  *   CAUSAL    1: key j is seen by query i where j <= i
+ *   STRICT    what a query that sees nothing gives: 0 zeros, as PyTorch, and lse is infinite; 1 NaN, as softmax by
+ *             its definition, of lse and dv too
  *   MASK      0 none, 1 bool (true: is seen), 2 of the dtype, added to the scaled scores
  *   DROPOUT   1: P is dropped as a RANDOM node of shape [batch, heads, tq, tk] says, element
  *             ((b * heads + h) * tq + i) * tk + j of the stream of SEED and DRAW; DROP_P is its chance to be
@@ -31,8 +33,7 @@
  *         are dense: 4 q  7 k  10 v  17 o  20 go  23 dq  26 dk  29 dv;  13 mask, of (batch, head, row, column)
  * lse     f32 [batch, heads, tq], the natural logarithm of the sum of the exponentials; delta likewise
  *
- * A row that sees nothing is NaN, and makes dv NaN, as softmax by its definition gives. Values of keys that
- * causality hides from a whole tile are not looked at, be they NaN.
+ * Values of keys that causality hides from a whole tile are not looked at, be they NaN.
  *
  * Read first: multiply, weigh, then `run` of attention.cu.
  */

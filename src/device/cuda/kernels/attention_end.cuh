@@ -25,6 +25,7 @@ KERNEL
 #undef PRODUCTS
 #undef HEAD
 #undef CAUSAL
+#undef STRICT
 #undef MASK
 #undef DROPOUT
 #undef DROP_P
