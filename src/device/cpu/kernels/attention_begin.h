@@ -41,6 +41,10 @@
 #define least             OWN(ENTRY, least)
 #define rows_state        OWN(ENTRY, rows_state)
 #define through           OWN(ENTRY, through)
+#define larger            OWN(ENTRY, larger)
+#define largest_of        OWN(ENTRY, largest_of)
+#define outgrown          OWN(ENTRY, outgrown)
+#define fetch             OWN(ENTRY, fetch)
 #define tiles             OWN(ENTRY, tiles)
 #define scores            OWN(ENTRY, scores)
 #define write_rows        OWN(ENTRY, write_rows)
@@ -264,6 +268,7 @@ static void pack_columns(float *to, const float *rows, float by)
 {
     for (int64_t j = 0; j < KEYS; j += LANES)
         for (int64_t d = 0; d < WIDTH; d += LANES) turn(to + d * KEYS + j, KEYS, rows + j * WIDTH + d, WIDTH);
+    if (by == 1) return;
     for (int64_t i = 0; i < WIDTH * KEYS; i += LANES) put(to + i, at(to + i) * by);
 }
 

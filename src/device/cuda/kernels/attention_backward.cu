@@ -117,7 +117,8 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
 #else
                 s[m][n][e] = p;
 #endif
-                g[m][n][e] = visible ? p * (dp - delta) : 0; /* whatever the gradient of o is */
+                g[m][n][e] = p * (dp - delta);
+                if (STRICT && MASK && !visible) g[m][n][e] = 0; /* though the gradient of o be NaN */
             }
         }
 }

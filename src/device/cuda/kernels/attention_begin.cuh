@@ -22,6 +22,8 @@
  *   DROPOUT   1: P is dropped as a RANDOM node of shape [batch, heads, tq, tk] says, element
  *             ((b * heads + h) * tq + i) * tk + j of the stream of SEED and DRAW; DROP_P is its chance to be
  *             dropped
+ *   SPLIT     1: several blocks of pass 0 have the same queries, and a part of the keys each; scratch follows lse,
+ *             dim[32] is their number
  *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/attention_cuda.h)
  * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
  * and are scalar[0].u and scalar[1].u then. LSE 0 leaves lse out of pass 0, DK 0 or DV 0 that result of pass 2.
@@ -87,7 +89,8 @@ enum {
     BUF_MASK = 3,
     BUF_O = 3 + (MASK != 0),
     BUF_LSE,
-    BUF_GO,
+    BUF_PARTS = BUF_LSE + LSE, /* forward */
+    BUF_GO = BUF_LSE + 1,
     BUF_DELTA,
     BUF_DQ,
     BUF_DK,
@@ -100,7 +103,8 @@ enum {
     DIM_GO = 20,
     DIM_DQ = 23,
     DIM_DK = 26,
-    DIM_DV = 29
+    DIM_DV = 29,
+    DIM_SPLITS = 32
 };
 
 #define ATT_LOG2E 1.44269504088896340736

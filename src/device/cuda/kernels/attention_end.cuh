@@ -26,6 +26,7 @@ KERNEL
 #undef HEAD
 #undef CAUSAL
 #undef STRICT
+#undef SPLIT
 #undef MASK
 #undef DROPOUT
 #undef DROP_P
