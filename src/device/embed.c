@@ -29,6 +29,7 @@ EMBED(tn_embed_math_h, "src/device/prelude/math.h");
 EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
 EMBED(tn_embed_half_h, "src/device/prelude/half.h");
 EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
+EMBED(tn_embed_transpose_h, "src/device/prelude/transpose.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
@@ -48,6 +49,7 @@ static const struct {
     [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
     [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
     [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
+    [TN_EMBED_TRANSPOSE] = {"transpose.h", tn_embed_transpose_h},
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
     [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},
@@ -60,8 +62,8 @@ static const struct {
     [TN_EMBED_ATTENTION_BACKWARD_CU] = {"attention_backward.cu", tn_embed_attention_backward_cu},
 };
 
-const tn_embedded tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
-                                                    TN_EMBED_HALF, TN_EMBED_STREAM};
+const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES] = {TN_EMBED_ABI,  TN_EMBED_MATH,   TN_EMBED_PHILOX,
+                                                      TN_EMBED_HALF, TN_EMBED_STREAM, TN_EMBED_TRANSPOSE};
 const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
                                                        TN_EMBED_HALF, TN_EMBED_CUDA};
 

@@ -11,6 +11,7 @@ typedef enum tn_embedded {
     TN_EMBED_PHILOX,
     TN_EMBED_HALF,
     TN_EMBED_STREAM,
+    TN_EMBED_TRANSPOSE,
     TN_EMBED_CUDA,
     TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
     TN_EMBED_PRODUCT_CU,
@@ -25,8 +26,8 @@ typedef enum tn_embedded {
 } tn_embedded;
 
 /* What stands in front of a generated kernel, in order: of C and of CUDA C. */
-enum { TN_PRELUDE_FILES = 5 };
-extern const tn_embedded tn_prelude_c[TN_PRELUDE_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
+enum { TN_PRELUDE_C_FILES = 6, TN_PRELUDE_FILES = 5 };
+extern const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 
 /* One file, NUL-terminated. */
 const char *tn_embed_text(tn_embedded which);
