@@ -3,7 +3,8 @@
  *   operands  forward: q k v (mask) (o) (lse)   backward: q k v (mask) o lse go (parts) (dq) (dk) (dv), in
  *             round brackets what not every kernel has; parts are f32, see kernels/attention.c
  *   dims      batch, heads, tq, tk; then strides in elements, columns standing side by side: of q, k, v
- * (batch, head, row), of the mask (and column), of o, go, dq, dk, dv; lse is [batch, heads, tq]
+ * (batch, head, row), of the mask (and column), of o, go, dq, dk, dv; how many blocks share a block's
+ * queries. lse is [batch, heads, tq]
  *
  * Read first: fu_attention_pays, then fu_emit_attention in attention.c.
  */
@@ -13,7 +14,7 @@
 #include "../src/device/device.h"
 
 enum {
-    FU_ATTENTION_ROWS = 64, /* queries, */
+    FU_ATTENTION_ROWS = 64, /* queries, on a CPU forward up to four times as many, */
     FU_ATTENTION_KEYS = 64, /* and keys of a tile */
     FU_ATTENTION_WIDEST = 256,
     FU_AT_SIZES = 0,
@@ -26,7 +27,8 @@ enum {
     FU_AT_DQ = 23,
     FU_AT_DK = 26,
     FU_AT_DV = 29,
-    FU_AT_DIMS = 32
+    FU_AT_SPLITS = 32,
+    FU_AT_DIMS
 };
 
 typedef struct fu_attention_size {

@@ -172,9 +172,24 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
 
 /* ---- the choice ---- */
 
+/* Where there are fewer blocks than processors several share the rows of one. Each then has a part of the
+ * keys of PART_TILES tiles at least, so that filling its pipeline, and one of them taking what all have come
+ * to, cost less than what is saved; two find room on a processor. */
+static void split_keys(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
+{
+    enum { PART_TILES = 4 };
+    const int64_t tiles = ((d->causal && d->tq < d->tk ? d->tq : d->tk) + t->columns - 1) / t->columns;
+    const int64_t room = 2 * (int64_t)target->processors / t->blocks, most = tiles / PART_TILES;
+    const int64_t splits = room < most ? room : most;
+    if (t->blocks >= target->processors || t->blocks > TN_KERNEL_TICKETS || splits < 2) return;
+    t->splits = (int)splits;
+    t->blocks *= splits;
+    t->parts = t->blocks * (d->tq < t->rows ? d->tq : t->rows) * (d->head + 2);
+}
+
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *out)
 {
-    struct fu_flash_tile t = {.warps = WARPS, .m_tiles = 1, .columns = 16, .stages = 2};
+    struct fu_flash_tile t = {.warps = WARPS, .m_tiles = 1, .columns = 16, .stages = 2, .splits = 1};
     if (target->dialect != TN_DIALECT_CUDA || target->capability < 80) return false;
     if (d->dtype != TN_F32 && d->dtype != TN_F16 && d->dtype != TN_BF16) return false;
     if (d->head < 32 || d->head > 128 || d->head % 32) return false;
@@ -206,6 +221,7 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
         t.stages = 3; /* where two blocks fit beside each other even so; each costs 1 KiB more */
         if (shared_of(d, &t) > (target->shared_most - 1024) / 2) t.stages = 2;
         t.shared = shared_of(d, &t);
+        if (d->pass == FU_FLASH_FORWARD) split_keys(d, target, &t);
     }
     if (t.blocks > INT32_MAX) return false;
     predict(d, target, &t);
@@ -224,8 +240,8 @@ int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char
     return snprintf(
         out, room,
         "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n#define CAUSAL %d\n"
-        "#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
-        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n",
-        (int)d->pass, code, products(d), d->head, d->causal, (int)d->mask, d->dropout, t->warps, t->m_tiles,
-        t->columns, t->stages, t->kept);
+        "#define STRICT %d\n#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
+        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n#define SPLIT %d\n",
+        (int)d->pass, code, products(d), d->head, d->causal, d->strict, (int)d->mask, d->dropout, t->warps,
+        t->m_tiles, t->columns, t->stages, t->kept, t->splits > 1);
 }

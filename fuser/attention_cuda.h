@@ -23,6 +23,7 @@ typedef struct fu_flash_desc {
     tn_dtype dtype; /* f32, f16, bf16 */
     bool tf32;      /* f32 as one product of TF32, not as three */
     bool causal, dropout;
+    bool strict; /* a query that sees nothing gives NaN, not 0 */
     fu_flash_mask mask;
     int head; /* elements of a row of q, k and v: 32, 64, 96, 128 */
     int64_t batch, heads, tq, tk;
@@ -32,11 +33,13 @@ struct fu_flash_tile {
     int warps, m_tiles, columns, stages; /* WARPS, M_TILES, COLS, STAGES */
     bool kept;                           /* A_REGS */
     int rows, threads;                   /* of a block */
-    int64_t blocks, shared;              /* tn_grid.n (chunk 1) and its shared */
-    double flops;       /* of products that are wanted; three of TF32 for one of f32 count as one */
-    double bytes;       /* that blocks read and write outside, caches not counted, */
-    double shared_read; /* and read from shared memory */
-    double share;       /* predicted: of what mma.sync can do in this precision; 0: no products */
+    int splits;             /* forward: blocks that share their rows, and part the keys; dim[32] */
+    int64_t parts;          /* f32 elements of scratch behind lse, with splits above 1 */
+    int64_t blocks, shared; /* tn_grid.n (chunk 1) and its shared */
+    double flops;           /* of products that are wanted; three of TF32 for one of f32 count as one */
+    double bytes;           /* that blocks read and write outside, caches not counted, */
+    double shared_read;     /* and read from shared memory */
+    double share;           /* predicted: of what mma.sync can do in this precision; 0: no products */
 };
 
 /* false: not a problem for these kernels, or no tile fits the target. */

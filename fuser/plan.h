@@ -39,8 +39,9 @@ typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step
 
 typedef struct tn_step {
     tn_step_kind kind;
-    char name[64];     /* what it does: "gelu_4096", "softmax_768", "matmul" */
-    tn_source source;  /* KERNEL: owned by the plan */
+    char name[64];    /* what it does: "gelu_4096", "softmax_768", "matmul" */
+    const char *does; /* the same at length, for the user, where it is more than its operators say; or NULL */
+    tn_source source; /* KERNEL: owned by the plan */
     tn_kernel *kernel; /* filled by the runtime after compiling */
     int n_buf;
     int *buf; /* slots whose first element's address, moved on by offset[i] elements of the slot's dtype,

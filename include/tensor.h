@@ -467,10 +467,17 @@ typedef struct tn_sdpa_options {
     size_t size;
 } tn_sdpa_options;
 /* softmax(q k^T * scale + mask) v, q [.., tq, d], k [.., tk, d], v [.., tk, dv]; causal: query i sees the keys up
- * to i. One kernel, whose scores are in memory at no time, where d = dv, the mask wants no gradient, and there is
- * one for the dtype and d; else two products with a softmax between. In fused mode the same written out, a product,
- * mul_scalar, add or where of a mask, softmax, dropout, a product, becomes that kernel too. A query that sees
- * nothing gives NaN. */
+ * to i. A query that sees nothing, because the mask hides all keys or adds -inf to them, gives zeros and passes no
+ * gradient on, as in PyTorch. A scale that changes from step to step compiles and plans nothing anew.
+ *
+ * One kernel, whose scores are in memory at no time, where d = dv, the mask wants no gradient, at most two axes stand
+ * in front of the last two, and there is one for the dtype and d; else two products with a softmax between.
+ *
+ * In fused mode the same written out becomes that kernel: softmax over the last axis of a product with k's transpose,
+ * mul_scalar, a where of a bool mask and -inf, each of which may be missing, then dropout or not, then the product with
+ * v. What sees nothing is NaN there, as softmax gives. It is left as it is where a mask is added, the scale comes after
+ * the mask, something else stands between, the softmax has a value already, or a detach or a scope without gradients
+ * cuts a gradient off on the way; eager mode never looks. A gradient by a value in between is TN_E_UNSUPPORTED. */
 TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
 
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */

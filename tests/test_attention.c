@@ -125,6 +125,49 @@ static void program(tn_session *s, void *user, int *n, tn_tensor **out)
     for (int i = 0; i < leaves; i++) out[(*n)++] = grad[i] = tn_gradient(leaf[i]);
 }
 
+/* ---- what a plan has ---- */
+
+typedef struct seen {
+    int kernels, attentions;
+    int64_t most, all; /* elements of the largest value, and of all, in memory that the plan makes */
+} seen;
+
+/* What waits in the step, as its end would run it. */
+static seen look(tn_session *s)
+{
+    tn_flush_scratch f = {0};
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
+        tn_tensor *n = s->graph.nodes[i];
+        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
+        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+        if (!done && asked) assert_true(tn_list_push(&f.seed, n));
+    }
+    s->ending = true;
+    assert_int_equal(tn_segment_collect(s, &f), 0);
+    s->ending = false;
+    tn_segment seg = {.graph = &s->graph,
+                      .node = f.node.at,
+                      .n_node = f.node.n,
+                      .leaf = f.leaf.at,
+                      .n_leaf = f.leaf.n,
+                      .root = f.root};
+    tn_plan *p;
+    tn_errbuf err = {""};
+    seen v = {0};
+    if (tn_plan_build(&seg, &s->target, &p, &err)) fail_msg("%s", err.text);
+    v.kernels = p->n_step;
+    for (int i = 0; i < p->n_step; i++) v.attentions += !strncmp(p->step[i].name, "attention", 9);
+    for (int i = 0; i < p->n_value; i++) {
+        int64_t n = (int64_t)p->value[i].elems;
+        v.all += n;
+        v.most = n > v.most ? n : v.most;
+    }
+    tn_plan_free(p);
+    void *all[] = {f.seed.at, f.node.at, f.leaf.at, f.stack.at, f.root};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    return v;
+}
+
 /* ---- numbers ---- */
 
 static at Numbers[] = {
@@ -195,38 +238,53 @@ static void bits_do_not_depend_on_threads(void **state)
     tn_close(e);
 }
 
-/* What a query sees that sees nothing is no number, in the composite as in the kernel; other queries, and
- * the gradients of keys and queries, are not touched by it. */
+/* A query that sees nothing gives zeros and passes nothing on, in the composite (whose mask wants a gradient)
+ * as in the kernel; written out it is no number, in eager mode as in fused mode, which makes it a kernel. */
 static void a_blind_query(void **state)
 {
     (void)state;
-    enum { T = 70, D = 16 };
-    double got[2][3][T * D];
-    for (int k = 0; k < 2; k++) { /* the composite, in eager mode; the kernel */
-        tn_session *s = open_session(TN_EAGER, 2);
+    enum { T = 70, D = 32, BLIND = 40, N = T * D };
+    static double got[4][4][N];
+    for (int k = 0; k < 4; k++) { /* call: composite, kernel; written: composite, kernel */
+        const bool call = k < 2, kernel = k & 1;
+        tn_session *s = tn_open(.mode = kernel ? TN_FUSED : TN_EAGER, .seed = 77, .log = quiet);
+        assert_non_null(s);
         at c = {"blind", 1, 1, T, T, D, false, false, NO_MASK, 0, TN_F32, 0};
         tn_step_begin(s);
         tn_tensor *leaf[3], *x[3], *p, *o;
         operands(s, &c, leaf, x);
-        double seen[T * T];
-        for (int i = 0; i < T * T; i++) seen[i] = i / T != 40;
-        tn_tensor *mask = tensor_of(s, seen, TN_BOOL, 2, (int64_t[]){T, T});
-        o = k ? tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = mask) : written(s, &c, x, mask, &p);
-        tn_backward(tn_sum(o, TN_ALL, false));
-        tn_read(o, TN_F64, got[k][0], sizeof got[k][0]);
-        tn_read(tn_gradient(leaf[0]), TN_F64, got[k][1], sizeof got[k][1]);
-        tn_read(tn_gradient(leaf[1]), TN_F64, got[k][2], sizeof got[k][2]);
+        double m[T * T];
+        for (int i = 0; i < T * T; i++) m[i] = i / T != BLIND;
+        tn_tensor *mask = tensor_of(s, m, TN_BOOL, 2, (int64_t[]){T, T});
+        if (k == 0) {
+            for (int i = 0; i < T * T; i++) m[i] = m[i] != 0 ? 0 : -INFINITY;
+            mask = tensor_of(s, m, TN_F32, 2, (int64_t[]){T, T});
+            tn_requires_grad(mask, true);
+        }
+        o = call ? tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = mask)
+                 : written(s, &c, x, mask, &p);
+        if (kernel) assert_int_equal(look(s).attentions, 1);
+        tn_backward(tn_sum(tn_square(o), TN_ALL, false));
+        tn_read(o, TN_F64, got[k][3], sizeof got[k][3]);
+        for (int i = 0; i < 3; i++) tn_read(tn_gradient(leaf[i]), TN_F64, got[k][i], sizeof got[k][i]);
         tn_step_end(s);
-        assert_int_equal(tn_error(s), 0);
+        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
         tn_close(s);
     }
-    for (int w = 0; w < 3; w++)
-        for (int i = 0; i < T * D; i++) {
-            double a = got[0][w][i], b = got[1][w][i];
-            bool same = isnan(a) ? isnan(b) : fabs(a - b) <= 1e-5;
-            if (!same) fail_msg("output %d, element %d: %g in the composite, %g in the kernel", w, i, a, b);
-        }
-    assert_true(isnan(got[1][0][40 * D]) && !isnan(got[1][0][39 * D]));
+    for (int k = 1; k < 4; k += 2)
+        for (int w = 0; w < 4; w++)
+            for (int i = 0; i < N; i++) {
+                double a = got[k - 1][w][i], b = got[k][w][i];
+                bool same = isnan(a) ? isnan(b) : fabs(a - b) <= 2e-5 * fmax(1, fabs(a));
+                if (!same)
+                    fail_msg("%d: output %d, element %d: %g in the composite, %g in the kernel", k, w, i, a,
+                             b);
+            }
+    for (int i = 0; i < N; i++) {
+        const bool blind = i / D == BLIND;
+        assert_true(blind == (got[1][3][i] == 0) && blind == (got[1][0][i] == 0)); /* o, dq */
+        assert_true(blind == isnan(got[3][3][i]));
+    }
 }
 
 /* Composite, kernel and what is written out drop the same: seen where v is the identity. */
@@ -289,47 +347,6 @@ static void any_may_want_a_gradient(void **state)
 }
 
 /* ---- plans ---- */
-
-typedef struct seen {
-    int kernels, attentions;
-    int64_t most, all; /* elements of the largest value, and of all, in memory that the plan makes */
-} seen;
-
-/* What waits in the step, as its end would run it. */
-static seen look(tn_session *s)
-{
-    tn_flush_scratch f = {0};
-    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
-        tn_tensor *n = s->graph.nodes[i];
-        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
-        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
-        if (!done && asked) assert_true(tn_list_push(&f.seed, n));
-    }
-    s->ending = true;
-    assert_int_equal(tn_segment_collect(s, &f), 0);
-    s->ending = false;
-    tn_segment seg = {.graph = &s->graph,
-                      .node = f.node.at,
-                      .n_node = f.node.n,
-                      .leaf = f.leaf.at,
-                      .n_leaf = f.leaf.n,
-                      .root = f.root};
-    tn_plan *p;
-    tn_errbuf err = {""};
-    seen v = {0};
-    if (tn_plan_build(&seg, &s->target, &p, &err)) fail_msg("%s", err.text);
-    v.kernels = p->n_step;
-    for (int i = 0; i < p->n_step; i++) v.attentions += !strncmp(p->step[i].name, "attention", 9);
-    for (int i = 0; i < p->n_value; i++) {
-        int64_t n = (int64_t)p->value[i].elems;
-        v.all += n;
-        v.most = n > v.most ? n : v.most;
-    }
-    tn_plan_free(p);
-    void *all[] = {f.seed.at, f.node.at, f.leaf.at, f.stack.at, f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-    return v;
-}
 
 /* Forward, then backward, of a case as the plans have them. `leaves` is all that stands before the attention.
  */
@@ -538,8 +555,115 @@ static void the_scale_is_an_argument(void **state)
     tn_close(s);
 }
 
-int main(void)
+/* With scores of 0 all keys count alike; those that are not there, or hidden, do not. */
+static void a_scale_of_zero(void **state)
 {
+    (void)state;
+    enum { TQ = 40, TK = 70, D = 32 };
+    static double o[TQ * D], v[TK * D], m[TQ * TK];
+    for (int masked = 0; masked < 2; masked++) {
+        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
+        assert_non_null(s);
+        at c = {"zero", 1, 1, TQ, TK, D, false, false, NO_MASK, 0, TN_F32, 0};
+        tn_tensor *leaf[3], *x[3];
+        tn_step_begin(s);
+        operands(s, &c, leaf, x);
+        for (int i = 0; i < TQ * TK; i++) m[i] = i % TK != 3;
+        tn_tensor *t = tn_mul_scalar(tn_matmul(x[0], tn_transpose(x[1], 2, 3)), 0.0);
+        if (masked)
+            t = tn_where(tensor_of(s, m, TN_BOOL, 2, (int64_t[]){TQ, TK}), t,
+                         tn_full(s, -INFINITY, TN_F32, 0, NULL));
+        t = tn_matmul(tn_softmax(t, 3), x[2]);
+        assert_int_equal(look(s).attentions, 1);
+        tn_read(t, TN_F64, o, sizeof o);
+        tn_read(x[2], TN_F64, v, sizeof v);
+        tn_step_end(s);
+        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+        tn_close(s);
+        for (int i = 0; i < TQ * D; i++) {
+            double mean = 0;
+            for (int j = 0; j < TK; j++) mean += masked && j == 3 ? 0 : v[j * D + i % D] / (TK - masked);
+            if (!(fabs(o[i] - mean) <= 1e-5)) fail_msg("element %d: %g, not %g", i, o[i], mean);
+        }
+    }
+}
+
+/* One that changes from step to step is neither compiled nor planned again, forward and backward, as one node
+ * and as the composite (values of another width), and what comes of it is that of a session that knows no
+ * other. */
+static void a_scale_that_is_annealed(void **state)
+{
+    (void)state;
+    enum { T = 64, D = 32, N = 2 * T * D, STEPS = 6 };
+    static float got[N], want[N];
+    for (int way = 0; way < 3; way++) {
+        tn_stats first = {.size = sizeof first}, last = {.size = sizeof last};
+        for (int fresh = 0; fresh < 2; fresh++) {
+            const at c = {"annealed", 1, 2, T, T, D, false, false, NO_MASK, 0, TN_F32, 0};
+            tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
+            tn_tensor *leaf[3], *x[3], *o;
+            assert_non_null(s);
+            operands(s, &c, leaf, x);
+            for (int step = fresh ? STEPS - 1 : 0; step < STEPS; step++) {
+                tn_step_begin(s);
+                o = tn_scaled_dot_product_attention(x[0], x[1],
+                                                    way == 1 ? tn_slice(x[2], 3, 0, D / 2, 1) : x[2],
+                                                    .scale = 1.0 / (1 + step), .causal = way == 2);
+                tn_backward(tn_sum(tn_square(o), TN_ALL, false));
+                tn_read(tn_gradient(leaf[0]), TN_F32, fresh ? want : got, sizeof got);
+                tn_step_end(s);
+                if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+                if (!fresh) tn_get_stats(s, step <= 1 ? &first : &last);
+            }
+            tn_close(s);
+        }
+        assert_int_equal(last.compiled + last.cache_hits, first.compiled + first.cache_hits);
+        assert_int_equal(last.plans, first.plans);
+        assert_true(last.replayed >= STEPS - 2);
+        for (int i = 0; i < N; i++)
+            if (got[i] != want[i])
+                fail_msg("way %d, element %d: %g, not %g", way, i, (double)got[i], (double)want[i]);
+    }
+}
+
+/* ---- in words ---- */
+
+/* Explain says what the kernel does and what it saves, called as written out. */
+static void what_explain_says(void **state)
+{
+    (void)state;
+    static const char *const forward[2] = {
+        "q k^T, scale, causal mask, mask, softmax, v in one kernel: the 128 x 256 scores of 4 heads are "
+        "never "
+        "written, which saves 0.52 MB written and as much read",
+        "q k^T, scale, mask, softmax, v in one kernel: the 128 x 256 scores of 4 heads are never written, "
+        "which saves 0.52 MB written and as much read"};
+    for (int is_written = 0; is_written < 2; is_written++) {
+        const at c = {"said", 2, 2, 128, 256, 32, !is_written, false, BOOLS, 0, TN_F32, is_written};
+        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
+        assert_non_null(s);
+        tn_tensor *leaf[3], *x[3];
+        char *text = NULL;
+        size_t size = 0;
+        FILE *f = open_memstream(&text, &size);
+        assert_non_null(f);
+        tn_step_begin(s);
+        operands(s, &c, leaf, x);
+        tn_backward(tn_sum(tn_square(attend(s, &c, x)), TN_ALL, false));
+        tn_step_end(s);
+        assert_int_equal(tn_explain(s, f), 0);
+        fclose(f);
+        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+        const char *said = strstr(text, forward[is_written]);
+        if (!said || !strstr(said, "softmax, the gradient")) fail_msg("%s", text);
+        free(text);
+        tn_close(s);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     setenv("TENSOR_PROFILE", "reference", 1);
     bench_open(&B);
     const struct CMUnitTest tests[] = {
@@ -555,6 +679,9 @@ int main(void)
         cmocka_unit_test(masks_of_the_lowest_numbers),
         cmocka_unit_test(what_is_no_attention),
         cmocka_unit_test(the_scale_is_an_argument),
+        cmocka_unit_test(a_scale_of_zero),
+        cmocka_unit_test(a_scale_that_is_annealed),
+        cmocka_unit_test(what_explain_says),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     bench_close(&B);

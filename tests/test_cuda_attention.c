@@ -15,8 +15,8 @@ static bool full; /* the first argument is `full`: many more */
 
 static fu_flash_desc desc_of(const config *c, fu_flash_pass pass)
 {
-    return (fu_flash_desc){pass,    c->dtype, c->tf32,  c->causal, c->dropout, c->mask,
-                           c->head, c->batch, c->heads, c->tq,     c->tk};
+    return (fu_flash_desc){pass,    c->dtype, c->tf32,  c->causal, c->dropout, c->strict,
+                           c->mask, c->head,  c->batch, c->heads,  c->tq,      c->tk};
 }
 
 /* A fault to be put into the kernels' text: `to` in place of `from`. */
@@ -86,6 +86,8 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
     for (int i = 0; i < ALL; i++)
         if (all[i]->host) upload(dev, all[i]);
     void *stats = dev->alloc(dev, rows), *delta = dev->alloc(dev, rows);
+    void *parts = dev->alloc(dev, (size_t)tile[FU_FLASH_FORWARD].parts * sizeof(float) + 1);
+    assert_non_null(parts);
     assert_non_null(stats);
     assert_non_null(delta);
     assert_int_equal(dev->upload(dev, stats, lse, rows), 0);
@@ -97,7 +99,7 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
     const int forward = n;
     buf[n++] = view(&p->go), buf[n++] = delta;
     buf[n++] = view(&p->dq), buf[n++] = view(&p->dk), buf[n++] = view(&p->dv);
-    int64_t dim[32] = {c->batch, c->heads, c->tq, c->tk};
+    int64_t dim[33] = {c->batch, c->heads, c->tq, c->tk};
     const operand *strided[] = {&p->q, &p->k, &p->v, &p->mask, &p->o, &p->go, &p->dq, &p->dk, &p->dv};
     static const int first[] = {4, 7, 10, 13, 17, 20, 23, 26, 29};
     for (int i = 0; i < ALL; i++)
@@ -108,7 +110,12 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
     int status = 0;
     for (int pass = 0; pass < passes && !status; pass++) {
         tn_errbuf err = {""};
-        const tn_args a = {buf, dim, scalar, &fault, pass ? n : forward, pass ? 32 : 20};
+        const bool split = tile[pass].splits > 1;
+        void *own[12];
+        memcpy(own, buf, sizeof own);
+        if (split) own[forward] = parts;
+        dim[32] = tile[pass].splits;
+        const tn_args a = {own, dim, scalar, &fault, pass ? n : forward + split, pass || split ? 33 : 20};
         const tn_grid g = {tile[pass].blocks, 1, 0, 0, tile[pass].threads, tile[pass].shared};
         status = dev->launch(dev, k[pass], &a, &g, &err);
     }
@@ -122,6 +129,7 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
         if (all[i]->host) dev->free(dev, all[i]->device);
     dev->free(dev, stats);
     dev->free(dev, delta);
+    dev->free(dev, parts);
     dev->free(dev, scalar);
     return status;
 }
@@ -150,6 +158,13 @@ static bool right(tn_device *dev, const config *c, const edit *planted, fu_flash
     problem_close(&p);
     free(lse);
     return ok;
+}
+
+static bool is_parted(const tn_device *dev, const config *c)
+{
+    const fu_flash_desc d = desc_of(c, FU_FLASH_FORWARD);
+    struct fu_flash_tile t;
+    return fu_flash_tile(&d, &dev->target, &t) && t.splits > 1;
 }
 
 static void run_config(tn_device *dev, const config *c)
@@ -186,16 +201,22 @@ static void compile_all(tn_device *dev, const config *c, int n)
 static void test_attentions(void **state)
 {
     tn_device *dev = *state;
-    config attentions[64];
-    int n = problems(attentions, 64);
-    assert_true(n >= 60);
+    config attentions[80];
+    int n = problems(attentions, 80);
+    assert_true(n >= 73);
 #if defined(__SANITIZE_ADDRESS__) /* sanitizes what surrounds the kernels, and that is the same for all */
     n = 16;
 #endif
     compile_all(dev, attentions, n);
-    for (int i = 0; i < n; i++) run_config(dev, &attentions[i]);
-    print_message("%d problems, %d programs; the largest error is %.2f of its bound\n", n,
-                  (int)counters().compiler_runs, worst_share);
+    int parted = 0;
+    for (int i = 0; i < n; i++) {
+        run_config(dev, &attentions[i]);
+        parted += is_parted(dev, &attentions[i]);
+    }
+    assert_in_range(parted, 2, n / 2);
+    print_message(
+        "%d problems, %d with their keys in parts, %d programs; the largest error is %.2f of its bound\n", n,
+        parted, (int)counters().compiler_runs, worst_share);
 }
 
 /* `full`: the product of dtypes, heads and flags, and shapes from a generator. */
@@ -250,22 +271,29 @@ static void test_planted(void **state)
         fu_flash_pass pass;
         edit edit;
         const char *report; /* what it says; NULL: the numbers are wrong */
+        bool parted;        /* of few queries and many keys */
     } planted[] = {
-        {FU_FLASH_FORWARD, {"tn_copy_wait<STAGES - 2>();", ""}, "no wait for it"},
-        {FU_FLASH_DKV, {WAIT BARRIER FILL, BARRIER FILL}, "no wait for it"},
-        {FU_FLASH_FORWARD, {BARRIER, ""}, "race"},
-        {FU_FLASH_DQ, {WAIT BARRIER FILL, WAIT FILL}, "race"},
-        {FU_FLASH_FORWARD, {"sum[m][r] * fit + part", "sum[m][r] + part"}, NULL},
-        {FU_FLASH_FORWARD, {"j > i) return false", "j >= i + 2) return false"}, NULL},
-        {FU_FLASH_DKV, {"p * (dp - delta)", "p * dp"}, NULL},
+        {FU_FLASH_FORWARD, {"tn_copy_wait<STAGES - 2>();", ""}, "no wait for it", X},
+        {FU_FLASH_DKV, {WAIT BARRIER FILL, BARRIER FILL}, "no wait for it", X},
+        {FU_FLASH_FORWARD, {BARRIER, ""}, "race", X},
+        {FU_FLASH_DQ, {WAIT BARRIER FILL, WAIT FILL}, "race", X},
+        {FU_FLASH_FORWARD, {"sum[m][r] * fit + part", "sum[m][r] + part"}, NULL, X},
+        {FU_FLASH_FORWARD, {"j > i) return false", "j >= i + 2) return false"}, NULL, X},
+        {FU_FLASH_DKV, {"p * (dp - delta)", "p * dp"}, NULL, X},
         {FU_FLASH_DQ,
          {"TURNED ? tq : CAUSAL ? least(tk, row + ROWS)", "TURNED ? tq : CAUSAL ? least(tk, row)"},
-         NULL},
+         NULL,
+         X},
+        {FU_FLASH_FORWARD, {"part[HEAD + 1] * fit", "part[HEAD + 1]"}, NULL, true},
+        {FU_FLASH_FORWARD, {"begin = split * each * COLS", "begin = split * (each - 1) * COLS"}, NULL, true},
+        {FU_FLASH_FORWARD, {"s < splits; s++) {", "s + 1 < splits; s++) {"}, NULL, true},
     };
-    const config c = {F, X, 32, CAUSAL, NONE, X, 1, 2, 100, 100, HEADS, FULL, SOME, 0, 0};
+    static const config c[] = {{F, X, 32, CAUSAL, NONE, X, 1, 2, 100, 100, HEADS, FULL, SOME, 0, 0, false},
+                               {F, X, 32, X, NONE, X, 1, 1, 3, 300, HEADS, FULL, SOME, 0, 0, false}};
     for (int i = 0; i < (int)(sizeof planted / sizeof *planted); i++) {
         tn_device *dev = device_open();
-        if (right(dev, &c, &planted[i].edit, planted[i].pass)) fail_msg("fault %d was not found", i);
+        if (right(dev, &c[planted[i].parted], &planted[i].edit, planted[i].pass))
+            fail_msg("fault %d was not found", i);
         if (planted[i].report && !strstr(complaint, planted[i].report))
             fail_msg("fault %d: %s", i, complaint);
         if (!planted[i].report) assert_non_null(strstr(complaint, "wanted"));
@@ -279,8 +307,9 @@ static void test_planted(void **state)
 static void test_same_bits(void **state)
 {
     tn_device *dev = *state;
-    static const config c[] = {{H, X, 64, CAUSAL, NONE, X, 2, 2, 150, 150, PACKED, FULL, SOME, 0, 0},
-                               {F, X, 64, X, ADDED, DROP, 2, 2, 37, 61, HEADS, PLAIN, LATE, 0, 0}};
+    static const config c[] = {{H, X, 64, CAUSAL, NONE, X, 2, 2, 150, 150, PACKED, FULL, SOME, 0, 0, false},
+                               {F, X, 64, X, ADDED, DROP, 2, 2, 37, 61, HEADS, PLAIN, LATE, 0, 0, false},
+                               {F, X, 32, X, NONE, X, 2, 1, 3, 500, HEADS, FULL, SOME, 0, 0, false}};
     for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
         problem p, first;
         struct fu_flash_tile tile[FU_FLASH_PASSES];
@@ -320,7 +349,7 @@ static void test_wanted(void **state)
     } part[] = {{FU_FLASH_FORWARD, {"#if !defined(LSE)", "#define LSE 0\n#if !defined(LSE)"}, 0},
                 {FU_FLASH_DKV, {"#if !defined(LSE)", "#define DK 0\n#if !defined(LSE)"}, 1},
                 {FU_FLASH_DKV, {"#if !defined(LSE)", "#define DV 0\n#if !defined(LSE)"}, 2}};
-    const config c = {H, X, 32, CAUSAL, NONE, X, 1, 2, 70, 70, HEADS, FULL, SOME, 0, 0};
+    const config c = {H, X, 32, CAUSAL, NONE, X, 1, 2, 70, 70, HEADS, FULL, SOME, 0, 0, false};
     problem p, whole;
     struct fu_flash_tile tile[FU_FLASH_PASSES];
     tn_kernel *k[FU_FLASH_PASSES];
@@ -360,7 +389,7 @@ static void test_refused(void **state)
         none = {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 16 << 10};
     struct fu_flash_tile t;
     for (int pass = 0; pass < FU_FLASH_PASSES; pass++) {
-        fu_flash_desc d = {(fu_flash_pass)pass, F, X, CAUSAL, X, NONE, 128, 8, 8, 1024, 1024};
+        fu_flash_desc d = {(fu_flash_pass)pass, F, X, CAUSAL, X, X, NONE, 128, 8, 8, 1024, 1024};
         assert_true(fu_flash_tile(&d, &large, &t));
         assert_true(t.shared <= large.shared_most && t.threads == 32 * t.warps);
         assert_true(fu_flash_tile(&d, &small, &t));
@@ -386,6 +415,7 @@ static void test_registers(void **state)
     static const tn_target target = {
         .dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 163 << 10};
     nvrtc n;
+    static const int always[] = {16 + 1, 11 * 16 + 8 + 3, 192 + 16 + 2};
     int compiled = 0;
     memset(&n, 0, sizeof n);
     if (!nvrtc_open(&n)) {
@@ -398,8 +428,10 @@ static void test_registers(void **state)
     assert_non_null(whole);
     for (int combination = 0; combination < 4 * 4 * 12 * 2; combination++) {
         const int head = combination % 4, kind = combination / 4 % 4, flags = combination / 16 % 12;
-        const bool few = combination >= 192; /* blocks: other tiles */
-        if (!full && (few || (combination != 16 + 1 && combination != 11 * 16 + 8 + 3))) continue;
+        const bool few = combination >= 192; /* blocks: other tiles, keys in parts */
+        bool wanted = full;
+        for (int i = 0; i < (int)(sizeof always / sizeof *always); i++) wanted |= combination == always[i];
+        if (!wanted) continue;
         const config c = {kind < 1   ? H
                           : kind < 2 ? B
                                      : F,
@@ -416,7 +448,8 @@ static void test_registers(void **state)
                           FULL,
                           SOME,
                           0,
-                          0};
+                          0,
+                          false};
         const problem p = {.scale = .125, .drop = DROP_P};
         for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
             for (int a = 0; a < 2; a++) {

@@ -247,6 +247,8 @@ FN(gather, tn_gather(x[0], 1, x[1]))
 FN(scatter_add, tn_scatter_add(x[0], 1, x[1], x[2]))
 FN(sdpa, tn_scaled_dot_product_attention(x[0], x[1], x[2]))
 FN(sdpa_causal, tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true))
+FN(sdpa_blind, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]))
+FN(sdpa_fixed, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = tn_detach(x[3])))
 FN(sdpa_mask, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3], .scale = 0.3))
 
 static const op_case OPS[] = {
@@ -320,6 +322,9 @@ static const op_case OPS[] = {
     {"attention", {"q", "k", "v"}, sdpa, 0},
     {"attention_causal", {"q", "k", "v"}, sdpa_causal, 0},
     {"attention_mask", {"q", "k", "v", "m"}, sdpa_mask, 0},
+    {"attention_blind", {"q", "k", "v", "m"}, sdpa_blind, 0},
+    {"attention_blind_added", {"q", "k", "v", "m"}, sdpa_blind, 0},
+    {"attention_blind_fixed", {"q", "k", "v", "m"}, sdpa_fixed, 0},
 };
 enum { OP_COUNT = sizeof(OPS) / sizeof(*OPS) };
 

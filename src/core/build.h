@@ -55,7 +55,8 @@ typedef struct tn_attention {
     tn_tensor *keep;   /* bernoulli [.., tq, tk], */
     tn_tensor *chance; /* and what it is made of: set by tn_attention_of alone */
     bool causal;
-    bool rows;               /* of four axes: o comes as [batch, tq, heads, d] */
+    bool strict; /* a query that sees nothing gives NaN, as softmax does; else 0, and lse is infinite */
+    bool rows;   /* of four axes: o comes as [batch, tq, heads, d] */
     tn_tensor *o, *lse, *go; /* of a gradient */
 } tn_attention;
 /* attention attention_lse attention_dq attention_dk attention_dv. */

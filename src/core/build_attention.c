@@ -45,7 +45,11 @@ tn_tensor *tn_mk_attention(tn_op op, const tn_attention *a)
         tn_node_new(like->graph, op, sums ? TN_F32 : (tn_dtype)like->dtype, like->ndim - sums, shape, n, in);
     tn_attr *attr = t ? tn_node_attr(t) : NULL;
     if (!attr) return NULL;
-    attr->attention = (tn_attention_attr){a->causal, a->mask != NULL, a->rows, a->keep != NULL};
+    attr->attention = (tn_attention_attr){.causal = a->causal,
+                                          .mask = a->mask != NULL,
+                                          .rows = a->rows,
+                                          .strict = a->strict,
+                                          .keep = a->keep != NULL};
     return t;
 }
 
@@ -53,8 +57,13 @@ tn_attention tn_attention_of(const tn_tensor *t)
 {
     const tn_attention_attr *p = &t->attr->attention;
     int n = 4;
-    tn_attention a = {
-        .q = t->in[0], .k = t->in[1], .v = t->in[2], .scale = t->in[3], .causal = p->causal, .rows = p->rows};
+    tn_attention a = {.q = t->in[0],
+                      .k = t->in[1],
+                      .v = t->in[2],
+                      .scale = t->in[3],
+                      .causal = p->causal,
+                      .strict = p->strict,
+                      .rows = p->rows};
     if (p->mask) a.mask = t->in[n++];
     if (p->keep) {
         a.keep = t->in[n];

@@ -145,6 +145,7 @@ typedef struct tn_attention_attr {
     bool causal; /* query i the keys up to i */
     bool mask;   /* an operand of the scores' shape: bool, or added to them */
     bool rows;   /* o is laid out, and shaped, as [batch, tq, heads, d] */
+    bool strict; /* a query that sees nothing gives NaN, as softmax does; else 0 */
     bool keep;   /* a bernoulli node of the scores' shape: probabilities that are not dropped */
 } tn_attention_attr;
 

@@ -16,6 +16,8 @@
  * is one with a floating mask: the node keeps the logarithm in f32, too little beside a mask of -1e9 that
  * hides a row throughout.
  *
+ * A query that sees nothing gives zeros where the operator was called, and NaN where softmax was written.
+ *
  * The gradient of a gradient is made of the composite's formulas.
  *
  * Read first: tn_scaled_dot_product_attention_at, then attention_rule.
@@ -50,7 +52,8 @@ static tn_tensor *probabilities(const tn_attention *a)
         s = where(a->mask, s, constant(s, -INFINITY));
     else if (s && a->mask)
         s = add(s, a->mask);
-    return s ? tn_softmax_of(s, s->ndim - 1) : NULL;
+    if (!s) return NULL;
+    return a->strict ? tn_softmax_of(s, s->ndim - 1) : tn_softmax_or_zero_of(s, s->ndim - 1);
 }
 
 static double chance_of(const tn_tensor *keep)
@@ -63,7 +66,14 @@ static double chance_of(const tn_tensor *keep)
 static tn_tensor *left(const tn_attention *a, tn_tensor *p)
 {
     if (!a->keep || !p) return p;
-    return where(a->keep, mul(p, num(p, 1 / (1 - chance_of(a->keep)))), constant(p, 0));
+    return where(a->keep, mul(p, constant(p, 1 / (1 - chance_of(a->keep)))), constant(p, 0));
+}
+
+/* Which elements dropout of chance p keeps; the chance is part of the text. */
+static tn_tensor *kept(tn_graph *g, double p, int ndim, const int64_t *shape)
+{
+    tn_tensor *chance = tn_mk_typed(g, TN_OP_constant, tn_number_f(p), TN_F32);
+    return tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, ndim, shape, chance);
 }
 
 /* ---- the gradient of a gradient ---- */
@@ -224,12 +234,17 @@ static tn_tensor *as_node(tn_attention a, tn_dtype d, int n, int64_t *shape, dou
     if (a.mask) a.mask = spread(a.mask, n, shape, tq, tk);
     if (!a.q || !a.k || !a.v) return NULL;
     if (p > 0) {
-        tn_tensor *chance = tn_mk_typed(a.q->graph, TN_OP_constant, tn_number_f(p), TN_F32);
         shape[n] = tq;
         shape[n + 1] = tk;
-        a.keep = tn_mk_random(a.q->graph, TN_OP_bernoulli, TN_BOOL, n + 2, shape, chance);
+        a.keep = kept(a.q->graph, p, n + 2, shape);
     }
     return a.q->graph->error.status ? NULL : node(&a);
+}
+
+static double usual_scale(const tn_tensor *handle)
+{
+    const tn_tensor *q = handle ? tn_resolve(handle) : NULL;
+    return q && q->ndim && q->shape[q->ndim - 1] ? 1 / sqrt((double)q->shape[q->ndim - 1]) : 1;
 }
 
 tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_tensor *v,
@@ -237,8 +252,10 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
 {
     tn_sdpa_options o = {0};
     if (options) o = *options;
-    tn_scope sc = tn_enter_as(TN_ATTR(o.causal, tn_bits(o.scale), tn_bits(o.dropout)),
-                              "scaled_dot_product_attention", file, line, 3, 1, &q, &k, &v, &o.mask);
+    const tn_number scale = tn_number_f(o.scale != 0 ? o.scale : usual_scale(q)); /* the call's only scalar */
+    const int64_t part[] = {o.causal, isfinite(o.scale), tn_bits(o.dropout)};
+    const tn_op_key key = {.part = {part}, .bytes = {sizeof part}, .number = &scale};
+    tn_scope sc = tn_enter_as(&key, "scaled_dot_product_attention", file, line, 3, 1, &q, &k, &v, &o.mask);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
         k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
@@ -256,7 +273,6 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
                                           tn_dtype_name((tn_dtype)o.mask->dtype)));
     if (!isfinite(o.scale))
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "scale is %g, must be finite", o.scale));
-    double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)q->shape[q->ndim - 1]);
     double p = sc.g->training ? o.dropout : 0;
     tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};
     tn_dtype d =
@@ -265,12 +281,15 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     int64_t shape[TN_MAX_DIMS];
     bool same = q->dtype == d && k->dtype == d && v->dtype == d; /* else products differ in theirs */
     if (same && common_axes(&a, &n, shape) && fits_scores(&a) && serves(&a, d, n, shape)) {
-        a.scale = tn_mk_typed(sc.g, TN_OP_constant, tn_number_f(scale), TN_F32);
+        a.scale = tn_mk_typed(sc.g, TN_OP_scalar, scale, TN_F32);
         return tn_leave(&sc, as_node(a, d, n, shape, p));
     }
-    a.scale = num(q, scale);
+    a.scale = tn_mk_scalar(sc.g, scale);
     tn_tensor *s = probabilities(&a);
-    if (s && p > 0) s = tn_dropout_of(s, p);
+    if (s && p > 0) {
+        a.keep = kept(sc.g, p, s->ndim, s->shape);
+        s = left(&a, s);
+    }
     return tn_leave(&sc, tn_mk_matmul(s, v, NULL));
 }
 PLAIN(scaled_dot_product_attention,
@@ -360,7 +379,7 @@ static bool read_scores(trail *t, tn_tensor *s, tn_attention *a)
 
 tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
 {
-    tn_attention a = {.v = y};
+    tn_attention a = {.v = y, .strict = true};
     trail passed = {.n = 0};
     tn_graph *g = x->graph;
     if (!tn_deferred(g->session) || x->ndim < 2 || y->ndim < 2) return NULL;

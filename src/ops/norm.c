@@ -18,19 +18,38 @@ static bool softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
-tn_tensor *tn_softmax_of(tn_tensor *x, int axis)
+/* x, but `instead` where it is v. */
+static tn_tensor *in_place_of(double v, tn_tensor *x, double instead)
+{
+    return x ? where(eq(x, constant(x, v)), constant(x, instead), x) : NULL;
+}
+
+static tn_tensor *softmax_as(tn_tensor *x, int axis, bool or_zero)
 {
     x = floating(x);
     if (!x) return NULL;
     if (!x->shape[axis]) return tn_mk1(TN_OP_exp, x); /* no elements, which have no maximum */
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
-    tn_tensor *e = tn_mk1(TN_OP_exp, sub(x, tn_mk_reduce(TN_OP_reduce_max, x, mask)));
-    tn_tensor *out = mul(e, tn_mk1(TN_OP_reciprocal, total(e, mask))); /* one division a row */
+    tn_tensor *most = tn_mk_reduce(TN_OP_reduce_max, x, mask);
+    tn_tensor *e = tn_mk1(TN_OP_exp, sub(x, or_zero ? in_place_of(-INFINITY, most, 0) : most));
+    tn_tensor *sum = total(e, mask);
+    tn_tensor *out =
+        mul(e, tn_mk1(TN_OP_reciprocal, or_zero ? in_place_of(0, sum, 1) : sum)); /* one division a row */
     tn_rule *r = tn_rule_set(out, first, softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
     tn_rule_save(r, 0, out);
     return out;
+}
+
+tn_tensor *tn_softmax_of(tn_tensor *x, int axis)
+{
+    return softmax_as(x, axis, false);
+}
+
+tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis)
+{
+    return softmax_as(x, axis, true);
 }
 
 bool tn_is_softmax(const tn_tensor *x, int axis)

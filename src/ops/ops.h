@@ -97,6 +97,7 @@ static inline tn_tensor *unsqueeze(tn_tensor *x, int axis)
 
 /* ---- norm.c, attention.c: what other files of this room build on ---- */
 tn_tensor *tn_softmax_of(tn_tensor *x, int axis); /* axis not negative */
+tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis); /* the same, but 0 where all of a row is -inf */
 bool tn_is_softmax(const tn_tensor *x, int axis);  /* x was made by it */
 tn_tensor *tn_dropout_of(tn_tensor *x, double p);
 /* x y, where x was made by softmax of scores: the attention that they are together. NULL: it is no such

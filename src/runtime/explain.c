@@ -198,6 +198,7 @@ static void put_row(const tn_view *v, fu_text *t, int row)
             if (l->row != row || (l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
             fu_put(t, "      %-30s %s", l->of->name, l->ops);
             fu_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
+            if (l->of->does) fu_put(t, "        %s\n", l->of->does);
         }
     }
 }

@@ -49,6 +49,7 @@ static void put_launch(const tn_launch *l, fu_text *t)
     put_member(t, "name", l->of->name);
     put_member(t, "way", tn_way_name(l->way));
     put_member(t, "ops", l->ops);
+    if (l->of->does) put_member(t, "does", l->of->does);
     put_member(t, "lines", l->lines);
     fu_put(t, "\"segment\":%d,\"kernels_before\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,",
            l->segment + 1, l->before, (long long)l->bytes_before, (long long)l->of->bytes, l->of->flops);

@@ -1,10 +1,14 @@
 /* attention_cpu.c - attention as one kernel beside the products and the softmax it stands for, forward and
  * forward with backward, and the memory each takes at most.
  *
- *   attention_cpu [T ...]     B12 H4 d32 at 64, else 8 heads (2 from 4096 on) of 64
+ *   attention_cpu [T ...]     B12 H4 d32 at 64, else 8 heads (2 from 4096 on) of 64; T 64 to 8192
+ *   attention_cpu memory      only how memory grows with T
  *
  * The composite is what eager mode makes of softmax(q k^T scale + mask) v written out. Medians of rounds; one
- * line a case, for tests/bench/attention_torch.py to stand beside.
+ * line a case, for tests/bench/attention_torch.py to stand beside. Then, for 8 heads of 64, what a session
+ * has at most: q, k, v, the result and what lies between.
+ *
+ * Read first: measure.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +18,7 @@
 
 #include <tensor.h>
 
-enum { ROUNDS = 9 };
+enum { ROUNDS = 9, FEW = 3 }; /* few from 4096 on */
 
 typedef struct job {
     int64_t batch, heads, t, d;
@@ -57,15 +61,38 @@ static double step(tn_session *s, const job *j, tn_tensor **x, tn_tensor *mask, 
     return ms;
 }
 
+static double peak_of(const tn_session *s)
+{
+    tn_stats stats = {.size = sizeof stats};
+    tn_get_stats(s, &stats);
+    return (double)stats.bytes_peak * 1e-6;
+}
+
+static void finish(tn_session *s)
+{
+    if (tn_error(s)) {
+        fprintf(stderr, "%s\n", tn_error_text(s));
+        exit(1);
+    }
+    tn_close(s);
+}
+
+static void make(tn_session *s, const job *j, tn_tensor **x)
+{
+    const int64_t shape[] = {j->batch, j->heads, j->t, j->d};
+    for (int i = 0; i < 3; i++) tn_requires_grad(x[i] = tn_randn(s, TN_F32, 4, shape), true);
+}
+
 static void measure(const job *j)
 {
     double ms[2][2], peak[2];
+    const int rounds = j->t < 4096 ? ROUNDS : FEW;
     for (int kernel = 0; kernel < 2; kernel++) {
-        const int64_t shape[] = {j->batch, j->heads, j->t, j->d}, square[] = {j->t, j->t};
+        const int64_t square[] = {j->t, j->t};
         tn_session *s = tn_open(.device = TN_CPU, .mode = kernel ? TN_FUSED : TN_EAGER, .seed = 1);
         tn_tensor *x[3], *mask = NULL;
         if (!s) exit(1);
-        for (int i = 0; i < 3; i++) tn_requires_grad(x[i] = tn_randn(s, TN_F32, 4, shape), true);
+        make(s, j, x);
         if (j->causal && !kernel) {
             float *m = malloc((size_t)(j->t * j->t) * sizeof *m);
             if (!m) exit(1);
@@ -75,21 +102,15 @@ static void measure(const job *j)
         }
         for (int back = 0; back < 2; back++) {
             double t[ROUNDS];
-            for (int i = -1; i < ROUNDS; i++) {
+            for (int i = -1; i < rounds; i++) {
                 double one = step(s, j, x, mask, kernel, back);
                 if (i >= 0) t[i] = one;
             }
-            qsort(t, ROUNDS, sizeof *t, by_size);
-            ms[kernel][back] = t[ROUNDS / 2];
+            qsort(t, (size_t)rounds, sizeof *t, by_size);
+            ms[kernel][back] = t[rounds / 2];
         }
-        tn_stats stats = {.size = sizeof stats};
-        tn_get_stats(s, &stats);
-        peak[kernel] = (double)stats.bytes_peak * 1e-6;
-        if (tn_error(s)) {
-            fprintf(stderr, "%s\n", tn_error_text(s));
-            exit(1);
-        }
-        tn_close(s);
+        peak[kernel] = peak_of(s);
+        finish(s);
     }
     printf("B%lld H%lld T%-5lld d%lld %-6s  kernel %9.3f %9.3f ms, %8.1f MB   composite %9.3f %9.3f ms, "
            "%8.1f MB\n",
@@ -98,10 +119,36 @@ static void measure(const job *j)
     fflush(stdout);
 }
 
+/* One line a length: peak memory forward and with backward, and the scores that are nowhere. */
+static void memory(void)
+{
+    double before[2] = {0};
+    for (int64_t t = 1024; t <= 8192; t *= 2) {
+        const job j = {1, 8, t, 64, false};
+        double peak[2];
+        for (int back = 0; back < 2; back++) {
+            tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 1);
+            tn_tensor *x[3];
+            if (!s) exit(1);
+            make(s, &j, x);
+            step(s, &j, x, NULL, true, back);
+            peak[back] = peak_of(s);
+            finish(s);
+        }
+        printf("N %-5lld peak %7.2f MB forward, %7.2f MB with backward", (long long)t, peak[0], peak[1]);
+        if (before[0] > 0)
+            printf(" (%.2f x, %.2f x those of N / 2)", peak[0] / before[0], peak[1] / before[1]);
+        printf("; scores would be %.0f MB\n", (double)(j.batch * j.heads * t * t) * 4e-6);
+        fflush(stdout);
+        memcpy(before, peak, sizeof before);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    const char *all[] = {"64", "256", "1024"};
-    int n = argc > 1 ? argc - 1 : 3;
+    const char *all[] = {"64", "256", "1024", "2048", "4096", "8192"};
+    const bool only = argc > 1 && !strcmp(argv[1], "memory");
+    int n = only ? 0 : argc > 1 ? argc - 1 : (int)(sizeof all / sizeof *all);
     for (int i = 0; i < n; i++) {
         int64_t t = strtol(argc > 1 ? argv[i + 1] : all[i], NULL, 10);
         job j = {t <= 64     ? 12
@@ -116,5 +163,6 @@ int main(int argc, char **argv)
             measure(&j);
         }
     }
+    memory();
     return 0;
 }

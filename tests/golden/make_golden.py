@@ -340,6 +340,13 @@ def make_ops():
     case("attention_causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), q=draw(60, 2, 7, 4), k=k[:, 0], v=v[:, 0])
     mask = torch.arange(35).reshape(5, 7) % 3 != 0
     case("attention_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m, scale=0.3), q=q, k=k, v=v, m=mask)
+    # A query that sees nothing; of a size that has kernels of our own.
+    seen = torch.arange(108).reshape(9, 12) % 3 != 0
+    seen[7] = False
+    wide, added = dict(q=draw(61, 9, 32), k=draw(62, 12, 32), v=draw(63, 12, 32)), torch.zeros(9, 12).masked_fill(~seen, -inf)
+    case("attention_blind", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), **wide, m=seen)
+    case("attention_blind_added", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), **wide, m=added)
+    case("attention_blind_fixed", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m.detach()), **wide, m=added)
     make_promotion()
     save(folder + "/ops.safetensors", ops)
 

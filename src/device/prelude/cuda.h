@@ -333,21 +333,22 @@ template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
     return place;
 }
 
-/* Whether all other blocks have been here: true for every thread of one block, which then sees what the
- * others wrote. Called once, by all threads of all blocks. */
-TN_FN bool tn_last_block(uint32_t *ticket)
+/* Whether the other ones of `blocks` blocks have been here: true for every thread of one of them, which then
+ * sees what the others wrote. Called once, by all threads of these blocks. */
+TN_FN bool tn_arrive_last(uint32_t *ticket, uint32_t blocks)
 {
     __shared__ uint32_t last;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+        last = atomicAdd(ticket, 1u) == blocks - 1;
         if (last) *ticket = 0;
     }
     __syncthreads();
     if (last) __threadfence();
     return last != 0;
 }
+TN_FN bool tn_last_block(uint32_t *ticket) { return tn_arrive_last(ticket, gridDim.x); }
 
 /* The first fault stays. */
 TN_FN void index_fault(const tn_cuda_args &a, int64_t where, int64_t value)

@@ -36,7 +36,8 @@ static bool hidden(const place *w, int64_t j)
     return masked || (w->of.causal && j > w->i);
 }
 
-/* Fills p and what is left of it, from lse where it is known; returns the log of the sum of exponentials. */
+/* Fills p and what is left of it, from lse where it is known; returns the log of the sum of exponentials,
+ * which is infinite where nothing is seen, and p 0, or else with `strict` NaN. */
 static double row(const place *w, const double *lse)
 {
     double most = -INFINITY, sum = 0;
@@ -49,14 +50,16 @@ static double row(const place *w, const double *lse)
         w->p[j] = s;
         if (s > most || isnan(s)) most = isnan(most) ? most : s;
     }
+    const bool blind = most == -INFINITY && w->tk && !w->of.strict;
     if (lse) most = *lse;
+    if (blind) most = INFINITY;
     for (int64_t j = 0; j < w->tk; j++) sum += w->p[j] = exp(w->p[j] - most);
     for (int64_t j = 0; j < w->tk; j++) {
-        if (!lse) w->p[j] /= sum;
+        if (!lse && !blind) w->p[j] /= sum;
         w->dropped[j] = !w->keep ? w->p[j] : w->keep[j] != 0 ? w->p[j] / (1 - w->chance) : 0;
         w->dropped[j] = tn_ref_noise_between(w->a->node, DROPPED, w->first + j, w->dropped[j]);
     }
-    return most + log(sum);
+    return blind ? most : most + log(sum);
 }
 
 static double kept(const place *w, int64_t j)

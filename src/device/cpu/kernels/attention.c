@@ -2,8 +2,9 @@
  *
  *   o = softmax(scale q k^T + mask) v,  lse = log sum exp of a row's scores
  *
- * An item is ROWS queries of a head. It keeps for each the largest score so far, the sum of exponentials and the
- * weighted sum of v, and rescales them where a tile holds a larger score.
+ * An item is ROWS queries of a head. It keeps for each a score that stands for 1, the sum of exponentials and the
+ * weighted sum of v. That score is the largest so far, or less than it by up to SLACK: only a tile that holds a still
+ * larger one makes HIGH queries find theirs again and rescale what they have, and after a few tiles hardly any does.
  *
  * Read first: through.
  */
@@ -11,6 +12,42 @@
 typedef struct rows_state {
     float o[ROWS * WIDTH], sum[ROWS * LANES], most[ROWS];
 } rows_state;
+
+#define SLACK 8 /* powers of two: nothing is lost of a float by them */
+
+static inline lanes larger(lanes a, lanes b)
+{
+    UNROLL for (int l = 0; l < LANES; l++) a[l] = b[l] > a[l] ? b[l] : a[l];
+    return a;
+}
+
+static inline lanes largest_of(const float *row, int64_t columns)
+{
+    lanes high = at(row);
+    for (int64_t c = LANES; c < columns; c += LANES) high = larger(high, at(row + c));
+    return high;
+}
+
+/* Whether one of HIGH rows of scores holds one that is too large for what stands for 1. */
+static inline bool outgrown(const float *most, const float *s, int64_t columns)
+{
+    lanes above = {0};
+    for (int64_t h = 0; h < HIGH; h++)
+        above = larger(above, largest_of(s + h * KEYS, columns) - all(most[h] + SLACK));
+    return largest(above) > 0;
+}
+
+/* Asks for part `which` of `parts` of the rows of k and v that come next: they are farther away than the others. */
+static inline void fetch(const element *k, int64_t k_row, const element *v, int64_t v_row, int64_t rows,
+                         int64_t which, int64_t parts)
+{
+    const int64_t each = (rows + parts - 1) / parts, end = least(rows, (which + 1) * each);
+    for (int64_t i = which * each; i < end; i++)
+        for (int64_t d = 0; d < HEAD; d += 64 / (int64_t)sizeof(element)) {
+            __builtin_prefetch(k + i * k_row + d);
+            __builtin_prefetch(v + i * v_row + d);
+        }
+}
 
 /* Takes HIGH queries through one tile of keys. `columns` of its keys are looked at, `valid` are there. */
 static inline void through(const place *w, rows_state *x, const float *q, const float *k, const float *v,
@@ -24,17 +61,11 @@ static inline void through(const place *w, rows_state *x, const float *q, const 
     float factor[HIGH * KEYS] __attribute__((aligned(64)));
     drops(w, factor, rows, i, j, columns, valid);
 #endif
+    const bool rises = first || outgrown(x->most + r, s, columns);
     for (int64_t h = 0; h < HIGH; h++) {
         float *row = s + h * KEYS, *o = x->o + (r + h) * WIDTH, *sum = x->sum + (r + h) * LANES;
-        float high[LANES] __attribute__((aligned(64)));
-        put(high, at(row));
-        for (int64_t c = LANES; c < columns; c += LANES) UNROLL for (int l = 0; l < LANES; l++)
-            {
-                high[l] = row[c + l] > high[l] ? row[c + l] : high[l];
-            }
-        float top = largest(at(high)), old = x->most[r + h];
-        top = top > old ? top : old;
-        const float base = top == NONE ? 0 : top;
+        const float old = x->most[r + h], high = rises ? largest(largest_of(row, columns)) : old;
+        const float top = high > old ? high : old, base = top == NONE ? 0 : top;
         SIMD for (int64_t c = 0; c < columns; c++) row[c] = power(row[c] - base);
         lanes added = {0};
         for (int64_t c = 0; c < columns; c += LANES) {
@@ -44,13 +75,14 @@ static inline void through(const place *w, rows_state *x, const float *q, const 
 #endif
         }
         x->most[r + h] = top;
-        if (first) {
-            put(sum, added);
-            continue;
+        if (rises && !first) {
+            const lanes by = all(power(old - base));
+            added += at(sum) * by;
+            for (int64_t d = 0; d < WIDTH; d += LANES) put(o + d, at(o + d) * by);
+        } else if (!first) {
+            added += at(sum);
         }
-        const lanes by = all(power(old - base));
-        put(sum, at(sum) * by + added);
-        for (int64_t d = 0; d < WIDTH; d += LANES) put(o + d, at(o + d) * by);
+        put(sum, added);
     }
     product(WIDTH, valid, s, KEYS, 1, v, WIDTH, x->o + r * WIDTH, WIDTH, !first);
 }
@@ -70,19 +102,24 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
         const element *vs = (const element *)a->buf[2] + w.batch * n[10] + w.head * n[11];
         const int64_t rows = least(tq - i0, ROWS), last = CAUSAL ? least(tk, i0 + rows) : tk;
         pack_rows(q, qs, n[6], rows, whole(rows, HIGH));
+        for (int64_t i = 0; i < whole(rows, HIGH) * WIDTH; i += LANES)
+            put(q + i, at(q + i) * (float)((SCALE)*LOG2E));
         for (int64_t r = 0; r < ROWS; r++) x.most[r] = NONE;
         for (int64_t j = 0; j < last; j += KEYS) {
             const int64_t there = least(tk - j, KEYS);
             pack_rows(v, ks + j * n[9], n[9], there, KEYS);
-            pack_columns(k, v, (float)((SCALE)*LOG2E));
+            pack_columns(k, v, 1);
             pack_rows(v, vs + j * n[12], n[12], there, there);
+            const element *next_k = ks + (j + there) * n[9], *next_v = vs + (j + there) * n[12];
             for (int64_t r = 0; r < rows; r += HIGH) {
+                fetch(next_k, n[9], next_v, n[12], least(last - j - there, KEYS), r / HIGH, whole(rows, HIGH) / HIGH);
                 const int64_t valid = CAUSAL ? least(there, i0 + r + HIGH - j) : there;
                 if (valid > 0) through(&w, &x, q, k, v, r, rows - r, i0 + r, j, valid, j == 0);
             }
         }
         for (int64_t r = 0; r < rows; r++) {
-            const float sum = total(at(x.sum + r * LANES)), by = 1 / sum;
+            const float sum = total(at(x.sum + r * LANES));
+            const float by = sum != 0 ? 1 / sum : STRICT ? TN_NAN : 0;
 #if O
             element *to =
                 (element *)a->buf[3 + (MASK != 0)] + w.batch * n[17] + w.head * n[18] + (i0 + r) * n[19];
@@ -90,7 +127,7 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 #endif
 #if LSE
             float *lse = (float *)a->buf[3 + (MASK != 0) + O] + which * tq + i0 + r;
-            *lse = sum == 0 ? TN_NAN : x.most[r] * (float)LN2 + tn_log_f32(sum);
+            *lse = sum != 0 ? x.most[r] * (float)LN2 + tn_log_f32(sum) : STRICT ? TN_NAN : -NONE;
 #endif
         }
     }

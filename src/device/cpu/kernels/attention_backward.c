@@ -150,7 +150,7 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 #else
         const sums s = {0};
 #endif
-        bool blind = false; /* some query sees nothing: its NaN reaches every key */
+        bool blind = false; /* some query sees nothing and is NaN, which reaches every key */
         for (int64_t i = 0; i < tq; i++) {
             const float lse = ((const float *)a->buf[GO - 1])[which * tq + i];
             blind |= lse != lse;

@@ -9,7 +9,7 @@
  * are spread over all lanes. Operands are packed once a tile, as f32, with rows filled up to whole vectors.
  *
  * #defines in front: ENTRY, FINISH (names), DTYPE 0 f32 | 2 f16 | 3 bf16, HEAD, SCALE, CAUSAL 0|1, MASK 0 | 1 bool |
- * 2 of DTYPE, added, DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are
+ * 2 of DTYPE, added, STRICT 0|1 (a query that sees nothing gives 0, and lse is infinite | NaN), DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are
  * wanted; backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments `a`. Strides
  * and operands: fuser/attention.h.
  *
@@ -41,6 +41,10 @@
 #define least             OWN(ENTRY, least)
 #define rows_state        OWN(ENTRY, rows_state)
 #define through           OWN(ENTRY, through)
+#define larger            OWN(ENTRY, larger)
+#define largest_of        OWN(ENTRY, largest_of)
+#define outgrown          OWN(ENTRY, outgrown)
+#define fetch             OWN(ENTRY, fetch)
 #define tiles             OWN(ENTRY, tiles)
 #define scores            OWN(ENTRY, scores)
 #define write_rows        OWN(ENTRY, write_rows)
@@ -264,6 +268,7 @@ static void pack_columns(float *to, const float *rows, float by)
 {
     for (int64_t j = 0; j < KEYS; j += LANES)
         for (int64_t d = 0; d < WIDTH; d += LANES) turn(to + d * KEYS + j, KEYS, rows + j * WIDTH + d, WIDTH);
+    if (by == 1) return;
     for (int64_t i = 0; i < WIDTH * KEYS; i += LANES) put(to + i, at(to + i) * by);
 }
 

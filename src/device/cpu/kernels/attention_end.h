@@ -22,6 +22,11 @@
 #undef least
 #undef rows_state
 #undef through
+#undef larger
+#undef largest_of
+#undef outgrown
+#undef fetch
+#undef SLACK
 #undef tiles
 #undef scores
 #undef write_rows
@@ -62,6 +67,7 @@
 #undef KEYS
 #undef SCALE
 #undef CAUSAL
+#undef STRICT
 #undef MASK
 #undef DROPOUT
 #undef DROP_P

@@ -4,6 +4,8 @@
  *   PASS 2  dk, dv    rows: keys      dv += P^T go           dk += dS^T q      P = exp(s - lse), transposed
  *   PASS 3  dq        rows: queries   dq += dS k             dS = P * (go v^T - delta)
  *
+ * Of a row that saw nothing lse is infinite, and its P 0; or NaN with STRICT, then so are its P and all of dv.
+ *
  * Read first: differentiate, then the second run.
  */
 
@@ -11,8 +13,8 @@
 
 /* ---- delta ---- */
 
-/* A row is summed by TEAM lanes. Where the row saw nothing delta is 0, so that what a mask hid has a
- * gradient of 0 there too. */
+/* A row is summed by TEAM lanes. Where lse is NaN delta is 0, so that what a mask hid has a gradient of 0 there
+ * too. */
 TN_FN void run(const tn_cuda_args &a)
 {
     enum { CHUNKS = HEAD / CHUNK, TEAM = CHUNKS % 8 ? 4 : 8 };
@@ -116,6 +118,7 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
                 s[m][n][e] = p;
 #endif
                 g[m][n][e] = p * (dp - delta);
+                if (STRICT && MASK && !visible) g[m][n][e] = 0; /* though the gradient of o be NaN */
             }
         }
 }
@@ -218,7 +221,7 @@ TN_FN void run(const tn_cuda_args &a)
     copy_out(matrix_of(a, BUF_DK, DIM_DK, batch, number, tk), row + own, room + own * PITCH, by_first, factor);
 #endif
 #if DV
-    const bool blind = any_blind(lse, tq, (float *)stage);
+    const bool blind = STRICT && any_blind(lse, tq, (float *)stage);
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = blind ? TN_NAN : 1.0f;
     copy_out(matrix_of(a, BUF_DV, DIM_DV, batch, number, tk), row + own, room + (ROWS + own) * PITCH, by_second,

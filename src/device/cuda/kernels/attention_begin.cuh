@@ -14,12 +14,16 @@
  *
  *   ENTRY     the kernel's name                  PASS     0 forward, 1 delta, 2 dk and dv, 3 dq
  *   DTYPE     0 f32, 2 f16, 3 bf16               PRODUCTS 3: f32 as three products of TF32; 1: as one
- *   HEAD      32, 64, 96 or 128                  SCALE    not 0
+ *   HEAD      32, 64, 96 or 128                  SCALE    of the scores
  *   CAUSAL    1: key j is seen by query i where j <= i
+ *   STRICT    what a query that sees nothing gives: 0 zeros, as PyTorch, and lse is infinite; 1 NaN, as softmax by
+ *             its definition, of lse and dv too
  *   MASK      0 none, 1 bool (true: is seen), 2 of the dtype, added to the scaled scores
  *   DROPOUT   1: P is dropped as a RANDOM node of shape [batch, heads, tq, tk] says, element
  *             ((b * heads + h) * tq + i) * tk + j of the stream of SEED and DRAW; DROP_P is its chance to be
  *             dropped
+ *   SPLIT     1: several blocks of pass 0 have the same queries, and a part of the keys each; scratch follows lse,
+ *             dim[32] is their number
  *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/attention_cuda.h)
  * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
  * and are scalar[0].u and scalar[1].u then. LSE 0 leaves lse out of pass 0, DK 0 or DV 0 that result of pass 2.
@@ -31,8 +35,7 @@
  *         are dense: 4 q  7 k  10 v  17 o  20 go  23 dq  26 dk  29 dv;  13 mask, of (batch, head, row, column)
  * lse     f32 [batch, heads, tq], the natural logarithm of the sum of the exponentials; delta likewise
  *
- * A row that sees nothing is NaN, and makes dv NaN, as softmax by its definition gives. Values of keys that
- * causality hides from a whole tile are not looked at, be they NaN.
+ * Values of keys that causality hides from a whole tile are not looked at, be they NaN.
  *
  * Read first: multiply, weigh, then `run` of attention.cu.
  */
@@ -86,7 +89,8 @@ enum {
     BUF_MASK = 3,
     BUF_O = 3 + (MASK != 0),
     BUF_LSE,
-    BUF_GO,
+    BUF_PARTS = BUF_LSE + LSE, /* forward */
+    BUF_GO = BUF_LSE + 1,
     BUF_DELTA,
     BUF_DQ,
     BUF_DK,
@@ -99,7 +103,8 @@ enum {
     DIM_GO = 20,
     DIM_DQ = 23,
     DIM_DK = 26,
-    DIM_DV = 29
+    DIM_DV = 29,
+    DIM_SPLITS = 32
 };
 
 #define ATT_LOG2E 1.44269504088896340736

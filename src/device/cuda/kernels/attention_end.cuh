@@ -25,6 +25,8 @@ KERNEL
 #undef PRODUCTS
 #undef HEAD
 #undef CAUSAL
+#undef STRICT
+#undef SPLIT
 #undef MASK
 #undef DROPOUT
 #undef DROP_P

@@ -278,7 +278,7 @@ TN_FN bool join_splits(const tn_cuda_args &a, const place &p, sums &sum)
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) own[((m * NT + n) * 4 + i) * THREADS] = sum[m][n][i];
-    if (!arrive_last(&a.ticket[p.tile], splits)) return false;
+    if (!tn_arrive_last(&a.ticket[p.tile], splits)) return false;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll

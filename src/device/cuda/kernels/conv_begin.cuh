@@ -151,25 +151,8 @@ TN_FN void find_pixel(const tn_cuda_args &a, const place &p, int32_t pixel, int3
     y = divided(in, p.by_width);
     x = in - y * (int32_t)a.dim[25];
 }
-/* ---- blocks together ---- */
 
-#if SPLIT || STATS
-/* Whether the others of `all` blocks have been here; then what they wrote before can be seen. */
-TN_FN bool arrive_last(uint32_t *ticket, int32_t all)
-{
-    __shared__ uint32_t last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        last = atomicAdd(ticket, 1u) == (uint32_t)all - 1;
-        if (last) *ticket = 0;
-    }
-    __syncthreads();
-    const bool is_last = last != 0;
-    if (is_last) __threadfence();
-    return is_last;
-}
-#endif
+/* ---- blocks together ---- */
 
 #if STATS
 /* Mean, and sum of squared distances from it, of `count` numbers; of two such sets together. */
@@ -238,7 +221,7 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
         float *to = of_tile + ((int64_t)m_tile * columns + first + column) * 2;
         to[0] = own.mean, to[1] = own.m2;
     }
-    if (!arrive_last(&ticket[set], in_set)) return;
+    if (!tn_arrive_last(&ticket[set], in_set)) return;
     own.mean = own.m2 = own.count = 0;
     if (there)
         for (int32_t i = part; i < in_set; i += PARTS) {
@@ -252,7 +235,7 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
         float *to = of_set + ((int64_t)set * columns + first + column) * 2;
         to[0] = own.mean, to[1] = own.m2;
     }
-    if (!arrive_last(&ticket[sets], sets)) return;
+    if (!tn_arrive_last(&ticket[sets], sets)) return;
     own.mean = own.m2 = own.count = 0;
     if (there)
         for (int32_t i = part; i < sets; i += PARTS) {
