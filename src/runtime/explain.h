@@ -229,6 +229,9 @@ int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text
 /* ---- debug.c ---- */
 void tn_debug_open(tn_explain_state *x, const tn_settings *from);
 void tn_debug_close(tn_explain_state *x);
+/* For a session that measures on behalf of another: its plans are nobody's, and are neither shown nor
+ * checked. */
+void tn_debug_silence(tn_session *s);
 void tn_debug_plan(tn_session *s, const tn_plan *p);
 /* Bytes that threads spill by the plan as it was made first, and made again to keep less in registers. */
 void tn_debug_spills(const tn_session *s, int64_t before, int64_t after);
