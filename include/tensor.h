@@ -383,6 +383,10 @@ TN_OP(expand, tn_tensor *x, int ndim, const int64_t *shape); /* extents of 1 rep
  * both are clamped, step may be negative (then end is the bound below; TN_END means "past the first"). */
 #define TN_END INT64_MAX
 TN_OP(slice, tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step);
+/* Elements start .. start + length - 1 along one axis, as tn_slice, but start is a run-time number: a step in which
+ * it is another one each time, such as generation with a cache of keys and values, keeps its plan. Not a view: what
+ * is taken is read like tn_index_select's rows, and a start that does not fit is TN_E_INDEX at the next read. */
+TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
 TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
