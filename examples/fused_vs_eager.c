@@ -161,6 +161,7 @@ int main(int argc, char **argv)
     }
     if (n_row && n_model) printf("\n");
     if (n_model) print_models(model, n_model);
+    print_disturbed(row, n_row, model, n_model);
     if (n_row || n_model) printf("predicted by the target profile %s\n", profile);
     if (!n_row && !n_model && !status) return refuse("--case", o.which, "no such case");
     if (o.json && !write_json(o.json, &o, threads, profile, row, n_row, model, n_model))

@@ -195,7 +195,7 @@ static bool make_unary(fu_ctx *c, int i, tn_op op, const tn_tensor *operand)
     tn_tensor *t = tn_arena_alloc(&c->arena, sizeof *t);
     if (!t) return false;
     *t = *n->t;
-    t->op = op;
+    t->op = (uint16_t)op;
     t->base = t;
     t->n_in = 1;
     t->in = t->in_;

@@ -23,8 +23,9 @@
  *    results differ by rounding at most. What runs: the value asked for, assignments and gradients, what is
  *    kept or watched, and each tensor that no operator has read. Of other values nothing stays; needed
  *    again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
- *    since. An error found while a plan runs, such as a label out of range, stops what comes after it.
- *    A step that makes the same calls as the one before costs neither nodes nor planning.
+ *    since (chapter 4 says what can be read when). An error found while a plan runs, such as a label out of
+ *    range, stops what comes after it. A step that makes the same calls as the one before costs neither nodes
+ *    nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
  *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
@@ -242,7 +243,14 @@ TN_OP(randn, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(randint, tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
       const int64_t *shape); /* [low, high) */
 
-/* ---- 4 Reading tensors ----------------------------------------------------------------------------- */
+/* ---- 4 Reading tensors -----------------------------------------------------------------------------
+ *
+ * What can be read when, in fused mode. Before anything of a step has run, each of its tensors: the first read
+ * runs all that waits and has the value that it asks for kept. After a run: what that run was asked for, what no
+ * operator had read by then (a loss, an accuracy), gradients, what was kept or watched, and persistent tensors.
+ * Any other tensor is computed again, which takes its time anew, if nothing it is made of was assigned to since,
+ * and is TN_E_NOT_KEPT if something was. tn_optim_step assigns to the parameters: once a read has run it, inner
+ * values of the model can no longer be had, so call tn_keep on those to be looked at, before the first read. */
 
 TN_API int tn_ndim(const tn_tensor *x);                    /* -1 for NULL or a dead handle */
 TN_API int64_t tn_dim(const tn_tensor *x, int axis);       /* extent; -1 for a bad axis */
@@ -375,6 +383,10 @@ TN_OP(expand, tn_tensor *x, int ndim, const int64_t *shape); /* extents of 1 rep
  * both are clamped, step may be negative (then end is the bound below; TN_END means "past the first"). */
 #define TN_END INT64_MAX
 TN_OP(slice, tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step);
+/* Elements start .. start + length - 1 along one axis, as tn_slice, but start is a run-time number: a step in which
+ * it is another one each time, such as generation with a cache of keys and values, keeps its plan. Not a view: what
+ * is taken is read like tn_index_select's rows, and a start that does not fit is TN_E_INDEX at the next read. */
+TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
 TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
@@ -516,7 +528,9 @@ TN_API tn_tensor *tn_buffer_new_at(tn_session *s, const char *name, tn_tensor *i
 /* For a function that makes several and cannot make the last of them: those made since there were `params`
  * and `buffers` of them go, and their names are free. No optimizer may know them yet. Also after an error. */
 TN_API void tn_take_back(tn_session *s, int params, int buffers);
-/* A persistent copy of x. Free it with tn_free. In a step in fused mode it does not run anything. */
+/* A persistent copy of x as it is now, to be read in this step or later whatever is assigned meanwhile. Free it
+ * with tn_free. In a step in fused mode it does not run anything, but says that the value be kept by the run to
+ * come: after that run it is too late where a parameter x is made of has been updated (TN_E_NOT_KEPT). */
 TN_OP(keep, tn_tensor *x);
 TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */

@@ -140,6 +140,7 @@
 #define tn_transpose(...) tn_transpose_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_expand(...) tn_expand_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_slice(...) tn_slice_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_narrow(...) tn_narrow_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_select(...) tn_select_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_flip(...) tn_flip_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_pad(...) tn_pad_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -170,6 +170,8 @@ F(transpose_reshape, tn_reshape(tn_transpose(x[0], 0, 2), TN_SHAPE(6, -1)))
 F(expand, tn_expand(x[0], TN_SHAPE(2, 3, 4)))
 F(slice, tn_slice(x[0], 1, 1, TN_END, 2))
 F(slice_back, tn_slice(x[0], 2, -1, 0, -2))
+F(narrow, tn_narrow(x[0], 1, 1, 2))
+F(narrow_last, tn_narrow(x[0], -1, 2, 2))
 F(select, tn_select(x[0], 1, -1))
 F(flip, tn_flip(x[0], TN_AXES(0, 2)))
 F(pad, tn_pad(x[0], 1, 2, 1, 0.5))
@@ -332,6 +334,8 @@ static const op_case cases[] = {
     {"expand", f_expand, {R(3, 1)}, 0},
     {"slice", f_slice, {R(2, 5, 2)}, 0},
     {"slice/back", f_slice_back, {R(2, 2, 5)}, 0},
+    {"narrow", f_narrow, {R(2, 4, 3)}, 0},
+    {"narrow/last", f_narrow_last, {R(2, 3, 4)}, 0},
     {"select", f_select, {R(2, 3, 4)}, 0},
     {"flip", f_flip, {R(2, 3, 4)}, 0},
     {"pad", f_pad, {R(2, 3, 2)}, 0},

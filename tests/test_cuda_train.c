@@ -9,7 +9,7 @@
 #include "examples/mnist_net.h"
 #include "src/runtime/session.h"
 
-enum { STEPS = 8, MOST_DATA = 4096 };
+enum { STEPS = 20, MOST_DATA = 4096 };
 
 /* A program: makes its model, then does one step's work and returns the loss. */
 typedef struct program {

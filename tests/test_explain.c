@@ -299,6 +299,16 @@ static char *dumped(const char *dir, const char *entry)
     return all;
 }
 
+static int entries(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
 /* The same operators at two lines: two dumps, one kernel. */
 static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
 {
@@ -323,6 +333,18 @@ static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
         tn_step_end(s);
         tn_get_stats(s, &after);
         if (i) assert_int_equal(after.compiled - before.compiled, 0);
+        int files = entries(dir);
+        setenv("TENSOR_DUMP", dir, 1);
+        tn_profile(s, true); /* what is run to measure the bandwidth is no plan of the program's */
+        tn_step_begin(s);
+        tn_keep(tn_tanh(tn_relu(x)));
+        tn_step_end(s);
+        FILE *null = fopen("/dev/null", "w");
+        assert_int_equal(tn_explain(s, null), 0);
+        fclose(null);
+        unsetenv("TENSOR_DUMP");
+        assert_int_equal(entries(dir), files);
+        has(dumped(dir, "plan-001"), "randn");
         tn_close(s);
         snprintf(line, sizeof line, "relu at test_explain.c:%d", at);
         const char *text = dumped(dir, ".c");

@@ -34,6 +34,33 @@ table() { # the rows of the table, and no kernel by hand that is wrong
 }
 check table table
 
+disturbed() { # beside a loop for each processor all rounds are, and the table says so; beside none the two agree
+    loops=
+    for _ in $(seq "$(nproc)"); do
+        sh -c 'while :; do :; done' &
+        loops="$loops $!"
+    done
+    run siblings
+    status=$?
+    # shellcheck disable=SC2086
+    kill $loops && wait $loops 2>/dev/null
+    cat "$tmp/siblings"
+    [ $status -eq 0 ] && grep -q '"quiet":false' "$tmp/siblings.json" || return
+    [ "$(grep -c '^siblings .* ~$' "$tmp/siblings")" -eq 3 ] || return
+    grep -q '^~ disturbed: other programs took over 5 % of the processors in 1 of 1 rounds of 1 row,' "$tmp/siblings"
+}
+if [ "$(nproc)" -eq "$(getconf _NPROCESSORS_ONLN)" ]; then
+    check disturbed_times_are_called_so disturbed
+else
+    skip disturbed_times_are_called_so "may not use all processors, so cannot keep them busy"
+fi
+
+undisturbed() {
+    grep -q '"quiet":true' "$tmp/chain.json" && said=0 || said=1
+    [ "$(grep -c '^~ disturbed' "$tmp/chain")" -eq $said ]
+}
+check others_are_not undisturbed
+
 names() {
     "$program" --list >"$tmp/list" && [ "$(wc -l <"$tmp/list")" -eq 18 ] && grep -qx attention "$tmp/list"
 }

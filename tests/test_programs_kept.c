@@ -126,6 +126,48 @@ static void what_is_freed_while_it_waits_still_serves_its_readers(void **state)
 
 /* ---- what is not kept ---- */
 
+/* What the header says can be read once a read has run an update: what was asked for, what no operator had
+ * read, gradients, what was kept, parameters, and what no update has touched; an inner value only if it comes
+ * first. */
+static void what_can_be_read_after_an_update(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++)
+        for (int first = 0; first < 2; first++) {
+            run r = open_run(way);
+            open_squares(&r);
+            tn_step_begin(r.s);
+            tn_tensor *doubled = tn_mul_scalar(r.held[Y], 2.0); /* made of no parameter */
+            tn_tensor *out = tn_matmul(r.held[X], r.held[W]), *e = tn_sub(out, r.held[Y]);
+            tn_tensor *kept = tn_keep(e), *most = tn_max(tn_abs(e), TN_ALL, false);
+            tn_tensor *loss = tn_sum(tn_square(tn_add(e, tn_mul_scalar(doubled, 0.0))), TN_ALL, false);
+            tn_backward(loss);
+            tn_optim_step(r.opt[0]);
+            const double wrong[2] = {-8, 2};
+            if (first)
+                note_all(&r, out, 2, (const double[]){0, 0}, 0);
+            else
+                note(&r, tn_item(loss), loss_wanted(&r), 0);
+            note(&r, tn_item(loss), loss_wanted(&r), 0);
+            note(&r, tn_item(most), 8, 0);
+            note_all(&r, tn_gradient(r.held[W]), 2, (const double[]){-12, 20}, 0);
+            note_all(&r, kept, 2, wrong, 0);
+            note_all(&r, doubled, 2, (const double[]){16, -4}, 0);
+            moved(&r, 0.125);
+            note_all(&r, r.held[W], 2, r.w, 0);
+            double v[2] = {-77, -77};
+            bool there = first || !r.fused || !r.cpu; /* the reference device keeps everything */
+            assert_int_equal(tn_read(out, TN_F64, v, sizeof v), there ? TN_OK : TN_E_NOT_KEPT);
+            assert_true(v[0] == (there ? 0 : -77));
+            if (!there) assert_non_null(strstr(tn_error_text(r.s), "tn_keep"));
+            tn_clear_error(r.s);
+            tn_step_end(r.s);
+            note_all(&r, kept, 2, wrong, 0); /* for as long as one likes */
+            tn_free(kept);
+            assert_int_equal(tn_close(r.s), 0);
+        }
+}
+
 /* An intermediate value that nobody asked for is made again after a read, unless what it was made of has been
  * assigned to since: then it is an error which says what to do, never another number. */
 static void what_was_not_kept_is_made_again_or_an_error(void **state)
@@ -307,6 +349,7 @@ int main(void)
         cmocka_unit_test(a_watched_value_is_the_step_befores),
         cmocka_unit_test(views_show_what_was_there_when_they_were_made),
         cmocka_unit_test(what_is_freed_while_it_waits_still_serves_its_readers),
+        cmocka_unit_test(what_can_be_read_after_an_update),
         cmocka_unit_test(what_was_not_kept_is_made_again_or_an_error),
         cmocka_unit_test(what_nobody_asks_for_may_go),
         cmocka_unit_test(derivatives_of_derivatives),

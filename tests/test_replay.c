@@ -530,6 +530,43 @@ static void what_grows_says_so(void **state)
         }
 }
 
+static void keep_churn(int level, const char *text, void *user)
+{
+    char *kept = user;
+    if (level != TN_LOG_WARN || !strstr(text, "plans made anew")) return;
+    if (kept[0]) fail_msg("said twice: %s", text);
+    snprintf(kept, 600, "%s", text);
+}
+
+/* A step that is another one again and again is named with what differs; as often as one has to look, once.
+ * Not where two kinds of step take turns, nor where the changes are far apart. */
+static void changing_steps_are_named(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        char said[600] = "";
+        int line = 0;
+        tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = keep_churn, .log_user = said);
+        for (int i = 0; i < (kind == 3 ? 300 : 24); i++) {
+            int n = kind == 1 ? 30 + i : kind == 2 ? 30 + i % 2 : kind == 3 ? 30 + i / 30 : 30;
+            tn_step_begin(s);
+            tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(n, 5));
+            line = __LINE__, x = kind == 0 && i % 2 ? tn_relu(x) : tn_tanh(x);
+            for (int k = 0; kind == 0 && k < i; k++) x = tn_neg(x);
+            tn_item(tn_sum(x, TN_ALL, false));
+            assert_int_equal(tn_step_end(s), 0);
+            assert_int_equal(said[0] != 0, kind < 2 && i >= 9);
+        }
+        char where[64];
+        snprintf(where, sizeof where, "test_replay.c:%d", line);
+        if (kind == 0 && !strstr(said, where)) fail_msg("%s, expected %s", said, where);
+        if (kind == 0) assert_non_null(strstr(said, "differs from the step before in relu of f32 [30, 5]"));
+        if (kind == 1) assert_non_null(strstr(said, "of f32 [39, 5] in ones at test_replay.c:"));
+        if (kind == 1) assert_non_null(strstr(said, "which was contiguous of f32 [38, 5] in ones"));
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 int main(void)
 {
     setenv("TENSOR_KERNEL_OPT", "1", 0); /* much is compiled and little computed */
@@ -541,6 +578,7 @@ int main(void)
         cmocka_unit_test(shapes_without_end),
         cmocka_unit_test(what_is_used_stays),
         cmocka_unit_test(what_grows_says_so),
+        cmocka_unit_test(changing_steps_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

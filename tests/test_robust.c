@@ -1,9 +1,8 @@
-/* test_robust.c - what must hold around training, whatever is trained: sessions in threads, thread counts,
- * replay, memory over many steps, the host's floating-point state, failing allocations, full and forbidden
- * folders, losses that are not finite.
+/* test_robust.c - what must hold around training, whatever is trained: replay, memory over many steps, the
+ * host's floating-point state, failing allocations, full and forbidden folders, losses that are not finite.
  *
- * One small network serves all of it: convolution, batch norm, dropout, linear, cross-entropy, AdamW.
- * Read first: train, then the allocator's test at the end.
+ * One small network serves all of it (small_net.h). Read first: train there, then the allocator's test at the
+ * end.
  */
 #include <fcntl.h>
 #include <math.h>
@@ -27,135 +26,9 @@
 #endif
 
 #include "folder.h"
-#include "include/tensor_nn.h"
+#include "small_net.h"
 #include "src/core/alloc.h"
 #include "src/core/whole_file.h"
-
-enum { BATCH = 8, SIDE = 6, CLASSES = 3, STEPS = 6, SESSIONS = 8 };
-
-/* ---- the network ---- */
-
-struct net {
-    tn_conv *conv;
-    tn_norm *norm;
-    tn_linear *fc;
-    tn_optim *opt;
-};
-
-static void quiet(int level, const char *text, void *user)
-{
-    (void)level;
-    (void)text;
-    if (user) ++*(int *)user;
-}
-
-static void make_net(tn_session *s, struct net *n)
-{
-    n->conv = tn_conv2d_new(s, "conv", 1, 4, 3, .pad = 1);
-    n->norm = tn_batch_norm_new(s, "norm", 4);
-    n->fc = tn_linear_new(s, "fc", SIDE * SIDE * 4, CLASSES);
-    n->opt = tn_adamw(s, tn_all_params(s), .lr = 1e-2, .weight_decay = 0.01);
-}
-
-/* Images and labels of step i, the same for everyone. */
-static void make_batch(int step, int items, float *x, int32_t *y)
-{
-    uint32_t r = 12345u + 77u * (uint32_t)step;
-    for (int i = 0; i < items * SIDE * SIDE; i++) {
-        r = r * 1664525u + 1013904223u;
-        x[i] = (float)(r >> 8) * 0x1p-24f - 0.5f;
-    }
-    for (int i = 0; i < items; i++) y[i] = (i + step) % CLASSES;
-}
-
-static tn_tensor *forward(tn_session *s, const struct net *n, tn_tensor *x)
-{
-    (void)s;
-    tn_tensor *h = tn_relu(tn_norm_forward(n->norm, tn_conv2d_forward(n->conv, x)));
-    return tn_linear_forward(n->fc, tn_flatten(tn_dropout(h, 0.2), 1));
-}
-
-/* One training step; NaN when something failed. */
-static double train_step(tn_session *s, const struct net *n, int step, int items)
-{
-    float x[BATCH * SIDE * SIDE];
-    int32_t y[BATCH];
-    make_batch(step, items, x, y);
-    tn_step_begin(s);
-    tn_tensor *logits = forward(s, n, tn_from(s, x, TN_F32, TN_SHAPE(items, SIDE, SIDE, 1)));
-    tn_tensor *loss = tn_cross_entropy(logits, tn_from(s, y, TN_I32, TN_SHAPE(items)));
-    tn_backward(loss);
-    tn_optim_step(n->opt);
-    double value = tn_item(loss);
-    tn_step_end(s);
-    return value;
-}
-
-struct run {
-    int threads;
-    tn_mode mode;
-    double loss[STEPS];
-    int status, closed;
-    char text[512];
-};
-
-static void *train(void *arg)
-{
-    struct run *r = arg;
-    tn_session *s =
-        tn_open(.device = TN_CPU, .mode = r->mode, .seed = 3, .threads = r->threads, .log = quiet);
-    if (!s) {
-        r->status = TN_E_NOMEM;
-        return NULL;
-    }
-    struct net n;
-    make_net(s, &n);
-    for (int i = 0; i < STEPS; i++) r->loss[i] = train_step(s, &n, i, BATCH);
-    r->status = tn_error(s);
-    snprintf(r->text, sizeof r->text, "%s", tn_error_text(s));
-    r->closed = tn_close(s);
-    return NULL;
-}
-
-static void assert_same_run(const struct run *a, const struct run *b)
-{
-    assert_string_equal(b->text, "");
-    assert_int_equal(b->status, TN_OK);
-    assert_int_equal(b->closed, TN_OK);
-    assert_memory_equal(a->loss, b->loss, sizeof a->loss);
-    assert_true(isfinite(b->loss[STEPS - 1]));
-}
-
-/* ---- sessions and threads ---- */
-
-static void test_sessions_in_threads_agree(void **state)
-{
-    (void)state;
-    struct run alone = {.threads = 1}, r[SESSIONS] = {{0}};
-    pthread_t thread[SESSIONS];
-    train(&alone);
-    assert_same_run(&alone, &alone);
-    assert_true(alone.loss[0] != alone.loss[1]); /* it does train */
-    for (int i = 0; i < SESSIONS; i++) {
-        r[i].threads = 1 + i % 2;
-        assert_int_equal(pthread_create(&thread[i], NULL, train, &r[i]), 0);
-    }
-    for (int i = 0; i < SESSIONS; i++) pthread_join(thread[i], NULL);
-    for (int i = 0; i < SESSIONS; i++) assert_same_run(&alone, &r[i]);
-}
-
-static void test_thread_counts_agree(void **state)
-{
-    (void)state;
-    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
-        struct run r[3] = {{.threads = 1}, {.threads = 2}, {.threads = 3}};
-        for (int i = 0; i < 3; i++) {
-            r[i].mode = (tn_mode)mode;
-            train(&r[i]);
-        }
-        for (int i = 0; i < 3; i++) assert_same_run(&r[0], &r[i]);
-    }
-}
 
 /* ---- replay ---- */
 
@@ -575,8 +448,6 @@ static int make_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sessions_in_threads_agree),
-        cmocka_unit_test(test_thread_counts_agree),
         cmocka_unit_test(test_equal_steps_compile_and_plan_once),
         cmocka_unit_test(test_memory_stays),
         cmocka_unit_test(test_float_state_is_left_alone),

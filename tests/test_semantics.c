@@ -448,6 +448,51 @@ static void scalars_and_a_shorter_batch_compile_nothing_new(void **state)
     close_clean(s);
 }
 
+/* A cache of keys grows by one in each step, at a place that is a number, and a window of it is read: the
+ * plan stays, whether steps are replayed or not or run eagerly, and a window that does not fit is an error
+ * and no value. */
+static void a_window_moves_without_a_new_plan(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        setenv("TENSOR_REPLAY", kind ? "on" : "off", 1);
+        tn_session *s = tn_open(.device = devices[1], .mode = kind < 2 ? TN_FUSED : TN_EAGER, .log = quiet);
+        unsetenv("TENSOR_REPLAY");
+        tn_tensor *cache = tn_keep(tn_zeros(s, TN_F32, TN_SHAPE(10, 3)));
+        tn_tensor *places = tn_keep(tn_reshape(tn_arange(s, 0, 10, 1, TN_F32), TN_SHAPE(10, 1)));
+        tn_stats a = {.size = sizeof a}, b = a;
+        for (int i = 0; i < 9; i++) {
+            float v[6];
+            tn_step_begin(s);
+            tn_tensor *here = tn_eq_scalar(places, (double)i),
+                      *key = tn_full(s, i + 1, TN_F32, TN_SHAPE(1, 3));
+            tn_assign(cache, tn_where(here, key, cache));
+            tn_tensor *window = tn_mul_scalar(tn_narrow(cache, 0, i ? i - 1 : 1, 2), 2.0);
+            assert_int_equal(tn_read(window, TN_F32, v, sizeof v), 0);
+            for (int k = 0; k < 6; k++) assert_true(v[k] == (float)(i ? 2 * (i + k / 3) : 0));
+            assert_int_equal(tn_step_end(s), 0);
+            if (i == 3) tn_get_stats(s, &a); /* starts of 1 and 0 are no constants any more */
+        }
+        tn_get_stats(s, &b);
+        assert_int_equal(b.plans, a.plans);
+        assert_int_equal(b.compiled, a.compiled);
+        for (int bad = -1; bad <= 9; bad += 10) {
+            float v[6];
+            tn_step_begin(s);
+            tn_read(tn_narrow(cache, 0, bad, 2), TN_F32, v, sizeof v);
+            assert_int_equal(tn_error(s), TN_E_INDEX);
+            tn_step_end(s);
+            tn_clear_error(s);
+        }
+        tn_step_begin(s);
+        assert_null(tn_narrow(cache, 0, 0, 11));
+        assert_int_equal(tn_error(s), TN_E_SHAPE);
+        tn_clear_error(s);
+        tn_step_end(s);
+        close_clean(s);
+    }
+}
+
 /* ---- what may run in one kernel, and how ---- */
 
 /* Each row's sum over every other row's: read beside the sums along both axes, it is not their diagonal. */
@@ -524,6 +569,7 @@ int main(void)
         cmocka_unit_test(dropout_keeps_its_mask_in_backward_and_rests_in_evaluation),
         cmocka_unit_test(running_statistics_move_once_a_step_and_only_in_training),
         cmocka_unit_test(scalars_and_a_shorter_batch_compile_nothing_new),
+        cmocka_unit_test(a_window_moves_without_a_new_plan),
         cmocka_unit_test(a_reduction_read_along_two_axes_is_all_of_their_product),
         cmocka_unit_test(draws_beside_a_column_reduction_are_those_of_eager_mode),
         cmocka_unit_test(a_number_can_be_gathered),

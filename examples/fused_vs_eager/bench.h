@@ -121,6 +121,8 @@ int first_step(const char *name, const char *cache, const struct options *o);
 void print_case_head(void);
 void print_case(const struct case_row *r);
 void print_models(const struct model_row *m, int n);
+/* Says so where rows show disturbed times, and how many rounds were. */
+void print_disturbed(const struct case_row *c, int n_case, const struct model_row *m, int n_model);
 bool write_json(const char *path, const struct options *o, int threads, const char *profile,
                 const struct case_row *c, int n_case, const struct model_row *m, int n_model);
 

@@ -2,7 +2,8 @@
  * marks a share below what is aimed at, fused slower than eager, or more than 1.1 times the time of the
  * kernel by hand;
  * 'x pred' is the fused time over the one that the target profile predicts;
- * '~' best times instead of medians, for want of quiet rounds. */
+ * '~' best times instead of medians, for want of quiet rounds: what compares times that were taken one after
+ * the other is left out for a model then, and a line below the table says why. */
 #include <math.h>
 #include <string.h>
 
@@ -43,20 +44,30 @@ void print_case(const struct case_row *r)
     fflush(stdout);
 }
 
+/* One ratio of a model's row, "-" where the times are disturbed. */
+static const char *ratio(char *text, size_t size, const struct model_row *m, double over, double most)
+{
+    double x = m->fused_ms / over;
+    if (m->rounds.quiet)
+        snprintf(text, size, "%.2f%s", x, x > most ? "!" : " ");
+    else
+        snprintf(text, size, "- ");
+    return text;
+}
+
 void print_models(const struct model_row *m, int n)
 {
     printf("%-23s %9s %9s %6s %9s %9s %9s %9s %9s %10s %17s\n", "model, training step", "eager ms",
            "fused ms", "faster", "library", "floor", "x floor", "predicted", "x pred", "kernels", "peak MB");
     for (int i = 0; i < n; i++) {
-        char kernels[32], peak[40];
+        char kernels[32], peak[40], floor[24], said[24];
         snprintf(kernels, sizeof kernels, "%llu > %llu", m[i].eager_kernels, m[i].fused_kernels);
         snprintf(peak, sizeof peak, "%.1f > %.1f", (double)m[i].eager_peak * 1e-6,
                  (double)m[i].fused_peak * 1e-6);
-        printf("%-23s %9.3f %9.3f %5.2f%s %9.3f %9.3f %8.2f%s %9.3f %8.2fx %10s %17s%s\n", m[i].name,
-               m[i].eager_ms, m[i].fused_ms, m[i].eager_ms / m[i].fused_ms,
-               m[i].fused_ms > m[i].eager_ms ? "!" : " ", m[i].library_ms, m[i].floor_ms,
-               m[i].fused_ms / m[i].floor_ms, m[i].fused_ms > 1.35 * m[i].floor_ms ? "!" : " ",
-               m[i].predicted_ms, m[i].fused_ms / m[i].predicted_ms, kernels, peak,
+        printf("%-23s %9.3f %9.3f %5.2f%s %9.3f %9.3f %9s %9.3f %9s %10s %17s%s\n", m[i].name, m[i].eager_ms,
+               m[i].fused_ms, m[i].eager_ms / m[i].fused_ms, m[i].fused_ms > m[i].eager_ms ? "!" : " ",
+               m[i].library_ms, m[i].floor_ms, ratio(floor, sizeof floor, &m[i], m[i].floor_ms, 1.35),
+               m[i].predicted_ms, ratio(said, sizeof said, &m[i], m[i].predicted_ms, INFINITY), kernels, peak,
                m[i].rounds.quiet ? "" : " ~");
     }
     for (int i = 0; i < n; i++)
@@ -65,6 +76,23 @@ void print_models(const struct model_row *m, int n)
                "at most %.0f us a step\n",
                m[i].name, m[i].cold_ms, m[i].warm_ms, m[i].call_ns, m[i].step_us);
     fflush(stdout);
+}
+
+void print_disturbed(const struct case_row *c, int n_case, const struct model_row *m, int n_model)
+{
+    int rows = 0, rounds = 0, disturbed = 0;
+    for (int i = 0; i < n_case + n_model; i++) {
+        const struct rounds *r = i < n_case ? &c[i].rounds : &m[i - n_case].rounds;
+        if (r->quiet) continue;
+        rows++;
+        rounds += r->kept + r->discarded;
+        disturbed += r->discarded;
+    }
+    if (rows)
+        printf("~ disturbed: other programs took over 5 %% of the processors in %d of %d rounds of %d row%s, "
+               "which "
+               "show best times instead of medians; they want a quiet machine, or more --patience\n",
+               disturbed, rounds, rows, rows > 1 ? "s" : "");
 }
 
 /* ---- JSON ---- */

@@ -208,6 +208,23 @@ tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const ch
 }
 PLAIN(index_select, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
 
+/* Rows at computed positions, as the offset of a view would be part of the plan. */
+tn_tensor *tn_narrow_at(tn_tensor *x, int axis, int64_t start, int64_t length, const char *file, int line)
+{
+    const tn_number first = tn_number_i(start);
+    const int64_t attr[] = {axis, length};
+    const tn_op_key key = {.part = {attr}, .bytes = {sizeof attr}, .number = &first};
+    tn_scope sc = tn_enter_as(&key, "narrow", file, line, 1, 0, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    if (length < 0 || length > x->shape[a])
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%lld elements of an axis of %lld",
+                                          (long long)length, (long long)x->shape[a]));
+    tn_tensor *at = tn_mk_iota(sc.g, 0, 1, &length, TN_I64);
+    return tn_leave(&sc, tn_mk_index_select(x, a, tn_mk2(TN_OP_add, at, tn_mk_scalar(sc.g, first))));
+}
+PLAIN(narrow, (tn_tensor * x, int axis, int64_t start, int64_t length), (x, axis, start, length, NULL, 0))
+
 tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "embedding", file, line, 2, 0, &weight, &index);

@@ -37,6 +37,14 @@ void tn_debug_close(tn_explain_state *x)
     if (x->out && x->level) fflush(x->out);
 }
 
+void tn_debug_silence(tn_session *s)
+{
+    tn_explain_state *x = s->explain;
+    x->level = 0;
+    x->folder = NULL;
+    x->dump = x->measure = x->check = false;
+}
+
 /* ---- text ---- */
 
 static const tn_note_call *call_at(const tn_note *n, int node)
@@ -205,7 +213,8 @@ void tn_debug_plan(tn_session *s, const tn_plan *p)
 void tn_debug_spills(const tn_session *s, int64_t before, int64_t after)
 {
     if (s->explain->level < KERNELS) return;
-    fprintf(s->explain->out, "kernels spill %lld bytes a thread; planned again with less in registers: %lld\n",
+    fprintf(s->explain->out,
+            "kernels spill %lld bytes a thread; planned again with less in registers: %lld\n",
             (long long)before, (long long)after);
 }
 

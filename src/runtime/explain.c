@@ -98,7 +98,7 @@ static void measure_copies(tn_session *s, unsigned sizes)
 {
     double *gbs = s->explain->copy_gbs;
     tn_options o = {.size = sizeof o,
-                    .device = TN_CPU,
+                    .device = s->options.device,
                     .mode = TN_FUSED,
                     .threads = s->device->threads,
                     .cache_dir = s->options.cache_dir,
@@ -108,6 +108,7 @@ static void measure_copies(tn_session *s, unsigned sizes)
     for (int i = 0; i < TN_COPIES && !s->device->is_reference; i++) {
         if (!(sizes >> i & 1) || gbs[i] > 0) continue;
         if (!m && !(m = tn_open_with(&o))) return;
+        tn_debug_silence(m);
         tn_profile(m, true);
         gbs[i] = copy_of(m, i);
     }

@@ -105,6 +105,11 @@ struct tn_explain_state {
         const tn_tensor *root; /* whose value is asked for; NULL: all that waits */
     } asked;                   /* who makes it run */
     char *text;                /* of tn_plan_text */
+    struct tn_churn {
+        uint64_t first; /* step that counting began with */
+        int made;       /* plans since that took another's place */
+        bool told;
+    } churn;
     double copy_gbs[TN_COPIES];
     char profile[48]; /* name and digest of the target profile, once it is asked for */
     tn_require *require;
@@ -227,9 +232,16 @@ void tn_report_json(tn_session *s, const tn_view *v, fu_text *t);
 /* ---- report.c ---- */
 int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t);
 
+/* ---- plan_churn.c ---- */
+/* The plan that has just been made of what the step runs next, notes and all. */
+void tn_plan_made(tn_session *s, const tn_plan *p);
+
 /* ---- debug.c ---- */
 void tn_debug_open(tn_explain_state *x, const tn_settings *from);
 void tn_debug_close(tn_explain_state *x);
+/* For a session that measures on behalf of another: its plans are nobody's, and are neither shown nor
+ * checked. */
+void tn_debug_silence(tn_session *s);
 void tn_debug_plan(tn_session *s, const tn_plan *p);
 /* Bytes that threads spill by the plan as it was made first, and made again to keep less in registers. */
 void tn_debug_spills(const tn_session *s, int64_t before, int64_t after);

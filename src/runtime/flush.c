@@ -169,6 +169,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
         tn_plan_free(p);
         return status;
     }
+    tn_plan_made(s, p);
     status = tn_plan_cache_add(s->plans, f->key, f->n_key, p);
     if (!status && s->device->shares_host_memory && tn_plan_cache_arena(s->plans) < s->arena_bytes) {
         s->device->free(s->device, s->arena); /* the plan that wanted so much has gone */

@@ -90,7 +90,8 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
             int64_t shift = (col * c->stride[1] - c->pad[2]) * win->run - r * line;
             int64_t lo = min64(end, max64(q, -shift)), hi = max64(lo, min64(end, win->w * win->run - shift));
             memset(dst, 0, (size_t)((lo - q) * v->cs));
-            if (hi > lo) tn_widen(c->dtype, src + (lo + shift) * v->es, dst + (lo - q) * v->cs, hi - lo);
+            if (hi > lo)
+                tn_widen_floats(c->dtype, src + (lo + shift) * v->es, dst + (lo - q) * v->cs, hi - lo);
             memset(dst + (hi - q) * v->cs, 0, (size_t)((end - hi) * v->cs));
             dst += (end - q) * v->cs;
             q = end;
@@ -103,7 +104,7 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
             if (iw < 0)
                 memset(dst, 0, (size_t)(n * v->cs));
             else
-                tn_widen(c->dtype, src + (iw * win->ch + ch) * v->es, dst, n);
+                tn_widen_floats(c->dtype, src + (iw * win->ch + ch) * v->es, dst, n);
             dst += n * v->cs;
             q += n;
         }
@@ -158,7 +159,7 @@ static void weights_as_b(const tn_gemm_source *s, const tn_gemm_kernel *kn, int6
     for (int64_t t = 0; t < taps; t++) {
         for (int64_t o = 0; o < v->co; o++, d += kn->nr * v->cs) {
             int64_t from = ((e * v->co + o) * taps + t) * v->ci + j0;
-            tn_widen(c->dtype, (const char *)c->in1 + from * v->es, d, cols);
+            tn_widen_floats(c->dtype, (const char *)c->in1 + from * v->es, d, cols);
         }
     }
 }
@@ -174,7 +175,7 @@ static bool outputs_as_a(const tn_gemm_source *s, const tn_gemm_kernel *kn, int6
     char *d = dst;
     int up = (rows + 3) / 4 * 4;
     for (int64_t p = 0; p < kc; p++, from += c->oc * v->es, d += kn->mr * v->cs) {
-        tn_widen(c->dtype, from, d, rows);
+        tn_widen_floats(c->dtype, from, d, rows);
         if (rows < up) memset(d + rows * v->cs, 0, (size_t)((up - rows) * v->cs));
     }
     return true;
@@ -210,7 +211,8 @@ static void run_sum(void *arg, int64_t begin, int64_t end)
             for (int64_t i = begin; i < end; i++) sum[i] += sum[q * v->weights + i];
         }
     }
-    tn_narrow(v->c->dtype, v->partials + begin * v->cs, (char *)v->c->out + begin * v->es, end - begin);
+    tn_narrow_floats(v->c->dtype, v->partials + begin * v->cs, (char *)v->c->out + begin * v->es,
+                     end - begin);
 }
 
 static int weight_grad(tn_cpu_lib *lib, struct tn_pool *pool, conv *v, tn_errbuf *err)

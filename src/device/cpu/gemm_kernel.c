@@ -207,7 +207,7 @@ static bool have_f16c(void)
 #endif
 }
 
-void tn_widen(tn_dtype d, const void *src, void *dst, int64_t n)
+void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n)
 {
     float *out = dst;
     if (d == TN_BF16) {
@@ -230,7 +230,7 @@ void tn_widen(tn_dtype d, const void *src, void *dst, int64_t n)
     }
 }
 
-void tn_narrow(tn_dtype d, const void *src, void *dst, int64_t n)
+void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n)
 {
     const float *s = src;
     if (d == TN_BF16) {

@@ -58,8 +58,8 @@ static inline tn_dtype tn_gemm_compute(tn_dtype d)
 }
 
 /* n contiguous elements of floating type d to its compute type, and back (round to nearest even). */
-void tn_widen(tn_dtype d, const void *src, void *dst, int64_t n);
-void tn_narrow(tn_dtype d, const void *src, void *dst, int64_t n);
+void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n);
+void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n);
 
 /* C[m, n] = relu(C + bias) in place; bias (of dtype TN_F32 only) or NULL; nothing to do without either. */
 void tn_bias_relu(tn_dtype d, void *c, int64_t ldc, int64_t m, int64_t n, const float *bias, bool relu);

@@ -76,7 +76,7 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
             if (w->es == w->cs)
                 memcpy(dst, s, bytes);
             else
-                tn_widen(g->dtype, s, dst, cols);
+                tn_widen_floats(g->dtype, s, dst, cols);
         }
         return;
     }
@@ -90,7 +90,7 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
     for (int64_t p = 0; p < g->k; p += STEP) {
         int64_t k = min64(STEP, g->k - p);
         for (int64_t j = 0; j < cols; j++)
-            tn_widen(g->dtype, at(s, j * g->b_col + p, w->es), rows + j * STEP, k);
+            tn_widen_floats(g->dtype, at(s, j * g->b_col + p, w->es), rows + j * STEP, k);
         tn_pack_transpose(w->compute, rows, STEP, cols, k, dst + p * nr * (int64_t)w->cs, nr);
     }
 }
@@ -105,7 +105,7 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0
     if (g->a_col == 1) {
         for (int i = 0; i < up; i++, d += ld * (int64_t)w->cs) {
             if (i < rows)
-                tn_widen(g->dtype, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
+                tn_widen_floats(g->dtype, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
             else
                 memset(d, 0, (size_t)kc * w->cs);
         }
@@ -116,7 +116,7 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0
         if (w->es == w->cs && rows == TN_GEMM_MAX_MR && w->cs == 4)
             memcpy(d, s, TN_GEMM_MAX_MR * 4); /* the usual size, as a constant */
         else
-            tn_widen(g->dtype, s, d, rows);
+            tn_widen_floats(g->dtype, s, d, rows);
         if (rows < up) memset(d + (size_t)rows * w->cs, 0, (size_t)(up - rows) * w->cs);
     }
     return true;
@@ -138,7 +138,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     int64_t ldc = narrow ? TILE_COLS : g->c_row;
     const void *bias = g->bias ? at(g->bias, j0 + e * w->src->bias_batch, w->es) : NULL;
     if (bias && narrow) {
-        tn_widen(g->dtype, bias, wide_bias, j1 - j0);
+        tn_widen_floats(g->dtype, bias, wide_bias, j1 - j0);
         bias = wide_bias;
     }
     /* What is read in place, and from which column on there are packed panels. */
@@ -177,7 +177,8 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     }
     if (!narrow) return;
     for (int64_t i = i0; i < i1; i++)
-        tn_narrow(g->dtype, wide_c + (i - i0) * TILE_COLS, c + (i * g->c_row + j0) * (int64_t)w->es, j1 - j0);
+        tn_narrow_floats(g->dtype, wide_c + (i - i0) * TILE_COLS, c + (i * g->c_row + j0) * (int64_t)w->es,
+                         j1 - j0);
 }
 
 static void pack_entry_panel(const job *w, int64_t e, int64_t q)
