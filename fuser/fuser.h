@@ -403,7 +403,6 @@ int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 /* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
 bool fu_lean(const fu_prog *p);
-int fu_emit_group(fu_ctx *c, const fu_group *g); /* of any room */
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);

@@ -168,7 +168,7 @@ static int emit_overlapping_assign(fu_ctx *c, const fu_group *g)
     return r;
 }
 
-int fu_emit_group(fu_ctx *c, const fu_group *g)
+static int emit_group(fu_ctx *c, const fu_group *g)
 {
     bool empty = true; /* nothing has elements */
     for (int i = 0; i < g->n; i++) empty = empty && tn_node_numel(c->node[g->member[i]].t) == 0;
@@ -234,7 +234,7 @@ int fu_emit_all(fu_ctx *c)
             return fu_fail(c, TN_E_UNSUPPORTED, "values before and after an assignment are both needed");
         const fu_group *g = &c->group[best];
         int before = p->n_step;
-        int r = fu_emit_group(c, g);
+        int r = emit_group(c, g);
         if (r) return r < 0 ? r : TN_E_UNSUPPORTED;
         for (int s = before; s < p->n_step; s++) {
             p->step[s].first_node = listed;

@@ -241,7 +241,6 @@ typedef struct nn_progress {
     double value[4];
 } nn_progress;
 
-double tn_nn_clock(void); /* seconds, monotonic */
 void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done, int64_t epoch);
 void tn_nn_progress_step(nn_progress *p, int64_t done);
 /* failed: an error is about to be told, and a line that says how far it came is in the way. */
