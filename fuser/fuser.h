@@ -331,6 +331,8 @@ bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
 /* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
  * *status then says. */
 const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status);
+/* What node i is the negative of, as it is a product with -1 or a quotient by it; else NULL, likewise. */
+const tn_tensor *fu_negated(fu_ctx *c, int i, int *status);
 /* The nodes met so far by what they compute. */
 typedef struct fu_seen {
     int *slot; /* node or -1, `mask` + 1 of them */

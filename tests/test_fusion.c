@@ -385,6 +385,37 @@ static void gathered(traced *t)
     give(t, tn_add(tn_index_select(x, 0, indices(t, 256, 100)), y));
 }
 
+/* ---- parts of a whole ---- */
+
+static tn_tensor *joined(tn_tensor *a, tn_tensor *b)
+{
+    return tn_concat(2, (tn_tensor *[]){a, b}, -1);
+}
+
+static void joined_chains(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
+    give(t, joined(tn_relu(tn_add_scalar(x, 1.0)), tn_sigmoid(y)));
+}
+
+static void joined_rows(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, 64);
+    give(t, joined(tn_softmax(x, -1), tn_tanh(y)));
+}
+
+static void joined_products(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, 64), *a = input(t, 64, 32), *b = input(t, 64, 48);
+    give(t, joined(tn_matmul(x, a), tn_matmul(x, b)));
+}
+
+static void joined_with_what_is_there(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
+    give(t, joined(x, tn_sigmoid(y)));
+}
+
 /* ---- the questions one asks first ---- */
 
 static void scalar_chain(traced *t)
@@ -451,6 +482,12 @@ static fusion Cases[] = {
     {"embedding + position", embedding, {1, 0}, {2, 1}, {0}, {0}},
     /* one for y, which is a product with 1 here, and one that adds up the rows of x */
     {"gather", gathered, {1, 0}, {2, 0}, {0}, {0}},
+    {"concat of chains", joined_chains, {2, 0}, {2, 0}, {0}, {0}},
+    {"concat of rows", joined_rows, {2, 0}, {2, 0}, {0}, {0}},
+    /* four products, two of which are added up */
+    {"concat of products", joined_products, {2, 0}, {5, 2}, {0}, {0}},
+    /* all parts are written in place, or none: where one has to be copied the other is, too */
+    {"concat of an input", joined_with_what_is_there, {2, 0}, {2, 0}, {2, 1}, {0}},
     {"(x + 1).relu() * 2", scalar_chain, {1, 0}, {1, 0}, {0}, {0}},
     /* the sum itself, one number, is written */
     {"x / sum(x)", by_whole_sum, {2, 1}, {3, 1}, {0}, {0}},
