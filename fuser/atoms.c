@@ -57,6 +57,11 @@ void fu_reorder(fu_prog *p, const int *position)
     }
 }
 
+bool fu_chooses(const fu_value *v)
+{
+    return v->kind == FU_REDUCE && (v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin);
+}
+
 static bool strided(const fu_value *v)
 {
     return v->kind == FU_LOAD || v->kind == FU_PICK || v->kind == FU_IOTA || v->kind == FU_RANDOM ||

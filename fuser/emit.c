@@ -283,6 +283,83 @@ static const char *given_text(fu_gift what)
     return "m2";
 }
 
+/* Where the value has been put already: kept from an earlier phase, in an array over the tile, or read with
+ * its neighbours. */
+static bool kept_at(fu_em *e, fu_value *v, char *out, size_t n)
+{
+    char at[256];
+    bool full = fu_full(e->p, v);
+    if (full && v->stash >= 0 && e->phase > v->stash) {
+        fu_name(e, v);
+        snprintf(out, n, "%s_row[%s]", v->name, e->stash_at);
+        return true;
+    }
+    if (!full && e->p->form == FU_COLUMN && (v->array || v->kind == FU_REDUCE) && e->in_vector &&
+        v->phase <= e->ready) {
+        const char *array = v->kind == FU_REDUCE ? fu_chooses(v) ? "at" : "acc" : "col";
+        fu_name(e, v);
+        snprintf(out, n, "(%s)%s_%s[%s]", fu_type(e, v->dtype), v->name, array, e->lane);
+        return true;
+    }
+    if (transparent(v) || !v->packed || !e->pack_at) return false;
+    fu_name(e, v);
+    snprintf(at, sizeof at, "%s_pack[%s]", v->name, e->pack_at);
+    snprintf(out, n, e->lang->load[v->dtype], at);
+    return true;
+}
+
+static void ask_scalar(fu_em *e, int id)
+{
+    const fu_value *v = &e->p->value[id];
+    char s[160];
+    if (tn_dtype_is_float(v->dtype))
+        snprintf(s, sizeof s, "(%s)%sscalar[%d].f", fu_type(e, v->dtype), e->lang->args,
+                 fu_scalar(e, v->slot, TN_WORD_F64));
+    else
+        snprintf(s, sizeof s, "(%s)%sscalar[%d].i", fu_type(e, v->dtype), e->lang->args,
+                 fu_scalar(e, v->slot, TN_WORD_I64));
+    define(e, id, s);
+}
+
+static void ask_load(fu_em *e, int id)
+{
+    fu_value *v = &e->p->value[id];
+    const char *mask = v->n_arg ? fu_ask(e, v->arg[0]) : NULL,
+               *other = v->n_arg ? fu_ask(e, v->arg[1]) : NULL;
+    char s[512], at[256], element[400];
+    if (v->staged && e->in_vector) {
+        fu_name(e, v);
+        snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, e->lang->block_pitch,
+                 e->lane);
+        snprintf(s, sizeof s, e->lang->load[v->dtype], at);
+        define(e, id, s);
+        return;
+    }
+    place(e, v->stride, v->shift, at, sizeof at);
+    load_text(e, v, at, element, sizeof element);
+    if (mask)
+        snprintf(s, sizeof s, "%s ? %s : %s", mask, element, other);
+    else
+        snprintf(s, sizeof s, "%s", element);
+    define(e, id, s);
+}
+
+static void ask_pick(fu_em *e, int id)
+{
+    const fu_value *v = &e->p->value[id];
+    const char *line = fu_ask(e, v->arg[0]);
+    char s[512], at[256], rest[200];
+    fu_index(e, v->stride, ~0u, rest, sizeof rest);
+    if (v->pick == 1)
+        snprintf(at, sizeof at, "%s + %s", line, rest);
+    else
+        snprintf(at, sizeof at, "%s * %lld + %s", line, (long long)v->pick, rest);
+    size_t k = strlen(at);
+    if (k > 4 && !strcmp(at + k - 4, " + 0")) at[k - 4] = 0;
+    load_text(e, v, at, s, sizeof s);
+    define(e, id, s);
+}
+
 const char *fu_ask(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
@@ -292,60 +369,18 @@ const char *fu_ask(fu_em *e, int id)
         return v->name;
     }
     if (e->defined[id]) return v->name;
-    bool full = fu_full(e->p, v);
-    if (full && v->stash >= 0 && e->phase > v->stash) {
-        fu_name(e, v);
-        snprintf(s, sizeof s, "%s_row[%s]", v->name, e->stash_at);
-        define(e, id, s);
-        return v->name;
-    }
-    if (!full && e->p->form == FU_COLUMN && (v->array || v->kind == FU_REDUCE) && e->in_vector &&
-        v->phase <= e->ready) {
-        fu_name(e, v);
-        const char *array = v->kind == FU_REDUCE ? fu_chooses(v) ? "at" : "acc" : "col";
-        snprintf(s, sizeof s, "(%s)%s_%s[%s]", fu_type(e, v->dtype), v->name, array, e->lane);
+    if (kept_at(e, v, s, sizeof s)) {
         define(e, id, s);
         return v->name;
     }
     if (transparent(v)) return fu_ask(e, v->arg[0]);
-    if (v->packed && e->pack_at) {
-        fu_name(e, v);
-        snprintf(at, sizeof at, "%s_pack[%s]", v->name, e->pack_at);
-        snprintf(s, sizeof s, e->lang->load[v->dtype], at);
-        define(e, id, s);
-        return v->name;
-    }
     switch (v->kind) {
     case FU_SCALAR:
-        if (tn_dtype_is_float(v->dtype))
-            snprintf(s, sizeof s, "(%s)%sscalar[%d].f", fu_type(e, v->dtype), e->lang->args,
-                     fu_scalar(e, v->slot, TN_WORD_F64));
-        else
-            snprintf(s, sizeof s, "(%s)%sscalar[%d].i", fu_type(e, v->dtype), e->lang->args,
-                     fu_scalar(e, v->slot, TN_WORD_I64));
-        define(e, id, s);
+        ask_scalar(e, id);
         break;
-    case FU_LOAD: {
-        const char *mask = v->n_arg ? fu_ask(e, v->arg[0]) : NULL,
-                   *other = v->n_arg ? fu_ask(e, v->arg[1]) : NULL;
-        if (v->staged && e->in_vector) {
-            fu_name(e, v);
-            snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block,
-                     e->lang->block_pitch, e->lane);
-            snprintf(s, sizeof s, e->lang->load[v->dtype], at);
-            define(e, id, s);
-            break;
-        }
-        char element[400];
-        place(e, v->stride, v->shift, at, sizeof at);
-        load_text(e, v, at, element, sizeof element);
-        if (mask)
-            snprintf(s, sizeof s, "%s ? %s : %s", mask, element, other);
-        else
-            snprintf(s, sizeof s, "%s", element);
-        define(e, id, s);
+    case FU_LOAD:
+        ask_load(e, id);
         break;
-    }
     case FU_INSIDE:
         place(e, v->stride, v->shift, at, sizeof at);
         snprintf(s, sizeof s, "(uint64_t)(%s) < %lld", at, (long long)v->extent);
@@ -354,20 +389,9 @@ const char *fu_ask(fu_em *e, int id)
     case FU_INDEX:
         ask_index(e, id);
         break;
-    case FU_PICK: {
-        const char *line = fu_ask(e, v->arg[0]);
-        char rest[200];
-        fu_index(e, v->stride, ~0u, rest, sizeof rest);
-        if (v->pick == 1)
-            snprintf(at, sizeof at, "%s + %s", line, rest);
-        else
-            snprintf(at, sizeof at, "%s * %lld + %s", line, (long long)v->pick, rest);
-        size_t k = strlen(at);
-        if (k > 4 && !strcmp(at + k - 4, " + 0")) at[k - 4] = 0;
-        load_text(e, v, at, s, sizeof s);
-        define(e, id, s);
+    case FU_PICK:
+        ask_pick(e, id);
         break;
-    }
     case FU_GIVEN:
         define(e, id, given_text(v->given));
         break;
@@ -438,42 +462,40 @@ void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n)
     case TN_U8:
         snprintf(out, n, "%s", low ? "0" : "255");
         break;
-    default:
+    case TN_BOOL:
         snprintf(out, n, "%s", low ? "0" : "1");
+        break;
+    case TN_F16: /* carried in f32 */
+    case TN_BF16:
+    case TN_DTYPE_COUNT:
         break;
     }
 }
 
-/* One step: `acc` takes `value` (found at position `at`, for the choosing ones). A NaN beats everything but
- * an earlier NaN; an earlier position beats an equal value. */
+/* `acc` and the position beside it take a value that beats it. A NaN beats everything but an earlier NaN; an
+ * earlier position beats an equal value. */
+static void choose(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value)
+{
+    const char *cmp = v->op == TN_OP_reduce_argmax ? ">" : "<", *lane = strchr(acc, '[');
+    char better[256];
+    int k = snprintf(better, sizeof better, "(%s %s %s)", value, cmp, acc);
+    if (!lane) lane = "";
+    if (tn_dtype_is_float(v->from))
+        snprintf(better + k, sizeof better - (size_t)k, " | ((%s != %s) & (%s == %s))", value, value, acc,
+                 acc);
+    fu_line(&e->t, "const bool %s_won = (%s) | (%s_at%s < 0);", v->name, better, v->name, lane);
+    fu_line(&e->t, "%s_at%s = %s_won ? %s : %s_at%s;", v->name, lane, v->name, at, v->name, lane);
+    fu_line(&e->t, "%s = %s_won ? %s : %s;", acc, v->name, value, acc);
+}
+
 void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value)
 {
-    switch (v->op) {
-    case TN_OP_reduce_sum:
+    if (fu_chooses(v))
+        choose(e, v, acc, at, value);
+    else if (v->op == TN_OP_reduce_sum)
         fu_line(&e->t, "%s += %s;", acc, value);
-        break;
-    case TN_OP_reduce_prod:
+    else if (v->op == TN_OP_reduce_prod)
         fu_line(&e->t, "%s *= %s;", acc, value);
-        break;
-    case TN_OP_reduce_max:
-        fu_line(&e->t, "%s = tn_max(%s, %s);", acc, acc, value);
-        break;
-    case TN_OP_reduce_min:
-        fu_line(&e->t, "%s = tn_min(%s, %s);", acc, acc, value);
-        break;
-    default: {
-        const char *cmp = v->op == TN_OP_reduce_argmax ? ">" : "<";
-        char better[256];
-        int k = snprintf(better, sizeof better, "(%s %s %s)", value, cmp, acc);
-        if (tn_dtype_is_float(v->from))
-            snprintf(better + k, sizeof better - (size_t)k, " | ((%s != %s) & (%s == %s))", value, value, acc,
-                     acc);
-        fu_line(&e->t, "const bool %s_won = (%s) | (%s_at%s < 0);", v->name, better, v->name,
-                strchr(acc, '[') ? strchr(acc, '[') : "");
-        fu_line(&e->t, "%s_at%s = %s_won ? %s : %s_at%s;", v->name, strchr(acc, '[') ? strchr(acc, '[') : "",
-                v->name, at, v->name, strchr(acc, '[') ? strchr(acc, '[') : "");
-        fu_line(&e->t, "%s = %s_won ? %s : %s;", acc, v->name, value, acc);
-        break;
-    }
-    }
+    else
+        fu_line(&e->t, "%s = %s(%s, %s);", acc, v->op == TN_OP_reduce_max ? "tn_max" : "tn_min", acc, value);
 }

@@ -259,13 +259,12 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
 
 int fu_emit_concat(fu_ctx *c, const fu_group *g)
 {
-    enum { AT_ONCE = 32 };
-    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_concat(c, g);
+    bool cuda = c->target->dialect == TN_DIALECT_CUDA;
     const tn_tensor *t = c->node[g->member[0]].t;
     int64_t start = 0;
-    for (int i = 0; i < t->n_in; i += AT_ONCE) {
-        int to = i + AT_ONCE < t->n_in ? i + AT_ONCE : t->n_in;
-        int r = concat_some(c, g, i, to, start);
+    for (int i = 0; i < t->n_in; i += FU_CONCAT_AT_ONCE) {
+        int to = i + FU_CONCAT_AT_ONCE < t->n_in ? i + FU_CONCAT_AT_ONCE : t->n_in;
+        int r = cuda ? fu_cuda_concat(c, g, i, to, start) : concat_some(c, g, i, to, start);
         if (r) return r;
         for (int k = i; k < to; k++) start += t->in[k]->shape[t->attr->axis];
     }

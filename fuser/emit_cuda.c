@@ -23,17 +23,9 @@
 
 const char *fu_cuda_reducer(const fu_value *v)
 {
-    switch (v->op) {
-    case TN_OP_reduce_sum:
-        return "tn_sum_of";
-    case TN_OP_reduce_prod:
-        return "tn_prod_of";
-    case TN_OP_reduce_max:
-    case TN_OP_reduce_argmax:
-        return "tn_max_of";
-    default:
-        return "tn_min_of";
-    }
+    if (v->op == TN_OP_reduce_sum) return "tn_sum_of";
+    if (v->op == TN_OP_reduce_prod) return "tn_prod_of";
+    return v->op == TN_OP_reduce_max || v->op == TN_OP_reduce_argmax ? "tn_max_of" : "tn_min_of";
 }
 
 /* Coordinates of `atoms`, innermost last, from the row-major number `from`, of which `below` lie inside the

@@ -60,14 +60,12 @@ int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, in
 
 /* ---- concat ---- */
 
-/* Operands from .. to - 1, which come to `lines` along the axis, behind the first `start`. */
-static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t start)
+int fu_cuda_concat(fu_ctx *c, const fu_group *g, int from, int to, int64_t start)
 {
-    enum { AT_ONCE = 32 };
     const tn_tensor *t = c->node[g->member[0]].t;
     int axis = t->attr->axis, r;
     int64_t inner = fu_raw_count(t, axis + 1, t->ndim), outer = fu_raw_count(t, 0, axis), lines = 0;
-    fu_place_of *x = tn_arena_alloc(&c->arena, AT_ONCE * sizeof *x);
+    fu_place_of *x = tn_arena_alloc(&c->arena, FU_CONCAT_AT_ONCE * sizeof *x);
     if (!x) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     for (int i = from; i < to; i++) {
         const tn_tensor *in = fu_value_of(c, t->in[i]);
@@ -112,18 +110,4 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
                 (long long)(t->shape[axis] * inner), (long long)(lines * inner), (long long)(start * inner));
     fu_close(&k.t);
     return fu_cuda_close(&k, "operands one after the other", outer * lines * inner, THREADS, THREADS);
-}
-
-int fu_cuda_concat(fu_ctx *c, const fu_group *g)
-{
-    enum { AT_ONCE = 32 };
-    const tn_tensor *t = c->node[g->member[0]].t;
-    int64_t start = 0;
-    for (int i = 0; i < t->n_in; i += AT_ONCE) {
-        int to = i + AT_ONCE < t->n_in ? i + AT_ONCE : t->n_in;
-        int r = concat_some(c, g, i, to, start);
-        if (r) return r;
-        for (int k = i; k < to; k++) start += t->in[k]->shape[t->attr->axis];
-    }
-    return 0;
 }

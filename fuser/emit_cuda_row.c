@@ -320,14 +320,7 @@ void fu_cuda_row(fu_em *e, const int *scratch)
         write_phase(e, phase, &r);
     }
     e->phase = p->n_phase;
-    for (int i = 0; i < p->n_value; i++) { /* sums of what the row has come to */
-        fu_value *v = &p->value[i];
-        if (!v->cross || fu_cross_width(p, v) > 1) continue;
-        const char *x = fu_ask(e, v->arg[0]);
-        char acc[80];
-        snprintf(acc, sizeof acc, fu_cuda_several(p) ? "if (mine) %s_sum[0]" : "%s_sum[0]", v->name);
-        fu_accumulate(e, v, acc, "", x);
-    }
+    fu_sum_rows(e, fu_cuda_several(p) ? "if (mine) " : "");
     if (p->split) {
         fu_scope_open(e, "if (member == 0) {");
         fu_put_partials(e, scratch, "");

@@ -7,22 +7,12 @@
 
 enum { THREADS = 256 };
 
-typedef struct window {
-    fu_raw k;
-    const tn_tensor *t;
-    const tn_pool_attr *p;
-    long long c; /* channels */
-    tn_dtype d, acc;
-    bool max;    /* of the windows: the largest element is written, */
-    bool chosen; /* and which one it is */
-} window;
-
-static void loaded(const window *w, const char *element, char *out, size_t n)
+static void loaded(const fu_window *w, const char *element, char *out, size_t n)
 {
     snprintf(out, n, w->k.lang->load[w->d], element);
 }
 
-static void put_result(window *w, const char *value)
+static void put_result(fu_window *w, const char *value)
 {
     char stored[160];
     snprintf(stored, sizeof stored, w->k.lang->store[w->d], value);
@@ -30,7 +20,7 @@ static void put_result(window *w, const char *value)
 }
 
 /* pool_max, pool_argmax, pool_sum, pool_take: over the window's elements */
-static void forward(window *w)
+static void forward(fu_window *w)
 {
     const tn_pool_attr *p = w->p;
     fu_text *t = &w->k.t;
@@ -55,7 +45,7 @@ static void forward(window *w)
     fu_line(t, "if (ix < 0 || ix >= %lld) continue;", (long long)p->w);
     char element[160];
     snprintf(element, sizeof element, "x[((i0 * %lld + iy) * %lld + ix) * %lld + i3]", (long long)p->h,
-             (long long)p->w, w->c);
+             (long long)p->w, (long long)w->t->shape[3]);
     loaded(w, element, value, sizeof value);
     if (takes) {
         fu_line(t, "if (chosen == ky * %lld + kx) best = %s;", (long long)p->window[1], value);
@@ -77,7 +67,7 @@ static void forward(window *w)
 }
 
 /* pool_spread, pool_put: over the windows that cover the element of the image */
-static void transposed(window *w)
+static void transposed(fu_window *w)
 {
     const tn_pool_attr *p = w->p;
     fu_text *t = &w->k.t;
@@ -99,7 +89,7 @@ static void transposed(window *w)
     fu_line(t, "const int64_t kx = left - ox * %lld;", sx);
     fu_line(t, "if (kx >= %lld) continue;", (long long)p->window[1]);
     fu_line(t, "const int64_t at = ((i0 * %lld + oy) * %lld + ox) * %lld + i3;", (long long)p->oh,
-            (long long)p->ow, w->c);
+            (long long)p->ow, (long long)w->t->shape[3]);
     loaded(w, "g[at]", value, sizeof value);
     if (put)
         fu_line(t, "if ((int64_t)index[at] == ky * %lld + kx) sum += %s;", (long long)p->window[1], value);
@@ -112,37 +102,17 @@ static void transposed(window *w)
 
 int fu_cuda_window(fu_ctx *c, const fu_group *g)
 {
-    int node = g->member[0];
-    const tn_tensor *t = c->node[node].t;
-    window w = {.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype, .c = t->shape[3]};
-    int slot[2] = {-1, -1};
-    int64_t offset[2] = {0}, numel = tn_node_numel(t);
-    for (int i = 0; i < t->n_in; i++) {
-        int r = fu_dense_operand(c, t->in[i], node, &slot[i], &offset[i]);
-        if (r) return r;
-    }
-    w.acc = fu_compute_dtype(w.d);
-    bool back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
-    int r = fu_raw_open(&w.k, c, g, tn_op_get((tn_op)t->op)->name, w.c);
+    fu_window w;
+    int r = fu_window_open(&w, c, g);
     if (r) return r;
-    fu_raw_operand(&w.k, slot[0], offset[0], w.d, back ? "g" : "x", false);
-    if (t->n_in > 1) fu_raw_operand(&w.k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
-    for (int i = 0; i < t->n_in; i++)
-        w.k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
-    for (int i = 0; i < g->n; i++) {
-        bool chosen = c->node[g->member[i]].t->op == TN_OP_pool_argmax;
-        w.chosen = w.chosen || chosen;
-        w.max = w.max || c->node[g->member[i]].t->op == TN_OP_pool_max;
-        w.k.node = g->member[i];
-        fu_raw_output(&w.k, chosen ? "place" : "out");
-    }
-    fu_raw_decode(&w.k, t, 0, 4, fu_cuda_each(&w.k, numel));
-    if (back)
+    int64_t numel = tn_node_numel(w.t);
+    fu_raw_decode(&w.k, w.t, 0, 4, fu_cuda_each(&w.k, numel));
+    if (w.back)
         transposed(&w);
     else
         forward(&w);
     fu_close(&w.k.t);
     return fu_cuda_close(&w.k,
-                         back ? "each element adds the windows that cover it" : "a window for each element",
+                         w.back ? "each element adds the windows that cover it" : "a window for each element",
                          numel, THREADS, THREADS);
 }

@@ -50,6 +50,8 @@ void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
 void fu_nest_pointwise(fu_em *e, const fu_range *r);
 void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch);
 void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
+/* Adds what the row has come to to the cross sums of single values; `guard` stands in front. */
+void fu_sum_rows(fu_em *e, const char *guard);
 bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
 void fu_unrolled_body(fu_em *e, int phase, const char *rows);
 

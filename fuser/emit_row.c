@@ -247,6 +247,19 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
 
 /* ---- the item ---- */
 
+void fu_sum_rows(fu_em *e, const char *guard)
+{
+    const fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (!v->cross || fu_cross_width(p, v) > 1) continue;
+        const char *x = fu_ask(e, v->arg[0]);
+        char acc[80];
+        snprintf(acc, sizeof acc, "%s%s_sum[0]", guard, v->name);
+        fu_accumulate(e, v, acc, "", x);
+    }
+}
+
 void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
 {
     fu_prog *p = e->p;
@@ -257,14 +270,7 @@ void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
         write_phase(e, phase, r);
     }
     e->phase = p->n_phase;
-    for (int i = 0; i < p->n_value; i++) { /* sums of what the row has come to */
-        fu_value *v = &p->value[i];
-        if (!v->cross || fu_cross_width(p, v) > 1) continue;
-        const char *x = fu_ask(e, v->arg[0]);
-        char acc[80];
-        snprintf(acc, sizeof acc, "%s_sum[0]", v->name);
-        fu_accumulate(e, v, acc, "", x);
-    }
+    fu_sum_rows(e, "");
     if (p->split)
         fu_put_partials(e, scratch, "");
     else

@@ -87,19 +87,15 @@ static bool unit_rows(const tn_tensor *p, const target *t)
 static bool can_write(const fu_ctx *c, int p, const target *t, bool loops)
 {
     const tn_tensor *n = c->node[p].t;
-    switch (c->node[p].kind) {
-    case TN_KIND_GEMM: {
+    const tn_kind kind = c->node[p].kind;
+    if (!unit_rows(n, t)) return false;
+    if (kind == TN_KIND_GEMM) {
         int rows = n->ndim - 2;
-        return unit_rows(n, t) && (n->shape[rows] == 1 || t->stride[rows] >= n->shape[rows + 1]);
+        return n->shape[rows] == 1 || t->stride[rows] >= n->shape[rows + 1];
     }
-    case TN_KIND_ATTENTION: /* but for a sum of exponentials, which has no rows */
-        return n->op != TN_OP_attention_lse && unit_rows(n, t);
-    case TN_KIND_ELTWISE:
-    case TN_KIND_CAST:
-        return loops && unit_rows(n, t);
-    default:
-        return false;
-    }
+    /* an attention's sum of exponentials has no rows */
+    if (kind == TN_KIND_ATTENTION) return n->op != TN_OP_attention_lse;
+    return loops && (kind == TN_KIND_ELTWISE || kind == TN_KIND_CAST);
 }
 
 static void set(fu_ctx *c, int p, const target *t)

@@ -6,6 +6,7 @@
  * nothing: the value at a point of the space is the same value whatever its shape says. Broadcast values
  * simply do not vary over some atoms.
  *
+ *   context.c   what all passes look up and note; plan.c calls them in order, steps.c is where they write to
  *   simplify.c  what need not run: algebra.c finds values that exist already or are numbers, common.c values
  *               that two nodes have in common
  *   hazard.c    order through memory that an assignment overwrites
@@ -314,7 +315,7 @@ typedef struct fu_ctx {
 
 enum { FU_VIEW = -2 };
 
-/* ---- simplify.c ---- */
+/* ---- context.c ---- */
 /* The node of this segment that owns t's memory, or -1 when a leaf does. */
 int fu_node_of(const fu_ctx *c, const tn_tensor *t);
 /* Where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
@@ -322,10 +323,18 @@ bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
 /* Whether x can be read at any time: nothing of the segment writes to its memory. */
 bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
-int fu_simplify(fu_ctx *c);
-
 /* Operand k of t is not read: only its seed and draw are taken. Its node need not run. */
 bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
+/* `old`, of n entries, with room for one more. NULL: no memory. */
+void *fu_grow(tn_arena *a, void *old, int n, int *cap, size_t size);
+bool fu_note_user(fu_ctx *c, int node, int user);   /* user reads node. false: no memory */
+bool fu_note_copy(fu_ctx *c, int node, int group);  /* group computes node again. false: no memory */
+bool fu_note_after(fu_ctx *c, int node, int other); /* node must run after other. false: no memory */
+void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why);
+int fu_fail(fu_ctx *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- simplify.c ---- */
+int fu_simplify(fu_ctx *c);
 
 /* ---- algebra.c, common.c ---- */
 /* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
@@ -341,8 +350,6 @@ typedef struct fu_seen {
 bool fu_seen_open(fu_ctx *c, fu_seen *s);
 /* An older node that computes the same from the same, or -1; the node itself is then remembered. */
 int fu_common(const fu_ctx *c, fu_seen *s, int i);
-bool fu_note_copy(fu_ctx *c, int node, int group);
-bool fu_note_after(fu_ctx *c, int node, int other); /* node must run after other. false: no memory */
 
 /* ---- hazard.c ---- */
 typedef enum fu_sight {
@@ -354,6 +361,9 @@ fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer);
 int fu_order_writers(fu_ctx *c);
 
 /* ---- group.c (group.h has what is grouping's own) ---- */
+int fu_group_all(fu_ctx *c);
+/* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
+tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_group_of(const fu_ctx *c, int node);
 bool fu_has(const fu_group *g, int node);
 bool fu_read_outside(const fu_ctx *c, int node);
@@ -398,16 +408,19 @@ int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
 void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
 void fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch);
 
-/* ---- steps ---- */
+/* ---- schedule_cuda.c ---- */
+/* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
+bool fu_lean(const fu_prog *p);
+
+/* ---- steps.c ---- */
 tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
+void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n);
+int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t); /* hands the text over to the step */
+
+/* ---- the steps of each kind of group ---- */
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
-/* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
-bool fu_lean(const fu_prog *p);
-int fu_emit_group(fu_ctx *c, const fu_group *g); /* of any room */
-/* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
-tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);
 int fu_emit_conv(fu_ctx *c, const fu_group *g);
 int fu_emit_window(fu_ctx *c, const fu_group *g);
@@ -417,10 +430,6 @@ int fu_emit_concat(fu_ctx *c, const fu_group *g);
 int fu_emit_attention(fu_ctx *c, const fu_group *g);
 /* A dense copy of t into new scratch: the slot. */
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node);
-void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n);
-int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t); /* hands the text over to the step */
-
-int fu_group_all(fu_ctx *c);
 
 /* ---- plan.c: the passes in order, each for itself ---- */
 int fu_begin(fu_ctx *c); /* seg, target, plan and err are set */
@@ -434,7 +443,5 @@ int fu_verify_groups(fu_ctx *c);
 int fu_verify_program(fu_ctx *c, const fu_prog *p);
 int fu_verify_steps(fu_ctx *c);
 int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule); /* TN_E_INTERNAL, with that text */
-int fu_fail(fu_ctx *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why);
 
 #endif

@@ -59,68 +59,77 @@ static int take(fu_ctx *c, const tn_tensor *t, int node, bool copy, matrix *m)
     return 0;
 }
 
+/* The batch axes of C, with the strides of each operand along them. */
+typedef struct batches {
+    int n;
+    int64_t extent[TN_MAX_DIMS], a[TN_MAX_DIMS], b[TN_MAX_DIMS], c[TN_MAX_DIMS];
+} batches;
+
+/* Neighbouring axes that all three walk as one are one. Batches over one B, whose rows follow each other in A
+ * and C, are more rows of A: g->m grows. */
+static void merge_batches(const tn_tensor *t, const matrix *a, const matrix *b, const int64_t *c_batch,
+                          tn_gemm *g, batches *out)
+{
+    int n = 0, axes = t->ndim - 2;
+    g->m = t->shape[axes];
+    for (int i = 0; i < axes; i++) {
+        int64_t e = t->shape[i];
+        if (e == 1) continue;
+        bool one = n && out->a[n - 1] == a->batch[i] * e && out->b[n - 1] == b->batch[i] * e &&
+                   out->c[n - 1] == c_batch[i] * e;
+        if (one) e *= out->extent[--n];
+        out->extent[n] = e;
+        out->a[n] = a->batch[i];
+        out->b[n] = b->batch[i];
+        out->c[n++] = c_batch[i];
+    }
+    while (n && out->b[n - 1] == 0 && a->col == 1 && out->a[n - 1] == a->row * g->m &&
+           out->c[n - 1] == g->c_row * g->m)
+        g->m *= out->extent[--n];
+    out->n = n;
+}
+
 int fu_emit_gemm(fu_ctx *c, const fu_group *group)
 {
     int node = group->member[0];
     const tn_tensor *t = c->node[node].t;
-    int nb = t->ndim - 2;
-    tn_gemm g = {
-        .dtype = (tn_dtype)t->dtype, .m = t->shape[nb], .n = t->shape[nb + 1], .tf32 = c->target->tf32};
-    g.k = t->in[0]->shape[nb + 1];
-    int64_t ext[TN_MAX_DIMS], sa[TN_MAX_DIMS], sb[TN_MAX_DIMS], sc[TN_MAX_DIMS], dense = g.m * g.n;
-    int64_t c_batch[TN_MAX_DIMS], c_row = g.n;
     const fu_node *own = &c->node[node];
+    int nb = t->ndim - 2;
+    tn_gemm g = {.dtype = (tn_dtype)t->dtype,
+                 .n = t->shape[nb + 1],
+                 .k = t->in[0]->shape[nb + 1],
+                 .c_row = t->shape[nb + 1],
+                 .epilogue = own->epilogue,
+                 .tf32 = c->target->tf32};
+    int64_t c_batch[TN_MAX_DIMS], dense = t->shape[nb] * g.n;
     for (int i = nb - 1; i >= 0; i--) {
         c_batch[i] = own->into < 0 ? dense : own->into_stride[i];
         dense *= t->shape[i];
     }
-    if (own->into >= 0 && t->shape[nb] > 1) c_row = own->into_stride[nb];
+    if (own->into >= 0 && t->shape[nb] > 1) g.c_row = own->into_stride[nb];
     matrix a, b;
-    int n = 0;
-    for (int attempt = 0;; attempt++) {
-        int r = take(c, t->in[0], node, attempt > 0, &a);
-        if (!r) r = take(c, t->in[1], node, attempt > 0, &b);
+    batches batch = {0};
+    for (int copied = 0; copied < 2; copied++) {
+        int r = take(c, t->in[0], node, copied, &a);
+        if (!r) r = take(c, t->in[1], node, copied, &b);
         if (r) return r;
-        n = 0;
-        g.m = t->shape[nb];
-        for (int i = 0; i < nb; i++) {
-            if (t->shape[i] == 1) continue;
-            int64_t e = t->shape[i];
-            if (n && sa[n - 1] == a.batch[i] * e && sb[n - 1] == b.batch[i] * e &&
-                sc[n - 1] == c_batch[i] * e) {
-                ext[n - 1] *= e;
-                sa[n - 1] = a.batch[i];
-                sb[n - 1] = b.batch[i];
-                sc[n - 1] = c_batch[i];
-                continue;
-            }
-            ext[n] = e;
-            sa[n] = a.batch[i];
-            sb[n] = b.batch[i];
-            sc[n++] = c_batch[i];
-        }
-        /* batches over one B, whose rows follow each other in A and C, are more rows */
-        while (n && sb[n - 1] == 0 && a.col == 1 && sa[n - 1] == a.row * g.m && sc[n - 1] == c_row * g.m) {
-            g.m *= ext[n - 1];
-            n--;
-        }
-        if (n <= TN_GEMM_BATCH_DIMS || attempt) break;
+        merge_batches(t, &a, &b, c_batch, &g, &batch);
+        if (batch.n <= TN_GEMM_BATCH_DIMS) break;
     }
-    if (n > TN_GEMM_BATCH_DIMS) return fu_fail(c, TN_E_UNSUPPORTED, "matmul over too many batch axes");
-    g.batch_ndim = n;
-    int64_t batches = 1;
-    for (int i = 0; i < n; i++) {
-        g.batch[i] = ext[i];
-        g.a_batch[i] = sa[i];
-        g.b_batch[i] = sb[i];
-        g.c_batch[i] = sc[i];
-        batches *= ext[i];
+    if (batch.n > TN_GEMM_BATCH_DIMS) return fu_fail(c, TN_E_UNSUPPORTED, "matmul over too many batch axes");
+    g.batch_ndim = batch.n;
+    int64_t products = 1;
+    for (int i = 0; i < batch.n; i++) {
+        g.batch[i] = batch.extent[i];
+        g.a_batch[i] = batch.a[i];
+        g.b_batch[i] = batch.b[i];
+        g.c_batch[i] = batch.c[i];
+        products *= batch.extent[i];
     }
     g.a_row = a.row;
     g.a_col = a.col;
     g.b_row = b.row;
     g.b_col = b.col;
-    g.c_row = c_row;
     int bias = -1;
     int64_t bias_offset = 0;
     if (t->n_in > 2) {
@@ -130,13 +139,12 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     tn_step *s = fu_step_new(c, TN_STEP_GEMM, "matmul");
     if (!s) return TN_E_NOMEM;
     s->gemm = g;
-    s->gemm.epilogue = own->epilogue;
     if (fu_step_buf(c, s, a.slot, a.offset) < 0 || fu_step_buf(c, s, b.slot, b.offset) < 0 ||
         fu_step_buf(c, s, bias, bias_offset) < 0 ||
         fu_step_buf(c, s, own->into < 0 ? node : own->into, own->into < 0 ? 0 : own->into_offset) < 0)
         return TN_E_NOMEM;
     s->n_out = 1;
-    s->flops = 2.0 * (double)g.m * (double)g.n * (double)g.k * (double)batches;
+    s->flops = 2.0 * (double)g.m * (double)g.n * (double)g.k * (double)products;
     s->bytes = (int64_t)tn_dtype_size(g.dtype) *
                (tn_node_numel(t->in[0]->base) + tn_node_numel(t->in[1]->base) + tn_node_numel(t));
     return 0;

@@ -12,11 +12,6 @@ bool fu_full(const fu_prog *p, const fu_value *v)
     return p->form == FU_POINTWISE ? v->vary >> fu_vec(p) & 1 : (v->vary & p->red) != 0;
 }
 
-bool fu_chooses(const fu_value *v)
-{
-    return v->kind == FU_REDUCE && (v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin);
-}
-
 static int bits(uint32_t m)
 {
     int k = 0;

@@ -25,6 +25,20 @@ void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *
 int64_t fu_raw_count(const tn_tensor *t, int from, int to);
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset);
 
+/* ---- emit_window.c ---- */
+/* A kernel that pools, or that carries gradients back through pooling. */
+typedef struct fu_window {
+    fu_raw k;
+    const tn_tensor *t;
+    const tn_pool_attr *p;
+    tn_dtype d, acc;
+    bool back;   /* a transpose: from windows to the image */
+    bool max;    /* of the windows: the largest element is written, */
+    bool chosen; /* and which one it is */
+} fu_window;
+/* Declares operands and results: x or g, index; out, place. */
+int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g);
+
 /* ---- in CUDA C ---- */
 /* Where operand t lies; a number is written out into scratch first, and *t is then *dense. */
 typedef struct fu_place_of {
@@ -41,7 +55,9 @@ int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, in
 /* One thread for each element of `numel`: opens `if (item < a.n)`; its number is called by the text returned.
  */
 const char *fu_cuda_each(fu_raw *k, int64_t numel);
-int fu_cuda_concat(fu_ctx *c, const fu_group *g);
+/* Operands from .. to - 1, which come to `lines` along the axis, behind the first `start`. */
+enum { FU_CONCAT_AT_ONCE = 32 };
+int fu_cuda_concat(fu_ctx *c, const fu_group *g, int from, int to, int64_t start);
 int fu_cuda_window(fu_ctx *c, const fu_group *g);
 int fu_cuda_scan(fu_ctx *c, const fu_group *g);
 int fu_cuda_scatter(fu_ctx *c, const fu_group *g);

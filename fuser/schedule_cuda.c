@@ -1,13 +1,15 @@
 /* schedule_cuda.c - how a loop program runs on a GPU. schedule.c has merged the atoms, chosen the vector's
  * one and set form and phases; here follow packs, teams, what threads keep, parts, and the sizes of blocks.
  *
- *   pack    elements side by side along the vector's atom that a thread reads, computes and writes together:
- *           16 bytes of what is widest, fewer where the atom's extent is no multiple of it. An operand that
- * is not aligned so far is read one by one. pointwise  an item is a pack. row        an item is a row, walked
- * by a team of threads: part of a warp, a warp, or a block for rows so long that a warp could not keep in
- * registers what later phases need of them. Rows that no block could keep are read again in each phase.
- *   column     an item is a tile of columns; a block is some packs of columns wide and walks the rows with
- *              the rest of its threads.
+ *   pack        elements side by side along the vector's atom that a thread reads, computes and writes
+ *               together: 16 bytes of what is widest, fewer where the atom's extent is no multiple of it. An
+ *               operand that is not aligned so far is read one by one.
+ *   pointwise   an item is a pack.
+ *   row         an item is a row, walked by a team of threads: part of a warp, a warp, or a block for rows so
+ *               long that a warp could not keep in registers what later phases need of them. Rows that no
+ *               block could keep are read again in each phase.
+ *   column      an item is a tile of columns; a block is some packs of columns wide and walks the rows with
+ *               the rest of its threads.
  *
  * Too few items for the processors are split in parts, whose results the block that arrives last combines.
  * A program that also sums over its rows (cross.c) has one part for each team. Everything follows from shapes

@@ -19,82 +19,6 @@
 
 #include <string.h>
 
-/* ---- who stands for what ---- */
-
-static int index_of(const fu_ctx *c, const tn_tensor *t)
-{
-    int64_t s = t->slot;
-    return s >= 0 && s < c->n_node && c->seg->node[s] == t ? (int)s : -1;
-}
-
-const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t)
-{
-    int64_t v = FU_VIEW - t->slot;
-    if (v >= 0) return v < c->n_view && c->view[v].of == t ? c->view[v].same : t;
-    int i = index_of(c, t);
-    return i < 0 ? t : c->node[i].same ? c->node[i].same : c->node[i].t;
-}
-
-int fu_node_of(const fu_ctx *c, const tn_tensor *t)
-{
-    int64_t s = t->base->slot;
-    return s >= 0 && s < c->n_node && (c->node[s].t == t->base || c->seg->node[s] == t->base) ? (int)s : -1;
-}
-
-bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
-{
-    int64_t s = t->slot;
-    *offset = 0;
-    if (s >= c->n_node && s < c->n_node + c->n_leaf && c->seg->leaf[s - c->n_node] == t) {
-        *slot = (int)s;
-        return true;
-    }
-    s = t->base->slot;
-    *offset = t->offset - t->base->offset;
-    *slot = (int)s;
-    return (s >= 0 && s < c->n_node && c->node[s].t == t->base) ||
-           (s >= c->n_node && s < c->n_node + c->n_leaf && c->seg->leaf[s - c->n_node] == t->base);
-}
-
-bool fu_lasting(const fu_ctx *c, const tn_tensor *x)
-{
-    int i = fu_node_of(c, x);
-    if (i >= 0) return !tn_node_written(c->node[i].t);
-    for (int w = 0; w < c->n_writer; w++)
-        if (tn_node_overlap(x, tn_node_written(c->node[c->writer[w]].t))) return false;
-    return true;
-}
-
-/* ---- lists ---- */
-
-static bool push(fu_ctx *c, int **list, int *n, int *cap, int v)
-{
-    if (*n && (*list)[*n - 1] == v) return true;
-    if (*n == *cap) {
-        int more = *cap ? *cap * 2 : 4;
-        int *p = tn_arena_alloc(&c->arena, (size_t)more * sizeof *p);
-        if (!p) return false;
-        for (int i = 0; i < *n; i++) p[i] = (*list)[i];
-        *list = p;
-        *cap = more;
-    }
-    (*list)[(*n)++] = v;
-    return true;
-}
-
-bool fu_note_copy(fu_ctx *c, int node, int group)
-{
-    fu_node *n = &c->node[node];
-    c->n_copy++;
-    return push(c, &n->copy, &n->n_copy, &n->cap_copy, group);
-}
-
-bool fu_note_after(fu_ctx *c, int node, int other)
-{
-    fu_node *n = &c->node[node];
-    return push(c, &n->after, &n->n_after, &n->cap_after, other);
-}
-
 /* ---- views ---- */
 
 static bool is_number(const tn_tensor *t)
@@ -129,14 +53,9 @@ static const tn_tensor *view_like(fu_ctx *c, const tn_tensor *x, const tn_tensor
 
 static bool note_view(fu_ctx *c, const tn_tensor *of, const tn_tensor *same)
 {
-    if (c->n_view == c->cap_view) {
-        int cap = c->cap_view ? 2 * c->cap_view : 32;
-        struct fu_view *p = tn_arena_alloc(&c->arena, (size_t)cap * sizeof *p);
-        if (!p) return false;
-        if (c->n_view) memcpy(p, c->view, (size_t)c->n_view * sizeof *p);
-        c->view = p;
-        c->cap_view = cap;
-    }
+    struct fu_view *list = fu_grow(&c->arena, c->view, c->n_view, &c->cap_view, sizeof *list);
+    if (!list) return false;
+    c->view = list;
     ((tn_tensor *)(uintptr_t)of)->slot = FU_VIEW - c->n_view;
     c->view[c->n_view++] = (struct fu_view){of, same};
     return true;
@@ -237,11 +156,6 @@ static int find_same(fu_ctx *c)
     return 0;
 }
 
-bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k)
-{
-    return fu_node_of(c, t->in[k]) >= 0 && tn_attention_draws(t, k);
-}
-
 /* Ids fall along edges: from the back, all readers of a node come before it. */
 static void find_live(fu_ctx *c)
 {
@@ -268,9 +182,7 @@ int fu_simplify(fu_ctx *c)
         for (int k = t->op == TN_OP_assign ? 1 : 0; c->node[i].live && k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
             if (p < 0 || fu_draws(c, t, k)) continue;
-            if (!push(c, &c->node[p].user, &c->node[p].n_user, &c->node[p].cap_user, i) ||
-                !fu_note_after(c, i, p))
-                return TN_E_NOMEM;
+            if (!fu_note_user(c, p, i) || !fu_note_after(c, i, p)) return TN_E_NOMEM;
         }
     }
     return fu_order_writers(c);

@@ -82,7 +82,7 @@ static bool is_there(const nn_item *i)
     return i->which == NN_SUM ? i->entry->summed : i->entry->steps > 0;
 }
 
-void tn_nn_keep_if(nn_items *l, bool (*test)(const nn_item *i))
+static void keep_if(nn_items *l, bool (*test)(const nn_item *i))
 {
     int n = 0;
     for (int k = 0; k < l->n; k++)
@@ -214,7 +214,7 @@ int tn_save(tn_session *s, const char *path)
     if (!status && !st) status = TN_E_NOMEM;
     for (tn_optim *o = status ? NULL : st->optims; o; o = o->next) tn_nn_optim_settle(o);
     if (!status) status = tn_nn_make_items(s, st, &l, op);
-    tn_nn_keep_if(&l, is_there);
+    keep_if(&l, is_there);
     if (!status) {
         for (int i = 0; i < l.n; i++)
             if (item_bytes(&l.items[i]) > most) most = item_bytes(&l.items[i]);

@@ -25,7 +25,6 @@ typedef struct nn_items {
 
 /* Everything that may be in a file, whether it is or not. Free l->items, also after an error. */
 int tn_nn_make_items(tn_session *s, nn_state *st, nn_items *l, const char *op);
-void tn_nn_keep_if(nn_items *l, bool (*test)(const nn_item *i));
 int tn_nn_item_shape(const nn_item *i, int64_t *shape); /* returns ndim */
 tn_dtype tn_nn_item_dtype(const nn_item *i);
 size_t tn_nn_dtype_bytes(tn_dtype d);

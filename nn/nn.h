@@ -12,7 +12,7 @@
 #include "../src/core/alloc.h"
 #include "../src/core/placed.h"
 
-/* ---- state.c: what a session owns ---------------------------------------------------------------------- */
+/* ---- state.c: what a session owns ---- */
 
 typedef struct nn_state {
     tn_session *s;
@@ -27,10 +27,6 @@ void *tn_nn_own(tn_session *s, size_t bytes, const char *op);
 /* tn_fail, in the name of the caller's line. Returns the status. */
 int tn_nn_fail(tn_session *s, int status, const char *op, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
-void tn_nn_datasets_destroy(tn_dataset *first); /* the whole list; host memory only */
-void tn_nn_optims_destroy(tn_optim *first);
-
-/* ---- readers: idx.c, sheet.c --------------------------------------------------------------------------- */
 
 typedef struct nn_why {
     int status;
@@ -39,6 +35,8 @@ typedef struct nn_why {
 
 /* Notes the first reason and returns its status. */
 int tn_nn_why(nn_why *why, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- readers: idx.c, sheet.c ---- */
 
 /* A whole file, tn_free_mem it; refuses more than `most` bytes. TN_E_IO, TN_E_NOMEM or TN_E_FORMAT. */
 int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *size, nn_why *why);
@@ -54,8 +52,7 @@ int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_wh
 /* The first n tiles of h x w pixels of a PNG sheet. */
 int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *out, nn_why *why);
 
-/* ---- dataset.c and loader.c -----------------------------------------------------------------------------
- */
+/* ---- dataset.c, text.c, loader.c ---- */
 
 enum { NN_NO_LABEL = -100 }; /* what tn_cross_entropy ignores */
 
@@ -96,6 +93,7 @@ tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y
 /* The window from character `from` on: tokens, and those that follow them. Past the end 0 and -100. */
 void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y);
 
+void tn_nn_datasets_destroy(tn_dataset *first); /* the whole list; host memory only */
 void tn_nn_loaders_destroy(tn_loader *first);
 /* Where a training run that is saved now has to go on. */
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
@@ -104,7 +102,7 @@ void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
 /* Where windows first..first+n of a pass begin, below `end`. */
 void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch);
 
-/* ---- optim.c, optim_state.c, optim_step.c ----------------------------------------------------------------
+/* ---- optim.c, optim_state.c, optim_step.c ----
  *
  * What an optimizer owns of one dtype is a row of blocks of the parameter slab (NN_BLOCK elements each, and
  * every parameter begins one), from the first to the last parameter that has had a gradient. The optimizer's
@@ -190,8 +188,9 @@ void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *
                         nn_restored *in);
 void tn_nn_optim_discard(nn_restored *in);
 
-/* ---- safetensors.c ----------------------------------------------------------------------------------------
- */
+void tn_nn_optims_destroy(tn_optim *first); /* the whole list */
+
+/* ---- safetensors.c ---- */
 
 typedef struct nn_saved {
     const char *name;
@@ -227,8 +226,7 @@ void tn_nn_text_add(nn_text *t, const char *fmt, ...) __attribute__((format(prin
 void tn_nn_text_quote(nn_text *t, const char *string); /* as a JSON string */
 const char *tn_nn_safetensors_type(tn_dtype d);
 
-/* ---- progress.c -----------------------------------------------------------------------------------------
- */
+/* ---- progress.c ---- */
 
 typedef struct nn_progress {
     FILE *out; /* NULL: nothing is shown */
@@ -241,7 +239,6 @@ typedef struct nn_progress {
     double value[4];
 } nn_progress;
 
-double tn_nn_clock(void); /* seconds, monotonic */
 void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done, int64_t epoch);
 void tn_nn_progress_step(nn_progress *p, int64_t done);
 /* failed: an error is about to be told, and a line that says how far it came is in the way. */

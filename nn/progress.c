@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-double tn_nn_clock(void)
+/* Seconds, monotonic. */
+static double seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -26,7 +27,7 @@ void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done
     p->done = p->first = done;
     p->epoch = epoch;
     p->lines = steps > 0 ? done * 10 / steps : 0;
-    p->start = tn_nn_clock();
+    p->start = seconds();
     for (int i = 0; i < 4; i++) p->value[i] = NAN;
 }
 
@@ -90,7 +91,7 @@ static void show(nn_progress *p, double now)
 void tn_nn_progress_step(nn_progress *p, int64_t done)
 {
     if (!p->out || done <= p->done) return;
-    double now = tn_nn_clock();
+    double now = seconds();
     p->done = done;
     int64_t lines = done * 10 / (p->steps > 0 ? p->steps : 1);
     bool due = p->terminal ? now - p->shown > 0.1 : lines > p->lines;
@@ -101,7 +102,7 @@ void tn_nn_progress_step(nn_progress *p, int64_t done)
 void tn_nn_progress_end(nn_progress *p, bool failed)
 {
     if (!p->out) return;
-    if (!failed) show(p, tn_nn_clock());
+    if (!failed) show(p, seconds());
     if (p->terminal && (!failed || p->shown > 0)) fputc('\n', p->out);
     p->out = NULL;
 }

@@ -186,37 +186,47 @@ static inline void rig_check(const rig_case *c)
     tn_close(ref);
 }
 
-/* The plan of one root, for looking at its text. Free with tn_plan_free. */
-static inline tn_plan *rig_plan(tn_session *s, const rig_case *c)
+/* A case's graph, recorded and waiting in an open step. */
+typedef struct rig_segment {
+    tn_segment seg;
+    tn_tensor *node[256], *leaf[256];
+    uint8_t root[256];
+} rig_segment;
+
+static inline void rig_record(tn_session *s, const rig_case *c, rig_segment *out)
 {
     tn_tensor *leaf[RIG_LEAVES], *in[RIG_LEAVES], *root[RIG_ROOTS];
+    *out = (rig_segment){.seg = {.graph = &s->graph}};
+    tn_segment *seg = &out->seg;
+    seg->node = out->node;
+    seg->leaf = out->leaf;
+    seg->root = out->root;
     rig_state = 12345;
     for (int i = 0; i < c->n_leaf; i++) leaf[i] = rig_make(s, &c->leaf[i]);
     assert_int_equal(tn_step_begin(s), 0);
     for (int i = 0; i < c->n_leaf; i++) in[i] = tn_use(tn_resolve(leaf[i]));
-    int n = c->build(&s->graph, in, root), n_node = 0, n_leaf = 0;
-    tn_tensor *node[256], *leaves[256];
-    uint8_t is_root[256] = {0};
+    int n = c->build(&s->graph, in, root);
     for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
         tn_tensor *t = s->graph.nodes[i];
         tn_kind k = tn_op_get((tn_op)t->op)->kind;
         if (t->base != t || k == TN_KIND_LEAF || k == TN_KIND_NUMBER) {
             if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER || (t->base->flags & TN_F_DONE))
-                leaves[n_leaf++] = t;
+                out->leaf[seg->n_leaf++] = t;
             continue;
         }
-        for (int r = 0; r < n; r++) is_root[n_node] |= root[r] == t;
-        node[n_node++] = t;
+        for (int r = 0; r < n; r++) out->root[seg->n_node] |= root[r] == t;
+        out->node[seg->n_node++] = t;
     }
-    tn_segment seg = {.graph = &s->graph,
-                      .node = node,
-                      .n_node = n_node,
-                      .leaf = leaves,
-                      .n_leaf = n_leaf,
-                      .root = is_root};
+}
+
+/* The plan of a case, for looking at its text. Free with tn_plan_free. */
+static inline tn_plan *rig_plan(tn_session *s, const rig_case *c)
+{
+    rig_segment r;
     tn_plan *p = NULL;
     tn_errbuf err = {""};
-    if (tn_plan_build(&seg, &s->target, &p, &err)) fail_msg("%s", err.text);
+    rig_record(s, c, &r);
+    if (tn_plan_build(&r.seg, &s->target, &p, &err)) fail_msg("%s", err.text);
     tn_step_end(s);
     return p;
 }

@@ -10,7 +10,7 @@
 
 /* NVRTC keeps some memory until the process ends. */
 const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
+__attribute__((weak)) const char *__lsan_default_suppressions(void)
 {
     return "leak:libnvrtc";
 }
@@ -24,6 +24,17 @@ typedef struct nvrtc {
     int (*destroy)(void **program);
 } nvrtc;
 
+/* false: something is missing in the library. */
+static inline int nvrtc_find(nvrtc *n, void *lib)
+{
+    *(void **)&n->create = dlsym(lib, "nvrtcCreateProgram");
+    *(void **)&n->compile = dlsym(lib, "nvrtcCompileProgram");
+    *(void **)&n->log_size = dlsym(lib, "nvrtcGetProgramLogSize");
+    *(void **)&n->log = dlsym(lib, "nvrtcGetProgramLog");
+    *(void **)&n->destroy = dlsym(lib, "nvrtcDestroyProgram");
+    return n->create && n->compile && n->log_size && n->log && n->destroy;
+}
+
 /* false: it is not installed. */
 static inline int nvrtc_open(nvrtc *n)
 {
@@ -34,13 +45,7 @@ static inline int nvrtc_open(nvrtc *n)
     void *lib = NULL;
     for (unsigned i = 0; i < sizeof names / sizeof *names && !lib; i++)
         lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!lib) return 0;
-    *(void **)&n->create = dlsym(lib, "nvrtcCreateProgram");
-    *(void **)&n->compile = dlsym(lib, "nvrtcCompileProgram");
-    *(void **)&n->log_size = dlsym(lib, "nvrtcGetProgramLogSize");
-    *(void **)&n->log = dlsym(lib, "nvrtcGetProgramLog");
-    *(void **)&n->destroy = dlsym(lib, "nvrtcDestroyProgram");
-    return n->create && n->compile && n->log_size && n->log && n->destroy;
+    return lib && nvrtc_find(n, lib);
 }
 
 /* Compiles text for an architecture ("sm_90"): NVRTC's status, 0 when it is well. *log, to be freed, is what

@@ -14,6 +14,7 @@
 
 #include "include/tensor.h"
 #include "src/core/alloc.h"
+#include "src/core/sanitized.h"
 #include "src/device/cpu/memory.h"
 
 #define MB ((size_t)1 << 20)
@@ -209,15 +210,7 @@ static void without_memory(void **state)
     tn_memory_close(m);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-#define POISONED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define POISONED 1
-#endif
-#endif
-
-#if defined(POISONED)
+#if defined(TN_ASAN)
 #include <sanitizer/asan_interface.h>
 static void poisoned_where_not_handed_out(void **state)
 {

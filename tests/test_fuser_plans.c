@@ -241,35 +241,14 @@ static void every_failing_allocation_is_an_error(void **state)
     (void)state;
     tn_session *s = open_cpu();
     rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
-    tn_tensor *in[1], *root[RIG_ROOTS], *node[64], *leaves[64];
-    uint8_t is_root[64] = {0};
-    rig_state = 1;
-    tn_tensor *h = rig_make(s, &c.leaf[0]);
-    tn_step_begin(s);
-    in[0] = tn_use(tn_resolve(h));
-    int n = c.build(&s->graph, in, root), n_node = 0, n_leaf = 0;
-    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
-        tn_tensor *t = s->graph.nodes[i];
-        tn_kind k = tn_op_get((tn_op)t->base->op)->kind;
-        if (k == TN_KIND_NUMBER || k == TN_KIND_LEAF || (t->base->flags & TN_F_DONE)) {
-            leaves[n_leaf++] = t;
-        } else if (t->base == t) {
-            for (int r = 0; r < n; r++) is_root[n_node] |= root[r] == t;
-            node[n_node++] = t;
-        }
-    }
-    tn_segment seg = {.graph = &s->graph,
-                      .node = node,
-                      .n_node = n_node,
-                      .leaf = leaves,
-                      .n_leaf = n_leaf,
-                      .root = is_root};
+    rig_segment r;
+    rig_record(s, &c, &r);
     int failed = 0;
     for (long k = 0;; k++) {
         tn_plan *p = NULL;
         tn_errbuf err = {""};
         tn_alloc_fail_after(k);
-        int status = tn_plan_build(&seg, &s->target, &p, &err);
+        int status = tn_plan_build(&r.seg, &s->target, &p, &err);
         tn_alloc_fail_after(-1);
         if (!status) {
             tn_plan_free(p);

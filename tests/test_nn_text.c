@@ -94,8 +94,7 @@ static void close_well(tn_session *s)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-/* ---- files and windows ------------------------------------------------------------------------------------
- */
+/* ---- files and windows ---- */
 
 static void the_vocabulary(void **state)
 {

@@ -64,13 +64,6 @@ void tn_arena_free(tn_arena *a)
     a->first = a->now = NULL;
 }
 
-size_t tn_arena_bytes(const tn_arena *a)
-{
-    size_t n = 0;
-    for (const tn_arena_chunk *c = a->first; c; c = c->next) n += c->size;
-    return n;
-}
-
 /* A free slot's link lives in its last bytes, because its first hold the generation that stale handles are
  * compared with. */
 static void **link_of(const tn_slots *s, void *slot)

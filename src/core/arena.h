@@ -17,7 +17,6 @@ void *tn_arena_alloc(tn_arena *a, size_t bytes); /* zeroed, 16-byte aligned; NUL
 char *tn_arena_strdup(tn_arena *a, const char *s);
 void tn_arena_reset(tn_arena *a);
 void tn_arena_free(tn_arena *a);
-size_t tn_arena_bytes(const tn_arena *a); /* held from the system */
 
 typedef struct tn_slots {
     size_t size, align;

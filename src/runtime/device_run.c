@@ -48,11 +48,6 @@ struct tn_plan_run {
     bool listed; /* among the session's plans that have run */
 };
 
-const tn_word *tn_device_words(const struct tn_plan_run *r)
-{
-    return r->block;
-}
-
 /* ---- making and freeing ---- */
 
 static void forget(struct tn_plan_run *r, struct recorded *v)

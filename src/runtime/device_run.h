@@ -10,7 +10,6 @@
  * words are on the device when it returns. NULL: the error is set. */
 struct tn_plan_run *tn_device_run(tn_session *s, const tn_flush_scratch *f, tn_plan *p, const tn_word *word,
                                   int n_word);
-const tn_word *tn_device_words(const struct tn_plan_run *r);
 
 /* What the plan's steps are run by: 0 or a status with a line in err, *at the step that failed. */
 typedef int tn_steps_fn(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_word *word, int *at,

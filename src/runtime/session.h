@@ -150,8 +150,10 @@ tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_
 /* Takes the plan over, also when it fails (TN_E_NOMEM). One of the same record goes. */
 int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *p);
 
-/* ---- state.c ---- */
+/* ---- create.c ---- */
 tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape); /* with storage */
+
+/* ---- state.c ---- */
 /* p (persistent) takes source's value. target: p's version node, or a reshape of it with source's shape.
  * defer: the assignment runs when the open call ends, with what else it leaves behind. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);

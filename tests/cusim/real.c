@@ -7,39 +7,15 @@
  *
  * Read first: cusim_check_text.
  */
+#include "../nvrtc.h"
 #include "nvrtc.h"
 #include "sim.h"
 
 #include <stdlib.h>
 
-typedef struct real {
-    void *library;
-    tn_nvrtc_result (*create)(tn_nvrtc_program *, const char *, const char *, int, const char *const *,
-                              const char *const *);
-    tn_nvrtc_result (*destroy)(tn_nvrtc_program *);
-    tn_nvrtc_result (*compile)(tn_nvrtc_program, int, const char *const *);
-    tn_nvrtc_result (*log_size)(tn_nvrtc_program, size_t *);
-    tn_nvrtc_result (*log)(tn_nvrtc_program, char *);
-} real;
-
-static real nvrtc;
+static nvrtc compiler;
+static bool found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static bool look_up(void *library)
-{
-    static const char *const name[] = {"nvrtcCreateProgram", "nvrtcDestroyProgram", "nvrtcCompileProgram",
-                                       "nvrtcGetProgramLogSize", "nvrtcGetProgramLog"};
-    void *at[5];
-    for (int i = 0; i < 5; i++)
-        if (!(at[i] = dlsym(library, name[i]))) return false;
-    memcpy(&nvrtc.create, &at[0], sizeof at[0]);
-    memcpy(&nvrtc.destroy, &at[1], sizeof at[1]);
-    memcpy(&nvrtc.compile, &at[2], sizeof at[2]);
-    memcpy(&nvrtc.log_size, &at[3], sizeof at[3]);
-    memcpy(&nvrtc.log, &at[4], sizeof at[4]);
-    nvrtc.library = library;
-    return true;
-}
 
 static void find(void)
 {
@@ -49,7 +25,8 @@ static void find(void)
         if (!home[i] || !*home[i] || snprintf(path, sizeof path, "%s/lib64/libnvrtc.so", home[i]) >= PATH_MAX)
             continue;
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (library && look_up(library)) return;
+        if (library) found = nvrtc_find(&compiler, library);
+        if (found) return;
     }
 }
 
@@ -96,23 +73,14 @@ static void take_log(const char *log, struct cusim_text_report *out)
     }
 }
 
-static int ask(const char *text, int arch, sim_text *log)
+static void ask(const char *text, int arch, sim_text *log)
 {
-    char option[64];
-    const char *options[] = {option, "-Xptxas", "-v"};
-    tn_nvrtc_program program = NULL;
-    size_t bytes = 0;
-    snprintf(option, sizeof option, "--gpu-architecture=sm_%d", arch);
-    if (nvrtc.create(&program, text, "kernel.cu", 0, NULL, NULL)) return -1;
-    int status = nvrtc.compile(program, 3, options) != 0;
-    nvrtc.log_size(program, &bytes);
-    char *said = calloc(1, bytes + 1);
-    if (said && bytes) nvrtc.log(program, said);
+    char name[16], *said;
+    snprintf(name, sizeof name, "sm_%d", arch);
+    int status = nvrtc_compile(&compiler, text, name, &said);
     sim_text_put(log, status ? "refused\n" : "taken\n");
-    if (said) sim_text_add(log, said, strlen(said));
+    sim_text_add(log, said, strlen(said));
     free(said);
-    nvrtc.destroy(&program);
-    return log->failed ? -1 : status;
 }
 
 SIM_API int cusim_check_text(const char *text, int arch, struct cusim_text_report *out);
@@ -124,7 +92,7 @@ int cusim_check_text(const char *text, int arch, struct cusim_text_report *out)
     size_t bytes = 0;
     *out = (struct cusim_text_report){0};
     pthread_once(&once, find);
-    if (!nvrtc.library) {
+    if (!found) {
         snprintf(out->log, sizeof out->log, "no NVRTC on this machine");
         return -1;
     }
@@ -135,10 +103,12 @@ int cusim_check_text(const char *text, int arch, struct cusim_text_report *out)
     sim_hash_add(hash, text, strlen(text));
     snprintf(path, sizeof path, "%s/%016llx%016llx.ptxas", folder, hash[0], hash[1]);
     char *kept = sim_read_file(path, &bytes);
-    if (kept)
+    if (kept) {
         sim_text_add(&log, kept, bytes);
-    else if (ask(text, arch, &log) >= 0)
-        sim_write_file(path, log.s, log.n);
+    } else {
+        ask(text, arch, &log);
+        if (!log.failed) sim_write_file(path, log.s, log.n);
+    }
     free(kept);
     if (log.failed || !log.s) {
         free(log.s);

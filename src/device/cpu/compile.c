@@ -8,6 +8,7 @@
 #include "compile.h"
 
 #include "../../core/alloc.h"
+#include "../../core/sanitized.h"
 #include "../../core/settings.h"
 #include "../embed.h"
 #include "fpu.h"
@@ -28,13 +29,6 @@
 
 #if !defined(TN_BUILD_CC)
 #define TN_BUILD_CC "cc"
-#endif
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TN_ASAN 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define TN_ASAN 1
 #endif
 
 extern char **environ;

@@ -10,6 +10,7 @@
 #include "cpu_lib.h"
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "../../core/int64.h"
 
 #include <string.h>
 
@@ -29,19 +30,6 @@ typedef struct conv {
     char *partials;
     int64_t parts, weights;
 } conv;
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* One image as a patch reads it. */
 typedef struct window {
@@ -77,7 +65,7 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
         int64_t r = q / line,
                 ih = forward ? tap_forward(row, r, c->stride[0], c->dilation[0], c->pad[0], win->h)
                              : tap_transposed(row, r, c->stride[0], c->dilation[0], c->pad[0], win->h);
-        int64_t end = min64(q1, (r + 1) * line);
+        int64_t end = tn_min64(q1, (r + 1) * line);
         if (ih < 0) {
             memset(dst, 0, (size_t)((end - q) * v->cs));
             dst += (end - q) * v->cs;
@@ -88,7 +76,8 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
         if (runs) {
             /* Element q of the line is element q + shift of the image row. */
             int64_t shift = (col * c->stride[1] - c->pad[2]) * win->run - r * line;
-            int64_t lo = min64(end, max64(q, -shift)), hi = max64(lo, min64(end, win->w * win->run - shift));
+            int64_t lo = tn_min64(end, tn_max64(q, -shift)),
+                    hi = tn_max64(lo, tn_min64(end, win->w * win->run - shift));
             memset(dst, 0, (size_t)((lo - q) * v->cs));
             if (hi > lo)
                 tn_widen_floats(c->dtype, src + (lo + shift) * v->es, dst + (lo - q) * v->cs, hi - lo);
@@ -98,7 +87,7 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
             continue;
         }
         while (q < end) {
-            int64_t s = q % line / win->run, ch = q % win->run, n = min64(end - q, win->run - ch);
+            int64_t s = q % line / win->run, ch = q % win->run, n = tn_min64(end - q, win->run - ch);
             int64_t iw = forward ? tap_forward(col, s, c->stride[1], c->dilation[1], c->pad[2], win->w)
                                  : tap_transposed(col, s, c->stride[1], c->dilation[1], c->pad[2], win->w);
             if (iw < 0)
@@ -219,9 +208,9 @@ static int weight_grad(tn_cpu_lib *lib, struct tn_pool *pool, conv *v, tn_errbuf
 {
     const tn_conv2d_desc *c = v->c;
     int64_t pixels = c->oh * c->ow, k = c->kh * c->kw * v->ci;
-    int64_t fewest = max64(ceil_div(c->n, PARTIALS), ceil_div(PARTIAL_PIXELS, pixels));
-    int64_t run = min64(c->n, max64(fewest, ceil_div(c->n * v->weights * v->cs, PARTIAL_BYTES)));
-    v->parts = ceil_div(c->n, run);
+    int64_t fewest = tn_max64(tn_ceil_div(c->n, PARTIALS), tn_ceil_div(PARTIAL_PIXELS, pixels));
+    int64_t run = tn_min64(c->n, tn_max64(fewest, tn_ceil_div(c->n * v->weights * v->cs, PARTIAL_BYTES)));
+    v->parts = tn_ceil_div(c->n, run);
     v->partials = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)(v->parts * v->weights * v->cs));
     if (!v->partials) return tn_cpu_fail(err, TN_E_NOMEM, "conv2d: no memory for partial weight gradients");
     tn_gemm_source s = {.ctx = v, .a = outputs_as_a, .b = patches_as_b};

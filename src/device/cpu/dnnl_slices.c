@@ -11,6 +11,7 @@
 
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "../../core/int64.h"
 
 #include <stdatomic.h>
 
@@ -23,19 +24,6 @@ enum {
     EPILOGUE_BYTES = 1 << 19,  /* of C, still in the second-level cache when bias and relu follow */
 };
 static const double TILE_FLOPS = 6e6, PART_FLOPS = 4e6, SMALL_FLOPS = 32e6;
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* The largest divisor of n that is at most `most`, at least 1. */
 static int64_t divisor(int64_t n, double most)
@@ -77,9 +65,9 @@ typedef struct turn {
 static void run_turn(void *arg, int64_t begin, int64_t end)
 {
     const turn *t = arg;
-    int64_t i0 = begin * 16, rows = min64(end * 16, t->rows) - i0;
+    int64_t i0 = begin * 16, rows = tn_min64(end * 16, t->rows) - i0;
     for (int64_t p = 0; p < t->cols; p += 64)
-        tn_pack_transpose(TN_F32, t->src + i0 * t->lds + p, t->lds, rows, min64(64, t->cols - p),
+        tn_pack_transpose(TN_F32, t->src + i0 * t->lds + p, t->lds, rows, tn_min64(64, t->cols - p),
                           t->dst + p * t->ldd + i0, t->ldd);
 }
 
@@ -88,9 +76,9 @@ static const float *transposed(tn_cpu_lib *lib, struct tn_pool *pool, tn_scratch
                                int64_t rows, int64_t cols, int64_t lds, int64_t *ldd)
 {
     turn t = {.src = src, .rows = rows, .cols = cols, .lds = lds};
-    t.ldd = *ldd = ceil_div(rows, 16) * 16 + (rows % 256 == 0 ? 16 : 0);
+    t.ldd = *ldd = tn_ceil_div(rows, 16) * 16 + (rows % 256 == 0 ? 16 : 0);
     t.dst = tn_cpu_scratch(lib, use, (size_t)(cols * t.ldd) * sizeof(float));
-    if (t.dst) tn_pool_run(pool, run_turn, &t, ceil_div(rows, 16), max64(1, (1 << 11) / cols));
+    if (t.dst) tn_pool_run(pool, run_turn, &t, tn_ceil_div(rows, 16), tn_max64(1, (1 << 11) / cols));
     return t.dst;
 }
 
@@ -103,7 +91,7 @@ static void run_sgemm(void *arg, int64_t begin, int64_t end)
     for (int64_t t = begin; t < end; t++) {
         int64_t i = t % w->m_tiles * w->mt, j = t / w->m_tiles % w->n_tiles * w->nt;
         int64_t e = t / w->m_tiles / w->n_tiles;
-        int64_t m = min64(w->mt, g->m - i), n = min64(w->nt, g->n - j);
+        int64_t m = tn_min64(w->mt, g->m - i), n = tn_min64(w->nt, g->n - j);
         const float *a = (const float *)g->a + offset(w, g->a_batch, e) + i * g->a_row;
         const float *b = (const float *)g->b + offset(w, g->b_batch, e) + j * g->b_col;
         float *c = (float *)g->c + offset(w, g->c_batch, e) + i * g->c_row + j;
@@ -117,11 +105,11 @@ static void run_sgemm(void *arg, int64_t begin, int64_t end)
 /* Leading dimensions as BLAS wants them, also where an extent of 1 made the stride meaningless. */
 static bool blas_strides(tn_gemm *g)
 {
-    if (g->a_col == 1 && g->m == 1) g->a_row = max64(g->a_row, g->k);
-    if (g->a_col != 1 && g->k == 1) g->a_col = max64(g->a_col, g->m);
-    if (g->b_col == 1 && g->k == 1) g->b_row = max64(g->b_row, g->n);
-    if (g->b_col != 1 && g->n == 1) g->b_col = max64(g->b_col, g->k);
-    if (g->m == 1) g->c_row = max64(g->c_row, g->n);
+    if (g->a_col == 1 && g->m == 1) g->a_row = tn_max64(g->a_row, g->k);
+    if (g->a_col != 1 && g->k == 1) g->a_col = tn_max64(g->a_col, g->m);
+    if (g->b_col == 1 && g->k == 1) g->b_row = tn_max64(g->b_row, g->n);
+    if (g->b_col != 1 && g->n == 1) g->b_col = tn_max64(g->b_col, g->k);
+    if (g->m == 1) g->c_row = tn_max64(g->c_row, g->n);
     return g->c_row >= g->n && (g->a_col == 1 ? g->a_row >= g->k : g->a_col >= g->m) &&
            (g->b_col == 1 ? g->b_row >= g->n : g->b_col >= g->k);
 }
@@ -134,14 +122,15 @@ static void sgemm_tiles(struct tn_pool *pool, product *w, int64_t batches)
     /* Rows first. Taller tiles where packing B anew for each of them is dear: A read along its columns and a
      * B that leaves the caches. */
     int64_t tall = g->a_col != 1 && g->n * g->k > 1 << 21 ? 192 : 48;
-    w->m_tiles = max64(1, min64(tiles, g->m / tall));
-    w->n_tiles = max64(1, min64(ceil_div(tiles, w->m_tiles), g->n / 192));
-    w->nt = ceil_div(ceil_div(g->n, w->n_tiles), 48) * 48;
-    w->n_tiles = ceil_div(g->n, w->nt);
-    w->mt = ceil_div(g->m, w->m_tiles);
-    if (g->bias || g->epilogue == TN_EPI_RELU) w->mt = min64(w->mt, max64(8, EPILOGUE_BYTES / 4 / w->nt));
-    w->mt = ceil_div(w->mt, 8) * 8;
-    w->m_tiles = ceil_div(g->m, w->mt);
+    w->m_tiles = tn_max64(1, tn_min64(tiles, g->m / tall));
+    w->n_tiles = tn_max64(1, tn_min64(tn_ceil_div(tiles, w->m_tiles), g->n / 192));
+    w->nt = tn_ceil_div(tn_ceil_div(g->n, w->n_tiles), 48) * 48;
+    w->n_tiles = tn_ceil_div(g->n, w->nt);
+    w->mt = tn_ceil_div(g->m, w->m_tiles);
+    if (g->bias || g->epilogue == TN_EPI_RELU)
+        w->mt = tn_min64(w->mt, tn_max64(8, EPILOGUE_BYTES / 4 / w->nt));
+    w->mt = tn_ceil_div(w->mt, 8) * 8;
+    w->m_tiles = tn_ceil_div(g->m, w->mt);
     tn_pool_run(pool, run_sgemm, w, batches * w->m_tiles * w->n_tiles, 1);
 }
 
@@ -155,11 +144,11 @@ static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int6
     bool b_turned = all.b_col != 1 && all.m >= 256 && batches == 1;
     bool a_turned = all.a_col != 1 && all.a_col % 1024 == 0 && all.n >= 256 && batches == 1;
     if (all.b_col != 1 && all.m > 8 && !b_turned) return TN_CPU_DECLINED; /* ours is faster */
-    int64_t block = max64(96, TURNED_ELEMENTS / all.k / 48 * 48);
-    int64_t nb = b_turned ? min64(all.n, block) : all.n, mb = a_turned ? min64(all.m, block) : all.m;
+    int64_t block = tn_max64(96, TURNED_ELEMENTS / all.k / 48 * 48);
+    int64_t nb = b_turned ? tn_min64(all.n, block) : all.n, mb = a_turned ? tn_min64(all.m, block) : all.m;
     tn_gemm *g = &w->g;
     for (int64_t j = 0; j < all.n; j += nb) {
-        g->n = min64(nb, all.n - j);
+        g->n = tn_min64(nb, all.n - j);
         g->b = (const float *)all.b + j * all.b_col;
         g->bias = all.bias ? (const float *)all.bias + j : NULL;
         if (b_turned) {
@@ -167,7 +156,7 @@ static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int6
             g->b_col = 1;
         }
         for (int64_t i = 0; i < all.m; i += mb) {
-            g->m = min64(mb, all.m - i);
+            g->m = tn_min64(mb, all.m - i);
             g->a = (const float *)all.a + i * all.a_row;
             g->c = (float *)all.c + i * all.c_row + j;
             if (a_turned) {
@@ -202,7 +191,7 @@ static void run_matmul(void *arg, int64_t begin, int64_t end)
         for (bool more = true; more;) {
             int64_t off = 0;
             for (int d = 0; d < g->batch_ndim; d++) off += inner[d] * g->c_batch[d];
-            tn_bias_relu(g->dtype, c + off * es, g->c_row, min64(w->mt, g->m - i), g->n, NULL, true);
+            tn_bias_relu(g->dtype, c + off * es, g->c_row, tn_min64(w->mt, g->m - i), g->n, NULL, true);
             more = false;
             for (int d = g->batch_ndim - 1; d >= 0 && !more; d--) {
                 more = ++inner[d] < w->per[d];
@@ -227,9 +216,9 @@ static int small_products(struct tn_pool *pool, product *w, tn_errbuf *err)
     w->mt = g->m;
     if (g->dtype != TN_F32 && room < 1) {
         double row = 2.0 * (double)g->n * (double)g->k;
-        w->mt = min64(g->m, max64(64, (int64_t)(2 * PART_FLOPS / row) / 16 * 16));
+        w->mt = tn_min64(g->m, tn_max64(64, (int64_t)(2 * PART_FLOPS / row) / 16 * 16));
     }
-    w->m_tiles = ceil_div(g->m, w->mt);
+    w->m_tiles = tn_ceil_div(g->m, w->mt);
     w->last = tn_dnnl_matmul(w->d, g, g->m - (w->m_tiles - 1) * w->mt, w->per);
     w->e = tn_dnnl_matmul(w->d, g, w->mt, w->per);
     if (!w->e || !w->last) return TN_CPU_DECLINED;
@@ -359,12 +348,12 @@ int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_c
     conv w = {.d = d, .c = c, .x_image = c->h * c->w * c->c * es, .y_image = pixels * c->oc * es};
     bool wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
     if (wgrad) {
-        int64_t fewest = max64(ceil_div(c->n, PARTIALS), ceil_div(PARTIAL_PIXELS, pixels));
-        w.images = min64(c->n, max64(fewest, ceil_div(c->n * weights * es, PARTIAL_BYTES)));
+        int64_t fewest = tn_max64(tn_ceil_div(c->n, PARTIALS), tn_ceil_div(PARTIAL_PIXELS, pixels));
+        w.images = tn_min64(c->n, tn_max64(fewest, tn_ceil_div(c->n * weights * es, PARTIAL_BYTES)));
     } else {
         w.images = divisor(c->n, PART_FLOPS / (2.0 * (double)pixels * (double)weights));
     }
-    w.parts = ceil_div(c->n, w.images);
+    w.parts = tn_ceil_div(c->n, w.images);
     w.prim = tn_dnnl_conv(d, c, w.images, c->n - (w.parts - 1) * w.images);
     if (!w.prim) return TN_CPU_DECLINED;
     w.weight_bytes = tn_dnnl_weight_bytes(w.prim);

@@ -10,6 +10,7 @@
 #include "cpu_lib.h"
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "../../core/int64.h"
 
 #include <string.h>
 
@@ -35,19 +36,6 @@ typedef struct job {
     char *packed; /* per entry: panels of [k][nr] */
     int64_t panels, panel_bytes;
 } job;
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static int64_t batch_offset(const tn_gemm *g, const int64_t *stride, int64_t i)
 {
@@ -88,7 +76,7 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
     enum { STEP = 64 };
     float rows[TN_GEMM_MAX_NR * STEP];
     for (int64_t p = 0; p < g->k; p += STEP) {
-        int64_t k = min64(STEP, g->k - p);
+        int64_t k = tn_min64(STEP, g->k - p);
         for (int64_t j = 0; j < cols; j++)
             tn_widen_floats(g->dtype, at(s, j * g->b_col + p, w->es), rows + j * STEP, k);
         tn_pack_transpose(w->compute, rows, STEP, cols, k, dst + p * nr * (int64_t)w->cs, nr);
@@ -145,10 +133,10 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     int64_t direct = w->in_place ? j0 + (j1 - j0) / kn->nr * kn->nr : j0;
     int64_t panel0 = w->in_place ? 0 : (j0 - w->n0) / kn->nr;
     for (int64_t p0 = 0; p0 < g->k; p0 += kn->kc) {
-        int64_t kc = min64(kn->kc, g->k - p0);
+        int64_t kc = tn_min64(kn->kc, g->k - p0);
         bool last = p0 + kc == g->k;
         for (int64_t i = i0; i < i1; i += kn->mr) {
-            tn_gemm_block blk = {.rows = (int)min64(kn->mr, i1 - i), .kc = kc, .a = a_block};
+            tn_gemm_block blk = {.rows = (int)tn_min64(kn->mr, i1 - i), .kc = kc, .a = a_block};
             blk.a_by_k = w->src->a ? w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_block)
                                    : pack_a(w, a, i, blk.rows, p0, kc, a_block);
             blk.accumulate = p0 > 0;
@@ -186,7 +174,7 @@ static void pack_entry_panel(const job *w, int64_t e, int64_t q)
     const tn_gemm *g = w->g;
     int64_t j0 = w->in_place ? g->n / w->kern->nr * w->kern->nr : w->n0 + q * w->kern->nr;
     char *dst = w->packed + ((e - w->first) * w->panels + q) * w->panel_bytes;
-    int64_t cols = min64(w->kern->nr, g->n - j0);
+    int64_t cols = tn_min64(w->kern->nr, g->n - j0);
     if (cols < w->kern->nr) memset(dst, 0, (size_t)w->panel_bytes);
     if (w->src->b)
         w->src->b(w->src, w->kern, e, j0, cols, dst);
@@ -206,7 +194,7 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         int64_t mi = i % w->m_tiles, ni = i / w->m_tiles % w->n_tiles, e = i / w->m_tiles / w->n_tiles;
         int64_t i0 = mi * w->mt, j0 = w->n0 + ni * w->nt;
-        tile(w, w->first + e, i0, min64(i0 + w->mt, w->g->m), j0, min64(j0 + w->nt, w->n1));
+        tile(w, w->first + e, i0, tn_min64(i0 + w->mt, w->g->m), j0, tn_min64(j0 + w->nt, w->n1));
     }
 }
 
@@ -261,16 +249,16 @@ static void cut(job *w, int64_t cols)
     const tn_gemm *g = w->g;
     int mr = w->kern->mr, nr = w->kern->nr;
     int64_t widest = TILE_COLS / nr * nr;
-    w->n_tiles = ceil_div(cols, widest);
-    w->nt = ceil_div(ceil_div(cols, w->n_tiles), nr) * nr;
-    w->n_tiles = ceil_div(cols, w->nt);
+    w->n_tiles = tn_ceil_div(cols, widest);
+    w->nt = tn_ceil_div(tn_ceil_div(cols, w->n_tiles), nr) * nr;
+    w->n_tiles = tn_ceil_div(cols, w->nt);
     double row = 2.0 * (double)w->nt * (double)g->k;
     int64_t rows = CHUNK_FLOPS / row > 240 ? 240 : (int64_t)(CHUNK_FLOPS / row);
-    rows = max64(rows, 2 * mr);
-    if (w->es != w->cs) rows = min64(rows, NARROW_ROWS);
-    w->m_tiles = ceil_div(g->m, rows);
-    w->mt = ceil_div(ceil_div(g->m, w->m_tiles), mr) * mr;
-    w->m_tiles = ceil_div(g->m, w->mt);
+    rows = tn_max64(rows, 2 * mr);
+    if (w->es != w->cs) rows = tn_min64(rows, NARROW_ROWS);
+    w->m_tiles = tn_ceil_div(g->m, rows);
+    w->mt = tn_ceil_div(tn_ceil_div(g->m, w->m_tiles), mr) * mr;
+    w->m_tiles = tn_ceil_div(g->m, w->mt);
 }
 
 int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_gemm_source *s,
@@ -293,24 +281,25 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 64;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 
-    int64_t limit = max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
-    int64_t block = w.in_place ? g->n : min64(g->n, limit * nr);
+    int64_t limit = tn_max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
+    int64_t block = w.in_place ? g->n : tn_min64(g->n, limit * nr);
     for (w.n0 = 0; w.n0 < g->n; w.n0 = w.n1) {
-        w.n1 = min64(w.n0 + block, g->n);
+        w.n1 = tn_min64(w.n0 + block, g->n);
         cut(&w, w.n1 - w.n0);
-        w.panels = w.in_place ? g->n % nr != 0 : ceil_div(w.n1 - w.n0, nr);
-        int64_t group = w.shared || !w.panels ? batches : min64(batches, max64(1, limit / w.panels));
+        w.panels = w.in_place ? g->n % nr != 0 : tn_ceil_div(w.n1 - w.n0, nr);
+        int64_t group = w.shared || !w.panels ? batches : tn_min64(batches, tn_max64(1, limit / w.panels));
         int64_t packs = (w.shared ? 1 : group) * w.panels;
         w.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(packs * w.panel_bytes));
         if (!w.packed) return tn_cpu_fail(err, TN_E_NOMEM, "no memory for the packed operand of a product");
         for (w.first = 0; w.first < batches; w.first += group) {
-            w.entries = min64(group, batches - w.first);
+            w.entries = tn_min64(group, batches - w.first);
             if (small) {
-                tn_pool_run(pool, run_entries, &w, w.entries, max64(1, (int64_t)(CHUNK_FLOPS / 2 / flops)));
+                tn_pool_run(pool, run_entries, &w, w.entries,
+                            tn_max64(1, (int64_t)(CHUNK_FLOPS / 2 / flops)));
                 continue;
             }
             packs = (w.shared ? 1 : w.entries) * w.panels;
-            if (packs) tn_pool_run(pool, run_pack, &w, packs, max64(1, PACK_CHUNK / w.panel_bytes));
+            if (packs) tn_pool_run(pool, run_pack, &w, packs, tn_max64(1, PACK_CHUNK / w.panel_bytes));
             tn_pool_run(pool, run_tiles, &w, w.entries * w.m_tiles * w.n_tiles, 1);
         }
     }
@@ -324,6 +313,6 @@ int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_er
     int64_t rows = g->m;
     for (int d = 0; d < g->batch_ndim; d++) rows *= g->batch[d];
     job w = {.g = g, .es = tn_dtype_size(g->dtype)};
-    tn_pool_run(pool, run_int, &w, rows, max64(1, (int64_t)(CHUNK_FLOPS / 8) / (g->n * g->k)));
+    tn_pool_run(pool, run_int, &w, rows, tn_max64(1, (int64_t)(CHUNK_FLOPS / 8) / (g->n * g->k)));
     return TN_OK;
 }

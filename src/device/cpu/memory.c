@@ -15,6 +15,7 @@
 
 #include "../../../include/tensor.h"
 #include "../../core/alloc.h"
+#include "../../core/sanitized.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,13 +23,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TN_ASAN 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define TN_ASAN 1
-#endif
 #if defined(TN_ASAN)
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n)   __asan_poison_memory_region(p, n)
@@ -151,7 +145,8 @@ static block *from_system(size_t capacity)
 
 static void to_system(block *b)
 {
-    if (!b->range) UNPOISON(b->data, b->capacity); /* a range is never poisoned, and its shadow would be gigabytes */
+    if (!b->range)
+        UNPOISON(b->data, b->capacity); /* a range is never poisoned, and its shadow would be gigabytes */
     if (b->range || b->capacity >= LARGE)
         munmap(b->data, b->capacity);
     else

@@ -1,0 +1,13 @@
+/* sanitized.h - TN_ASAN is defined where this is compiled for AddressSanitizer. */
+#ifndef TN_SANITIZED_H
+#define TN_SANITIZED_H
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TN_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define TN_ASAN 1
+#endif
+
+#endif
