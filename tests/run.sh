@@ -92,7 +92,15 @@ for variable in $(env | sed -n 's/^\(TENSOR_[A-Z_]*\)=.*/\1/p'); do unset "$vari
 rm -rf "$out" "$BUILD/tests/cache"
 mkdir -p "$out"
 
-# The longest of the last run first, so that none of them runs alone at the end.
+# The longest of the last run first, so that none of them runs alone at the end; in a first run those that are known
+# to be long.
+place=99
+for name in test_random_graphs test_ops test_cuda_text test_cuda_attention test_cuda_cases test_readme test_drills \
+    test_cusim_programs test_replay test_golden test_build test_cuda_sizes test_fuser_kernels test_fusion test_cuda_tiles \
+    test_random_programs test_attention test_cuda_train test_cuda_kernels test_cuda_conv test_explain test_nn_optim; do
+    place=$((place - 1))
+    eval "long_$name=$((place * 1000))"
+done
 tests=
 for test in "$@"; do
     [ -e "$test" ] || test=$BUILD/tests/$test
@@ -102,7 +110,8 @@ for test in "$@"; do
         echo "0 passed, 1 failed, 0 skipped"
         exit 1
     fi
-    ms=$(cat "$BUILD/tests/$(basename "$test" .sh).ms" 2>/dev/null || echo 999999)
+    name=$(basename "$test" .sh)
+    ms=$(cat "$BUILD/tests/$name.ms" 2>/dev/null || eval "echo \${long_$name:-0}")
     tests="$tests$ms $test
 "
 done
