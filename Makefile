@@ -408,5 +408,6 @@ uninstall:
 clean:
 	rm -rf build build-asan build-tsan $(BUILD)
 
+# With clang-format 14, which leaves the tree as it is checked in; other versions lay out some lines otherwise.
 format:
 	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h nn/*.h examples/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)

@@ -18,8 +18,8 @@ typedef int tn_run_fn(tn_session *s, int n, tn_tensor *const *nodes);
 
 typedef struct tn_walk_options {
     tn_run_fn *run;
-    bool keep;        /* the gradients are to be differentiated again */
-    int n_wanted;     /* > 0: only these, into `grads`; 0: every leaf, into tn_tensor.grad */
+    bool keep;    /* the gradients are to be differentiated again */
+    int n_wanted; /* > 0: only these, into `grads`; 0: every leaf, into tn_tensor.grad */
     tn_tensor *const *wanted;
     tn_tensor **grads;
 } tn_walk_options;

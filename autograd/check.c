@@ -38,8 +38,10 @@ static double evaluate(check *c, bool with_grad)
     if (with_grad && y && !tn_grad(y, c->n, x, g))
         for (int i = 0; i < c->n; i++) {
             size_t bytes = (size_t)c->count[i] * sizeof(double);
-            if (g[i]) tn_read(g[i], TN_F64, c->grad[i], bytes);
-            else memset(c->grad[i], 0, bytes);
+            if (g[i])
+                tn_read(g[i], TN_F64, c->grad[i], bytes);
+            else
+                memset(c->grad[i], 0, bytes);
         }
     out = tn_item(y);
     tn_step_end(c->s);
@@ -61,15 +63,16 @@ static int compare(check *c, double tolerance)
             double want = (up - down) / (high - low), got = c->grad[i][k];
             double bound = tolerance * (1 + fabs(want));
             if (!(fabs(got - want) <= bound))
-                return tn_fail(c->s, TN_E_GRAD, "gradcheck", "input %d, element %lld: gradient %.10g, difference %.10g",
-                               i, (long long)k, got, want);
+                return tn_fail(c->s, TN_E_GRAD, "gradcheck",
+                               "input %d, element %lld: gradient %.10g, difference %.10g", i, (long long)k,
+                               got, want);
         }
     return TN_OK;
 }
 
 int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs, void *user, double tolerance)
 {
-    check c = { .s = s, .f = f, .n = n, .xs = xs, .user = user };
+    check c = {.s = s, .f = f, .n = n, .xs = xs, .user = user};
     if (!s || !f || (n && !xs)) return tn_fail(s, TN_E_NULL, "gradcheck", "an argument is NULL");
     if (n < 1 || n > TN_GRADCHECK_MAX)
         return tn_fail(s, TN_E_ARG, "gradcheck", "%d inputs; 1 to %d are possible", n, TN_GRADCHECK_MAX);
@@ -83,8 +86,10 @@ int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs,
         size_t bytes = (size_t)c.count[i] * sizeof(double);
         c.value[i] = tn_malloc(bytes);
         c.grad[i] = tn_malloc(bytes);
-        if (!c.value[i] || !c.grad[i]) status = tn_fail(s, TN_E_NOMEM, "gradcheck", "no memory");
-        else status = tn_read(xs[i], TN_F64, c.value[i], bytes);
+        if (!c.value[i] || !c.grad[i])
+            status = tn_fail(s, TN_E_NOMEM, "gradcheck", "no memory");
+        else
+            status = tn_read(xs[i], TN_F64, c.value[i], bytes);
     }
     if (!status) {
         evaluate(&c, true);

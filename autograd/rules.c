@@ -117,7 +117,7 @@ static tn_tensor *permute_back(const tn_tensor *n, tn_tensor *g)
 static tn_tensor *spread(tn_tensor *g, int axis, int64_t start, int64_t step, int64_t extent)
 {
     if (!g) return NULL;
-    int64_t n = g->shape[axis], before[TN_MAX_DIMS] = { 0 }, after[TN_MAX_DIMS] = { 0 };
+    int64_t n = g->shape[axis], before[TN_MAX_DIMS] = {0}, after[TN_MAX_DIMS] = {0};
     tn_tensor *fill = constant(g->graph, 0);
     if (n == 0) start = 0, step = 1;
     if (step < 0) {
@@ -129,12 +129,13 @@ static tn_tensor *spread(tn_tensor *g, int axis, int64_t start, int64_t step, in
         int64_t wide[TN_MAX_DIMS], shape[TN_MAX_DIMS];
         memcpy(shape, g->shape, sizeof shape);
         for (int i = 0, k = 0; k <= g->ndim; k++) wide[k] = k == axis + 1 ? 1 : g->shape[i++];
-        int64_t lead[TN_MAX_DIMS] = { 0 }, gap[TN_MAX_DIMS] = { 0 };
+        int64_t lead[TN_MAX_DIMS] = {0}, gap[TN_MAX_DIMS] = {0};
         lead[axis + 1] = start % step;
         gap[axis + 1] = step - 1 - start % step;
         start -= start % step;
         if (g->ndim == TN_MAX_DIMS)
-            return tn_error_set(g->graph, TN_E_GRAD, "a stepped slice of %d axes has no gradient", TN_MAX_DIMS);
+            return tn_error_set(g->graph, TN_E_GRAD, "a stepped slice of %d axes has no gradient",
+                                TN_MAX_DIMS);
         g = tn_mk_pad(tn_mk_reshape(g, g->ndim + 1, wide), fill, lead, gap);
         shape[axis] = n * step;
         g = tn_mk_reshape(g, g ? g->ndim - 1 : 0, shape);
@@ -218,9 +219,12 @@ static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
 static void reduce(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = n->in[0];
-    if (n->op == TN_OP_reduce_sum) gin[0] = tn_mk_expand(g, x->ndim, x->shape);
-    else if (n->op == TN_OP_reduce_prod) gin[0] = prod_back(n, x, g);
-    else gin[0] = extreme_back(n, x, g); /* argmax and argmin are integers and never get here */
+    if (n->op == TN_OP_reduce_sum)
+        gin[0] = tn_mk_expand(g, x->ndim, x->shape);
+    else if (n->op == TN_OP_reduce_prod)
+        gin[0] = prod_back(n, x, g);
+    else
+        gin[0] = extreme_back(n, x, g); /* argmax and argmin are integers and never get here */
 }
 
 /* ---- products ---- */
@@ -229,7 +233,8 @@ static tn_tensor *swap_last(tn_tensor *x) { return tn_mk_swap(x, x->ndim - 2, x-
 
 static bool is_swapped(const tn_tensor *x)
 {
-    return x->op == TN_OP_permute && x->attr->v[0][x->ndim - 1] == x->ndim - 2 && x->attr->v[0][x->ndim - 2] == x->ndim - 1;
+    return x->op == TN_OP_permute && x->attr->v[0][x->ndim - 1] == x->ndim - 2 &&
+           x->attr->v[0][x->ndim - 2] == x->ndim - 1;
 }
 
 /* x y, for a z that was swapped before it went into the product that is differentiated: made swapped too, so

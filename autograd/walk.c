@@ -19,20 +19,20 @@ typedef struct list {
 
 /* What the walk knows of a node it will visit. */
 typedef struct entry {
-    int uses;            /* edges to it that have not been crossed yet */
-    int n_use, n_slice;  /* edges to it; those that are slices of unit step along one axis */
-    tn_tensor *slices;   /* visited slices whose gradients wait to be joined, linked by `next` */
-    tn_tensor *next;     /* of this node, when it is such a slice */
+    int uses;           /* edges to it that have not been crossed yet */
+    int n_use, n_slice; /* edges to it; those that are slices of unit step along one axis */
+    tn_tensor *slices;  /* visited slices whose gradients wait to be joined, linked by `next` */
+    tn_tensor *next;    /* of this node, when it is such a slice */
 } entry;
 
 typedef struct walk {
     tn_graph *g;
     const tn_walk_options *o;
-    list nodes;  /* to visit, sorted by id */
+    list nodes;   /* to visit, sorted by id */
     entry *entry; /* one for each, at node->walk */
     int cap_entry;
-    list fresh;  /* nodes whose gradient was touched since the last run */
-    list spent;  /* gradients that nothing will read any more */
+    list fresh; /* nodes whose gradient was touched since the last run */
+    list spent; /* gradients that nothing will read any more */
     list stack;
 } walk;
 
@@ -81,7 +81,7 @@ static bool discover(walk *w, tn_tensor *n)
     n->mark = w->g->mark;
     n->cot = NULL;
     n->walk = w->nodes.n;
-    w->entry[n->walk] = (entry){ 0 };
+    w->entry[n->walk] = (entry){0};
     return push(w, &w->nodes, n) && push(w, &w->stack, n);
 }
 
@@ -137,7 +137,8 @@ static bool begin_call(walk *w, tn_call *of, const char *name)
 static void release(tn_tensor *g)
 {
     tn_tensor *b = g->base;
-    if (--b->uses > 0 || b->flags & (TN_F_USER | TN_F_VERSION | TN_F_PERSISTENT) || b->place || !b->buf) return;
+    if (--b->uses > 0 || b->flags & (TN_F_USER | TN_F_VERSION | TN_F_PERSISTENT) || b->place || !b->buf)
+        return;
     if (kind_of(b) == TN_KIND_LEAF) return;
     tn_storage_release(b->buf);
     b->buf = NULL;
@@ -189,7 +190,7 @@ static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
     if (g && x->cot) {
         tn_tensor *old = x->cot;
         if (!push(w, &w->fresh, x)) return false;
-        tn_tensor *pending[2] = { g, old };
+        tn_tensor *pending[2] = {g, old};
         const tn_call *call = w->g->call;
         if (call && g->base->id >= call->first && old->base->id >= call->first) {
             g = tn_mk2(TN_OP_add, old, g); /* two paths inside one operator */
@@ -210,8 +211,8 @@ static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
 
 /* ---- leaves ---- */
 
-/* The gradient of a leaf is complete. A parameter's is placed in the slab: by telling its last producer, where
- * that has not run and makes nothing but this, else by a copy. */
+/* The gradient of a leaf is complete. A parameter's is placed in the slab: by telling its last producer,
+ * where that has not run and makes nothing but this, else by a copy. */
 static bool finish_leaf(walk *w, tn_tensor *leaf)
 {
     if (w->o->n_wanted || !leaf->cot) return true;
@@ -278,7 +279,7 @@ static bool collect_slices(walk *w, tn_tensor *x)
     if (w->g->error.status) return false;
     if (g && !contribute(w, x, g)) return false;
     for (tn_tensor *s = entry_of(w, x)->slices; s; s = entry_of(w, s)->next) {
-        tn_tensor *gin[1] = { NULL };
+        tn_tensor *gin[1] = {NULL};
         if (!g && (!tn_backward_of(s, s->cot, gin) || !contribute(w, x, gin[0]))) return false;
         if (!push(w, &w->spent, s->cot)) return false;
     }
@@ -298,7 +299,7 @@ static bool crossed(walk *w, tn_tensor *x)
 static bool visit(walk *w, tn_tensor *n)
 {
     enum { MANY = UINT8_MAX };
-    tn_tensor *gin[MANY] = { NULL };
+    tn_tensor *gin[MANY] = {NULL};
     tn_tensor *g = n->cot;
     if (cut_axis(n) >= 0 && edge(n, 0)) {
         entry *e = entry_of(w, n->in[0]);
@@ -352,7 +353,7 @@ static tn_tensor *one_like(tn_tensor *x)
 int tn_walk(tn_tensor *loss, const tn_walk_options *options)
 {
     tn_graph *g = loss->graph;
-    walk w = { .g = g, .o = options };
+    walk w = {.g = g, .o = options};
     tn_call *call = g->call;
     if (!options->keep) g->no_grad++;
     bool ok = plan(&w, loss);

@@ -24,15 +24,14 @@ enum { MAX_INSTR = 48, MAX_FIXED = 6, MAX_KEPT = 3, FIXED = 1000, KEPT = 2000, N
 typedef enum shape_name { MATRIX, ROW, COLUMN, ONE, TURNED, SQUARE, N_SHAPES } shape_name;
 
 /* X(name, weight) */
-#define INSTRS(X)                                                                                            \
-    X(TANH, 3)                                                                                               \
-    X(RELU, 3)                                                                                               \
-    X(SIGMOID, 2)                                                                                            \
-    X(GELU, 2) X(EXP, 1) X(SQUARED, 2) X(NUMBER, 4) X(ADD, 7) X(MUL, 7) X(SUB, 4) X(MAXIMUM, 1) X(LERP, 1)   \
-        X(SUM, 3) X(MEAN, 3) X(MAX, 2) X(LOGSUMEXP, 1) X(SOFTMAX, 2) X(LAYER_NORM, 2) X(RMS_NORM, 1)         \
-            X(TRANSPOSE, 2) X(RESHAPE, 2) X(FLIP, 2) X(HALVES, 1) X(PRODUCT, 3) X(DETACH, 1) X(DROPOUT, 2)   \
-                X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5) X(KEEP, 4) X(BACKWARD, 14) X(GRADIENT, 5)    \
-                    X(UPDATE, 7) X(FLUSH, 1)
+/* clang-format off */
+#define INSTRS(X) \
+    X(TANH, 3) X(RELU, 3) X(SIGMOID, 2) X(GELU, 2) X(EXP, 1) X(SQUARED, 2) X(NUMBER, 4) X(ADD, 7) \
+    X(MUL, 7) X(SUB, 4) X(MAXIMUM, 1) X(LERP, 1) X(SUM, 3) X(MEAN, 3) X(MAX, 2) X(LOGSUMEXP, 1) \
+    X(SOFTMAX, 2) X(LAYER_NORM, 2) X(RMS_NORM, 1) X(TRANSPOSE, 2) X(RESHAPE, 2) X(FLIP, 2) X(HALVES, 1) \
+    X(PRODUCT, 3) X(DETACH, 1) X(DROPOUT, 2) X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5) X(KEEP, 4) \
+    X(BACKWARD, 14) X(GRADIENT, 5) X(UPDATE, 7) X(FLUSH, 1)
+/* clang-format on */
 
 typedef enum instr_op {
 #define X(name, weight) I_##name,

@@ -37,9 +37,8 @@ static const struct {
     const char *name;
     double (*exact)(double);
 } table[] = {
-#define ROW(name, exact) { #name, exact },
-    TN_EACH_FUNCTION(ROW)
-};
+#define ROW(name, exact) {#name, exact},
+    TN_EACH_FUNCTION(ROW)};
 
 #define LOOP(name, exact)                                                                                    \
     static void loop_##name(const float *x, float *y, int n)                                                 \
@@ -142,10 +141,10 @@ static void check_function(const char *variant, int f, loop1 *loop)
 
 static void check_pow(const char *variant, loop2 *loop)
 {
-    static const float edge[] = { 0,     0.5f,  1,       1.5f,       2,       3,       0x1p-149f,
-                                  1e-3f, 1e10f, 0x1p23f, 8388609.0f, 0x1p24f, 3.4e38f, 0x1p-126f };
+    static const float edge[] = {0,     0.5f,  1,       1.5f,       2,       3,       0x1p-149f,
+                                 1e-3f, 1e10f, 0x1p23f, 8388609.0f, 0x1p24f, 3.4e38f, 0x1p-126f};
     enum { EDGES = 2 * (sizeof edge / sizeof *edge) + 3, N = EDGES * EDGES, RANDOM = 200000 };
-    float v[EDGES] = { tn_test_float(0x7f800000), tn_test_float(0xff800000), tn_test_float(0x7fc00000) };
+    float v[EDGES] = {tn_test_float(0x7f800000), tn_test_float(0xff800000), tn_test_float(0x7fc00000)};
     for (unsigned i = 0; i < sizeof edge / sizeof *edge; i++) {
         v[3 + 2 * i] = edge[i];
         v[4 + 2 * i] = -edge[i];
@@ -208,7 +207,7 @@ static void check_vectorised(const char *variant, const char *remarks)
 {
     FILE *f = fopen(remarks, "r");
     assert_non_null(f);
-    char seen[FUNCTIONS + 1] = { 0 }, line[1024];
+    char seen[FUNCTIONS + 1] = {0}, line[1024];
     while (fgets(line, sizeof line, f)) {
         char *at = strstr(line, "loops.c:");
         int n = at && strstr(line, "vectorized") ? atoi(at + 8) - 3 : -1;
@@ -272,10 +271,22 @@ static void check_compiled(const char *cc, const char *contract)
     assert_non_null(lib);
 }
 
-static void test_gcc_fast(void **state) { (void)state, check_compiled("gcc", "fast"); }
-static void test_gcc_off(void **state) { (void)state, check_compiled("gcc", "off"); }
-static void test_clang_fast(void **state) { (void)state, check_compiled("clang", "fast"); }
-static void test_clang_off(void **state) { (void)state, check_compiled("clang", "off"); }
+static void test_gcc_fast(void **state)
+{
+    (void)state, check_compiled("gcc", "fast");
+}
+static void test_gcc_off(void **state)
+{
+    (void)state, check_compiled("gcc", "off");
+}
+static void test_clang_fast(void **state)
+{
+    (void)state, check_compiled("clang", "fast");
+}
+static void test_clang_off(void **state)
+{
+    (void)state, check_compiled("clang", "off");
+}
 
 /* The short forms of sin and cos, where they hold; beyond, nobody asks them. */
 static void test_near(void **state)
@@ -348,7 +359,7 @@ static void append_file(char *text, size_t size, const char *path)
 
 static void check_cuda(const char *arch)
 {
-    nvrtc n = { 0 };
+    nvrtc n = {0};
     if (!nvrtc_open(&n)) skip();
     enum { SIZE = 1 << 17 };
     char *text = calloc(SIZE, 1);
@@ -384,8 +395,14 @@ static void check_cuda(const char *arch)
     free(text);
 }
 
-static void test_nvrtc_sm_80(void **state) { (void)state, check_cuda("sm_80"); }
-static void test_nvrtc_sm_90(void **state) { (void)state, check_cuda("sm_90"); }
+static void test_nvrtc_sm_80(void **state)
+{
+    (void)state, check_cuda("sm_80");
+}
+static void test_nvrtc_sm_90(void **state)
+{
+    (void)state, check_cuda("sm_90");
+}
 
 int main(void)
 {
@@ -394,8 +411,7 @@ int main(void)
         cmocka_unit_test(test_gcc_off),     cmocka_unit_test(test_clang_fast),
         cmocka_unit_test(test_clang_off),   cmocka_unit_test(test_generic),
         cmocka_unit_test(test_f64),         cmocka_unit_test(test_near),
-               cmocka_unit_test(test_nvrtc_sm_80),
-        cmocka_unit_test(test_nvrtc_sm_90),
+        cmocka_unit_test(test_nvrtc_sm_80), cmocka_unit_test(test_nvrtc_sm_90),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

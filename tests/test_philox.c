@@ -19,18 +19,21 @@
 #include "../src/device/prelude/philox.h"
 #include "../src/device/prelude/half.h"
 
-static uint64_t join(uint32_t low, uint32_t high) { return (uint64_t)high << 32 | low; }
+static uint64_t join(uint32_t low, uint32_t high)
+{
+    return (uint64_t)high << 32 | low;
+}
 
 /* The reference vectors that accompany the paper: counter, key, output. */
 static void test_known_answers(void **state)
 {
     (void)state;
     static const uint32_t v[][10] = {
-        { 0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 },
-        { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d, 0x41c83b0e,
-          0xa20bc7c6, 0x6d5451fd },
-        { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb,
-          0x5001e420, 0x24126ea1 },
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d, 0x41c83b0e,
+         0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb,
+         0x5001e420, 0x24126ea1},
     };
     for (int i = 0; i < 3; i++) {
         uint32_t w[4];
@@ -43,12 +46,12 @@ static void test_known_answers(void **state)
 static uint32_t plain(uint64_t seed, uint64_t draw, uint64_t index)
 {
     uint64_t block = index / 4;
-    uint32_t c[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)draw, (uint32_t)(draw >> 32) };
-    uint32_t k[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)draw, (uint32_t)(draw >> 32)};
+    uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
-        uint32_t next[4] = { (uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b,
-                             (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a };
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
+                            (uint32_t)a};
         memcpy(c, next, sizeof c);
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
@@ -60,9 +63,8 @@ static void test_fill(void **state)
 {
     (void)state;
     static const uint64_t starts[] = {
-        0, 1, 2, 3, 4, 1021, 0x3fffffffeu, 0x7ffffffffffffff0u, UINT64_MAX - 1027
-    };
-    static const int counts[] = { 0, 1, 2, 3, 4, 5, 7, 31, 64, 1000, 1024 };
+        0, 1, 2, 3, 4, 1021, 0x3fffffffeu, 0x7ffffffffffffff0u, UINT64_MAX - 1027};
+    static const int counts[] = {0, 1, 2, 3, 4, 5, 7, 31, 64, 1000, 1024};
     static uint32_t w[1026];
     for (unsigned s = 0; s < sizeof starts / sizeof *starts; s++)
         for (unsigned c = 0; c < sizeof counts / sizeof *counts; c++) {
@@ -83,9 +85,9 @@ static void test_uniform_and_dropout(void **state)
     (void)state;
     assert_true(tn_uniform(0) == 0 && tn_uniform(0xff) == 0 && tn_uniform(0x100) == 0x1p-24f);
     assert_true(tn_uniform(0xffffffffu) == 1 - 0x1p-24f && tn_uniform(0x80000000u) == 0.5f);
-    static const double ps[] = { 0, 1e-12, 0x1p-32, 0.1, 0.5, 0.9, 1 - 0x1p-32, 1 };
-    static const uint32_t us[] = { 0,          1,          2,          0x19999998, 0x19999999,
-                                   0x1999999a, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff };
+    static const double ps[] = {0, 1e-12, 0x1p-32, 0.1, 0.5, 0.9, 1 - 0x1p-32, 1};
+    static const uint32_t us[] = {0,          1,          2,          0x19999998, 0x19999999,
+                                  0x1999999a, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
     for (unsigned i = 0; i < sizeof ps / sizeof *ps; i++)
         for (unsigned j = 0; j < sizeof us / sizeof *us; j++)
             assert_int_equal(tn_dropped(us[j], ps[i]), (double)us[j] < floor(ps[i] * 4294967296.0));
@@ -118,7 +120,7 @@ static void test_normal(void **state)
     assert_true(fabs(sum / N) < 0.01 && fabs(squares / N - 1) < 0.02);
 
     /* The corners: the smallest and largest u, every eighth turn and its neighbours. */
-    static const uint32_t as[] = { 0, 0xff, 0x100, 0x1000, 0x7fffffff, 0xfffffe00, 0xffffffff };
+    static const uint32_t as[] = {0, 0xff, 0x100, 0x1000, 0x7fffffff, 0xfffffe00, 0xffffffff};
     for (unsigned i = 0; i < sizeof as / sizeof *as; i++)
         for (uint32_t eighth = 0; eighth < 8; eighth++)
             for (uint32_t d = 0; d < 9; d++) {
@@ -154,7 +156,7 @@ static void test_widen(void **state)
     (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
         uint16_t h = (uint16_t)i;
-        float f = tn_half_to_f32((tn_half){ h }), b = tn_bfloat16_to_f32((tn_bfloat16){ h });
+        float f = tn_half_to_f32((tn_half){h}), b = tn_bfloat16_to_f32((tn_bfloat16){h});
         float ef = tn_f16_to_f32(h), eb = tn_bf16_to_f32(h);
         assert_true(isnan(ef) ? isnan(f) : bits(f) == bits(ef));
         assert_true(isnan(eb) ? isnan(b) : bits(b) == bits(eb));

@@ -53,27 +53,51 @@ int64_t tn_load_i64(const void *p, tn_dtype d, size_t i)
 static void store_f64(void *p, tn_dtype d, size_t i, double v)
 {
     switch (d) {
-    case TN_F32: ((float *)p)[i] = (float)v; break;
-    case TN_F16: ((uint16_t *)p)[i] = tn_f32_to_f16((float)v); break;
-    case TN_BF16: ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v); break;
-    case TN_F64: ((double *)p)[i] = v; break;
-    case TN_I32: ((int32_t *)p)[i] = (int32_t)saturate(v); break;
-    case TN_I64: ((int64_t *)p)[i] = saturate(v); break;
-    case TN_U8: ((uint8_t *)p)[i] = (uint8_t)saturate(v); break;
-    case TN_BOOL: ((uint8_t *)p)[i] = v != 0; break;
-    case TN_DTYPE_COUNT: break;
+    case TN_F32:
+        ((float *)p)[i] = (float)v;
+        break;
+    case TN_F16:
+        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
+        break;
+    case TN_BF16:
+        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
+        break;
+    case TN_F64:
+        ((double *)p)[i] = v;
+        break;
+    case TN_I32:
+        ((int32_t *)p)[i] = (int32_t)saturate(v);
+        break;
+    case TN_I64:
+        ((int64_t *)p)[i] = saturate(v);
+        break;
+    case TN_U8:
+        ((uint8_t *)p)[i] = (uint8_t)saturate(v);
+        break;
+    case TN_BOOL:
+        ((uint8_t *)p)[i] = v != 0;
+        break;
+    case TN_DTYPE_COUNT:
+        break;
     }
 }
 
 static void store_i64(void *p, tn_dtype d, size_t i, int64_t v)
 {
-    if (d == TN_I64) ((int64_t *)p)[i] = v;
-    else if (d == TN_I32) ((int32_t *)p)[i] = (int32_t)v;
-    else if (d == TN_U8) ((uint8_t *)p)[i] = (uint8_t)v;
-    else ((uint8_t *)p)[i] = v != 0;
+    if (d == TN_I64)
+        ((int64_t *)p)[i] = v;
+    else if (d == TN_I32)
+        ((int32_t *)p)[i] = (int32_t)v;
+    else if (d == TN_U8)
+        ((uint8_t *)p)[i] = (uint8_t)v;
+    else
+        ((uint8_t *)p)[i] = v != 0;
 }
 
-static bool whole(tn_dtype d) { return !tn_dtype_is_float(d); }
+static bool whole(tn_dtype d)
+{
+    return !tn_dtype_is_float(d);
+}
 
 void tn_convert(void *dst, tn_dtype to, const void *src, tn_dtype from, size_t n)
 {
@@ -82,7 +106,9 @@ void tn_convert(void *dst, tn_dtype to, const void *src, tn_dtype from, size_t n
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        if (whole(to) && whole(from)) store_i64(dst, to, i, tn_load_i64(src, from, i));
-        else store_f64(dst, to, i, tn_load_f64(src, from, i));
+        if (whole(to) && whole(from))
+            store_i64(dst, to, i, tn_load_i64(src, from, i));
+        else
+            store_f64(dst, to, i, tn_load_f64(src, from, i));
     }
 }

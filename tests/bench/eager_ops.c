@@ -67,7 +67,7 @@ static double now_us(void)
     X(cross_entropy, tn_cross_entropy(i->x, i->label))                                                       \
     X(embedding, tn_embedding(i->x, i->index))                                                               \
     X(gather, tn_gather(i->x, 1, tn_reshape(i->label, TN_SHAPE(i->n, 1))))                                   \
-    X(concat, tn_concat(2, (tn_tensor *[]){ i->x, i->y }, 1))                                                \
+    X(concat, tn_concat(2, (tn_tensor *[]){i->x, i->y}, 1))                                                  \
     X(pad, tn_pad(i->x, 1, 8, 8, 0))                                                                         \
     X(batch_norm, tn_batch_norm(i->x, i->w, i->b, NULL, NULL))                                               \
     X(linear, tn_affine(i->x, i->square, i->b))
@@ -89,7 +89,10 @@ static double now_us(void)
     X(linear_back, tn_affine(i->x, i->square, i->b))
 
 #define X(name, expr)                                                                                        \
-    static tn_tensor *run_##name(in *i) { return expr; }
+    static tn_tensor *run_##name(in *i)                                                                      \
+    {                                                                                                        \
+        return expr;                                                                                         \
+    }
 FORWARD(X)
 BACKWARD(X)
 #undef X
@@ -99,10 +102,10 @@ static const struct {
     tn_tensor *(*run)(in *);
     bool backward;
 } cases[] = {
-#define X(name, expr) { #name, run_##name, false },
+#define X(name, expr) {#name, run_##name, false},
     FORWARD(X)
 #undef X
-#define X(name, expr) { #name, run_##name, true },
+#define X(name, expr) {#name, run_##name, true},
         BACKWARD(X)
 #undef X
 };
@@ -111,7 +114,7 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 static void make_inputs(in *i, int64_t n, int64_t c)
 {
     tn_session *s = i->s;
-    tn_tensor *old[] = { i->x, i->y, i->w, i->b, i->label, i->index, i->square };
+    tn_tensor *old[] = {i->x, i->y, i->w, i->b, i->label, i->index, i->square};
     for (size_t k = 0; k < sizeof old / sizeof *old; k++) tn_free(old[k]);
     i->n = n;
     i->c = c;
@@ -126,7 +129,7 @@ static void make_inputs(in *i, int64_t n, int64_t c)
 
 static double once(in *i, int k)
 {
-    tn_tensor *grad_of[] = { i->x, i->w, i->b, i->square };
+    tn_tensor *grad_of[] = {i->x, i->w, i->b, i->square};
     for (int j = 0; j < 4; j++) tn_requires_grad(grad_of[j], cases[k].backward);
     tn_step_begin(i->s);
     double t = now_us();
@@ -185,17 +188,21 @@ int main(int argc, char **argv)
         for (int k = 0; k < N_CASES; k++) puts(cases[k].name);
         return 0;
     }
-    in i = { .s = tn_open(.mode = TN_EAGER, .seed = 1) };
+    in i = {.s = tn_open(.mode = TN_EAGER, .seed = 1)};
     if (!i.s) return 1;
     int status = 2;
-    if (argc > 1 && !strcmp(argv[1], "--serve")) status = serve(&i);
+    if (argc > 1 && !strcmp(argv[1], "--serve"))
+        status = serve(&i);
     else if (argc > 3) {
         int runs = argc > 4 ? atoi(argv[4]) : 20;
         double t[1000];
         status = measure(&i, argv[1], atoll(argv[2]), atoll(argv[3]), runs > 1000 ? 1000 : runs, t);
         qsort(t, (size_t)runs, sizeof *t, ascending);
-        if (!status) printf("%s %s x %s: median %.1f us, best %.1f us\n", argv[1], argv[2], argv[3], t[runs / 2], t[0]);
-    } else fprintf(stderr, "usage: eager_ops --list | --serve | CASE ROWS COLS [N]\n");
+        if (!status)
+            printf("%s %s x %s: median %.1f us, best %.1f us\n", argv[1], argv[2], argv[3], t[runs / 2],
+                   t[0]);
+    } else
+        fprintf(stderr, "usage: eager_ops --list | --serve | CASE ROWS COLS [N]\n");
     tn_close(i.s);
     return status;
 }

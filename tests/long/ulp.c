@@ -47,7 +47,7 @@ double pow(double, double) VECTOR;
 #include "ulp_error.h"
 
 enum { BLOCK = 1024, MAX_THREADS = 64 };
-#define NEARLY 1e-3
+#define NEARLY     1e-3
 #define ALL_FLOATS 0x100000000u
 
 #define LOOP(name, exact)                                                                                    \
@@ -89,9 +89,8 @@ static const struct {
     void (*exact)(const float *x, const float *y, double *z, int n); /* nearly */
     double (*scalar)(double x, double y);
 } table[] = {
-#define ROW(name, exact) { #name, loop_##name, exact_##name, scalar_##name },
-    TN_EACH_FUNCTION(ROW){ "pow", loop_pow, exact_pow, pow }
-};
+#define ROW(name, exact) {#name, loop_##name, exact_##name, scalar_##name},
+    TN_EACH_FUNCTION(ROW){"pow", loop_pow, exact_pow, pow}};
 enum { ROWS = sizeof table / sizeof *table, POW = ROWS - 1 };
 
 typedef struct share {
@@ -125,7 +124,7 @@ static void judge(share *s, const float *x, const float *y, int n)
 
 static void walk_one(share *s)
 {
-    float x[BLOCK], y[BLOCK] = { 0 };
+    float x[BLOCK], y[BLOCK] = {0};
     uint64_t span = BLOCK * s->stride;
     for (uint64_t base = span * (uint64_t)s->part; base < ALL_FLOATS; base += span * (uint64_t)s->parts) {
         uint64_t left = (ALL_FLOATS - base - 1) / s->stride + 1;
@@ -177,9 +176,8 @@ int main(int argc, char **argv)
         share s[MAX_THREADS];
         pthread_t id[MAX_THREADS];
         for (int t = 0; t < threads; t++) {
-            s[t] = (share){
-                .row = row, .part = t, .parts = threads, .stride = stride ? stride : 1, .worst = 0
-            };
+            s[t] =
+                (share){.row = row, .part = t, .parts = threads, .stride = stride ? stride : 1, .worst = 0};
             if (pthread_create(&id[t], NULL, run, &s[t])) return 2;
         }
         for (int t = 0; t < threads; t++) {

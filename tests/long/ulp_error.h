@@ -48,8 +48,9 @@ static inline double tn_ulp_error(float y, double exact)
     uint32_t got_size = got & 0x7fffffffu, nearest_size = nearest & 0x7fffffffu;
     e = e < 1023 - 126 ? 1023 - 126 : e;
     double per_ulp = tn_test_double((2046 + 23 - e) << 52);
-    double value = got_size == 0x7f800000u ? tn_test_double((uint64_t)(got >> 31) << 63 | (uint64_t)(1023 + 128) << 52)
-                                           : (double)y;
+    double value = got_size == 0x7f800000u
+                       ? tn_test_double((uint64_t)(got >> 31) << 63 | (uint64_t)(1023 + 128) << 52)
+                       : (double)y;
     double error = fabs(value - exact) * per_ulp;
     int infinite = size == inf64 || (nearest_size == 0x7f800000u && got_size == 0x7f800000u);
     error = infinite ? (got == nearest ? 0 : (double)INFINITY) : error;
@@ -58,8 +59,14 @@ static inline double tn_ulp_error(float y, double exact)
     return exact_nan | got_nan ? (exact_nan & got_nan ? 0 : (double)INFINITY) : error;
 }
 
-static inline double tn_exact_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
-static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
+static inline double tn_exact_sigmoid(double x)
+{
+    return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+}
+static inline double tn_exact_rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
 
 /* Every f32 function of one argument with its reference; exact ones from floor on. */
 #define TN_EACH_FUNCTION(X)                                                                                  \

@@ -56,8 +56,8 @@ typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);
 /* The one parameter of a generated CUDA kernel, handed over by value; all pointers are the device's. The
  * launch has ceil(n / chunk) blocks, block b does the items [b * chunk, min(n, (b + 1) * chunk)). Where
  * finish_n is not 0, the block that arrives last, counted in *ticket, which it sets back to 0, then does the
- * items [0, finish_n) of the kernel's finish. A kernel that has several such meeting points, one for each tile
- * of its result, counts in the further words of `ticket`, of which there are TN_KERNEL_TICKETS. */
+ * items [0, finish_n) of the kernel's finish. A kernel that has several such meeting points, one for each
+ * tile of its result, counts in the further words of `ticket`, of which there are TN_KERNEL_TICKETS. */
 typedef struct tn_cuda_args {
     int64_t n, chunk, finish_n, finish_chunk;
     const tn_word *scalar; /* as in tn_args */

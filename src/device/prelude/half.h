@@ -26,7 +26,10 @@ TN_FN tn_bfloat16 tn_f32_to_bfloat16(float x)
     return h;
 }
 
-TN_FN float tn_bfloat16_to_f32(tn_bfloat16 h) { return tn_from_bits_f32((uint32_t)h.bits << 16); }
+TN_FN float tn_bfloat16_to_f32(tn_bfloat16 h)
+{
+    return tn_from_bits_f32((uint32_t)h.bits << 16);
+}
 
 /* Placed in an f32's fields as it stands, a half is too small by 2^112; the product is exact and makes a
  * denormal half a normal float. Infinity and NaN need their exponent completed. */
