@@ -527,6 +527,30 @@ static void a_chain_moves_its_ends_only(void **state)
     }
 }
 
+/* ---- forward and backward in one kernel ---- */
+
+/* A gradient that somebody asked for, or that a product reads, is written whenever it is made: made where the
+ * loss is, it spares reading forward's operands again. */
+static void a_loss_and_its_gradient_are_one_kernel(void **state)
+{
+    (void)state;
+    for (int product = 0; product < 2; product++) {
+        tn_session *s = open_mode(TN_FUSED);
+        traced t = {.s = s, .gradients = true};
+        tn_step_begin(s);
+        tn_tensor *x = input(&t, 300, 70), *w = product ? input(&t, 70, 50) : NULL;
+        tn_tensor *y = tn_silu(product ? tn_matmul(x, w) : x);
+        take_gradients(&t, tn_sum(tn_square(y), TN_ALL, false));
+        seen v = look(s);
+        /* the product, silu's sum and the gradient that two products read */
+        expect("loss", product ? "of a product" : "of a chain", &v, (bound){product ? 4 : 1, product ? 2 : 0},
+               (bound){0});
+        end_step(s, v.kernels);
+        forget(&v);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 /* ---- optimizer ---- */
 
 /* Three parameters of different shapes and an update of all: one kernel that reads gradient, parameter and
@@ -569,10 +593,11 @@ static void an_update_is_one_kernel(void **state)
 int main(void)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
-    struct CMUnitTest tests[N_CASES + 2];
+    struct CMUnitTest tests[N_CASES + 3];
     for (int i = 0; i < N_CASES; i++)
         tests[i] = (struct CMUnitTest){Cases[i].name, check_fusion, NULL, NULL, &Cases[i]};
     tests[N_CASES] = (struct CMUnitTest)cmocka_unit_test(a_chain_moves_its_ends_only);
     tests[N_CASES + 1] = (struct CMUnitTest)cmocka_unit_test(an_update_is_one_kernel);
+    tests[N_CASES + 2] = (struct CMUnitTest)cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
