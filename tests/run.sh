@@ -53,7 +53,7 @@ one() {
     # which values meet where: its thousands of kernels are not optimised at all here, and are in make test-long.
     case $name in
     test_random_graphs | test_random_programs | test_replay) opt=TENSOR_KERNEL_OPT=0 ;;
-    test_attention | test_ops | test_promotion | test_views | test_errors* | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
+    test_attention* | test_ops | test_promotion | test_views | test_errors* | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
     *) opt= ;;
     esac
     rm -rf "$cache"
