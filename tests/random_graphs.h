@@ -462,6 +462,8 @@ static const op_entry ops[] = {
     {"matmul", draw_matmul, run_matmul, 0, 4},
     {"matmul_t", draw_matmul, run_matmul, 1, 3},
     {"affine", draw_matmul, run_matmul, 2, 4},
+    {"attention", draw_attention, run_attention, ATTENTION, 5},
+    {"written_out", draw_attention, run_attention, WRITTEN_OUT, 5},
     {"conv2d", draw_image, run_image, CONV, 3},
     {"max_pool2d", draw_image, run_image, MAX_POOL, 2},
     {"avg_pool2d", draw_image, run_image, AVG_POOL, 2},

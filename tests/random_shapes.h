@@ -1,5 +1,5 @@
 /* random_shapes.h - the families of random_graphs.h whose results have shapes of their own: views, joins,
- * products, images, indexing. Included there. */
+ * products, attention, images, indexing. Included there. */
 #ifndef TESTS_RANDOM_SHAPES_H
 #define TESTS_RANDOM_SHAPES_H
 
@@ -161,6 +161,72 @@ static tn_tensor *run_matmul(const program *p, int i, tn_session *s, tn_tensor *
     tn_tensor *x = v[n->in[0]], *y = v[n->in[1]];
     if (which == 2) return tn_affine(x, y, n->in[2] < 0 ? NULL : v[n->in[2]]);
     return tn_matmul(x, which ? tn_transpose(y, -1, -2) : y);
+}
+
+/* -- attention, as one operator and written out -- */
+
+enum { ATTENTION, WRITTEN_OUT };
+enum { NO_MASK, CAUSAL, BOOLS, ADDED, N_MASKS };
+
+/* q is an earlier node [.., tq, d]; k and v are new, or k is q itself: attention of rows to each other. Where
+ * scores are large their rounding alone decides which key is seen. */
+static bool draw_attention(program *p, rng *r, node *n, int which)
+{
+    (void)which;
+    n->in[0] = pick_ndim(p, r, 2, 4);
+    if (n->in[0] < 0) return false;
+    const node q = p->v[n->in[0]];
+    const bool self = !rng_below(r, 3);
+    const double score = q.mag * (self ? q.mag : 2) * sqrt((double)q.shape[q.ndim - 1]);
+    if (score > 50) return false;
+    shape_like(n, &q);
+    int64_t shape[5];
+    memcpy(shape, q.shape, sizeof shape);
+    if (!self) shape[q.ndim - 2] = draw_extent(r);
+    n->in[1] = self ? n->in[0] : add_leaf(p, q.ndim, shape);
+    if (!rng_below(r, 4)) shape[q.ndim - 1] = draw_extent(r);
+    n->in[2] = add_leaf(p, q.ndim, shape);
+    n->shape[q.ndim - 1] = shape[q.ndim - 1];
+    n->p[0] = rng_below(r, N_MASKS);
+    n->f[0] = rng_below(r, 2) ? 0 : rng_real(r, 0.1, 0.5);
+    n->mag = 2;
+    int64_t scores = shape[q.ndim - 2];
+    for (int d = 0; d < q.ndim - 1; d++) scores *= q.shape[d];
+    return n->in[1] >= 0 && n->in[2] >= 0 && scores <= MAX_ELEMENTS;
+}
+
+/* [tq, tk]: what is seen, of which the first key is always part, or what is added. */
+static tn_tensor *mask_of(const program *p, int i, tn_session *s, int kind)
+{
+    const node *q = &p->v[p->v[i].in[0]], *k = &p->v[p->v[i].in[1]];
+    const int64_t shape[] = {q->shape[q->ndim - 2], k->shape[k->ndim - 2]};
+    static double data[MAX_ELEMENTS];
+    rng r = {p->seed * 999983u + (uint64_t)i};
+    for (int64_t row = 0, at = 0; row < shape[0]; row++)
+        for (int64_t column = 0; column < shape[1]; column++, at++)
+            data[at] = kind == CAUSAL  ? column <= row
+                       : kind == BOOLS ? column == 0 || rng_below(&r, 3) > 0
+                                       : rng_real(&r, -2, 2);
+    return tensor_of(s, data, kind == ADDED ? p->dtype : TN_BOOL, 2, shape);
+}
+
+/* What is written out becomes the operator on a device, whose gradients take other sums than those of a
+ * softmax: in the reference it is the operator, so that its noise is in these sums. */
+static tn_tensor *run_attention(const program *p, int i, tn_session *s, tn_tensor **v, int which)
+{
+    const node *n = &p->v[i];
+    tn_tensor *q = v[n->in[0]], *k = v[n->in[1]], *x = v[n->in[2]];
+    const int kind = (int)n->p[0];
+    const double scale = which == WRITTEN_OUT && !n->f[0] ? 0.25 : n->f[0];
+    if (which == ATTENTION || s->device->is_reference)
+        return tn_scaled_dot_product_attention(
+            q, k, x, .causal = kind == CAUSAL,
+            .mask = kind == BOOLS || kind == ADDED ? mask_of(p, i, s, kind) : NULL, .scale = scale);
+    tn_tensor *score = tn_mul_scalar(tn_matmul(q, tn_transpose(k, -1, -2)), scale);
+    if (kind == ADDED) score = tn_add(score, mask_of(p, i, s, kind));
+    if (kind == CAUSAL || kind == BOOLS)
+        score = tn_where(mask_of(p, i, s, kind), score, tn_full(s, -INFINITY, p->dtype, 0, NULL));
+    return tn_matmul(tn_softmax(score, -1), x);
 }
 
 /* -- images -- */
