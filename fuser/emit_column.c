@@ -157,12 +157,6 @@ static void write_between(fu_em *e, int done, const fu_range *r)
     }
     bool block = worst || random;
     if (block) fu_scope_open(e, "{");
-    for (int i = 0; i < p->n_value; i++) { /* an index that is the same for all of the loop stops before it */
-        const fu_value *v = &p->value[i];
-        if (v->kind == FU_INDEX && e->hot[i] && !fu_full(p, v) && !(v->vary & (p->red | fu_bit(vec))) &&
-            v->phase <= done)
-            fu_ask(e, i);
-    }
     if (worst) fu_line(&e->t, "uint64_t worst = 0;");
     e->first = r->lo;
     for (int i = 0; i < p->n_value && random; i++) {
