@@ -190,7 +190,7 @@ $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 # These compute: the answers they compare with, or what many numbers differ by.
 $(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs \
-    test_cuda_attention test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): TESTOPT := -O1
+    test_cuda_attention test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): private TESTOPT := -O1
 $(BUILD)/tests/test_cuda_cases: $(BUILD)/fve/examples/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)

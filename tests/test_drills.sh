@@ -4,24 +4,34 @@
 # with a hash that is the same for everything nothing may change.
 . tests/check.sh
 
-# What is built already is taken along with its dates, so that one file is compiled for each fault.
+# What is built already is taken along with its dates, so that little is compiled for each fault.
 mkdir -p "$tmp/tree/b" || exit 1
 cp -a Makefile include src autograd fuser nn tests "$tmp/tree"
 cp -a "$BUILD/obj" "$BUILD/internal.a" "$BUILD/flags" "$BUILD/sources" "$tmp/tree/b"
 find "$tmp/tree/b/obj" -name '*.d' -exec sed -i "s|$BUILD/obj/|b/obj/|g" {} +
+cp -a "$tmp/tree/b/obj" "$tmp/obj"
 cd "$tmp/tree" || exit 1
 
-# build TEST FILE SED: the test with the line changed. The file is as it was afterwards.
+# build TEST FILE SED: the test with the line changed. The file and the objects are as they were afterwards. A table that
+# others include is compiled into those that name it: who knows it by a header knows its names alone, which stay.
 build() {
     cp -p "$2" "$tmp/before"
     sed -i "$3" "$2"
     if cmp -s "$2" "$tmp/before"; then
         echo "the line to be changed is not in $2 any more" && return 1
     fi
+    touch "$tmp/mark"
+    case $2 in
+    *.c) touch "$2" ;;
+    *) touch -r "$tmp/before" "$2" && find src autograd fuser -name '*.c' -exec grep -l "include.*$(basename "$2")" {} + | xargs touch ;;
+    esac
     "$MAKE" --no-print-directory -j2 BUILD=b "b/tests/$1" >"$tmp/make.log" 2>&1
     status=$?
-    cp "$tmp/before" "$2" # with a new date: compiled again for the next
     [ $status -eq 0 ] || cat "$tmp/make.log"
+    cp -p "$tmp/before" "$2"
+    find src autograd fuser -name '*.c' -newer "$tmp/mark" -exec touch -r "$tmp/before" {} +
+    find b/obj -name '*.o' -newer "$tmp/mark" | while read -r object; do cp -p "$tmp/${object#b/}" "$object"; done
+    rm -f b/internal.a
     return $status
 }
 
