@@ -299,6 +299,8 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
     o->align[1] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_a : o->vec_b) * s->size;
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
     o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU : TN_EMBED_CONV2D_CU);
+    o->stats = stats;
+    o->tuned = false;
     o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
                  !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
     predict(o, s, t);
@@ -347,12 +349,36 @@ static int64_t more_splits(int64_t splits)
     return splits % 3 == 0 ? splits / 3 * 4 : splits == 1 ? 2 : splits / 2 * 3;
 }
 
-bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+/* Puts `try` among the n best, best first and the older before the newer of the same, unless `each` of its
+ * size are better; how many there are now. */
+static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const struct fu_conv_tile *try)
 {
+    int at = n, alike = 0, worst = -1;
+    while (at > 0 && try->cycles < out[at - 1].cycles) at--;
+    for (int i = 0; i < n; i++) {
+        if (out[i].bm != try->bm || out[i].bn != try->bn) continue;
+        if (out[i].bk == try->bk && out[i].stages == try->stages && out[i].splits == try->splits) return n;
+        alike++;
+        worst = i;
+    }
+    if (alike >= each) {
+        if (worst < at) return n;
+    } else {
+        worst = n < most ? n++ : n - 1;
+        if (at > worst) return n;
+    }
+    memmove(out + at + 1, out + at, (size_t)(worst - at) * sizeof *out);
+    out[at] = *try;
+    return n;
+}
+
+int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int most, struct fu_conv_tile *out)
+{
+    enum { EACH = 2 };
     struct fu_conv_tile try = {.n_dim = 0};
     shape s;
-    bool found = false;
-    if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return false;
+    int found = 0;
+    if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return 0;
     if (s.multiplier) return choose_alone(d, &s, t, stats, out);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int way = 0; way < 4; way++)
@@ -362,9 +388,46 @@ bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struc
                 try.bk = (way & 1 ? 64 : 128) / s.size;
                 try.stages = way & 2 ? 3 : 4;
                 try.splits = splits;
-                if (!fill_in(d, &s, t, stats, &try) || (found && try.cycles >= out->cycles)) continue;
-                *out = try;
-                found = true;
+                if (fill_in(d, &s, t, stats, &try)) found = keep_best(out, found, most, EACH, &try);
             }
     return found;
+}
+
+bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    return fu_conv_tiles(d, t, stats, 1, out) > 0;
+}
+
+/* ---- what was found by running them ---- */
+
+bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b)
+{
+    return a->dtype == b->dtype && a->pass == b->pass && a->tf32 == b->tf32 && a->n == b->n && a->h == b->h &&
+           a->w == b->w && a->c == b->c && a->oc == b->oc && a->kh == b->kh && a->kw == b->kw &&
+           a->oh == b->oh && a->ow == b->ow && a->groups == b->groups &&
+           !memcmp(a->stride, b->stride, sizeof a->stride) && !memcmp(a->pad, b->pad, sizeof a->pad) &&
+           !memcmp(a->dilation, b->dilation, sizeof a->dilation);
+}
+
+const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats)
+{
+    for (int i = 0; t && i < t->n; i++)
+        if (t->way[i].stats == stats && fu_conv_same(&t->way[i].d, d)) return &t->way[i];
+    return NULL;
+}
+
+bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    const fu_conv_way *w = fu_conv_known(t->tuned, d, stats);
+    if (w) {
+        *out = (struct fu_conv_tile){.bm = w->bm,
+                                     .bn = w->bn,
+                                     .bk = w->bk,
+                                     .stages = w->stages,
+                                     .warps_m = w->warps_m,
+                                     .warps_n = w->warps_n,
+                                     .splits = w->splits};
+        if (fu_conv_tile_as(d, t, stats, out)) return out->tuned = true;
+    }
+    return fu_conv_tile(d, t, stats, out);
 }

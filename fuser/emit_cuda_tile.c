@@ -153,8 +153,11 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     const tn_tensor *t = c->node[conv].t;
     fu_prog *p = c->prog, *last = parts->n_sum ? c->prog2 : NULL;
     tn_conv2d_desc d;
-    const struct fu_conv_tile *tile = c->node[conv].tile[last != NULL];
+    struct fu_conv_tile *tile = tn_arena_alloc(&c->plan->arena, sizeof *tile);
+    if (!tile) return TN_E_NOMEM;
     fu_conv_desc(c, conv, &d);
+    if (!fu_conv_tile_tuned(&d, c->target, last != NULL, tile))
+        return fu_fail(c, TN_E_UNSUPPORTED, "%s: no tile", tn_op_get((tn_op)t->op)->name);
     int status = take_operand(e, t->in[0], conv, tile->align[0], "x");
     if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
@@ -188,6 +191,8 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
         if (fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     s->n_out = e->n_pointer - n_in;
     s->grid = tile->grid;
+    s->tile = tile;
+    s->conv = d;
 
     int leave = -1;
     for (int i = 0; i < p->n_value && last; i++)

@@ -14,6 +14,9 @@
  * a pass over the result, and is taken where the model finds that worth what the product loses
  * (fu_tile_pays).
  *
+ * What joins is decided by the tile that the model chooses, also where another one has been found faster by
+ * running it (tn_target.tuned): how a kernel is cut then changes nothing else of the plan.
+ *
  * Start with fu_tile_mark, then fu_tile_try.
  */
 #include "tile.h"

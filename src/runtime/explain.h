@@ -105,7 +105,7 @@ struct tn_explain_state {
     } asked;                   /* who makes it run */
     char *text;                /* of tn_plan_text */
     double copy_gbs[TN_COPIES];
-    char profile[48]; /* name and digest of the target profile, once it is asked for */
+    char profile[64]; /* name and digest of the target profile, once it is asked for */
     tn_require *require;
     int n_require, cap_require;
     bool require_open;

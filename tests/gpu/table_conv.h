@@ -7,31 +7,8 @@
 #define TESTS_GPU_TABLE_CONV_H
 
 #include "fuser/conv_tile.h"
+#include "src/device/embed.h"
 #include "tests/gpu/table.h"
-
-static const char conv_epilogue[] =
-    "TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[EPI_VEC])\n"
-    "{\n"
-    "#if DTYPE == 0\n"
-    "    tn_store((float *)a.buf[2] + row * a.dim[4] + column, v);\n"
-    "#else\n"
-    "#if DTYPE == 2\n"
-    "    tn_half x[EPI_VEC];\n"
-    "#pragma unroll\n"
-    "    for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_half(v[i]);\n"
-    "#else\n"
-    "    tn_bfloat16 x[EPI_VEC];\n"
-    "#pragma unroll\n"
-    "    for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_bfloat16(v[i]);\n"
-    "#endif\n"
-    "    tn_store((tn_half *)a.buf[2] + row * a.dim[4] + column, *(tn_half(*)[EPI_VEC])&x);\n"
-    "#endif\n"
-    "}\n"
-    "TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)\n"
-    "{\n"
-    "    ((float *)a.buf[4])[column] = mean;\n"
-    "    ((float *)a.buf[5])[column] = m2 / (float)count;\n"
-    "}\n";
 
 static inline void conv_fill(table_row *out, const char *kernel, const char *dtype,
                              const struct fu_conv_tile *o)
@@ -39,11 +16,12 @@ static inline void conv_fill(table_row *out, const char *kernel, const char *dty
     *out = (table_row){.threads = o->grid.threads, .shared = o->grid.shared};
     snprintf(out->kernel, sizeof out->kernel, "%s", kernel);
     snprintf(out->dtype, sizeof out->dtype, "%s", dtype);
-    size_t room = strlen(o->before) + strlen(o->text) + sizeof conv_epilogue + sizeof o->defines + 128;
+    const char *plain = tn_embed_text(TN_EMBED_CONV_PLAIN_CUH);
+    size_t room = strlen(o->before) + strlen(o->text) + strlen(plain) + sizeof o->defines + 128;
     out->text = malloc(room);
     if (!out->text) abort();
     snprintf(out->text, room, "%s#define ENTRY kernel\n#define PARTIALS 3\n%s%s%s", o->defines, o->before,
-             conv_epilogue, o->text);
+             plain, o->text);
 }
 
 static inline tn_conv2d_desc conv_desc(tn_dtype dtype, tn_conv_pass pass, int64_t c, int64_t groups)
