@@ -216,7 +216,8 @@ static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_ti
              "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n"
              "#define CONV2D_JOIN_(a, b) a##b\n#define CONV2D_JOIN(a, b) CONV2D_JOIN_(a, b)\n"
              "#define SPACE CONV2D_JOIN(ENTRY, _space)\n#define tn_epilogue CONV2D_JOIN(ENTRY, _epilogue)\n"
-             "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n",
+             "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n"
+             "#define tn_prologue CONV2D_JOIN(ENTRY, _prologue)\n",
              (int)d->pass,
              d->dtype == TN_F32   ? 0
              : d->dtype == TN_F16 ? 2
@@ -396,6 +397,25 @@ int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int m
 bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
 {
     return fu_conv_tiles(d, t, stats, 1, out) > 0;
+}
+
+/* Before each buffer is multiplied, the part of it that is the image goes through registers; meanwhile only
+ * the other blocks of the multiprocessor have work for its tensor cores. Operands of the image's size come
+ * from L2, and nobody has asked for them early. Windows that overlap are computed as often as they are
+ * loaded. */
+double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
+                      int operands)
+{
+    const double lanes = 128, latency = 600;
+    shape s;
+    if (d->pass == TN_CONV_DATA_GRAD || !shape_of(d, &s) || s.multiplier) return -1;
+    const double elements = (double)(s.forward ? o->bm : o->bn) * o->bk, size = s.size;
+    const double convert = s.size == 2 ? 4 : 2;
+    double buffer = elements * (work + convert) / lanes + 2 * elements * size / shared_per_clock;
+    buffer += operands * (elements * size / l2_per_clock + latency);
+    const double buffers = (double)ceil_div(ceil_div(s.k, o->bk), o->splits);
+    const int64_t lives = resident(o, &s, t), rounds = ceil_div(o->grid.n, t->processors);
+    return (double)rounds * buffers * buffer / (double)(lives < 1 ? 1 : min64(lives, rounds));
 }
 
 /* ---- what was found by running them ---- */

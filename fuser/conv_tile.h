@@ -61,6 +61,11 @@ const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, boo
 /* Whether both are the same, whatever their pointers and the tile. */
 bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
 
+/* Clocks that a prologue adds (conv_begin.cuh) which computes `work` instructions for an element, and reads
+ * `operands` more of x's size; negative: there is no form of the kernel with one. */
+double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
+                      int operands);
+
 /* The same with bm, bn, bk, stages, warps_m, warps_n and splits as they are in *out. false: that cannot be.
  */
 bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);

@@ -27,3 +27,5 @@ KERNEL
 #undef PARTIALS
 #undef tn_epilogue
 #undef tn_statistics
+#undef tn_prologue
+#undef PROLOGUE
