@@ -479,6 +479,18 @@ static bool takes_image(const fu_ctx *c, const fu_group *g, int node)
     return fu_tile_before_ns(c, conv, 0, 0) >= 0;
 }
 
+/* Whether the group makes something that a convolution may compute as it loads it: what else it stores stands
+ * in the way of doing without it. */
+static bool makes_image(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n; i++) {
+        const fu_node *n = &c->node[g->member[i]];
+        for (int u = 0; u < n->n_user; u++)
+            if (takes_image(c, &c->group[fu_group_of(c, n->user[u])], g->member[i])) return true;
+    }
+    return false;
+}
+
 /* Nanoseconds that are spared, beside the value's own bytes, if the convolutions among the groups compute it
  * as they load it: less what that takes there, and with the pass that makes it now, if it has nothing else to
  * do. */
@@ -491,7 +503,9 @@ static double spared(const fu_ctx *c, const fu_node *n, const again *r, int coun
     for (int i = 0; i < owner->n; i++) {
         bool listed = false;
         for (int k = 0; k < r->n && !listed; k++) listed = r->node[k] == owner->member[i];
-        gone = gone && listed;
+        const fu_node *m = &c->node[owner->member[i]];
+        gone =
+            gone && (listed || (!m->root && !tn_node_written(m->t) && !fu_read_outside(c, owner->member[i])));
     }
     if (gone) all += tn_target_rates(c->target)->launch_us * 1e3 + load;
     for (int i = 0; i < count; i++) {
@@ -550,7 +564,8 @@ static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
 }
 
 /* A value that one group would store only for others to read, and that is cheap to make from what is in
- * memory anyway, is computed by those others again. `tiles`: convolutions among them, as they load it. */
+ * memory anyway, is computed by those others again. `tiles`: by convolutions among them, as they load it, and
+ * whatever else keeps the group that makes it from being spared. */
 static void compute_again(fu_ctx *c, int node, bool tiles)
 {
     enum { MANY = 16 };
@@ -568,7 +583,7 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
         reads += new_reads(c, g, &r);
         convs += takes;
     }
-    if (tiles && (!convs || !r.n_read)) return;
+    if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return;
     if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return;
     int *after = tiles ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
     bool *done = tiles ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;

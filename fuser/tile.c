@@ -357,9 +357,14 @@ bool fu_tile_waits(const fu_ctx *c, const int *member, int n)
 /* What one of the two programs overwrites must not be read by the other but before. */
 static tn_cut_reason overwritten(const fu_ctx *c, const fu_tile_parts *p)
 {
-    for (int i = 0; i < p->n_each + p->n_last && p->n_before; i++) /* while other tiles still load */
-        if (tn_node_written(c->node[i < p->n_each ? p->each[i] : p->last[i - p->n_each]].t))
-            return TN_CUT_ALIAS;
+    for (int i = 0; i < p->n_each + p->n_last; i++) { /* while other tiles still load */
+        const tn_tensor *w = c->node[i < p->n_each ? p->each[i] : p->last[i - p->n_each]].t;
+        for (int m = 0; m < p->n_before && tn_node_written(w); m++) {
+            const tn_tensor *r = c->node[p->before[m]].t;
+            for (int k = 0; k < r->n_in; k++)
+                if (fu_reads(c, fu_value_of(c, r->in[k]), w) != FU_UNSEEN) return TN_CUT_ALIAS;
+        }
+    }
     for (int pass = 0; pass < 2; pass++) {
         int n = pass ? p->n_last : p->n_each, others = pass ? p->n_each : p->n_last;
         const int *writer = pass ? p->last : p->each, *reader = pass ? p->each : p->last;
