@@ -93,6 +93,12 @@ static inline char *text_of(const test_case *c, const char *entry, const char *t
     return all;
 }
 
+/* Of channels so few that they have a kernel without tensor cores. */
+static inline bool small_groups(const tn_conv2d_desc *d)
+{
+    return d->groups > 1 && d->c / d->groups <= 8 && d->oc / d->groups <= 8;
+}
+
 /* Adds the case where the tile can be had. */
 static inline bool add(cases *l, const tn_target *target, test_case c)
 {
@@ -110,9 +116,13 @@ static inline bool add(cases *l, const tn_target *target, test_case c)
     c.tile.stages = w->stages, c.tile.splits = c.splits;
     if (!fu_conv_tile_as(&c.d, &t, c.stats, &c.tile)) return false;
     const bool alone = c.d.groups > 1 && c.d.groups == c.d.c;
-    snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d%d", alone ? "depthwise" : "conv",
-             (int)c.d.pass, (int)c.d.dtype, c.tf32, c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack,
-             c.tile.splits > 1, c.stats, c.prologue);
+    char kind[32] = "conv";
+    if (alone) snprintf(kind, sizeof kind, "depthwise");
+    if (!alone && small_groups(&c.d))
+        snprintf(kind, sizeof kind, "grouped_%d_%d", (int)(c.d.c / c.d.groups), (int)(c.d.oc / c.d.groups));
+    snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d%d", kind, (int)c.d.pass, (int)c.d.dtype,
+             c.tf32, c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack, c.tile.splits > 1, c.stats,
+             c.prologue);
     if (l->n == l->room) {
         l->room = l->room ? 2 * l->room : 64;
         l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
@@ -452,6 +462,11 @@ static const struct {
     {2, 12, 12, 8, 8, 1, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 7, false},
     {1, 6, 6, 8, 8, 1, 6, 6, {1, 1}, {0, 0, 0, 0}, {1, 1}, 3, true}, /* one window */
     {1, 4, 6, 7, 5, 1, 5, 4, {1, 2}, {4, 4, 3, 3}, {1, 1}, 1, false},
+    {2, 7, 6, 4, 4, 9, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 3, true}, /* small groups */
+    {1, 6, 7, 8, 8, 5, 3, 2, {2, 1}, {1, 0, 1, 1}, {1, 2}, 2, true},
+    {1, 5, 5, 2, 1, 40, 3, 3, {1, 1}, {1, 1, 1, 1}, {2, 1}, 1, true},
+    {2, 4, 5, 3, 7, 3, 2, 3, {1, 2}, {1, 1, 0, 2}, {1, 1}, 4, false},
+    {1, 9, 8, 2, 4, 17, 3, 3, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1, true},
 };
 
 static inline test_case corner(size_t i, tn_conv_pass pass, int kind)

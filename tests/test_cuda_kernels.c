@@ -66,7 +66,7 @@ enum { N_ARCH = 1 };
 enum { N_ARCH = 2 };
 #endif
 
-static table_family *const families[] = {conv_row, depthwise_row, attention_row};
+static table_family *const families[] = {conv_row, direct_row, attention_row};
 
 static void test_tensor_cores(void **state)
 {

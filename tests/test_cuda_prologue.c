@@ -35,7 +35,7 @@ static void padded(traced *t)
 
 static void strided(traced *t)
 {
-    give(t, tn_conv2d(tn_relu(norm(t, first(t))), input(t, 12, 3, 3, 4), NULL, .pad = 1, .stride = 2,
+    give(t, tn_conv2d(tn_relu(norm(t, first(t))), input(t, 24, 3, 3, 4), NULL, .pad = 1, .stride = 2,
                       .groups = 2));
 }
 

@@ -396,6 +396,25 @@ static void the_plan_says_what_a_convolution_took_along(void **state)
     tn_explain(s, f);
     fclose(f);
     if (!strstr(explained, "a convolution's kernel takes along only")) fail_msg("%s", explained);
+    /* of each kernel what is known once it is compiled */
+    int kernels = 0, tiles = 0;
+    for (const char *at = explained; (at = strstr(at, " registers, ")); at++) kernels++;
+    for (const char *at = explained; (at = strstr(at, "        tile ")); at++) {
+        int bm, bn, bk, stages, registers, at_peak = -1, read = 0;
+        long long shared = 0, spilled = -1;
+        char splits[32] = "";
+        assert_int_equal(sscanf(at, " tile %d x %d x %d, %d stages%n", &bm, &bn, &bk, &stages, &read), 4);
+        const char *rest = at + read;
+        if (sscanf(rest, ", %31[0-9] splits%n", splits, &read) == 1) rest += read;
+        if (sscanf(rest,
+                   ", predicted %d %% of peak; %d registers, %lld bytes of shared memory, %lld bytes spilled",
+                   &at_peak, &registers, &shared, &spilled) != 4)
+            fail_msg("%.200s", at);
+        assert_true(at_peak >= 0 && at_peak <= 100 && registers > 0 && spilled == 0);
+        assert_true(shared >= (long long)stages * (bm + bn) * bk * 4);
+        tiles++;
+    }
+    if (tiles != 2 || kernels < 3) fail_msg("%d tiles, %d kernels in\n%s", tiles, kernels, explained);
     free(explained);
     assert_int_equal(tn_close(s), 0);
 }

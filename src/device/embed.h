@@ -19,6 +19,7 @@ typedef enum tn_embedded {
     TN_EMBED_CONV2D_CU,
     TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_DEPTHWISE_CU,
+    TN_EMBED_GROUPED_CU,
     TN_EMBED_CONV_PLAIN_CUH,
     TN_EMBED_COUNT
 } tn_embedded;

@@ -213,6 +213,9 @@ static inline double tn_sums_share(const tn_sums *s)
 {
     return s->ms > 0 && s->copy_ms > 0 ? s->copy_ms / s->ms : -1;
 }
+/* What the launch's kernel takes, with the shared memory that it is launched with; false: not known, or none.
+ */
+bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out);
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
 const char *tn_way_name(tn_way w);
 

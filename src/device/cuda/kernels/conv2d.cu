@@ -198,7 +198,7 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
 #if defined(PROLOGUE)
 /* ---- what the convolution is of ---- */
 
-enum { AT_ONCE = 4 }; /* units whose elements are in registers together: their operands of a channel are read once */
+enum { AT_ONCE = 2 }; /* units whose elements are in registers together: their operands of a channel are read once */
 
 /* The thread's units from `first` on, of those that are there. */
 template <class buffer, int VEC>
@@ -230,7 +230,7 @@ TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, cha
 {
 #if PASS == 2
     const int32_t stride_y = (int32_t)a.dim[10], stride_x = (int32_t)a.dim[11];
-#pragma unroll
+#pragma unroll 1 /* sums leave few registers */
     for (int first = 0; first < tile_b::COUNT; first += AT_ONCE) {
         int64_t pixel[AT_ONCE];
 #pragma unroll

@@ -1,7 +1,7 @@
 /* conv_begin.cuh - what the convolution kernels have in common: where a block is, meeting other blocks, statistics
  * of columns, handing results to the epilogue.
  *
- * A kernel is ptx.cuh, this, conv2d.cu or conv_depthwise.cu, conv_end.cuh, with these names defined in front:
+ * A kernel is ptx.cuh, this, conv2d.cu, conv_grouped.cu or conv_depthwise.cu, conv_end.cuh, with these names defined in front:
  *
  *   ENTRY                      the kernel's name; SPACE, tn_epilogue and tn_statistics are made of it, so that
  *                              several kernels can stand in one text
@@ -10,6 +10,7 @@
  *   BM BN BK STAGES WARPS_M WARPS_N
  *   VEC_A VEC_B                elements that are loaded at once, of A and of B: divisors of the channels
  *   SPLIT STATS                0 or 1
+ *   IN_EACH OUT_EACH           of conv_grouped.cu: channels of a group
  *   EPI_VEC                    columns in a call of tn_epilogue: a divisor of N
  *   PARTIALS                   which buffer is scratch, with SPLIT or STATS
  *   TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[EPI_VEC])

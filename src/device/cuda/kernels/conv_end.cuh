@@ -29,3 +29,5 @@ KERNEL
 #undef tn_statistics
 #undef tn_prologue
 #undef PROLOGUE
+#undef IN_EACH
+#undef OUT_EACH
