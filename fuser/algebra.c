@@ -2,11 +2,12 @@
  *
  * Only what IEEE arithmetic keeps exactly: x * 1, x / 1, x - 0, x + -0, x^1, the negative of a negative, the
  * larger of x and x, a cast there and back through a type that holds every value, what has been rounded or
- * cut off already. Not x + 0, which makes 0 of -0, nor x * 0 or x - x, which are NaN for some x.
+ * cut off already. Not x + 0, which makes 0 of -0, nor x * 0 or x - x, which are NaN for some x. Of x * -1
+ * and x / -1 there is no value yet, but x has it with the other sign.
  *
- * A run-time number of 1 or 0 is taken for a constant under a guard: the plan then serves no other value of
- * it (tn_plan_serves), and once a second one has been seen none of the segment's numbers is folded any more
- * (tn_segment.unguarded).
+ * A run-time number of 1, 0 or -1 is taken for a constant under a guard: the plan then serves no other value
+ * of it (tn_plan_serves), and once a second one has been seen none of the segment's numbers is folded any
+ * more (tn_segment.unguarded).
  *
  * Rows of constants alone are worked out in f64 and rounded once, where that is what a kernel would get.
  *
@@ -273,13 +274,28 @@ static const tn_tensor *candidate(fu_ctx *c, int i, int *status)
     }
 }
 
+static bool like(const tn_tensor *x, const tn_tensor *t)
+{
+    return x->dtype == t->dtype && x->ndim == t->ndim &&
+           !memcmp(x->shape, t->shape, (size_t)t->ndim * sizeof *t->shape);
+}
+
 const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status)
 {
     int guards = c->plan->n_guard;
     const tn_tensor *t = c->node[i].t, *x = candidate(c, i, status);
-    bool same_shape =
-        x && x->ndim == t->ndim && !memcmp(x->shape, t->shape, (size_t)t->ndim * sizeof *t->shape);
-    if (same_shape && !*status && x->dtype == t->dtype && fu_lasting(c, x)) return x;
+    if (x && !*status && like(x, t) && fu_lasting(c, x)) return x;
     c->plan->n_guard = guards;
+    return NULL;
+}
+
+const tn_tensor *fu_negated(fu_ctx *c, int i, int *status)
+{
+    const tn_tensor *t = c->node[i].t;
+    if ((t->op != TN_OP_mul && t->op != TN_OP_div) || !tn_dtype_is_float((tn_dtype)t->dtype)) return NULL;
+    for (int k = 1; k >= (t->op == TN_OP_mul ? 0 : 1); k--) {
+        const tn_tensor *x = fu_value_of(c, t->in[1 - k]);
+        if (like(x, t) && is(c, t, k, -1, status)) return x;
+    }
     return NULL;
 }

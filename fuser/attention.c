@@ -205,11 +205,10 @@ static int64_t parts_of(const fu_attention_size *s)
     return parts < tiles ? parts : tiles;
 }
 
-static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *a, bool back)
+static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *a)
 {
     fu_line(&k->t, "#define ENTRY %s", k->s->name);
     fu_line(&k->t, "#define FINISH %s%s", k->s->name, TN_FINISH);
-    fu_line(&k->t, "#define BACKWARD %d", back);
     fu_line(&k->t, "#define DTYPE %d", s->dtype == TN_F16 ? 2 : s->dtype == TN_BF16 ? 3 : 0);
     fu_line(&k->t, "#define HEAD %lld", (long long)s->d);
     fu_line(&k->t, "#define ROWS %d", FU_ATTENTION_ROWS);
@@ -224,9 +223,9 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     add_scalar(k, "DRAW", a->keep->slot, TN_WORD_DRAW, "u");
 }
 
-static int close_kernel(kernel *k)
+static int close_kernel(kernel *k, bool back)
 {
-    fu_put(&k->t, "%s", tn_embed_text(TN_EMBED_ATTENTION_C));
+    fu_put(&k->t, "%s", tn_embed_text(back ? TN_EMBED_ATTENTION_BACKWARD_C : TN_EMBED_ATTENTION_C));
     return fu_finish_kernel(k->c, k->s, &k->t);
 }
 
@@ -346,7 +345,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         add_buf(&k, &o, out_dim[i], 3);
         k.s->n_out += writes;
     }
-    fu_put(&k.t, "%s%s", defines, tn_embed_text(TN_EMBED_ATTENTION_CU));
+    fu_put(&k.t, "%s%s", defines, fu_flash_text(pass));
     k.s->grid = (tn_grid){.n = tile.blocks, .chunk = 1, .threads = tile.threads, .shared = tile.shared};
     k.s->flops = tile.flops;
     k.s->work = flash_work(c->target, &tile);
@@ -402,7 +401,7 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     int r = open_kernel(&k, c, &size, back ? "attention_bwd" : "attention");
     if (r) return r;
     set_sizes(&k, a.q, &size);
-    put_text(&k, &size, &a, back);
+    put_text(&k, &size, &a);
     for (int i = 0; i < INPUTS; i++)
         if (in[i]) add_buf(&k, &from[i], dim[i] < 0 ? 0 : dim[i], dim[i] < 0 ? 0 : in[i] == a.mask ? 4 : 3);
     static const struct {
@@ -439,5 +438,5 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     k.s->work = kernel_work(&size, back ? BACKWARD : FORWARD);
     k.s->flops = 2.0 * (back ? BACKWARD : FORWARD) * (double)size.heads * (double)size.tq * (double)size.tk *
                  (double)size.d * seen(&size);
-    return close_kernel(&k);
+    return close_kernel(&k, back);
 }

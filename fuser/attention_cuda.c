@@ -14,6 +14,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "../src/device/embed.h"
+
 enum { WARPS = 4, KINDS = 3, HEADS = 4, PASSES = 3 };
 
 typedef struct shape {
@@ -209,6 +211,11 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
     predict(d, target, &t);
     *out = t;
     return true;
+}
+
+const char *fu_flash_text(fu_flash_pass pass)
+{
+    return tn_embed_text(pass == FU_FLASH_FORWARD ? TN_EMBED_ATTENTION_CU : TN_EMBED_ATTENTION_BACKWARD_CU);
 }
 
 int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char *out, size_t room)

@@ -42,6 +42,9 @@ struct fu_flash_tile {
 /* false: not a problem for these kernels, or no tile fits the target. */
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *t, struct fu_flash_tile *out);
 
+/* The kernel of a pass, to stand behind ptx.cuh and the #defines. */
+const char *fu_flash_text(fu_flash_pass pass);
+
 /* The #defines that stand in front of the kernels' text, as snprintf: all but ENTRY, SCALE and, with dropout,
  * DROP_P, SEED, DRAW, which are the caller's. The text undefines them all at its end. */
 int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *tile, char *out, size_t room);

@@ -3,8 +3,8 @@
  * The backward of a norm needs sums along each row and, for the gradients of weight and bias, sums over all
  * rows of values it has at hand just then; a loss needs its mean. Such a *cross* reduction runs over the kept
  * atoms of a row program. Items are grouped in parts of fixed length; while a part's rows are walked, their
- * values are added up in the part's line of scratch, and the kernel's finish adds the lines in order. What
- * depends on a cross reduction is written by the finish, and by nothing else.
+ * values are added up in the part's line of scratch, and the kernel's finish (second_stage.c) adds the lines
+ * in order. What depends on a cross reduction is written by the finish, and by nothing else.
  *
  *     layer_norm backward    dx: row          weight, bias: cross, one sum for each column
  *     cross_entropy          loss: row        its mean: cross, one sum
@@ -12,9 +12,9 @@
  *
  * Start with fu_cross_sets, then fu_cross_schedule.
  */
-#include <string.h>
+#include "schedule.h"
 
-#include "fuser.h"
+#include <string.h>
 
 /* ---- which axes ---- */
 
@@ -172,97 +172,4 @@ bool fu_is_partial(const fu_prog *p, int id)
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v)
 {
     return v->vary & p->red ? fu_count(p, p->red) : 1;
-}
-
-/* ---- the finish ---- */
-
-static int copy_value(const fu_prog *first, fu_prog *q, int id, int *map, const int *scratch)
-{
-    if (map[id] >= 0) return map[id];
-    const fu_value *v = &first->value[id];
-    fu_value *w;
-    if (v->cross) {
-        w = &q->value[q->n_value++];
-        memset(w, 0, sizeof *w);
-        w->kind = FU_LOAD;
-        w->dtype = w->from = fu_compute_dtype(v->dtype);
-        w->slot = scratch[id];
-        w->node = w->stash = -1;
-        w->hint = "partial";
-        int64_t width = fu_cross_width(first, v), s = width;
-        w->stride[0] = width;
-        for (int a = 0, k = 1; a < first->n_atom; a++)
-            if (first->red >> a & 1) {
-                s /= width > 1 ? first->extent[a] : 1;
-                w->stride[k++] = width > 1 ? s : 0;
-            }
-        w->vary = width > 1 ? fu_bit(q->n_atom) - 1 : 1;
-        fu_value *r = &q->value[q->n_value++];
-        *r = *v;
-        r->cross = false;
-        r->stash = -1;
-        r->need = 0;
-        r->phase = 0;
-        r->from = w->dtype;
-        r->arg[0] = (int)(w - q->value);
-        memset(r->stride, 0, sizeof r->stride);
-        r->reduces = 1;
-        r->space = fu_bit(q->n_atom) - 1;
-        r->vary = w->vary & ~1u;
-        r->name[0] = 0;
-        return map[id] = (int)(r - q->value);
-    }
-    int arg[3] = {0};
-    for (int k = 0; k < v->n_arg; k++) arg[k] = copy_value(first, q, v->arg[k], map, scratch);
-    w = &q->value[q->n_value++];
-    *w = *v;
-    memcpy(w->arg, arg, sizeof arg);
-    w->need = 0;
-    w->used = w->array = w->wide = false;
-    w->stash = -1;
-    w->name[0] = 0;
-    memset(w->stride, 0, sizeof w->stride);
-    w->vary = 0;
-    for (int a = 0, k = 1; a < first->n_atom; a++) {
-        if (!(first->red >> a & 1)) continue;
-        w->stride[k] = v->stride[a];
-        if (v->vary >> a & 1) w->vary |= fu_bit(k);
-        k++;
-    }
-    return map[id] = (int)(w - q->value);
-}
-
-/* Atoms: the parts, then those of a row. `wide` are the sums that have one for each of these; where all of
- * them are single, the row's atoms are left out. */
-void fu_cross_finish(const fu_prog *first, fu_prog *q, const int *scratch)
-{
-    int map[FU_MAX_VALUES];
-    bool wide = false;
-    memset(map, -1, sizeof map);
-    memset(q, 0, offsetof(fu_prog, value));
-    q->c = first->c;
-    q->threads = first->threads;
-    q->last_bytes = first->last_bytes;
-    q->second = true;
-    q->n_atom = 1;
-    q->extent[0] = first->parts;
-    for (int i = 0; i < first->n_value; i++)
-        wide = wide || (first->value[i].cross && fu_cross_width(first, &first->value[i]) > 1);
-    for (int a = 0; a < first->n_atom && wide; a++)
-        if (first->red >> a & 1) q->extent[q->n_atom++] = first->extent[a];
-    for (int i = 0; i < first->n_after; i++) {
-        const fu_store *s = &first->store[first->n_store + i];
-        fu_store *o = &q->store[q->n_store++];
-        int value = copy_value(first, q, s->value, map, scratch);
-        *o = *s;
-        o->value = value;
-        o->dom = 0;
-        memset(o->stride, 0, sizeof o->stride);
-        for (int a = 0, k = 1; a < first->n_atom && wide; a++) {
-            if (!(first->red >> a & 1)) continue;
-            o->stride[k] = s->stride[a];
-            if (s->dom >> a & 1) o->dom |= fu_bit(k);
-            k++;
-        }
-    }
 }

@@ -406,11 +406,6 @@ void fu_put_store(fu_em *e, const fu_store *s)
 
 /* ---- reductions ---- */
 
-bool fu_chooses(const fu_value *v)
-{
-    return v->kind == FU_REDUCE && (v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin);
-}
-
 const char *fu_acc_type(const fu_em *e, const fu_value *v)
 {
     if (v->wide) return e->lang->type[TN_F64];

@@ -14,7 +14,7 @@
  *
  * An operand whose elements lie contiguous along another atom (a transpose) would be read crosswise: an item
  * is then a block of FU_BLOCK lines by FU_BLOCK_TILE elements, and the operand is first read along its own
- * lines into a tile on the stack.
+ * lines into a tile on the stack, turned (tn_turn where elements are of 4 bytes).
  *
  * Start with fu_nest_pointwise.
  */
@@ -40,10 +40,18 @@ static void stage_blocks(fu_em *e, const fu_range *r)
         fu_name(e, v);
         fu_line(&e->t, "%s%s %s_block[%d];", e->lang->align, e->lang->memory[v->dtype], v->name,
                 FU_BLOCK * FU_BLOCK_TILE);
+        fu_index(e, v->stride, ~0u, at, sizeof at);
+        if (tn_dtype_size(v->dtype) == 4) {
+            fu_scope_open(e, "{");
+            fu_line(&e->t, "const int64_t i%d = b0, i%d = %s;", a, vec, r->lo);
+            fu_line(&e->t, "tn_turn(%s_block, %d, %s + %s, %lld, %s, b1 - b0);", v->name, FU_BLOCK_TILE,
+                    e->pointer[v->buf], at, (long long)v->stride[vec], r->hi);
+            fu_scope_close(e);
+            continue;
+        }
         fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
         fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
                 strcmp(r->lo, "0") ? " + " : "");
-        fu_index(e, v->stride, ~0u, at, sizeof at);
         fu_line(&e->t, "for (int64_t i%d = b0; i%d < b1; i%d++) %s_block[(i%d - b0) * %d + j] = %s[%s];", a,
                 a, a, v->name, a, FU_BLOCK_TILE, e->pointer[v->buf], at);
         fu_scope_close(e);

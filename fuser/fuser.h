@@ -13,12 +13,15 @@
  *   tile.c      convolutions with a kernel of our own, and what it does besides
  *   domain.c    nodes -> atoms, by propagation along the edges
  *   program.c   nodes + atoms -> fu_prog: values in single assignment, loads, stores, strides over atoms
- *   schedule.c  fu_prog -> collapsed atoms, form (pointwise, row, column), phases, split
+ *   schedule.c  fu_prog -> form (pointwise, row, column), tiles, split; atoms.c merges and orders the loops,
+ *               phases.c tells the passes over them apart
  *   cross.c     row programs that also sum over their rows
+ *   second_stage.c   what finishes a reduction that has been split in parts
  *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
- *   schedule_cuda.c, emit_cuda.c: the same for GPUs
+ *   schedule_cuda.c, emit_cuda.c: the same for GPUs; schedule_tile.c: in a convolution's own kernel
  *   cost.c      how long all this takes, by the target profile
- *   group.c     which nodes form a group; asks the three above whether one is legal
+ *   group.c     which nodes form a group; asks domain.c, program.c and schedule.c whether one is legal
+ *   recompute.c   which values their readers compute again; group_tile.c, what joins a convolution's kernel
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
  * Read first: fu_prog.
@@ -329,6 +332,8 @@ bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
 /* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
  * *status then says. */
 const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status);
+/* What node i is the negative of, as it is a product with -1 or a quotient by it; else NULL, likewise. */
+const tn_tensor *fu_negated(fu_ctx *c, int i, int *status);
 /* The nodes met so far by what they compute. */
 typedef struct fu_seen {
     int *slot; /* node or -1, `mask` + 1 of them */
@@ -349,6 +354,7 @@ typedef enum fu_sight {
 fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer);
 int fu_order_writers(fu_ctx *c);
 
+/* ---- group.c (group.h has what is grouping's own) ---- */
 int fu_group_of(const fu_ctx *c, int node);
 bool fu_has(const fu_group *g, int node);
 bool fu_read_outside(const fu_ctx *c, int node);
@@ -370,24 +376,27 @@ bool fu_axis_bounded(const fu_domain *d, const fu_axis *a); /* there are places 
 bool fu_axis_covered(const fu_domain *d, const fu_axis *a); /* each of its coordinates has a place */
 tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member);
 
-/* ---- program.c, schedule.c, emit.c ---- */
+/* ---- program.c ---- */
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
-void fu_reorder(fu_prog *p, const int *position); /* atom a becomes atom position[a] */
-tn_cut_reason fu_schedule(fu_prog *p);
-/* The kernel that finishes the split program `first`; scratch[v] is the slot of REDUCE value v's partials. */
-void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
+
+/* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
 int fu_vec(const fu_prog *p);                            /* the last atom */
+int64_t fu_count(const fu_prog *p, uint32_t atoms);      /* iterations of these */
+void fu_reorder(fu_prog *p, const int *position);        /* atom a becomes atom position[a] */
 bool fu_full(const fu_prog *p, const fu_value *v);       /* changes inside the loops of a phase */
 bool fu_store_full(const fu_prog *p, const fu_store *s); /* stored by the vector loop of a phase */
-int64_t fu_count(const fu_prog *p, uint32_t atoms);
-int fu_op_cost(const fu_value *v);
-int fu_row_cost(tn_op op); /* of one elementwise row: about how many vector instructions */
+bool fu_chooses(const fu_value *v);                      /* argmax, argmin */
+int fu_op_cost(const fu_value *v);                       /* for one element: about how many instructions */
+tn_cut_reason fu_schedule(fu_prog *p);
 
 /* ---- cross.c ---- */
-tn_cut_reason fu_cross_sets(fu_prog *p);      /* which atoms are reduced, and which crosswise */
-tn_cut_reason fu_cross_schedule(fu_prog *p);  /* parts, and what the finish makes */
 bool fu_is_partial(const fu_prog *p, int id); /* a reduction whose parts go to scratch */
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
+
+/* ---- second_stage.c ---- */
+/* What finishes a split program, and one with cross reductions; scratch[v] is the slot of the partial results
+ * of REDUCE value v. The first is scheduled, the second's loops are the finish's own. */
+void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
 void fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch);
 
 /* ---- steps ---- */
@@ -395,13 +404,9 @@ tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
-tn_cut_reason fu_schedule_cuda(fu_prog *p); /* schedule_cuda.c: what is left once the phases are known */
 /* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
 bool fu_lean(const fu_prog *p);
-void fu_choose_block(fu_prog *p);                            /* whether something is read crosswise */
-void fu_mark_needs(fu_prog *p);                              /* which phases compute a value */
-int fu_again_cost(const fu_prog *p, int id, uint64_t *seen); /* of computing a value in a later phase anew */
-int fu_emit_group(fu_ctx *c, const fu_group *g);             /* of any room */
+int fu_emit_group(fu_ctx *c, const fu_group *g); /* of any room */
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);

@@ -15,6 +15,7 @@
  *
  * Start with fu_schedule_cuda.
  */
+#include "schedule.h"
 #include "tile.h"
 
 #include <string.h>
@@ -233,7 +234,7 @@ static void choose_parts(fu_prog *p, int64_t items, int64_t work, int threads, i
     if (p->second || p->n_phase != 1 || p->cross || items < 1) return;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
-        if (v->op == TN_OP_reduce_argmax || v->op == TN_OP_reduce_argmin) return;
+        if (fu_chooses(v)) return;
         if (v->kind == FU_RANDOM && !fu_full(p, v)) return;
     }
     for (int i = 0; i < p->n_store; i++)

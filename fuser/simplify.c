@@ -5,10 +5,12 @@
  * view of such a node is read, a view of the other is made (fu_ctx.view). fu_value_of looks both up, and all
  * passes ask it for their operands.
  *
- *   same value    algebra.c: x * 1, neg(neg x), numbers of numbers; common.c: the same op on the same
- * operands copy          a root whose value another node has becomes a copy of it: each has memory of its
- * own, so that what happens to one does not happen to the other assignment    readers take the source, so
- * that the memory may change later
+ *   same value    algebra.c: x * 1, neg(neg x), numbers of numbers
+ *                 common.c: the same op on the same operands
+ *   negative      algebra.c: x * -1 becomes neg(x), which takes no number along
+ *   copy          a root whose value another node has becomes a copy of it: each has
+ *                 memory of its own, so that what happens to one does not to the other
+ *   assignment    readers take the source, so that the memory may change later
  *
  * Start with fu_simplify.
  */
@@ -30,7 +32,7 @@ const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t)
     int64_t v = FU_VIEW - t->slot;
     if (v >= 0) return v < c->n_view && c->view[v].of == t ? c->view[v].same : t;
     int i = index_of(c, t);
-    return i >= 0 && c->node[i].same ? c->node[i].same : t;
+    return i < 0 ? t : c->node[i].same ? c->node[i].same : c->node[i].t;
 }
 
 int fu_node_of(const fu_ctx *c, const tn_tensor *t)
@@ -186,21 +188,21 @@ static void find_writers(fu_ctx *c)
         }
 }
 
-/* Node i has the value of `same` and memory of its own. */
-static bool make_copy(fu_ctx *c, int i, const tn_tensor *same)
+/* Node i is `op` of one operand from now on, with memory of its own. */
+static bool make_unary(fu_ctx *c, int i, tn_op op, const tn_tensor *operand)
 {
     fu_node *n = &c->node[i];
     tn_tensor *t = tn_arena_alloc(&c->arena, sizeof *t);
     if (!t) return false;
     *t = *n->t;
-    t->op = TN_OP_contiguous;
+    t->op = op;
     t->base = t;
     t->n_in = 1;
     t->in = t->in_;
-    t->in_[0] = (tn_tensor *)(uintptr_t)same;
+    t->in_[0] = (tn_tensor *)(uintptr_t)operand;
     t->attr = NULL;
     n->t = t;
-    n->kind = tn_op_get(TN_OP_contiguous)->kind;
+    n->kind = tn_op_get(op)->kind;
     return true;
 }
 
@@ -220,16 +222,17 @@ static int find_same(fu_ctx *c)
         }
         if (tn_node_written(t)) continue;
         int status = 0;
-        if (!n->root && (n->same = fu_algebra(c, i, &status))) {
-            c->plan->n_folded++;
-            continue;
-        }
+        const tn_tensor *opposite = fu_negated(c, i, &status);
+        if (status || (opposite && !make_unary(c, i, TN_OP_neg, opposite))) return TN_E_NOMEM;
+        if (!n->root) n->same = fu_algebra(c, i, &status);
+        c->plan->n_folded += opposite || n->same;
+        if (n->same) continue;
         if (status) return status;
         int twin = fu_common(c, &seen, i);
         if (twin < 0) continue;
         c->plan->n_common++;
         n->same = c->node[twin].t;
-        if (n->root && !make_copy(c, i, n->same)) return TN_E_NOMEM;
+        if (n->root && !make_unary(c, i, TN_OP_contiguous, n->same)) return TN_E_NOMEM;
     }
     return 0;
 }

@@ -47,7 +47,6 @@ int fu_tile_conv(const fu_ctx *c, int n, const int *member);   /* the convolutio
 bool fu_tile_waits(const fu_ctx *c, const int *member, int n); /* some of them are for each element */
 /* How the loops of a program run inside of a tile: the last atom counts the columns, `pack` at once. */
 tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack);
-void fu_mark_packs(fu_prog *p); /* schedule_cuda.c: what is read and written p->pack elements at once */
 /* Where element `offset` of a slot lies, counted in elements from where memory was allocated. */
 int64_t fu_position(const fu_ctx *c, int slot, int64_t offset);
 int fu_emit_tile(fu_ctx *c, const fu_group *g);

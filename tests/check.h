@@ -426,10 +426,10 @@ static inline int ahead_download(tn_device *d, void *host, const void *src, size
     return TN_OK;
 }
 
-static inline void ahead_open(void)
+static inline void ahead_open(tn_device_kind device)
 {
     for (int i = 0; i < 2; i++) {
-        Ahead.s[i] = tn_open(.device = TN_CPU, .mode = i ? TN_EAGER : TN_FUSED, .seed = 77, .log = quiet);
+        Ahead.s[i] = tn_open(.device = device, .mode = i ? TN_EAGER : TN_FUSED, .seed = 77, .log = quiet);
         assert_non_null(Ahead.s[i]);
         tn_device *d = Ahead.s[i]->device;
         Ahead.compile = d->compile;
@@ -438,6 +438,8 @@ static inline void ahead_open(void)
         d->gemm = ahead_gemm;
         d->conv2d = ahead_conv2d;
         d->download = ahead_download;
+        d->kernel_info = NULL; /* of kernels that there are not */
+        d->record_begin = NULL;
     }
 }
 
@@ -469,7 +471,7 @@ static inline void note_ahead(const bench *b, program_fn *program, void *user)
     for (int i = 0; i < b->n; i++) {
         const tn_session *s = b->subject[i];
         if (b->skip >> i & 1 || s->device->is_reference) continue;
-        if (!Ahead.s[0]) ahead_open();
+        if (!Ahead.s[0]) ahead_open(subject_device());
         result r = run_program(Ahead.s[s->mode == TN_EAGER], program, user, NULL);
         result_free(&r);
     }

@@ -158,7 +158,7 @@ static int note_nothing(tn_device *d, const tn_source *src, int n, tn_kernel **o
 static int open_sessions(void **state)
 {
     (void)state;
-    ahead_open();
+    ahead_open(TN_CPU);
     Ahead.compile = compile_batch;
     for (int i = 0; i < 2; i++) Ahead.s[i]->target = Ahead.s[i]->device->target = gpu;
     Cpu = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 77, .log = quiet);

@@ -1,81 +1,11 @@
-/* test_errors.c - what a user's mistake leads to: a status, one line that says where, and nothing else.
- *
- * Each mistake must name the operator, the shapes or values at fault and the caller's file and line; the
- * operator returns NULL, and everything made from NULL is NULL without replacing the first error.
- * Read first: the macro `fails`.
+/* test_errors.c - what a user's mistake with an operator leads to: a status, one line that says where, and
+ * nothing else. The operator returns NULL, and everything made from NULL is NULL without replacing the first
+ * error. Start with shapes.
  */
 #include <limits.h>
 
-#include "check.h"
+#include "errors_rig.h"
 #include "include/tensor_nn.h"
-
-static tn_session *S;
-static bool S_fused;
-
-static int setup_on(tn_device_kind device, tn_mode mode)
-{
-    S_fused = mode == TN_FUSED;
-    S = tn_open(.device = device, .mode = mode, .seed = 1, .log = quiet);
-    return S ? tn_step_begin(S) : -1;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    return setup_on(TN_REF, TN_EAGER);
-}
-
-static int setup_cpu(void **state)
-{
-    (void)state;
-    return setup_on(TN_CPU, TN_FUSED);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tn_clear_error(S);
-    tn_step_end(S);
-    tn_clear_error(S);
-    return tn_close(S);
-}
-
-static tn_tensor *zeros(int ndim, const int64_t *shape)
-{
-    return tn_zeros(S, TN_F32, ndim, shape);
-}
-static tn_tensor *ints(int ndim, const int64_t *shape)
-{
-    return tn_zeros(S, TN_I64, ndim, shape);
-}
-
-/* The error text names op, this file and `line`, and contains each of the words, separated by '|'. */
-static void expect_error(const tn_tensor *got, int status, const char *op, const char *words, int line)
-{
-    const char *text = tn_error_text(S);
-    char copy[256];
-    if (got) fail_msg("line %d: %s gave a tensor, expected \"%s\"", line, op, tn_status_text(status));
-    if (tn_error(S) != status) {
-        fail_msg("line %d: status %d (%s), expected %d (%s): %s", line, tn_error(S),
-                 tn_status_text(tn_error(S)), status, tn_status_text(status), text);
-    }
-    /* A call that spans lines may name any of them. */
-    const char *place = strstr(text, "test_errors.c:");
-    int named = place ? atoi(place + strlen("test_errors.c:")) : 0;
-    if (abs(named - line) > 2) fail_msg("\"%s\" does not name test_errors.c:%d", text, line);
-    if (!strstr(text, op)) fail_msg("\"%s\" does not name %s", text, op);
-    if (!strncmp(text, "tn_", 3)) fail_msg("\"%s\" says %s with its prefix", text, op);
-    if (strchr(text, '\n')) fail_msg("\"%s\" is more than one line", text);
-    snprintf(copy, sizeof copy, "%s", words);
-    for (char *w = strtok(copy, "|"); w; w = strtok(NULL, "|")) {
-        if (!strstr(text, w)) fail_msg("\"%s\" does not contain \"%s\"", text, w);
-    }
-    tn_clear_error(S);
-    assert_int_equal(tn_error(S), TN_OK);
-    assert_string_equal(tn_error_text(S), "");
-}
-
-#define fails(status, op, words, call) expect_error(call, status, op, words, __LINE__)
 
 static void shapes(void **state)
 {
@@ -375,203 +305,6 @@ static void differentiation(void **state)
     assert_non_null(g);
 }
 
-/* After an error no assignment takes effect until it is cleared. */
-static void effects_are_refused(void **state)
-{
-    (void)state;
-    tn_step_end(S);
-    tn_tensor *w = tn_ones(S, TN_F32, TN_SHAPE(2));
-    tn_step_begin(S);
-    tn_tensor *two = tn_add_scalar(w, 1.0);
-    assert_null(tn_add(two, zeros(TN_SHAPE(3))));
-    assert_true(tn_assign(w, two) < 0);
-    assert_true(tn_step_end(S) < 0);
-    assert_int_equal(tn_error(S), TN_E_SHAPE);
-    tn_clear_error(S);
-    float v[2] = {0};
-    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
-    assert_true(v[0] == 1 && v[1] == 1);
-    tn_step_begin(S);
-    assert_int_equal(tn_assign(w, tn_add_scalar(w, 1.0)), 0);
-    assert_int_equal(tn_step_end(S), 0);
-    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
-    assert_true(v[0] == 2);
-    tn_step_begin(S);
-}
-
-static void states(void **state)
-{
-    (void)state;
-    assert_true(tn_step_begin(S) < 0); /* one is open */
-    assert_int_equal(tn_error(S), TN_E_STATE);
-    tn_clear_error(S);
-    assert_int_equal(tn_step_end(S), 0);
-    assert_true(tn_step_end(S) < 0);
-    assert_int_equal(tn_error(S), TN_E_STATE);
-    tn_clear_error(S);
-    tn_tensor *z = tn_zeros(S, TN_F32, TN_SHAPE(2));
-    assert_non_null(tn_param(S, "w", z));
-    assert_null(tn_param(S, "w", tn_zeros(S, TN_F32, TN_SHAPE(2))));
-    assert_non_null(strstr(tn_error_text(S), "'w'"));
-    tn_clear_error(S);
-    assert_null(tn_param(S, "i", tn_zeros(S, TN_I32, TN_SHAPE(2))));
-    assert_int_equal(tn_error(S), TN_E_DTYPE);
-    tn_clear_error(S);
-    tn_step_begin(S);
-    assert_true(tn_assign(tn_exp(zeros(TN_SHAPE(2))), zeros(TN_SHAPE(2))) < 0); /* not persistent */
-    assert_int_equal(tn_error(S), TN_E_STATE);
-    tn_clear_error(S);
-    assert_true(tn_assign(tn_find(S, "w"), zeros(TN_SHAPE(3))) < 0);
-    assert_int_equal(tn_error(S), TN_E_SHAPE);
-}
-
-/* The call, which is no operator, fails with the status, and its error names the line it stands at. */
-#define says_where(wanted, op, words, call)                                                                  \
-    do {                                                                                                     \
-        (void)(call);                                                                                        \
-        expect_error(NULL, wanted, op, words, __LINE__);                                                     \
-    } while (0)
-
-static tn_tensor *classify_nothing(tn_session *s, tn_tensor *x, void *user)
-{
-    (void)s, (void)x, (void)user;
-    return NULL;
-}
-
-static tn_tensor *first_of(tn_session *s, tn_tensor *const *xs, void *user)
-{
-    (void)s, (void)user;
-    return xs[0];
-}
-
-static void functions_that_are_no_operators_name_the_line(void **state)
-{
-    (void)state;
-    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *part[2], *one[1] = {a};
-    says_where(TN_E_SHAPE, "split", "[2, 3]|2", tn_split(a, 2, 1, part));
-    says_where(TN_E_ARG, "split", "0 parts", tn_split(a, 0, 1, part));
-    says_where(TN_E_NULL, "split", "out", tn_split(a, 2, 0, NULL));
-    says_where(TN_E_STATE, "assign", "target", tn_assign(a, a));
-    says_where(TN_E_NULL, "assign", "argument 2 (source)", tn_assign(a, NULL));
-    says_where(TN_E_NULL, "param", "'w'", tn_param(S, "w", NULL));
-    says_where(TN_E_DTYPE, "param", "i64", tn_param(S, "w", ints(TN_SHAPE(2))));
-    says_where(TN_E_ARG, "param", "name", tn_param(S, "", a));
-    says_where(TN_E_NULL, "buffer", "'b'", tn_buffer(S, "b", NULL));
-    says_where(TN_E_ARG, "buffer", "name", tn_buffer(S, NULL, a));
-    says_where(TN_E_STATE, "step_begin", "step", tn_step_begin(S));
-    says_where(TN_E_NULL, "op_begin", "name", tn_op_begin(S, NULL));
-    says_where(TN_E_STATE, "op_end", "op_begin", tn_op_end(S));
-    says_where(TN_E_STATE, "no_grad_end", "no_grad_begin", tn_no_grad_end(S));
-    says_where(TN_E_STATE, "requires_grad", "operator", tn_requires_grad(tn_exp(a), true));
-    says_where(TN_E_DTYPE, "requires_grad", "i64",
-               tn_requires_grad(tn_from(S, (int64_t[2]){0}, TN_I64, TN_SHAPE(2)), true));
-    says_where(TN_E_NULL, "set_name", "name", tn_set_name(a, NULL));
-    says_where(TN_E_DTYPE, "param_slab", "77", tn_param_slab(S, (tn_dtype)77, NULL, NULL));
-    says_where(TN_E_NULL, "param_range", "values", tn_param_range(S, TN_F32, 0, 1, NULL, part));
-    says_where(TN_E_ARG, "param_range", "5", tn_param_range(S, TN_F32, 5, 1, part, part + 1));
-    says_where(TN_E_NULL, "grad", "argument 1 (loss)", tn_grad(NULL, 1, one, part));
-    says_where(TN_E_NULL, "grad", "tensor 1 of inputs", tn_grad(a, 2, (tn_tensor *[]){a, NULL}, part));
-    says_where(TN_E_ARG, "grad", "300", tn_grad(a, 300, one, part));
-    says_where(TN_E_NULL, "gradcheck", "NULL", tn_gradcheck(S, NULL, 1, one, NULL, 0));
-    says_where(TN_E_DTYPE, "gradcheck", "f64", tn_gradcheck(S, first_of, 1, one, NULL, 0));
-    says_where(TN_E_STATE, "require_end", "require_fused", tn_require_end(S));
-    says_where(TN_E_NULL, "report", "path is NULL", tn_report(S, NULL));
-    says_where(TN_E_ARG, "report", ".html", tn_report(S, "step.pdf"));
-    says_where(TN_E_IO, "report", "/dev/null/step.txt", tn_report(S, "/dev/null/step.txt"));
-    says_where(TN_E_NULL, "trace", "path is NULL", tn_trace(S, NULL));
-    says_where(TN_E_NULL, "explain", "out is NULL", tn_explain(S, NULL));
-    says_where(TN_E_NULL, "graphviz", "out is NULL", tn_graphviz(S, NULL));
-    says_where(TN_E_NULL, "print", "out is NULL", tn_print(a, NULL));
-    assert_int_equal(tn_step_end(S), 0);
-    says_where(TN_E_STATE, "step_end", "begun", tn_step_end(S));
-    says_where(TN_E_STATE, "require_fused", "step", tn_require_fused(S));
-    tn_step_begin(S);
-}
-
-static void training_functions_name_the_line(void **state)
-{
-    (void)state;
-    const float x[4] = {0};
-    const int32_t y[2] = {0};
-    tn_linear *fc = tn_linear_new(S, "fc", 2, 2);
-    tn_optim *o = tn_sgd(S, tn_all_params(S), .lr = 0.1);
-    tn_dataset *d = tn_dataset_from(S, x, y, 2, TN_SHAPE(2));
-    assert_true(fc && o && d);
-    says_where(TN_E_ARG, "param", "'fc.weight' is taken", tn_linear_new(S, "fc", 2, 2));
-    says_where(TN_E_ARG, "linear_new", "'big'", tn_linear_new(S, "big", 0, 2));
-    says_where(TN_E_NULL, "conv2d_new", "no name", tn_conv2d_new(S, NULL, 1, 1, 3));
-    says_where(TN_E_SHAPE, "norm_forward", "3 features",
-               tn_norm_forward(tn_layer_norm_new(S, "n", 4), zeros(TN_SHAPE(2, 3))));
-    says_where(TN_E_ARG, "sgd", "lr -1", tn_sgd(S, tn_all_params(S), .lr = -1));
-    says_where(TN_E_ARG, "optim_group", "*.scale", tn_optim_group(o, "*.scale", .lr_factor = 2));
-    says_where(TN_E_ARG, "optim_set_lr", "nan", tn_optim_set_lr(o, NAN));
-    says_where(TN_E_STATE, "clip_grad_norm", "tn_backward", tn_clip_grad_norm(o, 1));
-    says_where(TN_E_IO, "dataset_idx", "/nowhere", tn_dataset_idx(S, "/nowhere", TN_TRAIN));
-    says_where(TN_E_IO, "dataset_text", "/nowhere", tn_dataset_text(S, "/nowhere", TN_TRAIN));
-    says_where(TN_E_ARG, "dataset_from", "n 0", tn_dataset_from(S, x, y, 0, TN_SHAPE(2)));
-    says_where(TN_E_ARG, "loader_open", "batch -1", tn_loader_open(d, .batch = -1));
-    says_where(TN_E_NULL, "next", "batch is NULL", tn_next(tn_loader_open(d), NULL));
-    says_where(TN_E_NULL, "save", "path is NULL", tn_save(S, NULL));
-    says_where(TN_E_IO, "save", "/dev/null/a", tn_save(S, "/dev/null/a"));
-    says_where(TN_E_IO, "load", "/nowhere", tn_load(S, "/nowhere"));
-    says_where(TN_E_NULL, "evaluate", "data set", tn_evaluate(S, NULL, classify_nothing, NULL));
-    tn_step_end(S);
-    says_where(TN_E_NULL, "evaluate_loss", "classify", tn_evaluate_loss(S, d, classify_nothing, NULL));
-    tn_step_begin(S);
-}
-
-/* What is still open when the step ends is named where it was opened, and nothing of the step takes place. */
-static void require_fused_left_open(void **state)
-{
-    (void)state;
-    tn_step_end(S);
-    tn_tensor *w = tn_ones(S, TN_F32, TN_SHAPE(2));
-    tn_step_begin(S);
-    tn_require_fused(S);
-    int line = __LINE__ - 1;
-    tn_assign(w, tn_add_scalar(w, 1.0));
-    assert_int_equal(tn_step_end(S), TN_E_STATE);
-    expect_error(NULL, TN_E_STATE, "require_fused", "tn_require_end", line);
-    float v[2];
-    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
-    assert_true(v[0] == (S_fused ? 1 : 2));
-    tn_step_begin(S); /* the next step knows nothing of it */
-    assert_int_equal(tn_require_fused(S), 0);
-    tn_exp(w);
-    assert_int_equal(tn_require_end(S), 0);
-}
-
-static int last_level;
-static char last_text[512];
-
-static void remember(int level, const char *text, void *user)
-{
-    (void)user;
-    last_level = level;
-    snprintf(last_text, sizeof last_text, "%s", text);
-}
-
-static void opening(void **state)
-{
-    (void)state;
-    tn_session *s = tn_open(.device = (tn_device_kind)77, .log = remember);
-    assert_null(s);
-    assert_int_equal(last_level, TN_LOG_ERROR);
-    assert_non_null(strstr(last_text, "device"));
-    assert_null(tn_open(.device = TN_CPU, .precision = (tn_precision)7, .log = remember));
-    assert_non_null(strstr(last_text, "precision is 7"));
-    assert_null(tn_open(.device = TN_CPU, .threads = -5, .log = remember));
-    assert_non_null(strstr(last_text, "threads is -5"));
-    assert_null(tn_open(.device = (tn_device_kind)77, .log = remember));
-    assert_non_null(strstr(last_text, "device is 77"));
-    assert_null(tn_open(.device = TN_CPU, .mode = (tn_mode)77, .log = remember));
-    assert_non_null(strstr(last_text, "mode is 77"));
-    s = tn_open(.device = TN_REF, .log = remember);
-    assert_non_null(s);
-    assert_null(tn_add(tn_zeros(s, TN_F32, TN_SHAPE(2)), tn_zeros(s, TN_F32, TN_SHAPE(3))));
-    assert_int_equal(tn_close(s), TN_E_SHAPE); /* the status it still held */
-}
-
 /* More elements, or bytes, than can be counted: an operator's result as much as a new tensor's shape. */
 static void shapes_that_cannot_be_counted(void **state)
 {
@@ -625,49 +358,6 @@ static void ends_of_the_integers(void **state)
     fails(TN_E_SHAPE, "conv2d", "larger", tn_conv2d(image, long_window, NULL, .dilation = INT_MAX));
 }
 
-/* A layer is made whole or not at all: sizes that cannot be, and a name that is taken, leave no parameter,
- * nor memory, and the names stay free. */
-static void a_layer_that_fails(void **state)
-{
-    (void)state;
-    tn_step_end(S);
-    tn_stats before, after;
-    before.size = after.size = sizeof before;
-    tn_get_stats(S, &before);
-    const int64_t wide = (int64_t)1 << 31;
-    assert_null(tn_linear_new(S, "fc", wide, wide, .no_bias = false));
-    assert_int_equal(tn_error(S), TN_E_SHAPE);
-    tn_clear_error(S);
-    assert_null(tn_conv2d_new(S, "fc", wide, wide, 1, .pad = 0));
-    tn_clear_error(S);
-    assert_null(tn_embedding_new(S, "fc", wide, wide, .init_std = 1));
-    tn_clear_error(S);
-    assert_null(tn_multi_head_attention_new(S, "fc", wide, 2, .causal = true));
-    tn_clear_error(S);
-    tn_get_stats(S, &after);
-    assert_int_equal(tn_param_count(S), 0);
-    assert_true(after.bytes_peak < before.bytes_peak + (1 << 20));
-
-    assert_non_null(tn_buffer(S, "fc.bias", tn_zeros(S, TN_F32, TN_SHAPE(1))));
-    assert_non_null(tn_buffer(S, "n.running_var", tn_zeros(S, TN_F32, TN_SHAPE(1))));
-    assert_null(tn_linear_new(S, "fc", 70, 3, .no_bias = false));
-    assert_non_null(strstr(tn_error_text(S), "fc.bias"));
-    tn_clear_error(S);
-    assert_null(tn_batch_norm_new(S, "n", 3, .eps = 0));
-    tn_clear_error(S);
-    assert_int_equal(tn_param_count(S), 0);
-    assert_int_equal(tn_buffer_count(S), 2);
-    assert_null(tn_find(S, "fc.weight"));
-
-    tn_linear *fc = tn_linear_new(S, "fc", 70, 3, .no_bias = true);
-    assert_non_null(fc);
-    int64_t first = -1;
-    assert_int_equal(tn_param_segment(fc->weight, &first, NULL), 0);
-    assert_int_equal(first, 0);
-    tn_step_begin(S);
-    assert_int_equal(tn_numel(tn_linear_forward(fc, tn_zeros(S, TN_F32, TN_SHAPE(2, 70)))), 6);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -684,21 +374,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(index_out_of_range, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(reading, setup, teardown),
         cmocka_unit_test_setup_teardown(differentiation, setup, teardown),
-        cmocka_unit_test_setup_teardown(effects_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(effects_are_refused, setup_cpu, teardown),
-        cmocka_unit_test_setup_teardown(states, setup, teardown),
         cmocka_unit_test_setup_teardown(shapes_that_cannot_be_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(shapes_that_cannot_be_counted, setup_cpu, teardown),
-        cmocka_unit_test_setup_teardown(functions_that_are_no_operators_name_the_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(functions_that_are_no_operators_name_the_line, setup_cpu, teardown),
-        cmocka_unit_test_setup_teardown(training_functions_name_the_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(require_fused_left_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(require_fused_left_open, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(ends_of_the_integers, setup, teardown),
         cmocka_unit_test_setup_teardown(ends_of_the_integers, setup_cpu, teardown),
-        cmocka_unit_test_setup_teardown(a_layer_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_layer_that_fails, setup_cpu, teardown),
-        cmocka_unit_test(opening),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

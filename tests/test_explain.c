@@ -1,87 +1,15 @@
 /* test_explain.c - what the user can see of a step: the plan as committed text, the explanation, reports,
- * TENSOR_DUMP, tn_require_fused, checked mode, pictures. UPDATE_PLANS=1 writes tests/plans/ anew.
- * Start with train. */
+ * TENSOR_DUMP, tn_require_fused, pictures. UPDATE_PLANS=1 writes tests/plans/ anew. Start with any test.
+ */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#include <tensor_nn.h>
-
-#include "src/runtime/explain.h"
-
+#include "explain_rig.h"
 #include "folder.h"
 
 #ifdef TN_HAVE_CJSON
 #include <cjson/cJSON.h>
 #endif
-
-enum { BATCH = 256, WIDTH = 512, CLASSES = 10 };
-
-static char said[4096];
-
-static void hear(int level, const char *text, void *user)
-{
-    (void)level, (void)user;
-    size_t n = strlen(said);
-    snprintf(said + n, sizeof said - n, "%s\n", text);
-}
-
-static tn_session *open_as(tn_mode mode, int threads)
-{
-    tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .threads = threads, .seed = 4, .log = hear);
-    assert_non_null(s);
-    said[0] = 0;
-    return s;
-}
-
-typedef struct model {
-    tn_session *s;
-    tn_linear *in, *out;
-    tn_norm *norm;
-    tn_optim *opt;
-    tn_tensor *x, *y;
-    int line_of_read; /* 0: the loss is not read */
-} model;
-
-static model make(tn_session *s)
-{
-    static int32_t label[BATCH];
-    model m = {.s = s};
-    for (int i = 0; i < BATCH; i++) label[i] = i % CLASSES;
-    m.in = tn_linear_new(s, "in", WIDTH, WIDTH);
-    m.norm = tn_layer_norm_new(s, "norm", WIDTH);
-    m.out = tn_linear_new(s, "out", WIDTH, CLASSES);
-    m.opt = tn_adamw(s, tn_all_params(s), .lr = 1e-3);
-    m.x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(BATCH, WIDTH)));
-    m.y = tn_keep(tn_from(s, label, TN_I32, TN_SHAPE(BATCH)));
-    tn_set_name(m.x, "batch");
-    return m;
-}
-
-static double train(model *m, bool read)
-{
-    double v = 0;
-    tn_step_begin(m->s);
-    tn_tensor *z = tn_linear_forward(m->in, m->x);
-    tn_set_name(z, "z");
-    tn_tensor *h = tn_gelu(tn_norm_forward(m->norm, z));
-    tn_tensor *loss = tn_cross_entropy(tn_linear_forward(m->out, h), m->y);
-    tn_set_name(loss, "loss");
-    m->line_of_read = __LINE__ + 1;
-    if (read) v = tn_item(loss);
-    tn_backward(loss);
-    tn_optim_step(m->opt);
-    if (!read) tn_watch(loss);
-    tn_step_end(m->s);
-    assert_string_equal(tn_error_text(m->s), "");
-    return v;
-}
 
 static char *read_file(const char *path)
 {
@@ -92,23 +20,6 @@ static char *read_file(const char *path)
     text[n] = 0;
     fclose(f);
     return text;
-}
-
-static char *explained(tn_session *s)
-{
-    static char *text;
-    size_t n = 0;
-    free(text);
-    text = NULL;
-    FILE *f = open_memstream(&text, &n);
-    assert_int_equal(tn_explain(s, f), 0);
-    fclose(f);
-    return text;
-}
-
-static void has(const char *text, const char *part)
-{
-    if (!strstr(text, part)) fail_msg("no '%s' in\n%s", part, text);
 }
 
 /* ---- the plan ---- */
@@ -270,7 +181,7 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
     has(text, "gelu");
     has(text, "layer_norm'");
     has(text, "adamw");
-    has(text, "[test_explain.c:");
+    has(text, "[explain_rig.h:");
     has(text, "MB  kept            z");
     has(text, "one side is a library call; none needed");
     assert_null(strstr(text, "cut into segments"));
@@ -279,8 +190,7 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
     assert_null(strstr(text, " time, share"));
     for (int i = 0; i < 3; i++) train(&m, true); /* the last one repeats the one before it */
     text = explained(s);
-    snprintf(line, sizeof line, "cut into segments: item of loss at test_explain.c:%d before",
-             m.line_of_read);
+    snprintf(line, sizeof line, "cut into segments: item of loss at explain_rig.h:%d before", m.line_of_read);
     has(text, line);
     has(text, "move it down");
     tn_profile(s, true);
@@ -491,106 +401,6 @@ static void without_memory_it_says_so(void **state)
     tn_close(s);
 }
 
-/* ---- checked mode ---- */
-
-static void weights(model *m, float *out)
-{
-    assert_int_equal(tn_read(m->in->weight, TN_F32, out, sizeof(float) * WIDTH * WIDTH), 0);
-}
-
-static void checked_mode_finds_nothing_where_nothing_is_wrong(void **state)
-{
-    (void)state;
-    setenv("TENSOR_CHECK", "1", 1);
-    tn_session *s = open_as(TN_FUSED, 2);
-    unsetenv("TENSOR_CHECK");
-    model m = make(s);
-    for (int i = 0; i < 3; i++) train(&m, i == 1);
-    assert_string_equal(said, "");
-    assert_int_equal(s->explain->found, 0);
-    tn_close(s);
-}
-
-/* A kernel that is wrong is named with its line; the step's results are right all the same; and from the next
- * step on its operators run apart, so that it is not there any more. */
-enum { OBSERVED = 32 * 96 };
-
-/* Two steps whose gradients are easily taken for wrong: those of a norm in f64 that cancel all but wholly,
- * behind a loss in f32; of a cross entropy in f16. With them dropout's draws and an assignment. */
-static void observed_steps(tn_session *s, double *out)
-{
-    int32_t label[32];
-    for (int i = 0; i < 32; i++) label[i] = i * 3;
-    tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(32, 96)));
-    tn_tensor *v = tn_param(s, "v", tn_ones(s, TN_F64, TN_SHAPE(96)));
-    tn_tensor *y = tn_keep(tn_from(s, label, TN_I32, TN_SHAPE(32)));
-    tn_tensor *count = tn_zeros(s, TN_F32, TN_SHAPE(1));
-    for (int i = 0; i < 2; i++) {
-        tn_step_begin(s);
-        tn_tensor *h = tn_layer_norm(tn_cast(w, TN_F64), v, NULL, .eps = 1e-5);
-        tn_backward(tn_mean(tn_square(tn_cast(h, TN_F32)), TN_ALL, false));
-        tn_tensor *half = tn_cast(tn_mul_scalar(tn_dropout(w, 0.3), 5.0), TN_F16);
-        tn_backward(tn_cast(tn_cross_entropy(half, y), TN_F32));
-        tn_assign(count, tn_add_scalar(count, 1.0));
-        tn_assign(w, tn_sub(w, tn_mul_scalar(tn_gradient(w), 0.1)));
-        assert_int_equal(tn_read(tn_gradient(w), TN_F64, out + i * OBSERVED, OBSERVED * sizeof *out), 0);
-        assert_int_equal(tn_step_end(s), 0);
-    }
-    assert_int_equal(tn_read(w, TN_F64, out + 2 * OBSERVED, OBSERVED * sizeof *out), 0);
-    out[3 * OBSERVED] = tn_item(count);
-    out[3 * OBSERVED + 1] = (double)tn_rng_draw(s);
-}
-
-static void checked_mode_only_observes(void **state)
-{
-    (void)state;
-    static double out[2][3 * OBSERVED + 2];
-    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
-        for (int checked = 0; checked < 2; checked++) {
-            if (checked) setenv("TENSOR_CHECK", "1", 1);
-            tn_session *s = open_as((tn_mode)mode, 2);
-            unsetenv("TENSOR_CHECK");
-            observed_steps(s, out[checked]);
-            assert_string_equal(said, "");
-            assert_int_equal(s->explain->found, 0);
-            tn_close(s);
-        }
-        assert_memory_equal(out[0], out[1], sizeof out[0]);
-    }
-}
-
-static void checked_mode_catches_a_planted_fault(void **state)
-{
-    (void)state;
-    static float want[WIDTH * WIDTH], got[WIDTH * WIDTH];
-    for (int checked = 0; checked < 2; checked++) {
-        if (checked) setenv("TENSOR_CHECK", "1", 1);
-        tn_session *s = open_as(TN_FUSED, 2);
-        unsetenv("TENSOR_CHECK");
-        model m = make(s);
-        said[0] = 0;
-        if (checked) tn_check_plant(s, 8);
-        train(&m, false);
-        if (checked) {
-            has(said, "checked mode: kernel ");
-            has(said, "test_explain.c:");
-            assert_true(s->explain->found > 0);
-        }
-        for (int i = 0; i < 2; i++)
-            train(&m, false); /* the second has a new plan: the moments are there now */
-        int found = s->explain->found;
-        said[0] = 0;
-        for (int i = 0; i < 2; i++) train(&m, false);
-        assert_int_equal(s->explain->found, found);
-        assert_string_equal(said, "");
-        if (checked) has(explained(s), "checked mode found their kernel wrong");
-        weights(&m, checked ? got : want);
-        tn_close(s);
-    }
-    for (int i = 0; i < WIDTH * WIDTH; i++)
-        if (!(fabsf(got[i] - want[i]) < 2e-3F)) fail_msg("%d: %g %g", i, (double)got[i], (double)want[i]);
-}
-
 int main(void)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
@@ -606,9 +416,6 @@ int main(void)
         cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),
         cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
         cmocka_unit_test(without_memory_it_says_so),
-        cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
-        cmocka_unit_test(checked_mode_only_observes),
-        cmocka_unit_test(checked_mode_catches_a_planted_fault),
     };
     return cmocka_run_group_tests(tests, make_base, drop_base);
 }

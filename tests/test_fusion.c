@@ -9,16 +9,12 @@
  * Read first: struct fusion, then check_fusion.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
 #include <tensor_nn.h>
 
-#include "src/runtime/flush.h"
+#include "plan_checks.h"
 
 enum { MAX_CASE_OUT = 4, MAX_CASE_IN = 6, ROWS = 256, COLS = 512 };
 
@@ -89,72 +85,6 @@ static void give(traced *t, tn_tensor *out)
 }
 
 /* ---- looking at a plan ---- */
-
-typedef struct seen {
-    tn_plan *plan;
-    tn_flush_scratch f;
-    int kernels, written;
-    int64_t bytes;
-} seen;
-
-/* What waits in this step, as its end would run it; it goes on waiting. */
-static seen look(tn_session *s)
-{
-    seen v = {0};
-    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
-        tn_tensor *n = s->graph.nodes[i];
-        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
-        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
-        if (!done && asked) assert_true(tn_list_push(&v.f.seed, n));
-    }
-    s->ending = true;
-    assert_int_equal(tn_segment_collect(s, &v.f), 0);
-    s->ending = false;
-    tn_segment seg = {.graph = &s->graph,
-                      .node = v.f.node.at,
-                      .n_node = v.f.node.n,
-                      .leaf = v.f.leaf.at,
-                      .n_leaf = v.f.leaf.n,
-                      .root = v.f.root};
-    tn_target target = s->target;
-    tn_errbuf err = {""};
-    if (tn_plan_build(&seg, &target, &v.plan, &err)) fail_msg("%s", err.text);
-    v.kernels = v.plan->n_step;
-    for (int i = 0; i < v.plan->n_step; i++) v.bytes += v.plan->step[i].bytes;
-    for (int i = 0; i < v.plan->n_value; i++) /* partial results of a split are no values of the program */
-        v.written += !v.plan->value[i].root && v.plan->value[i].slot < v.f.node.n;
-    return v;
-}
-
-static void forget(seen *v)
-{
-    tn_plan_free(v->plan);
-    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-    *v = (seen){0};
-}
-
-/* The kernels with their nodes, and why edges were cut. */
-static void print_plan(const seen *v)
-{
-    const tn_plan *p = v->plan;
-    for (int i = 0; i < p->n_step; i++) {
-        print_error("  %s, %lld bytes:", p->step[i].name, (long long)p->step[i].bytes);
-        for (int k = 0; k < p->step[i].n_nodes; k++) {
-            int node = p->node_of[p->step[i].first_node + k];
-            print_error(" %d:%s", node, tn_op_get((tn_op)v->f.node.at[node]->op)->name);
-        }
-        print_error("\n");
-    }
-    for (int i = 0; i < p->n_cut; i++)
-        print_error("  cut %d:%s -> %d:%s: %s\n", p->cut[i].from,
-                    tn_op_get((tn_op)v->f.node.at[p->cut[i].from]->op)->name, p->cut[i].to,
-                    tn_op_get((tn_op)v->f.node.at[p->cut[i].to]->op)->name, tn_cut_text(p->cut[i].reason));
-    for (int i = 0; i < p->n_value; i++)
-        if (!p->value[i].root && p->value[i].slot < v->f.node.n)
-            print_error("  written: %d:%s\n", p->value[i].slot,
-                        tn_op_get((tn_op)v->f.node.at[p->value[i].slot]->op)->name);
-}
 
 static void expect(const char *name, const char *what, const seen *v, bound wanted, bound so_far)
 {
@@ -455,6 +385,37 @@ static void gathered(traced *t)
     give(t, tn_add(tn_index_select(x, 0, indices(t, 256, 100)), y));
 }
 
+/* ---- parts of a whole ---- */
+
+static tn_tensor *joined(tn_tensor *a, tn_tensor *b)
+{
+    return tn_concat(2, (tn_tensor *[]){a, b}, -1);
+}
+
+static void joined_chains(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
+    give(t, joined(tn_relu(tn_add_scalar(x, 1.0)), tn_sigmoid(y)));
+}
+
+static void joined_rows(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, 64);
+    give(t, joined(tn_softmax(x, -1), tn_tanh(y)));
+}
+
+static void joined_products(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, 64), *a = input(t, 64, 32), *b = input(t, 64, 48);
+    give(t, joined(tn_matmul(x, a), tn_matmul(x, b)));
+}
+
+static void joined_with_what_is_there(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
+    give(t, joined(x, tn_sigmoid(y)));
+}
+
 /* ---- the questions one asks first ---- */
 
 static void scalar_chain(traced *t)
@@ -521,6 +482,12 @@ static fusion Cases[] = {
     {"embedding + position", embedding, {1, 0}, {2, 1}, {0}, {0}},
     /* one for y, which is a product with 1 here, and one that adds up the rows of x */
     {"gather", gathered, {1, 0}, {2, 0}, {0}, {0}},
+    {"concat of chains", joined_chains, {2, 0}, {2, 0}, {0}, {0}},
+    {"concat of rows", joined_rows, {2, 0}, {2, 0}, {0}, {0}},
+    /* four products, two of which are added up */
+    {"concat of products", joined_products, {2, 0}, {5, 2}, {0}, {0}},
+    /* all parts are written in place, or none: where one has to be copied the other is, too */
+    {"concat of an input", joined_with_what_is_there, {2, 0}, {2, 0}, {2, 1}, {0}},
     {"(x + 1).relu() * 2", scalar_chain, {1, 0}, {1, 0}, {0}, {0}},
     /* the sum itself, one number, is written */
     {"x / sum(x)", by_whole_sum, {2, 1}, {3, 1}, {0}, {0}},

@@ -36,7 +36,7 @@ static tn_session *open_one(tn_device_kind device, tn_mode mode, const rprogram 
 
 static void note_kernels(const rprogram *p)
 {
-    if (!Ahead.s[0]) ahead_open();
+    if (!Ahead.s[0]) ahead_open(subject_device());
     for (int i = 0; i < PAIR; i++) {
         tn_session *s = open_one(subject_device(), i ? TN_EAGER : TN_FUSED, p);
         s->device->compile = ahead_note;

@@ -500,6 +500,36 @@ static void what_is_used_stays(void **state)
     assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
 }
 
+static void count_growth(int level, const char *text, void *user)
+{
+    if (level == TN_LOG_WARN && strstr(text, "device memory has grown in three steps running"))
+        ++*(int *)user;
+}
+
+/* Tensors that are kept in each step are named as what fills the memory, once; shapes that become larger step
+ * by step are not, in either mode. */
+static void what_grows_says_so(void **state)
+{
+    (void)state;
+    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++)
+        for (int leaks = 0; leaks < 2; leaks++) {
+            int said = 0;
+            tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .log = count_growth, .log_user = &said);
+            tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(6)));
+            for (int i = 1; i <= 12; i++) {
+                tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(leaks ? 1000 : 1000 * i, 6));
+                tn_step_begin(s);
+                tn_tensor *y = tn_mul(x, w);
+                tn_backward(tn_mean(tn_square(y), TN_ALL, false));
+                assert_int_equal(tn_step_end(s), 0);
+                if (!leaks) tn_free(x);
+                if (leaks) assert_int_equal(said, i >= 4);
+            }
+            assert_int_equal(said, leaks);
+            assert_int_equal(tn_close(s), 0);
+        }
+}
+
 int main(void)
 {
     setenv("TENSOR_KERNEL_OPT", "1", 0); /* much is compiled and little computed */
@@ -510,6 +540,7 @@ int main(void)
         cmocka_unit_test(each_of_them_is_replayed),
         cmocka_unit_test(shapes_without_end),
         cmocka_unit_test(what_is_used_stays),
+        cmocka_unit_test(what_grows_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

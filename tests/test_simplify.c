@@ -255,6 +255,11 @@ RULE(turned_twice,
                                                           0, 1)),
                               0, 1),
                    1, (int64_t[]){8}))
+RULE(minus_once, tn_mk2(TN_OP_mul, x, num(g, -1)))
+RULE(once_minus, tn_mk2(TN_OP_mul, num(g, -1), x))
+RULE(by_minus_one, tn_mk2(TN_OP_div, x, num(g, -1)))
+RULE(minus_twice, tn_mk2(TN_OP_div, tn_mk2(TN_OP_mul, x, num(g, -1)), num(g, -1)))
+RULE(minus_and_neg, tn_mk1(TN_OP_neg, tn_mk2(TN_OP_mul, x, num(g, -1))))
 
 RULE(times_nothing, tn_mk2(TN_OP_mul, x, num(g, 0)))
 RULE(less_itself, tn_mk2(TN_OP_sub, x, x))
@@ -307,6 +312,31 @@ static void exact_algebra_is_folded(void **state)
         if (folded != rule[i].folded) fail_msg("rule %zu: %d folded", i, folded);
         assert_int_equal(guards, 0);
         same_bits(got, special);
+    }
+}
+
+/* What is multiplied with -1 is negated: no number goes into the kernel. */
+static void minus_one_is_a_sign(void **state)
+{
+    (void)state;
+    float minus[8];
+    for (int i = 0; i < 8; i++) minus[i] = -special[i];
+    static const struct {
+        rule_fn *f;
+        int folded;
+        const float *want;
+    } rule[] = {{minus_once, 1, NULL},
+                {once_minus, 1, NULL},
+                {by_minus_one, 1, NULL},
+                {minus_twice, 2, special},
+                {minus_and_neg, 2, special}};
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
+        float got[8];
+        int folded, guards;
+        run_rule(rule[i].f, got, &folded, &guards);
+        if (folded != rule[i].folded) fail_msg("rule %zu: %d folded", i, folded);
+        assert_int_equal(guards, 0);
+        same_bits(got, rule[i].want ? rule[i].want : minus);
     }
 }
 
@@ -394,10 +424,12 @@ static double times(tn_session *s, tn_tensor *x, double v)
     return sum;
 }
 
+/* 1 and -1, replayed or not. */
 static void a_number_that_stays_is_folded(void **state)
 {
     (void)state;
-    for (int replay = 0; replay < 2; replay++) {
+    for (int kind = 0; kind < 4; kind++) {
+        int replay = kind & 1, sign = kind & 2 ? -1 : 1;
         setenv("TENSOR_REPLAY", replay ? "on" : "off", 1);
         tn_session *s = open_cpu();
         unsetenv("TENSOR_REPLAY");
@@ -405,14 +437,14 @@ static void a_number_that_stays_is_folded(void **state)
         double want[3] = {0};
         for (int i = 0; i < N; i++) {
             double v = (double)(-1 + 0.0004f * (float)i);
-            want[1] += sin(v) + v;
+            want[1] += sin(sign * v) + v;
             want[2] += sin(2 * v) + v;
         }
         const int script[] = {1, 1, 1, 2, 1, 1, 2, 2, 1};
         uint64_t plans = s->stats.plans, kernels = s->stats.kernels;
         double first = 0;
         for (int i = 0; i < 9; i++) {
-            double got = times(s, x, script[i]);
+            double got = times(s, x, script[i] == 1 ? sign : script[i]);
             close_to(got, want[script[i]], 1e-3);
             assert_int_equal(s->stats.plans - plans, i < 3 ? 1 : 2);
             assert_int_equal(s->stats.kernels - kernels, i + 1);
@@ -541,6 +573,7 @@ int main(void)
         cmocka_unit_test(one_operand_twice_is_not_two),
         cmocka_unit_test(a_gradient_shares_what_it_makes_twice),
         cmocka_unit_test(exact_algebra_is_folded),
+        cmocka_unit_test(minus_one_is_a_sign),
         cmocka_unit_test(other_algebra_is_not),
         cmocka_unit_test(numbers_are_worked_out),
         cmocka_unit_test(what_is_overwritten_is_copied),

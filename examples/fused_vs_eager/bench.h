@@ -55,15 +55,20 @@ struct in {
     tn_optim *opt;
 };
 
+/* What must move, in tensors of n x c floats: reads and writes, each once. */
+struct moved {
+    double reads, writes;
+};
+
 /* A fusion. Its whole step is outs, loss = sum over the outs of sum(out * g), backward; where `is_loss`, the
- * out is the loss. What must move is counted in tensors of n x c floats, each read or written once; what is
- * smaller by orders of magnitude (weights, statistics) is left out; 0 where a library call does the work. */
+ * out is the loss. Of what must move, what is smaller by orders of magnitude (weights, statistics) is left
+ * out; 0 where a library call does the work. */
 struct fusion {
     const char *name;
     int (*fields)(int64_t n, int64_t c, struct field *f, struct field *g); /* inputs, and g's shape */
     int (*run)(struct in *i, tn_tensor **out);
     bool is_loss;
-    double forward, backward, step;   /* must move */
+    struct moved forward, backward, step;
     double bar_forward, bar_backward; /* the shares aimed at; 0: none */
 };
 extern const struct fusion fusions[];
@@ -72,14 +77,14 @@ extern const int n_fusions;
 /* ---- case.c, optimizer.c, setup.c ---- */
 
 struct figures { /* NAN: there is none */
-    double eager_ms, fused_ms, predicted_ms, yardstick_ms, share, max_err, bar;
+    double eager_ms, fused_ms, predicted_ms, yardstick_ms, share, limit, max_err, bar;
     unsigned long long eager_kernels, fused_kernels, eager_bytes, fused_bytes;
 };
 struct case_row {
     const char *name;
     char shape[48];
     const char *footprint;
-    double copy_gbs, copy_plain_gbs;
+    double copy_gbs, copy_plain_gbs, read_gbs;
     struct figures forward, backward, step;
     bool has_backward;
     struct rounds rounds;

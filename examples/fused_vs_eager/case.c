@@ -42,6 +42,15 @@ static double run_copy(struct setup *u, int k)
     return tn_step_end(u->copy[k]) ? -1 : clock_ms(u->o) - start;
 }
 
+/* All of what the copy reads, and nothing written but the sum. */
+static double run_read(struct setup *u)
+{
+    double start = clock_ms(u->o);
+    tn_step_begin(u->copy[0]);
+    tn_sum(u->from[0], TN_ALL, false);
+    return tn_step_end(u->copy[0]) ? -1 : clock_ms(u->o) - start;
+}
+
 static double run_variant(void *arg, int index)
 {
     struct setup *u = arg;
@@ -60,6 +69,8 @@ static double run_variant(void *arg, int index)
     case COPY_PLAIN:
     case COPY_STREAM:
         return run_copy(u, v - COPY_PLAIN);
+    case READ_ONLY:
+        return run_read(u);
     case HAND_FORWARD:
         u->hand->forward(&u->forward);
         return clock_ms(u->o) - start;
@@ -89,13 +100,21 @@ static struct figures count(struct setup *u, bool loss, bool backward)
                             .fused_bytes = f.bytes,
                             .yardstick_ms = NAN,
                             .max_err = NAN,
-                            .share = NAN};
+                            .share = NAN,
+                            .limit = NAN};
 }
 
-static void finish(struct figures *f, double must_bytes, double gbs, double bar)
+/* The limit is what a kernel without any arithmetic would reach. A byte read costs 1 / read_gbs, and a byte
+ * written what is left of a copy's time when its reads are taken away: where reading alone is slower than a
+ * copy, by what moves in total, a kernel that mostly reads cannot reach the copy. */
+static void finish(struct figures *f, struct moved must, double tensor, const struct case_row *r, double bar)
 {
-    f->share = must_bytes > 0 ? must_bytes / (f->fused_ms * 1e-3) / (gbs * 1e9) : NAN;
+    double bytes = (must.reads + must.writes) * tensor;
     f->bar = bar;
+    if (bytes <= 0) return;
+    double read = 1 / r->read_gbs, write = fmax(2 / r->copy_gbs - read, 0);
+    f->share = bytes / (f->fused_ms * 1e-3) / (r->copy_gbs * 1e9);
+    f->limit = (must.reads + must.writes) / (must.reads * read + must.writes * write) / r->copy_gbs;
 }
 
 static void take_away(struct figures *f, const struct figures *step, const struct figures *loss)
@@ -133,6 +152,7 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
     double moved = (double)tn_numel(u->to[0]) * 8e-6; /* / ms = GB/s */
     row->copy_plain_gbs = moved / of[COPY_PLAIN];
     row->copy_gbs = fmax(row->copy_plain_gbs, moved / of[COPY_STREAM]);
+    row->read_gbs = moved / 2 / of[READ_ONLY];
 
     struct figures loss = count(u, true, false);
     row->forward = count(u, false, false);
@@ -151,9 +171,9 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
         row->step.yardstick_ms = of[HAND_STEP];
     }
     take_away(&row->backward, &row->step, &loss);
-    finish(&row->forward, u->f->forward * tensor, row->copy_gbs, u->f->bar_forward);
-    finish(&row->backward, u->f->backward * tensor, row->copy_gbs, u->f->bar_backward);
-    finish(&row->step, u->f->step * tensor, row->copy_gbs, 0);
+    finish(&row->forward, u->f->forward, tensor, row, u->f->bar_forward);
+    finish(&row->backward, u->f->backward, tensor, row, u->f->bar_backward);
+    finish(&row->step, u->f->step, tensor, row, 0);
     row->has_backward = true;
     if (o->plans) print_plans(u);
     return true;

@@ -20,6 +20,7 @@ enum variant {
     STEP_FUSED,
     COPY_PLAIN,
     COPY_STREAM,
+    READ_ONLY,
     HAND_FORWARD,
     HAND_STEP,
     N_VARIANT

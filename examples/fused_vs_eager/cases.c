@@ -214,22 +214,22 @@ static int attention(struct in *i, tn_tensor **out)
  *   views (of halves)     x y -> out         out g -> dx (whole) dy    x y g -> dx (whole) dy
  *   gather                table y -> out     g -> dtable         table y g -> dtable
  * A channel norm has to read x twice, as its statistics come first; that second time is not counted. */
-#define NONE 0, 0, 0, 0, 0
+#define NONE {0, 0}, {0, 0}, {0, 0}, 0, 0
 const struct fusion fusions[] = {
-    {"chain", two, chain, false, 3, 4, 4, .90, .90},
-    {"siblings", one, siblings, false, 3, 3, 3, .80, .80},
-    {"multi_consumer", two, multi_consumer, false, 4, 4, 4, .90, .90},
-    {"chain_reduce", two, chain_reduce, true, 2, 3, 3, .90, .90},
-    {"softmax", one, softmax, false, 2, 3, 3, .80, .80},
-    {"layer_norm_gelu", normed, layer_norm_gelu, false, 2, 3, 3, .80, .70},
-    {"rms_norm_silu", scaled, rms_norm_silu, false, 2, 3, 3, .80, .70},
-    {"residual_dropout_norm", residual, residual_dropout_norm, false, 4, 4, 5, .80, .70},
-    {"batch_norm_relu", normed, batch_norm_relu, false, 2, 3, 3, 0, 0},
-    {"cross_entropy", labelled, cross_entropy, true, 1, 2, 2, .80, .80},
+    {"chain", two, chain, false, {2, 1}, {3, 1}, {3, 1}, .90, .90},
+    {"siblings", one, siblings, false, {1, 2}, {2, 1}, {2, 1}, .80, .80},
+    {"multi_consumer", two, multi_consumer, false, {2, 2}, {3, 1}, {3, 1}, .90, .90},
+    {"chain_reduce", two, chain_reduce, true, {2, 0}, {2, 1}, {2, 1}, .90, .90},
+    {"softmax", one, softmax, false, {1, 1}, {2, 1}, {2, 1}, .80, .80},
+    {"layer_norm_gelu", normed, layer_norm_gelu, false, {1, 1}, {2, 1}, {2, 1}, .80, .70},
+    {"rms_norm_silu", scaled, rms_norm_silu, false, {1, 1}, {2, 1}, {2, 1}, .80, .70},
+    {"residual_dropout_norm", residual, residual_dropout_norm, false, {2, 2}, {2, 2}, {3, 2}, .80, .70},
+    {"batch_norm_relu", normed, batch_norm_relu, false, {1, 1}, {2, 1}, {2, 1}, 0, 0},
+    {"cross_entropy", labelled, cross_entropy, true, {1, 0}, {1, 1}, {1, 1}, .80, .80},
     {"linear_gelu", product, linear_gelu, false, NONE},
     {"conv_bias_relu", image, conv_bias_relu, false, NONE},
-    {"views", viewed, views, false, 1.5, 2.5, 3, 0, 0},
-    {"gather", looked_up, gather, false, 3, 2, 4, 0, 0},
+    {"views", viewed, views, false, {1, .5}, {1, 1.5}, {1.5, 1.5}, 0, 0},
+    {"gather", looked_up, gather, false, {2, 1}, {1, 1}, {3, 1}, 0, 0},
     {"attention", heads, attention, false, NONE},
 };
 const int n_fusions = (int)(sizeof fusions / sizeof *fusions);

@@ -118,7 +118,7 @@ bool measure_optimizer(const struct options *o, struct case_row *row)
     double ms[N_VARIANT] = {0};
     int64_t n, c;
     shape_of(o->shape, &n, &c);
-    *row = (struct case_row){.name = "adamw", .footprint = o->shape};
+    *row = (struct case_row){.name = "adamw", .footprint = o->shape, .read_gbs = NAN};
     snprintf(row->shape, sizeof row->shape, "%lldx%lld", (long long)n, (long long)c);
     bool ok = make(&u, o, n, c);
     for (int i = 0; i < 2 && ok; i++) ok = update(&u, EAGER) >= 0 && update(&u, FUSED) >= 0;
@@ -145,6 +145,7 @@ bool measure_optimizer(const struct options *o, struct case_row *row)
                                         .fused_bytes = u.work[1].bytes,
                                         .predicted_ms = inside_predicted_ms(u.s[1]),
                                         .share = bytes / ms[FUSED] * 1e-6 / row->copy_gbs,
+                                        .limit = NAN, /* in place: what is written is at hand */
                                         .bar = .90,
                                         .max_err = error};
         if (o->plans) {

@@ -10,26 +10,27 @@
 
 void print_case_head(void)
 {
-    printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %9s %8s\n", "case", "", "eager ms", "fused ms", "faster",
-           "kernels", "MB", "of copy", "aim", "by hand", "x pred");
+    printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %6s %9s %8s\n", "case", "", "eager ms", "fused ms",
+           "faster", "kernels", "MB", "of copy", "limit", "aim", "by hand", "x pred");
 }
 
 static void print_figures(const struct case_row *r, const char *direction, const struct figures *f)
 {
-    char kernels[24], bytes[40], share[16] = "", aim[16] = "", hand[16] = "", said[16] = "";
+    char kernels[24], bytes[40], share[16] = "", limit[16] = "", aim[16] = "", hand[16] = "", said[16] = "";
     bool low = f->bar > 0 && f->share<f->bar, slow = f->fused_ms> f->eager_ms;
     bool beaten = f->fused_ms > 1.1 * f->yardstick_ms;
     snprintf(kernels, sizeof kernels, "%llu > %llu", f->eager_kernels, f->fused_kernels);
     snprintf(bytes, sizeof bytes, "%.1f > %.1f", (double)f->eager_bytes * 1e-6,
              (double)f->fused_bytes * 1e-6);
     if (!isnan(f->share)) snprintf(share, sizeof share, "%.0f %%%s", 100 * f->share, low ? "!" : " ");
+    if (!isnan(f->limit)) snprintf(limit, sizeof limit, "%.0f %%", 100 * f->limit);
     if (f->bar > 0) snprintf(aim, sizeof aim, "%.0f %%", 100 * f->bar);
     if (!isnan(f->yardstick_ms))
         snprintf(hand, sizeof hand, "%.2fx%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
     if (f->predicted_ms > 0) snprintf(said, sizeof said, "%.2fx", f->fused_ms / f->predicted_ms);
-    printf("%-23s %-9s %9.3f %9.3f %5.2f%s %9s %17s %8s %6s %9s %8s%s\n", r->name, direction, f->eager_ms,
-           f->fused_ms, f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, aim, hand, said,
-           r->rounds.quiet ? "" : " ~");
+    printf("%-23s %-9s %9.3f %9.3f %5.2f%s %9s %17s %8s %6s %6s %9s %8s%s\n", r->name, direction, f->eager_ms,
+           f->fused_ms, f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, limit, aim, hand,
+           said, r->rounds.quiet ? "" : " ~");
 }
 
 void print_case(const struct case_row *r)
@@ -84,9 +85,9 @@ static void numbers(FILE *f, int n, const char *const *key, const double *v)
 
 static void json_figures(FILE *f, const char *name, const struct figures *g)
 {
-    static const char *const key[] = {"eager_ms",     "fused_ms",    "eager_kernels", "fused_kernels",
-                                      "eager_bytes",  "fused_bytes", "fused_share",   "predicted_ms",
-                                      "yardstick_ms", "max_err"};
+    static const char *const key[] = {"eager_ms",     "fused_ms",     "eager_kernels", "fused_kernels",
+                                      "eager_bytes",  "fused_bytes",  "fused_share",   "limit_share",
+                                      "predicted_ms", "yardstick_ms", "max_err"};
     const double v[] = {g->eager_ms,
                         g->fused_ms,
                         (double)g->eager_kernels,
@@ -94,11 +95,12 @@ static void json_figures(FILE *f, const char *name, const struct figures *g)
                         (double)g->eager_bytes,
                         (double)g->fused_bytes,
                         g->share,
+                        g->limit,
                         g->predicted_ms,
                         g->yardstick_ms,
                         g->max_err};
     fprintf(f, ",\n   \"%s\":{", name);
-    numbers(f, 10, key, v);
+    numbers(f, sizeof v / sizeof *v, key, v);
     fputc('}', f);
 }
 
@@ -164,6 +166,8 @@ bool write_json(const char *path, const struct options *o, int threads, const ch
         number(f, "copy_gbs", c[i].copy_gbs);
         fputc(',', f);
         number(f, "copy_plain_gbs", c[i].copy_plain_gbs);
+        fputc(',', f);
+        number(f, "read_gbs", c[i].read_gbs);
         fputc(',', f);
         json_rounds(f, &c[i].rounds);
         json_figures(f, "forward", &c[i].forward);

@@ -96,7 +96,8 @@ static bool make_copy(struct setup *u, const struct options *o)
 {
     int64_t n, c;
     shape_of(o->shape, &n, &c);
-    int64_t elements = u->f->forward > 0 ? (int64_t)(u->f->forward * (double)(n * c) / 2) : n * c;
+    double moved = u->f->forward.reads + u->f->forward.writes;
+    int64_t elements = moved > 0 ? (int64_t)(moved * (double)(n * c) / 2) : n * c;
     for (int k = 0; k < 2; k++) {
         if (!(u->copy[k] = inside_open(o->threads, k == 1))) return false;
         u->from[k] = tn_ones(u->copy[k], TN_F32, TN_SHAPE(elements));

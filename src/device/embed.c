@@ -14,21 +14,29 @@
             ".popsection\n");                                                                                \
     extern __attribute__((visibility("hidden"))) const char symbol[]
 #define EMBED(symbol, path) EMBED_ALL(symbol, INCBIN(path))
-/* A convolution's kernel stands between what all of them have in common. */
-#define KERNELS "src/device/cuda/kernels/"
-#define EMBED_CONV(symbol, path)                                                                             \
-    EMBED_ALL(symbol, INCBIN(KERNELS "conv_begin.cuh") INCBIN(KERNELS path) INCBIN(KERNELS "conv_end.cuh"))
+/* The kernels of a family stand between what all of them have in common. */
+#define CPU                                     "src/device/cpu/kernels/"
+#define CUDA                                    "src/device/cuda/kernels/"
+#define EMBED_BETWEEN(symbol, begin, path, end) EMBED_ALL(symbol, INCBIN(begin) INCBIN(path) INCBIN(end))
+#define EMBED_CONV(symbol, path)                EMBED_BETWEEN(symbol, CUDA "conv_begin.cuh", CUDA path, CUDA "conv_end.cuh")
+#define EMBED_ATTENTION_CU(symbol, path)                                                                     \
+    EMBED_BETWEEN(symbol, CUDA "attention_begin.cuh", CUDA path, CUDA "attention_end.cuh")
+#define EMBED_ATTENTION_C(symbol, path)                                                                      \
+    EMBED_BETWEEN(symbol, CPU "attention_begin.h", CPU path, CPU "attention_end.h")
 
 EMBED(tn_embed_abi_h, "src/device/prelude/abi.h");
 EMBED(tn_embed_math_h, "src/device/prelude/math.h");
 EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
 EMBED(tn_embed_half_h, "src/device/prelude/half.h");
 EMBED(tn_embed_stream_h, "src/device/prelude/stream.h");
+EMBED(tn_embed_transpose_h, "src/device/prelude/transpose.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
-EMBED(tn_embed_attention_cu, "src/device/cuda/kernels/attention.cu");
-EMBED(tn_embed_attention_c, "src/device/cpu/kernels/attention.c");
+EMBED_ATTENTION_CU(tn_embed_attention_cu, "attention.cu");
+EMBED_ATTENTION_CU(tn_embed_attention_backward_cu, "attention_backward.cu");
+EMBED_ATTENTION_C(tn_embed_attention_c, "attention.c");
+EMBED_ATTENTION_C(tn_embed_attention_backward_c, "attention_backward.c");
 EMBED_CONV(tn_embed_conv2d_cu, "conv2d.cu");
 EMBED_CONV(tn_embed_depthwise_cu, "conv_depthwise.cu");
 EMBED_CONV(tn_embed_grouped_cu, "conv_grouped.cu");
@@ -43,9 +51,11 @@ static const struct {
     [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
     [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
     [TN_EMBED_STREAM] = {"stream.h", tn_embed_stream_h},
+    [TN_EMBED_TRANSPOSE] = {"transpose.h", tn_embed_transpose_h},
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
     [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},
+    [TN_EMBED_ATTENTION_BACKWARD_C] = {"attention_backward.c", tn_embed_attention_backward_c},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
     [TN_EMBED_CONV2D_CU] = {"conv2d.cu", tn_embed_conv2d_cu},
     [TN_EMBED_DEPTHWISE_CU] = {"conv_depthwise.cu", tn_embed_depthwise_cu},
@@ -53,10 +63,11 @@ static const struct {
     [TN_EMBED_GROUPED_CU] = {"conv_grouped.cu", tn_embed_grouped_cu},
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
     [TN_EMBED_ATTENTION_CU] = {"attention.cu", tn_embed_attention_cu},
+    [TN_EMBED_ATTENTION_BACKWARD_CU] = {"attention_backward.cu", tn_embed_attention_backward_cu},
 };
 
-const tn_embedded tn_prelude_c[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
-                                                    TN_EMBED_HALF, TN_EMBED_STREAM};
+const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES] = {TN_EMBED_ABI,  TN_EMBED_MATH,   TN_EMBED_PHILOX,
+                                                      TN_EMBED_HALF, TN_EMBED_STREAM, TN_EMBED_TRANSPOSE};
 const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
                                                        TN_EMBED_HALF, TN_EMBED_CUDA};
 

@@ -1,5 +1,5 @@
-/* embed.h - texts of src/device/prelude, src/device/cpu/kernels and src/device/cuda/kernels that are compiled at run time, carried
- * inside the library. */
+/* embed.h - texts of src/device/prelude, src/device/cpu/kernels and src/device/cuda/kernels that are compiled
+ * at run time, carried inside the library. */
 #ifndef TN_EMBED_H
 #define TN_EMBED_H
 
@@ -11,22 +11,25 @@ typedef enum tn_embedded {
     TN_EMBED_PHILOX,
     TN_EMBED_HALF,
     TN_EMBED_STREAM,
+    TN_EMBED_TRANSPOSE,
     TN_EMBED_CUDA,
     TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
     TN_EMBED_PRODUCT_CU,
     TN_EMBED_PTX_CUH,
     TN_EMBED_ATTENTION_CU,
+    TN_EMBED_ATTENTION_BACKWARD_CU,
     TN_EMBED_CONV2D_CU,
-    TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_GROUPED_CU,
     TN_EMBED_CONV_PLAIN_CUH,
+    TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
+    TN_EMBED_ATTENTION_BACKWARD_C,
     TN_EMBED_COUNT
 } tn_embedded;
 
 /* What stands in front of a generated kernel, in order: of C and of CUDA C. */
-enum { TN_PRELUDE_FILES = 5 };
-extern const tn_embedded tn_prelude_c[TN_PRELUDE_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
+enum { TN_PRELUDE_C_FILES = 6, TN_PRELUDE_FILES = 5 };
+extern const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 
 /* One file, NUL-terminated. */
 const char *tn_embed_text(tn_embedded which);

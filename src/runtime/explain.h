@@ -7,7 +7,8 @@
  *           backward - after training and an evaluation, it is training that is asked about
  *   view    made of a log when someone asks: launches, rows (forward paired with backward), the ledger, cuts
  *
- *   explain_log.c    notes and logs      explain_view.c   log -> view       explain.c      the text
+ *   explain_log.c    notes and logs      explain_view.c, explain_eager.c, explain_borders.c   log -> view
+ *   explain.c        the text
  *   report*.c        view -> files       debug.c          TENSOR_DEBUG      trace.c        pictures
  *   explain_require.c   tn_require_fused                  check.c           TENSOR_CHECK
  *

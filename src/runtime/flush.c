@@ -58,8 +58,8 @@ int tn_fail_memory(tn_session *s)
 
 void tn_flush_scratch_free(tn_flush_scratch *f)
 {
-    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->root, f->key,  f->address,
-                   f->size,    f->hold,    f->buf,     f->word,     f->last, f->twin, f->seen};
+    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->marked.at, f->root, f->key, f->address,
+                   f->size,    f->hold,    f->buf,     f->word,     f->last,      f->twin, f->seen};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
 }
 

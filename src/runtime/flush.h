@@ -20,7 +20,8 @@ typedef struct tn_list {
 struct tn_flush_scratch {
     tn_list seed; /* whose values are asked for */
     tn_list node, leaf, stack;
-    uint8_t *root; /* of each node: TN_SEG_ bits */
+    tn_list marked; /* nodes and leaves as they were met */
+    uint8_t *root;  /* of each node: TN_SEG_ bits */
     int cap_root;
     int *twin, *seen; /* of each leaf: the first that is the same (tn_segment.twin); a table of leaves */
     int cap_twin, cap_seen;

@@ -48,6 +48,12 @@ static int not_kept(tn_session *s, const tn_tensor *v, const tn_tensor *lost)
     return TN_E_NOT_KEPT;
 }
 
+static bool meet(tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
+{
+    v->mark = mark;
+    return tn_list_push(&f->marked, v);
+}
+
 /* What v's gradient will read is made with v, also where v itself does not need it. */
 static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, uint32_t mark)
 {
@@ -55,8 +61,7 @@ static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, u
     for (int i = 0; i < TN_MAX_ARGS; i++) {
         tn_tensor *b = v->rule->saved[i] ? v->rule->saved[i]->base : NULL;
         if (!b || b->mark == mark || tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
-        b->mark = mark;
-        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
+        if (!meet(f, b, mark) || !tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
     return TN_OK;
 }
@@ -72,12 +77,11 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
         tn_tensor *x = v->in[i], *b = x->base;
         if (tn_is_lost(b)) return not_kept(s, v, b);
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
-            x->mark = mark; /* a leaf */
+            if (x->mark != mark && !meet(f, x, mark)) return tn_fail_memory(s); /* a leaf */
             continue;
         }
         if (b->mark == mark) continue;
-        b->mark = mark;
-        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
+        if (!meet(f, b, mark) || !tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
     return TN_OK;
 }
@@ -97,27 +101,44 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
     return effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u;
 }
 
+/* Puts what was marked in the order of its ids: sorted where it is little, as where each call runs by itself,
+ * else as the graph has it. A handle that stands for itself outside the graph is no node of it. */
+static bool take_marked(const tn_graph *g, tn_flush_scratch *f, uint32_t mark)
+{
+    enum { FEW = 32 };
+    const bool few = f->marked.n <= FEW;
+    tn_tensor **at = few ? f->marked.at : g->nodes;
+    const int n = few ? f->marked.n : (int)g->n_nodes;
+    for (int i = 1; few && i < n; i++) {
+        tn_tensor *v = at[i];
+        int k = i;
+        for (; k > 0 && at[k - 1]->id > v->id; k--) at[k] = at[k - 1];
+        at[k] = v;
+    }
+    for (int i = 0; i < n; i++) {
+        tn_tensor *v = at[i];
+        if (few ? v->id >= g->n_nodes || g->nodes[v->id] != v : v->mark != mark) continue;
+        const bool leaf = tn_has_value(v->base) || tn_kind_of(v->base) == TN_KIND_NUMBER;
+        if (!tn_list_push(leaf ? &f->leaf : &f->node, v)) return false;
+    }
+    return true;
+}
+
 int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
 {
     uint32_t mark = ++s->graph.mark;
-    f->node.n = f->leaf.n = f->stack.n = 0;
+    f->node.n = f->leaf.n = f->stack.n = f->marked.n = 0;
     for (int i = 0; i < f->seed.n; i++) {
         tn_tensor *b = f->seed.at[i]->base;
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
         if (b->mark == mark) continue;
-        b->mark = mark;
-        if (!tn_list_push(&f->stack, b)) return tn_fail_memory(s);
+        if (!meet(f, b, mark) || !tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
     while (f->stack.n) {
         int status = visit(s, f, f->stack.at[--f->stack.n], mark);
         if (status) return status;
     }
-    for (uint32_t i = 0; i < s->graph.n_nodes; i++) { /* what is marked, by id */
-        tn_tensor *v = s->graph.nodes[i];
-        if (v->mark != mark) continue;
-        bool leaf = tn_has_value(v->base) || tn_kind_of(v->base) == TN_KIND_NUMBER;
-        if (!tn_list_push(leaf ? &f->leaf : &f->node, v)) return tn_fail_memory(s);
-    }
+    if (!take_marked(&s->graph, f, mark)) return tn_fail_memory(s);
     if (f->cap_root < f->node.n && !tn_reserve(&f->root, &f->cap_root, f->node.n, 1))
         return tn_fail_memory(s);
     for (int i = 0; i < f->node.n; i++) {

@@ -273,11 +273,14 @@ void tn_warn(const tn_session *s, const char *format, ...)
 
 /* ---- steps ---- */
 
-/* Device memory that is higher at the end of each of three steps running is a leak in the making. */
+/* Device memory that is higher at the end of each of three steps running is a leak in the making; not where
+ * a step was planned anew, as its shapes are others and memory as well. */
 static void watch_growth(tn_session *s)
 {
     size_t now = s->device->stats.bytes_now;
-    s->growing = now > s->live_high && s->live_high ? s->growing + 1 : 0;
+    bool planned = s->stats.plans != s->growth_plans;
+    s->growth_plans = s->stats.plans;
+    s->growing = now > s->live_high && s->live_high && !planned ? s->growing + 1 : 0;
     if (now > s->live_high || !s->growing) s->live_high = now;
     if (s->growing == 3)
         say(&s->options, TN_LOG_WARN,

@@ -71,6 +71,7 @@ struct tn_session {
     char not_recorded[256]; /* why a step of late was not run as one launch */
     size_t live_high;       /* device bytes at the end of the last steps: growth alarm */
     int growing;
+    uint64_t growth_plans; /* plans made when it was last looked at */
     tn_fault fault;
     tn_tape tape;
 };

@@ -43,6 +43,17 @@ static inline tn_target table_target(void)
                        .shared_most = 227 << 10};
 }
 
+/* What kernels are made for, and how a row calls it. */
+static const struct table_kind {
+    tn_dtype dtype;
+    bool tf32;
+    const char *name;
+} table_kinds[] = {{TN_F32, false, "f32 (3 x TF32)"},
+                   {TN_F32, true, "f32 as TF32"},
+                   {TN_F16, false, "f16"},
+                   {TN_BF16, false, "bf16"}};
+enum { TABLE_KINDS = sizeof table_kinds / sizeof *table_kinds };
+
 typedef struct table_result {
     int registers, spilled; /* bytes stored and loaded */
     bool warned;

@@ -11,22 +11,14 @@
 
 static inline bool attention_row(int i, table_row *out)
 {
-    static const struct {
-        tn_dtype dtype;
-        bool tf32;
-        const char *name;
-    } kind[] = {{TN_F32, false, "f32 (3 x TF32)"},
-                {TN_F32, true, "f32 as TF32"},
-                {TN_F16, false, "f16"},
-                {TN_BF16, false, "bf16"}};
     static const char *const pass[FU_FLASH_PASSES] = {"forward", "delta", "dk, dv", "dq"};
-    enum { KINDS = sizeof kind / sizeof *kind, HEADS = 4 };
+    enum { KINDS = TABLE_KINDS, HEADS = 4 };
     const int h = i % HEADS, k = i / HEADS % KINDS, p = i / HEADS / KINDS % FU_FLASH_PASSES,
               full = i / HEADS / KINDS / FU_FLASH_PASSES;
     if (full > 1) return false;
     const fu_flash_desc d = {.pass = (fu_flash_pass)p,
-                             .dtype = kind[k].dtype,
-                             .tf32 = kind[k].tf32,
+                             .dtype = table_kinds[k].dtype,
+                             .tf32 = table_kinds[k].tf32,
                              .causal = true,
                              .dropout = full,
                              .mask = full ? FU_FLASH_ADDED_MASK : FU_FLASH_NO_MASK,
@@ -36,7 +28,7 @@ static inline bool attention_row(int i, table_row *out)
                              .tq = 2048,
                              .tk = 2048};
     const tn_target target = table_target();
-    const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels = tn_embed_text(TN_EMBED_ATTENTION_CU);
+    const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels = fu_flash_text((fu_flash_pass)p);
     struct fu_flash_tile t;
     char defines[1024];
     *out = (table_row){.text = NULL};
@@ -45,7 +37,7 @@ static inline bool attention_row(int i, table_row *out)
     fu_flash_defines(&d, &t, defines, sizeof defines);
     snprintf(out->kernel, sizeof out->kernel, "attention %s%s, head %d", pass[p],
              full ? ", mask, dropout" : "", d.head);
-    snprintf(out->dtype, sizeof out->dtype, "%s", kind[k].name);
+    snprintf(out->dtype, sizeof out->dtype, "%s", table_kinds[k].name);
     if (p == FU_FLASH_DELTA)
         snprintf(out->tile, sizeof out->tile, "%d rows", t.rows);
     else

@@ -50,14 +50,6 @@ static inline bool conv_row(int i, table_row *out)
     } tile[] = {{128, 256, 2, 4, 4}, {128, 128, 2, 4, 4}, {128, 64, 2, 2, 4}, {64, 128, 2, 2, 4},
                 {64, 64, 2, 2, 3},   {64, 32, 4, 1, 3},   {32, 32, 2, 2, 3}};
     static const struct {
-        tn_dtype dtype;
-        bool tf32;
-        const char *name;
-    } kind[] = {{TN_F32, false, "f32 (3 x TF32)"},
-                {TN_F32, true, "f32 as TF32"},
-                {TN_F16, false, "f16"},
-                {TN_BF16, false, "bf16"}};
-    static const struct {
         tn_conv_pass pass;
         bool stats, odd, prologue;
         int64_t splits;
@@ -70,17 +62,13 @@ static inline bool conv_row(int i, table_row *out)
                {TN_CONV_DATA_GRAD, false, false, false, 1, "conv data gradient", 3},
                {TN_CONV_WEIGHT_GRAD, false, false, false, 16, "conv weight gradient", 3},
                {TN_CONV_WEIGHT_GRAD, false, false, true, 16, "conv weight gradient, prologue", 1}};
-    enum {
-        TILES = sizeof tile / sizeof *tile,
-        KINDS = sizeof kind / sizeof *kind,
-        WAYS = sizeof way / sizeof *way
-    };
+    enum { TILES = sizeof tile / sizeof *tile, KINDS = TABLE_KINDS, WAYS = sizeof way / sizeof *way };
     const int t = i % TILES, k = i / TILES % KINDS, w = i / TILES / KINDS;
     if (w >= WAYS) return false;
     tn_target target = table_target();
-    target.tf32 = kind[k].tf32;
-    const tn_conv2d_desc d = conv_desc(kind[k].dtype, way[w].pass, way[w].odd ? 3 : 128, 1);
-    const int size = kind[k].dtype == TN_F32 ? 4 : 2;
+    target.tf32 = table_kinds[k].tf32;
+    const tn_conv2d_desc d = conv_desc(table_kinds[k].dtype, way[w].pass, way[w].odd ? 3 : 128, 1);
+    const int size = table_kinds[k].dtype == TN_F32 ? 4 : 2;
     struct fu_conv_tile o = {.bm = tile[t].bm,
                              .bn = tile[t].bn,
                              .bk = (way[w].odd ? 64 : 128) / size,
@@ -92,7 +80,7 @@ static inline bool conv_row(int i, table_row *out)
     if (!fu_conv_tile_as(&d, &target, way[w].stats, &o) ||
         (way[w].prologue && fu_conv_before(&d, &target, &o, 0, 0) < 0))
         return true; /* no such tile: a row without a text */
-    conv_fill(out, way[w].name, kind[k].name, &o, way[w].prologue);
+    conv_fill(out, way[w].name, table_kinds[k].name, &o, way[w].prologue);
     snprintf(out->tile, sizeof out->tile, "%d x %d x %d, %d stages", o.bm, o.bn, o.bk, o.stages);
     out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * size);
     out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * size);

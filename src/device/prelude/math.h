@@ -30,9 +30,9 @@
 #ifndef TN_FN
 #if defined(__CUDACC__)
 #define TN_FN static __device__ __forceinline__ __attribute__((unused))
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && defined(__OPTIMIZE__)
 #define TN_FN static inline __attribute__((always_inline, unused))
-#else
+#else /* without optimisation a call takes less time to compile than a copy */
 #define TN_FN static inline
 #endif
 #endif

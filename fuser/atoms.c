@@ -1,0 +1,191 @@
+/* atoms.c - the loops of a program: how many iterations, in which order, and which of them are walked as one.
+ *
+ * Domains are cut into as many atoms as any node tells apart. What all loads, stores and reductions walk in
+ * one stride becomes one atom again, and the atom along which most memory lies contiguous is made the last
+ * one, the vector's. Whatever moves atoms moves the masks and strides of all values and stores with them.
+ * Start with fu_merge_atoms.
+ */
+#include "schedule.h"
+
+#include <string.h>
+
+int fu_vec(const fu_prog *p)
+{
+    return p->n_atom - 1;
+}
+
+int64_t fu_count(const fu_prog *p, uint32_t atoms)
+{
+    int64_t k = 1;
+    for (int i = 0; i < p->n_atom; i++)
+        if (atoms & fu_bit(i)) k *= p->extent[i];
+    return k;
+}
+
+static uint32_t move_bits(uint32_t m, const int *position, int n)
+{
+    uint32_t out = 0;
+    for (int i = 0; i < n; i++)
+        if (m & fu_bit(i)) out |= fu_bit(position[i]);
+    return out;
+}
+
+static void move_strides(int64_t *s, const int *position, int n)
+{
+    int64_t old[FU_MAX_ATOMS];
+    memcpy(old, s, sizeof old);
+    memset(s, 0, sizeof old);
+    for (int i = 0; i < n; i++) s[position[i]] = old[i];
+}
+
+void fu_reorder(fu_prog *p, const int *position)
+{
+    int n = p->n_atom;
+    move_strides(p->extent, position, n);
+    p->red = move_bits(p->red, position, n);
+    p->cross = move_bits(p->cross, position, n);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        move_strides(v->stride, position, n);
+        v->vary = move_bits(v->vary, position, n);
+        v->reduces = move_bits(v->reduces, position, n);
+        v->space = move_bits(v->space, position, n);
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        move_strides(p->store[i].stride, position, n);
+        p->store[i].dom = move_bits(p->store[i].dom, position, n);
+    }
+}
+
+static bool strided(const fu_value *v)
+{
+    return v->kind == FU_LOAD || v->kind == FU_PICK || v->kind == FU_IOTA || v->kind == FU_RANDOM ||
+           v->kind == FU_INSIDE || v->kind == FU_GIVEN || fu_chooses(v);
+}
+
+/* Whether the test v of the coordinate that atom a counts can be one of the place among the short lines
+ * that the next atom counts. */
+static bool scalable(const fu_prog *p, const fu_value *v, int a)
+{
+    enum { SHORT = 64 };
+    return v->kind == FU_INSIDE && v->stride[a] == 1 && !v->stride[a + 1] && p->extent[a + 1] < SHORT;
+}
+
+/* Whether atoms a and a + 1 are walked as one by everything. */
+static bool mergeable(const fu_prog *p, int a)
+{
+    int b = a + 1;
+    if ((p->red >> a & 1) != (p->red >> b & 1)) return false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (strided(v) && v->stride[a] != v->stride[b] * p->extent[b] && (p->red || !scalable(p, v, a)))
+            return false;
+        if (v->kind == FU_REDUCE && ((v->space >> a & 1) != (v->space >> b & 1))) return false;
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        const fu_store *s = &p->store[i];
+        if ((s->dom >> a & 1) != (s->dom >> b & 1) || s->stride[a] != s->stride[b] * p->extent[b])
+            return false;
+    }
+    return true;
+}
+
+/* The tests of atom a become tests of it and the next one together, also for what depends on them. */
+static void scale_tests(fu_prog *p, int a)
+{
+    for (int i = 0; i < p->n_value && !p->red; i++) {
+        fu_value *v = &p->value[i];
+        if (scalable(p, v, a)) {
+            int64_t by = p->extent[a + 1];
+            for (int k = 0; k < p->n_atom; k++) v->stride[k] *= by;
+            v->stride[a + 1] = 1;
+            v->shift *= by;
+            v->extent *= by;
+            v->vary |= fu_bit(a + 1);
+        }
+        for (int k = 0; k < v->n_arg; k++) v->vary |= p->value[v->arg[k]].vary;
+    }
+}
+
+void fu_merge_atoms(fu_prog *p)
+{
+    for (int a = 0; a + 1 < p->n_atom;) {
+        if (!mergeable(p, a)) {
+            a++;
+            continue;
+        }
+        /* the pair takes the outer one's place and the inner one's strides */
+        scale_tests(p, a);
+        int position[FU_MAX_ATOMS], last = p->n_atom - 1;
+        int64_t both = p->extent[a] * p->extent[a + 1];
+        for (int i = 0; i < p->n_atom; i++) position[i] = i < a ? i : i == a ? last : i - 1;
+        fu_reorder(p, position);
+        p->extent[a] = both;
+        p->n_atom = last;
+        uint32_t gone = ~fu_bit(last);
+        p->red &= gone;
+        p->cross &= gone;
+        for (int i = 0; i < p->n_value; i++) {
+            p->value[i].vary &= gone;
+            p->value[i].reduces &= gone;
+            p->value[i].space &= gone;
+            p->value[i].stride[last] = 0;
+        }
+        for (int i = 0; i < p->n_store; i++) {
+            p->store[i].dom &= gone;
+            p->store[i].stride[last] = 0;
+        }
+    }
+}
+
+/* The atom along which most of what is read and written lies contiguous, counted in elements. */
+int fu_choose_vector(const fu_prog *p)
+{
+    int best = p->n_atom - 1;
+    int64_t best_score = -1;
+    for (int a = p->n_atom - 1; a >= 0; a--) {
+        int64_t score = 0;
+        for (int i = 0; i < p->n_value; i++) {
+            const fu_value *v = &p->value[i];
+            if (v->kind == FU_RANDOM && v->stride[a] == 1) score += 8 * fu_count(p, v->vary);
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->stride[a] == 1)
+                score += fu_count(p, v->vary);
+        }
+        for (int i = 0; i < p->n_store; i++)
+            if (p->store[i].stride[a] == 1) score += fu_count(p, p->store[i].dom) + 1;
+        if (score > best_score) {
+            best_score = score;
+            best = a;
+        }
+    }
+    return best;
+}
+
+void fu_move_last(fu_prog *p, int a)
+{
+    int position[FU_MAX_ATOMS];
+    for (int i = 0; i < p->n_atom; i++) position[i] = i < a ? i : i == a ? p->n_atom - 1 : i - 1;
+    fu_reorder(p, position);
+}
+
+/* A load that jumps along the vector but is contiguous along another atom is read in blocks of both. */
+void fu_choose_block(fu_prog *p)
+{
+    int vec = fu_vec(p);
+    p->block = -1;
+    for (int i = 0; i < p->n_value; i++) p->value[i].staged = false;
+    if (p->form != FU_POINTWISE || p->n_atom < 2 || p->extent[vec] < 8) return;
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_RANDOM) return;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind != FU_LOAD || v->n_arg || v->shift || v->stride[vec] == 0 || v->stride[vec] == 1 ||
+            v->stride[vec] == -1)
+            continue;
+        for (int a = 0; a < vec; a++)
+            if (v->stride[a] == 1 && p->extent[a] >= 8 && (p->block < 0 || p->block == a)) {
+                p->block = a;
+                v->staged = true;
+            }
+    }
+}

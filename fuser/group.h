@@ -1,0 +1,29 @@
+/* group.h - what the parts of grouping share: group.c joins groups, recompute.c has values computed again by
+ * the groups that read them, group_tile.c gives readers to the kernels of convolutions and products. Groups
+ * are numbers into fu_ctx.group; one that has been merged stays there, dead. Read first: fu_merge.
+ */
+#ifndef TN_FUSER_GROUP_H
+#define TN_FUSER_GROUP_H
+
+#include "fuser.h"
+
+/* ---- group.c ---- */
+int fu_alive(const fu_ctx *c, int g);              /* what g has become part of: g while it is not dead */
+bool fu_alone(const fu_ctx *c, const fu_group *g); /* a node of it is to have no company */
+int64_t fu_bytes(const tn_tensor *t);              /* of all its elements */
+/* Whether these nodes can be one kernel, as the union of groups a and b (or for a alone): into c->prog. */
+tn_cut_reason fu_try_groups(fu_ctx *c, int a, int b, int n, const int *member);
+/* Group b becomes part of group a, or the reason why not. */
+tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
+
+/* ---- recompute.c ---- */
+/* Has the readers of the node compute it again, where that is legal for all of them and pays. */
+void fu_recompute(fu_ctx *c, int node);
+/* Has convolutions, and whoever else reads what they are of, compute it again in the same way. */
+void fu_recompute_for_tiles(fu_ctx *c);
+
+/* ---- group_tile.c ---- */
+/* Lets what reads convolutions and products with kernels of their own join these. */
+void fu_join_tiles(fu_ctx *c);
+
+#endif

@@ -1,0 +1,218 @@
+/* explain_borders.c - what crosses a border: values from forward to backward (the ledger), from one kernel to
+ * the next (boundaries, with the reason and a remedy), and from one segment of a step to those after it (the
+ * lines that cut it). Start with tn_view_ledger.
+ */
+#include "explain_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the ledger ---- */
+
+/* A value that is spread over a larger shape takes the memory it has. */
+static int64_t bytes_held(const tn_note_value *v)
+{
+    return v->held * (int64_t)tn_dtype_size((tn_dtype)v->dtype);
+}
+
+static void ledger_add(tn_making *m, const tn_note *n, int slot, const char *how)
+{
+    tn_view *v = m->v;
+    char name[160];
+    int64_t bytes = bytes_held(&n->value[slot]);
+    tn_note_name(n, slot, name, sizeof name);
+    for (int i = 0; i < v->n_kept; i++)
+        if (!strcmp(v->kept[i].how, how) && !strcmp(v->kept[i].name, name)) {
+            v->kept[i].bytes += bytes;
+            v->kept[i].n++;
+            return;
+        }
+    char *copy = tn_arena_strdup(&v->arena, name);
+    m->failed = m->failed || !copy;
+    if (copy) v->kept[v->n_kept++] = (tn_kept){copy, how, bytes, 1};
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const tn_kept *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    int c = strcmp(x->name, y->name);
+    return c ? c : strcmp(x->how, y->how);
+}
+
+static bool forward_value(const tn_note *n, int slot)
+{
+    const tn_note_call *c = slot < n->n_value ? tn_note_call_of(n, slot) : NULL;
+    return slot < n->n_node ? !c || !c->backward
+                            : slot < n->n_value && n->value[slot].kept && !(c && c->backward);
+}
+
+/* What becomes of the forward values that the launches of segment r's backward need. */
+void tn_view_ledger(tn_making *m, int r)
+{
+    const tn_note *n = m->v->log->run[r].plan->note;
+    const tn_plan *p = m->v->log->run[r].plan;
+    const tn_launch *l = &m->v->launch[m->first[r]];
+    uint8_t *how = m->how[r] = tn_view_take(m, (size_t)n->n_value, 1);
+    if (m->failed) return;
+    enum { KEPT = 1, AGAIN = 2, NEVER = 4 };
+    for (int i = 0; i < n->n_node; i++)
+        if (m->trait[r][i] & TN_TRAIT_REPEATED) how[i] |= AGAIN;
+    for (int s = 0; s < p->n_step; s++) {
+        if (l[s].way == TN_WAY_BACKWARD) {
+            for (int b = 0; b < p->step[s].n_buf - p->step[s].n_out; b++) {
+                int slot = p->step[s].buf[b];
+                if (slot >= 0 && slot < n->n_value && forward_value(n, slot))
+                    how[n->value[slot].memory] |= KEPT;
+            }
+            for (int i = 0; i < p->step[s].n_nodes; i++) {
+                int at = tn_launch_node(&l[s], i);
+                if (n->value[at].step != s && forward_value(n, at)) how[at] |= AGAIN;
+            }
+        } else if (l[s].way == TN_WAY_BOTH)
+            for (int i = 0; i < p->step[s].n_nodes; i++) {
+                const tn_note_call *c = tn_note_call_of(n, tn_launch_node(&l[s], i));
+                const tn_note_value *v = &n->value[tn_launch_node(&l[s], i)];
+                for (int k = 0; c && c->backward && k < v->n_in; k++)
+                    if (v->in[k] < n->n_node && n->value[v->in[k]].step == s && forward_value(n, v->in[k]))
+                        how[v->in[k]] |= NEVER;
+            }
+    }
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].slot < n->n_node) how[p->value[i].slot] &= (uint8_t)~NEVER;
+    for (int i = 0; i < n->n_value; i++) {
+        int64_t bytes = bytes_held(&n->value[i]);
+        for (int q = 0; q < r && how[i] == KEPT; q++) { /* once, in however many segments it is read */
+            const tn_note *o = m->v->log->run[q].plan->note;
+            int at = tn_same_value(n, i, o, false);
+            if (at >= 0 && m->how[q][o->value[at].memory] & KEPT) how[i] = 0;
+        }
+        if (how[i] & AGAIN && (i >= n->n_node || m->trait[r][i] & TN_TRAIT_REPEATED || !(how[i] & KEPT))) {
+            m->v->again_bytes += bytes;
+            ledger_add(m, n, i, "computed again");
+        } else if (how[i] & KEPT) {
+            m->v->kept_bytes += bytes;
+            ledger_add(m, n, i, "kept");
+        } else if (how[i] & NEVER) {
+            m->v->never_bytes += bytes;
+            ledger_add(m, n, i, "never stored");
+        }
+    }
+}
+
+/* ---- boundaries ---- */
+
+static char *call_text(tn_making *m, const tn_note *n, int node)
+{
+    char where[160];
+    fu_text t = {0};
+    const tn_note_call *c = tn_note_call_of(n, node);
+    if (c && c->backward && c->of >= 0)
+        fu_put(&t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
+    else
+        fu_put(&t, "%s",
+               c ? tn_note_where(c, where, sizeof where) : tn_op_get((tn_op)n->value[node].op)->name);
+    return tn_view_text(m, &t);
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const tn_boundary *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    int c = strcmp(x->from, y->from);
+    if (!c) c = strcmp(x->to, y->to);
+    return c ? c : strcmp(x->reason, y->reason);
+}
+
+void tn_view_boundaries(tn_making *m, int r)
+{
+    tn_view *v = m->v;
+    const tn_plan *p = v->log->run[r].plan;
+    for (int i = 0; i < p->n_cut && !m->failed; i++) {
+        tn_boundary b = {call_text(m, p->note, p->cut[i].from),
+                         call_text(m, p->note, p->cut[i].to),
+                         tn_cut_text(p->cut[i].reason),
+                         tn_cut_remedy(p->cut[i].reason),
+                         (int64_t)tn_note_bytes(&p->note->value[p->cut[i].from]),
+                         p->cut[i].saves_ms,
+                         1};
+        bool found = m->failed;
+        for (int k = 0; k < v->n_boundary && !found; k++) {
+            tn_boundary *o = &v->boundary[k];
+            if (strcmp(o->from, b.from) || strcmp(o->to, b.to) || o->reason != b.reason) continue;
+            o->bytes += b.bytes;
+            o->saves_ms = o->saves_ms < 0 || b.saves_ms < 0 ? -1 : o->saves_ms + b.saves_ms;
+            o->n++;
+            found = true;
+        }
+        if (!found) v->boundary[v->n_boundary++] = b;
+    }
+}
+
+/* ---- segments ---- */
+
+/* What the run's segment stores for those to come only: no kernel of its own would read it. */
+static int64_t stored_for_later(const tn_plan *p)
+{
+    const tn_note *n = p->note;
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const tn_plan_value *v = &p->value[i];
+        if (v->slot >= n->n_node || !(v->root || v->keep) || n->value[v->slot].written) continue;
+        bool read = false;
+        for (int k = 0; k < p->n_step && !read; k++)
+            for (int b = 0; b < p->step[k].n_buf - p->step[k].n_out && !read; b++)
+                read = p->step[k].buf[b] == v->slot;
+        if (!read) bytes += (int64_t)tn_note_bytes(&n->value[v->slot]);
+    }
+    return bytes;
+}
+
+/* Whether the launch repeats something that segment r has computed. */
+static bool repeats_of(const tn_making *m, const tn_launch *l, int r)
+{
+    if (!l->repeated || l->segment <= r) return false;
+    const tn_note *o = m->v->log->run[r].plan->note;
+    int at = tn_same_value(l->note, tn_launch_node(l, 0), o, true);
+    return at >= 0 && o->value[at].step >= 0;
+}
+
+enum { LEAST_TOLD = 5000 }; /* bytes: 0.01 MB, rounded */
+
+void tn_view_breaks(tn_making *m)
+{
+    const tn_step_log *log = m->v->log;
+    for (int r = 0; r + 1 < log->n && !m->failed; r++) {
+        const tn_run_log *run = &log->run[r];
+        const tn_note *next = log->run[r + 1].plan->note;
+        int64_t stored = stored_for_later(run->plan), again = 0;
+        int kernels = 0;
+        double ms = 0;
+        for (int i = 0; i < m->v->n_launch; i++) {
+            const tn_launch *l = &m->v->launch[i];
+            if (!repeats_of(m, l, r)) continue;
+            kernels++;
+            again += l->of->bytes;
+            ms += l->of->predicted_ms;
+        }
+        fu_text t = {0};
+        fu_put(&t, "%s", run->ender);
+        if (run->what[0]) fu_put(&t, " of %s", run->what);
+        if (run->file) fu_put(&t, " at %s:%d", tn_short_file(run->file), run->line);
+        if (next->n_call) fu_put(&t, " before %s", next->call[0].name);
+        fu_put(&t, ": ");
+        bool worth = stored >= LEAST_TOLD;
+        if (worth) fu_put(&t, "%.2f MB stored for what comes after it", (double)stored * 1e-6);
+        if (kernels)
+            fu_put(&t, "%s%d kernel%s run a second time (%.2f MB, predicted %.3f ms)", worth ? ", " : "",
+                   kernels, kernels > 1 ? "s" : "", (double)again * 1e-6, ms);
+        fu_put(&t, worth || kernels ? "; move it down" : "nothing more is stored or computed");
+        m->v->breaks[m->v->n_break++] = tn_view_text(m, &t);
+    }
+}
+
+void tn_view_sort(tn_view *v)
+{
+    qsort(v->kept, (size_t)v->n_kept, sizeof *v->kept, by_bytes);
+    qsort(v->boundary, (size_t)v->n_boundary, sizeof *v->boundary, by_weight);
+}

@@ -1,0 +1,115 @@
+/* test_explain_check.c - checked mode (TENSOR_CHECK): it compares each new group with the same nodes run
+ * apart, changes nothing that a program can see, and names a kernel that is wrong. Start with
+ * checked_mode_catches_a_planted_fault. */
+#include <math.h>
+
+#include "explain_rig.h"
+
+static void weights(model *m, float *out)
+{
+    assert_int_equal(tn_read(m->in->weight, TN_F32, out, sizeof(float) * WIDTH * WIDTH), 0);
+}
+
+static void checked_mode_finds_nothing_where_nothing_is_wrong(void **state)
+{
+    (void)state;
+    setenv("TENSOR_CHECK", "1", 1);
+    tn_session *s = open_as(TN_FUSED, 2);
+    unsetenv("TENSOR_CHECK");
+    model m = make(s);
+    for (int i = 0; i < 3; i++) train(&m, i == 1);
+    assert_string_equal(said, "");
+    assert_int_equal(s->explain->found, 0);
+    tn_close(s);
+}
+
+enum { OBSERVED = 32 * 96 };
+
+/* Two steps whose gradients are easily taken for wrong: those of a norm in f64 that cancel all but wholly,
+ * behind a loss in f32; of a cross entropy in f16. With them dropout's draws and an assignment. */
+static void observed_steps(tn_session *s, double *out)
+{
+    int32_t label[32];
+    for (int i = 0; i < 32; i++) label[i] = i * 3;
+    tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(32, 96)));
+    tn_tensor *v = tn_param(s, "v", tn_ones(s, TN_F64, TN_SHAPE(96)));
+    tn_tensor *y = tn_keep(tn_from(s, label, TN_I32, TN_SHAPE(32)));
+    tn_tensor *count = tn_zeros(s, TN_F32, TN_SHAPE(1));
+    for (int i = 0; i < 2; i++) {
+        tn_step_begin(s);
+        tn_tensor *h = tn_layer_norm(tn_cast(w, TN_F64), v, NULL, .eps = 1e-5);
+        tn_backward(tn_mean(tn_square(tn_cast(h, TN_F32)), TN_ALL, false));
+        tn_tensor *half = tn_cast(tn_mul_scalar(tn_dropout(w, 0.3), 5.0), TN_F16);
+        tn_backward(tn_cast(tn_cross_entropy(half, y), TN_F32));
+        tn_assign(count, tn_add_scalar(count, 1.0));
+        tn_assign(w, tn_sub(w, tn_mul_scalar(tn_gradient(w), 0.1)));
+        assert_int_equal(tn_read(tn_gradient(w), TN_F64, out + i * OBSERVED, OBSERVED * sizeof *out), 0);
+        assert_int_equal(tn_step_end(s), 0);
+    }
+    assert_int_equal(tn_read(w, TN_F64, out + 2 * OBSERVED, OBSERVED * sizeof *out), 0);
+    out[3 * OBSERVED] = tn_item(count);
+    out[3 * OBSERVED + 1] = (double)tn_rng_draw(s);
+}
+
+static void checked_mode_only_observes(void **state)
+{
+    (void)state;
+    static double out[2][3 * OBSERVED + 2];
+    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
+        for (int checked = 0; checked < 2; checked++) {
+            if (checked) setenv("TENSOR_CHECK", "1", 1);
+            tn_session *s = open_as((tn_mode)mode, 2);
+            unsetenv("TENSOR_CHECK");
+            observed_steps(s, out[checked]);
+            assert_string_equal(said, "");
+            assert_int_equal(s->explain->found, 0);
+            tn_close(s);
+        }
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+    }
+}
+
+/* A kernel that is wrong is named with its line; the step's results are right all the same; and from the next
+ * step on its operators run apart, so that it is not there any more. */
+static void checked_mode_catches_a_planted_fault(void **state)
+{
+    (void)state;
+    static float want[WIDTH * WIDTH], got[WIDTH * WIDTH];
+    for (int checked = 0; checked < 2; checked++) {
+        if (checked) setenv("TENSOR_CHECK", "1", 1);
+        tn_session *s = open_as(TN_FUSED, 2);
+        unsetenv("TENSOR_CHECK");
+        model m = make(s);
+        said[0] = 0;
+        if (checked) tn_check_plant(s, 8);
+        train(&m, false);
+        if (checked) {
+            has(said, "checked mode: kernel ");
+            has(said, "explain_rig.h:");
+            assert_true(s->explain->found > 0);
+        }
+        for (int i = 0; i < 2; i++)
+            train(&m, false); /* the second has a new plan: the moments are there now */
+        int found = s->explain->found;
+        said[0] = 0;
+        for (int i = 0; i < 2; i++) train(&m, false);
+        assert_int_equal(s->explain->found, found);
+        assert_string_equal(said, "");
+        if (checked) has(explained(s), "checked mode found their kernel wrong");
+        weights(&m, checked ? got : want);
+        tn_close(s);
+    }
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        if (!(fabsf(got[i] - want[i]) < 2e-3F)) fail_msg("%d: %g %g", i, (double)got[i], (double)want[i]);
+}
+
+int main(void)
+{
+    setenv("TENSOR_PROFILE", "reference", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
+        cmocka_unit_test(checked_mode_only_observes),
+        cmocka_unit_test(checked_mode_catches_a_planted_fault),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
