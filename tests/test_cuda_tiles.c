@@ -414,7 +414,7 @@ static void the_plan_says_what_a_convolution_took_along(void **state)
         assert_true(shared >= (long long)stages * (bm + bn) * bk * 4);
         tiles++;
     }
-    if (tiles != 2 || kernels < 3) fail_msg("%d tiles, %d kernels in\n%s", tiles, kernels, explained);
+    if (tiles != 3 || kernels != 8) fail_msg("%d tiles, %d kernels in\n%s", tiles, kernels, explained);
     free(explained);
     assert_int_equal(tn_close(s), 0);
 }
