@@ -227,9 +227,10 @@ CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=
             TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
 .PHONY: cusim-full
 cusim-full: need-test
-	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_conv_prologue $(BUILD)/tests/test_cuda_attention
 	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
 	@$(BUILD)/tests/test_cuda_conv full
+	@$(BUILD)/tests/test_cuda_conv_prologue full
 	@$(BUILD)/tests/test_cuda_attention full
 # What NVRTC makes of our own kernels on tensor cores, into tests/gpu/KERNELS.md; no GPU is needed.
 $(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
