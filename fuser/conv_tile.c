@@ -22,7 +22,8 @@ enum {
     REGISTERS = 65536,
     MOST_SPLITS = 256,
     MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
-    TAPS = 1 << 15
+    TAPS = 1 << 15,
+    FEW = 8 /* channels of a group: a tile of tensor cores would be a fourth full at best */
 };
 
 /* What a multiprocessor does in a clock: multiply-adds of 16-bit elements (half as many of TF32), bytes from
@@ -37,8 +38,10 @@ typedef struct shape {
         channels; /* of the pixels' rows and images, of a tap: what indices are divided by */
     int size;
     int64_t taps;
-    bool forward, weights; /* the pass: forward, weight gradient */
-    int64_t multiplier;    /* of a convolution of each channel alone: channels of y for one of x; else 0 */
+    bool direct;               /* not by tensor cores: either of the two below */
+    bool forward, weights;     /* the pass: forward, weight gradient */
+    int64_t in_each, out_each; /* of groups of few channels: gathered and made of them; else 0 */
+    int64_t multiplier; /* of a convolution of each channel alone: channels of y for one of x; else 0 */
 } shape;
 
 static int64_t min64(int64_t a, int64_t b)
@@ -110,7 +113,14 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
         s->groups = 1;
         s->m = d->pass == TN_CONV_WEIGHT_GRAD ? 1 : s->m;
         s->n = d->pass == TN_CONV_DATA_GRAD ? d->c : d->oc;
+    } else if (d->groups > 1 && in <= FEW && out <= FEW) { /* likewise, of tiles that are whole groups */
+        s->in_each = d->pass == TN_CONV_DATA_GRAD ? out : in;
+        s->out_each = d->pass == TN_CONV_DATA_GRAD ? in : out;
+        s->groups = 1;
+        s->m = d->pass == TN_CONV_WEIGHT_GRAD ? 1 : s->m;
+        s->n = d->pass == TN_CONV_DATA_GRAD ? d->c : d->oc;
     }
+    s->direct = s->multiplier || s->in_each;
     return fits(s->m, 1, 1, 1) && fits(s->k, 1, 1, 1);
 }
 
@@ -137,6 +147,9 @@ static int64_t reciprocal(int64_t d)
 static bool valid(const struct fu_conv_tile *o, const shape *s)
 {
     const int chunk = 16 / s->size, threads = o->warps_m * o->warps_n * 32;
+    if (s->in_each)
+        return o->bn % s->out_each == 0 && o->bn % 8 == 0 && threads % (o->bn / s->out_each) == 0 &&
+               o->splits >= 1;
     if (s->multiplier)
         return o->bm >= 1 && o->bn >= 8 && o->splits >= 1 && threads >= 32 && threads <= 1024 &&
                o->bn / o->vec_a <= threads;
@@ -158,11 +171,13 @@ static bool valid(const struct fu_conv_tile *o, const shape *s)
 static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stats)
 {
     const int threads = o->warps_m * o->warps_n * 32;
+    if (s->in_each && s->weights) return (s->taps * o->bn + threads) * s->in_each * 4;
     if (s->multiplier && s->weights) /* sums of the taps, of the threads */
         return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
     int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
     int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
     if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
+    if (s->in_each) return results + s->taps * o->bn * s->in_each * 4;
     if (s->multiplier) return results + s->taps * (s->forward ? 1 : s->multiplier) * o->bn * 4;
     return buffers > results ? buffers : results;
 }
@@ -179,13 +194,16 @@ static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_t
 
 static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
-    if (s->multiplier) { /* nothing but memory: less where blocks do not fill the last turn */
+    if (s->direct) { /* memory, or arithmetic by all lanes: less where blocks do not fill the last turn */
+        const double lanes = 128, sums = (double)(s->weights ? s->k : s->m) * (double)s->n;
+        const double work = sums * (double)(s->taps * (s->in_each ? s->in_each : 1)) / lanes;
         const int64_t lives =
             min64(t->max_threads / o->grid.threads, t->l1_bytes / (o->grid.shared + BLOCK_SHARED));
         const double turns = (double)ceil_div(o->grid.n, lives * t->processors),
                      fills = (double)(lives * t->processors);
-        o->cycles = start_clocks + turns * fills / (double)o->grid.n * (double)(s->m * s->n + s->k) *
-                                       s->size / memory_per_clock / t->processors;
+        const double moved = 2 * sums * s->size / memory_per_clock;
+        o->cycles =
+            start_clocks + turns * fills / (double)o->grid.n * (work > moved ? work : moved) / t->processors;
         o->share = 0;
         return;
     }
@@ -216,7 +234,8 @@ static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_ti
              "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n"
              "#define CONV2D_JOIN_(a, b) a##b\n#define CONV2D_JOIN(a, b) CONV2D_JOIN_(a, b)\n"
              "#define SPACE CONV2D_JOIN(ENTRY, _space)\n#define tn_epilogue CONV2D_JOIN(ENTRY, _epilogue)\n"
-             "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n",
+             "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n"
+             "#define tn_prologue CONV2D_JOIN(ENTRY, _prologue)\n",
              (int)d->pass,
              d->dtype == TN_F32   ? 0
              : d->dtype == TN_F16 ? 2
@@ -238,18 +257,26 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
         o->vec_a = o->vec_b = s->multiplier == 1 ? vector_of(s->n, s->size) : 1;
         if (s->weights) o->pack = 1;
     }
+    if (s->in_each) { /* the only tile there is */
+        o->products = 1;
+        o->bm = 128, o->bk = 1, o->stages = 1, o->warps_m = 8, o->warps_n = 1;
+        o->bn = (int)s->out_each * 8;
+        while (o->bn <= 32 && o->bn < 32 * s->out_each) o->bn *= 2;
+        if (s->weights) o->pack = 1;
+    }
     if (!valid(o, s)) return false;
     const int64_t tiles_m = ceil_div(s->m, o->bm), tiles_n = ceil_div(s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = ceil_div(tiles_m, STATS_TILES);
-    const bool alone = s->multiplier && s->weights;
-    const int64_t steps = !s->multiplier ? ceil_div(s->k, o->bk)
-                          : alone        ? s->k
-                                         : 1,
+    const bool alone = s->direct && s->weights;
+    const int64_t each = s->in_each ? s->in_each : 1; /* sums of a tap and channel */
+    const int64_t steps = !s->direct ? ceil_div(s->k, o->bk)
+                          : alone    ? s->k
+                                     : 1,
                   per = ceil_div(steps, o->splits);
     o->splits = ceil_div(steps, per); /* none without work */
     const int64_t tickets = (o->splits > 1 ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
     if (tickets > TN_KERNEL_TICKETS || tiles > INT32_MAX / o->splits) return false;
-    o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps : o->bm) * o->bn * 4 : 0;
+    o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps * each : o->bm) * o->bn * 4 : 0;
     if (stats) o->scratch += (tiles_m + sets) * d->oc * 2 * 4;
     o->grid = (tn_grid){.n = tiles * o->splits,
                         .chunk = 1,
@@ -293,16 +320,24 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
     memcpy(o->dim, dim, sizeof dim);
     o->columns = d->pass == TN_CONV_FORWARD     ? d->oc
                  : d->pass == TN_CONV_DATA_GRAD ? d->c
-                 : alone                        ? s->taps
+                 : alone                        ? s->taps * each
                                                 : s->n;
     o->align[0] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_b : o->vec_a) * s->size;
     o->align[1] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_a : o->vec_b) * s->size;
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
-    o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU : TN_EMBED_CONV2D_CU);
+    o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU
+                            : s->in_each  ? TN_EMBED_GROUPED_CU
+                                          : TN_EMBED_CONV2D_CU);
+    o->stats = stats;
+    o->tuned = false;
     o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
                  !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
     predict(o, s, t);
     write_defines(d, stats, o);
+    const size_t end = strlen(o->defines);
+    if (s->in_each)
+        snprintf(o->defines + end, sizeof o->defines - end, "#define IN_EACH %d\n#define OUT_EACH %d\n",
+                 (int)s->in_each, (int)s->out_each);
     return true;
 }
 
@@ -327,7 +362,8 @@ static const struct {
 } sizes[] = {{128, 256, 2, 4}, {256, 128, 4, 2}, {128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2},
              {64, 64, 2, 2},   {128, 32, 4, 1},  {64, 32, 4, 1},   {32, 64, 1, 4},  {32, 32, 2, 2}};
 
-/* The only tile there is for channels alone: 16 KiB or so of results, and pixels split until the GPU is full.
+/* The only tile there is for channels alone, or in small groups: 16 KiB or so of results, and pixels split
+ * until the GPU is full.
  */
 static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
                          struct fu_conv_tile *out)
@@ -335,7 +371,8 @@ static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_targe
     *out = (struct fu_conv_tile){.bm = 64, .bk = 1, .stages = 1, .warps_m = 8, .warps_n = 1, .splits = 1};
     out->bn = s->n <= 32 ? 32 : 64;
     if (s->weights) {
-        const int64_t tiles = ceil_div(s->n, out->bn), most = ceil_div(s->k, 256);
+        const int64_t tiles = ceil_div(s->n, s->in_each ? 8 * s->out_each : out->bn),
+                      most = ceil_div(s->k, 256);
         out->splits = min64(most, ceil_div(4 * t->processors, tiles));
     }
     return fill_in(d, s, t, stats, out);
@@ -347,13 +384,37 @@ static int64_t more_splits(int64_t splits)
     return splits % 3 == 0 ? splits / 3 * 4 : splits == 1 ? 2 : splits / 2 * 3;
 }
 
-bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+/* Puts `try` among the n best, best first and the older before the newer of the same, unless `each` of its
+ * size are better; how many there are now. */
+static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const struct fu_conv_tile *try)
 {
+    int at = n, alike = 0, worst = -1;
+    while (at > 0 && try->cycles < out[at - 1].cycles) at--;
+    for (int i = 0; i < n; i++) {
+        if (out[i].bm != try->bm || out[i].bn != try->bn) continue;
+        if (out[i].bk == try->bk && out[i].stages == try->stages && out[i].splits == try->splits) return n;
+        alike++;
+        worst = i;
+    }
+    if (alike >= each) {
+        if (worst < at) return n;
+    } else {
+        worst = n < most ? n++ : n - 1;
+        if (at > worst) return n;
+    }
+    memmove(out + at + 1, out + at, (size_t)(worst - at) * sizeof *out);
+    out[at] = *try;
+    return n;
+}
+
+int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int most, struct fu_conv_tile *out)
+{
+    enum { EACH = 2 };
     struct fu_conv_tile try = {.n_dim = 0};
     shape s;
-    bool found = false;
-    if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return false;
-    if (s.multiplier) return choose_alone(d, &s, t, stats, out);
+    int found = 0;
+    if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return 0;
+    if (s.direct) return choose_alone(d, &s, t, stats, out);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int way = 0; way < 4; way++)
             for (int64_t splits = 1; splits <= MOST_SPLITS; splits = more_splits(splits)) {
@@ -362,9 +423,67 @@ bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struc
                 try.bk = (way & 1 ? 64 : 128) / s.size;
                 try.stages = way & 2 ? 3 : 4;
                 try.splits = splits;
-                if (!fill_in(d, &s, t, stats, &try) || (found && try.cycles >= out->cycles)) continue;
-                *out = try;
-                found = true;
+                if (fill_in(d, &s, t, stats, &try)) found = keep_best(out, found, most, EACH, &try);
             }
     return found;
+}
+
+bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    return fu_conv_tiles(d, t, stats, 1, out) > 0;
+}
+
+/* Before each buffer is multiplied, the part of it that is the image goes through registers; meanwhile only
+ * the other blocks of the multiprocessor have work for its tensor cores. Operands of the image's size come
+ * from L2, and nobody has asked for them early. Windows that overlap are computed as often as they are
+ * loaded. */
+double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
+                      int operands)
+{
+    const double lanes = 128, latency = 600;
+    shape s;
+    if (d->pass == TN_CONV_DATA_GRAD || !shape_of(d, &s) || s.direct) return -1;
+    if (o->bm * o->bn > 64 * o->warps_m * o->warps_n * 32) return -1; /* its sums leave no registers */
+    if (s.weights && o->products == 3 && o->bn > o->bm) return -1;    /* nor do operands in two parts */
+    const double elements = (double)(s.forward ? o->bm : o->bn) * o->bk, size = s.size;
+    const double convert = s.size == 2 ? 4 : 2;
+    double buffer = elements * (work + convert) / lanes + 2 * elements * size / shared_per_clock;
+    buffer += operands * (elements * size / l2_per_clock + latency);
+    const double buffers = (double)ceil_div(ceil_div(s.k, o->bk), o->splits);
+    const int64_t lives = resident(o, &s, t), rounds = ceil_div(o->grid.n, t->processors);
+    return (double)rounds * buffers * buffer / (double)(lives < 1 ? 1 : min64(lives, rounds));
+}
+
+/* ---- what was found by running them ---- */
+
+bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b)
+{
+    return a->dtype == b->dtype && a->pass == b->pass && a->tf32 == b->tf32 && a->n == b->n && a->h == b->h &&
+           a->w == b->w && a->c == b->c && a->oc == b->oc && a->kh == b->kh && a->kw == b->kw &&
+           a->oh == b->oh && a->ow == b->ow && a->groups == b->groups &&
+           !memcmp(a->stride, b->stride, sizeof a->stride) && !memcmp(a->pad, b->pad, sizeof a->pad) &&
+           !memcmp(a->dilation, b->dilation, sizeof a->dilation);
+}
+
+const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats)
+{
+    for (int i = 0; t && i < t->n; i++)
+        if (t->way[i].stats == stats && fu_conv_same(&t->way[i].d, d)) return &t->way[i];
+    return NULL;
+}
+
+bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    const fu_conv_way *w = fu_conv_known(t->tuned, d, stats);
+    if (w) {
+        *out = (struct fu_conv_tile){.bm = w->bm,
+                                     .bn = w->bn,
+                                     .bk = w->bk,
+                                     .stages = w->stages,
+                                     .warps_m = w->warps_m,
+                                     .warps_n = w->warps_n,
+                                     .splits = w->splits};
+        if (fu_conv_tile_as(d, t, stats, out)) return out->tuned = true;
+    }
+    return fu_conv_tile(d, t, stats, out);
 }

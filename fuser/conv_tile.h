@@ -9,6 +9,20 @@
 
 #include "../src/device/device.h"
 
+/* What decides about the tile: of which convolution, and how it is cut. */
+typedef struct fu_conv_way {
+    tn_conv2d_desc d; /* pointers unset */
+    bool stats;
+    int bm, bn, bk, stages, warps_m, warps_n;
+    int64_t splits;
+} fu_conv_way;
+
+/* Tiles that were found to be the fastest by running them: tn_target.tuned. */
+typedef struct fu_tuned {
+    int n, cap;
+    fu_conv_way *way;
+} fu_tuned;
+
 struct fu_conv_tile {
     char defines[1024];
     const char *before, *text; /* part of the library */
@@ -19,7 +33,8 @@ struct fu_conv_tile {
     int align[2];    /* the addresses of in0 and in1 have to be multiples of so many bytes */
     int64_t scratch; /* bytes of the buffer PARTIALS; 0: none */
     tn_grid grid;
-    bool product; /* no more than a product of matrices, at which the library is as good */
+    bool stats, tuned; /* with statistics; found by running it */
+    bool product;      /* no more than a product of matrices, at which the library is as good */
     /* how: */
     int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;
     int64_t splits;
@@ -31,6 +46,25 @@ struct fu_conv_tile {
  * `stats`: with statistics of its columns, which is for a forward pass. false: there is no kernel for it
  * (dtype, GPU, size), and *out is not to be used. */
 bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
+
+/* The `most` that are predicted to be the fastest, that one first and no two of a size beyond its share: how
+ * many. */
+int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int most,
+                  struct fu_conv_tile *out);
+
+/* The same as fu_conv_tile, but for a convolution that t->tuned knows the tile it names. */
+bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
+
+/* What t knows of the convolution; NULL: nothing. */
+const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats);
+
+/* Whether both are the same, whatever their pointers and the tile. */
+bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
+
+/* Clocks that a prologue adds (conv_begin.cuh) which computes `work` instructions for an element, and reads
+ * `operands` more of x's size; negative: there is no form of the kernel with one. */
+double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
+                      int operands);
 
 /* The same with bm, bn, bk, stages, warps_m, warps_n and splits as they are in *out. false: that cannot be.
  */

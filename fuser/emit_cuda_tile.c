@@ -1,5 +1,5 @@
 /* emit_cuda_tile.c - a convolution's or product's own kernel: the text of kernels/conv2d.cu with what the
- * group does besides written into its two functions.
+ * group does besides written into its functions.
  *
  *     TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[2])
  *     {
@@ -12,6 +12,8 @@
  *         for (int l = 0; l < 2; l++) {...v[l] + bias_i...}
  *         tn_store(relu_out + (i0 * 64 + v0), relu_piece);
  *     }
+ *     TN_FN void tn_prologue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[4])
+ *     {...what the convolution is of, from v...}
  *     TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)
  *     {...running statistics, 1 / deviation...}
  *
@@ -128,6 +130,19 @@ static void put_function(fu_em *e, const fu_group *g, int n, const int *member, 
     fu_text_free(&e->t);
 }
 
+/* What the image is computed by: its program has one store, which is left in v. */
+static void write_prologue(fu_em *e, int n_in, const fu_tile_parts *parts)
+{
+    fu_prog *p = e->c->prog3;
+    char head[160];
+    fu_turn_to(e, p);
+    p->n_store = 0;
+    snprintf(head, sizeof head,
+             "tn_prologue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[%d])", p->pack);
+    write_body(e, n_in, p->store[0].value);
+    put_function(e, NULL, parts->n_before, parts->before, head);
+}
+
 /* conv2d_batch_norm_64: the convolution, and the call that most of the others come from. */
 static void name_of(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n)
 {
@@ -153,9 +168,12 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     const tn_tensor *t = c->node[conv].t;
     fu_prog *p = c->prog, *last = parts->n_sum ? c->prog2 : NULL;
     tn_conv2d_desc d;
-    const struct fu_conv_tile *tile = c->node[conv].tile[last != NULL];
+    struct fu_conv_tile *tile = tn_arena_alloc(&c->plan->arena, sizeof *tile);
+    if (!tile) return TN_E_NOMEM;
     fu_conv_desc(c, conv, &d);
-    int status = take_operand(e, t->in[0], conv, tile->align[0], "x");
+    if (!fu_conv_tile_tuned(&d, c->target, last != NULL, tile))
+        return fu_fail(c, TN_E_UNSUPPORTED, "%s: no tile", tn_op_get((tn_op)t->op)->name);
+    int status = take_operand(e, parts->n_before ? parts->from : t->in[0], conv, tile->align[0], "x");
     if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
     char name[64];
@@ -169,6 +187,10 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     take_inputs(e, p, false);
     if (last) {
         fu_turn_to(e, last);
+        take_inputs(e, p, false);
+    }
+    if (parts->n_before) {
+        fu_turn_to(e, c->prog3);
         take_inputs(e, p, false);
     }
     int n_in = e->n_pointer, partials = n_in;
@@ -188,12 +210,14 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
         if (fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     s->n_out = e->n_pointer - n_in;
     s->grid = tile->grid;
+    s->tile = tile;
+    s->conv = d;
 
     int leave = -1;
     for (int i = 0; i < p->n_value && last; i++)
         if (p->value[i].node == conv) leave = i;
-    fu_put(&e->head, "%s#define ENTRY %s\n#define PARTIALS %d\n%s", tile->defines, s->name, partials,
-           tile->before);
+    fu_put(&e->head, "%s#define ENTRY %s\n#define PARTIALS %d\n%s%s", tile->defines, s->name, partials,
+           parts->n_before ? "#define PROLOGUE\n" : "", tile->before);
     fu_turn_to(e, p);
     char head[160];
     snprintf(head, sizeof head,
@@ -207,6 +231,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
             e, NULL, parts->n_last, parts->last,
             "tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)");
     }
+    if (parts->n_before) write_prologue(e, n_in, parts);
     fu_put(&e->head, "%s", tile->text);
     const tn_tensor *in[2] = {t->in[0], t->in[1]};
     for (int i = 0; i < 2; i++) {
@@ -231,6 +256,7 @@ int fu_emit_tile(fu_ctx *c, const fu_group *g)
                        tn_cut_text(why));
     int status = fu_verify_program(c, c->prog);
     if (!status && parts.n_sum) status = fu_verify_program(c, c->prog2);
+    if (!status && parts.n_before) status = fu_verify_program(c, c->prog3);
     if (status) return status;
     fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
     if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");

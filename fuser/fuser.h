@@ -303,13 +303,14 @@ typedef struct fu_ctx {
         int64_t elems;
         tn_dtype dtype;
     } * scratch; /* plan->n_scratch of them */
-    fu_prog *prog, *prog2;
+    fu_prog *prog, *prog2, *prog3;
     fu_domain *domain;
     double far;              /* bytes touched from forward to backward */
     int try_a, try_b, try_n; /* groups now being tried as one, and their nodes */
     const int *try_member;
     const struct fu_tile *tile; /* of the group being tried, or NULL */
     bool tiles_last;            /* what is read from a convolution may join it now (group.c) */
+    bool tiles_first;           /* so may what it is of */
     int assign_from;            /* slot a lone ASSIGN copies from, -1: its source */
 } fu_ctx;
 

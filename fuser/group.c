@@ -398,6 +398,7 @@ int fu_group_all(fu_ctx *c)
     for (int i = c->n_node - 1; i >= 0; i--) fu_recompute(c, i);
     if (c->n_copy > before) join_groups(c);
     fu_join_tiles(c);
+    fu_recompute_for_tiles(c);
     for (int i = 0; i < c->n_node; i++) /* what statistics are in the place of has no value to be read */
         for (int u = 0; c->node[i].statistic == FU_WITHIN && u < c->node[i].n_user; u++) {
             int g = fu_group_of(c, i);

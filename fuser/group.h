@@ -19,6 +19,8 @@ tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
 /* ---- recompute.c ---- */
 /* Has the readers of the node compute it again, where that is legal for all of them and pays. */
 void fu_recompute(fu_ctx *c, int node);
+/* Has convolutions, and whoever else reads what they are of, compute it again in the same way. */
+void fu_recompute_for_tiles(fu_ctx *c);
 
 /* ---- group_tile.c ---- */
 /* Lets what reads convolutions and products with kernels of their own join these. */

@@ -183,8 +183,9 @@ int fu_begin(fu_ctx *c)
     c->node = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 1) * sizeof *c->node);
     c->prog = tn_arena_alloc(&c->arena, sizeof *c->prog);
     c->prog2 = tn_arena_alloc(&c->arena, sizeof *c->prog2);
+    c->prog3 = tn_arena_alloc(&c->arena, sizeof *c->prog3);
     c->domain = tn_arena_alloc(&c->arena, sizeof *c->domain);
-    if (!c->node || !c->prog || !c->prog2 || !c->domain)
+    if (!c->node || !c->prog || !c->prog2 || !c->prog3 || !c->domain)
         return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     for (int i = 0; i < c->n_leaf; i++) seg->leaf[i]->slot = c->n_node + i;
     for (int i = 0; i < c->n_node; i++) {

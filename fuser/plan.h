@@ -57,9 +57,11 @@ typedef struct tn_step {
         enum { TN_WORD_F64, TN_WORD_I64, TN_WORD_SEED, TN_WORD_DRAW } what;
     } * scalar;   /* args.scalar[i] */
     tn_grid grid; /* device->launch */
+    const struct fu_conv_tile
+        *tile; /* KERNEL: how `conv` is cut into tiles (conv_tile.h); NULL: it is none */
     union {
         tn_gemm gemm;        /* pointers unset */
-        tn_conv2d_desc conv; /* pointers unset */
+        tn_conv2d_desc conv; /* pointers unset; of a KERNEL with a tile: what it computes */
     };
     /* Slots that may lie in one place if no later step reads `from`: this one reads each element of it only
        where it then writes the element of `to` at the same place, of the same size. */

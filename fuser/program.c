@@ -273,6 +273,20 @@ static bool read_last(const fu_ctx *c, int node)
     return false;
 }
 
+/* An element of what a convolution loads, from which its image is computed. */
+static int element_of_image(builder *b, const tn_tensor *t, const fu_axis *axis)
+{
+    fu_value at = {.shift = 0};
+    for (int i = 0; i < t->ndim; i++)
+        if (t->shape[i] != 1) spread(b->d, &axis[i], t->stride[i], at.stride, &at.shift);
+    int id = given(b, FU_ELEMENT, t);
+    fu_value *v = &b->p->value[id];
+    if (v->vary && memcmp(v->stride, at.stride, sizeof at.stride)) b->full = true; /* at another place, too */
+    memcpy(v->stride, at.stride, sizeof at.stride);
+    v->vary = nonzero(b->d, v->stride);
+    return id;
+}
+
 /* ---- operands ---- */
 
 /* The value that operand t, whose axis i is axis i + shift of member m's space, has. */
@@ -282,6 +296,8 @@ static int operand(builder *b, int m, const tn_tensor *t, int shift)
     if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return number(b, t, t->base);
     int from = made_by(b, m, t), node = fu_node_of(b->c, t);
     if (b->c->tile && b->c->tile->last && node >= 0 && b->c->node[node].statistic) return statistic(b, node);
+    if (b->c->tile && b->c->tile->before && t == b->c->tile->parts->from)
+        return element_of_image(b, t, &b->d->map[m].axis[shift]);
     return from >= 0 ? b->value_of[from] : load(b, t, &b->d->map[m].axis[shift], 0, -1);
 }
 
@@ -498,6 +514,7 @@ static tn_cut_reason store(builder *b, int m)
     const int64_t *shape;
     const tn_tensor *t = c->node[node].t;
     bool outside = fu_owns(c, node) && (c->node[node].root || fu_read_outside(c, node) || read_last(c, node));
+    if (c->tile && c->tile->before) outside = m == b->d->n - 1; /* into the tile */
     if (!outside) return TN_CUT_NONE;
     if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
     fu_store *s = &b->p->store[b->p->n_store++];

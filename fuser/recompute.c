@@ -3,10 +3,12 @@
  * Once groups stand, a value that one group would write only for others to read may be made by those others
  * themselves, where what it is made of is in memory anyway and arithmetic is predicted to cost less than the
  * traffic. `again` collects the nodes that such a reader takes in: the value, and below it whatever is not in
- * memory. The readers change all together or not at all. Start with fu_recompute, then worth.
+ * memory. The readers change all together or not at all. Convolutions with a kernel of our own are asked last
+ * (tile.c): they compute their image as they load it. Start with compute_again, then worth.
  */
 #include "cost.h"
 #include "group.h"
+#include "tile.h"
 
 #include <string.h>
 
@@ -24,6 +26,8 @@ typedef struct again {
     const tn_tensor *read[8];    /* large values they read */
     int n_read;
     int64_t size; /* of the value that is to be saved */
+    bool ordered; /* what is overwritten later may be read: whoever does so is put before that (order_readers)
+                   */
 } again;
 
 static bool reads(again *r, const tn_tensor *base)
@@ -37,10 +41,12 @@ static bool reads(again *r, const tn_tensor *base)
 }
 
 /* Whether an assignment of this segment changes the memory x is read from: who reads it is then ordered. */
-static bool assigned(const fu_ctx *c, const tn_tensor *x)
+static bool assigned(const fu_ctx *c, const tn_tensor *x, const again *r)
 {
-    for (int i = 0; i < c->n_node; i++)
-        if (c->node[i].live && fu_reads(c, x, c->node[i].t) != FU_UNSEEN) return true;
+    for (int i = 0; i < c->n_node; i++) {
+        fu_sight s = c->node[i].live ? fu_reads(c, x, c->node[i].t) : FU_UNSEEN;
+        if (s == FU_NEW || (s == FU_OLD && !r->ordered)) return true;
+    }
     return false;
 }
 
@@ -60,7 +66,7 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
         if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
         bool stored = p < 0 || c->node[p].root || fu_group_of(c, p) != fu_group_of(c, node) ||
                       c->node[p].kind == TN_KIND_REDUCE;
-        if (stored ? assigned(c, x) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
+        if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
     }
     return true;
 }
@@ -99,7 +105,7 @@ static int kept_longer(const fu_ctx *c, const again *r)
  * behind a kernel's memory. What would be kept for the backward pass is read from far away, and takes memory
  * until then: for that, twice the arithmetic is spent; but operands that have to be kept in its place count
  * against it. */
-static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, int more)
+static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, int more, double spared)
 {
     double bytes = (double)fu_bytes(n->t), elems = (double)tn_node_numel(n->t);
     bool later = false;
@@ -111,7 +117,7 @@ static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups,
                   fu_work_ns(c->target, elems * move * (1 + groups)) / 2;
     double work = groups * fu_work_ns(c->target, elems * r->cost);
     if (later) more += kept_longer(c, r);
-    return work / (later ? 4 : 2) + more * load <= keep;
+    return work / (later ? 4 : 2) + more * load <= keep + spared;
 }
 
 /* The groups that compute a user of the node and would read it from memory. */
@@ -174,24 +180,130 @@ static bool sources_can(fu_ctx *c, const again *r)
     return true;
 }
 
+/* Whether group g is a convolution of the node, which nothing else of it reads. */
+static bool takes_image(const fu_ctx *c, const fu_group *g, int node)
+{
+    const int conv = g->room == FU_TILE ? fu_tile_conv(c, g->n, g->member) : -1;
+    if (conv < 0 || c->node[conv].kind != TN_KIND_CONV) return false;
+    if (fu_value_of(c, c->node[conv].t->in[0]) != c->node[node].t) return false;
+    for (int i = 0; i < g->n; i++) {
+        const tn_tensor *t = c->node[g->member[i]].t;
+        for (int k = g->member[i] == conv; k < t->n_in; k++)
+            if (fu_node_of(c, fu_value_of(c, t->in[k])) == node) return false;
+    }
+    return fu_tile_before_ns(c, conv, 0, 0) >= 0;
+}
+
+/* Whether the group makes something that a convolution may compute as it loads it: what else it stores stands
+ * in the way of doing without it. */
+static bool makes_image(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n; i++) {
+        const fu_node *n = &c->node[g->member[i]];
+        for (int u = 0; u < n->n_user; u++)
+            if (takes_image(c, &c->group[fu_group_of(c, n->user[u])], g->member[i])) return true;
+    }
+    return false;
+}
+
+/* Nanoseconds that are spared, beside the value's own bytes, if the convolutions among the groups compute it
+ * as they load it: less what that takes there, and with the pass that makes it now, if it has nothing else to
+ * do. */
+static double spared(const fu_ctx *c, const fu_node *n, const again *r, int count, const int *to)
+{
+    const double bytes = (double)fu_bytes(n->t), load = fu_load_ns(c->target, bytes, bytes);
+    const fu_group *owner = &c->group[fu_alive(c, n->group)];
+    double all = 0;
+    bool gone = true;
+    for (int i = 0; i < owner->n; i++) {
+        bool listed = false;
+        for (int k = 0; k < r->n && !listed; k++) listed = r->node[k] == owner->member[i];
+        const fu_node *m = &c->node[owner->member[i]];
+        gone =
+            gone && (listed || (!m->root && !tn_node_written(m->t) && !fu_read_outside(c, owner->member[i])));
+    }
+    if (gone) all += tn_target_rates(c->target)->launch_us * 1e3 + load;
+    for (int i = 0; i < count; i++) {
+        const fu_group *g = &c->group[to[i]];
+        if (g->room != FU_TILE) continue;
+        /* instead of what `worth` takes it for, which hides half of it behind memory */
+        const double elems = (double)tn_node_numel(n->t);
+        all += fu_work_ns(c->target, elems * r->cost) / 2;
+        all -= fu_tile_before_ns(c, fu_tile_conv(c, g->n, g->member), r->cost, r->n_read - 1);
+    }
+    return all;
+}
+
+/* Whether the groups can run one after the other. */
+static bool can_be_ordered(const fu_ctx *c, bool *done)
+{
+    int left = 0, before = -1;
+    for (int g = 0; g < c->n_group; g++) left += !(done[g] = c->group[g].dead);
+    while (left && left != before) {
+        before = left;
+        for (int g = 0; g < c->n_group; g++) {
+            const fu_group *a = &c->group[g];
+            bool ready = !done[g];
+            for (int i = 0; i < a->n && ready; i++)
+                for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
+                    int d = fu_group_of(c, c->node[a->member[i]].after[k]);
+                    ready = d == g || done[d];
+                }
+            if (!ready) continue;
+            done[g] = true;
+            left--;
+        }
+    }
+    return !left;
+}
+
+/* Groups that compute r's nodes read what these do, and before it is overwritten. */
+static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
+{
+    for (int w = 0; w < c->n_node; w++) {
+        bool old = false;
+        for (int i = 0; i < r->n && c->node[w].live && !old; i++) {
+            const tn_tensor *t = c->node[r->node[i]].t;
+            for (int k = 0; k < t->n_in; k++)
+                old = old || fu_reads(c, fu_value_of(c, t->in[k]), c->node[w].t) == FU_OLD;
+        }
+        for (int i = 0; i < count && old; i++) {
+            const fu_group *g = &c->group[to[i]];
+            int own = 0;
+            while (own < g->n && fu_group_of(c, g->member[own]) != to[i]) own++;
+            if (own == g->n || fu_group_of(c, w) == to[i] || !fu_note_after(c, w, g->member[own]))
+                return false;
+        }
+    }
+    return true;
+}
+
 /* A value that one group would store only for others to read, and that is cheap to make from what is in
- * memory anyway, is computed by those others again. */
-void fu_recompute(fu_ctx *c, int node)
+ * memory anyway, is computed by those others again. `tiles`: by convolutions among them, as they load it, and
+ * whatever else keeps the group that makes it from being spared. */
+static void compute_again(fu_ctx *c, int node, bool tiles)
 {
     enum { MANY = 16 };
     fu_node *n = &c->node[node];
     if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
-    again r = {.size = tn_node_numel(n->t)};
+    again r = {.size = tn_node_numel(n->t), .ordered = tiles};
     int to[MANY], count = readers(c, node, to, MANY);
     if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r)) return;
     if (fu_alone(c, &c->group[fu_group_of(c, node)])) return;
-    int reads = 0;
+    int reads = 0, convs = 0;
     for (int i = 0; i < count; i++) {
-        if (c->group[to[i]].room != FU_LOOPS || fu_alone(c, &c->group[to[i]]))
-            return; /* it has to be stored in any case */
-        reads += new_reads(c, &c->group[to[i]], &r);
+        const fu_group *g = &c->group[to[i]];
+        const bool takes = tiles && takes_image(c, g, node);
+        if ((!takes && g->room != FU_LOOPS) || fu_alone(c, g)) return; /* it has to be stored in any case */
+        reads += new_reads(c, g, &r);
+        convs += takes;
     }
-    if (!worth(c, n, &r, count, reads)) return;
+    if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return;
+    if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return;
+    int *after = tiles ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
+    bool *done = tiles ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;
+    if (tiles && (!after || !done)) return;
+    for (int i = 0; i < c->n_node && tiles; i++) after[i] = c->node[i].n_after;
     struct {
         int n, *member;
     } before[MANY];
@@ -203,11 +315,26 @@ void fu_recompute(fu_ctx *c, int node)
     for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
-    if (sources_can(c, &r)) return; /* where not all could, those that could not read it */
+    if (tiles) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);
+    if (sources_can(c, &r) && (ok || !tiles)) return; /* where not all could, those that could not read it */
+    for (int i = 0; i < c->n_node && tiles; i++) c->node[i].n_after = after[i];
     for (int i = 0; i < count; i++) {
         c->group[to[i]].n = before[i].n;
         c->group[to[i]].member = before[i].member;
     }
     for (int i = 0; i < r.n; i++) c->node[r.node[i]].n_copy = copies[i];
     c->n_copy = copied;
+}
+
+void fu_recompute(fu_ctx *c, int node)
+{
+    compute_again(c, node, false);
+}
+
+void fu_recompute_for_tiles(fu_ctx *c)
+{
+    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    c->tiles_first = true;
+    for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i, true);
+    c->tiles_first = false;
 }

@@ -9,10 +9,17 @@
  *     sum(x - k), sum((x - k)^2)     over all axes but the last, k one value a column (fu_tile_mark)
  *     = n (mean - k), m2 + n (mean - k)^2
  *
+ * What a convolution is of can also be computed as it is loaded, where that is cheap and would else be a pass
+ * that writes it for this kernel and the weights' gradient alone: behind a batch norm in training, whose
+ * statistics have to be known before. group.c compares the two.
+ *
  * A product A[m,k] B[k,n] whose B lies as [n,k], a linear layer's weight, is a 1x1 convolution of m pixels.
  * The library is better at it alone; with what it cannot apply (gelu, dropout, a residual) our kernel spares
  * a pass over the result, and is taken where the model finds that worth what the product loses
  * (fu_tile_pays).
+ *
+ * What joins is decided by the tile that the model chooses, also where another one has been found faster by
+ * running it (tn_target.tuned): how a kernel is cut then changes nothing else of the plan.
  *
  * Start with fu_tile_mark, then fu_tile_try.
  */
@@ -274,7 +281,7 @@ bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
 
 /* ---- what is computed where ---- */
 
-enum { OF_ELEMENT = 1, OF_STATISTIC = 2, IN_LAST = 4, IN_EACH = 8 };
+enum { OF_ELEMENT = 1, OF_STATISTIC = 2, IN_LAST = 4, IN_EACH = 8, IN_BEFORE = 16, IN_ANY = 4 + 8 + 16 };
 
 static int place_of(int n, const int *member, int node)
 {
@@ -290,7 +297,7 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
     uint8_t of[2 * FU_MAX_MEMBERS] = {0};
     int conv = fu_tile_conv(c, n, member);
     int64_t columns = c->node[conv].t->shape[c->node[conv].t->ndim - 1];
-    p->n_each = p->n_last = p->n_sum = 0;
+    p->n_before = p->n_each = p->n_last = p->n_sum = 0;
     for (int i = 0; i < n; i++) {
         const fu_node *m = &c->node[member[i]];
         const tn_tensor *t = m->t;
@@ -312,11 +319,18 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
     for (int i = n - 1; i >= 0; i--) { /* what is read by what */
         const fu_node *m = &c->node[member[i]];
         if (m->statistic == FU_WITHIN) continue;
-        if (!(of[i] & (IN_LAST | IN_EACH))) of[i] |= tn_node_numel(m->t) == columns ? IN_LAST : IN_EACH;
+        for (int k = 0; k < m->t->n_in && multiplies(m); k++) { /* image, weight, bias */
+            int at = place_of(n, member, producer(c, m->t->in[k]));
+            if (at >= 0 && k == 1) return TN_CUT_TILE;
+            if (at >= 0) of[at] |= k ? IN_EACH : IN_BEFORE;
+        }
+        if (multiplies(m)) continue;
+        if (!(of[i] & IN_ANY)) of[i] |= tn_node_numel(m->t) == columns ? IN_LAST : IN_EACH;
+        if (of[i] & IN_BEFORE && of[i] != IN_BEFORE) return TN_CUT_TILE;
         const tn_tensor *about = m->about;
         for (int k = about ? -1 : 0; k < (m->statistic ? 0 : m->t->n_in); k++) {
             int at = place_of(n, member, producer(c, k < 0 ? about : m->t->in[k]));
-            if (at >= 0 && !(of[at] & (OF_ELEMENT | OF_STATISTIC))) of[at] |= of[i] & (IN_LAST | IN_EACH);
+            if (at >= 0 && !(of[at] & (OF_ELEMENT | OF_STATISTIC))) of[at] |= of[i] & IN_ANY;
         }
     }
     for (int i = 0; i < n; i++) {
@@ -326,21 +340,31 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
         else if (of[i] & IN_LAST)
             p->last[p->n_last++] = member[i];
         if (of[i] & IN_EACH) p->each[p->n_each++] = member[i];
+        if (of[i] & IN_BEFORE) p->before[p->n_before++] = member[i];
     }
     bool lean = c->seg->root && c->seg->root[conv] & TN_SEG_LEAN; /* with more, it was found to spill */
-    if (lean && p->n_each > 1) return TN_CUT_SIZE;
+    if (lean && (p->n_each > 1 || p->n_before)) return TN_CUT_SIZE;
+    if (p->n_before && c->try_n && !c->tiles_first) return TN_CUT_TILE;
     return p->n_last && !p->n_sum ? TN_CUT_TILE : TN_CUT_NONE;
 }
 
 bool fu_tile_waits(const fu_ctx *c, const int *member, int n)
 {
     fu_tile_parts p;
-    return fu_tile_conv(c, n, member) >= 0 && (divide(c, n, member, &p) || p.n_each > 1);
+    return fu_tile_conv(c, n, member) >= 0 && (divide(c, n, member, &p) || p.n_each > 1 || p.n_before);
 }
 
 /* What one of the two programs overwrites must not be read by the other but before. */
 static tn_cut_reason overwritten(const fu_ctx *c, const fu_tile_parts *p)
 {
+    for (int i = 0; i < p->n_each + p->n_last; i++) { /* while other tiles still load */
+        const tn_tensor *w = c->node[i < p->n_each ? p->each[i] : p->last[i - p->n_each]].t;
+        for (int m = 0; m < p->n_before && tn_node_written(w); m++) {
+            const tn_tensor *r = c->node[p->before[m]].t;
+            for (int k = 0; k < r->n_in; k++)
+                if (fu_reads(c, fu_value_of(c, r->in[k]), w) != FU_UNSEEN) return TN_CUT_ALIAS;
+        }
+    }
     for (int pass = 0; pass < 2; pass++) {
         int n = pass ? p->n_last : p->n_each, others = pass ? p->n_each : p->n_last;
         const int *writer = pass ? p->last : p->each, *reader = pass ? p->each : p->last;
@@ -377,6 +401,58 @@ static tn_cut_reason last_program(fu_ctx *c, const fu_tile_parts *p, int64_t col
     return why ? why : fu_schedule_tile(c->prog2, columns, 1);
 }
 
+/* What is loaded in the place of a convolution's image: a value as large, of the same type, that the members
+ * before it read where it lies. */
+static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int align)
+{
+    const tn_tensor *image = c->node[p->before[p->n_before - 1]].t;
+    for (int i = 0; i < p->n_before; i++) {
+        const tn_tensor *t = c->node[p->before[i]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            const tn_tensor *x = fu_value_of(c, t->in[k]);
+            if (x->dtype != image->dtype || x->ndim != image->ndim || is_number(x) ||
+                memcmp(x->shape, image->shape, sizeof *x->shape * (size_t)x->ndim) || !tn_node_is_dense(x) ||
+                place_of(p->n_before, p->before, fu_node_of(c, x)) >= 0 || !aligned(c, x, align))
+                continue;
+            return x;
+        }
+    }
+    return NULL;
+}
+
+static tn_cut_reason before_program(fu_ctx *c, fu_tile_parts *p, int conv, fu_tile *now)
+{
+    const struct fu_conv_tile *tile = c->node[conv].tile[p->n_sum > 0];
+    const tn_tensor *image = c->node[p->before[p->n_before - 1]].t;
+    const bool forward = c->node[conv].t->op == TN_OP_conv2d;
+    if (c->node[conv].kind != TN_KIND_CONV || fu_tile_before_ns(c, conv, 0, 0) < 0) return TN_CUT_TILE;
+    if (fu_value_of(c, c->node[conv].t->in[0]) != image) return TN_CUT_TILE;
+    if (!(p->from = loaded(c, p, tile->align[0]))) return TN_CUT_TILE;
+    now->before = true;
+    tn_cut_reason why = fu_domain_build(c, c->domain, p->n_before, p->before);
+    if (!why) why = fu_program(c, c->domain, c->prog3);
+    if (!why)
+        why = fu_schedule_tile(c->prog3, image->shape[image->ndim - 1], forward ? tile->vec_a : tile->vec_b);
+    now->before = false;
+    if (why) return why;
+    for (int i = 0; i < c->prog3->n_value; i++) {
+        const fu_value *v = &c->prog3->value[i];
+        if (v->kind == FU_GIVEN && c->prog3->n_store == 1 &&
+            !memcmp(v->stride, c->prog3->store[0].stride, sizeof v->stride))
+            return TN_CUT_NONE;
+    }
+    return TN_CUT_TILE;
+}
+
+double fu_tile_before_ns(const fu_ctx *c, int conv, double work, int operands)
+{
+    enum { LANES = 128 };
+    tn_conv2d_desc d;
+    fu_conv_desc(c, conv, &d);
+    const double clocks = fu_conv_before(&d, c->target, c->node[conv].tile[0], work, operands);
+    return clocks * tn_target_rates(c->target)->instruction_ps * 1e-3 * c->target->processors * LANES;
+}
+
 tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *p)
 {
     int conv = fu_tile_conv(c, n, member);
@@ -390,6 +466,8 @@ tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *p)
     if (!why) why = fu_program(c, c->domain, c->prog);
     if (!why) why = fu_schedule_tile(c->prog, tile->columns, tile->pack);
     if (!why && p->n_sum) why = last_program(c, p, tile->columns, &now);
+    now.last = false;
+    if (!why && p->n_before) why = before_program(c, p, conv, &now);
     for (int i = 0; i < c->prog->n_store && !why && p->n_sum; i++) /* stored by one of them */
         for (int k = 0; k < c->prog2->n_store; k++)
             if (c->prog->store[i].slot == c->prog2->store[k].slot) why = TN_CUT_REPEATED;

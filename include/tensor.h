@@ -182,7 +182,8 @@ TN_API int tn_flush(tn_session *s); /* runs what is pending now */
 TN_API int tn_flush_at(tn_session *s, const char *file, int line);
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
-/* The target profile that the session's choices go by, name and digest: "reference 1f0c2a9b". Owned by s. */
+/* The target profile that the session's choices go by, name and digest: "reference 1f0c2a9b"; with TENSOR_TUNE=1
+ * also a digest of what has been chosen by timing so far: "reference 1f0c2a9b, tuned 77c01d3e". Owned by s. */
 TN_API const char *tn_profile_name(tn_session *s);
 /* Measures this machine - bandwidth by footprint, cost of a launch, speed of products - with kernels of the
  * library, for some seconds, and leaves the profile beside the compiled kernels, where sessions opened

@@ -10,7 +10,7 @@
 
 #include <tensor_nn.h>
 
-#include "src/runtime/flush.h"
+#include "waiting.h"
 
 /* A linear layer and what follows it. */
 typedef struct layer {
@@ -96,57 +96,11 @@ enum { N_LAYERS = sizeof Layers / sizeof *Layers };
 
 /* ---- plans ---- */
 
-typedef struct seen {
-    tn_plan *plan;
-    tn_flush_scratch f;
-} seen;
-
-/* What waits in this step, as its end would run it; it goes on waiting. `ending`: else as a flush would,
- * which leaves what backward may ask for. `hopper`: for an H100. */
-static seen look(tn_session *s, bool ending, bool hopper)
+/* `hopper`: for an H100. */
+static seen look_at(tn_session *s, bool ending, bool hopper)
 {
-    seen v = {0};
-    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
-        tn_tensor *n = s->graph.nodes[i];
-        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
-        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
-        if (!done && asked) assert_true(tn_list_push(&v.f.seed, n));
-    }
-    s->ending = ending;
-    assert_int_equal(tn_segment_collect(s, &v.f), 0);
-    s->ending = false;
-    tn_segment seg = {.graph = &s->graph,
-                      .node = v.f.node.at,
-                      .n_node = v.f.node.n,
-                      .leaf = v.f.leaf.at,
-                      .n_leaf = v.f.leaf.n,
-                      .root = v.f.root};
-    tn_target target = s->target;
-    if (hopper) {
-        target.processors = 132;
-        target.capability = 90;
-        target.max_threads = 2048;
-        target.l1_bytes = 228 << 10;
-        target.shared_most = 227 << 10;
-    }
-    tn_errbuf err = {""};
-    if (tn_plan_build(&seg, &target, &v.plan, &err)) fail_msg("%s", err.text);
-    return v;
-}
-
-static void forget(seen *v)
-{
-    tn_plan_free(v->plan);
-    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-    *v = (seen){0};
-}
-
-static const tn_step *step_named(const seen *v, const char *begins)
-{
-    for (int i = 0; i < v->plan->n_step; i++)
-        if (!strncmp(v->plan->step[i].name, begins, strlen(begins))) return &v->plan->step[i];
-    return NULL;
+    const tn_target t = hopper ? like_h100(s) : s->target;
+    return look_for(s, ending, &t);
 }
 
 static tn_tensor *filled(tn_session *s, tn_dtype dtype, int salt, int ndim, const int64_t *shape)
@@ -205,7 +159,7 @@ static void decisions(void **state)
         tn_step_begin(s);
         tn_tensor *y;
         record(s, l, &y);
-        seen v = look(s, true, true);
+        seen v = look_at(s, true, true);
         const tn_step *product = step_named(&v, "matmul");
         if (!product || (product->kind == TN_STEP_KERNEL) != l->fuses)
             fail_msg("%s: %s", l->name, l->fuses ? "the product does not fuse" : "the product fuses");
@@ -232,7 +186,7 @@ static int64_t values_of(const layer *l, tn_device_kind device, double *v)
     all[0] = record(s, l, &y);
     all[1] = y;
     if (device == TN_CUDA) {
-        seen plan = look(s, false, false);
+        seen plan = look_at(s, false, false);
         const tn_step *product = step_named(&plan, "matmul");
         if (!product || product->kind != TN_STEP_KERNEL || plan.plan->n_step != 1)
             fail_msg("%s: the product does not fuse", l->name);
@@ -289,7 +243,7 @@ static void mlp(tn_device_kind device, double *grads)
     tn_tensor *loss = tn_sum(tn_square(y), TN_ALL, false);
     if (tn_grad(loss, 4, p, grad)) fail_msg("%s", tn_error_text(s));
     if (device == TN_CUDA) {
-        seen v = look(s, true, false);
+        seen v = look_at(s, true, false);
         const tn_step *first = step_named(&v, "matmul_gelu");
         if (!first) first = step_named(&v, "matmul_dropout");
         if (!first || first->kind != TN_STEP_KERNEL) fail_msg("the first layer does not fuse");

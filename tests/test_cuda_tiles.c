@@ -6,58 +6,7 @@
  * A case records operators on inputs. The plan of its forward part is looked at before it runs, then that of
  * its gradients alone. Read first: struct tiled, then check_case.
  */
-#include "cuda_rig.h"
-
-#include <math.h>
-
-#include <tensor_nn.h>
-
-#include "src/runtime/flush.h"
-
-enum { MOST = 12 };
-
-typedef struct traced {
-    tn_session *s;
-    bool gradients;
-    tn_dtype dtype;
-    int n_out, n_wrt, n_input;
-    tn_tensor *out[MOST], *wrt[MOST];
-    tn_tensor *mean, *var; /* running statistics of 8 channels */
-} traced;
-
-typedef struct tiled {
-    const char *name;
-    void (*record)(traced *t);
-    int forward, backward; /* kernels, at most */
-    tn_dtype dtype;
-    bool evaluation; /* as tn_train(s, false) */
-    const char *has; /* in the text of the first convolution's kernel */
-    double slack;    /* 0: as the dtype's digits ask for */
-} tiled;
-
-/* An input of the case: numbers that differ from input to input. */
-static tn_tensor *input_of(traced *t, double middle, int ndim, const int64_t *shape)
-{
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++) n *= shape[i];
-    float *v = malloc((size_t)n * sizeof *v + 4);
-    assert_non_null(v);
-    int64_t step = 37 + 6 * t->n_input++;
-    for (int64_t i = 0; i < n; i++) v[i] = (float)(middle + (double)((i * step + 11) % 1009) / 1009 - 0.5);
-    tn_tensor *x = tn_from(t->s, v, TN_F32, ndim, shape);
-    free(v);
-    assert_non_null(x);
-    if (t->gradients) tn_requires_grad(t->wrt[t->n_wrt++] = x, true);
-    return t->dtype == TN_F32 ? x : tn_cast(x, t->dtype);
-}
-#define input(t, ...)        input_of(t, 0, TN_SHAPE(__VA_ARGS__))
-#define input_at(t, at, ...) input_of(t, at, TN_SHAPE(__VA_ARGS__))
-
-static void give(traced *t, tn_tensor *out)
-{
-    if (!out) fail_msg("%s", tn_error_text(t->s));
-    t->out[t->n_out++] = t->dtype == TN_F32 ? out : tn_cast(out, TN_F32);
-}
+#include "cuda_traced.h"
 
 /* ---- cases ---- */
 
@@ -167,60 +116,6 @@ enum { N_CASES = sizeof Cases / sizeof *Cases };
 
 /* ---- looking at a plan ---- */
 
-typedef struct seen {
-    tn_plan *plan;
-    tn_flush_scratch f;
-} seen;
-
-/* What waits in this step, as its end would run it; it goes on waiting. */
-static seen look(tn_session *s)
-{
-    seen v = {0};
-    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
-        tn_tensor *n = s->graph.nodes[i];
-        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
-        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
-        if (!done && asked) assert_true(tn_list_push(&v.f.seed, n));
-    }
-    s->ending = true;
-    assert_int_equal(tn_segment_collect(s, &v.f), 0);
-    s->ending = false;
-    tn_segment seg = {.graph = &s->graph,
-                      .node = v.f.node.at,
-                      .n_node = v.f.node.n,
-                      .leaf = v.f.leaf.at,
-                      .n_leaf = v.f.leaf.n,
-                      .root = v.f.root};
-    tn_errbuf err = {""};
-    if (tn_plan_build(&seg, &s->target, &v.plan, &err)) fail_msg("%s", err.text);
-    return v;
-}
-
-static void forget(seen *v)
-{
-    tn_plan_free(v->plan);
-    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-    *v = (seen){0};
-}
-
-static void print_plan(const seen *v)
-{
-    const tn_plan *p = v->plan;
-    for (int i = 0; i < p->n_step; i++) {
-        print_error("  %s, %lld bytes:", p->step[i].name, (long long)p->step[i].bytes);
-        for (int k = 0; k < p->step[i].n_nodes; k++) {
-            int node = p->node_of[p->step[i].first_node + k];
-            print_error(" %d:%s", node, tn_op_get((tn_op)v->f.node.at[node]->op)->name);
-        }
-        print_error("\n");
-    }
-    for (int i = 0; i < p->n_cut; i++)
-        print_error("  cut %d:%s -> %d:%s: %s\n", p->cut[i].from,
-                    tn_op_get((tn_op)v->f.node.at[p->cut[i].from]->op)->name, p->cut[i].to,
-                    tn_op_get((tn_op)v->f.node.at[p->cut[i].to]->op)->name, tn_cut_text(p->cut[i].reason));
-}
-
 static void expect(const tiled *c, const char *what, const seen *v, int kernels)
 {
     bool library = false;
@@ -231,98 +126,7 @@ static void expect(const tiled *c, const char *what, const seen *v, int kernels)
              library ? "; one is the library's" : "");
 }
 
-static const tn_step *convolution(const seen *v)
-{
-    for (int i = 0; i < v->plan->n_step; i++)
-        if (!strncmp(v->plan->step[i].name, "conv2d", 6)) return &v->plan->step[i];
-    return NULL;
-}
-
 /* ---- one case ---- */
-
-static tn_session *open_on(tn_device_kind device, const tiled *c)
-{
-    tn_session *s = tn_open(.device = device, .mode = TN_FUSED, .seed = 9, .threads = 1, .log = log_keep);
-    if (!s) fail_msg("%s", logged);
-    tn_train(s, !c->evaluation);
-    return s;
-}
-
-static traced begin(tn_session *s, const tiled *c)
-{
-    float mean[8], var[8];
-    for (int i = 0; i < 8; i++) mean[i] = (float)i / 8, var[i] = 1 + (float)i / 16;
-    traced t = {.s = s, .gradients = true, .dtype = c->dtype};
-    t.mean = tn_from(s, mean, TN_F32, TN_SHAPE(8));
-    t.var = tn_from(s, var, TN_F32, TN_SHAPE(8));
-    tn_step_begin(s);
-    c->record(&t);
-    return t;
-}
-
-static tn_tensor *loss_of(const traced *t)
-{
-    tn_tensor *loss = NULL;
-    for (int i = 0; i < t->n_out; i++) {
-        int64_t shape[TN_MAX_DIMS], n = tn_numel(t->out[i]);
-        for (int k = 0; k < tn_ndim(t->out[i]); k++) shape[k] = tn_dim(t->out[i], k);
-        float *v = malloc((size_t)n * sizeof *v);
-        for (int64_t k = 0; k < n; k++) v[k] = (float)((k * 53 + 7) % 997) / 997 - 0.4f;
-        tn_tensor *part =
-            tn_sum(tn_mul(t->out[i], tn_from(t->s, v, TN_F32, tn_ndim(t->out[i]), shape)), TN_ALL, false);
-        free(v);
-        loss = loss ? tn_add(loss, part) : part;
-    }
-    return loss;
-}
-
-/* Results and gradients, one after the other: returns how many, *v is the caller's. */
-static int64_t values_of(const tiled *c, tn_device_kind device, float **v)
-{
-    tn_session *s = open_on(device, c);
-    traced t = begin(s, c);
-    tn_tensor *all[2 * MOST + 2];
-    int n = 0;
-    int64_t count = 0, at = 0;
-    for (int i = 0; i < t.n_out; i++) all[n++] = t.out[i];
-    if (tn_grad(loss_of(&t), t.n_wrt, t.wrt, all + n)) fail_msg("%s", tn_error_text(s));
-    n += t.n_wrt;
-    all[n++] = t.mean;
-    all[n++] = t.var;
-    for (int i = 0; i < n; i++) count += tn_numel(all[i]);
-    assert_non_null(*v = malloc((size_t)count * sizeof **v));
-    for (int i = 0; i < n; i++) {
-        int64_t k = tn_numel(all[i]);
-        if (tn_read(all[i], TN_F32, *v + at, (size_t)k * sizeof **v))
-            fail_msg("%s: %s; %s", c->name, tn_error_text(s), sim.report());
-        at += k;
-    }
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
-    return count;
-}
-
-static void compare_values(const tiled *c, int64_t n, const float *cuda, const float *cpu)
-{
-    double slack = c->slack > 0 ? c->slack : c->dtype == TN_F32 ? 1e-4 : c->dtype == TN_F16 ? 5e-3 : 4e-2;
-    for (int64_t i = 0; i < n; i++) {
-        double scale = fabs((double)cpu[i]) > 1 ? fabs((double)cpu[i]) : 1;
-        double off = fabs((double)cuda[i] - (double)cpu[i]) / scale;
-        if (!(off < slack))
-            fail_msg("%s: value %lld of %lld is %g, on the CPU %g", c->name, (long long)i, (long long)n,
-                     (double)cuda[i], (double)cpu[i]);
-    }
-}
-
-static void compare(const tiled *c)
-{
-    float *cuda, *cpu;
-    int64_t n = values_of(c, TN_CPU, &cpu);
-    assert_int_equal(values_of(c, TN_CUDA, &cuda), n);
-    compare_values(c, n, cuda, cpu);
-    free(cuda);
-    free(cpu);
-}
 
 static void check_case(void **state)
 {
@@ -332,7 +136,7 @@ static void check_case(void **state)
     traced t = begin(s, c);
     seen v = look(s);
     expect(c, "forward", &v, c->forward);
-    const tn_step *conv = convolution(&v);
+    const tn_step *conv = step_named(&v, "conv2d");
     assert_non_null(conv);
     if (!strstr(conv->source.text, c->has)) fail_msg("%s: no %s in\n%s", c->name, c->has, conv->source.text);
     forget(&v);
@@ -563,7 +367,7 @@ static void the_session_says_how_precise(void **state)
                   *w = tn_from(s, one, TN_F32, TN_SHAPE(8, 1, 1, 8));
         tn_tensor *out = tn_relu(tn_conv2d(x, w, NULL));
         seen v = look(s);
-        const tn_step *conv = convolution(&v);
+        const tn_step *conv = step_named(&v, "conv2d");
         assert_non_null(conv);
         assert_non_null(strstr(conv->source.text, i ? "#define PRODUCTS 1" : "#define PRODUCTS 3"));
         forget(&v);
@@ -592,6 +396,25 @@ static void the_plan_says_what_a_convolution_took_along(void **state)
     tn_explain(s, f);
     fclose(f);
     if (!strstr(explained, "a convolution's kernel takes along only")) fail_msg("%s", explained);
+    /* of each kernel what is known once it is compiled */
+    int kernels = 0, tiles = 0;
+    for (const char *at = explained; (at = strstr(at, " registers, ")); at++) kernels++;
+    for (const char *at = explained; (at = strstr(at, "        tile ")); at++) {
+        int bm, bn, bk, stages, registers, at_peak = -1, read = 0;
+        long long shared = 0, spilled = -1;
+        char splits[32] = "";
+        assert_int_equal(sscanf(at, " tile %d x %d x %d, %d stages%n", &bm, &bn, &bk, &stages, &read), 4);
+        const char *rest = at + read;
+        if (sscanf(rest, ", %31[0-9] splits%n", splits, &read) == 1) rest += read;
+        if (sscanf(rest,
+                   ", predicted %d %% of peak; %d registers, %lld bytes of shared memory, %lld bytes spilled",
+                   &at_peak, &registers, &shared, &spilled) != 4)
+            fail_msg("%.200s", at);
+        assert_true(at_peak >= 0 && at_peak <= 100 && registers > 0 && spilled == 0);
+        assert_true(shared >= (long long)stages * (bm + bn) * bk * 4);
+        tiles++;
+    }
+    if (tiles != 3 || kernels != 8) fail_msg("%d tiles, %d kernels in\n%s", tiles, kernels, explained);
     free(explained);
     assert_int_equal(tn_close(s), 0);
 }

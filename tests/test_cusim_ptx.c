@@ -62,6 +62,13 @@ static tn_cu_result run_shared(rig *r, tn_cu_function f, args *a, unsigned threa
     return status ? status : r->cu->cuStreamSynchronize(r->stream);
 }
 
+/* A kernel of that body is stopped. */
+static void fails(rig *r, unsigned threads, unsigned shared, const char *body)
+{
+    args a = make_args(r, NULL);
+    assert_int_not_equal(run_shared(r, kernel(r, body), &a, threads, shared), 0);
+}
+
 static uint32_t bits_of(float x)
 {
     uint32_t u;
@@ -147,15 +154,14 @@ static void mma_bf16(void **state)
 static void mma_without_a_lane(void **state)
 {
     rig *r = *state;
-    args a = make_args(r, NULL);
-    tn_cu_function f = kernel(r, "{\n"
-                                 "    uint32_t m[4] = {0}, n[2] = {0};\n"
-                                 "    float d[4] = {0};\n"
-                                 "    if (threadIdx.x == 5) return;\n"
-                                 "    tn_mma_tf32(d, m, n);\n"
-                                 "    a.y[threadIdx.x] = __float_as_uint(d[0]);\n"
-                                 "}\n");
-    assert_int_not_equal(run_shared(r, f, &a, 32, 0), 0);
+    fails(r, 32, 0,
+          "{\n"
+          "    uint32_t m[4] = {0}, n[2] = {0};\n"
+          "    float d[4] = {0};\n"
+          "    if (threadIdx.x == 5) return;\n"
+          "    tn_mma_tf32(d, m, n);\n"
+          "    a.y[threadIdx.x] = __float_as_uint(d[0]);\n"
+          "}\n");
     rig_reported(r, "for all lanes of a warp", NULL);
 }
 
@@ -267,26 +273,24 @@ static void copies_are_late_without_checks_too(void **state)
 static void copies_from_outside(void **state)
 {
     rig *r = *state;
-    args a = make_args(r, NULL);
-    tn_cu_function f = kernel(r, "{\n"
-                                 "    tn_copy_async<16>(tn_dynamic_shared(), a.x + 4096, threadIdx.x == 0);\n"
-                                 "    tn_copy_commit();\n"
-                                 "    tn_copy_wait<0>();\n"
-                                 "}\n");
-    assert_int_not_equal(run_shared(r, f, &a, 1, 16), 0);
+    fails(r, 1, 16,
+          "{\n"
+          "    tn_copy_async<16>(tn_dynamic_shared(), a.x + 4096, threadIdx.x == 0);\n"
+          "    tn_copy_commit();\n"
+          "    tn_copy_wait<0>();\n"
+          "}\n");
     rig_reported(r, "read of 16 bytes", "past the end", NULL);
 }
 
 static void copies_of_crooked_addresses(void **state)
 {
     rig *r = *state;
-    args a = make_args(r, NULL);
-    tn_cu_function f = kernel(r, "{\n"
-                                 "    tn_copy_async<8>(tn_dynamic_shared(), a.x + 1, true);\n"
-                                 "    tn_copy_commit();\n"
-                                 "    tn_copy_wait<0>();\n"
-                                 "}\n");
-    assert_int_not_equal(run_shared(r, f, &a, 1, 16), 0);
+    fails(r, 1, 16,
+          "{\n"
+          "    tn_copy_async<8>(tn_dynamic_shared(), a.x + 1, true);\n"
+          "    tn_copy_commit();\n"
+          "    tn_copy_wait<0>();\n"
+          "}\n");
     rig_reported(r, "cp.async of 8 bytes", NULL);
 }
 
@@ -320,13 +324,12 @@ static void dynamic_shared_memory(void **state)
 static void dynamic_shared_memory_races(void **state)
 {
     rig *r = *state;
-    args a = make_args(r, NULL);
-    tn_cu_function f = kernel(r, "{\n"
-                                 "    uint32_t *s = (uint32_t *)tn_dynamic_shared();\n"
-                                 "    s[threadIdx.x] = threadIdx.x;\n"
-                                 "    a.y[threadIdx.x] = s[63 - threadIdx.x];\n"
-                                 "}\n");
-    assert_int_not_equal(run_shared(r, f, &a, 64, 256), 0);
+    fails(r, 64, 256,
+          "{\n"
+          "    uint32_t *s = (uint32_t *)tn_dynamic_shared();\n"
+          "    s[threadIdx.x] = threadIdx.x;\n"
+          "    a.y[threadIdx.x] = s[63 - threadIdx.x];\n"
+          "}\n");
     rig_reported(r, "race", "into dynamic shared memory", NULL);
 }
 

@@ -37,8 +37,7 @@ static const variable variables[VARIABLES] = {
     [KERNEL_OPT] = {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 0, 3, 3},
     [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, 0, TN_DEBUG_MAX, 0},
     [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0, 0},
-    /* what choices depend on is measured when tn_calibrate is called, so there is nothing to turn on */
-    [TUNE] = {"TENSOR_TUNE", "0", NULL, 0, 0, 0},
+    [TUNE] = {"TENSOR_TUNE", "1 and 0", switches, 0, 0, 0},
 };
 
 static bool parse(const variable *v, const char *text, int *value)
@@ -85,6 +84,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .kernel_opt = value[KERNEL_OPT],
                          .debug = value[DEBUG],
                          .check = value[CHECK] != 0,
+                         .tune = value[TUNE] != 0,
                          .cache = set("TENSOR_CACHE"),
                          .dump = set("TENSOR_DUMP"),
                          .cc = set("TENSOR_CC"),

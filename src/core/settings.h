@@ -24,6 +24,7 @@ typedef struct tn_settings {
     int kernel_opt;         /* TENSOR_KERNEL_OPT; 3 */
     int debug;              /* TENSOR_DEBUG; 0 */
     bool check;             /* TENSOR_CHECK; false */
+    bool tune;              /* TENSOR_TUNE; false */
     const char *cache, *dump, *cc,
         *profile;              /* TENSOR_CACHE, DUMP, CC, PROFILE: as they stand; NULL when not set */
     bool bad_device, bad_mode; /* set, to something that is not accepted */

@@ -39,14 +39,15 @@ typedef struct tn_target {
     tn_dialect dialect;
     int vector_bytes; /* of a vector register; on a GPU of the widest load of one thread */
     int64_t l1_bytes, l2_bytes;
-    int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
-    int64_t cache_bytes;  /* of the last cache, all of it; 0: not known */
-    int capability;       /* GPU: compute capability times 10; 0: not known */
-    int processors;       /* GPU: multiprocessors, */
-    int max_threads;      /* threads that one of them can hold, */
-    int64_t shared_bytes; /* and shared memory that one block can have without asking for more, */
-    int64_t shared_most;  /* and when it asks (tn_grid.shared) */
-    bool tf32;            /* products of f32 may round their operands to TF32 */
+    int64_t last_bytes;           /* of the last cache; larger results are written past it. 0: 32 MiB */
+    int64_t cache_bytes;          /* of the last cache, all of it; 0: not known */
+    int capability;               /* GPU: compute capability times 10; 0: not known */
+    int processors;               /* GPU: multiprocessors, */
+    int max_threads;              /* threads that one of them can hold, */
+    int64_t shared_bytes;         /* and shared memory that one block can have without asking for more, */
+    int64_t shared_most;          /* and when it asks (tn_grid.shared) */
+    bool tf32;                    /* products of f32 may round their operands to TF32 */
+    const struct fu_tuned *tuned; /* tiles that were found fastest (fuser/conv_tile.h); NULL: the model's */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 
@@ -63,7 +64,8 @@ typedef struct tn_kernel_info {
  * that is a second pass of the pool, on a GPU the work of the block that arrives last, so a finish should be
  * short. Either way it is one launch. `threads` is the size of a block, 0 on a CPU; a GPU runs ceil(n /
  * chunk) blocks, the one with index b over the items from b * chunk on. `shared` is what each of them has of
- * dynamic shared memory, in bytes, up to the target's shared_most with what the kernel declares; 0 on a CPU. */
+ * dynamic shared memory, in bytes, up to the target's shared_most with what the kernel declares; 0 on a CPU.
+ */
 typedef struct tn_grid {
     int64_t n, chunk;
     int64_t finish_n, finish_chunk;
@@ -157,6 +159,10 @@ struct tn_device {
                 size_t bytes); /* of a device that does not share the host's memory */
 
     bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
+
+    /* Launches and waits: how long that took by the device's own clock, in seconds. Not while recording. */
+    int (*time)(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, double *seconds,
+                tn_errbuf *err);
 
     /* A device that does not share the host's memory keeps the fault word that its kernels set by itself
      * (tn_args.fault is not looked at), and a kernel that finds it set does nothing. download and sync bring

@@ -2,6 +2,7 @@
  * Start with tn_explain_text. */
 #include "explain.h"
 
+#include "../../fuser/conv_tile.h"
 #include "../core/placed.h"
 
 #include <string.h>
@@ -184,22 +185,51 @@ static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_su
     fu_put(t, "\n");
 }
 
-static void put_row(const tn_view *v, fu_text *t, int row)
+bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out)
+{
+    const tn_device *d = s->device;
+    if (l->of->kind != TN_STEP_KERNEL || !d->kernel_info) return false;
+    if (!d->kernel_info(s->device, l->of->kernel, out)) return false;
+    out->shared_bytes += l->of->grid.shared;
+    return true;
+}
+
+/* What the compiler has made of a kernel, and how a convolution is cut. */
+static void put_kernel(const tn_session *s, const tn_launch *l, fu_text *t)
+{
+    tn_kernel_info info;
+    const struct fu_conv_tile *o = l->of->tile;
+    const bool known = tn_launch_info(s, l, &info);
+    if (!known && !o) return;
+    fu_put(t, "        ");
+    if (o) fu_put(t, "tile %d x %d", o->bm, o->bn);
+    if (o && o->share > 0) fu_put(t, " x %d, %d stages", o->bk, o->stages);
+    if (o && o->splits > 1) fu_put(t, ", %lld splits", (long long)o->splits);
+    if (o && o->share > 0) fu_put(t, ", predicted %.0f %% of peak", 100 * o->share);
+    if (o) fu_put(t, "%s%s", o->tuned ? ", the fastest when timed" : "", known ? "; " : "");
+    if (known)
+        fu_put(t, "%d registers, %lld bytes of shared memory, %lld bytes spilled", info.registers,
+               (long long)info.shared_bytes, (long long)info.local_bytes);
+    fu_put(t, "\n");
+}
+
+static void put_row(const tn_session *s, const tn_view *v, fu_text *t, int row)
 {
     static const tn_way ways[] = {TN_WAY_FORWARD, TN_WAY_BACKWARD};
     fu_put(t, "%d\n", row + 1);
     for (int w = 0; w < 2; w++) {
-        tn_sums s = tn_view_row(v, row, ways[w]);
+        tn_sums sums = tn_view_row(v, row, ways[w]);
         bool update = true;
         for (int i = 0; i < v->n_launch; i++)
             update = update && (v->launch[i].row != row || v->launch[i].way == TN_WAY_UPDATE);
-        if (s.kernels) put_sums(v, t, tn_way_name(update ? TN_WAY_UPDATE : ways[w]), &s);
-        for (int i = 0; i < v->n_launch && s.kernels; i++) {
+        if (sums.kernels) put_sums(v, t, tn_way_name(update ? TN_WAY_UPDATE : ways[w]), &sums);
+        for (int i = 0; i < v->n_launch && sums.kernels; i++) {
             const tn_launch *l = &v->launch[i];
             if (l->row != row || (l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
             fu_put(t, "      %-30s %s", l->of->name, l->ops);
             fu_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
             if (l->of->does) fu_put(t, "        %s\n", l->of->does);
+            put_kernel(s, l, t);
         }
     }
 }
@@ -250,7 +280,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t)
     put_simplified(v, "  ", t);
     for (int i = 0; i < v->n_break; i++) fu_put(t, "cut into segments: %s\n", v->breaks[i]);
     fu_put(t, "\ngroups (f' is the gradient of f)\n");
-    for (int r = 0; r < v->n_row; r++) put_row(v, t, r);
+    for (int r = 0; r < v->n_row; r++) put_row(s, v, t, r);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
 }

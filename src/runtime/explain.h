@@ -111,7 +111,7 @@ struct tn_explain_state {
         bool told;
     } churn;
     double copy_gbs[TN_COPIES];
-    char profile[48]; /* name and digest of the target profile, once it is asked for */
+    char profile[64]; /* name and digest of the target profile, once it is asked for */
     tn_require *require;
     int n_require, cap_require;
     bool require_open;
@@ -219,6 +219,9 @@ static inline double tn_sums_share(const tn_sums *s)
 {
     return s->ms > 0 && s->copy_ms > 0 ? s->copy_ms / s->ms : -1;
 }
+/* What the launch's kernel takes, with the shared memory that it is launched with; false: not known, or none.
+ */
+bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out);
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
 const char *tn_way_name(tn_way w);
 

@@ -16,6 +16,7 @@
 #include "../device/ref/ref.h"
 #include "device_run.h"
 #include "explain.h"
+#include "tune.h"
 
 bool tn_deferred(const tn_session *s)
 {
@@ -137,6 +138,11 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
     tn_segment seg = {&s->graph, f->node.at, f->node.n, f->leaf.at, f->leaf.n, f->root, f->twin, unguarded};
     tn_plan *p = NULL;
     int status = tn_plan_build(&seg, &s->target, &p, &err);
+    if (!status && tn_tune_plan(s, p)) {
+        tn_plan_free(p);
+        p = NULL;
+        status = tn_plan_build(&seg, &s->target, &p, &err);
+    }
     if (status) {
         tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : "no plan could be made");
         return status;

@@ -16,6 +16,7 @@
 
 #include "../core/hash.h"
 #include "../core/settings.h"
+#include "tune.h"
 
 enum { LONGEST = 1 << 14 };
 
@@ -81,6 +82,9 @@ const char *tn_profile_name(tn_session *s)
 {
     if (!s) return "none";
     char *name = s->explain->profile;
-    if (!name[0]) tn_profile_digest(tn_target_rates(&s->target), name, sizeof s->explain->profile);
+    const size_t room = sizeof s->explain->profile;
+    const uint32_t tuned = tn_tune_digest(s);
+    if (!name[0] || s->tune) tn_profile_digest(tn_target_rates(&s->target), name, room);
+    if (tuned) snprintf(name + strlen(name), room - strlen(name), ", tuned %08x", (unsigned)tuned);
     return name;
 }

@@ -43,7 +43,7 @@ static void put_sums(fu_text *t, const char *name, const tn_sums *s)
         fu_put(t, "\"share\":null}");
 }
 
-static void put_launch(const tn_launch *l, fu_text *t)
+static void put_launch(const tn_session *s, const tn_launch *l, fu_text *t)
 {
     fu_put(t, "{");
     put_member(t, "name", l->of->name);
@@ -54,13 +54,17 @@ static void put_launch(const tn_launch *l, fu_text *t)
     fu_put(t, "\"segment\":%d,\"kernels_before\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,",
            l->segment + 1, l->before, (long long)l->bytes_before, (long long)l->of->bytes, l->of->flops);
     fu_put(t, "\"predicted_ms\":%.6f,", l->of->predicted_ms);
+    tn_kernel_info info;
+    if (tn_launch_info(s, l, &info))
+        fu_put(t, "\"registers\":%d,\"shared_bytes\":%lld,\"spilled_bytes\":%lld,", info.registers,
+               (long long)info.shared_bytes, (long long)info.local_bytes);
     if (l->ms >= 0)
         fu_put(t, "\"ms\":%.6f}", l->ms);
     else
         fu_put(t, "\"ms\":null}");
 }
 
-static void put_rows(const tn_view *v, fu_text *t)
+static void put_rows(const tn_session *s, const tn_view *v, fu_text *t)
 {
     fu_put(t, "\"groups\":[");
     for (int r = 0; r < v->n_row; r++) {
@@ -74,7 +78,7 @@ static void put_rows(const tn_view *v, fu_text *t)
         for (int i = 0; i < v->n_launch; i++) {
             if (v->launch[i].row != r) continue;
             fu_put(t, "%s", any ? "," : "");
-            put_launch(&v->launch[i], t);
+            put_launch(s, &v->launch[i], t);
             any = true;
         }
         fu_put(t, "]}");
@@ -137,7 +141,7 @@ void tn_report_json(tn_session *s, const tn_view *v, fu_text *t)
             put_string(t, v->breaks[i]);
         }
         fu_put(t, "],\n");
-        put_rows(v, t);
+        put_rows(s, v, t);
         fu_put(t, ",\n");
         put_ledger(v, t);
         fu_put(t, ",\n");

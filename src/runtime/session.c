@@ -1,6 +1,7 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
 #include "../core/placed.h"
 #include "explain.h"
+#include "tune.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -147,6 +148,11 @@ tn_session *tn_open_with(const tn_options *options)
     s->target = s->device->target;
     s->target.tf32 = o.precision == TN_PRECISION_TF32;
     tn_profile_choose(s);
+    if (tn_tune_open(s)) {
+        say(&o, TN_LOG_ERROR, "no memory for a session");
+        tn_close(s);
+        return NULL;
+    }
     return s;
 }
 
@@ -173,6 +179,7 @@ int tn_close(tn_session *s)
     tn_plan_cache_free(s->plans);
     tn_graph_free(&s->graph);
     s->device->close(s->device);
+    tn_tune_close(s);
     tn_free_mem(s->profile);
     tn_free_mem(s);
     return status;

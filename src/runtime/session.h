@@ -34,6 +34,7 @@ struct tn_session {
     tn_device *device;
     tn_target target;
     struct tn_target_profile *profile; /* read from a file; NULL: the reference serves */
+    struct tn_tune *tune;              /* tiles chosen by timing (tune.h); NULL: none are */
     tn_mode mode;
     tn_options options;
     tn_plan_cache *plans;

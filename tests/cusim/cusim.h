@@ -57,7 +57,9 @@ struct cusim_counters {
  *   real             1: each text is first compiled by the real NVRTC too, if there is one (real.c); first
  *                    TENSOR_CUSIM_REAL
  *   quiet            1: reports are not printed to stderr
- *   spill            bytes that each thread is said to spill in kernels with blocks of more than 128 */
+ *   spill            bytes that each thread is said to spill in kernels with blocks of more than 128
+ *   slow             kernels with as much dynamic shared memory or more, in bytes, take a thousand times as
+ *                    long, by what events show */
 
 /* What the real NVRTC said of one text. */
 struct cusim_text_report {

@@ -9,7 +9,6 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
-#include <time.h>
 
 static const sim_settings first_settings = {.driver = 13000,
                                             .nvrtc = 13000,
@@ -49,6 +48,7 @@ static const struct {
     {"real", offsetof(sim_settings, real)},
     {"quiet", offsetof(sim_settings, quiet)},
     {"spill", offsetof(sim_settings, spill)},
+    {"slow", offsetof(sim_settings, slow)},
 };
 
 static int set(const char *name, size_t length, long long value)
@@ -145,13 +145,6 @@ uint64_t sim_live_objects(void)
     for (const struct CUgraphExec_st *g = sim.execs; g; g = g->list) n++;
     for (const sim_module *m = sim.modules; m; m = m->next) n++;
     return n;
-}
-
-double sim_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- entering, errors ---- */

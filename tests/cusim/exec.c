@@ -371,16 +371,20 @@ void sim_run_launch(const sim_op *op)
     unsigned first, step, n = block.n_blocks > UINT32_MAX ? UINT32_MAX : (unsigned)block.n_blocks;
     shuffle(n, &first, &step);
     sim_race_begin_launch();
-    uint64_t at = first;
+    uint64_t ticks = 0, at = first;
     for (unsigned i = 0; i < n; i++, at = (at + step) % n) {
         block.index = at;
         cusim_builtins.block[0] = (unsigned)(at % grid[0]);
         cusim_builtins.block[1] = (unsigned)(at / grid[0] % grid[1]);
         cusim_builtins.block[2] = (unsigned)(at / grid[0] / grid[1]);
-        if (run_block()) continue;
+        bool good = run_block();
+        ticks += block.clock;
+        if (good) continue;
         collect_fibers();
         break;
     }
+    if (sim.set.slow && (long long)op->launch.shared_bytes >= sim.set.slow) ticks *= 1000;
+    sim.clock += 2e-6 + 1e-9 * (double)ticks / (double)sim.set.processors;
     sim_race_end_launch();
     block.op = NULL;
     block.now = NULL;

@@ -8,6 +8,10 @@
  * Copies to and from pageable memory are as the driver documents them: the source is copied at the call, and
  * a copy to the host is over when the call returns. Pinned memory is read and written when the work runs.
  *
+ * Events show a clock of the simulator's own, on which each piece of work takes as long as it has to do, and
+ * always the same: a launch, what its blocks have in barriers and warp operations, shared out among the
+ * multiprocessors.
+ *
  * Read first: sim_submit, then sim_run_stream.
  */
 #include "sim.h"
@@ -119,6 +123,7 @@ static void copy(const sim_op *op)
         return;
     }
     memmove(pointer(op->copy.to), from, bytes);
+    sim.clock += 1e-6 + 1e-10 * (double)bytes;
     switch (op->copy.kind) {
     case SIM_TO_DEVICE:
         sim.count.copies_to_device++, sim.count.bytes_to_device += bytes;
@@ -145,17 +150,19 @@ tn_cu_result sim_run_op(const sim_op *op)
         if (sim_memory_holds(op->copy.to, op->copy.bytes)) {
             memset(pointer(op->copy.to), op->copy.value, op->copy.bytes);
             sim.count.fills++, sim.count.bytes_filled += op->copy.bytes;
+            sim.clock += 1e-6 + 1e-12 * (double)op->copy.bytes;
         } else
             sim_fault(SIM_ILLEGAL_ADDRESS, "a fill of %zu bytes leaves device memory, or it was freed",
                       op->copy.bytes);
         break;
     case SIM_MATMUL:
         sim.count.matmuls++;
+        sim.clock += 1e-5;
         sim_run_product(op->product);
         break;
     case SIM_RECORD:
         op->event->done = op->ticket;
-        op->event->time = sim_seconds();
+        op->event->time = sim.clock;
         break;
     case SIM_WAIT:
         run_event(op->event, op->ticket);

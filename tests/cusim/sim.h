@@ -43,7 +43,7 @@ enum {
 
 typedef struct sim_settings {
     long long no_device, driver, nvrtc, compile, launch, lost, matmul, memory, host_memory, no_virtual,
-        processors, capability, check, seed, order, real, quiet, spill;
+        processors, capability, check, seed, order, real, quiet, spill, slow;
 } sim_settings;
 
 /* ---- memory ---- */
@@ -207,6 +207,7 @@ typedef struct sim_state {
     tn_cu_result sticky; /* after a fault of a kernel everything fails with it */
     char report[2048];
     sim_settings set;
+    double clock; /* seconds, that events show */
     struct cusim_counters count;
     uint64_t launches_ever, compiles_ever, matmuls_ever, tickets; /* not reset */
     uint64_t launch_from, compile_from, matmul_from;              /* where the settings began to count */
@@ -245,7 +246,6 @@ void sim_fault(tn_cu_result code, const char *fmt, ...) SIM_PRINTF(2, 3);
 bool sim_has_context(void);
 bool sim_setting_due(long long nth, uint64_t from, uint64_t now); /* the nth since `from` is `now` */
 uint64_t sim_live_objects(void);
-double sim_seconds(void);
 
 /* ---- memory.c ---- */
 

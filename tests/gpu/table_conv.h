@@ -7,43 +7,21 @@
 #define TESTS_GPU_TABLE_CONV_H
 
 #include "fuser/conv_tile.h"
+#include "src/device/embed.h"
 #include "tests/gpu/table.h"
 
-static const char conv_epilogue[] =
-    "TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[EPI_VEC])\n"
-    "{\n"
-    "#if DTYPE == 0\n"
-    "    tn_store((float *)a.buf[2] + row * a.dim[4] + column, v);\n"
-    "#else\n"
-    "#if DTYPE == 2\n"
-    "    tn_half x[EPI_VEC];\n"
-    "#pragma unroll\n"
-    "    for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_half(v[i]);\n"
-    "#else\n"
-    "    tn_bfloat16 x[EPI_VEC];\n"
-    "#pragma unroll\n"
-    "    for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_bfloat16(v[i]);\n"
-    "#endif\n"
-    "    tn_store((tn_half *)a.buf[2] + row * a.dim[4] + column, *(tn_half(*)[EPI_VEC])&x);\n"
-    "#endif\n"
-    "}\n"
-    "TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)\n"
-    "{\n"
-    "    ((float *)a.buf[4])[column] = mean;\n"
-    "    ((float *)a.buf[5])[column] = m2 / (float)count;\n"
-    "}\n";
-
 static inline void conv_fill(table_row *out, const char *kernel, const char *dtype,
-                             const struct fu_conv_tile *o)
+                             const struct fu_conv_tile *o, bool prologue)
 {
     *out = (table_row){.threads = o->grid.threads, .shared = o->grid.shared};
     snprintf(out->kernel, sizeof out->kernel, "%s", kernel);
     snprintf(out->dtype, sizeof out->dtype, "%s", dtype);
-    size_t room = strlen(o->before) + strlen(o->text) + sizeof conv_epilogue + sizeof o->defines + 128;
+    const char *plain = tn_embed_text(TN_EMBED_CONV_PLAIN_CUH);
+    size_t room = strlen(o->before) + strlen(o->text) + strlen(plain) + sizeof o->defines + 128;
     out->text = malloc(room);
     if (!out->text) abort();
-    snprintf(out->text, room, "%s#define ENTRY kernel\n#define PARTIALS 3\n%s%s%s", o->defines, o->before,
-             conv_epilogue, o->text);
+    snprintf(out->text, room, "%s#define ENTRY kernel\n#define PARTIALS 3\n%s%s%s%s", o->defines,
+             prologue ? "#define PROLOGUE\n" : "", o->before, plain, o->text);
 }
 
 static inline tn_conv2d_desc conv_desc(tn_dtype dtype, tn_conv_pass pass, int64_t c, int64_t groups)
@@ -54,7 +32,7 @@ static inline tn_conv2d_desc conv_desc(tn_dtype dtype, tn_conv_pass pass, int64_
                             .h = 56,
                             .w = 56,
                             .c = c,
-                            .oc = groups > 1 ? groups : 256,
+                            .oc = groups > 1 ? c : 256,
                             .kh = 3,
                             .kw = 3,
                             .oh = 56,
@@ -73,15 +51,17 @@ static inline bool conv_row(int i, table_row *out)
                 {64, 64, 2, 2, 3},   {64, 32, 4, 1, 3},   {32, 32, 2, 2, 3}};
     static const struct {
         tn_conv_pass pass;
-        bool stats, odd;
+        bool stats, odd, prologue;
         int64_t splits;
         const char *name;
         int tested; /* up to this kind */
-    } way[] = {{TN_CONV_FORWARD, false, false, 1, "conv forward", 3},
-               {TN_CONV_FORWARD, true, false, 1, "conv forward, statistics", 1},
-               {TN_CONV_FORWARD, false, true, 1, "conv forward, 3 channels", 1},
-               {TN_CONV_DATA_GRAD, false, false, 1, "conv data gradient", 3},
-               {TN_CONV_WEIGHT_GRAD, false, false, 16, "conv weight gradient", 3}};
+    } way[] = {{TN_CONV_FORWARD, false, false, false, 1, "conv forward", 3},
+               {TN_CONV_FORWARD, true, false, false, 1, "conv forward, statistics", 1},
+               {TN_CONV_FORWARD, false, true, false, 1, "conv forward, 3 channels", 1},
+               {TN_CONV_FORWARD, true, false, true, 1, "conv forward, prologue", 1},
+               {TN_CONV_DATA_GRAD, false, false, false, 1, "conv data gradient", 3},
+               {TN_CONV_WEIGHT_GRAD, false, false, false, 16, "conv weight gradient", 3},
+               {TN_CONV_WEIGHT_GRAD, false, false, true, 16, "conv weight gradient, prologue", 1}};
     enum { TILES = sizeof tile / sizeof *tile, KINDS = TABLE_KINDS, WAYS = sizeof way / sizeof *way };
     const int t = i % TILES, k = i / TILES % KINDS, w = i / TILES / KINDS;
     if (w >= WAYS) return false;
@@ -97,8 +77,10 @@ static inline bool conv_row(int i, table_row *out)
                              .warps_n = tile[t].warps_n,
                              .splits = way[w].splits};
     *out = (table_row){.text = NULL};
-    if (!fu_conv_tile_as(&d, &target, way[w].stats, &o)) return true; /* no such tile: a row without a text */
-    conv_fill(out, way[w].name, table_kinds[k].name, &o);
+    if (!fu_conv_tile_as(&d, &target, way[w].stats, &o) ||
+        (way[w].prologue && fu_conv_before(&d, &target, &o, 0, 0) < 0))
+        return true; /* no such tile: a row without a text */
+    conv_fill(out, way[w].name, table_kinds[k].name, &o, way[w].prologue);
     snprintf(out->tile, sizeof out->tile, "%d x %d x %d, %d stages", o.bm, o.bn, o.bk, o.stages);
     out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * size);
     out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * size);
@@ -107,18 +89,25 @@ static inline bool conv_row(int i, table_row *out)
     return true;
 }
 
-static inline bool depthwise_row(int i, table_row *out)
+/* Groups of few channels: no tensor cores. */
+static inline bool direct_row(int i, table_row *out)
 {
-    static const char *const name[] = {"depthwise forward", "depthwise data gradient",
-                                       "depthwise weight gradient"};
+    static const char *const pass[] = {"forward", "data gradient", "weight gradient"};
+    static const int of_group[] = {1, 2, 4, 8};
     const tn_target target = table_target();
-    if (i >= 6) return false;
-    const tn_conv2d_desc d = conv_desc(i / 3 ? TN_F16 : TN_F32, (tn_conv_pass)(i % 3), 128, 128);
+    const int each = of_group[i / 6 % 4], half = i / 3 % 2;
+    if (i >= 24) return false;
+    const tn_conv2d_desc d = conv_desc(half ? TN_F16 : TN_F32, (tn_conv_pass)(i % 3), 128, 128 / each);
     struct fu_conv_tile o;
+    char name[40];
     if (!fu_conv_tile(&d, &target, false, &o)) return false;
-    conv_fill(out, name[i % 3], i / 3 ? "f16" : "f32", &o);
+    if (each == 1)
+        snprintf(name, sizeof name, "depthwise %s", pass[i % 3]);
+    else
+        snprintf(name, sizeof name, "groups of %d, %s", each, pass[i % 3]);
+    conv_fill(out, name, half ? "f16" : "f32", &o, false);
     snprintf(out->tile, sizeof out->tile, "%d x %d", o.bm, o.bn);
-    out->tested = i < 3;
+    out->tested = !half && (each == 1 || each == 4);
     return true;
 }
 

@@ -518,6 +518,7 @@ static void fill(tn_cuda *c)
         .close = cuda_close,
         .zero = cuda_zero,
         .kernel_info = cuda_kernel_info,
+        .time = tn_cuda_time,
         .take_fault = cuda_take_fault,
         .post = cuda_post,
         .peek = cuda_peek,

@@ -4,7 +4,8 @@
  *   memory.c    device memory                ring.c     host memory to the device and back
  *   compile.c   texts to functions           module.c   what is compiled, on disk and loaded
  *   gemm.c      products                     conv.c     convolutions: kernels/conv.cu around products
- *   graph.c     a run of launches as one     cuda.c     fills struct tn_device; errors; launches
+ *   graph.c     a run of launches as one     timing.c   how long one takes
+ *   cuda.c      fills struct tn_device; errors; launches
  *
  * One stream does all work in the order of the calls; a second carries large uploads. Every entry from the
  * outside makes the device's context the thread's own for as long as it lasts (tn_cuda_enter), so sessions in
@@ -168,6 +169,11 @@ int tn_cuda_epilogue(tn_cuda *c, tn_dtype d, const void *in, bool wide, const vo
                      int64_t rows, int64_t columns, int64_t in_row, int64_t out_row, bool relu,
                      tn_errbuf *err);
 int tn_cuda_conv2d(tn_cuda *c, const tn_conv2d_desc *d, tn_errbuf *err);
+
+/* ---- timing.c ---- */
+
+int tn_cuda_time(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, double *seconds,
+                 tn_errbuf *err);
 
 /* ---- graph.c ---- */
 

@@ -17,6 +17,10 @@
  * comes last, counted in a ticket of the tile, adds all of them up by their number, so that the bits do not
  * depend on who that is. Statistics go the same way in two steps: of 64 tiles, then of these.
  *
+ * With PROLOGUE what the convolution is of is computed from x on the way: each thread waits for what it has asked
+ * for itself, and puts these elements through tn_prologue in their places before the barrier that shows them to the
+ * others. Only elements that are there: the border of padding is 0 behind the function, whatever that makes of 0.
+ *
  * Banks of shared memory. A buffer's rows are 16-byte chunks; chunk c of row r stands in place c ^ f(r). What
  * ldmatrix reads at once are 8 rows of one chunk: f(r) = r mod 8 sends them to the 8 different groups of four
  * banks (rows of fewer than 8 chunks share 128-byte lines, so there f(r) counts lines). f32 along M or N
@@ -63,11 +67,15 @@ template <int ROWS, int COLUMNS, int VEC, bool WORDS> struct tile {
     }
     static TN_MEMBER int column() { return (int)threadIdx.x % UNITS * VEC; }
     static TN_MEMBER int row(int i) { return (int)threadIdx.x / UNITS + i * STRIDE; }
+    static TN_MEMBER char *unit(char *base, int i)
+    {
+        return base + place(row(i), column() / CHUNK) * 16 + column() % CHUNK * (int)sizeof(element);
+    }
     /* The thread's i-th unit. Two bytes are less than cp.async moves. */
     static TN_MEMBER void copy(char *base, int i, const element *from, bool there)
     {
         if (ROWS % STRIDE != 0 && row(i) >= ROWS) return;
-        char *to = base + place(row(i), column() / CHUNK) * 16 + column() % CHUNK * (int)sizeof(element);
+        char *to = unit(base, i);
         if (VEC * (int)sizeof(element) >= 4)
             tn_copy_async<(VEC * (int)sizeof(element) >= 4 ? VEC * (int)sizeof(element) : 4)>(to, from, there);
         else
@@ -84,7 +92,8 @@ enum { STAGE = tile_a::BYTES + tile_b::BYTES };
 /* What a thread knows of its rows before it begins. */
 struct source {
 #if PASS != 2
-    int32_t offset[tile_a::COUNT], y[tile_a::COUNT], x[tile_a::COUNT]; /* of A's windows, tap 0 */
+    int32_t offset[tile_a::COUNT], /* with PROLOGUE the pixel's number */
+        y[tile_a::COUNT], x[tile_a::COUNT]; /* of A's windows, tap 0 */
 #else
     int32_t i, j, offset; /* of B's columns */
     bool there;
@@ -102,7 +111,11 @@ TN_FN void prepare(const tn_cuda_args &a, const place &p, source &s)
         find_pixel(a, p, m, image, y, x);
         s.y[i] = m < p.m ? y * stride_y + p.y : -(1 << 30); /* outside of the image, whichever the tap */
         s.x[i] = x * stride_x + p.x;
+#if defined(PROLOGUE)
+        s.offset[i] = m < p.m ? (image * p.height + s.y[i]) * p.width + s.x[i] : 0;
+#else
         s.offset[i] = m < p.m ? ((image * p.height + s.y[i]) * p.width + s.x[i]) * p.depth + p.group * p.channels : 0;
+#endif
     }
 #else
     int32_t i, j, channel;
@@ -144,12 +157,20 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
     const int32_t k = k0 + tile_a::column();
     const bool inside = k < p.k;
     find_tap(p, inside ? k : 0, i, j, channel);
-    const int32_t down = i * p.dy, right = j * p.dx, by = (down * p.width + right) * p.depth + channel;
+    const int32_t down = i * p.dy, right = j * p.dx;
+#if !defined(PROLOGUE)
+    const int32_t by = (down * p.width + right) * p.depth + channel;
+#endif
 #pragma unroll
     for (int r = 0; r < tile_a::COUNT; r++) {
         const bool there = inside && (uint32_t)(s.y[r] + down) < (uint32_t)p.height &&
                            (uint32_t)(s.x[r] + right) < (uint32_t)p.width;
+#if defined(PROLOGUE)
+        const int32_t pixel = s.offset[r] + down * p.width + right;
+        tile_a::copy(to_a, r, image + (there ? pixel * p.depth + p.group * p.channels + channel : 0), there);
+#else
         tile_a::copy(to_a, r, image + (there ? s.offset[r] + by : 0), there);
+#endif
     }
 #if PASS == 0
     const int32_t kb = k0 + tile_b::column();
@@ -173,6 +194,80 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
 #endif
 #endif
 }
+
+#if defined(PROLOGUE)
+/* ---- what the convolution is of ---- */
+
+enum { AT_ONCE = 2 }; /* units whose elements are in registers together: their operands of a channel are read once */
+
+/* The thread's units from `first` on, of those that are there. */
+template <class buffer, int VEC>
+TN_FN void put_through(const tn_cuda_args &a, char *base, int first, const int64_t (&pixel)[AT_ONCE], int32_t channel)
+{
+    element t[VEC];
+    float v[AT_ONCE][VEC];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (first + i >= buffer::COUNT || pixel[i] < 0) continue;
+        tn_load(t, (const element *)buffer::unit(base, first + i));
+#pragma unroll
+        for (int l = 0; l < VEC; l++) v[i][l] = value_of(t[l]);
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        if (first + i < buffer::COUNT && pixel[i] >= 0) tn_prologue(a, pixel[i], channel, v[i]);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (first + i >= buffer::COUNT || pixel[i] < 0) continue;
+#pragma unroll
+        for (int l = 0; l < VEC; l++) round_to(t[l], v[i][l]);
+        tn_store((element *)buffer::unit(base, first + i), t);
+    }
+}
+
+/* What this thread has brought into the buffer, as fill did; it has arrived. */
+TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, char *stage, int32_t k0)
+{
+#if PASS == 2
+    const int32_t stride_y = (int32_t)a.dim[10], stride_x = (int32_t)a.dim[11];
+#pragma unroll 1 /* sums leave few registers */
+    for (int first = 0; first < tile_b::COUNT; first += AT_ONCE) {
+        int64_t pixel[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int32_t k = k0 + tile_b::row(first + i);
+            int32_t n, y, x;
+            find_pixel(a, p, k, n, y, x);
+            y = y * stride_y + s.i;
+            x = x * stride_x + s.j;
+            const bool there = s.there && k < p.k && tile_b::row(first + i) < BK && (uint32_t)y < (uint32_t)p.height &&
+                               (uint32_t)x < (uint32_t)p.width;
+            pixel[i] = there ? (int64_t)((n * p.height + y) * p.width + x) : -1;
+        }
+        put_through<tile_b, VEC_B>(a, stage + tile_a::BYTES, first, pixel, s.offset);
+    }
+#else
+    int32_t i, j, channel;
+    const int32_t k = k0 + tile_a::column();
+    const bool inside = k < p.k;
+    find_tap(p, inside ? k : 0, i, j, channel);
+    const int32_t down = i * p.dy, right = j * p.dx;
+#pragma unroll
+    for (int first = 0; first < tile_a::COUNT; first += AT_ONCE) {
+        int64_t pixel[AT_ONCE];
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++) {
+            const int at = first + r < tile_a::COUNT ? first + r : 0;
+            const bool there = inside && first + r < tile_a::COUNT && tile_a::row(at) < BM &&
+                               (uint32_t)(s.y[at] + down) < (uint32_t)p.height &&
+                               (uint32_t)(s.x[at] + right) < (uint32_t)p.width;
+            pixel[r] = there ? (int64_t)(s.offset[at] + down * p.width + right) : -1;
+        }
+        put_through<tile_a, VEC_A>(a, stage, first, pixel, p.group * p.channels + channel);
+    }
+#endif
+}
+#endif
 
 /* ---- multiplying a buffer ---- */
 
@@ -341,6 +436,9 @@ TN_FN void run(const tn_cuda_args &a)
     int32_t reading = 0, writing = STAGES - 1;
     for (int32_t i = 0; i < count; i++) {
         tn_copy_wait<STAGES - 2>();
+#if defined(PROLOGUE)
+        transform(a, p, s, shared + reading * STAGE, (begin + i) * BK);
+#endif
         __syncthreads(); /* buffer i is there for all, and buffer i - 1 is no longer read */
         if (i + STAGES - 1 < count) fill(a, p, s, shared + writing * STAGE, (begin + i + STAGES - 1) * BK);
         tn_copy_commit();

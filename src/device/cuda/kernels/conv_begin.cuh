@@ -1,7 +1,7 @@
 /* conv_begin.cuh - what the convolution kernels have in common: where a block is, meeting other blocks, statistics
  * of columns, handing results to the epilogue.
  *
- * A kernel is ptx.cuh, this, conv2d.cu or conv_depthwise.cu, conv_end.cuh, with these names defined in front:
+ * A kernel is ptx.cuh, this, conv2d.cu, conv_grouped.cu or conv_depthwise.cu, conv_end.cuh, with these names defined in front:
  *
  *   ENTRY                      the kernel's name; SPACE, tn_epilogue and tn_statistics are made of it, so that
  *                              several kernels can stand in one text
@@ -10,12 +10,18 @@
  *   BM BN BK STAGES WARPS_M WARPS_N
  *   VEC_A VEC_B                elements that are loaded at once, of A and of B: divisors of the channels
  *   SPLIT STATS                0 or 1
+ *   IN_EACH OUT_EACH           of conv_grouped.cu: channels of a group
  *   EPI_VEC                    columns in a call of tn_epilogue: a divisor of N
  *   PARTIALS                   which buffer is scratch, with SPLIT or STATS
  *   TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[EPI_VEC])
  *                              does all that is to be done with EPI_VEC results side by side. row: the pixel of
  *                              y or gx, or the row of gweight; column: the channel, or place in that row. With
  *                              STATS it leaves in v what they are of
+ *   PROLOGUE                   if defined, not in PASS 1:
+ *   TN_FN void tn_prologue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[..])
+ *                              makes of elements of x side by side, VEC_A of them forward and VEC_B in PASS 2,
+ *                              what the convolution is of. row: the pixel of x; column: the channel. What lies
+ *                              outside of x is never asked for and stays 0
  *   TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)
  *                              with STATS: of each column, once
  *
@@ -47,6 +53,13 @@ typedef tn_half element;
 #else
 typedef tn_bfloat16 element;
 #endif
+
+TN_FN float value_of(float x) { return x; }
+TN_FN float value_of(tn_half x) { return tn_half_to_f32(x); }
+TN_FN float value_of(tn_bfloat16 x) { return tn_bfloat16_to_f32(x); }
+TN_FN void round_to(float &to, float x) { to = x; }
+TN_FN void round_to(tn_half &to, float x) { to = tn_f32_to_half(x); }
+TN_FN void round_to(tn_bfloat16 &to, float x) { to = tn_f32_to_bfloat16(x); }
 
 /* ---- division by what is known before the launch, of numbers below 2^31 ---- */
 

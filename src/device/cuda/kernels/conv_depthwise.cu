@@ -19,10 +19,6 @@ enum {
     TAPS = 9
 };
 
-TN_FN float value_of(float x) { return x; }
-TN_FN float value_of(tn_half x) { return tn_half_to_f32(x); }
-TN_FN float value_of(tn_bfloat16 x) { return tn_bfloat16_to_f32(x); }
-
 #if PASS != 2
 
 /* The weights of the tile's channels: [tap][which of the multiplier, PASS 1][channel]. */

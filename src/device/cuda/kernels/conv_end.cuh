@@ -27,3 +27,7 @@ KERNEL
 #undef PARTIALS
 #undef tn_epilogue
 #undef tn_statistics
+#undef tn_prologue
+#undef PROLOGUE
+#undef IN_EACH
+#undef OUT_EACH

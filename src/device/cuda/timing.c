@@ -1,0 +1,36 @@
+/* timing.c - how long a launch takes by the GPU's own clock: an event on either side of it. The host is not
+ * looked at, so that what it does meanwhile does not count. Read first: tn_cuda_time.
+ */
+#include "internal.h"
+
+static int between(tn_cuda *c, tn_cu_event *event, tn_kernel *k, const tn_args *args, const tn_grid *grid,
+                   double *seconds, tn_errbuf *err)
+{
+    const tn_cuda_api *a = c->api;
+    float ms = 0;
+    int status = tn_cuda_check(c, a->cuEventRecord(event[0], c->stream), err, "cuEventRecord");
+    if (!status) status = c->base.launch(&c->base, k, args, grid, err);
+    if (!status) status = tn_cuda_check(c, a->cuEventRecord(event[1], c->stream), err, "cuEventRecord");
+    if (!status) status = tn_cuda_check(c, a->cuEventSynchronize(event[1]), err, "cuEventSynchronize");
+    if (!status)
+        status = tn_cuda_check(c, a->cuEventElapsedTime(&ms, event[0], event[1]), err, "cuEventElapsedTime");
+    *seconds = 1e-3 * (double)ms;
+    return status;
+}
+
+int tn_cuda_time(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, double *seconds,
+                 tn_errbuf *err)
+{
+    tn_cuda *c = tn_cuda_of(d);
+    tn_cu_event event[2] = {NULL, NULL};
+    if (c->recording) return tn_cuda_fail(err, TN_E_STATE, "nothing is timed while launches are recorded");
+    int status = tn_cuda_enter(c, err);
+    if (status) return status;
+    for (int i = 0; i < 2 && !status; i++)
+        status = tn_cuda_check(c, c->api->cuEventCreate(&event[i], 0), err, "cuEventCreate");
+    if (!status) status = between(c, event, k, args, grid, seconds, err);
+    for (int i = 0; i < 2; i++)
+        if (event[i]) c->api->cuEventDestroy_v2(event[i]);
+    tn_cuda_leave(c);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* waiting.h - the plan of what waits in a step, looked at before it runs: with what is recorded as the step's
+ * end would run it, for the session's target or another one.
+ *
+ * Comes after cmocka. Read first: look.
+ */
+#ifndef TESTS_WAITING_H
+#define TESTS_WAITING_H
+
+#include "src/runtime/flush.h"
+
+typedef struct seen {
+    tn_plan *plan;
+    tn_flush_scratch f;
+} seen;
+
+/* What waits in this step, as its end would run it or, not `ending`, as a flush would, which leaves what
+ * backward may ask for; it goes on waiting. */
+static inline seen look_for(tn_session *s, bool ending, const tn_target *target)
+{
+    seen v = {0};
+    for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
+        tn_tensor *n = s->graph.nodes[i];
+        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
+        bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+        if (!done && asked) assert_true(tn_list_push(&v.f.seed, n));
+    }
+    s->ending = ending;
+    assert_int_equal(tn_segment_collect(s, &v.f), 0);
+    s->ending = false;
+    tn_segment seg = {.graph = &s->graph,
+                      .node = v.f.node.at,
+                      .n_node = v.f.node.n,
+                      .leaf = v.f.leaf.at,
+                      .n_leaf = v.f.leaf.n,
+                      .root = v.f.root};
+    tn_errbuf err = {""};
+    if (tn_plan_build(&seg, target, &v.plan, &err)) fail_msg("%s", err.text);
+    return v;
+}
+
+static inline void forget(seen *v)
+{
+    tn_plan_free(v->plan);
+    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    *v = (seen){0};
+}
+
+static inline void print_plan(const seen *v)
+{
+    const tn_plan *p = v->plan;
+    for (int i = 0; i < p->n_step; i++) {
+        print_error("  %s, %lld bytes:", p->step[i].name, (long long)p->step[i].bytes);
+        for (int k = 0; k < p->step[i].n_nodes; k++) {
+            int node = p->node_of[p->step[i].first_node + k];
+            print_error(" %d:%s", node, tn_op_get((tn_op)v->f.node.at[node]->op)->name);
+        }
+        print_error("\n");
+    }
+    for (int i = 0; i < p->n_cut; i++)
+        print_error("  cut %d:%s -> %d:%s: %s\n", p->cut[i].from,
+                    tn_op_get((tn_op)v->f.node.at[p->cut[i].from]->op)->name, p->cut[i].to,
+                    tn_op_get((tn_op)v->f.node.at[p->cut[i].to]->op)->name, tn_cut_text(p->cut[i].reason));
+}
+
+static inline seen look(tn_session *s)
+{
+    return look_for(s, true, &s->target);
+}
+
+/* The session's target with the numbers of an H100, of which the reference profile is. */
+static inline tn_target like_h100(const tn_session *s)
+{
+    tn_target t = s->target;
+    t.processors = 132;
+    t.capability = 90;
+    t.max_threads = 2048;
+    t.l1_bytes = 228 << 10;
+    t.shared_most = 227 << 10;
+    return t;
+}
+
+/* The first step whose name begins so. */
+static inline const tn_step *step_named(const seen *v, const char *begins)
+{
+    for (int i = 0; i < v->plan->n_step; i++)
+        if (!strncmp(v->plan->step[i].name, begins, strlen(begins))) return &v->plan->step[i];
+    return NULL;
+}
+
+#endif
