@@ -159,12 +159,21 @@ static int64_t largest(const fu_ctx *c, const fu_group *g)
     return most;
 }
 
-/* Whether the node's value is in memory whatever is fused with what: others than kernels of loops read it. */
-static bool written_anyway(const fu_ctx *c, const fu_node *n)
+/* Whether others than kernels of loops read the node's value, which is then in memory whatever is fused. */
+static bool read_whole(const fu_ctx *c, const fu_node *n)
 {
-    for (int u = 0; u < n->n_user && !n->root; u++)
+    for (int u = 0; u < n->n_user; u++)
         if (room_of(c->node[n->user[u]].t) != FU_LOOPS) return true;
-    return n->root;
+    return false;
+}
+
+/* Whether the forward pass goes on from this group in a product, a convolution or the like: it is not where
+ * the loss is made. */
+static bool goes_on(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (read_whole(c, &c->node[g->member[i]])) return true;
+    return false;
 }
 
 /* The largest value of the group that is in memory only because another group reads it. */
@@ -173,7 +182,7 @@ static int64_t largest_between(const fu_ctx *c, const fu_group *g)
     int64_t most = 0;
     for (int i = 0; i < g->n; i++) {
         const fu_node *n = &c->node[g->member[i]];
-        if (written_anyway(c, n) || !fu_read_outside(c, g->member[i])) continue;
+        if (n->root || read_whole(c, n) || !fu_read_outside(c, g->member[i])) continue;
         most = fu_bytes(n->t) > most ? fu_bytes(n->t) : most;
     }
     return most;
@@ -181,14 +190,14 @@ static int64_t largest_between(const fu_ctx *c, const fu_group *g)
 
 /* What a gradient can make of forward's values alone is made when the gradient is: done early, forward would
  * write it and backward read it, instead of what it is made of. Only what is much smaller, such as the mask
- * of a relu, is worth keeping; what is written anyway (a gradient asked for, or read by a product) costs
- * nothing. */
+ * of a relu, is worth keeping; and where the loss is made, what is written anyway (a gradient asked for, or
+ * read by a product) costs nothing. */
 static bool too_early(const fu_ctx *c, int a, int b)
 {
     if (c->group[a].backward == c->group[b].backward) return false;
     int forward = c->group[a].backward ? b : a, backward = c->group[a].backward ? a : b;
-    double made = (double)largest_between(c, &c->group[backward]),
-           of = (double)largest(c, &c->group[forward]);
+    const fu_group *f = &c->group[forward], *g = &c->group[backward];
+    double made = (double)(goes_on(c, f) ? largest(c, g) : largest_between(c, g)), of = (double)largest(c, f);
     double keep = fu_store_ns(c->target, made, c->far) + fu_load_ns(c->target, made, c->far);
     return forward < backward && keep >= fu_load_ns(c->target, of, c->far);
 }
