@@ -250,19 +250,28 @@ static void choose_parts(fu_prog *p, int64_t items, int64_t work, int threads, i
     p->parts = up(work, p->part);
 }
 
+/* Sums beyond those that a norm and its gradient have: each takes registers from what is kept. */
+static int more_sums(const fu_prog *p)
+{
+    enum { USUAL = 4 };
+    int n = 0;
+    for (int i = 0; i < p->n_value; i++) n += p->value[i].kind == FU_REDUCE;
+    return n > USUAL ? 2 * (n - USUAL) : 0;
+}
+
 static void schedule_row(fu_prog *p)
 {
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
     int64_t items = fu_count(p, keep), packs = up(fu_count(p, p->red), p->pack);
     bool runtime = p->red >> p->outer & 1, lean = fu_lean(p);
-    const int block = p->threads;
+    const int block = p->threads, sums = more_sums(p);
     p->held = 0;
     p->team = p->second ? p->threads : 0;
     int kept = choose_stash(p) + wide_sums(p);
     if (!p->second && !runtime && packs > 0) {
         for (int team = power_of_two(packs, WARP); team <= MOST_THREADS && !p->team; team *= 2) {
             int64_t held = up(packs, team);
-            int64_t budget = lean ? KEEP_LEAN : team == MOST_THREADS ? KEEP_LARGE : KEEP;
+            int64_t budget = (lean ? KEEP_LEAN : team == MOST_THREADS ? KEEP_LARGE : KEEP) - sums;
             int64_t need = held * (p->pack * (kept ? kept : 1) + 1); /* one for the address */
             if (team < WARP ? held > 1 : need > budget) continue;
             p->team = team;
