@@ -227,7 +227,18 @@ static void without_a_barrier(void **state)
 static void without_a_fence(void **state)
 {
     (void)state;
-    planted("    __threadfence();\n", "", "race");
+    /* what tn_arrive_last does, but for the fence before the ticket */
+    planted("    if (!tn_arrive_last(&a.ticket[p.tile], splits)) return false;\n",
+            "    __shared__ uint32_t last;\n"
+            "    __syncthreads();\n"
+            "    if (threadIdx.x == 0) {\n"
+            "        last = atomicAdd(&a.ticket[p.tile], 1u) == (uint32_t)splits - 1;\n"
+            "        if (last) a.ticket[p.tile] = 0;\n"
+            "    }\n"
+            "    __syncthreads();\n"
+            "    if (!last) return false;\n"
+            "    __threadfence();\n",
+            "race");
 }
 
 int main(int argc, char **argv)

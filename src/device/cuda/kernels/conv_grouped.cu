@@ -182,7 +182,7 @@ TN_FN void run(const tn_cuda_args &a)
     float *const scratch = (float *)a.buf[PARTIALS];
     for (int32_t e = (int32_t)threadIdx.x; e < all_sums; e += THREADS)
         scratch[(int64_t)(p.split * p.tiles + p.tile) * all_sums + e] = sums[e];
-    if (!arrive_last(&a.ticket[p.tile], splits)) return;
+    if (!tn_arrive_last(&a.ticket[p.tile], splits)) return;
     for (int32_t e = (int32_t)threadIdx.x; e < all_sums; e += THREADS) {
         float all = 0;
         for (int32_t s = 0; s < splits; s++) all += scratch[(int64_t)(s * p.tiles + p.tile) * all_sums + e];
