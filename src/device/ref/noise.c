@@ -246,6 +246,8 @@ void tn_ref_noise_result(const tn_ref_args *a, int64_t n)
     settle_questions(a, n, d);
     double size = d->noise * ulp((tn_dtype)node->dtype);
     if (size <= 0 || chooses((tn_op)node->op)) return;
+    /* Summands that are alike are rounded alike, and chance at the summands cancels where that does not. */
+    if (node->op == TN_OP_reduce_sum) size *= 1 + sqrt(summands(node)) / 4;
     /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
     double at_least = node->op == TN_OP_normal ? 4 : 0;
     for (int64_t i = 0; i < n; i++) {
