@@ -146,8 +146,7 @@ static seen look(tn_session *s)
         v.most = n > v.most ? n : v.most;
     }
     tn_plan_free(p);
-    void *all[] = {f.seed.at, f.node.at, f.leaf.at, f.stack.at, f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    tn_flush_scratch_free(&f);
     return v;
 }
 

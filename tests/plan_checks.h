@@ -60,8 +60,7 @@ static inline seen look(tn_session *s)
 static inline void forget(seen *v)
 {
     tn_plan_free(v->plan);
-    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    tn_flush_scratch_free(&v->f);
     *v = (seen){0};
 }
 

@@ -41,8 +41,7 @@ static inline seen look_for(tn_session *s, bool ending, const tn_target *target)
 static inline void forget(seen *v)
 {
     tn_plan_free(v->plan);
-    void *all[] = {v->f.seed.at, v->f.node.at, v->f.leaf.at, v->f.stack.at, v->f.root};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
+    tn_flush_scratch_free(&v->f);
     *v = (seen){0};
 }
 
