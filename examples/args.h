@@ -214,6 +214,7 @@ static inline tn_session *args_open(struct args *a)
         tn_close(s);
         return NULL;
     }
+    if (a->log_file) setvbuf(a->log_file, NULL, _IOLBF, BUFSIZ); /* to be followed, and kept if interrupted */
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
     return s;
