@@ -243,7 +243,7 @@ int main(void)
         cmocka_unit_test(random_use),
         cmocka_unit_test(ranges_grow_in_place),
         cmocka_unit_test(without_memory),
-#if defined(POISONED)
+#if defined(TN_ASAN)
         cmocka_unit_test(poisoned_where_not_handed_out),
 #endif
     };

@@ -2,12 +2,12 @@
 #ifndef TN_SANITIZED_H
 #define TN_SANITIZED_H
 
-#if defined(__has_feature)
+#if defined(__SANITIZE_ADDRESS__) /* gcc; headers of its may define __has_feature as 0 */
+#define TN_ASAN 1
+#elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define TN_ASAN 1
 #endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define TN_ASAN 1
 #endif
 
 #endif
