@@ -566,6 +566,26 @@ static bool may_be_part(const builder *b, int m)
     }
 }
 
+/* Whether a kernel can name all that the program reads and writes, and partial results of its sums. */
+static bool can_be_named(const fu_prog *p)
+{
+    int n = p->n_store;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        bool named = v->kind == FU_REDUCE;
+        if (v->kind == FU_LOAD || v->kind == FU_PICK) {
+            named = true;
+            for (int k = 0; k < i && named; k++) {
+                const fu_value *o = &p->value[k];
+                named = (o->kind != FU_LOAD && o->kind != FU_PICK) || o->slot != v->slot ||
+                        o->offset != v->offset;
+            }
+        }
+        n += named;
+    }
+    return n <= FU_MAX_BUFS;
+}
+
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
 {
     builder b = {.c = c, .d = d, .p = p};
@@ -596,7 +616,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
         tn_cut_reason why = store_sums(&b);
         if (why) return why;
     }
-    if (b.full) return TN_CUT_SIZE;
+    if (b.full || !can_be_named(p)) return TN_CUT_SIZE;
     for (int i = 0; i < p->n_store; i++)
         for (int k = 0; k < p->n_value && p->store[i].mask >= 0; k++)
             if (p->value[k].kind == FU_REDUCE) return TN_CUT_SHAPES; /* their nests store everywhere */
