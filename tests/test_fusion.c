@@ -551,6 +551,29 @@ static void a_loss_and_its_gradient_are_one_kernel(void **state)
     }
 }
 
+/* ---- limits ---- */
+
+/* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
+static void more_operands_than_a_kernel_can_name(void **state)
+{
+    (void)state;
+    enum { N = 41 };
+    tn_session *s = open_mode(TN_FUSED);
+    traced t = {.s = s};
+    tn_tensor *x[N];
+    tn_step_begin(s);
+    for (int i = 0; i < N; i++) x[i] = input(&t, 40, 40);
+    for (int i = 0; i < N - 1; i++) assert_non_null(tn_mul(x[i], x[i + 1]));
+    seen v = look(s);
+    if (v.kernels != 2) {
+        print_plan(&v);
+        fail_msg("%d kernels", v.kernels);
+    }
+    end_step(s, 2);
+    forget(&v);
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* ---- optimizer ---- */
 
 /* Three parameters of different shapes and an update of all: one kernel that reads gradient, parameter and
@@ -593,11 +616,12 @@ static void an_update_is_one_kernel(void **state)
 int main(void)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
-    struct CMUnitTest tests[N_CASES + 3];
+    struct CMUnitTest tests[N_CASES + 4];
     for (int i = 0; i < N_CASES; i++)
         tests[i] = (struct CMUnitTest){Cases[i].name, check_fusion, NULL, NULL, &Cases[i]};
     tests[N_CASES] = (struct CMUnitTest)cmocka_unit_test(a_chain_moves_its_ends_only);
     tests[N_CASES + 1] = (struct CMUnitTest)cmocka_unit_test(an_update_is_one_kernel);
     tests[N_CASES + 2] = (struct CMUnitTest)cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel);
+    tests[N_CASES + 3] = (struct CMUnitTest)cmocka_unit_test(more_operands_than_a_kernel_can_name);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
