@@ -12,7 +12,7 @@
 
 #include <tensor_nn.h>
 
-#include "waiting.h"
+#include "plan_checks.h"
 
 enum { MOST = 12 };
 

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -25,7 +26,7 @@ typedef struct seen {
 
 /* The plan on `target`, as the step's end would run what waits, or, not `ending`, as a flush would, which
  * leaves what backward may ask for. */
-static inline seen look_as(tn_session *s, const tn_target *target, bool ending)
+static inline seen look_for(tn_session *s, bool ending, const tn_target *target)
 {
     seen v = {0};
     for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
@@ -54,7 +55,7 @@ static inline seen look_as(tn_session *s, const tn_target *target, bool ending)
 
 static inline seen look(tn_session *s)
 {
-    return look_as(s, &s->target, true);
+    return look_for(s, true, &s->target);
 }
 
 static inline void forget(seen *v)
@@ -84,6 +85,26 @@ static inline void print_plan(const seen *v)
         if (!p->value[i].root && p->value[i].slot < v->f.node.n)
             print_error("  written: %d:%s\n", p->value[i].slot,
                         tn_op_get((tn_op)v->f.node.at[p->value[i].slot]->op)->name);
+}
+
+/* The session's target with the numbers of an H100, of which the reference profile is. */
+static inline tn_target like_h100(const tn_session *s)
+{
+    tn_target t = s->target;
+    t.processors = 132;
+    t.capability = 90;
+    t.max_threads = 2048;
+    t.l1_bytes = 228 << 10;
+    t.shared_most = 227 << 10;
+    return t;
+}
+
+/* The first step whose name begins so. */
+static inline const tn_step *step_named(const seen *v, const char *begins)
+{
+    for (int i = 0; i < v->plan->n_step; i++)
+        if (!strncmp(v->plan->step[i].name, begins, strlen(begins))) return &v->plan->step[i];
+    return NULL;
 }
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <tensor_nn.h>
 
-#include "waiting.h"
+#include "plan_checks.h"
 
 /* A linear layer and what follows it. */
 typedef struct layer {
