@@ -48,7 +48,7 @@ enum {
     FU_RANDOM_TILE = 1024,
     FU_BLOCK = 32,       /* lines of a block that is read crosswise, and */
     FU_BLOCK_TILE = 64,  /* their length */
-    FU_STREAM_TILE = 256 /* elements computed before they are written past the caches */
+    FU_STREAM_TILE = 64 /* elements computed before they are written past the caches */
 };
 
 /* ---- text.c: growing text ---- */
