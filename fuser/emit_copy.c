@@ -119,7 +119,7 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
     memset(p, 0, offsetof(fu_prog, value));
     p->c = c;
     p->n_value = p->n_store = 1;
-    p->last_bytes = c->target->last_bytes ? c->target->last_bytes : INT64_C(32) << 20;
+    p->last_bytes = fu_last_bytes(c->target);
     fu_value *v = &p->value[0];
     fu_store *s = &p->store[0];
     memset(v, 0, sizeof *v);
@@ -160,24 +160,31 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
 
 /* ---- concat ---- */
 
-/* Loops over axes from .. last of x that copy into a dense place at `to`. */
+/* Loops over axes from .. last of x that copy into a dense place at `to`; lines that lie in memory as they
+ * will, if they are long and `past` the caches. */
 static void copy_loops(fu_raw *k, const tn_tensor *x, int from, const char *name, const char *fixed,
-                       const char *to)
+                       const char *to, bool past)
 {
+    enum { LONG = 256 };
     char at[256], dense[256];
     size_t u = 0;
-    int opened = 0;
-    int64_t below = fu_raw_count(x, from, x->ndim);
-    fu_raw_index(x, from, x->ndim, "i", at, sizeof at);
+    int opened = 0, last = x->ndim - 1;
+    int64_t below = fu_raw_count(x, from, x->ndim), size = (int64_t)tn_dtype_size((tn_dtype)x->dtype);
+    past = past && from <= last && x->stride[last] == 1 && x->shape[last] * size >= LONG;
+    fu_raw_index(x, from, past ? last : x->ndim, "i", at, sizeof at);
     dense[0] = 0;
-    for (int i = from; i < x->ndim; i++) {
+    for (int i = from; i < (past ? last : x->ndim); i++) {
         below = x->shape[i] ? below / x->shape[i] : 0;
-        if (i == x->ndim - 1) fu_line(&k->t, "%s", k->lang->simd);
+        if (i == last) fu_line(&k->t, "%s", k->lang->simd);
         fu_open(&k->t, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", i, i, (long long)x->shape[i], i);
         opened++;
         u += (size_t)snprintf(dense + u, sizeof dense - u, " + i%d * %lld", i, (long long)below);
     }
-    fu_line(&k->t, "out[%s%s] = %s[%s + %s];", to, dense, name, fixed, at);
+    if (past)
+        fu_line(&k->t, "tn_stream(out + %s%s, %s + %s + %s, %lld);", to, dense, name, fixed, at,
+                (long long)(x->shape[last] * size));
+    else
+        fu_line(&k->t, "out[%s%s] = %s[%s + %s];", to, dense, name, fixed, at);
     while (opened--) fu_close(&k->t);
 }
 
@@ -186,6 +193,7 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
     const tn_tensor *t = c->node[g->member[0]].t;
     int axis = t->attr->axis;
     int64_t inner = fu_raw_count(t, axis + 1, t->ndim), lines = 0;
+    bool past = tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype) > fu_last_bytes(c->target);
     int slot[UINT8_MAX];
     for (int i = from; i < to; i++) {
         const tn_tensor *x = fu_value_of(c, t->in[i]);
@@ -242,16 +250,17 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
             snprintf(place, sizeof place, "(outer * %lld + %lld + line) * %lld", (long long)t->shape[axis],
                      (long long)start, (long long)inner);
             fu_open(&k.t, "%sif (line < %lld) {", done ? "else " : "", (long long)(done + n));
-            copy_loops(&k, x, axis + 1, name, fixed, place);
+            copy_loops(&k, x, axis + 1, name, fixed, place, past);
             fu_close(&k.t);
         } else {
             snprintf(place, sizeof place, "item * %lld + %lld", (long long)t->shape[axis],
                      (long long)(start + done));
-            copy_loops(&k, x, axis, name, fixed, place);
+            copy_loops(&k, x, axis, name, fixed, place, past);
         }
         done += n;
     }
     fu_close(&k.t);
+    if (past) fu_line(&k.t, "tn_stream_end();");
     int64_t outer = fu_raw_count(t, 0, axis);
     return fu_raw_close(&k, "operands one after the other", by_line ? outer * lines : outer,
                         by_line ? inner : lines);

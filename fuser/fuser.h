@@ -197,6 +197,12 @@ typedef struct fu_prog {
     int threads, team, pack, held, ahead;
 } fu_prog;
 
+/* Results that are larger are written past the caches. */
+static inline int64_t fu_last_bytes(const tn_target *t)
+{
+    return t->last_bytes ? t->last_bytes : INT64_C(32) << 20;
+}
+
 static inline uint32_t fu_bit(int atom)
 {
     return 1u << atom;

@@ -597,7 +597,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
     p->n_value = p->n_store = 0;
     p->split = p->second = false;
     p->settled = !c->try_n;
-    p->last_bytes = c->target->last_bytes ? c->target->last_bytes : INT64_C(32) << 20;
+    p->last_bytes = fu_last_bytes(c->target);
     for (int m = 0; m < d->n; m++)
         if (!may_be_part(&b, m)) return TN_CUT_SHAPES;
     for (int m = 0; m < d->n && !b.full; m++) {

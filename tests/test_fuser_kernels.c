@@ -151,7 +151,10 @@ static int past_the_caches(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     root[2] = op2(TN_OP_lt, in[0], in[1]);
     root[3] = op2(TN_OP_mul, tn_mk_slice1(in[0], 1, 1, 1, in[0]->shape[1] - 1),
                   tn_mk_slice1(in[1], 0, 1, 1, in[1]->shape[0] - 1));
-    return 4;
+    tn_tensor *turned = tn_mk_slice1(in[0], 0, in[0]->shape[0] - 1, -1, in[0]->shape[0]);
+    root[4] = tn_mk_concat(g, 3, (tn_tensor *[]){in[0], tn_mk_slice1(in[0], 1, 1, 1, 60), turned}, 1);
+    root[5] = tn_mk_concat(g, 2, (tn_tensor *[]){turned, in[0]}, 0);
+    return 6;
 }
 
 /* With a last cache of one byte everything is streamed. */
