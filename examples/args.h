@@ -84,7 +84,7 @@ static inline long args_whole(const struct args *a, const char *option, const ch
     errno = 0;
     long n = strtol(value, &end, 10);
     if (*value >= '0' && *value <= '9' && !*end && !errno && n >= least && n <= most) return n;
-    snprintf(wants, sizeof(wants), "not a whole number from %ld to %ld", least, most);
+    snprintf(wants, sizeof(wants), "must be a whole number from %ld to %ld", least, most);
     args_refuse(a, option, value, wants);
     return 0;
 }
@@ -94,7 +94,7 @@ static inline double args_positive(const struct args *a, const char *option, con
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || !(x > 0) || x > 1e6)
-        args_refuse(a, option, value, "not a number above 0, up to 1e6");
+        args_refuse(a, option, value, "must be a number above 0, up to 1e6");
     return x;
 }
 
@@ -102,9 +102,13 @@ static inline double args_positive(const struct args *a, const char *option, con
 static inline const char *args_choice(const struct args *a, const char *option, const char *value,
                                       const char *const *choices)
 {
-    for (int i = 0; choices[i]; i++)
+    char wants[80] = "must be";
+    for (int i = 0; choices[i]; i++) {
+        size_t n = strlen(wants);
         if (!strcmp(value, choices[i])) return value;
-    args_refuse(a, option, value, "no such choice");
+        snprintf(wants + n, sizeof(wants) - n, "%s %s", i ? " or" : "", choices[i]);
+    }
+    args_refuse(a, option, value, wants);
     return NULL;
 }
 
@@ -176,7 +180,7 @@ static inline void args_parse(struct args *a, int argc, char **argv)
         }
     }
     if (a->report && !is_report(a->report))
-        args_refuse(a, "--report", a->report, "the name must end in .html, .json or .txt");
+        args_refuse(a, "--report", a->report, "must end in .html, .json or .txt");
 }
 
 static inline double args_clock(void)

@@ -324,7 +324,7 @@ TN_OP(ge, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_and, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_or, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_xor, tn_tensor *x, tn_tensor *y);
-TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition (bool) ? x : y */
+TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition ? x : y; condition is bool */
 TN_OP(lerp, tn_tensor *x, tn_tensor *y, tn_tensor *weight);     /* x + weight * (y - x) */
 /* Floating to integer cuts off; a number the type does not hold (NaN, infinite, too large) becomes some value
  * of it, not always the same, as in C. */
@@ -384,9 +384,9 @@ TN_OP(expand, tn_tensor *x, int ndim, const int64_t *shape); /* extents of 1 rep
  * both are clamped, step may be negative (then end is the bound below; TN_END means "past the first"). */
 #define TN_END INT64_MAX
 TN_OP(slice, tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step);
-/* Elements start .. start + length - 1 along one axis, as tn_slice, but start is a run-time number: a step in which
- * it is another one each time, such as generation with a cache of keys and values, keeps its plan. Not a view: what
- * is taken is read like tn_index_select's rows, and a start that does not fit is TN_E_INDEX at the next read. */
+/* Elements start .. start + length - 1 along one axis, but start is a run-time number: a step in which it is another
+ * one each time, such as generation with a cache of keys and values, keeps its plan. Not a view: what is taken is
+ * read like tn_index_select's rows. start counts from the front and must leave room for length, else TN_E_INDEX. */
 TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
@@ -423,7 +423,10 @@ TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options); /
 TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
 
-/* ---- 9 Indexing: indices are i32 or i64; out of range is the error TN_E_INDEX at the next read ----------- */
+/* ---- 9 Indexing: indices are i32 or i64 --------------------------------------------------------------
+ *
+ * One that is out of range is found when the operator runs, and is the error TN_E_INDEX then, which names the index
+ * that is, its value and what is allowed - on a device with memory of its own, all but the place. */
 
 TN_OP(gather, tn_tensor *x, int axis, tn_tensor *index); /* out[i][j] = x[index[i][j]][j] for axis 0 */
 TN_OP(scatter_add, tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src); /* x with src added; fixed order */

@@ -87,7 +87,7 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     if (!d) return NULL;
     int64_t batch = o->batch ? o->batch : 64;
     if (batch < 0 || o->batches < 0) {
-        tn_fail(d->s, TN_E_ARG, op, "batch %lld, batches %lld: below 0", (long long)batch,
+        tn_fail(d->s, TN_E_ARG, op, "batch %lld and batches %lld must not be below 0", (long long)batch,
                 (long long)o->batches);
         return NULL;
     }

@@ -188,7 +188,9 @@ static void passes_and_positions(void **state)
     assert_null(tn_loader_open(d, .batch = -1));
     expect(s, TN_E_ARG, "batch -1");
     assert_null(tn_dataset_from(s, NULL, NULL, 1, 0, NULL));
-    expect(s, TN_E_ARG, "dataset_from");
+    expect(s, TN_E_NULL, "dataset_from");
+    assert_null(tn_dataset_from(s, (float[]){1}, (int32_t[]){1}, 1, 2, (int64_t[]){1, -7}));
+    expect(s, TN_E_ARG, "shape[1] is -7");
     assert_null(tn_loader_open(NULL));
     assert_int_equal(tn_next(NULL, &b), 0);
     assert_int_equal(tn_close(s), TN_OK);

@@ -18,10 +18,10 @@
         return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##name, x, y) : NULL);                                     \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y), ARGS(x, y))
-#define TN_TERNARY(name, ...)                                                                                \
+#define TN_TERNARY(name, type, expression, dx, dy, dz, low, high, formula, work, names)                      \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, tn_tensor *z, const char *file, int line)          \
     {                                                                                                        \
-        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 3, 0, &x, &y, &z);                          \
+        tn_scope sc = tn_enter_named(TN_NO_ATTR, #name, file, line, names, 3, 0, &x, &y, &z);                \
         return tn_leave(&sc, sc.ok ? tn_mk3(TN_OP_##name, x, y, z) : NULL);                                  \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
