@@ -2,7 +2,7 @@
  *
  * Fill a struct args with the example's defaults, and a list of struct args_more with options of its own,
  * call args_parse, then args_open for a session. Exit status of an example: 0 done, 1 failed (one line on
- * stderr says what and where), 2 usage.
+ * stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and --report ask for written.
  */
 #ifndef ARGS_H
 #define ARGS_H
@@ -16,6 +16,7 @@
 #include <tensor_nn.h>
 
 #include "files.h"
+#include "interrupt.h"
 
 /* An option of one example: a whole number or a number above 0, with its default in place. */
 struct args_more {
@@ -39,6 +40,7 @@ struct args {
     const struct args_more *more; /* until one without a name; NULL: none */
     FILE *log_file;
     double clock;
+    long step; /* the last that was logged */
 };
 
 static inline void args_usage(const struct args *a, FILE *out)
@@ -221,12 +223,14 @@ static inline tn_session *args_open(struct args *a)
     if (a->log_file) setvbuf(a->log_file, NULL, _IOLBF, BUFSIZ); /* to be followed, and kept if interrupted */
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
+    interrupt_watch();
     return s;
 }
 
-/* One line of the log; reads the loss, which waits for it, so only with --log. */
+/* Once in each step. One line of the log; reads the loss, which waits for it, so only with --log. */
 static inline void args_log(struct args *a, long step, tn_tensor *loss)
 {
+    a->step = step;
     if (!a->log_file) return;
     double value = tn_item(loss), now = args_clock();
     fprintf(a->log_file, "{\"step\":%ld,\"loss\":", step);
@@ -248,9 +252,13 @@ static inline int args_finish(struct args *a, tn_session *s)
     if (tn_error(s)) {
         fprintf(stderr, "%s: %s\n", a->program, tn_error_text(s));
         failed = 1;
+    } else if (interrupted()) {
+        fprintf(stderr, "%s%s: interrupted after step %ld, %s%s\n", isatty(2) ? "\n" : "", a->program,
+                a->step, a->save ? "which is saved: go on with --resume " : "nothing is saved",
+                a->save ? a->save : "");
     }
     tn_close(s);
-    return failed;
+    return interrupted() ? 130 : failed;
 }
 
 #endif

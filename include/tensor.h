@@ -269,6 +269,11 @@ TN_API int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, con
 /* The newest finished value of a one-element tensor without waiting; NaN while there is none. Where operators
  * wait, the k-th call of a step answers with the value that the k-th call of the step before asked for. */
 TN_API double tn_watch(tn_tensor *x);
+/* For who shows values once the step is over. tn_watches: the calls of tn_watch in this step so far that wait for a
+ * value, or whose value is on its way. tn_watched: what the i-th of those of the step that has ended, i from 0, has
+ * come out as - on a device that runs later than it is told to, the newest value that has arrived; NaN: none. */
+TN_API int tn_watches(const tn_session *s);
+TN_API double tn_watched(tn_session *s, int i);
 TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
 TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 

@@ -307,8 +307,9 @@ TN_FUNCTION(int, next, tn_loader *l, tn_batch *b);
 TN_API void tn_loader_close(tn_loader *l);            /* to stop before the end; NULL is allowed */
 TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass, or as .batches says */
 
-/* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show. Never waits: it
- * shows the newest finished values. Nothing happens without .progress. */
+/* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show, those of the step
+ * that ended last, NaN and infinities too. Never waits: on a GPU, the newest values that have arrived. Nothing happens
+ * without .progress. */
 typedef struct tn_progress_values {
     const char *name0;
     tn_tensor *value0;

@@ -335,10 +335,12 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     s->ending = true;
     tn_flush_at(s, file, line);
     tn_watch_collect(s);
+    int n_watched = s->n_watch;
     s->ending = false;
     tn_step_log_end(s);
     if (!tn_tape_park(s)) end_scope(s);
     s->flushed = 0;
+    s->n_watched = n_watched;
     s->n_watch = 0;
     s->in_step = false;
     s->graph.outside = true;
