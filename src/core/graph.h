@@ -199,6 +199,7 @@ enum {
     TN_F_VIEWED = 32768,      /* the user holds views of it */
     TN_F_GIVEN = 65536,       /* in graph->given */
     TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
+    TN_F_LOSS = 524288,       /* of one element: tn_backward was called on it, and checked mode looks at it */
     TN_F_STANDS = 131072      /* assignment: of its target's shape, and its version from then on */
 };
 
