@@ -14,6 +14,7 @@
 
 #include "folder.h"
 #include "include/tensor.h"
+#include "src/core/sanitized.h"
 
 static char said[4096];
 static int lines;
@@ -207,7 +208,7 @@ static void compilers_by_name(void **state)
     for (int i = 0; i < 4; i++) {
         const char *program = strstr(cc[i], "gcc") ? "gcc" : "clang";
         if (!on_this_machine(program)) continue;
-#if defined(__SANITIZE_ADDRESS__) /* whose run-time library fits its own compiler only */
+#if defined(TN_ASAN) /* whose run-time library fits its own compiler only */
         if (!strstr(TN_BUILD_CC, program)) continue;
 #endif
         tried++;
