@@ -234,6 +234,7 @@ TN_OP(borrow, tn_session *s, const void *data, tn_dtype dtype, int ndim, const i
       void (*release)(void *data, void *user), void *user);
 TN_OP(zeros, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(ones, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
+/* An integer dtype takes value without its fraction, and one that it cannot hold is TN_E_ARG. */
 TN_OP(full, tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(arange, tn_session *s, double start, double end, double step, tn_dtype dtype); /* [start, end) */
 TN_OP(eye, tn_session *s, int64_t n, tn_dtype dtype);                                /* [n, n] identity */

@@ -85,8 +85,12 @@ tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, co
     const tn_idx_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     static const char op[] = "dataset_idx";
     if (!s) return NULL;
-    if (!dir || (part != TN_TRAIN && part != TN_TEST)) {
-        tn_fail(s, TN_E_ARG, op, dir ? "part %d is neither TN_TRAIN nor TN_TEST" : "dir is NULL", (int)part);
+    if (!dir) {
+        tn_fail(s, TN_E_NULL, op, "dir is NULL");
+        return NULL;
+    }
+    if (part != TN_TRAIN && part != TN_TEST) {
+        tn_fail(s, TN_E_ARG, op, "part %d is neither TN_TRAIN nor TN_TEST", (int)part);
         return NULL;
     }
     double std = o->std != 0 ? o->std : 0.3081, mean = o->std != 0 ? o->mean : 0.1307;

@@ -66,7 +66,9 @@ static void dataset_from_a_folder(void **state)
     assert_null(tn_dataset_idx(s, base, TN_TRAIN, .classes = 4));
     expect(s, TN_E_FORMAT, "label 4 of item 4");
     assert_null(tn_dataset_idx(s, NULL, TN_TRAIN));
-    expect(s, TN_E_ARG, "dir");
+    expect(s, TN_E_NULL, "dir");
+    assert_null(tn_dataset_idx(s, base, (tn_part)7));
+    expect(s, TN_E_ARG, "part 7");
     uint8_t f[64];
     idx_labels(f);
     f[7] = N - 1;

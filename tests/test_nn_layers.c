@@ -422,6 +422,13 @@ static tn_tensor *wrong_shape(tn_session *s, tn_tensor *x, void *user)
     return x;
 }
 
+static tn_tensor *ends_the_step(tn_session *s, tn_tensor *x, void *user)
+{
+    (void)user;
+    tn_step_end(s);
+    return x;
+}
+
 static void evaluation(void **state)
 {
     (void)state;
@@ -447,6 +454,7 @@ static void evaluation(void **state)
         assert_true(tn_is_training(S));
         assert_true(isnan(tn_evaluate(S, d, half_right, &calls))); /* the error stays */
         tn_clear_error(S);
+        expect_error(isnan(tn_evaluate(S, d, ends_the_step, NULL)) ? NULL : d, TN_E_STALE, "must not end");
         assert_true(isnan(tn_evaluate(S, NULL, half_right, &calls)));
         assert_int_equal(tn_error(S), TN_E_NULL);
         tn_close(S);

@@ -201,13 +201,17 @@ tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 }
 PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 
+static bool is_whole(double v)
+{
+    return v >= -0x1p63 && v < 0x1p63 && v == (double)(int64_t)v;
+}
+
 /* where(x < low, low, where(x > high, high, x)): NaN passes, and the gradient is 1 at the ends */
 tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low &&
-                 high == (double)(int64_t)high;
+    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && is_whole(low) && is_whole(high);
     tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
     tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
     tn_tensor *n = where(lt(x, lo), lo, x);
