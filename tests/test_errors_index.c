@@ -46,8 +46,14 @@ static void each_operator(void **state)
     bad_index("embedding", "index[1, 1] is -1, must be from 0 to 2", tn_embedding(x, table));
     bad_index("embedding", "index is 3, must be from 0 to 2",
               tn_embedding(x, whole(TN_I64, (double[]){3}, TN_SCALAR)));
-    bad_index("index_select", "index[0] is 0, has nothing to choose from",
-              tn_index_select(zeros(TN_SHAPE(0, 2)), 0, whole(TN_I64, (double[]){0}, TN_SHAPE(1))));
+    tn_tensor *none = zeros(TN_SHAPE(0, 2)), *no_index = zeros(TN_SHAPE(0)), *first = zeros(TN_SHAPE(1));
+    no_index = tn_cast(no_index, TN_I64), first = tn_cast(first, TN_I64);
+    fails(TN_E_INDEX, "index_select", "nothing to choose from|[0, 2]", tn_index_select(none, 0, first));
+    fails(TN_E_INDEX, "gather", "nothing to choose from|[0]", tn_gather(zeros(TN_SHAPE(0)), 0, first));
+    fails(TN_E_INDEX, "embedding", "nothing to choose from|[0, 2]", tn_embedding(none, first));
+    fails(TN_E_INDEX, "scatter_add", "nothing to choose from|[0]",
+          tn_scatter_add(zeros(TN_SHAPE(0)), 0, first, zeros(TN_SHAPE(1))));
+    assert_int_equal(tn_numel(tn_index_select(none, 0, no_index)), 0);
     x = zeros(TN_SHAPE(2, 2, 3));
     tn_tensor *y = whole(TN_I64, (double[]){0, -100, 3, 1}, TN_SHAPE(2, 2));
     tn_tensor *u = whole(TN_U8, (double[]){0, 1, 2, 200}, TN_SHAPE(2, 2));

@@ -27,9 +27,8 @@ tn_index_site tn_index_site_of(const tn_tensor *n)
 /* place: "[1, 3]", or NULL where that is not known. */
 static void set_error(tn_graph *g, const tn_index_site *site, const char *place, int64_t value)
 {
-    char allowed[80] = "has nothing to choose from";
-    if (site->extent)
-        snprintf(allowed, sizeof allowed, "must be from 0 to %lld", (long long)site->extent - 1);
+    char allowed[80];
+    snprintf(allowed, sizeof allowed, "must be from 0 to %lld", (long long)site->extent - 1);
     if (place)
         tn_error_set(g, TN_E_INDEX, "%s%s is %lld, %s", site->name, place, (long long)value, allowed);
     else if (site->extent < 0)
