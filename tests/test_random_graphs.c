@@ -292,7 +292,7 @@ static void fused(void **state)
 static void graphs_that_once_failed(void **state)
 {
     (void)state;
-    static const uint64_t seed[] = {8512, 12719, 22833};
+    static const uint64_t seed[] = {8512, 12719, 22833, 26181};
     static program p;
     bench b;
     open_two(&b, "cpu fused", subject_device(), TN_FUSED);
