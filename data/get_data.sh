@@ -27,7 +27,10 @@ while [ $# -gt 0 ]; do
         to=$2
         shift
         ;;
-    *) usage ;;
+    *)
+        say "get_data.sh: $1: no such data set or option"
+        usage
+        ;;
     esac
     shift
 done

@@ -203,6 +203,8 @@ int main(int argc, char **argv)
     size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 10) : 160000;
     tale.random = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     if (argc > 3 || !bytes || (argc > 1 && !isdigit((unsigned char)*argv[1]))) {
+        if (argc == 2 || argc == 3)
+            fprintf(stderr, "make_tales: bytes is '%s', must be a number above 0\n", argv[1]);
         fprintf(stderr, "usage: make_tales [bytes [seed]] >FILE\n");
         return 2;
     }

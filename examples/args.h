@@ -2,7 +2,7 @@
  *
  * Fill a struct args with the example's defaults, and a list of struct args_more with options of its own,
  * call args_parse, then args_open for a session. Exit status of an example: 0 done, 1 failed (one line on
- * stderr says what and where), 2 usage.
+ * stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and --report ask for written.
  */
 #ifndef ARGS_H
 #define ARGS_H
@@ -16,6 +16,7 @@
 #include <tensor_nn.h>
 
 #include "files.h"
+#include "interrupt.h"
 
 /* An option of one example: a whole number or a number above 0, with its default in place. */
 struct args_more {
@@ -39,6 +40,7 @@ struct args {
     const struct args_more *more; /* until one without a name; NULL: none */
     FILE *log_file;
     double clock;
+    long step; /* the last that was logged */
 };
 
 static inline void args_usage(const struct args *a, FILE *out)
@@ -84,7 +86,7 @@ static inline long args_whole(const struct args *a, const char *option, const ch
     errno = 0;
     long n = strtol(value, &end, 10);
     if (*value >= '0' && *value <= '9' && !*end && !errno && n >= least && n <= most) return n;
-    snprintf(wants, sizeof(wants), "not a whole number from %ld to %ld", least, most);
+    snprintf(wants, sizeof(wants), "must be a whole number from %ld to %ld", least, most);
     args_refuse(a, option, value, wants);
     return 0;
 }
@@ -94,7 +96,7 @@ static inline double args_positive(const struct args *a, const char *option, con
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || !(x > 0) || x > 1e6)
-        args_refuse(a, option, value, "not a number above 0, up to 1e6");
+        args_refuse(a, option, value, "must be a number above 0, up to 1e6");
     return x;
 }
 
@@ -102,9 +104,13 @@ static inline double args_positive(const struct args *a, const char *option, con
 static inline const char *args_choice(const struct args *a, const char *option, const char *value,
                                       const char *const *choices)
 {
-    for (int i = 0; choices[i]; i++)
+    char wants[80] = "must be";
+    for (int i = 0; choices[i]; i++) {
+        size_t n = strlen(wants);
         if (!strcmp(value, choices[i])) return value;
-    args_refuse(a, option, value, "no such choice");
+        snprintf(wants + n, sizeof(wants) - n, "%s %s", i ? " or" : "", choices[i]);
+    }
+    args_refuse(a, option, value, wants);
     return NULL;
 }
 
@@ -176,7 +182,7 @@ static inline void args_parse(struct args *a, int argc, char **argv)
         }
     }
     if (a->report && !is_report(a->report))
-        args_refuse(a, "--report", a->report, "the name must end in .html, .json or .txt");
+        args_refuse(a, "--report", a->report, "must end in .html, .json or .txt");
 }
 
 static inline double args_clock(void)
@@ -217,12 +223,14 @@ static inline tn_session *args_open(struct args *a)
     if (a->log_file) setvbuf(a->log_file, NULL, _IOLBF, BUFSIZ); /* to be followed, and kept if interrupted */
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
+    interrupt_watch();
     return s;
 }
 
-/* One line of the log; reads the loss, which waits for it, so only with --log. */
+/* Once in each step. One line of the log; reads the loss, which waits for it, so only with --log. */
 static inline void args_log(struct args *a, long step, tn_tensor *loss)
 {
+    a->step = step;
     if (!a->log_file) return;
     double value = tn_item(loss), now = args_clock();
     fprintf(a->log_file, "{\"step\":%ld,\"loss\":", step);
@@ -244,9 +252,13 @@ static inline int args_finish(struct args *a, tn_session *s)
     if (tn_error(s)) {
         fprintf(stderr, "%s: %s\n", a->program, tn_error_text(s));
         failed = 1;
+    } else if (interrupted()) {
+        fprintf(stderr, "%s%s: interrupted after step %ld, %s%s\n", isatty(2) ? "\n" : "", a->program,
+                a->step, a->save ? "which is saved: go on with --resume " : "nothing is saved",
+                a->save ? a->save : "");
     }
     tn_close(s);
-    return failed;
+    return interrupted() ? 130 : failed;
 }
 
 #endif

@@ -55,6 +55,19 @@ static bool among(const char *v, const char *a, const char *b, const char *c)
     return !strcmp(v, a) || !strcmp(v, b) || !strcmp(v, c);
 }
 
+/* What the options that are looked at here take; NULL: there is no such option. */
+static const char *wants(const char *option)
+{
+    static const char *const known[][2] = {{"--shape", "must be dram, cache or small"},
+                                           {"--device", "must be auto, cpu or cuda"},
+                                           {"--threads", "must be a whole number from 0 to 1000000"},
+                                           {"--rounds", "must be a whole number from 1 to 100"},
+                                           {"--patience", "must be a number of seconds from 0 to 1e6"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(option, known[i][0])) return known[i][1];
+    return NULL;
+}
+
 /* Takes one option with its value; an exit status, or -1: go on. */
 static int take(struct options *o, const char *option, const char *v)
 {
@@ -76,7 +89,7 @@ static int take(struct options *o, const char *option, const char *v)
     else if (!strcmp(option, "--patience") && number)
         o->patience = x;
     else
-        return refuse(option, v, "no such option or value");
+        return refuse(option, wants(option) ? v : "", wants(option) ? wants(option) : "no such option");
     return -1;
 }
 

@@ -129,10 +129,11 @@ int main(int argc, char **argv)
     tn_batch b;
     tn_loader *l =
         tn_loader_open(train, .batch = a.batch, .batches = total, .shuffle = 1, .progress = !a.quiet);
-    while (total && tn_next(l, &b)) {
+    while (total && !interrupted() && tn_next(l, &b)) {
         tn_optim_set_lr(opt, tn_lr_cosine(b.number, WARMUP, decay, a.lr, 0.1 * a.lr));
         train_step(s, &m, opt, l, &b, &a, b.number + 1);
     }
+    if (interrupted()) return args_finish(&a, s);
     if (!tn_error(s)) write_sample(s, &m, &c, train);
     double loss = tn_evaluate_loss(s, held_out, forward, &m);
     if (!tn_error(s)) printf("validation loss %.4f\n", loss);

@@ -71,11 +71,12 @@ int main(int argc, char **argv)
             total - epoch * per_epoch; /* a pass that --steps ends goes on from there with --resume */
         tn_loader *l = tn_loader_open(train, .batch = a.batch, .batches = left < per_epoch ? left : 0,
                                       .shuffle = 1, .progress = !a.quiet);
-        while (tn_next(l, &b)) {
+        while (!interrupted() && tn_next(l, &b)) {
             step = epoch * per_epoch + b.number + 1;
             tn_optim_set_lr(opt, tn_lr_cosine(step - 1, 100, total, a.lr, 0.02 * a.lr));
             train_step(s, &net, opt, l, &b, &a, step);
         }
+        if (interrupted()) return args_finish(&a, s);
         accuracy = tn_evaluate(s, test, classify, &net);
         if (epoch + 1 < a.epochs && step < total && !a.quiet && !tn_error(s))
             report(accuracy, tn_dataset_count(test));

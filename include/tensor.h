@@ -234,6 +234,7 @@ TN_OP(borrow, tn_session *s, const void *data, tn_dtype dtype, int ndim, const i
       void (*release)(void *data, void *user), void *user);
 TN_OP(zeros, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(ones, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
+/* An integer dtype takes value without its fraction, and one that it cannot hold is TN_E_ARG. */
 TN_OP(full, tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(arange, tn_session *s, double start, double end, double step, tn_dtype dtype); /* [start, end) */
 TN_OP(eye, tn_session *s, int64_t n, tn_dtype dtype);                                /* [n, n] identity */
@@ -269,6 +270,11 @@ TN_API int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, con
 /* The newest finished value of a one-element tensor without waiting; NaN while there is none. Where operators
  * wait, the k-th call of a step answers with the value that the k-th call of the step before asked for. */
 TN_API double tn_watch(tn_tensor *x);
+/* For who shows values once the step is over. tn_watches: the calls of tn_watch in this step so far that wait for a
+ * value, or whose value is on its way. tn_watched: what the i-th of those of the step that has ended, i from 0, has
+ * come out as - on a device that runs later than it is told to, the newest value that has arrived; NaN: none. */
+TN_API int tn_watches(const tn_session *s);
+TN_API double tn_watched(tn_session *s, int i);
 TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
 TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 
@@ -324,7 +330,7 @@ TN_OP(ge, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_and, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_or, tn_tensor *x, tn_tensor *y);
 TN_OP(logical_xor, tn_tensor *x, tn_tensor *y);
-TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition (bool) ? x : y */
+TN_OP(where, tn_tensor *condition, tn_tensor *x, tn_tensor *y); /* condition ? x : y; condition is bool */
 TN_OP(lerp, tn_tensor *x, tn_tensor *y, tn_tensor *weight);     /* x + weight * (y - x) */
 /* Floating to integer cuts off; a number the type does not hold (NaN, infinite, too large) becomes some value
  * of it, not always the same, as in C. */
@@ -384,9 +390,9 @@ TN_OP(expand, tn_tensor *x, int ndim, const int64_t *shape); /* extents of 1 rep
  * both are clamped, step may be negative (then end is the bound below; TN_END means "past the first"). */
 #define TN_END INT64_MAX
 TN_OP(slice, tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step);
-/* Elements start .. start + length - 1 along one axis, as tn_slice, but start is a run-time number: a step in which
- * it is another one each time, such as generation with a cache of keys and values, keeps its plan. Not a view: what
- * is taken is read like tn_index_select's rows, and a start that does not fit is TN_E_INDEX at the next read. */
+/* Elements start .. start + length - 1 along one axis, but start is a run-time number: a step in which it is another
+ * one each time, such as generation with a cache of keys and values, keeps its plan. Not a view: what is taken is
+ * read like tn_index_select's rows. start counts from the front and must leave room for length, else TN_E_INDEX. */
 TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
@@ -423,7 +429,10 @@ TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options); /
 TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
 
-/* ---- 9 Indexing: indices are i32 or i64; out of range is the error TN_E_INDEX at the next read ----------- */
+/* ---- 9 Indexing: indices are i32 or i64 --------------------------------------------------------------
+ *
+ * One that is out of range is found when the operator runs, and is the error TN_E_INDEX then, which names the index
+ * that is, its value and what is allowed - on a device with memory of its own, all but the place. */
 
 TN_OP(gather, tn_tensor *x, int axis, tn_tensor *index); /* out[i][j] = x[index[i][j]][j] for axis 0 */
 TN_OP(scatter_add, tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src); /* x with src added; fixed order */
@@ -496,7 +505,9 @@ TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, co
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
 
 /* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step
- * add up. Read them with tn_gradient until tn_step_end. */
+ * add up. Read them with tn_gradient until tn_step_end. A loss that is infinite or NaN is no error and makes gradients
+ * like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1): there it is TN_E_NONFINITE, which says where the first
+ * such number came from, and gradients and updates that come after it do not take place. */
 TN_API int tn_backward(tn_tensor *loss);
 TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
 TN_API tn_tensor *tn_gradient(tn_tensor *x); /* NULL without an error when x has none */

@@ -154,7 +154,10 @@ TN_OP(transformer_block_forward, tn_transformer_block *block, tn_tensor *x);
 
 typedef struct tn_optim tn_optim;
 
-/* Which parameters: tn_all_params(s) are all that exist when the optimizer is made. */
+/* Which parameters: tn_all_params(s) are all that exist when the optimizer is made, so make the layers first;
+ * TN_PARAMS(fc->weight, fc->bias) some of them, of that session. One in no optimizer's list stays as it is. A list
+ * with a tensor that is no parameter (TN_E_ARG), is of another session (TN_E_SESSION), is dead (TN_E_STALE) or
+ * NULL (TN_E_NULL) makes none; the error names the tensor and its place. */
 typedef struct tn_params {
     int n; /* -1: all */
     tn_tensor *const *list;
@@ -304,8 +307,9 @@ TN_FUNCTION(int, next, tn_loader *l, tn_batch *b);
 TN_API void tn_loader_close(tn_loader *l);            /* to stop before the end; NULL is allowed */
 TN_API int64_t tn_loader_batches(const tn_loader *l); /* in the whole pass, or as .batches says */
 
-/* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show. Never waits: it
- * shows the newest finished values. Nothing happens without .progress. */
+/* tn_progress(l, "loss", loss, "acc", acc): up to four named one-element tensors to show, those of the step
+ * that ended last, NaN and infinities too. Never waits: on a GPU, the newest values that have arrived. Nothing happens
+ * without .progress. */
 typedef struct tn_progress_values {
     const char *name0;
     tn_tensor *value0;

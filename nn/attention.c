@@ -17,7 +17,11 @@ tn_multi_head_attention *tn_multi_head_attention_new_at(tn_session *s, const cha
     const tn_attention_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     bool ok =
         dim > 0 && heads > 0 && dim % heads == 0 && o->dropout >= 0 && o->dropout < 1 && o->init_std >= 0;
-    if (!tn_nn_check(s, op, name, ok, "dim > 0, a multiple of heads > 0, and dropout in [0, 1)", file, line))
+    if (!tn_nn_check(
+            s, op, name, ok, file, line,
+            "dim > 0, a multiple of heads > 0, dropout in [0, 1) and init_std >= 0; dim is %lld, heads %d, "
+            "dropout %g, init_std %g",
+            (long long)dim, heads, o->dropout, o->init_std))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_multi_head_attention *a = tn_nn_own(s, sizeof(*a), op);
@@ -96,7 +100,10 @@ tn_transformer_block *tn_transformer_block_new_at(tn_session *s, const char *nam
     const tn_transformer_block_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!tn_nn_check(s, op, name,
                      strlen(name ? name : "") < 200 && o->hidden >= 0 && o->dropout >= 0 && o->dropout < 1,
-                     "a short name, hidden >= 0 and dropout in [0, 1)", file, line))
+                     file, line,
+                     "a name of less than 200 characters, hidden >= 0 and dropout in [0, 1); hidden is %lld, "
+                     "dropout %g",
+                     (long long)o->hidden, o->dropout))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_transformer_block *b = tn_nn_own(s, sizeof(*b), op);

@@ -85,8 +85,12 @@ tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, co
     const tn_idx_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     static const char op[] = "dataset_idx";
     if (!s) return NULL;
-    if (!dir || (part != TN_TRAIN && part != TN_TEST)) {
-        tn_fail(s, TN_E_ARG, op, dir ? "part %d is neither TN_TRAIN nor TN_TEST" : "dir is NULL", (int)part);
+    if (!dir) {
+        tn_fail(s, TN_E_NULL, op, "dir is NULL");
+        return NULL;
+    }
+    if (part != TN_TRAIN && part != TN_TEST) {
+        tn_fail(s, TN_E_ARG, op, "part %d is neither TN_TRAIN nor TN_TEST", (int)part);
         return NULL;
     }
     double std = o->std != 0 ? o->std : 0.3081, mean = o->std != 0 ? o->mean : 0.1307;
@@ -131,16 +135,24 @@ tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels
 {
     static const char op[] = "dataset_from";
     if (!s) return NULL;
-    bool ok = x && labels && n > 0 && n <= UINT32_MAX && ndim >= 0 && ndim < TN_MAX_DIMS && (!ndim || shape);
-    int64_t item = 1;
-    for (int i = 0; ok && i < ndim; i++) {
-        ok = shape[i] > 0 && shape[i] <= INT32_MAX && item <= INT64_MAX / 8 / n / shape[i];
-        if (ok) item *= shape[i];
-    }
-    if (!ok) {
-        tn_fail(s, TN_E_ARG, op, "needs x, labels, n > 0 and up to %d extents > 0 (n %lld, ndim %d)",
-                TN_MAX_DIMS - 1, (long long)n, ndim);
+    if (!x || !labels || (ndim > 0 && !shape)) {
+        tn_fail(s, TN_E_NULL, op, "%s is NULL", !x ? "x" : !labels ? "labels" : "shape");
         return NULL;
+    }
+    if (n < 1 || n > UINT32_MAX || ndim < 0 || ndim >= TN_MAX_DIMS) {
+        tn_fail(s, TN_E_ARG, op, "n %lld must be from 1 to %lld, and ndim %d from 0 to %d", (long long)n,
+                (long long)UINT32_MAX, ndim, TN_MAX_DIMS - 1);
+        return NULL;
+    }
+    int64_t item = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 1 || shape[i] > INT32_MAX || item > INT64_MAX / 8 / n / shape[i]) {
+            tn_fail(s, TN_E_ARG, op,
+                    "shape[%d] is %lld, must be above 0, and all elements few enough to be counted", i,
+                    (long long)shape[i]);
+            return NULL;
+        }
+        item *= shape[i];
     }
     float *copy = tn_malloc((size_t)(n * item) * sizeof(float));
     tn_dataset *d = copy ? tn_nn_dataset_new(s, n, true, ndim, shape, op) : NULL;

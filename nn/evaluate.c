@@ -33,6 +33,12 @@ static int measure(evaluation *e, int64_t first, int64_t n)
     tn_tensor *logits = e->f(e->s, tn_nn_dataset_tensor(e->d, n, e->x), e->user);
     if (!logits)
         return tn_error(e->s) ? tn_error(e->s) : tn_fail(e->s, TN_E_NULL, e->op, "classify gave NULL");
+    if (tn_ndim(logits) < 0)
+        return tn_error(e->s)
+                   ? tn_error(e->s)
+                   : tn_fail(e->s, TN_E_STALE, e->op,
+                             "classify gave a tensor that is no more: it runs inside a step, which it must "
+                             "not end");
     if (tn_ndim(logits) != ndim || tn_dim(logits, 0) != n || (ndim == 3 && tn_dim(logits, 1) != each))
         return tn_fail(e->s, TN_E_SHAPE, e->op,
                        "classify gave %d axes, the first of %lld; [%lld, %sclasses] expected",

@@ -7,6 +7,7 @@
 #include "layers.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line, const char *layer,
@@ -55,14 +56,19 @@ const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size)
     return out;
 }
 
-bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
-                 const char *file, int line)
+bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *file, int line,
+                 const char *fmt, ...)
 {
+    char text[300];
+    va_list args;
     if (!s) return false;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
     if (!name || !*name)
         tn_nn_fail(s, TN_E_NULL, op, file, line, "the layer has no name");
     else if (!ok)
-        tn_nn_fail(s, TN_E_ARG, op, file, line, "'%s' needs %s", name, wants);
+        tn_nn_fail(s, TN_E_ARG, op, file, line, "'%.64s' needs %s", name, text);
     return !tn_error(s);
 }
 
@@ -74,8 +80,9 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
 {
     static const char op[] = "linear_new";
     const tn_linear_options none = {.size = sizeof(none)}, *o = options ? options : &none;
-    if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, "in > 0, out > 0, init_std >= 0",
-                     file, line))
+    if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, file, line,
+                     "in > 0, out > 0, init_std >= 0; in is %lld, out %lld, init_std %g", (long long)in,
+                     (long long)out, o->init_std))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_linear *l = tn_nn_own(s, sizeof(*l), op);
@@ -123,8 +130,11 @@ tn_conv *tn_conv2d_new_at(tn_session *s, const char *name, int64_t in, int64_t o
     int groups = o->groups ? o->groups : 1;
     bool ok = in > 0 && out > 0 && kernel > 0 && o->stride >= 0 && o->pad >= 0 && o->dilation >= 0 &&
               groups > 0 && in % groups == 0 && out % groups == 0;
-    if (!tn_nn_check(s, op, name, ok, "in, out and kernel > 0, options >= 0, in and out multiples of groups",
-                     file, line))
+    if (!tn_nn_check(
+            s, op, name, ok, file, line,
+            "in, out and kernel > 0, options >= 0, in and out multiples of groups; in is %lld, out %lld, "
+            "kernel %d, stride %d, pad %d, dilation %d, groups %d",
+            (long long)in, (long long)out, kernel, o->stride, o->pad, o->dilation, groups))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_conv *c = tn_nn_own(s, sizeof(*c), op);
@@ -174,8 +184,11 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     const tn_norm_new_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     bool ok = features > 0 && groups > 0 && features % groups == 0 && o->eps >= 0 && o->momentum >= 0 &&
               o->momentum <= 1;
-    if (!tn_nn_check(s, op, name, ok, "features > 0, a multiple of groups, eps >= 0 and momentum in [0, 1]",
-                     file, line))
+    if (!tn_nn_check(
+            s, op, name, ok, file, line,
+            "features > 0, a multiple of groups > 0, eps >= 0 and momentum in [0, 1]; features is %lld, "
+            "groups %d, eps %g, momentum %g",
+            (long long)features, groups, o->eps, o->momentum))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_norm *n = tn_nn_own(s, sizeof(*n), op);
@@ -266,8 +279,9 @@ tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, in
 {
     static const char op[] = "embedding_new";
     const tn_embed_options none = {.size = sizeof(none)}, *o = options ? options : &none;
-    if (!tn_nn_check(s, op, name, count > 0 && features > 0 && o->init_std >= 0,
-                     "count > 0, features > 0, init_std >= 0", file, line))
+    if (!tn_nn_check(s, op, name, count > 0 && features > 0 && o->init_std >= 0, file, line,
+                     "count > 0, features > 0, init_std >= 0; count is %lld, features %lld, init_std %g",
+                     (long long)count, (long long)features, o->init_std))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_embed *e = tn_nn_own(s, sizeof(*e), op);

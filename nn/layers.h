@@ -31,8 +31,8 @@ tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shap
                         int line);
 /* "layer 'fc'" from a parameter "fc.weight" of it; "the layer" where it has none. */
 const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size);
-/* Whether a layer may be made; reports "'fc' needs <wants>" where not ok. */
-bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *wants,
-                 const char *file, int line);
+/* Whether a layer may be made; reports "'fc' needs <what is wanted, and what was given>" where not ok. */
+bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *file, int line,
+                 const char *fmt, ...) __attribute__((format(printf, 7, 8)));
 
 #endif

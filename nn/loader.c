@@ -87,7 +87,7 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     if (!d) return NULL;
     int64_t batch = o->batch ? o->batch : 64;
     if (batch < 0 || o->batches < 0) {
-        tn_fail(d->s, TN_E_ARG, op, "batch %lld, batches %lld: below 0", (long long)batch,
+        tn_fail(d->s, TN_E_ARG, op, "batch %lld and batches %lld must not be below 0", (long long)batch,
                 (long long)o->batches);
         return NULL;
     }
@@ -147,11 +147,21 @@ void tn_loader_close(tn_loader *l)
     destroy(l);
 }
 
+/* The step that the value was asked for in has ended: it is that step's, not the one before's. */
+static void take_watched(tn_loader *l, int k)
+{
+    nn_progress *p = &l->progress;
+    if (p->watch[k] < 0) return;
+    tn_nn_progress_value(p, k, tn_watched(l->d->s, p->watch[k]));
+    p->watch[k] = -1;
+}
+
 int tn_next(tn_loader *l, tn_batch *b)
 {
     if (!l) return 0;
     tn_session *s = l->d->s;
     if (!b) tn_fail(s, TN_E_NULL, "next", "batch is NULL");
+    for (int i = 0; i < l->progress.n; i++) take_watched(l, i);
     if (!tn_error(s)) tn_nn_progress_step(&l->progress, l->at / l->batch + (l->at % l->batch != 0));
     if (l->at >= l->end || tn_error(s)) {
         if (l->cut && l->d->next_epoch == l->epoch + 1) {
@@ -193,9 +203,12 @@ int tn_progress_with(tn_loader *l, const tn_progress_values *v)
     const char *name[4] = {v->name0, v->name1, v->name2, v->name3};
     tn_tensor *value[4] = {v->value0, v->value1, v->value2, v->value3};
     for (p->n = 0; p->n < 4 && name[p->n]; p->n++) {
+        int before = tn_watches(l->d->s);
         double now = value[p->n] ? tn_watch(value[p->n]) : 0.0 / 0.0;
+        bool later = tn_watches(l->d->s) > before;
         snprintf(p->name[p->n], sizeof(p->name[0]), "%s", name[p->n]);
-        if (now == now) p->value[p->n] = now;
+        p->watch[p->n] = later ? before : -1;
+        if (!later && tn_numel(value[p->n]) == 1 && !tn_error(l->d->s)) tn_nn_progress_value(p, p->n, now);
     }
     return TN_OK;
 }

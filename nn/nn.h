@@ -237,10 +237,14 @@ typedef struct nn_progress {
     int n;
     char name[4][24];
     double value[4];
+    bool known[4]; /* else there is no value yet */
+    int watch[4];  /* the call of tn_watch in the step now ending that will know; -1: none */
 } nn_progress;
 
 void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done, int64_t epoch);
 void tn_nn_progress_step(nn_progress *p, int64_t done);
+/* The k-th value, until it is told again. */
+void tn_nn_progress_value(nn_progress *p, int k, double value);
 /* failed: an error is about to be told, and a line that says how far it came is in the way. */
 void tn_nn_progress_end(nn_progress *p, bool failed);
 /* One line of it, without the end of line: exposed for the tests. */

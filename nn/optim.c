@@ -53,10 +53,22 @@ static int place(tn_optim *o, nn_optim_entry *e, const char *op, int i, const ch
     tn_session *s = o->s;
     if (!file) file = "?";
     if (!e->param) return tn_nn_fail(s, TN_E_NULL, op, file, line, "parameter %d is NULL", i);
+    if (!tn_session_of(e->param))
+        return tn_nn_fail(
+            s, TN_E_STALE, op, file, line,
+            "parameter %d is a tensor that is no more: what was given to tn_param goes, and what it "
+            "returns is the parameter",
+            i);
+    const char *name = tn_name(e->param);
     if (tn_session_of(e->param) != s)
-        return tn_nn_fail(s, TN_E_SESSION, op, file, line, "tensor %d is of another session", i);
+        return tn_nn_fail(
+            s, TN_E_SESSION, op, file, line,
+            "parameter %d, '%.64s', belongs to another session: each has its own optimizers, and "
+            "tn_all_params(s) are all of its own",
+            i, name);
     if (tn_param_segment(e->param, &e->first, &e->count))
-        return tn_nn_fail(s, TN_E_ARG, op, file, line, "tensor %d is not a parameter", i);
+        return tn_nn_fail(s, TN_E_ARG, op, file, line,
+                          "tensor %d, '%.64s', is not a parameter: tn_param makes one of it", i, name);
     e->row = tn_dtype_of(e->param) == o->rows[1].dtype;
     return TN_OK;
 }
@@ -100,7 +112,9 @@ static tn_optim *create(tn_session *s, const char *op, tn_params params, const t
         return NULL;
     }
     if (n < 1 || (params.n >= 0 && !params.list)) {
-        tn_nn_fail(s, TN_E_ARG, op, file, line, "there are no parameters to optimize");
+        tn_nn_fail(s, TN_E_ARG, op, file, line,
+                   params.n < 0 ? "the session has no parameters yet: make the layers first"
+                                : "there are no parameters to optimize: the list is empty");
         return NULL;
     }
     tn_optim *o = tn_malloc(sizeof(*o));

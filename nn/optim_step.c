@@ -506,8 +506,7 @@ tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, 
     }
     tn_no_grad_end(o->s);
     if (!any)
-        tn_fail(o->s, TN_E_STATE, op, "no parameter has a gradient; call tn_backward first (%s:%d)",
-                file ? file : "?", line);
+        tn_nn_fail(o->s, TN_E_STATE, op, file, line, "no parameter has a gradient; call tn_backward first");
     o->norm = norm;
     o->max_norm = max_norm;
     o->norm_step = step_number(o->s);

@@ -5,7 +5,6 @@
  */
 #include "nn.h"
 
-#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,7 +27,13 @@ void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done
     p->epoch = epoch;
     p->lines = steps > 0 ? done * 10 / steps : 0;
     p->start = seconds();
-    for (int i = 0; i < 4; i++) p->value[i] = NAN;
+    for (int i = 0; i < 4; i++) p->watch[i] = -1;
+}
+
+void tn_nn_progress_value(nn_progress *p, int k, double value)
+{
+    p->value[k] = value;
+    p->known[k] = true;
 }
 
 static size_t add(char *out, size_t size, size_t at, const char *text)
@@ -58,7 +63,7 @@ void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t siz
     snprintf(part, sizeof(part), "%lld/%lld", (long long)p->done, (long long)p->steps);
     at = add(out, size, at, part);
     for (int i = 0; i < p->n; i++) {
-        if (isnan(p->value[i])) continue;
+        if (!p->known[i]) continue;
         snprintf(part, sizeof(part), "  %s %.4f", p->name[i], p->value[i]);
         at = add(out, size, at, part);
     }

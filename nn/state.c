@@ -49,7 +49,7 @@ void *tn_nn_own(tn_session *s, size_t bytes, const char *op)
     if (!st) return NULL;
     struct nn_block *b = tn_calloc(1, sizeof(*b) + bytes);
     if (!b) {
-        tn_fail(s, TN_E_NOMEM, op, "%zu bytes", bytes);
+        tn_fail(s, TN_E_NOMEM, op, "no memory for %zu bytes", bytes);
         return NULL;
     }
     b->next = st->blocks;

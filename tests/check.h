@@ -23,6 +23,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "src/core/convert.h"
 #include "src/device/ref/ref.h"
 #include "src/runtime/session.h"
 #include "tests/subject.h"
@@ -139,37 +140,7 @@ static inline tn_tensor *tensor_of(tn_session *s, const double *v, tn_dtype dtyp
     size_t size = tn_dtype_size(dtype);
     char *host = malloc(n > 0 ? (size_t)n * size : 1);
     assert_non_null(host);
-    for (int64_t i = 0; i < n; i++) {
-        void *p = host + i * (int64_t)size;
-        switch (dtype) {
-        case TN_F32:
-            *(float *)p = (float)v[i];
-            break;
-        case TN_F16:
-            *(uint16_t *)p = tn_f32_to_f16((float)v[i]);
-            break;
-        case TN_BF16:
-            *(uint16_t *)p = tn_f32_to_bf16((float)v[i]);
-            break;
-        case TN_F64:
-            *(double *)p = v[i];
-            break;
-        case TN_I32:
-            *(int32_t *)p = (int32_t)v[i];
-            break;
-        case TN_I64:
-            *(int64_t *)p = (int64_t)v[i];
-            break;
-        case TN_U8:
-            *(uint8_t *)p = (uint8_t)v[i];
-            break;
-        case TN_BOOL:
-            *(uint8_t *)p = v[i] != 0;
-            break;
-        case TN_DTYPE_COUNT:
-            break;
-        }
-    }
+    if (n > 0) tn_convert(host, dtype, v, TN_F64, (size_t)n);
     tn_tensor *t = tn_from(s, host, dtype, ndim, shape);
     free(host);
     return t;

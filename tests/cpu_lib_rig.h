@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "src/core/alloc.h"
+#include "src/core/convert.h"
 #include "src/device/cpu/cpu_lib.h"
 #include "src/device/cpu/gemm_kernel.h"
 #include "src/device/cpu/pool.h"
@@ -45,49 +46,12 @@ static inline int64_t up_to(int64_t n)
 
 static inline void set(tn_dtype d, void *p, int64_t i, double v)
 {
-    switch (d) {
-    case TN_F32:
-        ((float *)p)[i] = (float)v;
-        break;
-    case TN_F64:
-        ((double *)p)[i] = v;
-        break;
-    case TN_F16:
-        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
-        break;
-    case TN_BF16:
-        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
-        break;
-    case TN_I32:
-        ((int32_t *)p)[i] = (int32_t)v;
-        break;
-    case TN_I64:
-        ((int64_t *)p)[i] = (int64_t)v;
-        break;
-    default:
-        ((uint8_t *)p)[i] = (uint8_t)(int)v;
-        break;
-    }
+    tn_convert((char *)p + (size_t)i * tn_dtype_size(d), d, &v, TN_F64, 1);
 }
 
 static inline double get(tn_dtype d, const void *p, int64_t i)
 {
-    switch (d) {
-    case TN_F32:
-        return ((const float *)p)[i];
-    case TN_F64:
-        return ((const double *)p)[i];
-    case TN_F16:
-        return tn_f16_to_f32(((const uint16_t *)p)[i]);
-    case TN_BF16:
-        return tn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case TN_I32:
-        return ((const int32_t *)p)[i];
-    case TN_I64:
-        return (double)((const int64_t *)p)[i];
-    default:
-        return ((const uint8_t *)p)[i];
-    }
+    return tn_load_f64(p, d, (size_t)i);
 }
 
 /* In [-1, 1), integers in -3 to 3, u8 in 0 to 6. */

@@ -9,6 +9,7 @@
 #include "check.h"
 
 #include "nvrtc.h"
+#include "src/core/sanitized.h"
 #include "src/device/embed.h"
 
 static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
@@ -27,7 +28,7 @@ static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
 /* Both GPUs' compilers, or turn and turn about: one for each batch of kernels. What they say does not depend
  * on how the test was built: the sanitized build writes all kernels and asks neither. */
 static const char *const arch[] = {"sm_90", "sm_80"};
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TN_ASAN)
 enum { N_ARCH = 0 };
 #else
 enum { N_ARCH = 2 };

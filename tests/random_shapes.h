@@ -217,7 +217,7 @@ static tn_tensor *run_attention(const program *p, int i, tn_session *s, tn_tenso
     const node *n = &p->v[i];
     tn_tensor *q = v[n->in[0]], *k = v[n->in[1]], *x = v[n->in[2]];
     const int kind = (int)n->p[0];
-    const double scale = which == WRITTEN_OUT && !n->f[0] ? 0.25 : n->f[0];
+    const double scale = which == WRITTEN_OUT && n->f[0] == 0 ? 0.25 : n->f[0];
     if (which == ATTENTION || s->device->is_reference)
         return tn_scaled_dot_product_attention(
             q, k, x, .causal = kind == CAUSAL,

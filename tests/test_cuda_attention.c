@@ -6,6 +6,7 @@
 #include "tests/cuda_attention.h"
 
 #include "src/core/alloc.h"
+#include "src/core/sanitized.h"
 #include "src/device/embed.h"
 #include "tests/nvrtc.h"
 
@@ -204,7 +205,7 @@ static void test_attentions(void **state)
     config attentions[80];
     int n = problems(attentions, 80);
     assert_true(n >= 73);
-#if defined(__SANITIZE_ADDRESS__) /* sanitizes what surrounds the kernels, and that is the same for all */
+#if defined(TN_ASAN) /* sanitizes what surrounds the kernels, and that is the same for all */
     n = 16;
 #endif
     compile_all(dev, attentions, n);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "src/core/alloc.h"
+#include "src/core/sanitized.h"
 #include "src/device/cuda/internal.h"
 #include "src/device/embed.h"
 #include "tests/gpu/table.h"
@@ -60,7 +61,7 @@ static void test_compile(void **state)
 }
 
 /* What NVRTC says does not depend on how the test was built: the sanitized build asks it for one GPU. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TN_ASAN)
 enum { N_ARCH = 1 };
 #else
 enum { N_ARCH = 2 };

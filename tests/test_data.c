@@ -66,7 +66,9 @@ static void dataset_from_a_folder(void **state)
     assert_null(tn_dataset_idx(s, base, TN_TRAIN, .classes = 4));
     expect(s, TN_E_FORMAT, "label 4 of item 4");
     assert_null(tn_dataset_idx(s, NULL, TN_TRAIN));
-    expect(s, TN_E_ARG, "dir");
+    expect(s, TN_E_NULL, "dir");
+    assert_null(tn_dataset_idx(s, base, (tn_part)7));
+    expect(s, TN_E_ARG, "part 7");
     uint8_t f[64];
     idx_labels(f);
     f[7] = N - 1;
@@ -188,7 +190,9 @@ static void passes_and_positions(void **state)
     assert_null(tn_loader_open(d, .batch = -1));
     expect(s, TN_E_ARG, "batch -1");
     assert_null(tn_dataset_from(s, NULL, NULL, 1, 0, NULL));
-    expect(s, TN_E_ARG, "dataset_from");
+    expect(s, TN_E_NULL, "dataset_from");
+    assert_null(tn_dataset_from(s, (float[]){1}, (int32_t[]){1}, 1, 2, (int64_t[]){1, -7}));
+    expect(s, TN_E_ARG, "shape[1] is -7");
     assert_null(tn_loader_open(NULL));
     assert_int_equal(tn_next(NULL, &b), 0);
     assert_int_equal(tn_close(s), TN_OK);
@@ -239,16 +243,19 @@ static void the_progress_line(void **state)
     char line[256];
     strcpy(p.name[0], "loss");
     strcpy(p.name[1], "acc");
-    p.value[0] = 0.1234;
-    p.value[1] = 0.96875;
+    tn_nn_progress_value(&p, 0, 0.1234);
+    tn_nn_progress_value(&p, 1, 0.96875);
     tn_nn_progress_line(&p, 104.12, line, sizeof(line));
     assert_string_equal(
         line, "epoch 1 [========>           ] 412/938  loss 0.1234  acc 0.9688  10.0 ms/step  ETA 5 s");
     p.terminal = false;
-    p.value[1] = NAN;
+    p.known[1] = false; /* asked for, and not there yet */
     p.done = 938;
     tn_nn_progress_line(&p, 109.38, line, sizeof(line));
     assert_string_equal(line, "epoch 1 938/938  loss 0.1234  10.0 ms/step  9.4 s");
+    tn_nn_progress_value(&p, 1, NAN); /* this is what it is */
+    tn_nn_progress_line(&p, 109.38, line, sizeof(line));
+    assert_string_equal(line, "epoch 1 938/938  loss 0.1234  acc nan  10.0 ms/step  9.4 s");
     for (size_t size = 1; size < 60; size++) { /* never writes past the end */
         memset(line, 'x', sizeof(line));
         tn_nn_progress_line(&p, 109.38, line, size);
@@ -279,6 +286,41 @@ static void progress_in_a_file(void **state)
     tn_close(s);
 }
 
+/* Each line is about the step that has just ended, in fused mode too, where a value asked for in a step is
+ * there only once that step has run; what is not a number is shown as what it is. */
+static void progress_shows_the_step_that_ended(void **state)
+{
+    (void)state;
+    const struct {
+        tn_device_kind device;
+        tn_mode mode;
+    } way[] = {{TN_REF, TN_EAGER}, {TN_CPU, TN_EAGER}, {TN_CPU, TN_FUSED}};
+    for (int w = 0; w < 3; w++) {
+        tn_session *s = tn_open(.device = way[w].device, .mode = way[w].mode, .log = quiet);
+        tn_dataset *d = numbers(s, 40);
+        char *text = NULL;
+        size_t size = 0;
+        FILE *f = open_memstream(&text, &size);
+        tn_batch b;
+        for (tn_loader *l = tn_loader_open(d, .batch = 2, .progress = 1, .progress_to = f); tn_next(l, &b);) {
+            tn_step_begin(s);
+            tn_tensor *last = tn_max(b.x, TN_ALL, false);
+            if (b.number != 13) tn_progress(l, "last", last, "root", tn_sqrt(tn_rsub_scalar(last, 30)));
+            tn_step_end(s);
+        }
+        fclose(f);
+        assert_int_equal(tn_error(s), 0);
+        const char *const want[] = {"2/20  last 3.0000  root 5.1962  ", "10/20  last 19.0000  root 3.3166  ",
+                                    "14/20  last 25.0000  root 2.2361  ", /* what was told last */
+                                    "20/20  last 39.0000  root "};
+        for (int i = 0; i < 4; i++)
+            if (!strstr(text, want[i])) fail_msg("way %d: no \"%s\" in\n%s", w, want[i], text);
+        assert_non_null(strstr(strstr(text, "20/20"), "nan"));
+        free(text);
+        tn_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +332,7 @@ int main(void)
         cmocka_unit_test(data_reports_lack_of_memory),
         cmocka_unit_test(the_progress_line),
         cmocka_unit_test(progress_in_a_file),
+        cmocka_unit_test(progress_shows_the_step_that_ended),
     };
     return cmocka_run_group_tests(tests, make_base, drop_base);
 }

@@ -136,6 +136,10 @@ static void training_functions_name_the_line(void **state)
     says_where(TN_E_ARG, "optim_group", "*.scale", tn_optim_group(o, "*.scale", .lr_factor = 2));
     says_where(TN_E_ARG, "optim_set_lr", "nan", tn_optim_set_lr(o, NAN));
     says_where(TN_E_STATE, "clip_grad_norm", "tn_backward", tn_clip_grad_norm(o, 1));
+    tn_clip_grad_norm(o, 1);
+    const char *place = strstr(tn_error_text(S), ".c:");
+    assert_true(place && !strstr(place + 1, ".c:")); /* said once, in front as everywhere */
+    tn_clear_error(S);
     says_where(TN_E_IO, "dataset_idx", "/nowhere", tn_dataset_idx(S, "/nowhere", TN_TRAIN));
     says_where(TN_E_IO, "dataset_text", "/nowhere", tn_dataset_text(S, "/nowhere", TN_TRAIN));
     says_where(TN_E_ARG, "dataset_from", "n 0", tn_dataset_from(S, x, y, 0, TN_SHAPE(2)));

@@ -67,15 +67,17 @@ names() {
 }
 check list names
 
-refused() { # STATUS OPTION...
-    want=$1
-    shift
+refused() { # STATUS TEXT OPTION...
+    want=$1 text=$2
+    shift 2
     "$program" "$@" >"$tmp/out" 2>"$tmp/err"
-    [ $? -eq "$want" ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] && [ ! -s "$tmp/out" ]
+    status=$?
+    cat "$tmp/err"
+    [ $status -eq "$want" ] && grep -q -- "$text" "$tmp/err" && [ "$(wc -l <"$tmp/err")" -eq 1 ] && [ ! -s "$tmp/out" ]
 }
-check no_such_option refused 2 --nothing 1
-check no_such_case refused 2 --case nothing
-check no_such_shape refused 2 --shape large
-check no_value refused 2 --case
-check half_a_thread refused 2 --threads 0.5
-check a_file_that_cannot_be_written refused 1 --json no/such/folder/a.json
+check no_such_option refused 2 "--nothing : no such option" --nothing 1
+check no_such_case refused 2 nothing --case nothing
+check no_such_shape refused 2 "--shape large: must be dram, cache or small" --shape large
+check no_value refused 2 "--case : no such option, or it needs a value" --case
+check half_a_thread refused 2 "--threads 0.5: must be a whole number" --threads 0.5
+check a_file_that_cannot_be_written refused 1 no/such/folder --json no/such/folder/a.json

@@ -1,5 +1,5 @@
-/* test_fusion.c - what fuses with what, forward and backward: how many kernels a program becomes, which of
- * its values reach memory, and how many bytes move.
+/* test_fusion.c - what fuses with what, forward and backward: how many kernels a program becomes, and which
+ * of its values reach memory. Of whole steps, see test_fusion_steps.c.
  *
  * A case records a few operators on inputs. Their plan is looked at as it would be made at the end of a step
  * without a gradient (`forward`); then they are run, and the plan of their gradients alone is (`backward`).
@@ -8,27 +8,7 @@
  *
  * Read first: struct fusion, then check_fusion.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <tensor_nn.h>
-
-#include "plan_checks.h"
-
-enum { MAX_CASE_OUT = 4, MAX_CASE_IN = 6, ROWS = 256, COLS = 512 };
-
-typedef struct traced {
-    tn_session *s;
-    bool gradients; /* of this recording's inputs */
-    int n_out, n_wrt;
-    tn_tensor *out[MAX_CASE_OUT], *wrt[MAX_CASE_IN];
-} traced;
-
-/* Kernels, and values in memory that nobody asked for, at most. */
-typedef struct bound {
-    int kernels, written;
-} bound;
+#include "fusion_rig.h"
 
 typedef struct fusion {
     const char *name;
@@ -37,107 +17,7 @@ typedef struct fusion {
     bound forward_so_far, backward_so_far; /* where it is not: what is; kernels 0: it is */
 } fusion;
 
-static void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
-
-static tn_session *open_mode(tn_mode mode)
-{
-    tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .seed = 9, .log = quiet);
-    assert_non_null(s);
-    return s;
-}
-
-static float *numbers(int64_t n)
-{
-    float *v = malloc((size_t)n * sizeof *v);
-    assert_non_null(v);
-    for (int64_t i = 0; i < n; i++) v[i] = (float)((i * 37 + 11) % 1009 + 1) / 1009.0f;
-    return v;
-}
-
-/* An input of the case, with a gradient where the recording is for one. */
-static tn_tensor *input_of(traced *t, int ndim, const int64_t *shape)
-{
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++) n *= shape[i];
-    float *v = numbers(n);
-    tn_tensor *x = tn_from(t->s, v, TN_F32, ndim, shape);
-    free(v);
-    assert_non_null(x);
-    if (t->gradients) tn_requires_grad(t->wrt[t->n_wrt++] = x, true);
-    return x;
-}
-#define input(t, ...) input_of(t, TN_SHAPE(__VA_ARGS__))
-
-static tn_tensor *indices(traced *t, int64_t n, int below)
-{
-    int32_t v[4096];
-    for (int64_t i = 0; i < n; i++) v[i] = (int32_t)(i * 7 % below);
-    return tn_from(t->s, v, TN_I32, TN_SHAPE(n));
-}
-
-static void give(traced *t, tn_tensor *out)
-{
-    if (!out) fail_msg("%s", tn_error_text(t->s));
-    t->out[t->n_out++] = out;
-}
-
-/* ---- looking at a plan ---- */
-
-static void expect(const char *name, const char *what, const seen *v, bound wanted, bound so_far)
-{
-    if (v->kernels <= wanted.kernels && v->written <= wanted.written) {
-        if (so_far.kernels) print_message("%s, %s: what is to be reached is reached\n", name, what);
-        return;
-    }
-    if (v->kernels <= so_far.kernels && v->written <= so_far.written) return;
-    print_plan(v);
-    if (so_far.kernels) wanted = so_far;
-    fail_msg("%s, %s: %d kernels and %d values written, expected %d and %d", name, what, v->kernels,
-             v->written, wanted.kernels, wanted.written);
-}
-
-static uint64_t launched(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof v};
-    tn_get_stats(s, &v);
-    assert_int_equal(v.copies, 0);
-    assert_int_equal(v.reorders, 0);
-    return v.kernels + v.library_calls;
-}
-
 /* ---- one case ---- */
-
-static void end_step(tn_session *s, int kernels)
-{
-    uint64_t before = launched(s);
-    assert_int_equal(tn_step_end(s), 0);
-    assert_int_equal(launched(s) - before, kernels); /* what was looked at is what runs */
-}
-
-static tn_tensor *loss_of(const traced *t)
-{
-    tn_tensor *loss = NULL;
-    for (int i = 0; i < t->n_out; i++) {
-        int64_t shape[TN_MAX_DIMS], n = tn_numel(t->out[i]);
-        for (int k = 0; k < tn_ndim(t->out[i]); k++) shape[k] = tn_dim(t->out[i], k);
-        float *v = numbers(n);
-        tn_tensor *c = tn_from(t->s, v, TN_F32, tn_ndim(t->out[i]), shape);
-        tn_tensor *part = tn_sum(tn_mul(t->out[i], c), TN_ALL, false);
-        free(v);
-        loss = loss ? tn_add(loss, part) : part;
-    }
-    return loss;
-}
-
-static void take_gradients(traced *t, tn_tensor *loss)
-{
-    tn_tensor *grad[MAX_CASE_IN];
-    if (tn_grad(loss, t->n_wrt, t->wrt, grad)) fail_msg("%s", tn_error_text(t->s));
-    for (int i = 0; i < t->n_wrt; i++) assert_non_null(grad[i]);
-}
 
 static void check_backward(const fusion *c)
 {
@@ -497,131 +377,11 @@ static fusion Cases[] = {
 };
 enum { N_CASES = sizeof Cases / sizeof *Cases };
 
-/* ---- bytes ---- */
-
-static uint64_t bytes_of(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof v};
-    tn_get_stats(s, &v);
-    return v.bytes_moved;
-}
-
-/* relu(x * 2 + b) over n floats: eager reads and writes 8n, 12n and 8n bytes, fused 12n in one kernel. */
-static void a_chain_moves_its_ends_only(void **state)
-{
-    (void)state;
-    const uint64_t n = ROWS * COLS;
-    for (int fused = 0; fused < 2; fused++) {
-        tn_session *s = open_mode(fused ? TN_FUSED : TN_EAGER);
-        for (int step = 0; step < 3; step++) {
-            traced t = {.s = s};
-            uint64_t bytes = bytes_of(s), kernels = launched(s);
-            tn_step_begin(s);
-            tn_tensor *x = input(&t, ROWS, COLS), *b = input(&t, ROWS, COLS);
-            give(&t, tn_relu(tn_add(tn_mul_scalar(x, 2.0), b)));
-            tn_step_end(s);
-            assert_int_equal(bytes_of(s) - bytes, (fused ? 12 : 28) * n);
-            assert_int_equal(launched(s) - kernels, fused ? 1 : 3);
-        }
-        assert_int_equal(tn_close(s), 0);
-    }
-}
-
-/* ---- forward and backward in one kernel ---- */
-
-/* A gradient that somebody asked for, or that a product reads, is written whenever it is made: made where the
- * loss is, it spares reading forward's operands again. */
-static void a_loss_and_its_gradient_are_one_kernel(void **state)
-{
-    (void)state;
-    for (int product = 0; product < 2; product++) {
-        tn_session *s = open_mode(TN_FUSED);
-        traced t = {.s = s, .gradients = true};
-        tn_step_begin(s);
-        tn_tensor *x = input(&t, 300, 70), *w = product ? input(&t, 70, 50) : NULL;
-        tn_tensor *y = tn_silu(product ? tn_matmul(x, w) : x);
-        take_gradients(&t, tn_sum(tn_square(y), TN_ALL, false));
-        seen v = look(s);
-        /* the product, silu's sum and the gradient that two products read */
-        expect("loss", product ? "of a product" : "of a chain", &v, (bound){product ? 4 : 1, product ? 2 : 0},
-               (bound){0});
-        end_step(s, v.kernels);
-        forget(&v);
-        assert_int_equal(tn_close(s), 0);
-    }
-}
-
-/* ---- limits ---- */
-
-/* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
-static void more_operands_than_a_kernel_can_name(void **state)
-{
-    (void)state;
-    enum { N = 41 };
-    tn_session *s = open_mode(TN_FUSED);
-    traced t = {.s = s};
-    tn_tensor *x[N];
-    tn_step_begin(s);
-    for (int i = 0; i < N; i++) x[i] = input(&t, 40, 40);
-    for (int i = 0; i < N - 1; i++) assert_non_null(tn_mul(x[i], x[i + 1]));
-    seen v = look(s);
-    if (v.kernels != 2) {
-        print_plan(&v);
-        fail_msg("%d kernels", v.kernels);
-    }
-    end_step(s, 2);
-    forget(&v);
-    assert_int_equal(tn_close(s), 0);
-}
-
-/* ---- optimizer ---- */
-
-/* Three parameters of different shapes and an update of all: one kernel that reads gradient, parameter and
- * two moments and writes three; with clipping the norm is read before. */
-static void an_update_is_one_kernel(void **state)
-{
-    (void)state;
-    for (int clip = 0; clip < 2; clip++) {
-        tn_session *s = open_mode(TN_FUSED);
-        tn_tensor *p[3] = {tn_param(s, "a", tn_ones(s, TN_F32, TN_SHAPE(33, 7))),
-                           tn_param(s, "b", tn_ones(s, TN_F32, TN_SHAPE(129))),
-                           tn_param(s, "c", tn_ones(s, TN_F32, TN_SHAPE(2, 3, 50)))};
-        tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = 0.01, .weight_decay = 0.1);
-        for (int step = 0; step < 3; step++) {
-            tn_step_begin(s);
-            tn_tensor *loss = NULL;
-            for (int i = 0; i < 3; i++) {
-                tn_tensor *part = tn_sum(tn_square(p[i]), TN_ALL, false);
-                loss = loss ? tn_add(loss, part) : part;
-            }
-            tn_backward(loss);
-            assert_int_equal(tn_flush(s), 0);
-            if (clip) tn_clip_grad_norm(opt, 0.5);
-            tn_optim_step(opt);
-            seen v = look(s);
-            if (step) /* the first makes the moments */
-                expect("adamw", clip ? "with clipping" : "update", &v, (bound){1 + clip, 0}, (bound){0});
-            if (step && !clip) { /* blocks of 64 floats: 256 + 192 + 320 */
-                const int64_t row = (256 + 192 + 320) * 4;
-                if (v.bytes > 7 * row)
-                    fail_msg("%lld bytes, expected %lld", (long long)v.bytes, (long long)(7 * row));
-            }
-            end_step(s, v.kernels);
-            forget(&v);
-        }
-        assert_int_equal(tn_close(s), 0);
-    }
-}
-
 int main(void)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
-    struct CMUnitTest tests[N_CASES + 4];
+    struct CMUnitTest tests[N_CASES];
     for (int i = 0; i < N_CASES; i++)
         tests[i] = (struct CMUnitTest){Cases[i].name, check_fusion, NULL, NULL, &Cases[i]};
-    tests[N_CASES] = (struct CMUnitTest)cmocka_unit_test(a_chain_moves_its_ends_only);
-    tests[N_CASES + 1] = (struct CMUnitTest)cmocka_unit_test(an_update_is_one_kernel);
-    tests[N_CASES + 2] = (struct CMUnitTest)cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel);
-    tests[N_CASES + 3] = (struct CMUnitTest)cmocka_unit_test(more_operands_than_a_kernel_can_name);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

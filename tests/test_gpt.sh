@@ -62,6 +62,72 @@ longer() { # what was trained to its end goes on when it may have more steps, an
 }
 check a_finished_run_goes_on longer
 
+# started PROGRAM...: its id is in $tmp/pid, and it heeds the signal, which who runs the tests may have ignored.
+started() {
+    # shellcheck disable=SC2016
+    sh -c 'echo $$ >"$1"; shift; exec env --default-signal=INT "$@"' sh "$tmp/pid" "$@"
+}
+
+after_five() { # a Ctrl-C once so many steps are in the log
+    while [ "$(cat "$tmp/cut.jsonl" 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.05; done
+    kill -INT "$(cat "$tmp/pid")"
+}
+
+interrupted() { # it ends after a step, says so, and is the same run when it goes on
+    after_five &
+    # shellcheck disable=SC2086
+    started "$gpt" $small --steps 100000000 --decay 40 --log "$tmp/cut.jsonl" --save "$tmp/cut.safetensors" \
+        --quiet >"$tmp/cut" 2>"$tmp/cut.err"
+    status=$?
+    kill $! 2>/dev/null
+    cat "$tmp/cut.err"
+    n=$(wc -l <"$tmp/cut.jsonl")
+    [ $status -eq 130 ] && [ "$n" -ge 5 ] && [ ! -s "$tmp/cut" ] || return
+    echo "gpt: interrupted after step $n, which is saved: go on with --resume $tmp/cut.safetensors" | same - "$tmp/cut.err" || return
+    some="--steps $((n + 10)) --decay 40 --sample 20"
+    # shellcheck disable=SC2086
+    run "$tmp/on" $some --resume "$tmp/cut.safetensors" --save "$tmp/on.safetensors" &&
+        run "$tmp/off" $some --save "$tmp/off.safetensors" && same "$tmp/off" "$tmp/on" && cmp "$tmp/off.safetensors" "$tmp/on.safetensors"
+}
+if env --default-signal=INT true 2>/dev/null; then
+    check an_interrupted_run_goes_on interrupted
+else
+    skip an_interrupted_run_goes_on "env cannot have a program heed a signal"
+fi
+
+# Two of them while a step cannot end, as nobody reads the pipe that its log goes into.
+work() { cut -d ' ' -f 14,15 "/proc/$(cat "$tmp/pid")/stat" 2>/dev/null; }
+when_stuck() {
+    while [ ! -s "$tmp/pid" ]; do sleep 0.05; done
+    before=
+    while now=$(work) && [ "$now" != "$before" ]; do before=$now && sleep 0.5; done
+    kill -INT "$(cat "$tmp/pid")" && sleep 0.5 && kill -INT "$(cat "$tmp/pid")"
+}
+twice() {
+    rm -f "$tmp/pid" && mkfifo "$tmp/full" || return
+    sleep 600 <"$tmp/full" &
+    reader=$!
+    when_stuck &
+    # shellcheck disable=SC2086
+    started "$gpt" $small --steps 100000000 --log "$tmp/full" --save "$tmp/twice.safetensors" --quiet >"$tmp/cut" 2>"$tmp/cut.err"
+    status=$?
+    kill $reader $! 2>/dev/null
+    cat "$tmp/cut.err"
+    [ $status -eq 130 ] && [ ! -s "$tmp/cut.err" ] && [ ! -e "$tmp/twice.safetensors" ]
+}
+if env --default-signal=INT true 2>/dev/null; then
+    check a_second_interrupt_ends_it_at_once twice
+else
+    skip a_second_interrupt_ends_it_at_once "env cannot have a program heed a signal"
+fi
+
+ignored() { # as nohup has it: the signal is nothing
+    # shellcheck disable=SC2016,SC2086
+    sh -c 'trap "" INT; shift; (sleep 1; kill -INT $$) & exec "$@"' sh sh "$gpt" $small --steps 2000 --sample 0 --quiet >"$tmp/ignored" &&
+        grep -q '^validation loss' "$tmp/ignored"
+}
+check a_signal_that_is_ignored_stays_so ignored
+
 modes() { # eager and fused agree
     for mode in eager fused; do
         run "$tmp/$mode" --mode $mode --steps 20 --sample 0 --log "$tmp/$mode.jsonl" || return
@@ -90,8 +156,8 @@ refused() { # STATUS TEXT OPTION...
 }
 check no_such_option refused 2 --nothing --nothing 1
 check no_value refused 2 "needs a value" --steps 1 --log
-check a_bad_number refused 2 "--layers 0" --layers 0
-check a_bad_choice refused 2 "--mode quick" --mode quick
+check a_bad_number refused 2 "--layers 0: must be a whole number from 1 to" --layers 0
+check a_bad_choice refused 2 "--mode quick: must be fused or eager" --mode quick
 check no_such_text refused 1 "no/such/text" --data no/such/text
 check heads_that_do_not_divide refused 1 "a multiple of heads" --heads 3
 check no_such_checkpoint refused 1 "no/such/file" --resume no/such/file
@@ -115,7 +181,7 @@ check a_batch_of_nothing refused 2 "from 1 to" --batch 0
 check a_batch_of_garbage refused 2 "--batch 12x" --batch 12x
 check a_seed_below_zero refused 2 "--seed -1" --seed -1
 check an_empty_number refused 2 "--threads" --threads ""
-check a_rate_that_is_none refused 2 "--lr nan" --lr nan
+check a_rate_that_is_none refused 2 "--lr nan: must be a number above 0" --lr nan
 check a_report_of_no_kind refused 2 ".html, .json or .txt" --report "$tmp/step.pdf"
 
 # What could not be written at the end is noticed before the first of these steps, of which there are too many.

@@ -350,14 +350,15 @@ static void refused(void **state)
     lengthy[sizeof(lengthy) - 1] = 0;
     WHERE = "ref";
     S = open_place(&PLACES[0], NULL, NULL);
-    expect_error(tn_linear_new(S, "fc", 0, 3), TN_E_ARG, "'fc' needs in > 0");
+    expect_error(tn_linear_new(S, "fc", 0, 3), TN_E_ARG,
+                 "'fc' needs in > 0, out > 0, init_std >= 0; in is 0, out 3, init_std 0");
     expect_error(tn_linear_new(S, NULL, 3, 3), TN_E_NULL, "no name");
     expect_error(tn_linear_new(S, lengthy, 3, 3), TN_E_ARG, "longer than");
     expect_error(tn_conv2d_new(S, "c", 3, 4, 3, .groups = 2), TN_E_ARG, "multiples of groups");
-    expect_error(tn_conv2d_new(S, "c", 3, 4, 0), TN_E_ARG, "kernel > 0");
+    expect_error(tn_conv2d_new(S, "c", 3, 4, 0), TN_E_ARG, "kernel 0, stride 0");
     expect_error(tn_group_norm_new(S, "g", 3, 4), TN_E_ARG, "multiple of groups");
-    expect_error(tn_batch_norm_new(S, "b", 3, .momentum = 2), TN_E_ARG, "momentum in [0, 1]");
-    expect_error(tn_embedding_new(S, "e", 3, -1), TN_E_ARG, "features > 0");
+    expect_error(tn_batch_norm_new(S, "b", 3, .momentum = 2), TN_E_ARG, "momentum 2");
+    expect_error(tn_embedding_new(S, "e", 3, -1), TN_E_ARG, "features -1");
     expect_error(tn_multi_head_attention_new(S, "a", 6, 4), TN_E_ARG, "multiple of heads");
     expect_error(tn_transformer_block_new(S, "t", 6, 2, .dropout = 1), TN_E_ARG, "dropout in [0, 1)");
     assert_int_equal(tn_param_count(S), 0);
@@ -421,6 +422,13 @@ static tn_tensor *wrong_shape(tn_session *s, tn_tensor *x, void *user)
     return x;
 }
 
+static tn_tensor *ends_the_step(tn_session *s, tn_tensor *x, void *user)
+{
+    (void)user;
+    tn_step_end(s);
+    return x;
+}
+
 static void evaluation(void **state)
 {
     (void)state;
@@ -446,6 +454,7 @@ static void evaluation(void **state)
         assert_true(tn_is_training(S));
         assert_true(isnan(tn_evaluate(S, d, half_right, &calls))); /* the error stays */
         tn_clear_error(S);
+        expect_error(isnan(tn_evaluate(S, d, ends_the_step, NULL)) ? NULL : d, TN_E_STALE, "must not end");
         assert_true(isnan(tn_evaluate(S, NULL, half_right, &calls)));
         assert_int_equal(tn_error(S), TN_E_NULL);
         tn_close(S);

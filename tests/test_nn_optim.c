@@ -361,26 +361,32 @@ static void bad_arguments(void **state)
 {
     (void)state;
     tn_session *s = open_place(&PLACES[0], NULL, NULL), *other = open_place(&PLACES[0], NULL, NULL);
-    expect_refused(s, tn_sgd(s, tn_all_params(s)), TN_E_ARG, "no parameters");
+    expect_refused(s, tn_sgd(s, tn_all_params(s)), TN_E_ARG, "no parameters yet");
     tn_tensor *a = param(s, "a", TN_F32, 3, 0), *foreign = param(other, "a", TN_F32, 3, 0);
-    tn_tensor *plain = tn_zeros(s, TN_F32, TN_SHAPE(3));
+    tn_tensor *plain = tn_zeros(s, TN_F32, TN_SHAPE(3)), *taken = tn_zeros(s, TN_F32, TN_SHAPE(3));
+    assert_non_null(tn_param(s, "b", taken));
     expect_refused(s, tn_sgd(s, tn_all_params(s), .lr = -1), TN_E_ARG, "lr -1");
     expect_refused(s, tn_sgd(s, tn_all_params(s), .lr = NAN), TN_E_ARG, "lr nan");
     expect_refused(s, tn_sgd(s, tn_all_params(s), .accumulate = -2), TN_E_ARG, "accumulate -2");
     expect_refused(s, tn_sgd(s, tn_all_params(s), .nesterov = true), TN_E_ARG, "nesterov");
     expect_refused(s, tn_adam(s, tn_all_params(s), .beta2 = 1), TN_E_ARG, "beta2 1");
     expect_refused(s, tn_adamw(s, TN_PARAMS(a, NULL)), TN_E_NULL, "parameter 1 is NULL");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(a, foreign)), TN_E_SESSION, "another session");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(a, plain)), TN_E_ARG, "not a parameter");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(a, foreign)), TN_E_SESSION,
+                   "parameter 1, 'a', belongs to another session");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(a, plain)), TN_E_ARG,
+                   "tensor 1, '', is not a parameter: tn_param");
+    expect_refused(s, tn_adamw(s, TN_PARAMS(taken)), TN_E_STALE, "what it returns is the parameter");
+    expect_refused(s, tn_adamw(s, ((tn_params){0, NULL})), TN_E_ARG, "the list is empty");
     expect_refused(s, tn_adamw(s, TN_PARAMS(a, a)), TN_E_ARG, "'a' is listed twice");
     tn_optim *o = tn_adamw(s, tn_all_params(s));
     assert_non_null(o);
-    assert_int_equal(tn_optim_group(o, "b*"), TN_E_ARG);
+    assert_int_equal(tn_optim_group(o, "z*"), TN_E_ARG);
     tn_clear_error(s);
     assert_int_equal(tn_optim_set_lr(o, INFINITY), TN_E_ARG);
     tn_clear_error(s);
     tn_step_begin(s);
-    expect_refused(s, tn_clip_grad_norm(o, 1), TN_E_STATE, "tn_backward first");
+    expect_refused(s, tn_clip_grad_norm(o, 1), TN_E_STATE,
+                   "no parameter has a gradient; call tn_backward first");
     expect_refused(s, tn_clip_grad_norm(o, -1), TN_E_ARG, "max_norm -1");
     assert_int_equal(tn_optim_step(o), TN_OK); /* nothing to do */
     tn_step_end(s);

@@ -9,10 +9,11 @@
  */
 #define MAX_OUT 1200
 #include "random_graphs.h"
+#include "src/core/sanitized.h"
 
 enum { BATCH = 100, EAGER_BATCH = 25 };
 
-#if defined(__SANITIZE_ADDRESS__) /* whose kernels take several times as long to compile and run */
+#if defined(TN_ASAN) /* whose kernels take several times as long to compile and run */
 static int n_graphs = 150, n_eager = 25;
 #else
 static int n_graphs = 1500, n_eager = 100;

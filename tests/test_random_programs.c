@@ -7,10 +7,11 @@
  * lines as long as it still does, and printed. Read first: check_rprogram, then shrink.
  */
 #include "random_programs.h"
+#include "src/core/sanitized.h"
 
 enum { AT_ONCE = 30, PAIR = 2 };
 
-#if defined(__SANITIZE_ADDRESS__) /* whose kernels take several times as long to compile and run */
+#if defined(TN_ASAN) /* whose kernels take several times as long to compile and run */
 static int n_programs = 30;
 #else
 static int n_programs = 300;

@@ -28,6 +28,7 @@
 #include "folder.h"
 #include "small_net.h"
 #include "src/core/alloc.h"
+#include "src/core/sanitized.h"
 #include "src/core/whole_file.h"
 
 /* ---- replay ---- */
@@ -134,7 +135,7 @@ static void test_memory_stays(void **state)
     assert_int_equal(stats_of(s).bytes_now, bytes);
     long late = resident_kb();
     assert_true(early > 0);
-#if !defined(__SANITIZE_ADDRESS__) /* which keeps what was freed for a while */
+#if !defined(TN_ASAN) /* which keeps what was freed for a while */
     if (late > early + 1024) fail_msg("resident memory went from %ld to %ld kB", early, late);
 #else
     (void)late;

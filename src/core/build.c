@@ -150,12 +150,15 @@ static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
         }
     /* where's condition keeps its own type: only what is chosen from promotes */
     int first = o->type == TN_TYPE_ANY ? 1 : 0;
+    if (first && operand[0]->dtype != TN_BOOL)
+        return tn_error_set(g, TN_E_DTYPE, "condition must be bool, as a comparison makes it, got %s",
+                            tn_dtype_name((tn_dtype)operand[0]->dtype));
     tn_dtype d = common_dtype(n - first, operand + first);
     if (o->type == TN_TYPE_FLT && !tn_dtype_is_float(d)) d = TN_F32;
     if (o->type == TN_TYPE_NUM && d == TN_BOOL) d = TN_I64;
     tn_tensor *in[3];
     for (int i = 0; i < n; i++) {
-        in[i] = i < first ? tn_mk_cast(operand[i], TN_BOOL) : tn_mk_cast(operand[i], d);
+        in[i] = i < first ? operand[i] : tn_mk_cast(operand[i], d);
         in[i] = tn_mk_expand(in[i], ndim, shape);
         if (!in[i]) return NULL;
     }

@@ -144,6 +144,16 @@ static bool index_dtype(const tn_tensor *index)
     return false;
 }
 
+/* A kernel that meets an index out of range goes on with 0, which has to be there. */
+static bool something_to_choose(const tn_tensor *index, int axis, int ndim, const int64_t *shape)
+{
+    if (shape[axis] || !tn_node_numel(index)) return true;
+    char s[128];
+    tn_error_set(index->graph, TN_E_INDEX, "nothing to choose from: axis %d of shape %s is empty", axis,
+                 tn_shape_text(s, sizeof s, ndim, shape));
+    return false;
+}
+
 static tn_tensor *index_node(tn_op op, tn_tensor *x, tn_tensor *index, int axis, int ndim,
                              const int64_t *shape)
 {
@@ -161,6 +171,7 @@ tn_tensor *tn_mk_gather(tn_tensor *x, int axis, tn_tensor *index)
     for (int i = 0; i < x->ndim; i++)
         if (i != axis && index->shape[i] > x->shape[i])
             return fail_shapes(x, index, "index is longer than x beside the gathered axis");
+    if (!something_to_choose(index, axis, x->ndim, x->shape)) return NULL;
     return index_node(TN_OP_gather, x, index, axis, index->ndim, index->shape);
 }
 
@@ -168,6 +179,7 @@ tn_tensor *tn_mk_index_select(tn_tensor *x, int axis, tn_tensor *index)
 {
     if (!x || !index || !index_dtype(index)) return NULL;
     if (index->ndim != 1) return fail_shapes(x, index, "index must have one axis");
+    if (!something_to_choose(index, axis, x->ndim, x->shape)) return NULL;
     int64_t shape[TN_MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     shape[axis] = index->shape[0];
@@ -180,6 +192,7 @@ tn_tensor *tn_mk_scatter_add(tn_tensor *src, int axis, tn_tensor *index, int ndi
     bool fits = src->ndim == ndim && tn_same_shape(src, index);
     for (int i = 0; fits && i < ndim; i++) fits = i == axis || src->shape[i] <= shape[i];
     if (!fits) return fail_shapes(src, index, "src and index must agree and lie within the target");
+    if (!something_to_choose(index, axis, ndim, shape)) return NULL;
     return index_node(TN_OP_scatter_add, src, index, axis, ndim, shape);
 }
 
@@ -188,5 +201,6 @@ tn_tensor *tn_mk_index_add(tn_tensor *src, int axis, tn_tensor *index, int ndim,
     if (!src || !index || !index_dtype(index)) return NULL;
     if (index->ndim != 1 || src->ndim != ndim || src->shape[axis] != index->shape[0])
         return fail_shapes(src, index, "index must name one target line for each of src's");
+    if (!something_to_choose(index, axis, ndim, shape)) return NULL;
     return index_node(TN_OP_index_add, src, index, axis, ndim, shape);
 }

@@ -12,6 +12,7 @@ int tn_graph_init(tn_graph *g)
     tn_slots_init(&g->slots, sizeof(tn_tensor), TN_NODE_ALIGN);
     g->generation = 1;
     g->training = true;
+    g->outside = true;
     return 0;
 }
 
@@ -20,7 +21,7 @@ static void node_drop(tn_graph *g, tn_tensor *n)
     tn_storage_release(n->buf);
     n->buf = NULL;
     n->generation++; /* every handle of it is stale from here on */
-    n->freed = n->flags & TN_F_PERSISTENT;
+    n->was = n->flags & TN_F_PERSISTENT ? TN_WAS_PERSISTENT : g->outside ? TN_WAS_OUTSIDE : TN_WAS_OF_STEP;
     tn_slots_give(&g->slots, n);
 }
 
@@ -68,7 +69,7 @@ void tn_graph_park(tn_graph *g)
 {
     for (uint32_t i = 0; i < g->n_given; i++) {
         g->given[i]->generation++;
-        g->given[i]->freed = false;
+        g->given[i]->was = TN_WAS_OF_STEP;
     }
     g->pending_assigns = 0;
     g->gradients_seen = g->gradients_written = 0;
@@ -180,10 +181,20 @@ const char *tn_stale_text(const tn_tensor *handle)
 {
     uintptr_t tag = (uintptr_t)handle & (TN_NODE_ALIGN - 1);
     const tn_tensor *n = (const tn_tensor *)((uintptr_t)handle - tag);
-    bool last = tag == ((n->generation - 1) & (TN_NODE_ALIGN - 1)); /* of an earlier one nothing is known */
-    return last && n->freed ? "was used after it was freed, by tn_free or by what took it over"
-           : last           ? "was used after its step ended"
-                            : "was used after its step ended or it was freed";
+    bool last = tag == ((n->generation - 1) & (TN_NODE_ALIGN - 1));
+    if (!last)
+        return "was used after its step ended or it was freed"; /* of an earlier one nothing is known */
+    switch ((tn_was)n->was) {
+    case TN_WAS_PERSISTENT:
+        return "was used after it was freed, by tn_free or by what took it over";
+    case TN_WAS_OUTSIDE:
+        return "was made by an operator outside a step, and such a result goes when the next step begins: "
+               "make it "
+               "inside the step, or keep it with tn_keep";
+    case TN_WAS_OF_STEP:
+        break;
+    }
+    return "was used after its step ended; what tn_keep makes of it stays";
 }
 
 static void set_dense(tn_tensor *n)
@@ -199,10 +210,10 @@ static void set_dense(tn_tensor *n)
 static void node_clear(tn_tensor *n)
 {
     uint32_t generation = n->generation;
-    bool freed = n->freed;
+    uint8_t was = n->was;
     memset(n, 0, sizeof *n);
     n->generation = generation;
-    n->freed = freed;
+    n->was = was;
 }
 
 /* Whether the elements, and their bytes in any dtype, can be counted. */

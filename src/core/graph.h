@@ -150,9 +150,10 @@ typedef struct tn_attention_attr {
 } tn_attention_attr;
 
 typedef struct tn_attr {
-    int axis;      /* iota, scan, concat, gather, scatter */
-    uint32_t axes; /* reduce: bit i = axis i */
-    bool reverse;  /* cumsum */
+    int axis;               /* iota, scan, concat, gather, scatter */
+    const char *indexed_by; /* gather, scatter: what the user calls the index; NULL: "index". Not hashed */
+    uint32_t axes;          /* reduce: bit i = axis i */
+    bool reverse;           /* cumsum */
     tn_number number;
     bool weak;     /* a number that takes the dtype of what it meets */
     uint64_t draw; /* random; not hashed */
@@ -198,8 +199,16 @@ enum {
     TN_F_VIEWED = 32768,      /* the user holds views of it */
     TN_F_GIVEN = 65536,       /* in graph->given */
     TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
+    TN_F_LOSS = 524288,       /* of one element: tn_backward was called on it, and checked mode looks at it */
     TN_F_STANDS = 131072      /* assignment: of its target's shape, and its version from then on */
 };
+
+/* How a node came to its end. */
+typedef enum tn_was {
+    TN_WAS_OF_STEP,   /* its step ended */
+    TN_WAS_OUTSIDE,   /* made by an operator outside a step, until the next one began */
+    TN_WAS_PERSISTENT /* freed, or taken over */
+} tn_was;
 
 struct tn_tensor {
     uint32_t generation;
@@ -208,7 +217,7 @@ struct tn_tensor {
     uint16_t op; /* tn_op */
     uint8_t dtype, ndim;
     uint8_t n_in;
-    bool freed; /* whoever had this memory before it was a persistent tensor that was freed */
+    uint8_t was; /* tn_was: whoever had this memory before */
     uint8_t pad_[2];
     uint32_t flags;
     uint32_t mark;  /* scratch of whoever walks: compare with graph->mark */
@@ -275,6 +284,7 @@ struct tn_graph {
     tn_session *session;
     struct tn_device *device;
     uint32_t generation; /* of the step now recording */
+    bool outside;        /* what is recorded now is no step's */
     uint32_t mark;
     tn_tensor **nodes;
     uint32_t n_nodes, cap_nodes;

@@ -14,7 +14,7 @@ static const tn_op_info table[TN_OP_COUNT] = {
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 1, TN_TYPE_##t, #expr, f, {#dx, NULL, NULL}, lo, hi, w, TN_EPI_##e},
 #define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, w)                                                         \
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 2, TN_TYPE_##t, #expr, f, {#dx, #dy, NULL}, lo, hi, w, TN_EPI_NONE},
-#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, w)                                                    \
+#define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, w, names)                                             \
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 3, TN_TYPE_##t, #expr, f, {#dx, #dy, #dz}, lo, hi, w, TN_EPI_NONE},
 #include "ops.def"
 #undef TN_UNARY

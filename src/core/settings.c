@@ -27,8 +27,8 @@ static const choice precisions[] = {{"f32", TN_PRECISION_F32}, {"tf32", TN_PRECI
 static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
 
 static const variable variables[VARIABLES] = {
-    [DEVICE] = {"TENSOR_DEVICE", "auto, cpu, cuda and ref", devices, 0, 0, TN_AUTO},
-    [MODE] = {"TENSOR_MODE", "fused and eager", modes, 0, 0, TN_MODE_AUTO},
+    [DEVICE] = {"TENSOR_DEVICE", TN_ACCEPTED_DEVICES, devices, 0, 0, TN_AUTO},
+    [MODE] = {"TENSOR_MODE", TN_ACCEPTED_MODES, modes, 0, 0, TN_MODE_AUTO},
     [PRECISION] = {"TENSOR_PRECISION", "f32 and tf32", precisions, 0, 0, TN_PRECISION_F32},
     [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, 0, TN_THREADS_MAX, 0},
     [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 0, 1},
@@ -89,6 +89,6 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .dump = set("TENSOR_DUMP"),
                          .cc = set("TENSOR_CC"),
                          .profile = set("TENSOR_PROFILE"),
-                         .bad_device = bad[DEVICE],
-                         .bad_mode = bad[MODE]};
+                         .bad_device = bad[DEVICE] ? set(variables[DEVICE].name) : NULL,
+                         .bad_mode = bad[MODE] ? set(variables[MODE].name) : NULL};
 }

@@ -12,6 +12,9 @@
 
 #include "../../include/tensor.h"
 
+#define TN_ACCEPTED_DEVICES "auto, cpu, cuda and ref"
+#define TN_ACCEPTED_MODES   "fused and eager"
+
 enum { TN_THREADS_MAX = 256, TN_DEBUG_MAX = 5, TN_PLANS_MAX = 65536 };
 
 typedef struct tn_settings {
@@ -26,8 +29,8 @@ typedef struct tn_settings {
     bool check;             /* TENSOR_CHECK; false */
     bool tune;              /* TENSOR_TUNE; false */
     const char *cache, *dump, *cc,
-        *profile;              /* TENSOR_CACHE, DUMP, CC, PROFILE: as they stand; NULL when not set */
-    bool bad_device, bad_mode; /* set, to something that is not accepted */
+        *profile;                      /* TENSOR_CACHE, DUMP, CC, PROFILE: as they stand; NULL when not set */
+    const char *bad_device, *bad_mode; /* what they are set to, where that is not accepted; else NULL */
 } tn_settings;
 
 /* log may be NULL. The texts belong to the environment. */

@@ -18,10 +18,10 @@
         return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##name, x, y) : NULL);                                     \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y), ARGS(x, y))
-#define TN_TERNARY(name, ...)                                                                                \
+#define TN_TERNARY(name, type, expression, dx, dy, dz, low, high, formula, work, names)                      \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, tn_tensor *z, const char *file, int line)          \
     {                                                                                                        \
-        tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 3, 0, &x, &y, &z);                          \
+        tn_scope sc = tn_enter_named(TN_NO_ATTR, #name, file, line, names, 3, 0, &x, &y, &z);                \
         return tn_leave(&sc, sc.ok ? tn_mk3(TN_OP_##name, x, y, z) : NULL);                                  \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
@@ -201,13 +201,17 @@ tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 }
 PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 
+static bool is_whole(double v)
+{
+    return v >= -0x1p63 && v < 0x1p63 && v == (double)(int64_t)v;
+}
+
 /* where(x < low, low, where(x > high, high, x)): NaN passes, and the gradient is 1 at the ends */
 tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && low == (double)(int64_t)low &&
-                 high == (double)(int64_t)high;
+    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && is_whole(low) && is_whole(high);
     tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
     tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
     tn_tensor *n = where(lt(x, lo), lo, x);

@@ -75,6 +75,14 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     return r->x && r->safe;
 }
 
+/* The element of each row that its label chooses, [n, 1]. */
+static tn_tensor *at_label(const class_rows *r)
+{
+    tn_tensor *n = tn_mk_gather(r->x, 1, r->safe);
+    if (n) n->attr->indexed_by = "labels";
+    return n;
+}
+
 /* The per-row losses as the caller asked for them. The mean is over rows that count; none at all gives NaN,
  * as PyTorch. */
 static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss_options *o,
@@ -126,7 +134,7 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     double c = (double)r.x->shape[1];
     tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, r.x, 2);
     tn_tensor *lse = add(tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, sub(r.x, m)), 2)), m);
-    tn_tensor *row = tn_mk_gather(r.x, 1, r.safe);
+    tn_tensor *row = at_label(&r);
     if (s != 0) row = add(mul(row, num(x, 1 - s)), mul(total(r.x, 2), num(x, s / c)));
     row = where(r.counts, sub(lse, row), constant(x, 0));
     tn_tensor *count, *out = reduce_rows(row, &r, o, labels, &count);
@@ -164,7 +172,7 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     class_rows r;
     if (!sc.ok || !known_reduction(sc.g, &o) || !class_rows_of(log_probs, labels, &o, &r))
         return tn_leave(&sc, NULL);
-    tn_tensor *row = neg(tn_mk_gather(r.x, 1, r.safe)), *count;
+    tn_tensor *row = neg(at_label(&r)), *count;
     row = where(r.counts, row, constant(row, 0));
     return tn_leave(&sc, reduce_rows(row, &r, &o, labels, &count));
 }

@@ -208,18 +208,32 @@ tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const ch
 }
 PLAIN(index_select, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
 
-/* Rows at computed positions, as the offset of a view would be part of the plan. */
+/* Whether start and length lie in the axis, so far as x and the axis are there. */
+static bool narrow_fits(const tn_tensor *handle, int axis, int64_t start, int64_t length)
+{
+    const tn_tensor *x = handle ? tn_resolve(handle) : NULL;
+    int a = x && axis < 0 ? axis + x->ndim : axis;
+    if (!x || a < 0 || a >= x->ndim) return true;
+    return length >= 0 && length <= x->shape[a] && start >= 0 && start <= x->shape[a] - length;
+}
+
+/* Rows at computed positions, as the offset of a view would be part of the plan. The start is no part of the
+ * key either: a call whose start does not fit goes without one, or it would pass for the call before. */
 tn_tensor *tn_narrow_at(tn_tensor *x, int axis, int64_t start, int64_t length, const char *file, int line)
 {
     const tn_number first = tn_number_i(start);
     const int64_t attr[] = {axis, length};
     const tn_op_key key = {.part = {attr}, .bytes = {sizeof attr}, .number = &first};
-    tn_scope sc = tn_enter_as(&key, "narrow", file, line, 1, 0, &x);
+    bool fits = narrow_fits(x, axis, start, length);
+    tn_scope sc = tn_enter_as(fits ? &key : NULL, "narrow", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (length < 0 || length > x->shape[a])
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%lld elements of an axis of %lld",
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "length is %lld, must be from 0 to %lld",
                                           (long long)length, (long long)x->shape[a]));
+    if (!fits)
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_INDEX, "start is %lld, must be from 0 to %lld",
+                                          (long long)start, (long long)(x->shape[a] - length)));
     tn_tensor *at = tn_mk_iota(sc.g, 0, 1, &length, TN_I64);
     return tn_leave(&sc, tn_mk_index_select(x, a, tn_mk2(TN_OP_add, at, tn_mk_scalar(sc.g, first))));
 }

@@ -163,8 +163,12 @@ tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file,
     if (a < 0) return tn_leave(&sc, NULL);
     int64_t i = index < 0 ? index + x->shape[a] : index;
     if (i < 0 || i >= x->shape[a])
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_INDEX, "index %lld of an axis of %lld", (long long)index,
-                                          (long long)x->shape[a]));
+        return tn_leave(
+            &sc, x->shape[a]
+                     ? tn_error_set(sc.g, TN_E_INDEX, "index is %lld, must be from %lld to %lld",
+                                    (long long)index, -(long long)x->shape[a], (long long)x->shape[a] - 1)
+                     : tn_error_set(sc.g, TN_E_INDEX, "index is %lld, of an axis without elements",
+                                    (long long)index));
     return tn_leave(&sc, drop_axes(tn_mk_slice1(x, a, i, 1, 1), 1u << a));
 }
 PLAIN(select, (tn_tensor * x, int axis, int64_t index), (x, axis, index, NULL, 0))

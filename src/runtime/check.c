@@ -342,6 +342,7 @@ int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
     tn_explain_state *x = s->explain;
     bool ok = true;
     tn_check_end(s);
+    if (tn_finite_begin(s, f)) return s->graph.error.status;
     if (!(x->checking = tn_calloc(1, sizeof *x->checking))) return tn_fail_memory(s);
     struct tn_check *c = x->checking;
     if (!fresh || !s->device->shares_host_memory || strcmp(s->device->name, "cpu")) return TN_OK;
@@ -378,6 +379,7 @@ void tn_check_free(tn_explain_state *x)
 {
     for (int i = 0; i < x->n_ban; i++) tn_free_mem(x->ban[i].node);
     tn_free_mem(x->ban);
+    tn_free_mem(x->grade);
 }
 
 void tn_check_plant(tn_session *s, int least)
@@ -556,6 +558,7 @@ int tn_check_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, i
     const tn_step *st = &p->step[step], *next = step + 1 < p->n_step ? st + 1 : NULL;
     bool last = !next || next->first_node != st->first_node || next->n_nodes != st->n_nodes;
     if (s->explain->checking->compare && last) compare_group(s, f, p, step);
+    int status = tn_finite_after(s, f, p, step);
     if (s->device->shares_host_memory) poison(s, f, p, step);
-    return TN_OK;
+    return status;
 }

@@ -30,6 +30,7 @@ struct recorded {
 
 struct site {
     int node; /* of the plan */
+    tn_index_site index;
     tn_call call;
 };
 
@@ -67,25 +68,20 @@ static void run_free(struct tn_plan_run *r)
     tn_free_mem(r);
 }
 
-static bool indexes(const tn_tensor *n)
-{
-    tn_kind k = tn_kind_of(n);
-    return k == TN_KIND_GATHER || k == TN_KIND_SCATTER;
-}
-
 /* The calls that index, copied: names are the user's own strings, files literals of his. */
 static bool note_sites(struct tn_plan_run *r, const tn_flush_scratch *f)
 {
     int n = 0;
-    for (int i = 0; i < f->node.n; i++) n += indexes(f->node.at[i]);
+    for (int i = 0; i < f->node.n; i++) n += tn_node_indexes(f->node.at[i]);
     r->site = tn_calloc((size_t)n + 1, sizeof *r->site);
     for (int i = 0; i < f->node.n && r->site; i++) {
         const tn_call *c = f->node.at[i]->call;
-        if (!indexes(f->node.at[i]) || !c) continue;
+        if (!tn_node_indexes(f->node.at[i]) || !c) continue;
         char *name = tn_strdup(c->name ? c->name : "");
         if (!name) return false;
         struct site *t = &r->site[r->n_site++];
         t->node = i;
+        t->index = tn_index_site_of(f->node.at[i]);
         t->call = (tn_call){.name = name, .file = c->file, .line = c->line};
     }
     return r->site != NULL;
@@ -235,7 +231,7 @@ void tn_device_forget_runs(tn_session *s)
     s->n_ran = 0;
 }
 
-bool tn_device_fault_call(tn_session *s, const tn_fault *fault, tn_call *out)
+bool tn_device_fault_site(const tn_session *s, const tn_fault *fault, tn_index_site *index, tn_call *call)
 {
     const struct site *best = NULL;
     for (int i = 0; i < s->n_ran && !best; i++) {
@@ -243,6 +239,8 @@ bool tn_device_fault_call(tn_session *s, const tn_fault *fault, tn_call *out)
         for (int k = 0; k < r->n_site && !best; k++)
             if (r->site[k].node == fault->where) best = &r->site[k];
     }
-    if (best) *out = best->call;
-    return best != NULL;
+    if (!best) return false;
+    *index = best->index;
+    *call = best->call;
+    return true;
 }

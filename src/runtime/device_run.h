@@ -20,9 +20,9 @@ typedef int tn_steps_fn(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn
 int tn_device_run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, struct tn_plan_run *r, int n_slot,
                         tn_steps_fn *steps, int *at, tn_errbuf *err);
 
-/* The call whose index or label a kernel found out of range, from what has run since the last look; false:
- * none is known. Forgets what has run. */
-bool tn_device_fault_call(tn_session *s, const tn_fault *fault, tn_call *out);
+/* The call whose index a kernel found out of range, and which of its arguments that is, from what has run
+ * since the last look; false: none is known. */
+bool tn_device_fault_site(const tn_session *s, const tn_fault *fault, tn_index_site *index, tn_call *call);
 void tn_device_forget_runs(tn_session *s);
 
 #endif

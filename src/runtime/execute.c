@@ -119,16 +119,23 @@ static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int n_slot
 static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, const tn_step *st)
 {
     if (!s->fault.code) return TN_OK;
-    tn_call *open = s->graph.call, *call = NULL;
-    for (int i = 0; i < st->n_nodes; i++) {
-        const tn_tensor *n = f->node.at[p->node_of[st->first_node + i]];
-        tn_kind k = tn_kind_of(n);
-        if (!call || k == TN_KIND_GATHER || k == TN_KIND_SCATTER) call = n->call;
+    const tn_tensor *likely = NULL;
+    int64_t value = s->fault.value;
+    bool said = false;
+    for (int i = 0; i < st->n_nodes && !said; i++) {
+        int slot = p->node_of[st->first_node + i];
+        const tn_tensor *n = f->node.at[slot];
+        if (!tn_node_indexes(n)) continue;
+        said = tn_index_error(s, n, &value);
+        if (!likely || slot == s->fault.where) likely = n;
     }
-    if (call) s->graph.call = call;
-    int status = tn_check_fault(s);
+    tn_call *open = s->graph.call;
+    tn_index_site site = likely ? tn_index_site_of(likely) : (tn_index_site){"index", -1};
+    if (likely && likely->call) s->graph.call = likely->call;
+    if (!said) tn_index_error_at(s, &site, value);
     s->graph.call = open;
-    return status;
+    s->fault = (tn_fault){0};
+    return TN_E_INDEX;
 }
 
 /* `word`: the step's scalars, where its kernel can read them. */

@@ -10,7 +10,7 @@
  *   explain_log.c    notes and logs      explain_view.c, explain_eager.c, explain_borders.c   log -> view
  *   explain.c        the text
  *   report*.c        view -> files       debug.c          TENSOR_DEBUG      trace.c        pictures
- *   explain_require.c   tn_require_fused                  check.c           TENSOR_CHECK
+ *   explain_require.c   tn_require_fused                  check*.c          TENSOR_CHECK
  *
  * Read first: struct tn_note, then tn_view_make.
  */
@@ -122,6 +122,11 @@ struct tn_explain_state {
     int n_ban;
     int plant; /* test hook: see tn_check_plant */
     int found; /* groups switched off */
+    /* check_finite.c: of each slot of the plan that runs; in words, where the first such number of the step
+     * came from, by grade */
+    uint8_t *grade;
+    int cap_grade;
+    char origin[3][240];
 };
 typedef struct tn_explain_state tn_explain_state;
 
@@ -263,6 +268,13 @@ int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh);
 int tn_check_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
 void tn_check_end(tn_session *s);
 void tn_check_free(tn_explain_state *x);
+/* ---- check_finite.c ---- */
+int tn_finite_begin(tn_session *s, const tn_flush_scratch *f);
+/* TN_E_NONFINITE where the step has made a loss that is not finite. */
+int tn_finite_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
+/* tn_backward is called on it: likewise where it has been made already, else it will be looked at. */
+int tn_finite_loss(tn_session *s, tn_tensor *loss);
+
 /* Test hook: the first result of every group of at least `least` nodes is made wrong while it is checked; 0
  * turns it off. */
 void tn_check_plant(tn_session *s, int least);

@@ -282,6 +282,7 @@ void tn_step_log_begin(tn_session *s)
     log_clear(&x->now);
     x->n_require = 0;
     x->require_open = false;
+    memset(x->origin, 0, sizeof x->origin);
     x->now.start = tn_clock();
     x->now.number = s->stats.steps + 1;
 }

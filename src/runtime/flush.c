@@ -206,12 +206,10 @@ static int read_in_time(tn_session *s, const tn_tensor *n)
 /* The error of one node, in the name of the call that made it. */
 static int fail_at(tn_session *s, const tn_tensor *n, int status, const tn_errbuf *err)
 {
+    if (status == TN_E_INDEX && tn_node_indexes(n) && tn_index_error(s, n, NULL)) return status;
     tn_call *open = s->graph.call;
     if (n->call) s->graph.call = n->call;
-    if (status)
-        tn_error_set(&s->graph, status, "%s", err->text[0] ? err->text : tn_status_text(status));
-    else
-        status = tn_check_fault(s);
+    tn_error_set(&s->graph, status, "%s", err->text[0] ? err->text : tn_status_text(status));
     s->graph.call = open;
     return status;
 }
@@ -273,7 +271,7 @@ static int run_builtin(tn_session *s, tn_flush_scratch *f)
         tn_tensor *n = f->node.at[i];
         status = read_in_time(s, n);
         if (!status) status = tn_builtin_run(s->device, n, &err);
-        if (status || s->fault.code) {
+        if (status) {
             status = fail_at(s, n, status, &err);
             continue;
         }
@@ -300,17 +298,15 @@ static void note_failure(tn_session *s, int status)
 int tn_check_fault(tn_session *s)
 {
     tn_call *open = s->graph.call, call;
-    if (!s->fault.code && s->device->take_fault && s->device->take_fault(s->device, &s->fault)) {
-        if (tn_device_fault_call(s, &s->fault, &call)) s->graph.call = &call;
-        tn_device_forget_runs(s);
-        note_failure(s, TN_E_INDEX);
-        if (!s->in_step)
-            s->stats.failed_step--; /* the step that has ended; what nobody waited for is not told apart */
-    }
-    if (!s->fault.code) return TN_OK;
-    tn_error_set(&s->graph, TN_E_INDEX, "%s %lld is out of range",
-                 s->fault.code == TN_FAULT_LABEL ? "label" : "index", (long long)s->fault.value);
-    s->fault = (tn_fault){0};
+    tn_index_site site = {"index", -1};
+    tn_fault fault = {0};
+    if (!s->device->take_fault || !s->device->take_fault(s->device, &fault)) return TN_OK;
+    if (tn_device_fault_site(s, &fault, &site, &call)) s->graph.call = &call;
+    note_failure(s, TN_E_INDEX);
+    if (!s->in_step)
+        s->stats.failed_step--; /* the step that has ended; what nobody waited for is not told apart */
+    tn_index_error_at(s, &site, fault.value);
+    tn_device_forget_runs(s);
     s->graph.call = open;
     return TN_E_INDEX;
 }

@@ -76,6 +76,21 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f);
 /* Sets the offsets of the values that die with the plan, and its arena_bytes. */
 int tn_plan_memory(tn_plan *p);
 
+/* ---- fault.c ---- */
+/* What indexes in a node: what the user calls it, and how many lines there are to choose from. */
+typedef struct tn_index_site {
+    const char *name;
+    int64_t extent; /* -1: not known */
+} tn_index_site;
+
+bool tn_node_indexes(const tn_tensor *n);
+tn_index_site tn_index_site_of(const tn_tensor *n);
+/* TN_E_INDEX in the name of n's call, with the place, if n's index is wrong: by *value or, NULL, by the first
+ * value that is. False: it is not, or no place can be said. */
+bool tn_index_error(tn_session *s, const tn_tensor *n, const int64_t *value);
+/* The same without a place, in the name of the call that is open. */
+void tn_index_error_at(tn_session *s, const tn_index_site *site, int64_t value);
+
 /* ---- execute.c ---- */
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p);
 static inline tn_tensor *tn_node_at(const tn_flush_scratch *f, int slot)

@@ -2,7 +2,7 @@
  * Start with tn_backward_at; the walk itself is autograd/walk.c. */
 #include "../../autograd/autograd.h"
 #include "../core/placed.h"
-#include "session.h"
+#include "explain.h"
 
 static bool one_element(tn_scope *sc, const tn_tensor *loss)
 {
@@ -30,7 +30,7 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     if (!sc.g) return TN_E_NULL;
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
-    if (sc.ok && !status && one_element(&sc, loss)) {
+    if (sc.ok && !status && one_element(&sc, loss) && !(status = tn_finite_loss(sc.g->session, loss))) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         forget_reads(sc.g);
         if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);

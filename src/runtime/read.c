@@ -210,11 +210,24 @@ double tn_watch(tn_tensor *x)
     return watched(s, k);
 }
 
+int tn_watches(const tn_session *s)
+{
+    return s ? s->n_watch : 0;
+}
+
+double tn_watched(tn_session *s, int i)
+{
+    return s && !s->in_step && i >= 0 && i < s->n_watched ? watched(s, i) : NAN;
+}
+
 void tn_watch_collect(tn_session *s)
 {
     for (int i = 0; i < s->n_watch; i++) {
         struct tn_watch_slot *w = &s->watch[i];
-        if (w->node && w->node->base->flags & TN_F_DONE) watch_value(s, i, w->node);
+        if (w->node && w->node->base->flags & TN_F_DONE)
+            watch_value(s, i, w->node);
+        else if (w->node && !w->posted)
+            w->value = NAN; /* an error ended the run before it */
         w->node = NULL;
     }
 }

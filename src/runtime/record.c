@@ -82,14 +82,13 @@ static bool enter_one(tn_scope *sc, tn_tensor **x, const char *args, int i)
     if (!sc->g) sc->g = n->graph;
     if (sc->g != n->graph) {
         const char *here = sc->g->device->name, *there = n->graph->device->name;
-        if (strcmp(here, there))
-            tn_error_set(
-                sc->g, TN_E_SESSION,
-                "its tensors belong to two sessions, on %s and on %s; tn_read one of them and make it "
-                "anew with tn_from",
-                here, there);
-        else
-            tn_error_set(sc->g, TN_E_SESSION, "its tensors belong to two sessions");
+        char devices[80] = "", what[80];
+        if (strcmp(here, there)) snprintf(devices, sizeof devices, ", on %s and on %s", here, there);
+        tn_error_set(
+            sc->g, TN_E_SESSION,
+            "its tensors belong to two sessions%s: %s is not of the session of those before it; tn_read it "
+            "and make it anew with tn_from",
+            devices, argument(args, i, what, sizeof what));
         sc->ok = false;
         return false;
     }

@@ -226,6 +226,7 @@ static bool put_attr(tn_flush_scratch *f, const tn_tensor *n)
     }
     memcpy(&a.number, &v, sizeof v);
     a.draw = 0;
+    a.indexed_by = NULL;
     return put(f, &a, sizeof a);
 }
 

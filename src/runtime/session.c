@@ -66,11 +66,13 @@ static bool pick(tn_options *o, const tn_settings *from)
         return false;
     }
     if (o->device == TN_AUTO && from->bad_device) {
-        say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE names no device");
+        say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE is '%.100s', accepted: " TN_ACCEPTED_DEVICES,
+            from->bad_device);
         return false;
     }
     if (o->mode == TN_MODE_AUTO && from->bad_mode) {
-        say(o, TN_LOG_ERROR, "no session: TENSOR_MODE names no mode");
+        say(o, TN_LOG_ERROR, "no session: TENSOR_MODE is '%.100s', accepted: " TN_ACCEPTED_MODES,
+            from->bad_mode);
         return false;
     }
     if (o->device == TN_AUTO) o->device = from->device;
@@ -302,6 +304,7 @@ int tn_step_begin(tn_session *s)
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
     if (!s->graph.parked) end_scope(s);
+    s->graph.outside = false;
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
     s->in_step = true;
@@ -332,12 +335,15 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     s->ending = true;
     tn_flush_at(s, file, line);
     tn_watch_collect(s);
+    int n_watched = s->n_watch;
     s->ending = false;
     tn_step_log_end(s);
     if (!tn_tape_park(s)) end_scope(s);
     s->flushed = 0;
+    s->n_watched = n_watched;
     s->n_watch = 0;
     s->in_step = false;
+    s->graph.outside = true;
     s->stats.steps++;
     watch_growth(s);
     return s->graph.error.status;

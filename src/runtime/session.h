@@ -54,6 +54,7 @@ struct tn_session {
         tn_dtype dtype;
     } * watch; /* by order of the calls within a step */
     int n_watch, cap_watch;
+    int n_watched; /* of the step that ended last */
 
     struct tn_closer {
         void (*fn)(void *);

@@ -36,10 +36,10 @@ typedef union tn_word {
 typedef struct tn_fault {
     int32_t code;  /* 0 none, else enum tn_fault_code */
     int32_t where; /* index of the node (within its plan) that met it */
-    int64_t value; /* the offending label or index */
+    int64_t value; /* the offending index */
 } tn_fault;
 
-enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX, TN_FAULT_LABEL };
+enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX };
 
 enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096 };
 

@@ -1,0 +1,132 @@
+/* test_fusion_steps.c - what fusion makes of whole steps: how many bytes move, a loss and its gradient in one
+ * kernel, an optimizer's update of all parameters in one, and where fusing has to end.
+ */
+#include "fusion_rig.h"
+
+/* ---- bytes ---- */
+
+static uint64_t bytes_of(const tn_session *s)
+{
+    tn_stats v = {.size = sizeof v};
+    tn_get_stats(s, &v);
+    return v.bytes_moved;
+}
+
+/* relu(x * 2 + b) over n floats: eager reads and writes 8n, 12n and 8n bytes, fused 12n in one kernel. */
+static void a_chain_moves_its_ends_only(void **state)
+{
+    (void)state;
+    const uint64_t n = ROWS * COLS;
+    for (int fused = 0; fused < 2; fused++) {
+        tn_session *s = open_mode(fused ? TN_FUSED : TN_EAGER);
+        for (int step = 0; step < 3; step++) {
+            traced t = {.s = s};
+            uint64_t bytes = bytes_of(s), kernels = launched(s);
+            tn_step_begin(s);
+            tn_tensor *x = input(&t, ROWS, COLS), *b = input(&t, ROWS, COLS);
+            give(&t, tn_relu(tn_add(tn_mul_scalar(x, 2.0), b)));
+            tn_step_end(s);
+            assert_int_equal(bytes_of(s) - bytes, (fused ? 12 : 28) * n);
+            assert_int_equal(launched(s) - kernels, fused ? 1 : 3);
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+/* ---- forward and backward in one kernel ---- */
+
+/* A gradient that somebody asked for, or that a product reads, is written whenever it is made: made where the
+ * loss is, it spares reading forward's operands again. */
+static void a_loss_and_its_gradient_are_one_kernel(void **state)
+{
+    (void)state;
+    for (int product = 0; product < 2; product++) {
+        tn_session *s = open_mode(TN_FUSED);
+        traced t = {.s = s, .gradients = true};
+        tn_step_begin(s);
+        tn_tensor *x = input(&t, 300, 70), *w = product ? input(&t, 70, 50) : NULL;
+        tn_tensor *y = tn_silu(product ? tn_matmul(x, w) : x);
+        take_gradients(&t, tn_sum(tn_square(y), TN_ALL, false));
+        seen v = look(s);
+        /* the product, silu's sum and the gradient that two products read */
+        expect("loss", product ? "of a product" : "of a chain", &v, (bound){product ? 4 : 1, product ? 2 : 0},
+               (bound){0});
+        end_step(s, v.kernels);
+        forget(&v);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+/* ---- limits ---- */
+
+/* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
+static void more_operands_than_a_kernel_can_name(void **state)
+{
+    (void)state;
+    enum { N = 41 };
+    tn_session *s = open_mode(TN_FUSED);
+    traced t = {.s = s};
+    tn_tensor *x[N];
+    tn_step_begin(s);
+    for (int i = 0; i < N; i++) x[i] = input(&t, 40, 40);
+    for (int i = 0; i < N - 1; i++) assert_non_null(tn_mul(x[i], x[i + 1]));
+    seen v = look(s);
+    if (v.kernels != 2) {
+        print_plan(&v);
+        fail_msg("%d kernels", v.kernels);
+    }
+    end_step(s, 2);
+    forget(&v);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* ---- optimizer ---- */
+
+/* Three parameters of different shapes and an update of all: one kernel that reads gradient, parameter and
+ * two moments and writes three; with clipping the norm is read before. */
+static void an_update_is_one_kernel(void **state)
+{
+    (void)state;
+    for (int clip = 0; clip < 2; clip++) {
+        tn_session *s = open_mode(TN_FUSED);
+        tn_tensor *p[3] = {tn_param(s, "a", tn_ones(s, TN_F32, TN_SHAPE(33, 7))),
+                           tn_param(s, "b", tn_ones(s, TN_F32, TN_SHAPE(129))),
+                           tn_param(s, "c", tn_ones(s, TN_F32, TN_SHAPE(2, 3, 50)))};
+        tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = 0.01, .weight_decay = 0.1);
+        for (int step = 0; step < 3; step++) {
+            tn_step_begin(s);
+            tn_tensor *loss = NULL;
+            for (int i = 0; i < 3; i++) {
+                tn_tensor *part = tn_sum(tn_square(p[i]), TN_ALL, false);
+                loss = loss ? tn_add(loss, part) : part;
+            }
+            tn_backward(loss);
+            assert_int_equal(tn_flush(s), 0);
+            if (clip) tn_clip_grad_norm(opt, 0.5);
+            tn_optim_step(opt);
+            seen v = look(s);
+            if (step) /* the first makes the moments */
+                expect("adamw", clip ? "with clipping" : "update", &v, (bound){1 + clip, 0}, (bound){0});
+            if (step && !clip) { /* blocks of 64 floats: 256 + 192 + 320 */
+                const int64_t row = (256 + 192 + 320) * 4;
+                if (v.bytes > 7 * row)
+                    fail_msg("%lld bytes, expected %lld", (long long)v.bytes, (long long)(7 * row));
+            }
+            end_step(s, v.kernels);
+            forget(&v);
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+int main(void)
+{
+    setenv("TENSOR_PROFILE", "reference", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chain_moves_its_ends_only),
+        cmocka_unit_test(an_update_is_one_kernel),
+        cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
+        cmocka_unit_test(more_operands_than_a_kernel_can_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

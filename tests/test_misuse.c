@@ -1,0 +1,292 @@
+/* test_misuse.c - calls in no sensible order, on handles of any age and of two sessions: none may bring the
+ * program down, each that fails says so in the session's error, and once that is cleared both sessions
+ * compute as ever.
+ *
+ *   misuse [--rounds N] [--seed N]
+ *
+ * A round is some hundred calls drawn at random from the list in `act`, on handles drawn from all that were
+ * ever given out. Steps begin and end as it comes. Start with play.
+ */
+#include "check.h"
+#include "include/tensor_nn.h"
+#include "src/core/sanitized.h"
+
+#if defined(TN_ASAN)
+static int n_rounds = 12;
+#else
+static int n_rounds = 30;
+#endif
+static uint64_t first_seed = 1;
+static int refused, went; /* calls that failed, and that did not while no error was in the way */
+
+enum { HANDLES = 64, CALLS = 150, SESSIONS = 2 };
+
+typedef struct game {
+    rng r;
+    tn_session *s[SESSIONS];
+    tn_tensor *h[HANDLES]; /* of either session, alive or not; NULL among them */
+    tn_optim *opt[SESSIONS];
+    int n, names;
+} game;
+
+static tn_tensor *any(game *g)
+{
+    int64_t k = rng_below(&g->r, g->n + 2);
+    return k < g->n ? g->h[k] : NULL;
+}
+
+static void hold(game *g, tn_tensor *t)
+{
+    g->h[g->n < HANDLES ? g->n++ : rng_below(&g->r, HANDLES)] = t;
+}
+
+static int small(game *g)
+{
+    return (int)rng_below(&g->r, 6) - 2;
+}
+
+static tn_tensor *make(game *g, tn_session *s)
+{
+    static const int64_t shape[][3] = {{2, 3, 0}, {3, 2, 0}, {3, 0, 0}, {1, 0, 0}, {2, 2, 3}, {0, 0, 0}};
+    static const int ndim[] = {2, 2, 1, 1, 3, 1};
+    int64_t k = rng_below(&g->r, 6);
+    switch (rng_below(&g->r, 4)) {
+    case 0:
+        return tn_randn(s, TN_F32, ndim[k], shape[k]);
+    case 1:
+        return tn_full(s, small(g), TN_I64, ndim[k], shape[k]);
+    case 2:
+        return tn_full(s, small(g), rng_below(&g->r, 2) ? TN_BOOL : TN_F64, ndim[k], shape[k]);
+    default:
+        return tn_ones(s, TN_F32, ndim[k], shape[k]);
+    }
+}
+
+static void operate(game *g)
+{
+    tn_tensor *a = any(g), *b = any(g), *c = any(g), *part[3] = {NULL};
+    switch (rng_below(&g->r, 20)) {
+    case 0:
+        hold(g, tn_add(a, b));
+        break;
+    case 1:
+        hold(g, tn_matmul(a, b));
+        break;
+    case 2:
+        hold(g, tn_where(a, b, c));
+        break;
+    case 3:
+        hold(g, tn_softmax(a, small(g)));
+        break;
+    case 4:
+        hold(g, tn_sum(a, TN_ALL, false));
+        break;
+    case 5:
+        hold(g, tn_transpose(a, small(g), small(g)));
+        break;
+    case 6:
+        hold(g, tn_slice(a, small(g), small(g), small(g), small(g)));
+        break;
+    case 7:
+        hold(g, tn_gather(a, small(g), b));
+        break;
+    case 8:
+        hold(g, tn_embedding(a, b));
+        break;
+    case 9:
+        hold(g, tn_cross_entropy(a, b));
+        break;
+    case 10:
+        hold(g, tn_narrow(a, small(g), small(g), small(g)));
+        break;
+    case 11:
+        hold(g, tn_concat(2, (tn_tensor *[]){a, b}, small(g)));
+        break;
+    case 12:
+        hold(g, tn_layer_norm(a, b, c));
+        break;
+    case 13:
+        hold(g, tn_dropout(a, 0.5));
+        break;
+    case 14:
+        hold(g, tn_index_select(a, small(g), b));
+        break;
+    case 15:
+        hold(g, tn_detach(a));
+        break;
+    case 16:
+        tn_split(a, small(g), small(g), small(g) > 2 ? NULL : part);
+        hold(g, part[0]);
+        break;
+    case 17:
+        hold(g, tn_reshape(a, TN_SHAPE(small(g), small(g))));
+        break;
+    case 18:
+        hold(g, tn_cast(a, (tn_dtype)rng_below(&g->r, TN_DTYPE_COUNT + 1)));
+        break;
+    default:
+        hold(g, tn_exp(a));
+        break;
+    }
+}
+
+static void act(game *g)
+{
+    int64_t which = rng_below(&g->r, SESSIONS);
+    tn_session *s = g->s[which];
+    float v[32];
+    char name[16];
+    tn_tensor *a = any(g), *b = any(g), *grad = NULL;
+    switch (rng_below(&g->r, 26)) {
+    case 0:
+        tn_step_begin(s);
+        break;
+    case 1:
+        tn_step_end(s);
+        break;
+    case 2:
+        hold(g, tn_keep(a));
+        break;
+    case 3:
+        tn_free(a);
+        break;
+    case 4:
+        tn_assign(a, b);
+        break;
+    case 5:
+        snprintf(name, sizeof name, "p%d", g->names++);
+        hold(g, tn_param(s, name, a));
+        break;
+    case 6:
+        tn_backward(a);
+        break;
+    case 7:
+        hold(g, tn_gradient(a));
+        break;
+    case 8:
+        tn_requires_grad(a, rng_below(&g->r, 2));
+        break;
+    case 9:
+        tn_item(a);
+        break;
+    case 10:
+        tn_read(a, TN_F32, v, tn_numel(a) >= 0 && tn_numel(a) <= 32 ? (size_t)tn_numel(a) * sizeof *v : 4);
+        break;
+    case 11:
+        tn_watch(a);
+        break;
+    case 12:
+        if (!tn_grad(a, 1, &b, &grad)) hold(g, grad);
+        break;
+    case 13:
+        tn_optim_step(g->opt[which]);
+        break;
+    case 14:
+        if (g->opt[which])
+            tn_clip_grad_norm(g->opt[which], 1);
+        else
+            g->opt[which] = rng_below(&g->r, 2) ? tn_adamw(s, tn_all_params(s)) : tn_sgd(s, TN_PARAMS(a, b));
+        break;
+    case 15:
+        tn_flush(s);
+        break;
+    case 16:
+        tn_op_begin(s, "together");
+        break;
+    case 17:
+        tn_op_end(s);
+        break;
+    case 18:
+        tn_no_grad_begin(s);
+        break;
+    case 19:
+        tn_no_grad_end(s);
+        break;
+    case 20:
+        tn_require_fused(s);
+        break;
+    case 21:
+        tn_require_end(s);
+        break;
+    case 22:
+        tn_set_name(a, "named");
+        break;
+    case 23:
+        tn_train(s, rng_below(&g->r, 2));
+        break;
+    default:
+        hold(g, make(g, s));
+        break;
+    }
+}
+
+/* Whatever happened: a step from the start gives what it gives in a session that nothing happened to. */
+static void still_computes(tn_session *s)
+{
+    tn_clear_error(s);
+    if (tn_step_end(s)) tn_clear_error(s);
+    for (int open = 1; open; tn_clear_error(s)) open = !tn_op_end(s);
+    for (int open = 1; open; tn_clear_error(s)) open = !tn_no_grad_end(s);
+    tn_train(s, true);
+    tn_tensor *w = tn_ones(s, TN_F32, TN_SHAPE(4));
+    tn_requires_grad(w, true);
+    for (int i = 0; i < 3; i++) {
+        tn_step_begin(s);
+        tn_tensor *loss = tn_sum(tn_square(tn_mul_scalar(w, 3.0)), TN_ALL, false);
+        tn_backward(loss);
+        double slope = tn_item(tn_sum(tn_gradient(w), TN_ALL, false)), sum = tn_item(loss);
+        tn_step_end(s);
+        if (tn_error(s) || sum != 36 || slope != 72)
+            fail_msg("afterwards %g and %g instead of 36 and 72: %s", sum, slope, tn_error_text(s));
+    }
+    tn_free(w);
+}
+
+static void play(tn_mode mode, uint64_t seed)
+{
+    game g = {.r = {seed}};
+    for (int i = 0; i < SESSIONS; i++) {
+        g.s[i] = tn_open(.device = TN_CPU, .mode = mode, .seed = seed, .log = quiet);
+        assert_non_null(g.s[i]);
+    }
+    for (int i = 0; i < 16; i++) hold(&g, make(&g, g.s[i % SESSIONS]));
+    for (int call = 0; call < CALLS; call++) {
+        if (rng_below(&g.r, 3))
+            operate(&g);
+        else
+            act(&g);
+        for (int i = 0; i < SESSIONS; i++) {
+            went += !tn_error(g.s[0]) && !tn_error(g.s[1]) && !i;
+            if (!tn_error(g.s[i])) continue;
+            refused++;
+            if (!*tn_error_text(g.s[i]) || tn_error(g.s[i]) == TN_E_INTERNAL ||
+                tn_error(g.s[i]) == TN_E_COMPILE)
+                fail_msg("seed %llu, call %d: %d \"%s\"", (unsigned long long)seed, call, tn_error(g.s[i]),
+                         tn_error_text(g.s[i]));
+            if (rng_below(&g.r, 3)) tn_clear_error(g.s[i]); /* else it is what follows that is refused */
+        }
+    }
+    for (int i = 0; i < SESSIONS; i++) still_computes(g.s[i]);
+    for (int i = 0; i < SESSIONS; i++) assert_int_equal(tn_close(g.s[i]), 0);
+}
+
+static void nothing_brings_it_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_rounds; i++) play(i & 1 ? TN_EAGER : TN_FUSED, first_seed + (uint64_t)i);
+    print_message("%d calls went well, %d were refused\n", went, refused);
+    assert_true(went > 20 * n_rounds && refused > 20 * n_rounds);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--rounds")) n_rounds = atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--seed")) first_seed = strtoull(argv[i + 1], NULL, 10);
+    }
+    setenv("TENSOR_KERNEL_OPT", "0", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_brings_it_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
