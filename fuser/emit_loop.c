@@ -3,16 +3,16 @@
  * A phase is one pass over the loops; its body defines values where they are first asked for. For silu of a
  * large tensor, streamed:
  *
- *     for (int64_t c = 0; c < 4096; c += 256) {
- *         _Alignas(64) float silu_piece[256];
+ *     for (int64_t c = 0; c < 4096; c += 64) {
+ *         _Alignas(64) float silu_piece[64];
  *     #pragma omp simd
- *         for (int64_t k = 0; k < 256; k++) {
+ *         for (int64_t k = 0; k < 64; k++) {
  *             const int64_t i1 = v0 + c + k;
  *             const float x_i = x[i0 * 65536 + i1];
  *             const float silu = x_i * tn_sigmoid(x_i);
  *             silu_piece[k] = silu;
  *         }
- *         tn_stream(silu + i0 * 65536 + v0 + c, silu_piece, 256 * 4);
+ *         tn_stream(silu + i0 * 65536 + v0 + c, silu_piece, 64 * 4);
  *     }
  *
  * Start with fu_write_body, then fu_plain_loop.

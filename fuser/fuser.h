@@ -46,9 +46,9 @@ enum {
     FU_STASH = 16384,   /* elements of a row that may be kept on the stack between phases */
     FU_PART = 16384,    /* elements summed by one part of a split row reduction */
     FU_RANDOM_TILE = 1024,
-    FU_BLOCK = 32,       /* lines of a block that is read crosswise, and */
-    FU_BLOCK_TILE = 64,  /* their length */
-    FU_STREAM_TILE = 256 /* elements computed before they are written past the caches */
+    FU_BLOCK = 32,      /* lines of a block that is read crosswise, and */
+    FU_BLOCK_TILE = 64, /* their length */
+    FU_STREAM_TILE = 64 /* elements computed before they are written past the caches */
 };
 
 /* ---- text.c: growing text ---- */

@@ -312,12 +312,13 @@ static int pad(builder *b, int m, const tn_tensor *t)
         if (t->shape[i] == 1) at.axis[i] = (fu_axis){.level = 2}; /* no atom counts it */
         if (!fu_part(t, 0, i, &before, &count)) continue;
         fu_part_axis(b->d, &at.axis[i], -before, 1, count);
-        edge |= 1u << i;
+        if (at.axis[i].part) edge |= 1u << i; /* else the border is never looked at */
     }
     int fill = operand(b, m, t->in[1], 0), from = made_by(b, m, x);
     bool number = tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
     if (from < 0 && !number) return load(b, x, at.axis, edge, fill);
     int arg[3] = {inside(b, at.axis, edge), number ? operand(b, m, x, 0) : b->value_of[from], fill};
+    if (!edge) return arg[1];
     return op_of(b, TN_OP_where, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 3, arg);
 }
 

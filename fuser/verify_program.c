@@ -65,6 +65,17 @@ static const char *wrong_address(const fu_ctx *c, const fu_prog *p, int slot, in
     return first < low || last > high ? "an address outside of its buffer" : NULL;
 }
 
+/* Whether no point passes the test: all of them lie in a border. */
+static bool never_true(const fu_prog *p, const fu_value *test)
+{
+    int64_t first = test->shift, last = test->shift;
+    for (int a = 0; a < p->n_atom; a++) {
+        int64_t far = (p->extent[a] - 1) * test->stride[a];
+        *(far < 0 ? &first : &last) += far;
+    }
+    return last < 0 || first >= test->extent;
+}
+
 /* Likewise where `mask` is true. A test of a coordinate bounds what the atoms it counts add to the address,
  * if that is a multiple of the coordinate. */
 static const char *wrong_masked_address(const fu_ctx *c, const fu_prog *p, int slot, int64_t at,
@@ -84,7 +95,7 @@ static const char *wrong_masked_address(const fu_ctx *c, const fu_prog *p, int s
             if (test->stride[a] && !by) by = rest[a] / test->stride[a];
         for (int a = 0; a < p->n_atom; a++)
             multiple = multiple && (!test->stride[a] || rest[a] == by * test->stride[a]);
-        if (!test->extent) return NULL; /* never true */
+        if (never_true(p, test)) return NULL;
         if (!multiple || !by) continue;
         for (int a = 0; a < p->n_atom; a++)
             if (test->stride[a]) rest[a] = 0;

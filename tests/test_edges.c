@@ -180,6 +180,25 @@ static void one_column_the_other_way(void **state)
     gives(tn_matmul(x, tn_transpose(y, -1, -2)), TN_F32, -1, -1, -1, -2, -2, -2);
 }
 
+/* One point of a border, and a slice that the gradient of a concatenation's other half does not reach. */
+static void nothing_but_border(void **state)
+{
+    (void)state;
+    const float a[] = {1, 2, 3, 4}, b[] = {5, 6, 7, 8, 9, 10};
+    tn_tensor *x = tn_from(S, a, TN_F32, TN_SHAPE(4)), *y = tn_from(S, b, TN_F32, TN_SHAPE(3, 2));
+    tn_tensor *z = tn_from(S, a, TN_F32, TN_SHAPE(1, 2)), *g;
+    tn_tensor *w = tn_from(S, b, TN_F32, TN_SHAPE(3, 2)), *o = tn_from(S, b, TN_F32, TN_SHAPE(4));
+    tn_tensor *beside = tn_neg(o), *point = tn_select(tn_add_scalar(tn_pad(x, 0, 1, 1, 0), 1.0), 0, 5);
+    gives(beside, TN_F32, -5, -6, -7, -8);
+    gives(point, TN_F32, 1);
+    gives(tn_mul_scalar(tn_narrow(tn_pad(x, 0, 0, 3, 0), 0, 5, 2), 3.0), TN_F32, 0, 0);
+    tn_requires_grad(z, true);
+    tn_tensor *part = tn_narrow(tn_concat(2, ((tn_tensor *[]){y, z}), 0), 0, 0, 3);
+    assert_int_equal(tn_grad(tn_sum(tn_mul(part, w), TN_ALL, false), 1, &z, &g), 0);
+    gives(g, TN_F32, 0, 0);
+    gives(part, TN_F32, 5, 6, 7, 8, 9, 10);
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -187,8 +206,8 @@ static void one_column_the_other_way(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {EVERYWHERE(empty_axes), EVERYWHERE(empty_axes_backward),
-                                       EVERYWHERE(variance_of_too_few), EVERYWHERE(infinite_logits),
-                                       EVERYWHERE(one_column_the_other_way)};
+    const struct CMUnitTest tests[] = {
+        EVERYWHERE(empty_axes),      EVERYWHERE(empty_axes_backward),      EVERYWHERE(variance_of_too_few),
+        EVERYWHERE(infinite_logits), EVERYWHERE(one_column_the_other_way), EVERYWHERE(nothing_but_border)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,6 +287,21 @@ static void fused(void **state)
     bench_close(&b);
 }
 
+/* Each alone: what surrounds it in a batch changes its groups. */
+static void graphs_that_once_failed(void **state)
+{
+    (void)state;
+    static const uint64_t seed[] = {8512, 12719, 22833, 26181};
+    static program p;
+    bench b;
+    open_two(&b, "cpu fused", subject_device(), TN_FUSED);
+    for (size_t i = 0; i < sizeof seed / sizeof *seed; i++) {
+        draw_program(&p, seed[i]);
+        check_batch(&b, &(batch){1, &p});
+    }
+    bench_close(&b);
+}
+
 static void eager(void **state)
 {
     (void)state;
@@ -380,6 +395,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bounds_let_rounding_pass),
         cmocka_unit_test(a_wrong_operator_is_found_and_shrunk),
         cmocka_unit_test(fused),
+        cmocka_unit_test(graphs_that_once_failed),
         cmocka_unit_test(eager),
     };
     return only_seed ? cmocka_run_group_tests(single, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,25 +121,41 @@ FROM(computed_pads, o[0] == 2 ? -8 : o[2] == 0 ? -7 : at(o[0], o[1], 4 - 2 * o[2
 VIEW(computed_corner,
      tn_neg(tn_reshape(tn_pad(tn_neg(tn_reshape(x, TN_SHAPE(6, 4))), 1, 0, 2, 9), TN_SHAPE(2, 18))))
 FROM(computed_corner, o[1] % 6 > 3 ? -9 : at(o[0], o[1] / 6, o[1] % 6))
+VIEW(border_cut_off, tn_neg(tn_slice(tn_neg(tn_pad(x, 1, 0, 2, 5)), 1, 0, 3, 1)))
+FROM(border_cut_off, at(o[0], o[1], o[2]))
 
 #define MAP(id, ...)                                                                                         \
     {                                                                                                        \
 #id, v_##id, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__ }, m_##id                     \
     }
 static const map maps[] = {
-    MAP(computed_pad, 2, 6, 4),  MAP(computed_slice, 2, 2, 2),
-    MAP(computed_select, 2, 5),  MAP(computed_pads, 3, 3, 3),
-    MAP(computed_corner, 2, 18), MAP(reshape, 4, 6),
-    MAP(flatten, 2, 12),         MAP(unsqueeze, 2, 3, 1, 4),
-    MAP(squeeze, 6, 4),          MAP(permute, 4, 2, 3),
-    MAP(transpose, 4, 3, 2),     MAP(expand, 5, 2, 2, 4),
-    MAP(slice, 2, 3, 2),         MAP(slice_back, 2, 2, 4),
-    MAP(select, 2, 4),           MAP(flip, 2, 3, 4),
-    MAP(pad, 2, 6, 4),           MAP(pad_twice, 3, 3, 5),
-    MAP(concat, 2, 9, 4),        MAP(stack, 2, 3, 4, 2),
-    MAP(contiguous, 2, 4, 3),    MAP(fold, 6, 4),
-    MAP(chain, 2, 3, 2),         MAP(chain_expand, 6, 2, 2),
-    MAP(chain_pad, 2, 3, 3),     MAP(computed, 3, 2, 4),
+    MAP(computed_pad, 2, 6, 4),
+    MAP(computed_slice, 2, 2, 2),
+    MAP(computed_select, 2, 5),
+    MAP(computed_pads, 3, 3, 3),
+    MAP(computed_corner, 2, 18),
+    MAP(border_cut_off, 2, 3, 4),
+    MAP(reshape, 4, 6),
+    MAP(flatten, 2, 12),
+    MAP(unsqueeze, 2, 3, 1, 4),
+    MAP(squeeze, 6, 4),
+    MAP(permute, 4, 2, 3),
+    MAP(transpose, 4, 3, 2),
+    MAP(expand, 5, 2, 2, 4),
+    MAP(slice, 2, 3, 2),
+    MAP(slice_back, 2, 2, 4),
+    MAP(select, 2, 4),
+    MAP(flip, 2, 3, 4),
+    MAP(pad, 2, 6, 4),
+    MAP(pad_twice, 3, 3, 5),
+    MAP(concat, 2, 9, 4),
+    MAP(stack, 2, 3, 4, 2),
+    MAP(contiguous, 2, 4, 3),
+    MAP(fold, 6, 4),
+    MAP(chain, 2, 3, 2),
+    MAP(chain_expand, 6, 2, 2),
+    MAP(chain_pad, 2, 3, 3),
+    MAP(computed, 3, 2, 4),
 };
 
 static void check_map(const map *m, int where)

@@ -242,7 +242,13 @@ static void add_flags(tn_cc *cc, const char *cpu, const char *version)
     /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p
      * of exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
     static char no_pre[] = "-fno-tree-pre";
-    if (!strstr(version, "clang")) cc->word[cc->count++] = no_pre;
+    /* It also walks two blocks of a row at once and keeps the sums' lanes in memory meanwhile: a sum over
+     * 1024 elements takes 68 ns, without that 26. */
+    static char no_jam[] = "-fno-loop-unroll-and-jam";
+    if (!strstr(version, "clang")) {
+        cc->word[cc->count++] = no_pre;
+        cc->word[cc->count++] = no_jam;
+    }
     for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flag(i);
     if (strstr(cpu, " avx512f")) cc->word[cc->count++] = wide;
     size_t used = 0;

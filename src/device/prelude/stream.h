@@ -20,10 +20,23 @@ typedef float tn_line __attribute__((vector_size(16), aligned(1), may_alias));
 typedef float tn_line_at __attribute__((vector_size(16)));
 #endif
 
-TN_FN void tn_stream(void *to, const void *from, int64_t bytes)
+TN_FN void tn_stream_line(void *to, const void *from)
 {
-    char *q = (char *)to;
-    const char *p = (const char *)from;
+    tn_line_at v = *(const tn_line *)from;
+#if defined(__clang__)
+    __builtin_nontemporal_store(v, (tn_line_at *)to);
+#elif defined(__AVX512F__)
+    __builtin_ia32_movntps512((float *)to, v);
+#elif defined(__AVX__)
+    __builtin_ia32_movntps256((float *)to, v);
+#else
+    __builtin_ia32_movntps((float *)to, v);
+#endif
+}
+
+/* What does not begin or end at a line. */
+__attribute__((noinline, unused)) static void tn_stream_apart(char *q, const char *p, int64_t bytes)
+{
     const bool words = ((uintptr_t)q | (uintptr_t)p | (uint64_t)bytes) % 4 == 0;
     const int step = words ? 4 : 1;
     for (; bytes > 0 && (uintptr_t)q % sizeof(tn_line); q += step, p += step, bytes -= step) {
@@ -33,16 +46,7 @@ TN_FN void tn_stream(void *to, const void *from, int64_t bytes)
             *q = *p;
     }
     for (; bytes >= (int64_t)sizeof(tn_line); bytes -= (int64_t)sizeof(tn_line)) {
-        tn_line_at v = *(const tn_line *)p;
-#if defined(__clang__)
-        __builtin_nontemporal_store(v, (tn_line_at *)q);
-#elif defined(__AVX512F__)
-        __builtin_ia32_movntps512((float *)q, v);
-#elif defined(__AVX__)
-        __builtin_ia32_movntps256((float *)q, v);
-#else
-        __builtin_ia32_movntps((float *)q, v);
-#endif
+        tn_stream_line(q, p);
         q += sizeof(tn_line);
         p += sizeof(tn_line);
     }
@@ -52,6 +56,15 @@ TN_FN void tn_stream(void *to, const void *from, int64_t bytes)
         else
             *q = *p;
     }
+}
+
+TN_FN void tn_stream(void *to, const void *from, int64_t bytes)
+{
+    if (__builtin_expect(((uintptr_t)to | (uint64_t)bytes) % sizeof(tn_line) != 0, 0))
+        tn_stream_apart((char *)to, (const char *)from, bytes);
+    else
+        for (int64_t i = 0; i < bytes; i += (int64_t)sizeof(tn_line))
+            tn_stream_line((char *)to + i, (const char *)from + i);
 }
 
 TN_FN void tn_stream_end(void)
