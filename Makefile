@@ -256,7 +256,7 @@ gpu-check:
 	 HAVE_STB='$(HAVE_STB)' STAND_IN='$(if $(HAVE_CMOCKA),,yes)' JOBS='$(JOBS)' sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_conv_prologue test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_conv_prologue test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

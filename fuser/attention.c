@@ -334,7 +334,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     int r = open_kernel(&k, c, size, name[pass]);
     if (r) return r;
     set_sizes(&k, a->q, size);
-    d.dropout = a->keep != NULL;
+    d.dropout = a->keep && !small; /* which knows nothing of it */
     d.strict = a->strict;
     d.mask = !a->mask                    ? FU_FLASH_NO_MASK
              : a->mask->dtype == TN_BOOL ? FU_FLASH_BOOL_MASK

@@ -244,11 +244,17 @@ static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_ti
              o->splits > 1, stats, o->pack);
 }
 
+/* Of TF32, for one of what is multiplied. */
+static int products_of(const shape *s, const tn_target *t)
+{
+    return s->size == 4 && !t->tf32 ? 3 : 1;
+}
+
 static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
                     struct fu_conv_tile *o)
 {
     const int64_t in = d->c / d->groups, out = d->oc / d->groups;
-    o->products = s->size == 4 && !t->tf32 ? 3 : 1;
+    o->products = products_of(s, t);
     o->vec_a = vector_of(d->pass == TN_CONV_FORWARD ? in : out, s->size);
     o->vec_b = vector_of(in, s->size);
     o->pack = vector_of(s->n, s->size);
@@ -362,6 +368,14 @@ static const struct {
 } sizes[] = {{128, 256, 2, 4}, {256, 128, 4, 2}, {128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2},
              {64, 64, 2, 2},   {128, 32, 4, 1},  {64, 32, 4, 1},   {32, 64, 1, 4},  {32, 32, 2, 2}};
 
+bool fu_conv_size(int i, struct fu_conv_tile *out)
+{
+    if (i < 0 || i >= (int)(sizeof sizes / sizeof *sizes)) return false;
+    out->bm = sizes[i].bm, out->bn = sizes[i].bn;
+    out->warps_m = sizes[i].warps_m, out->warps_n = sizes[i].warps_n;
+    return true;
+}
+
 /* The only tile there is for channels alone, or in small groups: 16 KiB or so of results, and pixels split
  * until the GPU is full.
  */
@@ -407,25 +421,40 @@ static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const 
     return n;
 }
 
-int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int most, struct fu_conv_tile *out)
+/* All but the weights' gradient of f32 in two parts whose B is the larger: there the compiler runs out of
+ * registers (tests/gpu/KERNELS.md has the others). */
+static bool can_load(const shape *s, const struct fu_conv_tile *o)
+{
+    if (s->direct || (!s->forward && !s->weights)) return false;
+    return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
+}
+
+/* `loading`: of those that can have a prologue. */
+static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, bool loading, int most,
+                      struct fu_conv_tile *out)
 {
     enum { EACH = 2 };
     struct fu_conv_tile try = {.n_dim = 0};
     shape s;
     int found = 0;
     if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return 0;
-    if (s.direct) return choose_alone(d, &s, t, stats, out);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (s.direct) return !loading && choose_alone(d, &s, t, stats, out);
+    try.products = products_of(&s, t);
+    for (int i = 0; fu_conv_size(i, &try); i++)
         for (int way = 0; way < 4; way++)
             for (int64_t splits = 1; splits <= MOST_SPLITS; splits = more_splits(splits)) {
-                try.bm = sizes[i].bm, try.bn = sizes[i].bn;
-                try.warps_m = sizes[i].warps_m, try.warps_n = sizes[i].warps_n;
                 try.bk = (way & 1 ? 64 : 128) / s.size;
                 try.stages = way & 2 ? 3 : 4;
                 try.splits = splits;
-                if (fill_in(d, &s, t, stats, &try)) found = keep_best(out, found, most, EACH, &try);
+                if ((!loading || can_load(&s, &try)) && fill_in(d, &s, t, stats, &try))
+                    found = keep_best(out, found, most, EACH, &try);
             }
     return found;
+}
+
+int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int most, struct fu_conv_tile *out)
+{
+    return best_tiles(d, t, stats, false, most, out);
 }
 
 bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
@@ -442,9 +471,7 @@ double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct 
 {
     const double lanes = 128, latency = 600;
     shape s;
-    if (d->pass == TN_CONV_DATA_GRAD || !shape_of(d, &s) || s.direct) return -1;
-    if (o->bm * o->bn > 64 * o->warps_m * o->warps_n * 32) return -1; /* its sums leave no registers */
-    if (s.weights && o->products == 3 && o->bn > o->bm) return -1;    /* nor do operands in two parts */
+    if (!shape_of(d, &s)) return 0;
     const double elements = (double)(s.forward ? o->bm : o->bn) * o->bk, size = s.size;
     const double convert = s.size == 2 ? 4 : 2;
     double buffer = elements * (work + convert) / lanes + 2 * elements * size / shared_per_clock;
@@ -472,7 +499,8 @@ const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, boo
     return NULL;
 }
 
-bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+/* What was found to be the fastest, if anything was. */
+static bool found_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
 {
     const fu_conv_way *w = fu_conv_known(t->tuned, d, stats);
     if (w) {
@@ -485,5 +513,22 @@ bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats,
                                      .splits = w->splits};
         if (fu_conv_tile_as(d, t, stats, out)) return out->tuned = true;
     }
-    return fu_conv_tile(d, t, stats, out);
+    return false;
+}
+
+bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    return found_tile(d, t, stats, out) || fu_conv_tile(d, t, stats, out);
+}
+
+bool fu_conv_can_load(const tn_conv2d_desc *d, const struct fu_conv_tile *o)
+{
+    shape s;
+    return shape_of(d, &s) && can_load(&s, o);
+}
+
+bool fu_conv_tile_loading(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    if (found_tile(d, t, stats, out) && fu_conv_can_load(d, out)) return true;
+    return best_tiles(d, t, stats, true, 1, out) > 0;
 }

@@ -55,18 +55,30 @@ int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int m
 /* The same as fu_conv_tile, but for a convolution that t->tuned knows the tile it names. */
 bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
 
+/* The same of a kernel with a prologue (conv_begin.cuh): of the tiles that leave registers for one.
+ * false: there is no form of the kernel with one. */
+bool fu_conv_tile_loading(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
+
+/* Whether a kernel cut as *o can have a prologue. */
+bool fu_conv_can_load(const tn_conv2d_desc *d, const struct fu_conv_tile *o);
+
 /* What t knows of the convolution; NULL: nothing. */
 const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats);
 
 /* Whether both are the same, whatever their pointers and the tile. */
 bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
 
-/* Clocks that a prologue adds (conv_begin.cuh) which computes `work` instructions for an element, and reads
- * `operands` more of x's size; negative: there is no form of the kernel with one. */
+/* Clocks that a prologue adds to the kernel cut as *o, which can have one, where it computes `work`
+ * instructions for an element and reads `operands` more of x's size. */
 double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
                       int operands);
 
-/* The same with bm, bn, bk, stages, warps_m, warps_n and splits as they are in *out. false: that cannot be.
+/* The i-th size of a tile that the choice is among: bm, bn, warps_m and warps_n of *out. false: there are no
+ * more. */
+bool fu_conv_size(int i, struct fu_conv_tile *out);
+
+/* fu_conv_tile with bm, bn, bk, stages, warps_m, warps_n and splits as they are in *out. false: that cannot
+ * be.
  */
 bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
 

@@ -171,7 +171,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     struct fu_conv_tile *tile = tn_arena_alloc(&c->plan->arena, sizeof *tile);
     if (!tile) return TN_E_NOMEM;
     fu_conv_desc(c, conv, &d);
-    if (!fu_conv_tile_tuned(&d, c->target, last != NULL, tile))
+    if (!(parts->n_before ? fu_conv_tile_loading : fu_conv_tile_tuned)(&d, c->target, last != NULL, tile))
         return fu_fail(c, TN_E_UNSUPPORTED, "%s: no tile", tn_op_get((tn_op)t->op)->name);
     int status = take_operand(e, parts->n_before ? parts->from : t->in[0], conv, tile->align[0], "x");
     if (!status) status = take_weight(e, t, conv, tile->align[1]);

@@ -246,9 +246,9 @@ typedef struct fu_node {
     const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
     int group;             /* the one that stores it */
     bool spared;           /* what others make as they write (fold.c) */
-    /* of a convolution or product with a kernel of our own (tile.c): how, without statistics and with; else
-     * NULL */
-    const struct fu_conv_tile *tile[2];
+    /* of a convolution or product with a kernel of our own (tile.c): how, without statistics and with; and
+     * how where its image is computed as it is loaded; else NULL */
+    const struct fu_conv_tile *tile[2], *loading[2];
     fu_statistic statistic;
     const tn_tensor *about; /* SUM SQUARES: a value of each column, as the summand reads it; NULL: 0 */
     tn_epilogue epilogue;   /* of a product or convolution: applied as it writes */

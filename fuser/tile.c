@@ -197,6 +197,18 @@ static const struct fu_conv_tile *tile_of(fu_ctx *c, const tn_conv2d_desc *d, bo
     return t && fu_conv_tile(d, c->target, stats, t) && t->columns > 1 ? t : NULL;
 }
 
+/* The same tile where it leaves registers for a prologue, else the best that does; NULL: none, or no memory.
+ */
+static const struct fu_conv_tile *loading_of(fu_ctx *c, const tn_conv2d_desc *d,
+                                             const struct fu_conv_tile *tile)
+{
+    tn_target model = *c->target;
+    if (!tile || fu_conv_can_load(d, tile)) return tile;
+    struct fu_conv_tile *t = tn_arena_alloc(&c->arena, sizeof *t);
+    model.tuned = NULL; /* what is computed where does not depend on it */
+    return t && fu_conv_tile_loading(d, &model, tile->stats, t) ? t : NULL;
+}
+
 void fu_tile_mark(fu_ctx *c)
 {
     if (c->target->dialect != TN_DIALECT_CUDA) return;
@@ -207,6 +219,7 @@ void fu_tile_mark(fu_ctx *c)
         fu_conv_desc(c, i, &d);
         n->tile[0] = tile_of(c, &d, false);
         n->tile[1] = n->tile[0] && d.pass == TN_CONV_FORWARD ? tile_of(c, &d, true) : NULL;
+        for (int k = 0; k < 2; k++) n->loading[k] = loading_of(c, &d, n->tile[k]);
         if (n->tile[1]) mark_statistics(c, i);
     }
 }
@@ -422,10 +435,10 @@ static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int alig
 
 static tn_cut_reason before_program(fu_ctx *c, fu_tile_parts *p, int conv, fu_tile *now)
 {
-    const struct fu_conv_tile *tile = c->node[conv].tile[p->n_sum > 0];
+    const struct fu_conv_tile *tile = c->node[conv].loading[p->n_sum > 0];
     const tn_tensor *image = c->node[p->before[p->n_before - 1]].t;
     const bool forward = c->node[conv].t->op == TN_OP_conv2d;
-    if (c->node[conv].kind != TN_KIND_CONV || fu_tile_before_ns(c, conv, 0, 0) < 0) return TN_CUT_TILE;
+    if (c->node[conv].kind != TN_KIND_CONV || !tile) return TN_CUT_TILE;
     if (fu_value_of(c, c->node[conv].t->in[0]) != image) return TN_CUT_TILE;
     if (!(p->from = loaded(c, p, tile->align[0]))) return TN_CUT_TILE;
     now->before = true;
@@ -447,9 +460,13 @@ static tn_cut_reason before_program(fu_ctx *c, fu_tile_parts *p, int conv, fu_ti
 double fu_tile_before_ns(const fu_ctx *c, int conv, double work, int operands)
 {
     enum { LANES = 128 };
+    const struct fu_conv_tile *tile = c->node[conv].loading[0];
     tn_conv2d_desc d;
+    if (!tile) return -1;
     fu_conv_desc(c, conv, &d);
-    const double clocks = fu_conv_before(&d, c->target, c->node[conv].tile[0], work, operands);
+    const double other =
+        tile->cycles - c->node[conv].tile[0]->cycles; /* another tile may be slower by itself */
+    const double clocks = fu_conv_before(&d, c->target, tile, work, operands) + other;
     return clocks * tn_target_rates(c->target)->instruction_ps * 1e-3 * c->target->processors * LANES;
 }
 

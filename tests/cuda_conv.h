@@ -16,6 +16,7 @@
 #include "fuser/conv_tile.h"
 #include "src/core/alloc.h"
 #include "src/core/dtype.h"
+#include "tests/conv_desc.h"
 
 #include <math.h>
 
@@ -487,6 +488,36 @@ static inline test_case corner(size_t i, tn_conv_pass pass, int kind)
     memcpy(c.d.pad, corners[i].pad, sizeof c.d.pad);
     memcpy(c.d.dilation, corners[i].dilation, sizeof c.d.dilation);
     return c;
+}
+
+/* All corners that the kernels have a form for, each of two kinds or, with `all`, of every one. */
+static inline void run_corners(bool all, uint32_t first, bool prologues)
+{
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    seed = first;
+    for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)
+        for (int pass = 0; pass < 3; pass++)
+            for (int kind = 0; kind < 4; kind++) {
+                test_case c = corner(i, (tn_conv_pass)pass, kind);
+                if (prologues && (pass == TN_CONV_DATA_GRAD || small_groups(&c.d))) continue;
+                if (!all && kind != (int)(i % 2) * 2 && !(i == 6 && kind == 3)) continue;
+                c.prologue = prologues;
+                assert_true(add(&l, &d->target, c));
+            }
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* The text with `to` in the place of `from`, which has to be there; freed by the caller. */
+static inline char *with_fault(const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    char *changed = malloc(strlen(text) + strlen(to) + 1);
+    if (!at) fail_msg("no place for the fault: %s", from);
+    if (!changed) abort();
+    sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    return changed;
 }
 
 #endif

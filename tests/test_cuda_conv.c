@@ -36,18 +36,7 @@ static void drawn(void **state)
 static void by_hand(void **state)
 {
     (void)state;
-    tn_device *d = device_open();
-    cases l = {.n = 0};
-    seed = 99;
-    for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)
-        for (int pass = 0; pass < 3; pass++)
-            for (int kind = 0; kind < 4; kind++) {
-                if (!full && kind != (int)(i % 2) * 2 && !(i == 6 && kind == 3)) continue;
-                test_case c = corner(i, (tn_conv_pass)pass, kind);
-                assert_true(add(&l, &d->target, c));
-            }
-    run_cases(d, &l);
-    device_close(d);
+    run_corners(full, 99, false);
 }
 
 /* More tiles along M than one block combines, and a mean much larger than the deviation. */
@@ -58,17 +47,7 @@ static void statistics_of_many_tiles(void **state)
     cases l = {.n = 0};
     seed = 5;
     test_case c = {.splits = 1, .stats = true};
-    c.d = (tn_conv2d_desc){.dtype = TN_F32,
-                           .n = 2,
-                           .h = 47,
-                           .w = 47,
-                           .c = 8,
-                           .oc = 8,
-                           .kh = 1,
-                           .kw = 1,
-                           .groups = 1,
-                           .stride = {1, 1},
-                           .dilation = {1, 1}};
+    c.d = conv_desc(TN_F32, TN_CONV_FORWARD, 2, 47, 8, 8, 1);
     assert_true(add(&l, &d->target, c));
     assert_true(l.c[0].tile.dim[18] > 2 * 64);
     run_cases(d, &l);
@@ -87,57 +66,51 @@ static const tn_target h100 = {.dialect = TN_DIALECT_CUDA,
                                .shared_bytes = 48 << 10,
                                .shared_most = 227 << 10};
 
-static tn_conv2d_desc image(tn_dtype dtype, tn_conv_pass pass, int64_t n, int64_t size, int64_t c, int64_t oc,
-                            int64_t window)
-{
-    return (tn_conv2d_desc){.dtype = dtype,
-                            .pass = pass,
-                            .n = n,
-                            .h = size,
-                            .w = size,
-                            .c = c,
-                            .oc = oc,
-                            .kh = window,
-                            .kw = window,
-                            .oh = size,
-                            .ow = size,
-                            .groups = 1,
-                            .stride = {1, 1},
-                            .pad = {window / 2, window / 2, window / 2, window / 2},
-                            .dilation = {1, 1}};
-}
-
 static void choices(void **state)
 {
     (void)state;
     struct fu_conv_tile o;
     tn_target t = h100;
-    tn_conv2d_desc d = image(TN_F16, TN_CONV_FORWARD, 64, 56, 256, 256, 3);
+    tn_conv2d_desc d = conv_desc(TN_F16, TN_CONV_FORWARD, 64, 56, 256, 256, 3);
     assert_true(fu_conv_tile(&d, &t, false, &o)); /* much to do: large tiles, no splits */
     assert_true(o.bm * o.bn >= 128 * 64 && o.splits == 1 && o.scratch == 0 && o.products == 1 && !o.product);
     assert_true(o.grid.chunk == 1 && o.grid.threads > 0 && o.grid.shared <= t.shared_most);
     assert_int_equal(o.columns, 256);
     assert_true(o.align[0] == 16 && o.align[1] == 16);
     assert_true(fu_conv_tile(&d, &t, true, &o) && o.scratch > 0);
-    d = image(TN_F32, TN_CONV_WEIGHT_GRAD, 64, 56, 64, 64, 3); /* few results, many pixels */
+    d = conv_desc(TN_F32, TN_CONV_WEIGHT_GRAD, 64, 56, 64, 64, 3); /* few results, many pixels */
     assert_true(fu_conv_tile(&d, &t, false, &o));
     assert_true(o.splits > 1 && o.scratch >= o.splits * 64 * 576 * 4 && o.products == 3);
     assert_int_equal(o.columns, 576);
     t.tf32 = true;
     assert_true(fu_conv_tile(&d, &t, false, &o) && o.products == 1);
-    d = image(TN_F32, TN_CONV_FORWARD, 1, 7, 512, 512, 3); /* one small image */
+    d = conv_desc(TN_F32, TN_CONV_FORWARD, 1, 7, 512, 512, 3); /* one small image */
     assert_true(fu_conv_tile(&d, &t, false, &o) && o.splits > 1);
-    d = image(TN_BF16, TN_CONV_FORWARD, 8, 28, 3, 64, 3);
+    d = conv_desc(TN_BF16, TN_CONV_FORWARD, 8, 28, 3, 64, 3);
     assert_true(fu_conv_tile(&d, &t, false, &o) && o.align[0] == 2);
-    d = image(TN_F32, TN_CONV_DATA_GRAD, 8, 28, 64, 64, 1);
+    d = conv_desc(TN_F32, TN_CONV_DATA_GRAD, 8, 28, 64, 64, 1);
     assert_true(fu_conv_tile(&d, &t, false, &o) && o.product);
     assert_false(fu_conv_tile(&d, &t, true, &o));
+    assert_false(fu_conv_can_load(&d, &o) || fu_conv_tile_loading(&d, &t, false, &o));
+    d = conv_desc(TN_F32, TN_CONV_WEIGHT_GRAD, 64, 56, 512, 64,
+                  3); /* the best tile has no room for a prologue */
+    assert_true(fu_conv_tile(&d, &h100, false, &o) && !fu_conv_can_load(&d, &o));
+    fu_conv_way way = {d, false, o.bm, o.bn, o.bk, o.stages, o.warps_m, o.warps_n, o.splits};
+    fu_tuned tuned = {1, 1, &way};
+    t = h100;
+    t.tuned = &tuned; /* were it found to be the fastest, too */
+    assert_true(fu_conv_tile_tuned(&d, &t, false, &o) && o.tuned && !fu_conv_can_load(&d, &o));
+    assert_true(fu_conv_tile_loading(&d, &t, false, &o) && !o.tuned && fu_conv_can_load(&d, &o));
+    t.tf32 = true; /* operands in one part: it has */
+    assert_true(fu_conv_tile_tuned(&d, &t, false, &o) && fu_conv_can_load(&d, &o));
+    assert_true(fu_conv_tile_loading(&d, &t, false, &o) && o.tuned);
+    t = h100;
 
-    d = image(TN_F64, TN_CONV_FORWARD, 8, 28, 64, 64, 3);
+    d = conv_desc(TN_F64, TN_CONV_FORWARD, 8, 28, 64, 64, 3);
     assert_false(fu_conv_tile(&d, &t, false, &o));
-    d = image(TN_F32, TN_CONV_FORWARD, 70000, 28, 64, 64, 3); /* more than 2^31 elements */
+    d = conv_desc(TN_F32, TN_CONV_FORWARD, 70000, 28, 64, 64, 3); /* more than 2^31 elements */
     assert_false(fu_conv_tile(&d, &t, false, &o));
-    d = image(TN_F32, TN_CONV_FORWARD, 0, 28, 64, 64, 3);
+    d = conv_desc(TN_F32, TN_CONV_FORWARD, 0, 28, 64, 64, 3);
     assert_false(fu_conv_tile(&d, &t, false, &o));
     d.n = 8;
     assert_true(fu_conv_tile(&d, &t, false, &o));
@@ -157,7 +130,7 @@ static void chosen(void **state)
     seed = 3;
     for (int pass = 0; pass < 3; pass++) {
         test_case c = {.whole = true};
-        c.d = image(TN_F32, (tn_conv_pass)pass, 2, 10, 24, 40, 3);
+        c.d = conv_desc(TN_F32, (tn_conv_pass)pass, 2, 10, 24, 40, 3);
         assert_true(fu_conv_tile(&c.d, &d->target, pass == 0, &c.tile));
         c.stats = pass == 0;
         snprintf(c.name, sizeof c.name, "chosen_%d", pass);
@@ -183,12 +156,9 @@ static void planted(const char *from, const char *to, const char *why)
     tn_errbuf err = {""};
     float out[8 * 8 * 8];
     test_case c = {.splits = 2};
-    c.d = image(TN_F32, TN_CONV_FORWARD, 1, 8, 24, 8, 3);
+    c.d = conv_desc(TN_F32, TN_CONV_FORWARD, 1, 8, 24, 8, 3);
     assert_true(add(&l, &d->target, c));
-    const char *text = l.c[0].tile.text, *at = strstr(text, from);
-    char *changed = malloc(strlen(text) + strlen(to) + 1);
-    assert_true(at && changed);
-    sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    char *changed = with_fault(l.c[0].tile.text, from, to);
     free(l.c[0].text);
     l.c[0].text = text_of(&l.c[0], l.c[0].name, changed);
     compile(d, &l);

@@ -40,20 +40,7 @@ static void drawn(void **state)
 static void by_hand(void **state)
 {
     (void)state;
-    tn_device *d = device_open();
-    cases l = {.n = 0};
-    seed = 41;
-    for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)
-        for (int pass = 0; pass < 3; pass += 2)
-            for (int kind = 0; kind < 4; kind++) {
-                if (corners[i].groups > 1 && corners[i].in <= 8 && corners[i].out <= 8) continue;
-                if (!full && kind != (int)(i % 2) * 2) continue;
-                test_case c = corner(i, (tn_conv_pass)pass, kind);
-                c.prologue = true;
-                assert_true(add(&l, &d->target, c));
-            }
-    run_cases(d, &l);
-    device_close(d);
+    run_corners(full, 41, true);
 }
 
 /* ---- what is planted ---- */
@@ -70,24 +57,10 @@ static int planted(const char *from, const char *to, bool *right)
     double sum[N] = {0}, magnitude[N] = {0};
     test_case c = {.splits = 1, .prologue = true, .whole = true};
     seed = 9;
-    c.d = (tn_conv2d_desc){.dtype = TN_F32,
-                           .n = 1,
-                           .h = 8,
-                           .w = 8,
-                           .c = 24,
-                           .oc = 8,
-                           .kh = 3,
-                           .kw = 3,
-                           .groups = 1,
-                           .stride = {1, 1},
-                           .pad = {1, 1, 1, 1},
-                           .dilation = {1, 1}};
+    c.d = conv_desc(TN_F32, TN_CONV_FORWARD, 1, 8, 24, 8, 3);
     assert_true(add(&l, &d->target, c));
     c = l.c[0];
-    const char *text = c.tile.text, *at = strstr(text, from);
-    char *changed = malloc(strlen(text) + strlen(to) + 1);
-    assert_true(at && changed);
-    sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    char *changed = with_fault(c.tile.text, from, to);
     free(l.c[0].text);
     l.c[0].text = text_of(&c, c.name, changed);
     compile(d, &l);

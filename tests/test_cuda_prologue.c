@@ -7,6 +7,7 @@
  */
 #include "cuda_traced.h"
 
+#include "fuser/conv_tile.h"
 #include "src/device/profile.h"
 
 /* ---- cases ---- */
@@ -164,6 +165,37 @@ static void check_case(void **state)
     assert_int_equal(counters().live, 0);
 }
 
+/* ---- tiles ---- */
+
+/* The largest tile there is, whose sums are half of a thread's registers. */
+static void the_largest_tile_loads_too(void **state)
+{
+    enum { N = 64, SIDE = 56, C = 128, OUT = 256 };
+    const tiled c = {.name = "large"};
+    rig_open(state);
+    tn_session *s = open_on(TN_CUDA, &c);
+    const tn_target h100 = like_h100(s);
+    tn_step_begin(s);
+    traced t = {.s = s, .dtype = TN_F16};
+    tn_tensor *x = tn_conv2d(input(&t, N, SIDE, SIDE, 16), input(&t, C, 1, 1, 16), NULL);
+    tn_tensor *y = tn_relu(tn_batch_norm(x, input_at(&t, 1, C), input(&t, C), NULL, NULL));
+    give(&t, tn_conv2d(y, input(&t, OUT, 1, 1, C), NULL));
+    seen v = look_for(s, true, &h100);
+    const tn_step *last = NULL;
+    for (int i = 0; i < v.plan->n_step; i++)
+        if (v.plan->step[i].kind == TN_STEP_KERNEL &&
+            strstr(v.plan->step[i].source.text, "#define PROLOGUE\n"))
+            last = &v.plan->step[i];
+    if (!last) {
+        print_plan(&v);
+        fail_msg("no prologue");
+    }
+    assert_int_equal(last->conv.oc, OUT);
+    assert_int_equal(last->tile->bm * last->tile->bn, 128 * 256);
+    forget(&v);
+    assert_int_equal(tn_close(s), 0); /* nothing of it runs */
+}
+
 /* ---- training ---- */
 
 enum { WEIGHTS = 8 * 9 * 4 + 8 + 8 + 8 + 8 * 9 * 8 + 8 };
@@ -220,10 +252,11 @@ static void parameters_are_updated_when_all_have_read_them(void **state)
 int main(int argc, char **argv)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
-    struct CMUnitTest tests[N_CASES + 1];
+    struct CMUnitTest tests[N_CASES + 2];
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     for (size_t i = 0; i < N_CASES; i++)
         tests[i] = (struct CMUnitTest){Cases[i].c.name, check_case, NULL, NULL, (void *)(uintptr_t)i};
     tests[N_CASES] = (struct CMUnitTest)cmocka_unit_test(parameters_are_updated_when_all_have_read_them);
+    tests[N_CASES + 1] = (struct CMUnitTest)cmocka_unit_test(the_largest_tile_loads_too);
     return cmocka_run_group_tests_name("cuda_prologue", tests, NULL, NULL);
 }

@@ -317,6 +317,34 @@ static void doubles_are_left_to_the_library(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* A window of 1 x 1 is a product, at which the library is faster where its operands are rounded once. */
+static void one_by_one(traced *t)
+{
+    give(t, tn_conv2d(input(t, 2, 5, 6, 8), input(t, 16, 1, 1, 8), NULL));
+}
+
+static void a_window_of_one_is_the_librarys_product(void **state)
+{
+    rig_open(state);
+    const tiled c = {"one by one", one_by_one, 0, 0, TN_F32, false, NULL, 5e-3};
+    setenv("TENSOR_PRECISION", "tf32", 1);
+    tn_session *s = open_on(TN_CUDA, &c);
+    traced t = begin(s, &c);
+    float y[2 * 5 * 6 * 16];
+    seen v = look(s);
+    if (v.plan->n_step != 1 || v.plan->step[0].kind != TN_STEP_CONV) {
+        print_plan(&v);
+        fail_msg("not one call of the library");
+    }
+    forget(&v);
+    const uint64_t products = counters().matmuls;
+    if (tn_read(t.out[0], TN_F32, y, sizeof y)) fail_msg("%s; %s", tn_error_text(s), sim.report());
+    assert_int_equal(counters().matmuls - products, 1);
+    assert_int_equal(tn_close(s), 0);
+    compare(&c);
+    unsetenv("TENSOR_PRECISION");
+}
+
 /* conv - gelu - conv with a bias each: the first one's gradient is made as the second one's data gradient is,
  * and only then summed for the bias. */
 static void two_layers(traced *t)
@@ -426,6 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(operands_are_read_before_they_are_overwritten),
         cmocka_unit_test(programs_by_chance),
         cmocka_unit_test(doubles_are_left_to_the_library),
+        cmocka_unit_test(a_window_of_one_is_the_librarys_product),
         cmocka_unit_test(gradients_of_activations_are_made_with_the_data_gradient),
         cmocka_unit_test(the_session_says_how_precise),
         cmocka_unit_test(the_plan_says_what_a_convolution_took_along),

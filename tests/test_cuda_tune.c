@@ -3,7 +3,7 @@
  * that is not as it was written is not there, and without the variable nothing of this happens.
  *
  * What the model takes for the fastest is made slow (cusim.h: slow), so that something else has to win. Read
- * first: struct outcome, then the_faster_tile_is_taken.
+ * first: struct outcome, then faster_tile_of.
  */
 #include "cuda_rig.h"
 
@@ -16,10 +16,14 @@
 #include "fuser/conv_tile.h"
 #include "src/core/hash.h"
 #include "src/runtime/tune.h"
+#include "tests/conv_desc.h"
 
-enum { N = 2, SIDE = 9, IN = 8, OUT = 24, Y = N * SIDE * SIDE * OUT };
+enum { N = 2, SIDE = 9, IN = 8, OUT = 24, ROWS = N * SIDE * SIDE, Y = ROWS * OUT };
 
-/* What a session made of the convolution. */
+/* What is tuned: a convolution; a linear layer that is one kernel with the gelu behind it. */
+typedef enum subject { CONVOLUTION, LINEAR } subject;
+
+/* What a session made of it. */
 typedef struct outcome {
     float y[Y];
     int measured;
@@ -28,23 +32,14 @@ typedef struct outcome {
     char profile[64];
 } outcome;
 
-static tn_conv2d_desc convolution(void)
+static tn_conv2d_desc desc_of(subject what)
 {
-    return (tn_conv2d_desc){.dtype = TN_F32,
-                            .pass = TN_CONV_FORWARD,
-                            .n = N,
-                            .h = SIDE,
-                            .w = SIDE,
-                            .c = IN,
-                            .oc = OUT,
-                            .kh = 3,
-                            .kw = 3,
-                            .oh = SIDE,
-                            .ow = SIDE,
-                            .groups = 1,
-                            .stride = {1, 1},
-                            .pad = {1, 1, 1, 1},
-                            .dilation = {1, 1}};
+    tn_conv2d_desc d = conv_desc(TN_F32, TN_CONV_FORWARD, N, SIDE, IN, OUT, 3);
+    if (what == LINEAR) { /* its rows are the pixels of a line */
+        d = conv_desc(TN_F32, TN_CONV_FORWARD, 1, 1, IN, OUT, 1);
+        d.w = d.ow = ROWS;
+    }
+    return d;
 }
 
 static tn_tensor *filled(tn_session *s, int ndim, const int64_t *shape, int step)
@@ -59,17 +54,20 @@ static tn_tensor *filled(tn_session *s, int ndim, const int64_t *shape, int step
     return x;
 }
 
-static outcome session_on(tn_device_kind device)
+static outcome session_on(tn_device_kind device, subject what)
 {
     outcome o = {.measured = 0};
     tn_session *s = tn_open(.device = device, .threads = 1, .log = log_keep);
     if (!s) fail_msg("%s", logged);
     tn_step_begin(s);
-    tn_tensor *y = tn_relu(tn_conv2d(filled(s, TN_SHAPE(N, SIDE, SIDE, IN), 37),
-                                     filled(s, TN_SHAPE(OUT, 3, 3, IN), 43), NULL, .pad = 1));
+    tn_tensor *y = what == LINEAR
+                       ? tn_gelu(tn_affine(filled(s, TN_SHAPE(ROWS, IN), 37),
+                                           filled(s, TN_SHAPE(OUT, IN), 43), filled(s, TN_SHAPE(OUT), 29)))
+                       : tn_relu(tn_conv2d(filled(s, TN_SHAPE(N, SIDE, SIDE, IN), 37),
+                                           filled(s, TN_SHAPE(OUT, 3, 3, IN), 43), NULL, .pad = 1));
     if (tn_read(y, TN_F32, o.y, sizeof o.y)) fail_msg("%s; %s", tn_error_text(s), sim.report());
     tn_step_end(s);
-    const tn_conv2d_desc d = convolution();
+    const tn_conv2d_desc d = desc_of(what);
     const fu_conv_way *w = fu_conv_known(s->target.tuned, &d, false);
     if ((o.known = w != NULL)) o.way = *w;
     o.measured = tn_tune_measured(s);
@@ -79,10 +77,10 @@ static outcome session_on(tn_device_kind device)
 }
 
 /* What the model takes for the fastest, on the simulated GPU. */
-static struct fu_conv_tile first_choice(int *most_shared)
+static struct fu_conv_tile first_choice(subject what, int *most_shared)
 {
     struct fu_conv_tile tile[6];
-    const tn_conv2d_desc d = convolution();
+    const tn_conv2d_desc d = desc_of(what);
     tn_device *v = device_open();
     int n = fu_conv_tiles(&d, &v->target, false, 6, tile), less = 0;
     device_close(v);
@@ -156,25 +154,25 @@ static int choices(char *first, size_t n)
     return count;
 }
 
-static void check_values(const outcome *o)
+static void check_values(const outcome *o, subject what)
 {
-    static outcome cpu;
-    static bool there;
-    if (!there) cpu = session_on(TN_CPU);
-    there = true;
-    assert_false(cpu.known);
+    static outcome of[2];
+    static bool there[2];
+    const outcome *cpu = &of[what];
+    if (!there[what]) of[what] = session_on(TN_CPU, what);
+    there[what] = true;
+    assert_false(cpu->known);
     for (int i = 0; i < Y; i++)
-        if (!(fabsf(o->y[i] - cpu.y[i]) < 1e-4f))
-            fail_msg("%d: %g, on the CPU %g", i, (double)o->y[i], (double)cpu.y[i]);
+        if (!(fabsf(o->y[i] - cpu->y[i]) < 1e-4f))
+            fail_msg("%d: %g, on the CPU %g", i, (double)o->y[i], (double)cpu->y[i]);
 }
 
-static void the_faster_tile_is_taken(void **state)
+static void faster_tile_of(subject what)
 {
-    (void)state;
     int shared;
-    const struct fu_conv_tile model = first_choice(&shared);
+    const struct fu_conv_tile model = first_choice(what, &shared);
     sim.set("slow", shared);
-    outcome a = session_on(TN_CUDA);
+    outcome a = session_on(TN_CUDA, what);
     assert_int_equal(a.measured, 1);
     assert_true(a.known);
     assert_false(is_tile(&a, &model));
@@ -189,14 +187,14 @@ static void the_faster_tile_is_taken(void **state)
     assert_true(fu_conv_tile_as(&a.way.d, &v->target, false, &taken));
     device_close(v);
     assert_true(taken.grid.shared < shared);
-    check_values(&a);
+    check_values(&a, what);
     if (!strstr(a.profile, ", tuned ")) fail_msg("%s", a.profile);
     assert_int_equal(choices(NULL, 0), 1);
 
     /* Now another one would be the fastest; but nothing is timed any more. */
     sim.set("slow", 0);
     uint64_t launches = counters().launches;
-    outcome b = session_on(TN_CUDA);
+    outcome b = session_on(TN_CUDA, what);
     assert_int_equal(b.measured, 0);
     assert_int_equal(counters().launches - launches, 1);
     assert_true(b.known && same_way(&a.way, &b.way));
@@ -206,10 +204,22 @@ static void the_faster_tile_is_taken(void **state)
     /* Without the variable the model decides, whatever is there. */
     unsetenv("TENSOR_TUNE");
     launches = counters().launches;
-    outcome off = session_on(TN_CUDA);
+    outcome off = session_on(TN_CUDA, what);
     assert_int_equal(counters().launches - launches, 1);
     assert_true(!off.known && !off.measured && !strstr(off.profile, "tuned"));
-    check_values(&off);
+    check_values(&off, what);
+}
+
+static void the_faster_tile_is_taken(void **state)
+{
+    (void)state;
+    faster_tile_of(CONVOLUTION);
+}
+
+static void the_faster_tile_of_a_product_is_taken(void **state)
+{
+    (void)state;
+    faster_tile_of(LINEAR);
 }
 
 static void off_unless_asked_for(void **state)
@@ -222,13 +232,13 @@ static void off_unless_asked_for(void **state)
         else
             unsetenv("TENSOR_TUNE");
         uint64_t launches = counters().launches;
-        outcome o = session_on(TN_CUDA);
+        outcome o = session_on(TN_CUDA, CONVOLUTION);
         assert_true(!o.known && !o.measured);
         assert_int_equal(counters().launches - launches, 1);
         assert_int_equal(choices(NULL, 0), 0);
     }
     setenv("TENSOR_TUNE", "1", 1);
-    outcome cpu = session_on(TN_CPU); /* has nothing to choose */
+    outcome cpu = session_on(TN_CPU, CONVOLUTION); /* has nothing to choose */
     assert_true(!cpu.known && !cpu.measured);
 }
 
@@ -264,9 +274,9 @@ static void a_broken_file_is_not_there(void **state)
     (void)state;
     char path[256], good[1024], bad[1200], again[1024];
     int shared;
-    first_choice(&shared);
+    first_choice(CONVOLUTION, &shared);
     sim.set("slow", shared);
-    outcome first = session_on(TN_CUDA);
+    outcome first = session_on(TN_CUDA, CONVOLUTION);
     assert_int_equal(choices(path, sizeof path), 1);
     const size_t n = read_all(path, good, sizeof good);
     for (int way = 0; way < 6; way++) {
@@ -279,7 +289,7 @@ static void a_broken_file_is_not_there(void **state)
         if (way == 4) bad[n - 2] = bad[n - 2] == '0' ? '1' : '0';
         if (way == 5) bad[m++] = '\n';
         write_all(path, bad, m);
-        outcome o = session_on(TN_CUDA);
+        outcome o = session_on(TN_CUDA, CONVOLUTION);
         if (o.measured != 1) fail_msg("way %d: %d measured", way, o.measured);
         assert_true(same_way(&o.way, &first.way));
         assert_memory_equal(o.y, first.y, sizeof o.y);
@@ -288,9 +298,9 @@ static void a_broken_file_is_not_there(void **state)
     }
     /* Whole, but a tile that there cannot be: the model's serves. */
     write_all(path, bad, forged(good, "17 3 0 -1 5 0 splits 9", bad));
-    outcome o = session_on(TN_CUDA);
+    outcome o = session_on(TN_CUDA, CONVOLUTION);
     assert_int_equal(o.measured, 0);
-    check_values(&o);
+    check_values(&o, CONVOLUTION);
 }
 
 static void there_is_a_time_to_be_told(void **state)
@@ -316,6 +326,7 @@ int main(int argc, char **argv)
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_faster_tile_is_taken, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(the_faster_tile_of_a_product_is_taken, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(off_unless_asked_for, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_broken_file_is_not_there, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(there_is_a_time_to_be_told, open_folder, remove_folder),

@@ -11,6 +11,7 @@
 
 #include "src/device/cpu/cpu_lib.h"
 #include "src/device/cpu/pool.h"
+#include "tests/conv_desc.h"
 
 enum { ROUNDS = 4000, IMPLS = 3 };
 
@@ -106,21 +107,7 @@ static void conv_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t
              names[pass]);
     if (!strstr(r.name, filter)) return;
     void *x = filled(n * hw * hw * ci), *y = filled(n * hw * hw * co), *w = filled(co * ci * 9);
-    r.c = (tn_conv2d_desc){.dtype = TN_F32,
-                           .pass = pass,
-                           .n = n,
-                           .h = hw,
-                           .w = hw,
-                           .c = ci,
-                           .oc = co,
-                           .kh = 3,
-                           .kw = 3,
-                           .oh = hw,
-                           .ow = hw,
-                           .groups = 1,
-                           .stride = {1, 1},
-                           .pad = {1, 1, 1, 1},
-                           .dilation = {1, 1}};
+    r.c = conv_desc(TN_F32, pass, n, hw, ci, co, 3);
     r.c.in0 = pass == TN_CONV_DATA_GRAD ? y : x;
     r.c.in1 = pass == TN_CONV_WEIGHT_GRAD ? y : w;
     r.c.out = pass == TN_CONV_FORWARD ? y : pass == TN_CONV_DATA_GRAD ? x : w;

@@ -3,79 +3,128 @@
  *
  * It compiles for sm_80 and sm_90, a second or so a kernel, and needs no GPU. Exit status: 0 written, 1 a
  * kernel does not compile, warns or spills, 2 there is no NVRTC. With an argument: only of kernels whose name
- * has it. Read first: main.
+ * has it. Read first: write_rows.
  */
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "tests/gpu/table.h"
 #include "tests/gpu/table_attention.h"
 #include "tests/gpu/table_conv.h"
 
 static table_family *const families[] = {conv_row, direct_row, attention_row};
 
-static const char head[] = "# Our own kernels on tensor cores\n"
-                           "\n"
-                           "Written by `make cuda-kernels`. Registers, spills: of the real NVRTC, for sm_80 "
-                           "and sm_90. Shared memory: of a\n"
-                           "block. Blocks: that a multiprocessor of an H100 holds at once, by registers, "
-                           "shared memory and threads. flop/B:\n"
-                           "operations for each byte that a block brings from L2 (its tile's own arithmetic "
-                           "intensity), and for each that\n"
-                           "its warps read from shared memory.\n"
-                           "\n"
-                           "Share of peak is a **prediction, not a measurement**: the time in which tensor "
-                           "cores are busy over the whole, by\n"
-                           "the model that chooses the tile (fuser/conv_tile.c for convolutions, "
-                           "fuser/attention_cuda.c for attention). It takes "
-                           "the longest of three rates for a\n"
-                           "multiprocessor's clock, 1024 multiply-adds of 16 bits (512 of TF32), 128 bytes "
-                           "from shared memory, 28 bytes from\n"
-                           "L2, and adds a barrier for each buffer, the results' way to memory, the last "
-                           "turn of blocks that does not fill\n"
-                           "the GPU, and a penalty below 8 warps. The peak is that of `mma.sync`, half of "
-                           "what an H100 does with `wgmma`;\n"
-                           "three TF32 products for one of f32 count as three. Convolutions: of 64 images, "
-                           "56 x 56, 128 channels to 256, 3 x 3.\n"
-                           "\n"
-                           "| kernel | of | tile | threads | shared B | blocks | registers sm_80 | sm_90 | "
-                           "spilled B | flop/B L2 | flop/B shared "
-                           "| share of peak |\n"
-                           "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+static const char head[] =
+    "# Our own kernels on tensor cores\n"
+    "\n"
+    "Written by `make cuda-kernels`. Registers, spills: of the real NVRTC, for sm_80 and sm_90. Shared "
+    "memory: of a\n"
+    "block. Blocks: that a multiprocessor of an H100 holds at once, by registers, shared memory and threads. "
+    "flop/B:\n"
+    "operations for each byte that a block brings from L2 (its tile's own arithmetic intensity), and for "
+    "each that\n"
+    "its warps read from shared memory.\n"
+    "\n"
+    "Share of peak is a **prediction, not a measurement**: the time in which tensor cores are busy over the "
+    "whole, by\n"
+    "the model that chooses the tile (fuser/conv_tile.c for convolutions, fuser/attention_cuda.c for "
+    "attention). It\n"
+    "takes the longest of three rates for a multiprocessor's clock, 1024 multiply-adds of 16 bits (512 of "
+    "TF32), 128\n"
+    "bytes from shared memory, 28 bytes from L2, and adds a barrier for each buffer, the results' way to "
+    "memory, the\n"
+    "last turn of blocks that does not fill the GPU, and a penalty below 8 warps. The peak is that of "
+    "`mma.sync`, half\n"
+    "of what an H100 does with `wgmma`; three TF32 products for one of f32 count as three.\n"
+    "\n"
+    "Convolutions are of 64 images, 56 x 56, 128 channels to 256, 3 x 3; a product that is one kernel with "
+    "what follows\n"
+    "it is such a kernel, too. Strides, padding, dilation and the window are arguments, so one kernel serves "
+    "all of\n"
+    "them; a prologue is a batch norm and relu. Sizes of tiles that are missing in a row's family have no "
+    "form there:\n"
+    "their sums, or places in the image, would not find room. Attention is of 8 x 16 heads of 2048 queries "
+    "and keys, or\n"
+    "of few blocks where the row says so: then tiles are smaller, and blocks share a query. Every "
+    "combination of\n"
+    "attention's flags for both GPUs is compiled by `build/tests/test_cuda_attention full test_registers`.\n"
+    "\n"
+    "| kernel | of | tile | threads | shared B | blocks | registers sm_80 | sm_90 | spilled B | flop/B L2 | "
+    "flop/B shared "
+    "| share of peak |\n"
+    "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
 
-int main(int argc, char **argv)
+/* The rows that are number `which` of every `of`, a line each, into `to`: false where a kernel does not
+ * compile, warns or spills. */
+static bool write_rows(FILE *to, const char *filter, int which, int of)
 {
     static const char *const arch[2] = {"sm_80", "sm_90"};
     nvrtc n;
-    int bad = 0;
     table_row row;
-    if (!nvrtc_open(&n)) {
-        fprintf(stderr, "cuda-kernels: there is no NVRTC here\n");
-        return 2;
-    }
-    fputs(head, stdout);
-    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+    bool good = nvrtc_open(&n);
+    int number = 0;
+    for (size_t f = 0; f < sizeof families / sizeof *families && good; f++)
         for (int i = 0; families[f](i, &row); i++) {
-            if (row.text && argc > 1 && !strstr(row.kernel, argv[1])) {
+            if (!row.text || !strstr(row.kernel, filter) || number++ % of != which) {
                 free(row.text);
                 continue;
             }
-            if (!row.text) continue;
             table_result r[2];
             for (int a = 0; a < 2; a++) {
                 r[a] = table_compile(&n, &row, arch[a]);
                 if (r[a].status || r[a].warned || r[a].spilled) {
                     fprintf(stderr, "%s, %s, %s, %s:\n%s\n", row.kernel, row.dtype, row.tile, arch[a],
                             r[a].log);
-                    bad = 1;
+                    good = false;
                 }
                 free(r[a].log);
             }
-            printf("| %s | %s | %s | %d | %lld | %d | %d | %d | %d | ", row.kernel, row.dtype, row.tile,
-                   row.threads, (long long)row.shared, table_resident(&row, r[1].registers), r[0].registers,
-                   r[1].registers, r[0].spilled + r[1].spilled);
+            fprintf(to, "| %s | %s | %s | %d | %lld | %d | %d | %d | %d | ", row.kernel, row.dtype, row.tile,
+                    row.threads, (long long)row.shared, table_resident(&row, r[1].registers), r[0].registers,
+                    r[1].registers, r[0].spilled + r[1].spilled);
             if (row.share > 0)
-                printf("%.0f | %.0f | %.0f %% |\n", row.per_l2, row.per_shared, 100 * row.share);
+                fprintf(to, "%.0f | %.0f | %.0f %% |\n", row.per_l2, row.per_shared, 100 * row.share);
             else
-                printf("- | - | no tensor cores |\n");
+                fprintf(to, "- | - | no tensor cores |\n");
             free(row.text);
         }
-    return bad;
+    return !fflush(to) && good;
+}
+
+/* One process a processor, each of which has every so many rows; their lines in turn, as the rows stand. */
+int main(int argc, char **argv)
+{
+    enum { MOST = 64 };
+    const char *filter = argc > 1 ? argv[1] : "";
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const int of = processors < 1 ? 1 : processors > MOST ? MOST : (int)processors;
+    FILE *lines[MOST];
+    pid_t worker[MOST];
+    nvrtc n;
+    bool good = true;
+    char line[1024];
+    if (!nvrtc_open(&n)) {
+        fprintf(stderr, "cuda-kernels: there is no NVRTC here\n");
+        return 2;
+    }
+    fputs(head, stdout);
+    fflush(stdout);
+    for (int w = 0; w < of; w++) {
+        lines[w] = tmpfile();
+        worker[w] = lines[w] ? fork() : -1;
+        if (worker[w] < 0) {
+            perror("cuda-kernels");
+            return 1;
+        }
+        if (!worker[w]) _exit(!write_rows(lines[w], filter, w, of));
+    }
+    for (int w = 0; w < of; w++) {
+        int status = 1;
+        good = waitpid(worker[w], &status, 0) == worker[w] && !status && good;
+        rewind(lines[w]);
+    }
+    for (int number = 0; fgets(line, sizeof line, lines[number % of]); number++) fputs(line, stdout);
+    return !good;
 }

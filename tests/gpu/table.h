@@ -15,7 +15,7 @@
 #include "tests/nvrtc.h"
 
 typedef struct table_row {
-    char kernel[48], dtype[24], tile[48]; /* what it computes, of what, in what pieces */
+    char kernel[64], dtype[24], tile[48]; /* what it computes, of what, in what pieces */
     char *text;                           /* behind the prelude, allocated; it has one kernel */
     int threads;
     int64_t shared;    /* bytes of dynamic shared memory of a block */

@@ -1,7 +1,8 @@
-/* table_attention.h - rows of the attention kernels: each pass, dtype and head, causal, without and with what
- * costs most registers, a mask that is added and dropout.
+/* table_attention.h - rows of the attention kernels: each pass, dtype and head, in the ways of table_uses,
+ * among them what costs most registers, a mask that is added and dropout. That no combination of flags spills
+ * is what `test_cuda_attention full` asks.
  *
- * The times are of a batch of 8 with 16 heads of 2048 queries and keys, or one query of 16 heads. Read first:
+ * The times are of a batch of 8 with 16 heads of 2048 queries and keys, or of a single sequence. Read first:
  * attention_row.
  */
 #ifndef TESTS_GPU_TABLE_ATTENTION_H
@@ -10,39 +11,54 @@
 #include "fuser/attention_cuda.h"
 #include "tests/gpu/table.h"
 
+/* What is compiled into a kernel besides its pass, dtype and head. */
+static const struct table_use {
+    const char *name;
+    bool causal, dropout, strict;
+    fu_flash_mask mask;
+    int64_t batch, heads, tq;
+    bool forward; /* alone: the other passes are the same as without */
+} table_uses[] = {
+    {"", true, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false},
+    {", all keys", false, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false},
+    {", bool mask, strict", false, false, true, FU_FLASH_BOOL_MASK, 8, 16, 2048, false},
+    {", mask, dropout", true, true, false, FU_FLASH_ADDED_MASK, 8, 16, 2048, false},
+    {", mask, dropout, strict, few blocks", true, true, true, FU_FLASH_ADDED_MASK, 1, 4, 512, false},
+    {", one query", false, false, false, FU_FLASH_NO_MASK, 1, 16, 1, true},
+    {", mask, dropout, one query", false, true, false, FU_FLASH_ADDED_MASK, 1, 16, 1, true},
+};
+enum { TABLE_USES = sizeof table_uses / sizeof *table_uses };
+
 static inline bool attention_row(int i, table_row *out)
 {
     static const char *const pass[FU_FLASH_PASSES] = {"forward", "delta", "dk, dv", "dq"};
     enum { KINDS = TABLE_KINDS, HEADS = 4 };
     const int h = i % HEADS, k = i / HEADS % KINDS, p = i / HEADS / KINDS % FU_FLASH_PASSES,
-              full = i / HEADS / KINDS / FU_FLASH_PASSES;
-    if (full > 2) return false;
-    const bool few = full == 2; /* queries: blocks share them */
+              u = i / HEADS / KINDS / FU_FLASH_PASSES;
+    if (u >= TABLE_USES) return false;
+    const struct table_use *use = &table_uses[u];
     const fu_flash_desc d = {.pass = (fu_flash_pass)p,
                              .dtype = table_kinds[k].dtype,
                              .tf32 = table_kinds[k].tf32,
-                             .causal = !few,
-                             .dropout = full == 1,
-                             .mask = full == 1 ? FU_FLASH_ADDED_MASK : FU_FLASH_NO_MASK,
+                             .causal = use->causal,
+                             .dropout = use->dropout,
+                             .strict = use->strict,
+                             .mask = use->mask,
                              .head = 32 * (h + 1),
-                             .batch = few ? 1 : 8,
-                             .heads = 16,
-                             .tq = few ? 1 : 2048,
+                             .batch = use->batch,
+                             .heads = use->heads,
+                             .tq = use->tq,
                              .tk = 2048};
     const tn_target target = table_target();
     const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels = fu_flash_text((fu_flash_pass)p);
     struct fu_flash_tile t;
     char defines[1024];
     *out = (table_row){.text = NULL};
-    /* delta knows nothing of masks, and forward alone of sharing: rows without a text */
-    if ((full && p == FU_FLASH_DELTA) || (few && p != FU_FLASH_FORWARD)) return true;
+    /* delta knows nothing of masks: rows without a text */
+    if ((u && p == FU_FLASH_DELTA) || (use->forward && p != FU_FLASH_FORWARD)) return true;
     if (!fu_flash_tile(&d, &target, &t)) return true;
     fu_flash_defines(&d, &t, defines, sizeof defines);
-    snprintf(out->kernel, sizeof out->kernel, "attention %s%s, head %d", pass[p],
-             few    ? ", one query"
-             : full ? ", mask, dropout"
-                    : "",
-             d.head);
+    snprintf(out->kernel, sizeof out->kernel, "attention %s%s, head %d", pass[p], use->name, d.head);
     snprintf(out->dtype, sizeof out->dtype, "%s", table_kinds[k].name);
     if (p == FU_FLASH_DELTA)
         snprintf(out->tile, sizeof out->tile, "%d rows", t.rows);

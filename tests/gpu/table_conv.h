@@ -1,4 +1,7 @@
-/* table_conv.h - rows of the convolution kernels: each pass, dtype and tile that the fuser may choose.
+/* table_conv.h - rows of the convolution kernels: each pass, dtype and size of tile that the fuser may
+ * choose, and what is compiled into them besides. Products that are one kernel with what follows are among
+ * them: they are convolutions of 1 x 1. Strides, padding, dilation and windows are arguments, and make no
+ * kernels of their own.
  *
  * The times are of a batch of 64 images, 56 x 56, 128 channels to 256, window 3 x 3, and of the tile that is
  * named, without what the fuser adds at the end: it stores, in the dtype. Read first: conv_row.
@@ -8,6 +11,7 @@
 
 #include "fuser/conv_tile.h"
 #include "src/device/embed.h"
+#include "tests/conv_desc.h"
 #include "tests/gpu/table.h"
 
 static inline void conv_fill(table_row *out, const char *kernel, const char *dtype,
@@ -24,90 +28,121 @@ static inline void conv_fill(table_row *out, const char *kernel, const char *dty
              prologue ? "#define PROLOGUE\n" : "", o->before, plain, o->text);
 }
 
-static inline tn_conv2d_desc conv_desc(tn_dtype dtype, tn_conv_pass pass, int64_t c, int64_t groups)
+static inline tn_conv2d_desc table_conv(tn_dtype dtype, tn_conv_pass pass, int64_t c, int64_t groups)
 {
-    return (tn_conv2d_desc){.dtype = dtype,
-                            .pass = pass,
-                            .n = 64,
-                            .h = 56,
-                            .w = 56,
-                            .c = c,
-                            .oc = groups > 1 ? c : 256,
-                            .kh = 3,
-                            .kw = 3,
-                            .oh = 56,
-                            .ow = 56,
-                            .groups = groups,
-                            .stride = {1, 1},
-                            .pad = {1, 1, 1, 1},
-                            .dilation = {1, 1}};
+    tn_conv2d_desc d = conv_desc(dtype, pass, 64, 56, c, groups > 1 ? c : 256, 3);
+    d.groups = groups;
+    return d;
 }
+
+/* What is compiled into a kernel besides its dtype and size. */
+struct table_way {
+    const char *name;
+    tn_conv_pass pass;
+    bool stats, prologue;
+    bool odd;       /* channels that are loaded one by one */
+    bool brief;     /* buffers half as long, and one fewer */
+    int64_t splits; /* blocks that share a tile */
+    int tested;     /* up to this kind */
+};
+static const struct table_way table_ways[] = {
+    {.name = "conv forward", .pass = TN_CONV_FORWARD, .splits = 1, .tested = 3},
+    {.name = "conv forward, short buffers", .pass = TN_CONV_FORWARD, .brief = true, .splits = 1},
+    {.name = "conv forward, K in parts", .pass = TN_CONV_FORWARD, .splits = 4},
+    {.name = "conv forward, statistics", .pass = TN_CONV_FORWARD, .stats = true, .splits = 1, .tested = 1},
+    {.name = "conv forward, 3 channels", .pass = TN_CONV_FORWARD, .odd = true, .splits = 1, .tested = 1},
+    {.name = "conv forward, prologue",
+     .pass = TN_CONV_FORWARD,
+     .stats = true,
+     .prologue = true,
+     .splits = 1,
+     .tested = 1},
+    {.name = "conv forward, prologue, 3 channels",
+     .pass = TN_CONV_FORWARD,
+     .prologue = true,
+     .odd = true,
+     .splits = 1},
+    {.name = "conv data gradient", .pass = TN_CONV_DATA_GRAD, .splits = 1, .tested = 3},
+    {.name = "conv data gradient, K in parts", .pass = TN_CONV_DATA_GRAD, .splits = 4},
+    {.name = "conv data gradient, 3 channels", .pass = TN_CONV_DATA_GRAD, .odd = true, .splits = 1},
+    {.name = "conv weight gradient", .pass = TN_CONV_WEIGHT_GRAD, .splits = 16, .tested = 3},
+    {.name = "conv weight gradient, 3 channels", .pass = TN_CONV_WEIGHT_GRAD, .odd = true, .splits = 16},
+    {.name = "conv weight gradient, prologue",
+     .pass = TN_CONV_WEIGHT_GRAD,
+     .prologue = true,
+     .splits = 16,
+     .tested = 1},
+    {.name = "conv weight gradient, prologue, 3 channels",
+     .pass = TN_CONV_WEIGHT_GRAD,
+     .prologue = true,
+     .odd = true,
+     .splits = 16},
+};
+enum { TABLE_WAYS = sizeof table_ways / sizeof *table_ways };
 
 static inline bool conv_row(int i, table_row *out)
 {
-    static const struct {
-        int bm, bn, warps_m, warps_n, stages;
-    } tile[] = {{128, 256, 2, 4, 4}, {128, 128, 2, 4, 4}, {128, 64, 2, 2, 4}, {64, 128, 2, 2, 4},
-                {64, 64, 2, 2, 3},   {64, 32, 4, 1, 3},   {32, 32, 2, 2, 3}};
-    static const struct {
-        tn_conv_pass pass;
-        bool stats, odd, prologue;
-        int64_t splits;
-        const char *name;
-        int tested; /* up to this kind */
-    } way[] = {{TN_CONV_FORWARD, false, false, false, 1, "conv forward", 3},
-               {TN_CONV_FORWARD, true, false, false, 1, "conv forward, statistics", 1},
-               {TN_CONV_FORWARD, false, true, false, 1, "conv forward, 3 channels", 1},
-               {TN_CONV_FORWARD, true, false, true, 1, "conv forward, prologue", 1},
-               {TN_CONV_DATA_GRAD, false, false, false, 1, "conv data gradient", 3},
-               {TN_CONV_WEIGHT_GRAD, false, false, false, 16, "conv weight gradient", 3},
-               {TN_CONV_WEIGHT_GRAD, false, false, true, 16, "conv weight gradient, prologue", 1}};
-    enum { TILES = sizeof tile / sizeof *tile, KINDS = TABLE_KINDS, WAYS = sizeof way / sizeof *way };
-    const int t = i % TILES, k = i / TILES % KINDS, w = i / TILES / KINDS;
-    if (w >= WAYS) return false;
+    struct fu_conv_tile o = {.n_dim = 0};
+    int sizes = 0;
+    while (fu_conv_size(sizes, &o)) sizes++;
+    const int size = i % sizes, k = i / sizes % TABLE_KINDS, w = i / sizes / TABLE_KINDS;
+    if (w >= TABLE_WAYS) return false;
+    const struct table_way *way = &table_ways[w];
+    const int bytes = table_kinds[k].dtype == TN_F32 ? 4 : 2;
     tn_target target = table_target();
     target.tf32 = table_kinds[k].tf32;
-    const tn_conv2d_desc d = conv_desc(table_kinds[k].dtype, way[w].pass, way[w].odd ? 3 : 128, 1);
-    const int size = table_kinds[k].dtype == TN_F32 ? 4 : 2;
-    struct fu_conv_tile o = {.bm = tile[t].bm,
-                             .bn = tile[t].bn,
-                             .bk = (way[w].odd ? 64 : 128) / size,
-                             .stages = tile[t].stages,
-                             .warps_m = tile[t].warps_m,
-                             .warps_n = tile[t].warps_n,
-                             .splits = way[w].splits};
+    const tn_conv2d_desc d = table_conv(table_kinds[k].dtype, way->pass, way->odd ? 3 : 128, 1);
+    const bool small = way->odd || way->brief;
+    o = (struct fu_conv_tile){.bk = (small ? 64 : 128) / bytes, .splits = way->splits};
+    fu_conv_size(size, &o);
+    o.stages = way->brief || o.bm * o.bn <= 64 * 64 ? 3 : 4;
     *out = (table_row){.text = NULL};
-    if (!fu_conv_tile_as(&d, &target, way[w].stats, &o) ||
-        (way[w].prologue && fu_conv_before(&d, &target, &o, 0, 0) < 0))
+    if (!fu_conv_tile_as(&d, &target, way->stats, &o) || (way->prologue && !fu_conv_can_load(&d, &o)))
         return true; /* no such tile: a row without a text */
-    conv_fill(out, way[w].name, table_kinds[k].name, &o, way[w].prologue);
+    conv_fill(out, way->name, table_kinds[k].name, &o, way->prologue);
     snprintf(out->tile, sizeof out->tile, "%d x %d x %d, %d stages", o.bm, o.bn, o.bk, o.stages);
-    out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * size);
-    out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * size);
+    out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * bytes);
+    out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * bytes);
     out->share = o.share;
-    out->tested = t == 2 && k < way[w].tested;
+    out->tested = o.bm == 128 && o.bn == 64 && k < way->tested;
     return true;
 }
 
-/* Groups of few channels: no tensor cores. */
+/* Groups of few channels, and channels alone: no tensor cores. */
 static inline bool direct_row(int i, table_row *out)
 {
     static const char *const pass[] = {"forward", "data gradient", "weight gradient"};
-    static const int of_group[] = {1, 2, 4, 8};
+    static const struct {
+        tn_dtype dtype;
+        const char *name;
+    } kind[] = {{TN_F32, "f32"}, {TN_F16, "f16"}, {TN_BF16, "bf16"}};
+    static const struct {
+        int in, out; /* channels of a group */
+        bool stats;
+    } group[] = {{1, 1, false}, {1, 1, true},  {1, 2, false}, {2, 2, false}, {3, 5, false},
+                 {4, 4, false}, {7, 7, false}, {8, 8, false}, {8, 8, true},  {8, 1, false}};
+    enum { KINDS = sizeof kind / sizeof *kind, GROUPS = sizeof group / sizeof *group };
+    const int p = i % 3, k = i / 3 % KINDS, g = i / 3 / KINDS, each = 128 / 8;
+    if (g >= GROUPS) return false;
     const tn_target target = table_target();
-    const int each = of_group[i / 6 % 4], half = i / 3 % 2;
-    if (i >= 24) return false;
-    const tn_conv2d_desc d = conv_desc(half ? TN_F16 : TN_F32, (tn_conv_pass)(i % 3), 128, 128 / each);
+    tn_conv2d_desc d =
+        table_conv(kind[k].dtype, (tn_conv_pass)p, (int64_t)group[g].in * 8 * each, (int64_t)8 * each);
     struct fu_conv_tile o;
-    char name[40];
-    if (!fu_conv_tile(&d, &target, false, &o)) return false;
-    if (each == 1)
-        snprintf(name, sizeof name, "depthwise %s", pass[i % 3]);
+    char name[48];
+    d.oc = d.groups * group[g].out;
+    *out = (table_row){.text = NULL};
+    if (group[g].stats && p != TN_CONV_FORWARD) return true; /* has none: a row without a text */
+    if (!fu_conv_tile(&d, &target, group[g].stats, &o)) return true;
+    if (group[g].in == 1)
+        snprintf(name, sizeof name, "depthwise%s, %s%s", group[g].out > 1 ? " to 2" : "", pass[p],
+                 group[g].stats ? ", statistics" : "");
     else
-        snprintf(name, sizeof name, "groups of %d, %s", each, pass[i % 3]);
-    conv_fill(out, name, half ? "f16" : "f32", &o, false);
+        snprintf(name, sizeof name, "groups of %d to %d, %s%s", group[g].in, group[g].out, pass[p],
+                 group[g].stats ? ", statistics" : "");
+    conv_fill(out, name, kind[k].name, &o, false);
     snprintf(out->tile, sizeof out->tile, "%d x %d", o.bm, o.bn);
-    out->tested = !half && (each == 1 || each == 4);
+    out->tested =
+        k == 0 && !group[g].stats && group[g].in == group[g].out && (group[g].in == 1 || group[g].in == 4);
     return true;
 }
 

@@ -186,6 +186,20 @@ template <int N> TN_FN void clear(float (&acc)[M_TILES][N][4])
             for (int e = 0; e < 4; e++) acc[m][n][e] = 0;
 }
 
+/* acc[..][n] and [n + 1] += left times the two tiles of eight columns each that lie in `bits`. */
+template <int N>
+TN_FN void add_products(float (&acc)[M_TILES][N][4], int n, const fragment<4> (&left)[M_TILES], const uint32_t (&bits)[4])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        fragment<2> right;
+        fill(right, 0, bits[2 * h]);
+        fill(right, 1, bits[2 * h + 1]);
+#pragma unroll
+        for (int m = 0; m < M_TILES; m++) product(acc[m][n + h], left[m], right);
+    }
+}
+
 /* s = A Y^T, with Y [COLS, HEAD] in shared memory. */
 template <bool WHOLE>
 TN_FN void multiply(float (&s)[M_TILES][N_TILES][4], const row_operand<WHOLE> &a, const elem *y)
@@ -202,14 +216,7 @@ TN_FN void multiply(float (&s)[M_TILES][N_TILES][4], const row_operand<WHOLE> &a
         for (int n = 0; n < N_TILES; n += 2) {
             uint32_t bits[4];
             tn_ldmatrix(bits, y + n * 8 * PITCH + k * DEPTH);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                fragment<2> right;
-                fill(right, 0, bits[2 * h]);
-                fill(right, 1, bits[2 * h + 1]);
-#pragma unroll
-                for (int m = 0; m < M_TILES; m++) product(s[m][n + h], left[m], right);
-            }
+            add_products(s, n, left, bits);
         }
     }
 }
@@ -254,14 +261,7 @@ TN_FN void weigh(float (&acc)[M_TILES][D_TILES][4], const float (&p)[M_TILES][N_
 #else
             tn_ldmatrix_trans(bits, y + k * DEPTH * PITCH + d * 8);
 #endif
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                fragment<2> right;
-                fill(right, 0, bits[2 * h]);
-                fill(right, 1, bits[2 * h + 1]);
-#pragma unroll
-                for (int m = 0; m < M_TILES; m++) product(acc[m][d + h], left[m], right);
-            }
+            add_products(acc, d, left, bits);
         }
     }
 }

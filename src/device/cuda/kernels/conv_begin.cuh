@@ -165,6 +165,21 @@ TN_FN void find_pixel(const tn_cuda_args &a, const place &p, int32_t pixel, int3
     x = in - y * (int32_t)a.dim[25];
 }
 
+#if PASS == 2
+/* Where the windows of pixel 0 meet x with the COUNT taps from `tap` on; those behind the last, outside of the
+ * image. */
+template <int COUNT>
+TN_FN void place_taps(const place &p, int32_t tap, int32_t taps, int32_t (&down)[COUNT], int32_t (&right)[COUNT])
+{
+#pragma unroll
+    for (int t = 0; t < COUNT; t++) {
+        const int32_t i = divided(tap + t, p.by_kw), j = tap + t - i * p.taps_x;
+        down[t] = tap + t < taps ? i * p.dy + p.y : -(1 << 30);
+        right[t] = j * p.dx + p.x;
+    }
+}
+#endif
+
 /* ---- blocks together ---- */
 
 #if STATS

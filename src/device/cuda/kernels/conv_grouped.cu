@@ -123,16 +123,13 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
     const element *const gy = (const element *)a.buf[1] + group * OUT_EACH;
     float sum[TAPS][OUT_EACH][IN_EACH];
     int32_t down[TAPS], right[TAPS];
+    place_taps(p, tap, taps, down, right);
 #pragma unroll
-    for (int t = 0; t < TAPS; t++) {
-        const int32_t i = divided(tap + t, p.by_kw), j = tap + t - i * p.taps_x;
-        down[t] = tap + t < taps ? i * p.dy + p.y : -(1 << 30); /* outside of the image */
-        right[t] = j * p.dx + p.x;
+    for (int t = 0; t < TAPS; t++)
 #pragma unroll
         for (int o = 0; o < OUT_EACH; o++)
 #pragma unroll
             for (int l = 0; l < IN_EACH; l++) sum[t][o][l] = 0;
-    }
     for (int32_t k = begin + first; k < end && group * OUT_EACH < p.n; k += STRIDE) {
         int32_t n_image, y, x;
         find_pixel(a, p, k, n_image, y, x);

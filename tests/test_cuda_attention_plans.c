@@ -1,0 +1,166 @@
+/* test_cuda_attention_plans.c - what attention becomes on a GPU: one kernel forward and three backward for
+ * each head, mask and dtype that there are kernels for, q, k and v read where a packed projection has left
+ * them, nothing in memory that grows as the scores do; and that its numbers are the CPU's.
+ *
+ * Plans are looked at; what is compared with the CPU also runs, on the simulated GPU. Read first:
+ * record_block.
+ */
+#include "cuda_traced.h"
+
+/* ---- counting ---- */
+
+static int steps_named(const seen *v, const char *begins)
+{
+    int n = 0;
+    for (int i = 0; i < v->plan->n_step; i++) n += !strncmp(v->plan->step[i].name, begins, strlen(begins));
+    return n;
+}
+
+static void expect(const seen *v, const char *what, int steps, int attentions)
+{
+    if (v->plan->n_step == steps && steps_named(v, "attention") == attentions) return;
+    print_plan(v);
+    fail_msg("%s: %d steps, %d of them attention; not %d and %d", what, v->plan->n_step,
+             steps_named(v, "attention"), steps, attentions);
+}
+
+static int64_t elements_of(const seen *v)
+{
+    int64_t n = 0;
+    for (int i = 0; i < v->plan->n_value; i++) n += (int64_t)v->plan->value[i].elems;
+    return n;
+}
+
+/* ---- a block of a transformer ---- */
+
+enum { BATCH = 2, ROWS = 40, HEADS = 2, HEAD = 32, WIDTH = HEADS * HEAD };
+
+/* q, k and v of one projection of x: [batch, rows, 3, heads, head], whose parts are looked at as [batch,
+ * heads, rows, head]. */
+static tn_tensor *attend(tn_tensor *packed, int64_t batch, int64_t rows, int64_t heads, int64_t head,
+                         double dropout)
+{
+    tn_tensor *p = tn_reshape(packed, TN_SHAPE(batch, rows, 3, heads, head));
+    p = tn_permute(p, 5, (const int[]){2, 0, 3, 1, 4});
+    return tn_scaled_dot_product_attention(tn_select(p, 0, 0), tn_select(p, 0, 1), tn_select(p, 0, 2),
+                                           .causal = true, .dropout = dropout);
+}
+
+static void record_block(traced *t)
+{
+    tn_tensor *x = input(t, BATCH, ROWS, WIDTH), *w = input(t, 3 * WIDTH, WIDTH), *b = input(t, 3 * WIDTH),
+              *v = input(t, WIDTH, WIDTH);
+    tn_tensor *o = attend(tn_affine(x, w, b), BATCH, ROWS, HEADS, HEAD, .25);
+    o = tn_reshape(tn_permute(o, 4, (const int[]){0, 2, 1, 3}), TN_SHAPE(BATCH, ROWS, WIDTH));
+    give(t, tn_affine(o, v, NULL));
+}
+
+/* Projection, attention, projection; and backward two products for each, three kernels, and the sum for the
+ * bias: no copy of q, k, v, o or of what their gradients are. */
+static void a_packed_projection_is_read_where_it_lies(void **state)
+{
+    rig_open(state);
+    const tiled c = {.name = "block", .record = record_block, .dtype = TN_F32};
+    tn_session *s = open_on(TN_CUDA, &c);
+    traced t = begin(s, &c);
+    seen v = look(s);
+    expect(&v, "forward", 3, 1);
+    forget(&v);
+    if (tn_flush(s)) fail_msg("%s; %s", tn_error_text(s), sim.report());
+    tn_tensor *grad[MOST], *loss = loss_of(&t);
+    assert_int_equal(tn_flush(s), 0);
+    if (tn_grad(loss, t.n_wrt, t.wrt, grad)) fail_msg("%s", tn_error_text(s));
+    v = look(s);
+    expect(&v, "backward", 2 + 3 + 2 + 1, 3);
+    forget(&v);
+    assert_int_equal(tn_close(s), 0);
+    compare(&c);
+    assert_int_equal(counters().live, 0);
+}
+
+/* ---- which there are kernels for ---- */
+
+enum { NO_MASK, BOOLS, NUMBERS, MASKS };
+
+static void each_has_one_kernel_forward_and_three_backward(void **state)
+{
+    static const tn_dtype dtype[] = {TN_F32, TN_F16, TN_BF16};
+    (void)state;
+    for (int d = 0; d < 3; d++)
+        for (int64_t head = 32; head <= 128; head += 32)
+            for (int m = 0; m < MASKS; m++) {
+                char what[64];
+                const tiled c = {.name = what, .dtype = dtype[d]};
+                rig_open(NULL);
+                snprintf(what, sizeof what, "%s, head %d, mask %d", tn_dtype_name(dtype[d]), (int)head, m);
+                tn_session *s = open_on(TN_CUDA, &c);
+                tn_step_begin(s);
+                traced t = {.s = s, .gradients = true, .dtype = dtype[d]};
+                tn_tensor *x[4], *grad[MOST], *hides = NULL;
+                float numbers[ROWS * ROWS] = {1};
+                for (int i = 0; i < 4; i++) x[i] = input(&t, BATCH, HEADS, ROWS, head);
+                if (m)
+                    hides = tn_cast(tn_from(s, numbers, TN_F32, TN_SHAPE(ROWS, ROWS)),
+                                    m == BOOLS ? TN_BOOL : dtype[d]);
+                assert_int_equal(tn_flush(s), 0);
+                tn_tensor *o =
+                    tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = hides, .dropout = m ? .1 : 0);
+                if (!o) fail_msg("%s: %s", what, tn_error_text(s));
+                seen v = look(s);
+                expect(&v, what, 1, 1);
+                forget(&v);
+                if (tn_grad(tn_sum(tn_mul(o, x[3]), TN_ALL, false), 3, t.wrt, grad))
+                    fail_msg("%s", tn_error_text(s));
+                v = look(s);
+                if (steps_named(&v, "attention_d") != 3) {
+                    print_plan(&v);
+                    fail_msg("%s: %d kernels backward", what, steps_named(&v, "attention_d"));
+                }
+                forget(&v);
+                assert_int_equal(tn_close(s), 0);
+            }
+}
+
+/* ---- memory ---- */
+
+/* Twice the rows, twice the memory, up to 8192 of them: of all values of a plan together. */
+static void memory_grows_as_the_rows_do(void **state)
+{
+    enum { ONE_HEAD = 64 };
+    int64_t before[2] = {0};
+    rig_open(state);
+    for (int64_t rows = 1024; rows <= 8192; rows *= 2) {
+        const tiled c = {.name = "long"};
+        tn_session *s = open_on(TN_CUDA, &c);
+        tn_step_begin(s);
+        traced t = {.s = s, .gradients = true, .dtype = TN_F32};
+        tn_tensor *o = attend(input(&t, 1, rows, 3 * ONE_HEAD), 1, rows, 1, ONE_HEAD, .1), *grad[MOST];
+        for (int part = 0; part < 2; part++) {
+            if (part && tn_grad(tn_sum(o, TN_ALL, false), t.n_wrt, t.wrt, grad))
+                fail_msg("%s", tn_error_text(s));
+            seen v = look(s);
+            const int64_t now = elements_of(&v);
+            if (before[part] && now > before[part] * 21 / 10) {
+                print_plan(&v);
+                fail_msg("%lld elements for %lld rows, %lld for half of them", (long long)now,
+                         (long long)rows, (long long)before[part]);
+            }
+            assert_true(now < 20 * rows * ONE_HEAD);
+            before[part] = now;
+            forget(&v);
+        }
+        assert_int_equal(tn_close(s), 0); /* nothing of it runs */
+    }
+}
+
+int main(int argc, char **argv)
+{
+    setenv("TENSOR_PROFILE", "reference", 1);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_packed_projection_is_read_where_it_lies),
+        cmocka_unit_test(each_has_one_kernel_forward_and_three_backward),
+        cmocka_unit_test(memory_grows_as_the_rows_do),
+    };
+    return cmocka_run_group_tests_name("cuda_attention_plans", tests, NULL, NULL);
+}
