@@ -480,6 +480,8 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
     bool sliced[FU_MAX_MEMBERS];
     tn_cut_reason why = TN_CUT_SIZE;
     if (n > FU_MAX_MEMBERS) return why;
+    for (int m = 0; m < n && n > 1; m++)
+        if (!space_size(c, member[m])) return TN_CUT_EMPTY; /* what lies where in no elements, none can say */
     for (int pass = 0; pass < 2;
          pass++) { /* from the largest; from the largest that is looked at as a whole */
         memset(d, 0, sizeof *d);

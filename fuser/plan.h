@@ -98,6 +98,7 @@ typedef struct tn_step {
       "take the value in between from elsewhere, or compute it after the second")                            \
     X(SHAPES, true, "the two do not loop over one space",                                                    \
       "give both the same shape, or bring the reshape or transpose to the end")                              \
+    X(EMPTY, false, "one side has no elements", "none needed: there is nothing to compute")                  \
     X(SLICED, true, "the value is read through a slice", "slice the operands instead of the result")         \
     X(GATHERED, true, "the value is read at computed positions",                                             \
       "compute after the gather, on the rows it picks")                                                      \

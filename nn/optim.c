@@ -77,7 +77,8 @@ static int by_place(const void *a, const void *b)
 {
     const nn_optim_entry *x = *(nn_optim_entry *const *)a, *y = *(nn_optim_entry *const *)b;
     if (x->row != y->row) return x->row - y->row;
-    return (x->first > y->first) - (x->first < y->first);
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return (x->count > y->count) - (x->count < y->count); /* an empty one begins where the next does */
 }
 
 /* A parameter that is listed twice would be updated once: say so. */

@@ -199,6 +199,24 @@ static void nothing_but_border(void **state)
     gives(part, TN_F32, 5, 6, 7, 8, 9, 10);
 }
 
+/* A border around nothing, whose inside something else reads too; a border that is cut off around nothing. */
+static void borders_around_nothing(void **state)
+{
+    (void)state;
+    const float a[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    tn_tensor *q = tn_from(S, a, TN_F32, TN_SHAPE(8)), *x = tn_from(S, a, TN_F32, TN_SHAPE(0, 3));
+    tn_tensor *none = tn_tanh(tn_slice(q, 0, 5, 5, 1)), *y = tn_pad(none, 0, 1, 2, .25), *e = tn_exp(none);
+    gives(y, TN_F32, .25, .25, .25);
+    assert_int_equal(tn_numel(e), 0);
+    tn_requires_grad(x, true);
+    tn_tensor *cut = tn_slice(tn_relu(tn_pad(x, 0, 1, 0, 2)), 0, 1, 1, 1), *g;
+    tn_tensor *sum =
+        tn_add(tn_sum(cut, TN_ALL, false), tn_sum(tn_exp(tn_reshape(x, TN_SHAPE(3, 0))), TN_ALL, false));
+    if (tn_grad(sum, 1, &x, &g)) fail_msg("%s", tn_error_text(S));
+    gives(sum, TN_F32, 0);
+    assert_int_equal(tn_numel(g), 0);
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -206,8 +224,12 @@ static void nothing_but_border(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        EVERYWHERE(empty_axes),      EVERYWHERE(empty_axes_backward),      EVERYWHERE(variance_of_too_few),
-        EVERYWHERE(infinite_logits), EVERYWHERE(one_column_the_other_way), EVERYWHERE(nothing_but_border)};
+    const struct CMUnitTest tests[] = {EVERYWHERE(empty_axes),
+                                       EVERYWHERE(empty_axes_backward),
+                                       EVERYWHERE(variance_of_too_few),
+                                       EVERYWHERE(infinite_logits),
+                                       EVERYWHERE(one_column_the_other_way),
+                                       EVERYWHERE(nothing_but_border),
+                                       EVERYWHERE(borders_around_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -378,6 +378,10 @@ static void bad_arguments(void **state)
     expect_refused(s, tn_adamw(s, TN_PARAMS(taken)), TN_E_STALE, "what it returns is the parameter");
     expect_refused(s, tn_adamw(s, ((tn_params){0, NULL})), TN_E_ARG, "the list is empty");
     expect_refused(s, tn_adamw(s, TN_PARAMS(a, a)), TN_E_ARG, "'a' is listed twice");
+    tn_tensor *empty = tn_param(s, "empty", tn_zeros(s, TN_F32, TN_SHAPE(0, 3)));
+    tn_tensor *behind = tn_param(s, "behind", tn_zeros(s, TN_F32, TN_SHAPE(4)));
+    expect_refused(s, tn_sgd(s, TN_PARAMS(behind, empty, behind)), TN_E_ARG, "'behind' is listed twice");
+    assert_non_null(tn_sgd(s, TN_PARAMS(empty, behind)));
     tn_optim *o = tn_adamw(s, tn_all_params(s));
     assert_non_null(o);
     assert_int_equal(tn_optim_group(o, "z*"), TN_E_ARG);
