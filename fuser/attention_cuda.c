@@ -55,6 +55,12 @@ static const shape *shape_of(const fu_flash_desc *d)
     return &table[kind][d->head / 32 - 1][pass];
 }
 
+/* Whether what draws dropout's bits finds room in registers beside two tiles of rows. */
+static bool draws_fit(const fu_flash_desc *d)
+{
+    return d->dtype != TN_F32 && d->head <= 64;
+}
+
 /* As attention.cu lays them out: the block's own rows of one or two matrices, then the stages. */
 static int64_t shared_of(const fu_flash_desc *d, const struct fu_flash_tile *t)
 {
@@ -206,7 +212,7 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
         t.columns = s->columns;
         t.kept = s->kept;
         set_rows(d, &t);
-        if (t.m_tiles > 1 && t.blocks < target->processors) {
+        if (t.m_tiles > 1 && (t.blocks < target->processors || (d->dropout && !draws_fit(d)))) {
             t.m_tiles = 1;
             set_rows(d, &t);
         }
