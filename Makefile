@@ -289,6 +289,11 @@ need-demo:
 	$(call ensure,demo,$(DEMO_WANTS),$(DEMO_NEEDS))
 need-test:
 	$(call ensure,test,$(TEST_WANTS),$(TEST_NEEDS))
+	@[ '$(DEPS)' = no ] || command -v clang >/dev/null || { \
+	    echo 'make test: missing here: clang, which compiles kernels in some tests; installing it'; \
+	    [ "$$(id -u)" = 0 ] && as= || as='sudo -n '; \
+	    DEBIAN_FRONTEND=noninteractive $${as}apt-get install -y --no-install-recommends clang >/dev/null 2>&1 || \
+	    echo 'make test: going on without clang; those tests are skipped'; }
 
 doctor:
 	@line() { printf '%-18s %s\n' "$$1" "$$2"; }; \
