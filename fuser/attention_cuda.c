@@ -2,10 +2,10 @@
  *
  * What a warp keeps in registers decides: the accumulators of its outputs (16 * M_TILES rows of HEAD) and the
  * scores of one tile (16 * M_TILES rows of COLS). The table holds for each kind, head and pass the largest
- * tile that the real compiler fits into 255 registers without a spill, whatever mask and dropout add
- * (tests/test_cuda_attention.c asks it). Where shared memory is short, or there are fewer blocks than
- * processors, tiles get smaller. Two blocks should fit on a processor: while one waits or takes exponentials
- * the other's products run.
+ * tile that the real compiler fits into 255 registers without a spill, whatever the mask adds; draws_fit says
+ * where dropout does not fit as well (tests/test_cuda_attention.c asks the compiler). Where shared memory is
+ * short, or there are fewer blocks than processors, tiles get smaller. Two blocks should fit on a processor:
+ * while one waits or takes exponentials the other's products run.
  *
  * Read first: fu_flash_tile.
  */

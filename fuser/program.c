@@ -317,8 +317,9 @@ static int pad(builder *b, int m, const tn_tensor *t)
     int fill = operand(b, m, t->in[1], 0), from = made_by(b, m, x);
     bool number = tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
     if (from < 0 && !number) return load(b, x, at.axis, edge, fill);
-    int arg[3] = {inside(b, at.axis, edge), number ? operand(b, m, x, 0) : b->value_of[from], fill};
-    if (!edge) return arg[1];
+    int value = number ? operand(b, m, x, 0) : b->value_of[from];
+    if (!edge) return value;
+    int arg[3] = {inside(b, at.axis, edge), value, fill};
     return op_of(b, TN_OP_where, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 3, arg);
 }
 

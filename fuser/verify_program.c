@@ -1,8 +1,9 @@
 /* verify_program.c - what the emitter may take for granted about a scheduled loop program.
  *
  *   values   in single assignment: operands stand before what reads them, and are of its type; a value
- * changes with the atoms its operands change with, less those it reduces memory   the smallest and the
- * largest address of each load and store lie in its buffer; a store writes each element of its node once
+ *            changes with the atoms its operands change with, less those it reduces
+ *   memory   the smallest and the largest address of each load and store lie in its buffer; a store
+ *            writes each element of its node once
  *   phases   nothing is computed before the reductions it reads are over; memory that is overwritten is read
  *            at the same element, and by then
  *

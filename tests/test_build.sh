@@ -95,7 +95,7 @@ ask() { # MAKE ARGUMENT...
     cat "$tmp/apt" 2>/dev/null
     return $status
 }
-root_installs() { user 0 && ask need-test && grep -q '^install .*libcmocka-dev' "$tmp/apt" && grep -q 'missing here: .*cmocka' "$tmp/make.log"; }
+root_installs() { user 0 && ask need-test && grep -q '^install .*libcmocka-dev' "$tmp/apt" && grep -q 'missing here: .*cmocka' "$tmp/make.log" && grep -q '^install .* clang$' "$tmp/apt"; }
 sudo_installs() { user 1000 sudo && ask deps && grep -q '^sudo apt-get install .*libdnnl-dev' "$tmp/apt" && grep -q '^make deps: sudo apt-get install' "$tmp/make.log"; }
 others_are_told() { user 1000 && ! ask deps && grep -q '^ *apt-get install .*zlib1g-dev' "$tmp/make.log" && [ ! -e "$tmp/apt" ]; }
 no_refuses() { user 0 && ! ask need-test DEPS=no && grep -q 'not without cmocka' "$tmp/make.log" && [ ! -e "$tmp/apt" ]; }
