@@ -133,13 +133,38 @@ void fu_report_worst(fu_em *e)
 
 /* ---- the loop ---- */
 
+static bool phase_streams(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].stream && p->store[i].phase == phase) return true;
+    return false;
+}
+
+static int phase_work(const fu_prog *p, int phase)
+{
+    int work = 0;
+    for (int i = 0; i < p->n_value; i++)
+        if (fu_computed_in(p, &p->value[i], phase)) work += fu_op_cost(&p->value[i]);
+    return work;
+}
+
+/* The phase after the first that computes longest, of those that go block by block. */
+static int busiest_phase(const fu_prog *p)
+{
+    int busiest = 1, last = p->n_phase - 1;
+    for (int phase = 2; phase <= last; phase++)
+        if ((phase < last || phase_streams(p, phase)) && phase_work(p, phase) >= phase_work(p, busiest))
+            busiest = phase;
+    return busiest;
+}
+
 /* While a phase computes on a row that is at hand, the memory can bring the next one: `at` is where in the
  * row the present block of `n` elements starts. */
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
 {
     fu_prog *p = e->p;
     int vec = fu_vec(p), row = vec - 1;
-    if (p->form != FU_ROW || p->split || phase != 1 || row < 0 || (p->red >> row & 1)) return;
+    if (p->form != FU_ROW || p->split || row < 0 || (p->red >> row & 1) || phase != busiest_phase(p)) return;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         int size = (int)tn_dtype_size(v->dtype);
@@ -175,13 +200,6 @@ static const fu_value *find_picked(fu_em *e)
         return v;
     }
     return NULL;
-}
-
-static bool phase_streams(const fu_prog *p, int phase)
-{
-    for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].stream && p->store[i].phase == phase) return true;
-    return false;
 }
 
 /* One vector loop: over `count` elements from the coordinate `first` on, by a counter of its own (a piece of
