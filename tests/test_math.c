@@ -365,6 +365,7 @@ static void check_cuda(const char *arch)
     char *text = calloc(SIZE, 1);
     assert_non_null(text);
     append_file(text, SIZE, PRELUDE "abi.h");
+    append_file(text, SIZE, PRELUDE "exact.h");
     append_file(text, SIZE, PRELUDE "math.h");
     append_file(text, SIZE, PRELUDE "philox.h");
     append_file(text, SIZE, PRELUDE "half.h");

@@ -25,6 +25,7 @@
     EMBED_BETWEEN(symbol, CPU "attention_begin.h", CPU path, CPU "attention_end.h")
 
 EMBED(tn_embed_abi_h, "src/device/prelude/abi.h");
+EMBED(tn_embed_exact_h, "src/device/prelude/exact.h");
 EMBED(tn_embed_math_h, "src/device/prelude/math.h");
 EMBED(tn_embed_philox_h, "src/device/prelude/philox.h");
 EMBED(tn_embed_half_h, "src/device/prelude/half.h");
@@ -47,6 +48,7 @@ static const struct {
     const char *name, *text;
 } file[TN_EMBED_COUNT] = {
     [TN_EMBED_ABI] = {"abi.h", tn_embed_abi_h},
+    [TN_EMBED_EXACT] = {"exact.h", tn_embed_exact_h},
     [TN_EMBED_MATH] = {"math.h", tn_embed_math_h},
     [TN_EMBED_PHILOX] = {"philox.h", tn_embed_philox_h},
     [TN_EMBED_HALF] = {"half.h", tn_embed_half_h},
@@ -66,10 +68,11 @@ static const struct {
     [TN_EMBED_ATTENTION_BACKWARD_CU] = {"attention_backward.cu", tn_embed_attention_backward_cu},
 };
 
-const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES] = {TN_EMBED_ABI,  TN_EMBED_MATH,   TN_EMBED_PHILOX,
-                                                      TN_EMBED_HALF, TN_EMBED_STREAM, TN_EMBED_TRANSPOSE};
-const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI, TN_EMBED_MATH, TN_EMBED_PHILOX,
-                                                       TN_EMBED_HALF, TN_EMBED_CUDA};
+const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES] = {TN_EMBED_ABI,      TN_EMBED_EXACT, TN_EMBED_MATH,
+                                                      TN_EMBED_PHILOX,   TN_EMBED_HALF,  TN_EMBED_STREAM,
+                                                      TN_EMBED_TRANSPOSE};
+const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI,    TN_EMBED_EXACT, TN_EMBED_MATH,
+                                                       TN_EMBED_PHILOX, TN_EMBED_HALF,  TN_EMBED_CUDA};
 
 const char *tn_embed_text(tn_embedded which)
 {

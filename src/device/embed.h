@@ -7,6 +7,7 @@
 
 typedef enum tn_embedded {
     TN_EMBED_ABI,
+    TN_EMBED_EXACT,
     TN_EMBED_MATH,
     TN_EMBED_PHILOX,
     TN_EMBED_HALF,
@@ -28,7 +29,7 @@ typedef enum tn_embedded {
 } tn_embedded;
 
 /* What stands in front of a generated kernel, in order: of C and of CUDA C. */
-enum { TN_PRELUDE_C_FILES = 6, TN_PRELUDE_FILES = 5 };
+enum { TN_PRELUDE_C_FILES = 7, TN_PRELUDE_FILES = 6 };
 extern const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 
 /* One file, NUL-terminated. */

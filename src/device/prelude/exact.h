@@ -1,0 +1,204 @@
+/* exact.h - what the prelude's functions are built from, one text for C and for CUDA C: the bits of an f32,
+ * functions that round at most once, and the platform's functions of f64.
+ *
+ * It stands in front of math.h at the top of every generated kernel, and math.h includes it elsewhere. It
+ * includes nothing under NVRTC, where it comes after abi.h, and only what a C compiler ships elsewhere.
+ *
+ * Read first: tn_bits_f32, then TN_FLOATING.
+ */
+#ifndef TN_PRELUDE_EXACT_H
+#define TN_PRELUDE_EXACT_H
+
+#if !defined(__CUDACC_RTC__) /* which has bool, and the types of abi.h in front of this */
+#include <stdbool.h>
+#include <stdint.h>
+#endif
+
+#ifndef TN_FN
+#if defined(__CUDACC__)
+#define TN_FN static __device__ __forceinline__ __attribute__((unused))
+#elif defined(__GNUC__) && defined(__OPTIMIZE__)
+#define TN_FN static inline __attribute__((always_inline, unused))
+#else /* without optimisation a call takes less time to compile than a copy */
+#define TN_FN static inline
+#endif
+#endif
+
+/* ------------------------------------------------------------------------------------- bits and names */
+
+#if defined(__CUDACC__)
+#define TN_M32(name) name##f /* the device library's accurate f32 function */
+#define TN_M64(name) name
+TN_FN uint32_t tn_bits_f32(float x)
+{
+    return __float_as_uint(x);
+}
+TN_FN float tn_from_bits_f32(uint32_t u)
+{
+    return __uint_as_float(u);
+}
+#else
+#define TN_M32(name) __builtin_##name##f
+#define TN_M64(name) __builtin_##name
+typedef union tn_pun32 {
+    float f;
+    uint32_t u;
+} tn_pun32;
+TN_FN uint32_t tn_bits_f32(float x)
+{
+    tn_pun32 p;
+    p.f = x;
+    return p.u;
+}
+TN_FN float tn_from_bits_f32(uint32_t u)
+{
+    tn_pun32 p;
+    p.u = u;
+    return p.f;
+}
+#endif
+
+#define TN_INF tn_from_bits_f32(0x7f800000u)
+#define TN_NAN tn_from_bits_f32(0x7fc00000u)
+
+/* --------------------------------------------------------------------- exact functions, comparisons, signs
+ */
+
+/* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign keeps
+ * it and maps both zeros to +0 (all as PyTorch). */
+#define TN_ORDERED(S, T)                                                                                     \
+    TN_FN T tn_max_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return (T)(a > b ? a : b);                                                                           \
+    }                                                                                                        \
+    TN_FN T tn_min_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        return (T)(a < b ? a : b);                                                                           \
+    }
+#define TN_SIGNED(S, T)                                                                                      \
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return x < 0 ? (T)(0 - x) : x;                                                                       \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return (T)((x > 0) - (x < 0));                                                                       \
+    }
+#define TN_UNSIGNED(S, T)                                                                                    \
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return x;                                                                                            \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return (T)(x != 0);                                                                                  \
+    }
+#define TN_FLOATING(S, T, M)                                                                                 \
+    TN_FN T tn_max_##S(T a, T b) /* with an accumulator as `a`, whether b is a NaN is off the long chain */  \
+    {                                                                                                        \
+        T larger = b > a ? b : a;                                                                            \
+        return b != b ? b : larger;                                                                          \
+    }                                                                                                        \
+    TN_FN T tn_min_##S(T a, T b)                                                                             \
+    {                                                                                                        \
+        T smaller = b < a ? b : a;                                                                           \
+        return b != b ? b : smaller;                                                                         \
+    }                                                                                                        \
+    TN_FN T tn_abs_##S(T x)                                                                                  \
+    {                                                                                                        \
+        return M(fabs)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_sign_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return x != x ? x : (T)((x > 0) - (x < 0));                                                          \
+    }                                                                                                        \
+    TN_FN bool tn_isnan_##S(T x)                                                                             \
+    {                                                                                                        \
+        return x != x;                                                                                       \
+    }                                                                                                        \
+    TN_FN bool tn_isfinite_##S(T x)                                                                          \
+    {                                                                                                        \
+        return x - x == 0;                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_floor_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(floor)(x);                                                                                  \
+    }                                                                                                        \
+    TN_FN T tn_ceil_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return M(ceil)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_trunc_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(trunc)(x);                                                                                  \
+    }                                                                                                        \
+    TN_FN T tn_round_##S(T x)                                                                                \
+    {                                                                                                        \
+        return M(rint)(x);                                                                                   \
+    } /* half to even */                                                                                     \
+    TN_FN T tn_sqrt_##S(T x)                                                                                 \
+    {                                                                                                        \
+        return M(sqrt)(x);                                                                                   \
+    }                                                                                                        \
+    TN_FN T tn_rsqrt_##S(T x)                                                                                \
+    {                                                                                                        \
+        return 1 / M(sqrt)(x);                                                                               \
+    }
+
+TN_ORDERED(i32, int32_t)
+TN_ORDERED(i64, int64_t)
+TN_ORDERED(u8, uint8_t)
+TN_ORDERED(bool, bool)
+TN_SIGNED(i32, int32_t)
+TN_SIGNED(i64, int64_t)
+TN_UNSIGNED(u8, uint8_t)
+TN_UNSIGNED(bool, bool)
+TN_FLOATING(f32, float, TN_M32)
+TN_FLOATING(f64, double, TN_M64)
+
+/* ------------------------------------------------------------------------------------------ f64, the
+ * platform's */
+
+TN_FN double tn_exp_f64(double x)
+{
+    return TN_M64(exp)(x);
+}
+TN_FN double tn_expm1_f64(double x)
+{
+    return TN_M64(expm1)(x);
+}
+TN_FN double tn_log_f64(double x)
+{
+    return TN_M64(log)(x);
+}
+TN_FN double tn_log1p_f64(double x)
+{
+    return TN_M64(log1p)(x);
+}
+TN_FN double tn_sin_f64(double x)
+{
+    return TN_M64(sin)(x);
+}
+TN_FN double tn_cos_f64(double x)
+{
+    return TN_M64(cos)(x);
+}
+TN_FN double tn_tanh_f64(double x)
+{
+    return TN_M64(tanh)(x);
+}
+TN_FN double tn_erf_f64(double x)
+{
+    return TN_M64(erf)(x);
+}
+TN_FN double tn_pow_f64(double x, double y)
+{
+    return TN_M64(pow)(x, y);
+}
+TN_FN double tn_sigmoid_f64(double x)
+{
+    double z = TN_M64(exp)(-TN_M64(fabs)(x)); /* never overflows; see tn_sigmoid_f32 */
+    return (x < 0 ? z : 1) / (1 + z);
+}
+
+#endif
