@@ -168,6 +168,20 @@ const char *tn_note_where(const tn_note_call *c, char *out, size_t n)
     return out;
 }
 
+const char *tn_node_where(const tn_tensor *n, char *out, size_t size)
+{
+    const tn_call *c = n->call;
+    const tn_call *at = c && c->of ? c->of : c;
+    if (!at)
+        snprintf(out, size, "%s", tn_op_get((tn_op)n->op)->name);
+    else if (at->file)
+        snprintf(out, size, "%s%s at %s:%d", c->of ? "the gradient of " : "", at->name,
+                 tn_short_file(at->file), at->line);
+    else
+        snprintf(out, size, "%s%s", c->of ? "the gradient of " : "", at->name);
+    return out;
+}
+
 const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
 {
     const tn_note_value *v = &n->value[slot];
