@@ -15,7 +15,8 @@
  *    ever freed by hand but those. A handle used after its step is an error (TN_E_STALE), not undefined.
  *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The
  *    session keeps the first error, with operator, argument, shapes and the caller's file and line:
- *    tn_error, tn_error_text. After an error no assignment or optimizer step takes effect until
+ *    tn_error, tn_error_text. Operators know their session by their tensors: one whose tensors are all NULL, or
+ *    whose list has none, has no session to report to and records nothing; what made them NULL is recorded already. After an error no assignment or optimizer step takes effect until
  *    tn_clear_error. Functions returning int return 0 or a negative tn_status. Nothing aborts or exits.
  *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of
  *    a step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
@@ -198,7 +199,8 @@ TN_API int tn_on_close(tn_session *s, void (*fn)(void *arg), void *arg);
 TN_API void *tn_on_close_arg(const tn_session *s, void (*fn)(void *arg)); /* what fn was registered with; NULL */
 
 /* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
- * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. */
+ * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. One that is
+ * still open where a step begins or ends is ended there, and is TN_E_STATE. */
 TN_FUNCTION(int, op_begin, tn_session *s, const char *name);
 TN_FUNCTION(int, op_end, tn_session *s);
 
@@ -397,6 +399,9 @@ TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
 TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
+/* The n tensors of xs, 1 to 255, after one another along axis, or along a new one. A list without any tensor -
+ * n below 1, xs NULL, each xs[i] NULL - tells no session, so that there is none to report to: the result is NULL and
+ * no error is recorded. With one that there is, a NULL among them is TN_E_NULL and more than 255 are TN_E_ARG. */
 TN_OP(concat, int n, tn_tensor *const *xs, int axis);
 TN_OP(stack, int n, tn_tensor *const *xs, int axis);
 /* n equal parts along axis, into out[0..n). Returns 0 or a status. */
@@ -544,7 +549,11 @@ TN_API void tn_take_back(tn_session *s, int params, int buffers);
  * with tn_free. In a step in fused mode it does not run anything, but says that the value be kept by the run to
  * come: after that run it is too late where a parameter x is made of has been updated (TN_E_NOT_KEPT). */
 TN_OP(keep, tn_tensor *x);
-TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
+/* A persistent tensor - made outside of steps, by tn_keep, tn_buffer or tn_param_range - goes now. NULL, tensors of a
+ * step, which go with it, and what has gone already, as what tn_param took over, are left alone. A parameter belongs to the session, whose optimizers
+ * and checkpoints know it, and lives until tn_close: it is not freed, which a warning says once, and in checked mode
+ * (TENSOR_CHECK=1) the error TN_E_STATE. */
+TN_FUNCTION(void, free, tn_tensor *persistent);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
 
