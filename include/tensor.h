@@ -520,7 +520,10 @@ TN_API tn_tensor *tn_gradient(tn_tensor *x); /* NULL without an error when x has
  * tensors and can be differentiated again. */
 TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
-TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on); /* for leaves: tensors no operator made */
+/* Whether backward makes a gradient for x from now on: a parameter (false freezes it), another floating tensor, or
+ * an operator's result that passes none on (tn_randn, tn_detach). One that does, as it is made of what requires a
+ * gradient, is TN_E_STATE: tn_grad tells its gradient. x made in a step has it for the rest of the step. */
+TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on);
 TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
 TN_FUNCTION(int, no_grad_end, tn_session *s);

@@ -78,6 +78,8 @@ static void functions_that_are_no_operators_name_the_line(void **state)
 {
     (void)state;
     tn_tensor *a = zeros(TN_SHAPE(2, 3)), *part[2], *one[1] = {a}, *nothing = NULL;
+    tn_tensor *graded = zeros(TN_SHAPE(2));
+    assert_int_equal(tn_requires_grad(graded, true), 0);
     says_where(TN_E_SHAPE, "split", "[2, 3]|2", tn_split(a, 2, 1, part));
     says_where(TN_E_ARG, "split", "0 parts", tn_split(a, 0, 1, part));
     says_where(TN_E_NULL, "split", "out", tn_split(a, 2, 0, NULL));
@@ -92,7 +94,7 @@ static void functions_that_are_no_operators_name_the_line(void **state)
     says_where(TN_E_NULL, "op_begin", "name", tn_op_begin(S, NULL));
     says_where(TN_E_STATE, "op_end", "op_begin", tn_op_end(S));
     says_where(TN_E_STATE, "no_grad_end", "no_grad_begin", tn_no_grad_end(S));
-    says_where(TN_E_STATE, "requires_grad", "operator", tn_requires_grad(tn_exp(a), true));
+    says_where(TN_E_STATE, "requires_grad", "operator", tn_requires_grad(tn_exp(graded), true));
     says_where(TN_E_DTYPE, "requires_grad", "i64",
                tn_requires_grad(tn_from(S, (int64_t[2]){0}, TN_I64, TN_SHAPE(2)), true));
     says_where(TN_E_NULL, "set_name", "name", tn_set_name(a, NULL));

@@ -116,17 +116,18 @@ int tn_requires_grad(tn_tensor *x, bool on)
     tn_tensor *n = x ? tn_resolve_or_fail(x, "requires_grad") : NULL;
     if (!n) return x ? TN_E_STALE : TN_E_NULL;
     tn_session *s = n->graph->session;
-    if (n->op != TN_OP_leaf)
-        return tn_fail(s, TN_E_STATE, "requires_grad",
-                       "only tensors no operator made can be told to; detach or keep a copy");
+    const bool leaf = n->op == TN_OP_leaf || n->flags & TN_F_WISHED;
+    if (!leaf && n->flags & TN_F_REQUIRES_GRAD)
+        return tn_fail(
+            s, TN_E_STATE, "requires_grad",
+            "it is an operator's result that passes its gradient on to what it is made of: tn_grad gives "
+            "that gradient, and tn_detach the value without one");
     if (!tn_dtype_is_float((tn_dtype)n->dtype))
         return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient",
                        tn_dtype_name((tn_dtype)n->dtype));
     if (!(n->flags & TN_F_PERSISTENT) && tn_deferred(s)) tn_tape_end(s);
-    if (on)
-        n->flags |= TN_F_REQUIRES_GRAD;
-    else
-        n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    const uint32_t told = TN_F_REQUIRES_GRAD | (n->op == TN_OP_leaf ? 0u : TN_F_WISHED);
+    n->flags = on ? n->flags | told : n->flags & ~told;
     if (n->flags & TN_F_PERSISTENT) n->of = NULL; /* from here on another version, with the new flag */
     return TN_OK;
 }
