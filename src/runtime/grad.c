@@ -28,6 +28,7 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
+    sc.g->session->went_back = true;
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss) && !(status = tn_finite_loss(sc.g->session, loss))) {

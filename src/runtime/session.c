@@ -320,6 +320,7 @@ int tn_step_begin(tn_session *s)
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
     s->in_step = true;
+    s->went_back = false;
     tn_tape_begin(s);
     return s->graph.error.status;
 }
@@ -362,6 +363,7 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     s->in_step = false;
     s->graph.outside = true;
     s->stats.steps++;
+    s->stats.backward_steps += s->went_back;
     watch_growth(s);
     return s->graph.error.status;
 }
