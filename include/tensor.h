@@ -26,7 +26,8 @@
  *    a step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
  *    operators, forward and backward. Each operator sees its operands' values at the call in both modes, and
  *    results differ by rounding at most. What runs: the value asked for, assignments and gradients, what is
- *    kept or watched, and each tensor that no operator has read. Of other values nothing stays; needed
+ *    kept or watched, and each tensor that no operator has read: no call is left out, and what a program never
+ *    uses costs what it costs, as the step ends; tn_explain names it. Of other values nothing stays; needed
  *    again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
  *    since (chapter 4 says what can be read when). An error found while a plan runs, such as a label out of
  *    range, stops what comes after it. A step that makes the same calls as the one before costs neither nodes

@@ -45,7 +45,8 @@ TN_API const char *tn_plan_text(tn_session *s);
  * bytes before and after, the milliseconds that the target profile predicts (tn_profile_name), and with
  * tn_profile those measured and the share of the bandwidth of a copy (measured then, which takes up to a
  * second); what forward keeps for backward; why groups end where they do, what would help and what it would
- * save; which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
+ * save; which line cut the step into segments; what the step's end computed though nothing uses it. 0,
+ * TN_E_NULL or TN_E_NOMEM. */
 TN_FUNCTION(int, explain, tn_session *s, FILE *out);
 
 /* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not
