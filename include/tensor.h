@@ -501,7 +501,8 @@ TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, co
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
 
 /* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step
- * add up. Read them with tn_gradient until tn_step_end. A loss that is infinite or NaN is no error and makes gradients
+ * add up, and outside of steps all since the last one, which a warning says. Read them with tn_gradient until
+ * tn_step_end. A loss that is infinite or NaN is no error and makes gradients
  * like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1): there it is TN_E_NONFINITE, which says where the first
  * such number came from, and gradients and updates that come after it do not take place. */
 TN_API int tn_backward(tn_tensor *loss);

@@ -343,6 +343,25 @@ static void gradients_that_no_update_uses(void **state)
     }
 }
 
+/* Who trains without steps is told, once, what they are for. */
+static void training_without_steps(void **state)
+{
+    (void)state;
+    heard h = {0};
+    tn_session *s = open_place(&PLACES[0], hear, &h);
+    tn_tensor *a = param(s, "a", TN_F32, 3, 0);
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
+    for (int i = 0; i < 12; i++) { /* two, a step, and ten */
+        if (i == 2) ones_step(s, o, 1, &a);
+        tn_backward(tn_sum(a, TN_ALL, false));
+        assert_int_equal(tn_optim_step(o), 0);
+        assert_int_equal(h.n, i >= 4);
+    }
+    assert_non_null(strstr(h.text, "test_nn_optim.c:"));
+    assert_non_null(strstr(h.text, "tn_step_begin and tn_step_end around each iteration"));
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
 /* ---- errors ---- */
 
 static void errors_have_no_effect(void **state)
@@ -537,6 +556,7 @@ int main(void)
         cmocka_unit_test(stale_gradients),
         cmocka_unit_test(idle_parameters_are_named),
         cmocka_unit_test(gradients_that_no_update_uses),
+        cmocka_unit_test(training_without_steps),
         cmocka_unit_test(errors_have_no_effect),
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(old_clip_is_forgotten),

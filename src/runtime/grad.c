@@ -1,5 +1,7 @@
 /* grad.c - the public side of differentiation: backward, grad, gradient, requires_grad.
  * Start with tn_backward_at; the walk itself is autograd/walk.c. */
+#include <stdio.h>
+
 #include "../../autograd/autograd.h"
 #include "../core/placed.h"
 #include "explain.h"
@@ -24,11 +26,26 @@ static void forget_reads(tn_graph *g)
     for (uint32_t i = 0; i < g->n_nodes; i++) g->nodes[i]->flags &= ~(uint32_t)TN_F_GRAD_READ;
 }
 
+/* A loop that trains without steps works, and is not what was meant. */
+static void note_outside(tn_session *s, const char *file, int line)
+{
+    enum { TIMES = 3 };
+    char at[160] = "";
+    if (s->in_step || ++s->went_back_outside != TIMES) return;
+    if (file) snprintf(at, sizeof at, " at %s:%d", file, line);
+    tn_warn(
+        s,
+        "backward%s: called %d times outside of steps: their gradients add up, and what operators have made "
+        "stays in memory, until tn_step_begin; put tn_step_begin and tn_step_end around each iteration",
+        at, (int)TIMES);
+}
+
 int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
     sc.g->session->went_back = true;
+    note_outside(sc.g->session, file, line);
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss) && !(status = tn_finite_loss(sc.g->session, loss))) {

@@ -321,6 +321,7 @@ int tn_step_begin(tn_session *s)
     tn_step_log_begin(s);
     s->in_step = true;
     s->went_back = false;
+    s->went_back_outside = 0;
     tn_tape_begin(s);
     return s->graph.error.status;
 }
