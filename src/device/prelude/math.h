@@ -6,8 +6,8 @@
  * Every f32 function is branch-free straight-line code (selects only), so that a loop over it vectorises
  * with gcc and clang; none relies on -ffast-math, on the rounding of the compiler's contractions, or on
  * flush-to-zero. Errors are at most 2 ulp over all 2^32 arguments (tests/long/ulp.c walks them), of erf 2.11
- * on a processor that cannot multiply and add in one rounding; NaN, infinities, signed zeros and denormals are
- * as in C's libm. f64 functions are the platform's own.
+ * on a processor that cannot multiply and add in one rounding; NaN, infinities, signed zeros and denormals
+ * are as in C's libm. f64 functions are the platform's own.
  *
  * Names: tn_exp_f32, tn_exp_f64, ..., and the generic tn_exp(x), which chooses by the type of its first
  * argument: with _Generic in C, by overloading in C++. In C the generic names are function-like macros, so
