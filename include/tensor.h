@@ -412,7 +412,9 @@ typedef struct tn_conv2d_options {
     int stride_hw[2], pad_hw[2], dilation_hw[2]; /* where not 0, win over the above */
     size_t size;
 } tn_conv2d_options;
-/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. */
+/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU f32 windows of 3x3
+ * may go through Winograd's tiles, F(2x2, 3x3): results two by two are then computed from the same 4x4 inputs, and what
+ * is infinite or NaN in one of these may make all four NaN. */
 TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 
 typedef struct tn_pool2d_options {
