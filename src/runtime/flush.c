@@ -404,6 +404,7 @@ static void note_flush(tn_session *s, int n, tn_tensor *const *roots, tn_plan *p
         return;
     }
     r->plan = ran ? p : NULL;
+    r->f.fixed = true;
     if (r->plan) r->plan->refs++; /* it may leave the cache before the tape ends */
     tn_tape_done(s, at, 0, NULL);
     t->entry[at].flush = r;

@@ -31,7 +31,8 @@ struct tn_flush_scratch {
     size_t *size;      /* of one element there */
     tn_storage **hold; /* storage of each value that outlives the plan */
     int cap_address, cap_size, cap_hold;
-    void **buf; /* of one launch */
+    bool fixed, bound; /* nodes, leaves and plan stay as they are; the tables above and buf are of a run before */
+    void **buf;        /* of all launches, in the order of the steps */
     tn_word *word;
     int cap_buf, cap_word;
     int *last; /* built-in loops: last reader of each node */
