@@ -205,8 +205,8 @@ static int64_t parts_of(const fu_attention_size *s)
     return parts < tiles ? parts : tiles;
 }
 
-/* Of a CPU's tile. All of a tile is packed and cleared, however few keys there are; texts for few are few too, so
- * that a sequence that grows compiles little. */
+/* Of a CPU's tile. All of a tile is packed and cleared, however few keys there are; texts for few are few
+ * too, so that a sequence that grows compiles little. */
 static int keys_of(const fu_attention_size *s)
 {
     int keys = 16;

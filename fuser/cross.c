@@ -143,16 +143,15 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
         for (int k = 0; k < v->n_arg; k++)
             if (!after[v->arg[k]] && !plain_operand(p, &p->value[v->arg[k]])) return TN_CUT_REDUCED_AXES;
     }
-    bool wide = false; /* sums for each element of a row, and single ones, are not finished by one loop */
-    for (int i = 0; i < p->n_value; i++)
-        wide = wide || (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1);
+    /* sums for each element of a row, and single ones, are not finished by one loop: a processor runs two */
+    const bool wide = fu_cross_wide(p), both = p->c->target->dialect == TN_DIALECT_C;
     for (int i = 0; i < p->n_store;) {
         fu_store *s = &p->store[i];
         if (!after[s->value]) {
             i++;
             continue;
         }
-        if (s->dom != (wide ? p->red : 0) || s->late) return TN_CUT_REDUCED_AXES;
+        if (s->late || (s->dom != (wide ? p->red : 0) && (!both || s->dom))) return TN_CUT_REDUCED_AXES;
         swap_stores(s, &p->store[--p->n_store]);
         p->n_after++;
     }
@@ -166,6 +165,13 @@ bool fu_is_partial(const fu_prog *p, int id)
 {
     const fu_value *v = &p->value[id];
     return v->kind == FU_REDUCE && (p->split || v->cross);
+}
+
+bool fu_cross_wide(const fu_prog *p)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1) return true;
+    return false;
 }
 
 /* How many sums a cross reduction has: one for each element of a row, or one. */

@@ -104,7 +104,7 @@ int fu_emit_all(fu_ctx *c)
             bool ready = true;
             for (int i = 0; i < a->n && ready; i++)
                 for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
-                    int d = fu_group_of(c, c->node[a->member[i]].after[k]);
+                    int d = fu_awaited(c, g, a->member[i], k);
                     ready = d == g || done[d];
                 }
             if (ready) best = g;

@@ -26,21 +26,26 @@ static void set_address(tn_flush_scratch *f, int slot, void *to)
     f->address[slot] = to;
 }
 
-static int bind_value(tn_session *s, tn_flush_scratch *f, const tn_plan_value *v, int index)
+static tn_tensor *node_of(const tn_flush_scratch *f, const tn_plan_value *v)
 {
-    tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
+    return v->slot < f->node.n ? f->node.at[v->slot] : NULL;
+}
+
+/* A value that is not in the arena. */
+static int bind_placed(tn_session *s, tn_flush_scratch *f, const tn_plan_value *v, tn_storage **hold)
+{
+    tn_tensor *n = node_of(f, v);
     if (n && tn_node_written(n)) {
         tn_storage *b = NULL;
         set_address(f, v->slot, tn_node_home(tn_node_written(n), &b));
-        f->hold[index] = b;
+        *hold = b;
         if (b) tn_storage_retain(b);
-    } else if (v->root || v->keep) {
-        size_t bytes = v->elems * tn_dtype_size(v->dtype);
-        tn_storage *b = f->hold[index] = tn_storage_new(&s->graph, bytes);
-        if (!b) return no_device_memory(s, bytes);
-        set_address(f, v->slot, b->data);
-    } else
-        set_address(f, v->slot, (char *)s->arena + v->offset);
+        return TN_OK;
+    }
+    size_t bytes = v->elems * tn_dtype_size(v->dtype);
+    tn_storage *b = *hold = tn_storage_new(&s->graph, bytes);
+    if (!b) return no_device_memory(s, bytes);
+    set_address(f, v->slot, b->data);
     return TN_OK;
 }
 
@@ -101,11 +106,31 @@ static int fill_words(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int 
     return TN_OK;
 }
 
-static bool make_tables(tn_flush_scratch *f, const tn_plan *p, int n_slot)
+static bool make_tables(tn_flush_scratch *f, const tn_plan *p)
 {
-    return tn_reserve(&f->address, &f->cap_address, n_slot, sizeof *f->address) &&
-           tn_reserve(&f->size, &f->cap_size, n_slot, sizeof *f->size) &&
-           tn_reserve(&f->hold, &f->cap_hold, p->n_value, sizeof *f->hold);
+    int n_slot = f->node.n + f->leaf.n + p->n_scratch;
+    f->n_placed = 0;
+    if (!tn_reserve(&f->address, &f->cap_address, n_slot, sizeof *f->address) ||
+        !tn_reserve(&f->size, &f->cap_size, n_slot, sizeof *f->size) ||
+        !tn_reserve(&f->placed, &f->cap_placed, p->n_value, sizeof *f->placed) ||
+        !tn_reserve(&f->hold, &f->cap_hold, p->n_value, sizeof *f->hold))
+        return false;
+    memset(f->address, 0, (size_t)n_slot * sizeof *f->address);
+    for (int i = 0; i < f->node.n + f->leaf.n; i++)
+        f->size[i] = tn_dtype_size((tn_dtype)tn_node_at(f, i)->dtype);
+    for (int i = 0; i < p->n_value; i++) {
+        const tn_plan_value *v = &p->value[i];
+        const tn_tensor *n = node_of(f, v);
+        f->size[v->slot] = tn_dtype_size(v->dtype);
+        if (v->root || v->keep || (n && tn_node_written(n))) f->placed[f->n_placed++] = i;
+    }
+    return true;
+}
+
+bool tn_flush_fix(tn_flush_scratch *f, const tn_plan *p)
+{
+    f->fixed = make_tables(f, p);
+    return f->fixed;
 }
 
 /* What each launch reads and writes. */
@@ -126,19 +151,27 @@ static int set_buffers(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
     return TN_OK;
 }
 
-/* A plan that is replayed mostly finds everything where it was. */
-static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int n_slot)
+static void set_arena(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
 {
-    if (!f->bound) {
-        memset(f->address, 0, (size_t)n_slot * sizeof *f->address);
-        for (int i = 0; i < f->node.n + f->leaf.n; i++)
-            f->size[i] = tn_dtype_size((tn_dtype)tn_node_at(f, i)->dtype);
-        for (int i = 0; i < p->n_value; i++) f->size[p->value[i].slot] = tn_dtype_size(p->value[i].dtype);
-    }
-    if (p->n_value) memset(f->hold, 0, (size_t)p->n_value * sizeof *f->hold);
+    int next = 0;
+    for (int i = 0; i < p->n_value; i++)
+        if (next < f->n_placed && f->placed[next] == i)
+            next++;
+        else
+            set_address(f, p->value[i].slot, (char *)s->arena + p->value[i].offset);
+    f->arena = s->arena;
+}
+
+/* A plan that is replayed mostly finds everything where it was. */
+static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
+{
+    if (!f->fixed && !make_tables(f, p)) return tn_fail_memory(s);
+    if (f->n_placed) memset(f->hold, 0, (size_t)f->n_placed * sizeof *f->hold);
     int status = reserve_arena(s, p->arena_bytes);
     for (int i = 0; i < f->leaf.n; i++) set_address(f, f->node.n + i, tn_node_data(f->leaf.at[i]));
-    for (int i = 0; i < p->n_value && !status; i++) status = bind_value(s, f, &p->value[i], i);
+    if (!f->bound || f->arena != s->arena) set_arena(s, f, p);
+    for (int i = 0; i < f->n_placed && !status; i++)
+        status = bind_placed(s, f, &p->value[f->placed[i]], &f->hold[i]);
     return status || f->bound ? status : set_buffers(s, f, p);
 }
 
@@ -241,17 +274,16 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
 {
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
-    if (!make_tables(f, p, n_slot)) return tn_fail_memory(s);
-    int status = bind(s, f, p, n_slot);
+    int status = bind(s, f, p);
     if (!status) status = run_plan(s, f, p, n_slot);
-    for (int v = 0; v < p->n_value; v++) {
-        if (!f->hold[v]) continue;
-        tn_tensor *n = p->value[v].slot < f->node.n ? f->node.at[p->value[v].slot] : NULL;
+    for (int i = 0; i < f->n_placed; i++) {
+        if (!f->hold[i]) continue;
+        tn_tensor *n = node_of(f, &p->value[f->placed[i]]);
         if (status || !n) {
-            tn_storage_release(f->hold[v]);
+            tn_storage_release(f->hold[i]);
             continue;
         }
-        n->buf = f->hold[v];
+        n->buf = f->hold[i];
         n->flags |= TN_F_DONE;
     }
     return status;

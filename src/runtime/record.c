@@ -123,7 +123,8 @@ static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, 
 }
 
 /* Begins a recorded call on n_all handles, of which the first n must be there, and takes them to their nodes.
- * args names them (argument). *sc is the caller's result, so that it is not copied as soon as it is written. */
+ * args names them (argument). *sc is the caller's result, so that it is not copied as soon as it is written.
+ */
 static void enter(tn_scope *sc, tn_graph *g, const tn_op_key *key, const char *name, const char *file,
                   int line, const char *args, int n, int n_all, tn_tensor **x)
 {
@@ -158,7 +159,8 @@ static void enter(tn_scope *sc, tn_graph *g, const tn_op_key *key, const char *n
         x[i] = tn_use(x[i]);
         sc->ok = x[i] != NULL;
     }
-    if (outer && key && sc->ok) sc->note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, x, sc->first);
+    if (outer && key && sc->ok)
+        sc->note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, x, sc->first);
     sc->first = g->n_nodes;
 }
 
