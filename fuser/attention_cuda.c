@@ -3,9 +3,9 @@
  * What a warp keeps in registers decides: the accumulators of its outputs (16 * M_TILES rows of HEAD) and the
  * scores of one tile (16 * M_TILES rows of COLS). The table holds for each kind, head and pass the largest
  * tile that the real compiler fits into 255 registers without a spill, whatever the mask adds; draws_fit says
- * where dropout does not fit as well (tests/test_cuda_attention.c asks the compiler). Where shared memory is
- * short, or there are fewer blocks than processors, tiles get smaller. Two blocks should fit on a processor:
- * while one waits or takes exponentials the other's products run.
+ * where dropout does not fit as well, one_tile_fits where less does not (tests/test_cuda_attention.c asks the
+ * compiler). Where shared memory is short, or there are fewer blocks than processors, tiles get smaller. Two
+ * blocks should fit on a processor: while one waits or takes exponentials the other's products run.
  *
  * Read first: fu_flash_tile.
  */
@@ -59,6 +59,13 @@ static const shape *shape_of(const fu_flash_desc *d)
 static bool draws_fit(const fu_flash_desc *d)
 {
     return d->dtype != TN_F32 && d->head <= 64;
+}
+
+/* Whether one tile of rows does where blocks are few. In one case the compiler holds it in more registers
+ * than two, and spills: an added mask, forward, three products, head 96. */
+static bool one_tile_fits(const fu_flash_desc *d)
+{
+    return d->pass != FU_FLASH_FORWARD || d->mask != FU_FLASH_ADDED_MASK || products(d) == 1 || d->head != 96;
 }
 
 /* As attention.cu lays them out: the block's own rows of one or two matrices, then the stages. */
@@ -212,7 +219,8 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
         t.columns = s->columns;
         t.kept = s->kept;
         set_rows(d, &t);
-        if (t.m_tiles > 1 && (t.blocks < target->processors || (d->dropout && !draws_fit(d)))) {
+        const bool few = t.blocks < target->processors && one_tile_fits(d);
+        if (t.m_tiles > 1 && (few || (d->dropout && !draws_fit(d)))) {
             t.m_tiles = 1;
             set_rows(d, &t);
         }

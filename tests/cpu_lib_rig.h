@@ -26,8 +26,10 @@
 #include "src/device/cpu/gemm_kernel.h"
 #include "src/device/cpu/pool.h"
 
-enum { IMPLS = 3 };
-static const tn_cpu_impl impls[IMPLS] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN};
+#ifndef IMPLS
+#define IMPLS 3 /* the last is for convolutions alone */
+#endif
+static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD};
 
 /* ---- numbers ---- */
 

@@ -1,6 +1,10 @@
 /* test_conv.c - the three passes of a convolution on the CPU against sums in f64: a list of configurations,
- * dtypes, both implementations, any number of threads. Read first: configs, then check_pass. */
+ * dtypes, all implementations, any number of threads. Read first: configs, then check_pass. */
+#define IMPLS 4
 #include "cpu_lib_rig.h"
+
+#include "src/device/cpu/winograd.h"
+#include "src/device/cpu/winograd_kernel.h"
 
 /* n h w c oc kh kw groups, stride, pad (top bottom left right), dilation */
 static const int configs[][16] = {
@@ -78,6 +82,16 @@ static const int configs[][16] = {
     {17, 13, 13, 16, 24, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
     {2, 13, 13, 48, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
     {1, 6, 6, 130, 270, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    /* whole vectors of channels: tiles that reach beyond the image, several blocks and partial sums, more
+     * channels than a block of a product, channels split */
+    {2, 9, 7, 16, 48, 3, 3, 1, 1, 1, 0, 2, 2, 1, 1, 1},
+    {2, 7, 9, 48, 16, 3, 3, 1, 1, 1, 2, 0, 0, 2, 1, 1},
+    {3, 5, 4, 16, 16, 3, 3, 1, 1, 1, 2, 2, 2, 2, 1, 1},
+    {1, 3, 3, 16, 16, 3, 3, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {13, 15, 15, 16, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 6, 5, 400, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 5, 6, 32, 400, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 6, 6, 16, 256, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
 };
 enum {
     CONFIGS = sizeof configs / sizeof *configs,
@@ -140,6 +154,20 @@ static void reference(const layer *l, double *sum, double *size)
                         }
 }
 
+/* The largest sum of sizes among the results of the same image and channel, or the taps of the same filter
+ * and channel: tiles share what they are computed from, and so the roundings. */
+static double size_nearby(const layer *l, const double *size, int64_t at)
+{
+    const tn_conv2d_desc *c = &l->c;
+    const bool forward = c->pass == TN_CONV_FORWARD, weights = c->pass == TN_CONV_WEIGHT_GRAD;
+    const int64_t step = forward ? c->oc : c->c / (weights ? c->groups : 1);
+    const int64_t count = forward ? c->oh * c->ow : weights ? c->kh * c->kw : c->h * c->w;
+    const int64_t first = at / (count * step) * count * step + at % step;
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) most = fmax(most, size[first + i * step]);
+    return most;
+}
+
 /* A pass, its exact result, and what the first call did. */
 typedef struct trial {
     layer l;
@@ -166,7 +194,10 @@ static void judge(void *user, int impl, const tn_device_stats *stats, const char
         double add = c->bias ? get(d, c->bias, i % c->oc) : 0, want = t->sum[i] + add,
                got = get(d, c->out, i);
         if (c->epilogue == TN_EPI_RELU && want < 0) want = 0;
-        double tol = (t->size[i] + fabs(add)) * sum_eps(d) * 40 + fabs(want) * store_eps(d) * 1.001 +
+        const bool tiles =
+            impls[impl] == TN_CPU_WINOGRAD || (impls[impl] == TN_CPU_AUTO && tn_winograd_pays(c));
+        double size = tiles ? size_nearby(&t->l, t->size, i) : t->size[i];
+        double tol = (size + fabs(add)) * sum_eps(d) * 40 + fabs(want) * store_eps(d) * 1.001 +
                      (d == TN_F16) * 0x1p-24;
         if (!(fabs(got - want) <= tol)) fail_msg("%s: element %d is %.9g, not %.9g", what, (int)i, got, want);
     }
@@ -251,7 +282,7 @@ static void test_edges(void **state)
     tn_pool *pool;
     assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
     assert_int_equal(tn_pool_open(2, &pool), TN_OK);
-    for (int im = 0; im < 3; im++) {
+    for (int im = 0; im < IMPLS; im++) {
         tn_cpu_lib_prefer(lib, impls[im]);
         layer l = make(configs[1], TN_F32);
         tn_conv2d_desc c = l.c;
@@ -272,6 +303,112 @@ static void test_edges(void **state)
     }
     tn_pool_close(pool);
     tn_cpu_lib_close(lib);
+}
+
+/* Winograd's transforms, every instruction set this processor runs, against their definitions in f64: two
+ * by two results, the gradients of filters, and that one is the transpose of the other. */
+static void test_transforms(void **state)
+{
+    (void)state;
+    enum { N = 32, FAR = N + 16 };
+    const tn_winograd_kernel *k;
+    for (int set = 0; (k = tn_winograd_kernel_at(set)); set++) {
+        assert_int_equal(N % k->vl, 0);
+        float *d = random_array(TN_F32, 16 * N), *g = random_array(TN_F32, 9 * N),
+              *gy = random_array(TN_F32, 4 * N), *bias = random_array(TN_F32, N);
+        float v[16 * FAR], u[16 * FAR], z[16 * FAR], m[16 * FAR], y[4 * N], gw[9 * N];
+        const float *pixel[16], *tap[9], *grad[4];
+        float *result[4], *gtap[9];
+        for (int i = 0; i < 16; i++) pixel[i] = d + i * N;
+        for (int i = 0; i < 9; i++) tap[i] = g + i * N, gtap[i] = gw + i * N;
+        for (int i = 0; i < 4; i++) grad[i] = gy + i * N, result[i] = y + i * N;
+        k->input(pixel, N, v, FAR);
+        k->filter(tap, N, u, FAR);
+        for (int i = 0; i < 16 * FAR; i++) m[i] = i % FAR < N ? v[i] * u[i] : 0;
+        for (int relu = 0; relu < 2; relu++) {
+            k->output(m, FAR, N, relu ? bias : NULL, relu, result);
+            for (int i = 0; i < 4; i++) {
+                for (int c = 0; c < N; c++) {
+                    double want = relu ? bias[c] : 0;
+                    for (int t = 0; t < 9; t++)
+                        want += (double)d[((i / 2 + t / 3) * 4 + i % 2 + t % 3) * N + c] * g[t * N + c];
+                    if (relu && want < 0) want = 0;
+                    assert_true(fabs(y[i * N + c] - want) < 4e-6);
+                }
+            }
+        }
+        k->gradient(grad, N, z, FAR);
+        for (int i = 0; i < 16 * FAR; i++) m[i] = i % FAR < N ? v[i] * z[i] : 0;
+        k->filter_gradient(m, FAR, N, gtap);
+        for (int t = 0; t < 9; t++) {
+            for (int c = 0; c < N; c++) {
+                double want = 0;
+                for (int i = 0; i < 4; i++)
+                    want += (double)d[((i / 2 + t / 3) * 4 + i % 2 + t % 3) * N + c] * gy[i * N + c];
+                assert_true(fabs(gw[t * N + c] - want) < 4e-6);
+            }
+        }
+        k->add(gw, g, N);
+        for (int c = 0; c < N; c++) assert_true(gw[c] == gtap[0][c]);
+        free(d), free(g), free(gy), free(bias);
+    }
+    assert_true(k == NULL && tn_winograd_kernel_at(-1) == NULL);
+}
+
+/* The largest error of a pass in roundings of the sum of the products' sizes. */
+static double roundings(tn_cpu_impl impl, const layer *l, tn_conv_pass pass)
+{
+    layer t = *l;
+    const int64_t n = pass == TN_CONV_FORWARD ? l->y : pass == TN_CONV_DATA_GRAD ? l->x : l->w;
+    seed_now = 5;
+    float *in0 = random_array(TN_F32, pass == TN_CONV_DATA_GRAD ? l->y : l->x),
+          *in1 = random_array(TN_F32, pass == TN_CONV_WEIGHT_GRAD ? l->y : l->w),
+          *out = random_array(TN_F32, n);
+    double *sum = calloc((size_t)n, sizeof *sum), *size = calloc((size_t)n, sizeof *size), most = 0;
+    t.c.pass = pass, t.c.in0 = in0, t.c.in1 = in1, t.c.out = out;
+    reference(&t, sum, size);
+    tn_cpu_lib *lib;
+    tn_pool *pool;
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    assert_int_equal(tn_pool_open(1, &pool), TN_OK);
+    tn_cpu_lib_prefer(lib, impl);
+    assert_int_equal(tn_cpu_conv2d(lib, pool, &t.c, NULL, NULL), TN_OK);
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(out[i] - sum[i]) / (size[i] * 0x1p-24));
+    tn_pool_close(pool);
+    tn_cpu_lib_close(lib);
+    free(in0), free(in1), free(out), free(sum), free(size);
+    return most;
+}
+
+/* Fewer multiplications cost no accuracy: the error is that of the sums written out. Where they do not pay
+ * they are not made: the first three layers have too few channels, another stride, too small an image. */
+static void test_winograd(void **state)
+{
+    (void)state;
+    const int large[16] = {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    layer l = make(large, TN_F32);
+    for (int pass = 0; pass < 3; pass++) {
+        l.c.pass = (tn_conv_pass)pass;
+        assert_true(tn_winograd_serves(&l.c) && tn_winograd_pays(&l.c));
+        const double ours = roundings(TN_CPU_WINOGRAD, &l, l.c.pass),
+                     sums = roundings(TN_CPU_PLAIN, &l, l.c.pass);
+        print_message("pass %d: %.2f roundings of the sum of sizes, %.2f written out\n", pass, ours, sums);
+        assert_true(ours < 4 && ours < 2.5 * sums);
+    }
+    const int others[][16] = {{4, 14, 14, 3, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                              {4, 14, 14, 64, 64, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1},
+                              {9, 3, 3, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                              {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 2},
+                              {4, 14, 14, 64, 64, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},
+                              {4, 14, 14, 64, 64, 3, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                              {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 3, 1, 1, 1, 1, 1}};
+    for (int i = 0; i < (int)(sizeof others / sizeof *others); i++) {
+        l = make(others[i], TN_F32);
+        assert_false(tn_winograd_pays(&l.c));
+        assert_int_equal(tn_winograd_serves(&l.c), i == 2);
+    }
+    l = make(large, TN_F64);
+    assert_false(tn_winograd_serves(&l.c));
 }
 
 static void test_errors(void **state)
@@ -321,8 +458,8 @@ static void test_allocation_failures(void **state)
 {
     (void)state;
     for (int pass = 0; pass < 3; pass++) {
-        for (int im = 0; im < 3; im++) {
-            layer l = make(configs[61], TN_F32);
+        for (int im = 0; im < IMPLS; im++) {
+            layer l = make(configs[1], TN_F32);
             float *in0 = random_array(TN_F32, l.x + l.y), *in1 = random_array(TN_F32, l.w + l.y);
             float *out = random_array(TN_F32, l.x + l.w + l.y);
             l.c.in0 = in0, l.c.in1 = in1, l.c.out = out, l.c.pass = (tn_conv_pass)pass;
@@ -363,6 +500,8 @@ int main(void)
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_onednn_serves),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_transforms),
+        cmocka_unit_test(test_winograd),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_openmp_is_left_alone),
         cmocka_unit_test(test_allocation_failures),

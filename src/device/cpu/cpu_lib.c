@@ -4,6 +4,7 @@
 
 #include "../../core/alloc.h"
 #include "dnnl.h"
+#include "winograd.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -197,7 +198,11 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
     tn_conv2d_desc d = *c;
     if (d.pass != TN_CONV_FORWARD) d.bias = NULL, d.epilogue = TN_EPI_NONE;
     int s = TN_CPU_DECLINED;
-    if (lib->dnnl && lib->impl != TN_CPU_PLAIN) s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
+    if (lib->impl == TN_CPU_WINOGRAD ? tn_winograd_serves(&d)
+                                     : lib->impl == TN_CPU_AUTO && tn_winograd_pays(&d))
+        s = tn_winograd_conv2d(lib, pool, &d, err);
+    else if (lib->dnnl && lib->impl != TN_CPU_PLAIN)
+        s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
     if (s == TN_CPU_DECLINED) s = tn_conv2d_plain(lib, pool, &d, err);
     trim_scratch(lib);
     return s;

@@ -1,9 +1,10 @@
 /* cpu_lib.h - matrix products and convolutions on the CPU.
  *
  * Two implementations stand behind two calls: oneDNN (dnnl.c and dnnl_slices.c) and our own (gemm_plain.c,
- * conv_plain.c, always built). cpu_lib.c checks what it is given, settles the edge cases and
- * chooses. Work is cut into slices whose number and bounds depend on shapes alone, every slice is computed by
- * one thread, and partial sums are added in a fixed order: the bits do not depend on the thread count.
+ * conv_plain.c, and winograd.c where it is faster than oneDNN; always built). cpu_lib.c checks what it is
+ * given, settles the edge cases and chooses. Work is cut into slices whose number and bounds depend on shapes
+ * alone, every slice is computed by one thread, and partial sums are added in a fixed order: the bits do not
+ * depend on the thread count.
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
  * tn_cpu_conv2d in cpu_lib.c.
@@ -35,7 +36,7 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
 
 /* Which implementation may be chosen. AUTO takes the faster one by shape; the others are for tests and
  * benchmarks (DNNL falls back to ours where it cannot serve). Returns false when there is no oneDNN. */
-typedef enum tn_cpu_impl { TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN } tn_cpu_impl;
+typedef enum tn_cpu_impl { TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD } tn_cpu_impl;
 bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
 
 /* ---- between the files of this folder ---- */

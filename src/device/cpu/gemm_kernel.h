@@ -26,10 +26,11 @@ enum {
 
 /* C[rows, cols] (+)= A[rows, kc] B[kc, cols], then bias and relu. */
 typedef struct tn_gemm_block {
-    int rows;     /* 1 .. mr; a is readable (and finite or not, it is unused) up to the next multiple of 4 */
-    bool a_by_k;  /* a[p * mr + i], else a[i * a_ld + p] */
-    int64_t cols; /* any number: panels of nr */
-    int64_t kc;   /* 1 .. kernel's kc */
+    int rows;    /* 1 .. mr; a is readable (and finite or not, it is unused) up to the next multiple of 4 */
+    bool a_by_k; /* a[p * a_step + i], else a[i * a_ld + p] */
+    int64_t a_step; /* 0: mr */
+    int64_t cols;   /* any number: panels of nr */
+    int64_t kc;     /* 1 .. kernel's kc */
     const void *a;
     const void *b; /* element (p, j) of panel q at b[q * b_step + p * ldb + j]; whole panels are read */
     int64_t ldb, b_step;

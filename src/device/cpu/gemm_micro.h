@@ -4,8 +4,8 @@
  * vectors), KC (columns of an A block), TARGET (function attribute), NAME(x) (mangles), and SPLAT(x),
  * LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v). MR is a multiple of 4; rows come in fours, what is odd goes
  * through a small tile on the stack. All loops over rows and vectors have constant bounds and unroll, so
- * `acc` lives in registers; strides of A are constants too, which makes its addresses displacements of one
- * register.
+ * `acc` lives in registers; the stride between rows of A is a constant too, which makes its addresses
+ * displacements of one register.
  */
 enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
 
@@ -76,17 +76,18 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
 
 /* One function per height, width and layout of A; the bodies are what the compiler makes of the constants. */
 #define TILE(r, v)                                                                                           \
-    static TARGET __attribute__((noinline)) void NAME(rows_##r##_##v)(int64_t kc, const T *a, const T *b,    \
-                                                                      int64_t ldb, T *c, int64_t ldc,        \
-                                                                      bool acc, const T *bias, bool relu)    \
+    static TARGET __attribute__((noinline)) void NAME(rows_##r##_##v)(                                       \
+        int64_t kc, const T *a, const T *b, int64_t ldb, T *c, int64_t ldc, bool acc, const T *bias,         \
+        bool relu, int64_t a_step)                                                                           \
     {                                                                                                        \
+        (void)a_step;                                                                                        \
         NAME(tile)(r, v, NAME(A_LD), 1, kc, a, b, ldb, c, ldc, acc, bias, relu);                             \
     }                                                                                                        \
-    static TARGET __attribute__((noinline)) void NAME(by_k_##r##_##v)(int64_t kc, const T *a, const T *b,    \
-                                                                      int64_t ldb, T *c, int64_t ldc,        \
-                                                                      bool acc, const T *bias, bool relu)    \
+    static TARGET __attribute__((noinline)) void NAME(by_k_##r##_##v)(                                       \
+        int64_t kc, const T *a, const T *b, int64_t ldb, T *c, int64_t ldc, bool acc, const T *bias,         \
+        bool relu, int64_t a_step)                                                                           \
     {                                                                                                        \
-        NAME(tile)(r, v, 1, MR, kc, a, b, ldb, c, ldc, acc, bias, relu);                                     \
+        NAME(tile)(r, v, 1, a_step, kc, a, b, ldb, c, ldc, acc, bias, relu);                                 \
     }
 TILE(4, 1)
 TILE(4, 2)
@@ -101,7 +102,8 @@ TILE(12, 2)
 #endif
 #undef TILE
 
-typedef void NAME(tile_fn)(int64_t, const T *, const T *, int64_t, T *, int64_t, bool, const T *, bool);
+typedef void NAME(tile_fn)(int64_t, const T *, const T *, int64_t, T *, int64_t, bool, const T *, bool,
+                           int64_t);
 
 static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
 {
@@ -129,12 +131,13 @@ static void NAME(block)(const tn_gemm_block *g)
     const T *b = g->b, *bias = g->bias;
     T *c = g->c;
     int rows = (g->rows + 3) / 4 * 4;
+    const int64_t a_step = g->a_step ? g->a_step : MR;
     for (int64_t j = 0; j < g->cols; j += NAME(NR), b += g->b_step) {
         int w = (int)(g->cols - j < NAME(NR) ? g->cols - j : NAME(NR));
         int nv = (w + VL - 1) / VL;
         NAME(tile_fn) *fn = NAME(pick)(rows, nv, g->a_by_k);
         if (rows == g->rows && w == nv * VL) {
-            fn(g->kc, g->a, b, g->ldb, c + j, g->ldc, g->accumulate, bias ? bias + j : NULL, g->relu);
+            fn(g->kc, g->a, b, g->ldb, c + j, g->ldc, g->accumulate, bias ? bias + j : NULL, g->relu, a_step);
             continue;
         }
         T tile[MR * NAME(NR)] = {0}, edge[NAME(NR)] = {0};
@@ -143,7 +146,7 @@ static void NAME(block)(const tn_gemm_block *g)
                 memcpy(tile + i * NAME(NR), c + i * g->ldc + j, (size_t)w * sizeof(T));
         }
         if (bias) memcpy(edge, bias + j, (size_t)w * sizeof(T));
-        fn(g->kc, g->a, b, g->ldb, tile, NAME(NR), g->accumulate, bias ? edge : NULL, g->relu);
+        fn(g->kc, g->a, b, g->ldb, tile, NAME(NR), g->accumulate, bias ? edge : NULL, g->relu, a_step);
         for (int i = 0; i < g->rows; i++)
             memcpy(c + i * g->ldc + j, tile + i * NAME(NR), (size_t)w * sizeof(T));
     }

@@ -1,0 +1,363 @@
+/* winograd.c - 3x3 convolutions as sixteen products over two by two tiles of the result.
+ *
+ *   forward           y = A^T [ sum over i of  (G w G^T) . (B^T x B) ] A
+ *   data gradient     gx: the same of gy, with w turned by half a turn
+ *   weight gradient   gw = G^T [ sum over tiles of  (A gy A^T) . (B^T x B) ] G
+ *
+ * For each of a tile's 16 positions the sum is a matrix product: [tiles, c] [c, oc], or [oc, tiles] [tiles,
+ * c].
+ *
+ * Tiles are taken in blocks small enough that what is between the transforms stays in a core's own cache: the
+ * inputs of a block, spread; its products; its results, gathered. Blocks depend on shapes alone, and the
+ * weight gradient has a fixed number of partial sums, added in order: the bits do not depend on the thread
+ * count. Read first: tn_winograd_conv2d, then run_tiles. */
+#include "winograd.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../../core/int64.h"
+#include "gemm_kernel.h"
+#include "pool.h"
+#include "winograd_kernel.h"
+
+enum {
+    POSITIONS = 16,
+    BLOCK_FLOATS = 6400 * POSITIONS, /* of a block's tiles, before and after the products */
+    BLOCK_FEWEST = 24,
+    BLOCK_MOST = 96,
+    UNITS = 16, /* of a weight gradient, which may run at a time */
+    SPLIT_CHANNELS = 64,
+    PART_TILES = 256,
+    FILTER_FLOATS = 16 << 20,
+    FILTER_CHANNELS = 64, /* turned at a time */
+    APART = 16,           /* keeps the positions of a tile out of each other's cache sets */
+    SUM_CHUNK = 1 << 10,
+};
+
+typedef struct conv {
+    const tn_conv2d_desc *c;
+    const tn_gemm_kernel *product;
+    const tn_winograd_kernel *transform;
+    /* What tiles are cut from and into: x and y, or gy and gx. */
+    const float *from;
+    float *to;
+    int64_t from_h, from_w, from_c, to_h, to_w, to_c;
+    int64_t top, left; /* the first tile's inputs begin so far outside */
+    int64_t tiles_y, tiles_x, tiles;
+    int64_t block, blocks; /* tiles of one; how many */
+    int64_t row;           /* floats from one tile's inputs, spread, to the next, as the product wants them */
+    const float *zeros;    /* channels outside of the image */
+    float *filters;        /* [16][panel of to_c][from_c][nr] */
+    int64_t filter;        /* floats of one position */
+    float *partials;       /* weight gradient: [part][16][oc][c] */
+    int64_t part_blocks, parts, splits;
+    float *slots; /* one block's memory for each thread that may run */
+    int64_t slot;
+    atomic_flag *taken;
+    int nslots;
+} conv;
+
+static int64_t of_slots(conv *v)
+{
+    for (int i = 0;; i = (i + 1) % v->nslots) {
+        if (!atomic_flag_test_and_set_explicit(&v->taken[i], memory_order_acquire)) return i;
+    }
+}
+
+/* How many of the rows that are left the next product takes: all of them about as many, as a low one costs
+ * nearly what a high one does. */
+static int even_rows(const tn_gemm_kernel *kn, int64_t left)
+{
+    const int64_t products = tn_ceil_div(left, kn->mr),
+                  rows = tn_ceil_div(tn_ceil_div(left, products), 4) * 4;
+    return (int)tn_min64(rows, left);
+}
+
+/* ---- forward and data gradient ---- */
+
+/* Spreads the filters of columns [begin, end) of panels into [from_c][nr] each. Forward: column o, from_c =
+ * c; oc filters lie c apart, so what is spread along c is turned. */
+static void run_filters(void *arg, int64_t begin, int64_t end)
+{
+    conv *v = arg;
+    const tn_conv2d_desc *c = v->c;
+    const float *w = c->in1;
+    const int64_t nr = v->product->nr;
+    const float *tap[9];
+    if (c->pass == TN_CONV_FORWARD) {
+        const int64_t step = nr * FILTER_CHANNELS, mine = of_slots(v);
+        float *spread = v->slots + mine * v->slot;
+        for (int64_t j = begin; j < end; j++) {
+            const int64_t columns = tn_min64(nr, c->oc - j * nr);
+            for (int64_t i = 0; i < c->c; i += FILTER_CHANNELS) {
+                const int64_t n = tn_min64(FILTER_CHANNELS, c->c - i);
+                for (int64_t o = 0; o < columns; o++) {
+                    for (int t = 0; t < 9; t++) tap[t] = w + ((j * nr + o) * 9 + t) * c->c + i;
+                    v->transform->filter(tap, n, spread + o * FILTER_CHANNELS, step);
+                }
+                for (int p = 0; p < POSITIONS; p++)
+                    tn_pack_transpose(TN_F32, spread + p * step, FILTER_CHANNELS, columns, n,
+                                      v->filters + p * v->filter + (j * c->c + i) * nr, nr);
+            }
+        }
+        atomic_flag_clear_explicit(&v->taken[mine], memory_order_release);
+        return;
+    }
+    for (int64_t j = begin; j < end; j++) {
+        const int64_t n = tn_min64(nr, c->c - j * nr);
+        for (int64_t o = 0; o < c->oc; o++) {
+            for (int t = 0; t < 9; t++) tap[t] = w + (o * 9 + 8 - t) * c->c + j * nr;
+            v->transform->filter(tap, n, v->filters + (j * c->oc + o) * nr, v->filter);
+        }
+    }
+}
+
+/* Where tile t lies: its image, and the row and column of its first result. */
+static void place(const conv *v, int64_t t, int64_t *image, int64_t *y, int64_t *x)
+{
+    *x = t % v->tiles_x * 2;
+    *y = t / v->tiles_x % v->tiles_y * 2;
+    *image = t / v->tiles_x / v->tiles_y;
+}
+
+/* The 4x4 inputs of tile t. */
+static void inputs(const conv *v, int64_t t, const float *pixel[16])
+{
+    int64_t image, y, x;
+    place(v, t, &image, &y, &x);
+    y -= v->top, x -= v->left;
+    const float *first = v->from + ((image * v->from_h + y) * v->from_w + x) * v->from_c;
+    const int64_t down = v->from_w * v->from_c;
+    if (y >= 0 && x >= 0 && y + 4 <= v->from_h && x + 4 <= v->from_w) {
+        for (int i = 0; i < 4; i++) {
+            for (int j = 0; j < 4; j++) pixel[4 * i + j] = first + i * down + j * v->from_c;
+        }
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++) {
+            const bool inside = y + i >= 0 && y + i < v->from_h && x + j >= 0 && x + j < v->from_w;
+            pixel[4 * i + j] = inside ? first + i * down + j * v->from_c : v->zeros;
+        }
+    }
+}
+
+/* The 2x2 results of tile t in an image like `to`; what lies outside of it is `outside`. */
+static void results(const conv *v, int64_t t, float *base, float *outside, float *pixel[4])
+{
+    int64_t image, y, x;
+    place(v, t, &image, &y, &x);
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 2; j++) {
+            const bool inside = y + i < v->to_h && x + j < v->to_w;
+            pixel[2 * i + j] =
+                inside ? base + ((image * v->to_h + y + i) * v->to_w + x + j) * v->to_c : outside;
+        }
+    }
+}
+
+static void run_tiles(void *arg, int64_t begin, int64_t end)
+{
+    conv *v = arg;
+    const tn_conv2d_desc *c = v->c;
+    const tn_gemm_kernel *kn = v->product;
+    const int64_t mine = of_slots(v), pieces = tn_ceil_div(v->from_c, kn->kc);
+    const int64_t piece = v->block * v->row, position = pieces * piece + APART,
+                  step = v->block * v->to_c + APART;
+    float *spread = v->slots + mine * v->slot, *products = spread + POSITIONS * position;
+    float *outside = products + POSITIONS * step;
+    for (int64_t b = begin; b < end; b++) {
+        const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
+        for (int64_t t = 0; t < n; t++) {
+            const float *pixel[16];
+            inputs(v, first + t, pixel);
+            for (int64_t q = 0; q < pieces; q++) {
+                const int64_t channels = tn_min64(kn->kc, v->from_c - q * kn->kc);
+                v->transform->input(pixel, channels, spread + q * piece + t * v->row, position);
+                for (int i = 0; i < 16 && q + 1 < pieces; i++) pixel[i] += kn->kc;
+            }
+        }
+        for (int p = 0; p < POSITIONS; p++) {
+            for (int64_t q = 0; q < pieces; q++) {
+                tn_gemm_block g = {.cols = v->to_c,
+                                   .kc = tn_min64(kn->kc, v->from_c - q * kn->kc),
+                                   .b = v->filters + p * v->filter + q * kn->kc * kn->nr,
+                                   .ldb = kn->nr,
+                                   .b_step = v->from_c * kn->nr,
+                                   .ldc = v->to_c,
+                                   .accumulate = q > 0};
+                for (int64_t t = 0; t < n; t += g.rows) {
+                    g.rows = even_rows(kn, n - t);
+                    g.a = spread + p * position + q * piece + t * v->row;
+                    g.c = products + p * step + t * v->to_c;
+                    kn->block(&g);
+                }
+            }
+        }
+        for (int64_t t = 0; t < n; t++) {
+            float *pixel[4];
+            results(v, first + t, v->to, outside, pixel);
+            v->transform->output(products + t * v->to_c, step, v->to_c, c->bias, c->epilogue == TN_EPI_RELU,
+                                 pixel);
+        }
+    }
+    atomic_flag_clear_explicit(&v->taken[mine], memory_order_release);
+}
+
+/* ---- weight gradient: from x, with gy in the place of results ---- */
+
+/* Unit u is the results' channels of one split, over the blocks of one part. */
+static void run_parts(void *arg, int64_t begin, int64_t end)
+{
+    conv *v = arg;
+    const tn_gemm_kernel *kn = v->product;
+    const int64_t mine = of_slots(v), sums = POSITIONS * v->to_c * v->from_c, channels = v->to_c / v->splits;
+    const int64_t position = v->block * v->from_c + APART, step = v->block * channels + APART;
+    float *spread = v->slots + mine * v->slot, *outer = spread + POSITIONS * position + kn->nr;
+    for (int64_t u = begin; u < end; u++) {
+        const int64_t part = u / v->splits, o0 = u % v->splits * channels;
+        const int64_t last = tn_min64(v->blocks, (part + 1) * v->part_blocks);
+        for (int64_t b = part * v->part_blocks; b < last; b++) {
+            const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
+            for (int64_t t = 0; t < n; t++) {
+                const float *pixel[16];
+                float *result[4];
+                inputs(v, first + t, pixel);
+                v->transform->input(pixel, v->from_c, spread + t * v->from_c, position);
+                /* Only read: results() serves both directions. */
+                results(v, first + t, v->to, (float *)(uintptr_t)v->zeros, result);
+                const float *gy[4];
+                for (int i = 0; i < 4; i++) gy[i] = result[i] + o0;
+                v->transform->gradient(gy, channels, outer + t * channels, step);
+            }
+            for (int p = 0; p < POSITIONS; p++) {
+                tn_gemm_block g = {.a_by_k = true,
+                                   .a_step = channels,
+                                   .cols = v->from_c,
+                                   .kc = n,
+                                   .b = spread + p * position,
+                                   .ldb = v->from_c,
+                                   .b_step = kn->nr,
+                                   .ldc = v->from_c,
+                                   .accumulate = b > part * v->part_blocks};
+                for (int64_t o = 0; o < channels; o += g.rows) {
+                    g.rows = even_rows(kn, channels - o);
+                    g.a = outer + p * step + o;
+                    g.c = v->partials + part * sums + (p * v->to_c + o0 + o) * v->from_c;
+                    kn->block(&g);
+                }
+            }
+        }
+    }
+    atomic_flag_clear_explicit(&v->taken[mine], memory_order_release);
+}
+
+/* Adds the partial sums of the filters of results [begin, end), in order, and gathers their taps. */
+static void run_gather(void *arg, int64_t begin, int64_t end)
+{
+    const conv *v = arg;
+    const int64_t position = v->to_c * v->from_c;
+    for (int64_t o = begin; o < end; o++) {
+        for (int p = 0; p < POSITIONS; p++) {
+            float *sum = v->partials + p * position + o * v->from_c;
+            for (int64_t q = 1; q < v->parts; q++) {
+                const float *more = sum + q * POSITIONS * position;
+                v->transform->add(sum, more, v->from_c);
+            }
+        }
+        float *tap[9];
+        for (int t = 0; t < 9; t++) tap[t] = (float *)v->c->out + (o * 9 + t) * v->from_c;
+        v->transform->filter_gradient(v->partials + o * v->from_c, position, v->from_c, tap);
+    }
+}
+
+/* ---- the choice and the call ---- */
+
+bool tn_winograd_serves(const tn_conv2d_desc *c)
+{
+    const int64_t vl = tn_winograd_kernel_best()->vl;
+    return c->dtype == TN_F32 && c->kh == 3 && c->kw == 3 && c->groups == 1 && c->stride[0] == 1 &&
+           c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 && c->c % vl == 0 &&
+           c->oc % vl == 0 && c->pad[0] <= 2 && c->pad[1] <= 2 && c->pad[2] <= 2 && c->pad[3] <= 2 &&
+           c->c * c->oc <= FILTER_FLOATS / POSITIONS;
+}
+
+/* Measured, in products of one channel of the input with one of the result: 16 for each tile, its transforms
+ * two fifths on top, and the filters' as much as so many products however many tiles share them; nine for
+ * each result written out. Small or odd images lose, whose tiles reach far beyond them. */
+bool tn_winograd_pays(const tn_conv2d_desc *c)
+{
+    enum { FILTERS = 200 };
+    if (!tn_winograd_serves(c)) return false;
+    const bool back = c->pass == TN_CONV_DATA_GRAD;
+    const int64_t h = back ? c->h : c->oh, w = back ? c->w : c->ow;
+    const double tiles = (double)c->n * (double)tn_ceil_div(h, 2) * (double)tn_ceil_div(w, 2);
+    return 16 * 1.4 * tiles + FILTERS < 9.0 * (double)c->n * (double)c->oh * (double)c->ow;
+}
+
+static void geometry(conv *v, const tn_conv2d_desc *c)
+{
+    const bool back = c->pass == TN_CONV_DATA_GRAD;
+    v->c = c;
+    v->product = tn_gemm_kernel_for(TN_F32);
+    v->transform = tn_winograd_kernel_best();
+    v->from = c->in0;
+    v->from_h = back ? c->oh : c->h, v->from_w = back ? c->ow : c->w, v->from_c = back ? c->oc : c->c;
+    v->to_h = back ? c->h : c->oh, v->to_w = back ? c->w : c->ow, v->to_c = back ? c->c : c->oc;
+    /* Input i of the data gradient is reached by outputs i + pad - 2 .. i + pad. */
+    v->top = back ? 2 - c->pad[0] : c->pad[0], v->left = back ? 2 - c->pad[2] : c->pad[2];
+    /* The weight gradient only reads there; see run_parts. */
+    v->to = c->pass == TN_CONV_WEIGHT_GRAD ? (float *)(uintptr_t)c->in1 : c->out;
+    v->tiles_y = tn_ceil_div(v->to_h, 2), v->tiles_x = tn_ceil_div(v->to_w, 2);
+    v->tiles = c->n * v->tiles_y * v->tiles_x;
+    v->block = BLOCK_FLOATS / POSITIONS / (c->c + c->oc) / 12 * 12;
+    v->block = tn_min64(BLOCK_MOST, tn_max64(BLOCK_FEWEST, v->block));
+    v->blocks = tn_ceil_div(v->tiles, v->block);
+    v->row = v->product->a_ld;
+}
+
+/* Many channels are split, as their inputs cost little to spread once more; else runs of blocks are summed
+ * apart. */
+static void cut_weights(conv *v)
+{
+    for (v->splits = 1; v->splits < UNITS / 2 && v->to_c / v->splits % (2 * SPLIT_CHANNELS) == 0;)
+        v->splits *= 2;
+    const int64_t parts = tn_min64(UNITS / v->splits, tn_max64(1, v->tiles / PART_TILES));
+    v->part_blocks = tn_ceil_div(v->blocks, tn_min64(v->blocks, parts));
+    v->parts = tn_ceil_div(v->blocks, v->part_blocks);
+}
+
+int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
+{
+    enum { SLOTS = 64 };
+    atomic_flag taken[SLOTS];
+    conv v = {.taken = taken};
+    geometry(&v, c);
+    const bool weights = c->pass == TN_CONV_WEIGHT_GRAD;
+    const int threads = tn_pool_threads(pool);
+    v.nslots = threads < SLOTS ? threads : SLOTS;
+    for (int i = 0; i < v.nslots; i++) atomic_flag_clear(&taken[i]);
+    const int64_t nr = v.product->nr, most = tn_max64(v.from_c, v.to_c);
+    const int64_t pieces = tn_ceil_div(v.from_c, v.product->kc);
+    const int64_t inner = weights ? v.block * v.from_c : pieces * v.block * v.row;
+    v.slot = POSITIONS * (inner + v.block * v.to_c + 2 * APART) + most + 4 * nr;
+    v.slots = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(v.nslots * v.slot + most) * sizeof(float));
+    v.filter = tn_ceil_div(v.to_c, nr) * nr * v.from_c;
+    if (weights) cut_weights(&v);
+    const int64_t kept = POSITIONS * (weights ? v.parts * c->c * c->oc : v.filter);
+    float *sums = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)kept * sizeof(float));
+    if (!v.slots || !sums) return tn_cpu_fail(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
+    float *zeros = v.slots + v.nslots * v.slot;
+    memset(zeros, 0, (size_t)most * sizeof(float));
+    v.zeros = zeros;
+    v.filters = v.partials = sums;
+    if (weights) {
+        tn_pool_run(pool, run_parts, &v, v.parts * v.splits, 1);
+        tn_pool_run(pool, run_gather, &v, v.to_c, tn_max64(1, SUM_CHUNK / v.from_c));
+    } else {
+        tn_pool_run(pool, run_filters, &v, tn_ceil_div(v.to_c, nr), 1);
+        tn_pool_run(pool, run_tiles, &v, v.blocks, 1);
+    }
+    return TN_OK;
+}
