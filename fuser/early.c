@@ -41,10 +41,14 @@ static bool collect(const fu_ctx *c, int node, chain *s)
     for (int k = 0; k < t->n_in; k++) {
         const tn_tensor *x = fu_value_of(c, t->in[k]);
         int p = fu_node_of(c, x);
-        tn_kind kind = p < 0 ? TN_KIND_LEAF : c->node[p].kind;
         if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
-        if (p < 0 ? !fu_lasting(c, x)
-                  : (kind != TN_KIND_ELTWISE && kind != TN_KIND_CAST) || !collect(c, p, s))
+        if (p < 0) {
+            if (!fu_lasting(c, x)) return false;
+            continue;
+        }
+        const fu_node *m = &c->node[p];
+        const bool again = !m->root && !m->spared && m->into < 0;
+        if (!again || (m->kind != TN_KIND_ELTWISE && m->kind != TN_KIND_CAST) || !collect(c, p, s))
             return false;
     }
     return true;
