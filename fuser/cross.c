@@ -29,6 +29,23 @@ static fu_value *insert_value(fu_prog *p, int i)
     return &p->value[i];
 }
 
+/* Later sums over rows that are the same as value i take it. */
+static void share_row(fu_prog *p, int i)
+{
+    const fu_value *u = &p->value[i];
+    for (int k = i + 1; k < p->n_value; k++) {
+        fu_value *v = &p->value[k];
+        if (v->kind != FU_REDUCE || v->op != u->op || v->reduces != u->reduces || v->arg[0] != u->arg[0] ||
+            v->dtype != u->dtype)
+            continue;
+        v->kind = FU_OP;
+        v->op = TN_OP_contiguous;
+        v->from = v->dtype;
+        v->arg[0] = i;
+        v->reduces = v->space = 0;
+    }
+}
+
 /* A sum over everything, beside sums over rows, is the sum of what its rows sum up to. */
 static void sum_by_rows(fu_prog *p)
 {
@@ -50,6 +67,7 @@ static void sum_by_rows(fu_prog *p)
         u->vary = p->value[u->arg[0]].vary & ~row;
         v->space = v->reduces = all & ~row;
         v->vary = 0;
+        if (p->c->target->dialect == TN_DIALECT_C) share_row(p, i);
         i++;
     }
 }

@@ -119,7 +119,8 @@ void fu_settle_early(fu_ctx *c)
             worth = worth || makes_both(c, &c->group[of]);
             if (!of_backward(c, sum->user[u])) loss = of;
         }
+        if (worth || loss < 0) continue;
         early->early = false;
-        if (!worth && loss >= 0) fu_merge(c, loss, g);
+        fu_merge(c, loss, g);
     }
 }

@@ -282,7 +282,7 @@ typedef struct fu_group {
     int *member;   /* in id order */
     bool dead;     /* merged into another */
     bool backward; /* of the gradient walk, not of what the user wrote */
-    bool early;    /* a sum that gradients wait for (early.c): by itself until all groups stand */
+    bool early;    /* a sum that gradients wait for, by itself (early.c) */
     int into;      /* which, when dead */
     int low, high; /* smallest and largest member */
     int mark;

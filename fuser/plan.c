@@ -118,6 +118,7 @@ int fu_emit_all(fu_ctx *c)
         for (int s = before; s < p->n_step; s++) {
             p->step[s].first_node = listed;
             p->step[s].n_nodes = g->n;
+            p->step[s].early = g->early;
         }
         for (int i = 0; i < g->n; i++) p->node_of[listed++] = g->member[i];
         done[best] = true;

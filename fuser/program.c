@@ -95,10 +95,14 @@ static int literal(builder *b, tn_dtype dtype, int64_t i)
 static int same_op(const builder *b, int id)
 {
     const fu_value *v = &b->p->value[id];
+    const bool commutes = v->op == TN_OP_add || v->op == TN_OP_mul;
     for (int i = 0; i < id && b->c->target->dialect == TN_DIALECT_C; i++) {
         const fu_value *o = &b->p->value[i];
-        if (o->kind == FU_OP && o->op == v->op && o->dtype == v->dtype && o->from == v->from &&
-            o->n_arg == v->n_arg && !memcmp(o->arg, v->arg, (size_t)v->n_arg * sizeof *v->arg))
+        if (o->kind != FU_OP || o->op != v->op || o->dtype != v->dtype || o->from != v->from ||
+            o->n_arg != v->n_arg)
+            continue;
+        if (!memcmp(o->arg, v->arg, (size_t)v->n_arg * sizeof *v->arg) ||
+            (commutes && o->arg[0] == v->arg[1] && o->arg[1] == v->arg[0]))
             return i;
     }
     return -1;
