@@ -143,7 +143,8 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         int size = (int)tn_dtype_size(v->dtype);
-        if (v->kind != FU_LOAD || v->n_arg || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row]) continue;
+        if (v->kind != FU_LOAD || v->n_arg || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row])
+            continue;
         int64_t bytes = p->extent[vec] * size;
         if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
         char index[256];

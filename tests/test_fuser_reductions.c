@@ -122,8 +122,8 @@ static void norm_backward_adds_up_its_columns_as_it_walks_the_rows(void **state)
     }
 }
 
-/* Softmax of rows, the mean over the rows of what they come to, and sums of columns: the last two are finished
- * by a loop each. And a group that only adds up over its rows is a kernel too. */
+/* Softmax of rows, the mean over the rows of what they come to, and sums of columns: the last two are
+ * finished by a loop each. And a group that only adds up over its rows is a kernel too. */
 static int rows_and_their_sums(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     tn_tensor *x = in[0];
