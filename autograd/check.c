@@ -78,8 +78,9 @@ int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs,
         return tn_fail(s, TN_E_ARG, "gradcheck", "%d inputs; 1 to %d are possible", n, TN_GRADCHECK_MAX);
     int status = TN_OK;
     for (int i = 0; i < n && !status; i++) {
-        if (tn_dtype_of(xs[i]) != TN_F64) {
-            status = tn_fail(s, TN_E_DTYPE, "gradcheck", "input %d must be a live f64 tensor", i);
+        if (!xs[i] || tn_dtype_of(xs[i]) != TN_F64) {
+            status = xs[i] ? tn_fail(s, TN_E_DTYPE, "gradcheck", "input %d must be a live f64 tensor", i)
+                           : tn_fail(s, TN_E_NULL, "gradcheck", "input %d is NULL", i);
             break;
         }
         c.count[i] = tn_numel(xs[i]);

@@ -51,7 +51,10 @@ static bool push(walk *w, list *l, tn_tensor *n)
 
 static tn_kind kind_of(const tn_tensor *n) { return tn_op_get((tn_op)n->op)->kind; }
 
-static bool is_leaf(const tn_tensor *n) { return kind_of(n) == TN_KIND_LEAF || kind_of(n) == TN_KIND_ASSIGN; }
+static bool is_leaf(const tn_tensor *n)
+{
+    return kind_of(n) == TN_KIND_LEAF || kind_of(n) == TN_KIND_ASSIGN || n->flags & TN_F_WISHED;
+}
 
 static int edge_count(const tn_tensor *n) { return n->rule ? n->rule->n_args : n->n_in; }
 

@@ -25,10 +25,18 @@ struct args_more {
     double *positive;
 };
 
+/* What a name on the command line stands for; a list ends with a NULL. */
+struct args_name {
+    const char *name;
+    int value;
+};
+static const struct args_name args_devices[] = {
+    {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
+static const struct args_name args_modes[] = {{"fused", TN_FUSED}, {"eager", TN_EAGER}, {NULL, 0}};
+
 struct args {
     const char *program, *purpose;
-    const char *device, *mode; /* by name */
-    bool mode_given;           /* else TENSOR_MODE decides */
+    const char *device, *mode; /* by name; mode NULL: TENSOR_MODE decides */
     int threads;
     uint64_t seed;
     const char *data;
@@ -43,32 +51,40 @@ struct args {
     long step; /* the last that was logged */
 };
 
+/* "--device auto|cpu", and what it is in the column of the others. */
+static inline void args_help_names(FILE *out, const char *option, const struct args_name *names,
+                                   const char *help)
+{
+    int n = fprintf(out, "  %s ", option);
+    for (int i = 0; names[i].name; i++) n += fprintf(out, "%s%s", i ? "|" : "", names[i].name);
+    fprintf(out, "%*s%s\n", 30 - n, "", help);
+}
+
 static inline void args_usage(const struct args *a, FILE *out)
 {
+    fprintf(out, "usage: %s [options]\n%s\n\n", a->program, a->purpose);
+    args_help_names(out, "--device", args_devices,
+                    "where to compute; ref: a slow one, in double precision (auto)");
+    args_help_names(out, "--mode", args_modes, "(TENSOR_MODE, else fused)");
     fprintf(out,
-            "usage: %s [options]\n"
-            "%s\n\n"
-            "  --device auto|cpu|cuda   where to compute (%s)\n"
-            "  --mode fused|eager       (%s)\n"
-            "  --threads N              0: all there are (%d)\n"
-            "  --seed N                 of the initial weights and the order of the data (%llu)\n"
-            "  --data PATH              (%s)\n"
-            "  --epochs N               passes over the data (%ld)\n"
-            "  --steps N                stop after so many steps; 0: no limit (%ld)\n"
-            "  --batch N                (%ld)\n"
-            "  --lr X                   learning rate (%g)\n"
-            "  --log FILE.jsonl         one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}\n"
-            "  --save FILE              write a checkpoint (.safetensors) at the end\n"
-            "  --resume FILE            go on from a checkpoint\n"
-            "  --report FILE            .html, .json or .txt: what was fused, and why not more\n",
-            a->program, a->purpose, a->device, a->mode, a->threads, (unsigned long long)a->seed, a->data,
-            a->epochs, a->steps, a->batch, a->lr);
+            "  --threads N                 0: all there are (%d)\n"
+            "  --seed N                    of the initial weights and the order of the data (%llu)\n"
+            "  --data PATH                 (%s)\n"
+            "  --epochs N                  passes over the data (%ld)\n"
+            "  --steps N                   stop after so many steps; 0: no limit (%ld)\n"
+            "  --batch N                   (%ld)\n"
+            "  --lr X                      learning rate (%g)\n"
+            "  --log FILE.jsonl            one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}\n"
+            "  --save FILE                 write a checkpoint (.safetensors) at the end\n"
+            "  --resume FILE               go on from a checkpoint\n"
+            "  --report FILE               .html, .json or .txt: what was fused, and why not more\n",
+            a->threads, (unsigned long long)a->seed, a->data, a->epochs, a->steps, a->batch, a->lr);
     for (const struct args_more *m = a->more; m && m->name; m++) {
-        int pad = 21 - (int)strlen(m->name);
+        int pad = 24 - (int)strlen(m->name);
         fprintf(out, "  %s %c%*s  %s (", m->name, m->whole ? 'N' : 'X', pad > 0 ? pad : 0, "", m->help);
         fprintf(out, m->whole ? "%.0f)\n" : "%g)\n", m->whole ? (double)*m->whole : *m->positive);
     }
-    fprintf(out, "  --quiet                  no progress\n"
+    fprintf(out, "  --quiet                     no progress\n"
                  "  --help\n");
 }
 
@@ -100,15 +116,15 @@ static inline double args_positive(const struct args *a, const char *option, con
     return x;
 }
 
-/* `value` if it is among the NULL-ended `choices`. */
-static inline const char *args_choice(const struct args *a, const char *option, const char *value,
-                                      const char *const *choices)
+/* The one of `names` that is called `value`. */
+static inline const struct args_name *args_choice(const struct args *a, const char *option, const char *value,
+                                                  const struct args_name *names)
 {
     char wants[80] = "must be";
-    for (int i = 0; choices[i]; i++) {
+    for (int i = 0; names[i].name; i++) {
         size_t n = strlen(wants);
-        if (!strcmp(value, choices[i])) return value;
-        snprintf(wants + n, sizeof(wants) - n, "%s %s", i ? " or" : "", choices[i]);
+        if (!strcmp(value, names[i].name)) return &names[i];
+        snprintf(wants + n, sizeof(wants) - n, "%s %s", i ? " or" : "", names[i].name);
     }
     args_refuse(a, option, value, wants);
     return NULL;
@@ -131,12 +147,10 @@ static inline bool args_own_option(const struct args *a, const char *o, const ch
 /* One option with its value; false when there is no such option. */
 static inline bool args_option(struct args *a, const char *o, const char *v)
 {
-    static const char *const devices[] = {"auto", "cpu", "cuda", NULL}, *const modes[] = {"fused", "eager",
-                                                                                          NULL};
     if (!strcmp(o, "--device"))
-        a->device = args_choice(a, o, v, devices);
+        a->device = args_choice(a, o, v, args_devices)->name;
     else if (!strcmp(o, "--mode"))
-        a->mode_given = true, a->mode = args_choice(a, o, v, modes);
+        a->mode = args_choice(a, o, v, args_modes)->name;
     else if (!strcmp(o, "--threads"))
         a->threads = (int)args_whole(a, o, v, 0, 4096);
     else if (!strcmp(o, "--seed"))
@@ -201,13 +215,10 @@ static inline tn_session *args_open(struct args *a)
         fprintf(stderr, "%s: %s cannot be written: %s\n", a->program, path[i], why);
         return NULL;
     }
-    tn_session *s = tn_open(.device = !strcmp(a->device, "cuda")  ? TN_CUDA
-                                      : !strcmp(a->device, "cpu") ? TN_CPU
-                                                                  : TN_AUTO,
-                            .mode = !a->mode_given              ? TN_MODE_AUTO
-                                    : !strcmp(a->mode, "eager") ? TN_EAGER
-                                                                : TN_FUSED,
-                            .seed = a->seed, .threads = a->threads);
+    const int device = args_choice(a, "--device", a->device, args_devices)->value;
+    const int mode = a->mode ? args_choice(a, "--mode", a->mode, args_modes)->value : TN_MODE_AUTO;
+    tn_session *s = tn_open(.device = (tn_device_kind)device, .mode = (tn_mode)mode, .seed = a->seed,
+                            .threads = a->threads);
     if (!s) {
         const char *other = getenv("TENSOR_DEVICE");
         bool by_variable = !strcmp(a->device, "auto") && other && *other;

@@ -105,7 +105,6 @@ int main(int argc, char **argv)
     struct args a = {.program = "gpt",
                      .purpose = "Trains a small GPT on the characters of a text.",
                      .device = "auto",
-                     .mode = "fused",
                      .seed = 1,
                      .data = "data/tales.txt",
                      .epochs = 0,

@@ -45,7 +45,6 @@ int main(int argc, char **argv)
     struct args a = {.program = "mnist_cnn",
                      .purpose = "Trains a small convolutional network on images of digits.",
                      .device = "auto",
-                     .mode = "fused",
                      .seed = 1,
                      .data = "data/digits",
                      .epochs = 2,

@@ -65,6 +65,16 @@ void fu_part_axis(const fu_domain *d, fu_axis *a, int64_t start, int64_t step, i
     a->count = a->part ? count : 0;
 }
 
+void fu_spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t *out, int64_t *shift)
+{
+    *shift -= stride * axis->shift;
+    if (axis->part) stride *= axis->step;
+    for (int i = axis->n - 1; i >= 0; i--) {
+        out[axis->atom[i]] += stride;
+        stride *= d->extent[axis->atom[i]];
+    }
+}
+
 bool fu_axis_bounded(const fu_domain *d, const fu_axis *a)
 {
     int64_t first = -a->shift, last = a->step * (places(d, a) - 1) - a->shift;

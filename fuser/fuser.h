@@ -395,10 +395,19 @@ bool fu_part(const tn_tensor *t, int k, int i, int64_t *before, int64_t *count);
 void fu_part_axis(const fu_domain *d, fu_axis *a, int64_t start, int64_t step, int64_t count);
 bool fu_axis_bounded(const fu_domain *d, const fu_axis *a); /* there are places it does not own */
 bool fu_axis_covered(const fu_domain *d, const fu_axis *a); /* each of its coordinates has a place */
+/* Adds the stride of one axis to the atoms it is a product of, and to *shift what a part adds besides. */
+void fu_spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t *out, int64_t *shift);
 tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member);
 
 /* ---- program.c ---- */
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
+
+/* ---- program_check.c ---- */
+/* Whether the kind of member m can run over parts of axes, if it does. */
+bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m);
+/* Of s, the newest store of p, which overwrites memory; it may have to come late. */
+tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *p, fu_store *s);
+bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of its sums, in a kernel */
 
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
 int fu_vec(const fu_prog *p);                            /* the last atom */

@@ -1,5 +1,5 @@
 /* program.c - from placed nodes to the loop program: values in single assignment form with strides over
- * atoms, and what is stored. Start with fu_program. */
+ * atoms, and what is stored. What no program can do is in program_check.c. Start with fu_program. */
 #include "tile.h"
 
 #include <string.h>
@@ -27,17 +27,6 @@ static fu_value *value_new(builder *b, fu_kind kind, tn_dtype dtype)
 static int id_of(const builder *b, const fu_value *v)
 {
     return b->full ? 0 : (int)(v - b->p->value);
-}
-
-/* Adds the stride of one axis to the atoms it is a product of, and to *shift what a part adds besides. */
-static void spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t *out, int64_t *shift)
-{
-    *shift -= stride * axis->shift;
-    if (axis->part) stride *= axis->step;
-    for (int i = axis->n - 1; i >= 0; i--) {
-        out[axis->atom[i]] += stride;
-        stride *= d->extent[axis->atom[i]];
-    }
 }
 
 static uint32_t atoms_of(const fu_axis *axis)
@@ -128,7 +117,7 @@ static int op_of(builder *b, tn_op op, tn_dtype dtype, tn_dtype from, int n, con
 static int inside_axis(builder *b, const fu_axis *a)
 {
     fu_value *v = value_new(b, FU_INSIDE, TN_BOOL);
-    spread(b->d, a, 1, v->stride, &v->shift);
+    fu_spread(b->d, a, 1, v->stride, &v->shift);
     v->extent = a->count;
     v->vary = nonzero(b->d, v->stride);
     int id = id_of(b, v);
@@ -188,7 +177,7 @@ static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t ed
 {
     fu_value at = {.shift = 0};
     for (int i = 0; i < t->ndim; i++)
-        if (t->shape[i] != 1 && t->stride[i]) spread(b->d, &axis[i], t->stride[i], at.stride, &at.shift);
+        if (t->shape[i] != 1 && t->stride[i]) fu_spread(b->d, &axis[i], t->stride[i], at.stride, &at.shift);
     uint32_t bounds = bounded(b->d, axis, t->ndim);
     for (int i = 0; i < t->ndim; i++)
         if (t->shape[i] == 1 || !t->stride[i]) bounds &= ~(1u << i);
@@ -299,7 +288,7 @@ static int element_of_image(builder *b, const tn_tensor *t, const fu_axis *axis)
 {
     fu_value at = {.shift = 0};
     for (int i = 0; i < t->ndim; i++)
-        if (t->shape[i] != 1) spread(b->d, &axis[i], t->stride[i], at.stride, &at.shift);
+        if (t->shape[i] != 1) fu_spread(b->d, &axis[i], t->stride[i], at.stride, &at.shift);
     int id = given(b, FU_ELEMENT, t);
     fu_value *v = &b->p->value[id];
     if (v->vary && memcmp(v->stride, at.stride, sizeof at.stride)) b->full = true; /* at another place, too */
@@ -377,7 +366,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
     v->pick = x->stride[axis];
     for (int k = 0; k < x->ndim; k++)
         if (k != axis && x->shape[k] != 1)
-            spread(b->d, &b->d->map[m].axis[k], x->stride[k], v->stride, &v->shift);
+            fu_spread(b->d, &b->d->map[m].axis[k], x->stride[k], v->stride, &v->shift);
     if (!fu_place(b->c, x, &v->slot, &v->offset)) b->full = true;
     v->vary = b->p->value[at].vary | nonzero(b->d, v->stride);
     v->hint = x->name ? x->name : x->base->name;
@@ -404,7 +393,7 @@ static int reduce(builder *b, int m, const tn_tensor *t)
     v->vary = b->p->value[arg].vary & ~atoms;
     if (chooses) /* the position is counted along the reduced axis */
         for (int i = 0; i < t->in[0]->ndim; i++)
-            if (t->attr->axes >> i & 1) spread(b->d, &b->d->map[m].axis[i], 1, v->stride, &v->shift);
+            if (t->attr->axes >> i & 1) fu_spread(b->d, &b->d->map[m].axis[i], 1, v->stride, &v->shift);
     return id_of(b, v);
 }
 
@@ -419,7 +408,7 @@ static void dense(const builder *b, int m, int64_t *stride, int64_t *shift)
     int64_t s = 1;
     for (int i = ndim - 1; i >= 0; i--) {
         if (shape[i] == 1 || (reduced && t->shape[i] == 1)) continue;
-        spread(b->d, &b->d->map[m].axis[i], s, stride, shift);
+        fu_spread(b->d, &b->d->map[m].axis[i], s, stride, shift);
         s *= shape[i];
     }
 }
@@ -475,7 +464,7 @@ static int member(builder *b, int m)
     case TN_KIND_IOTA:
         v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);
         if (shape[t->attr->axis] != 1)
-            spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride, &v->shift);
+            fu_spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride, &v->shift);
         v->vary = nonzero(b->d, v->stride);
         return id_of(b, v);
     case TN_KIND_RANDOM:
@@ -492,42 +481,6 @@ static int member(builder *b, int m)
         b->full = true;
         return 0;
     }
-}
-
-/* A store that overwrites memory: whatever the group reads there must be the very element it then writes, and
- * nothing may want to read it afterwards. */
-static tn_cut_reason overwrite(builder *b, const tn_tensor *t, fu_store *s)
-{
-    const fu_ctx *c = b->c;
-    const tn_tensor *to = tn_node_written(t);
-    for (fu_store *other = b->p->store; other < s; other++) {
-        const tn_tensor *w = tn_node_written(c->node[other->node].t);
-        if (w && tn_node_overlap(w, to)) return TN_CUT_ALIAS;
-    }
-    if (c->assign_from >= 0) return TN_CUT_NONE;
-    for (int i = 0; i < b->d->n; i++) {
-        const tn_tensor *r = c->node[b->d->member[i]].t;
-        for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
-            const tn_tensor *o = fu_value_of(c, r->in[k]);
-            fu_sight sight = fu_reads(c, o, t);
-            if (sight == FU_UNSEEN) continue;
-            int of = fu_node_of(c, o); /* a value of this group is not read from memory */
-            bool inside = false;
-            for (int a = 0; a < b->d->n && of >= 0; a++) inside = inside || b->d->member[a] == of;
-            if (inside) continue;
-            int64_t stride[FU_MAX_ATOMS] = {0}, moved = 0;
-            if (sight == FU_NEW || !fu_pointwise_operand(r, k)) return TN_CUT_ALIAS;
-            int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
-            for (int a = 0; a < o->ndim; a++)
-                if (o->shape[a] != 1)
-                    spread(b->d, &b->d->map[i].axis[a + shift], o->stride[a], stride, &moved);
-            if (tn_node_home(o, NULL) != tn_node_home(to, NULL) || o->dtype != t->dtype || moved ||
-                memcmp(stride, s->stride, sizeof stride))
-                return TN_CUT_ALIAS;
-            s->late = true;
-        }
-    }
-    return TN_CUT_NONE;
 }
 
 static tn_cut_reason store(builder *b, int m)
@@ -551,7 +504,7 @@ static tn_cut_reason store(builder *b, int m)
         s->offset = c->node[node].into_offset;
         for (int i = 0; i < ndim; i++)
             if (shape[i] != 1)
-                spread(b->d, &b->d->map[m].axis[i], c->node[node].into_stride[i], s->stride, &s->shift);
+                fu_spread(b->d, &b->d->map[m].axis[i], c->node[node].into_stride[i], s->stride, &s->shift);
     } else
         dense(b, m, s->stride, &s->shift);
     uint32_t parts = bounded(b->d, b->d->map[m].axis, ndim);
@@ -565,48 +518,7 @@ static tn_cut_reason store(builder *b, int m)
     if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
         for (int i = 0; i < ndim; i++)
             if (t->shape[i] == 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
-    return tn_node_written(t) ? overwrite(b, t, s) : TN_CUT_NONE;
-}
-
-/* Whether m's kind can run over parts of axes, if it does: what numbers its elements, sums them up or looks
- * for indices wants them whole. */
-static bool may_be_part(const builder *b, int m)
-{
-    const tn_tensor *t = b->c->node[b->d->member[m]].t;
-    int ndim;
-    const int64_t *shape;
-    bool part = false;
-    fu_space(t, &ndim, &shape);
-    for (int i = 0; i < ndim; i++) part = part || (shape[i] != 1 && b->d->map[m].axis[i].part);
-    switch (tn_op_get((tn_op)t->op)->kind) {
-    case TN_KIND_ELTWISE:
-    case TN_KIND_CAST:
-    case TN_KIND_IOTA:
-    case TN_KIND_VIEW:
-        return !part || !tn_node_written(t);
-    default:
-        return !part;
-    }
-}
-
-/* Whether a kernel can name all that the program reads and writes, and partial results of its sums. */
-static bool can_be_named(const fu_prog *p)
-{
-    int n = p->n_store;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
-        bool named = v->kind == FU_REDUCE;
-        if (v->kind == FU_LOAD || v->kind == FU_PICK) {
-            named = true;
-            for (int k = 0; k < i && named; k++) {
-                const fu_value *o = &p->value[k];
-                named = (o->kind != FU_LOAD && o->kind != FU_PICK) || o->slot != v->slot ||
-                        o->offset != v->offset;
-            }
-        }
-        n += named;
-    }
-    return n <= FU_MAX_BUFS;
+    return tn_node_written(t) ? fu_overwrites(c, b->d, b->p, s) : TN_CUT_NONE;
 }
 
 tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
@@ -621,7 +533,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
     p->settled = !c->try_n;
     p->last_bytes = fu_last_bytes(c->target);
     for (int m = 0; m < d->n; m++)
-        if (!may_be_part(&b, m)) return TN_CUT_SHAPES;
+        if (!fu_may_be_part(c, d, m)) return TN_CUT_SHAPES;
     for (int m = 0; m < d->n && !b.full; m++) {
         int v = b.value_of[m] = member(&b, m);
         if (b.full) break;
@@ -639,7 +551,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
         tn_cut_reason why = store_sums(&b);
         if (why) return why;
     }
-    if (b.full || !can_be_named(p)) return TN_CUT_SIZE;
+    if (b.full || !fu_can_be_named(p)) return TN_CUT_SIZE;
     for (int i = 0; i < p->n_store; i++)
         for (int k = 0; k < p->n_value && p->store[i].mask >= 0; k++)
             if (p->value[k].kind == FU_REDUCE) return TN_CUT_SHAPES; /* their nests store everywhere */

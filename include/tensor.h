@@ -8,20 +8,26 @@
  *   9 Indexing            10 Norms, softmax, losses, attention          11 Differentiation
  *  12 State: parameters, assignment, modes         13 Call-site macros     14 What was done
  *
+ * Chapter 13 is tensor_macros.h and chapter 14 tensor_report.h, which this header includes.
+ *
  * Conventions, stated once:
  *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step.
  *    Creation functions (chapter 3) called outside a step make tensors that live until tn_free or
- *    tn_close. An operator's result outside a step lives until the next tn_step_begin. No handle is
- *    ever freed by hand but those. A handle used after its step is an error (TN_E_STALE), not undefined.
+ *    tn_close, and so do those of tn_keep and tn_buffer. An operator's result outside a step lives until the
+ *    next tn_step_begin, a parameter until tn_close; neither is freed by hand. A handle used after its step is an
+ *    error (TN_E_STALE), not undefined.
  *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The
  *    session keeps the first error, with operator, argument, shapes and the caller's file and line:
- *    tn_error, tn_error_text. After an error no assignment or optimizer step takes effect until
- *    tn_clear_error. Functions returning int return 0 or a negative tn_status. Nothing aborts or exits.
+ *    tn_error, tn_error_text. Operators know their session by their tensors: one whose tensors are all NULL, or
+ *    whose list has none, has no session to report to and records nothing; what made them NULL is recorded
+ *    already. After an error no assignment or optimizer step takes effect until tn_clear_error. Functions returning
+ *    int return 0 or a negative tn_status. Nothing aborts or exits.
  *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of
  *    a step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
  *    operators, forward and backward. Each operator sees its operands' values at the call in both modes, and
  *    results differ by rounding at most. What runs: the value asked for, assignments and gradients, what is
- *    kept or watched, and each tensor that no operator has read. Of other values nothing stays; needed
+ *    kept or watched, and each tensor that no operator has read: no call is left out, and what a program never
+ *    uses costs what it costs, as the step ends; tn_explain names it. Of other values nothing stays; needed
  *    again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
  *    since (chapter 4 says what can be read when). An error found while a plan runs, such as a label out of
  *    range, stops what comes after it. A step that makes the same calls as the one before costs neither nodes
@@ -198,23 +204,10 @@ TN_API int tn_on_close(tn_session *s, void (*fn)(void *arg), void *arg);
 TN_API void *tn_on_close_arg(const tn_session *s, void (*fn)(void *arg)); /* what fn was registered with; NULL */
 
 /* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
- * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. */
+ * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. One that is
+ * still open where a step begins or ends is ended there, and is TN_E_STATE. */
 TN_FUNCTION(int, op_begin, tn_session *s, const char *name);
 TN_FUNCTION(int, op_end, tn_session *s);
-
-/* What the session has done since it was opened, for benchmarks and tests. */
-typedef struct tn_stats {
-    size_t size;
-    uint64_t steps, nodes;                               /* steps ended; nodes recorded */
-    uint64_t kernels, library_calls, copies, reorders;   /* launches of each kind */
-    uint64_t bytes_moved;                                /* what those launches must read and write at least */
-    uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
-    size_t bytes_now, bytes_peak;                        /* device memory handed out */
-    uint64_t failed, failed_step; /* runs that an error ended, so that their effects did not take place; `steps` when
-                                     the last of them did */
-    uint64_t replayed;                                   /* steps that were the same as the one before to their end */
-} tn_stats;
-TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
 
 /* ---- 3 Making tensors ------------------------------------------------------------------------------ */
 
@@ -318,7 +311,7 @@ TN_OP(add, tn_tensor *x, tn_tensor *y);
 TN_OP(sub, tn_tensor *x, tn_tensor *y);
 TN_OP(mul, tn_tensor *x, tn_tensor *y);
 TN_OP(div, tn_tensor *x, tn_tensor *y); /* true division: integers become f32 */
-TN_OP(pow, tn_tensor *x, tn_tensor *y);
+TN_OP(pow, tn_tensor *x, tn_tensor *y); /* x^y; integers become f32, here and in tn_pow_scalar */
 TN_OP(maximum, tn_tensor *x, tn_tensor *y); /* ties share the gradient equally; NaN wins */
 TN_OP(minimum, tn_tensor *x, tn_tensor *y);
 TN_OP(eq, tn_tensor *x, tn_tensor *y); /* comparisons give bool */
@@ -397,6 +390,9 @@ TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
 TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
+/* The n tensors of xs, 1 to 255, after one another along axis, or along a new one. A list without any tensor -
+ * n below 1, xs NULL, each xs[i] NULL - tells no session, so that there is none to report to: the result is NULL and
+ * no error is recorded. With one that there is, a NULL among them is TN_E_NULL and more than 255 are TN_E_ARG. */
 TN_OP(concat, int n, tn_tensor *const *xs, int axis);
 TN_OP(stack, int n, tn_tensor *const *xs, int axis);
 /* n equal parts along axis, into out[0..n). Returns 0 or a status. */
@@ -416,7 +412,9 @@ typedef struct tn_conv2d_options {
     int stride_hw[2], pad_hw[2], dilation_hw[2]; /* where not 0, win over the above */
     size_t size;
 } tn_conv2d_options;
-/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. */
+/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU f32 windows of 3x3
+ * may go through Winograd's tiles, F(2x2, 3x3): results two by two are then computed from the same 4x4 inputs, and what
+ * is infinite or NaN in one of these may make all four NaN. */
 TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 
 typedef struct tn_pool2d_options {
@@ -505,7 +503,8 @@ TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, co
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
 
 /* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step
- * add up. Read them with tn_gradient until tn_step_end. A loss that is infinite or NaN is no error and makes gradients
+ * add up, and outside of steps all since the last one, which a warning says. Read them with tn_gradient until
+ * tn_step_end. A loss that is infinite or NaN is no error and makes gradients
  * like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1): there it is TN_E_NONFINITE, which says where the first
  * such number came from, and gradients and updates that come after it do not take place. */
 TN_API int tn_backward(tn_tensor *loss);
@@ -515,7 +514,10 @@ TN_API tn_tensor *tn_gradient(tn_tensor *x); /* NULL without an error when x has
  * tensors and can be differentiated again. */
 TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
-TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on); /* for leaves: tensors no operator made */
+/* Whether backward makes a gradient for x from now on: a parameter (false freezes it), another floating tensor, or
+ * an operator's result that passes none on (tn_randn, tn_detach). One that does, as it is made of what requires a
+ * gradient, is TN_E_STATE: tn_grad tells its gradient. x made in a step has it for the rest of the step. */
+TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on);
 TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
 TN_FUNCTION(int, no_grad_end, tn_session *s);
@@ -544,7 +546,11 @@ TN_API void tn_take_back(tn_session *s, int params, int buffers);
  * with tn_free. In a step in fused mode it does not run anything, but says that the value be kept by the run to
  * come: after that run it is too late where a parameter x is made of has been updated (TN_E_NOT_KEPT). */
 TN_OP(keep, tn_tensor *x);
-TN_API void tn_free(tn_tensor *persistent); /* NULL and step tensors are ignored */
+/* A persistent tensor - made outside of steps, by tn_keep, tn_buffer or tn_param_range - goes now. NULL, tensors of a
+ * step, which go with it, and what has gone already, as what tn_param took over, are left alone. A parameter belongs to the session, whose optimizers
+ * and checkpoints know it, and lives until tn_close: it is not freed, which a warning says once, and in checked mode
+ * (TENSOR_CHECK=1) the error TN_E_STATE. */
+TN_FUNCTION(void, free, tn_tensor *persistent);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
 
@@ -572,51 +578,9 @@ TN_API bool tn_is_training(const tn_session *s);
 TN_API uint64_t tn_rng_draw(const tn_session *s);
 TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 
-/* ---- 14 What was done ------------------------------------------------------------------------------------
- *
- * All of these tell about the last step that called tn_backward; where none did, about the last step. They
- * cost nothing until they are asked, and no time is taken unless tn_profile or TENSOR_DEBUG=2 ask for it.
- * A tensor is called by the name of tn_set_name, tn_param or tn_buffer, else by the call that made it.
- * In eager mode, where there are no groups, kernels and bytes are those of the calls themselves.
- * "Before" is what the same calls move each by itself: every call reads its operands from memory once and
- * writes its results once. Bytes are those a launch must read and write at least. */
+/* ---- 14 What was done: tensor_report.h ---------------------------------------------------------------- */
 
-/* From now on each launch is timed (it waits for the launch to end), or no longer. Off at first. */
-TN_API int tn_profile(tn_session *s, bool on);
-
-/* The kernels of the step, one a line, as small text that is the same in each run and for any number of
- * threads: commit it, and see in the diff what a change did to your step. Before them, where there was any, what
- * did not have to be computed: "simplified: 3 common, 2 folded, 1 guard" are values that another call has made,
- * values that an operand has already or that are numbers, and run-time numbers of 1 or 0 that the plan was made
- * for (a second plan, for any number, is made when one changes). "" when no step has run; NULL when
- * there is no memory. Owned by the session, valid until the next call or tn_close. */
-TN_API const char *tn_plan_text(tn_session *s);
-
-/* The same at length, for reading: per group, forward beside backward, calls, lines of the program, kernels and
- * bytes before and after, the milliseconds that the target profile predicts (tn_profile_name), and with
- * tn_profile those measured and the share of the bandwidth of a copy (measured then, which takes up to a
- * second); what forward keeps for backward; why groups end where they do, what would help and what it would
- * save; which line cut the step into segments. 0, TN_E_NULL or TN_E_NOMEM. */
-TN_FUNCTION(int, explain, tn_session *s, FILE *out);
-
-/* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not
- * at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set in the session. */
-TN_FUNCTION(int, report, tn_session *s, const char *path);
-
-/* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
-TN_FUNCTION(int, graphviz, tn_session *s, FILE *out);
-/* Where the time of the step went, as a trace for chrome://tracing or Perfetto: recording, planning, and with
- * tn_profile each launch. Statuses as tn_report's. */
-TN_FUNCTION(int, trace, tn_session *s, const char *path);
-
-/* What is recorded between the two must become one kernel, and its backward another one (those that only make
- * gradients of parameters are not counted): else the step fails with TN_E_STATE before anything of it runs,
- * and the error names the two calls and the reason. Inside a step; the step may have several such parts, not
- * within each other. Looked at in fused mode only, and not where kernels cannot be compiled. One that is still
- * open when the step ends is TN_E_STATE, too, in every mode. */
-TN_API int tn_require_fused(tn_session *s);
-TN_API int tn_require_fused_at(tn_session *s, const char *file, int line);
-TN_FUNCTION(int, require_end, tn_session *s);
+#include "tensor_report.h"
 
 #ifdef __cplusplus
 }

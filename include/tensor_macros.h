@@ -31,6 +31,7 @@
 #define tn_requires_grad(...) tn_requires_grad_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_no_grad_end(...) tn_no_grad_end_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_gradcheck(...) tn_gradcheck_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_free(...) tn_free_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_assign(...) tn_assign_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_param_slab(...) tn_param_slab_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_explain(...) tn_explain_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -213,10 +213,11 @@ TN_FUNCTION(int, optim_group_with, tn_optim *opt, const char *pattern, const tn_
  * the host; tn_gradient still shows the unscaled ones. Returns the norm, a 0-d tensor of this step. */
 TN_OP(clip_grad_norm, tn_optim *opt, double max_norm);
 /* One update of every parameter that has a gradient in this step; others are left as they are, moments and
- * step count too, and named in the log where that goes on for 10 steps. Call it after tn_backward, before
- * tn_step_end. After an error it changes nothing and returns that error. In fused mode it waits like any other
- * call, so that a loss read after it is part of the same run; of what the model computed inside, that run
- * leaves only what was kept (tn_keep) or watched (tensor.h, chapter 4).
+ * step count too, and named in the log where that goes on for 10 steps. Gradients end with their step: those of
+ * steps that call tn_backward alone are lost, which a warning says where it happens before each update. Call it
+ * after tn_backward, before tn_step_end. After an error it changes nothing and returns that error. In fused mode it
+ * waits like any other call, so that a loss read after it is part of the same run; of what the model computed
+ * inside, that run leaves only what was kept (tn_keep) or watched (tensor.h, chapter 4).
  *
  * With .accumulate = k a gradient is the mean over k steps: k calls add to a sum of the optimizer's own, the
  * last of them updates. k batches then count as one that is k times as large (where the loss is a mean).

@@ -19,6 +19,11 @@ typedef struct nn_state {
     struct nn_block *blocks;              /* layers: plain memory, freed in one go */
     tn_dataset *datasets, **last_dataset; /* in order of creation, which is their number in checkpoints */
     tn_optim *optims, **last_optim;
+    struct {
+        uint64_t step;  /* of the last tn_optim_step */
+        uint64_t walks; /* steps with a tn_backward when it has ended */
+        int running;    /* updates in a row with such steps before them that no optimizer had a step in */
+    } used;
 } nn_state;
 
 nn_state *tn_nn_state(tn_session *s); /* made on first use; NULL is an error already reported */

@@ -431,6 +431,30 @@ static void note_idle(tn_optim *o)
                 n > 1 ? "they are" : "it is", names, n > 4 ? ", .." : "");
 }
 
+/* Gradients end with their step. Who calls tn_backward in several steps and tn_optim_step in the last of them
+ * means their sum, as it is in PyTorch, and is told how to have that. */
+static void note_unused(tn_optim *o)
+{
+    enum { TIMES = 3 }; /* once may be a loss that was looked at and thrown away */
+    nn_state *st = tn_nn_state(o->s);
+    const tn_stats now = stats_of(o->s);
+    if (!st || st->used.step == now.steps + 1) return;
+    const uint64_t unused =
+        st->used.step && now.backward_steps > st->used.walks ? now.backward_steps - st->used.walks : 0;
+    st->used.running = unused ? st->used.running + 1 : 0;
+    if (st->used.running == TIMES)
+        tn_warn(
+            o->s,
+            "%s: before each of the last %d updates came %llu step%s with a tn_backward and no "
+            "tn_optim_step: "
+            "gradients end with their step, so that these were never used. For the mean over %llu steps make "
+            "the optimizer with .accumulate = %llu and call tn_optim_step in each",
+            step_op(o), (int)TIMES, (unsigned long long)unused, unused > 1 ? "s" : "",
+            (unsigned long long)unused + 1, (unsigned long long)unused + 1);
+    st->used.step = now.steps + 1;
+    st->used.walks = now.backward_steps + 1;
+}
+
 static int update_rows(tn_optim *o)
 {
     int status = TN_OK;
@@ -461,6 +485,7 @@ int tn_optim_step(tn_optim *o)
     }
     o->norm = NULL;
     if (!status) note_idle(o);
+    if (!status) note_unused(o);
     return status;
 }
 

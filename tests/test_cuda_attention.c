@@ -3,7 +3,7 @@
  *
  * Read first: right, then attentions.
  */
-#include "tests/cuda_attention.h"
+#include "tests/cuda_attention_cases.h"
 
 #include <sys/wait.h>
 

@@ -24,6 +24,10 @@ static void shapes(void **state)
     fails(TN_E_SHAPE, "reshape", "[2, 3]", tn_reshape(a, TN_SHAPE(4, -1)));
     fails(TN_E_SHAPE, "expand", "[2, 3]|[2, 6]", tn_expand(a, TN_SHAPE(2, 6)));
     fails(TN_E_SHAPE, "expand", "[5, 2, 3]", tn_expand(c, TN_SHAPE(2, 3)));
+    fails(TN_E_SHAPE, "expand", "-1 keeps|axis 0 is new|[2, 3]", tn_expand(a, TN_SHAPE(-1, 2, 3)));
+    fails(TN_E_SHAPE, "expand", "axis 1 is new|[2, 3]", tn_expand(a, TN_SHAPE(4, -1, 2, 3)));
+    fails(TN_E_SHAPE, "expand", "extent -2 of axis 1|-1", tn_expand(a, TN_SHAPE(2, -2)));
+    assert_int_equal(tn_dim(tn_expand(a, TN_SHAPE(4, -1, -1)), 1), 2);
     fails(TN_E_SHAPE, "concat", "[2, 3]|[2, 4]", tn_concat(2, (tn_tensor *[]){a, b}, 0));
     fails(TN_E_SHAPE, "stack", "[2, 3]|[2, 4]", tn_stack(2, (tn_tensor *[]){a, b}, 0));
     fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 3, 3, 2]", tn_conv2d(image, weight, NULL, .pad = 1));
@@ -144,7 +148,15 @@ static void nulls(void **state)
     fails(TN_E_NULL, "stack", "tensor 2 of xs is NULL", tn_stack(3, (tn_tensor *[]){a, a, NULL}, 0));
     assert_null(tn_relu(NULL));
     assert_null(tn_add(NULL, NULL));
+    /* a list without a tensor tells no session: NULL, and nobody to report to, as the header says */
+    assert_null(tn_concat(0, (tn_tensor *[]){a}, 0));
+    assert_null(tn_concat(-1, (tn_tensor *[]){a}, 0));
+    assert_null(tn_stack(2, NULL, 0));
+    assert_null(tn_stack(2, (tn_tensor *[]){NULL, NULL}, 0));
     assert_int_equal(tn_error(S), TN_OK);
+    tn_tensor *many[256];
+    for (int i = 0; i < 256; i++) many[i] = a;
+    fails(TN_E_ARG, "concat", "256 tensors", tn_concat(256, many, 0));
     assert_int_equal(tn_ndim(NULL), -1);
     assert_int_equal(tn_numel(NULL), -1);
     assert_int_equal(tn_dtype_of(NULL), TN_DTYPE_COUNT);

@@ -77,7 +77,9 @@ static tn_tensor *first_of(tn_session *s, tn_tensor *const *xs, void *user)
 static void functions_that_are_no_operators_name_the_line(void **state)
 {
     (void)state;
-    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *part[2], *one[1] = {a};
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *part[2], *one[1] = {a}, *nothing = NULL;
+    tn_tensor *graded = zeros(TN_SHAPE(2));
+    assert_int_equal(tn_requires_grad(graded, true), 0);
     says_where(TN_E_SHAPE, "split", "[2, 3]|2", tn_split(a, 2, 1, part));
     says_where(TN_E_ARG, "split", "0 parts", tn_split(a, 0, 1, part));
     says_where(TN_E_NULL, "split", "out", tn_split(a, 2, 0, NULL));
@@ -92,7 +94,7 @@ static void functions_that_are_no_operators_name_the_line(void **state)
     says_where(TN_E_NULL, "op_begin", "name", tn_op_begin(S, NULL));
     says_where(TN_E_STATE, "op_end", "op_begin", tn_op_end(S));
     says_where(TN_E_STATE, "no_grad_end", "no_grad_begin", tn_no_grad_end(S));
-    says_where(TN_E_STATE, "requires_grad", "operator", tn_requires_grad(tn_exp(a), true));
+    says_where(TN_E_STATE, "requires_grad", "operator", tn_requires_grad(tn_exp(graded), true));
     says_where(TN_E_DTYPE, "requires_grad", "i64",
                tn_requires_grad(tn_from(S, (int64_t[2]){0}, TN_I64, TN_SHAPE(2)), true));
     says_where(TN_E_NULL, "set_name", "name", tn_set_name(a, NULL));
@@ -104,6 +106,12 @@ static void functions_that_are_no_operators_name_the_line(void **state)
     says_where(TN_E_ARG, "grad", "300", tn_grad(a, 300, one, part));
     says_where(TN_E_NULL, "gradcheck", "NULL", tn_gradcheck(S, NULL, 1, one, NULL, 0));
     says_where(TN_E_DTYPE, "gradcheck", "f64", tn_gradcheck(S, first_of, 1, one, NULL, 0));
+    says_where(TN_E_NULL, "gradcheck", "input 0 is NULL", tn_gradcheck(S, first_of, 1, &nothing, NULL, 0));
+    says_where(TN_E_NULL, "gradcheck", "NULL", tn_gradcheck(S, first_of, 1, NULL, NULL, 0));
+    says_where(TN_E_NULL, "grad", "inputs is NULL", tn_grad(a, 1, NULL, part));
+    says_where(TN_E_NULL, "grad", "grads is NULL", tn_grad(a, 1, one, NULL));
+    says_where(TN_E_NULL, "sgd", "0|NULL", tn_sgd(S, ((tn_params){1, &nothing}), .lr = 1));
+    says_where(TN_E_ARG, "sgd", "the list is empty", tn_sgd(S, ((tn_params){1, NULL}), .lr = 1));
     says_where(TN_E_STATE, "require_end", "require_fused", tn_require_end(S));
     says_where(TN_E_NULL, "report", "path is NULL", tn_report(S, NULL));
     says_where(TN_E_ARG, "report", ".html", tn_report(S, "step.pdf"));
@@ -175,14 +183,114 @@ static void require_fused_left_open(void **state)
     assert_int_equal(tn_require_end(S), 0);
 }
 
-static int last_level;
+/* So does an operator of one's own, in every mode; the steps after it are as if it had not been. */
+static void op_left_open(void **state)
+{
+    (void)state;
+    tn_step_end(S);
+    tn_tensor *w = tn_ones(S, TN_F32, TN_SHAPE(2));
+    for (int i = 0; i < 3; i++) { /* the steps before and after it are alike */
+        tn_step_begin(S);
+        tn_assign(w, tn_add_scalar(w, 1.0));
+        if (i == 1) tn_op_begin(S, "blend");
+        tn_assign(w, tn_mul_scalar(w, 1.0));
+        if (i != 1) {
+            assert_int_equal(tn_step_end(S), 0);
+            continue;
+        }
+        says_where(TN_E_STATE, "step_end", "'blend'|tn_op_end", tn_step_end(S));
+    }
+    float v[2];
+    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
+    assert_true(v[0] == (S_fused ? 3 : 4));
+    tn_op_begin(S, "outside");
+    says_where(TN_E_STATE, "step_begin", "'outside'", tn_step_begin(S));
+    assert_int_equal(tn_op_end(S), TN_E_STATE);
+    tn_clear_error(S);
+}
+
+static int last_level, said;
 static char last_text[512];
 
 static void remember(int level, const char *text, void *user)
 {
     (void)user;
     last_level = level;
+    said++;
     snprintf(last_text, sizeof last_text, "%s", text);
+}
+
+/* A parameter is not freed by hand, and that is said: once in the log, and where mistakes are looked for by
+ * an error. What has gone already, or goes by itself, is left alone. */
+static void freeing_what_is_not_ours(void **state)
+{
+    (void)state;
+    for (int check = 0; check < 2; check++) {
+        setenv("TENSOR_CHECK", check ? "1" : "0", 1);
+        tn_session *s = S = tn_open(.device = TN_CPU, .log = remember);
+        unsetenv("TENSOR_CHECK");
+        assert_non_null(s);
+        said = 0;
+        tn_linear *fc = tn_linear_new(s, "fc", 2, 2);
+        tn_tensor *made = tn_ones(s, TN_F32, TN_SHAPE(2)), *own = tn_param(s, "own", made), *slab = NULL;
+        tn_param_slab(s, TN_F32, &slab, NULL);
+        tn_free(NULL);
+        tn_free(made); /* taken over */
+        tn_step_begin(s);
+        tn_free(tn_exp(own));
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(said, 0);
+        tn_tensor *all[] = {fc->weight, own, slab};
+        for (int i = 0; i < 3; i++) {
+            if (check)
+                says_where(TN_E_STATE, "free", i == 0 ? "'fc.weight'|tn_close" : "tn_close", tn_free(all[i]));
+            if (!check) tn_free(all[i]);
+            assert_int_equal(said, !check);
+            assert_int_equal(tn_error(s), TN_OK);
+        }
+        if (!check) assert_int_equal(last_level, TN_LOG_WARN);
+        if (!check) assert_non_null(strstr(last_text, "'fc.weight'"));
+        if (!check) assert_non_null(strstr(last_text, "test_errors_calls.c:"));
+        assert_true(tn_item(tn_sum(own, TN_ALL, false)) == 2);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+/* The error names the value that was read, what cannot be made again on the way to it, which assignment that
+ * is due to and what to do; also where the value read is that one itself, has a name, or is a view. */
+static void what_was_read_and_is_not_kept(void **state)
+{
+    (void)state;
+    tn_step_end(S);
+    tn_tensor *w = tn_param(S, "w", tn_ones(S, TN_F32, TN_SHAPE(2, 2)));
+    tn_optim *o = tn_sgd(S, tn_all_params(S), .lr = 1e-3);
+    for (int what = 0; what < 4; what++) {
+        tn_step_begin(S);
+        tn_tensor *y = tn_matmul(w, w);
+        tn_tensor *h = tn_relu(y), *turned = tn_transpose(h, 0, 1);
+        const int made = __LINE__ - 2;
+        tn_tensor *loss = tn_sum(tn_square(tn_mul(h, turned)), TN_ALL, false);
+        if (what == 2) tn_set_name(h, "hidden");
+        tn_backward(loss);
+        tn_optim_step(o);
+        assert_true(isfinite(tn_item(loss)));
+        const int ran = __LINE__ - 1;
+        float v[4];
+        tn_tensor *wanted = what == 0 ? y : what == 3 ? turned : h;
+        const char *const name[] = {"matmul", "relu", "'hidden', relu", "transpose"};
+        char words[256];
+        snprintf(words, sizeof words,
+                 "the value of %s at test_errors_calls.c:%d|was not kept by the run that item at "
+                 "test_errors_calls.c:%d|cannot be made again: %s",
+                 name[what], what == 0 ? made : made + 1, ran, what == 0 ? "it reads w" : "matmul at");
+        says_where(TN_E_NOT_KEPT, "read", words, tn_read(wanted, TN_F32, v, sizeof v));
+        tn_read(wanted, TN_F32, v, sizeof v);
+        assert_non_null(strstr(tn_error_text(S), "reads w, which sgd"));
+        assert_non_null(strstr(tn_error_text(S), "tn_keep the value before that run"));
+        tn_clear_error(S);
+        tn_step_end(S);
+    }
+    tn_step_begin(S);
 }
 
 static void opening(void **state)
@@ -260,9 +368,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(training_functions_name_the_line, setup, teardown),
         cmocka_unit_test_setup_teardown(require_fused_left_open, setup, teardown),
         cmocka_unit_test_setup_teardown(require_fused_left_open, setup_cpu, teardown),
+        cmocka_unit_test_setup_teardown(op_left_open, setup, teardown),
+        cmocka_unit_test_setup_teardown(op_left_open, setup_cpu, teardown),
+        cmocka_unit_test_setup_teardown(what_was_read_and_is_not_kept, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(a_layer_that_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(a_layer_that_fails, setup_cpu, teardown),
         cmocka_unit_test(opening),
+        cmocka_unit_test(freeing_what_is_not_ours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

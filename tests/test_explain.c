@@ -185,6 +185,7 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
     has(text, "MB  kept            z");
     has(text, "one side is a library call; none needed");
     assert_null(strstr(text, "cut into segments"));
+    assert_null(strstr(text, "used nowhere"));
     has(text, "predicted ms");
     has(text, "profile reference ");
     assert_null(strstr(text, " time, share"));
@@ -206,6 +207,39 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
 }
 
 /* ---- files ---- */
+
+/* What the step's end computes and nothing uses is named, in a repeated step too; not what a backward, a
+ * watch, a read, an assignment or tn_keep asked for. */
+static void what_nobody_uses_is_named(void **state)
+{
+    (void)state;
+    tn_session *s = open_as(TN_FUSED, 1);
+    tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(16, 16)));
+    tn_tensor *sum = tn_buffer(s, "sum", tn_zeros(s, TN_F32, TN_SHAPE(16, 16)));
+    for (int i = 0; i < 6; i++) {
+        const bool some = i < 3;
+        tn_step_begin(s);
+        tn_tensor *h = tn_tanh(w), *read = tn_mean(h, TN_ALL, false);
+        tn_item(read);
+        tn_watch(tn_max(h, TN_ALL, false));
+        tn_assign(sum, tn_exp(h));
+        tn_free(tn_keep(tn_sin(h)));
+        int line = __LINE__ + 1;
+        if (some) tn_erf(tn_cos(h));
+        if (some) tn_sum(h, TN_ALL, false); /* a view of what is computed */
+        if (some) tn_set_name(tn_neg(h), "minus");
+        tn_backward(tn_sum(tn_square(h), TN_ALL, false));
+        assert_int_equal(tn_step_end(s), 0);
+        char wanted[120];
+        snprintf(
+            wanted, sizeof wanted,
+            "nowhere: a result of erf at test_explain.c:%d, a result of sum at test_explain.c:%d, minus\n",
+            line, line + 1);
+        if (some) has(explained(s), wanted);
+        if (!some) assert_null(strstr(explained(s), "used nowhere"));
+    }
+    tn_close(s);
+}
 
 static void reports_are_whole_files(void **state)
 {
@@ -238,6 +272,7 @@ static void reports_are_whole_files(void **state)
         cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(j, "boundaries"), 0), "saves_ms"));
     assert_true(cJSON_GetArraySize(cJSON_GetObjectItem(j, "groups")) > 3);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(j, "segments")), 1);
+    assert_string_equal(cJSON_GetObjectItem(j, "unread")->valuestring, "");
     cJSON_Delete(j);
 #endif
     snprintf(path, sizeof path, "%s/a.txt", dir);
@@ -433,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_read_in_the_middle_of_a_step),
         cmocka_unit_test(a_read_that_costs_nothing),
         cmocka_unit_test(it_names_tensors_lines_reasons_and_remedies),
+        cmocka_unit_test(what_nobody_uses_is_named),
         cmocka_unit_test(reports_are_whole_files),
         cmocka_unit_test(the_graph_has_a_box_for_each_group),
         cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),

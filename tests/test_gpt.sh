@@ -203,3 +203,16 @@ help() {
     run "$tmp/help" --help && grep -q -- '--temperature X' "$tmp/help" && [ ! -s "$tmp/help.err" ]
 }
 check help help
+named() { # each name that --help gives for an option is taken, and each that a variable takes is given
+    devices=$("$gpt" --help | sed -n 's/^  --device \([a-z|]*\) .*/\1/p' | tr '|' ' ')
+    modes=$("$gpt" --help | sed -n 's/^  --mode \([a-z|]*\) .*/\1/p' | tr '|' ' ')
+    [ "$devices" = 'auto cpu cuda ref' ] && [ "$modes" = 'fused eager' ] || return
+    for d in $devices; do
+        for m in $modes; do
+            "$gpt" --data no/such/text --device "$d" --mode "$m" --steps 1 >"$tmp/named" 2>&1
+            [ $? -eq 1 ] && ! grep -q -e 'must be' -e '--help' "$tmp/named" || { cat "$tmp/named" && return 1; }
+        done
+    done
+    run "$tmp/ref" --device ref --steps 1 --layers 1 --heads 1 --dim 8 --ctx 4 --batch 1 --sample 0
+}
+check help_names_all named

@@ -312,6 +312,56 @@ static void idle_parameters_are_named(void **state)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
+/* Gradients summed over steps as in PyTorch, without .accumulate, are lost, and that is said once. Not where
+ * two optimizers take turns, each step brings an update, or steps without a backward lie between. */
+static void gradients_that_no_update_uses(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 5; what++) {
+        heard h = {0};
+        tn_session *s = open_place(&PLACES[0], hear, &h);
+        tn_tensor *a = param(s, "a", TN_F32, 3, 0);
+        const int k = what == 4 ? 3 : 1;
+        tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1, .accumulate = k),
+                 *other = tn_sgd(s, tn_all_params(s));
+        for (int i = 0; i < 30; i++) {
+            const bool update = (what != 0 && what != 3) || i % 3 == 2;
+            tn_step_begin(s);
+            tn_tensor *loss = tn_sum(a, TN_ALL, false);
+            if (what != 3 || update) tn_backward(loss);
+            if (update) tn_optim_step(what == 2 && i % 2 ? other : o);
+            if (update && what == 1) tn_optim_step(other);
+            assert_int_equal(tn_step_end(s), 0);
+            assert_int_equal(h.n, what == 0 && i >= 11);
+        }
+        if (!what) assert_non_null(strstr(h.text, "came 2 steps with a tn_backward"));
+        if (!what) assert_non_null(strstr(h.text, ".accumulate = 3"));
+        tn_stats v = {.size = sizeof v};
+        tn_get_stats(s, &v);
+        assert_int_equal(v.backward_steps, what == 3 ? 10 : 30);
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+}
+
+/* Who trains without steps is told, once, what they are for. */
+static void training_without_steps(void **state)
+{
+    (void)state;
+    heard h = {0};
+    tn_session *s = open_place(&PLACES[0], hear, &h);
+    tn_tensor *a = param(s, "a", TN_F32, 3, 0);
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
+    for (int i = 0; i < 12; i++) { /* two, a step, and ten */
+        if (i == 2) ones_step(s, o, 1, &a);
+        tn_backward(tn_sum(a, TN_ALL, false));
+        assert_int_equal(tn_optim_step(o), 0);
+        assert_int_equal(h.n, i >= 4);
+    }
+    assert_non_null(strstr(h.text, "test_nn_optim.c:"));
+    assert_non_null(strstr(h.text, "tn_step_begin and tn_step_end around each iteration"));
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
 /* ---- errors ---- */
 
 static void errors_have_no_effect(void **state)
@@ -505,6 +555,8 @@ int main(void)
         cmocka_unit_test(frozen_costs_nothing),
         cmocka_unit_test(stale_gradients),
         cmocka_unit_test(idle_parameters_are_named),
+        cmocka_unit_test(gradients_that_no_update_uses),
+        cmocka_unit_test(training_without_steps),
         cmocka_unit_test(errors_have_no_effect),
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(old_clip_is_forgotten),

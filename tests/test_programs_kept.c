@@ -194,10 +194,10 @@ static void what_was_not_kept_is_made_again_or_an_error(void **state)
         } else {
             assert_int_equal(status, TN_E_NOT_KEPT);
             assert_true(v[0] == -77);
-            assert_non_null(strstr(tn_error_text(r.s), "state was assigned to"));
+            assert_non_null(strstr(tn_error_text(r.s), "reads state, which assign"));
             assert_non_null(strstr(tn_error_text(r.s), "tn_keep"));
             assert_non_null(strstr(tn_error_text(r.s), " by the run that read at "));
-            assert_non_null(strstr(tn_error_text(r.s), " of mul_scalar at "));
+            assert_non_null(strstr(tn_error_text(r.s), "the value of mul_scalar at "));
             tn_clear_error(r.s);
         }
         tn_step_end(r.s);

@@ -53,6 +53,17 @@ for info in "$tmp"/block/*.info; do
     esac
 done
 
+# Of what lies in a clone after them git shall see nothing.
+clean_tree() {
+    for f in "$work"/* "$work"/.[!.]*; do
+        [ -L "$f" ] || [ ! -e "$f" ] || grep -q -x -e "/$(basename "$f")" -e "/$(basename "$f")/" .gitignore || {
+            echo "left behind: $(basename "$f")"
+            return 1
+        }
+    done
+}
+check clean_tree clean_tree
+
 # By hand the same is named as pkg-config would.
 private() {
     sed -n 's/^Libs.private: *//p' "$home/.local/lib/pkgconfig/libtensor.pc" >"$tmp/private"

@@ -200,7 +200,9 @@ enum {
     TN_F_GIVEN = 65536,       /* in graph->given */
     TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
     TN_F_LOSS = 524288,       /* of one element: tn_backward was called on it, and checked mode looks at it */
-    TN_F_STANDS = 131072      /* assignment: of its target's shape, and its version from then on */
+    TN_F_WISHED = 1048576, /* an operator made it of what wants no gradient, and tn_requires_grad one for it:
+                              to the walk it is a leaf */
+    TN_F_STANDS = 131072   /* assignment: of its target's shape, and its version from then on */
 };
 
 /* How a node came to its end. */

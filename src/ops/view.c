@@ -113,10 +113,19 @@ tn_tensor *tn_expand_at(tn_tensor *x, int ndim, const int64_t *shape, const char
     int lead = ndim - x->ndim;
     for (int i = 0; i < ndim; i++) {
         s[i] = shape[i] == -1 && i >= lead ? x->shape[i - lead] : shape[i];
-        if (s[i] < 0) {
-            tn_error_set(sc.g, TN_E_SHAPE, "extent %lld of axis %d", (long long)shape[i], i);
-            return tn_leave(&sc, NULL);
-        }
+        if (s[i] >= 0) continue;
+        char t[160];
+        tn_tensor_text(t, sizeof t, x);
+        if (s[i] == -1)
+            tn_error_set(
+                sc.g, TN_E_SHAPE,
+                "-1 keeps the extent that x has; axis %d is new in front of x's %s and has none to keep", i,
+                t);
+        else
+            tn_error_set(sc.g, TN_E_SHAPE,
+                         "extent %lld of axis %d; x is %s, and only -1, which keeps x's, is below 0",
+                         (long long)shape[i], i, t);
+        return tn_leave(&sc, NULL);
     }
     return tn_leave(&sc, tn_mk_expand(x, ndim, s));
 }

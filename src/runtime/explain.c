@@ -279,6 +279,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t)
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
     put_simplified(v, "  ", t);
     for (int i = 0; i < v->n_break; i++) fu_put(t, "cut into segments: %s\n", v->breaks[i]);
+    if (v->unread) fu_put(t, "computed and used nowhere: %s\n", v->unread);
     fu_put(t, "\ngroups (f' is the gradient of f)\n");
     for (int r = 0; r < v->n_row; r++) put_row(s, v, t, r);
     if (v->log->backward) put_ledger(v, t);

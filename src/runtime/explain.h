@@ -60,6 +60,8 @@ typedef struct tn_note {
 
 /* ---- logs ---- */
 
+enum { TN_UNREAD = 8 }; /* so many are named */
+
 typedef struct tn_run_log {
     tn_plan *plan;            /* held */
     const char *ender, *file; /* the call that made it run */
@@ -67,6 +69,8 @@ typedef struct tn_run_log {
     char what[64];              /* what that call asked for */
     double start, planned, end; /* seconds */
     double *kernel;             /* start and end of each step; NULL: not measured */
+    int n_unread;          /* of the run that ends a step: values the program called for and used nowhere */
+    int unread[TN_UNREAD]; /* the first of them, by slot */
 } tn_run_log;
 
 typedef struct tn_step_log {
@@ -152,6 +156,8 @@ void tn_step_log_end(tn_session *s);
 const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell about */
 
 const char *tn_note_where(const tn_note_call *c, char *out, size_t n); /* "gelu at train.c:41" */
+/* The same of a node: "the gradient of gelu at train.c:41". */
+const char *tn_node_where(const tn_tensor *n, char *out, size_t size);
 const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size);
 size_t tn_note_bytes(const tn_note_value *v);
 const char *tn_short_file(const char *file); /* without its folders */
@@ -210,6 +216,7 @@ typedef struct tn_view {
     int64_t kept_bytes, again_bytes, never_bytes;
     int n_break;
     char **breaks; /* one line for each segment that ended before the step did */
+    char *unread;  /* what was computed and used nowhere; NULL: nothing */
     size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
     int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
     double gbs;                                   /* of a copy from and to memory; 0: not measured */

@@ -211,6 +211,19 @@ void tn_view_breaks(tn_making *m)
     }
 }
 
+void tn_view_unread(tn_making *m)
+{
+    const tn_step_log *log = m->v->log;
+    const tn_run_log *run = &log->run[log->n - 1]; /* the one that ended the step, if one did */
+    fu_text t = {0};
+    for (int i = 0; i < run->n_unread && i < TN_UNREAD; i++) {
+        char name[200];
+        fu_put(&t, "%s%s", i ? ", " : "", tn_note_name(run->plan->note, run->unread[i], name, sizeof name));
+    }
+    if (run->n_unread > TN_UNREAD) fu_put(&t, ", ..");
+    if (run->n_unread) m->v->unread = tn_view_text(m, &t);
+}
+
 void tn_view_sort(tn_view *v)
 {
     qsort(v->kept, (size_t)v->n_kept, sizeof *v->kept, by_bytes);

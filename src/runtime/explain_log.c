@@ -168,6 +168,20 @@ const char *tn_note_where(const tn_note_call *c, char *out, size_t n)
     return out;
 }
 
+const char *tn_node_where(const tn_tensor *n, char *out, size_t size)
+{
+    const tn_call *c = n->call;
+    const tn_call *at = c && c->of ? c->of : c;
+    if (!at)
+        snprintf(out, size, "%s", tn_op_get((tn_op)n->op)->name);
+    else if (at->file)
+        snprintf(out, size, "%s%s at %s:%d", c->of ? "the gradient of " : "", at->name,
+                 tn_short_file(at->file), at->line);
+    else
+        snprintf(out, size, "%s%s", c->of ? "the gradient of " : "", at->name);
+    return out;
+}
+
 const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
 {
     const tn_note_value *v = &n->value[slot];
@@ -229,6 +243,20 @@ static void name_end(const tn_session *s, tn_run_log *r)
         snprintf(r->what, sizeof r->what, "a result of %s", x->base->call->name);
 }
 
+/* The step's handles end with it: what the user called for, no operator has read, and no read, tn_watch or
+ * tn_backward asked for, is computed for nothing. */
+static void note_unread(const tn_flush_scratch *f, tn_run_log *r)
+{
+    enum { USED = TN_F_CONSUMED | TN_F_WATCHED | TN_F_WALKED };
+    for (int i = 0; i < f->seed.n; i++) {
+        const tn_tensor *n = f->seed.at[i]; /* a view, perhaps */
+        const bool called = (n->flags & (TN_F_USER | USED)) == TN_F_USER && !(n->call && n->call->backward);
+        if (!called || tn_node_written(n)) continue;
+        if (r->n_unread < TN_UNREAD) r->unread[r->n_unread] = (int)n->base->slot;
+        r->n_unread++;
+    }
+}
+
 int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, double start)
 {
     tn_explain_state *x = s->explain;
@@ -237,6 +265,7 @@ int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, doubl
     tn_run_log *r = push_run(&x->now);
     if (!r) return tn_fail_memory(s);
     name_end(s, r);
+    if (s->ending) note_unread(f, r);
     if (x->measure && !(r->kernel = tn_calloc((size_t)p->n_step * 2 + 1, sizeof *r->kernel)))
         return tn_fail_memory(s);
     r->plan = p;

@@ -88,20 +88,6 @@ static bool for_parameters(const tn_flush_scratch *f, const tn_step *st)
     return any;
 }
 
-static const char *call_text(const tn_tensor *n, char *out, size_t size)
-{
-    const tn_call *c = n->call;
-    const tn_call *at = c && c->of ? c->of : c;
-    if (!at)
-        snprintf(out, size, "%s", tn_op_get((tn_op)n->op)->name);
-    else if (at->file)
-        snprintf(out, size, "%s%s at %s:%d", c->of ? "the gradient of " : "", at->name,
-                 tn_short_file(at->file), at->line);
-    else
-        snprintf(out, size, "%s%s", c->of ? "the gradient of " : "", at->name);
-    return out;
-}
-
 static int refuse(tn_session *s, const tn_require *q, const tn_flush_scratch *f, const tn_plan *p, int a,
                   int b)
 {
@@ -121,7 +107,8 @@ static int refuse(tn_session *s, const tn_require *q, const tn_flush_scratch *f,
     tn_call *open = s->graph.call, here = {.name = "require_fused", .file = q->file, .line = q->line};
     s->graph.call = &here;
     tn_error_set(&s->graph, TN_E_STATE, "%s and %s are not one kernel: %s",
-                 call_text(f->node.at[a], from, sizeof from), call_text(f->node.at[b], to, sizeof to), why);
+                 tn_node_where(f->node.at[a], from, sizeof from), tn_node_where(f->node.at[b], to, sizeof to),
+                 why);
     s->graph.call = open;
     return TN_E_STATE;
 }
@@ -146,7 +133,7 @@ static int check_one(tn_session *s, tn_require *q, const tn_flush_scratch *f, co
         char call[200];
         tn_fail(s, TN_E_STATE, "require_fused",
                 "%s ran apart from what was recorded before it: %s%s%s at %s:%d stands between",
-                call_text(f->node.at[first[1]], call, sizeof call), r->ender, r->what[0] ? " of " : "",
+                tn_node_where(f->node.at[first[1]], call, sizeof call), r->ender, r->what[0] ? " of " : "",
                 r->what, tn_short_file(r->file), r->line);
         return TN_E_STATE;
     }

@@ -296,6 +296,7 @@ int tn_view_make(tn_session *s, tn_view *v)
         if (s->mode == TN_FUSED) tn_view_boundaries(&m, r);
     }
     if (!m.failed && s->mode == TN_FUSED) tn_view_breaks(&m);
+    if (!m.failed && s->mode == TN_FUSED) tn_view_unread(&m);
     if (m.failed) {
         tn_view_free(v);
         return TN_E_NOMEM;

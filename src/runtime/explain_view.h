@@ -63,6 +63,7 @@ void tn_eager_count(tn_launch *l, const tn_eager *e);
 void tn_view_ledger(tn_making *m, int segment);
 void tn_view_boundaries(tn_making *m, int segment);
 void tn_view_breaks(tn_making *m);
+void tn_view_unread(tn_making *m);
 void tn_view_sort(tn_view *v); /* what weighs most comes first */
 
 #endif

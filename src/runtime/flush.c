@@ -197,8 +197,11 @@ static int read_in_time(tn_session *s, const tn_tensor *n)
     for (int k = tn_kind_of(n) == TN_KIND_ASSIGN ? 1 : 0; k < n->n_in; k++) {
         const tn_tensor *b = n->in[k]->base;
         if (!tn_is_lost(b)) continue;
-        tn_error_set(&s->graph, TN_E_NOT_KEPT, "%s was assigned to before it was needed again",
-                     b->name ? b->name : "a tensor");
+        char reads[200], writer[160];
+        tn_error_set(&s->graph, TN_E_NOT_KEPT,
+                     "%s reads %s, which %s has assigned to since; tn_keep its value before that",
+                     tn_node_where(n, reads, sizeof reads), b->name ? b->name : "a tensor",
+                     tn_node_where(b->lost_to, writer, sizeof writer));
         return TN_E_NOT_KEPT;
     }
     return TN_OK;
@@ -342,9 +345,11 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
         tn_tensor *b = roots[i]->base;
         *all = *all && tn_has_value(b) && !(tn_deferred(s) && tn_write_pending(s, roots[i]));
         if (!tn_is_lost(b)) continue;
+        char made[200], writer[160];
         tn_error_set(&s->graph, TN_E_NOT_KEPT,
-                     "%s was assigned to after this was made of it; tn_keep it first",
-                     b->name ? b->name : "a tensor");
+                     "%s has assigned to %s after %s was made of it; tn_keep the value before that",
+                     tn_node_where(b->lost_to, writer, sizeof writer), b->name ? b->name : "a tensor",
+                     tn_node_where(roots[i], made, sizeof made));
         return TN_E_NOT_KEPT;
     }
     return TN_OK;

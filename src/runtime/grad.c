@@ -1,5 +1,7 @@
 /* grad.c - the public side of differentiation: backward, grad, gradient, requires_grad.
  * Start with tn_backward_at; the walk itself is autograd/walk.c. */
+#include <stdio.h>
+
 #include "../../autograd/autograd.h"
 #include "../core/placed.h"
 #include "explain.h"
@@ -24,10 +26,26 @@ static void forget_reads(tn_graph *g)
     for (uint32_t i = 0; i < g->n_nodes; i++) g->nodes[i]->flags &= ~(uint32_t)TN_F_GRAD_READ;
 }
 
+/* A loop that trains without steps works, and is not what was meant. */
+static void note_outside(tn_session *s, const char *file, int line)
+{
+    enum { TIMES = 3 };
+    char at[160] = "";
+    if (s->in_step || ++s->went_back_outside != TIMES) return;
+    if (file) snprintf(at, sizeof at, " at %s:%d", file, line);
+    tn_warn(
+        s,
+        "backward%s: called %d times outside of steps: their gradients add up, and what operators have made "
+        "stays in memory, until tn_step_begin; put tn_step_begin and tn_step_end around each iteration",
+        at, (int)TIMES);
+}
+
 int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
+    sc.g->session->went_back = true;
+    note_outside(sc.g->session, file, line);
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss) && !(status = tn_finite_loss(sc.g->session, loss))) {
@@ -116,17 +134,18 @@ int tn_requires_grad(tn_tensor *x, bool on)
     tn_tensor *n = x ? tn_resolve_or_fail(x, "requires_grad") : NULL;
     if (!n) return x ? TN_E_STALE : TN_E_NULL;
     tn_session *s = n->graph->session;
-    if (n->op != TN_OP_leaf)
-        return tn_fail(s, TN_E_STATE, "requires_grad",
-                       "only tensors no operator made can be told to; detach or keep a copy");
+    const bool leaf = n->op == TN_OP_leaf || n->flags & TN_F_WISHED;
+    if (!leaf && n->flags & TN_F_REQUIRES_GRAD)
+        return tn_fail(
+            s, TN_E_STATE, "requires_grad",
+            "it is an operator's result that passes its gradient on to what it is made of: tn_grad gives "
+            "that gradient, and tn_detach the value without one");
     if (!tn_dtype_is_float((tn_dtype)n->dtype))
         return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient",
                        tn_dtype_name((tn_dtype)n->dtype));
     if (!(n->flags & TN_F_PERSISTENT) && tn_deferred(s)) tn_tape_end(s);
-    if (on)
-        n->flags |= TN_F_REQUIRES_GRAD;
-    else
-        n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    const uint32_t told = TN_F_REQUIRES_GRAD | (n->op == TN_OP_leaf ? 0u : TN_F_WISHED);
+    n->flags = on ? n->flags | told : n->flags & ~told;
     if (n->flags & TN_F_PERSISTENT) n->of = NULL; /* from here on another version, with the new flag */
     return TN_OK;
 }

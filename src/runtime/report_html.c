@@ -73,6 +73,11 @@ static void put_summary(const tn_view *v, fu_text *t)
         put_escaped(t, v->breaks[i]);
         fu_put(t, "</p>\n");
     }
+    if (v->unread) {
+        fu_put(t, "<p><b>Computed and used nowhere:</b> ");
+        put_escaped(t, v->unread);
+        fu_put(t, "</p>\n");
+    }
 }
 
 /* ---- the roofline ---- */

@@ -140,7 +140,9 @@ void tn_report_json(tn_session *s, const tn_view *v, fu_text *t)
             fu_put(t, "%s", i ? "," : "");
             put_string(t, v->breaks[i]);
         }
-        fu_put(t, "],\n");
+        fu_put(t, "],\n\"unread\":");
+        put_string(t, v->unread ? v->unread : "");
+        fu_put(t, ",\n");
         put_rows(s, v, t);
         fu_put(t, ",\n");
         put_ledger(v, t);

@@ -28,23 +28,61 @@ static void mark_wanted(tn_tensor *n)
     if (needs & TN_NEEDS_OUT) n->flags |= TN_F_WANTED;
 }
 
-/* v is to be made again, and reads what an assignment has overwritten since. */
-static int not_kept(tn_session *s, const tn_tensor *v, const tn_tensor *lost)
+/* Whether making `seed` again comes to v. */
+static bool comes_to(tn_session *s, tn_flush_scratch *f, tn_tensor *seed, const tn_tensor *v)
 {
-    char ran[160] = "", made[160] = "";
+    const uint32_t mark = ++s->graph.mark;
+    f->stack.n = 0;
+    for (tn_tensor *x = seed->base; x != v; x = f->stack.at[--f->stack.n]) {
+        for (int i = 0; i < x->n_in; i++) {
+            tn_tensor *b = x->in[i]->base;
+            if (b->mark == mark || tn_has_value(b)) continue;
+            b->mark = mark;
+            if (!tn_list_push(&f->stack, b)) return false;
+        }
+        if (!f->stack.n) return false;
+    }
+    return true;
+}
+
+/* What is asked for, as the user knows it: not the copy that a read makes of it first. */
+static const char *asked_text(const tn_session *s, const tn_tensor *x, char *out, size_t size)
+{
+    char where[160];
+    while (x->n_in && x->call == s->graph.call) x = x->in[0];
+    tn_node_where(x, where, sizeof where);
+    if (tn_kind_of(x) == TN_KIND_ASSIGN)
+        snprintf(out, size, "what %s assigns", where);
+    else if (x->name)
+        snprintf(out, size, "the value of '%s', %s,", x->name, where);
+    else
+        snprintf(out, size, "the value of %s", where);
+    return out;
+}
+
+/* v is to be made again, and reads what an assignment has overwritten since. The user knows nothing of v but
+ * asked for another value, perhaps, which is named first. */
+static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, const tn_tensor *lost)
+{
+    char ran[200] = "", wanted[240] = "a value", reads[200], writer[160];
     const tn_step_log *l = &s->explain->now;
     const tn_run_log *r = l->n ? &l->run[l->n - 1] : NULL;
+    const tn_tensor *x = NULL;
+    for (int i = 0; i < f->seed.n && !x; i++)
+        if (comes_to(s, f, f->seed.at[i], v)) x = f->seed.at[i];
+    if (x) asked_text(s, x, wanted, sizeof wanted);
+    tn_node_where(v, reads, sizeof reads);
+    bool itself = x && strstr(wanted, reads);
     if (r && r->file)
-        snprintf(ran, sizeof ran, " by the run that %s at %s:%d asked for", r->ender, r->file, r->line);
+        snprintf(ran, sizeof ran, " by the run that %s at %s:%d asked for", r->ender, tn_short_file(r->file),
+                 r->line);
     else if (r)
         snprintf(ran, sizeof ran, " by the run that %s asked for", r->ender);
-    if (v->call && v->call->file)
-        snprintf(made, sizeof made, " of %s at %s:%d", v->call->name, v->call->file, v->call->line);
-    tn_error_set(
-        &s->graph, TN_E_NOT_KEPT,
-        "%s was assigned to%s, which did not keep the values%s; tn_keep what is needed before it, or "
-        "assign later",
-        lost->name ? lost->name : "a tensor", ran, made);
+    tn_error_set(&s->graph, TN_E_NOT_KEPT,
+                 "%s was not kept%s, and cannot be made again: %s reads %s, which %s has assigned to since; "
+                 "tn_keep the value before that run, or assign later",
+                 wanted, ran, itself ? "it" : reads, lost->name ? lost->name : "a tensor",
+                 tn_node_where(lost->lost_to, writer, sizeof writer));
     return TN_E_NOT_KEPT;
 }
 
@@ -75,7 +113,7 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
     }
     for (int i = 0; i < v->n_in; i++) {
         tn_tensor *x = v->in[i], *b = x->base;
-        if (tn_is_lost(b)) return not_kept(s, v, b);
+        if (tn_is_lost(b)) return not_kept(s, f, v, b);
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
             if (x->mark != mark && !meet(f, x, mark)) return tn_fail_memory(s); /* a leaf */
             continue;

@@ -299,15 +299,29 @@ static void end_scope(tn_session *s)
     s->n_watch = 0;
 }
 
+/* A tn_op_begin without its end: whatever is called from there on would count as part of it. */
+static void close_op(tn_session *s, const char *here)
+{
+    if (!s->graph.call_depth) return;
+    tn_tape_end(s);
+    const char *name = s->graph.call ? s->graph.call->name : "";
+    s->graph.call_depth = s->tape.region = 0;
+    s->graph.call = NULL;
+    tn_fail(s, TN_E_STATE, here, "the operator '%s' was begun (tn_op_begin) and not ended (tn_op_end)", name);
+}
+
 int tn_step_begin(tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
+    close_op(s, "step_begin");
     if (!s->graph.parked) end_scope(s);
     s->graph.outside = false;
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
     s->in_step = true;
+    s->went_back = false;
+    s->went_back_outside = 0;
     tn_tape_begin(s);
     return s->graph.error.status;
 }
@@ -332,6 +346,11 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     if (!s) return TN_E_NULL;
     if (!s->in_step) return no_step(s, file, line);
     tn_require_left_open(s);
+    if (s->graph.call_depth) {
+        tn_place_begin(s, file, line);
+        close_op(s, "step_end");
+        tn_place_end(s);
+    }
     s->ending = true;
     tn_flush_at(s, file, line);
     tn_watch_collect(s);
@@ -345,6 +364,7 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     s->in_step = false;
     s->graph.outside = true;
     s->stats.steps++;
+    s->stats.backward_steps += s->went_back;
     watch_growth(s);
     return s->graph.error.status;
 }

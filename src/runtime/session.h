@@ -73,6 +73,9 @@ struct tn_session {
     size_t live_high;       /* device bytes at the end of the last steps: growth alarm */
     int growing;
     uint64_t growth_plans; /* plans made when it was last looked at */
+    int went_back_outside; /* tn_backward outside of steps, since the last one */
+    bool went_back;        /* tn_backward was called in this step */
+    bool told_to_free;     /* that parameters are not freed by hand */
     tn_fault fault;
     tn_tape tape;
 };

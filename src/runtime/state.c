@@ -7,10 +7,11 @@
  *
  * Read first: tn_param, then tn_assign.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "../core/placed.h"
-#include "session.h"
+#include "explain.h"
 
 /* ---- slab ---- */
 
@@ -366,16 +367,41 @@ static bool made_now(const tn_session *s, const tn_tensor *p)
     return found;
 }
 
-void tn_free(tn_tensor *persistent)
+/* What belongs to the session is freed with it. A program that counts on its memory is told so: once in the
+ * log, as it does no harm, and by an error where mistakes are looked for. */
+static void refuse_to_free(tn_session *s, const tn_tensor *p, const char *file, int line)
+{
+    static const char why[] = "'%s' belongs to the session and lives until tn_close: nothing is freed";
+    char text[200], at[160] = "";
+    snprintf(text, sizeof text, why, p->name ? p->name : "");
+    if (file) snprintf(at, sizeof at, " at %s:%d", file, line);
+    if (s->explain->check) {
+        tn_place_begin(s, file, line);
+        tn_fail(s, TN_E_STATE, "free", "%s", text);
+        tn_place_end(s);
+    } else if (!s->told_to_free)
+        tn_warn(s, "free%s: %s", at, text);
+    s->told_to_free = true;
+}
+
+void tn_free_at(tn_tensor *persistent, const char *file, int line)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
-    if (!p || !(p->flags & TN_F_PERSISTENT) || p->flags & TN_F_PARAM) return;
+    if (!p || !(p->flags & TN_F_PERSISTENT)) return;
     tn_session *s = p->graph->session;
-    if (!list_remove(s->kept, &s->n_kept, p)) return; /* the slab's flat tensors are not the user's */
+    if (!list_remove(s->kept, &s->n_kept, p)) { /* a parameter, or all of the slab */
+        refuse_to_free(s, p, file, line);
+        return;
+    }
     list_remove(s->buffers, &s->n_buffers, p);
     if (made_now(s, p)) tn_tape_end(s);
     if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
+}
+
+void tn_free(tn_tensor *persistent)
+{
+    tn_free_at(persistent, NULL, 0);
 }
 
 /* The last parameter goes, and its segment of the slab, zero as it was, is the next one's. */
