@@ -94,16 +94,12 @@ bool fu_early_sum(fu_ctx *c, int node, int g)
     return true;
 }
 
-/* Whether the group makes gradients beside what the user wrote. */
-static bool makes_both(const fu_ctx *c, const fu_group *g)
+/* Whether the group makes gradients, beside what it only makes again. */
+static bool makes_gradients(const fu_ctx *c, int g)
 {
-    bool back = false, forth = false;
-    for (int i = 0; i < g->n; i++) {
-        bool b = of_backward(c, g->member[i]);
-        back = back || b;
-        forth = forth || !b;
-    }
-    return back && forth;
+    for (int i = 0; i < c->group[g].n; i++)
+        if (of_backward(c, c->group[g].member[i]) && fu_group_of(c, c->group[g].member[i]) == g) return true;
+    return false;
 }
 
 void fu_settle_early(fu_ctx *c)
@@ -116,8 +112,9 @@ void fu_settle_early(fu_ctx *c)
         bool worth = false;
         for (int u = 0; u < sum->n_user; u++) {
             int of = fu_group_of(c, sum->user[u]);
-            worth = worth || makes_both(c, &c->group[of]);
-            if (!of_backward(c, sum->user[u])) loss = of;
+            if (of_backward(c, sum->user[u])) continue;
+            worth = worth || makes_gradients(c, of);
+            loss = of;
         }
         if (worth || loss < 0) continue;
         early->early = false;
