@@ -205,6 +205,15 @@ static int64_t parts_of(const fu_attention_size *s)
     return parts < tiles ? parts : tiles;
 }
 
+/* Of a CPU's tile. All of a tile is packed and cleared, however few keys there are; texts for few are few
+ * too, so that a sequence that grows compiles little. */
+static int keys_of(const fu_attention_size *s)
+{
+    int keys = 16;
+    while (keys < FU_ATTENTION_KEYS && keys < s->tk) keys *= 2;
+    return keys;
+}
+
 static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *a, int64_t rows)
 {
     fu_line(&k->t, "#define ENTRY %s", k->s->name);
@@ -212,7 +221,7 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     fu_line(&k->t, "#define DTYPE %d", s->dtype == TN_F16 ? 2 : s->dtype == TN_BF16 ? 3 : 0);
     fu_line(&k->t, "#define HEAD %lld", (long long)s->d);
     fu_line(&k->t, "#define ROWS %lld", (long long)rows);
-    fu_line(&k->t, "#define KEYS %d", FU_ATTENTION_KEYS);
+    fu_line(&k->t, "#define KEYS %d", keys_of(s));
     fu_line(&k->t, "#define CAUSAL %d", a->causal);
     fu_line(&k->t, "#define STRICT %d", a->strict);
     fu_line(&k->t, "#define MASK %d", !a->mask ? 0 : a->mask->dtype == TN_BOOL ? 1 : 2);

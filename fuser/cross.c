@@ -29,6 +29,23 @@ static fu_value *insert_value(fu_prog *p, int i)
     return &p->value[i];
 }
 
+/* Later sums over rows that are the same as value i take it. */
+static void share_row(fu_prog *p, int i)
+{
+    const fu_value *u = &p->value[i];
+    for (int k = i + 1; k < p->n_value; k++) {
+        fu_value *v = &p->value[k];
+        if (v->kind != FU_REDUCE || v->op != u->op || v->reduces != u->reduces || v->arg[0] != u->arg[0] ||
+            v->dtype != u->dtype)
+            continue;
+        v->kind = FU_OP;
+        v->op = TN_OP_contiguous;
+        v->from = v->dtype;
+        v->arg[0] = i;
+        v->reduces = v->space = 0;
+    }
+}
+
 /* A sum over everything, beside sums over rows, is the sum of what its rows sum up to. */
 static void sum_by_rows(fu_prog *p)
 {
@@ -50,6 +67,7 @@ static void sum_by_rows(fu_prog *p)
         u->vary = p->value[u->arg[0]].vary & ~row;
         v->space = v->reduces = all & ~row;
         v->vary = 0;
+        if (p->c->target->dialect == TN_DIALECT_C) share_row(p, i);
         i++;
     }
 }
@@ -143,16 +161,15 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
         for (int k = 0; k < v->n_arg; k++)
             if (!after[v->arg[k]] && !plain_operand(p, &p->value[v->arg[k]])) return TN_CUT_REDUCED_AXES;
     }
-    bool wide = false; /* sums for each element of a row, and single ones, are not finished by one loop */
-    for (int i = 0; i < p->n_value; i++)
-        wide = wide || (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1);
+    /* sums for each element of a row, and single ones, are not finished by one loop: a processor runs two */
+    const bool wide = fu_cross_wide(p), both = p->c->target->dialect == TN_DIALECT_C;
     for (int i = 0; i < p->n_store;) {
         fu_store *s = &p->store[i];
         if (!after[s->value]) {
             i++;
             continue;
         }
-        if (s->dom != (wide ? p->red : 0) || s->late) return TN_CUT_REDUCED_AXES;
+        if (s->late || (s->dom != (wide ? p->red : 0) && (!both || s->dom))) return TN_CUT_REDUCED_AXES;
         swap_stores(s, &p->store[--p->n_store]);
         p->n_after++;
     }
@@ -166,6 +183,13 @@ bool fu_is_partial(const fu_prog *p, int id)
 {
     const fu_value *v = &p->value[id];
     return v->kind == FU_REDUCE && (p->split || v->cross);
+}
+
+bool fu_cross_wide(const fu_prog *p)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1) return true;
+    return false;
 }
 
 /* How many sums a cross reduction has: one for each element of a row, or one. */

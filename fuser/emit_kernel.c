@@ -290,8 +290,8 @@ void fu_count_traffic(fu_em *e)
     e->s->work += fu_prog_work(p, e->c->target);
 }
 
-/* One function of the kernel: the program e->p. The first n_in operands are only read. */
-static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scratch)
+/* The body of one function of the kernel: the program e->p. The first n_in operands are only read. */
+static void write_body(fu_em *e, int n_in, const int *scratch)
 {
     fu_prog *p = e->p;
     bool mine[FU_MAX_BUFS] = {false};
@@ -302,9 +302,7 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     for (int i = 0; i < p->n_store; i++)
         if (p->store[i].buf >= 0) mine[p->store[i].buf] = true;
     e->n_name = e->n_pointer; /* names of values are the function's own */
-    e->helpers = 0;
     e->ready = 0;
-    e->t.indent = 1;
     for (int i = 0; i < e->n_pointer; i++)
         if (mine[i])
             fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
@@ -324,14 +322,44 @@ static void write_function(fu_em *e, const fu_group *g, int n_in, const int *scr
     else
         write_item(e, scratch);
     if (p->stream) fu_line(&e->t, "tn_stream_end();");
-    fu_describe(e, g);
+    fu_count_traffic(e);
+}
+
+static void begin_function(fu_em *e)
+{
+    e->helpers = 0;
+    e->t.indent = 1;
+}
+
+static void end_function(fu_em *e, const char *tail)
+{
     if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
-    fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
-           p->second ? TN_FINISH : "", e->t.p ? e->t.p : "");
+    fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, tail,
+           e->t.p ? e->t.p : "");
     bool failed = e->t.failed;
     fu_text_free(&e->t);
     e->head.failed = e->head.failed || failed;
-    fu_count_traffic(e);
+}
+
+/* Two programs finish: the items of the second follow those of the first. */
+static void write_both(fu_em *e, const fu_group *g, int n_in, fu_prog *const *last)
+{
+    long long items = last[0]->items;
+    fu_line(&e->t, "const int64_t items[2] = {begin, end};");
+    fu_line(&e->t, "if (items[0] < %lld) {", items);
+    e->t.indent++;
+    fu_line(&e->t, "const int64_t begin = items[0], end = items[1] < %lld ? items[1] : %lld;", items, items);
+    for (int k = 0; k < 2; k++) {
+        fu_turn_to(e, last[k]);
+        write_body(e, n_in, NULL);
+        fu_describe(e, g);
+        fu_close(&e->t);
+        if (k) break;
+        fu_line(&e->t, "if (items[1] > %lld) {", items);
+        e->t.indent++;
+        fu_line(&e->t, "const int64_t begin = items[0] > %lld ? items[0] - %lld : 0, end = items[1] - %lld;",
+                items, items, items);
+    }
 }
 
 /* ---- results in the place of operands ---- */
@@ -349,8 +377,8 @@ static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
     return !fu_full(p, v) || !(v->need >> s->phase >> 1);
 }
 
-/* `second` is the kernel's finish, or NULL. */
-static bool can_replace(const fu_em *e, const fu_prog *second, int slot, const fu_store *s)
+/* `last` are the programs of the kernel's finish; NULL: there is none. */
+static bool can_replace(const fu_em *e, fu_prog *const *last, int slot, const fu_store *s)
 {
     const fu_prog *p = e->p;
     bool full = fu_store_full(p, s);
@@ -360,15 +388,16 @@ static bool can_replace(const fu_em *e, const fu_prog *second, int slot, const f
         return false;
     for (int i = 0; i < p->n_value; i++)
         if (loads(e, i) && p->value[i].slot == slot && !reads_before(e, &p->value[i], s)) return false;
-    for (int i = 0; second && i < second->n_value; i++) {
-        const fu_value *v = &second->value[i];
-        if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->slot == slot) return false;
-    }
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; last[k] && i < last[k]->n_value; i++) {
+            const fu_value *v = &last[k]->value[i];
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->slot == slot) return false;
+        }
     return true;
 }
 
 /* Lists what may be written over: pairs of an operand and a result (tn_step.over). */
-static int note_over(fu_em *e, const fu_prog *second)
+static int note_over(fu_em *e, fu_prog *const *last)
 {
     const fu_prog *p = e->p;
     tn_step *s = e->s;
@@ -379,7 +408,7 @@ static int note_over(fu_em *e, const fu_prog *second)
                 const fu_value *v = &p->value[i];
                 bool first = loads(e, i) && v->slot != p->store[o].slot;
                 for (int k = 0; k < i && first; k++) first = !loads(e, k) || p->value[k].slot != v->slot;
-                if (!first || !can_replace(e, second, v->slot, &p->store[o])) continue;
+                if (!first || !can_replace(e, last, v->slot, &p->store[o])) continue;
                 if (pass) s->over[n] = (struct tn_over){v->slot, p->store[o].slot};
                 n++;
             }
@@ -391,8 +420,8 @@ static int note_over(fu_em *e, const fu_prog *second)
     return 0;
 }
 
-/* The kernel of p, and of `second`, its finish, where p is split; partial results lie in scratch slot[v]. */
-static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second, const int *slot)
+/* The kernel of p, and of its finish, up to two programs; partial results lie in scratch slot[v]. */
+static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const *last, const int *slot)
 {
     fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
     if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
@@ -405,48 +434,65 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *second
     if (!e->s) return TN_E_NOMEM;
     fu_turn_to(e, p);
     take_inputs(e, NULL, NULL, false);
-    if (second) {
-        fu_turn_to(e, second);
+    for (int k = 0; k < 2 && last[k]; k++) {
+        fu_turn_to(e, last[k]);
         take_inputs(e, p, slot, false);
     }
     int n_in = e->n_pointer;
     fu_turn_to(e, p);
     fu_take_outputs(e);
-    if (second) {
-        for (int i = 0; i < p->n_value; i++)
-            if (fu_is_partial(p, i))
-                scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
-        fu_turn_to(e, second);
+    for (int i = 0; i < p->n_value && last[0]; i++)
+        if (fu_is_partial(p, i))
+            scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
+    for (int k = 0; k < 2 && last[k]; k++) {
+        fu_turn_to(e, last[k]);
         take_inputs(e, p, slot, true);
         fu_take_outputs(e);
-        fu_turn_to(e, p);
     }
+    fu_turn_to(e, p);
     for (int i = 0; i < e->n_pointer; i++)
         if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
     e->s->n_out = e->n_pointer - n_in;
-    int status = note_over(e, second);
+    int status = note_over(e, last);
     if (status) return status;
     e->s->grid.n = p->items;
     e->s->grid.chunk = p->chunk;
+    if (last[0]) {
+        e->s->grid.finish_n = last[0]->items + (last[1] ? last[1]->items : 0);
+        e->s->grid.finish_chunk = last[1] ? 1 : last[0]->chunk;
+    }
     if (e->lang == &fu_dialect_cuda) {
-        fu_cuda_kernel(e, g, p, second, n_in, scratch);
-    } else {
-        write_function(e, g, n_in, scratch);
-        if (second) fu_turn_to(e, second);
-        if (second) write_function(e, g, n_in, NULL);
+        fu_cuda_kernel(e, g, p, last[0], n_in, scratch);
+        return fu_finish_kernel(c, e->s, &e->head);
     }
-    if (second) {
-        e->s->grid.finish_n = second->items;
-        e->s->grid.finish_chunk = second->chunk;
+    begin_function(e);
+    write_body(e, n_in, scratch);
+    fu_describe(e, g);
+    end_function(e, "");
+    begin_function(e);
+    if (last[1]) {
+        write_both(e, g, n_in, last);
+    } else if (last[0]) {
+        fu_turn_to(e, last[0]);
+        write_body(e, n_in, NULL);
+        fu_describe(e, g);
     }
+    if (last[0]) end_function(e, TN_FINISH);
     return fu_finish_kernel(c, e->s, &e->head);
+}
+
+static int check_finish(fu_ctx *c, fu_prog *p)
+{
+    for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
+    return fu_verify_program(c, p);
 }
 
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
 {
-    int status = fu_verify_program(c, p);
+    fu_prog *last[2] = {NULL, NULL};
+    int status = fu_verify_program(c, p), n = 0;
     if (status) return status;
-    if (!p->split && !p->cross) return emit_kernel(c, g, p, NULL, NULL);
+    if (!p->split && !p->cross) return emit_kernel(c, g, p, last, NULL);
     int slot[FU_MAX_VALUES];
     int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
     for (int i = 0; i < p->n_value; i++) {
@@ -456,12 +502,18 @@ int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
         slot[i] = fu_scratch_slot(c, width * p->parts, fu_compute_dtype(p->value[i].dtype));
         if (slot[i] < 0) return TN_E_NOMEM;
     }
-    if (p->cross) fu_cross_finish(p, c->prog2, slot);
-    if (p->cross && fu_schedule(c->prog2))
-        return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
-    if (p->split) fu_second_stage(p, c->prog2, slot);
-    if ((status = fu_verify_program(c, c->prog2))) return status;
+    for (int wide = 1; wide >= 0 && p->cross; wide--) {
+        fu_prog *q = n ? c->prog3 : c->prog2;
+        if (!fu_cross_finish(p, q, slot, wide)) continue;
+        if (fu_schedule(q)) return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
+        last[n++] = q;
+    }
+    if (p->split) {
+        fu_second_stage(p, c->prog2, slot);
+        last[0] = c->prog2;
+    }
+    for (int k = 0; k < 2 && last[k] && !status; k++) status = check_finish(c, last[k]);
+    if (status) return status;
     for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
-    for (int i = 0; i < c->prog2->n_value; i++) c->prog2->value[i].name[0] = 0;
-    return emit_kernel(c, g, p, c->prog2, slot);
+    return emit_kernel(c, g, p, last, slot);
 }

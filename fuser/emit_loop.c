@@ -133,7 +133,7 @@ void fu_report_worst(fu_em *e)
 
 /* ---- the loop ---- */
 
-static bool phase_streams(const fu_prog *p, int phase)
+bool fu_phase_streams(const fu_prog *p, int phase)
 {
     for (int i = 0; i < p->n_store; i++)
         if (p->store[i].stream && p->store[i].phase == phase) return true;
@@ -153,7 +153,7 @@ static int busiest_phase(const fu_prog *p)
 {
     int busiest = 1, last = p->n_phase - 1;
     for (int phase = 2; phase <= last; phase++)
-        if ((phase < last || phase_streams(p, phase)) && phase_work(p, phase) >= phase_work(p, busiest))
+        if ((phase < last || fu_phase_streams(p, phase)) && phase_work(p, phase) >= phase_work(p, busiest))
             busiest = phase;
     return busiest;
 }
@@ -210,12 +210,10 @@ struct loop {
     const char *i, *first, *count, *rows;
 };
 
-static void test_arguments(fu_em *e, int phase);
-
 static void loop_body(fu_em *e, const struct loop *l)
 {
     if (l->test) {
-        test_arguments(e, l->phase);
+        fu_test_arguments(e, l->phase);
     } else if (l->rows) {
         fu_unrolled_body(e, l->phase, l->rows);
     } else {
@@ -272,21 +270,19 @@ static int cost_again(const fu_prog *p, int id)
     return cost;
 }
 
-/* Whether the phase has functions with a shorter form, and looking at all their arguments first costs little.
- */
-static bool tests_arguments(const fu_prog *p, int phase)
+bool fu_tests_arguments(const fu_prog *p, int phase)
 {
     enum { LITTLE = 8 };
     char row[64];
     int cost = 0;
-    if (p->form != FU_POINTWISE || p->block >= 0) return false;
+    if (p->form == FU_COLUMN || (p->form == FU_ROW && !p->split) || p->block >= 0) return false;
     for (int i = 0; i < p->n_value; i++)
         if (fu_computed_in(p, &p->value[i], phase) && fu_near_form(&p->value[i], row, sizeof row))
             cost += cost_again(p, p->value[i].arg[0]);
     return cost > 0 && cost <= LITTLE;
 }
 
-static void test_arguments(fu_em *e, int phase)
+void fu_test_arguments(fu_em *e, int phase)
 {
     fu_prog *p = e->p;
     char row[64];
@@ -305,7 +301,7 @@ static void test_arguments(fu_em *e, int phase)
 /* The loop; or a look at the arguments, and then one of two. */
 static void write_loop(fu_em *e, struct loop *l, void (*write)(fu_em *, const struct loop *))
 {
-    if (l->worst || l->rows || !tests_arguments(e->p, l->phase)) {
+    if (l->worst || l->rows || !fu_tests_arguments(e->p, l->phase)) {
         write(e, l);
         return;
     }
@@ -325,13 +321,36 @@ static void write_loop(fu_em *e, struct loop *l, void (*write)(fu_em *, const st
 
 /* ---- pieces ---- */
 
+void fu_declare_pieces(fu_em *e, int phase)
+{
+    const fu_prog *p = e->p;
+    for (int k = 0; k < p->n_store; k++)
+        if (p->store[k].stream && p->store[k].phase == phase)
+            fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
+                    e->pointer[p->store[k].buf], FU_STREAM_TILE);
+}
+
+void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count)
+{
+    const fu_prog *p = e->p;
+    char at[256];
+    for (int k = 0; k < p->n_store; k++) {
+        const fu_store *s = &p->store[k];
+        if (!s->stream || s->phase != phase) continue;
+        fu_index(e, s->stride, ~fu_bit(fu_vec(p)), at, sizeof at);
+        const char *to = e->pointer[s->buf];
+        fu_line(&e->t, "tn_stream(%s + %s%s%s, %s_piece, %s * %d);", to, strcmp(at, "0") ? at : "",
+                strcmp(at, "0") ? " + " : "", first, to, count, (int)tn_dtype_size(s->dtype));
+    }
+}
+
 /* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
  * of elements, `base` the first one's coordinate. */
 static void stream_loop(fu_em *e, int phase, const char *base, const char *span, bool worst)
 {
     fu_prog *p = e->p;
     int vec = fu_vec(p);
-    char i[16], count[16], first[80], at[256], *end;
+    char i[16], count[16], first[80], *end;
     int64_t known = strtoll(span, &end, 10);
     snprintf(i, sizeof i, "i%d", vec);
     const fu_value *picked = find_picked(e);
@@ -345,10 +364,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
     }
     bool zero = !strcmp(base, "0");
     snprintf(first, sizeof first, zero ? "%sc" : "%s + c", zero ? "" : base);
-    for (int k = 0; k < p->n_store; k++)
-        if (p->store[k].stream && p->store[k].phase == phase)
-            fu_line(&e->t, "%s%s %s_piece[%d];", e->lang->align, e->lang->memory[p->store[k].dtype],
-                    e->pointer[p->store[k].buf], FU_STREAM_TILE);
+    fu_declare_pieces(e, phase);
     fu_prefetch_next(e, phase, first, FU_STREAM_TILE);
     if (picked)
         fu_line(&e->t, "for (int k = 0; k < %d; k += %d) %s(next_line + c + k);", FU_STREAM_TILE,
@@ -356,14 +372,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
     struct loop l = {.phase = phase, .worst = worst, .i = i, .first = first, .count = count};
     l.inner = !zero && p->form != FU_ROW && p->tile;
     write_loop(e, &l, piece_loop);
-    for (int k = 0; k < p->n_store; k++) {
-        const fu_store *s = &p->store[k];
-        if (!s->stream || s->phase != phase) continue;
-        fu_index(e, s->stride, ~fu_bit(vec), at, sizeof at);
-        const char *to = e->pointer[s->buf];
-        fu_line(&e->t, "tn_stream(%s + %s%s%s, %s_piece, %s * %d);", to, strcmp(at, "0") ? at : "",
-                strcmp(at, "0") ? " + " : "", first, to, count, (int)tn_dtype_size(s->dtype));
-    }
+    fu_put_pieces(e, phase, first, count);
     e->lane = e->piece = NULL;
     fu_scope_close(e);
 }
@@ -375,7 +384,7 @@ void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool wor
     char i[16];
     snprintf(i, sizeof i, "i%d", vec);
     bool from_zero = !strcmp(lo, "0");
-    if (phase_streams(e->p, phase)) {
+    if (fu_phase_streams(e->p, phase)) {
         char span[160];
         bool difference = !from_zero && (e->p->form == FU_ROW || !e->p->tile);
         snprintf(span, sizeof span, difference ? "(%s - %s)" : "%s", hi, lo);
@@ -493,8 +502,10 @@ void fu_declare_kept_rows(fu_em *e)
         fu_value *v = &p->value[i];
         if (v->stash < 0) continue;
         int64_t n = fu_count(p, p->red) * (p->form == FU_COLUMN ? p->tile : 1);
+        /* single bytes among floats keep loops from becoming vectors */
+        const char *type = v->dtype == TN_BOOL ? "int32_t" : fu_type(e, v->dtype);
         fu_name(e, v);
-        fu_line(&e->t, "%s%s %s_row[%lld];", e->lang->align, fu_type(e, v->dtype), v->name, (long long)n);
+        fu_line(&e->t, "%s%s %s_row[%lld];", e->lang->align, type, v->name, (long long)n);
     }
 }
 

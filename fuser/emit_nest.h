@@ -32,6 +32,15 @@ void fu_report_worst(fu_em *e);
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 /* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
 void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
+bool fu_phase_streams(const fu_prog *p, int phase); /* it writes past the caches */
+/* Arrays for a piece of each such result, and their way to memory: `count` elements from the coordinate
+ * `first` on. */
+void fu_declare_pieces(fu_em *e, int phase);
+void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count);
+/* Whether the phase has functions with a shorter form, and looking at all their arguments first costs little;
+ * and that look, in a loop over the elements: `far` where one is not small. */
+bool fu_tests_arguments(const fu_prog *p, int phase);
+void fu_test_arguments(fu_em *e, int phase);
 void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
 void fu_fill_random(fu_em *e, int phase, const char *count); /* of all that the phase computes */
 /* Defines what the vector loop uses and does not change along it. */

@@ -67,11 +67,64 @@ static void lane_loop(fu_em *e, int phase, const char *from, const char *count, 
     e->lane = NULL;
 }
 
+/* A piece: lanes after lanes, of which what goes past the caches is written together. */
+static void lanes_piece(fu_em *e, int phase)
+{
+    char n[24], from[64], at[48];
+    snprintf(n, sizeof n, "%d", e->p->lanes);
+    for (int k = 0; k < FU_STREAM_TILE; k += e->p->lanes) {
+        snprintf(from, sizeof from, "b + %d", k);
+        snprintf(at, sizeof at, "%d + l", k);
+        e->piece = k ? at : "l";
+        lane_loop(e, phase, k ? from : "b", n, false);
+        e->piece = NULL;
+    }
+}
+
+static void piece_loop(fu_em *e, int phase, const char *lo, const char *hi)
+{
+    char i[16], n[24];
+    snprintf(i, sizeof i, "i%d", fu_vec(e->p));
+    snprintf(n, sizeof n, "%d", FU_STREAM_TILE);
+    if (lo)
+        fu_scope_open(e, "for (int64_t b = %s; b + %s <= %s; b += %s) {", lo, n, hi, n);
+    else
+        fu_scope_open(e, "for (; b + %s <= %s; b += %s) {", n, hi, n);
+    fu_declare_pieces(e, phase);
+    if (fu_tests_arguments(e->p, phase)) {
+        fu_line(&e->t, "int far = 0;");
+        fu_line(&e->t, "%s reduction(| : far)", e->lang->simd);
+        fu_scope_open(e, "for (int l = 0; l < %s; l++) {", n);
+        fu_line(&e->t, "const int64_t %s = b + l;", i);
+        e->lane = i;
+        fu_test_arguments(e, phase);
+        e->lane = NULL;
+        fu_scope_close(e);
+        fu_scope_open(e, "if (far) {");
+        lanes_piece(e, phase);
+        fu_scope_close(e);
+        fu_scope_open(e, "else {");
+        e->near = true;
+        lanes_piece(e, phase);
+        e->near = false;
+        fu_scope_close(e);
+    } else {
+        lanes_piece(e, phase);
+    }
+    fu_put_pieces(e, phase, "b", n);
+    fu_scope_close(e);
+}
+
 static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int64_t count, bool worst)
 {
     int lanes = e->p->lanes;
     char n[24], from[64];
+    bool pieces = e->p->split && !worst && (fu_phase_streams(e->p, phase) || fu_tests_arguments(e->p, phase));
     snprintf(n, sizeof n, "%d", lanes);
+    if (count >= 0 && pieces && count % FU_STREAM_TILE == 0) {
+        piece_loop(e, phase, lo, hi);
+        return;
+    }
     if (count >= 0) {
         int64_t main = count / lanes * lanes, tail = count - main;
         bool zero = !strcmp(lo, "0");
@@ -100,6 +153,7 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
     }
     fu_scope_open(e, "{");
     fu_line(&e->t, "int64_t b = %s;", lo);
+    if (pieces) piece_loop(e, phase, NULL, hi);
     fu_scope_open(e, "for (; b + %d <= %s; b += %d) {", lanes, hi, lanes);
     lane_loop(e, phase, "b", n, worst);
     fu_scope_close(e);

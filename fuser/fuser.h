@@ -22,6 +22,7 @@
  *   schedule_cuda.c, emit_cuda.c: the same for GPUs; schedule_tile.c: in a convolution's own kernel
  *   cost.c      how long all this takes, by the target profile
  *   group.c     which nodes form a group; asks domain.c, program.c and schedule.c whether one is legal
+ *   early.c     sums that gradients wait for
  *   recompute.c   which values their readers compute again; group_tile.c, what joins a convolution's kernel
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
@@ -281,6 +282,7 @@ typedef struct fu_group {
     int *member;   /* in id order */
     bool dead;     /* merged into another */
     bool backward; /* of the gradient walk, not of what the user wrote */
+    bool early;    /* a sum that gradients wait for, by itself (early.c) */
     int into;      /* which, when dead */
     int low, high; /* smallest and largest member */
     int mark;
@@ -372,6 +374,9 @@ int fu_group_all(fu_ctx *c);
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
 int fu_group_of(const fu_ctx *c, int node);
+/* The group that g has to wait for on account of after[k] of its member `node`: g itself where that is a
+ * value which g computes again. */
+int fu_awaited(const fu_ctx *c, int g, int node, int k);
 bool fu_has(const fu_group *g, int node);
 bool fu_read_outside(const fu_ctx *c, int node);
 bool fu_owns(const fu_ctx *c, int node);
@@ -417,12 +422,16 @@ tn_cut_reason fu_schedule(fu_prog *p);
 /* ---- cross.c ---- */
 bool fu_is_partial(const fu_prog *p, int id); /* a reduction whose parts go to scratch */
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
+bool fu_cross_wide(const fu_prog *p); /* a cross reduction has a sum for each element of a row */
 
 /* ---- second_stage.c ---- */
 /* What finishes a split program, and one with cross reductions; scratch[v] is the slot of the partial results
- * of REDUCE value v. The first is scheduled, the second's loops are the finish's own. */
+ * of REDUCE value v. The first is scheduled, the second's loops are the finish's own. Cross reductions have
+ * one finish for those with a sum for each element of a row (wide), and for what else follows, one for single
+ * ones. */
 void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
-void fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch);
+bool fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch,
+                     bool wide); /* false: nothing */
 
 /* ---- schedule_cuda.c ---- */
 /* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */

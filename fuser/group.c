@@ -24,6 +24,14 @@ int fu_group_of(const fu_ctx *c, int node)
     return fu_alive(c, c->node[node].group);
 }
 
+int fu_awaited(const fu_ctx *c, int g, int node, int k)
+{
+    const int d = c->node[node].after[k], owner = fu_group_of(c, d);
+    const bool own = c->target->dialect == TN_DIALECT_C && owner != g && c->node[d].n_copy &&
+                     !tn_node_written(c->node[node].t) && fu_has(&c->group[g], d);
+    return own ? g : owner;
+}
+
 bool fu_has(const fu_group *g, int node)
 {
     for (int i = 0; i < g->n; i++)
@@ -124,7 +132,7 @@ static bool reaches(fu_ctx *c, int from, int to, bool direct)
     for (int i = 0; i < g->n; i++) {
         const fu_node *n = &c->node[g->member[i]];
         for (int k = 0; k < n->n_after; k++) {
-            int d = c->node[n->after[k]].group < 0 ? -1 : fu_group_of(c, n->after[k]);
+            int d = c->node[n->after[k]].group < 0 ? -1 : fu_awaited(c, from, g->member[i], k);
             if (d < 0 || d == from) continue;
             if (d == to) {
                 if (direct) return true;
@@ -247,6 +255,7 @@ tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
     if (fu_alone(c, ga) || fu_alone(c, gb)) return TN_CUT_WRONG;
+    if (ga->early || gb->early) return TN_CUT_SPLIT;
     fu_room r = ga->room != FU_LOOPS ? ga->room : gb->room,
             other = ga->room != FU_LOOPS ? gb->room : ga->room;
     bool tile = other == FU_LOOPS && r == FU_TILE;
@@ -335,7 +344,8 @@ static void join_attention(fu_ctx *c, int node)
     }
 }
 
-static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
+/* Whether b reads a large value that a reads, or, where a loss and gradients may meet, makes. */
+static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, bool meet)
 {
     for (int i = 0; i < b->n; i++) {
         const tn_tensor *t = c->node[b->member[i]].t;
@@ -343,6 +353,7 @@ static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
             const tn_tensor *base = fu_value_of(c, t->in[k])->base;
             if (tn_node_numel(base) < 1024 || tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) continue;
             int p = fu_node_of(c, base);
+            if (p >= 0 && fu_has(a, p) && meet) return true;
             if (p >= 0 && (fu_has(a, p) || fu_has(b, p))) continue;
             for (int j = 0; j < a->n; j++) {
                 const tn_tensor *o = c->node[a->member[j]].t;
@@ -354,15 +365,19 @@ static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b)
     return false;
 }
 
-/* Once values are computed again where they are read, groups may share reads that they did not before. */
-static void join_groups(fu_ctx *c)
+/* Once values are computed again where they are read, groups may share reads that they did not before. And
+ * once gradients are whole groups, it can be told what of them is written anyway: what one of their values by
+ * itself was too early for, all of them together may be in time for. */
+static void join_groups(fu_ctx *c, bool copied)
 {
+    const bool meet = c->target->dialect == TN_DIALECT_C;
     for (int b = 0; b < c->n_group; b++)
         for (int a = b - 1; a >= 0 && a >= b - 64; a--) {
             if (c->group[b].dead) break;
             const fu_group *ga = &c->group[a], *gb = &c->group[b];
-            if (ga->dead || ga->room != FU_LOOPS || gb->room != FU_LOOPS || !share_large(c, ga, gb)) continue;
-            fu_merge(c, a, b);
+            const bool both = meet && ga->backward != gb->backward;
+            if (ga->dead || ga->room != FU_LOOPS || gb->room != FU_LOOPS || !(copied || both)) continue;
+            if (share_large(c, ga, gb, both)) fu_merge(c, a, b);
         }
 }
 
@@ -392,6 +407,7 @@ int fu_group_all(fu_ctx *c)
         g->n = 1;
         g->member[0] = i;
         n->group = c->n_group++;
+        if (fu_early_sum(c, i, n->group)) continue;
         for (int k = n->t->n_in - 1; k >= 0; k--) {
             if ((n->kind == TN_KIND_ASSIGN && k == 0) || fu_draws(c, n->t, k)) continue;
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
@@ -405,7 +421,8 @@ int fu_group_all(fu_ctx *c)
     }
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) fu_recompute(c, i);
-    if (c->n_copy > before) join_groups(c);
+    join_groups(c, c->n_copy > before);
+    fu_settle_early(c);
     fu_join_tiles(c);
     fu_recompute_for_tiles(c);
     for (int i = 0; i < c->n_node; i++) /* what statistics are in the place of has no value to be read */

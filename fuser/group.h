@@ -1,6 +1,7 @@
 /* group.h - what the parts of grouping share: group.c joins groups, recompute.c has values computed again by
- * the groups that read them, group_tile.c gives readers to the kernels of convolutions and products. Groups
- * are numbers into fu_ctx.group; one that has been merged stays there, dead. Read first: fu_merge.
+ * the groups that read them, early.c makes sums early that gradients wait for, group_tile.c gives readers to
+ * the kernels of convolutions and products. Groups are numbers into fu_ctx.group; one that has been merged
+ * stays there, dead. Read first: fu_merge.
  */
 #ifndef TN_FUSER_GROUP_H
 #define TN_FUSER_GROUP_H
@@ -15,6 +16,13 @@ int64_t fu_bytes(const tn_tensor *t);              /* of all its elements */
 tn_cut_reason fu_try_groups(fu_ctx *c, int a, int b, int n, const int *member);
 /* Group b becomes part of group a, or the reason why not. */
 tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
+
+/* ---- early.c ---- */
+/* Makes of g, the node's group, one that computes all the node is made of, where the node is a sum of
+ * something small that gradients wait for. */
+bool fu_early_sum(fu_ctx *c, int node, int g);
+/* Gives those back to the loss where that is made without gradients. */
+void fu_settle_early(fu_ctx *c);
 
 /* ---- recompute.c ---- */
 /* Has the readers of the node compute it again, where that is legal for all of them and pays. */

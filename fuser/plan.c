@@ -104,7 +104,7 @@ int fu_emit_all(fu_ctx *c)
             bool ready = true;
             for (int i = 0; i < a->n && ready; i++)
                 for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
-                    int d = fu_group_of(c, c->node[a->member[i]].after[k]);
+                    int d = fu_awaited(c, g, a->member[i], k);
                     ready = d == g || done[d];
                 }
             if (ready) best = g;
@@ -118,6 +118,7 @@ int fu_emit_all(fu_ctx *c)
         for (int s = before; s < p->n_step; s++) {
             p->step[s].first_node = listed;
             p->step[s].n_nodes = g->n;
+            p->step[s].early = g->early;
         }
         for (int i = 0; i < g->n; i++) p->node_of[listed++] = g->member[i];
         done[best] = true;

@@ -79,6 +79,24 @@ static int literal(builder *b, tn_dtype dtype, int64_t i)
     return id_of(b, v);
 }
 
+/* A value before v that is the same operation on the same values; -1: there is none. A gradient makes again
+ * what forward has made (common.c): once one kernel does both, that is there already. */
+static int same_op(const builder *b, int id)
+{
+    const fu_value *v = &b->p->value[id];
+    const bool commutes = v->op == TN_OP_add || v->op == TN_OP_mul;
+    for (int i = 0; i < id && b->c->target->dialect == TN_DIALECT_C; i++) {
+        const fu_value *o = &b->p->value[i];
+        if (o->kind != FU_OP || o->op != v->op || o->dtype != v->dtype || o->from != v->from ||
+            o->n_arg != v->n_arg)
+            continue;
+        if (!memcmp(o->arg, v->arg, (size_t)v->n_arg * sizeof *v->arg) ||
+            (commutes && o->arg[0] == v->arg[1] && o->arg[1] == v->arg[0]))
+            return i;
+    }
+    return -1;
+}
+
 static int op_of(builder *b, tn_op op, tn_dtype dtype, tn_dtype from, int n, const int *arg)
 {
     fu_value *v = value_new(b, FU_OP, dtype);
@@ -89,7 +107,10 @@ static int op_of(builder *b, tn_op op, tn_dtype dtype, tn_dtype from, int n, con
         v->arg[k] = arg[k];
         v->vary |= b->p->value[arg[k]].vary;
     }
-    return id_of(b, v);
+    int id = id_of(b, v), known = same_op(b, id);
+    if (known < 0) return id;
+    b->p->n_value--;
+    return known;
 }
 
 /* Whether this point is one of axis a's own. */

@@ -246,7 +246,7 @@ static bool can_be_ordered(const fu_ctx *c, bool *done)
             bool ready = !done[g];
             for (int i = 0; i < a->n && ready; i++)
                 for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
-                    int d = fu_group_of(c, c->node[a->member[i]].after[k]);
+                    int d = fu_awaited(c, g, a->member[i], k);
                     ready = d == g || done[d];
                 }
             if (!ready) continue;

@@ -137,9 +137,10 @@ static int64_t touched(const fu_prog *p)
     return bytes;
 }
 
-/* Results that no cache will hold until they are read are written past it, where a loop that only stores
- * writes them from end to end: those that are too large for it, and those of a loop that touches more than it
- * holds, if they are large enough to matter. What is updated in place was just read and is at hand. */
+/* Results that no cache will hold until they are read are written past it, where a loop that only stores, or
+ * sums up a part of everything, writes them from end to end: those that are too large for it, and those of a
+ * loop that touches more than it holds, if they are large enough to matter. What is updated in place was just
+ * read and is at hand. */
 static void choose_stream(fu_prog *p)
 {
     int vec = fu_vec(p);
@@ -153,7 +154,7 @@ static void choose_stream(fu_prog *p)
             plain = true;
             for (int k = 0; k < p->n_value; k++)
                 if (p->value[k].kind == FU_REDUCE && !p->value[k].cross && p->value[k].phase == s->phase + 1)
-                    plain = false;
+                    plain = p->split && (p->red == fu_bit(vec) || p->extent[vec] % FU_STREAM_TILE == 0);
         }
         s->stream = plain && !s->late && s->mask < 0 && !s->shift && s->stride[vec] == 1 &&
                     p->extent[vec] >= 64 && (bytes > p->last_bytes || (floods && bytes > p->last_bytes / 8));

@@ -3,8 +3,8 @@
  * The first kernel writes partial results, a line for each part. The second program loops over the parts and
  * over what is kept beside them, reduces the lines in order, and computes and stores what the first could not
  * know. Its atoms: the parts, then the kept ones of the first - of a split reduction all that are not
- * reduced; of cross reductions those of a row, where any of them has a sum for each of its elements. Start
- * with fu_second_stage.
+ * reduced; of cross reductions those of a row, for what has a sum for each of its elements, and none for what
+ * is one sum: where there are both, two programs finish. Start with fu_second_stage.
  */
 #include "schedule.h"
 
@@ -153,16 +153,15 @@ static int add_value(stage *s, int id)
     return s->map[id];
 }
 
-void fu_cross_finish(const fu_prog *first, fu_prog *q, const int *scratch)
+bool fu_cross_finish(const fu_prog *first, fu_prog *q, const int *scratch, bool wide)
 {
-    bool wide = false;
-    for (int i = 0; i < first->n_value; i++)
-        wide = wide || (first->value[i].cross && fu_cross_width(first, &first->value[i]) > 1);
     stage s;
     begin(&s, first, q, wide ? first->red : 0, scratch);
     for (int i = 0; i < first->n_after; i++) {
         const fu_store *after = &first->store[first->n_store + i];
+        if ((after->dom != 0) != wide) continue;
         int value = add_value(&s, after->value);
         add_store(&s, after, value);
     }
+    return q->n_store > 0;
 }

@@ -240,7 +240,7 @@ static int check_group_order(fu_ctx *c)
             bool ready = true;
             for (int i = 0; i < a->n && ready; i++)
                 for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
-                    int d = fu_group_of(c, c->node[a->member[i]].after[k]);
+                    int d = fu_awaited(c, g, a->member[i], k);
                     ready = d == g || done[d];
                 }
             done[g] = ready;

@@ -122,8 +122,8 @@ static void norm_backward_adds_up_its_columns_as_it_walks_the_rows(void **state)
     }
 }
 
-/* Softmax of rows, the mean over the rows of what they come to, and sums of columns: the last two are not
- * finished by one loop, and a group that only adds up over its rows is a kernel too. */
+/* Softmax of rows, the mean over the rows of what they come to, and sums of columns: the last two are
+ * finished by a loop each. And a group that only adds up over its rows is a kernel too. */
 static int rows_and_their_sums(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     tn_tensor *x = in[0];
@@ -160,7 +160,7 @@ static void rows_add_up_as_they_are_walked(void **state)
     static const int64_t n[] = {64, 100, 1500, 20000};
     for (int i = 0; i < 4; i++) {
         const rig_leaf x = {TN_F32, 2, {n[i], 37}, -2, 3};
-        rig_check(&(rig_case){2, {x, x}, rows_and_their_sums, 2, 4e-6});
+        rig_check(&(rig_case){2, {x, x}, rows_and_their_sums, 1, 4e-6});
         rig_check(&(rig_case){1, {x}, rows_that_only_add_up, 1, 4e-6});
         rig_check(&(rig_case){1, {x}, rows_and_the_sum_of_everything, 1, 4e-6});
     }

@@ -57,6 +57,110 @@ static void a_loss_and_its_gradient_are_one_kernel(void **state)
     }
 }
 
+/* Rows of 300, 230 of them: more than a few parts of a long sum; parts, and vectors, that end early. */
+typedef struct whole_step {
+    const char *name;
+    tn_tensor *(*loss)(traced *t);
+    bound most; /* what is written besides: how many rows count */
+} whole_step;
+
+enum { STEP_ROWS = 230, STEP_COLS = 300, STEP_SIZE = STEP_ROWS * STEP_COLS };
+
+static tn_tensor *both_functions(traced *t)
+{
+    tn_tensor *x = input(t, STEP_ROWS, STEP_COLS);
+    give(t, tn_sin(x));
+    give(t, tn_cos(x));
+    return loss_of(t);
+}
+
+static tn_tensor *chain_of_two(traced *t)
+{
+    give(t, tn_sigmoid(tn_relu(tn_mul(input(t, STEP_ROWS, STEP_COLS), input(t, STEP_ROWS, STEP_COLS)))));
+    return loss_of(t);
+}
+
+static tn_tensor *normed_silu(traced *t)
+{
+    tn_tensor *x = input(t, STEP_ROWS, STEP_COLS), *w = input(t, STEP_COLS);
+    give(t, tn_silu(tn_rms_norm(x, w)));
+    return loss_of(t);
+}
+
+static tn_tensor *normed_gelu(traced *t)
+{
+    tn_tensor *x = input(t, STEP_ROWS, STEP_COLS), *w = input(t, STEP_COLS), *b = input(t, STEP_COLS);
+    give(t, tn_gelu(tn_layer_norm(x, w, b)));
+    return loss_of(t);
+}
+
+static tn_tensor *residual(traced *t)
+{
+    tn_tensor *x = input(t, STEP_ROWS, STEP_COLS), *z = input(t, STEP_ROWS, STEP_COLS);
+    tn_tensor *w = input(t, STEP_COLS), *b = input(t, STEP_COLS);
+    give(t, tn_add(x, tn_dropout(z, 0.25)));
+    give(t, tn_layer_norm(t->out[0], w, b));
+    return loss_of(t);
+}
+
+static tn_tensor *classes(traced *t)
+{
+    tn_tensor *x = input(t, STEP_ROWS, STEP_COLS);
+    return tn_cross_entropy(x, indices(t, STEP_ROWS, STEP_COLS), .use_ignore_index = true, .ignore_index = 7);
+}
+
+/* Records the step; the loss and the gradients, one behind the other, into out, which has room for all. */
+static int run_whole(const whole_step *c, tn_mode mode, bool stream, float *out)
+{
+    tn_session *s = open_mode(mode);
+    traced t = {.s = s, .gradients = true};
+    if (stream) s->target.last_bytes = 1; /* no cache is large enough for anything */
+    tn_step_begin(s);
+    tn_tensor *loss = c->loss(&t), *grad[MAX_CASE_IN];
+    assert_int_equal(tn_grad(loss, t.n_wrt, t.wrt, grad), 0);
+    if (mode == TN_FUSED) {
+        seen v = look(s);
+        expect(c->name, stream ? "whole step past the caches" : "whole step", &v, c->most, (bound){0});
+        uint64_t before = launched(s);
+        assert_int_equal(tn_flush(s), 0);
+        assert_int_equal(launched(s) - before, v.kernels);
+        forget(&v);
+    }
+    int n = 1;
+    assert_int_equal(tn_read(loss, TN_F32, out, sizeof *out), 0);
+    for (int i = 0; i < t.n_wrt; n += (int)tn_numel(grad[i++]))
+        assert_int_equal(tn_read(grad[i], TN_F32, out + n, (size_t)tn_numel(grad[i]) * sizeof *out), 0);
+    assert_int_equal(tn_step_end(s), 0);
+    assert_int_equal(tn_close(s), 0);
+    return n;
+}
+
+/* Where rows or elements have nothing to do with each other, one pass over them makes a loss and the
+ * gradients of it, sums over the rows included. */
+static void rows_make_loss_and_gradients_at_once(void **state)
+{
+    (void)state;
+    static const whole_step all[] = {
+        {"siblings", both_functions, {1, 0}},
+        {"chain", chain_of_two, {1, 0}},
+        {"rms_norm and silu", normed_silu, {1, 0}},
+        {"layer_norm and gelu", normed_gelu, {1, 0}},
+        {"residual", residual, {1, 0}},
+        {"cross_entropy", classes, {2, 1}},
+    };
+    static float want[2 * STEP_SIZE + 2 * STEP_COLS + 1], got[2 * STEP_SIZE + 2 * STEP_COLS + 1];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        int n = run_whole(&all[i], TN_EAGER, false, want);
+        for (int stream = 0; stream < 2; stream++) {
+            assert_int_equal(run_whole(&all[i], TN_FUSED, stream, got), n);
+            for (int k = 0; k < n; k++)
+                if (!(fabsf(got[k] - want[k]) <= 2e-5f + 2e-5f * fabsf(want[k])))
+                    fail_msg("%s: element %d is %.9g fused and %.9g eager", all[i].name, k, (double)got[k],
+                             (double)want[k]);
+        }
+    }
+}
+
 /* ---- limits ---- */
 
 /* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
@@ -126,6 +230,7 @@ int main(void)
         cmocka_unit_test(a_chain_moves_its_ends_only),
         cmocka_unit_test(an_update_is_one_kernel),
         cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
+        cmocka_unit_test(rows_make_loss_and_gradients_at_once),
         cmocka_unit_test(more_operands_than_a_kernel_can_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

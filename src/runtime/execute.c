@@ -20,21 +20,32 @@ static int no_device_memory(tn_session *s, size_t bytes)
     return TN_E_NOMEM;
 }
 
-static int bind_value(tn_session *s, tn_flush_scratch *f, const tn_plan_value *v, int index)
+static void set_address(tn_flush_scratch *f, int slot, void *to)
 {
-    tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
+    f->bound = f->bound && f->address[slot] == to;
+    f->address[slot] = to;
+}
+
+static tn_tensor *node_of(const tn_flush_scratch *f, const tn_plan_value *v)
+{
+    return v->slot < f->node.n ? f->node.at[v->slot] : NULL;
+}
+
+/* A value that is not in the arena. */
+static int bind_placed(tn_session *s, tn_flush_scratch *f, const tn_plan_value *v, tn_storage **hold)
+{
+    tn_tensor *n = node_of(f, v);
     if (n && tn_node_written(n)) {
         tn_storage *b = NULL;
-        f->address[v->slot] = tn_node_home(tn_node_written(n), &b);
-        f->hold[index] = b;
+        set_address(f, v->slot, tn_node_home(tn_node_written(n), &b));
+        *hold = b;
         if (b) tn_storage_retain(b);
-    } else if (v->root || v->keep) {
-        size_t bytes = v->elems * tn_dtype_size(v->dtype);
-        tn_storage *b = f->hold[index] = tn_storage_new(&s->graph, bytes);
-        if (!b) return no_device_memory(s, bytes);
-        f->address[v->slot] = b->data;
-    } else
-        f->address[v->slot] = (char *)s->arena + v->offset;
+        return TN_OK;
+    }
+    size_t bytes = v->elems * tn_dtype_size(v->dtype);
+    tn_storage *b = *hold = tn_storage_new(&s->graph, bytes);
+    if (!b) return no_device_memory(s, bytes);
+    set_address(f, v->slot, b->data);
     return TN_OK;
 }
 
@@ -95,24 +106,73 @@ static int fill_words(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int 
     return TN_OK;
 }
 
-static bool make_tables(tn_flush_scratch *f, const tn_plan *p, int n_slot)
+static bool make_tables(tn_flush_scratch *f, const tn_plan *p)
 {
-    return tn_reserve(&f->address, &f->cap_address, n_slot, sizeof *f->address) &&
-           tn_reserve(&f->size, &f->cap_size, n_slot, sizeof *f->size) &&
-           tn_reserve(&f->hold, &f->cap_hold, p->n_value, sizeof *f->hold);
-}
-
-static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int n_slot)
-{
+    int n_slot = f->node.n + f->leaf.n + p->n_scratch;
+    f->n_placed = 0;
+    if (!tn_reserve(&f->address, &f->cap_address, n_slot, sizeof *f->address) ||
+        !tn_reserve(&f->size, &f->cap_size, n_slot, sizeof *f->size) ||
+        !tn_reserve(&f->placed, &f->cap_placed, p->n_value, sizeof *f->placed) ||
+        !tn_reserve(&f->hold, &f->cap_hold, p->n_value, sizeof *f->hold))
+        return false;
     memset(f->address, 0, (size_t)n_slot * sizeof *f->address);
-    if (p->n_value) memset(f->hold, 0, (size_t)p->n_value * sizeof *f->hold);
-    int status = reserve_arena(s, p->arena_bytes);
-    for (int i = 0; i < f->leaf.n; i++) f->address[f->node.n + i] = tn_node_data(f->leaf.at[i]);
     for (int i = 0; i < f->node.n + f->leaf.n; i++)
         f->size[i] = tn_dtype_size((tn_dtype)tn_node_at(f, i)->dtype);
-    for (int i = 0; i < p->n_value; i++) f->size[p->value[i].slot] = tn_dtype_size(p->value[i].dtype);
-    for (int i = 0; i < p->n_value && !status; i++) status = bind_value(s, f, &p->value[i], i);
-    return status;
+    for (int i = 0; i < p->n_value; i++) {
+        const tn_plan_value *v = &p->value[i];
+        const tn_tensor *n = node_of(f, v);
+        f->size[v->slot] = tn_dtype_size(v->dtype);
+        if (v->root || v->keep || (n && tn_node_written(n))) f->placed[f->n_placed++] = i;
+    }
+    return true;
+}
+
+bool tn_flush_fix(tn_flush_scratch *f, const tn_plan *p)
+{
+    f->fixed = make_tables(f, p);
+    return f->fixed;
+}
+
+/* What each launch reads and writes. */
+static int set_buffers(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_step; i++) n += p->step[i].n_buf;
+    if (!tn_reserve(&f->buf, &f->cap_buf, n, sizeof *f->buf)) return tn_fail_memory(s);
+    void **to = f->buf;
+    for (int i = 0; i < p->n_step; i++) {
+        const tn_step *st = &p->step[i];
+        for (int k = 0; k < st->n_buf; k++) {
+            int slot = st->buf[k];
+            *to++ = slot < 0 ? NULL : (char *)f->address[slot] + st->offset[k] * (int64_t)f->size[slot];
+        }
+    }
+    f->bound = f->fixed;
+    return TN_OK;
+}
+
+static void set_arena(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
+{
+    int next = 0;
+    for (int i = 0; i < p->n_value; i++)
+        if (next < f->n_placed && f->placed[next] == i)
+            next++;
+        else
+            set_address(f, p->value[i].slot, (char *)s->arena + p->value[i].offset);
+    f->arena = s->arena;
+}
+
+/* A plan that is replayed mostly finds everything where it was. */
+static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
+{
+    if (!f->fixed && !make_tables(f, p)) return tn_fail_memory(s);
+    if (f->n_placed) memset(f->hold, 0, (size_t)f->n_placed * sizeof *f->hold);
+    int status = reserve_arena(s, p->arena_bytes);
+    for (int i = 0; i < f->leaf.n; i++) set_address(f, f->node.n + i, tn_node_data(f->leaf.at[i]));
+    if (!f->bound || f->arena != s->arena) set_arena(s, f, p);
+    for (int i = 0; i < f->n_placed && !status; i++)
+        status = bind_placed(s, f, &p->value[f->placed[i]], &f->hold[i]);
+    return status || f->bound ? status : set_buffers(s, f, p);
 }
 
 /* The fault of a step belongs to the call that indexes in it. */
@@ -138,18 +198,13 @@ static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p
     return TN_E_INDEX;
 }
 
-/* `word`: the step's scalars, where its kernel can read them. */
-static int run_step(tn_session *s, tn_flush_scratch *f, tn_step *st, const tn_word *word, tn_errbuf *err)
+/* `buf`: what the step reads and writes; `word`: its scalars, where its kernel can read them. */
+static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word, tn_errbuf *err)
 {
     int status = TN_OK;
-    if (!tn_reserve(&f->buf, &f->cap_buf, st->n_buf, sizeof *f->buf)) return TN_E_NOMEM;
-    for (int i = 0; i < st->n_buf; i++) {
-        int slot = st->buf[i];
-        f->buf[i] = slot < 0 ? NULL : (char *)f->address[slot] + st->offset[i] * (int64_t)f->size[slot];
-    }
     switch (st->kind) {
     case TN_STEP_KERNEL: {
-        tn_args a = {.buf = f->buf,
+        tn_args a = {.buf = buf,
                      .dim = st->dim,
                      .scalar = word,
                      .fault = &s->fault,
@@ -160,18 +215,18 @@ static int run_step(tn_session *s, tn_flush_scratch *f, tn_step *st, const tn_wo
         break;
     }
     case TN_STEP_GEMM:
-        st->gemm.a = f->buf[0];
-        st->gemm.b = f->buf[1];
-        st->gemm.bias = f->buf[2];
-        st->gemm.c = f->buf[3];
+        st->gemm.a = buf[0];
+        st->gemm.b = buf[1];
+        st->gemm.bias = buf[2];
+        st->gemm.c = buf[3];
         status = s->device->gemm(s->device, &st->gemm, err);
         s->stats.library_calls++;
         break;
     case TN_STEP_CONV:
-        st->conv.in0 = f->buf[0];
-        st->conv.in1 = f->buf[1];
-        st->conv.bias = f->buf[2];
-        st->conv.out = f->buf[3];
+        st->conv.in0 = buf[0];
+        st->conv.in1 = buf[1];
+        st->conv.bias = buf[2];
+        st->conv.out = buf[3];
         status = s->device->conv2d(s->device, &st->conv, err);
         s->stats.library_calls++;
         break;
@@ -185,12 +240,14 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
                      tn_errbuf *err)
 {
     int status = TN_OK;
+    void **buf = f->buf;
     for (int i = 0; i < p->n_step && !status && !s->fault.code; i++) {
         bool probing = tn_probing(s);
         *at = i;
         if (probing) tn_probe_before(s, i);
-        status = run_step(s, f, &p->step[i], word, err);
+        status = run_step(s, buf, &p->step[i], word, err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
+        buf += p->step[i].n_buf;
         word += p->step[i].n_scalar;
     }
     return status;
@@ -217,17 +274,16 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
 {
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
-    if (!make_tables(f, p, n_slot)) return tn_fail_memory(s);
-    int status = bind(s, f, p, n_slot);
+    int status = bind(s, f, p);
     if (!status) status = run_plan(s, f, p, n_slot);
-    for (int v = 0; v < p->n_value; v++) {
-        if (!f->hold[v]) continue;
-        tn_tensor *n = p->value[v].slot < f->node.n ? f->node.at[p->value[v].slot] : NULL;
+    for (int i = 0; i < f->n_placed; i++) {
+        if (!f->hold[i]) continue;
+        tn_tensor *n = node_of(f, &p->value[f->placed[i]]);
         if (status || !n) {
-            tn_storage_release(f->hold[v]);
+            tn_storage_release(f->hold[i]);
             continue;
         }
-        n->buf = f->hold[v];
+        n->buf = f->hold[i];
         n->flags |= TN_F_DONE;
     }
     return status;

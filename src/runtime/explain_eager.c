@@ -94,6 +94,11 @@ void tn_eager_count(tn_launch *l, const tn_eager *e)
     l->before = !l->repeated; /* eager mode keeps it */
     l->bytes_before = l->repeated ? 0 : l->of->bytes;
     if (l->repeated) return;
+    if (l->of->early) { /* eager mode makes it with the rest of its call */
+        l->before = 0;
+        l->bytes_before = 0;
+        return;
+    }
     if (l->again || l->of->kind != TN_STEP_KERNEL) return;
     int calls = 0, told = 0;
     int64_t bytes = 0;

@@ -58,8 +58,9 @@ int tn_fail_memory(tn_session *s)
 
 void tn_flush_scratch_free(tn_flush_scratch *f)
 {
-    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->marked.at, f->root, f->key, f->address,
-                   f->size,    f->hold,    f->buf,     f->word,     f->last,      f->twin, f->seen};
+    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->marked.at, f->root,
+                   f->key,     f->address, f->size,    f->placed,   f->hold,      f->buf,
+                   f->word,    f->last,    f->twin,    f->seen};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
 }
 
@@ -402,7 +403,7 @@ static void note_flush(tn_session *s, int n, tn_tensor *const *roots, tn_plan *p
     if (!r ||
         (ran && (!copy_list(&r->f.seed, &s->scratch->seed) || !copy_list(&r->f.node, &s->scratch->node) ||
                  !copy_list(&r->f.leaf, &s->scratch->leaf))) ||
-        (ran && !p)) {
+        (ran && (!p || !tn_flush_fix(&r->f, p)))) {
         if (r) tn_flush_scratch_free(&r->f);
         tn_free_mem(r);
         tn_tape_end(s);

@@ -29,9 +29,13 @@ struct tn_flush_scratch {
     size_t n_key, cap_key;
     void **address;    /* of each slot */
     size_t *size;      /* of one element there */
-    tn_storage **hold; /* storage of each value that outlives the plan */
-    int cap_address, cap_size, cap_hold;
-    void **buf; /* of one launch */
+    int *placed;       /* the plan's values that are not in the arena, */
+    tn_storage **hold; /* and the storage of each that outlives the plan */
+    int n_placed, cap_address, cap_size, cap_placed, cap_hold;
+    bool fixed;  /* nodes, leaves and plan stay as they are */
+    bool bound;  /* and all these tables, and buf, are of a run before */
+    void *arena; /* as it was then */
+    void **buf;  /* of all launches, in the order of the steps */
     tn_word *word;
     int cap_buf, cap_word;
     int *last; /* built-in loops: last reader of each node */
@@ -92,6 +96,8 @@ bool tn_index_error(tn_session *s, const tn_tensor *n, const int64_t *value);
 void tn_index_error_at(tn_session *s, const tn_index_site *site, int64_t value);
 
 /* ---- execute.c ---- */
+/* From now on f is of this plan alone. False: no memory. */
+bool tn_flush_fix(tn_flush_scratch *f, const tn_plan *p);
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p);
 static inline tn_tensor *tn_node_at(const tn_flush_scratch *f, int slot)
 {

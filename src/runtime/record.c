@@ -96,10 +96,7 @@ static bool enter_one(tn_scope *sc, tn_tensor **x, const char *args, int i)
     return true;
 }
 
-static tn_scope none(void)
-{
-    return (tn_scope){NULL, false, 0, -1, NULL};
-}
+static const tn_scope none = {.entry = NULL, .note = -1};
 
 /* The session is the first tensor's that is there, stale or not. */
 static tn_graph *graph_of(int n, tn_tensor *const *x)
@@ -126,51 +123,59 @@ static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, 
 }
 
 /* Begins a recorded call on n_all handles, of which the first n must be there, and takes them to their nodes.
- * args names them (argument). */
-static tn_scope enter(tn_graph *g, const tn_op_key *key, const char *name, const char *file, int line,
-                      const char *args, int n, int n_all, tn_tensor **x)
+ * args names them (argument). *sc is the caller's result, so that it is not copied as soon as it is written.
+ */
+static void enter(tn_scope *sc, tn_graph *g, const tn_op_key *key, const char *name, const char *file,
+                  int line, const char *args, int n, int n_all, tn_tensor **x)
 {
+    *sc = none;
+    if (!g) return;
     tn_session *s = g->session;
     bool outer = g->call_depth == s->tape.region;
+    sc->g = g;
     if (outer && s->tape.active) {
-        tn_entry *e = key ? repeats(s, key, name, n, n_all, x) : NULL;
-        if (e) return (tn_scope){g, false, e->first, -1, e};
+        sc->entry = key ? repeats(s, key, name, n, n_all, x) : NULL;
+        if (sc->entry) {
+            sc->first = sc->entry->first;
+            return;
+        }
     }
     if (outer && !key) tn_tape_end(s);
-    tn_scope sc = {g, tn_call_begin(g, name, file, line) != NULL, g->n_nodes, -1, NULL};
-    if (!sc.ok) return sc;
+    sc->ok = tn_call_begin(g, name, file, line) != NULL;
+    sc->first = g->n_nodes;
+    if (!sc->ok) return;
     tn_tensor *given[TN_MAX_OPERANDS];
     char what[80];
     for (int i = 0; i < n; i++) /* a NULL that follows from an earlier error is not worth another word */
-        if (!x[i] && sc.ok) {
+        if (!x[i] && sc->ok) {
             tn_error_set(g, TN_E_NULL, "%s is NULL", argument(args, i, what, sizeof what));
-            sc.ok = false;
+            sc->ok = false;
         }
-    for (int i = 0; i < n_all && sc.ok; i++) {
+    for (int i = 0; i < n_all && sc->ok; i++) {
         given[i] = NULL;
         if (!x[i]) continue;
-        if (!enter_one(&sc, &x[i], args, i)) break;
+        if (!enter_one(sc, &x[i], args, i)) break;
         given[i] = x[i];
         x[i] = tn_use(x[i]);
-        sc.ok = x[i] != NULL;
+        sc->ok = x[i] != NULL;
     }
-    if (outer && key && sc.ok) sc.note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, x, sc.first);
-    sc.first = g->n_nodes;
-    return sc;
+    if (outer && key && sc->ok)
+        sc->note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, x, sc->first);
+    sc->first = g->n_nodes;
 }
 
 tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file, int line, const char *args,
                         int n, int n_optional, ...)
 {
     enum { MOST = 8 };
+    tn_scope sc;
     tn_tensor **at[MOST], *x[MOST];
     int n_all = n + n_optional;
     va_list ap;
     va_start(ap, n_optional);
     for (int i = 0; i < n_all; i++) x[i] = *(at[i] = va_arg(ap, tn_tensor **));
     va_end(ap);
-    tn_graph *g = graph_of(n, x);
-    tn_scope sc = g ? enter(g, key, name, file, line, args, n, n_all, x) : none();
+    enter(&sc, graph_of(n, x), key, name, file, line, args, n, n_all, x);
     for (int i = 0; i < n_all; i++) *at[i] = x[i];
     return sc;
 }
@@ -178,14 +183,17 @@ tn_scope tn_enter_named(const tn_op_key *key, const char *name, const char *file
 tn_scope tn_enter_list_as(const tn_op_key *key, const char *name, const char *file, int line,
                           const char *args, int n, tn_tensor **x)
 {
-    tn_graph *g = graph_of(n, x);
-    return g ? enter(g, key, name, file, line, args, n, n, x) : none();
+    tn_scope sc;
+    enter(&sc, graph_of(n, x), key, name, file, line, args, n, n, x);
+    return sc;
 }
 
 tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *name, const char *file,
                              int line)
 {
-    return s ? enter(&s->graph, key, name, file, line, NULL, 0, 0, NULL) : none();
+    tn_scope sc;
+    enter(&sc, s ? &s->graph : NULL, key, name, file, line, NULL, 0, 0, NULL);
+    return sc;
 }
 
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line)

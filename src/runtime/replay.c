@@ -299,14 +299,19 @@ void tn_tape_cut(tn_session *s)
 
 /* ---- between steps ---- */
 
+static void drop_flushed(const tn_flush_record *r)
+{
+    for (int i = 0; i < r->f.n_placed; i++) {
+        int slot = r->plan->value[r->f.placed[i]].slot;
+        if (slot < r->f.node.n) tn_node_drop_value(r->f.node.at[slot]);
+    }
+}
+
 static void drop_values(tn_tape *t, tn_graph *g)
 {
     for (int i = 0; i < t->n; i++) {
         tn_entry *e = &t->entry[i];
-        for (int v = 0; e->flush && e->flush->plan && v < e->flush->plan->n_value; v++) {
-            int slot = e->flush->plan->value[v].slot;
-            if (slot < e->flush->f.node.n) tn_node_drop_value(e->flush->f.node.at[slot]);
-        }
+        if (e->flush && e->flush->plan) drop_flushed(e->flush);
         if (e->uploads) tn_node_drop_value(tn_entry_results(t, e)[0]);
     }
     for (uint32_t i = 0; i < g->n_holders; i++) {
