@@ -22,7 +22,7 @@
 #ifndef TN_PRELUDE_MATH_H
 #define TN_PRELUDE_MATH_H
 
-#if !defined(TN_PRELUDE_EXACT_H) /* a kernel has it in front of this */
+#if !defined(__CUDACC_RTC__) && !defined(TN_PRELUDE_EXACT_H) /* a kernel has it in front of this */
 #include "exact.h"
 #endif
 
