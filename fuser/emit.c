@@ -218,12 +218,29 @@ bool fu_near_form(const fu_value *v, char *out, size_t n)
     return false;
 }
 
+/* Computed 16-bit floats have f32's digits inside of a kernel. A truth made of them is of what they would be
+ * in memory: else a largest element that came from there would equal none of the row made again. */
+static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *text, char *out, size_t n)
+{
+    const fu_value *x = &e->p->value[arg];
+    const bool narrow = tn_dtype_is_float(v->from) && tn_dtype_size(v->from) == 2;
+    if (v->dtype != TN_BOOL || !narrow || x->dtype != v->from || (x->kind != FU_OP && x->kind != FU_REDUCE))
+        return text;
+    char stored[200];
+    snprintf(stored, sizeof stored, e->lang->store[v->from], text);
+    snprintf(out, n, e->lang->load[v->from], stored);
+    return out;
+}
+
 static void ask_op(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
     const char *arg[3] = {0};
-    char expr[512];
-    for (int i = 0; i < v->n_arg; i++) arg[i] = fu_ask(e, v->arg[i]);
+    char expr[512], stored[3][240];
+    for (int i = 0; i < v->n_arg; i++) {
+        const char *text = fu_ask(e, v->arg[i]);
+        arg[i] = as_stored(e, v, v->arg[i], text, stored[i], sizeof stored[i]);
+    }
     if (v->op == TN_OP_cast) {
         if (v->dtype == TN_BOOL)
             snprintf(expr, sizeof expr, "%s != 0", arg[0]);

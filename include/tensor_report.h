@@ -17,7 +17,7 @@ typedef struct tn_stats {
     uint64_t failed, failed_step; /* runs that an error ended, so that their effects did not take place; `steps` when
                                      the last of them did */
     uint64_t replayed;                                   /* steps that were the same as the one before to their end */
-    uint64_t backward_steps;                             /* of them, those that called tn_backward */
+    uint64_t backward_steps;                             /* steps with a tn_backward and no tn_gradient after it */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
 

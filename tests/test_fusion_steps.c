@@ -33,6 +33,31 @@ static void a_chain_moves_its_ends_only(void **state)
     }
 }
 
+/* ---- what a kernel makes again is what memory holds ---- */
+
+/* A largest element that comes from memory, in 16 bits, is found in its row, whose cast is made again. */
+static void truths_of_16_bits_are_of_stored_values(void **state)
+{
+    (void)state;
+    enum { N = 9, C = 23 };
+    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const tn_dtype d = narrow ? TN_BF16 : TN_F16;
+            tn_session *s = open_mode((tn_mode)mode);
+            tn_step_begin(s);
+            tn_tensor *x = tn_rand(s, TN_F32, TN_SHAPE(N, C));
+            tn_tensor *top = tn_max(tn_cast(x, d), 1, (int[]){1}, true);
+            assert_int_equal(tn_flush(s), 0);
+            tn_tensor *largest = tn_eq(tn_cast(x, d), top),
+                      *less = tn_lt(tn_mul_scalar(tn_cast(x, d), 1.0), top);
+            assert_true(tn_item(tn_sum(tn_cast(largest, TN_F32), TN_ALL, false)) >= N);
+            tn_tensor *both = tn_add(tn_cast(largest, TN_F32), tn_cast(less, TN_F32));
+            assert_true(tn_item(tn_sum(both, TN_ALL, false)) == N * C);
+            assert_int_equal(tn_step_end(s), 0);
+            assert_int_equal(tn_close(s), 0);
+        }
+}
+
 /* ---- forward and backward in one kernel ---- */
 
 /* A gradient that somebody asked for, or that a product reads, is written whenever it is made: made where the
@@ -228,6 +253,7 @@ int main(void)
     setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chain_moves_its_ends_only),
+        cmocka_unit_test(truths_of_16_bits_are_of_stored_values),
         cmocka_unit_test(an_update_is_one_kernel),
         cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
         cmocka_unit_test(rows_make_loss_and_gradients_at_once),

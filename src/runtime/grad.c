@@ -114,6 +114,7 @@ tn_tensor *tn_gradient(tn_tensor *x)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || !n->grad || n->grad_step != n->graph->generation) return NULL;
+    n->graph->session->went_back = false; /* not in vain */
     return tn_handle(n->grad);
 }
 

@@ -283,7 +283,7 @@ static void watch_growth(tn_session *s)
     bool planned = s->stats.plans != s->growth_plans;
     s->growth_plans = s->stats.plans;
     s->growing = now > s->live_high && s->live_high && !planned ? s->growing + 1 : 0;
-    if (now > s->live_high || !s->growing) s->live_high = now;
+    if (now > s->live_high) s->live_high = now; /* never less: lengths that come and go are no leak */
     if (s->growing == 3)
         say(&s->options, TN_LOG_WARN,
             "device memory has grown in three steps running, now %zu bytes: tensors "

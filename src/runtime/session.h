@@ -74,7 +74,7 @@ struct tn_session {
     int growing;
     uint64_t growth_plans; /* plans made when it was last looked at */
     int went_back_outside; /* tn_backward outside of steps, since the last one */
-    bool went_back;        /* tn_backward was called in this step */
+    bool went_back;        /* tn_backward was called in this step, and no gradient asked for */
     bool told_to_free;     /* that parameters are not freed by hand */
     tn_fault fault;
     tn_tape tape;
