@@ -58,6 +58,36 @@ static void truths_of_16_bits_are_of_stored_values(void **state)
         }
 }
 
+/* Means of 16 bits whose sums lie beyond what 16 bits hold: those are kept between kernels all the same. */
+static void means_of_16_bits_have_wide_sums(void **state)
+{
+    (void)state;
+    enum { N = 20000, C = 10 };
+    int32_t label[N];
+    float grad[2][C];
+    double loss[2];
+    for (int i = 0; i < N; i++) label[i] = i % C;
+    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
+        tn_session *s = open_mode((tn_mode)mode);
+        tn_step_begin(s);
+        tn_tensor *x = tn_rand(s, TN_F32, TN_SHAPE(N, C));
+        tn_requires_grad(x, true);
+        tn_tensor *h = tn_cast(tn_mul_scalar(x, 9.0), TN_F16);
+        tn_tensor *mean = tn_mean(h, TN_ALL, false), *square = tn_mean(tn_square(h), TN_ALL, false);
+        tn_tensor *ce = tn_cross_entropy(h, tn_from(s, label, TN_I32, TN_SHAPE(N)));
+        tn_tensor *mse = tn_mse_loss(h, tn_full(s, TN_F16, 0.5, TN_SHAPE(N, C)));
+        tn_tensor *l = tn_add(tn_add(tn_mul(ce, mean), mse), square);
+        tn_backward(tn_cast(l, TN_F32));
+        loss[mode == TN_EAGER] = tn_item(l);
+        tn_tensor *first = tn_slice(tn_gradient(x), 0, 0, 1, 1);
+        assert_int_equal(tn_read(first, TN_F32, grad[mode == TN_EAGER], sizeof grad[0]), 0);
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(tn_close(s), 0);
+    }
+    assert_true(loss[1] > 60 && loss[1] < 80 && fabs(loss[0] - loss[1]) < 0.05 * loss[1]);
+    for (int i = 0; i < C; i++) assert_true(fabs(grad[0][i] - grad[1][i]) < 2e-5);
+}
+
 /* ---- forward and backward in one kernel ---- */
 
 /* A gradient that somebody asked for, or that a product reads, is written whenever it is made: made where the
@@ -254,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chain_moves_its_ends_only),
         cmocka_unit_test(truths_of_16_bits_are_of_stored_values),
+        cmocka_unit_test(means_of_16_bits_have_wide_sums),
         cmocka_unit_test(an_update_is_one_kernel),
         cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
         cmocka_unit_test(rows_make_loss_and_gradients_at_once),

@@ -31,8 +31,12 @@ static tn_tensor *finish(tn_tensor *x, tn_reduction reduction)
 {
     if (!x || reduction == TN_REDUCE_NONE) return x;
     double n = (double)tn_node_numel(x);
-    tn_tensor *s = total(x, all_axes(x));
-    if (reduction == TN_REDUCE_MEAN) s = s ? mul(s, num(s, 1 / n)) : NULL;
+    if (reduction == TN_REDUCE_SUM) {
+        tn_tensor *s = total(x, all_axes(x));
+        return s ? to_scalar(s) : NULL;
+    }
+    tn_tensor *s = total(summed_as(x), all_axes(x));
+    s = s ? tn_mk_cast(mul(s, num(s, 1 / n)), (tn_dtype)x->dtype) : NULL;
     return s ? to_scalar(s) : NULL;
 }
 
@@ -91,11 +95,14 @@ static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss
     *count = NULL;
     if (!row) return NULL;
     if (o->reduction == TN_REDUCE_NONE) return tn_mk_reshape(row, labels->ndim, labels->shape);
-    tn_tensor *s = total(row, 3);
-    if (o->reduction == TN_REDUCE_MEAN) {
-        *count = total(tn_mk_cast(r->counts, (tn_dtype)row->dtype), 3);
-        s = tn_mk2(TN_OP_div, s, *count);
+    if (o->reduction == TN_REDUCE_SUM) {
+        tn_tensor *s = total(row, 3);
+        return s ? to_scalar(s) : NULL;
     }
+    tn_tensor *wide = summed_as(row), *s = total(wide, 3);
+    if (!s) return NULL;
+    *count = total(tn_mk_cast(r->counts, (tn_dtype)wide->dtype), 3);
+    s = tn_mk_cast(tn_mk2(TN_OP_div, s, *count), (tn_dtype)row->dtype);
     return s ? to_scalar(s) : NULL;
 }
 
@@ -112,7 +119,9 @@ static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     double s = r->num[0];
     tn_tensor *scale = r->whole[0] == TN_REDUCE_NONE ? tn_mk_reshape(g, 2, (const int64_t[]){n, 1})
                                                      : tn_mk_reshape(g, 2, (const int64_t[]){1, 1});
-    if (count) scale = tn_mk2(TN_OP_div, scale, count);
+    if (count)
+        scale = tn_mk_cast(tn_mk2(TN_OP_div, tn_mk_cast(scale, (tn_dtype)count->dtype), count),
+                           (tn_dtype)x->dtype);
     scale = where(rows.counts, scale, constant(x, 0));
     tn_tensor *p = tn_mk1(TN_OP_exp, sub(rows.x, lse));
     tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){n, c}, (tn_dtype)rows.safe->dtype);

@@ -34,6 +34,14 @@ static inline tn_tensor *floating(tn_tensor *x)
     return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
 }
 
+/* As what a mean's sum is made: 16 bits do not reach far enough, where it is kept between kernels. */
+static inline tn_tensor *summed_as(tn_tensor *x)
+{
+    return x && tn_dtype_is_float((tn_dtype)x->dtype) && tn_dtype_size((tn_dtype)x->dtype) == 2
+               ? tn_mk_cast(x, TN_F32)
+               : x;
+}
+
 /* Sums keep the axes of the mask as extents of 1. */
 static inline tn_tensor *total(tn_tensor *x, uint32_t axes)
 {
@@ -96,9 +104,9 @@ static inline tn_tensor *unsqueeze(tn_tensor *x, int axis)
 }
 
 /* ---- norm.c, attention.c: what other files of this room build on ---- */
-tn_tensor *tn_softmax_of(tn_tensor *x, int axis); /* axis not negative */
+tn_tensor *tn_softmax_of(tn_tensor *x, int axis);         /* axis not negative */
 tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis); /* the same, but 0 where all of a row is -inf */
-bool tn_is_softmax(const tn_tensor *x, int axis);  /* x was made by it */
+bool tn_is_softmax(const tn_tensor *x, int axis);         /* x was made by it */
 tn_tensor *tn_dropout_of(tn_tensor *x, double p);
 /* x y, where x was made by softmax of scores: the attention that they are together. NULL: it is no such
  * product, or better made as it is written; nothing was recorded then, or an error is set. */

@@ -35,7 +35,8 @@ static tn_tensor *sum(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 static tn_tensor *mean(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
     (void)extra;
-    return over(total(floating(x), mask), (double)n);
+    x = floating(x);
+    return x ? tn_mk_cast(over(total(summed_as(x), mask), (double)n), (tn_dtype)x->dtype) : NULL;
 }
 
 static tn_tensor *prod(tn_tensor *x, uint32_t mask, int64_t n, double extra)
