@@ -3,38 +3,15 @@
  * kind; functions for newer ones carry their target as an attribute and are chosen by what the processor
  * reports. Read first: tn_gemm_kernel_for, then gemm_micro.h. */
 #include "gemm_kernel.h"
-
-#include <string.h>
-
-#if defined(__x86_64__)
-#define X86 1
-#include <immintrin.h>
-#else
-#define X86 0
-#endif
-
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "vectors.h"
 
 _Static_assert(TN_GEMM_A_BYTES >= TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_PAD) * 4,
                "a block of A in f32");
 
 /* ---- any processor: vectors of the compiler ---- */
 
-typedef float vec_f32 __attribute__((vector_size(16)));
-typedef int32_t vec_i32 __attribute__((vector_size(16)));
 typedef double vec_f64 __attribute__((vector_size(16)));
 typedef int64_t vec_i64 __attribute__((vector_size(16)));
-
-static inline vec_f32 load_f32(const float *p)
-{
-    vec_f32 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 
 static inline vec_f64 load_f64(const double *p)
 {

@@ -23,7 +23,7 @@
 
 enum {
     POSITIONS = 16,
-    BLOCK_FLOATS = 6400 * POSITIONS, /* of a block's tiles, before and after the products */
+    BLOCK_CHANNELS = 6400, /* of a block's tiles, before and after the products, for each position */
     BLOCK_FEWEST = 24,
     BLOCK_MOST = 96,
     UNITS = 16, /* of a weight gradient, which may run at a time */
@@ -311,7 +311,7 @@ static void geometry(conv *v, const tn_conv2d_desc *c)
     v->to = c->pass == TN_CONV_WEIGHT_GRAD ? (float *)(uintptr_t)c->in1 : c->out;
     v->tiles_y = tn_ceil_div(v->to_h, 2), v->tiles_x = tn_ceil_div(v->to_w, 2);
     v->tiles = c->n * v->tiles_y * v->tiles_x;
-    v->block = BLOCK_FLOATS / POSITIONS / (c->c + c->oc) / 12 * 12;
+    v->block = BLOCK_CHANNELS / (c->c + c->oc) / 12 * 12;
     v->block = tn_min64(BLOCK_MOST, tn_max64(BLOCK_FEWEST, v->block));
     v->blocks = tn_ceil_div(v->tiles, v->block);
     v->row = v->product->a_ld;

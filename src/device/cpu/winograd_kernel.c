@@ -1,31 +1,7 @@
 /* winograd_kernel.c - instantiates the transforms for AVX-512, AVX2 and plain 16-byte vectors. Read first:
  * winograd_kernel.h, then winograd_micro.h. */
 #include "winograd_kernel.h"
-
-#include <string.h>
-
-#if defined(__x86_64__)
-#define X86 1
-#include <immintrin.h>
-#else
-#define X86 0
-#endif
-
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-typedef float vec_f32 __attribute__((vector_size(16)));
-typedef int32_t vec_i32 __attribute__((vector_size(16)));
-
-static inline vec_f32 load_f32(const float *p)
-{
-    vec_f32 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
+#include "vectors.h"
 
 static inline void store_f32(float *p, vec_f32 v)
 {
