@@ -43,7 +43,7 @@ enum {
     FU_MAX_BUFS = TN_MAX_KERNEL_BUFS,
     FU_MAX_PHASES = 8,
     FU_LANES = 32,      /* accumulators of a row reduction: two vectors of 16 floats in flight, or */
-    FU_MANY_LANES = 64, /* where nothing is done but adding up, and long rows pay for folding them */
+    FU_MANY_LANES = 64, /* where a loop has but one such sum, and long rows pay for folding them */
     FU_STASH = 16384,   /* elements of a row that may be kept on the stack between phases */
     FU_PART = 16384,    /* elements summed by one part of a split row reduction */
     FU_RANDOM_TILE = 1024,

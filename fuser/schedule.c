@@ -191,17 +191,20 @@ static void choose_split(fu_prog *p)
     }
 }
 
-/* Chains of additions wait for one another: a loop that does little else wants more of them side by side. */
+/* Chains of additions wait for one another: where a loop has but one, it wants more of them side by side. */
 static int choose_lanes(const fu_prog *p)
 {
-    int work = 0, reductions = 0;
-    for (int i = 0; i < p->n_value; i++) {
-        reductions += p->value[i].kind == FU_REDUCE && !p->value[i].cross;
-        if (fu_chooses(&p->value[i])) return FU_LANES;
-        if (fu_full(p, &p->value[i])) work += fu_op_cost(&p->value[i]);
+    if (p->extent[fu_vec(p)] < 512) return FU_LANES;
+    for (int phase = 0; phase < p->n_phase; phase++) {
+        int sums = 0;
+        for (int i = 0; i < p->n_value; i++) {
+            const fu_value *v = &p->value[i];
+            if (fu_chooses(v)) return FU_LANES;
+            sums += v->kind == FU_REDUCE && v->phase == phase + 1 && !v->cross;
+        }
+        if (sums > 1) return FU_LANES;
     }
-    return reductions == 1 && work <= 4 && !p->split && p->extent[fu_vec(p)] >= 512 ? FU_MANY_LANES
-                                                                                    : FU_LANES;
+    return FU_MANY_LANES;
 }
 
 /* ---- the whole ---- */

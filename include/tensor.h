@@ -287,6 +287,7 @@ TN_OP(sin, tn_tensor *x);
 TN_OP(cos, tn_tensor *x);
 TN_OP(tanh, tn_tensor *x);
 TN_OP(erf, tn_tensor *x);     /* 2/sqrt(pi) * integral of e^(-t^2) from 0 to x */
+TN_OP(ndtr, tn_tensor *x);    /* (1 + erf(x / sqrt 2)) / 2, the normal distribution up to x; in f32 to 1.2e-7 */
 TN_OP(sigmoid, tn_tensor *x); /* 1 / (1 + e^-x) */
 TN_OP(relu, tn_tensor *x);    /* max(x, 0), derivative 0 at 0; NaN stays NaN */
 TN_OP(floor, tn_tensor *x);

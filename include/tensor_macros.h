@@ -71,6 +71,7 @@
 #define tn_cos(...) tn_cos_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_tanh(...) tn_tanh_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_erf(...) tn_erf_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_ndtr(...) tn_ndtr_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_sigmoid(...) tn_sigmoid_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_relu(...) tn_relu_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_floor(...) tn_floor_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -158,7 +158,7 @@ static const struct {
     {tn_detach, SAME},      {tn_tanh, UNIT},         {tn_sigmoid, UNIT},       {tn_sin, UNIT},
     {tn_cos, UNIT},         {tn_erf, UNIT},          {tn_sign, UNIT},          {tn_log, DOMAIN_LOG},
     {tn_log1p, DOMAIN_LOG}, {tn_sqrt, DOMAIN_POWER}, {tn_rsqrt, DOMAIN_POWER}, {tn_reciprocal, DOMAIN_POWER},
-    {tn_exp, EXP},          {tn_expm1, EXP},         {tn_square, SQUARED}};
+    {tn_exp, EXP},          {tn_expm1, EXP},         {tn_square, SQUARED},     {tn_ndtr, UNIT}};
 
 static bool draw_unary(program *p, rng *r, node *n, int which)
 {
@@ -415,6 +415,7 @@ static const op_entry ops[] = {
     {"exp", draw_unary, run_unary, 24, 3},
     {"expm1", draw_unary, run_unary, 25, 1},
     {"square", draw_unary, run_unary, 26, 3},
+    {"ndtr", draw_unary, run_unary, 27, 1},
     {"add_scalar", draw_number, run_number, ADD_NUMBER, 3},
     {"mul_scalar", draw_number, run_number, MUL_NUMBER, 4},
     {"rsub_scalar", draw_number, run_number, RSUB_NUMBER, 2},

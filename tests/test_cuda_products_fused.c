@@ -75,14 +75,14 @@ static tn_tensor *softmax(tn_tensor *y, tn_tensor *residual)
 }
 
 static const layer Layers[] = {
-    {"gelu", gelu, 64, 32, 48, TN_F32, AFFINE, true, "tn_erf", true},
+    {"gelu", gelu, 64, 32, 48, TN_F32, AFFINE, true, "tn_ndtr", true},
     {"silu", silu, 64, 32, 48, TN_F32, AFFINE, true, "tn_exp", true},
     {"residual", residual_added, 64, 32, 48, TN_F32, AFFINE, true, "tn_load", false},
     {"dropout + residual", dropped, 64, 32, 48, TN_F32, AFFINE, true, "tn_random_pack", false},
-    {"long", long_epilogue, 40, 24, 20, TN_F32, AFFINE, true, "tn_erf", true},
-    {"long, bf16", long_epilogue, 64, 32, 48, TN_BF16, AFFINE, true, "tn_erf", true},
-    {"odd sizes", gelu, 37, 19, 21, TN_F32, AFFINE, true, "tn_erf", true},
-    {"rows of two axes", gelu, 32, 32, 48, TN_F32, LEADING, true, "tn_erf", true},
+    {"long", long_epilogue, 40, 24, 20, TN_F32, AFFINE, true, "tn_ndtr", true},
+    {"long, bf16", long_epilogue, 64, 32, 48, TN_BF16, AFFINE, true, "tn_ndtr", true},
+    {"odd sizes", gelu, 37, 19, 21, TN_F32, AFFINE, true, "tn_ndtr", true},
+    {"rows of two axes", gelu, 32, 32, 48, TN_F32, LEADING, true, "tn_ndtr", true},
     {"alone", nothing, 64, 32, 48, TN_F32, AFFINE, false, NULL, false},
     {"large alone", nothing, 512, 512, 512, TN_F32, AFFINE, false, NULL, false},
     {"large, bf16", gelu, 2048, 2048, 2048, TN_BF16, AFFINE, false, NULL, false},

@@ -145,18 +145,15 @@ static tn_tensor *silu_slope(tn_tensor *x)
 }
 COMPOSITE1(silu)
 
-/* x P, P = (1 + erf(x / sqrt 2)) / 2: P + x p, p = e^(-x^2 / 2) / sqrt(2 pi) */
+/* x P(x), P the normal distribution: P + x p, p = e^(-x^2 / 2) / sqrt(2 pi) */
 static tn_tensor *gelu(tn_tensor *x)
 {
-    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
-    return mul(mul(x, constant(x, 0.5)), add(e, constant(x, 1)));
+    return mul(x, tn_mk1(TN_OP_ndtr, x));
 }
 static tn_tensor *gelu_slope(tn_tensor *x)
 {
-    tn_tensor *e = tn_mk1(TN_OP_erf, mul(x, constant(x, 0.70710678118654752)));
     tn_tensor *p = tn_mk1(TN_OP_exp, mul(square(x), constant(x, -0.5)));
-    return add(mul(add(e, constant(x, 1)), constant(x, 0.5)),
-               mul(mul(x, constant(x, 0.39894228040143268)), p));
+    return add(tn_mk1(TN_OP_ndtr, x), mul(mul(x, constant(x, 0.39894228040143268)), p));
 }
 COMPOSITE1(gelu)
 

@@ -191,6 +191,10 @@ TN_FN double tn_erf_f64(double x)
 {
     return TN_M64(erf)(x);
 }
+TN_FN double tn_ndtr_f64(double x)
+{
+    return 0.5 * TN_M64(erfc)(x * -0.70710678118654752);
+}
 TN_FN double tn_pow_f64(double x, double y)
 {
     return TN_M64(pow)(x, y);

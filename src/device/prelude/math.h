@@ -6,8 +6,8 @@
  * Every f32 function is branch-free straight-line code (selects only), so that a loop over it vectorises
  * with gcc and clang; none relies on -ffast-math, on the rounding of the compiler's contractions, or on
  * flush-to-zero. Errors are at most 2 ulp over all 2^32 arguments (tests/long/ulp.c walks them), of erf 2.11
- * on a processor that cannot multiply and add in one rounding; NaN, infinities, signed zeros and denormals
- * are as in C's libm. f64 functions are the platform's own.
+ * on a processor that cannot multiply and add in one rounding; of ndtr ulp are those of 1/2. NaN,
+ * infinities, signed zeros and denormals are as in C's libm. f64 functions are the platform's own.
  *
  * Names: tn_exp_f32, tn_exp_f64, ..., and the generic tn_exp(x), which chooses by the type of its first
  * argument: with _Generic in C, by overloading in C++. In C the generic names are function-like macros, so
@@ -165,6 +165,10 @@ TN_FN float tn_erf_f32(float x)
 {
     return erff(x);
 }
+TN_FN float tn_ndtr_f32(float x)
+{
+    return 0.5f * erff(x * 0.70710678f) + 0.5f;
+}
 
 #else
 
@@ -205,25 +209,43 @@ TN_FN float tn_tanh_f32(float x)
     return tn_copysign_f32(y, x);
 }
 
+/* |x|, at most the float with bits `end`; a NaN stays one. It is clamped as an integer, for which compilers
+ * have a minimum: `wrap` takes a NaN past the largest integer, to the smallest, which the clamp leaves alone.
+ */
+TN_FN float tn_erf_clamp(float x, uint32_t end)
+{
+    const uint32_t wrap = 0x007fffffu;
+    uint32_t k = (tn_bits_f32(x) & 0x7fffffffu) + wrap;
+    return tn_from_bits_f32((uint32_t)tn_min_i32((int32_t)k, (int32_t)(end + wrap)) - wrap);
+}
+
 /* erf(a) = 1 - (1 - s/8)^8 with s = a + a R(a) on [0, 3.93], where 1 - erf < 2^-25; R of degree 7, weighted
  * by erf's error, 2^-27. What falls as fast as e^-(a^2) does so slowly under an eighth root, and squarings
  * cost less than an exponential. With d = 2 - 2 (1 - s/8)^4 = s - s^2 c(s), erf = d - d^2/4 errs little near
- * 1; near 0 one rounding less is what d = a - (s^2 c(s) - a R(a)) is for.
- *
- * |x| is clamped as an integer, for which compilers have a minimum: `wrap` takes a NaN past the largest
- * integer, to the smallest, which the clamp leaves alone. */
+ * 1; near 0 one rounding less is what d = a - (s^2 c(s) - a R(a)) is for. */
 TN_FN float tn_erf_f32(float x)
 {
-    const uint32_t end = 0x407b851fu, wrap = 0x007fffffu; /* end: 3.93 */
-    uint32_t bits = tn_bits_f32(x), k = (bits & 0x7fffffffu) + wrap;
-    k = (uint32_t)tn_min_i32((int32_t)k, (int32_t)(end + wrap));
-    float a = tn_from_bits_f32(k - wrap), a2 = a * a;
+    uint32_t bits = tn_bits_f32(x);
+    float a = tn_erf_clamp(x, 0x407b851fu), a2 = a * a; /* 3.93 */
     float r = a2 * (a * 0x1.41c602p-15f - 0x1.7488dap-11f) + (a * 0x1.0cc628p-8f - 0x1.866afap-10f);
     r = a2 * r + (a * -0x1.afda56p-5f + 0x1.11d4a4p-6f);
     r = a2 * r + (a * 0x1.1d34b6p-1f + 0x1.06eba8p-3f);
     float ar = a * r, s = a + ar, c = (s * 0x1p-11f - 0x1p-6f) * s + 0x1.8p-3f;
     float d = a - (s * s * c - ar), y = d - 0.25f * d * d; /* y is not negative */
     return tn_from_bits_f32(tn_bits_f32(y) | (bits & 0x80000000u));
+}
+
+/* The normal distribution up to x, 1/2 + erf(x / sqrt 2) / 2. Its error counts beside 1/2, so that erf here
+ * is 1 - (1 + w)^8 with w = a R(a) on [0, 5.56], R of degree 7, 2^-27.7, squared as (1 + w)^2 - 1 = w (w +
+ * 2). From 5.56 on the eighth power is lost beside 1: 0 and 1 are met exactly. */
+TN_FN float tn_ndtr_f32(float x)
+{
+    float a = tn_erf_clamp(x, 0x40b1eb85u), a2 = a * a; /* 5.56 */
+    float r = a2 * (a * -0x1.4a486cp-22f + 0x1.0ab31ap-17f) + (a * -0x1.0ebf0cp-14f + 0x1.1d83ep-15f);
+    r = a2 * r + (a * 0x1.af7b56p-10f - 0x1.82c84cp-11f);
+    r = a2 * r + (a * -0x1.1d353ep-5f - 0x1.98844ep-4f);
+    float w = a * r, v = w * (w + 2), u = v * (v + 2), y = u * (u + 2); /* -erf(a / sqrt 2) */
+    return 0.5f - tn_copysign_f32(0.5f, x) * y;
 }
 
 /* ------------------------------------------------------------------------------------------ logarithms */
@@ -449,6 +471,7 @@ TN_OVERLOAD_FLOATING(sin)
 TN_OVERLOAD_FLOATING(cos)
 TN_OVERLOAD_FLOATING(tanh)
 TN_OVERLOAD_FLOATING(erf)
+TN_OVERLOAD_FLOATING(ndtr)
 TN_OVERLOAD_FLOATING(sigmoid)
 TN_OVERLOAD_FLOATING(floor)
 TN_OVERLOAD_FLOATING(ceil)
@@ -489,6 +512,7 @@ TN_OVERLOAD_ALL(bool, bool)
 #define tn_cos(x)      TN_GENERIC_FLOATING(cos, x)(x)
 #define tn_tanh(x)     TN_GENERIC_FLOATING(tanh, x)(x)
 #define tn_erf(x)      TN_GENERIC_FLOATING(erf, x)(x)
+#define tn_ndtr(x)     TN_GENERIC_FLOATING(ndtr, x)(x)
 #define tn_sigmoid(x)  TN_GENERIC_FLOATING(sigmoid, x)(x)
 #define tn_floor(x)    TN_GENERIC_FLOATING(floor, x)(x)
 #define tn_ceil(x)     TN_GENERIC_FLOATING(ceil, x)(x)
