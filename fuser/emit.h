@@ -24,6 +24,7 @@ typedef struct fu_em {
     const char *lane;                  /* position within the tile: index of arrays over it */
     char stash_at[160];                /* index of values kept between phases */
     char bits_at[80];                  /* index of random bits made for the tile */
+    bool by_pieces;                    /* they are made with each piece of the loop */
     const char *first;                 /* the tile's first vector coordinate */
     int where[FU_MAX_VALUES];          /* INDEX: which of args.dim is its node, or -1 */
     int ready;                         /* phases whose column results stand in arrays */

@@ -148,11 +148,11 @@ static int phase_work(const fu_prog *p, int phase)
     return work;
 }
 
-/* The phase after the first that computes longest, of those that go block by block. */
+/* The phase that computes longest, of those that go block by block. */
 static int busiest_phase(const fu_prog *p)
 {
-    int busiest = 1, last = p->n_phase - 1;
-    for (int phase = 2; phase <= last; phase++)
+    int busiest = 0, last = p->n_phase - 1;
+    for (int phase = 1; phase <= last; phase++)
         if ((phase < last || fu_phase_streams(p, phase)) && phase_work(p, phase) >= phase_work(p, busiest))
             busiest = phase;
     return busiest;
@@ -369,6 +369,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
     if (picked)
         fu_line(&e->t, "for (int k = 0; k < %d; k += %d) %s(next_line + c + k);", FU_STREAM_TILE,
                 64 / (int)tn_dtype_size(picked->dtype), e->lang->prefetch);
+    fu_take_random(e, phase, "c", count);
     struct loop l = {.phase = phase, .worst = worst, .i = i, .first = first, .count = count};
     l.inner = !zero && p->form != FU_ROW && p->tile;
     write_loop(e, &l, piece_loop);
@@ -398,42 +399,6 @@ void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool wor
 }
 
 /* ---- around it ---- */
-
-void fu_fill_bits(fu_em *e, fu_value *v, const char *count)
-{
-    fu_prog *p = e->p;
-    int vec = fu_vec(p);
-    int64_t n = p->form == FU_ROW ? p->extent[vec] : p->tile;
-    char at[256];
-    fu_name(e, v);
-    fu_index(e, v->stride, ~fu_bit(vec), at, sizeof at);
-    int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
-    if (v->op == TN_OP_bernoulli) { /* as tn_dropped: dropped when the bits are below p * 2^32 */
-        const char *share = fu_ask(e, v->arg[0]);
-        fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", v->name, share);
-        fu_line(&e->t,
-                "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : "
-                "0xffffffffu : 0;",
-                v->name, v->name, v->name, v->name);
-        fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", v->name, v->name);
-    }
-    bool normal = v->op == TN_OP_normal;
-    fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
-            (long long)n);
-    fu_line(&e->t, "%s(a->scalar[%d].u, a->scalar[%d].u, (uint64_t)(%s%s%s), %s, %s_bits);",
-            normal ? "tn_normal_fill" : "tn_philox_fill", seed, draw, strcmp(at, "0") ? at : "",
-            strcmp(at, "0") ? " + " : "", e->first, count, v->name);
-}
-
-void fu_fill_random(fu_em *e, int phase, const char *count)
-{
-    fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (v->kind == FU_RANDOM && (v->vary >> fu_vec(p) & 1) && v->used && fu_computed_in(p, v, phase))
-            fu_fill_bits(e, v, count);
-    }
-}
 
 void fu_hoist(fu_em *e, int phase, bool inside)
 {

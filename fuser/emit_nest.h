@@ -6,6 +6,7 @@
  *   emit_row.c        the vector's atom is reduced
  *   emit_column.c     the vector's atom is kept, others are reduced
  *   emit_loop.c       the vector loop itself, and what stands around it
+ *   emit_random.c     random bits for it
  */
 #ifndef TN_EMIT_NEST_H
 #define TN_EMIT_NEST_H
@@ -41,8 +42,6 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count);
  * and that look, in a loop over the elements: `far` where one is not small. */
 bool fu_tests_arguments(const fu_prog *p, int phase);
 void fu_test_arguments(fu_em *e, int phase);
-void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
-void fu_fill_random(fu_em *e, int phase, const char *count); /* of all that the phase computes */
 /* Defines what the vector loop uses and does not change along it. */
 void fu_hoist(fu_em *e, int phase, bool inside);
 /* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */
@@ -54,6 +53,14 @@ void fu_write_kept(fu_em *e);
 /* Stores the partial results of a split reduction, scratch[part][kept point]: each value's name with `tail`
  * behind it. */
 void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
+
+/* ---- emit_random.c ---- */
+void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
+/* Of all that the phase computes; with e->by_pieces only the arrays, and each piece of the loop takes its own
+ * `count`, from `at` on behind the first of the tile or row. */
+void fu_fill_random(fu_em *e, int phase, const char *count);
+bool fu_random_by_pieces(const fu_prog *p, int phase); /* as far as the bits are concerned */
+void fu_take_random(fu_em *e, int phase, const char *at, const char *count);
 
 /* ---- the forms: the statements of one item ---- */
 void fu_nest_pointwise(fu_em *e, const fu_range *r);

@@ -67,9 +67,11 @@ void fu_nest_pointwise(fu_em *e, const fu_range *r)
     if (p->tile) fu_hoist(e, 0, false);
     e->phase = 0;
     e->first = r->lo;
+    e->by_pieces = p->block < 0 && fu_phase_streams(p, 0) && fu_random_by_pieces(p, 0);
     fu_fill_random(e, 0, r->hi);
     if (worst) fu_line(&e->t, "uint64_t worst = 0;");
     fu_plain_loop(e, 0, r->lo, r->hi, worst, NULL);
+    e->by_pieces = false;
     if (worst) fu_report_worst(e);
     if (p->tile) e->phase = 1;
     fu_write_kept(e);

@@ -115,6 +115,18 @@ static void piece_loop(fu_em *e, int phase, const char *lo, const char *hi)
     fu_scope_close(e);
 }
 
+/* Random bits for the lanes from b on; where those of more are made together, not at each turn. */
+static void take_lanes(fu_em *e, int phase, int lanes, int64_t main)
+{
+    char n[24];
+    int each = main % FU_STREAM_TILE ? lanes : FU_STREAM_TILE;
+    snprintf(n, sizeof n, "%d", each);
+    bool rarely = each > lanes && e->by_pieces;
+    if (rarely) fu_scope_open(e, "if (b %% %d == 0) {", each);
+    fu_take_random(e, phase, "b", n);
+    if (rarely) fu_scope_close(e);
+}
+
 static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int64_t count, bool worst)
 {
     int lanes = e->p->lanes;
@@ -129,6 +141,7 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
         int64_t main = count / lanes * lanes, tail = count - main;
         bool zero = !strcmp(lo, "0");
         if (main == lanes) {
+            fu_take_random(e, phase, "0", n);
             lane_loop(e, phase, lo, n, worst);
         } else if (main) {
             if (zero)
@@ -137,6 +150,7 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
                 fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main,
                               lanes);
             fu_prefetch_next(e, phase, "b", lanes);
+            take_lanes(e, phase, lanes, main);
             lane_loop(e, phase, "b", n, worst);
             fu_scope_close(e);
         }
@@ -147,6 +161,7 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
                 snprintf(from, sizeof from, "%lld", (long long)main);
             else
                 snprintf(from, sizeof from, "%s + %lld", lo, (long long)main);
+            fu_take_random(e, phase, from, rest);
             lane_loop(e, phase, from, rest, worst);
         }
         return;
@@ -229,6 +244,8 @@ static void write_vector(fu_em *e, int phase, const fu_range *r)
     e->first = r->lo;
     char count[160];
     snprintf(count, sizeof count, "%s - %s", r->hi, r->lo);
+    e->by_pieces = r->count >= 0 && !strcmp(r->lo, "0") && !p->split &&
+                   (lanes ? !flush : fu_phase_streams(p, phase)) && fu_random_by_pieces(p, phase);
     fu_fill_random(e, phase, r->count >= 0 ? r->hi : count);
     if (worst) fu_line(&e->t, "uint64_t worst = 0;");
     if (!lanes) {
@@ -249,6 +266,7 @@ static void write_vector(fu_em *e, int phase, const fu_range *r)
         flush_lanes(e, phase);
         fu_scope_close(e);
     }
+    e->by_pieces = false;
     if (worst) fu_report_worst(e);
 }
 

@@ -44,7 +44,7 @@ int fu_op_cost(const fu_value *v)
     case FU_PICK:
         return 4;
     case FU_RANDOM:
-        return v->op == TN_OP_normal ? 30 : 8;
+        return v->op == TN_OP_normal ? 60 : 25;
     case FU_OP:
         return v->op == TN_OP_cast || v->op == TN_OP_contiguous ? 0 : row_cost(v->op);
     }
@@ -133,6 +133,26 @@ bool fu_set_phases(fu_prog *p)
     return p->n_phase <= FU_MAX_PHASES;
 }
 
+static bool costs_again(const fu_prog *p, int id)
+{
+    enum { WORTH = 6 };
+    uint64_t seen[(FU_MAX_VALUES + 63) / 64] = {0};
+    return fu_again_cost(p, id, seen) >= WORTH;
+}
+
+/* What follows in a step or two from another value that is kept is not kept itself. */
+static void keep_fewer(fu_prog *p)
+{
+    for (int i = p->n_value - 1; i >= 0; i--) {
+        fu_value *v = &p->value[i];
+        int kept = v->stash;
+        if (kept < 0) continue;
+        v->stash = -1;
+        if (costs_again(p, i)) v->stash = kept;
+    }
+    fu_mark_needs(p);
+}
+
 /* Expensive values that several phases use are computed once and kept. */
 void fu_choose_stash(fu_prog *p)
 {
@@ -145,12 +165,12 @@ void fu_choose_stash(fu_prog *p)
     for (int i = p->n_value - 1; i >= 0 && kept < 4; i--) {
         fu_value *v = &p->value[i];
         if (v->kind == FU_LOAD || !(v->vary & vec) || bits(v->need) < 2) continue;
-        uint64_t seen[(FU_MAX_VALUES + 63) / 64] = {0};
-        if (fu_again_cost(p, i, seen) < 6) continue;
+        if (!costs_again(p, i)) continue;
         int first = 0;
         while (!(v->need >> first & 1)) first++;
         v->stash = first;
         kept++;
         fu_mark_needs(p);
     }
+    keep_fewer(p);
 }

@@ -194,7 +194,7 @@ static void choose_split(fu_prog *p)
 /* Chains of additions wait for one another: where a loop has but one, it wants more of them side by side. */
 static int choose_lanes(const fu_prog *p)
 {
-    if (p->extent[fu_vec(p)] < 512) return FU_LANES;
+    if (p->split || p->extent[fu_vec(p)] < 512) return FU_LANES;
     for (int phase = 0; phase < p->n_phase; phase++) {
         int sums = 0;
         for (int i = 0; i < p->n_value; i++) {

@@ -6,9 +6,9 @@
  * therefore the same on every device, in every tiling and order, and when a value is recomputed.
  *
  * A block costs ten rounds and serves four elements: code that walks contiguous elements fills a small
- * buffer with tn_philox_fill, vectorised across blocks, instead of calling tn_philox_u32 on each.
+ * buffer with tn_philox_take, vectorised across blocks, instead of calling tn_philox_u32 on each.
  *
- * Comes after math.h. Read first: tn_philox_block, then tn_philox_fill.
+ * Comes after math.h. Read first: tn_philox_block, then tn_philox_take.
  */
 #ifndef TN_PRELUDE_PHILOX_H
 #define TN_PRELUDE_PHILOX_H
@@ -90,53 +90,91 @@ TN_FN tn_philox_lanes tn_philox_times(tn_philox_lanes a, tn_philox_lanes b)
 #endif
 }
 
-/* The keys of all rounds stand ready as vectors: those of the one word, then those of the other. */
-TN_FN void tn_philox_blocks(const tn_philox_lanes *key, uint64_t draw, uint64_t block, uint32_t *out)
+/* `groups` times eight blocks from `block` on, at most two: the rounds of one wait for one another, those of
+ * two fill each other's gaps. The keys of all rounds stand ready as vectors: those of the one word, then
+ * those of the other. */
+TN_FN void tn_philox_blocks(const tn_philox_lanes *key, uint64_t draw, uint64_t block, int groups,
+                            uint32_t *out)
 {
     const tn_philox_lanes none = {0}, each = {0, 1, 2, 3, 4, 5, 6, 7}, low = none + 0xffffffffu;
     const tn_philox_lanes m0 = none + 0xd2511f53u, m1 = none + 0xcd9e8d57u;
-    tn_philox_lanes c0 = each + block, c1 = c0 >> 32, c2 = none + draw, c3 = c2 >> 32;
-    for (int round = 0; round < 10; round++) {
-        tn_philox_lanes p0 = tn_philox_times(c0, m0), p1 = tn_philox_times(c2, m1);
-        c0 = (p1 >> 32) ^ c1 ^ key[round];
-        c2 = (p0 >> 32) ^ c3 ^ key[10 + round];
-        c1 = p1;
-        c3 = p0;
-    }
-    c0 = (c0 & low) | c1 << 32;
-    c2 = (c2 & low) | c3 << 32;
+    tn_philox_lanes c0[2], c1[2], c2[2], c3[2];
     tn_philox_out *o = (tn_philox_out *)out;
+    for (int g = 0; g < groups; g++) {
+        c0[g] = each + (block + 8 * (uint64_t)g);
+        c1[g] = c0[g] >> 32;
+        c2[g] = none + draw;
+        c3[g] = c2[g] >> 32;
+    }
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; round++)
+        for (int g = 0; g < groups; g++) {
+            tn_philox_lanes p0 = tn_philox_times(c0[g], m0), p1 = tn_philox_times(c2[g], m1);
+            c0[g] = (p1 >> 32) ^ c1[g] ^ key[round];
+            c2[g] = (p0 >> 32) ^ c3[g] ^ key[10 + round];
+            c1[g] = p1;
+            c3[g] = p0;
+        }
+    for (int g = 0; g < groups; g++) {
+        c0[g] = (c0[g] & low) | c1[g] << 32;
+        c2[g] = (c2[g] & low) | c3[g] << 32;
 #if defined(__clang__)
-    o[0] = __builtin_shufflevector(c0, c2, 0, 8, 1, 9, 2, 10, 3, 11);
-    o[1] = __builtin_shufflevector(c0, c2, 4, 12, 5, 13, 6, 14, 7, 15);
+        o[2 * g] = __builtin_shufflevector(c0[g], c2[g], 0, 8, 1, 9, 2, 10, 3, 11);
+        o[2 * g + 1] = __builtin_shufflevector(c0[g], c2[g], 4, 12, 5, 13, 6, 14, 7, 15);
 #else
-    o[0] = __builtin_shuffle(c0, c2, (tn_philox_lanes){0, 8, 1, 9, 2, 10, 3, 11});
-    o[1] = __builtin_shuffle(c0, c2, (tn_philox_lanes){4, 12, 5, 13, 6, 14, 7, 15});
+        o[2 * g] = __builtin_shuffle(c0[g], c2[g], (tn_philox_lanes){0, 8, 1, 9, 2, 10, 3, 11});
+        o[2 * g + 1] = __builtin_shuffle(c0[g], c2[g], (tn_philox_lanes){4, 12, 5, 13, 6, 14, 7, 15});
 #endif
+    }
 }
 #endif
 
+/* One draw, from which code that walks a tensor takes words piece by piece. */
+typedef struct tn_philox_draw {
+    uint64_t seed, draw;
+#if defined(TN_PHILOX_WIDE)
+    tn_philox_lanes key[20];
+#endif
+} tn_philox_draw;
+
+TN_FN void tn_philox_open(tn_philox_draw *d, uint64_t seed, uint64_t draw)
+{
+    d->seed = seed;
+    d->draw = draw;
+#if defined(TN_PHILOX_WIDE)
+    for (uint32_t round = 0; round < 10; round++) {
+        const tn_philox_lanes none = {0};
+        d->key[round] = none + (uint64_t)((uint32_t)seed + round * 0x9e3779b9u);
+        d->key[10 + round] = none + (uint64_t)((uint32_t)(seed >> 32) + round * 0xbb67ae85u);
+    }
+#endif
+}
+
 /* The words of elements first .. first + n - 1. */
-TN_FN_LARGE void tn_philox_fill(uint64_t seed, uint64_t draw, uint64_t first, int64_t n, uint32_t *out)
+TN_FN_LARGE void tn_philox_take(const tn_philox_draw *d, uint64_t first, int64_t n, uint32_t *out)
 {
     int64_t i = 0;
-    for (; i < n && (first + (uint64_t)i) % 4; i++) out[i] = tn_philox_u32(seed, draw, first + (uint64_t)i);
+    for (; i < n && (first + (uint64_t)i) % 4; i++)
+        out[i] = tn_philox_u32(d->seed, d->draw, first + (uint64_t)i);
     uint64_t block = (first + (uint64_t)i) / 4;
     int64_t blocks = (n - i) / 4;
     uint32_t *o = out + i;
     int64_t b = 0;
 #if defined(TN_PHILOX_WIDE)
-    tn_philox_lanes key[20];
-    for (uint32_t round = 0; round < 10; round++) {
-        const tn_philox_lanes none = {0};
-        key[round] = none + (uint64_t)((uint32_t)seed + round * 0x9e3779b9u);
-        key[10 + round] = none + (uint64_t)((uint32_t)(seed >> 32) + round * 0xbb67ae85u);
-    }
+    for (; b + 2 * TN_PHILOX_WIDE <= blocks; b += 2 * TN_PHILOX_WIDE)
+        tn_philox_blocks(d->key, d->draw, block + (uint64_t)b, 2, o + 4 * b);
     for (; b + TN_PHILOX_WIDE <= blocks; b += TN_PHILOX_WIDE)
-        tn_philox_blocks(key, draw, block + (uint64_t)b, o + 4 * b);
+        tn_philox_blocks(d->key, d->draw, block + (uint64_t)b, 1, o + 4 * b);
 #endif
-    for (; b < blocks; b++) tn_philox_block(seed, draw, block + (uint64_t)b, o + 4 * b);
-    for (i += 4 * blocks; i < n; i++) out[i] = tn_philox_u32(seed, draw, first + (uint64_t)i);
+    for (; b < blocks; b++) tn_philox_block(d->seed, d->draw, block + (uint64_t)b, o + 4 * b);
+    for (i += 4 * blocks; i < n; i++) out[i] = tn_philox_u32(d->seed, d->draw, first + (uint64_t)i);
+}
+
+TN_FN void tn_philox_fill(uint64_t seed, uint64_t draw, uint64_t first, int64_t n, uint32_t *out)
+{
+    tn_philox_draw d;
+    tn_philox_open(&d, seed, draw);
+    tn_philox_take(&d, first, n, out);
 }
 
 /* ------------------------------------------------------------------------------------- distributions */

@@ -248,8 +248,11 @@ void tn_ref_noise_result(const tn_ref_args *a, int64_t n)
     if (size <= 0 || chooses((tn_op)node->op)) return;
     /* Summands that are alike are rounded alike, and chance at the summands cancels where that does not. */
     if (node->op == TN_OP_reduce_sum) size *= 1 + sqrt(summands(node)) / 4;
-    /* Sine and cosine of a rounded angle: an error that does not shrink with the value. */
+    /* Sine and cosine of a rounded angle, a probability beside 1/2: errors that do not shrink with the value.
+     */
     double at_least = node->op == TN_OP_normal ? 4 : 0;
+    if (node->op == TN_OP_ndtr && node->dtype != TN_F64)
+        at_least = 0.5 * ulp(TN_F32) / ulp((tn_dtype)node->dtype);
     for (int64_t i = 0; i < n; i++) {
         if (!rounded(a, i)) continue;
         if (!d->noise_seed && node->dtype != TN_F64) {
