@@ -344,37 +344,67 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count)
     }
 }
 
+/* What the pieces of one loop have in common: the coordinate of its first element, if that is not 0, and
+ * lines that are asked for ahead. */
+struct stream {
+    int phase;
+    const char *base;
+    bool zero, worst;
+    const fu_value *picked;
+};
+
+/* The piece of `count` elements from c on. */
+static void stream_piece(fu_em *e, const struct stream *s, const char *count)
+{
+    char i[16], first[80];
+    snprintf(i, sizeof i, "i%d", fu_vec(e->p));
+    snprintf(first, sizeof first, s->zero ? "%sc" : "%s + c", s->zero ? "" : s->base);
+    fu_declare_pieces(e, s->phase);
+    fu_prefetch_next(e, s->phase, first, FU_STREAM_TILE);
+    if (s->picked)
+        fu_line(&e->t, "for (int k = 0; k < %d; k += %d) %s(next_line + c + k);", FU_STREAM_TILE,
+                64 / (int)tn_dtype_size(s->picked->dtype), e->lang->prefetch);
+    fu_take_random(e, s->phase, "c", count);
+    struct loop l = {.phase = s->phase, .worst = s->worst, .i = i, .first = first, .count = count};
+    l.inner = !s->zero && e->p->form != FU_ROW && e->p->tile;
+    write_loop(e, &l, piece_loop);
+    fu_put_pieces(e, s->phase, first, count);
+    e->lane = e->piece = NULL;
+}
+
 /* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
- * of elements, `base` the first one's coordinate. */
+ * of elements, `base` the first one's coordinate. A piece whose length the compiler knows takes up to a sixth
+ * less time, so that the last one has a text of its own. */
 static void stream_loop(fu_em *e, int phase, const char *base, const char *span, bool worst)
 {
-    fu_prog *p = e->p;
-    int vec = fu_vec(p);
-    char i[16], count[16], first[80], *end;
-    int64_t known = strtoll(span, &end, 10);
-    snprintf(i, sizeof i, "i%d", vec);
-    const fu_value *picked = find_picked(e);
-    fu_scope_open(e, "for (int64_t c = 0; c < %s; c += %d) {", span, FU_STREAM_TILE);
-    if (!*end && known % FU_STREAM_TILE == 0) {
-        snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
-    } else {
-        fu_line(&e->t, "const int64_t m = %s - c < %d ? %s - c : %d;", span, FU_STREAM_TILE, span,
-                FU_STREAM_TILE);
-        snprintf(count, sizeof count, "m");
+    char count[16], *end;
+    const int64_t known = strtoll(span, &end, 10), rest = *end ? -1 : known % FU_STREAM_TILE;
+    struct stream s = {.phase = phase, .base = base, .zero = !strcmp(base, "0"), .worst = worst};
+    s.picked = find_picked(e);
+    snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
+    if (rest) {
+        fu_scope_open(e, "{");
+        fu_line(&e->t, "int64_t c = 0;");
     }
-    bool zero = !strcmp(base, "0");
-    snprintf(first, sizeof first, zero ? "%sc" : "%s + c", zero ? "" : base);
-    fu_declare_pieces(e, phase);
-    fu_prefetch_next(e, phase, first, FU_STREAM_TILE);
-    if (picked)
-        fu_line(&e->t, "for (int k = 0; k < %d; k += %d) %s(next_line + c + k);", FU_STREAM_TILE,
-                64 / (int)tn_dtype_size(picked->dtype), e->lang->prefetch);
-    fu_take_random(e, phase, "c", count);
-    struct loop l = {.phase = phase, .worst = worst, .i = i, .first = first, .count = count};
-    l.inner = !zero && p->form != FU_ROW && p->tile;
-    write_loop(e, &l, piece_loop);
-    fu_put_pieces(e, phase, first, count);
-    e->lane = e->piece = NULL;
+    if (rest < 0 || known >= FU_STREAM_TILE) {
+        if (rest)
+            fu_scope_open(e, "for (; c + %d <= %s; c += %d) {", FU_STREAM_TILE, span, FU_STREAM_TILE);
+        else
+            fu_scope_open(e, "for (int64_t c = 0; c < %s; c += %d) {", span, FU_STREAM_TILE);
+        stream_piece(e, &s, count);
+        fu_scope_close(e);
+    }
+    if (!rest) return;
+    if (rest < 0) {
+        fu_scope_open(e, "if (c < %s) {", span);
+        fu_line(&e->t, "const int64_t m = %s - c;", span);
+        snprintf(count, sizeof count, "m");
+    } else {
+        fu_scope_open(e, "{");
+        snprintf(count, sizeof count, "%lld", (long long)rest);
+    }
+    stream_piece(e, &s, count);
+    fu_scope_close(e);
     fu_scope_close(e);
 }
 

@@ -107,11 +107,12 @@ static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss
 }
 
 /* d loss / d x[i][j] = scale[i] (softmax(x[i])[j] - target[i][j]), scale = g / count where the row counts,
- * else 0, and target = (1 - s) onehot + s / c with label smoothing s. The softmax comes from the saved
- * log-sum-exp of each row. */
+ * else 0, and target = (1 - s) onehot + s / c with label smoothing s. The softmax is e^(x - m) / z with each
+ * row's saved largest element m and sum z, so that a kernel which makes both loss and gradient takes one
+ * exponential of each element, not two. */
 static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *x = r->args[0], *lse = r->saved[0], *count = r->saved[1];
+    tn_tensor *x = r->args[0], *m = r->saved[0], *z = r->saved[1], *count = r->saved[2];
     class_rows rows;
     tn_loss_options o = {.use_ignore_index = r->whole[1] != 0, .ignore_index = r->whole[2]};
     if (!class_rows_of(x, r->args[1], &o, &rows)) return false;
@@ -123,7 +124,8 @@ static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
         scale = tn_mk_cast(tn_mk2(TN_OP_div, tn_mk_cast(scale, (tn_dtype)count->dtype), count),
                            (tn_dtype)x->dtype);
     scale = where(rows.counts, scale, constant(x, 0));
-    tn_tensor *p = tn_mk1(TN_OP_exp, sub(rows.x, lse));
+    tn_tensor *e = tn_mk1(TN_OP_exp, sub(rows.x, m));
+    tn_tensor *p = tn_mk_cast(mul(summed_as(e), tn_mk1(TN_OP_reciprocal, z)), (tn_dtype)x->dtype);
     tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){n, c}, (tn_dtype)rows.safe->dtype);
     tn_tensor *hit = eq(at, rows.safe);
     tn_tensor *target = s == 0 ? tn_mk_cast(hit, (tn_dtype)x->dtype)
@@ -133,7 +135,7 @@ static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
-/* row loss = lse - (1 - s) x[label] - s mean(x), lse = log sum e^x */
+/* row loss = lse - (1 - s) x[label] - s mean(x), lse = log sum e^x = log z + m */
 static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, const tn_loss_options *o)
 {
     uint32_t first = sc->g->n_nodes;
@@ -142,15 +144,17 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     if (!class_rows_of(x, labels, o, &r)) return NULL;
     double c = (double)r.x->shape[1];
     tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, r.x, 2);
-    tn_tensor *lse = add(tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, sub(r.x, m)), 2)), m);
+    tn_tensor *z = total(summed_as(tn_mk1(TN_OP_exp, sub(r.x, m))), 2);
+    tn_tensor *lse = add(tn_mk_cast(tn_mk1(TN_OP_log, z), (tn_dtype)x->dtype), m);
     tn_tensor *row = at_label(&r);
     if (s != 0) row = add(mul(row, num(x, 1 - s)), mul(total(r.x, 2), num(x, s / c)));
     row = where(r.counts, sub(lse, row), constant(x, 0));
     tn_tensor *count, *out = reduce_rows(row, &r, o, labels, &count);
     tn_rule *rule = tn_rule_set(out, first, cross_entropy_rule, 2, (tn_tensor *[]){x, labels});
     if (!rule) return NULL;
-    tn_rule_save(rule, 0, lse);
-    tn_rule_save(rule, 1, count);
+    tn_rule_save(rule, 0, m);
+    tn_rule_save(rule, 1, z);
+    tn_rule_save(rule, 2, count);
     rule->num[0] = s;
     rule->whole[0] = o->reduction;
     rule->whole[1] = o->use_ignore_index;
