@@ -148,12 +148,20 @@ static int phase_work(const fu_prog *p, int phase)
     return work;
 }
 
+bool fu_phase_reduces(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (fu_reduced_in(&p->value[i], phase)) return true;
+    return false;
+}
+
 /* The phase that computes longest, of those that go block by block. */
 static int busiest_phase(const fu_prog *p)
 {
-    int busiest = 0, last = p->n_phase - 1;
-    for (int phase = 1; phase <= last; phase++)
-        if ((phase < last || fu_phase_streams(p, phase)) && phase_work(p, phase) >= phase_work(p, busiest))
+    int busiest = 0;
+    for (int phase = 1; phase < p->n_phase; phase++)
+        if ((fu_phase_reduces(p, phase) || fu_phase_streams(p, phase)) &&
+            phase_work(p, phase) >= phase_work(p, busiest))
             busiest = phase;
     return busiest;
 }

@@ -32,13 +32,6 @@ enum {
     VECTOR_FOLD = 4 /* lanes that are worth a vector when they are folded */
 };
 
-static bool phase_reduces(const fu_prog *p, int phase)
-{
-    for (int i = 0; i < p->n_value; i++)
-        if (fu_reduced_in(&p->value[i], phase)) return true;
-    return false;
-}
-
 /* Sums over long rows go through totals of a wider type, block by block. */
 static bool flushes(const fu_prog *p, const fu_value *v)
 {
@@ -237,7 +230,7 @@ static void declare_flushed(fu_em *e, int phase)
 static void write_vector(fu_em *e, int phase, const fu_range *r)
 {
     fu_prog *p = e->p;
-    bool worst = fu_index_inside(p, phase), lanes = phase_reduces(p, phase);
+    bool worst = fu_index_inside(p, phase), lanes = fu_phase_reduces(p, phase);
     bool flush = false;
     for (int i = 0; i < p->n_value; i++)
         flush = flush || (fu_reduced_in(&p->value[i], phase) && flushes(p, &p->value[i]));
