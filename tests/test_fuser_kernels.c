@@ -363,6 +363,28 @@ static int dropout(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 5;
 }
 
+/* Bits are made with each piece of a row, or of a stream, where rows begin at a block of four. */
+static int dropout_by_pieces(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.3, 0, false}, TN_F32);
+    tn_tensor *keep = tn_mk_cast(tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, p), TN_F32);
+    tn_tensor *u = tn_mk_random(g, TN_OP_uniform, TN_F32, x->ndim, x->shape, NULL);
+    tn_tensor *y = op2(TN_OP_add, op2(TN_OP_mul, keep, x), u);
+    root[0] = op2(TN_OP_sub, y, tn_mk_reduce(TN_OP_reduce_max, y, 1u << (x->ndim - 1)));
+    root[1] = op2(TN_OP_mul, op2(TN_OP_mul, keep, u), x);
+    u = tn_mk_random(g, TN_OP_uniform, TN_F32, x->ndim, x->shape, NULL);
+    root[2] = op2(TN_OP_mul, u, root[0]);
+    return 3;
+}
+
+static int dropout_alone(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *x = in[0], *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.3, 0, false}, TN_F32);
+    tn_tensor *keep = tn_mk_cast(tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, p), TN_F32);
+    root[0] = op2(TN_OP_mul, keep, x);
+    return 1;
+}
+
 /* Dropout of column sums, and columns dropped from all rows at once. */
 static int dropout_of_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
@@ -414,6 +436,13 @@ static void random_numbers_do_not_depend_on_the_schedule(void **state)
     rig_check(&(rig_case){1, {{TN_F32, 2, {5, 3001}, -1, 1}}, dropout, 0, 2e-6});
     rig_check(&(rig_case){1, {{TN_F32, 1, {5003}, -1, 1}}, dropout, 0, 1e-5});
     rig_check(&(rig_case){1, {{TN_F32, 3, {2, 1000, 70}, -1, 1}}, dropout, 0, 2e-6});
+    static const int64_t width[] = {20, 64, 72, 96, 101, 1000, 1024, 1064};
+    for (size_t i = 0; i < 2 * (sizeof width / sizeof *width); i++) {
+        rig_last_bytes = i % 2 ? 4096 : 0; /* written past the caches */
+        rig_check(&(rig_case){1, {{TN_F32, 2, {30, width[i / 2]}, -1, 1}}, dropout_by_pieces, 0, 1e-6});
+        rig_check(&(rig_case){1, {{TN_F32, 2, {30, width[i / 2]}, -1, 1}}, dropout_alone, 0, 0});
+    }
+    rig_last_bytes = 0;
 }
 
 /* ---- other ---- */
