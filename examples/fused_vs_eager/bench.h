@@ -14,7 +14,7 @@
 
 #include <tensor_nn.h>
 
-enum { MAX_INPUTS = 6, MAX_OUTS = 2, MAX_VARIANTS = 12 };
+enum { MAX_INPUTS = 6, MAX_OUTS = 2, MAX_VARIANTS = 16 };
 
 struct options {
     const char *which, *shape, *json, *device;
@@ -77,7 +77,7 @@ extern const int n_fusions;
 /* ---- case.c, optimizer.c, setup.c ---- */
 
 struct figures { /* NAN: there is none */
-    double eager_ms, fused_ms, predicted_ms, yardstick_ms, share, limit, max_err, bar;
+    double eager_ms, fused_ms, predicted_ms, yardstick_ms, compute_ms, share, limit, max_err, bar;
     unsigned long long eager_kernels, fused_kernels, eager_bytes, fused_bytes;
 };
 struct case_row {

@@ -51,6 +51,19 @@ static double run_read(struct setup *u)
     return tn_step_end(u->copy[0]) ? -1 : clock_ms(u->o) - start;
 }
 
+/* As many steps as have as many rows as one of the others. */
+static double run_cached(struct setup *u, bool with_loss, bool with_backward)
+{
+    enum { TIMES = 16 };
+    double ms = 0;
+    for (int i = 0; i < TIMES; i++) {
+        double once = run_step(u, &u->cached, with_loss, with_backward);
+        if (once < 0) return -1;
+        ms += once;
+    }
+    return ms / TIMES / u->cached_share;
+}
+
 static double run_variant(void *arg, int index)
 {
     struct setup *u = arg;
@@ -71,6 +84,12 @@ static double run_variant(void *arg, int index)
         return run_copy(u, v - COPY_PLAIN);
     case READ_ONLY:
         return run_read(u);
+    case FORWARD_CACHED:
+        return run_cached(u, false, false);
+    case LOSS_CACHED:
+        return run_cached(u, true, false);
+    case STEP_CACHED:
+        return run_cached(u, true, true);
     case HAND_FORWARD:
         u->hand->forward(&u->forward);
         return clock_ms(u->o) - start;
@@ -99,14 +118,16 @@ static struct figures count(struct setup *u, bool loss, bool backward)
                             .eager_bytes = e.bytes,
                             .fused_bytes = f.bytes,
                             .yardstick_ms = NAN,
+                            .compute_ms = NAN,
                             .max_err = NAN,
                             .share = NAN,
                             .limit = NAN};
 }
 
-/* The limit is what a kernel without any arithmetic would reach. A byte read costs 1 / read_gbs, and a byte
- * written what is left of a copy's time when its reads are taken away: where reading alone is slower than a
- * copy, by what moves in total, a kernel that mostly reads cannot reach the copy. */
+/* The limit is what a kernel without any arithmetic would reach, or one without any memory, whichever is
+ * slower. A byte read costs 1 / read_gbs, and a byte written what is left of a copy's time when its reads are
+ * taken away: where reading alone is slower than a copy, by what moves in total, a kernel that mostly reads
+ * cannot reach the copy. */
 static void finish(struct figures *f, struct moved must, double tensor, const struct case_row *r, double bar)
 {
     double bytes = (must.reads + must.writes) * tensor;
@@ -114,7 +135,8 @@ static void finish(struct figures *f, struct moved must, double tensor, const st
     if (bytes <= 0) return;
     double read = 1 / r->read_gbs, write = fmax(2 / r->copy_gbs - read, 0);
     f->share = bytes / (f->fused_ms * 1e-3) / (r->copy_gbs * 1e9);
-    f->limit = (must.reads + must.writes) / (must.reads * read + must.writes * write) / r->copy_gbs;
+    double memory_ms = (must.reads * read + must.writes * write) * tensor * 1e-6;
+    f->limit = bytes / (fmax(memory_ms, f->compute_ms) * 1e-3) / (r->copy_gbs * 1e9);
 }
 
 static void take_away(struct figures *f, const struct figures *step, const struct figures *loss)
@@ -123,6 +145,7 @@ static void take_away(struct figures *f, const struct figures *step, const struc
     f->eager_ms -= loss->eager_ms;
     f->fused_ms -= loss->fused_ms;
     f->predicted_ms -= loss->predicted_ms;
+    f->compute_ms -= loss->compute_ms;
     f->eager_kernels -= loss->eager_kernels;
     f->fused_kernels -= loss->fused_kernels;
     f->eager_bytes -= loss->eager_bytes;
@@ -146,7 +169,8 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
     double tensor = (double)(n * c) * 4;
     double error[2] = {compare(u, false), compare(u, true)};
     for (int v = 0; v < N_VARIANT; v++)
-        if (u->hand || v < HAND_FORWARD) u->variant[u->n_variant++] = v;
+        if (v >= HAND_FORWARD ? u->hand != NULL : v < FORWARD_CACHED || u->cached.s)
+            u->variant[u->n_variant++] = v;
     if (!meter(run_variant, u, u->n_variant, o, ms, &row->rounds)) return false;
     for (int k = 0; k < u->n_variant; k++) of[u->variant[k]] = ms[k];
     double moved = (double)tn_numel(u->to[0]) * 8e-6; /* / ms = GB/s */
@@ -163,6 +187,11 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
     loss.fused_ms = of[LOSS_FUSED];
     row->step.eager_ms = of[STEP_EAGER];
     row->step.fused_ms = of[STEP_FUSED];
+    if (u->cached.s) {
+        row->forward.compute_ms = of[FORWARD_CACHED];
+        loss.compute_ms = of[LOSS_CACHED];
+        row->step.compute_ms = of[STEP_CACHED];
+    }
     row->forward.max_err = error[0];
     row->step.max_err = error[1];
     if (u->hand) { /* by hand a backward that makes what it needs again differs from a whole step by the loss

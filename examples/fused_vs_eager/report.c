@@ -115,7 +115,7 @@ static void json_figures(FILE *f, const char *name, const struct figures *g)
 {
     static const char *const key[] = {"eager_ms",     "fused_ms",     "eager_kernels", "fused_kernels",
                                       "eager_bytes",  "fused_bytes",  "fused_share",   "limit_share",
-                                      "predicted_ms", "yardstick_ms", "max_err"};
+                                      "predicted_ms", "yardstick_ms", "compute_ms",    "max_err"};
     const double v[] = {g->eager_ms,
                         g->fused_ms,
                         (double)g->eager_kernels,
@@ -126,6 +126,7 @@ static void json_figures(FILE *f, const char *name, const struct figures *g)
                         g->limit,
                         g->predicted_ms,
                         g->yardstick_ms,
+                        g->compute_ms,
                         g->max_err};
     fprintf(f, ",\n   \"%s\":{", name);
     numbers(f, sizeof v / sizeof *v, key, v);

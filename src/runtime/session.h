@@ -158,12 +158,14 @@ int tn_plan_cache_add(tn_plan_cache *c, const void *key, size_t bytes, tn_plan *
 /* ---- create.c ---- */
 tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape); /* with storage */
 
-/* ---- state.c ---- */
+/* ---- assign.c ---- */
 /* p (persistent) takes source's value. target: p's version node, or a reshape of it with source's shape.
  * defer: the assignment runs when the open call ends, with what else it leaves behind. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);
 /* Whether x's memory will be written, before x is read, by something that has not run. */
 bool tn_write_pending(const tn_session *s, const tn_tensor *x);
+
+/* ---- state.c ---- */
 void tn_state_free(tn_session *s);
 
 #endif

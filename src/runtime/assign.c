@@ -1,0 +1,147 @@
+/* assign.c - writing to what outlives a step.
+ *
+ * An assignment makes a new version of its target. The version node that earlier operators of the step read
+ * keeps the old value: where a backward may still want it, it is copied out first. Read first: tn_assign_at.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/placed.h"
+#include "explain.h"
+
+bool tn_write_pending(const tn_session *s, const tn_tensor *p)
+{
+    const tn_graph *g = &s->graph;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        const tn_tensor *h = g->holder[i];
+        const tn_tensor *to = h->flags & TN_F_DONE || h->id < s->flushed ? NULL : tn_node_written(h);
+        if (to && h->id < p->base->id && tn_node_overlap(to, p)) return true;
+    }
+    return false;
+}
+
+/* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
+ * that no operator took over. */
+static bool still_wanted(const tn_graph *g, const tn_tensor *v)
+{
+    bool wanted = (v->flags & TN_F_GRAD_READ) != 0;
+    for (uint32_t k = v->id + 1; k < g->n_nodes && v->flags & TN_F_VIEWED && !wanted; k++)
+        wanted = g->nodes[k]->base == v && (g->nodes[k]->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+    return wanted;
+}
+
+/* v's value as memory of its own. */
+static int copy_out(tn_session *s, tn_tensor *v)
+{
+    tn_graph *g = &s->graph;
+    size_t bytes = (size_t)tn_node_numel(v) * tn_elem_size(g, (tn_dtype)v->dtype);
+    tn_storage *copy = tn_storage_new(g, bytes);
+    if (!copy || s->device->copy(s->device, copy->data, tn_node_data(v), bytes)) {
+        tn_storage_release(copy);
+        tn_error_set(g, TN_E_NOMEM, "no memory to keep the old value of '%s'", v->name ? v->name : "");
+        return TN_E_NOMEM;
+    }
+    tn_storage_release(v->buf);
+    v->buf = copy;
+    v->place = NULL;
+    v->flags &= ~(uint32_t)TN_F_VERSION;
+    g->unrepeatable = true; /* the copy was made now */
+    return TN_OK;
+}
+
+/* A step node that looks into memory which may be assigned to: a version, or what was assigned before. */
+static bool looks_into(const tn_tensor *v, const tn_tensor *p)
+{
+    return (v->flags & TN_F_VERSION || tn_node_written(v)) && tn_node_overlap(v, p);
+}
+
+/* Before p's memory is overwritten: step nodes that look into it keep what they saw. One that may be asked
+ * for again gets the old value as memory of its own; any other is lost to `writer` once that has run, so that
+ * needing it again is an error and never a wrong number. Readers recorded before stand before the writer. */
+static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
+{
+    tn_graph *g = &s->graph;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        tn_tensor *v = g->holder[i];
+        if (v->id >= writer->id || v->flags & TN_F_LOST || !looks_into(v, p)) continue;
+        bool wanted = still_wanted(g, v);
+        if (!wanted && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
+        if (v->of && v->of->of == v) v->of->of = NULL;
+        if (wanted) {
+            int status = copy_out(s, v);
+            if (status) return status;
+        } else {
+            v->flags |= TN_F_LOST;
+            v->lost_to = writer;
+        }
+    }
+    return TN_OK;
+}
+
+/* What is to be copied out must have run. */
+static int settle(tn_session *s, const tn_tensor *p)
+{
+    bool wanted = false;
+    for (uint32_t i = 0; i < s->graph.n_holders && !wanted; i++) {
+        const tn_tensor *v = s->graph.holder[i];
+        wanted = !(v->flags & TN_F_LOST) && looks_into(v, p) && still_wanted(&s->graph, v);
+    }
+    if (!wanted || !tn_write_pending(s, p)) return TN_OK;
+    tn_tape_end(s);
+    return tn_run(s, 0, NULL);
+}
+
+/* After an error no effect of the step takes place. */
+int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer)
+{
+    tn_graph *g = p->graph;
+    tn_session *s = g->session;
+    if (g->error.status || !source) return g->error.status ? g->error.status : TN_E_NULL;
+    bool waits = tn_deferred(s);
+    if (waits && settle(s, p)) return g->error.status;
+    tn_tensor *node = tn_mk_assign(target, source);
+    if (!node || release_versions(s, p, node)) return g->error.status;
+    if (target->base->buf && !tn_node_overlap(target, p)) { /* the old version has moved away */
+        p->of = NULL;
+        target = tn_mk_reshape(tn_use(p), target->ndim, target->shape);
+        if (!target) return g->error.status;
+        node->in[0] = target;
+    }
+    p->of = NULL;
+    node->of = p;
+    node->name = p->name;
+    if (s->in_step) {
+        target->base->flags |= TN_F_LOST;
+        target->base->lost_to = node;
+    }
+    if (!defer && !waits) return tn_run(s, 1, &node);
+    if (!waits) g->pending_assigns++; /* runs with the operator around it */
+    if (tn_same_shape(node, p)) {     /* until it has run it is p's version */
+        node->flags |= TN_F_STANDS | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
+        p->of = node;
+    }
+    return TN_OK;
+}
+
+int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int line)
+{
+    tn_tensor *p = target ? tn_resolve(target) : NULL;
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", file, line, 2, 0, &target, &source);
+    if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return TN_OK;
+    if (sc.ok && !(p->flags & TN_F_PERSISTENT)) {
+        tn_error_set(sc.g, TN_E_STATE,
+                     "the target dies with its step; only parameters, buffers and kept tensors can be "
+                     "assigned to");
+        sc.ok = false;
+    }
+    int status = sc.ok ? tn_assign_node(p, target, source, sc.g->call_depth > 1) : sc.g->error.status;
+    if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
+    tn_call_end(sc.g);
+    return status;
+}
+
+int tn_assign(tn_tensor *target, tn_tensor *source)
+{
+    return tn_assign_at(target, source, NULL, 0);
+}
