@@ -232,7 +232,8 @@ TN_OP(full, tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t
 TN_OP(arange, tn_session *s, double start, double end, double step, tn_dtype dtype); /* [start, end) */
 TN_OP(eye, tn_session *s, int64_t n, tn_dtype dtype);                                /* [n, n] identity */
 /* Philox4x32-10 under the session's seed; one draw per call, in program order, whatever the mode.
- * rand: uniform in [0, 1), k * 2^-24. randn: standard normal (Box-Muller). f32 f16 bf16 f64. */
+ * rand: uniform in [0, 1), k * 2^-24. randn: standard normal (Box-Muller). f32 f16 bf16 f64, the last with no more
+ * digits than f32. */
 TN_OP(rand, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(randn, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(randint, tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
@@ -287,7 +288,7 @@ TN_OP(sin, tn_tensor *x);
 TN_OP(cos, tn_tensor *x);
 TN_OP(tanh, tn_tensor *x);
 TN_OP(erf, tn_tensor *x);     /* 2/sqrt(pi) * integral of e^(-t^2) from 0 to x */
-TN_OP(ndtr, tn_tensor *x);    /* (1 + erf(x / sqrt 2)) / 2, the normal distribution up to x; in f32 to 1.2e-7 */
+TN_OP(ndtr, tn_tensor *x);    /* (1 + erf(x / sqrt 2)) / 2, the normal distribution up to x; in f32 to 1.2e-7, absolutely */
 TN_OP(sigmoid, tn_tensor *x); /* 1 / (1 + e^-x) */
 TN_OP(relu, tn_tensor *x);    /* max(x, 0), derivative 0 at 0; NaN stays NaN */
 TN_OP(floor, tn_tensor *x);
@@ -460,7 +461,7 @@ TN_OP(batch_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn_tensor *r
       tn_tensor *running_var, const tn_norm_options *options);
 /* x [n, .., c]; each group of c / groups channels of one n is normalised together. */
 TN_OP(group_norm, tn_tensor *x, int groups, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options);
-/* In training zeroes each element with probability p and scales the rest by 1 / (1 - p); else x. */
+/* In training zeroes each element with probability p, in [0, 1], and scales the rest by 1 / (1 - p); else x. */
 TN_OP(dropout, tn_tensor *x, double p);
 
 typedef enum tn_reduction { TN_REDUCE_MEAN, TN_REDUCE_SUM, TN_REDUCE_NONE } tn_reduction;

@@ -10,7 +10,7 @@
 #   N passed, N failed, N skipped
 #
 # which counts the tests inside the programs. Exit status 1 if any failed, crashed or timed out, or if nothing
-# ran. Environment: BUILD, TEST_JOBS (2), TEST_TIMEOUT (seconds for one program, 300), TEST_ENV (settings the
+# ran. Environment: BUILD, TEST_JOBS (2), TEST_TIMEOUT (seconds for one program, 1800), TEST_ENV (settings the
 # tests do get, such as TEST_ENV="TENSOR_DEVICE=cuda"). TEST_SKIP names tests that were left out, to be
 # counted as skipped, TEST_SKIP_WHY says why.
 #
@@ -21,7 +21,7 @@
 set -u
 
 BUILD=${BUILD:-build}
-limit=${TEST_TIMEOUT:-900}
+limit=${TEST_TIMEOUT:-1800}
 out=$BUILD/tests/out
 
 # count LOG STATUS: "passed failed skipped" on the first line, then the skipped ones with their reasons.

@@ -217,6 +217,33 @@ static void borders_around_nothing(void **state)
     assert_int_equal(tn_numel(g), 0);
 }
 
+/* Smoothing takes a share of the mean of logits whose sum is too large for f32: that is finite itself. */
+static void logits_near_the_end(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    float a[N];
+    for (int i = 0; i < N; i++) a[i] = i % 2 ? 1e37f : 1.1e37f;
+    const int32_t label = 2;
+    tn_tensor *x = tn_from(S, a, TN_F32, TN_SHAPE(1, N)), *y = tn_from(S, &label, TN_I32, TN_SHAPE(1));
+    double loss = tn_item(tn_cross_entropy(x, y, .label_smoothing = 0.1));
+    if (!(fabs(loss - 0.1 * 0.05e37) < 1e33)) fail_msg("%g", loss); /* 1.1 - 0.9 * 1.1 - 0.1 * 1.05 */
+}
+
+static void everything_dropped(void **state)
+{
+    (void)state;
+    const float a[] = {1, -2, 3};
+    tn_tensor *x = tn_from(S, a, TN_F32, TN_SHAPE(3)), *g;
+    tn_requires_grad(x, true);
+    tn_tensor *y = tn_dropout(x, 1);
+    if (tn_grad(tn_sum(tn_square(tn_add_scalar(y, 1.0)), TN_ALL, false), 1, &x, &g))
+        fail_msg("%s", tn_error_text(S));
+    gives(y, TN_F32, 0, 0, 0);
+    gives(g, TN_F32, 0, 0, 0);
+    gives(tn_mul_scalar(x, tn_number_f(0.5)), TN_F32, 0.5, -1, 1.5);
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -230,6 +257,8 @@ int main(void)
                                        EVERYWHERE(infinite_logits),
                                        EVERYWHERE(one_column_the_other_way),
                                        EVERYWHERE(nothing_but_border),
-                                       EVERYWHERE(borders_around_nothing)};
+                                       EVERYWHERE(borders_around_nothing),
+                                       EVERYWHERE(logits_near_the_end),
+                                       EVERYWHERE(everything_dropped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

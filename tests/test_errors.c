@@ -61,6 +61,8 @@ static void arguments(void **state)
     fails(TN_E_ARG, "unsqueeze", "4", tn_unsqueeze(a, 4));
     fails(TN_E_ARG, "pad", "-1", tn_pad(a, 0, -1, 0, 0));
     fails(TN_E_ARG, "dropout", "1.5", tn_dropout(a, 1.5));
+    fails(TN_E_ARG, "layer_norm", "weight|[2, 3]", tn_layer_norm(a, zeros(TN_SCALAR), NULL));
+    fails(TN_E_ARG, "rms_norm", "3 trailing|[2, 3]", tn_rms_norm(a, NULL, .ndim = 3));
     fails(TN_E_SHAPE, "group_norm", "2|[1, 2, 3]",
           tn_group_norm(zeros(TN_SHAPE(1, 2, 3)), 2, NULL, NULL, .eps = 0));
     fails(TN_E_ARG, "max_pool2d", "0", tn_max_pool2d(zeros(TN_SHAPE(1, 2, 2, 1)), 0, .stride = 1));

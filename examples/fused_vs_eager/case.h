@@ -21,7 +21,7 @@ enum variant {
     COPY_PLAIN,
     COPY_STREAM,
     READ_ONLY,
-    FORWARD_CACHED, /* fused, of as many rows as the caches next to the cores hold */
+    FORWARD_CACHED, /* fused, of rows that stay in the caches */
     LOSS_CACHED,
     STEP_CACHED,
     HAND_FORWARD,
@@ -30,15 +30,22 @@ enum variant {
 };
 enum { CHECK_DRAW = 1000 }; /* the random numbers that are compared */
 
+/* Fused, on a part of the rows. */
+struct few {
+    struct in in;
+    void *host[MAX_INPUTS + 1];
+    double share;
+};
+
 struct setup {
     const struct options *o;
     const struct fusion *f;
-    struct in in[2], cached; /* eager, fused; fused and small */
+    struct in in[2]; /* eager, fused */
+    struct few few[2];
     int n_field;
     struct field field[MAX_INPUTS], g;
-    void *host[MAX_INPUTS], *host_g, *few[MAX_INPUTS + 1]; /* few: of cached */
-    double cached_share;                                   /* of the rows */
-    tn_session *copy[2];                                   /* plain, streaming */
+    void *host[MAX_INPUTS], *host_g;
+    tn_session *copy[2]; /* plain, streaming */
     tn_tensor *from[2], *to[2];
     const yardstick *hand;
     yard forward, step;

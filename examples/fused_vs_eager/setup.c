@@ -5,7 +5,7 @@
 
 #include "case.h"
 
-enum { ROWS_CACHED = 128 }; /* of each thread: half a megabyte */
+enum { ROWS_CACHED = 256 }; /* of each thread: a megabyte */
 
 /* ---- host memory ---- */
 
@@ -93,25 +93,30 @@ static bool make_inputs(struct setup *u, const struct options *o)
     return true;
 }
 
-/* A few rows of the same, for the time that the arithmetic alone takes. */
-static bool make_cached(struct setup *u, const struct options *o)
+/* A few rows of the same, and one for each thread, which takes as long as starting takes. */
+static bool make_few(struct setup *u, const struct options *o, struct few *few, int64_t each)
 {
     struct field field[MAX_INPUTS], g;
-    int64_t n, c, rows = ROWS_CACHED * tn_threads(u->in[1].s);
-    if (u->f->forward.reads == 0) return true;
+    int64_t n, c, rows = each * tn_threads(u->in[1].s);
     shape_of(o->shape, &n, &c);
     if (rows > n) rows = n;
-    u->cached_share = (double)rows / (double)n;
+    few->share = (double)rows / (double)n;
     u->f->fields(rows, c, field, &g);
     g.gradient = false;
-    if (!(u->cached.s = open_mode(o, TN_FUSED))) return false;
+    if (!(few->in.s = open_mode(o, TN_FUSED))) return false;
     for (int k = 0; k <= u->n_field; k++) {
         const struct field *f = k < u->n_field ? &field[k] : &g;
-        if (!(u->few[k] = host_array(count_of(f) * 4))) return false;
-        fill(u->few[k], f, (uint64_t)k + 1);
-        *(k < u->n_field ? &u->cached.t[k] : &u->cached.g) = borrow(u->cached.s, u->few[k], f);
+        if (!(few->host[k] = host_array(count_of(f) * 4))) return false;
+        fill(few->host[k], f, (uint64_t)k + 1);
+        *(k < u->n_field ? &few->in.t[k] : &few->in.g) = borrow(few->in.s, few->host[k], f);
     }
     return true;
+}
+
+static bool make_cached(struct setup *u, const struct options *o)
+{
+    if (u->f->forward.reads == 0) return true;
+    return make_few(u, o, &u->few[0], ROWS_CACHED) && make_few(u, o, &u->few[1], 2);
 }
 
 /* As many bytes read and written as the forward must move. */
@@ -175,9 +180,11 @@ void unmake(struct setup *u)
         tn_close(u->in[m].s);
         tn_close(u->copy[m]);
     }
-    tn_close(u->cached.s);
+    for (int i = 0; i < 2; i++) {
+        tn_close(u->few[i].in.s);
+        for (int k = 0; k <= MAX_INPUTS; k++) free(u->few[i].host[k]);
+    }
     for (int k = 0; k < MAX_INPUTS; k++) free(u->host[k]);
-    for (int k = 0; k <= MAX_INPUTS; k++) free(u->few[k]);
     for (int k = 0; k < YARD_BUFS; k++) {
         free(u->forward.out[k]);
         free(u->step.out[k]);

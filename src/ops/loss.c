@@ -147,7 +147,11 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     tn_tensor *z = total(summed_as(tn_mk1(TN_OP_exp, sub(r.x, m))), 2);
     tn_tensor *lse = add(tn_mk_cast(tn_mk1(TN_OP_log, z), (tn_dtype)x->dtype), m);
     tn_tensor *row = at_label(&r);
-    if (s != 0) row = add(mul(row, num(x, 1 - s)), mul(total(r.x, 2), num(x, s / c)));
+    if (s != 0) { /* scaled before it is summed: the sum of large logits need not be finite */
+        tn_tensor *wide = summed_as(r.x);
+        tn_tensor *mean = tn_mk_cast(total(mul(wide, num(wide, s / c)), 2), (tn_dtype)x->dtype);
+        row = add(mul(row, num(x, 1 - s)), mean);
+    }
     row = where(r.counts, sub(lse, row), constant(x, 0));
     tn_tensor *count, *out = reduce_rows(row, &r, o, labels, &count);
     tn_rule *rule = tn_rule_set(out, first, cross_entropy_rule, 2, (tn_tensor *[]){x, labels});

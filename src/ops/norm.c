@@ -158,6 +158,17 @@ static tn_tensor *sum_to(tn_tensor *g, const tn_tensor *like)
     return tn_mk_reshape(total(g, mask), like->ndim, like->shape);
 }
 
+/* k trailing axes of x, as the option says or, where there is one, as weight has. */
+static tn_tensor *no_such_axes(tn_graph *g, int k, const tn_tensor *x, const tn_tensor *weight)
+{
+    char a[128], b[128];
+    tn_tensor_text(a, sizeof a, x);
+    if (!weight)
+        return tn_error_set(g, TN_E_ARG, "x is %s, which has no %d trailing axes to normalise over", a, k);
+    return tn_error_set(g, TN_E_ARG, "weight %s does not fit x %s: wanted the shape of x's trailing axes",
+                        tn_tensor_text(b, sizeof b, weight), a);
+}
+
 static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0], *w = r->args[1], *b = r->args[2];
@@ -192,8 +203,7 @@ tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, co
     norm_args o;
     if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
-    if (k < 1 || k > x->ndim)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d trailing axes of %d", k, x->ndim));
+    if (k < 1 || k > x->ndim) return tn_leave(&sc, no_such_axes(sc.g, k, x, o.ndim ? NULL : weight));
     if (!fits_trailing(x, weight, k, "weight") || !fits_trailing(x, bias, k, "bias"))
         return tn_leave(&sc, NULL);
     uint32_t mask = ((1u << k) - 1) << (x->ndim - k);
@@ -222,8 +232,7 @@ tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options
     norm_args o;
     if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
-    if (k < 1 || k > x->ndim)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d trailing axes of %d", k, x->ndim));
+    if (k < 1 || k > x->ndim) return tn_leave(&sc, no_such_axes(sc.g, k, x, o.ndim ? NULL : weight));
     if (!fits_trailing(x, weight, k, "weight")) return tn_leave(&sc, NULL);
     uint32_t mask = ((1u << k) - 1) << (x->ndim - k), first = sc.g->n_nodes;
     tn_tensor *xf = floating(x);
@@ -385,15 +394,15 @@ tn_tensor *tn_dropout_of(tn_tensor *x, double p)
     tn_graph *g = x->graph;
     tn_tensor *chance = tn_mk_typed(g, TN_OP_scalar, tn_number_f(p), TN_F32);
     tn_tensor *keep = tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, chance);
-    return where(keep, mul(x, num(x, 1 / (1 - p))), constant(x, 0));
+    return where(keep, mul(x, num(x, p < 1 ? 1 / (1 - p) : 0)), constant(x, 0));
 }
 
 tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(p)), "dropout", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (!(p >= 0 && p < 1))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1)", p));
+    if (!(p >= 0 && p <= 1))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1]", p));
     if (!sc.g->training || p == 0) return tn_leave(&sc, x);
     return tn_leave(&sc, tn_dropout_of(x, p));
 }
