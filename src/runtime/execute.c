@@ -13,10 +13,14 @@
 #include "device_run.h"
 #include "explain.h"
 
-static int no_device_memory(tn_session *s, size_t bytes)
+/* call: whose result it was for, or NULL for what all share. */
+static int no_device_memory(tn_session *s, size_t bytes, tn_call *call)
 {
     const char *why = s->device->failure.text;
+    tn_call *open = s->graph.call;
+    if (call) s->graph.call = call;
     tn_error_set(&s->graph, TN_E_NOMEM, "no device memory for %zu bytes%s%s", bytes, why[0] ? ": " : "", why);
+    s->graph.call = open;
     return TN_E_NOMEM;
 }
 
@@ -44,7 +48,7 @@ static int bind_placed(tn_session *s, tn_flush_scratch *f, const tn_plan_value *
     }
     size_t bytes = v->elems * tn_dtype_size(v->dtype);
     tn_storage *b = *hold = tn_storage_new(&s->graph, bytes);
-    if (!b) return no_device_memory(s, bytes);
+    if (!b) return no_device_memory(s, bytes, n ? n->call : NULL);
     set_address(f, v->slot, b->data);
     return TN_OK;
 }
@@ -59,7 +63,7 @@ static int grow_arena(tn_session *s, size_t bytes)
         s->arena_range = s->arena ? range : 0;
     }
     if (!s->arena || bytes > s->arena_range || d->commit(d, s->arena, bytes))
-        return no_device_memory(s, bytes);
+        return no_device_memory(s, bytes, NULL);
     s->arena_bytes = bytes;
     return TN_OK;
 }
@@ -71,7 +75,7 @@ static int reserve_arena(tn_session *s, size_t bytes)
     s->device->free(s->device, s->arena);
     s->arena = s->device->alloc(s->device, bytes);
     s->arena_bytes = s->arena ? bytes : 0;
-    return s->arena ? TN_OK : no_device_memory(s, bytes);
+    return s->arena ? TN_OK : no_device_memory(s, bytes, NULL);
 }
 
 static tn_word word_of(tn_session *s, tn_tensor *n, int what)
