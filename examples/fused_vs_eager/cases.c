@@ -138,6 +138,25 @@ static int softmax(struct in *i, tn_tensor **out)
     return 1;
 }
 
+static int layer_norm(struct in *i, tn_tensor **out)
+{
+    out[0] = tn_layer_norm(i->t[0], i->t[1], i->t[2]);
+    return 1;
+}
+
+static int rms_norm(struct in *i, tn_tensor **out)
+{
+    out[0] = tn_rms_norm(i->t[0], i->t[1]);
+    return 1;
+}
+
+static int add_norm(struct in *i, tn_tensor **out)
+{
+    out[0] = tn_add(i->t[0], i->t[1]);
+    out[1] = tn_layer_norm(out[0], i->t[2], i->t[3]);
+    return 2;
+}
+
 static int layer_norm_gelu(struct in *i, tn_tensor **out)
 {
     out[0] = tn_gelu(tn_layer_norm(i->t[0], i->t[1], i->t[2]));
@@ -209,6 +228,7 @@ static int attention(struct in *i, tn_tensor **out)
  *   multi_consumer        x y -> two         x y g -> dx         x y g -> dx
  *   chain_reduce          a b ->             a b -> da           a b -> da
  *   softmax, norms        x -> out           x g -> dx           x g -> dx
+ *   add_norm              x y -> h out       h g -> dx           x y g -> dx (dy is the same)
  *   residual_dropout_norm x y -> h out       h g -> dx dy        x y g -> dx dy
  *   cross_entropy         x ->               x -> dx             x -> dx
  *   views (of halves)     x y -> out         out g -> dx (whole) dy    x y g -> dx (whole) dy
@@ -221,6 +241,9 @@ const struct fusion fusions[] = {
     {"multi_consumer", two, multi_consumer, false, {2, 2}, {3, 1}, {3, 1}, .90, .90},
     {"chain_reduce", two, chain_reduce, true, {2, 0}, {2, 1}, {2, 1}, .90, .90},
     {"softmax", one, softmax, false, {1, 1}, {2, 1}, {2, 1}, .80, .80},
+    {"layer_norm", normed, layer_norm, false, {1, 1}, {2, 1}, {2, 1}, .90, .70},
+    {"rms_norm", scaled, rms_norm, false, {1, 1}, {2, 1}, {2, 1}, .90, .70},
+    {"add_norm", residual, add_norm, false, {2, 2}, {2, 1}, {3, 1}, .90, .70},
     {"layer_norm_gelu", normed, layer_norm_gelu, false, {1, 1}, {2, 1}, {2, 1}, .80, .70},
     {"rms_norm_silu", scaled, rms_norm_silu, false, {1, 1}, {2, 1}, {2, 1}, .80, .70},
     {"residual_dropout_norm", residual, residual_dropout_norm, false, {2, 2}, {2, 2}, {3, 2}, .80, .70},
