@@ -340,6 +340,10 @@ typedef struct tn_number {
 } tn_number;
 TN_API tn_number tn_number_f(double v);
 TN_API tn_number tn_number_i(int64_t v);
+static inline tn_number tn_number_as_is(tn_number v) /* for the macros, which take a tn_number too */
+{
+    return v;
+}
 TN_OP(add_scalar, tn_tensor *x, tn_number v);
 TN_OP(sub_scalar, tn_tensor *x, tn_number v);  /* x - v */
 TN_OP(rsub_scalar, tn_tensor *x, tn_number v); /* v - x */

@@ -15,10 +15,6 @@
 #define TN_NUMBER(v)                                                                                         \
     _Generic((v), float: tn_number_f, double: tn_number_f, long double: tn_number_f, tn_number: tn_number_as_is,    \
              default: tn_number_i)(v)
-static inline tn_number tn_number_as_is(tn_number v)
-{
-    return v;
-}
 
 #define TN_CALL1_(fn, opt, a, ...) fn(a, &(const opt){ __VA_ARGS__ }, __FILE__, __LINE__)
 #define TN_CALL2_(fn, opt, a, b, ...) fn(a, b, &(const opt){ __VA_ARGS__ }, __FILE__, __LINE__)

@@ -63,7 +63,7 @@ undisturbed() {
 check others_are_not undisturbed
 
 names() {
-    "$program" --list >"$tmp/list" && [ "$(wc -l <"$tmp/list")" -eq 18 ] && grep -qx attention "$tmp/list"
+    "$program" --list >"$tmp/list" && [ "$(wc -l <"$tmp/list")" -eq 21 ] && grep -qx attention "$tmp/list"
 }
 check list names
 
