@@ -237,7 +237,8 @@ TN_FN float tn_erf_f32(float x)
 
 /* The normal distribution up to x, 1/2 + erf(x / sqrt 2) / 2. Its error counts beside 1/2, so that erf here
  * is 1 - (1 + w)^8 with w = a R(a) on [0, 5.56], R of degree 7, 2^-27.7, squared as (1 + w)^2 - 1 = w (w +
- * 2). From 5.56 on the eighth power is lost beside 1: 0 and 1 are met exactly. */
+ * 2). From 5.56 on the eighth power is lost beside 1: 0 and 1 are met exactly. R is a weighted least-squares
+ * fit, its weights raised where the error is largest until that is level, rounded from the highest power. */
 TN_FN float tn_ndtr_f32(float x)
 {
     float a = tn_erf_clamp(x, 0x40b1eb85u), a2 = a * a; /* 5.56 */
