@@ -140,74 +140,11 @@ bool fu_phase_streams(const fu_prog *p, int phase)
     return false;
 }
 
-static int phase_work(const fu_prog *p, int phase)
-{
-    int work = 0;
-    for (int i = 0; i < p->n_value; i++)
-        if (fu_computed_in(p, &p->value[i], phase)) work += fu_op_cost(&p->value[i]);
-    return work;
-}
-
 bool fu_phase_reduces(const fu_prog *p, int phase)
 {
     for (int i = 0; i < p->n_value; i++)
         if (fu_reduced_in(&p->value[i], phase)) return true;
     return false;
-}
-
-/* The phase that computes longest, of those that go block by block. */
-static int busiest_phase(const fu_prog *p)
-{
-    int busiest = 0;
-    for (int phase = 1; phase < p->n_phase; phase++)
-        if ((fu_phase_reduces(p, phase) || fu_phase_streams(p, phase)) &&
-            phase_work(p, phase) >= phase_work(p, busiest))
-            busiest = phase;
-    return busiest;
-}
-
-/* While a phase computes on a row that is at hand, the memory can bring the next one: `at` is where in the
- * row the present block of `n` elements starts. */
-void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
-{
-    fu_prog *p = e->p;
-    int vec = fu_vec(p), row = vec - 1;
-    if (p->form != FU_ROW || p->split || row < 0 || (p->red >> row & 1) || phase != busiest_phase(p)) return;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
-        int size = (int)tn_dtype_size(v->dtype);
-        if (v->kind != FU_LOAD || v->n_arg || !(v->need & 1) || v->stride[vec] != 1 || !v->stride[row])
-            continue;
-        int64_t bytes = p->extent[vec] * size;
-        if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
-        char index[256];
-        fu_index(e, v->stride, ~fu_bit(vec), index, sizeof index);
-        for (int k = 0; k < n * size; k += 64)
-            fu_line(&e->t, "%s(%s + %s + %lld + %s);", e->lang->prefetch, e->pointer[v->buf], index,
-                    (long long)(v->stride[row] + k / size), at);
-    }
-}
-
-/* Lines at computed positions: those of the next item are asked for while this one's are copied. Returns the
- * value that reads them, after a line that says where they are, or NULL where that cannot be told. */
-static const fu_value *find_picked(fu_em *e)
-{
-    const fu_prog *p = e->p;
-    for (int i = 0; p->form == FU_POINTWISE && p->n_atom == 2 && i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
-        if (v->kind != FU_PICK || v->stride[1] != 1 || v->stride[0]) continue;
-        const fu_value *index = &p->value[v->arg[0]], *from = &p->value[index->arg[0]];
-        if (index->kind != FU_INDEX || from->kind != FU_LOAD || from->n_arg || from->shift || from->stride[1])
-            continue;
-        int64_t bytes = p->extent[1] * (int64_t)tn_dtype_size(v->dtype);
-        if (p->tile < p->extent[1] || bytes < 1024 || index->extent * bytes < (int64_t)1 << 21) continue;
-        fu_line(&e->t, "const int64_t next = item + 1 < end ? (int64_t)%s[(item + 1) * %lld] : 0;",
-                e->pointer[from->buf], (long long)from->stride[0]);
-        fu_line(&e->t, "const %s *next_line = %s + ((uint64_t)next < %lld ? next : 0) * %lld;",
-                e->lang->memory[v->dtype], e->pointer[v->buf], (long long)index->extent, (long long)v->pick);
-        return v;
-    }
-    return NULL;
 }
 
 /* One vector loop: over `count` elements from the coordinate `first` on, by a counter of its own (a piece of
@@ -388,7 +325,7 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
     char count[16], *end;
     const int64_t known = strtoll(span, &end, 10), rest = *end ? -1 : known % FU_STREAM_TILE;
     struct stream s = {.phase = phase, .base = base, .zero = !strcmp(base, "0"), .worst = worst};
-    s.picked = find_picked(e);
+    s.picked = fu_find_picked(e);
     snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
     if (rest) {
         fu_scope_open(e, "{");

@@ -7,6 +7,7 @@
  *   emit_column.c     the vector's atom is kept, others are reduced
  *   emit_loop.c       the vector loop itself, and what stands around it
  *   emit_random.c     random bits for it
+ *   emit_ahead.c      lines of memory that are asked for early
  */
 #ifndef TN_EMIT_NEST_H
 #define TN_EMIT_NEST_H
@@ -31,7 +32,6 @@ void fu_simd(fu_em *e, bool worst);
 void fu_stash_index(fu_em *e);
 bool fu_index_inside(const fu_prog *p, int phase);
 void fu_report_worst(fu_em *e);
-void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 /* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
 void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
 bool fu_phase_streams(const fu_prog *p, int phase); /* it writes past the caches */
@@ -62,6 +62,10 @@ void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of t
 void fu_fill_random(fu_em *e, int phase, const char *count);
 bool fu_random_by_pieces(const fu_prog *p, int phase); /* as far as the bits are concerned */
 void fu_take_random(fu_em *e, int phase, const char *at, const char *count);
+
+/* ---- emit_ahead.c ---- */
+void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
+const fu_value *fu_find_picked(fu_em *e);
 
 /* ---- the forms: the statements of one item ---- */
 void fu_nest_pointwise(fu_em *e, const fu_range *r);
