@@ -165,16 +165,21 @@ static bool add_again(fu_ctx *c, int g, const again *r)
     return true;
 }
 
-/* What computing r's values elsewhere asks of the groups they come from: to store what r's nodes read. */
+static bool still_can(fu_ctx *c, int g)
+{
+    return c->group[g].room != FU_LOOPS || !fu_try_groups(c, g, g, c->group[g].n, c->group[g].member);
+}
+
+/* What computing r's values elsewhere asks of the groups they come from: to do without storing r's own value,
+ * which may be all that some of its loops were for, and to store what r's nodes read. */
 static bool sources_can(fu_ctx *c, const again *r)
 {
+    if (!still_can(c, fu_group_of(c, r->node[0]))) return false;
     for (int i = 0; i < r->n; i++) {
         const tn_tensor *t = c->node[r->node[i]].t;
         for (int k = 0; k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
-            int g = p < 0 ? -1 : fu_group_of(c, p);
-            if (g < 0 || c->group[g].room != FU_LOOPS) continue;
-            if (fu_try_groups(c, g, g, c->group[g].n, c->group[g].member)) return false;
+            if (p >= 0 && !still_can(c, fu_group_of(c, p))) return false;
         }
     }
     return true;

@@ -288,17 +288,20 @@ static void fused(void **state)
     bench_close(&b);
 }
 
-/* Each alone: what surrounds it in a batch changes its groups. */
+/* Each by itself: what surrounds a graph in a batch changes its groups, and some failed only beside the next. */
 static void graphs_that_once_failed(void **state)
 {
     (void)state;
-    static const uint64_t seed[] = {8512, 12719, 22833, 26181};
-    static program p;
+    static const struct {
+        uint64_t seed;
+        int n;
+    } failed[] = {{8512, 1}, {12719, 1}, {15612, 2}, {22833, 1}, {26181, 1}};
+    static program p[2];
     bench b;
     open_two(&b, "cpu fused", subject_device(), TN_FUSED);
-    for (size_t i = 0; i < sizeof seed / sizeof *seed; i++) {
-        draw_program(&p, seed[i]);
-        check_batch(&b, &(batch){1, &p});
+    for (size_t i = 0; i < sizeof failed / sizeof *failed; i++) {
+        for (int k = 0; k < failed[i].n; k++) draw_program(&p[k], failed[i].seed + (uint64_t)k);
+        check_batch(&b, &(batch){failed[i].n, p});
     }
     bench_close(&b);
 }
