@@ -288,7 +288,8 @@ static void fused(void **state)
     bench_close(&b);
 }
 
-/* Each by itself: what surrounds a graph in a batch changes its groups, and some failed only beside the next. */
+/* Each by itself: what surrounds a graph in a batch changes its groups, and some failed only beside the next.
+ */
 static void graphs_that_once_failed(void **state)
 {
     (void)state;
