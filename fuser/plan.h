@@ -132,6 +132,8 @@ typedef struct tn_cut {
     double saves_ms; /* predicted, if it were not there; negative: cannot be told */
 } tn_cut;
 
+enum { TN_PLAN_ALIGN = 256 }; /* bytes: values start at multiples of it, and take whole ones */
+
 /* A value in memory that the plan makes: a node's output or scratch. */
 typedef struct tn_plan_value {
     int slot;

@@ -220,7 +220,9 @@ void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const
             while (isalnum((unsigned char)*e) || *e == '_') e++;
             size_t len = (size_t)(e - s);
             if (len == 1 && *s >= 'x' && *s <= 'z') {
-                k += (size_t)snprintf(out + k, n - k, "%s", arg[*s - 'x']);
+                const char *x = arg[*s - 'x'];
+                const bool minus = k && out[k - 1] == '-' && *x == '-'; /* of -0.0, not a decrement */
+                k += (size_t)snprintf(out + k, n - k, minus ? " %s" : "%s", x);
             } else if (len == 1 && *s == 'K' && *e == '(') {
                 const char *close = strchr(e, ')');
                 char lit[48];

@@ -118,14 +118,20 @@ static int wrong_memory(tn_errbuf *err, int slot, const char *rule)
     return TN_E_INTERNAL;
 }
 
+/* Where the memory that is set aside for it ends. */
+static size_t room_end(const tn_plan_value *v)
+{
+    return v->offset + (end_of(v) - v->offset + TN_PLAN_ALIGN - 1) / TN_PLAN_ALIGN * TN_PLAN_ALIGN;
+}
+
 /* Whether the step that reads a last may write b over it, and does so. */
 static bool written_over(const tn_plan *p, const tn_plan_value *a, const tn_plan_value *b)
 {
     const tn_step *s = &p->step[a->last];
     bool listed = false;
     for (int i = 0; i < s->n_over; i++) listed |= s->over[i].from == a->slot && s->over[i].to == b->slot;
-    return listed && a->last == b->first && a->offset == b->offset && a->taken && end_of(b) <= end_of(a) &&
-           tn_dtype_size(a->dtype) == tn_dtype_size(b->dtype);
+    return listed && a->last == b->first && a->offset == b->offset && a->taken &&
+           room_end(b) <= room_end(a) && tn_dtype_size(a->dtype) == tn_dtype_size(b->dtype);
 }
 
 int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)

@@ -296,7 +296,7 @@ static void graphs_that_once_failed(void **state)
     static const struct {
         uint64_t seed;
         int n;
-    } failed[] = {{8512, 1}, {12719, 1}, {15612, 2}, {22833, 1}, {26181, 1}};
+    } failed[] = {{8512, 1}, {12719, 1}, {15612, 2}, {19821, 1}, {22833, 1}, {24047, 1}, {26181, 1}};
     static program p[2];
     bench b;
     open_two(&b, "cpu fused", subject_device(), TN_FUSED);

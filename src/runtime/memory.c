@@ -12,8 +12,6 @@
 
 #include "flush.h"
 
-enum { ALIGN = 256 };
-
 typedef struct span {
     size_t offset, bytes;
     int first, last, value;
@@ -196,8 +194,10 @@ int tn_plan_memory(tn_plan *p)
     for (int i = 0; i < p->n_value && ready; i++) {
         const tn_plan_value *v = &p->value[i];
         if (v->root || v->keep || v->alias >= 0) continue;
-        size_t bytes = (v->elems * tn_dtype_size(v->dtype) + ALIGN - 1) / ALIGN * ALIGN;
-        m.s[m.n++] = (span){.bytes = bytes ? bytes : ALIGN, .first = v->first, .last = v->last, .value = i};
+        size_t bytes =
+            (v->elems * tn_dtype_size(v->dtype) + TN_PLAN_ALIGN - 1) / TN_PLAN_ALIGN * TN_PLAN_ALIGN;
+        m.s[m.n++] =
+            (span){.bytes = bytes ? bytes : TN_PLAN_ALIGN, .first = v->first, .last = v->last, .value = i};
     }
     for (int i = 0; i < n_slot && ready; i++) m.of_slot[i] = -1;
     if (ready && m.n) plan_memory(&m);
