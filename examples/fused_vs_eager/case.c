@@ -202,9 +202,11 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
     }
     take_away(&row->backward, &row->step, &loss);
     finish(&row->forward, u->f->forward, tensor, row, u->f->bar_forward);
-    /* Where one kernel makes the loss and the gradients, it is the whole step that can be judged. */
-    if (row->backward.fused_kernels) finish(&row->backward, u->f->backward, tensor, row, u->f->bar_backward);
-    finish(&row->step, u->f->step, tensor, row, row->backward.fused_kernels ? 0 : u->f->bar_backward);
+    /* Where gradients are made while the loss is, it is the whole step that can be judged. */
+    const struct moved *must = &u->f->backward;
+    bool apart = (double)row->backward.fused_bytes >= (must->reads + must->writes) * tensor;
+    if (apart) finish(&row->backward, u->f->backward, tensor, row, u->f->bar_backward);
+    finish(&row->step, u->f->step, tensor, row, apart ? 0 : u->f->bar_backward);
     row->has_backward = true;
     if (o->plans) print_plans(u);
     return true;
