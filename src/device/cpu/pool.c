@@ -112,6 +112,15 @@ static bool spin_while(const tn_pool *p, _Atomic uint32_t *word, uint32_t seen)
     }
 }
 
+/* How many of the chunks that are left a thread takes at once: neighbours, so that it walks through memory
+ * without a break, and the fewer the fewer are left, so that all end together. */
+static uint32_t several(const tn_pool *p, uint32_t left)
+{
+    enum { ROUNDS = 8 };
+    uint32_t fair = left / ((uint32_t)p->threads * ROUNDS);
+    return fair ? fair : 1;
+}
+
 /* Claims and runs chunks of the call under way until there is none left. */
 static void work(tn_pool *p)
 {
@@ -127,13 +136,16 @@ static void work(tn_pool *p)
         int64_t n = atomic_load_explicit(&p->n, memory_order_acquire);
         int64_t chunk = atomic_load_explicit(&p->chunk, memory_order_acquire);
         uint64_t fpu = atomic_load_explicit(&p->fpu, memory_order_acquire);
-        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &ticket, ticket + 1, memory_order_acq_rel,
+        uint32_t take = several(p, chunks - i);
+        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &ticket, ticket + take, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
         tn_fpu_set(fpu);
-        int64_t begin = base + (int64_t)i * chunk;
-        fn(arg, begin, n - begin > chunk ? begin + chunk : n);
-        mine++;
+        mine += take;
+        for (; take; take--, i++) {
+            int64_t begin = base + (int64_t)i * chunk;
+            fn(arg, begin, n - begin > chunk ? begin + chunk : n);
+        }
         ticket = atomic_load_explicit(&p->ticket, memory_order_acquire);
     }
     /* While one of my chunks is uncounted the call cannot end, so all of `mine` belong to this call; `chunks`
