@@ -136,6 +136,15 @@ static void swap_stores(fu_store *a, fu_store *b)
     *b = t;
 }
 
+/* Few, that f32 adds up well, but so many that the parts' lines, which are written and read once more, are
+ * little beside the rows; and at least 256 parts, where there are rows enough, for many threads to share. */
+static int64_t rows_of_part(int64_t rows)
+{
+    enum { PARTS = 256, MOST = 512 };
+    const int64_t few = rows >= 1 << 10 ? 64 : 16, fair = rows / PARTS;
+    return fair < few ? few : fair < MOST ? fair : MOST;
+}
+
 tn_cut_reason fu_cross_schedule(fu_prog *p)
 {
     enum { FEW = 64 };
@@ -174,7 +183,7 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
         p->n_after++;
     }
     int64_t rows = fu_count(p, p->cross);
-    p->part = rows >= 1 << 19 ? rows / 8192 : rows >= 1 << 10 ? 64 : 16; /* few, that f32 adds up well */
+    p->part = rows_of_part(rows);
     p->parts = (rows + p->part - 1) / p->part;
     return TN_CUT_NONE;
 }
