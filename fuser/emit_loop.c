@@ -40,12 +40,6 @@ bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase)
     return fu_full(p, v) && (v->need >> phase & 1) && !(v->stash >= 0 && phase > v->stash);
 }
 
-/* Whether `phase` reduces value v. */
-bool fu_reduced_in(const fu_value *v, int phase)
-{
-    return v->kind == FU_REDUCE && !v->cross && v->phase == phase + 1;
-}
-
 /* ---- the body ---- */
 
 void fu_write_body(fu_em *e, int phase, const char *lane)

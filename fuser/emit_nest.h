@@ -24,7 +24,6 @@ typedef struct fu_range {
 uint32_t fu_all_atoms(const fu_prog *p);
 bool fu_runtime(const fu_prog *p, int atom); /* its extent is an argument */
 bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase);
-bool fu_reduced_in(const fu_value *v, int phase);
 bool fu_phase_reduces(const fu_prog *p, int phase);
 /* The vector loop's statements: accumulation into lane `lane`, values kept for later phases, stores. */
 void fu_write_body(fu_em *e, int phase, const char *lane);

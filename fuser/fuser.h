@@ -414,6 +414,7 @@ int fu_vec(const fu_prog *p);                            /* the last atom */
 int64_t fu_count(const fu_prog *p, uint32_t atoms);      /* iterations of these */
 void fu_reorder(fu_prog *p, const int *position);        /* atom a becomes atom position[a] */
 bool fu_full(const fu_prog *p, const fu_value *v);       /* changes inside the loops of a phase */
+bool fu_reduced_in(const fu_value *v, int phase);        /* that phase reduces it */
 bool fu_store_full(const fu_prog *p, const fu_store *s); /* stored by the vector loop of a phase */
 bool fu_chooses(const fu_value *v);                      /* argmax, argmin */
 int fu_op_cost(const fu_value *v);                       /* for one element: about how many instructions */

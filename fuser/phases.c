@@ -12,6 +12,11 @@ bool fu_full(const fu_prog *p, const fu_value *v)
     return p->form == FU_POINTWISE ? v->vary >> fu_vec(p) & 1 : (v->vary & p->red) != 0;
 }
 
+bool fu_reduced_in(const fu_value *v, int phase)
+{
+    return v->kind == FU_REDUCE && !v->cross && v->phase == phase + 1;
+}
+
 static int bits(uint32_t m)
 {
     int k = 0;

@@ -200,7 +200,7 @@ static int choose_lanes(const fu_prog *p)
         for (int i = 0; i < p->n_value; i++) {
             const fu_value *v = &p->value[i];
             if (fu_chooses(v)) return FU_LANES;
-            sums += v->kind == FU_REDUCE && v->phase == phase + 1 && !v->cross;
+            sums += fu_reduced_in(v, phase);
         }
         if (sums > 1) return FU_LANES;
     }

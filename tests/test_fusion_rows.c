@@ -1,0 +1,147 @@
+/* test_fusion_rows.c - what the kernel of long rows does between and beside its passes: which values it keeps
+ * from one to the next, and for which lines of the next row it asks early.
+ *
+ * Rows here are 4 KiB, so that four of them fill half of a small first-level cache.
+ */
+#include "fusion_rig.h"
+
+enum { LONG_ROWS = 1024, WIDTH = 1024 };
+
+typedef tn_tensor *row_fn(traced *t, tn_tensor *x);
+
+typedef struct row_case {
+    const char *name;
+    row_fn *fn;
+    bool step;        /* the whole of it, or forward alone */
+    int kept;         /* rows kept on the stack */
+    int near, second; /* arrays whose next row is asked for, in the first-level cache or in the second */
+} row_case;
+
+static tn_tensor *line(traced *t, tn_tensor *x)
+{
+    (void)x;
+    return input(t, WIDTH);
+}
+
+static tn_tensor *softmax(traced *t, tn_tensor *x)
+{
+    (void)t;
+    return tn_softmax(x, 1);
+}
+
+static tn_tensor *normed(traced *t, tn_tensor *x)
+{
+    tn_tensor *w = line(t, x), *b = line(t, x);
+    return tn_layer_norm(x, w, b);
+}
+
+static tn_tensor *scaled(traced *t, tn_tensor *x)
+{
+    return tn_rms_norm(x, line(t, x));
+}
+
+static tn_tensor *scaled_silu(traced *t, tn_tensor *x)
+{
+    return tn_silu(scaled(t, x));
+}
+
+static tn_tensor *residual(traced *t, tn_tensor *x)
+{
+    tn_tensor *y = input(t, LONG_ROWS, WIDTH);
+    return normed(t, tn_add(x, y));
+}
+
+static tn_tensor *residual_dropout(traced *t, tn_tensor *x)
+{
+    tn_tensor *y = input(t, LONG_ROWS, WIDTH);
+    return normed(t, tn_add(x, tn_dropout(y, 0.1)));
+}
+
+/* Kernels begin with what they are made of, in a comment; the longest text is the rows'. */
+static const char *longest_text(const seen *v)
+{
+    const char *text = NULL;
+    for (int i = 0; i < v->plan->n_step; i++) {
+        const char *s = v->plan->step[i].source.text;
+        if (s && (!text || strlen(s) > strlen(text))) text = s;
+    }
+    assert_non_null(text);
+    return text;
+}
+
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (; (text = strstr(text, word)); text += strlen(word)) n++;
+    return n;
+}
+
+/* How many different arrays the text asks for, with this end of the call. */
+static int asked_for(const char *text, bool second)
+{
+    char seen_name[8][24];
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, "__builtin_prefetch("));) {
+        char name[24] = "";
+        p += strlen("__builtin_prefetch(");
+        sscanf(p, "%23[a-z0-9]", name);
+        const char *end = strchr(p, ';');
+        assert_non_null(end);
+        bool known = !strncmp(end - 7, ", 0, 2)", 7) != second;
+        for (int i = 0; i < n && !known; i++) known = !strcmp(seen_name[i], name);
+        if (known) continue;
+        assert_true(n < 8);
+        memcpy(seen_name[n++], name, sizeof name);
+    }
+    return n;
+}
+
+static void rows_keep_and_ask_for(void **state)
+{
+    (void)state;
+    static const row_case all[] = {
+        {"softmax", softmax, false, 1, 1, 0},
+        {"softmax", softmax, true, 1, 0, 1},
+        {"layer_norm", normed, false, 0, 1, 0},
+        {"layer_norm", normed, true, 0, 0, 2},
+        {"rms_norm", scaled, false, 0, 1, 0},
+        {"rms_norm", scaled, true, 0, 0, 1}, /* its gradient is first read when little else is done */
+        {"silu of rms_norm", scaled_silu, false, 0, 1, 0},
+        {"silu of rms_norm", scaled_silu, true, 1, 0, 2},
+        {"residual", residual, false, 0, 0, 2},
+        {"residual", residual, true, 0, 0, 3},
+        {"residual with dropout", residual_dropout, true, 1, 0, 3},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const row_case *c = &all[i];
+        tn_session *s = open_mode(TN_FUSED);
+        s->target.last_bytes = 1; /* results go past the caches */
+        traced t = {.s = s, .gradients = c->step};
+        tn_step_begin(s);
+        tn_tensor *x = input(&t, LONG_ROWS, WIDTH), *out = c->fn(&t, x), *grad[MAX_CASE_IN];
+        t.gradients = false;
+        tn_tensor *g = c->step ? input(&t, LONG_ROWS, WIDTH) : NULL;
+        if (c->step)
+            assert_int_equal(tn_grad(tn_sum(tn_mul(out, g), TN_ALL, false), t.n_wrt, t.wrt, grad), 0);
+        seen v = look(s);
+        const char *text = longest_text(&v);
+        int kept = count_of(text, "_row[1024];"), near = asked_for(text, false),
+            second = asked_for(text, true);
+        if (kept != c->kept || near != c->near || second != c->second)
+            fail_msg("%s, %s: %d rows kept, %d and %d asked for, expected %d, %d and %d, in\n%s", c->name,
+                     c->step ? "whole step" : "forward", kept, near, second, c->kept, c->near, c->second,
+                     text);
+        forget(&v);
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+int main(void)
+{
+    setenv("TENSOR_PROFILE", "reference", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_keep_and_ask_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
