@@ -31,7 +31,8 @@ enum {
     LONG_WORK = 20, /* vector instructions, about, that take as long as a line takes to arrive */
 };
 
-static bool is_column(const fu_prog *p, const fu_value *v)
+/* Memory that lies one element behind the other along the vector. */
+static bool reads_along(const fu_prog *p, const fu_value *v)
 {
     return v->kind == FU_LOAD && !v->n_arg && v->stride[fu_vec(p)] == 1;
 }
@@ -44,8 +45,8 @@ static int64_t row_footprint(const fu_prog *p, int row)
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         int64_t size = (int64_t)tn_dtype_size(v->dtype);
-        if (v->used && is_column(p, v)) bytes += size * (v->stride[row] ? 2 : 1);
-        if (v->stash >= 0 || v->cross) bytes += size;
+        if (v->used && reads_along(p, v)) bytes += size * (v->stride[row] ? 2 : 1);
+        if (v->stash >= 0 || (v->cross && fu_cross_width(p, v) > 1)) bytes += size;
     }
     for (int i = 0; i < p->n_store; i++)
         if (fu_store_full(p, &p->store[i]) && !p->store[i].stream)
@@ -70,7 +71,7 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
         const fu_value *v = &p->value[i];
         int size = (int)tn_dtype_size(v->dtype);
         bool first = v->need & 1;
-        if (!v->used || !is_column(p, v) || !v->stride[row] || (!first && !long_phase)) continue;
+        if (!v->used || !reads_along(p, v) || !v->stride[row] || (!first && !long_phase)) continue;
         int64_t bytes = p->extent[vec] * size;
         if (bytes < 1024 || bytes > 65536 || bytes * p->extent[row] < (int64_t)1 << 21) continue;
         char index[256];
