@@ -260,7 +260,8 @@ static void ask_op(fu_em *e, int id)
                      arg[0]); /* tests of floating values take integers too */
             arg[0] = wide;
         }
-        fu_expression(expr, sizeof expr, short_form ? near : o->text, v->from, arg);
+        const char *row = e->low && fu_low_form(e->p, v) ? "tn_exp_low_f32(x)" : short_form ? near : o->text;
+        fu_expression(expr, sizeof expr, row, v->from, arg);
     }
     define(e, id, expr);
 }

@@ -19,6 +19,7 @@ typedef struct fu_em {
     bool in_vector;                    /* inside the vector loop */
     const char *piece;                 /* position within what is written together, or NULL */
     bool near;                         /* the loop's arguments were found small: see fu_near_form */
+    bool low;                          /* the row's exponentials are normal numbers: see fu_low_form */
     const char *pack_at;               /* CUDA: position within what was read together, or NULL */
     bool local;                        /* accumulators are the loop's own variables */
     const char *lane;                  /* position within the tile: index of arrays over it */
@@ -59,5 +60,7 @@ const char *fu_acc_type(const fu_em *e, const fu_value *v);
 /* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of
  * it; false where there is none. */
 bool fu_near_form(const fu_value *v, char *out, size_t n);
+/* e^(x - the largest x of the row), whose short form is tn_exp_low_f32 (emit_spread.c). */
+bool fu_low_form(const fu_prog *p, const fu_value *v);
 
 #endif

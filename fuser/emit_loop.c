@@ -58,6 +58,7 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
             snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
         fu_index(e, v->stride, ~0u, at, sizeof at);
         fu_accumulate(e, v, acc, at, x);
+        if (fu_wants_least(p, i)) fu_put_least(e, v, lane, x);
     }
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];

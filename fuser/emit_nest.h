@@ -8,6 +8,7 @@
  *   emit_loop.c       the vector loop itself, and what stands around it
  *   emit_random.c     random bits for it
  *   emit_ahead.c      lines of memory that are asked for early
+ *   emit_spread.c     exponentials of how far elements lie below their row's largest
  */
 #ifndef TN_EMIT_NEST_H
 #define TN_EMIT_NEST_H
@@ -65,6 +66,14 @@ void fu_take_random(fu_em *e, int phase, const char *at, const char *count);
 /* ---- emit_ahead.c ---- */
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 const fu_value *fu_find_picked(fu_em *e);
+
+/* ---- emit_spread.c ---- */
+bool fu_wants_least(const fu_prog *p, int id); /* value id is that largest one */
+void fu_declare_least(fu_em *e, const fu_value *v);
+void fu_put_least(fu_em *e, const fu_value *v, const char *lane, const char *x);
+void fu_fold_least(fu_em *e, const fu_value *v);
+/* When the short form serves all of the phase's; false where it has none. */
+bool fu_low_condition(const fu_prog *p, int phase, char *out, size_t n);
 
 /* ---- the forms: the statements of one item ---- */
 void fu_nest_pointwise(fu_em *e, const fu_range *r);

@@ -288,11 +288,24 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
             fu_line(&e->t, "double %s_total = 0;", v->name);
         else
             fu_declare(e, v, "lane", p->lanes);
+        if (fu_wants_least(p, i)) fu_declare_least(e, v);
     }
     int scopes = fu_open_outer(e, r, 0);
     if (scopes) fu_hoist(e, phase, true);
     bool block = !scopes && open_block(e, phase);
-    write_vector(e, phase, r);
+    char low[240];
+    if (fu_low_condition(p, phase, low, sizeof low)) {
+        fu_scope_open(e, "if (%s) {", low);
+        e->low = true;
+        write_vector(e, phase, r);
+        e->low = false;
+        fu_scope_close(e);
+        fu_scope_open(e, "else {");
+        write_vector(e, phase, r);
+        fu_scope_close(e);
+    } else {
+        write_vector(e, phase, r);
+    }
     if (block) fu_scope_close(e);
     while (scopes--) fu_scope_close(e);
     for (int i = 0; i < p->n_value; i++) {
@@ -306,6 +319,7 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
             fu_line(&e->t, "const %s %s = (%s)%s_%s[0];", fu_type(e, v->dtype), v->name, fu_type(e, v->dtype),
                     v->name, fu_chooses(v) ? "at" : "lane");
         }
+        if (fu_wants_least(p, i)) fu_fold_least(e, v);
         e->defined[i] = e->depth;
     }
 }

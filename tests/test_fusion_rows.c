@@ -145,11 +145,62 @@ static void rows_keep_and_ask_for(void **state)
     }
 }
 
+/* Softmax of one row in f64. */
+static void softmax_of(const float *x, double *y, int n)
+{
+    double top = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++) top = (double)x[i] > top || isnan(x[i]) ? (double)x[i] : top;
+    for (int i = 0; i < n; i++) sum += y[i] = exp((double)x[i] - top);
+    for (int i = 0; i < n; i++) y[i] /= sum;
+}
+
+/* Each row goes by its own spread to the short form of exp or to the whole one: what is masked, infinite, no
+ * number, or far below its row's largest must not go the short way, and its neighbours may. */
+static void each_row_finds_its_form_of_exp(void **state)
+{
+    (void)state;
+    enum { N = 9, W = 512 };
+    static float x[N * W], got[N * W];
+    for (int i = 0; i < N * W; i++) x[i] = (float)(i * 37 % 101) * 0.5f - 20;
+    x[1 * W + 7] = -INFINITY;
+    x[2 * W + 500] = INFINITY;
+    x[3 * W + 511] = NAN;
+    x[4 * W + 3] = 100;
+    x[5 * W + 0] = NAN;
+    for (int i = 0; i < W; i++) x[6 * W + i] = -INFINITY;
+    x[7 * W + 100] = 30 - 86.99f; /* 30 is the largest: just within, */
+    x[8 * W + 100] = 30 - 95.0f;  /* and far enough for a denormal power */
+    for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
+        tn_session *s = open_mode((tn_mode)mode);
+        tn_step_begin(s);
+        tn_tensor *t = tn_softmax(tn_from(s, x, TN_F32, TN_SHAPE(N, W)), 1);
+        if (mode == TN_FUSED) {
+            seen v = look(s);
+            assert_non_null(strstr(longest_text(&v), "tn_exp_low_f32("));
+            assert_non_null(strstr(longest_text(&v), "tn_exp("));
+            forget(&v);
+        }
+        assert_int_equal(tn_read(t, TN_F32, got, sizeof got), 0);
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(tn_close(s), 0);
+        for (int r = 0; r < N; r++) {
+            double want[W];
+            softmax_of(x + r * W, want, W);
+            for (int i = 0; i < W; i++) {
+                const double y = (double)got[r * W + i];
+                const bool same = isnan(want[i]) ? isnan(y) : fabs(y - want[i]) <= 2e-6 * want[i] + 1e-44;
+                if (!same) fail_msg("row %d, element %d: %.9g, expected %.9g", r, i, y, want[i]);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_keep_and_ask_for),
+        cmocka_unit_test(each_row_finds_its_form_of_exp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,6 +302,27 @@ static void test_near(void **state)
     }
 }
 
+/* The short form of exp, to the bit. */
+static void test_low(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (int i = 0; i < all.n; i++) {
+        float x = all.x[i];
+        if (!(x >= TN_EXP_LEAST && x <= 88)) continue;
+        float low = tn_exp_low_f32(x), full = tn_exp_f32(x);
+        if (memcmp(&low, &full, sizeof low))
+            fail_msg("exp %a: %a, short %a", (double)x, (double)full, (double)low);
+        n++;
+    }
+    for (float x = TN_EXP_LEAST; x < -86; x = nextafterf(x, 0)) {
+        float low = tn_exp_low_f32(x), full = tn_exp_f32(x);
+        if (memcmp(&low, &full, sizeof low))
+            fail_msg("exp %a: %a, short %a", (double)x, (double)full, (double)low);
+    }
+    assert_true(n > 100);
+}
+
 static void test_generic(void **state)
 {
     (void)state;
@@ -413,7 +434,8 @@ int main(void)
         cmocka_unit_test(test_gcc_off),     cmocka_unit_test(test_clang_fast),
         cmocka_unit_test(test_clang_off),   cmocka_unit_test(test_generic),
         cmocka_unit_test(test_f64),         cmocka_unit_test(test_near),
-        cmocka_unit_test(test_nvrtc_sm_80), cmocka_unit_test(test_nvrtc_sm_90),
+        cmocka_unit_test(test_low),         cmocka_unit_test(test_nvrtc_sm_80),
+        cmocka_unit_test(test_nvrtc_sm_90),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

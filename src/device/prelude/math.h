@@ -187,6 +187,17 @@ TN_FN float tn_exp_f32(float x)
     return x < -104 ? 0 : y;
 }
 
+/* tn_exp_f32 to the bit where e^x is a normal number that is not next to overflow: TN_EXP_LEAST <= x <= 88.
+ * The power of two goes into the exponent at once. */
+#define TN_EXP_LEAST (-87.0f)
+
+TN_FN float tn_exp_low_f32(float x)
+{
+    float t = x * TN_LOG2E + TN_SHIFT, n = t - TN_SHIFT;
+    float u = tn_exp_less_1((x - n * TN_LN2_HI) - n * TN_LN2_LO);
+    return tn_from_bits_f32(tn_bits_f32(1 + u) + (tn_bits_f32(t) << 23));
+}
+
 TN_FN float tn_expm1_f32(float x)
 {
     float a = x > 89.0f ? 89.0f : x, r;
@@ -354,7 +365,7 @@ TN_FN float tn_cos_f32(float x)
 /* Where |x| is at most TN_NEAR, whole quarters of a turn can be taken off in f32: 255 of them at most, times
  * two pieces of pi/2 of 16 bits and a last one; the first difference is exact. Loops that know their
  * arguments to be such call these. */
-#define TN_NEAR 400.0f
+#define TN_NEAR      400.0f
 
 TN_FN int32_t tn_turns_near(float ax, float *angle)
 {
