@@ -22,16 +22,16 @@
  *    whose list has none, has no session to report to and records nothing; what made them NULL is recorded
  *    already. After an error no assignment or optimizer step takes effect until tn_clear_error. Functions returning
  *    int return 0 or a negative tn_status. Nothing aborts or exits.
- *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of
- *    a step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
+ *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of a
+ *    step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
  *    operators, forward and backward. Each operator sees its operands' values at the call in both modes, and
- *    results differ by rounding at most. What runs: the value asked for, assignments and gradients, what is
- *    kept or watched, and each tensor that no operator has read: no call is left out, and what a program never
- *    uses costs what it costs, as the step ends; tn_explain names it. Of other values nothing stays; needed
- *    again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
- *    since (chapter 4 says what can be read when). An error found while a plan runs, such as a label out of
- *    range, stops what comes after it. A step that makes the same calls as the one before costs neither nodes
- *    nor planning.
+ *    results differ by rounding at most, an exact zero by its sign. What runs: the value asked for, assignments
+ *    and gradients, what is kept or watched, and each tensor that no operator has read: no call is left out,
+ *    and what a program never uses costs what it costs, as the step ends; tn_explain names it. Of other values
+ *    nothing stays; needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of
+ *    was assigned to since (chapter 4 says what can be read when). An error found while a plan runs, such as a
+ *    label out of range, stops what comes after it. A step that makes the same calls as the one before costs
+ *    neither nodes nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
  *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
@@ -307,7 +307,7 @@ TN_OP(gelu, tn_tensor *x);                     /* x/2 * (1 + erf(x / sqrt 2)) */
 TN_OP(gelu_tanh, tn_tensor *x);                /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
 TN_OP(softplus, tn_tensor *x);                 /* ln(1 + e^x) */
 TN_OP(mish, tn_tensor *x);                     /* x * tanh(softplus(x)) */
-TN_OP(clamp, tn_tensor *x, double low, double high); /* min(max(x, low), high); gradient 1 inside and at the ends */
+TN_OP(clamp, tn_tensor *x, double low, double high); /* min(max(x, low), high), NaN: no bound; gradient 1 up to the ends */
 
 TN_OP(add, tn_tensor *x, tn_tensor *y);
 TN_OP(sub, tn_tensor *x, tn_tensor *y);

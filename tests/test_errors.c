@@ -32,6 +32,10 @@ static void shapes(void **state)
     fails(TN_E_SHAPE, "stack", "[2, 3]|[2, 4]", tn_stack(2, (tn_tensor *[]){a, b}, 0));
     fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 3, 3, 2]", tn_conv2d(image, weight, NULL, .pad = 1));
     fails(TN_E_SHAPE, "conv2d", "[2, 3]", tn_conv2d(a, weight, NULL, .pad = 1));
+    fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 0, 3, 3]",
+          tn_conv2d(image, zeros(TN_SHAPE(8, 0, 3, 3)), NULL, .pad = 1));
+    fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 0]|[8, 3, 3, 0]",
+          tn_conv2d(zeros(TN_SHAPE(1, 4, 4, 0)), zeros(TN_SHAPE(8, 3, 3, 0)), NULL, .pad = 1));
     fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]",
           tn_conv2d(image, zeros(TN_SHAPE(2, 7, 7, 3)), NULL, .stride = 1));
     fails(TN_E_SHAPE, "max_pool2d", "[2, 3]", tn_max_pool2d(a, 2, .stride = 1));

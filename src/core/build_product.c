@@ -80,6 +80,8 @@ tn_tensor *tn_mk_conv2d(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_co
                             "stride, dilation and groups must be positive and pad not negative");
     if (x->shape[3] != w->shape[3] * c.groups || w->shape[0] % c.groups)
         return fail_shapes(x, w, "channels and groups disagree");
+    if (x->shape[1] < 1 || x->shape[2] < 1 || w->shape[1] < 1 || w->shape[2] < 1 || w->shape[3] < 1)
+        return fail_shapes(x, w, "images, windows and channels need an extent of 1 or more");
     tn_dtype d = tn_dtype_promote((tn_dtype)x->dtype, (tn_dtype)w->dtype);
     x = tn_mk_cast(x, d);
     w = tn_mk_cast(w, d);
