@@ -1,10 +1,10 @@
 /* pool.c - threads that share out the chunks of one call.
  *
  * The state is one 64-bit ticket: the call's generation in the upper half, the next unclaimed chunk in the
- * lower. A claim, of that chunk and perhaps some behind it, is one compare-and-swap on it. It can only succeed
- * while that very chunk of that very call is unclaimed, and until it is claimed and done the caller does not
- * touch the call's fields: so what a late worker read of them before its swap is right whenever the swap
- * succeeds, and unused otherwise.
+ * lower. A claim, of that chunk and perhaps some behind it, is one compare-and-swap on it. It can only
+ * succeed while that very chunk of that very call is unclaimed, and until it is claimed and done the caller
+ * does not touch the call's fields: so what a late worker read of them before its swap is right whenever the
+ * swap succeeds, and unused otherwise.
  *
  * Nobody waits for a thread that has not claimed anything: the caller works through the chunks itself and
  * waits for those others hold. Waiting is spinning for SPIN_NS, then a futex. Where there are more threads
