@@ -35,6 +35,53 @@ static bool works_apart(const run *r)
     return r->cpu && subject_device() == TN_CUDA;
 }
 
+/* What came from the host is kept without a kernel: it is there at once, its memory is its own, an assignment
+ * moves it as any other, and a step that keeps it runs the plan of one that finds it kept. */
+static void keep_host_step(run *r)
+{
+    const double v[2] = {r->step + 1, -0.5 * r->step};
+    tn_step_begin(r->s);
+    tn_tensor *given = vector(r->s, 2, v), *kept = tn_keep(given), *once = tn_keep(given);
+    note_all(r, tn_mul(kept, r->held[W]), 2, (const double[]){v[0] * r->w[0], v[1] * r->w[1]}, 0);
+    tn_assign(kept, tn_add(given, r->held[W]));
+    note_all(r, given, 2, v, 0);
+    tn_step_end(r->s);
+    note_all(r, kept, 2, (const double[]){v[0] + r->w[0], v[1] + r->w[1]}, 0);
+    note_all(r, once, 2, v, 0);
+    tn_free(kept);
+    tn_free(once);
+}
+
+static void what_the_host_gave_is_kept(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_squares, keep_host_step, 6, 2, 0});
+}
+
+static void keeping_what_the_host_gave_makes_no_other_plan(void **state)
+{
+    (void)state;
+    tn_session *s = tn_open(.device = subject_device(), .mode = TN_FUSED, .log = quiet);
+    tn_tensor *w = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(2))), *column = NULL;
+    tn_stats at = {.size = sizeof at}, before = at;
+    for (int step = 0; step < 3; step++) {
+        tn_get_stats(s, &before);
+        tn_step_begin(s);
+        if (!column) column = tn_keep(vector(s, 2, (const double[]){3, 5}));
+        tn_assign(w, tn_mul(w, column));
+        assert_int_equal(tn_step_end(s), TN_OK);
+        tn_get_stats(s, &at);
+        assert_int_equal(at.plans - before.plans, step == 0);
+        assert_int_equal(at.kernels - before.kernels, 1);
+    }
+    float v[2];
+    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), TN_OK);
+    assert_true(v[0] == 27 && v[1] == 125);
+    tn_free(w);
+    tn_free(column);
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* Where operators wait, a watched value is that of the step before. */
 static void watch_step(run *r)
 {
@@ -346,6 +393,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_kept_before_a_read_can_be_used_after_it),
+        cmocka_unit_test(what_the_host_gave_is_kept),
+        cmocka_unit_test(keeping_what_the_host_gave_makes_no_other_plan),
         cmocka_unit_test(a_watched_value_is_the_step_befores),
         cmocka_unit_test(views_show_what_was_there_when_they_were_made),
         cmocka_unit_test(what_is_freed_while_it_waits_still_serves_its_readers),

@@ -242,10 +242,27 @@ static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
     return p;
 }
 
+/* Host data is known when it is recorded and needs no kernel to be copied: a step that keeps what it was given
+ * runs the plan of the steps after it that find it kept, and so gives the same bits. */
+static bool is_known(const tn_tensor *x)
+{
+    return tn_kind_of(x) == TN_KIND_LEAF && x->flags & TN_F_DONE && !(x->flags & TN_F_PERSISTENT) && x->buf &&
+           tn_node_is_dense(x);
+}
+
+static tn_tensor *keep_known(tn_session *s, const tn_tensor *x)
+{
+    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    if (!p || !p->buf->bytes) return p;
+    if (!s->device->copy(s->device, p->buf->data, x->buf->data, p->buf->bytes)) return p;
+    return tn_device_error(s, "the copy of a tensor failed");
+}
+
 /* The copy that the step before made is written to another tensor now, and so is what is assigned to it. */
-static tn_tensor *keep_again(const tn_scope *sc)
+static tn_tensor *keep_again(const tn_scope *sc, tn_tensor *x)
 {
     tn_graph *g = sc->g;
+    if (!sc->entry->n_result) return tn_handle(keep_known(g->session, tn_resolve(x)));
     tn_tensor *copy = tn_entry_results(&g->session->tape, sc->entry)[0], *before = copy->of;
     tn_tensor *p = kept_like(g->session, copy);
     for (uint32_t i = 0; i < g->n_holders && before && p; i++) {
@@ -260,12 +277,13 @@ static tn_tensor *keep_again(const tn_scope *sc)
 tn_tensor *tn_keep_at(tn_tensor *x, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "keep", file, line, 1, 0, &x);
-    if (sc.entry) return keep_again(&sc);
+    if (sc.entry) return keep_again(&sc, x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_session *s = sc.g->session;
-    tn_tensor *p = kept_like(s, x);
-    if (p && store(s, p, x, tn_deferred(s))) p = NULL;
-    if (p) tn_tape_done(s, sc.note, 1, &p->of);
+    bool known = tn_deferred(s) && is_known(x);
+    tn_tensor *p = known ? keep_known(s, x) : kept_like(s, x);
+    if (p && !known && store(s, p, x, tn_deferred(s))) p = NULL;
+    if (p) tn_tape_done(s, sc.note, !known, &p->of);
     tn_call_end(sc.g);
     return tn_handle(p);
 }
