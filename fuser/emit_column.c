@@ -33,6 +33,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A sum of f32 that is carried in f64 takes the rows of a block together in f32, which errs little and is
+ * converted once; what is combined from partial results stays in f64. */
+static bool by_blocks(const fu_prog *p, const fu_value *v)
+{
+    return v->wide && !p->second;
+}
+
 /* Several rows for one element: their contributions meet in a variable. `rows` names the rows' coordinate. */
 void fu_unrolled_body(fu_em *e, int phase, const char *rows)
 {
@@ -40,7 +47,10 @@ void fu_unrolled_body(fu_em *e, int phase, const char *rows)
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         if (!fu_reduced_in(v, phase)) continue;
-        fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
+        if (by_blocks(p, v))
+            fu_line(&e->t, "%s %s_now = 0;", e->lang->type[TN_F32], v->name);
+        else
+            fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
     }
     fu_line(&e->t, "#pragma GCC unroll %d", p->unroll);
     fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->unroll);
@@ -52,7 +62,9 @@ void fu_unrolled_body(fu_em *e, int phase, const char *rows)
     fu_scope_close(e);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (fu_reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] = %s_now;", v->name, e->lane, v->name);
+        const char *join = by_blocks(p, v) ? "+=" : "=";
+        if (fu_reduced_in(v, phase))
+            fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
     }
 }
 

@@ -235,7 +235,7 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
         if (v->kind != FU_REDUCE || v->cross) continue;
         if (p->form == FU_COLUMN) v->vary |= fu_bit(vec);
         bool many = p->form == FU_ROW ? width < 256 && rows * width / p->lanes > 2048 && !p->split
-                                      : rows > 2048 && !p->split;
+                                      : rows > 128 && !p->split;
         v->wide = v->op == TN_OP_reduce_sum && fu_compute_dtype(v->dtype) == TN_F32 && (p->second || many);
     }
     choose_unroll(p);

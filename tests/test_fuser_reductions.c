@@ -341,6 +341,23 @@ static void long_sums_stay_accurate(void **state)
     rig_check(&(rig_case){1, {{TN_F32, 2, {40, 65000}, 0, 1}}, ones, 0, 2e-6});
 }
 
+static int down_the_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    (void)g;
+    root[0] = tn_mk_reduce(TN_OP_reduce_sum, in[0], 1);
+    return 1;
+}
+
+/* One after the other in f32, 2000 rows would err by 25 units in the last place. */
+static void short_columns_are_summed_as_well(void **state)
+{
+    (void)state;
+    for (int64_t rows = 100; rows <= 6400; rows *= 2)
+        for (int64_t columns = 1; columns <= 256; columns *= 4)
+            rig_check(&(rig_case){1, {{TN_F32, 2, {rows + 3, columns}, 0, 1}}, down_the_columns, 0,
+                                  rows < 128 ? 5e-7 : 1.2e-7});
+}
+
 int main(void)
 {
     setenv("TENSOR_PROFILE", "reference", 1);
@@ -358,6 +375,7 @@ int main(void)
         cmocka_unit_test(full_reductions),
         cmocka_unit_test(sums_of_every_layout),
         cmocka_unit_test(long_sums_stay_accurate),
+        cmocka_unit_test(short_columns_are_summed_as_well),
     };
     return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
 }
