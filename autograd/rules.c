@@ -216,6 +216,20 @@ static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
     return mul(hit, div(g, tn_mk_reduce(TN_OP_reduce_sum, hit, n->attr->axes)));
 }
 
+/* The first of them has it, as in pooling: a window's place is counted row by row. */
+static tn_tensor *first_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
+{
+    int64_t shape[TN_MAX_DIMS], k = 1;
+    for (int i = 0; i < x->ndim; i++) {
+        shape[i] = n->attr->axes >> i & 1 ? x->shape[i] : 1;
+        k *= shape[i];
+    }
+    tn_tensor *first = tn_mk_place_of_max(x, n->attr->axes);
+    tn_tensor *at = first ? tn_mk_iota(g->graph, 0, 1, &k, (tn_dtype)first->dtype) : NULL;
+    at = at ? tn_mk_reshape(at, x->ndim, shape) : NULL;
+    return where(eq(first, at), g, constant(g->graph, 0));
+}
+
 static void reduce(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = n->in[0];
@@ -224,7 +238,8 @@ static void reduce(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
     else if (n->op == TN_OP_reduce_prod)
         gin[0] = prod_back(n, x, g);
     else
-        gin[0] = extreme_back(n, x, g); /* argmax and argmin are integers and never get here */
+        gin[0] = (n->attr->first ? first_back : extreme_back)(
+            n, x, g); /* argmax and argmin are integers and never get here */
 }
 
 /* ---- products ---- */

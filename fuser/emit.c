@@ -1,5 +1,5 @@
 /* emit.c - text of single values: loads, expressions, reductions' steps, stores. Start with fu_ask. */
-#include "emit.h"
+#include "emit_nest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -454,6 +454,18 @@ const char *fu_acc_type(const fu_em *e, const fu_value *v)
     return fu_type(e, fu_chooses(v) ? v->from : v->dtype);
 }
 
+/* Of the position beside an accumulator, -1 at first: as wide as a float where it can be, so that both are
+ * vectors of as many lanes. */
+const char *fu_place_type(const fu_em *e, const fu_value *v)
+{
+    const fu_prog *p = e->p;
+    int64_t n = 1;
+    for (int a = 0; a < p->n_atom; a++)
+        if (v->reduces >> a & 1 && n <= INT32_MAX)
+            n = fu_runtime(p, a) || p->extent[a] > INT32_MAX ? INT64_MAX : n * p->extent[a];
+    return e->lang->type[n <= INT32_MAX && e->lang == &fu_dialect_c ? TN_I32 : TN_I64];
+}
+
 /* The neutral element, of the accumulator's type. */
 void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n)
 {
@@ -502,7 +514,8 @@ static void choose(fu_em *e, const fu_value *v, const char *acc, const char *at,
         snprintf(better + k, sizeof better - (size_t)k, " | ((%s != %s) & (%s == %s))", value, value, acc,
                  acc);
     fu_line(&e->t, "const bool %s_won = (%s) | (%s_at%s < 0);", v->name, better, v->name, lane);
-    fu_line(&e->t, "%s_at%s = %s_won ? %s : %s_at%s;", v->name, lane, v->name, at, v->name, lane);
+    fu_line(&e->t, "%s_at%s = %s_won ? (%s)(%s) : %s_at%s;", v->name, lane, v->name, fu_place_type(e, v), at,
+            v->name, lane);
     fu_line(&e->t, "%s = %s_won ? %s : %s;", acc, v->name, value, acc);
 }
 

@@ -57,6 +57,7 @@ void fu_put_store(fu_em *e, const fu_store *s);
 void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value);
 void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n);
 const char *fu_acc_type(const fu_em *e, const fu_value *v);
+const char *fu_place_type(const fu_em *e, const fu_value *v);
 /* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of
  * it; false where there is none. */
 bool fu_near_form(const fu_value *v, char *out, size_t n);

@@ -425,7 +425,7 @@ void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n)
     fu_line(&e->t, "%s%s %s_%s[%lld];", e->lang->align, fu_acc_type(e, v), v->name, kind, (long long)n);
     fu_line(&e->t, "for (int l = 0; l < %lld; l++) %s_%s[l] = %s;", (long long)n, v->name, kind, start);
     if (fu_chooses(v)) {
-        fu_line(&e->t, "%sint64_t %s_at[%lld];", e->lang->align, v->name, (long long)n);
+        fu_line(&e->t, "%s%s %s_at[%lld];", e->lang->align, fu_place_type(e, v), v->name, (long long)n);
         fu_line(&e->t, "for (int l = 0; l < %lld; l++) %s_at[l] = -1;", (long long)n, v->name);
     }
 }

@@ -391,9 +391,12 @@ static int reduce(builder *b, int m, const tn_tensor *t)
     for (int i = 0; i < t->in[0]->ndim; i++)
         if (t->in[0]->shape[i] != 1) v->space |= atoms_of(&b->d->map[m].axis[i]);
     v->vary = b->p->value[arg].vary & ~atoms;
-    if (chooses) /* the position is counted along the reduced axis */
-        for (int i = 0; i < t->in[0]->ndim; i++)
-            if (t->attr->axes >> i & 1) fu_spread(b->d, &b->d->map[m].axis[i], 1, v->stride, &v->shift);
+    int64_t step = 1; /* positions are counted along the reduced axes, row by row */
+    for (int i = t->in[0]->ndim - 1; chooses && i >= 0; i--)
+        if (t->attr->axes >> i & 1) {
+            fu_spread(b->d, &b->d->map[m].axis[i], step, v->stride, &v->shift);
+            step *= t->in[0]->shape[i];
+        }
     return id_of(b, v);
 }
 

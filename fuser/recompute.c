@@ -26,8 +26,7 @@ typedef struct again {
     const tn_tensor *read[8];    /* large values they read */
     int n_read;
     int64_t size; /* of the value that is to be saved */
-    bool ordered; /* what is overwritten later may be read: whoever does so is put before that (order_readers)
-                   */
+    bool old;     /* what is overwritten later is read: whoever does so is put before that (order_readers) */
 } again;
 
 static bool reads(again *r, const tn_tensor *base)
@@ -40,12 +39,13 @@ static bool reads(again *r, const tn_tensor *base)
     return true;
 }
 
-/* Whether an assignment of this segment changes the memory x is read from: who reads it is then ordered. */
-static bool assigned(const fu_ctx *c, const tn_tensor *x, const again *r)
+/* Whether x is read as an assignment of this segment leaves it. One that changes it later is noted. */
+static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
 {
     for (int i = 0; i < c->n_node; i++) {
         fu_sight s = c->node[i].live ? fu_reads(c, x, c->node[i].t) : FU_UNSEEN;
-        if (s == FU_NEW || (s == FU_OLD && !r->ordered)) return true;
+        if (s == FU_NEW) return true;
+        r->old = r->old || s == FU_OLD;
     }
     return false;
 }
@@ -71,41 +71,41 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
     return true;
 }
 
-/* How many of r's large operands group g does not read so far. */
-static int new_reads(const fu_ctx *c, const fu_group *g, const again *r)
+/* Bytes of r's large operands that group g does not read so far. */
+static double new_reads(const fu_ctx *c, const fu_group *g, const again *r)
 {
-    int k = 0;
+    double bytes = 0;
     for (int i = 0; i < r->n_read; i++) {
         bool known = false;
         for (int m = 0; m < g->n && !known; m++) {
             const tn_tensor *t = c->node[g->member[m]].t;
             for (int j = 0; j < t->n_in && !known; j++) known = fu_value_of(c, t->in[j])->base == r->read[i];
         }
-        k += !known;
+        if (!known) bytes += (double)fu_bytes(r->read[i]);
     }
-    return k;
+    return bytes;
 }
 
-/* How many of r's large operands would be kept for the backward pass on its account alone. */
-static int kept_longer(const fu_ctx *c, const again *r)
+/* Bytes of r's large operands that would be kept for the backward pass on its account alone. */
+static double kept_longer(const fu_ctx *c, const again *r)
 {
-    int k = 0;
+    double bytes = 0;
     for (int i = 0; i < r->n_read; i++) {
         int p = fu_node_of(c, r->read[i]);
         bool dies = p >= 0 && !c->node[p].root;
         for (int u = 0; dies && u < c->node[p].n_user; u++)
             dies = !c->group[fu_group_of(c, c->node[p].user[u])].backward;
-        k += dies;
+        if (dies) bytes += (double)fu_bytes(r->read[i]);
     }
-    return k;
+    return bytes;
 }
 
-/* Whether computing the value again in so many groups, which then have to read `more` operands of its size,
- * is predicted to take no longer than writing it and reading it back in each. Half of the arithmetic hides
- * behind a kernel's memory. What would be kept for the backward pass is read from far away, and takes memory
+/* Whether computing the value again in so many groups, which then have to read `more` bytes, is predicted to
+ * take no longer than writing it and reading it back in each. Half of the arithmetic hides behind a kernel's
+ * memory. What would be kept for the backward pass is read from far away, and takes memory
  * until then: for that, twice the arithmetic is spent; but operands that have to be kept in its place count
  * against it. */
-static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, int more, double spared)
+static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, double more, double spared)
 {
     double bytes = (double)fu_bytes(n->t), elems = (double)tn_node_numel(n->t);
     bool later = false;
@@ -117,7 +117,17 @@ static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups,
                   fu_work_ns(c->target, elems * move * (1 + groups)) / 2;
     double work = groups * fu_work_ns(c->target, elems * r->cost);
     if (later) more += kept_longer(c, r);
-    return work / (later ? 4 : 2) + more * load <= keep + spared;
+    return work / (later ? 4 : 2) + more / bytes * load <= keep + spared;
+}
+
+/* Whether it would be made of something much larger than itself, as a mean beside one of its elements is: the
+ * readers could not write their results over that any more, and what is stored instead is next to nothing. */
+static bool holds_up(const again *r)
+{
+    enum { MUCH = 16 };
+    for (int i = 0; i < r->n_read; i++)
+        if (tn_node_numel(r->read[i]) / MUCH > r->size) return true;
+    return false;
 }
 
 /* The groups that compute a user of the node and would read it from memory. */
@@ -291,11 +301,12 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     enum { MANY = 16 };
     fu_node *n = &c->node[node];
     if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
-    again r = {.size = tn_node_numel(n->t), .ordered = tiles};
+    again r = {.size = tn_node_numel(n->t)};
     int to[MANY], count = readers(c, node, to, MANY);
-    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r)) return;
+    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return;
     if (fu_alone(c, &c->group[fu_group_of(c, node)])) return;
-    int reads = 0, convs = 0;
+    double reads = 0;
+    int convs = 0;
     for (int i = 0; i < count; i++) {
         const fu_group *g = &c->group[to[i]];
         const bool takes = tiles && takes_image(c, g, node);
@@ -305,10 +316,11 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     }
     if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return;
     if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return;
-    int *after = tiles ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
-    bool *done = tiles ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;
-    if (tiles && (!after || !done)) return;
-    for (int i = 0; i < c->n_node && tiles; i++) after[i] = c->node[i].n_after;
+    const bool order = tiles || r.old;
+    int *after = order ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
+    bool *done = order ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;
+    if (order && (!after || !done)) return;
+    for (int i = 0; i < c->n_node && order; i++) after[i] = c->node[i].n_after;
     struct {
         int n, *member;
     } before[MANY];
@@ -320,9 +332,10 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
     bool ok = true;
     for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
-    if (tiles) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);
-    if (sources_can(c, &r) && (ok || !tiles)) return; /* where not all could, those that could not read it */
-    for (int i = 0; i < c->n_node && tiles; i++) c->node[i].n_after = after[i];
+    ok = ok || !tiles; /* where not all could, those that could not read it */
+    if (order) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);
+    if (ok && sources_can(c, &r)) return;
+    for (int i = 0; i < c->n_node && order; i++) c->node[i].n_after = after[i];
     for (int i = 0; i < count; i++) {
         c->group[to[i]].n = before[i].n;
         c->group[to[i]].member = before[i].member;

@@ -244,6 +244,42 @@ static void everything_dropped(void **state)
     gives(tn_mul_scalar(x, tn_number_f(0.5)), TN_F32, 0.5, -1, 1.5);
 }
 
+/* Windows that tile an image of many channels are reductions of it, those of few have a kernel of their own:
+ * both choose the first of the largest, and the first NaN. */
+static void pooling_is_the_same_for_many_channels_and_few(void **state)
+{
+    (void)state;
+    enum { N = 2, H = 6, W = 8, C = 32, FEW = 4, ALL = N * H * W * C };
+    static const float some[] = {-1, 0, 1, 2, 2, 2, NAN, -INFINITY, INFINITY, 0};
+    float v[ALL], many[2][ALL], few[2][ALL];
+    for (int i = 0; i < ALL; i++) v[i] = some[(unsigned)(i * 7919 + i / C * 104729 + i / 3) % 10];
+    for (int mean = 0; mean < 2; mean++)
+        for (int c = 0; c < C; c += FEW) {
+            const int k = 2;
+            tn_tensor *x = tn_from(S, v, TN_F32, TN_SHAPE(N, H, W, C)), *g[2];
+            tn_requires_grad(x, true);
+            tn_tensor *part = tn_slice(x, 3, c, c + FEW, 1);
+            tn_tensor *a = mean ? tn_avg_pool2d(x, k, .stride = k) : tn_max_pool2d(x, k, .stride = k);
+            tn_tensor *b = mean ? tn_avg_pool2d(part, k, .stride = k) : tn_max_pool2d(part, k, .stride = k);
+            a = tn_slice(a, 3, c, c + FEW, 1);
+            const int64_t n = tn_numel(b);
+            tn_tensor *w =
+                tn_reshape(tn_arange(S, 1, (double)n + 1, 1, TN_F32), TN_SHAPE(N, H / k, W / k, FEW));
+            tn_tensor *y[2] = {a, b};
+            for (int i = 0; i < 2; i++)
+                if (tn_grad(tn_sum(tn_mul(y[i], w), TN_ALL, false), 1, &x, &g[i]))
+                    fail_msg("%s", tn_error_text(S));
+            for (int i = 0; i < 2; i++) {
+                float *to = i ? few[0] : many[0], *gr = i ? few[1] : many[1];
+                assert_int_equal(tn_read(y[i], TN_F32, to, (size_t)n * sizeof *to), TN_OK);
+                assert_int_equal(tn_read(g[i], TN_F32, gr, sizeof v), TN_OK);
+            }
+            for (int i = 0; i < n; i++)
+                assert_true(many[0][i] == few[0][i] || (isnan(many[0][i]) && isnan(few[0][i])));
+            for (int i = 0; i < ALL; i++) assert_true(many[1][i] == few[1][i]);
+        }
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -259,6 +295,7 @@ int main(void)
                                        EVERYWHERE(nothing_but_border),
                                        EVERYWHERE(borders_around_nothing),
                                        EVERYWHERE(logits_near_the_end),
-                                       EVERYWHERE(everything_dropped)};
+                                       EVERYWHERE(everything_dropped),
+                                       EVERYWHERE(pooling_is_the_same_for_many_channels_and_few)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,19 @@ static void batch_norm_relu(traced *t)
     give(t, tn_relu(tn_batch_norm(x, w, b, NULL, NULL)));
 }
 
+/* Windows that tile the image are a reshape and a reduction: neither what is pooled nor its gradient, four
+ * times the size of what comes out, is written. */
+static void batch_norm_relu_pool(traced *t)
+{
+    tn_tensor *x = input(t, 16, 32, 32, 32), *w = input(t, 32), *b = input(t, 32);
+    give(t, tn_max_pool2d(tn_relu(tn_batch_norm(x, w, b, NULL, NULL)), 2, .stride = 2));
+}
+
+static void gelu_pool(traced *t)
+{
+    give(t, tn_avg_pool2d(tn_gelu(input(t, 16, 8, 8, 32)), 2, .stride = 2));
+}
+
 static void cross_entropy(traced *t)
 {
     tn_tensor *x = input(t, ROWS, COLS);
@@ -341,6 +354,10 @@ static fusion Cases[] = {
     {"x / sum(x) by row", by_row_sum, {1, 0}, {1, 0}, {0}, {0}},
     {"residual + dropout + norm", residual_norm, {1, 0}, {2, 0}, {0}, {0}},
     {"batch_norm + relu", batch_norm_relu, {2, 0}, {2, 0}, {0}, {0}},
+    /* each channel's mean and deviation are written, nothing of the image's size. By itself backward has to
+     * find the largest first; in a step forward does, see test_fusion_steps.c */
+    {"batch_norm + relu + max_pool2d", batch_norm_relu_pool, {2, 2}, {3, 1}, {0}, {4, 2}},
+    {"gelu + avg_pool2d", gelu_pool, {1, 0}, {1, 0}, {0}, {0}},
     /* the loss of each row is written, the probabilities are not */
     {"cross_entropy", cross_entropy, {2, 1}, {1, 0}, {0}, {0}},
     /* training keeps what gelu is taken of */

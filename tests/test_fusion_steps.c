@@ -216,6 +216,35 @@ static void rows_make_loss_and_gradients_at_once(void **state)
     }
 }
 
+/* Forward chooses the largest of each window while it norms, keeps a byte for each and nothing of the image's
+ * size: backward makes the mask of the relu again, and puts each gradient in its place as it is read. */
+static void pooling_keeps_nothing_of_the_images_size(void **state)
+{
+    (void)state;
+    enum { IMAGES = 16, SIDE = 32, CHANNELS = 32, ALL = IMAGES * SIDE * SIDE * CHANNELS };
+    tn_session *s = open_mode(TN_FUSED);
+    traced t = {.s = s, .gradients = true};
+    tn_step_begin(s);
+    tn_tensor *x = input(&t, IMAGES, SIDE, SIDE, CHANNELS), *w = input(&t, CHANNELS),
+              *b = input(&t, CHANNELS);
+    give(&t, tn_max_pool2d(tn_relu(tn_batch_norm(x, w, b, NULL, NULL)), 2, .stride = 2));
+    take_gradients(&t, loss_of(&t));
+    seen v = look(s);
+    int large = 0, bytes = 0;
+    for (int i = 0; i < v.plan->n_value; i++) {
+        const tn_plan_value *p = &v.plan->value[i];
+        large += p->elems >= ALL && !p->root && p->alias < 0;
+        bytes += p->elems == ALL / 4 && p->dtype == TN_U8;
+    }
+    if (v.kernels > 5 || large || bytes != 1) {
+        print_plan(&v);
+        fail_msg("%d kernels, %d large values, %d of a byte for each window", v.kernels, large, bytes);
+    }
+    end_step(s, v.kernels);
+    forget(&v);
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* ---- limits ---- */
 
 /* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
@@ -288,6 +317,7 @@ int main(void)
         cmocka_unit_test(an_update_is_one_kernel),
         cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
         cmocka_unit_test(rows_make_loss_and_gradients_at_once),
+        cmocka_unit_test(pooling_keeps_nothing_of_the_images_size),
         cmocka_unit_test(more_operands_than_a_kernel_can_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

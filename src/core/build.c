@@ -213,6 +213,15 @@ tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes)
     return n;
 }
 
+tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes)
+{
+    int64_t k = 1;
+    for (int i = 0; x && i < x->ndim; i++) k *= axes >> i & 1 ? x->shape[i] : 1;
+    tn_tensor *n = tn_mk_reduce(TN_OP_reduce_argmax, x, axes);
+    if (n) n->dtype = k <= 256 ? TN_U8 : k <= INT32_MAX ? TN_I32 : TN_I64;
+    return n;
+}
+
 tn_tensor *tn_mk_cumsum(tn_tensor *x, int axis, bool reverse)
 {
     if (!x) return NULL;

@@ -154,6 +154,7 @@ typedef struct tn_attr {
     const char *indexed_by; /* gather, scatter: what the user calls the index; NULL: "index". Not hashed */
     uint32_t axes;          /* reduce: bit i = axis i */
     bool reverse;           /* cumsum */
+    bool first;             /* reduce_max: the gradient is the first largest's, not shared by all of them */
     tn_number number;
     bool weak;     /* a number that takes the dtype of what it meets */
     uint64_t draw; /* random; not hashed */
