@@ -227,7 +227,8 @@ TN_OP(borrow, tn_session *s, const void *data, tn_dtype dtype, int ndim, const i
       void (*release)(void *data, void *user), void *user);
 TN_OP(zeros, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(ones, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
-/* An integer dtype takes value without its fraction, and one that it cannot hold is TN_E_ARG. */
+/* An integer dtype takes value without its fraction, and one that it cannot hold is TN_E_ARG; u8 counts -1 to -255
+ * back from 256, as in PyTorch. */
 TN_OP(full, tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(arange, tn_session *s, double start, double end, double step, tn_dtype dtype); /* [start, end) */
 TN_OP(eye, tn_session *s, int64_t n, tn_dtype dtype);                                /* [n, n] identity */
@@ -395,6 +396,7 @@ TN_OP(slice, tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step);
 TN_OP(narrow, tn_tensor *x, int axis, int64_t start, int64_t length);
 TN_OP(select, tn_tensor *x, int axis, int64_t index); /* one index; the axis goes */
 TN_OP(flip, tn_tensor *x, int naxes, const int *axes);
+/* value as in tn_full. */
 TN_OP(pad, tn_tensor *x, int axis, int64_t before, int64_t after, double value);
 /* The n tensors of xs, 1 to 255, after one another along axis, or along a new one. A list without any tensor -
  * n below 1, xs NULL, each xs[i] NULL - tells no session, so that there is none to report to: the result is NULL and

@@ -372,6 +372,9 @@ static void ends_of_the_integers(void **state)
     assert_int_equal(tn_numel(tn_slice(x, 0, INT64_MAX, INT64_MIN, -1)), 4);
     assert_int_equal(tn_numel(tn_slice(x, 0, INT64_MAX, INT64_MIN, INT64_MIN)), 1);
     assert_int_equal(tn_numel(tn_slice(x, 0, 3, 3, INT64_MIN)), 0);
+    tn_tensor *whole = tn_full(S, 3, TN_I32, TN_SHAPE(4));
+    fails(TN_E_ARG, "pad", "1e+10|i32", tn_pad(whole, 0, 1, 1, 1e10));
+    fails(TN_E_ARG, "pad", "nan|i32", tn_pad(whole, 0, 1, 1, NAN));
     fails(TN_E_SHAPE, "pad", "[4]|9223372036854775807", tn_pad(x, 0, INT64_MAX, INT64_MAX, 0));
     fails(TN_E_SHAPE, "pad", "9223372036854775804", tn_pad(x, 0, 0, INT64_MAX - 3, 0));
     fails(TN_E_SHAPE, "reshape", "[0]",

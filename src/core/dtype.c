@@ -1,6 +1,7 @@
 /* dtype.c - element types: names, sizes, promotion, and conversion of the 16-bit formats. */
 #include "dtype.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -114,4 +115,12 @@ uint16_t tn_f32_to_bf16(float x)
 float tn_bf16_to_f32(uint16_t h)
 {
     return float_of((uint32_t)h << 16);
+}
+
+bool tn_dtype_holds(tn_dtype d, double v)
+{
+    if (!tn_dtype_is_int(d)) return true;
+    double end = ldexp(1, 8 * (int)tn_dtype_size(d) - (d == TN_U8 ? 0 : 1));
+    v = trunc(v);
+    return (d == TN_U8 ? v > -end : v >= -end) && v < end;
 }

@@ -8,9 +8,12 @@
 
 #include "../../include/tensor.h"
 
-size_t tn_dtype_size(tn_dtype d);                  /* bytes of one element */
-bool tn_dtype_is_float(tn_dtype d);                /* f16 bf16 f32 f64 */
-bool tn_dtype_is_int(tn_dtype d);                  /* i32 i64 u8, not bool */
+size_t tn_dtype_size(tn_dtype d);   /* bytes of one element */
+bool tn_dtype_is_float(tn_dtype d); /* f16 bf16 f32 f64 */
+bool tn_dtype_is_int(tn_dtype d);   /* i32 i64 u8, not bool */
+/* Whether v is a value of d: an integer dtype's is cut off towards 0, and u8 counts -1 to -255 back from 256,
+ * as PyTorch has it. */
+bool tn_dtype_holds(tn_dtype d, double v);
 tn_dtype tn_dtype_promote(tn_dtype a, tn_dtype b); /* PyTorch's torch.promote_types */
 tn_dtype tn_dtype_accumulator(tn_dtype d);         /* what a sum over d is carried in inside a kernel */
 

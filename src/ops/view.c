@@ -213,6 +213,9 @@ tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, doub
                         tn_error_set(sc.g, TN_E_SHAPE, "%s padded by %lld and %lld is not possible",
                                      tn_tensor_text(t, sizeof t, x), (long long)before, (long long)after));
     }
+    if (!tn_dtype_holds((tn_dtype)x->dtype, value))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "value is %g, which %s does not hold", value,
+                                          tn_dtype_name((tn_dtype)x->dtype)));
     int64_t b[TN_MAX_DIMS] = {0}, e[TN_MAX_DIMS] = {0};
     b[a] = before;
     e[a] = after;

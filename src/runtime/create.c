@@ -213,18 +213,10 @@ tn_tensor *tn_borrow_at(tn_session *s, const void *data, tn_dtype dtype, int ndi
 
 /* ---- constants ---- */
 
-/* As PyTorch has it: cut off towards 0, and a negative one down to -255 counts back from 256 in u8. */
-static bool fits_integer(tn_dtype dtype, double v)
-{
-    double end = ldexp(1, 8 * (int)tn_dtype_size(dtype) - (dtype == TN_U8 ? 0 : 1));
-    v = trunc(v);
-    return dtype == TN_U8 ? v > -end && v < end : v >= -end && v < end;
-}
-
 static tn_tensor *filled(tn_graph *g, tn_number v, tn_dtype dtype, int ndim, const int64_t *shape)
 {
     if (!check_shape(g, dtype, ndim, shape)) return NULL;
-    if (tn_dtype_is_int(dtype) && !v.is_int && !fits_integer(dtype, v.f))
+    if (tn_dtype_is_int(dtype) && !v.is_int && !tn_dtype_holds(dtype, v.f))
         return tn_error_set(g, TN_E_ARG, "value is %g, which %s does not hold", v.f, tn_dtype_name(dtype));
     if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = dtype == TN_BOOL ? v.f != 0 : (int64_t)v.f;
     tn_tensor *x = tn_mk_typed(g, TN_OP_scalar, v, dtype);
