@@ -104,6 +104,12 @@ paths() { # in `backquotes` or (links): whatever looks like a file of the tree
 }
 check files paths
 
+plan() { # what it shows of a plan is how the committed one begins
+    sed -n '/^step: [0-9]* kernels/,/^```/p' README.md | grep -v '^```' >"$tmp/shown"
+    [ "$(wc -l <"$tmp/shown")" -ge 3 ] && head -n "$(wc -l <"$tmp/shown")" tests/plans/mlp.txt | same - "$tmp/shown"
+}
+check the_plan_is_the_committed_one plan
+
 # ---- the operator -----------------------------------------------------------------------------------------
 
 # Each line goes behind neg's in its file; then the test of all operators knows the new one.
