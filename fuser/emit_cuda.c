@@ -133,8 +133,10 @@ static void describe_threads(fu_em *e)
         if (p->held) fu_put(t, ", %d pack%s each", p->held, p->held > 1 ? "s" : "");
         break;
     case FU_COLUMN:
-        fu_put(t, ", %lld columns by %d rows of threads to a block", (long long)p->tile,
-               p->threads / p->team);
+        fu_put(t,
+               p->apart ? ", %lld columns of %d items to a block"
+                        : ", %lld columns by %d rows of threads to a block",
+               (long long)p->tile, p->threads / p->team);
         break;
     }
     fu_put(t, " */\n");

@@ -10,6 +10,8 @@
  *     if (y0 == 0) out[v0 + l] = sum_acc[l];
  *
  * Between two phases each thread computes, for its columns, what later phases need of finished reductions.
+ * Where there are fewer rows than threads to walk them, as in the windows of a pooling, each y0 has an item
+ * of its own and walks all of its rows (fu_prog.apart).
  *
  * Start with fu_cuda_column.
  */
@@ -21,6 +23,18 @@
 static int lines(const fu_prog *p)
 {
     return p->threads / p->team;
+}
+
+/* Of the columns of an item one thread writes what is in none of its loops. */
+static void open_stores(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    const bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
+    const char *one = p->apart ? "" : "y0 == 0", *and = ragged && !p->apart ? " && " : "";
+    if (ragged || !p->apart)
+        fu_scope_open(e, "if (%s%s%s) {", one, and, ragged ? "mine" : "");
+    else
+        fu_scope_open(e, "{");
 }
 
 /* Opens `for each element of the thread's pack`. */
@@ -79,14 +93,19 @@ static void write_phase(fu_em *e, int phase, const char *from, const char *to)
     bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
     const char *type = p->second ? "int" : "int64_t"; /* there are not that many parts */
     char first[160];
-    snprintf(first, sizeof first, ragged ? "mine ? %s + y0 : %s" : "%s + y0", from, to);
-    fu_scope_open(e, "for (%s j = (%s)(%s); j < (%s)(%s); j += %d) {", type, type, first, type, to, lines(p));
+    const char *own = p->apart ? "" : " + y0";
+    if (ragged)
+        snprintf(first, sizeof first, "mine ? %s%s : %s", from, own, to);
+    else
+        snprintf(first, sizeof first, "%s%s", from, own);
+    fu_scope_open(e, "for (%s j = (%s)(%s); j < (%s)(%s); j += %d) {", type, type, first, type, to,
+                  p->apart ? 1 : lines(p));
     fu_cuda_decode(e, outer, "j", 1);
     fu_cuda_pack(e, &k);
     fu_scope_close(e);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (!fu_reduced_in(v, phase)) continue;
+        if (!fu_reduced_in(v, phase) || p->apart) continue;
         if (fu_chooses(v))
             fu_line(&e->t, "tn_columns_choose<%s, %d, %d>(%s_acc, %s_at);", fu_cuda_reducer(v), p->team,
                     lines(p), v->name, v->name);
@@ -147,9 +166,9 @@ static void store_columns(fu_em *e, int done)
         late = late || (stored_now(p, &p->store[i], done) && p->store[i].late);
     }
     if (!any) return;
-    if (late) fu_line(&e->t, "__syncthreads();"); /* others of the column may have yet to read it */
-    bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
-    fu_scope_open(e, ragged ? "if (y0 == 0 && mine) {" : "if (y0 == 0) {");
+    if (late && !p->apart)
+        fu_line(&e->t, "__syncthreads();"); /* others of the column may have yet to read it */
+    open_stores(e);
     open_elements(e);
     for (int i = 0; i < p->n_store; i++)
         if (stored_now(p, &p->store[i], done)) fu_ask(e, p->store[i].value);
@@ -162,9 +181,7 @@ static void store_columns(fu_em *e, int done)
 /* Partial results of a split reduction: scratch[part][kept point]. */
 static void write_partials(fu_em *e, const int *scratch)
 {
-    fu_prog *p = e->p;
-    bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
-    fu_scope_open(e, ragged ? "if (y0 == 0 && mine) {" : "if (y0 == 0) {");
+    open_stores(e);
     open_elements(e);
     fu_put_partials(e, scratch, "_acc[l]");
     close_elements(e);
@@ -222,6 +239,9 @@ void fu_cuda_column(fu_em *e, const int *scratch)
     fu_line(&e->t, "const int x0 = (int)threadIdx.x %% %d, y0 = (int)threadIdx.x / %d;", p->team, p->team);
     if (p->second) {
         fu_scope_open(e, "for (int64_t item = 0; item < a.finish_n; item++) {");
+    } else if (p->apart) {
+        fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + y0;", lines(p));
+        fu_scope_open(e, "if (item < a.n) {");
     } else {
         fu_line(&e->t, "const int64_t item = blockIdx.x;");
         fu_scope_open(e, "{");

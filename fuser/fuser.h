@@ -196,6 +196,7 @@ typedef struct fu_prog {
     /* CUDA: threads of a block; those that share an item; elements a thread takes at once; packs of a row
        that each thread keeps (0: it reads them again); packs it reads before it computes */
     int threads, team, pack, held, ahead;
+    bool apart; /* COLUMN with few reduced rows: each line of threads has an item of its own, not some rows */
 } fu_prog;
 
 /* Results that are larger are written past the caches. */

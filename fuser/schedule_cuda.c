@@ -316,8 +316,9 @@ static void schedule_column(fu_prog *p)
     int lines = p->threads / p->team;
     choose_parts(p, items, rows, lines, (int64_t)ADDED * lines);
     sum_wide(p, !p->split && rows / lines > ADDED);
+    p->apart = !p->second && !p->split && rows < lines && !(p->outer >= 0 && p->red >> p->outer & 1);
     p->items = items * (p->split ? p->parts : 1);
-    p->chunk = 1;
+    p->chunk = p->apart ? lines : 1;
     for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
     fu_mark_needs(p);
     /* accumulators belong to columns, whatever they add up: what uses them changes along the columns too */

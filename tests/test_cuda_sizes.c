@@ -1,7 +1,7 @@
 /* test_cuda_sizes.c - generated CUDA kernels at the sizes where their schedules differ, run on the simulated
  * GPU and compared with the f64 reference: rows of one element, of less than a warp, of a warp, of a block,
  * longer than a block can keep; widths that no pack divides; few long rows and columns that are split in
- * parts; sums over rows beside sums along them; strides; 16-bit floats.
+ * parts; sums over rows beside sums along them; windows; strides; 16-bit floats.
  *
  * Each test is one program of several results. `test_cuda_sizes 1023` runs those whose name contains that.
  * Read first: the table `Programs`, then check_size.
@@ -144,6 +144,14 @@ static void updates(tn_session *s, const sized *p, int *n, tn_tensor **out)
     out[(*n)++] = tn_mul_scalar(m, 1.0);
 }
 
+/* Each line of threads has a window of its own: there are fewer elements in it than lines in a block. */
+static void windows(tn_session *s, const sized *p, int *n, tn_tensor **out)
+{
+    tn_tensor *x = leaf_of(some(1, p->rows, 6, 6, p->cols)), *y = tn_relu(tn_mul_scalar(x, 1.5));
+    give(s, tn_max_pool2d(y, 2, .stride = 2), 1, &x, n, out);
+    give(s, tn_avg_pool2d(y, 3, .stride = 3), 1, &x, n, out);
+}
+
 static const sized Programs[] = {
     {"elementwise 1x1", elementwise, 1, 1, TN_F32},
     {"elementwise 5x3", elementwise, 5, 3, TN_F32},
@@ -179,6 +187,10 @@ static const sized Programs[] = {
     {"reductions f16 9x40", reductions, 9, 40, TN_F16},
     {"channels 3x12", channels, 3, 12, TN_F32},
     {"channels 200x5", channels, 200, 5, TN_F32},
+    {"windows 3x16", windows, 3, 16, TN_F32},
+    {"windows 2x33", windows, 2, 33, TN_F32},
+    {"windows 1x260", windows, 1, 260, TN_F32},
+    {"windows f16 2x24", windows, 2, 24, TN_F16},
     {"strides 5x7", strides, 5, 7, TN_F32},
     {"strides 36x64", strides, 36, 64, TN_F32},
     {"strides 70x131", strides, 70, 131, TN_F32},
