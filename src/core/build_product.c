@@ -151,6 +151,7 @@ static tn_tensor *joined(tn_tensor *x, int64_t h, int64_t w)
 static tn_tensor *where_named(tn_tensor *index, tn_tensor *x, const tn_pool_attr *a)
 {
     const int64_t k = a->window[0] * a->window[1], shape[6] = {1, 1, a->window[0], 1, a->window[1], 1};
+    if (!index || !x) return NULL;
     tn_tensor *at = tn_mk_iota(x->graph, 0, 1, &k, (tn_dtype)index->dtype);
     at = at ? tn_mk_reshape(at, 6, shape) : NULL;
     index = per_window(index);
@@ -181,8 +182,10 @@ static tn_tensor *tiled_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_
         break;
     case TN_OP_pool_put:
         return joined(where_named(index, per_window(x), a), a->h, a->w);
-    default:
-        return joined(tn_mk_expand(per_window(x), 6, all), a->h, a->w); /* pool_spread */
+    case TN_OP_pool_spread:
+        return joined(tn_mk_expand(per_window(x), 6, all), a->h, a->w);
+    default: /* no other is about windows */
+        return NULL;
     }
     return joined(y, a->oh, a->ow);
 }
