@@ -82,6 +82,56 @@ static void keeping_what_the_host_gave_makes_no_other_plan(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* What is kept is what the program has made of it by then, whoever is to write it and under whichever name:
+ * an optimizer, an assignment, the statistics of a norm; through the slab, a part of it or the parameter. */
+static void keep_late_step(run *r)
+{
+    const double step = 0.25;
+    tn_tensor *p = r->held[0], *values, *gradients;
+    assert_int_equal(tn_param_slab(r->s, TN_F32, &values, &gradients), TN_OK);
+    tn_step_begin(r->s);
+    tn_backward(tn_sum(p, TN_ALL, false));
+    tn_tensor *made[8];
+    int n = 0;
+    made[n++] = tn_keep(gradients);
+    tn_optim_step(r->opt[0]);
+    made[n++] = tn_keep(p);
+    made[n++] = tn_keep(values);
+    made[n++] = tn_keep(tn_contiguous(p));
+    tn_assign(values, tn_mul_scalar(values, 0.5));
+    made[n++] = tn_keep(p);
+    tn_assign(p, tn_add_scalar(p, 1.0));
+    made[n++] = tn_keep(values);
+    tn_tensor *image = tn_mul_scalar(tn_ones(r->s, TN_F32, TN_SHAPE(4, 1, 1, 1)), r->step + 1.0);
+    tn_batch_norm(image, NULL, NULL, r->held[1], r->held[2]);
+    made[n++] = tn_keep(r->held[1]);
+    tn_step_end(r->s);
+    const double moved = r->w[0] - step, halved = moved / 2, mean = 0.9 * r->w[1] + 0.1 * (r->step + 1);
+    const double want[] = {1, moved, moved, moved, halved, halved + 1, mean};
+    for (int i = 0; i < n; i++) {
+        note(r, tn_item(tn_select(made[i], 0, 0)), want[i], 1e-6); /* the slab is longer than its parameter */
+        tn_free(made[i]);
+    }
+    r->w[0] = halved + 1;
+    r->w[1] = mean;
+}
+
+static void open_one(run *r)
+{
+    r->w[0] = 1;
+    r->w[1] = 0;
+    r->held[0] = tn_param(r->s, "p", tn_ones(r->s, TN_F32, TN_SHAPE(1)));
+    r->held[1] = tn_buffer(r->s, "mean", tn_zeros(r->s, TN_F32, TN_SHAPE(1)));
+    r->held[2] = tn_buffer(r->s, "var", tn_ones(r->s, TN_F32, TN_SHAPE(1)));
+    r->opt[0] = tn_sgd(r->s, tn_all_params(r->s), .lr = 0.25);
+}
+
+static void what_is_kept_is_what_was_written_by_then(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_one, keep_late_step, 6, 3, 1e-6});
+}
+
 /* Where operators wait, a watched value is that of the step before. */
 static void watch_step(run *r)
 {
@@ -395,6 +445,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_before_a_read_can_be_used_after_it),
         cmocka_unit_test(what_the_host_gave_is_kept),
         cmocka_unit_test(keeping_what_the_host_gave_makes_no_other_plan),
+        cmocka_unit_test(what_is_kept_is_what_was_written_by_then),
         cmocka_unit_test(a_watched_value_is_the_step_befores),
         cmocka_unit_test(views_show_what_was_there_when_they_were_made),
         cmocka_unit_test(what_is_freed_while_it_waits_still_serves_its_readers),

@@ -242,11 +242,13 @@ static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
     return p;
 }
 
-/* Host data is known when it is recorded and needs no kernel to be copied: a step that keeps what it was given
- * runs the plan of the steps after it that find it kept, and so gives the same bits. */
+/* Host data is known when it is recorded and needs no kernel to be copied: a step that keeps what it was
+ * given runs the plan of the steps after it that find it kept, and so gives the same bits. A version is not:
+ * what is to be written to its tensor's memory may still wait. */
 static bool is_known(const tn_tensor *x)
 {
-    return tn_kind_of(x) == TN_KIND_LEAF && x->flags & TN_F_DONE && !(x->flags & TN_F_PERSISTENT) && x->buf &&
+    const uint32_t not_given = TN_F_PERSISTENT | TN_F_VERSION;
+    return tn_kind_of(x) == TN_KIND_LEAF && x->flags & TN_F_DONE && !(x->flags & not_given) && x->buf &&
            tn_node_is_dense(x);
 }
 
