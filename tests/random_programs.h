@@ -236,7 +236,7 @@ static bool draw_shaped(drawing *d, instr *i, fact *f)
 static bool draw_action(drawing *d, instr *i)
 {
     rprogram *p = d->p;
-    fact *x;
+    fact f, *x;
     switch (i->op) {
     case I_MODE:
         return true;
@@ -258,11 +258,12 @@ static bool draw_action(drawing *d, instr *i)
     case I_KEEP:
         i->to = (int)rng_below(&d->r, MAX_KEPT);
         i->a = pick_value(d, Any);
-        if (i->a < 0 || i->a >= FIXED) return false;
+        if (i->a < 0 || i->a >= KEPT) return false;
         x = &d->kept[i->to];
         if (x->here && x->shape != fact_of(d, i->a)->shape) return false; /* one shape in all steps */
-        i->f = 1 / fact_of(d, i->a)->mag;
-        *x = (fact){.shape = fact_of(d, i->a)->shape, .mag = 1, .deps = 1u << (16 + i->to), .here = true};
+        f = *fact_of(d, i->a);
+        i->f = i->a >= FIXED ? 1 : 1 / f.mag; /* a persistent tensor as it is by then */
+        *x = (fact){.shape = f.shape, .mag = f.mag * i->f, .deps = 1u << (16 + i->to), .here = true};
         assigned(d, 1u << (16 + i->to)); /* the one before goes */
         return true;
     case I_BACKWARD:
@@ -490,7 +491,7 @@ static void act(running *r, const instr *i, tn_tensor *x)
     case I_KEEP:
         if (!x) break;
         old = r->kept[i->to];
-        r->kept[i->to] = tn_keep(tn_mul_scalar(x, i->f));
+        r->kept[i->to] = tn_keep(i->a >= FIXED ? x : tn_mul_scalar(x, i->f));
         tn_free(old);
         break;
     case I_BACKWARD:
