@@ -136,58 +136,15 @@ static tn_tensor *split(tn_tensor *x, const tn_pool_attr *a)
         x, 6, (const int64_t[]){x->shape[0], a->oh, a->window[0], a->ow, a->window[1], x->shape[3]});
 }
 
-/* One for each window [n, oh, ow, c], to be read by all its elements. */
-static tn_tensor *per_window(tn_tensor *x)
+/* Windows that tile the image are a reshape and a reduction of it, which fuse with what stands before and
+ * behind, and whose gradients do; overlapping ones have kernels of their own. */
+static tn_tensor *tiled_pool(tn_op op, tn_tensor *x, const tn_pool_attr *a)
 {
-    return tn_mk_reshape(x, 6, (const int64_t[]){x->shape[0], x->shape[1], 1, x->shape[2], 1, x->shape[3]});
-}
-
-static tn_tensor *joined(tn_tensor *x, int64_t h, int64_t w)
-{
-    return x ? tn_mk_reshape(x, 4, (const int64_t[]){x->shape[0], h, w, x->shape[5]}) : NULL;
-}
-
-/* Of the elements of the image in `x` those that `index` names, else 0. */
-static tn_tensor *where_named(tn_tensor *index, tn_tensor *x, const tn_pool_attr *a)
-{
-    const int64_t k = a->window[0] * a->window[1], shape[6] = {1, 1, a->window[0], 1, a->window[1], 1};
-    if (!index || !x) return NULL;
-    tn_tensor *at = tn_mk_iota(x->graph, 0, 1, &k, (tn_dtype)index->dtype);
-    at = at ? tn_mk_reshape(at, 6, shape) : NULL;
-    index = per_window(index);
-    tn_tensor *none = tn_mk_typed(x->graph, TN_OP_constant, tn_number_i(0), (tn_dtype)x->dtype);
-    return tn_mk3(TN_OP_where, tn_mk2(TN_OP_eq, index, at), x, none);
-}
-
-/* Windows that tile the image are a reshape, and what is done with them reductions and elementwise functions
- * of it, which fuse with what stands before and behind; overlapping ones have kernels of their own. */
-static tn_tensor *tiled_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_attr *a)
-{
-    const int64_t n = x->shape[0], c = x->shape[3];
-    const int64_t all[6] = {n, a->oh, a->window[0], a->ow, a->window[1], c};
-    tn_tensor *y;
-    switch (op) {
-    case TN_OP_pool_max:
-        y = tn_mk_reduce(TN_OP_reduce_max, split(x, a), IN_WINDOW);
-        if (y) y->attr->first = true;
-        break;
-    case TN_OP_pool_argmax:
-        y = tn_mk_place_of_max(split(x, a), IN_WINDOW);
-        break;
-    case TN_OP_pool_sum:
-        y = tn_mk_reduce(TN_OP_reduce_sum, split(x, a), IN_WINDOW);
-        break;
-    case TN_OP_pool_take:
-        y = tn_mk_reduce(TN_OP_reduce_sum, where_named(index, split(x, a), a), IN_WINDOW);
-        break;
-    case TN_OP_pool_put:
-        return joined(where_named(index, per_window(x), a), a->h, a->w);
-    case TN_OP_pool_spread:
-        return joined(tn_mk_expand(per_window(x), 6, all), a->h, a->w);
-    default: /* no other is about windows */
-        return NULL;
-    }
-    return joined(y, a->oh, a->ow);
+    bool max = op == TN_OP_pool_max;
+    tn_tensor *y = tn_mk_reduce(max ? TN_OP_reduce_max : TN_OP_reduce_sum, split(x, a), IN_WINDOW);
+    if (!y) return NULL;
+    y->attr->first = max;
+    return tn_mk_reshape(y, 4, (const int64_t[]){x->shape[0], a->oh, a->ow, x->shape[3]});
 }
 
 tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_attr *attr)
@@ -196,7 +153,8 @@ tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_at
     bool to_image = op == TN_OP_pool_spread || op == TN_OP_pool_put;
     int64_t shape[4] = {x->shape[0], to_image ? attr->h : attr->oh, to_image ? attr->w : attr->ow,
                         x->shape[3]};
-    if (tiled(attr, x->shape[3])) return tiled_pool(op, x, index, attr);
+    if ((op == TN_OP_pool_max || op == TN_OP_pool_sum) && tiled(attr, x->shape[3]))
+        return tiled_pool(op, x, attr);
     tn_dtype place = attr->window[0] * attr->window[1] <= 256 ? TN_U8 : TN_I32;
     x = tn_mk_dense(x);
     if (!x) return NULL;
