@@ -75,7 +75,7 @@ LIBS := $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcj
 # Tests do little but call the library: the compiler takes a quarter of the time without optimising them.
 TESTOPT ?= -O0
 # The flags kernels are compiled with, for what measures the prelude by itself.
-KERNELFLAGS := -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
+KERNELFLAGS := -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp-simd
 
 # ---- files ----------------------------------------------------------------------------------------------
 

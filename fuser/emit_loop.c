@@ -50,12 +50,13 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
         fu_value *v = &p->value[i];
         if (!fu_reduced_in(v, phase)) continue;
         char acc[80], at[160];
-        const char *x = fu_ask(e, v->arg[0]);
         fu_name(e, v);
         if (e->local)
             snprintf(acc, sizeof acc, "%s_now", v->name);
         else
             snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
+        if (fu_accumulate_product(e, v, acc)) continue;
+        const char *x = fu_ask(e, v->arg[0]);
         fu_index(e, v->stride, ~0u, at, sizeof at);
         fu_accumulate(e, v, acc, at, x);
         if (fu_wants_least(p, i)) fu_put_least(e, v, lane, x);
@@ -64,9 +65,8 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
         fu_value *v = &p->value[i];
         if (!v->cross || v->phase != phase || fu_cross_width(p, v) == 1) continue;
         char acc[240];
-        const char *x = fu_ask(e, v->arg[0]);
         snprintf(acc, sizeof acc, "%s_sum[%s]", v->name, e->stash_at);
-        fu_accumulate(e, v, acc, "", x);
+        if (!fu_accumulate_product(e, v, acc)) fu_accumulate(e, v, acc, "", fu_ask(e, v->arg[0]));
     }
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];

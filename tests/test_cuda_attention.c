@@ -280,7 +280,7 @@ static void test_planted(void **state)
         {FU_FLASH_DKV, {WAIT BARRIER FILL, BARRIER FILL}, "no wait for it", X},
         {FU_FLASH_FORWARD, {BARRIER, ""}, "race", X},
         {FU_FLASH_DQ, {WAIT BARRIER FILL, WAIT FILL}, "race", X},
-        {FU_FLASH_FORWARD, {"sum[m][r] * fit + part", "sum[m][r] + part"}, NULL, X},
+        {FU_FLASH_FORWARD, {"fmaf(sum[m][r], fit, part)", "sum[m][r] + part"}, NULL, X},
         {FU_FLASH_FORWARD, {"j > i) return false", "j >= i + 2) return false"}, NULL, X},
         {FU_FLASH_DKV, {"p * (dp - delta)", "p * dp"}, NULL, X},
         {FU_FLASH_DQ,

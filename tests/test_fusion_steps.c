@@ -245,6 +245,66 @@ static void pooling_keeps_nothing_of_the_images_size(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* A value that two loops of a kernel make each for itself has the same bits in both, though one of them does
+ * more with the product in it: else nothing equals the maximum of its own row, whose gradient is then 0 / 0.
+ */
+static void a_maximum_equals_one_of_its_values(void **state)
+{
+    (void)state;
+    enum { LINES = 16, N = 1000 };
+    static float v[3][LINES * N], hits[LINES];
+    uint32_t r = 5;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < LINES * N; i++)
+            v[k][i] = (float)((r = r * 1664525u + 1013904223u) >> 8) * 0x1p-22f - 2;
+    tn_session *s = open_mode(TN_FUSED);
+    for (int turn = 0; turn < 3; turn++) {
+        tn_step_begin(s);
+        tn_tensor *x[3];
+        for (int k = 0; k < 3; k++) x[k] = tn_from(s, v[k], TN_F32, TN_SHAPE(LINES, N));
+        tn_tensor *product = tn_mul(x[0], x[1]), *both = tn_add(product, x[2]);
+        tn_tensor *most = tn_max(both, TN_AXES(1), true), *is = tn_cast(tn_eq(both, most), TN_F32);
+        tn_tensor *more = tn_mul_scalar(tn_tanh(tn_mul(product, most)), 1e-9);
+        assert_int_equal(tn_read(tn_sum(tn_add(is, more), TN_AXES(1), false), TN_F32, hits, sizeof hits), 0);
+        for (int i = 0; i < LINES; i++) assert_true(fabsf(hits[i] - 1) < 1e-6f);
+        tn_step_end(s);
+    }
+    assert_int_equal(tn_close(s), 0);
+}
+
+static bool has_fma(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
+/* x x + z, for an x whose square is 2^-24 more than its nearest float. What else takes the square sees the
+ * rounded one, and then the sum takes that, too. */
+static void a_product_that_one_sum_takes_is_rounded_once(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    float x[N], z[N], got[N];
+    for (int i = 0; i < N; i++) {
+        x[i] = 1 + 0x1p-12f;
+        z[i] = -(1 + 0x1p-11f);
+    }
+    tn_session *s = open_mode(TN_FUSED);
+    for (int with = 0; with < 3; with++) { /* nothing, another reader, itself */
+        tn_step_begin(s);
+        tn_tensor *a = tn_from(s, x, TN_F32, TN_SHAPE(N)), *b = tn_from(s, z, TN_F32, TN_SHAPE(N));
+        tn_tensor *square = tn_square(a), *y = with < 2 ? tn_add(square, b) : tn_sub(square, square);
+        if (with == 1) y = tn_add(y, tn_relu(tn_neg(square)));
+        assert_int_equal(tn_read(y, TN_F32, got, sizeof got), 0);
+        for (int i = 0; i < N; i++) assert_true(got[i] == (with == 0 && has_fma() ? 0x1p-24f : 0));
+        tn_step_end(s);
+    }
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* ---- limits ---- */
 
 /* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
@@ -317,6 +377,8 @@ int main(void)
         cmocka_unit_test(an_update_is_one_kernel),
         cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
         cmocka_unit_test(rows_make_loss_and_gradients_at_once),
+        cmocka_unit_test(a_maximum_equals_one_of_its_values),
+        cmocka_unit_test(a_product_that_one_sum_takes_is_rounded_once),
         cmocka_unit_test(pooling_keeps_nothing_of_the_images_size),
         cmocka_unit_test(more_operands_than_a_kernel_can_name),
     };

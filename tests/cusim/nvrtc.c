@@ -228,7 +228,7 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
                                          "-fno-ident",
                                          "-fno-math-errno",
                                          "-fno-trapping-math",
-                                         "-ffp-contract=fast",
+                                         "-ffp-contract=off",
                                          "-fvisibility=hidden",
                                          "-fno-threadsafe-statics",
                                          "-fno-stack-protector",

@@ -1,6 +1,6 @@
 /* ulp.c - walks all floats through every f32 function of the prelude and prints the largest error of each.
  *
- *   cc -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast \
+ *   cc -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off \
  *      tests/long/ulp.c -o build/ulp -pthread -lm && build/ulp [stride [function]]
  *
  * With stride 1, the default, all 2^32 arguments are tried; for pow, whose pairs nobody can walk, 2^32/stride

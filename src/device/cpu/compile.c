@@ -52,7 +52,7 @@ static const char *const flags[] = {
 #endif
     "-fno-math-errno",
     "-fno-trapping-math",
-    "-ffp-contract=fast",
+    "-ffp-contract=off", /* see tn_fma_f32 */
     "-fopenmp-simd",
     "-fPIC",
     "-shared",

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const options[] = {"--std=c++17", "--fmad=true"};
+static const char *const options[] = {"--std=c++17", "--fmad=false"};
 enum { OPTIONS = sizeof options / sizeof *options, MAX_JOBS = 16 };
 
 static void arch_option(const tn_cuda *c, char out[64])

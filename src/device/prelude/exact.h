@@ -58,6 +58,23 @@ TN_FN float tn_from_bits_f32(uint32_t u)
 }
 #endif
 
+/* a b + c with one rounding, or with two on a processor that knows no such instruction. Nothing else here or
+ * in a kernel is contracted so (-ffp-contract=off, --fmad=false): a value that two loops or two kernels make
+ * each for itself has the same bits in both, and a minimum equals one of the values it was taken of. */
+#if defined(__CUDACC__) || defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__ARM_FEATURE_FMA)
+#define TN_ONE_ROUNDING(M, a, b, c) M(fma)(a, b, c)
+#else
+#define TN_ONE_ROUNDING(M, a, b, c) ((a) * (b) + (c))
+#endif
+TN_FN float tn_fma_f32(float a, float b, float c)
+{
+    return TN_ONE_ROUNDING(TN_M32, a, b, c);
+}
+TN_FN double tn_fma_f64(double a, double b, double c)
+{
+    return TN_ONE_ROUNDING(TN_M64, a, b, c);
+}
+
 #define TN_INF tn_from_bits_f32(0x7f800000u)
 #define TN_NAN tn_from_bits_f32(0x7fc00000u)
 

@@ -4,7 +4,7 @@
  * that expand src/core/ops.def.
  *
  * Every f32 function is branch-free straight-line code (selects only), so that a loop over it vectorises
- * with gcc and clang; none relies on -ffast-math, on the rounding of the compiler's contractions, or on
+ * with gcc and clang; none relies on -ffast-math, on contractions other than the tn_fma it names, or on
  * flush-to-zero. Errors are at most 2 ulp over all 2^32 arguments (tests/long/ulp.c walks them), of erf 2.11
  * on a processor that cannot multiply and add in one rounding; of ndtr ulp are those of 1/2. NaN,
  * infinities, signed zeros and denormals are as in C's libm. f64 functions are the platform's own.
@@ -43,7 +43,7 @@ TN_FN int32_t tn_exp_split(float x, float t, float *r)
 {
     t = t + TN_SHIFT;
     float n = t - TN_SHIFT;
-    *r = (x - n * TN_LN2_HI) - n * TN_LN2_LO;
+    *r = tn_fma_f32(-n, TN_LN2_LO, tn_fma_f32(-n, TN_LN2_HI, x));
     return (int32_t)(tn_bits_f32(t) - tn_bits_f32(TN_SHIFT));
 }
 
@@ -56,11 +56,11 @@ TN_FN float tn_pow2i(int32_t n) /* 2^n, -126 <= n <= 127 */
 TN_FN float tn_exp_poly(float r)
 {
     float q = 0x1.8e2e6cp-10f;
-    q = q * r + 0x1.11540ap-7f;
-    q = q * r + 0x1.553a82p-5f;
-    q = q * r + 0x1.55556cp-3f;
-    q = q * r + 0x1.00000ap-1f;
-    return 1 + (r * r * q + r);
+    q = tn_fma_f32(q, r, 0x1.11540ap-7f);
+    q = tn_fma_f32(q, r, 0x1.553a82p-5f);
+    q = tn_fma_f32(q, r, 0x1.55556cp-3f);
+    q = tn_fma_f32(q, r, 0x1.00000ap-1f);
+    return 1 + tn_fma_f32(r * r, q, r);
 }
 
 /* e^r - 1 for |r| <= 0.3468, as r + r^2 Q(r), 2^-28.2 of e^r: where r is that of the nearest n, so for exp
@@ -68,9 +68,9 @@ TN_FN float tn_exp_poly(float r)
  * sees only a few iterations of a vector loop at once. */
 TN_FN float tn_exp_less_1(float r)
 {
-    float r2 = r * r, q = r2 * 0x1.6ab8dap-10f + (r * 0x1.123d70p-7f + 0x1.55585ap-5f);
-    q = r2 * q + (r * 0x1.55548cp-3f + 0x1.fffffcp-2f);
-    return r2 * q + r;
+    float r2 = r * r, q = tn_fma_f32(r2, 0x1.6ab8dap-10f, tn_fma_f32(r, 0x1.123d70p-7f, 0x1.55585ap-5f));
+    q = tn_fma_f32(r2, q, tn_fma_f32(r, 0x1.55548cp-3f, 0x1.fffffcp-2f));
+    return tn_fma_f32(r2, q, r);
 }
 
 /* e^r * 2^n, -252 <= n <= 254. The power is applied in two halves, the first of them exact, so that overflow
@@ -84,17 +84,17 @@ TN_FN float tn_exp_join(float r, int32_t n)
 /* e^r - 1 for |r| <= 0.4437, as r + r^2 Q(r), 2^-26. */
 TN_FN float tn_expm1_poly(float r)
 {
-    float r2 = r * r,
-          q = r2 * (r * 0x1.3c71bep-13f + 0x1.6dde80p-10f) + (r * 0x1.117fcep-7f + 0x1.555478p-5f);
-    q = r2 * q + (r * 0x1.5554e8p-3f + 0.5f);
-    return r2 * q + r;
+    float r2 = r * r, q = tn_fma_f32(r, 0x1.3c71bep-13f, 0x1.6dde80p-10f);
+    q = tn_fma_f32(r2, q, tn_fma_f32(r, 0x1.117fcep-7f, 0x1.555478p-5f));
+    q = tn_fma_f32(r2, q, tn_fma_f32(r, 0x1.5554e8p-3f, 0.5f));
+    return tn_fma_f32(r2, q, r);
 }
 
 /* e^x - 1 for -87 <= x <= 87, but for the sign of a zero; t as for tn_exp_split. */
 TN_FN float tn_expm1_core(float x, float t)
 {
     float r, s = tn_pow2i(tn_exp_split(x, t, &r));
-    return s * tn_expm1_poly(r) + (s - 1);
+    return tn_fma_f32(s, tn_expm1_poly(r), s - 1);
 }
 
 TN_FN float tn_copysign_f32(float magnitude, float sign)
@@ -106,17 +106,17 @@ TN_FN float tn_copysign_f32(float magnitude, float sign)
 TN_FN float tn_sin_poly(float r, float z)
 {
     float s = -0x1.9951eap-13f;
-    s = s * z + 0x1.110774p-7f;
-    s = s * z - 0x1.555546p-3f;
-    return r * z * s + r;
+    s = tn_fma_f32(s, z, 0x1.110774p-7f);
+    s = tn_fma_f32(s, z, -0x1.555546p-3f);
+    return tn_fma_f32(r * z, s, r);
 }
 
 TN_FN float tn_cos_poly(float z)
 {
     float c = 0x1.99e0eep-16f;
-    c = c * z - 0x1.6c0c1ap-10f;
-    c = c * z + 0x1.55554ap-5f;
-    return 1 + (z * z * c - 0.5f * z);
+    c = tn_fma_f32(c, z, -0x1.6c0c1ap-10f);
+    c = tn_fma_f32(c, z, 0x1.55554ap-5f);
+    return 1 + tn_fma_f32(z * z, c, -0.5f * z);
 }
 
 /* m = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]: subtracting the bits of sqrt(1/2) carries into the
@@ -177,13 +177,13 @@ TN_FN float tn_ndtr_f32(float x)
  * integers and a choice at the very end are what compilers make least code of. */
 TN_FN float tn_exp_f32(float x)
 {
-    float t = x * TN_LOG2E + (TN_SHIFT + 254);
+    float t = tn_fma_f32(x, TN_LOG2E, TN_SHIFT + 254);
     int32_t k = tn_min_i32((int32_t)tn_bits_f32(t), TN_SHIFT_BITS + 254 + 129);
     float n = tn_from_bits_f32((uint32_t)k) - (TN_SHIFT + 254);
-    float u = tn_exp_less_1((x - n * TN_LN2_HI) - n * TN_LN2_LO);
+    float u = tn_exp_less_1(tn_fma_f32(-n, TN_LN2_LO, tn_fma_f32(-n, TN_LN2_HI, x)));
     uint32_t half = (uint32_t)k << 22 & 0x7f800000u;
     float a = tn_from_bits_f32(half), b = tn_from_bits_f32(((uint32_t)k << 23) - half);
-    float y = (a * u + a) * b;
+    float y = tn_fma_f32(a, u, a) * b;
     return x < -104 ? 0 : y;
 }
 
@@ -193,8 +193,8 @@ TN_FN float tn_exp_f32(float x)
 
 TN_FN float tn_exp_low_f32(float x)
 {
-    float t = x * TN_LOG2E + TN_SHIFT, n = t - TN_SHIFT;
-    float u = tn_exp_less_1((x - n * TN_LN2_HI) - n * TN_LN2_LO);
+    float t = tn_fma_f32(x, TN_LOG2E, TN_SHIFT), n = t - TN_SHIFT;
+    float u = tn_exp_less_1(tn_fma_f32(-n, TN_LN2_LO, tn_fma_f32(-n, TN_LN2_HI, x)));
     return tn_from_bits_f32(tn_bits_f32(1 + u) + (tn_bits_f32(t) << 23));
 }
 
@@ -202,9 +202,9 @@ TN_FN float tn_expm1_f32(float x)
 {
     float a = x > 89.0f ? 89.0f : x, r;
     a = a < -18.0f ? -18.0f : a;
-    int32_t n = tn_exp_split(a, a * TN_LOG2E - tn_copysign_f32(0.14f, a), &r);
+    int32_t n = tn_exp_split(a, tn_fma_f32(a, TN_LOG2E, -tn_copysign_f32(0.14f, a)), &r);
     float s = tn_pow2i(n - 1); /* half of 2^n, which may be 2^128 */
-    float y = 2 * (s * tn_expm1_poly(r) + (s - 0.5f));
+    float y = 2 * tn_fma_f32(s, tn_expm1_poly(r), s - 0.5f);
     return tn_copysign_f32(y, x); /* r loses the sign of -0 */
 }
 
@@ -215,8 +215,8 @@ TN_FN float tn_tanh_f32(float x)
 {
     float a = tn_abs_f32(x);
     a = a > 10.0f ? 10.0f : a;
-    float t = tn_expm1_core(2 * a, a * (2 * TN_LOG2E) - 0.14f);
-    float q = t / (t + 2), y = t < 1 ? 0.5f * t - 0.5f * t * q : q;
+    float t = tn_expm1_core(2 * a, tn_fma_f32(a, 2 * TN_LOG2E, -0.14f));
+    float q = t / (t + 2), y = t < 1 ? tn_fma_f32(-0.5f * t, q, 0.5f * t) : q;
     return tn_copysign_f32(y, x);
 }
 
@@ -238,11 +238,13 @@ TN_FN float tn_erf_f32(float x)
 {
     uint32_t bits = tn_bits_f32(x);
     float a = tn_erf_clamp(x, 0x407b851fu), a2 = a * a; /* 3.93 */
-    float r = a2 * (a * 0x1.41c602p-15f - 0x1.7488dap-11f) + (a * 0x1.0cc628p-8f - 0x1.866afap-10f);
-    r = a2 * r + (a * -0x1.afda56p-5f + 0x1.11d4a4p-6f);
-    r = a2 * r + (a * 0x1.1d34b6p-1f + 0x1.06eba8p-3f);
-    float ar = a * r, s = a + ar, c = (s * 0x1p-11f - 0x1p-6f) * s + 0x1.8p-3f;
-    float d = a - (s * s * c - ar), y = d - 0.25f * d * d; /* y is not negative */
+    float r = tn_fma_f32(a, 0x1.41c602p-15f, -0x1.7488dap-11f);
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.0cc628p-8f, -0x1.866afap-10f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.afda56p-5f, 0x1.11d4a4p-6f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.1d34b6p-1f, 0x1.06eba8p-3f));
+    float ar = a * r, s = tn_fma_f32(a, r, a),
+          c = tn_fma_f32(tn_fma_f32(s, 0x1p-11f, -0x1p-6f), s, 0x1.8p-3f);
+    float d = a - tn_fma_f32(s * s, c, -ar), y = tn_fma_f32(-0.25f * d, d, d); /* y is not negative */
     return tn_from_bits_f32(tn_bits_f32(y) | (bits & 0x80000000u));
 }
 
@@ -253,11 +255,12 @@ TN_FN float tn_erf_f32(float x)
 TN_FN float tn_ndtr_f32(float x)
 {
     float a = tn_erf_clamp(x, 0x40b1eb85u), a2 = a * a; /* 5.56 */
-    float r = a2 * (a * -0x1.4a486cp-22f + 0x1.0ab31ap-17f) + (a * -0x1.0ebf0cp-14f + 0x1.1d83ep-15f);
-    r = a2 * r + (a * 0x1.af7b56p-10f - 0x1.82c84cp-11f);
-    r = a2 * r + (a * -0x1.1d353ep-5f - 0x1.98844ep-4f);
+    float r = tn_fma_f32(a, -0x1.4a486cp-22f, 0x1.0ab31ap-17f);
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.0ebf0cp-14f, 0x1.1d83ep-15f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.af7b56p-10f, -0x1.82c84cp-11f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.1d353ep-5f, -0x1.98844ep-4f));
     float w = a * r, v = w * (w + 2), u = v * (v + 2), y = u * (u + 2); /* -erf(a / sqrt 2) */
-    return 0.5f - tn_copysign_f32(0.5f, x) * y;
+    return tn_fma_f32(-tn_copysign_f32(0.5f, x), y, 0.5f);
 }
 
 /* ------------------------------------------------------------------------------------------ logarithms */
@@ -266,14 +269,14 @@ TN_FN float tn_ndtr_f32(float x)
 TN_FN float tn_log_join(float f, float e)
 {
     float f2 = f * f, odd = -0x1.3901b8p-4f, even = 0x1.057f2ap-3f; /* two short chains, not a long one */
-    odd = odd * f2 - 0x1.0d8656p-3f;
-    even = even * f2 + 0x1.22d48ep-3f;
-    odd = odd * f2 - 0x1.547184p-3f;
-    even = even * f2 + 0x1.99a03cp-3f;
-    odd = odd * f2 - 0x1.00022ap-2f;
-    even = even * f2 + 0x1.555554p-2f;
-    float q = odd * f + even, w = f2 * (q * f - 0.5f) + e * TN_LN2_LO;
-    return e * TN_LN2_HI + (f + w);
+    odd = tn_fma_f32(odd, f2, -0x1.0d8656p-3f);
+    even = tn_fma_f32(even, f2, 0x1.22d48ep-3f);
+    odd = tn_fma_f32(odd, f2, -0x1.547184p-3f);
+    even = tn_fma_f32(even, f2, 0x1.99a03cp-3f);
+    odd = tn_fma_f32(odd, f2, -0x1.00022ap-2f);
+    even = tn_fma_f32(even, f2, 0x1.555554p-2f);
+    float q = tn_fma_f32(odd, f, even), w = tn_fma_f32(f2, tn_fma_f32(q, f, -0.5f), e * TN_LN2_LO);
+    return tn_fma_f32(e, TN_LN2_HI, f + w);
 }
 
 /* The logarithm of u where that is no finite number above 0; x is what infinity and NaN come back as. */
@@ -330,7 +333,7 @@ TN_FN int32_t tn_turns(float ax, float *angle)
     p2 = p2 - TN_M64(rint)(p2);
     p3 = p3 - TN_M64(rint)(p3);
     double q = TN_M64(rint)(4 * (p1 + p2 + p3));
-    *angle = (float)(((((p1 - 0.25 * q) + p2) + p3) + p4) * 0x1.921fb54442d18p+2);
+    *angle = (float)((((tn_fma_f64(-0.25, q, p1) + p2) + p3) + p4) * 0x1.921fb54442d18p+2);
     return (int32_t)(tn_bits_f32((float)q + TN_SHIFT) - tn_bits_f32(TN_SHIFT));
 }
 
@@ -369,10 +372,10 @@ TN_FN float tn_cos_f32(float x)
 
 TN_FN int32_t tn_turns_near(float ax, float *angle)
 {
-    float t = ax * 0x1.45f306p-1f + TN_SHIFT, n = t - TN_SHIFT;
-    float whole = ax - n * 0x1.921ep0f, part = whole - n * 0x1.b544p-16f;
-    float lost = (whole - part) - n * 0x1.b544p-16f; /* what rounding takes from part */
-    *angle = part + (lost - n * 0x1.0b4612p-34f);
+    float t = tn_fma_f32(ax, 0x1.45f306p-1f, TN_SHIFT), n = t - TN_SHIFT;
+    float whole = tn_fma_f32(-n, 0x1.921ep0f, ax), part = tn_fma_f32(-n, 0x1.b544p-16f, whole);
+    float lost = tn_fma_f32(-n, 0x1.b544p-16f, whole - part); /* what rounding takes from part */
+    *angle = part + tn_fma_f32(-n, 0x1.0b4612p-34f, lost);
     return (int32_t)tn_bits_f32(t);
 }
 
@@ -397,12 +400,12 @@ TN_FN float tn_cos_near_f32(float x)
  * sum, `lost` is what it drops of c. */
 TN_FN float tn_sigmoid_f32(float x)
 {
-    float t = x * -TN_LOG2E + (TN_SHIFT + 63); /* the low bits of k are those of s */
+    float t = tn_fma_f32(x, -TN_LOG2E, TN_SHIFT + 63); /* the low bits of k are those of s */
     int32_t k = tn_min_i32((int32_t)tn_bits_f32(t), TN_SHIFT_BITS + 63 + 152);
     float n = tn_from_bits_f32((uint32_t)k) - (TN_SHIFT + 63);
-    float u = tn_exp_less_1((-x - n * TN_LN2_HI) - n * TN_LN2_LO);
+    float u = tn_exp_less_1(tn_fma_f32(-n, TN_LN2_LO, tn_fma_f32(-n, TN_LN2_HI, -x)));
     float c = 0x1p-64f, s = tn_from_bits_f32((uint32_t)k << 23), sum = s + c, lost = c - (sum - s);
-    float w = c / ((s * u + lost) + sum);
+    float w = c / (tn_fma_f32(s, u, lost) + sum);
     return x > 30 ? 1 : w;
 }
 
@@ -419,19 +422,19 @@ TN_FN float tn_pow_f32(float x, float y)
     double f = (double)f32;
     double f2 = f * f; /* two short chains of operations, not a long one */
     double even = 0x1.3ce76e2c89916p-4, odd = -0x1.248955058e279p-3;
-    even = even * f2 + 0x1.287280d6099fcp-3;
-    odd = odd * f2 - 0x1.252f37c2f1540p-3;
-    even = even * f2 + 0x1.4528fde61a56ep-3;
-    odd = odd * f2 - 0x1.71416ecfbfbf2p-3;
-    even = even * f2 + 0x1.a63f463ab695ap-3;
-    odd = odd * f2 - 0x1.ec72b5bea6e13p-3;
-    even = even * f2 + 0x1.277651f576f6dp-2;
-    odd = odd * f2 - 0x1.715470972a85bp-2;
-    even = even * f2 + 0x1.ec709ebba5c81p-2;
-    odd = odd * f2 - 0x1.715476565d86ap-1;
-    even = even * f2 + 0x1.71547652a1e7bp+0;
-    double p = odd * f + even;
-    double l = (double)e + f * p;
+    even = tn_fma_f64(even, f2, 0x1.287280d6099fcp-3);
+    odd = tn_fma_f64(odd, f2, -0x1.252f37c2f1540p-3);
+    even = tn_fma_f64(even, f2, 0x1.4528fde61a56ep-3);
+    odd = tn_fma_f64(odd, f2, -0x1.71416ecfbfbf2p-3);
+    even = tn_fma_f64(even, f2, 0x1.a63f463ab695ap-3);
+    odd = tn_fma_f64(odd, f2, -0x1.ec72b5bea6e13p-3);
+    even = tn_fma_f64(even, f2, 0x1.277651f576f6dp-2);
+    odd = tn_fma_f64(odd, f2, -0x1.715470972a85bp-2);
+    even = tn_fma_f64(even, f2, 0x1.ec709ebba5c81p-2);
+    odd = tn_fma_f64(odd, f2, -0x1.715476565d86ap-1);
+    even = tn_fma_f64(even, f2, 0x1.71547652a1e7bp+0);
+    double p = tn_fma_f64(odd, f, even);
+    double l = tn_fma_f64(f, p, (double)e);
     l = ax < TN_INF ? l : (double)ax; /* infinity or NaN */
     l = ax == 0 ? (double)-TN_INF : l;
 

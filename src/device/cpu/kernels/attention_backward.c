@@ -39,7 +39,7 @@ static inline void scores(const place *w, tiles *x, int64_t r, int64_t rows, int
         {
             const float e = power(to[c] - lse);
 #if DROPOUT
-            const float f = factor[h * KEYS + c], g = e * (grad[c] * f - delta);
+            const float f = factor[h * KEYS + c], g = e * tn_fma_f32(grad[c], f, -delta);
 #else
             const float f = 1, g = e * (grad[c] - delta);
 #endif
@@ -102,7 +102,7 @@ static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int6
             float sum[LANES] = {0};
             const element *o = os + (i0 + r) * n[19];
             for (int64_t d = 0; d < HEAD && r < rows; d++)
-                sum[d % LANES] += LOAD(o[d]) * x->go[r * WIDTH + d];
+                sum[d % LANES] = tn_fma_f32(LOAD(o[d]), x->go[r * WIDTH + d], sum[d % LANES]);
             for (int64_t d = 1; d < LANES; d++) sum[0] += sum[d];
             x->delta[r] = sum[0] * (float)(SCALE);
             x->lse[r] = r < rows ? lse[i0 + r] * (float)LOG2E : 0;

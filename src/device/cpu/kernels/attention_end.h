@@ -7,6 +7,7 @@
 #undef all
 #undef at
 #undef put
+#undef join
 #undef power
 #undef largest
 #undef total

@@ -68,7 +68,7 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&acc)[M_TILES][D
                     s[m][n][e] = tn_exp2_fast(fmaf(s[m][n][e], factor, -base));
                     part += s[m][n][e];
                 }
-            sum[m][r] = sum[m][r] * fit + part;
+            sum[m][r] = fmaf(sum[m][r], fit, part);
 #pragma unroll
             for (int d = 0; d < D_TILES; d++) {
                 acc[m][d][2 * r] *= fit;

@@ -44,11 +44,11 @@ TN_FN void run(const tn_cuda_args &a)
 #pragma unroll
         for (int e = 0; e < CHUNK; e++)
 #if DTYPE == 0
-            sum += x[e] * y[e];
+            sum = fmaf(x[e], y[e], sum);
 #elif DTYPE == 2
-            sum += tn_half_to_f32(x[e]) * tn_half_to_f32(y[e]);
+            sum = fmaf(tn_half_to_f32(x[e]), tn_half_to_f32(y[e]), sum);
 #else
-            sum += tn_bfloat16_to_f32(x[e]) * tn_bfloat16_to_f32(y[e]);
+            sum = fmaf(tn_bfloat16_to_f32(x[e]), tn_bfloat16_to_f32(y[e]), sum);
 #endif
     }
     sum = tn_lanes_reduce<tn_sum_of, TEAM>(sum);
@@ -109,7 +109,7 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
                 float x = s[m][n][e] * h.power, dp = PASS == 3 || DK ? g[m][n][e] : 0;
                 bool visible = true;
                 if (MASK || test) visible = j < h.tk && (i >= h.tq || seen(h, i, j, x));
-                const float p = visible ? tn_exp2_fast(x - lse * (float)ATT_LOG2E) : 0;
+                const float p = visible ? tn_exp2_fast(fmaf(-lse, (float)ATT_LOG2E, x)) : 0;
 #if DROPOUT
                 const float keep = bits >> e & 1 ? h.rest : 0;
                 s[m][n][e] = p * keep;

@@ -43,6 +43,14 @@ typedef uint32_t own_acc;
 #define OWN_PUT(x) ((uint8_t)(x))
 #endif
 
+#if VARIANT == 0 || VARIANT == 2 || VARIANT == 3
+#define OWN_FMA(a, b, c) tn_fma_f32(a, b, c)
+#elif VARIANT == 1
+#define OWN_FMA(a, b, c) tn_fma_f64(a, b, c)
+#else
+#define OWN_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
 #if defined(OWN_EPILOGUE)
 
 /* out[i, j] = act(in[i, j] + bias[j]) for i < n / dim[0], j < dim[0]. buf: in, bias or null, out; dim[1],
@@ -97,7 +105,8 @@ KERNEL
         }
         __syncthreads();
         for (int q = 0; q < TILE; q++)
-            for (int p = 0; p < PER_THREAD; p++) sum[p] += left[y + p * (THREADS / TILE)][q] * right[q][x];
+            for (int p = 0; p < PER_THREAD; p++)
+                sum[p] = OWN_FMA(left[y + p * (THREADS / TILE)][q], right[q][x], sum[p]);
         __syncthreads();
     }
     for (int p = 0; p < PER_THREAD; p++) {
