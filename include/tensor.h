@@ -36,6 +36,8 @@
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
  *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
  *    closer ones, and the two differ by as much as the roundings left out, a few units in the last place.
+ *    A product that one sum takes, and nothing else, is rounded with it, once, in a fused kernel (fma). Nothing
+ *    else depends on what else a kernel does: a value that two kernels make has the same bits in both.
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
  *  - A session may be used from one thread at a time; different sessions are independent.
  */
@@ -431,7 +433,9 @@ typedef struct tn_pool2d_options {
     bool exclude_pad;     /* average over real elements only (PyTorch: count_include_pad = False) */
     size_t size;
 } tn_pool2d_options;
-TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options); /* [n, h, w, c]; first of ties */
+/* x [n, h, w, c] -> [n, oh, ow, c]. The maximum has x's dtype; of equal elements the first one has the gradient. The
+ * average of integers is f32. */
+TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
 
