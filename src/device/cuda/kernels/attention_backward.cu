@@ -109,7 +109,7 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
                 float x = s[m][n][e] * h.power, dp = PASS == 3 || DK ? g[m][n][e] : 0;
                 bool visible = true;
                 if (MASK || test) visible = j < h.tk && (i >= h.tq || seen(h, i, j, x));
-                const float p = visible ? tn_exp2_fast(fmaf(-lse, (float)ATT_LOG2E, x)) : 0;
+                const float p = visible ? tn_exp2_fast(x - lse * (float)ATT_LOG2E) : 0;
 #if DROPOUT
                 const float keep = bits >> e & 1 ? h.rest : 0;
                 s[m][n][e] = p * keep;
