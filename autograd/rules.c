@@ -209,9 +209,12 @@ static tn_tensor *prod_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
     return mul(g, where(eq(n0, constant(gr, 0)), div(others, safe), at0));
 }
 
-/* The elements equal to the extreme share the gradient. */
+/* The elements equal to the extreme share the gradient. Where that was read and x was not, x is made again,
+ * by other kernels, whose reductions may round otherwise: then the extreme is looked for again as well. */
 static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
 {
+    if (n->flags & TN_F_DONE && !(x->flags & TN_F_DONE)) n = tn_mk_reduce(n->op, x, n->attr->axes);
+    if (!n) return NULL;
     tn_tensor *hit = tn_mk_cast(eq(x, n), (tn_dtype)g->dtype);
     return mul(hit, div(g, tn_mk_reduce(TN_OP_reduce_sum, hit, n->attr->axes)));
 }

@@ -237,10 +237,6 @@ static void ask_op(fu_em *e, int id)
     fu_value *v = &e->p->value[id];
     const char *arg[3] = {0};
     char expr[512], stored[3][240];
-    if (fu_ask_joined(e, v, expr, sizeof expr)) {
-        define(e, id, expr);
-        return;
-    }
     for (int i = 0; i < v->n_arg; i++) {
         const char *text = fu_ask(e, v->arg[i]);
         arg[i] = as_stored(e, v, v->arg[i], text, stored[i], sizeof stored[i]);

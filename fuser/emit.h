@@ -61,9 +61,8 @@ const char *fu_place_type(const fu_em *e, const fu_value *v);
 /* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of
  * it; false where there is none. */
 bool fu_near_form(const fu_value *v, char *out, size_t n);
-/* emit_join.c: a sum, and one step of a reduction, that take a product in one rounding; false, with nothing
- * written, where there is no such product. */
-bool fu_ask_joined(fu_em *e, const fu_value *v, char *out, size_t n);
+/* emit_join.c: one step of a reduction that takes a product in one rounding; false, with nothing written,
+ * where there is no such product. */
 bool fu_accumulate_product(fu_em *e, const fu_value *v, const char *acc);
 /* e^(x - the largest x of the row), whose short form is tn_exp_low_f32 (emit_spread.c). */
 bool fu_low_form(const fu_prog *p, const fu_value *v);
