@@ -218,17 +218,29 @@ bool fu_near_form(const fu_value *v, char *out, size_t n)
     return false;
 }
 
+static bool is_strict(const fu_em *e, const fu_value *v)
+{
+    return v->node >= 0 && e->p->c->node[v->node].strict;
+}
+
+static bool is_half(tn_dtype d)
+{
+    return tn_dtype_is_float(d) && tn_dtype_size(d) == 2;
+}
+
 /* Computed 16-bit floats have f32's digits inside of a kernel. A truth made of them is of what they would be
- * in memory: else a largest element that came from there would equal none of the row made again. */
+ * in memory: else a largest element that came from there would equal none of the row made again. So is what
+ * leads to such a comparison. */
 static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *text, char *out, size_t n)
 {
     const fu_value *x = &e->p->value[arg];
-    const bool narrow = tn_dtype_is_float(v->from) && tn_dtype_size(v->from) == 2;
-    if (v->dtype != TN_BOOL || !narrow || x->dtype != v->from || (x->kind != FU_OP && x->kind != FU_REDUCE))
-        return text;
+    const bool computed =
+        x->kind == FU_OP || x->kind == FU_REDUCE || x->kind == FU_GIVEN || x->kind == FU_RANDOM;
+    if (!computed || !is_half(x->dtype)) return text;
+    if (!is_strict(e, x) && (v->dtype != TN_BOOL || x->dtype != v->from)) return text;
     char stored[200];
-    snprintf(stored, sizeof stored, e->lang->store[v->from], text);
-    snprintf(out, n, e->lang->load[v->from], stored);
+    snprintf(stored, sizeof stored, e->lang->store[x->dtype], text);
+    snprintf(out, n, e->lang->load[x->dtype], stored);
     return out;
 }
 
@@ -268,14 +280,15 @@ static void ask_op(fu_em *e, int id)
 
 /* A copy has no text of its own, nor has a cast between types that are carried alike, nor rounding of
  * integers. */
-static bool transparent(const fu_value *v)
+static bool transparent(const fu_em *e, const fu_value *v)
 {
     if (v->kind != FU_OP) return false;
     switch (v->op) {
     case TN_OP_contiguous:
         return true;
     case TN_OP_cast:
-        return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from);
+        return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) &&
+               !(is_half(v->from) && is_strict(e, v));
     case TN_OP_floor:
     case TN_OP_ceil:
     case TN_OP_round:
@@ -319,7 +332,7 @@ static bool kept_at(fu_em *e, fu_value *v, char *out, size_t n)
         snprintf(out, n, "(%s)%s_%s[%s]", fu_type(e, v->dtype), v->name, array, e->lane);
         return true;
     }
-    if (transparent(v) || !v->packed || !e->pack_at) return false;
+    if (transparent(e, v) || !v->packed || !e->pack_at) return false;
     fu_name(e, v);
     snprintf(at, sizeof at, "%s_pack[%s]", v->name, e->pack_at);
     snprintf(out, n, e->lang->load[v->dtype], at);
@@ -391,7 +404,7 @@ const char *fu_ask(fu_em *e, int id)
         define(e, id, s);
         return v->name;
     }
-    if (transparent(v)) return fu_ask(e, v->arg[0]);
+    if (transparent(e, v)) return fu_ask(e, v->arg[0]);
     switch (v->kind) {
     case FU_SCALAR:
         ask_scalar(e, id);

@@ -245,6 +245,7 @@ typedef struct fu_node {
     tn_tensor *t;
     tn_kind kind;
     bool live, root;
+    bool strict; /* 16-bit floats are rounded wherever it is made, as if it were in memory (find_strict) */
     const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
     int group;             /* the one that stores it */
     bool spared;           /* what others make as they write (fold.c) */

@@ -169,6 +169,37 @@ static void find_live(fu_ctx *c)
     }
 }
 
+static bool is_extreme(const fu_ctx *c, int i)
+{
+    return i >= 0 && (c->node[i].t->op == TN_OP_reduce_max || c->node[i].t->op == TN_OP_reduce_min);
+}
+
+static int operand_node(const fu_ctx *c, int i, int k)
+{
+    return fu_node_of(c, fu_value_of(c, c->node[i].t->in[k]));
+}
+
+/* 16-bit floats keep f32's digits inside of a kernel. Of what is compared with an extreme, as the gradient of
+ * the extreme does, one kernel would make it from such digits and another from memory, where they are
+ * rounded, and nothing would equal the extreme: what leads there is rounded in both. Sums are made but once.
+ */
+static void find_strict(fu_ctx *c)
+{
+    for (int i = 0; i < c->n_node; i++) {
+        const tn_tensor *t = c->node[i].t;
+        if (!c->node[i].live || t->dtype != TN_BOOL || c->node[i].kind != TN_KIND_ELTWISE) continue;
+        for (int k = 0; k < t->n_in; k++)
+            for (int j = 0, x; j < t->n_in && is_extreme(c, operand_node(c, i, k)); j++)
+                if ((x = operand_node(c, i, j)) >= 0) c->node[x].strict = true;
+    }
+    for (int i = c->n_node - 1; i >= 0; i--) {
+        const fu_node *n = &c->node[i];
+        if (!n->strict || (n->kind == TN_KIND_REDUCE && !is_extreme(c, i))) continue;
+        for (int k = 0, x; k < n->t->n_in; k++)
+            if ((x = operand_node(c, i, k)) >= 0) c->node[x].strict = true;
+    }
+}
+
 int fu_simplify(fu_ctx *c)
 {
     c->writer = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 1) * sizeof *c->writer);
@@ -177,6 +208,7 @@ int fu_simplify(fu_ctx *c)
     int status = find_same(c);
     if (status) return status;
     find_live(c);
+    find_strict(c);
     for (int i = 0; i < c->n_node; i++) {
         const tn_tensor *t = c->node[i].t;
         for (int k = t->op == TN_OP_assign ? 1 : 0; c->node[i].live && k < t->n_in; k++) {

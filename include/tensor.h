@@ -36,6 +36,8 @@
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
  *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
  *    closer ones, and the two differ by as much as the roundings left out, a few units in the last place.
+ *    (What is compared with a maximum or minimum that was not read before, as gradients of these do, is rounded
+ *    after each operator.)
  *    In f32 and f64 an elementwise operator rounds its result whichever kernel it is part of: the bits are the
  *    same in both modes (of sin and cos but for one argument in ten million).
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.

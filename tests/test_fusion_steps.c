@@ -272,6 +272,40 @@ static void a_maximum_equals_one_of_its_values(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* The same of 16-bit floats, which one kernel has from memory, rounded, and another has just made: a largest
+ * value of the rows, or of the columns, and one of all, ask two kernels for the same values. */
+static void a_maximum_of_halves_has_a_gradient(void **state)
+{
+    (void)state;
+    enum { LINES = 33, N = 300 };
+    static float x[LINES * N], rows[LINES], columns[N], g[LINES * N];
+    uint32_t r = 5;
+    for (int i = 0; i < LINES * N; i++) x[i] = (float)((r = r * 1664525u + 1013904223u) >> 8) * 0x1p-22f - 2;
+    for (int i = 0; i < LINES; i++) rows[i] = x[7 * i];
+    for (int i = 0; i < N; i++) columns[i] = x[11 * i];
+    tn_session *s = open_mode(TN_FUSED);
+    for (int how = 0; how < 8; how++) {
+        const tn_dtype d = how & 1 ? TN_BF16 : TN_F16;
+        const int along = how >> 1 & 1, wide = how >> 2;
+        tn_step_begin(s);
+        tn_tensor *a = tn_cast(tn_from(s, x, TN_F32, TN_SHAPE(LINES, N)), d);
+        tn_tensor *b = tn_cast(tn_from(s, columns, TN_F32, TN_SHAPE(1, N)), d);
+        tn_tensor *c = tn_cast(tn_from(s, rows, TN_F32, TN_SHAPE(LINES, 1)), d);
+        assert_int_equal(tn_requires_grad(a, true), 0);
+        tn_tensor *t = tn_mul(tn_sub(a, b), c), *sum = tn_sum(t, TN_AXES(along), true);
+        tn_tensor *y = along ? tn_mul(sum, tn_add(b, c)) : tn_add(tn_mul_scalar(sum, 0.3), tn_mul(t, b));
+        if (wide) y = tn_mul(tn_cast(y, TN_F32), tn_from(s, columns, TN_F32, TN_SHAPE(1, N)));
+        tn_tensor *loss = tn_sum(tn_cast(tn_max(y, TN_AXES(along), false), TN_F32), TN_ALL, false);
+        loss = tn_add(loss, tn_mul_scalar(tn_sum(tn_tanh(tn_cast(t, TN_F32)), TN_ALL, false), 1e-3));
+        assert_int_equal(tn_backward(tn_add(loss, tn_cast(tn_max(tn_relu(y), TN_ALL, false), TN_F32))), 0);
+        assert_int_equal(tn_read(tn_gradient(a), TN_F32, g, sizeof g), 0);
+        for (int i = 0; i < LINES * N; i++)
+            if (!isfinite(g[i])) fail_msg("%s, axis %d: gradient %g", tn_dtype_name(d), along, (double)g[i]);
+        tn_step_end(s);
+    }
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* Elementwise values are rounded operator by operator, whatever runs with them: fused, next to one's own row,
  * read or not, they are eager mode's to the bit. x x + z, for an x whose square is 2^-24 more than its
  * nearest float, would show a product that is not. */
@@ -374,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
         cmocka_unit_test(rows_make_loss_and_gradients_at_once),
         cmocka_unit_test(a_maximum_equals_one_of_its_values),
+        cmocka_unit_test(a_maximum_of_halves_has_a_gradient),
         cmocka_unit_test(elementwise_values_have_the_bits_of_eager_mode),
         cmocka_unit_test(pooling_keeps_nothing_of_the_images_size),
         cmocka_unit_test(more_operands_than_a_kernel_can_name),
