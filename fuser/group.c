@@ -45,13 +45,13 @@ bool fu_read_outside(const fu_ctx *c, int node)
     const fu_node *n = &c->node[node];
     for (int i = 0; i < n->n_user; i++) {
         const fu_node *u = &c->node[n->user[i]];
-        bool merging = u->group >= 0 && c->try_n &&
-                       (fu_group_of(c, n->user[i]) == c->try_a || fu_group_of(c, n->user[i]) == c->try_b);
+        bool merging =
+            c->try_n && (fu_group_of(c, n->user[i]) == c->try_a || fu_group_of(c, n->user[i]) == c->try_b);
         if (merging) {
             bool inside = false;
             for (int k = 0; k < c->try_n && !inside; k++) inside = c->try_member[k] == node;
             if (!inside) return true;
-        } else if (u->group < 0 || !fu_has(&c->group[fu_group_of(c, n->user[i])], node)) {
+        } else if (!fu_has(&c->group[fu_group_of(c, n->user[i])], node)) {
             return true;
         }
         for (int k = 0; k < u->n_copy; k++) {
@@ -132,8 +132,8 @@ static bool reaches(fu_ctx *c, int from, int to, bool direct)
     for (int i = 0; i < g->n; i++) {
         const fu_node *n = &c->node[g->member[i]];
         for (int k = 0; k < n->n_after; k++) {
-            int d = c->node[n->after[k]].group < 0 ? -1 : fu_awaited(c, from, g->member[i], k);
-            if (d < 0 || d == from) continue;
+            int d = fu_awaited(c, from, g->member[i], k);
+            if (d == from) continue;
             if (d == to) {
                 if (direct) return true;
                 continue;
@@ -291,7 +291,7 @@ static void join_siblings(fu_ctx *c, int node)
         int first = p >= 0 ? p + 1 : 0;
         for (int i = node - 1; i >= first && i > node - 64 && tries < TRIES; i--) {
             const tn_tensor *o = c->node[i].t;
-            if (!c->node[i].live || c->node[i].group < 0) continue;
+            if (!c->node[i].live) continue;
             bool shares = false;
             for (int m = 0; m < o->n_in && !shares; m++) shares = fu_value_of(c, o->in[m])->base == base;
             int a = fu_group_of(c, i), b = fu_group_of(c, node);
@@ -396,7 +396,7 @@ int fu_group_all(fu_ctx *c)
     c->far = distance_to_backward(c);
     c->group = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 1) * sizeof *c->group);
     if (!c->group) return TN_E_NOMEM;
-    for (int i = 0; i < c->n_node; i++) {
+    for (int i = 0; i < c->n_node; i++) { /* all of them: an assignment may have to wait for newer ones */
         fu_node *n = &c->node[i];
         if (!n->live) continue;
         fu_group *g = &c->group[c->n_group];
@@ -407,6 +407,11 @@ int fu_group_all(fu_ctx *c)
         g->n = 1;
         g->member[0] = i;
         n->group = c->n_group++;
+    }
+    for (int i = 0; i < c->n_node; i++) {
+        const fu_node *n = &c->node[i];
+        if (!n->live) continue;
+        const fu_group *g = &c->group[n->group];
         if (fu_early_sum(c, i, n->group)) continue;
         for (int k = n->t->n_in - 1; k >= 0; k--) {
             if ((n->kind == TN_KIND_ASSIGN && k == 0) || fu_draws(c, n->t, k)) continue;

@@ -88,12 +88,14 @@ static int emit_group(fu_ctx *c, const fu_group *g)
 int fu_emit_all(fu_ctx *c)
 {
     tn_plan *p = c->plan;
-    int *waits = tn_arena_alloc(&c->arena, (size_t)(c->n_group + 1) * sizeof *waits);
     bool *done = tn_arena_alloc(&c->arena, (size_t)c->n_group + 1);
-    p->node_of = tn_arena_alloc(&p->arena, (size_t)(2 * c->n_node + 1) * sizeof *p->node_of);
-    if (!waits || !done || !p->node_of) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-    int listed = 0, left = 0;
-    for (int g = 0; g < c->n_group; g++) left += !c->group[g].dead;
+    int listed = 0, left = 0, most = 1; /* a node is listed with each group that computes it */
+    for (int g = 0; g < c->n_group; g++) {
+        left += !c->group[g].dead;
+        most += c->group[g].dead ? 0 : c->group[g].n;
+    }
+    p->node_of = tn_arena_alloc(&p->arena, (size_t)most * sizeof *p->node_of);
+    if (!done || !p->node_of) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     while (left) {
         /* the ready group with the oldest last node: values stay short-lived */
         int best = -1;

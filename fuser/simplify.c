@@ -137,6 +137,7 @@ static int find_same(fu_ctx *c)
                 return TN_E_NOMEM;
         if (n->kind == TN_KIND_ASSIGN) {
             if (n->same) n->same = fu_value_of(c, n->same);
+            if (n->same && !fu_lasting(c, n->same)) n->same = NULL; /* a swap: then its target has it */
             continue;
         }
         if (tn_node_written(t)) continue;

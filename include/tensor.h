@@ -209,7 +209,8 @@ TN_API void *tn_on_close_arg(const tn_session *s, void (*fn)(void *arg)); /* wha
 
 /* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
  * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. One that is
- * still open where a step begins or ends is ended there, and is TN_E_STATE. */
+ * still open where a step begins or ends is ended there, and is TN_E_STATE. Not around tn_backward and tn_optim_step
+ * both: in eager mode the update may see gradients that are added after it. */
 TN_FUNCTION(int, op_begin, tn_session *s, const char *name);
 TN_FUNCTION(int, op_end, tn_session *s);
 
@@ -251,7 +252,9 @@ TN_OP(randint, tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndi
  * operator had read by then (a loss, an accuracy), gradients, what was kept or watched, and persistent tensors.
  * Any other tensor is computed again, which takes its time anew, if nothing it is made of was assigned to since,
  * and is TN_E_NOT_KEPT if something was. tn_optim_step assigns to the parameters: once a read has run it, inner
- * values of the model can no longer be had, so call tn_keep on those to be looked at, before the first read. */
+ * values of the model can no longer be had, so call tn_keep on those to be looked at, before the first read.
+ * In eager mode a value stays; but a view of what was assigned to since (slice, transpose, detach), and a backward
+ * that needs such an old value after another has run, are TN_E_NOT_KEPT as well. */
 
 TN_API int tn_ndim(const tn_tensor *x);                    /* -1 for NULL or a dead handle */
 TN_API int64_t tn_dim(const tn_tensor *x, int axis);       /* extent; -1 for a bad axis */
@@ -523,7 +526,9 @@ TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, co
  * such number came from, and gradients and updates that come after it do not take place. */
 TN_API int tn_backward(tn_tensor *loss);
 TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
-TN_API tn_tensor *tn_gradient(tn_tensor *x); /* NULL without an error when x has none */
+/* x's gradient by now; NULL without an error when x has none. Ask again after another tn_backward: whether a handle
+ * from before it shows the old sum or the new one is not defined. */
+TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it). The results are ordinary
  * tensors and can be differentiated again. */
 TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);

@@ -369,6 +369,18 @@ static tn_stats stats_of(const tn_session *s)
     return v;
 }
 
+static uint64_t runs_of(const tn_stats *v)
+{
+    return v->plans + v->plan_hits;
+}
+
+/* Whether the update before this one is of the same step and has not run: they will run or fail together. */
+static bool still_waits(const tn_optim *o)
+{
+    tn_stats v = stats_of(o->s);
+    return o->counted && o->counted_in == v.steps && o->runs == runs_of(&v) && o->failures == v.failed;
+}
+
 /* In fused mode an update runs after it is recorded, and may be refused then: with a label out of range no
  * weight moves, and the number of updates must not either. */
 static void remember(tn_optim *o)
@@ -380,6 +392,7 @@ static void remember(tn_optim *o)
     for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed_before = o->rows[i].summed;
     o->gathered_before = o->gathered;
     tn_stats v = stats_of(o->s);
+    o->runs = runs_of(&v);
     o->failures = v.failed;
     o->counted_in = v.steps;
     o->counted = true;
@@ -474,8 +487,10 @@ int tn_optim_step(tn_optim *o)
 {
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
-    if (!status) tn_nn_optim_settle(o);
-    if (!status) remember(o);
+    if (!status && !still_waits(o)) {
+        tn_nn_optim_settle(o);
+        remember(o);
+    }
     if (o->norm && (o->norm_step != step_number(o->s) || tn_ndim(o->norm) != 0)) o->norm = NULL;
     if (!status) {
         tn_no_grad_begin(o->s);

@@ -209,6 +209,28 @@ static void op_left_open(void **state)
     tn_clear_error(S);
 }
 
+/* A mistake within one names both: the user's and the operator that refused, at its line; for a composite of
+ * the library, that one. After the end of the operator that was right, the name of it is forgotten. */
+static void mistakes_within_an_operator_of_ones_own(void **state)
+{
+    (void)state;
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *b = zeros(TN_SHAPE(7));
+    tn_op_begin(S, "blend");
+    tn_exp(a);
+    fails(TN_E_SHAPE, "blend, add at", "[2, 3]|[7]", tn_add(a, b));
+    fails(TN_E_SHAPE, "blend, layer_norm at", "[2, 3]|[7]", tn_layer_norm(a, b, NULL));
+    tn_op_begin(S, "inner");
+    fails(TN_E_SHAPE, "blend, matmul at", "[2, 3]|[7, 1]", tn_matmul(a, b));
+    tn_op_end(S);
+    tn_op_end(S);
+    fails(TN_E_SHAPE, "add at", "[2, 3]|[7]", tn_add(a, b));
+
+    tn_session *other = tn_open(.device = TN_REF);
+    says_where(TN_E_SESSION, "param", "'w'|another session",
+               tn_param(S, "w", tn_zeros(other, TN_F32, TN_SHAPE(2))));
+    assert_int_equal(tn_close(other), 0);
+}
+
 static int last_level, said;
 static char last_text[512];
 
@@ -370,6 +392,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(require_fused_left_open, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(op_left_open, setup, teardown),
         cmocka_unit_test_setup_teardown(op_left_open, setup_cpu, teardown),
+        cmocka_unit_test_setup_teardown(mistakes_within_an_operator_of_ones_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(mistakes_within_an_operator_of_ones_own, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(what_was_read_and_is_not_kept, setup_cpu, teardown),
         cmocka_unit_test_setup_teardown(a_layer_that_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(a_layer_that_fails, setup_cpu, teardown),

@@ -397,6 +397,19 @@ static void errors_have_no_effect(void **state)
         assert_int_equal(tn_error(s), TN_E_INDEX);
         tn_clear_error(s);
         assert_true(fabs(first_of(a) + 2) < 1e-6);
+        /* nor by two updates of one step */
+        tn_step_begin(s);
+        for (int k = 0; k < 2; k++) {
+            y = tn_from(s, (int32_t[]){7}, TN_I32, TN_SHAPE(1));
+            tn_backward(tn_cross_entropy(tn_reshape(a, TN_SHAPE(1, 3)), y));
+            tn_optim_step(o);
+        }
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), TN_E_INDEX);
+        tn_clear_error(s);
+        assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
+        assert_int_equal(o->entries[0].steps, 3);
+        assert_true(fabs(first_of(a) + 3) < 1e-6);
         assert_int_equal(tn_close(s), TN_OK);
     }
 }

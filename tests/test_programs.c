@@ -308,6 +308,61 @@ static void gradients_accumulate_over_steps(void **state)
     run_everywhere(&(training){open_accumulate, accumulate_step, 8, 4, 0});
 }
 
+/* Two accumulated in each step, the second on top of the first: (g + 2 g) / 2. The sum that is kept reads the
+ * gradient's memory before and after the second backward writes there. */
+static void twice_accumulate_step(run *r)
+{
+    tn_step_begin(r->s);
+    for (int k = 0; k < 2; k++) {
+        tn_backward(loss_of(r));
+        tn_optim_step(r->opt[0]);
+    }
+    tn_step_end(r->s);
+    moved(r, 0.125 * 1.5);
+    note_all(r, r->held[W], 2, r->w, 0);
+}
+
+static void one_optimizer_accumulates_twice_in_a_step(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_accumulate, twice_accumulate_step, 6, 2, 0});
+}
+
+/* What is assigned is assigned from in turn: X takes W, W takes Y, Y takes what X holds then. */
+static void swap_step(run *r)
+{
+    tn_tensor **v = r->held;
+    tn_step_begin(r->s);
+    tn_assign(v[X], v[W]);
+    tn_assign(v[W], v[Y]);
+    tn_assign(v[Y], v[X]);
+    const double w[2] = {r->w[2], r->w[3]}, y[2] = {r->w[0], r->w[1]},
+                 both[2] = {w[0] + 100 * y[0], w[1] + 100 * y[1]};
+    note_all(r, tn_add(v[W], tn_mul_scalar(v[X], 100)), 2, both, 0);
+    tn_step_end(r->s);
+    note_all(r, v[W], 2, w, 0);
+    note_all(r, v[X], 2, y, 0);
+    note_all(r, v[Y], 2, y, 0);
+    memcpy(r->w, w, sizeof w);
+    memcpy(r->w + 2, y, sizeof y);
+}
+
+static void open_swap(run *r)
+{
+    const double v[4] = {1, 2, 30, 40};
+    memcpy(r->w, v, sizeof v);
+    for (int i = 0; i < 3; i++) {
+        char name[2] = {(char)('a' + i), 0};
+        r->held[i] = tn_buffer(r->s, name, vector(r->s, 2, i == Y ? v + 2 : v));
+    }
+}
+
+static void tensors_change_places(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_swap, swap_step, 6, 2, 0});
+}
+
 /* Three small batches in one step. */
 static void micro_batches_step(run *r)
 {
@@ -434,6 +489,32 @@ static void plans_are_told_apart(void **state)
     }
 }
 
+/* Each sum is of what all earlier ones made: kernels that make the same values again, more of them in all
+ * than there are. By hand: six times it all, then eight times, in turn. */
+static void alternate_step(run *r)
+{
+    tn_step_begin(r->s);
+    tn_tensor *h = r->held[X];
+    double all = 35;
+    for (int i = 0; i < 12; i++) {
+        h = tn_add(h, tn_sum(h, TN_AXES(i & 1), true));
+        all *= i & 1 ? 8 : 6;
+    }
+    note(r, tn_item(tn_sum(h, TN_ALL, false)), all, 0);
+    tn_step_end(r->s);
+}
+
+static void open_ones(run *r)
+{
+    r->held[X] = tn_ones(r->s, TN_F32, TN_SHAPE(5, 7));
+}
+
+static void sums_of_sums_along_either_axis(void **state)
+{
+    (void)state;
+    run_everywhere(&(training){open_ones, alternate_step, 4, 2, 0});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,7 +528,10 @@ int main(void)
         cmocka_unit_test(reads_in_the_middle_of_a_step_change_nothing),
         cmocka_unit_test(two_backwards_add_up_with_a_read_between),
         cmocka_unit_test(gradients_accumulate_over_steps),
+        cmocka_unit_test(one_optimizer_accumulates_twice_in_a_step),
+        cmocka_unit_test(tensors_change_places),
         cmocka_unit_test(several_backwards_in_a_step_accumulate),
+        cmocka_unit_test(sums_of_sums_along_either_axis),
         cmocka_unit_test(modes_change_within_a_step),
         cmocka_unit_test(plans_are_told_apart),
     };

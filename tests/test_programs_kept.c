@@ -362,6 +362,33 @@ static void old_parameters_are_kept_for_backward(void **state)
     }
 }
 
+/* A gradient that reads an old value, recorded after this has been assigned to: where all of it runs at once,
+ * the assignment waits for kernels that are recorded after it. L = (sum p b)^2, so that dL/dp = 2 (sum p b) b
+ * with the b that was there. */
+static void an_assignment_waits_for_later_gradients(void **state)
+{
+    (void)state;
+    run r = open_run(N_WAYS - 1);
+    const double p[2] = {2, 1}, b[2] = {3, -1}, q[2] = {5, 7};
+    r.held[W] = tn_param(r.s, "p", vector(r.s, 2, p));
+    r.held[X] = tn_buffer(r.s, "b", vector(r.s, 2, b));
+    r.held[Y] = vector(r.s, 2, q);
+    for (r.step = 0; r.step < 3; r.step++) {
+        tn_step_begin(r.s);
+        tn_tensor *y = tn_mul(r.held[W], r.held[X]), *total = tn_sum(y, TN_ALL, true);
+        tn_tensor *loss = tn_sum(tn_mul(y, total), TN_ALL, false);
+        tn_backward(tn_sum(r.held[W], TN_ALL, false));
+        tn_assign(r.held[X], r.held[Y]);
+        tn_backward(loss);
+        note_all(&r, tn_gradient(r.held[W]), 2, (const double[]){1 + 2 * 5 * 3, 1 + 2 * 5 * -1}, 0);
+        note_all(&r, r.held[X], 2, q, 0);
+        tn_step_end(r.s);
+        tn_assign(r.held[X], vector(r.s, 2, b));
+        assert_string_equal(tn_error_text(r.s), "");
+    }
+    assert_int_equal(tn_close(r.s), 0);
+}
+
 /* ---- mistakes ---- */
 
 /* From the mistake on nothing of the step takes effect; once it is cleared all goes on from there. */
@@ -454,6 +481,7 @@ int main(void)
         cmocka_unit_test(what_nobody_asks_for_may_go),
         cmocka_unit_test(derivatives_of_derivatives),
         cmocka_unit_test(old_parameters_are_kept_for_backward),
+        cmocka_unit_test(an_assignment_waits_for_later_gradients),
         cmocka_unit_test(errors_refuse_effects),
         cmocka_unit_test(a_label_out_of_range_moves_no_weights),
     };

@@ -465,7 +465,15 @@ void tn_storage_release(tn_storage *b)
 
 tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line)
 {
-    if (g->call_depth++ > 0) return g->call;
+    if (g->call_depth++ > 0) {
+        if (file && !g->inner.depth && g->call && !g->call->file) {
+            g->inner.name = name;
+            g->inner.file = file;
+            g->inner.line = line;
+            g->inner.depth = g->call_depth;
+        }
+        return g->call;
+    }
     if (g->parked) g->unpark(g);
     tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
     if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
@@ -480,6 +488,7 @@ tn_call *tn_call_begin(tn_graph *g, const char *name, const char *file, int line
 
 void tn_call_end(tn_graph *g)
 {
+    if (g->call_depth == g->inner.depth) g->inner.depth = 0;
     if (--g->call_depth == 0) g->call = NULL;
 }
 
@@ -520,8 +529,11 @@ void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
         const tn_call *named = c->of ? c->of : c;
         const char *file = named->file ? named->file : g->place.file, *way = c->of ? " backward" : "";
         int line = named->file ? named->line : g->place.line;
-        int k = file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name, way, file, line)
-                     : snprintf(g->error.text, size, "%s%s: ", named->name, way);
+        int k = !named->file && g->inner.depth
+                    ? snprintf(g->error.text, size, "%s, %s at %s:%d: ", named->name, g->inner.name,
+                               g->inner.file, g->inner.line)
+                : file ? snprintf(g->error.text, size, "%s%s at %s:%d: ", named->name, way, file, line)
+                       : snprintf(g->error.text, size, "%s%s: ", named->name, way);
         n = k < 0 ? 0 : (size_t)k < size ? (size_t)k : size - 1;
     }
     va_list ap;

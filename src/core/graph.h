@@ -325,6 +325,10 @@ struct tn_graph {
         const char *file;
         int line, depth;
     } place; /* of a public function that is no operator, while it runs */
+    struct {
+        const char *name, *file;
+        int line, depth; /* 0: there is none */
+    } inner;             /* the operator that runs within one of the user's own */
 };
 
 /* ---- graph.c ---- */

@@ -186,9 +186,11 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
         sc.ok = false;
         return tn_leave(&sc, NULL);
     }
-    if (sc.g != &s->graph)
-        tn_error_set(&s->graph, TN_E_SESSION, "'%s': the tensor is of another session", name);
-    else if (init->dtype != TN_F32 && init->dtype != TN_F64)
+    if (sc.g != &s->graph) {
+        tn_place_begin(s, file, line);
+        tn_fail(s, TN_E_SESSION, "param", "'%s': the tensor is of another session", name);
+        tn_place_end(s);
+    } else if (init->dtype != TN_F32 && init->dtype != TN_F64)
         tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name,
                      tn_dtype_name((tn_dtype)init->dtype));
     else {
