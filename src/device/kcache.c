@@ -32,7 +32,7 @@ enum {
     STALE_SECONDS = 3600, /* temporary files older than this were left by a crash */
     FIRST_SLOTS = 64,
 };
-#define DEFAULT_LIMIT ((size_t)256 << 20)
+#define DEFAULT_LIMIT ((size_t)512 << 20)
 #define HEADER        "/* libtensor kernel cache %d: object %s bytes %zu sum %016llx symbol %s source %zu */\n"
 #define HEADER_SCAN   "/* libtensor kernel cache %d: object %255s bytes %zu sum %llx symbol %255s source %zu */"
 

@@ -30,7 +30,7 @@ typedef struct tn_kcache_options {
     const char *dir;      /* NULL: TENSOR_CACHE, $XDG_CACHE_HOME/libtensor, ~/.cache/libtensor,
                              /tmp/libtensor-UID: the first that is set and can be made */
     const char *suffix;   /* of objects: ".so" */
-    size_t limit;         /* bytes on disk, the least recently used go first; 0: 256 MiB */
+    size_t limit;         /* bytes on disk, the least recently used go first; 0: 512 MiB */
     tn_kcache_hash *hash; /* NULL: the library's own; tests force collisions here */
     tn_log_fn *log;
     void *log_user;
