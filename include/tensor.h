@@ -11,17 +11,16 @@
  * Chapter 13 is tensor_macros.h and chapter 14 tensor_report.h, which this header includes.
  *
  * Conventions, stated once:
- *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step.
- *    Creation functions (chapter 3) called outside a step make tensors that live until tn_free or
- *    tn_close, and so do those of tn_keep and tn_buffer. An operator's result outside a step lives until the
- *    next tn_step_begin, a parameter until tn_close; neither is freed by hand. A handle used after its step is an
- *    error (TN_E_STALE), not undefined.
- *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The
- *    session keeps the first error, with operator, argument, shapes and the caller's file and line:
- *    tn_error, tn_error_text. Operators know their session by their tensors: one whose tensors are all NULL, or
- *    whose list has none, has no session to report to and records nothing; what made them NULL is recorded
- *    already. After an error no assignment or optimizer step takes effect until tn_clear_error. Functions returning
- *    int return 0 or a negative tn_status. Nothing aborts or exits.
+ *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step. Creation
+ *    functions (chapter 3) called outside a step make tensors that live until tn_free or tn_close, and so do those of
+ *    tn_keep and tn_buffer. An operator's result outside a step lives until the next tn_step_begin, a parameter until
+ *    tn_close; neither is freed by hand. A handle used after its step is an error (TN_E_STALE), not undefined.
+ *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The session keeps
+ *    the first error, with operator, argument, shapes and the caller's file and line: tn_error, tn_error_text.
+ *    Operators know their session by their tensors: one whose tensors are all NULL, or whose list has none, has no
+ *    session to report to and records nothing; what made them NULL is recorded already. After an error no assignment
+ *    or optimizer step takes effect until tn_clear_error. Functions returning int return 0 or a negative tn_status.
+ *    Nothing aborts or exits.
  *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of a
  *    step wait: a read, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
  *    operators, forward and backward. Each operator sees its operands' values at the call in both modes, and
@@ -33,13 +32,12 @@
  *    label out of range, stops what comes after it. A step that makes the same calls as the one before costs
  *    neither nodes nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
- *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32:
- *    eager mode stores after each operator, fused mode at the end of a kernel, so that fused results are the
- *    closer ones, and the two differ by as much as the roundings left out, a few units in the last place.
- *    (What is compared with a maximum or minimum that was not read before, as gradients of these do, is rounded
- *    after each operator.)
- *    In f32 and f64 an elementwise operator rounds its result whichever kernel it is part of: the bits are the
- *    same in both modes (of sin and cos but for one argument in ten million).
+ *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32: eager
+ *    mode stores after each operator, fused mode at the end of a kernel, so that fused results are the closer ones,
+ *    and the two differ by the roundings left out, a few units in the last place. What is compared with a maximum or
+ *    minimum that was not read before, as gradients of these do, is rounded after each operator. In f32 and f64 an
+ *    elementwise operator rounds its result whichever kernel it is part of: the bits are the same in both modes (of
+ *    sin and cos but for one argument in ten million).
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
  *  - A session may be used from one thread at a time; different sessions are independent.
  */
@@ -192,15 +190,6 @@ TN_API int tn_flush(tn_session *s); /* runs what is pending now */
 TN_API int tn_flush_at(tn_session *s, const char *file, int line);
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
-/* The target profile that the session's choices go by, name and digest: "reference 1f0c2a9b"; with TENSOR_TUNE=1
- * also a digest of what has been chosen by timing so far: "reference 1f0c2a9b, tuned 77c01d3e". Owned by s. */
-TN_API const char *tn_profile_name(tn_session *s);
-/* Measures this machine - bandwidth by footprint, cost of a launch, speed of products - with kernels of the
- * library, for some seconds, and leaves the profile beside the compiled kernels, where sessions opened
- * afterwards with as many threads find it. Numbers are rounded to a grid of 10 %, and those that an earlier
- * calibration has found within 20 % stay as they are. s lends device, threads and folder and is not changed.
- * 0, TN_E_UNSUPPORTED (the device ref, or no folder to keep it in), TN_E_IO, TN_E_NOMEM; also set in s. */
-TN_API int tn_calibrate(tn_session *s);
 TN_API uint64_t tn_seed(const tn_session *s);
 
 /* fn(arg) is called once by tn_close, before the tensors go; the newest first. */
@@ -519,15 +508,15 @@ TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, co
 
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
 
-/* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step
- * add up, and outside of steps all since the last one, which a warning says. Read them with tn_gradient until
- * tn_step_end. A loss that is infinite or NaN is no error and makes gradients
- * like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1): there it is TN_E_NONFINITE, which says where the first
- * such number came from, and gradients and updates that come after it do not take place. */
+/* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step add up, and
+ * outside of steps all since the last one, which a warning says. Read them with tn_gradient until tn_step_end. A loss
+ * that is infinite or NaN is no error and makes gradients like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1):
+ * there it is TN_E_NONFINITE, which says where the first such number came from, and later gradients and updates do not
+ * take place. */
 TN_API int tn_backward(tn_tensor *loss);
 TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
-/* x's gradient by now; NULL without an error when x has none. Ask again after another tn_backward: whether a handle
- * from before it shows the old sum or the new one is not defined. */
+/* x's gradient by now; NULL without an error when x has none. Ask again after another tn_backward: a handle from
+ * before it may show the old sum or the new one. */
 TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it). The results are ordinary
  * tensors and can be differentiated again. */

@@ -68,4 +68,16 @@ TN_API int tn_require_fused(tn_session *s);
 TN_API int tn_require_fused_at(tn_session *s, const char *file, int line);
 TN_FUNCTION(int, require_end, tn_session *s);
 
+/* ---- the target profile ---- */
+
+/* The target profile that the session's choices go by, name and digest: "reference 1f0c2a9b"; with TENSOR_TUNE=1
+ * also a digest of what has been chosen by timing so far: "reference 1f0c2a9b, tuned 77c01d3e". Owned by s. */
+TN_API const char *tn_profile_name(tn_session *s);
+/* Measures this machine - bandwidth by footprint, cost of a launch, speed of products - with kernels of the
+ * library, for some seconds, and leaves the profile beside the compiled kernels, where sessions opened
+ * afterwards with as many threads find it. Numbers are rounded to a grid of 10 %, and those that an earlier
+ * calibration has found within 20 % stay as they are. s lends device, threads and folder and is not changed.
+ * 0, TN_E_UNSUPPORTED (the device ref, or no folder to keep it in), TN_E_IO, TN_E_NOMEM; also set in s. */
+TN_API int tn_calibrate(tn_session *s);
+
 #endif
