@@ -369,16 +369,11 @@ static tn_stats stats_of(const tn_session *s)
     return v;
 }
 
-static uint64_t runs_of(const tn_stats *v)
-{
-    return v->plans + v->plan_hits;
-}
-
 /* Whether the update before this one is of the same step and has not run: they will run or fail together. */
 static bool still_waits(const tn_optim *o)
 {
     tn_stats v = stats_of(o->s);
-    return o->counted && o->counted_in == v.steps && o->runs == runs_of(&v) && o->failures == v.failed;
+    return o->counted && o->counted_in == v.steps && o->runs == v.runs && o->failures == v.failed;
 }
 
 /* In fused mode an update runs after it is recorded, and may be refused then: with a label out of range no
@@ -392,7 +387,7 @@ static void remember(tn_optim *o)
     for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed_before = o->rows[i].summed;
     o->gathered_before = o->gathered;
     tn_stats v = stats_of(o->s);
-    o->runs = runs_of(&v);
+    o->runs = v.runs;
     o->failures = v.failed;
     o->counted_in = v.steps;
     o->counted = true;
@@ -401,7 +396,8 @@ static void remember(tn_optim *o)
 void tn_nn_optim_settle(tn_optim *o)
 {
     tn_stats v = stats_of(o->s);
-    bool failed = o->counted && v.failed != o->failures && v.failed_step == o->counted_in;
+    bool failed = o->counted && v.failed != o->failures && v.failed_step == o->counted_in &&
+                  v.failed_run <= o->runs + 1; /* the first run after an update has it */
     o->counted = false;
     if (!failed) return;
     for (int i = 0; i < o->n; i++) {

@@ -389,6 +389,36 @@ static void an_assignment_waits_for_later_gradients(void **state)
     assert_int_equal(tn_close(r.s), 0);
 }
 
+/* After a run that failed, what it was to assign has no value: assigning there again keeps nothing of it for
+ * the views that were taken. */
+static void what_failed_to_be_assigned_is_assigned_again(void **state)
+{
+    (void)state;
+    run r = open_run(N_WAYS - 1);
+    const double v[2] = {2, 3};
+    r.held[W] = tn_param(r.s, "p", vector(r.s, 2, v));
+    r.held[X] = tn_buffer(r.s, "b", vector(r.s, 2, v));
+    for (int view = 0; view < 2; view++) {
+        tn_step_begin(r.s);
+        tn_tensor *at = tn_from(r.s, (int64_t[]){0, 7}, TN_I64, TN_SHAPE(2));
+        tn_tensor *x = tn_index_select(r.held[X], 0, at);
+        tn_assign(r.held[X], tn_mul_scalar(r.held[X], 2.0));
+        if (view)
+            tn_flip(r.held[X], TN_AXES(0));
+        else
+            tn_mul(r.held[W], r.held[X]);
+        double got[2];
+        assert_int_equal(tn_read(x, TN_F64, got, sizeof got), TN_E_INDEX);
+        tn_clear_error(r.s);
+        tn_assign(r.held[X], tn_mul_scalar(r.held[W], 10.0));
+        tn_step_end(r.s);
+        tn_clear_error(r.s);
+        assert_int_equal(tn_assign(r.held[X], r.held[W]), 0);
+        note_all(&r, r.held[X], 2, v, 0);
+    }
+    assert_int_equal(tn_close(r.s), 0);
+}
+
 /* ---- mistakes ---- */
 
 /* From the mistake on nothing of the step takes effect; once it is cleared all goes on from there. */
@@ -482,6 +512,7 @@ int main(void)
         cmocka_unit_test(derivatives_of_derivatives),
         cmocka_unit_test(old_parameters_are_kept_for_backward),
         cmocka_unit_test(an_assignment_waits_for_later_gradients),
+        cmocka_unit_test(what_failed_to_be_assigned_is_assigned_again),
         cmocka_unit_test(errors_refuse_effects),
         cmocka_unit_test(a_label_out_of_range_moves_no_weights),
     };

@@ -64,7 +64,7 @@ static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
     for (uint32_t i = 0; i < g->n_holders; i++) {
         tn_tensor *v = g->holder[i];
         if (v->id >= writer->id || v->flags & TN_F_LOST || !looks_into(v, p)) continue;
-        bool wanted = still_wanted(g, v);
+        bool wanted = still_wanted(g, v) && tn_has_value(v); /* one that an error refused has none */
         if (!wanted && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
         if (v->of && v->of->of == v) v->of->of = NULL;
         if (wanted) {
