@@ -12,6 +12,8 @@
  *                 memory of its own, so that what happens to one does not to the other
  *   assignment    readers take the source, so that the memory may change later
  *
+ * Beside that it marks what must have the same bits wherever it is made (find_strict).
+ *
  * Start with fu_simplify.
  */
 #include "../src/core/build.h"

@@ -18,7 +18,7 @@ typedef struct tn_stats {
                                      the last of them did */
     uint64_t replayed;                                   /* steps that were the same as the one before to their end */
     uint64_t backward_steps;                             /* steps with a tn_backward and no tn_gradient after it */
-    uint64_t runs, failed_run; /* runs; which of them failed last, or 0: a GPU may tell it late */
+    uint64_t runs, failed_run; /* runs, begun or refused; which failed last, or 0: a GPU may tell it late */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
 

@@ -159,7 +159,7 @@ struct tn_optim {
     int accumulate; /* steps an update takes, 1 or more */
     int gathered;   /* steps since the last update */
     int gathered_before;
-    bool counted; /* the last update was recorded and counted: in which step, after how many runs, failed ones
+    bool counted; /* the last update was recorded and counted: in which step, after how many runs and failures
                    */
     uint64_t counted_in, runs, failures;
     tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */

@@ -5,16 +5,11 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "sanitized.h"
 
-/* What the address sanitizer may not let anybody touch: it sees past the ends of blocks, but not of parts. */
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define FORBID(p, n) __asan_poison_memory_region(p, n)
-#define ALLOW(p, n)  __asan_unpoison_memory_region(p, n)
-enum { GAP = 16 };
+#if defined(TN_ASAN)
+enum { GAP = 16 }; /* behind each part, so that what runs over its end is seen */
 #else
-#define FORBID(p, n) ((void)(p), (void)(n))
-#define ALLOW(p, n)  ((void)(p), (void)(n))
 enum { GAP = 0 };
 #endif
 
@@ -35,9 +30,9 @@ void *tn_arena_alloc(tn_arena *a, size_t bytes)
         if (c && c->size - c->used >= bytes) {
             void *p = c->data + c->used;
             c->used += bytes;
-            ALLOW(p, bytes);
+            TN_UNPOISON(p, bytes);
             memset(p, 0, bytes);
-            FORBID((char *)p + asked, bytes - asked);
+            TN_POISON((char *)p + asked, bytes - asked);
             return p;
         }
         if (c && c->next) {
@@ -68,7 +63,7 @@ char *tn_arena_strdup(tn_arena *a, const char *s)
 void tn_arena_reset(tn_arena *a)
 {
     for (tn_arena_chunk *c = a->first; c; c = c->next) {
-        FORBID(c->data, c->used);
+        TN_POISON(c->data, c->used);
         c->used = 0;
     }
     a->now = a->first;

@@ -297,7 +297,7 @@ static void note_failure(tn_session *s, int status)
     if (!status) return;
     s->stats.failed++;
     s->stats.failed_step = s->stats.steps;
-    s->stats.failed_run = s->stats.runs;
+    s->stats.failed_run = s->device->post ? 0 : s->stats.runs;
 }
 
 int tn_check_fault(tn_session *s)
@@ -310,7 +310,6 @@ int tn_check_fault(tn_session *s)
     note_failure(s, TN_E_INDEX);
     if (!s->in_step)
         s->stats.failed_step--; /* the step that has ended; what nobody waited for is not told apart */
-    if (s->device->post) s->stats.failed_run = 0;
     tn_index_error_at(s, &site, fault.value);
     tn_device_forget_runs(s);
     s->graph.call = open;
@@ -359,7 +358,6 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
 
 static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
 {
-    s->stats.runs++;
     if (s->device->is_reference) return interpret(s, f);
     if (s->device->no_compiler) return run_builtin(s, f);
     double start = tn_clock();
@@ -423,7 +421,6 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     tn_flush_record *r = e->flush;
     s->flushed = e->end;
     if (!r->plan) return TN_OK;
-    s->stats.runs++;
     s->stats.plan_hits++;
     tn_plan_cache_touch(s->plans, r->plan);
     int status = tn_run_log_begin(s, &r->f, r->plan, tn_clock());
@@ -450,6 +447,7 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     s->explain->asked.root = n ? roots[0] : NULL;
     int status = settled(s, n, roots, &all);
     if (status || all) return status;
+    s->stats.runs++;
     if (!s->scratch && !(s->scratch = tn_calloc(1, sizeof *s->scratch))) return tn_fail_memory(s);
     tn_flush_scratch *f = s->scratch;
     bool whole = tn_deferred(s);

@@ -24,13 +24,8 @@
 #include <unistd.h>
 
 #if defined(TN_ASAN)
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n)   __asan_poison_memory_region(p, n)
-#define UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
 enum { REDZONE = 64 };
 #else
-#define POISON(p, n)   ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
 enum { REDZONE = 0 };
 #endif
 
@@ -146,7 +141,7 @@ static block *from_system(size_t capacity)
 static void to_system(block *b)
 {
     if (!b->range)
-        UNPOISON(b->data, b->capacity); /* a range is never poisoned, and its shadow would be gigabytes */
+        TN_UNPOISON(b->data, b->capacity); /* a range is never poisoned, and its shadow would be gigabytes */
     if (b->range || b->capacity >= LARGE)
         munmap(b->data, b->capacity);
     else
@@ -200,8 +195,8 @@ void *tn_memory_alloc(tn_memory *m, size_t bytes)
         if (!(b = from_system(capacity))) return NULL;
     }
     b->bytes = bytes;
-    UNPOISON(b->data, b->capacity);
-    POISON(b->data + bytes, b->capacity - bytes);
+    TN_UNPOISON(b->data, b->capacity);
+    TN_POISON(b->data + bytes, b->capacity - bytes);
     put(m, b);
     m->used++;
     count(m, bytes);
@@ -215,8 +210,8 @@ void tn_memory_free(tn_memory *m, void *p)
     take_out(m, b);
     m->now -= b->bytes;
     m->kept_bytes += b->capacity;
-    UNPOISON(b->data, b->capacity);
-    POISON(b->data, b->capacity);
+    TN_UNPOISON(b->data, b->capacity);
+    TN_POISON(b->data, b->capacity);
     block **list = &m->kept_large;
     if (b->capacity < LARGE) {
         int class;
