@@ -112,9 +112,8 @@ int64_t fu_raw_count(const tn_tensor *t, int from, int to)
 
 /* ---- dense copy into scratch ---- */
 
-int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
+int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t)
 {
-    (void)node;
     fu_prog *p = c->prog;
     memset(p, 0, offsetof(fu_prog, value));
     p->c = c;
@@ -149,12 +148,19 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
         s->stride[a] = below;
         s->dom |= fu_bit(a++);
     }
-    s->slot = fu_scratch_slot(c, dense, (tn_dtype)t->dtype);
-    if (s->slot < 0) return s->slot;
-    int slot = s->slot;
-    fu_schedule(p);
+    return dense;
+}
+
+int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node)
+{
+    (void)node;
+    int64_t elems = fu_dense_program(c, t);
+    if (elems < 0) return (int)elems;
+    int slot = c->prog->store[0].slot = fu_scratch_slot(c, elems, (tn_dtype)t->dtype);
+    if (slot < 0) return slot;
+    fu_schedule(c->prog);
     fu_group none = {0};
-    int r = dense ? fu_emit(c, &none, p) : 0;
+    int r = elems ? fu_emit(c, &none, c->prog) : 0;
     return r ? r : slot;
 }
 

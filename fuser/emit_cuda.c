@@ -143,12 +143,16 @@ static void describe_threads(fu_em *e)
 }
 
 /* What a kernel that writes to a tensor of the user's does first: behind an index that was out of range
- * nothing takes effect. One that looks for such itself cannot: its own blocks would not agree. */
+ * nothing takes effect. One that may find such itself cannot, as its own blocks would not agree; where it
+ * assigns, its indices have been looked through before (lookups.c). */
 const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
 {
-    bool assigns = false;
-    for (int i = 0; i < n; i++) assigns = assigns || tn_node_written(c->seg->node[member[i]]) != NULL;
-    return assigns && !faults ? "    if (a.fault->code) return;\n" : "";
+    bool assigns = false, writes = false;
+    for (int i = 0; i < n; i++) {
+        assigns = assigns || c->node[member[i]].kind == TN_KIND_ASSIGN;
+        writes = writes || tn_node_written(c->seg->node[member[i]]) != NULL;
+    }
+    return assigns || (writes && !faults) ? "    if (a.fault->code) return;\n" : "";
 }
 
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)

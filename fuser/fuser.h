@@ -290,6 +290,17 @@ typedef struct fu_group {
     int mark;
 } fu_group;
 
+/* An index that values are chosen by, or go to, as far as all who use it among as many lines are concerned.
+ */
+typedef struct fu_lookup {
+    const tn_tensor *index;
+    int64_t extent; /* lines to choose from */
+    int node;       /* the oldest that uses it */
+    bool known;     /* no element is out of range */
+    bool ahead; /* it can be looked through before anything has run: from what stands in memory by then, */
+    int n, *member; /* through these nodes */
+} fu_lookup;
+
 typedef struct fu_ctx {
     const tn_segment *seg;
     const tn_target *target;
@@ -303,7 +314,10 @@ typedef struct fu_ctx {
     struct fu_view {
         const tn_tensor *of, *same;
     } * view;
-    int n_writer, *writer; /* nodes that write memory of others: assignments, placed values */
+    int n_lookup, cap_lookup;
+    fu_lookup *lookup;         /* none where nothing is assigned */
+    const fu_lookup *checking; /* the one that c->prog looks through; NULL: it computes its members */
+    int n_writer, *writer;     /* nodes that write memory of others: assignments, placed values */
     int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
@@ -371,6 +385,14 @@ typedef enum fu_sight {
 fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer);
 int fu_order_writers(fu_ctx *c);
 
+/* ---- lookups.c ---- */
+/* Lists what is looked up, and puts assignments behind it where it cannot be checked before the run. */
+int fu_order_lookups(fu_ctx *c);
+/* Whether one kernel of these nodes would assign before it knows of all its indices. */
+bool fu_looks_too_late(const fu_ctx *c, int n, const int *member);
+/* The steps that look through indices before all others. */
+int fu_emit_checks(fu_ctx *c);
+
 /* ---- group.c (group.h has what is grouping's own) ---- */
 int fu_group_all(fu_ctx *c);
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
@@ -409,6 +431,8 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
 bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m);
 /* Of s, the newest store of p, which overwrites memory; it may have to come late. */
 tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *p, fu_store *s);
+/* Makes of p, which stores an index's elements, one that looks through them and stores them in scratch. */
+tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l);
 bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of its sums, in a kernel */
 
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
@@ -456,6 +480,9 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g);
 int fu_emit_scan(fu_ctx *c, const fu_group *g);
 int fu_emit_concat(fu_ctx *c, const fu_group *g);
 int fu_emit_attention(fu_ctx *c, const fu_group *g);
+/* Into c->prog the loops that write t's elements one after the other: how many; or an error. Where to is not
+ * said yet. */
+int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t);
 /* A dense copy of t into new scratch: the slot. */
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t, int node);
 

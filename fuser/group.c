@@ -85,6 +85,7 @@ tn_cut_reason fu_try_groups(fu_ctx *c, int a, int b, int n, const int *member)
 
 tn_cut_reason fu_try(fu_ctx *c, int n, const int *member)
 {
+    if (fu_looks_too_late(c, n, member)) return TN_CUT_UNCHECKED;
     tn_cut_reason why = fu_domain_build(c, c->domain, n, member);
     if (!why) why = fu_program(c, c->domain, c->prog);
     if (!why) why = fu_schedule(c->prog);

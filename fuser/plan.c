@@ -94,8 +94,10 @@ int fu_emit_all(fu_ctx *c)
         left += !c->group[g].dead;
         most += c->group[g].dead ? 0 : c->group[g].n;
     }
-    p->node_of = tn_arena_alloc(&p->arena, (size_t)most * sizeof *p->node_of);
+    p->node_of = tn_arena_alloc(&p->arena, (size_t)(most + c->n_lookup) * sizeof *p->node_of);
     if (!done || !p->node_of) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    int checks = fu_emit_checks(c);
+    if (checks) return checks;
     while (left) {
         /* the ready group with the oldest last node: values stay short-lived */
         int best = -1;

@@ -111,6 +111,8 @@ typedef struct tn_step {
       "compute it before it is broadcast, or use it in the shape it has")                                    \
     X(ALIAS, true, "an assignment would overwrite what the kernel still reads",                              \
       "assign after the last read of the old value")                                                         \
+    X(UNCHECKED, false, "an assignment waits until computed indices are known to be in range",               \
+      "none needed: one kernel would assign some elements before it finds a bad index")                      \
     X(RANDOM, true, "random numbers do not run along the vectorised axis",                                   \
       "draw the numbers in the shape they are used in")                                                      \
     X(BACKWARD, false, "forward would have to keep it for the backward pass, which can make it itself",      \

@@ -493,7 +493,7 @@ static tn_cut_reason store(builder *b, int m)
     const int64_t *shape;
     const tn_tensor *t = c->node[node].t;
     bool outside = fu_owns(c, node) && (c->node[node].root || fu_read_outside(c, node) || read_last(c, node));
-    if (c->tile && c->tile->before) outside = m == b->d->n - 1; /* into the tile */
+    if (c->checking || (c->tile && c->tile->before)) outside = m == b->d->n - 1; /* scratch, the tile */
     if (!outside) return TN_CUT_NONE;
     if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
     fu_store *s = &b->p->store[b->p->n_store++];
@@ -554,7 +554,8 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
         tn_cut_reason why = store_sums(&b);
         if (why) return why;
     }
-    if (b.full || !fu_can_be_named(p)) return TN_CUT_SIZE;
+    tn_cut_reason why = c->checking ? fu_check_indices(p, c->checking) : TN_CUT_NONE;
+    if (b.full || why || !fu_can_be_named(p)) return TN_CUT_SIZE;
     for (int i = 0; i < p->n_store; i++)
         for (int k = 0; k < p->n_value && p->store[i].mask >= 0; k++)
             if (p->value[k].kind == FU_REDUCE) return TN_CUT_SHAPES; /* their nests store everywhere */

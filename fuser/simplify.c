@@ -220,5 +220,6 @@ int fu_simplify(fu_ctx *c)
             if (!fu_note_user(c, p, i) || !fu_note_after(c, i, p)) return TN_E_NOMEM;
         }
     }
-    return fu_order_writers(c);
+    status = fu_order_writers(c);
+    return status ? status : fu_order_lookups(c);
 }

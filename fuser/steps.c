@@ -63,6 +63,16 @@ int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t)
 
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n)
 {
+    if (c->checking) {
+        const char *what = c->node[c->checking->node].t->attr->indexed_by;
+        char id[40];
+        fu_identifier(id, sizeof id, what ? what : "index");
+        if (width > 1)
+            snprintf(out, n, "check_%s_%lld", id, (long long)width);
+        else
+            snprintf(out, n, "check_%s", id);
+        return;
+    }
     if (!g->n) {
         if (width > 1)
             snprintf(out, n, "copy_%lld", (long long)width);

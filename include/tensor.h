@@ -28,9 +28,11 @@
  *    and gradients, what is kept or watched, and each tensor that no operator has read: no call is left out,
  *    and what a program never uses costs what it costs, as the step ends; tn_explain names it. Of other values
  *    nothing stays; needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of
- *    was assigned to since (chapter 4 says what can be read when). An error found while a plan runs, such as a
- *    label out of range, stops what comes after it. A step that makes the same calls as the one before costs
- *    neither nodes nor planning.
+ *    was assigned to since (chapter 4 says what can be read when). What runs together takes effect together or not
+ *    at all: an error found on the way, such as a label out of range, refuses all assignments, optimizer steps and
+ *    gradients of the run (but an assignment that the bad index is computed from), where eager mode has done what
+ *    stands before the failing call. A step that makes the same calls as the one before costs neither nodes nor
+ *    planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32: eager
  *    mode stores after each operator, fused mode at the end of a kernel, so that fused results are the closer ones,
@@ -132,7 +134,9 @@ TN_API const char *tn_version(void);            /* "0.1.0" */
 
 TN_API int tn_error(const tn_session *s);              /* the first error's status; TN_OK when none */
 TN_API const char *tn_error_text(const tn_session *s); /* its one-line text; "" when none; valid till cleared */
-TN_API void tn_clear_error(tn_session *s);             /* forgets it: the session can be used again */
+/* Forgets it: the session can be used again. A step goes on without what the error has refused, and a value made of
+ * that is an error anew. */
+TN_API void tn_clear_error(tn_session *s);
 
 /* Reports a user's error into the session, as the library's own operators do; the first one is kept.
  * Returns `status`. For code built on top of the library. */

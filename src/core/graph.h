@@ -154,6 +154,7 @@ typedef struct tn_attr {
     const char *indexed_by; /* gather, scatter: what the user calls the index; NULL: "index". Not hashed */
     uint32_t axes;          /* reduce: bit i = axis i */
     bool reverse;           /* cumsum */
+    bool in_range;          /* gather, scatter: whoever recorded it knows that no index is out of range */
     bool first;             /* reduce_max: the gradient is the first largest's, not shared by all of them */
     tn_number number;
     bool weak;     /* a number that takes the dtype of what it meets */
@@ -201,6 +202,7 @@ enum {
     TN_F_GIVEN = 65536,       /* in graph->given */
     TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
     TN_F_LOSS = 524288,       /* of one element: tn_backward was called on it, and checked mode looks at it */
+    TN_F_REFUSED = 2097152,   /* an error ended its run: an assignment that is none, or what has no value */
     TN_F_WISHED = 1048576, /* an operator made it of what wants no gradient, and tn_requires_grad one for it:
                               to the walk it is a leaf */
     TN_F_STANDS = 131072   /* assignment: of its target's shape, and its version from then on */

@@ -235,7 +235,9 @@ tn_tensor *tn_narrow_at(tn_tensor *x, int axis, int64_t start, int64_t length, c
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_INDEX, "start is %lld, must be from 0 to %lld",
                                           (long long)start, (long long)(x->shape[a] - length)));
     tn_tensor *at = tn_mk_iota(sc.g, 0, 1, &length, TN_I64);
-    return tn_leave(&sc, tn_mk_index_select(x, a, tn_mk2(TN_OP_add, at, tn_mk_scalar(sc.g, first))));
+    tn_tensor *rows = tn_mk_index_select(x, a, tn_mk2(TN_OP_add, at, tn_mk_scalar(sc.g, first)));
+    if (rows) rows->attr->in_range = true;
+    return tn_leave(&sc, rows);
 }
 PLAIN(narrow, (tn_tensor * x, int axis, int64_t start, int64_t length), (x, axis, start, length, NULL, 0))
 

@@ -52,6 +52,7 @@ static int copy_out(tn_session *s, tn_tensor *v)
 /* A step node that looks into memory which may be assigned to: a version, or what was assigned before. */
 static bool looks_into(const tn_tensor *v, const tn_tensor *p)
 {
+    if (v->flags & TN_F_REFUSED) return false;
     return (v->flags & TN_F_VERSION || tn_node_written(v)) && tn_node_overlap(v, p);
 }
 
@@ -64,7 +65,7 @@ static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
     for (uint32_t i = 0; i < g->n_holders; i++) {
         tn_tensor *v = g->holder[i];
         if (v->id >= writer->id || v->flags & TN_F_LOST || !looks_into(v, p)) continue;
-        bool wanted = still_wanted(g, v) && tn_has_value(v); /* one that an error refused has none */
+        bool wanted = still_wanted(g, v) && tn_has_value(v);
         if (!wanted && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
         if (v->of && v->of->of == v) v->of->of = NULL;
         if (wanted) {

@@ -183,20 +183,25 @@ static int bind(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
 static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, const tn_step *st)
 {
     if (!s->fault.code) return TN_OK;
-    const tn_tensor *likely = NULL;
+    tn_tensor *likely = NULL;
     int64_t value = s->fault.value;
     bool said = false;
     for (int i = 0; i < st->n_nodes && !said; i++) {
         int slot = p->node_of[st->first_node + i];
-        const tn_tensor *n = f->node.at[slot];
+        tn_tensor *n = f->node.at[slot];
         if (!tn_node_indexes(n)) continue;
         said = tn_index_error(s, n, &value);
-        if (!likely || slot == s->fault.where) likely = n;
+        if (said || !likely || slot == s->fault.where) likely = n;
+    }
+    if (!st->n_nodes) { /* it looks through one index alone (fuser/lookups.c) */
+        likely = f->node.at[s->fault.where];
+        said = tn_index_error(s, likely, &value);
     }
     tn_call *open = s->graph.call;
     tn_index_site site = likely ? tn_index_site_of(likely) : (tn_index_site){"index", -1};
     if (likely && likely->call) s->graph.call = likely->call;
     if (!said) tn_index_error_at(s, &site, value);
+    if (likely) likely->flags |= TN_F_REFUSED;
     s->graph.call = open;
     s->fault = (tn_fault){0};
     return TN_E_INDEX;

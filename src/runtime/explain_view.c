@@ -118,6 +118,7 @@ static void put_ops(fu_text *t, const tn_launch *l)
         fu_put(t, "%s%s%s", t->n ? " + " : "", name, c->backward && c->of >= 0 ? "'" : "");
         if (same > 1) fu_put(t, " x%d", same);
     }
+    if (!l->of->n_nodes) fu_put(t, "check");
     if (l->repeated) fu_put(t, " (computed again)");
 }
 

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../device/cpu/builtin.h"
-#include "../device/ref/ref.h"
 #include "device_run.h"
 #include "explain.h"
 #include "tune.h"
@@ -188,104 +186,6 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
     return status;
 }
 
-/* ---- without a plan ---- */
-
-/* Node by node, in the order of the program, an operand must not have been overwritten. A plan orders that
- * itself. */
-static int read_in_time(tn_session *s, const tn_tensor *n)
-{
-    for (int k = tn_kind_of(n) == TN_KIND_ASSIGN ? 1 : 0; k < n->n_in; k++) {
-        const tn_tensor *b = n->in[k]->base;
-        if (!tn_is_lost(b)) continue;
-        char reads[200], writer[160];
-        tn_error_set(&s->graph, TN_E_NOT_KEPT,
-                     "%s reads %s, which %s has assigned to since; tn_keep its value before that",
-                     tn_node_where(n, reads, sizeof reads), b->name ? b->name : "a tensor",
-                     tn_node_where(b->lost_to, writer, sizeof writer));
-        return TN_E_NOT_KEPT;
-    }
-    return TN_OK;
-}
-
-/* The error of one node, in the name of the call that made it. */
-static int fail_at(tn_session *s, const tn_tensor *n, int status, const tn_errbuf *err)
-{
-    if (status == TN_E_INDEX && tn_node_indexes(n) && tn_index_error(s, n, NULL)) return status;
-    tn_call *open = s->graph.call;
-    if (n->call) s->graph.call = n->call;
-    tn_error_set(&s->graph, status, "%s", err->text[0] ? err->text : tn_status_text(status));
-    s->graph.call = open;
-    return status;
-}
-
-/* The reference device runs node by node and keeps everything. */
-static int interpret(tn_session *s, tn_flush_scratch *f)
-{
-    tn_errbuf err = {""};
-    int n_number = 0;
-    for (int i = 0; i < f->leaf.n; i++) /* numbers get memory too */
-        if (!tn_has_value(f->leaf.at[i]->base)) f->leaf.at[n_number++] = f->leaf.at[i]->base;
-    for (int i = 0; i < n_number + f->node.n; i++) {
-        tn_tensor *n = i < n_number ? f->leaf.at[i] : f->node.at[i - n_number];
-        if (tn_has_value(n)) continue; /* one number behind two views */
-        int status = read_in_time(s, n);
-        if (!status) status = tn_ref_run(n, &err);
-        if (status) return fail_at(s, n, status, &err);
-        n->flags |= TN_F_DONE;
-        if (n->place) {
-            memcpy(tn_node_data(n->place), n->buf->data, (size_t)tn_node_numel(n) * sizeof(double));
-            tn_storage_release(n->buf);
-            n->buf = n->place->base->buf;
-            tn_storage_retain(n->buf);
-        }
-    }
-    return TN_OK;
-}
-
-/* What is not a root and not wanted by a backward goes after its last reader. */
-static void drop_read(tn_flush_scratch *f, int at)
-{
-    tn_tensor *n = f->node.at[at];
-    for (int k = -1; k < n->n_in; k++) {
-        tn_tensor *b = k < 0 ? n : n->in[k]->base;
-        int slot = (int)b->slot;
-        if (slot < 0 || slot >= f->node.n || f->node.at[slot] != b || f->last[slot] != at) continue;
-        if (f->root[slot] || (b->flags & TN_F_WANTED) || !b->buf) continue;
-        tn_storage_release(b->buf);
-        b->buf = NULL;
-        b->flags &= ~(uint32_t)TN_F_DONE;
-    }
-}
-
-/* Without a compiler: node by node with the loops that were built in. */
-static int run_builtin(tn_session *s, tn_flush_scratch *f)
-{
-    if (!tn_reserve(&f->last, &f->cap_last, f->node.n, sizeof *f->last)) return tn_fail_memory(s);
-    for (int i = 0; i < f->node.n; i++) {
-        tn_tensor *n = f->node.at[i];
-        f->last[i] = i;
-        for (int k = 0; k < n->n_in; k++) {
-            tn_tensor *b = n->in[k]->base;
-            if (b->slot >= 0 && b->slot < i && f->node.at[b->slot] == b) f->last[b->slot] = i;
-        }
-    }
-    int status = TN_OK;
-    for (int i = 0; i < f->node.n && !status; i++) {
-        tn_errbuf err = {""};
-        tn_tensor *n = f->node.at[i];
-        status = read_in_time(s, n);
-        if (!status) status = tn_builtin_run(s->device, n, &err);
-        if (status) {
-            status = fail_at(s, n, status, &err);
-            continue;
-        }
-        n->flags |= TN_F_DONE;
-        s->stats.kernels++;
-        drop_read(f, i);
-    }
-    return status;
-}
-
 void *tn_device_error(tn_session *s, const char *what)
 {
     const char *why = s->device->failure.text;
@@ -312,6 +212,7 @@ int tn_check_fault(tn_session *s)
         s->stats.failed_step--; /* the step that has ended; what nobody waited for is not told apart */
     tn_index_error_at(s, &site, fault.value);
     tn_device_forget_runs(s);
+    tn_refuse_all(s);
     s->graph.call = open;
     return TN_E_INDEX;
 }
@@ -321,7 +222,7 @@ int tn_check_fault(tn_session *s)
 /* Whether a flush of everything that waits has to run t. */
 static bool waits(const tn_tensor *t, bool ends)
 {
-    if (t->base->flags & TN_F_DONE || tn_kind_of(t->base) == TN_KIND_NUMBER) return false;
+    if (t->base->flags & (TN_F_DONE | TN_F_REFUSED) || tn_kind_of(t->base) == TN_KIND_NUMBER) return false;
     if (tn_node_written(t) || t->flags & TN_F_WATCHED) return true;
     return ends && (t->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
 }
@@ -358,8 +259,7 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
 
 static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
 {
-    if (s->device->is_reference) return interpret(s, f);
-    if (s->device->no_compiler) return run_builtin(s, f);
+    if (s->device->is_reference || s->device->no_compiler) return tn_run_nodes(s, f);
     double start = tn_clock();
     if (!tn_segment_record(s, f)) return tn_fail_memory(s);
     if (s->explain->check && tn_check_ban(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
@@ -371,7 +271,7 @@ static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
         s->stats.plan_hits++;
     else
         status = make_plan(s, f, other, &p);
-    if (status && s->device->no_compiler) return run_builtin(s, f);
+    if (status && s->device->no_compiler) return tn_run_nodes(s, f);
     if (!status) status = tn_run_log_begin(s, f, p, start);
     if (!status && s->explain->check) status = tn_check_begin(s, f, p, fresh);
     if (!status) status = tn_execute(s, f, p);
@@ -441,6 +341,47 @@ static void leave_plan(tn_session *s)
     if (r->plan && !tn_plan_serves(r->plan, r->f.leaf.at)) tn_tape_cut(s);
 }
 
+/* The nodes that are needed for what was asked for and, where operators wait, for all that does. If what the
+ * user made and nobody has read cannot be made, perhaps nobody asks for it: it is left out. */
+static int collect(tn_session *s, int n, tn_tensor *const *roots)
+{
+    tn_flush_scratch *f = s->scratch;
+    const tn_error_state before = s->graph.error;
+    int status = seed(s, f, n, roots, true);
+    if (!status) status = tn_segment_collect(s, f);
+    if (!tn_deferred(s) || !status || status == TN_E_NOMEM) return status;
+    s->graph.error = before;
+    status = seed(s, f, n, roots, false);
+    return status ? status : tn_segment_collect(s, f);
+}
+
+/* Whether what waits could run without what was asked for, which cannot be made. */
+static bool can_wait_on(tn_session *s, int n)
+{
+    const tn_error_state why = s->graph.error;
+    const bool can =
+        n && tn_deferred(s) && !seed(s, s->scratch, 0, NULL, false) && !tn_segment_collect(s, s->scratch);
+    s->graph.error = why;
+    return can;
+}
+
+static int run_recorded(tn_session *s, int n, tn_tensor *const *roots)
+{
+    tn_plan *p = NULL;
+    int status = collect(s, n, roots);
+    if (status && can_wait_on(s, n)) { /* nothing was run */
+        s->stats.runs--;
+        return status;
+    }
+    const uint32_t first = s->flushed;
+    if (!status && s->scratch->node.n) status = run_segment(s, s->scratch, &p);
+    s->flushed = s->graph.n_nodes;
+    if (tn_deferred(s) && !status) note_flush(s, n, roots, p);
+    if (status) tn_refuse_waiting(s, first);
+    note_failure(s, status);
+    return status;
+}
+
 int tn_run(tn_session *s, int n, tn_tensor *const *roots)
 {
     bool all = false;
@@ -449,32 +390,19 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     if (status || all) return status;
     s->stats.runs++;
     if (!s->scratch && !(s->scratch = tn_calloc(1, sizeof *s->scratch))) return tn_fail_memory(s);
-    tn_flush_scratch *f = s->scratch;
-    bool whole = tn_deferred(s);
+    const bool whole = tn_deferred(s);
+    const uint32_t first = s->flushed;
     if (whole && s->graph.error.status) { /* after an error nothing takes effect */
-        note_failure(s, s->graph.error.status);
         s->flushed = s->graph.n_nodes;
+        tn_refuse_waiting(s, first);
+        note_failure(s, s->graph.error.status);
         return s->graph.error.status;
     }
     if (whole) leave_plan(s);
     tn_entry *e = whole ? tn_tape_match(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots) : NULL;
-    if (e) {
-        status = repeat_flush(s, e);
-        note_failure(s, status);
-        return status;
-    }
-    tn_plan *p = NULL;
-    tn_error_state before = s->graph.error;
-    status = seed(s, f, n, roots, true);
-    if (!status) status = tn_segment_collect(s, f);
-    if (whole && status == TN_E_NOT_KEPT) { /* of something that nobody has asked for, perhaps */
-        s->graph.error = before;
-        status = seed(s, f, n, roots, false);
-        if (!status) status = tn_segment_collect(s, f);
-    }
-    if (!status && f->node.n) status = run_segment(s, f, &p);
-    s->flushed = s->graph.n_nodes;
-    if (whole && !status) note_flush(s, n, roots, p);
+    if (!e) return run_recorded(s, n, roots);
+    status = repeat_flush(s, e);
+    if (status) tn_refuse_waiting(s, first);
     note_failure(s, status);
     return status;
 }

@@ -4,6 +4,8 @@
  *   segment.c    roots -> nodes without a value, the leaves they read, and the record that names their plan
  *   memory.c     a plan's values -> offsets in one arena
  *   execute.c    a plan and a segment -> addresses, launches
+ *   node_by_node.c   a segment -> its values, where no plan is made
+ *   refuse.c     what a run that failed leaves behind
  *
  * Read first: tn_run in flush.c.
  */
@@ -94,6 +96,18 @@ tn_index_site tn_index_site_of(const tn_tensor *n);
 bool tn_index_error(tn_session *s, const tn_tensor *n, const int64_t *value);
 /* The same without a place, in the name of the call that is open. */
 void tn_index_error_at(tn_session *s, const tn_index_site *site, int64_t value);
+
+/* ---- refuse.c ---- */
+/* A run that was to do what waits, the nodes from `first` on, has failed. */
+void tn_refuse_waiting(tn_session *s, uint32_t first);
+/* Of a device that tells late: nothing that has run in this graph can be relied on. */
+void tn_refuse_all(tn_session *s);
+/* The error of asking for what a refused b was to have made. Returns its status. */
+int tn_refused(tn_session *s, const tn_tensor *b);
+
+/* ---- node_by_node.c ---- */
+/* Runs a segment without a plan. */
+int tn_run_nodes(tn_session *s, tn_flush_scratch *f);
 
 /* ---- execute.c ---- */
 /* From now on f is of this plan alone. False: no memory. */

@@ -113,6 +113,7 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
     }
     for (int i = 0; i < v->n_in; i++) {
         tn_tensor *x = v->in[i], *b = x->base;
+        if (b->flags & TN_F_REFUSED) return tn_refused(s, b);
         if (tn_is_lost(b)) return not_kept(s, f, v, b);
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
             if (x->mark != mark && !meet(f, x, mark)) return tn_fail_memory(s); /* a leaf */
@@ -169,6 +170,7 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
     for (int i = 0; i < f->seed.n; i++) {
         tn_tensor *b = f->seed.at[i]->base;
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
+        if (b->flags & TN_F_REFUSED) return tn_refused(s, b);
         if (b->mark == mark) continue;
         if (!meet(f, b, mark) || !tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
@@ -314,7 +316,7 @@ static int64_t writes_before(const tn_graph *g, uint32_t id)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < g->n_holders && g->holder[i]->id < id; i++)
-        n += tn_node_written(g->holder[i]) && !tn_has_value(g->holder[i]);
+        n += tn_node_written(g->holder[i]) && !(g->holder[i]->flags & (TN_F_DONE | TN_F_REFUSED));
     return n;
 }
 

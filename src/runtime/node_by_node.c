@@ -1,0 +1,155 @@
+/* node_by_node.c - running a segment without a plan, in the order of the program: the reference interpreter,
+ * and the built-in loops where there is no compiler.
+ *
+ * As with a plan, what runs together takes effect together or not at all: what assignments overwrite is
+ * saved, and put back if a later node fails.
+ *
+ * Start with tn_run_nodes.
+ */
+#include <string.h>
+
+#include "../device/cpu/builtin.h"
+#include "../device/ref/ref.h"
+#include "explain.h"
+#include "flush.h"
+
+/* ---- taking effect together ---- */
+
+/* What the assignments so far have overwritten. */
+typedef struct saved {
+    struct region {
+        void *at, *copy;
+        size_t bytes;
+    } * region;
+    int n, cap;
+} saved;
+
+/* Before n, an assignment, runs. */
+static bool save(saved *v, const tn_tensor *n)
+{
+    tn_storage *b = NULL;
+    if (tn_kind_of(n) != TN_KIND_ASSIGN || !tn_node_home(n->in[0], &b) || !b || !b->bytes) return true;
+    if (!tn_reserve(&v->region, &v->cap, v->n + 1, sizeof *v->region)) return false;
+    void *copy = tn_malloc(b->bytes);
+    if (!copy) return false;
+    memcpy(copy, b->data, b->bytes);
+    v->region[v->n++] = (struct region){b->data, copy, b->bytes};
+    return true;
+}
+
+/* back: nothing has taken effect. */
+static void let_go(saved *v, bool back)
+{
+    while (v->n--) {
+        const struct region *r = &v->region[v->n];
+        if (back) memcpy(r->at, r->copy, r->bytes);
+        tn_free_mem(r->copy);
+    }
+    tn_free_mem(v->region);
+}
+
+/* ---- the nodes ---- */
+
+/* Node by node, in the order of the program, an operand must not have been overwritten. A plan orders that
+ * itself. */
+static int read_in_time(tn_session *s, const tn_tensor *n)
+{
+    for (int k = tn_kind_of(n) == TN_KIND_ASSIGN ? 1 : 0; k < n->n_in; k++) {
+        const tn_tensor *b = n->in[k]->base;
+        if (!tn_is_lost(b)) continue;
+        char reads[200], writer[160];
+        tn_error_set(&s->graph, TN_E_NOT_KEPT,
+                     "%s reads %s, which %s has assigned to since; tn_keep its value before that",
+                     tn_node_where(n, reads, sizeof reads), b->name ? b->name : "a tensor",
+                     tn_node_where(b->lost_to, writer, sizeof writer));
+        return TN_E_NOT_KEPT;
+    }
+    return TN_OK;
+}
+
+/* The error of one node, in the name of the call that made it. */
+static int fail_at(tn_session *s, tn_tensor *n, int status, const tn_errbuf *err)
+{
+    if (status == TN_E_INDEX) n->flags |= TN_F_REFUSED;
+    if (status == TN_E_INDEX && tn_node_indexes(n) && tn_index_error(s, n, NULL)) return status;
+    tn_call *open = s->graph.call;
+    if (n->call) s->graph.call = n->call;
+    tn_error_set(&s->graph, status, "%s", err->text[0] ? err->text : tn_status_text(status));
+    s->graph.call = open;
+    return status;
+}
+
+/* The reference device keeps everything. */
+static int interpret(tn_session *s, tn_tensor *n)
+{
+    tn_errbuf err = {""};
+    if (tn_has_value(n)) return TN_OK; /* one number behind two views */
+    int status = tn_ref_run(n, &err);
+    if (status) return fail_at(s, n, status, &err);
+    n->flags |= TN_F_DONE;
+    if (!n->place) return TN_OK;
+    memcpy(tn_node_data(n->place), n->buf->data, (size_t)tn_node_numel(n) * sizeof(double));
+    tn_storage_release(n->buf);
+    n->buf = n->place->base->buf;
+    tn_storage_retain(n->buf);
+    return TN_OK;
+}
+
+/* Where each node has its last reader. */
+static bool find_last(tn_flush_scratch *f)
+{
+    if (!tn_reserve(&f->last, &f->cap_last, f->node.n, sizeof *f->last)) return false;
+    for (int i = 0; i < f->node.n; i++) {
+        tn_tensor *n = f->node.at[i];
+        f->last[i] = i;
+        for (int k = 0; k < n->n_in; k++) {
+            tn_tensor *b = n->in[k]->base;
+            if (b->slot >= 0 && b->slot < i && f->node.at[b->slot] == b) f->last[b->slot] = i;
+        }
+    }
+    return true;
+}
+
+/* What is not a root and not wanted by a backward goes after its last reader. */
+static void drop_read(tn_flush_scratch *f, int at)
+{
+    tn_tensor *n = f->node.at[at];
+    for (int k = -1; k < n->n_in; k++) {
+        tn_tensor *b = k < 0 ? n : n->in[k]->base;
+        int slot = (int)b->slot;
+        if (slot < 0 || slot >= f->node.n || f->node.at[slot] != b || f->last[slot] != at) continue;
+        if (f->root[slot] || (b->flags & TN_F_WANTED) || !b->buf) continue;
+        tn_node_drop_value(b);
+    }
+}
+
+/* With the loops that were built in. */
+static int run_builtin(tn_session *s, tn_flush_scratch *f, int i)
+{
+    tn_errbuf err = {""};
+    tn_tensor *n = f->node.at[i];
+    int status = tn_builtin_run(s->device, n, &err);
+    if (status) return fail_at(s, n, status, &err);
+    n->flags |= TN_F_DONE;
+    s->stats.kernels++;
+    drop_read(f, i);
+    return TN_OK;
+}
+
+int tn_run_nodes(tn_session *s, tn_flush_scratch *f)
+{
+    const bool ref = s->device->is_reference;
+    saved kept = {0};
+    int status = ref || find_last(f) ? TN_OK : tn_fail_memory(s);
+    for (int i = 0; i < f->leaf.n && ref && !status; i++) /* numbers get memory too */
+        if (!tn_has_value(f->leaf.at[i]->base)) status = interpret(s, f->leaf.at[i]->base);
+    for (int i = 0; i < f->node.n && !status; i++) {
+        tn_tensor *n = f->node.at[i];
+        status = read_in_time(s, n);
+        if (!status && !save(&kept, n)) status = tn_fail_memory(s);
+        if (!status) status = ref ? interpret(s, n) : run_builtin(s, f, i);
+    }
+    for (int i = 0; i < f->node.n && status; i++) tn_node_drop_value(f->node.at[i]);
+    let_go(&kept, status != TN_OK);
+    return status;
+}
