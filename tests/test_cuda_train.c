@@ -284,6 +284,52 @@ static void test_index_fault(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+static double total_of(tn_tensor *x)
+{
+    return tn_item(tn_sum(x, 0, NULL, false));
+}
+
+/* Nor does what stands before it in the run: running statistics, which are made before the labels are read,
+ * and a kernel that looks up and assigns. */
+static void test_index_fault_refuses_the_run(void **state)
+{
+    (void)state;
+    struct model m;
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    make_cnn(s, &m);
+    tn_tensor *of_norm = tn_buffer_at(s, 0);
+    tn_tensor *table = tn_buffer(s, "table", tn_arange(s, 0, 8, 1, TN_F32));
+    assert_non_null(of_norm);
+    for (int i = 0; i < 8; i++) {
+        const bool bad = i == 5;
+        int64_t row[8], y[4];
+        float x[4 * 8 * 8];
+        double before[2] = {total_of(of_norm), total_of(table)};
+        numbers(x, 4 * 8 * 8, i);
+        labels(y, 4, 10, i);
+        for (int k = 0; k < 8; k++) row[k] = bad && k == 7 ? 8 : 7 - k;
+        if (bad) y[3] = 10;
+        tn_step_begin(s);
+        tn_tensor *image = tn_from(s, x, TN_F32, 4, (int64_t[]){4, 8, 8, 1});
+        tn_tensor *loss =
+            tn_cross_entropy(net_forward(&m.net, image), tn_from(s, y, TN_I64, 1, (int64_t[]){4}));
+        tn_assign(table, tn_add_scalar(tn_index_select(table, 0, tn_from(s, row, TN_I64, 1, (int64_t[]){8})),
+                                       tn_number_f(1)));
+        tn_tensor *twice = tn_mul_scalar(table, tn_number_f(2));
+        assert_int_equal(isnan(tn_item(loss)), bad);
+        assert_int_equal(tn_error(s), bad ? TN_E_INDEX : TN_OK);
+        tn_clear_error(s);
+        total_of(twice);
+        assert_int_equal(tn_error(s), bad ? TN_E_NOT_KEPT : TN_OK);
+        tn_clear_error(s);
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), TN_OK);
+        assert_int_equal(total_of(of_norm) == before[0], bad);
+        assert_int_equal(total_of(table) == before[1], bad);
+    }
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
 /* Values that are watched arrive without a wait. */
 static void test_watch(void **state)
 {
@@ -480,6 +526,7 @@ int main(void)
         cmocka_unit_test_setup(test_z_loss, rig_open),
         cmocka_unit_test_setup(test_gpt, rig_open),
         cmocka_unit_test_setup(test_index_fault, rig_open),
+        cmocka_unit_test_setup(test_index_fault_refuses_the_run, rig_open),
         cmocka_unit_test_setup(test_watch_finds_faults, rig_open),
         cmocka_unit_test_setup(test_not_recorded, rig_open),
         cmocka_unit_test_setup(test_spills, rig_open),

@@ -45,7 +45,7 @@ void tn_refuse_waiting(tn_session *s, uint32_t first)
 void tn_refuse_all(tn_session *s)
 {
     tn_graph *g = &s->graph;
-    if (g->parked) return;
+    if (g->parked && !s->tape.active) return; /* the nodes of a step that is over */
     tn_refuse_waiting(s, 0);
     for (uint32_t i = 0; i < g->n_graded; i++) refuse_gradient(&g->graded[i]);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
