@@ -502,7 +502,7 @@ static tn_cut_reason store(builder *b, int m)
     s->slot = s->node = node;
     s->dtype = (tn_dtype)t->dtype;
     fu_space(t, &ndim, &shape);
-    if (c->node[node].into >= 0) {
+    if (c->node[node].into >= 0 && !c->checking) {
         s->slot = c->node[node].into;
         s->offset = c->node[node].into_offset;
         for (int i = 0; i < ndim; i++)

@@ -29,10 +29,9 @@
  *    and what a program never uses costs what it costs, as the step ends; tn_explain names it. Of other values
  *    nothing stays; needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of
  *    was assigned to since (chapter 4 says what can be read when). What runs together takes effect together or not
- *    at all: an error found on the way, such as a label out of range, refuses all assignments, optimizer steps and
- *    gradients of the run (but an assignment that the bad index is computed from), where eager mode has done what
- *    stands before the failing call. A step that makes the same calls as the one before costs neither nodes nor
- *    planning.
+ *    at all: a label, or another index, that is found to be out of range refuses all assignments, optimizer steps and
+ *    gradients of the run (but for an assignment that it was computed from), where eager mode has done what stands
+ *    before the failing call. A step that makes the same calls as the one before costs neither nodes nor planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32: eager
  *    mode stores after each operator, fused mode at the end of a kernel, so that fused results are the closer ones,
@@ -134,9 +133,7 @@ TN_API const char *tn_version(void);            /* "0.1.0" */
 
 TN_API int tn_error(const tn_session *s);              /* the first error's status; TN_OK when none */
 TN_API const char *tn_error_text(const tn_session *s); /* its one-line text; "" when none; valid till cleared */
-/* Forgets it: the session can be used again. A step goes on without what the error has refused, and a value made of
- * that is an error anew. */
-TN_API void tn_clear_error(tn_session *s);
+TN_API void tn_clear_error(tn_session *s);             /* forgets it; a step goes on without what it has refused */
 
 /* Reports a user's error into the session, as the library's own operators do; the first one is kept.
  * Returns `status`. For code built on top of the library. */

@@ -56,9 +56,12 @@ one() {
     test_attention* | test_ops | test_promotion | test_views | test_errors* | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
     *) opt= ;;
     esac
-    # What the sanitizers watch is what memory kernels touch, at any level: gcc takes a third of the time for none.
+    # What the sanitizers watch is what memory kernels touch, at any level: gcc takes a third of the time for none. Some
+    # programs run their kernels for longer than gcc takes for them.
     case ${SAN:+sanitized}$name in
     sanitizedtest_cpu_* | sanitizedtest_kcache | sanitizedtest_settings) ;;
+    sanitizedtest_golden | sanitizedtest_fusion | sanitizedtest_explain | sanitizedtest_profile | sanitizedtest_edges | \
+        sanitizedtest_nn_optim) opt=TENSOR_KERNEL_OPT=1 ;;
     sanitized*) opt=TENSOR_KERNEL_OPT=0 ;;
     esac
     rm -rf "$cache"

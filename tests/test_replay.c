@@ -16,9 +16,15 @@
 #include <malloc.h>
 #include <tensor_nn.h>
 
+#include "src/core/sanitized.h"
 #include "src/runtime/session.h"
 
-enum { POOL = 8, SCRIPT = 24, READS = 64, STEPS = 14, ROUNDS = 30 };
+enum { POOL = 8, SCRIPT = 24, READS = 64, STEPS = 14 };
+#if defined(TN_ASAN)
+enum { ROUNDS = 10 };
+#else
+enum { ROUNDS = 30 };
+#endif
 
 typedef struct rng {
     uint64_t s;

@@ -377,7 +377,10 @@ static int run_recorded(tn_session *s, int n, tn_tensor *const *roots)
     if (!status && s->scratch->node.n) status = run_segment(s, s->scratch, &p);
     s->flushed = s->graph.n_nodes;
     if (tn_deferred(s) && !status) note_flush(s, n, roots, p);
-    if (status) tn_refuse_waiting(s, first);
+    if (status && tn_deferred(s))
+        tn_refuse_waiting(s, first);
+    else if (status)
+        tn_refuse_nodes(s, s->scratch);
     note_failure(s, status);
     return status;
 }

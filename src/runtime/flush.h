@@ -100,6 +100,8 @@ void tn_index_error_at(tn_session *s, const tn_index_site *site, int64_t value);
 /* ---- refuse.c ---- */
 /* A run that was to do what waits, the nodes from `first` on, has failed. */
 void tn_refuse_waiting(tn_session *s, uint32_t first);
+/* The same where operators do not wait. */
+void tn_refuse_nodes(tn_session *s, const tn_flush_scratch *f);
 /* Of a device that tells late: nothing that has run in this graph can be relied on. */
 void tn_refuse_all(tn_session *s);
 /* The error of asking for what a refused b was to have made. Returns its status. */

@@ -42,6 +42,12 @@ void tn_refuse_waiting(tn_session *s, uint32_t first)
     }
 }
 
+void tn_refuse_nodes(tn_session *s, const tn_flush_scratch *f)
+{
+    for (int i = 0; i < f->node.n; i++)
+        if (tn_kind_of(f->node.at[i]) == TN_KIND_ASSIGN) refuse_assignment(&s->graph, f->node.at[i]);
+}
+
 void tn_refuse_all(tn_session *s)
 {
     tn_graph *g = &s->graph;
