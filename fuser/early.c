@@ -88,6 +88,7 @@ bool fu_early_sum(fu_ctx *c, int node, int g)
     for (int i = 0; i < s.n - 1; i++)
         if (!fu_note_copy(c, s.node[i], g)) return false;
     memcpy(member, s.node, (size_t)s.n * sizeof *member);
+    fu_unrank(c);
     c->group[g].member = member;
     c->group[g].n = s.n;
     c->group[g].early = true;

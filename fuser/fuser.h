@@ -281,13 +281,12 @@ typedef enum fu_room {
 typedef struct fu_group {
     fu_room room;
     int n;
-    int *member;   /* in id order */
-    bool dead;     /* merged into another */
-    bool backward; /* of the gradient walk, not of what the user wrote */
-    bool early;    /* a sum that gradients wait for, by itself (early.c) */
-    int into;      /* which, when dead */
-    int low, high; /* smallest and largest member */
-    int mark;
+    int *member;    /* in id order */
+    bool dead;      /* merged into another */
+    bool backward;  /* of the gradient walk, not of what the user wrote */
+    bool early;     /* a sum that gradients wait for, by itself (early.c) */
+    int into;       /* which, when dead */
+    int mark, rank; /* rank: order.c */
 } fu_group;
 
 /* An index that values are chosen by, or go to, as far as all who use it among as many lines are concerned.
@@ -321,7 +320,8 @@ typedef struct fu_ctx {
     int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
-    bool over_limit; /* a kernel asked for more operands or numbers than a step can name */
+    int n_rank, *ranked, *waiting; /* group at each rank, -1: none; scratch (order.c) */
+    bool over_limit;               /* a kernel asked for more operands or numbers than a step can name */
     int cap_cut, cap_step, cap_scratch;
     struct fu_scratch {
         int64_t elems;

@@ -123,36 +123,6 @@ static fu_room room_of(const tn_tensor *t)
     return FU_LOOPS;
 }
 
-/* Whether group `from` needs, through any other group, what `to` computes. Groups whose nodes are all older
- * than `to` cannot. */
-static bool reaches(fu_ctx *c, int from, int to, bool direct)
-{
-    fu_group *g = &c->group[from];
-    if (g->mark == c->mark) return false;
-    g->mark = c->mark;
-    for (int i = 0; i < g->n; i++) {
-        const fu_node *n = &c->node[g->member[i]];
-        for (int k = 0; k < n->n_after; k++) {
-            int d = fu_awaited(c, from, g->member[i], k);
-            if (d == from) continue;
-            if (d == to) {
-                if (direct) return true;
-                continue;
-            }
-            if (reaches(c, d, to, true)) return true;
-        }
-    }
-    return false;
-}
-
-static bool between(fu_ctx *c, int a, int b)
-{
-    c->mark++;
-    if (reaches(c, a, b, false)) return true;
-    c->mark++;
-    return reaches(c, b, a, false);
-}
-
 int64_t fu_bytes(const tn_tensor *t)
 {
     return tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
@@ -246,6 +216,7 @@ static int unite(const fu_group *a, const fu_group *b, int *out)
 
 static void absorb(fu_ctx *c, int a, int b, int n, int *member)
 {
+    fu_merge_ranks(c, a, b);
     c->group[a].member = member;
     c->group[a].n = n;
     c->group[b].dead = true;
@@ -266,7 +237,7 @@ tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
     if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
     if (tile && !c->tiles_last && fu_tile_waits(c, all, n)) return TN_CUT_TILE;
     if (too_early(c, a, b)) return TN_CUT_BACKWARD;
-    if (between(c, a, b)) return TN_CUT_CYCLE;
+    if (fu_between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = fu_try_groups(c, a, b, n, all);
     if (why) return why;
     if (tile && ga->n == 1 && is_product(c, ga) && !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b)))
@@ -308,7 +279,7 @@ static void join_siblings(fu_ctx *c, int node)
 static bool join(fu_ctx *c, int a, int b)
 {
     const fu_group *ga = &c->group[a], *gb = &c->group[b];
-    if (fu_alone(c, ga) || fu_alone(c, gb) || between(c, a, b)) return false;
+    if (fu_alone(c, ga) || fu_alone(c, gb) || fu_between(c, a, b)) return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)(ga->n + gb->n) * sizeof *member);
     if (!member) return false; /* two kernels are as right */
     absorb(c, a, b, unite(ga, gb, member), member);

@@ -17,6 +17,12 @@ tn_cut_reason fu_try_groups(fu_ctx *c, int a, int b, int n, const int *member);
 /* Group b becomes part of group a, or the reason why not. */
 tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
 
+/* ---- order.c ---- */
+/* Whether a group stands between a and b: it needs one and the other needs it. */
+bool fu_between(fu_ctx *c, int a, int b);
+void fu_merge_ranks(fu_ctx *c, int a, int b); /* b is about to become part of a; none is between */
+void fu_unrank(fu_ctx *c);                    /* groups have changed in other ways than by becoming one */
+
 /* ---- early.c ---- */
 /* Makes of g, the node's group, one that computes all the node is made of, where the node is a sum of
  * something small that gradients wait for. */

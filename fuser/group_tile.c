@@ -122,12 +122,14 @@ static void join_first(fu_ctx *c, int g, int r)
         c->node[first[i]].group = at;
     }
     c->n_group++;
+    fu_unrank(c);
     bool good = !fu_try_groups(c, r, r, whole->n, whole->member);
     int conv_n = c->group[g].n, *conv_member = c->group[g].member;
     good = good && !fu_merge(c, g, at);
     for (int i = 0; i < n && good; i++) c->node[first[i]].group = g;
     good = good && traffic(c, g) + traffic(c, r) < moved;
     c->n_group--;
+    fu_unrank(c);
     for (int i = 0; i < n && good; i++)
         for (int u = 0; u < c->node[first[i]].n_user; u++)
             if (fu_has(whole, c->node[first[i]].user[u]))

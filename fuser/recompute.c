@@ -42,8 +42,9 @@ static bool reads(again *r, const tn_tensor *base)
 /* Whether x is read as an assignment of this segment leaves it. One that changes it later is noted. */
 static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
 {
-    for (int i = 0; i < c->n_node; i++) {
-        fu_sight s = c->node[i].live ? fu_reads(c, x, c->node[i].t) : FU_UNSEEN;
+    for (int i = 0; i < c->n_writer; i++) {
+        const fu_node *w = &c->node[c->writer[i]];
+        fu_sight s = w->live ? fu_reads(c, x, w->t) : FU_UNSEEN;
         if (s == FU_NEW) return true;
         r->old = r->old || s == FU_OLD;
     }
@@ -275,7 +276,8 @@ static bool can_be_ordered(const fu_ctx *c, bool *done)
 /* Groups that compute r's nodes read what these do, and before it is overwritten. */
 static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
 {
-    for (int w = 0; w < c->n_node; w++) {
+    for (int at = 0; at < c->n_writer; at++) {
+        const int w = c->writer[at];
         bool old = false;
         for (int i = 0; i < r->n && c->node[w].live && !old; i++) {
             const tn_tensor *t = c->node[r->node[i]].t;
@@ -331,6 +333,7 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     }
     for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
     bool ok = true;
+    fu_unrank(c);
     for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
     ok = ok || !tiles; /* where not all could, those that could not read it */
     if (order) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);

@@ -1,0 +1,124 @@
+/* order.c - in which order groups can run, kept while they are merged.
+ *
+ * Two groups may become one kernel if no third one stands between: needs what one makes, and makes what the
+ * other needs. Looking for one among all that a group needs would cost the square of the program. So each
+ * group has a rank: it needs only what ranks below it. Whatever stands between two has a rank between theirs.
+ *
+ *     rank    0     1     2     3     4     5
+ *             a     x     A     y     B     z      A and B become one: x, z stay
+ *             a     x     y?    AB    y?    z      y goes before AB if B needs it, and behind it if not
+ *
+ * Ranks hold as long as groups are only merged. Whoever changes them otherwise says so (fu_unrank), and they
+ * are worked out anew when they are next asked for. Start with fu_between.
+ */
+#include "group.h"
+
+void fu_unrank(fu_ctx *c)
+{
+    c->n_rank = 0;
+}
+
+/* Where the walk over what a group needs stands: at which member, and what of it. */
+typedef struct walk {
+    int group, member, k;
+} walk;
+
+/* The next group that w's needs; -1: there is none. */
+static int next_needed(const fu_ctx *c, walk *w)
+{
+    const fu_group *a = &c->group[w->group];
+    for (; w->member < a->n; w->member++, w->k = 0)
+        while (w->k < c->node[a->member[w->member]].n_after) {
+            const int d = fu_awaited(c, w->group, a->member[w->member], w->k++);
+            if (d != w->group) return d;
+        }
+    return -1;
+}
+
+/* Gives g a rank above all it needs, these first. False: it is needed by what it needs. */
+static bool rank_group(fu_ctx *c, int g, walk *stack)
+{
+    int n = 0;
+    stack[n++] = (walk){.group = g};
+    c->group[g].mark = c->mark;
+    while (n) {
+        const int d = next_needed(c, &stack[n - 1]), done = stack[n - 1].group;
+        if (d < 0) {
+            c->group[done].rank = c->n_rank;
+            c->ranked[c->n_rank++] = done;
+            n--;
+        } else if (c->group[d].rank < 0) {
+            if (c->group[d].mark == c->mark) return false;
+            c->group[d].mark = c->mark;
+            stack[n++] = (walk){.group = d};
+        }
+    }
+    return true;
+}
+
+static bool rank_all(fu_ctx *c)
+{
+    if (c->n_rank) return true;
+    walk *stack = tn_arena_alloc(&c->arena, (size_t)(c->n_group + 1) * sizeof *stack);
+    c->ranked = tn_arena_alloc(&c->arena, 2 * (size_t)(c->n_group + 1) * sizeof *c->ranked);
+    if (!stack || !c->ranked) return false;
+    c->mark++;
+    for (int g = 0; g < c->n_group; g++) c->group[g].rank = -1;
+    for (int g = 0; g < c->n_group; g++)
+        if (!c->group[g].dead && c->group[g].rank < 0 && !rank_group(c, g, stack)) {
+            c->n_rank = 0;
+            return false;
+        }
+    c->waiting = c->ranked + c->n_group + 1;
+    return true;
+}
+
+/* Marks what `from` needs above rank `low`. Whether it needs the group there, through another one. */
+static bool needs(fu_ctx *c, int from, int low)
+{
+    int n = 0;
+    c->mark++;
+    c->group[from].mark = c->mark;
+    c->waiting[n++] = from;
+    while (n) {
+        walk w = {.group = c->waiting[--n]};
+        for (int d; (d = next_needed(c, &w)) >= 0;) {
+            const int rank = c->group[d].rank;
+            if (rank < low || c->group[d].mark == c->mark) continue;
+            if (rank == low && w.group != from) return true;
+            if (rank == low) continue;
+            c->group[d].mark = c->mark;
+            c->waiting[n++] = d;
+        }
+    }
+    return false;
+}
+
+bool fu_between(fu_ctx *c, int a, int b)
+{
+    if (!rank_all(c)) return true; /* no memory: smaller groups are always right */
+    const int low = c->group[a].rank, high = c->group[b].rank;
+    return low < high ? needs(c, b, low) : needs(c, a, high);
+}
+
+void fu_merge_ranks(fu_ctx *c, int a, int b)
+{
+    if (!c->n_rank) return;
+    const bool first = c->group[a].rank < c->group[b].rank;
+    const int low = c->group[first ? a : b].rank, high = c->group[first ? b : a].rank;
+    int *order = c->ranked + low, n = 0, n_later = 0;
+    needs(c, first ? b : a, low);
+    int *later = c->waiting; /* which is done */
+    for (int r = 0; r <= high - low; r++) {
+        const int g = order[r];
+        if (g < 0 || g == a || g == b) continue;
+        if (c->group[g].mark == c->mark)
+            order[n++] = g;
+        else
+            later[n_later++] = g;
+    }
+    order[n++] = a;
+    for (int i = 0; i < n_later; i++) order[n++] = later[i];
+    for (int r = 0; r < n; r++) c->group[order[r]].rank = low + r;
+    while (n <= high - low) order[n++] = -1; /* the place of b, and of those before it */
+}
