@@ -419,6 +419,35 @@ static void what_failed_to_be_assigned_is_assigned_again(void **state)
     assert_int_equal(tn_close(r.s), 0);
 }
 
+/* What stands for a tensor in a step is called as the tensor was when it was used, also when that has got
+ * another name since, or is gone. */
+static void names_outlive_their_tensors(void **state)
+{
+    (void)state;
+    for (int gone = 0; gone < 2; gone++) {
+        const double v[2] = {2, 3};
+        run r = open_run(N_WAYS - 1);
+        tn_tensor *b = tn_buffer(r.s, "as_it_was_called", vector(r.s, 2, v));
+        tn_step_begin(r.s);
+        tn_tensor *y = tn_mul_scalar(b, 2.0);
+        tn_add_scalar(y, 1.0);
+        tn_assign(b, tn_add_scalar(b, 1.0));
+        tn_flush(r.s);
+        if (gone)
+            tn_free(b);
+        else
+            tn_set_name(b, "as_it_is_called_");
+        tn_tensor *other = tn_buffer(r.s, "something_beside", vector(r.s, 2, v));
+        double got[2];
+        assert_int_equal(tn_read(y, TN_F64, got, sizeof got), TN_E_NOT_KEPT);
+        assert_non_null(strstr(tn_error_text(r.s), "reads as_it_was_called"));
+        tn_clear_error(r.s);
+        tn_step_end(r.s);
+        tn_free(other);
+        assert_int_equal(tn_close(r.s), 0);
+    }
+}
+
 /* ---- mistakes ---- */
 
 /* From the mistake on nothing of the step takes effect; once it is cleared all goes on from there. */
@@ -512,6 +541,7 @@ int main(void)
         cmocka_unit_test(derivatives_of_derivatives),
         cmocka_unit_test(old_parameters_are_kept_for_backward),
         cmocka_unit_test(an_assignment_waits_for_later_gradients),
+        cmocka_unit_test(names_outlive_their_tensors),
         cmocka_unit_test(what_failed_to_be_assigned_is_assigned_again),
         cmocka_unit_test(errors_refuse_effects),
         cmocka_unit_test(a_label_out_of_range_moves_no_weights),

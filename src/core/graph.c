@@ -309,6 +309,28 @@ static void forget_persistent(tn_tensor *const *holder, uint32_t n_holders, cons
     }
 }
 
+/* What stands for n in a step goes on by its name. */
+static void keep_name(tn_arena *a, tn_tensor *const *holder, uint32_t n_holders, const char *name)
+{
+    const char *copy = NULL;
+    for (uint32_t i = 0; i < n_holders; i++) {
+        if (holder[i]->name != name) continue;
+        if (!copy) copy = tn_arena_strdup(a, name);
+        holder[i]->name = copy; /* without memory, by none */
+    }
+}
+
+void tn_node_drop_name(tn_graph *g, tn_tensor *n)
+{
+    if (n->name && !(n->flags & TN_F_BORROWS_NAME)) {
+        keep_name(&g->arena, g->holder, g->n_holders, n->name);
+        keep_name(&g->aside.arena, g->aside.holder, g->aside.n_holders, n->name);
+        tn_free_mem((void *)(uintptr_t)n->name);
+    }
+    n->name = NULL;
+    n->flags &= ~(uint32_t)TN_F_BORROWS_NAME;
+}
+
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n)
 {
     forget_persistent(g->holder, g->n_holders, n);

@@ -359,6 +359,7 @@ tn_attr *tn_node_attr(tn_tensor *n); /* allocates it zeroed at the first call */
 /* A node that outlives the step. Free with tn_node_free_persistent. */
 tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape);
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n);
+void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n);          /* row-major without gaps */

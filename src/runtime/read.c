@@ -63,8 +63,7 @@ int tn_set_name(tn_tensor *x, const char *name)
     if (n->flags & TN_F_PERSISTENT) {
         char *copy = tn_strdup(name);
         if (!copy) return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
-        if (!(n->flags & TN_F_BORROWS_NAME)) tn_free_mem((void *)(uintptr_t)n->name);
-        n->flags &= ~(uint32_t)TN_F_BORROWS_NAME;
+        tn_node_drop_name(n->graph, n);
         n->name = copy;
     } else if (!(n->name = tn_arena_strdup(&n->graph->arena, name)))
         return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");

@@ -113,7 +113,7 @@ static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first
     size_t block = TN_SLAB_ALIGN * tn_elem_size(&s->graph, (tn_dtype)whole->dtype);
     p->buf = tn_storage_window(whole->buf, (size_t)first * block, (size_t)blocks * block);
     p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
-    p->name = whole->name;
+    p->name = whole->flags & TN_F_GRADIENT ? "gradients" : "parameters";
     if (p->buf && list_add(&s->kept, &s->n_kept, &s->cap_kept, p)) return p;
     tn_node_free_persistent(&s->graph, p);
     return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for a tensor");
@@ -345,8 +345,7 @@ tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
 
 static void drop_persistent(tn_session *s, tn_tensor *p)
 {
-    if (!(p->flags & TN_F_BORROWS_NAME)) tn_free_mem((void *)(uintptr_t)p->name);
-    p->name = NULL;
+    tn_node_drop_name(&s->graph, p);
     if (p->flags & TN_F_PARAM) tn_node_free_persistent(&s->graph, p->place);
     tn_node_free_persistent(&s->graph, p);
 }
