@@ -149,7 +149,7 @@ const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults
 {
     bool assigns = false, writes = false;
     for (int i = 0; i < n; i++) {
-        assigns = assigns || c->node[member[i]].kind == TN_KIND_ASSIGN;
+        assigns = assigns || fu_lasts(c, member[i]);
         writes = writes || tn_node_written(c->seg->node[member[i]]) != NULL;
     }
     return assigns || (writes && !faults) ? "    if (a.fault->code) return;\n" : "";

@@ -298,6 +298,7 @@ typedef struct fu_lookup {
     bool known;     /* no element is out of range */
     bool ahead; /* it can be looked through before anything has run: from what stands in memory by then, */
     int n, *member; /* through these nodes */
+    bool undone;    /* neither that nor order: the plan is undone if it fails */
 } fu_lookup;
 
 typedef struct fu_ctx {
@@ -388,6 +389,8 @@ int fu_order_writers(fu_ctx *c);
 /* ---- lookups.c ---- */
 /* Lists what is looked up, and puts assignments behind it where it cannot be checked before the run. */
 int fu_order_lookups(fu_ctx *c);
+/* Whether the node changes what is there when the run begins: it assigns, or adds to a gradient. */
+bool fu_lasts(const fu_ctx *c, int i);
 /* Whether one kernel of these nodes would assign before it knows of all its indices. */
 bool fu_looks_too_late(const fu_ctx *c, int n, const int *member);
 /* The steps that look through indices before all others. */

@@ -8,8 +8,9 @@
  *   ahead   an index that comes of what is in memory before the run, as labels and tokens do, is looked
  *           through by a small kernel before all others
  *   order   of an index that the run computes, assignments wait for whoever looks it up, and are made by
- *           other kernels. Where such an index is itself made of what is assigned, that assignment cannot
- *           wait; it alone takes effect.
+ *           other kernels
+ *   undo    an assignment that such a lookup itself waits for, as it looks into what is assigned, is taken
+ *           back where memory is the host's (tn_plan.undo); on a GPU it takes effect
  *
  * Start with fu_order_lookups, then fu_emit_checks.
  */
@@ -27,12 +28,19 @@ static bool looks_up(const fu_ctx *c, int i)
     /* a number is the same wherever the index points */
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
     const bool any = n->kind == TN_KIND_GATHER && tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
-    return !any && tn_node_numel(fu_value_of(c, n->t->in[1])) > 0;
+    return !any && tn_node_numel(n->t) > 0 && tn_node_numel(fu_value_of(c, n->t->in[1])) > 0;
 }
 
-static bool assigns(const fu_ctx *c, int i)
+bool fu_lasts(const fu_ctx *c, int i)
 {
-    return c->node[i].live && c->node[i].kind == TN_KIND_ASSIGN;
+    const tn_tensor *t = c->node[i].t, *to = tn_node_written(t);
+    bool adds = false; /* to what is there, as a second backward does */
+    if (!c->node[i].live || !to) return false;
+    for (int k = 0; k < t->n_in && !adds; k++) {
+        const tn_tensor *x = fu_value_of(c, t->in[k]);
+        adds = fu_node_of(c, x) < 0 && tn_node_overlap(x, to);
+    }
+    return adds || c->node[i].kind == TN_KIND_ASSIGN;
 }
 
 static const tn_tensor *index_of(const fu_ctx *c, int i)
@@ -155,16 +163,22 @@ static bool waits_for(const fu_ctx *c, int a, int b, bool *seen)
     return false;
 }
 
-static int put_behind(fu_ctx *c, const fu_lookup *l)
+static int put_behind(fu_ctx *c, fu_lookup *l)
 {
+    enum { MANY = 24 }; /* each looks through the program */
     bool *seen = tn_arena_alloc(&c->arena, (size_t)c->n_node + 1);
     if (!seen) return TN_E_NOMEM;
+    l->undone = c->target->dialect == TN_DIALECT_C && l - c->lookup >= MANY;
+    c->plan->undo = c->plan->undo || l->undone;
+    if (l->undone) return 0;
     for (int w = 0; w < c->n_node; w++) {
-        if (!assigns(c, w)) continue;
+        if (!fu_lasts(c, w)) continue;
         memset(seen, 0, (size_t)c->n_node);
         bool settled = waits_for(c, w, l->node, seen);
+        if (settled) continue;
         memset(seen, 0, (size_t)c->n_node);
-        settled = settled || waits_for(c, l->node, w, seen);
+        settled = waits_for(c, l->node, w, seen);
+        c->plan->undo = c->plan->undo || settled;
         if (!settled && !fu_note_after(c, w, l->node)) return TN_E_NOMEM;
     }
     return 0;
@@ -190,7 +204,7 @@ int fu_order_lookups(fu_ctx *c)
 {
     bool any = false;
     int status = 0;
-    for (int i = 0; i < c->n_node && !any; i++) any = assigns(c, i);
+    for (int i = 0; i < c->n_node && !any; i++) any = fu_lasts(c, i);
     for (int i = 0; i < c->n_node && any && !status; i++)
         if (looks_up(c, i)) status = note_lookup(c, i);
     for (int i = 0; i < c->n_lookup && !status; i++) {
@@ -210,10 +224,10 @@ static const fu_lookup *lookup_of(const fu_ctx *c, int i)
 bool fu_looks_too_late(const fu_ctx *c, int n, const int *member)
 {
     bool writes = false, late = false;
-    for (int i = 0; i < n; i++) writes = writes || c->node[member[i]].kind == TN_KIND_ASSIGN;
+    for (int i = 0; i < n && c->n_lookup; i++) writes = writes || fu_lasts(c, member[i]);
     for (int i = 0; i < n && writes && !late; i++) {
         const fu_lookup *l = looks_up(c, member[i]) ? lookup_of(c, member[i]) : NULL;
-        late = l && !l->known && !l->ahead;
+        late = l && !l->known && !l->ahead && !l->undone;
     }
     return late;
 }
@@ -236,7 +250,7 @@ static void mark_awaited(fu_ctx *c, int g)
 static bool is_first(fu_ctx *c, const fu_lookup *l)
 {
     for (int w = 0; w < c->n_node; w++) {
-        if (!assigns(c, w)) continue;
+        if (!fu_lasts(c, w)) continue;
         const int own = fu_group_of(c, w);
         bool before = false;
         c->mark++;

@@ -14,13 +14,15 @@ typedef struct tn_stats {
     uint64_t bytes_moved;                                /* what those launches must read and write at least */
     uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
     size_t bytes_now, bytes_peak;                        /* device memory handed out */
-    uint64_t failed, failed_step; /* runs that an error ended, so that their effects did not take place; `steps` when
-                                     the last of them did */
+    uint64_t failed;                                     /* runs that an error ended, or that were refused after one */
     uint64_t replayed;                                   /* steps that were the same as the one before to their end */
     uint64_t backward_steps;                             /* steps with a tn_backward and no tn_gradient after it */
-    uint64_t runs, failed_run; /* runs, begun or refused; which failed last, or 0: a GPU may tell it late */
+    uint64_t runs;                                       /* begun or refused */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
+/* Whether the run that was number `run` of tn_stats.runs failed, so that none of its effects took place. A GPU tells
+ * late, and of all runs of a step. Known of the last failures only: at least of 32 that were not in a row. */
+TN_API bool tn_run_failed(const tn_session *s, uint64_t run);
 
 /* ---- the last step ----
  *

@@ -159,9 +159,8 @@ struct tn_optim {
     int accumulate; /* steps an update takes, 1 or more */
     int gathered;   /* steps since the last update */
     int gathered_before;
-    bool counted; /* the last update was recorded and counted: in which step, after how many runs and failures
-                   */
-    uint64_t counted_in, runs, failures;
+    bool counted;    /* the last update was recorded and counted: */
+    uint64_t run;    /* the run that was to come then, and has it */
     tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */
     double max_norm;
     uint64_t norm_step; /* ... in this step */

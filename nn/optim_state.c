@@ -13,6 +13,11 @@ static int64_t block_count(const nn_optim_entry *e)
     return (e->count + NN_BLOCK - 1) / NN_BLOCK;
 }
 
+static size_t dtype_bytes(tn_dtype d)
+{
+    return d == TN_F64 ? sizeof(double) : sizeof(float);
+}
+
 /* Creation functions make persistent tensors outside of steps only. */
 static tn_tensor *keep(tn_tensor *made)
 {
@@ -62,13 +67,28 @@ static int open_range(tn_session *s, nn_row *r)
     return r->blocks ? tn_param_range(s, r->dtype, r->first, r->blocks, &r->values, &r->gradients) : TN_OK;
 }
 
+/* A state of the row `to`: zeros, and among them what x, if there is one, holds for the row `from`. By way of
+ * the host: it is there at once, whatever comes of the run that the update waits for. */
+static tn_tensor *new_state(tn_session *s, const nn_row *to, tn_tensor *x, const nn_row *from)
+{
+    const size_t line = NN_BLOCK * dtype_bytes(to->dtype);
+    char *host = tn_calloc((size_t)to->blocks, line);
+    tn_tensor *made = NULL;
+    if (!host)
+        tn_fail(s, TN_E_NOMEM, "optim_step", "no memory for %lld blocks", (long long)to->blocks);
+    else if (!x || !tn_read(x, from->dtype, host + (size_t)(from->first - to->first) * line,
+                            (size_t)from->blocks * line))
+        made = tn_from(s, host, to->dtype, 2, (const int64_t[]){to->blocks, NN_BLOCK});
+    tn_free_mem(host);
+    return made ? keep(made) : NULL;
+}
+
 /* `to` is a wider row: gives it what `from` holds. */
 static int move_state(tn_session *s, const nn_row *from, nn_row *to)
 {
-    int64_t before = from->first - to->first, after = to->blocks - from->blocks - before;
     for (int k = 0; k < NN_STATES; k++) {
         if (!from->state[k]) continue;
-        to->state[k] = tn_keep(tn_pad(from->state[k], 0, before, after, 0));
+        to->state[k] = new_state(s, to, from->state[k], from);
         if (!to->state[k]) return tn_error(s);
     }
     return TN_OK;
@@ -97,17 +117,11 @@ int tn_nn_optim_cover(tn_optim *o)
 
 tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
 {
-    const int64_t shape[2] = {r->blocks, NN_BLOCK};
-    if (!r->state[which]) r->state[which] = keep(tn_zeros(o->s, r->dtype, 2, shape));
+    if (!r->state[which]) r->state[which] = new_state(o->s, r, NULL, NULL);
     return r->state[which];
 }
 
 /* ---- checkpoints ---- */
-
-static size_t dtype_bytes(tn_dtype d)
-{
-    return d == TN_F64 ? sizeof(double) : sizeof(float);
-}
 
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out)
 {

@@ -369,11 +369,10 @@ static tn_stats stats_of(const tn_session *s)
     return v;
 }
 
-/* Whether the update before this one is of the same step and has not run: they will run or fail together. */
+/* Whether the update before this one has not run: they will run or fail together. */
 static bool still_waits(const tn_optim *o)
 {
-    tn_stats v = stats_of(o->s);
-    return o->counted && o->counted_in == v.steps && o->runs == v.runs && o->failures == v.failed;
+    return o->counted && stats_of(o->s).runs < o->run;
 }
 
 /* In fused mode an update runs after it is recorded, and may be refused then: with a label out of range no
@@ -386,18 +385,13 @@ static void remember(tn_optim *o)
     }
     for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed_before = o->rows[i].summed;
     o->gathered_before = o->gathered;
-    tn_stats v = stats_of(o->s);
-    o->runs = v.runs;
-    o->failures = v.failed;
-    o->counted_in = v.steps;
+    o->run = stats_of(o->s).runs + 1;
     o->counted = true;
 }
 
 void tn_nn_optim_settle(tn_optim *o)
 {
-    tn_stats v = stats_of(o->s);
-    bool failed = o->counted && v.failed != o->failures && v.failed_step == o->counted_in &&
-                  v.failed_run <= o->runs + 1; /* the first run after an update has it */
+    const bool failed = o->counted && tn_run_failed(o->s, o->run);
     o->counted = false;
     if (!failed) return;
     for (int i = 0; i < o->n; i++) {
@@ -521,6 +515,7 @@ tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, 
         return NULL;
     }
     if (tn_error(o->s)) return NULL;
+    if (!still_waits(o)) tn_nn_optim_settle(o);
     tn_tensor *sum = NULL, *norm = NULL;
     bool any = false;
     tn_no_grad_begin(o->s);

@@ -203,6 +203,8 @@ enum {
     TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
     TN_F_LOSS = 524288,       /* of one element: tn_backward was called on it, and checked mode looks at it */
     TN_F_REFUSED = 2097152,   /* an error ended its run: an assignment that is none, or what has no value */
+    TN_F_RESCUES =
+        4194304, /* assignment: its target had no value, as TN_F_REFUSED says of a persistent tensor */
     TN_F_WISHED = 1048576, /* an operator made it of what wants no gradient, and tn_requires_grad one for it:
                               to the walk it is a leaf */
     TN_F_STANDS = 131072   /* assignment: of its target's shape, and its version from then on */

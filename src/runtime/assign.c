@@ -115,7 +115,13 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
         target->base->flags |= TN_F_LOST;
         target->base->lost_to = node;
     }
-    if (!defer && !waits) return tn_run(s, 1, &node);
+    if (!defer && !waits) {
+        int status = tn_run(s, 1, &node);
+        if (!status) p->flags &= ~(uint32_t)TN_F_REFUSED;
+        return status;
+    }
+    if (p->flags & TN_F_REFUSED) node->flags |= TN_F_RESCUES;
+    p->flags &= ~(uint32_t)TN_F_REFUSED;
     if (!waits) g->pending_assigns++; /* runs with the operator around it */
     if (tn_same_shape(node, p)) {     /* until it has run it is p's version */
         node->flags |= TN_F_STANDS | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));

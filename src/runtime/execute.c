@@ -283,8 +283,12 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
 {
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
+    tn_saved kept = {0};
     int status = bind(s, f, p);
+    for (int i = 0; i < f->node.n && p->undo && s->device->shares_host_memory && !status; i++)
+        if (!tn_keep_old(&kept, f->node.at[i])) status = tn_fail_memory(s);
     if (!status) status = run_plan(s, f, p, n_slot);
+    tn_put_back(&kept, status != TN_OK);
     for (int i = 0; i < f->n_placed; i++) {
         if (!f->hold[i]) continue;
         tn_tensor *n = node_of(f, &p->value[f->placed[i]]);

@@ -195,9 +195,22 @@ void *tn_device_error(tn_session *s, const char *what)
 static void note_failure(tn_session *s, int status)
 {
     if (!status) return;
+    enum { MOST = sizeof s->failures / sizeof *s->failures };
+    const uint64_t run = s->stats.runs, first = s->device->post ? s->step_runs + 1 : run;
+    struct tn_failures *newest = s->n_failures ? &s->failures[(s->n_failures - 1) % MOST] : NULL;
     s->stats.failed++;
-    s->stats.failed_step = s->stats.steps;
-    s->stats.failed_run = s->device->post ? 0 : s->stats.runs;
+    if (newest && newest->last + 1 >= first)
+        newest->last = run;
+    else
+        s->failures[s->n_failures++ % MOST] = (struct tn_failures){first, run};
+}
+
+bool tn_run_failed(const tn_session *s, uint64_t run)
+{
+    enum { MOST = sizeof s->failures / sizeof *s->failures };
+    for (int i = 0; s && i < s->n_failures && i < MOST; i++)
+        if (run >= s->failures[i].first && run <= s->failures[i].last) return true;
+    return false;
 }
 
 int tn_check_fault(tn_session *s)
@@ -208,8 +221,6 @@ int tn_check_fault(tn_session *s)
     if (!s->device->take_fault || !s->device->take_fault(s->device, &fault)) return TN_OK;
     if (tn_device_fault_site(s, &fault, &site, &call)) s->graph.call = &call;
     note_failure(s, TN_E_INDEX);
-    if (!s->in_step)
-        s->stats.failed_step--; /* the step that has ended; what nobody waited for is not told apart */
     tn_index_error_at(s, &site, fault.value);
     tn_device_forget_runs(s);
     tn_refuse_all(s);
@@ -245,6 +256,7 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
     *all = n > 0;
     for (int i = 0; i < n; i++) {
         tn_tensor *b = roots[i]->base;
+        if (b->flags & TN_F_REFUSED) return tn_refused(s, b);
         *all = *all && tn_has_value(b) && !(tn_deferred(s) && tn_write_pending(s, roots[i]));
         if (!tn_is_lost(b)) continue;
         char made[200], writer[160];

@@ -108,6 +108,16 @@ void tn_refuse_all(tn_session *s);
 int tn_refused(tn_session *s, const tn_tensor *b);
 
 /* ---- node_by_node.c ---- */
+/* What nodes that write to memory of others have overwritten. */
+typedef struct tn_saved {
+    struct tn_saved_region {
+        void *at, *copy;
+        size_t bytes;
+    } * region;
+    int n, cap;
+} tn_saved;
+bool tn_keep_old(tn_saved *v, const tn_tensor *n); /* before n runs. False: no memory */
+void tn_put_back(tn_saved *v, bool back);          /* back: as if none had run */
 /* Runs a segment without a plan. */
 int tn_run_nodes(tn_session *s, tn_flush_scratch *f);
 

@@ -15,37 +15,28 @@
 
 /* ---- taking effect together ---- */
 
-/* What the assignments so far have overwritten. */
-typedef struct saved {
-    struct region {
-        void *at, *copy;
-        size_t bytes;
-    } * region;
-    int n, cap;
-} saved;
-
-/* Before n, an assignment, runs. */
-static bool save(saved *v, const tn_tensor *n)
+bool tn_keep_old(tn_saved *v, const tn_tensor *n)
 {
     tn_storage *b = NULL;
-    if (tn_kind_of(n) != TN_KIND_ASSIGN || !tn_node_home(n->in[0], &b) || !b || !b->bytes) return true;
+    const tn_tensor *to = tn_node_written(n);
+    if (!to || !tn_node_home(to, &b) || !b || !b->bytes) return true;
     if (!tn_reserve(&v->region, &v->cap, v->n + 1, sizeof *v->region)) return false;
     void *copy = tn_malloc(b->bytes);
     if (!copy) return false;
     memcpy(copy, b->data, b->bytes);
-    v->region[v->n++] = (struct region){b->data, copy, b->bytes};
+    v->region[v->n++] = (struct tn_saved_region){b->data, copy, b->bytes};
     return true;
 }
 
-/* back: nothing has taken effect. */
-static void let_go(saved *v, bool back)
+void tn_put_back(tn_saved *v, bool back)
 {
-    while (v->n--) {
-        const struct region *r = &v->region[v->n];
+    while (v->n) {
+        const struct tn_saved_region *r = &v->region[--v->n];
         if (back) memcpy(r->at, r->copy, r->bytes);
         tn_free_mem(r->copy);
     }
     tn_free_mem(v->region);
+    *v = (tn_saved){0};
 }
 
 /* ---- the nodes ---- */
@@ -139,17 +130,17 @@ static int run_builtin(tn_session *s, tn_flush_scratch *f, int i)
 int tn_run_nodes(tn_session *s, tn_flush_scratch *f)
 {
     const bool ref = s->device->is_reference;
-    saved kept = {0};
+    tn_saved kept = {0};
     int status = ref || find_last(f) ? TN_OK : tn_fail_memory(s);
     for (int i = 0; i < f->leaf.n && ref && !status; i++) /* numbers get memory too */
         if (!tn_has_value(f->leaf.at[i]->base)) status = interpret(s, f->leaf.at[i]->base);
     for (int i = 0; i < f->node.n && !status; i++) {
         tn_tensor *n = f->node.at[i];
         status = read_in_time(s, n);
-        if (!status && !save(&kept, n)) status = tn_fail_memory(s);
+        if (!status && !tn_keep_old(&kept, n)) status = tn_fail_memory(s);
         if (!status) status = ref ? interpret(s, n) : run_builtin(s, f, i);
     }
     for (int i = 0; i < f->node.n && status; i++) tn_node_drop_value(f->node.at[i]);
-    let_go(&kept, status != TN_OK);
+    tn_put_back(&kept, status != TN_OK);
     return status;
 }

@@ -181,7 +181,7 @@ static double watched(tn_session *s, int k)
 double tn_watch(tn_tensor *x)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;
-    if (!n || n->graph->error.status || tn_node_numel(n) != 1) return NAN;
+    if (!n || n->graph->error.status || tn_node_numel(n) != 1 || n->base->flags & TN_F_REFUSED) return NAN;
     tn_session *s = n->graph->session;
     bool done = n->base->flags & TN_F_DONE && !tn_write_pending(s, n);
     if (done && !(s->device->post && s->in_step)) return value_now(n);

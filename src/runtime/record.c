@@ -56,7 +56,7 @@ tn_tensor *tn_use(tn_tensor *n)
     tn_tensor *v = tn_node_new(g, TN_OP_leaf, (tn_dtype)n->dtype, n->ndim, n->shape, 0, NULL);
     g->call = call;
     if (!v) return NULL;
-    v->flags |= TN_F_VERSION | TN_F_DONE | (n->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
+    v->flags |= TN_F_VERSION | TN_F_DONE | (n->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM | TN_F_REFUSED));
     for (int i = 0; i < n->ndim; i++) v->stride[i] = n->stride[i];
     v->offset = n->offset;
     v->buf = n->base->buf;

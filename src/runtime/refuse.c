@@ -2,19 +2,34 @@
  *
  * Where operators wait, what runs together takes effect together or not at all. After a run that an error
  * ended, its assignments are as if they had not been recorded: their targets stand for what is in memory, and
- * what was made of the values they were to have cannot be had. Gradients that were to come of it are none.
- * Other values are made when they are asked for, as ever; one that stands behind a bad index fails again.
+ * what was made of the values they were to have cannot be had. Gradients are what runs before have made them.
+ * What was to be kept has no value until it is assigned one. Other values are made when they are asked for,
+ * as ever; one that stands behind a bad index fails again.
  *
  * Start with tn_refuse_waiting.
  */
 #include "explain.h"
 #include "flush.h"
 
+/* What n was to write has not been written: whoever is to read it there has nothing to read. */
+static void refuse_versions(tn_graph *g, const tn_tensor *n)
+{
+    const tn_tensor *to = tn_node_written(n);
+    for (uint32_t i = 0; i < g->n_holders && to; i++) {
+        tn_tensor *v = g->holder[i];
+        if (!(v->flags & TN_F_VERSION) || v->id < n->id || !tn_node_overlap(v, to)) continue;
+        v->flags |= TN_F_REFUSED;
+        if (v->of && v->of->of == v) v->of->of = NULL;
+    }
+}
+
 /* n's target is what it was before. */
 static void refuse_assignment(tn_graph *g, tn_tensor *n)
 {
+    refuse_versions(g, n);
     n->flags |= TN_F_REFUSED;
     if (n->of && n->of->of == n) n->of->of = NULL;
+    if (n->of && n->flags & TN_F_RESCUES) n->of->flags |= TN_F_REFUSED;
     for (uint32_t i = 0; i < g->n_holders; i++) {
         tn_tensor *v = g->holder[i];
         if (v->lost_to != n) continue;
@@ -23,22 +38,45 @@ static void refuse_assignment(tn_graph *g, tn_tensor *n)
     }
 }
 
-static void refuse_gradient(const struct tn_graded *d)
+/* There is a tensor, and no value for it until it is assigned one. */
+static void refuse_kept(tn_graph *g, tn_tensor *copy)
 {
-    tn_tensor *holder = d->leaf->of ? d->leaf->of : d->leaf;
+    refuse_versions(g, copy);
+    copy->flags |= TN_F_REFUSED;
+    copy->of->flags |= TN_F_REFUSED;
+}
+
+/* The gradient is what runs before have made it. */
+static void refuse_gradient(tn_graph *g, const struct tn_graded *d)
+{
+    tn_tensor *holder = d->leaf->of ? d->leaf->of : d->leaf, *before = NULL;
+    refuse_versions(g, d->grad);
     d->grad->place = NULL; /* another one's */
-    holder->grad = d->leaf->grad = NULL;
+    for (uint32_t i = 0; i < g->n_graded; i++) {
+        const struct tn_graded *o = &g->graded[i];
+        if ((o->leaf->of ? o->leaf->of : o->leaf) == holder && o->grad->id < d->grad->id &&
+            tn_has_value(o->grad->base))
+            before = o->grad;
+    }
+    holder->grad = d->leaf->grad = before;
 }
 
 void tn_refuse_waiting(tn_session *s, uint32_t first)
 {
     tn_graph *g = &s->graph;
-    for (uint32_t i = 0; i < g->n_holders; i++)
-        if (tn_kind_of(g->holder[i]) == TN_KIND_ASSIGN && !tn_has_value(g->holder[i]))
-            refuse_assignment(g, g->holder[i]);
+    const tn_tape *t = &s->tape; /* nodes of the step before stand for what this one has yet to call */
+    const uint32_t end = t->active && t->cursor < t->n ? t->entry[t->cursor].first : g->n_nodes;
+    for (uint32_t i = 0; i < g->n_holders; i++) {
+        tn_tensor *n = g->holder[i];
+        if (tn_has_value(n) || n->id >= end) continue;
+        if (tn_kind_of(n) == TN_KIND_ASSIGN)
+            refuse_assignment(g, n);
+        else if (n->of && n->place == n->of && n->id >= first)
+            refuse_kept(g, n);
+    }
     for (uint32_t i = 0; i < g->n_graded; i++) {
         const tn_tensor *made = g->graded[i].grad->base;
-        if (!tn_has_value(made) && made->id >= first) refuse_gradient(&g->graded[i]);
+        if (!tn_has_value(made) && made->id >= first && made->id < end) refuse_gradient(g, &g->graded[i]);
     }
 }
 
@@ -52,17 +90,13 @@ void tn_refuse_all(tn_session *s)
 {
     tn_graph *g = &s->graph;
     if (g->parked && !s->tape.active) return; /* the nodes of a step that is over */
-    tn_refuse_waiting(s, 0);
-    for (uint32_t i = 0; i < g->n_graded; i++) refuse_gradient(&g->graded[i]);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         tn_tensor *n = g->nodes[i];
         if (n->base != n || tn_kind_of(n) == TN_KIND_LEAF || tn_kind_of(n) == TN_KIND_NUMBER) continue;
-        if (tn_kind_of(n) == TN_KIND_ASSIGN)
-            refuse_assignment(g, n);
-        else
-            n->flags |= TN_F_REFUSED;
+        n->flags |= TN_F_REFUSED;
         n->flags &= ~(uint32_t)TN_F_DONE;
     }
+    tn_refuse_waiting(s, 0);
 }
 
 int tn_refused(tn_session *s, const tn_tensor *b)
@@ -75,7 +109,10 @@ int tn_refused(tn_session *s, const tn_tensor *b)
                      at, b->name ? b->name : "a tensor");
     else if (status == TN_E_INDEX)
         tn_error_set(&s->graph, status, "%s has no value: an index of it was out of range", at);
+    else if (b->flags & TN_F_VERSION)
+        tn_error_set(&s->graph, status, "%s has no value: an error refused the run that was to make it",
+                     b->name ? b->name : "a tensor that was kept");
     else
-        tn_error_set(&s->graph, status, "%s has no value: there was an index out of range where it ran", at);
+        tn_error_set(&s->graph, status, "%s has no value: an error refused the run it was in", at);
     return status;
 }

@@ -169,7 +169,8 @@ static bool alike(const tn_tensor *p, const tn_tensor *v)
  * another like it whose memory is its own (the next batch). */
 static bool bind_version(const tn_graph *g, tn_tensor *now, const tn_tensor *then, tn_tensor *version)
 {
-    if (!alike(now, version) || !now->base->buf) return false;
+    if (!alike(now, version) || !now->base->buf || now->flags & TN_F_REFUSED) return false;
+    version->flags &= ~(uint32_t)TN_F_REFUSED;
     if (now != then && (now->flags & (TN_F_PARAM | TN_F_GRADIENT) || now->base->buf->borrowed)) return false;
     for (uint32_t i = 0; i < g->n_holders && now != then; i++) /* an assignment knows the tensor it is for */
         if (tn_node_written(g->holder[i]) && tn_node_written(g->holder[i])->base == version) return false;
@@ -317,7 +318,7 @@ static void drop_values(tn_tape *t, tn_graph *g)
     for (uint32_t i = 0; i < g->n_holders; i++) {
         tn_tensor *n = g->holder[i];
         if (n->of && n->of->of == n) n->of->of = NULL;
-        n->flags &= ~(uint32_t)TN_F_LOST;
+        n->flags &= ~(uint32_t)(TN_F_LOST | TN_F_RESCUES);
         if (n->flags & TN_F_VERSION) tn_node_drop_value(n);
     }
 }

@@ -113,7 +113,8 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
     }
     for (int i = 0; i < v->n_in; i++) {
         tn_tensor *x = v->in[i], *b = x->base;
-        if (b->flags & TN_F_REFUSED) return tn_refused(s, b);
+        const bool target = !i && tn_kind_of(v) == TN_KIND_ASSIGN;
+        if (b->flags & TN_F_REFUSED && !target) return tn_refused(s, b);
         if (tn_is_lost(b)) return not_kept(s, f, v, b);
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
             if (x->mark != mark && !meet(f, x, mark)) return tn_fail_memory(s); /* a leaf */

@@ -319,6 +319,7 @@ int tn_step_begin(tn_session *s)
     s->graph.outside = false;
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
+    s->step_runs = s->stats.runs;
     s->in_step = true;
     s->went_back = false;
     s->went_back_outside = 0;

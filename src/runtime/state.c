@@ -234,11 +234,12 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
     return tn_param_new_at(s, name, init, NULL, 0);
 }
 
-/* Zero until its value has run, and if that fails. */
+/* Zero until its value has run. */
 static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
 {
+    const bool host = s->device->shares_host_memory || s->device->is_reference;
     tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
-    if (p && tn_deferred(s) && s->device->shares_host_memory) memset(p->buf->data, 0, p->buf->bytes);
+    if (p && tn_deferred(s) && host) memset(p->buf->data, 0, p->buf->bytes);
     if (p && tn_deferred(s) && s->device->zero && s->device->zero(s->device, p->buf->data, p->buf->bytes))
         return tn_device_error(s, "a new tensor could not be set to zero");
     return p;
