@@ -67,17 +67,16 @@ static int open_range(tn_session *s, nn_row *r)
     return r->blocks ? tn_param_range(s, r->dtype, r->first, r->blocks, &r->values, &r->gradients) : TN_OK;
 }
 
-/* A state of the row `to`: zeros, and among them what x, if there is one, holds for the row `from`. By way of
- * the host: it is there at once, whatever comes of the run that the update waits for. */
-static tn_tensor *new_state(tn_session *s, const nn_row *to, tn_tensor *x, const nn_row *from)
+/* What x holds for the row `from`, among zeros for `to`. By way of the host: it is there at once, whatever
+ * comes of the run that the update waits for. */
+static tn_tensor *widened(tn_session *s, tn_tensor *x, const nn_row *from, const nn_row *to)
 {
-    const size_t line = NN_BLOCK * dtype_bytes(to->dtype);
+    const size_t line = NN_BLOCK * dtype_bytes(to->dtype), at = (size_t)(from->first - to->first) * line;
     char *host = tn_calloc((size_t)to->blocks, line);
     tn_tensor *made = NULL;
     if (!host)
         tn_fail(s, TN_E_NOMEM, "optim_step", "no memory for %lld blocks", (long long)to->blocks);
-    else if (!x || !tn_read(x, from->dtype, host + (size_t)(from->first - to->first) * line,
-                            (size_t)from->blocks * line))
+    else if (!tn_read(x, from->dtype, host + at, (size_t)from->blocks * line))
         made = tn_from(s, host, to->dtype, 2, (const int64_t[]){to->blocks, NN_BLOCK});
     tn_free_mem(host);
     return made ? keep(made) : NULL;
@@ -88,7 +87,7 @@ static int move_state(tn_session *s, const nn_row *from, nn_row *to)
 {
     for (int k = 0; k < NN_STATES; k++) {
         if (!from->state[k]) continue;
-        to->state[k] = new_state(s, to, from->state[k], from);
+        to->state[k] = widened(s, from->state[k], from, to);
         if (!to->state[k]) return tn_error(s);
     }
     return TN_OK;
@@ -117,7 +116,8 @@ int tn_nn_optim_cover(tn_optim *o)
 
 tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
 {
-    if (!r->state[which]) r->state[which] = new_state(o->s, r, NULL, NULL);
+    const int64_t shape[2] = {r->blocks, NN_BLOCK};
+    if (!r->state[which]) r->state[which] = keep(tn_zeros(o->s, r->dtype, 2, shape));
     return r->state[which];
 }
 

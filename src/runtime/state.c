@@ -245,18 +245,29 @@ static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
     return p;
 }
 
-/* Host data is known when it is recorded and needs no kernel to be copied: a step that keeps what it was
- * given runs the plan of the steps after it that find it kept, and so gives the same bits. A version is not:
- * what is to be written to its tensor's memory may still wait. */
+/* What tn_zeros makes: memory that is kept begins so. */
+static bool is_zero(const tn_tensor *x)
+{
+    if (x->op != TN_OP_contiguous || tn_kind_of(x->in[0]->base) != TN_KIND_NUMBER) return false;
+    const tn_number *v = &x->in[0]->base->attr->number;
+    return v->is_int ? !v->i : v->f == 0;
+}
+
+/* Zeros and host data are known when they are recorded and need no kernel to be kept: a step that keeps what
+ * it was given runs the plan of the steps after it that find it kept, and so gives the same bits. A version
+ * is not: what is to be written to its tensor's memory may still wait. */
 static bool is_known(const tn_tensor *x)
 {
     const uint32_t not_given = TN_F_PERSISTENT | TN_F_VERSION;
+    if (is_zero(x)) return true;
     return tn_kind_of(x) == TN_KIND_LEAF && x->flags & TN_F_DONE && !(x->flags & not_given) && x->buf &&
            tn_node_is_dense(x);
 }
 
-static tn_tensor *keep_known(tn_session *s, const tn_tensor *x)
+static tn_tensor *keep_known(tn_session *s, tn_tensor *x)
 {
+    x->flags |= TN_F_CONSUMED;
+    if (is_zero(x)) return kept_like(s, x);
     tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
     if (!p || !p->buf->bytes) return p;
     if (!s->device->copy(s->device, p->buf->data, x->buf->data, p->buf->bytes)) return p;
