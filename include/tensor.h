@@ -560,7 +560,8 @@ TN_OP(keep, tn_tensor *x);
  * and checkpoints know it, and lives until tn_close: it is not freed, which a warning says once, and in checked mode
  * (TENSOR_CHECK=1) the error TN_E_STATE. */
 TN_FUNCTION(void, free, tn_tensor *persistent);
-/* target (persistent) takes source's value, same shape; operators recorded before still see the old one. */
+/* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
+ * of it that is still held, what waits is run first, where something does, and the view's value is copied. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
 
 /* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
