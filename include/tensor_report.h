@@ -21,7 +21,7 @@ typedef struct tn_stats {
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
 /* Whether the run that was number `run` of tn_stats.runs failed, so that none of its effects took place. A GPU tells
- * late, and of all runs of a step. Known of the last failures only: at least of 32 that were not in a row. */
+ * late, and of all runs of a step. Known of the last failures only: at least of 256 that were not in a row. */
 TN_API bool tn_run_failed(const tn_session *s, uint64_t run);
 
 /* ---- the last step ----

@@ -212,7 +212,8 @@ int tn_save(tn_session *s, const char *path)
     size_t most = 0;
     int status = tn_error(s);
     if (!status && !st) status = TN_E_NOMEM;
-    for (tn_optim *o = status ? NULL : st->optims; o; o = o->next) tn_nn_optim_settle(o);
+    if (!status) status = tn_flush(s); /* an update that waits counts, or not, once it has run */
+    for (tn_optim *o = st ? st->optims : NULL; o; o = o->next) tn_nn_optim_settle(o);
     if (!status) status = tn_nn_make_items(s, st, &l, op);
     keep_if(&l, is_there);
     if (!status) {

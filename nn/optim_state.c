@@ -188,6 +188,7 @@ void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *
         o->entries[k].summed = data[NN_SUM * o->n + k] != NULL;
     }
     o->gathered = gathered;
+    o->counted = false; /* whatever comes of an update before */
 }
 
 void tn_nn_optim_discard(nn_restored *in)

@@ -485,6 +485,10 @@ int tn_optim_step(tn_optim *o)
     if (!status) {
         tn_no_grad_begin(o->s);
         status = look(o);
+        if (!status && !still_waits(o)) { /* moving state has run what waited */
+            tn_nn_optim_settle(o);
+            remember(o);
+        }
         if (!status) status = o->gathered + 1 < o->accumulate ? gather(o) : update_rows(o);
         tn_no_grad_end(o->s);
     }

@@ -14,7 +14,7 @@
 enum { BATCH = 100, EAGER_BATCH = 25 };
 
 #if defined(TN_ASAN) /* whose kernels take several times as long to compile and run */
-static int n_graphs = 100, n_eager = 20;
+static int n_graphs = 60, n_eager = 15;
 #else
 static int n_graphs = 1500, n_eager = 100;
 #endif

@@ -21,7 +21,7 @@
 
 enum { POOL = 8, SCRIPT = 24, READS = 64, STEPS = 14 };
 #if defined(TN_ASAN)
-enum { ROUNDS = 10 };
+enum { ROUNDS = 6 };
 #else
 enum { ROUNDS = 30 };
 #endif

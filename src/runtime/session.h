@@ -65,8 +65,8 @@ struct tn_session {
     tn_stats stats;
     struct tn_failures {
         uint64_t first, last; /* runs, by their numbers */
-    } failures[32];
-    int n_failures;                   /* a ring: the newest is at (n_failures - 1) % 32 */
+    } failures[256];
+    int n_failures;                   /* a ring: the newest is at (n_failures - 1) % 256 */
     uint64_t step_runs;               /* runs there were when the last step began */
     struct tn_explain_state *explain; /* explain.h */
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */

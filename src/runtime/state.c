@@ -176,6 +176,8 @@ static void take_over(tn_tensor *handle)
     if (n && (n->flags & TN_F_PERSISTENT) && !(n->flags & TN_F_PARAM)) tn_free(handle);
 }
 
+static void take_back_param(tn_session *s);
+
 static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
 {
     tn_tensor *handle = init, *p = NULL;
@@ -213,7 +215,10 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
         if (p) {
             p->name = copy;
             p->flags |= TN_F_PARAM | TN_F_REQUIRES_GRAD | TN_F_USER;
-            if (store(s, p, init, false)) p = NULL; /* stays listed, zero: the session holds an error now */
+            if (store(s, p, init, false)) { /* it has no value, and its name is free */
+                take_back_param(s);
+                p = NULL;
+            }
         }
     }
     tn_call_end(sc.g);
