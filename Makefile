@@ -351,7 +351,7 @@ run-tests: all $(BUILD)/tests/json_check $(if $(ONLY),$(filter $(BUILD)/%,$(SOME
 # The shell tests are about building, installing and text, and train at length: not about memory.
 asan: need-test
 	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
-	  OPT='-O1 -g -fno-omit-frame-pointer' SHELL_TESTS= \
+	  OPT='-O1 -g1 -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
 	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')
 TSAN_TESTS ?= $(filter test_pool test_cpu_device test_cpu_compile test_cpu_memory test_kcache test_threads,$(notdir $(TESTS)))

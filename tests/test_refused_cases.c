@@ -5,7 +5,9 @@
 #include "tests/plan_checks.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <tensor_nn.h>
+#include <unistd.h>
 
 static void quiet(int level, const char *text, void *user)
 {
@@ -400,6 +402,99 @@ static void what_cannot_wait_is_taken_back(void **unused)
     }
 }
 
+/* A refused update, and then a checkpoint is loaded, or saved while another one waits: the counts are those
+ * of the file, and of what has run. */
+static void checkpoints_count_what_has_run(void **unused)
+{
+    (void)unused;
+    enum { PLAIN, LOADED, SAVED, WAYS };
+    char path[] = "/tmp/refused-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    float want[3] = {0};
+    for (int kind = 0; kind < WAYS; kind++) {
+        float v[3];
+        tn_session *s = open_cpu();
+        tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(3)));
+        tn_optim *o = tn_adam(s, tn_all_params(s), .lr = 0.1);
+        for (int step = 0; step < 6; step++) {
+            const bool bad = step == 3;
+            if (bad && kind == PLAIN) continue;
+            tn_step_begin(s);
+            const int32_t at = bad ? 3 : 1;
+            tn_tensor *index = tn_from(s, &at, TN_I32, TN_SHAPE(1));
+            tn_backward(tn_sum(tn_index_select(tn_square(p), 0, index), TN_ALL, false));
+            tn_optim_step(o);
+            if (bad && kind == SAVED) assert_int_equal(tn_save(s, path), TN_E_INDEX);
+            assert_int_equal(tn_step_end(s), bad ? TN_E_INDEX : TN_OK);
+            tn_clear_error(s);
+            if (step == 2 && kind == LOADED) assert_int_equal(tn_save(s, path), TN_OK);
+            if (bad && kind == LOADED) assert_int_equal(tn_load(s, path), TN_OK);
+        }
+        assert_int_equal(tn_read(p, TN_F32, kind == PLAIN ? want : v, sizeof v), TN_OK);
+        if (kind != PLAIN) assert_memory_equal(v, want, sizeof v);
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+    unlink(path);
+}
+
+/* Two updates of a step, and a parameter that joins in the second: moving the moments runs the first. */
+static void an_update_that_ran_counts_though_the_next_is_refused(void **unused)
+{
+    (void)unused;
+    float want[128] = {0}, v[128];
+    static float one[64];
+    for (int i = 0; i < 64; i++) one[i] = 1;
+    for (int refused = 0; refused < 2; refused++) {
+        tn_session *s = open_cpu();
+        tn_tensor *p = tn_param(s, "p", tn_from(s, one, TN_F32, TN_SHAPE(64))),
+                  *q = tn_param(s, "q", tn_from(s, one, TN_F32, TN_SHAPE(64)));
+        tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.125, .momentum = 0.5, .dampening = 0.5);
+        tn_requires_grad(q, false);
+        for (int step = 0; step < 4; step++) {
+            tn_step_begin(s);
+            tn_backward(tn_sum(p, TN_ALL, false));
+            tn_optim_step(o);
+            if (step == 1) tn_requires_grad(q, true);
+            if (step > 1 || (step == 1 && refused)) {
+                const int32_t at = 64;
+                tn_backward(tn_sum(tn_square(q), TN_ALL, false));
+                tn_optim_step(o);
+                if (step == 1) tn_index_select(q, 0, tn_from(s, &at, TN_I32, TN_SHAPE(1)));
+            }
+            assert_int_equal(tn_step_end(s), step == 1 && refused ? TN_E_INDEX : TN_OK);
+            tn_clear_error(s);
+        }
+        assert_int_equal(tn_read(p, TN_F32, refused ? v : want, 64 * sizeof *v), TN_OK);
+        assert_int_equal(tn_read(q, TN_F32, (refused ? v : want) + 64, 64 * sizeof *v), TN_OK);
+        if (refused) assert_memory_equal(v, want, sizeof v);
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+}
+
+/* Its name is free, and no optimizer will meet it. */
+static void a_parameter_of_what_was_refused_is_none(void **unused)
+{
+    (void)unused;
+    tn_session *s = open_cpu();
+    float v[4];
+    const int64_t at[4] = {1, 9, 1, 1};
+    tn_step_begin(s);
+    tn_tensor *from = tn_from(s, (float[]){1, 2, 3, 4}, TN_F32, TN_SHAPE(4));
+    assert_null(tn_param(s, "w", tn_index_select(from, 0, tn_from(s, at, TN_I64, TN_SHAPE(4)))));
+    assert_int_equal(tn_error(s), TN_E_INDEX);
+    tn_clear_error(s);
+    assert_int_equal(tn_param_count(s), 0);
+    assert_null(tn_find(s, "w"));
+    tn_tensor *w = tn_param(s, "w", from);
+    assert_non_null(w);
+    assert_int_equal(tn_step_end(s), TN_OK);
+    assert_int_equal(tn_read(w, TN_F32, v, sizeof v), TN_OK);
+    for (int k = 0; k < 4; k++) assert_true(v[k] == (float)(k + 1));
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +509,9 @@ int main(void)
         cmocka_unit_test(what_was_to_be_kept_has_no_value),
         cmocka_unit_test(gradients_of_earlier_runs_stay),
         cmocka_unit_test(what_cannot_wait_is_taken_back),
+        cmocka_unit_test(checkpoints_count_what_has_run),
+        cmocka_unit_test(an_update_that_ran_counts_though_the_next_is_refused),
+        cmocka_unit_test(a_parameter_of_what_was_refused_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
