@@ -563,6 +563,7 @@ TN_FUNCTION(void, free, tn_tensor *persistent);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
  * of it that is still held, what waits is run first, where something does, and the view's value is copied. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
+TN_API int tn_make_room(tn_session *s); /* runs it now, so that several assignments to come take effect together */
 
 /* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
  * flat tensor each, persistent, owned by the session. A parameter is the `count` elements from `first`;

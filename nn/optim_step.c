@@ -477,6 +477,7 @@ int tn_optim_step(tn_optim *o)
 {
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
+    if (!status) status = tn_make_room(o->s);
     if (!status && !still_waits(o)) {
         tn_nn_optim_settle(o);
         remember(o);

@@ -473,6 +473,36 @@ static void an_update_that_ran_counts_though_the_next_is_refused(void **unused)
     }
 }
 
+/* A view of a parameter is held that an update waits for: the next one runs that first, and is whole or none.
+ */
+static void an_update_is_refused_whole(void **unused)
+{
+    (void)unused;
+    tn_session *s = open_cpu();
+    tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(4))),
+              *q = tn_param(s, "q", tn_ones(s, TN_F64, TN_SHAPE(4)));
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.125);
+    for (int step = 0; step < 3; step++) {
+        double v[2][4];
+        const int32_t at = 9;
+        tn_step_begin(s);
+        tn_tensor *view = NULL;
+        for (int time = 0; time < 2; time++) {
+            tn_backward(tn_add(tn_sum(p, TN_ALL, false), tn_sum(q, TN_ALL, false)));
+            tn_optim_step(o);
+            if (!view) view = tn_slice(q, 0, 0, 2, 1);
+        }
+        if (step == 1) tn_index_select(p, 0, tn_from(s, &at, TN_I32, TN_SHAPE(1)));
+        assert_int_equal(tn_step_end(s), step == 1 ? TN_E_INDEX : TN_OK);
+        tn_clear_error(s);
+        assert_int_equal(tn_read(p, TN_F64, v[0], sizeof *v), TN_OK);
+        assert_int_equal(tn_read(q, TN_F64, v[1], sizeof *v), TN_OK);
+        const double want[3] = {1 - 0.375, 1 - 0.5, 1 - 0.875}; /* 1 + 2 eighths, or the first alone */
+        for (int k = 0; k < 8; k++) assert_true(v[k / 4][k % 4] == want[step]);
+    }
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
 /* Its name is free, and no optimizer will meet it. */
 static void a_parameter_of_what_was_refused_is_none(void **unused)
 {
@@ -511,6 +541,7 @@ int main(void)
         cmocka_unit_test(what_cannot_wait_is_taken_back),
         cmocka_unit_test(checkpoints_count_what_has_run),
         cmocka_unit_test(an_update_that_ran_counts_though_the_next_is_refused),
+        cmocka_unit_test(an_update_is_refused_whole),
         cmocka_unit_test(a_parameter_of_what_was_refused_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,6 +92,23 @@ static int settle(tn_session *s, const tn_tensor *p)
     return tn_run(s, 0, NULL);
 }
 
+int tn_make_room(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    bool wanted = false;
+    for (uint32_t i = 0; i < s->graph.n_holders && tn_deferred(s) && !s->tape.active && !wanted; i++) {
+        const tn_tensor *v = s->graph.holder[i];
+        wanted = !(v->flags & (TN_F_LOST | TN_F_REFUSED)) && v->flags & TN_F_VIEWED &&
+                 !(v->flags & TN_F_DONE) && tn_node_written(v) && v->id >= s->flushed &&
+                 still_wanted(&s->graph, v);
+        if (!wanted && v->flags & TN_F_VERSION && v->flags & TN_F_VIEWED && still_wanted(&s->graph, v))
+            wanted = tn_write_pending(s, v);
+    }
+    if (!wanted) return s->graph.error.status;
+    tn_tape_end(s);
+    return tn_run(s, 0, NULL);
+}
+
 /* After an error no effect of the step takes place. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer)
 {
