@@ -393,6 +393,8 @@ int fu_order_lookups(fu_ctx *c);
 bool fu_lasts(const fu_ctx *c, int i);
 /* Whether one kernel of these nodes would assign before it knows of all its indices. */
 bool fu_looks_too_late(const fu_ctx *c, int n, const int *member);
+/* Makes of p, which stores an index's elements, one that looks through them and stores them in scratch. */
+tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l);
 /* The steps that look through indices before all others. */
 int fu_emit_checks(fu_ctx *c);
 
@@ -434,8 +436,6 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
 bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m);
 /* Of s, the newest store of p, which overwrites memory; it may have to come late. */
 tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *p, fu_store *s);
-/* Makes of p, which stores an index's elements, one that looks through them and stores them in scratch. */
-tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l);
 bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of its sums, in a kernel */
 
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */

@@ -167,14 +167,14 @@ typedef struct tn_plan {
     int n_common, n_folded; /* nodes whose value another one, or an operand or a number, has already */
     int n_guard;
     tn_guard *guard;
+    bool undo; /* a step may fail after another has assigned: what is assigned is saved before */
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
-    bool undo;            /* a step may fail after another has assigned: what is assigned is saved before */
-    double predicted_ms;  /* of all steps */
-    uint64_t used;        /* set by the runtime: when, by the plan cache's clock */
-    int refs;             /* holders beside the first: tn_plan_free lets go of one */
-    struct tn_note *note; /* set by the runtime: what it was made of, in words */
+    double predicted_ms;                       /* of all steps */
+    uint64_t used;                             /* set by the runtime: when, by the plan cache's clock */
+    int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
+    struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
     struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */
     void (*run_free)(struct tn_plan_run *run); /* and what takes that back when the plan goes */
     tn_arena arena;                            /* owns everything above */

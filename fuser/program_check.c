@@ -62,29 +62,6 @@ tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *
     return TN_CUT_NONE;
 }
 
-tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l)
-{
-    fu_store *s = &p->store[0];
-    if (p->n_store != 1 || p->n_value == FU_MAX_VALUES) return TN_CUT_SIZE;
-    const fu_value *raw = &p->value[s->value];
-    fu_value *v = &p->value[p->n_value];
-    memset(v, 0, sizeof *v);
-    v->kind = FU_INDEX;
-    v->dtype = TN_I64;
-    v->from = raw->dtype;
-    v->n_arg = 1;
-    v->arg[0] = s->value;
-    v->vary = raw->vary;
-    v->extent = l->extent;
-    v->asker = l->node;
-    v->node = v->stash = v->slot = -1;
-    s->value = p->n_value++;
-    s->node = -1;
-    s->dtype = TN_I64;
-    s->offset = 0;
-    return TN_CUT_NONE;
-}
-
 /* Whether a kernel can name all that the program reads and writes, and partial results of its sums. */
 bool fu_can_be_named(const fu_prog *p)
 {

@@ -21,17 +21,18 @@
  *    session to report to and records nothing; what made them NULL is recorded already. After an error no assignment
  *    or optimizer step takes effect until tn_clear_error. Functions returning int return 0 or a negative tn_status.
  *    Nothing aborts or exits.
- *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of a
- *    step wait: a read of what has no value yet, tn_flush or tn_step_end runs all that wait as one plan, whose kernels reach across
- *    operators, forward and backward. Each operator sees its operands' values at the call in both modes, and
- *    results differ by rounding at most, an exact zero by its sign. What runs: the value asked for, assignments
- *    and gradients, what is kept or watched, and each tensor that no operator has read: no call is left out,
- *    and what a program never uses costs what it costs, as the step ends; tn_explain names it. Of other values
- *    nothing stays; needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of
- *    was assigned to since (chapter 4 says what can be read when). What runs together takes effect together or not
- *    at all: a label, or another index, that is found to be out of range refuses all assignments, optimizer steps,
- *    gradients and tn_keep of the run (but on a GPU not an assignment that the lookup itself waits for), where eager
- *    mode has done what stands before the failing call. A step that makes the same calls as the one before costs neither nodes nor planning.
+ *  - Modes. In eager mode, and outside of steps, an operator runs at its call. In fused mode the operators of a step
+ *    wait: a read of what has no value yet, tn_flush or tn_step_end runs all that wait as one plan, whose kernels
+ *    reach across operators, forward and backward. Each operator sees its operands' values at the call in both modes,
+ *    and results differ by rounding at most, an exact zero by its sign. What runs: the value asked for, assignments
+ *    and gradients, what is kept or watched, and each tensor that no operator has read: no call is left out, and what
+ *    a program never uses costs what it costs, as the step ends; tn_explain names it. Of other values nothing stays;
+ *    needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
+ *    since (chapter 4 says what can be read when). What runs together takes effect together or not at all: a label,
+ *    or another index, that is found to be out of range refuses all assignments, optimizer steps, gradients and
+ *    tn_keep of the run (but on a GPU not an assignment that the lookup itself waits for), where eager mode has done
+ *    what stands before the failing call. A step that makes the same calls as the one before costs neither nodes nor
+ *    planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
  *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32: eager
  *    mode stores after each operator, fused mode at the end of a kernel, so that fused results are the closer ones,
@@ -563,7 +564,9 @@ TN_FUNCTION(void, free, tn_tensor *persistent);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
  * of it that is still held, what waits is run first, where something does, and the view's value is copied. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
-TN_API int tn_make_room(tn_session *s); /* runs it now, so that several assignments to come take effect together */
+/* Runs what waits if an assignment to come might have to, as tn_assign says: with this before the first of several
+ * assignments, as tn_optim_step does it, they take effect together. 0 or the session's error. */
+TN_API int tn_make_room(tn_session *s);
 
 /* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
  * flat tensor each, persistent, owned by the session. A parameter is the `count` elements from `first`;

@@ -9,15 +9,21 @@
 #include "../core/placed.h"
 #include "explain.h"
 
-bool tn_write_pending(const tn_session *s, const tn_tensor *p)
+/* Whether something that has not run, recorded before id `before`, writes to x's memory. */
+static bool is_awaited(const tn_session *s, const tn_tensor *x, uint32_t before)
 {
     const tn_graph *g = &s->graph;
     for (uint32_t i = 0; i < g->n_holders; i++) {
         const tn_tensor *h = g->holder[i];
         const tn_tensor *to = h->flags & TN_F_DONE || h->id < s->flushed ? NULL : tn_node_written(h);
-        if (to && h->id < p->base->id && tn_node_overlap(to, p)) return true;
+        if (to && h->id < before && tn_node_overlap(to, x)) return true;
     }
     return false;
+}
+
+bool tn_write_pending(const tn_session *s, const tn_tensor *p)
+{
+    return is_awaited(s, p, p->base->id);
 }
 
 /* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
@@ -79,15 +85,17 @@ static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
     return TN_OK;
 }
 
-/* What is to be copied out must have run. */
+/* What is to be copied out must have run. p: what is to be assigned to; NULL: anything. */
 static int settle(tn_session *s, const tn_tensor *p)
 {
+    const tn_graph *g = &s->graph;
     bool wanted = false;
-    for (uint32_t i = 0; i < s->graph.n_holders && !wanted; i++) {
-        const tn_tensor *v = s->graph.holder[i];
-        wanted = !(v->flags & TN_F_LOST) && looks_into(v, p) && still_wanted(&s->graph, v);
+    for (uint32_t i = 0; i < g->n_holders && !wanted; i++) {
+        const tn_tensor *v = g->holder[i];
+        wanted = !(v->flags & TN_F_LOST) && looks_into(v, p ? p : v) && still_wanted(g, v) &&
+                 is_awaited(s, p ? p : v, UINT32_MAX);
     }
-    if (!wanted || !tn_write_pending(s, p)) return TN_OK;
+    if (!wanted) return TN_OK;
     tn_tape_end(s);
     return tn_run(s, 0, NULL);
 }
@@ -95,18 +103,8 @@ static int settle(tn_session *s, const tn_tensor *p)
 int tn_make_room(tn_session *s)
 {
     if (!s) return TN_E_NULL;
-    bool wanted = false;
-    for (uint32_t i = 0; i < s->graph.n_holders && tn_deferred(s) && !s->tape.active && !wanted; i++) {
-        const tn_tensor *v = s->graph.holder[i];
-        wanted = !(v->flags & (TN_F_LOST | TN_F_REFUSED)) && v->flags & TN_F_VIEWED &&
-                 !(v->flags & TN_F_DONE) && tn_node_written(v) && v->id >= s->flushed &&
-                 still_wanted(&s->graph, v);
-        if (!wanted && v->flags & TN_F_VERSION && v->flags & TN_F_VIEWED && still_wanted(&s->graph, v))
-            wanted = tn_write_pending(s, v);
-    }
-    if (!wanted) return s->graph.error.status;
-    tn_tape_end(s);
-    return tn_run(s, 0, NULL);
+    if (tn_deferred(s) && !s->tape.active) settle(s, NULL); /* a step that is repeated needed none */
+    return s->graph.error.status;
 }
 
 /* After an error no effect of the step takes place. */

@@ -192,16 +192,17 @@ void *tn_device_error(tn_session *s, const char *what)
     return tn_error_set(&s->graph, TN_E_DEVICE, "%s%s%s", what, why[0] ? ": " : "", why);
 }
 
-static void note_failure(tn_session *s, int status)
+/* The runs from number `first` on have failed. */
+static void note_failure(tn_session *s, uint64_t first)
 {
-    if (!status) return;
     enum { MOST = sizeof s->failures / sizeof *s->failures };
-    const uint64_t run = s->stats.runs, first = s->device->post ? s->step_runs + 1 : run;
+    const uint64_t run = s->stats.runs;
     struct tn_failures *newest = s->n_failures ? &s->failures[(s->n_failures - 1) % MOST] : NULL;
     s->stats.failed++;
-    if (newest && newest->last + 1 >= first)
+    if (newest && newest->last + 1 >= first) {
         newest->last = run;
-    else
+        if (newest->first > first) newest->first = first;
+    } else
         s->failures[s->n_failures++ % MOST] = (struct tn_failures){first, run};
 }
 
@@ -220,7 +221,7 @@ int tn_check_fault(tn_session *s)
     tn_fault fault = {0};
     if (!s->device->take_fault || !s->device->take_fault(s->device, &fault)) return TN_OK;
     if (tn_device_fault_site(s, &fault, &site, &call)) s->graph.call = &call;
-    note_failure(s, TN_E_INDEX);
+    note_failure(s, s->step_runs + 1); /* which of the step's, nobody knows */
     tn_index_error_at(s, &site, fault.value);
     tn_device_forget_runs(s);
     tn_refuse_all(s);
@@ -359,6 +360,7 @@ static int collect(tn_session *s, int n, tn_tensor *const *roots)
 {
     tn_flush_scratch *f = s->scratch;
     const tn_error_state before = s->graph.error;
+    f->node.n = 0;
     int status = seed(s, f, n, roots, true);
     if (!status) status = tn_segment_collect(s, f);
     if (!tn_deferred(s) || !status || status == TN_E_NOMEM) return status;
@@ -393,7 +395,7 @@ static int run_recorded(tn_session *s, int n, tn_tensor *const *roots)
         tn_refuse_waiting(s, first);
     else if (status)
         tn_refuse_nodes(s, s->scratch);
-    note_failure(s, status);
+    if (status) note_failure(s, s->stats.runs);
     return status;
 }
 
@@ -410,14 +412,16 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     if (whole && s->graph.error.status) { /* after an error nothing takes effect */
         s->flushed = s->graph.n_nodes;
         tn_refuse_waiting(s, first);
-        note_failure(s, s->graph.error.status);
+        note_failure(s, s->stats.runs);
         return s->graph.error.status;
     }
     if (whole) leave_plan(s);
     tn_entry *e = whole ? tn_tape_match(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots) : NULL;
     if (!e) return run_recorded(s, n, roots);
     status = repeat_flush(s, e);
-    if (status) tn_refuse_waiting(s, first);
-    note_failure(s, status);
+    if (status) {
+        tn_refuse_waiting(s, first);
+        note_failure(s, s->stats.runs);
+    }
     return status;
 }
