@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "../src/core/build.h"
+#include "../src/core/print.h"
 #include "../src/device/embed.h"
 #include "attention_cuda.h"
 #include "cost.h"
@@ -238,12 +239,13 @@ static void describe(kernel *k, const fu_attention_size *s, const tn_attention *
 {
     const double scores = (double)s->heads * (double)s->tq * (double)s->tk;
     char text[320];
-    snprintf(text, sizeof text,
-             "q k^T, scale%s%s, softmax%s, %s in one kernel: the %lld x %lld scores of %lld heads are never "
-             "written, which saves %.2f MB written and as much read",
-             a->causal ? ", causal mask" : "", a->mask ? ", mask" : "", a->keep ? ", dropout" : "", what,
-             (long long)s->tq, (long long)s->tk, (long long)s->heads,
-             scores * (double)tn_dtype_size(s->dtype) * 1e-6);
+    tn_snprintf(
+        text, sizeof text,
+        "q k^T, scale%s%s, softmax%s, %s in one kernel: the %lld x %lld scores of %lld heads are never "
+        "written, which saves %.2f MB written and as much read",
+        a->causal ? ", causal mask" : "", a->mask ? ", mask" : "", a->keep ? ", dropout" : "", what,
+        (long long)s->tq, (long long)s->tk, (long long)s->heads,
+        scores * (double)tn_dtype_size(s->dtype) * 1e-6);
     k->s->does = tn_arena_strdup(&k->c->plan->arena, text);
     k->t.failed = k->t.failed || !k->s->does;
 }

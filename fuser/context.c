@@ -2,6 +2,7 @@
  * what must have run before a node, why an edge was cut, and the error. Start with fu_value_of.
  */
 #include "../src/core/build.h"
+#include "../src/core/print.h"
 #include "fuser.h"
 
 #include <stdarg.h>
@@ -114,7 +115,7 @@ int fu_fail(fu_ctx *c, int status, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    if (c->err && !c->err->text[0]) vsnprintf(c->err->text, sizeof c->err->text, fmt, ap);
+    if (c->err && !c->err->text[0]) tn_vsnprintf(c->err->text, sizeof c->err->text, fmt, ap);
     va_end(ap);
     return status;
 }

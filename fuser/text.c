@@ -1,6 +1,7 @@
 /* text.c - growing text, the dialects' tables, literals, names, and expressions made from rows of ops.def.
  * Start with fu_expression. */
 #include "fuser.h"
+#include "../src/core/print.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -77,10 +78,10 @@ static void put_v(fu_text *t, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
-    int k = vsnprintf(NULL, 0, fmt, again);
+    int k = tn_vsnprintf(NULL, 0, fmt, again);
     va_end(again);
     if (k < 0 || !room(t, (size_t)k)) return;
-    vsnprintf(t->p + t->n, (size_t)k + 1, fmt, ap);
+    tn_vsnprintf(t->p + t->n, (size_t)k + 1, fmt, ap);
     t->n += (size_t)k;
 }
 
@@ -164,8 +165,8 @@ void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_in
         /* the shortest text that reads back as the same number */
         char s[40];
         for (int digits = 1; digits <= 17; digits++) {
-            snprintf(s, sizeof s, "%.*g", digits, wide ? v : (double)(float)v);
-            double back = strtod(s, NULL);
+            tn_snprintf(s, sizeof s, "%.*g", digits, wide ? v : (double)(float)v);
+            double back = tn_strtod(s, NULL);
             if (wide ? back == v : (float)back == (float)v) break;
         }
         snprintf(out, n, "%s%s%s", s, strpbrk(s, ".e") ? "" : ".0", wide ? "" : "f");
@@ -188,7 +189,7 @@ void fu_identifier(char *out, size_t n, const char *from)
     size_t k = 0;
     if (n < 4) return;
     for (const char *s = from; *s && k + 2 < n && k < 24; s++) {
-        char ch = isalnum((unsigned char)*s) ? *s : '_';
+        char ch = (unsigned char)*s < 128 && isalnum(*s) ? *s : '_'; /* more is a letter in some locales */
         if (ch == '_' && (k == 0 || out[k - 1] == '_')) continue;
         if (k == 0 && isdigit((unsigned char)ch)) out[k++] = 'v';
         out[k++] = ch;
@@ -226,7 +227,7 @@ void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const
             } else if (len == 1 && *s == 'K' && *e == '(') {
                 const char *close = strchr(e, ')');
                 char lit[48];
-                fu_literal(lit, sizeof lit, operand, strtod(e + 1, NULL), 0, false);
+                fu_literal(lit, sizeof lit, operand, tn_strtod(e + 1, NULL), 0, false);
                 k += (size_t)snprintf(out + k, n - k, "%s", lit);
                 e = close ? close + 1 : e + strlen(e);
             } else {

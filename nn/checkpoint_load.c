@@ -128,7 +128,7 @@ static int match_number(const loading *ld, const char *name, uint64_t most)
     errno = 0;
     bool good = *text >= '0' && *text <= '9';
     if (good && !most)
-        good = isfinite(strtod(text, &end)) && !*end;
+        good = isfinite(tn_strtod(text, &end)) && !*end;
     else if (good)
         good = strtoull(text, &end, 10) <= most && !errno && !*end;
     if (good) return TN_OK;
@@ -312,7 +312,7 @@ static void load_numbers(const loading *ld, nn_state *st)
     for (tn_optim *o = st->optims; ld->optimizers && o; o = o->next, number++) {
         snprintf(key, sizeof(key), "optimizer.%d.lr", number);
         const char *lr = tn_nn_safetensors_meta(&ld->file, key);
-        if (lr) tn_optim_set_lr(o, strtod(lr, NULL));
+        if (lr) tn_optim_set_lr(o, tn_strtod(lr, NULL));
     }
     number = 0;
     for (tn_dataset *d = st->datasets; d; d = d->next, number++) {

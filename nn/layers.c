@@ -63,7 +63,7 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
     va_list args;
     if (!s) return false;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    tn_vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     if (!name || !*name)
         tn_nn_fail(s, TN_E_NULL, op, file, line, "the layer has no name");

@@ -11,6 +11,7 @@
 #include "../include/tensor_nn.h"
 #include "../src/core/alloc.h"
 #include "../src/core/placed.h"
+#include "../src/core/print.h"
 
 /* ---- state.c: what a session owns ---- */
 

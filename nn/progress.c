@@ -64,20 +64,20 @@ void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t siz
     at = add(out, size, at, part);
     for (int i = 0; i < p->n; i++) {
         if (!p->known[i]) continue;
-        snprintf(part, sizeof(part), "  %s %.4f", p->name[i], p->value[i]);
+        tn_snprintf(part, sizeof(part), "  %s %.4f", p->name[i], p->value[i]);
         at = add(out, size, at, part);
     }
     if (run > 0) {
         double each = (now - p->start) / (double)run, left = each * (double)(p->steps - p->done);
-        snprintf(part, sizeof(part), "  %.1f ms/step", 1e3 * each);
+        tn_snprintf(part, sizeof(part), "  %.1f ms/step", 1e3 * each);
         at = add(out, size, at, part);
         if (p->done < p->steps) {
             if (left < 100)
-                snprintf(part, sizeof(part), "  ETA %.0f s", left);
+                tn_snprintf(part, sizeof(part), "  ETA %.0f s", left);
             else
-                snprintf(part, sizeof(part), "  ETA %.0f min", left / 60);
+                tn_snprintf(part, sizeof(part), "  ETA %.0f min", left / 60);
         } else {
-            snprintf(part, sizeof(part), "  %.1f s", now - p->start);
+            tn_snprintf(part, sizeof(part), "  %.1f s", now - p->start);
         }
         add(out, size, at, part);
     }

@@ -52,7 +52,7 @@ void tn_nn_text_add(nn_text *t, const char *fmt, ...)
     va_list args;
     for (int round = 0; round < 2 && !t->failed; round++) {
         va_start(args, fmt);
-        int n = vsnprintf(t->text ? t->text + t->size : NULL, t->room - t->size, fmt, args);
+        int n = tn_vsnprintf(t->text ? t->text + t->size : NULL, t->room - t->size, fmt, args);
         va_end(args);
         if (n < 0) break;
         if ((size_t)n < t->room - t->size) {
@@ -156,7 +156,9 @@ static int parse(const char *path, nn_safetensors *f, size_t size, nn_why *why)
         return tn_nn_why(why, TN_E_FORMAT, "%s: not a safetensors file: no header after the first 8 bytes",
                          path);
     const char *end = NULL;
+    void *before = tn_c_locale_begin();
     cJSON *json = cJSON_ParseWithLengthOpts((const char *)f->file + 8, (size_t)header, &end, 0), *j;
+    tn_c_locale_end(before);
     f->json = json;
     if (!cJSON_IsObject(json)) {
         size_t at = end ? (size_t)(end - (const char *)f->file) : 8;

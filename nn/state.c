@@ -62,7 +62,7 @@ int tn_nn_fail(tn_session *s, int status, const char *op, const char *file, int 
     char text[400];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    tn_vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     tn_place_begin(s, file, line);
     tn_fail(s, status, op, "%s", text);
@@ -75,7 +75,7 @@ int tn_nn_why(nn_why *why, int status, const char *fmt, ...)
     if (!why->status) {
         va_list args;
         va_start(args, fmt);
-        vsnprintf(why->text, sizeof(why->text), fmt, args);
+        tn_vsnprintf(why->text, sizeof(why->text), fmt, args);
         va_end(args);
         why->status = status;
     }

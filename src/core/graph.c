@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../device/device.h"
+#include "print.h"
 
 int tn_graph_init(tn_graph *g)
 {
@@ -560,7 +561,7 @@ void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
     }
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(g->error.text + n, size - n, fmt, ap);
+    tn_vsnprintf(g->error.text + n, size - n, fmt, ap);
     va_end(ap);
     n = strlen(g->error.text);
     if (lost && !strstr(g->error.text, lost)) snprintf(g->error.text + n, size - n, ": %s", lost);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../core/hash.h"
+#include "../core/print.h"
 
 /* Two threads of a server processor with AVX-512, 1 MiB of cache each and 32 MiB together. */
 static const tn_target_profile reference = {
@@ -102,36 +103,14 @@ static bool word(reader *r, char *out, size_t n)
     return k > 0;
 }
 
-/* A decimal number without a sign, such as 12, 0.5 or 1.5e+06, in any locale. Up to 15 digits it is exact as
- * strtod would have it: a whole number by one division or multiplication. */
+/* A decimal number without a sign, such as 12, 0.5 or 1.5e+06. */
 static bool number(reader *r, double least, double most, double *out)
 {
-    char text[32];
-    if (!word(r, text, sizeof text)) return false;
-    const char *c = text;
-    double v = 0;
-    int digits = 0, scale = 0, e = 0;
-    for (bool point = false; (*c >= '0' && *c <= '9') || (*c == '.' && !point); c++) {
-        if (*c == '.') {
-            point = true;
-            continue;
-        }
-        v = v * 10 + (*c - '0');
-        scale -= point;
-        digits++;
-    }
-    if (!digits || digits > 15) return false;
-    if (*c == 'e') {
-        int sign = *++c == '-' ? -1 : 1, n = 0;
-        if (*c == '-' || *c == '+') c++;
-        for (; *c >= '0' && *c <= '9' && n < 3; c++, n++) e = e * 10 + (*c - '0');
-        if (!n) return false;
-        e *= sign;
-    }
-    if (*c) return false;
-    scale += e;
-    v = scale < 0 ? v / pow(10, -scale) : v * pow(10, scale);
-    if (!(v >= least && v <= most)) return false;
+    char text[32], *end;
+    if (!word(r, text, sizeof text) || *text == '+' || *text == '-') return false;
+    if (text[strspn(text, "0123456789.e+-")]) return false;
+    double v = tn_strtod(text, &end);
+    if (*end || !(v >= least && v <= most)) return false;
     *out = v;
     return true;
 }
@@ -245,30 +224,15 @@ static void put(writer *w, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int k = vsnprintf(w->at < w->n ? w->p + w->at : NULL, w->at < w->n ? w->n - w->at : 0, fmt, ap);
+    int k = tn_vsnprintf(w->at < w->n ? w->p + w->at : NULL, w->at < w->n ? w->n - w->at : 0, fmt, ap);
     va_end(ap);
     if (k > 0) w->at += (size_t)k;
 }
 
-/* Whatever stands for the decimal point in the host's locale, here it is a point. */
-static const char *decimal(double v, char text[40])
-{
-    char raw[40];
-    int n = 0;
-    snprintf(raw, sizeof raw, "%.10g", v);
-    for (const char *c = raw; *c; c++) {
-        bool known = (*c >= '0' && *c <= '9') || *c == 'e' || *c == '+' || *c == '-';
-        if (known || !n || text[n - 1] != '.') text[n++] = known ? *c : '.';
-    }
-    text[n] = 0;
-    return text;
-}
-
 static void put_numbers(writer *w, const char *key, int n, const double *v)
 {
-    char text[40];
     put(w, "%s", key);
-    for (int i = 0; i < n; i++) put(w, " %s", decimal(v[i], text));
+    for (int i = 0; i < n; i++) put(w, " %.10g", v[i]);
     put(w, "\n");
 }
 
@@ -310,8 +274,8 @@ static void settle(double *v, const double *before)
         return;
     }
     char text[32];
-    snprintf(text, sizeof text, "%.2e", pow(10, round(log10(*v) * A_DECADE) / A_DECADE));
-    *v = strtod(text, NULL);
+    tn_snprintf(text, sizeof text, "%.2e", pow(10, round(log10(*v) * A_DECADE) / A_DECADE));
+    *v = tn_strtod(text, NULL);
 }
 
 static void settle_rates(tn_profile_rate *list, int n, const tn_profile_rate *before, int n_before)

@@ -10,6 +10,7 @@
  * lines, so that moving a call in the program compiles nothing anew. Start with tn_debug_plan.
  */
 #include "explain.h"
+#include "../core/print.h"
 
 #include <errno.h>
 #include <string.h>
@@ -222,7 +223,7 @@ void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double sec
 {
     if (s->explain->level < TIMES) return;
     const tn_step *st = &p->step[step];
-    fprintf(s->explain->out, "  run %d.%d %-32s %9.3f ms %10.3f MB %7.1f GB/s\n", p->note->number, step + 1,
-            st->name, seconds * 1e3, (double)st->bytes * 1e-6,
-            seconds > 0 ? (double)st->bytes * 1e-9 / seconds : 0);
+    tn_fprintf(s->explain->out, "  run %d.%d %-32s %9.3f ms %10.3f MB %7.1f GB/s\n", p->note->number,
+               step + 1, st->name, seconds * 1e3, (double)st->bytes * 1e-6,
+               seconds > 0 ? (double)st->bytes * 1e-9 / seconds : 0);
 }

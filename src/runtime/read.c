@@ -5,6 +5,7 @@
 
 #include "../core/convert.h"
 #include "../core/placed.h"
+#include "../core/print.h"
 #include "explain.h"
 #include "session.h"
 
@@ -271,7 +272,7 @@ static void print_one(FILE *out, const void *host, tn_dtype stored, tn_dtype sho
     if (shown == TN_BOOL)
         fprintf(out, "%s", v != 0 ? "true" : "false");
     else if (tn_dtype_is_float(shown))
-        fprintf(out, "%.6g", v);
+        tn_fprintf(out, "%.6g", v);
     else
         fprintf(out, "%lld", (long long)tn_load_i64(host, stored, i));
 }

@@ -2,6 +2,7 @@
  * (measured launches only), the groups, the ledger, the boundaries. Start with tn_report_html.
  */
 #include "explain.h"
+#include "../core/print.h"
 
 #include <math.h>
 
@@ -47,24 +48,24 @@ static void put_summary(const tn_view *v, fu_text *t)
     snprintf(big, sizeof big, "%d", v->total.kernels);
     snprintf(small, sizeof small, "%d without fusing", v->total.before);
     put_tile(t, "kernels", big, small);
-    snprintf(big, sizeof big, "%.1f MB", mb(v->total.bytes));
-    snprintf(small, sizeof small, "%.1f MB without fusing", mb(v->total.bytes_before));
+    tn_snprintf(big, sizeof big, "%.1f MB", mb(v->total.bytes));
+    tn_snprintf(small, sizeof small, "%.1f MB without fusing", mb(v->total.bytes_before));
     put_tile(t, "moved", big, small);
-    snprintf(big, sizeof big, "%.1f MB", (double)v->arena_bytes * 1e-6);
-    snprintf(small, sizeof small, "naive %.1f, least %.1f", (double)v->naive_bytes * 1e-6,
-             (double)v->least_bytes * 1e-6);
+    tn_snprintf(big, sizeof big, "%.1f MB", (double)v->arena_bytes * 1e-6);
+    tn_snprintf(small, sizeof small, "naive %.1f, least %.1f", (double)v->naive_bytes * 1e-6,
+                (double)v->least_bytes * 1e-6);
     put_tile(t, "arena", big, small);
     if (v->log->backward) {
-        snprintf(big, sizeof big, "%.1f MB", mb(v->kept_bytes));
-        snprintf(small, sizeof small, "%.1f computed again, %.1f never stored", mb(v->again_bytes),
-                 mb(v->never_bytes));
+        tn_snprintf(big, sizeof big, "%.1f MB", mb(v->kept_bytes));
+        tn_snprintf(small, sizeof small, "%.1f computed again, %.1f never stored", mb(v->again_bytes),
+                    mb(v->never_bytes));
         put_tile(t, "kept for backward", big, small);
     }
-    snprintf(big, sizeof big, "%.3f ms", v->total.predicted_ms);
+    tn_snprintf(big, sizeof big, "%.3f ms", v->total.predicted_ms);
     put_tile(t, "predicted", big, "by the target profile");
     if (v->total.ms > 0) {
-        snprintf(big, sizeof big, "%.3f ms", v->total.ms);
-        snprintf(small, sizeof small, "a copy moves %.1f GB/s", v->gbs);
+        tn_snprintf(big, sizeof big, "%.3f ms", v->total.ms);
+        tn_snprintf(small, sizeof small, "a copy moves %.1f GB/s", v->gbs);
         put_tile(t, "in kernels", big, small);
     }
     fu_put(t, "</div>\n");

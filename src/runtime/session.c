@@ -1,5 +1,6 @@
 /* session.c - opening, closing, steps, errors, statistics. Start with tn_open_with. */
 #include "../core/placed.h"
+#include "../core/print.h"
 #include "explain.h"
 #include "tune.h"
 
@@ -18,7 +19,7 @@ static void say(const tn_options *o, int level, const char *fmt, ...)
     char text[1400];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    tn_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     o->log(level, text, o->log_user);
 }
@@ -236,7 +237,7 @@ int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
     char text[400];
     va_list ap;
     va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
+    tn_vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     if (s->graph.call)
         tn_error_set(&s->graph, status, "%s: %s", op, text);
@@ -268,7 +269,7 @@ void tn_warn(const tn_session *s, const char *format, ...)
     char text[1400];
     va_list ap;
     va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
+    tn_vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     say(&s->options, TN_LOG_WARN, "%s", text);
 }

@@ -3,6 +3,7 @@
 #include "cpu_lib.h"
 
 #include "../../core/alloc.h"
+#include "../../core/print.h"
 #include "dnnl.h"
 #include "winograd.h"
 
@@ -67,7 +68,7 @@ int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...)
     if (!err) return status;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "internal.h"
 
 #include "../../core/alloc.h"
+#include "../../core/print.h"
 #include "../embed.h"
 
 #include <ctype.h>
@@ -27,7 +28,7 @@ int tn_cuda_fail(tn_errbuf *err, int status, const char *fmt, ...)
     if (!err) return status;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
     return status;
 }
@@ -38,7 +39,7 @@ void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...)
     if (!c->log) return;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    tn_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     c->log(level, text, c->log_user);
 }

@@ -17,6 +17,7 @@
 #include "api.h"
 
 #include "../../core/alloc.h"
+#include "../../core/print.h"
 
 #include <dlfcn.h>
 #include <glob.h>
@@ -46,7 +47,7 @@ static int fail(tn_errbuf *err, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
     return TN_E_UNSUPPORTED;
 }

@@ -4,6 +4,7 @@
  * until it has its line here. Read first: tn_ref_run.
  */
 #include "internal.h"
+#include "../../core/print.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@ int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...)
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        vsnprintf(err->text, sizeof err->text, fmt, ap);
+        tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
     }
     return status;
