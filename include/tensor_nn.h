@@ -339,8 +339,10 @@ TN_FUNCTION(double, evaluate_loss, tn_session *s, tn_dataset *d, tn_classify_fn 
 /* ---- 6 Checkpoints ----------------------------------------------------------------------------------- */
 
 /* Writes parameters, buffers, optimizer state, the random generator and the data sets' positions to a
- * .safetensors file: under a temporary name first, then renamed, so that `path` is never half written. What a
- * process that was killed meanwhile left there (path.PID.part) goes with the next save. */
+ * .safetensors file: under a temporary name first (path.RANDOM.part), then renamed, so that `path` is never half
+ * written. What a process that was killed meanwhile left there goes with the next save. A file that is replaced gives
+ * its permissions to the new one; through a symbolic link the file it leads to is replaced, unless the link is
+ * another user's. TN_E_IO where the file cannot be written, or something else, such as a folder or a FIFO, is there. */
 TN_FUNCTION(int, save, tn_session *s, const char *path);
 /* Reads such a file back into a session with the same layers, optimizers and data sets made in the same
  * order. Everything is checked first: where a tensor is missing or has another shape nothing is changed and

@@ -186,15 +186,15 @@ static int write_file(tn_session *s, const char *path, const nn_items *l, const 
 {
     tn_whole_file w;
     int why = tn_whole_open(&w, path), status = TN_OK;
-    if (why == EINVAL) return tn_fail(s, TN_E_IO, op, "%s: not a regular file", path);
-    if (why) return tn_fail(s, why == ENAMETOOLONG ? TN_E_ARG : TN_E_IO, op, "%s: %s", path, strerror(why));
+    if (why)
+        return tn_fail(s, why == ENAMETOOLONG ? TN_E_ARG : TN_E_IO, op, "%s: %s", path, tn_whole_why(why));
     if (fwrite(header->text, 1, header->size, w.f) != header->size) status = TN_E_IO;
     for (int i = 0; !status && i < l->n; i++)
         status = write_item(w.f, &l->items[i], buffer, item_bytes(&l->items[i]));
     why = errno;
     if (status)
         tn_whole_drop(&w);
-    else if ((why = tn_whole_commit(&w, path)))
+    else if ((why = tn_whole_commit(&w)))
         status = TN_E_IO;
     if (status == TN_E_IO) tn_fail(s, TN_E_IO, op, "%s: %s", path, strerror(why));
     return status;

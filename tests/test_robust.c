@@ -6,7 +6,6 @@
  */
 #include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,10 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #if defined(__x86_64__)
@@ -29,7 +26,6 @@
 #include "small_net.h"
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
-#include "src/core/whole_file.h"
 
 /* ---- replay ---- */
 
@@ -199,97 +195,6 @@ static void test_loss_can_be_looked_at_first(void **state)
     }
 }
 
-/* ---- files that appear whole ---- */
-
-static bool is_there(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
-/* What a killed process has left beside a checkpoint goes with the next save; what somebody is still writing,
- * or what only looks alike, stays. */
-static void test_leftovers_of_a_killed_save_go(void **state)
-{
-    (void)state;
-    char path[128], name[4][160];
-    snprintf(path, sizeof path, "%s/run.safetensors", base);
-    snprintf(name[0], sizeof name[0], "%s.4000001.part", path);
-    snprintf(name[1], sizeof name[1], "%s.4000002.part", path);
-    snprintf(name[2], sizeof name[2], "%s.notes.part", path);
-    snprintf(name[3], sizeof name[3], "%s/other.safetensors.4000001.part", base);
-    int fd[4];
-    for (int i = 0; i < 4; i++)
-        assert_true((fd[i] = open(name[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) >= 0);
-    assert_int_equal(flock(fd[1], LOCK_EX), 0);
-    int ready[2];
-    assert_int_equal(pipe(ready), 0);
-    pid_t child = fork();
-    if (!child) { /* in the middle of a save */
-        tn_whole_file w;
-        char ok = (char)(tn_whole_open(&w, path) == 0);
-        if (write(ready[1], &ok, 1) == 1) pause();
-        _exit(1);
-    }
-    char ok = 0, killed[160];
-    assert_int_equal(read(ready[0], &ok, 1), 1);
-    assert_true(ok);
-    snprintf(killed, sizeof killed, "%s.%ld.part", path, (long)child);
-    assert_true(is_there(killed));
-
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 3, .log = quiet);
-    struct net n;
-    make_net(s, &n);
-    assert_int_equal(tn_save(s, path), TN_OK);
-    assert_true(is_there(killed)); /* it still runs */
-    assert_false(is_there(name[0]));
-    for (int i = 1; i < 4; i++) assert_true(is_there(name[i]));
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-    close(fd[1]);
-    assert_int_equal(tn_save(s, path), TN_OK);
-    assert_false(is_there(killed));
-    assert_false(is_there(name[1]));
-    assert_true(is_there(name[2]) && is_there(name[3]));
-    assert_int_equal(tn_load(s, path), TN_OK);
-    assert_int_equal(tn_close(s), TN_OK);
-    for (int i = 0; i < 4; i++)
-        if (i != 1) close(fd[i]);
-    close(ready[0]);
-    close(ready[1]);
-}
-
-static void *save_often(void *arg)
-{
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 3, .threads = 1, .log = quiet);
-    struct net n;
-    make_net(s, &n);
-    int status = tn_error(s);
-    for (int i = 0; i < 20 && !status; i++) status = tn_save(s, arg);
-    tn_close(s);
-    return status ? arg : NULL;
-}
-
-/* Sessions that save under one name at once: each save is whole. */
-static void test_saves_under_one_name(void **state)
-{
-    (void)state;
-    char path[128];
-    snprintf(path, sizeof path, "%s/shared.safetensors", base);
-    pthread_t thread[4];
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&thread[i], NULL, save_often, path), 0);
-    for (int i = 0; i < 4; i++) {
-        void *failed;
-        pthread_join(thread[i], &failed);
-        assert_null(failed);
-    }
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 5, .log = quiet);
-    struct net n;
-    make_net(s, &n);
-    assert_int_equal(tn_load(s, path), TN_OK);
-    assert_int_equal(tn_close(s), TN_OK);
-    assert_int_equal(count_files(base, ".part"), 2); /* those of the test before */
-}
-
 /* ---- folders ---- */
 
 static void test_cache_that_cannot_be_written(void **state)
@@ -453,8 +358,6 @@ int main(void)
         cmocka_unit_test(test_memory_stays),
         cmocka_unit_test(test_float_state_is_left_alone),
         cmocka_unit_test(test_loss_can_be_looked_at_first),
-        cmocka_unit_test(test_leftovers_of_a_killed_save_go),
-        cmocka_unit_test(test_saves_under_one_name),
         cmocka_unit_test(test_cache_that_cannot_be_written),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_every_allocation_can_fail),

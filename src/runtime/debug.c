@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "../core/whole_file.h"
+
 enum { KERNELS = 1, TIMES, REASONS, SOURCES, GRAPHS };
 
 void tn_debug_open(tn_explain_state *x, const tn_settings *from)
@@ -168,11 +170,9 @@ static void write_file(tn_session *s, const char *name, const fu_text *t)
 {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", s->explain->folder, name);
-    FILE *f = fopen(path, "w");
-    bool wrote = f && t->p && fputs(t->p, f) >= 0;
-    if (f && fclose(f)) wrote = false;
-    if (!wrote) {
-        tn_warn(s, "TENSOR_DUMP: %s cannot be written: %s", path, strerror(errno));
+    int why = t->p ? tn_put_file(path, t) : ENOMEM;
+    if (why) {
+        tn_warn(s, "TENSOR_DUMP: %s cannot be written: %s", path, tn_whole_why(why));
         s->explain->folder = NULL;
     }
 }

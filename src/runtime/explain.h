@@ -245,6 +245,7 @@ void tn_report_html(tn_session *s, const tn_view *v, fu_text *t);
 void tn_report_json(tn_session *s, const tn_view *v, fu_text *t);
 
 /* ---- report.c ---- */
+int tn_put_file(const char *path, const fu_text *t); /* whole or not at all; 0 or an errno (tn_whole_why) */
 int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t);
 
 /* ---- plan_churn.c ---- */

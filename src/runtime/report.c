@@ -1,18 +1,22 @@
 /* report.c - writing what a session has to tell into files. Start with tn_report. */
 #include "explain.h"
 
-#include <string.h>
-
 #include "../core/placed.h"
 #include "../core/whole_file.h"
 
-int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t)
+int tn_put_file(const char *path, const fu_text *t)
 {
     tn_whole_file w;
     int why = tn_whole_open(&w, path);
-    if (!why && t->n) fwrite(t->p, 1, t->n, w.f);
-    if (!why) why = tn_whole_commit(&w, path);
-    return why ? tn_fail(s, TN_E_IO, op, "%s cannot be written: %s", path, strerror(why)) : TN_OK;
+    if (why) return why;
+    if (t->n) fwrite(t->p, 1, t->n, w.f);
+    return tn_whole_commit(&w);
+}
+
+int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t)
+{
+    int why = tn_put_file(path, t);
+    return why ? tn_fail(s, TN_E_IO, op, "%s cannot be written: %s", path, tn_whole_why(why)) : TN_OK;
 }
 
 int tn_report(tn_session *s, const char *path)

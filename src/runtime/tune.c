@@ -109,10 +109,11 @@ static void store(tn_session *s, const char *key, const fu_conv_way *w)
     if (!path_of(s, key, path, sizeof path)) return;
     int n = print_way(key, w, text), why = tn_whole_open(&file, path);
     if (!why) fwrite(text, 1, (size_t)n, file.f);
-    if (!why) why = tn_whole_commit(&file, path);
+    if (!why) why = tn_whole_commit(&file);
     if (!why || s->tune->told) return;
     s->tune->told = true;
-    tn_warn(s, "%s cannot be written: %s; the next session will time its kernels anew", path, strerror(why));
+    tn_warn(s, "%s cannot be written: %s; the next session will time its kernels anew", path,
+            tn_whole_why(why));
 }
 
 /* ---- timing ---- */
