@@ -181,6 +181,7 @@ static inline bool args_option(struct args *a, const char *o, const char *v)
 /* Reads the options into `a`, or ends the program. */
 static inline void args_parse(struct args *a, int argc, char **argv)
 {
+    interrupt_watch();
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help")) {
             args_usage(a, stdout);
@@ -234,7 +235,6 @@ static inline tn_session *args_open(struct args *a)
     if (a->log_file) setvbuf(a->log_file, NULL, _IOLBF, BUFSIZ); /* to be followed, and kept if interrupted */
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
-    interrupt_watch();
     return s;
 }
 
@@ -250,11 +250,13 @@ static inline void args_log(struct args *a, long step, tn_tensor *loss)
     a->clock = now;
 }
 
-/* Saves, reports and closes as asked; the program's exit status. */
+/* Saves, reports and closes as asked; the program's exit status. A run that was interrupted before its first
+ * step has nothing to save: a file that is there may be of a run that had. */
 static inline int args_finish(struct args *a, tn_session *s)
 {
     int failed = 0;
-    if (a->save && !tn_error(s)) tn_save(s, a->save);
+    const bool save = a->save && (a->step || !interrupted());
+    if (save && !tn_error(s)) tn_save(s, a->save);
     if (a->report && !tn_error(s)) tn_report(s, a->report);
     if (a->log_file && fclose(a->log_file)) {
         fprintf(stderr, "%s: %s cannot be written\n", a->program, a->log);
@@ -264,9 +266,13 @@ static inline int args_finish(struct args *a, tn_session *s)
         fprintf(stderr, "%s: %s\n", a->program, tn_error_text(s));
         failed = 1;
     } else if (interrupted()) {
-        fprintf(stderr, "%s%s: interrupted after step %ld, %s%s\n", isatty(2) ? "\n" : "", a->program,
-                a->step, a->save ? "which is saved: go on with --resume " : "nothing is saved",
-                a->save ? a->save : "");
+        fprintf(stderr, "%s%s: interrupted ", isatty(2) ? "\n" : "", a->program);
+        if (a->step)
+            fprintf(stderr, "after step %ld, ", a->step);
+        else
+            fprintf(stderr, "before its first step, ");
+        fprintf(stderr, "%s%s\n", save ? "which is saved: go on with --resume " : "nothing is saved",
+                save ? a->save : "");
     }
     tn_close(s);
     return interrupted() ? 130 : failed;

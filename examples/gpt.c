@@ -74,7 +74,7 @@ static void write_sample(tn_session *s, const struct gpt *m, const struct config
     window[0] = tn_text_token(text, '\n') > 0 ? tn_text_token(text, '\n') : 0;
     tn_train(s, false);
     tn_no_grad_begin(s);
-    for (long i = 0; i < c->sample; i++) {
+    for (long i = 0; i < c->sample && !interrupted(); i++) {
         int64_t token = next_token(s, m, c, window, n);
         if (tn_error(s)) break;
         putchar(tn_text_byte(text, token));
@@ -132,8 +132,8 @@ int main(int argc, char **argv)
         tn_optim_set_lr(opt, tn_lr_cosine(b.number, WARMUP, decay, a.lr, 0.1 * a.lr));
         train_step(s, &m, opt, l, &b, &a, b.number + 1);
     }
+    if (!interrupted() && !tn_error(s)) write_sample(s, &m, &c, train);
     if (interrupted()) return args_finish(&a, s);
-    if (!tn_error(s)) write_sample(s, &m, &c, train);
     double loss = tn_evaluate_loss(s, held_out, forward, &m);
     if (!tn_error(s)) printf("validation loss %.4f\n", loss);
     return args_finish(&a, s);

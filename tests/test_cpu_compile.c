@@ -291,6 +291,24 @@ static int with_no_signal_wanted(const char *dir)
     return bad;
 }
 
+/* Ctrl-C and job managers signal every process of a job, the compiler too: that is for the host to decide. */
+static void signals_to_the_whole_job(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"INT", "QUIT", "TERM", "HUP", "USR1", "USR2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char cc[128], script[256];
+        snprintf(cc, sizeof cc, "%s/signalled", base);
+        snprintf(script, sizeof script, "kill -%s $$\nexec %s \"$@\"", names[i], TN_BUILD_CC);
+        write_script(cc, script);
+        setenv("TENSOR_CC", cc, 1);
+        tn_device *d = open_device(fresh_dir(), 2);
+        assert_true(run_text(d, "add", ADD("add", "6")) == 6);
+        d->close(d);
+        unsetenv("TENSOR_CC");
+    }
+}
+
 static void hosts_of_every_kind(void **state)
 {
     (void)state;
@@ -400,6 +418,7 @@ int main(void)
         cmocka_unit_test(compilers_that_fail_oddly),
         cmocka_unit_test(compiler_with_arguments),
         cmocka_unit_test(hosts_of_every_kind),
+        cmocka_unit_test(signals_to_the_whole_job),
         cmocka_unit_test(loads_from_memory_where_the_folder_forbids),
         cmocka_unit_test(a_full_disk_is_gone_around),
         cmocka_unit_test(noexec_mount),

@@ -1,9 +1,9 @@
 /* compile.c - find cc, run it, load the result.
  *
  * The compiler is a child process like any other: started with posix_spawn, waited for by its own number
- * only, with default signal actions (a host that ignores SIGCHLD would otherwise hand that on, and compiler
- * drivers wait for children themselves). When somebody else has reaped it, the output file is the judge. Read
- * first: tn_cc_probe, then tn_cc_build.
+ * only, with the default action for SIGCHLD (a host that ignores it would otherwise hand that on, and
+ * compiler drivers wait for children themselves). When somebody else has reaped it, the output file is the
+ * judge. Read first: tn_cc_probe, then tn_cc_build.
  */
 #include "compile.h"
 
@@ -119,12 +119,16 @@ static int start(char *const argv[], int out, const char *dir, pid_t *pid)
     if (e) goto no_files;
     e = posix_spawnattr_init(&how);
     if (e) goto no_attributes;
-    sigset_t none, usual;
-    sigemptyset(&none);
+    sigset_t held, usual;
+    sigemptyset(&held);
     sigemptyset(&usual);
-    const int reset[] = {SIGCHLD, SIGPIPE, SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+    const int reset[] = {SIGCHLD, SIGPIPE};
     for (size_t i = 0; i < sizeof reset / sizeof *reset; i++) sigaddset(&usual, reset[i]);
-    posix_spawnattr_setsigmask(&how, &none);
+    /* Ctrl-C and job managers reach every process of a job: the host decides what is to end, and one that
+     * goes on to the end of its step needs its kernels. A compiler whose host is gone ends by itself. */
+    const int hosts[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) sigaddset(&held, hosts[i]);
+    posix_spawnattr_setsigmask(&how, &held);
     posix_spawnattr_setsigdefault(&how, &usual);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     e = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

@@ -3,7 +3,8 @@
  * Primitives live in a small table replaced least recently used. What a running primitive needs for itself (a
  * stream, a scratchpad) lives in a `slot`, claimed by whatever thread runs one. Debian's library is built
  * with OpenMP: a thread's own limit is set to 1 around every call into it and put back, so that no team is
- * ever started. Read first: dnnl.h, then find_entry and execute. */
+ * ever started; so is its signal mask, for the reason in signals.h. Read first: dnnl.h, then enter,
+ * find_entry and execute. */
 #include "dnnl.h"
 
 #ifndef TN_HAVE_DNNL
@@ -21,6 +22,7 @@ void tn_dnnl_close(tn_dnnl *d)
 #else
 
 #include "../../core/alloc.h"
+#include "signals.h"
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -183,17 +185,24 @@ struct tn_dnnl {
     int nslots;
 };
 
-static int one_thread(const tn_dnnl *d)
+/* What a call into oneDNN changes of its thread, as it was. */
+typedef struct caller {
+    int threads;
+    sigset_t signals;
+} caller;
+
+static caller enter(const tn_dnnl *d)
 {
-    if (!d->omp_get || !d->omp_set) return 0;
-    int before = d->omp_get();
-    if (before != 1) d->omp_set(1);
-    return before;
+    caller was = {.threads = d->omp_get && d->omp_set ? d->omp_get() : 0};
+    tn_signals_hold(&was.signals);
+    if (was.threads > 1) d->omp_set(1);
+    return was;
 }
 
-static void as_before(const tn_dnnl *d, int before)
+static void leave(const tn_dnnl *d, const caller *was)
 {
-    if (before > 1) d->omp_set(before);
+    if (was->threads > 1) d->omp_set(was->threads);
+    tn_signals_release(&was->signals);
 }
 
 tn_dnnl *tn_dnnl_open(void)
@@ -204,11 +213,11 @@ tn_dnnl *tn_dnnl_open(void)
     *(void **)&d->omp_get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
     *(void **)&d->omp_set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     d->entries = tn_calloc(ENTRIES, sizeof *d->entries);
-    int before = one_thread(d);
+    caller was = enter(d);
     bool ok = d->entries && dnnl_engine_create(&d->engine, dnnl_cpu, 0) == dnnl_success &&
               dnnl_primitive_attr_create(&d->attr) == dnnl_success &&
               dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    as_before(d, before);
+    leave(d, &was);
     if (ok) return d;
     tn_dnnl_close(d);
     return NULL;
@@ -332,7 +341,8 @@ static int execute(tn_dnnl *d, const step *s, const operand *op, int n)
     dnnl_exec_arg_t args[MOST];
     slot *sl = take_slot(d);
     bool ok = true;
-    int made = 0, before = one_thread(d);
+    int made = 0;
+    caller was = enter(d);
     for (int i = 0; ok && i <= n; i++) {
         bool pad = i == n;
         md_ref m = pad ? dnnl_primitive_desc_query_md(s->pd, dnnl_query_scratchpad_md, 0)
@@ -346,7 +356,7 @@ static int execute(tn_dnnl *d, const step *s, const operand *op, int n)
     ok = ok && dnnl_primitive_execute(s->prim, sl->stream, made, args) == dnnl_success &&
          dnnl_stream_wait(sl->stream) == dnnl_success;
     for (int i = 0; i < made; i++) dnnl_memory_destroy(args[i].memory);
-    as_before(d, before);
+    leave(d, &was);
     give_slot(sl);
     return ok ? TN_OK : TN_E_DEVICE;
 }
@@ -362,9 +372,9 @@ static bool data_type(tn_dtype t, dnnl_data_type_t *out)
 bool tn_dnnl_sgemm(const tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                    int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc)
 {
-    int before = one_thread(d);
+    caller was = enter(d);
     dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
-    as_before(d, before);
+    leave(d, &was);
     return s == dnnl_success;
 }
 
@@ -404,10 +414,10 @@ const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, c
     md a = {0}, b = {0}, c = {0}, bias = {0};
     if (md_strided(&a, nd + 2, da, type, sa) && md_strided(&b, nd + 2, db, type, sb) &&
         md_strided(&c, nd + 2, dc, type, sc) && md_strided(&bias, nd + 2, dbias, type, sbias)) {
-        int before = one_thread(d);
+        caller was = enter(d);
         dnnl_primitive_desc_t pd = matmul_pd(d->engine, &a, &b, g->bias ? &bias : NULL, &c, d->attr);
         e->declined = !make_step(e, &e->main, pd) || is_ref(pd);
-        as_before(d, before);
+        leave(d, &was);
     }
     md_clear(&a), md_clear(&b), md_clear(&c), md_clear(&bias);
     return e->declined ? NULL : e;
@@ -506,9 +516,9 @@ const tn_dnnl_prim *tn_dnnl_conv(tn_dnnl *d, const tn_conv2d_desc *c, int64_t im
     bool found;
     entry *e = find_entry(d, &k, &found);
     if (!found) {
-        int before = one_thread(d);
+        caller was = enter(d);
         make_conv(d, e, c, images, rest);
-        as_before(d, before);
+        leave(d, &was);
     }
     return e->declined ? NULL : e;
 }

@@ -18,6 +18,7 @@
 #include "../../../include/tensor.h"
 #include "../../core/alloc.h"
 #include "fpu.h"
+#include "signals.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -199,6 +200,7 @@ static void start_workers(tn_pool *p)
     p->mask = p->allowed;
     sigset_t all, old;
     sigfillset(&all);
+    tn_signals_open_faults(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the host's signals are for the host's threads */
     for (p->workers = 0; p->workers < p->threads - 1; p->workers++)
         if (pthread_create(&p->worker[p->workers], NULL, worker, p)) break;
