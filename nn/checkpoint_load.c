@@ -27,6 +27,7 @@ typedef struct loading {
 } loading;
 
 static const char load_op[] = "load";
+static const int64_t MOST = INT64_C(1) << 53; /* of what is counted, so that counting on is safe */
 
 static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
 {
@@ -46,18 +47,40 @@ static bool turned(const loading *ld, const nn_item *e)
     return ld->pytorch && e->param && tn_ndim(e->tensor) == 4;
 }
 
-/* What the file may lack: state of parameters that were not updated before it was written, and sums. */
-static bool may_lack(const nn_items *l, const nn_item *e)
+/* How often the file says that the entry's parameter was updated. */
+static int64_t updates_of(const nn_items *l, const nn_item *e)
 {
-    if (!e->entry || e->which == NN_SUM) return e->entry != NULL;
-    for (int k = 0; k < l->n; k++) {
+    int64_t n = 0;
+    for (int k = 0; k < l->n && !n; k++) {
         const nn_item *steps = &l->items[k];
-        if (steps->optim != e->optim || steps->entry) continue;
-        int64_t n = 0;
-        memcpy(&n, steps->saved->data + 8 * (e->entry - e->optim->entries), 8);
-        return n == 0;
+        if (steps->optim == e->optim && !steps->entry)
+            memcpy(&n, steps->saved->data + 8 * (e->entry - e->optim->entries), 8);
     }
-    return false;
+    return n;
+}
+
+static int match_counts(const loading *ld, const nn_item *e)
+{
+    for (int k = 0; k < e->optim->n; k++) {
+        int64_t n;
+        memcpy(&n, e->saved->data + 8 * k, 8);
+        if (n < 0 || n > MOST)
+            return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' has been updated %lld times", ld->path,
+                           tn_name(e->optim->entries[k].param), (long long)n);
+    }
+    return TN_OK;
+}
+
+/* State is there where the parameter was updated before the file was written, and nowhere else. Sums may be
+ * there or not. */
+static int match_state(const loading *ld, const nn_items *l, const nn_item *e)
+{
+    if (e->which == NN_SUM) return TN_OK;
+    int64_t n = updates_of(l, e);
+    if (!n == !e->saved) return TN_OK;
+    if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
+    return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' is there, but '%s' has been updated 0 times",
+                   ld->path, e->name, tn_name(e->entry->param));
 }
 
 /* Finds the item in the file and demands that it fits. */
@@ -67,7 +90,10 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
     int64_t shape[TN_MAX_DIMS];
     int ndim = tn_nn_item_shape(e, shape);
     e->saved = tn_nn_safetensors_find(&ld->file, e->name);
-    if (!e->saved && may_lack(l, e)) return TN_OK;
+    if (e->entry) {
+        int status = match_state(ld, l, e);
+        if (status || !e->saved) return status;
+    }
     if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
     if (turned(ld, e)) { /* what is OHWI here is OIHW there */
         int64_t in = shape[3];
@@ -86,7 +112,7 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
     if (!fits)
         return tn_fail(ld->s, TN_E_DTYPE, load_op, "%s: '%s' is %s, %s expected", ld->path, e->name,
                        e->saved->type, tn_dtype_name(d));
-    return TN_OK;
+    return e->optim && !e->entry ? match_counts(ld, e) : TN_OK;
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -145,14 +171,20 @@ static int match_numbers(const loading *ld, const nn_state *st)
         snprintf(key, sizeof(key), "optimizer.%d.lr", number);
         status = match_number(ld, key, 0);
         snprintf(key, sizeof(key), "optimizer.%d.gathered", number);
-        if (!status) status = match_number(ld, key, INT64_MAX);
+        if (!status) status = match_number(ld, key, INT32_MAX);
     }
     number = 0;
-    for (const tn_dataset *d = st->datasets; d; d = d->next, number++)
+    for (const tn_dataset *d = st->datasets; d && !status; d = d->next, number++) {
+        int64_t count = 0, at = 0;
         for (int k = 0; k < 3 && !status; k++) {
             snprintf(key, sizeof(key), "data.%d.%s", number, position[k]);
-            status = match_number(ld, key, INT64_MAX);
+            status = match_number(ld, key, MOST);
         }
+        if (status || !meta_number(ld, "data", number, "count", &count) || count != d->n) continue;
+        if (meta_number(ld, "data", number, "at", &at) && at > d->n && !d->corpus) /* windows have no end */
+            status = tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' is %lld, of %lld items", ld->path, key,
+                             (long long)at, (long long)count);
+    }
     if (!status) status = match_number(ld, "seed", UINT64_MAX);
     return status ? status : match_number(ld, "draw", UINT64_MAX);
 }
@@ -267,20 +299,17 @@ static int prepare_state(const loading *ld, const nn_items *l, int number, optim
     a->data = tn_calloc((size_t)o->n * NN_STATES, sizeof(*a->data));
     if (!a->steps || !a->data)
         return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for the state of %d parameters", o->n);
+    /* A sum of more steps than this optimizer gathers is none of its sums. */
+    if (!meta_number(ld, "optimizer", number, "gathered", &a->gathered) || a->gathered >= o->accumulate)
+        a->gathered = 0;
     for (int k = 0; k < l->n; k++) {
         const nn_item *e = &l->items[k];
         if (e->optim != o) continue;
         if (!e->entry)
             memcpy(a->steps, e->saved->data, (size_t)o->n * sizeof(*a->steps));
-        else if (e->saved && (e->which != NN_SUM || o->accumulate > 1))
+        else if (e->saved && (e->which != NN_SUM || a->gathered))
             a->data[e->which * o->n + (e->entry - o->entries)] = e->saved->data;
     }
-    for (int k = 0; k < o->n; k++)
-        if (a->steps[k] < 0)
-            return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' has been updated %lld times", ld->path,
-                           tn_name(o->entries[k].param), (long long)a->steps[k]);
-    if (!meta_number(ld, "optimizer", number, "gathered", &a->gathered) || a->gathered >= o->accumulate)
-        a->gathered = 0;
     return tn_nn_optim_prepare(o, a->steps, a->data, &a->made);
 }
 
@@ -321,7 +350,6 @@ static void load_numbers(const loading *ld, nn_state *st)
         if (!meta_number(ld, "data", number, "count", &count) || count != d->n) continue;
         if (!meta_number(ld, "data", number, "epoch", &epoch) || !meta_number(ld, "data", number, "at", &at))
             continue;
-        if (at > (d->corpus ? INT64_C(1) << 53 : d->n)) continue; /* a text's windows have no end */
         d->next_epoch = epoch;
         d->next_at = at;
     }

@@ -8,9 +8,7 @@
  */
 #include "nn.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #ifdef TN_HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -18,35 +16,6 @@
 enum { MOST_FILE = 1 << 30, MOST_AXES = 3 };
 /* deflate cannot pack better than 1032 to 1, so a header that wants more is lying. */
 enum { MOST_RATIO = 1032 };
-
-int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *size, nn_why *why)
-{
-    int status = TN_OK;
-    unsigned char *p = NULL;
-    FILE *f = fopen(path, "rb");
-    if (!f) return tn_nn_why(why, TN_E_IO, "%s: %s", path, strerror(errno));
-    struct stat st;
-    if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode)) {
-        status = tn_nn_why(why, TN_E_IO, "%s: not a plain file", path);
-    } else if ((uint64_t)st.st_size > most) {
-        status = tn_nn_why(why, TN_E_FORMAT, "%s: %lld bytes, more than such a file can have", path,
-                           (long long)st.st_size);
-    } else if (!(p = tn_malloc((size_t)st.st_size + 1))) {
-        status = tn_nn_why(why, TN_E_NOMEM, "%s: no memory for %lld bytes", path, (long long)st.st_size);
-    } else if (fread(p, 1, (size_t)st.st_size, f) != (size_t)st.st_size) {
-        status = tn_nn_why(why, TN_E_IO, "%s: %s", path,
-                           ferror(f) ? strerror(errno) : "changed while it was read");
-    }
-    fclose(f);
-    if (status) {
-        tn_free_mem(p);
-        return status;
-    }
-    p[st.st_size] = 0; /* for readers of text */
-    *data = p;
-    *size = (size_t)st.st_size;
-    return TN_OK;
-}
 
 typedef struct source {
     const char *path;

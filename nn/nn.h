@@ -42,7 +42,7 @@ typedef struct nn_why {
 /* Notes the first reason and returns its status. */
 int tn_nn_why(nn_why *why, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- readers: idx.c, sheet.c ---- */
+/* ---- readers: slurp.c, idx.c, sheet.c ---- */
 
 /* A whole file, tn_free_mem it; refuses more than `most` bytes. TN_E_IO, TN_E_NOMEM or TN_E_FORMAT. */
 int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *size, nn_why *why);

@@ -166,8 +166,9 @@ int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *
         r->dtype = o->rows[i].dtype;
         for (int k = 0; k < o->n; k++) {
             const nn_optim_entry *e = &o->entries[k];
-            if (e->row == i && (steps[k] || data[NN_SUM * o->n + k]))
-                widen(r, e->first / NN_BLOCK, e->first / NN_BLOCK + block_count(e));
+            bool any = steps[k] != 0;
+            for (int which = 0; which < NN_STATES; which++) any |= data[which * o->n + k] != NULL;
+            if (e->row == i && any) widen(r, e->first / NN_BLOCK, e->first / NN_BLOCK + block_count(e));
         }
         status = open_range(o->s, r);
         for (int which = 0; which < NN_STATES && !status; which++) status = fill(o, r, i, which, data);

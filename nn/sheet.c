@@ -17,6 +17,8 @@
 #include <stb/stb_image.h>
 
 enum { MOST_FILE = 1 << 28, MOST_SIDE = 1 << 16 };
+/* Pixels of one bit, packed as well as deflate can: a header that wants more of a byte is lying. */
+enum { MOST_PIXELS = 8 * 1032 };
 
 int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *out, nn_why *why)
 {
@@ -27,6 +29,9 @@ int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *ou
     if (status) return status;
     if (!stbi_info_from_memory(file, (int)size, &width, &height, &channels)) {
         status = tn_nn_why(why, TN_E_FORMAT, "%s: not a PNG image (%s)", path, stbi_failure_reason());
+    } else if ((uint64_t)width * (uint64_t)height / MOST_PIXELS > size) {
+        status = tn_nn_why(why, TN_E_FORMAT, "%s: %d x %d pixels are more than a file of this size holds",
+                           path, width, height);
     } else if (width > MOST_SIDE || height > MOST_SIDE || width % w || height % h) {
         status = tn_nn_why(why, TN_E_FORMAT, "%s: %d x %d pixels are not tiles of %d x %d", path, width,
                            height, (int)w, (int)h);

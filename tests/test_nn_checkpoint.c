@@ -342,6 +342,8 @@ static void mismatches(void **state)
              "is F64"},
             {"\"shape\":[2]", "\"shape\":[3]", TN_E_FORMAT, "data_offsets"},
             {"\"dtype\":\"F32\"", "\"dtype\":\"F31\"", TN_E_FORMAT, "unknown dtype 'F31'"},
+            {"\"data.0.at\":\"32\"", "\"data.0.at\":\"41\"", TN_E_FORMAT, "'data.0.at' is 41, of 40 items"},
+            {"\"data.0.epoch\":\"0\"", "\"data.0.epoch\":\"-\"", TN_E_FORMAT, "no count"},
             {"optimizer.0.lr\":\"0", "optimizer.0.lr\":\"-", TN_E_FORMAT, "no rate"},
             {"optimizer.0.gathered\":\"0", "optimizer.0.gathered\":\"x", TN_E_FORMAT, "no count"},
             {"{\"__metadata__\"", "x\"__metadata__\"", TN_E_FORMAT, "not a safetensors file"},
@@ -449,6 +451,47 @@ static void spill(const char *path, const unsigned char *data, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
+/* How often each parameter was updated decides what else the file must have, and where it goes. */
+static void update_counts(void **state)
+{
+    (void)state;
+    static const int64_t count[] = {0, -1, INT64_MIN, INT64_MAX, INT64_C(1) << 53 | 1, 1, INT64_C(1) << 53};
+    char path[256];
+    path_of(path, sizeof(path), "counts");
+    for (int kind = ADAMW; kind <= ACCUMULATE; kind++) {
+        if (kind == TWO) continue;
+        run r;
+        open_run(&r, &PLACES[0], (run_kind)kind);
+        go_on(&r, 6, NULL);
+        assert_int_equal(tn_save(r.s, path), TN_OK);
+        unsigned char *file;
+        size_t n = slurp(path, &file);
+        nn_safetensors f;
+        nn_why why = {0};
+        assert_int_equal(tn_nn_safetensors_read(path, &f, &why), TN_OK);
+        const nn_saved *steps = tn_nn_safetensors_find(&f, "optimizer.0.step");
+        size_t at = (size_t)(steps->data - f.file);
+        int params = (int)steps->shape[0];
+        tn_nn_safetensors_free(&f);
+        for (int k = 0; k < params; k++) {
+            unsigned char was[8];
+            memcpy(was, file + at + 8 * k, 8);
+            for (int c = 0; c < 7; c++) {
+                memcpy(file + at + 8 * k, &count[c], 8);
+                spill(path, file, n);
+                if (c < 5)
+                    expect_refused(&r, path, TN_E_FORMAT, "has been updated");
+                else if (tn_load(r.s, path))
+                    fail_msg("%s", tn_error_text(r.s));
+            }
+            memcpy(file + at + 8 * k, was, 8);
+        }
+        free(file);
+        unlink(path);
+        close_run(&r);
+    }
+}
+
 /* Mutated files: the reader says what is wrong or delivers tensors inside the file; a session refuses without
  * effect, or takes it. Mutations sit mostly in the header. */
 static void any_bytes(void **state)
@@ -550,6 +593,7 @@ int main(void)
         cmocka_unit_test(weights_of_a_run), cmocka_unit_test(mismatches),
         cmocka_unit_test(another_model),    cmocka_unit_test(saving_fails_cleanly),
         cmocka_unit_test(any_bytes),        cmocka_unit_test(no_memory),
+        cmocka_unit_test(update_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,7 @@ static bool whole(tn_dtype d)
 
 void tn_convert(void *dst, tn_dtype to, const void *src, tn_dtype from, size_t n)
 {
-    if (to == from) {
+    if (to == from && to != TN_BOOL) { /* any byte but 0 is true, and becomes 1 */
         memcpy(dst, src, n * tn_dtype_size(to));
         return;
     }

@@ -1,0 +1,44 @@
+/* slurp.c - a whole file as bytes. It stands alone, so that a fuzzer can give readers bytes without any file.
+ */
+#include "nn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *size, nn_why *why)
+{
+    int status = TN_OK;
+    unsigned char *p = NULL;
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer is no file to wait for */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!f) {
+        status = tn_nn_why(why, TN_E_IO, "%s: %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    struct stat st;
+    if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode)) {
+        status = tn_nn_why(why, TN_E_IO, "%s: not a plain file", path);
+    } else if ((uint64_t)st.st_size > most) {
+        status = tn_nn_why(why, TN_E_FORMAT, "%s: %lld bytes, more than such a file can have", path,
+                           (long long)st.st_size);
+    } else if (!(p = tn_malloc((size_t)st.st_size + 1))) {
+        status = tn_nn_why(why, TN_E_NOMEM, "%s: no memory for %lld bytes", path, (long long)st.st_size);
+    } else if (fread(p, 1, (size_t)st.st_size, f) != (size_t)st.st_size) {
+        status = tn_nn_why(why, TN_E_IO, "%s: %s", path,
+                           ferror(f) ? strerror(errno) : "changed while it was read");
+    }
+    fclose(f);
+    if (status) {
+        tn_free_mem(p);
+        return status;
+    }
+    p[st.st_size] = 0; /* for readers of text */
+    *data = p;
+    *size = (size_t)st.st_size;
+    return TN_OK;
+}
