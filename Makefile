@@ -93,7 +93,7 @@ FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/b
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long bench bench-peers calibrate \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
@@ -369,7 +369,17 @@ test-long: need-test
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_OPTIMISED) --seed $(LONG_SEED)
+	$(BUILD)/tests/test_files --kills 300 --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
+
+# What reads files, settings and numbers of strangers, on bytes that nobody thought of (tests/fuzz).
+FUZZ_RUNS ?= 10000000
+fuzz: need-test
+	+@MAKE='$(MAKE)' BUILD=build-fuzz CC='$(CC)' RUNS='$(FUZZ_RUNS)' sh tests/fuzz/run.sh $(FUZZ)
+$(BUILD)/fuzz/libfuzzer: tests/fuzz/libfuzzer.c $(wildcard tests/fuzz/*.h) $(BUILD)/internal.a
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(call link,$(TESTCFLAGS) -fsanitize=fuzzer) $(BUILD)/internal.a $(TAIL)
 
 calibrate: $(BUILD)/fused_vs_eager
 	$(Q)$(BUILD)/fused_vs_eager --calibrate

@@ -1,0 +1,346 @@
+/* readers.h - fuzz targets that read files: checkpoints with an optimizer's state, IDX, sheets, texts. */
+#ifndef TESTS_FUZZ_READERS_H
+#define TESTS_FUZZ_READERS_H
+
+#include <unistd.h>
+#ifdef TN_HAVE_ZLIB
+#include <zlib.h>
+#endif
+
+#include "fuzz.h"
+
+/* ---- checkpoints ---- */
+
+/* A network with every kind of thing that a checkpoint holds, on the interpreter, which has no kernels to
+ * compile. */
+typedef struct fuzz_run {
+    tn_session *s;
+    tn_optim *adamw, *sgd;
+    tn_dataset *data;
+    tn_linear *fc;
+    tn_conv *conv;
+    int taken;
+} fuzz_run;
+
+static void fuzz_close_run(fuzz_run *r)
+{
+    if (r->s) FUZZ_CHECK(tn_close(r->s) == TN_OK);
+    r->s = NULL;
+}
+
+static void fuzz_open_run(fuzz_run *r)
+{
+    static const float x[6] = {0, 1, 2, 3, 4, 5};
+    static const int32_t y[6] = {0, 1, 0, 1, 0, 1};
+    tn_session *s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
+    *r = (fuzz_run){.s = s};
+    FUZZ_CHECK(s);
+    r->conv = tn_conv2d_new(s, "c", 2, 2, 1);
+    tn_batch_norm_new(s, "n", 2);
+    r->fc = tn_linear_new(s, "f", 3, 2);
+    tn_tensor *wide = tn_param(s, "w", tn_full(s, 1.5, TN_F64, TN_SHAPE(2)));
+    tn_buffer(s, "b", tn_zeros(s, TN_BOOL, TN_SHAPE(2)));
+    r->adamw = tn_adamw(s, TN_PARAMS(r->fc->weight, r->fc->bias, wide), .lr = .5, .accumulate = 3);
+    r->sgd = tn_sgd(s, TN_PARAMS(r->conv->weight, r->conv->bias), .momentum = .5);
+    r->data = tn_dataset_from(s, x, y, 6, TN_SHAPE(1));
+    FUZZ_CHECK(!tn_error(s));
+}
+
+/* What must not change where a file is refused. */
+static uint64_t fuzz_state_of(const fuzz_run *r)
+{
+    double v[64];
+    uint64_t h = tn_rng_draw(r->s) ^ tn_seed(r->s) << 1 ^ (uint64_t)tn_dataset_epoch(r->data) << 2;
+    for (int kind = 0; kind < 2; kind++)
+        for (int i = 0; i < (kind ? tn_buffer_count(r->s) : tn_param_count(r->s)); i++) {
+            tn_tensor *t = kind ? tn_buffer_at(r->s, i) : tn_param_at(r->s, i);
+            FUZZ_CHECK(!tn_read(t, TN_F64, v, (size_t)tn_numel(t) * sizeof *v));
+            for (int64_t k = 0; k < tn_numel(t); k++) {
+                uint64_t bits;
+                memcpy(&bits, &v[k], 8);
+                h = (h ^ bits) * 0x9e3779b97f4a7c15u;
+            }
+        }
+    const tn_optim *o[] = {r->adamw, r->sgd};
+    for (int k = 0; k < 2; k++) {
+        h = (h ^ (uint64_t)o[k]->gathered) * 0x9e3779b97f4a7c15u;
+        for (int i = 0; i < o[k]->n; i++)
+            h = (h ^ (uint64_t)o[k]->entries[i].steps ^ o[k]->entries[i].summed) * 0x9e3779b97f4a7c15u;
+    }
+    return h;
+}
+
+static void fuzz_train(fuzz_run *r)
+{
+    static const float x[3] = {1, 2, 3};
+    tn_session *s = r->s;
+    tn_step_begin(s);
+    tn_tensor *h = tn_linear_forward(r->fc, tn_from(s, x, TN_F32, TN_SHAPE(1, 3)));
+    tn_tensor *g = tn_conv2d_forward(r->conv, tn_reshape(h, TN_SHAPE(1, 1, 1, 2)));
+    tn_backward(tn_sum(tn_square(g), TN_ALL, false));
+    tn_optim_step(r->adamw);
+    tn_optim_step(r->sgd);
+    tn_step_end(s);
+}
+
+static void fuzz_one_checkpoint(const uint8_t *data, size_t size)
+{
+    static fuzz_run r;
+    static uint64_t state;
+    if (!r.s || r.taken >= 200) { /* NULL and 0 at the first call */
+        fuzz_close_run(&r);
+        fuzz_open_run(&r);
+        state = fuzz_state_of(&r);
+    }
+    served.data = data;
+    served.size = size;
+    if (tn_load(r.s, "file")) {
+        FUZZ_CHECK(*tn_error_text(r.s));
+        tn_clear_error(r.s);
+        FUZZ_CHECK(fuzz_state_of(&r) == state);
+        return;
+    }
+    r.taken++;
+    if (r.taken % 16 == 1) { /* what was taken can be trained on, whatever it is */
+        tn_batch b;
+        fuzz_train(&r);
+        tn_loader *l = tn_loader_open(r.data, .batch = 2, .shuffle = true);
+        if (l && tn_next(l, &b)) tn_loader_close(l);
+        tn_clear_error(r.s);
+    }
+    state = fuzz_state_of(&r);
+}
+
+/* Saved after k steps, of which some gather and some update. */
+static size_t fuzz_good_checkpoint(unsigned k, uint8_t *out, size_t room)
+{
+    enum { MADE = 4 };
+    static uint8_t *made[MADE];
+    static size_t bytes[MADE];
+    k %= MADE;
+    if (!made[k]) {
+        char path[64];
+        fuzz_run r;
+        snprintf(path, sizeof path, "/tmp/tn_fuzz_%ld.safetensors", (long)getpid());
+        fuzz_open_run(&r);
+        for (unsigned i = 0; i < k + 1; i++) fuzz_train(&r);
+        FUZZ_CHECK(!tn_save(r.s, path));
+        fuzz_close_run(&r);
+        FILE *f = fopen(path, "rb");
+        FUZZ_CHECK(f);
+        made[k] = calloc(1, 1 << 16);
+        FUZZ_CHECK(made[k]);
+        bytes[k] = fread(made[k], 1, 1 << 16, f);
+        fclose(f);
+        unlink(path);
+    }
+    FUZZ_CHECK(bytes[k] <= room);
+    memcpy(out, made[k], bytes[k]);
+    return bytes[k];
+}
+
+/* ---- IDX ---- */
+
+static void fuzz_one_idx(const uint8_t *data, size_t size)
+{
+    nn_why why = {0};
+    nn_images images = {0};
+    unsigned char *labels = NULL, sum = 0;
+    int64_t n = 0;
+    served.data = data;
+    served.size = size;
+    if (!tn_nn_idx_images("images", &images, &why)) {
+        for (int64_t i = 0; i < images.n * images.h * images.w; i++) sum ^= images.pixels[i];
+        tn_free_mem(images.pixels);
+    } else
+        FUZZ_CHECK(*why.text);
+    why = (nn_why){0};
+    if (!tn_nn_idx_labels("labels", &labels, &n, &why)) {
+        for (int64_t i = 0; i < n; i++) sum ^= labels[i];
+        tn_free_mem(labels);
+    } else
+        FUZZ_CHECK(*why.text);
+    volatile unsigned char read = sum;
+    (void)read;
+}
+
+#ifdef TN_HAVE_ZLIB
+static size_t fuzz_pack(const uint8_t *in, size_t n, uint8_t *out, size_t room)
+{
+    z_stream z = {0};
+    FUZZ_CHECK(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+    uint8_t copy[256];
+    memcpy(copy, in, n);
+    z.next_in = copy;
+    z.avail_in = (uInt)n;
+    z.next_out = out;
+    z.avail_out = (uInt)room;
+    FUZZ_CHECK(deflate(&z, Z_FINISH) == Z_STREAM_END);
+    size_t bytes = z.total_out;
+    deflateEnd(&z);
+    return bytes;
+}
+#endif
+
+static size_t fuzz_good_idx(unsigned k, uint8_t *out, size_t room)
+{
+    uint8_t file[256] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4};
+    static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 5, 1, 2, 3, 4, 5};
+    size_t n = 16 + 24;
+    for (size_t i = 16; i < n; i++) file[i] = (uint8_t)(i * 37);
+    if (k & 1) memcpy(file, labels, n = sizeof labels);
+    if (k & 4) file[k / 8 % n] ^= (uint8_t)(1 << k % 8); /* packed, nothing changes a header */
+#ifdef TN_HAVE_ZLIB
+    if (k & 2) return fuzz_pack(file, n, out, room);
+#endif
+    memcpy(out, file, n <= room ? n : room);
+    return n <= room ? n : room;
+}
+
+/* ---- sheets ---- */
+
+static void fuzz_one_sheet(const uint8_t *data, size_t size)
+{
+    static const int64_t tile[][3] = {{1, 1, 1}, {4, 2, 2}, {6, 3, 5}, {2, 28, 28}, {1000000, 28, 28}};
+    served.data = data;
+    served.size = size;
+    for (int i = 0; i < 5; i++) {
+        nn_why why = {0};
+        nn_images images = {0};
+        if (tn_nn_sheet("sheet", tile[i][0], tile[i][1], tile[i][2], &images, &why)) {
+            FUZZ_CHECK(*why.text);
+            continue;
+        }
+        unsigned char sum = 0;
+        for (int64_t k = 0; k < images.n * images.h * images.w; k++) sum ^= images.pixels[k];
+        volatile unsigned char read = sum;
+        (void)read;
+        tn_free_mem(images.pixels);
+    }
+}
+
+static uint32_t fuzz_crc(const uint8_t *p, size_t n)
+{
+    uint32_t c = 0xffffffffu;
+    for (size_t i = 0; i < n; i++) {
+        c ^= p[i];
+        for (int k = 0; k < 8; k++) c = c >> 1 ^ (c & 1 ? 0xedb88320u : 0);
+    }
+    return ~c;
+}
+
+static size_t fuzz_chunk(uint8_t *out, const char *kind, const uint8_t *data, size_t n)
+{
+    for (int i = 0; i < 4; i++) out[i] = (uint8_t)(n >> 8 * (3 - i));
+    memcpy(out + 4, kind, 4);
+    if (n) memcpy(out + 8, data, n);
+    uint32_t crc = fuzz_crc(out + 4, n + 4);
+    for (int i = 0; i < 4; i++) out[8 + n + i] = (uint8_t)(crc >> 8 * (3 - i));
+    return n + 12;
+}
+
+/* A PNG of each colour type and depth, interlaced or not, with stored blocks that need no packer. */
+static size_t fuzz_good_sheet(unsigned k, uint8_t *out, size_t room)
+{
+    static const uint8_t form[][2] = {{0, 8}, {0, 1}, {0, 2}, {0, 4}, {0, 16}, {2, 8}, {2, 16},
+                                      {3, 8}, {3, 4}, {3, 1}, {4, 8}, {4, 16}, {6, 8}, {6, 16}};
+    const uint8_t *f = form[k % 14];
+    bool laced = k / 14 % 2;
+    enum { W = 6, H = 6 };
+    size_t channels = f[0] == 2   ? 3
+                      : f[0] == 4 ? 2
+                      : f[0] == 6 ? 4
+                                  : 1,
+           n = 0, row = (W * channels * f[1] + 7) / 8;
+    uint8_t raw[1024], z[1100], head[13] = {0, 0, 0, W, 0, 0, 0, H, f[1], f[0], 0, 0, laced};
+    static const uint8_t first[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    static const int pass[7][4] = {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4},
+                                   {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}};
+    uint32_t a = 1, b = 0;
+    for (int p = 0; p < (laced ? 7 : 1); p++) {
+        int w = laced ? (W - pass[p][0] + pass[p][2] - 1) / pass[p][2] : W;
+        int h = laced ? (H - pass[p][1] + pass[p][3] - 1) / pass[p][3] : H;
+        if (laced) row = ((size_t)w * channels * f[1] + 7) / 8;
+        for (int y = 0; y < h && w > 0; y++) {
+            raw[n++] = (uint8_t)((unsigned)y % 5); /* each filter */
+            for (size_t x = 0; x < row; x++, n++) raw[n] = (uint8_t)(17 * n + k);
+        }
+    }
+    size_t at = 0, zn = 7 + n + 4;
+    const uint8_t begin[7] = {0x78, 1, 1, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8)};
+    memcpy(z, begin, 7);
+    memcpy(z + 7, raw, n);
+    for (size_t i = 0; i < n; i++) a = (a + raw[i]) % 65521, b = (b + a) % 65521;
+    for (int i = 0; i < 4; i++) z[7 + n + (size_t)i] = (uint8_t)((b << 16 | a) >> 8 * (3 - i));
+    FUZZ_CHECK(room >= zn + 4096);
+    memcpy(out, first, at = 8);
+    at += fuzz_chunk(out + at, "IHDR", head, 13);
+    if (f[0] == 3) {
+        uint8_t palette[768];
+        for (int i = 0; i < 768; i++) palette[i] = (uint8_t)(i * 7);
+        at += fuzz_chunk(out + at, "PLTE", palette, 3u << f[1]);
+        at += fuzz_chunk(out + at, "tRNS", palette, 1u << f[1]);
+    } else if (f[0] < 3 && k & 32) { /* one colour is transparent */
+        at += fuzz_chunk(out + at, "tRNS", raw, f[0] == 2 ? 6 : 2);
+    }
+    at += fuzz_chunk(out + at, "IDAT", z, zn);
+    return at + fuzz_chunk(out + at, "IEND", NULL, 0);
+}
+
+/* ---- texts ---- */
+
+static void fuzz_one_text(const uint8_t *data, size_t size)
+{
+    static tn_session *s;
+    static int made;
+    if (!s || made >= 500) { /* it owns its data sets until it ends */
+        if (s) FUZZ_CHECK(tn_close(s) == TN_OK);
+        s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
+        FUZZ_CHECK(s);
+        made = 0;
+    }
+    served.data = data;
+    served.size = size;
+    const int64_t ctx = size ? fuzz_hostile[data[0] % FUZZ_HOSTILE] : 1;
+    const tn_part part = size > 1 && data[1] & 1 ? TN_TEST : TN_TRAIN;
+    tn_dataset *d = tn_dataset_text(s, "text", part, .ctx = ctx);
+    FUZZ_CHECK(!d == (tn_error(s) != TN_OK));
+    tn_clear_error(s);
+    if (!d) return;
+    made++;
+    int vocabulary = tn_text_vocabulary(d);
+    FUZZ_CHECK(vocabulary >= 1 && vocabulary <= 256 && tn_dataset_count(d) >= 1);
+    for (int b = -1; b <= 256; b++) {
+        int t = tn_text_token(d, b);
+        FUZZ_CHECK(t >= -1 && t < vocabulary && (t < 0 || tn_text_byte(d, t) == b));
+    }
+    if (d->item > 256) return;
+    int32_t x[256], y[256];
+    for (int64_t from = 0; from < d->corpus->n; from += 1 + d->corpus->n / 16) {
+        tn_nn_window(d, from, x, y);
+        for (int64_t i = 0; i < d->item; i++)
+            FUZZ_CHECK(x[i] >= 0 && x[i] < vocabulary &&
+                       (y[i] == NN_NO_LABEL || (y[i] >= 0 && y[i] < vocabulary)));
+    }
+    tn_batch b = {0};
+    tn_loader *l = tn_loader_open(d, .batch = 3, .shuffle = size > 2 && data[2] & 1);
+    while (l && tn_next(l, &b) && b.number < 3) continue;
+    if (l && !tn_error(s) && b.number == 3) tn_loader_close(l);
+    tn_clear_error(s);
+}
+
+static size_t fuzz_good_text(unsigned k, uint8_t *out, size_t room)
+{
+    size_t n = 20 + 13 * (k % 30);
+    for (size_t i = 0; i < n && i < room; i++)
+        out[i] = (uint8_t)("\x03\0\x01the quick brown fox jumps"[i < 3 ? i : 3 + (i * (1 + k / 8)) % 25]);
+    return n < room ? n : room;
+}
+
+static const fuzz_target fuzz_checkpoint = {"checkpoint", fuzz_one_checkpoint, fuzz_good_checkpoint, 1 << 14,
+                                            true};
+static const fuzz_target fuzz_idx = {"idx", fuzz_one_idx, fuzz_good_idx, 1 << 10, false};
+static const fuzz_target fuzz_sheet = {"sheet", fuzz_one_sheet, fuzz_good_sheet, 1 << 13, false};
+static const fuzz_target fuzz_text = {"text", fuzz_one_text, fuzz_good_text, 1 << 10, false};
+
+#endif
