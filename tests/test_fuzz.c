@@ -14,7 +14,7 @@
 
 #include "tests/fuzz/targets.h"
 
-static long runs = 3000;
+static long runs = 8000;
 static uint64_t first = 1;
 static const fuzz_target *current;
 static uint8_t input[1 << 16];
