@@ -197,16 +197,40 @@ static void view(const tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 
 /* ---- reductions ---- */
 
-/* g out / x, but where a row holds zeros: with one, the product of the others there; with more, nothing. */
+/* Of each element along the last axis of x [m, n], n a power of two, the product of the others: with e these
+ * products of a b, where a and b are the halves, that is e b and e a. */
+static tn_tensor *others(tn_tensor *x)
+{
+    if (!x) return NULL;
+    const int64_t m = x->shape[0], n = x->shape[1], halves[3] = {m, 2, n / 2}, half[3] = {m, 1, n / 2};
+    if (n == 2) return tn_mk_slice1(x, 1, 1, -1, 2);
+    tn_tensor *p = tn_mk_reshape(x, 3, halves), *a = tn_mk_slice1(x, 1, 0, 1, n / 2);
+    tn_tensor *e = others(mul(a, tn_mk_slice1(x, 1, n / 2, 1, n / 2)));
+    e = e ? mul(tn_mk_slice1(p, 1, 1, -1, 2), tn_mk_reshape(e, 3, half)) : NULL;
+    return e ? tn_mk_reshape(e, 2, x->shape) : NULL;
+}
+
+/* Not g out / x: that is wrong where x or the product is 0, infinite or NaN. */
 static tn_tensor *prod_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
 {
-    tn_graph *gr = g->graph;
-    tn_tensor *is0 = eq(x, constant(gr, 0));
-    tn_tensor *n0 = tn_mk_reduce(TN_OP_reduce_sum, tn_mk_cast(is0, (tn_dtype)x->dtype), n->attr->axes);
-    tn_tensor *safe = where(is0, constant(gr, 1), x);
-    tn_tensor *others = tn_mk_reduce(TN_OP_reduce_prod, safe, n->attr->axes);
-    tn_tensor *at0 = where(tn_mk2(TN_OP_logical_and, is0, eq(n0, constant(gr, 1))), others, constant(gr, 0));
-    return mul(g, where(eq(n0, constant(gr, 0)), div(others, safe), at0));
+    int perm[TN_MAX_DIMS], inverse[TN_MAX_DIMS], k = 0;
+    int64_t shape[TN_MAX_DIMS], flat[2] = {1, 1}, whole = 2, none[2] = {0}, after[2] = {0};
+    for (int last = 0; last < 2; last++) /* the axes of the product go to the end */
+        for (int i = 0; i < x->ndim; i++) {
+            if ((int)(n->attr->axes >> i & 1) != last) continue;
+            flat[last] *= shape[k] = x->shape[i];
+            inverse[i] = k;
+            perm[k++] = i;
+        }
+    if (flat[1] < 2) return tn_mk_expand(g, x->ndim, x->shape);
+    while (whole < flat[1]) whole *= 2;
+    after[1] = whole - flat[1];
+    tn_tensor *p = tn_mk_reshape(tn_mk_permute(x, perm), 2, flat);
+    if (after[1]) p = tn_mk_pad(p, constant(g->graph, 1), none, after);
+    p = others(p);
+    if (p && after[1]) p = tn_mk_slice1(p, 1, 0, 1, flat[1]);
+    p = tn_mk_reshape(p, x->ndim, shape);
+    return p ? mul(g, tn_mk_permute(p, inverse)) : NULL;
 }
 
 /* The elements equal to the extreme share the gradient. Where that was read and x was not, x is made again,

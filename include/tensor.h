@@ -271,10 +271,14 @@ TN_API double tn_watched(tn_session *s, int i);
 TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
 TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 
-/* ---- 5 Elementwise --------------------------------------------------------------------------------- */
+/* ---- 5 Elementwise ---------------------------------------------------------------------------------
+ *
+ * Gradients at kinks, at bounds, at infinities and at NaN are PyTorch's where nothing else is said. Those of exp,
+ * tanh, sigmoid, sqrt, rsqrt and reciprocal are taken from the result, as PyTorch's: of tanh and sigmoid they are
+ * good to 3e-7 of the largest slope, absolutely, where the function is flat. The others are taken from x. */
 
 TN_OP(neg, tn_tensor *x);        /* -x */
-TN_OP(abs, tn_tensor *x);        /* |x|, subgradient 0 at 0 */
+TN_OP(abs, tn_tensor *x);        /* |x|, subgradient 0 at 0 and at NaN */
 TN_OP(exp, tn_tensor *x);        /* e^x; integers become f32, here and below */
 TN_OP(log, tn_tensor *x);        /* ln x */
 TN_OP(log1p, tn_tensor *x);      /* ln(1 + x) */
@@ -294,7 +298,7 @@ TN_OP(floor, tn_tensor *x);
 TN_OP(ceil, tn_tensor *x);
 TN_OP(round, tn_tensor *x); /* half to even */
 TN_OP(trunc, tn_tensor *x);
-TN_OP(sign, tn_tensor *x);     /* -1, 0, 1; NaN stays NaN */
+TN_OP(sign, tn_tensor *x);     /* -1, 0, 1; 0 of NaN */
 TN_OP(isnan, tn_tensor *x);    /* bool */
 TN_OP(isfinite, tn_tensor *x); /* bool */
 TN_OP(logical_not, tn_tensor *x);
@@ -306,7 +310,8 @@ TN_OP(gelu, tn_tensor *x);                     /* x/2 * (1 + erf(x / sqrt 2)) */
 TN_OP(gelu_tanh, tn_tensor *x);                /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
 TN_OP(softplus, tn_tensor *x);                 /* ln(1 + e^x) */
 TN_OP(mish, tn_tensor *x);                     /* x * tanh(softplus(x)) */
-TN_OP(clamp, tn_tensor *x, double low, double high); /* min(max(x, low), high), NaN: no bound; gradient 1 up to the ends */
+TN_OP(clamp, tn_tensor *x, double low, double high); /* min(max(x, low), high), NaN: no bound; gradient 1 between
+                                                        them, 0 at them, beyond, and at NaN */
 
 TN_OP(add, tn_tensor *x, tn_tensor *y);
 TN_OP(sub, tn_tensor *x, tn_tensor *y);
@@ -349,7 +354,8 @@ TN_OP(rsub_scalar, tn_tensor *x, tn_number v); /* v - x */
 TN_OP(mul_scalar, tn_tensor *x, tn_number v);
 TN_OP(div_scalar, tn_tensor *x, tn_number v);
 TN_OP(rdiv_scalar, tn_tensor *x, tn_number v); /* v / x */
-TN_OP(pow_scalar, tn_tensor *x, tn_number v);  /* exponents 2, 3, 1/2, -1/2, -1 are taken as structure */
+TN_OP(pow_scalar, tn_tensor *x, tn_number v);  /* exponents 2, 3, 1/2, -1/2, -1 are taken as structure:
+                                                  below 0, -inf too, x^(1/2) and x^(-1/2) and their gradients are NaN */
 TN_OP(maximum_scalar, tn_tensor *x, tn_number v);
 TN_OP(minimum_scalar, tn_tensor *x, tn_number v);
 TN_OP(eq_scalar, tn_tensor *x, tn_number v);
@@ -359,7 +365,10 @@ TN_OP(gt_scalar, tn_tensor *x, tn_number v);
 /* ---- 6 Reductions: over `axes` (TN_AXES or TN_ALL); keepdim leaves extents of 1 ----------------------
  *
  * Of nothing the sum is 0, the product 1, any false, all true, the mean NaN and logsumexp -inf; there is no
- * max, min, argmax or argmin (TN_E_SHAPE). var and std divide by n - correction, or by 0 where that is less. */
+ * max, min, argmax or argmin (TN_E_SHAPE). var and std divide by n - correction, or by 0 where that is less: they are
+ * infinite then, NaN of equal elements, and so are their gradients. They are computed in f64, whatever x is: of f32
+ * std has all its digits wherever it is an f32 itself. Where all elements are equal its gradient is 0. That of prod is
+ * the product of the other elements, also where some are 0, infinite or NaN. */
 
 TN_OP(sum, tn_tensor *x, int naxes, const int *axes, bool keepdim); /* bool and u8, i32 sum to i64 */
 TN_OP(mean, tn_tensor *x, int naxes, const int *axes, bool keepdim);

@@ -328,7 +328,7 @@ static void test_generic(void **state)
     (void)state;
     float nan = TN_NAN, inf = TN_INF;
     assert_true(isnan(tn_max(nan, 1.0f)) && isnan(tn_max(1.0f, nan)) && isnan(tn_min(nan, 1.0f)));
-    assert_true(isnan(tn_min(1.0f, nan)) && isnan(tn_sign(nan)) && isnan(tn_abs(nan)));
+    assert_true(isnan(tn_min(1.0f, nan)) && tn_sign(nan) == 0 && isnan(tn_abs(nan)));
     assert_true(tn_max(-inf, 2.0f) == 2 && tn_min(inf, 2.0f) == 2 && tn_max(1.0, 2) == 2.0);
     assert_true(tn_sign(-3.0f) == -1 && tn_sign(5.0) == 1 && !signbit(tn_sign(-0.0f)) && tn_sign(-0.0f) == 0);
     assert_true(tn_isnan(nan) && !tn_isnan(inf) && !tn_isfinite(nan) && !tn_isfinite(-inf) &&

@@ -35,6 +35,12 @@ FN(minimum, tn_minimum(x, y))
 FN(max, tn_max(x, TN_ALL, false))
 FN(min, tn_min(x, TN_ALL, false))
 FN(prod, tn_prod(x, TN_ALL, false))
+FN(std, tn_std(x, TN_ALL, false, 1))
+FN(std_0, tn_std(x, TN_ALL, false, 0))
+FN(var_4, tn_var(x, TN_ALL, false, 4))
+FN(expm1, tn_expm1(x))
+FN(rsqrt, tn_rsqrt(x))
+FN(clamp_low, tn_clamp(x, -1, NAN))
 FN(max_pool, tn_max_pool2d(tn_reshape(x, TN_SHAPE(1, 2, 2, 1)), 2, .stride = 2))
 FN(logsumexp, tn_logsumexp(x, TN_ALL, false))
 FN(maximum_number, tn_maximum_scalar(x, 1))
@@ -45,10 +51,15 @@ FN(gather_twice, tn_mul(x, x))
 static const row rows[] = {
     {"relu", f_relu, 4, {-1, 0, -0.0, 2}, {0}, {0, 0, 0, 1}, {0}, false},
     {"relu of NaN", f_relu, 2, {NAN, 1}, {0}, {1, 1}, {0}, false},
+    {"abs of NaN", f_abs, 2, {NAN, -1}, {0}, {0, -1}, {0}, false},
     {"abs", f_abs, 3, {-2, 0, 2}, {0}, {-1, 0, 1}, {0}, false},
     {"leaky_relu", f_leaky_relu, 3, {-1, 0, 1}, {0}, {0.25, 0.25, 1}, {0}, false},
     {"elu", f_elu, 3, {-200, 0, 500}, {0}, {0, 0.5, 1}, {0}, false},
-    {"clamp at its ends", f_clamp, 4, {-2, -1, 1, 3}, {0}, {0, 1, 1, 0}, {0}, false},
+    {"elu far down", f_elu, 2, {-8, -17}, {0}, {0.5 * 3.3546262790e-4, 0.5 * 4.1399377188e-8}, {0}, false},
+    {"expm1 far down", f_expm1, 3, {-8, -17, -0.0}, {0}, {3.3546262790e-4, 4.1399377188e-8, 1}, {0}, false},
+    {"clamp of NaN", f_clamp, 3, {NAN, 0.5, INFINITY}, {0}, {0, 1, 0}, {0}, false},
+    {"clamp from below", f_clamp_low, 4, {NAN, -1, -2, INFINITY}, {0}, {0, 0, 0, 1}, {0}, false},
+    {"clamp at its ends", f_clamp, 4, {-2, -1, 1, 3}, {0}, {0, 0, 0, 0}, {0}, false},
     {"sign", f_sign, 3, {-2, 0, 2}, {0}, {0, 0, 0}, {0}, false},
     {"floor", f_floor, 3, {-2, 0, 2.5}, {0}, {0, 0, 0}, {0}, false},
     {"sqrt of 0", f_sqrt, 2, {0, 4}, {0}, {INFINITY, 0.25}, {0}, false},
@@ -61,6 +72,15 @@ static const row rows[] = {
     {"min of equals", f_min, 4, {1, 1, 3, 1}, {0}, {1 / 3., 1 / 3., 0, 1 / 3.}, {0}, false},
     {"prod with a zero", f_prod, 3, {2, 0, 5}, {0}, {0, 10, 0}, {0}, false},
     {"prod with two zeros", f_prod, 3, {0, 0, 5}, {0}, {0, 0, 0}, {0}, false},
+    {"prod with NaN", f_prod, 4, {1, NAN, 0, 2}, {0}, {NAN, 0, NAN, NAN}, {0}, false},
+    {"prod that overflows", f_prod, 2, {1e20, -1e20}, {0}, {-1e20, 1e20}, {0}, false},
+    {"std of equals", f_std, 3, {2, 2, 2}, {0}, {0, 0, 0}, {0}, false},
+    {"std of one", f_std_0, 1, {2}, {0}, {0}, {0}, false},
+    {"std of tiny ones", f_std, 2, {1e-24, 3e-24}, {0}, {-0.70710678, 0.70710678}, {0}, false},
+    {"std of huge ones", f_std, 2, {1e20, 3e20}, {0}, {-0.70710678, 0.70710678}, {0}, false},
+    {"std far from 0", f_std, 2, {1e8, 1e8 + 8}, {0}, {-0.70710678, 0.70710678}, {0}, false},
+    {"var of what leaves none", f_var_4, 3, {1, 2, 4}, {0}, {-INFINITY, -INFINITY, INFINITY}, {0}, false},
+    {"rsqrt", f_rsqrt, 3, {0, -0.0, 4}, {0}, {-INFINITY, INFINITY, -0.0625}, {0}, false},
     {"max_pool2d of equals", f_max_pool, 4, {1, 3, 3, 2}, {0}, {0, 1, 0, 0}, {0}, false},
     {"logsumexp far out", f_logsumexp, 2, {90, 90}, {0}, {0.5, 0.5}, {0}, false},
     {"logsumexp of -inf", f_logsumexp, 2, {-INFINITY, 0}, {0}, {0, 1}, {0}, false},
@@ -92,7 +112,8 @@ static void expect_grad(const row *r, const char *where, const char *which, tn_t
     if (!g) fail_msg("%s on %s: no gradient of %s", r->name, where, which);
     assert_int_equal(tn_read(g, TN_F64, got, (size_t)r->n * sizeof *got), 0);
     for (int i = 0; i < r->n; i++) {
-        if (got[i] == want[i] || fabs(got[i] - want[i]) <= 1e-5 * fabs(want[i]) + 1e-30) continue;
+        if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i]))) continue;
+        if (fabs(got[i] - want[i]) <= 1e-5 * fabs(want[i]) + 1e-30) continue;
         fail_msg("%s on %s: gradient of %s[%d] is %g, expected %g", r->name, where, which, i, got[i],
                  want[i]);
     }

@@ -1,5 +1,7 @@
 /* eltwise.c - the public elementwise operators: one per row of ops.def, those with a C number, and the
  * composites (activations, lerp, clamp). Start with the expansion of ops.def below. */
+#include <math.h>
+
 #include "ops.h"
 
 #define ARGS(...) (__VA_ARGS__, NULL, 0)
@@ -203,7 +205,16 @@ static bool is_whole(double v)
     return v >= -0x1p63 && v < 0x1p63 && v == (double)(int64_t)v;
 }
 
-/* where(x < low, low, where(x > high, high, x)): NaN passes, and the gradient is 1 at the ends */
+/* 1 between the bounds, 0 at them, outside, and at NaN: PyTorch's choice */
+static bool clamp_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = r->args[0], *none = constant(x, 0);
+    if (r->saved[0]) g = where(lt(r->saved[0], x), g, none);
+    if (r->saved[1]) g = where(lt(x, r->saved[1]), g, none);
+    return (gin[0] = g) != NULL;
+}
+
+/* where(x < low, low, where(x > high, high, x)): NaN passes */
 tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
@@ -212,7 +223,12 @@ tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, 
     tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
     tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
     tn_tensor *n = where(lt(x, lo), lo, x);
-    return tn_leave(&sc, where(gt(n, hi), hi, n));
+    tn_tensor *out = where(gt(n, hi), hi, n);
+    tn_rule *r = tn_rule_set(out, sc.first, clamp_rule, 1, &x);
+    if (!r) return tn_leave(&sc, NULL);
+    if (!isnan(low)) tn_rule_save(r, 0, lo);
+    if (!isnan(high)) tn_rule_save(r, 1, hi);
+    return tn_leave(&sc, out);
 }
 PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 

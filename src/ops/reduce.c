@@ -57,18 +57,58 @@ static tn_tensor *min(tn_tensor *x, uint32_t mask, int64_t n, double extra)
     return tn_mk_reduce(TN_OP_reduce_min, x, mask);
 }
 
-/* Two passes: the mean, then the squared distances from it. Where the correction leaves nothing to divide by
- * the divisor is 0: no estimate (NaN), or infinity, as PyTorch. */
-static tn_tensor *var(tn_tensor *x, uint32_t mask, int64_t n, double correction)
+/* k / (n - correction), or k / 0 where the correction leaves nothing to divide by: no estimate (NaN), or
+ * infinity, as PyTorch. */
+static tn_tensor *share(const tn_tensor *x, double k, int64_t n, double correction)
+{
+    return num(x, k / fmax((double)n - correction, 0));
+}
+
+/* d var / dx = 2 (x - mean) / (n - correction) */
+static bool var_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = r->args[0];
+    gin[0] = mul(mul(g, share(x, 2, r->whole[0], r->num[0])), sub(x, r->saved[0]));
+    return gin[0] != NULL;
+}
+
+/* d std / dx = (x - mean) / std / (n - correction), 0 where all are equal */
+static bool std_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = r->args[0], *std = r->saved[1], *zero = constant(x, 0);
+    tn_tensor *h = where(eq(std, zero), zero, tn_mk2(TN_OP_div, sub(x, r->saved[0]), std));
+    gin[0] = mul(mul(g, share(x, 1, r->whole[0], r->num[0])), h);
+    return gin[0] != NULL;
+}
+
+/* Two passes, both of f64: the mean, then the squared distances from it. In f32 a mean far from 0 would take
+ * digits from the distances, and squares end at 1e38 and 1e-45. */
+static tn_tensor *spread(tn_tensor *x, uint32_t mask, int64_t n, double correction, bool root)
 {
     x = floating(x);
-    tn_tensor *d = sub(x, mean(x, mask, n, 0));
-    return over(total(square(d), mask), fmax((double)n - correction, 0));
+    if (!x) return NULL;
+    uint32_t first = x->graph->n_nodes;
+    tn_tensor *mean = over(total(tn_mk_cast(x, TN_F64), mask), (double)n);
+    tn_tensor *out = mul(total(square(sub(x, mean)), mask), share(x, 1, n, correction));
+    if (root) out = tn_mk1(TN_OP_sqrt, out);
+    tn_tensor *rounded = tn_mk_cast(out, (tn_dtype)x->dtype);
+    tn_rule *r = tn_rule_set(rounded, first, root ? std_rule : var_rule, 1, &x);
+    if (!r) return NULL;
+    r->whole[0] = n;
+    r->num[0] = correction;
+    tn_rule_save(r, 0, mean);
+    if (root) tn_rule_save(r, 1, out);
+    return rounded;
+}
+
+static tn_tensor *var(tn_tensor *x, uint32_t mask, int64_t n, double correction)
+{
+    return spread(x, mask, n, correction, false);
 }
 
 static tn_tensor *std(tn_tensor *x, uint32_t mask, int64_t n, double correction)
 {
-    return tn_mk1(TN_OP_sqrt, var(x, mask, n, correction));
+    return spread(x, mask, n, correction, true);
 }
 
 /* d logsumexp / dx = exp(x - out), whatever the maximum was. */

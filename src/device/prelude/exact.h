@@ -81,8 +81,8 @@ TN_FN double tn_fma_f64(double a, double b, double c)
 /* --------------------------------------------------------------------- exact functions, comparisons, signs
  */
 
-/* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign keeps
- * it and maps both zeros to +0 (all as PyTorch). */
+/* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign maps
+ * it and both zeros to +0 (all as PyTorch). */
 #define TN_ORDERED(S, T)                                                                                     \
     TN_FN T tn_max_##S(T a, T b)                                                                             \
     {                                                                                                        \
@@ -127,7 +127,7 @@ TN_FN double tn_fma_f64(double a, double b, double c)
     }                                                                                                        \
     TN_FN T tn_sign_##S(T x)                                                                                 \
     {                                                                                                        \
-        return x != x ? x : (T)((x > 0) - (x < 0));                                                          \
+        return (T)((x > 0) - (x < 0));                                                                       \
     }                                                                                                        \
     TN_FN bool tn_isnan_##S(T x)                                                                             \
     {                                                                                                        \

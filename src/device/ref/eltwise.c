@@ -9,10 +9,6 @@
 #include <math.h>
 
 /* The functions rows may use, from libm: the devices' own approximations are what is being tested. */
-static double sign_of(double x)
-{
-    return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x;
-}
 static double larger(double x, double y)
 {
     return isnan(x) ? x : isnan(y) ? y : x > y ? x : y;
@@ -40,7 +36,7 @@ static double smaller(double x, double y)
 #define tn_ceil(x)     ceil(x)
 #define tn_round(x)    nearbyint(x)
 #define tn_trunc(x)    trunc(x)
-#define tn_sign(x)     sign_of(x)
+#define tn_sign(x)     ((double)(((x) > 0) - ((x) < 0)))
 #define tn_isfinite(x) (isfinite(x) != 0)
 #define tn_pow(x, y)   pow(x, y)
 #define tn_max(x, y)   larger(x, y)
