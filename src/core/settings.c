@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/auxv.h>
 
 typedef struct choice {
     const char *text;
@@ -54,10 +55,15 @@ static bool parse(const variable *v, const char *text, int *value)
     return true;
 }
 
-static const char *set(const char *name)
+const char *tn_setting(const char *name)
 {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     return text && *text ? text : NULL;
+}
+
+bool tn_setting_is_foreign(void)
+{
+    return getauxval(AT_SECURE) != 0;
 }
 
 tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user)
@@ -66,7 +72,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
     bool bad[VARIABLES] = {false};
     for (int i = 0; i < VARIABLES; i++) {
         const variable *v = &variables[i];
-        const char *text = set(v->name);
+        const char *text = tn_setting(v->name);
         value[i] = v->otherwise;
         bad[i] = text && !parse(v, text, &value[i]);
         if (!bad[i] || !log) continue;
@@ -85,10 +91,10 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .debug = value[DEBUG],
                          .check = value[CHECK] != 0,
                          .tune = value[TUNE] != 0,
-                         .cache = set("TENSOR_CACHE"),
-                         .dump = set("TENSOR_DUMP"),
-                         .cc = set("TENSOR_CC"),
-                         .profile = set("TENSOR_PROFILE"),
-                         .bad_device = bad[DEVICE] ? set(variables[DEVICE].name) : NULL,
-                         .bad_mode = bad[MODE] ? set(variables[MODE].name) : NULL};
+                         .cache = tn_setting("TENSOR_CACHE"),
+                         .dump = tn_setting("TENSOR_DUMP"),
+                         .cc = tn_setting("TENSOR_CC"),
+                         .profile = tn_setting("TENSOR_PROFILE"),
+                         .bad_device = bad[DEVICE] ? tn_setting(variables[DEVICE].name) : NULL,
+                         .bad_mode = bad[MODE] ? tn_setting(variables[MODE].name) : NULL};
 }

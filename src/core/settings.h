@@ -1,4 +1,4 @@
-/* settings.h - what the environment says: the variables TENSOR_*, parsed in this one place.
+/* settings.h - what the environment says: the variables TENSOR_*, parsed in this one place, and the others.
  *
  * A value that is not among those accepted counts as not set, but that no session opens where TENSOR_DEVICE
  * or TENSOR_MODE would have to decide and means nothing. tn_open reads them with its log and says so there,
@@ -35,5 +35,15 @@ typedef struct tn_settings {
 
 /* log may be NULL. The texts belong to the environment. */
 tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user);
+
+/* What any variable is set to; NULL where it is not, or to nothing. The only way of the library to look at
+ * the environment, and closed in a program with rights that its caller lacks. */
+const char *tn_setting(const char *name);
+
+/* Whether it is such a program, set-user-id or with capabilities of its own (AT_SECURE): its environment is
+ * its caller's, and may name no compiler, library, cache or file. A compiler, oneDNN and the libraries of
+ * CUDA look into the environment themselves, so none of them is used: what computes are the library's own
+ * loops. */
+bool tn_setting_is_foreign(void);
 
 #endif

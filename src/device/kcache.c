@@ -196,7 +196,7 @@ static void say(const tn_kcache *c, const char *what, const char *path, const ch
 /* The private folder, made at the first need: where there is room, for a full disk is one such need. */
 static tn_folder *private_folder(tn_kcache *c)
 {
-    const char *place[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    const char *place[] = {tn_setting("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
     tn_folder *f = &c->private;
     for (size_t i = 0; f->fd < 0 && i < sizeof place / sizeof *place; i++) {
         if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
@@ -247,7 +247,7 @@ static bool fall_back(tn_kcache *c, const tn_folder *failed, const char *why)
 
 static void choose_folder(tn_kcache *c, const char *dir)
 {
-    const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"),
+    const char *home = tn_setting("HOME"), *xdg = tn_setting("XDG_CACHE_HOME"),
                *set = tn_settings_read(NULL, NULL).cache;
     const char *why = NULL;
     bool missing = false;

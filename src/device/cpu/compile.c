@@ -268,13 +268,13 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
     if (cc->probed && !*cc->missing) return 0;
     if (!cc->probed) {
         char version[VERSION_MAX];
-        const char *own = tn_settings_read(NULL, NULL).cc, *env = getenv("CC");
+        const char *own = tn_settings_read(NULL, NULL).cc, *env = tn_setting("CC");
 #if defined(TN_ASAN)
         env = NULL; /* a sanitizer's run-time library fits its own compiler only */
 #endif
         const char *candidate[] = {own, env, TN_BUILD_CC, "cc", "gcc", "clang"};
-        bool none = own && !strcmp(own, "none");
-        size_t candidates = none ? 0 : own ? 1 : sizeof candidate / sizeof *candidate;
+        bool none = own && !strcmp(own, "none"), foreign = tn_setting_is_foreign();
+        size_t candidates = none || foreign ? 0 : own ? 1 : sizeof candidate / sizeof *candidate;
         bool found = false, no_memory = false;
         const char *used = NULL;
         for (size_t i = 0; !found && i < candidates; i++) {
@@ -292,6 +292,9 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
             return out_of_memory(err);
         } else if (none) {
             snprintf(cc->missing, sizeof cc->missing, "no C compiler: TENSOR_CC is none");
+        } else if (foreign) {
+            snprintf(cc->missing, sizeof cc->missing,
+                     "no C compiler: this program has rights that its caller lacks, and starts no other");
         } else if (own) {
             snprintf(cc->missing, sizeof cc->missing,
                      "no C compiler: TENSOR_CC is \"%.150s\", which does not run; set it to a C compiler, to "
@@ -450,7 +453,7 @@ static bool load_from_memory(const char *path, tn_object *out, char *why, size_t
 
 static bool load_from_elsewhere(const char *path, tn_object *out, char *why, size_t why_bytes)
 {
-    const char *place[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    const char *place[] = {tn_setting("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
     for (size_t i = 0; !out->handle && i < sizeof place / sizeof *place; i++) {
         char name[PATH_MAX];
         if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;

@@ -22,6 +22,7 @@ void tn_dnnl_close(tn_dnnl *d)
 #else
 
 #include "../../core/alloc.h"
+#include "../../core/settings.h"
 #include "signals.h"
 
 #include <dlfcn.h>
@@ -207,6 +208,7 @@ static void leave(const tn_dnnl *d, const caller *was)
 
 tn_dnnl *tn_dnnl_open(void)
 {
+    if (tn_setting_is_foreign()) return NULL; /* it writes files and opens libraries that variables name */
     tn_dnnl *d = tn_calloc(1, sizeof *d);
     if (!d) return NULL;
     /* By name at run time: a build of oneDNN without OpenMP has no such functions, and needs no care. */

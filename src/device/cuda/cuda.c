@@ -11,6 +11,7 @@
  */
 #include "internal.h"
 
+#include "../../core/settings.h"
 #include "../../core/alloc.h"
 #include "../../core/print.h"
 #include "../embed.h"
@@ -542,8 +543,8 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
     c->log = o->log;
     c->workspace_limit = TN_CUDA_WORKSPACE;
     c->log_user = o->log_user;
-    const char *each = getenv("TENSOR_CUDA_SYNC");
-    c->sync_each = each && *each && strcmp(each, "0");
+    const char *each = tn_setting("TENSOR_CUDA_SYNC");
+    c->sync_each = each && strcmp(each, "0");
     int status = tn_cuda_load(&c->api, driver, err);
     if (!status) status = pick_device(c, err);
     if (!status) status = tn_cuda_enter(c, err);

@@ -18,6 +18,7 @@
 
 #include "../../core/alloc.h"
 #include "../../core/print.h"
+#include "../../core/settings.h"
 
 #include <dlfcn.h>
 #include <glob.h>
@@ -88,7 +89,7 @@ static bool open_in_python(tn_cuda_api *api, tn_cuda_library which, const char *
     static const char *const sub[] = {"lib/python3*/site-packages/nvidia/*/lib",
                                       "lib64/python3*/site-packages/nvidia/*/lib",
                                       "local/lib/python3*/dist-packages/nvidia/*/lib"};
-    const char *path = getenv("PATH");
+    const char *path = tn_setting("PATH");
     while (path && *path) {
         size_t n = strcspn(path, ":");
         char prefix[PATH_MAX], python[PATH_MAX + 16];
@@ -113,8 +114,8 @@ static bool open_named(tn_cuda_api *api, tn_cuda_library which, const char *name
 {
     static const char *const variable[] = {"CUDA_HOME", "CUDA_PATH"};
     for (int i = 0; i < 2; i++) {
-        const char *home = getenv(variable[i]);
-        if (!home || !*home) continue;
+        const char *home = tn_setting(variable[i]);
+        if (!home) continue;
         if (open_in(api, which, home, "lib64", name) || open_in(api, which, home, "lib", name)) return true;
     }
     return open_at(api, which, name) || open_in(api, which, "/usr/local/cuda", "lib64", name) ||
@@ -124,8 +125,8 @@ static bool open_named(tn_cuda_api *api, tn_cuda_library which, const char *name
 static int open_library(tn_cuda_api *api, tn_cuda_library which, tn_errbuf *err)
 {
     const struct library *l = &library[which];
-    const char *path = getenv(l->override);
-    if (path && *path)
+    const char *path = tn_setting(l->override);
+    if (path)
         return open_at(api, which, path) ? TN_OK
                                          : fail(err, "%s names %s, which cannot be opened: %s; unset it",
                                                 l->override, path, dlerror());
@@ -209,6 +210,9 @@ int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
 {
     *out = NULL;
     if (driver) *driver = false;
+    if (tn_setting_is_foreign())
+        return fail(err, "the libraries of CUDA heed the environment, which is that of another user here: this "
+                         "program has rights that its caller lacks");
     tn_cuda_api *api = tn_calloc(1, sizeof *api);
     if (!api) {
         snprintf(err->text, sizeof err->text, "out of memory");
