@@ -13,6 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "src/core/convert.h"
 #include "src/device/ref/ref.h"
 
 enum { MAX_NODES = 32 };
@@ -87,7 +88,7 @@ static tn_tensor *leaf(tn_dtype dtype, int ndim, const int64_t *shape, const dou
     tn_tensor *t = node(TN_OP_leaf, dtype, ndim, shape, NULL, NULL, NULL);
     t->buf = tn_storage_new(&F->graph, (size_t)numel(t) * sizeof(double));
     assert_non_null(t->buf);
-    memcpy(t->buf->data, v, (size_t)numel(t) * sizeof(double));
+    tn_convert(t->buf->data, tn_stored_dtype(&F->graph, dtype), v, TN_F64, (size_t)numel(t));
     return t;
 }
 
@@ -102,10 +103,10 @@ static void expect_near(tn_tensor *t, const double *want, double tolerance)
     tn_errbuf err = {""};
     int rc = tn_ref_run(t, &err);
     if (rc != TN_OK) fail_msg("%s: %s", tn_op_get((tn_op)t->op)->name, err.text);
-    const double *got = tn_node_data(t);
     for (int64_t i = 0; i < numel(t); i++) {
-        if (isnan(want[i]) ? !isnan(got[i]) : !(got[i] == want[i] || fabs(got[i] - want[i]) <= tolerance)) {
-            fail_msg("%s[%d]: %.17g, expected %.17g", tn_op_get((tn_op)t->op)->name, (int)i, got[i], want[i]);
+        double got = tn_load_f64(tn_node_data(t), tn_stored_dtype(&F->graph, (tn_dtype)t->dtype), (size_t)i);
+        if (isnan(want[i]) ? !isnan(got) : !(got == want[i] || fabs(got - want[i]) <= tolerance)) {
+            fail_msg("%s[%d]: %.17g, expected %.17g", tn_op_get((tn_op)t->op)->name, (int)i, got, want[i]);
         }
     }
 }

@@ -89,7 +89,7 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
         tn_tape_done(s, sc->note, 1, &x);
     }
     if (tn_run(s, 1, &x) || tn_check_fault(s)) return NULL;
-    *stored = s->device->is_reference ? TN_F64 : (tn_dtype)x->dtype;
+    *stored = tn_stored_dtype(g, (tn_dtype)x->dtype);
     size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(*stored);
     void *data = tn_node_data(x);
     tn_op op = (tn_op)x->base->op;
@@ -97,8 +97,7 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     if (!host) return tn_error_set(g, TN_E_NOMEM, "no host memory for %zu bytes", bytes);
     if (!data && (op == TN_OP_scalar || op == TN_OP_constant)) { /* a number nothing has stored */
         tn_number v = x->base->attr->number;
-        double f = v.is_int ? (double)v.i : v.f;
-        tn_convert(host, *stored, &f, TN_F64, 1);
+        tn_convert(host, *stored, v.is_int ? (const void *)&v.i : &v.f, v.is_int ? TN_I64 : TN_F64, 1);
     } else if (s->device->download(s->device, host, data, bytes)) {
         tn_device_error(s, "the copy from the device failed");
         tn_free_mem(host);
@@ -151,7 +150,7 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
 static double value_now(const tn_tensor *n)
 {
     tn_session *s = n->graph->session;
-    tn_dtype stored = s->device->is_reference ? TN_F64 : (tn_dtype)n->dtype;
+    tn_dtype stored = tn_stored_dtype(n->graph, (tn_dtype)n->dtype);
     double raw = 0;
     void *data = tn_node_data(n);
     if (!data || s->device->download(s->device, &raw, data, tn_dtype_size(stored))) return NAN;
