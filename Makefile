@@ -112,7 +112,6 @@ help:
 	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make gpu-check   on a machine with a GPU: tests, benchmarks beside PyTorch and JAX, compute-sanitizer'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
-	@echo 'make fuzz        ten million mutated inputs for each reader of files and settings; FUZZ="idx text" for some'
 	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
@@ -139,9 +138,6 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
-
-# stb_image adds 0 to a null pointer where the first data of a PNG are empty.
-$(BUILD)/obj/nn/sheet.o: private LIBCFLAGS += $(if $(findstring undefined,$(SAN)),-fno-sanitize=pointer-overflow -fno-sanitize=nonnull-attribute)
 
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
 $(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cpu/kernels/* src/device/cuda/kernels/*)

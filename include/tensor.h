@@ -273,6 +273,9 @@ TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 
 /* ---- 5 Elementwise ---------------------------------------------------------------------------------
  *
+ * Integers are exact, i64 too, and wrap around. bool with bool is bool in add (or), mul (and), maximum, minimum and
+ * sign; other arithmetic makes it i64 first.
+ *
  * Gradients at kinks, at bounds, at infinities and at NaN are PyTorch's where nothing else is said. Those of exp,
  * tanh, sigmoid, sqrt, rsqrt and reciprocal are taken from the result, as PyTorch's: of tanh and sigmoid they are
  * good to 3e-7 of the largest slope, absolutely, where the function is flat. The others are taken from x. */
@@ -310,8 +313,10 @@ TN_OP(gelu, tn_tensor *x);                     /* x/2 * (1 + erf(x / sqrt 2)) */
 TN_OP(gelu_tanh, tn_tensor *x);                /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
 TN_OP(softplus, tn_tensor *x);                 /* ln(1 + e^x) */
 TN_OP(mish, tn_tensor *x);                     /* x * tanh(softplus(x)) */
-TN_OP(clamp, tn_tensor *x, double low, double high); /* min(max(x, low), high), NaN: no bound; gradient 1 between
-                                                        them, 0 at them, beyond, and at NaN */
+/* min(max(x, low), high), NaN: no bound; gradient 1 between them, 0 at them, beyond, and at NaN. An integer x keeps its
+ * dtype where both bounds are whole or infinite - what it does not hold is the last that it does - and becomes f32 for
+ * others. */
+TN_OP(clamp, tn_tensor *x, double low, double high);
 
 TN_OP(add, tn_tensor *x, tn_tensor *y);
 TN_OP(sub, tn_tensor *x, tn_tensor *y);
@@ -336,7 +341,8 @@ TN_OP(lerp, tn_tensor *x, tn_tensor *y, tn_tensor *weight);     /* x + weight * 
 TN_OP(cast, tn_tensor *x, tn_dtype dtype);
 
 /* A C number as the second operand: a run-time value, never part of a kernel's text. It keeps a floating
- * tensor's dtype. With an integer tensor an integer C type keeps the dtype and a floating one gives f32. */
+ * tensor's dtype. With an integer tensor an integer C type keeps the dtype and a floating one gives f32; one that the
+ * dtype does not hold wraps around in sums and products, and is taken as it is where it is compared. */
 typedef struct tn_number {
     double f;
     int64_t i;
@@ -417,7 +423,7 @@ TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy
 /* ---- 8 Products, convolution, pooling ------------------------------------------------------------------ */
 
 /* [.., m, k] x [.., k, n] -> [.., m, n]; batch axes broadcast; 1-d operands as in PyTorch. Transposed and
- * strided operands cost no copy. */
+ * strided operands cost no copy. Integers give integers, which wrap around; bool is TN_E_DTYPE. */
 TN_OP(matmul, tn_tensor *x, tn_tensor *y);
 /* x [.., in] * weight [out, in]^T + bias [out] -> [.., out]; bias may be NULL. */
 TN_OP(affine, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);

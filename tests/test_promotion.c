@@ -67,13 +67,21 @@ static void pairs(void **state)
             const char *want = table[i][j];
             assert_string_equal(tn_dtype_name(tn_dtype_promote(a, b)), want);
             expect_dtype(tn_where(c, x, y), want, "where", a, b);
-            expect_dtype(tn_add(x, y), numeric(want), "add", a, b);
-            expect_dtype(tn_maximum(x, y), numeric(want), "maximum", a, b);
+            expect_dtype(tn_add(x, y), want, "add", a, b);
+            expect_dtype(tn_mul(x, y), want, "mul", a, b);
+            expect_dtype(tn_maximum(x, y), want, "maximum", a, b);
+            expect_dtype(tn_minimum(x, y), want, "minimum", a, b);
+            expect_dtype(tn_sub(x, y), numeric(want), "sub", a, b);
             expect_dtype(tn_div(x, y), floating(want), "div", a, b);
             expect_dtype(tn_pow(x, y), floating(want), "pow", a, b);
             expect_dtype(tn_lt(x, y), "bool", "lt", a, b);
             expect_dtype(tn_logical_and(x, y), "bool", "logical_and", a, b);
             expect_dtype(tn_concat(2, (tn_tensor *[]){x, y}, 0), want, "concat", a, b);
+            if (a == TN_BOOL || b == TN_BOOL) continue;
+            expect_dtype(tn_matmul(x, y), want, "matmul", a, b);
+            expect_dtype(tn_affine(tn_reshape(x, 2, (const int64_t[]){2, 2}),
+                                   tn_reshape(y, 2, (const int64_t[]){2, 2}), tn_slice(x, 0, 0, 2, 1)),
+                         want, "affine", a, b);
         }
     }
 }
@@ -111,6 +119,10 @@ static void single(void **state)
         expect_dtype(tn_sigmoid(x), floating(self), "sigmoid", d, d);
         expect_dtype(tn_neg(x), numeric(self), "neg", d, d);
         expect_dtype(tn_relu(x), numeric(self), "relu", d, d);
+        expect_dtype(tn_square(x), numeric(self), "square", d, d);
+        expect_dtype(tn_sign(x), self, "sign", d, d);
+        expect_dtype(tn_clamp(x, -INFINITY, 1e30), numeric(self), "clamp", d, d);
+        expect_dtype(tn_clamp(x, 0.5, 1), whole ? "f32" : self, "clamp to 0.5", d, d);
         expect_dtype(tn_isnan(x), "bool", "isnan", d, d);
         expect_dtype(tn_sum(x, TN_ALL, false), whole ? "i64" : self, "sum", d, d);
         expect_dtype(tn_prod(x, TN_ALL, false), whole ? "i64" : self, "prod", d, d);

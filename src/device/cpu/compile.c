@@ -11,7 +11,6 @@
 #include "../../core/sanitized.h"
 #include "../../core/settings.h"
 #include "../embed.h"
-#include "../folder.h"
 #include "fpu.h"
 
 #include <dlfcn.h>
@@ -54,6 +53,7 @@ static const char *const flags[] = {
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off", /* see tn_fma_f32 */
+    "-fwrapv",           /* integers wrap around */
     "-fopenmp-simd",
     "-fPIC",
     "-shared",
@@ -454,9 +454,11 @@ static bool load_from_memory(const char *path, tn_object *out, char *why, size_t
 
 static bool load_from_elsewhere(const char *path, tn_object *out, char *why, size_t why_bytes)
 {
-    char name[PATH_MAX];
-    for (int i = 0; !out->handle && tn_folder_next_place(&i, name);) {
-        strcat(name, "/libtensor-kernel-XXXXXX");
+    const char *place[] = {tn_setting("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    for (size_t i = 0; !out->handle && i < sizeof place / sizeof *place; i++) {
+        char name[PATH_MAX];
+        if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
+        snprintf(name, sizeof name, "%s/libtensor-kernel-XXXXXX", place[i]);
         int fd = mkostemp(name, O_CLOEXEC);
         if (fd < 0) continue;
         if (copy_to(fd, path)) out->handle = load(name, why, why_bytes);
