@@ -535,8 +535,9 @@ TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
 /* x's gradient by now; NULL without an error when x has none. Ask again after another tn_backward: a handle from
  * before it may show the old sum or the new one. */
 TN_API tn_tensor *tn_gradient(tn_tensor *x);
-/* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it). The results are ordinary
- * tensors and can be differentiated again. */
+/* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it, which the error of an operator that is
+ * given it beside other tensors tells; one that is given nothing else has no session to tell). The results are
+ * ordinary tensors and can be differentiated again. */
 TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
 /* Whether backward makes a gradient for x from now on: a parameter (false freezes it), another floating tensor, or

@@ -280,6 +280,127 @@ static void pooling_is_the_same_for_many_channels_and_few(void **state)
         }
 }
 
+/* ---- operators that have nothing to do ---- */
+
+enum { IDLE = 22 };
+
+static tn_tensor *idle(int k, tn_tensor *x, tn_tensor *v)
+{
+    switch (k) {
+    case 0:
+        return tn_sum(x, TN_ALL, false);
+    case 1:
+        return tn_mean(x, TN_ALL, false);
+    case 2:
+        return tn_prod(x, TN_ALL, true);
+    case 3:
+        return tn_max(x, TN_ALL, false);
+    case 4:
+        return tn_min(x, TN_ALL, false);
+    case 5:
+        return tn_cast(x, TN_F32);
+    case 6:
+        return tn_reshape(x, TN_SCALAR);
+    case 7:
+        return tn_expand(x, TN_SCALAR);
+    case 8:
+        return tn_dropout(x, 0);
+    case 9:
+        return tn_pow_scalar(x, 1);
+    case 10:
+        return tn_contiguous(x);
+    case 11:
+        return tn_clamp(x, NAN, NAN);
+    case 12:
+        return tn_detach(x);
+    case 13:
+        return tn_reshape(v, TN_SHAPE(-1));
+    case 14:
+        return tn_flatten(v, 0);
+    case 15:
+        return tn_permute(v, 1, (int[]){0});
+    case 16:
+        return tn_transpose(v, 0, 0);
+    case 17:
+        return tn_slice(v, 0, 0, TN_END, 1);
+    case 18:
+        return tn_pad(v, 0, 0, 0, 0);
+    case 19:
+        return tn_concat(1, &v, 0);
+    case 20:
+        return tn_squeeze(v, 0);
+    default:
+        return tn_expand(v, TN_SHAPE(-1));
+    }
+}
+
+/* Its result can be read when that of one which computes something could be: after a run in which another
+ * operator has read the operand, and what that was made of has been assigned to. */
+static void nothing_to_do(void **state)
+{
+    (void)state;
+    tn_step_end(S);
+    for (int k = 0; k < IDLE; k++) {
+        tn_tensor *w = tn_zeros(S, TN_F32, TN_SHAPE(2));
+        for (int step = 0; step < 3; step++) {
+            assert_int_equal(tn_step_begin(S), 0);
+            tn_assign(w, tn_full(S, 2 + step, TN_F32, TN_SHAPE(2)));
+            tn_tensor *v = tn_mul_scalar(w, 3), *x = tn_sum(v, TN_ALL, false);
+            tn_tensor *y = idle(k, x, v), *zx = tn_add_scalar(x, 1), *zv = tn_add_scalar(v, 1);
+            tn_assign(w, tn_zeros(S, TN_F32, TN_SHAPE(2)));
+            assert_int_equal(tn_flush(S), 0);
+            const double one = 3 * (2 + step);
+            if (k < 13)
+                expect(y, TN_F32, 1, (double[]){2 * one}, k);
+            else
+                expect(y, TN_F32, 2, (double[]){one, one}, k);
+            gives(zx, TN_F32, 2 * one + 1);
+            gives(zv, TN_F32, one + 1, one + 1);
+            assert_int_equal(tn_step_end(S), 0);
+        }
+        tn_free(w);
+    }
+    tn_step_begin(S);
+}
+
+/* A gradient goes through them, and they may be what one is asked for. */
+static void gradients_through_nothing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < IDLE; k++) {
+        if (k == 12) continue; /* detach */
+        tn_tensor *w = tn_from(S, (float[]){1, 2}, TN_F32, TN_SHAPE(2)), *g = NULL;
+        tn_requires_grad(w, true);
+        tn_tensor *v = tn_square(w), *x = tn_sum(v, TN_ALL, false), *y = idle(k, x, v);
+        assert_int_equal(tn_grad(tn_sum(tn_mul_scalar(y, 2), TN_ALL, false), 1, &w, &g), 0);
+        expect(g, TN_F32, 2, (double[]){4, 8}, k);
+    }
+}
+
+static void nothing_to_read(void **state)
+{
+    (void)state;
+    assert_int_equal(tn_read(zeros(TN_SHAPE(0)), TN_F32, NULL, 0), 0);
+    assert_int_equal(tn_read(zeros(TN_SHAPE(1)), TN_F32, NULL, 4), TN_E_NULL);
+    tn_clear_error(S);
+}
+
+static void no_gradient_passed_on(void **state)
+{
+    (void)state;
+    tn_tensor *w = tn_ones(S, TN_F32, TN_SHAPE(2)), *other = tn_ones(S, TN_F32, TN_SHAPE(3)), *g[2];
+    tn_requires_grad(w, true);
+    tn_requires_grad(other, true);
+    assert_int_equal(tn_grad(tn_sum(w, TN_ALL, false), 2, (tn_tensor *[]){w, other}, g), 0);
+    assert_non_null(g[0]);
+    assert_null(g[1]);
+    assert_null(tn_mul(w, g[1]));
+    if (tn_error(S) != TN_E_NULL || !strstr(tn_error_text(S), "argument 2 (y) is NULL; tn_grad at ") ||
+        !strstr(tn_error_text(S), "inputs[1] [3]"))
+        fail_msg("\"%s\"", tn_error_text(S));
+    tn_clear_error(S);
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -296,6 +417,10 @@ int main(void)
                                        EVERYWHERE(borders_around_nothing),
                                        EVERYWHERE(logits_near_the_end),
                                        EVERYWHERE(everything_dropped),
+                                       EVERYWHERE(nothing_to_do),
+                                       EVERYWHERE(gradients_through_nothing),
+                                       EVERYWHERE(nothing_to_read),
+                                       EVERYWHERE(no_gradient_passed_on),
                                        EVERYWHERE(pooling_is_the_same_for_many_channels_and_few)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

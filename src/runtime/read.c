@@ -245,7 +245,7 @@ int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char
     if (ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
-    } else if (ok && !out) {
+    } else if (ok && !out && n) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_NULL, "out is NULL");
     } else if (ok && bytes != n * tn_dtype_size(dtype)) {
@@ -254,7 +254,7 @@ int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char
                      tn_dtype_name(dtype), n * tn_dtype_size(dtype));
     }
     void *host = fetch(&sc, x, &d);
-    if (host) tn_convert(out, dtype, host, d, n);
+    if (host && n) tn_convert(out, dtype, host, d, n);
     int status = host ? TN_OK : sc.g && sc.g->error.status ? sc.g->error.status : TN_E_NULL;
     tn_free_mem(host);
     leave_read(&sc);
