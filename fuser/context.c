@@ -46,15 +46,6 @@ bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
            (s >= c->n_node && s < c->n_node + c->n_leaf && c->seg->leaf[s - c->n_node] == t->base);
 }
 
-bool fu_lasting(const fu_ctx *c, const tn_tensor *x)
-{
-    int i = fu_node_of(c, x);
-    if (i >= 0) return !tn_node_written(c->node[i].t);
-    for (int w = 0; w < c->n_writer; w++)
-        if (tn_node_overlap(x, tn_node_written(c->node[c->writer[w]].t))) return false;
-    return true;
-}
-
 bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k)
 {
     return fu_node_of(c, t->in[k]) >= 0 && tn_attention_draws(t, k);

@@ -301,6 +301,14 @@ typedef struct fu_lookup {
     bool undone;    /* neither that nor order: the plan is undone if it fails */
 } fu_lookup;
 
+/* Memory that nodes of the segment write, in pieces: piece i lies between edges i and i + 1, and is written by
+ * by[begin[i]] .. by[begin[i + 1] - 1], in their order. */
+typedef struct fu_written {
+    int n_edge;
+    uintptr_t *edge;
+    int *begin, *by;
+} fu_written;
+
 typedef struct fu_ctx {
     const tn_segment *seg;
     const tn_target *target;
@@ -318,6 +326,7 @@ typedef struct fu_ctx {
     fu_lookup *lookup;         /* none where nothing is assigned */
     const fu_lookup *checking; /* the one that c->prog looks through; NULL: it computes its members */
     int n_writer, *writer;     /* nodes that write memory of others: assignments, placed values */
+    fu_written written;        /* that memory */
     int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
@@ -347,8 +356,6 @@ int fu_node_of(const fu_ctx *c, const tn_tensor *t);
 /* Where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
 bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
-/* Whether x can be read at any time: nothing of the segment writes to its memory. */
-bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 /* Operand k of t is not read: only its seed and draw are taken. Its node need not run. */
 bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
 /* `old`, of n entries, with room for one more. NULL: no memory. */
@@ -384,7 +391,14 @@ typedef enum fu_sight {
     FU_NEW     /* at what the writer, or one after it, has put there */
 } fu_sight;
 fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer);
+int fu_list_writers(fu_ctx *c);
 int fu_order_writers(fu_ctx *c);
+/* The pieces [*first, *end) of what is written that x, a value, looks into; none: false. */
+bool fu_written_pieces(const fu_ctx *c, const tn_tensor *x, int *first, int *end);
+/* Of a piece's writers that run, the first with a later id, or the last with no later one. -1: none. */
+int fu_writer_near(const fu_ctx *c, int piece, uint32_t id, bool later);
+/* Whether x can be read at any time: nothing of the segment writes to its memory. */
+bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 
 /* ---- lookups.c ---- */
 /* Lists what is looked up, and puts assignments behind it where it cannot be checked before the run. */

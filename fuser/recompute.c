@@ -42,11 +42,14 @@ static bool reads(again *r, const tn_tensor *base)
 /* Whether x is read as an assignment of this segment leaves it. One that changes it later is noted. */
 static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
 {
-    for (int i = 0; i < c->n_writer; i++) {
-        const fu_node *w = &c->node[c->writer[i]];
-        fu_sight s = w->live ? fu_reads(c, x, w->t) : FU_UNSEEN;
-        if (s == FU_NEW) return true;
-        r->old = r->old || s == FU_OLD;
+    int first, end;
+    fu_written_pieces(c, x, &first, &end);
+    for (int k = first; k < end; k++) {
+        int before = fu_writer_near(c, k, x->base->id, false);
+        if (before >= 0 && c->node[before].t == x->base)
+            before = fu_writer_near(c, k, x->base->id - 1, false);
+        if (before >= 0) return true;
+        r->old = r->old || fu_writer_near(c, k, x->base->id, true) >= 0;
     }
     return false;
 }
@@ -276,22 +279,21 @@ static bool can_be_ordered(const fu_ctx *c, bool *done)
 /* Groups that compute r's nodes read what these do, and before it is overwritten. */
 static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
 {
-    for (int at = 0; at < c->n_writer; at++) {
-        const int w = c->writer[at];
-        bool old = false;
-        for (int i = 0; i < r->n && c->node[w].live && !old; i++) {
-            const tn_tensor *t = c->node[r->node[i]].t;
-            for (int k = 0; k < t->n_in; k++)
-                old = old || fu_reads(c, fu_value_of(c, t->in[k]), c->node[w].t) == FU_OLD;
+    for (int at = 0; at < r->n; at++)
+        for (int k = 0; k < c->node[r->node[at]].t->n_in; k++) {
+            const tn_tensor *x = fu_value_of(c, c->node[r->node[at]].t->in[k]);
+            int piece, end, w;
+            for (fu_written_pieces(c, x, &piece, &end); piece < end; piece++)
+                for (uint32_t id = x->base->id; (w = fu_writer_near(c, piece, id, true)) >= 0;
+                     id = c->node[w].t->id)
+                    for (int i = 0; i < count; i++) {
+                        const fu_group *g = &c->group[to[i]];
+                        int own = 0;
+                        while (own < g->n && fu_group_of(c, g->member[own]) != to[i]) own++;
+                        if (own == g->n || fu_group_of(c, w) == to[i] || !fu_note_after(c, w, g->member[own]))
+                            return false;
+                    }
         }
-        for (int i = 0; i < count && old; i++) {
-            const fu_group *g = &c->group[to[i]];
-            int own = 0;
-            while (own < g->n && fu_group_of(c, g->member[own]) != to[i]) own++;
-            if (own == g->n || fu_group_of(c, w) == to[i] || !fu_note_after(c, w, g->member[own]))
-                return false;
-        }
-    }
     return true;
 }
 

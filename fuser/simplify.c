@@ -94,13 +94,10 @@ static bool resolve_view(fu_ctx *c, const tn_tensor *x)
 /* ---- the pass ---- */
 
 /* A value that is read through a view is read from memory where an assignment has put it. */
-static void find_writers(fu_ctx *c)
+static void find_sources(fu_ctx *c)
 {
-    for (int i = 0; i < c->n_node; i++) {
-        fu_node *n = &c->node[i];
-        if (tn_node_written(n->t)) c->writer[c->n_writer++] = i;
-        if (n->kind == TN_KIND_ASSIGN) n->same = n->t->in[1];
-    }
+    for (int i = 0; i < c->n_node; i++)
+        if (c->node[i].kind == TN_KIND_ASSIGN) c->node[i].same = c->node[i].t->in[1];
     for (int i = 0; i < c->n_node; i++)
         for (int k = 0; k < c->node[i].t->n_in; k++) {
             const tn_tensor *t = c->node[i].t->in[k];
@@ -205,11 +202,10 @@ static void find_strict(fu_ctx *c)
 
 int fu_simplify(fu_ctx *c)
 {
-    c->writer = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 1) * sizeof *c->writer);
-    if (!c->writer) return TN_E_NOMEM;
-    find_writers(c);
-    int status = find_same(c);
+    int status = fu_list_writers(c);
     if (status) return status;
+    find_sources(c);
+    if ((status = find_same(c))) return status;
     find_live(c);
     find_strict(c);
     for (int i = 0; i < c->n_node; i++) {

@@ -67,24 +67,36 @@ static const char *wrong_slot(const fu_ctx *c, int slot, const uses *u)
     return NULL;
 }
 
-/* Steps that read memory on the wrong side of the step that overwrites it. */
+/* Steps that read memory on the wrong side of the step that overwrites it: of the writers before and after
+ * what is read. All others are before and after these. */
 static int check_overwritten(fu_ctx *c, const uses *of)
 {
-    for (int k = 0; k < c->n_writer; k++) {
-        int w = c->writer[k], step = of[w].first_write;
-        if (!c->node[w].live || step < 0) continue;
-        const tn_tensor *writer = c->node[w].t;
-        for (int slot = 0; slot < c->n_node + c->n_leaf; slot++) {
-            if (slot == w || of[slot].first_read < 0) continue;
-            const tn_tensor *x = slot < c->n_node ? c->node[slot].t : c->seg->leaf[slot - c->n_node];
-            if (slot < c->n_node && !tn_node_written(x)) continue;
-            fu_sight sight = fu_reads(c, x, writer);
-            if (sight == FU_OLD && of[slot].last_read > step)
-                return fu_broken(c, "emit", w, "overwrites what a later step reads");
-            if (sight == FU_NEW && of[slot].first_read < step)
-                return fu_broken(c, "emit", w, "is read before it is written");
+    const fu_written *m = &c->written;
+    for (int slot = 0; slot < c->n_node + c->n_leaf && m->n_edge; slot++) {
+        if (of[slot].first_read < 0) continue;
+        const tn_tensor *x = slot < c->n_node ? c->node[slot].t : c->seg->leaf[slot - c->n_node];
+        int piece, end;
+        if (slot < c->n_node && !tn_node_written(x)) continue;
+        x = fu_value_of(c, x);
+        for (fu_written_pieces(c, x, &piece, &end); piece < end; piece++) {
+            const int before = fu_writer_near(c, piece, x->base->id, false),
+                      after = fu_writer_near(c, piece, x->base->id, true);
+            if (after >= 0 && after != slot && of[after].first_write >= 0 &&
+                of[slot].last_read > of[after].first_write)
+                return fu_broken(c, "emit", after, "overwrites what a later step reads");
+            if (before >= 0 && before != slot && c->node[before].t != x->base &&
+                of[slot].first_read < of[before].first_write)
+                return fu_broken(c, "emit", before, "is read before it is written");
         }
     }
+    for (int k = 0; k + 1 < m->n_edge; k++)
+        for (int i = m->begin[k], before = -1; i < m->begin[k + 1]; i++) {
+            const int w = m->by[i];
+            if (!c->node[w].live || of[w].first_write < 0) continue;
+            if (before >= 0 && of[w].first_write < of[before].first_write)
+                return fu_broken(c, "emit", w, "overwrites what a later step writes");
+            before = w;
+        }
     return 0;
 }
 

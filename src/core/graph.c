@@ -415,25 +415,25 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder)
     return n->base->buf ? (char *)n->base->buf->data + bytes : NULL;
 }
 
+bool tn_node_bytes(const tn_tensor *n, uintptr_t *low, uintptr_t *high)
+{
+    int64_t e = (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
+    const char *p = tn_node_home(n, NULL);
+    if (!p || !tn_node_numel(n)) return false;
+    *low = *high = (uintptr_t)p;
+    for (int k = 0; k < n->ndim; k++) {
+        int64_t far = (n->shape[k] - 1) * n->stride[k] * e;
+        *(far < 0 ? low : high) += (uintptr_t)far;
+    }
+    *high += (uintptr_t)e;
+    return true;
+}
+
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b)
 {
-    const tn_tensor *x[2] = {a, b};
-    const char *low[2], *high[2];
-    for (int i = 0; i < 2; i++) {
-        int64_t e = (int64_t)tn_elem_size(x[i]->graph, (tn_dtype)x[i]->dtype);
-        const char *p = tn_node_home(x[i], NULL);
-        if (!p || !tn_node_numel(x[i])) return false;
-        low[i] = high[i] = p;
-        for (int k = 0; k < x[i]->ndim; k++) {
-            int64_t far = (x[i]->shape[k] - 1) * x[i]->stride[k] * e;
-            if (far < 0)
-                low[i] += far;
-            else
-                high[i] += far;
-        }
-        high[i] += e;
-    }
-    return low[0] < high[1] && low[1] < high[0];
+    uintptr_t low[2], high[2];
+    return tn_node_bytes(a, &low[0], &high[0]) && tn_node_bytes(b, &low[1], &high[1]) && low[0] < high[1] &&
+           low[1] < high[0];
 }
 
 /* ---- storage ---- */

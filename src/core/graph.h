@@ -374,8 +374,9 @@ void *tn_node_data(const tn_tensor *n);             /* address of its first elem
 /* Memory that is known before a value exists: a leaf's, an assignment's target's, a placed node's. The first
  * element's address, and through `holder` the storage it lies in; NULL where none is known. */
 void *tn_node_home(const tn_tensor *n, tn_storage **holder);
-/* Whether the two may share bytes, as far as their homes are known; views count from first to last element.
- */
+/* The bytes it lies in, from its first element's to its last one's; false: no home is known, or no elements. */
+bool tn_node_bytes(const tn_tensor *n, uintptr_t *low, uintptr_t *high);
+/* Whether the two may share such bytes. */
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
 /* The tensor whose memory running n writes: an assignment's target, a placed node's place; else NULL. */
 const tn_tensor *tn_node_written(const tn_tensor *n);
