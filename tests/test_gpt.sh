@@ -116,13 +116,16 @@ when_stuck() {
     while [ ! -s "$tmp/pid" ]; do sleep 0.05; done
     before=
     while now=$(work) && [ "$now" != "$before" ]; do before=$now && sleep 0.5; done
-    kill -INT "$(cat "$tmp/pid")" && sleep 0.5 && kill -INT "$(cat "$tmp/pid")"
+    kill -INT "$(cat "$tmp/pid")"
+}
+two_when_stuck() {
+    when_stuck && sleep 0.5 && kill -INT "$(cat "$tmp/pid")"
 }
 twice() {
     rm -f "$tmp/pid" && mkfifo "$tmp/full" || return
     sleep 600 <"$tmp/full" &
     reader=$!
-    when_stuck &
+    two_when_stuck &
     # shellcheck disable=SC2086
     started "$gpt" $small --steps 100000000 --log "$tmp/full" --save "$tmp/twice.safetensors" --quiet >"$tmp/cut" 2>"$tmp/cut.err"
     status=$?
@@ -134,6 +137,24 @@ if env --default-signal=INT true 2>/dev/null; then
     check a_second_interrupt_ends_it_at_once twice
 else
     skip a_second_interrupt_ends_it_at_once "env cannot have a program heed a signal"
+fi
+
+# One before the first step: the log is a pipe that nobody reads until then.
+early() {
+    rm -f "$tmp/pid" && mkfifo "$tmp/early" && echo precious >"$tmp/early.safetensors" || return
+    (when_stuck && cat "$tmp/early") &
+    # shellcheck disable=SC2086
+    started "$gpt" $small --steps 100000000 --log "$tmp/early" --save "$tmp/early.safetensors" --quiet >"$tmp/cut" 2>"$tmp/cut.err"
+    status=$?
+    kill $! 2>/dev/null
+    cat "$tmp/cut.err"
+    echo "gpt: interrupted before its first step, nothing is saved" | same - "$tmp/cut.err" || return
+    [ $status -eq 130 ] && [ "$(cat "$tmp/early.safetensors")" = precious ]
+}
+if env --default-signal=INT true 2>/dev/null; then
+    check an_interrupt_before_the_first_step_saves_nothing early
+else
+    skip an_interrupt_before_the_first_step_saves_nothing "env cannot have a program heed a signal"
 fi
 
 ignored() { # as nohup has it: the signal is nothing

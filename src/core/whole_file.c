@@ -182,11 +182,18 @@ static void done(tn_whole_file *w)
     w->f = NULL;
 }
 
+static int synced(int fd)
+{
+    while (fsync(fd))
+        if (errno != EINTR) return -1;
+    return 0;
+}
+
 int tn_whole_commit(tn_whole_file *w)
 {
     errno = EIO; /* of a write that failed earlier */
     int why = ferror(w->f) || fflush(w->f) ? errno : take_over(w);
-    if (!why && (fsync(fileno(w->f)) || renameat(w->folder, w->temporary, w->folder, w->name))) why = errno;
+    if (!why && (synced(fileno(w->f)) || renameat(w->folder, w->temporary, w->folder, w->name))) why = errno;
     if (why) {
         tn_whole_drop(w);
         return why;
@@ -194,7 +201,7 @@ int tn_whole_commit(tn_whole_file *w)
     /* It is in place after a crash only once its folder is on the disk, too; best effort. */
     int folder = openat(w->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder >= 0) {
-        fsync(folder);
+        (void)synced(folder);
         close(folder);
     }
     done(w);
