@@ -173,6 +173,7 @@ typedef struct tn_plan {
     size_t arena_bytes, naive_bytes, least_bytes;
     double predicted_ms;                       /* of all steps */
     uint64_t used;                             /* set by the runtime: when, by the plan cache's clock */
+    uint64_t ready;                            /* likewise: its library calls have their memory (device.h) */
     int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
     struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
     struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */

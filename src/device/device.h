@@ -119,7 +119,7 @@ struct tn_device {
     const char *name;
     int threads;
     tn_target target;
-    bool is_reference;       /* the interpreter: runs nodes, keeps elements as tn_stored_dtype says */
+    bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
     bool shares_host_memory; /* a kernel can read what the host allocated */
     char machine[128];       /* what distinguishes it from others in speed, threads apart */
     const char *folder;      /* where compiled kernels are kept between runs; NULL: nowhere */
@@ -157,6 +157,12 @@ struct tn_device {
 
     int (*zero)(tn_device *d, void *dst,
                 size_t bytes); /* of a device that does not share the host's memory */
+
+    /* Has memory ready for a product or a convolution (the other is NULL), so that the call cannot fail for
+     * want of it: a plan whose steps have run in part could not be taken back. With neither: the plan has
+     * run, large blocks are given back. `shed` counts how often they were. */
+    int (*ready)(tn_device *d, const tn_gemm *g, const tn_conv2d_desc *c, tn_errbuf *err);
+    uint64_t shed;
 
     bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
 

@@ -85,7 +85,7 @@ static tn_word word_of(tn_session *s, tn_tensor *n, int what)
     case TN_WORD_F64:
         return (tn_word){.f = v.f};
     case TN_WORD_I64:
-        return (tn_word){.i = v.is_int ? v.i : tn_f64_to_i64(v.f)};
+        return (tn_word){.i = v.is_int ? v.i : (int64_t)v.f};
     case TN_WORD_SEED:
         return (tn_word){.u = s->graph.seed};
     case TN_WORD_DRAW:
@@ -207,6 +207,41 @@ static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p
     return TN_E_INDEX;
 }
 
+/* buf: what a library call reads and writes. */
+static void set_operands(tn_step *st, void **buf)
+{
+    if (st->kind == TN_STEP_GEMM) {
+        st->gemm.a = buf[0];
+        st->gemm.b = buf[1];
+        st->gemm.bias = buf[2];
+        st->gemm.c = buf[3];
+    } else if (st->kind == TN_STEP_CONV) {
+        st->conv.in0 = buf[0];
+        st->conv.in1 = buf[1];
+        st->conv.bias = buf[2];
+        st->conv.out = buf[3];
+    }
+}
+
+/* Memory for all library calls, before the first step has assigned to anything. A plan that has it keeps it
+ * until the device has given some back. */
+static int make_ready(tn_session *s, void **buf, tn_plan *p, int *at, tn_errbuf *err)
+{
+    tn_device *d = s->device;
+    int status = TN_OK;
+    if (!d->ready || p->ready == d->shed + 1) return TN_OK;
+    for (int i = 0; i < p->n_step && !status; i++) {
+        tn_step *st = &p->step[i];
+        set_operands(st, buf);
+        buf += st->n_buf;
+        *at = i;
+        if (st->kind == TN_STEP_GEMM) status = d->ready(d, &st->gemm, NULL, err);
+        if (st->kind == TN_STEP_CONV) status = d->ready(d, NULL, &st->conv, err);
+    }
+    if (!status) p->ready = d->shed + 1;
+    return status;
+}
+
 /* `buf`: what the step reads and writes; `word`: its scalars, where its kernel can read them. */
 static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word, tn_errbuf *err)
 {
@@ -224,18 +259,12 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
         break;
     }
     case TN_STEP_GEMM:
-        st->gemm.a = buf[0];
-        st->gemm.b = buf[1];
-        st->gemm.bias = buf[2];
-        st->gemm.c = buf[3];
+        set_operands(st, buf);
         status = s->device->gemm(s->device, &st->gemm, err);
         s->stats.library_calls++;
         break;
     case TN_STEP_CONV:
-        st->conv.in0 = buf[0];
-        st->conv.in1 = buf[1];
-        st->conv.bias = buf[2];
-        st->conv.out = buf[3];
+        set_operands(st, buf);
         status = s->device->conv2d(s->device, &st->conv, err);
         s->stats.library_calls++;
         break;
@@ -267,9 +296,11 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
     tn_errbuf err = {""};
     int n_word = 0, at = 0, status = fill_words(s, f, p, &n_word);
     if (status || !p->n_step) return status;
-    if (s->device->shares_host_memory)
-        status = run_steps(s, f, p, f->word, &at, &err);
-    else {
+    if (s->device->shares_host_memory) {
+        status = make_ready(s, f->buf, p, &at, &err);
+        if (!status) status = run_steps(s, f, p, f->word, &at, &err);
+        if (s->device->ready) s->device->ready(s->device, NULL, NULL, NULL);
+    } else {
         struct tn_plan_run *r = tn_device_run(s, f, p, f->word, n_word);
         if (!r) return s->graph.error.status;
         status = tn_device_run_steps(s, f, p, r, n_slot, run_steps, &at, &err);

@@ -140,7 +140,9 @@ tn_session *tn_open_with(const tn_options *options)
     s->tape.off = !from.replay;
     tn_graph_init(&s->graph);
     s->plans = tn_plan_cache_new(from.plans);
-    if (!s->plans || !tn_explain_open(s, &from) || open_device(s)) {
+    const bool room = s->plans && tn_explain_open(s, &from);
+    if (!room) say(&o, TN_LOG_ERROR, "no memory for a session");
+    if (!room || open_device(s)) {
         tn_explain_close(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);

@@ -31,10 +31,42 @@ static tn_tensor *slab_flat(tn_session *s, tn_dtype dtype, char *base, const cha
 {
     tn_tensor *t = tn_node_new_persistent(&s->graph, dtype, 1, (const int64_t[]){0});
     if (!t) return NULL;
-    t->buf = tn_storage_wrap(&s->graph, base, 0);
     t->name = name;
     t->flags |= TN_F_BORROWS_NAME;
-    return t;
+    t->buf = tn_storage_wrap(&s->graph, base, 0);
+    if (t->buf) return t;
+    tn_node_free_persistent(&s->graph, t);
+    return NULL;
+}
+
+/* A slab has its ranges and both flat tensors, or is as if nobody had asked for it. */
+static int slab_begin(tn_session *s, tn_dtype dtype)
+{
+    tn_slab *b = &s->slab[dtype];
+    if (b->values) return TN_OK;
+    if (!b->value_base && slab_open(s, b)) return TN_E_NOMEM;
+    tn_tensor *v = slab_flat(s, dtype, b->value_base, "parameters");
+    tn_tensor *g = v ? slab_flat(s, dtype, b->gradient_base, "gradients") : NULL;
+    if (!g) {
+        if (v) tn_node_free_persistent(&s->graph, v);
+        return TN_E_NOMEM;
+    }
+    g->flags |= TN_F_GRADIENT;
+    b->values = v;
+    b->gradients = g;
+    return TN_OK;
+}
+
+/* Its first `count` elements are handed out. */
+static void slab_set(tn_session *s, tn_dtype dtype, int64_t count)
+{
+    tn_slab *b = &s->slab[dtype];
+    b->count = count;
+    b->values->shape[0] = b->gradients->shape[0] = count;
+    b->values->buf->bytes = b->gradients->buf->bytes = (size_t)count * tn_elem_size(&s->graph, dtype);
+    /* what was read of the whole so far in this step was of another length */
+    b->values->of = NULL;
+    b->gradients->of = NULL;
 }
 
 /* Room for n more elements: the first's index, or -1 with the error set. */
@@ -42,26 +74,13 @@ static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
 {
     tn_slab *b = &s->slab[dtype];
     tn_device *d = s->device;
-    size_t e = tn_elem_size(&s->graph, dtype);
-    if (!b->values) {
-        if (slab_open(s, b))
-            return tn_error_set(&s->graph, TN_E_NOMEM, "no address range for parameters"), -1;
-        b->values = slab_flat(s, dtype, b->value_base, "parameters");
-        b->gradients = b->values ? slab_flat(s, dtype, b->gradient_base, "gradients") : NULL;
-        if (!b->gradients || !b->gradients->buf || !b->values->buf)
-            return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for parameters"), -1;
-        b->gradients->flags |= TN_F_GRADIENT;
-    }
+    if (slab_begin(s, dtype))
+        return tn_error_set(&s->graph, TN_E_NOMEM, "no memory or addresses for parameters"), -1;
     int64_t first = b->count, count = (first + n + TN_SLAB_ALIGN - 1) / TN_SLAB_ALIGN * TN_SLAB_ALIGN;
-    size_t bytes = (size_t)count * e;
+    size_t bytes = (size_t)count * tn_elem_size(&s->graph, dtype);
     if (bytes > b->reserved || d->commit(d, b->value_base, bytes) || d->commit(d, b->gradient_base, bytes))
         return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for %zu bytes of parameters", bytes), -1;
-    b->count = count;
-    b->values->shape[0] = b->gradients->shape[0] = count;
-    b->values->buf->bytes = b->gradients->buf->bytes = bytes;
-    /* what was read of the whole so far in this step was shorter */
-    b->values->of = NULL;
-    b->gradients->of = NULL;
+    slab_set(s, dtype, count);
     return first;
 }
 
@@ -212,6 +231,7 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
             tn_node_free_persistent(sc.g, p);
             p = tn_error_set(sc.g, TN_E_NOMEM, "no memory for parameter '%s'", name);
         }
+        if (!p && first >= 0) slab_set(s, d, first);
         if (p) {
             p->name = copy;
             p->flags |= TN_F_PARAM | TN_F_REQUIRES_GRAD | TN_F_USER;
@@ -450,10 +470,7 @@ static void take_back_param(tn_session *s)
         memset(p->buf->data, 0, p->buf->bytes);
     else if (s->device->zero)
         s->device->zero(s->device, p->buf->data, p->buf->bytes);
-    b->count = (int64_t)(at / tn_elem_size(&s->graph, (tn_dtype)p->dtype));
-    b->values->shape[0] = b->gradients->shape[0] = b->count;
-    b->values->buf->bytes = b->gradients->buf->bytes = at;
-    b->values->of = b->gradients->of = NULL;
+    slab_set(s, (tn_dtype)p->dtype, (int64_t)(at / tn_elem_size(&s->graph, (tn_dtype)p->dtype)));
     drop_persistent(s, p);
 }
 

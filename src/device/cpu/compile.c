@@ -53,7 +53,6 @@ static const char *const flags[] = {
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off", /* see tn_fma_f32 */
-    "-fwrapv",           /* integers wrap around */
     "-fopenmp-simd",
     "-fPIC",
     "-shared",

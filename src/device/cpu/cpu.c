@@ -128,6 +128,13 @@ static int cpu_conv2d(tn_device *d, const tn_conv2d_desc *c, tn_errbuf *err)
     return tn_cpu_conv2d(cpu(d)->lib, cpu(d)->pool, c, &d->stats, err);
 }
 
+static int cpu_ready(tn_device *d, const tn_gemm *g, const tn_conv2d_desc *c, tn_errbuf *err)
+{
+    if (g || c) return tn_cpu_ready(cpu(d)->lib, cpu(d)->pool, g, c, err);
+    d->shed += tn_cpu_settle(cpu(d)->lib);
+    return TN_OK;
+}
+
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
 struct span {
@@ -228,6 +235,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
             .launch = cpu_launch,
             .gemm = cpu_gemm,
             .conv2d = cpu_conv2d,
+            .ready = cpu_ready,
             .copy = cpu_copy,
             .upload = cpu_transfer,
             .download = cpu_transfer,
@@ -243,6 +251,7 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
         if (!status) status = tn_kernels_open(&k, &c->kernels);
         if (!status) status = tn_kernels_named_compiler(c->kernels, &why);
         if (!status) status = tn_cpu_lib_open(&c->lib);
+        if (!status) tn_cpu_lib_log(c->lib, o->log, o->log_user);
         if (!status) c->base.folder = tn_kernels_folder(c->kernels);
         c->base.target.cache_bytes = tn_cpu_last_cache();
         tn_cpu_machine(c->base.machine, sizeof c->base.machine);

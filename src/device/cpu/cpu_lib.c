@@ -5,6 +5,7 @@
 #include "../../core/alloc.h"
 #include "../../core/print.h"
 #include "dnnl.h"
+#include "pool.h"
 #include "winograd.h"
 
 #include <stdarg.h>
@@ -18,6 +19,10 @@ struct tn_cpu_lib {
     tn_cpu_impl impl;
     void *scratch[TN_SCRATCH_USES];
     size_t scratch_bytes[TN_SCRATCH_USES];
+    bool held; /* until tn_cpu_settle nothing is given back */
+    bool told; /* that another implementation stood in */
+    tn_log_fn *log;
+    void *log_user;
 };
 
 int tn_cpu_lib_open(tn_cpu_lib **out)
@@ -25,8 +30,12 @@ int tn_cpu_lib_open(tn_cpu_lib **out)
     tn_cpu_lib *lib = tn_calloc(1, sizeof *lib);
     *out = lib;
     if (!lib) return TN_E_NOMEM;
-    lib->dnnl = tn_dnnl_open();
-    return TN_OK;
+    bool no_memory = false;
+    lib->dnnl = tn_dnnl_open(&no_memory);
+    if (!no_memory) return TN_OK;
+    tn_cpu_lib_close(lib);
+    *out = NULL;
+    return TN_E_NOMEM;
 }
 
 void tn_cpu_lib_close(tn_cpu_lib *lib)
@@ -46,21 +55,47 @@ bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl)
 void *tn_cpu_scratch(tn_cpu_lib *lib, tn_scratch use, size_t bytes)
 {
     if (lib->scratch[use] && bytes <= lib->scratch_bytes[use]) return lib->scratch[use];
+    size_t room = (bytes + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
+    void *p = tn_aligned_alloc(64, room);
+    if (!p) return NULL; /* what there is may be enough for whoever stands in */
     tn_free_mem(lib->scratch[use]);
-    lib->scratch_bytes[use] = (bytes + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
-    lib->scratch[use] = tn_aligned_alloc(64, lib->scratch_bytes[use]);
-    if (!lib->scratch[use]) lib->scratch_bytes[use] = 0;
-    return lib->scratch[use];
+    lib->scratch_bytes[use] = room;
+    return lib->scratch[use] = p;
 }
 
-static void trim_scratch(tn_cpu_lib *lib)
+static bool trim_scratch(tn_cpu_lib *lib)
 {
-    for (int i = 0; i < TN_SCRATCH_USES; i++) {
+    bool any = false;
+    for (int i = 0; i < TN_SCRATCH_USES && !lib->held; i++) {
         if (lib->scratch_bytes[i] <= SCRATCH_KEPT) continue;
         tn_free_mem(lib->scratch[i]);
         lib->scratch[i] = NULL;
         lib->scratch_bytes[i] = 0;
+        any = true;
     }
+    return any;
+}
+
+void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user)
+{
+    lib->log = log;
+    lib->log_user = user;
+}
+
+/* Whether our own loops are to do what `status` says of the faster road. Where they stand in for want of
+ * memory, sums run in another order. */
+static bool stand_in(tn_cpu_lib *lib, int status)
+{
+    if (status == TN_OK) return false;
+    bool failed = status != TN_CPU_DECLINED || (lib->dnnl && tn_dnnl_lacked(lib->dnnl));
+    if (failed && !lib->told && lib->log)
+        lib->log(TN_LOG_WARN,
+                 "no memory for the fastest products or convolutions: others stand in, which are slower and "
+                 "may differ in "
+                 "the last bits",
+                 lib->log_user);
+    lib->told = lib->told || failed;
+    return true;
 }
 
 int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...)
@@ -137,7 +172,7 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
     if (g.m == 0 || g.n == 0 || batches <= 0) return TN_OK;
     if (stats) stats->library_calls++;
     if (g.k == 0) {
-        fill_epilogue(&g, batches);
+        if (!tn_pool_rehearses(pool)) fill_epilogue(&g, batches);
         return TN_OK;
     }
     /* A stride along an extent of 1 says nothing: make it the unit one where neither is. */
@@ -159,7 +194,7 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
     int s = TN_CPU_DECLINED;
     bool ours = lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && is_tiny(&g, batches));
     if (lib->dnnl && !ours) s = tn_dnnl_gemm(lib, lib->dnnl, pool, &g, err);
-    if (s == TN_CPU_DECLINED) s = tn_gemm_plain(lib, pool, &g, err);
+    if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_gemm_plain(lib, pool, &g, err);
     trim_scratch(lib);
     return s;
 }
@@ -192,7 +227,8 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
                            (long long)c->oh, (long long)c->ow);
     if (c->n == 0) {
         size_t weights = (size_t)(c->oc * c->kh * c->kw * (c->c / c->groups));
-        if (c->pass == TN_CONV_WEIGHT_GRAD) memset(c->out, 0, weights * tn_dtype_size(c->dtype));
+        if (c->pass == TN_CONV_WEIGHT_GRAD && !tn_pool_rehearses(pool))
+            memset(c->out, 0, weights * tn_dtype_size(c->dtype));
         return TN_OK;
     }
     if (stats) stats->library_calls++;
@@ -204,7 +240,25 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
         s = tn_winograd_conv2d(lib, pool, &d, err);
     else if (lib->dnnl && lib->impl != TN_CPU_PLAIN)
         s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
-    if (s == TN_CPU_DECLINED) s = tn_conv2d_plain(lib, pool, &d, err);
+    if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
     trim_scratch(lib);
     return s;
+}
+
+/* ---- memory beforehand ---- */
+
+int tn_cpu_ready(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_conv2d_desc *c,
+                 tn_errbuf *err)
+{
+    lib->held = true;
+    tn_pool_rehearse(pool, true);
+    int s = g ? tn_cpu_gemm(lib, pool, g, NULL, err) : tn_cpu_conv2d(lib, pool, c, NULL, err);
+    tn_pool_rehearse(pool, false);
+    return s;
+}
+
+bool tn_cpu_settle(tn_cpu_lib *lib)
+{
+    lib->held = false;
+    return trim_scratch(lib);
 }

@@ -9,14 +9,21 @@
 
 #ifndef TN_HAVE_DNNL
 
-tn_dnnl *tn_dnnl_open(void)
+tn_dnnl *tn_dnnl_open(bool *no_memory)
 {
+    *no_memory = false;
     return NULL;
 }
 
 void tn_dnnl_close(tn_dnnl *d)
 {
     (void)d;
+}
+
+bool tn_dnnl_lacked(const tn_dnnl *d)
+{
+    (void)d;
+    return false;
 }
 
 #else
@@ -184,6 +191,7 @@ struct tn_dnnl {
     entry *entries;
     slot *slots;
     int nslots;
+    bool lacked, warm; /* memory for a primitive; sgemm has its kernels */
 };
 
 /* What a call into oneDNN changes of its thread, as it was. */
@@ -206,10 +214,33 @@ static void leave(const tn_dnnl *d, const caller *was)
     tn_signals_release(&was->signals);
 }
 
-tn_dnnl *tn_dnnl_open(void)
+/* oneDNN does not survive a want of memory: it lets C++ exceptions out, which C cannot catch, ends the
+ * process while it cleans up after one, or writes through NULL. So it is called only where there is more room
+ * than the call takes, and our own loops stand in where there is not. */
+enum {
+    PRIMITIVE_ROOM = 16 << 20, /* to make one */
+    SGEMM_ROOM = 96 << 20,     /* to make all of sgemm's kernels */
+    RUN_ROOM = 64 << 10,       /* of the running thread's heap: some small blocks are allocated */
+};
+
+static bool has_room(size_t bytes)
 {
+    void *p = tn_malloc(bytes);
+    tn_free_mem(p);
+    return p != NULL;
+}
+
+bool tn_dnnl_lacked(const tn_dnnl *d)
+{
+    return d->lacked;
+}
+
+tn_dnnl *tn_dnnl_open(bool *no_memory)
+{
+    *no_memory = false;
     if (tn_setting_is_foreign()) return NULL; /* it writes files and opens libraries that variables name */
-    tn_dnnl *d = tn_calloc(1, sizeof *d);
+    tn_dnnl *d = has_room(PRIMITIVE_ROOM) ? tn_calloc(1, sizeof *d) : NULL;
+    *no_memory = !d;
     if (!d) return NULL;
     /* By name at run time: a build of oneDNN without OpenMP has no such functions, and needs no care. */
     *(void **)&d->omp_get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
@@ -221,6 +252,7 @@ tn_dnnl *tn_dnnl_open(void)
               dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user) == dnnl_success;
     leave(d, &was);
     if (ok) return d;
+    *no_memory = !d->entries;
     tn_dnnl_close(d);
     return NULL;
 }
@@ -341,6 +373,7 @@ static int execute(tn_dnnl *d, const step *s, const operand *op, int n)
 {
     enum { MOST = 6 };
     dnnl_exec_arg_t args[MOST];
+    if (!has_room(RUN_ROOM)) return TN_E_NOMEM;
     slot *sl = take_slot(d);
     bool ok = true;
     int made = 0;
@@ -380,6 +413,18 @@ bool tn_dnnl_sgemm(const tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int
     return s == dnnl_success;
 }
 
+/* Its kernels are made when the first product of a process comes that is neither tiny nor one vector. */
+bool tn_dnnl_sgemm_ready(tn_dnnl *d)
+{
+    enum { N = 64 };
+    if (d->warm) return true;
+    float *zeros = has_room(SGEMM_ROOM) ? tn_calloc(3 * N * N, sizeof *zeros) : NULL;
+    if (!zeros) return false;
+    d->warm = tn_dnnl_sgemm(d, false, false, N, N, N, zeros, N, zeros + N * N, N, zeros + 2 * N * N, N);
+    tn_free_mem(zeros);
+    return d->warm;
+}
+
 const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, const int64_t *per)
 {
     dnnl_data_type_t type;
@@ -409,6 +454,10 @@ const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, c
     entry *e = find_entry(d, &k, &found);
     if (found) return e->declined ? NULL : e;
     e->declined = true;
+    if (!has_room(PRIMITIVE_ROOM)) {
+        d->lacked = true;
+        return NULL;
+    }
     da[nd] = dc[nd] = rows, da[nd + 1] = db[nd] = g->k, db[nd + 1] = dc[nd + 1] = dbias[nd + 1] = g->n;
     dbias[nd] = 1;
     sa[nd] = g->a_row, sa[nd + 1] = g->a_col, sb[nd] = g->b_row, sb[nd + 1] = g->b_col;
@@ -517,7 +566,9 @@ const tn_dnnl_prim *tn_dnnl_conv(tn_dnnl *d, const tn_conv2d_desc *c, int64_t im
                    c->pad[3], c->dilation[0], c->dilation[1], c->bias != NULL}};
     bool found;
     entry *e = find_entry(d, &k, &found);
-    if (!found) {
+    if (!found && !has_room(PRIMITIVE_ROOM)) {
+        e->declined = d->lacked = true;
+    } else if (!found) {
         caller was = enter(d);
         make_conv(d, e, c, images, rest);
         leave(d, &was);

@@ -7,10 +7,15 @@
 
 #include "cpu_lib.h"
 
-tn_dnnl *tn_dnnl_open(void);
+tn_dnnl *tn_dnnl_open(bool *no_memory); /* NULL: *no_memory says whether that is why */
 void tn_dnnl_close(tn_dnnl *d);
 
-/* C[m, n] = A B in f32, row-major, in the calling thread. false where oneDNN reports a failure. */
+/* Whether a primitive has been left out because there was no memory to make it. */
+bool tn_dnnl_lacked(const tn_dnnl *d);
+
+/* C[m, n] = A B in f32, row-major, in the calling thread. false where oneDNN reports a failure.
+ * tn_dnnl_sgemm_ready before the first; false: no memory. */
+bool tn_dnnl_sgemm_ready(tn_dnnl *d);
 bool tn_dnnl_sgemm(const tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                    int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc);
 
@@ -33,7 +38,7 @@ int64_t tn_dnnl_weight_bytes(const tn_dnnl_prim *p); /* in that layout; a multip
 /* Makes room for `threads` threads to run either primitive (q may be NULL). false: no memory. */
 bool tn_dnnl_ready(tn_dnnl *d, int threads, const tn_dnnl_prim *p, const tn_dnnl_prim *q);
 
-/* Run a primitive in the calling thread; TN_OK or TN_E_DEVICE. Operands of a convolution as in
+/* Run a primitive in the calling thread; TN_OK, TN_E_NOMEM or TN_E_DEVICE. Operands of a convolution as in
  * tn_conv2d_desc, weights in the wanted layout; `last`: the shorter group. bias may be NULL if it was when
  * the primitive was made. */
 int tn_dnnl_run_matmul(tn_dnnl *d, const tn_dnnl_prim *p, const void *a, const void *b, const void *bias,

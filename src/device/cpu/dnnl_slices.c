@@ -140,6 +140,7 @@ static void sgemm_tiles(struct tn_pool *pool, product *w, int64_t batches)
 static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int64_t batches, tn_errbuf *err)
 {
     if (!blas_strides(&w->g)) return TN_CPU_DECLINED;
+    if (!tn_dnnl_sgemm_ready(w->d)) return TN_E_NOMEM;
     const tn_gemm all = w->g;
     bool b_turned = all.b_col != 1 && all.m >= 256 && batches == 1;
     bool a_turned = all.a_col != 1 && all.a_col % 1024 == 0 && all.n >= 256 && batches == 1;
@@ -317,7 +318,7 @@ static int weights_first(tn_cpu_lib *lib, struct tn_pool *pool, conv *w)
     if (tn_dnnl_reorders(w->prim)) {
         void *wanted = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)w->weight_bytes);
         if (!wanted) return TN_E_NOMEM;
-        int s = tn_dnnl_run_reorder(w->d, w->prim, w->c->in1, wanted);
+        int s = tn_pool_rehearses(pool) ? TN_OK : tn_dnnl_run_reorder(w->d, w->prim, w->c->in1, wanted);
         if (s) return s;
         w->weight = wanted;
     }
@@ -336,7 +337,8 @@ static int weights_last(tn_cpu_lib *lib, struct tn_pool *pool, conv *w, int64_t 
     w->sum = reorder ? (float *)(void *)w->partials : w->c->out;
     int64_t n = reorder ? w->weight_bytes / (int64_t)sizeof(float) : weights;
     if (w->parts > 1) tn_pool_run(pool, run_sum, w, n, SUM_CHUNK);
-    return reorder ? tn_dnnl_run_reorder(w->d, w->prim, w->sum, w->c->out) : TN_OK;
+    if (!reorder || tn_pool_rehearses(pool)) return TN_OK;
+    return tn_dnnl_run_reorder(w->d, w->prim, w->sum, w->c->out);
 }
 
 int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,

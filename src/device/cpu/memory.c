@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #if defined(TN_ASAN)
@@ -240,9 +241,18 @@ void tn_memory_trim(tn_memory *m)
 
 /* ---- ranges ---------------------------------------------------------------------------------------- */
 
+/* Where a process may have so many addresses and no more, one range leaves most of them to others. */
+static bool is_greedy(size_t bytes)
+{
+    enum { FEW = 16 << 20, SHARE = 8 };
+    struct rlimit most;
+    return bytes > FEW && !getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY &&
+           bytes > most.rlim_cur / SHARE;
+}
+
 void *tn_memory_reserve(tn_memory *m, size_t bytes)
 {
-    if (!bytes || bytes > SIZE_MAX / 4 || make_room(m)) return NULL;
+    if (!bytes || bytes > SIZE_MAX / 4 || is_greedy(bytes) || make_room(m)) return NULL;
     block *b = tn_calloc(1, sizeof *b);
     if (!b) return NULL;
     b->range = true;

@@ -63,6 +63,7 @@ struct tn_pool {
 
     _Alignas(LINE) atomic_flag busy; /* a call is under way: another one runs inline */
     int threads, workers;            /* wanted, with the caller; running, without */
+    bool rehearses;                  /* calls do nothing */
     bool spin;
     bool steer;              /* keep workers off the caller's processor */
     int kept_off;            /* the processor they keep off now; -1: none */
@@ -327,7 +328,7 @@ static void run_shared(tn_pool *p, chunk_fn *fn, void *arg, int64_t base, int64_
 void tn_pool_run(tn_pool *p, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg, int64_t n,
                  int64_t chunk)
 {
-    if (n <= 0) return;
+    if (n <= 0 || p->rehearses) return;
     if (chunk < 1 || chunk > n) chunk = n;
     if (p->threads > 1 && chunk < n && forked(p)) revive(p);
     if (chunk == n || !p->workers || atomic_flag_test_and_set_explicit(&p->busy, memory_order_acquire)) {
@@ -338,4 +339,14 @@ void tn_pool_run(tn_pool *p, void (*fn)(void *arg, int64_t begin, int64_t end), 
     for (int64_t base = 0; base<n; base = n - base> span ? base + span : n)
         run_shared(p, fn, arg, base, n - base > span ? base + span : n, chunk);
     atomic_flag_clear_explicit(&p->busy, memory_order_release);
+}
+
+void tn_pool_rehearse(tn_pool *p, bool on)
+{
+    p->rehearses = on;
+}
+
+bool tn_pool_rehearses(const tn_pool *p)
+{
+    return p->rehearses;
 }

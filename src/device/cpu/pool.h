@@ -7,6 +7,7 @@
 #ifndef TN_POOL_H
 #define TN_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct tn_pool tn_pool;
@@ -22,5 +23,10 @@ int tn_pool_threads(const tn_pool *p);
  * (still chunk by chunk). chunk < 1 means one chunk of n. */
 void tn_pool_run(tn_pool *p, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg, int64_t n,
                  int64_t chunk);
+
+/* Between on and off tn_pool_run does nothing: what is called meanwhile asks for the memory it needs, and
+ * computes nothing. */
+void tn_pool_rehearse(tn_pool *p, bool on);
+bool tn_pool_rehearses(const tn_pool *p);
 
 #endif
