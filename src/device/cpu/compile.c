@@ -423,12 +423,14 @@ static bool copy_to(int out, const char *path)
     if (in < 0) return false;
     char buf[16384];
     bool ok = true;
-    for (ssize_t n; ok && (n = read(in, buf, sizeof buf)) != 0;)
+    for (ssize_t n; ok && (n = read(in, buf, sizeof buf)) != 0;) {
+        ok = n > 0;
         for (ssize_t at = 0; ok && at < n;) {
             ssize_t w = write(out, buf + at, (size_t)(n - at));
-            ok = n > 0 && w > 0;
+            ok = w > 0;
             at += w;
         }
+    }
     close(in);
     return ok;
 }
