@@ -418,6 +418,38 @@ static void test_not_recorded(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* A part of a tensor that begins elsewhere in each step, at multiples of 16 bytes and between them, of all
+ * sizes of elements: loads of several elements at once were right for the first and went to where there are
+ * none for the next. */
+static void test_moving_views(void **state)
+{
+    (void)state;
+    enum { N = 320 };
+    static const tn_dtype dtypes[] = {TN_F32, TN_F16, TN_F64, TN_U8};
+    float v[N];
+    for (int i = 0; i < N; i++) v[i] = (float)(i % 16);
+    for (int mode = 0; mode < 2; mode++) {
+        tn_session *s = tn_open(.device = TN_CUDA, .mode = mode ? TN_EAGER : TN_FUSED, .log = log_keep);
+        tn_tensor *all = tn_from(s, v, TN_F32, TN_SHAPE(N)), *kept[4];
+        for (int d = 0; d < 4; d++) kept[d] = tn_keep(tn_cast(all, dtypes[d]));
+        for (int step = 0; step < 12; step++) {
+            const int from = (step * step * 7) % 250, n = 64;
+            double want = 0;
+            for (int i = 0; i < n; i++) want += 2 * v[from + i] + 1;
+            tn_step_begin(s);
+            for (int d = 0; d < 4; d++) {
+                tn_tensor *part = tn_cast(tn_slice(kept[d], 0, from, from + n, 1), TN_F32);
+                double got = tn_item(tn_sum(tn_add_scalar(tn_mul_scalar(part, 2.0), 1.0), TN_ALL, false));
+                if (got != want)
+                    fail_msg("%s from %d: %g, not %g: %s", tn_dtype_name(dtypes[d]), from, got, want,
+                             tn_error_text(s));
+            }
+            tn_step_end(s);
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 /* What the compiler says of registers comes back to the plan: where kernels spill they are made again with
  * smaller blocks that keep less, the numbers stay, and where that does not help the first plan serves. */
 static void test_spills(void **state)
@@ -529,6 +561,7 @@ int main(void)
         cmocka_unit_test_setup(test_index_fault_refuses_the_run, rig_open),
         cmocka_unit_test_setup(test_watch_finds_faults, rig_open),
         cmocka_unit_test_setup(test_not_recorded, rig_open),
+        cmocka_unit_test_setup(test_moving_views, rig_open),
         cmocka_unit_test_setup(test_spills, rig_open),
         cmocka_unit_test_setup(test_two_sessions, rig_open),
         cmocka_unit_test_setup(test_watch, rig_open),

@@ -355,9 +355,14 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
     f->n_key = 0;
     const int32_t counts[5] = {f->node.n, f->leaf.n, s->graph.training, tn_deferred(s), s->target.tf32};
     if (!find_twins(f) || !put(f, counts, sizeof counts)) return false;
+    /* A thread of a GPU loads several elements at once where they begin at a multiple of so many bytes: which
+     * operands do is part of a plan. To a CPU all are the same. */
+    const int64_t load = s->target.dialect == TN_DIALECT_C ? 1 : s->target.vector_bytes;
     for (int i = 0; i < f->leaf.n; i++) {
         const tn_tensor *n = f->leaf.at[i], *b = n->base;
-        if (!put_head(f, n, b->op) || !put_shape(f, n, true) || !put(f, &f->twin[i], sizeof *f->twin))
+        const int64_t past = n->offset * (int64_t)tn_dtype_size((tn_dtype)n->dtype) % load;
+        if (!put(f, &past, sizeof past) || !put_head(f, n, b->op) || !put_shape(f, n, true) ||
+            !put(f, &f->twin[i], sizeof *f->twin))
             return false;
         if (tn_kind_of(b) == TN_KIND_NUMBER && !put_attr(f, b)) return false;
     }
