@@ -5,8 +5,8 @@
 # their own, and a change of compiler or flags rebuilds what it must ($(BUILD)/flags). Nothing here installs
 # software but `deps`, and `demo` and `test` through it when something they need is missing; DEPS=no refuses.
 #
-# What a library is taken for is decided by its header being there. HAVE_DNNL= (or ZLIB, STB, CJSON) on the
-# command line builds as if it were not. V=1 shows whole command lines.
+# Which libraries are taken is decided by what is found here. HAVE_DNNL= (or ZLIB, STB, CJSON) on the command line
+# builds as if one were not there. V=1 shows whole command lines.
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -15,11 +15,23 @@ MAKEFLAGS += --no-builtin-rules
 ifeq ($(origin CC),default)
 CC := $(if $(shell command -v gcc),gcc,cc)
 endif
-OBJCOPY ?= objcopy
+# Those that go with the compiler, which may be one for another processor.
+tool = $(or $(shell $(CC) -print-prog-name=$(1) 2>/dev/null),$(1))
+ifeq ($(origin AR),default)
+AR = $(call tool,ar)
+endif
+ifeq ($(origin LD),default)
+LD = $(call tool,ld)
+endif
+OBJCOPY ?= $(call tool,objcopy)
 BUILD ?= build
 PREFIX ?= /usr/local
-LIBDIR ?= $(abspath $(PREFIX))/lib
-INCLUDEDIR ?= $(abspath $(PREFIX))/include
+# A path may hold spaces, which make takes for the ends of words: in what is built with all but BUILD itself.
+space := $() $()
+path = $(subst ?,$(space),$(abspath $(subst $(space),?,$(1))))
+$(if $(word 2,$(BUILD)),$(error BUILD is a folder without a space in its name, not "$(BUILD)": make cannot name targets in one. The tree itself may stand anywhere))
+LIBDIR ?= $(call path,$(PREFIX))/lib
+INCLUDEDIR ?= $(call path,$(PREFIX))/include
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 Q := $(if $(V),,@)
 say = @printf '  %-6s %s\n' $(1) $(2)
@@ -30,12 +42,20 @@ SOVERSION := $(call version_part,MAJOR)
 
 # ---- what is on this machine ----------------------------------------------------------------------------
 
-# make 4.3 and later want this sign bare inside a function, earlier ones escaped: a variable suits all.
+# A library is there where its header is found and the linker finds it, too: one that is there for another processor
+# shows its header to every compiler. make 4.3 and later want the sign bare inside a function, earlier ones escaped: a
+# variable suits all.
 INCLUDE := \#include
-FOUND := $(shell try() { echo "$$2" | tr ';' '\n' | $(CC) $(CPPFLAGS) -E -x c - >/dev/null 2>&1 && echo "$$1"; }; \
-    try cc '$(INCLUDE) <stdio.h>'; try dnnl '$(INCLUDE) <oneapi/dnnl/dnnl.h>'; try zlib '$(INCLUDE) <zlib.h>'; \
-    try stb '$(INCLUDE) <stb/stb_image.h>'; try cjson '$(INCLUDE) <cjson/cJSON.h>'; try cmocka \
-    '$(INCLUDE) <stdarg.h>;$(INCLUDE) <stddef.h>;$(INCLUDE) <setjmp.h>;$(INCLUDE) <stdint.h>;$(INCLUDE) <cmocka.h>')
+FOUND := $(shell try() { echo "$$2" | tr ';' '\n' | $(CC) $(CPPFLAGS) $(CFLAGS) $$4 -E -x c - >/dev/null 2>&1 && { [ -z "$$3" ] || \
+        echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -x c - -o /dev/null $$3 >/dev/null 2>&1; } && \
+        echo "$$1"; }; \
+    echo 'pointer __SIZEOF_POINTER__' | $(CC) $(CPPFLAGS) $(CFLAGS) -E -x c - 2>/dev/null | grep -q 'pointer 4' && echo narrow; \
+    try native '' '' -march=native; \
+    try cc '$(INCLUDE) <stdio.h>'; try dnnl '$(INCLUDE) <oneapi/dnnl/dnnl.h>' -ldnnl; try zlib '$(INCLUDE) <zlib.h>' -lz; \
+    try stb '$(INCLUDE) <stb/stb_image.h>'; try cjson '$(INCLUDE) <cjson/cJSON.h>' -lcjson; try cmocka \
+    '$(INCLUDE) <stdarg.h>;$(INCLUDE) <stddef.h>;$(INCLUDE) <setjmp.h>;$(INCLUDE) <stdint.h>;$(INCLUDE) <cmocka.h>' -lcmocka)
+$(if $(filter narrow,$(FOUND)),$(error $(CC) $(CPPFLAGS) $(CFLAGS) compiles for a processor of 32 bits, and libtensor is for 64: \
+    sizes and addresses are numbers of 64 bits in its kernels. Name a compiler for 64 bits by CC=, and leave out -m32 or -mx32))
 CC_VERSION := $(shell $(CC) --version 2>/dev/null | head -n 1)
 HAVE_CC := $(filter cc,$(FOUND))
 HAVE_DNNL := $(filter dnnl,$(FOUND))
@@ -75,7 +95,8 @@ LIBS := $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcj
 # Tests do little but call the library: the compiler takes a quarter of the time without optimising them.
 TESTOPT ?= -O0
 # The flags kernels are compiled with, for what measures the prelude by itself.
-KERNELFLAGS := -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp-simd
+NATIVE := $(if $(filter native,$(FOUND)),-march=native)
+KERNELFLAGS := -O3 $(NATIVE) -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp-simd
 
 # ---- files ----------------------------------------------------------------------------------------------
 
@@ -85,6 +106,7 @@ OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst data/%.c,$(BUILD)/%,$(wildcard data/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+JSON_CHECK := $(if $(HAVE_CJSON),$(BUILD)/tests/json_check)
 SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
@@ -99,7 +121,7 @@ all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
-programs: all $(TESTS) $(BUILD)/tests/json_check
+programs: all $(TESTS) $(JSON_CHECK)
 
 help:
 	@echo 'make             the library, static and shared, and the examples, in build/'
@@ -111,6 +133,7 @@ help:
 	@echo 'make tsan        the tests of threads under ThreadSanitizer'
 	@echo 'make cusim-full  the tests of programs on the CUDA device, on a simulated GPU (tests/cusim/README.md)'
 	@echo 'make gpu-check   on a machine with a GPU: tests, benchmarks beside PyTorch and JAX, compute-sanitizer'
+	@echo 'make portable    builds and runs it for musl, aarch64 and riscv64, as far as compilers and qemu are here'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make bench       times each operator, and the fused against the eager step'
@@ -179,14 +202,14 @@ $(filter-out $(BUILD)/fused_vs_eager,$(EXAMPLES)): $(BUILD)/%: examples/%.c $(BU
 $(BUILD)/fused_vs_eager: $(FVE:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(TAIL)
-$(YARD:%.c=$(BUILD)/fve/%.o): FVEFLAGS := -O3 -march=native
+$(YARD:%.c=$(BUILD)/fve/%.o): FVEFLAGS := -O3 $(NATIVE)
 $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(TESTCFLAGS) $(FVEFLAGS) -MMD -MP -c $< -o $@
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
-	$(call link,$(APPCFLAGS)) $(if $(HAVE_ZLIB),-lz) -lm
+	$(call link,$(APPCFLAGS) $(if $(HAVE_ZLIB),-DTN_HAVE_ZLIB)) $(if $(HAVE_ZLIB),-lz) -lm
 $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 # These compute: the answers they compare with, or what many numbers differ by.
 $(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs \
@@ -194,15 +217,15 @@ $(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_ra
 $(BUILD)/tests/test_cuda_cases: $(BUILD)/fve/examples/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS) $(TESTOPT) $(MOREFLAGS) $(if $(STAND_IN),-Itests/gpu/cmocka)) $(filter %.o,$^) $(if $(STAND_IN),,-lcmocka) $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) $(TESTOPT) $(MOREFLAGS)) $(filter %.o,$^) -lcmocka $(BUILD)/internal.a $(TAIL)
 $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
-	$(call link,$(TESTCFLAGS) -O3 -march=native) $(BUILD)/internal.a $(TAIL)
+	$(call link,$(TESTCFLAGS) -O3 $(NATIVE)) $(BUILD)/internal.a $(TAIL)
 $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
--include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
+-include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/stand-in/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
 
 # ---- the simulated GPU ----------------------------------------------------------------------------------
 
@@ -214,7 +237,7 @@ $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o): $(BUILD)/cusim/%.o: tests/cusim/%.c
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c11 -O2 -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. $(CUSIMFLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
-$(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 -march=native
+$(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 $(NATIVE)
 $(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@.new $(filter %.o,$^) -pthread -ldl -lm
@@ -227,7 +250,7 @@ $(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
 .PHONY: cusim
 cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 # All tests of programs on it. Kernels are kept from run to run.
-CUSIM_FULL ?= test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden
+CUSIM_FULL ?= test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden test_nn_optim
 CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(BUILD))/cusim/libcusim.so) \
             TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
 .PHONY: cusim-full
@@ -246,16 +269,23 @@ $(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/
 cuda-kernels: $(BUILD)/gpu/kernels
 	$(Q)$< >$(BUILD)/gpu/KERNELS.md && cp $(BUILD)/gpu/KERNELS.md tests/gpu/KERNELS.md
 # On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md. It installs nothing; where cmocka is
-# missing the suite is built with the stand-in beside it (STAND_IN=yes).
-GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_random_graphs test_random_programs test_nn_optim test_nn_layers
+# missing the suite is built with the stand-in for it, in a folder of its own.
+GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_random_graphs test_random_programs test_nn_layers
 SANITIZED ?= test_programs test_views
-.PHONY: gpu-check gpu-tests
-gpu-tests: all $(BUILD)/fused_vs_eager $(GPU_TESTS:%=$(BUILD)/tests/%)
+GPU_BUILT := $(BUILD)/$(if $(HAVE_CMOCKA),tests,stand-in)
+STAND_IN_OPT ?= -O1
+$(BUILD)/stand-in/%: tests/%.c tests/gpu/cmocka/cmocka.h $(BUILD)/internal.a
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(call link,$(TESTCFLAGS) $(STAND_IN_OPT) -Itests/gpu/cmocka) $(BUILD)/internal.a $(TAIL)
+.PHONY: gpu-check gpu-tests stand-in
+stand-in: $(GPU_TESTS:%=$(BUILD)/stand-in/%)
+gpu-tests: all $(BUILD)/fused_vs_eager $(GPU_TESTS:%=$(GPU_BUILT)/%)
 gpu-check:
 	@BUILD='$(BUILD)' MAKE='$(MAKE)' PYTHON='$(PYTHON)' GPU_TESTS='$(GPU_TESTS)' SANITIZED='$(SANITIZED)' \
-	 HAVE_STB='$(HAVE_STB)' STAND_IN='$(if $(HAVE_CMOCKA),,yes)' JOBS='$(JOBS)' sh tests/gpu/check.sh
-CUSIM_DEFS := -DCUSIM_LIBRARY='"$(abspath $(BUILD))/cusim/libcusim.so"' \
-              -DCUSIM_OLD_NVRTC='"$(abspath $(BUILD))/cusim/libnvrtc_old.so"'
+	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' sh tests/gpu/check.sh
+CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(BUILD))/cusim/libcusim.so"' \
+              -DCUSIM_OLD_NVRTC='"$(call path,$(BUILD))/cusim/libnvrtc_old.so"'
 CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_conv_prologue test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
@@ -341,7 +371,7 @@ test: need-test
 # What ONLY names, by name or by path, or everything.
 SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
-run-tests: all $(BUILD)/tests/json_check $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
+run-tests: all $(JSON_CHECK) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
            $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops $(BUILD)/tests/test_attention $(BUILD)/tests/test_attention_written)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
@@ -381,6 +411,11 @@ $(BUILD)/fuzz/libfuzzer: tests/fuzz/libfuzzer.c $(wildcard tests/fuzz/*.h) $(BUI
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -fsanitize=fuzzer) $(BUILD)/internal.a $(TAIL)
 
+# Other processors, libcs and compilers; tests/portable.sh says what it takes.
+.PHONY: portable
+portable:
+	@BUILD='$(BUILD)/portable' CC='$(CC)' MAKE='$(MAKE)' MAKEFLAGS= $(if $(TARGETS),TARGETS='$(TARGETS)') sh tests/run.sh tests/portable.sh
+
 calibrate: $(BUILD)/fused_vs_eager
 	$(Q)$(BUILD)/fused_vs_eager --calibrate
 
@@ -398,16 +433,16 @@ bench-peers: all $(BENCHES)
 # ---- installing -----------------------------------------------------------------------------------------
 
 define PC
-prefix=$(abspath $(PREFIX))
+prefix=$(call path,$(PREFIX))
 libdir=$(LIBDIR)
 includedir=$(INCLUDEDIR)
 
 Name: libtensor
 Description: tensors that train, with operator fusion
 Version: $(VERSION)
-Libs: -L$${libdir} -ltensor
+Libs: -L"$${libdir}" -ltensor
 Libs.private: -pthread $(strip $(LIBS))
-Cflags: -I$${includedir}
+Cflags: -I"$${includedir}"
 endef
 
 install: export PC_TEXT = $(PC)

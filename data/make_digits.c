@@ -19,11 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__has_include)
-#if __has_include(<zlib.h>)
+#ifdef TN_HAVE_ZLIB
 #include <zlib.h>
-#define HAVE_ZLIB 1
-#endif
 #endif
 
 enum { TILE = 28, COLUMNS = 100, MAX_SEGMENTS = 512, MAX_CONTROL = 32 };
@@ -248,7 +245,7 @@ static int chunk(FILE *f, const char type[4], const uint8_t *data, size_t n)
 /* A zlib stream of n bytes; *size is its length. NULL when there is no memory. */
 static uint8_t *pack(const uint8_t *data, size_t n, size_t *size)
 {
-#ifdef HAVE_ZLIB
+#ifdef TN_HAVE_ZLIB
     uLongf room = compressBound((uLong)n);
     uint8_t *out = malloc(room);
     if (!out || compress2(out, &room, data, (uLong)n, 9) != Z_OK) {

@@ -27,6 +27,16 @@ skip() { # NAME WHY
     echo "skip $1: $2"
 }
 
+# check_with LIBRARY NAME COMMAND [ARGUMENT...]: the same where the build has taken that library (DNNL, ZLIB, STB, CJSON).
+built_with() {
+    grep -q -e "-DTN_HAVE_$1 " "$BUILD/flags"
+}
+check_with() {
+    library=$1
+    shift
+    if built_with "$library"; then check "$@"; else skip "$1" "built without $library"; fi
+}
+
 # same FILE FILE: both hold the same lines; the difference shows if they do not.
 same() {
     diff "$1" "$2"

@@ -10,6 +10,7 @@
 #include "nn/nn.h"
 #include "src/core/convert.h"
 #include "tests/check.h"
+#include "tests/needs.h"
 
 /* ---- what to run on ---- */
 
@@ -44,6 +45,7 @@ typedef struct golden {
 
 static inline void golden_open(golden *g, const char *name)
 {
+    needs_cjson();
     char path[256];
     nn_why why = {0};
     snprintf(path, sizeof(path), "tests/golden/%s.safetensors", name);

@@ -3,9 +3,9 @@
 # missing packages are asked for.
 . tests/check.sh
 
-mkdir "$tmp/tree"
-cp -r Makefile include src autograd fuser nn tests data examples "$tmp/tree"
-cd "$tmp/tree" || exit 1
+mkdir "$tmp/the tree" # its path may hold spaces
+cp -r Makefile include src autograd fuser nn tests data examples "$tmp/the tree"
+cd "$tmp/the tree" || exit 1
 
 run() { "$MAKE" --no-print-directory -j2 BUILD=b OPT=-O1 "$@" >"$tmp/make.log" 2>&1; }
 report() { cat "$tmp/make.log" && return 1; }
@@ -64,6 +64,16 @@ chmod +x "$tmp/othercc"
 check other_compiler one OPT=-O0 HAVE_ZLIB=1 CC="$tmp/othercc"
 same_again() { ! one OPT=-O0 HAVE_ZLIB=1 CC="$tmp/othercc"; }
 check same_flags same_again
+
+# ---- what is refused --------------------------------------------------------------------------------------
+
+refused() { # WHAT IT SAYS, MAKE ARGUMENT...
+    says=$1
+    shift
+    ! run "$@" lib && grep -q "$says" "$tmp/make.log" || report
+}
+if [ "$(uname -m)" = x86_64 ]; then check compilers_for_32_bits refused '32 bits.*Name a compiler for 64' CC="$CC -m32"; fi
+check a_build_folder_with_a_space refused 'without a space' BUILD='b c'
 
 # ---- packages ---------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@
 #include <cmocka.h>
 
 #include "folder.h"
+#include "needs.h"
 #include "small_net.h"
 #include "src/core/whole_file.h"
 
@@ -266,6 +267,7 @@ static void test_what_is_planted(void **state)
 static void test_leftovers_of_a_killed_save_go(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[128], name[4][160];
     snprintf(path, sizeof path, "%s/run.safetensors", base);
     snprintf(name[0], sizeof name[0], "%s.0123456789abcdef.part", path);
@@ -328,6 +330,7 @@ static void *save_often(void *arg)
 static void test_saves_under_one_name(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[128];
     snprintf(path, sizeof path, "%s/shared.safetensors", base);
     pthread_t thread[4];
@@ -371,6 +374,7 @@ static void save_until_killed(const char *path, int done)
 static void test_kills(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[128];
     snprintf(path, sizeof path, "%s/run.safetensors", at("kills"));
     assert_int_equal(mkdir(at("kills"), 0700), 0);

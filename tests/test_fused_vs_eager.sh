@@ -28,7 +28,7 @@ check chain counts chain 3
 check softmax counts softmax 3
 check adamw counts adamw 1
 
-check json "$BUILD/tests/json_check" "$tmp/chain.json"
+check_with CJSON json "$BUILD/tests/json_check" "$tmp/chain.json"
 
 table() { # the rows of the table, and no kernel by hand that is wrong
     [ "$(grep -c '^chain  ' "$tmp/chain")" -eq 3 ] && grep -q '^case  *eager ms  *fused ms' "$tmp/chain"

@@ -52,7 +52,7 @@ resumes() { # 30 steps in one run, and 11 and 19
     losses "$tmp/one.jsonl" "$tmp/two.jsonl" >"$tmp/got"
     same "$tmp/want" "$tmp/got" && same "$tmp/whole" "$tmp/two" && cmp "$tmp/whole.safetensors" "$tmp/two.safetensors"
 }
-check a_run_in_two_parts_is_the_same resumes
+check_with CJSON a_run_in_two_parts_is_the_same resumes
 
 # Wherever it was cut. The norm of the gradients comes into each number: rounded another way in the first step
 # after a pause it would show for some of these, the last two in the first place.
@@ -67,7 +67,7 @@ anywhere() {
             cmp "$tmp/far.safetensors" "$tmp/near.safetensors" || { echo "cut after step $n" && return 1; }
     done
 }
-check so_it_is_wherever_it_was_cut anywhere
+check_with CJSON so_it_is_wherever_it_was_cut anywhere
 
 longer() { # what was trained to its end goes on when it may have more steps, and does nothing when not
     run "$tmp/end" --steps 30 --resume "$tmp/whole.safetensors" --log "$tmp/end.jsonl" --sample 0 || return
@@ -75,7 +75,7 @@ longer() { # what was trained to its end goes on when it may have more steps, an
     run "$tmp/more" --steps 35 --resume "$tmp/whole.safetensors" --log "$tmp/more.jsonl" --sample 0 || return
     grep -q '^{"step":31,' "$tmp/more.jsonl" && [ "$(wc -l <"$tmp/more.jsonl")" -eq 5 ]
 }
-check a_finished_run_goes_on longer
+check_with CJSON a_finished_run_goes_on longer
 
 # started PROGRAM...: its id is in $tmp/pid, and it heeds the signal, which who runs the tests may have ignored.
 started() {
@@ -105,7 +105,7 @@ interrupted() { # it ends after a step, says so, and is the same run when it goe
         run "$tmp/off" $some --save "$tmp/off.safetensors" && same "$tmp/off" "$tmp/on" && cmp "$tmp/off.safetensors" "$tmp/on.safetensors"
 }
 if env --default-signal=INT true 2>/dev/null; then
-    check an_interrupted_run_goes_on interrupted
+    check_with CJSON an_interrupted_run_goes_on interrupted
 else
     skip an_interrupted_run_goes_on "env cannot have a program heed a signal"
 fi

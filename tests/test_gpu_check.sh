@@ -51,3 +51,8 @@ no_gpu() { # nothing is written where there is nothing to measure
     [ $? -eq 1 ] && [ ! -e "$tmp/results" ] && grep -q 'no GPU here' "$tmp/err"
 }
 check no_gpu no_gpu
+
+all_build() { # the suite a GPU is asked with needs no cmocka
+    "$MAKE" --no-print-directory BUILD="$BUILD" STAND_IN_OPT=-O0 stand-in
+}
+check all_build_with_the_stand_in all_build

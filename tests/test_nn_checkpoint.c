@@ -140,6 +140,7 @@ static void resume_on(const place *at, run_kind kind)
 static void resume(void **state)
 {
     (void)state;
+    needs_cjson();
     for (int at = 0; at < PLACE_COUNT; at++)
         for (int kind = 0; kind < RUN_KINDS; kind++) resume_on(&PLACES[at], (run_kind)kind);
 }
@@ -183,6 +184,7 @@ static void write_file(const char *path, const char *meta, int n, const entry *e
 static void pytorch_weights(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[256];
     path_of(path, sizeof(path), "pt");
     float weight[2 * 3 * 2 * 2], w[24]; /* OIHW [2, 3, 2, 2]: o * 100 + i * 10 + h * 2 + w */
@@ -229,6 +231,7 @@ static void pytorch_weights(void **state)
 static void weights_of_a_run(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[256];
     path_of(path, sizeof(path), "run");
     run a;
@@ -318,6 +321,7 @@ static void edit(const char *from_path, const char *to_path, const char *from, c
 static void mismatches(void **state)
 {
     (void)state;
+    needs_cjson();
     char good[256], bad[256];
     path_of(good, sizeof(good), "good");
     path_of(bad, sizeof(bad), "bad");
@@ -370,6 +374,7 @@ static void mismatches(void **state)
 static void another_model(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[256];
     path_of(path, sizeof(path), "other");
     run r, more;
@@ -397,6 +402,7 @@ static int files_like(const char *prefix)
 static void saving_fails_cleanly(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[256], prefix[128];
     path_of(path, sizeof(path), "save");
     run r;
@@ -455,6 +461,7 @@ static void spill(const char *path, const unsigned char *data, size_t n)
 static void update_counts(void **state)
 {
     (void)state;
+    needs_cjson();
     static const int64_t count[] = {0, -1, INT64_MIN, INT64_MAX, INT64_C(1) << 53 | 1, 1, INT64_C(1) << 53};
     char path[256];
     path_of(path, sizeof(path), "counts");
@@ -497,6 +504,7 @@ static void update_counts(void **state)
 static void any_bytes(void **state)
 {
     (void)state;
+    needs_cjson();
     enum { PARSED = 4000, LOADED = 400 };
     char path[256];
     path_of(path, sizeof(path), "fuzz");
@@ -549,6 +557,7 @@ static void any_bytes(void **state)
 static void no_memory(void **state)
 {
     (void)state;
+    needs_cjson();
     char path[256], other[256];
     path_of(path, sizeof(path), "memory");
     path_of(other, sizeof(other), "memory2");

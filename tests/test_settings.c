@@ -227,6 +227,53 @@ static void compilers_by_name(void **state)
     assert_true(tried > 0);
 }
 
+/* The command line of the first kernel that was compiled into the folder, as its source tells. */
+static void command_in(const char *folder, char *line, int room)
+{
+    char command[400];
+    snprintf(command, sizeof command, "cat \"%s\"/*.c | sed -n '/-std=gnu11/p'", folder);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, room, f));
+    line[strcspn(line, "\n")] = 0;
+    while (fgetc(f) != EOF) continue;
+    pclose(f);
+}
+
+/* Of two options that contradict each other compilers take the last one: that is the user's. A processor the
+ * user names is the only one named. */
+static void the_users_options_count(void **state)
+{
+    (void)state;
+    if (!on_this_machine("gcc")) skip();
+#if defined(TN_ASAN)
+    if (!strstr(TN_BUILD_CC, "gcc")) skip();
+#endif
+    const struct {
+        const char *cc, *end, *absent;
+    } cases[] = {
+#if defined(__x86_64__)
+        {"gcc -O1 -march=x86-64", " -O1 -march=x86-64", "native"},
+        {"gcc -march=x86-64 -B /nowhere", " -w", "native"},
+        {"env LC_ALL=C gcc -O1", " -O1", " -O1 -f"},
+#endif
+        {"gcc -O1 -fno-builtin", " -O1 -fno-builtin", "gcc -O1"},
+    };
+    char error[600], cache[200], line[1200];
+    uint64_t compiled;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(cache, sizeof cache, "%s/options%zu", base, i);
+        setenv("TENSOR_CACHE", cache, 1);
+        setenv("TENSOR_CC", cases[i].cc, 1);
+        assert_int_equal(doubles(&compiled, error, sizeof error), 0);
+        command_in(cache, line, sizeof line);
+        size_t n = strlen(line), m = strlen(cases[i].end);
+        if (n < m || strcmp(line + n - m, cases[i].end) || strstr(line, cases[i].absent))
+            fail_msg("%s became: %s", cases[i].cc, line);
+    }
+    unsetenv("TENSOR_CC");
+}
+
 /* A compiler that was named and fails is a mistake to be told: not slower loops, which would hide it. */
 static void a_compiler_that_fails_is_an_error(void **state)
 {
@@ -351,6 +398,7 @@ int main(void)
         cmocka_unit_test(values_have_their_effect),
         cmocka_unit_test(checked_mode_leaves_undefined_casts_alone),
         cmocka_unit_test(compilers_by_name),
+        cmocka_unit_test(the_users_options_count),
         cmocka_unit_test(a_compiler_that_fails_is_an_error),
         cmocka_unit_test(no_compiler_is_a_warning),
         cmocka_unit_test(a_compiler_that_does_not_run),

@@ -3,7 +3,9 @@
 #ifndef YARD_VEC_H
 #define YARD_VEC_H
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 #include <stdbool.h>
 #include <stdint.h>
 

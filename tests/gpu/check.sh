@@ -8,7 +8,7 @@
 # failed or a sanitizer found something.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-BUILD=${BUILD:-build} MAKE=${MAKE:-make} PYTHON=${PYTHON:-python3}
+BUILD=${BUILD:-build} GPU_BUILT=${GPU_BUILT:-$BUILD/tests} MAKE=${MAKE:-make} PYTHON=${PYTHON:-python3}
 results=${RESULTS:-tests/gpu/RESULTS.md}
 log=$(mktemp -d) || exit 1
 trap 'rm -rf "$log"' EXIT
@@ -54,13 +54,13 @@ say "## $(date -u +%Y-%m-%d): $(echo "$gpu" | head -n 1)"
 say ""
 say "Commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(cc --version | head -n 1), $(nvcc --version 2>/dev/null | grep release || echo 'no nvcc'), $("$PYTHON" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null || echo 'no PyTorch'), $("$PYTHON" -c 'import jax; print("JAX", jax.__version__)' 2>/dev/null || echo 'no JAX')."
 
-stage 100 3 build "$MAKE" -j"${JOBS:-4}" STAND_IN="${STAND_IN:-}" gpu-tests || exit 1
+stage 100 3 build "$MAKE" -j"${JOBS:-4}" gpu-tests || exit 1
 
 export TENSOR_CACHE="$log/cache"
 # shellcheck disable=SC2046,SC2086
 stage 150 40 "the suite on the GPU" env TEST_TIMEOUT=140 TEST_JOBS="${JOBS:-4}" \
     TEST_ENV="TENSOR_DEVICE=cuda TENSOR_CACHE=$log/cache" BUILD="$BUILD" \
-    sh tests/run.sh $(for t in $GPU_TESTS; do echo "$BUILD/tests/$t"; done) || failed=1
+    sh tests/run.sh $(for t in $GPU_TESTS; do echo "$GPU_BUILT/$t"; done) || failed=1
 if [ -n "${HAVE_STB:-}" ]; then
     stage 20 3 "mnist_cnn" "$BUILD/mnist_cnn" --device cuda --quiet --steps 400 || failed=1
 else
@@ -75,7 +75,7 @@ for tool in memcheck racecheck; do
     for test in $SANITIZED; do
         [ -n "$sanitizer" ] || { say "" && say "### $tool $test: refused, no compute-sanitizer on this machine" && continue; }
         TENSOR_DEVICE=cuda stage 20 6 "compute-sanitizer $tool, $test" "$sanitizer" --tool "$tool" --error-exitcode 9 \
-            "$BUILD/tests/$test"
+            "$GPU_BUILT/$test"
         [ $? -ne 9 ] || failed=1 # another status: refused, or stopped, which is written down
     done
 done

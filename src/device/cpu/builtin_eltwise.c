@@ -88,15 +88,16 @@ static void chunk(void *arg, int64_t begin, int64_t end)
     _Alignas(64) char tile[3][TILE * sizeof(double)];
     for (int64_t at = begin; at < end; at += TILE) {
         int64_t n = end - at < TILE ? end - at : TILE;
-        const void *p[3];
-        for (int i = 0; i < 3; i++) {
+        const void *p[3] = {NULL};
+        for (int i = 0; i < w->n_in; i++) {
             const tn_bl_operand *o = &w->in[i];
-            p[i] = i < w->n_in ? o->data + at * (int64_t)o->size : p[i - 1];
-            if (i >= w->n_in || o->dense) continue;
+            p[i] = o->data + at * (int64_t)o->size;
+            if (o->dense) continue;
             bool repeats = o->ndim == 0 || (o->ndim == 1 && o->stride[0] == 0);
             if (!repeats || at == begin) tn_bl_gather(o, at, repeats ? TILE : n, tile[i]);
             p[i] = tile[i];
         }
+        for (int i = w->n_in; i < 3; i++) p[i] = p[0];
         w->fn(w->out + at * (int64_t)w->size, p[0], p[1], p[2], n);
     }
 }

@@ -45,11 +45,6 @@ static const char *const flags[] = {
 #else
     "-O3", /* or as TENSOR_KERNEL_OPT says */
 #endif
-#if defined(__aarch64__)
-    "-mcpu=native",
-#else
-    "-march=native",
-#endif
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off", /* see tn_fma_f32 */
@@ -72,7 +67,7 @@ static const char *flag(int i)
 struct tn_cc {
     bool probed;
     char words[COMMAND_MAX]; /* the command's words, each NUL-terminated; word points here */
-    char *word[WORDS_MAX + FLAGS + 8];
+    char *word[WORDS_MAX + FLAGS + 10];
     int count;                 /* words and flags; file names follow */
     char command[COMMAND_MAX]; /* the same as one line */
     char *common;
@@ -238,10 +233,43 @@ static int out_of_memory(tn_errbuf *err)
     return TN_E_NOMEM;
 }
 
-/* Some processors' tuning prefers 256-bit vectors where 512 are there: exp then takes 1.25 times as long, erf
- * 1.6 times (measured), and what waits for memory is none the faster. */
+/* Whether the compiler takes this flag, behind the words it has so far: an empty file goes through its
+ * preprocessor. */
+static bool takes(tn_cc *cc, char *flag)
+{
+    static char only[] = "-E", language[] = "-x", c[] = "c", nothing[] = "/dev/null";
+    char *const more[] = {flag, only, language, c, nothing, NULL};
+    memcpy(cc->word + cc->count, more, sizeof more);
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pid_t pid;
+    bool ok = fd >= 0 && start(cc->word, fd, NULL, &pid) == 0 && finish(pid) == 0;
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+/* The flag that says "for the processor at hand", or NULL. Compilers for x86 know the same one; elsewhere it
+ * is one of two, or none, and the compiler is asked. A command that names a processor itself is left to that.
+ */
+static char *native_flag(tn_cc *cc)
+{
+    static char march[] = "-march=native", mcpu[] = "-mcpu=native";
+    for (int i = 1; i < cc->count; i++)
+        if (!strncmp(cc->word[i], march, sizeof "-march") || !strncmp(cc->word[i], mcpu, sizeof "-mcpu"))
+            return NULL;
+#if defined(__x86_64__)
+    bool sure = true;
+#else
+    bool sure = false;
+#endif
+    return sure ? march : takes(cc, mcpu) ? mcpu : takes(cc, march) ? march : NULL;
+}
+
+/* Ours come behind the command and before the options it ends with, so that of two that contradict each other
+ * the user's counts. */
 static void add_flags(tn_cc *cc, const char *cpu, const char *version)
 {
+    /* Some processors' tuning prefers 256-bit vectors where 512 are there: exp then takes 1.25 times as long,
+     * erf 1.6 times (measured), and what waits for memory is none the faster. */
     static char wide[] = "-mprefer-vector-width=512";
     /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p
      * of exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
@@ -249,16 +277,22 @@ static void add_flags(tn_cc *cc, const char *cpu, const char *version)
     /* It also walks two blocks of a row at once and keeps the sums' lanes in memory meanwhile: a sum over
      * 1024 elements takes 68 ns, without that 26. */
     static char no_jam[] = "-fno-loop-unroll-and-jam";
+    char *native = native_flag(cc), *options[WORDS_MAX];
+    int given = cc->count, n = 0;
+    while (cc->count > 1 && *cc->word[cc->count - 1] == '-') cc->count--;
+    for (int i = cc->count; i < given; i++) options[n++] = cc->word[i];
     if (!strstr(version, "clang")) {
         cc->word[cc->count++] = no_pre;
         cc->word[cc->count++] = no_jam;
     }
     for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flag(i);
-    if (strstr(cpu, " avx512f")) cc->word[cc->count++] = wide;
+    if (native) cc->word[cc->count++] = native;
+    if (native && strstr(cpu, " avx512f")) cc->word[cc->count++] = wide;
+    for (int i = 0; i < n; i++) cc->word[cc->count++] = options[i];
     size_t used = 0;
     for (int i = 0; i < cc->count; i++) {
-        int n = snprintf(cc->command + used, sizeof cc->command - used, "%s%s", i ? " " : "", cc->word[i]);
-        if (n > 0 && used + (size_t)n < sizeof cc->command) used += (size_t)n;
+        int more = snprintf(cc->command + used, sizeof cc->command - used, "%s%s", i ? " " : "", cc->word[i]);
+        if (more > 0 && used + (size_t)more < sizeof cc->command) used += (size_t)more;
     }
     keep_in_comment(cc->command);
 }

@@ -173,16 +173,12 @@ static __attribute__((target("avx,f16c"))) void f32_to_f16(const float *s, uint1
     }
     for (; i < n; i++) d[i] = (uint16_t)_cvtss_sh(s[i], 0);
 }
-#endif
 
 static bool have_f16c(void)
 {
-#if X86
     return __builtin_cpu_supports("avx2"); /* no processor has one without the other */
-#else
-    return false;
-#endif
 }
+#endif
 
 void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n)
 {

@@ -22,7 +22,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -40,6 +39,8 @@ enum {
     STEER_CPUS = 16, /* with more, the scheduler finds an idle one */
     LINE = 64,
 };
+/* From the kernel's own linux/futex.h, which a libc other than glibc comes without. */
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 #define MAX_CHUNKS ((int64_t)1 << 31) /* of one generation; longer calls take several */
 #define CLOSED     UINT32_MAX         /* as the next chunk: none to claim */
 
