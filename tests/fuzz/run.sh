@@ -22,7 +22,7 @@ else
 fi
 rm -f "$BUILD/probe"
 "$MAKE" --no-print-directory CC="$compiler" BUILD="$BUILD" SAN="$san -fno-sanitize-recover=all" \
-    OPT='-O2 -g1 -fno-omit-frame-pointer' "$program" || exit 1
+    OPT='-O1 -g1 -fno-omit-frame-pointer' "$program" || exit 1
 program=$(realpath "$program") failed=0
 for target; do
     case $program in

@@ -10,7 +10,7 @@
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
-    return "allocator_may_return_null=1:max_allocation_size_mb=2000";
+    return "allocator_may_return_null=1:max_allocation_size_mb=2000:abort_on_error=1";
 }
 
 static const fuzz_target *const fuzz_targets[] = {

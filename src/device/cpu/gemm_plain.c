@@ -47,9 +47,10 @@ static int64_t batch_offset(const tn_gemm *g, const int64_t *stride, int64_t i)
     return off;
 }
 
+/* NULL stays NULL: an operand that a source gives has no address. */
 static const char *at(const void *p, int64_t elements, size_t es)
 {
-    return (const char *)p + elements * (int64_t)es;
+    return p ? (const char *)p + elements * (int64_t)es : NULL;
 }
 
 /* dst[p * nr + j] = B[p, j0 + j] */
