@@ -9,6 +9,7 @@ here byte for byte the same on each run; their metadata say which version of PyT
   cnn.safetensors          a small convolutional network: weights, batches, gradients, 20 losses
   transformer.safetensors  a transformer block with embedding and head: the same
   ops.safetensors          single operators whose semantics are easy to get wrong
+  special.safetensors      elementwise operators and reductions at zeros, infinities, NaN, ties, bounds
 """
 
 import json
@@ -351,6 +352,53 @@ def make_ops():
     save(folder + "/ops.safetensors", ops)
 
 
+# ---- elementwise operators where there is little to round ----
+
+
+def make_special():
+    """float32 results and gradients of elementwise operators, and of reductions of rows, at values where they are
+    easy to get wrong. Here in float32, so that what overflows does."""
+    out = {}
+    inf, nan, top = math.inf, math.nan, 3.4028235e38
+    values = [0.0, 1e-45, 1e-38, 1e-20, 0.5, 1, 1.5, 2, 3, 8.5, 17, 30, 89, 104, 1e10, 1e20, top, inf]
+    x = torch.tensor([nan] + [s * v for v in values for s in (1, -1)], dtype=torch.float32)
+    few = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1e-20, 0.5, 1, -1, 2, -2, 3, 2.5, 1e20, -1e20, top, -top])
+    a, b = (v.flatten() for v in torch.meshgrid(few, few, indexing="ij"))
+    rows = [[nan, 1, 0, 2], [nan, nan, 0, 0], [nan, inf, 1, 2], [inf, 1, 2, 3], [-inf, 1, 2, 3], [inf, -inf, 0, 1]]
+    rows += [[-inf] * 4, [inf] * 4, [0] * 4, [2] * 4, [0, 0, 1, 2], [0, 1, 2, 3], [1e-24, 2e-24, 3e-24, 4e-24]]
+    rows += [[1e20, 2e20, 3e20, 1e20], [4096, 4100, 4104, 4096], [88, 89, 90, 91], [3, 3, 1, 3], [1e20, 1e20, 1, 1]]
+
+    def put(name, fn, *args):
+        args = [v.clone().requires_grad_() for v in args]
+        y = fn(*args)
+        got = torch.autograd.grad(y, args, torch.ones_like(y), allow_unused=True)
+        out[name] = y
+        for i, g in enumerate(got):
+            out["%s.%d" % (name, i)] = g if g is not None else torch.zeros_like(args[i])
+
+    out["x"], out["a"], out["b"], out["rows"] = x, a, b, torch.tensor(rows, dtype=torch.float32)
+    one = {name: getattr(torch, name) for name in (
+        "neg abs exp log log1p expm1 sqrt rsqrt reciprocal square sin cos tanh erf sigmoid relu floor ceil round trunc"
+        " sign").split()}
+    one.update(ndtr=torch.special.ndtr, silu=F.silu, gelu=F.gelu, mish=F.mish, elu=F.elu, softplus=F.softplus)
+    one["gelu_tanh"] = lambda v: F.gelu(v, approximate="tanh")
+    one["leaky_relu"] = lambda v: F.leaky_relu(v, 0.25)
+    one["clamp"] = lambda v: v.clamp(-1, 2)
+    one["clamp_low"] = lambda v: v.clamp(min=-1)
+    one["clamp_high"] = lambda v: v.clamp(max=2)
+    for e in (-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
+        one["pow_%g" % e] = lambda v, e=e: v.pow(e)
+    for name, fn in one.items():
+        put(name, fn, x)
+    for name in "add sub mul div pow maximum minimum".split():
+        put(name, getattr(torch, name), a, b)
+    put("where", lambda v, w: torch.where(v > 0, v, w), a, b)
+    for name in "sum mean prod amax amin logsumexp var std".split():
+        put(name + "_row", lambda v, f=getattr(torch, name): f(v, 1), out["rows"])
+    put("std_0_row", lambda v: v.std(1, correction=0), out["rows"])
+    save(folder + "/special.safetensors", out)
+
+
 # In the order of TN_F32 .. TN_BOOL.
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8,
           torch.bool]
@@ -380,3 +428,4 @@ make_optim()
 make_cnn()
 make_transformer()
 make_ops()
+make_special()
