@@ -208,12 +208,12 @@ static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t ed
 
 /* ---- in a convolution's kernel (tile.c) ---- */
 
-/* `of` is the tensor it has the type of. */
+/* `of` is the tensor it has the type of, or, where that is f64, is cast to that of. */
 static int given(builder *b, fu_gift what, const tn_tensor *of)
 {
     for (int i = 0; i < b->p->n_value; i++)
         if (b->p->value[i].kind == FU_GIVEN && b->p->value[i].given == what) return i;
-    fu_value *v = value_new(b, FU_GIVEN, (tn_dtype)of->dtype);
+    fu_value *v = value_new(b, FU_GIVEN, of->dtype == TN_F64 ? TN_F32 : (tn_dtype)of->dtype);
     v->given = what;
     v->op = (tn_op)of->op;
     if (what != FU_ELEMENT) v->vary = fu_bit(0); /* the columns are all there is */
@@ -237,18 +237,25 @@ static int of_column(builder *b, const tn_tensor *t)
     return load(b, t, map.axis, 0, -1);
 }
 
+static int cast_to(builder *b, tn_dtype d, int id)
+{
+    const tn_dtype from = id < 0 ? d : b->p->value[id].dtype;
+    return from == d ? id : op_of(b, TN_OP_cast, d, from, 1, &id);
+}
+
 /* What a sum comes to, from mean and squared deviation of the column. */
 static int statistic(builder *b, int node)
 {
     const fu_node *n = &b->c->node[node];
-    int about = n->about ? of_column(b, n->about) : -1, count = given(b, FU_COUNT, n->t);
-    int shift[2] = {given(b, FU_MEAN, n->t), about};
     tn_dtype d = (tn_dtype)n->t->dtype;
+    int about = n->about ? cast_to(b, d, of_column(b, n->about)) : -1;
+    int count = cast_to(b, d, given(b, FU_COUNT, n->t));
+    int shift[2] = {cast_to(b, d, given(b, FU_MEAN, n->t)), about};
     int by = about < 0 ? shift[0] : op_of(b, TN_OP_sub, d, d, 2, shift);
     int sum = op_of(b, TN_OP_mul, d, d, 2, (int[]){count, by});
     if (n->statistic == FU_SUM) return sum;
     int more = op_of(b, TN_OP_mul, d, d, 2, (int[]){sum, by});
-    return op_of(b, TN_OP_add, d, d, 2, (int[]){given(b, FU_M2, n->t), more});
+    return op_of(b, TN_OP_add, d, d, 2, (int[]){cast_to(b, d, given(b, FU_M2, n->t)), more});
 }
 
 /* Reductions that the program of the statistics stores. */

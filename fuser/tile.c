@@ -9,6 +9,8 @@
  *     sum(x - k), sum((x - k)^2)     over all axes but the last, k one value a column (fu_tile_mark)
  *     = n (mean - k), m2 + n (mean - k)^2
  *
+ * also where x - k is cast before it is summed.
+ *
  * What a convolution is of can also be computed as it is loaded, where that is cheap and would else be a pass
  * that writes it for this kernel and the weights' gradient alone: behind a batch norm in training, whose
  * statistics have to be known before. group.c compares the two.
@@ -144,7 +146,8 @@ static bool inner(const fu_ctx *c, int i)
     return n->live && !n->root && !n->same && !tn_node_written(n->t) && n->into < 0 && n->n_user;
 }
 
-/* Users of node i are all sums of it, or, for `square`, squares that nothing but sums read. */
+/* Users of node i are all sums of it, or, for `square`, squares that nothing but sums read, or casts of which
+ * the same is true. */
 static bool only_summed(const fu_ctx *c, int i, bool square)
 {
     const fu_node *n = &c->node[i];
@@ -153,7 +156,8 @@ static bool only_summed(const fu_ctx *c, int i, bool square)
         const tn_tensor *u = c->node[n->user[k]].t;
         bool sums = is_sum(c, u, n->t);
         bool squares = square && is_square(c, u, n->t) && only_summed(c, n->user[k], false);
-        if (!sums && !squares) return false;
+        bool widened = square && u->op == TN_OP_cast && only_summed(c, n->user[k], true);
+        if (!sums && !squares && !widened) return false;
     }
     return true;
 }
@@ -170,6 +174,9 @@ static void mark_sums(fu_ctx *c, int i, bool squared, const tn_tensor *about)
         } else if (!squared && is_square(c, u->t, n->t) && only_summed(c, n->user[k], false)) {
             u->statistic = FU_WITHIN;
             mark_sums(c, n->user[k], true, about);
+        } else if (!squared && about && u->t->op == TN_OP_cast && only_summed(c, n->user[k], true)) {
+            u->statistic = FU_WITHIN;
+            mark_sums(c, n->user[k], false, about);
         }
     }
 }

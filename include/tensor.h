@@ -477,7 +477,8 @@ TN_OP(layer_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_nor
 /* x / sqrt(mean(x^2) + eps) * weight. */
 TN_OP(rms_norm, tn_tensor *x, tn_tensor *weight, const tn_norm_options *options);
 /* Per channel (the last axis) over all others. In training the batch's own statistics, and running_mean and
- * running_var (persistent, f32, may be NULL) are moved towards them, the variance unbiased; else those. */
+ * running_var (persistent, f32, may be NULL) are moved towards them, the variance unbiased; else those. The batch's are
+ * summed in f64: outliers, at whatever place, a mean far from 0 and tiny or huge elements cost no digits. */
 TN_OP(batch_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn_tensor *running_mean,
       tn_tensor *running_var, const tn_norm_options *options);
 /* x [n, .., c]; each group of c / groups channels of one n is normalised together. */

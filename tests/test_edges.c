@@ -401,6 +401,80 @@ static void no_gradient_passed_on(void **state)
     tn_clear_error(S);
 }
 
+/* ---- statistics ---- */
+
+static double some(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*seed >> 33) / 1073741824.0 - 1;
+}
+
+enum { PIXELS = 4096, CHANNELS = 3 };
+
+/* Columns of which the first element, or another, lies far from the rest, that are far from 0, tiny, huge or
+ * nearly constant. */
+static float hard(int kind, int i, uint64_t *seed)
+{
+    const double v = some(seed), side = i & 1 ? 1 : -1;
+    switch (kind) {
+    case 0:
+        return i ? (float)side : 100.3f;
+    case 1:
+        return i == PIXELS / 3 ? 1e6f : (float)v;
+    case 2:
+        return i ? (float)v : -1e6f;
+    case 3:
+        return (float)(1e8 + 1000 * v);
+    case 4:
+        return (float)(1e-15 * v);
+    case 5:
+        return (float)(1e17 * v);
+    case 6:
+        return i % 97 ? 0 : 50.7f;
+    case 7:
+        return (float)(i < PIXELS / 50 ? 1e4 + v : v);
+    default:
+        return 7.3f;
+    }
+}
+
+/* batch_norm, var and std of such columns beside f64. What is left is a few roundings, and that of the mean,
+ * which is an f32. */
+static void hard_columns(void **state)
+{
+    (void)state;
+    static float x[PIXELS * CHANNELS], y[PIXELS * CHANNELS];
+    uint64_t seed = 1;
+    for (int kind = 0; kind < 9; kind++) {
+        double mean[CHANNELS] = {0}, var[CHANNELS] = {0};
+        for (int i = 0; i < PIXELS * CHANNELS; i++) x[i] = hard(kind, i / CHANNELS, &seed);
+        for (int i = 0; i < PIXELS * CHANNELS; i++) mean[i % CHANNELS] += (double)x[i] / PIXELS;
+        for (int i = 0; i < PIXELS * CHANNELS; i++) {
+            const double d = (double)x[i] - mean[i % CHANNELS];
+            var[i % CHANNELS] += d * d / PIXELS;
+        }
+        tn_tensor *t = tn_from(S, x, TN_F32, TN_SHAPE(PIXELS, CHANNELS));
+        tn_tensor *v = tn_var(t, TN_AXES(0), false, 0), *sd = tn_std(t, TN_AXES(0), false, 0);
+        tn_tensor *n = tn_batch_norm(t, NULL, NULL, NULL, NULL);
+        double got[2][CHANNELS];
+        assert_int_equal(tn_read(n, TN_F32, y, sizeof y), 0);
+        assert_int_equal(tn_read(v, TN_F64, got[0], sizeof got[0]), 0);
+        assert_int_equal(tn_read(sd, TN_F64, got[1], sizeof got[1]), 0);
+        for (int c = 0; c < CHANNELS; c++) {
+            if (fabs(got[0][c] - var[c]) > 2e-7 * var[c] + 1e-45 ||
+                fabs(got[1][c] - sqrt(var[c])) > 2e-7 * sqrt(var[c]) + 1e-12 * fabs(mean[c]))
+                fail_msg("kind %d: var %.9g, std %.9g, not %.9g, %.9g", kind, got[0][c], got[1][c], var[c],
+                         sqrt(var[c]));
+        }
+        for (int i = 0; i < PIXELS * CHANNELS; i++) {
+            const int c = i % CHANNELS;
+            const double r = 1 / sqrt(var[c] + 1e-5), w = ((double)x[i] - mean[c]) * r;
+            if (!(fabs((double)y[i] - w) <= 4e-7 * (1 + fabs(w)) + fabs(mean[c]) * r * 6e-8))
+                fail_msg("kind %d: element %d is %.9g, not %.9g", kind, i, (double)y[i], w);
+        }
+    }
+}
+
 #define EVERYWHERE(test)                                                                                     \
     cmocka_unit_test_setup_teardown(test, open_ref, close_it),                                               \
         cmocka_unit_test_setup_teardown(test, open_eager, close_it),                                         \
@@ -417,6 +491,7 @@ int main(void)
                                        EVERYWHERE(borders_around_nothing),
                                        EVERYWHERE(logits_near_the_end),
                                        EVERYWHERE(everything_dropped),
+                                       EVERYWHERE(hard_columns),
                                        EVERYWHERE(nothing_to_do),
                                        EVERYWHERE(gradients_through_nothing),
                                        EVERYWHERE(nothing_to_read),

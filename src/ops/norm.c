@@ -302,7 +302,9 @@ static bool batch_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 }
 
 /* Batch statistics in one pass over x. Sums are taken of d = x - k with k the first row, so that a mean far
- * from zero costs no accuracy: mean = k + sum(d)/n, var = (sum(d^2) - sum(d)^2/n) / n, never below 0. */
+ * from zero costs no accuracy: mean = k + sum(d)/n, var = (sum(d^2) - sum(d)^2/n) / n, never below 0. Where k
+ * is far from all others, the two terms are up to n times as large as what they leave: they are f64, and so
+ * is sum(d)/n, which is added to k as two f32, the larger first. */
 static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_tensor **var)
 {
     int64_t start[TN_MAX_DIMS] = {0}, step[TN_MAX_DIMS], count[TN_MAX_DIMS];
@@ -313,10 +315,12 @@ static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_t
     x->graph->no_grad++; /* k cancels out */
     tn_tensor *k = tn_mk_slice(x, start, step, count);
     x->graph->no_grad--;
-    tn_tensor *n = num(x, 1 / (double)count_of(x, mask)), *d = sub(x, k);
+    tn_tensor *n = num(x, 1 / (double)count_of(x, mask)), *d = tn_mk_cast(sub(x, k), TN_F64);
     tn_tensor *s1 = mul(total(d, mask), n), *s2 = mul(total(square(d), mask), n);
-    *mean = add(k, s1);
-    *var = tn_mk2(TN_OP_maximum, sub(s2, square(s1)), constant(x, 0));
+    tn_tensor *v = tn_mk2(TN_OP_maximum, sub(s2, square(s1)), constant(x, 0));
+    tn_tensor *most = tn_mk_cast(s1, (tn_dtype)x->dtype), *rest = sub(s1, most);
+    *mean = add(add(k, most), tn_mk_cast(rest, (tn_dtype)x->dtype));
+    *var = tn_mk_cast(v, (tn_dtype)x->dtype);
     return *mean && *var;
 }
 
