@@ -119,7 +119,7 @@ static double row(tn_op op, double first, double y, double z)
     return NAN;
 }
 
-enum { DIGITS = 53 }; /* integers up to 2^53 are exact in f64 */
+enum { DIGITS = 53 }; /* integers below 2^53 are exact in f64; 2^53 may have been one more */
 
 /* v as a number of type d, or false: it is not one exactly (an integer that wraps), or f16 and bf16, which
  * kernels round only when they write. */
@@ -138,7 +138,7 @@ static bool settle(double v, tn_dtype d, tn_number *out)
     case TN_I64:
     case TN_U8:
     case TN_BOOL: {
-        double high = d == TN_I32 ? INT32_MAX : d == TN_I64 ? ldexp(1, DIGITS) : d == TN_U8 ? 255 : 1;
+        double high = d == TN_I32 ? INT32_MAX : d == TN_I64 ? ldexp(1, DIGITS) - 1 : d == TN_U8 ? 255 : 1;
         double low = d == TN_I32 || d == TN_I64 ? -high : 0;
         if (v != trunc(v) || v < low || v > high) return false;
         *out = (tn_number){.f = v, .i = (int64_t)v, .is_int = true};

@@ -527,7 +527,7 @@ static tn_cut_reason store(builder *b, int m)
         if (shape[i] != 1) s->dom |= atoms_of(&b->d->map[m].axis[i]);
     if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
         for (int i = 0; i < ndim; i++)
-            if (t->shape[i] == 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
+            if (t->shape[i] == 1 && shape[i] != 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
     return tn_node_written(t) ? fu_overwrites(c, b->d, b->p, s) : TN_CUT_NONE;
 }
 

@@ -148,7 +148,7 @@ void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_in
         return;
     }
     if (d != TN_F32 && d != TN_F64) {
-        int64_t v = is_int ? i : (int64_t)f;
+        int64_t v = is_int ? i : tn_f64_to_i64(f);
         if (v == INT64_MIN)
             snprintf(out, n, "INT64_MIN");
         else

@@ -93,7 +93,7 @@ tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
     if (is_number(x)) {
         if (x->dtype == dtype && !x->attr->weak) return x;
         tn_number v = x->attr->number;
-        if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = (int64_t)v.f;
+        if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = tn_f64_to_i64(v.f);
         return tn_mk_typed(graph_of(x), (tn_op)x->op, v, dtype);
     }
     if (x->dtype == dtype) return x;
@@ -149,7 +149,7 @@ static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
                                 tn_tensor_text(b, sizeof b, operand[i]));
         }
     /* where's condition keeps its own type: only what is chosen from promotes */
-    int first = o->type == TN_TYPE_ANY ? 1 : 0;
+    int first = o->arity == 3 ? 1 : 0;
     if (first && operand[0]->dtype != TN_BOOL)
         return tn_error_set(g, TN_E_DTYPE, "condition must be bool, as a comparison makes it, got %s",
                             tn_dtype_name((tn_dtype)operand[0]->dtype));

@@ -18,9 +18,16 @@ static bool floating(const tn_tensor *x)
     return false;
 }
 
+static bool multiplies(const tn_tensor *x)
+{
+    if (x->dtype != TN_BOOL) return true;
+    tn_error_set(x->graph, TN_E_DTYPE, "needs numbers, got bool; cast it first");
+    return false;
+}
+
 tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
 {
-    if (!x || !y || !floating(x) || !floating(y)) return NULL;
+    if (!x || !y || !multiplies(x) || !multiplies(y)) return NULL;
     int bx = x->ndim - 2, by = y->ndim - 2, nb;
     int64_t shape[TN_MAX_DIMS], sx[TN_MAX_DIMS], sy[TN_MAX_DIMS];
     if (bx < 0 || by < 0) return fail_shapes(x, y, "both need two axes or more");
@@ -39,7 +46,10 @@ tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
     if (!in[0] || !in[1]) return NULL;
     if (bias) {
         if (bias->ndim != 1 || bias->shape[0] != n) return fail_shapes(y, bias, "bias must be [n]");
-        in[2] = tn_mk_cast(bias, d);
+        bool within = tn_dtype_is_float(d); /* products of integers know no bias */
+        in[2] = within ? tn_mk_cast(bias, d) : NULL;
+        if (!within)
+            return tn_mk2(TN_OP_add, tn_node_new(x->graph, TN_OP_matmul, d, nb + 2, shape, 2, in), bias);
         if (!in[2]) return NULL;
     }
     return tn_node_new(x->graph, TN_OP_matmul, d, nb + 2, shape, bias ? 3 : 2, in);

@@ -33,21 +33,13 @@ double tn_load_f64(const void *p, tn_dtype d, size_t i)
     return v;
 }
 
-static int64_t saturate(double v)
-{
-    if (v != v) return 0;
-    if (v >= 0x1p63) return INT64_MAX;
-    if (v <= -0x1p63) return INT64_MIN;
-    return (int64_t)v;
-}
-
 int64_t tn_load_i64(const void *p, tn_dtype d, size_t i)
 {
     if (d == TN_I64) {
         AT(int64_t, wide);
         return wide;
     }
-    return saturate(tn_load_f64(p, d, i));
+    return tn_f64_to_i64(tn_load_f64(p, d, i));
 }
 
 static void store_f64(void *p, tn_dtype d, size_t i, double v)
@@ -66,13 +58,13 @@ static void store_f64(void *p, tn_dtype d, size_t i, double v)
         ((double *)p)[i] = v;
         break;
     case TN_I32:
-        ((int32_t *)p)[i] = (int32_t)saturate(v);
+        ((int32_t *)p)[i] = (int32_t)tn_f64_to_i64(v);
         break;
     case TN_I64:
-        ((int64_t *)p)[i] = saturate(v);
+        ((int64_t *)p)[i] = tn_f64_to_i64(v);
         break;
     case TN_U8:
-        ((uint8_t *)p)[i] = (uint8_t)saturate(v);
+        ((uint8_t *)p)[i] = (uint8_t)tn_f64_to_i64(v);
         break;
     case TN_BOOL:
         ((uint8_t *)p)[i] = v != 0;
@@ -108,6 +100,8 @@ void tn_convert(void *dst, tn_dtype to, const void *src, tn_dtype from, size_t n
     for (size_t i = 0; i < n; i++) {
         if (whole(to) && whole(from))
             store_i64(dst, to, i, tn_load_i64(src, from, i));
+        else if (whole(from) && to != TN_F64)
+            store_f64(dst, to, i, (float)tn_load_i64(src, from, i)); /* rounded once */
         else
             store_f64(dst, to, i, tn_load_f64(src, from, i));
     }

@@ -49,6 +49,11 @@ tn_dtype tn_dtype_promote(tn_dtype a, tn_dtype b)
     return rank[a] > rank[b] ? a : b;
 }
 
+tn_dtype tn_dtype_widest(tn_dtype d)
+{
+    return tn_dtype_is_int(d) ? TN_I64 : TN_F64;
+}
+
 tn_dtype tn_dtype_accumulator(tn_dtype d)
 {
     switch (d) {
@@ -123,4 +128,19 @@ bool tn_dtype_holds(tn_dtype d, double v)
     double end = ldexp(1, 8 * (int)tn_dtype_size(d) - (d == TN_U8 ? 0 : 1));
     v = trunc(v);
     return (d == TN_U8 ? v > -end : v >= -end) && v < end;
+}
+
+int64_t tn_dtype_nearest(tn_dtype d, int64_t v)
+{
+    if (d != TN_I32 && d != TN_U8) return v;
+    int64_t low = d == TN_U8 ? 0 : INT32_MIN, high = d == TN_U8 ? UINT8_MAX : INT32_MAX;
+    return v < low ? low : v > high ? high : v;
+}
+
+int64_t tn_f64_to_i64(double v)
+{
+    if (v != v) return 0;
+    if (v >= 0x1p63) return INT64_MAX;
+    if (v <= -0x1p63) return INT64_MIN;
+    return (int64_t)v;
 }

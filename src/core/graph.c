@@ -357,9 +357,14 @@ bool tn_node_is_dense(const tn_tensor *n)
     return true;
 }
 
+tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d)
+{
+    return g->device && g->device->is_reference ? tn_dtype_widest(d) : d;
+}
+
 size_t tn_elem_size(const tn_graph *g, tn_dtype d)
 {
-    return g->device && g->device->is_reference ? sizeof(double) : tn_dtype_size(d);
+    return tn_dtype_size(tn_stored_dtype(g, d));
 }
 
 void *tn_node_data(const tn_tensor *n)

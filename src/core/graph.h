@@ -167,7 +167,7 @@ typedef struct tn_attr {
     };
 } tn_attr;
 
-/* Memory with a count of who holds it. Device memory; for the reference device f64 whatever the dtype. */
+/* Memory with a count of who holds it. Device memory; elements are of tn_stored_dtype. */
 struct tn_storage {
     void *data;
     size_t bytes;
@@ -365,7 +365,10 @@ void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n);          /* row-major without gaps */
-size_t tn_elem_size(const tn_graph *g, tn_dtype d); /* 8 on the reference device */
+/* What the elements of dtype d are in memory: on the reference device i64 for the integers, f64 for the rest.
+ */
+tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d);
+size_t tn_elem_size(const tn_graph *g, tn_dtype d); /* of those */
 void *tn_node_data(const tn_tensor *n);             /* address of its first element; NULL before it has run */
 
 /* Memory that is known before a value exists: a leaf's, an assignment's target's, a placed node's. The first

@@ -119,7 +119,7 @@ struct tn_device {
     const char *name;
     int threads;
     tn_target target;
-    bool is_reference;       /* the f64 interpreter: runs nodes, keeps every element as a double */
+    bool is_reference;       /* the interpreter: runs nodes, keeps elements as tn_stored_dtype says */
     bool shares_host_memory; /* a kernel can read what the host allocated */
     char machine[128];       /* what distinguishes it from others in speed, threads apart */
     const char *folder;      /* where compiled kernels are kept between runs; NULL: nowhere */

@@ -61,17 +61,48 @@ tn_number tn_number_i(int64_t v)
         return tn_leave(&sc, tn_mk2(TN_OP_##op, a, b));                                                      \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+/* Sums and products of integers wrap around, and so does a number on its way into them. */
 WITH_NUMBER(add_scalar, add, x, n)
 WITH_NUMBER(sub_scalar, sub, x, n)
 WITH_NUMBER(rsub_scalar, sub, n, x)
 WITH_NUMBER(mul_scalar, mul, x, n)
 WITH_NUMBER(div_scalar, div, x, n)
 WITH_NUMBER(rdiv_scalar, div, n, x)
-WITH_NUMBER(maximum_scalar, maximum, x, n)
-WITH_NUMBER(minimum_scalar, minimum, x, n)
-WITH_NUMBER(eq_scalar, eq, x, n)
-WITH_NUMBER(lt_scalar, lt, x, n)
-WITH_NUMBER(gt_scalar, gt, x, n)
+
+/* x's dtype may not hold the number: the larger, or smaller, of the two is then that of x and the nearest it
+ * does. */
+static tn_number held(const tn_tensor *x, tn_number v)
+{
+    if (v.is_int) v.i = tn_dtype_nearest(tn_dtype_of(x), v.i);
+    return v;
+}
+
+#define WITH_HELD(name, op)                                                                                  \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
+    {                                                                                                        \
+        v = held(x, v);                                                                                      \
+        tn_scope sc = tn_enter_as(TN_ATTR_NUMBER(&v), #name, file, line, 1, 0, &x);                          \
+        return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##op, x, tn_mk_scalar(sc.g, v)) : NULL);                   \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+WITH_HELD(maximum_scalar, maximum)
+WITH_HELD(minimum_scalar, minimum)
+
+/* And a comparison is one of i64. */
+#define COMPARED(name, op)                                                                                   \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
+    {                                                                                                        \
+        bool wider = held(x, v).i != v.i;                                                                    \
+        tn_op_key key = {.part = {&wider}, .bytes = {sizeof wider}, .number = &v};                           \
+        tn_scope sc = tn_enter_as(&key, #name, file, line, 1, 0, &x);                                        \
+        if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
+        tn_tensor *left = wider ? tn_mk_cast(x, TN_I64) : x;                                                 \
+        return tn_leave(&sc, tn_mk2(TN_OP_##op, left, tn_mk_scalar(sc.g, v)));                               \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+COMPARED(eq_scalar, eq)
+COMPARED(lt_scalar, lt)
+COMPARED(gt_scalar, gt)
 
 /* Exponents that have an operator of their own are structure; any other is a run-time number. */
 static tn_tensor *power(tn_tensor *x, tn_number v)
@@ -200,9 +231,17 @@ tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
 }
 PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 
+/* A bound that an integer dtype can have: what lies beyond it is the last that it holds, no number is no
+ * bound. */
 static bool is_whole(double v)
 {
-    return v >= -0x1p63 && v < 0x1p63 && v == (double)(int64_t)v;
+    return v != v || v == trunc(v); /* infinity too */
+}
+
+static tn_number bound(const tn_tensor *x, double v, bool whole, double none)
+{
+    if (!whole) return tn_number_f(v);
+    return tn_number_i(tn_dtype_nearest((tn_dtype)x->dtype, tn_f64_to_i64(v != v ? none : v)));
 }
 
 /* 1 between the bounds, 0 at them, outside, and at NaN: PyTorch's choice */
@@ -220,8 +259,8 @@ tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, 
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && is_whole(low) && is_whole(high);
-    tn_tensor *lo = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)low) : tn_number_f(low));
-    tn_tensor *hi = tn_mk_scalar(sc.g, whole ? tn_number_i((int64_t)high) : tn_number_f(high));
+    tn_tensor *lo = tn_mk_scalar(sc.g, bound(x, low, whole, -INFINITY));
+    tn_tensor *hi = tn_mk_scalar(sc.g, bound(x, high, whole, INFINITY));
     tn_tensor *n = where(lt(x, lo), lo, x);
     tn_tensor *out = where(gt(n, hi), hi, n);
     tn_rule *r = tn_rule_set(out, sc.first, clamp_rule, 1, &x);

@@ -36,7 +36,7 @@ static tn_tensor *finish(tn_tensor *x, tn_reduction reduction)
         return s ? to_scalar(s) : NULL;
     }
     tn_tensor *s = total(summed_as(x), all_axes(x));
-    s = s ? tn_mk_cast(mul(s, num(s, 1 / n)), (tn_dtype)x->dtype) : NULL;
+    s = s ? tn_mk_cast(mul(s, num(s, ratio(1, n))), (tn_dtype)x->dtype) : NULL;
     return s ? to_scalar(s) : NULL;
 }
 

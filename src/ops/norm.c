@@ -373,7 +373,7 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
         for (int i = 0; i < 2 && out; i++) {
             if (!now[i]) continue;
             tn_tensor *old = tn_mk_reshape(now[i], x->ndim, row);
-            tn_tensor *moved = mul(to[i], num(x, o.momentum * (i ? n / (n - 1) : 1)));
+            tn_tensor *moved = mul(to[i], num(x, o.momentum * (i ? ratio(n, n - 1) : 1)));
             moved = add(mul(old, num(x, 1 - o.momentum)), moved);
             tn_tensor *target = tn_resolve(run[i]);
             if (!(target->flags & TN_F_PERSISTENT))

@@ -7,6 +7,8 @@
 #ifndef TN_OPS_H
 #define TN_OPS_H
 
+#include <math.h>
+
 #include "../core/notation.h"
 #include "../runtime/session.h"
 
@@ -21,6 +23,13 @@
 static inline tn_tensor *num(const tn_tensor *x, double v)
 {
     return x ? tn_mk_scalar(x->graph, tn_number_f(v)) : NULL;
+}
+
+/* a / b, infinite where b is 0: a host that traps divisions by zero is to see none while a program is
+ * recorded. */
+static inline double ratio(double a, double b)
+{
+    return b != 0 ? a / b : INFINITY;
 }
 
 /* A number that is part of the text. */

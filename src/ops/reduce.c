@@ -23,7 +23,7 @@ static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int nax
 /* The text of a kernel does not depend on how much a mean runs over. */
 static tn_tensor *over(tn_tensor *x, double n)
 {
-    return mul(x, num(x, 1 / n));
+    return mul(x, num(x, ratio(1, n)));
 }
 
 static tn_tensor *sum(tn_tensor *x, uint32_t mask, int64_t n, double extra)
@@ -61,7 +61,7 @@ static tn_tensor *min(tn_tensor *x, uint32_t mask, int64_t n, double extra)
  * infinity, as PyTorch. */
 static tn_tensor *share(const tn_tensor *x, double k, int64_t n, double correction)
 {
-    return num(x, k / fmax((double)n - correction, 0));
+    return num(x, ratio(k, fmax((double)n - correction, 0)));
 }
 
 /* d var / dx = 2 (x - mean) / (n - correction) */

@@ -86,7 +86,7 @@ static void add_region(world *w, const tn_tensor *t)
     if (!(w->failed = !r->copy)) w->n_region++;
     if (w->failed) return;
     if (w->exact)
-        tn_convert(r->copy, TN_F64, b->data, d, n);
+        tn_convert(r->copy, tn_stored_dtype(&w->graph, d), b->data, d, n);
     else
         memcpy(r->copy, b->data, b->bytes);
 }
@@ -392,7 +392,8 @@ void tn_check_plant(tn_session *s, int least)
 static elements clone_elements(const world *w, int slot)
 {
     const tn_tensor *c = w->clone[slot];
-    return (elements){tn_node_data(c), w->exact ? TN_F64 : (tn_dtype)c->dtype, c->ndim, c->shape, c->stride};
+    return (elements){tn_node_data(c), tn_stored_dtype(&w->graph, (tn_dtype)c->dtype), c->ndim, c->shape,
+                      c->stride};
 }
 
 static elements result_elements(const tn_flush_scratch *f, int slot, int64_t *dense)

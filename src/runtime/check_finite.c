@@ -136,7 +136,7 @@ int tn_finite_loss(tn_session *s, tn_tensor *loss)
         return TN_OK;
     }
     double raw = 0;
-    tn_dtype stored = s->device->is_reference ? TN_F64 : (tn_dtype)b->dtype;
+    tn_dtype stored = tn_stored_dtype(&s->graph, (tn_dtype)b->dtype);
     if (s->device->download(s->device, &raw, tn_node_data(b), tn_dtype_size(stored))) return TN_OK;
     double v = tn_load_f64(&raw, stored, 0);
     return isfinite(v) ? TN_OK : loss_error(s, b, v);

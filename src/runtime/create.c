@@ -94,7 +94,7 @@ static int upload(tn_graph *g, tn_tensor *n, const void *data)
     tn_dtype d = (tn_dtype)n->dtype;
     tn_device *dev = g->device;
     if (!dev->is_reference) return dev->upload(dev, n->buf->data, data, count * tn_dtype_size(d));
-    tn_convert(n->buf->data, TN_F64, data, d, count);
+    tn_convert(n->buf->data, tn_stored_dtype(g, d), data, d, count);
     return TN_OK;
 }
 

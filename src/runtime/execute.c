@@ -85,7 +85,7 @@ static tn_word word_of(tn_session *s, tn_tensor *n, int what)
     case TN_WORD_F64:
         return (tn_word){.f = v.f};
     case TN_WORD_I64:
-        return (tn_word){.i = v.is_int ? v.i : (int64_t)v.f};
+        return (tn_word){.i = v.is_int ? v.i : tn_f64_to_i64(v.f)};
     case TN_WORD_SEED:
         return (tn_word){.u = s->graph.seed};
     case TN_WORD_DRAW:

@@ -9,6 +9,7 @@
  *
  * Read first: tn_run.
  */
+#include <fenv.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -399,12 +400,8 @@ static int run_recorded(tn_session *s, int n, tn_tensor *const *roots)
     return status;
 }
 
-int tn_run(tn_session *s, int n, tn_tensor *const *roots)
+static int run(tn_session *s, int n, tn_tensor *const *roots)
 {
-    bool all = false;
-    s->explain->asked.root = n ? roots[0] : NULL;
-    int status = settled(s, n, roots, &all);
-    if (status || all) return status;
     s->stats.runs++;
     if (!s->scratch && !(s->scratch = tn_calloc(1, sizeof *s->scratch))) return tn_fail_memory(s);
     const bool whole = tn_deferred(s);
@@ -418,10 +415,26 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     if (whole) leave_plan(s);
     tn_entry *e = whole ? tn_tape_match(s, TN_ENTRY_FLUSH, flush_name, TN_ATTR(s->ending), n, roots) : NULL;
     if (!e) return run_recorded(s, n, roots);
-    status = repeat_flush(s, e);
+    int status = repeat_flush(s, e);
     if (status) {
         tn_refuse_waiting(s, first);
         note_failure(s, s->stats.runs);
     }
+    return status;
+}
+
+/* A host may have floating-point traps on, or look at the flags of what it has computed itself. What runs
+ * here divides by zero, compares NaN and computes in lanes nobody asked for: neither traps nor flags show it.
+ * The threads of the pool take over how the caller's stands. */
+int tn_run(tn_session *s, int n, tn_tensor *const *roots)
+{
+    bool all = false;
+    fenv_t host;
+    s->explain->asked.root = n ? roots[0] : NULL;
+    int status = settled(s, n, roots, &all);
+    if (status || all) return status;
+    feholdexcept(&host);
+    status = run(s, n, roots);
+    fesetenv(&host);
     return status;
 }

@@ -62,6 +62,16 @@ int(tn_backward)(tn_tensor *loss)
     return tn_backward_at(loss, NULL, 0);
 }
 
+/* Where a NULL comes from that an operator is given later. */
+static void note_independent(tn_session *s, int i, const tn_tensor *x, const char *file, int line)
+{
+    char t[120], at[80] = "";
+    if (file) snprintf(at, sizeof at, " at %s:%d", tn_short_file(file), line);
+    snprintf(s->no_gradient, sizeof s->no_gradient,
+             "; tn_grad%s gave NULL for inputs[%d] %s: the loss does not depend on it", at, i,
+             tn_tensor_text(t, sizeof t, x));
+}
+
 int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file,
                int line)
 {
@@ -100,7 +110,10 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
                                                   .wanted = x + 1,
                                                   .grads = grads});
     if (sc.ok && !sc.g->error.status) tn_tape_done(sc.g->session, sc.note, n, grads);
-    for (int i = 0; i < n; i++) grads[i] = tn_handle(grads[i]);
+    for (int i = 0; i < n; i++) {
+        if (sc.ok && !status && !grads[i]) note_independent(sc.g->session, i, x[i + 1], file, line);
+        grads[i] = tn_handle(grads[i]);
+    }
     tn_call_end(sc.g);
     return status ? status : sc.g->error.status;
 }

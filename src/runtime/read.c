@@ -88,7 +88,7 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
         if (!x) return NULL;
         tn_tape_done(s, sc->note, 1, &x);
     }
-    *stored = s->device->is_reference ? TN_F64 : (tn_dtype)x->dtype;
+    *stored = tn_stored_dtype(g, (tn_dtype)x->dtype);
     size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(*stored);
     void *host = tn_malloc(bytes); /* first: where there is none, nothing has run */
     if (!host) return tn_error_set(g, TN_E_NOMEM, "no host memory for %zu bytes", bytes);
@@ -100,8 +100,7 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
     tn_op op = (tn_op)x->base->op;
     if (!data && (op == TN_OP_scalar || op == TN_OP_constant)) { /* a number nothing has stored */
         tn_number v = x->base->attr->number;
-        double f = v.is_int ? (double)v.i : v.f;
-        tn_convert(host, *stored, &f, TN_F64, 1);
+        tn_convert(host, *stored, v.is_int ? (const void *)&v.i : &v.f, v.is_int ? TN_I64 : TN_F64, 1);
     } else if (s->device->download(s->device, host, data, bytes)) {
         tn_device_error(s, "the copy from the device failed");
         tn_free_mem(host);
@@ -154,7 +153,7 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
 static double value_now(const tn_tensor *n)
 {
     tn_session *s = n->graph->session;
-    tn_dtype stored = s->device->is_reference ? TN_F64 : (tn_dtype)n->dtype;
+    tn_dtype stored = tn_stored_dtype(n->graph, (tn_dtype)n->dtype);
     double raw = 0;
     void *data = tn_node_data(n);
     if (!data || s->device->download(s->device, &raw, data, tn_dtype_size(stored))) return NAN;
@@ -249,7 +248,7 @@ int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char
     if (ok && (unsigned)dtype >= TN_DTYPE_COUNT) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
-    } else if (ok && !out) {
+    } else if (ok && !out && n) {
         sc.ok = false;
         tn_error_set(sc.g, TN_E_NULL, "out is NULL");
     } else if (ok && bytes != n * tn_dtype_size(dtype)) {
@@ -258,7 +257,7 @@ int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char
                      tn_dtype_name(dtype), n * tn_dtype_size(dtype));
     }
     void *host = fetch(&sc, x, &d);
-    if (host) tn_convert(out, dtype, host, d, n);
+    if (host && n) tn_convert(out, dtype, host, d, n);
     int status = host ? TN_OK : sc.g && sc.g->error.status ? sc.g->error.status : TN_E_NULL;
     tn_free_mem(host);
     leave_read(&sc);

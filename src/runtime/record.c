@@ -148,7 +148,7 @@ static void enter(tn_scope *sc, tn_graph *g, const tn_op_key *key, const char *n
     char what[80];
     for (int i = 0; i < n; i++) /* a NULL that follows from an earlier error is not worth another word */
         if (!x[i] && sc->ok) {
-            tn_error_set(g, TN_E_NULL, "%s is NULL", argument(args, i, what, sizeof what));
+            tn_error_set(g, TN_E_NULL, "%s is NULL%s", argument(args, i, what, sizeof what), s->no_gradient);
             sc->ok = false;
         }
     for (int i = 0; i < n_all && sc->ok; i++) {
@@ -219,7 +219,10 @@ int tn_leave_many(tn_scope *sc, int n, tn_tensor **results)
     }
     tn_graph *g = sc->g;
     bool outermost = g->call_depth == 1, complete = sc->ok;
-    for (int i = 0; i < n; i++) complete = complete && results[i];
+    for (int i = 0; i < n; i++) { /* an operator that has nothing to do gives a result like any other */
+        if (complete && results[i] && results[i]->id < sc->first) results[i] = tn_mk_alias(results[i]);
+        complete = complete && results[i];
+    }
     int status = complete ? TN_OK : g->error.status ? g->error.status : TN_E_NULL;
     /* Only the outermost call runs: what is inside it is not a framework operator's boundary. */
     if (complete && outermost && !tn_deferred(g->session))

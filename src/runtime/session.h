@@ -81,6 +81,7 @@ struct tn_session {
     int went_back_outside; /* tn_backward outside of steps, since the last one */
     bool went_back;        /* tn_backward was called in this step, and no gradient asked for */
     bool told_to_free;     /* that parameters are not freed by hand */
+    char no_gradient[240];  /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
 };

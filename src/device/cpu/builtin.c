@@ -177,7 +177,7 @@ static void widen_chunk(void *arg, int64_t begin, int64_t end)
     for (int64_t at = begin; at < end; at += 1024) {
         int64_t n = end - at < 1024 ? end - at : 1024;
         tn_bl_gather(w->x, at, n, tile);
-        tn_convert(w->out + at, TN_F64, tile, w->x->dtype, (size_t)n);
+        tn_convert(w->out + at, tn_dtype_widest(w->x->dtype), tile, w->x->dtype, (size_t)n);
     }
 }
 
@@ -204,8 +204,9 @@ static int run_reference(tn_device *d, const tn_tensor *node, void *out, tn_errb
         status = tn_ref_compute(&(tn_ref_args){.node = node, .in = in, .out = result, .err = err});
     }
     if (!status) {
-        for (int64_t i = 0; i < n; i++) result[i] = tn_ref_round((tn_dtype)node->dtype, result[i]);
-        tn_convert(out, (tn_dtype)node->dtype, result, TN_F64, (size_t)n);
+        tn_dtype to = (tn_dtype)node->dtype;
+        tn_ref_settle(to, result, n);
+        tn_convert(out, to, result, tn_dtype_widest(to), (size_t)n);
     }
     for (int i = 0; in && i < node->n_in; i++)
         if (in[i]) d->free(d, (void *)(uintptr_t)in[i]);

@@ -48,6 +48,7 @@ static const char *const flags[] = {
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off", /* see tn_fma_f32 */
+    "-fwrapv",           /* integers wrap around */
     "-fopenmp-simd",
     "-fPIC",
     "-shared",

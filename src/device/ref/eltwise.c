@@ -1,8 +1,7 @@
 /* eltwise.c - the elementwise rows of ops.def, evaluated in double, and the ops that make or convert numbers.
  *
- * Every row becomes a function of three doubles. Rows that keep an integer dtype (type NUM) become a second
- * function on 128-bit integers, because the product of two i32 does not fit a double and must wrap exactly.
- * Read first: tn_ref_eltwise.
+ * Every row becomes a function of three doubles, and those that take integers (all but type FLT) a second one
+ * of 128-bit integers, which hold every result of two i64 before it wraps. Read first: tn_ref_eltwise.
  */
 #include "internal.h"
 
@@ -68,6 +67,7 @@ typedef double real_fn(double x, double y, double z);
 #undef TN_TERNARY
 
 #undef tn_abs
+#undef tn_isfinite
 #undef tn_floor
 #undef tn_ceil
 #undef tn_round
@@ -76,6 +76,7 @@ typedef double real_fn(double x, double y, double z);
 #undef tn_max
 #undef tn_min
 #define tn_abs(x)    ((x) < 0 ? -(x) : (x))
+#define tn_isfinite(x) true
 #define tn_floor(x)  (x)
 #define tn_ceil(x)   (x)
 #define tn_round(x)  (x)
@@ -90,15 +91,15 @@ typedef wide wide_fn(wide x, wide y);
 #define WIDE_NUM(name, expression)                                                                           \
     static wide wide_##name(wide x, wide y)                                                                  \
     {                                                                                                        \
-        (void)y;                                                                                             \
+        (void)x, (void)y;                                                                                    \
         return expression;                                                                                   \
     }
 #define WIDE_FLT(name, expression)
-#define WIDE_ANY(name, expression)
-#define WIDE_TEST(name, expression)
+#define WIDE_ANY                                WIDE_NUM
+#define WIDE_TEST                               WIDE_NUM
 #define TN_UNARY(name, type, expression, ...)   WIDE_##type(name, expression)
 #define TN_BINARY(name, type, expression, ...)  WIDE_##type(name, expression)
-#define TN_TERNARY(name, type, expression, ...) WIDE_##type(name, expression)
+#define TN_TERNARY(name, type, expression, ...) /* chooses, whatever the elements are */
 #include "../../core/ops.def"
 #undef TN_UNARY
 #undef TN_BINARY
@@ -106,17 +107,17 @@ typedef wide wide_fn(wide x, wide y);
 
 typedef struct row {
     real_fn *real;
-    wide_fn *integer; /* NULL: the row makes no integers */
+    wide_fn *integer; /* NULL: the row takes none */
 } row;
 
 #define ROW_NUM(name)  {real_##name, wide_##name},
 #define ROW_FLT(name)  {real_##name, NULL},
-#define ROW_ANY(name)  {real_##name, NULL},
-#define ROW_TEST(name) {real_##name, NULL},
+#define ROW_ANY        ROW_NUM
+#define ROW_TEST       ROW_NUM
 static const row rows[TN_OP_COUNT] = {
 #define TN_UNARY(name, type, ...)   [TN_OP_##name] = ROW_##type(name)
 #define TN_BINARY(name, type, ...)  [TN_OP_##name] = ROW_##type(name)
-#define TN_TERNARY(name, type, ...) [TN_OP_##name] = ROW_##type(name)
+#define TN_TERNARY(name, type, ...) [TN_OP_##name] = ROW_FLT(name)
 #include "../../core/ops.def"
 #undef TN_UNARY
 #undef TN_BINARY
@@ -135,20 +136,22 @@ int tn_ref_eltwise(const tn_ref_args *a)
                                tn_op_get((tn_op)node->op)->name, i);
         }
     }
-    if (r->integer && tn_dtype_is_int((tn_dtype)node->dtype)) {
-        for (int64_t i = 0; i < n; i++) {
-            a->out[i] = tn_ref_wrap((tn_dtype)node->dtype, (uint64_t)r->integer((wide)x[i], (wide)y[i]));
-        }
-    } else {
-        for (int64_t i = 0; i < n; i++) a->out[i] = r->real(x[i], y[i], z[i]);
+    const tn_ref_int *xi = r->integer ? tn_ref_ints(node->in[0], x) : NULL, *yi = tn_ref_ints(node->in[0], y);
+    tn_ref_int *out = tn_ref_out(a);
+    for (int64_t i = 0; i < n; i++) {
+        if (!xi)
+            a->out[i] = r->real(x[i], y[i], z[i]);
+        else if (out)
+            out[i] = (int64_t)(uint64_t)r->integer(xi[i], yi[i]);
+        else
+            a->out[i] = (double)r->integer(xi[i], yi[i]);
     }
     return TN_OK;
 }
 
 int tn_ref_number(const tn_ref_args *a)
 {
-    tn_number v = a->node->attr->number;
-    a->out[0] = v.is_int ? (double)v.i : v.f;
+    tn_ref_store((tn_dtype)a->node->dtype, a->node->attr->number, a->out);
     return TN_OK;
 }
 
@@ -157,14 +160,19 @@ int tn_ref_iota(const tn_ref_args *a)
     const tn_tensor *node = a->node;
     int64_t n = tn_ref_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0};
     for (int64_t i = 0; i < n; i++) {
-        a->out[i] = (double)index[node->attr->axis];
+        tn_ref_store((tn_dtype)node->dtype, tn_number_i(index[node->attr->axis]), &a->out[i]);
         tn_ref_next(node->ndim, node->shape, index);
     }
     return TN_OK;
 }
 
-/* The rounding to the node's dtype that follows every op is all there is to a cast. */
 int tn_ref_cast(const tn_ref_args *a)
 {
-    return tn_ref_reshape(a);
+    int64_t n = tn_ref_extent(a->node->shape, 0, a->node->ndim);
+    const tn_ref_int *x = tn_ref_ints(a->node->in[0], a->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        tn_number v = x ? tn_number_i(x[i]) : tn_number_f(a->in[0][i]);
+        tn_ref_store((tn_dtype)a->node->dtype, v, &a->out[i]);
+    }
+    return TN_OK;
 }

@@ -4,12 +4,23 @@
  */
 #include "internal.h"
 
-static int pick(const tn_ref_args *a, double value, int64_t bound, int64_t *at)
+/* Of element k of the index. */
+static int pick(const tn_ref_args *a, int64_t k, int64_t bound, int64_t *at)
 {
-    *at = (int64_t)value;
+    *at = ((const tn_ref_int *)(const void *)a->in[1])[k];
     if (*at >= 0 && *at < bound) return TN_OK;
     return tn_ref_fail(a->err, TN_E_INDEX, "index %lld is out of range for extent %lld", (long long)*at,
                        (long long)bound);
+}
+
+static void add(const tn_ref_args *a, int64_t to, int64_t from)
+{
+    const tn_ref_int *x = tn_ref_ints(a->node->in[0], a->in[0]);
+    tn_ref_int *out = tn_ref_out(a);
+    if (x)
+        out[to] = tn_ref_sum(out[to], x[from]);
+    else
+        a->out[to] += a->in[0][from];
 }
 
 /* gather reads the element of `wide` that index points at for every element of the index, scatter_add adds
@@ -20,11 +31,11 @@ typedef struct pairs {
     const int64_t *wide;
 } pairs;
 
-static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, double value, int64_t *narrow_at,
+static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, int64_t k, int64_t *narrow_at,
                 int64_t *wide_at)
 {
     int64_t chosen, wide_stride[TN_MAX_DIMS], narrow_stride[TN_MAX_DIMS];
-    int rc = pick(a, value, p->wide[p->axis], &chosen);
+    int rc = pick(a, k, p->wide[p->axis], &chosen);
     if (rc != TN_OK) return rc;
     tn_ref_strides(p->wide_ndim, p->wide, wide_stride);
     tn_ref_strides(p->narrow->ndim, p->narrow->shape, narrow_stride);
@@ -36,14 +47,14 @@ static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, double v
     return TN_OK;
 }
 
-static int walk(const tn_ref_args *a, const pairs *p, bool add)
+static int walk(const tn_ref_args *a, const pairs *p, bool adds)
 {
     int64_t n = tn_ref_extent(p->index->shape, 0, p->index->ndim), i[TN_MAX_DIMS] = {0}, narrow, wide;
     for (int64_t k = 0; k < n; k++) {
-        int rc = pair(a, p, i, a->in[1][k], &narrow, &wide);
+        int rc = pair(a, p, i, k, &narrow, &wide);
         if (rc != TN_OK) return rc;
-        if (add) {
-            a->out[wide] += a->in[0][narrow];
+        if (adds) {
+            add(a, wide, narrow);
         } else {
             a->out[narrow] = a->in[0][wide];
         }
@@ -73,7 +84,7 @@ int tn_ref_index_select(const tn_ref_args *a)
     int64_t outer = tn_ref_extent(x->shape, 0, axis), inner = tn_ref_extent(x->shape, axis + 1, x->ndim);
     int64_t bound = x->shape[axis], n = node->in[1]->shape[0], at;
     for (int64_t k = 0; k < n; k++) {
-        int rc = pick(a, a->in[1][k], bound, &at);
+        int rc = pick(a, k, bound, &at);
         if (rc != TN_OK) return rc;
         for (int64_t o = 0; o < outer; o++) {
             for (int64_t i = 0; i < inner; i++) {
@@ -92,11 +103,11 @@ int tn_ref_index_add(const tn_ref_args *a)
             inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
     int64_t bound = node->shape[axis], n = src->shape[axis], at;
     for (int64_t k = 0; k < n; k++) {
-        int rc = pick(a, a->in[1][k], bound, &at);
+        int rc = pick(a, k, bound, &at);
         if (rc != TN_OK) return rc;
         for (int64_t o = 0; o < outer; o++) {
             for (int64_t i = 0; i < inner; i++) {
-                a->out[(o * bound + at) * inner + i] += a->in[0][(o * n + k) * inner + i];
+                add(a, (o * bound + at) * inner + i, (o * n + k) * inner + i);
             }
         }
     }

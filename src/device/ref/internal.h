@@ -1,7 +1,8 @@
 /* internal.h - what the files of the reference interpreter share.
  *
- * run.c gathers every operand into row-major doubles without gaps and hands them over with a zeroed result;
- * the op functions below therefore know shapes and attributes but no strides, dtypes of storage or memory.
+ * run.c gathers every operand into row-major elements without gaps and hands them over with a zeroed result;
+ * the op functions below therefore know shapes and attributes but no strides or memory. What only moves
+ * elements moves doubles; what computes asks whether they are integers (tn_ref_ints).
  */
 #ifndef TN_REF_INTERNAL_H
 #define TN_REF_INTERNAL_H
@@ -14,6 +15,29 @@ typedef struct tn_ref_args {
     double *out;             /* dense, zeroed, in the node's shape */
     tn_errbuf *err;
 } tn_ref_args;
+
+/* An element of an integer dtype, in the place of a double. */
+typedef int64_t tn_ref_int __attribute__((may_alias));
+
+/* The elements of x, which stand at p, where its dtype is an integer one; else NULL. */
+static inline const tn_ref_int *tn_ref_ints(const tn_tensor *x, const double *p)
+{
+    return tn_dtype_is_int((tn_dtype)x->dtype) ? (const tn_ref_int *)(const void *)p : NULL;
+}
+/* The node's result likewise. */
+static inline tn_ref_int *tn_ref_out(const tn_ref_args *a)
+{
+    return tn_dtype_is_int((tn_dtype)a->node->dtype) ? (tn_ref_int *)(void *)a->out : NULL;
+}
+/* Sums and products of integers wrap. */
+static inline int64_t tn_ref_sum(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static inline int64_t tn_ref_product(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
 
 typedef struct tn_ref_device {
     tn_device device; /* first: a tn_device * of this device is a tn_ref_device * */
@@ -61,11 +85,11 @@ int tn_ref_random(const tn_ref_args *a);
 /* Writes a line into err and returns status. */
 int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* v as an element of dtype d: truncated and wrapped for integers, 0 or 1 for bool, unchanged for floats. */
-double tn_ref_round(tn_dtype d, double v);
+/* Brings n elements to dtype d: integers wrapped, 0 or 1 for bool, floats as they are. */
+void tn_ref_settle(tn_dtype d, double *v, int64_t n);
 
-/* The low bits of an integer as an element of integer dtype d. */
-double tn_ref_wrap(tn_dtype d, uint64_t bits);
+/* A number, or one that was cut off, as an element of dtype d in *out. */
+void tn_ref_store(tn_dtype d, tn_number v, double *out);
 
 /* Row-major strides of a dense array. */
 void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride);

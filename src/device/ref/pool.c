@@ -12,8 +12,10 @@ typedef struct pool {
     tn_op op;
     const tn_pool_attr *attr;
     int64_t c;
-    const double *x, *index; /* x: in[0], in whichever of the two shapes the op reads */
+    const double *x;              /* in[0], in whichever of the two shapes the op reads */
+    const tn_ref_int *xi, *index; /* xi: x where it is of integers */
     double *out;
+    tn_ref_int *outi; /* likewise */
 } pool;
 
 /* The output element at `y_at`, whose window's top left corner is (top, left) of image n. */
@@ -21,7 +23,7 @@ static void window(const pool *p, int64_t n, int64_t top, int64_t left, int64_t 
 {
     const tn_pool_attr *t = p->attr;
     double best = -INFINITY, sum = 0;
-    int64_t chosen = 0;
+    int64_t chosen = 0, most = 0;
     bool any = false;
     for (int64_t k = 0; k < t->window[0] * t->window[1]; k++) {
         int64_t ih = top + k / t->window[1], iw = left + k % t->window[1];
@@ -30,9 +32,15 @@ static void window(const pool *p, int64_t n, int64_t top, int64_t left, int64_t 
         if (p->op == TN_OP_pool_spread) {
             p->out[x_at] += p->x[y_at];
         } else if (p->op == TN_OP_pool_put) {
-            if ((int64_t)p->index[y_at] == k) p->out[x_at] += p->x[y_at];
+            if (p->index[y_at] == k) p->out[x_at] += p->x[y_at];
         } else if (p->op == TN_OP_pool_take) {
-            if ((int64_t)p->index[y_at] == k) p->out[y_at] = p->x[x_at];
+            if (p->index[y_at] == k) p->out[y_at] = p->x[x_at];
+        } else if (p->xi) {
+            if (!any || p->xi[x_at] > most) {
+                most = p->xi[x_at];
+                chosen = k;
+                any = true;
+            }
         } else {
             double v = p->x[x_at];
             sum += v;
@@ -44,8 +52,12 @@ static void window(const pool *p, int64_t n, int64_t top, int64_t left, int64_t 
         }
     }
     if (p->op == TN_OP_pool_sum) p->out[y_at] = sum;
-    if (p->op == TN_OP_pool_max) p->out[y_at] = best;
-    if (p->op == TN_OP_pool_argmax) p->out[y_at] = (double)chosen;
+    if (p->op == TN_OP_pool_argmax)
+        p->outi[y_at] = chosen;
+    else if (p->op == TN_OP_pool_max && p->xi)
+        p->outi[y_at] = most;
+    else if (p->op == TN_OP_pool_max)
+        p->out[y_at] = best;
 }
 
 int tn_ref_pool(const tn_ref_args *a)
@@ -53,7 +65,9 @@ int tn_ref_pool(const tn_ref_args *a)
     const tn_tensor *node = a->node;
     const tn_pool_attr *t = &node->attr->pool;
     pool p = {.op = (tn_op)node->op, .attr = t, .c = node->shape[3], .x = a->in[0], .out = a->out};
-    if (node->n_in > 1) p.index = a->in[1];
+    p.xi = tn_ref_ints(node->in[0], a->in[0]);
+    p.outi = tn_ref_out(a);
+    if (node->n_in > 1) p.index = tn_ref_ints(node->in[1], a->in[1]);
     for (int64_t n = 0; n < node->shape[0]; n++) {
         for (int64_t oh = 0; oh < t->oh; oh++) {
             for (int64_t ow = 0; ow < t->ow; ow++) {

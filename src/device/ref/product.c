@@ -6,6 +6,17 @@
  */
 #include "internal.h"
 
+static void whole_matmul(const tn_ref_int *x, const tn_ref_int *y, const tn_ref_int *bias, tn_ref_int *out,
+                         int64_t m, int64_t n, int64_t k)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            int64_t sum = bias ? bias[j] : 0;
+            for (int64_t p = 0; p < k; p++) sum = tn_ref_sum(sum, tn_ref_product(x[i * k + p], y[p * n + j]));
+            out[i * n + j] = sum;
+        }
+}
+
 int tn_ref_matmul(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
@@ -16,6 +27,11 @@ int tn_ref_matmul(const tn_ref_args *a)
     for (int64_t b = 0; b < batch; b++) {
         const double *x = k > 0 ? a->in[0] + b * m * k : NULL, *y = k > 0 ? a->in[1] + b * k * n : NULL;
         double *out = a->out + b * m * n;
+        if (tn_ref_out(a)) {
+            whole_matmul(tn_ref_ints(node, x), tn_ref_ints(node, y), tn_ref_ints(node, bias),
+                         tn_ref_out(a) + b * m * n, m, n, k);
+            continue;
+        }
         for (int64_t i = 0; i < m; i++) {
             for (int64_t p = 0; p < k; p++) {
                 double v = x[i * k + p];

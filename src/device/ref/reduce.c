@@ -1,7 +1,7 @@
 /* reduce.c - reductions over a set of axes and cumulative sums.
  *
- * Sums and products of integers wrap at 64 bits; the rounding that follows narrows them to the result's
- * dtype. Read first: tn_ref_reduce, which visits each result once and walks the elements that fold into it.
+ * Sums and products of integers wrap at 64 bits; what follows narrows them to the result's dtype. Read first:
+ * tn_ref_reduce, which visits each result once and walks the elements that fold into it.
  */
 #include "internal.h"
 
@@ -15,61 +15,57 @@ typedef struct fold {
     int64_t shape[TN_MAX_DIMS], stride[TN_MAX_DIMS];
 } fold;
 
-static double lowest(tn_dtype d, bool of_max)
-{
-    switch (d) {
-    case TN_F32:
-    case TN_F16:
-    case TN_BF16:
-    case TN_F64:
-        return of_max ? -INFINITY : INFINITY;
-    case TN_I32:
-        return of_max ? (double)INT32_MIN : (double)INT32_MAX;
-    case TN_I64:
-        return of_max ? (double)INT64_MIN : (double)INT64_MAX;
-    case TN_U8:
-        return of_max ? 0 : UINT8_MAX;
-    case TN_BOOL:
-        return of_max ? 0 : 1;
-    case TN_DTYPE_COUNT:
-        break;
-    }
-    return NAN;
-}
-
 static bool beats(double v, double best, bool of_max)
 {
     if (isnan(best)) return false;
     return isnan(v) || (of_max ? v > best : v < best);
 }
 
-static double fold_all(const fold *f, tn_op op, tn_dtype dtype)
+/* The k-th of the elements that fold into one, k counting up from 0. */
+static int64_t place(const fold *f, int64_t *index)
 {
-    bool integer = tn_dtype_is_int(dtype), product = op == TN_OP_reduce_prod;
+    int64_t at = f->start;
+    for (int i = 0; i < f->ndim; i++) at += index[i] * f->stride[i];
+    tn_ref_next(f->ndim, f->shape, index);
+    return at;
+}
+
+/* The result, or of argmax and argmin which element it is. */
+static double fold_reals(const fold *f, tn_op op)
+{
     bool of_max = op == TN_OP_reduce_max || op == TN_OP_reduce_argmax;
-    bool extreme = op != TN_OP_reduce_sum && op != TN_OP_reduce_prod;
-    double acc = extreme ? lowest(dtype, of_max) : product ? 1 : 0;
-    uint64_t bits = product ? 1 : 0;
+    double acc = op == TN_OP_reduce_prod ? 1 : 0;
     int64_t index[TN_MAX_DIMS] = {0}, best = 0;
     for (int64_t k = 0; k < f->n; k++) {
-        int64_t at = f->start;
-        for (int i = 0; i < f->ndim; i++) at += index[i] * f->stride[i];
-        double v = f->x[at];
-        if (extreme) {
-            if (k == 0 || beats(v, acc, of_max)) {
-                acc = v;
-                best = k;
-            }
-        } else if (integer) {
-            uint64_t u = (uint64_t)(int64_t)v;
-            bits = product ? bits * u : bits + u;
-        } else {
-            acc = product ? acc * v : acc + v;
+        double v = f->x[place(f, index)];
+        if (op == TN_OP_reduce_sum) {
+            acc += v;
+        } else if (op == TN_OP_reduce_prod) {
+            acc *= v;
+        } else if (k == 0 || beats(v, acc, of_max)) {
+            acc = v;
+            best = k;
         }
-        tn_ref_next(f->ndim, f->shape, index);
     }
-    if (op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin) return (double)best;
-    return integer && !extreme ? tn_ref_wrap(dtype, bits) : acc;
+    return op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin ? (double)best : acc;
+}
+
+static int64_t fold_integers(const fold *f, const tn_ref_int *x, tn_op op)
+{
+    bool of_max = op == TN_OP_reduce_max || op == TN_OP_reduce_argmax;
+    int64_t acc = op == TN_OP_reduce_prod, index[TN_MAX_DIMS] = {0}, best = 0;
+    for (int64_t k = 0; k < f->n; k++) {
+        int64_t v = x[place(f, index)];
+        if (op == TN_OP_reduce_sum) {
+            acc = tn_ref_sum(acc, v);
+        } else if (op == TN_OP_reduce_prod) {
+            acc = tn_ref_product(acc, v);
+        } else if (k == 0 || (of_max ? v > acc : v < acc)) {
+            acc = v;
+            best = k;
+        }
+    }
+    return op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin ? best : acc;
 }
 
 int tn_ref_reduce(const tn_ref_args *a)
@@ -88,7 +84,10 @@ int tn_ref_reduce(const tn_ref_args *a)
     for (int64_t k = 0; k < n; k++) {
         f.start = 0;
         for (int i = 0; i < x->ndim; i++) f.start += index[i] * stride[i];
-        a->out[k] = fold_all(&f, (tn_op)node->op, (tn_dtype)node->dtype);
+        const tn_ref_int *whole = tn_ref_ints(x, f.x);
+        tn_op op = (tn_op)node->op;
+        tn_number v = whole ? tn_number_i(fold_integers(&f, whole, op)) : tn_number_f(fold_reals(&f, op));
+        tn_ref_store((tn_dtype)node->dtype, v, &a->out[k]);
         tn_ref_next(node->ndim, node->shape, index);
     }
     return TN_OK;
@@ -97,19 +96,21 @@ int tn_ref_reduce(const tn_ref_args *a)
 int tn_ref_cumsum(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
+    const tn_ref_int *x = tn_ref_ints(node->in[0], a->in[0]);
+    tn_ref_int *out = tn_ref_out(a);
     int axis = node->attr->axis;
-    bool integer = tn_dtype_is_int((tn_dtype)node->dtype);
     int64_t n = node->shape[axis], inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
     int64_t outer = tn_ref_extent(node->shape, 0, axis);
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t i = 0; i < inner; i++) {
             double sum = 0;
-            uint64_t bits = 0;
+            int64_t whole = 0;
             for (int64_t k = 0; k < n; k++) {
                 int64_t at = (o * n + (node->attr->reverse ? n - 1 - k : k)) * inner + i;
-                sum += a->in[0][at];
-                if (integer) bits += (uint64_t)(int64_t)a->in[0][at];
-                a->out[at] = integer ? tn_ref_wrap((tn_dtype)node->dtype, bits) : sum;
+                if (x)
+                    out[at] = whole = tn_ref_sum(whole, x[at]);
+                else
+                    a->out[at] = sum += a->in[0][at];
             }
         }
     }

@@ -1,8 +1,9 @@
-/* ref.h - the reference device: a slow, plain interpreter that computes every op in f64.
+/* ref.h - the reference device: a slow, plain interpreter that computes every op in f64, and integers
+ * exactly.
  *
- * It is the oracle of the tests. An element is a double whatever the tensor's dtype; integer and bool results
- * are rounded to their dtype (wrapping as C's unsigned conversions do), floating ones never, so that a
- * program run here gives the value it would have without rounding. i64 is exact up to 2^53.
+ * It is the oracle of the tests. An element is a double, or an int64_t where the dtype is an integer one;
+ * integer and bool results are brought to their dtype (wrapping as C's unsigned conversions do), floating
+ * ones are never rounded, so that a program run here gives the value it would have without rounding.
  *
  * Nothing is shared with the devices under test but the expressions of ops.def: the functions in them come
  * from libm here, and Philox, convolution, pooling and the index maps are written again, as directly as they

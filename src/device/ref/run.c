@@ -22,26 +22,26 @@ int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...)
     return status;
 }
 
-double tn_ref_wrap(tn_dtype d, uint64_t bits)
+static int64_t wrap(tn_dtype d, int64_t v)
 {
-    if (d == TN_U8) return (double)(uint8_t)bits;
-    if (d == TN_I32) return (double)(int32_t)(uint32_t)bits;
-    return (double)(int64_t)bits;
+    if (d == TN_U8) return (uint8_t)v;
+    return d == TN_I32 ? (int32_t)(uint32_t)v : v;
 }
 
-double tn_ref_round(tn_dtype d, double v)
+void tn_ref_settle(tn_dtype d, double *v, int64_t n)
 {
-    if (d == TN_BOOL) return v != 0;
-    if (!tn_dtype_is_int(d)) return v;
-    int64_t i;
-    if (!(v > -9223372036854775808.0)) {
-        i = isnan(v) ? 0 : INT64_MIN;
-    } else if (v >= 9223372036854775808.0) {
-        i = INT64_MAX;
-    } else {
-        i = (int64_t)v;
-    }
-    return tn_ref_wrap(d, (uint64_t)i);
+    tn_ref_int *whole = (tn_ref_int *)(void *)v;
+    for (int64_t i = 0; i < n && tn_dtype_is_int(d); i++) whole[i] = wrap(d, whole[i]);
+    for (int64_t i = 0; i < n && d == TN_BOOL; i++) v[i] = v[i] != 0;
+}
+
+void tn_ref_store(tn_dtype d, tn_number v, double *out)
+{
+    if (tn_dtype_is_int(d))
+        *(tn_ref_int *)(void *)out = v.is_int ? v.i : tn_f64_to_i64(v.f);
+    else
+        *out = v.is_int ? (double)v.i : v.f;
+    tn_ref_settle(d, out, 1);
 }
 
 void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride)
@@ -93,8 +93,8 @@ static bool is_dense(const tn_tensor *x)
 /* A number is never run: every element of x, a view of it, is the number. */
 static int load_number(const tn_tensor *x, int64_t n, const double **value, double **owned, tn_errbuf *err)
 {
-    tn_number number = x->base->attr->number;
-    double v = tn_ref_round((tn_dtype)x->dtype, number.is_int ? (double)number.i : number.f);
+    double v;
+    tn_ref_store((tn_dtype)x->dtype, x->base->attr->number, &v);
     tn_ref_noise_number(x->base, &v);
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
@@ -223,7 +223,7 @@ static int assign(tn_tensor *node, const double *source, tn_errbuf *err)
     for (int64_t k = 0; k < n; k++) {
         int64_t at = 0;
         for (int i = 0; i < target->ndim; i++) at += index[i] * target->stride[i];
-        to[at] = tn_ref_round((tn_dtype)target->dtype, copy[k]);
+        to[at] = copy[k];
         tn_ref_next(target->ndim, target->shape, index);
     }
     tn_free_mem(copy);
@@ -250,7 +250,7 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
         tn_storage_release(out);
         return rc;
     }
-    for (int64_t i = 0; i < n; i++) args.out[i] = tn_ref_round((tn_dtype)node->dtype, args.out[i]);
+    tn_ref_settle((tn_dtype)node->dtype, args.out, n);
     tn_ref_noise_result(&args, n);
     if (node->buf) tn_storage_release(node->buf);
     node->buf = out;

@@ -105,6 +105,12 @@ static inline lanes all(float x)
     return x - (lanes){0}; /* x itself, whatever its sign: no arithmetic is left of it */
 }
 
+#if defined(__has_builtin)
+#define TN_HAS(name) __has_builtin(name)
+#else
+#define TN_HAS(name) 0
+#endif
+
 static inline lanes at(const float *p)
 {
     return *(const lanes *)p;
@@ -116,10 +122,17 @@ static inline void put(float *p, lanes v)
 }
 
 /* a b + c, in one instruction where there is one: compilers make it of this loop. Where they do not optimise
- * it would stay one, and attention take five times as long. */
+ * it would stay one, and attention take five times as long: there the instruction is named, for the same
+ * bits. */
 static inline __attribute__((always_inline)) lanes join(lanes a, lanes b, lanes c)
 {
-#if !defined(__OPTIMIZE__)
+#if !defined(__OPTIMIZE__) && defined(__AVX512F__) && TN_HAS(__builtin_ia32_vfmaddps512_mask)
+    return (lanes)__builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1,
+                                                  4 /* rounded as the mode says */);
+#elif !defined(__OPTIMIZE__) && defined(__FMA__) && !defined(__AVX512F__) &&                                 \
+    TN_HAS(__builtin_ia32_vfmaddps256)
+    return (lanes)__builtin_ia32_vfmaddps256(a, b, c);
+#elif !defined(__OPTIMIZE__) && !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
     return a * b + c;
 #else
     UNROLL for (int i = 0; i < LANES; i++)
