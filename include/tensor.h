@@ -13,8 +13,12 @@
  * Conventions, stated once:
  *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step. Creation
  *    functions (chapter 3) called outside a step make tensors that live until tn_free or tn_close, and so do those of
- *    tn_keep and tn_buffer. An operator's result outside a step lives until the next tn_step_begin, a parameter until
- *    tn_close; neither is freed by hand. A handle used after its step is an error (TN_E_STALE), not undefined.
+ *    tn_keep and tn_buffer. An operator's result outside a step lives until tn_free or the next tn_step_begin, a
+ *    parameter until tn_close. A handle used after its step, or after tn_free, is an error (TN_E_STALE), not undefined.
+ *  - Serving. Put tn_step_begin and tn_step_end around each request, with tn_train(s, false) and tn_no_grad_begin
+ *    before the first: what a request made goes with its step, memory stays as it is, and a request like the one
+ *    before costs no planning. Outside of steps results pile up until they are freed, each by its own tn_free, those
+ *    of nested calls as well; a session in which they do says so once, with the line that makes most of them.
  *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The session keeps
  *    the first error, with operator, argument, shapes and the caller's file and line: tn_error, tn_error_text.
  *    Operators know their session by their tensors: one whose tensors are all NULL, or whose list has none, has no
@@ -573,11 +577,13 @@ TN_API void tn_take_back(tn_session *s, int params, int buffers);
  * with tn_free. In a step in fused mode it does not run anything, but says that the value be kept by the run to
  * come: after that run it is too late where a parameter x is made of has been updated (TN_E_NOT_KEPT). */
 TN_OP(keep, tn_tensor *x);
-/* A persistent tensor - made outside of steps, by tn_keep, tn_buffer or tn_param_range - goes now. NULL, tensors of a
- * step, which go with it, and what has gone already, as what tn_param took over, are left alone. A parameter belongs to the session, whose optimizers
+/* A persistent tensor - made outside of steps, by tn_keep, tn_buffer or tn_param_range - goes now, and so does an
+ * operator's result outside of a step: its memory is free at once, unless a backward to come may read it or a view of
+ * it is held; what was made of it stays. NULL, tensors of a step, which go with it, results within tn_op_begin and
+ * tn_op_end, gradients, and what has gone already, as what tn_param took over, are left alone. A parameter belongs to the session, whose optimizers
  * and checkpoints know it, and lives until tn_close: it is not freed, which a warning says once, and in checked mode
  * (TENSOR_CHECK=1) the error TN_E_STATE. */
-TN_FUNCTION(void, free, tn_tensor *persistent);
+TN_FUNCTION(void, free, tn_tensor *x);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
  * of it that is still held, what waits is run first, where something does, and the view's value is copied. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);

@@ -22,7 +22,7 @@ tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line
     }
     tn_tensor *made =
         trained ? tn_param_new_at(s, name, init, file, line) : tn_buffer_new_at(s, name, init, file, line);
-    if (!made) tn_free(init);
+    tn_free(init);
     return made;
 }
 
@@ -31,14 +31,20 @@ tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *s
 {
     if (tn_error(s)) return NULL;
     tn_tensor *u = tn_rand_at(s, TN_F32, ndim, shape, file, line); /* [0, 1) -> [-bound, bound) */
-    return tn_sub_scalar_at(tn_mul_scalar_at(u, tn_number_f(2 * bound), file, line), tn_number_f(bound), file,
-                            line);
+    tn_tensor *wide = tn_mul_scalar_at(u, tn_number_f(2 * bound), file, line);
+    tn_tensor *made = tn_sub_scalar_at(wide, tn_number_f(bound), file, line);
+    tn_free(u);
+    tn_free(wide);
+    return made;
 }
 
 tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shape, const char *file, int line)
 {
     if (tn_error(s)) return NULL;
-    return tn_mul_scalar_at(tn_randn_at(s, TN_F32, ndim, shape, file, line), tn_number_f(std), file, line);
+    tn_tensor *one = tn_randn_at(s, TN_F32, ndim, shape, file, line);
+    tn_tensor *made = tn_mul_scalar_at(one, tn_number_f(std), file, line);
+    tn_free(one);
+    return made;
 }
 
 tn_tensor *tn_nn_full(tn_session *s, double value, int64_t n, const char *file, int line)

@@ -231,5 +231,6 @@ int tn_leave_many(tn_scope *sc, int n, tn_tensor **results)
     if (status == TN_OK) tn_tape_done(g->session, sc->note, n, results);
     tn_call_end(g);
     for (int i = 0; i < n; i++) results[i] = status == TN_OK ? tn_handle(results[i]) : NULL;
+    if (outermost && g->outside) tn_outside_made(g->session);
     return status;
 }

@@ -294,12 +294,12 @@ static void watch_growth(tn_session *s)
             now);
 }
 
-/* Everything recorded so far dies: handles become stale, values go back to the pool. */
-static void end_scope(tn_session *s)
+void tn_end_scope(tn_session *s)
 {
     tn_graph_reset(&s->graph);
     s->flushed = 0;
     s->n_watch = 0;
+    s->outside.calls = s->outside.next = s->outside.freed = 0;
 }
 
 /* A tn_op_begin without its end: whatever is called from there on would count as part of it. */
@@ -318,7 +318,7 @@ int tn_step_begin(tn_session *s)
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
     close_op(s, "step_begin");
-    if (!s->graph.parked) end_scope(s);
+    if (!s->graph.parked) tn_end_scope(s);
     s->graph.outside = false;
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
@@ -361,7 +361,7 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     int n_watched = s->n_watch;
     s->ending = false;
     tn_step_log_end(s);
-    if (!tn_tape_park(s)) end_scope(s);
+    if (!tn_tape_park(s)) tn_end_scope(s);
     s->flushed = 0;
     s->n_watched = n_watched;
     s->n_watch = 0;

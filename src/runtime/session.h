@@ -81,6 +81,11 @@ struct tn_session {
     int went_back_outside; /* tn_backward outside of steps, since the last one */
     bool went_back;        /* tn_backward was called in this step, and no gradient asked for */
     bool told_to_free;     /* that parameters are not freed by hand */
+    struct tn_outside {
+        uint64_t calls, next; /* of operators outside of steps since the last one began; when to look again */
+        uint32_t freed;       /* results of theirs, since it was last seen whether any is held */
+        bool told;
+    } outside;
     char no_gradient[240];  /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
@@ -135,7 +140,15 @@ int tn_check_fault(tn_session *s);
 void *tn_device_error(tn_session *s, const char *what);
 void tn_flush_free(tn_session *s);
 
+/* ---- outside.c ---- */
+/* An operator has run outside of steps. */
+void tn_outside_made(tn_session *s);
+/* The user wants no more of n, its result. */
+void tn_outside_free(tn_session *s, tn_tensor *n);
+
 /* ---- session.c ---- */
+/* Everything recorded so far dies: handles become stale, values go back to the pool. */
+void tn_end_scope(tn_session *s);
 /* Runs what the open call leaves behind: n results, its assignments, handles nothing in it consumed. */
 int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results);
 

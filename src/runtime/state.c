@@ -443,8 +443,12 @@ static void refuse_to_free(tn_session *s, const tn_tensor *p, const char *file, 
 void tn_free_at(tn_tensor *persistent, const char *file, int line)
 {
     tn_tensor *p = persistent ? tn_resolve(persistent) : NULL;
-    if (!p || !(p->flags & TN_F_PERSISTENT)) return;
+    if (!p) return;
     tn_session *s = p->graph->session;
+    if (!(p->flags & TN_F_PERSISTENT)) {
+        tn_outside_free(s, p);
+        return;
+    }
     if (!list_remove(s->kept, &s->n_kept, p)) { /* a parameter, or all of the slab */
         refuse_to_free(s, p, file, line);
         return;
