@@ -380,7 +380,7 @@ run-tests: all $(JSON_CHECK) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
 
 # The shell tests are about building, installing and text, and train at length: not about memory.
 asan: need-test
-	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
+	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all' \
 	  OPT='-O1 -g1 -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
 	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')

@@ -149,10 +149,12 @@ void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_in
     }
     if (d != TN_F32 && d != TN_F64) {
         int64_t v = is_int ? i : tn_f64_to_i64(f);
+        v = d == TN_I32 ? (int32_t)v : d == TN_U8 ? (uint8_t)v : v;
+        bool wide = d == TN_I64 || v < -INT32_MAX; /* functions go by the type of what they are given */
         if (v == INT64_MIN)
             snprintf(out, n, "INT64_MIN");
         else
-            snprintf(out, n, v > INT32_MAX || v < -INT32_MAX ? "INT64_C(%lld)" : "%lld", (long long)v);
+            snprintf(out, n, wide ? "INT64_C(%lld)" : "%lld", (long long)v);
         return;
     }
     double v = is_int ? (double)i : f;

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "src/core/convert.h"
 #include "src/runtime/session.h"
 
 enum { RIG_LEAVES = 8, RIG_ROOTS = 8 };
@@ -93,35 +94,8 @@ static double *rig_values(tn_session *s, tn_tensor *n)
     const void *p = tn_node_data(n);
     assert_non_null(v);
     assert_non_null(p);
-    for (size_t i = 0; i < count; i++) {
-        if (s->device->is_reference) {
-            v[i] = ((const double *)p)[i];
-            continue;
-        }
-        switch (n->dtype) {
-        case TN_F32:
-            v[i] = (double)((const float *)p)[i];
-            break;
-        case TN_F64:
-            v[i] = ((const double *)p)[i];
-            break;
-        case TN_F16:
-            v[i] = (double)tn_f16_to_f32(((const uint16_t *)p)[i]);
-            break;
-        case TN_BF16:
-            v[i] = (double)tn_bf16_to_f32(((const uint16_t *)p)[i]);
-            break;
-        case TN_I32:
-            v[i] = ((const int32_t *)p)[i];
-            break;
-        case TN_I64:
-            v[i] = (double)((const int64_t *)p)[i];
-            break;
-        default:
-            v[i] = ((const uint8_t *)p)[i];
-            break;
-        }
-    }
+    for (size_t i = 0; i < count; i++)
+        v[i] = tn_load_f64(p, tn_stored_dtype(&s->graph, (tn_dtype)n->dtype), i);
     return v;
 }
 

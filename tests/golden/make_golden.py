@@ -348,7 +348,6 @@ def make_ops():
     case("attention_blind", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), **wide, m=seen)
     case("attention_blind_added", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), **wide, m=added)
     case("attention_blind_fixed", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m.detach()), **wide, m=added)
-    make_promotion()
     save(folder + "/ops.safetensors", ops)
 
 
@@ -405,22 +404,39 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int
 
 
 def make_promotion():
-    """Result dtypes as numbers: of add and div of tensors, of a 0-d second operand, of C-like numbers."""
+    """Result dtypes as numbers, -1 where PyTorch refuses: of all pairs of tensors, of tensors with a 0-d one (name.0d),
+    of single tensors, of tensors with C-like numbers."""
+    promotion = {}
     one = lambda d, *shape: torch.ones(shape, dtype=d)
-    table = lambda f: torch.tensor([[DTYPES.index(f(a, b).dtype) for b in DTYPES] for a in DTYPES], dtype=torch.int32)
-    ops["promote.add"] = table(lambda a, b: one(a, 2) + one(b, 2))
-    ops["promote.div"] = table(lambda a, b: one(a, 2) / one(b, 2))
-    ops["promote.add_0d"] = table(lambda a, b: one(a, 2) + one(b))
-    ops["promote.pow"] = table(lambda a, b: one(a, 2) ** one(b, 2) if (a, b) != (torch.bool,) * 2 else one(a, 2))
-    ops["promote.where"] = table(lambda a, b: torch.where(one(torch.bool, 2), one(a, 2), one(b, 2)))
-    single = lambda f: torch.tensor([DTYPES.index(f(one(a, 2)).dtype) for a in DTYPES], dtype=torch.int32)
-    ops["promote.add_int"] = single(lambda x: x + 2)
-    ops["promote.add_float"] = single(lambda x: x + 2.5)
-    ops["promote.div_int"] = single(lambda x: x / 2)
-    ops["promote.exp"] = single(torch.exp)
-    ops["promote.sum"] = single(lambda x: x.sum())
-    ops["promote.cumsum"] = single(lambda x: x.cumsum(0))
-    ops["promote.prod"] = single(lambda x: x.prod())
+
+    def dtype_of(f):
+        try:
+            return DTYPES.index(f().dtype)
+        except RuntimeError:
+            return -1
+
+    def pairs(name, f, shape, second):
+        promotion[name] = torch.tensor([[dtype_of(lambda: f(one(a, *shape), one(b, *second))) for b in DTYPES]
+                                        for a in DTYPES], dtype=torch.int32)
+
+    for name in ["add", "sub", "mul", "div", "maximum", "minimum", "pow", "eq", "ne", "lt", "le", "gt", "ge", "logical_and",
+                 "logical_or", "logical_xor"]:
+        pairs(name, getattr(torch, name), (2,), (2,))
+        pairs(name + ".0d", getattr(torch, name), (2,), ())
+    pairs("matmul", torch.matmul, (2, 2), (2, 2))
+    pairs("where", lambda x, y: torch.where(one(torch.bool, 2), x, y), (2,), (2,))
+    single = lambda f: torch.tensor([dtype_of(lambda: f(one(a, 2))) for a in DTYPES], dtype=torch.int32)
+    for name in ["exp", "square", "sign", "neg", "relu", "logical_not", "isnan", "sum", "prod", "argmax", "any", "all"]:
+        promotion[name] = single(getattr(torch, name))
+    promotion["max"] = single(lambda x: x.max())
+    promotion["cumsum"] = single(lambda x: x.cumsum(0))
+    promotion["clamp"] = single(lambda x: x.clamp(0, 1))
+    promotion["clamp_float"] = single(lambda x: x.clamp(0.5, 1.5))
+    promotion["add_int"] = single(lambda x: x + 2)
+    promotion["add_float"] = single(lambda x: x + 2.5)
+    promotion["div_int"] = single(lambda x: x / 2)
+    promotion["gt_int"] = single(lambda x: x > 2)
+    return promotion
 
 
 folder = sys.argv[1] if len(sys.argv) > 1 else sys.path[0]
@@ -429,3 +445,4 @@ make_cnn()
 make_transformer()
 make_ops()
 make_special()
+save(folder + "/promotion.safetensors", make_promotion())
