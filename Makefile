@@ -393,6 +393,7 @@ tsan: need-test
 LONG_GRAPHS ?= 50000
 LONG_OPTIMISED ?= 2000
 LONG_PROGRAMS ?= 5000
+LONG_HALF ?= 5000
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
@@ -400,6 +401,7 @@ test-long: need-test
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_OPTIMISED) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_files --kills 300 --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
 
 # What reads files, settings and numbers of strangers, on bytes that nobody thought of (tests/fuzz).

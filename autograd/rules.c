@@ -59,25 +59,33 @@ static tn_tensor *pow_grad_exponent(tn_tensor *g, tn_tensor *x, tn_tensor *y, tn
 
 static bool wants(const tn_tensor *n, int i) { return (n->in[i]->flags & TN_F_REQUIRES_GRAD) != 0; }
 
-static void eltwise(tn_tensor *out, tn_tensor *g, tn_tensor **gin)
+/* What the formula names of operand i, or, for 3, of the result. */
+static tn_tensor *named(tn_tensor *n, int i)
 {
-    tn_tensor *x = out->in[0], *y = out->n_in > 1 ? out->in[1] : NULL, *z = out->n_in > 2 ? out->in[2] : NULL;
-    (void)x, (void)y, (void)z;
-    switch ((tn_op)out->op) {
+    tn_tensor *v = i == 3 ? n : i < n->n_in ? n->in[i] : NULL;
+    return tn_op_needs((tn_op)n->op) >> i & 1 ? wide(v) : v;
+}
+
+static void eltwise(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *x = named(n, 0), *y = named(n, 1), *z = named(n, 2), *out = named(n, 3);
+    (void)x, (void)y, (void)z, (void)out;
+    g = wide(g);
+    switch ((tn_op)n->op) {
 #define TN_UNARY(id, t, expr, dx, lo, hi, f, ...)                                                            \
     case TN_OP_##id:                                                                                         \
-        if (wants(out, 0)) gin[0] = dx;                                                                      \
+        if (wants(n, 0)) gin[0] = dx;                                                                        \
         break;
 #define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, ...)                                                       \
     case TN_OP_##id:                                                                                         \
-        if (wants(out, 0)) gin[0] = dx;                                                                      \
-        if (wants(out, 1)) gin[1] = dy;                                                                      \
+        if (wants(n, 0)) gin[0] = dx;                                                                        \
+        if (wants(n, 1)) gin[1] = dy;                                                                        \
         break;
 #define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, ...)                                                  \
     case TN_OP_##id:                                                                                         \
-        if (wants(out, 0)) gin[0] = dx;                                                                      \
-        if (wants(out, 1)) gin[1] = dy;                                                                      \
-        if (wants(out, 2)) gin[2] = dz;                                                                      \
+        if (wants(n, 0)) gin[0] = dx;                                                                        \
+        if (wants(n, 1)) gin[1] = dy;                                                                        \
+        if (wants(n, 2)) gin[2] = dz;                                                                        \
         break;
 #include "../src/core/ops.def"
 #undef TN_UNARY
@@ -324,7 +332,10 @@ static void window(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
     case TN_OP_pool_max:
         gin[0] = tn_mk_pool(TN_OP_pool_put, g, tn_mk_pool(TN_OP_pool_argmax, n->in[0], NULL, p), p);
         break;
-    case TN_OP_pool_sum: gin[0] = tn_mk_pool(TN_OP_pool_spread, g, NULL, p); break;
+    case TN_OP_pool_sum: /* rounded once, as it is written */
+        gin[0] = tn_mk_pool(TN_OP_pool_spread, g, NULL, p);
+        if (gin[0]) gin[0]->dtype = n->in[0]->dtype;
+        break;
     case TN_OP_pool_spread: gin[0] = tn_mk_pool(TN_OP_pool_sum, g, NULL, p); break;
     case TN_OP_pool_put: gin[0] = tn_mk_pool(TN_OP_pool_take, g, n->in[1], p); break;
     case TN_OP_pool_take: gin[0] = tn_mk_pool(TN_OP_pool_put, g, n->in[1], p); break;

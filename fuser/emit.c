@@ -223,21 +223,19 @@ static bool is_strict(const fu_em *e, const fu_value *v)
     return v->node >= 0 && e->p->c->node[v->node].strict;
 }
 
-static bool is_half(tn_dtype d)
-{
-    return tn_dtype_is_float(d) && tn_dtype_size(d) == 2;
-}
-
 /* Computed 16-bit floats have f32's digits inside of a kernel. A truth made of them is of what they would be
  * in memory: else a largest element that came from there would equal none of the row made again. So is what
  * leads to such a comparison. */
 static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *text, char *out, size_t n)
 {
     const fu_value *x = &e->p->value[arg];
+    const bool widened = v->dtype == TN_BOOL && x->kind == FU_OP && x->op == TN_OP_cast &&
+                         x->dtype == TN_F32 && tn_dtype_is_half(x->from);
+    if (widened) x = &e->p->value[x->arg[0]]; /* carried alike */
     const bool computed =
         x->kind == FU_OP || x->kind == FU_REDUCE || x->kind == FU_GIVEN || x->kind == FU_RANDOM;
-    if (!computed || !is_half(x->dtype)) return text;
-    if (!is_strict(e, x) && (v->dtype != TN_BOOL || x->dtype != v->from)) return text;
+    if (!computed || !tn_dtype_is_half(x->dtype)) return text;
+    if (!is_strict(e, x) && !widened && (v->dtype != TN_BOOL || x->dtype != v->from)) return text;
     char stored[200];
     snprintf(stored, sizeof stored, e->lang->store[x->dtype], text);
     snprintf(out, n, e->lang->load[x->dtype], stored);
@@ -288,7 +286,7 @@ static bool transparent(const fu_em *e, const fu_value *v)
         return true;
     case TN_OP_cast:
         return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) &&
-               !(is_half(v->from) && is_strict(e, v));
+               !(tn_dtype_is_half(v->from) && is_strict(e, v));
     case TN_OP_floor:
     case TN_OP_ceil:
     case TN_OP_round:

@@ -15,7 +15,7 @@ static void loaded(const fu_window *w, const char *element, char *out, size_t n)
 static void put_result(fu_window *w, const char *value)
 {
     char stored[160];
-    snprintf(stored, sizeof stored, w->k.lang->store[w->d], value);
+    snprintf(stored, sizeof stored, w->k.lang->store[w->to], value);
     fu_line(&w->k.t, "out[item] = %s;", stored);
 }
 

@@ -90,7 +90,7 @@ static void put_result(window *w, int64_t rows, const char *value)
     snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)rows, (long long)w->width);
     put_index(w, "to", base, 1);
     if (value) {
-        snprintf(stored, sizeof stored, w->of.k.lang->store[w->of.d], value);
+        snprintf(stored, sizeof stored, w->of.k.lang->store[w->of.to], value);
         fu_line(&w->of.k.t, "out[to] = %s;", stored);
     }
     if (w->of.chosen) fu_line(&w->of.k.t, "place[to] = which[j] < 0 ? 0 : which[j];");
@@ -213,6 +213,7 @@ int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g)
     int slot[2] = {-1, -1};
     int64_t offset[2] = {0};
     *w = (fu_window){.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype};
+    w->to = t->op == TN_OP_pool_argmax ? w->d : (tn_dtype)t->dtype;
     w->acc = fu_compute_dtype(w->d);
     w->back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
     for (int i = 0; i < t->n_in; i++) {

@@ -31,7 +31,7 @@ typedef struct fu_window {
     fu_raw k;
     const tn_tensor *t;
     const tn_pool_attr *p;
-    tn_dtype d, acc;
+    tn_dtype d, acc, to; /* of what is read, added up, and written beside places */
     bool back;   /* a transpose: from windows to the image */
     bool max;    /* of the windows: the largest element is written, */
     bool chosen; /* and which one it is */

@@ -54,6 +54,12 @@ static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
     return false;
 }
 
+/* 16 bits as f32: who needs them reads the 16 bits, and no kernel writes them wider. */
+static bool widens(const fu_node *n)
+{
+    return n->kind == TN_KIND_CAST && n->t->dtype == TN_F32 && tn_dtype_is_half((tn_dtype)n->t->in[0]->dtype);
+}
+
 /* Adds `node` and whatever it needs that is not in memory anyway. */
 static bool collect_again(const fu_ctx *c, int node, again *r)
 {
@@ -68,8 +74,8 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
         const tn_tensor *x = fu_value_of(c, t->in[k]);
         int p = fu_node_of(c, x);
         if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
-        bool stored = p < 0 || c->node[p].root || fu_group_of(c, p) != fu_group_of(c, node) ||
-                      c->node[p].kind == TN_KIND_REDUCE;
+        bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !widens(&c->node[p]);
+        bool stored = p < 0 || c->node[p].root || other || c->node[p].kind == TN_KIND_REDUCE;
         if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
     }
     return true;

@@ -179,6 +179,13 @@ static int operand_node(const fu_ctx *c, int i, int k)
     return fu_node_of(c, fu_value_of(c, c->node[i].t->in[k]));
 }
 
+/* Of a comparison: an extreme, or one that was widened for it. */
+static bool of_extreme(const fu_ctx *c, int i, int k)
+{
+    int x = operand_node(c, i, k);
+    return is_extreme(c, x >= 0 && c->node[x].kind == TN_KIND_CAST ? operand_node(c, x, 0) : x);
+}
+
 /* 16-bit floats keep f32's digits inside of a kernel. Of what is compared with an extreme, as the gradient of
  * the extreme does, one kernel would make it from such digits and another from memory, where they are
  * rounded, and nothing would equal the extreme: what leads there is rounded in both. Sums are made but once.
@@ -189,7 +196,7 @@ static void find_strict(fu_ctx *c)
         const tn_tensor *t = c->node[i].t;
         if (!c->node[i].live || t->dtype != TN_BOOL || c->node[i].kind != TN_KIND_ELTWISE) continue;
         for (int k = 0; k < t->n_in; k++)
-            for (int j = 0, x; j < t->n_in && is_extreme(c, operand_node(c, i, k)); j++)
+            for (int j = 0, x; j < t->n_in && of_extreme(c, i, k); j++)
                 if ((x = operand_node(c, i, j)) >= 0) c->node[x].strict = true;
     }
     for (int i = c->n_node - 1; i >= 0; i--) {

@@ -38,7 +38,9 @@
  *    what stands before the failing call. A step that makes the same calls as the one before costs neither nodes nor
  *    planning.
  *  - Shapes broadcast and dtypes promote as in PyTorch. Negative axes count from the back.
- *  - f16 and bf16 are rounded where a value is stored. Inside a kernel they are carried, and summed, in f32: eager
+ *  - f16 and bf16 are rounded where an operator's result is stored, and nowhere else: what it adds up, squares or
+ *    divides by on the way - sums, means, variances, their inverses, what is kept of them for backward - is f32 on
+ *    every device, with or without a compiler. Inside a kernel values of 16 bits are carried in f32, too: eager
  *    mode stores after each operator, fused mode at the end of a kernel, so that fused results are the closer ones,
  *    and the two differ by the roundings left out, a few units in the last place. What is compared with a maximum or
  *    minimum that was not read before, as gradients of these do, is rounded after each operator. In f32 and f64 an
@@ -448,8 +450,8 @@ typedef struct tn_pool2d_options {
     bool exclude_pad;     /* average over real elements only (PyTorch: count_include_pad = False) */
     size_t size;
 } tn_pool2d_options;
-/* x [n, h, w, c] -> [n, oh, ow, c]. The maximum has x's dtype; of equal elements the first one has the gradient. The
- * average of integers is f32. */
+/* x [n, h, w, c] -> [n, oh, ow, c], in x's dtype, but the average of integers is f32. Of equal elements the first one
+ * is the maximum that has the gradient. */
 TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
@@ -476,7 +478,9 @@ typedef struct tn_norm_options {
     int ndim;        /* layer_norm, rms_norm: how many trailing axes form a row; 0 means weight's, or 1 */
     size_t size;
 } tn_norm_options;
-/* (x - mean) / sqrt(var + eps) * weight + bias, biased variance, over the trailing axes. */
+/* Norms have x's dtype, f32 where it is no floating one, whatever those of weight and bias: f16 and bf16 may have
+ * parameters of f32.
+ * (x - mean) / sqrt(var + eps) * weight + bias, biased variance, over the trailing axes. */
 TN_OP(layer_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options);
 /* x / sqrt(mean(x^2) + eps) * weight. */
 TN_OP(rms_norm, tn_tensor *x, tn_tensor *weight, const tn_norm_options *options);

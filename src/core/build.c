@@ -97,6 +97,8 @@ tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
         return tn_mk_typed(graph_of(x), (tn_op)x->op, v, dtype);
     }
     if (x->dtype == dtype) return x;
+    bool back = x->op == TN_OP_cast && x->in[0]->dtype == dtype && x->dtype == TN_F32;
+    if (back && tn_dtype_is_half(dtype) && !(x->flags & TN_F_USER)) return x->in[0];
     return tn_node_new(graph_of(x), TN_OP_cast, dtype, x->ndim, x->shape, 1, &x);
 }
 
@@ -111,10 +113,7 @@ static int category(int d)
     return d == TN_BOOL ? 0 : tn_dtype_is_float((tn_dtype)d) ? 2 : 1;
 }
 
-/* The dtype a set of operands is brought to. As in PyTorch there are three ranks: tensors with axes, 0-d
- * tensors, weak numbers. Within one rank dtypes promote; a lower rank counts only where its category is
- * higher. */
-static tn_dtype common_dtype(int n, tn_tensor *const *x)
+tn_dtype tn_common_dtype(int n, tn_tensor *const *x)
 {
     int axes = -1, none = -1;
     bool weak_float = false, weak_int = false;
@@ -153,7 +152,7 @@ static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
     if (first && operand[0]->dtype != TN_BOOL)
         return tn_error_set(g, TN_E_DTYPE, "condition must be bool, as a comparison makes it, got %s",
                             tn_dtype_name((tn_dtype)operand[0]->dtype));
-    tn_dtype d = common_dtype(n - first, operand + first);
+    tn_dtype d = tn_common_dtype(n - first, operand + first);
     if (o->type == TN_TYPE_FLT && !tn_dtype_is_float(d)) d = TN_F32;
     if (o->type == TN_TYPE_NUM && d == TN_BOOL) d = TN_I64;
     tn_tensor *in[3];
@@ -182,11 +181,12 @@ tn_tensor *tn_mk3(tn_op op, tn_tensor *x, tn_tensor *y, tn_tensor *z)
 
 /* ---- reductions ---- */
 
+/* Sums and products of bool and integers are i64, those of 16-bit floats f32. */
 static tn_dtype reduce_dtype(tn_op op, tn_dtype d)
 {
     if (op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin) return TN_I64;
     bool adds = op == TN_OP_reduce_sum || op == TN_OP_reduce_prod;
-    return adds && !tn_dtype_is_float(d) ? TN_I64 : d;
+    return !adds ? d : !tn_dtype_is_float(d) ? TN_I64 : tn_dtype_is_half(d) ? TN_F32 : d;
 }
 
 tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes)
@@ -205,7 +205,7 @@ tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes)
                                 tn_tensor_text(s, sizeof s, x));
         }
     }
-    if (!arg) x = tn_mk_cast(x, d); /* sums of integers are carried, and returned, in i64 */
+    if (!arg) x = tn_mk_cast(x, d);
     tn_tensor *n = x ? tn_node_new(g, op, d, x->ndim, shape, 1, &x) : NULL;
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;
@@ -225,7 +225,7 @@ tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes)
 tn_tensor *tn_mk_cumsum(tn_tensor *x, int axis, bool reverse)
 {
     if (!x) return NULL;
-    x = tn_mk_cast(x, reduce_dtype(TN_OP_reduce_sum, (tn_dtype)x->dtype));
+    if (!tn_dtype_is_float((tn_dtype)x->dtype)) x = tn_mk_cast(x, TN_I64);
     tn_tensor *n =
         x ? tn_node_new(graph_of(x), TN_OP_cumsum, (tn_dtype)x->dtype, x->ndim, x->shape, 1, &x) : NULL;
     tn_attr *a = n ? tn_node_attr(n) : NULL;

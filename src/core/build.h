@@ -15,13 +15,18 @@ tn_tensor *tn_mk1(tn_op op, tn_tensor *x);
 tn_tensor *tn_mk2(tn_op op, tn_tensor *x, tn_tensor *y);
 tn_tensor *tn_mk3(tn_op op, tn_tensor *x, tn_tensor *y, tn_tensor *z);
 tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype); /* x itself when it has that dtype */
+/* The dtype a set of operands is brought to. As in PyTorch there are three ranks: tensors with axes, 0-d
+ * tensors, weak numbers. Within one rank dtypes promote; a lower rank counts only where its category is
+ * higher. */
+tn_dtype tn_common_dtype(int n, tn_tensor *const *x);
 
 tn_tensor *tn_mk_num(tn_graph *g, double v);                                /* weak constant of the text */
 tn_tensor *tn_mk_scalar(tn_graph *g, tn_number v);                          /* weak run-time scalar */
 tn_tensor *tn_mk_typed(tn_graph *g, tn_op op, tn_number v, tn_dtype dtype); /* scalar or constant, 0-d */
 tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_dtype dtype);
 
-/* axes: bit mask; the result keeps extents of 1. An empty mask gives x. Sums of bool and integers are i64. */
+/* axes: bit mask; the result keeps extents of 1. An empty mask gives x. Sums and products of bool and
+ * integers are i64, those of f16 and bf16 f32. */
 tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes);
 /* Of the first largest, counted along the axes row by row: argmax in the smallest integers that hold it. */
 tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes);
@@ -45,7 +50,8 @@ tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias);
 tn_tensor *tn_mk_conv2d(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv_attr *attr);
 tn_tensor *tn_mk_conv2d_data_grad(tn_tensor *gy, tn_tensor *weight, const tn_conv_attr *attr);
 tn_tensor *tn_mk_conv2d_weight_grad(tn_tensor *x, tn_tensor *gy, const tn_conv_attr *attr);
-/* pool_max pool_argmax pool_sum pool_spread: index NULL; pool_put, pool_take: index of pool_argmax. */
+/* pool_max pool_argmax pool_sum pool_spread: index NULL; pool_put, pool_take: index of pool_argmax. Sums over
+ * windows of f16 and bf16 are f32, as tn_mk_reduce's. */
 tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_attr *attr);
 
 /* The operands of an attention by name; NULL where it has none. */

@@ -168,8 +168,10 @@ tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_at
     tn_dtype place = attr->window[0] * attr->window[1] <= 256 ? TN_U8 : TN_I32;
     x = tn_mk_dense(x);
     if (!x) return NULL;
-    tn_tensor *n = tn_node_new(x->graph, op, op == TN_OP_pool_argmax ? place : (tn_dtype)x->dtype, 4, shape,
-                               index ? 2 : 1, (tn_tensor *[]){x, index});
+    tn_dtype d = (tn_dtype)x->dtype;
+    if (op == TN_OP_pool_argmax) d = place;
+    if (op == TN_OP_pool_sum && tn_dtype_is_half(d)) d = TN_F32;
+    tn_tensor *n = tn_node_new(x->graph, op, d, 4, shape, index ? 2 : 1, (tn_tensor *[]){x, index});
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;
     a->pool = *attr;

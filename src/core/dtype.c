@@ -33,6 +33,11 @@ bool tn_dtype_is_float(tn_dtype d)
     return d == TN_F32 || d == TN_F64 || d == TN_F16 || d == TN_BF16;
 }
 
+bool tn_dtype_is_half(tn_dtype d)
+{
+    return d == TN_F16 || d == TN_BF16;
+}
+
 bool tn_dtype_is_int(tn_dtype d)
 {
     return d == TN_I32 || d == TN_I64 || d == TN_U8;

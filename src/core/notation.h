@@ -8,6 +8,20 @@
 
 #include "build.h"
 
+/* f16 and bf16 as f32. A composite is computed in it from entry to exit, so that no sum, square or statistic
+ * is ever rounded to 16 bits, and neither is what lies between two rows of a formula; in kernels that carry
+ * both alike the casts cost nothing. */
+static inline tn_tensor *wide(tn_tensor *x)
+{
+    return x && tn_dtype_is_half((tn_dtype)x->dtype) ? tn_mk_cast(x, TN_F32) : x;
+}
+
+/* What was computed from a `d` by way of `wide`, as a `d`: the one rounding there is. */
+static inline tn_tensor *narrow(tn_tensor *y, tn_dtype d)
+{
+    return y && y->dtype == TN_F32 && tn_dtype_is_half(d) ? tn_mk_cast(y, d) : y;
+}
+
 static inline tn_tensor *neg(tn_tensor *x)
 {
     return tn_mk1(TN_OP_neg, x);

@@ -35,6 +35,16 @@ static tn_tensor *swapped(tn_tensor *x)
 
 /* ---- the composite ---- */
 
+/* Scores are sums, which 16 bits need not hold. */
+static tn_attention widened(tn_attention a)
+{
+    a.q = wide(a.q);
+    a.k = wide(a.k);
+    a.v = wide(a.v);
+    a.go = wide(a.go);
+    return a;
+}
+
 static tn_tensor *causal_mask(const tn_tensor *s)
 {
     int64_t shape[TN_MAX_DIMS];
@@ -110,7 +120,8 @@ static tn_tensor *plus(tn_tensor *x, tn_tensor *y)
  */
 static bool gradient_rule(tn_rule *r, tn_tensor *c, tn_tensor **gin)
 {
-    tn_attention a = tn_attention_of(r->out);
+    tn_attention a = widened(tn_attention_of(r->out));
+    c = wide(c);
     tn_tensor *p = probabilities(&a), *dp = left(&a, tn_mk_matmul(a.go, swapped(a.v), NULL)), *cp;
     if (!p || !dp) return false;
     if (r->out->op == TN_OP_attention_dv) {
@@ -285,12 +296,14 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
         return tn_leave(&sc, as_node(a, d, n, shape, p));
     }
     a.scale = tn_mk_scalar(sc.g, scale);
+    if (a.mask && a.mask->dtype != TN_BOOL) d = tn_dtype_promote(d, (tn_dtype)a.mask->dtype);
+    a = widened(a);
     tn_tensor *s = probabilities(&a);
     if (s && p > 0) {
         a.keep = kept(sc.g, p, s->ndim, s->shape);
         s = left(&a, s);
     }
-    return tn_leave(&sc, tn_mk_matmul(s, v, NULL));
+    return tn_leave(&sc, narrow(tn_mk_matmul(s, a.v, NULL), d));
 }
 PLAIN(scaled_dot_product_attention,
       (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),

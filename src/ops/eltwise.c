@@ -111,7 +111,7 @@ static tn_tensor *power(tn_tensor *x, tn_number v)
     bool floating = tn_dtype_is_float((tn_dtype)x->dtype);
     if (e == 1) return x;
     if (e == 2) return square(x);
-    if (e == 3) return mul(x, square(x));
+    if (e == 3) return narrow(mul(wide(x), square(wide(x))), (tn_dtype)x->dtype);
     if (e == 0.5) return tn_mk1(TN_OP_sqrt, x);
     if (e == -0.5) return tn_mk1(TN_OP_rsqrt, x);
     if (e == -1 && floating) return tn_mk1(TN_OP_reciprocal, x);
@@ -126,17 +126,17 @@ tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int lin
 PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 
 /* ---- composites. A rule of their own, from x alone, spares the values that the gradient derived row by row
- * would have forward write and backward read. ---- */
+ * would have forward write and backward read. Both see x wide. ---- */
 
 #define COMPOSITE1(name)                                                                                     \
     static bool name##_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)                                       \
     {                                                                                                        \
-        return (gin[0] = mul(g, name##_slope(r->args[0]))) != NULL;                                          \
+        return (gin[0] = mul(wide(g), name##_slope(wide(r->args[0])))) != NULL;                              \
     }                                                                                                        \
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
-        tn_tensor *out = sc.ok ? name(x) : NULL;                                                             \
+        tn_tensor *out = sc.ok ? narrow(name(wide(x)), (tn_dtype)x->dtype) : NULL;                           \
         tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
         return tn_leave(&sc, out);                                                                           \
     }                                                                                                        \
@@ -274,7 +274,10 @@ PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "lerp", file, line, 3, 0, &x, &y, &weight);
-    return tn_leave(&sc, sc.ok ? add(x, mul(weight, sub(y, x))) : NULL);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    tn_dtype d = tn_common_dtype(3, (tn_tensor *[]){x, y, weight});
+    tn_tensor *from = wide(x), *far = mul(wide(weight), sub(wide(y), from));
+    return tn_leave(&sc, narrow(add(from, far), d));
 }
 PLAIN(lerp, (tn_tensor * x, tn_tensor *y, tn_tensor *weight), ARGS(x, y, weight))
 

@@ -27,17 +27,13 @@ static bool known_reduction(tn_graph *g, const tn_loss_options *o)
     return false;
 }
 
-static tn_tensor *finish(tn_tensor *x, tn_reduction reduction)
+/* The losses of all elements as the caller asked for them, as a `d`. */
+static tn_tensor *finish(tn_tensor *x, tn_reduction reduction, tn_dtype d)
 {
-    if (!x || reduction == TN_REDUCE_NONE) return x;
-    double n = (double)tn_node_numel(x);
-    if (reduction == TN_REDUCE_SUM) {
-        tn_tensor *s = total(x, all_axes(x));
-        return s ? to_scalar(s) : NULL;
-    }
-    tn_tensor *s = total(summed_as(x), all_axes(x));
-    s = s ? tn_mk_cast(mul(s, num(s, ratio(1, n))), (tn_dtype)x->dtype) : NULL;
-    return s ? to_scalar(s) : NULL;
+    if (!x || reduction == TN_REDUCE_NONE) return narrow(x, d);
+    tn_tensor *s = total(x, all_axes(x));
+    if (reduction == TN_REDUCE_MEAN) s = mul(s, num(s, ratio(1, (double)tn_node_numel(x))));
+    return s ? to_scalar(narrow(s, d)) : NULL;
 }
 
 /* ---- cross_entropy, nll_loss ---- */
@@ -79,7 +75,7 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     return r->x && r->safe;
 }
 
-/* The element of each row that its label chooses, [n, 1]. */
+/* The element of each row that its label chooses, [n, 1], in x's dtype. */
 static tn_tensor *at_label(const class_rows *r)
 {
     tn_tensor *n = tn_mk_gather(r->x, 1, r->safe);
@@ -87,23 +83,20 @@ static tn_tensor *at_label(const class_rows *r)
     return n;
 }
 
-/* The per-row losses as the caller asked for them. The mean is over rows that count; none at all gives NaN,
- * as PyTorch. */
+/* The per-row losses as the caller asked for them, as a `d`. The mean is over rows that count; none at all
+ * gives NaN, as PyTorch. */
 static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss_options *o,
-                              const tn_tensor *labels, tn_tensor **count)
+                              const tn_tensor *labels, tn_dtype d, tn_tensor **count)
 {
     *count = NULL;
     if (!row) return NULL;
-    if (o->reduction == TN_REDUCE_NONE) return tn_mk_reshape(row, labels->ndim, labels->shape);
-    if (o->reduction == TN_REDUCE_SUM) {
-        tn_tensor *s = total(row, 3);
-        return s ? to_scalar(s) : NULL;
+    if (o->reduction == TN_REDUCE_NONE) return tn_mk_reshape(narrow(row, d), labels->ndim, labels->shape);
+    tn_tensor *s = total(row, 3);
+    if (s && o->reduction == TN_REDUCE_MEAN) {
+        *count = total(tn_mk_cast(r->counts, (tn_dtype)row->dtype), 3);
+        s = tn_mk2(TN_OP_div, s, *count);
     }
-    tn_tensor *wide = summed_as(row), *s = total(wide, 3);
-    if (!s) return NULL;
-    *count = total(tn_mk_cast(r->counts, (tn_dtype)wide->dtype), 3);
-    s = tn_mk_cast(tn_mk2(TN_OP_div, s, *count), (tn_dtype)row->dtype);
-    return s ? to_scalar(s) : NULL;
+    return s ? to_scalar(narrow(s, d)) : NULL;
 }
 
 /* d loss / d x[i][j] = scale[i] (softmax(x[i])[j] - target[i][j]), scale = g / count where the row counts,
@@ -118,20 +111,19 @@ static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     if (!class_rows_of(x, r->args[1], &o, &rows)) return false;
     int64_t n = rows.x->shape[0], c = rows.x->shape[1];
     double s = r->num[0];
+    tn_dtype d = (tn_dtype)z->dtype;
+    g = wide(g);
     tn_tensor *scale = r->whole[0] == TN_REDUCE_NONE ? tn_mk_reshape(g, 2, (const int64_t[]){n, 1})
                                                      : tn_mk_reshape(g, 2, (const int64_t[]){1, 1});
-    if (count)
-        scale = tn_mk_cast(tn_mk2(TN_OP_div, tn_mk_cast(scale, (tn_dtype)count->dtype), count),
-                           (tn_dtype)x->dtype);
+    if (count) scale = tn_mk2(TN_OP_div, scale, count);
     scale = where(rows.counts, scale, constant(x, 0));
-    tn_tensor *e = tn_mk1(TN_OP_exp, sub(rows.x, m));
-    tn_tensor *p = tn_mk_cast(mul(summed_as(e), tn_mk1(TN_OP_reciprocal, z)), (tn_dtype)x->dtype);
+    tn_tensor *e = tn_mk1(TN_OP_exp, sub(wide(rows.x), m)), *p = mul(e, tn_mk1(TN_OP_reciprocal, z));
     tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){n, c}, (tn_dtype)rows.safe->dtype);
     tn_tensor *hit = eq(at, rows.safe);
-    tn_tensor *target = s == 0 ? tn_mk_cast(hit, (tn_dtype)x->dtype)
-                               : where(hit, tn_mk_cast(num(x, 1 - s + s / (double)c), (tn_dtype)x->dtype),
-                                       num(x, s / (double)c));
-    gin[0] = tn_mk_reshape(mul(sub(p, tn_mk_cast(target, (tn_dtype)x->dtype)), scale), x->ndim, x->shape);
+    tn_tensor *target = s == 0
+                            ? tn_mk_cast(hit, d)
+                            : where(hit, tn_mk_cast(num(x, 1 - s + s / (double)c), d), num(x, s / (double)c));
+    gin[0] = tn_mk_reshape(mul(sub(p, tn_mk_cast(target, d)), scale), x->ndim, x->shape);
     return gin[0] != NULL;
 }
 
@@ -143,17 +135,16 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     double s = o->label_smoothing;
     if (!class_rows_of(x, labels, o, &r)) return NULL;
     double c = (double)r.x->shape[1];
-    tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, r.x, 2);
-    tn_tensor *z = total(summed_as(tn_mk1(TN_OP_exp, sub(r.x, m))), 2);
-    tn_tensor *lse = add(tn_mk_cast(tn_mk1(TN_OP_log, z), (tn_dtype)x->dtype), m);
-    tn_tensor *row = at_label(&r);
+    tn_tensor *xf = wide(r.x), *m = tn_mk_reduce(TN_OP_reduce_max, xf, 2);
+    tn_tensor *z = total(tn_mk1(TN_OP_exp, sub(xf, m)), 2);
+    tn_tensor *lse = add(tn_mk1(TN_OP_log, z), m);
+    tn_tensor *row = wide(at_label(&r));
     if (s != 0) { /* scaled before it is summed: the sum of large logits need not be finite */
-        tn_tensor *wide = summed_as(r.x);
-        tn_tensor *mean = tn_mk_cast(total(mul(wide, num(wide, s / c)), 2), (tn_dtype)x->dtype);
+        tn_tensor *mean = total(mul(xf, num(x, s / c)), 2);
         row = add(mul(row, num(x, 1 - s)), mean);
     }
     row = where(r.counts, sub(lse, row), constant(x, 0));
-    tn_tensor *count, *out = reduce_rows(row, &r, o, labels, &count);
+    tn_tensor *count, *out = reduce_rows(row, &r, o, labels, (tn_dtype)x->dtype, &count);
     tn_rule *rule = tn_rule_set(out, first, cross_entropy_rule, 2, (tn_tensor *[]){x, labels});
     if (!rule) return NULL;
     tn_rule_save(rule, 0, m);
@@ -189,16 +180,17 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     class_rows r;
     if (!sc.ok || !known_reduction(sc.g, &o) || !class_rows_of(log_probs, labels, &o, &r))
         return tn_leave(&sc, NULL);
-    tn_tensor *row = neg(at_label(&r)), *count;
+    tn_tensor *row = neg(wide(at_label(&r))), *count;
     row = where(r.counts, row, constant(row, 0));
-    return tn_leave(&sc, reduce_rows(row, &r, &o, labels, &count));
+    return tn_leave(&sc, reduce_rows(row, &r, &o, labels, (tn_dtype)log_probs->dtype, &count));
 }
 PLAIN(nll_loss, (tn_tensor * log_probs, tn_tensor *labels, const tn_loss_options *options),
       (log_probs, labels, options, NULL, 0))
 
 /* ---- elementwise losses ---- */
 
-typedef tn_tensor *pair_fn(tn_tensor *x, tn_tensor *y);
+/* *d: the dtype of the loss. */
+typedef tn_tensor *pair_fn(tn_tensor *x, tn_tensor *y, tn_dtype *d);
 
 static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tensor *y,
                             const tn_loss_options *options, const char *file, int line)
@@ -211,37 +203,50 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and target %s differ",
                                           tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
     }
-    return tn_leave(&sc, sc.ok ? finish(fn(x, y), o.reduction) : NULL);
+    tn_dtype d;
+    tn_tensor *each = sc.ok ? fn(x, y, &d) : NULL;
+    return tn_leave(&sc, finish(each, o.reduction, d));
 }
 
-static tn_tensor *squared(tn_tensor *x, tn_tensor *y)
+static tn_tensor *difference(tn_tensor *x, tn_tensor *y, tn_dtype *d)
 {
-    return square(sub(floating(x), y));
+    x = floating(x);
+    if (!x) return NULL;
+    *d = tn_common_dtype(2, (tn_tensor *[]){x, y});
+    return sub(wide(x), wide(y));
 }
-static tn_tensor *absolute(tn_tensor *x, tn_tensor *y)
+static tn_tensor *squared(tn_tensor *x, tn_tensor *y, tn_dtype *d)
 {
-    return tn_mk1(TN_OP_abs, sub(floating(x), y));
+    return square(difference(x, y, d));
+}
+static tn_tensor *absolute(tn_tensor *x, tn_tensor *y, tn_dtype *d)
+{
+    return tn_mk1(TN_OP_abs, difference(x, y, d));
 }
 
 /* d/dx = sigmoid(x) - y, d/dy = -x */
 static bool bce_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *x = r->args[0], *y = r->args[1];
-    if (x->flags & TN_F_REQUIRES_GRAD) gin[0] = mul(g, sub(tn_mk1(TN_OP_sigmoid, x), y));
-    if (y->flags & TN_F_REQUIRES_GRAD) gin[1] = neg(mul(g, x));
+    tn_tensor *x = wide(r->args[0]), *y = wide(r->args[1]);
+    g = wide(g);
+    if (!x || !y) return false;
+    if (r->args[0]->flags & TN_F_REQUIRES_GRAD) gin[0] = mul(g, sub(tn_mk1(TN_OP_sigmoid, x), y));
+    if (r->args[1]->flags & TN_F_REQUIRES_GRAD) gin[1] = neg(mul(g, x));
     return !x->graph->error.status;
 }
 
 /* (1 - y) x - ln sigmoid(x) = (1 - y) x + max(-x, 0) + ln(1 + e^-|x|): PyTorch's form, which says inf and NaN
  * where it does. */
-static tn_tensor *bce(tn_tensor *x, tn_tensor *y)
+static tn_tensor *bce(tn_tensor *x, tn_tensor *y, tn_dtype *d)
 {
     x = floating(x);
-    y = tn_mk_cast(y, x ? (tn_dtype)x->dtype : TN_F32);
+    *d = x ? (tn_dtype)x->dtype : TN_F32;
+    y = tn_mk_cast(y, *d);
     if (!x || !y) return NULL;
     uint32_t first = x->graph->n_nodes;
-    tn_tensor *tail = tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x))));
-    tn_tensor *out = add(mul(sub(constant(x, 1), y), x), add(tn_mk1(TN_OP_relu, neg(x)), tail));
+    tn_tensor *xf = wide(x), *yf = wide(y);
+    tn_tensor *tail = tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, xf))));
+    tn_tensor *out = add(mul(sub(constant(x, 1), yf), xf), add(tn_mk1(TN_OP_relu, neg(xf)), tail));
     tn_rule_set(out, first, bce_rule, 2, (tn_tensor *[]){x, y});
     return out;
 }
@@ -269,7 +274,7 @@ tn_tensor *tn_accuracy_at(tn_tensor *logits, tn_tensor *labels, const char *file
     sc.g->no_grad++;
     tn_tensor *best = tn_mk_reduce(TN_OP_reduce_argmax, r.x, 2);
     tn_tensor *hit = tn_mk_cast(eq(best, r.label), TN_F32);
-    tn_tensor *out = finish(hit, TN_REDUCE_MEAN);
+    tn_tensor *out = finish(hit, TN_REDUCE_MEAN, TN_F32);
     sc.g->no_grad--;
     return tn_leave(&sc, out);
 }

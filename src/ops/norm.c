@@ -13,7 +13,8 @@
 /* y = softmax(x): dx = y (g - sum(g y)) */
 static bool softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *y = r->out;
+    tn_tensor *y = wide(r->out);
+    g = wide(g);
     gin[0] = mul(y, sub(g, total(mul(g, y), (uint32_t)r->whole[0])));
     return gin[0] != NULL;
 }
@@ -30,11 +31,12 @@ static tn_tensor *softmax_as(tn_tensor *x, int axis, bool or_zero)
     if (!x) return NULL;
     if (!x->shape[axis]) return tn_mk1(TN_OP_exp, x); /* no elements, which have no maximum */
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
-    tn_tensor *most = tn_mk_reduce(TN_OP_reduce_max, x, mask);
-    tn_tensor *e = tn_mk1(TN_OP_exp, sub(x, or_zero ? in_place_of(-INFINITY, most, 0) : most));
+    tn_tensor *xf = wide(x), *most = tn_mk_reduce(TN_OP_reduce_max, xf, mask);
+    tn_tensor *e = tn_mk1(TN_OP_exp, sub(xf, or_zero ? in_place_of(-INFINITY, most, 0) : most));
     tn_tensor *sum = total(e, mask);
     tn_tensor *out =
         mul(e, tn_mk1(TN_OP_reciprocal, or_zero ? in_place_of(0, sum, 1) : sum)); /* one division a row */
+    out = narrow(out, (tn_dtype)x->dtype);
     tn_rule *r = tn_rule_set(out, first, softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
@@ -57,10 +59,13 @@ bool tn_is_softmax(const tn_tensor *x, int axis)
     return x->rule && x->rule->fn == softmax_rule && x->rule->whole[0] == 1 << axis;
 }
 
-/* y = log softmax(x): dx = g - e^y sum(g) */
+/* y = log softmax(x): dx = g - e^y sum(g). A y of 16 bits is too coarse to take e^y of: it is made again,
+ * from each row's saved largest element and logarithm. */
 static bool log_softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    gin[0] = sub(g, mul(tn_mk1(TN_OP_exp, r->out), total(g, (uint32_t)r->whole[0])));
+    tn_tensor *y = r->saved[1] ? sub(sub(wide(r->args[0]), r->saved[0]), r->saved[1]) : r->out;
+    g = wide(g);
+    gin[0] = sub(g, mul(tn_mk1(TN_OP_exp, y), total(g, (uint32_t)r->whole[0])));
     return gin[0] != NULL;
 }
 
@@ -70,12 +75,14 @@ static tn_tensor *log_softmax_of(tn_tensor *x, int axis)
     if (!x) return NULL;
     if (!x->shape[axis]) return tn_mk1(TN_OP_exp, x); /* no elements, which have no maximum */
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
-    tn_tensor *d = sub(x, tn_mk_reduce(TN_OP_reduce_max, x, mask));
-    tn_tensor *out = sub(d, tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, d), mask)));
+    tn_tensor *xf = wide(x), *most = tn_mk_reduce(TN_OP_reduce_max, xf, mask), *d = sub(xf, most);
+    tn_tensor *log_sum = tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, d), mask));
+    tn_tensor *exact = sub(d, log_sum), *out = narrow(exact, (tn_dtype)x->dtype);
     tn_rule *r = tn_rule_set(out, first, log_softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
-    tn_rule_save(r, 0, out);
+    tn_rule_save(r, 0, out == exact ? out : most);
+    if (out != exact) tn_rule_save(r, 1, log_sum);
     return out;
 }
 
@@ -172,22 +179,30 @@ static tn_tensor *no_such_axes(tn_graph *g, int k, const tn_tensor *x, const tn_
 static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0], *w = r->args[1], *b = r->args[2];
-    tn_tensor *h = mul(sub(x, r->saved[0]), r->saved[1]);
+    tn_tensor *h = mul(sub(wide(x), r->saved[0]), r->saved[1]);
+    g = wide(g);
     if (x->flags & TN_F_REQUIRES_GRAD)
-        gin[0] = standardise_back(h, w ? mul(g, w) : g, r->saved[1], (uint32_t)r->whole[0]);
+        gin[0] = standardise_back(h, w ? mul(g, wide(w)) : g, r->saved[1], (uint32_t)r->whole[0]);
     if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = sum_to(mul(g, h), w);
     if (b && b->flags & TN_F_REQUIRES_GRAD) gin[2] = sum_to(g, b);
     return !x->graph->error.status;
 }
 
-/* Standardised over the axes of mask, scaled and shifted; weight and bias broadcast and may be NULL. */
+/* What all norms end with: scaled and shifted, weight and bias may be NULL, in x's dtype. */
+static tn_tensor *scaled(tn_tensor *h, tn_tensor *weight, tn_tensor *bias, const tn_tensor *x)
+{
+    if (weight) h = mul(h, wide(weight));
+    if (bias) h = add(h, wide(bias));
+    return tn_mk_cast(h, (tn_dtype)x->dtype);
+}
+
+/* Standardised over the axes of mask, scaled and shifted; weight and bias broadcast. */
 static tn_tensor *normalise(tn_tensor *x, uint32_t mask, double eps, tn_tensor *weight, tn_tensor *bias)
 {
     if (!x) return NULL;
     uint32_t first = x->graph->n_nodes;
-    tn_tensor *mean, *rstd, *out = standardise(x, mask, eps, &mean, &rstd);
-    if (weight) out = mul(out, weight);
-    if (bias) out = add(out, bias);
+    tn_tensor *mean = NULL, *rstd = NULL,
+              *out = scaled(standardise(wide(x), mask, eps, &mean, &rstd), weight, bias, x);
     tn_rule *r = tn_rule_set(out, first, layer_norm_rule, 3, (tn_tensor *[]){x, weight, bias});
     if (!r) return NULL;
     r->whole[0] = mask;
@@ -215,10 +230,11 @@ PLAIN(layer_norm, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias, const tn_n
 /* h = x rstd, u = g w: dx = rstd (u - h mean(u h)) */
 static bool rms_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *x = r->args[0], *w = r->args[1], *rstd = r->saved[0], *h = mul(x, rstd);
+    tn_tensor *x = r->args[0], *w = r->args[1], *rstd = r->saved[0], *h = mul(wide(x), rstd);
     uint32_t mask = (uint32_t)r->whole[0];
+    g = wide(g);
     if (x->flags & TN_F_REQUIRES_GRAD) {
-        tn_tensor *u = w ? mul(g, w) : g, *n = num(x, 1 / (double)count_of(x, mask));
+        tn_tensor *u = w ? mul(g, wide(w)) : g, *n = num(x, 1 / (double)count_of(x, mask));
         gin[0] = mul(rstd, sub(u, mul(h, mul(total(mul(u, h), mask), n))));
     }
     if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = sum_to(mul(g, h), w);
@@ -235,13 +251,13 @@ tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options
     if (k < 1 || k > x->ndim) return tn_leave(&sc, no_such_axes(sc.g, k, x, o.ndim ? NULL : weight));
     if (!fits_trailing(x, weight, k, "weight")) return tn_leave(&sc, NULL);
     uint32_t mask = ((1u << k) - 1) << (x->ndim - k), first = sc.g->n_nodes;
-    tn_tensor *xf = floating(x);
+    x = floating(x);
+    tn_tensor *xf = wide(x);
     if (!xf) return tn_leave(&sc, NULL);
     tn_tensor *ms = mul(total(square(xf), mask), num(xf, 1 / (double)count_of(xf, mask)));
     tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(ms, constant(x, o.eps)));
-    tn_tensor *out = mul(xf, rstd);
-    if (weight) out = mul(out, weight);
-    tn_rule *r = tn_rule_set(out, first, rms_norm_rule, 2, (tn_tensor *[]){xf, weight});
+    tn_tensor *out = scaled(mul(xf, rstd), weight, NULL, x);
+    tn_rule *r = tn_rule_set(out, first, rms_norm_rule, 2, (tn_tensor *[]){x, weight});
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     tn_rule_save(r, 0, rstd);
@@ -285,11 +301,12 @@ PLAIN(group_norm,
 static bool batch_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0], *w = r->args[1], *b = r->args[2], *mean = r->saved[0], *rstd = r->saved[1];
-    tn_tensor *h = mul(sub(x, mean), rstd);
+    tn_tensor *h = mul(sub(wide(x), mean), rstd);
     uint32_t mask = (uint32_t)r->whole[0];
+    g = wide(g);
     tn_tensor *sg = total(g, mask), *sgh = total(mul(g, h), mask);
     if (x->flags & TN_F_REQUIRES_GRAD) {
-        tn_tensor *scale = w ? mul(rstd, w) : rstd;
+        tn_tensor *scale = w ? mul(rstd, wide(w)) : rstd;
         if (r->whole[1]) { /* training: the statistics move with x */
             tn_tensor *n = num(x, 1 / (double)count_of(x, mask));
             gin[0] = mul(scale, sub(sub(g, mul(sg, n)), mul(h, mul(sgh, n))));
@@ -313,8 +330,9 @@ static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_t
         count[i] = mask >> i & 1 ? 1 : x->shape[i];
     }
     x->graph->no_grad++; /* k cancels out */
-    tn_tensor *k = tn_mk_slice(x, start, step, count);
+    tn_tensor *k = wide(tn_mk_slice(x, start, step, count));
     x->graph->no_grad--;
+    x = wide(x);
     tn_tensor *n = num(x, 1 / (double)count_of(x, mask)), *d = tn_mk_cast(sub(x, k), TN_F64);
     tn_tensor *s1 = mul(total(d, mask), n), *s2 = mul(total(square(d), mask), n);
     tn_tensor *v = tn_mk2(TN_OP_maximum, sub(s2, square(s1)), constant(x, 0));
@@ -351,17 +369,16 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
     if (training && n < 2)
         return tn_leave(&sc,
                         tn_error_set(sc.g, TN_E_SHAPE, "training needs more than one value per channel"));
-    tn_tensor *xf = floating(x), *mean = now[0], *var = now[1];
-    if (!xf || (training && !batch_statistics(xf, mask, &mean, &var))) return tn_leave(&sc, NULL);
+    x = floating(x);
+    tn_tensor *xf = wide(x), *mean = wide(now[0]), *var = wide(now[1]);
+    if (!xf || (training && !batch_statistics(x, mask, &mean, &var))) return tn_leave(&sc, NULL);
     int64_t row[TN_MAX_DIMS];
     for (int i = 0; i < x->ndim; i++) row[i] = mask >> i & 1 ? 1 : x->shape[i];
     mean = tn_mk_reshape(mean, x->ndim, row);
     var = tn_mk_reshape(var, x->ndim, row);
     tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(var, constant(x, o.eps)));
-    tn_tensor *out = mul(sub(xf, mean), rstd);
-    if (weight) out = mul(out, weight);
-    if (bias) out = add(out, bias);
-    tn_rule *r = tn_rule_set(out, first, batch_norm_rule, 3, (tn_tensor *[]){xf, weight, bias});
+    tn_tensor *out = scaled(mul(sub(xf, mean), rstd), weight, bias, x);
+    tn_rule *r = tn_rule_set(out, first, batch_norm_rule, 3, (tn_tensor *[]){x, weight, bias});
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     r->whole[1] = training;

@@ -157,8 +157,9 @@ tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *o
     bool exclude = options && options->exclude_pad;
     bool full = a.pad[1] <= (exclude ? 0 : pad) && a.pad[3] <= (exclude ? 0 : pad) && (!exclude || !pad);
     tn_tensor *sum = tn_mk_pool(TN_OP_pool_sum, x, NULL, &a);
-    if (full) return tn_leave(&sc, mul(sum, tn_mk_num(sc.g, 1.0 / ((double)window * window))));
-    return tn_leave(&sc, tn_mk2(TN_OP_div, sum, pool_counts(sc.g, &a, pad, exclude)));
+    tn_tensor *mean = full ? mul(sum, tn_mk_num(sc.g, 1.0 / ((double)window * window)))
+                           : tn_mk2(TN_OP_div, sum, pool_counts(sc.g, &a, pad, exclude));
+    return tn_leave(&sc, narrow(mean, (tn_dtype)x->dtype));
 }
 PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
       (x, window, options, NULL, 0))
@@ -173,7 +174,7 @@ tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
                                           tn_tensor_text(s, sizeof s, x)));
     }
     double n = (double)(x->shape[1] * x->shape[2]);
-    tn_tensor *m = mul(total(x, 6u), num(x, 1 / n));
+    tn_tensor *m = narrow(mul(total(x, 6u), num(x, 1 / n)), (tn_dtype)x->dtype);
     return tn_leave(&sc, tn_mk_reshape(m, 2, (const int64_t[]){x->shape[0], x->shape[3]}));
 }
 PLAIN(global_avg_pool2d, (tn_tensor * x), (x, NULL, 0))
@@ -194,8 +195,9 @@ tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "scatter_add", file, line, 3, 0, &x, &index, &src);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
-    tn_tensor *added = tn_mk_scatter_add(tn_mk_cast(src, (tn_dtype)x->dtype), a, index, x->ndim, x->shape);
-    return tn_leave(&sc, add(x, added));
+    src = wide(tn_mk_cast(src, (tn_dtype)x->dtype));
+    tn_tensor *added = tn_mk_scatter_add(src, a, index, x->ndim, x->shape);
+    return tn_leave(&sc, narrow(add(wide(x), added), (tn_dtype)x->dtype));
 }
 PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src),
       (x, axis, index, src, NULL, 0))

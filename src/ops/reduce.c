@@ -16,7 +16,7 @@ static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int nax
         tn_enter_as(TN_ATTR_LIST(axes, naxes, naxes, keepdim, tn_bits(extra)), name, file, line, 1, 0, &x);
     uint32_t mask;
     if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
-    tn_tensor *out = fn(x, mask, count_of(x, mask), extra);
+    tn_tensor *out = narrow(fn(x, mask, count_of(x, mask), extra), (tn_dtype)x->dtype);
     return tn_leave(&sc, keepdim ? out : drop_axes(out, mask));
 }
 
@@ -36,7 +36,7 @@ static tn_tensor *mean(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
     (void)extra;
     x = floating(x);
-    return x ? tn_mk_cast(over(total(summed_as(x), mask), (double)n), (tn_dtype)x->dtype) : NULL;
+    return x ? over(total(x, mask), (double)n) : NULL;
 }
 
 static tn_tensor *prod(tn_tensor *x, uint32_t mask, int64_t n, double extra)
@@ -68,7 +68,7 @@ static tn_tensor *share(const tn_tensor *x, double k, int64_t n, double correcti
 static bool var_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0];
-    gin[0] = mul(mul(g, share(x, 2, r->whole[0], r->num[0])), sub(x, r->saved[0]));
+    gin[0] = mul(mul(wide(g), share(x, 2, r->whole[0], r->num[0])), sub(x, r->saved[0]));
     return gin[0] != NULL;
 }
 
@@ -77,7 +77,7 @@ static bool std_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[0], *std = r->saved[1], *zero = constant(x, 0);
     tn_tensor *h = where(eq(std, zero), zero, tn_mk2(TN_OP_div, sub(x, r->saved[0]), std));
-    gin[0] = mul(mul(g, share(x, 1, r->whole[0], r->num[0])), h);
+    gin[0] = mul(mul(wide(g), share(x, 1, r->whole[0], r->num[0])), h);
     return gin[0] != NULL;
 }
 
@@ -111,11 +111,13 @@ static tn_tensor *std(tn_tensor *x, uint32_t mask, int64_t n, double correction)
     return spread(x, mask, n, correction, true);
 }
 
-/* d logsumexp / dx = exp(x - out), whatever the maximum was. */
+/* d logsumexp / dx = exp(x - out), whatever the maximum was; out before it was rounded to 16 bits, where it
+ * was. */
 static bool logsumexp_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *p = tn_mk1(TN_OP_exp, sub(r->args[0], r->out));
-    return (gin[0] = mul(g, p)) != NULL;
+    tn_tensor *out = r->saved[0] ? r->saved[0] : r->out;
+    tn_tensor *p = tn_mk1(TN_OP_exp, sub(wide(r->args[0]), out));
+    return (gin[0] = mul(wide(g), p)) != NULL;
 }
 
 /* m + ln sum e^(x - m). A row of -inf alone gives -inf: the maximum is taken as 0 where it is infinite. So
@@ -128,11 +130,12 @@ static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra
     if (!n) return tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, x), mask));
     tn_graph *g = x->graph;
     uint32_t first = g->n_nodes;
-    tn_tensor *m = tn_mk_reduce(TN_OP_reduce_max, x, mask);
+    tn_tensor *xf = wide(x), *m = tn_mk_reduce(TN_OP_reduce_max, xf, mask);
     m = where(tn_mk1(TN_OP_isfinite, m), m, tn_mk_num(g, 0));
-    tn_tensor *s = total(tn_mk1(TN_OP_exp, sub(x, m)), mask);
-    tn_tensor *out = add(tn_mk1(TN_OP_log, s), m);
-    tn_rule_set(out, first, logsumexp_rule, 1, &x);
+    tn_tensor *s = total(tn_mk1(TN_OP_exp, sub(xf, m)), mask);
+    tn_tensor *exact = add(tn_mk1(TN_OP_log, s), m), *out = narrow(exact, (tn_dtype)x->dtype);
+    tn_rule *r = tn_rule_set(out, first, logsumexp_rule, 1, &x);
+    if (r && out != exact) tn_rule_save(r, 0, exact);
     return out;
 }
 

@@ -233,6 +233,7 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
         for (int i = 0; i < node->n_in; i++)
             if (!tn_bl_open(node->in[i], &o[i]))
                 return fail(err, TN_E_STATE, "an operand has no value", node);
+        for (int i = 0; i < node->n_in; i++) tn_bl_widen_number(node->in[i], &o[i]);
         tn_bl_eltwise(pool, node, o, n, out);
         return TN_OK;
     case TN_KIND_CAST:

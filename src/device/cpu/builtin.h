@@ -3,6 +3,7 @@
  *   builtin.c          one node: memory for its result, operands, which way it is computed
  *   builtin_move.c     copies, casts and reductions
  *   builtin_eltwise.c  the elementwise rows of ops.def as loops, in f32 and f64, for three kinds of processor
+ *                      (f16 and bf16 in f32)
  *   builtin_rows.h     those loops for one of the three and one type
  *
  * Products and convolutions are the device's own; what has no loop here goes through the reference
@@ -41,6 +42,8 @@ typedef struct tn_bl_operand {
 
 /* `o` must not move afterwards. false: x has no value. */
 bool tn_bl_open(const tn_tensor *x, tn_bl_operand *o);
+/* Where x is reckoned with: a number of 16 bits keeps f32's digits, as in kernels. */
+void tn_bl_widen_number(const tn_tensor *x, tn_bl_operand *o);
 /* Elements [begin, begin + n) into `out`, dense. */
 void tn_bl_gather(const tn_bl_operand *o, int64_t begin, int64_t n, void *out);
 void tn_bl_copy(struct tn_pool *pool, const tn_bl_operand *x, int64_t n, void *out);

@@ -2,11 +2,13 @@
  *
  * Every row of ops.def becomes a loop over dense arrays, for f32 and f64 and, on x86, for three kinds of
  * processor, of which the best is taken at run time. Operands that are not dense pass through a small
- * array. Read first: tn_bl_eltwise.
+ * array; f16 and bf16 become f32 there, and the result is rounded as it is written. Read first:
+ * tn_bl_eltwise.
  */
 #if defined(__GNUC__) && !defined(__clang__) /* clang vectorises as it is */
 #pragma GCC optimize("O3", "no-math-errno", "no-trapping-math")
 #endif
+#include "../../core/convert.h"
 #include "builtin.h"
 #include "pool.h"
 
@@ -67,7 +69,7 @@ bool tn_bl_has_eltwise(const tn_tensor *node)
     const tn_op_info *info = tn_op_get((tn_op)node->op);
     bool choice = node->op == TN_OP_where;
     tn_dtype d = (tn_dtype)node->in[choice]->dtype;
-    if (info->kind != TN_KIND_ELTWISE || (d != TN_F32 && d != TN_F64)) return false;
+    if (info->kind != TN_KIND_ELTWISE || !tn_dtype_is_float(d)) return false;
     for (int i = choice; i < node->n_in; i++)
         if (node->in[i]->dtype != d) return false;
     if (choice && node->in[0]->dtype != TN_BOOL) return false;
@@ -79,33 +81,39 @@ struct work {
     int n_in;
     const tn_bl_operand *in;
     char *out;
-    size_t size;
+    tn_dtype to;
 };
 
 static void chunk(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
-    _Alignas(64) char tile[3][TILE * sizeof(double)];
+    _Alignas(64) char tile[3][TILE * sizeof(double)], narrow[TILE * sizeof(uint16_t)];
+    _Alignas(64) float result[TILE];
+    const bool rounds = tn_dtype_is_half(w->to);
     for (int64_t at = begin; at < end; at += TILE) {
         int64_t n = end - at < TILE ? end - at : TILE;
         const void *p[3] = {NULL};
         for (int i = 0; i < w->n_in; i++) {
             const tn_bl_operand *o = &w->in[i];
             p[i] = o->data + at * (int64_t)o->size;
-            if (o->dense) continue;
+            const bool half = tn_dtype_is_half(o->dtype);
+            if (o->dense && !half) continue;
             bool repeats = o->ndim == 0 || (o->ndim == 1 && o->stride[0] == 0);
-            if (!repeats || at == begin) tn_bl_gather(o, at, repeats ? TILE : n, tile[i]);
             p[i] = tile[i];
+            if (repeats && at != begin) continue;
+            tn_bl_gather(o, at, repeats ? TILE : n, half ? narrow : tile[i]);
+            if (half) tn_convert(tile[i], TN_F32, narrow, o->dtype, (size_t)(repeats ? TILE : n));
         }
         for (int i = w->n_in; i < 3; i++) p[i] = p[0];
-        w->fn(w->out + at * (int64_t)w->size, p[0], p[1], p[2], n);
+        char *out = w->out + at * (int64_t)tn_dtype_size(w->to);
+        w->fn(rounds ? (void *)result : out, p[0], p[1], p[2], n);
+        if (rounds) tn_convert(out, w->to, result, TN_F32, (size_t)n);
     }
 }
 
 void tn_bl_eltwise(tn_pool *pool, const tn_tensor *node, const tn_bl_operand *in, int64_t n, void *out)
 {
-    bool single = in[node->op == TN_OP_where].dtype == TN_F32;
-    struct work w = {loop_of((tn_op)node->op, single), node->n_in, in, out,
-                     tn_dtype_size((tn_dtype)node->dtype)};
+    bool single = node->in[node->op == TN_OP_where]->dtype != TN_F64;
+    struct work w = {loop_of((tn_op)node->op, single), node->n_in, in, out, (tn_dtype)node->dtype};
     tn_pool_run(pool, chunk, &w, n, CHUNK);
 }

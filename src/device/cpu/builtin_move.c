@@ -47,6 +47,16 @@ bool tn_bl_open(const tn_tensor *x, tn_bl_operand *o)
     return o->data || tn_node_numel(x) == 0;
 }
 
+void tn_bl_widen_number(const tn_tensor *x, tn_bl_operand *o)
+{
+    if (o->data != (const char *)&o->number || !tn_dtype_is_half(o->dtype)) return;
+    tn_number v = x->base->attr->number;
+    const float f = v.is_int ? (float)v.i : (float)v.f;
+    memcpy(&o->number, &f, sizeof f);
+    o->dtype = TN_F32;
+    o->size = sizeof f;
+}
+
 #define LINE(type)                                                                                           \
     do {                                                                                                     \
         type *restrict to = out;                                                                             \
