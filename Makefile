@@ -115,7 +115,7 @@ FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/b
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz bench bench-peers calibrate \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
@@ -136,6 +136,7 @@ help:
 	@echo 'make portable    builds and runs it for musl, aarch64 and riscv64, as far as compilers and qemu are here'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
 	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
+	@echo 'make faults      trains with every call of the system failing, one after the other'
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
@@ -403,6 +404,21 @@ test-long: need-test
 	$(BUILD)/tests/test_files --kills 300 --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
+
+# Every call that a training makes of the system, failing (tests/faults): some hours; FAULTS="--every 50" takes one of 50.
+FAULTS ?=
+faults: need-test
+	$(again) $(BUILD)/faults/sweep $(BUILD)/faults/cc
+	@sh tests/faults/run.sh $(BUILD) --jobs $(JOBS) $(FAULTS)
+$(BUILD)/faults/cc: tests/faults/cc.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(call link,$(APPCFLAGS))
+# Its malloc, open and fsync stand for those of every library.
+$(BUILD)/faults/sweep: $(wildcard tests/faults/*) $(BUILD)/internal.a
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(APPCFLAGS) -I. -rdynamic $(LDFLAGS) -o $@ $(filter %.c,$(filter-out %/cc.c,$^)) $(BUILD)/internal.a $(TAIL)
 
 # What reads files, settings and numbers of strangers, on bytes that nobody thought of (tests/fuzz).
 FUZZ_RUNS ?= 10000000
