@@ -135,6 +135,7 @@ help:
 	@echo 'make gpu-check   on a machine with a GPU: tests, benchmarks beside PyTorch and JAX, compute-sanitizer'
 	@echo 'make portable    builds and runs it for musl, aarch64 and riscv64, as far as compilers and qemu are here'
 	@echo 'make test-long   all 2^32 arguments of each function, and very many random graphs and programs'
+	@echo 'make fuzz        ten million mutated inputs for each reader of files and settings; FUZZ="idx text" for some'
 	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make faults      trains with every call of the system failing, one after the other'
 	@echo 'make bench       times each operator, and the fused against the eager step'
@@ -162,6 +163,9 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(LIBCFLAGS) -MMD -MP -c $< -o $@
+
+# stb_image adds 0 to a null pointer where the first data of a PNG are empty.
+$(BUILD)/obj/nn/sheet.o: private LIBCFLAGS += $(if $(findstring undefined,$(SAN)),-fno-sanitize=pointer-overflow -fno-sanitize=nonnull-attribute)
 
 # Text that is compiled at run time is embedded by the assembler, which tracks no dependencies.
 $(BUILD)/obj/src/device/embed.o: $(wildcard src/device/prelude/* src/device/cpu/kernels/* src/device/cuda/kernels/*)

@@ -16,6 +16,8 @@
  */
 #include "cost.h"
 
+#include <stdlib.h>
+
 /* ---- arithmetic ---- */
 
 static double value_work(const fu_value *v)
@@ -141,11 +143,13 @@ typedef struct predicting {
     const tn_target *target;
     const tn_target_profile *rates;
     const tn_plan *plan;
-    touch *touch; /* of all steps, in order */
-    int *first;   /* of each step */
-    int *value;   /* of each slot in plan->value, or -1 */
-    int *seen;    /* of each slot: the look back that has counted it */
-    int looks;
+    touch *touch;     /* of all steps, in order */
+    int *first;       /* of each step */
+    int *value;       /* of each slot in plan->value, or -1 */
+    double *distance; /* of each touch (find_distances) */
+    int *step_of;     /* of each node: the first that computes it, or -1 */
+    int *readers;     /* of each slot: steps that read it, each as often as it does */
+    tn_arena arena;
 } predicting;
 
 static const tn_tensor *tensor_of(const predicting *w, int slot)
@@ -215,28 +219,182 @@ static int list_touches(predicting *w)
     return n;
 }
 
-/* Bytes touched since what touch i of step s looks at was touched by an earlier step, and by s itself; going
- * around the plan's end. Past the caches is further than anything. */
-static double distance(predicting *w, int s, int i, double most)
+/* ---- distances ----
+ *
+ * The distance of a touch: bytes touched since what it looks at was touched by an earlier step, and by its
+ * own step; going around the plan's end. Each slot counts once, as it was touched last. Past the caches is
+ * further than anything. So two questions are asked: which touch was the last that covers it - what covers it
+ * holds its middle, and a tree over all ends of touches lists those that hold a place - and what has been
+ * touched between the two, which is a sum over the last touches of all slots, kept in the order of time
+ * (Fenwick). */
+
+typedef struct edge {
+    int space;
+    uintptr_t at;
+} edge;
+
+typedef struct looking {
+    predicting *w;
+    int n;               /* touches */
+    edge *edge;          /* where touches begin and end, in order; place i lies between edges i and i + 1 */
+    int n_edge, n_place; /* n_place: a power of two */
+    int *list, *begin;   /* touches that hold all of a node's places, in order: from list[begin[node]] on */
+    int64_t *sum;        /* the Fenwick tree: of times up to 2 n, the bytes of slots touched last at each */
+    int *last;           /* of each slot: when it was touched last, or -1 */
+    int64_t *bytes;      /* of each slot: how much of it then */
+} looking;
+
+static int by_edge(const void *a, const void *b)
 {
-    const touch *x = &w->touch[i];
-    int all = w->first[w->plan->n_step];
-    double sum = 0;
-    w->looks++;
-    for (int k = w->first[s]; k < w->first[s + 1]; k++) {
-        if (w->seen[w->touch[k].slot] != w->looks) sum += (double)w->touch[k].bytes;
-        w->seen[w->touch[k].slot] = w->looks;
-    }
-    for (int k = 0; k < all && sum < most; k++) {
-        int at = (w->first[s] - 1 - k + all) % all;
-        const touch *t = &w->touch[at];
-        if (covers(t, x)) return t->write && t->past ? most : sum;
-        if (w->seen[t->slot] == w->looks) continue;
-        w->seen[t->slot] = w->looks;
-        sum += (double)t->bytes;
-    }
-    return sum;
+    const edge *x = a, *y = b;
+    return x->space != y->space ? (x->space > y->space) - (x->space < y->space)
+                                : (x->at > y->at) - (x->at < y->at);
 }
+
+/* The last edge at or before the place. */
+static int edge_at(const looking *l, int space, uintptr_t at)
+{
+    const edge key = {space, at};
+    int low = 0, high = l->n_edge;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (by_edge(&l->edge[middle], &key) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - 1;
+}
+
+/* The nodes whose places are exactly those of the touch: how many. */
+static int nodes_of(const looking *l, const touch *t, int *out)
+{
+    int n = 0, low = edge_at(l, t->space, t->low) + l->n_place,
+        high = edge_at(l, t->space, t->high) + l->n_place;
+    for (; low < high; low /= 2, high /= 2) {
+        if (low & 1) out[n++] = low++;
+        if (high & 1) out[n++] = --high;
+    }
+    return n;
+}
+
+static bool list_edges(looking *l)
+{
+    const predicting *w = l->w;
+    int all = 0, node[64];
+    l->edge = tn_arena_alloc(&l->w->arena, 2 * (size_t)(l->n + 1) * sizeof *l->edge);
+    if (!l->edge) return false;
+    for (int i = 0; i < l->n; i++) {
+        l->edge[l->n_edge++] = (edge){w->touch[i].space, w->touch[i].low};
+        l->edge[l->n_edge++] = (edge){w->touch[i].space, w->touch[i].high};
+    }
+    if (l->n_edge) qsort(l->edge, (size_t)l->n_edge, sizeof *l->edge, by_edge);
+    for (int i = 0; i < l->n_edge; i++)
+        if (!all || by_edge(&l->edge[all - 1], &l->edge[i])) l->edge[all++] = l->edge[i];
+    l->n_edge = all;
+    for (l->n_place = 1; l->n_place < l->n_edge;) l->n_place *= 2;
+    l->begin = tn_arena_alloc(&l->w->arena, (2 * (size_t)l->n_place + 1) * sizeof *l->begin);
+    if (!l->begin) return false;
+    for (int i = 0; i < l->n; i++)
+        for (int k = nodes_of(l, &w->touch[i], node); k-- > 0;) l->begin[node[k]]++;
+    all = 0;
+    for (int i = 0; i <= 2 * l->n_place; i++) l->begin[i] = all += l->begin[i]; /* ends, for now */
+    l->list = tn_arena_alloc(&l->w->arena, (size_t)(all + 1) * sizeof *l->list);
+    for (int i = l->n; l->list && i-- > 0;)
+        for (int k = nodes_of(l, &w->touch[i], node); k-- > 0;) l->list[--l->begin[node[k]]] = i;
+    return l->list != NULL;
+}
+
+/* The last touch before `end` that covers x; -1: there is none. */
+static int last_before(const looking *l, const touch *x, int end)
+{
+    int at[32], n = 0, node[32];
+    const int place = edge_at(l, x->space, x->low + (x->high - x->low) / 2);
+    for (int k = place + l->n_place; k; k /= 2) { /* how many of each list are earlier */
+        int low = l->begin[k], high = l->begin[k + 1];
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (l->list[middle] < end)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        node[n] = k;
+        at[n++] = low;
+    }
+    for (;;) {
+        int best = -1;
+        for (int k = 0; k < n; k++)
+            if (at[k] > l->begin[node[k]] && (best < 0 || l->list[at[k] - 1] > l->list[at[best] - 1]))
+                best = k;
+        if (best < 0) return -1;
+        const int found = l->list[--at[best]];
+        if (covers(&l->w->touch[found], x)) return found;
+    }
+}
+
+static void add_bytes(looking *l, int time, int64_t bytes)
+{
+    for (int i = time + 1; i <= 2 * l->n; i += i & -i) l->sum[i] += bytes;
+}
+
+static int64_t bytes_before(const looking *l, int time)
+{
+    int64_t bytes = 0;
+    for (int i = time; i > 0; i -= i & -i) bytes += l->sum[i];
+    return bytes;
+}
+
+static void touch_now(looking *l, int i, int time)
+{
+    const touch *t = &l->w->touch[i];
+    if (l->last[t->slot] >= 0) add_bytes(l, l->last[t->slot], -l->bytes[t->slot]);
+    l->last[t->slot] = time;
+    l->bytes[t->slot] = t->bytes;
+    add_bytes(l, time, t->bytes);
+}
+
+/* Of touch i of step s, the times of whose touches begin at n: what lies between is that of the round before.
+ */
+static double distance(looking *l, int s, int i)
+{
+    const predicting *w = l->w;
+    const int first = w->first[s], end = w->first[s + 1], now = l->n + first;
+    const touch *x = &w->touch[i];
+    int found = last_before(l, x, first), since = found < 0 ? -1 : found + l->n;
+    if (found < 0 && (found = last_before(l, x, l->n)) >= first) since = found;
+    int64_t sum = bytes_before(l, now) - bytes_before(l, since < 0 ? first : since + 1);
+    for (int k = first; k < end; k++) {
+        const int slot = w->touch[k].slot;
+        bool known = false;
+        for (int j = first; j < k && !known; j++) known = w->touch[j].slot == slot;
+        if (known) continue;
+        sum += w->touch[k].bytes;
+        if (l->last[slot] > since && l->last[slot] >= first) sum -= l->bytes[slot];
+    }
+    const double most = 4 * w->rates->band[w->rates->n_band - 1].bytes;
+    return (double)sum < most && since >= 0 && w->touch[found].write && w->touch[found].past ? most
+                                                                                             : (double)sum;
+}
+
+static bool find_distances(predicting *w, int n, int n_slot)
+{
+    looking l = {.w = w, .n = n};
+    w->distance = tn_arena_alloc(&w->arena, (size_t)(n + 1) * sizeof *w->distance);
+    l.sum = tn_arena_alloc(&w->arena, 2 * (size_t)(n + 1) * sizeof *l.sum);
+    l.last = tn_arena_alloc(&w->arena, (size_t)(n_slot + 1) * sizeof *l.last);
+    l.bytes = tn_arena_alloc(&w->arena, (size_t)(n_slot + 1) * sizeof *l.bytes);
+    if (!w->distance || !l.sum || !l.last || !l.bytes || !list_edges(&l)) return false;
+    for (int i = 0; i < n_slot; i++) l.last[i] = -1;
+    for (int i = 0; i < n; i++) touch_now(&l, i, i);
+    for (int s = 0; s < w->plan->n_step; s++) {
+        for (int i = w->first[s]; i < w->first[s + 1]; i++) w->distance[i] = distance(&l, s, i);
+        for (int i = w->first[s]; i < w->first[s + 1]; i++) touch_now(&l, i, n + i);
+    }
+    return true;
+}
+
+/* ---- times ---- */
 
 static bool read_here(const predicting *w, int s, const touch *x)
 {
@@ -247,10 +405,10 @@ static bool read_here(const predicting *w, int s, const touch *x)
 
 static double memory_ns(predicting *w, int s)
 {
-    double ns = 0, most = 4 * w->rates->band[w->rates->n_band - 1].bytes;
+    double ns = 0;
     for (int i = w->first[s]; i < w->first[s + 1]; i++) {
         const touch *x = &w->touch[i];
-        double d = distance(w, s, i, most), own = (double)x->bytes;
+        double d = w->distance[i], own = (double)x->bytes;
         if (x->write && read_here(w, s, x))
             ns += write_ns(w->rates, own, d, false) / 2;
         else
@@ -301,55 +459,54 @@ static double step_ms(predicting *w, int s)
     return (launch + more + shorter * less) * 1e-6;
 }
 
-static int step_of(const tn_plan *p, int node)
-{
-    for (int i = 0; i < p->n_step; i++)
-        for (int k = 0; k < p->step[i].n_nodes; k++)
-            if (p->node_of[p->step[i].first_node + k] == node) return i;
-    return -1;
-}
-
 /* What would not have to be done if the two sides of a cut were one kernel: a launch, the reading of the
  * value, and where nobody else reads it, its writing. */
 static double cut_ms(predicting *w, const tn_cut *c)
 {
     const tn_plan *p = w->plan;
-    int from = step_of(p, c->from), to = step_of(p, c->to), readers = 0;
-    double ns = 0, most = 4 * w->rates->band[w->rates->n_band - 1].bytes;
+    int from = w->step_of[c->from], to = w->step_of[c->to];
+    double ns = 0;
     if (from < 0 || to < 0 || from == to || !tn_cut_removable(c->reason)) return -1;
-    for (int s = 0; s < p->n_step; s++)
-        for (int i = w->first[s]; i < w->first[s + 1]; i++)
-            readers += !w->touch[i].write && w->touch[i].slot == c->from;
     for (int i = w->first[to]; i < w->first[to + 1]; i++)
         if (!w->touch[i].write && w->touch[i].slot == c->from)
-            ns += read_ns(w->rates, (double)w->touch[i].bytes, distance(w, to, i, most));
+            ns += read_ns(w->rates, (double)w->touch[i].bytes, w->distance[i]);
     const tn_plan_value *v = w->value[c->from] < 0 ? NULL : &p->value[w->value[c->from]];
     for (int i = w->first[from]; i < w->first[from + 1]; i++)
-        if (v && !v->root && !v->keep && readers <= 1 && w->touch[i].write && w->touch[i].slot == c->from)
-            ns += write_ns(w->rates, (double)w->touch[i].bytes, distance(w, from, i, most), w->touch[i].past);
+        if (v && !v->root && !v->keep && w->readers[c->from] <= 1 && w->touch[i].write &&
+            w->touch[i].slot == c->from)
+            ns += write_ns(w->rates, (double)w->touch[i].bytes, w->distance[i], w->touch[i].past);
     if (p->step[from].kind == TN_STEP_KERNEL && p->step[to].kind == TN_STEP_KERNEL)
         ns += w->rates->launch_us * 1e3;
     return ns * 1e-6;
 }
 
+static void *array(predicting *w, int n, size_t size)
+{
+    return tn_arena_alloc(&w->arena, (size_t)(n + 1) * size);
+}
+
 int tn_plan_predict(const tn_segment *seg, const tn_target *target, tn_plan *p)
 {
     int n_slot = seg->n_node + seg->n_leaf + p->n_scratch, n = 0;
-    tn_arena arena = {NULL, NULL};
     predicting w = {.seg = seg, .target = target, .rates = tn_target_rates(target), .plan = p};
     for (int s = 0; s < p->n_step; s++) n += p->step[s].n_buf;
-    w.touch = tn_arena_alloc(&arena, (size_t)(n + 1) * sizeof *w.touch);
-    w.first = tn_arena_alloc(&arena, (size_t)(p->n_step + 1) * sizeof *w.first);
-    w.value = tn_arena_alloc(&arena, (size_t)(n_slot + 1) * sizeof *w.value);
-    w.seen = tn_arena_alloc(&arena, (size_t)(n_slot + 1) * sizeof *w.seen);
-    bool ok = w.touch && w.first && w.value && w.seen;
-    for (int i = 0; ok && i < n_slot; i++) w.value[i] = -1;
+    w.touch = array(&w, n, sizeof *w.touch);
+    w.first = array(&w, p->n_step, sizeof *w.first);
+    w.value = array(&w, n_slot, sizeof *w.value);
+    w.step_of = array(&w, n_slot, sizeof *w.step_of);
+    w.readers = array(&w, n_slot, sizeof *w.readers);
+    bool ok = w.touch && w.first && w.value && w.step_of && w.readers;
+    for (int i = 0; ok && i < n_slot; i++) w.value[i] = w.step_of[i] = -1;
     for (int i = 0; ok && i < p->n_value; i++) w.value[p->value[i].slot] = i;
-    if (ok) list_touches(&w);
+    for (int s = p->n_step - 1; ok && s >= 0; s--)
+        for (int k = 0; k < p->step[s].n_nodes; k++) w.step_of[p->node_of[p->step[s].first_node + k]] = s;
+    if (ok) n = list_touches(&w);
+    for (int i = 0; ok && i < n; i++) w.readers[w.touch[i].slot] += !w.touch[i].write;
+    ok = ok && find_distances(&w, n, n_slot);
     p->predicted_ms = 0;
     for (int s = 0; ok && s < p->n_step; s++) p->predicted_ms += p->step[s].predicted_ms = step_ms(&w, s);
     for (int i = 0; ok && i < p->n_cut; i++) p->cut[i].saves_ms = cut_ms(&w, &p->cut[i]);
-    tn_arena_free(&arena);
+    tn_arena_free(&w.arena);
     return ok ? 0 : TN_E_NOMEM;
 }
 

@@ -85,37 +85,93 @@ static int emit_group(fu_ctx *c, const fu_group *g)
     return fu_emit(c, g, c->prog);
 }
 
+/* Groups that wait for no other are a heap: the one with the oldest last node is on top, so that values stay
+ * short-lived; of two with the same one the newer. */
+typedef struct queue {
+    int *left, *waits; /* of each group: how many waits are not over; the first who waits for it, or -1 */
+    struct wait {
+        int group, next;
+    } * wait;
+    int n_wait, cap_wait;
+    int *heap, n;
+} queue;
+
+static bool goes_first(const fu_ctx *c, int g, int h)
+{
+    const fu_group *a = &c->group[g], *b = &c->group[h];
+    const int x = a->member[a->n - 1], y = b->member[b->n - 1];
+    return x != y ? x < y : g > h;
+}
+
+static void push_ready(const fu_ctx *c, queue *q, int g)
+{
+    int i = q->n++;
+    for (; i && goes_first(c, g, q->heap[(i - 1) / 2]); i = (i - 1) / 2) q->heap[i] = q->heap[(i - 1) / 2];
+    q->heap[i] = g;
+}
+
+static int pop_ready(const fu_ctx *c, queue *q)
+{
+    const int top = q->heap[0], last = q->heap[--q->n];
+    int i = 0;
+    for (int k; (k = 2 * i + 1) < q->n; i = k) {
+        if (k + 1 < q->n && goes_first(c, q->heap[k + 1], q->heap[k])) k++;
+        if (!goes_first(c, q->heap[k], last)) break;
+        q->heap[i] = q->heap[k];
+    }
+    q->heap[i] = last;
+    return top;
+}
+
+static bool note_wait(fu_ctx *c, queue *q, int g, int other)
+{
+    struct wait *list = fu_grow(&c->arena, q->wait, q->n_wait, &q->cap_wait, sizeof *list);
+    if (!list) return false;
+    q->wait = list;
+    list[q->n_wait] = (struct wait){g, q->waits[other]};
+    q->waits[other] = q->n_wait++;
+    q->left[g]++;
+    return true;
+}
+
+static bool queue_open(fu_ctx *c, queue *q)
+{
+    const size_t n = (size_t)c->n_group + 1;
+    q->left = tn_arena_alloc(&c->arena, n * sizeof *q->left);
+    q->waits = tn_arena_alloc(&c->arena, n * sizeof *q->waits);
+    q->heap = tn_arena_alloc(&c->arena, n * sizeof *q->heap);
+    if (!q->left || !q->waits || !q->heap) return false;
+    for (int g = 0; g < c->n_group; g++) q->waits[g] = -1;
+    for (int g = 0; g < c->n_group; g++) {
+        const fu_group *a = &c->group[g];
+        for (int i = 0; i < a->n && !a->dead; i++)
+            for (int k = 0; k < c->node[a->member[i]].n_after; k++) {
+                const int d = fu_awaited(c, g, a->member[i], k);
+                if (d != g && !note_wait(c, q, g, d)) return false;
+            }
+        if (!a->dead && !q->left[g]) push_ready(c, q, g);
+    }
+    return true;
+}
+
 int fu_emit_all(fu_ctx *c)
 {
     tn_plan *p = c->plan;
-    bool *done = tn_arena_alloc(&c->arena, (size_t)c->n_group + 1);
+    queue q = {0};
     int listed = 0, left = 0, most = 1; /* a node is listed with each group that computes it */
     for (int g = 0; g < c->n_group; g++) {
         left += !c->group[g].dead;
         most += c->group[g].dead ? 0 : c->group[g].n;
     }
     p->node_of = tn_arena_alloc(&p->arena, (size_t)(most + c->n_lookup) * sizeof *p->node_of);
-    if (!done || !p->node_of) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    if (!p->node_of || !queue_open(c, &q)) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     int checks = fu_emit_checks(c);
     if (checks) return checks;
-    while (left) {
-        /* the ready group with the oldest last node: values stay short-lived */
-        int best = -1;
-        for (int g = 0; g < c->n_group; g++) {
-            const fu_group *a = &c->group[g];
-            if (a->dead || done[g]) continue;
-            if (best >= 0 && a->member[a->n - 1] > c->group[best].member[c->group[best].n - 1]) continue;
-            bool ready = true;
-            for (int i = 0; i < a->n && ready; i++)
-                for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
-                    int d = fu_awaited(c, g, a->member[i], k);
-                    ready = d == g || done[d];
-                }
-            if (ready) best = g;
-        }
-        if (best < 0)
+    for (; left; left--) {
+        if (!q.n)
             return fu_fail(c, TN_E_UNSUPPORTED, "values before and after an assignment are both needed");
-        const fu_group *g = &c->group[best];
+        const int at = pop_ready(c, &q);
+        const fu_group *g = &c->group[at];
         int before = p->n_step;
         int r = emit_group(c, g);
         if (r) return r < 0 ? r : TN_E_UNSUPPORTED;
@@ -125,8 +181,8 @@ int fu_emit_all(fu_ctx *c)
             p->step[s].early = g->early;
         }
         for (int i = 0; i < g->n; i++) p->node_of[listed++] = g->member[i];
-        done[best] = true;
-        left--;
+        for (int w = q.waits[at]; w >= 0; w = q.wait[w].next)
+            if (!--q.left[q.wait[w].group]) push_ready(c, &q, q.wait[w].group);
     }
     return 0;
 }

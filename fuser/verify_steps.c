@@ -8,8 +8,10 @@
  * Start with fu_verify_steps, and tn_plan_verify_memory for when offsets are known.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "../src/core/range_max.h"
 #include "fuser.h"
 
 typedef struct uses {
@@ -146,25 +148,71 @@ static bool written_over(const tn_plan *p, const tn_plan_value *a, const tn_plan
            room_end(b) <= room_end(a) && tn_dtype_size(a->dtype) == tn_dtype_size(b->dtype);
 }
 
-int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
+static int by_offset(const void *a, const void *b)
 {
+    const tn_plan_value *x = *(const tn_plan_value *const *)a, *y = *(const tn_plan_value *const *)b;
+    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : (x > y) - (x < y);
+}
+
+/* Whether steps first to last have something of a value before it, by offsets, where a begins. It may be what
+ * a is written over, or is overwritten by, if `shared`. */
+static bool lies_on(const tn_plan *p, const tn_range_max *ends, int first, int last, const tn_plan_value *a,
+                    bool shared)
+{
+    int by;
+    if (tn_range_most(ends, first, last, &by) <= a->offset) return false;
+    const tn_plan_value *b = &p->value[by];
+    return !shared || (!written_over(p, a, b) && !written_over(p, b, a));
+}
+
+/* By their offsets, values are laid over the steps they live in. at: as many pointers as there are values. */
+static int check_shared(const tn_plan *p, tn_errbuf *err, tn_range_max *ends, const tn_plan_value **at)
+{
+    int n = 0;
     for (int i = 0; i < p->n_value; i++) {
         const tn_plan_value *a = &p->value[i];
         if (a->first > a->last) return wrong_memory(err, a->slot, "dies before it is made");
         if (!in_arena(a)) continue;
         if (end_of(a) > p->arena_bytes) return wrong_memory(err, a->slot, "lies outside of the arena");
-        for (int k = 0; k < i; k++) {
-            const tn_plan_value *b = &p->value[k];
-            if (!in_arena(b) || a->first > b->last || b->first > a->last) continue;
-            if (a->offset < end_of(b) && b->offset < end_of(a) && !written_over(p, a, b) &&
-                !written_over(p, b, a))
-                return wrong_memory(err, a->slot, "shares memory with a value that lives at the same time");
-        }
+        if (end_of(a) > a->offset) at[n++] = a;
     }
+    if (n) qsort(at, (size_t)n, sizeof *at, by_offset);
+    for (int i = 0; i < n; i++) {
+        const tn_plan_value *a = at[i];
+        if (lies_on(p, ends, a->first, a->first, a, true) || lies_on(p, ends, a->last, a->last, a, true) ||
+            lies_on(p, ends, a->first + 1, a->last - 1, a, false))
+            return wrong_memory(err, a->slot, "shares memory with a value that lives at the same time");
+        tn_range_raise(ends, a->first, a->last, end_of(a), (int)(a - p->value));
+    }
+    return TN_OK;
+}
+
+static int check_lives(const tn_plan *p, tn_errbuf *err, const int *value_of, int n_slot)
+{
     for (int s = 0; s < p->n_step; s++)
-        for (int b = 0; b < p->step[s].n_buf; b++)
-            for (int i = 0; i < p->n_value; i++)
-                if (p->value[i].slot == p->step[s].buf[b] && (s < p->value[i].first || s > p->value[i].last))
-                    return wrong_memory(err, p->value[i].slot, "is used outside of its life");
-    return 0;
+        for (int b = 0; b < p->step[s].n_buf; b++) {
+            const int slot = p->step[s].buf[b], i = slot >= 0 && slot < n_slot ? value_of[slot] : -1;
+            if (i >= 0 && (s < p->value[i].first || s > p->value[i].last))
+                return wrong_memory(err, slot, "is used outside of its life");
+        }
+    return TN_OK;
+}
+
+int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
+{
+    tn_range_max ends = {0};
+    int n_slot = 0;
+    for (int i = 0; i < p->n_value; i++) n_slot = p->value[i].slot >= n_slot ? p->value[i].slot + 1 : n_slot;
+    const tn_plan_value **at = tn_malloc((size_t)(p->n_value + 1) * sizeof *at);
+    int *value_of = tn_malloc((size_t)(n_slot + 1) * sizeof *value_of);
+    const bool ready = tn_range_max_open(&ends, p->n_step) && at && value_of;
+    for (int i = 0; i < n_slot && ready; i++) value_of[i] = -1;
+    for (int i = 0; i < p->n_value && ready; i++) value_of[p->value[i].slot] = i;
+    int status = ready ? check_shared(p, err, &ends, at) : TN_E_NOMEM;
+    if (!status) status = check_lives(p, err, value_of, n_slot);
+    if (!ready) snprintf(err->text, sizeof err->text, "no memory for a plan");
+    tn_range_max_close(&ends);
+    tn_free_mem((void *)at);
+    tn_free_mem(value_of);
+    return status;
 }

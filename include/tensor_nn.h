@@ -38,6 +38,8 @@ typedef struct tn_linear {
 typedef struct tn_linear_options {
     bool no_bias;
     double init_std; /* not 0: weight ~ N(0, init_std^2) and bias 0 instead, as GPT-2 does */
+    int64_t flattened[3];   /* {h, w, c}: x is a flattened image; matters to tn_load of PyTorch's weights alone */
+    int64_t unflattened[3]; /* {h, w, c}: y becomes an image. {1, 1, in} or {1, 1, out} says that there is none */
     size_t size;
 } tn_linear_options;
 TN_NEW(tn_linear, linear_new, tn_session *s, const char *name, int64_t in, int64_t out,
@@ -78,6 +80,7 @@ typedef struct tn_norm_new_options {
     bool no_affine;
     bool no_bias;    /* layer_norm without its bias */
     bool no_running; /* batch_norm that uses the batch's statistics in evaluation too */
+    int64_t flattened[3]; /* {h, w, c}: the features are a flattened image, as in tn_linear_options */
     size_t size;
 } tn_norm_new_options;
 TN_NEW(tn_norm, batch_norm_new, tn_session *s, const char *name, int64_t features,
@@ -345,11 +348,27 @@ TN_FUNCTION(double, evaluate_loss, tn_session *s, tn_dataset *d, tn_classify_fn 
  * another user's. TN_E_IO where the file cannot be written, or something else, such as a folder or a FIFO, is there. */
 TN_FUNCTION(int, save, tn_session *s, const char *path);
 /* Reads such a file back into a session with the same layers, optimizers and data sets made in the same
- * order. Everything is checked first: where a tensor is missing or has another shape nothing is changed and
- * the error names it. Optimizer state in the file is left out where the session has no optimizer; a file
- * without any (weights alone) leaves optimizers, generator and positions as they are. In a file PyTorch
- * wrote ("format": "pt") 4-d weights are turned from OIHW to OHWI. */
-TN_FUNCTION(int, load, tn_session *s, const char *path);
+ * order. Everything is checked first: where a tensor is missing or has another shape, or a number is none that a
+ * run can have, nothing is changed and the error names it. Optimizer state in the file is left out where the session
+ * has no optimizer; a file without any (weights alone) leaves optimizers, generator and positions as they are.
+ *
+ * Weights from PyTorch. An image is [c, h, w] there and [h, w, c] here, so that 4-d tensors, which are taken for
+ * convolutions' weights, are turned from OIHW to OHWI, and what stands behind a flatten or before an unflatten in the
+ * same manner. What is in the file is never guessed:
+ *  - whose layout it has says the mark "format" in the file: "libtensor", or "pt" as PyTorch's own tools write.
+ *    A file without either, as of save_file(model.state_dict(), path), has to be told by .layout where something
+ *    would be turned. What .layout says counts before "pt", but contradicts "libtensor".
+ *  - that a layer stands behind a flatten it has to be told: tn_linear_new(.., .flattened = {h, w, c}). A file from
+ *    PyTorch is refused where the session has 4-d tensors and a 2-d parameter of a linear layer that was told nothing,
+ *    or of none, until .no_flatten says that no other layer stands behind one.
+ * Each is TN_E_ARG, and says what to do. */
+typedef enum tn_layout { TN_LAYOUT_MARKED, TN_LAYOUT_TENSOR, TN_LAYOUT_PYTORCH } tn_layout;
+typedef struct tn_load_options {
+    tn_layout layout; /* TN_LAYOUT_MARKED: as the file's mark says */
+    bool no_flatten;  /* no layer but those made with .flattened or .unflattened has a flattened image */
+    size_t size;
+} tn_load_options;
+TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_options *options);
 
 #ifdef __cplusplus
 }
@@ -395,7 +414,8 @@ TN_FUNCTION(int, load, tn_session *s, const char *path);
 #define tn_evaluate(...) tn_evaluate_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_evaluate_loss(...) tn_evaluate_loss_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_save(...) tn_save_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_load(...) tn_load_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_load(...)                                                                                         \
+    TN_CALL2_(tn_load_with_at, tn_load_options, __VA_ARGS__, .size = sizeof(tn_load_options))
 #define tn_dataset_from(...) tn_dataset_from_at(__VA_ARGS__, __FILE__, __LINE__)
 #define TN_OPT1_(fn, opt, a, ...)         fn(a, &(const opt){__VA_ARGS__})
 #define tn_optim_group(...)                                                                                  \

@@ -50,6 +50,8 @@ tn_multi_head_attention *tn_multi_head_attention_new_at(tn_session *s, const cha
         a->out_proj_bias =
             tn_nn_named(s, op, file, line, name, "out_proj.bias", tn_nn_full(s, 0, *out, file, line), true);
     ok = a->in_proj_weight && a->out_proj_weight && (!bias || (a->in_proj_bias && a->out_proj_bias));
+    ok = ok && tn_nn_tell(s, a->in_proj_weight, true, NULL, NULL, op) &&
+         tn_nn_tell(s, a->out_proj_weight, true, NULL, NULL, op);
     return tn_nn_whole(s, from, ok) ? a : NULL;
 }
 
@@ -117,8 +119,10 @@ tn_transformer_block *tn_transformer_block_new_at(tn_session *s, const char *nam
                                             .init_std = o->init_std,
                                             .init_out_std = o->init_out_std,
                                             .size = sizeof(attention)};
-    const tn_linear_options first = {.no_bias = o->no_bias, .init_std = o->init_std, .size = sizeof(first)};
+    const tn_linear_options first = {
+        .no_bias = o->no_bias, .init_std = o->init_std, .flattened = {1, 1, dim}, .size = sizeof(first)};
     const tn_linear_options second = {.no_bias = o->no_bias,
+                                      .flattened = {1, 1, hidden},
                                       .init_std = o->init_std > 0 && o->init_out_std > 0 ? o->init_out_std
                                                                                          : o->init_std,
                                       .size = sizeof(second)};

@@ -21,7 +21,8 @@ typedef struct loading {
     tn_session *s;
     const char *path;
     nn_safetensors file;
-    bool pytorch;    /* 4-d weights are OIHW */
+    const nn_state *st;
+    bool pytorch;    /* images are [c, h, w] */
     bool run;        /* a training run, not weights alone */
     bool optimizers; /* whose optimizer state is wanted */
 } loading;
@@ -40,11 +41,6 @@ static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
 static bool floating(tn_dtype d)
 {
     return d == TN_F32 || d == TN_F16 || d == TN_BF16 || d == TN_F64;
-}
-
-static bool turned(const loading *ld, const nn_item *e)
-{
-    return ld->pytorch && e->param && tn_ndim(e->tensor) == 4;
 }
 
 /* How often the file says that the entry's parameter was updated. */
@@ -95,7 +91,7 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
         if (status || !e->saved) return status;
     }
     if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
-    if (turned(ld, e)) { /* what is OHWI here is OIHW there */
+    if (ld->pytorch && e->tensor && ndim == 4) { /* what is OHWI here is OIHW there */
         int64_t in = shape[3];
         shape[3] = shape[2];
         shape[2] = shape[1];
@@ -208,29 +204,28 @@ typedef struct slab {
     tn_tensor *values, *made;
 } slab;
 
-/* Element i of the parameter is element index_of(i) in the file: OHWI here, OIHW there. */
-static int64_t turned_index(const int64_t *ohwi, int64_t i)
+/* The values of a parameter or a buffer as they are here. */
+static void take_values(const loading *ld, const nn_item *e, void *to)
 {
-    int64_t c = i % ohwi[3], x = i / ohwi[3] % ohwi[2], y = i / ohwi[3] / ohwi[2] % ohwi[1],
-            o = i / ohwi[3] / ohwi[2] / ohwi[1];
-    return ((o * ohwi[3] + c) * ohwi[1] + y) * ohwi[2] + x;
+    nn_turn turn;
+    int64_t n = tn_numel(e->tensor);
+    tn_dtype d = tn_nn_item_dtype(e), from = e->saved->dtype;
+    size_t size = tn_nn_dtype_bytes(d), from_size = tn_nn_dtype_bytes(from);
+    tn_nn_turn_of(ld->st, e->tensor, &turn);
+    if (!ld->pytorch || !tn_nn_turns(&turn)) {
+        tn_convert(to, d, e->saved->data, from, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        tn_convert((char *)to + (size_t)i * size, d,
+                   e->saved->data + (size_t)tn_nn_turn_index(&turn, i) * from_size, from, 1);
 }
 
 static void overlay(const loading *ld, const nn_item *e, unsigned char *host)
 {
-    int64_t first = 0, count = 0, shape[TN_MAX_DIMS];
-    tn_dtype d = tn_nn_item_dtype(e), from = e->saved->dtype;
-    size_t size = tn_nn_dtype_bytes(d), from_size = tn_nn_dtype_bytes(from);
+    int64_t first = 0, count = 0;
     tn_param_segment(e->tensor, &first, &count);
-    tn_nn_item_shape(e, shape);
-    unsigned char *to = host + (size_t)first * size;
-    if (!turned(ld, e)) {
-        tn_convert(to, d, e->saved->data, from, (size_t)count);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++)
-        tn_convert(to + (size_t)i * size, d, e->saved->data + (size_t)turned_index(shape, i) * from_size,
-                   from, 1);
+    take_values(ld, e, host + (size_t)first * tn_nn_dtype_bytes(tn_nn_item_dtype(e)));
 }
 
 static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *out)
@@ -257,8 +252,10 @@ static int prepare_buffer(const loading *ld, nn_item *e)
     tn_dtype d = tn_nn_item_dtype(e);
     void *host = tn_malloc(n * tn_nn_dtype_bytes(d));
     if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for '%s'", e->name);
-    tn_convert(host, d, e->saved->data, e->saved->dtype, n);
-    e->made = tn_from(ld->s, host, d, e->saved->ndim, e->saved->shape);
+    take_values(ld, e, host);
+    int64_t shape[TN_MAX_DIMS];
+    int ndim = tn_nn_item_shape(e, shape);
+    e->made = tn_from(ld->s, host, d, ndim, shape);
     tn_free_mem(host);
     return e->made ? TN_OK : tn_error(ld->s);
 }
@@ -355,13 +352,50 @@ static void load_numbers(const loading *ld, nn_state *st)
     }
 }
 
-static int load(loading *ld, nn_state *st, nn_items *l, slab *slabs)
+/* Whose layout the file has: what its mark or the caller says. Nothing in the numbers does, so that where it
+ * matters and nobody says, or a layer was not told what it stands behind, the file is refused. */
+static int choose_layout(loading *ld, const nn_items *l, const tn_load_options *o)
+{
+    const char *mark = tn_nn_safetensors_meta(&ld->file, "format");
+    const nn_item *turns = NULL, *conv = NULL, *untold = NULL;
+    tn_layout layout = o->layout;
+    ld->run = mark && !strcmp(mark, "libtensor");
+    if (ld->run && layout == TN_LAYOUT_PYTORCH)
+        return tn_fail(ld->s, TN_E_ARG, load_op,
+                       "%s: .layout is TN_LAYOUT_PYTORCH, but this library has written the file, in its own",
+                       ld->path);
+    if (!layout && ld->run) layout = TN_LAYOUT_TENSOR;
+    if (!layout && mark && !strcmp(mark, "pt")) layout = TN_LAYOUT_PYTORCH;
+    for (int i = 0; i < l->n; i++) {
+        const nn_item *e = &l->items[i];
+        nn_turn turn;
+        if (!e->tensor) continue;
+        bool told = tn_nn_turn_of(ld->st, e->tensor, &turn);
+        if (!conv && tn_ndim(e->tensor) == 4) conv = e;
+        if (!turns && (tn_ndim(e->tensor) == 4 || tn_nn_turns(&turn))) turns = e;
+        if (!untold && !told) untold = e;
+    }
+    if (!layout && turns)
+        return tn_fail(ld->s, TN_E_ARG, load_op,
+                       "%s: does not say in whose layout '%s' is: load it with .layout = TN_LAYOUT_PYTORCH "
+                       "([c, h, w]) or TN_LAYOUT_TENSOR ([h, w, c])",
+                       ld->path, turns->name);
+    if (layout == TN_LAYOUT_PYTORCH && conv && untold && !o->no_flatten)
+        return tn_fail(
+            ld->s, TN_E_ARG, load_op,
+            "%s: '%s' may stand behind the flatten of an image, whose columns are in another order in "
+            "PyTorch: make its layer with .flattened = {h, w, c}, or, where no layer but those made so "
+            "stands behind one, load with .no_flatten = true",
+            ld->path, untold->name);
+    ld->pytorch = layout == TN_LAYOUT_PYTORCH;
+    return TN_OK;
+}
+
+static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o, slab *slabs)
 {
     int status = tn_nn_make_items(ld->s, st, l, load_op), n = 0;
+    if (!status) status = choose_layout(ld, l, o);
     if (status) return status;
-    const char *format = tn_nn_safetensors_meta(&ld->file, "format");
-    ld->pytorch = format && !strcmp(format, "pt");
-    ld->run = format && !strcmp(format, "libtensor");
     ld->optimizers = ld->run && tn_nn_safetensors_meta(&ld->file, "optimizer.0.method");
     int m = 0;
     for (int i = 0; i < l->n; i++) /* weights alone: what optimizers have is not asked for */
@@ -388,20 +422,23 @@ static int load(loading *ld, nn_state *st, nn_items *l, slab *slabs)
     return status;
 }
 
-int tn_load(tn_session *s, const char *path)
+int tn_load_with(tn_session *s, const char *path, const tn_load_options *options)
 {
+    const tn_load_options none = {.size = sizeof(none)}, *o = options ? options : &none;
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, load_op, "path is NULL");
+    if (o->layout != TN_LAYOUT_MARKED && o->layout != TN_LAYOUT_TENSOR && o->layout != TN_LAYOUT_PYTORCH)
+        return tn_fail(s, TN_E_ARG, load_op, "layout %d is none of TN_LAYOUT_", (int)o->layout);
     nn_state *st = tn_nn_state(s);
     if (tn_error(s) || !st) return tn_error(s);
-    loading ld = {.s = s, .path = path};
+    loading ld = {.s = s, .path = path, .st = st};
     nn_why why = {0};
     nn_items l = {0};
     int status = tn_nn_safetensors_read(path, &ld.file, &why);
     if (status) return tn_fail(s, status, load_op, "%s", why.text);
     tn_no_grad_begin(s);
     slab slabs[NN_ROWS] = {{NULL, NULL}, {NULL, NULL}};
-    status = load(&ld, st, &l, slabs);
+    status = load(&ld, st, &l, o, slabs);
     tn_no_grad_end(s);
     for (int i = 0; i < l.n; i++) tn_free(l.items[i].made);
     for (int d = 0; d < NN_ROWS; d++) tn_free(slabs[d].made);
@@ -410,4 +447,5 @@ int tn_load(tn_session *s, const char *path)
     return status;
 }
 
-TN_PLACED(int, load, s, (s, path), tn_session *s, const char *path)
+TN_PLACED(int, load_with, s, (s, path, options), tn_session *s, const char *path,
+          const tn_load_options *options)

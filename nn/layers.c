@@ -78,6 +78,15 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
     return !tn_error(s);
 }
 
+/* An option {h, w, c}, for n features. */
+static bool image_fits(tn_session *s, const char *op, const char *name, const char *option,
+                       const int64_t *image, int64_t n, const char *file, int line)
+{
+    return tn_nn_check(s, op, name, tn_nn_image_fits(image, n), file, line,
+                       "a .%s of {h, w, c} whose product is %lld; it is {%lld, %lld, %lld}", option,
+                       (long long)n, (long long)image[0], (long long)image[1], (long long)image[2]);
+}
+
 /* ---- linear
  * ------------------------------------------------------------------------------------------------ */
 
@@ -89,6 +98,9 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
     if (!tn_nn_check(s, op, name, in > 0 && out > 0 && o->init_std >= 0, file, line,
                      "in > 0, out > 0, init_std >= 0; in is %lld, out %lld, init_std %g", (long long)in,
                      (long long)out, o->init_std))
+        return NULL;
+    if (!image_fits(s, op, name, "flattened", o->flattened, in, file, line) ||
+        !image_fits(s, op, name, "unflattened", o->unflattened, out, file, line))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_linear *l = tn_nn_own(s, sizeof(*l), op);
@@ -106,7 +118,10 @@ tn_linear *tn_linear_new_at(tn_session *s, const char *name, int64_t in, int64_t
                               o->init_std > 0 ? tn_nn_full(s, 0, out, file, line)
                                               : tn_nn_uniform(s, bound, 1, &out, file, line),
                               true);
-    return tn_nn_whole(s, from, l->weight && (l->bias || o->no_bias)) ? l : NULL;
+    bool told = o->flattened[0] || o->unflattened[0], whole = l->weight && (l->bias || o->no_bias);
+    if (whole) whole = tn_nn_tell(s, l->weight, told, o->unflattened, o->flattened, op);
+    if (whole && l->bias) whole = tn_nn_tell(s, l->bias, true, o->unflattened, NULL, op);
+    return tn_nn_whole(s, from, whole) ? l : NULL;
 }
 
 tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t out,
@@ -194,7 +209,8 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
             s, op, name, ok, file, line,
             "features > 0, a multiple of groups > 0, eps >= 0 and momentum in [0, 1]; features is %lld, "
             "groups %d, eps %g, momentum %g",
-            (long long)features, groups, o->eps, o->momentum))
+            (long long)features, groups, o->eps, o->momentum) ||
+        !image_fits(s, op, name, "flattened", o->flattened, features, file, line))
         return NULL;
     const tn_nn_mark from = tn_nn_begin(s);
     tn_norm *n = tn_nn_own(s, sizeof(*n), op);
@@ -218,6 +234,8 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
                                      tn_nn_full(s, 1, features, file, line), false);
     }
     ok = (n->weight || !weight) && (n->bias || !bias) && ((n->running_mean && n->running_var) || !running);
+    const tn_tensor *part[] = {n->weight, n->bias, n->running_mean, n->running_var};
+    for (int k = 0; k < 4 && ok; k++) ok = !part[k] || tn_nn_tell(s, part[k], true, o->flattened, NULL, op);
     return tn_nn_whole(s, from, ok) ? n : NULL;
 }
 
@@ -298,7 +316,8 @@ tn_embed *tn_embedding_new_at(tn_session *s, const char *name, int64_t count, in
         s, op, file, line, name, "weight",
         tn_nn_normal(s, o->init_std > 0 ? o->init_std : 1, 2, (int64_t[]){count, features}, file, line),
         true);
-    return tn_nn_whole(s, from, e->weight != NULL) ? e : NULL;
+    bool whole = e->weight && tn_nn_tell(s, e->weight, true, NULL, NULL, op);
+    return tn_nn_whole(s, from, whole) ? e : NULL;
 }
 
 tn_embed *tn_embedding_new(tn_session *s, const char *name, int64_t count, int64_t features,

@@ -357,17 +357,17 @@ static void failed_sources_are_kept(void **state)
 /* The folder is refused or cannot be written: kernels work, once, from elsewhere, and the log says why. */
 static int works_elsewhere(const char *dir, const char *why)
 {
-    char path[PATH_MAX] = "";
+    char path[PATH_MAX] = "", real[PATH_MAX] = "";
     int before = count_files(dir, "");
     tn_kcache *c = open_cache(dir);
     tn_source s = {"k", "text"};
     int bad = put_n(c, 1, (const tn_source *const[]){&s}, "object", path) != 0;
-    bad += strncmp(path, dir, strlen(dir)) == 0;
-    bad += access(path, R_OK) != 0;
+    bad += !realpath(path, real) || strncmp(real, dir, strlen(dir)) == 0;
+    bad += access(real, R_OK) != 0;
     bad += log_lines != 1 || !strstr(logged, why) || !strstr(logged, dir);
     bad += put(c, "j", "text", "object") != 0 || log_lines != 1;
     tn_kcache_close(c);
-    bad += access(path, F_OK) == 0; /* nothing stays behind */
+    bad += access(real, F_OK) == 0; /* nothing stays behind */
     bad += count_files(dir, "") != before;
     if (bad) print_message("%s: %s %d\n", dir, logged, log_lines);
     return bad;
@@ -394,6 +394,130 @@ static void somebody_elses_folder(void **state)
     assert_int_equal(mkdir(dir, 0700), 0);
     if (chown(dir, 12345, 12345)) skip(); /* takes root */
     assert_int_equal(works_elsewhere(dir, "another user"), 0);
+}
+
+/* Whoever may write to a folder above can put another one in the place of ours. */
+static void folders_below_others_are_refused(void **state)
+{
+    (void)state;
+    char above[128], dir[160], link[128], shown[160];
+    snprintf(above, sizeof above, "%s", fresh_dir());
+    snprintf(dir, sizeof dir, "%s/between/cache", above);
+    snprintf(link, sizeof link, "%s", fresh_dir());
+    snprintf(shown, sizeof shown, "others may write to %s", above);
+    assert_int_equal(mkdir(above, 0700), 0);
+    assert_int_equal(symlink(above, link), 0);
+    for (int there = 0; there < 2; there++) { /* it is not made either */
+        assert_int_equal(chmod(above, 0777), 0);
+        assert_int_equal(works_elsewhere(dir, shown), 0);
+        snprintf(dir, sizeof dir, "%s/between/cache", link);
+        assert_int_equal(works_elsewhere(dir, shown), 0);
+        snprintf(dir, sizeof dir, "%s/between/cache", above);
+        assert_int_equal(chmod(above, 0702), 0);
+        assert_int_equal(works_elsewhere(dir, shown), 0);
+        struct stat st;
+        assert_int_equal(stat(dir, &st), there - 1);
+        assert_int_equal(chmod(above, 01777), 0); /* as /tmp is */
+        tn_kcache *c = open_cache(dir);
+        assert_int_equal(put(c, "k", "text", "object"), 0);
+        tn_kcache_close(c);
+        assert_int_equal(log_lines, 0);
+    }
+    if (chown(above, 12345, 12345)) skip(); /* takes root */
+    assert_int_equal(works_elsewhere(dir, shown), 0);
+    assert_int_equal(chmod(above, 0700), 0);
+    assert_int_equal(works_elsewhere(dir, shown), 0);
+    assert_int_equal(chown(above, geteuid(), 12345), 0);
+    assert_int_equal(chmod(above, 0770), 0);
+    assert_int_equal(works_elsewhere(dir, shown), 0);
+    assert_int_equal(chown(above, geteuid(), 0), 0); /* root's own group */
+    tn_kcache *c = open_cache(dir);
+    assert_string_equal(get(c, "k", "text"), "object");
+    tn_kcache_close(c);
+}
+
+static void give_away(const char *path)
+{
+    assert_int_equal(chown(path, 12345, 12345), 0);
+}
+
+static void let_group_write(const char *path)
+{
+    assert_int_equal(chmod(path, 0620), 0);
+}
+
+static void let_all_write(const char *path)
+{
+    assert_int_equal(chmod(path, 0602), 0);
+}
+
+static void make_a_link(const char *path)
+{
+    char other[PATH_MAX];
+    snprintf(other, sizeof other, "%s.moved", path);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, path), 0);
+}
+
+static void make_a_fifo(const char *path)
+{
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+}
+
+static void entries_of_others_are_misses(void **state)
+{
+    (void)state;
+    void (*const how[])(const char *path) = {let_group_write, let_all_write, make_a_link, make_a_fifo,
+                                             give_away};
+    static const char *const ending[] = {".c", ".so"};
+    bool root = geteuid() == 0;
+    for (size_t i = 0; i < sizeof how / sizeof *how - !root; i++)
+        for (int e = 0; e < 2; e++) {
+            char dir[128], path[PATH_MAX] = "";
+            snprintf(dir, sizeof dir, "%s", fresh_dir());
+            tn_kcache *c = open_cache(dir);
+            assert_int_equal(put(c, "k", "text", "object"), 0);
+            assert_string_equal(get(c, "k", "text"), "object");
+            DIR *d = opendir(dir);
+            for (struct dirent *f; (f = readdir(d));)
+                if (strstr(f->d_name, ending[e])) snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
+            closedir(d);
+            how[i](path);
+            assert_string_equal(get(c, "k", "text"), "");
+            assert_int_equal(put(c, "k", "text", "made anew"), 0);
+            assert_string_equal(get(c, "k", "text"), "made anew");
+            tn_kcache_close(c);
+        }
+    if (!root) skip(); /* whose files only root can give away */
+}
+
+/* What was looked at is what is loaded, whatever comes into its folder's place meanwhile. */
+static void a_folder_exchanged_behind_its_back(void **state)
+{
+    (void)state;
+    char dir[128], away[128], path[PATH_MAX], content[64] = "";
+    snprintf(dir, sizeof dir, "%s", fresh_dir());
+    snprintf(away, sizeof away, "%s", fresh_dir());
+    tn_kcache *c = open_cache(dir);
+    assert_int_equal(put(c, "k", "text", "object"), 0);
+    tn_kcache_hit hit;
+    assert_int_equal(tn_kcache_find(c, &(tn_source){"k", "text"}, &hit), 1);
+    assert_int_equal(rename(dir, away), 0);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    DIR *d = opendir(away);
+    for (struct dirent *f; (f = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
+        if (f->d_name[0] != '.') write_file(path, "trap", 4);
+    }
+    closedir(d);
+    FILE *f = fopen(hit.path, "r");
+    assert_non_null(f);
+    content[fread(content, 1, sizeof content - 1, f)] = 0;
+    fclose(f);
+    assert_string_equal(content, "object");
+    assert_string_equal(get(c, "k", "text"), "object");
+    tn_kcache_close(c);
 }
 
 static void read_only_folder(void **state)
@@ -448,7 +572,7 @@ static void environment_chooses_the_folder(void **state)
     tn_kcache *c = open_cache(NULL);
     tn_source s = {"k", "environment_chooses_the_folder"};
     assert_int_equal(put_n(c, 1, (const tn_source *const[]){&s}, "object", path), 0);
-    assert_int_equal(strncmp(path, "/tmp/libtensor-", 15), 0);
+    assert_int_equal(strncmp(tn_kcache_folder(c), "/tmp/libtensor-", 15), 0);
     tn_kcache_drop(c, &s);
     unlink(path);
     tn_kcache_close(c);
@@ -568,6 +692,9 @@ int main(void)
         cmocka_unit_test(failed_sources_are_kept),
         cmocka_unit_test(unsafe_folders_are_refused),
         cmocka_unit_test(somebody_elses_folder),
+        cmocka_unit_test(folders_below_others_are_refused),
+        cmocka_unit_test(entries_of_others_are_misses),
+        cmocka_unit_test(a_folder_exchanged_behind_its_back),
         cmocka_unit_test(read_only_folder),
         cmocka_unit_test(environment_chooses_the_folder),
         cmocka_unit_test(a_relative_folder_outlives_chdir),

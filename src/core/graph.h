@@ -246,6 +246,7 @@ struct tn_tensor {
     uint32_t grad_step;
     int32_t uses;    /* of a gradient: whose it is, still to be visited */
     int32_t walk;    /* of a forward node: its entry in the walk */
+    int32_t leaf;    /* scratch, where `mark` says so: the first leaf that looks into its memory */
     tn_tensor *of;   /* version, assignment, kept value: the persistent tensor it is one of; persistent: what
                         stands for it now */
     uint32_t walked; /* TN_F_WALKED: how many nodes there were then */
@@ -263,6 +264,8 @@ struct tn_call {
     uint32_t first; /* id of its first node */
     bool backward;  /* made by the gradient walk, for the call `of` */
     tn_call *of;
+    uint32_t mark; /* scratch, as a node's; then */
+    int index;     /* where it stands in the list that is being made */
 };
 
 /* A composite's own gradient, where that is better than the one derived node by node. From the gradient g of

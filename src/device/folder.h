@@ -1,10 +1,12 @@
-/* folder.h - a folder of the kernel cache: made where it is missing, refused where others could write to it,
- * noticed when it has gone. Read first: tn_folder_open. */
+/* folder.h - a folder of the kernel cache: made where it is missing, refused where others could write to it
+ * or put something else in its place, noticed when it has gone. Read first: tn_folder_open. */
 #ifndef TN_FOLDER_H
 #define TN_FOLDER_H
 
 #include <limits.h>
 #include <stdbool.h>
+
+#include "device.h"
 
 typedef struct tn_folder {
     int fd;    /* -1: none */
@@ -12,9 +14,13 @@ typedef struct tn_folder {
     char path[PATH_MAX];
 } tn_folder;
 
-/* Makes it and its parents where need be. NULL and *f, or why not. *missing: it is not there and cannot be
- * made. */
-const char *tn_folder_open(tn_folder *f, const char *path, int flags, bool *missing);
+/* Makes it and its parents where need be. Those that there are belong to the user or to root, and nobody else
+ * may write to them, or they are sticky, as /tmp is. True and *f, or why not. *missing: it is not there and
+ * cannot be made. */
+bool tn_folder_open(tn_folder *f, const char *path, int flags, bool *missing, tn_errbuf *why);
+/* The next folder for temporary files, TMPDIR first, of which the same holds; *i starts at 0. False: no more.
+ */
+bool tn_folder_next_place(int *i, char path[PATH_MAX]);
 /* Whether files can be written there; errno says why not. */
 bool tn_folder_has_room(const char *path);
 /* Whether what is open is no longer what stands at its path. */

@@ -2,8 +2,9 @@
  *
  * There are two folders: the shared one, and the private one that stands in when the
  * shared one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader
- * that finds a source without its object (another process removed it) has a miss. A folder that is removed
- * while it is in use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put.
+ * that finds a source without its object (another process removed it) has a miss, and so has one that finds
+ * files that are links, of another user, or that others may write to. A folder that is removed while it is in
+ * use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put.
  */
 #include "kcache.h"
 
@@ -127,14 +128,16 @@ static bool is_ours(const tn_kcache *c, const char *name)
 
 /* ---- files ----------------------------------------------------------------------------------------- */
 
-/* The whole file, NUL-terminated. NULL and an errno: ENOMEM is for want of memory. */
-static char *read_file(int dir, const char *name, size_t *bytes)
+/* The whole file, NUL-terminated, where it is the user's own and, as an entry, nobody else may write to it.
+ * NULL and an errno: ENOMEM is for want of memory. */
+static char *read_file(int dir, const char *name, bool entry, size_t *bytes)
 {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (fd < 0) return NULL;
     struct stat st;
     char *buf = NULL;
-    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+                   !(entry && st.st_mode & (S_IWGRP | S_IWOTH));
     if (regular && (buf = tn_malloc((size_t)st.st_size + 1))) {
         size_t n = 0;
         while (n < (size_t)st.st_size) {
@@ -196,11 +199,9 @@ static void say(const tn_kcache *c, const char *what, const char *path, const ch
 /* The private folder, made at the first need: where there is room, for a full disk is one such need. */
 static tn_folder *private_folder(tn_kcache *c)
 {
-    const char *place[] = {tn_setting("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
     tn_folder *f = &c->private;
-    for (size_t i = 0; f->fd < 0 && i < sizeof place / sizeof *place; i++) {
-        if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
-        snprintf(f->path, sizeof f->path, "%s/libtensor-XXXXXX", place[i]);
+    for (int i = 0; f->fd < 0 && tn_folder_next_place(&i, f->path);) {
+        strcat(f->path, "/libtensor-XXXXXX");
         if (!mkdtemp(f->path)) continue;
         if (tn_folder_has_room(f->path))
             f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -215,7 +216,8 @@ bool tn_kcache_renew(tn_kcache *c)
     bool any = false, missing;
     if (tn_folder_is_gone(&c->shared)) {
         tn_folder again = {.fd = -1};
-        if (!tn_folder_open(&again, c->shared.path, c->shared.flags, &missing)) {
+        tn_errbuf why;
+        if (tn_folder_open(&again, c->shared.path, c->shared.flags, &missing, &why)) {
             close(c->shared.fd);
             c->shared = again;
             c->shared_is_readonly = c->counted = false;
@@ -249,31 +251,30 @@ static void choose_folder(tn_kcache *c, const char *dir)
 {
     const char *home = tn_setting("HOME"), *xdg = tn_setting("XDG_CACHE_HOME"),
                *set = tn_settings_read(NULL, NULL).cache;
-    const char *why = NULL;
-    bool missing = false;
+    bool missing = true, good = false;
     char path[PATH_MAX] = "";
+    tn_errbuf why;
     if (!dir) dir = set;
     if (dir) {
         snprintf(path, sizeof path, "%s", dir);
-        why = tn_folder_open(&c->shared, path, 0, &missing);
+        good = tn_folder_open(&c->shared, path, 0, &missing, &why);
     } else {
-        missing = true;
         if (xdg && *xdg == '/') {
             snprintf(path, sizeof path, "%s/libtensor", xdg);
-            why = tn_folder_open(&c->shared, path, 0, &missing);
+            good = tn_folder_open(&c->shared, path, 0, &missing, &why);
         }
         if (missing && home && *home == '/') {
             snprintf(path, sizeof path, "%s/.cache/libtensor", home);
-            why = tn_folder_open(&c->shared, path, 0, &missing);
+            good = tn_folder_open(&c->shared, path, 0, &missing, &why);
         }
         if (missing) { /* in a folder all can write to: no link laid by somebody else is followed */
             snprintf(path, sizeof path, "/tmp/libtensor-%lu", (unsigned long)geteuid());
-            why = tn_folder_open(&c->shared, path, O_NOFOLLOW, &missing);
+            good = tn_folder_open(&c->shared, path, O_NOFOLLOW, &missing, &why);
         }
     }
-    if (!why) return;
+    if (good) return;
     tn_folder *f = private_folder(c);
-    say(c, "will not use", path, why, f ? f->path : "");
+    say(c, "will not use", path, why.text, f ? f->path : "");
 }
 
 /* ---- eviction -------------------------------------------------------------------------------------- */
@@ -342,13 +343,22 @@ static void evict(tn_kcache *c)
 
 /* ---- finding and keeping --------------------------------------------------------------------------- */
 
+/* What a loader opens is in the folder that is open here, whatever has come into that one's place since; by
+ * its name where there is no /proc. */
+static void object_path(const tn_folder *f, const char *name, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "/proc/self/fd/%d/%.*s", f->fd, NAME_MAX, name);
+    if (access(path, F_OK))
+        snprintf(path, PATH_MAX, "%.*s/%.*s", PATH_MAX - NAME_MAX - 2, f->path, NAME_MAX, name);
+}
+
 int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
 {
     if (c->shared.fd < 0 || !c->common) return 0;
     char name[NAME_MAX];
     entry_name(c, src, "", name);
     size_t bytes = 0;
-    char *file = read_file(c->shared.fd, name, &bytes);
+    char *file = read_file(c->shared.fd, name, true, &bytes);
     if (!file) return 0;
 
     char object[256];
@@ -363,11 +373,10 @@ int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
         bytes == (size_t)(end + 1 - file) + source_bytes && !memcmp(end + 1, c->common, c->common_bytes) &&
         !memcmp(end + 1 + c->common_bytes, src->text, text_bytes) && is_ours(c, object)) {
         size_t n = 0;
-        char *content = read_file(c->shared.fd, object, &n);
+        char *content = read_file(c->shared.fd, object, true, &n);
         found = content && n == object_bytes && checksum(content, n, hit->symbol) == sum;
         tn_free_mem(content);
-        snprintf(hit->path, sizeof hit->path, "%.*s/%s", (int)(PATH_MAX - sizeof object - 2), c->shared.path,
-                 object);
+        object_path(&c->shared, object, hit->path);
     }
     tn_free_mem(file);
     return found;
@@ -380,7 +389,7 @@ static int put_in(tn_kcache *c, const tn_folder *f, int n, const tn_source *cons
     snprintf(name, sizeof name, "%.*s-%016llx%s", NAME_ENTRY, src[0]->entry, (unsigned long long)new_id(),
              c->suffix);
     if (write_file(f->fd, name, object, 1)) return TN_E_IO;
-    snprintf(path, PATH_MAX, "%.*s/%s", (int)(PATH_MAX - NAME_MAX - 2), f->path, name);
+    object_path(f, name, path);
     c->on_disk += object->bytes;
     if (f == &c->private) return 0; /* nobody will look there */
     for (int i = 0; i < n; i++) {
@@ -403,7 +412,7 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
                   const char *file, char path[PATH_MAX])
 {
     struct piece object = {0};
-    char *content = read_file(AT_FDCWD, file, &object.bytes);
+    char *content = read_file(AT_FDCWD, file, false, &object.bytes);
     if (!content) return errno == ENOMEM ? TN_E_NOMEM : TN_E_IO;
     object.data = content;
     tn_folder *f = writable_folder(c);

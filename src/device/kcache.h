@@ -9,9 +9,9 @@
  *
  * The hash only finds the file: the source in it is compared whole. Object names are never used twice, so a
  * loader that knows libraries by path cannot mistake one for another. Everything is written under a temporary
- * name and renamed; what does not match its checksum is a miss. A folder that belongs to somebody else or
- * that others may write is refused: a private temporary one then serves until close, with one line in the
- * log. So it does where the folder cannot be written or the disk is full.
+ * name and renamed; what does not match its checksum is a miss. A folder that belongs to somebody else, or
+ * that others may write to or exchange (folder.h), is refused: a private temporary one then serves until
+ * close, with one line in the log. So it does where the folder cannot be written or the disk is full.
  */
 #ifndef TN_KCACHE_H
 #define TN_KCACHE_H
@@ -43,7 +43,7 @@ void tn_kcache_close(tn_kcache *c);                              /* NULL is allo
 int tn_kcache_set_common(tn_kcache *c, const char *common);
 
 typedef struct tn_kcache_hit {
-    char path[PATH_MAX]; /* of the object */
+    char path[PATH_MAX]; /* of the object, by way of the open folder: valid until close */
     char symbol[256];
 } tn_kcache_hit;
 

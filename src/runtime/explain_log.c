@@ -56,22 +56,22 @@ void tn_explain_close(tn_session *s)
 typedef struct noting {
     tn_arena *arena;
     tn_note *note;
-    const tn_call **seen; /* of each call */
+    uint32_t mark; /* of what has been noted */
     int cap;
     bool failed;
 } noting;
 
-static int call_index(noting *w, const tn_call *c)
+static int call_index(noting *w, tn_call *c)
 {
     tn_note *n = w->note;
     if (!c) return -1;
-    for (int i = n->n_call - 1; i >= 0; i--)
-        if (w->seen[i] == c) return i;
+    if (c->mark == w->mark) return c->index;
     int of = c->backward ? call_index(w, c->of) : -1;
     if (n->n_call == w->cap) {
         return -1; /* a gradient of a gradient of .. has more calls behind it than nodes here */
     }
-    w->seen[n->n_call] = c;
+    c->mark = w->mark;
+    c->index = n->n_call;
     const char *file = c->file && *c->file ? tn_arena_strdup(w->arena, c->file) : NULL;
     n->call[n->n_call] = (tn_note_call){.name = c->name ? tn_arena_strdup(w->arena, c->name) : "",
                                         .file = file,
@@ -93,7 +93,7 @@ static int slot_of(const tn_flush_scratch *f, const tn_tensor *x)
 static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t, int slot)
 {
     tn_note_value *v = &w->note->value[slot];
-    const tn_tensor *b = t->base;
+    tn_tensor *b = t->base;
     const char *name = t->name ? t->name : b->name;
     bool leaf = slot >= f->node.n;
     *v = (tn_note_value){.op = b->op,
@@ -111,8 +111,12 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
     v->kept = leaf && !v->number && b->op != TN_OP_leaf && !(b->flags & TN_F_PERSISTENT);
     v->written = !leaf && tn_node_written(t) != NULL;
     v->gradient = leaf && ((b->call && b->call->backward) || (b->of && b->of->flags & TN_F_GRADIENT));
-    for (int i = f->node.n; leaf && i < slot && v->memory == slot; i++)
-        if (tn_node_at(f, i)->base == b) v->memory = i;
+    if (leaf && b->mark == w->mark)
+        v->memory = b->leaf;
+    else if (leaf) {
+        b->mark = w->mark;
+        b->leaf = slot;
+    }
     if (leaf) return;
     v->in = tn_arena_alloc(w->arena, (size_t)(t->n_in + 1) * sizeof *v->in);
     v->read = tn_arena_alloc(w->arena, (size_t)(t->n_in + 1) * sizeof *v->read);
@@ -126,12 +130,11 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
 
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
 {
-    noting w = {.arena = &p->arena, .cap = 2 * (f->node.n + f->leaf.n) + 2};
+    noting w = {.arena = &p->arena, .mark = ++s->graph.mark, .cap = 2 * (f->node.n + f->leaf.n) + 2};
     tn_note *n = w.note = tn_arena_alloc(w.arena, sizeof *n);
-    w.seen = tn_malloc((size_t)w.cap * sizeof *w.seen);
     if (n) n->value = tn_arena_alloc(w.arena, (size_t)(f->node.n + f->leaf.n + 1) * sizeof *n->value);
     if (n) n->call = tn_arena_alloc(w.arena, (size_t)w.cap * sizeof *n->call);
-    if (!n || !w.seen || !n->value || !n->call) w.failed = true;
+    if (!n || !n->value || !n->call) w.failed = true;
     if (!w.failed) {
         n->n_node = f->node.n;
         n->n_value = f->node.n + f->leaf.n;
@@ -145,7 +148,6 @@ int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
         n->number = ++s->explain->plans;
         p->note = n;
     }
-    tn_free_mem(w.seen);
     if (w.failed) return tn_fail_memory(s);
     tn_debug_plan(s, p);
     return TN_OK;

@@ -9,28 +9,49 @@
  * Inference", 2020, section 5); the better of the two stays. Start with tn_plan_memory.
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "../core/range_max.h"
 #include "flush.h"
 
 typedef struct span {
     size_t offset, bytes;
     int first, last, value;
-    size_t crowd; /* the most that is alive with it */
-    bool partner; /* of the one now placed: the two may lie over each other */
-    bool end[2];  /* in the step looked at, it is written over, writes over another */
+    size_t crowd;   /* the most that is alive with it */
+    int over[2];    /* the first pair it is `from` of, and `to` of; or -1 */
+    int counted[2]; /* the last step that counted it as written over, as writing over another; or -1 */
 } span;
 
 typedef struct pair {
     int from, to; /* spans; the last step of one is the first of the other, and overwrites it */
+    int next[2];  /* of the same `from`, of the same `to`; or -1 */
 } pair;
+
+/* Bytes of the arena that are taken: pieces in order, with gaps between them. */
+typedef struct cover {
+    struct piece {
+        size_t low, high;
+    } * at;
+    int n, cap;
+} cover;
+
+/* What is taken during steps, and during halves of them, and halves of these. */
+typedef struct stretch {
+    cover whole; /* by spans that live in all of its steps */
+    cover any;   /* by those that live in one of them */
+} stretch;
 
 typedef struct planner {
     tn_plan *p;
     int n, n_pair;
     span *s;
     pair *pair;
-    span **meeting;
-    int *of_slot; /* span, or -1 */
+    int *of_slot;    /* span, or -1 */
+    int n_step;      /* a power of two */
+    stretch *during; /* all steps at 1, the halves of i at 2i and 2i + 1 */
+    size_t *alive;   /* bytes, in each step */
+    tn_arena arena;
+    bool failed; /* no memory */
 } planner;
 
 static int by_size(const void *a, const void *b)
@@ -46,53 +67,138 @@ static int by_crowd(const void *a, const void *b)
     return x->crowd == y->crowd ? by_size(a, b) : x->crowd < y->crowd ? 1 : -1;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const span *x = *(span *const *)a, *y = *(span *const *)b;
-    if (x->offset != y->offset) return x->offset > y->offset ? 1 : -1;
-    return (x->value > y->value) - (x->value < y->value);
-}
-
 static bool lives_meet(const span *a, const span *b)
 {
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* Whether s can lie where partner q does: nothing else there lives when s does. */
-static bool fits_over(const span *s, const span *q, span *const *meeting, int n)
+/* ---- what is taken ---- */
+
+/* The first piece that ends at or behind `at`. */
+static int piece_at(const cover *c, size_t at)
 {
-    for (int i = 0; i < n; i++) {
-        const span *o = meeting[i];
-        if (o != q && o->offset < q->offset + s->bytes && q->offset < o->offset + o->bytes) return false;
+    int low = 0, high = c->n;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (c->at[middle].high < at)
+            low = middle + 1;
+        else
+            high = middle;
     }
+    return low;
+}
+
+static void take(planner *m, cover *c, size_t low, size_t high)
+{
+    int i = piece_at(c, low), end = i;
+    for (; end < c->n && c->at[end].low <= high; end++) {
+        low = c->at[end].low < low ? c->at[end].low : low;
+        high = c->at[end].high > high ? c->at[end].high : high;
+    }
+    if (c->n == c->cap && end == i) {
+        const int cap = c->cap ? 2 * c->cap : 4;
+        struct piece *more = tn_arena_alloc(&m->arena, (size_t)cap * sizeof *more);
+        if (!more) {
+            m->failed = true;
+            return;
+        }
+        if (c->n) memcpy(more, c->at, (size_t)c->n * sizeof *more);
+        c->at = more;
+        c->cap = cap;
+    }
+    memmove(c->at + i + 1, c->at + end, (size_t)(c->n - end) * sizeof *c->at);
+    c->n += 1 - (end - i);
+    c->at[i] = (struct piece){low, high};
+}
+
+/* Where the next `bytes` free ones begin, from `at` on. */
+static size_t free_from(const cover *c, size_t at, size_t bytes)
+{
+    for (int i = piece_at(c, at + 1); i < c->n && c->at[i].low < at + bytes; i++) at = c->at[i].high;
+    return at;
+}
+
+static void take_during(planner *m, int node, int low, int high, const span *s)
+{
+    if (s->last < low || high < s->first) return;
+    stretch *d = &m->during[node];
+    take(m, &d->any, s->offset, s->offset + s->bytes);
+    if (s->first <= low && high <= s->last) {
+        take(m, &d->whole, s->offset, s->offset + s->bytes);
+        return;
+    }
+    take_during(m, 2 * node, low, (low + high) / 2, s);
+    take_during(m, 2 * node + 1, (low + high) / 2 + 1, high, s);
+}
+
+/* All that is taken during [first, last], as covers. */
+static int covers_of(planner *m, int node, int low, int high, int first, int last, cover **out)
+{
+    if (last < low || high < first || !m->during[node].any.n) return 0;
+    if (first <= low && high <= last) {
+        *out = &m->during[node].any;
+        return 1;
+    }
+    int n = 0;
+    if (m->during[node].whole.n) out[n++] = &m->during[node].whole;
+    n += covers_of(m, 2 * node, low, (low + high) / 2, first, last, out + n);
+    return n + covers_of(m, 2 * node + 1, (low + high) / 2 + 1, high, first, last, out + n);
+}
+
+enum { MOST_COVERS = 4 * 32 };
+
+/* The lowest offset, from `at` on, of `bytes` that are free during [first, last]. */
+static size_t lowest_free(planner *m, int first, int last, size_t at, size_t bytes)
+{
+    cover *c[MOST_COVERS];
+    const int n = first <= last ? covers_of(m, 1, 0, m->n_step - 1, first, last, c) : 0;
+    size_t before;
+    do {
+        before = at;
+        for (int i = 0; i < n; i++) at = free_from(c[i], at, bytes);
+    } while (at != before);
+    return at;
+}
+
+/* ---- placing ---- */
+
+static bool overlap(const span *a, size_t low, size_t high)
+{
+    return a->offset < high && low < a->offset + a->bytes;
+}
+
+/* Whether span k can lie where its partner q does: nothing else there lives when it does. In the step that
+ * the two share, only partners of q can lie where q does. */
+static bool fits_over(planner *m, int k, int q, bool overwrites)
+{
+    const span *s = &m->s[k], *a = &m->s[q];
+    const int step = overwrites ? s->first : s->last;
+    const size_t low = a->offset, high = low + s->bytes, end = low + a->bytes;
+    if (lowest_free(m, overwrites ? step + 1 : s->first, overwrites ? s->last : step - 1, low, s->bytes) !=
+        low)
+        return false;
+    if (high > end && lowest_free(m, step, step, end, high - end) != end) return false;
+    for (int side = 0; side < 2; side++)
+        for (int i = a->over[side]; i >= 0; i = m->pair[i].next[side]) {
+            const int o = side ? m->pair[i].from : m->pair[i].to;
+            if (o < k && lives_meet(&m->s[o], s) && overlap(&m->s[o], low, high)) return false;
+        }
     return true;
 }
 
-/* Where span k goes, those before it being in their places: over a partner, or the lowest offset that is
- * free. */
+/* Where span k goes, those before it being in their places: over the lowest of its partners that it can, or
+ * the lowest offset that is free. */
 static size_t place(planner *m, int k)
 {
     span *s = &m->s[k];
-    int n = 0;
-    size_t at = 0;
-    for (int i = 0; i < k; i++) {
-        m->s[i].partner = false;
-        if (lives_meet(s, &m->s[i])) m->meeting[n++] = &m->s[i];
-    }
-    if (n) qsort(m->meeting, (size_t)n, sizeof *m->meeting, by_offset);
-    for (int i = 0; i < m->n_pair; i++) {
-        if (m->pair[i].from == k) m->s[m->pair[i].to].partner = true;
-        if (m->pair[i].to == k) m->s[m->pair[i].from].partner = true;
-    }
-    for (int i = 0; i < n; i++)
-        if (m->meeting[i]->partner && fits_over(s, m->meeting[i], m->meeting, n))
-            return m->meeting[i]->offset;
-    for (int i = 0; i < n; i++) {
-        if (m->meeting[i]->offset >= at + s->bytes) break;
-        size_t end = m->meeting[i]->offset + m->meeting[i]->bytes;
-        if (end > at) at = end;
-    }
-    return at;
+    const span *best = NULL;
+    for (int side = 0; side < 2; side++)
+        for (int i = s->over[side]; i >= 0; i = m->pair[i].next[side]) {
+            const int q = side ? m->pair[i].from : m->pair[i].to;
+            const bool lower = q < k && (!best || m->s[q].offset < best->offset);
+            if (lower && fits_over(m, k, q, side)) best = &m->s[q];
+        }
+    return best ? best->offset : lowest_free(m, s->first, s->last, 0, s->bytes);
 }
 
 /* The most that has to be there during one step: no placement needs less. What a step writes over counts
@@ -100,19 +206,13 @@ static size_t place(planner *m, int k)
 static size_t most_alive(planner *m)
 {
     size_t most = 0;
-    for (int i = 0; i < m->p->n_step; i++) {
-        size_t now = 0, spared[2] = {0};
-        for (int j = 0; j < m->n_pair; j++) {
-            bool here = m->s[m->pair[j].to].first == i;
-            m->s[m->pair[j].from].end[0] |= here;
-            m->s[m->pair[j].to].end[1] |= here;
-        }
-        for (int k = 0; k < m->n; k++) {
-            span *s = &m->s[k];
-            now += s->first <= i && i <= s->last ? s->bytes : 0;
-            for (int j = 0; j < 2; j++) {
-                spared[j] += s->end[j] ? s->bytes : 0;
-                s->end[j] = false;
+    for (int i = 0, j = 0; i < m->p->n_step; i++) {
+        size_t now = m->alive[i], spared[2] = {0};
+        for (; j < m->n_pair && m->s[m->pair[j].to].first == i; j++) {
+            span *end[2] = {&m->s[m->pair[j].from], &m->s[m->pair[j].to]};
+            for (int k = 0; k < 2; k++) {
+                spared[k] += end[k]->counted[k] == i ? 0 : end[k]->bytes;
+                end[k]->counted[k] = i;
             }
         }
         now -= spared[0] < spared[1] ? spared[0] : spared[1];
@@ -121,16 +221,21 @@ static size_t most_alive(planner *m)
     return most;
 }
 
-/* Pairs whose two live in the arena, one after the other. */
+/* Pairs whose two live in the arena, one after the other; by the steps they share. */
 static void find_pairs(planner *m)
 {
     const tn_plan *p = m->p;
+    m->n_pair = 0;
+    for (int i = 0; i < m->n; i++)
+        m->s[i].over[0] = m->s[i].over[1] = m->s[i].counted[0] = m->s[i].counted[1] = -1;
     for (int i = 0; i < p->n_step; i++)
         for (int k = 0; k < p->step[i].n_over; k++) {
             int from = m->of_slot[p->step[i].over[k].from], to = m->of_slot[p->step[i].over[k].to];
             if (from < 0 || to < 0) continue;
-            if (m->s[from].last == i && m->s[to].first == i && m->s[to].bytes <= m->s[from].bytes)
-                m->pair[m->n_pair++] = (pair){from, to};
+            span *a = &m->s[from], *b = &m->s[to];
+            if (a->last != i || b->first != i || b->bytes > a->bytes) continue;
+            m->pair[m->n_pair] = (pair){from, to, {a->over[0], b->over[1]}};
+            a->over[0] = b->over[1] = m->n_pair++;
         }
 }
 
@@ -141,25 +246,36 @@ static size_t place_all(planner *m, int (*order)(const void *, const void *))
     size_t bytes = 0;
     qsort(m->s, (size_t)m->n, sizeof *m->s, order);
     for (int i = 0; i < m->n; i++) m->of_slot[p->value[m->s[i].value].slot] = i;
-    m->n_pair = 0;
+    for (int i = 0; i < 2 * m->n_step; i++) m->during[i].whole.n = m->during[i].any.n = 0;
     find_pairs(m);
     for (int i = 0; i < m->n; i++) {
         span *s = &m->s[i];
         s->offset = place(m, i);
+        take_during(m, 1, 0, m->n_step - 1, s);
         if (s->offset + s->bytes > bytes) bytes = s->offset + s->bytes;
     }
     return bytes;
 }
 
+static bool count_alive(planner *m)
+{
+    tn_range_max crowd;
+    const int n_step = m->p->n_step;
+    if (!tn_range_max_open(&crowd, n_step)) return false;
+    for (int i = 0; i < m->n; i++) { /* differences first: what is born, and what has died */
+        m->alive[m->s[i].first] += m->s[i].bytes;
+        m->alive[m->s[i].last + 1] -= m->s[i].bytes;
+    }
+    for (int i = 1; i < n_step; i++) m->alive[i] += m->alive[i - 1];
+    for (int i = 0; i < n_step; i++) tn_range_raise(&crowd, i, i, m->alive[i], i);
+    for (int i = 0; i < m->n; i++) m->s[i].crowd = tn_range_most(&crowd, m->s[i].first, m->s[i].last, NULL);
+    tn_range_max_close(&crowd);
+    return true;
+}
+
 static void plan_memory(planner *m)
 {
     tn_plan *p = m->p;
-    for (int i = 0; i < p->n_step; i++) {
-        size_t now = 0;
-        for (int k = 0; k < m->n; k++) now += m->s[k].first <= i && i <= m->s[k].last ? m->s[k].bytes : 0;
-        for (int k = 0; k < m->n; k++)
-            if (m->s[k].first <= i && i <= m->s[k].last && m->s[k].crowd < now) m->s[k].crowd = now;
-    }
     p->arena_bytes = place_all(m, by_size);
     p->least_bytes = most_alive(m);
     if (p->arena_bytes > p->least_bytes) {
@@ -184,14 +300,16 @@ int tn_plan_memory(tn_plan *p)
     for (int i = 0; i < p->n_step; i++)
         for (int k = 0; k < p->step[i].n_over; k++, n_pair++) /* leaves too, which are no values */
             if (p->step[i].over[k].from >= n_slot) n_slot = p->step[i].over[k].from + 1;
-    planner m = {.p = p,
-                 .s = tn_malloc((size_t)(p->n_value + 1) * sizeof *m.s),
-                 .pair = tn_malloc((size_t)(n_pair + 1) * sizeof *m.pair),
-                 .meeting = tn_malloc((size_t)(p->n_value + 1) * sizeof *m.meeting),
-                 .of_slot = tn_malloc((size_t)(n_slot + 1) * sizeof *m.of_slot)};
-    bool ready = m.s && m.pair && m.meeting && m.of_slot;
+    planner m = {.p = p, .n_step = 1};
+    while (m.n_step < p->n_step) m.n_step *= 2;
+    m.s = tn_arena_alloc(&m.arena, (size_t)(p->n_value + 1) * sizeof *m.s);
+    m.pair = tn_arena_alloc(&m.arena, (size_t)(n_pair + 1) * sizeof *m.pair);
+    m.of_slot = tn_arena_alloc(&m.arena, (size_t)(n_slot + 1) * sizeof *m.of_slot);
+    m.during = tn_arena_alloc(&m.arena, 2 * (size_t)m.n_step * sizeof *m.during);
+    m.alive = tn_arena_alloc(&m.arena, (size_t)(p->n_step + 2) * sizeof *m.alive);
+    m.failed = !m.s || !m.pair || !m.of_slot || !m.during || !m.alive;
     p->arena_bytes = p->naive_bytes = p->least_bytes = 0;
-    for (int i = 0; i < p->n_value && ready; i++) {
+    for (int i = 0; i < p->n_value && !m.failed; i++) {
         const tn_plan_value *v = &p->value[i];
         if (v->root || v->keep || v->alias >= 0) continue;
         size_t bytes =
@@ -199,11 +317,9 @@ int tn_plan_memory(tn_plan *p)
         m.s[m.n++] =
             (span){.bytes = bytes ? bytes : TN_PLAN_ALIGN, .first = v->first, .last = v->last, .value = i};
     }
-    for (int i = 0; i < n_slot && ready; i++) m.of_slot[i] = -1;
-    if (ready && m.n) plan_memory(&m);
-    tn_free_mem(m.s);
-    tn_free_mem(m.pair);
-    tn_free_mem(m.meeting);
-    tn_free_mem(m.of_slot);
-    return ready ? TN_OK : TN_E_NOMEM;
+    for (int i = 0; i < n_slot && !m.failed; i++) m.of_slot[i] = -1;
+    m.failed = m.failed || !count_alive(&m);
+    if (!m.failed && m.n) plan_memory(&m);
+    tn_arena_free(&m.arena);
+    return m.failed ? TN_E_NOMEM : TN_OK;
 }

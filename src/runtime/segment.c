@@ -7,6 +7,7 @@
  * Start with tn_segment_collect.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../core/hash.h"
@@ -141,20 +142,21 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
     return effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u;
 }
 
-/* Puts what was marked in the order of its ids: sorted where it is little, as where each call runs by itself,
- * else as the graph has it. A handle that stands for itself outside the graph is no node of it. */
+static int by_id(const void *a, const void *b)
+{
+    const tn_tensor *x = *(tn_tensor *const *)a, *y = *(tn_tensor *const *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Puts what was marked in the order of its ids: sorted where it is little of the graph, as where each call
+ * runs by itself, else as the graph has it. A handle that stands for itself outside the graph is no node of
+ * it. */
 static bool take_marked(const tn_graph *g, tn_flush_scratch *f, uint32_t mark)
 {
-    enum { FEW = 32 };
-    const bool few = f->marked.n <= FEW;
+    const bool few = f->marked.n < (int)(g->n_nodes / 16) || f->marked.n < 32;
     tn_tensor **at = few ? f->marked.at : g->nodes;
     const int n = few ? f->marked.n : (int)g->n_nodes;
-    for (int i = 1; few && i < n; i++) {
-        tn_tensor *v = at[i];
-        int k = i;
-        for (; k > 0 && at[k - 1]->id > v->id; k--) at[k] = at[k - 1];
-        at[k] = v;
-    }
+    if (few && n > 1) qsort(at, (size_t)n, sizeof *at, by_id);
     for (int i = 0; i < n; i++) {
         tn_tensor *v = at[i];
         if (few ? v->id >= g->n_nodes || g->nodes[v->id] != v : v->mark != mark) continue;

@@ -151,8 +151,7 @@ static size_t fuzz_digits(uint8_t *d, size_t size, size_t room, size_t from, uin
     while (from + n < size && d[from + n] >= '0' && d[from + n] <= '9') n++;
     if (!n) return size;
     if (fuzz_below(r, 4))
-        snprintf(text, sizeof text, "%" PRId64,
-                 fuzz_hostile[fuzz_below(r, FUZZ_HOSTILE)] + (int64_t)fuzz_below(r, 3) % 2);
+        snprintf(text, sizeof text, "%" PRId64, fuzz_hostile[fuzz_below(r, FUZZ_HOSTILE)]);
     else
         snprintf(text, sizeof text, "%s", odd[fuzz_below(r, sizeof odd / sizeof *odd)]);
     return fuzz_splice(d, size, room, from, n, text, strlen(text));

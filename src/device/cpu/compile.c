@@ -11,6 +11,7 @@
 #include "../../core/sanitized.h"
 #include "../../core/settings.h"
 #include "../embed.h"
+#include "../folder.h"
 #include "fpu.h"
 
 #include <dlfcn.h>
@@ -490,11 +491,9 @@ static bool load_from_memory(const char *path, tn_object *out, char *why, size_t
 
 static bool load_from_elsewhere(const char *path, tn_object *out, char *why, size_t why_bytes)
 {
-    const char *place[] = {tn_setting("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
-    for (size_t i = 0; !out->handle && i < sizeof place / sizeof *place; i++) {
-        char name[PATH_MAX];
-        if (!place[i] || *place[i] != '/' || strlen(place[i]) > PATH_MAX - 64) continue;
-        snprintf(name, sizeof name, "%s/libtensor-kernel-XXXXXX", place[i]);
+    char name[PATH_MAX];
+    for (int i = 0; !out->handle && tn_folder_next_place(&i, name);) {
+        strcat(name, "/libtensor-kernel-XXXXXX");
         int fd = mkostemp(name, O_CLOEXEC);
         if (fd < 0) continue;
         if (copy_to(fd, path)) out->handle = load(name, why, why_bytes);
