@@ -73,11 +73,11 @@ int fu_dim(fu_em *e, int64_t value)
 int fu_scalar(fu_em *e, int slot, int what)
 {
     tn_step *s = e->s;
-    if (!s->scalar && !(s->scalar = tn_arena_alloc(&e->c->plan->arena, 64 * sizeof *s->scalar)))
+    if (!s->scalar && !(s->scalar = tn_arena_alloc(&e->c->plan->arena, FU_MAX_SCALARS * sizeof *s->scalar)))
         e->t.failed = true;
     for (int i = 0; i < s->n_scalar; i++)
         if (s->scalar[i].slot == slot && (int)s->scalar[i].what == what) return i;
-    if (e->t.failed || s->n_scalar == 64) {
+    if (e->t.failed || s->n_scalar == FU_MAX_SCALARS) {
         e->c->over_limit |= !e->t.failed;
         e->t.failed = true;
         return 0;

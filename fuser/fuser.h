@@ -41,6 +41,7 @@ enum {
     FU_MAX_VALUES = 320,
     FU_MAX_STORES = 48,
     FU_MAX_BUFS = TN_MAX_KERNEL_BUFS,
+    FU_MAX_SCALARS = 64,
     FU_MAX_PHASES = 8,
     FU_LANES = 32,      /* accumulators of a row reduction: two vectors of 16 floats in flight, or */
     FU_MANY_LANES = 64, /* where a loop has but one such sum, and long rows pay for folding them */

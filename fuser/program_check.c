@@ -62,7 +62,22 @@ tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *
     return TN_CUT_NONE;
 }
 
-/* Whether a kernel can name all that the program reads and writes, and partial results of its sums. */
+/* Run-time numbers of the program, each once; a random draw has a seed and a counter. */
+static int count_scalars(const fu_prog *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        bool known = v->kind != FU_SCALAR && v->kind != FU_RANDOM;
+        for (int k = 0; k < i && !known; k++)
+            known = p->value[k].kind == v->kind && p->value[k].slot == v->slot;
+        n += known ? 0 : v->kind == FU_RANDOM ? 2 : 1;
+    }
+    return n;
+}
+
+/* Whether a kernel can name all that the program reads and writes, partial results of its sums, and its
+ * run-time numbers. */
 bool fu_can_be_named(const fu_prog *p)
 {
     int n = p->n_store;
@@ -79,5 +94,5 @@ bool fu_can_be_named(const fu_prog *p)
         }
         n += named;
     }
-    return n <= FU_MAX_BUFS;
+    return n <= FU_MAX_BUFS && count_scalars(p) <= FU_MAX_SCALARS;
 }
