@@ -203,7 +203,7 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and target %s differ",
                                           tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
     }
-    tn_dtype d;
+    tn_dtype d = TN_F32;
     tn_tensor *each = sc.ok ? fn(x, y, &d) : NULL;
     return tn_leave(&sc, finish(each, o.reduction, d));
 }
