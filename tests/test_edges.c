@@ -280,6 +280,19 @@ static void pooling_is_the_same_for_many_channels_and_few(void **state)
         }
 }
 
+/* What a mean is rounded by is no deviation: rows of equal elements give 0. */
+static void constant_rows(void **state)
+{
+    (void)state;
+    enum { N = 776 };
+    static const float values[] = {7.3f, -1e4f / 3, 1e-3f / 3, 1e8f / 3};
+    for (int k = 0; k < 4; k++) {
+        tn_tensor *x = tn_full(S, values[k], TN_F32, TN_SHAPE(2, N));
+        gives(tn_max(tn_abs(tn_layer_norm(x, NULL, NULL)), TN_ALL, false), TN_F32, 0);
+        gives(tn_max(tn_abs(tn_group_norm(x, 2, NULL, NULL)), TN_ALL, false), TN_F32, 0);
+    }
+}
+
 /* ---- operators that have nothing to do ---- */
 
 enum { IDLE = 22 };
@@ -492,6 +505,7 @@ int main(void)
                                        EVERYWHERE(logits_near_the_end),
                                        EVERYWHERE(everything_dropped),
                                        EVERYWHERE(hard_columns),
+                                       EVERYWHERE(constant_rows),
                                        EVERYWHERE(nothing_to_do),
                                        EVERYWHERE(gradients_through_nothing),
                                        EVERYWHERE(nothing_to_read),

@@ -133,6 +133,7 @@ static bool fits_trailing(const tn_tensor *x, const tn_tensor *w, int ndim, cons
 }
 
 /* (x - mean) rstd over the axes in mask. The mean and the inverse deviation of each row are small and saved.
+ * The mean is moved by that of the distances from it, which is what its rounding was: equal elements give 0.
  */
 static tn_tensor *standardise(tn_tensor *x, uint32_t mask, double eps, tn_tensor **mean, tn_tensor **rstd)
 {
@@ -140,9 +141,12 @@ static tn_tensor *standardise(tn_tensor *x, uint32_t mask, double eps, tn_tensor
     double n = (double)count_of(x, mask);
     *mean = mul(total(x, mask), num(x, 1 / n));
     tn_tensor *d = sub(x, *mean);
-    tn_tensor *var = *mean ? mul(total(square(d), mask), num(x, 1 / n)) : NULL;
-    *rstd = var ? tn_mk1(TN_OP_rsqrt, add(var, constant(x, eps))) : NULL;
-    return mul(d, *rstd);
+    tn_tensor *off = *mean ? mul(total(d, mask), num(x, 1 / n)) : NULL;
+    tn_tensor *var = off ? sub(mul(total(square(d), mask), num(x, 1 / n)), square(off)) : NULL;
+    *mean = add(*mean, off);
+    *rstd =
+        var ? tn_mk1(TN_OP_rsqrt, add(tn_mk2(TN_OP_maximum, var, constant(x, 0)), constant(x, eps))) : NULL;
+    return mul(sub(x, *mean), *rstd);
 }
 
 /* With h = (x - mean) rstd and u = g w: dx = rstd (u - mean(u) - h mean(u h)), dw = sum(g h), db = sum(g). */
