@@ -48,7 +48,7 @@ count() {
 one() {
     name=$(basename "$1" .sh)
     case $1 in *.sh) set -- sh "$1" ;; esac
-    cache=$BUILD/tests/cache/$name
+    cache=$CACHES/$name
     # Programs that compile hundreds of kernels and run each once; the others test what users get. What is random is about
     # which values meet where: its thousands of kernels are not optimised at all here, and are in make test-long.
     case $name in
@@ -99,6 +99,20 @@ fi
 for variable in $(env | sed -n 's/^\(TENSOR_[A-Z_]*\)=.*/\1/p'); do unset "$variable"; done
 rm -rf "$out" "$BUILD/tests/cache"
 mkdir -p "$out"
+
+# Below a folder of somebody else's, as of who checked this out, the library would keep no kernels.
+export CACHES="$BUILD/tests/cache"
+folder=$(cd "$out" && pwd -P)
+while [ "$folder" ]; do
+    case $(stat -c %u "$folder") in
+    0 | "$(id -u)") folder=${folder%/*} ;;
+    *)
+        CACHES=$(mktemp -d "${TMPDIR:-/tmp}/libtensor-caches-XXXXXX") || exit 1
+        trap 'rm -rf "$CACHES"' EXIT
+        break
+        ;;
+    esac
+done
 
 # The longest of the last run first, so that none of them runs alone at the end; in a first run those that are known
 # to be long.
