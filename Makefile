@@ -217,7 +217,7 @@ $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call link,$(APPCFLAGS) $(if $(HAVE_ZLIB),-DTN_HAVE_ZLIB)) $(if $(HAVE_ZLIB),-lz) -lm
 $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
 # These compute: the answers they compare with, or what many numbers differ by.
-$(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs \
+$(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs test_random_training \
     test_cuda_attention test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): private TESTOPT := -O1
 $(BUILD)/tests/test_cuda_cases: $(BUILD)/fve/examples/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
@@ -399,6 +399,7 @@ LONG_GRAPHS ?= 50000
 LONG_OPTIMISED ?= 2000
 LONG_PROGRAMS ?= 5000
 LONG_HALF ?= 5000
+LONG_TRAINING ?= 500
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
@@ -408,6 +409,7 @@ test-long: need-test
 	$(BUILD)/tests/test_files --kills 300 --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_training --runs $(LONG_TRAINING) --seed $(LONG_SEED)
 
 # Every call that a training makes of the system, failing (tests/faults): some hours; FAULTS="--every 50" takes one of 50.
 FAULTS ?=

@@ -52,7 +52,7 @@ one() {
     # Programs that compile hundreds of kernels and run each once; the others test what users get. What is random is about
     # which values meet where: its thousands of kernels are not optimised at all here, and are in make test-long.
     case $name in
-    test_random_graphs | test_random_programs | test_replay | test_traps | test_integers | test_half) opt=TENSOR_KERNEL_OPT=0 ;;
+    test_random_graphs | test_random_programs | test_random_training | test_replay | test_traps | test_integers | test_half) opt=TENSOR_KERNEL_OPT=0 ;;
     test_attention* | test_ops | test_promotion | test_views | test_errors* | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
     *) opt= ;;
     esac
