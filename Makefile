@@ -219,7 +219,7 @@ $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA
 # These compute: the answers they compare with, or what many numbers differ by.
 $(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs test_random_training \
     test_cuda_attention test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): private TESTOPT := -O1
-$(BUILD)/tests/test_cuda_cases: $(BUILD)/fve/examples/fused_vs_eager/cases.o
+$(BUILD)/tests/test_cuda_cases $(BUILD)/tests/test_texts: $(BUILD)/fve/examples/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) $(TESTOPT) $(MOREFLAGS)) $(filter %.o,$^) -lcmocka $(BUILD)/internal.a $(TAIL)
