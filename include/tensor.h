@@ -234,7 +234,8 @@ TN_OP(ones, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(full, tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape);
 TN_OP(arange, tn_session *s, double start, double end, double step, tn_dtype dtype); /* [start, end) */
 TN_OP(eye, tn_session *s, int64_t n, tn_dtype dtype);                                /* [n, n] identity */
-/* Philox4x32-10 under the session's seed; one draw per call, in program order, whatever the mode.
+/* Philox4x32-10 under the session's seed; one draw per call, in program order, whatever the mode. A step that ends
+ * with an error gives back the draws of what has not run, so that the step tried again draws the same.
  * rand: uniform in [0, 1), k * 2^-24. randn: standard normal (Box-Muller). f32 f16 bf16 f64, the last with no more
  * digits than f32. */
 TN_OP(rand, tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape);

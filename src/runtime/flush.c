@@ -222,6 +222,7 @@ int tn_check_fault(tn_session *s)
     tn_fault fault = {0};
     if (!s->device->take_fault || !s->device->take_fault(s->device, &fault)) return TN_OK;
     if (tn_device_fault_site(s, &fault, &site, &call)) s->graph.call = &call;
+    s->drawn = s->step_draw;
     note_failure(s, s->step_runs + 1); /* which of the step's, nobody knows */
     tn_index_error_at(s, &site, fault.value);
     tn_device_forget_runs(s);
@@ -436,5 +437,6 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     feholdexcept(&host);
     status = run(s, n, roots);
     fesetenv(&host);
+    if (!status) s->drawn = s->graph.draw;
     return status;
 }

@@ -323,6 +323,7 @@ int tn_step_begin(tn_session *s)
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_step_log_begin(s);
     s->step_runs = s->stats.runs;
+    s->drawn = s->step_draw = s->graph.draw;
     s->in_step = true;
     s->went_back = false;
     s->went_back_outside = 0;
@@ -357,6 +358,8 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     }
     s->ending = true;
     tn_flush_at(s, file, line);
+    /* What has not taken effect has drawn nothing either: the step that is tried again draws the same. */
+    if (s->graph.error.status) s->graph.draw = s->drawn;
     tn_watch_collect(s);
     int n_watched = s->n_watch;
     s->ending = false;
@@ -413,7 +416,7 @@ int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
 {
     if (!s) return TN_E_NULL;
     s->graph.seed = seed;
-    s->graph.draw = draw;
+    s->graph.draw = s->drawn = s->step_draw = draw;
     return TN_OK;
 }
 

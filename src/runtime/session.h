@@ -67,7 +67,8 @@ struct tn_session {
         uint64_t first, last; /* runs, by their numbers */
     } failures[256];
     int n_failures;                   /* a ring: the newest is at (n_failures - 1) % 256 */
-    uint64_t step_runs;               /* runs there were when the last step began */
+    uint64_t step_runs, step_draw;    /* runs and draws there were when the last step began */
+    uint64_t drawn;                   /* draws up to the last of its runs that did not fail */
     struct tn_explain_state *explain; /* explain.h */
     struct tn_flush_scratch *scratch; /* flush.c's lists, kept from flush to flush */
     void *arena;                      /* of values that die with their plan; as large as the largest plan's */
