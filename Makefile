@@ -141,6 +141,7 @@ help:
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
+	@echo 'make texts       writes tests/texts, the kernels and plans of 73 programs, where a change of them is meant'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
 	@echo 'with CC=clang, HAVE_DNNL= (build as if oneDNN were not there), DEPS=no (install nothing), V=1'
@@ -486,6 +487,12 @@ uninstall:
 
 clean:
 	rm -rf build build-asan build-tsan $(BUILD)
+
+# The texts of kernels and plans that tests/test_texts.c compares with, where a change of them is meant.
+.PHONY: texts
+texts: $(BUILD)/tests/test_texts
+	@mkdir -p tests/texts/c tests/texts/cuda
+	$(Q)TEXTS=tests/texts $(BUILD)/tests/test_texts
 
 # With clang-format 14, which leaves the tree as it is checked in; other versions lay out some lines otherwise.
 format:

@@ -12,9 +12,10 @@
  * The operators one by one, dense and strided, in f32 and f16, stand in tests/texts/digests.txt, a hash a
  * line.
  *
- *   build/tests/test_texts                  compares; says the first line that differs
- *   TEXTS=DIR build/tests/test_texts        writes them into DIR (which must exist, with c and cuda in it)
- *   TEXTS=tests/texts build/tests/test_texts      where the change is meant: git diff then shows what it is
+ *   build/tests/test_texts                 compares; says the first line that differs of each file
+ *   build/tests/test_texts softmax         only the programs whose name contains it
+ *   make texts                             writes them anew, where the change is meant: git diff shows what
+ * it is TEXTS=DIR build/tests/test_texts       writes them into DIR, which must exist, with c and cuda in it
  *
  * Read first: struct recorder, then of_program.
  */
@@ -357,10 +358,7 @@ static void one(const text_program *p)
 
 static void said(void)
 {
-    if (Differ)
-        fail_msg(
-            "%d texts are not as they were; where that is meant: TEXTS=tests/texts build/tests/test_texts",
-            Differ);
+    if (Differ) fail_msg("%d texts are not as they were; where that is meant: make texts", Differ);
 }
 
 static const op_case *case_named(const char *name)
