@@ -4,10 +4,11 @@
  * version of a parameter recorded before it must have been read by then, one recorded after it must not be
  * read until then. Which of the two follows from the ids: the record is the program's order.
  *
- *   fu_list_writers    the writers, and the memory they write, cut into pieces where one begins or ends: all
- * of a piece has the same writers fu_order_writers   adds that order to the nodes' dependences: to the writer
- * before and the one after, which wait for one another fu_reads           whether an operand looks into
- * memory that a writer overwrites, before or after it
+ *   fu_list_writers    the writers, and the memory they write, cut into pieces: all of one has the same
+ *                      writers
+ *   fu_order_writers   adds the order to the nodes' dependences: of a reader to the writer before it and the
+ *                      one after, and of the writers of a piece to each other
+ *   fu_reads           whether an operand looks into memory that a writer overwrites, before or after it
  *
  * Within one kernel a writer may overwrite only what the kernel has read at the same element: program.c.
  */

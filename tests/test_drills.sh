@@ -65,7 +65,7 @@ check index_map_off_by_one caught fuser/program.c \
 # A value's memory is given away in the step that reads it last.
 # shellcheck disable=SC2086
 check too_early_reuse caught src/runtime/memory.c \
-    's/a->first <= b->last && b->first <= a->last/a->first < b->last \&\& b->first < a->last/' $programs
+    's/return best ? best->offset : lowest_free(m, s->first, s->last, 0/return lowest_free(m, s->first + 1, s->last, 0/' $programs
 # A result is written over an operand that other items still read.
 check written_over_too_early caught fuser/emit_kernel.c \
     's/memcmp(v->stride, s->stride, sizeof v->stride)/false/' test_fuser_plans
@@ -81,10 +81,10 @@ check plan_hash_is_trusted caught src/runtime/plan_cache.c \
     's/= tn_hash_bytes(key, bytes)/= 7 + 0 * bytes/; s/ && e->bytes == bytes && !memcmp(e->key, key, bytes)//' \
     test_programs
 # The record does not say which operands are one.
-check twins_forgotten caught src/runtime/segment.c 's/ || !put(f, &f->twin\[i\], sizeof \*f->twin))/)/' test_simplify
+check twins_forgotten caught src/runtime/segment.c 's/!put(f, &f->twin\[i\], sizeof \*f->twin))/false)/' test_simplify
 # Whatever leaf an operator reads, it reads the same.
 check leaves_confused caught fuser/common.c 's/return c->n_node + (c->seg->twin.*/return c->n_node;/' test_simplify
 # A plan that was made for one number serves any other.
 check guard_ignored caught fuser/plan.c 's/i < p->n_guard; i++/i < 0 * p->n_guard; i++/' test_simplify
 # What reads the old version of a tensor is not put before the assignment to it.
-check readers_after_the_writer caught fuser/hazard.c 's/if (before && /if (before \&\& false \&\& /' test_fuser_plans
+check readers_after_the_writer caught fuser/hazard.c 's/if (after >= 0 && /if (false \&\& after >= 0 \&\& /' test_fuser_plans
