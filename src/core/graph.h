@@ -246,7 +246,7 @@ struct tn_tensor {
     uint32_t grad_step;
     int32_t uses;    /* of a gradient: whose it is, still to be visited */
     int32_t walk;    /* of a forward node: its entry in the walk */
-    int32_t leaf;    /* scratch, where `mark` says so: the first leaf that looks into its memory */
+    int32_t leaf;    /* scratch of notes: the first leaf that looks into its memory, if that is one of it */
     tn_tensor *of;   /* version, assignment, kept value: the persistent tensor it is one of; persistent: what
                         stands for it now */
     uint32_t walked; /* TN_F_WALKED: how many nodes there were then */
@@ -264,7 +264,7 @@ struct tn_call {
     uint32_t first; /* id of its first node */
     bool backward;  /* made by the gradient walk, for the call `of` */
     tn_call *of;
-    uint32_t mark; /* scratch, as a node's; then */
+    uint32_t mark; /* scratch of notes; where it is theirs, */
     int index;     /* where it stands in the list that is being made */
 };
 

@@ -56,7 +56,7 @@ void tn_explain_close(tn_session *s)
 typedef struct noting {
     tn_arena *arena;
     tn_note *note;
-    uint32_t mark; /* of what has been noted */
+    uint32_t mark; /* of calls that have been noted */
     int cap;
     bool failed;
 } noting;
@@ -111,13 +111,13 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
     v->kept = leaf && !v->number && b->op != TN_OP_leaf && !(b->flags & TN_F_PERSISTENT);
     v->written = !leaf && tn_node_written(t) != NULL;
     v->gradient = leaf && ((b->call && b->call->backward) || (b->of && b->of->flags & TN_F_GRADIENT));
-    if (leaf && b->mark == w->mark)
-        v->memory = b->leaf;
-    else if (leaf) {
-        b->mark = w->mark;
-        b->leaf = slot;
+    if (leaf) {
+        const bool seen =
+            b->leaf >= f->node.n && b->leaf < slot && f->leaf.at[b->leaf - f->node.n]->base == b;
+        if (!seen) b->leaf = slot;
+        v->memory = (int)b->leaf;
+        return;
     }
-    if (leaf) return;
     v->in = tn_arena_alloc(w->arena, (size_t)(t->n_in + 1) * sizeof *v->in);
     v->read = tn_arena_alloc(w->arena, (size_t)(t->n_in + 1) * sizeof *v->read);
     w->failed = w->failed || !v->in || !v->read;
@@ -130,7 +130,7 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
 
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
 {
-    noting w = {.arena = &p->arena, .mark = ++s->graph.mark, .cap = 2 * (f->node.n + f->leaf.n) + 2};
+    noting w = {.arena = &p->arena, .mark = (uint32_t)++s->explain->plans, .cap = 2 * (f->node.n + f->leaf.n) + 2};
     tn_note *n = w.note = tn_arena_alloc(w.arena, sizeof *n);
     if (n) n->value = tn_arena_alloc(w.arena, (size_t)(f->node.n + f->leaf.n + 1) * sizeof *n->value);
     if (n) n->call = tn_arena_alloc(w.arena, (size_t)w.cap * sizeof *n->call);
@@ -145,7 +145,7 @@ int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
                 if (n->value[node].step < 0) n->value[node].step = i;
             }
         for (int i = 0; i < n->n_call; i++) n->backward = n->backward || n->call[i].backward;
-        n->number = ++s->explain->plans;
+        n->number = s->explain->plans;
         p->note = n;
     }
     if (w.failed) return tn_fail_memory(s);
