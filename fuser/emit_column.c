@@ -63,8 +63,7 @@ void fu_unrolled_body(fu_em *e, int phase, const char *rows)
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         const char *join = by_blocks(p, v) ? "+=" : "=";
-        if (fu_reduced_in(v, phase))
-            fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
+        if (fu_reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
     }
 }
 

@@ -302,8 +302,8 @@ typedef struct fu_lookup {
     bool undone;    /* neither that nor order: the plan is undone if it fails */
 } fu_lookup;
 
-/* Memory that nodes of the segment write, in pieces: piece i lies between edges i and i + 1, and is written by
- * by[begin[i]] .. by[begin[i + 1] - 1], in their order. */
+/* Memory that nodes of the segment write, in pieces: piece i lies between edges i and i + 1, and is written
+ * by by[begin[i]] .. by[begin[i + 1] - 1], in their order. */
 typedef struct fu_written {
     int n_edge;
     uintptr_t *edge;

@@ -32,9 +32,9 @@ typedef struct fu_window {
     const tn_tensor *t;
     const tn_pool_attr *p;
     tn_dtype d, acc, to; /* of what is read, added up, and written beside places */
-    bool back;   /* a transpose: from windows to the image */
-    bool max;    /* of the windows: the largest element is written, */
-    bool chosen; /* and which one it is */
+    bool back;           /* a transpose: from windows to the image */
+    bool max;            /* of the windows: the largest element is written, */
+    bool chosen;         /* and which one it is */
 } fu_window;
 /* Declares operands and results: x or g, index; out, place. */
 int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g);

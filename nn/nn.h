@@ -235,20 +235,20 @@ const char *tn_nn_safetensors_type(tn_dtype d);
 
 /* ---- layout.c ---- */
 
-/* A tensor's elements are rows of columns; either may be an image, [h, w, c] here and [c, h, w] in PyTorch. {1, 1, n}
- * is none. */
+/* A tensor's elements are rows of columns; either may be an image, [h, w, c] here and [c, h, w] in PyTorch.
+ * {1, 1, n} is none. */
 typedef struct nn_turn {
     int64_t row[3], column[3];
 } nn_turn;
-/* Notes it for a layer's tensor; NULL or zeros: no image. Not known: the layer was not told. False: no memory, which
- * is reported. */
+/* Notes it for a layer's tensor; NULL or zeros: no image. Not known: the layer was not told. False: no
+ * memory, which is reported. */
 bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, const int64_t *row, const int64_t *column,
                 const char *op);
 bool tn_nn_image_fits(const int64_t *image, int64_t n); /* {h, w, c} of n elements, or zeros */
 /* What a tensor is in PyTorch; false where it may be in another order, and nobody has told. */
 bool tn_nn_turn_of(const nn_state *st, const tn_tensor *t, nn_turn *out);
-bool tn_nn_turns(const nn_turn *t);                        /* whether the order is another one */
-int64_t tn_nn_turn_index(const nn_turn *t, int64_t i);     /* there, of what is element i here */
+bool tn_nn_turns(const nn_turn *t);                    /* whether the order is another one */
+int64_t tn_nn_turn_index(const nn_turn *t, int64_t i); /* there, of what is element i here */
 
 /* ---- progress.c ---- */
 

@@ -1,5 +1,5 @@
-/* comma.c - loaded in front of a program (LD_PRELOAD), makes it one of a country whose decimal point is a comma: what
- * a host does that calls setlocale. tests/test_locale.sh builds the locale. */
+/* comma.c - loaded in front of a program (LD_PRELOAD), makes it one of a country whose decimal point is a
+ * comma: what a host does that calls setlocale. tests/test_locale.sh builds the locale. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* needs.h - tests of what a library does for us are skipped where the build has not taken it. After cmocka.h. */
+/* needs.h - tests of what a library does for us are skipped where the build has not taken it. After cmocka.h.
+ */
 #ifndef TESTS_NEEDS_H
 #define TESTS_NEEDS_H
 

@@ -354,7 +354,10 @@ static void short_columns_are_summed_as_well(void **state)
     (void)state;
     for (int64_t rows = 100; rows <= 6400; rows *= 2)
         for (int64_t columns = 1; columns <= 256; columns *= 4)
-            rig_check(&(rig_case){1, {{TN_F32, 2, {rows + 3, columns}, 0, 1}}, down_the_columns, 0,
+            rig_check(&(rig_case){1,
+                                  {{TN_F32, 2, {rows + 3, columns}, 0, 1}},
+                                  down_the_columns,
+                                  0,
                                   rows < 128 ? 5e-7 : 1.2e-7});
 }
 

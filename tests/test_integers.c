@@ -17,12 +17,13 @@ enum { MAX_NODES = 48, MAX_ELEMENTS = 256, BATCH = 10 };
     X(leaf)                                                                                                  \
     X(full)                                                                                                  \
     X(arange)                                                                                                \
-    X(neg) X(abs) X(square) X(relu) X(sign) X(logical_not) X(add) X(sub) X(mul) X(maximum) X(minimum) X(eq)  \
-        X(ne) X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor) X(where) X(clamp)          \
-            X(add_scalar) X(rsub_scalar) X(mul_scalar) X(maximum_scalar) X(minimum_scalar) X(eq_scalar)      \
-                X(lt_scalar) X(gt_scalar) X(pow_scalar) X(sum) X(prod) X(max) X(min) X(any) X(all) X(argmax) \
-                    X(argmin) X(cumsum) X(cast) X(by_f64) X(by_f32) X(transpose) X(reshape) X(flip) X(slice) \
-                        X(pad) X(concat) X(gather) X(index_select) X(scatter_add) X(matmul)
+    X(neg)                                                                                                   \
+    X(abs) X(square) X(relu) X(sign) X(logical_not) X(add) X(sub) X(mul) X(maximum) X(minimum) X(eq) X(ne)   \
+        X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor) X(where) X(clamp) X(add_scalar)  \
+            X(rsub_scalar) X(mul_scalar) X(maximum_scalar) X(minimum_scalar) X(eq_scalar) X(lt_scalar)       \
+                X(gt_scalar) X(pow_scalar) X(sum) X(prod) X(max) X(min) X(any) X(all) X(argmax) X(argmin)    \
+                    X(cumsum) X(cast) X(by_f64) X(by_f32) X(transpose) X(reshape) X(flip) X(slice) X(pad)    \
+                        X(concat) X(gather) X(index_select) X(scatter_add) X(matmul)
 typedef enum opcode {
 #define X(name) OP_##name,
     OPS(X)
@@ -531,7 +532,8 @@ static tn_tensor *record(tn_session *s, const program *p, const node *n, tn_tens
         ONE(neg)
         ONE(abs)
         ONE(square)
-        ONE(relu) ONE(sign) ONE(logical_not)
+        ONE(relu)
+        ONE(sign) ONE(logical_not)
 #define TWO(name)                                                                                            \
     case OP_##name:                                                                                          \
         return tn_##name(x, y);

@@ -525,8 +525,8 @@ static void a_parameter_of_what_was_refused_is_none(void **unused)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-/* A training with dropout in which steps fail, by a label out of range or a shape that does not fit, and are tried
- * again, beside one in which none does: the same weights, to the last bit. */
+/* A training with dropout in which steps fail, by a label out of range or a shape that does not fit, and are
+ * tried again, beside one in which none does: the same weights, to the last bit. */
 static void dropped_out(bool fails, float *w, uint64_t *drawn)
 {
     enum { TRIES = 6 };

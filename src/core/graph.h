@@ -367,7 +367,7 @@ void tn_node_free_persistent(tn_graph *g, tn_tensor *n);
 void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
 int64_t tn_node_numel(const tn_tensor *n);
-bool tn_node_is_dense(const tn_tensor *n);          /* row-major without gaps */
+bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
 /* What the elements of dtype d are in memory: on the reference device i64 for the integers, f64 for the rest.
  */
 tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d);
@@ -377,7 +377,8 @@ void *tn_node_data(const tn_tensor *n);             /* address of its first elem
 /* Memory that is known before a value exists: a leaf's, an assignment's target's, a placed node's. The first
  * element's address, and through `holder` the storage it lies in; NULL where none is known. */
 void *tn_node_home(const tn_tensor *n, tn_storage **holder);
-/* The bytes it lies in, from its first element's to its last one's; false: no home is known, or no elements. */
+/* The bytes it lies in, from its first element's to its last one's; false: no home is known, or no elements.
+ */
 bool tn_node_bytes(const tn_tensor *n, uintptr_t *low, uintptr_t *high);
 /* Whether the two may share such bytes. */
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);

@@ -130,7 +130,8 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
 
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
 {
-    noting w = {.arena = &p->arena, .mark = (uint32_t)++s->explain->plans, .cap = 2 * (f->node.n + f->leaf.n) + 2};
+    noting w = {
+        .arena = &p->arena, .mark = (uint32_t)++s->explain->plans, .cap = 2 * (f->node.n + f->leaf.n) + 2};
     tn_note *n = w.note = tn_arena_alloc(w.arena, sizeof *n);
     if (n) n->value = tn_arena_alloc(w.arena, (size_t)(f->node.n + f->leaf.n + 1) * sizeof *n->value);
     if (n) n->call = tn_arena_alloc(w.arena, (size_t)w.cap * sizeof *n->call);

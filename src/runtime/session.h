@@ -87,7 +87,7 @@ struct tn_session {
         uint32_t freed;       /* results of theirs, since it was last seen whether any is held */
         bool told;
     } outside;
-    char no_gradient[240];  /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
+    char no_gradient[240]; /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
 };

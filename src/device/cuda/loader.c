@@ -211,8 +211,9 @@ int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
     *out = NULL;
     if (driver) *driver = false;
     if (tn_setting_is_foreign())
-        return fail(err, "the libraries of CUDA heed the environment, which is that of another user here: this "
-                         "program has rights that its caller lacks");
+        return fail(err,
+                    "the libraries of CUDA heed the environment, which is that of another user here: this "
+                    "program has rights that its caller lacks");
     tn_cuda_api *api = tn_calloc(1, sizeof *api);
     if (!api) {
         snprintf(err->text, sizeof err->text, "out of memory");

@@ -3,9 +3,9 @@
  *
  *   pack   V elements that stand side by side and that one thread reads, computes and writes together. Arrays
  *          of V elements with constant indices; the compiler keeps them in registers.
- *   team   S threads that share a row: 1, 2, 4, .. 32 lanes of a warp, or a whole block of 64 threads or more.
- *          Every thread of a team gets the result of a reduction, and the bits of it depend on S alone. All
- *          threads of a warp, or of the block, come to it together.
+ *   team   S threads that share a row: 1, 2, 4, .. 32 lanes of a warp, or a whole block of at least 64
+ *          threads. Every thread of a team gets the result of a reduction, and the bits of it depend on S
+ *          alone. All threads of a warp, or of the block, come to it together.
  *
  * Comes after abi.h, math.h, philox.h and half.h, and like them includes nothing under NVRTC. All of it is
  * C++ that other compilers take too, once the few names of CUDA's own are defined.
@@ -15,17 +15,17 @@
 #ifndef TN_PRELUDE_CUDA_H
 #define TN_PRELUDE_CUDA_H
 
-#if defined(__CUDACC_RTC__) /* what other compilers have in their headers or built in */
+#if defined(__CUDACC_RTC__)  /* what other compilers have in their headers or built in */
 #pragma nv_diag_suppress 177 /* a coordinate that happens not to be used */
-#define __builtin_inff()   TN_INF
-#define __builtin_inf()    ((double)TN_INF)
-#define __builtin_nanf(s)  TN_NAN
-#define __builtin_nan(s)   ((double)TN_NAN)
-#define INT32_MAX          2147483647
-#define INT32_MIN          (-INT32_MAX - 1)
-#define INT64_C(v)         v##L
-#define INT64_MAX          INT64_C(9223372036854775807)
-#define INT64_MIN          (-INT64_MAX - 1)
+#define __builtin_inff()  TN_INF
+#define __builtin_inf()   ((double)TN_INF)
+#define __builtin_nanf(s) TN_NAN
+#define __builtin_nan(s)  ((double)TN_NAN)
+#define INT32_MAX         2147483647
+#define INT32_MIN         (-INT32_MAX - 1)
+#define INT64_C(v)        v##L
+#define INT64_MAX         INT64_C(9223372036854775807)
+#define INT64_MIN         (-INT64_MAX - 1)
 #endif
 
 /* In front of a member function, which cannot be TN_FN. */
@@ -229,7 +229,8 @@ template <class OP, class T> TN_FN void tn_take_better(T &value, int64_t &at, T 
 }
 
 /* The position of the best of the team's candidates. */
-template <class OP, int S, class T, int V> TN_FN int64_t tn_team_choose(const T (&lane)[V], const int64_t (&at)[V])
+template <class OP, int S, class T, int V>
+TN_FN int64_t tn_team_choose(const T (&lane)[V], const int64_t (&at)[V])
 {
     T x = lane[0];
     int64_t p = at[0];
@@ -281,7 +282,8 @@ template <class OP, int TX, int TY, class T, int V> TN_FN void tn_columns_reduce
     __syncthreads();
 }
 
-template <class OP, int TX, int TY, class T, int V> TN_FN void tn_columns_choose(T (&acc)[V], int64_t (&at)[V])
+template <class OP, int TX, int TY, class T, int V>
+TN_FN void tn_columns_choose(T (&acc)[V], int64_t (&at)[V])
 {
     __shared__ T room[V * TX * TY];
     __shared__ int64_t room_at[V * TX * TY];
@@ -348,7 +350,10 @@ TN_FN bool tn_arrive_last(uint32_t *ticket, uint32_t blocks)
     if (last) __threadfence();
     return last != 0;
 }
-TN_FN bool tn_last_block(uint32_t *ticket) { return tn_arrive_last(ticket, gridDim.x); }
+TN_FN bool tn_last_block(uint32_t *ticket)
+{
+    return tn_arrive_last(ticket, gridDim.x);
+}
 
 /* The first fault stays. */
 TN_FN void index_fault(const tn_cuda_args &a, int64_t where, int64_t value)

@@ -58,9 +58,9 @@ TN_FN float tn_from_bits_f32(uint32_t u)
 }
 #endif
 
-/* a b + c with one rounding, or with two on a processor that knows no such instruction. Nothing is contracted so
- * where it is not written (-ffp-contract=off, --fmad=false): a value that two loops or two kernels make each for
- * itself has the same bits in both, and a minimum equals one of the values it was taken of. */
+/* a b + c with one rounding, or with two on a processor that knows no such instruction. Nothing is contracted
+ * so where it is not written (-ffp-contract=off, --fmad=false): a value that two loops or two kernels make
+ * each for itself has the same bits in both, and a minimum equals one of the values it was taken of. */
 #if defined(__CUDACC__) || defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__ARM_FEATURE_FMA)
 #define TN_ONE_ROUNDING(M, a, b, c) M(fma)(a, b, c)
 #else

@@ -75,15 +75,15 @@ typedef double real_fn(double x, double y, double z);
 #undef tn_sign
 #undef tn_max
 #undef tn_min
-#define tn_abs(x)    ((x) < 0 ? -(x) : (x))
+#define tn_abs(x)      ((x) < 0 ? -(x) : (x))
 #define tn_isfinite(x) true
-#define tn_floor(x)  (x)
-#define tn_ceil(x)   (x)
-#define tn_round(x)  (x)
-#define tn_trunc(x)  (x)
-#define tn_sign(x)   (((x) > 0) - ((x) < 0))
-#define tn_max(x, y) ((x) > (y) ? (x) : (y))
-#define tn_min(x, y) ((x) < (y) ? (x) : (y))
+#define tn_floor(x)    (x)
+#define tn_ceil(x)     (x)
+#define tn_round(x)    (x)
+#define tn_trunc(x)    (x)
+#define tn_sign(x)     (((x) > 0) - ((x) < 0))
+#define tn_max(x, y)   ((x) > (y) ? (x) : (y))
+#define tn_min(x, y)   ((x) < (y) ? (x) : (y))
 
 __extension__ typedef __int128 wide;
 typedef wide wide_fn(wide x, wide y);
@@ -110,10 +110,10 @@ typedef struct row {
     wide_fn *integer; /* NULL: the row takes none */
 } row;
 
-#define ROW_NUM(name)  {real_##name, wide_##name},
-#define ROW_FLT(name)  {real_##name, NULL},
-#define ROW_ANY        ROW_NUM
-#define ROW_TEST       ROW_NUM
+#define ROW_NUM(name) {real_##name, wide_##name},
+#define ROW_FLT(name) {real_##name, NULL},
+#define ROW_ANY       ROW_NUM
+#define ROW_TEST      ROW_NUM
 static const row rows[TN_OP_COUNT] = {
 #define TN_UNARY(name, type, ...)   [TN_OP_##name] = ROW_##type(name)
 #define TN_BINARY(name, type, ...)  [TN_OP_##name] = ROW_##type(name)
