@@ -28,7 +28,7 @@ static tn_tensor *cnn_logits(tn_session *s, tn_tensor *x, void *user)
     tn_tensor *h =
         tn_max_pool2d(tn_relu(tn_norm_forward(n->n1, tn_conv2d_forward(n->c1, x))), 2, .stride = 2);
     h = tn_relu(tn_norm_forward(n->n2, tn_conv2d_forward(n->c2, h)));
-    return tn_linear_forward(n->fc, tn_flatten(h, 1));
+    return tn_linear_forward(n->fc, tn_flatten(tn_dropout(h, 0.1), 1));
 }
 
 static void cnn_step(tn_session *s, const scene_net *n, const tn_batch *b)
