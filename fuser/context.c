@@ -51,6 +51,11 @@ bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k)
     return fu_node_of(c, t->in[k]) >= 0 && tn_attention_draws(t, k);
 }
 
+bool fu_widens(const fu_node *n)
+{
+    return n->kind == TN_KIND_CAST && n->t->dtype == TN_F32 && tn_dtype_is_half((tn_dtype)n->t->in[0]->dtype);
+}
+
 /* ---- notes ---- */
 
 void *fu_grow(tn_arena *a, void *old, int n, int *cap, size_t size)

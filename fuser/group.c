@@ -250,6 +250,38 @@ tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
     return TN_CUT_NONE;
 }
 
+/* Two groups that one kernel of its own makes become one. */
+static bool join(fu_ctx *c, int a, int b)
+{
+    const fu_group *ga = &c->group[a], *gb = &c->group[b];
+    if (fu_alone(c, ga) || fu_alone(c, gb) || fu_between(c, a, b)) return false;
+    int *member = tn_arena_alloc(&c->arena, (size_t)(ga->n + gb->n) * sizeof *member);
+    if (!member) return false; /* two kernels are as right */
+    absorb(c, a, b, unite(ga, gb, member), member);
+    return true;
+}
+
+/* What statistics take the place of is a difference from a value of each column. Where that is one of the
+ * convolution's own, widened, it needs the convolution, and the difference needs it: all three become one, or
+ * none. */
+static void join_difference(fu_ctx *c, int node)
+{
+    const fu_node *n = &c->node[node];
+    if (n->statistic != FU_WITHIN || n->t->op != TN_OP_sub) return;
+    const int x = fu_node_of(c, fu_value_of(c, n->t->in[0])), k = fu_node_of(c, fu_value_of(c, n->t->in[1]));
+    if (x < 0 || k < 0 || !fu_widens(&c->node[k])) return;
+    const int a = fu_group_of(c, x), b = fu_group_of(c, k),
+              of = fu_node_of(c, fu_value_of(c, c->node[k].t->in[0]));
+    const fu_group tile = c->group[a], *gb = &c->group[b];
+    if (tile.room != FU_TILE || gb->room != FU_LOOPS || gb->early || of < 0 || fu_group_of(c, of) != a)
+        return;
+    if (tile.n + gb->n > FU_MAX_MEMBERS || too_early(c, a, b) || !join(c, a, b)) return;
+    if (!fu_merge(c, a, fu_group_of(c, node))) return;
+    c->group[a] = tile;
+    c->group[b].dead = false;
+    fu_unrank(c);
+}
+
 /* Earlier groups that read the same large memory. */
 static void join_siblings(fu_ctx *c, int node)
 {
@@ -273,17 +305,6 @@ static void join_siblings(fu_ctx *c, int node)
             fu_merge(c, a, b);
         }
     }
-}
-
-/* Two groups that one kernel of its own makes become one. */
-static bool join(fu_ctx *c, int a, int b)
-{
-    const fu_group *ga = &c->group[a], *gb = &c->group[b];
-    if (fu_alone(c, ga) || fu_alone(c, gb) || fu_between(c, a, b)) return false;
-    int *member = tn_arena_alloc(&c->arena, (size_t)(ga->n + gb->n) * sizeof *member);
-    if (!member) return false; /* two kernels are as right */
-    absorb(c, a, b, unite(ga, gb, member), member);
-    return true;
 }
 
 /* Where windows have chosen their elements is known when their largest is: one kernel makes both, and the
@@ -385,6 +406,7 @@ int fu_group_all(fu_ctx *c)
         if (!n->live) continue;
         const fu_group *g = &c->group[n->group];
         if (fu_early_sum(c, i, n->group)) continue;
+        join_difference(c, i);
         for (int k = n->t->n_in - 1; k >= 0; k--) {
             if ((n->kind == TN_KIND_ASSIGN && k == 0) || fu_draws(c, n->t, k)) continue;
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));

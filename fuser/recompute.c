@@ -54,10 +54,10 @@ static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
     return false;
 }
 
-/* 16 bits as f32: who needs them reads the 16 bits, and no kernel writes them wider. */
-static bool widens(const fu_node *n)
+/* A group makes it of many values: others read it, and never make it themselves. */
+static bool made_once(const fu_node *n)
 {
-    return n->kind == TN_KIND_CAST && n->t->dtype == TN_F32 && tn_dtype_is_half((tn_dtype)n->t->in[0]->dtype);
+    return n->kind == TN_KIND_REDUCE || n->kind == TN_KIND_CONV;
 }
 
 /* Adds `node` and whatever it needs that is not in memory anyway. */
@@ -74,8 +74,8 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
         const tn_tensor *x = fu_value_of(c, t->in[k]);
         int p = fu_node_of(c, x);
         if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
-        bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !widens(&c->node[p]);
-        bool stored = p < 0 || c->node[p].root || other || c->node[p].kind == TN_KIND_REDUCE;
+        bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !fu_widens(&c->node[p]);
+        bool stored = p < 0 || c->node[p].root || other || made_once(&c->node[p]);
         if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
     }
     return true;
@@ -310,7 +310,9 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
 {
     enum { MANY = 16 };
     fu_node *n = &c->node[node];
-    if (!n->live || n->root || n->group < 0 || c->group[fu_group_of(c, node)].room != FU_LOOPS) return;
+    if (!n->live || n->root || n->group < 0) return;
+    const fu_room room = c->group[fu_group_of(c, node)].room;
+    if (room != FU_LOOPS && (room != FU_TILE || tiles || !fu_widens(n))) return;
     again r = {.size = tn_node_numel(n->t)};
     int to[MANY], count = readers(c, node, to, MANY);
     if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return;

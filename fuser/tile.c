@@ -9,7 +9,8 @@
  *     sum(x - k), sum((x - k)^2)     over all axes but the last, k one value a column (fu_tile_mark)
  *     = n (mean - k), m2 + n (mean - k)^2
  *
- * also where x - k is cast before it is summed.
+ * also where x - k is cast before it is summed, and where x and k are 16 bits widened to f32: x has been
+ * rounded then, what is found of it never is.
  *
  * What a convolution is of can also be computed as it is loaded, where that is cheap and would else be a pass
  * that writes it for this kernel and the weights' gradient alone: behind a batch norm in training, whose
@@ -197,6 +198,22 @@ static void mark_statistics(fu_ctx *c, int i)
     mark_sums(c, i, false, NULL);
 }
 
+/* Node `i` is nothing but convolution `conv`'s result of 16 bits as f32. */
+static bool as_f32(const fu_ctx *c, int i, int conv)
+{
+    const fu_node *n = &c->node[i];
+    return n->live && !n->root && fu_widens(n) && fu_value_of(c, n->t->in[0]) == c->node[conv].t;
+}
+
+/* The same, and statistics are of it: the kernel has it at hand, and others widen what is in memory. */
+static bool measured(const fu_ctx *c, int i, int conv)
+{
+    const fu_node *n = &c->node[i];
+    bool any = false;
+    for (int k = 0; k < n->n_user && !any; k++) any = c->node[n->user[k]].statistic != FU_NO_STATISTIC;
+    return any && as_f32(c, i, conv);
+}
+
 /* NULL: there is no kernel for it; or no memory, and the library does it as well. */
 static const struct fu_conv_tile *tile_of(fu_ctx *c, const tn_conv2d_desc *d, bool stats)
 {
@@ -227,7 +244,10 @@ void fu_tile_mark(fu_ctx *c)
         n->tile[0] = tile_of(c, &d, false);
         n->tile[1] = n->tile[0] && d.pass == TN_CONV_FORWARD ? tile_of(c, &d, true) : NULL;
         for (int k = 0; k < 2; k++) n->loading[k] = loading_of(c, &d, n->tile[k]);
-        if (n->tile[1]) mark_statistics(c, i);
+        if (!n->tile[1]) continue;
+        mark_statistics(c, i);
+        for (int k = 0; k < n->n_user; k++)
+            if (as_f32(c, n->user[k], i)) mark_statistics(c, n->user[k]);
     }
 }
 
@@ -310,6 +330,22 @@ static int place_of(int n, const int *member, int node)
     return -1;
 }
 
+/* A value of each column, such as the one that statistics are about, where the convolution has written it, as
+ * f32: the last program can read it. */
+static bool column_as_f32(const fu_ctx *c, const fu_node *n, int conv)
+{
+    const tn_tensor *x = fu_widens(n) ? fu_value_of(c, n->t->in[0]) : NULL;
+    return x && x != c->node[conv].t && fu_node_of(c, x) == conv && of_columns(x);
+}
+
+/* Something is computed for each element, beside the product and what its statistics are of. */
+static bool computes_each(const fu_ctx *c, const fu_tile_parts *p, int conv)
+{
+    for (int i = 0; i < p->n_each; i++)
+        if (p->each[i] != conv && !measured(c, p->each[i], conv)) return true;
+    return false;
+}
+
 /* Which of the two programs needs each member. What depends on neither element nor statistic goes where it is
  * read, both perhaps. */
 static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_parts *p)
@@ -317,6 +353,7 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
     uint8_t of[2 * FU_MAX_MEMBERS] = {0};
     int conv = fu_tile_conv(c, n, member);
     int64_t columns = c->node[conv].t->shape[c->node[conv].t->ndim - 1];
+    int n_within = 0, n_column = 0;
     p->n_before = p->n_each = p->n_last = p->n_sum = 0;
     for (int i = 0; i < n; i++) {
         const fu_node *m = &c->node[member[i]];
@@ -326,8 +363,13 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
             of[i] = OF_ELEMENT | IN_EACH;
             continue;
         }
-        if (m->statistic == FU_WITHIN) continue;
-        if (m->statistic) of[i] = OF_STATISTIC;
+        if (m->statistic == FU_WITHIN) {
+            n_within++;
+            continue;
+        }
+        const bool column = column_as_f32(c, m, conv);
+        n_column += column;
+        if (m->statistic || column) of[i] = OF_STATISTIC;
         for (int k = t->op == TN_OP_assign ? 1 : 0; k < t->n_in && !m->statistic; k++) {
             int at = place_of(i, member, producer(c, t->in[k]));
             if (at >= 0) of[i] |= of[at] & (OF_ELEMENT | OF_STATISTIC);
@@ -363,15 +405,18 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
         if (of[i] & IN_BEFORE) p->before[p->n_before++] = member[i];
     }
     bool lean = c->seg->root && c->seg->root[conv] & TN_SEG_LEAN; /* with more, it was found to spill */
-    if (lean && (p->n_each > 1 || p->n_before)) return TN_CUT_SIZE;
+    if (lean && (computes_each(c, p, conv) || p->n_before)) return TN_CUT_SIZE;
     if (p->n_before && c->try_n && !c->tiles_first) return TN_CUT_TILE;
-    return p->n_last && !p->n_sum ? TN_CUT_TILE : TN_CUT_NONE;
+    if (p->n_last && !p->n_sum) /* the sums come after what they are of */
+        return n_within && p->n_last == n_column ? TN_CUT_NONE : TN_CUT_TILE;
+    return TN_CUT_NONE;
 }
 
 bool fu_tile_waits(const fu_ctx *c, const int *member, int n)
 {
     fu_tile_parts p;
-    return fu_tile_conv(c, n, member) >= 0 && (divide(c, n, member, &p) || p.n_each > 1 || p.n_before);
+    int conv = fu_tile_conv(c, n, member);
+    return conv >= 0 && (divide(c, n, member, &p) || computes_each(c, &p, conv) || p.n_before);
 }
 
 /* What one of the two programs overwrites must not be read by the other but before. */
@@ -489,7 +534,7 @@ tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *p)
     why = fu_domain_build(c, c->domain, p->n_each, p->each);
     if (!why) why = fu_program(c, c->domain, c->prog);
     if (!why) why = fu_schedule_tile(c->prog, tile->columns, tile->pack);
-    if (!why && p->n_sum) why = last_program(c, p, tile->columns, &now);
+    if (!why && (p->n_sum || p->n_last)) why = last_program(c, p, tile->columns, &now);
     now.last = false;
     if (!why && p->n_before) why = before_program(c, p, conv, &now);
     for (int i = 0; i < c->prog->n_store && !why && p->n_sum; i++) /* stored by one of them */

@@ -75,6 +75,10 @@ static const struct {
     {{"strides and groups", strided, 2, 0, TN_F32, false, "tn_prologue", 0}, 1, 2},
     {{"residual", with_residual, 2, 0, TN_F32, false, "tn_prologue", 0}, 1, 2},
     {{"two", block, 3, 0, TN_F32, false, "tn_prologue", 0}, 2, 4},
+    {{"residual, f16", with_residual, 5, 0, TN_F16, false, "tn_prologue", 0}, 1, 2},
+    {{"two, bf16", block, 7, 0, TN_BF16, false, "tn_prologue", 0}, 2, 4},
+    {{"evaluation, f16", padded, 6, 0, TN_F16, true, "tn_epilogue", 0}, 0, 0},
+    {{"read elsewhere, bf16", read_elsewhere, 8, 0, TN_BF16, false, "tn_epilogue", 0}, 0, 0},
     {{"evaluation", padded, 2, 0, TN_F32, true, "tn_epilogue", 0}, 0, 0},
     {{"read elsewhere", read_elsewhere, 4, 0, TN_F32, false, "tn_epilogue", 0}, 0, 0},
 };

@@ -94,6 +94,41 @@ static void pooled(traced *t)
     give(t, tn_mean(y, TN_AXES(1, 2), false));
 }
 
+/* Sums of 16 bits that were widened, about a value of each channel that others read first, or too. */
+static void about_read(traced *t, bool first, bool kept)
+{
+    tn_tensor *y = tn_conv2d(input(t, 4, 6, 6, 4), input(t, 8, 3, 3, 4), NULL, .pad = 1);
+    tn_tensor *x = tn_cast(y, TN_F32), *k = tn_slice(y, 0, 0, 1, 1);
+    k = tn_cast(tn_slice(tn_slice(k, 1, 2, 3, 1), 2, 3, 4, 1), TN_F32);
+    if (first) t->out[t->n_out++] = tn_tanh(k);
+    tn_tensor *d = tn_sub(x, k), *s = tn_mean(d, TN_AXES(0, 1, 2), true);
+    t->out[t->n_out++] = s;
+    t->out[t->n_out++] = tn_mean(tn_square(d), TN_AXES(0, 1, 2), true);
+    if (kept) t->out[t->n_out++] = tn_add(x, s);
+    if (kept && first) t->out[t->n_out++] = x;
+    if (kept) t->out[t->n_out++] = k;
+}
+
+static void about(traced *t)
+{
+    about_read(t, false, false);
+}
+
+static void about_kept(traced *t)
+{
+    about_read(t, false, true);
+}
+
+static void about_first(traced *t)
+{
+    about_read(t, true, false);
+}
+
+static void about_first_kept(traced *t)
+{
+    about_read(t, true, true);
+}
+
 static const tiled Cases[] = {
     {"plain", plain, 1, 2, TN_F32, false, "tn_epilogue", 0},
     {"bias + relu", bias_relu, 1, 4, TN_F32, false, "tn_load", 0},
@@ -110,6 +145,14 @@ static const tiled Cases[] = {
     {"batch_norm, mean far from 0", batch_norm_far, 2, 5, TN_F32, false, "tn_statistics", 2e-3},
     {"batch_norm + relu, evaluation", batch_norm_relu, 1, 5, TN_F32, true, "tn_rsqrt", 0},
     {"moments", moments, 1, 4, TN_F32, false, "tn_statistics", 0},
+    {"batch_norm + relu, f16", batch_norm_relu, 4, 3, TN_F16, false, "count)\n{", 0},
+    {"batch_norm + relu, bf16", batch_norm_relu, 4, 3, TN_BF16, false, "count)\n{", 0},
+    {"batch_norm + relu, evaluation, f16", batch_norm_relu, 3, 3, TN_F16, true, "tn_rsqrt", 0},
+    {"moments, bf16", moments, 4, 3, TN_BF16, false, "count)\n{", 0},
+    {"about a channel's value, f16", about, 3, 4, TN_F16, false, "count)\n{", 0},
+    {"and others read it, f16", about_kept, 4, 4, TN_F16, false, "count)\n{", 0},
+    {"about one that is read before, f16", about_first, 3, 4, TN_F16, false, "count)\n{", 0},
+    {"about one that all read, bf16", about_first_kept, 4, 4, TN_BF16, false, "tn_epilogue", 0},
     {"relu + mean", pooled, 2, 4, TN_F32, false, "tn_epilogue", 0},
 };
 enum { N_CASES = sizeof Cases / sizeof *Cases };
