@@ -358,7 +358,6 @@ int fu_node_of(const fu_ctx *c, const tn_tensor *t);
 bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
 /* Operand k of t is not read: only its seed and draw are taken. Its node need not run. */
-bool fu_widens(const fu_node *n); /* 16 bits as f32: who needs them reads the 16 bits */
 bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
 /* 16 bits as f32: who needs them reads the 16 bits, and no kernel writes them wider. */
 bool fu_widens(const fu_node *n);
