@@ -100,7 +100,7 @@ KERNELFLAGS := -O3 $(NATIVE) -fno-math-errno -fno-trapping-math -ffp-contract=of
 
 # ---- files ----------------------------------------------------------------------------------------------
 
-ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/ops autograd fuser nn
+ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/ops autograd fuser fuser/graph fuser/loops fuser/group fuser/text nn
 SRC := $(sort $(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
@@ -496,4 +496,4 @@ texts: $(BUILD)/tests/test_texts
 
 # With clang-format 14, which leaves the tree as it is checked in; other versions lay out some lines otherwise.
 format:
-	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h nn/*.h examples/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)
+	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)

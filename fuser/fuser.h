@@ -18,12 +18,12 @@
  *               phases.c tells the passes over them apart
  *   cross.c     row programs that also sum over their rows
  *   second_stage.c   what finishes a reduction that has been split in parts
- *   emit.c      the text of single values; emit_kernel.c, the nests beside it: fu_prog -> text
- *   schedule_cuda.c, emit_cuda.c: the same for GPUs; schedule_tile.c: in a convolution's own kernel
+ *   value.c      the text of single values; kernel.c, the nests beside it: fu_prog -> text
+ *   schedule_cuda.c, cuda.c: the same for GPUs; schedule_tile.c: in a convolution's own kernel
  *   cost.c      how long all this takes, by the target profile
  *   group.c     which nodes form a group; asks domain.c, program.c and schedule.c whether one is legal
  *   early.c     sums that gradients wait for
- *   recompute.c   which values their readers compute again; group_tile.c, what joins a convolution's kernel
+ *   recompute.c   which values their readers compute again; tiles.c, what joins a convolution's kernel
  *   verify_*.c  between the passes: whether what one hands on is what the next may take for granted
  *
  * Read first: fu_prog.

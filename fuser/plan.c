@@ -1,5 +1,5 @@
 /* plan.c - the driver: a segment becomes a plan. Start with tn_plan_build. */
-#include "tile.h"
+#include "loops/tile.h"
 
 #include <stdio.h>
 #include <string.h>

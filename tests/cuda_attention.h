@@ -18,7 +18,7 @@
 
 #include <math.h>
 
-#include "fuser/attention_cuda.h"
+#include "fuser/text/attention_cuda.h"
 
 typedef enum layout {
     HEADS,

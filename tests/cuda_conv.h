@@ -13,7 +13,7 @@
 
 #include "cuda_rig.h"
 
-#include "fuser/conv_tile.h"
+#include "fuser/loops/conv_tile.h"
 #include "src/core/alloc.h"
 #include "src/core/dtype.h"
 #include "tests/conv_desc.h"

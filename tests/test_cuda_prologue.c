@@ -7,7 +7,7 @@
  */
 #include "cuda_traced.h"
 
-#include "fuser/conv_tile.h"
+#include "fuser/loops/conv_tile.h"
 #include "src/device/profile.h"
 
 /* ---- cases ---- */

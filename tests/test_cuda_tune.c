@@ -13,7 +13,7 @@
 
 #include <tensor_nn.h>
 
-#include "fuser/conv_tile.h"
+#include "fuser/loops/conv_tile.h"
 #include "src/core/hash.h"
 #include "src/runtime/tune.h"
 #include "tests/conv_desc.h"

@@ -59,7 +59,7 @@ check wrong_derivative caught src/core/ops.def 's/mul(g, sub(num(1), square(out)
     test_ops tanh
 # A kernel takes a step that is one element too short from line to line.
 # shellcheck disable=SC2086
-check index_map_off_by_one caught fuser/program.c \
+check index_map_off_by_one caught fuser/loops/program.c \
     's/\(spread(b->d, &axis\[i\], t->stride\[i\]\), at.stride,/\1 - (t->stride[i] > 1), at.stride,/' \
     $programs
 # A value's memory is given away in the step that reads it last.
@@ -67,7 +67,7 @@ check index_map_off_by_one caught fuser/program.c \
 check too_early_reuse caught src/runtime/memory.c \
     's/return best ? best->offset : lowest_free(m, s->first, s->last, 0/return lowest_free(m, s->first + 1, s->last, 0/' $programs
 # A result is written over an operand that other items still read.
-check written_over_too_early caught fuser/emit_kernel.c \
+check written_over_too_early caught fuser/text/kernel.c \
     's/memcmp(v->stride, s->stride, sizeof v->stride)/false/' test_fuser_plans
 # A plan's record leaves out the attributes of operators.
 check stale_plan caught src/runtime/segment.c 's/ || !put_attr(f, n))$/)/' test_programs
@@ -83,8 +83,8 @@ check plan_hash_is_trusted caught src/runtime/plan_cache.c \
 # The record does not say which operands are one.
 check twins_forgotten caught src/runtime/segment.c 's/!put(f, &f->twin\[i\], sizeof \*f->twin))/false)/' test_simplify
 # Whatever leaf an operator reads, it reads the same.
-check leaves_confused caught fuser/common.c 's/return c->n_node + (c->seg->twin.*/return c->n_node;/' test_simplify
+check leaves_confused caught fuser/graph/common.c 's/return c->n_node + (c->seg->twin.*/return c->n_node;/' test_simplify
 # A plan that was made for one number serves any other.
 check guard_ignored caught fuser/plan.c 's/i < p->n_guard; i++/i < 0 * p->n_guard; i++/' test_simplify
 # What reads the old version of a tensor is not put before the assignment to it.
-check readers_after_the_writer caught fuser/hazard.c 's/if (after >= 0 && /if (false \&\& after >= 0 \&\& /' test_fuser_plans
+check readers_after_the_writer caught fuser/graph/hazard.c 's/if (after >= 0 && /if (false \&\& after >= 0 \&\& /' test_fuser_plans

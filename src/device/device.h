@@ -47,7 +47,7 @@ typedef struct tn_target {
     int64_t shared_bytes;         /* and shared memory that one block can have without asking for more, */
     int64_t shared_most;          /* and when it asks (tn_grid.shared) */
     bool tf32;                    /* products of f32 may round their operands to TF32 */
-    const struct fu_tuned *tuned; /* tiles that were found fastest (fuser/conv_tile.h); NULL: the model's */
+    const struct fu_tuned *tuned; /* tiles that were found fastest (fuser/loops/conv_tile.h); NULL: the model's */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 

@@ -4,7 +4,7 @@
  *   one node    attention, and attention_lse beside it where a gradient is wanted: of each row of scores the
  *               log of the sum of exponentials, from which backward makes the probabilities again. Its
  *               gradients are nodes of the same kind. Scores are in memory at no time. The fuser says whether
- *               this is to be expected faster (fuser/attention.h).
+ *               this is to be expected faster (fuser/text/attention.h).
  *   composite   for what the node does not hold: a mask that wants a gradient, values of another width than
  *               the keys, f64.
  *
@@ -25,7 +25,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../../fuser/attention.h"
+#include "../../fuser/text/attention.h"
 #include "ops.h"
 
 static tn_tensor *swapped(tn_tensor *x)

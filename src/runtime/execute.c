@@ -193,7 +193,7 @@ static int step_fault(tn_session *s, const tn_flush_scratch *f, const tn_plan *p
         said = tn_index_error(s, n, &value);
         if (said || !likely || slot == s->fault.where) likely = n;
     }
-    if (!st->n_nodes) { /* it looks through one index alone (fuser/lookups.c) */
+    if (!st->n_nodes) { /* it looks through one index alone (fuser/graph/lookups.c) */
         likely = f->node.at[s->fault.where];
         said = tn_index_error(s, likely, &value);
     }

@@ -2,7 +2,7 @@
  * Start with tn_explain_text. */
 #include "explain.h"
 
-#include "../../fuser/conv_tile.h"
+#include "../../fuser/loops/conv_tile.h"
 #include "../core/placed.h"
 
 #include <string.h>

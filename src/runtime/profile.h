@@ -2,7 +2,7 @@
 #ifndef TN_RUNTIME_PROFILE_H
 #define TN_RUNTIME_PROFILE_H
 
-#include "../../fuser/cost.h"
+#include "../../fuser/loops/cost.h"
 #include "../device/profile.h"
 #include "explain.h"
 

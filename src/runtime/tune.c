@@ -1,6 +1,6 @@
 /* tune.c - choosing tiles by timing them, where TENSOR_TUNE=1 asks for it.
  *
- * The cost model (fuser/conv_tile.c) names the few tiles that it takes for the fastest. Once for each shape,
+ * The cost model (fuser/loops/conv_tile.c) names the few tiles that it takes for the fastest. Once for each shape,
  * each of these runs alone, on memory of its own, in turns, by the device's own clock; the model's first
  * choice gives way to what is faster by more than the clock's noise. What was chosen is kept beside the
  * compiled kernels, one small file a shape:
@@ -24,7 +24,7 @@
 
 #include <string.h>
 
-#include "../../fuser/conv_tile.h"
+#include "../../fuser/loops/conv_tile.h"
 #include "../../fuser/fuser.h"
 #include "../core/dtype.h"
 #include "../core/hash.h"

@@ -29,7 +29,7 @@ static const char head[] =
     "\n"
     "Share of peak is a **prediction, not a measurement**: the time in which tensor cores are busy over the "
     "whole, by\n"
-    "the model that chooses the tile (fuser/conv_tile.c for convolutions, fuser/attention_cuda.c for "
+    "the model that chooses the tile (fuser/loops/conv_tile.c for convolutions, fuser/text/attention_cuda.c for "
     "attention). It\n"
     "takes the longest of three rates for a multiprocessor's clock, 1024 multiply-adds of 16 bits (512 of "
     "TF32), 128\n"

@@ -8,7 +8,7 @@
 #ifndef TESTS_GPU_TABLE_ATTENTION_H
 #define TESTS_GPU_TABLE_ATTENTION_H
 
-#include "fuser/attention_cuda.h"
+#include "fuser/text/attention_cuda.h"
 #include "tests/gpu/table.h"
 
 /* What is compiled into a kernel besides its pass, dtype and head. */

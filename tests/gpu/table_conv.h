@@ -9,7 +9,7 @@
 #ifndef TESTS_GPU_TABLE_CONV_H
 #define TESTS_GPU_TABLE_CONV_H
 
-#include "fuser/conv_tile.h"
+#include "fuser/loops/conv_tile.h"
 #include "src/device/embed.h"
 #include "tests/conv_desc.h"
 #include "tests/gpu/table.h"

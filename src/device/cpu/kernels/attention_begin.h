@@ -11,7 +11,7 @@
  * #defines in front: ENTRY, FINISH (names), DTYPE 0 f32 | 2 f16 | 3 bf16, HEAD, SCALE, CAUSAL 0|1, MASK 0 | 1 bool |
  * 2 of DTYPE, added, STRICT 0|1 (a query that sees nothing gives 0, and lse is infinite | NaN), DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are
  * wanted; backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments `a`. Strides
- * and operands: fuser/attention.h.
+ * and operands: fuser/text/attention.h.
  *
  * Read first: product.
  */

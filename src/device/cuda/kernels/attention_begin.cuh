@@ -24,7 +24,7 @@
  *             dropped
  *   SPLIT     1: several blocks of pass 0 have the same queries, and a part of the keys each; scratch follows lse,
  *             dim[32] is their number
- *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/attention_cuda.h)
+ *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/text/attention_cuda.h)
  * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
  * and are scalar[0].u and scalar[1].u then. LSE 0 leaves lse out of pass 0, DK 0 or DV 0 that result of pass 2.
  *

@@ -1,0 +1,371 @@
+/* recompute.c - computing a value again where it is read, instead of storing it.
+ *
+ * Once groups stand, a value that one group would write only for others to read may be made by those others
+ * themselves, where what it is made of is in memory anyway and arithmetic is predicted to cost less than the
+ * traffic. `again` collects the nodes that such a reader takes in: the value, and below it whatever is not in
+ * memory. The readers change all together or not at all. Convolutions with a kernel of our own are asked last
+ * (tile.c): they compute their image as they load it. Start with compute_again, then worth.
+ */
+#include "../loops/cost.h"
+#include "group.h"
+#include "../loops/tile.h"
+
+#include <string.h>
+
+/* Instructions for an element; negative: not to be computed twice. */
+static double cost_of(const tn_tensor *t)
+{
+    const tn_op_info *op = tn_op_get((tn_op)t->op);
+    if (op->kind == TN_KIND_ELTWISE) return op->work;
+    return op->kind == TN_KIND_CAST || op->kind == TN_KIND_IOTA ? 0 : -1;
+}
+
+typedef struct again {
+    int n, node[FU_MAX_MEMBERS]; /* to be computed again */
+    double cost;                 /* instructions for an element */
+    const tn_tensor *read[8];    /* large values they read */
+    int n_read;
+    int64_t size; /* of the value that is to be saved */
+    bool old;     /* what is overwritten later is read: whoever does so is put before that (order_readers) */
+} again;
+
+static bool reads(again *r, const tn_tensor *base)
+{
+    if (tn_node_numel(base) * 4 < r->size) return true; /* small ones cost nothing */
+    for (int i = 0; i < r->n_read; i++)
+        if (r->read[i] == base) return true;
+    if (r->n_read == 8) return false;
+    r->read[r->n_read++] = base;
+    return true;
+}
+
+/* Whether x is read as an assignment of this segment leaves it. One that changes it later is noted. */
+static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
+{
+    int first, end;
+    fu_written_pieces(c, x, &first, &end);
+    for (int k = first; k < end; k++) {
+        int before = fu_writer_near(c, k, x->base->id, false);
+        if (before >= 0 && c->node[before].t == x->base)
+            before = fu_writer_near(c, k, x->base->id - 1, false);
+        if (before >= 0) return true;
+        r->old = r->old || fu_writer_near(c, k, x->base->id, true) >= 0;
+    }
+    return false;
+}
+
+/* A group makes it of many values: others read it, and never make it themselves. */
+static bool made_once(const fu_node *n)
+{
+    return n->kind == TN_KIND_REDUCE || n->kind == TN_KIND_CONV;
+}
+
+/* Adds `node` and whatever it needs that is not in memory anyway. */
+static bool collect_again(const fu_ctx *c, int node, again *r)
+{
+    const tn_tensor *t = c->node[node].t;
+    double cost = cost_of(t);
+    for (int i = 0; i < r->n; i++)
+        if (r->node[i] == node) return true;
+    if (cost < 0 || r->n == FU_MAX_MEMBERS) return false;
+    r->cost += cost;
+    r->node[r->n++] = node;
+    for (int k = 0; k < t->n_in; k++) {
+        const tn_tensor *x = fu_value_of(c, t->in[k]);
+        int p = fu_node_of(c, x);
+        if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
+        bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !fu_widens(&c->node[p]);
+        bool stored = p < 0 || c->node[p].root || other || made_once(&c->node[p]);
+        if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
+    }
+    return true;
+}
+
+/* Bytes of r's large operands that group g does not read so far. */
+static double new_reads(const fu_ctx *c, const fu_group *g, const again *r)
+{
+    double bytes = 0;
+    for (int i = 0; i < r->n_read; i++) {
+        bool known = false;
+        for (int m = 0; m < g->n && !known; m++) {
+            const tn_tensor *t = c->node[g->member[m]].t;
+            for (int j = 0; j < t->n_in && !known; j++) known = fu_value_of(c, t->in[j])->base == r->read[i];
+        }
+        if (!known) bytes += (double)fu_bytes(r->read[i]);
+    }
+    return bytes;
+}
+
+/* Bytes of r's large operands that would be kept for the backward pass on its account alone. */
+static double kept_longer(const fu_ctx *c, const again *r)
+{
+    double bytes = 0;
+    for (int i = 0; i < r->n_read; i++) {
+        int p = fu_node_of(c, r->read[i]);
+        bool dies = p >= 0 && !c->node[p].root;
+        for (int u = 0; dies && u < c->node[p].n_user; u++)
+            dies = !c->group[fu_group_of(c, c->node[p].user[u])].backward;
+        if (dies) bytes += (double)fu_bytes(r->read[i]);
+    }
+    return bytes;
+}
+
+/* Whether computing the value again in so many groups, which then have to read `more` bytes, is predicted to
+ * take no longer than writing it and reading it back in each. Half of the arithmetic hides behind a kernel's
+ * memory. What would be kept for the backward pass is read from far away, and takes memory
+ * until then: for that, twice the arithmetic is spent; but operands that have to be kept in its place count
+ * against it. */
+static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, double more, double spared)
+{
+    double bytes = (double)fu_bytes(n->t), elems = (double)tn_node_numel(n->t);
+    bool later = false;
+    for (int i = 0; i < n->n_user; i++)
+        later = later || c->group[fu_group_of(c, n->user[i])].backward != c->group[n->group].backward;
+    double at = later ? c->far : bytes, load = fu_load_ns(c->target, bytes, at);
+    double move = tn_dtype_size((tn_dtype)n->t->dtype) < 4 ? 2 : 1; /* and convert */
+    double keep = fu_store_ns(c->target, bytes, at) + groups * load +
+                  fu_work_ns(c->target, elems * move * (1 + groups)) / 2;
+    double work = groups * fu_work_ns(c->target, elems * r->cost);
+    if (later) more += kept_longer(c, r);
+    return work / (later ? 4 : 2) + more / bytes * load <= keep + spared;
+}
+
+/* Whether it would be made of something much larger than itself, as a mean beside one of its elements is: the
+ * readers could not write their results over that any more, and what is stored instead is next to nothing. */
+static bool holds_up(const again *r)
+{
+    enum { MUCH = 16 };
+    for (int i = 0; i < r->n_read; i++)
+        if (tn_node_numel(r->read[i]) / MUCH > r->size) return true;
+    return false;
+}
+
+/* The groups that compute a user of the node and would read it from memory. */
+static int readers(const fu_ctx *c, int node, int *out, int most)
+{
+    const fu_node *n = &c->node[node];
+    int count = 0, owner = fu_group_of(c, node);
+    for (int u = 0; u < n->n_user; u++) {
+        const fu_node *user = &c->node[n->user[u]];
+        for (int k = -1; k < user->n_copy; k++) {
+            int g = k < 0 ? fu_group_of(c, n->user[u]) : fu_alive(c, user->copy[k]);
+            bool known = g == owner || fu_has(&c->group[g], node);
+            for (int i = 0; i < count && !known; i++) known = out[i] == g;
+            if (known) continue;
+            if (count == most) return -1;
+            out[count++] = g;
+        }
+    }
+    return count;
+}
+
+/* Adds what r lists to group g. */
+static bool add_again(fu_ctx *c, int g, const again *r)
+{
+    fu_group *to = &c->group[g];
+    int all[2 * FU_MAX_MEMBERS], count = 0;
+    for (int i = 0; i < to->n; i++) all[count++] = to->member[i];
+    for (int i = 0; i < r->n; i++)
+        if (!fu_has(to, r->node[i])) all[count++] = r->node[i];
+    if (count > FU_MAX_MEMBERS) return false;
+    for (int i = 1; i < count; i++) /* by id */
+        for (int j = i; j > 0 && all[j - 1] > all[j]; j--) {
+            int t = all[j];
+            all[j] = all[j - 1];
+            all[j - 1] = t;
+        }
+    if (fu_try_groups(c, g, g, count, all)) return false;
+    int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
+    if (!member) return false;
+    memcpy(member, all, (size_t)count * sizeof *member);
+    for (int i = 0; i < r->n; i++)
+        if (!fu_has(to, r->node[i]) && !fu_note_copy(c, r->node[i], g)) return false;
+    to->member = member;
+    to->n = count;
+    return true;
+}
+
+static bool still_can(fu_ctx *c, int g)
+{
+    return c->group[g].room != FU_LOOPS || !fu_try_groups(c, g, g, c->group[g].n, c->group[g].member);
+}
+
+/* What computing r's values elsewhere asks of the groups they come from: to do without storing r's own value,
+ * which may be all that some of its loops were for, and to store what r's nodes read. */
+static bool sources_can(fu_ctx *c, const again *r)
+{
+    if (!still_can(c, fu_group_of(c, r->node[0]))) return false;
+    for (int i = 0; i < r->n; i++) {
+        const tn_tensor *t = c->node[r->node[i]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            int p = fu_node_of(c, fu_value_of(c, t->in[k]));
+            if (p >= 0 && !still_can(c, fu_group_of(c, p))) return false;
+        }
+    }
+    return true;
+}
+
+/* Whether group g is a convolution of the node, which nothing else of it reads. */
+static bool takes_image(const fu_ctx *c, const fu_group *g, int node)
+{
+    const int conv = g->room == FU_TILE ? fu_tile_conv(c, g->n, g->member) : -1;
+    if (conv < 0 || c->node[conv].kind != TN_KIND_CONV) return false;
+    if (fu_value_of(c, c->node[conv].t->in[0]) != c->node[node].t) return false;
+    for (int i = 0; i < g->n; i++) {
+        const tn_tensor *t = c->node[g->member[i]].t;
+        for (int k = g->member[i] == conv; k < t->n_in; k++)
+            if (fu_node_of(c, fu_value_of(c, t->in[k])) == node) return false;
+    }
+    return fu_tile_before_ns(c, conv, 0, 0) >= 0;
+}
+
+/* Whether the group makes something that a convolution may compute as it loads it: what else it stores stands
+ * in the way of doing without it. */
+static bool makes_image(const fu_ctx *c, const fu_group *g)
+{
+    for (int i = 0; i < g->n; i++) {
+        const fu_node *n = &c->node[g->member[i]];
+        for (int u = 0; u < n->n_user; u++)
+            if (takes_image(c, &c->group[fu_group_of(c, n->user[u])], g->member[i])) return true;
+    }
+    return false;
+}
+
+/* Nanoseconds that are spared, beside the value's own bytes, if the convolutions among the groups compute it
+ * as they load it: less what that takes there, and with the pass that makes it now, if it has nothing else to
+ * do. */
+static double spared(const fu_ctx *c, const fu_node *n, const again *r, int count, const int *to)
+{
+    const double bytes = (double)fu_bytes(n->t), load = fu_load_ns(c->target, bytes, bytes);
+    const fu_group *owner = &c->group[fu_alive(c, n->group)];
+    double all = 0;
+    bool gone = true;
+    for (int i = 0; i < owner->n; i++) {
+        bool listed = false;
+        for (int k = 0; k < r->n && !listed; k++) listed = r->node[k] == owner->member[i];
+        const fu_node *m = &c->node[owner->member[i]];
+        gone =
+            gone && (listed || (!m->root && !tn_node_written(m->t) && !fu_read_outside(c, owner->member[i])));
+    }
+    if (gone) all += tn_target_rates(c->target)->launch_us * 1e3 + load;
+    for (int i = 0; i < count; i++) {
+        const fu_group *g = &c->group[to[i]];
+        if (g->room != FU_TILE) continue;
+        /* instead of what `worth` takes it for, which hides half of it behind memory */
+        const double elems = (double)tn_node_numel(n->t);
+        all += fu_work_ns(c->target, elems * r->cost) / 2;
+        all -= fu_tile_before_ns(c, fu_tile_conv(c, g->n, g->member), r->cost, r->n_read - 1);
+    }
+    return all;
+}
+
+/* Whether the groups can run one after the other. */
+static bool can_be_ordered(const fu_ctx *c, bool *done)
+{
+    int left = 0, before = -1;
+    for (int g = 0; g < c->n_group; g++) left += !(done[g] = c->group[g].dead);
+    while (left && left != before) {
+        before = left;
+        for (int g = 0; g < c->n_group; g++) {
+            const fu_group *a = &c->group[g];
+            bool ready = !done[g];
+            for (int i = 0; i < a->n && ready; i++)
+                for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
+                    int d = fu_awaited(c, g, a->member[i], k);
+                    ready = d == g || done[d];
+                }
+            if (!ready) continue;
+            done[g] = true;
+            left--;
+        }
+    }
+    return !left;
+}
+
+/* Groups that compute r's nodes read what these do, and before it is overwritten. */
+static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
+{
+    for (int at = 0; at < r->n; at++)
+        for (int k = 0; k < c->node[r->node[at]].t->n_in; k++) {
+            const tn_tensor *x = fu_value_of(c, c->node[r->node[at]].t->in[k]);
+            int piece, end, w;
+            for (fu_written_pieces(c, x, &piece, &end); piece < end; piece++)
+                for (uint32_t id = x->base->id; (w = fu_writer_near(c, piece, id, true)) >= 0;
+                     id = c->node[w].t->id)
+                    for (int i = 0; i < count; i++) {
+                        const fu_group *g = &c->group[to[i]];
+                        int own = 0;
+                        while (own < g->n && fu_group_of(c, g->member[own]) != to[i]) own++;
+                        if (own == g->n || fu_group_of(c, w) == to[i] || !fu_note_after(c, w, g->member[own]))
+                            return false;
+                    }
+        }
+    return true;
+}
+
+/* A value that one group would store only for others to read, and that is cheap to make from what is in
+ * memory anyway, is computed by those others again. `tiles`: by convolutions among them, as they load it, and
+ * whatever else keeps the group that makes it from being spared. */
+static void compute_again(fu_ctx *c, int node, bool tiles)
+{
+    enum { MANY = 16 };
+    fu_node *n = &c->node[node];
+    if (!n->live || n->root || n->group < 0) return;
+    const fu_room room = c->group[fu_group_of(c, node)].room;
+    if (room != FU_LOOPS && (room != FU_TILE || tiles || !fu_widens(n))) return;
+    again r = {.size = tn_node_numel(n->t)};
+    int to[MANY], count = readers(c, node, to, MANY);
+    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return;
+    if (fu_alone(c, &c->group[fu_group_of(c, node)])) return;
+    double reads = 0;
+    int convs = 0;
+    for (int i = 0; i < count; i++) {
+        const fu_group *g = &c->group[to[i]];
+        const bool takes = tiles && takes_image(c, g, node);
+        if ((!takes && g->room != FU_LOOPS) || fu_alone(c, g)) return; /* it has to be stored in any case */
+        reads += new_reads(c, g, &r);
+        convs += takes;
+    }
+    if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return;
+    if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return;
+    const bool order = tiles || r.old;
+    int *after = order ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
+    bool *done = order ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;
+    if (order && (!after || !done)) return;
+    for (int i = 0; i < c->n_node && order; i++) after[i] = c->node[i].n_after;
+    struct {
+        int n, *member;
+    } before[MANY];
+    int copies[FU_MAX_MEMBERS], copied = c->n_copy;
+    for (int i = 0; i < count; i++) {
+        before[i].n = c->group[to[i]].n;
+        before[i].member = c->group[to[i]].member;
+    }
+    for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
+    bool ok = true;
+    fu_unrank(c);
+    for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
+    ok = ok || !tiles; /* where not all could, those that could not read it */
+    if (order) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);
+    if (ok && sources_can(c, &r)) return;
+    for (int i = 0; i < c->n_node && order; i++) c->node[i].n_after = after[i];
+    for (int i = 0; i < count; i++) {
+        c->group[to[i]].n = before[i].n;
+        c->group[to[i]].member = before[i].member;
+    }
+    for (int i = 0; i < r.n; i++) c->node[r.node[i]].n_copy = copies[i];
+    c->n_copy = copied;
+}
+
+void fu_recompute(fu_ctx *c, int node)
+{
+    compute_again(c, node, false);
+}
+
+void fu_recompute_for_tiles(fu_ctx *c)
+{
+    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    c->tiles_first = true;
+    for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i, true);
+    c->tiles_first = false;
+}

@@ -1,0 +1,534 @@
+/* conv_tile.c - chooses the tile of a convolution on tensor cores by a model of what a multiprocessor does.
+ *
+ * A block goes through K in buffers. Of each, the tensor cores multiply BM x BN x BK, shared memory is read
+ * by each warp (its rows of A, its columns of B), and the L2 cache sends both parts; the three overlap, so
+ * the longest counts, and a barrier. To that come the first buffer's way and writing the results. Blocks go
+ * over the multiprocessors in turns: the last one is as long as a full one, which is what splits are for.
+ * Where too few warps live on a multiprocessor to hide the instructions' way, everything takes longer.
+ *
+ * Read first: fu_conv_tile, then predict.
+ */
+#include "conv_tile.h"
+
+#include "../../src/device/embed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    STATS_TILES = 64, /* as conv2d.cu has it */
+    ROOM = 8,         /* likewise: more than a tile's columns in a row of results */
+    BLOCK_SHARED = 1024,
+    REGISTERS = 65536,
+    MOST_SPLITS = 256,
+    MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
+    TAPS = 1 << 15,
+    FEW = 8 /* channels of a group: a tile of tensor cores would be a fourth full at best */
+};
+
+/* What a multiprocessor does in a clock: multiply-adds of 16-bit elements (half as many of TF32), bytes from
+ * shared memory, bytes from L2 and, once, from memory. */
+static const double mma_per_clock = 1024, shared_per_clock = 128, l2_per_clock = 28, memory_per_clock = 14;
+static const double barrier_clocks = 40, start_clocks = 1500, warps_that_hide = 8;
+
+typedef struct shape {
+    int64_t m, n, k; /* of one group and phase */
+    int64_t phases, groups;
+    int64_t width, pixels,
+        channels; /* of the pixels' rows and images, of a tap: what indices are divided by */
+    int size;
+    int64_t taps;
+    bool direct;               /* not by tensor cores: either of the two below */
+    bool forward, weights;     /* the pass: forward, weight gradient */
+    int64_t in_each, out_each; /* of groups of few channels: gathered and made of them; else 0 */
+    int64_t multiplier; /* of a convolution of each channel alone: channels of y for one of x; else 0 */
+} shape;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- the three products ---- */
+
+static bool fits(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    double all = (double)a * (double)b * (double)c * (double)d;
+    return a > 0 && b > 0 && c > 0 && d > 0 && all < (double)(INT32_MAX - (1 << 16));
+}
+
+/* Of the phase of a data gradient that sees most: those a whole number of strides apart. */
+static int64_t most_taps(int64_t taps, int64_t stride, int64_t dilation)
+{
+    int64_t step = 1;
+    while (step * dilation % stride) step++;
+    return ceil_div(taps, step);
+}
+
+static bool shape_of(const tn_conv2d_desc *d, shape *s)
+{
+    if (d->dtype != TN_F32 && d->dtype != TN_F16 && d->dtype != TN_BF16) return false;
+    if (d->groups < 1 || d->c % d->groups || d->oc % d->groups) return false;
+    const int64_t in = d->c / d->groups, out = d->oc / d->groups;
+    if (!fits(d->n, d->h, d->w, d->c) || !fits(d->n, d->oh, d->ow, d->oc) || !fits(d->oc, d->kh, d->kw, in))
+        return false;
+    if (d->kh * d->kw > TAPS || d->stride[0] * d->stride[1] > TAPS) return false;
+    /* positions in the image and around it, and products of stride and tap */
+    if (!fits(d->h + d->pad[0] + d->pad[1], d->stride[0], d->dilation[0] * d->kh, 1) ||
+        !fits(d->w + d->pad[2] + d->pad[3], d->stride[1], d->dilation[1] * d->kw, 1))
+        return false;
+    *s = (shape){.groups = d->groups,
+                 .phases = 1,
+                 .size = d->dtype == TN_F32 ? 4 : 2,
+                 .taps = d->kh * d->kw,
+                 .forward = d->pass == TN_CONV_FORWARD,
+                 .weights = d->pass == TN_CONV_WEIGHT_GRAD};
+    s->width = d->ow;
+    s->pixels = d->oh * d->ow;
+    s->channels = in;
+    switch (d->pass) {
+    case TN_CONV_FORWARD:
+        s->m = d->n * s->pixels, s->n = out, s->k = d->kh * d->kw * in;
+        break;
+    case TN_CONV_DATA_GRAD:
+        s->phases = d->stride[0] * d->stride[1];
+        s->width = ceil_div(d->w, d->stride[1]);
+        s->pixels = ceil_div(d->h, d->stride[0]) * s->width;
+        s->channels = out;
+        s->m = d->n * s->pixels, s->n = in;
+        s->k = most_taps(d->kh, d->stride[0], d->dilation[0]) *
+               most_taps(d->kw, d->stride[1], d->dilation[1]) * out;
+        break;
+    case TN_CONV_WEIGHT_GRAD:
+        s->m = out, s->n = d->kh * d->kw * in, s->k = d->n * s->pixels;
+        break;
+    }
+    if (d->groups > 1 && in == 1) { /* all channels are one group's */
+        s->multiplier = out;
+        s->groups = 1;
+        s->m = d->pass == TN_CONV_WEIGHT_GRAD ? 1 : s->m;
+        s->n = d->pass == TN_CONV_DATA_GRAD ? d->c : d->oc;
+    } else if (d->groups > 1 && in <= FEW && out <= FEW) { /* likewise, of tiles that are whole groups */
+        s->in_each = d->pass == TN_CONV_DATA_GRAD ? out : in;
+        s->out_each = d->pass == TN_CONV_DATA_GRAD ? in : out;
+        s->groups = 1;
+        s->m = d->pass == TN_CONV_WEIGHT_GRAD ? 1 : s->m;
+        s->n = d->pass == TN_CONV_DATA_GRAD ? d->c : d->oc;
+    }
+    s->direct = s->multiplier || s->in_each;
+    return fits(s->m, 1, 1, 1) && fits(s->k, 1, 1, 1);
+}
+
+/* The largest power of two that divides all channels and moves 16 bytes at most. */
+static int vector_of(int64_t channels, int size)
+{
+    int v = 16 / size;
+    while (channels % v) v /= 2;
+    return v;
+}
+
+/* multiplier + 2^32 shift of a division of numbers below 2^31: n d^-1 = n multiplier 2^-(31 + shift), where
+ * the multiplier, rounded up, is too large by less than one part in 2^31. */
+static int64_t reciprocal(int64_t d)
+{
+    int64_t shift = 0;
+    while ((int64_t)1 << shift < d) shift++;
+    uint64_t power = (uint64_t)1 << (31 + shift);
+    return (int64_t)((power + (uint64_t)d - 1) / (uint64_t)d) + (shift << 32);
+}
+
+/* ---- one tile ---- */
+
+static bool valid(const struct fu_conv_tile *o, const shape *s)
+{
+    const int chunk = 16 / s->size, threads = o->warps_m * o->warps_n * 32;
+    if (s->in_each)
+        return o->bn % s->out_each == 0 && o->bn % 8 == 0 && threads % (o->bn / s->out_each) == 0 &&
+               o->splits >= 1;
+    if (s->multiplier)
+        return o->bm >= 1 && o->bn >= 8 && o->splits >= 1 && threads >= 32 && threads <= 1024 &&
+               o->bn / o->vec_a <= threads;
+    if (o->bm < 32 || o->bn < 32 || o->bk < 4 * chunk || o->stages < 2 || o->splits < 1) return false;
+    if (threads < 32 || threads > 1024 || o->bm % (16 * o->warps_m) || o->bn % (16 * o->warps_n))
+        return false;
+    /* units of a row that are copied: no more than threads */
+    int longest = o->bk / (o->vec_a < o->vec_b ? o->vec_a : o->vec_b);
+    if (o->bm / o->vec_a > longest) longest = o->bm / o->vec_a;
+    if (o->bn / o->vec_b > longest) longest = o->bn / o->vec_b;
+    if (longest > threads) return false;
+    /* sums of a thread: f32 operands, in two parts, leave room for fewer */
+    if (o->bm * o->bn > (s->size == 2 ? 128 : 64) * threads) return false;
+    /* each thread knows the place of every row it copies from: in registers, which are few */
+    return o->bm * o->bk <= MOST_UNITS * threads * o->vec_a &&
+           o->bn * o->bk <= MOST_UNITS * threads * o->vec_b;
+}
+
+static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stats)
+{
+    const int threads = o->warps_m * o->warps_n * 32;
+    if (s->in_each && s->weights) return (s->taps * o->bn + threads) * s->in_each * 4;
+    if (s->multiplier && s->weights) /* sums of the taps, of the threads */
+        return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
+    int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
+    int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
+    if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
+    if (s->in_each) return results + s->taps * o->bn * s->in_each * 4;
+    if (s->multiplier) return results + s->taps * (s->forward ? 1 : s->multiplier) * o->bn * 4;
+    return buffers > results ? buffers : results;
+}
+
+/* Blocks that live on a multiprocessor at once. */
+static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_target *t)
+{
+    const int threads = o->warps_m * o->warps_n * 32;
+    const int registers = o->bm * o->bn / threads + (s->forward ? 110 : 180); /* sums, and the rest */
+    int64_t blocks = t->l1_bytes / (o->grid.shared + BLOCK_SHARED);
+    blocks = min64(blocks, t->max_threads / threads);
+    return min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
+}
+
+static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
+{
+    if (s->direct) { /* memory, or arithmetic by all lanes: less where blocks do not fill the last turn */
+        const double lanes = 128, sums = (double)(s->weights ? s->k : s->m) * (double)s->n;
+        const double work = sums * (double)(s->taps * (s->in_each ? s->in_each : 1)) / lanes;
+        const int64_t lives =
+            min64(t->max_threads / o->grid.threads, t->l1_bytes / (o->grid.shared + BLOCK_SHARED));
+        const double turns = (double)ceil_div(o->grid.n, lives * t->processors),
+                     fills = (double)(lives * t->processors);
+        const double moved = 2 * sums * s->size / memory_per_clock;
+        o->cycles =
+            start_clocks + turns * fills / (double)o->grid.n * (work > moved ? work : moved) / t->processors;
+        o->share = 0;
+        return;
+    }
+    const double bm = o->bm, bn = o->bn, bk = o->bk, size = s->size;
+    const double mma = bm * bn * bk * o->products / (size == 4 ? mma_per_clock / 2 : mma_per_clock);
+    const double shared = (o->warps_n * bm + o->warps_m * bn) * bk * size / shared_per_clock;
+    const double l2 = (bm + bn) * bk * size / l2_per_clock;
+    double step = mma > shared ? mma : shared;
+    if (l2 > step) step = l2;
+    const double buffers = (double)ceil_div(ceil_div(s->k, o->bk), o->splits);
+    double block = buffers * (step + barrier_clocks) + bm * bn * 4 / memory_per_clock;
+    const int64_t lives = resident(o, s, t), rounds = ceil_div(o->grid.n, t->processors);
+    const double warps = (double)(min64(lives, rounds) * o->warps_m * o->warps_n);
+    if (warps < warps_that_hide) block *= warps_that_hide / warps;
+    o->cycles = (double)rounds * block + start_clocks;
+    if (o->splits > 1) /* each leaves its sums, and the last of a tile reads those of all */
+        o->cycles += ((double)rounds + (double)o->splits) * bm * bn * 4 / l2_per_clock;
+    const double work = (double)s->m * (double)s->n * (double)s->k * (double)(s->phases * s->groups);
+    o->share = mma / (bm * bn * bk) * work / t->processors / o->cycles;
+}
+
+static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_tile *o)
+{
+    snprintf(o->defines, sizeof o->defines,
+             "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define BM %d\n#define BN %d\n#define "
+             "BK %d\n"
+             "#define STAGES %d\n#define WARPS_M %d\n#define WARPS_N %d\n#define VEC_A %d\n#define VEC_B %d\n"
+             "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n"
+             "#define CONV2D_JOIN_(a, b) a##b\n#define CONV2D_JOIN(a, b) CONV2D_JOIN_(a, b)\n"
+             "#define SPACE CONV2D_JOIN(ENTRY, _space)\n#define tn_epilogue CONV2D_JOIN(ENTRY, _epilogue)\n"
+             "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n"
+             "#define tn_prologue CONV2D_JOIN(ENTRY, _prologue)\n",
+             (int)d->pass,
+             d->dtype == TN_F32   ? 0
+             : d->dtype == TN_F16 ? 2
+                                  : 3,
+             o->products, o->bm, o->bn, o->bk, o->stages, o->warps_m, o->warps_n, o->vec_a, o->vec_b,
+             o->splits > 1, stats, o->pack);
+}
+
+/* Of TF32, for one of what is multiplied. */
+static int products_of(const shape *s, const tn_target *t)
+{
+    return s->size == 4 && !t->tf32 ? 3 : 1;
+}
+
+static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
+                    struct fu_conv_tile *o)
+{
+    const int64_t in = d->c / d->groups, out = d->oc / d->groups;
+    o->products = products_of(s, t);
+    o->vec_a = vector_of(d->pass == TN_CONV_FORWARD ? in : out, s->size);
+    o->vec_b = vector_of(in, s->size);
+    o->pack = vector_of(s->n, s->size);
+    if (s->multiplier) {
+        o->products = 1;
+        o->vec_a = o->vec_b = s->multiplier == 1 ? vector_of(s->n, s->size) : 1;
+        if (s->weights) o->pack = 1;
+    }
+    if (s->in_each) { /* the only tile there is */
+        o->products = 1;
+        o->bm = 128, o->bk = 1, o->stages = 1, o->warps_m = 8, o->warps_n = 1;
+        o->bn = (int)s->out_each * 8;
+        while (o->bn <= 32 && o->bn < 32 * s->out_each) o->bn *= 2;
+        if (s->weights) o->pack = 1;
+    }
+    if (!valid(o, s)) return false;
+    const int64_t tiles_m = ceil_div(s->m, o->bm), tiles_n = ceil_div(s->n, o->bn);
+    const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = ceil_div(tiles_m, STATS_TILES);
+    const bool alone = s->direct && s->weights;
+    const int64_t each = s->in_each ? s->in_each : 1; /* sums of a tap and channel */
+    const int64_t steps = !s->direct ? ceil_div(s->k, o->bk)
+                          : alone    ? s->k
+                                     : 1,
+                  per = ceil_div(steps, o->splits);
+    o->splits = ceil_div(steps, per); /* none without work */
+    const int64_t tickets = (o->splits > 1 ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
+    if (tickets > TN_KERNEL_TICKETS || tiles > INT32_MAX / o->splits) return false;
+    o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps * each : o->bm) * o->bn * 4 : 0;
+    if (stats) o->scratch += (tiles_m + sets) * d->oc * 2 * 4;
+    o->grid = (tn_grid){.n = tiles * o->splits,
+                        .chunk = 1,
+                        .threads = o->warps_m * o->warps_n * 32,
+                        .shared = shared_of(o, s, stats)};
+    /* the kernel's own word of shared memory, with room around it */
+    if (o->grid.shared + 64 > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
+        return false;
+    const int64_t dim[] = {d->n,
+                           d->h,
+                           d->w,
+                           d->c,
+                           d->oc,
+                           d->kh,
+                           d->kw,
+                           d->oh,
+                           d->ow,
+                           s->groups,
+                           d->stride[0],
+                           d->stride[1],
+                           d->pad[0],
+                           d->pad[1],
+                           d->pad[2],
+                           d->pad[3],
+                           d->dilation[0],
+                           d->dilation[1],
+                           tiles_m,
+                           tiles_n,
+                           o->splits,
+                           per,
+                           s->m,
+                           s->n,
+                           s->multiplier ? s->multiplier : s->k,
+                           s->width,
+                           s->pixels,
+                           reciprocal(s->width),
+                           reciprocal(s->pixels),
+                           reciprocal(s->channels),
+                           reciprocal(d->kw)};
+    o->n_dim = (int)(sizeof dim / sizeof *dim);
+    memcpy(o->dim, dim, sizeof dim);
+    o->columns = d->pass == TN_CONV_FORWARD     ? d->oc
+                 : d->pass == TN_CONV_DATA_GRAD ? d->c
+                 : alone                        ? s->taps * each
+                                                : s->n;
+    o->align[0] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_b : o->vec_a) * s->size;
+    o->align[1] = (d->pass == TN_CONV_WEIGHT_GRAD ? o->vec_a : o->vec_b) * s->size;
+    o->before = tn_embed_text(TN_EMBED_PTX_CUH);
+    o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU
+                            : s->in_each  ? TN_EMBED_GROUPED_CU
+                                          : TN_EMBED_CONV2D_CU);
+    o->stats = stats;
+    o->tuned = false;
+    o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
+                 !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
+    predict(o, s, t);
+    write_defines(d, stats, o);
+    const size_t end = strlen(o->defines);
+    if (s->in_each)
+        snprintf(o->defines + end, sizeof o->defines - end, "#define IN_EACH %d\n#define OUT_EACH %d\n",
+                 (int)s->in_each, (int)s->out_each);
+    return true;
+}
+
+static bool served(const tn_target *t)
+{
+    return t->dialect == TN_DIALECT_CUDA && t->capability >= 80 && t->processors > 0 && t->max_threads > 0 &&
+           t->l1_bytes > 0;
+}
+
+bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    shape s;
+    return served(t) && (!stats || d->pass == TN_CONV_FORWARD) && shape_of(d, &s) &&
+           fill_in(d, &s, t, stats, out);
+}
+
+/* ---- the choice ---- */
+
+/* Tiles that are worth trying, the larger first: of two that are predicted to take the same, the first. */
+static const struct {
+    int bm, bn, warps_m, warps_n;
+} sizes[] = {{128, 256, 2, 4}, {256, 128, 4, 2}, {128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2},
+             {64, 64, 2, 2},   {128, 32, 4, 1},  {64, 32, 4, 1},   {32, 64, 1, 4},  {32, 32, 2, 2}};
+
+bool fu_conv_size(int i, struct fu_conv_tile *out)
+{
+    if (i < 0 || i >= (int)(sizeof sizes / sizeof *sizes)) return false;
+    out->bm = sizes[i].bm, out->bn = sizes[i].bn;
+    out->warps_m = sizes[i].warps_m, out->warps_n = sizes[i].warps_n;
+    return true;
+}
+
+/* The only tile there is for channels alone, or in small groups: 16 KiB or so of results, and pixels split
+ * until the GPU is full.
+ */
+static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
+                         struct fu_conv_tile *out)
+{
+    *out = (struct fu_conv_tile){.bm = 64, .bk = 1, .stages = 1, .warps_m = 8, .warps_n = 1, .splits = 1};
+    out->bn = s->n <= 32 ? 32 : 64;
+    if (s->weights) {
+        const int64_t tiles = ceil_div(s->n, s->in_each ? 8 * s->out_each : out->bn),
+                      most = ceil_div(s->k, 256);
+        out->splits = min64(most, ceil_div(4 * t->processors, tiles));
+    }
+    return fill_in(d, s, t, stats, out);
+}
+
+/* 1 2 3 4 6 8 12 16 .. */
+static int64_t more_splits(int64_t splits)
+{
+    return splits % 3 == 0 ? splits / 3 * 4 : splits == 1 ? 2 : splits / 2 * 3;
+}
+
+/* Puts `try` among the n best, best first and the older before the newer of the same, unless `each` of its
+ * size are better; how many there are now. */
+static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const struct fu_conv_tile *try)
+{
+    int at = n, alike = 0, worst = -1;
+    while (at > 0 && try->cycles < out[at - 1].cycles) at--;
+    for (int i = 0; i < n; i++) {
+        if (out[i].bm != try->bm || out[i].bn != try->bn) continue;
+        if (out[i].bk == try->bk && out[i].stages == try->stages && out[i].splits == try->splits) return n;
+        alike++;
+        worst = i;
+    }
+    if (alike >= each) {
+        if (worst < at) return n;
+    } else {
+        worst = n < most ? n++ : n - 1;
+        if (at > worst) return n;
+    }
+    memmove(out + at + 1, out + at, (size_t)(worst - at) * sizeof *out);
+    out[at] = *try;
+    return n;
+}
+
+/* All but the weights' gradient of f32 in two parts whose B is the larger: there the compiler runs out of
+ * registers (tests/gpu/KERNELS.md has the others). */
+static bool can_load(const shape *s, const struct fu_conv_tile *o)
+{
+    if (s->direct || (!s->forward && !s->weights)) return false;
+    return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
+}
+
+/* `loading`: of those that can have a prologue. */
+static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, bool loading, int most,
+                      struct fu_conv_tile *out)
+{
+    enum { EACH = 2 };
+    struct fu_conv_tile try = {.n_dim = 0};
+    shape s;
+    int found = 0;
+    if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return 0;
+    if (s.direct) return !loading && choose_alone(d, &s, t, stats, out);
+    try.products = products_of(&s, t);
+    for (int i = 0; fu_conv_size(i, &try); i++)
+        for (int way = 0; way < 4; way++)
+            for (int64_t splits = 1; splits <= MOST_SPLITS; splits = more_splits(splits)) {
+                try.bk = (way & 1 ? 64 : 128) / s.size;
+                try.stages = way & 2 ? 3 : 4;
+                try.splits = splits;
+                if ((!loading || can_load(&s, &try)) && fill_in(d, &s, t, stats, &try))
+                    found = keep_best(out, found, most, EACH, &try);
+            }
+    return found;
+}
+
+int fu_conv_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, int most, struct fu_conv_tile *out)
+{
+    return best_tiles(d, t, stats, false, most, out);
+}
+
+bool fu_conv_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    return fu_conv_tiles(d, t, stats, 1, out) > 0;
+}
+
+/* Before each buffer is multiplied, the part of it that is the image goes through registers; meanwhile only
+ * the other blocks of the multiprocessor have work for its tensor cores. Operands of the image's size come
+ * from L2, and nobody has asked for them early. Windows that overlap are computed as often as they are
+ * loaded. */
+double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
+                      int operands)
+{
+    const double lanes = 128, latency = 600;
+    shape s;
+    if (!shape_of(d, &s)) return 0;
+    const double elements = (double)(s.forward ? o->bm : o->bn) * o->bk, size = s.size;
+    const double convert = s.size == 2 ? 4 : 2;
+    double buffer = elements * (work + convert) / lanes + 2 * elements * size / shared_per_clock;
+    buffer += operands * (elements * size / l2_per_clock + latency);
+    const double buffers = (double)ceil_div(ceil_div(s.k, o->bk), o->splits);
+    const int64_t lives = resident(o, &s, t), rounds = ceil_div(o->grid.n, t->processors);
+    return (double)rounds * buffers * buffer / (double)(lives < 1 ? 1 : min64(lives, rounds));
+}
+
+/* ---- what was found by running them ---- */
+
+bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b)
+{
+    return a->dtype == b->dtype && a->pass == b->pass && a->tf32 == b->tf32 && a->n == b->n && a->h == b->h &&
+           a->w == b->w && a->c == b->c && a->oc == b->oc && a->kh == b->kh && a->kw == b->kw &&
+           a->oh == b->oh && a->ow == b->ow && a->groups == b->groups &&
+           !memcmp(a->stride, b->stride, sizeof a->stride) && !memcmp(a->pad, b->pad, sizeof a->pad) &&
+           !memcmp(a->dilation, b->dilation, sizeof a->dilation);
+}
+
+const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats)
+{
+    for (int i = 0; t && i < t->n; i++)
+        if (t->way[i].stats == stats && fu_conv_same(&t->way[i].d, d)) return &t->way[i];
+    return NULL;
+}
+
+/* What was found to be the fastest, if anything was. */
+static bool found_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    const fu_conv_way *w = fu_conv_known(t->tuned, d, stats);
+    if (w) {
+        *out = (struct fu_conv_tile){.bm = w->bm,
+                                     .bn = w->bn,
+                                     .bk = w->bk,
+                                     .stages = w->stages,
+                                     .warps_m = w->warps_m,
+                                     .warps_n = w->warps_n,
+                                     .splits = w->splits};
+        if (fu_conv_tile_as(d, t, stats, out)) return out->tuned = true;
+    }
+    return false;
+}
+
+bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    return found_tile(d, t, stats, out) || fu_conv_tile(d, t, stats, out);
+}
+
+bool fu_conv_can_load(const tn_conv2d_desc *d, const struct fu_conv_tile *o)
+{
+    shape s;
+    return shape_of(d, &s) && can_load(&s, o);
+}
+
+bool fu_conv_tile_loading(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
+{
+    if (found_tile(d, t, stats, out) && fu_conv_can_load(d, out)) return true;
+    return best_tiles(d, t, stats, true, 1, out) > 0;
+}

@@ -1,0 +1,21 @@
+/* cost.h - what kernels cost: arithmetic from their loops, time from the target profile. */
+#ifndef TN_COST_H
+#define TN_COST_H
+
+#include "../../src/device/profile.h"
+#include "../fuser.h"
+
+/* Of the shorter of memory and arithmetic, the part that does not hide behind the longer. */
+#define FU_OVERLAP .25
+
+/* Instructions for one element, counted for all elements of the program's loops. */
+double fu_prog_work(const fu_prog *p, const tn_target *t);
+
+/* Nanoseconds to write so many bytes so that they are read later, and to read them; `footprint` is what is
+ * touched in between. */
+double fu_store_ns(const tn_target *t, double bytes, double footprint);
+double fu_load_ns(const tn_target *t, double bytes, double footprint);
+/* Nanoseconds for so many instructions for one element. */
+double fu_work_ns(const tn_target *t, double instructions);
+
+#endif

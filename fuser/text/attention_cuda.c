@@ -1,0 +1,261 @@
+/* attention_cuda.c - which tiles the attention kernels for tensor cores get, and what they should reach.
+ *
+ * What a warp keeps in registers decides: the accumulators of its outputs (16 * M_TILES rows of HEAD) and the
+ * scores of one tile (16 * M_TILES rows of COLS). The table holds for each kind, head and pass the largest
+ * tile that the real compiler fits into 255 registers without a spill, whatever the mask adds; draws_fit says
+ * where dropout does not fit as well, one_tile_fits where less does not (tests/test_cuda_attention.c asks the
+ * compiler). Where shared memory is short, or there are fewer blocks than processors, tiles get smaller. Two
+ * blocks should fit on a processor: while one waits or takes exponentials the other's products run.
+ *
+ * Read first: fu_flash_tile.
+ */
+#include "attention_cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "../../src/device/embed.h"
+
+enum { WARPS = 4, KINDS = 3, HEADS = 4, PASSES = 3 };
+
+typedef struct shape {
+    uint8_t m_tiles, columns, kept;
+} shape;
+
+/* [16 bits, f32 as three products, f32 as one][head 32, 64, 96, 128][forward, dk and dv, dq] */
+static const shape table[KINDS][HEADS][PASSES] = {
+    {{{2, 64, 1}, {2, 32, 0}, {2, 32, 0}},
+     {{2, 64, 0}, {1, 64, 0}, {2, 32, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {2, 32, 0}},
+     {{1, 32, 1}, {1, 32, 0}, {1, 32, 0}}},
+    {{{2, 32, 0}, {2, 32, 0}, {2, 16, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
+     {{1, 32, 0}, {1, 16, 0}, {1, 32, 0}}},
+    {{{2, 32, 0}, {2, 32, 0}, {2, 32, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}},
+     {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}}},
+};
+
+static int element_bytes(tn_dtype d)
+{
+    return d == TN_F32 ? 4 : 2;
+}
+
+static int products(const fu_flash_desc *d)
+{
+    return d->dtype == TN_F32 && !d->tf32 ? 3 : 1;
+}
+
+static const shape *shape_of(const fu_flash_desc *d)
+{
+    const int kind = d->dtype != TN_F32 ? 0 : d->tf32 ? 2 : 1;
+    const int pass = d->pass == FU_FLASH_FORWARD ? 0 : d->pass == FU_FLASH_DKV ? 1 : 2;
+    return &table[kind][d->head / 32 - 1][pass];
+}
+
+/* Whether what draws dropout's bits finds room in registers beside two tiles of rows. */
+static bool draws_fit(const fu_flash_desc *d)
+{
+    return d->dtype != TN_F32 && d->head <= 64;
+}
+
+/* Whether one tile of rows does where blocks are few. In one case the compiler holds it in more registers
+ * than two, and spills: an added mask, forward, three products, head 96. */
+static bool one_tile_fits(const fu_flash_desc *d)
+{
+    return d->pass != FU_FLASH_FORWARD || d->mask != FU_FLASH_ADDED_MASK || products(d) == 1 || d->head != 96;
+}
+
+/* As attention.cu lays them out: the block's own rows of one or two matrices, then the stages. */
+static int64_t shared_of(const fu_flash_desc *d, const struct fu_flash_tile *t)
+{
+    const int64_t row = (d->head + 16 / element_bytes(d->dtype)) * element_bytes(d->dtype);
+    const int64_t own = t->rows * (d->pass == FU_FLASH_FORWARD ? 1 : 2);
+    const int64_t numbers = d->pass == FU_FLASH_DKV ? 2 * t->columns * (int64_t)sizeof(float) : 0;
+    return own * row + t->stages * (2 * t->columns * row + numbers);
+}
+
+static int64_t blocks_of(const fu_flash_desc *d, int rows)
+{
+    const int64_t side = d->pass == FU_FLASH_DKV ? d->tk : d->tq;
+    return d->batch * d->heads * ((side + rows - 1) / rows);
+}
+
+static void set_rows(const fu_flash_desc *d, struct fu_flash_tile *t)
+{
+    t->rows = 16 * t->m_tiles * t->warps;
+    t->threads = 32 * t->warps;
+    t->blocks = blocks_of(d, t->rows);
+    t->shared = shared_of(d, t);
+}
+
+/* ---- cost ---- */
+
+/* Cycles of a quarter of a multiprocessor for a warp's instruction: a product of 16 x 8 x 32 bytes by
+ * mma.sync, and 2^x. Bytes a cycle for all four quarters, from shared memory and from L2. */
+enum { MMA_CYCLES = 8, EXP_CYCLES = 8, SHARED_CYCLE = 128, L2_CYCLE = 40, LDMATRIX_BYTES = 512 };
+
+/* The part of the key-query pairs that are seen, and of those in tiles that are visited. */
+static void pairs_of(const fu_flash_desc *d, const struct fu_flash_tile *t, double *seen, double *visited)
+{
+    const double all = (double)d->tq * (double)d->tk;
+    const double q = (double)d->tq, k = (double)d->tk;
+    *seen = *visited = all;
+    if (!d->causal) {
+        const double r = t->rows, c = t->columns, s = d->pass == FU_FLASH_DKV ? k : q;
+        const double o = d->pass == FU_FLASH_DKV ? q : k;
+        *visited = ceil(s / r) * r * ceil(o / c) * c;
+        return;
+    }
+    *seen = q <= k ? q * (q + 1) / 2 : k * (k + 1) / 2 + (q - k) * k;
+    *visited = fmin(all, *seen + fmin(q, k) * (t->rows + t->columns) / 2);
+}
+
+/* Products of a pass: those of scores, and those that add to an output. */
+static int score_products(fu_flash_pass p)
+{
+    return p == FU_FLASH_FORWARD ? 1 : 2;
+}
+
+static int output_products(fu_flash_pass p)
+{
+    return p == FU_FLASH_DKV ? 2 : 1;
+}
+
+/* The share of the time in which tensor cores are busy, for a warp's tile of 16 * m_tiles by `columns`: the
+ * longest of what its quarter and the two memories take, and a quarter of the rest, which does not hide.
+ * *read: bytes that it reads from shared memory. */
+static double share_of_tile(const fu_flash_desc *d, const struct fu_flash_tile *t, double *read)
+{
+    const bool wide = d->dtype == TN_F32;
+    const double size = element_bytes(d->dtype), depth = 32 / size, m = t->m_tiles, n = t->columns / 8.0;
+    const double a = score_products(d->pass), b = output_products(d->pass);
+    const double mma = (a + b) * m * n * (d->head / depth); /* of each product of the precision */
+    const double score_loads = a * (d->head / depth) * (n / 2 + (t->kept ? 0 : m));
+    const double output_loads = b * (t->columns / depth) * (d->head / 16.0);
+    const double scores = m * n * 4; /* of a lane */
+    const double split = !wide ? 0 : products(d) == 3 ? 5 : 1;
+    const double tensor = mma * products(d) * MMA_CYCLES, exponent = scores * EXP_CYCLES;
+    const double issue = mma * products(d) + score_loads + output_loads * (wide ? 4 : 1) +
+                         split * 4 * (score_loads + output_loads) +
+                         scores * (9 + a + (d->mask ? 6 : 0) + (d->dropout ? 30 : 0));
+    *read = (score_loads + output_loads) * LDMATRIX_BYTES;
+    const double shared = *read / SHARED_CYCLE * 4; /* the quarters take turns */
+    const double far = 2 * t->columns * d->head * size / L2_CYCLE * 4 / t->warps;
+    const double each[] = {tensor, exponent, issue, shared, far};
+    double longest = 0, all = 0;
+    for (int i = 0; i < (int)(sizeof each / sizeof *each); i++) {
+        longest = fmax(longest, each[i]);
+        all += each[i];
+    }
+    return tensor / (longest + (all - longest) * .25);
+}
+
+/* Rounds of blocks that are not full; two blocks share a processor. */
+static double share_of_rounds(const struct fu_flash_tile *t, int processors)
+{
+    const double at_once = 2.0 * (processors > 0 ? processors : 1), rounds = (double)t->blocks / at_once;
+    return rounds / ceil(rounds);
+}
+
+static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
+{
+    const double pairs = (double)d->batch * (double)d->heads, rows = pairs * (double)d->tq;
+    const double size = element_bytes(d->dtype), width = d->head * size;
+    double seen, visited;
+    if (d->pass == FU_FLASH_DELTA) {
+        t->flops = 2 * rows * d->head;
+        t->bytes = rows * (2 * width + 8);
+        return;
+    }
+    pairs_of(d, t, &seen, &visited);
+    t->flops = 2 * pairs * seen * d->head * (score_products(d->pass) + output_products(d->pass));
+    const double own = d->pass == FU_FLASH_FORWARD ? 2
+                       : d->pass == FU_FLASH_DKV   ? 4
+                                                   : 3; /* matrices of its rows */
+    const double side = d->pass == FU_FLASH_DKV ? (double)d->tk : (double)d->tq;
+    t->bytes = pairs * (own * side * width + 2 * width * visited / t->rows + 8 * side);
+    if (d->mask) t->bytes += pairs * seen * (d->mask == FU_FLASH_BOOL_MASK ? 1 : size);
+    double read;
+    t->share = share_of_tile(d, t, &read) * share_of_rounds(t, target->processors) * seen / visited;
+    t->shared_read = read * pairs * visited / (16.0 * t->m_tiles * t->columns);
+}
+
+/* ---- the choice ---- */
+
+/* Where there are fewer blocks than processors several share the rows of one. Each then has a part of the
+ * keys of PART_TILES tiles at least, so that filling its pipeline, and one of them taking what all have come
+ * to, cost less than what is saved; two find room on a processor. */
+static void split_keys(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
+{
+    enum { PART_TILES = 4 };
+    const int64_t tiles = ((d->causal && d->tq < d->tk ? d->tq : d->tk) + t->columns - 1) / t->columns;
+    const int64_t room = 2 * (int64_t)target->processors / t->blocks, most = tiles / PART_TILES;
+    const int64_t splits = room < most ? room : most;
+    if (t->blocks >= target->processors || t->blocks > TN_KERNEL_TICKETS || splits < 2) return;
+    t->splits = (int)splits;
+    t->blocks *= splits;
+    t->parts = t->blocks * (d->tq < t->rows ? d->tq : t->rows) * (d->head + 2);
+}
+
+bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *out)
+{
+    struct fu_flash_tile t = {.warps = WARPS, .m_tiles = 1, .columns = 16, .stages = 2, .splits = 1};
+    if (target->dialect != TN_DIALECT_CUDA || target->capability < 80) return false;
+    if (d->dtype != TN_F32 && d->dtype != TN_F16 && d->dtype != TN_BF16) return false;
+    if (d->head < 32 || d->head > 128 || d->head % 32) return false;
+    if (d->batch < 1 || d->heads < 1 || d->tq < 1 || d->tk < 1) return false;
+    if (d->tq > INT32_MAX / 2 || d->tk > INT32_MAX / 2) return false;
+    if (d->pass == FU_FLASH_DELTA) {
+        const int chunks = d->head * element_bytes(d->dtype) / 16, team = chunks % 8 ? 4 : 8;
+        t.threads = 32 * t.warps;
+        t.rows = t.threads / team;
+        t.blocks = (d->batch * d->heads * d->tq + t.rows - 1) / t.rows;
+    } else {
+        const shape *s = shape_of(d);
+        t.m_tiles = s->m_tiles;
+        t.columns = s->columns;
+        t.kept = s->kept;
+        set_rows(d, &t);
+        const bool few = t.blocks < target->processors && one_tile_fits(d);
+        if (t.m_tiles > 1 && (few || (d->dropout && !draws_fit(d)))) {
+            t.m_tiles = 1;
+            set_rows(d, &t);
+        }
+        while (t.shared > target->shared_most && (t.columns > 16 || t.warps > 1)) {
+            if (t.columns > 16)
+                t.columns /= 2;
+            else
+                t.warps /= 2;
+            set_rows(d, &t);
+        }
+        if (t.shared > target->shared_most) return false;
+        t.stages = 3; /* where two blocks fit beside each other even so; each costs 1 KiB more */
+        if (shared_of(d, &t) > (target->shared_most - 1024) / 2) t.stages = 2;
+        t.shared = shared_of(d, &t);
+        if (d->pass == FU_FLASH_FORWARD) split_keys(d, target, &t);
+    }
+    if (t.blocks > INT32_MAX) return false;
+    predict(d, target, &t);
+    *out = t;
+    return true;
+}
+
+const char *fu_flash_text(fu_flash_pass pass)
+{
+    return tn_embed_text(pass == FU_FLASH_FORWARD ? TN_EMBED_ATTENTION_CU : TN_EMBED_ATTENTION_BACKWARD_CU);
+}
+
+int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char *out, size_t room)
+{
+    const int code = d->dtype == TN_F32 ? 0 : d->dtype == TN_F16 ? 2 : 3;
+    return snprintf(
+        out, room,
+        "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n#define CAUSAL %d\n"
+        "#define STRICT %d\n#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
+        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n#define SPLIT %d\n",
+        (int)d->pass, code, products(d), d->head, d->causal, d->strict, (int)d->mask, d->dropout, t->warps,
+        t->m_tiles, t->columns, t->stages, t->kept, t->splits > 1);
+}

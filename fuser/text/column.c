@@ -1,0 +1,236 @@
+/* column.c - the nest where the vector's atom is kept and others are reduced: an item is a tile of it,
+ * and each reduction has an accumulator for every element of the tile.
+ *
+ *     for (int64_t item = begin; item < end; item++) {         sum over the rows of [n, 512]
+ *         _Alignas(64) float sum_acc[512];
+ *         for (int l = 0; l < 512; l++) sum_acc[l] = 0.0f;
+ *         {
+ *             int64_t b = 0;
+ *             for (; b + 8 <= n0; b += 8) {                     several rows at once save accumulator traffic
+ *     #pragma omp simd
+ *                 for (int64_t i1 = 0; i1 < 512; i1++) {
+ *                     float sum_now = sum_acc[i1];
+ *     #pragma GCC unroll 8
+ *                     for (int u = 0; u < 8; u++) {
+ *                         const int64_t i0 = b + u;
+ *                         const float x_i = x[i0 * 512 + i1];
+ *                         sum_now += x_i;
+ *                     }
+ *                     sum_acc[i1] = sum_now;
+ *                 }
+ *             }
+ *             for (int64_t i0 = b; i0 < n0; i0++) {...}         the rows left over
+ *         }
+ *         for (int64_t j = 0; j < 512; j++) out[j] = sum_acc[j];
+ *     }
+ *
+ * Between two phases a loop over the tile computes what later phases need of finished reductions.
+ *
+ * Start with fu_nest_column.
+ */
+#include "nest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A sum of f32 that is carried in f64 takes the rows of a block together in f32, which errs little and is
+ * converted once; what is combined from partial results stays in f64. */
+static bool by_blocks(const fu_prog *p, const fu_value *v)
+{
+    return v->wide && !p->second;
+}
+
+/* Several rows for one element: their contributions meet in a variable. `rows` names the rows' coordinate. */
+void fu_unrolled_body(fu_em *e, int phase, const char *rows)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!fu_reduced_in(v, phase)) continue;
+        if (by_blocks(p, v))
+            fu_line(&e->t, "%s %s_now = 0;", e->lang->type[TN_F32], v->name);
+        else
+            fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
+    }
+    fu_line(&e->t, "#pragma GCC unroll %d", p->unroll);
+    fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->unroll);
+    fu_line(&e->t, "const int64_t %s = b + u;", rows);
+    e->local = true;
+    fu_stash_index(e);
+    fu_write_body(e, phase, e->lane);
+    e->local = false;
+    fu_scope_close(e);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        const char *join = by_blocks(p, v) ? "+=" : "=";
+        if (fu_reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
+    }
+}
+
+static void write_vector(fu_em *e, int phase, const fu_range *r, const char *rows)
+{
+    bool worst = fu_index_inside(e->p, phase);
+    e->first = r->lo;
+    fu_fill_random(e, phase, r->hi);
+    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
+    fu_plain_loop(e, phase, r->lo, r->hi, worst, rows);
+    if (worst) fu_report_worst(e);
+}
+
+/* A column phase over the innermost reduced atom, several rows at a time and then those left. */
+static bool write_rows(fu_em *e, int phase, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    int last = fu_vec(p) - 1, n_outer = 0;
+    while (last >= 0 && !(p->red >> last & 1)) last--;
+    for (int i = 0; i < fu_vec(p); i++) n_outer += p->red >> i & 1;
+    if (last < 0 || (r->part && n_outer > 1)) return false;
+    if (!r->part && !fu_runtime(p, last) && p->extent[last] < p->unroll) return false;
+    int scopes = r->part ? 0 : fu_open_outer(e, r, 1);
+    char hi[48], rows[16];
+    snprintf(rows, sizeof rows, "i%d", last);
+    if (r->part)
+        snprintf(hi, sizeof hi, "r1");
+    else if (fu_runtime(p, last))
+        snprintf(hi, sizeof hi, "n%d", last);
+    else
+        snprintf(hi, sizeof hi, "%lld", (long long)p->extent[last]);
+    fu_scope_open(e, "{");
+    fu_line(&e->t, "int64_t b = %s;", r->part ? "r0" : "0");
+    fu_scope_open(e, "for (; b + %d <= %s; b += %d) {", p->unroll, hi, p->unroll);
+    write_vector(e, phase, r, rows);
+    fu_scope_close(e);
+    if (r->part || fu_runtime(p, last) || p->extent[last] % p->unroll) {
+        fu_scope_open(e, "for (int64_t %s = b; %s < %s; %s++) {", rows, rows, hi, rows);
+        write_vector(e, phase, r, NULL);
+        fu_scope_close(e);
+    }
+    fu_scope_close(e);
+    while (scopes--) fu_scope_close(e);
+    return true;
+}
+
+static void write_phase(fu_em *e, int phase, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    if (p->unroll > 1 && write_rows(e, phase, r)) return;
+    int scopes = fu_open_outer(e, r, 0);
+    if (scopes) fu_hoist(e, phase, true);
+    write_vector(e, phase, r, NULL);
+    while (scopes--) fu_scope_close(e);
+}
+
+/* ---- what stands between phases ---- */
+
+bool fu_wants_array(const fu_prog *p, int id)
+{
+    const fu_value *v = &p->value[id];
+    if (fu_full(p, v) || !(v->vary >> fu_vec(p) & 1) || v->kind == FU_REDUCE || v->kind == FU_NUMBER)
+        return false;
+    if (v->kind == FU_RANDOM) return true; /* its bits are made for a whole tile */
+    bool slow = fu_op_cost(v) >= 4;
+    if (!v->phase && !slow) return false;
+    for (int i = 0; i < p->n_value; i++)
+        for (int k = 0; k < p->value[i].n_arg; k++)
+            if (p->value[i].arg[k] == id && p->value[i].used &&
+                (fu_full(p, &p->value[i]) || p->value[i].phase > v->phase || p->value[i].kind == FU_REDUCE))
+                return true;
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].value == id && (p->store[i].phase != v->phase || fu_store_full(p, &p->store[i])))
+            return true;
+    return false;
+}
+
+/* The tile loop after `done` phases: arrays for later phases, and stores of kept values. */
+static void write_between(fu_em *e, int done, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    bool any = false;
+    for (int i = 0; i < p->n_value; i++)
+        any = any || (p->value[i].array && p->value[i].phase == done && e->hot[i]);
+    for (int i = 0; i < p->n_store && !p->split; i++)
+        any = any || (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done);
+    e->ready = done;
+    if (!any) return;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->array || v->phase != done || !e->hot[i]) continue;
+        fu_name(e, v);
+        fu_line(&e->t, "%s%s %s_col[%lld];", e->lang->align, fu_type(e, v->dtype), v->name,
+                (long long)p->tile);
+    }
+    int vec = fu_vec(p);
+    bool worst = false, random = false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        random = random || (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]);
+        worst = worst || (v->kind == FU_INDEX && e->hot[i] && !fu_full(p, v) && (v->vary >> vec & 1));
+    }
+    bool block = worst || random;
+    if (block) fu_scope_open(e, "{");
+    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
+    e->first = r->lo;
+    for (int i = 0; i < p->n_value && random; i++) {
+        fu_value *v = &p->value[i];
+        if (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]) fu_fill_bits(e, v, r->hi);
+    }
+    fu_simd(e, worst);
+    fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
+    fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
+            strcmp(r->lo, "0") ? " + " : "");
+    e->lane = "j";
+    fu_stash_index(e);
+    e->in_vector = true;
+    e->phase = done;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->array || v->phase != done || !e->hot[i]) continue;
+        v->array = false; /* computed here, read from the array afterwards */
+        const char *x = fu_ask(e, i);
+        v->array = true;
+        fu_line(&e->t, "%s_col[j] = %s;", v->name, x);
+    }
+    for (int i = 0; i < p->n_store && !p->split; i++)
+        if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store && !p->split; i++)
+        if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
+    e->in_vector = false;
+    fu_scope_close(e);
+    if (worst) fu_report_worst(e);
+    if (block) fu_scope_close(e);
+}
+
+/* ---- the item ---- */
+
+/* Partial results of a split reduction: scratch[part][kept point]. */
+static void write_partials(fu_em *e, const fu_range *r, const int *scratch)
+{
+    fu_prog *p = e->p;
+    fu_simd(e, false);
+    fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
+    fu_line(&e->t, "const int64_t i%d = %s%sj;", fu_vec(p), strcmp(r->lo, "0") ? r->lo : "",
+            strcmp(r->lo, "0") ? " + " : "");
+    fu_put_partials(e, scratch, "_acc[j]");
+    fu_scope_close(e);
+}
+
+void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) p->value[i].array = fu_wants_array(p, i);
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_REDUCE) fu_declare(e, &p->value[i], "acc", p->tile);
+    fu_declare_kept_rows(e);
+    for (int phase = 0; phase < p->n_phase; phase++) {
+        e->phase = phase;
+        fu_hoist(e, phase, false); /* before any loop over columns: what is checked in one is counted there */
+        write_between(e, phase, r);
+        e->phase = phase;
+        write_phase(e, phase, r);
+    }
+    e->phase = p->n_phase;
+    if (p->split)
+        write_partials(e, r, scratch);
+    else
+        write_between(e, p->n_phase, r);
+}

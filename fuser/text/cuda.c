@@ -1,0 +1,190 @@
+/* cuda.c - a CUDA kernel from a scheduled program.
+ *
+ *     extern "C" __global__ void __launch_bounds__(256) add_300(const tn_cuda_args a)
+ *     {
+ *         const float *const x = (const float *)a.buf[0];
+ *         float *const out = (float *)a.buf[1];
+ *         {
+ *             const int64_t item = (int64_t)blockIdx.x * 256 + threadIdx.x;
+ *             if (item < a.n) {...}
+ *         }
+ *     }
+ *
+ * A kernel with a finish has two such blocks, and between them `if (!tn_last_block(a.ticket)) return;`: the
+ * first ends before it for all threads, the second is run by the block that arrives last.
+ *
+ * Start with fu_cuda_kernel.
+ */
+#include "cuda.h"
+#include "raw.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *fu_cuda_reducer(const fu_value *v)
+{
+    if (v->op == TN_OP_reduce_sum) return "tn_sum_of";
+    if (v->op == TN_OP_reduce_prod) return "tn_prod_of";
+    return v->op == TN_OP_reduce_max || v->op == TN_OP_reduce_argmax ? "tn_max_of" : "tn_min_of";
+}
+
+/* Coordinates of `atoms`, innermost last, from the row-major number `from`, of which `below` lie inside the
+ * last of them. The first one's extent may be an argument: it takes what is left. Divisions are of 32 bits
+ * where the numbers are. */
+void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below)
+{
+    fu_prog *p = e->p;
+    int first = 0;
+    if (!atoms) return;
+    while (!(atoms >> first & 1)) first++;
+    int64_t all = below;
+    for (int i = 0; i < p->n_atom; i++)
+        if (atoms >> i & 1) all *= p->extent[i] ? p->extent[i] : 1;
+    bool small = all < INT64_C(0x7fffffff);
+    for (int i = p->n_atom - 1; i >= 0; i--) {
+        if (!(atoms >> i & 1)) continue;
+        char text[120];
+        int k = snprintf(text, sizeof text, small ? "(uint32_t)%s" : "%s", from);
+        if (below != 1)
+            k +=
+                snprintf(text + k, sizeof text - (size_t)k, small ? " / %lldu" : " / %lld", (long long)below);
+        if (i != first)
+            snprintf(text + k, sizeof text - (size_t)k, small ? " %% %lldu" : " %% %lld",
+                     (long long)p->extent[i]);
+        fu_line(&e->t,
+                small && (below != 1 || i != first) ? "const int64_t i%d = (int64_t)(%s);"
+                                                    : "const int64_t i%d = (int64_t)%s;",
+                i, text);
+        below *= p->extent[i] ? p->extent[i] : 1;
+    }
+}
+
+/* ---- the function ---- */
+
+/* Names that the text uses for itself. */
+static void reserve_names(fu_em *e)
+{
+    static const char *const own[] = {"team", "member", "mine", "tile", "lines", "packs", "stop", "start"};
+    char name[40];
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) fu_unique(e, own[i], name, sizeof name);
+}
+
+/* Around what a thread without an item must not do: it would read what no loop changes, which with one
+ * element the result may be written over, while the thread that has the item writes. */
+static void open_scope(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    if (p->form == FU_POINTWISE && p->block < 0)
+        fu_scope_open(e, "if ((int64_t)blockIdx.x * %d + threadIdx.x < a.n) {",
+                      (p->ahead > 1 ? p->ahead : 1) * p->threads);
+    else
+        fu_scope_open(e, "{");
+}
+
+static void write_program(fu_em *e, const int *scratch)
+{
+    fu_prog *p = e->p;
+    e->n_name = e->n_pointer;
+    reserve_names(e);
+    e->ready = 0;
+    e->phase = 0;
+    e->depth = 1;
+    open_scope(e);
+    bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
+    if (p->form == FU_POINTWISE) counted = p->outer == fu_vec(p) || p->outer == p->block;
+    if (counted) fu_line(&e->t, "const int64_t n%d = a.dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
+    for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
+        fu_value *v = &p->value[i];
+        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER && !v->cross) fu_ask(e, i);
+    }
+    switch (p->form) {
+    case FU_POINTWISE:
+        if (p->block >= 0)
+            fu_cuda_block(e);
+        else
+            fu_cuda_pointwise(e);
+        break;
+    case FU_ROW:
+        fu_cuda_row(e, scratch);
+        break;
+    case FU_COLUMN:
+        fu_cuda_column(e, scratch);
+        break;
+    }
+    fu_scope_close(e);
+    fu_count_traffic(e);
+}
+
+static void describe_threads(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    fu_text *t = &e->head;
+    if (p->pack > 1)
+        fu_put(t, "/* %d elements at a time", p->pack);
+    else
+        fu_put(t, "/* element by element");
+    switch (p->form) {
+    case FU_POINTWISE:
+        if (p->ahead > 1) fu_put(t, ", %d reads ahead", p->ahead);
+        if (p->block >= 0) fu_put(t, ", crosswise reads through tiles of %d by %d", FU_BLOCK, FU_BLOCK);
+        break;
+    case FU_ROW:
+        fu_put(t, ", %d thread%s to a row", p->team, p->team > 1 ? "s" : "");
+        if (p->held) fu_put(t, ", %d pack%s each", p->held, p->held > 1 ? "s" : "");
+        break;
+    case FU_COLUMN:
+        fu_put(t,
+               p->apart ? ", %lld columns of %d items to a block"
+                        : ", %lld columns by %d rows of threads to a block",
+               (long long)p->tile, p->threads / p->team);
+        break;
+    }
+    fu_put(t, " */\n");
+}
+
+/* What a kernel that writes to a tensor of the user's does first: behind an index that was out of range
+ * nothing takes effect. One that may find such itself cannot, as its own blocks would not agree; where it
+ * assigns, its indices have been looked through before (lookups.c). */
+const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
+{
+    bool assigns = false, writes = false;
+    for (int i = 0; i < n; i++) {
+        assigns = assigns || fu_lasts(c, member[i]);
+        writes = writes || tn_node_written(c->seg->node[member[i]]) != NULL;
+    }
+    return assigns || (writes && !faults) ? "    if (a.fault->code) return;\n" : "";
+}
+
+void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)
+{
+    fu_turn_to(e, p);
+    e->helpers = 0;
+    e->t.indent = 1;
+    e->n_name = e->n_pointer;
+    for (int i = 0; i < e->n_pointer; i++) {
+        const char *type = e->lang->memory[e->pointer_dtype[i]], *only = i < n_in ? "const " : "";
+        fu_line(&e->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, e->pointer[i], only, type, i);
+    }
+    write_program(e, scratch);
+    fu_describe(e, g);
+    describe_threads(e);
+    if (second) {
+        fu_line(&e->t, "if (!tn_last_block(a.ticket)) return;");
+        fu_turn_to(e, second);
+        write_program(e, NULL);
+        fu_describe(e, g);
+        describe_threads(e);
+    }
+    /* Left to itself the assembler spills a little to fit one more block into a processor; told how many will
+       do, it takes the registers it needs, up to 128 or, for long computations and where those were found too
+       few, whatever there is. */
+    int work = 0;
+    for (int i = 0; i < p->n_value; i++) work += fu_op_cost(&p->value[i]);
+    fu_put(&e->head,
+           "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
+           fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT), e->t.p ? e->t.p : "");
+    e->head.failed = e->head.failed || e->t.failed;
+    fu_text_free(&e->t);
+    e->s->grid.threads = p->threads;
+}

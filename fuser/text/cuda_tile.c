@@ -1,0 +1,266 @@
+/* cuda_tile.c - a convolution's or product's own kernel: the text of kernels/conv2d.cu with what the
+ * group does besides written into its functions.
+ *
+ *     TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[2])
+ *     {
+ *         const float *const bias = (const float *)a.buf[2];          conv2d + bias, relu, channels last
+ *         float *const relu_out = (float *)a.buf[3];
+ *         const int64_t v0 = column, i0 = row;
+ *         float bias_i_pack[2];
+ *         tn_load(bias_i_pack, bias + (v0));
+ *         float relu_piece[2];
+ *         for (int l = 0; l < 2; l++) {...v[l] + bias_i...}
+ *         tn_store(relu_out + (i0 * 64 + v0), relu_piece);
+ *     }
+ *     TN_FN void tn_prologue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[4])
+ *     {...what the convolution is of, from v...}
+ *     TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)
+ *     {...running statistics, 1 / deviation...}
+ *
+ * Start with fu_emit_tile->
+ */
+#include "../loops/conv_tile.h"
+#include "../loops/cost.h"
+#include "cuda.h"
+#include "raw.h"
+#include "../loops/tile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_load(const fu_em *e, int i)
+{
+    return e->hot[i] && e->p->value[i].kind == FU_LOAD;
+}
+
+static bool stores(const fu_prog *p, int slot)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].slot == slot) return true;
+    return false;
+}
+
+/* Operands of the program: of memory that `first` writes, or of other memory. */
+static void take_inputs(fu_em *e, const fu_prog *first, bool written)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (is_load(e, i) && stores(first, v->slot) == written)
+            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+    }
+}
+
+/* One of the convolution's operands: the next buffer, whatever others there are. A view that does not begin
+ * at a multiple of `align` bytes is copied. */
+static int take_operand(fu_em *e, const tn_tensor *t, int node, int align, const char *name)
+{
+    int64_t offset;
+    int slot, status = fu_dense_operand(e->c, t, node, &slot, &offset);
+    if (status) return status;
+    if (fu_position(e->c, slot, offset) * (int64_t)tn_dtype_size((tn_dtype)t->dtype) % align) {
+        offset = 0;
+        slot = fu_emit_dense(e->c, fu_value_of(e->c, t), node);
+        if (slot < 0) return slot;
+    }
+    int i = e->n_pointer++;
+    e->pointer_offset[i] = offset;
+    e->pointer_slot[i] = slot;
+    e->pointer_dtype[i] = t->dtype;
+    fu_unique(e, name, e->pointer[i], sizeof e->pointer[i]);
+    return 0;
+}
+
+/* The other operand: of a product its B, which is known to lie as a weight does (fu_tile_mark_products). */
+static int take_weight(fu_em *e, const tn_tensor *t, int node, int align)
+{
+    if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], node, align, "weight");
+    int slot, i = e->n_pointer++;
+    if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &e->pointer_offset[i]))
+        return fu_fail(e->c, TN_E_UNSUPPORTED, "an operand has no memory");
+    e->pointer_slot[i] = slot;
+    e->pointer_dtype[i] = t->dtype;
+    fu_unique(e, "weight", e->pointer[i], sizeof e->pointer[i]);
+    return 0;
+}
+
+static bool reads_or_writes(const fu_em *e, int pointer)
+{
+    const fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++)
+        if (is_load(e, i) && p->value[i].buf == pointer) return true;
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].buf == pointer) return true;
+    return false;
+}
+
+/* The statements of the function for program e->p. `leave`: a value that v takes for the statistics, or -1.
+ */
+static void write_body(fu_em *e, int n_in, int leave)
+{
+    fu_prog *p = e->p;
+    static const char *const own[] = {"a", "row", "column", "v", "v0", "l", "mean", "m2", "count"};
+    char name[40];
+    e->helpers = 0;
+    e->t.indent = 1;
+    e->depth = 1;
+    e->ready = e->phase = 0;
+    e->n_name = e->n_pointer;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) fu_unique(e, own[i], name, sizeof name);
+    for (int i = 0; i < e->n_pointer; i++) {
+        const char *type = e->lang->memory[e->pointer_dtype[i]], *only = i < n_in ? "const " : "";
+        if (reads_or_writes(e, i))
+            fu_line(&e->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, e->pointer[i], only, type, i);
+    }
+    fu_line(&e->t, "const int64_t v0 = column;");
+    fu_cuda_decode(e, fu_all_atoms(p) & ~fu_bit(fu_vec(p)), "row", 1);
+    fu_scope_open(e, "{");
+    fu_hoist(e, 0, false);
+    fu_cuda_pack(e, &(fu_pack){.phase = 0, .n = p->pack, .leave = leave + 1});
+    fu_scope_close(e);
+    fu_count_traffic(e);
+}
+
+/* Takes over the text of a function that was just written. */
+static void put_function(fu_em *e, const fu_group *g, int n, const int *member, const char *head)
+{
+    if (g) fu_describe(e, g);
+    fu_put(&e->head, "TN_FN void %s\n{\n%s%s}\n", head, fu_cuda_guard(e->c, n, member, false),
+           e->t.p ? e->t.p : "");
+    e->head.failed = e->head.failed || e->t.failed;
+    fu_text_free(&e->t);
+}
+
+/* What the image is computed by: its program has one store, which is left in v. */
+static void write_prologue(fu_em *e, int n_in, const fu_tile_parts *parts)
+{
+    fu_prog *p = e->c->prog3;
+    char head[160];
+    fu_turn_to(e, p);
+    p->n_store = 0;
+    snprintf(head, sizeof head,
+             "tn_prologue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[%d])", p->pack);
+    write_body(e, n_in, p->store[0].value);
+    put_function(e, NULL, parts->n_before, parts->before, head);
+}
+
+/* conv2d_batch_norm_64: the convolution, and the call that most of the others come from. */
+static void name_of(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n)
+{
+    const tn_call *best = NULL, *own = c->node[conv].t->call;
+    int most = 0;
+    for (int i = 0; i < g->n; i++) {
+        const tn_call *call = c->node[g->member[i]].t->call;
+        int k = 0;
+        for (int j = 0; j < g->n; j++) k += c->node[g->member[j]].t->call == call;
+        if (!call || call == own || (own && call->of == own) || k <= most) continue;
+        most = k;
+        best = call;
+    }
+    char id[40] = "";
+    if (best) fu_identifier(id, sizeof id, best->of ? best->of->name : best->name);
+    snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get((tn_op)c->node[conv].t->op)->name, best ? "_" : "", id,
+             best && best->of ? "_bwd" : "", (long long)columns);
+}
+
+static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *parts)
+{
+    fu_ctx *c = e->c;
+    const tn_tensor *t = c->node[conv].t;
+    fu_prog *p = c->prog, *last = parts->n_sum ? c->prog2 : NULL;
+    tn_conv2d_desc d;
+    struct fu_conv_tile *tile = tn_arena_alloc(&c->plan->arena, sizeof *tile);
+    if (!tile) return TN_E_NOMEM;
+    fu_conv_desc(c, conv, &d);
+    if (!(parts->n_before ? fu_conv_tile_loading : fu_conv_tile_tuned)(&d, c->target, last != NULL, tile))
+        return fu_fail(c, TN_E_UNSUPPORTED, "%s: no tile", tn_op_get((tn_op)t->op)->name);
+    int status = take_operand(e, parts->n_before ? parts->from : t->in[0], conv, tile->align[0], "x");
+    if (!status) status = take_weight(e, t, conv, tile->align[1]);
+    if (status) return status;
+    char name[64];
+    name_of(c, g, conv, tile->columns, name, sizeof name - 16);
+    e->s = fu_step_new(c, TN_STEP_KERNEL, name);
+    if (!e->s) return TN_E_NOMEM;
+    tn_step *s = e->s;
+    for (int i = 0; i < tile->n_dim; i++) fu_dim(e, tile->dim[i]);
+
+    fu_turn_to(e, p);
+    take_inputs(e, p, false);
+    if (last) {
+        fu_turn_to(e, last);
+        take_inputs(e, p, false);
+    }
+    if (parts->n_before) {
+        fu_turn_to(e, c->prog3);
+        take_inputs(e, p, false);
+    }
+    int n_in = e->n_pointer, partials = n_in;
+    if (tile->scratch) {
+        int slot = fu_scratch_slot(c, (tile->scratch + 3) / 4, TN_F32);
+        if (slot < 0) return slot;
+        partials = fu_pointer(e, slot, 0, TN_F32, "partials");
+    }
+    fu_turn_to(e, p);
+    fu_take_outputs(e);
+    if (last) {
+        fu_turn_to(e, last);
+        take_inputs(e, p, true);
+        fu_take_outputs(e);
+    }
+    for (int i = 0; i < e->n_pointer; i++)
+        if (fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
+    s->n_out = e->n_pointer - n_in;
+    s->grid = tile->grid;
+    s->tile = tile;
+    s->conv = d;
+
+    int leave = -1;
+    for (int i = 0; i < p->n_value && last; i++)
+        if (p->value[i].node == conv) leave = i;
+    fu_put(&e->head, "%s#define ENTRY %s\n#define PARTIALS %d\n%s%s", tile->defines, s->name, partials,
+           parts->n_before ? "#define PROLOGUE\n" : "", tile->before);
+    fu_turn_to(e, p);
+    char head[160];
+    snprintf(head, sizeof head,
+             "tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[%d])", p->pack);
+    write_body(e, n_in, leave);
+    put_function(e, g, parts->n_each, parts->each, head);
+    if (last) {
+        fu_turn_to(e, last);
+        write_body(e, n_in, -1);
+        put_function(
+            e, NULL, parts->n_last, parts->last,
+            "tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)");
+    }
+    if (parts->n_before) write_prologue(e, n_in, parts);
+    fu_put(&e->head, "%s", tile->text);
+    const tn_tensor *in[2] = {t->in[0], t->in[1]};
+    for (int i = 0; i < 2; i++) {
+        s->traffic[i].bytes += tn_node_numel(in[i]) * (int64_t)tn_dtype_size((tn_dtype)in[i]->dtype);
+        s->bytes += tn_node_numel(in[i]) * (int64_t)tn_dtype_size((tn_dtype)in[i]->dtype);
+    }
+    s->flops = 2.0 * (double)(d.n * d.oh * d.ow * d.oc) * (double)(d.kh * d.kw * d.c / d.groups);
+    return fu_finish_kernel(c, s, &e->head);
+}
+
+int fu_emit_tile(fu_ctx *c, const fu_group *g)
+{
+    fu_tile_parts parts;
+    int conv = fu_tile_conv(c, g->n, g->member);
+    c->try_a = c->try_b = (int)(g - c->group);
+    const struct fu_conv_tile *tile = c->node[conv].tile[0];
+    /* the library's instructions for products with one rounding are faster than ours */
+    if (g->n == 1 && tile->product && tile->products == 1) return fu_emit_conv(c, g);
+    tn_cut_reason why = fu_tile_try(c, g->n, g->member, &parts);
+    if (why)
+        return fu_fail(c, TN_E_UNSUPPORTED, "%s: %s", tn_op_get((tn_op)c->node[conv].t->op)->name,
+                       tn_cut_text(why));
+    int status = fu_verify_program(c, c->prog);
+    if (!status && parts.n_sum) status = fu_verify_program(c, c->prog2);
+    if (!status && parts.n_before) status = fu_verify_program(c, c->prog3);
+    if (status) return status;
+    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
+    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    e->c = c;
+    e->lang = fu_language(c->target);
+    return emit(e, g, conv, &parts);
+}

@@ -1,0 +1,519 @@
+/* kernel.c - a kernel from a scheduled program: its operands, its work items, and around them the text
+ * of one function. What an item does is written by the nest of the program's form (nest.h).
+ *
+ *     void add_300(const tn_args *a, int64_t begin, int64_t end)
+ *     {
+ *         const float *x = a->buf[0];
+ *         float *out = a->buf[1];
+ *         for (int64_t item = begin; item < end; item++) {
+ *             const int64_t i0 = item;
+ *             ...
+ *         }
+ *     }
+ *
+ * A split reduction is one kernel of two functions: the second is its finish, which the device runs when all
+ * items of the first are done, and combines the parts in their order.
+ *
+ * Start with fu_emit, then emit_kernel and write_item.
+ */
+#include "../loops/cost.h"
+#include "cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- items ---- */
+
+/* Coordinates of the kept atoms and the part, from `item`. */
+static void decode_item(fu_em *e, int64_t tiles, int parts_dim)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    char cur[200] = "item";
+    uint32_t keep = ~p->red & fu_all_atoms(p);
+    if (p->form != FU_ROW) keep &= ~fu_bit(vec);
+    if (p->form != FU_ROW && (tiles > 1 || fu_runtime(p, vec))) {
+        if (!keep && !p->split)
+            fu_line(&e->t, "const int64_t v0 = item * %lld;", (long long)p->tile);
+        else
+            fu_line(&e->t, "const int64_t v0 = item %% %lld * %lld;", (long long)tiles, (long long)p->tile);
+        size_t k = strlen(cur);
+        snprintf(cur + k, sizeof cur - k, " / %lld", (long long)tiles);
+    }
+    bool part_inner = p->split && p->outer >= 0 && !(p->red >> p->outer & 1);
+    if (part_inner && keep) {
+        fu_line(&e->t, "const int64_t part = %s %% a->dim[%d];", cur, parts_dim);
+        size_t k = strlen(cur);
+        snprintf(cur + k, sizeof cur - k, " / a->dim[%d]", parts_dim);
+    } else if (part_inner) {
+        fu_line(&e->t, "const int64_t part = %s;", cur);
+    }
+    int first = 0;
+    while (first < p->n_atom && !(keep >> first & 1)) first++;
+    for (int i = p->n_atom - 1; i >= 0; i--) {
+        if (!(keep >> i & 1)) continue;
+        bool last = i == first && (!p->split || part_inner);
+        if (i == p->block) {
+            int64_t n = (p->extent[i] + FU_BLOCK - 1) / FU_BLOCK;
+            if (last)
+                fu_line(&e->t, "const int64_t b0 = %s * %d;", cur, FU_BLOCK);
+            else
+                fu_line(&e->t, "const int64_t b0 = %s %% %lld * %d;", cur, (long long)n, FU_BLOCK);
+            size_t k = strlen(cur);
+            snprintf(cur + k, sizeof cur - k, " / %lld", (long long)n);
+            continue;
+        }
+        if (last)
+            fu_line(&e->t, "const int64_t i%d = %s;", i, cur);
+        else
+            fu_line(&e->t, "const int64_t i%d = %s %% %lld;", i, cur, (long long)p->extent[i]);
+        size_t k = strlen(cur);
+        snprintf(cur + k, sizeof cur - k, " / %lld", (long long)p->extent[i]);
+    }
+    if (p->split && !part_inner) fu_line(&e->t, "const int64_t part = %s;", cur);
+}
+
+/* The vector's range within an item. */
+static void vector_range(fu_em *e, int64_t tiles, fu_range *r)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    long long width = p->extent[vec], tile = p->tile;
+    *r = (fu_range){.lo = "0", .count = -1};
+    if (p->form == FU_ROW && fu_runtime(p, vec)) {
+        snprintf(r->hi, sizeof r->hi, "n%d", vec);
+    } else if (p->form == FU_ROW) {
+        snprintf(r->hi, sizeof r->hi, "%lld", width);
+        r->count = width;
+    } else {
+        if (tiles > 1 || fu_runtime(p, vec)) snprintf(r->lo, sizeof r->lo, "v0");
+        if (fu_runtime(p, vec)) {
+            fu_line(&e->t, "const int64_t w = n%d - v0 < %lld ? n%d - v0 : %lld;", vec, tile, vec, tile);
+            snprintf(r->hi, sizeof r->hi, "w");
+        } else if (width % tile) {
+            fu_line(&e->t, "const int64_t w = %lld - v0 < %lld ? %lld - v0 : %lld;", width, tile, width,
+                    tile);
+            snprintf(r->hi, sizeof r->hi, "w");
+        } else {
+            snprintf(r->hi, sizeof r->hi, "%lld", tile);
+            r->count = tile;
+        }
+    }
+}
+
+/* The reduced iterations of an item's part: r0 .. r1, of the outer atoms or of the vector's. */
+static void part_range(fu_em *e, int part_dim, fu_range *r)
+{
+    fu_prog *p = e->p;
+    int vec = fu_vec(p);
+    bool along_vector = p->form == FU_ROW && !(p->red & ~fu_bit(vec));
+    int n = fu_dim(e, fu_count(p, along_vector ? fu_bit(vec) : p->red & ~fu_bit(vec)));
+    fu_line(&e->t, "const int64_t r0 = part * a->dim[%d];", part_dim);
+    fu_line(&e->t, "const int64_t r1 = r0 + a->dim[%d] < a->dim[%d] ? r0 + a->dim[%d] : a->dim[%d];",
+            part_dim, n, part_dim, n);
+    r->part = !along_vector;
+    if (!along_vector) return;
+    snprintf(r->lo, sizeof r->lo, "r0");
+    snprintf(r->hi, sizeof r->hi, "r1");
+    r->count = -1;
+}
+
+/* Crosswise sums: items part by part, each with a line of scratch for every sum. */
+static void open_part(fu_em *e, const int *scratch)
+{
+    fu_prog *p = e->p;
+    int part = fu_dim(e, p->part);
+    fu_scope_open(e, "for (int64_t from = begin; from < end;) {");
+    fu_line(&e->t, "const int64_t part = from / a->dim[%d], last = (part + 1) * a->dim[%d];", part, part);
+    fu_line(&e->t, "const int64_t to = last < end ? last : end;");
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->cross) continue;
+        char start[48];
+        long long width = fu_cross_width(p, v);
+        fu_name(e, v);
+        fu_reduce_start(e, v, start, sizeof start);
+        fu_line(&e->t, "%s *%s_sum = %s + part * %lld;", fu_acc_type(e, v), v->name, e->pointer[scratch[i]],
+                width);
+        fu_line(&e->t, "for (int64_t k = 0; k < %lld; k++) %s_sum[k] = %s;", width, v->name, start);
+    }
+}
+
+static void write_item(fu_em *e, const int *scratch)
+{
+    fu_prog *p = e->p;
+    int64_t tiles = p->tile ? (p->extent[fu_vec(p)] + p->tile - 1) / p->tile : 1;
+    fu_range r;
+    int parts_dim = p->split ? fu_dim(e, p->parts) : -1, part_dim = p->split ? fu_dim(e, p->part) : -1;
+    for (int i = 0; i < p->n_value; i++) p->value[i].array = false;
+    if (p->cross) open_part(e, scratch);
+    fu_scope_open(e, "for (int64_t item = %s; item < %s; item++) {", p->cross ? "from" : "begin",
+                  p->cross ? "to" : "end");
+    decode_item(e, tiles, parts_dim);
+    vector_range(e, tiles, &r);
+    if (p->split) part_range(e, part_dim, &r);
+    switch (p->form) {
+    case FU_POINTWISE:
+        fu_nest_pointwise(e, &r);
+        break;
+    case FU_ROW:
+        fu_nest_row(e, &r, scratch);
+        break;
+    case FU_COLUMN:
+        fu_nest_column(e, &r, scratch);
+        break;
+    }
+    fu_scope_close(e);
+    if (!p->cross) return;
+    fu_line(&e->t, "from = to;");
+    fu_scope_close(e);
+}
+
+/* ---- the function around them ---- */
+
+static void mark_hot(fu_em *e, int id)
+{
+    if (e->hot[id]) return;
+    e->hot[id] = true;
+    for (int i = 0; i < e->p->value[id].n_arg; i++) mark_hot(e, e->p->value[id].arg[i]);
+}
+
+/* Turns to another program of the same kernel. */
+void fu_turn_to(fu_em *e, fu_prog *p)
+{
+    e->p = p;
+    memset(e->hot, 0, sizeof e->hot);
+    memset(e->defined, 0, sizeof e->defined);
+    for (int i = 0; i < p->n_value; i++) e->where[i] = -1;
+    for (int i = 0; i < p->n_store; i++)
+        if (!p->split || fu_store_full(p, &p->store[i])) {
+            mark_hot(e, p->store[i].value);
+            if (p->store[i].mask >= 0) mark_hot(e, p->store[i].mask);
+        }
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
+}
+
+static bool loads(const fu_em *e, int id)
+{
+    return e->hot[id] && (e->p->value[id].kind == FU_LOAD || e->p->value[id].kind == FU_PICK);
+}
+
+/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
+static void take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (!loads(e, i)) continue;
+        bool is_partial = false;
+        for (int k = 0; first && k < first->n_value; k++)
+            is_partial = is_partial || (fu_is_partial(first, k) && slot[k] == v->slot);
+        if (is_partial == partial)
+            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+    }
+}
+
+void fu_take_outputs(fu_em *e)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        s->buf = -1;
+        if (p->split && !fu_store_full(p, s)) continue;
+        const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;
+        const char *want = "out";
+        bool in_place = t && t->op == TN_OP_assign;
+        if (in_place && t->in[0]->name)
+            want = t->in[0]->name;
+        else if (t && t->name)
+            want = t->name;
+        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
+            want = p->value[s->value].hint;
+        char text[64];
+        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
+        s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
+    }
+}
+
+void fu_describe(fu_em *e, const fu_group *g)
+{
+    const fu_prog *p = e->p;
+    static const char *const form[] = {"pointwise", "row", "column"};
+    fu_text *t = &e->head;
+    fu_put(t, "/* %s%s:", e->s->name, p->second ? ", when all parts are done" : "");
+    for (int i = 0; i < g->n && !p->second; i++) {
+        const tn_tensor *n = e->c->node[g->member[i]].t;
+        fu_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
+               n->name ? n->name : "");
+    }
+    fu_put(t, "\n * %s schedule over [", form[p->form]);
+    for (int i = 0; i < p->n_atom; i++) {
+        const char *sep = i ? ", " : "";
+        if (fu_runtime(p, i))
+            fu_put(t, "%sn%s", sep, p->red >> i & 1 ? " reduced" : "");
+        else
+            fu_put(t, "%s%lld%s", sep, (long long)p->extent[i], p->red >> i & 1 ? " reduced" : "");
+    }
+    fu_put(t, "]");
+    if (p->n_phase > 1) fu_put(t, ", %d phases", p->n_phase);
+    if (p->split) fu_put(t, ", partial results per part");
+    if (p->cross) fu_put(t, ", sums over the rows per part");
+    if (p->stream) fu_put(t, ", streaming stores");
+    if (p->second) fu_put(t, ", combines the parts in order");
+    fu_put(t, " */\n");
+}
+
+/* What this function of the kernel reads and writes: each operand once. */
+void fu_count_traffic(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    for (int i = 0; i < e->n_pointer; i++) {
+        int64_t most = 0;
+        for (int k = 0; k < p->n_value; k++) {
+            const fu_value *v = &p->value[k];
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->buf == i && e->hot[k]) {
+                int64_t m = v->n_arg && v->kind == FU_LOAD ? v->extent : fu_count(p, v->vary);
+                if (m > most) most = m;
+            }
+        }
+        for (int k = 0; k < p->n_store; k++)
+            if (p->store[k].buf == i) {
+                const fu_store *s = &p->store[k];
+                int64_t m = s->mask < 0 ? fu_count(p, s->dom) : tn_node_numel(e->c->node[s->node].t);
+                if (m > most) most = m;
+                e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
+            }
+        int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        e->s->traffic[i].bytes += bytes;
+        e->s->bytes += bytes;
+    }
+    e->s->work += fu_prog_work(p, e->c->target);
+}
+
+/* The body of one function of the kernel: the program e->p. The first n_in operands are only read. */
+static void write_body(fu_em *e, int n_in, const int *scratch)
+{
+    fu_prog *p = e->p;
+    bool mine[FU_MAX_BUFS] = {false};
+    for (int i = 0; i < p->n_value; i++) {
+        if (loads(e, i)) mine[p->value[i].buf] = true;
+        if (!p->second && fu_is_partial(p, i)) mine[scratch[i]] = true;
+    }
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].buf >= 0) mine[p->store[i].buf] = true;
+    e->n_name = e->n_pointer; /* names of values are the function's own */
+    e->ready = 0;
+    for (int i = 0; i < e->n_pointer; i++)
+        if (mine[i])
+            fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
+                    e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
+    bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
+    if (p->form == FU_POINTWISE && p->tile) counted = p->outer == fu_vec(p) || p->outer == p->block;
+    if (counted && !p->split)
+        fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
+    e->depth = 1;
+    e->phase = 0;
+    for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
+        fu_value *v = &p->value[i];
+        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER && !v->cross) fu_ask(e, i);
+    }
+    if (p->form == FU_POINTWISE && !p->tile)
+        fu_nest_pointwise(e, &(fu_range){.lo = "begin", .hi = "end", .count = -1});
+    else
+        write_item(e, scratch);
+    if (p->stream) fu_line(&e->t, "tn_stream_end();");
+    fu_count_traffic(e);
+}
+
+static void begin_function(fu_em *e)
+{
+    e->helpers = 0;
+    e->t.indent = 1;
+}
+
+static void end_function(fu_em *e, const char *tail)
+{
+    if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
+    fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, tail,
+           e->t.p ? e->t.p : "");
+    bool failed = e->t.failed;
+    fu_text_free(&e->t);
+    e->head.failed = e->head.failed || failed;
+}
+
+/* Two programs finish: the items of the second follow those of the first. */
+static void write_both(fu_em *e, const fu_group *g, int n_in, fu_prog *const *last)
+{
+    long long items = last[0]->items;
+    fu_line(&e->t, "const int64_t items[2] = {begin, end};");
+    fu_line(&e->t, "if (items[0] < %lld) {", items);
+    e->t.indent++;
+    fu_line(&e->t, "const int64_t begin = items[0], end = items[1] < %lld ? items[1] : %lld;", items, items);
+    for (int k = 0; k < 2; k++) {
+        fu_turn_to(e, last[k]);
+        write_body(e, n_in, NULL);
+        fu_describe(e, g);
+        fu_close(&e->t);
+        if (k) break;
+        fu_line(&e->t, "if (items[1] > %lld) {", items);
+        e->t.indent++;
+        fu_line(&e->t, "const int64_t begin = items[0] > %lld ? items[0] - %lld : 0, end = items[1] - %lld;",
+                items, items, items);
+    }
+}
+
+/* ---- results in the place of operands ---- */
+
+/* Whether load v reads just the elements that store s then writes: at each point the same, before it is
+ * written, and in no later phase. */
+static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
+{
+    const fu_prog *p = e->p;
+    if (v->kind != FU_LOAD || v->n_arg || v->staged || v->offset != s->offset || v->shift != s->shift ||
+        tn_dtype_size(v->dtype) != tn_dtype_size(s->dtype) || memcmp(v->stride, s->stride, sizeof v->stride))
+        return false;
+    /* on a GPU, threads of a warp that have no row of their own read what another row is about */
+    if (!fu_full(p, v) && e->lang == &fu_dialect_cuda && fu_cuda_several(p)) return false;
+    return !fu_full(p, v) || !(v->need >> s->phase >> 1);
+}
+
+/* `last` are the programs of the kernel's finish; NULL: there is none. */
+static bool can_replace(const fu_em *e, fu_prog *const *last, int slot, const fu_store *s)
+{
+    const fu_prog *p = e->p;
+    bool full = fu_store_full(p, s);
+    /* each point is written once: by an item that alone reads it */
+    if (s->mask >= 0 || (s->dom | (full ? 0 : p->red)) != fu_all_atoms(p) ||
+        (!full && (p->form != FU_ROW || p->split)))
+        return false;
+    for (int i = 0; i < p->n_value; i++)
+        if (loads(e, i) && p->value[i].slot == slot && !reads_before(e, &p->value[i], s)) return false;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; last[k] && i < last[k]->n_value; i++) {
+            const fu_value *v = &last[k]->value[i];
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->slot == slot) return false;
+        }
+    return true;
+}
+
+/* Lists what may be written over: pairs of an operand and a result (tn_step.over). */
+static int note_over(fu_em *e, fu_prog *const *last)
+{
+    const fu_prog *p = e->p;
+    tn_step *s = e->s;
+    for (int pass = 0; pass < 2; pass++) {
+        int n = 0;
+        for (int o = 0; o < p->n_store; o++)
+            for (int i = 0; i < p->n_value; i++) {
+                const fu_value *v = &p->value[i];
+                bool first = loads(e, i) && v->slot != p->store[o].slot;
+                for (int k = 0; k < i && first; k++) first = !loads(e, k) || p->value[k].slot != v->slot;
+                if (!first || !can_replace(e, last, v->slot, &p->store[o])) continue;
+                if (pass) s->over[n] = (struct tn_over){v->slot, p->store[o].slot};
+                n++;
+            }
+        if (!n) return 0;
+        if (!pass) s->over = tn_arena_alloc(&e->c->plan->arena, (size_t)n * sizeof *s->over);
+        if (!s->over) return fu_fail(e->c, TN_E_NOMEM, "no memory for a plan");
+        s->n_over = n;
+    }
+    return 0;
+}
+
+/* The kernel of p, and of its finish, up to two programs; partial results lie in scratch slot[v]. */
+static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const *last, const int *slot)
+{
+    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
+    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    e->c = c;
+    e->lang = fu_language(c->target);
+    char name[64];
+    int scratch[FU_MAX_VALUES];
+    fu_kernel_name(c, g, p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)], name, sizeof name - 16);
+    e->s = fu_step_new(c, TN_STEP_KERNEL, name);
+    if (!e->s) return TN_E_NOMEM;
+    fu_turn_to(e, p);
+    take_inputs(e, NULL, NULL, false);
+    for (int k = 0; k < 2 && last[k]; k++) {
+        fu_turn_to(e, last[k]);
+        take_inputs(e, p, slot, false);
+    }
+    int n_in = e->n_pointer;
+    fu_turn_to(e, p);
+    fu_take_outputs(e);
+    for (int i = 0; i < p->n_value && last[0]; i++)
+        if (fu_is_partial(p, i))
+            scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
+    for (int k = 0; k < 2 && last[k]; k++) {
+        fu_turn_to(e, last[k]);
+        take_inputs(e, p, slot, true);
+        fu_take_outputs(e);
+    }
+    fu_turn_to(e, p);
+    for (int i = 0; i < e->n_pointer; i++)
+        if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
+    e->s->n_out = e->n_pointer - n_in;
+    int status = note_over(e, last);
+    if (status) return status;
+    e->s->grid.n = p->items;
+    e->s->grid.chunk = p->chunk;
+    if (last[0]) {
+        e->s->grid.finish_n = last[0]->items + (last[1] ? last[1]->items : 0);
+        e->s->grid.finish_chunk = last[1] ? 1 : last[0]->chunk;
+    }
+    if (e->lang == &fu_dialect_cuda) {
+        fu_cuda_kernel(e, g, p, last[0], n_in, scratch);
+        return fu_finish_kernel(c, e->s, &e->head);
+    }
+    begin_function(e);
+    write_body(e, n_in, scratch);
+    fu_describe(e, g);
+    end_function(e, "");
+    begin_function(e);
+    if (last[1]) {
+        write_both(e, g, n_in, last);
+    } else if (last[0]) {
+        fu_turn_to(e, last[0]);
+        write_body(e, n_in, NULL);
+        fu_describe(e, g);
+    }
+    if (last[0]) end_function(e, TN_FINISH);
+    return fu_finish_kernel(c, e->s, &e->head);
+}
+
+static int check_finish(fu_ctx *c, fu_prog *p)
+{
+    for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
+    return fu_verify_program(c, p);
+}
+
+int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
+{
+    fu_prog *last[2] = {NULL, NULL};
+    int status = fu_verify_program(c, p), n = 0;
+    if (status) return status;
+    if (!p->split && !p->cross) return emit_kernel(c, g, p, last, NULL);
+    int slot[FU_MAX_VALUES];
+    int64_t kept = fu_count(p, ~p->red & fu_all_atoms(p));
+    for (int i = 0; i < p->n_value; i++) {
+        slot[i] = -1;
+        if (!fu_is_partial(p, i)) continue;
+        int64_t width = p->cross ? fu_cross_width(p, &p->value[i]) : kept;
+        slot[i] = fu_scratch_slot(c, width * p->parts, fu_compute_dtype(p->value[i].dtype));
+        if (slot[i] < 0) return TN_E_NOMEM;
+    }
+    for (int wide = 1; wide >= 0 && p->cross; wide--) {
+        fu_prog *q = n ? c->prog3 : c->prog2;
+        if (!fu_cross_finish(p, q, slot, wide)) continue;
+        if (fu_schedule(q)) return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
+        last[n++] = q;
+    }
+    if (p->split) {
+        fu_second_stage(p, c->prog2, slot);
+        last[0] = c->prog2;
+    }
+    for (int k = 0; k < 2 && last[k] && !status; k++) status = check_finish(c, last[k]);
+    if (status) return status;
+    for (int i = 0; i < p->n_value; i++) p->value[i].name[0] = 0;
+    return emit_kernel(c, g, p, last, slot);
+}

@@ -1,0 +1,87 @@
+/* nest.h - what the three loop nests share: the range of the vector's coordinate, the pieces of a loop,
+ * and one entry for each form.
+ *
+ *   kernel.c     a kernel: operands, items, which nest            (start here: fu_emit)
+ *   pointwise.c  nothing is reduced
+ *   row.c        the vector's atom is reduced
+ *   column.c     the vector's atom is kept, others are reduced
+ *   loop.c       the vector loop itself, and what stands around it
+ *   random.c     random bits for it
+ *   ahead.c      lines of memory that are asked for early
+ *   spread.c     exponentials of how far elements lie below their row's largest
+ */
+#ifndef TN_EMIT_NEST_H
+#define TN_EMIT_NEST_H
+
+#include "value.h"
+
+typedef struct fu_range {
+    char lo[64], hi[64]; /* of the vector's coordinate; hi is the count where lo is not 0 (tiles) */
+    int64_t count;       /* or -1 */
+    bool part;           /* the outer reduced iterations run from r0 to r1 */
+} fu_range;
+
+/* ---- loop.c ---- */
+uint32_t fu_all_atoms(const fu_prog *p);
+bool fu_runtime(const fu_prog *p, int atom); /* its extent is an argument */
+bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase);
+bool fu_phase_reduces(const fu_prog *p, int phase);
+/* The vector loop's statements: accumulation into lane `lane`, values kept for later phases, stores. */
+void fu_write_body(fu_em *e, int phase, const char *lane);
+void fu_simd(fu_em *e, bool worst);
+void fu_stash_index(fu_em *e);
+bool fu_index_inside(const fu_prog *p, int phase);
+void fu_report_worst(fu_em *e);
+/* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
+void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
+bool fu_phase_streams(const fu_prog *p, int phase); /* it writes past the caches */
+/* Arrays for a piece of each such result, and their way to memory: `count` elements from the coordinate
+ * `first` on. */
+void fu_declare_pieces(fu_em *e, int phase);
+void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count);
+/* Whether the phase has functions with a shorter form, and looking at all their arguments first costs little;
+ * and that look, in a loop over the elements: `far` where one is not small. */
+bool fu_tests_arguments(const fu_prog *p, int phase);
+void fu_test_arguments(fu_em *e, int phase);
+/* Defines what the vector loop uses and does not change along it. */
+void fu_hoist(fu_em *e, int phase, bool inside);
+/* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */
+int fu_open_outer(fu_em *e, const fu_range *r, int leave);
+/* An accumulator array of n elements, at the reduction's neutral element. */
+void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n);
+void fu_declare_kept_rows(fu_em *e); /* arrays for what is kept between phases */
+void fu_write_kept(fu_em *e);
+/* Stores the partial results of a split reduction, scratch[part][kept point]: each value's name with `tail`
+ * behind it. */
+void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
+
+/* ---- random.c ---- */
+void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
+/* Of all that the phase computes; with e->by_pieces only the arrays, and each piece of the loop takes its own
+ * `count`, from `at` on behind the first of the tile or row. */
+void fu_fill_random(fu_em *e, int phase, const char *count);
+bool fu_random_by_pieces(const fu_prog *p, int phase); /* as far as the bits are concerned */
+void fu_take_random(fu_em *e, int phase, const char *at, const char *count);
+
+/* ---- ahead.c ---- */
+void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
+const fu_value *fu_find_picked(fu_em *e);
+
+/* ---- spread.c ---- */
+bool fu_wants_least(const fu_prog *p, int id); /* value id is that largest one */
+void fu_declare_least(fu_em *e, const fu_value *v);
+void fu_put_least(fu_em *e, const fu_value *v, const char *lane, const char *x);
+void fu_fold_least(fu_em *e, const fu_value *v);
+/* When the short form serves all of the phase's; false where it has none. */
+bool fu_low_condition(const fu_prog *p, int phase, char *out, size_t n);
+
+/* ---- the forms: the statements of one item ---- */
+void fu_nest_pointwise(fu_em *e, const fu_range *r);
+void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch);
+void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
+/* Adds what the row has come to to the cross sums of single values; `guard` stands in front. */
+void fu_sum_rows(fu_em *e, const char *guard);
+bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
+void fu_unrolled_body(fu_em *e, int phase, const char *rows);
+
+#endif

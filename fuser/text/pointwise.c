@@ -1,0 +1,79 @@
+/* pointwise.c - the nest where nothing is reduced: an item is a tile of the vector's atom at one point
+ * of the others, or the kernel's range of elements where there is one atom only.
+ *
+ *     for (int64_t item = begin; item < end; item++) {         x [n, 300] + b [300]
+ *         const int64_t i0 = item;
+ *     #pragma omp simd
+ *         for (int64_t i1 = 0; i1 < 300; i1++) {
+ *             const float x_i = x[i0 * 300 + i1];
+ *             const float b_i = b[i1];
+ *             const float add = x_i + b_i;
+ *             out[i0 * 300 + i1] = add;
+ *         }
+ *     }
+ *
+ * An operand whose elements lie contiguous along another atom (a transpose) would be read crosswise: an item
+ * is then a block of FU_BLOCK lines by FU_BLOCK_TILE elements, and the operand is first read along its own
+ * lines into a tile on the stack, turned (tn_turn where elements are of 4 bytes).
+ *
+ * Start with fu_nest_pointwise.
+ */
+#include "nest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Reads the block's crosswise operands along their own lines, then opens the loop over the block's lines. */
+static void stage_blocks(fu_em *e, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    int a = p->block, vec = fu_vec(p);
+    char extent[32], at[256];
+    if (fu_runtime(p, a))
+        snprintf(extent, sizeof extent, "n%d", a);
+    else
+        snprintf(extent, sizeof extent, "%lld", (long long)p->extent[a]);
+    fu_line(&e->t, "const int64_t b1 = %s - b0 < %d ? %s : b0 + %d;", extent, FU_BLOCK, extent, FU_BLOCK);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->staged || !e->hot[i]) continue;
+        fu_name(e, v);
+        fu_line(&e->t, "%s%s %s_block[%d];", e->lang->align, e->lang->memory[v->dtype], v->name,
+                FU_BLOCK * FU_BLOCK_TILE);
+        fu_index(e, v->stride, ~0u, at, sizeof at);
+        if (tn_dtype_size(v->dtype) == 4) {
+            fu_scope_open(e, "{");
+            fu_line(&e->t, "const int64_t i%d = b0, i%d = %s;", a, vec, r->lo);
+            fu_line(&e->t, "tn_turn(%s_block, %d, %s + %s, %lld, %s, b1 - b0);", v->name, FU_BLOCK_TILE,
+                    e->pointer[v->buf], at, (long long)v->stride[vec], r->hi);
+            fu_scope_close(e);
+            continue;
+        }
+        fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
+        fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
+                strcmp(r->lo, "0") ? " + " : "");
+        fu_line(&e->t, "for (int64_t i%d = b0; i%d < b1; i%d++) %s_block[(i%d - b0) * %d + j] = %s[%s];", a,
+                a, a, v->name, a, FU_BLOCK_TILE, e->pointer[v->buf], at);
+        fu_scope_close(e);
+    }
+    fu_scope_open(e, "for (int64_t i%d = b0; i%d < b1; i%d++) {", a, a, a);
+}
+
+void fu_nest_pointwise(fu_em *e, const fu_range *r)
+{
+    fu_prog *p = e->p;
+    bool worst = fu_index_inside(p, 0);
+    if (p->block >= 0) stage_blocks(e, r);
+    if (p->tile) fu_hoist(e, 0, false);
+    e->phase = 0;
+    e->first = r->lo;
+    e->by_pieces = p->block < 0 && fu_phase_streams(p, 0) && fu_random_by_pieces(p, 0);
+    fu_fill_random(e, 0, r->hi);
+    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
+    fu_plain_loop(e, 0, r->lo, r->hi, worst, NULL);
+    e->by_pieces = false;
+    if (worst) fu_report_worst(e);
+    if (p->tile) e->phase = 1;
+    fu_write_kept(e);
+    if (p->block >= 0) fu_scope_close(e);
+}

@@ -1,0 +1,246 @@
+/* text.c - growing text, the dialects' tables, literals, names, and expressions made from rows of ops.def.
+ * Start with fu_expression. */
+#include "../fuser.h"
+#include "../../src/core/print.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What C and CUDA C say alike: types and how elements become values. */
+#define IN_BOTH                                                                                              \
+    .type = {[TN_F32] = "float",   [TN_F16] = "float",   [TN_BF16] = "float", [TN_F64] = "double",           \
+             [TN_I32] = "int32_t", [TN_I64] = "int64_t", [TN_U8] = "uint8_t", [TN_BOOL] = "bool"},           \
+    .memory =                                                                                                \
+        {[TN_F32] = "float",   [TN_F16] = "tn_half", [TN_BF16] = "tn_bfloat16", [TN_F64] = "double",         \
+         [TN_I32] = "int32_t", [TN_I64] = "int64_t", [TN_U8] = "uint8_t",       [TN_BOOL] = "uint8_t"},      \
+    .load = {[TN_F32] = "%s",                                                                                \
+             [TN_F16] = "tn_half_to_f32(%s)",                                                                \
+             [TN_BF16] = "tn_bfloat16_to_f32(%s)",                                                           \
+             [TN_F64] = "%s",                                                                                \
+             [TN_I32] = "%s",                                                                                \
+             [TN_I64] = "%s",                                                                                \
+             [TN_U8] = "%s",                                                                                 \
+             [TN_BOOL] = "%s != 0"},                                                                         \
+    .store = {[TN_F32] = "%s",                                                                               \
+              [TN_F16] = "tn_f32_to_half(%s)",                                                               \
+              [TN_BF16] = "tn_f32_to_bfloat16(%s)",                                                          \
+              [TN_F64] = "%s",                                                                               \
+              [TN_I32] = "%s",                                                                               \
+              [TN_I64] = "%s",                                                                               \
+              [TN_U8] = "%s",                                                                                \
+              [TN_BOOL] = "%s"},                                                                             \
+    .inf = {"__builtin_inff()", "__builtin_inf()"}, .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"}
+
+const fu_dialect fu_dialect_c = {
+    IN_BOTH,
+    .args = "a->",
+    .simd = "#pragma omp simd",
+    .block_pitch = FU_BLOCK_TILE,
+    .align = "_Alignas(64) ",
+    .prefetch = "__builtin_prefetch",
+};
+
+const fu_dialect fu_dialect_cuda = {
+    IN_BOTH,
+    .args = "a.",
+    .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
+    .align = "",
+    .prefetch = "",
+};
+
+const fu_dialect *fu_language(const tn_target *t)
+{
+    return t->dialect == TN_DIALECT_CUDA ? &fu_dialect_cuda : &fu_dialect_c;
+}
+
+/* ---- growing text ---- */
+
+static bool room(fu_text *t, size_t more)
+{
+    if (t->failed) return false;
+    if (t->n + more + 1 <= t->cap) return true;
+    size_t cap = t->cap ? t->cap : 4096;
+    while (cap < t->n + more + 1) cap *= 2;
+    char *p = tn_realloc(t->p, cap);
+    if (!p) {
+        t->failed = true;
+        return false;
+    }
+    t->p = p;
+    t->cap = cap;
+    return true;
+}
+
+static void put_v(fu_text *t, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int k = tn_vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    if (k < 0 || !room(t, (size_t)k)) return;
+    tn_vsnprintf(t->p + t->n, (size_t)k + 1, fmt, ap);
+    t->n += (size_t)k;
+}
+
+void fu_line_v(fu_text *t, const char *fmt, va_list ap)
+{
+    size_t k = (size_t)t->indent * 4;
+    if (!room(t, k)) return;
+    memset(t->p + t->n, ' ', k);
+    t->n += k;
+    t->p[t->n] = 0;
+    put_v(t, fmt, ap);
+    fu_put(t, "\n");
+}
+
+void fu_put(fu_text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put_v(t, fmt, ap);
+    va_end(ap);
+}
+
+void fu_line(fu_text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fu_line_v(t, fmt, ap);
+    va_end(ap);
+}
+
+void fu_open(fu_text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fu_line_v(t, fmt, ap);
+    va_end(ap);
+    t->indent++;
+}
+
+void fu_close(fu_text *t)
+{
+    t->indent--;
+    fu_line(t, "}");
+}
+
+void fu_text_free(fu_text *t)
+{
+    tn_free_mem(t->p);
+    *t = (fu_text){0};
+}
+
+/* ---- types, literals, names ---- */
+
+tn_dtype fu_compute_dtype(tn_dtype d)
+{
+    return d == TN_F16 || d == TN_BF16 ? TN_F32 : d;
+}
+
+void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_int)
+{
+    d = fu_compute_dtype(d);
+    if (d == TN_BOOL) {
+        snprintf(out, n, "%d", is_int ? i != 0 : f != 0);
+        return;
+    }
+    if (d != TN_F32 && d != TN_F64) {
+        int64_t v = is_int ? i : tn_f64_to_i64(f);
+        v = d == TN_I32 ? (int32_t)v : d == TN_U8 ? (uint8_t)v : v;
+        bool wide = d == TN_I64 || v < -INT32_MAX; /* functions go by the type of what they are given */
+        if (v == INT64_MIN)
+            snprintf(out, n, "INT64_MIN");
+        else
+            snprintf(out, n, wide ? "INT64_C(%lld)" : "%lld", (long long)v);
+        return;
+    }
+    double v = is_int ? (double)i : f;
+    int wide = d == TN_F64;
+    if (isnan(v)) {
+        snprintf(out, n, "%s", fu_dialect_c.nan[wide]);
+    } else if (isinf(v)) {
+        snprintf(out, n, "%s%s", v < 0 ? "-" : "", fu_dialect_c.inf[wide]);
+    } else {
+        /* the shortest text that reads back as the same number */
+        char s[40];
+        for (int digits = 1; digits <= 17; digits++) {
+            tn_snprintf(s, sizeof s, "%.*g", digits, wide ? v : (double)(float)v);
+            double back = tn_strtod(s, NULL);
+            if (wide ? back == v : (float)back == (float)v) break;
+        }
+        snprintf(out, n, "%s%s%s", s, strpbrk(s, ".e") ? "" : ".0", wide ? "" : "f");
+    }
+}
+
+void fu_identifier(char *out, size_t n, const char *from)
+{
+    static const char *const reserved[] = {
+        /* what kernels declare themselves */
+        "at", "begin", "ch", "chosen", "col", "end", "far", "from", "from_zero", "inner", "inside", "item",
+        "iy", "kx", "ky", "line", "lo", "outer", "ox", "oy", "part", "row", "same", "shift", "shifted", "to",
+        "top", "value", "where", "won", "worst", "zero",
+        /* C, C++ and what compilers add */
+        "asm", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete",
+        "do", "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int",
+        "linux", "long", "new", "operator", "private", "public", "register", "restrict", "return", "short",
+        "signed", "sizeof", "static", "struct", "switch", "template", "this", "true", "typedef", "typeof",
+        "union", "unix", "unsigned", "void", "volatile", "while"};
+    size_t k = 0;
+    if (n < 4) return;
+    for (const char *s = from; *s && k + 2 < n && k < 24; s++) {
+        char ch = (unsigned char)*s < 128 && isalnum(*s) ? *s : '_'; /* more is a letter in some locales */
+        if (ch == '_' && (k == 0 || out[k - 1] == '_')) continue;
+        if (k == 0 && isdigit((unsigned char)ch)) out[k++] = 'v';
+        out[k++] = ch;
+    }
+    while (k && out[k - 1] == '_') k--;
+    if (!k) out[k++] = 'v';
+    out[k] = 0;
+    bool taken = !strncmp(out, "tn_", 3) || !strncmp(out, "TN_", 3);
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved && !taken; i++)
+        taken = !strcmp(out, reserved[i]);
+    /* a, i0, oy1 .. are loop counters and the like */
+    size_t letters = strcspn(out, "0123456789");
+    bool short_name = letters == 1 || (letters == 2 && out[letters]);
+    if (short_name && strspn(out + letters, "0123456789") == strlen(out + letters)) taken = true;
+    if (taken && k + 1 < n) {
+        out[k++] = '_';
+        out[k] = 0;
+    }
+}
+
+/* ---- expressions ---- */
+
+void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const char *const *arg)
+{
+    size_t k = 0;
+    for (const char *s = row; *s && k + 1 < n;) {
+        if (isalpha((unsigned char)*s) || *s == '_') {
+            const char *e = s;
+            while (isalnum((unsigned char)*e) || *e == '_') e++;
+            size_t len = (size_t)(e - s);
+            if (len == 1 && *s >= 'x' && *s <= 'z') {
+                const char *x = arg[*s - 'x'];
+                const bool minus = k && out[k - 1] == '-' && *x == '-'; /* of -0.0, not a decrement */
+                k += (size_t)snprintf(out + k, n - k, minus ? " %s" : "%s", x);
+            } else if (len == 1 && *s == 'K' && *e == '(') {
+                const char *close = strchr(e, ')');
+                char lit[48];
+                fu_literal(lit, sizeof lit, operand, tn_strtod(e + 1, NULL), 0, false);
+                k += (size_t)snprintf(out + k, n - k, "%s", lit);
+                e = close ? close + 1 : e + strlen(e);
+            } else {
+                k += (size_t)snprintf(out + k, n - k, "%.*s", (int)len, s);
+            }
+            s = e;
+        } else if (isdigit((unsigned char)*s)) { /* a number's exponent or suffix is no operand */
+            while ((isalnum((unsigned char)*s) || *s == '.') && k + 1 < n) out[k++] = *s++;
+        } else {
+            out[k++] = *s++;
+        }
+    }
+    out[k < n ? k : n - 1] = 0;
+}

@@ -1,0 +1,70 @@
+/* value.h - what the parts of the emitter share: the state of one kernel's text.
+ *
+ * A scope is a block of the text being written. A value is defined where it is first asked for and forgotten
+ * when that block closes; the loop nest asks early for what should stand outside of inner loops. */
+#ifndef TN_EMIT_H
+#define TN_EMIT_H
+
+#include "../fuser.h"
+
+typedef struct fu_em {
+    fu_ctx *c;
+    fu_prog *p;
+    fu_text t, head; /* the body, and what stands before it */
+    tn_step *s;
+    const fu_dialect *lang;
+    int depth, defined[FU_MAX_VALUES]; /* depth of the scope that defines the value, 0: none */
+    bool hot[FU_MAX_VALUES];           /* asked for by something inside the loops */
+    int phase;                         /* whose loop is being written; n_phase after the last */
+    bool in_vector;                    /* inside the vector loop */
+    const char *piece;                 /* position within what is written together, or NULL */
+    bool near;                         /* the loop's arguments were found small: see fu_near_form */
+    bool low;                          /* the row's exponentials are normal numbers: see fu_low_form */
+    const char *pack_at;               /* CUDA: position within what was read together, or NULL */
+    bool local;                        /* accumulators are the loop's own variables */
+    const char *lane;                  /* position within the tile: index of arrays over it */
+    char stash_at[160];                /* index of values kept between phases */
+    char bits_at[80];                  /* index of random bits made for the tile */
+    bool by_pieces;                    /* they are made with each piece of the loop */
+    const char *first;                 /* the tile's first vector coordinate */
+    int where[FU_MAX_VALUES];          /* INDEX: which of args.dim is its node, or -1 */
+    int ready;                         /* phases whose column results stand in arrays */
+    int n_pointer, pointer_slot[FU_MAX_BUFS];
+    int64_t pointer_offset[FU_MAX_BUFS];
+    char pointer[FU_MAX_BUFS][40];
+    uint8_t pointer_dtype[FU_MAX_BUFS];
+    int n_name;
+    char taken[FU_MAX_VALUES + FU_MAX_BUFS][40];
+    uint32_t helpers; /* which helper functions the text needs */
+} fu_em;
+
+enum { FU_HELP_FAULT = 1 };
+
+void fu_scope_open(fu_em *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void fu_scope_close(fu_em *e);
+void fu_unique(fu_em *e, const char *want, char *out, size_t n);
+int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *want);
+int fu_dim(fu_em *e, int64_t value);
+int fu_scalar(fu_em *e, int slot, int what);
+/* sum of coordinate * stride over the atoms of `which`, as text */
+void fu_index(const fu_em *e, const int64_t *stride, uint32_t which, char *out, size_t n);
+/* The text of value id in the present scope, defining it (and what it needs) if it is not. */
+const char *fu_ask(fu_em *e, int id);
+void fu_name(fu_em *e, fu_value *v);
+const char *fu_type(const fu_em *e, tn_dtype d);
+void fu_put_store(fu_em *e, const fu_store *s);
+/* One step of a reduction: `acc` takes `value`, found at position `at` for those that choose one. */
+void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value);
+void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n);
+const char *fu_acc_type(const fu_em *e, const fu_value *v);
+const char *fu_place_type(const fu_em *e, const fu_value *v);
+/* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of
+ * it; false where there is none. */
+bool fu_near_form(const fu_value *v, char *out, size_t n);
+/* join.c: one step of a reduction that takes a product in one rounding; false, with nothing written,
+ * where there is no such product. */
+bool fu_accumulate_product(fu_em *e, const fu_value *v, const char *acc);
+/* e^(x - the largest x of the row), whose short form is tn_exp_low_f32 (spread.c). */
+bool fu_low_form(const fu_prog *p, const fu_value *v);
+
+#endif
