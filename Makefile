@@ -110,14 +110,13 @@ JSON_CHECK := $(if $(HAVE_CJSON),$(BUILD)/tests/json_check)
 SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
-YARD := $(wildcard tests/bench/yard*.c)
-FVE := examples/fused_vs_eager.c $(wildcard examples/fused_vs_eager/*.c) tests/bench/inside.c $(YARD)
-BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/inside.c $(YARD),$(wildcard tests/bench/*.c)))
+FVE := $(wildcard bench/fused_vs_eager/*.c)
+BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 HEADERS := $(wildcard include/*.h)
 
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
-all: lib examples tools
+all: lib examples tools $(BUILD)/fused_vs_eager
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
@@ -202,13 +201,13 @@ $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
 TAIL := -pthread $(LIBS)
 
-$(filter-out $(BUILD)/fused_vs_eager,$(EXAMPLES)): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
+$(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(BUILD)/libtensor.a $(TAIL)
 $(BUILD)/fused_vs_eager: $(FVE:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(TAIL)
-$(YARD:%.c=$(BUILD)/fve/%.o): FVEFLAGS := -O3 $(NATIVE)
+$(BUILD)/fve/bench/fused_vs_eager/yard%.o: FVEFLAGS := -O3 $(NATIVE)
 $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -220,11 +219,11 @@ $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA
 # These compute: the answers they compare with, or what many numbers differ by.
 $(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs test_random_training \
     test_cuda_attention test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): private TESTOPT := -O1
-$(BUILD)/tests/test_cuda_cases $(BUILD)/tests/test_texts: $(BUILD)/fve/examples/fused_vs_eager/cases.o
+$(BUILD)/tests/test_cuda_cases $(BUILD)/tests/test_texts: $(BUILD)/fve/bench/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) $(TESTOPT) $(MOREFLAGS)) $(filter %.o,$^) -lcmocka $(BUILD)/internal.a $(TAIL)
-$(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
+$(BUILD)/bench/%: bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 $(NATIVE)) $(BUILD)/internal.a $(TAIL)
 $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
@@ -286,7 +285,7 @@ $(BUILD)/stand-in/%: tests/%.c tests/gpu/cmocka/cmocka.h $(BUILD)/internal.a
 	$(call link,$(TESTCFLAGS) $(STAND_IN_OPT) -Itests/gpu/cmocka) $(BUILD)/internal.a $(TAIL)
 .PHONY: gpu-check gpu-tests stand-in
 stand-in: $(GPU_TESTS:%=$(BUILD)/stand-in/%)
-gpu-tests: all $(BUILD)/fused_vs_eager $(GPU_TESTS:%=$(GPU_BUILT)/%)
+gpu-tests: all $(GPU_TESTS:%=$(GPU_BUILT)/%)
 gpu-check:
 	@BUILD='$(BUILD)' MAKE='$(MAKE)' PYTHON='$(PYTHON)' GPU_TESTS='$(GPU_TESTS)' SANITIZED='$(SANITIZED)' \
 	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' sh tests/gpu/check.sh
@@ -367,7 +366,7 @@ doctor:
 again = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 
 demo: need-demo
-	$(again) examples
+	$(again) examples $(BUILD)/fused_vs_eager
 	$(Q)$(BUILD)/mnist_cnn --data data/digits --epochs 2
 	$(Q)echo && $(BUILD)/fused_vs_eager --case models --rounds 3 --patience 5
 
@@ -452,8 +451,8 @@ bench: all $(BENCHES)
 # Beside PyTorch and JAX, which have to be there: what is not is left out and named.
 PYTHON ?= python3
 bench-peers: all $(BENCHES)
-	$(PYTHON) tests/bench/peers.py --program $(BUILD)/bench/eager_ops
-	$(PYTHON) tests/bench/rivals.py --build $(BUILD)
+	$(PYTHON) bench/peers.py --program $(BUILD)/bench/eager_ops
+	$(PYTHON) bench/rivals.py --build $(BUILD)
 
 # ---- installing -----------------------------------------------------------------------------------------
 
@@ -496,4 +495,4 @@ texts: $(BUILD)/tests/test_texts
 
 # With clang-format 14, which leaves the tree as it is checked in; other versions lay out some lines otherwise.
 format:
-	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)
+	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] bench/*.[ch] bench/*/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)

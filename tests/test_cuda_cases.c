@@ -9,7 +9,7 @@
  */
 #include "cuda_text.h"
 
-#include "examples/fused_vs_eager/bench.h"
+#include "bench/fused_vs_eager/bench.h"
 #include "examples/gpt_model.h"
 #include "examples/mnist_net.h"
 

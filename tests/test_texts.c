@@ -23,7 +23,7 @@
 
 #include "fusion_cases.h"
 
-#include "examples/fused_vs_eager/bench.h"
+#include "bench/fused_vs_eager/bench.h"
 #include "examples/gpt_model.h"
 #include "examples/mnist_net.h"
 #include "src/device/embed.h"

@@ -68,7 +68,7 @@ else
 fi
 stage 30 3 "gpt" "$BUILD/gpt" --device cuda --quiet --steps 1000 --sample 0 || failed=1
 stage 60 70 "fused beside eager" "$BUILD/fused_vs_eager" --device cuda --case all --shape dram --rounds 5 --patience 0 || failed=1
-stage 100 40 "training steps beside PyTorch and JAX" "$PYTHON" tests/bench/rivals.py --device cuda --rounds 3 --build "$BUILD" || :
+stage 100 40 "training steps beside PyTorch and JAX" "$PYTHON" bench/rivals.py --device cuda --rounds 3 --build "$BUILD" || :
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for tool in memcheck racecheck; do

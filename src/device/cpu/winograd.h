@@ -7,7 +7,7 @@
 
 /* Whether it can serve the request: f32, 3x3, stride and dilation 1, one group, channels in whole vectors. */
 bool tn_winograd_serves(const tn_conv2d_desc *c);
-/* And whether it is also the faster way (measured beside oneDNN: tests/bench/gemm_conv.c). */
+/* And whether it is also the faster way (measured beside oneDNN: bench/gemm_conv.c). */
 bool tn_winograd_pays(const tn_conv2d_desc *c);
 
 /* As tn_cpu_conv2d, for a request that tn_winograd_serves. The error is that of the sums written out,

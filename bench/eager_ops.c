@@ -1,4 +1,4 @@
-/* eager_ops.c - times one operator at a time, in eager mode, for tests/bench/peers.py to set beside a rival.
+/* eager_ops.c - times one operator at a time, in eager mode, for bench/peers.py to set beside a rival.
  *
  *   build/bench/eager_ops --list                  the cases
  *   build/bench/eager_ops CASE ROWS COLS [N]      median, minimum of N runs in microseconds
@@ -8,11 +8,11 @@
  * cases forward and backward together), with the step's end outside. Start with the table of cases.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tensor_nn.h>
+
+#include "bench/clock.h"
 
 typedef struct in {
     tn_session *s;
@@ -20,11 +20,15 @@ typedef struct in {
     int64_t n, c;
 } in;
 
-static double now_us(void)
+/* Rows as windows of 256, channels as heads of 64: [n / 256, c / 64, 256, 64]. */
+static tn_tensor *heads(const in *i, tn_tensor *x)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return tn_transpose(tn_reshape(x, TN_SHAPE(i->n / 256, 256, i->c / 64, 64)), 1, 2);
+}
+
+static tn_tensor *attend(const in *i)
+{
+    return tn_scaled_dot_product_attention(heads(i, i->x), heads(i, i->y), heads(i, i->x));
 }
 
 /* ---- forward: X(name, expression) ---- */
@@ -70,6 +74,7 @@ static double now_us(void)
     X(concat, tn_concat(2, (tn_tensor *[]){i->x, i->y}, 1))                                                  \
     X(pad, tn_pad(i->x, 1, 8, 8, 0))                                                                         \
     X(batch_norm, tn_batch_norm(i->x, i->w, i->b, NULL, NULL))                                               \
+    X(attention, attend(i))                                                                                  \
     X(linear, tn_affine(i->x, i->square, i->b))
 
 /* ---- forward and backward: a scalar from x ---- */
@@ -86,6 +91,7 @@ static double now_us(void)
     X(dropout_back, tn_dropout(i->x, 0.1))                                                                   \
     X(embedding_back, tn_embedding(i->x, i->index))                                                          \
     X(cross_entropy_back, tn_cross_entropy(i->x, i->label))                                                  \
+    X(attention_back, attend(i))                                                                             \
     X(linear_back, tn_affine(i->x, i->square, i->b))
 
 #define X(name, expr)                                                                                        \
@@ -132,12 +138,12 @@ static double once(in *i, int k)
     tn_tensor *grad_of[] = {i->x, i->w, i->b, i->square};
     for (int j = 0; j < 4; j++) tn_requires_grad(grad_of[j], cases[k].backward);
     tn_step_begin(i->s);
-    double t = now_us();
+    double t = now_ms();
     tn_tensor *y = cases[k].run(i);
     if (cases[k].backward) tn_backward(tn_ndim(y) ? tn_sum(y, TN_ALL, 0) : y);
-    t = now_us() - t;
+    t = now_ms() - t;
     tn_step_end(i->s);
-    return t;
+    return t * 1e3;
 }
 
 static int find(const char *name)
@@ -145,12 +151,6 @@ static int find(const char *name)
     for (int k = 0; k < N_CASES; k++)
         if (!strcmp(cases[k].name, name)) return k;
     return -1;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static int measure(in *i, const char *name, int64_t n, int64_t c, int runs, double *t)
@@ -197,10 +197,9 @@ int main(int argc, char **argv)
         int runs = argc > 4 ? atoi(argv[4]) : 20;
         double t[1000];
         status = measure(&i, argv[1], atoll(argv[2]), atoll(argv[3]), runs > 1000 ? 1000 : runs, t);
-        qsort(t, (size_t)runs, sizeof *t, ascending);
+        double median = middle(t, runs); /* which sorts them */
         if (!status)
-            printf("%s %s x %s: median %.1f us, best %.1f us\n", argv[1], argv[2], argv[3], t[runs / 2],
-                   t[0]);
+            printf("%s %s x %s: median %.1f us, best %.1f us\n", argv[1], argv[2], argv[3], median, t[0]);
     } else
         fprintf(stderr, "usage: eager_ops --list | --serve | CASE ROWS COLS [N]\n");
     tn_close(i.s);

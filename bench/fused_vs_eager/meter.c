@@ -5,10 +5,7 @@
  * machine's processor time (/proc/stat, less our own) does not count. Where too few are left, the best single
  * times of all rounds have to do, as a disturbance only ever adds to a time. Start with meter.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -16,31 +13,9 @@
 enum { MAX_ROUNDS = 400, MAX_REPS = 400 };
 static const double ROUND_MS = 300, FOREIGN = 0.05;
 
-double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 double clock_ms(const struct options *o)
 {
-    struct timespec t;
-    if (!o->cpu_time) return now_ms();
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return ((double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6) / (o->threads ? o->threads : 1);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double middle(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return o->cpu_time ? clock_of(CLOCK_PROCESS_CPUTIME_ID) / (o->threads ? o->threads : 1) : now_ms();
 }
 
 /* Seconds in which processors were busy since the machine started, waiting not counted; negative: unknown. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the model of examples/gpt.c in PyTorch as the example does, to set the validation loss beside.
 
-    python3 tests/bench/gpt_torch.py --data data/text/tinyshakespeare.txt --seed 1
+    python3 bench/gpt_torch.py --data data/text/tinyshakespeare.txt --seed 1
 
 It prints the mean loss over the last tenth of the text in windows that do not overlap, as build/gpt does.
 For times of a step see rivals.py.

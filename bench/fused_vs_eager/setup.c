@@ -54,12 +54,11 @@ static tn_tensor *borrow(tn_session *s, void *p, const struct field *f)
     return t;
 }
 
-bool shape_of(const char *shape, int64_t *n, int64_t *c)
+void shape_of(const char *shape, int64_t *n, int64_t *c)
 {
     *c = 1024;
     *n = !strcmp(shape, "dram") ? 65536 : !strcmp(shape, "cache") ? 4096 : 512;
     if (!strcmp(shape, "small")) *c = 256;
-    return true;
 }
 
 tn_session *open_mode(const struct options *o, tn_mode mode)
@@ -75,6 +74,29 @@ struct work work_now(const tn_session *s)
     tn_stats t = {.size = sizeof t};
     tn_get_stats(s, &t);
     return (struct work){t.kernels + t.library_calls + t.copies + t.reorders, t.bytes_moved};
+}
+
+bool open_copies(struct copies *c, const struct options *o, int64_t elements)
+{
+    for (int k = 0; k < 2; k++) {
+        if (!(c->s[k] = inside_open(o->threads, k == 1))) return false;
+        c->from[k] = tn_ones(c->s[k], TN_F32, TN_SHAPE(elements));
+        c->to[k] = tn_zeros(c->s[k], TN_F32, TN_SHAPE(elements));
+    }
+    return true;
+}
+
+double run_copy(const struct copies *c, int k, const struct options *o)
+{
+    double start = clock_ms(o);
+    tn_step_begin(c->s[k]);
+    tn_assign(c->to[k], c->from[k]);
+    return tn_step_end(c->s[k]) ? -1 : clock_ms(o) - start;
+}
+
+void close_copies(struct copies *c)
+{
+    for (int k = 0; k < 2; k++) tn_close(c->s[k]);
 }
 
 /* ---- making and unmaking ---- */
@@ -132,17 +154,10 @@ static bool make_copy(struct setup *u, const struct options *o)
     int64_t n, c;
     shape_of(o->shape, &n, &c);
     double moved = u->f->forward.reads + u->f->forward.writes;
-    int64_t elements = moved > 0 ? (int64_t)(moved * (double)(n * c) / 2) : n * c;
-    for (int k = 0; k < 2; k++) {
-        if (!(u->copy[k] = inside_open(o->threads, k == 1))) return false;
-        u->from[k] = tn_ones(u->copy[k], TN_F32, TN_SHAPE(elements));
-        u->to[k] = tn_zeros(u->copy[k], TN_F32, TN_SHAPE(elements));
-    }
-    return true;
+    return open_copies(&u->copy, o, moved > 0 ? (int64_t)(moved * (double)(n * c) / 2) : n * c);
 }
 
-/* With the kind of stores that is faster here. */
-static void choose_stores(yard *y, yard_fn *fn)
+void choose_stores(yard *y, yard_fn *fn)
 {
     double best[2] = {1e300, 1e300};
     for (int round = 0; round < 6; round++) {
@@ -183,10 +198,8 @@ bool set_up(struct setup *u, const struct options *o)
 
 void unmake(struct setup *u)
 {
-    for (int m = 0; m < 2; m++) {
-        tn_close(u->in[m].s);
-        tn_close(u->copy[m]);
-    }
+    for (int m = 0; m < 2; m++) tn_close(u->in[m].s);
+    close_copies(&u->copy);
     for (int i = 0; i < 2; i++) {
         tn_close(u->few[i].in.s);
         for (int k = 0; k <= MAX_INPUTS; k++) free(u->few[i].host[k]);

@@ -1,9 +1,8 @@
 /* report.c - the table for people, the JSON for programs. Rows that lose are printed like the others: '!'
  * marks a share below what is aimed at, fused slower than eager, or more than 1.1 times the time of the
- * kernel by hand;
- * 'x pred' is the fused time over the one that the target profile predicts;
- * '~' best times instead of medians, for want of quiet rounds: what compares times that were taken one after
- * the other is left out for a model then, and a line below the table says why. */
+ * kernel by hand; 'x pred' is the fused time over the one that the target profile predicts; '~' best
+ * times instead of medians, for want of quiet rounds: what compares times that were taken one after the other
+ * is left out for a model then, and a line below the table says why. */
 #include <math.h>
 #include <string.h>
 
@@ -116,18 +115,11 @@ static void json_figures(FILE *f, const char *name, const struct figures *g)
     static const char *const key[] = {"eager_ms",     "fused_ms",     "eager_kernels", "fused_kernels",
                                       "eager_bytes",  "fused_bytes",  "fused_share",   "limit_share",
                                       "predicted_ms", "yardstick_ms", "compute_ms",    "max_err"};
-    const double v[] = {g->eager_ms,
-                        g->fused_ms,
-                        (double)g->eager_kernels,
-                        (double)g->fused_kernels,
-                        (double)g->eager_bytes,
-                        (double)g->fused_bytes,
-                        g->share,
-                        g->limit,
-                        g->predicted_ms,
-                        g->yardstick_ms,
-                        g->compute_ms,
-                        g->max_err};
+    const double count[] = {(double)g->eager_kernels, (double)g->fused_kernels, (double)g->eager_bytes,
+                            (double)g->fused_bytes};
+    const double v[] = {g->eager_ms,     g->fused_ms,     count[0],      count[1],
+                        count[2],        count[3],        g->share,      g->limit,
+                        g->predicted_ms, g->yardstick_ms, g->compute_ms, g->max_err};
     fprintf(f, ",\n   \"%s\":{", name);
     numbers(f, sizeof v / sizeof *v, key, v);
     fputc('}', f);
@@ -158,25 +150,14 @@ static void json_model(FILE *f, const struct model_row *m)
                                       "first_step_warm_ms",
                                       "host_ns_per_call",
                                       "host_us_per_step"};
-    const double v[] = {m->batch,
-                        m->eager_ms,
-                        m->fused_ms,
-                        m->predicted_ms,
-                        m->library_ms,
-                        m->floor_ms,
-                        m->copy_gbs,
-                        (double)m->eager_kernels,
-                        (double)m->fused_kernels,
-                        (double)m->eager_bytes,
-                        (double)m->fused_bytes,
-                        (double)m->eager_peak,
-                        (double)m->fused_peak,
-                        m->cold_ms,
-                        m->warm_ms,
-                        m->call_ns,
-                        m->step_us};
+    const double kernels[] = {(double)m->eager_kernels, (double)m->fused_kernels};
+    const double bytes[] = {(double)m->eager_bytes, (double)m->fused_bytes, (double)m->eager_peak,
+                            (double)m->fused_peak};
+    const double v[] = {m->batch,    m->eager_ms, m->fused_ms, m->predicted_ms, m->library_ms, m->floor_ms,
+                        m->copy_gbs, kernels[0],  kernels[1],  bytes[0],        bytes[1],      bytes[2],
+                        bytes[3],    m->cold_ms,  m->warm_ms,  m->call_ns,      m->step_us};
     fprintf(f, "  {\"name\":\"%s\",", m->name);
-    numbers(f, 17, key, v);
+    numbers(f, sizeof v / sizeof *v, key, v);
     fputc(',', f);
     json_rounds(f, &m->rounds);
     fputc('}', f);

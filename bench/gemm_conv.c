@@ -6,10 +6,9 @@
  * The implementations of a row are timed in turn, round after round, so that a busy machine slows all of
  * them; the figures are medians. Read first: main, then time_row. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/clock.h"
 #include "src/device/cpu/cpu_lib.h"
 #include "src/device/cpu/pool.h"
 #include "tests/conv_desc.h"
@@ -18,19 +17,6 @@ enum { ROUNDS = 4000, IMPLS = 4 };
 
 static double seconds_per_row = 0.4;
 static int csv;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void *filled(int64_t n)
 {
@@ -61,18 +47,17 @@ static void time_row(tn_cpu_lib *lib, tn_pool *pool, const row *r)
     static double t[IMPLS][ROUNDS];
     const tn_cpu_impl impls[IMPLS] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD};
     int n = 0;
-    for (double end = now() + seconds_per_row; n < ROUNDS && (n < 7 || now() < end); n++) {
+    for (double end = now_ms() + 1e3 * seconds_per_row; n < ROUNDS && (n < 7 || now_ms() < end); n++) {
         for (int i = 0; i < IMPLS; i++) {
             tn_cpu_lib_prefer(lib, impls[i]);
-            double start = now();
+            double start = now_ms();
             if (run(lib, pool, r)) return;
-            t[i][n] = now() - start;
+            t[i][n] = now_ms() - start;
         }
     }
     double gflops[IMPLS];
     for (int i = 0; i < IMPLS; i++) {
-        qsort(t[i] + 1, (size_t)n - 1, sizeof(double), ascending); /* the first makes primitives */
-        gflops[i] = r->flops / t[i][1 + (n - 1) / 2] / 1e9;
+        gflops[i] = r->flops / middle(t[i] + 1, n - 1) / 1e6; /* the first makes primitives */
     }
     printf(csv ? "%s,%.1f,%.1f,%.1f,%.1f\n" : "%-34s %8.1f %8.1f %8.1f %8.1f\n", r->name, gflops[0],
            gflops[1], gflops[2], gflops[3]);

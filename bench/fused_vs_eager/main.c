@@ -1,4 +1,4 @@
-/* fused_vs_eager.c - measures each fusion, and the two example models, in both modes.
+/* main.c - measures each fusion, and the two example models, in both modes.
  *
  *   build/fused_vs_eager                                   all, tensors larger than the caches: minutes
  *   build/fused_vs_eager --case softmax --shape cache
@@ -14,13 +14,13 @@
  *   model, training step     eager ms  fused ms faster   library     floor   x floor predicted    x pred
  *   mnist_cnn                  84.976    77.219  1.10     65.395    73.612     1.05     70.903     1.09x
  *
- * The parts are in fused_vs_eager/: read bench.h there first.
+ * Read bench.h first.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "files.h"
-#include "fused_vs_eager/bench.h"
+#include "bench.h"
+#include "examples/files.h"
 
 enum { MAX_CASES = 64, N_MODELS = 2 };
 static const char *const model_name[N_MODELS] = {"mnist_cnn", "gpt"};

@@ -1,11 +1,15 @@
 /* bench.h - what the files of fused_vs_eager share.
  *
+ *   main.c       options, and what is measured in which order
  *   meter.c      rounds of alternating measurements, and which of them count
  *   cases.c      the fusions: inputs, what is computed, what must move through memory at least
+ *   setup.c      sessions, inputs in host memory, copies
  *   case.c       one fusion measured, beside a copy and a kernel by hand; case.h names its parts
  *   optimizer.c  AdamW likewise
  *   models.c     the two example models measured
  *   report.c     the table and the JSON
+ *   inside.c     a look into a session's last plan
+ *   yardstick.c  kernels by hand, with yard_norm.c and yard_pool.c
  *
  * Read first: struct fusion, then measure_case in case.c.
  */
@@ -13,6 +17,9 @@
 #define BENCH_H
 
 #include <tensor_nn.h>
+
+#include "bench/clock.h"
+#include "yardstick.h"
 
 enum { MAX_INPUTS = 6, MAX_OUTS = 2, MAX_VARIANTS = 16 };
 
@@ -33,11 +40,9 @@ struct rounds {
     int kept, discarded; /* for what other processes took */
     bool quiet;          /* false: too few quiet rounds, best times instead of medians */
 };
-double now_ms(void);
 double clock_ms(const struct options *o); /* for what is measured */
 /* Each variant's median into median[]; false where one failed. */
 bool meter(meter_fn *fn, void *arg, int variants, const struct options *o, double *median, struct rounds *r);
-double middle(double *values, int n); /* sorts them */
 
 /* ---- cases.c ---- */
 
@@ -91,11 +96,23 @@ struct case_row {
 };
 bool measure_case(const struct fusion *f, const struct options *o, struct case_row *row);
 bool measure_optimizer(const struct options *o, struct case_row *row);
-bool shape_of(const char *shape, int64_t *n, int64_t *c);
+void shape_of(const char *shape, int64_t *n, int64_t *c);
 void *host_array(int64_t bytes);
 void fill(void *p, const struct field *f, uint64_t seed);
 int64_t count_of(const struct field *f);
 tn_session *open_mode(const struct options *o, tn_mode mode);
+
+/* Copies of a tensor by a kernel of the library: with plain stores, and past the caches. */
+struct copies {
+    tn_session *s[2];
+    tn_tensor *from[2], *to[2];
+};
+bool open_copies(struct copies *c, const struct options *o, int64_t elements);
+double run_copy(const struct copies *c, int k,
+                const struct options *o); /* milliseconds; negative: it failed */
+void close_copies(struct copies *c);
+/* Lets a kernel by hand write with the kind of stores that is faster here. */
+void choose_stores(yard *y, yard_fn *fn);
 
 /* Kernels, library calls, copies and reorders of what ran between two looks; its bytes. */
 struct work {

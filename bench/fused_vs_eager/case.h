@@ -8,8 +8,7 @@
 #define CASE_H
 
 #include "bench.h"
-#include "tests/bench/inside.h"
-#include "tests/bench/yardstick.h"
+#include "inside.h"
 
 enum variant {
     FORWARD_EAGER,
@@ -45,8 +44,7 @@ struct setup {
     int n_field;
     struct field field[MAX_INPUTS], g;
     void *host[MAX_INPUTS], *host_g;
-    tn_session *copy[2]; /* plain, streaming */
-    tn_tensor *from[2], *to[2];
+    struct copies copy;
     const yardstick *hand;
     yard forward, step;
     int variant[N_VARIANT], n_variant; /* those that this case has */

@@ -1,11 +1,12 @@
 /* models.c - the two example models, whole training steps in both modes.
  *
- *   floor      the step's library calls alone, on operands of the same shapes, plus what its kernels must
- * read and write at the speed of a copy of 16 MB first step in a process of its own, the model made before
- * the clock starts: with an empty kernel cache, and with one a first run has filled host cost  a model of the
- * same graph that is so small that its kernels take next to nothing, on one thread: the time from the first
- * operator to the loss, over the operators called; and the whole step, with planning looked up, launches and
- * what the kernels do take: an upper bound
+ *   floor        the step's library calls alone, on operands of the same shapes, plus what its kernels must
+ *                read and write at the speed of a copy of 16 MB
+ *   first step   in a process of its own, the model made before the clock starts: with an empty kernel cache,
+ *                and with one that a first run has filled
+ *   host cost    of a model of the same graph that is so small that its kernels take next to nothing, on one
+ *                thread: the time from the first operator to the loss, over the operators called; and the
+ *                whole step, with planning looked up, launches and what the kernels do take: an upper bound
  *
  * Start with measure_model.
  */
@@ -19,7 +20,7 @@
 #include "bench.h"
 #include "examples/gpt_model.h"
 #include "examples/mnist_net.h"
-#include "tests/bench/inside.h"
+#include "inside.h"
 
 enum { EAGER, FUSED, LIBRARY, COPY, STREAM, N_VARIANT, VOCABULARY = 64, COPIED = 4 << 20 };
 
@@ -80,8 +81,7 @@ static double train_step(struct model *m)
 
 struct setup {
     struct model model[2];
-    tn_session *copy[2];
-    tn_tensor *from[2], *to[2];
+    struct copies copy;
     void *room;
 };
 
@@ -92,9 +92,7 @@ static double run_variant(void *arg, int v)
     const struct options *o = u->model[FUSED].o;
     double start = clock_ms(o);
     if (v == LIBRARY) return inside_library_calls(u->model[FUSED].s, &u->room) ? -1 : clock_ms(o) - start;
-    tn_step_begin(u->copy[v - COPY]);
-    tn_assign(u->to[v - COPY], u->from[v - COPY]);
-    return tn_step_end(u->copy[v - COPY]) ? -1 : clock_ms(o) - start;
+    return run_copy(&u->copy, v - COPY, o);
 }
 
 static void count(struct model *m, unsigned long long *kernels, unsigned long long *bytes,
@@ -114,14 +112,10 @@ static bool measure_speed(bool is_gpt, const struct options *o, struct model_row
 {
     struct setup *u = calloc(1, sizeof *u);
     double ms[N_VARIANT] = {0};
-    bool ok = u != NULL;
+    bool ok = u && open_copies(&u->copy, o, COPIED);
     for (int m = 0; m < 2 && ok; m++) {
         tn_session *s = open_mode(o, m ? TN_FUSED : TN_EAGER);
-        u->copy[m] = inside_open(o->threads, m == 1);
-        if (!(ok = s && u->copy[m])) break;
-        make_model(&u->model[m], s, o, is_gpt, false);
-        u->from[m] = tn_ones(u->copy[m], TN_F32, TN_SHAPE(COPIED));
-        u->to[m] = tn_zeros(u->copy[m], TN_F32, TN_SHAPE(COPIED));
+        if ((ok = s != NULL)) make_model(&u->model[m], s, o, is_gpt, false);
     }
     ok = ok && train_step(&u->model[FUSED]) >= 0 && meter(run_variant, u, N_VARIANT, o, ms, &row->rounds);
     if (ok) {
@@ -140,9 +134,11 @@ static bool measure_speed(bool is_gpt, const struct options *o, struct model_row
         if (!ok && u->model[m].s && tn_error(u->model[m].s))
             fprintf(stderr, "fused_vs_eager: %s: %s\n", row->name, tn_error_text(u->model[m].s));
         tn_close(u->model[m].s);
-        tn_close(u->copy[m]);
     }
-    if (u) free(u->room);
+    if (u) {
+        close_copies(&u->copy);
+        free(u->room);
+    }
     free(u);
     return ok;
 }

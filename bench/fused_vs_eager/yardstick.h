@@ -1,4 +1,4 @@
-/* yardstick.h - kernels written by hand for the cases of examples/fused_vs_eager.c that memory bounds: how
+/* yardstick.h - kernels written by hand for the cases of fused_vs_eager that memory bounds: how
  * fast such a kernel can be, on this machine and by as many threads. Read first: struct yard. */
 #ifndef YARDSTICK_H
 #define YARDSTICK_H

@@ -34,21 +34,13 @@ static double run_step(const struct setup *u, struct in *i, bool with_loss, bool
     return status || tn_error(i->s) ? -1 : clock_ms(u->o) - start;
 }
 
-static double run_copy(struct setup *u, int k)
-{
-    double start = clock_ms(u->o);
-    tn_step_begin(u->copy[k]);
-    tn_assign(u->to[k], u->from[k]);
-    return tn_step_end(u->copy[k]) ? -1 : clock_ms(u->o) - start;
-}
-
 /* All of what the copy reads, and nothing written but the sum. */
 static double run_read(struct setup *u)
 {
     double start = clock_ms(u->o);
-    tn_step_begin(u->copy[0]);
-    tn_sum(u->from[0], TN_ALL, false);
-    return tn_step_end(u->copy[0]) ? -1 : clock_ms(u->o) - start;
+    tn_step_begin(u->copy.s[0]);
+    tn_sum(u->copy.from[0], TN_ALL, false);
+    return tn_step_end(u->copy.s[0]) ? -1 : clock_ms(u->o) - start;
 }
 
 /* What all rows would take if they were in the caches: the time of some rows less that of next to none, over
@@ -82,7 +74,7 @@ static double run_variant(void *arg, int index)
         return run_step(u, &u->in[v - STEP_EAGER], true, true);
     case COPY_PLAIN:
     case COPY_STREAM:
-        return run_copy(u, v - COPY_PLAIN);
+        return run_copy(&u->copy, v - COPY_PLAIN, u->o);
     case READ_ONLY:
         return run_read(u);
     case FORWARD_CACHED:
@@ -174,7 +166,7 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
             u->variant[u->n_variant++] = v;
     if (!meter(run_variant, u, u->n_variant, o, ms, &row->rounds)) return false;
     for (int k = 0; k < u->n_variant; k++) of[u->variant[k]] = ms[k];
-    double moved = (double)tn_numel(u->to[0]) * 8e-6; /* / ms = GB/s */
+    double moved = (double)tn_numel(u->copy.to[0]) * 8e-6; /* / ms = GB/s */
     row->copy_plain_gbs = moved / of[COPY_PLAIN];
     row->copy_gbs = fmax(row->copy_plain_gbs, moved / of[COPY_STREAM]);
     row->read_gbs = moved / 2 / of[READ_ONLY];
@@ -195,8 +187,8 @@ static bool measure(struct setup *u, const struct options *o, struct case_row *r
     }
     row->forward.max_err = error[0];
     row->step.max_err = error[1];
-    if (u->hand) { /* by hand a backward that makes what it needs again differs from a whole step by the loss
-                    */
+    /* By hand a backward that makes what it needs again differs from a whole step by the loss. */
+    if (u->hand) {
         row->forward.yardstick_ms = of[HAND_FORWARD];
         row->step.yardstick_ms = of[HAND_STEP];
     }

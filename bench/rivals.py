@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sets whole training steps of the examples beside those of PyTorch and JAX, in one run.
 
-    python3 tests/bench/rivals.py [--device cpu] [--threads 2] [--rounds 5] [--rivals eager,default,jax] [--json FILE]
+    python3 bench/rivals.py [--device cpu] [--threads 2] [--rounds 5] [--rivals eager,default,jax] [--json FILE]
 
 Every rival is a process of its own that waits for its turn, at its best: PyTorch in channels_last with the
 fused AdamW, eager and with torch.compile (default, reduce-overhead, max-autotune), JAX jitted with donated

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sets libtensor's eager operators beside PyTorch's eager ones: same shapes, same number of threads, one run.
 
-    python3 tests/bench/peers.py [--threads 2] [--shapes 4096x1024,65536x1024] [--rounds 9] [--only NAME,...]
+    python3 bench/peers.py [--threads 2] [--shapes 4096x1024,65536x1024] [--rounds 9] [--only NAME,...]
 
 Rounds alternate between the two, so that a machine whose speed drifts slows both; the medians are printed,
 ours over theirs. PyTorch gets a caching malloc (glibc told never to trim or map), without which large
@@ -30,6 +30,11 @@ import torch.nn.functional as F  # noqa: E402
 torch.set_num_threads(args.threads)
 torch.manual_seed(1)
 
+def heads(i, x):
+    """Rows as windows of 256, channels as heads of 64, as in eager_ops.c."""
+    return x.view(i.n // 256, 256, i.c // 64, 64).transpose(1, 2)
+
+
 FORWARD = {
     "neg": lambda i: -i.x,
     "relu": lambda i: torch.relu(i.x), "exp": lambda i: torch.exp(i.x), "log": lambda i: torch.log(i.y),
@@ -48,11 +53,12 @@ FORWARD = {
     "dropout": lambda i: F.dropout(i.x, 0.1), "cross_entropy": lambda i: F.cross_entropy(i.x, i.label),
     "embedding": lambda i: F.embedding(i.index, i.x), "gather": lambda i: i.x.gather(1, i.label[:, None]),
     "concat": lambda i: torch.cat([i.x, i.y], 1), "pad": lambda i: F.pad(i.x, (8, 8)),
+    "attention": lambda i: F.scaled_dot_product_attention(*(heads(i, t) for t in (i.x, i.y, i.x))),
     "batch_norm": lambda i: F.batch_norm(i.x, None, None, i.w, i.b, True), "linear": lambda i: F.linear(i.x, i.square, i.b),
 }
 BACKWARD = {name + "_back": FORWARD[name] for name in
             ("relu", "gelu", "tanh", "mul", "add_row", "softmax", "layer_norm", "rms_norm", "batch_norm", "dropout",
-             "embedding", "cross_entropy", "linear")}
+             "embedding", "cross_entropy", "attention", "linear")}
 
 
 class Inputs:

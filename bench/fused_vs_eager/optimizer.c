@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "bench.h"
-#include "tests/bench/inside.h"
-#include "tests/bench/yardstick.h"
+#include "inside.h"
 
 enum { PARAMS = 16, EAGER = 0, FUSED, COPY, STREAM, HAND, N_VARIANT };
 
 struct setup {
     const struct options *o;
-    tn_session *s[2], *copy[2];
-    tn_tensor *param[2][PARAMS], *grad[2], *from[2], *to[2];
+    tn_session *s[2];
+    struct copies copy;
+    tn_tensor *param[2][PARAMS], *grad[2];
     tn_optim *opt[2];
     struct work work[2]; /* of the last run */
     float *host;
@@ -52,9 +52,7 @@ static double run_variant(void *arg, int v)
         u->hand->forward(&u->y);
         return clock_ms(u->o) - start;
     }
-    tn_step_begin(u->copy[v - COPY]);
-    tn_assign(u->to[v - COPY], u->from[v - COPY]);
-    return tn_step_end(u->copy[v - COPY]) ? -1 : clock_ms(u->o) - start;
+    return run_copy(&u->copy, v - COPY, u->o);
 }
 
 static bool make(struct setup *u, const struct options *o, int64_t n, int64_t c)
@@ -64,9 +62,7 @@ static bool make(struct setup *u, const struct options *o, int64_t n, int64_t c)
     if (!(u->host = host_array(n / PARAMS * c * 4))) return false;
     fill(u->host, &part, 1);
     for (int m = 0; m < 2; m++) {
-        if (!(u->s[m] = open_mode(o, m ? TN_FUSED : TN_EAGER)) ||
-            !(u->copy[m] = inside_open(o->threads, m == 1)))
-            return false;
+        if (!(u->s[m] = open_mode(o, m ? TN_FUSED : TN_EAGER))) return false;
         u->grad[m] = tn_borrow(u->s[m], u->host, TN_F32, 2, part.dim, NULL, NULL);
         for (int k = 0; k < PARAMS; k++) {
             snprintf(name, sizeof name, "p%d", k);
@@ -74,9 +70,8 @@ static bool make(struct setup *u, const struct options *o, int64_t n, int64_t c)
             u->param[m][k] = tn_param(u->s[m], name, init); /* which takes it over */
         }
         u->opt[m] = tn_adamw(u->s[m], tn_all_params(u->s[m]), .lr = 1e-3, .weight_decay = 0.01);
-        u->from[m] = tn_ones(u->copy[m], TN_F32, TN_SHAPE(n * c * 7 / 2));
-        u->to[m] = tn_zeros(u->copy[m], TN_F32, TN_SHAPE(n * c * 7 / 2));
     }
+    if (!open_copies(&u->copy, o, n * c * 7 / 2)) return false;
     if (!(u->hand = yard_find("adamw"))) return true;
     u->y = (yard){.n = n, .c = c, .pool = yard_pool_new(tn_threads(u->s[0]))};
     float *all = host_array(n * c * 4);
@@ -90,10 +85,8 @@ static bool make(struct setup *u, const struct options *o, int64_t n, int64_t c)
 
 static void unmake(struct setup *u)
 {
-    for (int m = 0; m < 2; m++) {
-        tn_close(u->s[m]);
-        tn_close(u->copy[m]);
-    }
+    for (int m = 0; m < 2; m++) tn_close(u->s[m]);
+    close_copies(&u->copy);
     yard_pool_free(u->y.pool);
     for (int k = 0; k < 3; k++) free(u->y.out[k]);
     free((void *)(uintptr_t)u->y.g);
@@ -123,14 +116,7 @@ bool measure_optimizer(const struct options *o, struct case_row *row)
     bool ok = make(&u, o, n, c);
     for (int i = 0; i < 2 && ok; i++) ok = update(&u, EAGER) >= 0 && update(&u, FUSED) >= 0;
     double error = ok ? difference_of_modes(&u, n / PARAMS * c) : NAN;
-    if (ok && u.hand) { /* the faster stores */
-        double best[2] = {1e300, 1e300};
-        for (int i = 0; i < 6; i++) {
-            u.y.stream = i & 1;
-            best[i & 1] = fmin(best[i & 1], run_variant(&u, HAND));
-        }
-        u.y.stream = best[1] < best[0];
-    }
+    if (ok && u.hand) choose_stores(&u.y, u.hand->forward);
     ok = ok && meter(run_variant, &u, u.hand ? N_VARIANT : HAND, o, ms, &row->rounds);
     if (ok) {
         double bytes = (double)(n * c) * 28;
