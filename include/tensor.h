@@ -17,8 +17,9 @@
  *    parameter until tn_close. A handle used after its step, or after tn_free, is an error (TN_E_STALE), not undefined.
  *  - Serving. Put tn_step_begin and tn_step_end around each request, with tn_train(s, false) and tn_no_grad_begin
  *    before the first: what a request made goes with its step, memory stays as it is, and a request like the one
- *    before costs no planning. Outside of steps results pile up until they are freed, each by its own tn_free, those
- *    of nested calls as well; a session in which they do says so once, with the line that makes most of them.
+ *    before costs no planning. Outside of steps results pile up without a bound until they are freed, each by its own
+ *    tn_free, those of nested calls as well, as the library cannot know which handles are still wanted; a session in
+ *    which they do says so, with the line that makes most of them, and again each time they have doubled.
  *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The session keeps
  *    the first error, with operator, argument, shapes and the caller's file and line: tn_error, tn_error_text.
  *    Operators know their session by their tensors: one whose tensors are all NULL, or whose list has none, has no

@@ -213,7 +213,9 @@ TN_FUNCTION(int, optim_group_with, tn_optim *opt, const char *pattern, const tn_
 
 /* Scales the gradients the next tn_optim_step uses so that the norm of all of them together is at most
  * max_norm (torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6))). Nothing is read by
- * the host; tn_gradient still shows the unscaled ones. Returns the norm, a 0-d tensor of this step. */
+ * the host; tn_gradient still shows the unscaled ones. Returns the norm, a 0-d tensor of this step.
+ * Where no parameter has a gradient that is TN_E_STATE; with .accumulate, where one of the k steps may be without,
+ * the norm is 0 then. */
 TN_OP(clip_grad_norm, tn_optim *opt, double max_norm);
 /* One update of every parameter that has a gradient in this step; others are left as they are, moments and
  * step count too, and named in the log where that goes on for 10 steps. Gradients end with their step: those of

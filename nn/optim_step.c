@@ -541,7 +541,11 @@ tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, 
         }
     }
     tn_no_grad_end(o->s);
-    if (!any)
+    if (!any && o->accumulate > 1 && !tn_error(o->s)) { /* those of a step to come may yet be clipped */
+        tn_tensor *zero = tn_zeros(o->s, TN_F32, TN_SCALAR);
+        norm = tn_sqrt(zero);
+        tn_free(zero); /* made outside of steps it would stay */
+    } else if (!any)
         tn_nn_fail(o->s, TN_E_STATE, op, file, line, "no parameter has a gradient; call tn_backward first");
     o->norm = norm;
     o->max_norm = max_norm;

@@ -475,6 +475,7 @@ static void bad_arguments(void **state)
                    "no parameter has a gradient; call tn_backward first");
     expect_refused(s, tn_clip_grad_norm(o, -1), TN_E_ARG, "max_norm -1");
     assert_int_equal(tn_optim_step(o), TN_OK); /* nothing to do */
+    assert_true(!tn_item(tn_clip_grad_norm(tn_sgd(s, tn_all_params(s), .accumulate = 2), 1)));
     tn_step_end(s);
     assert_int_equal(tn_optim_step(NULL), TN_E_NULL);
     assert_null(tn_clip_grad_norm(NULL, 1));

@@ -1,5 +1,6 @@
 /* outside.c - results of operators outside of steps. Each lives until the next step begins, or until tn_free;
- * a program that begins none and frees none is told so, once.
+ * a program that begins none and frees none is told so, and again where they have doubled since. Which of
+ * them it still wants nobody can know: it has the handles.
  *
  * A result that is freed gives its memory back at once, unless a backward may still read it or the user holds
  * a view of it. Its node stays, as others are made of it, until none of the results is held any more: then
@@ -86,11 +87,13 @@ static void look(tn_session *s)
         top = sum;
         of = i;
     }
-    if (most && (n >= MANY || bytes >= much)) {
+    const bool doubled = n >= 2 * s->outside.told || bytes >= 2 * s->outside.told_bytes;
+    if (most && (n >= MANY || bytes >= much) && doubled) {
         char where[200];
         tn_note_call call = {
             .name = list[of].call->name, .file = list[of].call->file, .line = list[of].call->line};
-        s->outside.told = true;
+        s->outside.told = n;
+        s->outside.told_bytes = bytes;
         tn_warn(s,
                 "%d results of operators outside of steps have piled up, %zu bytes, %d of them by %s: they "
                 "live until a "
@@ -105,7 +108,7 @@ static void look(tn_session *s)
 void tn_outside_made(tn_session *s)
 {
     enum { FIRST = 128 };
-    if (++s->outside.calls < s->outside.next || s->outside.told) return;
+    if (++s->outside.calls < s->outside.next) return;
     if (s->outside.calls >= FIRST) look(s);
     s->outside.next = s->outside.calls < FIRST ? FIRST : 2 * s->outside.calls;
 }

@@ -85,7 +85,8 @@ struct tn_session {
     struct tn_outside {
         uint64_t calls, next; /* of operators outside of steps since the last one began; when to look again */
         uint32_t freed;       /* results of theirs, since it was last seen whether any is held */
-        bool told;
+        int told;             /* how many there were when it was said that they pile up */
+        size_t told_bytes;
     } outside;
     char no_gradient[240]; /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
