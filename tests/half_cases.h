@@ -1,0 +1,277 @@
+/* half_cases.h - random cases of operators on f16 and bf16: which operators, of what shapes, on what values.
+ *
+ * Start with draw_case.
+ */
+#ifndef TESTS_HALF_CASES_H
+#define TESTS_HALF_CASES_H
+
+#include "check.h"
+
+enum { MAX_IN = 4 };
+
+/* ---- operators ---- */
+
+typedef struct half_case half_case;
+typedef tn_tensor *op_fn(tn_tensor **x, const half_case *c);
+
+typedef enum shape_of { ROWS, IMAGES, PAIRS, CLASSES, HEADS, PLACES } shape_of;
+
+typedef struct half_op {
+    const char *name;
+    op_fn *f;
+    shape_of shape;
+    int n_in;      /* operands with a gradient; ROWS: x, weight, bias */
+    double within; /* values are kept below, where the function leaves the type's range; 0: anything */
+} half_op;
+
+struct half_case {
+    const half_op *op;
+    tn_dtype d, weights;
+    int64_t rows, n, groups;
+    int kind, variant;
+    uint64_t seed;
+    int64_t numel[MAX_IN + 1];
+    int ndim[MAX_IN + 1];
+    int64_t shape[MAX_IN + 1][4];
+    double *v[MAX_IN + 1]; /* operands, then what the result is weighted with */
+    int64_t *label;
+};
+
+#define F(id, expression)                                                                                    \
+    static tn_tensor *f_##id(tn_tensor **x, const half_case *c)                                              \
+    {                                                                                                        \
+        (void)c;                                                                                             \
+        return expression;                                                                                   \
+    }
+
+static tn_tensor *labels(tn_tensor *x, const half_case *c)
+{
+    return tn_from(tn_session_of(x), c->label, TN_I64, TN_SHAPE(c->rows));
+}
+
+F(layer_norm, tn_layer_norm(x[0], x[1], x[2], .eps = 0))
+F(rms_norm, tn_rms_norm(x[0], x[1], .eps = 0))
+F(group_norm, tn_group_norm(x[0], (int)c->groups, x[1], x[2], .eps = 0))
+F(batch_norm, tn_batch_norm(x[0], x[1], x[2], NULL, NULL, .eps = 0))
+F(var, c->variant & 1 ? tn_var(x[0], TN_AXES(0), false, 1) : tn_var(x[0], TN_AXES(-1), false, 1))
+F(sum, c->variant & 1 ? tn_sum(x[0], TN_AXES(0), false) : tn_sum(x[0], TN_AXES(-1), false))
+F(mean, c->variant & 1 ? tn_mean(x[0], TN_AXES(0), false) : tn_mean(x[0], TN_ALL, false))
+F(logsumexp, tn_logsumexp(x[0], TN_AXES(-1), false))
+F(softmax, tn_softmax(x[0], -1))
+F(log_softmax, tn_log_softmax(x[0], -1))
+F(cumsum, tn_cumsum(x[0], -1))
+F(gelu_tanh, tn_gelu_tanh(x[0]))
+F(gelu, tn_gelu(x[0]))
+F(silu, tn_silu(x[0]))
+F(mish, tn_mish(x[0]))
+F(softplus, tn_softplus(x[0]))
+F(cube, tn_pow_scalar(x[0], 3))
+F(broadcast, tn_mul(x[0], x[1]))
+F(avg_pool, tn_avg_pool2d(x[0], 2 + c->variant % 3, .stride = 1 + c->variant % 2))
+F(avg_pool_pad,
+  tn_avg_pool2d(x[0], 3, .stride = 2, .pad = 1, .ceil_mode = c->variant & 1, .exclude_pad = c->variant & 2))
+F(avg_pool_whole, tn_avg_pool2d(x[0], (int)c->shape[0][1]))
+F(global_avg_pool, tn_global_avg_pool2d(x[0]))
+F(mse, tn_mse_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3)))
+F(l1, tn_l1_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3)))
+F(bce, tn_bce_with_logits(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3)))
+F(lerp, tn_lerp(x[0], x[1], x[0]))
+F(cross_entropy, tn_cross_entropy(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3)))
+F(smoothed, tn_cross_entropy(x[0], labels(x[0], c), .label_smoothing = 0.1))
+F(nll, tn_nll_loss(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3)))
+F(attention, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]))
+F(embedding, tn_embedding(x[0], tn_from(tn_session_of(x[0]), c->label, TN_I64, TN_SHAPE(c->rows))))
+
+static const half_op ops[] = {
+    {"layer_norm", f_layer_norm, ROWS, 3, 0},
+    {"rms_norm", f_rms_norm, ROWS, 2, 0},
+    {"group_norm", f_group_norm, ROWS, 3, 0},
+    {"batch_norm", f_batch_norm, ROWS, 3, 0},
+    {"var", f_var, ROWS, 1, 0},
+    {"sum", f_sum, ROWS, 1, 0},
+    {"mean", f_mean, ROWS, 1, 0},
+    {"logsumexp", f_logsumexp, ROWS, 1, 0},
+    {"softmax", f_softmax, ROWS, 1, 0},
+    {"log_softmax", f_log_softmax, ROWS, 1, 0},
+    {"cumsum", f_cumsum, ROWS, 1, 0},
+    {"gelu_tanh", f_gelu_tanh, ROWS, 1, 0},
+    {"gelu", f_gelu, ROWS, 1, 0},
+    {"silu", f_silu, ROWS, 1, 0},
+    {"mish", f_mish, ROWS, 1, 0},
+    {"softplus", f_softplus, ROWS, 1, 0},
+    {"pow_scalar 3", f_cube, ROWS, 1, 0},
+    {"mul", f_broadcast, ROWS, 2, 0},
+    {"avg_pool2d", f_avg_pool, IMAGES, 1, 0},
+    {"avg_pool2d padded", f_avg_pool_pad, IMAGES, 1, 0},
+    {"avg_pool2d of all", f_avg_pool_whole, IMAGES, 1, 0},
+    {"global_avg_pool2d", f_global_avg_pool, IMAGES, 1, 0},
+    {"mse_loss", f_mse, PAIRS, 2, 0},
+    {"l1_loss", f_l1, PAIRS, 2, 0},
+    {"bce_with_logits", f_bce, PAIRS, 2, 0},
+    {"lerp", f_lerp, PAIRS, 2, 0},
+    {"cross_entropy", f_cross_entropy, CLASSES, 1, 0},
+    {"cross_entropy smoothed", f_smoothed, CLASSES, 1, 0},
+    {"nll_loss", f_nll, CLASSES, 1, 0},
+    {"attention, added mask", f_attention, HEADS, 4, 8},
+    {"embedding", f_embedding, PLACES, 1, 0},
+};
+enum { N_OPS = sizeof ops / sizeof *ops };
+
+/* ---- values ---- */
+
+static const char *const kinds[] = {"about 1",    "far from zero", "equal in each row", "+- about a mean",
+                                    "tiny",       "huge",          "an outlier",        "all equal",
+                                    "everything", "zeros"};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static double as(tn_dtype d, double v)
+{
+    return d == TN_F16    ? tn_f16_to_f32(tn_f32_to_f16((float)v))
+           : d == TN_BF16 ? tn_bf16_to_f32(tn_f32_to_bf16((float)v))
+                          : (double)(float)v;
+}
+
+static double largest(tn_dtype d)
+{
+    return d == TN_F16 ? 65504 : 3.3895313892515355e38;
+}
+
+static double normal(rng *r)
+{
+    return sqrt(-2 * log(rng_real(r, 1e-12, 1))) * cos(6.283185307179586 * rng_real(r, 0, 1));
+}
+
+/* Element i of a row whose own mean is m. */
+static double draw(rng *r, int kind, tn_dtype d, double m, int64_t i, int64_t out)
+{
+    const bool f16 = d == TN_F16;
+    switch (kind) {
+    case 0:
+        return normal(r);
+    case 1:
+        return m + normal(r);
+    case 2:
+        return m;
+    case 3:
+        return m + (i % 2 ? 1 : -1);
+    case 4:
+        return normal(r) * (f16 ? 1e-6 : 1e-14);
+    case 5:
+        return rng_real(r, -1, 1) * (f16 ? 60000 : 1e12);
+    case 6:
+        return i == out ? (f16 ? 3000 : 1e5) : normal(r);
+    case 7:
+        return m;
+    case 8:
+        return (rng_below(r, 2) ? 1 : -1) * exp(rng_real(r, f16 ? -14 : -25, f16 ? 10 : 25));
+    default:
+        return 0;
+    }
+}
+
+static void fill(rng *r, const half_case *c, double *v, int64_t n, int64_t width, int kind, tn_dtype d)
+{
+    const double span = d == TN_F16 ? 200 : 3000;
+    double m = rng_real(r, -1, 1) * span;
+    int64_t out = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % width == 0) {
+            if (kind != 7) m = rng_below(r, 3) ? rng_real(r, -1, 1) * span : rng_real(r, -1, 1) * 20;
+            out = rng_below(r, width);
+        }
+        v[i] = draw(r, kind, d, m, i, out);
+        if (c->op->within) v[i] = fmax(-c->op->within, fmin(c->op->within, v[i]));
+        v[i] = as(d, v[i]);
+    }
+}
+
+/* ---- cases ---- */
+
+static int64_t pick(rng *r, int n, const int64_t *from)
+{
+    return from[rng_below(r, n)];
+}
+#define PICK(...)                                                                                            \
+    pick(&r, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+
+static void shape_is(half_case *c, int i, int ndim, int64_t a, int64_t b, int64_t e, int64_t f)
+{
+    const int64_t s[4] = {a, b, e, f};
+    c->ndim[i] = ndim;
+    c->numel[i] = 1;
+    memcpy(c->shape[i], s, sizeof s);
+    for (int k = 0; k < ndim; k++) c->numel[i] *= s[k];
+}
+
+/* Widths come from short lists: a width is part of a kernel's text, the number of rows is not. */
+static void draw_case(half_case *c, uint64_t seed, bool small)
+{
+    rng r = {seed * 0x9E3779B97F4A7C15u};
+    *c = (half_case){.seed = seed, .op = &ops[rng_below(&r, N_OPS)]};
+    c->d = rng_below(&r, 2) ? TN_F16 : TN_BF16;
+    c->weights = rng_below(&r, 2) ? TN_F32 : c->d;
+    c->kind = (int)rng_below(&r, N_KINDS);
+    c->variant = (int)rng_below(&r, 12);
+    c->n = small ? PICK(5, 53, 96) : PICK(5, 53, 96, 424, 768, 4096);
+    c->rows = small ? 1 + rng_below(&r, 6) : c->n < 1000 ? 1 + rng_below(&r, 40) : 1 + rng_below(&r, 6);
+    if (!small && rng_below(&r, 40) == 0) c->n = 70000, c->rows = 1 + rng_below(&r, 2);
+    if (!small && rng_below(&r, 40) == 0) c->rows = 70000, c->n = 5;
+    switch (c->op->shape) {
+    case ROWS:
+        if (c->op->f == f_group_norm) {
+            c->groups = c->n % 4 == 0 ? 4 : 1;
+            shape_is(c, 0, 3, 2, c->rows, c->n, 0);
+        } else {
+            if (c->op->f == f_batch_norm && c->rows < 2) c->rows = 2;
+            shape_is(c, 0, 2, c->rows, c->n, 0, 0);
+        }
+        for (int i = 1; i < c->op->n_in; i++) shape_is(c, i, 1, c->n, 0, 0, 0);
+        break;
+    case IMAGES: {
+        int64_t side = small ? PICK(4, 6) : PICK(4, 6, 12), depth = PICK(1, 3, 16);
+        shape_is(c, 0, 4, 1 + rng_below(&r, 3), side, side, depth);
+        if (!small && rng_below(&r, 8) == 0) shape_is(c, 0, 4, 1, 64, 64, 2);
+        c->n = c->shape[0][2] * c->shape[0][3];
+        break;
+    }
+    case PAIRS:
+        shape_is(c, 0, 2, c->rows, c->n, 0, 0);
+        shape_is(c, 1, 2, c->rows, c->n, 0, 0);
+        break;
+    case CLASSES:
+        shape_is(c, 0, 2, c->rows, c->n, 0, 0);
+        break;
+    case HEADS:
+        c->rows = 1 + rng_below(&r, 8);
+        c->n = PICK(5, 53);
+        for (int i = 0; i < 3; i++) shape_is(c, i, 3, 2, i ? c->n : c->rows, 16, 0);
+        shape_is(c, 3, 2, c->rows, c->n, 0, 0);
+        break;
+    case PLACES:
+        shape_is(c, 0, 2, 3, 1 + rng_below(&r, 8), 0, 0);
+        break;
+    }
+    for (int i = 0; i < c->op->n_in; i++) {
+        c->v[i] = malloc((size_t)c->numel[i] * sizeof **c->v);
+        assert_non_null(c->v[i]);
+        bool weight = c->op->shape == ROWS && i;
+        fill(&r, c, c->v[i], c->numel[i],
+             c->op->shape == HEADS ? 16
+             : weight              ? c->numel[i]
+                                   : c->n,
+             weight ? 0 : c->kind, weight ? c->weights : c->d);
+    }
+    if (c->op->shape == CLASSES || c->op->shape == PLACES) {
+        c->label = malloc((size_t)c->rows * sizeof *c->label);
+        assert_non_null(c->label);
+        for (int64_t i = 0; i < c->rows; i++) c->label[i] = rng_below(&r, c->op->shape == PLACES ? 3 : c->n);
+    }
+}
+
+static void free_case(half_case *c)
+{
+    for (int i = 0; i <= MAX_IN; i++) free(c->v[i]);
+    free(c->label);
+}
+
+#endif
