@@ -11,5 +11,5 @@ elif ! "$MAKE" --no-print-directory BUILD="$BUILD" "$BUILD/faults/sweep" "$BUILD
         check faults_are_built cat "$tmp/log" /no/such/file
     fi
 else
-    check faults_are_survived sh tests/faults/run.sh "$BUILD" --jobs 2 --every 127 --scene cnn
+    check faults_are_survived sh tests/faults/run.sh "$BUILD" --jobs 2 --every 199 --scene cnn
 fi

@@ -67,21 +67,34 @@ long calls_failed(void)
 static unsigned char *whose, *failed_whose;
 static long whose_room;
 static struct {
-    uintptr_t from, to;
-} library[8]; /* pieces of oneDNN, and of the OpenMP it is built with */
+    uintptr_t from, to, base;
+} library[8], program; /* pieces of oneDNN, and of the OpenMP it is built with */
 static int libraries;
 
 static int find_library(struct dl_phdr_info *info, size_t bytes, void *user)
 {
     (void)bytes;
     (void)user;
-    if (!strstr(info->dlpi_name, "libdnnl") && !strstr(info->dlpi_name, "libgomp")) return 0;
+    bool ours = !*info->dlpi_name;
+    if (!ours && !strstr(info->dlpi_name, "libdnnl") && !strstr(info->dlpi_name, "libgomp")) return 0;
     for (int i = 0; i < info->dlpi_phnum && libraries < 8; i++) {
         if (info->dlpi_phdr[i].p_type != PT_LOAD || !(info->dlpi_phdr[i].p_flags & PF_X)) continue;
-        library[libraries].from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        library[libraries].to = library[libraries].from + info->dlpi_phdr[i].p_memsz;
-        libraries++;
+        uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if (ours) program.from = from, program.to = from + info->dlpi_phdr[i].p_memsz;
+        if (ours) continue;
+        library[libraries].base = info->dlpi_addr;
+        library[libraries].from = from;
+        library[libraries++].to = from + info->dlpi_phdr[i].p_memsz;
     }
+    return 0;
+}
+
+/* Where in its file an address of the library lies; 0: in another one. */
+static uintptr_t in_library(const void *address)
+{
+    uintptr_t p = (uintptr_t)address;
+    for (int k = 0; k < libraries; k++)
+        if (p >= library[k].from && p < library[k].to) return p - library[k].base;
     return 0;
 }
 
@@ -95,15 +108,35 @@ void calls_whose(unsigned char *map, long calls, unsigned char *of_failed)
     failed_whose = of_failed;
 }
 
+/* CALL_OURS, or whether its way through the library has been seen before. */
 static unsigned char is_library(void)
 {
-    void *frame[48];
+    enum { PLACES = 1 << 15, DEEPEST = 48 };
+    static atomic_ullong seen[PLACES]; /* a hash table, open addressing */
+    void *frame[DEEPEST];
     inside++;
-    int n = backtrace(frame, 48);
+    int n = backtrace(frame, DEEPEST);
     inside--;
+    uint64_t way = 0;
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < libraries; k++)
-            if ((uintptr_t)frame[i] >= library[k].from && (uintptr_t)frame[i] < library[k].to) return 1;
+        if (in_library(frame[i])) way = (way ^ (uintptr_t)frame[i]) * 1099511628211u + 1;
+    if (!way) return CALL_OURS;
+    for (uint64_t i = way >> 20;; i++) {
+        unsigned long long none = 0;
+        if (atomic_compare_exchange_strong(&seen[i % PLACES], &none, way)) return CALL_NEW_WAY;
+        if (none == way) return CALL_KNOWN_WAY;
+    }
+}
+
+unsigned long calls_where_library_ends(void *const frame[], int n)
+{
+    bool handler = true; /* frames of the program, the innermost, are the handler's */
+    for (int i = 0; i < n; i++) {
+        bool of_program = (uintptr_t)frame[i] >= program.from && (uintptr_t)frame[i] < program.to;
+        if (!of_program) handler = false;
+        if (of_program && !handler) return 0;
+        if (in_library(frame[i])) return in_library(frame[i]);
+    }
     return 0;
 }
 

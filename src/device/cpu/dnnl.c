@@ -1,10 +1,10 @@
-/* dnnl.c - primitives of oneDNN, single-threaded. The only file that includes it; 2.x and 3.x.
+/* dnnl.c - primitives of oneDNN, single-threaded. The only file that knows its types; 2.x and 3.x.
  *
  * Primitives live in a small table replaced least recently used. What a running primitive needs for itself (a
  * stream, a scratchpad) lives in a `slot`, claimed by whatever thread runs one. Debian's library is built
  * with OpenMP: a thread's own limit is set to 1 around every call into it and put back, so that no team is
- * ever started; so is its signal mask, for the reason in signals.h. Read first: dnnl.h, then enter,
- * find_entry and execute. */
+ * ever started; so is its signal mask, for the reason in signals.h, and no exception comes out (guard.h).
+ * Read first: dnnl.h, then visit, find_entry and execute. */
 #include "dnnl.h"
 
 #ifndef TN_HAVE_DNNL
@@ -30,119 +30,15 @@ bool tn_dnnl_lacked(const tn_dnnl *d)
 
 #include "../../core/alloc.h"
 #include "../../core/settings.h"
+#include "dnnl_versions.h"
+#include "guard.h"
 #include "signals.h"
 
 #include <dlfcn.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
 #include <string.h>
 
 enum { ENTRIES = 192 }; /* primitives kept */
-
-/* ---- the two major versions ---- */
-
-#if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t md;
-typedef const_dnnl_memory_desc_t md_ref;
-typedef const_dnnl_primitive_desc_t pd_ref;
-#define REF(m) (m)
-
-static bool md_strided(md *m, int nd, const dnnl_dims_t dims, dnnl_data_type_t t, const dnnl_dims_t strides)
-{
-    return dnnl_memory_desc_create_with_strides(m, nd, dims, t, strides) == dnnl_success;
-}
-
-static bool md_any(md *m, int nd, const dnnl_dims_t dims, dnnl_data_type_t t)
-{
-    return dnnl_memory_desc_create_with_tag(m, nd, dims, t, dnnl_format_tag_any) == dnnl_success;
-}
-
-static void md_clear(md *m)
-{
-    if (*m) dnnl_memory_desc_destroy(*m);
-}
-#else
-typedef dnnl_memory_desc_t md;
-typedef const dnnl_memory_desc_t *md_ref;
-typedef const_dnnl_primitive_desc_t pd_ref;
-#define REF(m) (&(m))
-
-static bool md_strided(md *m, int nd, const dnnl_dims_t dims, dnnl_data_type_t t, const dnnl_dims_t strides)
-{
-    return dnnl_memory_desc_init_by_strides(m, nd, dims, t, strides) == dnnl_success;
-}
-
-static bool md_any(md *m, int nd, const dnnl_dims_t dims, dnnl_data_type_t t)
-{
-    return dnnl_memory_desc_init_by_tag(m, nd, dims, t, dnnl_format_tag_any) == dnnl_success;
-}
-
-static void md_clear(md *m)
-{
-    (void)m;
-}
-#endif
-
-/* These three return NULL where oneDNN has no such primitive. bias may be NULL. */
-static dnnl_primitive_desc_t matmul_pd(dnnl_engine_t e, md *a, md *b, md *bias, md *c,
-                                       dnnl_primitive_attr_t attr)
-{
-    dnnl_primitive_desc_t pd = NULL;
-#if DNNL_VERSION_MAJOR >= 3
-    dnnl_matmul_primitive_desc_create(&pd, e, *a, *b, bias ? *bias : NULL, *c, attr);
-#else
-    dnnl_matmul_desc_t op;
-    if (dnnl_matmul_desc_init(&op, a, b, bias, c) == dnnl_success)
-        dnnl_primitive_desc_create(&pd, &op, attr, e, NULL);
-#endif
-    return pd;
-}
-
-typedef struct conv_shape {
-    dnnl_dims_t stride, dilation, pad_l, pad_r;
-} conv_shape;
-
-/* The backward passes need the forward one's descriptor as a hint. */
-static dnnl_primitive_desc_t conv_pd(dnnl_engine_t e, tn_conv_pass pass, md *x, md *w, md *bias, md *y,
-                                     const conv_shape *s, dnnl_primitive_desc_t hint,
-                                     dnnl_primitive_attr_t attr)
-{
-    dnnl_primitive_desc_t pd = NULL;
-    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
-#if DNNL_VERSION_MAJOR >= 3
-    if (pass == TN_CONV_FORWARD)
-        dnnl_convolution_forward_primitive_desc_create(&pd, e, dnnl_forward_training, alg, *x, *w,
-                                                       bias ? *bias : NULL, *y, s->stride, s->dilation,
-                                                       s->pad_l, s->pad_r, attr);
-    else if (pass == TN_CONV_DATA_GRAD)
-        dnnl_convolution_backward_data_primitive_desc_create(&pd, e, alg, *x, *w, *y, s->stride, s->dilation,
-                                                             s->pad_l, s->pad_r, hint, attr);
-    else
-        dnnl_convolution_backward_weights_primitive_desc_create(&pd, e, alg, *x, *w, NULL, *y, s->stride,
-                                                                s->dilation, s->pad_l, s->pad_r, hint, attr);
-#else
-    dnnl_convolution_desc_t op;
-    dnnl_status_t st;
-    if (pass == TN_CONV_FORWARD)
-        st = dnnl_dilated_convolution_forward_desc_init(&op, dnnl_forward_training, alg, x, w, bias, y,
-                                                        s->stride, s->dilation, s->pad_l, s->pad_r);
-    else if (pass == TN_CONV_DATA_GRAD)
-        st = dnnl_dilated_convolution_backward_data_desc_init(&op, alg, x, w, y, s->stride, s->dilation,
-                                                              s->pad_l, s->pad_r);
-    else
-        st = dnnl_dilated_convolution_backward_weights_desc_init(&op, alg, x, w, NULL, y, s->stride,
-                                                                 s->dilation, s->pad_l, s->pad_r);
-    if (st == dnnl_success) dnnl_primitive_desc_create(&pd, &op, attr, e, hint);
-#endif
-    return pd;
-}
-
-static dnnl_primitive_desc_t reorder_pd(dnnl_engine_t e, md_ref from, md_ref to, dnnl_primitive_attr_t attr)
-{
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, attr);
-    return pd;
-}
 
 /* The reference loops of oneDNN are hundreds of times slower than ours. */
 static bool is_ref(dnnl_primitive_desc_t pd)
@@ -191,32 +87,30 @@ struct tn_dnnl {
     entry *entries;
     slot *slots;
     int nslots;
-    bool lacked, warm; /* memory for a primitive; sgemm has its kernels */
+    bool open, warm;    /* the engine is there; sgemm has its kernels */
+    bool lacked;        /* memory for a primitive, once */
+    atomic_bool broken; /* an exception came out of it */
 };
 
-/* What a call into oneDNN changes of its thread, as it was. */
-typedef struct caller {
-    int threads;
+/* Calls body, which calls oneDNN. After an exception nothing more is asked of it. */
+static void visit(tn_dnnl *d, void (*body)(void *), void *arg)
+{
     sigset_t signals;
-} caller;
-
-static caller enter(const tn_dnnl *d)
-{
-    caller was = {.threads = d->omp_get && d->omp_set ? d->omp_get() : 0};
-    tn_signals_hold(&was.signals);
-    if (was.threads > 1) d->omp_set(1);
-    return was;
+    int threads = d->omp_get && d->omp_set ? d->omp_get() : 0;
+    tn_signals_hold(&signals);
+    if (threads > 1) d->omp_set(1);
+    if (!tn_guarded(body, arg)) atomic_store(&d->broken, true);
+    if (threads > 1) d->omp_set(threads);
+    tn_signals_release(&signals);
 }
 
-static void leave(const tn_dnnl *d, const caller *was)
-{
-    if (was->threads > 1) d->omp_set(was->threads);
-    tn_signals_release(&was->signals);
-}
-
-/* oneDNN does not survive a want of memory: it lets C++ exceptions out, which C cannot catch, ends the
- * process while it cleans up after one, or writes through NULL. So it is called only where there is more room
- * than the call takes, and our own loops stand in where there is not. */
+/* The guard takes the exceptions that oneDNN throws for want of memory, but two failures it does not survive
+ * itself. Objects with an operator new of its own (primitives and their descriptors, memory objects, kernels)
+ * are constructed at NULL where that has found nothing. And where memory goes on wanting while an exception
+ * leaves the making of a primitive, the destructor of a promise for its cache needs a string, throws and so
+ * calls std::terminate. So oneDNN is called only where there is more room than the call takes, and our own
+ * loops stand in where there is not: what is left is a failure of that very call, with room before it.
+ * tests/faults/sweep.c counts those. */
 enum {
     PRIMITIVE_ROOM = 16 << 20, /* to make one */
     SGEMM_ROOM = 96 << 20,     /* to make all of sgemm's kernels */
@@ -232,7 +126,15 @@ static bool has_room(size_t bytes)
 
 bool tn_dnnl_lacked(const tn_dnnl *d)
 {
-    return d->lacked;
+    return d->lacked || atomic_load(&d->broken);
+}
+
+static void make_engine(void *arg)
+{
+    tn_dnnl *d = arg;
+    d->open = dnnl_engine_create(&d->engine, dnnl_cpu, 0) == dnnl_success &&
+              dnnl_primitive_attr_create(&d->attr) == dnnl_success &&
+              dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user) == dnnl_success;
 }
 
 tn_dnnl *tn_dnnl_open(bool *no_memory)
@@ -246,13 +148,9 @@ tn_dnnl *tn_dnnl_open(bool *no_memory)
     *(void **)&d->omp_get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
     *(void **)&d->omp_set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     d->entries = tn_calloc(ENTRIES, sizeof *d->entries);
-    caller was = enter(d);
-    bool ok = d->entries && dnnl_engine_create(&d->engine, dnnl_cpu, 0) == dnnl_success &&
-              dnnl_primitive_attr_create(&d->attr) == dnnl_success &&
-              dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    leave(d, &was);
-    if (ok) return d;
-    *no_memory = !d->entries;
+    if (d->entries) visit(d, make_engine, d);
+    if (d->open) return d;
+    *no_memory = !d->entries || d->broken;
     tn_dnnl_close(d);
     return NULL;
 }
@@ -294,6 +192,14 @@ void tn_dnnl_close(tn_dnnl *d)
     tn_free_mem(d);
 }
 
+static void make_streams(void *arg)
+{
+    tn_dnnl *d = arg;
+    for (int i = 0; i < d->nslots; i++)
+        if (dnnl_stream_create(&d->slots[i].stream, d->engine, dnnl_stream_default_flags) != dnnl_success)
+            return;
+}
+
 bool tn_dnnl_ready(tn_dnnl *d, int n, const tn_dnnl_prim *p, const tn_dnnl_prim *q)
 {
     size_t scratch = q && q->scratch > p->scratch ? q->scratch : p->scratch;
@@ -301,11 +207,11 @@ bool tn_dnnl_ready(tn_dnnl *d, int n, const tn_dnnl_prim *p, const tn_dnnl_prim 
         clear_slots(d);
         d->slots = tn_calloc((size_t)n, sizeof *d->slots);
         if (!d->slots) return false;
-        for (; d->nslots < n; d->nslots++) {
-            slot *s = &d->slots[d->nslots];
-            atomic_flag_clear(&s->taken);
-            if (dnnl_stream_create(&s->stream, d->engine, dnnl_stream_default_flags) != dnnl_success)
-                return false;
+        for (; d->nslots < n; d->nslots++) atomic_flag_clear(&d->slots[d->nslots].taken);
+        visit(d, make_streams, d);
+        if (!d->slots[n - 1].stream) {
+            clear_slots(d);
+            return false;
         }
     }
     for (int i = 0; i < d->nslots; i++) {
@@ -361,6 +267,40 @@ static bool make_step(entry *e, step *s, dnnl_primitive_desc_t pd)
     return true;
 }
 
+/* What is needed while a primitive is made, and not after that. */
+typedef struct making {
+    tn_dnnl *d;
+    entry *e; /* `declined` until it is whole */
+    dnnl_data_type_t type;
+    md *m; /* MDS, cleared afterwards, as are the hints */
+    dnnl_primitive_desc_t hint[2];
+    /* a product: of A, B, C and the bias, if there is one */
+    int nd;
+    dnnl_dims_t dims[4], strides[4];
+    bool bias;
+    /* a convolution */
+    const tn_conv2d_desc *conv;
+    int64_t images, rest;
+} making;
+enum { MDS = 7 };
+
+/* NULL: oneDNN has nothing good, or not the memory for it. */
+static const entry *make(making *w, void (*body)(void *))
+{
+    tn_dnnl *d = w->d;
+    md m[MDS] = {0};
+    w->m = m;
+    w->e->declined = true;
+    if (!has_room(PRIMITIVE_ROOM))
+        d->lacked = true;
+    else if (!atomic_load(&d->broken))
+        visit(d, body, w);
+    for (int i = 0; i < MDS; i++) md_clear(&m[i]);
+    for (int i = 0; i < 2; i++)
+        if (w->hint[i]) dnnl_primitive_desc_destroy(w->hint[i]);
+    return w->e->declined ? NULL : w->e;
+}
+
 typedef struct operand {
     int arg;
     dnnl_query_t what;
@@ -368,32 +308,44 @@ typedef struct operand {
     const void *p;
 } operand;
 
+typedef struct execution {
+    tn_dnnl *d;
+    const step *s;
+    const operand *op;
+    slot *slot;
+    int n, made;
+    dnnl_exec_arg_t args[6]; /* a memory object for each operand and the scratchpad */
+    bool done;
+} execution;
+
+static void run_step(void *arg)
+{
+    execution *x = arg;
+    bool ok = true;
+    for (int i = 0; ok && i <= x->n; i++) {
+        bool pad = i == x->n;
+        md_ref m = pad ? dnnl_primitive_desc_query_md(x->s->pd, dnnl_query_scratchpad_md, 0)
+                       : dnnl_primitive_desc_query_md(x->s->pd, x->op[i].what, x->op[i].index);
+        if (pad && !dnnl_memory_desc_get_size(m)) break;
+        void *p = pad ? x->slot->scratch : (void *)(uintptr_t)x->op[i].p;
+        x->args[x->made].arg = pad ? DNNL_ARG_SCRATCHPAD : x->op[i].arg;
+        ok = dnnl_memory_create(&x->args[x->made].memory, m, x->d->engine, p) == dnnl_success;
+        x->made += ok;
+    }
+    x->done = ok && dnnl_primitive_execute(x->s->prim, x->slot->stream, x->made, x->args) == dnnl_success &&
+              dnnl_stream_wait(x->slot->stream) == dnnl_success;
+}
+
 /* Runs s on its operands, in the calling thread. Returns a tn_status. */
 static int execute(tn_dnnl *d, const step *s, const operand *op, int n)
 {
-    enum { MOST = 6 };
-    dnnl_exec_arg_t args[MOST];
-    if (!has_room(RUN_ROOM)) return TN_E_NOMEM;
-    slot *sl = take_slot(d);
-    bool ok = true;
-    int made = 0;
-    caller was = enter(d);
-    for (int i = 0; ok && i <= n; i++) {
-        bool pad = i == n;
-        md_ref m = pad ? dnnl_primitive_desc_query_md(s->pd, dnnl_query_scratchpad_md, 0)
-                       : dnnl_primitive_desc_query_md(s->pd, op[i].what, op[i].index);
-        if (pad && !dnnl_memory_desc_get_size(m)) break;
-        void *p = pad ? sl->scratch : (void *)(uintptr_t)op[i].p;
-        args[made].arg = pad ? DNNL_ARG_SCRATCHPAD : op[i].arg;
-        ok = dnnl_memory_create(&args[made].memory, m, d->engine, p) == dnnl_success;
-        made += ok;
-    }
-    ok = ok && dnnl_primitive_execute(s->prim, sl->stream, made, args) == dnnl_success &&
-         dnnl_stream_wait(sl->stream) == dnnl_success;
-    for (int i = 0; i < made; i++) dnnl_memory_destroy(args[i].memory);
-    leave(d, &was);
-    give_slot(sl);
-    return ok ? TN_OK : TN_E_DEVICE;
+    if (!has_room(RUN_ROOM) || atomic_load(&d->broken)) return TN_E_NOMEM;
+    execution x = {.d = d, .s = s, .op = op, .n = n};
+    x.slot = take_slot(d);
+    visit(d, run_step, &x);
+    for (int i = 0; i < x.made; i++) dnnl_memory_destroy(x.args[i].memory);
+    give_slot(x.slot);
+    return x.done ? TN_OK : TN_E_DEVICE;
 }
 
 static bool data_type(tn_dtype t, dnnl_data_type_t *out)
@@ -404,19 +356,33 @@ static bool data_type(tn_dtype t, dnnl_data_type_t *out)
 
 /* ---- products ---- */
 
-bool tn_dnnl_sgemm(const tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                   int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc)
+typedef struct sgemm {
+    bool ta, tb, done;
+    int64_t m, n, k, lda, ldb, ldc;
+    const float *a, *b;
+    float *c;
+} sgemm;
+
+static void run_sgemm(void *arg)
 {
-    caller was = enter(d);
-    dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
-    leave(d, &was);
-    return s == dnnl_success;
+    sgemm *g = arg;
+    g->done = dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, 1, g->a, g->lda, g->b,
+                         g->ldb, 0, g->c, g->ldc) == dnnl_success;
+}
+
+bool tn_dnnl_sgemm(tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                   const float *b, int64_t ldb, float *c, int64_t ldc)
+{
+    sgemm g = {ta, tb, false, m, n, k, lda, ldb, ldc, a, b, c};
+    visit(d, run_sgemm, &g);
+    return g.done;
 }
 
 /* Its kernels are made when the first product of a process comes that is neither tiny nor one vector. */
 bool tn_dnnl_sgemm_ready(tn_dnnl *d)
 {
     enum { N = 64 };
+    if (atomic_load(&d->broken)) return false;
     if (d->warm) return true;
     float *zeros = has_room(SGEMM_ROOM) ? tn_calloc(3 * N * N, sizeof *zeros) : NULL;
     if (!zeros) return false;
@@ -425,13 +391,24 @@ bool tn_dnnl_sgemm_ready(tn_dnnl *d)
     return d->warm;
 }
 
+static void make_matmul(void *arg)
+{
+    making *w = arg;
+    for (int i = 0; i < 4; i++)
+        if (!md_strided(&w->m[i], w->nd, w->dims[i], w->type, w->strides[i])) return;
+    dnnl_primitive_desc_t pd =
+        matmul_pd(w->d->engine, &w->m[0], &w->m[1], w->bias ? &w->m[3] : NULL, &w->m[2], w->d->attr);
+    w->e->declined = !make_step(w->e, &w->e->main, pd) || is_ref(pd);
+}
+
 const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, const int64_t *per)
 {
-    dnnl_data_type_t type;
-    if (!data_type(g->dtype, &type)) return NULL;
+    making w = {.d = d, .bias = g->bias != NULL};
+    if (!data_type(g->dtype, &w.type)) return NULL;
     key k = {.kind = KIND_MATMUL,
              .v = {g->dtype, rows, g->n, g->k, g->a_row, g->a_col, g->b_row, g->b_col, g->c_row}};
-    dnnl_dims_t da = {0}, db = {0}, dc = {0}, dbias = {0}, sa = {0}, sb = {0}, sc = {0}, sbias = {0};
+    int64_t *da = w.dims[0], *db = w.dims[1], *dc = w.dims[2], *dbias = w.dims[3];
+    int64_t *sa = w.strides[0], *sb = w.strides[1], *sc = w.strides[2], *sbias = w.strides[3];
     int nd = 0, nk = 9;
     for (int i = 0; i < g->batch_ndim; i++) {
         if (per[i] == 1) continue;
@@ -451,27 +428,14 @@ const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, c
     k.v[nk++] = nd;
     k.v[nk] = g->bias != NULL;
     bool found;
-    entry *e = find_entry(d, &k, &found);
-    if (found) return e->declined ? NULL : e;
-    e->declined = true;
-    if (!has_room(PRIMITIVE_ROOM)) {
-        d->lacked = true;
-        return NULL;
-    }
+    w.e = find_entry(d, &k, &found);
+    if (found) return w.e->declined ? NULL : w.e;
     da[nd] = dc[nd] = rows, da[nd + 1] = db[nd] = g->k, db[nd + 1] = dc[nd + 1] = dbias[nd + 1] = g->n;
     dbias[nd] = 1;
     sa[nd] = g->a_row, sa[nd + 1] = g->a_col, sb[nd] = g->b_row, sb[nd + 1] = g->b_col;
     sc[nd] = g->c_row, sc[nd + 1] = 1, sbias[nd] = g->n, sbias[nd + 1] = 1;
-    md a = {0}, b = {0}, c = {0}, bias = {0};
-    if (md_strided(&a, nd + 2, da, type, sa) && md_strided(&b, nd + 2, db, type, sb) &&
-        md_strided(&c, nd + 2, dc, type, sc) && md_strided(&bias, nd + 2, dbias, type, sbias)) {
-        caller was = enter(d);
-        dnnl_primitive_desc_t pd = matmul_pd(d->engine, &a, &b, g->bias ? &bias : NULL, &c, d->attr);
-        e->declined = !make_step(e, &e->main, pd) || is_ref(pd);
-        leave(d, &was);
-    }
-    md_clear(&a), md_clear(&b), md_clear(&c), md_clear(&bias);
-    return e->declined ? NULL : e;
+    w.nd = nd + 2;
+    return make(&w, make_matmul);
 }
 
 int tn_dnnl_run_matmul(tn_dnnl *d, const tn_dnnl_prim *p, const void *a, const void *b, const void *bias,
@@ -486,75 +450,70 @@ int tn_dnnl_run_matmul(tn_dnnl *d, const tn_dnnl_prim *p, const void *a, const v
 
 /* ---- convolutions ---- */
 
-/* Fills e with the primitives for groups of `images` (and a last one of `rest`); leaves it declined where
- * oneDNN has nothing good. */
-static void make_conv(tn_dnnl *d, entry *e, const tn_conv2d_desc *c, int64_t images, int64_t rest)
+/* The primitives for groups of `images` (and a last one of `rest`). */
+static void make_conv(void *arg)
 {
-    dnnl_data_type_t type;
-    e->declined = true;
-    if (!data_type(c->dtype, &type)) return;
+    making *w = arg;
+    const tn_conv2d_desc *c = w->conv;
+    entry *e = w->e;
+    dnnl_engine_t engine = w->d->engine;
+    dnnl_primitive_attr_t attr = w->d->attr;
+    md *x = &w->m[0], *y = &w->m[1], *weights = &w->m[2], *ohwi = &w->m[3], *bias = &w->m[4];
+    md *x_rest = &w->m[5], *y_rest = &w->m[6];
     bool wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
     int64_t ci = c->c / c->groups, co = c->oc / c->groups;
     conv_shape s = {{c->stride[0], c->stride[1]},
                     {c->dilation[0] - 1, c->dilation[1] - 1},
                     {c->pad[0], c->pad[2]},
                     {c->pad[1], c->pad[3]}};
-    dnnl_dims_t x_dims = {images, c->c, c->h, c->w}, y_dims = {images, c->oc, c->oh, c->ow};
+    dnnl_dims_t x_dims = {w->images, c->c, c->h, c->w}, y_dims = {w->images, c->oc, c->oh, c->ow};
     dnnl_dims_t x_strides = {c->h * c->w * c->c, 1, c->w * c->c, c->c};
     dnnl_dims_t y_strides = {c->oh * c->ow * c->oc, 1, c->ow * c->oc, c->oc};
     dnnl_dims_t w_dims = {c->groups, co, ci, c->kh, c->kw}, b_dims = {c->oc}, b_strides = {1};
     dnnl_dims_t w_strides = {co * c->kh * c->kw * ci, c->kh * c->kw * ci, 1, c->kw * ci, ci};
     int g = c->groups == 1; /* without groups the leading dimension goes */
     /* Partial sums of a weight gradient stay f32 whatever the dtype. */
-    dnnl_data_type_t w_type = wgrad ? dnnl_f32 : type;
-    md x = {0}, y = {0}, w = {0}, ohwi = {0}, bias = {0}, x_rest = {0}, y_rest = {0};
-    dnnl_primitive_desc_t forward = NULL, pd = NULL;
-    if (!md_strided(&x, 4, x_dims, type, x_strides) || !md_strided(&y, 4, y_dims, type, y_strides) ||
-        !md_any(&w, 5 - g, w_dims + g, w_type) ||
-        !md_strided(&ohwi, 5 - g, w_dims + g, type, w_strides + g) ||
-        !md_strided(&bias, 1, b_dims, type, b_strides))
-        goto out;
-    forward = conv_pd(d->engine, TN_CONV_FORWARD, &x, &w, c->bias ? &bias : NULL, &y, &s, NULL, d->attr);
-    if (c->pass == TN_CONV_FORWARD) {
-        pd = forward, forward = NULL;
-    } else {
-        if (!forward && type != dnnl_f32) goto out;
-        pd = conv_pd(d->engine, c->pass, &x, &w, NULL, &y, &s, forward, d->attr);
+    dnnl_data_type_t type = w->type, w_type = wgrad ? dnnl_f32 : type;
+    if (!md_strided(x, 4, x_dims, type, x_strides) || !md_strided(y, 4, y_dims, type, y_strides) ||
+        !md_any(weights, 5 - g, w_dims + g, w_type) ||
+        !md_strided(ohwi, 5 - g, w_dims + g, type, w_strides + g) ||
+        !md_strided(bias, 1, b_dims, type, b_strides))
+        return;
+    dnnl_primitive_desc_t pd =
+        conv_pd(engine, TN_CONV_FORWARD, x, weights, c->bias ? bias : NULL, y, &s, NULL, attr);
+    if (c->pass != TN_CONV_FORWARD) {
+        w->hint[0] = pd;
+        if (!pd && type != dnnl_f32) return;
+        pd = conv_pd(engine, c->pass, x, weights, NULL, y, &s, w->hint[0], attr);
     }
-    if (!make_step(e, &e->main, pd) || is_ref(pd)) goto out;
+    if (!make_step(e, &e->main, pd) || is_ref(pd)) return;
     md_ref inner =
         dnnl_primitive_desc_query_md(pd, wgrad ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     e->weight_bytes = (dnnl_memory_desc_get_size(inner) + 63) / 64 * 64;
-    if (!dnnl_memory_desc_equal(inner, REF(ohwi))) {
-        dnnl_primitive_desc_t r = wgrad ? reorder_pd(d->engine, inner, REF(ohwi), d->attr)
-                                        : reorder_pd(d->engine, REF(ohwi), inner, d->attr);
-        if (!make_step(e, &e->reorder, r)) goto out;
+    if (!dnnl_memory_desc_equal(inner, REF(*ohwi))) {
+        dnnl_primitive_desc_t r =
+            wgrad ? reorder_pd(engine, inner, REF(*ohwi), attr) : reorder_pd(engine, REF(*ohwi), inner, attr);
+        if (!make_step(e, &e->reorder, r)) return;
     }
-    if (rest != images) {
-        x_dims[0] = y_dims[0] = rest;
-        if (!md_strided(&x_rest, 4, x_dims, type, x_strides) ||
-            !md_strided(&y_rest, 4, y_dims, type, y_strides))
-            goto out;
+    if (w->rest != w->images) {
+        x_dims[0] = y_dims[0] = w->rest;
+        if (!md_strided(x_rest, 4, x_dims, type, x_strides) ||
+            !md_strided(y_rest, 4, y_dims, type, y_strides))
+            return;
             /* In the layout that the others chose: the partial sums are added element by element. */
 #if DNNL_VERSION_MAJOR >= 3
-        md_clear(&w);
-        w = NULL;
-        if (dnnl_memory_desc_clone(&w, inner) != dnnl_success) goto out;
+        md_clear(weights);
+        *weights = NULL;
+        if (dnnl_memory_desc_clone(weights, inner) != dnnl_success) return;
 #else
-        w = *inner;
+        *weights = *inner;
 #endif
-        dnnl_primitive_desc_t f =
-            conv_pd(d->engine, TN_CONV_FORWARD, &x_rest, &w, NULL, &y_rest, &s, NULL, d->attr);
+        w->hint[1] = conv_pd(engine, TN_CONV_FORWARD, x_rest, weights, NULL, y_rest, &s, NULL, attr);
         dnnl_primitive_desc_t r =
-            conv_pd(d->engine, c->pass, &x_rest, &w, NULL, &y_rest, &s, f ? f : forward, d->attr);
-        if (f) dnnl_primitive_desc_destroy(f);
-        if (!make_step(e, &e->rest, r) || is_ref(r)) goto out;
+            conv_pd(engine, c->pass, x_rest, weights, NULL, y_rest, &s, w->hint[w->hint[1] != NULL], attr);
+        if (!make_step(e, &e->rest, r) || is_ref(r)) return;
     }
     e->declined = false;
-out:
-    if (forward) dnnl_primitive_desc_destroy(forward);
-    md_clear(&x), md_clear(&y), md_clear(&w), md_clear(&ohwi), md_clear(&bias);
-    md_clear(&x_rest), md_clear(&y_rest);
 }
 
 const tn_dnnl_prim *tn_dnnl_conv(tn_dnnl *d, const tn_conv2d_desc *c, int64_t images, int64_t rest)
@@ -564,16 +523,12 @@ const tn_dnnl_prim *tn_dnnl_conv(tn_dnnl *d, const tn_conv2d_desc *c, int64_t im
                    c->c,      c->oc,          c->kh,          c->kw,          c->oh,     c->ow,
                    c->groups, c->stride[0],   c->stride[1],   c->pad[0],      c->pad[1], c->pad[2],
                    c->pad[3], c->dilation[0], c->dilation[1], c->bias != NULL}};
+    making w = {.d = d, .conv = c, .images = images, .rest = rest};
+    if (!data_type(c->dtype, &w.type)) return NULL;
     bool found;
-    entry *e = find_entry(d, &k, &found);
-    if (!found && !has_room(PRIMITIVE_ROOM)) {
-        e->declined = d->lacked = true;
-    } else if (!found) {
-        caller was = enter(d);
-        make_conv(d, e, c, images, rest);
-        leave(d, &was);
-    }
-    return e->declined ? NULL : e;
+    w.e = find_entry(d, &k, &found);
+    if (found) return w.e->declined ? NULL : w.e;
+    return make(&w, make_conv);
 }
 
 bool tn_dnnl_reorders(const tn_dnnl_prim *p)
