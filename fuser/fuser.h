@@ -58,7 +58,7 @@ typedef struct fu_text {
     char *p;
     size_t n, cap;
     int indent;
-    bool failed; /* out of memory: everything after is dropped */
+    int failed; /* 0, or the status for which everything after is dropped */
 } fu_text;
 
 void fu_put(fu_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -176,6 +176,7 @@ typedef struct fu_prog {
     bool cross_rows;          /* one of them adds up what rows have come to */
     int n_after;              /* stores that the finish makes: they stand behind the n_store others */
     int n_value, n_store;
+    const struct fu_lookup *checks; /* it only looks this index through, or NULL */
     fu_value value[FU_MAX_VALUES];
     fu_store store[FU_MAX_STORES];
     bool settled; /* no group is being tried: this one is to run */
@@ -324,15 +325,13 @@ typedef struct fu_ctx {
         const tn_tensor *of, *same;
     } * view;
     int n_lookup, cap_lookup;
-    fu_lookup *lookup;         /* none where nothing is assigned */
-    const fu_lookup *checking; /* the one that c->prog looks through; NULL: it computes its members */
-    int n_writer, *writer;     /* nodes that write memory of others: assignments, placed values */
-    fu_written written;        /* that memory */
+    fu_lookup *lookup;     /* none where nothing is assigned */
+    int n_writer, *writer; /* nodes that write memory of others: assignments, placed values */
+    fu_written written;    /* that memory */
     int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
     int n_rank, *ranked, *waiting; /* group at each rank, -1: none; scratch (order.c) */
-    bool over_limit;               /* a kernel asked for more operands or numbers than a step can name */
     int cap_cut, cap_step, cap_scratch;
     struct fu_scratch {
         int64_t elems;
@@ -340,14 +339,23 @@ typedef struct fu_ctx {
     } * scratch; /* plan->n_scratch of them */
     fu_prog *prog, *prog2, *prog3;
     fu_domain *domain;
-    double far;              /* bytes touched from forward to backward */
-    int try_a, try_b, try_n; /* groups now being tried as one, and their nodes */
-    const int *try_member;
-    const struct fu_tile *tile; /* of the group being tried, or NULL */
-    bool tiles_last;            /* what is read from a convolution may join it now (group.c) */
-    bool tiles_first;           /* so may what it is of */
-    int assign_from;            /* slot a lone ASSIGN copies from, -1: its source */
+    double far; /* bytes touched from forward to backward */
 } fu_ctx;
+
+/* Nodes that one kernel is to compute, and all that decides how its program looks. */
+typedef struct fu_candidate {
+    int a, b; /* the groups it is made of; both the same: of one. FU_NO_GROUP: none, it stores nothing of
+                 theirs */
+    int n;
+    const int *member; /* in id order */
+    bool settled;      /* this is to run, and not only being tried */
+    bool tiles_first;  /* what a convolution is of may be computed by its kernel */
+    int copied;        /* slot that a lone ASSIGN copies from; 0: its source (slot 0 is never scratch) */
+    const fu_lookup *checks;    /* it only looks this index through; NULL: it computes its members */
+    const struct fu_tile *tile; /* which of a convolution's programs this is, or NULL */
+} fu_candidate;
+
+enum { FU_NO_GROUP = -2 };
 
 enum { FU_VIEW = -2 };
 
@@ -418,14 +426,18 @@ int fu_emit_checks(fu_ctx *c);
 /* ---- group.c (group.h has what is grouping's own) ---- */
 int fu_group_all(fu_ctx *c);
 /* Plans the loops of these nodes into c->prog, or says why they cannot be one kernel. */
-tn_cut_reason fu_try(fu_ctx *c, int n, const int *member);
+tn_cut_reason fu_try(fu_ctx *c, const fu_candidate *k);
+fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g); /* the group as it is, to run */
 int fu_group_of(const fu_ctx *c, int node);
 /* The group that g has to wait for on account of after[k] of its member `node`: g itself where that is a
  * value which g computes again. */
 int fu_awaited(const fu_ctx *c, int g, int node, int k);
 bool fu_has(const fu_group *g, int node);
-bool fu_read_outside(const fu_ctx *c, int node);
-bool fu_owns(const fu_ctx *c, int node);
+/* Whether some group reads the node's value from memory: one that computes a user of it, but not the node.
+ * With a candidate: once that is one group. */
+bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node);
+bool fu_owns(const fu_ctx *c, const fu_candidate *k,
+             int node); /* stores the node, rather than computes it again */
 
 /* ---- fold.c ---- */
 void fu_fold(fu_ctx *c);
@@ -446,13 +458,14 @@ void fu_spread(const fu_domain *d, const fu_axis *axis, int64_t stride, int64_t 
 tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *member);
 
 /* ---- program.c ---- */
-tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p);
+/* The domain is that of the candidate's members, or of those that one of a tile's programs computes. */
+tn_cut_reason fu_program(const fu_ctx *c, const fu_candidate *k, const fu_domain *d, fu_prog *p);
 
 /* ---- program_check.c ---- */
 /* Whether the kind of member m can run over parts of axes, if it does. */
 bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m);
 /* Of s, the newest store of p, which overwrites memory; it may have to come late. */
-tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *p, fu_store *s);
+tn_cut_reason fu_overwrites(const fu_candidate *k, const fu_domain *d, const fu_prog *p, fu_store *s);
 bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of its sums, in a kernel */
 
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
@@ -488,7 +501,7 @@ bool fu_lean(const fu_prog *p);
 tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
-void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n);
+void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *out, size_t n);
 int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t); /* hands the text over to the step */
 
 /* ---- the steps of each kind of group ---- */

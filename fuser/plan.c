@@ -40,11 +40,10 @@ static int emit_overlapping_assign(fu_ctx *c, const fu_group *g)
 {
     int slot = fu_emit_dense(c, fu_value_of(c, c->node[g->member[0]].t->in[1]), g->member[0]);
     if (slot < 0) return slot;
-    c->assign_from = slot;
-    tn_cut_reason why = fu_try(c, g->n, g->member);
-    int r = why ? fu_fail(c, TN_E_UNSUPPORTED, "assign: %s", tn_cut_text(why)) : fu_emit(c, g, c->prog);
-    c->assign_from = -1;
-    return r;
+    fu_candidate k = fu_candidate_of(c, g);
+    k.copied = slot;
+    tn_cut_reason why = fu_try(c, &k);
+    return why ? fu_fail(c, TN_E_UNSUPPORTED, "assign: %s", tn_cut_text(why)) : fu_emit(c, g, c->prog);
 }
 
 static int emit_group(fu_ctx *c, const fu_group *g)
@@ -74,8 +73,8 @@ static int emit_group(fu_ctx *c, const fu_group *g)
     case FU_LOOPS:
         break;
     }
-    c->try_a = c->try_b = (int)(g - c->group);
-    tn_cut_reason why = fu_try(c, g->n, g->member);
+    const fu_candidate k = fu_candidate_of(c, g);
+    tn_cut_reason why = fu_try(c, &k);
     if (!why && !c->prog->n_store && !c->prog->n_after) return 0; /* others compute all of it again */
     if (why == TN_CUT_ALIAS && g->n == 1) return emit_overlapping_assign(c, g);
     if (why) {
@@ -240,7 +239,6 @@ int fu_begin(fu_ctx *c)
     const tn_segment *seg = c->seg;
     c->n_node = seg->n_node;
     c->n_leaf = seg->n_leaf;
-    c->assign_from = -1;
     c->node = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 1) * sizeof *c->node);
     c->prog = tn_arena_alloc(&c->arena, sizeof *c->prog);
     c->prog2 = tn_arena_alloc(&c->arena, sizeof *c->prog2);

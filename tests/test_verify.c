@@ -105,8 +105,8 @@ static void clear(bed *b)
 static void schedule(fu_ctx *c, int node)
 {
     const fu_group *g = &c->group[fu_group_of(c, node)];
-    c->try_a = c->try_b = fu_group_of(c, node);
-    assert_int_equal(fu_try(c, g->n, g->member), TN_CUT_NONE);
+    const fu_candidate k = fu_candidate_of(c, g);
+    assert_int_equal(fu_try(c, &k), TN_CUT_NONE);
 }
 
 /* Up to a stage, all of it right. node: whose program is looked at. */

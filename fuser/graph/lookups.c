@@ -124,22 +124,20 @@ tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l)
     s->node = -1;
     s->dtype = TN_I64;
     s->offset = 0;
+    p->checks = l;
     return TN_CUT_NONE;
 }
 
 /* The program that looks l through, into c->prog. */
 static bool program_of(fu_ctx *c, const fu_lookup *l)
 {
-    c->checking = l;
-    c->try_a = c->try_b = -2; /* no group */
+    const fu_candidate k = {FU_NO_GROUP, FU_NO_GROUP, l->n, l->member, .settled = true, .checks = l};
     bool made;
     if (l->n)
-        made = !fu_domain_build(c, c->domain, l->n, l->member) && !fu_program(c, c->domain, c->prog);
+        made = !fu_domain_build(c, c->domain, l->n, l->member) && !fu_program(c, &k, c->domain, c->prog);
     else
         made = fu_dense_program(c, l->index) >= 0 && !fu_check_indices(c->prog, l);
-    made = made && !fu_schedule(c->prog) && !c->prog->split && !c->prog->cross;
-    c->checking = NULL;
-    return made;
+    return made && !fu_schedule(c->prog) && !c->prog->split && !c->prog->cross;
 }
 
 static bool sort_chain(fu_ctx *c, const chain *s, fu_lookup *l)
@@ -293,9 +291,7 @@ static int emit_check(fu_ctx *c, const fu_lookup *l)
     if (slot < 0) return slot;
     fu_group none = {0};
     c->prog->store[0].slot = slot;
-    c->checking = l;
     const int status = fu_emit(c, &none, c->prog);
-    c->checking = NULL;
     if (status) return status;
     const tn_tensor *t = c->node[l->node].t;
     char text[160];

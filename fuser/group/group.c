@@ -39,55 +39,55 @@ bool fu_has(const fu_group *g, int node)
     return false;
 }
 
-/* Whether some group reads the node's value from memory: one that computes a user of it, but not the node. */
-bool fu_read_outside(const fu_ctx *c, int node)
+static bool is_of(const fu_candidate *k, int g)
+{
+    return k && (g == k->a || g == k->b);
+}
+
+static bool is_member(const fu_candidate *k, int node)
+{
+    for (int i = 0; i < k->n; i++)
+        if (k->member[i] == node) return true;
+    return false;
+}
+
+bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node)
 {
     const fu_node *n = &c->node[node];
     for (int i = 0; i < n->n_user; i++) {
         const fu_node *u = &c->node[n->user[i]];
-        bool merging =
-            c->try_n && (fu_group_of(c, n->user[i]) == c->try_a || fu_group_of(c, n->user[i]) == c->try_b);
-        if (merging) {
-            bool inside = false;
-            for (int k = 0; k < c->try_n && !inside; k++) inside = c->try_member[k] == node;
-            if (!inside) return true;
-        } else if (!fu_has(&c->group[fu_group_of(c, n->user[i])], node)) {
-            return true;
-        }
-        for (int k = 0; k < u->n_copy; k++) {
-            int g = fu_alive(c, u->copy[k]);
-            bool tried = c->try_n && (g == c->try_a || g == c->try_b);
-            if (!tried && !fu_has(&c->group[g], node)) return true;
+        const int owner = fu_group_of(c, n->user[i]);
+        if (is_of(k, owner) ? !is_member(k, node) : !fu_has(&c->group[owner], node)) return true;
+        for (int j = 0; j < u->n_copy; j++) {
+            const int g = fu_alive(c, u->copy[j]);
+            if (!is_of(k, g) && !fu_has(&c->group[g], node)) return true;
         }
     }
     return false;
 }
 
-/* Whether the group being tried is the one that stores the node, rather than one that computes it again. */
-bool fu_owns(const fu_ctx *c, int node)
+bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node)
 {
-    int g = fu_group_of(c, node);
-    return g == c->try_a || g == c->try_b;
+    return is_of(k, fu_group_of(c, node));
 }
 
-tn_cut_reason fu_try_groups(fu_ctx *c, int a, int b, int n, const int *member)
+fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g)
 {
-    c->try_a = a;
-    c->try_b = b;
-    c->try_n = n;
-    c->try_member = member;
+    const int at = (int)(g - c->group);
+    return (fu_candidate){.a = at, .b = at, .n = g->n, .member = g->member, .settled = true};
+}
+
+tn_cut_reason fu_try_groups(fu_ctx *c, const fu_candidate *k)
+{
     fu_tile_parts parts;
-    tn_cut_reason why =
-        fu_tile_conv(c, n, member) >= 0 ? fu_tile_try(c, n, member, &parts) : fu_try(c, n, member);
-    c->try_n = 0;
-    return why;
+    return fu_tile_conv(c, k->n, k->member) >= 0 ? fu_tile_try(c, k, &parts) : fu_try(c, k);
 }
 
-tn_cut_reason fu_try(fu_ctx *c, int n, const int *member)
+tn_cut_reason fu_try(fu_ctx *c, const fu_candidate *k)
 {
-    if (fu_looks_too_late(c, n, member)) return TN_CUT_UNCHECKED;
-    tn_cut_reason why = fu_domain_build(c, c->domain, n, member);
-    if (!why) why = fu_program(c, c->domain, c->prog);
+    if (fu_looks_too_late(c, k->n, k->member)) return TN_CUT_UNCHECKED;
+    tn_cut_reason why = fu_domain_build(c, c->domain, k->n, k->member);
+    if (!why) why = fu_program(c, k, c->domain, c->prog);
     if (!why) why = fu_schedule(c->prog);
     return why;
 }
@@ -161,7 +161,7 @@ static int64_t largest_between(const fu_ctx *c, const fu_group *g)
     int64_t most = 0;
     for (int i = 0; i < g->n; i++) {
         const fu_node *n = &c->node[g->member[i]];
-        if (n->root || read_whole(c, n) || !fu_read_outside(c, g->member[i])) continue;
+        if (n->root || read_whole(c, n) || !fu_read_outside(c, NULL, g->member[i])) continue;
         most = fu_bytes(n->t) > most ? fu_bytes(n->t) : most;
     }
     return most;
@@ -223,7 +223,7 @@ static void absorb(fu_ctx *c, int a, int b, int n, int *member)
     c->group[b].into = a;
 }
 
-tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
+static tn_cut_reason merge(fu_ctx *c, int a, int b, bool last)
 {
     fu_group *ga = &c->group[a], *gb = &c->group[b];
     if (fu_alone(c, ga) || fu_alone(c, gb)) return TN_CUT_WRONG;
@@ -235,10 +235,11 @@ tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
         return r == FU_GEMM || r == FU_CONV ? TN_CUT_LIBRARY : r == FU_TILE ? TN_CUT_TILE : TN_CUT_OWN_KERNEL;
     int all[2 * FU_MAX_MEMBERS], n = unite(ga, gb, all);
     if (n > FU_MAX_MEMBERS) return TN_CUT_SIZE;
-    if (tile && !c->tiles_last && fu_tile_waits(c, all, n)) return TN_CUT_TILE;
+    const fu_candidate both = {.a = a, .b = b, .n = n, .member = all};
+    if (tile && !last && fu_tile_waits(c, &both)) return TN_CUT_TILE;
     if (too_early(c, a, b)) return TN_CUT_BACKWARD;
     if (fu_between(c, a, b)) return TN_CUT_CYCLE;
-    tn_cut_reason why = fu_try_groups(c, a, b, n, all);
+    tn_cut_reason why = fu_try_groups(c, &both);
     if (why) return why;
     if (tile && ga->n == 1 && is_product(c, ga) && !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b)))
         return TN_CUT_LIBRARY;
@@ -248,6 +249,16 @@ tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
     ga->room = r;
     absorb(c, a, b, n, member);
     return TN_CUT_NONE;
+}
+
+tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
+{
+    return merge(c, a, b, false);
+}
+
+tn_cut_reason fu_merge_last(fu_ctx *c, int a, int b)
+{
+    return merge(c, a, b, true);
 }
 
 /* Two groups that one kernel of its own makes become one. */

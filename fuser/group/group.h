@@ -12,10 +12,12 @@
 int fu_alive(const fu_ctx *c, int g);              /* what g has become part of: g while it is not dead */
 bool fu_alone(const fu_ctx *c, const fu_group *g); /* a node of it is to have no company */
 int64_t fu_bytes(const tn_tensor *t);              /* of all its elements */
-/* Whether these nodes can be one kernel, as the union of groups a and b (or for a alone): into c->prog. */
-tn_cut_reason fu_try_groups(fu_ctx *c, int a, int b, int n, const int *member);
-/* Group b becomes part of group a, or the reason why not. */
+/* Whether the candidate can be one kernel: its programs into c->prog, prog2 and prog3. */
+tn_cut_reason fu_try_groups(fu_ctx *c, const fu_candidate *k);
+/* Group b becomes part of group a, or the reason why not. What reads an element of a convolution joins it
+ * last, when all other groups are what they will be. */
 tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
+tn_cut_reason fu_merge_last(fu_ctx *c, int a, int b);
 
 /* ---- order.c ---- */
 /* Whether a group stands between a and b: it needs one and the other needs it. */

@@ -26,6 +26,7 @@ typedef struct again {
     const tn_tensor *read[8];    /* large values they read */
     int n_read;
     int64_t size; /* of the value that is to be saved */
+    bool tiles;   /* by convolutions, as they load it */
     bool old;     /* what is overwritten later is read: whoever does so is put before that (order_readers) */
 } again;
 
@@ -174,7 +175,8 @@ static bool add_again(fu_ctx *c, int g, const again *r)
             all[j] = all[j - 1];
             all[j - 1] = t;
         }
-    if (fu_try_groups(c, g, g, count, all)) return false;
+    const fu_candidate more = {.a = g, .b = g, .n = count, .member = all, .tiles_first = r->tiles};
+    if (fu_try_groups(c, &more)) return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
     if (!member) return false;
     memcpy(member, all, (size_t)count * sizeof *member);
@@ -187,7 +189,9 @@ static bool add_again(fu_ctx *c, int g, const again *r)
 
 static bool still_can(fu_ctx *c, int g)
 {
-    return c->group[g].room != FU_LOOPS || !fu_try_groups(c, g, g, c->group[g].n, c->group[g].member);
+    fu_candidate k = fu_candidate_of(c, &c->group[g]);
+    k.settled = false;
+    return c->group[g].room != FU_LOOPS || !fu_try_groups(c, &k);
 }
 
 /* What computing r's values elsewhere asks of the groups they come from: to do without storing r's own value,
@@ -244,8 +248,8 @@ static double spared(const fu_ctx *c, const fu_node *n, const again *r, int coun
         bool listed = false;
         for (int k = 0; k < r->n && !listed; k++) listed = r->node[k] == owner->member[i];
         const fu_node *m = &c->node[owner->member[i]];
-        gone =
-            gone && (listed || (!m->root && !tn_node_written(m->t) && !fu_read_outside(c, owner->member[i])));
+        gone = gone && (listed ||
+                        (!m->root && !tn_node_written(m->t) && !fu_read_outside(c, NULL, owner->member[i])));
     }
     if (gone) all += tn_target_rates(c->target)->launch_us * 1e3 + load;
     for (int i = 0; i < count; i++) {
@@ -313,7 +317,7 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     if (!n->live || n->root || n->group < 0) return;
     const fu_room room = c->group[fu_group_of(c, node)].room;
     if (room != FU_LOOPS && (room != FU_TILE || tiles || !fu_widens(n))) return;
-    again r = {.size = tn_node_numel(n->t)};
+    again r = {.size = tn_node_numel(n->t), .tiles = tiles};
     int to[MANY], count = readers(c, node, to, MANY);
     if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return;
     if (fu_alone(c, &c->group[fu_group_of(c, node)])) return;
@@ -365,7 +369,5 @@ void fu_recompute(fu_ctx *c, int node)
 void fu_recompute_for_tiles(fu_ctx *c)
 {
     if (c->target->dialect != TN_DIALECT_CUDA) return;
-    c->tiles_first = true;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i, true);
-    c->tiles_first = false;
 }

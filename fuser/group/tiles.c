@@ -123,9 +123,9 @@ static void join_first(fu_ctx *c, int g, int r)
     }
     c->n_group++;
     fu_unrank(c);
-    bool good = !fu_try_groups(c, r, r, whole->n, whole->member);
+    bool good = !fu_try_groups(c, &(fu_candidate){.a = r, .b = r, .n = whole->n, .member = whole->member});
     int conv_n = c->group[g].n, *conv_member = c->group[g].member;
-    good = good && !fu_merge(c, g, at);
+    good = good && !fu_merge_last(c, g, at);
     for (int i = 0; i < n && good; i++) c->node[first[i]].group = g;
     good = good && traffic(c, g) + traffic(c, r) < moved;
     c->n_group--;
@@ -149,7 +149,7 @@ static void join_product(fu_ctx *c, int g)
     if (a->dead || a->room != FU_GEMM || !c->node[a->member[0]].tile[0]) return;
     a->room = FU_TILE;
     for (int r = next_reader(c, g, -1); r >= 0;) {
-        tn_cut_reason why = fu_merge(c, g, r);
+        tn_cut_reason why = fu_merge_last(c, g, r);
         r = next_reader(c, g, why ? r : -1);
     }
     if (a->n == 1) a->room = FU_GEMM;
@@ -166,16 +166,14 @@ static void join_product(fu_ctx *c, int g)
  * it than before. Where another convolution has it already, that is who keeps it. */
 void fu_join_tiles(fu_ctx *c)
 {
-    c->tiles_last = true;
     for (int g = 0; g < c->n_group; g++) {
         if (c->group[g].dead || c->group[g].room != FU_TILE) continue;
         for (int r = next_reader(c, g, -1); r >= 0;) {
-            tn_cut_reason why = fu_merge(c, g, r);
+            tn_cut_reason why = fu_merge_last(c, g, r);
             if (why) join_first(c, g, r);
             if (why) say_why(c, g, r, why);
             r = next_reader(c, g, why ? r : -1);
         }
     }
     for (int g = 0; g < c->n_group; g++) join_product(c, g);
-    c->tiles_last = false;
 }

@@ -6,6 +6,7 @@
 
 typedef struct builder {
     const fu_ctx *c;
+    const fu_candidate *cand;
     const fu_domain *d;
     fu_prog *p;
     int value_of[FU_MAX_MEMBERS];
@@ -261,10 +262,11 @@ static int statistic(builder *b, int node)
 /* Reductions that the program of the statistics stores. */
 static tn_cut_reason store_sums(builder *b)
 {
-    const fu_tile_parts *parts = b->c->tile->parts;
+    const fu_tile_parts *parts = b->cand->tile->parts;
     for (int i = 0; i < parts->n_sum && !b->full; i++) {
         int node = parts->sum[i];
-        if (!fu_owns(b->c, node) || (!b->c->node[node].root && !fu_read_outside(b->c, node))) continue;
+        if (!fu_owns(b->c, b->cand, node)) continue;
+        if (!b->c->node[node].root && !fu_read_outside(b->c, b->cand, node)) continue;
         if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
         fu_store *s = &b->p->store[b->p->n_store++];
         *s = (fu_store){.value = statistic(b, node), .slot = node, .node = node, .mask = -1, .dom = 1};
@@ -275,10 +277,10 @@ static tn_cut_reason store_sums(builder *b)
 }
 
 /* Whether the program of the statistics reads what that of the elements has computed. */
-static bool read_last(const fu_ctx *c, int node)
+static bool read_last(const fu_ctx *c, const fu_tile *tile, int node)
 {
-    const fu_tile_parts *p = c->tile ? c->tile->parts : NULL;
-    if (!p || c->tile->last) return false;
+    const fu_tile_parts *p = tile ? tile->parts : NULL;
+    if (!p || tile->last) return false;
     if (p->n_sum && c->node[node].kind == TN_KIND_CONV) return true;
     for (int i = 0; i < p->n_last; i++) {
         const tn_tensor *t = c->node[p->last[i]].t;
@@ -312,8 +314,9 @@ static int operand(builder *b, int m, const tn_tensor *t, int shift)
     t = fu_value_of(b->c, t);
     if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return number(b, t, t->base);
     int from = made_by(b, m, t), node = fu_node_of(b->c, t);
-    if (b->c->tile && b->c->tile->last && node >= 0 && b->c->node[node].statistic) return statistic(b, node);
-    if (b->c->tile && b->c->tile->before && t == b->c->tile->parts->from)
+    const fu_tile *tile = b->cand->tile;
+    if (tile && tile->last && node >= 0 && b->c->node[node].statistic) return statistic(b, node);
+    if (tile && tile->before && t == tile->parts->from)
         return element_of_image(b, t, &b->d->map[m].axis[shift]);
     return from >= 0 ? b->value_of[from] : load(b, t, &b->d->map[m].axis[shift], 0, -1);
 }
@@ -456,9 +459,9 @@ static int member(builder *b, int m)
         if (t->op == TN_OP_pad) return pad(b, m, t);
         return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_ASSIGN:
-        if (b->c->assign_from >= 0) {
+        if (b->cand->copied) {
             v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
-            v->slot = b->c->assign_from;
+            v->slot = b->cand->copied;
             dense(b, m, v->stride, &v->shift);
             v->vary = nonzero(b->d, v->stride);
             return id_of(b, v);
@@ -496,11 +499,14 @@ static int member(builder *b, int m)
 static tn_cut_reason store(builder *b, int m)
 {
     const fu_ctx *c = b->c;
+    const fu_candidate *cand = b->cand;
     int node = b->d->member[m], ndim;
     const int64_t *shape;
     const tn_tensor *t = c->node[node].t;
-    bool outside = fu_owns(c, node) && (c->node[node].root || fu_read_outside(c, node) || read_last(c, node));
-    if (c->checking || (c->tile && c->tile->before)) outside = m == b->d->n - 1; /* scratch, the tile */
+    bool outside = fu_owns(c, cand, node) &&
+                   (c->node[node].root || fu_read_outside(c, cand, node) || read_last(c, cand->tile, node));
+    if (cand->checks || (cand->tile && cand->tile->before))
+        outside = m == b->d->n - 1; /* scratch, the tile */
     if (!outside) return TN_CUT_NONE;
     if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
     fu_store *s = &b->p->store[b->p->n_store++];
@@ -509,7 +515,7 @@ static tn_cut_reason store(builder *b, int m)
     s->slot = s->node = node;
     s->dtype = (tn_dtype)t->dtype;
     fu_space(t, &ndim, &shape);
-    if (c->node[node].into >= 0 && !c->checking) {
+    if (c->node[node].into >= 0 && !cand->checks) {
         s->slot = c->node[node].into;
         s->offset = c->node[node].into_offset;
         for (int i = 0; i < ndim; i++)
@@ -528,19 +534,19 @@ static tn_cut_reason store(builder *b, int m)
     if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
         for (int i = 0; i < ndim; i++)
             if (t->shape[i] == 1 && shape[i] != 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
-    return tn_node_written(t) ? fu_overwrites(c, b->d, b->p, s) : TN_CUT_NONE;
+    return tn_node_written(t) ? fu_overwrites(cand, b->d, b->p, s) : TN_CUT_NONE;
 }
 
-tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
+tn_cut_reason fu_program(const fu_ctx *c, const fu_candidate *cand, const fu_domain *d, fu_prog *p)
 {
-    builder b = {.c = c, .d = d, .p = p};
+    builder b = {.c = c, .cand = cand, .d = d, .p = p};
     memset(p, 0, offsetof(fu_prog, value));
     p->c = c;
     p->n_atom = d->n_atom;
     memcpy(p->extent, d->extent, sizeof p->extent);
     p->n_value = p->n_store = 0;
     p->split = p->second = false;
-    p->settled = !c->try_n;
+    p->settled = cand->settled;
     p->last_bytes = fu_last_bytes(c->target);
     for (int m = 0; m < d->n; m++)
         if (!fu_may_be_part(c, d, m)) return TN_CUT_SHAPES;
@@ -557,11 +563,11 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_domain *d, fu_prog *p)
         tn_cut_reason why = store(&b, m);
         if (why) return why;
     }
-    if (c->tile && c->tile->last) {
+    if (cand->tile && cand->tile->last) {
         tn_cut_reason why = store_sums(&b);
         if (why) return why;
     }
-    tn_cut_reason why = c->checking ? fu_check_indices(p, c->checking) : TN_CUT_NONE;
+    tn_cut_reason why = cand->checks ? fu_check_indices(p, cand->checks) : TN_CUT_NONE;
     if (b.full || why || !fu_can_be_named(p)) return TN_CUT_SIZE;
     for (int i = 0; i < p->n_store; i++)
         for (int k = 0; k < p->n_value && p->store[i].mask >= 0; k++)

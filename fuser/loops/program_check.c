@@ -29,15 +29,16 @@ bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m)
 
 /* A store that overwrites memory: whatever the group reads there must be the very element it then writes, and
  * nothing may want to read it afterwards. */
-tn_cut_reason fu_overwrites(const fu_ctx *c, const fu_domain *d, const fu_prog *p, fu_store *s)
+tn_cut_reason fu_overwrites(const fu_candidate *cand, const fu_domain *d, const fu_prog *p, fu_store *s)
 {
+    const fu_ctx *c = p->c;
     const tn_tensor *t = c->node[s->node].t;
     const tn_tensor *to = tn_node_written(t);
     for (const fu_store *other = p->store; other < s; other++) {
         const tn_tensor *w = tn_node_written(c->node[other->node].t);
         if (w && tn_node_overlap(w, to)) return TN_CUT_ALIAS;
     }
-    if (c->assign_from >= 0) return TN_CUT_NONE;
+    if (cand->copied) return TN_CUT_NONE;
     for (int i = 0; i < d->n; i++) {
         const tn_tensor *r = c->node[d->member[i]].t;
         for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {

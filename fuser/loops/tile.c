@@ -348,8 +348,9 @@ static bool computes_each(const fu_ctx *c, const fu_tile_parts *p, int conv)
 
 /* Which of the two programs needs each member. What depends on neither element nor statistic goes where it is
  * read, both perhaps. */
-static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_parts *p)
+static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_parts *p)
 {
+    const int n = cand->n, *member = cand->member;
     uint8_t of[2 * FU_MAX_MEMBERS] = {0};
     int conv = fu_tile_conv(c, n, member);
     int64_t columns = c->node[conv].t->shape[c->node[conv].t->ndim - 1];
@@ -406,17 +407,17 @@ static tn_cut_reason divide(const fu_ctx *c, int n, const int *member, fu_tile_p
     }
     bool lean = c->seg->root && c->seg->root[conv] & TN_SEG_LEAN; /* with more, it was found to spill */
     if (lean && (computes_each(c, p, conv) || p->n_before)) return TN_CUT_SIZE;
-    if (p->n_before && c->try_n && !c->tiles_first) return TN_CUT_TILE;
+    if (p->n_before && !cand->settled && !cand->tiles_first) return TN_CUT_TILE;
     if (p->n_last && !p->n_sum) /* the sums come after what they are of */
         return n_within && p->n_last == n_column ? TN_CUT_NONE : TN_CUT_TILE;
     return TN_CUT_NONE;
 }
 
-bool fu_tile_waits(const fu_ctx *c, const int *member, int n)
+bool fu_tile_waits(const fu_ctx *c, const fu_candidate *cand)
 {
     fu_tile_parts p;
-    int conv = fu_tile_conv(c, n, member);
-    return conv >= 0 && (divide(c, n, member, &p) || computes_each(c, &p, conv) || p.n_before);
+    int conv = fu_tile_conv(c, cand->n, cand->member);
+    return conv >= 0 && (divide(c, cand, &p) || computes_each(c, &p, conv) || p.n_before);
 }
 
 /* What one of the two programs overwrites must not be read by the other but before. */
@@ -450,8 +451,12 @@ static tn_cut_reason overwritten(const fu_ctx *c, const fu_tile_parts *p)
 
 /* ---- the two programs ---- */
 
-static tn_cut_reason last_program(fu_ctx *c, const fu_tile_parts *p, int64_t columns, fu_tile *now)
+static tn_cut_reason last_program(fu_ctx *c, const fu_candidate *cand, const fu_tile_parts *p,
+                                  int64_t columns)
 {
+    const fu_tile now = {.parts = p, .last = true};
+    fu_candidate own = *cand;
+    own.tile = &now;
     tn_cut_reason why = TN_CUT_NONE;
     if (p->n_last) {
         why = fu_domain_build(c, c->domain, p->n_last, p->last);
@@ -461,8 +466,7 @@ static tn_cut_reason last_program(fu_ctx *c, const fu_tile_parts *p, int64_t col
         c->domain->extent[0] = columns;
     }
     if (!why && (c->domain->n_atom != 1 || c->domain->extent[0] != columns)) why = TN_CUT_SHAPES;
-    now->last = true;
-    if (!why) why = fu_program(c, c->domain, c->prog2);
+    if (!why) why = fu_program(c, &own, c->domain, c->prog2);
     return why ? why : fu_schedule_tile(c->prog2, columns, 1);
 }
 
@@ -485,20 +489,21 @@ static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int alig
     return NULL;
 }
 
-static tn_cut_reason before_program(fu_ctx *c, fu_tile_parts *p, int conv, fu_tile *now)
+static tn_cut_reason before_program(fu_ctx *c, const fu_candidate *cand, fu_tile_parts *p, int conv)
 {
+    const fu_tile now = {.parts = p, .before = true};
+    fu_candidate own = *cand;
+    own.tile = &now;
     const struct fu_conv_tile *tile = c->node[conv].loading[p->n_sum > 0];
     const tn_tensor *image = c->node[p->before[p->n_before - 1]].t;
     const bool forward = c->node[conv].t->op == TN_OP_conv2d;
     if (c->node[conv].kind != TN_KIND_CONV || !tile) return TN_CUT_TILE;
     if (fu_value_of(c, c->node[conv].t->in[0]) != image) return TN_CUT_TILE;
     if (!(p->from = loaded(c, p, tile->align[0]))) return TN_CUT_TILE;
-    now->before = true;
     tn_cut_reason why = fu_domain_build(c, c->domain, p->n_before, p->before);
-    if (!why) why = fu_program(c, c->domain, c->prog3);
+    if (!why) why = fu_program(c, &own, c->domain, c->prog3);
     if (!why)
         why = fu_schedule_tile(c->prog3, image->shape[image->ndim - 1], forward ? tile->vec_a : tile->vec_b);
-    now->before = false;
     if (why) return why;
     for (int i = 0; i < c->prog3->n_value; i++) {
         const fu_value *v = &c->prog3->value[i];
@@ -522,24 +527,23 @@ double fu_tile_before_ns(const fu_ctx *c, int conv, double work, int operands)
     return clocks * tn_target_rates(c->target)->instruction_ps * 1e-3 * c->target->processors * LANES;
 }
 
-tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *p)
+tn_cut_reason fu_tile_try(fu_ctx *c, const fu_candidate *cand, fu_tile_parts *p)
 {
-    int conv = fu_tile_conv(c, n, member);
-    tn_cut_reason why = divide(c, n, member, p);
+    int conv = fu_tile_conv(c, cand->n, cand->member);
+    tn_cut_reason why = divide(c, cand, p);
     if (!why) why = overwritten(c, p);
     const struct fu_conv_tile *tile = c->node[conv].tile[p->n_sum > 0];
     if (why || !tile) return why ? why : TN_CUT_TILE;
-    fu_tile now = {.parts = p};
-    c->tile = &now;
+    const fu_tile now = {.parts = p};
+    fu_candidate each = *cand;
+    each.tile = &now;
     why = fu_domain_build(c, c->domain, p->n_each, p->each);
-    if (!why) why = fu_program(c, c->domain, c->prog);
+    if (!why) why = fu_program(c, &each, c->domain, c->prog);
     if (!why) why = fu_schedule_tile(c->prog, tile->columns, tile->pack);
-    if (!why && (p->n_sum || p->n_last)) why = last_program(c, p, tile->columns, &now);
-    now.last = false;
-    if (!why && p->n_before) why = before_program(c, p, conv, &now);
+    if (!why && (p->n_sum || p->n_last)) why = last_program(c, cand, p, tile->columns);
+    if (!why && p->n_before) why = before_program(c, cand, p, conv);
     for (int i = 0; i < c->prog->n_store && !why && p->n_sum; i++) /* stored by one of them */
         for (int k = 0; k < c->prog2->n_store; k++)
             if (c->prog->store[i].slot == c->prog2->store[k].slot) why = TN_CUT_REPEATED;
-    c->tile = NULL;
     return why;
 }

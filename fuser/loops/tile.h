@@ -23,7 +23,7 @@ typedef struct fu_tile_parts {
     int sum[FU_MAX_MEMBERS];    /* the reductions */
 } fu_tile_parts;
 
-/* What program.c is to know of the group one of whose two programs it writes; NULL in fu_ctx: of loops. */
+/* What program.c is to know of the group one of whose programs it writes. */
 typedef struct fu_tile {
     const fu_tile_parts *parts;
     bool last;   /* the program of the last ones: over the columns alone */
@@ -42,9 +42,9 @@ bool fu_tile_pays(const fu_ctx *c, int node, bool kept);
 double fu_tile_before_ns(const fu_ctx *c, int conv, double work, int operands);
 /* The programs of a group: that of each element into c->prog, that of the statistics into c->prog2, that of
  * what is loaded into c->prog3. */
-tn_cut_reason fu_tile_try(fu_ctx *c, int n, const int *member, fu_tile_parts *parts);
-int fu_tile_conv(const fu_ctx *c, int n, const int *member);   /* the convolution or product among them */
-bool fu_tile_waits(const fu_ctx *c, const int *member, int n); /* some of them are for each element */
+tn_cut_reason fu_tile_try(fu_ctx *c, const fu_candidate *k, fu_tile_parts *parts);
+int fu_tile_conv(const fu_ctx *c, int n, const int *member); /* the convolution or product among them */
+bool fu_tile_waits(const fu_ctx *c, const fu_candidate *k);  /* some of them are for each element */
 /* How the loops of a program run inside of a tile: the last atom counts the columns, `pack` at once. */
 tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack);
 /* Where element `offset` of a slot lies, counted in elements from where memory was allocated. */

@@ -142,7 +142,7 @@ static void add_buf(kernel *k, const operand *o, int dim, int n_stride)
 {
     int at = fu_step_buf(k->c, k->s, o->slot, o->offset);
     if (at < 0)
-        k->t.failed = true;
+        k->t.failed = at;
     else
         k->s->traffic[at].bytes = o->bytes;
     for (int i = 0; i < n_stride; i++) k->s->dim[dim + i] = o->stride[i];
@@ -156,7 +156,7 @@ static void add_scalar(kernel *k, const char *name, int64_t slot, int what, cons
     tn_step *s = k->s;
     if (!s->scalar) s->scalar = tn_arena_alloc(&k->c->plan->arena, MOST * sizeof *s->scalar);
     if (!s->scalar || s->n_scalar == MOST) {
-        k->t.failed = true;
+        k->t.failed = TN_E_NOMEM;
         return;
     }
     s->scalar[s->n_scalar].slot = (int)slot;
@@ -247,7 +247,7 @@ static void describe(kernel *k, const fu_attention_size *s, const tn_attention *
         (long long)s->tq, (long long)s->tk, (long long)s->heads,
         scores * (double)tn_dtype_size(s->dtype) * 1e-6);
     k->s->does = tn_arena_strdup(&k->c->plan->arena, text);
-    k->t.failed = k->t.failed || !k->s->does;
+    if (!k->s->does) k->t.failed = TN_E_NOMEM;
 }
 
 static int close_kernel(kernel *k, bool back)

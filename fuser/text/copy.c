@@ -24,7 +24,7 @@ int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64
 void fu_raw_operand(fu_raw *k, int slot, int64_t offset, tn_dtype d, const char *name, bool out)
 {
     int i = fu_step_buf(k->c, k->s, slot, offset);
-    if (i < 0) k->t.failed = true;
+    if (i < 0) k->t.failed = i;
     if (out) k->s->n_out++;
     const char *type = k->lang->memory[d], *only = out ? "" : "const ";
     if (k->lang == &fu_dialect_cuda)
@@ -56,8 +56,7 @@ int fu_raw_dim(fu_raw *k, int64_t v)
     tn_step *s = k->s;
     if (!s->dim) s->dim = tn_arena_alloc(&k->c->plan->arena, 8 * sizeof *s->dim);
     if (!s->dim || s->n_dim == 8) {
-        k->c->over_limit |= s->dim != NULL;
-        k->t.failed = true;
+        k->t.failed = s->dim ? TN_E_UNSUPPORTED : TN_E_NOMEM;
         return 0;
     }
     s->dim[s->n_dim] = v;
@@ -71,7 +70,7 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
     if (k->fault) fu_put(&all, "%s", FU_INDEX_FAULT);
     fu_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
            k->t.p ? k->t.p : "");
-    all.failed = all.failed || k->t.failed;
+    if (!all.failed) all.failed = k->t.failed;
     fu_text_free(&k->t);
     k->s->grid.n = items;
     k->s->grid.chunk = per_item > 0 && per_item < 32768 ? 32768 / per_item : 1;

@@ -184,7 +184,7 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
            "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const tn_cuda_args a)\n{\n%s%s}\n",
            p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
            fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT), e->t.p ? e->t.p : "");
-    e->head.failed = e->head.failed || e->t.failed;
+    if (!e->head.failed) e->head.failed = e->t.failed;
     fu_text_free(&e->t);
     e->s->grid.threads = p->threads;
 }

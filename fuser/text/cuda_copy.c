@@ -50,7 +50,7 @@ int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, in
     fu_put(&all, "/* %s: %s */\n", k->s->name, comment);
     fu_put(&all, "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
            threads, k->s->name, fu_cuda_guard(k->c, 1, &k->node, k->fault), k->t.p ? k->t.p : "");
-    all.failed = all.failed || k->t.failed;
+    if (!all.failed) all.failed = k->t.failed;
     fu_text_free(&k->t);
     k->s->grid.n = items;
     k->s->grid.chunk = chunk;

@@ -126,7 +126,7 @@ static void put_function(fu_em *e, const fu_group *g, int n, const int *member, 
     if (g) fu_describe(e, g);
     fu_put(&e->head, "TN_FN void %s\n{\n%s%s}\n", head, fu_cuda_guard(e->c, n, member, false),
            e->t.p ? e->t.p : "");
-    e->head.failed = e->head.failed || e->t.failed;
+    if (!e->head.failed) e->head.failed = e->t.failed;
     fu_text_free(&e->t);
 }
 
@@ -246,11 +246,11 @@ int fu_emit_tile(fu_ctx *c, const fu_group *g)
 {
     fu_tile_parts parts;
     int conv = fu_tile_conv(c, g->n, g->member);
-    c->try_a = c->try_b = (int)(g - c->group);
     const struct fu_conv_tile *tile = c->node[conv].tile[0];
     /* the library's instructions for products with one rounding are faster than ours */
     if (g->n == 1 && tile->product && tile->products == 1) return fu_emit_conv(c, g);
-    tn_cut_reason why = fu_tile_try(c, g->n, g->member, &parts);
+    const fu_candidate k = fu_candidate_of(c, g);
+    tn_cut_reason why = fu_tile_try(c, &k, &parts);
     if (why)
         return fu_fail(c, TN_E_UNSUPPORTED, "%s: %s", tn_op_get((tn_op)c->node[conv].t->op)->name,
                        tn_cut_text(why));

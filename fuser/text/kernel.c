@@ -336,9 +336,9 @@ static void end_function(fu_em *e, const char *tail)
     if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
     fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, tail,
            e->t.p ? e->t.p : "");
-    bool failed = e->t.failed;
+    const int failed = e->t.failed;
     fu_text_free(&e->t);
-    e->head.failed = e->head.failed || failed;
+    if (!e->head.failed) e->head.failed = failed;
 }
 
 /* Two programs finish: the items of the second follow those of the first. */
@@ -429,7 +429,7 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
     e->lang = fu_language(c->target);
     char name[64];
     int scratch[FU_MAX_VALUES];
-    fu_kernel_name(c, g, p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)], name, sizeof name - 16);
+    fu_kernel_name(c, g, p, name, sizeof name - 16);
     e->s = fu_step_new(c, TN_STEP_KERNEL, name);
     if (!e->s) return TN_E_NOMEM;
     fu_turn_to(e, p);

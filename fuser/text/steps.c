@@ -30,10 +30,7 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset)
         s->traffic = tn_arena_alloc(&c->plan->arena, FU_MAX_BUFS * sizeof *s->traffic);
         if (!s->buf || !s->offset || !s->traffic) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     }
-    if (s->n_buf == FU_MAX_BUFS) {
-        c->over_limit = true;
-        return fu_fail(c, TN_E_UNSUPPORTED, "a kernel of too many operands");
-    }
+    if (s->n_buf == FU_MAX_BUFS) return fu_fail(c, TN_E_UNSUPPORTED, "a kernel of too many operands");
     s->buf[s->n_buf] = slot;
     s->offset[s->n_buf] = offset;
     return s->n_buf++;
@@ -51,20 +48,19 @@ int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype)
 int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t)
 {
     char *text = t->failed || !t->p ? NULL : tn_arena_strdup(&c->plan->arena, t->p);
-    bool failed = t->failed;
+    const int status = t->failed ? t->failed : TN_E_NOMEM;
     fu_text_free(t);
-    if (!text)
-        return fu_fail(c, failed && c->over_limit ? TN_E_UNSUPPORTED : TN_E_NOMEM, "no text for kernel %s",
-                       s->name);
+    if (!text) return fu_fail(c, status, "no text for kernel %s", s->name);
     s->source.text = text;
     s->source.entry = tn_arena_strdup(&c->plan->arena, s->name);
     return s->source.entry ? 0 : fu_fail(c, TN_E_NOMEM, "no memory for a plan");
 }
 
-void fu_kernel_name(const fu_ctx *c, const fu_group *g, int64_t width, char *out, size_t n)
+void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *out, size_t n)
 {
-    if (c->checking) {
-        const char *what = c->node[c->checking->node].t->attr->indexed_by;
+    const int64_t width = p->outer == fu_vec(p) ? 0 : p->extent[fu_vec(p)];
+    if (p->checks) {
+        const char *what = c->node[p->checks->node].t->attr->indexed_by;
         char id[40];
         fu_identifier(id, sizeof id, what ? what : "index");
         if (width > 1)

@@ -66,7 +66,7 @@ static bool room(fu_text *t, size_t more)
     while (cap < t->n + more + 1) cap *= 2;
     char *p = tn_realloc(t->p, cap);
     if (!p) {
-        t->failed = true;
+        t->failed = TN_E_NOMEM;
         return false;
     }
     t->p = p;

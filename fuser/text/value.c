@@ -45,7 +45,7 @@ int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *w
     for (int i = 0; i < e->n_pointer; i++)
         if (e->pointer_slot[i] == slot && e->pointer_offset[i] == offset) return i;
     if (e->n_pointer == FU_MAX_BUFS) {
-        e->c->over_limit = e->t.failed = true;
+        e->t.failed = TN_E_UNSUPPORTED;
         return 0;
     }
     int i = e->n_pointer++;
@@ -60,10 +60,9 @@ int fu_dim(fu_em *e, int64_t value)
 {
     tn_step *s = e->s;
     if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, TN_MAX_KERNEL_DIMS * sizeof *s->dim)))
-        e->t.failed = true;
+        e->t.failed = TN_E_NOMEM;
     if (e->t.failed || s->n_dim == TN_MAX_KERNEL_DIMS) {
-        e->c->over_limit |= !e->t.failed;
-        e->t.failed = true;
+        if (!e->t.failed) e->t.failed = TN_E_UNSUPPORTED;
         return 0;
     }
     s->dim[s->n_dim] = value;
@@ -74,12 +73,11 @@ int fu_scalar(fu_em *e, int slot, int what)
 {
     tn_step *s = e->s;
     if (!s->scalar && !(s->scalar = tn_arena_alloc(&e->c->plan->arena, FU_MAX_SCALARS * sizeof *s->scalar)))
-        e->t.failed = true;
+        e->t.failed = TN_E_NOMEM;
     for (int i = 0; i < s->n_scalar; i++)
         if (s->scalar[i].slot == slot && (int)s->scalar[i].what == what) return i;
     if (e->t.failed || s->n_scalar == FU_MAX_SCALARS) {
-        e->c->over_limit |= !e->t.failed;
-        e->t.failed = true;
+        if (!e->t.failed) e->t.failed = TN_E_UNSUPPORTED;
         return 0;
     }
     s->scalar[s->n_scalar].slot = slot;
@@ -437,7 +435,7 @@ const char *fu_ask(fu_em *e, int id)
         break;
     case FU_REDUCE: /* asked for before its phase is over: a mistake of the schedule */
     case FU_NUMBER:
-        e->c->over_limit = e->t.failed = true;
+        e->t.failed = TN_E_INTERNAL;
         break;
     }
     return v->name;
