@@ -1,48 +1,19 @@
 /* plan.c - the driver: a segment becomes a plan. Start with tn_plan_build. */
-#include "loops/tile.h"
+#include "fuser.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static const struct reason {
-    bool removable;
-    const char *text, *remedy;
-} reason[] = {
-#define TN_X(name, removable, text, remedy) {removable, text, remedy},
-    TN_CUT_REASONS(TN_X)
-#undef TN_X
-};
-
-static const struct reason *reason_of(tn_cut_reason r)
-{
-    return &reason[(size_t)r < sizeof reason / sizeof *reason ? r : TN_CUT_NONE];
-}
-
-const char *tn_cut_text(tn_cut_reason r)
-{
-    return reason_of(r)->text;
-}
-
-const char *tn_cut_remedy(tn_cut_reason r)
-{
-    return reason_of(r)->remedy;
-}
-
-bool tn_cut_removable(tn_cut_reason r)
-{
-    return reason_of(r)->removable;
-}
 
 /* ---- groups in order ---- */
 
 /* A loop group that stands alone because its source overlaps its target: through scratch. */
 static int emit_overlapping_assign(fu_ctx *c, const fu_group *g)
 {
-    int slot = fu_emit_dense(c, fu_value_of(c, c->node[g->member[0]].t->in[1]), g->member[0]);
+    int slot = fu_emit_dense(c, fu_value_of(c, c->node[g->member[0]].t->in[1]));
     if (slot < 0) return slot;
     fu_candidate k = fu_candidate_of(c, g);
     k.copied = slot;
-    tn_cut_reason why = fu_try(c, &k);
+    tn_cut_reason why = fu_try_loops(c, &k);
     return why ? fu_fail(c, TN_E_UNSUPPORTED, "assign: %s", tn_cut_text(why)) : fu_emit(c, g, c->prog);
 }
 
@@ -74,7 +45,7 @@ static int emit_group(fu_ctx *c, const fu_group *g)
         break;
     }
     const fu_candidate k = fu_candidate_of(c, g);
-    tn_cut_reason why = fu_try(c, &k);
+    tn_cut_reason why = fu_try_loops(c, &k);
     if (!why && !c->prog->n_store && !c->prog->n_after) return 0; /* others compute all of it again */
     if (why == TN_CUT_ALIAS && g->n == 1) return emit_overlapping_assign(c, g);
     if (why) {
@@ -263,9 +234,12 @@ static int build(fu_ctx *c)
 {
     int r = fu_begin(c);
     if (!r) r = fu_simplify(c);
+    if (!r) r = fu_order_lookups(c);
     if (!r) r = fu_verify_graph(c, "simplify");
     if (!r) {
+        fu_tile_mark(c);
         fu_fold(c);
+        fu_tile_mark_products(c);
         r = fu_verify_graph(c, "fold");
     }
     if (!r) r = fu_group_all(c);

@@ -115,9 +115,12 @@ static void pass_until(bed *b, int stage, int node)
     fu_ctx *c = &b->c;
     assert_int_equal(fu_begin(c), 0);
     assert_int_equal(fu_simplify(c), 0);
+    assert_int_equal(fu_order_lookups(c), 0);
     assert_int_equal(fu_verify_graph(c, "simplify"), 0);
     if (stage == GRAPH) return;
+    fu_tile_mark(c);
     fu_fold(c);
+    fu_tile_mark_products(c);
     assert_int_equal(fu_verify_graph(c, "fold"), 0);
     if (stage == FOLDED) return;
     assert_int_equal(fu_group_all(c), 0);

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../fuser.h"
+#include "graph.h"
 
 /* ---- numbers ---- */
 

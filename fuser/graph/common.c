@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "../../src/core/hash.h"
-#include "../fuser.h"
+#include "graph.h"
 
 bool fu_seen_open(fu_ctx *c, fu_seen *s)
 {

@@ -3,7 +3,7 @@
  */
 #include "../../src/core/build.h"
 #include "../../src/core/print.h"
-#include "../fuser.h"
+#include "graph.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,4 +114,21 @@ int fu_fail(fu_ctx *c, int status, const char *fmt, ...)
     if (c->err && !c->err->text[0]) tn_vsnprintf(c->err->text, sizeof c->err->text, fmt, ap);
     va_end(ap);
     return status;
+}
+
+int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule)
+{
+    if (node < 0 || node >= c->n_node) return fu_fail(c, TN_E_INTERNAL, "after %s: %s", pass, rule);
+    const tn_tensor *t = c->seg->node[node];
+    const tn_call *call = t->call && t->call->of ? t->call->of : t->call;
+    const char *name = tn_op_get((tn_op)t->op)->name;
+    if (!call || !call->file)
+        return fu_fail(c, TN_E_INTERNAL, "after %s: node %d (%s): %s", pass, node, name, rule);
+    return fu_fail(c, TN_E_INTERNAL, "after %s: node %d (%s of %s at %s:%d): %s", pass, node, name,
+                   call->name, call->file, call->line, rule);
+}
+
+tn_dtype fu_compute_dtype(tn_dtype d)
+{
+    return d == TN_F16 || d == TN_BF16 ? TN_F32 : d;
 }

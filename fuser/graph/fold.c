@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "../loops/tile.h"
+#include "graph.h"
 
 /* Where elements of a tensor are to be written: a stride for each axis. */
 typedef struct target {
@@ -174,7 +174,6 @@ static void fold_epilogue(fu_ctx *c, int v)
 
 void fu_fold(fu_ctx *c)
 {
-    fu_tile_mark(c);
     for (int i = 0; i < c->n_node; i++)
         if (c->node[i].live && c->node[i].kind == TN_KIND_ELTWISE) fold_epilogue(c, i);
     for (int i = 0; i < c->n_node; i++)
@@ -185,5 +184,4 @@ void fu_fold(fu_ctx *c)
         target whole = as_copied(i, n->t);
         fold_parts(c, i, &whole);
     }
-    fu_tile_mark_products(c);
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fuser.h"
+#include "graph.h"
 
 fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer)
 {

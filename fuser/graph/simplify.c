@@ -17,7 +17,7 @@
  * Start with fu_simplify.
  */
 #include "../../src/core/build.h"
-#include "../fuser.h"
+#include "graph.h"
 
 #include <string.h>
 
@@ -223,6 +223,5 @@ int fu_simplify(fu_ctx *c)
             if (!fu_note_user(c, p, i) || !fu_note_after(c, i, p)) return TN_E_NOMEM;
         }
     }
-    status = fu_order_writers(c);
-    return status ? status : fu_order_lookups(c);
+    return fu_order_writers(c);
 }

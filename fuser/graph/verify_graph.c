@@ -9,19 +9,7 @@
  */
 #include <string.h>
 
-#include "../fuser.h"
-
-int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule)
-{
-    if (node < 0 || node >= c->n_node) return fu_fail(c, TN_E_INTERNAL, "after %s: %s", pass, rule);
-    const tn_tensor *t = c->seg->node[node];
-    const tn_call *call = t->call && t->call->of ? t->call->of : t->call;
-    const char *name = tn_op_get((tn_op)t->op)->name;
-    if (!call || !call->file)
-        return fu_fail(c, TN_E_INTERNAL, "after %s: node %d (%s): %s", pass, node, name, rule);
-    return fu_fail(c, TN_E_INTERNAL, "after %s: node %d (%s of %s at %s:%d): %s", pass, node, name,
-                   call->name, call->file, call->line, rule);
-}
+#include "graph.h"
 
 static tn_kind kind_of(const tn_tensor *t)
 {

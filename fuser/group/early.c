@@ -84,8 +84,7 @@ bool fu_early_sum(fu_ctx *c, int node, int g)
     for (int i = 0; i < s.n; i++)
         if (fu_alone(c, &c->group[i == s.n - 1 ? g : fu_group_of(c, s.node[i])])) return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)s.n * sizeof *member);
-    if (!member || fu_try_groups(c, &(fu_candidate){.a = g, .b = g, .n = s.n, .member = s.node}))
-        return false;
+    if (!member || fu_try(c, &(fu_candidate){.a = g, .b = g, .n = s.n, .member = s.node})) return false;
     for (int i = 0; i < s.n - 1; i++)
         if (!fu_note_copy(c, s.node[i], g)) return false;
     memcpy(member, s.node, (size_t)s.n * sizeof *member);

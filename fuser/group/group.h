@@ -6,18 +6,22 @@
 #ifndef TN_FUSER_GROUP_H
 #define TN_FUSER_GROUP_H
 
-#include "../fuser.h"
+#include "../loops/loops.h"
 
 /* ---- group.c ---- */
-int fu_alive(const fu_ctx *c, int g);              /* what g has become part of: g while it is not dead */
-bool fu_alone(const fu_ctx *c, const fu_group *g); /* a node of it is to have no company */
-int64_t fu_bytes(const tn_tensor *t);              /* of all its elements */
-/* Whether the candidate can be one kernel: its programs into c->prog, prog2 and prog3. */
-tn_cut_reason fu_try_groups(fu_ctx *c, const fu_candidate *k);
+int fu_group_all(fu_ctx *c);
+
+/* ---- merge.c ---- */
 /* Group b becomes part of group a, or the reason why not. What reads an element of a convolution joins it
  * last, when all other groups are what they will be. */
 tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
 tn_cut_reason fu_merge_last(fu_ctx *c, int a, int b);
+/* Two groups that one kernel of its own makes, such as that of an attention, become one. */
+bool fu_join(fu_ctx *c, int a, int b);
+/* What statistics take the place of is a difference from a value of each column. Where that is one of the
+ * convolution's own, widened, it needs the convolution, and the difference needs it: all three become one, or
+ * none. */
+void fu_join_difference(fu_ctx *c, int node);
 
 /* ---- order.c ---- */
 /* Whether a group stands between a and b: it needs one and the other needs it. */

@@ -176,7 +176,7 @@ static bool add_again(fu_ctx *c, int g, const again *r)
             all[j - 1] = t;
         }
     const fu_candidate more = {.a = g, .b = g, .n = count, .member = all, .tiles_first = r->tiles};
-    if (fu_try_groups(c, &more)) return false;
+    if (fu_try(c, &more)) return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
     if (!member) return false;
     memcpy(member, all, (size_t)count * sizeof *member);
@@ -191,7 +191,7 @@ static bool still_can(fu_ctx *c, int g)
 {
     fu_candidate k = fu_candidate_of(c, &c->group[g]);
     k.settled = false;
-    return c->group[g].room != FU_LOOPS || !fu_try_groups(c, &k);
+    return c->group[g].room != FU_LOOPS || !fu_try(c, &k);
 }
 
 /* What computing r's values elsewhere asks of the groups they come from: to do without storing r's own value,

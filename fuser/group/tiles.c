@@ -123,7 +123,7 @@ static void join_first(fu_ctx *c, int g, int r)
     }
     c->n_group++;
     fu_unrank(c);
-    bool good = !fu_try_groups(c, &(fu_candidate){.a = r, .b = r, .n = whole->n, .member = whole->member});
+    bool good = !fu_try(c, &(fu_candidate){.a = r, .b = r, .n = whole->n, .member = whole->member});
     int conv_n = c->group[g].n, *conv_member = c->group[g].member;
     good = good && !fu_merge_last(c, g, at);
     for (int i = 0; i < n && good; i++) c->node[first[i]].group = g;

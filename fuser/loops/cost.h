@@ -3,7 +3,7 @@
 #define TN_COST_H
 
 #include "../../src/device/profile.h"
-#include "../fuser.h"
+#include "loops.h"
 
 /* Of the shorter of memory and arithmetic, the part that does not hide behind the longer. */
 #define FU_OVERLAP .25

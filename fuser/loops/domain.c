@@ -9,7 +9,7 @@
  *
  * Start with fu_domain_build, then pass_edge.
  */
-#include "../fuser.h"
+#include "loops.h"
 
 #include <string.h>
 

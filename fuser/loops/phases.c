@@ -179,3 +179,78 @@ void fu_choose_stash(fu_prog *p)
     }
     keep_fewer(p);
 }
+
+/* ---- what a phase holds ---- */
+
+uint32_t fu_all_atoms(const fu_prog *p)
+{
+    return fu_bit(p->n_atom) - 1;
+}
+
+bool fu_runtime(const fu_prog *p, int atom)
+{
+    return atom == p->outer;
+}
+
+bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase)
+{
+    return fu_full(p, v) && (v->need >> phase & 1) && !(v->stash >= 0 && phase > v->stash);
+}
+
+bool fu_index_inside(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_INDEX && (p->value[i].vary >> fu_vec(p) & 1) &&
+            (fu_computed_in(p, &p->value[i], phase) || !fu_full(p, &p->value[i])))
+            return true;
+    return false;
+}
+
+bool fu_phase_streams(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].stream && p->store[i].phase == phase) return true;
+    return false;
+}
+
+bool fu_phase_reduces(const fu_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (fu_reduced_in(&p->value[i], phase)) return true;
+    return false;
+}
+
+/* ---- exponentials of how far elements lie below their row's largest (text/spread.c) ---- */
+
+enum { LONG_ROW = 256 };
+
+/* The largest of all that v subtracts it from, in the same row, or -1. */
+static int top_of(const fu_prog *p, const fu_value *v)
+{
+    if (v->kind != FU_OP || v->op != TN_OP_exp || fu_compute_dtype(v->from) != TN_F32) return -1;
+    const fu_value *less = &p->value[v->arg[0]];
+    if (less->kind != FU_OP || less->op != TN_OP_sub || less->from != v->from) return -1;
+    const int top = less->arg[1];
+    const fu_value *max = &p->value[top];
+    const bool largest = max->kind == FU_REDUCE && max->op == TN_OP_reduce_max && !max->cross;
+    return largest && max->reduces == p->red && max->arg[0] == less->arg[0] ? top : -1;
+}
+
+static bool long_rows(const fu_prog *p)
+{
+    return p->form == FU_ROW && !p->split && !p->second && !fu_runtime(p, fu_vec(p)) &&
+           p->extent[fu_vec(p)] >= LONG_ROW && p->c->target->dialect == TN_DIALECT_C;
+}
+
+int fu_low_top(const fu_prog *p, const fu_value *v)
+{
+    return long_rows(p) ? top_of(p, v) : -1;
+}
+
+bool fu_wants_least(const fu_prog *p, int id)
+{
+    if (p->value[id].kind != FU_REDUCE || !long_rows(p)) return false;
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].used && top_of(p, &p->value[i]) == id) return true;
+    return false;
+}

@@ -2,7 +2,7 @@
  * whole, overwrite what the group still reads, or want more of memory than a kernel has names for. Each is
  * asked while program.c builds, or once it has. Start with fu_overwrites.
  */
-#include "../fuser.h"
+#include "loops.h"
 
 #include <string.h>
 
@@ -96,4 +96,28 @@ bool fu_can_be_named(const fu_prog *p)
         n += named;
     }
     return n <= FU_MAX_BUFS && count_scalars(p) <= FU_MAX_SCALARS;
+}
+
+tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l)
+{
+    fu_store *s = &p->store[0];
+    if (p->n_store != 1 || p->n_value == FU_MAX_VALUES) return TN_CUT_SIZE;
+    const fu_value *raw = &p->value[s->value];
+    fu_value *v = &p->value[p->n_value];
+    memset(v, 0, sizeof *v);
+    v->kind = FU_INDEX;
+    v->dtype = TN_I64;
+    v->from = raw->dtype;
+    v->n_arg = 1;
+    v->arg[0] = s->value;
+    v->vary = raw->vary;
+    v->extent = l->extent;
+    v->asker = l->node;
+    v->node = v->stash = v->slot = -1;
+    s->value = p->n_value++;
+    s->node = -1;
+    s->dtype = TN_I64;
+    s->offset = 0;
+    p->checks = l;
+    return TN_CUT_NONE;
 }

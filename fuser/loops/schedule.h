@@ -4,7 +4,7 @@
 #ifndef TN_FUSER_SCHEDULE_H
 #define TN_FUSER_SCHEDULE_H
 
-#include "../fuser.h"
+#include "loops.h"
 
 /* ---- atoms.c ---- */
 void fu_merge_atoms(fu_prog *p);        /* neighbours that everything walks as one become one */

@@ -12,7 +12,7 @@
 #ifndef TN_TILE_H
 #define TN_TILE_H
 
-#include "../fuser.h"
+#include "loops.h"
 
 typedef struct fu_tile_parts {
     int n_before, n_each, n_last, n_sum;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fuser.h"
+#include "loops.h"
 
 /* Elements that may be touched, relative to the first one of a slot. */
 static bool room_of(const fu_ctx *c, int slot, int64_t *low, int64_t *high)

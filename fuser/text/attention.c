@@ -90,7 +90,7 @@ static void dense_strides(const tn_tensor *t, int64_t *stride)
     }
 }
 
-static int take(fu_ctx *c, const tn_tensor *t, int node, bool any_column, operand *o)
+static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
 {
     t = fu_value_of(c, t);
     int last = t->ndim - 1;
@@ -108,7 +108,7 @@ static int take(fu_ctx *c, const tn_tensor *t, int node, bool any_column, operan
     int64_t stride[TN_MAX_DIMS];
     dense_strides(t, stride);
     set_strides(o, t, stride);
-    o->slot = fu_emit_dense(c, t, node);
+    o->slot = fu_emit_dense(c, t);
     return o->slot < 0 ? o->slot : 0;
 }
 
@@ -135,7 +135,7 @@ static operand result(const fu_ctx *c, int node)
 typedef struct kernel {
     fu_ctx *c;
     tn_step *s;
-    fu_text t;
+    tn_growing t;
 } kernel;
 
 static void add_buf(kernel *k, const operand *o, int dim, int n_stride)
@@ -252,7 +252,7 @@ static void describe(kernel *k, const fu_attention_size *s, const tn_attention *
 
 static int close_kernel(kernel *k, bool back)
 {
-    fu_put(&k->t, "%s", tn_embed_text(back ? TN_EMBED_ATTENTION_BACKWARD_C : TN_EMBED_ATTENTION_C));
+    tn_put(&k->t, "%s", tn_embed_text(back ? TN_EMBED_ATTENTION_BACKWARD_C : TN_EMBED_ATTENTION_C));
     return fu_finish_kernel(k->c, k->s, &k->t);
 }
 
@@ -353,7 +353,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_UNSUPPORTED, "no tile for an attention");
     fu_flash_defines(&d, &tile, defines, sizeof defines);
     if (does[pass]) describe(&k, size, a, does[pass]);
-    fu_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
+    tn_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
     fu_line(&k.t, "#define ENTRY %s", k.s->name);
     add_number(&k, "SCALE", a->scale);
     if (a->keep && !small) {
@@ -392,7 +392,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         add_buf(&k, &o, out_dim[i], 3);
         k.s->n_out += writes;
     }
-    fu_put(&k.t, "%s%s", defines, fu_flash_text(pass));
+    tn_put(&k.t, "%s%s", defines, fu_flash_text(pass));
     k.s->grid = (tn_grid){.n = tile.blocks, .chunk = 1, .threads = tile.threads, .shared = tile.shared};
     k.s->flops = tile.flops;
     k.s->work = flash_work(c->target, &tile);
@@ -440,7 +440,7 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     bool back = a.go != NULL;
     int node[3];
     for (int i = 0; i < INPUTS; i++) { /* first, since a copy is a step of its own */
-        int r = in[i] ? take(c, in[i], g->member[0], in[i] == a.mask, &from[i]) : 0;
+        int r = in[i] ? take(c, in[i], in[i] == a.mask, &from[i]) : 0;
         if (r) return r;
     }
     if (c->target->dialect == TN_DIALECT_CUDA) return emit_flashes(c, g, &a, &size, from);

@@ -33,40 +33,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sum of f32 that is carried in f64 takes the rows of a block together in f32, which errs little and is
- * converted once; what is combined from partial results stays in f64. */
-static bool by_blocks(const fu_prog *p, const fu_value *v)
-{
-    return v->wide && !p->second;
-}
-
-/* Several rows for one element: their contributions meet in a variable. `rows` names the rows' coordinate. */
-void fu_unrolled_body(fu_em *e, int phase, const char *rows)
-{
-    fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!fu_reduced_in(v, phase)) continue;
-        if (by_blocks(p, v))
-            fu_line(&e->t, "%s %s_now = 0;", e->lang->type[TN_F32], v->name);
-        else
-            fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
-    }
-    fu_line(&e->t, "#pragma GCC unroll %d", p->unroll);
-    fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->unroll);
-    fu_line(&e->t, "const int64_t %s = b + u;", rows);
-    e->local = true;
-    fu_stash_index(e);
-    fu_write_body(e, phase, e->lane);
-    e->local = false;
-    fu_scope_close(e);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        const char *join = by_blocks(p, v) ? "+=" : "=";
-        if (fu_reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
-    }
-}
-
 static void write_vector(fu_em *e, int phase, const fu_range *r, const char *rows)
 {
     bool worst = fu_index_inside(e->p, phase);

@@ -21,44 +21,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *fu_cuda_reducer(const fu_value *v)
-{
-    if (v->op == TN_OP_reduce_sum) return "tn_sum_of";
-    if (v->op == TN_OP_reduce_prod) return "tn_prod_of";
-    return v->op == TN_OP_reduce_max || v->op == TN_OP_reduce_argmax ? "tn_max_of" : "tn_min_of";
-}
-
-/* Coordinates of `atoms`, innermost last, from the row-major number `from`, of which `below` lie inside the
- * last of them. The first one's extent may be an argument: it takes what is left. Divisions are of 32 bits
- * where the numbers are. */
-void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below)
-{
-    fu_prog *p = e->p;
-    int first = 0;
-    if (!atoms) return;
-    while (!(atoms >> first & 1)) first++;
-    int64_t all = below;
-    for (int i = 0; i < p->n_atom; i++)
-        if (atoms >> i & 1) all *= p->extent[i] ? p->extent[i] : 1;
-    bool small = all < INT64_C(0x7fffffff);
-    for (int i = p->n_atom - 1; i >= 0; i--) {
-        if (!(atoms >> i & 1)) continue;
-        char text[120];
-        int k = snprintf(text, sizeof text, small ? "(uint32_t)%s" : "%s", from);
-        if (below != 1)
-            k +=
-                snprintf(text + k, sizeof text - (size_t)k, small ? " / %lldu" : " / %lld", (long long)below);
-        if (i != first)
-            snprintf(text + k, sizeof text - (size_t)k, small ? " %% %lldu" : " %% %lld",
-                     (long long)p->extent[i]);
-        fu_line(&e->t,
-                small && (below != 1 || i != first) ? "const int64_t i%d = (int64_t)(%s);"
-                                                    : "const int64_t i%d = (int64_t)%s;",
-                i, text);
-        below *= p->extent[i] ? p->extent[i] : 1;
-    }
-}
-
 /* ---- the function ---- */
 
 /* Names that the text uses for itself. */
@@ -118,28 +80,28 @@ static void write_program(fu_em *e, const int *scratch)
 static void describe_threads(fu_em *e)
 {
     const fu_prog *p = e->p;
-    fu_text *t = &e->head;
+    tn_growing *t = &e->head;
     if (p->pack > 1)
-        fu_put(t, "/* %d elements at a time", p->pack);
+        tn_put(t, "/* %d elements at a time", p->pack);
     else
-        fu_put(t, "/* element by element");
+        tn_put(t, "/* element by element");
     switch (p->form) {
     case FU_POINTWISE:
-        if (p->ahead > 1) fu_put(t, ", %d reads ahead", p->ahead);
-        if (p->block >= 0) fu_put(t, ", crosswise reads through tiles of %d by %d", FU_BLOCK, FU_BLOCK);
+        if (p->ahead > 1) tn_put(t, ", %d reads ahead", p->ahead);
+        if (p->block >= 0) tn_put(t, ", crosswise reads through tiles of %d by %d", FU_BLOCK, FU_BLOCK);
         break;
     case FU_ROW:
-        fu_put(t, ", %d thread%s to a row", p->team, p->team > 1 ? "s" : "");
-        if (p->held) fu_put(t, ", %d pack%s each", p->held, p->held > 1 ? "s" : "");
+        tn_put(t, ", %d thread%s to a row", p->team, p->team > 1 ? "s" : "");
+        if (p->held) tn_put(t, ", %d pack%s each", p->held, p->held > 1 ? "s" : "");
         break;
     case FU_COLUMN:
-        fu_put(t,
+        tn_put(t,
                p->apart ? ", %lld columns of %d items to a block"
                         : ", %lld columns by %d rows of threads to a block",
                (long long)p->tile, p->threads / p->team);
         break;
     }
-    fu_put(t, " */\n");
+    tn_put(t, " */\n");
 }
 
 /* What a kernel that writes to a tensor of the user's does first: behind an index that was out of range
@@ -180,11 +142,11 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
        few, whatever there is. */
     int work = 0;
     for (int i = 0; i < p->n_value; i++) work += fu_op_cost(&p->value[i]);
-    fu_put(&e->head,
+    tn_put(&e->head,
            "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const tn_cuda_args a)\n{\n%s%s}\n",
            p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
            fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT), e->t.p ? e->t.p : "");
     if (!e->head.failed) e->head.failed = e->t.failed;
-    fu_text_free(&e->t);
+    tn_growing_free(&e->t);
     e->s->grid.threads = p->threads;
 }

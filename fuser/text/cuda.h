@@ -7,26 +7,16 @@
  *   cuda_row.c     a team of threads for each row
  *   cuda_column.c  a block for a tile of columns
  *   cuda_block.c   pointwise, where something is read crosswise
- *   cuda_copy.c, cuda_window.c, cuda_scatter.c   what is no loop program
+ *   cuda_concat.c, cuda_window.c, cuda_scatter.c   what is no loop program
  */
 #ifndef TN_EMIT_CUDA_H
 #define TN_EMIT_CUDA_H
 
 #include "nest.h"
 
-/* ---- kernel.c ---- */
-void fu_turn_to(fu_em *e, fu_prog *p);
-void fu_take_outputs(fu_em *e); /* a buffer for each store of the program */
-void fu_describe(fu_em *e, const fu_group *g);
-void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
-
 /* ---- cuda.c ---- */
 /* The kernel's text, into e->head. The first n_in operands are only read. */
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch);
-/* Declares the coordinates of `atoms` from the row-major number `from`, which counts `below` for each step of
- * the last of them. */
-void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below);
-const char *fu_cuda_reducer(const fu_value *v); /* tn_sum_of, ... */
 
 /* ---- cuda_pack.c ---- */
 typedef struct fu_pack {
@@ -44,6 +34,10 @@ bool fu_cuda_stores(const fu_prog *p, int phase);       /* whether the phase's l
 void fu_cuda_pointwise(fu_em *e);
 /* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */
 void fu_cuda_kept(fu_em *e, const char *only);
+/* Declares the coordinates of `atoms` from the row-major number `from`, which counts `below` for each step of
+ * the last of them. */
+void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below);
+const char *fu_cuda_reducer(const fu_value *v); /* tn_sum_of, ... */
 void fu_cuda_random(fu_em *e, fu_value *v, int n);
 
 /* ---- the other nests ---- */

@@ -297,3 +297,43 @@ void fu_cuda_pointwise(fu_em *e)
     fu_scope_close(e);
     if (ahead) fu_scope_close(e);
 }
+
+/* ---- for all nests ---- */
+
+/* Coordinates of `atoms`, innermost last, from the row-major number `from`, of which `below` lie inside the
+ * last of them. The first one's extent may be an argument: it takes what is left. Divisions are of 32 bits
+ * where the numbers are. */
+void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below)
+{
+    fu_prog *p = e->p;
+    int first = 0;
+    if (!atoms) return;
+    while (!(atoms >> first & 1)) first++;
+    int64_t all = below;
+    for (int i = 0; i < p->n_atom; i++)
+        if (atoms >> i & 1) all *= p->extent[i] ? p->extent[i] : 1;
+    bool small = all < INT64_C(0x7fffffff);
+    for (int i = p->n_atom - 1; i >= 0; i--) {
+        if (!(atoms >> i & 1)) continue;
+        char text[120];
+        int k = snprintf(text, sizeof text, small ? "(uint32_t)%s" : "%s", from);
+        if (below != 1)
+            k +=
+                snprintf(text + k, sizeof text - (size_t)k, small ? " / %lldu" : " / %lld", (long long)below);
+        if (i != first)
+            snprintf(text + k, sizeof text - (size_t)k, small ? " %% %lldu" : " %% %lld",
+                     (long long)p->extent[i]);
+        fu_line(&e->t,
+                small && (below != 1 || i != first) ? "const int64_t i%d = (int64_t)(%s);"
+                                                    : "const int64_t i%d = (int64_t)%s;",
+                i, text);
+        below *= p->extent[i] ? p->extent[i] : 1;
+    }
+}
+
+const char *fu_cuda_reducer(const fu_value *v)
+{
+    if (v->op == TN_OP_reduce_sum) return "tn_sum_of";
+    if (v->op == TN_OP_reduce_prod) return "tn_prod_of";
+    return v->op == TN_OP_reduce_max || v->op == TN_OP_reduce_argmax ? "tn_max_of" : "tn_min_of";
+}

@@ -217,7 +217,7 @@ static void close_sums(fu_em *e, const int *scratch, const row *r)
 static void open_rows(fu_em *e, const int *scratch, const row *r)
 {
     fu_prog *p = e->p;
-    fu_text *t = &e->t;
+    tn_growing *t = &e->t;
     int teams = p->threads / p->team;
     if (teams > 1)
         fu_line(t, "const int team = (int)threadIdx.x / %d, member = (int)threadIdx.x %% %d;", p->team,

@@ -90,7 +90,7 @@ int fu_cuda_scan(fu_ctx *c, const fu_group *g)
     int axis = t->attr->axis;
     fu_place_of x;
     fu_raw k;
-    int r = fu_cuda_place(c, t->in[0], node, &x);
+    int r = fu_cuda_place(c, t->in[0], &x);
     if (!r) r = fu_raw_open(&k, c, g, "cumsum", axis ? t->shape[axis] : 0);
     if (r) return r;
     fu_cuda_operand(&k, &x, "x");
@@ -262,8 +262,7 @@ int fu_cuda_scatter(fu_ctx *c, const fu_group *g)
     tn_dtype d = (tn_dtype)t->dtype, acc = fu_compute_dtype(d);
     bool by_line = t->op == TN_OP_index_add;
     fu_place_of src, index;
-    if ((r = fu_cuda_place(c, t->in[0], node, &src)) || (r = fu_cuda_place(c, t->in[1], node, &index)))
-        return r;
+    if ((r = fu_cuda_place(c, t->in[0], &src)) || (r = fu_cuda_place(c, t->in[1], &index))) return r;
     scatter s = {.t = t, .src = src.t, .index = index.t, .axis = t->attr->axis, .to = "out"};
     s.outer = fu_raw_count(t, 0, s.axis);
     s.lines = t->shape[s.axis];

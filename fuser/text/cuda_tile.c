@@ -52,14 +52,14 @@ static void take_inputs(fu_em *e, const fu_prog *first, bool written)
 
 /* One of the convolution's operands: the next buffer, whatever others there are. A view that does not begin
  * at a multiple of `align` bytes is copied. */
-static int take_operand(fu_em *e, const tn_tensor *t, int node, int align, const char *name)
+static int take_operand(fu_em *e, const tn_tensor *t, int align, const char *name)
 {
     int64_t offset;
-    int slot, status = fu_dense_operand(e->c, t, node, &slot, &offset);
+    int slot, status = fu_dense_operand(e->c, t, &slot, &offset);
     if (status) return status;
     if (fu_position(e->c, slot, offset) * (int64_t)tn_dtype_size((tn_dtype)t->dtype) % align) {
         offset = 0;
-        slot = fu_emit_dense(e->c, fu_value_of(e->c, t), node);
+        slot = fu_emit_dense(e->c, fu_value_of(e->c, t));
         if (slot < 0) return slot;
     }
     int i = e->n_pointer++;
@@ -73,7 +73,7 @@ static int take_operand(fu_em *e, const tn_tensor *t, int node, int align, const
 /* The other operand: of a product its B, which is known to lie as a weight does (fu_tile_mark_products). */
 static int take_weight(fu_em *e, const tn_tensor *t, int node, int align)
 {
-    if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], node, align, "weight");
+    if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], align, "weight");
     int slot, i = e->n_pointer++;
     if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &e->pointer_offset[i]))
         return fu_fail(e->c, TN_E_UNSUPPORTED, "an operand has no memory");
@@ -124,10 +124,10 @@ static void write_body(fu_em *e, int n_in, int leave)
 static void put_function(fu_em *e, const fu_group *g, int n, const int *member, const char *head)
 {
     if (g) fu_describe(e, g);
-    fu_put(&e->head, "TN_FN void %s\n{\n%s%s}\n", head, fu_cuda_guard(e->c, n, member, false),
+    tn_put(&e->head, "TN_FN void %s\n{\n%s%s}\n", head, fu_cuda_guard(e->c, n, member, false),
            e->t.p ? e->t.p : "");
     if (!e->head.failed) e->head.failed = e->t.failed;
-    fu_text_free(&e->t);
+    tn_growing_free(&e->t);
 }
 
 /* What the image is computed by: its program has one store, which is left in v. */
@@ -173,7 +173,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     fu_conv_desc(c, conv, &d);
     if (!(parts->n_before ? fu_conv_tile_loading : fu_conv_tile_tuned)(&d, c->target, last != NULL, tile))
         return fu_fail(c, TN_E_UNSUPPORTED, "%s: no tile", tn_op_get((tn_op)t->op)->name);
-    int status = take_operand(e, parts->n_before ? parts->from : t->in[0], conv, tile->align[0], "x");
+    int status = take_operand(e, parts->n_before ? parts->from : t->in[0], tile->align[0], "x");
     if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
     char name[64];
@@ -216,7 +216,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     int leave = -1;
     for (int i = 0; i < p->n_value && last; i++)
         if (p->value[i].node == conv) leave = i;
-    fu_put(&e->head, "%s#define ENTRY %s\n#define PARTIALS %d\n%s%s", tile->defines, s->name, partials,
+    tn_put(&e->head, "%s#define ENTRY %s\n#define PARTIALS %d\n%s%s", tile->defines, s->name, partials,
            parts->n_before ? "#define PROLOGUE\n" : "", tile->before);
     fu_turn_to(e, p);
     char head[160];
@@ -232,7 +232,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
             "tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)");
     }
     if (parts->n_before) write_prologue(e, n_in, parts);
-    fu_put(&e->head, "%s", tile->text);
+    tn_put(&e->head, "%s", tile->text);
     const tn_tensor *in[2] = {t->in[0], t->in[1]};
     for (int i = 0; i < 2; i++) {
         s->traffic[i].bytes += tn_node_numel(in[i]) * (int64_t)tn_dtype_size((tn_dtype)in[i]->dtype);

@@ -23,7 +23,7 @@ static void put_result(fu_window *w, const char *value)
 static void forward(fu_window *w)
 {
     const tn_pool_attr *p = w->p;
-    fu_text *t = &w->k.t;
+    tn_growing *t = &w->k.t;
     bool arg = w->chosen, max = w->max || arg;
     bool takes = w->t->op == TN_OP_pool_take, real = tn_dtype_is_float(w->acc);
     const char *type = w->k.lang->type[w->acc];
@@ -70,7 +70,7 @@ static void forward(fu_window *w)
 static void transposed(fu_window *w)
 {
     const tn_pool_attr *p = w->p;
-    fu_text *t = &w->k.t;
+    tn_growing *t = &w->k.t;
     bool put = w->t->op == TN_OP_pool_put;
     long long sy = p->stride[0], sx = p->stride[1];
     char value[96];

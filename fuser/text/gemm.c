@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset)
-{
-    t = fu_value_of(c, t);
-    if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER && tn_node_is_dense(t))
-        return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
-    *offset = 0;
-    *slot = fu_emit_dense(c, t, node);
-    return *slot < 0 ? *slot : 0;
-}
-
 /* One matrix operand: its last two axes and the batch axes before them. */
 typedef struct matrix {
     int slot;
@@ -28,7 +18,7 @@ static bool readable(int64_t rows, int64_t cols, int64_t row, int64_t col)
     return (rows <= 1 || row > 0) && (cols <= 1 || col > 0) && (rows <= 1 || cols <= 1);
 }
 
-static int take(fu_ctx *c, const tn_tensor *t, int node, bool copy, matrix *m)
+static int take(fu_ctx *c, const tn_tensor *t, bool copy, matrix *m)
 {
     t = fu_value_of(c, t);
     int nb = t->ndim - 2;
@@ -42,7 +32,7 @@ static int take(fu_ctx *c, const tn_tensor *t, int node, bool copy, matrix *m)
         for (int i = 0; i < nb; i++) m->batch[i] = t->shape[i] == 1 ? 0 : t->stride[i];
     } else {
         m->offset = 0;
-        m->slot = fu_emit_dense(c, t, node);
+        m->slot = fu_emit_dense(c, t);
         if (m->slot < 0) return m->slot;
         m->row = cols;
         m->col = 1;
@@ -110,8 +100,8 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     matrix a, b;
     batches batch = {0};
     for (int copied = 0; copied < 2; copied++) {
-        int r = take(c, t->in[0], node, copied, &a);
-        if (!r) r = take(c, t->in[1], node, copied, &b);
+        int r = take(c, t->in[0], copied, &a);
+        if (!r) r = take(c, t->in[1], copied, &b);
         if (r) return r;
         merge_batches(t, &a, &b, c_batch, &g, &batch);
         if (batch.n <= TN_GEMM_BATCH_DIMS) break;
@@ -133,7 +123,7 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     int bias = -1;
     int64_t bias_offset = 0;
     if (t->n_in > 2) {
-        int r = fu_dense_operand(c, t->in[2], node, &bias, &bias_offset);
+        int r = fu_dense_operand(c, t->in[2], &bias, &bias_offset);
         if (r) return r;
     }
     tn_step *s = fu_step_new(c, TN_STEP_GEMM, "matmul");
@@ -160,7 +150,7 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
     int slot[3] = {-1, -1, -1};
     int64_t offset[3] = {0};
     for (int i = 0; i < t->n_in; i++) {
-        int r = fu_dense_operand(c, t->in[i], node, &slot[i], &offset[i]);
+        int r = fu_dense_operand(c, t->in[i], &slot[i], &offset[i]);
         if (r) return r;
     }
     static const char *const name[] = {"conv2d", "conv2d_data_grad", "conv2d_weight_grad"};

@@ -171,132 +171,13 @@ static void write_item(fu_em *e, const int *scratch)
 
 /* ---- the function around them ---- */
 
-static void mark_hot(fu_em *e, int id)
-{
-    if (e->hot[id]) return;
-    e->hot[id] = true;
-    for (int i = 0; i < e->p->value[id].n_arg; i++) mark_hot(e, e->p->value[id].arg[i]);
-}
-
-/* Turns to another program of the same kernel. */
-void fu_turn_to(fu_em *e, fu_prog *p)
-{
-    e->p = p;
-    memset(e->hot, 0, sizeof e->hot);
-    memset(e->defined, 0, sizeof e->defined);
-    for (int i = 0; i < p->n_value; i++) e->where[i] = -1;
-    for (int i = 0; i < p->n_store; i++)
-        if (!p->split || fu_store_full(p, &p->store[i])) {
-            mark_hot(e, p->store[i].value);
-            if (p->store[i].mask >= 0) mark_hot(e, p->store[i].mask);
-        }
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
-}
-
-static bool loads(const fu_em *e, int id)
-{
-    return e->hot[id] && (e->p->value[id].kind == FU_LOAD || e->p->value[id].kind == FU_PICK);
-}
-
-/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
-static void take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial)
-{
-    for (int i = 0; i < e->p->n_value; i++) {
-        fu_value *v = &e->p->value[i];
-        if (!loads(e, i)) continue;
-        bool is_partial = false;
-        for (int k = 0; first && k < first->n_value; k++)
-            is_partial = is_partial || (fu_is_partial(first, k) && slot[k] == v->slot);
-        if (is_partial == partial)
-            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
-    }
-}
-
-void fu_take_outputs(fu_em *e)
-{
-    fu_prog *p = e->p;
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
-        s->buf = -1;
-        if (p->split && !fu_store_full(p, s)) continue;
-        const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;
-        const char *want = "out";
-        bool in_place = t && t->op == TN_OP_assign;
-        if (in_place && t->in[0]->name)
-            want = t->in[0]->name;
-        else if (t && t->name)
-            want = t->name;
-        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
-            want = p->value[s->value].hint;
-        char text[64];
-        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
-        s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
-    }
-}
-
-void fu_describe(fu_em *e, const fu_group *g)
-{
-    const fu_prog *p = e->p;
-    static const char *const form[] = {"pointwise", "row", "column"};
-    fu_text *t = &e->head;
-    fu_put(t, "/* %s%s:", e->s->name, p->second ? ", when all parts are done" : "");
-    for (int i = 0; i < g->n && !p->second; i++) {
-        const tn_tensor *n = e->c->node[g->member[i]].t;
-        fu_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
-               n->name ? n->name : "");
-    }
-    fu_put(t, "\n * %s schedule over [", form[p->form]);
-    for (int i = 0; i < p->n_atom; i++) {
-        const char *sep = i ? ", " : "";
-        if (fu_runtime(p, i))
-            fu_put(t, "%sn%s", sep, p->red >> i & 1 ? " reduced" : "");
-        else
-            fu_put(t, "%s%lld%s", sep, (long long)p->extent[i], p->red >> i & 1 ? " reduced" : "");
-    }
-    fu_put(t, "]");
-    if (p->n_phase > 1) fu_put(t, ", %d phases", p->n_phase);
-    if (p->split) fu_put(t, ", partial results per part");
-    if (p->cross) fu_put(t, ", sums over the rows per part");
-    if (p->stream) fu_put(t, ", streaming stores");
-    if (p->second) fu_put(t, ", combines the parts in order");
-    fu_put(t, " */\n");
-}
-
-/* What this function of the kernel reads and writes: each operand once. */
-void fu_count_traffic(fu_em *e)
-{
-    const fu_prog *p = e->p;
-    for (int i = 0; i < e->n_pointer; i++) {
-        int64_t most = 0;
-        for (int k = 0; k < p->n_value; k++) {
-            const fu_value *v = &p->value[k];
-            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->buf == i && e->hot[k]) {
-                int64_t m = v->n_arg && v->kind == FU_LOAD ? v->extent : fu_count(p, v->vary);
-                if (m > most) most = m;
-            }
-        }
-        for (int k = 0; k < p->n_store; k++)
-            if (p->store[k].buf == i) {
-                const fu_store *s = &p->store[k];
-                int64_t m = s->mask < 0 ? fu_count(p, s->dom) : tn_node_numel(e->c->node[s->node].t);
-                if (m > most) most = m;
-                e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
-            }
-        int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
-        e->s->traffic[i].bytes += bytes;
-        e->s->bytes += bytes;
-    }
-    e->s->work += fu_prog_work(p, e->c->target);
-}
-
 /* The body of one function of the kernel: the program e->p. The first n_in operands are only read. */
 static void write_body(fu_em *e, int n_in, const int *scratch)
 {
     fu_prog *p = e->p;
     bool mine[FU_MAX_BUFS] = {false};
     for (int i = 0; i < p->n_value; i++) {
-        if (loads(e, i)) mine[p->value[i].buf] = true;
+        if (fu_loads(e, i)) mine[p->value[i].buf] = true;
         if (!p->second && fu_is_partial(p, i)) mine[scratch[i]] = true;
     }
     for (int i = 0; i < p->n_store; i++)
@@ -333,11 +214,11 @@ static void begin_function(fu_em *e)
 
 static void end_function(fu_em *e, const char *tail)
 {
-    if (e->helpers & FU_HELP_FAULT) fu_put(&e->head, "%s", FU_INDEX_FAULT);
-    fu_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, tail,
+    if (e->helpers & FU_HELP_FAULT) tn_put(&e->head, "%s", FU_INDEX_FAULT);
+    tn_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, tail,
            e->t.p ? e->t.p : "");
     const int failed = e->t.failed;
-    fu_text_free(&e->t);
+    tn_growing_free(&e->t);
     if (!e->head.failed) e->head.failed = failed;
 }
 
@@ -387,7 +268,7 @@ static bool can_replace(const fu_em *e, fu_prog *const *last, int slot, const fu
         (!full && (p->form != FU_ROW || p->split)))
         return false;
     for (int i = 0; i < p->n_value; i++)
-        if (loads(e, i) && p->value[i].slot == slot && !reads_before(e, &p->value[i], s)) return false;
+        if (fu_loads(e, i) && p->value[i].slot == slot && !reads_before(e, &p->value[i], s)) return false;
     for (int k = 0; k < 2; k++)
         for (int i = 0; last[k] && i < last[k]->n_value; i++) {
             const fu_value *v = &last[k]->value[i];
@@ -406,8 +287,8 @@ static int note_over(fu_em *e, fu_prog *const *last)
         for (int o = 0; o < p->n_store; o++)
             for (int i = 0; i < p->n_value; i++) {
                 const fu_value *v = &p->value[i];
-                bool first = loads(e, i) && v->slot != p->store[o].slot;
-                for (int k = 0; k < i && first; k++) first = !loads(e, k) || p->value[k].slot != v->slot;
+                bool first = fu_loads(e, i) && v->slot != p->store[o].slot;
+                for (int k = 0; k < i && first; k++) first = !fu_loads(e, k) || p->value[k].slot != v->slot;
                 if (!first || !can_replace(e, last, v->slot, &p->store[o])) continue;
                 if (pass) s->over[n] = (struct tn_over){v->slot, p->store[o].slot};
                 n++;
@@ -433,10 +314,10 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
     e->s = fu_step_new(c, TN_STEP_KERNEL, name);
     if (!e->s) return TN_E_NOMEM;
     fu_turn_to(e, p);
-    take_inputs(e, NULL, NULL, false);
+    fu_take_inputs(e, NULL, NULL, false);
     for (int k = 0; k < 2 && last[k]; k++) {
         fu_turn_to(e, last[k]);
-        take_inputs(e, p, slot, false);
+        fu_take_inputs(e, p, slot, false);
     }
     int n_in = e->n_pointer;
     fu_turn_to(e, p);
@@ -446,7 +327,7 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
             scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
     for (int k = 0; k < 2 && last[k]; k++) {
         fu_turn_to(e, last[k]);
-        take_inputs(e, p, slot, true);
+        fu_take_inputs(e, p, slot, true);
         fu_take_outputs(e);
     }
     fu_turn_to(e, p);

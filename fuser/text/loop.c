@@ -23,23 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what a phase holds ---- */
-
-uint32_t fu_all_atoms(const fu_prog *p)
-{
-    return fu_bit(p->n_atom) - 1;
-}
-
-bool fu_runtime(const fu_prog *p, int atom)
-{
-    return atom == p->outer;
-}
-
-bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase)
-{
-    return fu_full(p, v) && (v->need >> phase & 1) && !(v->stash >= 0 && phase > v->stash);
-}
-
 /* ---- the body ---- */
 
 void fu_write_body(fu_em *e, int phase, const char *lane)
@@ -107,15 +90,6 @@ void fu_stash_index(fu_em *e)
     }
 }
 
-bool fu_index_inside(const fu_prog *p, int phase)
-{
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_INDEX && (p->value[i].vary >> fu_vec(p) & 1) &&
-            (fu_computed_in(p, &p->value[i], phase) || !fu_full(p, &p->value[i])))
-            return true;
-    return false;
-}
-
 /* After a loop that could not stop at a bad index: the largest one seen, negative ones above all. */
 void fu_report_worst(fu_em *e)
 {
@@ -127,20 +101,6 @@ void fu_report_worst(fu_em *e)
 }
 
 /* ---- the loop ---- */
-
-bool fu_phase_streams(const fu_prog *p, int phase)
-{
-    for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].stream && p->store[i].phase == phase) return true;
-    return false;
-}
-
-bool fu_phase_reduces(const fu_prog *p, int phase)
-{
-    for (int i = 0; i < p->n_value; i++)
-        if (fu_reduced_in(&p->value[i], phase)) return true;
-    return false;
-}
 
 /* One vector loop: over `count` elements from the coordinate `first` on, by a counter of its own (a piece of
  * a stream, or `inner`), or else over the coordinate i from `first` up to `count`. */
@@ -493,5 +453,41 @@ void fu_put_partials(fu_em *e, const int *scratch, const char *tail)
             fu_line(&e->t, "%s[part] = %s%s;", to, v->name, tail);
         else
             fu_line(&e->t, "%s[part * %lld + %s] = %s%s;", to, (long long)total, at, v->name, tail);
+    }
+}
+
+/* ---- several rows at once ---- */
+
+/* A sum of f32 that is carried in f64 takes the rows of a block together in f32, which errs little and is
+ * converted once; what is combined from partial results stays in f64. */
+static bool by_blocks(const fu_prog *p, const fu_value *v)
+{
+    return v->wide && !p->second;
+}
+
+/* Several rows for one element: their contributions meet in a variable. `rows` names the rows' coordinate. */
+void fu_unrolled_body(fu_em *e, int phase, const char *rows)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!fu_reduced_in(v, phase)) continue;
+        if (by_blocks(p, v))
+            fu_line(&e->t, "%s %s_now = 0;", e->lang->type[TN_F32], v->name);
+        else
+            fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
+    }
+    fu_line(&e->t, "#pragma GCC unroll %d", p->unroll);
+    fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->unroll);
+    fu_line(&e->t, "const int64_t %s = b + u;", rows);
+    e->local = true;
+    fu_stash_index(e);
+    fu_write_body(e, phase, e->lane);
+    e->local = false;
+    fu_scope_close(e);
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        const char *join = by_blocks(p, v) ? "+=" : "=";
+        if (fu_reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
     }
 }

@@ -21,20 +21,23 @@ typedef struct fu_range {
     bool part;           /* the outer reduced iterations run from r0 to r1 */
 } fu_range;
 
+/* ---- operands.c ---- */
+void fu_turn_to(fu_em *e, fu_prog *p); /* to another program of the same kernel */
+bool fu_loads(const fu_em *e, int id); /* value id is read from memory */
+/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
+void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial);
+void fu_take_outputs(fu_em *e); /* a buffer for each store of the program */
+void fu_describe(fu_em *e, const fu_group *g);
+void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
+
 /* ---- loop.c ---- */
-uint32_t fu_all_atoms(const fu_prog *p);
-bool fu_runtime(const fu_prog *p, int atom); /* its extent is an argument */
-bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase);
-bool fu_phase_reduces(const fu_prog *p, int phase);
 /* The vector loop's statements: accumulation into lane `lane`, values kept for later phases, stores. */
 void fu_write_body(fu_em *e, int phase, const char *lane);
 void fu_simd(fu_em *e, bool worst);
 void fu_stash_index(fu_em *e);
-bool fu_index_inside(const fu_prog *p, int phase);
 void fu_report_worst(fu_em *e);
 /* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
 void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
-bool fu_phase_streams(const fu_prog *p, int phase); /* it writes past the caches */
 /* Arrays for a piece of each such result, and their way to memory: `count` elements from the coordinate
  * `first` on. */
 void fu_declare_pieces(fu_em *e, int phase);
@@ -55,6 +58,9 @@ void fu_write_kept(fu_em *e);
  * behind it. */
 void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
 
+/* Several rows added up before they go to the accumulator. */
+void fu_unrolled_body(fu_em *e, int phase, const char *rows);
+
 /* ---- random.c ---- */
 void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
 /* Of all that the phase computes; with e->by_pieces only the arrays, and each piece of the loop takes its own
@@ -68,7 +74,6 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 const fu_value *fu_find_picked(fu_em *e);
 
 /* ---- spread.c ---- */
-bool fu_wants_least(const fu_prog *p, int id); /* value id is that largest one */
 void fu_declare_least(fu_em *e, const fu_value *v);
 void fu_put_least(fu_em *e, const fu_value *v, const char *lane, const char *x);
 void fu_fold_least(fu_em *e, const fu_value *v);
@@ -82,6 +87,5 @@ void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
 /* Adds what the row has come to to the cross sums of single values; `guard` stands in front. */
 void fu_sum_rows(fu_em *e, const char *guard);
 bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
-void fu_unrolled_body(fu_em *e, int phase, const char *rows);
 
 #endif

@@ -2,12 +2,12 @@
 #ifndef TN_FUSER_RAW_H
 #define TN_FUSER_RAW_H
 
-#include "../fuser.h"
+#include "text.h"
 
 typedef struct fu_raw {
     fu_ctx *c;
     tn_step *s;
-    fu_text t;
+    tn_growing t;
     const fu_dialect *lang;
     int node;
     bool fault; /* the text calls index_fault */
@@ -23,7 +23,7 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
 void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, char *out, size_t n);
 void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *what);
 int64_t fu_raw_count(const tn_tensor *t, int from, int to);
-int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int node, int *slot, int64_t *offset);
+int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 
 /* ---- window.c ---- */
 /* A kernel that pools, or that carries gradients back through pooling. */
@@ -47,7 +47,7 @@ typedef struct fu_place_of {
     int slot;
     int64_t offset;
 } fu_place_of;
-int fu_cuda_place(fu_ctx *c, const tn_tensor *t, int node, fu_place_of *out);
+int fu_cuda_place(fu_ctx *c, const tn_tensor *t, fu_place_of *out);
 void fu_cuda_operand(fu_raw *k, const fu_place_of *x, const char *name);
 const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults);
 /* `threads` of a block, each block `chunk` of the items. */

@@ -15,7 +15,7 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     int slot = -1;
     tn_tensor dense;
     if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) {
-        if ((slot = fu_emit_dense(c, x, node)) < 0) return slot;
+        if ((slot = fu_emit_dense(c, x)) < 0) return slot;
         dense = *x;
         int64_t s = 1;
         for (int a = x->ndim - 1; a >= 0; a--) {
@@ -32,7 +32,7 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     if (slot >= 0)
         fu_raw_operand(&k, slot, 0, d, "x", false);
     else if ((r = fu_raw_input(&k, x, "x")))
-        return fu_text_free(&k.t), r;
+        return tn_growing_free(&k.t), r;
     fu_raw_output(&k, "out");
     fu_line(&k.t, "const int64_t n = a->dim[%d];", fu_raw_dim(&k, n));
     char at[256], element[300], value[400], stored[400];

@@ -27,7 +27,7 @@ static int write_numbers(scatter *s)
         const tn_tensor *x = *operand[i];
         s->slot[i] = -1;
         if (tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER) continue;
-        if ((s->slot[i] = fu_emit_dense(s->c, x, s->node)) < 0) return s->slot[i];
+        if ((s->slot[i] = fu_emit_dense(s->c, x)) < 0) return s->slot[i];
         s->dense[i] = *x;
         int64_t stride = 1;
         for (int a = x->ndim - 1; a >= 0; a--) {
@@ -59,7 +59,7 @@ static int open_inner(scatter *s, bool simd)
 /* The item's lines, from .. to - 1 of one place of the axes in front, are zeroed. */
 static void open_item(scatter *s, const char *sum)
 {
-    fu_text *t = &s->k.t;
+    tn_growing *t = &s->k.t;
     fu_open(t, "for (int64_t item = begin; item < end; item++) {");
     fu_line(t, "const int64_t from = item %% %lld * %lld, outer = item / %lld;", (long long)s->ranges,
             (long long)s->range, (long long)s->ranges);
@@ -78,7 +78,7 @@ static void open_item(scatter *s, const char *sum)
 /* Walks the index and adds what falls into the item's lines. */
 static void add_all(scatter *s, const char *sum)
 {
-    fu_text *t = &s->k.t;
+    tn_growing *t = &s->k.t;
     char at[256], to[300] = "", element[300], loaded[480];
     int axis = s->axis, count = fu_raw_dim(&s->k, s->src->shape[axis]), where = fu_raw_dim(&s->k, s->node);
     fu_open(t, "for (int64_t i%d = 0; inside && i%d < a->dim[%d]; i%d++) {", axis, axis, count, axis);
@@ -128,7 +128,7 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
         return r;
     s.k.fault = true;
     if ((r = declare(&s, 0, s.src, "src")) || (r = declare(&s, 1, s.index, "index")))
-        return fu_text_free(&s.k.t), r;
+        return tn_growing_free(&s.k.t), r;
     if (s.wide >= 0) fu_raw_operand(&s.k, s.wide, 0, acc, "sum", true);
     fu_raw_output(&s.k, "out");
     const char *sum = s.wide >= 0 ? "sum" : "out";

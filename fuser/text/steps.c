@@ -1,7 +1,7 @@
 /* steps.c - the steps of a plan as they are written: each has operands by slot, and its kernel a name and a
  * text. Start with fu_step_new.
  */
-#include "../fuser.h"
+#include "text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,11 +45,11 @@ int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype)
     return c->n_node + c->n_leaf + c->plan->n_scratch++;
 }
 
-int fu_finish_kernel(fu_ctx *c, tn_step *s, fu_text *t)
+int fu_finish_kernel(fu_ctx *c, tn_step *s, tn_growing *t)
 {
     char *text = t->failed || !t->p ? NULL : tn_arena_strdup(&c->plan->arena, t->p);
     const int status = t->failed ? t->failed : TN_E_NOMEM;
-    fu_text_free(t);
+    tn_growing_free(t);
     if (!text) return fu_fail(c, status, "no text for kernel %s", s->name);
     s->source.text = text;
     s->source.entry = tn_arena_strdup(&c->plan->arena, s->name);

@@ -1,6 +1,6 @@
-/* text.c - growing text, the dialects' tables, literals, names, and expressions made from rows of ops.def.
- * Start with fu_expression. */
-#include "../fuser.h"
+/* text.c - lines of a program, the dialects' tables, literals, names, and expressions made from rows of
+ * ops.def. Start with fu_expression. */
+#include "text.h"
 #include "../../src/core/print.h"
 
 #include <ctype.h>
@@ -56,55 +56,16 @@ const fu_dialect *fu_language(const tn_target *t)
     return t->dialect == TN_DIALECT_CUDA ? &fu_dialect_cuda : &fu_dialect_c;
 }
 
-/* ---- growing text ---- */
+/* ---- lines ---- */
 
-static bool room(fu_text *t, size_t more)
+void fu_line_v(tn_growing *t, const char *fmt, va_list ap)
 {
-    if (t->failed) return false;
-    if (t->n + more + 1 <= t->cap) return true;
-    size_t cap = t->cap ? t->cap : 4096;
-    while (cap < t->n + more + 1) cap *= 2;
-    char *p = tn_realloc(t->p, cap);
-    if (!p) {
-        t->failed = TN_E_NOMEM;
-        return false;
-    }
-    t->p = p;
-    t->cap = cap;
-    return true;
+    for (int i = 0; i < t->indent; i++) tn_put_bytes(t, "    ", 4);
+    tn_put_v(t, fmt, ap);
+    tn_put_bytes(t, "\n", 1);
 }
 
-static void put_v(fu_text *t, const char *fmt, va_list ap)
-{
-    va_list again;
-    va_copy(again, ap);
-    int k = tn_vsnprintf(NULL, 0, fmt, again);
-    va_end(again);
-    if (k < 0 || !room(t, (size_t)k)) return;
-    tn_vsnprintf(t->p + t->n, (size_t)k + 1, fmt, ap);
-    t->n += (size_t)k;
-}
-
-void fu_line_v(fu_text *t, const char *fmt, va_list ap)
-{
-    size_t k = (size_t)t->indent * 4;
-    if (!room(t, k)) return;
-    memset(t->p + t->n, ' ', k);
-    t->n += k;
-    t->p[t->n] = 0;
-    put_v(t, fmt, ap);
-    fu_put(t, "\n");
-}
-
-void fu_put(fu_text *t, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    put_v(t, fmt, ap);
-    va_end(ap);
-}
-
-void fu_line(fu_text *t, const char *fmt, ...)
+void fu_line(tn_growing *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -112,7 +73,7 @@ void fu_line(fu_text *t, const char *fmt, ...)
     va_end(ap);
 }
 
-void fu_open(fu_text *t, const char *fmt, ...)
+void fu_open(tn_growing *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -121,24 +82,13 @@ void fu_open(fu_text *t, const char *fmt, ...)
     t->indent++;
 }
 
-void fu_close(fu_text *t)
+void fu_close(tn_growing *t)
 {
     t->indent--;
     fu_line(t, "}");
 }
 
-void fu_text_free(fu_text *t)
-{
-    tn_free_mem(t->p);
-    *t = (fu_text){0};
-}
-
 /* ---- types, literals, names ---- */
-
-tn_dtype fu_compute_dtype(tn_dtype d)
-{
-    return d == TN_F16 || d == TN_BF16 ? TN_F32 : d;
-}
 
 void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_int)
 {

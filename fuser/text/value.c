@@ -268,7 +268,9 @@ static void ask_op(fu_em *e, int id)
                      arg[0]); /* tests of floating values take integers too */
             arg[0] = wide;
         }
-        const char *row = e->low && fu_low_form(e->p, v) ? "tn_exp_low_f32(x)" : short_form ? near : o->text;
+        const char *row = e->low && fu_low_top(e->p, v) >= 0 ? "tn_exp_low_f32(x)"
+                          : short_form                       ? near
+                                                             : o->text;
         fu_expression(expr, sizeof expr, row, v->from, arg);
     }
     define(e, id, expr);

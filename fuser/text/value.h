@@ -5,12 +5,12 @@
 #ifndef TN_EMIT_H
 #define TN_EMIT_H
 
-#include "../fuser.h"
+#include "text.h"
 
 typedef struct fu_em {
     fu_ctx *c;
     fu_prog *p;
-    fu_text t, head; /* the body, and what stands before it */
+    tn_growing t, head; /* the body, and what stands before it */
     tn_step *s;
     const fu_dialect *lang;
     int depth, defined[FU_MAX_VALUES]; /* depth of the scope that defines the value, 0: none */
@@ -19,7 +19,7 @@ typedef struct fu_em {
     bool in_vector;                    /* inside the vector loop */
     const char *piece;                 /* position within what is written together, or NULL */
     bool near;                         /* the loop's arguments were found small: see fu_near_form */
-    bool low;                          /* the row's exponentials are normal numbers: see fu_low_form */
+    bool low;                          /* the row's exponentials are normal numbers: see fu_low_top */
     const char *pack_at;               /* CUDA: position within what was read together, or NULL */
     bool local;                        /* accumulators are the loop's own variables */
     const char *lane;                  /* position within the tile: index of arrays over it */
@@ -64,7 +64,5 @@ bool fu_near_form(const fu_value *v, char *out, size_t n);
 /* join.c: one step of a reduction that takes a product in one rounding; false, with nothing written,
  * where there is no such product. */
 bool fu_accumulate_product(fu_em *e, const fu_value *v, const char *acc);
-/* e^(x - the largest x of the row), whose short form is tn_exp_low_f32 (spread.c). */
-bool fu_low_form(const fu_prog *p, const fu_value *v);
 
 #endif

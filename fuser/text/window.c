@@ -26,7 +26,7 @@ typedef struct window {
  * the inner loop; few are the outer one. */
 static void open_loops(window *w, const char *from, const char *to, bool flat)
 {
-    fu_text *t = &w->of.k.t;
+    tn_growing *t = &w->of.k.t;
     long long c = w->c;
     w->flat = flat;
     if (flat) {
@@ -71,7 +71,7 @@ static void loaded(const window *w, const char *pointer, const char *at, char *o
 /* The item's place: image n, row y, columns x0 .. x1 of the result. */
 static void open_item(window *w, int64_t rows)
 {
-    fu_text *t = &w->of.k.t;
+    tn_growing *t = &w->of.k.t;
     fu_open(t, "for (int64_t item = begin; item < end; item++) {");
     fu_line(t, "const int64_t x0 = item %% %lld * %lld;", (long long)w->tiles, (long long)w->tx);
     fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx,
@@ -101,7 +101,7 @@ static void put_result(window *w, int64_t rows, const char *value)
 static void forward(window *w)
 {
     const tn_pool_attr *p = w->of.p;
-    fu_text *t = &w->of.k.t;
+    tn_growing *t = &w->of.k.t;
     bool max = w->of.max || w->of.chosen, arg = w->of.chosen;
     bool takes = w->of.t->op == TN_OP_pool_take;
     char start[48], value[300], base[80];
@@ -165,7 +165,7 @@ static void forward(window *w)
 static void transposed(window *w)
 {
     const tn_pool_attr *p = w->of.p;
-    fu_text *t = &w->of.k.t;
+    tn_growing *t = &w->of.k.t;
     bool put = w->of.t->op == TN_OP_pool_put;
     int64_t sy = p->stride[0], sx = p->stride[1];
     char value[300], base[80];
@@ -204,36 +204,6 @@ static void transposed(window *w)
     fu_close(t);
     put_result(w, p->h, "sum[j]");
     fu_close(t);
-}
-
-int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g)
-{
-    int node = g->member[0];
-    const tn_tensor *t = c->node[node].t;
-    int slot[2] = {-1, -1};
-    int64_t offset[2] = {0};
-    *w = (fu_window){.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype};
-    w->to = t->op == TN_OP_pool_argmax ? w->d : (tn_dtype)t->dtype;
-    w->acc = fu_compute_dtype(w->d);
-    w->back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
-    for (int i = 0; i < t->n_in; i++) {
-        int r = fu_dense_operand(c, t->in[i], node, &slot[i], &offset[i]);
-        if (r) return r;
-    }
-    int r = fu_raw_open(&w->k, c, g, tn_op_get((tn_op)t->op)->name, t->shape[3]);
-    if (r) return r;
-    fu_raw_operand(&w->k, slot[0], offset[0], w->d, w->back ? "g" : "x", false);
-    if (t->n_in > 1) fu_raw_operand(&w->k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
-    for (int i = 0; i < t->n_in; i++)
-        w->k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
-    for (int i = 0; i < g->n; i++) {
-        bool chosen = c->node[g->member[i]].t->op == TN_OP_pool_argmax;
-        w->chosen = w->chosen || chosen;
-        w->max = w->max || c->node[g->member[i]].t->op == TN_OP_pool_max;
-        w->k.node = g->member[i];
-        fu_raw_output(&w->k, chosen ? "place" : "out");
-    }
-    return 0;
 }
 
 int fu_emit_window(fu_ctx *c, const fu_group *g)

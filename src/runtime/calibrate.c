@@ -296,11 +296,11 @@ int tn_calibrate_to(tn_session *s, double largest)
     if (b.failed)
         return tn_error(s) ? tn_error(s) : tn_fail(s, TN_E_NOMEM, "calibrate", "no session to measure with");
     tn_profile_round(p, tn_profile_load(s, path, false, &before) ? &before : NULL);
-    fu_text t = {0};
+    tn_growing t = {0};
     tn_profile_print(p, text, sizeof text);
-    fu_put(&t, "%s", text);
+    tn_put(&t, "%s", text);
     int status =
         t.failed ? tn_fail(s, TN_E_NOMEM, "calibrate", "no memory") : tn_write_file(s, "calibrate", path, &t);
-    fu_text_free(&t);
+    tn_growing_free(&t);
     return status;
 }

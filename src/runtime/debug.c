@@ -56,16 +56,16 @@ static const tn_note_call *call_at(const tn_note *n, int node)
 }
 
 /* "conv2d at train.c:41", or "gradient of ..". */
-static void put_call(fu_text *t, const tn_note *n, const tn_note_call *c)
+static void put_call(tn_growing *t, const tn_note *n, const tn_note_call *c)
 {
     char where[160];
     if (c->backward && c->of >= 0)
-        fu_put(t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
+        tn_put(t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
     else
-        fu_put(t, "%s", tn_note_where(c, where, sizeof where));
+        tn_put(t, "%s", tn_note_where(c, where, sizeof where));
 }
 
-static void put_calls(fu_text *t, const tn_plan *p, const tn_step *st, const char *between)
+static void put_calls(tn_growing *t, const tn_plan *p, const tn_step *st, const char *between)
 {
     const tn_note *n = p->note;
     bool any = false;
@@ -74,99 +74,99 @@ static void put_calls(fu_text *t, const tn_plan *p, const tn_step *st, const cha
         bool told = !c;
         for (int k = 0; k < i && !told; k++) told = call_at(n, p->node_of[st->first_node + k]) == c;
         if (told) continue;
-        if (any) fu_put(t, "%s", between);
+        if (any) tn_put(t, "%s", between);
         put_call(t, n, c);
         any = true;
     }
 }
 
-static void put_kernels(fu_text *t, const tn_plan *p)
+static void put_kernels(tn_growing *t, const tn_plan *p)
 {
     int64_t bytes = 0;
     for (int i = 0; i < p->n_step; i++) bytes += p->step[i].bytes;
-    fu_put(t, "plan %d: %d nodes, %d kernels, %.3f MB, arena %.3f MB\n", p->note->number, p->note->n_node,
+    tn_put(t, "plan %d: %d nodes, %d kernels, %.3f MB, arena %.3f MB\n", p->note->number, p->note->n_node,
            p->n_step, (double)bytes * 1e-6, (double)p->arena_bytes * 1e-6);
     for (int i = 0; i < p->n_step; i++) {
-        fu_put(t, "  %3d %-32s %10.3f MB  ", i + 1, p->step[i].name, (double)p->step[i].bytes * 1e-6);
+        tn_put(t, "  %3d %-32s %10.3f MB  ", i + 1, p->step[i].name, (double)p->step[i].bytes * 1e-6);
         put_calls(t, p, &p->step[i], ", ");
-        fu_put(t, "\n");
+        tn_put(t, "\n");
     }
 }
 
-static void put_reasons(fu_text *t, const tn_plan *p)
+static void put_reasons(tn_growing *t, const tn_plan *p)
 {
     for (int i = 0; i < p->n_cut; i++) {
         const tn_note *n = p->note;
         const tn_note_call *a = call_at(n, p->cut[i].from), *b = call_at(n, p->cut[i].to);
-        fu_put(t, "  cut %s -> %s", tn_op_get((tn_op)n->value[p->cut[i].from].op)->name,
+        tn_put(t, "  cut %s -> %s", tn_op_get((tn_op)n->value[p->cut[i].from].op)->name,
                tn_op_get((tn_op)n->value[p->cut[i].to].op)->name);
         if (a && b) {
-            fu_put(t, " (");
+            tn_put(t, " (");
             put_call(t, n, a);
-            fu_put(t, " -> ");
+            tn_put(t, " -> ");
             put_call(t, n, b);
-            fu_put(t, ")");
+            tn_put(t, ")");
         }
-        fu_put(t, ": %s\n", tn_cut_text(p->cut[i].reason));
+        tn_put(t, ": %s\n", tn_cut_text(p->cut[i].reason));
     }
 }
 
-static void put_node(fu_text *t, const tn_note *n, int node)
+static void put_node(tn_growing *t, const tn_note *n, int node)
 {
     const tn_note_value *v = &n->value[node];
     char shape[160];
-    fu_put(t, "    %d = %s(", node, tn_op_get((tn_op)v->op)->name);
+    tn_put(t, "    %d = %s(", node, tn_op_get((tn_op)v->op)->name);
     for (int k = 0; k < v->n_in; k++) {
         const tn_note_value *x = &n->value[v->in[k]];
-        fu_put(t, "%s%d", k ? ", " : "", v->in[k]);
-        if (x->name && v->in[k] >= n->n_node) fu_put(t, ":%s", x->name);
+        tn_put(t, "%s%d", k ? ", " : "", v->in[k]);
+        if (x->name && v->in[k] >= n->n_node) tn_put(t, ":%s", x->name);
     }
-    fu_put(t, ") %s %s", tn_dtype_name((tn_dtype)v->dtype),
+    tn_put(t, ") %s %s", tn_dtype_name((tn_dtype)v->dtype),
            tn_shape_text(shape, sizeof shape, v->ndim, v->shape));
-    if (v->name) fu_put(t, " %s", v->name);
+    if (v->name) tn_put(t, " %s", v->name);
     if (v->call >= 0) {
-        fu_put(t, "  ");
+        tn_put(t, "  ");
         put_call(t, n, &n->call[v->call]);
     }
-    fu_put(t, "\n");
+    tn_put(t, "\n");
 }
 
-static void put_graphs(fu_text *t, const tn_plan *p)
+static void put_graphs(tn_growing *t, const tn_plan *p)
 {
     const tn_note *n = p->note;
-    fu_put(t, "  recorded\n");
+    tn_put(t, "  recorded\n");
     for (int i = 0; i < n->n_node; i++) put_node(t, n, i);
-    fu_put(t, "  simplified\n");
+    tn_put(t, "  simplified\n");
     for (int i = 0; i < n->n_node; i++)
         if (n->value[i].step >= 0) put_node(t, n, i);
-    fu_put(t, "  grouped\n");
+    tn_put(t, "  grouped\n");
     for (int i = 0; i < p->n_step; i++) {
-        fu_put(t, "    %s:", p->step[i].name);
-        for (int k = 0; k < p->step[i].n_nodes; k++) fu_put(t, " %d", p->node_of[p->step[i].first_node + k]);
-        fu_put(t, "\n");
+        tn_put(t, "    %s:", p->step[i].name);
+        for (int k = 0; k < p->step[i].n_nodes; k++) tn_put(t, " %d", p->node_of[p->step[i].first_node + k]);
+        tn_put(t, "\n");
     }
-    fu_put(t, "  laid out\n");
+    tn_put(t, "  laid out\n");
     for (int i = 0; i < p->n_value; i++) {
         const tn_plan_value *v = &p->value[i];
-        fu_put(t, "    %d: kernels %d to %d, %zu bytes", v->slot, v->first + 1, v->last + 1,
+        tn_put(t, "    %d: kernels %d to %d, %zu bytes", v->slot, v->first + 1, v->last + 1,
                v->elems * tn_dtype_size(v->dtype));
-        fu_put(t, v->root || v->keep ? ", outlives the plan\n" : " at %zu\n", v->offset);
+        tn_put(t, v->root || v->keep ? ", outlives the plan\n" : " at %zu\n", v->offset);
     }
 }
 
-static void put_source(fu_text *t, const tn_plan *p, const tn_step *st)
+static void put_source(tn_growing *t, const tn_plan *p, const tn_step *st)
 {
-    fu_put(t, "/* %s\n *\n * ", st->name);
+    tn_put(t, "/* %s\n *\n * ", st->name);
     put_calls(t, p, st, "\n * ");
     if (st->kind != TN_STEP_KERNEL)
-        fu_put(t, "\n *\n * A call of a library: there is no source. */\n");
+        tn_put(t, "\n *\n * A call of a library: there is no source. */\n");
     else
-        fu_put(t, "\n */\n%s", st->source.text);
+        tn_put(t, "\n */\n%s", st->source.text);
 }
 
 /* ---- where it goes ---- */
 
-static void write_file(tn_session *s, const char *name, const fu_text *t)
+static void write_file(tn_session *s, const char *name, const tn_growing *t)
 {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", s->explain->folder, name);
@@ -180,20 +180,20 @@ static void write_file(tn_session *s, const char *name, const fu_text *t)
 static void write_folder(tn_session *s, const tn_plan *p)
 {
     char name[160];
-    fu_text t = {0};
+    tn_growing t = {0};
     put_kernels(&t, p);
     put_reasons(&t, p);
     put_graphs(&t, p);
     snprintf(name, sizeof name, "plan-%03d.txt", p->note->number);
     write_file(s, name, &t);
-    fu_text_free(&t);
+    tn_growing_free(&t);
     for (int i = 0; i < p->n_step && s->explain->folder; i++) {
         if (p->step[i].kind != TN_STEP_KERNEL) continue;
-        fu_text k = {0};
+        tn_growing k = {0};
         put_source(&k, p, &p->step[i]);
         snprintf(name, sizeof name, "plan-%03d-%03d-%s.c", p->note->number, i + 1, p->step[i].name);
         write_file(s, name, &k);
-        fu_text_free(&k);
+        tn_growing_free(&k);
     }
 }
 
@@ -202,13 +202,13 @@ void tn_debug_plan(tn_session *s, const tn_plan *p)
     const tn_explain_state *x = s->explain;
     if (x->folder) write_folder(s, p);
     if (x->level < KERNELS) return;
-    fu_text t = {0};
+    tn_growing t = {0};
     put_kernels(&t, p);
     if (x->level >= REASONS) put_reasons(&t, p);
     if (x->level >= GRAPHS) put_graphs(&t, p);
     for (int i = 0; i < p->n_step && x->level >= SOURCES && !x->folder; i++) put_source(&t, p, &p->step[i]);
     if (t.p) fputs(t.p, x->out);
-    fu_text_free(&t);
+    tn_growing_free(&t);
 }
 
 void tn_debug_spills(const tn_session *s, int64_t before, int64_t after)

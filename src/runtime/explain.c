@@ -17,7 +17,7 @@ static double mb(int64_t bytes)
 
 /* Nodes that were not computed: their value was there. Numbers the plan was made for, and serves no others.
  */
-static void put_simplified(const tn_view *v, const char *before, fu_text *t)
+static void put_simplified(const tn_view *v, const char *before, tn_growing *t)
 {
     const int count[] = {v->common, v->folded, v->guards};
     static const char *const word[] = {"common", "folded", "guard"};
@@ -25,18 +25,18 @@ static void put_simplified(const tn_view *v, const char *before, fu_text *t)
     for (int i = 0; i < 3; i++) {
         if (!count[i]) continue;
         if (any)
-            fu_put(t, ", ");
+            tn_put(t, ", ");
         else
-            fu_put(t, "%ssimplified: ", before);
-        fu_put(t, "%d %s%s", count[i], word[i], i == 2 && count[i] > 1 ? "s" : "");
+            tn_put(t, "%ssimplified: ", before);
+        tn_put(t, "%d %s%s", count[i], word[i], i == 2 && count[i] > 1 ? "s" : "");
         any = true;
     }
-    if (any) fu_put(t, "\n");
+    if (any) tn_put(t, "\n");
 }
 
-static void put_plan(const tn_session *s, const tn_view *v, fu_text *t)
+static void put_plan(const tn_session *s, const tn_view *v, tn_growing *t)
 {
-    fu_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
+    tn_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
            mb(v->total.bytes), (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6,
            (double)v->least_bytes * 1e-6);
     put_simplified(v, "", t);
@@ -44,10 +44,10 @@ static void put_plan(const tn_session *s, const tn_view *v, fu_text *t)
         const tn_launch *l = &v->launch[i];
         const tn_run_log *run = &v->log->run[l->segment];
         if (s->mode == TN_FUSED && v->log->n > 1 && (!i || l[-1].segment != l->segment)) {
-            fu_put(t, "segment %d of %d: %s", l->segment + 1, v->log->n, run->ender);
-            fu_put(t, run->what[0] ? " of %s\n" : "%s\n", run->what);
+            tn_put(t, "segment %d of %d: %s", l->segment + 1, v->log->n, run->ender);
+            tn_put(t, run->what[0] ? " of %s\n" : "%s\n", run->what);
         }
-        fu_put(t, "%3d %-8s %-32s %10.3f MB  %s\n", i + 1, tn_way_name(l->way), l->of->name, mb(l->of->bytes),
+        tn_put(t, "%3d %-8s %-32s %10.3f MB  %s\n", i + 1, tn_way_name(l->way), l->of->name, mb(l->of->bytes),
                l->ops);
     }
 }
@@ -57,13 +57,13 @@ const char *tn_plan_text(tn_session *s)
     if (!s) return NULL;
     tn_explain_state *x = s->explain;
     tn_view v;
-    fu_text t = {0};
+    tn_growing t = {0};
     int status = tn_view_make(s, &v);
     if (status == TN_E_STATE) return "";
     if (!status) put_plan(s, &v, &t);
     tn_view_free(&v);
     if (status || t.failed) {
-        fu_text_free(&t);
+        tn_growing_free(&t);
         return NULL;
     }
     tn_free_mem(x->text);
@@ -142,47 +142,47 @@ static void find_bandwidth(tn_session *s, tn_view *v)
 
 /* ---- at length ---- */
 
-static void put_session(tn_session *s, fu_text *t)
+static void put_session(tn_session *s, tn_growing *t)
 {
     tn_stats a = {.size = sizeof a};
     tn_get_stats(s, &a);
-    fu_put(t, "device %s, %d threads, %s mode, profile %s\n", s->device->name, s->device->threads,
+    tn_put(t, "device %s, %d threads, %s mode, profile %s\n", s->device->name, s->device->threads,
            s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
-    fu_put(
+    tn_put(
         t,
         "%llu steps, %llu operators' nodes; %llu kernels and %llu library calls moved %.3f GB; %llu copies, "
         "%llu reorders\n",
         (unsigned long long)a.steps, (unsigned long long)a.nodes, (unsigned long long)a.kernels,
         (unsigned long long)a.library_calls, (double)a.bytes_moved * 1e-9, (unsigned long long)a.copies,
         (unsigned long long)a.reorders);
-    fu_put(t, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n",
+    tn_put(t, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n",
            (unsigned long long)a.plans, (unsigned long long)a.plan_hits, (unsigned long long)a.compiled,
            (unsigned long long)a.cache_hits);
     const tn_device_stats *d = &s->device->stats;
     if (s->device->replay)
-        fu_put(t, "%llu recordings of a plan as one launch, run %llu times\n",
+        tn_put(t, "%llu recordings of a plan as one launch, run %llu times\n",
                (unsigned long long)d->recorded, (unsigned long long)d->replays);
-    if (s->not_recorded[0]) fu_put(t, "not run as one launch: %s\n", s->not_recorded);
-    fu_put(t, "device memory %.1f MB, at most %.1f MB\n", (double)a.bytes_now * 1e-6,
+    if (s->not_recorded[0]) tn_put(t, "not run as one launch: %s\n", s->not_recorded);
+    tn_put(t, "device memory %.1f MB, at most %.1f MB\n", (double)a.bytes_now * 1e-6,
            (double)a.bytes_peak * 1e-6);
 }
 
-static void put_time(const tn_view *v, fu_text *t, const tn_sums *s)
+static void put_time(const tn_view *v, tn_growing *t, const tn_sums *s)
 {
     if (s->ms < 0 || !s->kernels) return;
-    fu_put(t, "  %8.3f ms", s->ms);
+    tn_put(t, "  %8.3f ms", s->ms);
     if (v->gbs > 0 && s->ms > 0) {
         double gbs = (double)s->bytes * 1e-6 / s->ms;
-        fu_put(t, " %6.1f GB/s %3.0f %%", gbs, 100 * tn_sums_share(s));
+        tn_put(t, " %6.1f GB/s %3.0f %%", gbs, 100 * tn_sums_share(s));
     }
 }
 
-static void put_sums(const tn_view *v, fu_text *t, const char *name, const tn_sums *s)
+static void put_sums(const tn_view *v, tn_growing *t, const char *name, const tn_sums *s)
 {
-    fu_put(t, "  %-10s %4d -> %4d  %10.2f -> %10.2f  %10.2f  %9.3f", name, s->before, s->kernels,
+    tn_put(t, "  %-10s %4d -> %4d  %10.2f -> %10.2f  %10.2f  %9.3f", name, s->before, s->kernels,
            mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes), s->predicted_ms);
     put_time(v, t, s);
-    fu_put(t, "\n");
+    tn_put(t, "\n");
 }
 
 bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out)
@@ -195,28 +195,28 @@ bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out
 }
 
 /* What the compiler has made of a kernel, and how a convolution is cut. */
-static void put_kernel(const tn_session *s, const tn_launch *l, fu_text *t)
+static void put_kernel(const tn_session *s, const tn_launch *l, tn_growing *t)
 {
     tn_kernel_info info;
     const struct fu_conv_tile *o = l->of->tile;
     const bool known = tn_launch_info(s, l, &info);
     if (!known && !o) return;
-    fu_put(t, "        ");
-    if (o) fu_put(t, "tile %d x %d", o->bm, o->bn);
-    if (o && o->share > 0) fu_put(t, " x %d, %d stages", o->bk, o->stages);
-    if (o && o->splits > 1) fu_put(t, ", %lld splits", (long long)o->splits);
-    if (o && o->share > 0) fu_put(t, ", predicted %.0f %% of peak", 100 * o->share);
-    if (o) fu_put(t, "%s%s", o->tuned ? ", the fastest when timed" : "", known ? "; " : "");
+    tn_put(t, "        ");
+    if (o) tn_put(t, "tile %d x %d", o->bm, o->bn);
+    if (o && o->share > 0) tn_put(t, " x %d, %d stages", o->bk, o->stages);
+    if (o && o->splits > 1) tn_put(t, ", %lld splits", (long long)o->splits);
+    if (o && o->share > 0) tn_put(t, ", predicted %.0f %% of peak", 100 * o->share);
+    if (o) tn_put(t, "%s%s", o->tuned ? ", the fastest when timed" : "", known ? "; " : "");
     if (known)
-        fu_put(t, "%d registers, %lld bytes of shared memory, %lld bytes spilled", info.registers,
+        tn_put(t, "%d registers, %lld bytes of shared memory, %lld bytes spilled", info.registers,
                (long long)info.shared_bytes, (long long)info.local_bytes);
-    fu_put(t, "\n");
+    tn_put(t, "\n");
 }
 
-static void put_row(const tn_session *s, const tn_view *v, fu_text *t, int row)
+static void put_row(const tn_session *s, const tn_view *v, tn_growing *t, int row)
 {
     static const tn_way ways[] = {TN_WAY_FORWARD, TN_WAY_BACKWARD};
-    fu_put(t, "%d\n", row + 1);
+    tn_put(t, "%d\n", row + 1);
     for (int w = 0; w < 2; w++) {
         tn_sums sums = tn_view_row(v, row, ways[w]);
         bool update = true;
@@ -226,68 +226,68 @@ static void put_row(const tn_session *s, const tn_view *v, fu_text *t, int row)
         for (int i = 0; i < v->n_launch && sums.kernels; i++) {
             const tn_launch *l = &v->launch[i];
             if (l->row != row || (l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
-            fu_put(t, "      %-30s %s", l->of->name, l->ops);
-            fu_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
-            if (l->of->does) fu_put(t, "        %s\n", l->of->does);
+            tn_put(t, "      %-30s %s", l->of->name, l->ops);
+            tn_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
+            if (l->of->does) tn_put(t, "        %s\n", l->of->does);
             put_kernel(s, l, t);
         }
     }
 }
 
-static void put_ledger(const tn_view *v, fu_text *t)
+static void put_ledger(const tn_view *v, tn_growing *t)
 {
-    fu_put(t,
+    tn_put(t,
            "\nwhat forward does for backward: %.2f MB kept, %.2f MB computed again, %.2f MB never stored\n",
            mb(v->kept_bytes), mb(v->again_bytes), mb(v->never_bytes));
     for (int i = 0; i < v->n_kept; i++) {
         const tn_kept *k = &v->kept[i];
-        fu_put(t, "  %10.3f MB  %-14s  %s", mb(k->bytes), k->how, k->name);
-        fu_put(t, k->n > 1 ? " (%d values)\n" : "\n", k->n);
+        tn_put(t, "  %10.3f MB  %-14s  %s", mb(k->bytes), k->how, k->name);
+        tn_put(t, k->n > 1 ? " (%d values)\n" : "\n", k->n);
     }
 }
 
-static void put_boundaries(const tn_view *v, fu_text *t)
+static void put_boundaries(const tn_view *v, tn_growing *t)
 {
-    fu_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
+    tn_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
     for (int i = 0; i < v->n_boundary; i++) {
         const tn_boundary *b = &v->boundary[i];
-        fu_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
-        fu_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
-        fu_put(t, "                 %s; %s\n", b->reason, b->remedy);
+        tn_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
+        tn_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
+        tn_put(t, "                 %s; %s\n", b->reason, b->remedy);
         if (b->saves_ms >= 0)
-            fu_put(t, "                 without it the step is predicted to take %.3f ms less\n",
+            tn_put(t, "                 without it the step is predicted to take %.3f ms less\n",
                    b->saves_ms);
     }
 }
 
-void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t)
+void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
 {
     put_session(s, t);
     if (!v->log) {
-        fu_put(t, "no step has run a plan\n");
+        tn_put(t, "no step has run a plan\n");
         return;
     }
-    fu_put(t,
+    tn_put(t,
            "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved, "
            "predicted ms",
            (unsigned long long)v->log->number, v->log->backward ? "the last that trained" : "the last");
-    fu_put(t, v->total.ms >= 0 ? ", time, share of the speed of a copy of as many bytes\n" : "\n");
+    tn_put(t, v->total.ms >= 0 ? ", time, share of the speed of a copy of as many bytes\n" : "\n");
     put_sums(v, t, "all", &v->total);
     for (int w = 0; w < TN_WAYS; w++)
         if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
-    fu_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
+    tn_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
     put_simplified(v, "  ", t);
-    for (int i = 0; i < v->n_break; i++) fu_put(t, "cut into segments: %s\n", v->breaks[i]);
-    if (v->unread) fu_put(t, "computed and used nowhere: %s\n", v->unread);
-    fu_put(t, "\ngroups (f' is the gradient of f)\n");
+    for (int i = 0; i < v->n_break; i++) tn_put(t, "cut into segments: %s\n", v->breaks[i]);
+    if (v->unread) tn_put(t, "computed and used nowhere: %s\n", v->unread);
+    tn_put(t, "\ngroups (f' is the gradient of f)\n");
     for (int r = 0; r < v->n_row; r++) put_row(s, v, t, r);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
 }
 
 /* Makes the view and writes it; t is the caller's to free. */
-static int tell(tn_session *s, fu_text *t, void (*write)(tn_session *, const tn_view *, fu_text *))
+static int tell(tn_session *s, tn_growing *t, void (*write)(tn_session *, const tn_view *, tn_growing *))
 {
     tn_view v;
     int status = tn_view_make(s, &v);
@@ -302,14 +302,14 @@ int tn_explain(tn_session *s, FILE *out)
 {
     if (!s) return TN_E_NULL;
     if (!out) return tn_fail(s, TN_E_NULL, "explain", "out is NULL");
-    fu_text t = {0};
+    tn_growing t = {0};
     int status = tell(s, &t, tn_explain_text);
     if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
-    fu_text_free(&t);
+    tn_growing_free(&t);
     return status;
 }
 
-int tn_report_text(tn_session *s, const char *path, fu_text *t)
+int tn_report_text(tn_session *s, const char *path, tn_growing *t)
 {
     const char *end = strrchr(path, '.');
     if (end && !strcmp(end, ".html")) return tell(s, t, tn_report_html);

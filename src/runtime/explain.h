@@ -17,7 +17,8 @@
 #ifndef TN_EXPLAIN_H
 #define TN_EXPLAIN_H
 
-#include "../../fuser/fuser.h"
+#include "../../fuser/plan.h"
+#include "../core/growing.h"
 #include "../core/settings.h"
 #include "flush.h"
 
@@ -239,14 +240,15 @@ const char *tn_way_name(tn_way w);
 
 /* ---- writers ---- */
 /* What a report of this name holds: by its ending. TN_E_ARG: another one. */
-int tn_report_text(tn_session *s, const char *path, fu_text *t);
-void tn_explain_text(tn_session *s, const tn_view *v, fu_text *t);
-void tn_report_html(tn_session *s, const tn_view *v, fu_text *t);
-void tn_report_json(tn_session *s, const tn_view *v, fu_text *t);
+int tn_report_text(tn_session *s, const char *path, tn_growing *t);
+void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t);
+void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
+void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
 
 /* ---- report.c ---- */
-int tn_put_file(const char *path, const fu_text *t); /* whole or not at all; 0 or an errno (tn_whole_why) */
-int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t);
+int tn_put_file(const char *path,
+                const tn_growing *t); /* whole or not at all; 0 or an errno (tn_whole_why) */
+int tn_write_file(tn_session *s, const char *op, const char *path, const tn_growing *t);
 
 /* ---- plan_churn.c ---- */
 /* The plan that has just been made of what the step runs next, notes and all. */

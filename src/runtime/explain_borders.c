@@ -105,12 +105,12 @@ void tn_view_ledger(tn_making *m, int r)
 static char *call_text(tn_making *m, const tn_note *n, int node)
 {
     char where[160];
-    fu_text t = {0};
+    tn_growing t = {0};
     const tn_note_call *c = tn_note_call_of(n, node);
     if (c && c->backward && c->of >= 0)
-        fu_put(&t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
+        tn_put(&t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
     else
-        fu_put(&t, "%s",
+        tn_put(&t, "%s",
                c ? tn_note_where(c, where, sizeof where) : tn_op_get((tn_op)n->value[node].op)->name);
     return tn_view_text(m, &t);
 }
@@ -195,18 +195,18 @@ void tn_view_breaks(tn_making *m)
             again += l->of->bytes;
             ms += l->of->predicted_ms;
         }
-        fu_text t = {0};
-        fu_put(&t, "%s", run->ender);
-        if (run->what[0]) fu_put(&t, " of %s", run->what);
-        if (run->file) fu_put(&t, " at %s:%d", tn_short_file(run->file), run->line);
-        if (next->n_call) fu_put(&t, " before %s", next->call[0].name);
-        fu_put(&t, ": ");
+        tn_growing t = {0};
+        tn_put(&t, "%s", run->ender);
+        if (run->what[0]) tn_put(&t, " of %s", run->what);
+        if (run->file) tn_put(&t, " at %s:%d", tn_short_file(run->file), run->line);
+        if (next->n_call) tn_put(&t, " before %s", next->call[0].name);
+        tn_put(&t, ": ");
         bool worth = stored >= LEAST_TOLD;
-        if (worth) fu_put(&t, "%.2f MB stored for what comes after it", (double)stored * 1e-6);
+        if (worth) tn_put(&t, "%.2f MB stored for what comes after it", (double)stored * 1e-6);
         if (kernels)
-            fu_put(&t, "%s%d kernel%s run a second time (%.2f MB, predicted %.3f ms)", worth ? ", " : "",
+            tn_put(&t, "%s%d kernel%s run a second time (%.2f MB, predicted %.3f ms)", worth ? ", " : "",
                    kernels, kernels > 1 ? "s" : "", (double)again * 1e-6, ms);
-        fu_put(&t, worth || kernels ? "; move it down" : "nothing more is stored or computed");
+        tn_put(&t, worth || kernels ? "; move it down" : "nothing more is stored or computed");
         m->v->breaks[m->v->n_break++] = tn_view_text(m, &t);
     }
 }
@@ -215,12 +215,12 @@ void tn_view_unread(tn_making *m)
 {
     const tn_step_log *log = m->v->log;
     const tn_run_log *run = &log->run[log->n - 1]; /* the one that ended the step, if one did */
-    fu_text t = {0};
+    tn_growing t = {0};
     for (int i = 0; i < run->n_unread && i < TN_UNREAD; i++) {
         char name[200];
-        fu_put(&t, "%s%s", i ? ", " : "", tn_note_name(run->plan->note, run->unread[i], name, sizeof name));
+        tn_put(&t, "%s%s", i ? ", " : "", tn_note_name(run->plan->note, run->unread[i], name, sizeof name));
     }
-    if (run->n_unread > TN_UNREAD) fu_put(&t, ", ..");
+    if (run->n_unread > TN_UNREAD) tn_put(&t, ", ..");
     if (run->n_unread) m->v->unread = tn_view_text(m, &t);
 }
 

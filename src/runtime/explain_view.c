@@ -13,11 +13,11 @@ void *tn_view_take(tn_making *m, size_t n, size_t size)
     return p;
 }
 
-char *tn_view_text(tn_making *m, fu_text *t)
+char *tn_view_text(tn_making *m, tn_growing *t)
 {
     char *p = t->failed ? NULL : tn_arena_strdup(&m->v->arena, t->p ? t->p : "");
     m->failed = m->failed || !p;
-    fu_text_free(t);
+    tn_growing_free(t);
     return p;
 }
 
@@ -96,7 +96,7 @@ static tn_way way_of(const tn_launch *l, const uint8_t *trait)
     return way[0] && way[1] ? TN_WAY_BOTH : way[1] ? TN_WAY_BACKWARD : TN_WAY_FORWARD;
 }
 
-static void put_ops(fu_text *t, const tn_launch *l)
+static void put_ops(tn_growing *t, const tn_launch *l)
 {
     const tn_note *n = l->note;
     for (int i = 0; i < l->of->n_nodes; i++) {
@@ -115,14 +115,14 @@ static void put_ops(fu_text *t, const tn_launch *l)
             same += !counted;
         }
         if (told) continue;
-        fu_put(t, "%s%s%s", t->n ? " + " : "", name, c->backward && c->of >= 0 ? "'" : "");
-        if (same > 1) fu_put(t, " x%d", same);
+        tn_put(t, "%s%s%s", t->n ? " + " : "", name, c->backward && c->of >= 0 ? "'" : "");
+        if (same > 1) tn_put(t, " x%d", same);
     }
-    if (!l->of->n_nodes) fu_put(t, "check");
-    if (l->repeated) fu_put(t, " (computed again)");
+    if (!l->of->n_nodes) tn_put(t, "check");
+    if (l->repeated) tn_put(t, " (computed again)");
 }
 
-static void put_lines(fu_text *t, const tn_launch *l)
+static void put_lines(tn_growing *t, const tn_launch *l)
 {
     enum { MOST = 6 };
     const tn_note *n = l->note;
@@ -140,13 +140,13 @@ static void put_lines(fu_text *t, const tn_launch *l)
         }
         if (before) continue;
         if (told++ == MOST) {
-            fu_put(t, " ..");
+            tn_put(t, " ..");
             return;
         }
         if (file && !strcmp(file, c->file))
-            fu_put(t, ",%d", c->line);
+            tn_put(t, ",%d", c->line);
         else
-            fu_put(t, "%s%s:%d", file ? " " : "", tn_short_file(c->file), c->line);
+            tn_put(t, "%s%s:%d", file ? " " : "", tn_short_file(c->file), c->line);
         file = c->file;
     }
 }
@@ -179,7 +179,7 @@ static void make_launches(const tn_session *s, tn_making *m)
                 tn_eager_count(l, &eager);
             else
                 l->before = 1, l->bytes_before = l->of->bytes;
-            fu_text ops = {0}, lines = {0};
+            tn_growing ops = {0}, lines = {0};
             put_ops(&ops, l);
             put_lines(&lines, l);
             l->ops = tn_view_text(m, &ops);

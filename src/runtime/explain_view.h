@@ -39,7 +39,7 @@ static inline const tn_note_call *tn_note_call_of(const tn_note *n, int slot)
 
 /* ---- explain_view.c ---- */
 void *tn_view_take(tn_making *m, size_t n, size_t size); /* zeroed */
-char *tn_view_text(tn_making *m, fu_text *t);            /* takes the text over */
+char *tn_view_text(tn_making *m, tn_growing *t);         /* takes the text over */
 /* The value of another segment's note that is slot i of this one; -1: none is. */
 int tn_same_value(const tn_note *n, int i, const tn_note *other, bool nodes_only);
 

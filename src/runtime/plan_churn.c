@@ -29,13 +29,13 @@ static bool same_value(const tn_note *a, const tn_note *b, int i)
     return same;
 }
 
-static void put_value(fu_text *t, const tn_note *n, int i)
+static void put_value(tn_growing *t, const tn_note *n, int i)
 {
     const tn_note_value *v = &n->value[i];
     char shape[160], where[160];
-    fu_put(t, "%s of %s %s", tn_op_get((tn_op)v->op)->name, tn_dtype_name((tn_dtype)v->dtype),
+    tn_put(t, "%s of %s %s", tn_op_get((tn_op)v->op)->name, tn_dtype_name((tn_dtype)v->dtype),
            tn_shape_text(shape, sizeof shape, v->ndim, v->shape));
-    if (v->call >= 0) fu_put(t, " in %s", tn_note_where(&n->call[v->call], where, sizeof where));
+    if (v->call >= 0) tn_put(t, " in %s", tn_note_where(&n->call[v->call], where, sizeof where));
 }
 
 void tn_plan_made(tn_session *s, const tn_plan *p)
@@ -51,22 +51,22 @@ void tn_plan_made(tn_session *s, const tn_plan *p)
     x->churn.told = true;
     int n = now->n_node < was->n_node ? now->n_node : was->n_node, i = 0;
     while (i < n && same_value(now, was, i)) i++;
-    fu_text t = {0};
+    tn_growing t = {0};
     if (i < now->n_node) {
         put_value(&t, now, i);
         if (i < was->n_node) {
-            fu_put(&t, ", which was ");
+            tn_put(&t, ", which was ");
             put_value(&t, was, i);
         }
     } else if (i < was->n_node) {
-        fu_put(&t, "what follows, which was ");
+        tn_put(&t, "what follows, which was ");
         put_value(&t, was, i);
     } else
-        fu_put(&t, "an attribute, or the layout or identity of a tensor that is read");
+        tn_put(&t, "an attribute, or the layout or identity of a tensor that is read");
     tn_warn(s,
             "%d plans made anew within %d steps: a step that is not like one before costs a plan. The newest "
             "differs "
             "from the step before in %s",
             x->churn.made, STEPS, t.p ? t.p : "something");
-    fu_text_free(&t);
+    tn_growing_free(&t);
 }

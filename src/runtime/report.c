@@ -4,7 +4,7 @@
 #include "../core/placed.h"
 #include "../core/whole_file.h"
 
-int tn_put_file(const char *path, const fu_text *t)
+int tn_put_file(const char *path, const tn_growing *t)
 {
     tn_whole_file w;
     int why = tn_whole_open(&w, path);
@@ -13,7 +13,7 @@ int tn_put_file(const char *path, const fu_text *t)
     return tn_whole_commit(&w);
 }
 
-int tn_write_file(tn_session *s, const char *op, const char *path, const fu_text *t)
+int tn_write_file(tn_session *s, const char *op, const char *path, const tn_growing *t)
 {
     int why = tn_put_file(path, t);
     return why ? tn_fail(s, TN_E_IO, op, "%s cannot be written: %s", path, tn_whole_why(why)) : TN_OK;
@@ -23,7 +23,7 @@ int tn_report(tn_session *s, const char *path)
 {
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, "report", "path is NULL");
-    fu_text t = {0};
+    tn_growing t = {0};
     int status = tn_report_text(s, path, &t);
     if (status == TN_E_ARG)
         tn_fail(s, status, "report", "%s: the name must end in .html, .json or .txt", path);
@@ -31,7 +31,7 @@ int tn_report(tn_session *s, const char *path)
         tn_fail(s, status, "report", "no memory");
     else
         status = tn_write_file(s, "report", path, &t);
-    fu_text_free(&t);
+    tn_growing_free(&t);
     return status;
 }
 

@@ -21,13 +21,13 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th,td{border-color:#333}"
     ".k,.b td{color:#aaa}svg text{fill:#bbb}.tile{border-color:#444}}";
 
-static void put_escaped(fu_text *t, const char *s)
+static void put_escaped(tn_growing *t, const char *s)
 {
     for (; *s; s++) {
         if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
-            fu_put(t, "&#%d;", *s);
+            tn_put(t, "&#%d;", *s);
         else
-            fu_put(t, "%c", *s);
+            tn_put(t, "%c", *s);
     }
 }
 
@@ -36,15 +36,15 @@ static double mb(int64_t bytes)
     return (double)bytes * 1e-6 + 0.0;
 }
 
-static void put_tile(fu_text *t, const char *what, const char *big, const char *small)
+static void put_tile(tn_growing *t, const char *what, const char *big, const char *small)
 {
-    fu_put(t, "<div class=tile>%s<b>%s</b>%s</div>\n", what, big, small);
+    tn_put(t, "<div class=tile>%s<b>%s</b>%s</div>\n", what, big, small);
 }
 
-static void put_summary(const tn_view *v, fu_text *t)
+static void put_summary(const tn_view *v, tn_growing *t)
 {
     char big[80], small[160];
-    fu_put(t, "<div class=tiles>\n");
+    tn_put(t, "<div class=tiles>\n");
     snprintf(big, sizeof big, "%d", v->total.kernels);
     snprintf(small, sizeof small, "%d without fusing", v->total.before);
     put_tile(t, "kernels", big, small);
@@ -68,16 +68,16 @@ static void put_summary(const tn_view *v, fu_text *t)
         tn_snprintf(small, sizeof small, "a copy moves %.1f GB/s", v->gbs);
         put_tile(t, "in kernels", big, small);
     }
-    fu_put(t, "</div>\n");
+    tn_put(t, "</div>\n");
     for (int i = 0; i < v->n_break; i++) {
-        fu_put(t, "<p><b>Cut into segments:</b> ");
+        tn_put(t, "<p><b>Cut into segments:</b> ");
         put_escaped(t, v->breaks[i]);
-        fu_put(t, "</p>\n");
+        tn_put(t, "</p>\n");
     }
     if (v->unread) {
-        fu_put(t, "<p><b>Computed and used nowhere:</b> ");
+        tn_put(t, "<p><b>Computed and used nowhere:</b> ");
         put_escaped(t, v->unread);
-        fu_put(t, "</p>\n");
+        tn_put(t, "</p>\n");
     }
 }
 
@@ -104,17 +104,17 @@ static bool measured(const tn_launch *l)
     return l->ms > 0 && l->of->flops > 0 && l->of->bytes > 0;
 }
 
-static void put_grid(const axes *a, fu_text *t)
+static void put_grid(const axes *a, tn_growing *t)
 {
     for (double d = a->x0; d <= a->x1; d++)
-        fu_put(t, "<path d='M%.1f %dV%d' stroke='#8883'/><text x=%.1f y=%d text-anchor=middle>%g</text>\n",
+        tn_put(t, "<path d='M%.1f %dV%d' stroke='#8883'/><text x=%.1f y=%d text-anchor=middle>%g</text>\n",
                at_x(a, pow(10, d)), TOP, BOTTOM, at_x(a, pow(10, d)), BOTTOM + 16, pow(10, d));
     for (double d = a->y0; d <= a->y1; d++)
-        fu_put(t, "<path d='M%d %.1fH%d' stroke='#8883'/><text x=%d y=%.1f text-anchor=end>%g</text>\n", LEFT,
+        tn_put(t, "<path d='M%d %.1fH%d' stroke='#8883'/><text x=%d y=%.1f text-anchor=end>%g</text>\n", LEFT,
                at_y(a, pow(10, d)), RIGHT, LEFT - 6, at_y(a, pow(10, d)) + 4, pow(10, d));
 }
 
-static void put_roofline(const tn_view *v, fu_text *t)
+static void put_roofline(const tn_view *v, tn_growing *t)
 {
     axes a = {-1, 2, -1, 2};
     double most = 0;
@@ -129,22 +129,22 @@ static void put_roofline(const tn_view *v, fu_text *t)
         most = fmax(most, l->of->flops * 1e-6 / l->ms);
     }
     if (most <= 0 || v->gbs <= 0) return;
-    fu_put(t, "<h2>Roofline</h2>\n<svg viewBox='0 0 %d %d' width='100%%' role=img>\n", WIDTH, HEIGHT);
+    tn_put(t, "<h2>Roofline</h2>\n<svg viewBox='0 0 %d %d' width='100%%' role=img>\n", WIDTH, HEIGHT);
     put_grid(&a, t);
     double x0 = fmax(pow(10, a.x0), pow(10, a.y0) / v->gbs), knee = most / v->gbs;
-    fu_put(t, "<path d='M%.1f %.1fL%.1f %.1fH%d' stroke='#c44' fill=none stroke-width=1.5 />\n", at_x(&a, x0),
+    tn_put(t, "<path d='M%.1f %.1fL%.1f %.1fH%d' stroke='#c44' fill=none stroke-width=1.5 />\n", at_x(&a, x0),
            at_y(&a, x0 * v->gbs), at_x(&a, knee), at_y(&a, most), RIGHT);
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
         if (!measured(l)) continue;
         double r = 3 + 12 * sqrt(l->ms / v->total.ms);
-        fu_put(t, "<circle cx=%.1f cy=%.1f r=%.1f fill='%s' fill-opacity=.55><title>%s: ",
+        tn_put(t, "<circle cx=%.1f cy=%.1f r=%.1f fill='%s' fill-opacity=.55><title>%s: ",
                at_x(&a, l->of->flops / (double)l->of->bytes), at_y(&a, l->of->flops * 1e-6 / l->ms), r,
                l->way == TN_WAY_BACKWARD ? "#d08020" : "#4878a8", l->of->name);
         put_escaped(t, l->ops);
-        fu_put(t, ", %.3f ms</title></circle>\n", l->ms);
+        tn_put(t, ", %.3f ms</title></circle>\n", l->ms);
     }
-    fu_put(
+    tn_put(
         t,
         "<text x=%d y=%d text-anchor=end>operations a byte moved</text><text x=%d y=%d>GFLOP/s</text></svg>\n"
         "<p>Line: the bandwidth of a copy, and the fastest launch of this step. Area: share of the time. "
@@ -155,108 +155,108 @@ static void put_roofline(const tn_view *v, fu_text *t)
 
 /* ---- tables ---- */
 
-static void put_sums(const tn_view *v, fu_text *t, const tn_sums *s)
+static void put_sums(const tn_view *v, tn_growing *t, const tn_sums *s)
 {
-    fu_put(t, "<td class=n>%d &rarr; %d<td class=n>%.2f &rarr; %.2f<td class=n>%.2f<td class=n>%.3f",
+    tn_put(t, "<td class=n>%d &rarr; %d<td class=n>%.2f &rarr; %.2f<td class=n>%.2f<td class=n>%.3f",
            s->before, s->kernels, mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes),
            s->predicted_ms);
     if (v->total.ms < 0) return;
-    fu_put(t, "<td class=n>%.3f<td class=n>", s->ms > 0 ? s->ms : 0);
-    if (tn_sums_share(s) > 0) fu_put(t, "%.0f %%", 100 * tn_sums_share(s));
-    fu_put(t, "<td style='width:6em'><div class=bar style='width:%.0f%%'></div>",
+    tn_put(t, "<td class=n>%.3f<td class=n>", s->ms > 0 ? s->ms : 0);
+    if (tn_sums_share(s) > 0) tn_put(t, "%.0f %%", 100 * tn_sums_share(s));
+    tn_put(t, "<td style='width:6em'><div class=bar style='width:%.0f%%'></div>",
            v->total.ms > 0 ? 100 * s->ms / v->total.ms : 0);
 }
 
-static void put_group(const tn_view *v, fu_text *t, int row, bool backward)
+static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
 {
     tn_sums s = tn_view_row(v, row, backward ? TN_WAY_BACKWARD : TN_WAY_FORWARD);
     if (!s.kernels) return;
-    fu_put(t, "<tr%s><td class=n>%d<td>%s<td>", backward ? " class=b" : "", row + 1,
+    tn_put(t, "<tr%s><td class=n>%d<td>%s<td>", backward ? " class=b" : "", row + 1,
            backward ? "backward" : "forward");
     bool any = false;
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
         if (l->row != row || (l->way == TN_WAY_BACKWARD) != backward) continue;
-        if (any) fu_put(t, "<br>");
+        if (any) tn_put(t, "<br>");
         put_escaped(t, l->ops);
-        fu_put(t, " <span class=k>%s</span> <span class=k>", l->of->name);
+        tn_put(t, " <span class=k>%s</span> <span class=k>", l->of->name);
         put_escaped(t, l->lines);
-        fu_put(t, "</span>");
+        tn_put(t, "</span>");
         any = true;
     }
     put_sums(v, t, &s);
-    fu_put(t, "</tr>\n");
+    tn_put(t, "</tr>\n");
 }
 
-static void put_groups(const tn_view *v, fu_text *t)
+static void put_groups(const tn_view *v, tn_growing *t)
 {
-    fu_put(t, "<h2>Groups</h2>\n<p>f' is the gradient of f. Before: each call by itself.</p>\n<table><tr><th "
+    tn_put(t, "<h2>Groups</h2>\n<p>f' is the gradient of f. Before: each call by itself.</p>\n<table><tr><th "
               "class=n>#<th>"
               "<th>operators, kernel, lines<th class=n>kernels<th class=n>MB moved<th class=n>saved<th "
               "class=n>ms predicted");
-    if (v->total.ms >= 0) fu_put(t, "<th class=n>ms<th class=n>of a copy<th>time");
-    fu_put(t, "</tr>\n");
+    if (v->total.ms >= 0) tn_put(t, "<th class=n>ms<th class=n>of a copy<th>time");
+    tn_put(t, "</tr>\n");
     for (int r = 0; r < v->n_row; r++) {
         put_group(v, t, r, false);
         put_group(v, t, r, true);
     }
-    fu_put(t, "<tr><th><th>all<th>");
+    tn_put(t, "<tr><th><th>all<th>");
     put_sums(v, t, &v->total);
-    fu_put(t, "</tr></table>\n");
+    tn_put(t, "</tr></table>\n");
 }
 
-static void put_ledger(const tn_view *v, fu_text *t)
+static void put_ledger(const tn_view *v, tn_growing *t)
 {
-    fu_put(t, "<h2>What forward does for backward</h2>\n<table><tr><th>value<th>how<th class=n>values<th "
+    tn_put(t, "<h2>What forward does for backward</h2>\n<table><tr><th>value<th>how<th class=n>values<th "
               "class=n>MB</tr>\n");
     for (int i = 0; i < v->n_kept; i++) {
-        fu_put(t, "<tr><td>");
+        tn_put(t, "<tr><td>");
         put_escaped(t, v->kept[i].name);
-        fu_put(t, "<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", v->kept[i].how, v->kept[i].n,
+        tn_put(t, "<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", v->kept[i].how, v->kept[i].n,
                mb(v->kept[i].bytes));
     }
-    fu_put(t, "</table>\n");
+    tn_put(t, "</table>\n");
 }
 
-static void put_boundaries(const tn_view *v, fu_text *t)
+static void put_boundaries(const tn_view *v, tn_growing *t)
 {
-    fu_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through "
+    tn_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through "
               "memory.</p>\n<table><tr><th>from"
               "<th>to<th>reason<th>what would help<th class=n>values<th class=n>MB<th "
               "class=n>ms it costs</tr>\n");
     for (int i = 0; i < v->n_boundary; i++) {
         const tn_boundary *b = &v->boundary[i];
-        fu_put(t, "<tr><td>");
+        tn_put(t, "<tr><td>");
         put_escaped(t, b->from);
-        fu_put(t, "<td>");
+        tn_put(t, "<td>");
         put_escaped(t, b->to);
-        fu_put(t, "<td>%s<td>%s<td class=n>%d<td class=n>%.3f<td class=n>", b->reason, b->remedy, b->n,
+        tn_put(t, "<td>%s<td>%s<td class=n>%d<td class=n>%.3f<td class=n>", b->reason, b->remedy, b->n,
                mb(b->bytes));
-        if (b->saves_ms >= 0) fu_put(t, "%.3f", b->saves_ms);
-        fu_put(t, "</tr>\n");
+        if (b->saves_ms >= 0) tn_put(t, "%.3f", b->saves_ms);
+        tn_put(t, "</tr>\n");
     }
-    fu_put(t, "</table>\n");
+    tn_put(t, "</table>\n");
 }
 
-void tn_report_html(tn_session *s, const tn_view *v, fu_text *t)
+void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
 {
-    fu_put(
+    tn_put(
         t,
         "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         "<title>libtensor: a step</title>\n<style>%s</style>\n",
         style);
-    fu_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode, profile %s", tn_version(),
+    tn_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode, profile %s", tn_version(),
            s->device->name, s->device->threads, s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
     if (!v->log) {
-        fu_put(t, ". No step has run a plan.</p></html>\n");
+        tn_put(t, ". No step has run a plan.</p></html>\n");
         return;
     }
-    fu_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number,
+    tn_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number,
            v->log->backward ? "the last that trained" : "the last");
     put_summary(v, t);
     put_roofline(v, t);
     put_groups(v, t);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
-    fu_put(t, "</html>\n");
+    tn_put(t, "</html>\n");
 }

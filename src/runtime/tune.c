@@ -1,8 +1,8 @@
 /* tune.c - choosing tiles by timing them, where TENSOR_TUNE=1 asks for it.
  *
- * The cost model (fuser/loops/conv_tile.c) names the few tiles that it takes for the fastest. Once for each shape,
- * each of these runs alone, on memory of its own, in turns, by the device's own clock; the model's first
- * choice gives way to what is faster by more than the clock's noise. What was chosen is kept beside the
+ * The cost model (fuser/loops/conv_tile.c) names the few tiles that it takes for the fastest. Once for each
+ * shape, each of these runs alone, on memory of its own, in turns, by the device's own clock; the model's
+ * first choice gives way to what is faster by more than the clock's noise. What was chosen is kept beside the
  * compiled kernels, one small file a shape:
  *
  *     libtensor tile
@@ -25,8 +25,8 @@
 #include <string.h>
 
 #include "../../fuser/loops/conv_tile.h"
-#include "../../fuser/fuser.h"
 #include "../core/dtype.h"
+#include "../core/growing.h"
 #include "../core/hash.h"
 #include "../core/settings.h"
 #include "../core/whole_file.h"
@@ -183,9 +183,9 @@ static bool compile(trial *t)
     tn_errbuf err;
     for (int i = 0; i < t->n; i++) {
         const struct fu_conv_tile *o = &t->tile[i];
-        fu_text text = {0};
+        tn_growing text = {0};
         snprintf(t->name[i], sizeof t->name[i], "tile_%d_%d_%d_%d_of_%d", o->bm, o->bn, o->bk, o->stages, i);
-        fu_put(&text, "%s#define ENTRY %s\n#define PARTIALS 3\n%s%s%s", o->defines, t->name[i], o->before,
+        tn_put(&text, "%s#define ENTRY %s\n#define PARTIALS 3\n%s%s%s", o->defines, t->name[i], o->before,
                tn_embed_text(TN_EMBED_CONV_PLAIN_CUH), o->text);
         t->text[i] = text.p;
         if (text.failed) return false;

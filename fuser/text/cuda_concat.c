@@ -1,4 +1,4 @@
-/* cuda_copy.c - concat in CUDA C, a kernel that only moves elements: a thread for each element of
+/* cuda_concat.c - concat in CUDA C, a kernel that only moves elements: a thread for each element of
  * the result, so that neighbours write side by side. Also the helpers of the other kernels that are written
  * out by hand. Start with fu_cuda_concat. */
 #include "raw.h"
@@ -10,7 +10,7 @@ enum { THREADS = 256 };
 
 /* ---- helpers ---- */
 
-int fu_cuda_place(fu_ctx *c, const tn_tensor *t, int node, fu_place_of *out)
+int fu_cuda_place(fu_ctx *c, const tn_tensor *t, fu_place_of *out)
 {
     t = fu_value_of(c, t);
     *out = (fu_place_of){.t = t};
@@ -18,7 +18,7 @@ int fu_cuda_place(fu_ctx *c, const tn_tensor *t, int node, fu_place_of *out)
         if (fu_place(c, t, &out->slot, &out->offset)) return 0;
         return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
     }
-    if ((out->slot = fu_emit_dense(c, t, node)) < 0) return out->slot;
+    if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
     out->dense = *t;
     out->t = &out->dense;
     int64_t below = 1;
@@ -46,12 +46,12 @@ const char *fu_cuda_each(fu_raw *k, int64_t numel)
 
 int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, int64_t chunk)
 {
-    fu_text all = {0};
-    fu_put(&all, "/* %s: %s */\n", k->s->name, comment);
-    fu_put(&all, "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+    tn_growing all = {0};
+    tn_put(&all, "/* %s: %s */\n", k->s->name, comment);
+    tn_put(&all, "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
            threads, k->s->name, fu_cuda_guard(k->c, 1, &k->node, k->fault), k->t.p ? k->t.p : "");
     if (!all.failed) all.failed = k->t.failed;
-    fu_text_free(&k->t);
+    tn_growing_free(&k->t);
     k->s->grid.n = items;
     k->s->grid.chunk = chunk;
     k->s->grid.threads = threads;
@@ -70,7 +70,7 @@ int fu_cuda_concat(fu_ctx *c, const fu_group *g, int from, int to, int64_t start
     for (int i = from; i < to; i++) {
         const tn_tensor *in = fu_value_of(c, t->in[i]);
         lines += in->shape[axis];
-        if (tn_node_numel(in) && (r = fu_cuda_place(c, in, g->member[0], &x[i - from]))) return r;
+        if (tn_node_numel(in) && (r = fu_cuda_place(c, in, &x[i - from]))) return r;
     }
     if (!lines) return 0;
     fu_raw k;

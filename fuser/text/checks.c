@@ -1,0 +1,65 @@
+/* checks.c - the kernels that look indices through before anything is assigned (graph/lookups.c), where no
+ * other kernel does so in time. Start with fu_emit_checks.
+ */
+#include "text.h"
+
+#include <stdio.h>
+
+static void mark_awaited(fu_ctx *c, int g)
+{
+    fu_group *a = &c->group[g];
+    for (int i = 0; i < a->n; i++)
+        for (int k = 0; k < c->node[a->member[i]].n_after; k++) {
+            const int d = fu_awaited(c, g, a->member[i], k);
+            if (d == g || c->group[d].mark == c->mark) continue;
+            c->group[d].mark = c->mark;
+            mark_awaited(c, d);
+        }
+}
+
+/* Whether every assignment waits for a kernel that looks l through. */
+static bool is_first(fu_ctx *c, const fu_lookup *l)
+{
+    for (int w = 0; w < c->n_node; w++) {
+        if (!fu_lasts(c, w)) continue;
+        const int own = fu_group_of(c, w);
+        bool before = false;
+        c->mark++;
+        mark_awaited(c, own);
+        for (int i = 0; i < c->n_node && !before; i++)
+            before = fu_is_lookup(c, i, l) && fu_group_of(c, i) != own &&
+                     c->group[fu_group_of(c, i)].mark == c->mark;
+        if (!before) return false;
+    }
+    return true;
+}
+
+static int emit_check(fu_ctx *c, const fu_lookup *l)
+{
+    if (!fu_lookahead_program(c, l))
+        return fu_fail(c, TN_E_INTERNAL, "an index can no longer be looked through");
+    const int slot = fu_scratch_slot(c, tn_node_numel(l->index), TN_I64), at = c->plan->n_step;
+    if (slot < 0) return slot;
+    fu_group none = {0};
+    c->prog->store[0].slot = slot;
+    const int status = fu_emit(c, &none, c->prog);
+    if (status) return status;
+    const tn_tensor *t = c->node[l->node].t;
+    char text[160];
+    snprintf(text, sizeof text, "looks whether all %s are from 0 to %lld, before anything is assigned",
+             t->attr->indexed_by ? t->attr->indexed_by : "indices", (long long)l->extent - 1);
+    tn_step *s = &c->plan->step[at];
+    s->first_node = at; /* none, but not those of the step before */
+    s->does = tn_arena_strdup(&c->plan->arena, text);
+    return s->does ? 0 : fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+}
+
+int fu_emit_checks(fu_ctx *c)
+{
+    int status = 0;
+    for (int i = 0; i < c->n_lookup && !status; i++) {
+        const fu_lookup *l = &c->lookup[i];
+        if (!l->known && l->ahead && !is_first(c, l)) status = emit_check(c, l);
+    }
+    return status;
+}

@@ -1,0 +1,128 @@
+/* operands.c - what a kernel reads and writes: which buffers its programs need, under which names, and how
+ * many bytes that comes to. A kernel has one program, or more where it has a finish; each is turned to in
+ * turn. Start with fu_turn_to.
+ */
+#include "../loops/cost.h"
+#include "nest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void mark_hot(fu_em *e, int id)
+{
+    if (e->hot[id]) return;
+    e->hot[id] = true;
+    for (int i = 0; i < e->p->value[id].n_arg; i++) mark_hot(e, e->p->value[id].arg[i]);
+}
+
+/* Turns to another program of the same kernel. */
+void fu_turn_to(fu_em *e, fu_prog *p)
+{
+    e->p = p;
+    memset(e->hot, 0, sizeof e->hot);
+    memset(e->defined, 0, sizeof e->defined);
+    for (int i = 0; i < p->n_value; i++) e->where[i] = -1;
+    for (int i = 0; i < p->n_store; i++)
+        if (!p->split || fu_store_full(p, &p->store[i])) {
+            mark_hot(e, p->store[i].value);
+            if (p->store[i].mask >= 0) mark_hot(e, p->store[i].mask);
+        }
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_REDUCE) mark_hot(e, i);
+}
+
+bool fu_loads(const fu_em *e, int id)
+{
+    return e->hot[id] && (e->p->value[id].kind == FU_LOAD || e->p->value[id].kind == FU_PICK);
+}
+
+/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
+void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (!fu_loads(e, i)) continue;
+        bool is_partial = false;
+        for (int k = 0; first && k < first->n_value; k++)
+            is_partial = is_partial || (fu_is_partial(first, k) && slot[k] == v->slot);
+        if (is_partial == partial)
+            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+    }
+}
+
+void fu_take_outputs(fu_em *e)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_store; i++) {
+        fu_store *s = &p->store[i];
+        s->buf = -1;
+        if (p->split && !fu_store_full(p, s)) continue;
+        const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;
+        const char *want = "out";
+        bool in_place = t && t->op == TN_OP_assign;
+        if (in_place && t->in[0]->name)
+            want = t->in[0]->name;
+        else if (t && t->name)
+            want = t->name;
+        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
+            want = p->value[s->value].hint;
+        char text[64];
+        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
+        s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
+    }
+}
+
+void fu_describe(fu_em *e, const fu_group *g)
+{
+    const fu_prog *p = e->p;
+    static const char *const form[] = {"pointwise", "row", "column"};
+    tn_growing *t = &e->head;
+    tn_put(t, "/* %s%s:", e->s->name, p->second ? ", when all parts are done" : "");
+    for (int i = 0; i < g->n && !p->second; i++) {
+        const tn_tensor *n = e->c->node[g->member[i]].t;
+        tn_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
+               n->name ? n->name : "");
+    }
+    tn_put(t, "\n * %s schedule over [", form[p->form]);
+    for (int i = 0; i < p->n_atom; i++) {
+        const char *sep = i ? ", " : "";
+        if (fu_runtime(p, i))
+            tn_put(t, "%sn%s", sep, p->red >> i & 1 ? " reduced" : "");
+        else
+            tn_put(t, "%s%lld%s", sep, (long long)p->extent[i], p->red >> i & 1 ? " reduced" : "");
+    }
+    tn_put(t, "]");
+    if (p->n_phase > 1) tn_put(t, ", %d phases", p->n_phase);
+    if (p->split) tn_put(t, ", partial results per part");
+    if (p->cross) tn_put(t, ", sums over the rows per part");
+    if (p->stream) tn_put(t, ", streaming stores");
+    if (p->second) tn_put(t, ", combines the parts in order");
+    tn_put(t, " */\n");
+}
+
+/* What this function of the kernel reads and writes: each operand once. */
+void fu_count_traffic(fu_em *e)
+{
+    const fu_prog *p = e->p;
+    for (int i = 0; i < e->n_pointer; i++) {
+        int64_t most = 0;
+        for (int k = 0; k < p->n_value; k++) {
+            const fu_value *v = &p->value[k];
+            if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->buf == i && e->hot[k]) {
+                int64_t m = v->n_arg && v->kind == FU_LOAD ? v->extent : fu_count(p, v->vary);
+                if (m > most) most = m;
+            }
+        }
+        for (int k = 0; k < p->n_store; k++)
+            if (p->store[k].buf == i) {
+                const fu_store *s = &p->store[k];
+                int64_t m = s->mask < 0 ? fu_count(p, s->dom) : tn_node_numel(e->c->node[s->node].t);
+                if (m > most) most = m;
+                e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
+            }
+        int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
+        e->s->traffic[i].bytes += bytes;
+        e->s->bytes += bytes;
+    }
+    e->s->work += fu_prog_work(p, e->c->target);
+}

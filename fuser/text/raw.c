@@ -1,0 +1,161 @@
+/* raw.c - what every kernel uses whose loops are written out by hand: operands, coordinates, and dense copies
+ * of what such a kernel cannot read where it lies. Start with fu_raw_open.
+ */
+#include "raw.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width)
+{
+    *k = (fu_raw){.c = c, .lang = fu_language(c->target)};
+    char name[64];
+    if (width > 1)
+        snprintf(name, sizeof name, "%.30s_%lld", what, (long long)width);
+    else
+        snprintf(name, sizeof name, "%.30s_kernel", what);
+    k->s = fu_step_new(c, TN_STEP_KERNEL, name);
+    k->node = g->member[0];
+    k->t.indent = 1;
+    return k->s ? 0 : TN_E_NOMEM;
+}
+
+void fu_raw_operand(fu_raw *k, int slot, int64_t offset, tn_dtype d, const char *name, bool out)
+{
+    int i = fu_step_buf(k->c, k->s, slot, offset);
+    if (i < 0) k->t.failed = i;
+    if (out) k->s->n_out++;
+    const char *type = k->lang->memory[d], *only = out ? "" : "const ";
+    if (k->lang == &fu_dialect_cuda)
+        fu_line(&k->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, name, only, type, i);
+    else
+        fu_line(&k->t, "%s%s *%s = a->buf[%d];", only, type, name, i);
+}
+
+int fu_raw_input(fu_raw *k, const tn_tensor *t, const char *name)
+{
+    int slot;
+    int64_t offset;
+    if (!fu_place(k->c, t, &slot, &offset))
+        return fu_fail(k->c, TN_E_UNSUPPORTED, "an operand has no memory");
+    fu_raw_operand(k, slot, offset, (tn_dtype)t->dtype, name, false);
+    k->s->bytes += tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+    return 0;
+}
+
+void fu_raw_output(fu_raw *k, const char *name)
+{
+    const tn_tensor *t = k->c->node[k->node].t;
+    fu_raw_operand(k, k->node, 0, (tn_dtype)t->dtype, name, true);
+    k->s->bytes += tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+}
+
+int fu_raw_dim(fu_raw *k, int64_t v)
+{
+    tn_step *s = k->s;
+    if (!s->dim) s->dim = tn_arena_alloc(&k->c->plan->arena, 8 * sizeof *s->dim);
+    if (!s->dim || s->n_dim == 8) {
+        k->t.failed = s->dim ? TN_E_UNSUPPORTED : TN_E_NOMEM;
+        return 0;
+    }
+    s->dim[s->n_dim] = v;
+    return s->n_dim++;
+}
+
+int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item)
+{
+    tn_growing all = {0};
+    tn_put(&all, "/* %s: %s */\n", k->s->name, comment);
+    if (k->fault) tn_put(&all, "%s", FU_INDEX_FAULT);
+    tn_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
+           k->t.p ? k->t.p : "");
+    if (!all.failed) all.failed = k->t.failed;
+    tn_growing_free(&k->t);
+    k->s->grid.n = items;
+    k->s->grid.chunk = per_item > 0 && per_item < 32768 ? 32768 / per_item : 1;
+    return fu_finish_kernel(k->c, k->s, &all);
+}
+
+void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, char *out, size_t n)
+{
+    size_t k = 0;
+    out[0] = 0;
+    for (int i = from; i < to && k < n; i++) {
+        if (t->shape[i] == 1 || !t->stride[i]) continue;
+        k += (size_t)snprintf(out + k, n - k, "%s%s%d * %lld", k ? " + " : "", coordinate, i,
+                              (long long)t->stride[i]);
+    }
+    if (!k) snprintf(out, n, "0");
+}
+
+/* Coordinates of axes from .. to - 1 from the row-major number `what`. */
+void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *what)
+{
+    int64_t below = 1;
+    for (int i = to - 1; i >= from; i--) {
+        char by[40] = "", mod[40] = "";
+        if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
+        if (i > from) snprintf(mod, sizeof mod, " %% %lld", (long long)t->shape[i]);
+        fu_line(&k->t, "const int64_t i%d = %s%s%s;", i, what, by, mod);
+        below *= t->shape[i] ? t->shape[i] : 1;
+    }
+}
+
+int64_t fu_raw_count(const tn_tensor *t, int from, int to)
+{
+    int64_t n = 1;
+    for (int i = from; i < to; i++) n *= t->shape[i];
+    return n;
+}
+
+int fu_emit_dense(fu_ctx *c, const tn_tensor *t)
+{
+    int64_t elems = fu_dense_program(c, t);
+    if (elems < 0) return (int)elems;
+    int slot = c->prog->store[0].slot = fu_scratch_slot(c, elems, (tn_dtype)t->dtype);
+    if (slot < 0) return slot;
+    fu_schedule(c->prog);
+    fu_group none = {0};
+    int r = elems ? fu_emit(c, &none, c->prog) : 0;
+    return r ? r : slot;
+}
+
+int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g)
+{
+    int node = g->member[0];
+    const tn_tensor *t = c->node[node].t;
+    int slot[2] = {-1, -1};
+    int64_t offset[2] = {0};
+    *w = (fu_window){.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype};
+    w->to = t->op == TN_OP_pool_argmax ? w->d : (tn_dtype)t->dtype;
+    w->acc = fu_compute_dtype(w->d);
+    w->back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
+    for (int i = 0; i < t->n_in; i++) {
+        int r = fu_dense_operand(c, t->in[i], &slot[i], &offset[i]);
+        if (r) return r;
+    }
+    int r = fu_raw_open(&w->k, c, g, tn_op_get((tn_op)t->op)->name, t->shape[3]);
+    if (r) return r;
+    fu_raw_operand(&w->k, slot[0], offset[0], w->d, w->back ? "g" : "x", false);
+    if (t->n_in > 1) fu_raw_operand(&w->k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
+    for (int i = 0; i < t->n_in; i++)
+        w->k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
+    for (int i = 0; i < g->n; i++) {
+        bool chosen = c->node[g->member[i]].t->op == TN_OP_pool_argmax;
+        w->chosen = w->chosen || chosen;
+        w->max = w->max || c->node[g->member[i]].t->op == TN_OP_pool_max;
+        w->k.node = g->member[i];
+        fu_raw_output(&w->k, chosen ? "place" : "out");
+    }
+    return 0;
+}
+
+int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
+{
+    t = fu_value_of(c, t);
+    if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER && tn_node_is_dense(t))
+        return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+    *offset = 0;
+    *slot = fu_emit_dense(c, t);
+    return *slot < 0 ? *slot : 0;
+}
