@@ -67,9 +67,11 @@ extern "C" {
 #define TN_VERSION_PATCH 0
 
 #if defined(__GNUC__)
-#define TN_API __attribute__((visibility("default")))
+#define TN_API                __attribute__((visibility("default")))
+#define TN_FORMAT(text, args) __attribute__((format(printf, text, args)))
 #else
 #define TN_API
+#define TN_FORMAT(text, args)
 #endif
 
 /* Declares an operator twice: tn_NAME(...) and tn_NAME_at(..., file, line). In C the macros of chapter 13
@@ -145,23 +147,15 @@ TN_API void tn_clear_error(tn_session *s);             /* forgets it; a step goe
 
 /* Reports a user's error into the session, as the library's own operators do; the first one is kept.
  * Returns `status`. For code built on top of the library. */
-TN_API int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 4, 5)))
-#endif
-    ;
+TN_API int tn_fail(tn_session *s, int status, const char *op, const char *format, ...) TN_FORMAT(4, 5);
 
-/* Until tn_place_end, errors found in calls that say no line of their own name this one: so that a function
- * made of several calls can speak of its caller's line. Nests; the outermost counts. NULL is allowed. */
+/* Until tn_place_end, calls that say no line of their own, and errors found in them, name this one: so that a
+ * function made of several calls can speak of its caller's line. Nests; the outermost counts. NULL is allowed. */
 TN_API void tn_place_begin(tn_session *s, const char *file, int line);
 TN_API void tn_place_end(tn_session *s);
 
 /* Says something through the session's log, as TN_LOG_WARN. */
-TN_API void tn_warn(const tn_session *s, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 2, 3)))
-#endif
-    ;
+TN_API void tn_warn(const tn_session *s, const char *format, ...) TN_FORMAT(2, 3);
 
 /* ---- 2 Sessions and steps -------------------------------------------------------------------------- */
 

@@ -3,18 +3,14 @@
  * In the file: each parameter and buffer under its name; for optimizer k "optimizer.k.step", the update
  * counts of its parameters (I64), "optimizer.k.exp_avg.NAME" and the like for those that have been updated,
  * and "optimizer.k.gradient_sum.NAME" for those an update is being gathered for; as metadata strings
- * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr" and ".gathered",
- * "data.k.count",
- * ".epoch" and ".at" of data set k. Saving and loading walk the same list (nn_items), so that they cannot
- * differ; loading is checkpoint_load.c. Read tn_nn_make_items first.
+ * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr" and ".gathered", and
+ * "data.k.count", ".epoch" and ".at" of data set k. Saving and loading walk the same list (nn_items), so that
+ * they cannot differ; loading is checkpoint_load.c. Read tn_nn_make_items first.
  */
 #include "checkpoint.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-#include "../src/core/whole_file.h"
 
 static nn_item *add(nn_items *l)
 {
@@ -44,9 +40,8 @@ static void add_tensor(nn_items *l, tn_tensor *t, bool param)
 
 static void add_state(nn_items *l, tn_optim *o, int number, int which)
 {
-    const char *kind = tn_nn_state_name(o->method, which);
-    bool kept = which == NN_SUM || o->method != NN_SGD || o->momentum > 0;
-    for (int k = 0; k < o->n && kind && kept; k++) {
+    const char *kind = tn_nn_state_name(o, which);
+    for (int k = 0; k < o->n && kind; k++) {
         nn_item *i = add(l);
         if (!i) return;
         snprintf(i->name, NN_NAME, "optimizer.%d.%s.%s", number, kind, tn_name(o->entries[k].param));
@@ -124,8 +119,7 @@ static size_t item_bytes(const nn_item *i)
     return (size_t)n * tn_nn_dtype_bytes(tn_nn_item_dtype(i));
 }
 
-/* ---- saving
- * ------------------------------------------------------------------------------------------------ */
+/* ---- saving ---- */
 
 static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text *t)
 {
@@ -139,7 +133,7 @@ static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text
         tn_nn_text_add(t,
                        ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\""
                        ",\"optimizer.%d.gathered\":\"%d\"",
-                       number, tn_nn_method_name(o->method), number, o->lr, number, o->gathered);
+                       number, o->method->name, number, o->lr, number, o->gathered);
     number = 0;
     for (tn_dataset *d = st->datasets; d; d = d->next, number++) {
         int64_t epoch, place;
@@ -181,22 +175,18 @@ static int write_item(FILE *f, const nn_item *e, void *buffer, size_t bytes)
     return fwrite(buffer, 1, bytes, f) == bytes ? TN_OK : TN_E_IO;
 }
 
-static int write_file(tn_session *s, const char *path, const nn_items *l, const nn_text *header, void *buffer,
-                      const char *op)
+typedef struct writing {
+    const nn_items *l;
+    const nn_text *header;
+    void *buffer; /* of the largest item */
+} writing;
+
+static int write_all(FILE *f, void *user)
 {
-    tn_whole_file w;
-    int why = tn_whole_open(&w, path), status = TN_OK;
-    if (why)
-        return tn_fail(s, why == ENAMETOOLONG ? TN_E_ARG : TN_E_IO, op, "%s: %s", path, tn_whole_why(why));
-    if (fwrite(header->text, 1, header->size, w.f) != header->size) status = TN_E_IO;
-    for (int i = 0; !status && i < l->n; i++)
-        status = write_item(w.f, &l->items[i], buffer, item_bytes(&l->items[i]));
-    why = errno;
-    if (status)
-        tn_whole_drop(&w);
-    else if ((why = tn_whole_commit(&w)))
-        status = TN_E_IO;
-    if (status == TN_E_IO) tn_fail(s, TN_E_IO, op, "%s: %s", path, strerror(why));
+    const writing *w = user;
+    int status = fwrite(w->header->text, 1, w->header->size, f) == w->header->size ? TN_OK : TN_E_IO;
+    for (int i = 0; !status && i < w->l->n; i++)
+        status = write_item(f, &w->l->items[i], w->buffer, item_bytes(&w->l->items[i]));
     return status;
 }
 
@@ -223,7 +213,11 @@ int tn_save(tn_session *s, const char *path)
         buffer = tn_malloc(most);
         if (header.failed || !buffer) status = tn_fail(s, TN_E_NOMEM, op, "no memory for %zu bytes", most);
     }
-    if (!status) status = write_file(s, path, &l, &header, buffer, op);
+    if (!status) {
+        const char *why;
+        status = tn_write_whole(path, write_all, &(writing){&l, &header, buffer}, &why);
+        if (status && !tn_error(s)) tn_fail(s, status, op, "%s: %s", path, why);
+    }
     tn_free_mem(buffer);
     tn_free_mem(header.text);
     tn_free_mem(l.items);

@@ -2,7 +2,7 @@
 #ifndef TN_CHECKPOINT_H
 #define TN_CHECKPOINT_H
 
-#include "nn.h"
+#include "optim.h"
 
 enum { NN_NAME = 320 };
 

@@ -9,8 +9,6 @@
  */
 #include "checkpoint.h"
 
-#include "../src/core/convert.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -192,9 +190,9 @@ static int match_optimizers(const loading *ld, const nn_state *st)
         char key[64];
         snprintf(key, sizeof(key), "optimizer.%d.method", number);
         const char *method = tn_nn_safetensors_meta(&ld->file, key);
-        if (!method || strcmp(method, tn_nn_method_name(o->method)))
+        if (!method || strcmp(method, o->method->name))
             return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: optimizer %d is '%s', '%s' expected", ld->path,
-                           number, method ? method : "missing", tn_nn_method_name(o->method));
+                           number, method ? method : "missing", o->method->name);
     }
     return TN_OK;
 }
@@ -205,27 +203,37 @@ typedef struct slab {
 } slab;
 
 /* The values of a parameter or a buffer as they are here. */
-static void take_values(const loading *ld, const nn_item *e, void *to)
+static int take_values(const loading *ld, const nn_item *e, unsigned char *to)
 {
     nn_turn turn;
-    int64_t n = tn_numel(e->tensor);
-    tn_dtype d = tn_nn_item_dtype(e), from = e->saved->dtype;
-    size_t size = tn_nn_dtype_bytes(d), from_size = tn_nn_dtype_bytes(from);
+    const int64_t n = tn_numel(e->tensor);
+    const tn_dtype d = tn_nn_item_dtype(e), from = e->saved->dtype;
+    const size_t size = tn_nn_dtype_bytes(d), bytes = (size_t)n * size;
     tn_nn_turn_of(ld->st, e->tensor, &turn);
-    if (!ld->pytorch || !tn_nn_turns(&turn)) {
-        tn_convert(to, d, e->saved->data, from, (size_t)n);
-        return;
+    const bool turned = ld->pytorch && tn_nn_turns(&turn);
+    const unsigned char *values = e->saved->data;
+    unsigned char *converted = NULL;
+    int status = TN_OK;
+    if (d != from && n) {
+        if (!(converted = tn_malloc(bytes)))
+            return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for '%s'", e->name);
+        tn_tensor *t = tn_from(ld->s, values, from, 1, &n);
+        status = t ? tn_read(t, d, converted, bytes) : tn_error(ld->s);
+        tn_free(t);
+        values = converted;
     }
-    for (int64_t i = 0; i < n; i++)
-        tn_convert((char *)to + (size_t)i * size, d,
-                   e->saved->data + (size_t)tn_nn_turn_index(&turn, i) * from_size, from, 1);
+    if (!status && !turned && n) memcpy(to, values, bytes);
+    for (int64_t i = 0; !status && turned && i < n; i++)
+        memcpy(to + (size_t)i * size, values + (size_t)tn_nn_turn_index(&turn, i) * size, size);
+    tn_free_mem(converted);
+    return status;
 }
 
-static void overlay(const loading *ld, const nn_item *e, unsigned char *host)
+static int overlay(const loading *ld, const nn_item *e, unsigned char *host)
 {
     int64_t first = 0, count = 0;
     tn_param_segment(e->tensor, &first, &count);
-    take_values(ld, e, host + (size_t)first * tn_nn_dtype_bytes(tn_nn_item_dtype(e)));
+    return take_values(ld, e, host + (size_t)first * tn_nn_dtype_bytes(tn_nn_item_dtype(e)));
 }
 
 static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *out)
@@ -239,7 +247,8 @@ static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *
     if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for %zu bytes of parameters", bytes);
     int status = tn_read(out->values, d, host, bytes);
     for (int i = 0; i < l->n && !status; i++)
-        if (l->items[i].param && tn_nn_item_dtype(&l->items[i]) == d) overlay(ld, &l->items[i], host);
+        if (l->items[i].param && tn_nn_item_dtype(&l->items[i]) == d)
+            status = overlay(ld, &l->items[i], host);
     if (!status && !(out->made = tn_from(ld->s, host, d, 1, &n))) status = tn_error(ld->s);
     tn_free_mem(host);
     return status;
@@ -252,12 +261,11 @@ static int prepare_buffer(const loading *ld, nn_item *e)
     tn_dtype d = tn_nn_item_dtype(e);
     void *host = tn_malloc(n * tn_nn_dtype_bytes(d));
     if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for '%s'", e->name);
-    take_values(ld, e, host);
     int64_t shape[TN_MAX_DIMS];
-    int ndim = tn_nn_item_shape(e, shape);
-    e->made = tn_from(ld->s, host, d, ndim, shape);
+    int ndim = tn_nn_item_shape(e, shape), status = take_values(ld, e, host);
+    if (!status && !(e->made = tn_from(ld->s, host, d, ndim, shape))) status = tn_error(ld->s);
     tn_free_mem(host);
-    return e->made ? TN_OK : tn_error(ld->s);
+    return status;
 }
 
 static int assign_all(const nn_items *l, const slab *slabs)
@@ -424,7 +432,7 @@ static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o
 
 int tn_load_with(tn_session *s, const char *path, const tn_load_options *options)
 {
-    const tn_load_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    NN_OPTIONS(tn_load_options, o, options);
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, load_op, "path is NULL");
     if (o->layout != TN_LAYOUT_MARKED && o->layout != TN_LAYOUT_TENSOR && o->layout != TN_LAYOUT_PYTORCH)

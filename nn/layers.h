@@ -1,38 +1,49 @@
-/* layers.h - what layers.c and attention.c share: naming and drawing parameters. */
+/* layers.h - what the layers are written in: a layer is a list of parts, and a function of them.
+ *
+ * A constructor tn_NAME_new checks its arguments (tn_nn_check), fills its public struct (tn_nn_own), and
+ * lists the parts that tn_nn_make is to make; tn_NAME_forward applies them. Both have an _at form, by
+ * TN_PLACED and NN_FORWARD. Read tn_linear_new in layers.c for the pattern.
+ */
 #ifndef TN_LAYERS_H
 #define TN_LAYERS_H
 
 #include "nn.h"
 
-/* The parameter (or buffer) "layer.part"; NULL when init is or the name is taken. */
-tn_tensor *tn_nn_named(tn_session *s, const char *op, const char *file, int line, const char *layer,
-                       const char *part, tn_tensor *init, bool trained);
-/* What a layer that cannot be made whole gives back: parameters and buffers from here on. */
-typedef struct tn_nn_mark {
-    int params, buffers;
-} tn_nn_mark;
-static inline tn_nn_mark tn_nn_begin(const tn_session *s)
-{
-    return (tn_nn_mark){tn_param_count(s), tn_buffer_count(s)};
-}
-/* Whether the layer is whole; else nothing of it stays. */
-static inline bool tn_nn_whole(tn_session *s, tn_nn_mark from, bool whole)
-{
-    if (!whole) tn_take_back(s, from.params, from.buffers);
-    return whole;
-}
-/* f32 [n], all of them `value`; this one and those below are NULL where an earlier part has failed. */
-tn_tensor *tn_nn_full(tn_session *s, double value, int64_t n, const char *file, int line);
-/* f32, uniform in [-bound, bound). */
-tn_tensor *tn_nn_uniform(tn_session *s, double bound, int ndim, const int64_t *shape, const char *file,
-                         int line);
-/* f32, N(0, std^2). */
-tn_tensor *tn_nn_normal(tn_session *s, double std, int ndim, const int64_t *shape, const char *file,
-                        int line);
+/* How a part starts: in [-number, number) alike, N(0, number^2), or number throughout. */
+typedef enum nn_init { NN_UNIFORM, NN_NORMAL, NN_FULL } nn_init;
+
+/* A tensor of a layer, f32. */
+typedef struct nn_part {
+    const char *name; /* "weight": the parameter "layer.weight"; NULL: this layer does without */
+    tn_tensor **at;
+    nn_init init;
+    double number;
+    int64_t shape[4]; /* up to the first 0 */
+    bool buffer;      /* without gradient */
+    /* For weights from PyTorch (layout.c): {h, w, c} where the rows, or the columns, are an image, else NULL
+     * or zeros. untold: whether they are was not said, and a file may have to be refused. */
+    const int64_t *row, *column;
+    bool untold;
+} nn_part;
+
+/* Makes the parts of `layer`, in this order. False, with the error reported, where one cannot be made; then
+ * none stays. */
+bool tn_nn_make(tn_session *s, const char *op, const char *layer, int n, const nn_part *part);
+#define NN_MAKE(s, op, layer, parts) tn_nn_make(s, op, layer, (int)(sizeof(parts) / sizeof(*(parts))), parts)
+
+/* Whether a layer may be made; reports "'fc' needs <what is wanted, and what was given>" where not ok. */
+bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *fmt, ...)
+    TN_FORMAT(5, 6);
 /* "layer 'fc'" from a parameter "fc.weight" of it; "the layer" where it has none. */
 const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size);
-/* Whether a layer may be made; reports "'fc' needs <what is wanted, and what was given>" where not ok. */
-bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *file, int line,
-                 const char *fmt, ...) __attribute__((format(printf, 7, 8)));
+
+/* The session of a layer's part, or of x where the layer has none. */
+static inline tn_session *tn_nn_session(const tn_tensor *part, const tn_tensor *x)
+{
+    return part ? tn_session_of(part) : x ? tn_session_of(x) : NULL;
+}
+/* tn_NAME_at of a tn_NAME(layer, x). */
+#define NN_FORWARD(name, layer, part)                                                                        \
+    TN_PLACED(tn_tensor *, name, tn_nn_session(l ? l->part : NULL, x), (l, x), layer *l, tn_tensor *x)
 
 #endif

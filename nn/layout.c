@@ -20,7 +20,7 @@ bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, const int64_t *ro
                 const char *op)
 {
     size_t n = strlen(tn_name(t)) + 1;
-    struct nn_told *told = tn_nn_own(s, sizeof(*told) + n, op);
+    struct nn_told *told = tn_nn_own(s, sizeof(*told) + n, NULL, op);
     if (!told) return false;
     nn_state *st = tn_nn_state(s);
     told->known = known;

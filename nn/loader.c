@@ -13,8 +13,8 @@ struct tn_loader {
     int64_t batch;
     uint64_t seed;
     bool cut; /* ends before the pass does (.batches): the next loader goes on with it */
-    uint32_t
-        *order;    /* [n of the data set]; a text's windows: [batch], where they begin. NULL: as they stand */
+    /* [n of the data set]; of a text's windows [batch], where they begin. NULL: as they stand */
+    uint32_t *order;
     void *x;       /* [batch, item] */
     int32_t *y;    /* [batch, labels of one] */
     tn_batch last; /* its tensors are freed at the next call */
@@ -63,26 +63,17 @@ void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint
     }
 }
 
-static void destroy(tn_loader *l)
+static void destroy(void *p)
 {
+    tn_loader *l = p;
     tn_free_mem(l->order);
     tn_free_mem(l->x);
     tn_free_mem(l->y);
-    tn_free_mem(l);
-}
-
-void tn_nn_loaders_destroy(tn_loader *first)
-{
-    while (first) {
-        tn_loader *l = first;
-        first = l->next;
-        destroy(l);
-    }
 }
 
 tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
 {
-    const tn_loader_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    NN_OPTIONS(tn_loader_options, o, options);
     static const char op[] = "loader_open";
     if (!d) return NULL;
     int64_t batch = o->batch ? o->batch : 64;
@@ -95,14 +86,14 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     if (batch > d->n && !drawn) batch = d->n;
     int64_t most = INT64_MAX / 8 / batch; /* what a product with batch may be made of */
     bool fits = d->item <= most && d->labels_each <= most && o->batches <= most;
-    tn_loader *l = fits ? tn_calloc(1, sizeof(*l)) : NULL;
+    tn_loader *l = fits ? tn_nn_own(d->s, sizeof(*l), destroy, op) : NULL;
     if (l) {
         l->x = tn_malloc((size_t)(batch * d->item) * sizeof(float));
         l->y = tn_malloc((size_t)(batch * d->labels_each) * sizeof(int32_t));
         l->order = o->shuffle ? tn_malloc((size_t)(drawn ? batch : d->n) * sizeof(uint32_t)) : NULL;
     }
     if (!l || !l->x || !l->y || (o->shuffle && !l->order)) {
-        if (l) destroy(l);
+        if (l) tn_nn_drop(d->s, l);
         tn_fail(d->s, TN_E_NOMEM, op, "no memory for batches of %lld", (long long)batch);
         return NULL;
     }
@@ -144,7 +135,7 @@ void tn_loader_close(tn_loader *l)
             *p = l->next;
             break;
         }
-    destroy(l);
+    tn_nn_drop(l->d->s, l);
 }
 
 /* The step that the value was asked for in has ended: it is that step's, not the one before's. */

@@ -8,16 +8,13 @@
 #ifndef TN_NN_H
 #define TN_NN_H
 
+#include "../include/tensor_extend.h"
 #include "../include/tensor_nn.h"
-#include "../src/core/alloc.h"
-#include "../src/core/placed.h"
-#include "../src/core/print.h"
 
 /* ---- state.c: what a session owns ---- */
 
 typedef struct nn_state {
-    tn_session *s;
-    struct nn_block *blocks;              /* layers: plain memory, freed in one go */
+    struct nn_block *blocks;              /* all of it, the newest first; tn_close frees it in this order */
     tn_dataset *datasets, **last_dataset; /* in order of creation, which is their number in checkpoints */
     tn_optim *optims, **last_optim;
     struct nn_told *told; /* layout.c */
@@ -29,11 +26,15 @@ typedef struct nn_state {
 } nn_state;
 
 nn_state *tn_nn_state(tn_session *s); /* made on first use; NULL is an error already reported */
-/* Zeroed memory that lives as long as the session; NULL is an error already reported. */
-void *tn_nn_own(tn_session *s, size_t bytes, const char *op);
-/* tn_fail, in the name of the caller's line. Returns the status. */
-int tn_nn_fail(tn_session *s, int status, const char *op, const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 6, 7)));
+/* Zeroed memory that lives as long as the session, or until tn_nn_drop; what hangs on it then goes by
+ * `destroy`, which may be NULL. NULL is an error already reported. */
+void *tn_nn_own(tn_session *s, size_t bytes, void (*destroy)(void *), const char *op);
+void tn_nn_drop(tn_session *s, void *p);
+/* Of a constructor: `o` is what the caller gave, or the options' defaults. */
+#define NN_OPTIONS(type, o, given)                                                                           \
+    const type o##_none = {.size = sizeof(type)}, *o = (given) ? (given) : &o##_none
+
+/* ---- why.c ---- */
 
 typedef struct nn_why {
     int status;
@@ -41,7 +42,7 @@ typedef struct nn_why {
 } nn_why;
 
 /* Notes the first reason and returns its status. */
-int tn_nn_why(nn_why *why, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int tn_nn_why(nn_why *why, int status, const char *fmt, ...) TN_FORMAT(3, 4);
 
 /* ---- readers: slurp.c, idx.c, sheet.c ---- */
 
@@ -59,7 +60,7 @@ int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_wh
 /* The first n tiles of h x w pixels of a PNG sheet. */
 int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *out, nn_why *why);
 
-/* ---- dataset.c, text.c, loader.c ---- */
+/* ---- dataset.c, images.c, text.c, loader.c ---- */
 
 enum { NN_NO_LABEL = -100 }; /* what tn_cross_entropy ignores */
 
@@ -74,7 +75,7 @@ typedef struct nn_corpus {
 struct tn_dataset {
     tn_session *s;
     tn_dataset *next;
-    tn_loader *loaders;  /* still open, the newest first */
+    tn_loader *loaders;  /* those still open, the newest first */
     int64_t n, item;     /* items; elements of one */
     int64_t labels_each; /* labels of one item: 1, or as many as elements where it is a window of a text */
     int ndim;
@@ -97,105 +98,15 @@ void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t firs
 /* A tensor of n items whose values stand at x, and one of their labels at y. */
 tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const void *x);
 tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y);
-/* The window from character `from` on: tokens, and those that follow them. Past the end 0 and -100. */
+/* Of a text: the window from character `from` on, and the characters that follow. Past the end 0 and -100. */
 void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y);
 
-void tn_nn_datasets_destroy(tn_dataset *first); /* the whole list; host memory only */
-void tn_nn_loaders_destroy(tn_loader *first);
 /* Where a training run that is saved now has to go on. */
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
 
 void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
 /* Where windows first..first+n of a pass begin, below `end`. */
 void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch);
-
-/* ---- optim.c, optim_state.c, optim_step.c ----
- *
- * What an optimizer owns of one dtype is a row of blocks of the parameter slab (NN_BLOCK elements each, and
- * every parameter begins one), from the first to the last parameter that has had a gradient. The optimizer's
- * state stands in flat tensors of the row's shape, so that an update is a few operators on whole rows,
- * whatever the number of parameters. */
-
-enum { NN_BLOCK = 64 };
-/* Two moments, and the gradients summed since the last update (.accumulate). */
-enum { NN_MOMENTS = 2, NN_SUM = 2, NN_STATES = 3 };
-enum { NN_ROWS = 2 }; /* f32, f64 */
-
-typedef struct nn_optim_entry {
-    tn_tensor *param;
-    int row;
-    int64_t first, count; /* its elements of the slab */
-    double lr_factor, weight_decay;
-    int64_t steps;        /* updates done; PyTorch's state["step"] */
-    int64_t steps_before; /* this and summed, before the last call of tn_optim_step */
-    bool summed_before;
-    bool fresh;  /* has a gradient in this step */
-    bool summed; /* the row's NN_SUM holds gradients of it */
-    int idle;    /* steps in a row without a gradient */
-} nn_optim_entry;
-
-/* A tensor [blocks, 1] made of a number (or a bool) per parameter, and the ones it was made of. */
-typedef struct nn_spread {
-    tn_tensor *vector;
-    double *value; /* [n of the optimizer] */
-} nn_spread;
-
-typedef struct nn_row {
-    tn_dtype dtype;
-    int64_t first, blocks; /* of the slab, in blocks; none until something has a gradient */
-    tn_tensor *values, *gradients;
-    tn_tensor *state[NN_STATES]; /* NULL where there is none */
-    bool summed;                 /* state[NN_SUM] counts */
-    bool summed_before;
-    nn_spread lr_factor, decay, fresh, due;
-} nn_row;
-
-typedef enum nn_method { NN_SGD, NN_ADAM, NN_ADAMW } nn_method;
-
-struct tn_optim {
-    tn_session *s;
-    tn_optim *next;
-    nn_method method;
-    double lr, momentum, dampening, beta1, beta2, eps;
-    bool nesterov;
-    int accumulate; /* steps an update takes, 1 or more */
-    int gathered;   /* steps since the last update */
-    int gathered_before;
-    bool counted;    /* the last update was recorded and counted: */
-    uint64_t run;    /* the run that was to come then, and has it */
-    tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */
-    double max_norm;
-    uint64_t norm_step; /* ... in this step */
-    int n;
-    nn_optim_entry *entries;
-    nn_row rows[NN_ROWS];
-};
-
-/* Takes back what was counted for an update that was recorded and then failed to run. */
-void tn_nn_optim_settle(tn_optim *o);
-const char *tn_nn_method_name(nn_method m);           /* "adamw" */
-const char *tn_nn_state_name(nn_method m, int which); /* PyTorch's key: "exp_avg"; NULL when there is none */
-
-/* Lets the optimizer's rows cover every entry that has a gradient or a summed one; what the state held stays.
- */
-int tn_nn_optim_cover(tn_optim *o);
-/* The row's tensor of state `which`, made of zeros when it is not there yet; NULL on error. */
-tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which);
-void tn_nn_row_free(nn_row *r, bool tensors); /* tensors: those too, which tn_close does by itself */
-/* For checkpoints. Reads an entry's part of a state into `out`; zeros where there is none. */
-int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out);
-/* Replaces all state by entries' steps, and for each state and entry by the elements at
- * data[which * o->n + entry] (NULL: zeros). prepare changes nothing yet: commit does, discard forgets. */
-typedef struct nn_restored {
-    nn_row rows[NN_ROWS];
-} nn_restored;
-int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *const *data,
-                        nn_restored *out);
-void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *const *data, int gathered,
-                        nn_restored *in);
-void tn_nn_optim_discard(nn_restored *in);
-
-void tn_nn_optims_destroy(tn_optim *first); /* the whole list */
 
 /* ---- safetensors.c ---- */
 
@@ -229,7 +140,7 @@ typedef struct nn_text {
     size_t size, room;
     bool failed;
 } nn_text;
-void tn_nn_text_add(nn_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tn_nn_text_add(nn_text *t, const char *fmt, ...) TN_FORMAT(2, 3);
 void tn_nn_text_quote(nn_text *t, const char *string); /* as a JSON string */
 const char *tn_nn_safetensors_type(tn_dtype d);
 

@@ -4,7 +4,7 @@
  * have gradients: a part of the model that is frozen from the start costs nothing. Growing moves the state
  * over, zeros around it. Checkpoints see the state by parameter. Read tn_nn_optim_cover first.
  */
-#include "nn.h"
+#include "optim.h"
 
 #include <string.h>
 

@@ -10,17 +10,11 @@
  *
  * Read update_row first, then tn_optim_step.
  */
-#include "nn.h"
+#include "optim.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { IDLE_STEPS = 10 }; /* without a gradient, then the log says so */
-
-static const char *step_op(const tn_optim *o)
-{
-    return o->method == NN_SGD ? "sgd" : o->method == NN_ADAM ? "adam" : "adamw";
-}
 
 static bool is_due(const nn_optim_entry *e)
 {
@@ -31,28 +25,25 @@ static bool is_due(const nn_optim_entry *e)
 
 typedef enum quantity {
     LR_FACTOR,
-    DECAY,   /* weight decay */
-    PUSH,    /* sgd: what of the gradient goes into the momentum: all of the first, 1 - dampening of others */
-    UNBIAS1, /* 1 / (1 - beta1^t) */
-    UNBIAS2, /* 1 / sqrt(1 - beta2^t) */
-    FRESH,   /* has a gradient in this step */
-    DUE      /* takes part in the update */
+    DECAY, /* weight decay */
+    RATE,  /* of the method: of the learning rate at this update ... */
+    GAIN,  /* ... and of its formula */
+    FRESH, /* has a gradient in this step */
+    DUE    /* takes part in the update */
 } quantity;
 
 static double value_of(const tn_optim *o, const nn_optim_entry *e, quantity q)
 {
-    double t = (double)e->steps + 1;
+    const double t = (double)e->steps + 1;
     switch (q) {
     case LR_FACTOR:
         return e->lr_factor;
     case DECAY:
         return e->weight_decay;
-    case PUSH:
-        return e->steps ? 1 - o->dampening : 1;
-    case UNBIAS1:
-        return 1 / (1 - pow(o->beta1, t));
-    case UNBIAS2:
-        return 1 / sqrt(1 - pow(o->beta2, t));
+    case RATE:
+        return o->method->rate ? o->method->rate(o->number, t) : 1;
+    case GAIN:
+        return o->method->gain ? o->method->gain(o->number, t) : 1;
     case FRESH:
         return e->fresh;
     case DUE:
@@ -78,7 +69,7 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
     size_t size = test ? 1 : d == TN_F64 ? sizeof(double) : sizeof(float);
     unsigned char *host = tn_calloc((size_t)r->blocks, size);
     if (!host) {
-        tn_fail(o->s, TN_E_NOMEM, step_op(o), "no memory for %lld blocks", (long long)r->blocks);
+        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)r->blocks);
         return NULL;
     }
     for (int i = 0; i < o->n; i++) {
@@ -107,7 +98,7 @@ static tn_tensor *cached_column(const tn_optim *o, const nn_row *r, nn_spread *c
     for (int i = 0; i < o->n && same; i++) same = c->value[i] == value_of(o, &o->entries[i], q);
     if (same) return c->vector;
     if (!c->value && !(c->value = tn_malloc((size_t)o->n * sizeof(*c->value)))) {
-        tn_fail(o->s, TN_E_NOMEM, step_op(o), "no memory for %d numbers", o->n);
+        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %d numbers", o->n);
         return NULL;
     }
     tn_free(c->vector);
@@ -127,7 +118,8 @@ static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
 /* Whether all parameters of the row that are due agree on q, and on what. */
 static bool agree(const tn_optim *o, const nn_row *r, quantity q, double *value)
 {
-    bool counts = q == PUSH || q == UNBIAS1 || q == UNBIAS2; /* then the number of updates decides */
+    /* Where the number of updates decides, what the method makes of it does not have to be asked for. */
+    bool counts = (q == RATE && o->method->rate) || (q == GAIN && o->method->gain);
     const nn_optim_entry *first = NULL;
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
@@ -188,7 +180,7 @@ static bool is_zero(const factor *f)
     return !f->columns && !f->failed && f->number == 0;
 }
 
-static tn_tensor *times(tn_tensor *x, double v)
+tn_tensor *tn_nn_times(tn_tensor *x, double v)
 {
     return tn_mul_scalar(x, tn_number_f(v));
 }
@@ -196,18 +188,21 @@ static tn_tensor *times(tn_tensor *x, double v)
 /* ---- one row ---- */
 
 /* What the step works with, made before the operator begins, so that nothing but the update is in it. */
-typedef struct update {
+struct nn_update {
     tn_optim *o;
     nn_row *r;
     tn_tensor *fresh, *due; /* masks; NULL: the whole row */
     bool some_fresh;
-    factor lr, decay;
-    factor gain;      /* sgd: of the gradient in the momentum; adam: of sqrt(v) */
-    tn_tensor *m, *v; /* moments */
-} update;
+    factor lr, decay, gain;
+};
+
+tn_tensor *tn_nn_gained(const nn_update *u, tn_tensor *x)
+{
+    return scale(x, &u->gain);
+}
 
 /* After begin, the columns outside the caches, which have to be freed by hand outside a step. */
-static void end_update(update *u)
+static void end_update(nn_update *u)
 {
     const factor *all[] = {&u->lr, &u->decay, &u->gain};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
@@ -218,9 +213,9 @@ static void end_update(update *u)
         }
 }
 
-static int begin_gradient(tn_optim *o, nn_row *r, update *u)
+static int begin_gradient(tn_optim *o, nn_row *r, nn_update *u)
 {
-    *u = (update){.o = o, .r = r};
+    *u = (nn_update){.o = o, .r = r};
     int64_t fresh = blocks_with(o, r, FRESH);
     u->some_fresh = fresh > 0;
     if (fresh && fresh < r->blocks && !(u->fresh = column(o, r, FRESH))) return tn_error(o->s);
@@ -233,21 +228,21 @@ static tn_tensor *where(tn_tensor *mask, tn_tensor *yes, tn_tensor *no)
 }
 
 /* This step's gradients, zero where there are none. Inside an operator. */
-static tn_tensor *fresh_gradient(const update *u)
+static tn_tensor *fresh_gradient(const nn_update *u)
 {
     tn_tensor *g = u->r->gradients;
     return u->fresh ? tn_where(u->fresh, g, tn_zeros(u->o->s, u->r->dtype, TN_SCALAR)) : g;
 }
 
 /* The gradients an update now would use; zero, or not to be looked at, where a parameter is not due. */
-static tn_tensor *mean_gradient(const update *u, bool zeros)
+static tn_tensor *mean_gradient(const nn_update *u, bool zeros)
 {
     const nn_row *r = u->r;
     if (u->o->accumulate == 1) return zeros ? fresh_gradient(u) : r->gradients;
     tn_tensor *g = !r->summed      ? fresh_gradient(u)
                    : u->some_fresh ? tn_add(r->state[NN_SUM], fresh_gradient(u))
                                    : r->state[NN_SUM];
-    return times(g, 1.0 / u->o->accumulate);
+    return tn_nn_times(g, 1.0 / u->o->accumulate);
 }
 
 static bool takes_part(const tn_optim *o, const nn_row *r)
@@ -255,53 +250,29 @@ static bool takes_part(const tn_optim *o, const nn_row *r)
     return r->blocks && blocks_with(o, r, DUE) > 0;
 }
 
-static int assign_where(const update *u, tn_tensor *target, tn_tensor *value)
+static int assign_where(const nn_update *u, tn_tensor *target, tn_tensor *value)
 {
     return tn_assign(target, where(u->due, value, target));
 }
 
 /* p - step, after decoupled decay */
-static tn_tensor *moved(const update *u, tn_tensor *step)
+static tn_tensor *moved(const nn_update *u, tn_tensor *step)
 {
     tn_tensor *p = u->r->values;
-    if (u->o->method == NN_ADAMW && !is_zero(&u->decay)) p = tn_sub(p, scale(p, &u->decay));
+    if (u->o->method->decoupled && !is_zero(&u->decay)) p = tn_sub(p, scale(p, &u->decay));
     return tn_sub(p, step);
 }
 
-static int sgd(const update *u, tn_tensor *g)
-{
-    const tn_optim *o = u->o;
-    if (!u->m) return assign_where(u, u->r->values, moved(u, scale(g, &u->lr)));
-    tn_tensor *b = tn_add(times(u->m, o->momentum), scale(g, &u->gain));
-    g = o->nesterov ? tn_add(g, times(b, o->momentum)) : b;
-    tn_tensor *p = moved(u, scale(g, &u->lr));
-    int status = assign_where(u, u->m, b);
-    return status ? status : assign_where(u, u->r->values, p);
-}
-
-static int adam(const update *u, tn_tensor *g)
-{
-    const tn_optim *o = u->o;
-    tn_tensor *m = tn_add(u->m, times(tn_sub(g, u->m), 1 - o->beta1));
-    tn_tensor *v = tn_add(times(u->v, o->beta2), times(tn_square(g), 1 - o->beta2));
-    tn_tensor *root = tn_add_scalar(scale(tn_sqrt(v), &u->gain), tn_number_f(o->eps));
-    tn_tensor *p = moved(u, scale(tn_div(m, root), &u->lr));
-    int status = assign_where(u, u->m, m);
-    if (!status) status = assign_where(u, u->v, v);
-    return status ? status : assign_where(u, u->r->values, p);
-}
-
-static int begin_update(tn_optim *o, nn_row *r, update *u)
+static int begin_update(tn_optim *o, nn_row *r, nn_update *u)
 {
     int status = begin_gradient(o, r, u);
     if (status) return status;
     if (blocks_with(o, r, DUE) < r->blocks && !(u->due = column(o, r, DUE))) return tn_error(o->s);
-    bool adam_like = o->method != NN_SGD;
-    u->decay = o->method == NN_ADAMW ? FACTOR(o, r, o->lr, LR_FACTOR, DECAY) : FACTOR(o, r, 1, DECAY);
-    u->lr = adam_like ? FACTOR(o, r, o->lr, LR_FACTOR, UNBIAS1) : FACTOR(o, r, o->lr, LR_FACTOR);
-    u->gain = adam_like ? FACTOR(o, r, 1, UNBIAS2) : FACTOR(o, r, 1, PUSH);
-    if (adam_like || o->momentum > 0) u->m = tn_nn_optim_state(o, r, 0);
-    if (adam_like) u->v = tn_nn_optim_state(o, r, 1);
+    u->decay = o->method->decoupled ? FACTOR(o, r, o->lr, LR_FACTOR, DECAY) : FACTOR(o, r, 1, DECAY);
+    u->lr = FACTOR(o, r, o->lr, LR_FACTOR, RATE);
+    u->gain = FACTOR(o, r, 1, GAIN);
+    for (int k = 0; k < NN_MOMENTS; k++)
+        if (o->method->state[k]) tn_nn_optim_state(o, r, k);
     return tn_error(o->s);
 }
 
@@ -312,19 +283,32 @@ static tn_tensor *clip_factor(const tn_optim *o)
     return tn_minimum_scalar(f, tn_number_f(1));
 }
 
+/* The method's step. Inside an operator. */
+static int apply(const nn_update *u, tn_tensor *g)
+{
+    const nn_method *m = u->o->method;
+    tn_tensor *state[NN_MOMENTS];
+    memcpy(state, u->r->state, sizeof(state));
+    tn_tensor *p = moved(u, scale(m->step(u, u->o->number, g, state), &u->lr));
+    int status = TN_OK;
+    for (int k = 0; k < NN_MOMENTS && !status; k++)
+        if (m->state[k]) status = assign_where(u, u->r->state[k], state[k]);
+    return status ? status : assign_where(u, u->r->values, p);
+}
+
 static int update_row(tn_optim *o, nn_row *r)
 {
-    update u;
+    nn_update u;
     int status = begin_update(o, r, &u);
-    if (!status) status = tn_op_begin(o->s, step_op(o));
+    if (!status) status = tn_op_begin(o->s, o->method->name);
     if (status) {
         end_update(&u);
         return status;
     }
     tn_tensor *g = mean_gradient(&u, false);
     if (o->norm) g = tn_mul(g, clip_factor(o));
-    if (o->method != NN_ADAMW && !is_zero(&u.decay)) g = tn_add(g, scale(r->values, &u.decay));
-    status = o->method == NN_SGD ? sgd(&u, g) : adam(&u, g);
+    if (!o->method->decoupled && !is_zero(&u.decay)) g = tn_add(g, scale(r->values, &u.decay));
+    status = apply(&u, g);
     int ended = tn_op_end(o->s);
     end_update(&u);
     return status ? status : ended;
@@ -334,7 +318,7 @@ static int update_row(tn_optim *o, nn_row *r)
 
 static int gather_row(tn_optim *o, nn_row *r)
 {
-    update u;
+    nn_update u;
     int status = begin_gradient(o, r, &u);
     if (status || !u.some_fresh) return status;
     tn_tensor *sum = tn_nn_optim_state(o, r, NN_SUM);
@@ -430,7 +414,7 @@ static void note_idle(tn_optim *o)
     }
     if (n)
         tn_warn(o->s, "%s: %d parameter%s had no gradient in %d steps running and stay%s as %s: %s%s",
-                step_op(o), n, n > 1 ? "s" : "", (int)IDLE_STEPS, n > 1 ? "" : "s",
+                o->method->name, n, n > 1 ? "s" : "", (int)IDLE_STEPS, n > 1 ? "" : "s",
                 n > 1 ? "they are" : "it is", names, n > 4 ? ", .." : "");
 }
 
@@ -452,7 +436,7 @@ static void note_unused(tn_optim *o)
             "tn_optim_step: "
             "gradients end with their step, so that these were never used. For the mean over %llu steps make "
             "the optimizer with .accumulate = %llu and call tn_optim_step in each",
-            step_op(o), (int)TIMES, (unsigned long long)unused, unused > 1 ? "s" : "",
+            o->method->name, (int)TIMES, (unsigned long long)unused, unused > 1 ? "s" : "",
             (unsigned long long)unused + 1, (unsigned long long)unused + 1);
     st->used.step = now.steps + 1;
     st->used.walks = now.backward_steps + 1;
@@ -505,18 +489,18 @@ TN_PLACED(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
 
 static tn_tensor *square_sum(tn_optim *o, nn_row *r)
 {
-    update u;
+    nn_update u;
     if (begin_gradient(o, r, &u)) return NULL;
     return tn_sum(tn_square(mean_gradient(&u, true)), TN_ALL, false);
 }
 
-tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, int line)
+tn_tensor *tn_clip_grad_norm(tn_optim *o, double max_norm)
 {
     static const char op[] = "clip_grad_norm";
     if (!o) return NULL;
     o->norm = NULL;
     if (!(max_norm >= 0 && max_norm - max_norm == 0)) {
-        tn_nn_fail(o->s, TN_E_ARG, op, file, line, "max_norm %g must be finite and not below 0", max_norm);
+        tn_fail(o->s, TN_E_ARG, op, "max_norm %g must be finite and not below 0", max_norm);
         return NULL;
     }
     if (tn_error(o->s)) return NULL;
@@ -526,7 +510,7 @@ tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, 
     tn_no_grad_begin(o->s);
     if (!look(o)) {
         /* the masks are made before the operator begins: cached columns run on their own */
-        update u;
+        nn_update u;
         for (int i = 0; i < NN_ROWS; i++)
             if (takes_part(o, &o->rows[i])) begin_gradient(o, &o->rows[i], &u);
         if (!tn_op_begin(o->s, op)) {
@@ -546,14 +530,11 @@ tn_tensor *tn_clip_grad_norm_at(tn_optim *o, double max_norm, const char *file, 
         norm = tn_sqrt(zero);
         tn_free(zero); /* made outside of steps it would stay */
     } else if (!any)
-        tn_nn_fail(o->s, TN_E_STATE, op, file, line, "no parameter has a gradient; call tn_backward first");
+        tn_fail(o->s, TN_E_STATE, op, "no parameter has a gradient; call tn_backward first");
     o->norm = norm;
     o->max_norm = max_norm;
     o->norm_step = step_number(o->s);
     return norm;
 }
 
-tn_tensor *tn_clip_grad_norm(tn_optim *o, double max_norm)
-{
-    return tn_clip_grad_norm_at(o, max_norm, NULL, 0);
-}
+TN_PLACED(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim *o, double max_norm)

@@ -1,8 +1,8 @@
 /* safetensors.c - the file format of checkpoints (huggingface.co/docs/safetensors): a little-endian u64, that
  * many bytes of JSON, then the data.
  *
- *   {"__metadata__": {"key": "value"}, "fc.weight": {"dtype": "F32", "shape": [10, 64], "data_offsets": [0,
- * 2560]}}
+ *   {"__metadata__": {"key": "value"},
+ *    "fc.weight": {"dtype": "F32", "shape": [10, 64], "data_offsets": [0, 2560]}}
  *
  * A file is checked whole before anyone sees it: offsets must cover the data part without holes or overlap,
  * sizes must be what dtype and shape say, names must be unique. cJSON does the parsing. Read
@@ -10,7 +10,6 @@
  */
 #include "nn.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef TN_HAVE_CJSON
@@ -156,9 +155,7 @@ static int parse(const char *path, nn_safetensors *f, size_t size, nn_why *why)
         return tn_nn_why(why, TN_E_FORMAT, "%s: not a safetensors file: no header after the first 8 bytes",
                          path);
     const char *end = NULL;
-    void *before = tn_c_locale_begin();
     cJSON *json = cJSON_ParseWithLengthOpts((const char *)f->file + 8, (size_t)header, &end, 0), *j;
-    tn_c_locale_end(before);
     f->json = json;
     if (!cJSON_IsObject(json)) {
         size_t at = end ? (size_t)(end - (const char *)f->file) : 8;

@@ -1,5 +1,4 @@
-/* slurp.c - a whole file as bytes. It stands alone, so that a fuzzer can give readers bytes without any file.
- */
+/* slurp.c - a whole file as bytes. It stands alone: a fuzzer gives readers bytes without any file. */
 #include "nn.h"
 
 #include <errno.h>
@@ -12,8 +11,8 @@ int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *siz
 {
     int status = TN_OK;
     unsigned char *p = NULL;
-    int fd =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer is no file to wait for */
+    /* A FIFO without a writer is no file to wait for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
     if (!f) {
         status = tn_nn_why(why, TN_E_IO, "%s: %s", path, strerror(errno));

@@ -1,8 +1,8 @@
 /* text.c - a text as a data set: characters in, characters that follow out.
  *
  * A part of the file is kept as one byte a character, its place in the vocabulary (nn_corpus, in nn.h); a
- * window becomes i32 when a batch is put together, its labels being the same characters one further on.
- * Which windows a training pass has is loader.c's business (tn_nn_places). Read tn_dataset_text_with first.
+ * window's labels are the same characters one further on (tn_nn_window, in dataset.c). Which windows a
+ * training pass has is loader.c's business (tn_nn_places). Read tn_dataset_text_with first.
  */
 #include "nn.h"
 
@@ -48,7 +48,7 @@ static int read_part(const char *path, tn_part part, int64_t ctx, nn_corpus **ou
 tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
                                  const tn_text_options *options)
 {
-    const tn_text_options none = {.size = sizeof(none)}, *o = options ? options : &none;
+    NN_OPTIONS(tn_text_options, o, options);
     static const char op[] = "dataset_text";
     int64_t ctx = o->ctx ? o->ctx : 64;
     nn_corpus *corpus = NULL;
@@ -77,16 +77,6 @@ tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
 
 TN_PLACED(tn_dataset *, dataset_text_with, s, (s, path, part, options), tn_session *s, const char *path,
           tn_part part, const tn_text_options *options)
-
-void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y)
-{
-    const nn_corpus *c = d->corpus;
-    for (int64_t i = 0; i < d->item; i++) {
-        bool inside = from + i + 1 < c->n;
-        x[i] = inside ? c->tokens[from + i] : 0;
-        if (y) y[i] = inside ? c->tokens[from + i + 1] : NN_NO_LABEL;
-    }
-}
 
 int tn_text_vocabulary(const tn_dataset *d)
 {

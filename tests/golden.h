@@ -7,7 +7,7 @@
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H
 
-#include "nn/nn.h"
+#include "nn/optim.h"
 #include "src/core/convert.h"
 #include "tests/check.h"
 #include "tests/needs.h"

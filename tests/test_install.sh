@@ -38,7 +38,7 @@ fi
 # ---- symbols ----
 
 # Every function the headers declare. The attribute of TN_API marks them once the preprocessor is through.
-printf '#include <tensor_nn.h>\n' >"$tmp/all.c"
+for f in include/*.h; do echo "#include <$(basename "$f")>"; done >"$tmp/all.c"
 "$CC" -std=c11 -DTN_NO_MACROS -I "$at/include" -E -P "$tmp/all.c" | tr '\n' ' ' | tr ';' '\n' |
     sed -n 's/.*visibility("default")))[^(]*\(tn_[a-z0-9_]*\) *(.*/\1/p' | sort -u >"$tmp/declared"
 

@@ -10,9 +10,11 @@
 enum { STEPS = 6, PARAMS = 3 };
 static const char *const NAME[PARAMS] = {"a", "b", "c"};
 
+typedef enum method { SGD, ADAM, ADAMW } method;
+
 typedef struct optim_case {
     const char *name;
-    nn_method method;
+    method method;
     tn_sgd_options sgd;
     tn_adam_options adam;
     bool groups, missing, schedule;
@@ -20,39 +22,34 @@ typedef struct optim_case {
 } optim_case;
 
 static const optim_case CASES[] = {
-    {.name = "sgd", .method = NN_SGD, .sgd = {.lr = 0.1}},
-    {.name = "sgd_decay", .method = NN_SGD, .sgd = {.lr = 0.1, .weight_decay = 0.1}},
-    {.name = "sgd_momentum", .method = NN_SGD, .sgd = {.lr = 0.1, .momentum = 0.9}},
+    {.name = "sgd", .method = SGD, .sgd = {.lr = 0.1}},
+    {.name = "sgd_decay", .method = SGD, .sgd = {.lr = 0.1, .weight_decay = 0.1}},
+    {.name = "sgd_momentum", .method = SGD, .sgd = {.lr = 0.1, .momentum = 0.9}},
     {.name = "sgd_dampening",
-     .method = NN_SGD,
+     .method = SGD,
      .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.05}},
     {.name = "sgd_nesterov",
-     .method = NN_SGD,
+     .method = SGD,
      .sgd = {.lr = 0.1, .momentum = 0.8, .nesterov = true, .weight_decay = 0.05}},
-    {.name = "adam", .method = NN_ADAM, .adam = {.lr = 0.01}},
+    {.name = "adam", .method = ADAM, .adam = {.lr = 0.01}},
     {.name = "adam_decay",
-     .method = NN_ADAM,
+     .method = ADAM,
      .adam = {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}},
-    {.name = "adamw", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}},
-    {.name = "adamw_no_decay", .method = NN_ADAMW, .adam = {.lr = 0.01}},
-    {.name = "adamw_groups", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .groups = true},
-    {.name = "adamw_missing", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .missing = true},
+    {.name = "adamw", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}},
+    {.name = "adamw_no_decay", .method = ADAMW, .adam = {.lr = 0.01}},
+    {.name = "adamw_groups", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .groups = true},
+    {.name = "adamw_missing", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .missing = true},
     {.name = "sgd_missing",
-     .method = NN_SGD,
+     .method = SGD,
      .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.3},
      .missing = true},
-    {.name = "adamw_clip", .method = NN_ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .clip = 2},
-    {.name = "adamw_clip_missing", .method = NN_ADAMW, .adam = {.lr = 0.01}, .clip = 2, .missing = true},
-    {.name = "sgd_clip_loose", .method = NN_SGD, .sgd = {.lr = 0.1}, .clip = 1e3},
-    {.name = "adamw_schedule",
-     .method = NN_ADAMW,
-     .adam = {.lr = 0.01, .weight_decay = 0.1},
-     .schedule = true},
-    {.name = "adamw_accumulate",
-     .method = NN_ADAMW,
-     .adam = {.lr = 0.01, .weight_decay = 0.1, .accumulate = 3}},
+    {.name = "adamw_clip", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .clip = 2},
+    {.name = "adamw_clip_missing", .method = ADAMW, .adam = {.lr = 0.01}, .clip = 2, .missing = true},
+    {.name = "sgd_clip_loose", .method = SGD, .sgd = {.lr = 0.1}, .clip = 1e3},
+    {.name = "adamw_schedule", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .schedule = true},
+    {.name = "adamw_accumulate", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1, .accumulate = 3}},
     {.name = "sgd_accumulate",
-     .method = NN_SGD,
+     .method = SGD,
      .sgd = {.lr = 0.1, .momentum = 0.9, .accumulate = 2},
      .missing = true,
      .clip = 0.5},
@@ -65,9 +62,9 @@ static tn_optim *make_optim(tn_session *s, const optim_case *c)
     tn_adam_options adam = c->adam;
     sgd.size = sizeof(sgd);
     adam.size = sizeof(adam);
-    tn_optim *o = c->method == NN_SGD    ? tn_sgd_at(s, tn_all_params(s), &sgd, __FILE__, __LINE__)
-                  : c->method == NN_ADAM ? tn_adam_at(s, tn_all_params(s), &adam, __FILE__, __LINE__)
-                                         : tn_adamw_at(s, tn_all_params(s), &adam, __FILE__, __LINE__);
+    tn_optim *o = c->method == SGD    ? tn_sgd_at(s, tn_all_params(s), &sgd, __FILE__, __LINE__)
+                  : c->method == ADAM ? tn_adam_at(s, tn_all_params(s), &adam, __FILE__, __LINE__)
+                                      : tn_adamw_at(s, tn_all_params(s), &adam, __FILE__, __LINE__);
     if (c->groups) assert_int_equal(tn_optim_group(o, "[ac]", .lr_factor = 0.5, .weight_decay = 0.02), 2);
     return o;
 }

@@ -1,16 +1,12 @@
 /* alloc.h - host memory. Every allocation of the library goes through here, so that a test can make any of
- * them fail and see an error code come out at the top. */
+ * them fail and see an error code come out at the top. tn_malloc and its like are public. */
 #ifndef TN_ALLOC_H
 #define TN_ALLOC_H
 
-#include <stddef.h>
+#include "../../include/tensor_extend.h"
 
-void *tn_malloc(size_t bytes); /* NULL when there is none; bytes 0 gives a unique pointer */
-void *tn_calloc(size_t n, size_t size);
-void *tn_realloc(void *p, size_t bytes); /* on failure p stays valid */
 void *tn_aligned_alloc(size_t align, size_t bytes);
 char *tn_strdup(const char *s);
-void tn_free_mem(void *p);
 
 /* Test hook: the (n+1)-th allocation from now on, and all after it, fail; n < 0 turns it off. */
 void tn_alloc_fail_after(long n);

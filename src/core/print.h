@@ -8,15 +8,10 @@
 #ifndef TN_PRINT_H
 #define TN_PRINT_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
+#include "../../include/tensor_extend.h" /* tn_snprintf, tn_vsnprintf, tn_strtod */
 
-/* As the functions of <stdio.h> and <stdlib.h> of the same names. */
-int tn_snprintf(char *out, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-int tn_vsnprintf(char *out, size_t n, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
-int tn_fprintf(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-double tn_strtod(const char *text, char **end);
+/* As the function of <stdio.h> of that name. */
+int tn_fprintf(FILE *out, const char *fmt, ...) TN_FORMAT(2, 3);
 
 /* For a library that prints or reads numbers itself: the thread is in C's locale from begin on, until end is
  * given what begin returned. No function of the host may be called in between. */

@@ -2,6 +2,8 @@
  * nobody can put another in its place meanwhile. */
 #include "whole_file.h"
 
+#include "../../include/tensor_extend.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -218,4 +220,18 @@ void tn_whole_drop(tn_whole_file *w)
 const char *tn_whole_why(int why)
 {
     return why == EINVAL ? "not a regular file" : strerror(why);
+}
+
+int tn_write_whole(const char *path, int (*write)(FILE *f, void *user), void *user, const char **why)
+{
+    tn_whole_file w;
+    int number = tn_whole_open(&w, path), status = TN_OK;
+    if (!number) {
+        status = write(w.f, user);
+        number = status ? errno : tn_whole_commit(&w);
+        if (status) tn_whole_drop(&w);
+    }
+    if (number && !status) status = number == ENAMETOOLONG ? TN_E_ARG : TN_E_IO;
+    *why = status ? tn_whole_why(number) : "";
+    return status;
 }

@@ -141,7 +141,8 @@ static void enter(tn_scope *sc, tn_graph *g, const tn_op_key *key, const char *n
         }
     }
     if (outer && !key) tn_tape_end(s);
-    sc->ok = tn_call_begin(g, name, file, line) != NULL;
+    const bool placed = !file && !g->call_depth; /* by tn_place_begin, if at all */
+    sc->ok = tn_call_begin(g, name, placed ? g->place.file : file, placed ? g->place.line : line) != NULL;
     sc->first = g->n_nodes;
     if (!sc->ok) return;
     tn_tensor *given[TN_MAX_OPERANDS];

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "include/tensor_nn.h"
-#include "nn/nn.h"
+#include "nn/optim.h"
 
 typedef struct fuzz_target {
     const char *name;

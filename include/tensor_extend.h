@@ -1,0 +1,70 @@
+/* tensor_extend.h - libtensor: for code built on top of the library, such as its own layers, optimizers and
+ * readers of data, which take what they need from these headers alone.
+ *
+ * <tensor.h> has most of it: tn_fail and tn_warn, tn_on_close for what belongs to a session, tn_op_begin for what
+ * is to be one operator, TN_OP and TN_FUNCTION for declaring it. Here are the other half of TN_FUNCTION, memory of
+ * the host, numbers as text, and files that are whole.
+ */
+#ifndef TENSOR_EXTEND_H
+#define TENSOR_EXTEND_H
+
+#include <stdarg.h>
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the caller's line ---- */
+
+/* Defines tn_NAME_at, which TN_FUNCTION or TN_OP has declared, as tn_NAME: what goes wrong inside names the
+ * caller's line, and so do the calls that are recorded. `session` may use the parameters, and be NULL.
+ *
+ *     TN_PLACED(int, save, s, (s, path), tn_session *s, const char *path) */
+#define TN_PLACED(type, name, session, args, ...)                                                            \
+    type tn_##name##_at(__VA_ARGS__, const char *file, int line)                                             \
+    {                                                                                                        \
+        tn_session *placed = (session);                                                                      \
+        tn_place_begin(placed, file, line);                                                                  \
+        type result = (tn_##name)args;                                                                       \
+        tn_place_end(placed);                                                                                \
+        return result;                                                                                       \
+    }
+
+/* ---- memory of the host ---- */
+
+/* As malloc, calloc, realloc and free, through which all of the library's own memory goes. NULL where there is
+ * none; nothing is reported. No bytes are a pointer, too; where tn_realloc fails, p stays valid; tn_free_mem takes
+ * NULL. What one of them gave goes to tn_free_mem, not to free. */
+TN_API void *tn_malloc(size_t bytes);
+TN_API void *tn_calloc(size_t n, size_t size);
+TN_API void *tn_realloc(void *p, size_t bytes);
+TN_API void tn_free_mem(void *p);
+
+/* ---- numbers as text ---- */
+
+/* As the functions of <stdio.h> and <stdlib.h> of these names, with a point in numbers whatever locale the program
+ * has set: in many, 0.5 is 0,5, which is no number in a file that goes elsewhere. */
+TN_API int tn_snprintf(char *out, size_t n, const char *format, ...) TN_FORMAT(3, 4);
+TN_API int tn_vsnprintf(char *out, size_t n, const char *format, va_list args) TN_FORMAT(3, 0);
+TN_API double tn_strtod(const char *text, char **end);
+
+/* ---- whole files ---- */
+
+/* Makes the file `path` of what `write` writes to f: under a temporary name (path.RANDOM.part) first, then synced and
+ * renamed, so that the file is there whole, or as it was. What a process that was killed meanwhile left there goes
+ * with the next call. A file that is replaced gives its permissions to the new one; through a symbolic link the file
+ * it leads to is replaced, unless the link is another user's.
+ *
+ * 0 if all went well. What `write` returned, if not 0. TN_E_IO where something could not be written, or what stands
+ * at `path` is no regular file, such as a folder or a FIFO; TN_E_ARG where the name is too long. *why is then the
+ * reason, a text that need not be freed ("No space left on device"); where `write` returned TN_E_IO, that of errno.
+ * No session is told. */
+TN_API int tn_write_whole(const char *path, int (*write)(FILE *f, void *user), void *user, const char **why);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,93 @@
+/* images.c - a folder with MNIST's file names as a data set: which files it takes, and whether they fit each
+ * other. idx.c and sheet.c read them. Start with tn_dataset_idx_with.
+ */
+#include "nn.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Finds dir/name, or dir/name.gz. */
+static bool find(char *path, size_t size, const char *dir, const char *name)
+{
+    int k = snprintf(path, size, "%s/%s", dir, name);
+    if (k < 0 || (size_t)k + 4 > size) return false;
+    if (!access(path, F_OK)) return true;
+    memcpy(path + k, ".gz", 4);
+    return !access(path, F_OK);
+}
+
+static int read_folder(const char *dir, tn_part part, nn_images *images, unsigned char **labels, nn_why *why)
+{
+    const char *prefix = part == TN_TEST ? "t10k" : "train",
+               *sheet = part == TN_TEST ? "test.png" : "train.png";
+    char name[64], path[PATH_MAX];
+    int64_t n = 0;
+    snprintf(name, sizeof(name), "%s-labels-idx1-ubyte", prefix);
+    if (!find(path, sizeof(path), dir, name))
+        return tn_nn_why(why, TN_E_IO, "%s: no %s or %s.gz there (data/get_data.sh gets MNIST)", dir, name,
+                         name);
+    int status = tn_nn_idx_labels(path, labels, &n, why);
+    if (status) return status;
+    snprintf(name, sizeof(name), "%s-images-idx3-ubyte", prefix);
+    if (find(path, sizeof(path), dir, name)) {
+        if ((status = tn_nn_idx_images(path, images, why))) return status;
+        if (images->n != n)
+            return tn_nn_why(why, TN_E_FORMAT, "%s: %lld images for %lld labels", path, (long long)images->n,
+                             (long long)n);
+        return TN_OK;
+    }
+    if (!find(path, sizeof(path), dir, sheet))
+        return tn_nn_why(why, TN_E_IO, "%s: no %s, %s.gz or %s there", dir, name, name, sheet);
+    return tn_nn_sheet(path, n, 28, 28, images, why);
+}
+
+tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, const tn_idx_options *options)
+{
+    NN_OPTIONS(tn_idx_options, o, options);
+    static const char op[] = "dataset_idx";
+    if (!s) return NULL;
+    if (!dir) {
+        tn_fail(s, TN_E_NULL, op, "dir is NULL");
+        return NULL;
+    }
+    if (part != TN_TRAIN && part != TN_TEST) {
+        tn_fail(s, TN_E_ARG, op, "part %d is neither TN_TRAIN nor TN_TEST", (int)part);
+        return NULL;
+    }
+    double std = o->std != 0 ? o->std : 0.3081, mean = o->std != 0 ? o->mean : 0.1307;
+    int classes = o->classes ? o->classes : 10;
+    if (!(std > 0) || !(mean - mean == 0) || o->limit < 0 || classes < 0) {
+        tn_fail(s, TN_E_ARG, op,
+                "std %g, mean %g, classes %d, limit %lld: std must be above 0, the rest not below", std, mean,
+                classes, (long long)o->limit);
+        return NULL;
+    }
+    nn_images images = {0};
+    unsigned char *labels = NULL;
+    nn_why why = {0};
+    tn_dataset *d = NULL;
+    if (read_folder(dir, part, &images, &labels, &why)) {
+        tn_fail(s, why.status, op, "%s", why.text);
+    } else {
+        int64_t n = o->limit && o->limit < images.n ? o->limit : images.n, bad = 0;
+        while (bad < n && labels[bad] < classes) bad++;
+        if (bad < n)
+            tn_fail(s, TN_E_FORMAT, op, "%s: label %d of item %lld is not below %d", dir, labels[bad],
+                    (long long)bad, classes);
+        else
+            d = tn_nn_dataset_new(s, n, true, 3, (int64_t[]){images.h, images.w, 1}, op);
+    }
+    if (d) {
+        d->bytes = images.pixels;
+        images.pixels = NULL;
+        for (int i = 0; i < 256; i++) d->table[i] = (float)((i / 255.0 - mean) / std);
+        for (int64_t i = 0; i < d->n; i++) d->labels[i] = labels[i];
+    }
+    tn_free_mem(images.pixels);
+    tn_free_mem(labels);
+    return d;
+}
+
+TN_PLACED(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session *s, const char *dir,
+          tn_part part, const tn_idx_options *options)

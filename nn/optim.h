@@ -1,0 +1,118 @@
+/* optim.h - what the files of the optimizers share.
+ *
+ *   optimizers.c   which there are: a row of struct nn_method each, its formula, and its constructor
+ *   optim.c        making one of a row, parameter groups, learning rates
+ *   optim_step.c   an update: what a formula is given, and what becomes of its result; clipping
+ *   optim_state.c  what is kept from step to step
+ *
+ * What an optimizer owns of one dtype is a row of blocks of the parameter slab (NN_BLOCK elements each, and
+ * every parameter begins one), from the first to the last parameter that has had a gradient. The optimizer's
+ * state stands in flat tensors of the row's shape, so that an update is a few operators on whole rows,
+ * whatever the number of parameters. Read struct nn_method first.
+ */
+#ifndef TN_OPTIM_H
+#define TN_OPTIM_H
+
+#include "nn.h"
+
+enum { NN_BLOCK = 64 };
+/* Two moments, and the gradients summed since the last update (.accumulate). */
+enum { NN_MOMENTS = 2, NN_SUM = 2, NN_STATES = 3 };
+enum { NN_ROWS = 2 };    /* f32, f64 */
+enum { NN_NUMBERS = 3 }; /* of a method's own */
+
+typedef struct nn_update nn_update;
+
+/* An optimizer. With d what `step` returns,
+ *   p = p - lr * rate(t) * d,   where a parameter's updates are counted by t from 1.
+ * Weight decay is added to the gradient that `step` is given, or taken from p where it is decoupled. */
+typedef struct nn_method {
+    const char *name;              /* "adamw": of the operator, in errors and in checkpoints */
+    const char *state[NN_MOMENTS]; /* PyTorch's names of what is kept for each parameter; zeros at first */
+    bool decoupled;
+    double (*rate)(const double *number, double t); /* NULL: 1 */
+    double (*gain)(const double *number, double t); /* of tn_nn_gained; NULL: 1 */
+    /* g and state[] are flat tensors over many parameters; state[] takes the new values. */
+    tn_tensor *(*step)(const nn_update *u, const double *number, tn_tensor *g, tn_tensor **state);
+} nn_method;
+
+tn_tensor *tn_nn_gained(const nn_update *u, tn_tensor *x); /* x * gain(t) */
+tn_tensor *tn_nn_times(tn_tensor *x, double v);
+
+typedef struct nn_optim_entry {
+    tn_tensor *param;
+    int row;
+    int64_t first, count; /* its elements of the slab */
+    double lr_factor, weight_decay;
+    int64_t steps;        /* updates done; PyTorch's state["step"] */
+    int64_t steps_before; /* this and summed, before the last call of tn_optim_step */
+    bool summed_before;
+    bool fresh;  /* has a gradient in this step */
+    bool summed; /* the row's NN_SUM holds gradients of it */
+    int idle;    /* steps in a row without a gradient */
+} nn_optim_entry;
+
+/* A tensor [blocks, 1] made of a number (or a bool) per parameter, and the ones it was made of. */
+typedef struct nn_spread {
+    tn_tensor *vector;
+    double *value; /* [n of the optimizer] */
+} nn_spread;
+
+typedef struct nn_row {
+    tn_dtype dtype;
+    int64_t first, blocks; /* of the slab, in blocks; none until something has a gradient */
+    tn_tensor *values, *gradients;
+    tn_tensor *state[NN_STATES]; /* NULL where there is none */
+    bool summed;                 /* state[NN_SUM] counts */
+    bool summed_before;
+    nn_spread lr_factor, decay, fresh, due;
+} nn_row;
+
+struct tn_optim {
+    tn_session *s;
+    tn_optim *next;
+    const nn_method *method;
+    double lr, number[NN_NUMBERS]; /* number: what the method's functions are given */
+    int accumulate;                /* steps an update takes, 1 or more */
+    int gathered;                  /* steps since the last update */
+    int gathered_before;
+    bool counted;    /* the last update was recorded and counted: */
+    uint64_t run;    /* the run that was to come then, and has it */
+    tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */
+    double max_norm;
+    uint64_t norm_step; /* ... in this step */
+    int n;
+    nn_optim_entry *entries;
+    nn_row rows[NN_ROWS];
+};
+
+/* An optimizer of this row; NULL is an error already reported. `accumulate` 0 means 1, `lr` 0 means 1e-3. */
+tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params params, double lr,
+                          double weight_decay, int accumulate, const double *number);
+bool tn_nn_bad_number(double x); /* infinite, NaN or below 0 */
+
+/* Takes back what was counted for an update that was recorded and then failed to run. */
+void tn_nn_optim_settle(tn_optim *o);
+/* PyTorch's key of a state: "exp_avg"; NULL where the optimizer has none. */
+const char *tn_nn_state_name(const tn_optim *o, int which);
+
+/* Lets the optimizer's rows cover every entry that has a gradient or a summed one; what the state held stays.
+ */
+int tn_nn_optim_cover(tn_optim *o);
+/* The row's tensor of state `which`, made of zeros when it is not there yet; NULL on error. */
+tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which);
+void tn_nn_row_free(nn_row *r, bool tensors); /* tensors: those too, which tn_close does by itself */
+/* For checkpoints. Reads an entry's part of a state into `out`; zeros where there is none. */
+int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out);
+/* Replaces all state by entries' steps, and for each state and entry by the elements at
+ * data[which * o->n + entry] (NULL: zeros). prepare changes nothing yet: commit does, discard forgets. */
+typedef struct nn_restored {
+    nn_row rows[NN_ROWS];
+} nn_restored;
+int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *const *data,
+                        nn_restored *out);
+void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *const *data, int gathered,
+                        nn_restored *in);
+void tn_nn_optim_discard(nn_restored *in);
+
+#endif
