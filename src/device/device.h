@@ -13,16 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../core/fail.h"
 #include "../core/dtype.h"
 #include "prelude/abi.h"
 
 typedef struct tn_device tn_device;
 typedef struct tn_kernel tn_kernel;       /* a compiled, loaded entry; owned by the device until it closes */
 typedef struct tn_recording tn_recording; /* launches and library calls that a device repeats as one */
-
-typedef struct tn_errbuf {
-    char text[1024];
-} tn_errbuf;
 
 /* One translation unit to compile. `text` holds everything after the prelude; `entry` is the function's
  * name in it. The text may define a second entry, the kernel's finish (tn_grid), named like the first with
@@ -39,15 +36,16 @@ typedef struct tn_target {
     tn_dialect dialect;
     int vector_bytes; /* of a vector register; on a GPU of the widest load of one thread */
     int64_t l1_bytes, l2_bytes;
-    int64_t last_bytes;           /* of the last cache; larger results are written past it. 0: 32 MiB */
-    int64_t cache_bytes;          /* of the last cache, all of it; 0: not known */
-    int capability;               /* GPU: compute capability times 10; 0: not known */
-    int processors;               /* GPU: multiprocessors, */
-    int max_threads;              /* threads that one of them can hold, */
-    int64_t shared_bytes;         /* and shared memory that one block can have without asking for more, */
-    int64_t shared_most;          /* and when it asks (tn_grid.shared) */
-    bool tf32;                    /* products of f32 may round their operands to TF32 */
-    const struct fu_tuned *tuned; /* tiles that were found fastest (fuser/loops/conv_tile.h); NULL: the model's */
+    int64_t last_bytes;   /* of the last cache; larger results are written past it. 0: 32 MiB */
+    int64_t cache_bytes;  /* of the last cache, all of it; 0: not known */
+    int capability;       /* GPU: compute capability times 10; 0: not known */
+    int processors;       /* GPU: multiprocessors, */
+    int max_threads;      /* threads that one of them can hold, */
+    int64_t shared_bytes; /* and shared memory that one block can have without asking for more, */
+    int64_t shared_most;  /* and when it asks (tn_grid.shared) */
+    bool tf32;            /* products of f32 may round their operands to TF32 */
+    const struct fu_tuned
+        *tuned; /* tiles that were found fastest (fuser/loops/conv_tile.h); NULL: the model's */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 

@@ -43,15 +43,6 @@ PLAIN(cast, (tn_tensor * x, tn_dtype dtype), ARGS(x, dtype))
 
 /* ---- with a C number ---- */
 
-tn_number tn_number_f(double v)
-{
-    return (tn_number){v, 0, false};
-}
-tn_number tn_number_i(int64_t v)
-{
-    return (tn_number){(double)v, v, true};
-}
-
 #define WITH_NUMBER(name, op, a, b)                                                                          \
     tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
     {                                                                                                        \

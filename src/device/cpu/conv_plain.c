@@ -212,7 +212,7 @@ static int weight_grad(tn_cpu_lib *lib, struct tn_pool *pool, conv *v, tn_errbuf
     int64_t run = tn_min64(c->n, tn_max64(fewest, tn_ceil_div(c->n * v->weights * v->cs, PARTIAL_BYTES)));
     v->parts = tn_ceil_div(c->n, run);
     v->partials = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)(v->parts * v->weights * v->cs));
-    if (!v->partials) return tn_cpu_fail(err, TN_E_NOMEM, "conv2d: no memory for partial weight gradients");
+    if (!v->partials) return tn_err(err, TN_E_NOMEM, "conv2d: no memory for partial weight gradients");
     tn_gemm_source s = {.ctx = v, .a = outputs_as_a, .b = patches_as_b};
     tn_gemm g = {.dtype = tn_gemm_compute(c->dtype), .m = v->co, .n = k, .c_row = k, .batch_ndim = 2};
     g.batch[1] = c->groups;

@@ -12,19 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCRATCH_STEP = 64 << 10, SCRATCH_KEPT = 64 << 20 };
-
-struct tn_cpu_lib {
-    tn_dnnl *dnnl;
-    tn_cpu_impl impl;
-    void *scratch[TN_SCRATCH_USES];
-    size_t scratch_bytes[TN_SCRATCH_USES];
-    bool held; /* until tn_cpu_settle nothing is given back */
-    bool told; /* that another implementation stood in */
-    tn_log_fn *log;
-    void *log_user;
-};
-
 int tn_cpu_lib_open(tn_cpu_lib **out)
 {
     tn_cpu_lib *lib = tn_calloc(1, sizeof *lib);
@@ -52,30 +39,6 @@ bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl)
     return lib->dnnl != NULL;
 }
 
-void *tn_cpu_scratch(tn_cpu_lib *lib, tn_scratch use, size_t bytes)
-{
-    if (lib->scratch[use] && bytes <= lib->scratch_bytes[use]) return lib->scratch[use];
-    size_t room = (bytes + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
-    void *p = tn_aligned_alloc(64, room);
-    if (!p) return NULL; /* what there is may be enough for whoever stands in */
-    tn_free_mem(lib->scratch[use]);
-    lib->scratch_bytes[use] = room;
-    return lib->scratch[use] = p;
-}
-
-static bool trim_scratch(tn_cpu_lib *lib)
-{
-    bool any = false;
-    for (int i = 0; i < TN_SCRATCH_USES && !lib->held; i++) {
-        if (lib->scratch_bytes[i] <= SCRATCH_KEPT) continue;
-        tn_free_mem(lib->scratch[i]);
-        lib->scratch[i] = NULL;
-        lib->scratch_bytes[i] = 0;
-        any = true;
-    }
-    return any;
-}
-
 void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user)
 {
     lib->log = log;
@@ -96,16 +59,6 @@ static bool stand_in(tn_cpu_lib *lib, int status)
                  lib->log_user);
     lib->told = lib->told || failed;
     return true;
-}
-
-int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...)
-{
-    if (!err) return status;
-    va_list ap;
-    va_start(ap, fmt);
-    tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
-    va_end(ap);
-    return status;
 }
 
 static const char *dtype_text(tn_dtype d)
@@ -161,12 +114,12 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
 {
     tn_gemm g = *request;
     if (!tn_dtype_is_float(g.dtype) && !tn_dtype_is_int(g.dtype))
-        return tn_cpu_fail(err, TN_E_DTYPE, "gemm: %s is not supported", dtype_text(g.dtype));
+        return tn_err(err, TN_E_DTYPE, "gemm: %s is not supported", dtype_text(g.dtype));
     if (g.bias && !tn_dtype_is_float(g.dtype))
-        return tn_cpu_fail(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", dtype_text(g.dtype));
+        return tn_err(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", dtype_text(g.dtype));
     if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch_ndim < 0 || g.batch_ndim > TN_GEMM_BATCH_DIMS)
-        return tn_cpu_fail(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
-                           (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
+        return tn_err(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
+                      (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
     int64_t batches = 1;
     for (int d = 0; d < g.batch_ndim; d++) batches *= g.batch[d];
     if (g.m == 0 || g.n == 0 || batches <= 0) return TN_OK;
@@ -189,13 +142,13 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
             g.b_row = 1;
     }
     if ((g.a_row != 1 && g.a_col != 1) || (g.b_row != 1 && g.b_col != 1))
-        return tn_cpu_fail(err, TN_E_ARG, "gemm: strides of A (%lld, %lld) and B (%lld, %lld): one must be 1",
-                           (long long)g.a_row, (long long)g.a_col, (long long)g.b_row, (long long)g.b_col);
+        return tn_err(err, TN_E_ARG, "gemm: strides of A (%lld, %lld) and B (%lld, %lld): one must be 1",
+                      (long long)g.a_row, (long long)g.a_col, (long long)g.b_row, (long long)g.b_col);
     int s = TN_CPU_DECLINED;
     bool ours = lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && is_tiny(&g, batches));
     if (lib->dnnl && !ours) s = tn_dnnl_gemm(lib, lib->dnnl, pool, &g, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_gemm_plain(lib, pool, &g, err);
-    trim_scratch(lib);
+    tn_cpu_trim_scratch(lib);
     return s;
 }
 
@@ -206,25 +159,24 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
 {
     static const char *const names[] = {"forward", "data gradient", "weight gradient"};
     if ((int)c->pass < 0 || c->pass > TN_CONV_WEIGHT_GRAD)
-        return tn_cpu_fail(err, TN_E_ARG, "conv2d: unknown pass %d", (int)c->pass);
+        return tn_err(err, TN_E_ARG, "conv2d: unknown pass %d", (int)c->pass);
     const char *pass = names[c->pass];
     if (!tn_dtype_is_float(c->dtype))
-        return tn_cpu_fail(err, TN_E_DTYPE, "conv2d %s: %s is not supported", pass, dtype_text(c->dtype));
+        return tn_err(err, TN_E_DTYPE, "conv2d %s: %s is not supported", pass, dtype_text(c->dtype));
     if (c->n < 0 || c->h < 1 || c->w < 1 || c->c < 1 || c->oc < 1 || c->kh < 1 || c->kw < 1 ||
         c->groups < 1 || c->stride[0] < 1 || c->stride[1] < 1 || c->dilation[0] < 1 || c->dilation[1] < 1)
-        return tn_cpu_fail(err, TN_E_ARG, "conv2d %s: an extent, stride or dilation is below 1", pass);
+        return tn_err(err, TN_E_ARG, "conv2d %s: an extent, stride or dilation is below 1", pass);
     for (int i = 0; i < 4; i++) {
-        if (c->pad[i] < 0) return tn_cpu_fail(err, TN_E_ARG, "conv2d %s: negative padding", pass);
+        if (c->pad[i] < 0) return tn_err(err, TN_E_ARG, "conv2d %s: negative padding", pass);
     }
     if (c->c % c->groups || c->oc % c->groups)
-        return tn_cpu_fail(err, TN_E_SHAPE, "conv2d %s: %lld groups do not divide %lld and %lld channels",
-                           pass, (long long)c->groups, (long long)c->c, (long long)c->oc);
+        return tn_err(err, TN_E_SHAPE, "conv2d %s: %lld groups do not divide %lld and %lld channels", pass,
+                      (long long)c->groups, (long long)c->c, (long long)c->oc);
     int64_t oh = c->h + c->pad[0] + c->pad[1] - c->dilation[0] * (c->kh - 1) - 1;
     int64_t ow = c->w + c->pad[2] + c->pad[3] - c->dilation[1] * (c->kw - 1) - 1;
     if (oh < 0 || ow < 0 || c->oh != oh / c->stride[0] + 1 || c->ow != ow / c->stride[1] + 1)
-        return tn_cpu_fail(err, TN_E_SHAPE,
-                           "conv2d %s: an output of %lld x %lld does not follow from the input", pass,
-                           (long long)c->oh, (long long)c->ow);
+        return tn_err(err, TN_E_SHAPE, "conv2d %s: an output of %lld x %lld does not follow from the input",
+                      pass, (long long)c->oh, (long long)c->ow);
     if (c->n == 0) {
         size_t weights = (size_t)(c->oc * c->kh * c->kw * (c->c / c->groups));
         if (c->pass == TN_CONV_WEIGHT_GRAD && !tn_pool_rehearses(pool))
@@ -241,7 +193,7 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
     else if (lib->dnnl && lib->impl != TN_CPU_PLAIN)
         s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
-    trim_scratch(lib);
+    tn_cpu_trim_scratch(lib);
     return s;
 }
 
@@ -260,5 +212,5 @@ int tn_cpu_ready(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
 bool tn_cpu_settle(tn_cpu_lib *lib)
 {
     lib->held = false;
-    return trim_scratch(lib);
+    return tn_cpu_trim_scratch(lib);
 }

@@ -52,11 +52,22 @@ bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
 
 /* ---- between the files of this folder ---- */
 
+typedef enum tn_scratch { TN_SCRATCH_PACK, TN_SCRATCH_SUM, TN_SCRATCH_USES } tn_scratch;
+struct tn_cpu_lib {
+    tn_dnnl *dnnl;
+    tn_cpu_impl impl;
+    void *scratch[TN_SCRATCH_USES];
+    size_t scratch_bytes[TN_SCRATCH_USES];
+    bool held; /* until tn_cpu_settle nothing is given back */
+    bool told; /* that another implementation stood in */
+    tn_log_fn *log;
+    void *log_user;
+};
+
 /* A block of at least `bytes`, 64-byte aligned, valid until the next call for the same use. NULL when there
  * is no memory. Large ones are given back at the end of the call. */
-typedef enum tn_scratch { TN_SCRATCH_PACK, TN_SCRATCH_SUM, TN_SCRATCH_USES } tn_scratch;
 void *tn_cpu_scratch(tn_cpu_lib *lib, tn_scratch use, size_t bytes);
-int tn_cpu_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool tn_cpu_trim_scratch(tn_cpu_lib *lib); /* whether it gave anything back */
 
 /* Both are given requests that cpu_lib.c has checked and normalised: every extent at least 1, one stride of
  * each matrix 1. */

@@ -165,8 +165,7 @@ static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int6
                 g->a = transposed(lib, pool, TN_SCRATCH_SUM, g->a, all.k, g->m, all.a_col, &g->a_row);
                 g->a_col = 1;
             }
-            if (!g->a || !g->b)
-                return tn_cpu_fail(err, TN_E_NOMEM, "gemm: no memory for a transposed operand");
+            if (!g->a || !g->b) return tn_err(err, TN_E_NOMEM, "gemm: no memory for a transposed operand");
             sgemm_tiles(pool, w, batches);
         }
     }
@@ -224,7 +223,7 @@ static int small_products(struct tn_pool *pool, product *w, tn_errbuf *err)
     w->e = tn_dnnl_matmul(w->d, g, w->mt, w->per);
     if (!w->e || !w->last) return TN_CPU_DECLINED;
     if (!tn_dnnl_ready(w->d, tn_pool_threads(pool), w->e, w->last))
-        return tn_cpu_fail(err, TN_E_NOMEM, "gemm: no memory for the scratchpads of oneDNN");
+        return tn_err(err, TN_E_NOMEM, "gemm: no memory for the scratchpads of oneDNN");
     tn_pool_run(pool, run_matmul, w, parts * w->m_tiles, 1);
     return TN_OK;
 }
@@ -259,8 +258,8 @@ int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gem
     bool small = w.g.dtype != TN_F32 || (batches > 1 && flops <= SMALL_FLOPS);
     int s = small ? small_products(pool, &w, err) : large_product(lib, pool, &w, batches, err);
     if (s == TN_OK && (s = atomic_load(&w.status)) != TN_OK)
-        return tn_cpu_fail(err, s, "gemm: oneDNN failed on %lld x %lld x %lld", (long long)w.g.m,
-                           (long long)w.g.n, (long long)w.g.k);
+        return tn_err(err, s, "gemm: oneDNN failed on %lld x %lld x %lld", (long long)w.g.m, (long long)w.g.n,
+                      (long long)w.g.k);
     return s;
 }
 
@@ -364,8 +363,8 @@ int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_c
         s = wgrad ? weights_last(lib, pool, &w, weights) : weights_first(lib, pool, &w);
     if (stats && tn_dnnl_reorders(w.prim)) stats->reorders++;
     if (!s) s = atomic_load(&w.status);
-    if (s == TN_E_NOMEM) return tn_cpu_fail(err, s, "conv2d: no memory for the workspace of oneDNN");
-    if (s) return tn_cpu_fail(err, s, "conv2d: oneDNN failed");
+    if (s == TN_E_NOMEM) return tn_err(err, s, "conv2d: no memory for the workspace of oneDNN");
+    if (s) return tn_err(err, s, "conv2d: oneDNN failed");
     return TN_OK;
 }
 

@@ -291,7 +291,7 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
         int64_t group = w.shared || !w.panels ? batches : tn_min64(batches, tn_max64(1, limit / w.panels));
         int64_t packs = (w.shared ? 1 : group) * w.panels;
         w.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(packs * w.panel_bytes));
-        if (!w.packed) return tn_cpu_fail(err, TN_E_NOMEM, "no memory for the packed operand of a product");
+        if (!w.packed) return tn_err(err, TN_E_NOMEM, "no memory for the packed operand of a product");
         for (w.first = 0; w.first < batches; w.first += group) {
             w.entries = tn_min64(group, batches - w.first);
             if (small) {

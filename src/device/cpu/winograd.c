@@ -347,7 +347,7 @@ int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_de
     if (weights) cut_weights(&v);
     const int64_t kept = POSITIONS * (weights ? v.parts * c->c * c->oc : v.filter);
     float *sums = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)kept * sizeof(float));
-    if (!v.slots || !sums) return tn_cpu_fail(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
+    if (!v.slots || !sums) return tn_err(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
     float *zeros = v.slots + v.nslots * v.slot;
     memset(zeros, 0, (size_t)most * sizeof(float));
     v.zeros = zeros;

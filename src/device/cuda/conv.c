@@ -63,7 +63,7 @@ static int im2col(const work *w, const char *image, int64_t images, void *rows)
     tn_cuda_args a = {.chunk = CHUNK};
     int64_t per = (int64_t)(unit / w->size), log = 0;
     if (unit < w->size) { /* elements always stand at multiples of their size */
-        return tn_cuda_fail(w->err, TN_E_ARG, "conv2d: an operand is not aligned to its elements");
+        return tn_err(w->err, TN_E_ARG, "conv2d: an operand is not aligned to its elements");
     }
     while ((size_t)1 << log < unit) log++;
     set_dims(w->d, per, &a);
@@ -174,21 +174,20 @@ static int weight_gradient(const work *w, int64_t first, int64_t images, void *s
 static int check(const tn_conv2d_desc *d, tn_errbuf *err)
 {
     if (!tn_dtype_is_float(d->dtype))
-        return tn_cuda_fail(err, TN_E_DTYPE, "conv2d: %s is not supported", tn_dtype_name(d->dtype));
+        return tn_err(err, TN_E_DTYPE, "conv2d: %s is not supported", tn_dtype_name(d->dtype));
     if (d->n < 0 || d->h < 1 || d->w < 1 || d->c < 1 || d->oc < 1 || d->kh < 1 || d->kw < 1 ||
         d->groups < 1 || d->stride[0] < 1 || d->stride[1] < 1 || d->dilation[0] < 1 || d->dilation[1] < 1)
-        return tn_cuda_fail(err, TN_E_ARG, "conv2d: an extent, stride or dilation is below 1");
+        return tn_err(err, TN_E_ARG, "conv2d: an extent, stride or dilation is below 1");
     for (int i = 0; i < 4; i++)
-        if (d->pad[i] < 0) return tn_cuda_fail(err, TN_E_ARG, "conv2d: negative padding");
+        if (d->pad[i] < 0) return tn_err(err, TN_E_ARG, "conv2d: negative padding");
     if (d->c % d->groups || d->oc % d->groups)
-        return tn_cuda_fail(err, TN_E_SHAPE, "conv2d: %lld groups do not divide %lld and %lld channels",
-                            (long long)d->groups, (long long)d->c, (long long)d->oc);
+        return tn_err(err, TN_E_SHAPE, "conv2d: %lld groups do not divide %lld and %lld channels",
+                      (long long)d->groups, (long long)d->c, (long long)d->oc);
     int64_t oh = d->h + d->pad[0] + d->pad[1] - d->dilation[0] * (d->kh - 1) - 1;
     int64_t ow = d->w + d->pad[2] + d->pad[3] - d->dilation[1] * (d->kw - 1) - 1;
     if (oh < 0 || ow < 0 || d->oh != oh / d->stride[0] + 1 || d->ow != ow / d->stride[1] + 1)
-        return tn_cuda_fail(err, TN_E_SHAPE,
-                            "conv2d: an output of %lld x %lld does not follow from the input",
-                            (long long)d->oh, (long long)d->ow);
+        return tn_err(err, TN_E_SHAPE, "conv2d: an output of %lld x %lld does not follow from the input",
+                      (long long)d->oh, (long long)d->ow);
     return TN_OK;
 }
 
@@ -203,8 +202,8 @@ static int plan(work *w, size_t *rows_bytes)
     if (!w->direct) {
         if (of_image > most) most = of_image;
         if (most > INT32_MAX)
-            return tn_cuda_fail(w->err, TN_E_SHAPE, "conv2d: windows of one image with %lld elements in all",
-                                (long long)of_image);
+            return tn_err(w->err, TN_E_SHAPE, "conv2d: windows of one image with %lld elements in all",
+                          (long long)of_image);
         w->part = (int64_t)(w->c->workspace_limit / ((size_t)of_image * each));
         w->part = min64(min64(w->part > 0 ? w->part : 1, d->n), INT32_MAX / most);
         *rows_bytes = ((size_t)(w->part * of_image) * each + 255) / 256 * 256;

@@ -1,13 +1,5 @@
-/* cuda.c - the CUDA device: fills struct tn_device from the parts beside it (internal.h lists them).
- *
- *   errors    A driver's result becomes a status and a line. Some failures are final: an illegal address in a
- *             kernel ends the context, and every later call would fail or, worse, answer with old memory. The
- *             device is lost then. It remembers why, and refuses all further work with the same words.
- *   launches  run later than they are asked for, so a failing one shows at a later call; the text names those
- *             it can have been. With TENSOR_CUDA_SYNC=1 the device waits after each, and names the one.
- *   fault     one fault word in device memory, seen by all kernels; download and sync fetch it.
- *
- * Read first: tn_cuda_open, then tn_cuda_start.
+/* cuda.c - the CUDA device: fills struct tn_device from the parts beside it (internal.h lists them). One
+ * fault word in device memory is seen by all kernels; download and sync fetch it. Read first: tn_cuda_open.
  */
 #include "internal.h"
 
@@ -21,120 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- errors ---------------------------------------------------------------------------------------- */
-
-int tn_cuda_fail(tn_errbuf *err, int status, const char *fmt, ...)
-{
-    if (!err) return status;
-    va_list ap;
-    va_start(ap, fmt);
-    tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
-    va_end(ap);
-    return status;
-}
-
-void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...)
-{
-    char text[1024];
-    if (!c->log) return;
-    va_list ap;
-    va_start(ap, fmt);
-    tn_vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    c->log(level, text, c->log_user);
-}
-
-/* Whether the context works on after e. Those that say a call was wrong, too early or too much do no harm;
- * all others end it or cannot be told apart from those that do. */
-static bool is_final(tn_cu_result e)
-{
-    switch (e) {
-    case TN_CU_INVALID_VALUE:
-    case TN_CU_OUT_OF_MEMORY:
-    case TN_CU_INVALID_IMAGE:
-    case TN_CU_NO_BINARY:
-    case TN_CU_INVALID_HANDLE:
-    case TN_CU_NOT_FOUND:
-    case TN_CU_NOT_READY:
-    case TN_CU_OUT_OF_RESOURCES:
-    case TN_CU_NOT_SUPPORTED:
-        return false;
-    }
-    return e < TN_CU_CAPTURE_UNSUPPORTED || e > TN_CU_CAPTURE_LAST;
-}
-
-void tn_cuda_note(tn_cuda *c, const char *name)
-{
-    c->recent[c->n_recent++ % TN_CUDA_RECENT] = name;
-}
-
-/* " after launching a, b, c", or nothing. */
-static void list_recent(const tn_cuda *c, char *out, size_t room)
-{
-    uint64_t n = c->n_recent < TN_CUDA_RECENT ? c->n_recent : TN_CUDA_RECENT;
-    size_t at = 0;
-    out[0] = 0;
-    for (uint64_t i = 0; i < n && at < room; i++)
-        at += (size_t)snprintf(out + at, room - at, "%s%s",
-                               i                 ? ", "
-                               : c->n_recent > n ? "..., "
-                                                 : "",
-                               c->recent[(c->n_recent - n + i) % TN_CUDA_RECENT]);
-}
-
-static int say_lost(const tn_cuda *c, tn_errbuf *err)
-{
-    return tn_cuda_fail(err, TN_E_DEVICE, "%s; this session cannot go on, open a new one", c->why_lost);
-}
-
-static void lose(tn_cuda *c, const char *what, const char *name, const char *text)
-{
-    char recent[480];
-    if (c->base.lost) return;
-    c->base.lost = true;
-    list_recent(c, recent, sizeof recent);
-    if (recent[0])
-        snprintf(c->why_lost, sizeof c->why_lost,
-                 "the GPU failed at or before %.40s: %.60s (%.80s). One of the last launches did it: %s%s",
-                 what, name, text, recent, c->sync_each ? "" : " (TENSOR_CUDA_SYNC=1 tells which)");
-    else
-        snprintf(c->why_lost, sizeof c->why_lost, "the GPU failed at %.40s: %.60s (%.80s)", what, name, text);
-    say_lost(c, &c->base.failure);
-}
-
-int tn_cuda_check(tn_cuda *c, tn_cu_result e, tn_errbuf *err, const char *what)
-{
-    const char *name = NULL, *text = NULL;
-    if (!e) return TN_OK;
-    if (c->api->cuGetErrorName(e, &name) || !name) name = "an unknown error";
-    if (c->api->cuGetErrorString(e, &text) || !text) text = "no text";
-    if (is_final(e)) {
-        lose(c, what, name, text);
-        return say_lost(c, err);
-    }
-    return tn_cuda_fail(err, e == TN_CU_OUT_OF_MEMORY ? TN_E_NOMEM : TN_E_DEVICE, "%s: %s (%s)", what, name,
-                        text);
-}
-
-int tn_cuda_enter(tn_cuda *c, tn_errbuf *err)
-{
-    if (c->base.lost) return say_lost(c, err);
-    return tn_cuda_check(c, c->api->cuCtxPushCurrent_v2(c->context), err, "cuCtxPushCurrent");
-}
-
-void tn_cuda_leave(tn_cuda *c)
-{
-    tn_cu_context was;
-    c->api->cuCtxPopCurrent_v2(&was);
-}
-
-int tn_cuda_wait(tn_cuda *c, tn_errbuf *err)
-{
-    int status = tn_cuda_check(c, c->api->cuStreamSynchronize(c->stream), err, "cuStreamSynchronize");
-    if (!status) c->n_recent = 0;
-    return status;
-}
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
@@ -181,17 +59,6 @@ static void cuda_release(tn_device *d, void *base, size_t bytes)
     tn_cuda_leave(c);
 }
 
-int tn_cuda_workspace(tn_cuda *c, size_t bytes, tn_errbuf *err)
-{
-    int status = TN_OK;
-    if (bytes <= c->workspace_bytes) return TN_OK;
-    if (!c->workspace && !(c->workspace = tn_cuda_reserve(c, TN_CUDA_WORKSPACE_RANGE, err)))
-        return TN_E_NOMEM;
-    status = tn_cuda_commit(c, c->workspace, bytes, err);
-    if (!status) c->workspace_bytes = bytes;
-    return status;
-}
-
 /* ---- kernels --------------------------------------------------------------------------------------- */
 
 static int cuda_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
@@ -211,33 +78,14 @@ static bool cuda_kernel_info(tn_device *d, const tn_kernel *k, tn_kernel_info *o
     return k != NULL;
 }
 
-int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *a, int threads,
-                  int64_t shared, tn_errbuf *err)
-{
-    int64_t blocks = a->n > 0 ? (a->n - 1) / a->chunk + 1 : 0;
-    if (!blocks && a->finish_n > 0) blocks = 1;
-    if (!blocks) return TN_OK;
-    if (blocks > INT32_MAX)
-        return tn_cuda_fail(err, TN_E_SHAPE, "%s: %lld blocks, more than a launch can have", name,
-                            (long long)blocks);
-    a->fault = (tn_fault *)(uintptr_t)c->words;
-    a->ticket = (uint32_t *)(uintptr_t)(c->words + TN_CUDA_FAULT_BYTES);
-    void *parameters[] = {a};
-    tn_cu_result e = c->api->cuLaunchKernel(f, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1,
-                                            (unsigned)shared, c->stream, parameters, NULL);
-    if (e) return tn_cuda_check(c, e, err, name);
-    tn_cuda_note(c, name);
-    return c->sync_each && !c->recording ? tn_cuda_wait(c, err) : TN_OK;
-}
-
 /* A kernel gets more than the usual amount of shared memory only when it has asked. */
 static int allow_shared(tn_cuda *c, tn_kernel *k, int64_t bytes, tn_errbuf *err)
 {
     const tn_target *t = &c->base.target;
     if (bytes < 0 ||
         bytes + k->info.shared_bytes > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
-        return tn_cuda_fail(err, TN_E_ARG, "%s: %lld bytes of dynamic shared memory, beside %lld of its own",
-                            k->name, (long long)bytes, (long long)k->info.shared_bytes);
+        return tn_err(err, TN_E_ARG, "%s: %lld bytes of dynamic shared memory, beside %lld of its own",
+                      k->name, (long long)bytes, (long long)k->info.shared_bytes);
     if (bytes + k->info.shared_bytes <= t->shared_bytes || bytes <= k->shared_allowed) return TN_OK;
     int status = tn_cuda_check(c, c->api->cuFuncSetAttribute(k->fn, TN_CU_FUNC_DYNAMIC, (int)bytes), err,
                                "cuFuncSetAttribute");
@@ -248,11 +96,11 @@ static int allow_shared(tn_cuda *c, tn_kernel *k, int64_t bytes, tn_errbuf *err)
 static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, tn_errbuf *err)
 {
     tn_cuda *c = tn_cuda_of(d);
-    if (!k) return tn_cuda_fail(err, TN_E_NULL, "launch of a kernel that was not compiled");
+    if (!k) return tn_err(err, TN_E_NULL, "launch of a kernel that was not compiled");
     if (grid->chunk < 1 || grid->threads < 1 || args->n_buf > TN_MAX_KERNEL_BUFS ||
         args->n_dim > TN_MAX_KERNEL_DIMS)
-        return tn_cuda_fail(err, TN_E_ARG, "%s: %d threads, chunks of %lld, %d buffers and %d numbers",
-                            k->name, grid->threads, (long long)grid->chunk, args->n_buf, args->n_dim);
+        return tn_err(err, TN_E_ARG, "%s: %d threads, chunks of %lld, %d buffers and %d numbers", k->name,
+                      grid->threads, (long long)grid->chunk, args->n_buf, args->n_dim);
     tn_cuda_args a;
     a.n = grid->n;
     a.chunk = grid->chunk;
@@ -270,47 +118,6 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
     tn_cuda_leave(c);
     d->stats.launches++;
     return status;
-}
-
-char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64])
-{
-    static const tn_embedded file[TN_OWN_COUNT] = {
-        [TN_OWN_IM2COL] = TN_EMBED_CONV_CU,
-        [TN_OWN_COL2IM] = TN_EMBED_CONV_CU,
-        [TN_OWN_EPILOGUE] = TN_EMBED_PRODUCT_CU,
-        [TN_OWN_PRODUCT] = TN_EMBED_PRODUCT_CU,
-    };
-    static const char *const entry[TN_OWN_COUNT] = {
-        [TN_OWN_IM2COL] = "IM2COL",
-        [TN_OWN_COL2IM] = "COL2IM",
-        [TN_OWN_EPILOGUE] = "EPILOGUE",
-        [TN_OWN_PRODUCT] = "PRODUCT",
-    };
-    const char *body = tn_embed_text(file[which]);
-    size_t room = strlen(body) + 256;
-    char *text = tn_malloc(room);
-    if (!text) return NULL;
-    snprintf(name, 64, "tn_%s_%d", entry[which], variant);
-    for (char *p = name; *p; p++) *p = (char)tolower((unsigned char)*p);
-    snprintf(text, room, "#define OWN_%s\n#define VARIANT %d\n#define ENTRY %s\n%s", entry[which], variant,
-             name, body);
-    return text;
-}
-
-/* Each is compiled when it is first needed. */
-int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
-                      tn_errbuf *err)
-{
-    tn_kernel **k = &c->own[which][variant];
-    if (!*k) {
-        char name[64], *text = tn_cuda_own_text(which, variant, name);
-        if (!text) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
-        int status = tn_cuda_compile(c, &(tn_source){name, text}, 1, k, err);
-        tn_free_mem(text);
-        if (status) return status;
-    }
-    a->scalar = NULL;
-    return tn_cuda_start(c, (*k)->name, (*k)->fn, a, threads, 0, err);
 }
 
 /* ---- library calls --------------------------------------------------------------------------------- */
@@ -442,11 +249,11 @@ static int pick_device(tn_cuda *c, tn_errbuf *err)
     if (status) return status;
     c->capability = attribute(c, TN_CU_CAPABILITY_MAJOR) * 10 + attribute(c, TN_CU_CAPABILITY_MINOR);
     if (c->capability < TN_CUDA_MIN_CAPABILITY)
-        return tn_cuda_fail(err, TN_E_UNSUPPORTED,
-                            "%s has compute capability %d.%d, below %d.%d; a GPU of the Volta generation or "
-                            "later is needed",
-                            c->name, c->capability / 10, c->capability % 10, TN_CUDA_MIN_CAPABILITY / 10,
-                            TN_CUDA_MIN_CAPABILITY % 10);
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "%s has compute capability %d.%d, below %d.%d; a GPU of the Volta generation or "
+                      "later is needed",
+                      c->name, c->capability / 10, c->capability % 10, TN_CUDA_MIN_CAPABILITY / 10,
+                      TN_CUDA_MIN_CAPABILITY % 10);
     return tn_cuda_check(c, c->api->cuDevicePrimaryCtxRetain(&c->context, c->device), err,
                          "cuDevicePrimaryCtxRetain");
 }
@@ -539,7 +346,7 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
     *out = NULL;
     if (driver) *driver = false;
     tn_cuda *c = tn_calloc(1, sizeof *c);
-    if (!c) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (!c) return tn_err(err, TN_E_NOMEM, "out of memory");
     c->log = o->log;
     c->workspace_limit = TN_CUDA_WORKSPACE;
     c->log_user = o->log_user;
@@ -554,7 +361,7 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
     }
     status = make_streams(c, err);
     if (!status) status = tn_cuda_memory_open(c, err);
-    if (!status && tn_cuda_ring_open(c)) status = tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (!status && tn_cuda_ring_open(c)) status = tn_err(err, TN_E_NOMEM, "out of memory");
     if (!status) status = tn_cuda_code_open(c, o, err);
     fill(c);
     tn_cuda_leave(c);

@@ -49,8 +49,8 @@ struct tn_cuda_blas {
 static int blas_check(tn_cublas_result e, const char *what, tn_errbuf *err)
 {
     if (!e) return TN_OK;
-    return tn_cuda_fail(err, e == TN_CUBLAS_ALLOC_FAILED ? TN_E_NOMEM : TN_E_DEVICE, "%s: cuBLASLt status %u",
-                        what, e);
+    return tn_err(err, e == TN_CUBLAS_ALLOC_FAILED ? TN_E_NOMEM : TN_E_DEVICE, "%s: cuBLASLt status %u", what,
+                  e);
 }
 
 /* ---- the table ---- */
@@ -94,7 +94,7 @@ static int open_blas(tn_cuda *c, tn_errbuf *err)
 {
     if (c->blas && c->blas->workspace) return TN_OK;
     if (!c->blas) c->blas = tn_calloc(1, sizeof *c->blas);
-    if (!c->blas) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
+    if (!c->blas) return tn_err(err, TN_E_NOMEM, "out of host memory");
     if (!c->blas->handle) {
         int status = blas_check(c->api->cublasLtCreate(&c->blas->handle), "cublasLtCreate", err);
         if (status) return status;
@@ -192,7 +192,7 @@ static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
     if (p) return TN_OK;
     if (c->blas->n >= MOST) drop_all(c);
     p = tn_calloc(1, sizeof *p);
-    if (!p) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
+    if (!p) return tn_err(err, TN_E_NOMEM, "out of host memory");
     p->key = *k;
     tn_cublas_result e = (tn_cublas_result)describe(c, p);
     if (!e) e = (tn_cublas_result)choose(c, p);
@@ -417,10 +417,10 @@ int tn_cuda_gemm(tn_cuda *c, const tn_gemm *request, bool add, bool wide, tn_err
     tn_gemm g = *request;
     size_t size = tn_dtype_size(g.dtype), out_size = wide ? sizeof(float) : size;
     if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch_ndim < 0 || g.batch_ndim > TN_GEMM_BATCH_DIMS)
-        return tn_cuda_fail(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
-                            (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
+        return tn_err(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
+                      (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
     if (g.bias && !tn_dtype_is_float(g.dtype))
-        return tn_cuda_fail(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", tn_dtype_name(g.dtype));
+        return tn_err(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", tn_dtype_name(g.dtype));
     int64_t batches = 1;
     for (int d = 0; d < g.batch_ndim; d++) batches *= g.batch[d];
     if (g.m == 0 || g.n == 0 || batches <= 0) return TN_OK;

@@ -31,7 +31,7 @@ static int instantiate(tn_cuda *c, tn_cu_graph graph, tn_recording **out, tn_err
 {
     const tn_cuda_api *a = c->api;
     tn_recording *r = tn_calloc(1, sizeof *r);
-    if (!r) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
+    if (!r) return tn_err(err, TN_E_NOMEM, "out of host memory");
     int status = tn_cuda_check(c, a->cuGraphGetNodes(graph, NULL, &r->nodes), err, "cuGraphGetNodes");
     r->is_empty = !r->nodes;
     if (!status && !r->is_empty)
@@ -51,7 +51,7 @@ int tn_cuda_record_end(tn_device *d, tn_recording **out, tn_errbuf *err)
     tn_cuda *c = tn_cuda_of(d);
     tn_cu_graph graph = NULL;
     if (out) *out = NULL;
-    if (!c->recording) return tn_cuda_fail(err, TN_E_STATE, "nothing is being recorded");
+    if (!c->recording) return tn_err(err, TN_E_STATE, "nothing is being recorded");
     c->recording = false;
     int status = tn_cuda_enter(c, err);
     if (status) return status;

@@ -5,7 +5,8 @@
  *   compile.c   texts to functions           module.c   what is compiled, on disk and loaded
  *   gemm.c      products                     conv.c     convolutions: kernels/conv.cu around products
  *   graph.c     a run of launches as one     timing.c   how long one takes
- *   cuda.c      fills struct tn_device; errors; launches
+ *   errors.c    what a result means      launch.c   kernels are started
+ *   cuda.c      fills struct tn_device
  *
  * One stream does all work in the order of the calls; a second carries large uploads. Every entry from the
  * outside makes the device's context the thread's own for as long as it lasts (tn_cuda_enter), so sessions in
@@ -83,9 +84,8 @@ static inline tn_cu_ptr tn_cuda_ptr(const void *p)
     return (tn_cu_ptr)(uintptr_t)p;
 }
 
-/* ---- cuda.c ---- */
+/* ---- errors.c ---- */
 
-int tn_cuda_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Turns a driver's result into a status with a line in err (may be NULL): "`what`: CUDA_ERROR_...". */
 int tn_cuda_check(tn_cuda *c, tn_cu_result e, tn_errbuf *err, const char *what);
 void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -93,18 +93,21 @@ void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...) __attribute_
  */
 int tn_cuda_enter(tn_cuda *c, tn_errbuf *err);
 void tn_cuda_leave(tn_cuda *c);
+void tn_cuda_note(tn_cuda *c, const char *name); /* it was launched: for the text of a later error */
+/* Waits for all that was launched. */
+int tn_cuda_wait(tn_cuda *c, tn_errbuf *err);
+
+/* ---- launch.c ---- */
+
 /* Launches over the given arguments; `name` must live as long as the device. `shared`: bytes of dynamic
  * shared memory, which the function was allowed to have. */
 int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *a, int threads,
                   int64_t shared, tn_errbuf *err);
-void tn_cuda_note(tn_cuda *c, const char *name); /* it was launched: for the text of a later error */
 /* The text of one of the library's own kernels and its name; NULL: out of memory. Freed by the caller. */
 char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64]);
 /* One of the library's own kernels: threads, n and chunk are set, buf and dim filled by the caller. */
 int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
                       tn_errbuf *err);
-/* Waits for all that was launched. */
-int tn_cuda_wait(tn_cuda *c, tn_errbuf *err);
 /* The first `bytes` of c->workspace are there from now on; TN_E_NOMEM. */
 int tn_cuda_workspace(tn_cuda *c, size_t bytes, tn_errbuf *err);
 

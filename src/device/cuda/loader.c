@@ -43,16 +43,6 @@ static const struct library {
                         "a toolkit"},
 };
 
-static int fail(tn_errbuf *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int fail(tn_errbuf *err, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
-    va_end(ap);
-    return TN_E_UNSUPPORTED;
-}
-
 /* ---- opening one library ---- */
 
 static bool open_at(tn_cuda_api *api, tn_cuda_library which, const char *path)
@@ -127,22 +117,24 @@ static int open_library(tn_cuda_api *api, tn_cuda_library which, tn_errbuf *err)
     const struct library *l = &library[which];
     const char *path = tn_setting(l->override);
     if (path)
-        return open_at(api, which, path) ? TN_OK
-                                         : fail(err, "%s names %s, which cannot be opened: %s; unset it",
-                                                l->override, path, dlerror());
+        return open_at(api, which, path)
+                   ? TN_OK
+                   : tn_err(err, TN_E_UNSUPPORTED, "%s names %s, which cannot be opened: %s; unset it",
+                            l->override, path, dlerror());
     if (which == TN_CUDA_DRIVER)
         return open_at(api, which, l->soname) || open_at(api, which, "/usr/lib/wsl/lib/libcuda.so.1")
                    ? TN_OK
-                   : fail(err, "no %s (%s) on this machine; %s", l->what, l->soname, l->remedy);
+                   : tn_err(err, TN_E_UNSUPPORTED, "no %s (%s) on this machine; %s", l->what, l->soname,
+                            l->remedy);
     int newest = api->driver_version / 1000, oldest = TN_CUDA_MIN_NVRTC / 1000;
     for (int major = newest; major >= oldest; major--) {
         char name[64];
         snprintf(name, sizeof name, "%s.%d", l->soname, major);
         if (open_named(api, which, name)) return TN_OK;
     }
-    return fail(err, "no %s (%s.%d%s) for this driver, which knows CUDA up to %d.%d; %s", l->what, l->soname,
-                newest, newest > oldest ? " or older" : "", newest, api->driver_version % 1000 / 10,
-                l->remedy);
+    return tn_err(err, TN_E_UNSUPPORTED, "no %s (%s.%d%s) for this driver, which knows CUDA up to %d.%d; %s",
+                  l->what, l->soname, newest, newest > oldest ? " or older" : "", newest,
+                  api->driver_version % 1000 / 10, l->remedy);
 }
 
 /* ---- looking up functions ---- */
@@ -153,8 +145,8 @@ static int look_up(tn_cuda_api *api, tn_cuda_library which, tn_errbuf *err)
     if (TN_CUDA_##of == which) {                                                                             \
         void *address = dlsym(api->library[which], #name);                                                   \
         if (!address)                                                                                        \
-            return fail(err, "%s (%s) has no function %s: it is too old; %s", library[which].what,           \
-                        api->path[which], #name, library[which].remedy);                                     \
+            return tn_err(err, TN_E_UNSUPPORTED, "%s (%s) has no function %s: it is too old; %s",            \
+                          library[which].what, api->path[which], #name, library[which].remedy);              \
         memcpy(&api->name, &address, sizeof address); /* POSIX allows what ISO C has no cast for */          \
     }
 #include "api.def"
@@ -172,19 +164,23 @@ static int start_driver(tn_cuda_api *api, tn_errbuf *err)
         if (api->cuGetErrorString(e, &text) || !text) text = "";
     }
     if (e == TN_CU_STUB)
-        return fail(err, "%s is the toolkit's stub and no driver; %s", api->path[TN_CUDA_DRIVER],
-                    library[TN_CUDA_DRIVER].remedy);
+        return tn_err(err, TN_E_UNSUPPORTED, "%s is the toolkit's stub and no driver; %s",
+                      api->path[TN_CUDA_DRIVER], library[TN_CUDA_DRIVER].remedy);
     if (e == TN_CU_NO_DEVICE)
-        return fail(err, "the CUDA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES");
-    if (e) return fail(err, "the CUDA driver does not start: %s (%s); check nvidia-smi", name, text);
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "the CUDA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES");
+    if (e)
+        return tn_err(err, TN_E_UNSUPPORTED, "the CUDA driver does not start: %s (%s); check nvidia-smi",
+                      name, text);
     if (api->cuDriverGetVersion(&api->driver_version)) api->driver_version = 0;
     if (api->driver_version < TN_CUDA_MIN_DRIVER)
-        return fail(err, "the CUDA driver is for CUDA %d.%d, older than %d.%d; %s",
-                    api->driver_version / 1000, api->driver_version % 1000 / 10, TN_CUDA_MIN_DRIVER / 1000,
-                    TN_CUDA_MIN_DRIVER % 1000 / 10, library[TN_CUDA_DRIVER].remedy);
+        return tn_err(err, TN_E_UNSUPPORTED, "the CUDA driver is for CUDA %d.%d, older than %d.%d; %s",
+                      api->driver_version / 1000, api->driver_version % 1000 / 10, TN_CUDA_MIN_DRIVER / 1000,
+                      TN_CUDA_MIN_DRIVER % 1000 / 10, library[TN_CUDA_DRIVER].remedy);
     int count = 0;
     if (api->cuDeviceGetCount(&count) || !count)
-        return fail(err, "the CUDA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES");
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "the CUDA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES");
     return TN_OK;
 }
 
@@ -194,15 +190,15 @@ static int check_nvrtc(tn_cuda_api *api, tn_errbuf *err)
     if (api->nvrtcVersion(&major, &minor)) major = 0;
     api->nvrtc_version = major * 1000 + minor * 10;
     if (api->nvrtc_version < TN_CUDA_MIN_NVRTC)
-        return fail(err, "NVRTC (%s) is of CUDA %d.%d, older than %d.%d; %s", api->path[TN_CUDA_NVRTC], major,
-                    minor, TN_CUDA_MIN_NVRTC / 1000, TN_CUDA_MIN_NVRTC % 1000 / 10,
-                    library[TN_CUDA_NVRTC].remedy);
+        return tn_err(err, TN_E_UNSUPPORTED, "NVRTC (%s) is of CUDA %d.%d, older than %d.%d; %s",
+                      api->path[TN_CUDA_NVRTC], major, minor, TN_CUDA_MIN_NVRTC / 1000,
+                      TN_CUDA_MIN_NVRTC % 1000 / 10, library[TN_CUDA_NVRTC].remedy);
     if (major > api->driver_version / 1000)
-        return fail(err,
-                    "NVRTC (%s) is of CUDA %d.%d and the driver for %d.%d, which would refuse its kernels; "
-                    "install a newer driver or an older toolkit",
-                    api->path[TN_CUDA_NVRTC], major, minor, api->driver_version / 1000,
-                    api->driver_version % 1000 / 10);
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "NVRTC (%s) is of CUDA %d.%d and the driver for %d.%d, which would refuse its kernels; "
+                      "install a newer driver or an older toolkit",
+                      api->path[TN_CUDA_NVRTC], major, minor, api->driver_version / 1000,
+                      api->driver_version % 1000 / 10);
     return TN_OK;
 }
 
@@ -211,9 +207,9 @@ int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
     *out = NULL;
     if (driver) *driver = false;
     if (tn_setting_is_foreign())
-        return fail(err,
-                    "the libraries of CUDA heed the environment, which is that of another user here: this "
-                    "program has rights that its caller lacks");
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "the libraries of CUDA heed the environment, which is that of another user here: this "
+                      "program has rights that its caller lacks");
     tn_cuda_api *api = tn_calloc(1, sizeof *api);
     if (!api) {
         snprintf(err->text, sizeof err->text, "out of memory");

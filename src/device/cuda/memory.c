@@ -125,9 +125,9 @@ static block *new_segment(tn_cuda *c, size_t bytes)
         if (e == TN_CU_OUT_OF_MEMORY) {
             size_t left = 0, total = 0;
             c->api->cuMemGetInfo_v2(&left, &total);
-            tn_cuda_fail(&c->base.failure, TN_E_NOMEM,
-                         "%zu bytes wanted; this session holds %zu, %zu of the GPU's %zu are free", bytes,
-                         m->reserved, left, total);
+            tn_err(&c->base.failure, TN_E_NOMEM,
+                   "%zu bytes wanted; this session holds %zu, %zu of the GPU's %zu are free", bytes,
+                   m->reserved, left, total);
         }
         tn_free_mem(b);
         return NULL;
@@ -161,7 +161,7 @@ void *tn_cuda_alloc(tn_cuda *c, size_t bytes, tn_errbuf *err)
     size_t want = round_up(bytes ? bytes : 1, is_small(bytes) ? GRAIN : (size_t)64 << 10);
     block *b = want < bytes ? NULL : best_free(m, want);
     if (!b && c->recording) {
-        tn_cuda_fail(err, TN_E_STATE, "memory was asked for while launches were recorded");
+        tn_err(err, TN_E_STATE, "memory was asked for while launches were recorded");
         return NULL;
     }
     if (!b && want >= bytes) b = new_segment(c, want);
@@ -236,7 +236,7 @@ void *tn_cuda_reserve(tn_cuda *c, size_t bytes, tn_errbuf *err)
 {
     range *r = tn_calloc(1, sizeof *r);
     if (!r) {
-        tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
+        tn_err(err, TN_E_NOMEM, "out of host memory");
         return NULL;
     }
     r->bytes = round_up(bytes, c->memory->page);
@@ -265,7 +265,7 @@ static int map_piece(tn_cuda *c, range *r, size_t bytes, tn_errbuf *err)
     tn_cu_mem_access access = {prop.location, TN_CU_MEM_READ_WRITE};
     tn_cu_ptr at = r->at + r->committed;
     piece *p = tn_calloc(1, sizeof *p);
-    if (!p) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
+    if (!p) return tn_err(err, TN_E_NOMEM, "out of host memory");
     *p = (piece){.offset = r->committed, .bytes = bytes, .next = r->piece};
     tn_cu_result e = a->cuMemCreate(&p->memory, bytes, &prop, 0);
     if (e == TN_CU_OUT_OF_MEMORY) {
@@ -300,11 +300,10 @@ static int map_piece(tn_cuda *c, range *r, size_t bytes, tn_errbuf *err)
 int tn_cuda_commit(tn_cuda *c, void *base, size_t bytes, tn_errbuf *err)
 {
     range *r = *find_range(c, base);
-    if (!r || bytes > r->bytes) return tn_cuda_fail(err, TN_E_ARG, "%zu bytes of no such range", bytes);
+    if (!r || bytes > r->bytes) return tn_err(err, TN_E_ARG, "%zu bytes of no such range", bytes);
     size_t want = round_up(bytes, c->memory->page);
     if (want > r->committed) {
-        if (c->recording)
-            return tn_cuda_fail(err, TN_E_STATE, "memory was asked for while launches were recorded");
+        if (c->recording) return tn_err(err, TN_E_STATE, "memory was asked for while launches were recorded");
         int status = map_piece(c, r, want - r->committed, err);
         if (status) return status;
     }
@@ -339,11 +338,11 @@ int tn_cuda_memory_open(tn_cuda *c, tn_errbuf *err)
 {
     int can = 0;
     if (c->api->cuDeviceGetAttribute(&can, TN_CU_VIRTUAL_MEMORY, c->device) || !can)
-        return tn_cuda_fail(
-            err, TN_E_UNSUPPORTED,
-            "%s cannot map memory into reserved addresses; a GPU and a driver that can are needed", c->name);
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "%s cannot map memory into reserved addresses; a GPU and a driver that can are needed",
+                      c->name);
     c->memory = tn_calloc(1, sizeof *c->memory);
-    if (!c->memory) return tn_cuda_fail(err, TN_E_NOMEM, "out of host memory");
+    if (!c->memory) return tn_err(err, TN_E_NOMEM, "out of host memory");
     tn_cu_mem_prop prop = page_properties(c);
     return tn_cuda_check(
         c, c->api->cuMemGetAllocationGranularity(&c->memory->page, &prop, TN_CU_GRANULARITY_MINIMUM), err,

@@ -60,7 +60,7 @@ static int load_image(tn_cuda *c, const void *image, const char *path, tn_cu_mod
 {
     struct loaded *l = tn_calloc(1, sizeof *l);
     if (l && path) l->path = tn_strdup(path);
-    int status = l && (!path || l->path) ? TN_OK : tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    int status = l && (!path || l->path) ? TN_OK : tn_err(err, TN_E_NOMEM, "out of memory");
     if (!status)
         status = tn_cuda_check(c, c->api->cuModuleLoadData(&l->module, image), err, "cuModuleLoadData");
     if (status) {
@@ -96,7 +96,7 @@ static int load_file(tn_cuda *c, const char *path, tn_cu_module *out, tn_errbuf 
             return TN_OK;
         }
     char *image = read_file(path);
-    if (!image) return tn_cuda_fail(err, TN_E_IO, "%s cannot be read", path);
+    if (!image) return tn_err(err, TN_E_IO, "%s cannot be read", path);
     int status = load_image(c, image, path, out, err);
     tn_free_mem(image);
     return status;
@@ -119,14 +119,14 @@ static int take_kernel(tn_cuda *c, const tn_source *src, tn_cu_module module, co
     *out = NULL;
     tn_kernel *k = tn_calloc(1, sizeof *k);
     if (k) k->name = tn_strdup(src->entry);
-    int status = k && k->name ? TN_OK : tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    int status = k && k->name ? TN_OK : tn_err(err, TN_E_NOMEM, "out of memory");
     if (!status) {
         tn_cu_result e = c->api->cuModuleGetFunction(&k->fn, module, symbol);
-        status = e == TN_CU_NOT_FOUND ? tn_cuda_fail(err, TN_E_COMPILE, "its text does not define %s", symbol)
+        status = e == TN_CU_NOT_FOUND ? tn_err(err, TN_E_COMPILE, "its text does not define %s", symbol)
                                       : tn_cuda_check(c, e, err, "cuModuleGetFunction");
     }
     if (!status && tn_kcache_remember(c->code->cache, src, k))
-        status = tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+        status = tn_err(err, TN_E_NOMEM, "out of memory");
     if (status) {
         if (k) tn_free_mem(k->name);
         tn_free_mem(k);
@@ -165,8 +165,8 @@ static void report(struct batch *b, const tn_source *src, const char *log)
         if (*p == '\n') *p = p[1] && ++lines < 6 ? '|' : 0;
     tn_kcache_keep_failed(b->c->code->cache, src, path);
     tn_cuda_options(b->c, options, sizeof options);
-    b->status = tn_cuda_fail(b->err, TN_E_COMPILE, "kernel %.80s: %.420s; source kept in %.300s; with %.160s",
-                             src->entry, what, path, options);
+    b->status = tn_err(b->err, TN_E_COMPILE, "kernel %.80s: %.420s; source kept in %.300s; with %.160s",
+                       src->entry, what, path, options);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------------- */
@@ -266,7 +266,7 @@ static void take_unit(struct batch *b, int unit, const tn_cuda_unit *u)
         b->c->base.stats.compiled += !status;
         if (!status) continue;
         if (b->c->base.lost || status == TN_E_NOMEM) { /* that says nothing about the text */
-            if (!b->status) b->status = tn_cuda_fail(b->err, status, "%s", why.text);
+            if (!b->status) b->status = tn_err(b->err, status, "%s", why.text);
             continue;
         }
         tn_kcache_drop(b->c->code->cache, &b->src[at]);
@@ -290,7 +290,7 @@ static void build(struct batch *b, int units)
     if (ready)
         tn_cuda_build(b->c, unit, units, b->c->code->jobs);
     else if (!b->status)
-        b->status = tn_cuda_fail(b->err, TN_E_NOMEM, "out of memory");
+        b->status = tn_err(b->err, TN_E_NOMEM, "out of memory");
     int left = 0;
     for (int u = 0; u < units && ready; u++)
         if (unit[u].cubin) take_unit(b, u, &unit[u]);
@@ -298,7 +298,7 @@ static void build(struct batch *b, int units)
         const tn_cuda_unit *u = &unit[b->pending[i].unit];
         if (u->cubin) continue;
         if (u->status == TN_E_NOMEM && !b->status)
-            b->status = tn_cuda_fail(b->err, TN_E_NOMEM, "out of memory while compiling");
+            b->status = tn_err(b->err, TN_E_NOMEM, "out of memory while compiling");
         if (alone) report(b, &b->src[b->pending[i].index], u->log);
         b->pending[left++] = b->pending[i];
     }
@@ -322,7 +322,7 @@ int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn
     tn_device_stats *stats = &c->base.stats;
     struct batch b = {.c = c, .src = src, .out = out, .err = err};
     b.pending = tn_calloc((size_t)n + 1, sizeof *b.pending);
-    if (!b.pending) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (!b.pending) return tn_err(err, TN_E_NOMEM, "out of memory");
     for (int i = 0; i < n; i++) {
         bool twice = false;
         out[i] = tn_kcache_loaded(cache, &src[i]);
@@ -334,7 +334,7 @@ int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn
         if (!out[i]) b.pending[b.count++] = (struct pending){.index = i, .bytes = strlen(src[i].text)};
     }
     if (b.count && c->recording)
-        b.status = tn_cuda_fail(err, TN_E_STATE, "kernels cannot be loaded while launches are recorded");
+        b.status = tn_err(err, TN_E_STATE, "kernels cannot be loaded while launches are recorded");
     if (b.count && !b.status) build(&b, b.count < c->code->jobs ? b.count : c->code->jobs);
     if (b.count && !b.status) build(&b, b.count);
     for (int i = 0; i < n && !b.status; i++)
@@ -377,12 +377,12 @@ int tn_cuda_code_open(tn_cuda *c, const tn_device_options *o, tn_errbuf *err)
 {
     tn_kcache_options k = {.dir = o->cache_dir, .suffix = ".cubin", .log = o->log, .log_user = o->log_user};
     tn_cuda_code *code = c->code = tn_calloc(1, sizeof *code);
-    if (!code) return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+    if (!code) return tn_err(err, TN_E_NOMEM, "out of memory");
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     code->jobs = o->threads > 0 ? o->threads : cores > 0 ? (int)cores : 1;
     code->common = common_text(c);
     if (!code->common || tn_kcache_open(&k, &code->cache) || tn_kcache_set_common(code->cache, code->common))
-        return tn_cuda_fail(err, TN_E_NOMEM, "out of memory");
+        return tn_err(err, TN_E_NOMEM, "out of memory");
     return TN_OK;
 }
 

@@ -142,7 +142,7 @@ static int upload_piece(tn_cuda *c, tn_cu_ptr dst, const char *from, size_t byte
 
 int tn_cuda_upload(tn_cuda *c, void *dst, const void *host, size_t bytes, tn_errbuf *err)
 {
-    if (c->recording) return tn_cuda_fail(err, TN_E_STATE, "a copy from the host cannot be recorded");
+    if (c->recording) return tn_err(err, TN_E_STATE, "a copy from the host cannot be recorded");
     for (size_t at = 0; at < bytes;) {
         size_t n = bytes - at < SLOT_BYTES ? bytes - at : SLOT_BYTES;
         int status = upload_piece(c, tn_cuda_ptr(dst) + at, (const char *)host + at, n, err);
@@ -180,7 +180,7 @@ int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_e
 {
     const tn_cuda_api *a = c->api;
     tn_cuda_ring *r = c->ring;
-    if (c->recording) return tn_cuda_fail(err, TN_E_STATE, "a copy to the host cannot be recorded");
+    if (c->recording) return tn_err(err, TN_E_STATE, "a copy to the host cannot be recorded");
     int status = make_down(c, err);
     size_t at = 0;
     do {

@@ -23,7 +23,7 @@ int tn_cuda_time(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid 
 {
     tn_cuda *c = tn_cuda_of(d);
     tn_cu_event event[2] = {NULL, NULL};
-    if (c->recording) return tn_cuda_fail(err, TN_E_STATE, "nothing is timed while launches are recorded");
+    if (c->recording) return tn_err(err, TN_E_STATE, "nothing is timed while launches are recorded");
     int status = tn_cuda_enter(c, err);
     if (status) return status;
     for (int i = 0; i < 2 && !status; i++)

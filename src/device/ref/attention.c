@@ -110,7 +110,7 @@ int tn_ref_attention(const tn_ref_args *a)
     const double *o = w.of.go ? a->in[at] : NULL, *lse = o ? a->in[at + 1] : NULL,
                  *go = o ? a->in[at + 2] : NULL;
     double *own = tn_calloc((size_t)(2 * w.tk) + 1, sizeof *own);
-    if (!own) return tn_ref_fail(a->err, TN_E_NOMEM, "no memory for a row of %lld scores", (long long)w.tk);
+    if (!own) return tn_err(a->err, TN_E_NOMEM, "no memory for a row of %lld scores", (long long)w.tk);
     w.p = own;
     w.dropped = own + w.tk;
     for (int64_t h = 0; h < heads; h++) {

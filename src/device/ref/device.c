@@ -60,7 +60,7 @@ static void ref_release(tn_device *d, void *base, size_t bytes)
 
 static int unsupported(tn_errbuf *err, const char *what)
 {
-    return tn_ref_fail(err, TN_E_UNSUPPORTED, "the reference device has no %s", what);
+    return tn_err(err, TN_E_UNSUPPORTED, "the reference device has no %s", what);
 }
 
 static int ref_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
@@ -110,7 +110,7 @@ int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
     (void)o;
     *out = NULL;
     tn_ref_device *d = tn_calloc(1, sizeof *d);
-    if (!d) return tn_ref_fail(err, TN_E_NOMEM, "no memory for the reference device");
+    if (!d) return tn_err(err, TN_E_NOMEM, "no memory for the reference device");
     d->device = (tn_device){.name = "ref",
                             .threads = 1,
                             .is_reference = true,

@@ -132,8 +132,8 @@ int tn_ref_eltwise(const tn_ref_args *a)
     const double *x = a->in[0], *y = node->n_in > 1 ? a->in[1] : x, *z = node->n_in > 2 ? a->in[2] : x;
     for (int i = 0; i < node->n_in; i++) {
         if (tn_ref_extent(node->in[i]->shape, 0, node->in[i]->ndim) != n) {
-            return tn_ref_fail(a->err, TN_E_SHAPE, "%s: operand %d has another shape than the result",
-                               tn_op_get((tn_op)node->op)->name, i);
+            return tn_err(a->err, TN_E_SHAPE, "%s: operand %d has another shape than the result",
+                          tn_op_get((tn_op)node->op)->name, i);
         }
     }
     const tn_ref_int *xi = r->integer ? tn_ref_ints(node->in[0], x) : NULL, *yi = tn_ref_ints(node->in[0], y);

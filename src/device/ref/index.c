@@ -9,8 +9,8 @@ static int pick(const tn_ref_args *a, int64_t k, int64_t bound, int64_t *at)
 {
     *at = ((const tn_ref_int *)(const void *)a->in[1])[k];
     if (*at >= 0 && *at < bound) return TN_OK;
-    return tn_ref_fail(a->err, TN_E_INDEX, "index %lld is out of range for extent %lld", (long long)*at,
-                       (long long)bound);
+    return tn_err(a->err, TN_E_INDEX, "index %lld is out of range for extent %lld", (long long)*at,
+                  (long long)bound);
 }
 
 static void add(const tn_ref_args *a, int64_t to, int64_t from)

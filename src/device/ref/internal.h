@@ -83,7 +83,6 @@ int tn_ref_attention(const tn_ref_args *a);
 int tn_ref_random(const tn_ref_args *a);
 
 /* Writes a line into err and returns status. */
-int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Brings n elements to dtype d: integers wrapped, 0 or 1 for bool, floats as they are. */
 void tn_ref_settle(tn_dtype d, double *v, int64_t n);

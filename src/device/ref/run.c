@@ -11,75 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int tn_ref_fail(tn_errbuf *err, int status, const char *fmt, ...)
-{
-    if (err) {
-        va_list ap;
-        va_start(ap, fmt);
-        tn_vsnprintf(err->text, sizeof err->text, fmt, ap);
-        va_end(ap);
-    }
-    return status;
-}
-
-static int64_t wrap(tn_dtype d, int64_t v)
-{
-    if (d == TN_U8) return (uint8_t)v;
-    return d == TN_I32 ? (int32_t)(uint32_t)v : v;
-}
-
-void tn_ref_settle(tn_dtype d, double *v, int64_t n)
-{
-    tn_ref_int *whole = (tn_ref_int *)(void *)v;
-    for (int64_t i = 0; i < n && tn_dtype_is_int(d); i++) whole[i] = wrap(d, whole[i]);
-    for (int64_t i = 0; i < n && d == TN_BOOL; i++) v[i] = v[i] != 0;
-}
-
-void tn_ref_store(tn_dtype d, tn_number v, double *out)
-{
-    if (tn_dtype_is_int(d))
-        *(tn_ref_int *)(void *)out = v.is_int ? v.i : tn_f64_to_i64(v.f);
-    else
-        *out = v.is_int ? (double)v.i : v.f;
-    tn_ref_settle(d, out, 1);
-}
-
-void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride)
-{
-    int64_t n = 1;
-    for (int i = ndim - 1; i >= 0; i--) {
-        stride[i] = n;
-        n *= shape[i];
-    }
-}
-
-int64_t tn_ref_extent(const int64_t *shape, int from, int to)
-{
-    int64_t n = 1;
-    for (int i = from; i < to; i++) n *= shape[i];
-    return n;
-}
-
-void tn_ref_next(int ndim, const int64_t *shape, int64_t *index)
-{
-    for (int i = ndim - 1; i >= 0; i--) {
-        if (++index[i] < shape[i]) return;
-        index[i] = 0;
-    }
-}
-
-void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
-                 int64_t offset)
-{
-    int64_t n = tn_ref_extent(shape, 0, ndim), index[TN_MAX_DIMS] = {0};
-    for (int64_t k = 0; k < n; k++) {
-        int64_t at = offset;
-        for (int i = 0; i < ndim; i++) at += index[i] * stride[i];
-        out[k] = in[at];
-        tn_ref_next(ndim, shape, index);
-    }
-}
-
 static bool is_dense(const tn_tensor *x)
 {
     int64_t stride[TN_MAX_DIMS];
@@ -97,7 +28,7 @@ static int load_number(const tn_tensor *x, int64_t n, const double **value, doub
     tn_ref_store((tn_dtype)x->dtype, x->base->attr->number, &v);
     tn_ref_noise_number(x->base, &v);
     *owned = tn_malloc((size_t)n * sizeof(double));
-    if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
+    if (!*owned) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     for (int64_t i = 0; i < n; i++) (*owned)[i] = v;
     *value = *owned;
     return TN_OK;
@@ -115,10 +46,10 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
     if (n == 0) return TN_OK;
     bool number = x->base && tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
     if (!data && number) return load_number(x, n, value, owned, err);
-    if (!data) return tn_ref_fail(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
+    if (!data) return tn_err(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
     if (is_dense(x) && !noisy) return TN_OK;
     *owned = tn_malloc((size_t)n * sizeof(double));
-    if (!*owned) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
+    if (!*owned) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     tn_ref_copy(*owned, data, x->ndim, x->shape, x->stride, 0);
     if (noisy) tn_ref_noise_operand(node, i, *owned, n);
     *value = *owned;
@@ -204,7 +135,7 @@ int tn_ref_compute(const tn_ref_args *a)
     case TN_OP_COUNT:
         break;
     }
-    return tn_ref_fail(a->err, TN_E_STATE, "op %d is not computed from operands", a->node->op);
+    return tn_err(a->err, TN_E_STATE, "op %d is not computed from operands", a->node->op);
 }
 
 #pragma GCC diagnostic pop
@@ -216,9 +147,9 @@ static int assign(tn_tensor *node, const double *source, tn_errbuf *err)
     tn_tensor *target = node->in[0];
     int64_t n = tn_ref_extent(target->shape, 0, target->ndim), index[TN_MAX_DIMS] = {0};
     double *to = tn_node_data(target);
-    if (n > 0 && !to) return tn_ref_fail(err, TN_E_STATE, "assign: the target has no memory");
+    if (n > 0 && !to) return tn_err(err, TN_E_STATE, "assign: the target has no memory");
     double *copy = tn_malloc((size_t)n * sizeof(double));
-    if (!copy) return tn_ref_fail(err, TN_E_NOMEM, "assign: no memory for %lld elements", (long long)n);
+    if (!copy) return tn_err(err, TN_E_NOMEM, "assign: no memory for %lld elements", (long long)n);
     if (n > 0) memcpy(copy, source, (size_t)n * sizeof(double));
     for (int64_t k = 0; k < n; k++) {
         int64_t at = 0;
@@ -242,7 +173,7 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
     int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
     size_t bytes = (size_t)n * sizeof(double);
     tn_storage *out = tn_storage_new(node->graph, bytes);
-    if (!out) return tn_ref_fail(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
+    if (!out) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     if (bytes > 0) memset(out->data, 0, bytes);
     tn_ref_args args = {.node = node, .in = in, .out = out->data, .err = err};
     int rc = n > 0 ? tn_ref_compute(&args) : TN_OK;
@@ -268,7 +199,7 @@ int tn_ref_run(tn_tensor *node, tn_errbuf *err)
     int n = node->n_in;
     const double **in = tn_calloc((size_t)n + 1, sizeof *in);
     double **owned = tn_calloc((size_t)n + 1, sizeof *owned);
-    int rc = in && owned ? TN_OK : tn_ref_fail(err, TN_E_NOMEM, "no memory for the list of operands");
+    int rc = in && owned ? TN_OK : tn_err(err, TN_E_NOMEM, "no memory for the list of operands");
     /* An assign only writes its target. */
     for (int i = node->op == TN_OP_assign; rc == TN_OK && i < n; i++) {
         rc = load(node, i, &in[i], &owned[i], err);
