@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "../nn/nn.h"
+#include "../src/core/alloc.h"
 #include "folder.h"
 
 enum { N = 7, H = 3, W = 5 };

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "../nn/nn.h"
+#include "../src/core/alloc.h"
 
 static char dir[] = "/tmp/tn_test_text_XXXXXX";
 static char path[64], saved[64];
