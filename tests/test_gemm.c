@@ -2,6 +2,12 @@
  * implementations, every instruction set, any number of threads. Read first: check_case. */
 #include "cpu_lib_rig.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/core/sanitized.h"
+
 typedef struct operands {
     tn_gemm g;
     int64_t a_size, b_size, c_size;
@@ -415,6 +421,54 @@ static void test_allocation_failures(void **state)
     }
 }
 
+/* The host takes all memory there is before a product that has been made ready: exit status 0 where it is
+ * right. */
+static int run_out(int how, int64_t m, int64_t n, int64_t k, int64_t batches)
+{
+    tn_pool *pool;
+    tn_cpu_lib *lib = NULL;
+    tn_errbuf err = {""};
+    operands o = make(TN_F32, m, n, k, 1, batches, how);
+    float *first = malloc((size_t)o.c_size * sizeof *first), *c = o.c;
+    if (!first || tn_pool_open(2, &pool) || tn_cpu_lib_open(&lib)) return 1;
+    tn_cpu_lib_prefer(lib, TN_CPU_PLAIN);
+    if (tn_cpu_gemm(lib, pool, &o.g, NULL, &err)) return 2;
+    tn_cpu_lib_prefer(lib, TN_CPU_DNNL);
+    if (tn_cpu_ready(lib, pool, &o.g, NULL, &err)) return 2;
+    memcpy(first, c, (size_t)o.c_size * sizeof *first);
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld", &pages) != 1 || fclose(f)) return 3;
+    rlim_t now = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){now, now})) return 4;
+    for (size_t bytes = 1 << 20; bytes >= 16; bytes /= 2)
+        while (malloc(bytes)) {
+        }
+    if (tn_cpu_gemm(lib, pool, &o.g, NULL, &err)) return 5;
+    for (int64_t i = 0; i < o.c_size; i++)
+        if (fabsf(first[i] - c[i]) > 1e-3f) return 6;
+    return 0;
+}
+
+static void test_memory_runs_out(void **state)
+{
+    (void)state;
+#if defined(TN_ASAN)
+    skip(); /* it takes more addresses than any limit leaves */
+#endif
+    static const int64_t shape[][4] = {{300, 200, 300, 1}, {192, 1024, 1024, 1}, {64, 64, 64, 6}};
+    for (int how = 0; how < 3; how++) {
+        for (int i = 0; i < 3; i++) {
+            const int64_t *x = shape[i];
+            pid_t pid = fork();
+            if (!pid) _exit(run_out(how, x[0], x[1], x[2], x[3]));
+            int status = 0;
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            if (status) fail_msg("%d of kind %d: status %#x", i, how, (unsigned)status);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +484,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_many_shapes, setup, teardown),
         cmocka_unit_test(test_openmp_is_left_alone),
         cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

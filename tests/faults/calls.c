@@ -64,7 +64,8 @@ long calls_failed(void)
     return atomic_load(&failed);
 }
 
-static unsigned char *whose, *failed_whose;
+static unsigned char *whose;
+static _Thread_local enum { NO_FAILURE, OURS_FIRST, LIBRARY_FIRST } first_failure;
 static long whose_room;
 static struct {
     uintptr_t from, to, base;
@@ -98,14 +99,13 @@ static uintptr_t in_library(const void *address)
     return 0;
 }
 
-void calls_whose(unsigned char *map, long calls, unsigned char *of_failed)
+void calls_whose(unsigned char *map, long calls)
 {
     void *frame[1];
     backtrace(frame, 1); /* it loads a library the first time */
     dl_iterate_phdr(find_library, NULL);
     whose = map;
     whose_room = calls;
-    failed_whose = of_failed;
 }
 
 /* CALL_OURS, or whether its way through the library has been seen before. */
@@ -131,7 +131,7 @@ static unsigned char is_library(void)
 unsigned long calls_where_library_ends(void *const frame[], int n)
 {
     bool handler = true; /* frames of the program, the innermost, are the handler's */
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; first_failure == LIBRARY_FIRST && i < n; i++) {
         bool of_program = (uintptr_t)frame[i] >= program.from && (uintptr_t)frame[i] < program.to;
         if (!of_program) handler = false;
         if (of_program && !handler) return 0;
@@ -147,7 +147,8 @@ static bool fails(call_kind kind, int why)
     long n = atomic_fetch_add(&made[kind], 1) + 1;
     if (!at && kind == CALL_malloc && whose && n < whose_room) whose[n] = is_library();
     if (!at || (for_good ? n < at : n != at)) return false;
-    if (!atomic_fetch_add(&failed, 1) && failed_whose) *failed_whose = is_library();
+    atomic_fetch_add(&failed, 1);
+    if (!first_failure) first_failure = is_library() ? LIBRARY_FIRST : OURS_FIRST;
     errno = why;
     return true;
 }

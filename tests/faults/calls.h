@@ -27,13 +27,14 @@ long calls_made(call_kind kind);
 long calls_failed(void);
 
 /* Whose calls they are: not oneDNN's, or oneDNN's and the first that comes this way through it (the return
- * addresses in it) or a later one. map[n]: of the n-th malloc while none fails, up to `calls`; failed: of the
- * first that failed. Both are NULL or shared with whoever looks after this process has ended. */
+ * addresses in it) or a later one. map[n]: of the n-th malloc while none fails, up to `calls`; NULL or shared with
+ * whoever looks after this process has ended. */
 enum { CALL_OURS, CALL_NEW_WAY, CALL_KNOWN_WAY };
-void calls_whose(unsigned char *map, long calls, unsigned char *failed);
+void calls_whose(unsigned char *map, long calls);
 
 /* Of a stack as backtrace gives it to a signal handler: the place in oneDNN's file where it goes over into
- * what has raised the signal; 0: that was not oneDNN, nor what it calls of the C and C++ libraries. */
+ * what has raised the signal; 0: that was not oneDNN, nor what it calls of the C and C++ libraries, or the first call that
+ * failed in this thread was not made by it. */
 unsigned long calls_where_library_ends(void *const frame[], int n);
 
 /* Counts the blocks that malloc gives from now on. trace: also by whom they were asked for, which is slow. */

@@ -46,7 +46,7 @@ typedef enum verdict {
     SLOWER,    /* nearly, by another road that the log tells of */
     REFUSED,   /* an error, and everything as it was before */
     ITS_NULL,  /* the failed call was oneDNN's own, which went on with NULL */
-    ITS_END,   /* the same, and it has ended the process by std::terminate */
+    ITS_END,   /* the same, and it has ended the process itself */
     WRONG,
     BETWEEN,
     SILENT,
@@ -65,7 +65,6 @@ typedef struct report {
     long calls[CALL_KINDS], blocks; /* made, and left */
     verdict verdict;
     char text[600];
-    unsigned char whose;      /* call failed: calls_whose */
     unsigned long in_library; /* calls_where_library_ends, at a signal */
 } report;
 
@@ -376,13 +375,18 @@ static void set_limit(const struct limit *l, long n)
     pause_fault(false);
 }
 
-static void show_crash(int sig)
+static void show_end(void)
 {
     void *frame[48];
     calls_disarm();
     int n = backtrace(frame, 48);
     me.out->in_library = calls_where_library_ends(frame, n);
     if (verbose) backtrace_symbols_fd(frame, n, 2);
+}
+
+static void show_crash(int sig)
+{
+    show_end();
     signal(sig, SIG_DFL);
     raise(sig);
 }
@@ -403,11 +407,12 @@ static void child(const point *p, report *out, numbers *right, bool reference, l
     setrlimit(RLIMIT_CORE, &none);
     alarm(10 * SECONDS);
     out->verdict = RIGHT;
+    atexit(show_end);
     signal(SIGSEGV, show_crash);
     signal(SIGABRT, show_crash);
     int open_before = descriptors();
     blocks_watch(verbose && blocks > 0);
-    calls_whose(p->n ? NULL : right->whose, MOST_CALLS, &out->whose);
+    calls_whose(p->n ? NULL : right->whose, MOST_CALLS);
     me.resource = -1;
     if (p->kind < CALL_KINDS)
         calls_arm((call_kind)p->kind, p->n, p->for_good);
@@ -462,8 +467,8 @@ static void end_job(job *j, int status)
         j->out->verdict = CRASH;
         snprintf(j->out->text, sizeof j->out->text, "exit status %d", WEXITSTATUS(status));
     }
-    if (j->out->verdict == CRASH && j->out->whose && j->out->in_library) {
-        j->out->verdict = WTERMSIG(status) == SIGSEGV ? ITS_NULL : ITS_END;
+    if (j->out->verdict == CRASH && j->out->in_library) {
+        j->out->verdict = WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? ITS_NULL : ITS_END;
         snprintf(j->out->text, sizeof j->out->text, "at %#lx", j->out->in_library);
     }
     verdict v = j->out->verdict;

@@ -67,7 +67,7 @@ struct tn_dnnl_prim {
     bool declined;   /* oneDNN has nothing good for it */
     step main, rest; /* rest: the last, shorter group of a weight gradient */
     step reorder;    /* weights to what main asks for, or back; empty where that is OHWI itself */
-    size_t scratch, weight_bytes;
+    size_t scratch, weight_bytes, run_room;
 };
 typedef tn_dnnl_prim entry;
 
@@ -104,18 +104,26 @@ static void visit(tn_dnnl *d, void (*body)(void *), void *arg)
     tn_signals_release(&signals);
 }
 
-/* The guard takes the exceptions that oneDNN throws for want of memory, but two failures it does not survive
- * itself. Objects with an operator new of its own (primitives and their descriptors, memory objects, kernels)
- * are constructed at NULL where that has found nothing. And where memory goes on wanting while an exception
- * leaves the making of a primitive, the destructor of a promise for its cache needs a string, throws and so
- * calls std::terminate. So oneDNN is called only where there is more room than the call takes, and our own
- * loops stand in where there is not: what is left is a failure of that very call, with room before it.
+/* The guard takes the exceptions that oneDNN throws for want of memory, but some failures it does not
+ * survive itself. Objects with an operator new of its own (primitives and their descriptors, memory
+ * objects, kernels) are constructed at NULL where that has found nothing. And where memory goes on wanting
+ * while an exception leaves the making of a primitive, the destructor of a promise for its cache needs a
+ * string, throws and so calls std::terminate. And libgomp ends the process where it has nowhere to note
+ * what it knows of a thread. So oneDNN is called only where there is more room than the call takes, and our
+ * own loops stand in where there is not: what is left is a failure of that very call, with room before it.
  * tests/faults/sweep.c counts those. */
 enum {
     PRIMITIVE_ROOM = 16 << 20, /* to make one */
     SGEMM_ROOM = 96 << 20,     /* to make all of sgemm's kernels */
-    RUN_ROOM = 64 << 10,       /* of the running thread's heap: some small blocks are allocated */
+    RUN_ROOM = 128 << 10,      /* to run one, of the running thread's heap */
+    PACK_ROOM = 8 << 20,       /* a product packs its operands, piece by piece (measured: up to 7 MB) */
 };
+
+static size_t run_room(int64_t m, int64_t n, int64_t k)
+{
+    double packed = 4 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
+    return RUN_ROOM + (packed < PACK_ROOM ? (size_t)packed : PACK_ROOM);
+}
 
 static bool has_room(size_t bytes)
 {
@@ -208,7 +216,7 @@ bool tn_dnnl_ready(tn_dnnl *d, int n, const tn_dnnl_prim *p, const tn_dnnl_prim 
         d->slots = tn_calloc((size_t)n, sizeof *d->slots);
         if (!d->slots) return false;
         for (; d->nslots < n; d->nslots++) atomic_flag_clear(&d->slots[d->nslots].taken);
-        visit(d, make_streams, d);
+        if (has_room(RUN_ROOM)) visit(d, make_streams, d);
         if (!d->slots[n - 1].stream) {
             clear_slots(d);
             return false;
@@ -337,9 +345,9 @@ static void run_step(void *arg)
 }
 
 /* Runs s on its operands, in the calling thread. Returns a tn_status. */
-static int execute(tn_dnnl *d, const step *s, const operand *op, int n)
+static int execute(tn_dnnl *d, size_t room, const step *s, const operand *op, int n)
 {
-    if (!has_room(RUN_ROOM) || atomic_load(&d->broken)) return TN_E_NOMEM;
+    if (!has_room(room) || atomic_load(&d->broken)) return TN_E_NOMEM;
     execution x = {.d = d, .s = s, .op = op, .n = n};
     x.slot = take_slot(d);
     visit(d, run_step, &x);
@@ -374,7 +382,7 @@ bool tn_dnnl_sgemm(tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k
                    const float *b, int64_t ldb, float *c, int64_t ldc)
 {
     sgemm g = {ta, tb, false, m, n, k, lda, ldb, ldc, a, b, c};
-    visit(d, run_sgemm, &g);
+    if (has_room(run_room(m, n, k))) visit(d, run_sgemm, &g);
     return g.done;
 }
 
@@ -435,6 +443,7 @@ const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, c
     sa[nd] = g->a_row, sa[nd + 1] = g->a_col, sb[nd] = g->b_row, sb[nd + 1] = g->b_col;
     sc[nd] = g->c_row, sc[nd + 1] = 1, sbias[nd] = g->n, sbias[nd + 1] = 1;
     w.nd = nd + 2;
+    w.e->run_room = run_room(rows, g->n, g->k);
     return make(&w, make_matmul);
 }
 
@@ -445,7 +454,7 @@ int tn_dnnl_run_matmul(tn_dnnl *d, const tn_dnnl_prim *p, const void *a, const v
                     {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, b},
                     {DNNL_ARG_DST, dnnl_query_dst_md, 0, c},
                     {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, bias}};
-    return execute(d, &p->main, op, bias ? 4 : 3);
+    return execute(d, p->run_room, &p->main, op, bias ? 4 : 3);
 }
 
 /* ---- convolutions ---- */
@@ -528,6 +537,7 @@ const tn_dnnl_prim *tn_dnnl_conv(tn_dnnl *d, const tn_conv2d_desc *c, int64_t im
     bool found;
     w.e = find_entry(d, &k, &found);
     if (found) return w.e->declined ? NULL : w.e;
+    w.e->run_room = run_room(c->oh * c->ow, c->oc, c->kh * c->kw * c->c / c->groups);
     return make(&w, make_conv);
 }
 
@@ -555,14 +565,14 @@ int tn_dnnl_run_conv(tn_dnnl *d, const tn_dnnl_prim *p, tn_conv_pass pass, bool 
                         {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, in1},
                         {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0, out}};
     const step *s = last && p->rest.prim ? &p->rest : &p->main;
-    if (pass == TN_CONV_FORWARD) return execute(d, s, forward, bias ? 4 : 3);
-    return execute(d, s, pass == TN_CONV_DATA_GRAD ? data : weight, 3);
+    if (pass == TN_CONV_FORWARD) return execute(d, p->run_room, s, forward, bias ? 4 : 3);
+    return execute(d, p->run_room, s, pass == TN_CONV_DATA_GRAD ? data : weight, 3);
 }
 
 int tn_dnnl_run_reorder(tn_dnnl *d, const tn_dnnl_prim *p, const void *from, void *to)
 {
     operand op[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0, from}, {DNNL_ARG_TO, dnnl_query_dst_md, 0, to}};
-    return execute(d, &p->reorder, op, 2);
+    return execute(d, RUN_ROOM, &p->reorder, op, 2);
 }
 
 #endif
