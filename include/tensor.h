@@ -245,7 +245,8 @@ TN_OP(randint, tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndi
  * operator had read by then (a loss, an accuracy), gradients, what was kept or watched, and persistent tensors.
  * Any other tensor is computed again, which takes its time anew, if nothing it is made of was assigned to since,
  * and is TN_E_NOT_KEPT if something was. tn_optim_step assigns to the parameters: once a read has run it, inner
- * values of the model can no longer be had, so call tn_keep on those to be looked at, before the first read.
+ * values of the model can no longer be had, so call tn_keep on those to be looked at, before the first read; and
+ * another tn_backward writes over gradients, so that what was made of them can no longer be had once it has run.
  * In eager mode a value stays; but a view of what was assigned to since (slice, transpose, detach), and a backward
  * that needs such an old value after another has run, are TN_E_NOT_KEPT as well. */
 

@@ -303,6 +303,41 @@ static void what_was_not_kept_is_made_again_or_an_error(void **state)
     }
 }
 
+/* A second backward writes over the first one's gradients, and over nothing that was made of them: that is
+ * kept, or there is an error. The gradients are read one by one, or all in their slab as for their norm. */
+static void what_gradients_were_is_kept_or_an_error(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++)
+        for (int slab = 0; slab < 2; slab++) {
+            run r = open_run(way);
+            tn_tensor *w = tn_param(r.s, "w", vector(r.s, 2, (const double[]){3, 4}));
+            tn_optim *o = tn_sgd(r.s, TN_PARAMS(w));
+            for (int i = 1; i < 5; i++) { /* again, so that it is answered from the tape */
+                const double first = slab ? i * sqrt(2) : (double)i * i;
+                tn_step_begin(r.s);
+                tn_backward(tn_sum(tn_mul_scalar(w, i), TN_ALL, false));
+                tn_tensor *y =
+                    slab ? tn_clip_grad_norm(o, 9) : tn_mean(tn_square(tn_gradient(w)), TN_ALL, false);
+                tn_tensor *kept = i % 2 ? NULL : tn_keep(y), *more = tn_add_scalar(y, 1.0);
+                tn_flush(r.s);
+                tn_backward(tn_sum(tn_mul_scalar(w, 5.0), TN_ALL, false));
+                tn_flush(r.s);
+                if (kept) note(&r, tn_item(kept), first, 1e-6);
+                note(&r, tn_item(more), first + 1, 1e-6);
+                double v = tn_item(y);
+                if (tn_error(r.s) != TN_E_NOT_KEPT) note(&r, v, first, 1e-6);
+                assert_true(r.fused && r.cpu && !kept ? tn_error(r.s) == TN_E_NOT_KEPT
+                                                      : !tn_error(r.s) || kept);
+                tn_clear_error(r.s);
+                note_all(&r, tn_gradient(w), 2, (const double[]){i + 5, i + 5}, 0);
+                tn_free(kept);
+                tn_step_end(r.s);
+            }
+            assert_int_equal(tn_close(r.s), 0);
+        }
+}
+
 /* What nobody asks for is no error, though it could not be made any more. */
 static void what_nobody_asks_for_may_go(void **state)
 {
@@ -537,6 +572,7 @@ int main(void)
         cmocka_unit_test(what_is_freed_while_it_waits_still_serves_its_readers),
         cmocka_unit_test(what_can_be_read_after_an_update),
         cmocka_unit_test(what_was_not_kept_is_made_again_or_an_error),
+        cmocka_unit_test(what_gradients_were_is_kept_or_an_error),
         cmocka_unit_test(what_nobody_asks_for_may_go),
         cmocka_unit_test(derivatives_of_derivatives),
         cmocka_unit_test(old_parameters_are_kept_for_backward),

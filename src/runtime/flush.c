@@ -261,11 +261,12 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
         tn_tensor *b = roots[i]->base;
         if (b->flags & TN_F_REFUSED) return tn_refused(s, b);
         *all = *all && tn_has_value(b) && !(tn_deferred(s) && tn_write_pending(s, roots[i]));
-        if (!tn_is_lost(b)) continue;
-        char made[200], writer[160];
+        const tn_tensor *writer = tn_lost_to(b, UINT32_MAX);
+        if (!writer) continue;
+        char made[200], where[160];
         tn_error_set(&s->graph, TN_E_NOT_KEPT,
                      "%s has assigned to %s after %s was made of it; tn_keep the value before that",
-                     tn_node_where(b->lost_to, writer, sizeof writer), b->name ? b->name : "a tensor",
+                     tn_node_where(writer, where, sizeof where), b->name ? b->name : "a tensor",
                      tn_node_where(roots[i], made, sizeof made));
         return TN_E_NOT_KEPT;
     }

@@ -66,11 +66,9 @@ static inline tn_kind tn_kind_of(const tn_tensor *n)
 {
     return tn_op_get((tn_op)n->op)->kind;
 }
-/* Whether v's memory has been overwritten by an assignment. */
-static inline bool tn_is_lost(const tn_tensor *v)
-{
-    return (v->flags & TN_F_LOST) && v->lost_to && tn_has_value(v->lost_to);
-}
+/* What has overwritten v's memory where a node of that id reads it: an assignment, or the gradients of a
+ * later backward; NULL: nothing has. */
+const tn_tensor *tn_lost_to(const tn_tensor *v, uint32_t reader);
 
 /* ---- segment.c ---- */
 /* From f->seed: f->node, f->leaf, f->root; slots are set. */

@@ -47,12 +47,13 @@ static int read_in_time(tn_session *s, const tn_tensor *n)
 {
     for (int k = tn_kind_of(n) == TN_KIND_ASSIGN ? 1 : 0; k < n->n_in; k++) {
         const tn_tensor *b = n->in[k]->base;
-        if (!tn_is_lost(b)) continue;
-        char reads[200], writer[160];
+        const tn_tensor *writer = tn_lost_to(b, n->id);
+        if (!writer) continue;
+        char reads[200], where[160];
         tn_error_set(&s->graph, TN_E_NOT_KEPT,
                      "%s reads %s, which %s has assigned to since; tn_keep its value before that",
                      tn_node_where(n, reads, sizeof reads), b->name ? b->name : "a tensor",
-                     tn_node_where(b->lost_to, writer, sizeof writer));
+                     tn_node_where(writer, where, sizeof where));
         return TN_E_NOT_KEPT;
     }
     return TN_OK;

@@ -61,9 +61,10 @@ static const char *asked_text(const tn_session *s, const tn_tensor *x, char *out
     return out;
 }
 
-/* v is to be made again, and reads what an assignment has overwritten since. The user knows nothing of v but
+/* v is to be made again, and reads what `to` has overwritten since. The user knows nothing of v but
  * asked for another value, perhaps, which is named first. */
-static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, const tn_tensor *lost)
+static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, const tn_tensor *lost,
+                    const tn_tensor *to)
 {
     char ran[200] = "", wanted[240] = "a value", reads[200], writer[160];
     const tn_step_log *l = &s->explain->now;
@@ -82,8 +83,11 @@ static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, cons
     tn_error_set(&s->graph, TN_E_NOT_KEPT,
                  "%s was not kept%s, and cannot be made again: %s reads %s, which %s has assigned to since; "
                  "tn_keep the value before that run, or assign later",
-                 wanted, ran, itself ? "it" : reads, lost->name ? lost->name : "a tensor",
-                 tn_node_where(lost->lost_to, writer, sizeof writer));
+                 wanted, ran, itself ? "it" : reads,
+                 lost->name                         ? lost->name
+                 : tn_kind_of(to) == TN_KIND_ASSIGN ? "a tensor"
+                                                    : "gradients",
+                 tn_node_where(to, writer, sizeof writer));
     return TN_E_NOT_KEPT;
 }
 
@@ -116,7 +120,8 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
         tn_tensor *x = v->in[i], *b = x->base;
         const bool target = !i && tn_kind_of(v) == TN_KIND_ASSIGN;
         if (b->flags & TN_F_REFUSED && !target) return tn_refused(s, b);
-        if (tn_is_lost(b)) return not_kept(s, f, v, b);
+        const tn_tensor *writer = tn_lost_to(b, v->id);
+        if (writer) return not_kept(s, f, v, b, writer);
         if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
             if (x->mark != mark && !meet(f, x, mark)) return tn_fail_memory(s); /* a leaf */
             continue;
