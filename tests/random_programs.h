@@ -29,7 +29,7 @@ typedef enum shape_name { MATRIX, ROW, COLUMN, ONE, TURNED, SQUARE, N_SHAPES } s
     X(TANH, 3) X(RELU, 3) X(SIGMOID, 2) X(GELU, 2) X(EXP, 1) X(SQUARED, 2) X(NUMBER, 4) X(ADD, 7) \
     X(MUL, 7) X(SUB, 4) X(MAXIMUM, 1) X(LERP, 1) X(SUM, 3) X(MEAN, 3) X(MAX, 2) X(LOGSUMEXP, 1) \
     X(SOFTMAX, 2) X(LAYER_NORM, 2) X(RMS_NORM, 1) X(TRANSPOSE, 2) X(RESHAPE, 2) X(FLIP, 2) X(HALVES, 1) \
-    X(PRODUCT, 3) X(DETACH, 1) X(DROPOUT, 2) X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5) X(KEEP, 4) \
+    X(PRODUCT, 3) X(DETACH, 1) X(CAST, 4) X(DROPOUT, 2) X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5) X(KEEP, 4) \
     X(BACKWARD, 14) X(GRADIENT, 5) X(UPDATE, 7) X(FLUSH, 1)
 /* clang-format on */
 
@@ -60,7 +60,8 @@ typedef enum method { SGD, SGD_CLIPPED, MOMENTUM, ADAMW } method;
 typedef struct rprogram {
     uint64_t seed;
     int64_t rows, columns;
-    int n_fixed, n_params; /* the first are parameters */
+    int n_fixed, n_params; /* the first are parameters, which are f32 */
+    tn_dtype data;         /* of the others; half of all programs: f16 or bf16 */
     shape_name fixed[MAX_FIXED];
     method method;
     int n, steps;
@@ -161,6 +162,9 @@ static bool draw_unary(drawing *d, instr *i, fact *f)
     case I_DETACH:
         f->grad = false;
         break;
+    case I_CAST: /* to 16 bits and back */
+        i->f = (double)(rng_below(&d->r, 2) ? d->p->data : TN_F32);
+        return d->p->data != TN_F32;
     case I_DROPOUT:
         i->f = rng_real(&d->r, 0.1, 0.6);
         f->mag *= 2.5;
@@ -337,6 +341,7 @@ static void draw_rprogram(rprogram *p, uint64_t seed)
     int64_t which = rng_below(&d.r, 4);
     p->rows = extent[which][0], p->columns = extent[which][1];
     p->method = (method)rng_below(&d.r, 4);
+    p->data = (const tn_dtype[]){TN_F32, TN_F16, TN_F32, TN_BF16}[seed % 4];
     for (int k = 0; k < MAX_FIXED; k++) {
         p->fixed[k] = first[k];
         d.fixed[k] =
@@ -366,14 +371,15 @@ static int shape_of(const rprogram *p, shape_name s, int64_t *shape)
     return s == ONE ? 0 : s == ROW ? 1 : 2;
 }
 
-static tn_tensor *some_tensor(tn_session *s, const rprogram *p, shape_name name, uint64_t seed)
+static tn_tensor *some_tensor(tn_session *s, const rprogram *p, shape_name name, tn_dtype dtype,
+                              uint64_t seed)
 {
     double v[256];
     int64_t shape[2] = {0, 0};
     int ndim = shape_of(p, name, shape);
     rng r = {seed};
     for (int k = 0; k < 256; k++) v[k] = rng_real(&r, -1.5, 1.5);
-    return tensor_of(s, v, TN_F32, ndim, shape);
+    return tensor_of(s, v, dtype, ndim, shape);
 }
 
 static tn_tensor *operand(const running *r, int k)
@@ -456,6 +462,8 @@ static tn_tensor *value_from(running *r, const instr *i, tn_tensor *x, tn_tensor
         return tn_mul_scalar(tn_matmul(x, y), 1 / (double)tn_dim(x, 1));
     case I_DETACH:
         return tn_detach(x);
+    case I_CAST:
+        return tn_cast(x, (tn_dtype)i->f);
     case I_DROPOUT:
         return tn_dropout(x, i->f);
     case I_RANDOM:
@@ -486,7 +494,7 @@ static void act(running *r, const instr *i, tn_tensor *x)
         read_out(r, x);
         break;
     case I_ASSIGN:
-        if (x) tn_assign(r->fixed[i->to], tn_mul_scalar(x, i->f));
+        if (x) tn_assign(r->fixed[i->to], tn_cast(tn_mul_scalar(x, i->f), tn_dtype_of(r->fixed[i->to])));
         break;
     case I_KEEP:
         if (!x) break;
@@ -534,8 +542,9 @@ static result run_rprogram(tn_session *s, const rprogram *p, instr_op faulty, ui
     for (int k = 0; k < p->n_fixed; k++) {
         char name[16];
         snprintf(name, sizeof name, "t%d", k);
-        tn_tensor *init = some_tensor(s, p, p->fixed[k], p->seed + (uint64_t)k);
-        r.fixed[k] = k < p->n_params ? tn_param(s, name, init) : tn_buffer(s, name, init);
+        bool param = k < p->n_params;
+        tn_tensor *init = some_tensor(s, p, p->fixed[k], param ? TN_F32 : p->data, p->seed + (uint64_t)k);
+        r.fixed[k] = param ? tn_param(s, name, init) : tn_buffer(s, name, init);
     }
     r.opt = p->method == ADAMW
                 ? tn_adamw(s, tn_all_params(s), .lr = 0.02, .eps = 0.1, .weight_decay = 0.1)
@@ -574,8 +583,8 @@ static void print_operand(FILE *f, const char *before, int k)
 static void print_rprogram(const rprogram *p, FILE *f)
 {
     static const char *const words[] = {"sgd", "sgd with clipping", "sgd with momentum", "adamw"};
-    fprintf(f, "  seed %llu, [%lld, %lld], %s, %d steps of\n", (unsigned long long)p->seed,
-            (long long)p->rows, (long long)p->columns, words[p->method], p->steps);
+    fprintf(f, "  seed %llu, [%lld, %lld], buffers of %s, %s, %d steps of\n", (unsigned long long)p->seed,
+            (long long)p->rows, (long long)p->columns, tn_dtype_name(p->data), words[p->method], p->steps);
     for (int k = 0; k < p->n; k++) {
         const instr *i = &p->i[k];
         if (i->dropped) continue;

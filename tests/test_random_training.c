@@ -1,280 +1,34 @@
 /* test_random_training.c - random training runs as people write them: layers, mixed dtypes, several losses
- * and optimizers, frozen parameters, accumulated gradients, moving averages, batches of other sizes,
- * evaluation in between.
+ * and optimizers, frozen parameters, accumulated gradients, moving averages, batches of other sizes, values
+ * kept from step to step, views held over updates, evaluation in between.
  *
  * Two kinds of answers are compared. What the reference device says, exactly and with rounding noise
  * (check.h), is what a run on the cpu must come to, fused and eager. And of one run there are forms that
  * differ in nothing a number may depend on, so that their bits must be the same: with other threads, recorded
  * anew in each step, with two plans in memory, saved and resumed in another session, in turns with another
- * session.
+ * session, beside it in another thread, with values looked at between steps, with steps that end in an error
+ * first, and, where --levels asks for it, with kernels of each level of optimisation.
  *
- *     test_random_training [--runs N] [--seed S] [--one SEED]
+ *     test_random_training [--runs N] [--seed S] [--one SEED] [--levels 1]
  *
- * Everything about a run is drawn from its seed as it goes. Read first: step, then check_run.
+ * Read first: step (random_training.h), then check_run.
  */
-#define MAX_OUT 160
-#include "check.h"
+#include "random_training.h"
 
-#include <tensor_nn.h>
+#include <pthread.h>
 #include <unistd.h>
 
-enum { LAYERS = 4, STEPS = 5, CLASSES = 4, AT_ONCE = 10 };
+enum { AT_ONCE = 10 };
 
 #if defined(TN_ASAN)
-static int n_runs = 5;
+static int n_runs = 3;
 #else
-static int n_runs = 12;
+static int n_runs = 8;
 #endif
 static uint64_t first_seed = 1, only_seed;
+static bool levels;
+static FILE *nowhere;
 static char base[64];
-
-typedef enum layer_kind { LINEAR, LAYER_NORM, RMS_NORM, BATCH_NORM, GROUP_NORM, ATTENTION, KINDS } layer_kind;
-
-/* What is drawn once. */
-typedef struct recipe {
-    uint64_t seed;
-    int64_t n, t, c;
-    int layers, steps, accumulate, optims, save_at;
-    layer_kind kind[LAYERS];
-    tn_dtype carried, data; /* between layers; of the input */
-    double scale;           /* of the loss; the rate is by so much smaller */
-    bool adam, ema, wide, second, clipped;
-    double dropout;
-} recipe;
-
-typedef struct run {
-    const recipe *p;
-    tn_session *s;
-    void *layer[LAYERS];
-    tn_linear *head;
-    tn_tensor *gain, *average, *kept;
-    tn_optim *opt[2];
-    result *out;
-    int step;
-} run;
-
-static const tn_dtype halves[] = {TN_F32, TN_F32, TN_F16, TN_BF16};
-
-static recipe draw(uint64_t seed)
-{
-    rng r = {seed * 7919};
-    recipe p = {.seed = seed};
-    p.n = 3 + rng_below(&r, 3);
-    p.t = rng_below(&r, 2) ? 3 + rng_below(&r, 3) : 1;
-    p.c = 8 << rng_below(&r, 2);
-    p.layers = 1 + (int)rng_below(&r, LAYERS);
-    p.steps = STEPS;
-    for (int k = 0; k < p.layers; k++) p.kind[k] = (layer_kind)rng_below(&r, KINDS);
-    p.carried = halves[rng_below(&r, 4)];
-    p.data = halves[rng_below(&r, 4)];
-    static const double scales[] = {1, 1, 1, 1e8, 1e-8, 1024};
-    p.scale = scales[rng_below(&r, p.carried == TN_F16 || p.data == TN_F16 ? 3 : 6)];
-    p.adam = p.scale == 1 && rng_below(&r, 2);
-    p.accumulate = rng_below(&r, 4) ? 1 : 2;
-    p.optims = 1 + (rng_below(&r, 4) == 0);
-    p.ema = rng_below(&r, 2);
-    p.wide = rng_below(&r, 4) == 0;
-    p.second = rng_below(&r, 5) == 0 && p.carried == TN_F32 && p.data == TN_F32;
-    p.clipped = rng_below(&r, 3) == 0;
-    p.dropout = rng_below(&r, 3) ? 0 : 0.3;
-    p.save_at = 1 + (int)rng_below(&r, STEPS - 1);
-    return p;
-}
-
-static void say(run *r, tn_tensor *x)
-{
-    if (x && r->out->n < MAX_OUT) read_value(x, &r->out->out[r->out->n++]);
-}
-
-static void make(run *r, tn_session *s)
-{
-    const recipe *p = r->p;
-    r->s = s;
-    for (int k = 0; k < p->layers; k++) {
-        char name[16];
-        snprintf(name, sizeof name, "l%d", k);
-        switch (p->kind[k]) {
-        case LINEAR:
-            r->layer[k] = tn_linear_new(s, name, p->c, p->c);
-            break;
-        case LAYER_NORM:
-            r->layer[k] = tn_layer_norm_new(s, name, p->c);
-            break;
-        case RMS_NORM:
-            r->layer[k] = tn_rms_norm_new(s, name, p->c);
-            break;
-        case BATCH_NORM:
-            r->layer[k] = tn_batch_norm_new(s, name, p->c);
-            break;
-        case GROUP_NORM:
-            r->layer[k] = tn_group_norm_new(s, name, 2, p->c);
-            break;
-        case ATTENTION:
-            r->layer[k] = tn_multi_head_attention_new(s, name, p->c, 2, .causal = 1);
-            break;
-        case KINDS:
-            break;
-        }
-    }
-    r->head = tn_linear_new(s, "head", p->c, CLASSES);
-    r->gain = tn_param(s, "gain", tn_full(s, 1, p->wide ? TN_F64 : TN_F32, TN_SHAPE(p->c)));
-    r->average = tn_buffer(s, "average", tn_zeros(s, TN_F32, TN_SHAPE(CLASSES, p->c)));
-    double lr = (p->adam ? 1e-3 : 0.05) / p->scale;
-    tn_tensor *first[64], *second[64];
-    int nf = 0, ns = 0;
-    for (int i = 0; i < tn_param_count(s); i++) {
-        tn_tensor *x = tn_param_at(s, i);
-        if (p->optims == 2 && strstr(tn_name(x), "weight"))
-            second[ns++] = x;
-        else
-            first[nf++] = x;
-    }
-    tn_params a = {nf, first}, b = {ns, second};
-    for (int k = 0; k < p->optims; k++)
-        r->opt[k] =
-            p->adam ? tn_adamw(s, k ? b : a, .lr = lr, .weight_decay = 0.1, .eps = 0.01,
-                               .accumulate = p->accumulate)
-                    : tn_sgd(s, k ? b : a, .lr = lr, .momentum = k ? 0 : 0.5, .accumulate = p->accumulate);
-}
-
-static tn_tensor *apply(run *r, int k, tn_tensor *x)
-{
-    switch (r->p->kind[k]) {
-    case LINEAR:
-        return tn_linear_forward(r->layer[k], x);
-    case LAYER_NORM:
-    case RMS_NORM:
-    case BATCH_NORM:
-    case GROUP_NORM:
-        return tn_norm_forward(r->layer[k], x);
-    case ATTENTION:
-        return tn_multi_head_attention_forward(r->layer[k], x);
-    case KINDS:
-        break;
-    }
-    return NULL;
-}
-
-static tn_tensor *act(rng *g, tn_tensor *x)
-{
-    switch (rng_below(g, 8)) {
-    case 0:
-        return tn_gelu(x);
-    case 1:
-        return tn_tanh(x);
-    case 2:
-        return tn_silu(x);
-    case 3:
-        return tn_softplus(x);
-    case 4:
-        return tn_elu(x, 1.0);
-    case 5:
-        return tn_add(x, tn_sigmoid(x));
-    default:
-        return x;
-    }
-}
-
-/* n items; f16 and bf16 hold each number. */
-static tn_tensor *data(run *r, rng *g, int64_t n, tn_dtype dtype)
-{
-    float v[5 * 5 * 16];
-    int64_t count = n * r->p->t * r->p->c;
-    for (int64_t i = 0; i < count; i++) v[i] = (float)(rng_below(g, 65) - 32) / 16; /* in 16 bits, too */
-    return tn_cast(tn_from(r->s, v, TN_F32, TN_SHAPE(n, r->p->t, r->p->c)), dtype);
-}
-
-static tn_tensor *forward(run *r, rng *structure, tn_tensor *x)
-{
-    const recipe *p = r->p;
-    tn_tensor *h = tn_mul(tn_cast(x, TN_F32), r->gain);
-    if (p->wide) h = tn_cast(h, TN_F32);
-    for (int k = 0; k < p->layers; k++) {
-        tn_tensor *y = act(structure, apply(r, k, h));
-        if (p->dropout > 0 && rng_below(structure, 2)) y = tn_dropout(y, p->dropout);
-        if (rng_below(structure, 2)) y = tn_add(tn_mul_scalar(y, 0.5), h);
-        h = rng_below(structure, 2) ? tn_cast(tn_cast(y, p->carried), TN_F32) : y;
-    }
-    return h;
-}
-
-static void step(run *r)
-{
-    const recipe *p = r->p;
-    tn_session *s = r->s;
-    /* What the program is: in most steps the same, so that tapes are answered from; what it is given: another
-     * one. */
-    rng structure = {p->seed}, once = {p->seed * 31 + (uint64_t)r->step},
-        g = {p->seed * 131 + (uint64_t)r->step};
-    bool odd = rng_below(&once, 3) == 0; /* something is unlike other steps */
-    int what = odd ? (int)rng_below(&once, 10) : -1;
-    int64_t n = what == 0 ? p->n - 1 : p->n;
-    tn_tensor *frozen = what == 1 ? tn_param_at(s, (int)rng_below(&once, tn_param_count(s))) : NULL;
-    if (frozen) tn_requires_grad(frozen, false);
-    for (int k = 0; k < p->optims; k++)
-        tn_optim_set_lr(r->opt[k], tn_lr_cosine(r->step, 2, 8, p->adam ? 1e-3 : 0.05 / p->scale, 0));
-
-    tn_step_begin(s);
-    tn_tensor *x = data(r, &g, n, p->data);
-    if (what == 2) { /* an evaluation without gradients first */
-        tn_train(s, false);
-        tn_no_grad_begin(s);
-        say(r, tn_mean(forward(r, &(rng){p->seed}, x), TN_ALL, false));
-        tn_no_grad_end(s);
-        tn_train(s, true);
-    }
-    tn_tensor *h = forward(r, &structure, x), *view = tn_transpose(r->head->weight, 0, 1);
-    tn_tensor *logits = tn_linear_forward(r->head, h);
-    int32_t y[25];
-    for (int64_t i = 0; i < n * p->t; i++)
-        y[i] = (int32_t)rng_below(&g, CLASSES) - (rng_below(&g, 9) ? 0 : 200);
-    for (int64_t i = 0; i < n * p->t; i++) y[i] = y[i] < 0 ? -100 : y[i];
-    y[0] = 1;
-    tn_tensor *labels = tn_from(s, y, TN_I32, TN_SHAPE(n, p->t));
-    tn_tensor *loss = tn_cross_entropy(logits, labels, .label_smoothing = rng_below(&structure, 2) ? 0.1 : 0);
-    tn_tensor *known =
-        tn_cast(tn_ge(labels, tn_zeros(s, TN_I64, TN_SCALAR)), p->carried); /* bool and integers mixed */
-    tn_tensor *extra = tn_mean(tn_mul(tn_square(h), tn_unsqueeze(known, -1)), TN_ALL, false);
-    int ways = (int)rng_below(&structure, 4);
-    if (what == 3) tn_flush(s);
-    if (what == 4) say(r, loss);
-    if (what == 5) tn_watch(loss);
-    if (what == 6) {
-        tn_tensor *old = r->kept;
-        r->kept = tn_keep(tn_mul_scalar(logits, 2.0));
-        tn_free(old);
-    }
-    if (p->second) {
-        tn_tensor *in = r->gain, *by;
-        if (!tn_grad(loss, 1, &in, &by) && by)
-            loss = tn_add(loss, tn_mul_scalar(tn_cast(tn_sum(tn_square(by), TN_ALL, false), TN_F32), 0.1));
-    }
-    if (ways == 0) {
-        tn_backward(tn_mul_scalar(loss, p->scale));
-    } else if (ways == 1) {
-        tn_backward(tn_mul_scalar(tn_add(loss, tn_mul_scalar(extra, 0.1)), p->scale));
-    } else { /* two, the second seen by some parameters only */
-        tn_backward(tn_mul_scalar(loss, p->scale));
-        if (what == 7) tn_flush(s);
-        if (ways == 3) say(r, tn_gradient(r->gain));
-        tn_backward(tn_mul_scalar(extra, 0.1 * p->scale));
-    }
-    if (what == 8) say(r, tn_gradient(r->head->weight));
-    tn_tensor *norm = NULL;
-    for (int k = 0; k < p->optims && what != 9; k++) {
-        if (p->clipped) norm = tn_clip_grad_norm(r->opt[k], 0.1 * p->scale);
-        tn_optim_step(r->opt[k]);
-    }
-    if (p->ema)
-        tn_assign(r->average, tn_lerp(r->average, r->head->weight, tn_full(s, 0.25, TN_F32, TN_SCALAR)));
-    /* The view was made before the update, and shows what was there. */
-    tn_tensor *before = tn_sum(tn_mul(view, tn_transpose(r->average, 0, 1)), TN_ALL, false);
-    say(r, tn_add(loss, tn_mul_scalar(before, 0.0)));
-    say(r, before);
-    if (norm) say(r, norm);
-    tn_step_end(s);
-    if (frozen) tn_requires_grad(frozen, true);
-}
 
 static tn_session *open_one(tn_device_kind device, tn_mode mode, const recipe *p, int threads)
 {
@@ -289,6 +43,7 @@ static void end(run *r)
     for (int i = 0; i < tn_param_count(r->s); i++) say(r, tn_param_at(r->s, i));
     for (int i = 0; i < tn_buffer_count(r->s); i++) say(r, tn_buffer_at(r->s, i));
     if (r->kept) say(r, r->kept);
+    if (r->old) say(r, r->old);
     r->out->status = tn_error(r->s);
     snprintf(r->out->text, sizeof r->out->text, "%s", tn_error_text(r->s));
     tn_clear_error(r->s);
@@ -300,9 +55,14 @@ static result whole(tn_session *s, const recipe *p)
     result out = {0};
     run r = {.p = p, .out = &out};
     make(&r, s);
-    for (r.step = 0; r.step < p->steps && !tn_error(s); r.step++) step(&r);
+    for (r.step = 0; r.step < p->steps && !tn_error(s); r.step++) step(&r, FINE);
     end(&r);
     return out;
+}
+
+static tn_tensor *moved(tn_session *s, const value *v)
+{
+    return v->v ? tensor_of(s, v->v, v->dtype, v->ndim, v->shape) : NULL;
 }
 
 /* The same in two sessions, through a file. What was kept goes along by hand. */
@@ -313,19 +73,21 @@ static result resumed(const recipe *p, tn_mode mode)
     char path[128];
     snprintf(path, sizeof path, "%s/run.safetensors", base);
     make(&r, open_one(subject_device(), mode, p, 1));
-    for (r.step = 0; r.step < p->save_at && !tn_error(r.s); r.step++) step(&r);
-    if (r.kept || tn_error(r.s)) {
-        for (; r.step < p->steps && !tn_error(r.s); r.step++) step(&r);
-        end(&r);
-        return out;
-    }
+    for (r.step = 0; r.step < p->save_at && !tn_error(r.s); r.step++) step(&r, FINE);
+    value kept = {0}, old = {0};
+    if (r.kept) read_value(r.kept, &kept);
+    if (r.old) read_value(r.old, &old);
     tn_save(r.s, path);
     if (tn_close(r.s)) fail_msg("seed %llu: not saved", (unsigned long long)p->seed);
     int at = r.step;
     r = (run){.p = p, .out = &out};
     make(&r, open_one(subject_device(), mode, p, 2));
     tn_load(r.s, path);
-    for (r.step = at; r.step < p->steps && !tn_error(r.s); r.step++) step(&r);
+    r.kept = moved(r.s, &kept);
+    r.old = moved(r.s, &old);
+    free(kept.v);
+    free(old.v);
+    for (r.step = at; r.step < p->steps && !tn_error(r.s); r.step++) step(&r, FINE);
     end(&r);
     return out;
 }
@@ -339,12 +101,78 @@ static result beside(const recipe *p, tn_mode mode)
     make(&a, open_one(subject_device(), mode, p, 1));
     make(&b, open_one(subject_device(), mode == TN_EAGER ? TN_FUSED : TN_EAGER, &q, 1));
     for (; a.step < p->steps; a.step++, b.step++) {
-        if (!tn_error(a.s)) step(&a);
-        if (!tn_error(b.s)) step(&b);
+        if (!tn_error(a.s)) step(&a, FINE);
+        if (!tn_error(b.s)) step(&b, FINE);
     }
     end(&b);
     end(&a);
     result_free(&other);
+    return out;
+}
+
+static void *in_a_thread(void *arg)
+{
+    const recipe *p = arg;
+    result r = whole(open_one(subject_device(), p->seed % 2 ? TN_EAGER : TN_FUSED, p, 1), p);
+    result_free(&r);
+    return NULL;
+}
+
+/* At the same time as another run. */
+static result along(const recipe *p, tn_mode mode)
+{
+    recipe q = draw(p->seed + 1);
+    pthread_t t;
+    if (pthread_create(&t, NULL, in_a_thread, &q)) fail_msg("no thread");
+    result out = whole(open_one(subject_device(), mode, p, 1), p);
+    pthread_join(t, NULL);
+    return out;
+}
+
+/* Between steps everything is looked at, and the model evaluated outside of them. */
+static result looked_at(const recipe *p, tn_mode mode)
+{
+    result out = {0}, aside = {0};
+    run r = {.p = p, .out = &out};
+    make(&r, open_one(subject_device(), mode, p, 1));
+    for (; r.step < p->steps && !tn_error(r.s); r.step++) {
+        step(&r, FINE);
+        tn_explain(r.s, nowhere);
+        for (int i = 0; i < tn_param_count(r.s); i++) tn_print(tn_param_at(r.s, i), nowhere);
+        r.out = &aside;
+        tn_train(r.s, false);
+        tn_no_grad_begin(r.s);
+        tn_tensor *x = data(&r, &(rng){p->seed}, p->n, p->data), *y = forward(&r, &(rng){p->seed}, x);
+        say(&r, y);
+        tn_no_grad_end(r.s);
+        tn_train(r.s, true);
+        r.out = &out;
+        result_free(&aside);
+    }
+    end(&r);
+    return out;
+}
+
+/* Before some steps the same step fails. */
+static result after_failures(const recipe *p)
+{
+    result out = {0}, aside = {0};
+    run r = {.p = p, .out = &out};
+    rng g = {p->seed * 17};
+    make(&r, open_one(subject_device(), TN_FUSED, p, 1));
+    for (; r.step < p->steps && !tn_error(r.s); r.step++) {
+        for (int fault; (fault = (int)rng_below(&g, 2 * FAULTS)) < FAULTS && fault;) {
+            r.out = &aside;
+            step(&r, fault);
+            r.out = &out;
+            result_free(&aside);
+            if (!tn_error(r.s)) fail_msg("seed %llu: fault %d is none", (unsigned long long)p->seed, fault);
+            tn_clear_error(r.s);
+            tn_train(r.s, true);
+        }
+        step(&r, FINE);
+    }
+    end(&r);
     return out;
 }
 
@@ -368,16 +196,27 @@ static bool same_bits(const char *form, const result *a, const result *b, char *
 
 static bool forms_agree(const recipe *p, tn_mode mode, const result *plain, char *text)
 {
-    static const char *const name[] = {"two threads", "recorded anew", "two plans", "resumed",
-                                       "beside another"};
-    for (int form = 0; form < 5; form++) {
+    static const char *const name[] = {"two threads",    "recorded anew",     "two plans", "resumed",
+                                       "beside another", "in another thread", "looked at", "after failures",
+                                       "level 0",        "level 1",           "level 2",   "level 3"};
+    for (int form = 0; form < (levels ? 12 : 8); form++) {
+        if (form == 7 && mode == TN_EAGER) continue; /* what stands before what fails has been done */
+        const char *level = getenv("TENSOR_KERNEL_OPT");
+        char *before = level ? strdup(level) : NULL;
+        if (form >= 8) setenv("TENSOR_KERNEL_OPT", (const char[]){(char)('0' + form - 8), 0}, 1);
         if (form == 1) setenv("TENSOR_REPLAY", "off", 1);
         if (form == 2) setenv("TENSOR_PLANS", "2", 1);
         result got = form == 3   ? resumed(p, mode)
                      : form == 4 ? beside(p, mode)
+                     : form == 5 ? along(p, mode)
+                     : form == 6 ? looked_at(p, mode)
+                     : form == 7 ? after_failures(p)
                                  : whole(open_one(subject_device(), mode, p, form ? 1 : 2), p);
         unsetenv("TENSOR_REPLAY");
         unsetenv("TENSOR_PLANS");
+        if (before && form >= 8) setenv("TENSOR_KERNEL_OPT", before, 1);
+        if (!before) unsetenv("TENSOR_KERNEL_OPT");
+        free(before);
         char what[64];
         snprintf(what, sizeof what, "%s, %s", mode == TN_EAGER ? "eager" : "fused", name[form]);
         bool ok = same_bits(what, plain, &got, text);
@@ -437,16 +276,18 @@ static void note(const recipe *p)
 
 static void describe(const recipe *p)
 {
-    static const char *const kinds[] = {"linear",     "layer_norm", "rms_norm",
-                                        "batch_norm", "group_norm", "attention"};
+    static const char *const kinds[] = {"linear",     "layer_norm", "rms_norm", "batch_norm",
+                                        "group_norm", "attention",  "conv"};
     fprintf(stderr, "  seed %llu: [%d, %d, %d]", (unsigned long long)p->seed, (int)p->n, (int)p->t,
             (int)p->c);
     for (int k = 0; k < p->layers; k++) fprintf(stderr, " %s", kinds[p->kind[k]]);
-    fprintf(stderr, "; data %s, carried %s, scale %g, %s%s%s%s%s%s, accumulate %d, dropout %g, saved at %d\n",
+    fprintf(stderr,
+            "; data %s, carried %s, scale %g, %s%s%s%s%s%s%s%s, accumulate %d, dropout %g, view %d, saved at "
+            "%d\n",
             tn_dtype_name(p->data), tn_dtype_name(p->carried), p->scale, p->adam ? "adamw" : "sgd",
             p->optims == 2 ? " twice" : "", p->ema ? ", average" : "", p->wide ? ", f64 gain" : "",
-            p->second ? ", second order" : "", p->clipped ? ", clipped" : "", p->accumulate, p->dropout,
-            p->save_at);
+            p->second ? ", second order" : "", p->clipped ? ", clipped" : "", p->tied ? ", tied" : "",
+            p->embedded ? ", embedded" : "", p->accumulate, p->dropout, p->view, p->save_at);
 }
 
 static void runs_agree(void **state)
@@ -493,7 +334,10 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--runs")) n_runs = (int)v;
         if (!strcmp(argv[i], "--seed")) first_seed = v;
         if (!strcmp(argv[i], "--one")) only_seed = v;
+        if (!strcmp(argv[i], "--levels")) levels = v;
     }
+    nowhere = fopen("/dev/null", "w");
+    assert_non_null(nowhere);
     snprintf(base, sizeof base, "/tmp/libtensor-training-XXXXXX");
     assert_non_null(mkdtemp(base));
     const struct CMUnitTest single[] = {cmocka_unit_test(one)}, tests[] = {cmocka_unit_test(runs_agree)};
