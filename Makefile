@@ -32,6 +32,7 @@ path = $(subst ?,$(space),$(abspath $(subst $(space),?,$(1))))
 $(if $(word 2,$(BUILD)),$(error BUILD is a folder without a space in its name, not "$(BUILD)": make cannot name targets in one. The tree itself may stand anywhere))
 LIBDIR ?= $(call path,$(PREFIX))/lib
 INCLUDEDIR ?= $(call path,$(PREFIX))/include
+DOCDIR ?= $(call path,$(PREFIX))/share/doc/libtensor
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 Q := $(if $(V),,@)
 say = @printf '  %-6s %s\n' $(1) $(2)
@@ -471,8 +472,9 @@ endef
 
 install: export PC_TEXT = $(PC)
 install: lib
-	install -d '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig'
+	install -d '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(HEADERS) '$(DESTDIR)$(INCLUDEDIR)'
+	install -m 644 LICENSE '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(BUILD)/libtensor.a '$(DESTDIR)$(LIBDIR)'
 	install -m 755 $(BUILD)/libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so.$(SOVERSION)'
@@ -482,6 +484,7 @@ install: lib
 
 uninstall:
 	cd '$(DESTDIR)$(INCLUDEDIR)' && rm -f $(notdir $(HEADERS))
+	rm -f '$(DESTDIR)$(DOCDIR)/LICENSE' && rmdir '$(DESTDIR)$(DOCDIR)' 2>/dev/null || :
 	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc
 
 clean:

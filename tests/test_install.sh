@@ -14,6 +14,7 @@ files() {
     for f in include/*.h; do echo "./$f"; done >"$tmp/want"
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
     echo ./lib/pkgconfig/libtensor.pc >>"$tmp/want"
+    echo ./share/doc/libtensor/LICENSE >>"$tmp/want"
     sort -o "$tmp/want" "$tmp/want"
     same "$tmp/want" "$tmp/have"
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_public.sh - nn/ and examples/ are what a user could have written: of the library they take what include/
-# declares, by their #include lines and by the symbols of their objects. The files of nn/ know each other one way
-# only. And what the headers declare with a caller's line has the macro that gives it.
+# declares, by their #include lines and by the symbols of their objects. And what the headers declare with a
+# caller's line has the macro that gives it. (Who else may know whom: test_rooms.sh.)
 . tests/check.sh
 
 # ---- #include lines ----
@@ -45,18 +45,6 @@ examples() {
     public_symbols "$tmp/inside" "$tmp"/*.o
 }
 check examples_take_public_symbols_alone examples
-
-# tsort orders what can be ordered; it fails where files take from each other in a circle.
-one_way() {
-    for o in "$BUILD"/obj/nn/*.o; do
-        names -g --defined-only "$o" | sed "s|$| $(basename "$o" .o)|"
-    done | sort >"$tmp/where"
-    for o in "$BUILD"/obj/nn/*.o; do
-        names -u "$o" | join - "$tmp/where" | sed "s|^[^ ]*|$(basename "$o" .o)|"
-    done | sort -u >"$tmp/arrows"
-    [ "$(wc -l <"$tmp/arrows")" -gt 20 ] && tsort "$tmp/arrows"
-}
-check nn_has_no_circle one_way
 
 # ---- macros ----
 

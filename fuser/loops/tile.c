@@ -30,7 +30,6 @@
 
 #include "conv_tile.h"
 #include "cost.h"
-#include "../text/raw.h"
 
 #include <string.h>
 

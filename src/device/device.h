@@ -1,8 +1,8 @@
 /* device.h - the one door between the runtime and a device.
  *
  * A device knows no graph. It is given text to compile, buffers, and launch shapes; it fills one table of
- * functions (struct tn_device). The runtime never includes a header from cpu/, cuda/ or ref/ beyond this
- * one. Everything that can fail returns 0 or a negative tn_status and writes one line into `err`.
+ * functions (struct tn_device). Nothing above includes a header of cpu/, cuda/ or ref/ but what runs nodes one
+ * by one: ref/ref.h and cpu/builtin.h (tests/test_rooms.sh). Everything that can fail returns 0 or a negative tn_status and writes one line into `err`.
  *
  * Read first: struct tn_device, then cpu/cpu.c which fills it.
  */
