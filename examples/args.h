@@ -18,13 +18,6 @@
 #include "files.h"
 #include "interrupt.h"
 
-/* An option of one example: a whole number or a number above 0, with its default in place. */
-struct args_more {
-    const char *name, *help;
-    long *whole, least, most;
-    double *positive;
-};
-
 /* What a name on the command line stands for; a list ends with a NULL. */
 struct args_name {
     const char *name;
@@ -34,11 +27,20 @@ static const struct args_name args_devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
 static const struct args_name args_modes[] = {{"fused", TN_FUSED}, {"eager", TN_EAGER}, {NULL, 0}};
 
+/* An option and where its value goes, with the default in place: a whole number, a number above 0, or a text,
+ * which may have to be one of `names`. */
+struct args_more {
+    const char *name, *help;
+    long *whole, least, most;
+    double *positive;
+    const char **text, *label; /* label: "FILE" */
+    const struct args_name *names;
+};
+
 struct args {
     const char *program, *purpose;
     const char *device, *mode; /* by name; mode NULL: TENSOR_MODE decides */
-    int threads;
-    uint64_t seed;
+    long threads, seed;
     const char *data;
     long epochs, steps; /* steps 0: as many as the epochs have */
     long batch;
@@ -51,38 +53,43 @@ struct args {
     long step; /* the last that was logged */
 };
 
-/* "--device auto|cpu", and what it is in the column of the others. */
-static inline void args_help_names(FILE *out, const char *option, const struct args_name *names,
-                                   const char *help)
+/* The i-th option of all, the example's own behind the common ones; one without a name behind the last. */
+static inline struct args_more args_option(struct args *a, int i)
 {
-    int n = fprintf(out, "  %s ", option);
-    for (int i = 0; names[i].name; i++) n += fprintf(out, "%s%s", i ? "|" : "", names[i].name);
-    fprintf(out, "%*s%s\n", 30 - n, "", help);
+    const struct args_more common[] = {
+        {"--device", "where to compute; ref: a slow one, in double precision", .text = &a->device,
+         .names = args_devices},
+        {"--mode", "(TENSOR_MODE, else fused)", .text = &a->mode, .names = args_modes},
+        {"--threads", "0: all there are", .whole = &a->threads, .most = 4096},
+        {"--seed", "of the initial weights and the order of the data", .whole = &a->seed, .most = LONG_MAX},
+        {"--data", "", .text = &a->data, .label = "PATH"},
+        {"--epochs", "passes over the data", .whole = &a->epochs, .most = 1000000},
+        {"--steps", "stop after so many steps; 0: no limit", .whole = &a->steps, .most = 1L << 40},
+        {"--batch", "", .whole = &a->batch, .least = 1, .most = 1 << 24},
+        {"--lr", "learning rate", .positive = &a->lr},
+        {"--log", "one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}", .text = &a->log,
+         .label = "FILE.jsonl"},
+        {"--save", "write a checkpoint (.safetensors) at the end", .text = &a->save, .label = "FILE"},
+        {"--resume", "go on from a checkpoint", .text = &a->resume, .label = "FILE"},
+        {"--report", ".html, .json or .txt: what was fused, and why not more", .text = &a->report,
+         .label = "FILE"}};
+    const int n = (int)(sizeof(common) / sizeof(*common));
+    return i < n ? common[i] : a->more ? a->more[i - n] : (struct args_more){.name = NULL};
 }
 
-static inline void args_usage(const struct args *a, FILE *out)
+static inline void args_usage(struct args *a, FILE *out)
 {
     fprintf(out, "usage: %s [options]\n%s\n\n", a->program, a->purpose);
-    args_help_names(out, "--device", args_devices,
-                    "where to compute; ref: a slow one, in double precision (auto)");
-    args_help_names(out, "--mode", args_modes, "(TENSOR_MODE, else fused)");
-    fprintf(out,
-            "  --threads N                 0: all there are (%d)\n"
-            "  --seed N                    of the initial weights and the order of the data (%llu)\n"
-            "  --data PATH                 (%s)\n"
-            "  --epochs N                  passes over the data (%ld)\n"
-            "  --steps N                   stop after so many steps; 0: no limit (%ld)\n"
-            "  --batch N                   (%ld)\n"
-            "  --lr X                      learning rate (%g)\n"
-            "  --log FILE.jsonl            one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}\n"
-            "  --save FILE                 write a checkpoint (.safetensors) at the end\n"
-            "  --resume FILE               go on from a checkpoint\n"
-            "  --report FILE               .html, .json or .txt: what was fused, and why not more\n",
-            a->threads, (unsigned long long)a->seed, a->data, a->epochs, a->steps, a->batch, a->lr);
-    for (const struct args_more *m = a->more; m && m->name; m++) {
-        int pad = 24 - (int)strlen(m->name);
-        fprintf(out, "  %s %c%*s  %s (", m->name, m->whole ? 'N' : 'X', pad > 0 ? pad : 0, "", m->help);
-        fprintf(out, m->whole ? "%.0f)\n" : "%g)\n", m->whole ? (double)*m->whole : *m->positive);
+    struct args_more o;
+    for (int i = 0; (o = args_option(a, i)).name; i++) {
+        int n = fprintf(out, "  %s %s", o.name, o.names ? "" : o.whole ? "N" : o.positive ? "X" : o.label);
+        for (int k = 0; o.names && o.names[k].name; k++)
+            n += fprintf(out, "%s%s", k ? "|" : "", o.names[k].name);
+        fprintf(out, "%*s%s%s", 30 - n, "", o.help, *o.help && (!o.text || *o.text) ? " " : "");
+        if (o.whole) fprintf(out, "(%ld)", *o.whole);
+        if (o.positive) fprintf(out, "(%g)", *o.positive);
+        if (o.text && *o.text) fprintf(out, "(%s)", *o.text);
+        fprintf(out, "\n");
     }
     fprintf(out, "  --quiet                     no progress\n"
                  "  --help\n");
@@ -93,27 +100,6 @@ static inline void args_refuse(const struct args *a, const char *option, const c
     fprintf(stderr, "%s: %s %s: %s (--help lists the options)\n", a->program, option, value ? value : "",
             wants);
     exit(2);
-}
-
-static inline long args_whole(const struct args *a, const char *option, const char *value, long least,
-                              long most)
-{
-    char *end, wants[80];
-    errno = 0;
-    long n = strtol(value, &end, 10);
-    if (*value >= '0' && *value <= '9' && !*end && !errno && n >= least && n <= most) return n;
-    snprintf(wants, sizeof(wants), "must be a whole number from %ld to %ld", least, most);
-    args_refuse(a, option, value, wants);
-    return 0;
-}
-
-static inline double args_positive(const struct args *a, const char *option, const char *value)
-{
-    char *end;
-    double x = strtod(value, &end);
-    if (end == value || *end || !(x > 0) || x > 1e6)
-        args_refuse(a, option, value, "must be a number above 0, up to 1e6");
-    return x;
 }
 
 /* The one of `names` that is called `value`. */
@@ -130,52 +116,23 @@ static inline const struct args_name *args_choice(const struct args *a, const ch
     return NULL;
 }
 
-/* An option from the example's list, likewise. */
-static inline bool args_own_option(const struct args *a, const char *o, const char *v)
+/* Puts an option's value where it goes, or ends the program. */
+static inline void args_take(const struct args *a, const struct args_more *o, const char *value)
 {
-    for (const struct args_more *m = a->more; m && m->name; m++) {
-        if (strcmp(o, m->name)) continue;
-        if (m->whole)
-            *m->whole = args_whole(a, o, v, m->least, m->most);
-        else
-            *m->positive = args_positive(a, o, v);
-        return true;
+    char *end, wants[80];
+    errno = 0;
+    if (o->text) {
+        *o->text = o->names ? args_choice(a, o->name, value, o->names)->name : value;
+    } else if (o->whole) {
+        *o->whole = strtol(value, &end, 10);
+        snprintf(wants, sizeof(wants), "must be a whole number from %ld to %ld", o->least, o->most);
+        if (*value < '0' || *value > '9' || *end || errno || *o->whole < o->least || *o->whole > o->most)
+            args_refuse(a, o->name, value, wants);
+    } else {
+        *o->positive = strtod(value, &end);
+        if (end == value || *end || !(*o->positive > 0) || *o->positive > 1e6)
+            args_refuse(a, o->name, value, "must be a number above 0, up to 1e6");
     }
-    return false;
-}
-
-/* One option with its value; false when there is no such option. */
-static inline bool args_option(struct args *a, const char *o, const char *v)
-{
-    if (!strcmp(o, "--device"))
-        a->device = args_choice(a, o, v, args_devices)->name;
-    else if (!strcmp(o, "--mode"))
-        a->mode = args_choice(a, o, v, args_modes)->name;
-    else if (!strcmp(o, "--threads"))
-        a->threads = (int)args_whole(a, o, v, 0, 4096);
-    else if (!strcmp(o, "--seed"))
-        a->seed = (uint64_t)args_whole(a, o, v, 0, (long)(~0UL >> 1));
-    else if (!strcmp(o, "--data"))
-        a->data = v;
-    else if (!strcmp(o, "--epochs"))
-        a->epochs = args_whole(a, o, v, 0, 1000000);
-    else if (!strcmp(o, "--steps"))
-        a->steps = args_whole(a, o, v, 0, 1L << 40);
-    else if (!strcmp(o, "--batch"))
-        a->batch = args_whole(a, o, v, 1, 1 << 24);
-    else if (!strcmp(o, "--lr"))
-        a->lr = args_positive(a, o, v);
-    else if (!strcmp(o, "--log"))
-        a->log = v;
-    else if (!strcmp(o, "--save"))
-        a->save = v;
-    else if (!strcmp(o, "--resume"))
-        a->resume = v;
-    else if (!strcmp(o, "--report"))
-        a->report = v;
-    else
-        return args_own_option(a, o, v);
-    return true;
 }
 
 /* Reads the options into `a`, or ends the program. */
@@ -189,12 +146,13 @@ static inline void args_parse(struct args *a, int argc, char **argv)
         }
         if (!strcmp(argv[i], "--quiet")) {
             a->quiet = true;
-        } else {
-            if (!args_option(a, argv[i], i + 1 < argc ? argv[i + 1] : ""))
-                args_refuse(a, argv[i], "", "no such option");
-            if (i + 1 == argc) args_refuse(a, argv[i], "", "needs a value");
-            i++;
+            continue;
         }
+        struct args_more o;
+        for (int k = 0; (o = args_option(a, k)).name && strcmp(argv[i], o.name);) k++;
+        if (!o.name) args_refuse(a, argv[i], "", "no such option");
+        if (i + 1 == argc) args_refuse(a, argv[i], "", "needs a value");
+        args_take(a, &o, argv[++i]);
     }
     if (a->report && !is_report(a->report))
         args_refuse(a, "--report", a->report, "must end in .html, .json or .txt");
@@ -218,8 +176,8 @@ static inline tn_session *args_open(struct args *a)
     }
     const int device = args_choice(a, "--device", a->device, args_devices)->value;
     const int mode = a->mode ? args_choice(a, "--mode", a->mode, args_modes)->value : TN_MODE_AUTO;
-    tn_session *s = tn_open(.device = (tn_device_kind)device, .mode = (tn_mode)mode, .seed = a->seed,
-                            .threads = a->threads);
+    tn_session *s = tn_open(.device = (tn_device_kind)device, .mode = (tn_mode)mode,
+                            .seed = (uint64_t)a->seed, .threads = (int)a->threads);
     if (!s) {
         const char *other = getenv("TENSOR_DEVICE");
         bool by_variable = !strcmp(a->device, "auto") && other && *other;

@@ -1,6 +1,6 @@
-/* gpt_model.h - the model of gpt.c, which bench/fused_vs_eager measures too: tokens and positions are embedded;
- * blocks of causal attention and an MLP; layer norm; the output weights are the embedding's. No biases,
- * weights drawn as GPT-2's. */
+/* gpt_model.h - the model of gpt.c, which bench/fused_vs_eager measures too: tokens and positions are
+ * embedded; blocks of causal attention and an MLP; layer norm; the output weights are the embedding's. No
+ * biases, weights drawn as GPT-2's. */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 

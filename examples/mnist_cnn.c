@@ -1,8 +1,7 @@
 /* mnist_cnn.c - trains a small convolutional network on images of digits.
  *
- *   build/mnist_cnn                             the digits that are shipped: seconds
- *   build/mnist_cnn --data data/mnist           MNIST (data/get_data.sh gets it): 98.7 % and more after 2
- * epochs
+ *   build/mnist_cnn                       the digits that are shipped: seconds
+ *   build/mnist_cnn --data data/mnist     MNIST (data/get_data.sh gets it): 98.7 % and more after 2 epochs
  *
  * conv 32 - batch norm - relu - conv 64 - batch norm - relu - max pool - linear 128 - relu - linear 10, AdamW
  * with a warm-up and a cosine decay. It prints the test accuracy after each epoch, and ends with a line like
@@ -66,8 +65,8 @@ int main(int argc, char **argv)
     for (int64_t epoch = tn_dataset_epoch(train);
          epoch < a.epochs && epoch * per_epoch < total && !tn_error(s); epoch++) {
         tn_batch b;
-        int64_t left =
-            total - epoch * per_epoch; /* a pass that --steps ends goes on from there with --resume */
+        /* A pass that --steps ends goes on from there with --resume. */
+        int64_t left = total - epoch * per_epoch;
         tn_loader *l = tn_loader_open(train, .batch = a.batch, .batches = left < per_epoch ? left : 0,
                                       .shuffle = 1, .progress = !a.quiet);
         while (!interrupted() && tn_next(l, &b)) {

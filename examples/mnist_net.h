@@ -1,4 +1,5 @@
-/* mnist_net.h - the network of mnist_cnn.c, which bench/fused_vs_eager measures too: conv 32 - batch norm - relu
+/* mnist_net.h - the network of mnist_cnn.c, which bench/fused_vs_eager measures too: conv 32 - batch norm -
+ * relu
  * - conv 64 - batch norm - relu - max pool - linear 128 - relu - linear 10. */
 #ifndef MNIST_NET_H
 #define MNIST_NET_H

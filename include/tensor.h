@@ -139,6 +139,8 @@ typedef enum tn_status {
 
 TN_API const char *tn_status_text(int status);  /* "shapes do not fit"; "unknown status" for others */
 TN_API const char *tn_dtype_name(tn_dtype d);   /* "f32" */
+TN_API size_t tn_dtype_size(tn_dtype d);        /* bytes of one element */
+TN_API bool tn_dtype_is_float(tn_dtype d);      /* f16 bf16 f32 f64 */
 TN_API const char *tn_version(void);            /* "0.1.0" */
 
 TN_API int tn_error(const tn_session *s);              /* the first error's status; TN_OK when none */

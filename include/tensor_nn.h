@@ -379,57 +379,40 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 /* ---- macros: options by name, and the caller's line ---------------------------------------------------- */
 
 #if !defined(__cplusplus) && !defined(TN_NO_MACROS)
-#define tn_linear_new(...)                                                                                   \
-    TN_CALL4_(tn_linear_new_at, tn_linear_options, __VA_ARGS__, .size = sizeof(tn_linear_options))
+#define tn_linear_new(...) TN_WITH4_(linear_new, tn_linear_options, __VA_ARGS__)
 #define tn_linear_forward(...) tn_linear_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_conv2d_new(...)                                                                                   \
-    TN_CALL5_(tn_conv2d_new_at, tn_conv_options, __VA_ARGS__, .size = sizeof(tn_conv_options))
+#define tn_conv2d_new(...) TN_WITH5_(conv2d_new, tn_conv_options, __VA_ARGS__)
 #define tn_conv2d_forward(...) tn_conv2d_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_batch_norm_new(...)                                                                               \
-    TN_CALL3_(tn_batch_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
-#define tn_layer_norm_new(...)                                                                               \
-    TN_CALL3_(tn_layer_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
-#define tn_rms_norm_new(...)                                                                                 \
-    TN_CALL3_(tn_rms_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
-#define tn_group_norm_new(...)                                                                               \
-    TN_CALL4_(tn_group_norm_new_at, tn_norm_new_options, __VA_ARGS__, .size = sizeof(tn_norm_new_options))
+#define tn_batch_norm_new(...) TN_WITH3_(batch_norm_new, tn_norm_new_options, __VA_ARGS__)
+#define tn_layer_norm_new(...) TN_WITH3_(layer_norm_new, tn_norm_new_options, __VA_ARGS__)
+#define tn_rms_norm_new(...) TN_WITH3_(rms_norm_new, tn_norm_new_options, __VA_ARGS__)
+#define tn_group_norm_new(...) TN_WITH4_(group_norm_new, tn_norm_new_options, __VA_ARGS__)
 #define tn_norm_forward(...) tn_norm_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_embedding_new(...)                                                                                \
-    TN_CALL4_(tn_embedding_new_at, tn_embed_options, __VA_ARGS__, .size = sizeof(tn_embed_options))
+#define tn_embedding_new(...) TN_WITH4_(embedding_new, tn_embed_options, __VA_ARGS__)
 #define tn_embedding_forward(...) tn_embedding_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_multi_head_attention_new(...)                                                                     \
-    TN_CALL4_(tn_multi_head_attention_new_at, tn_attention_options, __VA_ARGS__,                             \
-              .size = sizeof(tn_attention_options))
+#define tn_multi_head_attention_new(...) TN_WITH4_(multi_head_attention_new, tn_attention_options, __VA_ARGS__)
 #define tn_multi_head_attention_forward(...)                                                                 \
     tn_multi_head_attention_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_transformer_block_new(...)                                                                        \
-    TN_CALL4_(tn_transformer_block_new_at, tn_transformer_block_options, __VA_ARGS__,                        \
-              .size = sizeof(tn_transformer_block_options))
+#define tn_transformer_block_new(...) TN_WITH4_(transformer_block_new, tn_transformer_block_options, __VA_ARGS__)
 #define tn_transformer_block_forward(...) tn_transformer_block_forward_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_sgd(...)                       TN_CALL2_(tn_sgd_at, tn_sgd_options, __VA_ARGS__, .size = sizeof(tn_sgd_options))
-#define tn_adam(...)                      TN_CALL2_(tn_adam_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
-#define tn_adamw(...)                     TN_CALL2_(tn_adamw_at, tn_adam_options, __VA_ARGS__, .size = sizeof(tn_adam_options))
-#define tn_clip_grad_norm(...)            tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_sgd(...) TN_WITH2_(sgd, tn_sgd_options, __VA_ARGS__)
+#define tn_adam(...) TN_WITH2_(adam, tn_adam_options, __VA_ARGS__)
+#define tn_adamw(...) TN_WITH2_(adamw, tn_adam_options, __VA_ARGS__)
+#define tn_clip_grad_norm(...) tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_step(...) tn_optim_step_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_next(...) tn_next_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_evaluate(...) tn_evaluate_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_evaluate_loss(...) tn_evaluate_loss_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_save(...) tn_save_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_load(...)                                                                                         \
-    TN_CALL2_(tn_load_with_at, tn_load_options, __VA_ARGS__, .size = sizeof(tn_load_options))
+#define tn_load(...) TN_WITH2_(load_with, tn_load_options, __VA_ARGS__)
 #define tn_dataset_from(...) tn_dataset_from_at(__VA_ARGS__, __FILE__, __LINE__)
-#define TN_OPT1_(fn, opt, a, ...)         fn(a, &(const opt){__VA_ARGS__})
-#define tn_optim_group(...)                                                                                  \
-    TN_CALL2_(tn_optim_group_with_at, tn_group_options, __VA_ARGS__, .size = sizeof(tn_group_options))
-#define tn_dataset_idx(...)                                                                                  \
-    TN_CALL3_(tn_dataset_idx_with_at, tn_idx_options, __VA_ARGS__, .size = sizeof(tn_idx_options))
-#define tn_dataset_text(...)                                                                                 \
-    TN_CALL3_(tn_dataset_text_with_at, tn_text_options, __VA_ARGS__, .size = sizeof(tn_text_options))
-#define tn_loader_open(...)                                                                                  \
-    TN_CALL1_(tn_loader_open_with_at, tn_loader_options, __VA_ARGS__, .size = sizeof(tn_loader_options))
-#define tn_progress(...)                                                                                     \
-    TN_OPT1_(tn_progress_with, tn_progress_values, __VA_ARGS__, .size = sizeof(tn_progress_values))
+#define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)
+#define tn_dataset_idx(...) TN_WITH3_(dataset_idx_with, tn_idx_options, __VA_ARGS__)
+#define tn_dataset_text(...) TN_WITH3_(dataset_text_with, tn_text_options, __VA_ARGS__)
+#define tn_loader_open(...) TN_WITH1_(loader_open_with, tn_loader_options, __VA_ARGS__)
+#define tn_progress(...) TN_VALUES_(__VA_ARGS__, .size = sizeof(tn_progress_values))
+#define TN_VALUES_(l, ...) tn_progress_with(l, &(const tn_progress_values){__VA_ARGS__})
 #endif
 
 #endif

@@ -97,14 +97,6 @@ int tn_nn_item_shape(const nn_item *i, int64_t *shape)
     return ndim;
 }
 
-size_t tn_nn_dtype_bytes(tn_dtype d)
-{
-#define TN_X(name, text, bytes) bytes,
-    static const size_t size[] = {TN_DTYPES(TN_X)};
-#undef TN_X
-    return d < TN_DTYPE_COUNT ? size[d] : 0;
-}
-
 tn_dtype tn_nn_item_dtype(const nn_item *i)
 {
     const tn_tensor *t = i->entry ? i->entry->param : i->tensor;
@@ -116,7 +108,7 @@ static size_t item_bytes(const nn_item *i)
     int64_t shape[TN_MAX_DIMS], n = 1;
     int ndim = tn_nn_item_shape(i, shape);
     for (int k = 0; k < ndim; k++) n *= shape[k];
-    return (size_t)n * tn_nn_dtype_bytes(tn_nn_item_dtype(i));
+    return (size_t)n * tn_dtype_size(tn_nn_item_dtype(i));
 }
 
 /* ---- saving ---- */

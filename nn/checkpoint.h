@@ -27,6 +27,5 @@ typedef struct nn_items {
 int tn_nn_make_items(tn_session *s, nn_state *st, nn_items *l, const char *op);
 int tn_nn_item_shape(const nn_item *i, int64_t *shape); /* returns ndim */
 tn_dtype tn_nn_item_dtype(const nn_item *i);
-size_t tn_nn_dtype_bytes(tn_dtype d);
 
 #endif

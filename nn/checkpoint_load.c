@@ -1,5 +1,4 @@
-/* checkpoint_load.c - tn_load: a file is checked whole, the new values are made, and only then anything
- * changes.
+/* checkpoint_load.c - tn_load: a file is checked whole, new values are made, and only then anything changes.
  *
  *   parameters   go through the slab: its values are read, overlaid on the host and assigned as one
  *   buffers      are assigned one by one
@@ -34,11 +33,6 @@ static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
     for (int k = 0; k < ndim && at < size; k++)
         at += (size_t)snprintf(out + at, size - at, "%s%lld", k ? ", " : "", (long long)shape[k]);
     if (at < size) snprintf(out + at, size - at, "]");
-}
-
-static bool floating(tn_dtype d)
-{
-    return d == TN_F32 || d == TN_F16 || d == TN_BF16 || d == TN_F64;
 }
 
 /* How often the file says that the entry's parameter was updated. */
@@ -102,7 +96,8 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
                        e->name, got, want);
     }
     tn_dtype d = tn_nn_item_dtype(e);
-    bool fits = d == e->saved->dtype || (e->tensor && floating(d) && floating(e->saved->dtype));
+    bool fits =
+        d == e->saved->dtype || (e->tensor && tn_dtype_is_float(d) && tn_dtype_is_float(e->saved->dtype));
     if (!fits)
         return tn_fail(ld->s, TN_E_DTYPE, load_op, "%s: '%s' is %s, %s expected", ld->path, e->name,
                        e->saved->type, tn_dtype_name(d));
@@ -208,7 +203,7 @@ static int take_values(const loading *ld, const nn_item *e, unsigned char *to)
     nn_turn turn;
     const int64_t n = tn_numel(e->tensor);
     const tn_dtype d = tn_nn_item_dtype(e), from = e->saved->dtype;
-    const size_t size = tn_nn_dtype_bytes(d), bytes = (size_t)n * size;
+    const size_t size = tn_dtype_size(d), bytes = (size_t)n * size;
     tn_nn_turn_of(ld->st, e->tensor, &turn);
     const bool turned = ld->pytorch && tn_nn_turns(&turn);
     const unsigned char *values = e->saved->data;
@@ -233,7 +228,7 @@ static int overlay(const loading *ld, const nn_item *e, unsigned char *host)
 {
     int64_t first = 0, count = 0;
     tn_param_segment(e->tensor, &first, &count);
-    return take_values(ld, e, host + (size_t)first * tn_nn_dtype_bytes(tn_nn_item_dtype(e)));
+    return take_values(ld, e, host + (size_t)first * tn_dtype_size(tn_nn_item_dtype(e)));
 }
 
 static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *out)
@@ -242,7 +237,7 @@ static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *
     tn_param_slab(ld->s, d, &out->values, &gradients);
     if (!out->values) return TN_OK;
     int64_t n = tn_numel(out->values);
-    size_t bytes = (size_t)n * tn_nn_dtype_bytes(d);
+    size_t bytes = (size_t)n * tn_dtype_size(d);
     unsigned char *host = tn_malloc(bytes);
     if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for %zu bytes of parameters", bytes);
     int status = tn_read(out->values, d, host, bytes);
@@ -259,7 +254,7 @@ static int prepare_buffer(const loading *ld, nn_item *e)
     if (!e->tensor || e->param) return TN_OK;
     size_t n = (size_t)tn_numel(e->tensor);
     tn_dtype d = tn_nn_item_dtype(e);
-    void *host = tn_malloc(n * tn_nn_dtype_bytes(d));
+    void *host = tn_malloc(n * tn_dtype_size(d));
     if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for '%s'", e->name);
     int64_t shape[TN_MAX_DIMS];
     int ndim = tn_nn_item_shape(e, shape), status = take_values(ld, e, host);

@@ -20,6 +20,7 @@ enum { NN_BLOCK = 64 };
 enum { NN_MOMENTS = 2, NN_SUM = 2, NN_STATES = 3 };
 enum { NN_ROWS = 2 };    /* f32, f64 */
 enum { NN_NUMBERS = 3 }; /* of a method's own */
+enum { NN_SPREADS = 4 }; /* of the quantities of optim_step.c those that seldom change */
 
 typedef struct nn_update nn_update;
 
@@ -52,6 +53,11 @@ typedef struct nn_optim_entry {
     int idle;    /* steps in a row without a gradient */
 } nn_optim_entry;
 
+static inline int64_t tn_nn_blocks(const nn_optim_entry *e)
+{
+    return (e->count + NN_BLOCK - 1) / NN_BLOCK;
+}
+
 /* A tensor [blocks, 1] made of a number (or a bool) per parameter, and the ones it was made of. */
 typedef struct nn_spread {
     tn_tensor *vector;
@@ -65,7 +71,7 @@ typedef struct nn_row {
     tn_tensor *state[NN_STATES]; /* NULL where there is none */
     bool summed;                 /* state[NN_SUM] counts */
     bool summed_before;
-    nn_spread lr_factor, decay, fresh, due;
+    nn_spread spread[NN_SPREADS];
 } nn_row;
 
 struct tn_optim {

@@ -8,16 +8,6 @@
 
 #include <string.h>
 
-static int64_t block_count(const nn_optim_entry *e)
-{
-    return (e->count + NN_BLOCK - 1) / NN_BLOCK;
-}
-
-static size_t dtype_bytes(tn_dtype d)
-{
-    return d == TN_F64 ? sizeof(double) : sizeof(float);
-}
-
 /* Creation functions make persistent tensors outside of steps only. */
 static tn_tensor *keep(tn_tensor *made)
 {
@@ -26,24 +16,12 @@ static tn_tensor *keep(tn_tensor *made)
     return kept;
 }
 
-static void spread_free(nn_spread *p, bool tensors)
-{
-    if (tensors) tn_free(p->vector);
-    tn_free_mem(p->value);
-    memset(p, 0, sizeof(*p));
-}
-
-static void drop_spreads(nn_row *r, bool tensors)
-{
-    spread_free(&r->lr_factor, tensors);
-    spread_free(&r->decay, tensors);
-    spread_free(&r->fresh, tensors);
-    spread_free(&r->due, tensors);
-}
-
 void tn_nn_row_free(nn_row *r, bool tensors)
 {
-    drop_spreads(r, tensors);
+    for (int k = 0; k < NN_SPREADS; k++) {
+        if (tensors) tn_free(r->spread[k].vector);
+        tn_free_mem(r->spread[k].value);
+    }
     if (tensors) {
         tn_free(r->values);
         tn_free(r->gradients);
@@ -71,7 +49,7 @@ static int open_range(tn_session *s, nn_row *r)
  * comes of the run that the update waits for. */
 static tn_tensor *widened(tn_session *s, tn_tensor *x, const nn_row *from, const nn_row *to)
 {
-    const size_t line = NN_BLOCK * dtype_bytes(to->dtype), at = (size_t)(from->first - to->first) * line;
+    const size_t line = NN_BLOCK * tn_dtype_size(to->dtype), at = (size_t)(from->first - to->first) * line;
     char *host = tn_calloc((size_t)to->blocks, line);
     tn_tensor *made = NULL;
     if (!host)
@@ -100,7 +78,7 @@ int tn_nn_optim_cover(tn_optim *o)
         for (int k = 0; k < o->n; k++) {
             const nn_optim_entry *e = &o->entries[k];
             if (e->row == i && (e->fresh || e->summed))
-                widen(&wide, e->first / NN_BLOCK, e->first / NN_BLOCK + block_count(e));
+                widen(&wide, e->first / NN_BLOCK, e->first / NN_BLOCK + tn_nn_blocks(e));
         }
         if (wide.blocks == r->blocks) continue;
         wide.summed = r->summed;
@@ -126,7 +104,7 @@ tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out)
 {
     const nn_row *r = &o->rows[e->row];
-    size_t bytes = (size_t)e->count * dtype_bytes(r->dtype);
+    size_t bytes = (size_t)e->count * tn_dtype_size(r->dtype);
     if (!r->state[which]) {
         memset(out, 0, bytes);
         return TN_OK;
@@ -139,7 +117,7 @@ int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void
 /* State `which` of a new row, from the file's bytes. */
 static int fill(tn_optim *o, nn_row *r, int index, int which, const unsigned char *const *data)
 {
-    size_t size = dtype_bytes(r->dtype);
+    size_t size = tn_dtype_size(r->dtype);
     unsigned char *host = NULL;
     for (int k = 0; k < o->n; k++) {
         const nn_optim_entry *e = &o->entries[k];
@@ -168,7 +146,7 @@ int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *
             const nn_optim_entry *e = &o->entries[k];
             bool any = steps[k] != 0;
             for (int which = 0; which < NN_STATES; which++) any |= data[which * o->n + k] != NULL;
-            if (e->row == i && any) widen(r, e->first / NN_BLOCK, e->first / NN_BLOCK + block_count(e));
+            if (e->row == i && any) widen(r, e->first / NN_BLOCK, e->first / NN_BLOCK + tn_nn_blocks(e));
         }
         status = open_range(o->s, r);
         for (int which = 0; which < NN_STATES && !status; which++) status = fill(o, r, i, which, data);

@@ -26,11 +26,12 @@ static bool is_due(const nn_optim_entry *e)
 typedef enum quantity {
     LR_FACTOR,
     DECAY, /* weight decay */
-    RATE,  /* of the method: of the learning rate at this update ... */
-    GAIN,  /* ... and of its formula */
     FRESH, /* has a gradient in this step */
-    DUE    /* takes part in the update */
+    DUE,   /* takes part in the update */
+    RATE,  /* of the method, from here on: of the learning rate at this update ... */
+    GAIN   /* ... and of its formula */
 } quantity;
+_Static_assert((int)NN_SPREADS == (int)RATE, "a row keeps the columns of what comes before");
 
 static double value_of(const tn_optim *o, const nn_optim_entry *e, quantity q)
 {
@@ -52,21 +53,12 @@ static double value_of(const tn_optim *o, const nn_optim_entry *e, quantity q)
     return 0;
 }
 
-static nn_spread *cache_of(nn_row *r, quantity q)
-{
-    return q == LR_FACTOR ? &r->lr_factor
-           : q == DECAY   ? &r->decay
-           : q == FRESH   ? &r->fresh
-           : q == DUE     ? &r->due
-                          : NULL;
-}
-
 /* A column of the row: each entry's value in its blocks. Lives as long as the step, or the open operator. */
 static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
 {
-    bool test = q == FRESH || q == DUE;
-    tn_dtype d = test ? TN_BOOL : r->dtype;
-    size_t size = test ? 1 : d == TN_F64 ? sizeof(double) : sizeof(float);
+    const bool test = q == FRESH || q == DUE;
+    const tn_dtype d = test ? TN_BOOL : r->dtype;
+    const size_t size = tn_dtype_size(d);
     unsigned char *host = tn_calloc((size_t)r->blocks, size);
     if (!host) {
         tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)r->blocks);
@@ -74,7 +66,7 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
     }
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
-        int64_t b = e->first / NN_BLOCK - r->first, end = b + (e->count + NN_BLOCK - 1) / NN_BLOCK;
+        int64_t b = e->first / NN_BLOCK - r->first, end = b + tn_nn_blocks(e);
         if (&o->rows[e->row] != r || b < 0 || end > r->blocks) continue;
         double v = value_of(o, e, q);
         for (; b < end; b++) {
@@ -91,9 +83,11 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
     return column;
 }
 
-/* The same, kept as long as the values it is made of stay. */
-static tn_tensor *cached_column(const tn_optim *o, const nn_row *r, nn_spread *c, quantity q)
+/* The same, of what seldom changes kept as long as the values it is made of stay. */
+static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
 {
+    if (q >= RATE) return make_column(o, r, q);
+    nn_spread *c = &r->spread[q];
     bool same = c->vector != NULL;
     for (int i = 0; i < o->n && same; i++) same = c->value[i] == value_of(o, &o->entries[i], q);
     if (same) return c->vector;
@@ -107,12 +101,6 @@ static tn_tensor *cached_column(const tn_optim *o, const nn_row *r, nn_spread *c
     tn_free(made);
     for (int i = 0; i < o->n; i++) c->value[i] = value_of(o, &o->entries[i], q);
     return c->vector;
-}
-
-static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
-{
-    nn_spread *c = cache_of(r, q);
-    return c ? cached_column(o, r, c, q) : make_column(o, r, q);
 }
 
 /* Whether all parameters of the row that are due agree on q, and on what. */
@@ -137,7 +125,7 @@ static int64_t blocks_with(const tn_optim *o, const nn_row *r, quantity q)
     int64_t n = 0;
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
-        if (&o->rows[e->row] == r && value_of(o, e, q) != 0) n += (e->count + NN_BLOCK - 1) / NN_BLOCK;
+        if (&o->rows[e->row] == r && value_of(o, e, q) != 0) n += tn_nn_blocks(e);
     }
     return n;
 }
@@ -209,7 +197,7 @@ static void end_update(nn_update *u)
         for (int k = 0; k < all[i]->columns; k++) {
             const nn_row *r = u->r;
             tn_tensor *c = all[i]->column[k];
-            if (c != r->lr_factor.vector && c != r->decay.vector) tn_free(c);
+            if (c != r->spread[LR_FACTOR].vector && c != r->spread[DECAY].vector) tn_free(c);
         }
 }
 

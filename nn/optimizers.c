@@ -1,5 +1,4 @@
-/* optimizers.c - SGD, Adam and AdamW: for each a row, its formula and its constructor, and nothing of it
- * elsewhere.
+/* optimizers.c - SGD, Adam and AdamW: of each the row, the formula and the constructor.
  *
  * The formulas are PyTorch's single-tensor ones (torch/optim/sgd.py, adam.py, adamw.py); they stand in
  * <tensor_nn.h>. Another optimizer is another section here, and its declarations there. Read the last one

@@ -8,10 +8,8 @@
 
 #include "../../include/tensor.h"
 
-size_t tn_dtype_size(tn_dtype d);   /* bytes of one element */
-bool tn_dtype_is_float(tn_dtype d); /* f16 bf16 f32 f64 */
-bool tn_dtype_is_half(tn_dtype d);  /* f16 bf16 */
-bool tn_dtype_is_int(tn_dtype d);   /* i32 i64 u8, not bool */
+bool tn_dtype_is_half(tn_dtype d); /* f16 bf16 */
+bool tn_dtype_is_int(tn_dtype d);  /* i32 i64 u8, not bool */
 /* Whether v is a value of d: an integer dtype's is cut off towards 0, and u8 counts -1 to -255 back from 256,
  * as PyTorch has it. */
 bool tn_dtype_holds(tn_dtype d, double v);
