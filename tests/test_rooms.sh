@@ -114,7 +114,7 @@ openings() {
                        name = substr(line, RSTART, RLENGTH); sub("[^a-z]$", "", name); print FILENAME, name
                        line = substr(line, RSTART + RLENGTH) } }
          /\*\// { opening = 0 }' $(cat "$tmp/all") >"$tmp/spoken"
-    find . \( -name 'build*' -o -name .git \) -prune -o -type f -print | sed 's|^\./||' | awk -v spoken="$tmp/spoken" '
+    find . \( -path './build*' -o -name .git \) -prune -o -type f -print | sed 's|^\./||' | awk -v spoken="$tmp/spoken" '
         { path = $0; there[path]; while (sub("^[^/]*/", "", path)) there[path] }
         END { there["train.c"] # a program of somebody who uses the library
               while ((getline line < spoken) > 0) {
