@@ -387,7 +387,7 @@ static void test_watch_finds_faults(void **state)
 static int refuse_to_record(tn_device *d, tn_errbuf *err)
 {
     (void)d;
-    return tn_fail(err, TN_E_DEVICE, "not today");
+    return tn_err(err, TN_E_DEVICE, "not today");
 }
 
 static void test_not_recorded(void **state)

@@ -21,11 +21,6 @@ static bool is_awaited(const tn_session *s, const tn_tensor *x, uint32_t before)
     return false;
 }
 
-bool tn_write_pending(const tn_session *s, const tn_tensor *p)
-{
-    return is_awaited(s, p, p->base->id);
-}
-
 /* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
  * that no operator took over. */
 static bool still_wanted(const tn_graph *g, const tn_tensor *v)
@@ -188,4 +183,9 @@ int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int lin
 int tn_assign(tn_tensor *target, tn_tensor *source)
 {
     return tn_assign_at(target, source, NULL, 0);
+}
+
+bool tn_write_pending(const tn_session *s, const tn_tensor *p)
+{
+    return is_awaited(s, p, p->base->id);
 }

@@ -220,7 +220,7 @@ static tn_session *open_like(const tn_session *s, int64_t last_bytes)
                     .log_user = s->options.log_user};
     tn_session *m = tn_open_with(&o);
     if (m) m->target.last_bytes = last_bytes;
-    if (m) tn_debug_silence(m);
+    if (m) tn_look_away(m);
     if (m) tn_profile(m, true);
     return m;
 }

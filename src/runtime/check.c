@@ -15,7 +15,7 @@
  *   world    the segment once more: clones of its nodes over a copy of the memory
  *   region   one block of that memory: what leaves look into, and what is assigned to
  *
- * Start with tn_check_begin and tn_check_after.
+ * Start with begin and after.
  */
 #include "explain.h"
 
@@ -295,7 +295,7 @@ static void free_world(world *w, int n)
 
 /* ---- what went wrong before ---- */
 
-bool tn_check_ban(tn_session *s, tn_flush_scratch *f)
+static bool ban_known(tn_session *s, tn_flush_scratch *f)
 {
     const tn_explain_state *x = s->explain;
     uint64_t record = x->n_ban ? tn_hash_bytes(f->key, f->n_key) : 0;
@@ -336,12 +336,24 @@ static uint64_t plain_record(tn_session *s, tn_flush_scratch *f, bool *ok)
     return h;
 }
 
-int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
+static void end(tn_session *s)
+{
+    struct tn_check *c = s->explain->checking;
+    if (!c) return;
+    free_world(&c->exact, c->n);
+    free_world(&c->plain, c->n);
+    free_world(&c->moved, c->n);
+    if (c->ref) c->ref->close(c->ref);
+    tn_free_mem(c);
+    s->explain->checking = NULL;
+}
+
+static int begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
 {
     (void)p;
     tn_explain_state *x = s->explain;
     bool ok = true;
-    tn_check_end(s);
+    end(s);
     if (tn_finite_begin(s, f)) return s->graph.error.status;
     if (!(x->checking = tn_calloc(1, sizeof *x->checking))) return tn_fail_memory(s);
     struct tn_check *c = x->checking;
@@ -361,18 +373,6 @@ int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
     if (!c->compare && !s->graph.error.status)
         tn_warn(s, "checked mode: a plan of %d nodes could not be run unfused and is not checked", f->node.n);
     return TN_OK;
-}
-
-void tn_check_end(tn_session *s)
-{
-    struct tn_check *c = s->explain->checking;
-    if (!c) return;
-    free_world(&c->exact, c->n);
-    free_world(&c->plain, c->n);
-    free_world(&c->moved, c->n);
-    if (c->ref) c->ref->close(c->ref);
-    tn_free_mem(c);
-    s->explain->checking = NULL;
 }
 
 void tn_check_free(tn_explain_state *x)
@@ -554,7 +554,7 @@ static void poison(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, i
     }
 }
 
-int tn_check_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step)
+static int after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step)
 {
     const tn_step *st = &p->step[step], *next = step + 1 < p->n_step ? st + 1 : NULL;
     bool last = !next || next->first_node != st->first_node || next->n_nodes != st->n_nodes;
@@ -562,4 +562,14 @@ int tn_check_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, i
     int status = tn_finite_after(s, f, p, step);
     if (s->device->shares_host_memory) poison(s, f, p, step);
     return status;
+}
+
+void tn_check_open(tn_explain_state *x)
+{
+    x->check = true;
+    x->looks.banned = ban_known;
+    x->looks.begin = begin;
+    x->looks.after = after;
+    x->looks.end = end;
+    x->looks.loss = tn_finite_loss;
 }

@@ -7,7 +7,7 @@
  *               FOLDER          a file for each plan, and one for each kernel
  *
  * Sources are dumped with the lines of the program they come from in front; what is compiled has no such
- * lines, so that moving a call in the program compiles nothing anew. Start with tn_debug_plan.
+ * lines, so that moving a call in the program compiles nothing anew. Start with show_plan.
  */
 #include "explain.h"
 #include "../core/print.h"
@@ -19,34 +19,6 @@
 #include "../core/whole_file.h"
 
 enum { KERNELS = 1, TIMES, REASONS, SOURCES, GRAPHS };
-
-void tn_debug_open(tn_explain_state *x, const tn_settings *from)
-{
-    const char *dump = from->dump;
-    x->level = from->debug;
-    x->dump = dump != NULL;
-    x->out = x->dump && !strcmp(dump, "stdout") ? stdout : stderr;
-    if (x->dump && strcmp(dump, "stdout") && strcmp(dump, "stderr")) {
-        x->folder = dump;
-        mkdir(dump, 0777); /* one that cannot be made is noticed when a file is */
-    } else if (x->dump && !x->level)
-        x->level = SOURCES;
-    x->measure = x->level >= TIMES;
-    x->check = from->check;
-}
-
-void tn_debug_close(tn_explain_state *x)
-{
-    if (x->out && x->level) fflush(x->out);
-}
-
-void tn_debug_silence(tn_session *s)
-{
-    tn_explain_state *x = s->explain;
-    x->level = 0;
-    x->folder = NULL;
-    x->dump = x->measure = x->check = false;
-}
 
 /* ---- text ---- */
 
@@ -197,7 +169,7 @@ static void write_folder(tn_session *s, const tn_plan *p)
     }
 }
 
-void tn_debug_plan(tn_session *s, const tn_plan *p)
+static void show_plan(tn_session *s, const tn_plan *p)
 {
     const tn_explain_state *x = s->explain;
     if (x->folder) write_folder(s, p);
@@ -211,7 +183,7 @@ void tn_debug_plan(tn_session *s, const tn_plan *p)
     tn_growing_free(&t);
 }
 
-void tn_debug_spills(const tn_session *s, int64_t before, int64_t after)
+static void show_spills(const tn_session *s, int64_t before, int64_t after)
 {
     if (s->explain->level < KERNELS) return;
     fprintf(s->explain->out,
@@ -219,11 +191,33 @@ void tn_debug_spills(const tn_session *s, int64_t before, int64_t after)
             (long long)before, (long long)after);
 }
 
-void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds)
+static void show_launch(const tn_session *s, const tn_plan *p, int step, double seconds)
 {
     if (s->explain->level < TIMES) return;
     const tn_step *st = &p->step[step];
     tn_fprintf(s->explain->out, "  run %d.%d %-32s %9.3f ms %10.3f MB %7.1f GB/s\n", p->note->number,
                step + 1, st->name, seconds * 1e3, (double)st->bytes * 1e-6,
                seconds > 0 ? (double)st->bytes * 1e-9 / seconds : 0);
+}
+
+void tn_debug_open(tn_explain_state *x, const tn_settings *from)
+{
+    const char *dump = from->dump;
+    x->level = from->debug;
+    x->dump = dump != NULL;
+    x->out = x->dump && !strcmp(dump, "stdout") ? stdout : stderr;
+    if (x->dump && strcmp(dump, "stdout") && strcmp(dump, "stderr")) {
+        x->folder = dump;
+        mkdir(dump, 0777); /* one that cannot be made is noticed when a file is */
+    } else if (x->dump && !x->level)
+        x->level = SOURCES;
+    x->measure = x->level >= TIMES;
+    x->looks.planned = show_plan;
+    x->looks.spilled = show_spills;
+    x->looks.launched = show_launch;
+}
+
+void tn_debug_close(tn_explain_state *x)
+{
+    if (x->out && x->level) fflush(x->out);
 }

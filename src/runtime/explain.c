@@ -109,7 +109,7 @@ static void measure_copies(tn_session *s, unsigned sizes)
     for (int i = 0; i < TN_COPIES && !s->device->is_reference; i++) {
         if (!(sizes >> i & 1) || gbs[i] > 0) continue;
         if (!m && !(m = tn_open_with(&o))) return;
-        tn_debug_silence(m);
+        tn_look_away(m);
         tn_profile(m, true);
         gbs[i] = copy_of(m, i);
     }
@@ -183,15 +183,6 @@ static void put_sums(const tn_view *v, tn_growing *t, const char *name, const tn
            mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes), s->predicted_ms);
     put_time(v, t, s);
     tn_put(t, "\n");
-}
-
-bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out)
-{
-    const tn_device *d = s->device;
-    if (l->of->kind != TN_STEP_KERNEL || !d->kernel_info) return false;
-    if (!d->kernel_info(s->device, l->of->kernel, out)) return false;
-    out->shared_bytes += l->of->grid.shared;
-    return true;
 }
 
 /* What the compiler has made of a kernel, and how a convolution is cut. */

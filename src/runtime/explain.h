@@ -7,7 +7,7 @@
  *           backward - after training and an evaluation, it is training that is asked about
  *   view    made of a log when someone asks: launches, rows (forward paired with backward), the ledger, cuts
  *
- *   explain_log.c    notes and logs      explain_view.c, explain_eager.c, explain_borders.c   log -> view
+ *   note.c, log.c    notes and logs      explain_view.c, explain_eager.c, explain_borders.c   log -> view
  *   explain.c        the text
  *   report*.c        view -> files       debug.c          TENSOR_DEBUG      trace.c        pictures
  *   explain_require.c   tn_require_fused                  check*.c          TENSOR_CHECK
@@ -97,7 +97,26 @@ typedef struct tn_ban {
 /* Copies that others are compared with: of 2^16 bytes moved, 2^18 .. 2^26, and of more than caches hold. */
 enum { TN_COPIES = 7 };
 
+/* Who looks on as plans are made and run, from rooms above this one: TENSOR_DEBUG and TENSOR_CHECK, which a
+ * session is opened with, and tn_require_fused. A NULL: nobody does. */
+typedef struct tn_looks {
+    void (*planned)(tn_session *s, const tn_plan *p);
+    /* Bytes that threads spill by the plan as it was made first, and made again to keep less in registers. */
+    void (*spilled)(const tn_session *s, int64_t before, int64_t after);
+    void (*launched)(const tn_session *s, const tn_plan *p, int step, double seconds);
+    /* What is recorded may be forbidden to run as it was planned. */
+    int (*required)(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
+    /* Marks what has gone wrong before (TN_SEG_ALONE); true: the record has to be made anew. */
+    bool (*banned)(tn_session *s, tn_flush_scratch *f);
+    int (*begin)(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh);
+    int (*after)(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
+    void (*end)(tn_session *s);
+    /* tn_backward is called on it. */
+    int (*loss)(tn_session *s, tn_tensor *loss);
+} tn_looks;
+
 struct tn_explain_state {
+    tn_looks looks;
     int level;          /* TENSOR_DEBUG */
     const char *folder; /* TENSOR_DUMP is a folder */
     FILE *out;
@@ -135,9 +154,11 @@ struct tn_explain_state {
 };
 typedef struct tn_explain_state tn_explain_state;
 
-/* ---- explain_log.c ---- */
-bool tn_explain_open(tn_session *s, const tn_settings *from);
-void tn_explain_close(tn_session *s);
+/* ---- log.c ---- */
+void tn_log_free(tn_session *s);
+/* For a session that measures on behalf of another: its plans are nobody's, and are neither shown nor
+ * checked. */
+void tn_look_away(tn_session *s);
 double tn_clock(void); /* seconds */
 /* The plan that has just been made of f: notes, and what TENSOR_DEBUG asks for. */
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p);
@@ -156,6 +177,7 @@ void tn_step_log_begin(tn_session *s);
 void tn_step_log_end(tn_session *s);
 const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell about */
 
+/* ---- note.c ---- */
 const char *tn_note_where(const tn_note_call *c, char *out, size_t n); /* "gelu at train.c:41" */
 /* The same of a node: "the gradient of gelu at train.c:41". */
 const char *tn_node_where(const tn_tensor *n, char *out, size_t size);
@@ -257,26 +279,14 @@ void tn_plan_made(tn_session *s, const tn_plan *p);
 /* ---- debug.c ---- */
 void tn_debug_open(tn_explain_state *x, const tn_settings *from);
 void tn_debug_close(tn_explain_state *x);
-/* For a session that measures on behalf of another: its plans are nobody's, and are neither shown nor
- * checked. */
-void tn_debug_silence(tn_session *s);
-void tn_debug_plan(tn_session *s, const tn_plan *p);
-/* Bytes that threads spill by the plan as it was made first, and made again to keep less in registers. */
-void tn_debug_spills(const tn_session *s, int64_t before, int64_t after);
-void tn_debug_launch(const tn_session *s, const tn_plan *p, int step, double seconds);
 
 /* ---- explain_require.c ---- */
 /* The step is about to end: a tn_require_fused that was not closed is an error, so that it takes no effect.
  */
 void tn_require_left_open(tn_session *s);
-int tn_require_check(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 
 /* ---- check.c ---- */
-/* Marks what has gone wrong before (TN_SEG_ALONE); true: the record has to be made anew. */
-bool tn_check_ban(tn_session *s, tn_flush_scratch *f);
-int tn_check_begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh);
-int tn_check_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
-void tn_check_end(tn_session *s);
+void tn_check_open(tn_explain_state *x); /* TENSOR_CHECK */
 void tn_check_free(tn_explain_state *x);
 /* ---- check_finite.c ---- */
 int tn_finite_begin(tn_session *s, const tn_flush_scratch *f);

@@ -1,10 +1,12 @@
 /* explain_require.c - tn_require_fused: what is recorded between the two calls becomes one kernel in each
- * direction, or the step fails before anything of it runs. Start with tn_require_check.
+ * direction, or the step fails before anything of it runs. Start with check_required.
  */
 #include "../core/placed.h"
 #include "explain.h"
 
 #include <string.h>
+
+static int check_required(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 
 static tn_require *newest(tn_session *s)
 {
@@ -27,6 +29,7 @@ static int open_at(tn_session *s, const char *file, int line)
         return tn_fail(s, TN_E_NOMEM, "require_fused", "no memory");
     x->require[x->n_require++] = (tn_require){next_id(s), UINT32_MAX, file, line, 0};
     x->require_open = true;
+    x->looks.required = check_required;
     return TN_OK;
 }
 
@@ -141,7 +144,7 @@ static int check_one(tn_session *s, tn_require *q, const tn_flush_scratch *f, co
     return TN_OK;
 }
 
-int tn_require_check(tn_session *s, const tn_flush_scratch *f, const tn_plan *p)
+static int check_required(tn_session *s, const tn_flush_scratch *f, const tn_plan *p)
 {
     int status = TN_OK;
     if (!tn_deferred(s)) return TN_OK;

@@ -6,42 +6,10 @@
 
 #include <string.h>
 
-void *tn_view_take(tn_making *m, size_t n, size_t size)
-{
-    void *p = tn_arena_alloc(&m->v->arena, (n + 1) * size);
-    m->failed = m->failed || !p;
-    return p;
-}
-
-char *tn_view_text(tn_making *m, tn_growing *t)
-{
-    char *p = t->failed ? NULL : tn_arena_strdup(&m->v->arena, t->p ? t->p : "");
-    m->failed = m->failed || !p;
-    tn_growing_free(t);
-    return p;
-}
-
 const char *tn_way_name(tn_way w)
 {
     static const char *const name[TN_WAYS] = {"forward", "backward", "both", "update"};
     return name[w];
-}
-
-static bool same_call(const tn_note_call *a, const tn_note_call *b)
-{
-    return a->key == b->key && a->backward == b->backward && a->line == b->line && !a->file == !b->file &&
-           (!a->file || !strcmp(a->file, b->file)) && !strcmp(a->name, b->name);
-}
-
-int tn_same_value(const tn_note *n, int i, const tn_note *other, bool nodes_only)
-{
-    const tn_note_value *v = &n->value[i];
-    for (int k = 0; k < (nodes_only ? other->n_node : other->n_value) && v->call >= 0; k++) {
-        const tn_note_value *o = &other->value[k];
-        if (o->call < 0 || o->at != v->at || o->op != v->op) continue;
-        if (same_call(&n->call[v->call], &other->call[o->call])) return k;
-    }
-    return -1;
 }
 
 /* Marks what an earlier segment has computed before, what is made of gradients, and what they are made of. */
@@ -197,7 +165,8 @@ static void vote(const tn_making *m, int r, int c, int *votes)
     for (int q = 0; q <= r; q++) {
         const tn_note *n = m->v->log->run[q].plan->note;
         for (int i = 0; i < n->n_node; i++)
-            if (n->value[i].call >= 0 && n->value[i].step >= 0 && same_call(&n->call[n->value[i].call], want))
+            if (n->value[i].call >= 0 && n->value[i].step >= 0 &&
+                tn_same_call(&n->call[n->value[i].call], want))
                 votes[m->first[q] + n->value[i].step]++;
     }
 }

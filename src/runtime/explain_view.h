@@ -37,7 +37,8 @@ static inline const tn_note_call *tn_note_call_of(const tn_note *n, int slot)
     return c < 0 ? NULL : &n->call[c];
 }
 
-/* ---- explain_view.c ---- */
+/* ---- view_parts.c ---- */
+bool tn_same_call(const tn_note_call *a, const tn_note_call *b);
 void *tn_view_take(tn_making *m, size_t n, size_t size); /* zeroed */
 char *tn_view_text(tn_making *m, tn_growing *t);         /* takes the text over */
 /* The value of another segment's note that is slot i of this one; -1: none is. */

@@ -17,51 +17,7 @@
 #include "explain.h"
 #include "tune.h"
 
-bool tn_deferred(const tn_session *s)
-{
-    return s->mode == TN_FUSED && s->in_step;
-}
-
 /* ---- scratch ---- */
-
-bool tn_list_push(tn_list *l, tn_tensor *n)
-{
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 64;
-        tn_tensor **p = tn_realloc(l->at, (size_t)cap * sizeof *p);
-        if (!p) return false;
-        l->at = p;
-        l->cap = cap;
-    }
-    l->at[l->n++] = n;
-    return true;
-}
-
-bool tn_reserve(void *array, int *cap, int n, size_t size)
-{
-    if (n <= *cap) return true;
-    void *p;
-    memcpy(&p, array, sizeof p);
-    p = tn_realloc(p, (size_t)n * 2 * size);
-    if (!p) return false;
-    memcpy(array, &p, sizeof p);
-    *cap = n * 2;
-    return true;
-}
-
-int tn_fail_memory(tn_session *s)
-{
-    tn_error_set(&s->graph, TN_E_NOMEM, "no host memory to run the step");
-    return s->graph.error.status;
-}
-
-void tn_flush_scratch_free(tn_flush_scratch *f)
-{
-    void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->marked.at, f->root,
-                   f->key,     f->address, f->size,    f->placed,   f->hold,      f->buf,
-                   f->word,    f->last,    f->twin,    f->seen};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
-}
 
 void tn_flush_free(tn_session *s)
 {
@@ -122,7 +78,7 @@ static void make_leaner(tn_session *s, tn_flush_scratch *f, const tn_segment *se
     int status = tn_plan_build(seg, &s->target, &lean, &err);
     if (!status) status = compile_plan(s, lean, &err);
     int64_t after = status ? before : spilt(s, f, lean, false);
-    tn_debug_spills(s, before, after);
+    if (s->explain->looks.spilled) s->explain->looks.spilled(s, before, after);
     if (after < before) {
         tn_plan_free(*best);
         *best = lean;
@@ -187,50 +143,6 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
     return status;
 }
 
-void *tn_device_error(tn_session *s, const char *what)
-{
-    const char *why = s->device->failure.text;
-    return tn_error_set(&s->graph, TN_E_DEVICE, "%s%s%s", what, why[0] ? ": " : "", why);
-}
-
-/* The runs from number `first` on have failed. */
-static void note_failure(tn_session *s, uint64_t first)
-{
-    enum { MOST = sizeof s->failures / sizeof *s->failures };
-    const uint64_t run = s->stats.runs;
-    struct tn_failures *newest = s->n_failures ? &s->failures[(s->n_failures - 1) % MOST] : NULL;
-    s->stats.failed++;
-    if (newest && newest->last + 1 >= first) {
-        newest->last = run;
-        if (newest->first > first) newest->first = first;
-    } else
-        s->failures[s->n_failures++ % MOST] = (struct tn_failures){first, run};
-}
-
-bool tn_run_failed(const tn_session *s, uint64_t run)
-{
-    enum { MOST = sizeof s->failures / sizeof *s->failures };
-    for (int i = 0; s && i < s->n_failures && i < MOST; i++)
-        if (run >= s->failures[i].first && run <= s->failures[i].last) return true;
-    return false;
-}
-
-int tn_check_fault(tn_session *s)
-{
-    tn_call *open = s->graph.call, call;
-    tn_index_site site = {"index", -1};
-    tn_fault fault = {0};
-    if (!s->device->take_fault || !s->device->take_fault(s->device, &fault)) return TN_OK;
-    if (tn_device_fault_site(s, &fault, &site, &call)) s->graph.call = &call;
-    s->drawn = s->step_draw;
-    note_failure(s, s->step_runs + 1); /* which of the step's, nobody knows */
-    tn_index_error_at(s, &site, fault.value);
-    tn_device_forget_runs(s);
-    tn_refuse_all(s);
-    s->graph.call = open;
-    return TN_E_INDEX;
-}
-
 /* ---- roots ---- */
 
 /* Whether a flush of everything that waits has to run t. */
@@ -278,7 +190,8 @@ static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
     if (s->device->is_reference || s->device->no_compiler) return tn_run_nodes(s, f);
     double start = tn_clock();
     if (!tn_segment_record(s, f)) return tn_fail_memory(s);
-    if (s->explain->check && tn_check_ban(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
+    const tn_looks *looks = &s->explain->looks;
+    if (looks->banned && looks->banned(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
     int status = TN_OK;
     bool other = false;
     tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key, f->leaf.at, &other);
@@ -289,9 +202,9 @@ static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
         status = make_plan(s, f, other, &p);
     if (status && s->device->no_compiler) return tn_run_nodes(s, f);
     if (!status) status = tn_run_log_begin(s, f, p, start);
-    if (!status && s->explain->check) status = tn_check_begin(s, f, p, fresh);
+    if (!status && looks->begin) status = looks->begin(s, f, p, fresh);
     if (!status) status = tn_execute(s, f, p);
-    tn_check_end(s);
+    if (looks->end) looks->end(s);
     if (p) tn_run_log_end(s, p, status);
     *used = p;
     return status ? status : tn_check_fault(s);
@@ -340,9 +253,10 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     s->stats.plan_hits++;
     tn_plan_cache_touch(s->plans, r->plan);
     int status = tn_run_log_begin(s, &r->f, r->plan, tn_clock());
-    if (!status && s->explain->check) status = tn_check_begin(s, &r->f, r->plan, false);
+    const tn_looks *looks = &s->explain->looks;
+    if (!status && looks->begin) status = looks->begin(s, &r->f, r->plan, false);
     if (!status) status = tn_execute(s, &r->f, r->plan);
-    tn_check_end(s);
+    if (looks->end) looks->end(s);
     tn_run_log_end(s, r->plan, status);
     return status ? status : tn_check_fault(s);
 }
@@ -398,7 +312,7 @@ static int run_recorded(tn_session *s, int n, tn_tensor *const *roots)
         tn_refuse_waiting(s, first);
     else if (status)
         tn_refuse_nodes(s, s->scratch);
-    if (status) note_failure(s, s->stats.runs);
+    if (status) tn_note_failure(s, s->stats.runs);
     return status;
 }
 
@@ -411,7 +325,7 @@ static int run(tn_session *s, int n, tn_tensor *const *roots)
     if (whole && s->graph.error.status) { /* after an error nothing takes effect */
         s->flushed = s->graph.n_nodes;
         tn_refuse_waiting(s, first);
-        note_failure(s, s->stats.runs);
+        tn_note_failure(s, s->stats.runs);
         return s->graph.error.status;
     }
     if (whole) leave_plan(s);
@@ -420,7 +334,7 @@ static int run(tn_session *s, int n, tn_tensor *const *roots)
     int status = repeat_flush(s, e);
     if (status) {
         tn_refuse_waiting(s, first);
-        note_failure(s, s->stats.runs);
+        tn_note_failure(s, s->stats.runs);
     }
     return status;
 }

@@ -40,6 +40,11 @@ static void note_outside(tn_session *s, const char *file, int line)
         at, (int)TIMES);
 }
 
+static int look_at(tn_session *s, tn_tensor *loss)
+{
+    return s->explain->looks.loss ? s->explain->looks.loss(s, loss) : TN_OK;
+}
+
 int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
@@ -48,7 +53,7 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     note_outside(sc.g->session, file, line);
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
-    if (sc.ok && !status && one_element(&sc, loss) && !(status = tn_finite_loss(sc.g->session, loss))) {
+    if (sc.ok && !status && one_element(&sc, loss) && !(status = look_at(sc.g->session, loss))) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         forget_reads(sc.g);
         if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);

@@ -112,3 +112,11 @@ void tn_outside_made(tn_session *s)
     if (s->outside.calls >= FIRST) look(s);
     s->outside.next = s->outside.calls < FIRST ? FIRST : 2 * s->outside.calls;
 }
+
+void tn_end_scope(tn_session *s)
+{
+    tn_graph_reset(&s->graph);
+    s->flushed = 0;
+    s->n_watch = 0;
+    s->outside.calls = s->outside.next = s->outside.freed = 0;
+}

@@ -93,6 +93,12 @@ struct tn_session {
     tn_tape tape;
 };
 
+/* Whether operators wait: in a step in fused mode. Else each runs at its call. */
+static inline bool tn_deferred(const tn_session *s)
+{
+    return s->mode == TN_FUSED && s->in_step;
+}
+
 /* ---- record.c ---- */
 typedef struct tn_scope {
     tn_graph *g; /* NULL: no argument told the session */
@@ -130,16 +136,20 @@ tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op);
 /* The node that stands for a resolved handle in the step now recording. */
 tn_tensor *tn_use(tn_tensor *n);
 
+/* ---- say.c ---- */
+void tn_say(const tn_options *o, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* TN_E_DEVICE with what the device says of its last failure behind `what`. NULL. */
+void *tn_device_error(tn_session *s, const char *what);
+
+/* ---- failure.c ---- */
+void tn_note_failure(tn_session *s, uint64_t first); /* the runs from number `first` on have failed */
+/* After a run: turns a fault word that a kernel set into the session's error. */
+int tn_check_fault(tn_session *s);
+
 /* ---- flush.c ---- */
-/* Whether operators wait: in a step in fused mode. Else each runs at its call. */
-bool tn_deferred(const tn_session *s);
 /* Runs what the n nodes need; where operators wait, everything that does. 0 or a status (also set in the
  * graph). */
 int tn_run(tn_session *s, int n, tn_tensor *const *roots);
-/* After a run: turns a fault word that a kernel set into the session's error. */
-int tn_check_fault(tn_session *s);
-/* TN_E_DEVICE with what the device says of its last failure behind `what`. NULL. */
-void *tn_device_error(tn_session *s, const char *what);
 void tn_flush_free(tn_session *s);
 
 /* ---- outside.c ---- */

@@ -1,0 +1,81 @@
+/* ask.c - what can be asked of a session, and set in it: device, random numbers, training or not, counters.
+ */
+#include "session.h"
+
+#include "../core/placed.h"
+
+#include <string.h>
+
+const char *tn_device_name(const tn_session *s)
+{
+    return s ? s->device->name : "none";
+}
+
+int tn_threads(const tn_session *s)
+{
+    return s ? s->device->threads : 0;
+}
+
+uint64_t tn_seed(const tn_session *s)
+{
+    return s ? s->graph.seed : 0;
+}
+
+uint64_t tn_rng_draw(const tn_session *s)
+{
+    return s ? s->graph.draw : 0;
+}
+
+int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
+{
+    if (!s) return TN_E_NULL;
+    s->graph.seed = seed;
+    s->graph.draw = s->drawn = s->step_draw = draw;
+    return TN_OK;
+}
+
+int tn_train(tn_session *s, bool on)
+{
+    if (!s) return TN_E_NULL;
+    s->graph.training = on;
+    return TN_OK;
+}
+
+bool tn_is_training(const tn_session *s)
+{
+    return s && s->graph.training;
+}
+
+int tn_no_grad_begin(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    s->graph.no_grad++;
+    return TN_OK;
+}
+
+int tn_no_grad_end(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->graph.no_grad) return tn_fail(s, TN_E_STATE, "no_grad_end", "without tn_no_grad_begin");
+    s->graph.no_grad--;
+    return TN_OK;
+}
+
+TN_PLACED(int, no_grad_end, s, (s), tn_session *s)
+
+int tn_get_stats(const tn_session *s, tn_stats *out)
+{
+    if (!s || !out) return TN_E_NULL;
+    tn_stats v = s->stats;
+    v.size = sizeof v;
+    v.nodes = s->graph.total_nodes;
+    v.replayed = s->tape.hits;
+    v.copies = s->device->stats.copies;
+    v.reorders = s->device->stats.reorders;
+    v.compiled = s->device->stats.compiled;
+    v.cache_hits = s->device->stats.cache_hits;
+    v.bytes_now = s->device->stats.bytes_now;
+    v.bytes_peak = s->device->stats.bytes_peak;
+    memcpy(out, &v, out->size && out->size < sizeof v ? out->size : sizeof v);
+    return TN_OK;
+}

@@ -1,0 +1,206 @@
+/* open.c - a session is put together, and taken apart. Start with tn_open_with. */
+#include "../core/placed.h"
+#include "../core/print.h"
+#include "explain.h"
+#include "tune.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static void log_stderr(int level, const char *text, void *user)
+{
+    (void)user;
+    if (level <= TN_LOG_WARN) fprintf(stderr, "libtensor: %s\n", text);
+}
+
+/* ---- opening ---- */
+
+/* The program's word comes first; where it leaves the choice to a variable that means nothing, there is no
+ * session: training on another device, or in another way, than was asked for helps nobody. */
+static bool pick(tn_options *o, const tn_settings *from)
+{
+    if (o->threads < 0) {
+        tn_say(o, TN_LOG_ERROR, "no session: threads is %d, must be 0, for all there are, or more",
+               o->threads);
+        return false;
+    }
+    if ((unsigned)o->mode > TN_EAGER) {
+        tn_say(o, TN_LOG_ERROR, "no session: mode is %d, must be TN_MODE_AUTO, TN_FUSED or TN_EAGER",
+               (int)o->mode);
+        return false;
+    }
+    if ((unsigned)o->precision > TN_PRECISION_TF32) {
+        tn_say(o, TN_LOG_ERROR, "no session: precision is %d, must be TN_PRECISION_F32 or TN_PRECISION_TF32",
+               (int)o->precision);
+        return false;
+    }
+    if ((unsigned)o->device > TN_REF) {
+        tn_say(o, TN_LOG_ERROR, "no session: device is %d, must be TN_AUTO, TN_CPU, TN_CUDA or TN_REF",
+               (int)o->device);
+        return false;
+    }
+    if (o->device == TN_AUTO && from->bad_device) {
+        tn_say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE is '%.100s', accepted: " TN_ACCEPTED_DEVICES,
+               from->bad_device);
+        return false;
+    }
+    if (o->mode == TN_MODE_AUTO && from->bad_mode) {
+        tn_say(o, TN_LOG_ERROR, "no session: TENSOR_MODE is '%.100s', accepted: " TN_ACCEPTED_MODES,
+               from->bad_mode);
+        return false;
+    }
+    if (o->device == TN_AUTO) o->device = from->device;
+    if (o->precision == TN_PRECISION_F32) o->precision = from->precision;
+    if (o->mode == TN_MODE_AUTO) o->mode = from->mode == TN_EAGER ? TN_EAGER : TN_FUSED;
+    return true;
+}
+
+static int open_device(tn_session *s)
+{
+    tn_errbuf err = {""};
+    tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user};
+    int status = TN_E_UNSUPPORTED;
+    bool driver = false;
+    switch (s->options.device) {
+    case TN_AUTO:
+        if (!tn_cuda_open(&d, &s->device, &driver, &err)) return TN_OK;
+        /* where there is not even a driver, nobody expects a GPU to be used */
+        tn_say(&s->options, driver ? TN_LOG_WARN : TN_LOG_INFO, "running on the CPU: %s", err.text);
+        status = tn_cpu_open(&d, &s->device, &err);
+        break;
+    case TN_CPU:
+        status = tn_cpu_open(&d, &s->device, &err);
+        break;
+    case TN_REF:
+        status = tn_ref_open(&d, &s->device, &err);
+        break;
+    case TN_CUDA:
+        status = tn_cuda_open(&d, &s->device, NULL, &err);
+        break;
+    }
+    if (status)
+        tn_say(&s->options, TN_LOG_ERROR, "cannot open a device: %s",
+               err.text[0] ? err.text : tn_status_text(status));
+    return status;
+}
+
+/* Something is about to be recorded into the graph of the step before: in a step, as a departure from it. */
+static void unpark(tn_graph *g)
+{
+    if (g->session->tape.active)
+        tn_tape_cut(g->session);
+    else
+        tn_graph_set_aside(g);
+}
+
+/* Who looks on as plans are made and run. */
+static bool look_on(tn_session *s, const tn_settings *from)
+{
+    s->explain = tn_calloc(1, sizeof *s->explain);
+    if (!s->explain) return false;
+    tn_debug_open(s->explain, from);
+    if (from->check) tn_check_open(s->explain);
+    return true;
+}
+
+static void look_no_more(tn_session *s)
+{
+    if (!s->explain) return;
+    tn_check_free(s->explain);
+    tn_debug_close(s->explain);
+    tn_log_free(s);
+}
+
+tn_session *tn_open_with(const tn_options *options)
+{
+    tn_options o = {.size = sizeof o};
+    if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
+    if (!o.log) o.log = log_stderr;
+    tn_settings from = tn_settings_read(o.log, o.log_user);
+    if (!pick(&o, &from)) return NULL;
+    tn_session *s = tn_calloc(1, sizeof *s);
+    if (!s) {
+        tn_say(&o, TN_LOG_ERROR, "no memory for a session");
+        return NULL;
+    }
+    s->options = o;
+    s->mode = o.mode;
+    s->graph.session = s;
+    s->graph.seed = o.seed;
+    s->graph.unpark = unpark;
+    s->tape.off = !from.replay;
+    tn_graph_init(&s->graph);
+    s->plans = tn_plan_cache_new(from.plans);
+    const bool room = s->plans && look_on(s, &from);
+    if (!room) tn_say(&o, TN_LOG_ERROR, "no memory for a session");
+    if (!room || open_device(s)) {
+        look_no_more(s);
+        tn_plan_cache_free(s->plans);
+        tn_graph_free(&s->graph);
+        tn_free_mem(s);
+        return NULL;
+    }
+    s->graph.device = s->device;
+    s->target = s->device->target;
+    s->target.tf32 = o.precision == TN_PRECISION_TF32;
+    tn_profile_choose(s);
+    if (tn_tune_open(s)) {
+        tn_say(&o, TN_LOG_ERROR, "no memory for a session");
+        tn_close(s);
+        return NULL;
+    }
+    return s;
+}
+
+int tn_close(tn_session *s)
+{
+    if (!s) return TN_OK;
+    if (s->device->take_fault && !s->graph.error.status) { /* what has run may have failed unseen */
+        if (s->device->sync(s->device)) tn_device_error(s, "close");
+        tn_check_fault(s);
+    }
+    int status = s->graph.error.status;
+    s->closing = true;
+    while (s->n_closers) {
+        struct tn_closer c = s->closers[--s->n_closers];
+        c.fn(c.arg);
+    }
+    tn_free_mem(s->closers);
+    tn_free_mem(s->watch);
+    tn_graph_reset(&s->graph);
+    tn_tape_free(s);
+    tn_state_free(s);
+    tn_flush_free(s);
+    look_no_more(s);
+    tn_plan_cache_free(s->plans);
+    tn_graph_free(&s->graph);
+    s->device->close(s->device);
+    tn_tune_close(s);
+    tn_free_mem(s->profile);
+    tn_free_mem(s);
+    return status;
+}
+
+int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
+{
+    if (!s) return TN_E_NULL;
+    if (!fn) return tn_fail(s, TN_E_NULL, "on_close", "fn is NULL");
+    if (s->n_closers == s->cap_closers) {
+        int cap = s->cap_closers ? 2 * s->cap_closers : 8;
+        struct tn_closer *p = tn_realloc(s->closers, (size_t)cap * sizeof *p);
+        if (!p) return tn_fail(s, TN_E_NOMEM, "on_close", "no memory");
+        s->closers = p;
+        s->cap_closers = cap;
+    }
+    s->closers[s->n_closers++] = (struct tn_closer){fn, arg};
+    return TN_OK;
+}
+
+void *tn_on_close_arg(const tn_session *s, void (*fn)(void *))
+{
+    for (int i = 0; s && i < s->n_closers; i++)
+        if (s->closers[i].fn == fn) return s->closers[i].arg;
+    return NULL;
+}
+
+/* ---- asking ---- */

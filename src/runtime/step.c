@@ -1,0 +1,121 @@
+/* step.c - a step begins and ends, and what waits is run. Start with tn_step_begin. */
+#include "../core/placed.h"
+#include "explain.h"
+
+#include <string.h>
+
+/* Device memory that is higher at the end of each of three steps running is a leak in the making; not where
+ * a step was planned anew, as its shapes are others and memory as well. */
+static void watch_growth(tn_session *s)
+{
+    size_t now = s->device->stats.bytes_now;
+    bool planned = s->stats.plans != s->growth_plans;
+    s->growth_plans = s->stats.plans;
+    s->growing = now > s->live_high && s->live_high && !planned ? s->growing + 1 : 0;
+    if (now > s->live_high) s->live_high = now; /* never less: lengths that come and go are no leak */
+    if (s->growing == 3)
+        tn_say(&s->options, TN_LOG_WARN,
+               "device memory has grown in three steps running, now %zu bytes: tensors "
+               "made outside of steps live until tn_free",
+               now);
+}
+
+/* A tn_op_begin without its end: whatever is called from there on would count as part of it. */
+static void close_op(tn_session *s, const char *here)
+{
+    if (!s->graph.call_depth) return;
+    tn_tape_end(s);
+    const char *name = s->graph.call ? s->graph.call->name : "";
+    s->graph.call_depth = s->tape.region = 0;
+    s->graph.call = NULL;
+    tn_fail(s, TN_E_STATE, here, "the operator '%s' was begun (tn_op_begin) and not ended (tn_op_end)", name);
+}
+
+int tn_step_begin(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
+    close_op(s, "step_begin");
+    if (!s->graph.parked) tn_end_scope(s);
+    s->graph.outside = false;
+    if (s->graph.aside.there) tn_graph_take_back(&s->graph);
+    tn_step_log_begin(s);
+    s->step_runs = s->stats.runs;
+    s->drawn = s->step_draw = s->graph.draw;
+    s->in_step = true;
+    s->went_back = false;
+    s->went_back_outside = 0;
+    tn_tape_begin(s);
+    return s->graph.error.status;
+}
+
+TN_PLACED(int, step_begin, s, (s), tn_session *s)
+
+int tn_step_end(tn_session *s)
+{
+    return tn_step_end_at(s, NULL, 0);
+}
+
+static int no_step(tn_session *s, const char *file, int line)
+{
+    tn_place_begin(s, file, line);
+    tn_fail(s, TN_E_STATE, "step_end", "no step was begun");
+    tn_place_end(s);
+    return TN_E_STATE;
+}
+
+int tn_step_end_at(tn_session *s, const char *file, int line)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->in_step) return no_step(s, file, line);
+    tn_require_left_open(s);
+    if (s->graph.call_depth) {
+        tn_place_begin(s, file, line);
+        close_op(s, "step_end");
+        tn_place_end(s);
+    }
+    s->ending = true;
+    tn_flush_at(s, file, line);
+    /* What has not taken effect has drawn nothing either: the step that is tried again draws the same. */
+    if (s->graph.error.status) s->graph.draw = s->drawn;
+    tn_watch_collect(s);
+    int n_watched = s->n_watch;
+    s->ending = false;
+    tn_step_log_end(s);
+    if (!tn_tape_park(s)) tn_end_scope(s);
+    s->flushed = 0;
+    s->n_watched = n_watched;
+    s->n_watch = 0;
+    s->in_step = false;
+    s->graph.outside = true;
+    s->stats.steps++;
+    s->stats.backward_steps += s->went_back;
+    watch_growth(s);
+    return s->graph.error.status;
+}
+
+int tn_flush(tn_session *s)
+{
+    return tn_flush_at(s, NULL, 0);
+}
+
+int tn_flush_at(tn_session *s, const char *file, int line)
+{
+    if (!s) return TN_E_NULL;
+    if (tn_deferred(s)) {
+        tn_asked_set(s, s->ending ? "step_end" : "flush", file, line);
+        tn_run(s, 0, NULL);
+        tn_asked_set(s, NULL, NULL, 0);
+    }
+    tn_check_fault(s);
+    return s->graph.error.status;
+}
+
+void tn_clear_error(tn_session *s)
+{
+    if (!s) return;
+    if (s->graph.error.status && s->in_step) tn_tape_end(s);
+    s->graph.error = (tn_error_state){0};
+    if (s->device->take_fault && !s->device->sync(s->device)) s->device->take_fault(s->device, &s->fault);
+    s->fault = (tn_fault){0};
+}
