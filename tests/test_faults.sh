@@ -11,5 +11,6 @@ elif ! "$MAKE" --no-print-directory BUILD="$BUILD" "$BUILD/faults/sweep" "$BUILD
         check faults_are_built cat "$tmp/log" /no/such/file
     fi
 else
-    check faults_are_survived sh tests/faults/run.sh "$BUILD" --jobs 2 --every 199 --scene cnn
+    check faults_are_survived sh tests/faults/run.sh "$BUILD" --jobs 2 --every 251 --scene cnn
+    check memory_may_run_out sh tests/faults/run.sh "$BUILD" --jobs 2 --every 5 --scene cnn --cache warm --kind addresses
 fi

@@ -69,20 +69,23 @@ static _Thread_local enum { NO_FAILURE, OURS_FIRST, LIBRARY_FIRST } first_failur
 static long whose_room;
 static struct {
     uintptr_t from, to, base;
-} library[8], program; /* pieces of oneDNN, and of the OpenMP it is built with */
+} library[8], cxx,
+    program; /* pieces of oneDNN and of the OpenMP it is built with; libstdc++, whose user it is */
 static int libraries;
 
 static int find_library(struct dl_phdr_info *info, size_t bytes, void *user)
 {
     (void)bytes;
     (void)user;
-    bool ours = !*info->dlpi_name;
-    if (!ours && !strstr(info->dlpi_name, "libdnnl") && !strstr(info->dlpi_name, "libgomp")) return 0;
+    bool ours = !*info->dlpi_name, of_cxx = strstr(info->dlpi_name, "libstdc++") != NULL;
+    if (!ours && !of_cxx && !strstr(info->dlpi_name, "libdnnl") && !strstr(info->dlpi_name, "libgomp"))
+        return 0;
     for (int i = 0; i < info->dlpi_phnum && libraries < 8; i++) {
         if (info->dlpi_phdr[i].p_type != PT_LOAD || !(info->dlpi_phdr[i].p_flags & PF_X)) continue;
         uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
         if (ours) program.from = from, program.to = from + info->dlpi_phdr[i].p_memsz;
-        if (ours) continue;
+        if (of_cxx) cxx.from = from, cxx.to = from + info->dlpi_phdr[i].p_memsz;
+        if (ours || of_cxx) continue;
         library[libraries].base = info->dlpi_addr;
         library[libraries].from = from;
         library[libraries++].to = from + info->dlpi_phdr[i].p_memsz;
@@ -128,10 +131,15 @@ static unsigned char is_library(void)
     }
 }
 
+bool calls_library_failed(void)
+{
+    return first_failure == LIBRARY_FIRST;
+}
+
 unsigned long calls_where_library_ends(void *const frame[], int n)
 {
     bool handler = true; /* frames of the program, the innermost, are the handler's */
-    for (int i = 0; first_failure == LIBRARY_FIRST && i < n; i++) {
+    for (int i = 0; calls_library_failed() && i < n; i++) {
         bool of_program = (uintptr_t)frame[i] >= program.from && (uintptr_t)frame[i] < program.to;
         if (!of_program) handler = false;
         if (of_program && !handler) return 0;
@@ -210,13 +218,18 @@ void blocks_watch(bool trace)
     if (trace) backtrace(frame, 1); /* it loads a library the first time */
 }
 
-long blocks_live(void (*each)(void *const from[], int n, void *user), void *user)
+long blocks_live(long *of_library, void (*each)(void *const from[], int n, void *user), void *user)
 {
     long n = 0;
+    *of_library = 0;
     inside++;
     for (uint32_t i = 0; table && i < SLOTS; i++) {
         if ((uintptr_t)table[i].p <= 1) continue;
-        n++;
+        uintptr_t by = (uintptr_t)table[i].from[0];
+        if (in_library(table[i].from[0]) || (by >= cxx.from && by < cxx.to))
+            ++*of_library;
+        else
+            n++;
         if (each) each(table[i].from, FRAMES, user);
     }
     inside--;

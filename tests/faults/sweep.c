@@ -12,9 +12,12 @@
  * road, nearly. At the end no memory, no descriptor and no file is left over. A run may neither end by a
  * signal nor take longer than SECONDS.
  *
+ * In eager mode a failed step has done what stands before the failing call: each number is that of one side.
+ *
  * oneDNN allocates some ten thousand times to make a kernel: there one call is made to fail for each way
- * through it, with a warm cache. It survives most of these, but not all (src/device/cpu/dnnl.c): where the
- * failed call was its own and it is oneDNN that ends the process, the point has a column of its own.
+ * through it, with a warm cache. It survives most of these, but not all (src/device/cpu/dnnl.c). Where the
+ * first call that failed was its own, and it is oneDNN that ends the process, loses memory or takes a slower
+ * road without a word, the point has a column of its own and is not counted as wrong.
  *
  * Every kind of call has a line in the summary; every point that is not right has a line before it. Exit
  * status 1 where there are such. --every M takes one point of M, from a place that depends on the kind alone.
@@ -47,6 +50,8 @@ typedef enum verdict {
     REFUSED,   /* an error, and everything as it was before */
     ITS_NULL,  /* the failed call was oneDNN's own, which went on with NULL */
     ITS_END,   /* the same, and it has ended the process itself */
+    ITS_LEAK,  /* the same, and it has lost memory */
+    ITS_ROAD,  /* the same, and it has taken another road, with nearly the same numbers, without saying so */
     WRONG,
     BETWEEN,
     SILENT,
@@ -56,13 +61,14 @@ typedef enum verdict {
     HANG,
     VERDICTS
 } verdict;
-static const char *const verdict_name[VERDICTS] = {"untouched", "right", "slower",     "refused", "its NULL",
-                                                   "its end",   "wrong", "in between", "silent",  "stuck",
-                                                   "leak",      "crash", "hang"};
+static const char *const verdict_name[VERDICTS] = {
+    "untouched", "right",      "slower", "refused", "its NULL", "its end", "its leak", "its road",
+    "wrong",     "in between", "silent", "stuck",   "leak",     "crash",   "hang"};
 
 /* What a run leaves for the parent: shared memory. */
 typedef struct report {
-    long calls[CALL_KINDS], blocks; /* made, and left */
+    long calls[CALL_KINDS];  /* made */
+    long blocks, of_library; /* left: by us, and by oneDNN */
     verdict verdict;
     char text[600];
     unsigned long in_library; /* calls_where_library_ends, at a signal */
@@ -116,6 +122,7 @@ static struct {
     char warned[300]; /* the last warning */
     char error[300];  /* the last line of an error */
     bool broke;       /* an action was refused */
+    bool twice;       /* a part of a step was done again, in eager mode */
     int resource;     /* that is limited; -1: none */
     rlim_t limit;
 } me;
@@ -205,6 +212,7 @@ static bool same(const unsigned char *state, size_t n, int k, bool near)
 static void compare(tn_session *s, int k, const char *when)
 {
     static unsigned char state[NUMBERS_MAX / 4];
+    if (me.twice) return;
     if (me.reference) {
         me.right->n[k] = look(s, me.right->state[k], sizeof *me.right->state);
         return;
@@ -213,13 +221,31 @@ static void compare(tn_session *s, int k, const char *when)
     if (same(state, n, k, false)) return;
     if (*me.warned && same(state, n, k, true))
         judge(SLOWER, "%s", me.warned);
+    else if (calls_library_failed() && same(state, n, k, true))
+        judge(ITS_ROAD, "nearly the same numbers");
     else
         judge(WRONG, "%s: other numbers than without a fault%s%s", when, *me.warned ? "; the log: " : "",
               me.warned);
 }
 
+/* In eager mode what stands before the failing call is done: each number is that of one side of the step. */
+static bool before_or_after(const unsigned char *state, size_t n, int k)
+{
+    const size_t one = sizeof(float);
+    bool whole = n == me.right->n[k] || n == me.right->n[k - 1];
+    if (me.right->n[k] != me.right->n[k - 1]) return whole; /* the first step makes moments */
+    for (size_t i = 0; whole && i + one <= n; i += one) {
+        float is, before, after;
+        memcpy(&is, state + i, one), memcpy(&before, me.right->state[k - 1] + i, one);
+        memcpy(&after, me.right->state[k] + i, one);
+        float slack = *me.warned ? 3e-3f + 1e-2f * fabsf(after) : 0;
+        whole = !(fabsf(is - before) > slack && fabsf(is - after) > slack);
+    }
+    return whole;
+}
+
 /* A step has failed: it has had no effect. */
-static void as_before(tn_session *s, int k)
+static void as_before(tn_session *s, int k, bool eager)
 {
     static unsigned char state[NUMBERS_MAX / 4];
     char why[300];
@@ -227,7 +253,10 @@ static void as_before(tn_session *s, int k)
     pause_fault(true);
     tn_clear_error(s);
     size_t n = look(s, state, sizeof state);
-    if (!same(state, n, k - 1, *me.warned))
+    if (eager) {
+        me.twice = true;
+        if (!before_or_after(state, n, k)) judge(BETWEEN, "step %d failed (%s) within an operator", k, why);
+    } else if (!same(state, n, k - 1, *me.warned))
         judge(BETWEEN, "step %d failed (%s) and %s", k, why,
               same(state, n, k, *me.warned) ? "took place all the same" : "left an effect");
     pause_fault(false);
@@ -243,7 +272,7 @@ static bool train(tn_session *s, const scene *sc, void *net, int k, const tn_bat
         int status = tn_step_end(s);
         if (done(s, !status, name)) break;
         if (status != tn_error(s)) judge(SILENT, "%s: status %d, error %d", name, status, tn_error(s));
-        as_before(s, k);
+        as_before(s, k, sc->mode == TN_EAGER);
         if (again == 1) {
             if (calls_failed() == 1 && me.out->verdict < WRONG)
                 judge(STUCK, "%s: fails for ever: %s", name, me.out->text);
@@ -391,7 +420,7 @@ static void show_crash(int sig)
     raise(sig);
 }
 
-static void child(const point *p, report *out, numbers *right, bool reference, long blocks)
+static void child(const point *p, report *out, numbers *right, bool reference, const report *plain)
 {
     char own[256], cache[300];
     snprintf(own, sizeof own, "%s/run.%ld", dir, (long)getpid());
@@ -411,7 +440,7 @@ static void child(const point *p, report *out, numbers *right, bool reference, l
     signal(SIGSEGV, show_crash);
     signal(SIGABRT, show_crash);
     int open_before = descriptors();
-    blocks_watch(verbose && blocks > 0);
+    blocks_watch(verbose && !reference);
     calls_whose(p->n ? NULL : right->whose, MOST_CALLS);
     me.resource = -1;
     if (p->kind < CALL_KINDS)
@@ -423,13 +452,13 @@ static void child(const point *p, report *out, numbers *right, bool reference, l
     for (int k = 0; k < CALL_KINDS; k++) out->calls[k] = calls_made((call_kind)k);
     bool fired = calls_failed() > 0 || p->kind >= CALL_KINDS;
     calls_disarm();
-    long live = blocks_live(NULL, NULL);
-    out->blocks = live;
+    out->blocks = blocks_live(&out->of_library, NULL, NULL);
     /* what libraries keep for themselves is made at different times */
-    if (!reference && live > blocks) {
-        judge(LEAK, "%ld blocks of memory", live - blocks);
-        if (verbose) blocks_live(name_block, NULL);
-    }
+    long lost = reference ? 0 : out->blocks - plain->blocks;
+    long its = reference ? 0 : out->of_library - plain->of_library;
+    if (its > 0) judge(calls_library_failed() ? ITS_LEAK : LEAK, "%ld blocks of oneDNN's", its);
+    if (lost > 0) judge(LEAK, "%ld blocks of memory", lost);
+    if (verbose && (lost > 0 || its > 0)) blocks_live(&its, name_block, NULL);
     if (descriptors() > open_before && p->kind != (int)CALL_close)
         judge(LEAK, "%d descriptors", descriptors() - open_before);
     DIR *d = opendir(own);
@@ -496,7 +525,7 @@ static void wait_all(void)
         while (jobs[i].pid) wait_one();
 }
 
-static report *start(const point *p, numbers *right, bool reference, long blocks)
+static report *start(const point *p, numbers *right, bool reference, const report *plain)
 {
     job *j = NULL;
     while (!j) {
@@ -508,7 +537,7 @@ static report *start(const point *p, numbers *right, bool reference, long blocks
     j->p = *p;
     fflush(NULL);
     j->pid = fork();
-    if (!j->pid) child(p, j->out, right, reference, blocks);
+    if (!j->pid) child(p, j->out, right, reference, plain);
     return j->out;
 }
 
@@ -526,7 +555,7 @@ static bool count(const scene *s, bool cold, numbers *right, report *out)
     const point p = {.scene = s, .cold = cold};
     wait_all();
     long before = wrong;
-    const report *r = start(&p, right, true, 0);
+    const report *r = start(&p, right, true, NULL);
     wait_all();
     *out = *r;
     if (wrong == before && r->verdict == UNTOUCHED) return true;
@@ -545,7 +574,7 @@ static void sweep(point p, const report *plain, const numbers *right, long every
             p.for_good = good;
             const int whose = p.kind == (int)CALL_malloc && p.n < MOST_CALLS ? right->whose[p.n] : CALL_OURS;
             if (whose == CALL_OURS || (whose == CALL_NEW_WAY && !p.cold))
-                start(&p, (numbers *)(uintptr_t)right, false, plain->blocks);
+                start(&p, (numbers *)(uintptr_t)right, false, plain);
         }
 }
 
@@ -599,7 +628,7 @@ int main(int argc, char **argv)
                 point p = {.scene = s, .cold = !warm, .kind = k, .n = only, .for_good = good};
                 if (only_kind && strcmp(only_kind, kind_name(k))) continue;
                 if (only)
-                    start(&p, right, false, plain.blocks);
+                    start(&p, right, false, &plain);
                 else
                     sweep(p, &plain, right, every);
             }

@@ -37,6 +37,7 @@ bool tn_dnnl_lacked(const tn_dnnl *d)
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { ENTRIES = 192 }; /* primitives kept */
 
@@ -132,6 +133,18 @@ static bool has_room(size_t bytes)
     return p != NULL;
 }
 
+/* The code of a kernel lies in pages of its own, executable ones: what is free in the heap is no help there,
+ * and what the heap is asked for it may keep. */
+static bool has_pages(size_t bytes)
+{
+    if (!has_room(bytes)) return false;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    bool ok = !mprotect(p, bytes, PROT_READ | PROT_EXEC);
+    munmap(p, bytes);
+    return ok;
+}
+
 bool tn_dnnl_lacked(const tn_dnnl *d)
 {
     return d->lacked || atomic_load(&d->broken);
@@ -149,7 +162,7 @@ tn_dnnl *tn_dnnl_open(bool *no_memory)
 {
     *no_memory = false;
     if (tn_setting_is_foreign()) return NULL; /* it writes files and opens libraries that variables name */
-    tn_dnnl *d = has_room(PRIMITIVE_ROOM) ? tn_calloc(1, sizeof *d) : NULL;
+    tn_dnnl *d = has_pages(PRIMITIVE_ROOM) ? tn_calloc(1, sizeof *d) : NULL;
     *no_memory = !d;
     if (!d) return NULL;
     /* By name at run time: a build of oneDNN without OpenMP has no such functions, and needs no care. */
@@ -265,16 +278,6 @@ static entry *find_entry(tn_dnnl *d, const key *k, bool *found)
     return oldest;
 }
 
-/* Takes pd over. */
-static bool make_step(entry *e, step *s, dnnl_primitive_desc_t pd)
-{
-    s->pd = pd;
-    if (!pd || dnnl_primitive_create(&s->prim, pd) != dnnl_success) return false;
-    size_t need = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
-    if (need > e->scratch) e->scratch = need;
-    return true;
-}
-
 /* What is needed while a primitive is made, and not after that. */
 typedef struct making {
     tn_dnnl *d;
@@ -292,6 +295,21 @@ typedef struct making {
 } making;
 enum { MDS = 7 };
 
+/* Takes pd over. Where there is a descriptor, but no primitive, that is for want of something. */
+static bool make_step(making *w, step *s, dnnl_primitive_desc_t pd)
+{
+    entry *e = w->e;
+    s->pd = pd;
+    if (!pd) return false;
+    if (dnnl_primitive_create(&s->prim, pd) != dnnl_success) {
+        w->d->lacked = true;
+        return false;
+    }
+    size_t need = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+    if (need > e->scratch) e->scratch = need;
+    return true;
+}
+
 /* NULL: oneDNN has nothing good, or not the memory for it. */
 static const entry *make(making *w, void (*body)(void *))
 {
@@ -299,7 +317,7 @@ static const entry *make(making *w, void (*body)(void *))
     md m[MDS] = {0};
     w->m = m;
     w->e->declined = true;
-    if (!has_room(PRIMITIVE_ROOM))
+    if (!has_pages(PRIMITIVE_ROOM))
         d->lacked = true;
     else if (!atomic_load(&d->broken))
         visit(d, body, w);
@@ -392,7 +410,7 @@ bool tn_dnnl_sgemm_ready(tn_dnnl *d)
     enum { N = 64 };
     if (atomic_load(&d->broken)) return false;
     if (d->warm) return true;
-    float *zeros = has_room(SGEMM_ROOM) ? tn_calloc(3 * N * N, sizeof *zeros) : NULL;
+    float *zeros = has_pages(SGEMM_ROOM) ? tn_calloc(3 * N * N, sizeof *zeros) : NULL;
     if (!zeros) return false;
     d->warm = tn_dnnl_sgemm(d, false, false, N, N, N, zeros, N, zeros + N * N, N, zeros + 2 * N * N, N);
     tn_free_mem(zeros);
@@ -406,7 +424,7 @@ static void make_matmul(void *arg)
         if (!md_strided(&w->m[i], w->nd, w->dims[i], w->type, w->strides[i])) return;
     dnnl_primitive_desc_t pd =
         matmul_pd(w->d->engine, &w->m[0], &w->m[1], w->bias ? &w->m[3] : NULL, &w->m[2], w->d->attr);
-    w->e->declined = !make_step(w->e, &w->e->main, pd) || is_ref(pd);
+    w->e->declined = !make_step(w, &w->e->main, pd) || is_ref(pd);
 }
 
 const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, const int64_t *per)
@@ -495,14 +513,14 @@ static void make_conv(void *arg)
         if (!pd && type != dnnl_f32) return;
         pd = conv_pd(engine, c->pass, x, weights, NULL, y, &s, w->hint[0], attr);
     }
-    if (!make_step(e, &e->main, pd) || is_ref(pd)) return;
+    if (!make_step(w, &e->main, pd) || is_ref(pd)) return;
     md_ref inner =
         dnnl_primitive_desc_query_md(pd, wgrad ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     e->weight_bytes = (dnnl_memory_desc_get_size(inner) + 63) / 64 * 64;
     if (!dnnl_memory_desc_equal(inner, REF(*ohwi))) {
         dnnl_primitive_desc_t r =
             wgrad ? reorder_pd(engine, inner, REF(*ohwi), attr) : reorder_pd(engine, REF(*ohwi), inner, attr);
-        if (!make_step(e, &e->reorder, r)) return;
+        if (!make_step(w, &e->reorder, r)) return;
     }
     if (w->rest != w->images) {
         x_dims[0] = y_dims[0] = w->rest;
@@ -520,7 +538,7 @@ static void make_conv(void *arg)
         w->hint[1] = conv_pd(engine, TN_CONV_FORWARD, x_rest, weights, NULL, y_rest, &s, NULL, attr);
         dnnl_primitive_desc_t r =
             conv_pd(engine, c->pass, x_rest, weights, NULL, y_rest, &s, w->hint[w->hint[1] != NULL], attr);
-        if (!make_step(e, &e->rest, r) || is_ref(r)) return;
+        if (!make_step(w, &e->rest, r) || is_ref(r)) return;
     }
     e->declined = false;
 }
