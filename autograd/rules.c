@@ -88,12 +88,8 @@ static void eltwise(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
         if (wants(n, 2)) gin[2] = dz;                                                                        \
         break;
 #include "../src/core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
-#define TN_X(id, kind, n) case TN_OP_##id:
-        TN_OTHER_OPS(TN_X)
-#undef TN_X
+#define TN_OTHER(id, ...) case TN_OP_##id:
+#include "../src/core/ops.def"
     case TN_OP_COUNT: break;
     }
 }
@@ -188,21 +184,6 @@ static void concat_back(const tn_tensor *n, tn_tensor *g, tn_tensor **gin)
     }
 }
 
-static void view(const tn_tensor *n, tn_tensor *g, tn_tensor **gin)
-{
-    const tn_tensor *x = n->in[0];
-    switch ((tn_op)n->op) {
-    case TN_OP_reshape: gin[0] = tn_mk_reshape(g, x->ndim, x->shape); break;
-    case TN_OP_permute: gin[0] = permute_back(n, g); break;
-    case TN_OP_expand: gin[0] = expand_back(x, g); break;
-    case TN_OP_slice: gin[0] = slice_back(n, g); break;
-    case TN_OP_pad: gin[0] = pad_back(n, g); break;
-    case TN_OP_contiguous: gin[0] = g; break;
-    case TN_OP_concat: concat_back(n, g, gin); break;
-    default: break; /* kinds are told apart by the caller; the ops of this one are all above */
-    }
-}
-
 /* ---- reductions ---- */
 
 /* Of each element along the last axis of x [m, n], n a power of two, the product of the others: with e these
@@ -241,17 +222,7 @@ static tn_tensor *prod_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
     return p ? mul(g, tn_mk_permute(p, inverse)) : NULL;
 }
 
-/* The elements equal to the extreme share the gradient. Where that was read and x was not, x is made again,
- * by other kernels, whose reductions may round otherwise: then the extreme is looked for again as well. */
-static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
-{
-    if (n->flags & TN_F_DONE && !(x->flags & TN_F_DONE)) n = tn_mk_reduce(n->op, x, n->attr->axes);
-    if (!n) return NULL;
-    tn_tensor *hit = tn_mk_cast(eq(x, n), (tn_dtype)g->dtype);
-    return mul(hit, div(g, tn_mk_reduce(TN_OP_reduce_sum, hit, n->attr->axes)));
-}
-
-/* The first of them has it, as in pooling: a window's place is counted row by row. */
+/* The first of the largest has it, as in pooling: a window's place is counted row by row. */
 static tn_tensor *first_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
 {
     int64_t shape[TN_MAX_DIMS], k = 1;
@@ -265,16 +236,15 @@ static tn_tensor *first_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
     return where(eq(first, at), g, constant(g->graph, 0));
 }
 
-static void reduce(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+/* The elements equal to the extreme share the gradient. Where that was read and x was not, x is made again,
+ * by other kernels, whose reductions may round otherwise: then the extreme is looked for again as well. */
+static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
 {
-    tn_tensor *x = n->in[0];
-    if (n->op == TN_OP_reduce_sum)
-        gin[0] = tn_mk_expand(g, x->ndim, x->shape);
-    else if (n->op == TN_OP_reduce_prod)
-        gin[0] = prod_back(n, x, g);
-    else
-        gin[0] = (n->attr->first ? first_back : extreme_back)(
-            n, x, g); /* argmax and argmin are integers and never get here */
+    if (n->attr->first) return first_back(n, x, g);
+    if (n->flags & TN_F_DONE && !(x->flags & TN_F_DONE)) n = tn_mk_reduce(n->op, x, n->attr->axes);
+    if (!n) return NULL;
+    tn_tensor *hit = tn_mk_cast(eq(x, n), (tn_dtype)g->dtype);
+    return mul(hit, div(g, tn_mk_reduce(TN_OP_reduce_sum, hit, n->attr->axes)));
 }
 
 /* ---- products ---- */
@@ -296,7 +266,7 @@ static tn_tensor *product_for(const tn_tensor *z, tn_tensor *x, tn_tensor *y)
     return t ? swap_last(t) : NULL;
 }
 
-static void gemm(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+static void matmul_back(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
     if (wants(n, 0)) gin[0] = product_for(n->in[0], g, swap_last(n->in[1]));
     if (wants(n, 1)) gin[1] = product_for(n->in[1], swap_last(n->in[0]), g);
@@ -307,7 +277,7 @@ static void gemm(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 }
 
 /* Each of the three is linear in both operands, and the three are each other's gradients. */
-static void conv(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+static void conv_back(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *a = n->in[0], *b = n->in[1];
     const tn_conv_attr *c = &n->attr->conv;
@@ -325,57 +295,35 @@ static void conv(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
     }
 }
 
-static void window(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
+/* ---- windows ---- */
+
+static const tn_pool_attr *pool(const tn_tensor *n) { return &n->attr->pool; }
+
+static tn_tensor *pool_sum_back(const tn_tensor *n, tn_tensor *g)
 {
-    const tn_pool_attr *p = &n->attr->pool;
-    switch ((tn_op)n->op) {
-    case TN_OP_pool_max:
-        gin[0] = tn_mk_pool(TN_OP_pool_put, g, tn_mk_pool(TN_OP_pool_argmax, n->in[0], NULL, p), p);
-        break;
-    case TN_OP_pool_sum: /* rounded once, as it is written */
-        gin[0] = tn_mk_pool(TN_OP_pool_spread, g, NULL, p);
-        if (gin[0]) gin[0]->dtype = n->in[0]->dtype;
-        break;
-    case TN_OP_pool_spread: gin[0] = tn_mk_pool(TN_OP_pool_sum, g, NULL, p); break;
-    case TN_OP_pool_put: gin[0] = tn_mk_pool(TN_OP_pool_take, g, n->in[1], p); break;
-    case TN_OP_pool_take: gin[0] = tn_mk_pool(TN_OP_pool_put, g, n->in[1], p); break;
-    default: break;
-    }
+    tn_tensor *s = tn_mk_pool(TN_OP_pool_spread, g, NULL, pool(n));
+    if (s) s->dtype = n->in[0]->dtype; /* rounded once, as it is written */
+    return s;
 }
 
-static tn_tensor *index_back(const tn_tensor *n, tn_tensor *g)
-{
-    const tn_tensor *x = n->in[0];
-    tn_tensor *index = n->in[1];
-    int axis = n->attr->axis;
-    switch ((tn_op)n->op) {
-    case TN_OP_gather: return tn_mk_scatter_add(g, axis, index, x->ndim, x->shape);
-    case TN_OP_index_select: return tn_mk_index_add(g, axis, index, x->ndim, x->shape);
-    case TN_OP_scatter_add: return tn_mk_gather(g, axis, index);
-    case TN_OP_index_add: return tn_mk_index_select(g, axis, index);
-    default: return NULL;
-    }
-}
+/* ---- the rows that are not elementwise ---- */
+
+#define to_x(v)       gin[0] = (v)
+#define no_gradient() (void)0 /* integers, or nothing to pass it on to */
+#define own_rule(n)   tn_error_set((n)->graph, TN_E_GRAD, "attention nodes come with a rule")
 
 bool tn_backward_of(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
-    switch (tn_op_get((tn_op)n->op)->kind) {
-    case TN_KIND_ELTWISE: eltwise(n, g, gin); break;
-    case TN_KIND_CAST: gin[0] = tn_mk_cast(g, (tn_dtype)n->in[0]->dtype); break;
-    case TN_KIND_VIEW: view(n, g, gin); break;
-    case TN_KIND_REDUCE: reduce(n, g, gin); break;
-    case TN_KIND_SCAN: gin[0] = tn_mk_cumsum(g, n->attr->axis, !n->attr->reverse); break;
-    case TN_KIND_GEMM: gemm(n, g, gin); break;
-    case TN_KIND_CONV: conv(n, g, gin); break;
-    case TN_KIND_WINDOW: window(n, g, gin); break;
-    case TN_KIND_GATHER:
-    case TN_KIND_SCATTER: gin[0] = index_back(n, g); break;
-    case TN_KIND_LEAF:
-    case TN_KIND_NUMBER:
-    case TN_KIND_IOTA:
-    case TN_KIND_RANDOM:
-    case TN_KIND_ASSIGN: break; /* no inputs to pass anything to */
-    case TN_KIND_ATTENTION: tn_error_set(n->graph, TN_E_GRAD, "attention nodes come with a rule"); break;
+    tn_tensor *x = n->n_in ? n->in[0] : NULL, *y = n->n_in > 1 ? n->in[1] : NULL;
+    switch ((tn_op)n->op) {
+#define TN_ROW(id, ...) case TN_OP_##id:
+#include "../src/core/ops.def"
+        eltwise(n, g, gin);
+        break;
+#define TN_OTHER(id, kind, inputs, needs, reference, ...) \
+    case TN_OP_##id: __VA_ARGS__; break;
+#include "../src/core/ops.def"
+    case TN_OP_COUNT: break;
     }
     return !n->graph->error.status;
 }

@@ -110,22 +110,14 @@ static void operators(void **state)
         return tn_##name(x[0], x[1], x[2]);                                                                  \
     }
 #include "src/core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 
 static const struct {
     const char *name;
     case_fn *f;
 } Rows[] = {
-#define GRADIENT(first)       strcmp(first, "NOGRAD")
-#define TN_UNARY(name, ...)   {#name, row_##name},
-#define TN_BINARY(name, ...)  {#name, row_##name},
-#define TN_TERNARY(name, ...) {#name, row_##name},
+#define GRADIENT(first)   strcmp(first, "NOGRAD")
+#define TN_ROW(name, ...) {#name, row_##name},
 #include "src/core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 };
 
 static void rows(void **state)

@@ -38,18 +38,10 @@ enum { N_SPECIAL = sizeof special_values / sizeof *special_values };
         return tn_##name(x[0], x[1], x[2]);                                                                  \
     }
 #include "src/core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 
 static case_fn *const row_fn[TN_OP_COUNT] = {
-#define TN_UNARY(name, ...)   [TN_OP_##name] = row_##name,
-#define TN_BINARY(name, ...)  [TN_OP_##name] = row_##name,
-#define TN_TERNARY(name, ...) [TN_OP_##name] = row_##name,
+#define TN_ROW(name, ...) [TN_OP_##name] = row_##name,
 #include "src/core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 };
 
 enum { MAX_CASES = 512 };

@@ -106,13 +106,8 @@ static double row(tn_op op, double first, double y, double z)
         const bool x = first != 0;                                                                           \
         return expression;                                                                                   \
     }
+#define TN_OTHER(name, ...) case TN_OP_##name:
 #include "../../src/core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
-#define TN_X(name, ...) case TN_OP_##name:
-        TN_OTHER_OPS(TN_X)
-#undef TN_X
     case TN_OP_COUNT:
         break;
     }

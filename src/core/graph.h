@@ -50,68 +50,24 @@ typedef enum tn_kind {
     TN_KIND_ASSIGN
 } tn_kind;
 
-/* Opcodes other than the elementwise rows: X(name, kind, number of inputs or -1) */
-#define TN_OTHER_OPS(X)                                                                                      \
-    X(leaf, LEAF, 0)                                                                                         \
-    X(scalar, NUMBER, 0)     /* value in attr.number, not hashed */                                          \
-    X(constant, NUMBER, 0)   /* value in attr.number, part of the text */                                    \
-    X(iota, IOTA, 0)         /* attr.axis */                                                                 \
-    X(cast, CAST, 1)         /* to dtype */                                                                  \
-    X(reduce_sum, REDUCE, 1) /* attr.axes is a bit mask */                                                   \
-    X(reduce_prod, REDUCE, 1)                                                                                \
-    X(reduce_max, REDUCE, 1) /* NaN wins */                                                                  \
-    X(reduce_min, REDUCE, 1)                                                                                 \
-    X(reduce_argmax, REDUCE, 1) /* one axis; i64, the first of equals, the first NaN */                      \
-    X(reduce_argmin, REDUCE, 1)                                                                              \
-    X(cumsum, SCAN, 1) /* attr.axis; attr.reverse runs from the end */                                       \
-    X(reshape, VIEW, 1)                                                                                      \
-    X(permute, VIEW, 1)    /* attr.perm: out axis i is in axis perm[i] */                                    \
-    X(expand, VIEW, 1)     /* same ndim (or a 0-d number); extents of 1 repeat */                            \
-    X(slice, VIEW, 1)      /* attr.start, attr.step per axis; step may be negative */                        \
-    X(pad, VIEW, 2)        /* in[1]: 0-d fill; attr.before, attr.after per axis */                           \
-    X(concat, VIEW, -1)    /* attr.axis */                                                                   \
-    X(contiguous, VIEW, 1) /* a dense copy */                                                                \
-    X(matmul, GEMM, -1)    /* [..,m,k] x [..,k,n], same batch extents (after EXPAND); in[2]: bias [n] */     \
-    X(conv2d, CONV, -1)    /* attr.conv; x, weight (, bias) */                                               \
-    X(conv2d_data_grad, CONV, 2)   /* gy, weight */                                                          \
-    X(conv2d_weight_grad, CONV, 2) /* x, gy */                                                               \
-    X(pool_max, WINDOW, 1)         /* attr.pool: [n,h,w,c] -> [n,oh,ow,c] */                                 \
-    X(pool_argmax, WINDOW, 1)   /* which element of the window (kh * window + kw), the first of ties; u8, or \
-                                   i32 for windows of more than 256 */                                       \
-    X(pool_sum, WINDOW, 1)      /* padding adds nothing */                                                   \
-    X(pool_spread, WINDOW, 1)   /* transpose of pool_sum: [n,oh,ow,c] -> attr.pool's [n,h,w,c] */            \
-    X(pool_put, WINDOW, 2)      /* g, index of pool_argmax: transpose of pool_take */                        \
-    X(pool_take, WINDOW, 2)     /* x, index of pool_argmax: the element each window chose */                 \
-    X(gather, GATHER, 2)        /* attr.axis: out[..i..] = x[..index[..i..]..]; x and index same ndim */     \
-    X(index_select, GATHER, 2)  /* attr.axis: index 1-d takes the place of that axis */                      \
-    X(scatter_add, SCATTER, 2)  /* attr.axis, shape = target's: src, index as in gather; from zeros */       \
-    X(index_add, SCATTER, 2)    /* attr.axis: src, index 1-d; from zeros */                                  \
-    X(attention, ATTENTION, -1) /* attr.attention: q, k, v, scale(, mask)(, keep, chance) */                 \
-    X(attention_lse, ATTENTION, -1) /* of the same: log sum exp of each row of scores, f32 [.., tq] */       \
-    X(attention_dq, ATTENTION, -1)  /* of the same, o, lse and the gradient of o */                          \
-    X(attention_dk, ATTENTION, -1)                                                                           \
-    X(attention_dv, ATTENTION, -1)                                                                           \
-    X(uniform, RANDOM, 0) /* [0,1), attr.draw */                                                             \
-    X(normal, RANDOM, 0)                                                                                     \
-    X(bernoulli, RANDOM, 1) /* bool: true with probability 1 - in[0] (0-d): kept elements */                 \
-    X(assign, ASSIGN, 2)    /* target, source */
-
 typedef enum tn_op {
-#define TN_X(name, kind, n) TN_OP_##name,
-    TN_OTHER_OPS(TN_X)
-#undef TN_X
-#define TN_UNARY(name, ...)   TN_OP_##name,
-#define TN_BINARY(name, ...)  TN_OP_##name,
-#define TN_TERNARY(name, ...) TN_OP_##name,
+#define TN_ROW(name, ...)   TN_OP_##name,
+#define TN_OTHER(name, ...) TN_OP_##name,
 #include "ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
-        TN_OP_COUNT
+    TN_OP_COUNT
 } tn_op;
 
 typedef enum tn_result_type { TN_TYPE_NUM, TN_TYPE_FLT, TN_TYPE_ANY, TN_TYPE_TEST } tn_result_type;
-enum { TN_NEEDS_X = 1, TN_NEEDS_Y = 2, TN_NEEDS_Z = 4, TN_NEEDS_OUT = 8 };
+enum {
+    TN_NEEDS_NONE,
+    TN_NEEDS_X = 1,
+    TN_NEEDS_Y = 2,
+    TN_NEEDS_Z = 4,
+    TN_NEEDS_OUT = 8,
+    TN_NEEDS_XY = 3,
+    TN_NEEDS_XYZ = 7,
+    TN_NEEDS_X_OUT = 9
+};
 
 typedef struct tn_op_info {
     const char *name;

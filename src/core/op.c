@@ -7,9 +7,7 @@
 #include "graph.h"
 
 static const tn_op_info table[TN_OP_COUNT] = {
-#define TN_X(id, k, n) [TN_OP_##id] = {.name = #id, .kind = TN_KIND_##k, .arity = n},
-    TN_OTHER_OPS(TN_X)
-#undef TN_X
+#define TN_OTHER(id, k, n, needs, ...) [TN_OP_##id] = {.name = #id, .kind = TN_KIND_##k, .arity = n},
 #define TN_UNARY(id, t, expr, dx, lo, hi, f, w, e)                                                           \
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 1, TN_TYPE_##t, #expr, f, {#dx, NULL, NULL}, lo, hi, w, TN_EPI_##e},
 #define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, w)                                                         \
@@ -17,9 +15,6 @@ static const tn_op_info table[TN_OP_COUNT] = {
 #define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, w, names)                                             \
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 3, TN_TYPE_##t, #expr, f, {#dx, #dy, #dz}, lo, hi, w, TN_EPI_NONE},
 #include "ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 };
 
 const tn_op_info *tn_op_get(tn_op op)
@@ -52,62 +47,13 @@ static unsigned eltwise_needs(const tn_op_info *o)
 static unsigned derive_needs(tn_op op)
 {
     switch (op) {
-    case TN_OP_leaf:
-    case TN_OP_scalar:
-    case TN_OP_constant:
-    case TN_OP_iota:
-    case TN_OP_cast:
-    case TN_OP_reduce_sum:
-    case TN_OP_reduce_argmax:
-    case TN_OP_reduce_argmin:
-    case TN_OP_cumsum:
-    case TN_OP_reshape:
-    case TN_OP_permute:
-    case TN_OP_expand:
-    case TN_OP_slice:
-    case TN_OP_pad:
-    case TN_OP_concat:
-    case TN_OP_contiguous:
-    case TN_OP_pool_argmax:
-    case TN_OP_pool_sum:
-    case TN_OP_pool_spread:
-    case TN_OP_uniform:
-    case TN_OP_normal:
-    case TN_OP_bernoulli:
-    case TN_OP_assign:
-        return 0;
-    case TN_OP_reduce_prod:
-    case TN_OP_reduce_max:
-    case TN_OP_reduce_min:
-        return TN_NEEDS_X | TN_NEEDS_OUT;
-    case TN_OP_matmul:
-    case TN_OP_conv2d:
-    case TN_OP_conv2d_data_grad:
-    case TN_OP_conv2d_weight_grad:
-        return TN_NEEDS_X | TN_NEEDS_Y;
-    case TN_OP_pool_max:
-        return TN_NEEDS_X;
-    case TN_OP_attention: /* its rule says what else */
-    case TN_OP_attention_lse:
-    case TN_OP_attention_dq:
-    case TN_OP_attention_dk:
-    case TN_OP_attention_dv:
-        return TN_NEEDS_X | TN_NEEDS_Y | TN_NEEDS_Z;
-    case TN_OP_pool_put:
-    case TN_OP_pool_take:
-    case TN_OP_gather:
-    case TN_OP_index_select:
-    case TN_OP_scatter_add:
-    case TN_OP_index_add:
-        return TN_NEEDS_Y;
-#define TN_UNARY(id, ...)   case TN_OP_##id:
-#define TN_BINARY(id, ...)  case TN_OP_##id:
-#define TN_TERNARY(id, ...) case TN_OP_##id:
+#define TN_ROW(id, ...) case TN_OP_##id:
 #include "ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
         return eltwise_needs(&table[op]);
+#define TN_OTHER(id, k, n, needs, ...)                                                                       \
+    case TN_OP_##id:                                                                                         \
+        return TN_NEEDS_##needs;
+#include "ops.def"
     case TN_OP_COUNT:
         break;
     }

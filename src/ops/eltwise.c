@@ -28,9 +28,6 @@
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
 #include "../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 
 tn_tensor *tn_cast_at(tn_tensor *x, tn_dtype dtype, const char *file, int line)
 {

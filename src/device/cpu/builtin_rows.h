@@ -23,18 +23,10 @@
 #define TN_BINARY(name, type, expression, ...)  ROW_LOOP(name, T, ROW_RESULT_##type, expression)
 #define TN_TERNARY(name, type, expression, ...) ROW_LOOP(name, bool, ROW_RESULT_##type, expression)
 #include "../../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 
 static loop *const TABLE[TN_OP_COUNT] = {
-#define TN_UNARY(name, ...)   [TN_OP_##name] = NAME(name),
-#define TN_BINARY(name, ...)  [TN_OP_##name] = NAME(name),
-#define TN_TERNARY(name, ...) [TN_OP_##name] = NAME(name),
+#define TN_ROW(name, ...) [TN_OP_##name] = NAME(name),
 #include "../../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 };
 
 #undef ROW_RESULT_NUM

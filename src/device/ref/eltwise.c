@@ -62,9 +62,6 @@ typedef double real_fn(double x, double y, double z);
         return expression;                                                                                   \
     }
 #include "../../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 
 #undef tn_abs
 #undef tn_isfinite
@@ -101,9 +98,6 @@ typedef wide wide_fn(wide x, wide y);
 #define TN_BINARY(name, type, expression, ...)  WIDE_##type(name, expression)
 #define TN_TERNARY(name, type, expression, ...) /* chooses, whatever the elements are */
 #include "../../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 
 typedef struct row {
     real_fn *real;
@@ -119,9 +113,6 @@ static const row rows[TN_OP_COUNT] = {
 #define TN_BINARY(name, type, ...)  [TN_OP_##name] = ROW_##type(name)
 #define TN_TERNARY(name, type, ...) [TN_OP_##name] = ROW_FLT(name)
 #include "../../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
 };
 
 int tn_ref_eltwise(const tn_ref_args *a)

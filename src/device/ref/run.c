@@ -1,7 +1,6 @@
 /* run.c - one node at a time: operands made dense, the op's function called, the result rounded.
  *
- * The switch in `tn_ref_compute` has no default, so that an op added to graph.h or ops.def does not build
- * until it has its line here. Read first: tn_ref_run.
+ * Which function that is says the row of the operator in ops.def. Read first: tn_ref_run.
  */
 #include "internal.h"
 #include "../../core/print.h"
@@ -56,89 +55,20 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
     return TN_OK;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wswitch"
-
-int tn_ref_compute(const tn_ref_args *a)
+static int tn_ref_nothing(const tn_ref_args *a)
 {
-    switch ((tn_op)a->node->op) {
-    case TN_OP_scalar:
-    case TN_OP_constant:
-        return tn_ref_number(a);
-    case TN_OP_iota:
-        return tn_ref_iota(a);
-    case TN_OP_cast:
-        return tn_ref_cast(a);
-    case TN_OP_reduce_sum:
-    case TN_OP_reduce_prod:
-    case TN_OP_reduce_max:
-    case TN_OP_reduce_min:
-    case TN_OP_reduce_argmax:
-    case TN_OP_reduce_argmin:
-        return tn_ref_reduce(a);
-    case TN_OP_cumsum:
-        return tn_ref_cumsum(a);
-    case TN_OP_reshape:
-    case TN_OP_contiguous:
-        return tn_ref_reshape(a);
-    case TN_OP_permute:
-        return tn_ref_permute(a);
-    case TN_OP_expand:
-        return tn_ref_expand(a);
-    case TN_OP_slice:
-        return tn_ref_slice(a);
-    case TN_OP_pad:
-        return tn_ref_pad(a);
-    case TN_OP_concat:
-        return tn_ref_concat(a);
-    case TN_OP_matmul:
-        return tn_ref_matmul(a);
-    case TN_OP_conv2d:
-    case TN_OP_conv2d_data_grad:
-    case TN_OP_conv2d_weight_grad:
-        return tn_ref_conv2d(a);
-    case TN_OP_pool_max:
-    case TN_OP_pool_argmax:
-    case TN_OP_pool_sum:
-    case TN_OP_pool_spread:
-    case TN_OP_pool_put:
-    case TN_OP_pool_take:
-        return tn_ref_pool(a);
-    case TN_OP_gather:
-        return tn_ref_gather(a);
-    case TN_OP_index_select:
-        return tn_ref_index_select(a);
-    case TN_OP_scatter_add:
-        return tn_ref_scatter_add(a);
-    case TN_OP_index_add:
-        return tn_ref_index_add(a);
-    case TN_OP_attention:
-    case TN_OP_attention_lse:
-    case TN_OP_attention_dq:
-    case TN_OP_attention_dk:
-    case TN_OP_attention_dv:
-        return tn_ref_attention(a);
-    case TN_OP_uniform:
-    case TN_OP_normal:
-    case TN_OP_bernoulli:
-        return tn_ref_random(a);
-#define TN_UNARY(name, ...)   case TN_OP_##name:
-#define TN_BINARY(name, ...)  case TN_OP_##name:
-#define TN_TERNARY(name, ...) case TN_OP_##name:
-#include "../../core/ops.def"
-#undef TN_UNARY
-#undef TN_BINARY
-#undef TN_TERNARY
-        return tn_ref_eltwise(a);
-    case TN_OP_leaf:
-    case TN_OP_assign:
-    case TN_OP_COUNT:
-        break;
-    }
     return tn_err(a->err, TN_E_STATE, "op %d is not computed from operands", a->node->op);
 }
 
-#pragma GCC diagnostic pop
+int tn_ref_compute(const tn_ref_args *a)
+{
+    static int (*const rule[TN_OP_COUNT])(const tn_ref_args *) = {
+#define TN_ROW(name, ...)                                   [TN_OP_##name] = tn_ref_eltwise,
+#define TN_OTHER(name, kind, inputs, needs, reference, ...) [TN_OP_##name] = tn_ref_##reference,
+#include "../../core/ops.def"
+    };
+    return rule[a->node->op](a);
+}
 
 /* The source was loaded before anything is written, but a dense one is still its own memory, which may
  * overlap the target: it is copied once more. */
