@@ -614,7 +614,9 @@ TN_API tn_tensor *tn_find(const tn_session *s, const char *name); /* parameter o
 
 TN_API int tn_train(tn_session *s, bool on); /* training (the default) or evaluation, from the next call on */
 TN_API bool tn_is_training(const tn_session *s);
-/* The number the next random operator will use; part of a checkpoint. */
+/* The number the next random operator will use; part of a checkpoint. tn_set_rng is for between steps: in one, another
+ * seed runs what waits first, and a value drawn before that is needed again, such as dropout's mask in backward, is
+ * TN_E_STATE. */
 TN_API uint64_t tn_rng_draw(const tn_session *s);
 TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 

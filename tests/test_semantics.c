@@ -368,6 +368,27 @@ static void draws_follow_the_program_and_the_seed(void **state)
     assert_memory_equal(a, b, sizeof a); /* bit-equal on both devices */
 }
 
+/* A mask that backward makes again is the one there was, or an error. */
+static void another_seed_changes_no_mask(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++) ON_EACH_WAY(s)
+        {
+            tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(100)));
+            float y[100], g[100];
+            tn_step_begin(s);
+            tn_tensor *x = tn_dropout(w, 0.5);
+            tn_read(x, TN_F32, y, sizeof y);
+            tn_set_rng(s, other ? 5 : 3, 9);
+            tn_backward(tn_sum(x, TN_ALL, false));
+            const int status = tn_read(tn_gradient(w), TN_F32, g, sizeof g);
+            if (!status) assert_memory_equal(y, g, sizeof y);
+            assert_true(!status || (other && status == TN_E_STATE));
+            tn_clear_error(s);
+            tn_step_end(s);
+        }
+}
+
 static void dropout_keeps_its_mask_in_backward_and_rests_in_evaluation(void **state)
 {
     (void)state;
@@ -566,6 +587,7 @@ int main(void)
         cmocka_unit_test(after_an_error_nothing_is_assigned),
         cmocka_unit_test(an_index_out_of_range_is_found),
         cmocka_unit_test(draws_follow_the_program_and_the_seed),
+        cmocka_unit_test(another_seed_changes_no_mask),
         cmocka_unit_test(dropout_keeps_its_mask_in_backward_and_rests_in_evaluation),
         cmocka_unit_test(running_statistics_move_once_a_step_and_only_in_training),
         cmocka_unit_test(scalars_and_a_shorter_batch_compile_nothing_new),

@@ -202,6 +202,7 @@ tn_tensor *tn_mk_random(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const i
     if (!a) return NULL;
     n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
     a->draw = g->draw++;
+    a->seed = g->seed;
     return n;
 }
 

@@ -114,7 +114,7 @@ typedef struct tn_attr {
     bool first;             /* reduce_max: the gradient is the first largest's, not shared by all of them */
     tn_number number;
     bool weak;     /* a number that takes the dtype of what it meets */
-    uint64_t draw; /* random; not hashed */
+    uint64_t draw, seed; /* random, where it was recorded; not hashed */
     union {
         int64_t v[2][TN_MAX_DIMS]; /* slice: start, step; pad: before, after; permute: v[0] */
         tn_conv_attr conv;

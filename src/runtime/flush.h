@@ -66,6 +66,8 @@ static inline tn_kind tn_kind_of(const tn_tensor *n)
 {
     return tn_op_get((tn_op)n->op)->kind;
 }
+
+/* ---- lost.c ---- */
 /* What has overwritten v's memory where a node of that id reads it: an assignment, or the gradients of a
  * later backward; NULL: nothing has. */
 const tn_tensor *tn_lost_to(const tn_tensor *v, uint32_t reader);

@@ -218,7 +218,9 @@ static bool effects(tn_session *s, const tn_entry *e, const tn_number *number)
     for (uint32_t i = e->first; i < e->end && (number || e->random); i++) {
         tn_tensor *n = g->nodes[i];
         if (number && n->op == TN_OP_scalar) n->attr->number = *number;
-        if (e->random && tn_kind_of(n) == TN_KIND_RANDOM) n->attr->draw = g->draw++;
+        if (!e->random || tn_kind_of(n) != TN_KIND_RANDOM) continue;
+        n->attr->draw = g->draw++;
+        n->attr->seed = g->seed;
     }
     g->gradients_seen = e->seen;
     g->gradients_written = e->written;

@@ -91,6 +91,17 @@ static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, cons
     return TN_E_NOT_KEPT;
 }
 
+/* A kernel knows one seed. What was drawn under another, and is to be drawn again, would be other numbers. */
+static int other_seed(tn_session *s, const tn_tensor *v)
+{
+    char where[200];
+    tn_error_set(&s->graph, TN_E_STATE,
+                 "the numbers of %s are needed again, as in backward, and tn_set_rng has changed the seed "
+                 "since; change it between steps",
+                 tn_node_where(v, where, sizeof where));
+    return TN_E_STATE;
+}
+
 static bool meet(tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
 {
     v->mark = mark;
@@ -111,6 +122,7 @@ static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, u
 
 static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
 {
+    if (tn_kind_of(v) == TN_KIND_RANDOM && v->attr->seed != s->graph.seed) return other_seed(s, v);
     if (!s->ending) {
         mark_wanted(v);
         int status = visit_saved(s, f, v, mark);
@@ -273,7 +285,7 @@ static bool put_attr(tn_flush_scratch *f, const tn_tensor *n)
         v.is_int = a.number.is_int;
     }
     memcpy(&a.number, &v, sizeof v);
-    a.draw = 0;
+    a.draw = a.seed = 0;
     a.indexed_by = NULL;
     return put(f, &a, sizeof a);
 }
