@@ -1,10 +1,14 @@
 /* fold.c - kernels that a producer spares: it writes its result where, or as, the next one would have.
  *
- *   product -> permute -> reshape     the heads of an attention back into rows: the product's rows and
- * batches are written with the strides they have in the reshaped tensor a, b, c -> concat each part is
- * written into its window of the whole parts -> concat -> permute, copy  both at once
- *
- *   product or convolution -> relu    what a library applies as it writes (tn_epilogue)
+ *   product -> permute -> reshape
+ *       the heads of an attention back into rows: the product's rows and batches are written with the
+ *       strides that they have in the reshaped tensor
+ *   a, b, c -> concat
+ *       each part is written into its window of the whole
+ *   parts -> concat -> permute, copy
+ *       both at once
+ *   product or convolution -> relu
+ *       what a library applies as it writes (tn_epilogue)
  *
  * A node that is written into another's memory says where (fu_node.into, with an offset and a stride for each
  * of its axes); the copy that is spared keeps its place in the order and becomes no kernel (FU_NOTHING). The

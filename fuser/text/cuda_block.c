@@ -2,9 +2,12 @@
  * the vector's (a transpose). Read element by element it would cost a line of memory for each; so a block of
  * threads first reads a tile of it along its own lines into shared memory.
  *
- *     __shared__ float x_i_block[1056];                                    y [n, 600] + transpose of x [600,
- * n] for (int k = (int)threadIdx.x / 32; k < 32; k += 8) { const int64_t i0 = b0 + threadIdx.x % 32, i1 = t0
- * + k; if (i0 < n0 && i1 < 600) x_i_block[(i0 - b0) * 33 + i1 - t0] = x[i0 + i1 * 1000];
+ * For y [n, 600] + the transpose of x [600, n]:
+ *
+ *     __shared__ float x_i_block[1056];
+ *     for (int k = (int)threadIdx.x / 32; k < 32; k += 8) {
+ *         const int64_t i0 = b0 + threadIdx.x % 32, i1 = t0 + k;
+ *         if (i0 < n0 && i1 < 600) x_i_block[(i0 - b0) * 33 + i1 - t0] = x[i0 + i1 * 1000];
  *     }
  *     __syncthreads();
  *     for (int k = (int)threadIdx.x / 32; k < 32; k += 8) {

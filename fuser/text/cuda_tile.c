@@ -13,11 +13,15 @@
  *         tn_store(relu_out + (i0 * 64 + v0), relu_piece);
  *     }
  *     TN_FN void tn_prologue(const tn_cuda_args &a, int64_t row, int32_t column, float (&v)[4])
- *     {...what the convolution is of, from v...}
+ *     {
+ *         ...what the convolution is of, from v...
+ *     }
  *     TN_FN void tn_statistics(const tn_cuda_args &a, int32_t column, float mean, float m2, int64_t count)
- *     {...running statistics, 1 / deviation...}
+ *     {
+ *         ...running statistics, 1 / deviation...
+ *     }
  *
- * Start with fu_emit_tile->
+ * Start with fu_emit_tile.
  */
 #include "../loops/conv_tile.h"
 #include "../loops/cost.h"
