@@ -50,7 +50,9 @@ static int emit_group(fu_ctx *c, const fu_group *g)
     if (why == TN_CUT_ALIAS && g->n == 1) return emit_overlapping_assign(c, g);
     if (why) {
         const tn_tensor *t = c->node[g->member[0]].t;
-        return fu_fail(c, TN_E_UNSUPPORTED, "%s: %s", tn_op_get((tn_op)t->op)->name, tn_cut_text(why));
+        /* a group of several was found possible when it was made */
+        const int status = g->n == 1 ? TN_E_UNSUPPORTED : TN_E_INTERNAL;
+        return fu_fail(c, status, "%s: %s", tn_op_get((tn_op)t->op)->name, tn_cut_text(why));
     }
     return fu_emit(c, g, c->prog);
 }
@@ -144,7 +146,7 @@ int fu_emit_all(fu_ctx *c)
         const fu_group *g = &c->group[at];
         int before = p->n_step;
         int r = emit_group(c, g);
-        if (r) return r < 0 ? r : TN_E_UNSUPPORTED;
+        if (r) return r;
         for (int s = before; s < p->n_step; s++) {
             p->step[s].first_node = listed;
             p->step[s].n_nodes = g->n;
@@ -192,8 +194,7 @@ int fu_list_values(fu_ctx *c)
             if (t->op == TN_OP_assign) {
                 int64_t offset;
                 if (!fu_place(c, t->in[0], &v->alias, &offset))
-                    return fu_fail(c, TN_E_UNSUPPORTED,
-                                   "the target of an assignment is not among the leaves");
+                    return fu_fail(c, TN_E_INTERNAL, "the target of an assignment is not among the leaves");
             }
         } else {
             v->dtype = c->scratch[i - c->n_node - c->n_leaf].dtype;

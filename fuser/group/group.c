@@ -158,7 +158,8 @@ int fu_group_all(fu_ctx *c)
     for (int i = 0; i < c->n_node; i++) /* what statistics are in the place of has no value to be read */
         for (int u = 0; c->node[i].statistic == FU_WITHIN && u < c->node[i].n_user; u++) {
             int g = fu_group_of(c, i);
-            if (c->group[g].room == FU_TILE && fu_group_of(c, c->node[i].user[u]) != g) return TN_E_NOMEM;
+            if (c->group[g].room == FU_TILE && fu_group_of(c, c->node[i].user[u]) != g)
+                return fu_fail(c, TN_E_INTERNAL, "what statistics are in the place of is read");
         }
     return 0;
 }

@@ -49,7 +49,7 @@ int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t)
     s->node = s->mask = -1;
     if (number) v->number = t->base->attr->number;
     if (!fu_place(c, t, &v->slot, &v->offset) && v->kind != FU_NUMBER)
-        return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+        return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
     v->hint = t->name ? t->name : t->base->name;
     int64_t dense = 1;
     for (int i = t->ndim - 1; i >= 0; i--) {

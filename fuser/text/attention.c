@@ -100,7 +100,7 @@ static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
     if (!number && (any_column || t->shape[last] == 1 || t->stride[last] == 1)) {
         set_strides(o, t, t->stride);
         if (!fu_place(c, t, &o->slot, &o->offset))
-            return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+            return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
         for (int i = 0; i < t->ndim; i++)
             if (!t->stride[i] && t->shape[i]) o->bytes /= t->shape[i];
         return 0;
@@ -350,7 +350,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     d.mask = !a->mask                    ? FU_FLASH_NO_MASK
              : a->mask->dtype == TN_BOOL ? FU_FLASH_BOOL_MASK
                                          : FU_FLASH_ADDED_MASK;
-    if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_UNSUPPORTED, "no tile for an attention");
+    if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_INTERNAL, "no tile for an attention");
     fu_flash_defines(&d, &tile, defines, sizeof defines);
     if (does[pass]) describe(&k, size, a, does[pass]);
     tn_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));

@@ -16,7 +16,7 @@ int fu_cuda_place(fu_ctx *c, const tn_tensor *t, fu_place_of *out)
     *out = (fu_place_of){.t = t};
     if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER) {
         if (fu_place(c, t, &out->slot, &out->offset)) return 0;
-        return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+        return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
     }
     if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
     out->dense = *t;

@@ -80,7 +80,7 @@ static int take_weight(fu_em *e, const tn_tensor *t, int node, int align)
     if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], align, "weight");
     int slot, i = e->n_pointer++;
     if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &e->pointer_offset[i]))
-        return fu_fail(e->c, TN_E_UNSUPPORTED, "an operand has no memory");
+        return fu_fail(e->c, TN_E_INTERNAL, "an operand has no memory");
     e->pointer_slot[i] = slot;
     e->pointer_dtype[i] = t->dtype;
     fu_unique(e, "weight", e->pointer[i], sizeof e->pointer[i]);
@@ -176,7 +176,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     if (!tile) return TN_E_NOMEM;
     fu_conv_desc(c, conv, &d);
     if (!(parts->n_before ? fu_conv_tile_loading : fu_conv_tile_tuned)(&d, c->target, last != NULL, tile))
-        return fu_fail(c, TN_E_UNSUPPORTED, "%s: no tile", tn_op_get((tn_op)t->op)->name);
+        return fu_fail(c, TN_E_INTERNAL, "%s: no tile", tn_op_get((tn_op)t->op)->name);
     int status = take_operand(e, parts->n_before ? parts->from : t->in[0], tile->align[0], "x");
     if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
@@ -210,8 +210,10 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
         take_inputs(e, p, true);
         fu_take_outputs(e);
     }
-    for (int i = 0; i < e->n_pointer; i++)
-        if (fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
+    for (int i = 0; i < e->n_pointer; i++) {
+        const int at = fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]);
+        if (at < 0) return at;
+    }
     s->n_out = e->n_pointer - n_in;
     s->grid = tile->grid;
     s->tile = tile;
@@ -256,7 +258,7 @@ int fu_emit_tile(fu_ctx *c, const fu_group *g)
     const fu_candidate k = fu_candidate_of(c, g);
     tn_cut_reason why = fu_tile_try(c, &k, &parts);
     if (why)
-        return fu_fail(c, TN_E_UNSUPPORTED, "%s: %s", tn_op_get((tn_op)c->node[conv].t->op)->name,
+        return fu_fail(c, TN_E_INTERNAL, "%s: %s", tn_op_get((tn_op)c->node[conv].t->op)->name,
                        tn_cut_text(why));
     int status = fu_verify_program(c, c->prog);
     if (!status && parts.n_sum) status = fu_verify_program(c, c->prog2);

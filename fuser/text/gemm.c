@@ -26,7 +26,7 @@ static int take(fu_ctx *c, const tn_tensor *t, bool copy, matrix *m)
     bool number = tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
     if (!copy && !number && readable(rows, cols, t->stride[nb], t->stride[nb + 1])) {
         if (!fu_place(c, t, &m->slot, &m->offset))
-            return fu_fail(c, TN_E_UNSUPPORTED, "an operand has no memory");
+            return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
         m->row = t->stride[nb];
         m->col = t->stride[nb + 1];
         for (int i = 0; i < nb; i++) m->batch[i] = t->shape[i] == 1 ? 0 : t->stride[i];

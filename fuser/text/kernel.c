@@ -331,8 +331,10 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
         fu_take_outputs(e);
     }
     fu_turn_to(e, p);
-    for (int i = 0; i < e->n_pointer; i++)
-        if (fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]) < 0) return TN_E_NOMEM;
+    for (int i = 0; i < e->n_pointer; i++) {
+        const int at = fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]);
+        if (at < 0) return at;
+    }
     e->s->n_out = e->n_pointer - n_in;
     int status = note_over(e, last);
     if (status) return status;
@@ -381,12 +383,12 @@ int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p)
         if (!fu_is_partial(p, i)) continue;
         int64_t width = p->cross ? fu_cross_width(p, &p->value[i]) : kept;
         slot[i] = fu_scratch_slot(c, width * p->parts, fu_compute_dtype(p->value[i].dtype));
-        if (slot[i] < 0) return TN_E_NOMEM;
+        if (slot[i] < 0) return slot[i];
     }
     for (int wide = 1; wide >= 0 && p->cross; wide--) {
         fu_prog *q = n ? c->prog3 : c->prog2;
         if (!fu_cross_finish(p, q, slot, wide)) continue;
-        if (fu_schedule(q)) return fu_fail(c, TN_E_UNSUPPORTED, "sums over rows that cannot be finished");
+        if (fu_schedule(q)) return fu_fail(c, TN_E_INTERNAL, "sums over rows that cannot be finished");
         last[n++] = q;
     }
     if (p->split) {

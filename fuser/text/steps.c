@@ -30,7 +30,7 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset)
         s->traffic = tn_arena_alloc(&c->plan->arena, FU_MAX_BUFS * sizeof *s->traffic);
         if (!s->buf || !s->offset || !s->traffic) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     }
-    if (s->n_buf == FU_MAX_BUFS) return fu_fail(c, TN_E_UNSUPPORTED, "a kernel of too many operands");
+    if (s->n_buf == FU_MAX_BUFS) return fu_fail(c, TN_E_INTERNAL, "a kernel of too many operands");
     s->buf[s->n_buf] = slot;
     s->offset[s->n_buf] = offset;
     return s->n_buf++;
