@@ -18,10 +18,19 @@ extern "C" {
 
 /* ---- the caller's line ---- */
 
-/* Defines tn_NAME_at, which TN_FUNCTION or TN_OP has declared, as tn_NAME: what goes wrong inside names the
- * caller's line, and so do the calls that are recorded. `session` may use the parameters, and be NULL.
+/* Begins the definition of tn_NAME, and defines tn_NAME_at, both as TN_FUNCTION or TN_OP have declared them: what goes
+ * wrong inside tn_NAME_at names the caller's line, and so do the calls that are recorded. `session` is where errors go;
+ * it may use the parameters, and be NULL.
  *
- *     TN_PLACED(int, save, s, (s, path), tn_session *s, const char *path) */
+ *     TN_DEFINE(int, save, s, (s, path), tn_session *s, const char *path)
+ *     {
+ *         if (!s) return TN_E_NULL;
+ *         ..
+ *     } */
+#define TN_DEFINE(type, name, session, args, ...)                                                            \
+    TN_PLACED(type, name, session, args, __VA_ARGS__)                                                        \
+    type(tn_##name)(__VA_ARGS__)
+/* tn_NAME_at alone. */
 #define TN_PLACED(type, name, session, args, ...)                                                            \
     type tn_##name##_at(__VA_ARGS__, const char *file, int line)                                             \
     {                                                                                                        \

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-tn_multi_head_attention *tn_multi_head_attention_new(tn_session *s, const char *name, int64_t dim, int heads,
-                                                     const tn_attention_options *options)
+TN_DEFINE(tn_multi_head_attention *, multi_head_attention_new, s, (s, name, dim, heads, options),
+          tn_session *s, const char *name, int64_t dim, int heads, const tn_attention_options *options)
 {
     static const char op[] = "multi_head_attention_new";
     NN_OPTIONS(tn_attention_options, o, options);
@@ -55,7 +55,7 @@ tn_multi_head_attention *tn_multi_head_attention_new(tn_session *s, const char *
     return NN_MAKE(s, op, name, parts) ? a : NULL;
 }
 
-tn_tensor *tn_multi_head_attention_forward(tn_multi_head_attention *a, tn_tensor *x)
+NN_FORWARD(multi_head_attention_forward, tn_multi_head_attention, a, x, in_proj_weight)
 {
     if (!a || !x) return NULL;
     if (tn_ndim(x) != 3 || tn_dim(x, 2) != a->dim) {
@@ -78,14 +78,10 @@ tn_tensor *tn_multi_head_attention_forward(tn_multi_head_attention *a, tn_tensor
     return tn_affine(y, a->out_proj_weight, a->out_proj_bias);
 }
 
-TN_PLACED(tn_multi_head_attention *, multi_head_attention_new, s, (s, name, dim, heads, options),
-          tn_session *s, const char *name, int64_t dim, int heads, const tn_attention_options *options)
-NN_FORWARD(multi_head_attention_forward, tn_multi_head_attention, in_proj_weight)
-
 /* ---- the block ---- */
 
-tn_transformer_block *tn_transformer_block_new(tn_session *s, const char *name, int64_t dim, int heads,
-                                               const tn_transformer_block_options *options)
+TN_DEFINE(tn_transformer_block *, transformer_block_new, s, (s, name, dim, heads, options), tn_session *s,
+          const char *name, int64_t dim, int heads, const tn_transformer_block_options *options)
 {
     static const char op[] = "transformer_block_new";
     NN_OPTIONS(tn_transformer_block_options, o, options);
@@ -128,7 +124,7 @@ tn_transformer_block *tn_transformer_block_new(tn_session *s, const char *name, 
     return NULL;
 }
 
-tn_tensor *tn_transformer_block_forward(tn_transformer_block *b, tn_tensor *x)
+NN_FORWARD(transformer_block_forward, tn_transformer_block, b, x, linear1->weight)
 {
     if (!b || !x) return NULL;
     tn_tensor *h = tn_multi_head_attention_forward(b->self_attn, tn_norm_forward(b->norm1, x));
@@ -141,7 +137,3 @@ tn_tensor *tn_transformer_block_forward(tn_transformer_block *b, tn_tensor *x)
     if (b->dropout > 0) h = tn_dropout(h, b->dropout);
     return tn_add(x, h);
 }
-
-TN_PLACED(tn_transformer_block *, transformer_block_new, s, (s, name, dim, heads, options), tn_session *s,
-          const char *name, int64_t dim, int heads, const tn_transformer_block_options *options)
-NN_FORWARD(transformer_block_forward, tn_transformer_block, linear1->weight)

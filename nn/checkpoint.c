@@ -182,7 +182,7 @@ static int write_all(FILE *f, void *user)
     return status;
 }
 
-int tn_save(tn_session *s, const char *path)
+TN_DEFINE(int, save, s, (s, path), tn_session *s, const char *path)
 {
     static const char op[] = "save";
     if (!s) return TN_E_NULL;
@@ -215,5 +215,3 @@ int tn_save(tn_session *s, const char *path)
     tn_free_mem(l.items);
     return status;
 }
-
-TN_PLACED(int, save, s, (s, path), tn_session *s, const char *path)

@@ -425,7 +425,8 @@ static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o
     return status;
 }
 
-int tn_load_with(tn_session *s, const char *path, const tn_load_options *options)
+TN_DEFINE(int, load_with, s, (s, path, options), tn_session *s, const char *path,
+          const tn_load_options *options)
 {
     NN_OPTIONS(tn_load_options, o, options);
     if (!s) return TN_E_NULL;
@@ -449,6 +450,3 @@ int tn_load_with(tn_session *s, const char *path, const tn_load_options *options
     tn_nn_safetensors_free(&ld.file);
     return status;
 }
-
-TN_PLACED(int, load_with, s, (s, path, options), tn_session *s, const char *path,
-          const tn_load_options *options)

@@ -38,8 +38,8 @@ tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, bool labelled, int ndim,
     return d;
 }
 
-tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
-                            const int64_t *shape)
+TN_DEFINE(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_session *s, const float *x,
+          const int32_t *labels, int64_t n, int ndim, const int64_t *shape)
 {
     static const char op[] = "dataset_from";
     if (!s) return NULL;
@@ -74,9 +74,6 @@ tn_dataset *tn_dataset_from(tn_session *s, const float *x, const int32_t *labels
     d->floats = copy;
     return d;
 }
-
-TN_PLACED(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_session *s, const float *x,
-          const int32_t *labels, int64_t n, int ndim, const int64_t *shape)
 
 int64_t tn_dataset_count(const tn_dataset *d)
 {

@@ -101,16 +101,13 @@ static double evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *us
     return result;
 }
 
-double tn_evaluate(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
+TN_DEFINE(double, evaluate, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
 {
     return evaluate(s, d, f, user, "evaluate", false);
 }
 
-double tn_evaluate_loss(tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
+TN_DEFINE(double, evaluate_loss, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f,
+          void *user)
 {
     return evaluate(s, d, f, user, "evaluate_loss", true);
 }
-
-TN_PLACED(double, evaluate, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user)
-TN_PLACED(double, evaluate_loss, s, (s, d, f, user), tn_session *s, tn_dataset *d, tn_classify_fn *f,
-          void *user)

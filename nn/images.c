@@ -42,7 +42,8 @@ static int read_folder(const char *dir, tn_part part, nn_images *images, unsigne
     return tn_nn_sheet(path, n, 28, 28, images, why);
 }
 
-tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, const tn_idx_options *options)
+TN_DEFINE(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session *s, const char *dir,
+          tn_part part, const tn_idx_options *options)
 {
     NN_OPTIONS(tn_idx_options, o, options);
     static const char op[] = "dataset_idx";
@@ -88,6 +89,3 @@ tn_dataset *tn_dataset_idx_with(tn_session *s, const char *dir, tn_part part, co
     tn_free_mem(labels);
     return d;
 }
-
-TN_PLACED(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session *s, const char *dir,
-          tn_part part, const tn_idx_options *options)

@@ -86,8 +86,8 @@ static bool image_fits(tn_session *s, const char *op, const char *name, const ch
 
 /* ---- linear ---- */
 
-tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t out,
-                         const tn_linear_options *options)
+TN_DEFINE(tn_linear *, linear_new, s, (s, name, in, out, options), tn_session *s, const char *name,
+          int64_t in, int64_t out, const tn_linear_options *options)
 {
     static const char op[] = "linear_new";
     NN_OPTIONS(tn_linear_options, o, options);
@@ -122,19 +122,15 @@ tn_linear *tn_linear_new(tn_session *s, const char *name, int64_t in, int64_t ou
     return NN_MAKE(s, op, name, parts) ? l : NULL;
 }
 
-tn_tensor *tn_linear_forward(tn_linear *l, tn_tensor *x)
+NN_FORWARD(linear_forward, tn_linear, l, x, weight)
 {
     return l ? tn_affine(x, l->weight, l->bias) : NULL;
 }
 
-TN_PLACED(tn_linear *, linear_new, s, (s, name, in, out, options), tn_session *s, const char *name,
-          int64_t in, int64_t out, const tn_linear_options *options)
-NN_FORWARD(linear_forward, tn_linear, weight)
-
 /* ---- convolution ---- */
 
-tn_conv *tn_conv2d_new(tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
-                       const tn_conv_options *options)
+TN_DEFINE(tn_conv *, conv2d_new, s, (s, name, in, out, kernel, options), tn_session *s, const char *name,
+          int64_t in, int64_t out, int kernel, const tn_conv_options *options)
 {
     static const char op[] = "conv2d_new";
     NN_OPTIONS(tn_conv_options, o, options);
@@ -164,17 +160,13 @@ tn_conv *tn_conv2d_new(tn_session *s, const char *name, int64_t in, int64_t out,
     return NN_MAKE(s, op, name, parts) ? c : NULL;
 }
 
-tn_tensor *tn_conv2d_forward(tn_conv *c, tn_tensor *x)
+NN_FORWARD(conv2d_forward, tn_conv, c, x, weight)
 {
     if (!c) return NULL;
     const tn_conv2d_options o = {
         .stride = c->stride, .pad = c->pad, .dilation = c->dilation, .groups = c->groups, .size = sizeof(o)};
     return tn_conv2d(x, c->weight, c->bias, &o);
 }
-
-TN_PLACED(tn_conv *, conv2d_new, s, (s, name, in, out, kernel, options), tn_session *s, const char *name,
-          int64_t in, int64_t out, int kernel, const tn_conv_options *options)
-NN_FORWARD(conv2d_forward, tn_conv, weight)
 
 /* ---- norms ---- */
 
@@ -216,26 +208,22 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
 }
 
 #define NORM(fn, kind)                                                                                       \
-    tn_norm *tn_##fn(tn_session *s, const char *name, int64_t features, const tn_norm_new_options *o)        \
+    TN_DEFINE(tn_norm *, fn, s, (s, name, features, o), tn_session *s, const char *name, int64_t features,   \
+              const tn_norm_new_options *o)                                                                  \
     {                                                                                                        \
         return norm_new(s, #fn, kind, name, 1, features, o);                                                 \
-    }                                                                                                        \
-    TN_PLACED(tn_norm *, fn, s, (s, name, features, o), tn_session *s, const char *name, int64_t features,   \
-              const tn_norm_new_options *o)
+    }
 NORM(batch_norm_new, TN_BATCH_NORM)
 NORM(layer_norm_new, TN_LAYER_NORM)
 NORM(rms_norm_new, TN_RMS_NORM)
 
-tn_norm *tn_group_norm_new(tn_session *s, const char *name, int groups, int64_t features,
-                           const tn_norm_new_options *o)
+TN_DEFINE(tn_norm *, group_norm_new, s, (s, name, groups, features, o), tn_session *s, const char *name,
+          int groups, int64_t features, const tn_norm_new_options *o)
 {
     return norm_new(s, "group_norm_new", TN_GROUP_NORM, name, groups, features, o);
 }
 
-TN_PLACED(tn_norm *, group_norm_new, s, (s, name, groups, features, o), tn_session *s, const char *name,
-          int groups, int64_t features, const tn_norm_new_options *o)
-
-tn_tensor *tn_norm_forward(tn_norm *n, tn_tensor *x)
+NN_FORWARD(norm_forward, tn_norm, n, x, weight)
 {
     if (!n) return NULL;
     const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .size = sizeof(o)};
@@ -260,12 +248,10 @@ tn_tensor *tn_norm_forward(tn_norm *n, tn_tensor *x)
     return NULL;
 }
 
-NN_FORWARD(norm_forward, tn_norm, weight)
-
 /* ---- embedding ---- */
 
-tn_embed *tn_embedding_new(tn_session *s, const char *name, int64_t count, int64_t features,
-                           const tn_embed_options *options)
+TN_DEFINE(tn_embed *, embedding_new, s, (s, name, count, features, options), tn_session *s, const char *name,
+          int64_t count, int64_t features, const tn_embed_options *options)
 {
     static const char op[] = "embedding_new";
     NN_OPTIONS(tn_embed_options, o, options);
@@ -285,11 +271,7 @@ tn_embed *tn_embedding_new(tn_session *s, const char *name, int64_t count, int64
     return NN_MAKE(s, op, name, parts) ? e : NULL;
 }
 
-tn_tensor *tn_embedding_forward(tn_embed *e, tn_tensor *index)
+NN_FORWARD(embedding_forward, tn_embed, e, index, weight)
 {
     return e ? tn_embedding(e->weight, index) : NULL;
 }
-
-TN_PLACED(tn_embed *, embedding_new, s, (s, name, count, features, options), tn_session *s, const char *name,
-          int64_t count, int64_t features, const tn_embed_options *options)
-NN_FORWARD(embedding_forward, tn_embed, weight)

@@ -42,8 +42,10 @@ static inline tn_session *tn_nn_session(const tn_tensor *part, const tn_tensor *
 {
     return part ? tn_session_of(part) : x ? tn_session_of(x) : NULL;
 }
-/* tn_NAME_at of a tn_NAME(layer, x). */
-#define NN_FORWARD(name, layer, part)                                                                        \
-    TN_PLACED(tn_tensor *, name, tn_nn_session(l ? l->part : NULL, x), (l, x), layer *l, tn_tensor *x)
+/* Begins the definition of tn_NAME(type *layer, tn_tensor *x), with its _at form; `part` is a parameter that
+ * the layer has. */
+#define NN_FORWARD(name, type, layer, x, part)                                                               \
+    TN_DEFINE(tn_tensor *, name, tn_nn_session(layer ? layer->part : NULL, x), (layer, x), type *layer,      \
+              tn_tensor *x)
 
 #endif

@@ -71,7 +71,8 @@ static void destroy(void *p)
     tn_free_mem(l->y);
 }
 
-tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
+TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_dataset *d,
+          const tn_loader_options *options)
 {
     NN_OPTIONS(tn_loader_options, o, options);
     static const char op[] = "loader_open";
@@ -116,9 +117,6 @@ tn_loader *tn_loader_open_with(tn_dataset *d, const tn_loader_options *options)
     return l;
 }
 
-TN_PLACED(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_dataset *d,
-          const tn_loader_options *options)
-
 int64_t tn_loader_batches(const tn_loader *l)
 {
     return l ? (l->end + l->batch - 1) / l->batch : 0;
@@ -147,7 +145,7 @@ static void take_watched(tn_loader *l, int k)
     p->watch[k] = -1;
 }
 
-int tn_next(tn_loader *l, tn_batch *b)
+TN_DEFINE(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
 {
     if (!l) return 0;
     tn_session *s = l->d->s;
@@ -183,8 +181,6 @@ int tn_next(tn_loader *l, tn_batch *b)
     *b = l->last;
     return 1;
 }
-
-TN_PLACED(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
 
 int tn_progress_with(tn_loader *l, const tn_progress_values *v)
 {

@@ -137,7 +137,8 @@ tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params para
     return o;
 }
 
-int tn_optim_group_with(tn_optim *o, const char *pattern, const tn_group_options *options)
+TN_DEFINE(int, optim_group_with, o ? o->s : NULL, (o, pattern, options), tn_optim *o, const char *pattern,
+          const tn_group_options *options)
 {
     NN_OPTIONS(tn_group_options, g, options);
     static const char op[] = "optim_group";
@@ -159,10 +160,7 @@ int tn_optim_group_with(tn_optim *o, const char *pattern, const tn_group_options
     return matched;
 }
 
-TN_PLACED(int, optim_group_with, o ? o->s : NULL, (o, pattern, options), tn_optim *o, const char *pattern,
-          const tn_group_options *options)
-
-int tn_optim_set_lr(tn_optim *o, double lr)
+TN_DEFINE(int, optim_set_lr, o ? o->s : NULL, (o, lr), tn_optim *o, double lr)
 {
     if (!o) return TN_E_NULL;
     if (tn_nn_bad_number(lr))
@@ -170,8 +168,6 @@ int tn_optim_set_lr(tn_optim *o, double lr)
     o->lr = lr;
     return TN_OK;
 }
-
-TN_PLACED(int, optim_set_lr, o ? o->s : NULL, (o, lr), tn_optim *o, double lr)
 
 double tn_optim_lr(const tn_optim *o)
 {

@@ -445,7 +445,7 @@ static int update_rows(tn_optim *o)
     return TN_OK;
 }
 
-int tn_optim_step(tn_optim *o)
+TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
 {
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
@@ -471,8 +471,6 @@ int tn_optim_step(tn_optim *o)
     return status;
 }
 
-TN_PLACED(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
-
 /* ---- clipping ---- */
 
 static tn_tensor *square_sum(tn_optim *o, nn_row *r)
@@ -482,7 +480,7 @@ static tn_tensor *square_sum(tn_optim *o, nn_row *r)
     return tn_sum(tn_square(mean_gradient(&u, true)), TN_ALL, false);
 }
 
-tn_tensor *tn_clip_grad_norm(tn_optim *o, double max_norm)
+TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim *o, double max_norm)
 {
     static const char op[] = "clip_grad_norm";
     if (!o) return NULL;
@@ -524,5 +522,3 @@ tn_tensor *tn_clip_grad_norm(tn_optim *o, double max_norm)
     o->norm_step = step_number(o->s);
     return norm;
 }
-
-TN_PLACED(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim *o, double max_norm)

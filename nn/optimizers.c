@@ -35,7 +35,8 @@ static const nn_method sgd = {.name = "sgd", .step = plain_step};
 static const nn_method sgd_momentum = {
     .name = "sgd", .state = {"momentum_buffer"}, .gain = push, .step = momentum_step};
 
-tn_optim *tn_sgd(tn_session *s, tn_params params, const tn_sgd_options *options)
+TN_DEFINE(tn_optim *, sgd, s, (s, params, options), tn_session *s, tn_params params,
+          const tn_sgd_options *options)
 {
     NN_OPTIONS(tn_sgd_options, o, options);
     const double number[NN_NUMBERS] = {
@@ -52,9 +53,6 @@ tn_optim *tn_sgd(tn_session *s, tn_params params, const tn_sgd_options *options)
     return tn_nn_optim_new(s, o->momentum > 0 ? &sgd_momentum : &sgd, params, o->lr, o->weight_decay,
                            o->accumulate, number);
 }
-
-TN_PLACED(tn_optim *, sgd, s, (s, params, options), tn_session *s, tn_params params,
-          const tn_sgd_options *options)
 
 /* ---- adam, adamw ---- */
 
@@ -111,17 +109,14 @@ static tn_optim *adam_new(tn_session *s, const nn_method *method, tn_params para
     return tn_nn_optim_new(s, method, params, o->lr, o->weight_decay, o->accumulate, number);
 }
 
-tn_optim *tn_adam(tn_session *s, tn_params params, const tn_adam_options *options)
+TN_DEFINE(tn_optim *, adam, s, (s, params, options), tn_session *s, tn_params params,
+          const tn_adam_options *options)
 {
     return adam_new(s, &adam, params, options);
 }
 
-tn_optim *tn_adamw(tn_session *s, tn_params params, const tn_adam_options *options)
+TN_DEFINE(tn_optim *, adamw, s, (s, params, options), tn_session *s, tn_params params,
+          const tn_adam_options *options)
 {
     return adam_new(s, &adamw, params, options);
 }
-
-TN_PLACED(tn_optim *, adam, s, (s, params, options), tn_session *s, tn_params params,
-          const tn_adam_options *options)
-TN_PLACED(tn_optim *, adamw, s, (s, params, options), tn_session *s, tn_params params,
-          const tn_adam_options *options)

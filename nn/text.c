@@ -45,8 +45,8 @@ static int read_part(const char *path, tn_part part, int64_t ctx, nn_corpus **ou
     return status;
 }
 
-tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
-                                 const tn_text_options *options)
+TN_DEFINE(tn_dataset *, dataset_text_with, s, (s, path, part, options), tn_session *s, const char *path,
+          tn_part part, const tn_text_options *options)
 {
     NN_OPTIONS(tn_text_options, o, options);
     static const char op[] = "dataset_text";
@@ -74,9 +74,6 @@ tn_dataset *tn_dataset_text_with(tn_session *s, const char *path, tn_part part,
     d->labels_each = ctx;
     return d;
 }
-
-TN_PLACED(tn_dataset *, dataset_text_with, s, (s, path, part, options), tn_session *s, const char *path,
-          tn_part part, const tn_text_options *options)
 
 int tn_text_vocabulary(const tn_dataset *d)
 {
