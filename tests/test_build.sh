@@ -4,7 +4,7 @@
 . tests/check.sh
 
 mkdir "$tmp/the tree" # its path may hold spaces
-cp -r Makefile include src autograd fuser nn tests data examples "$tmp/the tree"
+cp -r Makefile include src autograd fuser nn tests data examples bench "$tmp/the tree"
 cd "$tmp/the tree" || exit 1
 
 run() { "$MAKE" --no-print-directory -j2 BUILD=b OPT=-O1 "$@" >"$tmp/make.log" 2>&1; }

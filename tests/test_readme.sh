@@ -18,7 +18,7 @@ awk -v dir="$tmp/block" '
 
 # ---- commands ---------------------------------------------------------------------------------------------
 
-for f in Makefile LICENSE include src autograd fuser nn examples tests data; do ln -s "$PWD/$f" "$work/$f"; done
+for f in Makefile LICENSE include src autograd fuser nn examples bench tests data; do ln -s "$PWD/$f" "$work/$f"; done
 [ "$BUILD" = build ] || ln -s "$(realpath "$BUILD")" "$work/build"
 case $BUILD in /*) ;; *) mkdir -p "$work/$(dirname "$BUILD")" && ln -s "$(realpath "$BUILD")" "$work/$BUILD" ;; esac
 printf '#!/bin/sh\nexec %s %s "$@"\n' "$CC" "$SAN" >"$tmp/bin/cc"
@@ -118,7 +118,7 @@ check the_plan_is_the_committed_one plan
 
 # Each line goes behind neg's in its file; then the test of all operators knows the new one.
 operator() {
-    mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn tests data "$tmp/tree" && cd "$tmp/tree" || return
+    mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn bench tests data "$tmp/tree" && cd "$tmp/tree" || return
     for info in "$tmp"/block/*.info; do
         case $(cat "$info") in
         'c src/'* | 'c include/'*)
