@@ -1,20 +1,24 @@
 #!/bin/sh
-# test_readme.sh - what README.md says is so: its programs compile and run, its commands work, the targets,
-# files and environment variables it names are those there are, and the operator it adds can be added.
+# test_readme.sh - what README.md, docs/ and CONTRIBUTING.md say is so: their programs compile and run, their commands work,
+# what they quote is what is made now, the targets, files, names and environment variables are those there are, and the
+# operator they add can be added.
 #
-# A block of the README is named by what stands behind its language: "```c train.c" is a file for the blocks
-# of commands after it, "```c src/core/ops.def" lines for that file of the library. Blocks of commands run in
-# a folder that looks like the top of the source tree, with a home of its own.
+# A block is named by what stands behind its language: "```c train.c" is a file for the blocks of commands after it,
+# "```c src/core/ops.def" lines for that file of the library, "```c from dump/plan.txt" a quotation, whose parts stand
+# between lines of dots. Blocks of commands run in a folder that looks like the top of the source tree, with a home of
+# its own.
 # shellcheck disable=SC2016
 . tests/check.sh
 
+docs="README.md docs/pipeline.md $(echo docs/*.md | sed s,docs/pipeline.md,,) CONTRIBUTING.md"
 home=$tmp/home work=$tmp/work
 mkdir -p "$home" "$work" "$tmp/bin" "$tmp/block"
 
 # Block N is block/N, its language and name block/N.info.
+# shellcheck disable=SC2086
 awk -v dir="$tmp/block" '
     /^```/ { if (file) { close(file); file = "" } else { file = sprintf("%s/%02d", dir, ++n); print substr($0, 4) >(file ".info"); printf "" >file }; next }
-    file   { print >file }' README.md
+    file   { print >file }' $docs
 
 # ---- commands ---------------------------------------------------------------------------------------------
 
@@ -27,7 +31,7 @@ chmod +x "$tmp/bin/cc" "$tmp/bin/make"
 
 # What trains for long or runs the tests is only looked for among the targets, below.
 commands() {
-    grep -v -E '^make (demo|test|asan|tsan|test-long|bench|bench-peers|deps)$' "$1" |
+    grep -v -E '^make (demo|test|asan|tsan|test-long|bench|bench-peers|deps|texts|calibrate)( |$)' "$1" |
         sed "s/ -ldnnl -lz -lcjson /$there/" >"$tmp/commands"
     (cd "$work" && HOME=$home PATH=$tmp/bin:$PATH sh -eux "$tmp/commands")
 }
@@ -46,16 +50,37 @@ for info in "$tmp"/block/*.info; do
             skip "commands_$(basename "$block")" "no pkg-config"
             continue
         fi
-        if [ -z "$reads" ] && grep -q -e train -e mnist -e resume "$block"; then
+        if [ -z "$reads" ] && grep -q -e train -e mnist -e resume -e mlp "$block"; then
             skip "commands_$(basename "$block")" "built without stb or cJSON, which images and checkpoints are read with"
             continue
         fi
         check "commands_$(basename "$block")" commands "$block"
         grep '^test accuracy [0-9.]* %$' "$tmp/check.log" >>"$tmp/accuracy"
         ;;
+    'c from '* | 'text from '*) echo "$block" >>"$tmp/quotations" ;;
+    'c src/'* | 'c include/'* | 'c nn/'*) ;;
     'c '*.c) cp "$block" "$work/$(sed 's/^c //' "$info")" ;;
     esac
 done
+
+# Of each part of a quotation the lines follow each other in the file, too.
+quoted() { # BLOCK FILE
+    awk 'NR == FNR { text = text $0 "\n"; next }
+         /^ *[.][.][.]$/ { part(); next }
+         { want = want $0 "\n" }
+         function part() { if (want != "" && !index("\n" text, "\n" want)) { printf "not there:\n%s", want; bad = 1 } want = "" }
+         END { part(); exit bad }' "$2" "$1"
+}
+# What is chosen for a processor is quoted as it is for one with AVX-512.
+wide=
+grep -q avx512f /proc/cpuinfo && wide=yes
+while read -r block; do
+    of=$(sed 's/.* from //' "$block.info")
+    case $of in
+    dump/* | said.txt) [ -n "$wide" ] && [ -n "$reads" ] || { skip "quotation_$(basename "$block")" "made on a processor with AVX-512, with stb" && continue; } ;;
+    esac
+    check "quotation_$(basename "$block")" quoted "$block" "$work/$of"
+done <"$tmp/quotations"
 
 # Of what lies in a clone after them git shall see nothing.
 clean_tree() {
@@ -71,7 +96,7 @@ check clean_tree clean_tree
 # By hand the same is named as pkg-config would.
 private() {
     sed -n 's/^Libs.private: *//p' "$home/.local/lib/pkgconfig/libtensor.pc" >"$tmp/private"
-    sed -n 's/^cc .*libtensor.a //p' "$tmp"/block/?? | sed "s/ -ldnnl -lz -lcjson /$there/" | same - "$tmp/private"
+    sed -n 's/^cc .*libtensor.a //p' "$tmp"/block/?? | sort -u | sed "s/ -ldnnl -lz -lcjson /$there/" | same - "$tmp/private"
 }
 if command -v pkg-config >/dev/null && [ -n "$reads" ]; then check links_by_hand private; fi
 
@@ -82,33 +107,61 @@ if command -v pkg-config >/dev/null && [ -n "$reads" ]; then check the_program_l
 
 # ---- names ------------------------------------------------------------------------------------------------
 
-grep -o '`make [a-z-]*' README.md | cut -d' ' -f2 | sort -u >"$tmp/named"
+# shellcheck disable=SC2086
+cat $docs >"$tmp/docs"
+grep -o '`make [a-z-]*' "$tmp/docs" | cut -d' ' -f2 | sort -u >"$tmp/named"
 "$MAKE" help | sed -n 's/^make \([a-z][a-z-]*\) .*/\1/p' | sort -u >"$tmp/helped"
 targets() {
     while read -r target; do grep -q "^$target:" Makefile || { echo "no target $target" && return 1; }; done <"$tmp/named"
-    comm -13 "$tmp/named" "$tmp/helped" | sed 's/^/not in README: /' | { ! grep .; }
+    comm -13 "$tmp/named" "$tmp/helped" | sed 's/^/in no document: /' | { ! grep .; }
 }
 check targets targets
 
 variables() {
-    sed -n 's/^| \(`TENSOR_[^|]*\)|.*/\1/p' README.md | grep -o 'TENSOR_[A-Z_]*' | sort >"$tmp/documented"
+    sed -n 's/^| \(`TENSOR_[^|]*\)|.*/\1/p' docs/environment.md | grep -o 'TENSOR_[A-Z_]*' | sort >"$tmp/documented"
     find src nn autograd fuser -name '*.[ch]' -exec grep -oh '"TENSOR_[A-Z_]*"' {} + | tr -d '"' | sort -u >"$tmp/read"
     same "$tmp/documented" "$tmp/read"
 }
 check environment_variables variables
 
-paths() { # in `backquotes` or (links): whatever looks like a file of the tree
-    grep -o '[`(][a-z]*/[a-z_/.0-9]*[`)]' README.md | tr -d '`()' | sort -u >"$tmp/paths"
-    for dir in include nn src/core autograd fuser examples tests data; do grep -q "^$dir/" "$tmp/paths" || echo "$dir: no file named"; done
-    while read -r path; do
-        case $path in build/*) continue ;; esac
+paths() { # in `backquotes`: whatever looks like a file of the tree; in (links): as it stands from the document
+    # shellcheck disable=SC2013
+    for path in $(grep -o '`[a-z]*/[a-zA-Z_/.0-9*-]*`' "$tmp/docs" | tr -d '`' | grep -v NAME | sort -u); do
+        case $path in build/* | dump/* | /*) continue ;; esac
         # shellcheck disable=SC2086
         ls -d $path >/dev/null || return
-    done <"$tmp/paths"
+    done
+    for doc in $docs; do
+        for path in $(grep -o '](\.*[a-zA-Z_/][a-zA-Z_/.0-9-]*)' "$doc" | sed 's/^](//; s/)$//' | sort -u); do
+            (cd "$(dirname "$doc")" && ls -d "$path" >/dev/null) || { echo "$doc: $path" && return 1; }
+            echo "$path"
+        done
+    done >"$tmp/paths"
+    [ "$(wc -l <"$tmp/paths")" -gt 20 ]
 }
 check files paths
 
-plan() { # what it shows of a plan is how the committed one begins
+names() { # in `backquotes`: whatever looks like a name of the library
+    grep -o '`[a-zA-Z_0-9]*(\{0,1\})\{0,1\}`' "$tmp/docs" | tr -d '`()' | grep -E '^(tn|fu|nn|TN|FU|NN)_' | grep -v NAME | sort -u >"$tmp/names"
+    find include src autograd fuser nn -name '*.[ch]' -o -name '*.def' -o -name '*.cu' | xargs grep -o -h -w -E '(tn|fu|nn|TN|FU|NN)_[a-zA-Z_0-9]*' | sort -u >"$tmp/there"
+    # what a row of a table, or a macro that declares, makes of the name in it
+    find include src nn -name '*.[ch]' -o -name '*.def' | xargs grep -o -h -E '\([a-z_0-9]+[,)]|, [a-z_0-9]+,' |
+        sed -n 's/^[(,] *\([a-z_0-9]*\)[,)]$/tn_\1/p' | sort -u - "$tmp/there" -o "$tmp/there"
+    [ "$(wc -l <"$tmp/names")" -gt 50 ] && comm -23 "$tmp/names" "$tmp/there" >"$tmp/gone" && cat "$tmp/gone" && [ ! -s "$tmp/gone" ]
+}
+check names names
+
+gpu() { # what the first screen says of the CUDA device is what tests/gpu/RESULTS.md says
+    head -n 30 README.md | grep -q 'The CUDA device has not yet run on a GPU' && said=yes || said=no
+    grep -q 'Not yet measured' tests/gpu/RESULTS.md && so=yes || so=no
+    echo "README says it has not run: $said; it has not: $so" && [ $said = $so ]
+}
+check what_is_said_of_gpus gpu
+
+length() { [ "$(wc -l <README.md)" -le 200 ]; }
+check length length
+
+plan() { # what README shows of a plan is how the committed one begins
     sed -n '/^step: [0-9]* kernels/,/^```/p' README.md | grep -v '^```' >"$tmp/shown"
     [ "$(wc -l <"$tmp/shown")" -ge 3 ] && head -n "$(wc -l <"$tmp/shown")" tests/plans/mlp.txt | same - "$tmp/shown"
 }
@@ -116,22 +169,30 @@ check the_plan_is_the_committed_one plan
 
 # ---- the operator -----------------------------------------------------------------------------------------
 
-# Each line goes behind neg's in its file; then the test of all operators knows the new one.
-operator() {
+# Lines for a header or a table go behind those of a neighbour, neg or adamw; those for nn/ at the end of the file. Then the
+# test of all operators knows the new one, and the program of docs/pipeline.md trains with the new optimizer.
+additions() {
     mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn bench tests data "$tmp/tree" && cd "$tmp/tree" || return
     for info in "$tmp"/block/*.info; do
+        file=$(sed 's/^c //' "$info") block=${info%.info}
         case $(cat "$info") in
         'c src/'* | 'c include/'*)
-            file=$(sed 's/^c //' "$info")
-            line=$(grep -n -m 1 -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\()' "$file" | cut -d: -f1)
-            sed -i "${line}r ${info%.info}" "$file" || return
+            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
+                grep -F "$(sed 's/[^a-zA-Z# _].*//; s/ tn_.*/ tn_/; q' "$block")" | head -n 1 | cut -d: -f1)
+            sed -i "${line}r $block" "$file" || return
             ;;
+        'c nn/'*) cat "$block" >>"$file" ;;
         esac
     done
     "$MAKE" -j2 BUILD=b OPT=-O0 b/tests/test_ops && b/tests/test_ops gaussian >"$tmp/ops" 2>&1
     status=$?
     cat "$tmp/ops"
-    [ $status -eq 0 ] && grep -q 'OK \] gaussian' "$tmp/ops"
+    [ $status -eq 0 ] && grep -q 'OK \] gaussian' "$tmp/ops" || return
+    [ -n "$reads" ] || return 0
+    sed 's/tn_adamw(/tn_lion(/' "$work/mlp.c" >lion.c
+    # shellcheck disable=SC2086
+    $CC -Iinclude lion.c -o lion b/internal.a -pthread $there -ldl -lm && HOME=$home ./lion >"$tmp/lion" || return
+    grep -q 'lion_elements  *lion$' "$tmp/lion"
 }
 # What is tested here is text, not memory: once is enough.
-[ -n "$SAN" ] || check an_operator_is_added operator
+[ -n "$SAN" ] || check an_operator_and_an_optimizer_are_added additions
