@@ -245,8 +245,8 @@ static void a_bad_index_is_reported(void **state)
 static int scans(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     (void)g;
-    for (int i = 0; i < 3; i++) root[i] = tn_mk_cumsum(in[0], i, i == 1);
-    root[3] = tn_mk_cumsum(tn_mk_permute(in[0], (int[]){2, 1, 0}), 1, true);
+    for (int i = 0; i < 3; i++) root[i] = tn_mk_scan(TN_OP_cumsum, in[0], i, i == 1);
+    root[3] = tn_mk_scan(TN_OP_cumsum, tn_mk_permute(in[0], (int[]){2, 1, 0}), 1, true);
     return 4;
 }
 

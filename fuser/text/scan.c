@@ -1,4 +1,5 @@
-/* scan.c - cumsum: along one axis every line is sequential; lines side by side are vectorised. */
+/* scan.c - running sums and the like, by the row in ops.def: along one axis every line is sequential; lines
+ * side by side are vectorised. */
 #include "raw.h"
 
 #include <stdio.h>
@@ -10,6 +11,7 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_scan(c, g);
     int node = g->member[0], axis;
     const tn_tensor *t = c->node[node].t, *x = fu_value_of(c, t->in[0]);
+    const tn_op_info *op = tn_op_get((tn_op)t->op);
     tn_dtype d = (tn_dtype)t->dtype, acc = tn_dtype_is_float(d) ? TN_F64 : d;
     axis = t->attr->axis;
     int slot = -1;
@@ -27,7 +29,7 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     int64_t outer = fu_raw_count(t, 0, axis), n = t->shape[axis], inner = fu_raw_count(t, axis + 1, t->ndim);
     int64_t tiles = (inner + TILE - 1) / TILE;
     fu_raw k;
-    int r = fu_raw_open(&k, c, g, "cumsum", axis ? n : 0);
+    int r = fu_raw_open(&k, c, g, op->name, axis ? n : 0);
     if (r) return r;
     if (slot >= 0)
         fu_raw_operand(&k, slot, 0, d, "x", false);
@@ -43,10 +45,10 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
         fu_line(&k.t, "const int64_t w = %lld - v0 < %d ? %lld - v0 : %d;", (long long)inner, TILE,
                 (long long)inner, TILE);
         fu_line(&k.t, "%s sum[%d];", k.lang->type[acc], TILE);
-        fu_line(&k.t, "for (int64_t j = 0; j < w; j++) sum[j] = 0;");
+        fu_line(&k.t, "for (int64_t j = 0; j < w; j++) sum[j] = %d;", op->start);
     } else {
         fu_line(&k.t, "const int64_t outer = item;");
-        fu_line(&k.t, "%s sum = 0;", k.lang->type[acc]);
+        fu_line(&k.t, "%s sum = %d;", k.lang->type[acc], op->start);
     }
     fu_raw_decode(&k, t, 0, axis, "outer");
     if (t->attr->reverse)
@@ -60,13 +62,11 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
         fu_line(&k.t, "const int64_t inner = v0 + j;");
         fu_raw_decode(&k, t, axis + 1, t->ndim, "inner");
     }
-    bool plain = inner <= 1; /* an inner that is one contiguous line needs no coordinates */
-    (void)plain;
     int from = 0, to = inner > 1 ? t->ndim : axis + 1;
     fu_raw_index(x, from, to, "i", at, sizeof at);
     snprintf(element, sizeof element, "x[%s]", at);
     snprintf(value, sizeof value, k.lang->load[d], element);
-    fu_line(&k.t, "%s += %s;", sum, value);
+    fu_line(&k.t, "%s %s= %s;", sum, op->by, value);
     char cast[64];
     snprintf(cast, sizeof cast, "(%s)%s", k.lang->type[d], sum);
     snprintf(stored, sizeof stored, k.lang->store[d], cast);

@@ -30,7 +30,7 @@ tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_
 tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes);
 /* Of the first largest, counted along the axes row by row: argmax in the smallest integers that hold it. */
 tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes);
-tn_tensor *tn_mk_cumsum(tn_tensor *x, int axis, bool reverse);
+tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse);
 
 tn_tensor *tn_mk_alias(tn_tensor *x);                                   /* another node for the same value */
 tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape); /* same number of elements */

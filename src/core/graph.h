@@ -80,6 +80,8 @@ typedef struct tn_op_info {
     double low, high;    /* ELTWISE: test domain */
     double work;         /* ELTWISE: instructions of one vector */
     int epilogue;        /* ELTWISE: a library's name for it (tn_epilogue), or TN_EPI_NONE */
+    int start;           /* SCAN: what stands before the first element, */
+    const char *by;      /* and the C operator that takes each one in */
 } tn_op_info;
 
 const tn_op_info *tn_op_get(tn_op op);
@@ -109,11 +111,11 @@ typedef struct tn_attr {
     int axis;               /* iota, scan, concat, gather, scatter */
     const char *indexed_by; /* gather, scatter: what the user calls the index; NULL: "index". Not hashed */
     uint32_t axes;          /* reduce: bit i = axis i */
-    bool reverse;           /* cumsum */
+    bool reverse;           /* scan: from the end */
     bool in_range;          /* gather, scatter: whoever recorded it knows that no index is out of range */
     bool first;             /* reduce_max: the gradient is the first largest's, not shared by all of them */
     tn_number number;
-    bool weak;     /* a number that takes the dtype of what it meets */
+    bool weak;           /* a number that takes the dtype of what it meets */
     uint64_t draw, seed; /* random, where it was recorded; not hashed */
     union {
         int64_t v[2][TN_MAX_DIMS]; /* slice: start, step; pad: before, after; permute: v[0] */

@@ -14,6 +14,8 @@ static const tn_op_info table[TN_OP_COUNT] = {
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 2, TN_TYPE_##t, #expr, f, {#dx, #dy, NULL}, lo, hi, w, TN_EPI_NONE},
 #define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, w, names)                                             \
     [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 3, TN_TYPE_##t, #expr, f, {#dx, #dy, #dz}, lo, hi, w, TN_EPI_NONE},
+#define TN_SCAN(id, start_, by_, ...)                                                                        \
+    [TN_OP_##id] = {.name = #id, .kind = TN_KIND_SCAN, .arity = 1, .start = start_, .by = #by_},
 #include "ops.def"
 };
 

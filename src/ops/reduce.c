@@ -211,10 +211,12 @@ tn_tensor *tn_argmin_at(tn_tensor *x, int axis, bool keepdim, const char *file, 
 }
 PLAIN(argmin, (tn_tensor * x, int axis, bool keepdim), (x, axis, keepdim, NULL, 0))
 
-tn_tensor *tn_cumsum_at(tn_tensor *x, int axis, const char *file, int line)
-{
-    tn_scope sc = tn_enter_as(TN_ATTR(axis), "cumsum", file, line, 1, 0, &x);
-    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
-    return tn_leave(&sc, a < 0 ? NULL : tn_mk_cumsum(x, a, false));
-}
-PLAIN(cumsum, (tn_tensor * x, int axis), (x, axis, NULL, 0))
+#define TN_SCAN(name, ...)                                                                                   \
+    tn_tensor *tn_##name##_at(tn_tensor *x, int axis, const char *file, int line)                            \
+    {                                                                                                        \
+        tn_scope sc = tn_enter_as(TN_ATTR(axis), #name, file, line, 1, 0, &x);                               \
+        int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;                                                         \
+        return tn_leave(&sc, a < 0 ? NULL : tn_mk_scan(TN_OP_##name, x, a, false));                          \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, int axis), (x, axis, NULL, 0))
+#include "../core/ops.def"

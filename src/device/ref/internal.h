@@ -65,7 +65,7 @@ int tn_ref_iota(const tn_ref_args *a);
 int tn_ref_cast(const tn_ref_args *a);
 int tn_ref_eltwise(const tn_ref_args *a);
 int tn_ref_reduce(const tn_ref_args *a);
-int tn_ref_cumsum(const tn_ref_args *a);
+int tn_ref_scan(const tn_ref_args *a);
 int tn_ref_reshape(const tn_ref_args *a);
 int tn_ref_permute(const tn_ref_args *a);
 int tn_ref_expand(const tn_ref_args *a);

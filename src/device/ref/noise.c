@@ -137,7 +137,7 @@ static double summands(const tn_tensor *node)
     const tn_tensor *x = node->in[0], *y = node->n_in > 1 ? node->in[1] : x;
     int64_t n = numel(x), of = numel(node);
     if (node->op == TN_OP_matmul) return (double)x->shape[x->ndim - 1];
-    if (node->op == TN_OP_cumsum) return (double)x->shape[node->attr->axis];
+    if (tn_op_get((tn_op)node->op)->kind == TN_KIND_SCAN) return (double)x->shape[node->attr->axis];
     if (node->op == TN_OP_conv2d) n = numel(y), of = y->shape[0];
     if (node->op == TN_OP_conv2d_data_grad) n = numel(y), of = y->shape[3];
     if (node->op == TN_OP_conv2d_weight_grad) n = numel(y), of = y->shape[3];

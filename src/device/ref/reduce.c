@@ -93,24 +93,45 @@ int tn_ref_reduce(const tn_ref_args *a)
     return TN_OK;
 }
 
-int tn_ref_cumsum(const tn_ref_args *a)
+typedef double scan_real(double sum, double x);
+typedef uint64_t scan_integer(uint64_t sum, uint64_t x); /* wraps */
+
+#define TN_SCAN(name, start, by, ...)                                                                        \
+    static double real_##name(double sum, double x)                                                          \
+    {                                                                                                        \
+        return sum by x;                                                                                     \
+    }                                                                                                        \
+    static uint64_t integer_##name(uint64_t sum, uint64_t x)                                                 \
+    {                                                                                                        \
+        return sum by x;                                                                                     \
+    }
+#include "../../core/ops.def"
+
+int tn_ref_scan(const tn_ref_args *a)
 {
+    static const struct {
+        scan_real *real;
+        scan_integer *integer;
+    } step[TN_OP_COUNT] = {
+#define TN_SCAN(name, ...) [TN_OP_##name] = {real_##name, integer_##name},
+#include "../../core/ops.def"
+    };
     const tn_tensor *node = a->node;
     const tn_ref_int *x = tn_ref_ints(node->in[0], a->in[0]);
     tn_ref_int *out = tn_ref_out(a);
-    int axis = node->attr->axis;
+    int axis = node->attr->axis, start = tn_op_get((tn_op)node->op)->start;
     int64_t n = node->shape[axis], inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
     int64_t outer = tn_ref_extent(node->shape, 0, axis);
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t i = 0; i < inner; i++) {
-            double sum = 0;
-            int64_t whole = 0;
+            double sum = start;
+            uint64_t whole = (uint64_t)start;
             for (int64_t k = 0; k < n; k++) {
                 int64_t at = (o * n + (node->attr->reverse ? n - 1 - k : k)) * inner + i;
                 if (x)
-                    out[at] = whole = tn_ref_sum(whole, x[at]);
+                    out[at] = (int64_t)(whole = step[node->op].integer(whole, (uint64_t)x[at]));
                 else
-                    a->out[at] = sum += a->in[0][at];
+                    a->out[at] = sum = step[node->op].real(sum, a->in[0][at]);
             }
         }
     }
