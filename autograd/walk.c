@@ -367,8 +367,7 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options)
     ok = ok && walk_nodes(&w);
     for (int i = 0; i < options->n_wanted; i++) {
         tn_tensor *x = options->wanted[i];
-        bool reached = false;
-        for (int k = 0; k < w.nodes.n && !reached; k++) reached = w.nodes.at[k] == x;
+        const bool reached = bsearch(&x, w.nodes.at, (size_t)w.nodes.n, sizeof x, by_id) != NULL;
         options->grads[i] = ok && reached ? x->cot : NULL;
     }
     if (!options->keep) g->no_grad--;

@@ -137,7 +137,8 @@ int fu_emit_all(fu_ctx *c)
     }
     p->node_of = tn_arena_alloc(&p->arena, (size_t)(most + c->n_lookup) * sizeof *p->node_of);
     if (!p->node_of || !queue_open(c, &q)) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-    int checks = fu_emit_checks(c);
+    int checks = c->n_lookup ? fu_find_first(c) : 0;
+    if (!checks) checks = fu_emit_checks(c);
     if (checks) return checks;
     for (; left; left--) {
         if (!q.n)
@@ -226,6 +227,7 @@ int fu_begin(fu_ctx *c)
                                .kind = tn_op_get((tn_op)t->op)->kind,
                                .root = seg->root && seg->root[i] & TN_SEG_ROOT,
                                .into = -1,
+                               .lookup = -1,
                                .group = -1};
     }
     return 0;

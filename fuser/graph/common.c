@@ -84,7 +84,7 @@ static bool same_operand(const fu_ctx *c, const tn_tensor *a, const tn_tensor *b
 
 static uint64_t hash_operand(const fu_ctx *c, const tn_tensor *x)
 {
-    if (is_constant(x)) return tn_hash_mix((uint64_t)x->base->attr->number.i, 0x9e3779b97f4a7c15u);
+    if (is_constant(x)) return (uint64_t)x->base->attr->number.i ^ 0x9e3779b97f4a7c15u;
     int leaf = leaf_of(c, x);
     uint64_t base = (uint64_t)(leaf >= 0 ? leaf : x->base->slot);
     return tn_hash_mix(base ^ 0x8cb92ba72f3d8dd7u,
@@ -106,7 +106,7 @@ static uint64_t hash_node(const fu_ctx *c, const tn_tensor *t)
         if (commutes(t))
             sum += x;
         else
-            h = tn_hash_mix(h ^ 0xaef17502108ef2d9u, x);
+            h = tn_hash_mix(h ^ 0xaef17502108ef2d9u, x ^ 0x8cb92ba72f3d8dd7u);
     }
     return commutes(t) ? tn_hash_mix(h, sum) : h;
 }

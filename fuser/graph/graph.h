@@ -36,6 +36,7 @@ typedef struct fu_node {
     bool strict; /* 16-bit floats are rounded wherever it is made, as if it were in memory (find_strict) */
     const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
     int group;             /* the one that stores it */
+    int lookup;            /* of what chooses by an index: in ctx->lookup; else -1 */
     bool spared;           /* what others make as they write (fold.c) */
     /* of a convolution or product with a kernel of our own (tile.c): how, without statistics and with; and
      * how where its image is computed as it is loaded; else NULL */
@@ -87,6 +88,7 @@ typedef struct fu_lookup {
     bool ahead; /* it can be looked through before anything has run: from what stands in memory by then, */
     int n, *member; /* through these nodes */
     bool undone;    /* neither that nor order: the plan is undone if it fails */
+    bool first;     /* every assignment waits for a kernel that looks it through */
 } fu_lookup;
 
 /* Memory that nodes of the segment write, in pieces: piece i lies between edges i and i + 1, and is written
@@ -203,8 +205,6 @@ bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 /* ---- lookups.c ---- */
 /* Lists what is looked up, where anything is assigned. */
 int fu_list_lookups(fu_ctx *c);
-/* Whether node i looks up what l is. */
-bool fu_is_lookup(const fu_ctx *c, int i, const fu_lookup *l);
 /* Whether the node changes what is there when the run begins: it assigns, or adds to a gradient. */
 bool fu_lasts(const fu_ctx *c, int i);
 /* Whether one kernel of these nodes would assign before it knows of all its indices. */

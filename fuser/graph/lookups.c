@@ -17,6 +17,8 @@
  */
 #include "graph.h"
 
+#include "../../src/core/hash.h"
+
 #include <string.h>
 
 /* ---- who looks up what ---- */
@@ -54,7 +56,7 @@ static int64_t lines_of(const fu_ctx *c, int i)
     return (c->node[i].kind == TN_KIND_GATHER ? t->in[0] : t)->shape[t->attr->axis];
 }
 
-bool fu_is_lookup(const fu_ctx *c, int i, const fu_lookup *l)
+static bool is_lookup(const fu_ctx *c, int i, const fu_lookup *l)
 {
     if (!looks_up(c, i) || lines_of(c, i) != l->extent) return false;
     const tn_tensor *a = index_of(c, i), *b = l->index;
@@ -77,19 +79,29 @@ static bool counts_lines(const fu_ctx *c, const fu_lookup *l)
     return most <= l->extent;
 }
 
-static int note_lookup(fu_ctx *c, int i)
+static uint64_t hash_of(const fu_ctx *c, int i)
 {
-    for (int k = 0; k < c->n_lookup; k++)
-        if (fu_is_lookup(c, i, &c->lookup[k])) {
-            c->lookup[k].known = c->lookup[k].known || c->node[i].t->attr->in_range;
-            return 0;
-        }
-    fu_lookup *list = fu_grow(&c->arena, c->lookup, c->n_lookup, &c->cap_lookup, sizeof *list);
-    if (!list) return TN_E_NOMEM;
-    c->lookup = list;
-    fu_lookup *l = &list[c->n_lookup++];
-    *l = (fu_lookup){.index = index_of(c, i), .extent = lines_of(c, i), .node = i};
-    l->known = c->node[i].t->attr->in_range || counts_lines(c, l);
+    const tn_tensor *x = index_of(c, i);
+    return tn_hash_mix((uint64_t)x->base->slot ^ 0x9e3779b97f4a7c15u,
+                       (uint64_t)(lines_of(c, i) ^ x->offset) ^ 0xd1b54a32d192ed03u);
+}
+
+/* met: lookups by what they look up. */
+static int note_lookup(fu_ctx *c, int i, fu_seen *met)
+{
+    uint32_t at = (uint32_t)hash_of(c, i) & met->mask;
+    while (met->slot[at] >= 0 && !is_lookup(c, i, &c->lookup[met->slot[at]])) at = (at + 1) & met->mask;
+    if (met->slot[at] < 0) {
+        fu_lookup *list = fu_grow(&c->arena, c->lookup, c->n_lookup, &c->cap_lookup, sizeof *list);
+        if (!list) return TN_E_NOMEM;
+        c->lookup = list;
+        met->slot[at] = c->n_lookup++;
+        list[met->slot[at]] = (fu_lookup){.index = index_of(c, i), .extent = lines_of(c, i), .node = i};
+        list[met->slot[at]].known = counts_lines(c, &list[met->slot[at]]);
+    }
+    c->node[i].lookup = met->slot[at];
+    fu_lookup *l = &c->lookup[met->slot[at]];
+    l->known = l->known || c->node[i].t->attr->in_range;
     return 0;
 }
 
@@ -97,54 +109,76 @@ int fu_list_lookups(fu_ctx *c)
 {
     bool any = false;
     int status = 0;
+    fu_seen met;
     for (int i = 0; i < c->n_node && !any; i++) any = fu_lasts(c, i);
+    if (any && !fu_seen_open(c, &met)) return TN_E_NOMEM;
     for (int i = 0; i < c->n_node && any && !status; i++)
-        if (looks_up(c, i)) status = note_lookup(c, i);
+        if (looks_up(c, i)) status = note_lookup(c, i, &met);
     return status;
 }
 
 /* ---- order ---- */
 
-/* Whether node a waits for b, through whatever others. */
-static bool waits_for(const fu_ctx *c, int a, int b, bool *seen)
+/* For each node those it waits for, or those that wait for it: by[begin[i]] .. by[begin[i + 1] - 1]. */
+typedef struct edges {
+    int *begin, *by;
+} edges;
+
+static bool list_edges(fu_ctx *c, bool waiting, edges *e)
 {
-    const fu_node *n = &c->node[a];
-    for (int k = 0; k < n->n_after; k++) {
-        const int d = n->after[k];
-        if (d == b) return true;
-        if (seen[d]) continue;
-        seen[d] = true;
-        if (waits_for(c, d, b, seen)) return true;
+    int all = 0;
+    e->begin = tn_arena_alloc(&c->arena, (size_t)(c->n_node + 2) * sizeof *e->begin);
+    if (!e->begin) return false;
+    for (int i = 0; i < c->n_node; i++)
+        for (int k = 0; k < c->node[i].n_after; k++) e->begin[waiting ? c->node[i].after[k] : i]++;
+    for (int i = 0; i <= c->n_node; i++) e->begin[i] = all += e->begin[i]; /* ends, for now */
+    e->by = tn_arena_alloc(&c->arena, (size_t)(all + 1) * sizeof *e->by);
+    for (int i = c->n_node; e->by && i-- > 0;)
+        for (int k = c->node[i].n_after; k-- > 0;) {
+            const int d = c->node[i].after[k];
+            e->by[--e->begin[waiting ? d : i]] = waiting ? i : d;
+        }
+    return e->by != NULL;
+}
+
+/* Marks what the edges lead to from a node on. stack: room for all nodes. */
+static void spread(const edges *e, int node, bool *seen, int *stack)
+{
+    int n = 0;
+    stack[n++] = node;
+    seen[node] = true;
+    while (n) {
+        const int i = stack[--n];
+        for (int k = e->begin[i]; k < e->begin[i + 1]; k++) {
+            if (seen[e->by[k]]) continue;
+            seen[e->by[k]] = true;
+            stack[n++] = e->by[k];
+        }
     }
-    return false;
 }
 
 int fu_put_behind(fu_ctx *c, fu_lookup *l)
 {
     enum { MANY = 24 }; /* each looks through the program */
-    bool *seen = tn_arena_alloc(&c->arena, (size_t)c->n_node + 1);
-    if (!seen) return TN_E_NOMEM;
+    const size_t n = (size_t)c->n_node + 1;
     l->undone = c->target->dialect == TN_DIALECT_C && l - c->lookup >= MANY;
     c->plan->undo = c->plan->undo || l->undone;
     if (l->undone) return 0;
+    edges awaited, waiting;
+    bool *before = tn_arena_alloc(&c->arena, n), *behind = tn_arena_alloc(&c->arena, n);
+    int *stack = tn_arena_alloc(&c->arena, n * sizeof *stack);
+    if (!before || !behind || !stack || !list_edges(c, false, &awaited) || !list_edges(c, true, &waiting))
+        return TN_E_NOMEM;
+    spread(&awaited, l->node, before, stack);
+    spread(&waiting, l->node, behind, stack);
     for (int w = 0; w < c->n_node; w++) {
-        if (!fu_lasts(c, w)) continue;
-        memset(seen, 0, (size_t)c->n_node);
-        bool settled = waits_for(c, w, l->node, seen);
-        if (settled) continue;
-        memset(seen, 0, (size_t)c->n_node);
-        settled = waits_for(c, l->node, w, seen);
-        c->plan->undo = c->plan->undo || settled;
-        if (!settled && !fu_note_after(c, w, l->node)) return TN_E_NOMEM;
+        if (!fu_lasts(c, w) || behind[w]) continue;
+        c->plan->undo = c->plan->undo || before[w];
+        if (before[w]) continue;
+        if (!fu_note_after(c, w, l->node)) return TN_E_NOMEM;
+        spread(&waiting, w, behind, stack);
     }
     return 0;
-}
-
-static const fu_lookup *lookup_of(const fu_ctx *c, int i)
-{
-    for (int k = 0; k < c->n_lookup; k++)
-        if (fu_is_lookup(c, i, &c->lookup[k])) return &c->lookup[k];
-    return NULL;
 }
 
 bool fu_looks_too_late(const fu_ctx *c, int n, const int *member)
@@ -152,7 +186,8 @@ bool fu_looks_too_late(const fu_ctx *c, int n, const int *member)
     bool writes = false, late = false;
     for (int i = 0; i < n && c->n_lookup; i++) writes = writes || fu_lasts(c, member[i]);
     for (int i = 0; i < n && writes && !late; i++) {
-        const fu_lookup *l = looks_up(c, member[i]) ? lookup_of(c, member[i]) : NULL;
+        const int lookup = c->node[member[i]].lookup;
+        const fu_lookup *l = lookup < 0 ? NULL : &c->lookup[lookup];
         late = l && !l->known && !l->ahead && !l->undone;
     }
     return late;

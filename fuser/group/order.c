@@ -13,6 +13,8 @@
  */
 #include "group.h"
 
+#include <string.h>
+
 void fu_unrank(fu_ctx *c)
 {
     c->n_rank = 0;
@@ -56,7 +58,7 @@ static bool rank_group(fu_ctx *c, int g, walk *stack)
     return true;
 }
 
-static bool rank_all(fu_ctx *c)
+bool fu_rank(fu_ctx *c)
 {
     if (c->n_rank) return true;
     walk *stack = tn_arena_alloc(&c->arena, (size_t)(c->n_group + 1) * sizeof *stack);
@@ -96,7 +98,7 @@ static bool needs(fu_ctx *c, int from, int low)
 
 bool fu_between(fu_ctx *c, int a, int b)
 {
-    if (!rank_all(c)) return true; /* no memory: smaller groups are always right */
+    if (!fu_rank(c)) return true; /* no memory: smaller groups are always right */
     const int low = c->group[a].rank, high = c->group[b].rank;
     return low < high ? needs(c, b, low) : needs(c, a, high);
 }
@@ -121,4 +123,50 @@ void fu_merge_ranks(fu_ctx *c, int a, int b)
     for (int i = 0; i < n_later; i++) order[n++] = later[i];
     for (int r = 0; r < n; r++) c->group[order[r]].rank = low + r;
     while (n <= high - low) order[n++] = -1; /* the place of b, and of those before it */
+}
+
+/* ---- indices that are looked through in time ---- */
+
+/* What the group waits for, and no kernel looks through, is not looked through first. found: of each lookup.
+ */
+static void look_before(fu_ctx *c, int own, bool *found)
+{
+    memset(found, 0, (size_t)c->n_lookup);
+    c->group[own].mark = ++c->mark;
+    for (int r = c->group[own].rank; r >= 0; r--) {
+        const int g = c->ranked[r];
+        const fu_group *a = g >= 0 && c->group[g].mark == c->mark ? &c->group[g] : NULL;
+        for (int i = 0; a && i < a->n; i++)
+            for (int k = 0; k < c->node[a->member[i]].n_after; k++)
+                c->group[fu_awaited(c, g, a->member[i], k)].mark = c->mark;
+    }
+    for (int i = 0; i < c->n_node; i++) {
+        const int l = c->node[i].lookup, g = l < 0 ? own : fu_group_of(c, i);
+        if (g != own && c->group[g].mark == c->mark) found[l] = true;
+    }
+    for (int l = 0; l < c->n_lookup; l++) c->lookup[l].first = c->lookup[l].first && found[l];
+}
+
+/* Which lookups every assignment waits for a kernel of. One that waits for another assignment waits for all
+ * that this does. */
+int fu_find_first(fu_ctx *c)
+{
+    bool *assigned = tn_arena_alloc(&c->arena, (size_t)c->n_group + 1); /* by it, or before it */
+    bool *found = tn_arena_alloc(&c->arena, (size_t)c->n_lookup + 1);
+    if (!assigned || !found) return TN_E_NOMEM;
+    const bool ranked = fu_rank(c);
+    for (int l = 0; l < c->n_lookup; l++) c->lookup[l].first = ranked;
+    for (int r = 0; ranked && r < c->n_rank; r++) {
+        const int g = c->ranked[r];
+        const fu_group *a = g < 0 ? NULL : &c->group[g];
+        bool own = false, before = false;
+        for (int i = 0; a && i < a->n; i++) {
+            own = own || (fu_lasts(c, a->member[i]) && fu_group_of(c, a->member[i]) == g);
+            for (int k = 0; k < c->node[a->member[i]].n_after; k++)
+                before = before || assigned[fu_awaited(c, g, a->member[i], k)];
+        }
+        if (own && !before) look_before(c, g, found);
+        if (a) assigned[g] = own || before;
+    }
+    return 0;
 }

@@ -5,35 +5,6 @@
 
 #include <stdio.h>
 
-static void mark_awaited(fu_ctx *c, int g)
-{
-    fu_group *a = &c->group[g];
-    for (int i = 0; i < a->n; i++)
-        for (int k = 0; k < c->node[a->member[i]].n_after; k++) {
-            const int d = fu_awaited(c, g, a->member[i], k);
-            if (d == g || c->group[d].mark == c->mark) continue;
-            c->group[d].mark = c->mark;
-            mark_awaited(c, d);
-        }
-}
-
-/* Whether every assignment waits for a kernel that looks l through. */
-static bool is_first(fu_ctx *c, const fu_lookup *l)
-{
-    for (int w = 0; w < c->n_node; w++) {
-        if (!fu_lasts(c, w)) continue;
-        const int own = fu_group_of(c, w);
-        bool before = false;
-        c->mark++;
-        mark_awaited(c, own);
-        for (int i = 0; i < c->n_node && !before; i++)
-            before = fu_is_lookup(c, i, l) && fu_group_of(c, i) != own &&
-                     c->group[fu_group_of(c, i)].mark == c->mark;
-        if (!before) return false;
-    }
-    return true;
-}
-
 static int emit_check(fu_ctx *c, const fu_lookup *l)
 {
     if (!fu_lookahead_program(c, l))
@@ -59,7 +30,7 @@ int fu_emit_checks(fu_ctx *c)
     int status = 0;
     for (int i = 0; i < c->n_lookup && !status; i++) {
         const fu_lookup *l = &c->lookup[i];
-        if (!l->known && l->ahead && !is_first(c, l)) status = emit_check(c, l);
+        if (!l->known && l->ahead && !l->first) status = emit_check(c, l);
     }
     return status;
 }

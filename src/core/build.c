@@ -221,5 +221,6 @@ tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
     tn_tensor *n = tn_node_new(g, TN_OP_assign, (tn_dtype)target->dtype, target->ndim, target->shape, 2,
                                (tn_tensor *[]){target, source});
     g->no_grad--;
+    if (n) target->base->flags |= TN_F_TARGET;
     return n && tn_node_hold(n) ? n : NULL;
 }

@@ -14,6 +14,7 @@ int tn_graph_init(tn_graph *g)
     g->generation = 1;
     g->training = true;
     g->outside = true;
+    g->reads = 1;
     return 0;
 }
 
@@ -33,10 +34,29 @@ void tn_node_drop_value(tn_tensor *n)
     n->flags &= ~(uint32_t)TN_F_DONE;
 }
 
+/* Of b's views that the user has got those with ids below cut stay. */
+static void cut_views(tn_tensor *b, uint32_t cut)
+{
+    for (tn_tensor **at = &b->views; *at;) {
+        tn_tensor *v = *at;
+        if (v->id < cut) {
+            at = &v->views;
+            continue;
+        }
+        v->flags &= ~(uint32_t)TN_F_LISTED;
+        *at = v->views;
+    }
+}
+
 void tn_graph_truncate(tn_graph *g, uint32_t cut)
 {
     uint32_t kept = 0;
+    g->n_settled = 0;
+    g->writers.stale = g->sights.stale = true;
     while (g->n_holders && g->holder[g->n_holders - 1]->id >= cut) g->n_holders--;
+    for (uint32_t i = cut; i < g->n_nodes; i++)
+        if (g->nodes[i]->flags & TN_F_LISTED && g->nodes[i]->base->id < cut)
+            cut_views(g->nodes[i]->base, cut);
     for (uint32_t i = 0; i < g->n_given; i++)
         if (g->given[i]->id < cut) g->given[kept++] = g->given[i];
     g->n_given = kept;
@@ -104,6 +124,8 @@ static void swap_aside(tn_graph *g)
 
 void tn_graph_set_aside(tn_graph *g)
 {
+    g->n_settled = 0;
+    g->writers.stale = g->sights.stale = true;
     swap_aside(g);
     g->parked = false;
     g->aside.there = true;
@@ -111,6 +133,8 @@ void tn_graph_set_aside(tn_graph *g)
 
 void tn_graph_take_back(tn_graph *g)
 {
+    g->n_settled = 0;
+    g->writers.stale = g->sights.stale = true;
     swap_aside(g);
     g->parked = true;
     g->aside.there = false;
@@ -141,6 +165,8 @@ void tn_graph_free(tn_graph *g)
         g->cap_nodes = g->cap_holders = g->cap_given = g->cap_graded = 0;
         swap_aside(g);
     }
+    tn_spans_free(&g->writers);
+    tn_spans_free(&g->sights);
     tn_slots_free(&g->slots);
 }
 
@@ -166,7 +192,11 @@ tn_tensor *tn_handle(tn_tensor *n)
 {
     if (!n) return NULL;
     n->flags |= TN_F_USER;
-    if (n->base != n) n->base->flags |= TN_F_VIEWED;
+    if (n->base != n && !(n->flags & TN_F_LISTED)) {
+        n->flags |= TN_F_LISTED;
+        n->views = n->base->views;
+        n->base->views = n;
+    }
     give(n->graph, n);
     return (tn_tensor *)((uintptr_t)n + (n->generation & (TN_NODE_ALIGN - 1)));
 }
@@ -265,8 +295,7 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
         n->in[i] = in[i];
         if (floating && !g->no_grad) n->flags |= in[i]->flags & TN_F_REQUIRES_GRAD;
     }
-    uint32_t read = (n->flags & TN_F_REQUIRES_GRAD ? TN_F_GRAD_READ : 0u);
-    for (int i = 0; i < n_in; i++) in[i]->base->flags |= read;
+    for (int i = 0; i < n_in && n->flags & TN_F_REQUIRES_GRAD; i++) in[i]->base->read = g->reads;
     if (!g->call || !g->call->backward)
         for (int i = 0; i < n_in; i++) in[i]->flags |= TN_F_CONSUMED;
     set_dense(n);
@@ -385,6 +414,12 @@ const tn_tensor *tn_node_written(const tn_tensor *n)
     return kind_of(n) == TN_KIND_ASSIGN ? n->in[0] : n->place;
 }
 
+static void add_span(tn_spans *s, tn_tensor *n)
+{
+    uintptr_t low, high;
+    if (tn_node_bytes(n, &low, &high)) tn_spans_add(s, n, n->id, low, high);
+}
+
 bool tn_node_hold(tn_tensor *n)
 {
     tn_graph *g = n->graph;
@@ -398,7 +433,34 @@ bool tn_node_hold(tn_tensor *n)
     uint32_t i = g->n_holders++;
     for (; i && g->holder[i - 1]->id > n->id; i--) g->holder[i] = g->holder[i - 1];
     g->holder[i] = n;
+    if (i < g->n_settled) g->n_settled = i;
+    add_span(&g->sights, n);
+    if (tn_node_written(n)) add_span(&g->writers, n);
     return true;
+}
+
+bool tn_graph_meet(tn_graph *g, tn_spans *s, const tn_tensor *x, uint32_t from, uint32_t end, tn_span_fn *fn,
+                   void *arg)
+{
+    uintptr_t low = 0, high = UINTPTR_MAX;
+    if (s->stale) {
+        tn_spans_clear(s);
+        for (uint32_t i = 0; i < g->n_holders; i++)
+            if (s == &g->writers ? tn_node_written(g->holder[i]) != NULL : !(g->holder[i]->flags & TN_F_LOST))
+                add_span(s, g->holder[i]);
+    }
+    if (s->stale) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
+    if (!x || tn_node_bytes(x, &low, &high)) tn_spans_meet(s, low, high, from, end, fn, arg);
+    return true;
+}
+
+void tn_node_lose(tn_tensor *v, tn_tensor *writer)
+{
+    v->flags |= TN_F_LOST;
+    if (v->lost_to) return;
+    v->lost_to = writer;
+    v->lost_next = writer->lost;
+    writer->lost = v;
 }
 
 void *tn_node_home(const tn_tensor *n, tn_storage **holder)
@@ -409,6 +471,7 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder)
         bytes += n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
         const tn_tensor *next = b->buf ? NULL : tn_node_written(b);
         if (!next) break;
+        if (b->of && next == b->in[0]) next = b->of; /* what all of them are assigned to */
         n = next;
     }
     if (holder) *holder = n->base->buf;

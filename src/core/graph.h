@@ -24,6 +24,7 @@
 #include "alloc.h"
 #include "arena.h"
 #include "dtype.h"
+#include "spans.h"
 
 struct tn_device;
 typedef struct tn_graph tn_graph;
@@ -149,14 +150,13 @@ enum {
     TN_F_DONE = 32,           /* its value exists */
     TN_F_SAVED = 64,          /* a composite's backward rule will read it: must have a value in memory */
     TN_F_WANTED = 128,        /* a derived backward will read it: keep its value where it has one in memory */
-    TN_F_GRAD_READ = 256,     /* something that needs a gradient has read it */
     TN_F_LOST = 512,          /* version: its memory is overwritten once the assignment `lost_to` has run */
     TN_F_GRADIENT = 1024,     /* persistent: stands for (part of) a gradient slab */
     TN_F_BORROWS_NAME = 2048, /* persistent: its name is not its own */
     TN_F_CONSUMED = 4096,     /* an operator other than a gradient's has read it */
     TN_F_WALKED = 8192,       /* its part of a backward is recorded: nothing is kept for another one */
     TN_F_WATCHED = 16384,     /* tn_watch asked for it before it had a value */
-    TN_F_VIEWED = 32768,      /* the user holds views of it */
+    TN_F_LISTED = 32768,      /* a view: in its base's list of those the user has got */
     TN_F_GIVEN = 65536,       /* in graph->given */
     TN_F_INSIDE = 262144,     /* attention written out has been recorded as one node in its readers' place */
     TN_F_LOSS = 524288,       /* of one element: tn_backward was called on it, and checked mode looks at it */
@@ -165,7 +165,8 @@ enum {
         4194304, /* assignment: its target had no value, as TN_F_REFUSED says of a persistent tensor */
     TN_F_WISHED = 1048576, /* an operator made it of what wants no gradient, and tn_requires_grad one for it:
                               to the walk it is a leaf */
-    TN_F_STANDS = 131072   /* assignment: of its target's shape, and its version from then on */
+    TN_F_STANDS = 131072,  /* assignment: of its target's shape, and its version from then on */
+    TN_F_TARGET = 8388608  /* what an assignment writes to */
 };
 
 /* How a node came to its end. */
@@ -204,12 +205,17 @@ struct tn_tensor {
     uint32_t grad_step;
     int32_t uses;    /* of a gradient: whose it is, still to be visited */
     int32_t walk;    /* of a forward node: its entry in the walk */
+    int32_t kept;    /* persistent: its place in session->kept, if it is there */
     int32_t leaf;    /* scratch of notes: the first leaf that looks into its memory, if that is one of it */
     tn_tensor *of;   /* version, assignment, kept value: the persistent tensor it is one of; persistent: what
                         stands for it now */
     uint32_t walked; /* TN_F_WALKED: how many nodes there were then */
     tn_tensor *lost_to; /* TN_F_LOST: the assignment that takes its memory */
-    tn_tensor *place;   /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
+    tn_tensor *lost,
+        *lost_next;   /* assignment: the newest that is lost to it; of what is lost: the next one */
+    tn_tensor *views; /* the newest view of its memory that the user has got; TN_F_LISTED: the next one */
+    uint32_t read;    /* by something that needs a gradient, where it is graph->reads */
+    tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
     const char *name;
     int64_t slot; /* scratch: position in the plan being built */
 };
@@ -258,7 +264,9 @@ struct tn_graph {
     uint32_t n_nodes, cap_nodes;
     tn_tensor **holder; /* of them, those tied to memory that is assigned to: versions and writers, by id */
     uint32_t n_holders, cap_holders;
-    tn_tensor **given; /* nodes the user has got handles of */
+    uint32_t n_settled;       /* of the first of them none is still to write */
+    tn_spans writers, sights; /* those that write; those that may look into memory before it is assigned to */
+    tn_tensor **given;        /* nodes the user has got handles of */
     uint32_t n_given, cap_given;
     struct tn_graded {
         tn_tensor *leaf, *grad;
@@ -273,7 +281,8 @@ struct tn_graph {
         struct tn_graded *graded;
         uint32_t n_nodes, n_holders, n_given, n_graded, cap_nodes, cap_holders, cap_given, cap_graded;
         tn_arena arena;
-    } aside; /* a parked graph, while something is recorded between two steps */
+    } aside;        /* a parked graph, while something is recorded between two steps */
+    uint32_t reads; /* counts backwards, from 1: what was read for one before is not needed any more */
     /* nodes there were when gradient memory was last looked into as a whole, and last told to be written */
     uint32_t gradients_seen, gradients_written;
     tn_arena arena; /* calls, attributes, names, long input lists of this step */
@@ -344,6 +353,12 @@ bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
 const tn_tensor *tn_node_written(const tn_tensor *n);
 /* Lists n among the holders: a version, an assignment or a node that has got a place. False: no memory. */
 bool tn_node_hold(tn_tensor *n);
+/* Calls fn for those of graph->writers or ->sights with ids in [from, end) whose memory meets x's, or for all
+ * of them where x is NULL. False: no memory (reported). */
+bool tn_graph_meet(tn_graph *g, tn_spans *s, const tn_tensor *x, uint32_t from, uint32_t end, tn_span_fn *fn,
+                   void *arg);
+/* Writer takes v's memory, whose value nobody asks for again. */
+void tn_node_lose(tn_tensor *v, tn_tensor *writer);
 
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes);
 tn_storage *tn_storage_wrap(tn_graph *g, void *data, size_t bytes);            /* borrowed */

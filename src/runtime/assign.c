@@ -9,25 +9,36 @@
 #include "../core/placed.h"
 #include "explain.h"
 
-/* Whether something that has not run, recorded before id `before`, writes to x's memory. */
-static bool is_awaited(const tn_session *s, const tn_tensor *x, uint32_t before)
+typedef struct asking {
+    tn_session *s;
+    const tn_tensor *of;
+    tn_tensor *writer;
+    bool found;
+    int status;
+} asking;
+
+static bool waits_to_write(tn_tensor *h, void *arg)
 {
-    const tn_graph *g = &s->graph;
-    for (uint32_t i = 0; i < g->n_holders; i++) {
-        const tn_tensor *h = g->holder[i];
-        const tn_tensor *to = h->flags & TN_F_DONE || h->id < s->flushed ? NULL : tn_node_written(h);
-        if (to && h->id < before && tn_node_overlap(to, x)) return true;
-    }
-    return false;
+    asking *a = arg;
+    const tn_tensor *to = h->flags & TN_F_DONE ? NULL : tn_node_written(h);
+    a->found = a->found || (to && tn_node_overlap(to, a->of));
+    return true;
+}
+
+/* Whether something that has not run, recorded before id `before`, writes to x's memory. */
+static bool is_awaited(tn_session *s, const tn_tensor *x, uint32_t before)
+{
+    asking a = {.of = x};
+    return !tn_graph_meet(&s->graph, &s->graph.writers, x, s->flushed, before, waits_to_write, &a) || a.found;
 }
 
 /* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
  * that no operator took over. */
 static bool still_wanted(const tn_graph *g, const tn_tensor *v)
 {
-    bool wanted = (v->flags & TN_F_GRAD_READ) != 0;
-    for (uint32_t k = v->id + 1; k < g->n_nodes && v->flags & TN_F_VIEWED && !wanted; k++)
-        wanted = g->nodes[k]->base == v && (g->nodes[k]->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
+    bool wanted = v->read == g->reads;
+    for (const tn_tensor *k = v->views; k && !wanted; k = k->views)
+        wanted = (k->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
     return wanted;
 }
 
@@ -57,40 +68,55 @@ static bool looks_into(const tn_tensor *v, const tn_tensor *p)
     return (v->flags & TN_F_VERSION || tn_node_written(v)) && tn_node_overlap(v, p);
 }
 
+/* Whether nobody can ask for v any more: the user has neither it nor a view of it, and it stands for nothing.
+ */
+static bool is_out_of_sight(const tn_tensor *v)
+{
+    return !(v->flags & TN_F_USER) && !v->views && v->of && v->of->of != v;
+}
+
+static bool release(tn_tensor *v, void *arg)
+{
+    asking *a = arg;
+    if (v->flags & TN_F_LOST) return false;
+    if (a->status || !looks_into(v, a->of)) return true;
+    const bool wanted = still_wanted(&a->s->graph, v) && tn_has_value(v);
+    /* outside a step a view is an alias: it sees the new value */
+    if (!wanted && !a->s->in_step) return !is_out_of_sight(v);
+    if (v->of && v->of->of == v) v->of->of = NULL;
+    if (wanted)
+        a->status = copy_out(a->s, v);
+    else
+        tn_node_lose(v, a->writer);
+    return false;
+}
+
 /* Before p's memory is overwritten: step nodes that look into it keep what they saw. One that may be asked
  * for again gets the old value as memory of its own; any other is lost to `writer` once that has run, so that
  * needing it again is an error and never a wrong number. Readers recorded before stand before the writer. */
 static int release_versions(tn_session *s, tn_tensor *p, tn_tensor *writer)
 {
-    tn_graph *g = &s->graph;
-    for (uint32_t i = 0; i < g->n_holders; i++) {
-        tn_tensor *v = g->holder[i];
-        if (v->id >= writer->id || v->flags & TN_F_LOST || !looks_into(v, p)) continue;
-        bool wanted = still_wanted(g, v) && tn_has_value(v);
-        if (!wanted && !s->in_step) continue; /* outside a step a view is an alias: it sees the new value */
-        if (v->of && v->of->of == v) v->of->of = NULL;
-        if (wanted) {
-            int status = copy_out(s, v);
-            if (status) return status;
-        } else {
-            v->flags |= TN_F_LOST;
-            v->lost_to = writer;
-        }
-    }
-    return TN_OK;
+    asking a = {.s = s, .of = p, .writer = writer};
+    if (!tn_graph_meet(&s->graph, &s->graph.sights, p, 0, writer->id, release, &a)) return TN_E_NOMEM;
+    return a.status;
+}
+
+static bool is_to_settle(tn_tensor *v, void *arg)
+{
+    asking *a = arg;
+    const tn_tensor *p = a->of ? a->of : v;
+    if (v->flags & TN_F_LOST) return false;
+    a->found =
+        a->found || (looks_into(v, p) && still_wanted(&a->s->graph, v) && is_awaited(a->s, p, UINT32_MAX));
+    return true;
 }
 
 /* What is to be copied out must have run. p: what is to be assigned to; NULL: anything. */
 static int settle(tn_session *s, const tn_tensor *p)
 {
-    const tn_graph *g = &s->graph;
-    bool wanted = false;
-    for (uint32_t i = 0; i < g->n_holders && !wanted; i++) {
-        const tn_tensor *v = g->holder[i];
-        wanted = !(v->flags & TN_F_LOST) && looks_into(v, p ? p : v) && still_wanted(g, v) &&
-                 is_awaited(s, p ? p : v, UINT32_MAX);
-    }
-    if (!wanted) return TN_OK;
+    asking a = {.s = s, .of = p};
+    if (!tn_graph_meet(&s->graph, &s->graph.sights, p, 0, UINT32_MAX, is_to_settle, &a)) return TN_E_NOMEM;
+    if (!a.found) return TN_OK;
     tn_tape_end(s);
     return tn_run(s, 0, NULL);
 }
@@ -117,13 +143,13 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
         target = tn_mk_reshape(tn_use(p), target->ndim, target->shape);
         if (!target) return g->error.status;
         node->in[0] = target;
+        target->base->flags |= TN_F_TARGET;
     }
     p->of = NULL;
     node->of = p;
     node->name = p->name;
     if (s->in_step) {
-        target->base->flags |= TN_F_LOST;
-        target->base->lost_to = node;
+        tn_node_lose(target->base, node);
     }
     if (!defer && !waits) {
         int status = tn_run(s, 1, &node);
@@ -163,7 +189,7 @@ int tn_assign(tn_tensor *target, tn_tensor *source)
     return tn_assign_at(target, source, NULL, 0);
 }
 
-bool tn_write_pending(const tn_session *s, const tn_tensor *p)
+bool tn_write_pending(tn_session *s, const tn_tensor *p)
 {
     return is_awaited(s, p, p->base->id);
 }

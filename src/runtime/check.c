@@ -119,7 +119,7 @@ static tn_tensor *copy_node(world *w, const tn_tensor *t)
     *c = *t;
     c->graph = &w->graph;
     c->buf = NULL;
-    c->place = c->of = c->lost_to = NULL;
+    c->place = c->of = c->lost_to = c->lost = c->views = NULL;
     c->rule = c->inside = NULL;
     c->mark = 0; /* 1: not compared */
     c->n_in = 0;

@@ -54,6 +54,7 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
         tn_node_free_persistent(g, p);
         return tn_error_set(g, TN_E_NOMEM, "no memory for a tensor of %zu bytes", bytes);
     }
+    p->kept = s->n_kept;
     s->kept[s->n_kept++] = p;
     return p;
 }

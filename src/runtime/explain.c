@@ -211,12 +211,12 @@ static void put_row(const tn_session *s, const tn_view *v, tn_growing *t, int ro
     for (int w = 0; w < 2; w++) {
         tn_sums sums = tn_view_row(v, row, ways[w]);
         bool update = true;
-        for (int i = 0; i < v->n_launch; i++)
-            update = update && (v->launch[i].row != row || v->launch[i].way == TN_WAY_UPDATE);
+        for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next)
+            update = update && v->launch[i].way == TN_WAY_UPDATE;
         if (sums.kernels) put_sums(v, t, tn_way_name(update ? TN_WAY_UPDATE : ways[w]), &sums);
-        for (int i = 0; i < v->n_launch && sums.kernels; i++) {
+        for (int i = v->first_of[row]; i >= 0 && sums.kernels; i = v->launch[i].next) {
             const tn_launch *l = &v->launch[i];
-            if (l->row != row || (l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
+            if ((l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
             tn_put(t, "      %-30s %s", l->of->name, l->ops);
             tn_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
             if (l->of->does) tn_put(t, "        %s\n", l->of->does);

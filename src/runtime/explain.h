@@ -202,9 +202,9 @@ typedef struct tn_launch {
     int64_t bytes_before;
     double ms;      /* negative: not measured */
     double copy_ms; /* what a copy that moves as many bytes takes; 0: not measured */
-    int row;
-    char *ops;   /* "gelu + layer_norm" */
-    char *lines; /* "train.c:41 42" */
+    int row, next;  /* next: of the launches of the row, -1 behind the last */
+    char *ops;      /* "gelu + layer_norm" */
+    char *lines;    /* "train.c:41 42" */
 } tn_launch;
 
 typedef struct tn_sums {
@@ -233,6 +233,7 @@ typedef struct tn_view {
     const tn_step_log *log;
     int n_launch, n_row, n_kept, n_boundary;
     tn_launch *launch;
+    int *first_of; /* first launch of each row */
     tn_kept *kept;
     tn_boundary *boundary;
     tn_sums total, way[TN_WAYS];

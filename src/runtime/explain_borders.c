@@ -21,23 +21,23 @@ static void ledger_add(tn_making *m, const tn_note *n, int slot, const char *how
     char name[160];
     int64_t bytes = bytes_held(&n->value[slot]);
     tn_note_name(n, slot, name, sizeof name);
-    for (int i = 0; i < v->n_kept; i++)
-        if (!strcmp(v->kept[i].how, how) && !strcmp(v->kept[i].name, name)) {
-            v->kept[i].bytes += bytes;
-            v->kept[i].n++;
-            return;
-        }
     char *copy = tn_arena_strdup(&v->arena, name);
     m->failed = m->failed || !copy;
     if (copy) v->kept[v->n_kept++] = (tn_kept){copy, how, bytes, 1};
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const tn_kept *x = a, *y = b;
+    int c = strcmp(x->name, y->name);
+    return c ? c : strcmp(x->how, y->how);
 }
 
 static int by_bytes(const void *a, const void *b)
 {
     const tn_kept *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    int c = strcmp(x->name, y->name);
-    return c ? c : strcmp(x->how, y->how);
+    return by_name(a, b);
 }
 
 static bool forward_value(const tn_note *n, int slot)
@@ -82,10 +82,9 @@ void tn_view_ledger(tn_making *m, int r)
         if (p->value[i].slot < n->n_node) how[p->value[i].slot] &= (uint8_t)~NEVER;
     for (int i = 0; i < n->n_value; i++) {
         int64_t bytes = bytes_held(&n->value[i]);
-        for (int q = 0; q < r && how[i] == KEPT; q++) { /* once, in however many segments it is read */
-            const tn_note *o = m->v->log->run[q].plan->note;
-            int at = tn_same_value(n, i, o, false);
-            if (at >= 0 && m->how[q][o->value[at].memory] & KEPT) how[i] = 0;
+        for (int q = 0, at; how[i] == KEPT; q++) { /* once, in however many segments it is read */
+            if ((at = tn_same_value(m, r, i, &q, false)) < 0) break;
+            if (m->how[q][m->v->log->run[q].plan->note->value[at].memory] & KEPT) how[i] = 0;
         }
         if (how[i] & AGAIN && (i >= n->n_node || m->trait[r][i] & TN_TRAIT_REPEATED || !(how[i] & KEPT))) {
             m->v->again_bytes += bytes;
@@ -115,66 +114,78 @@ static char *call_text(tn_making *m, const tn_note *n, int node)
     return tn_view_text(m, &t);
 }
 
+static int by_ends(const void *a, const void *b)
+{
+    const tn_boundary *x = a, *y = b;
+    int c = strcmp(x->from, y->from);
+    if (!c) c = strcmp(x->to, y->to);
+    return c ? c : strcmp(x->reason, y->reason);
+}
+
 static int by_weight(const void *a, const void *b)
 {
     const tn_boundary *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    int c = strcmp(x->from, y->from);
-    if (!c) c = strcmp(x->to, y->to);
-    return c ? c : strcmp(x->reason, y->reason);
+    return by_ends(a, b);
 }
 
 void tn_view_boundaries(tn_making *m, int r)
 {
     tn_view *v = m->v;
     const tn_plan *p = v->log->run[r].plan;
-    for (int i = 0; i < p->n_cut && !m->failed; i++) {
-        tn_boundary b = {call_text(m, p->note, p->cut[i].from),
-                         call_text(m, p->note, p->cut[i].to),
-                         tn_cut_text(p->cut[i].reason),
-                         tn_cut_remedy(p->cut[i].reason),
-                         (int64_t)tn_note_bytes(&p->note->value[p->cut[i].from]),
-                         p->cut[i].saves_ms,
-                         1};
-        bool found = m->failed;
-        for (int k = 0; k < v->n_boundary && !found; k++) {
-            tn_boundary *o = &v->boundary[k];
-            if (strcmp(o->from, b.from) || strcmp(o->to, b.to) || o->reason != b.reason) continue;
-            o->bytes += b.bytes;
-            o->saves_ms = o->saves_ms < 0 || b.saves_ms < 0 ? -1 : o->saves_ms + b.saves_ms;
-            o->n++;
-            found = true;
-        }
-        if (!found) v->boundary[v->n_boundary++] = b;
-    }
+    for (int i = 0; i < p->n_cut && !m->failed; i++)
+        v->boundary[v->n_boundary++] = (tn_boundary){call_text(m, p->note, p->cut[i].from),
+                                                     call_text(m, p->note, p->cut[i].to),
+                                                     tn_cut_text(p->cut[i].reason),
+                                                     tn_cut_remedy(p->cut[i].reason),
+                                                     (int64_t)tn_note_bytes(&p->note->value[p->cut[i].from]),
+                                                     p->cut[i].saves_ms,
+                                                     1};
 }
 
 /* ---- segments ---- */
 
 /* What the run's segment stores for those to come only: no kernel of its own would read it. */
-static int64_t stored_for_later(const tn_plan *p)
+static int64_t stored_for_later(tn_making *m, const tn_plan *p)
 {
     const tn_note *n = p->note;
     int64_t bytes = 0;
+    bool *read = tn_view_take(m, (size_t)n->n_value, sizeof *read);
+    if (m->failed) return 0;
+    for (int k = 0; k < p->n_step; k++)
+        for (int b = 0; b < p->step[k].n_buf - p->step[k].n_out; b++) {
+            const int slot = p->step[k].buf[b];
+            if (slot >= 0 && slot < n->n_value) read[slot] = true;
+        }
     for (int i = 0; i < p->n_value; i++) {
         const tn_plan_value *v = &p->value[i];
         if (v->slot >= n->n_node || !(v->root || v->keep) || n->value[v->slot].written) continue;
-        bool read = false;
-        for (int k = 0; k < p->n_step && !read; k++)
-            for (int b = 0; b < p->step[k].n_buf - p->step[k].n_out && !read; b++)
-                read = p->step[k].buf[b] == v->slot;
-        if (!read) bytes += (int64_t)tn_note_bytes(&n->value[v->slot]);
+        if (!read[v->slot]) bytes += (int64_t)tn_note_bytes(&n->value[v->slot]);
     }
     return bytes;
 }
 
-/* Whether the launch repeats something that segment r has computed. */
-static bool repeats_of(const tn_making *m, const tn_launch *l, int r)
+/* What is computed a second time on account of a run's end. */
+typedef struct repeats {
+    int kernels;
+    int64_t bytes;
+    double ms;
+} repeats;
+
+static repeats *find_repeats(tn_making *m)
 {
-    if (!l->repeated || l->segment <= r) return false;
-    const tn_note *o = m->v->log->run[r].plan->note;
-    int at = tn_same_value(l->note, tn_launch_node(l, 0), o, true);
-    return at >= 0 && o->value[at].step >= 0;
+    repeats *of = tn_view_take(m, (size_t)m->v->log->n, sizeof *of);
+    for (int i = 0; i < m->v->n_launch && !m->failed; i++) {
+        const tn_launch *l = &m->v->launch[i];
+        for (int r = 0, at; l->repeated; r++) {
+            if ((at = tn_same_value(m, l->segment, tn_launch_node(l, 0), &r, true)) < 0) break;
+            if (m->v->log->run[r].plan->note->value[at].step < 0) continue;
+            of[r].kernels++;
+            of[r].bytes += l->of->bytes;
+            of[r].ms += l->of->predicted_ms;
+        }
+    }
+    return of;
 }
 
 enum { LEAST_TOLD = 5000 }; /* bytes: 0.01 MB, rounded */
@@ -182,19 +193,12 @@ enum { LEAST_TOLD = 5000 }; /* bytes: 0.01 MB, rounded */
 void tn_view_breaks(tn_making *m)
 {
     const tn_step_log *log = m->v->log;
+    const repeats *again = find_repeats(m);
     for (int r = 0; r + 1 < log->n && !m->failed; r++) {
         const tn_run_log *run = &log->run[r];
         const tn_note *next = log->run[r + 1].plan->note;
-        int64_t stored = stored_for_later(run->plan), again = 0;
-        int kernels = 0;
-        double ms = 0;
-        for (int i = 0; i < m->v->n_launch; i++) {
-            const tn_launch *l = &m->v->launch[i];
-            if (!repeats_of(m, l, r)) continue;
-            kernels++;
-            again += l->of->bytes;
-            ms += l->of->predicted_ms;
-        }
+        const int64_t stored = stored_for_later(m, run->plan);
+        const int kernels = again[r].kernels;
         tn_growing t = {0};
         tn_put(&t, "%s", run->ender);
         if (run->what[0]) tn_put(&t, " of %s", run->what);
@@ -205,7 +209,7 @@ void tn_view_breaks(tn_making *m)
         if (worth) tn_put(&t, "%.2f MB stored for what comes after it", (double)stored * 1e-6);
         if (kernels)
             tn_put(&t, "%s%d kernel%s run a second time (%.2f MB, predicted %.3f ms)", worth ? ", " : "",
-                   kernels, kernels > 1 ? "s" : "", (double)again * 1e-6, ms);
+                   kernels, kernels > 1 ? "s" : "", (double)again[r].bytes * 1e-6, again[r].ms);
         tn_put(&t, worth || kernels ? "; move it down" : "nothing more is stored or computed");
         m->v->breaks[m->v->n_break++] = tn_view_text(m, &t);
     }
@@ -224,8 +228,37 @@ void tn_view_unread(tn_making *m)
     if (run->n_unread) m->v->unread = tn_view_text(m, &t);
 }
 
+/* Those of the same name, or between the same calls, are one, in the place of the first. */
+static void add_kept(tn_kept *to, const tn_kept *x)
+{
+    to->bytes += x->bytes;
+    to->n++;
+}
+
+static void add_boundary(tn_boundary *to, const tn_boundary *x)
+{
+    to->bytes += x->bytes;
+    to->saves_ms = to->saves_ms < 0 || x->saves_ms < 0 ? -1 : to->saves_ms + x->saves_ms;
+    to->n++;
+}
+
 void tn_view_sort(tn_view *v)
 {
-    qsort(v->kept, (size_t)v->n_kept, sizeof *v->kept, by_bytes);
-    qsort(v->boundary, (size_t)v->n_boundary, sizeof *v->boundary, by_weight);
+    int kept = 0, boundaries = 0;
+    qsort(v->kept, (size_t)v->n_kept, sizeof *v->kept, by_name);
+    qsort(v->boundary, (size_t)v->n_boundary, sizeof *v->boundary, by_ends);
+    for (int i = 0; i < v->n_kept; i++)
+        if (kept && !by_name(&v->kept[kept - 1], &v->kept[i]))
+            add_kept(&v->kept[kept - 1], &v->kept[i]);
+        else
+            v->kept[kept++] = v->kept[i];
+    for (int i = 0; i < v->n_boundary; i++)
+        if (boundaries && !by_ends(&v->boundary[boundaries - 1], &v->boundary[i]))
+            add_boundary(&v->boundary[boundaries - 1], &v->boundary[i]);
+        else
+            v->boundary[boundaries++] = v->boundary[i];
+    v->n_kept = kept;
+    v->n_boundary = boundaries;
+    qsort(v->kept, (size_t)kept, sizeof *v->kept, by_bytes);
+    qsort(v->boundary, (size_t)boundaries, sizeof *v->boundary, by_weight);
 }

@@ -9,15 +9,18 @@
 
 /* What the nodes of one call - those in this launch, or for a simple one all - read and write by themselves.
  */
-static int64_t bytes_alone(const tn_launch *l, int call, const tn_eager *e)
+static int64_t bytes_alone(const tn_making *m, const tn_launch *l, int call, const tn_eager *e)
 {
     const tn_note *n = l->note;
+    const int first = tn_part_at(m, n->call[call].key, l->segment, call, 0),
+              end = tn_part_at(m, n->call[call].key, l->segment, call + 1, 0);
     const bool *out = e->call[call].simple ? e->elsewhere : e->outside;
     int64_t bytes = 0, *seen = e->seen;
     for (int pass = 0; pass < 3; pass++)
-        for (int i = 0; i < n->n_node; i++) {
+        for (int part = first; part < end; part++) {
+            const int i = m->part[part].slot;
             const tn_note_value *v = &n->value[i];
-            if (v->call != call || v->step < 0 || (!e->call[call].simple && v->step != l->step)) continue;
+            if (i >= n->n_node || v->step < 0 || (!e->call[call].simple && v->step != l->step)) continue;
             if (pass == 1 && out[i]) bytes += (int64_t)tn_note_bytes(v);
             for (int k = 0; k < v->n_in; k++) {
                 const tn_note_value *x = &n->value[v->in[k]];
@@ -89,7 +92,7 @@ static bool needs_kernel(const tn_launch *l, int call, const tn_eager *e)
     return false;
 }
 
-void tn_eager_count(tn_launch *l, const tn_eager *e)
+void tn_eager_count(const tn_making *m, tn_launch *l, const tn_eager *e)
 {
     l->before = !l->repeated; /* eager mode keeps it */
     l->bytes_before = l->repeated ? 0 : l->of->bytes;
@@ -117,7 +120,7 @@ void tn_eager_count(tn_launch *l, const tn_eager *e)
         told++;
         if (e->call[call].simple ? e->call[call].last != l->step : !needs_kernel(l, call, e)) continue;
         calls++;
-        bytes += bytes_alone(l, call, e);
+        bytes += bytes_alone(m, l, call, e);
     }
     if (told == 1 && calls == 1 && whole) return; /* nothing was joined */
     l->before = calls;

@@ -15,8 +15,7 @@ const char *tn_way_name(tn_way w)
 /* Marks what an earlier segment has computed before, what is made of gradients, and what they are made of. */
 static void mark_nodes(tn_making *m, int r)
 {
-    const tn_step_log *log = m->v->log;
-    const tn_note *n = log->run[r].plan->note;
+    const tn_note *n = tn_view_note(m, r);
     uint8_t *t = m->trait[r] = tn_arena_alloc(&m->v->arena, (size_t)n->n_value + 1);
     m->failed = m->failed || !t;
     if (!t) return;
@@ -28,10 +27,9 @@ static void mark_nodes(tn_making *m, int r)
             bool from = v->in[k] < n->n_node ? t[v->in[k]] & TN_TRAIT_AFTER : x->gradient;
             if (from || (x->call >= 0 && n->call[x->call].backward)) t[i] |= TN_TRAIT_AFTER;
         }
-        for (int q = 0; q < r && !back && v->step >= 0 && !(t[i] & TN_TRAIT_REPEATED); q++) {
-            const tn_note *o = log->run[q].plan->note;
-            int at = tn_same_value(n, i, o, true);
-            if (at >= 0 && o->value[at].step >= 0) t[i] |= TN_TRAIT_REPEATED;
+        for (int q = 0, at; !back && v->step >= 0 && !(t[i] & TN_TRAIT_REPEATED); q++) {
+            if ((at = tn_same_value(m, r, i, &q, true)) < 0) break;
+            if (tn_view_note(m, q)->value[at].step >= 0) t[i] |= TN_TRAIT_REPEATED;
         }
     }
     for (int i = n->n_node; i-- > 0;) {
@@ -144,7 +142,7 @@ static void make_launches(const tn_session *s, tn_making *m)
             l->repeated = l->again ? l[-1].repeated : all;
             if (run->kernel) l->ms = (run->kernel[2 * i + 1] - run->kernel[2 * i]) * 1e3;
             if (s->mode == TN_FUSED)
-                tn_eager_count(l, &eager);
+                tn_eager_count(m, l, &eager);
             else
                 l->before = 1, l->bytes_before = l->of->bytes;
             tn_growing ops = {0}, lines = {0};
@@ -158,23 +156,42 @@ static void make_launches(const tn_session *s, tn_making *m)
 
 /* ---- rows ---- */
 
-/* Votes for the launches that compute call c of segment r, or the same call in an earlier one. */
-static void vote(const tn_making *m, int r, int c, int *votes)
+/* Votes for the launches that compute call c of segment r, or the same call in an earlier one. Those that get
+ * their first are listed in `in`. */
+static void vote(const tn_making *m, int r, int c, int *votes, int *in, int *n_in)
 {
-    const tn_note_call *want = &m->v->log->run[r].plan->note->call[c];
-    for (int q = 0; q <= r; q++) {
-        const tn_note *n = m->v->log->run[q].plan->note;
-        for (int i = 0; i < n->n_node; i++)
-            if (n->value[i].call >= 0 && n->value[i].step >= 0 &&
-                tn_same_call(&n->call[n->value[i].call], want))
-                votes[m->first[q] + n->value[i].step]++;
+    const tn_note_call *want = &tn_view_note(m, r)->call[c];
+    for (int k = tn_part_at(m, want->key, 0, 0, 0); k < m->n_part && m->part[k].key == want->key; k++) {
+        const tn_part *p = &m->part[k];
+        const tn_note *n = tn_view_note(m, p->run);
+        if (p->run > r) break;
+        if (p->slot >= n->n_node || n->value[p->slot].step < 0 || !tn_same_call(&n->call[p->call], want))
+            continue;
+        const int launch = m->first[p->run] + n->value[p->slot].step;
+        if (!votes[launch]++) in[(*n_in)++] = launch;
     }
+}
+
+/* The launch, none of backward's, that has got most votes, the first of several; -1: none has any. */
+static int elected(const tn_view *v, int *votes, const int *in, int n_in)
+{
+    int best = -1, most = 0;
+    for (int k = 0; k < n_in; k++) {
+        const int n = votes[in[k]];
+        votes[in[k]] = 0;
+        if (v->launch[in[k]].way == TN_WAY_BACKWARD || n < most || (n == most && in[k] > best)) continue;
+        best = in[k];
+        most = n;
+    }
+    return best;
 }
 
 static void make_rows(tn_making *m)
 {
     tn_view *v = m->v;
     int *votes = tn_view_take(m, (size_t)v->n_launch, sizeof *votes);
+    int *in = tn_view_take(m, (size_t)v->n_launch, sizeof *in);
+    v->first_of = tn_view_take(m, (size_t)v->n_launch, sizeof *v->first_of);
     if (m->failed) return;
     for (int i = 0; i < v->n_launch; i++) {
         tn_launch *l = &v->launch[i];
@@ -187,17 +204,19 @@ static void make_rows(tn_making *m)
     for (int i = 0; i < v->n_launch; i++) {
         tn_launch *l = &v->launch[i];
         if (l->row >= 0) continue;
-        memset(votes, 0, (size_t)v->n_launch * sizeof *votes);
+        int n_in = 0;
         for (int k = 0; k < l->of->n_nodes; k++) {
             const tn_note_call *c = tn_note_call_of(l->note, tn_launch_node(l, k));
             if (c && c->backward && c->of >= 0 && tn_launch_owns(l, tn_launch_node(l, k)))
-                vote(m, l->segment, c->of, votes);
+                vote(m, l->segment, c->of, votes, in, &n_in);
         }
-        int best = -1;
-        for (int k = 0; k < v->n_launch; k++)
-            if (v->launch[k].way != TN_WAY_BACKWARD && votes[k] && (best < 0 || votes[k] > votes[best]))
-                best = k;
+        const int best = elected(v, votes, in, n_in);
         l->row = l->again ? l[-1].row : best >= 0 ? v->launch[best].row : v->n_row++;
+    }
+    for (int r = 0; r < v->n_row; r++) v->first_of[r] = -1;
+    for (int i = v->n_launch; i-- > 0;) {
+        v->launch[i].next = v->first_of[v->launch[i].row];
+        v->first_of[v->launch[i].row] = i;
     }
 }
 
@@ -216,9 +235,8 @@ static void add(tn_sums *s, const tn_launch *l)
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way)
 {
     tn_sums s = {0};
-    for (int i = 0; i < v->n_launch; i++)
-        if (v->launch[i].row == row && (v->launch[i].way == TN_WAY_BACKWARD) == (way == TN_WAY_BACKWARD))
-            add(&s, &v->launch[i]);
+    for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next)
+        if ((v->launch[i].way == TN_WAY_BACKWARD) == (way == TN_WAY_BACKWARD)) add(&s, &v->launch[i]);
     return s;
 }
 
@@ -259,6 +277,7 @@ int tn_view_make(tn_session *s, tn_view *v)
     m.first = tn_view_take(&m, (size_t)v->log->n, sizeof *m.first);
     m.trait = tn_view_take(&m, (size_t)v->log->n, sizeof *m.trait);
     m.how = tn_view_take(&m, (size_t)v->log->n, sizeof *m.how);
+    tn_view_parts(&m, (size_t)values);
     if (!m.failed) make_launches(s, &m);
     if (!m.failed) make_rows(&m);
     for (int r = 0; r < v->log->n && !m.failed; r++) {

@@ -11,8 +11,18 @@
 /* Of a node: an earlier segment has computed it, it is made of gradients, gradients are made of it. */
 enum { TN_TRAIT_REPEATED = 1, TN_TRAIT_AFTER = 2, TN_TRAIT_LEADS = 4 };
 
+/* A value of a run: which of a call's it is. */
+typedef struct tn_part {
+    uint32_t key; /* the call's in all runs of the step */
+    int run, call;
+    uint32_t at;
+    int slot;
+} tn_part;
+
 typedef struct tn_making {
     tn_view *v;
+    tn_part *part; /* all that calls have made, in the order of the members */
+    int n_part;
     int *first;      /* first launch of each segment */
     uint8_t **trait; /* of each segment's nodes */
     uint8_t **how;   /* of each segment's values: what the ledger says */
@@ -41,8 +51,13 @@ static inline const tn_note_call *tn_note_call_of(const tn_note *n, int slot)
 bool tn_same_call(const tn_note_call *a, const tn_note_call *b);
 void *tn_view_take(tn_making *m, size_t n, size_t size); /* zeroed */
 char *tn_view_text(tn_making *m, tn_growing *t);         /* takes the text over */
-/* The value of another segment's note that is slot i of this one; -1: none is. */
-int tn_same_value(const tn_note *n, int i, const tn_note *other, bool nodes_only);
+const tn_note *tn_view_note(const tn_making *m, int run);
+void tn_view_parts(tn_making *m, size_t values); /* so many at most */
+/* The first part that is not before this one. */
+int tn_part_at(const tn_making *m, uint32_t key, int run, int call, uint32_t at);
+/* The value that is slot i of run r, in the first run from *run on, and before r, that has it; -1: none has.
+ */
+int tn_same_value(const tn_making *m, int r, int i, int *run, bool nodes_only);
 
 /* ---- explain_eager.c ---- */
 /* How eager mode would run the calls of a segment. */
@@ -58,7 +73,7 @@ typedef struct tn_eager {
 
 void tn_eager_make(tn_making *m, const tn_plan *p, tn_eager *e);
 /* Sets what the launch counts for: kernels and bytes in eager mode. */
-void tn_eager_count(tn_launch *l, const tn_eager *e);
+void tn_eager_count(const tn_making *m, tn_launch *l, const tn_eager *e);
 
 /* ---- explain_borders.c ---- */
 void tn_view_ledger(tn_making *m, int segment);

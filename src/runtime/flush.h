@@ -27,7 +27,8 @@ struct tn_flush_scratch {
     int cap_root;
     int *twin, *seen; /* of each leaf: the first that is the same (tn_segment.twin); a table of leaves */
     int cap_twin, cap_seen;
-    unsigned char *key; /* the record */
+    int *writes, cap_writes; /* of holders of the graph: how many before each are still to write */
+    unsigned char *key;      /* the record */
     size_t n_key, cap_key;
     void **address;    /* of each slot */
     size_t *size;      /* of one element there */

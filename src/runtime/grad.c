@@ -20,12 +20,6 @@ static bool one_element(tn_scope *sc, const tn_tensor *loss)
     return false;
 }
 
-/* What was read for this backward is not needed any more: assigning may overwrite it. */
-static void forget_reads(tn_graph *g)
-{
-    for (uint32_t i = 0; i < g->n_nodes; i++) g->nodes[i]->flags &= ~(uint32_t)TN_F_GRAD_READ;
-}
-
 /* A loop that trains without steps works, and is not what was meant. */
 static void note_outside(tn_session *s, const char *file, int line)
 {
@@ -55,7 +49,7 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss) && !(status = look_at(sc.g->session, loss))) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
-        forget_reads(sc.g);
+        sc.g->reads++; /* what was read for this one is not needed any more: assigning may overwrite it */
         if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
     }
     tn_call_end(sc.g);

@@ -40,6 +40,6 @@ void tn_flush_scratch_free(tn_flush_scratch *f)
 {
     void *all[] = {f->seed.at, f->node.at, f->leaf.at, f->stack.at, f->marked.at, f->root,
                    f->key,     f->address, f->size,    f->placed,   f->hold,      f->buf,
-                   f->word,    f->last,    f->twin,    f->seen};
+                   f->word,    f->last,    f->twin,    f->seen,     f->writes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tn_free_mem(all[i]);
 }

@@ -168,6 +168,8 @@ int tn_close(tn_session *s)
     tn_free_mem(s->closers);
     tn_free_mem(s->watch);
     tn_graph_reset(&s->graph);
+    if (s->graph.aside.there) tn_graph_take_back(&s->graph);
+    tn_graph_reset(&s->graph);
     tn_tape_free(s);
     tn_state_free(s);
     tn_flush_free(s);

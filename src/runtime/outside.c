@@ -13,17 +13,19 @@
 
 /* ---- freeing ---- */
 
-static bool held(const tn_graph *g, const tn_tensor *b)
+static bool held(tn_tensor *b)
 {
     bool view = b->flags & TN_F_USER;
-    for (uint32_t i = b->id + 1; i < g->n_nodes && b->flags & TN_F_VIEWED && !view; i++)
-        view = g->nodes[i]->base == b && g->nodes[i]->flags & TN_F_USER;
-    return view;
+    while (b->views && !(b->views->flags & TN_F_USER)) { /* freed */
+        b->views->flags &= ~(uint32_t)TN_F_LISTED;
+        b->views = b->views->views;
+    }
+    return view || b->views;
 }
 
 void tn_outside_free(tn_session *s, tn_tensor *n)
 {
-    enum { FOR_BACKWARD = TN_F_GRAD_READ | TN_F_SAVED | TN_F_WANTED };
+    enum { FOR_BACKWARD = TN_F_SAVED | TN_F_WANTED };
     tn_graph *g = &s->graph;
     const bool gradient = n->call && n->call->backward;
     if (s->in_step || g->parked || g->call_depth || gradient || n->id >= g->n_nodes || g->nodes[n->id] != n)
@@ -35,7 +37,8 @@ void tn_outside_free(tn_session *s, tn_tensor *n)
     tn_tensor *b = n->base;
     const tn_kind kind = tn_kind_of(b);
     const bool own = kind != TN_KIND_LEAF && kind != TN_KIND_NUMBER && !tn_node_written(b);
-    if (own && tn_has_value(b) && !(b->flags & FOR_BACKWARD) && !held(g, b)) tn_node_drop_value(b);
+    const bool wanted = b->flags & FOR_BACKWARD || b->read == g->reads;
+    if (own && tn_has_value(b) && !wanted && !held(b)) tn_node_drop_value(b);
     if (s->outside.freed < g->n_given || g->n_graded || s->n_watch) return;
     s->outside.freed = 0; /* as many again before the next look */
     for (uint32_t i = 0; i < g->n_given; i++)

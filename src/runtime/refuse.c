@@ -30,12 +30,12 @@ static void refuse_assignment(tn_graph *g, tn_tensor *n)
     n->flags |= TN_F_REFUSED;
     if (n->of && n->of->of == n) n->of->of = NULL;
     if (n->of && n->flags & TN_F_RESCUES) n->of->flags |= TN_F_REFUSED;
-    for (uint32_t i = 0; i < g->n_holders; i++) {
-        tn_tensor *v = g->holder[i];
-        if (v->lost_to != n) continue;
+    for (tn_tensor *v = n->lost; v; v = v->lost_next) {
         v->lost_to = NULL;
         v->flags &= ~(uint32_t)TN_F_LOST;
+        g->sights.stale = true;
     }
+    n->lost = NULL;
 }
 
 /* There is a tensor, and no value for it until it is assigned one. */

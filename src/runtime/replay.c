@@ -167,13 +167,13 @@ static bool alike(const tn_tensor *p, const tn_tensor *v)
 
 /* The version that this call made of a persistent operand now stands for `now`: the same tensor as then, or
  * another like it whose memory is its own (the next batch). */
-static bool bind_version(const tn_graph *g, tn_tensor *now, const tn_tensor *then, tn_tensor *version)
+static bool bind_version(tn_tensor *now, const tn_tensor *then, tn_tensor *version)
 {
     if (!alike(now, version) || !now->base->buf || now->flags & TN_F_REFUSED) return false;
     version->flags &= ~(uint32_t)TN_F_REFUSED;
     if (now != then && (now->flags & (TN_F_PARAM | TN_F_GRADIENT) || now->base->buf->borrowed)) return false;
-    for (uint32_t i = 0; i < g->n_holders && now != then; i++) /* an assignment knows the tensor it is for */
-        if (tn_node_written(g->holder[i]) && tn_node_written(g->holder[i])->base == version) return false;
+    if (now != then && version->flags & TN_F_TARGET)
+        return false; /* an assignment knows the tensor it is for */
     version->of = now;
     now->of = version;
     if (version->buf) tn_storage_release(version->buf);
@@ -183,14 +183,13 @@ static bool bind_version(const tn_graph *g, tn_tensor *now, const tn_tensor *the
     return true;
 }
 
-static bool bind_operand(const tn_graph *g, const tn_entry *e, tn_tensor *now, const tn_tensor *then,
-                         tn_tensor *as)
+static bool bind_operand(const tn_entry *e, tn_tensor *now, const tn_tensor *then, tn_tensor *as)
 {
     if (!now || !as) return now == as;
     if (!(now->flags & TN_F_PERSISTENT)) return now == as;
     if (now->of == as) return true;
     bool fresh = as->flags & TN_F_VERSION && as->id >= e->first && as->id < e->end;
-    return fresh && !(now->of && now->of->id >= e->first) && bind_version(g, now, then, as);
+    return fresh && !(now->of && now->of->id >= e->first) && bind_version(now, then, as);
 }
 
 /* What else the call changed: versions that assignments replaced, gradients, numbers, draws. */
@@ -202,9 +201,7 @@ static bool effects(tn_session *s, const tn_entry *e, const tn_number *number)
         if (n->flags & TN_F_VERSION && !n->buf) return false; /* of a tensor that was no operand */
         if (tn_kind_of(n) != TN_KIND_ASSIGN) continue;
         if (!n->of) return false; /* its target is gone */
-        for (uint32_t i = 0; i < g->n_holders; i++) {
-            tn_tensor *v = g->holder[i];
-            if (v->lost_to != n) continue;
+        for (tn_tensor *v = n->lost; v; v = v->lost_next) {
             v->flags |= TN_F_LOST;
             if (v->of && v->of->of == v) v->of->of = NULL;
         }
@@ -236,7 +233,7 @@ tn_entry *tn_tape_match(tn_session *s, tn_entry_kind kind, const char *name, con
     tn_entry *e = t->cursor < t->n ? &t->entry[t->cursor] : NULL;
     bool same = e && !s->graph.error.status && is_same(s, e, kind, name, key, n);
     for (int i = 0; i < n && same; i++)
-        same = bind_operand(&s->graph, e, given[i], t->ref[e->ref + 2 * i], t->ref[e->ref + 2 * i + 1]);
+        same = bind_operand(e, given[i], t->ref[e->ref + 2 * i], t->ref[e->ref + 2 * i + 1]);
     if (!same || !effects(s, e, key->number)) {
         tn_tape_cut(s);
         return NULL;
@@ -250,7 +247,7 @@ tn_entry *tn_tape_match(tn_session *s, tn_entry_kind kind, const char *name, con
 /* As if only the nodes that are left had been recorded: what later calls had set on them is taken off. */
 static void set_flags_anew(tn_session *s, uint32_t cut)
 {
-    enum { LATER = TN_F_CONSUMED | TN_F_GRAD_READ | TN_F_WANTED | TN_F_VIEWED | TN_F_WATCHED };
+    enum { LATER = TN_F_CONSUMED | TN_F_WANTED | TN_F_WATCHED | TN_F_TARGET };
     tn_tape *t = &s->tape;
     tn_graph *g = &s->graph;
     uint32_t walked = 0; /* a backward is done with what was read before its end */
@@ -259,18 +256,19 @@ static void set_flags_anew(tn_session *s, uint32_t cut)
     for (uint32_t i = 0; i < cut; i++) {
         tn_tensor *n = g->nodes[i];
         n->flags &= ~(uint32_t)LATER;
+        n->read = 0;
         if (n->walked >= cut) n->flags &= ~(uint32_t)TN_F_WALKED;
         if (n->lost_to && n->lost_to->id >= cut) n->lost_to = NULL;
     }
     for (uint32_t i = 0; i < cut; i++) {
         tn_tensor *n = g->nodes[i];
         uint32_t consumed = n->call && n->call->backward ? 0 : TN_F_CONSUMED;
-        uint32_t read = n->flags & TN_F_REQUIRES_GRAD && i >= walked ? TN_F_GRAD_READ : 0;
+        const bool read = n->flags & TN_F_REQUIRES_GRAD && i >= walked;
         for (int k = 0; k < n->n_in; k++) {
             n->in[k]->flags |= consumed;
-            n->in[k]->base->flags |= read;
+            if (read) n->in[k]->base->read = g->reads;
         }
-        if (n->base != n && n->flags & TN_F_USER) n->base->flags |= TN_F_VIEWED;
+        if (tn_kind_of(n) == TN_KIND_ASSIGN) n->in[0]->base->flags |= TN_F_TARGET;
     }
     for (int i = 0; i < t->n; i++)
         if (t->entry[i].kind == TN_ENTRY_WATCH) t->ref[t->entry[i].ref + 1]->flags |= TN_F_WATCHED;
@@ -317,6 +315,8 @@ static void drop_values(tn_tape *t, tn_graph *g)
         if (e->flush && e->flush->plan) drop_flushed(e->flush);
         if (e->uploads) tn_node_drop_value(tn_entry_results(t, e)[0]);
     }
+    g->sights.stale = true;
+    g->n_settled = 0;
     for (uint32_t i = 0; i < g->n_holders; i++) {
         tn_tensor *n = g->holder[i];
         if (n->of && n->of->of == n) n->of->of = NULL;

@@ -174,9 +174,9 @@ static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
     tn_put(t, "<tr%s><td class=n>%d<td>%s<td>", backward ? " class=b" : "", row + 1,
            backward ? "backward" : "forward");
     bool any = false;
-    for (int i = 0; i < v->n_launch; i++) {
+    for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next) {
         const tn_launch *l = &v->launch[i];
-        if (l->row != row || (l->way == TN_WAY_BACKWARD) != backward) continue;
+        if ((l->way == TN_WAY_BACKWARD) != backward) continue;
         if (any) tn_put(t, "<br>");
         put_escaped(t, l->ops);
         tn_put(t, " <span class=k>%s</span> <span class=k>", l->of->name);

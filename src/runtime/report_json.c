@@ -74,12 +74,9 @@ static void put_rows(const tn_session *s, const tn_view *v, tn_growing *t)
         tn_put(t, ",");
         put_sums(t, "backward", &b);
         tn_put(t, ",\"launches\":[");
-        bool any = false;
-        for (int i = 0; i < v->n_launch; i++) {
-            if (v->launch[i].row != r) continue;
-            tn_put(t, "%s", any ? "," : "");
+        for (int i = v->first_of[r]; i >= 0; i = v->launch[i].next) {
+            tn_put(t, "%s", i == v->first_of[r] ? "" : ",");
             put_launch(s, &v->launch[i], t);
-            any = true;
         }
         tn_put(t, "]}");
     }

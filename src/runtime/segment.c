@@ -331,13 +331,39 @@ static int first_leaf(const tn_flush_scratch *f, const tn_storage *whole, int le
     return leaf;
 }
 
-/* Holders recorded before id that write: how far the memory has come by then. */
-static int64_t writes_before(const tn_graph *g, uint32_t id)
+static bool is_to_write(const tn_tensor *h)
 {
-    int64_t n = 0;
-    for (uint32_t i = 0; i < g->n_holders && g->holder[i]->id < id; i++)
-        n += tn_node_written(g->holder[i]) && !(g->holder[i]->flags & (TN_F_DONE | TN_F_REFUSED));
-    return n;
+    return tn_node_written(h) && !(h->flags & (TN_F_DONE | TN_F_REFUSED));
+}
+
+/* For each holder from g->n_settled on, and behind the last, how many before it are to write: how far the
+ * memory has come by then. */
+static bool count_writes(tn_graph *g, tn_flush_scratch *f)
+{
+    int n = 0;
+    while (g->n_settled < g->n_holders && !is_to_write(g->holder[g->n_settled])) g->n_settled++;
+    const uint32_t first = g->n_settled, count = g->n_holders - first;
+    if (!tn_reserve(&f->writes, &f->cap_writes, (int)count + 1, sizeof *f->writes)) return false;
+    for (uint32_t i = 0; i < count; i++) {
+        f->writes[i] = n;
+        n += is_to_write(g->holder[first + i]);
+    }
+    f->writes[count] = n;
+    return true;
+}
+
+/* Of those recorded before id. */
+static int64_t writes_before(const tn_graph *g, const tn_flush_scratch *f, uint32_t id)
+{
+    uint32_t low = g->n_settled, high = g->n_holders;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (g->holder[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return f->writes[low - g->n_settled];
 }
 
 /* What is written in place, where, and before or after which readers, is part of a plan: for each leaf, and
@@ -347,14 +373,15 @@ static bool put_memory(tn_session *s, tn_flush_scratch *f)
 {
     tn_graph *g = &s->graph;
     uint32_t mark = g->mark;
-    if (!writes_before(g, g->n_nodes)) return true;
+    if (!count_writes(g, f)) return false;
+    if (!f->writes[g->n_holders - g->n_settled]) return true;
     for (int i = 0; i < f->leaf.n + f->node.n; i++) {
         const tn_tensor *x = i < f->leaf.n ? f->leaf.at[i] : f->node.at[i - f->leaf.n];
         if (i >= f->leaf.n && !x->place) continue;
         tn_storage *holder = NULL;
         const char *home = tn_node_home(x, &holder);
         tn_storage *whole = region(holder);
-        int64_t where[3] = {-1, 0, writes_before(g, x->base->id)};
+        int64_t where[3] = {-1, 0, writes_before(g, f, x->base->id)};
         if (whole && whole->mark != mark && i < f->leaf.n) {
             whole->mark = mark;
             whole->first = first_leaf(f, whole, i);

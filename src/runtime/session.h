@@ -43,6 +43,8 @@ struct tn_session {
 
     tn_tensor **params, **buffers, **kept; /* persistent nodes */
     int n_params, n_buffers, n_kept, cap_params, cap_buffers, cap_kept;
+    tn_tensor **named; /* parameters and buffers, a table by their names */
+    int n_named, cap_named;
     tn_slab slab[TN_DTYPE_COUNT];
     uint32_t flushed; /* nodes of this step with a smaller id are past their flush */
     bool region_ends; /* tn_op_end is running what its operator leaves: inner results are not kept */
@@ -194,7 +196,7 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
  * defer: the assignment runs when the open call ends, with what else it leaves behind. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);
 /* Whether x's memory will be written, before x is read, by something that has not run. */
-bool tn_write_pending(const tn_session *s, const tn_tensor *x);
+bool tn_write_pending(tn_session *s, const tn_tensor *x);
 
 /* ---- state.c ---- */
 void tn_state_free(tn_session *s);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../core/hash.h"
 #include "../core/placed.h"
 #include "explain.h"
 
@@ -133,6 +134,7 @@ static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first
     p->buf = tn_storage_window(whole->buf, (size_t)first * block, (size_t)blocks * block);
     p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
     p->name = whole->flags & TN_F_GRADIENT ? "gradients" : "parameters";
+    p->kept = s->n_kept;
     if (p->buf && list_add(&s->kept, &s->n_kept, &s->cap_kept, p)) return p;
     tn_node_free_persistent(&s->graph, p);
     return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for a tensor");
@@ -169,12 +171,53 @@ static int store(tn_session *s, tn_tensor *p, tn_tensor *node, bool wait)
     s->graph.no_grad++; /* p is no function of anything */
     tn_tensor *copy = tn_mk_contiguous(tn_mk_cast(node, (tn_dtype)p->dtype));
     s->graph.no_grad--;
-    if (!copy || !tn_node_hold(copy)) return s->graph.error.status;
-    copy->place = p;
+    if (copy) copy->place = p;
+    if (!copy || !tn_node_hold(copy)) {
+        if (copy) copy->place = NULL;
+        return s->graph.error.status;
+    }
     if (!wait) return tn_run(s, 1, &copy);
     copy->of = p;
     p->of = copy;
     return TN_OK;
+}
+
+/* ---- names ---- */
+
+/* Where the name is in the table, or would be. */
+static tn_tensor **named_at(const tn_session *s, const char *name)
+{
+    const uint32_t mask = (uint32_t)s->cap_named - 1;
+    uint32_t i = (uint32_t)tn_hash_bytes(name, strlen(name)) & mask;
+    while (s->named[i] && strcmp(s->named[i]->name, name)) i = (i + 1) & mask;
+    return &s->named[i];
+}
+
+/* Of the table: whether it holds all that have names. Without memory for one, or while one that was freed is
+ * in it, names are looked for one by one. */
+static bool all_named(const tn_session *s)
+{
+    return s->n_named == s->n_params + s->n_buffers;
+}
+
+/* p is the newest that has a name. */
+static void note_name(tn_session *s, tn_tensor *p)
+{
+    const int n = s->n_params + s->n_buffers;
+    s->n_named++;
+    if (all_named(s) && 2 * n <= s->cap_named) {
+        *named_at(s, p->name) = p;
+        return;
+    }
+    tn_free_mem(s->named);
+    for (s->cap_named = 64; s->cap_named < 4 * n;) s->cap_named *= 2;
+    s->named = tn_calloc((size_t)s->cap_named, sizeof *s->named);
+    s->n_named = s->named ? n : -1;
+    for (int i = 0; i < s->n_named; i++) {
+        tn_tensor *x = i < s->n_params ? s->params[i] : s->buffers[i - s->n_params];
+        *named_at(s, x->name) = x;
+    }
+    if (!s->named) s->cap_named = 0;
 }
 
 static bool name_is_free(tn_session *s, const char *name)
@@ -235,6 +278,7 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
         if (p) {
             p->name = copy;
             p->flags |= TN_F_PARAM | TN_F_REQUIRES_GRAD | TN_F_USER;
+            note_name(s, p);
             if (store(s, p, init, false)) { /* it has no value, and its name is free */
                 take_back_param(s);
                 p = NULL;
@@ -311,6 +355,7 @@ static tn_tensor *keep_again(const tn_scope *sc, tn_tensor *x)
         if (h->id > copy->id && h->of == before && tn_op_get((tn_op)h->op)->kind == TN_KIND_ASSIGN) h->of = p;
     }
     copy->place = copy->of = p;
+    g->writers.stale = true;
     if (p) p->of = copy;
     return tn_handle(p);
 }
@@ -361,6 +406,7 @@ static tn_tensor *new_buffer(tn_session *s, const char *name, tn_tensor *init, c
         return NULL;
     }
     p->name = copy;
+    note_name(s, p);
     take_over(handle);
     return h;
 }
@@ -387,14 +433,11 @@ static void drop_persistent(tn_session *s, tn_tensor *p)
     tn_node_free_persistent(&s->graph, p);
 }
 
-static bool list_remove(tn_tensor **list, int *n, tn_tensor *p)
+static void list_remove(tn_tensor **list, int *n, const tn_tensor *p)
 {
-    for (int i = *n; i-- > 0;)
-        if (list[i] == p) {
-            memmove(list + i, list + i + 1, (size_t)(--*n - i) * sizeof *list);
-            return true;
-        }
-    return false;
+    int i = *n - 1;
+    while (i >= 0 && list[i] != p) i--;
+    if (i >= 0) memmove(list + i, list + i + 1, (size_t)(--*n - i) * sizeof *list);
 }
 
 /* Whether p's first value and an assignment to p both wait: without p, that would not know where to. */
@@ -449,11 +492,13 @@ void tn_free_at(tn_tensor *persistent, const char *file, int line)
         tn_outside_free(s, p);
         return;
     }
-    if (!list_remove(s->kept, &s->n_kept, p)) { /* a parameter, or all of the slab */
+    if (p->kept >= s->n_kept || s->kept[p->kept] != p) { /* a parameter, or all of the slab */
         refuse_to_free(s, p, file, line);
         return;
     }
-    list_remove(s->buffers, &s->n_buffers, p);
+    tn_tensor *last = s->kept[--s->n_kept];
+    s->kept[last->kept = p->kept] = last;
+    if (p->name && !(p->flags & TN_F_BORROWS_NAME)) list_remove(s->buffers, &s->n_buffers, p);
     if (made_now(s, p)) tn_tape_end(s);
     if (assigned_while_made(s, p)) tn_flush(s);
     drop_persistent(s, p);
@@ -499,6 +544,7 @@ void tn_state_free(tn_session *s)
     tn_free_mem(s->kept);
     tn_free_mem(s->params);
     tn_free_mem(s->buffers);
+    tn_free_mem(s->named);
 }
 
 /* ---- finding ---- */
@@ -525,6 +571,7 @@ tn_tensor *tn_buffer_at(const tn_session *s, int i)
 tn_tensor *tn_find(const tn_session *s, const char *name)
 {
     if (!s || !name) return NULL;
+    if (all_named(s)) return s->n_named ? tn_handle(*named_at(s, name)) : NULL;
     for (int i = 0; i < s->n_params; i++)
         if (!strcmp(s->params[i]->name, name)) return tn_handle(s->params[i]);
     for (int i = 0; i < s->n_buffers; i++)

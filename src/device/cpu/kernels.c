@@ -306,7 +306,9 @@ static void compile_pending(struct batch *b)
         fail(b, TN_E_IO);
         return;
     }
+    enum { MOST = 32 }; /* kernels of an object, which is looked through for each of them */
     int units = b->count < b->k->jobs ? b->count : b->k->jobs;
+    if (units < b->count / MOST) units = b->count / MOST;
     bool alone = units == b->count;
     build(b, units);
     if (b->count && !alone && !b->status) { /* one spoils the others of its unit: find it */
