@@ -254,8 +254,9 @@ static void as_before(tn_session *s, int k, bool eager)
     tn_clear_error(s);
     size_t n = look(s, state, sizeof state);
     if (eager) {
+        if (!me.twice && !before_or_after(state, n, k))
+            judge(BETWEEN, "step %d failed (%s) within an operator", k, why);
         me.twice = true;
-        if (!before_or_after(state, n, k)) judge(BETWEEN, "step %d failed (%s) within an operator", k, why);
     } else if (!same(state, n, k - 1, *me.warned))
         judge(BETWEEN, "step %d failed (%s) and %s", k, why,
               same(state, n, k, *me.warned) ? "took place all the same" : "left an effect");
