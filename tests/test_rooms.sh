@@ -6,7 +6,6 @@
 # the openings of files speak of exist.
 . tests/check.sh
 
-# "(circle)" behind a room: there the files still know each other in circles. To be taken away, never to be added.
 cat >"$tmp/rooms" <<'TABLE'
 include
 src/core            include src/device/device.h
@@ -21,7 +20,7 @@ fuser/text          src/core src/device fuser/plan.h fuser/graph fuser/loops
 fuser/group         src/core fuser/plan.h fuser/graph fuser/loops
 fuser               src/core src/device fuser/graph fuser/loops fuser/text fuser/group
 autograd            src/core
-src/runtime         include src/core src/device src/device/ref/ref.h src/device/cpu/builtin.h fuser fuser/plan.h fuser/loops autograd (circle)
+src/runtime         include src/core src/device src/device/ref/ref.h src/device/cpu/builtin.h fuser fuser/plan.h fuser/loops autograd
 autograd/check.c    include src/core autograd src/runtime
 src/ops             src/core src/runtime fuser/text/attention.h
 src/runtime/calibrate.c  src/core src/device src/runtime
@@ -29,6 +28,8 @@ nn                  include
 examples            include
 bench               *
 TABLE
+# Files that still know each other in a circle. To be taken away, never to be added.
+circle='src/runtime/assign.c src/runtime/flush.c src/runtime/record.c src/runtime/region.c'
 # device.h alone is known below its room: a graph holds the device that its values lie on, an operator its epilogue.
 
 # ---- the table itself ----
@@ -45,7 +46,7 @@ table() { # each file has a room, each room a file, and what a room sees stands 
     awk 'NR == FNR { has[$3]; is[$1]; next }
         !($1 in has) { print $1 ": no file is in it"; bad = 1 }
         { for (i = 2; i <= NF; i++)
-              if ($i != "*" && $i != "(circle)" && !($i in row) && !($i in is)) { print $1 " sees " $i ", which is not above it"; bad = 1 }
+              if ($i != "*" && !($i in row) && !($i in is)) { print $1 " sees " $i ", which is not above it"; bad = 1 }
           row[$1] }
         END { exit bad }' "$tmp/placed" "$tmp/rooms"
 }
@@ -92,12 +93,10 @@ upwards() {
 check symbols_are_taken_of_lower_rooms upwards
 
 circles() { # tsort names the files of a circle
-    awk -v rooms="$tmp/rooms" -v placed="$tmp/placed" '
-        BEGIN {
-            while ((getline line < rooms) > 0) if (line ~ /\(circle\)/) { split(line, w, " "); may[w[1]] }
-            while ((getline line < placed) > 0) { split(line, w, " "); as[w[1]] = w[3] in may ? w[3] : w[1] }
-        }
-        as[$1] != as[$3] { print as[$1], as[$3] }' "$tmp/arrows" | sort -u >"$tmp/edges"
+    for file in $circle; do ls "$file" >/dev/null || return; done
+    awk -v circle=" $circle " '
+        function as(file) { return index(circle, " " file " ") ? "circle" : file }
+        as($1) != as($3) { print as($1), as($3) }' "$tmp/arrows" | sort -u >"$tmp/edges"
     tsort "$tmp/edges" >"$tmp/order"
 }
 check no_circle_of_files circles
