@@ -8,20 +8,10 @@
 
 #include "check.h"
 
+#include "gpu_target.h"
 #include "nvrtc.h"
 #include "src/core/sanitized.h"
 #include "src/device/embed.h"
-
-static const tn_target gpu = {.dialect = TN_DIALECT_CUDA,
-                              .vector_bytes = 16,
-                              .l1_bytes = 192 << 10,
-                              .l2_bytes = 50 << 20,
-                              .last_bytes = 50 << 20,
-                              .processors = 132,
-                              .max_threads = 2048,
-                              .capability = 80,
-                              .shared_bytes = 48 << 10,
-                              .shared_most = 163 << 10};
 
 /* ---- compiling ---- */
 
@@ -161,7 +151,7 @@ static int open_sessions(void **state)
     (void)state;
     ahead_open(TN_CPU);
     Ahead.compile = compile_batch;
-    for (int i = 0; i < 2; i++) Ahead.s[i]->target = Ahead.s[i]->device->target = gpu;
+    for (int i = 0; i < 2; i++) Ahead.s[i]->target = Ahead.s[i]->device->target = gpu_target(80);
     Cpu = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 77, .log = quiet);
     assert_non_null(Cpu);
     Cpu->device->compile = note_nothing;

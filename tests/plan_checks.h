@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "src/runtime/flush.h"
+#include "tests/gpu_target.h"
 
 typedef struct seen {
     tn_plan *plan;
@@ -90,12 +91,10 @@ static inline void print_plan(const seen *v)
 /* The session's target with the numbers of an H100, of which the reference profile is. */
 static inline tn_target like_h100(const tn_session *s)
 {
-    tn_target t = s->target;
-    t.processors = 132;
-    t.capability = 90;
-    t.max_threads = 2048;
-    t.l1_bytes = 228 << 10;
-    t.shared_most = 227 << 10;
+    tn_target t = gpu_target(90);
+    t.tf32 = s->target.tf32;
+    t.tuned = s->target.tuned;
+    t.profile = s->target.profile;
     return t;
 }
 

@@ -6,6 +6,7 @@
  * Read first: drawn.
  */
 #include "cuda_conv.h"
+#include "gpu_target.h"
 
 static bool full;
 
@@ -56,20 +57,11 @@ static void statistics_of_many_tiles(void **state)
 
 /* ---- the tile that is chosen ---- */
 
-static const tn_target h100 = {.dialect = TN_DIALECT_CUDA,
-                               .vector_bytes = 16,
-                               .l1_bytes = 228 << 10,
-                               .l2_bytes = 50 << 20,
-                               .capability = 90,
-                               .processors = 132,
-                               .max_threads = 2048,
-                               .shared_bytes = 48 << 10,
-                               .shared_most = 227 << 10};
-
 static void choices(void **state)
 {
     (void)state;
     struct fu_conv_tile o;
+    const tn_target h100 = gpu_target(90);
     tn_target t = h100;
     tn_conv2d_desc d = conv_desc(TN_F16, TN_CONV_FORWARD, 64, 56, 256, 256, 3);
     assert_true(fu_conv_tile(&d, &t, false, &o)); /* much to do: large tiles, no splits */

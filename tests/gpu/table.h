@@ -12,6 +12,7 @@
 
 #include "src/device/device.h"
 #include "src/device/embed.h"
+#include "tests/gpu_target.h"
 #include "tests/nvrtc.h"
 
 typedef struct table_row {
@@ -25,23 +26,8 @@ typedef struct table_row {
     bool tested;       /* by the test suite too, which has no time for all */
 } table_row;
 
-/* Row `i` of the family, or false: there are no more. The target is the one below. */
+/* Row `i` of the family, or false: there are no more. The target is gpu_target(90). */
 typedef bool table_family(int i, table_row *out);
-
-/* The GPU that tiles are chosen and times predicted for. */
-static inline tn_target table_target(void)
-{
-    return (tn_target){.dialect = TN_DIALECT_CUDA,
-                       .vector_bytes = 16,
-                       .l1_bytes = 228 << 10,
-                       .l2_bytes = 50 << 20,
-                       .last_bytes = 50 << 20,
-                       .capability = 90,
-                       .processors = 132,
-                       .max_threads = 2048,
-                       .shared_bytes = 48 << 10,
-                       .shared_most = 227 << 10};
-}
 
 /* What kernels are made for, and how a row calls it. */
 static const struct table_kind {
@@ -98,7 +84,7 @@ static inline table_result table_compile(const nvrtc *n, const table_row *row, c
 /* Blocks that live on a multiprocessor of the target at once. */
 static inline int table_resident(const table_row *row, int registers)
 {
-    const tn_target t = table_target();
+    const tn_target t = gpu_target(90);
     const int by_registers = registers ? 65536 / (((registers + 7) / 8 * 8) * row->threads) : 1;
     const int by_shared = (int)(t.l1_bytes / (row->shared + 1024)), by_threads = t.max_threads / row->threads;
     const int least = by_registers < by_shared ? by_registers : by_shared;

@@ -49,7 +49,7 @@ static inline bool attention_row(int i, table_row *out)
                              .heads = use->heads,
                              .tq = use->tq,
                              .tk = 2048};
-    const tn_target target = table_target();
+    const tn_target target = gpu_target(90);
     const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels = fu_flash_text((fu_flash_pass)p);
     struct fu_flash_tile t;
     char defines[1024];

@@ -89,7 +89,7 @@ static inline bool conv_row(int i, table_row *out)
     if (w >= TABLE_WAYS) return false;
     const struct table_way *way = &table_ways[w];
     const int bytes = table_kinds[k].dtype == TN_F32 ? 4 : 2;
-    tn_target target = table_target();
+    tn_target target = gpu_target(90);
     target.tf32 = table_kinds[k].tf32;
     const tn_conv2d_desc d = table_conv(table_kinds[k].dtype, way->pass, way->odd ? 3 : 128, 1);
     const bool small = way->odd || way->brief;
@@ -124,7 +124,7 @@ static inline bool direct_row(int i, table_row *out)
     enum { KINDS = sizeof kind / sizeof *kind, GROUPS = sizeof group / sizeof *group };
     const int p = i % 3, k = i / 3 % KINDS, g = i / 3 / KINDS, each = 128 / 8;
     if (g >= GROUPS) return false;
-    const tn_target target = table_target();
+    const tn_target target = gpu_target(90);
     tn_conv2d_desc d =
         table_conv(kind[k].dtype, (tn_conv_pass)p, (int64_t)group[g].in * 8 * each, (int64_t)8 * each);
     struct fu_conv_tile o;
