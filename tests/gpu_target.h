@@ -1,5 +1,6 @@
-/* gpu_target.h - the GPU that kernels are planned for where there is none: an H100, of which the reference profile
- * is, or, with the compute capability 80, one of the generation before with as many multiprocessors. */
+/* gpu_target.h - the GPU that kernels are planned for where there is none: an H100, of which the reference
+ * profile is, or, with the compute capability 80, one of the generation before with as many multiprocessors.
+ */
 #ifndef TESTS_GPU_TARGET_H
 #define TESTS_GPU_TARGET_H
 

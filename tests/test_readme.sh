@@ -167,27 +167,30 @@ plan() { # what README shows of a plan is how the committed one begins
 }
 check the_plan_is_the_committed_one plan
 
-# ---- the operator -----------------------------------------------------------------------------------------
+# ---- additions --------------------------------------------------------------------------------------------
 
-# Lines for a header or a table go behind those of a neighbour, neg or adamw; those for nn/ at the end of the file. Then the
-# test of all operators knows the new one, and the program of docs/pipeline.md trains with the new optimizer.
+# Lines for a header or a table go behind those of a neighbour, neg, cumsum or adamw; those for nn/ at the end of the file.
+# Then the test of all operators knows the new ones, and the program of docs/pipeline.md trains with the new optimizer.
 additions() {
     mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn bench tests data "$tmp/tree" && cd "$tmp/tree" || return
     for info in "$tmp"/block/*.info; do
         file=$(sed 's/^c //' "$info") block=${info%.info}
         case $(cat "$info") in
-        'c src/'* | 'c include/'*)
-            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
+        'c src/'* | 'c include/'* | 'c tests/'*)
+            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_SCAN\(cumsum,|F\(cumsum_last,| *\{"cumsum/last"|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
                 grep -F "$(sed 's/[^a-zA-Z# _].*//; s/ tn_.*/ tn_/; q' "$block")" | head -n 1 | cut -d: -f1)
             sed -i "${line}r $block" "$file" || return
             ;;
         'c nn/'*) cat "$block" >>"$file" ;;
         esac
     done
-    "$MAKE" -j2 BUILD=b OPT=-O0 b/tests/test_ops && b/tests/test_ops gaussian >"$tmp/ops" 2>&1
-    status=$?
-    cat "$tmp/ops"
-    [ $status -eq 0 ] && grep -q 'OK \] gaussian' "$tmp/ops" || return
+    "$MAKE" -j2 BUILD=b OPT=-O0 b/tests/test_ops || return
+    for op in gaussian cumprod; do
+        b/tests/test_ops $op >"$tmp/ops" 2>&1
+        status=$?
+        cat "$tmp/ops"
+        [ $status -eq 0 ] && grep -q "OK \] $op" "$tmp/ops" || return
+    done
     [ -n "$reads" ] || return 0
     sed 's/tn_adamw(/tn_lion(/' "$work/mlp.c" >lion.c
     # shellcheck disable=SC2086
@@ -195,4 +198,4 @@ additions() {
     grep -q 'lion_elements  *lion$' "$tmp/lion"
 }
 # What is tested here is text, not memory: once is enough.
-[ -n "$SAN" ] || check an_operator_and_an_optimizer_are_added additions
+[ -n "$SAN" ] || check operators_and_an_optimizer_are_added additions
