@@ -131,6 +131,10 @@ paths() { # in `backquotes`: whatever looks like a file of the tree; in (links):
         # shellcheck disable=SC2086
         ls -d $path >/dev/null || return
     done
+    # by its name alone: a file of any room
+    find src include autograd fuser nn examples bench tests -type f | sed 's|.*/||' | sort -u >"$tmp/files"
+    grep -o '`[a-z_0-9]*\.\(c\|h\|def\|cu\|sh\)`' "$tmp/docs" | tr -d '`' | grep -v -x -e train.c -e mlp.c | sort -u |
+        comm -23 - "$tmp/files" | sed 's/^/no file of that name: /' | { ! grep .; } || return
     for doc in $docs; do
         for path in $(grep -o '](\.*[a-zA-Z_/][a-zA-Z_/.0-9-]*)' "$doc" | sed 's/^](//; s/)$//' | sort -u); do
             (cd "$(dirname "$doc")" && ls -d "$path" >/dev/null) || { echo "$doc: $path" && return 1; }
