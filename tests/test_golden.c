@@ -2,8 +2,9 @@
  *
  *   models      the same weights and batches: every gradient of the first step, the losses of 20 AdamW steps,
  *               running statistics and what evaluation mode gives at the end
- *   operators   those whose semantics are easy to get wrong; result, and the gradients of sum(result *
- * weight) promotion   result dtypes
+ *   operators   those whose semantics are easy to get wrong: result, and the gradients of
+ *               sum(result * weight)
+ *   promotion   result dtypes
  *
  * On the reference device what is left is the rounding of the stored numbers. Read train and op_case first.
  */
