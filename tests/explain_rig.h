@@ -14,7 +14,8 @@
 #include <cmocka.h>
 #include <tensor_nn.h>
 
-#include "src/runtime/explain.h"
+#include "src/check/check.h"
+#include "src/report/view.h"
 
 enum { BATCH = 256, WIDTH = 512, CLASSES = 10 };
 

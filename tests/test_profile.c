@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <tensor_nn.h>
 
+#include "src/report/view.h"
 #include "src/runtime/profile.h"
 
 #include "folder.h"

@@ -1,8 +1,8 @@
 /* profile.h - the target profile: what a machine can do, in a few rounded numbers.
  *
- * The fuser predicts times from it (fuser/loops/cost.c) and lets them decide, so its choices are a function of
- * graph and profile alone. Two profiles are part of the library, `reference` for processors and
- * `reference-cuda`; others come from a calibration (src/runtime/calibrate.c), which writes them as text:
+ * The fuser predicts times from it (fuser/loops/cost.c) and lets them decide, so its choices are a function
+ * of graph and profile alone. Two profiles are part of the library, `reference` for processors and
+ * `reference-cuda`; others come from a calibration (src/session/calibrate.c), which writes them as text:
  *
  *   target profile 1
  *   name calibrated

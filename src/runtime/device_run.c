@@ -15,7 +15,7 @@
  */
 #include "device_run.h"
 
-#include "explain.h"
+#include "log.h"
 
 #include <string.h>
 

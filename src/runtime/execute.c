@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "device_run.h"
-#include "explain.h"
+#include "log.h"
 
 /* call: whose result it was for, or NULL for what all share. */
 static int no_device_memory(tn_session *s, size_t bytes, tn_call *call)

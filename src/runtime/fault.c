@@ -9,7 +9,7 @@
  * Start with tn_index_error.
  */
 #include "../core/convert.h"
-#include "explain.h"
+#include "log.h"
 
 bool tn_node_indexes(const tn_tensor *n)
 {

@@ -1,5 +1,5 @@
 /* files.c - a text into a file, whole or not at all. */
-#include "explain.h"
+#include "log.h"
 
 #include "../core/whole_file.h"
 

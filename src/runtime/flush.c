@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "device_run.h"
-#include "explain.h"
+#include "log.h"
 #include "tune.h"
 
 /* ---- scratch ---- */
@@ -354,4 +354,21 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     fesetenv(&host);
     if (!status) s->drawn = s->graph.draw;
     return status;
+}
+
+int tn_flush(tn_session *s)
+{
+    return tn_flush_at(s, NULL, 0);
+}
+
+int tn_flush_at(tn_session *s, const char *file, int line)
+{
+    if (!s) return TN_E_NULL;
+    if (tn_deferred(s)) {
+        tn_asked_set(s, s->ending ? "step_end" : "flush", file, line);
+        tn_run(s, 0, NULL);
+        tn_asked_set(s, NULL, NULL, 0);
+    }
+    tn_check_fault(s);
+    return s->graph.error.status;
 }

@@ -3,7 +3,7 @@
  * A replayed step costs two clock readings and one entry a segment here; everything else is done once with
  * the plan (note.c), or when someone asks. Start with tn_run_log_begin.
  */
-#include "explain.h"
+#include "log.h"
 
 #include <string.h>
 #include <time.h>

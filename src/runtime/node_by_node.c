@@ -10,7 +10,7 @@
 
 #include "../device/cpu/builtin.h"
 #include "../device/ref/ref.h"
-#include "explain.h"
+#include "log.h"
 #include "flush.h"
 
 /* ---- taking effect together ---- */

@@ -1,7 +1,7 @@
 /* note.c - what a plan was made of, in words that outlive the step: made once with the plan, in the plan's
  * own memory. And how nodes and calls are called in what is told. Start with tn_note_plan.
  */
-#include "explain.h"
+#include "log.h"
 
 #include <stdio.h>
 #include <string.h>

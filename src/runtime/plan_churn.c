@@ -4,7 +4,7 @@
  * Counted are plans that took the place of one that the step before ran at the same point; what a first step
  * or a step of another kind brings along is no change. Start with tn_plan_made.
  */
-#include "explain.h"
+#include "log.h"
 
 #include <string.h>
 

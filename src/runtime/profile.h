@@ -4,7 +4,7 @@
 
 #include "../../fuser/loops/cost.h"
 #include "../device/profile.h"
-#include "explain.h"
+#include "log.h"
 
 /* Where the calibrated profile of this machine and number of threads is kept; false: nowhere. */
 bool tn_profile_path(const tn_session *s, char *out, size_t n);

@@ -8,7 +8,7 @@
  *
  * Start with tn_refuse_waiting.
  */
-#include "explain.h"
+#include "log.h"
 #include "flush.h"
 
 /* What n was to write has not been written: whoever is to read it there has nothing to read. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "explain.h"
+#include "log.h"
 
 /* ---- the tape's memory ---- */
 

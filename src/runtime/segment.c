@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "../core/hash.h"
-#include "explain.h"
+#include "log.h"
 
 /* ---- collect ---- */
 

@@ -148,6 +148,11 @@ void tn_note_failure(tn_session *s, uint64_t first); /* the runs from number `fi
 /* After a run: turns a fault word that a kernel set into the session's error. */
 int tn_check_fault(tn_session *s);
 
+/* ---- pending.c ---- */
+/* Whether something that has not run, recorded before id `before`, writes to x's memory. */
+bool tn_is_awaited(tn_session *s, const tn_tensor *x, uint32_t before);
+bool tn_write_pending(tn_session *s, const tn_tensor *x); /* the same, before x is read */
+
 /* ---- flush.c ---- */
 /* Runs what the n nodes need; where operators wait, everything that does. 0 or a status (also set in the
  * graph). */
@@ -195,8 +200,6 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
 /* p (persistent) takes source's value. target: p's version node, or a reshape of it with source's shape.
  * defer: the assignment runs when the open call ends, with what else it leaves behind. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);
-/* Whether x's memory will be written, before x is read, by something that has not run. */
-bool tn_write_pending(tn_session *s, const tn_tensor *x);
 
 /* ---- state.c ---- */
 void tn_state_free(tn_session *s);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "session.h"
+#include "../runtime/session.h"
 
 /* A stale handle's slot still knows its graph: slots are never given back before the session closes. */
 static tn_graph *slot_graph(const tn_tensor *handle)

@@ -6,8 +6,8 @@
 #include "../core/convert.h"
 #include "../core/placed.h"
 #include "../core/print.h"
-#include "explain.h"
-#include "session.h"
+#include "../runtime/log.h"
+#include "../runtime/session.h"
 
 /* ---- questions that need no value ---- */
 

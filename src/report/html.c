@@ -1,7 +1,7 @@
-/* report_html.c - the report to look at: one page that needs nothing beside itself. A summary, the roofline
+/* html.c - the report to look at: one page that needs nothing beside itself. A summary, the roofline
  * (measured launches only), the groups, the ledger, the boundaries. Start with tn_report_html.
  */
-#include "explain.h"
+#include "view.h"
 #include "../core/print.h"
 
 #include <math.h>

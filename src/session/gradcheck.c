@@ -1,4 +1,4 @@
-/* check.c - tn_gradcheck: a user's gradients against central differences.
+/* gradcheck.c - tn_gradcheck: a user's gradients against central differences.
  *
  * Each element of each input is moved by h both ways and the function evaluated again, in steps of its own;
  * (f(x+h) - f(x-h)) / 2h with h = 1e-5 (1 + |x|) leaves an error near 1e-10 in f64. Written on the public
@@ -7,9 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "../include/tensor.h"
-#include "../src/core/alloc.h"
-#include "../src/core/placed.h"
+#include "../../include/tensor.h"
+#include "../core/alloc.h"
+#include "../core/placed.h"
 
 typedef struct check {
     tn_session *s;

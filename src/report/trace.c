@@ -1,7 +1,7 @@
 /* trace.c - pictures of a step for other programs: its graph for Graphviz, its time for trace viewers.
  * Start with tn_graphviz and tn_trace. */
 #include "../core/placed.h"
-#include "explain.h"
+#include "view.h"
 
 /* ---- the graph ---- */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "explain.h"
+#include "../runtime/log.h"
 
 /* ---- freeing ---- */
 

@@ -1,6 +1,6 @@
 /* explain.c - the step in words: tn_plan_text, small and stable, and tn_explain, at length.
  * Start with tn_explain_text. */
-#include "explain.h"
+#include "view.h"
 
 #include "../../fuser/loops/conv_tile.h"
 #include "../core/placed.h"

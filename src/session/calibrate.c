@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile.h"
+#include "../runtime/profile.h"
 
 typedef struct bench {
     tn_session *s, *past; /* the second one's kernels write past the caches */

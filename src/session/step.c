@@ -1,6 +1,6 @@
-/* step.c - a step begins and ends, and what waits is run. Start with tn_step_begin. */
+/* step.c - a step begins and ends. Start with tn_step_begin. */
 #include "../core/placed.h"
-#include "explain.h"
+#include "../check/check.h"
 
 #include <string.h>
 
@@ -91,23 +91,6 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     s->stats.steps++;
     s->stats.backward_steps += s->went_back;
     watch_growth(s);
-    return s->graph.error.status;
-}
-
-int tn_flush(tn_session *s)
-{
-    return tn_flush_at(s, NULL, 0);
-}
-
-int tn_flush_at(tn_session *s, const char *file, int line)
-{
-    if (!s) return TN_E_NULL;
-    if (tn_deferred(s)) {
-        tn_asked_set(s, s->ending ? "step_end" : "flush", file, line);
-        tn_run(s, 0, NULL);
-        tn_asked_set(s, NULL, NULL, 0);
-    }
-    tn_check_fault(s);
     return s->graph.error.status;
 }
 

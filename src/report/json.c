@@ -1,8 +1,8 @@
-/* report_json.c - the report for programs. Written by hand: it needs no library, and the order of the members
+/* json.c - the report for programs. Written by hand: it needs no library, and the order of the members
  * is the same each time. Bytes are whole numbers, times milliseconds, null where nothing was measured.
  * Start with tn_report_json.
  */
-#include "explain.h"
+#include "view.h"
 
 static void put_string(tn_growing *t, const char *s)
 {

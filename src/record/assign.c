@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../core/placed.h"
-#include "explain.h"
+#include "../runtime/log.h"
 
 typedef struct asking {
     tn_session *s;
@@ -16,21 +16,6 @@ typedef struct asking {
     bool found;
     int status;
 } asking;
-
-static bool waits_to_write(tn_tensor *h, void *arg)
-{
-    asking *a = arg;
-    const tn_tensor *to = h->flags & TN_F_DONE ? NULL : tn_node_written(h);
-    a->found = a->found || (to && tn_node_overlap(to, a->of));
-    return true;
-}
-
-/* Whether something that has not run, recorded before id `before`, writes to x's memory. */
-static bool is_awaited(tn_session *s, const tn_tensor *x, uint32_t before)
-{
-    asking a = {.of = x};
-    return !tn_graph_meet(&s->graph, &s->graph.writers, x, s->flushed, before, waits_to_write, &a) || a.found;
-}
 
 /* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
  * that no operator took over. */
@@ -107,7 +92,7 @@ static bool is_to_settle(tn_tensor *v, void *arg)
     const tn_tensor *p = a->of ? a->of : v;
     if (v->flags & TN_F_LOST) return false;
     a->found =
-        a->found || (looks_into(v, p) && still_wanted(&a->s->graph, v) && is_awaited(a->s, p, UINT32_MAX));
+        a->found || (looks_into(v, p) && still_wanted(&a->s->graph, v) && tn_is_awaited(a->s, p, UINT32_MAX));
     return true;
 }
 
@@ -187,9 +172,4 @@ int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int lin
 int tn_assign(tn_tensor *target, tn_tensor *source)
 {
     return tn_assign_at(target, source, NULL, 0);
-}
-
-bool tn_write_pending(tn_session *s, const tn_tensor *p)
-{
-    return is_awaited(s, p, p->base->id);
 }

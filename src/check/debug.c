@@ -9,7 +9,7 @@
  * Sources are dumped with the lines of the program they come from in front; what is compiled has no such
  * lines, so that moving a call in the program compiles nothing anew. Start with show_plan.
  */
-#include "explain.h"
+#include "check.h"
 #include "../core/print.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 #include "../core/hash.h"
 #include "../core/placed.h"
-#include "explain.h"
+#include "../runtime/log.h"
 
 /* ---- slab ---- */
 

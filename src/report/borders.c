@@ -1,8 +1,8 @@
-/* explain_borders.c - what crosses a border: values from forward to backward (the ledger), from one kernel to
+/* borders.c - what crosses a border: values from forward to backward (the ledger), from one kernel to
  * the next (boundaries, with the reason and a remedy), and from one segment of a step to those after it (the
  * lines that cut it). Start with tn_view_ledger.
  */
-#include "explain_view.h"
+#include "making.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
-#include "session.h"
+#include "../runtime/session.h"
 
 static bool check_shape(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape)
 {

@@ -1,12 +1,12 @@
-/* explain_view.h - what the files that make a view share: explain_view.c has launches and rows,
- * explain_eager.c what eager mode would have run in their place, explain_borders.c what crosses from one
- * kernel, direction or segment to another. Memory is the view's arena; a step that gets none sets `failed`,
- * and all later ones may be called or not. Read first: tn_making.
+/* making.h - what the files that make a view share: view.c has launches and rows, eager.c what eager mode
+ * would have run in their place, borders.c what crosses from one kernel, direction or segment to another.
+ * Memory is the view's arena; a step that gets none sets `failed`, and all later ones may be called or not.
+ * Read first: tn_making.
  */
-#ifndef TN_EXPLAIN_VIEW_H
-#define TN_EXPLAIN_VIEW_H
+#ifndef TN_MAKING_H
+#define TN_MAKING_H
 
-#include "explain.h"
+#include "view.h"
 
 /* Of a node: an earlier segment has computed it, it is made of gradients, gradients are made of it. */
 enum { TN_TRAIT_REPEATED = 1, TN_TRAIT_AFTER = 2, TN_TRAIT_LEADS = 4 };
@@ -59,7 +59,7 @@ int tn_part_at(const tn_making *m, uint32_t key, int run, int call, uint32_t at)
  */
 int tn_same_value(const tn_making *m, int r, int i, int *run, bool nodes_only);
 
-/* ---- explain_eager.c ---- */
+/* ---- eager.c ---- */
 /* How eager mode would run the calls of a segment. */
 typedef struct tn_eager {
     struct tn_eager_call {
@@ -75,7 +75,7 @@ void tn_eager_make(tn_making *m, const tn_plan *p, tn_eager *e);
 /* Sets what the launch counts for: kernels and bytes in eager mode. */
 void tn_eager_count(const tn_making *m, tn_launch *l, const tn_eager *e);
 
-/* ---- explain_borders.c ---- */
+/* ---- borders.c ---- */
 void tn_view_ledger(tn_making *m, int segment);
 void tn_view_boundaries(tn_making *m, int segment);
 void tn_view_breaks(tn_making *m);

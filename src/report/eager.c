@@ -1,11 +1,11 @@
-/* explain_eager.c - what eager mode would have run in the place of a launch: how many kernels, and their
+/* eager.c - what eager mode would have run in the place of a launch: how many kernels, and their
  * bytes.
  *
  * Eager mode runs each call by itself. A call that only loops over elements is one kernel wherever fusing has
  * put its nodes, and counts where its last value is made; of any other each launch has its part, which counts
  * where it makes what another call reads or does more than loop. Start with tn_eager_count.
  */
-#include "explain_view.h"
+#include "making.h"
 
 /* What the nodes of one call - those in this launch, or for a simple one all - read and write by themselves.
  */

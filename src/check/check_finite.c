@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
-#include "explain.h"
+#include "check.h"
 
 enum { FINITE, INFINITE, NOT_A_NUMBER };
 

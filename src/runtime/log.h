@@ -1,21 +1,16 @@
-/* explain.h - what a session remembers of the last step, so that it can be told to the user.
+/* log.h - what a session remembers of the last step, so that it can be told to the user (src/report), and who
+ * looks on as it runs (src/check).
  *
  *   note    what a plan was made of, in words that outlive the step: nodes, calls, names, lines. Made once
  *           with the plan, in the plan's own memory
  *   run     one segment of a step: its plan, what ended it, and where the time went
  *   log     the runs of a step. Kept: of the step now running, of the last one, and of the last one that went
  *           backward - after training and an evaluation, it is training that is asked about
- *   view    made of a log when someone asks: launches, rows (forward paired with backward), the ledger, cuts
  *
- *   note.c, log.c    notes and logs      explain_view.c, explain_eager.c, explain_borders.c   log -> view
- *   explain.c        the text
- *   report*.c        view -> files       debug.c          TENSOR_DEBUG      trace.c        pictures
- *   explain_require.c   tn_require_fused                  check*.c          TENSOR_CHECK
- *
- * Read first: struct tn_note, then tn_view_make.
+ * Read first: struct tn_note.
  */
-#ifndef TN_EXPLAIN_H
-#define TN_EXPLAIN_H
+#ifndef TN_LOG_H
+#define TN_LOG_H
 
 #include "../../fuser/plan.h"
 #include "../core/growing.h"
@@ -185,90 +180,7 @@ const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size);
 size_t tn_note_bytes(const tn_note_value *v);
 const char *tn_short_file(const char *file); /* without its folders */
 
-/* ---- explain_view.c ---- */
-
-/* Update: what is made of gradients, and makes none: an optimizer's work. */
-typedef enum tn_way { TN_WAY_FORWARD, TN_WAY_BACKWARD, TN_WAY_BOTH, TN_WAY_UPDATE, TN_WAYS } tn_way;
-
-typedef struct tn_launch {
-    int segment, step;
-    const tn_plan *plan;
-    const tn_note *note;
-    const tn_step *of;
-    tn_way way;
-    bool again;    /* another launch of the group before */
-    bool repeated; /* all of it was computed in an earlier segment, which did not keep it */
-    int before;    /* launches in eager mode for the same work */
-    int64_t bytes_before;
-    double ms;      /* negative: not measured */
-    double copy_ms; /* what a copy that moves as many bytes takes; 0: not measured */
-    int row, next;  /* next: of the launches of the row, -1 behind the last */
-    char *ops;      /* "gelu + layer_norm" */
-    char *lines;    /* "train.c:41 42" */
-} tn_launch;
-
-typedef struct tn_sums {
-    int kernels, before;
-    int64_t bytes, bytes_before;
-    double ms, predicted_ms, flops;
-    double copy_ms;
-} tn_sums;
-
-typedef struct tn_kept {
-    const char *name, *how; /* "kept", "computed again", "never stored" */
-    int64_t bytes;
-    int n;
-} tn_kept;
-
-typedef struct tn_boundary {
-    char *from, *to;
-    const char *reason, *remedy;
-    int64_t bytes;
-    double saves_ms; /* predicted, if it were not there; negative: cannot be told */
-    int n;
-} tn_boundary;
-
-typedef struct tn_view {
-    tn_arena arena;
-    const tn_step_log *log;
-    int n_launch, n_row, n_kept, n_boundary;
-    tn_launch *launch;
-    int *first_of; /* first launch of each row */
-    tn_kept *kept;
-    tn_boundary *boundary;
-    tn_sums total, way[TN_WAYS];
-    int64_t kept_bytes, again_bytes, never_bytes;
-    int n_break;
-    char **breaks; /* one line for each segment that ended before the step did */
-    char *unread;  /* what was computed and used nowhere; NULL: nothing */
-    size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
-    int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
-    double gbs;                                   /* of a copy from and to memory; 0: not measured */
-} tn_view;
-
-/* 0 or TN_E_NOMEM; TN_E_STATE: no step has run. Free with tn_view_free. */
-int tn_view_make(tn_session *s, tn_view *v);
-void tn_view_free(tn_view *v);
-void tn_view_add_up(tn_view *v); /* the totals, of the launches */
-/* The share of a copy's speed; negative: not measured. */
-static inline double tn_sums_share(const tn_sums *s)
-{
-    return s->ms > 0 && s->copy_ms > 0 ? s->copy_ms / s->ms : -1;
-}
-/* What the launch's kernel takes, with the shared memory that it is launched with; false: not known, or none.
- */
-bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out);
-tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
-const char *tn_way_name(tn_way w);
-
-/* ---- writers ---- */
-/* What a report of this name holds: by its ending. TN_E_ARG: another one. */
-int tn_report_text(tn_session *s, const char *path, tn_growing *t);
-void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t);
-void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
-void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
-
-/* ---- report.c ---- */
+/* ---- files.c ---- */
 int tn_put_file(const char *path,
                 const tn_growing *t); /* whole or not at all; 0 or an errno (tn_whole_why) */
 int tn_write_file(tn_session *s, const char *op, const char *path, const tn_growing *t);
@@ -276,28 +188,5 @@ int tn_write_file(tn_session *s, const char *op, const char *path, const tn_grow
 /* ---- plan_churn.c ---- */
 /* The plan that has just been made of what the step runs next, notes and all. */
 void tn_plan_made(tn_session *s, const tn_plan *p);
-
-/* ---- debug.c ---- */
-void tn_debug_open(tn_explain_state *x, const tn_settings *from);
-void tn_debug_close(tn_explain_state *x);
-
-/* ---- explain_require.c ---- */
-/* The step is about to end: a tn_require_fused that was not closed is an error, so that it takes no effect.
- */
-void tn_require_left_open(tn_session *s);
-
-/* ---- check.c ---- */
-void tn_check_open(tn_explain_state *x); /* TENSOR_CHECK */
-void tn_check_free(tn_explain_state *x);
-/* ---- check_finite.c ---- */
-int tn_finite_begin(tn_session *s, const tn_flush_scratch *f);
-/* TN_E_NONFINITE where the step has made a loss that is not finite. */
-int tn_finite_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
-/* tn_backward is called on it: likewise where it has been made already, else it will be looked at. */
-int tn_finite_loss(tn_session *s, tn_tensor *loss);
-
-/* Test hook: the first result of every group of at least `least` nodes is made wrong while it is checked; 0
- * turns it off. */
-void tn_check_plant(tn_session *s, int least);
 
 #endif

@@ -1,8 +1,8 @@
 /* open.c - a session is put together, and taken apart. Start with tn_open_with. */
 #include "../core/placed.h"
 #include "../core/print.h"
-#include "explain.h"
-#include "tune.h"
+#include "../check/check.h"
+#include "../runtime/tune.h"
 
 #include <stdarg.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* explain_view.c - a log of plans becomes what one wants to be told: launches with what they replace, and
- * rows that pair forward with backward; explain_borders.c adds the ledger, boundaries and what cut the step.
+/* view.c - a log of plans becomes what one wants to be told: launches with what they replace, and
+ * rows that pair forward with backward; borders.c adds the ledger, boundaries and what cut the step.
  * Start with tn_view_make.
  */
-#include "explain_view.h"
+#include "making.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "../../autograd/autograd.h"
 #include "../core/placed.h"
-#include "explain.h"
+#include "../runtime/log.h"
 
 static bool one_element(tn_scope *sc, const tn_tensor *loss)
 {

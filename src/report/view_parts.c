@@ -1,6 +1,6 @@
 /* view_parts.c - what the files that make a view, and those that print it, all use. Start with tn_view_take.
  */
-#include "explain_view.h"
+#include "making.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* report.c - writing what a session has to tell into files. Start with tn_report. */
-#include "explain.h"
+#include "view.h"
 
 #include "../core/placed.h"
 #include "../core/whole_file.h"

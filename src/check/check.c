@@ -17,7 +17,7 @@
  *
  * Start with begin and after.
  */
-#include "explain.h"
+#include "check.h"
 
 #include <math.h>
 #include <stdlib.h>

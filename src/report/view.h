@@ -1,0 +1,98 @@
+/* view.h - one view of a step, made of its log (src/runtime/log.h) when someone asks: launches, rows (forward
+ * paired with backward), the ledger of what backward keeps, and what cut the step. All that is told is
+ * printed from it.
+ *
+ *   view.c, eager.c, borders.c, view_parts.c    log -> view
+ *   explain.c        view -> text, tn_explain
+ *   report.c, html.c, json.c    view -> files
+ *   trace.c          time as a trace, the graph as a picture
+ *
+ * Read first: struct tn_view, then tn_view_make.
+ */
+#ifndef TN_VIEW_H
+#define TN_VIEW_H
+
+#include "../runtime/log.h"
+
+/* Update: what is made of gradients, and makes none: an optimizer's work. */
+typedef enum tn_way { TN_WAY_FORWARD, TN_WAY_BACKWARD, TN_WAY_BOTH, TN_WAY_UPDATE, TN_WAYS } tn_way;
+
+typedef struct tn_launch {
+    int segment, step;
+    const tn_plan *plan;
+    const tn_note *note;
+    const tn_step *of;
+    tn_way way;
+    bool again;    /* another launch of the group before */
+    bool repeated; /* all of it was computed in an earlier segment, which did not keep it */
+    int before;    /* launches in eager mode for the same work */
+    int64_t bytes_before;
+    double ms;      /* negative: not measured */
+    double copy_ms; /* what a copy that moves as many bytes takes; 0: not measured */
+    int row, next;  /* next: of the launches of the row, -1 behind the last */
+    char *ops;      /* "gelu + layer_norm" */
+    char *lines;    /* "train.c:41 42" */
+} tn_launch;
+
+typedef struct tn_sums {
+    int kernels, before;
+    int64_t bytes, bytes_before;
+    double ms, predicted_ms, flops;
+    double copy_ms;
+} tn_sums;
+
+typedef struct tn_kept {
+    const char *name, *how; /* "kept", "computed again", "never stored" */
+    int64_t bytes;
+    int n;
+} tn_kept;
+
+typedef struct tn_boundary {
+    char *from, *to;
+    const char *reason, *remedy;
+    int64_t bytes;
+    double saves_ms; /* predicted, if it were not there; negative: cannot be told */
+    int n;
+} tn_boundary;
+
+typedef struct tn_view {
+    tn_arena arena;
+    const tn_step_log *log;
+    int n_launch, n_row, n_kept, n_boundary;
+    tn_launch *launch;
+    int *first_of; /* first launch of each row */
+    tn_kept *kept;
+    tn_boundary *boundary;
+    tn_sums total, way[TN_WAYS];
+    int64_t kept_bytes, again_bytes, never_bytes;
+    int n_break;
+    char **breaks; /* one line for each segment that ended before the step did */
+    char *unread;  /* what was computed and used nowhere; NULL: nothing */
+    size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
+    int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
+    double gbs;                                   /* of a copy from and to memory; 0: not measured */
+} tn_view;
+
+/* 0 or TN_E_NOMEM; TN_E_STATE: no step has run. Free with tn_view_free. */
+int tn_view_make(tn_session *s, tn_view *v);
+void tn_view_free(tn_view *v);
+void tn_view_add_up(tn_view *v); /* the totals, of the launches */
+/* The share of a copy's speed; negative: not measured. */
+static inline double tn_sums_share(const tn_sums *s)
+{
+    return s->ms > 0 && s->copy_ms > 0 ? s->copy_ms / s->ms : -1;
+}
+/* What the launch's kernel takes, with the shared memory that it is launched with; false: not known, or none.
+ */
+bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out);
+tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
+const char *tn_way_name(tn_way w);
+
+/* ---- writers ---- */
+/* What a report of this name holds: by its ending. TN_E_ARG: another one. */
+int tn_report_text(tn_session *s, const char *path, tn_growing *t);
+void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t);
+void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
+void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
+
+#endif
