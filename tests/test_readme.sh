@@ -58,7 +58,7 @@ for info in "$tmp"/block/*.info; do
         grep '^test accuracy [0-9.]* %$' "$tmp/check.log" >>"$tmp/accuracy"
         ;;
     'c from '* | 'text from '*) echo "$block" >>"$tmp/quotations" ;;
-    'c src/'* | 'c include/'* | 'c nn/'*) ;;
+    'c src/'* | 'c include/'* | 'c nn/'* | 'c fuser/'*) ;;
     'c '*.c) cp "$block" "$work/$(sed 's/^c //' "$info")" ;;
     esac
 done
@@ -174,14 +174,15 @@ check the_plan_is_the_committed_one plan
 # ---- additions --------------------------------------------------------------------------------------------
 
 # Lines for a header or a table go behind those of a neighbour, neg, cumsum or adamw; those for nn/ at the end of the file.
-# Then the test of all operators knows the new ones, and the program of docs/pipeline.md trains with the new optimizer.
+# Then the test of all operators knows the new ones, the new rule is followed, and the program of docs/pipeline.md trains
+# with the new optimizer.
 additions() {
     mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn bench tests data "$tmp/tree" && cd "$tmp/tree" || return
     for info in "$tmp"/block/*.info; do
         file=$(sed 's/^c //' "$info") block=${info%.info}
         case $(cat "$info") in
-        'c src/'* | 'c include/'* | 'c tests/'*)
-            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_SCAN\(cumsum,|F\(cumsum_last,| *\{"cumsum/last"|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
+        'c src/'* | 'c include/'* | 'c tests/'* | 'c fuser/'*)
+            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_SCAN\(cumsum,|F\(cumsum_last,| *\{"cumsum/last"| *if \(from .*TN_OP_neg\)|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
                 grep -F "$(sed 's/[^a-zA-Z# _].*//; s/ tn_.*/ tn_/; q' "$block")" | head -n 1 | cut -d: -f1)
             sed -i "${line}r $block" "$file" || return
             ;;
@@ -195,6 +196,21 @@ additions() {
         cat "$tmp/ops"
         [ $status -eq 0 ] && grep -q "OK \] $op" "$tmp/ops" || return
     done
+    cat >rule.c <<'EOF'
+#include <tensor.h>
+int main(void)
+{
+    tn_session *s = tn_open(.device = TN_CPU);
+    tn_step_begin(s);
+    tn_item(tn_sum(tn_relu(tn_exp(tn_rand(s, TN_F32, TN_SHAPE(64)))), TN_ALL, false));
+    tn_step_end(s);
+    printf("%s", tn_plan_text(s));
+    return tn_close(s);
+}
+EOF
+    # shellcheck disable=SC2086
+    $CC -Iinclude rule.c -o rule b/internal.a -pthread $there -ldl -lm && HOME=$home ./rule >"$tmp/rule" && cat "$tmp/rule" || return
+    grep -q 'simplified: 1 folded' "$tmp/rule" || return
     [ -n "$reads" ] || return 0
     sed 's/tn_adamw(/tn_lion(/' "$work/mlp.c" >lion.c
     # shellcheck disable=SC2086
@@ -202,4 +218,4 @@ additions() {
     grep -q 'lion_elements  *lion$' "$tmp/lion"
 }
 # What is tested here is text, not memory: once is enough.
-[ -n "$SAN" ] || check operators_and_an_optimizer_are_added additions
+[ -n "$SAN" ] || check operators_a_rule_and_an_optimizer_are_added additions
