@@ -77,7 +77,12 @@ grep -q avx512f /proc/cpuinfo && wide=yes
 while read -r block; do
     of=$(sed 's/.* from //' "$block.info")
     case $of in
-    dump/* | said.txt) [ -n "$wide" ] && [ -n "$reads" ] || { skip "quotation_$(basename "$block")" "made on a processor with AVX-512, with stb" && continue; } ;;
+    dump/* | said.txt)
+        if [ -z "$wide" ] || [ -z "$reads" ]; then
+            skip "quotation_$(basename "$block")" "made on a processor with AVX-512, with stb"
+            continue
+        fi
+        ;;
     esac
     check "quotation_$(basename "$block")" quoted "$block" "$work/$of"
 done <"$tmp/quotations"
@@ -136,6 +141,7 @@ paths() { # in `backquotes`: whatever looks like a file of the tree; in (links):
     grep -o '`[a-z_0-9]*\.\(c\|h\|def\|cu\|sh\)`' "$tmp/docs" | tr -d '`' | grep -v -x -e train.c -e mlp.c | sort -u |
         comm -23 - "$tmp/files" | sed 's/^/no file of that name: /' | { ! grep .; } || return
     for doc in $docs; do
+        # shellcheck disable=SC2013
         for path in $(grep -o '](\.*[a-zA-Z_/][a-zA-Z_/.0-9-]*)' "$doc" | sed 's/^](//; s/)$//' | sort -u); do
             (cd "$(dirname "$doc")" && ls -d "$path" >/dev/null) || { echo "$doc: $path" && return 1; }
             echo "$path"
@@ -147,9 +153,10 @@ check files paths
 
 names() { # in `backquotes`: whatever looks like a name of the library
     grep -o '`[a-zA-Z_0-9]*(\{0,1\})\{0,1\}`' "$tmp/docs" | tr -d '`()' | grep -E '^(tn|fu|nn|TN|FU|NN)_' | grep -v NAME | sort -u >"$tmp/names"
-    find include src autograd fuser nn -name '*.[ch]' -o -name '*.def' -o -name '*.cu' | xargs grep -o -h -w -E '(tn|fu|nn|TN|FU|NN)_[a-zA-Z_0-9]*' | sort -u >"$tmp/there"
+    find include src autograd fuser nn \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' \) -exec \
+        grep -o -h -w -E '(tn|fu|nn|TN|FU|NN)_[a-zA-Z_0-9]*' {} + | sort -u >"$tmp/there"
     # what a row of a table, or a macro that declares, makes of the name in it
-    find include src nn -name '*.[ch]' -o -name '*.def' | xargs grep -o -h -E '\([a-z_0-9]+[,)]|, [a-z_0-9]+,' |
+    find include src nn \( -name '*.[ch]' -o -name '*.def' \) -exec grep -o -h -E '\([a-z_0-9]+[,)]|, [a-z_0-9]+,' {} + |
         sed -n 's/^[(,] *\([a-z_0-9]*\)[,)]$/tn_\1/p' | sort -u - "$tmp/there" -o "$tmp/there"
     [ "$(wc -l <"$tmp/names")" -gt 50 ] && comm -23 "$tmp/names" "$tmp/there" >"$tmp/gone" && cat "$tmp/gone" && [ ! -s "$tmp/gone" ]
 }
@@ -158,7 +165,7 @@ check names names
 gpu() { # what the first screen says of the CUDA device is what tests/gpu/RESULTS.md says
     head -n 30 README.md | grep -q 'The CUDA device has not yet run on a GPU' && said=yes || said=no
     grep -q 'Not yet measured' tests/gpu/RESULTS.md && so=yes || so=no
-    echo "README says it has not run: $said; it has not: $so" && [ $said = $so ]
+    echo "README says it has not run: $said; it has not: $so" && [ "$said" = "$so" ]
 }
 check what_is_said_of_gpus gpu
 
