@@ -404,6 +404,7 @@ LONG_TRAINING ?= 500
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
+	$(again) growth
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_OPTIMISED) --seed $(LONG_SEED)
@@ -411,6 +412,13 @@ test-long: need-test
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_training --runs $(LONG_TRAINING) --seed $(LONG_SEED)
+
+# How the host's work grows with the program, counted: with compilers that know no trace-pc nothing is shown.
+GROWTH ?= 500
+.PHONY: growth
+growth:
+	$(again) BUILD=build-growth SAN=-fsanitize-coverage=trace-pc OPT=-O1 build-growth/bench/growth
+	build-growth/bench/growth $(GROWTH)
 
 # Every call that a training makes of the system, failing (tests/faults): some hours; FAULTS="--every 50" takes one of 50.
 FAULTS ?=

@@ -75,10 +75,13 @@ bool fu_rank(fu_ctx *c)
     return true;
 }
 
-/* Marks what `from` needs above rank `low`. Whether it needs the group there, through another one. */
-static bool needs(fu_ctx *c, int from, int low)
+/* Marks what `from` needs above rank `low`: *marked groups. Whether it needs the group there, through another
+ * one.
+ */
+static bool needs(fu_ctx *c, int from, int low, int *marked)
 {
     int n = 0;
+    *marked = 0;
     c->mark++;
     c->group[from].mark = c->mark;
     c->waiting[n++] = from;
@@ -91,6 +94,7 @@ static bool needs(fu_ctx *c, int from, int low)
             if (rank == low) continue;
             c->group[d].mark = c->mark;
             c->waiting[n++] = d;
+            (*marked)++;
         }
     }
     return false;
@@ -99,8 +103,9 @@ static bool needs(fu_ctx *c, int from, int low)
 bool fu_between(fu_ctx *c, int a, int b)
 {
     if (!fu_rank(c)) return true; /* no memory: smaller groups are always right */
+    int marked;
     const int low = c->group[a].rank, high = c->group[b].rank;
-    return low < high ? needs(c, b, low) : needs(c, a, high);
+    return low < high ? needs(c, b, low, &marked) : needs(c, a, high, &marked);
 }
 
 void fu_merge_ranks(fu_ctx *c, int a, int b)
@@ -108,8 +113,14 @@ void fu_merge_ranks(fu_ctx *c, int a, int b)
     if (!c->n_rank) return;
     const bool first = c->group[a].rank < c->group[b].rank;
     const int low = c->group[first ? a : b].rank, high = c->group[first ? b : a].rank;
-    int *order = c->ranked + low, n = 0, n_later = 0;
-    needs(c, first ? b : a, low);
+    int *order = c->ranked + low, n = 0, n_later = 0, marked;
+    needs(c, first ? b : a, low, &marked);
+    if (!marked) { /* nothing has to move: the two stand where the first of them did */
+        c->ranked[high] = -1;
+        c->ranked[low] = a;
+        c->group[a].rank = low;
+        return;
+    }
     int *later = c->waiting; /* which is done */
     for (int r = 0; r <= high - low; r++) {
         const int g = order[r];

@@ -165,7 +165,8 @@ static int64_t stored_for_later(tn_making *m, const tn_plan *p)
     return bytes;
 }
 
-/* What is computed a second time on account of a run's end. */
+/* What is computed a second time on account of a run's end: that of the first run that made it and did not
+ * keep it. */
 typedef struct repeats {
     int kernels;
     int64_t bytes;
@@ -183,6 +184,7 @@ static repeats *find_repeats(tn_making *m)
             of[r].kernels++;
             of[r].bytes += l->of->bytes;
             of[r].ms += l->of->predicted_ms;
+            break;
         }
     }
     return of;
