@@ -184,8 +184,7 @@ tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse)
 {
     if (!x) return NULL;
     if (!tn_dtype_is_float((tn_dtype)x->dtype)) x = tn_mk_cast(x, TN_I64);
-    tn_tensor *n =
-        x ? tn_node_new(graph_of(x), op, (tn_dtype)x->dtype, x->ndim, x->shape, 1, &x) : NULL;
+    tn_tensor *n = x ? tn_node_new(graph_of(x), op, (tn_dtype)x->dtype, x->ndim, x->shape, 1, &x) : NULL;
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;
     a->axis = axis;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../runtime/log.h"
 
 typedef struct asking {

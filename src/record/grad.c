@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "../../autograd/autograd.h"
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../runtime/log.h"
 
 static bool one_element(tn_scope *sc, const tn_tensor *loss)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "../core/convert.h"
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../core/print.h"
 #include "../runtime/log.h"
 #include "../runtime/session.h"

@@ -4,7 +4,7 @@
 #include "../runtime/session.h"
 
 #include "../core/alloc.h"
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "../core/hash.h"
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../runtime/log.h"
 
 /* ---- slab ---- */

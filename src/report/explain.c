@@ -3,7 +3,7 @@
 #include "view.h"
 
 #include "../../fuser/loops/conv_tile.h"
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 
 #include <string.h>
 

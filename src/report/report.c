@@ -1,7 +1,7 @@
 /* report.c - writing what a session has to tell into files. Start with tn_report. */
 #include "view.h"
 
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../core/whole_file.h"
 
 int tn_report(tn_session *s, const char *path)

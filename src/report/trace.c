@@ -1,6 +1,6 @@
 /* trace.c - pictures of a step for other programs: its graph for Graphviz, its time for trace viewers.
  * Start with tn_graphviz and tn_trace. */
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "view.h"
 
 /* ---- the graph ---- */

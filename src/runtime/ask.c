@@ -2,7 +2,7 @@
  */
 #include "session.h"
 
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 #include "../../include/tensor.h"
 #include "../core/alloc.h"
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 
 typedef struct check {
     tn_session *s;

@@ -1,5 +1,5 @@
 /* open.c - a session is put together, and taken apart. Start with tn_open_with. */
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../core/print.h"
 #include "../check/check.h"
 #include "../runtime/tune.h"

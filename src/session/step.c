@@ -1,5 +1,5 @@
 /* step.c - a step begins and ends. Start with tn_step_begin. */
-#include "../core/placed.h"
+#include "../../include/tensor_extend.h"
 #include "../check/check.h"
 
 #include <string.h>
