@@ -49,11 +49,9 @@ static bool push(walk *w, list *l, tn_tensor *n)
     return true;
 }
 
-static tn_kind kind_of(const tn_tensor *n) { return tn_op_get((tn_op)n->op)->kind; }
-
 static bool is_leaf(const tn_tensor *n)
 {
-    return kind_of(n) == TN_KIND_LEAF || kind_of(n) == TN_KIND_ASSIGN || n->flags & TN_F_WISHED;
+    return tn_kind_of(n) == TN_KIND_LEAF || tn_kind_of(n) == TN_KIND_ASSIGN || n->flags & TN_F_WISHED;
 }
 
 static int edge_count(const tn_tensor *n) { return n->rule ? n->rule->n_args : n->n_in; }
@@ -142,7 +140,7 @@ static void release(tn_tensor *g)
     tn_tensor *b = g->base;
     if (--b->uses > 0 || b->flags & (TN_F_USER | TN_F_VERSION | TN_F_PERSISTENT) || b->place || !b->buf)
         return;
-    if (kind_of(b) == TN_KIND_LEAF) return;
+    if (tn_kind_of(b) == TN_KIND_LEAF) return;
     tn_storage_release(b->buf);
     b->buf = NULL;
     b->flags &= ~(uint32_t)TN_F_DONE;
@@ -154,7 +152,7 @@ static bool run_fresh(walk *w)
     int n = 0;
     for (int i = 0; i < w->fresh.n; i++) {
         tn_tensor *x = w->fresh.at[i], *g = x->cot;
-        if (g && kind_of(g->base) != TN_KIND_NUMBER) w->fresh.at[n++] = g;
+        if (g && tn_kind_of(g->base) != TN_KIND_NUMBER) w->fresh.at[n++] = g;
     }
     w->fresh.n = 0;
     if (n && w->o->run && w->o->run(w->g->session, n, w->fresh.at)) return false;
@@ -199,7 +197,7 @@ static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
             g = tn_mk2(TN_OP_add, old, g); /* two paths inside one operator */
         } else {
             /* both summands belong to operators that are complete: run them before they are added */
-            if (w->o->run && kind_of(g->base) != TN_KIND_NUMBER && w->o->run(w->g->session, 1, pending))
+            if (w->o->run && tn_kind_of(g->base) != TN_KIND_NUMBER && w->o->run(w->g->session, 1, pending))
                 return false;
             g = add_up(w, old, g);
         }
@@ -230,7 +228,7 @@ static bool finish_leaf(walk *w, tn_tensor *leaf)
     if (before && !(g = add_up(w, before, g))) return false;
     if (home) {
         bool whole = g->base == g && !(g->flags & (TN_F_DONE | TN_F_USER)) && !g->place &&
-                     kind_of(g) != TN_KIND_NUMBER && kind_of(g) != TN_KIND_LEAF &&
+                     tn_kind_of(g) != TN_KIND_NUMBER && tn_kind_of(g) != TN_KIND_LEAF &&
                      g->id >= w->g->gradients_seen;
         if (!whole) g = tn_mk_contiguous(g);
         if (!g) return false;

@@ -224,7 +224,7 @@ int fu_begin(fu_ctx *c)
         tn_tensor *t = seg->node[i];
         t->slot = i;
         c->node[i] = (fu_node){.t = t,
-                               .kind = tn_op_get((tn_op)t->op)->kind,
+                               .kind = tn_kind_of(t),
                                .root = seg->root && seg->root[i] & TN_SEG_ROOT,
                                .into = -1,
                                .lookup = -1,

@@ -121,7 +121,7 @@ static seen look(tn_session *s)
     tn_flush_scratch f = {0};
     for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
         tn_tensor *n = s->graph.nodes[i];
-        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
+        bool done = n->base->flags & TN_F_DONE || tn_is_number(n);
         bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
         if (!done && asked) assert_true(tn_list_push(&f.seed, n));
     }

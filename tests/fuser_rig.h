@@ -182,10 +182,9 @@ static inline void rig_record(tn_session *s, const rig_case *c, rig_segment *out
     int n = c->build(&s->graph, in, root);
     for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
         tn_tensor *t = s->graph.nodes[i];
-        tn_kind k = tn_op_get((tn_op)t->op)->kind;
+        tn_kind k = tn_kind_of(t);
         if (t->base != t || k == TN_KIND_LEAF || k == TN_KIND_NUMBER) {
-            if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER || (t->base->flags & TN_F_DONE))
-                out->leaf[seg->n_leaf++] = t;
+            if (tn_is_number(t) || (t->base->flags & TN_F_DONE)) out->leaf[seg->n_leaf++] = t;
             continue;
         }
         for (int r = 0; r < n; r++) out->root[seg->n_node] |= root[r] == t;

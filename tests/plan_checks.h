@@ -32,7 +32,7 @@ static inline seen look_for(tn_session *s, bool ending, const tn_target *target)
     seen v = {0};
     for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
         tn_tensor *n = s->graph.nodes[i];
-        bool done = n->base->flags & TN_F_DONE || tn_kind_of(n->base) == TN_KIND_NUMBER;
+        bool done = n->base->flags & TN_F_DONE || tn_is_number(n);
         bool asked = tn_node_written(n) || (n->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
         if (!done && asked) assert_true(tn_list_push(&v.f.seed, n));
     }

@@ -48,7 +48,7 @@ static bool has_sign(const tn_number *v)
 static bool is(fu_ctx *c, const tn_tensor *t, int k, double v, int *status)
 {
     const tn_tensor *x = fu_value_of(c, t->in[k]);
-    if (tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER) return false;
+    if (!tn_is_number(x)) return false;
     const tn_number *n = &x->base->attr->number;
     bool whole = !tn_dtype_is_float((tn_dtype)x->dtype);
     double now = n->is_int ? (double)n->i : n->f;
@@ -264,7 +264,7 @@ static const tn_tensor *candidate(fu_ctx *c, int i, int *status)
         return work_out(c, t, status);
     case TN_KIND_VIEW: /* a copy of what is dense */
         x = t->op == TN_OP_contiguous ? fu_value_of(c, t->in[0]) : NULL;
-        return x && tn_node_is_dense(x) && tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER ? x : NULL;
+        return x && tn_node_is_dense(x) && !tn_is_number(x) ? x : NULL;
     default:
         return NULL;
     }

@@ -82,7 +82,7 @@ int64_t fu_bytes(const tn_tensor *t)
 
 fu_room fu_room_of(const tn_tensor *t)
 {
-    switch (tn_op_get((tn_op)t->op)->kind) {
+    switch (tn_kind_of(t)) {
     case TN_KIND_GEMM:
         return FU_GEMM;
     case TN_KIND_CONV:

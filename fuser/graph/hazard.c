@@ -22,7 +22,7 @@ fu_sight fu_reads(const fu_ctx *c, const tn_tensor *x, const tn_tensor *writer)
     const tn_tensor *to = tn_node_written(writer);
     x = fu_value_of(c, x);
     const tn_tensor *b = x->base;
-    if (!to || b == writer || tn_op_get((tn_op)b->op)->kind == TN_KIND_NUMBER) return FU_UNSEEN;
+    if (!to || b == writer || tn_is_number(b)) return FU_UNSEEN;
     if (fu_node_of(c, x) >= 0 && !tn_node_written(b)) return FU_UNSEEN; /* a value of the plan's own */
     if (!tn_node_overlap(x, to)) return FU_UNSEEN;
     return b->id < writer->id ? FU_OLD : FU_NEW;
@@ -97,7 +97,7 @@ bool fu_written_pieces(const fu_ctx *c, const tn_tensor *x, int *first, int *end
 {
     const tn_tensor *b = x->base;
     *first = *end = 0;
-    if (tn_op_get((tn_op)b->op)->kind == TN_KIND_NUMBER) return false;
+    if (tn_is_number(b)) return false;
     if (fu_node_of(c, x) >= 0 && !tn_node_written(b)) return false; /* a value of the plan's own */
     return pieces_of(&c->written, x, first, end);
 }

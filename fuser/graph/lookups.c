@@ -29,7 +29,7 @@ static bool looks_up(const fu_ctx *c, int i)
     if (!n->live || (n->kind != TN_KIND_GATHER && n->kind != TN_KIND_SCATTER)) return false;
     /* a number is the same wherever the index points */
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
-    const bool any = n->kind == TN_KIND_GATHER && tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+    const bool any = n->kind == TN_KIND_GATHER && tn_is_number(x);
     return !any && tn_node_numel(n->t) > 0 && tn_node_numel(fu_value_of(c, n->t->in[1])) > 0;
 }
 

@@ -23,11 +23,6 @@
 
 /* ---- views ---- */
 
-static bool is_number(const tn_tensor *t)
-{
-    return tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
-}
-
 static bool same_elements(const tn_tensor *a, const tn_tensor *b)
 {
     if (a->base != b->base || a->offset != b->offset || a->ndim != b->ndim) return false;
@@ -46,7 +41,7 @@ static const tn_tensor *view_like(fu_ctx *c, const tn_tensor *x, const tn_tensor
     v->in = v->in_;
     v->in_[0] = (tn_tensor *)(uintptr_t)in; /* passes only read */
     v->slot = -1;
-    if (is_number(in)) {
+    if (tn_is_number(in)) {
         v->offset = 0;
         memset(v->stride, 0, sizeof v->stride);
     }
@@ -66,7 +61,7 @@ static bool note_view(fu_ctx *c, const tn_tensor *of, const tn_tensor *same)
 /* Whether views of `in` can as well be views of `same`: of a number in the text, or of dense memory. */
 static bool can_stand(const tn_tensor *same)
 {
-    if (is_number(same)) return same->base->op == TN_OP_constant;
+    if (tn_is_number(same)) return same->base->op == TN_OP_constant;
     return same->base == same && !same->offset && tn_node_is_dense(same);
 }
 

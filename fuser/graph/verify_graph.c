@@ -11,11 +11,6 @@
 
 #include "graph.h"
 
-static tn_kind kind_of(const tn_tensor *t)
-{
-    return tn_op_get((tn_op)t->op)->kind;
-}
-
 static bool same_type(const tn_tensor *a, const tn_tensor *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -30,14 +25,14 @@ static const char *wrong_operand(const fu_ctx *c, int i, int k)
     const tn_tensor *t = c->node[i].t, *x = fu_value_of(c, t->in[k]);
     if (fu_value_of(c, x) != x) return "what stands for an operand has something else standing for it";
     if (!same_type(x, t->in[k])) return "what stands for an operand has another dtype or shape";
-    if (kind_of(x->base) == TN_KIND_NUMBER && x->base->op == TN_OP_constant) return NULL;
+    if (tn_kind_of(x->base) == TN_KIND_NUMBER && x->base->op == TN_OP_constant) return NULL;
     int p = fu_node_of(c, x), slot;
     int64_t offset;
     if (p < 0) return fu_place(c, x, &slot, &offset) ? NULL : "an operand is neither node, leaf nor number";
     if (p >= i) return "an operand is not older than its reader";
     if (!c->node[p].live) return "an operand is a node that does not run";
     const tn_tensor *v = x;
-    while (v != c->node[p].t && v->base != v && v->n_in && kind_of(v) == TN_KIND_VIEW) v = v->in[0];
+    while (v != c->node[p].t && v->base != v && v->n_in && tn_kind_of(v) == TN_KIND_VIEW) v = v->in[0];
     if (v != c->node[p].t) return "a view does not lead to the node whose memory it looks at";
     for (int u = 0; u < c->node[p].n_user; u++)
         if (c->node[p].user[u] == i) return NULL;
@@ -70,7 +65,7 @@ static const char *wrong_node(const fu_ctx *c, int i)
 {
     const fu_node *n = &c->node[i];
     const char *why = NULL;
-    if (n->kind != kind_of(n->t)) return "its kind is not that of its op";
+    if (n->kind != tn_kind_of(n->t)) return "its kind is not that of its op";
     if (n->same && !same_type(n->same, n->t)) return "what stands for it has another dtype or shape";
     if (!n->live) return n->spared || n->into >= 0 ? "a node that does not run is spared or written" : NULL;
     for (int k = n->t->op == TN_OP_assign ? 1 : 0; k < n->t->n_in && !why; k++) {

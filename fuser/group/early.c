@@ -41,7 +41,7 @@ static bool collect(const fu_ctx *c, int node, chain *s)
     for (int k = 0; k < t->n_in; k++) {
         const tn_tensor *x = fu_value_of(c, t->in[k]);
         int p = fu_node_of(c, x);
-        if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
+        if (tn_is_number(x)) continue;
         if (p < 0) {
             if (!fu_lasting(c, x)) return false;
             continue;

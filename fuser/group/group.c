@@ -21,7 +21,7 @@ static void join_siblings(fu_ctx *c, int node)
     int tried[TRIES], tries = 0;
     for (int k = 0; k < t->n_in && tries < TRIES; k++) {
         const tn_tensor *base = fu_value_of(c, t->in[k])->base;
-        if (tn_node_numel(base) < 2 || tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) continue;
+        if (tn_node_numel(base) < 2 || tn_is_number(base)) continue;
         int p = fu_node_of(c, base);
         int first = p >= 0 ? p + 1 : 0;
         for (int i = node - 1; i >= first && i > node - 64 && tries < TRIES; i--) {
@@ -75,7 +75,7 @@ static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, b
         const tn_tensor *t = c->node[b->member[i]].t;
         for (int k = 0; k < t->n_in; k++) {
             const tn_tensor *base = fu_value_of(c, t->in[k])->base;
-            if (tn_node_numel(base) < 1024 || tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) continue;
+            if (tn_node_numel(base) < 1024 || tn_is_number(base)) continue;
             int p = fu_node_of(c, base);
             if (p >= 0 && fu_has(a, p) && meet) return true;
             if (p >= 0 && (fu_has(a, p) || fu_has(b, p))) continue;

@@ -74,7 +74,7 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
     for (int k = 0; k < t->n_in; k++) {
         const tn_tensor *x = fu_value_of(c, t->in[k]);
         int p = fu_node_of(c, x);
-        if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
+        if (tn_is_number(x)) continue;
         bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !fu_widens(&c->node[p]);
         bool stored = p < 0 || c->node[p].root || other || made_once(&c->node[p]);
         if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;

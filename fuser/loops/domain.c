@@ -21,7 +21,7 @@ static bool surrounds(const tn_tensor *t)
 
 void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
 {
-    tn_kind k = tn_op_get((tn_op)t->op)->kind;
+    tn_kind k = tn_kind_of(t);
     bool input = k == TN_KIND_REDUCE || (k == TN_KIND_VIEW && !surrounds(t));
     const tn_tensor *s = input ? t->in[0] : t;
     *ndim = s->ndim;
@@ -30,7 +30,7 @@ void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
 
 bool fu_pointwise_operand(const tn_tensor *t, int k)
 {
-    tn_kind kind = tn_op_get((tn_op)t->op)->kind;
+    tn_kind kind = tn_kind_of(t);
     return kind != TN_KIND_CONV && kind != TN_KIND_GEMM &&
            !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN || surrounds(t)) && k == 0);
 }
@@ -278,7 +278,7 @@ static result view_in(fu_domain *d, const tn_tensor *v, const fu_map *out, fu_ma
 static result own_from_space(fu_domain *d, const tn_tensor *t, const fu_map *space, fu_map *own)
 {
     *own = *space;
-    tn_kind k = tn_op_get((tn_op)t->op)->kind;
+    tn_kind k = tn_kind_of(t);
     if (k == TN_KIND_REDUCE)
         for (int i = 0; i < t->ndim; i++)
             if (t->shape[i] == 1 && own->axis[i].level) own->axis[i].level = 1;
@@ -293,7 +293,7 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
     int n = 0;
     const tn_tensor *base = c->node[d->member[producer]].t;
     for (const tn_tensor *v = operand; v != base; v = v->in[0]) {
-        if (n == 24 || tn_op_get((tn_op)v->op)->kind != TN_KIND_VIEW || !v->n_in) return CONFLICT;
+        if (n == 24 || tn_kind_of(v) != TN_KIND_VIEW || !v->n_in) return CONFLICT;
         chain[n++] = v;
     }
     int ndim, shift = 0;
@@ -330,7 +330,7 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
         if ((r = view_in(d, chain[i], &a, &b)) != SAME) return r;
         a = b;
     }
-    tn_kind kind = tn_op_get((tn_op)base->op)->kind;
+    tn_kind kind = tn_kind_of(base);
     if (kind == TN_KIND_VIEW && !surrounds(base)) {
         if ((r = view_in(d, base, &a, &b)) != SAME) return r;
         a = b;

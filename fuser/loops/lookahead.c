@@ -23,7 +23,7 @@ static bool collect(const fu_ctx *c, int node, chain *s)
     for (int k = 0; k < m->t->n_in; k++) {
         const tn_tensor *x = fu_value_of(c, m->t->in[k]);
         const int p = fu_node_of(c, x);
-        if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) continue;
+        if (tn_is_number(x)) continue;
         if (p < 0 ? !fu_lasting(c, x) : !collect(c, p, s)) return false;
     }
     if (s->n == MOST) return false;
@@ -42,7 +42,7 @@ int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t)
     fu_store *s = &p->store[0];
     memset(v, 0, sizeof *v);
     memset(s, 0, sizeof *s);
-    bool number = tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
+    bool number = tn_is_number(t);
     v->kind = !number ? FU_LOAD : t->base->op == TN_OP_scalar ? FU_SCALAR : FU_NUMBER;
     v->dtype = v->from = s->dtype = (tn_dtype)t->dtype;
     v->node = v->stash = -1;
@@ -104,7 +104,7 @@ static bool see_ahead(fu_ctx *c, fu_lookup *l)
         const bool whole = tn_node_is_dense(x) && tn_node_numel(x) == tn_node_numel(c->node[node].t);
         l->ahead = whole && collect(c, node, &s) && sort_chain(c, &s, l);
     } else
-        l->ahead = tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER || fu_lasting(c, x);
+        l->ahead = tn_is_number(x) || fu_lasting(c, x);
     l->ahead = l->ahead && fu_lookahead_program(c, l);
     return l->ahead;
 }

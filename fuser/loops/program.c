@@ -228,7 +228,7 @@ static int of_column(builder *b, const tn_tensor *t)
 {
     const tn_tensor *base = t->base;
     int node = fu_node_of(b->c, t), axis = t->ndim - 1;
-    if (tn_op_get((tn_op)base->op)->kind == TN_KIND_NUMBER) return number(b, t, base);
+    if (tn_is_number(base)) return number(b, t, base);
     if (node >= 0 && b->c->node[node].statistic) return statistic(b, node);
     int from = made_by(b, b->d->n, t);
     if (from >= 0) return b->value_of[from];
@@ -312,7 +312,7 @@ static int element_of_image(builder *b, const tn_tensor *t, const fu_axis *axis)
 static int operand(builder *b, int m, const tn_tensor *t, int shift)
 {
     t = fu_value_of(b->c, t);
-    if (tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER) return number(b, t, t->base);
+    if (tn_is_number(t)) return number(b, t, t->base);
     int from = made_by(b, m, t), node = fu_node_of(b->c, t);
     const fu_tile *tile = b->cand->tile;
     if (tile && tile->last && node >= 0 && b->c->node[node].statistic) return statistic(b, node);
@@ -335,7 +335,7 @@ static int pad(builder *b, int m, const tn_tensor *t)
         if (at.axis[i].part) edge |= 1u << i; /* else the border is never looked at */
     }
     int fill = operand(b, m, t->in[1], 0), from = made_by(b, m, x);
-    bool number = tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+    bool number = tn_is_number(x);
     if (from < 0 && !number) return load(b, x, at.axis, edge, fill);
     int value = number ? operand(b, m, x, 0) : b->value_of[from];
     if (!edge) return value;
@@ -352,7 +352,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
 {
     const tn_tensor *x = fu_value_of(b->c, t->in[0]);
     /* a number stands in no memory, and is the same wherever the index points */
-    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) return number(b, x, x->base);
+    if (tn_is_number(x)) return number(b, x, x->base);
     int axis = t->attr->axis;
     int index = operand(b, m, t->in[1], t->op == TN_OP_index_select ? axis : 0);
     fu_value *i = value_new(b, FU_INDEX, TN_I64);
@@ -416,7 +416,7 @@ static void dense(const builder *b, int m, int64_t *stride, int64_t *shift)
     int ndim;
     const int64_t *shape;
     const tn_tensor *t = b->c->node[b->d->member[m]].t;
-    bool reduced = tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE;
+    bool reduced = tn_kind_of(t) == TN_KIND_REDUCE;
     fu_space(t, &ndim, &shape);
     int64_t s = 1;
     for (int i = ndim - 1; i >= 0; i--) {
@@ -447,7 +447,7 @@ static int member(builder *b, int m)
     fu_space(t, &ndim, &shape);
     fu_value *v;
     int arg[3];
-    switch (tn_op_get((tn_op)t->op)->kind) {
+    switch (tn_kind_of(t)) {
     case TN_KIND_ELTWISE:
         for (int k = 0; k < t->n_in; k++) arg[k] = operand(b, m, t->in[k], 0);
         /* K(..) has the type of the operands that promote: the last one, where the first is a condition */
@@ -531,7 +531,7 @@ static tn_cut_reason store(builder *b, int m)
     s->mask = inside(b, b->d->map[m].axis, parts);
     for (int i = 0; i < ndim; i++)
         if (shape[i] != 1) s->dom |= atoms_of(&b->d->map[m].axis[i]);
-    if (tn_op_get((tn_op)t->op)->kind == TN_KIND_REDUCE)
+    if (tn_kind_of(t) == TN_KIND_REDUCE)
         for (int i = 0; i < ndim; i++)
             if (t->shape[i] == 1 && shape[i] != 1) s->dom &= ~atoms_of(&b->d->map[m].axis[i]);
     return tn_node_written(t) ? fu_overwrites(cand, b->d, b->p, s) : TN_CUT_NONE;

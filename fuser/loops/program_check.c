@@ -16,7 +16,7 @@ bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m)
     bool part = false;
     fu_space(t, &ndim, &shape);
     for (int i = 0; i < ndim; i++) part = part || (shape[i] != 1 && d->map[m].axis[i].part);
-    switch (tn_op_get((tn_op)t->op)->kind) {
+    switch (tn_kind_of(t)) {
     case TN_KIND_ELTWISE:
     case TN_KIND_CAST:
     case TN_KIND_IOTA:

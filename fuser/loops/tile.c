@@ -133,7 +133,7 @@ static bool is_sum(const fu_ctx *c, const tn_tensor *t, const tn_tensor *of)
 /* One value for each index along the last axis. */
 static bool of_columns(const tn_tensor *x)
 {
-    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) return true;
+    if (tn_is_number(x)) return true;
     for (int i = 0; i + 1 < x->ndim; i++)
         if (x->shape[i] != 1 && x->stride[i]) return false;
     return true;
@@ -252,11 +252,6 @@ void fu_tile_mark(fu_ctx *c)
 
 /* ---- which products ---- */
 
-static bool is_number(const tn_tensor *x)
-{
-    return tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
-}
-
 /* The kernel can read the operand where it lies: it begins at a multiple of `align` bytes. */
 static bool aligned(const fu_ctx *c, const tn_tensor *x, int align)
 {
@@ -271,7 +266,8 @@ static bool lies_as_convolution(const fu_ctx *c, const tn_tensor *t)
 {
     const tn_tensor *a = fu_value_of(c, t->in[0]), *b = fu_value_of(c, t->in[1]);
     const int last = t->ndim - 1;
-    if (last < 1 || a->ndim != t->ndim || b->ndim != t->ndim || is_number(a) || is_number(b)) return false;
+    if (last < 1 || a->ndim != t->ndim || b->ndim != t->ndim || tn_is_number(a) || tn_is_number(b))
+        return false;
     const int64_t n = t->shape[last], k = a->shape[last];
     for (int i = 0; i < last; i++)
         if (a->shape[i] != t->shape[i] || (i + 1 < last && b->shape[i] != 1 && b->stride[i])) return false;
@@ -478,7 +474,7 @@ static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int alig
         const tn_tensor *t = c->node[p->before[i]].t;
         for (int k = 0; k < t->n_in; k++) {
             const tn_tensor *x = fu_value_of(c, t->in[k]);
-            if (x->dtype != image->dtype || x->ndim != image->ndim || is_number(x) ||
+            if (x->dtype != image->dtype || x->ndim != image->ndim || tn_is_number(x) ||
                 memcmp(x->shape, image->shape, sizeof *x->shape * (size_t)x->ndim) || !tn_node_is_dense(x) ||
                 place_of(p->n_before, p->before, fu_node_of(c, x)) >= 0 || !aligned(c, x, align))
                 continue;

@@ -94,7 +94,7 @@ static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
 {
     t = fu_value_of(c, t);
     int last = t->ndim - 1;
-    bool number = tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
+    bool number = tn_is_number(t);
     *o = (operand){.dtype = (tn_dtype)t->dtype};
     o->bytes = tn_node_numel(t) * (int64_t)tn_dtype_size(o->dtype);
     if (!number && (any_column || t->shape[last] == 1 || t->stride[last] == 1)) {

@@ -43,9 +43,7 @@ static int concat_some(fu_ctx *c, const fu_group *g, int from, int to, int64_t s
         const tn_tensor *x = fu_value_of(c, t->in[i]);
         lines += x->shape[axis];
         slot[i] = -1;
-        if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER && tn_node_numel(x) &&
-            (slot[i] = fu_emit_dense(c, x)) < 0)
-            return slot[i];
+        if (tn_is_number(x) && tn_node_numel(x) && (slot[i] = fu_emit_dense(c, x)) < 0) return slot[i];
     }
     fu_raw k;
     int r = fu_raw_open(&k, c, g, "concat", inner > 1 ? inner : t->shape[axis]);

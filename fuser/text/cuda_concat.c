@@ -14,7 +14,7 @@ int fu_cuda_place(fu_ctx *c, const tn_tensor *t, fu_place_of *out)
 {
     t = fu_value_of(c, t);
     *out = (fu_place_of){.t = t};
-    if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER) {
+    if (!tn_is_number(t)) {
         if (fu_place(c, t, &out->slot, &out->offset)) return 0;
         return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
     }

@@ -23,7 +23,7 @@ static int take(fu_ctx *c, const tn_tensor *t, bool copy, matrix *m)
     t = fu_value_of(c, t);
     int nb = t->ndim - 2;
     int64_t rows = t->shape[nb], cols = t->shape[nb + 1];
-    bool number = tn_op_get((tn_op)t->base->op)->kind == TN_KIND_NUMBER;
+    bool number = tn_is_number(t);
     if (!copy && !number && readable(rows, cols, t->stride[nb], t->stride[nb + 1])) {
         if (!fu_place(c, t, &m->slot, &m->offset))
             return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");

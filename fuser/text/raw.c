@@ -36,8 +36,7 @@ int fu_raw_input(fu_raw *k, const tn_tensor *t, const char *name)
 {
     int slot;
     int64_t offset;
-    if (!fu_place(k->c, t, &slot, &offset))
-        return fu_fail(k->c, TN_E_INTERNAL, "an operand has no memory");
+    if (!fu_place(k->c, t, &slot, &offset)) return fu_fail(k->c, TN_E_INTERNAL, "an operand has no memory");
     fu_raw_operand(k, slot, offset, (tn_dtype)t->dtype, name, false);
     k->s->bytes += tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
     return 0;
@@ -153,7 +152,7 @@ int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g)
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
 {
     t = fu_value_of(c, t);
-    if (tn_op_get((tn_op)t->base->op)->kind != TN_KIND_NUMBER && tn_node_is_dense(t))
+    if (!tn_is_number(t) && tn_node_is_dense(t))
         return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
     *offset = 0;
     *slot = fu_emit_dense(c, t);

@@ -16,7 +16,7 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     axis = t->attr->axis;
     int slot = -1;
     tn_tensor dense;
-    if (tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER) {
+    if (tn_is_number(x)) {
         if ((slot = fu_emit_dense(c, x)) < 0) return slot;
         dense = *x;
         int64_t s = 1;

@@ -26,7 +26,7 @@ static int write_numbers(scatter *s)
     for (int i = 0; i < 2; i++) {
         const tn_tensor *x = *operand[i];
         s->slot[i] = -1;
-        if (tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER) continue;
+        if (!tn_is_number(x)) continue;
         if ((s->slot[i] = fu_emit_dense(s->c, x)) < 0) return s->slot[i];
         s->dense[i] = *x;
         int64_t stride = 1;

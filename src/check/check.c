@@ -153,7 +153,7 @@ static tn_tensor *operand(world *w, const tn_flush_scratch *f, const tn_tensor *
     tn_tensor *c = copy_node(w, t);
     if (!c) return NULL;
     remember(w, t, c);
-    if (tn_kind_of(t->base) == TN_KIND_NUMBER && t->base != t)
+    if (tn_is_number(t) && t->base != t)
         c->base = operand(w, f, t->base);
     else if (t->base == t)
         c->base = c; /* a number */
@@ -167,7 +167,7 @@ static void add_leaf(world *w, const tn_flush_scratch *f, int slot)
     const tn_tensor *t = tn_node_at(f, slot);
     tn_tensor *c = w->clone[slot] = copy_node(w, t);
     if (!c) return;
-    if (tn_kind_of(t->base) != TN_KIND_NUMBER)
+    if (!tn_is_number(t))
         look_into(w, c, t);
     else
         c->base = t->base == t ? c : operand(w, f, t->base);
@@ -213,7 +213,7 @@ static void make_world(world *w, tn_session *s, const tn_flush_scratch *f, tn_de
     w->failed = !w->clone || !w->region;
     for (int i = 0; i < n && !w->failed; i++) {
         const tn_tensor *t = tn_node_at(f, i);
-        const tn_tensor *memory = i < f->node.n ? t->place : tn_kind_of(t->base) == TN_KIND_NUMBER ? NULL : t;
+        const tn_tensor *memory = i < f->node.n ? t->place : tn_is_number(t) ? NULL : t;
         if (memory) add_region(w, memory);
     }
     for (int i = f->node.n; i < n && !w->failed; i++) add_leaf(w, f, i);

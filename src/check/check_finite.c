@@ -81,7 +81,7 @@ int tn_finite_begin(tn_session *s, const tn_flush_scratch *f)
     memset(x->grade, FINITE, (size_t)n);
     for (int i = 0; i < f->leaf.n; i++) {
         const tn_tensor *t = f->leaf.at[i];
-        bool number = tn_kind_of(t->base) == TN_KIND_NUMBER;
+        bool number = tn_is_number(t);
         int grade = number ? FINITE : grade_of(s, t, tn_node_data(t), t->stride);
         x->grade[f->node.n + i] = (uint8_t)grade;
         for (int k = INFINITE; k <= grade; k++) remember_leaf(s, k, t);

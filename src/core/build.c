@@ -41,7 +41,7 @@ bool tn_broadcast_shape(int na, const int64_t *a, int nb, const int64_t *b, int 
 
 static bool is_number(const tn_tensor *x)
 {
-    return tn_op_get((tn_op)x->op)->kind == TN_KIND_NUMBER;
+    return tn_kind_of(x) == TN_KIND_NUMBER;
 }
 
 static bool is_weak(const tn_tensor *x)

@@ -79,7 +79,7 @@ tn_attention tn_attention_of(const tn_tensor *t)
 
 bool tn_attention_draws(const tn_tensor *t, int k)
 {
-    if (tn_op_get((tn_op)t->op)->kind != TN_KIND_ATTENTION) return false;
+    if (tn_kind_of(t) != TN_KIND_ATTENTION) return false;
     const tn_attention_attr *p = &t->attr->attention;
     return p->keep && k == 4 + p->mask;
 }

@@ -43,7 +43,7 @@ tn_tensor *tn_mk_scalar(tn_graph *g, tn_number v)
 tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
 {
     if (!x) return NULL;
-    if (tn_op_get((tn_op)x->op)->kind == TN_KIND_NUMBER) {
+    if (tn_kind_of(x) == TN_KIND_NUMBER) {
         if (x->dtype == dtype && !x->attr->weak) return x;
         tn_number v = x->attr->number;
         if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = tn_f64_to_i64(v.f);

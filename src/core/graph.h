@@ -333,6 +333,15 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n);
 void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
+static inline tn_kind tn_kind_of(const tn_tensor *n)
+{
+    return tn_op_get((tn_op)n->op)->kind;
+}
+/* Every element of x is one number, which stands in no memory. */
+static inline bool tn_is_number(const tn_tensor *x)
+{
+    return tn_kind_of(x->base) == TN_KIND_NUMBER;
+}
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
 /* What the elements of dtype d are in memory: on the reference device i64 for the integers, f64 for the rest.

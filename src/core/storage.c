@@ -14,14 +14,9 @@ void *tn_node_data(const tn_tensor *n)
     return (char *)n->base->buf->data + n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
 }
 
-static tn_kind kind_of(const tn_tensor *n)
-{
-    return tn_op_get((tn_op)n->op)->kind;
-}
-
 const tn_tensor *tn_node_written(const tn_tensor *n)
 {
-    return kind_of(n) == TN_KIND_ASSIGN ? n->in[0] : n->place;
+    return tn_kind_of(n) == TN_KIND_ASSIGN ? n->in[0] : n->place;
 }
 
 static void add_span(tn_spans *s, tn_tensor *n)

@@ -344,7 +344,7 @@ static bool is_whole(const trail *t, const tn_attention *a)
 
 static tn_tensor *number_of(const tn_tensor *x)
 {
-    return tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER ? x->base : NULL;
+    return tn_is_number(x) ? x->base : NULL;
 }
 
 /* A constant, or what tn_full was given: the same in each repetition of the call. */
@@ -353,7 +353,7 @@ static bool is_number(const tn_tensor *x, double v)
     while ((x->op == TN_OP_expand || x->op == TN_OP_reshape || x->op == TN_OP_contiguous) &&
            x->base->op != TN_OP_constant)
         x = x->in[0];
-    if (tn_op_get((tn_op)x->base->op)->kind != TN_KIND_NUMBER) return false;
+    if (!tn_is_number(x)) return false;
     const tn_number *n = &x->base->attr->number;
     return (n->is_int ? (double)n->i : n->f) == v;
 }

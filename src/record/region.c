@@ -47,7 +47,7 @@ int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
     for (int i = 0; i < n; i++) root[i] = results[i];
     for (uint32_t i = first; i < g->n_nodes; i++) {
         tn_tensor *t = g->nodes[i];
-        bool assigns = tn_op_get((tn_op)t->op)->kind == TN_KIND_ASSIGN && !(t->flags & TN_F_REFUSED);
+        bool assigns = tn_kind_of(t) == TN_KIND_ASSIGN && !(t->flags & TN_F_REFUSED);
         if (assigns || ((t->flags & TN_F_USER) && t->mark != mark)) root[n++] = t;
     }
     g->pending_assigns = 0;

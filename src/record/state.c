@@ -317,7 +317,7 @@ static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
 /* What tn_zeros makes: memory that is kept begins so. */
 static bool is_zero(const tn_tensor *x)
 {
-    if (x->op != TN_OP_contiguous || tn_kind_of(x->in[0]->base) != TN_KIND_NUMBER) return false;
+    if (x->op != TN_OP_contiguous || !tn_is_number(x->in[0])) return false;
     const tn_number *v = &x->in[0]->base->attr->number;
     return v->is_int ? !v->i : v->f == 0;
 }
@@ -352,7 +352,7 @@ static tn_tensor *keep_again(const tn_scope *sc, tn_tensor *x)
     tn_tensor *p = kept_like(g->session, copy);
     for (uint32_t i = 0; i < g->n_holders && before && p; i++) {
         tn_tensor *h = g->holder[i];
-        if (h->id > copy->id && h->of == before && tn_op_get((tn_op)h->op)->kind == TN_KIND_ASSIGN) h->of = p;
+        if (h->id > copy->id && h->of == before && tn_kind_of(h) == TN_KIND_ASSIGN) h->of = p;
     }
     copy->place = copy->of = p;
     g->writers.stale = true;

@@ -51,7 +51,7 @@ static const tn_tensor *argument_of(const tn_tensor *n)
         const tn_op_info *o = tn_op_get((tn_op)t->op);
         int same = o->kind == TN_KIND_CAST || (o->kind == TN_KIND_VIEW && o->arity == 1) ? 0 : -1;
         for (int i = 1; i < t->n_in && o->kind == TN_KIND_ELTWISE && o->arity == 3; i++)
-            if (tn_kind_of(t->in[i]->base) != TN_KIND_NUMBER) same = i;
+            if (!tn_is_number(t->in[i])) same = i;
         if (same < 0) break;
         t = t->in[same];
     }

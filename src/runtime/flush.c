@@ -148,7 +148,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
 /* Whether a flush of everything that waits has to run t. */
 static bool waits(const tn_tensor *t, bool ends)
 {
-    if (t->base->flags & (TN_F_DONE | TN_F_REFUSED) || tn_kind_of(t->base) == TN_KIND_NUMBER) return false;
+    if (t->base->flags & (TN_F_DONE | TN_F_REFUSED) || tn_is_number(t)) return false;
     if (tn_node_written(t) || t->flags & TN_F_WATCHED) return true;
     return ends && (t->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
 }

@@ -63,10 +63,6 @@ static inline bool tn_has_value(const tn_tensor *b)
 {
     return (b->flags & TN_F_DONE) != 0;
 }
-static inline tn_kind tn_kind_of(const tn_tensor *n)
-{
-    return tn_op_get((tn_op)n->op)->kind;
-}
 
 /* ---- lost.c ---- */
 /* What has overwritten v's memory where a node of that id reads it: an assignment, or the gradients of a

@@ -114,7 +114,7 @@ static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, u
     if (!v->rule || !(v->flags & TN_F_REQUIRES_GRAD) || v->flags & TN_F_WALKED) return TN_OK;
     for (int i = 0; i < TN_MAX_ARGS; i++) {
         tn_tensor *b = v->rule->saved[i] ? v->rule->saved[i]->base : NULL;
-        if (!b || b->mark == mark || tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
+        if (!b || b->mark == mark || tn_has_value(b) || tn_is_number(b)) continue;
         if (!meet(f, b, mark) || !tn_list_push(&f->stack, b)) return tn_fail_memory(s);
     }
     return TN_OK;
@@ -134,7 +134,7 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
         if (b->flags & TN_F_REFUSED && !target) return tn_refused(s, b);
         const tn_tensor *writer = tn_lost_to(b, v->id);
         if (writer) return not_kept(s, f, v, b, writer);
-        if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) {
+        if (tn_has_value(b) || tn_is_number(b)) {
             if (x->mark != mark && !meet(f, x, mark)) return tn_fail_memory(s); /* a leaf */
             continue;
         }
@@ -177,7 +177,7 @@ static bool take_marked(const tn_graph *g, tn_flush_scratch *f, uint32_t mark)
     for (int i = 0; i < n; i++) {
         tn_tensor *v = at[i];
         if (few ? v->id >= g->n_nodes || g->nodes[v->id] != v : v->mark != mark) continue;
-        const bool leaf = tn_has_value(v->base) || tn_kind_of(v->base) == TN_KIND_NUMBER;
+        const bool leaf = tn_has_value(v->base) || tn_is_number(v);
         if (!tn_list_push(leaf ? &f->leaf : &f->node, v)) return false;
     }
     return true;
@@ -189,7 +189,7 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
     f->node.n = f->leaf.n = f->stack.n = f->marked.n = 0;
     for (int i = 0; i < f->seed.n; i++) {
         tn_tensor *b = f->seed.at[i]->base;
-        if (tn_has_value(b) || tn_kind_of(b) == TN_KIND_NUMBER) continue;
+        if (tn_has_value(b) || tn_is_number(b)) continue;
         if (b->flags & TN_F_REFUSED) return tn_refused(s, b);
         if (b->mark == mark) continue;
         if (!meet(f, b, mark) || !tn_list_push(&f->stack, b)) return tn_fail_memory(s);
@@ -214,8 +214,7 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
     for (int i = 0; i < f->leaf.n; i++) {
         tn_tensor *x = f->leaf.at[i];
         x->slot = f->node.n + i;
-        if (tn_kind_of(x->base) == TN_KIND_NUMBER)
-            x->base->slot = x->slot; /* a number is known by any view of it */
+        if (tn_is_number(x)) x->base->slot = x->slot; /* a number is known by any view of it */
     }
     return TN_OK;
 }
@@ -410,7 +409,7 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
         if (!put(f, &past, sizeof past) || !put_head(f, n, b->op) || !put_shape(f, n, true) ||
             !put(f, &f->twin[i], sizeof *f->twin))
             return false;
-        if (tn_kind_of(b) == TN_KIND_NUMBER && !put_attr(f, b)) return false;
+        if (tn_is_number(b) && !put_attr(f, b)) return false;
     }
     if (!put_memory(s, f)) return false;
     for (int i = 0; i < f->node.n; i++) {

@@ -223,7 +223,7 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
     tn_pool *pool = tn_cpu_pool(d);
     int64_t n = tn_node_numel(node), outer, red, inner;
     tn_bl_operand o[3];
-    switch (tn_op_get((tn_op)node->op)->kind) {
+    switch (tn_kind_of(node)) {
     case TN_KIND_GEMM:
         return run_gemm(t, node, out, err);
     case TN_KIND_CONV:

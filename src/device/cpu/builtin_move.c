@@ -22,7 +22,7 @@ bool tn_bl_open(const tn_tensor *x, tn_bl_operand *o)
     o->size = tn_dtype_size(o->dtype);
     o->ndim = 0;
     o->data = tn_node_data(x);
-    bool number = !o->data && tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+    bool number = !o->data && tn_is_number(x);
     for (int i = 0; i < x->ndim; i++) {
         int64_t extent = x->shape[i], stride = number ? 0 : x->stride[i];
         if (extent == 1) continue;

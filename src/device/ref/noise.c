@@ -68,7 +68,7 @@ static bool exact(tn_dtype d, double v)
 bool tn_ref_noise_adds(const tn_tensor *node)
 {
     if (device_of(node)->noise <= 0) return false;
-    switch (tn_op_get((tn_op)node->op)->kind) {
+    switch (tn_kind_of(node)) {
     case TN_KIND_REDUCE:
         return node->op == TN_OP_reduce_sum || node->op == TN_OP_reduce_prod;
     case TN_KIND_SCAN:
@@ -137,11 +137,11 @@ static double summands(const tn_tensor *node)
     const tn_tensor *x = node->in[0], *y = node->n_in > 1 ? node->in[1] : x;
     int64_t n = numel(x), of = numel(node);
     if (node->op == TN_OP_matmul) return (double)x->shape[x->ndim - 1];
-    if (tn_op_get((tn_op)node->op)->kind == TN_KIND_SCAN) return (double)x->shape[node->attr->axis];
+    if (tn_kind_of(node) == TN_KIND_SCAN) return (double)x->shape[node->attr->axis];
     if (node->op == TN_OP_conv2d) n = numel(y), of = y->shape[0];
     if (node->op == TN_OP_conv2d_data_grad) n = numel(y), of = y->shape[3];
     if (node->op == TN_OP_conv2d_weight_grad) n = numel(y), of = y->shape[3];
-    if (tn_op_get((tn_op)node->op)->kind == TN_KIND_ATTENTION) return (double)y->shape[y->ndim - 2];
+    if (tn_kind_of(node) == TN_KIND_ATTENTION) return (double)y->shape[y->ndim - 2];
     if (node->op == TN_OP_pool_sum) return (double)(node->attr->pool.window[0] * node->attr->pool.window[1]);
     return of > 0 ? (double)n / (double)of : 1;
 }
@@ -177,7 +177,7 @@ static bool rounded(const tn_ref_args *a, int64_t i)
 {
     const tn_tensor *node = a->node;
     if (exact((tn_dtype)node->dtype, a->out[i])) return false;
-    tn_kind kind = tn_op_get((tn_op)node->op)->kind;
+    tn_kind kind = tn_kind_of(node);
     if (kind == TN_KIND_CAST) return ulp((tn_dtype)node->dtype) > ulp((tn_dtype)node->in[0]->dtype);
     if (kind != TN_KIND_ELTWISE) return true;
     for (int k = 0; k < node->n_in; k++) {
@@ -230,7 +230,7 @@ static double settled(tn_op op, double x, bool up)
 
 static void settle_questions(const tn_ref_args *a, int64_t n, const tn_ref_device *d)
 {
-    if (tn_op_get((tn_op)a->node->op)->kind != TN_KIND_ELTWISE) return;
+    if (tn_kind_of(a->node) != TN_KIND_ELTWISE) return;
     double size = d->noise * ulp((tn_dtype)a->node->in[0]->dtype);
     for (int64_t i = 0; size > 0 && i < n; i++) {
         if (!open_question(a, i, size)) continue;

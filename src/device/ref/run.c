@@ -43,7 +43,7 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
     *owned = NULL;
     *value = data;
     if (n == 0) return TN_OK;
-    bool number = x->base && tn_op_get((tn_op)x->base->op)->kind == TN_KIND_NUMBER;
+    bool number = x->base && tn_is_number(x);
     if (!data && number) return load_number(x, n, value, owned, err);
     if (!data) return tn_err(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
     if (is_dense(x) && !noisy) return TN_OK;
