@@ -43,8 +43,8 @@ static bool has_sign(const tn_number *v)
     return !v->is_int && signbit(v->f);
 }
 
-/* Whether operand k is `v`, with that sign if it is 0. Of a run-time number the plan is then only good for
- * it. */
+/* Returns true where operand k is the number v, of the same sign if v is 0. A run-time number is guarded
+ * then: the plan serves only those runs in which it has that value. */
 static bool is(fu_ctx *c, const tn_tensor *t, int k, double v, int *status)
 {
     const tn_tensor *x = fu_value_of(c, t->in[k]);
@@ -198,7 +198,8 @@ static const tn_tensor *maker(const fu_ctx *c, const tn_tensor *t, int k)
     return x->base == x && fu_node_of(c, x) >= 0 ? x : NULL;
 }
 
-/* Whether every value of a is one of b, so that a cast to b and back changes nothing. */
+/* Returns true where every value of dtype a is also a value of dtype b, so that a cast to b and back changes
+ * nothing. */
 static bool holds(tn_dtype b, tn_dtype a)
 {
     /* bits of the integers, or of the significand, that a value can have; and whether exponents fit */

@@ -134,7 +134,8 @@ static bool of_backward(const tn_tensor *t)
     return t->call && t->call->backward;
 }
 
-/* Whether backward shall read what forward has made, rather than make it again. */
+/* Returns true where the backward pass shall read the value that the forward pass has computed, rather than
+ * compute it again: where that is expensive, or the value much smaller than its operands. */
 static bool worth_keeping(const fu_ctx *c, const fu_node *n)
 {
     enum { MUCH = 4 };

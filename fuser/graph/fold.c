@@ -18,7 +18,8 @@
 
 #include "graph.h"
 
-/* Where elements of a tensor are to be written: a stride for each axis. */
+/* The place that elements of a tensor are to be written to: an offset in a node's memory and a stride for
+ * each axis. */
 typedef struct target {
     int node;
     int64_t offset, stride[TN_MAX_DIMS];
@@ -87,7 +88,8 @@ static bool unit_rows(const tn_tensor *p, const target *t)
     return p->ndim > 0 && (p->shape[last] == 1 || t->stride[last] == 1);
 }
 
-/* Whether p's kernel can write with any strides whose last is one. */
+/* Returns true where p's kernel can write its result with the strides of t, of which the last is 1; `loops`:
+ * kernels of loops may do so too. */
 static bool can_write(const fu_ctx *c, int p, const target *t, bool loops)
 {
     const tn_tensor *n = c->node[p].t;
@@ -154,7 +156,7 @@ static void fold_copy(fu_ctx *c, int v)
     }
 }
 
-/* What a library can do to its result on the way out. */
+/* The epilogue that a library can apply to its result as it writes it, where t's op is one. */
 static tn_epilogue epilogue_of(const tn_tensor *t)
 {
     return t->dtype == TN_F32 ? (tn_epilogue)tn_op_get((tn_op)t->op)->epilogue : TN_EPI_NONE;

@@ -21,10 +21,11 @@
 
 enum { FU_MAX_MEMBERS = 64 };
 
-/* What a convolution's kernel finds out about its columns as it writes them, as sums over the other axes. */
+/* Statistics of a convolution's columns that its kernel finds out as it writes them: sums over the other
+ * axes. */
 typedef enum fu_statistic {
     FU_NO_STATISTIC,
-    FU_WITHIN, /* a summand: never computed */
+    FU_WITHIN, /* a summand of these sums: never computed */
     FU_SUM,    /* of x - about */
     FU_SQUARES /* of (x - about)^2 */
 } fu_statistic;
@@ -35,7 +36,7 @@ typedef struct fu_node {
     bool live, root;
     bool strict; /* 16-bit floats are rounded wherever it is made, as if it were in memory (find_strict) */
     const tn_tensor *same; /* what readers take instead: it has the node's value (simplify). NULL: the node */
-    int group;             /* the one that stores it */
+    int group;             /* the group that stores it */
     int lookup;            /* of what chooses by an index: in ctx->lookup; else -1 */
     bool spared;           /* what others make as they write (fold.c) */
     /* of a convolution or product with a kernel of our own (tile.c): how, without statistics and with; and
@@ -78,8 +79,8 @@ typedef struct fu_group {
     int mark, rank; /* rank: order.c */
 } fu_group;
 
-/* An index that values are chosen by, or go to, as far as all who use it among as many lines are concerned.
- */
+/* An index by which values are gathered or scattered. Nodes that use it among the same number of lines share
+ * it. */
 typedef struct fu_lookup {
     const tn_tensor *index;
     int64_t extent; /* lines to choose from */
@@ -151,12 +152,14 @@ enum { FU_NO_GROUP = -2 };
 /* ---- context.c ---- */
 /* The node of this segment that owns t's memory, or -1 when a leaf does. */
 int fu_node_of(const fu_ctx *c, const tn_tensor *t);
-/* Where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
+/* Finds where t's first element lies: slot and element offset. false: nowhere (an error of the caller). */
 bool fu_place(const fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 const tn_tensor *fu_value_of(const fu_ctx *c, const tn_tensor *t); /* after simplification */
-/* Operand k of t is not read: only its seed and draw are taken. Its node need not run. */
+/* Returns true where t takes only the seed and the draw of operand k, and reads none of its elements: the
+ * operand's node need not run. */
 bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k);
-/* 16 bits as f32: who needs them reads the 16 bits, and no kernel writes them wider. */
+/* Returns true for a cast of 16-bit floats to f32. Its readers read the 16 bits themselves, and no kernel
+ * writes the wider values to memory. */
 bool fu_widens(const fu_node *n);
 /* `old`, of n entries, with room for one more. NULL: no memory. */
 void *fu_grow(tn_arena *a, void *old, int n, int *cap, size_t size);
@@ -172,10 +175,11 @@ tn_dtype fu_compute_dtype(tn_dtype d); /* what a value of d is carried in: f16 a
 int fu_simplify(fu_ctx *c);
 
 /* ---- algebra.c, common.c ---- */
-/* What has the value of node i, bit for bit: an operand, or a new number. NULL: nothing, or no memory, which
- * *status then says. */
+/* Returns a tensor that has the value of node i, bit for bit: an operand, or a new number. NULL: there is
+ * none, or no memory, which *status then says. */
 const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status);
-/* What node i is the negative of, as it is a product with -1 or a quotient by it; else NULL, likewise. */
+/* Returns the tensor that node i is the negative of, where it is a product with -1 or a quotient by it; else
+ * NULL, with *status as above. */
 const tn_tensor *fu_negated(fu_ctx *c, int i, int *status);
 /* The nodes met so far by what they compute. */
 typedef struct fu_seen {
@@ -199,17 +203,19 @@ int fu_order_writers(fu_ctx *c);
 bool fu_written_pieces(const fu_ctx *c, const tn_tensor *x, int *first, int *end);
 /* Of a piece's writers that run, the first with a later id, or the last with no later one. -1: none. */
 int fu_writer_near(const fu_ctx *c, int piece, uint32_t id, bool later);
-/* Whether x can be read at any time: nothing of the segment writes to its memory. */
+/* Returns true where x can be read at any time: no node of the segment writes to its memory. */
 bool fu_lasting(const fu_ctx *c, const tn_tensor *x);
 
 /* ---- lookups.c ---- */
 /* Lists what is looked up, where anything is assigned. */
 int fu_list_lookups(fu_ctx *c);
-/* Whether the node changes what is there when the run begins: it assigns, or adds to a gradient. */
+/* Returns true where the node changes memory that outlives the run: it assigns, or adds to a gradient. */
 bool fu_lasts(const fu_ctx *c, int i);
-/* Whether one kernel of these nodes would assign before it knows of all its indices. */
+/* Returns true where one kernel of these nodes would assign before it has checked all the indices that they
+ * use. */
 bool fu_looks_too_late(const fu_ctx *c, int n, const int *member);
-/* Assignments wait for who looks l up, which cannot be done before the run. */
+/* Makes the assignments wait for the nodes that use l, an index that cannot be looked through before the
+ * run. */
 int fu_put_behind(fu_ctx *c, fu_lookup *l);
 
 /* ---- fold.c ---- */
@@ -226,10 +232,10 @@ bool fu_alone(const fu_ctx *c, const fu_group *g);                /* a node of i
 int64_t fu_bytes(const tn_tensor *t);                             /* of all its elements */
 fu_room fu_room_of(const tn_tensor *t);                           /* of its node by itself */
 fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g); /* the group as it is, to run */
-/* Whether some group reads the node's value from memory: one that computes a user of it, but not the node.
- * With a candidate: once that is one group. */
+/* Returns true where some group reads the node's value from memory: one that computes a user of the node, but
+ * not the node itself. With a candidate k: as if k were one group already. */
 bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node);
-/* Whether the candidate stores the node, rather than computes it again. */
+/* Returns true where the candidate stores the node, rather than computes a copy of it for itself. */
 bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node);
 
 /* ---- verify_graph.c ---- */

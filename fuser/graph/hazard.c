@@ -128,7 +128,8 @@ bool fu_lasting(const fu_ctx *c, const tn_tensor *x)
 
 /* ---- order ---- */
 
-/* What node i reads comes behind the writer before it and before the one after it. */
+/* Orders node i, which reads x: behind the newest writer of that memory up to x, and ahead of the oldest one
+ * after it. */
 static int order_reads(fu_ctx *c, int i, const tn_tensor *x)
 {
     int first, end;

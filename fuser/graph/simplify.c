@@ -58,7 +58,8 @@ static bool note_view(fu_ctx *c, const tn_tensor *of, const tn_tensor *same)
     return true;
 }
 
-/* Whether views of `in` can as well be views of `same`: of a number in the text, or of dense memory. */
+/* Returns true where a view can look at `same` in the place of the tensor that `same` replaces: `same` is a
+ * number that stands in the kernel's text, or dense memory. */
 static bool can_stand(const tn_tensor *same)
 {
     if (tn_is_number(same)) return same->base->op == TN_OP_constant;

@@ -19,7 +19,8 @@ static bool same_type(const tn_tensor *a, const tn_tensor *b)
 
 /* ---- the graph ---- */
 
-/* What node i reads as operand k, when it is older than i and there. */
+/* Checks operand k of node i: it must be older than i, and be there. Returns the rule that is broken, or
+ * NULL. */
 static const char *wrong_operand(const fu_ctx *c, int i, int k)
 {
     const tn_tensor *t = c->node[i].t, *x = fu_value_of(c, t->in[k]);
@@ -46,7 +47,8 @@ static bool waits_for(const fu_node *n, int other)
     return false;
 }
 
-/* Where node i is to write its value: inside of a node that leaves it to others. */
+/* Checks the place that node i is to write its value to: inside of a node that leaves its memory to
+ * others. */
 static const char *wrong_target(const fu_ctx *c, int i)
 {
     const fu_node *n = &c->node[i], *to = &c->node[n->into];
@@ -102,7 +104,7 @@ static int check_spared(fu_ctx *c, const char *pass)
     return 0;
 }
 
-/* Whether everything can run, each after what it waits for. */
+/* Checks that all nodes can run, each after those it waits for. */
 static int check_order(fu_ctx *c, const char *pass)
 {
     bool *done = tn_arena_alloc(&c->arena, (size_t)c->n_node + 1);

@@ -54,7 +54,7 @@ static bool collect(const fu_ctx *c, int node, chain *s)
     return true;
 }
 
-/* Whether it is little beside what gradients there are. */
+/* Returns true where t is much smaller than the largest gradient. */
 static bool is_small(const fu_ctx *c, const tn_tensor *t)
 {
     enum { MUCH = 16 };
@@ -95,7 +95,8 @@ bool fu_early_sum(fu_ctx *c, int node, int g)
     return true;
 }
 
-/* Whether the group makes gradients, beside what it only makes again. */
+/* Returns true where the group stores gradients; those that it only computes again for itself do not
+ * count. */
 static bool makes_gradients(const fu_ctx *c, int g)
 {
     for (int i = 0; i < c->group[g].n; i++)

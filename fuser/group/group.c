@@ -38,8 +38,8 @@ static void join_siblings(fu_ctx *c, int node)
     }
 }
 
-/* Where windows have chosen their elements is known when their largest is: one kernel makes both, and the
- * image need not be kept until backward asks. */
+/* Max pooling finds the largest element of each window and where it lies at once: one kernel gives both, and
+ * the image need not be kept for the backward pass. */
 static void join_window(fu_ctx *c, int node)
 {
     const fu_node *n = &c->node[node];
@@ -54,7 +54,8 @@ static void join_window(fu_ctx *c, int node)
     }
 }
 
-/* What an attention makes of the same operands is made at once: o and lse, and dq, dk and dv. */
+/* Joins the attention results that have the same operands, which one kernel gives at once: o and lse, and dq,
+ * dk and dv. */
 static void join_attention(fu_ctx *c, int node)
 {
     const tn_tensor *t = c->node[node].t;
@@ -68,7 +69,8 @@ static void join_attention(fu_ctx *c, int node)
     }
 }
 
-/* Whether b reads a large value that a reads, or, where a loss and gradients may meet, makes. */
+/* Returns true where b reads a large value that a reads too, or, with `meet` (one of them is the forward
+ * pass, the other gradients), one that a computes. */
 static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, bool meet)
 {
     for (int i = 0; i < b->n; i++) {
@@ -105,8 +107,8 @@ static void join_groups(fu_ctx *c, bool copied)
         }
 }
 
-/* How much is touched between forward's making a value and backward's reading it, about: of what the nodes
- * come to, a fourth is ever written, or read from elsewhere. */
+/* Bytes that are touched, about, between the forward pass's computing a value and the backward pass's reading
+ * it. It is an estimate: a fourth of all the nodes' values is written or read in memory. */
 static double distance_to_backward(const fu_ctx *c)
 {
     double bytes = 0;

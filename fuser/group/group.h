@@ -12,19 +12,19 @@
 int fu_group_all(fu_ctx *c);
 
 /* ---- merge.c ---- */
-/* Group b becomes part of group a, or the reason why not. What reads an element of a convolution joins it
- * last, when all other groups are what they will be. */
+/* Merges group b into group a, or returns the reason why not. Readers of a convolution's elements join it by
+ * fu_merge_last, when all other groups are settled. */
 tn_cut_reason fu_merge(fu_ctx *c, int a, int b);
 tn_cut_reason fu_merge_last(fu_ctx *c, int a, int b);
 /* Two groups that one kernel of its own makes, such as that of an attention, become one. */
 bool fu_join(fu_ctx *c, int a, int b);
-/* What statistics take the place of is a difference from a value of each column. Where that is one of the
- * convolution's own, widened, it needs the convolution, and the difference needs it: all three become one, or
- * none. */
+/* A convolution's statistics stand for differences x - k from a value k of each column. Where k comes from
+ * the convolution's own kernel and is widened to f32 on the way, the widening reads the convolution and the
+ * difference reads the widening: these three become one group, or none of them do. */
 void fu_join_difference(fu_ctx *c, int node);
 
 /* ---- order.c ---- */
-/* Whether a group stands between a and b: it needs one and the other needs it. */
+/* Returns true where a third group stands between a and b: it needs one of them, and the other needs it. */
 bool fu_between(fu_ctx *c, int a, int b);
 void fu_merge_ranks(fu_ctx *c, int a, int b); /* b is about to become part of a; none is between */
 /* Gives each group a rank above what it needs (ctx->ranked). False: no memory, or groups need each other. */
@@ -34,20 +34,22 @@ int fu_find_first(fu_ctx *c);
 void fu_unrank(fu_ctx *c); /* groups have changed in other ways than by becoming one */
 
 /* ---- early.c ---- */
-/* Makes of g, the node's group, one that computes all the node is made of, where the node is a sum of
- * something small that gradients wait for. */
+/* Where the node is a sum of something small that gradients wait for, makes its group g compute all that the
+ * sum is computed from. */
 bool fu_early_sum(fu_ctx *c, int node, int g);
 /* Gives those back to the loss where that is made without gradients. */
 void fu_settle_early(fu_ctx *c);
 
 /* ---- recompute.c ---- */
-/* Has the readers of the node compute it again, where that is legal for all of them and pays. */
+/* Has the readers of the node compute it again for themselves, where that is legal for all of them and
+ * pays. */
 void fu_recompute(fu_ctx *c, int node);
-/* Has convolutions, and whoever else reads what they are of, compute it again in the same way. */
+/* Does the same for the images of convolutions: a convolution computes its image as it loads it, and other
+ * readers of the image compute it again as well. */
 void fu_recompute_for_tiles(fu_ctx *c);
 
 /* ---- tiles.c ---- */
-/* Lets what reads convolutions and products with kernels of their own join these. */
+/* Lets the readers of a convolution or product that has a kernel of its own join that kernel. */
 void fu_join_tiles(fu_ctx *c);
 
 #endif

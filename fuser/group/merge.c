@@ -18,7 +18,8 @@ static int64_t largest(const fu_ctx *c, const fu_group *g)
     return most;
 }
 
-/* Whether others than kernels of loops read the node's value, which is then in memory whatever is fused. */
+/* Returns true where a node with a kernel of its own kind, not of loops, reads this one's value, which is in
+ * memory then whatever is fused. */
 static bool read_whole(const fu_ctx *c, const fu_node *n)
 {
     for (int u = 0; u < n->n_user; u++)
@@ -26,8 +27,8 @@ static bool read_whole(const fu_ctx *c, const fu_node *n)
     return false;
 }
 
-/* Whether the forward pass goes on from this group in a product, a convolution or the like: it is not where
- * the loss is made. */
+/* Returns true where the forward pass goes on from this group to a product, a convolution or the like: the
+ * group does not compute the loss. */
 static bool goes_on(const fu_ctx *c, const fu_group *g)
 {
     for (int i = 0; i < g->n; i++)
@@ -47,10 +48,10 @@ static int64_t largest_between(const fu_ctx *c, const fu_group *g)
     return most;
 }
 
-/* What a gradient can make of forward's values alone is made when the gradient is: done early, forward would
- * write it and backward read it, instead of what it is made of. Only what is much smaller, such as the mask
- * of a relu, is worth keeping; and where the loss is made, what is written anyway (a gradient asked for, or
- * read by a product) costs nothing. */
+/* A gradient's value that depends on forward values alone is computed with the gradient. Computed early, it
+ * would be written by the forward pass and read by the backward pass, in the place of its own operands. That
+ * pays only where it is much smaller than they are, such as the mask of a relu. Where the loss is computed,
+ * values that are written anyway (a gradient that is asked for, or read by a product) cost nothing. */
 static bool too_early(const fu_ctx *c, int a, int b)
 {
     if (c->group[a].backward == c->group[b].backward) return false;
@@ -67,7 +68,7 @@ static bool is_product(const fu_ctx *c, const fu_group *g)
     return node >= 0 && c->node[node].kind == TN_KIND_GEMM;
 }
 
-/* Whether the one node of group a is read by more than group b, or by what follows the plan. */
+/* Returns true where group a's only node is read outside of group b too, or after the plan has run. */
 static bool kept_beside(const fu_ctx *c, int a, int b)
 {
     const fu_node *n = &c->node[c->group[a].member[0]];

@@ -20,7 +20,8 @@ void fu_unrank(fu_ctx *c)
     c->n_rank = 0;
 }
 
-/* Where the walk over what a group needs stands: at which member, and what of it. */
+/* The position of a walk over the groups that a group needs: at a member, and at an entry of its node's
+ * `after`. */
 typedef struct walk {
     int group, member, k;
 } walk;
@@ -138,8 +139,8 @@ void fu_merge_ranks(fu_ctx *c, int a, int b)
 
 /* ---- indices that are looked through in time ---- */
 
-/* What the group waits for, and no kernel looks through, is not looked through first. found: of each lookup.
- */
+/* Clears `first` of each lookup whose index no group looks through that group `own` waits for. found:
+ * scratch, one entry for each lookup. */
 static void look_before(fu_ctx *c, int own, bool *found)
 {
     memset(found, 0, (size_t)c->n_lookup);
@@ -158,8 +159,8 @@ static void look_before(fu_ctx *c, int own, bool *found)
     for (int l = 0; l < c->n_lookup; l++) c->lookup[l].first = c->lookup[l].first && found[l];
 }
 
-/* Which lookups every assignment waits for a kernel of. One that waits for another assignment waits for all
- * that this does. */
+/* Sets `first` of each lookup whose index is looked through by a kernel that every assignment waits for. An
+ * assignment that waits for another one waits for all that the other waits for. */
 int fu_find_first(fu_ctx *c)
 {
     bool *assigned = tn_arena_alloc(&c->arena, (size_t)c->n_group + 1); /* by it, or before it */

@@ -40,7 +40,8 @@ static bool reads(again *r, const tn_tensor *base)
     return true;
 }
 
-/* Whether x is read as an assignment of this segment leaves it. One that changes it later is noted. */
+/* Returns true where x is read as an assignment of this segment leaves it. Notes in r where a later
+ * assignment changes it. */
 static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
 {
     int first, end;
@@ -111,11 +112,11 @@ static double kept_longer(const fu_ctx *c, const again *r)
     return bytes;
 }
 
-/* Whether computing the value again in so many groups, which then have to read `more` bytes, is predicted to
- * take no longer than writing it and reading it back in each. Half of the arithmetic hides behind a kernel's
- * memory. What would be kept for the backward pass is read from far away, and takes memory
- * until then: for that, twice the arithmetic is spent; but operands that have to be kept in its place count
- * against it. */
+/* Returns true where computing the value again in `groups` groups, which then have to read `more` bytes, is
+ * predicted to take no longer than writing it and reading it back in each. Half of the arithmetic hides
+ * behind a kernel's reads and writes. A value kept for the backward pass is read from far away, and takes
+ * memory until then: twice the arithmetic is spent to avoid that, but operands that have to be kept in the
+ * value's place count against it. */
 static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, double more, double spared)
 {
     double bytes = (double)fu_bytes(n->t), elems = (double)tn_node_numel(n->t);
@@ -131,8 +132,9 @@ static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups,
     return work / (later ? 4 : 2) + more / bytes * load <= keep + spared;
 }
 
-/* Whether it would be made of something much larger than itself, as a mean beside one of its elements is: the
- * readers could not write their results over that any more, and what is stored instead is next to nothing. */
+/* Returns true where the value would be computed from something much larger than itself, as the mean of many
+ * elements is: its readers could no longer write their results over the larger one, and storing the value
+ * instead costs next to nothing. */
 static bool holds_up(const again *r)
 {
     enum { MUCH = 16 };
@@ -194,8 +196,8 @@ static bool still_can(fu_ctx *c, int g)
     return c->group[g].room != FU_LOOPS || !fu_try(c, &k);
 }
 
-/* What computing r's values elsewhere asks of the groups they come from: to do without storing r's own value,
- * which may be all that some of its loops were for, and to store what r's nodes read. */
+/* Returns true where the groups that store r's values can do what computing them elsewhere asks: not to store
+ * r's own value, for which alone some of their loops may exist, and to store what r's nodes read. */
 static bool sources_can(fu_ctx *c, const again *r)
 {
     if (!still_can(c, fu_group_of(c, r->node[0]))) return false;
@@ -209,7 +211,8 @@ static bool sources_can(fu_ctx *c, const again *r)
     return true;
 }
 
-/* Whether group g is a convolution of the node, which nothing else of it reads. */
+/* Returns true where group g is a convolution whose image is the node, and no other member of g reads the
+ * node. */
 static bool takes_image(const fu_ctx *c, const fu_group *g, int node)
 {
     const int conv = g->room == FU_TILE ? fu_tile_conv(c, g->n, g->member) : -1;
@@ -223,8 +226,8 @@ static bool takes_image(const fu_ctx *c, const fu_group *g, int node)
     return fu_tile_before_ns(c, conv, 0, 0) >= 0;
 }
 
-/* Whether the group makes something that a convolution may compute as it loads it: what else it stores stands
- * in the way of doing without it. */
+/* Returns true where the group computes the image of a convolution, which may compute it as it loads it.
+ * Other values that the group stores then keep it from being dropped. */
 static bool makes_image(const fu_ctx *c, const fu_group *g)
 {
     for (int i = 0; i < g->n; i++) {
@@ -263,7 +266,7 @@ static double spared(const fu_ctx *c, const fu_node *n, const again *r, int coun
     return all;
 }
 
-/* Whether the groups can run one after the other. */
+/* Returns true where the groups can run one after the other. */
 static bool can_be_ordered(const fu_ctx *c, bool *done)
 {
     int left = 0, before = -1;

@@ -65,8 +65,8 @@ static double traffic(const fu_ctx *c, int g)
     return bytes;
 }
 
-/* Which of group r's nodes are computed before any of its reductions, and lead from the convolution of group
- * g to a value, or are read by such: how many. Only what the group stores itself. */
+/* Lists the nodes of group r that can join the convolution of group g ahead of r's reductions: those that
+ * lead from the convolution to a value, or are read by such, and that r itself stores. Returns how many. */
 static int first_of(const fu_ctx *c, int g, int r, int *out)
 {
     const fu_group *a = &c->group[r];
@@ -162,8 +162,8 @@ static void join_product(fu_ctx *c, int g)
     }
 }
 
-/* What reads a convolution joins its kernel as a whole: only then it is certain that nothing more is read for
- * it than before. Where another convolution has it already, that is who keeps it. */
+/* A reader of a convolution joins its kernel as a whole: only then is it certain that nothing more is read
+ * for it than before. A reader that has joined one convolution stays with it. */
 void fu_join_tiles(fu_ctx *c)
 {
     for (int g = 0; g < c->n_group; g++) {
