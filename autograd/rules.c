@@ -59,7 +59,7 @@ static tn_tensor *pow_grad_exponent(tn_tensor *g, tn_tensor *x, tn_tensor *y, tn
 
 static bool wants(const tn_tensor *n, int i) { return (n->in[i]->flags & TN_F_REQUIRES_GRAD) != 0; }
 
-/* What the formula names of operand i, or, for 3, of the result. */
+/* Returns the tensor that index i of a gradient formula names: operand i, or for 3 the result. */
 static tn_tensor *named(tn_tensor *n, int i)
 {
     tn_tensor *v = i == 3 ? n : i < n->n_in ? n->in[i] : NULL;

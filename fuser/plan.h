@@ -188,7 +188,8 @@ void tn_plan_free(tn_plan *p);
 int tn_plan_predict(const tn_segment *seg, const tn_target *target, tn_plan *p);
 /* After its memory has been planned: 0, or TN_E_INTERNAL with the rule that is broken. */
 int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err);
-/* Whether the plan may run for these leaves of a segment with its record. */
+/* Returns true where the plan may run for these leaves, which are of a segment with the same record as the
+ * plan. */
 bool tn_plan_serves(const tn_plan *p, tn_tensor *const *leaf);
 
 #endif

@@ -132,13 +132,13 @@ static int wrong_memory(tn_errbuf *err, int slot, const char *rule)
     return TN_E_INTERNAL;
 }
 
-/* Where the memory that is set aside for it ends. */
+/* Returns the end of the memory that is set aside for the value. */
 static size_t room_end(const tn_plan_value *v)
 {
     return v->offset + (end_of(v) - v->offset + TN_PLAN_ALIGN - 1) / TN_PLAN_ALIGN * TN_PLAN_ALIGN;
 }
 
-/* Whether the step that reads a last may write b over it, and does so. */
+/* Returns true where the step that is the last to read a may write b over it, and does so. */
 static bool written_over(const tn_plan *p, const tn_plan_value *a, const tn_plan_value *b)
 {
     const tn_step *s = &p->step[a->last];
@@ -154,8 +154,8 @@ static int by_offset(const void *a, const void *b)
     return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : (x > y) - (x < y);
 }
 
-/* Whether steps first to last have something of a value before it, by offsets, where a begins. It may be what
- * a is written over, or is overwritten by, if `shared`. */
+/* Returns true where, in steps first to last, a value that begins before a (by its offset) reaches into a. If
+ * `shared`, a value that a is written over, or that is written over a, does not count. */
 static bool lies_on(const tn_plan *p, const tn_range_max *ends, int first, int last, const tn_plan_value *a,
                     bool shared)
 {

@@ -68,15 +68,15 @@ static bool strided(const fu_value *v)
            v->kind == FU_INSIDE || v->kind == FU_GIVEN || fu_chooses(v);
 }
 
-/* Whether the test v of the coordinate that atom a counts can be one of the place among the short lines
- * that the next atom counts. */
+/* Returns true where v tests only the coordinate that atom a counts, and can instead test the position that a
+ * and the short atom behind it count together. */
 static bool scalable(const fu_prog *p, const fu_value *v, int a)
 {
     enum { SHORT = 64 };
     return v->kind == FU_INSIDE && v->stride[a] == 1 && !v->stride[a + 1] && p->extent[a + 1] < SHORT;
 }
 
-/* Whether atoms a and a + 1 are walked as one by everything. */
+/* Returns true where every value and store walks atoms a and a + 1 as if they were one loop. */
 static bool mergeable(const fu_prog *p, int a)
 {
     int b = a + 1;

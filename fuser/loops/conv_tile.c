@@ -26,8 +26,8 @@ enum {
     FEW = 8 /* channels of a group: a tile of tensor cores would be a fourth full at best */
 };
 
-/* What a multiprocessor does in a clock: multiply-adds of 16-bit elements (half as many of TF32), bytes from
- * shared memory, bytes from L2 and, once, from memory. */
+/* The throughput of a multiprocessor per clock: multiply-adds of 16-bit elements (half as many of TF32),
+ * bytes from shared memory, bytes from L2, and bytes of device memory. */
 static const double mma_per_clock = 1024, shared_per_clock = 128, l2_per_clock = 28, memory_per_clock = 14;
 static const double barrier_clocks = 40, start_clocks = 1500, warps_that_hide = 8;
 
@@ -499,7 +499,7 @@ const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, boo
     return NULL;
 }
 
-/* What was found to be the fastest, if anything was. */
+/* Takes the tile that was found to be the fastest by running it, where one was. false: none was. */
 static bool found_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out)
 {
     const fu_conv_way *w = fu_conv_known(t->tuned, d, stats);

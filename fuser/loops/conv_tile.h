@@ -9,7 +9,7 @@
 
 #include "../../src/device/device.h"
 
-/* What decides about the tile: of which convolution, and how it is cut. */
+/* A convolution, and the sizes that decide how it is cut into tiles. */
 typedef struct fu_conv_way {
     tn_conv2d_desc d; /* pointers unset */
     bool stats;
@@ -59,13 +59,13 @@ bool fu_conv_tile_tuned(const tn_conv2d_desc *d, const tn_target *t, bool stats,
  * false: there is no form of the kernel with one. */
 bool fu_conv_tile_loading(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
 
-/* Whether a kernel cut as *o can have a prologue. */
+/* Returns true where a kernel cut as *o can have a prologue. */
 bool fu_conv_can_load(const tn_conv2d_desc *d, const struct fu_conv_tile *o);
 
-/* What t knows of the convolution; NULL: nothing. */
+/* Returns what t has found out about the convolution; NULL: nothing. */
 const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats);
 
-/* Whether both are the same, whatever their pointers and the tile. */
+/* Returns true where both describe the same convolution, whatever their pointers and the tile. */
 bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
 
 /* Clocks that a prologue adds to the kernel cut as *o, which can have one, where it computes `work`

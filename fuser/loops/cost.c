@@ -53,7 +53,8 @@ static int phases_of(uint32_t need)
     return n;
 }
 
-/* What a phase keeps in registers at its fullest, going by the order of the values. */
+/* Returns how many values a phase keeps in registers at once, at most, where they are computed in their
+ * order. */
 static int alive_in(const fu_prog *p, int phase)
 {
     int last[FU_MAX_VALUES], now = 0, most = 0;
@@ -166,7 +167,7 @@ static int64_t slot_bytes(const predicting *w, int slot)
     return v ? (int64_t)(v->elems * tn_dtype_size(v->dtype)) : 0;
 }
 
-/* Where the slot lies, as far as that is known before the plan runs. */
+/* Fills *t with the addresses of the slot, as far as they are known before the plan runs. */
 static void locate(const predicting *w, int slot, touch *t)
 {
     const tn_tensor *x = tensor_of(w, slot);
@@ -459,8 +460,8 @@ static double step_ms(predicting *w, int s)
     return (launch + more + shorter * less) * 1e-6;
 }
 
-/* What would not have to be done if the two sides of a cut were one kernel: a launch, the reading of the
- * value, and where nobody else reads it, its writing. */
+/* Returns the milliseconds that would be saved if the two sides of a cut were one kernel: a launch, the
+ * reading of the value, and where nobody else reads it, its writing. -1: they cannot be one. */
 static double cut_ms(predicting *w, const tn_cut *c)
 {
     const tn_plan *p = w->plan;

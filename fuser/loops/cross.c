@@ -116,7 +116,7 @@ static bool follows(const bool *after, const fu_value *v)
     return false;
 }
 
-/* Whether v can stand in the finish: nothing in it belongs to a row. */
+/* Returns true where v can be computed in the finish: it is an operation, and does not vary over the rows. */
 static bool can_follow(const fu_prog *p, const fu_value *v)
 {
     uint32_t rows = ~p->red & (fu_bit(p->n_atom) - 1);
@@ -201,7 +201,7 @@ bool fu_cross_wide(const fu_prog *p)
     return false;
 }
 
-/* How many sums a cross reduction has: one for each element of a row, or one. */
+/* Returns how many sums a cross reduction has: one for each element of a row, or one. */
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v)
 {
     return v->vary & p->red ? fu_count(p, p->red) : 1;

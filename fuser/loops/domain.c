@@ -417,8 +417,8 @@ static tn_cut_reason propagate(const fu_ctx *c, fu_domain *d)
     return TN_CUT_NONE;
 }
 
-/* Whether a member would run along one atom on two of its axes, as an outer product of a value with itself
- * does: only the diagonal would be computed. */
+/* Returns true where a member would run along one atom on two of its axes, as an outer product of a value
+ * with itself does: only the diagonal would be computed. */
 static bool on_diagonal(const fu_ctx *c, const fu_domain *d)
 {
     for (int m = 0; m < d->n; m++) {

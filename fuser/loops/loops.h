@@ -184,11 +184,12 @@ typedef struct fu_domain {
 /* ---- domain.c ---- */
 /* The space a node loops over: its input's for a reduction or a copy, else its own shape. */
 void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape);
-/* Whether operand k of t is read at the same point of the space (a gather's table is not). */
+/* Returns true where operand k of t is read at the same point of the loop space (a gather's table is not). */
 bool fu_pointwise_operand(const tn_tensor *t, int k);
-/* Where on axis i of t's space operand k lies. false: it covers it. */
+/* Finds which part of axis i of t's loop space operand k covers: `count` coordinates behind the first
+ * `before`. false: it covers all of the axis. */
 bool fu_part(const tn_tensor *t, int k, int i, int64_t *before, int64_t *count);
-/* What lies at start + step * coordinate of axis a, as an axis of `count` of its own. */
+/* Turns a into an axis of `count` coordinates, of which start + step * q is what was coordinate q of a. */
 void fu_part_axis(const fu_domain *d, fu_axis *a, int64_t start, int64_t step, int64_t count);
 bool fu_axis_bounded(const fu_domain *d, const fu_axis *a); /* there are places it does not own */
 bool fu_axis_covered(const fu_domain *d, const fu_axis *a); /* each of its coordinates has a place */
@@ -201,9 +202,10 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
 tn_cut_reason fu_program(const fu_ctx *c, const fu_candidate *k, const fu_domain *d, fu_prog *p);
 
 /* ---- program_check.c ---- */
-/* Whether the kind of member m can run over parts of axes, if it does. */
+/* Returns true unless member m runs over parts of axes, and its kind of node cannot. */
 bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m);
-/* Of s, the newest store of p, which overwrites memory; it may have to come late. */
+/* Checks s, the newest store of p, which overwrites memory, and marks it as late where it has to come
+ * last. */
 tn_cut_reason fu_overwrites(const fu_candidate *k, const fu_domain *d, const fu_prog *p, fu_store *s);
 /* Makes of p, which stores an index's elements, one that looks through them and stores them in scratch. */
 tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l);
@@ -226,7 +228,8 @@ bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase);
 bool fu_phase_reduces(const fu_prog *p, int phase);
 bool fu_phase_streams(const fu_prog *p, int phase); /* it writes past the caches */
 bool fu_index_inside(const fu_prog *p, int phase);
-/* Which value is the row's largest x, where v is e^(x - that), which has a short form; -1: it has none. */
+/* Returns the id of the value that is the row's largest x, where v is e^(x - that) and has a shorter form;
+ * -1: v is nothing of the kind. */
 int fu_low_top(const fu_prog *p, const fu_value *v);
 bool fu_wants_least(const fu_prog *p, int id); /* value id is such a largest one */
 
@@ -236,20 +239,22 @@ int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
 bool fu_cross_wide(const fu_prog *p); /* a cross reduction has a sum for each element of a row */
 
 /* ---- second_stage.c ---- */
-/* What finishes a split program, and one with cross reductions; scratch[v] is the slot of the partial results
- * of REDUCE value v. The first is scheduled, the second's loops are the finish's own. Cross reductions have
- * one finish for those with a sum for each element of a row (wide), and for what else follows, one for single
- * ones. */
+/* Builds the program that finishes a split program (fu_second_stage), or one with cross reductions
+ * (fu_cross_finish); scratch[v] is the slot of the partial results of REDUCE value v. `first` is scheduled,
+ * the loops of `second` are the finish's own. Cross reductions have one finish for those with a sum for each
+ * element of a row, and what follows from these (wide), and another for single sums. */
 void fu_second_stage(const fu_prog *first, fu_prog *second, const int *scratch);
 bool fu_cross_finish(const fu_prog *first, fu_prog *second, const int *scratch,
                      bool wide); /* false: nothing */
 
 /* ---- schedule_cuda.c ---- */
-/* Whether the compiler had too few registers for a kernel with one of these values (TN_SEG_LEAN). */
+/* Returns true where the compiler had too few registers for a kernel with one of these values
+ * (TN_SEG_LEAN). */
 bool fu_lean(const fu_prog *p);
 
 /* ---- try.c ---- */
-/* Whether the candidate can be one kernel: its programs into c->prog, prog2 and prog3. */
+/* Tries whether the candidate can be one kernel: writes its programs into c->prog, prog2 and prog3, or
+ * returns the reason why not. */
 tn_cut_reason fu_try(fu_ctx *c, const fu_candidate *k);
 tn_cut_reason fu_try_loops(fu_ctx *c, const fu_candidate *k); /* where no convolution is in it */
 

@@ -145,7 +145,7 @@ static bool costs_again(const fu_prog *p, int id)
     return fu_again_cost(p, id, seen) >= WORTH;
 }
 
-/* What follows in a step or two from another value that is kept is not kept itself. */
+/* A kept value that costs little to compute from other kept values is not kept itself. */
 static void keep_fewer(fu_prog *p)
 {
     for (int i = p->n_value - 1; i >= 0; i--) {

@@ -114,7 +114,7 @@ static int op_of(builder *b, tn_op op, tn_dtype dtype, tn_dtype from, int n, con
     return known;
 }
 
-/* Whether this point is one of axis a's own. */
+/* Returns the id of a test: whether the point of the space is one of the places that axis a owns. */
 static int inside_axis(builder *b, const fu_axis *a)
 {
     fu_value *v = value_new(b, FU_INSIDE, TN_BOOL);
@@ -133,7 +133,8 @@ static int inside_axis(builder *b, const fu_axis *a)
     return id;
 }
 
-/* Whether it is one of all those `which` names; -1: there are none. */
+/* Returns the id of a test: whether the point is one of the places that all axes in `which` own; -1: `which`
+ * is empty. */
 static int inside(builder *b, const fu_axis *axis, uint32_t which)
 {
     int all = -1;
@@ -244,7 +245,8 @@ static int cast_to(builder *b, tn_dtype d, int id)
     return from == d ? id : op_of(b, TN_OP_cast, d, from, 1, &id);
 }
 
-/* What a sum comes to, from mean and squared deviation of the column. */
+/* Returns the id of the sum that `node` is, computed from the mean and the squared deviation of the
+ * column. */
 static int statistic(builder *b, int node)
 {
     const fu_node *n = &b->c->node[node];
@@ -276,7 +278,8 @@ static tn_cut_reason store_sums(builder *b)
     return TN_CUT_NONE;
 }
 
-/* Whether the program of the statistics reads what that of the elements has computed. */
+/* Returns true where the program for the columns reads the value of `node`, which the program for the
+ * elements has computed and therefore has to store. */
 static bool read_last(const fu_ctx *c, const fu_tile *tile, int node)
 {
     const fu_tile_parts *p = tile ? tile->parts : NULL;

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Whether m's kind can run over parts of axes, if it does: what numbers its elements, sums them up or looks
- * for indices wants them whole. */
+/* Returns true unless member m runs over parts of axes, and its kind of node cannot: one that numbers its
+ * elements, sums them up or looks for indices needs whole axes. */
 bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m)
 {
     const tn_tensor *t = c->node[d->member[m]].t;
@@ -77,8 +77,8 @@ static int count_scalars(const fu_prog *p)
     return n;
 }
 
-/* Whether a kernel can name all that the program reads and writes, partial results of its sums, and its
- * run-time numbers. */
+/* Returns true where a kernel has names enough for all that the program reads and writes, for the partial
+ * results of its sums, and for its run-time numbers. */
 bool fu_can_be_named(const fu_prog *p)
 {
     int n = p->n_store;

@@ -124,7 +124,7 @@ static void choose_unroll(fu_prog *p)
     p->unroll = work <= 4 ? 8 : work <= 16 ? 4 : 1;
 }
 
-/* What the whole loop reads and writes, each element once. */
+/* Returns the bytes that the whole loop reads and writes, each element counted once. */
 static int64_t touched(const fu_prog *p)
 {
     int64_t bytes = 0;
@@ -209,7 +209,7 @@ static int choose_lanes(const fu_prog *p)
 
 /* ---- the whole ---- */
 
-/* What is left once the phases are known. */
+/* Makes the choices that are left once the phases are known. */
 static tn_cut_reason schedule_cpu(fu_prog *p)
 {
     int vec = fu_vec(p);

@@ -56,7 +56,8 @@ bool fu_lean(const fu_prog *p)
 
 /* ---- packs ---- */
 
-/* Where element `offset` of a slot lies, counted in elements from where memory was allocated. */
+/* Returns the position of element `offset` of a slot, counted in elements from where its memory was
+ * allocated. */
 int64_t fu_position(const fu_ctx *c, int slot, int64_t offset)
 {
     const tn_tensor *t = NULL;

@@ -341,8 +341,8 @@ static bool computes_each(const fu_ctx *c, const fu_tile_parts *p, int conv)
     return false;
 }
 
-/* Which of the two programs needs each member. What depends on neither element nor statistic goes where it is
- * read, both perhaps. */
+/* Decides which of the two programs, for each element or for each column, computes each member. A member that
+ * depends on neither an element nor a statistic belongs to the program that reads it, or to both. */
 static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_parts *p)
 {
     const int n = cand->n, *member = cand->member;
@@ -415,7 +415,8 @@ bool fu_tile_waits(const fu_ctx *c, const fu_candidate *cand)
     return conv >= 0 && (divide(c, cand, &p) || computes_each(c, &p, conv) || p.n_before);
 }
 
-/* What one of the two programs overwrites must not be read by the other but before. */
+/* Returns TN_CUT_ALIAS where one of the programs overwrites memory that another one would still have to
+ * read. */
 static tn_cut_reason overwritten(const fu_ctx *c, const fu_tile_parts *p)
 {
     for (int i = 0; i < p->n_each + p->n_last; i++) { /* while other tiles still load */
@@ -465,8 +466,8 @@ static tn_cut_reason last_program(fu_ctx *c, const fu_candidate *cand, const fu_
     return why ? why : fu_schedule_tile(c->prog2, columns, 1);
 }
 
-/* What is loaded in the place of a convolution's image: a value as large, of the same type, that the members
- * before it read where it lies. */
+/* Returns the tensor that is loaded in the place of a convolution's image: as large as it, of the same dtype,
+ * dense, and read by one of the members that compute the image. NULL: there is none. */
 static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int align)
 {
     const tn_tensor *image = c->node[p->before[p->n_before - 1]].t;

@@ -50,7 +50,8 @@ static uint32_t all_atoms(const fu_prog *p)
     return fu_bit(p->n_atom) - 1;
 }
 
-/* Whether addresses at + stride * i over the atoms lie in the slot. */
+/* Checks that the addresses at + stride * i, over the atoms, lie in the slot. Returns the rule that is
+ * broken, or NULL. */
 static const char *wrong_address(const fu_ctx *c, const fu_prog *p, int slot, int64_t at,
                                  const int64_t *stride, uint32_t over, int64_t more)
 {
@@ -66,7 +67,7 @@ static const char *wrong_address(const fu_ctx *c, const fu_prog *p, int slot, in
     return first < low || last > high ? "an address outside of its buffer" : NULL;
 }
 
-/* Whether no point passes the test: all of them lie in a border. */
+/* Returns true where no point of the loops passes the test: all of them lie in a border. */
 static bool never_true(const fu_prog *p, const fu_value *test)
 {
     int64_t first = test->shift, last = test->shift;
@@ -222,7 +223,8 @@ static bool writes_once(const fu_prog *p, const fu_store *s)
     return true;
 }
 
-/* What the program reads of memory that the store overwrites. */
+/* Checks that the program reads nothing of the memory that the store overwrites but the same elements, in
+ * time. Returns the rule that is broken, or NULL. */
 static const char *wrong_overwrite(const fu_ctx *c, const fu_prog *p, const fu_store *s)
 {
     const tn_tensor *writer = s->node < 0 ? NULL : c->node[s->node].t;

@@ -112,7 +112,7 @@ static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
     return o->slot < 0 ? o->slot : 0;
 }
 
-/* Where a node's own value is written. */
+/* Returns the place that a node's own value is written to. */
 static operand result(const fu_ctx *c, int node)
 {
     const fu_node *n = &c->node[node];
@@ -234,7 +234,8 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     add_scalar(k, "DRAW", a->keep->slot, TN_WORD_DRAW, "u");
 }
 
-/* What the user is told that the kernel does; `what` is what comes of the probabilities. */
+/* Sets the sentence that reports show the user for the kernel; `what` names what is computed from the
+ * probabilities. */
 static void describe(kernel *k, const fu_attention_size *s, const tn_attention *a, const char *what)
 {
     const double scores = (double)s->heads * (double)s->tq * (double)s->tk;

@@ -37,8 +37,9 @@ typedef struct fu_attention_size {
     bool causal;
 } fu_attention_size;
 
-/* Whether there is a kernel for it on this target, and it is expected to be faster, forward and backward
- * together, than products with a softmax between them. A function of the target profile and the size. */
+/* Returns true where there is a kernel for it on this target, and it is expected to be faster, forward and
+ * backward together, than products with a softmax between them. A function of the target profile and the
+ * size. */
 bool fu_attention_pays(const tn_target *t, const fu_attention_size *size);
 
 #endif

@@ -55,14 +55,15 @@ static const shape *shape_of(const fu_flash_desc *d)
     return &table[kind][d->head / 32 - 1][pass];
 }
 
-/* Whether what draws dropout's bits finds room in registers beside two tiles of rows. */
+/* Returns true where drawing dropout's bits finds room in registers beside two tiles of rows. */
 static bool draws_fit(const fu_flash_desc *d)
 {
     return d->dtype != TN_F32 && d->head <= 64;
 }
 
-/* Whether one tile of rows does where blocks are few. In one case the compiler holds it in more registers
- * than two, and spills: an added mask, forward, three products, head 96. */
+/* Returns true where one tile of rows is a good choice if there are few blocks. In one case (an added
+ * mask, forward, three products, head 96) the compiler takes more registers for it than for two tiles, and
+ * spills. */
 static bool one_tile_fits(const fu_flash_desc *d)
 {
     return d->pass != FU_FLASH_FORWARD || d->mask != FU_FLASH_ADDED_MASK || products(d) == 1 || d->head != 96;
@@ -185,9 +186,10 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
 
 /* ---- the choice ---- */
 
-/* Where there are fewer blocks than processors several share the rows of one. Each then has a part of the
- * keys of PART_TILES tiles at least, so that filling its pipeline, and one of them taking what all have come
- * to, cost less than what is saved; two find room on a processor. */
+/* Where there are fewer blocks than processors, several blocks share the rows of one, and each takes a
+ * part of the keys. A part has PART_TILES tiles at least, so that filling the pipeline for it, and
+ * combining the results of all parts in the last block, cost less than what is saved; two blocks find room
+ * on a processor. */
 static void split_keys(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
 {
     enum { PART_TILES = 4 };

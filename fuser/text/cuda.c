@@ -104,9 +104,9 @@ static void describe_threads(fu_em *e)
     tn_put(t, " */\n");
 }
 
-/* What a kernel that writes to a tensor of the user's does first: behind an index that was out of range
- * nothing takes effect. One that may find such itself cannot, as its own blocks would not agree; where it
- * assigns, its indices have been looked through before (lookups.c). */
+/* Returns the line with which a kernel that writes to a tensor of the user's begins: once an index was found
+ * out of range, the kernel does nothing. A kernel that may itself find such an index cannot begin so, as its
+ * blocks would not agree; where it assigns, its indices have been looked through before (lookups.c). */
 const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults)
 {
     bool assigns = false, writes = false;

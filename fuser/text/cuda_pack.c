@@ -65,7 +65,7 @@ bool fu_cuda_stores(const fu_prog *p, int phase)
     return false;
 }
 
-/* Whether the phase computes value id for each element of a pack. */
+/* Returns true where the phase computes value id for each element of a pack. */
 static bool computed(const fu_em *e, int id, int phase)
 {
     const fu_prog *p = e->p;

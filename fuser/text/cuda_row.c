@@ -52,8 +52,8 @@ static row measure(const fu_prog *p)
     return r;
 }
 
-/* Whether a warp has several rows. All its threads take part in each reduction, whether their row is there
- * (`mine`) or not: lanes that had to be told apart would cost more than what they are spared. */
+/* Returns true where a warp has several rows. All its threads take part in each reduction, whether they have
+ * a row (`mine`) or not: to tell the lanes apart would cost more than it spares. */
 bool fu_cuda_several(const fu_prog *p)
 {
     return p->form == FU_ROW && p->team < 32;

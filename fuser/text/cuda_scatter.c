@@ -50,7 +50,7 @@ static void own_range(scatter *s, const char *number)
             s->range, s->lines);
 }
 
-/* What was added up in f32 is rounded. */
+/* Rounds a sum that was added up in f32 and writes it to the result. */
 static void round_line(scatter *s, const char *at)
 {
     char sum[120], stored[200];

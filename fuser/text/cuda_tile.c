@@ -134,7 +134,8 @@ static void put_function(fu_em *e, const fu_group *g, int n, const int *member, 
     tn_growing_free(&e->t);
 }
 
-/* What the image is computed by: its program has one store, which is left in v. */
+/* Writes the function that computes the image's elements: its program has one store, whose value is left in
+ * v. */
 static void write_prologue(fu_em *e, int n_in, const fu_tile_parts *parts)
 {
     fu_prog *p = e->c->prog3;

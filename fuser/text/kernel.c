@@ -245,8 +245,8 @@ static void write_both(fu_em *e, const fu_group *g, int n_in, fu_prog *const *la
 
 /* ---- results in the place of operands ---- */
 
-/* Whether load v reads just the elements that store s then writes: at each point the same, before it is
- * written, and in no later phase. */
+/* Returns true where load v reads the very elements that store s writes: at each point the same one, before
+ * it is written, and in no later phase. */
 static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
 {
     const fu_prog *p = e->p;

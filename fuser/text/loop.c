@@ -158,7 +158,8 @@ static void whole_loop(fu_em *e, const struct loop *l)
 
 /* ---- small arguments ---- */
 
-/* What it takes to compute value id once more, where that is little. */
+/* Returns about how many instructions it takes to compute value id once more; TOO_MUCH: it is not worth
+ * it. */
 static int cost_again(const fu_prog *p, int id)
 {
     enum { TOO_MUCH = 100 };
@@ -244,8 +245,8 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count)
     }
 }
 
-/* What the pieces of one loop have in common: the coordinate of its first element, if that is not 0, and
- * lines that are asked for ahead. */
+/* What the pieces of one loop share: the coordinate of its first element (`base`, unless it is 0), and a
+ * lookup whose lines are prefetched. */
 struct stream {
     int phase;
     const char *base;

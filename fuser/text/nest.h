@@ -42,8 +42,9 @@ void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool wor
  * `first` on. */
 void fu_declare_pieces(fu_em *e, int phase);
 void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count);
-/* Whether the phase has functions with a shorter form, and looking at all their arguments first costs little;
- * and that look, in a loop over the elements: `far` where one is not small. */
+/* fu_tests_arguments returns true where the phase has functions with a shorter form for small arguments, and
+ * looking at all these arguments first costs little. fu_test_arguments writes that look, for a loop over the
+ * elements: it sets `far` where an argument is not small. */
 bool fu_tests_arguments(const fu_prog *p, int phase);
 void fu_test_arguments(fu_em *e, int phase);
 /* Defines what the vector loop uses and does not change along it. */

@@ -100,7 +100,7 @@ void fu_describe(fu_em *e, const fu_group *g)
     tn_put(t, " */\n");
 }
 
-/* What this function of the kernel reads and writes: each operand once. */
+/* Counts the bytes that this function of the kernel reads and writes, each operand once. */
 void fu_count_traffic(fu_em *e)
 {
     const fu_prog *p = e->p;

@@ -14,7 +14,8 @@ static bool wanted(const fu_prog *p, const fu_value *v, int phase)
     return v->kind == FU_RANDOM && (v->vary >> fu_vec(p) & 1) && v->used && fu_computed_in(p, v, phase);
 }
 
-/* Whether pieces begin at a block of four, as the rows they are of then have to do. */
+/* Returns true where pieces begin at a block of four random numbers, as then the rows that they are parts of
+ * have to. */
 static bool whole_blocks(const fu_prog *p, const fu_value *v)
 {
     bool whole = p->tile % 4 == 0;

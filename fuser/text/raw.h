@@ -40,7 +40,7 @@ typedef struct fu_window {
 int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g);
 
 /* ---- in CUDA C ---- */
-/* Where operand t lies; a number is written out into scratch first, and *t is then *dense. */
+/* The place of operand t. A number is written out into scratch first, and *t is then *dense. */
 typedef struct fu_place_of {
     const tn_tensor *t;
     tn_tensor dense;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What C and CUDA C say alike: types and how elements become values. */
+/* The rows in which C and CUDA C are alike: types, and how elements become values. */
 #define IN_BOTH                                                                                              \
     .type = {[TN_F32] = "float",   [TN_F16] = "float",   [TN_BF16] = "float", [TN_F64] = "double",           \
              [TN_I32] = "int32_t", [TN_I64] = "int64_t", [TN_U8] = "uint8_t", [TN_BOOL] = "bool"},           \

@@ -19,7 +19,8 @@
 #include "../loops/loops.h"
 
 /* ---- text.c ---- */
-/* What a kernel that checks indices calls. Kernels are compiled several to a unit: the first defines it. */
+/* The function that a kernel calls when an index is out of range. Several kernels are compiled as one unit:
+ * the first one defines it. */
 #define FU_INDEX_FAULT                                                                                       \
     "#if !defined(TN_INDEX_FAULT)\n#define TN_INDEX_FAULT\n"                                                 \
     "static inline void index_fault(const tn_args *a, int64_t where, int64_t value)\n{\n"                    \
@@ -32,7 +33,7 @@ void fu_open(tn_growing *t, const char *fmt, ...)
 void fu_line_v(tn_growing *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void fu_close(tn_growing *t);
 
-/* What differs between the dialects of generated text. */
+/* All that differs between the dialects of generated text. */
 typedef struct fu_dialect {
     const char *args;                   /* in front of a member of the kernel's arguments */
     const char *type[TN_DTYPE_COUNT];   /* of a value in a register */

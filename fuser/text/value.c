@@ -312,8 +312,8 @@ static const char *given_text(fu_gift what)
     return "m2";
 }
 
-/* Where the value has been put already: kept from an earlier phase, in an array over the tile, or read with
- * its neighbours. */
+/* Finds where the value has been put already: kept from an earlier phase, in an array over the tile, or read
+ * with its neighbours. false: nowhere. */
 static bool kept_at(fu_em *e, fu_value *v, char *out, size_t n)
 {
     char at[256];
