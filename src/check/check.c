@@ -239,7 +239,8 @@ static size_t place_of(const elements *e, int64_t i)
     return (size_t)at;
 }
 
-/* Whether an element of the operand lies outside what the integer type can say once it is cut off. */
+/* Returns true where an element of the operand lies outside the range of the integer type that it is cast
+ * to. */
 static bool casts_too_much(const tn_tensor *c)
 {
     const tn_tensor *x = c->n_in == 1 ? c->in[0] : NULL;
@@ -443,9 +444,9 @@ static double value_at(const elements *e, int64_t i)
     return tn_load_f64(e->data, e->dtype, place_of(e, i));
 }
 
-/* Where rounding decides (a comparison, a kink), single elements may fall the other way: one in a thousand,
- * and to a value of the size of the others. The moved run counts by its mean, which those do not make large,
- * and by the element itself. */
+/* Returns true where the kernel's result is wrong, and sets *found. Where rounding decides (a comparison, a
+ * kink), single elements may fall the other way: one in a thousand, and to a value of the size of the others.
+ * The moved run counts by its mean, which those do not make large, and by the element itself. */
 static bool is_wrong(const answers *a, int64_t n, finding *found)
 {
     double spread = 0, scale = 0, moved = 0;
@@ -470,7 +471,7 @@ static bool is_wrong(const answers *a, int64_t n, finding *found)
     return bad > n / 1000;
 }
 
-/* Whether something recorded later writes to the same memory: then the clones hold its value. */
+/* Returns true where a node recorded later writes to the same memory: then the clones hold its value. */
 static bool overwritten(const tn_flush_scratch *f, int slot)
 {
     const tn_tensor *to = tn_node_written(f->node.at[slot]);

@@ -78,7 +78,7 @@ static int part(const tn_require *q, const tn_tensor *n)
     return n->id >= q->first && n->id < q->end;
 }
 
-/* Whether it only makes gradients of parameters. */
+/* Returns true where the step stores nothing but gradients of parameters. */
 static bool for_parameters(const tn_flush_scratch *f, const tn_step *st)
 {
     bool any = false;

@@ -17,8 +17,8 @@ typedef struct asking {
     int status;
 } asking;
 
-/* Whether what v holds may be asked for again: a backward has still to read it, or the user has a view of it
- * that no operator took over. */
+/* Returns true where v's value may be asked for again: a backward has still to read it, or the user has a
+ * view of it that no operator has read. */
 static bool still_wanted(const tn_graph *g, const tn_tensor *v)
 {
     bool wanted = v->read == g->reads;
@@ -53,8 +53,8 @@ static bool looks_into(const tn_tensor *v, const tn_tensor *p)
     return (v->flags & TN_F_VERSION || tn_node_written(v)) && tn_node_overlap(v, p);
 }
 
-/* Whether nobody can ask for v any more: the user has neither it nor a view of it, and it stands for nothing.
- */
+/* Returns true where nobody can ask for v any more: the user has neither v nor a view of it, and v stands for
+ * no tensor of the user's. */
 static bool is_out_of_sight(const tn_tensor *v)
 {
     return !(v->flags & TN_F_USER) && !v->views && v->of && v->of->of != v;
@@ -96,7 +96,8 @@ static bool is_to_settle(tn_tensor *v, void *arg)
     return true;
 }
 
-/* What is to be copied out must have run. p: what is to be assigned to; NULL: anything. */
+/* Runs what waits where an old value has to be copied out before an assignment to p (NULL: to anything), and
+ * its memory is still to be written: a copy can only be taken of what has run. */
 static int settle(tn_session *s, const tn_tensor *p)
 {
     asking a = {.s = s, .of = p};

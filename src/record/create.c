@@ -312,7 +312,7 @@ tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *s
     return random_at("randn", TN_OP_normal, s, dtype, ndim, shape, file, line);
 }
 
-/* Whether integers from low up to, and without, high are values of the dtype. */
+/* Returns true where the integers from low up to, but not including, high are values of the dtype. */
 static bool holds(tn_dtype d, int64_t low, int64_t high)
 {
     switch (d) {

@@ -61,7 +61,7 @@ int(tn_backward)(tn_tensor *loss)
     return tn_backward_at(loss, NULL, 0);
 }
 
-/* Where a NULL comes from that an operator is given later. */
+/* Notes where tn_grad gave a NULL gradient, for the error of an operator that is given this NULL later. */
 static void note_independent(tn_session *s, int i, const tn_tensor *x, const char *file, int line)
 {
     char t[120], at[80] = "";

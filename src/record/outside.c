@@ -62,7 +62,8 @@ static int by_line(const void *a, const void *b)
                                 : strcmp(x->name, y->name);
 }
 
-/* What has piled up, and the call that has made most of it. */
+/* Looks through the tensors that operators outside of steps have made, and warns where they have piled up,
+ * with the call that has made most of them. */
 static void look(tn_session *s)
 {
     enum { MANY = 8192, OF_ONE = 32 };

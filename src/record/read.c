@@ -180,7 +180,8 @@ static double watched(tn_session *s, int k)
     return w->value;
 }
 
-/* Where operators wait, the k-th call of a step answers with what the k-th call of the step before saw. */
+/* Inside a step in fused mode, where operators wait, the k-th call of the step returns the value that the
+ * k-th call of the step before asked for. */
 double tn_watch(tn_tensor *x)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;

@@ -25,7 +25,8 @@ tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op)
     return n;
 }
 
-/* What the i-th of `args` is called: "argument 2 (weight)"; of the rest, "inputs[]", "tensor 2 of inputs". */
+/* Writes the name of the i-th of `args`: "argument 2 (weight)"; from an array "inputs[]" on, "tensor 2 of
+ * inputs". */
 static const char *argument(const char *args, int i, char *out, size_t size)
 {
     const char *at = args;
@@ -106,8 +107,8 @@ static tn_graph *graph_of(int n, tn_tensor *const *x)
     return NULL;
 }
 
-/* Whether the call repeats the one of the step before. Whatever is wrong with it is found out by recording
- * it. */
+/* Returns the tape's entry where the call repeats the one of the step before; else NULL. A call that is wrong
+ * is no repetition: recording it reports the error. */
 static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, int n, int n_all,
                          tn_tensor *const *x)
 {

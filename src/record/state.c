@@ -184,7 +184,7 @@ static int store(tn_session *s, tn_tensor *p, tn_tensor *node, bool wait)
 
 /* ---- names ---- */
 
-/* Where the name is in the table, or would be. */
+/* Returns the place of the table that holds the name, or would. */
 static tn_tensor **named_at(const tn_session *s, const char *name)
 {
     const uint32_t mask = (uint32_t)s->cap_named - 1;
@@ -314,7 +314,7 @@ static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
     return p;
 }
 
-/* What tn_zeros makes: memory that is kept begins so. */
+/* Returns true where x is all zeros, as tn_zeros makes it: persistent memory is zero from the start. */
 static bool is_zero(const tn_tensor *x)
 {
     if (x->op != TN_OP_contiguous || !tn_is_number(x->in[0])) return false;
@@ -440,7 +440,8 @@ static void list_remove(tn_tensor **list, int *n, const tn_tensor *p)
     if (i >= 0) memmove(list + i, list + i + 1, (size_t)(--*n - i) * sizeof *list);
 }
 
-/* Whether p's first value and an assignment to p both wait: without p, that would not know where to. */
+/* Returns true where p's first value and an assignment to p both wait: if p were freed, the assignment would
+ * not know where to write. */
 static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
 {
     if (!s->in_step) return false;
@@ -452,8 +453,8 @@ static bool assigned_while_made(const tn_session *s, const tn_tensor *p)
     return found;
 }
 
-/* Whether p's first value has been recorded in this step and waits: that it has nowhere to go any more is
- * nothing a tape knows. */
+/* Returns true where p's first value has been recorded in this step and waits. The tape of the step cannot
+ * know that this value has no place to go to any more. */
 static bool made_now(const tn_session *s, const tn_tensor *p)
 {
     const tn_tape *t = &s->tape;
@@ -466,8 +467,9 @@ static bool made_now(const tn_session *s, const tn_tensor *p)
     return found;
 }
 
-/* What belongs to the session is freed with it. A program that counts on its memory is told so: once in the
- * log, as it does no harm, and by an error where mistakes are looked for. */
+/* Reports that a tensor of the session is not freed: it is freed with the session. A program that counts on
+ * its memory is told once in the log, as it does no harm; where mistakes are looked for (TENSOR_CHECK), by an
+ * error. */
 static void refuse_to_free(tn_session *s, const tn_tensor *p, const char *file, int line)
 {
     static const char why[] = "'%s' belongs to the session and lives until tn_close: nothing is freed";

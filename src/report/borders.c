@@ -47,7 +47,8 @@ static bool forward_value(const tn_note *n, int slot)
                             : slot < n->n_value && n->value[slot].kept && !(c && c->backward);
 }
 
-/* What becomes of the forward values that the launches of segment r's backward need. */
+/* Finds out what becomes of each forward value that the backward launches of segment r need: it is kept in
+ * memory, computed again, or never stored as one kernel does both passes. */
 void tn_view_ledger(tn_making *m, int r)
 {
     const tn_note *n = m->v->log->run[r].plan->note;
@@ -145,7 +146,8 @@ void tn_view_boundaries(tn_making *m, int r)
 
 /* ---- segments ---- */
 
-/* What the run's segment stores for those to come only: no kernel of its own would read it. */
+/* Returns the bytes that the run's segment stores for later segments only: no kernel of its own reads
+ * them. */
 static int64_t stored_for_later(tn_making *m, const tn_plan *p)
 {
     const tn_note *n = p->note;
@@ -165,8 +167,8 @@ static int64_t stored_for_later(tn_making *m, const tn_plan *p)
     return bytes;
 }
 
-/* What is computed a second time on account of a run's end: that of the first run that made it and did not
- * keep it. */
+/* Counts the kernels that compute a value a second time because a run has ended, at the first run that had
+ * computed the value and did not keep it. */
 typedef struct repeats {
     int kernels;
     int64_t bytes;

@@ -7,8 +7,8 @@
  */
 #include "making.h"
 
-/* What the nodes of one call - those in this launch, or for a simple one all - read and write by themselves.
- */
+/* Returns the bytes that the nodes of one call read and write if they run by themselves: those nodes that are
+ * in this launch, or for a simple call all. */
 static int64_t bytes_alone(const tn_making *m, const tn_launch *l, int call, const tn_eager *e)
 {
     const tn_note *n = l->note;
@@ -79,8 +79,8 @@ void tn_eager_make(tn_making *m, const tn_plan *p, tn_eager *e)
     }
 }
 
-/* Whether eager mode needs a kernel for this part of a call: it makes what another call reads, or does more
- * than loop over elements. The rest would stand in the kernel that reads it. */
+/* Returns true where eager mode needs a kernel for this part of a call: it makes what another call reads, or
+ * does more than loop over elements. Any other part would stand in the kernel that reads it. */
 static bool needs_kernel(const tn_launch *l, int call, const tn_eager *e)
 {
     for (int i = 0; i < l->of->n_nodes; i++) {

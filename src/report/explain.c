@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* What is less than half of the last digit that is shown is nothing, of either sign. */
+/* Converts to megabytes. A value of less than half of the last digit that is shown counts as 0, of either
+ * sign. */
 static double mb(int64_t bytes)
 {
     return bytes > -5000 && bytes < 5000 ? 0 : (double)bytes * 1e-6;
@@ -185,7 +186,7 @@ static void put_sums(const tn_view *v, tn_growing *t, const char *name, const tn
     tn_put(t, "\n");
 }
 
-/* What the compiler has made of a kernel, and how a convolution is cut. */
+/* Prints what the compiler has made of a kernel (registers, memory), and how a convolution is cut. */
 static void put_kernel(const tn_session *s, const tn_launch *l, tn_growing *t)
 {
     tn_kernel_info info;

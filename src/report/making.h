@@ -29,7 +29,7 @@ typedef struct tn_making {
     bool failed;
 } tn_making;
 
-/* Whether the launch is the one that stores the node, rather than one that computes it again. */
+/* Returns true where the launch is the one that stores the node, rather than one that computes it again. */
 static inline bool tn_launch_owns(const tn_launch *l, int node)
 {
     return l->note->value[node].step == l->step;
@@ -60,7 +60,7 @@ int tn_part_at(const tn_making *m, uint32_t key, int run, int call, uint32_t at)
 int tn_same_value(const tn_making *m, int r, int i, int *run, bool nodes_only);
 
 /* ---- eager.c ---- */
-/* How eager mode would run the calls of a segment. */
+/* What eager mode would launch for the calls of a segment. */
 typedef struct tn_eager {
     struct tn_eager_call {
         bool simple; /* it only loops over elements: one kernel, wherever its nodes went */

@@ -82,14 +82,14 @@ static inline double tn_sums_share(const tn_sums *s)
 {
     return s->ms > 0 && s->copy_ms > 0 ? s->copy_ms / s->ms : -1;
 }
-/* What the launch's kernel takes, with the shared memory that it is launched with; false: not known, or none.
- */
+/* Gets the registers and memory of the launch's kernel, shared memory given at the launch included; false:
+ * not known, or no kernel. */
 bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out);
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
 const char *tn_way_name(tn_way w);
 
 /* ---- writers ---- */
-/* What a report of this name holds: by its ending. TN_E_ARG: another one. */
+/* Writes the text of a report in the format that the path's ending names. TN_E_ARG: another ending. */
 int tn_report_text(tn_session *s, const char *path, tn_growing *t);
 void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);

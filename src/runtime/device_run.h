@@ -11,7 +11,7 @@
 struct tn_plan_run *tn_device_run(tn_session *s, const tn_flush_scratch *f, tn_plan *p, const tn_word *word,
                                   int n_word);
 
-/* What the plan's steps are run by: 0 or a status with a line in err, *at the step that failed. */
+/* Runs the plan's steps one by one. Returns 0, or a status with a line in err, *at the step that failed. */
 typedef int tn_steps_fn(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_word *word, int *at,
                         tn_errbuf *err);
 

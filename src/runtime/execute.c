@@ -137,7 +137,7 @@ bool tn_flush_fix(tn_flush_scratch *f, const tn_plan *p)
     return f->fixed;
 }
 
-/* What each launch reads and writes. */
+/* Fills the list of buffers that each launch reads and writes. */
 static int set_buffers(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
 {
     int n = 0;

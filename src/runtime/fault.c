@@ -43,7 +43,8 @@ void tn_index_error_at(tn_session *s, const tn_index_site *site, int64_t value)
     set_error(&s->graph, site, NULL, value);
 }
 
-/* What the user gave, from which the call that n belongs to has made n's index without changing a value. */
+/* Returns the user's tensor from which the call that n belongs to has made n's index without changing a
+ * value. */
 static const tn_tensor *argument_of(const tn_tensor *n)
 {
     const tn_tensor *t = n->in[1];

@@ -52,7 +52,8 @@ static int compile_plan(tn_session *s, tn_plan *p, tn_errbuf *err)
     return status;
 }
 
-/* What the threads of all its kernels spill, in bytes. mark: the nodes of those that do (TN_SEG_LEAN). */
+/* Returns the bytes that the threads of all the plan's kernels spill. mark: marks the nodes of those kernels
+ * (TN_SEG_LEAN). */
 static int64_t spilt(const tn_session *s, tn_flush_scratch *f, const tn_plan *p, bool mark)
 {
     int64_t bytes = 0;
@@ -145,7 +146,7 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
 
 /* ---- roots ---- */
 
-/* Whether a flush of everything that waits has to run t. */
+/* Returns true where a flush of everything that waits has to run t. */
 static bool waits(const tn_tensor *t, bool ends)
 {
     if (t->base->flags & (TN_F_DONE | TN_F_REFUSED) || tn_is_number(t)) return false;
@@ -165,7 +166,8 @@ static int seed(tn_session *s, tn_flush_scratch *f, int n, tn_tensor *const *roo
     return TN_OK;
 }
 
-/* Whether the roots can be read as they are. */
+/* Sets *all to true where all the roots can be read as they are. Returns an error where one is refused or was
+ * overwritten. */
 static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
 {
     *all = n > 0;
@@ -261,8 +263,8 @@ static int repeat_flush(tn_session *s, const tn_entry *e)
     return status ? status : tn_check_fault(s);
 }
 
-/* Where the flush that comes next on the tape has a plan for other numbers than there are now, the tape ends.
- */
+/* Ends the tape's replay where the next flush on it has a plan that serves only other numbers than there are
+ * now. */
 static void leave_plan(tn_session *s)
 {
     const tn_tape *t = &s->tape;
@@ -286,7 +288,8 @@ static int collect(tn_session *s, int n, tn_tensor *const *roots)
     return status ? status : tn_segment_collect(s, f);
 }
 
-/* Whether what waits could run without what was asked for, which cannot be made. */
+/* Returns true where the nodes that wait could run without the value that was asked for, which cannot be
+ * computed. */
 static bool can_wait_on(tn_session *s, int n)
 {
     const tn_error_state why = s->graph.error;

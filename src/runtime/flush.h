@@ -65,8 +65,8 @@ static inline bool tn_has_value(const tn_tensor *b)
 }
 
 /* ---- lost.c ---- */
-/* What has overwritten v's memory where a node of that id reads it: an assignment, or the gradients of a
- * later backward; NULL: nothing has. */
+/* Returns the node that has overwritten v's memory as the node of id `reader` reads it: an assignment, or the
+ * gradients of a later backward; NULL: none has. */
 const tn_tensor *tn_lost_to(const tn_tensor *v, uint32_t reader);
 
 /* ---- segment.c ---- */
@@ -80,7 +80,8 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f);
 int tn_plan_memory(tn_plan *p);
 
 /* ---- fault.c ---- */
-/* What indexes in a node: what the user calls it, and how many lines there are to choose from. */
+/* The index of a node that gathers or scatters: what the user calls it, and how many lines there are to
+ * choose from. */
 typedef struct tn_index_site {
     const char *name;
     int64_t extent; /* -1: not known */
@@ -105,7 +106,7 @@ void tn_refuse_all(tn_session *s);
 int tn_refused(tn_session *s, const tn_tensor *b);
 
 /* ---- node_by_node.c ---- */
-/* What nodes that write to memory of others have overwritten. */
+/* Copies of the memory that nodes have overwritten, which belongs to other tensors. */
 typedef struct tn_saved {
     struct tn_saved_region {
         void *at, *copy;

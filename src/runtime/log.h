@@ -92,8 +92,8 @@ typedef struct tn_ban {
 /* Copies that others are compared with: of 2^16 bytes moved, 2^18 .. 2^26, and of more than caches hold. */
 enum { TN_COPIES = 7 };
 
-/* Who looks on as plans are made and run, from rooms above this one: TENSOR_DEBUG and TENSOR_CHECK, which a
- * session is opened with, and tn_require_fused. A NULL: nobody does. */
+/* Functions of rooms above this one that are called as plans are made and run: for TENSOR_DEBUG and
+ * TENSOR_CHECK, which a session is opened with, and for tn_require_fused. A NULL is not called. */
 typedef struct tn_looks {
     void (*planned)(tn_session *s, const tn_plan *p);
     /* Bytes that threads spill by the plan as it was made first, and made again to keep less in registers. */

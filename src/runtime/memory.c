@@ -35,7 +35,7 @@ typedef struct cover {
     int n, cap;
 } cover;
 
-/* What is taken during steps, and during halves of them, and halves of these. */
+/* What is taken of the arena during a range of steps: all of them, half of them, a quarter, and so on. */
 typedef struct stretch {
     cover whole; /* by spans that live in all of its steps */
     cover any;   /* by those that live in one of them */
@@ -111,7 +111,7 @@ static void take(planner *m, cover *c, size_t low, size_t high)
     c->at[i] = (struct piece){low, high};
 }
 
-/* Where the next `bytes` free ones begin, from `at` on. */
+/* Returns the lowest offset from `at` on where `bytes` bytes are free. */
 static size_t free_from(const cover *c, size_t at, size_t bytes)
 {
     for (int i = piece_at(c, at + 1); i < c->n && c->at[i].low < at + bytes; i++) at = c->at[i].high;
@@ -167,8 +167,8 @@ static bool overlap(const span *a, size_t low, size_t high)
     return a->offset < high && low < a->offset + a->bytes;
 }
 
-/* Whether span k can lie where its partner q does: nothing else there lives when it does. In the step that
- * the two share, only partners of q can lie where q does. */
+/* Returns true where span k can lie over its partner q: nothing else in that place lives at the same time. In
+ * the step that the two share, only partners of q can lie where q does. */
 static bool fits_over(planner *m, int k, int q, bool overwrites)
 {
     const span *s = &m->s[k], *a = &m->s[q];
@@ -186,8 +186,8 @@ static bool fits_over(planner *m, int k, int q, bool overwrites)
     return true;
 }
 
-/* Where span k goes, those before it being in their places: over the lowest of its partners that it can, or
- * the lowest offset that is free. */
+/* Returns the offset of span k, those before it being in their places: over the lowest of its partners that
+ * it can lie over, or else the lowest offset that is free. */
 static size_t place(planner *m, int k)
 {
     span *s = &m->s[k];
@@ -239,7 +239,7 @@ static void find_pairs(planner *m)
         }
 }
 
-/* How much of the arena it takes in this order. */
+/* Places all spans in this order. Returns the bytes of the arena that takes. */
 static size_t place_all(planner *m, int (*order)(const void *, const void *))
 {
     const tn_plan *p = m->p;

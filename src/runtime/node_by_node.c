@@ -87,7 +87,7 @@ static int interpret(tn_session *s, tn_tensor *n)
     return TN_OK;
 }
 
-/* Where each node has its last reader. */
+/* Finds the last reader of each node. */
 static bool find_last(tn_flush_scratch *f)
 {
     if (!tn_reserve(&f->last, &f->cap_last, f->node.n, sizeof *f->last)) return false;
@@ -102,7 +102,7 @@ static bool find_last(tn_flush_scratch *f)
     return true;
 }
 
-/* What is not a root and not wanted by a backward goes after its last reader. */
+/* Frees the values whose last reader has just run, but for roots and values that a backward will read. */
 static void drop_read(tn_flush_scratch *f, int at)
 {
     tn_tensor *n = f->node.at[at];

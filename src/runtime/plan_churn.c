@@ -10,7 +10,8 @@
 
 enum { MANY = 8, STEPS = 100 };
 
-/* What the step before ran where this one runs what has just been planned. */
+/* Returns the note of the plan that the step before ran at the same place, where this step runs the plan that
+ * was just made. NULL: it ran none there. */
 static const tn_note *before(const tn_session *s)
 {
     const tn_explain_state *x = s->explain;

@@ -6,9 +6,11 @@
 #include "../device/profile.h"
 #include "log.h"
 
-/* Where the calibrated profile of this machine and number of threads is kept; false: nowhere. */
+/* Writes the path of the calibrated profile for this machine and number of threads; false: it has no
+ * place. */
 bool tn_profile_path(const tn_session *s, char *out, size_t n);
-/* Reads a profile; false: the log says why, unless it is just not there and not `needed`. */
+/* Reads a profile; false: there is none, and the log says why, unless the file is just missing and not
+ * `needed`. */
 bool tn_profile_load(const tn_session *s, const char *path, bool needed, tn_target_profile *out);
 
 /* tn_calibrate with footprints up to so many bytes; at least .25e6. */

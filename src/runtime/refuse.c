@@ -11,7 +11,7 @@
 #include "log.h"
 #include "flush.h"
 
-/* What n was to write has not been written: whoever is to read it there has nothing to read. */
+/* Refuses the versions that were to read what n writes, as n has not written it: they have no value. */
 static void refuse_versions(tn_graph *g, const tn_tensor *n)
 {
     const tn_tensor *to = tn_node_written(n);

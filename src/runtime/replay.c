@@ -192,7 +192,7 @@ static bool bind_operand(const tn_entry *e, tn_tensor *now, const tn_tensor *the
     return fresh && !(now->of && now->of->id >= e->first) && bind_version(now, then, as);
 }
 
-/* What else the call changed: versions that assignments replaced, gradients, numbers, draws. */
+/* Repeats the other effects of the call: versions that assignments replaced, gradients, numbers, draws. */
 static bool effects(tn_session *s, const tn_entry *e, const tn_number *number)
 {
     tn_graph *g = &s->graph;

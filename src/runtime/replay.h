@@ -17,8 +17,8 @@
 
 #include "../core/graph.h"
 
-/* What distinguishes two calls of one operator besides their tensors: compared byte by byte, except the
- * number, which becomes the value of the scalar nodes the call makes. */
+/* The part of a call that distinguishes it from another one of the same operator, besides its tensors:
+ * compared byte by byte, except the number, which becomes the value of the scalar nodes the call makes. */
 typedef struct tn_op_key {
     const void *part[2];
     size_t bytes[2];

@@ -15,7 +15,7 @@
 
 /* ---- collect ---- */
 
-/* What a derived backward will read of n's operands and of n itself. */
+/* Marks those of n's operands, and n itself, that a derived backward will read. */
 static void mark_wanted(tn_tensor *n)
 {
     if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED) return;
@@ -29,7 +29,7 @@ static void mark_wanted(tn_tensor *n)
     if (needs & TN_NEEDS_OUT) n->flags |= TN_F_WANTED;
 }
 
-/* Whether making `seed` again comes to v. */
+/* Returns true where computing `seed` anew has to compute v. */
 static bool comes_to(tn_session *s, tn_flush_scratch *f, tn_tensor *seed, const tn_tensor *v)
 {
     const uint32_t mark = ++s->graph.mark;
@@ -46,7 +46,7 @@ static bool comes_to(tn_session *s, tn_flush_scratch *f, tn_tensor *seed, const 
     return true;
 }
 
-/* What is asked for, as the user knows it: not the copy that a read makes of it first. */
+/* Names the value that is asked for in the user's terms: not the copy that a read makes of it first. */
 static const char *asked_text(const tn_session *s, const tn_tensor *x, char *out, size_t size)
 {
     char where[160];
@@ -108,7 +108,8 @@ static bool meet(tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
     return tn_list_push(&f->marked, v);
 }
 
-/* What v's gradient will read is made with v, also where v itself does not need it. */
+/* Visits the values that v's gradient will read: they are computed with v, also where v itself does not need
+ * them. */
 static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, uint32_t mark)
 {
     if (!v->rule || !(v->flags & TN_F_REQUIRES_GRAD) || v->flags & TN_F_WALKED) return TN_OK;
@@ -144,8 +145,9 @@ static int visit(tn_session *s, tn_flush_scratch *f, tn_tensor *v, uint32_t mark
     return TN_OK;
 }
 
-/* Where each call runs by itself, what the user holds or a backward asks for is a root; where a whole step
- * runs, what it was asked for, and what a backward that has not been recorded yet could need. */
+/* Decides whether v is a root. Where each call runs by itself (eager mode), values that the user holds or a
+ * backward asks for are roots; where a whole step runs, those that were asked for, and those that a backward
+ * that has not been recorded yet could need. */
 static unsigned root_bits(const tn_session *s, const tn_tensor *v)
 {
     bool effect = tn_kind_of(v) == TN_KIND_ASSIGN || v->place;
@@ -365,9 +367,9 @@ static int64_t writes_before(const tn_graph *g, const tn_flush_scratch *f, uint3
     return f->writes[low - g->n_settled];
 }
 
-/* What is written in place, where, and before or after which readers, is part of a plan: for each leaf, and
- * for each node that is written to a place, which earlier leaf looks into the same memory, how far apart
- * they are, and how many writers were recorded before it. */
+/* Adds the memory that is written in place to the plan's key: for each leaf, and for each node that is
+ * written to a place, which earlier leaf looks into the same memory, how far apart they are, and how many
+ * writers were recorded before it. */
 static bool put_memory(tn_session *s, tn_flush_scratch *f)
 {
     tn_graph *g = &s->graph;

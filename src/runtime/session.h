@@ -19,7 +19,7 @@
 
 typedef struct tn_plan_cache tn_plan_cache;
 
-/* Where parameters of one dtype live, from birth: an address range that never moves. */
+/* The parameters of one dtype live in a slab from birth on: an address range that never moves. */
 typedef struct tn_slab {
     tn_tensor *values, *gradients; /* persistent, flat */
     char *value_base, *gradient_base;
@@ -95,7 +95,8 @@ struct tn_session {
     tn_tape tape;
 };
 
-/* Whether operators wait: in a step in fused mode. Else each runs at its call. */
+/* Returns true where operators wait to be run together: in a step in fused mode. Else each one runs at its
+ * call. */
 static inline bool tn_deferred(const tn_session *s)
 {
     return s->mode == TN_FUSED && s->in_step;
@@ -149,7 +150,7 @@ void tn_note_failure(tn_session *s, uint64_t first); /* the runs from number `fi
 int tn_check_fault(tn_session *s);
 
 /* ---- pending.c ---- */
-/* Whether something that has not run, recorded before id `before`, writes to x's memory. */
+/* Returns true where a node that was recorded before id `before` and has not run will write to x's memory. */
 bool tn_is_awaited(tn_session *s, const tn_tensor *x, uint32_t before);
 bool tn_write_pending(tn_session *s, const tn_tensor *x); /* the same, before x is read */
 

@@ -262,7 +262,8 @@ static bool cut_so(const struct fu_conv_tile *o, const fu_conv_way *w)
            o->warps_m == w->warps_m && o->warps_n == w->warps_n && o->splits == w->splits;
 }
 
-/* What is known of the convolution that the step computes, from now on; false: nothing, or no memory. */
+/* Finds the fastest tile for the convolution that the step computes, in the file or by timing, and enters it
+ * in the table. false: none found, or no memory. */
 static bool find_out(tn_session *s, const tn_step *st, fu_conv_way *w)
 {
     fu_tuned *table = &s->tune->table;

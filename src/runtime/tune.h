@@ -15,9 +15,10 @@ void tn_tune_close(tn_session *s);
  * computes. true: p has others, and is to be made again. */
 bool tn_tune_plan(tn_session *s, const tn_plan *p);
 
-/* What of the session's choices was found by timing: 32 bits of all of it, whatever the order; 0: nothing. */
+/* Returns a digest of the choices of this session that were found by timing: 32 bits, whatever the order; 0:
+ * there are none. */
 uint32_t tn_tune_digest(const tn_session *s);
-/* How many shapes this session has timed. */
+/* Returns how many shapes this session has timed. */
 int tn_tune_measured(const tn_session *s);
 
 #endif

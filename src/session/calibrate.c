@@ -23,7 +23,7 @@ typedef struct bench {
     double launch, library; /* seconds */
 } bench;
 
-/* What the launches of the last step took together. */
+/* Returns the seconds that the launches of the last step took together. */
 static double launches(const tn_session *s)
 {
     const tn_step_log *l = tn_step_log_told(s);
@@ -91,7 +91,7 @@ static tn_tensor *floats(tn_session *s, int64_t n)
     return tn_keep(tn_zeros(s, TN_F32, 1, &n));
 }
 
-/* What is left of a time without its launch: most of it, however short it is. */
+/* Returns a time less the launch in it, but never less than .3 of it, however short it is. */
 static double less_launch(const bench *b, double t)
 {
     return fmax(t - b->launch, .3 * t);

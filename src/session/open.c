@@ -93,7 +93,7 @@ static void unpark(tn_graph *g)
         tn_graph_set_aside(g);
 }
 
-/* Who looks on as plans are made and run. */
+/* Installs those who look on as plans are made and run: TENSOR_DEBUG's output and checked mode. */
 static bool look_on(tn_session *s, const tn_settings *from)
 {
     s->explain = tn_calloc(1, sizeof *s->explain);

@@ -76,7 +76,8 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     }
     s->ending = true;
     tn_flush_at(s, file, line);
-    /* What has not taken effect has drawn nothing either: the step that is tried again draws the same. */
+    /* A step that failed has drawn no random numbers either: when it is tried again it draws the same
+     * ones. */
     if (s->graph.error.status) s->graph.draw = s->drawn;
     tn_watch_collect(s);
     int n_watched = s->n_watch;
