@@ -201,10 +201,10 @@ TN_API uint64_t tn_seed(const tn_session *s);
 TN_API int tn_on_close(tn_session *s, void (*fn)(void *arg), void *arg);
 TN_API void *tn_on_close_arg(const tn_session *s, void (*fn)(void *arg)); /* what fn was registered with; NULL */
 
-/* What stands between the two is one framework operator: in eager mode it runs as one, with as few kernels as
- * its dependences allow, and its inner results are not kept. `name` must outlive the session. Nests. One that is
- * still open where a step begins or ends is ended there, and is TN_E_STATE. Not around tn_backward and tn_optim_step
- * both: in eager mode the update may see gradients that are added after it. */
+/* tn_op_begin and tn_op_end make one framework operator of the operators between them: in eager mode it runs as one,
+ * with as few kernels as its dependences allow, and its inner results are not kept. `name` must outlive the session.
+ * Nests. One that is still open where a step begins or ends is ended there, and is TN_E_STATE. Not around tn_backward
+ * and tn_optim_step both: in eager mode the update may see gradients that are added after it. */
 TN_FUNCTION(int, op_begin, tn_session *s, const char *name);
 TN_FUNCTION(int, op_end, tn_session *s);
 
@@ -548,9 +548,10 @@ TN_API tn_tensor *tn_gradient(tn_tensor *x);
  * ordinary tensors and can be differentiated again. */
 TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
-/* Whether backward makes a gradient for x from now on: a parameter (false freezes it), another floating tensor, or
- * an operator's result that passes none on (tn_randn, tn_detach). One that does, as it is made of what requires a
- * gradient, is TN_E_STATE: tn_grad tells its gradient. x made in a step has it for the rest of the step. */
+/* Sets whether backward makes a gradient for x from now on: x is a parameter (false freezes it), another floating
+ * tensor, or an operator's result that passes no gradient on (tn_randn, tn_detach). For a result that does pass
+ * gradients on, as it is computed from tensors that require one, it is TN_E_STATE: tn_grad gives its gradient. x made
+ * in a step has it for the rest of the step. */
 TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on);
 TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */

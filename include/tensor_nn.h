@@ -157,10 +157,10 @@ TN_OP(transformer_block_forward, tn_transformer_block *block, tn_tensor *x);
 
 typedef struct tn_optim tn_optim;
 
-/* Which parameters: tn_all_params(s) are all that exist when the optimizer is made, so make the layers first;
- * TN_PARAMS(fc->weight, fc->bias) some of them, of that session. One in no optimizer's list stays as it is. A list
- * with a tensor that is no parameter (TN_E_ARG), is of another session (TN_E_SESSION), is dead (TN_E_STALE) or
- * NULL (TN_E_NULL) makes none; the error names the tensor and its place. */
+/* The parameters that an optimizer updates: tn_all_params(s) are all that exist when the optimizer is made, so make
+ * the layers first; TN_PARAMS(fc->weight, fc->bias) some of them, of that session. A parameter in no optimizer's list
+ * stays as it is. A list with a tensor that is no parameter (TN_E_ARG), is of another session (TN_E_SESSION), is dead
+ * (TN_E_STALE) or NULL (TN_E_NULL) makes no optimizer; the error names the tensor and its place. */
 typedef struct tn_params {
     int n; /* -1: all */
     tn_tensor *const *list;

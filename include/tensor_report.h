@@ -6,7 +6,7 @@
 
 /* ---- counts ---- */
 
-/* What the session has done since it was opened, for benchmarks and tests. */
+/* Counts of all that the session has done since it was opened, for benchmarks and tests. */
 typedef struct tn_stats {
     size_t size;
     uint64_t steps, nodes;                               /* steps ended; nodes recorded */
@@ -20,8 +20,9 @@ typedef struct tn_stats {
     uint64_t runs;                                       /* begun or refused */
 } tn_stats;
 TN_API int tn_get_stats(const tn_session *s, tn_stats *out);
-/* Whether the run that was number `run` of tn_stats.runs failed, so that none of its effects took place. A GPU tells
- * late, and of all runs of a step. Known of the last failures only: at least of 256 that were not in a row. */
+/* Returns true where the run that was number `run` of tn_stats.runs failed, so that none of its effects took
+ * place. A GPU tells late, and of all runs of a step. Only the last failures are known: at least 256 that were not
+ * in a row. */
 TN_API bool tn_run_failed(const tn_session *s, uint64_t run);
 
 /* ---- the last step ----
@@ -58,15 +59,15 @@ TN_FUNCTION(int, report, tn_session *s, const char *path);
 
 /* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
 TN_FUNCTION(int, graphviz, tn_session *s, FILE *out);
-/* Where the time of the step went, as a trace for chrome://tracing or Perfetto: recording, planning, and with
+/* Writes where the time of the step went, as a trace for chrome://tracing or Perfetto: recording, planning, and with
  * tn_profile each launch. Statuses as tn_report's. */
 TN_FUNCTION(int, trace, tn_session *s, const char *path);
 
-/* What is recorded between the two must become one kernel, and its backward another one (those that only make
- * gradients of parameters are not counted): else the step fails with TN_E_STATE before anything of it runs,
- * and the error names the two calls and the reason. Inside a step; the step may have several such parts, not
- * within each other. Looked at in fused mode only, and not where kernels cannot be compiled. One that is still
- * open when the step ends is TN_E_STATE, too, in every mode. */
+/* The operators recorded between tn_require_fused and tn_require_end must become one kernel, and their backward
+ * another one (kernels that only make gradients of parameters are not counted): else the step fails with TN_E_STATE
+ * before anything of it runs, and the error names the two calls and the reason. Inside a step; the step may have
+ * several such parts, not within each other. Looked at in fused mode only, and not where kernels cannot be compiled.
+ * One that is still open when the step ends is TN_E_STATE, too, in every mode. */
 TN_API int tn_require_fused(tn_session *s);
 TN_API int tn_require_fused_at(tn_session *s, const char *file, int line);
 TN_FUNCTION(int, require_end, tn_session *s);

@@ -35,7 +35,7 @@ static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
     if (at < size) snprintf(out + at, size - at, "]");
 }
 
-/* How often the file says that the entry's parameter was updated. */
+/* Returns how often, as the file says, the entry's parameter was updated. */
 static int64_t updates_of(const nn_items *l, const nn_item *e)
 {
     int64_t n = 0;

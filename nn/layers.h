@@ -9,7 +9,7 @@
 
 #include "nn.h"
 
-/* How a part starts: in [-number, number) alike, N(0, number^2), or number throughout. */
+/* The initial values of a part: uniform in [-number, number), normal N(0, number^2), or number throughout. */
 typedef enum nn_init { NN_UNIFORM, NN_NORMAL, NN_FULL } nn_init;
 
 /* A tensor of a layer, f32. */
@@ -31,7 +31,7 @@ typedef struct nn_part {
 bool tn_nn_make(tn_session *s, const char *op, const char *layer, int n, const nn_part *part);
 #define NN_MAKE(s, op, layer, parts) tn_nn_make(s, op, layer, (int)(sizeof(parts) / sizeof(*(parts))), parts)
 
-/* Whether a layer may be made; reports "'fc' needs <what is wanted, and what was given>" where not ok. */
+/* Returns ok; where it is false, reports "'fc' needs <what is wanted, and what was given>". */
 bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const char *fmt, ...)
     TN_FORMAT(5, 6);
 /* "layer 'fc'" from a parameter "fc.weight" of it; "the layer" where it has none. */

@@ -101,11 +101,11 @@ tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y
 /* Of a text: the window from character `from` on, and the characters that follow. Past the end 0 and -100. */
 void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y);
 
-/* Where a training run that is saved now has to go on. */
+/* Gets the position in the data set at which a training run that is saved now has to go on. */
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
 
 void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
-/* Where windows first..first+n of a pass begin, below `end`. */
+/* Sets the places at which windows first..first+n of a pass begin, below `end`. */
 void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch);
 
 /* ---- safetensors.c ---- */
@@ -156,7 +156,8 @@ typedef struct nn_turn {
 bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, const int64_t *row, const int64_t *column,
                 const char *op);
 bool tn_nn_image_fits(const int64_t *image, int64_t n); /* {h, w, c} of n elements, or zeros */
-/* What a tensor is in PyTorch; false where it may be in another order, and nobody has told. */
+/* Finds the order that a tensor's elements have in PyTorch; false where it may be another one than here, and
+ * nobody has told which. */
 bool tn_nn_turn_of(const nn_state *st, const tn_tensor *t, nn_turn *out);
 bool tn_nn_turns(const nn_turn *t);                    /* whether the order is another one */
 int64_t tn_nn_turn_index(const nn_turn *t, int64_t i); /* there, of what is element i here */

@@ -45,8 +45,9 @@ static int open_range(tn_session *s, nn_row *r)
     return r->blocks ? tn_param_range(s, r->dtype, r->first, r->blocks, &r->values, &r->gradients) : TN_OK;
 }
 
-/* What x holds for the row `from`, among zeros for `to`. By way of the host: it is there at once, whatever
- * comes of the run that the update waits for. */
+/* Returns a tensor for the row `to` that holds x, the state of the narrower row `from`, and zeros around it.
+ * It goes by way of the host, so that it is there at once, whatever comes of the run that the update waits
+ * for. */
 static tn_tensor *widened(tn_session *s, tn_tensor *x, const nn_row *from, const nn_row *to)
 {
     const size_t line = NN_BLOCK * tn_dtype_size(to->dtype), at = (size_t)(from->first - to->first) * line;

@@ -103,10 +103,11 @@ static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
     return c->vector;
 }
 
-/* Whether all parameters of the row that are due agree on q, and on what. */
+/* Returns true where all parameters of the row that are due have the same value of q, which becomes
+ * *value. */
 static bool agree(const tn_optim *o, const nn_row *r, quantity q, double *value)
 {
-    /* Where the number of updates decides, what the method makes of it does not have to be asked for. */
+    /* Where q depends on the number of updates alone, it is enough to compare these numbers. */
     bool counts = (q == RATE && o->method->rate) || (q == GAIN && o->method->gain);
     const nn_optim_entry *first = NULL;
     for (int i = 0; i < o->n; i++) {
@@ -175,7 +176,8 @@ tn_tensor *tn_nn_times(tn_tensor *x, double v)
 
 /* ---- one row ---- */
 
-/* What the step works with, made before the operator begins, so that nothing but the update is in it. */
+/* The tensors and numbers of one update, made before the operator begins, so that nothing but the update is
+ * in it. */
 struct nn_update {
     tn_optim *o;
     nn_row *r;
@@ -341,7 +343,7 @@ static tn_stats stats_of(const tn_session *s)
     return v;
 }
 
-/* Whether the update before this one has not run: they will run or fail together. */
+/* Returns true where the update before this one has not run: the two will run or fail together. */
 static bool still_waits(const tn_optim *o)
 {
     return o->counted && stats_of(o->s).runs < o->run;
@@ -379,7 +381,7 @@ static uint64_t step_number(const tn_session *s)
     return stats_of(s).steps;
 }
 
-/* Which parameters have a gradient now, and rows that hold them. */
+/* Notes which parameters have a gradient now, and makes rows that cover them. */
 static int look(tn_optim *o)
 {
     for (int i = 0; i < o->n; i++) o->entries[i].fresh = tn_has_gradient(o->entries[i].param);

@@ -12,7 +12,7 @@
 
 enum { MOMENTUM, DAMPENING, NESTEROV };
 
-/* What of the gradient goes into the momentum. */
+/* Returns the factor of the gradient as it is added to the momentum. */
 static double push(const double *number, double t)
 {
     return t > 1 ? 1 - number[DAMPENING] : 1;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* How far a run of `total` steps is after its warm-up, in [0, 1]. */
+/* Returns how far a run of `total` steps is after its warm-up, in [0, 1]. */
 static double progress(int64_t step, int64_t warmup, int64_t total)
 {
     if (step >= total) return 1;

@@ -70,7 +70,8 @@ typedef struct tn_attention {
 /* attention attention_lse attention_dq attention_dk attention_dv. */
 tn_tensor *tn_mk_attention(tn_op op, const tn_attention *a);
 tn_attention tn_attention_of(const tn_tensor *n);
-/* Whether operand k is only asked for its seed and draw: nothing has to make its elements. */
+/* Returns true where an attention takes only the seed and the draw of operand k: no kernel has to make its
+ * elements. */
 bool tn_attention_draws(const tn_tensor *n, int k);
 
 tn_tensor *tn_mk_gather(tn_tensor *x, int axis, tn_tensor *index);

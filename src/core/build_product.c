@@ -129,8 +129,8 @@ tn_tensor *tn_mk_conv2d_weight_grad(tn_tensor *x, tn_tensor *gy, const tn_conv_a
 
 /* ---- pooling ---- */
 
-/* Whether each element of the image lies in exactly one window, and a window's channels are loops of their
- * own: of fewer, a kernel that walks rows of windows is faster. */
+/* Returns true where each element of the image lies in exactly one window, and there are channels enough for
+ * a window's channels to be loops of their own: with fewer, a kernel that walks rows of windows is faster. */
 static bool tiled(const tn_pool_attr *a, int64_t channels)
 {
     enum { MANY = 16 };

@@ -10,8 +10,8 @@
 
 bool tn_dtype_is_half(tn_dtype d); /* f16 bf16 */
 bool tn_dtype_is_int(tn_dtype d);  /* i32 i64 u8, not bool */
-/* Whether v is a value of d: an integer dtype's is cut off towards 0, and u8 counts -1 to -255 back from 256,
- * as PyTorch has it. */
+/* Returns true where v is a value of d. For an integer dtype v is truncated towards 0 first, and u8 counts -1
+ * to -255 back from 256, as PyTorch does. */
 bool tn_dtype_holds(tn_dtype d, double v);
 int64_t tn_dtype_nearest(tn_dtype d, int64_t v); /* of what an integer dtype d holds; v itself for the rest */
 int64_t tn_f64_to_i64(double v); /* cut off towards 0; NaN is 0, what lies beyond is the last that there is */

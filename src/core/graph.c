@@ -247,7 +247,8 @@ static void node_clear(tn_tensor *n)
     n->was = was;
 }
 
-/* Whether the elements, and their bytes in any dtype, can be counted. */
+/* Returns true where the number of elements, and of their bytes in any dtype, fits the integers that count
+ * them. */
 static bool countable(int ndim, const int64_t *shape)
 {
     int64_t n = 1;
@@ -339,7 +340,8 @@ static void forget_persistent(tn_tensor *const *holder, uint32_t n_holders, cons
     }
 }
 
-/* What stands for n in a step goes on by its name. */
+/* Copies the name of a persistent tensor that goes for the nodes that stand for it in a step, which borrow
+ * it. */
 static void keep_name(tn_arena *a, tn_tensor *const *holder, uint32_t n_holders, const char *name)
 {
     const char *copy = NULL;

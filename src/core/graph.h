@@ -31,7 +31,7 @@ typedef struct tn_graph tn_graph;
 typedef struct tn_call tn_call;
 typedef struct tn_storage tn_storage;
 
-/* What passes look at. Never ask for an op by name where the kind says it. */
+/* The kind of an op, which is what passes look at. Never ask for an op by name where the kind says it. */
 typedef enum tn_kind {
     TN_KIND_LEAF,    /* memory someone filled: user data, parameters, persistent tensors */
     TN_KIND_NUMBER,  /* a run-time scalar (0-d), or a constant of the text */
@@ -86,7 +86,7 @@ typedef struct tn_op_info {
 } tn_op_info;
 
 const tn_op_info *tn_op_get(tn_op op);
-/* Which of x, y, z, out the op's backward reads (TN_NEEDS_ bits): what must be kept for it. */
+/* Returns which of x, y, z, out the op's backward reads (TN_NEEDS_ bits): they must be kept for it. */
 unsigned tn_op_needs(tn_op op);
 
 typedef struct tn_conv_attr {
@@ -99,7 +99,7 @@ typedef struct tn_pool_attr {
     int64_t h, w, oh, ow;
 } tn_pool_attr;
 
-/* What follows q, k, v and scale among the operands of an attention, and which keys a query sees. */
+/* The operands of an attention that follow q, k, v and scale, and the keys that a query sees. */
 typedef struct tn_attention_attr {
     bool causal; /* query i the keys up to i */
     bool mask;   /* an operand of the scores' shape: bool, or added to them */
@@ -169,7 +169,7 @@ enum {
     TN_F_TARGET = 8388608  /* what an assignment writes to */
 };
 
-/* How a node came to its end. */
+/* Why a node has ended, for the error of using its handle afterwards. */
 typedef enum tn_was {
     TN_WAS_OF_STEP,   /* its step ended */
     TN_WAS_OUTSIDE,   /* made by an operator outside a step, until the next one began */
@@ -220,7 +220,7 @@ struct tn_tensor {
     int64_t slot; /* scratch: position in the plan being built */
 };
 
-/* What the user wrote: "softmax at train.c:41". */
+/* A call that the user wrote: "softmax at train.c:41". */
 struct tn_call {
     const char *name;
     const char *file;
@@ -320,7 +320,7 @@ void tn_node_drop_value(tn_tensor *n);                              /* its memor
 
 tn_tensor *tn_handle(tn_tensor *node);          /* node -> what the user holds (tagged) */
 tn_tensor *tn_resolve(const tn_tensor *handle); /* what the user holds -> node, or NULL when stale */
-/* How a handle that does not resolve came to that: "was used after its step ended". */
+/* Says what became of the tensor of a handle that does not resolve: "was used after its step ended". */
 const char *tn_stale_text(const tn_tensor *handle);
 
 /* A bare node of the current call; the caller fills shape and attributes. NULL: out of memory (reported).
@@ -344,8 +344,8 @@ static inline bool tn_is_number(const tn_tensor *x)
 }
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
-/* What the elements of dtype d are in memory: on the reference device i64 for the integers, f64 for the rest.
- */
+/* Returns the dtype that elements of dtype d have in memory: on the reference device i64 for integers, f64
+ * for the rest. */
 tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d);
 size_t tn_elem_size(const tn_graph *g, tn_dtype d); /* of those */
 void *tn_node_data(const tn_tensor *n);             /* address of its first element; NULL before it has run */
@@ -356,7 +356,7 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder);
 /* The bytes it lies in, from its first element's to its last one's; false: no home is known, or no elements.
  */
 bool tn_node_bytes(const tn_tensor *n, uintptr_t *low, uintptr_t *high);
-/* Whether the two may share such bytes. */
+/* Returns true where the memory of the two may overlap. */
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
 /* The tensor whose memory running n writes: an assignment's target, a placed node's place; else NULL. */
 const tn_tensor *tn_node_written(const tn_tensor *n);

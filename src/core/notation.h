@@ -16,7 +16,8 @@ static inline tn_tensor *wide(tn_tensor *x)
     return x && tn_dtype_is_half((tn_dtype)x->dtype) ? tn_mk_cast(x, TN_F32) : x;
 }
 
-/* What was computed from a `d` by way of `wide`, as a `d`: the one rounding there is. */
+/* Returns y, a result computed from a tensor of dtype d by way of `wide`, as a d: this is the one
+ * rounding. */
 static inline tn_tensor *narrow(tn_tensor *y, tn_dtype d)
 {
     return y && y->dtype == TN_F32 && tn_dtype_is_half(d) ? tn_mk_cast(y, d) : y;

@@ -24,7 +24,7 @@ const tn_op_info *tn_op_get(tn_op op)
     return &table[op];
 }
 
-/* Whether `text`, C source, uses the identifier `word`. */
+/* Returns true where `text`, C source, uses the identifier `word`. */
 static bool uses(const char *text, const char *word)
 {
     size_t n = strlen(word);

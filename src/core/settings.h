@@ -36,14 +36,14 @@ typedef struct tn_settings {
 /* log may be NULL. The texts belong to the environment. */
 tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user);
 
-/* What any variable is set to; NULL where it is not, or to nothing. The only way of the library to look at
- * the environment, and closed in a program with rights that its caller lacks. */
+/* Returns what an environment variable is set to; NULL where it is not set, or empty. It is the library's
+ * only way to look at the environment, and NULL for every variable in a program with rights that its caller
+ * lacks. */
 const char *tn_setting(const char *name);
 
-/* Whether it is such a program, set-user-id or with capabilities of its own (AT_SECURE): its environment is
- * its caller's, and may name no compiler, library, cache or file. A compiler, oneDNN and the libraries of
- * CUDA look into the environment themselves, so none of them is used: what computes are the library's own
- * loops. */
+/* Returns true for such a program, set-user-id or with capabilities of its own (AT_SECURE): its environment
+ * is its caller's, and may name no compiler, library, cache or file. A compiler, oneDNN and the libraries of
+ * CUDA look into the environment themselves, so none of them is used: the library's own loops compute. */
 bool tn_setting_is_foreign(void);
 
 #endif

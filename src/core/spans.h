@@ -21,8 +21,8 @@ typedef struct tn_spans {
     bool stale; /* something is missing, or lies elsewhere by now: it is to be filled anew */
 } tn_spans;
 
-/* What a node does where it meets; false: it goes from the set, and may not be added or moved by this call.
- */
+/* Called by tn_spans_meet for each node that it finds. false: the node is removed from the set; the call may
+ * not add it or move it itself. */
 typedef bool tn_span_fn(struct tn_tensor *n, void *arg);
 
 void tn_spans_clear(tn_spans *s); /* empty, and not stale */

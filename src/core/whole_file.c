@@ -98,8 +98,8 @@ static int find(tn_whole_file *w, const char *path)
     return ELOOP;
 }
 
-/* Whether the file just made is ours: 0, EAGAIN where somebody removes it (remove_leftovers), else an errno.
- */
+/* Locks the file just made and checks that it is still ours: 0, EAGAIN where another process removes it
+ * (remove_leftovers), else an errno. */
 static int lock_own(const tn_whole_file *w, int fd)
 {
     struct stat own, there;

@@ -72,14 +72,15 @@ static double chance_of(const tn_tensor *keep)
     return p->is_int ? (double)p->i : p->f;
 }
 
-/* What is left of p or of its gradient once elements have been dropped. */
+/* Returns p, or its gradient, with the dropped elements set to 0 and the others scaled up. */
 static tn_tensor *left(const tn_attention *a, tn_tensor *p)
 {
     if (!a->keep || !p) return p;
     return where(a->keep, mul(p, constant(p, 1 / (1 - chance_of(a->keep)))), constant(p, 0));
 }
 
-/* Which elements dropout of chance p keeps; the chance is part of the text. */
+/* Returns the mask of the elements that dropout of chance p keeps; the chance is a constant of the kernel's
+ * text. */
 static tn_tensor *kept(tn_graph *g, double p, int ndim, const int64_t *shape)
 {
     tn_tensor *chance = tn_mk_typed(g, TN_OP_constant, tn_number_f(p), TN_F32);
@@ -88,7 +89,7 @@ static tn_tensor *kept(tn_graph *g, double p, int ndim, const int64_t *shape)
 
 /* ---- the gradient of a gradient ---- */
 
-/* What is hidden has no gradient. */
+/* Sets the gradient of hidden scores to 0. */
 static tn_tensor *unhidden(const tn_attention *a, tn_tensor *s)
 {
     if (s && a->causal) s = where(causal_mask(s), s, constant(s, 0));
@@ -211,7 +212,7 @@ static bool constant_mask(const tn_tensor *m, tn_dtype d)
     return !m || (!(m->flags & TN_F_REQUIRES_GRAD) && (m->dtype == TN_BOOL || m->dtype == d));
 }
 
-/* Whether the mask broadcasts to the scores, rather than they to it. */
+/* Returns true where the mask broadcasts to the scores, rather than they to it. */
 static bool fits_scores(const tn_attention *a)
 {
     const tn_tensor *m = a->mask;
@@ -221,7 +222,8 @@ static bool fits_scores(const tn_attention *a)
     return true;
 }
 
-/* Whether the node can stand for it, and is expected to be faster. `d` is the dtype of the products. */
+/* Returns true where the attention node can compute this attention, and is expected to be faster. `d` is the
+ * dtype of the products. */
 static bool serves(const tn_attention *a, tn_dtype d, int n, const int64_t *shape)
 {
     fu_attention_size size = {.dtype = d, .heads = 1, .causal = a->causal};
@@ -333,7 +335,8 @@ static tn_tensor *itself(trail *t, tn_tensor *x)
     return x;
 }
 
-/* Whether a gradient comes through all of them to q and k, or to none because neither wants one. */
+/* Returns true where gradients flow through all of the nodes on the trail to q and k, or, as neither wants
+ * one, through none of them. */
 static bool is_whole(const trail *t, const tn_attention *a)
 {
     const bool wanted = (a->q->flags | a->k->flags) & TN_F_REQUIRES_GRAD;
@@ -370,7 +373,8 @@ static tn_tensor *undropped(trail *t, tn_tensor *x, tn_tensor **keep)
     return itself(t, m->in[0]);
 }
 
-/* What softmax was taken of: a product of q and the transpose of k, scaled, then masked. */
+/* Reads the scores that softmax was taken of: a product of q and the transpose of k, scaled, then masked.
+ * false: they are something else. */
 static bool read_scores(trail *t, tn_tensor *s, tn_attention *a)
 {
     s = itself(t, s);

@@ -38,8 +38,8 @@ static tn_tensor *finish(tn_tensor *x, tn_reduction reduction, tn_dtype d)
 
 /* ---- cross_entropy, nll_loss ---- */
 
-/* What both share: x as rows [n, c], labels as [n, 1], 1 where a label counts, and labels made safe to index
- * with where it does not. */
+/* The operands that both losses share: x as rows [n, c], labels as [n, 1], 1 where a label counts, and labels
+ * made safe to index with where it does not. */
 typedef struct class_rows {
     tn_tensor *x, *label, *counts, *safe;
 } class_rows;

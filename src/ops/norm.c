@@ -192,7 +192,7 @@ static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !x->graph->error.status;
 }
 
-/* What all norms end with: scaled and shifted, weight and bias may be NULL, in x's dtype. */
+/* The last step of all norms: scale and shift, where weight and bias may be NULL, in x's dtype. */
 static tn_tensor *scaled(tn_tensor *h, tn_tensor *weight, tn_tensor *bias, const tn_tensor *x)
 {
     if (weight) h = mul(h, wide(weight));

@@ -75,7 +75,7 @@ static inline bool axis_mask(tn_tensor *x, int naxes, const int *axes, uint32_t 
     return true;
 }
 
-/* How many elements each sum over the axes of the mask adds. */
+/* Returns how many elements each sum over the axes of the mask adds. */
 static inline int64_t count_of(const tn_tensor *x, uint32_t axes)
 {
     int64_t n = 1;

@@ -129,8 +129,8 @@ tn_tensor *tn_max_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *o
 PLAIN(max_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
       (x, window, options, NULL, 0))
 
-/* How many elements each window averages: window^2, but near an edge only what lies in the image (and, if
- * counted, in the symmetric padding; never what ceil mode hangs over). */
+/* Returns how many elements each window averages: window^2, but near an edge only those that lie in the image
+ * (and, if counted, in the symmetric padding; never those that ceil mode hangs over). */
 static tn_tensor *pool_counts(tn_graph *g, const tn_pool_attr *a, int64_t pad, bool exclude_pad)
 {
     tn_tensor *n[2];
@@ -210,7 +210,8 @@ tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const ch
 }
 PLAIN(index_select, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
 
-/* Whether start and length lie in the axis, so far as x and the axis are there. */
+/* Returns true where start and length lie in the axis, or x or the axis are missing, which other checks
+ * report. */
 static bool narrow_fits(const tn_tensor *handle, int axis, int64_t start, int64_t length)
 {
     const tn_tensor *x = handle ? tn_resolve(handle) : NULL;

@@ -139,7 +139,7 @@ static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra
     return out;
 }
 
-/* What any and all are of nothing. */
+/* Returns the result of any (false) or all (true) of no elements. */
 static tn_tensor *of_nothing(const tn_tensor *x, uint32_t mask, bool value)
 {
     int64_t shape[TN_MAX_DIMS];
