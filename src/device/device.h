@@ -1,8 +1,9 @@
 /* device.h - the one door between the runtime and a device.
  *
  * A device knows no graph. It is given text to compile, buffers, and launch shapes; it fills one table of
- * functions (struct tn_device). Nothing above includes a header of cpu/, cuda/ or ref/ but what runs nodes one
- * by one: ref/ref.h and cpu/builtin.h (tests/test_rooms.sh). Everything that can fail returns 0 or a negative tn_status and writes one line into `err`.
+ * functions (struct tn_device). Nothing above includes a header of cpu/, cuda/ or ref/ but what runs nodes
+ * one by one: ref/ref.h and cpu/builtin.h (tests/test_rooms.sh). Everything that can fail returns 0 or a
+ * negative tn_status and writes one line into `err`.
  *
  * Read first: struct tn_device, then cpu/cpu.c which fills it.
  */
@@ -30,7 +31,8 @@ typedef struct tn_source {
 } tn_source;
 #define TN_FINISH "_finish"
 
-/* What the fuser's passes may know of a device: numbers alone, filled in when it is opened. */
+/* The numbers that the fuser's passes may know of a device, filled in when it is opened; they know nothing
+ * else of it. */
 typedef enum tn_dialect { TN_DIALECT_C, TN_DIALECT_CUDA } tn_dialect;
 typedef struct tn_target {
     tn_dialect dialect;
@@ -49,7 +51,7 @@ typedef struct tn_target {
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
 } tn_target;
 
-/* What a compiled kernel takes, of one thread and of one block. */
+/* The registers and memory that a compiled kernel takes, of one thread and of one block. */
 typedef struct tn_kernel_info {
     int registers, max_threads;
     int64_t local_bytes; /* of a thread's spilled registers and local arrays */

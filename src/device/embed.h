@@ -28,7 +28,7 @@ typedef enum tn_embedded {
     TN_EMBED_COUNT
 } tn_embedded;
 
-/* What stands in front of a generated kernel, in order: of C and of CUDA C. */
+/* The files that stand in front of a generated kernel, in order: of C and of CUDA C. */
 enum { TN_PRELUDE_C_FILES = 7, TN_PRELUDE_FILES = 6 };
 extern const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES], tn_prelude_cuda[TN_PRELUDE_FILES];
 

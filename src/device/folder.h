@@ -21,11 +21,11 @@ bool tn_folder_open(tn_folder *f, const char *path, int flags, bool *missing, tn
 /* The next folder for temporary files, TMPDIR first, of which the same holds; *i starts at 0. False: no more.
  */
 bool tn_folder_next_place(int *i, char path[PATH_MAX]);
-/* Whether files can be written there; errno says why not. */
+/* Returns true where files can be written there; errno says why not. */
 bool tn_folder_has_room(const char *path);
-/* Whether what is open is no longer what stands at its path. */
+/* Returns true where the open folder is no longer the one at its path. */
 bool tn_folder_is_gone(const tn_folder *f);
-/* Removes what is in it, not the folders in it, and closes fd. */
+/* Removes the files in the folder that fd has open, but not the folders in it, and closes fd. */
 void tn_folder_empty(int fd);
 
 #endif

@@ -116,8 +116,8 @@ static uint64_t new_id(void)
     return id;
 }
 
-/* Whether a file is one of ours: NAME-, 16 or 32 hex digits, .c or the suffix. Only those are ever removed.
- */
+/* Returns true where a file is one of ours: NAME-, 16 or 32 hex digits, .c or the suffix. Only those are ever
+ * removed. */
 static bool is_ours(const tn_kcache *c, const char *name)
 {
     const char *dot = strrchr(name, '.'), *dash = strrchr(name, '-');
@@ -232,7 +232,7 @@ bool tn_kcache_renew(tn_kcache *c)
     return any;
 }
 
-/* Where new files go: the shared folder until a write there fails. */
+/* Returns the folder that new files go to: the shared one until a write there fails. */
 static tn_folder *writable_folder(tn_kcache *c)
 {
     return c->shared.fd >= 0 && !c->shared_is_readonly ? &c->shared : private_folder(c);
@@ -343,8 +343,8 @@ static void evict(tn_kcache *c)
 
 /* ---- finding and keeping --------------------------------------------------------------------------- */
 
-/* What a loader opens is in the folder that is open here, whatever has come into that one's place since; by
- * its name where there is no /proc. */
+/* Writes a path by which a loader opens the file in the folder that is open here, even if another folder has
+ * come to its path since; without /proc, by its name. */
 static void object_path(const tn_folder *f, const char *name, char path[PATH_MAX])
 {
     snprintf(path, PATH_MAX, "/proc/self/fd/%d/%.*s", f->fd, NAME_MAX, name);

@@ -56,10 +56,10 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
                   const char *file, char path[PATH_MAX]);
 void tn_kcache_drop(tn_kcache *c, const tn_source *src); /* forgets an entry that turned out to be unusable */
 
-/* Where entries are kept from run to run; NULL where they are not. Valid until close. */
+/* Returns the folder that entries are kept in from run to run; NULL where they are not. Valid until close. */
 const char *tn_kcache_folder(const tn_kcache *c);
 
-/* Whether a folder of the cache had been removed, and is there again, empty. */
+/* Returns true where a folder of the cache had been removed, and is there again, empty. */
 bool tn_kcache_renew(tn_kcache *c);
 
 /* A new empty folder for a compiler to work in, and its removal with all that is in it. */
@@ -68,7 +68,7 @@ void tn_kcache_scratch_done(const char *path);
 /* Keeps the source of a kernel that did not compile, for the user to look at. 0 and its path, or TN_E_IO. */
 int tn_kcache_keep_failed(tn_kcache *c, const tn_source *src, char path[PATH_MAX]);
 
-/* What is loaded in this process: the object remembered for equal entry and text, NULL when there is none. */
+/* Returns the object that this process has loaded for the same entry and text; NULL when there is none. */
 void *tn_kcache_loaded(const tn_kcache *c, const tn_source *src);
 int tn_kcache_remember(tn_kcache *c, const tn_source *src, void *object); /* 0 or TN_E_NOMEM */
 

@@ -56,7 +56,7 @@ const tn_target_profile *tn_target_rates(const tn_target *t)
 
 /* ---- between the points ---- */
 
-/* Where x lies between a and b, on a logarithmic scale: 0 at or below a, 1 at or beyond b. */
+/* Returns the place of x between a and b, on a logarithmic scale: 0 at or below a, 1 at or beyond b. */
 static double between(double a, double b, double x)
 {
     return x <= a ? 0 : x >= b ? 1 : log(x / a) / log(b / a);

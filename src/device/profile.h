@@ -56,7 +56,7 @@ typedef struct tn_target_profile {
 const tn_target_profile *tn_profile_reference(tn_dialect dialect);
 const tn_target_profile *tn_target_rates(const tn_target *t); /* its own or the reference */
 
-/* What is known about a footprint between or beyond the bands. */
+/* Returns the rates for a footprint between or beyond the bands. */
 tn_profile_band tn_profile_at(const tn_target_profile *p, double bytes);
 double tn_profile_gflops(const tn_profile_rate *rate, int n, double flops);
 

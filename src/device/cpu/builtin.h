@@ -42,14 +42,15 @@ typedef struct tn_bl_operand {
 
 /* `o` must not move afterwards. false: x has no value. */
 bool tn_bl_open(const tn_tensor *x, tn_bl_operand *o);
-/* Where x is reckoned with: a number of 16 bits keeps f32's digits, as in kernels. */
+/* For an x that arithmetic reads, and not only a copy: a number of 16 bits keeps f32's digits, as it does in
+ * compiled kernels. */
 void tn_bl_widen_number(const tn_tensor *x, tn_bl_operand *o);
 /* Elements [begin, begin + n) into `out`, dense. */
 void tn_bl_gather(const tn_bl_operand *o, int64_t begin, int64_t n, void *out);
 void tn_bl_copy(struct tn_pool *pool, const tn_bl_operand *x, int64_t n, void *out);
 void tn_bl_cast(struct tn_pool *pool, const tn_bl_operand *x, int64_t n, tn_dtype to, void *out);
 
-/* Whether there is a loop for this node; then `run` computes n elements into out. */
+/* Returns true where there is a loop for this node; tn_bl_eltwise then computes its n elements into out. */
 bool tn_bl_has_eltwise(const tn_tensor *node);
 void tn_bl_eltwise(struct tn_pool *pool, const tn_tensor *node, const tn_bl_operand *in, int64_t n,
                    void *out);

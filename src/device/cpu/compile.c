@@ -186,7 +186,7 @@ static bool answers(tn_cc *cc, const char *command, char version[VERSION_MAX], b
     return ok;
 }
 
-/* What -march=native looks at, as far as the system tells. */
+/* Writes all that -march=native depends on, as far as the system tells. */
 static void describe_cpu(char out[CPU_MAX])
 {
     static const char *const wanted[] = {"vendor_id", "cpu family", "model\t",  "model name",
@@ -235,8 +235,8 @@ static int out_of_memory(tn_errbuf *err)
     return TN_E_NOMEM;
 }
 
-/* Whether the compiler takes this flag, behind the words it has so far: an empty file goes through its
- * preprocessor. */
+/* Returns true where the compiler takes this flag, behind the words it has so far: an empty file goes through
+ * its preprocessor. */
 static bool takes(tn_cc *cc, char *flag)
 {
     static char only[] = "-E", language[] = "-x", c[] = "c", nothing[] = "/dev/null";

@@ -38,8 +38,8 @@ typedef struct window {
     int64_t run;       /* channels of the group */
 } window;
 
-/* Where tap k of n reads along one axis: a position, or -1 outside. Forward reads o * stride + k * dilation -
- * pad of x; its transpose reads the output that had this input under its tap k. */
+/* Returns the position that tap k reads along one axis of n elements, or -1 outside. Forward reads o * stride
+ * + k * dilation - pad of x; its transpose reads the output that had this input under its tap k. */
 static int64_t tap_forward(int64_t o, int64_t k, int64_t stride, int64_t dilation, int64_t pad, int64_t n)
 {
     int64_t i = o * stride + k * dilation - pad;

@@ -45,8 +45,8 @@ void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user)
     lib->log_user = user;
 }
 
-/* Whether our own loops are to do what `status` says of the faster road. Where they stand in for want of
- * memory, sums run in another order. */
+/* Returns true where our own loops have to do the work, as `status` says that the faster implementation did
+ * not. Where they stand in for want of memory, that is logged once: sums then run in another order. */
 static bool stand_in(tn_cpu_lib *lib, int status)
 {
     if (status == TN_OK) return false;

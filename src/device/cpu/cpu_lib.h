@@ -39,13 +39,13 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
  * which gives large blocks back. Nothing is computed. Errors as of the call. */
 int tn_cpu_ready(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_conv2d_desc *c,
                  tn_errbuf *err);
-/* Whether it gave anything back. */
+/* Returns true where it gave anything back. */
 bool tn_cpu_settle(tn_cpu_lib *lib);
 
-/* Where it is told, once, that another implementation had to stand in for want of memory. */
+/* Sets the log that is told, once, that another implementation had to stand in for want of memory. */
 void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user);
 
-/* Which implementation may be chosen. AUTO takes the faster one by shape; the others are for tests and
+/* Chooses among the implementations. AUTO takes the faster one by shape; the others are for tests and
  * benchmarks (DNNL falls back to ours where it cannot serve). Returns false when there is no oneDNN. */
 typedef enum tn_cpu_impl { TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD } tn_cpu_impl;
 bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);

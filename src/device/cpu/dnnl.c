@@ -51,7 +51,7 @@ static bool is_ref(dnnl_primitive_desc_t pd)
 
 /* ---- state ---- */
 
-/* What a primitive is looked up by: every number that went into making it. */
+/* The key that a primitive is looked up by: every number that went into making it. */
 typedef struct key {
     int64_t kind, v[31];
 } key;
@@ -278,7 +278,7 @@ static entry *find_entry(tn_dnnl *d, const key *k, bool *found)
     return oldest;
 }
 
-/* What is needed while a primitive is made, and not after that. */
+/* The state that is needed while a primitive is made, and not after that. */
 typedef struct making {
     tn_dnnl *d;
     entry *e; /* `declined` until it is whole */

@@ -10,7 +10,7 @@
 tn_dnnl *tn_dnnl_open(bool *no_memory); /* NULL: *no_memory says whether that is why */
 void tn_dnnl_close(tn_dnnl *d);
 
-/* Whether a primitive has been left out because there was no memory to make it. */
+/* Returns true where a primitive has been left out because there was no memory to make it. */
 bool tn_dnnl_lacked(const tn_dnnl *d);
 
 /* C[m, n] = A B in f32, row-major, in the calling thread. false where oneDNN reports a failure.

@@ -52,7 +52,7 @@ const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype compute);
 /* The i-th of all that this processor runs, NULL at the end: for tests. */
 const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype compute, int i);
 
-/* What arithmetic a storage type is computed in: TN_F64 for TN_F64, else TN_F32. */
+/* Returns the dtype that a storage type is computed in: TN_F64 for TN_F64, else TN_F32. */
 static inline tn_dtype tn_gemm_compute(tn_dtype d)
 {
     return d == TN_F64 ? TN_F64 : TN_F32;
@@ -71,8 +71,8 @@ void tn_pack_transpose(tn_dtype compute, const void *src, int64_t lds, int64_t c
 
 /* ---- gemm_plain.c ---- */
 
-/* Where operands come from that do not stand in memory as matrices: patches of images. Each function fills
- * what packing would. `e` is the batch entry. */
+/* A source of operands that do not stand in memory as matrices: patches of images. Each function fills the
+ * buffer that packing would fill. `e` is the batch entry. */
 struct tn_cpu_lib;
 struct tn_pool;
 typedef struct tn_gemm_source {

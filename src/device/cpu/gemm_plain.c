@@ -130,7 +130,8 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
         tn_widen_floats(g->dtype, bias, wide_bias, j1 - j0);
         bias = wide_bias;
     }
-    /* What is read in place, and from which column on there are packed panels. */
+    /* Columns before `direct` are read in place, the others from packed panels, of which panel0 is the
+     * first. */
     int64_t direct = w->in_place ? j0 + (j1 - j0) / kn->nr * kn->nr : j0;
     int64_t panel0 = w->in_place ? 0 : (j0 - w->n0) / kn->nr;
     for (int64_t p0 = 0; p0 < g->k; p0 += kn->kc) {

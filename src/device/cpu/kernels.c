@@ -328,7 +328,7 @@ static bool same(const tn_source *a, const tn_source *b)
     return !strcmp(a->entry, b->entry) && !strcmp(a->text, b->text);
 }
 
-/* What of n sources is not loaded yet: from disk, or compiled. */
+/* Loads those of n sources that are not loaded yet: from disk, or by compiling them. */
 static void compile_missing(struct batch *b, int n)
 {
     tn_kernel **out = b->out;

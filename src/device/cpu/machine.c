@@ -21,7 +21,8 @@ static bool value_of(const char *line, const char *key, char *out, size_t n)
     return true;
 }
 
-/* What this processor sees of it: sysconf adds up those of all packages on some machines. */
+/* Returns the bytes of the last cache that this processor sees: sysconf adds up those of all packages on some
+ * machines. */
 int64_t tn_cpu_last_cache(void)
 {
     long bytes = 0;

@@ -241,7 +241,8 @@ void tn_memory_trim(tn_memory *m)
 
 /* ---- ranges ---------------------------------------------------------------------------------------- */
 
-/* Where a process may have so many addresses and no more, one range leaves most of them to others. */
+/* Returns true where the process may have only so many addresses (RLIMIT_AS), and this range would take more
+ * than a small share of them. */
 static bool is_greedy(size_t bytes)
 {
     enum { FEW = 16 << 20, SHARE = 8 };

@@ -116,8 +116,8 @@ static bool spin_while(const tn_pool *p, _Atomic uint32_t *word, uint32_t seen)
     }
 }
 
-/* How many of the chunks that are left a thread takes at once: neighbours, so that it walks through memory
- * without a break, and the fewer the fewer are left, so that all end together. */
+/* Returns how many of the chunks that are left a thread takes at once: neighbours, so that it walks through
+ * memory without a break, and the fewer the fewer are left, so that all threads end together. */
 static uint32_t several(const tn_pool *p, uint32_t left)
 {
     enum { ROUNDS = 8 };

@@ -39,7 +39,7 @@ typedef struct conv {
     const tn_conv2d_desc *c;
     const tn_gemm_kernel *product;
     const tn_winograd_kernel *transform;
-    /* What tiles are cut from and into: x and y, or gy and gx. */
+    /* The tensors that tiles are cut from and written into: x and y, or gy and gx. */
     const float *from;
     float *to;
     int64_t from_h, from_w, from_c, to_h, to_w, to_c;
@@ -65,8 +65,8 @@ static int64_t of_slots(conv *v)
     }
 }
 
-/* How many of the rows that are left the next product takes: all of them about as many, as a low one costs
- * nearly what a high one does. */
+/* Returns how many of the rows that are left the next product takes: all products get about as many, as one
+ * of few rows costs nearly as much as one of many. */
 static int even_rows(const tn_gemm_kernel *kn, int64_t left)
 {
     const int64_t products = tn_ceil_div(left, kn->mr),
@@ -113,7 +113,7 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
     }
 }
 
-/* Where tile t lies: its image, and the row and column of its first result. */
+/* Finds tile t: its image, and the row and column of its first result. */
 static void place(const conv *v, int64_t t, int64_t *image, int64_t *y, int64_t *x)
 {
     *x = t % v->tiles_x * 2;

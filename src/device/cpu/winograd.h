@@ -5,7 +5,8 @@
 
 #include "cpu_lib.h"
 
-/* Whether it can serve the request: f32, 3x3, stride and dilation 1, one group, channels in whole vectors. */
+/* Returns true where it can serve the request: f32, 3x3, stride and dilation 1, one group, channels in whole
+ * vectors. */
 bool tn_winograd_serves(const tn_conv2d_desc *c);
 /* And whether it is also the faster way (measured beside oneDNN: bench/gemm_conv.c). */
 bool tn_winograd_pays(const tn_conv2d_desc *c);

@@ -191,7 +191,7 @@ static int check(const tn_conv2d_desc *d, tn_errbuf *err)
     return TN_OK;
 }
 
-/* How many images at once, and the workspace that their rows need. */
+/* Decides how many images are done at once, and gets the workspace that their rows need. */
 static int plan(work *w, size_t *rows_bytes)
 {
     const tn_conv2d_desc *d = w->d;

@@ -27,8 +27,8 @@ void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...)
     c->log(level, text, c->log_user);
 }
 
-/* Whether the context works on after e. Those that say a call was wrong, too early or too much do no harm;
- * all others end it or cannot be told apart from those that do. */
+/* Returns true where the context does not work on after e. Errors that say that a call was wrong, too early
+ * or too much do no harm; all others end the context or cannot be told apart from those that do. */
 static bool is_final(tn_cu_result e)
 {
     switch (e) {

@@ -298,7 +298,7 @@ static bool operand(int64_t rows, int64_t columns, int64_t row, int64_t column, 
     return (row == 1 || rows == 1) && *leading >= rows;
 }
 
-/* Whether the epilogue can be cuBLASLt's. */
+/* Returns true where cuBLASLt can apply the epilogue. */
 static bool epilogue_fits(const tn_gemm *g)
 {
     return g->dtype != TN_F64 && alignment(g->bias) == 16;

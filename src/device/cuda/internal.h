@@ -28,7 +28,7 @@ typedef struct tn_cuda_blas tn_cuda_blas;
 
 enum { TN_CUDA_RECENT = 8 };
 
-/* What the library's own kernels are for: one text each. */
+/* The library's own kernels, by what they do. */
 typedef enum tn_cuda_own {
     TN_OWN_IM2COL,   /* kernels/conv.cu */
     TN_OWN_COL2IM,   /* kernels/conv.cu */

@@ -345,7 +345,8 @@ int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn
 
 /* ---- the whole ------------------------------------------------------------------------------------- */
 
-/* What all texts have in common: the compiler, its options, and the prelude. */
+/* Returns the text that every kernel's source begins with: the compiler and its options, as a comment, and
+ * the prelude. */
 static char *common_text(const tn_cuda *c)
 {
     char options[OPTIONS_MAX], *text = NULL, *copy = NULL;

@@ -37,7 +37,7 @@
 
 /* ---- packs ---- */
 
-/* What one instruction moves. Elements of any type are read through them. */
+/* The sizes that one instruction moves. Elements of any type are read through them. */
 typedef struct __attribute__((aligned(16), may_alias)) tn_move16 {
     uint32_t w[4];
 } tn_move16;
@@ -193,7 +193,7 @@ template <class OP, int S, class T> TN_FN T tn_lanes_reduce(T x)
     return x;
 }
 
-/* What the team's packs of accumulators come to, in every thread of it. */
+/* Reduces the packs of accumulators of all threads of a team to one value, which every thread of it gets. */
 template <class OP, int S, class T, int V> TN_FN T tn_team_reduce(const T (&lane)[V])
 {
     T fold[V];
@@ -316,7 +316,8 @@ TN_FN void tn_columns_choose(T (&acc)[V], int64_t (&at)[V])
 
 /* ---- blocks ---- */
 
-/* How many threads before this one have a hit, and how many there are in the block of THREADS. */
+/* Returns how many threads before this one have a hit, and sets *all to how many there are in the block of
+ * THREADS. */
 template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
 {
     __shared__ int room[THREADS / 32];
@@ -335,8 +336,8 @@ template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
     return place;
 }
 
-/* Whether the other ones of `blocks` blocks have been here: true for every thread of one of them, which then
- * sees what the others wrote. Called once, by all threads of these blocks. */
+/* Returns true in every thread of the last of `blocks` blocks to arrive here, which then sees what the others
+ * wrote. Called once, by all threads of these blocks. */
 TN_FN bool tn_arrive_last(uint32_t *ticket, uint32_t blocks)
 {
     __shared__ uint32_t last;

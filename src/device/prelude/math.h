@@ -365,7 +365,7 @@ TN_FN float tn_cos_f32(float x)
     return tn_cos_of(q, r);
 }
 
-/* Where |x| is at most TN_NEAR, whole quarters of a turn can be taken off in f32: 255 of them at most, times
+/* For |x| of at most TN_NEAR, whole quarters of a turn can be taken off in f32: 255 of them at most, times
  * two pieces of pi/2 of 16 bits and a last one; the first difference is exact. Loops that know their
  * arguments to be such call these. */
 #define TN_NEAR      400.0f

@@ -184,7 +184,7 @@ TN_FN float tn_uniform(uint32_t u) /* [0, 1), 24 bits */
     return (float)(int32_t)(u >> 8) * 0x1p-24f;
 }
 
-/* Whether an element is dropped with probability p: u < floor(p * 2^32). */
+/* Returns true where an element is dropped with probability p: u < floor(p * 2^32). */
 TN_FN bool tn_dropped(uint32_t u, double p)
 {
     double t = p * 0x1p32;

@@ -34,7 +34,8 @@ TN_FN void tn_stream_line(void *to, const void *from)
 #endif
 }
 
-/* What does not begin or end at a line. */
+/* Writes a piece of any length to any address: bytes before the first whole line and behind the last by plain
+ * stores. */
 __attribute__((noinline, unused)) static void tn_stream_apart(char *q, const char *p, int64_t bytes)
 {
     const bool words = ((uintptr_t)q | (uintptr_t)p | (uint64_t)bytes) % 4 == 0;

@@ -94,8 +94,8 @@ bool tn_ref_noise_adds(const tn_tensor *node)
     return false;
 }
 
-/* Whether the op only moves, chooses or changes the sign of what its operands are: nothing is rounded, and
- * two ways to the same value stay equal. */
+/* Returns true where the op only moves its operands' values, chooses among them or changes their sign:
+ * nothing is rounded, and two ways to the same value stay equal. */
 static bool chooses(tn_op op)
 {
     switch (tn_op_get(op)->kind) {

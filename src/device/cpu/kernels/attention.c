@@ -28,7 +28,7 @@ static inline lanes largest_of(const float *row, int64_t columns)
     return high;
 }
 
-/* Whether one of HIGH rows of scores holds one that is too large for what stands for 1. */
+/* Returns true where one of HIGH rows of scores holds a score that exceeds its row's `most` by more than SLACK. */
 static inline bool outgrown(const float *most, const float *s, int64_t columns)
 {
     lanes above = {0};

@@ -60,7 +60,7 @@ static void write_rows(element *to, int64_t stride, const float *from, int64_t r
         for (int64_t d = 0; d < HEAD; d++) to[r * stride + d] = STORE(from[r * WIDTH + d]);
 }
 
-/* Where rows of dq are added up: in the gradient itself, or in memory of this part's own. */
+/* The rows that dq is added up in: those of the gradient itself, or memory of this part's own. */
 typedef struct sums {
     float *at;
     int64_t row;

@@ -88,8 +88,8 @@ typedef element mask_element;
 #define LOG2E 1.4426950408889634
 
 #if MASK == 2
-/* What is added to a score, as an exponent of 2: the lowest numbers, which programs take for minus infinity,
- * stay finite, so that a row of nothing else is one of equal scores. */
+/* Turns a number that is added to a score into an exponent of 2. The lowest numbers, which programs use for minus
+ * infinity, stay finite, so that a row of nothing else is one of equal scores. */
 static inline float in_bits(float x)
 {
     const float most = 3e38f, y = x * (float)LOG2E;

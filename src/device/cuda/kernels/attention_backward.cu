@@ -123,7 +123,7 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
         }
 }
 
-/* Whether a query of the head saw nothing: its P is NaN for every key, and so is all of dv. */
+/* Returns true where a query of the head saw nothing: its P is NaN for every key, and so is all of dv. */
 TN_FN bool any_blind(const float *lse, int tq, float *room)
 {
     bool found = false;

@@ -221,8 +221,8 @@ TN_FN void multiply(float (&s)[M_TILES][N_TILES][4], const row_operand<WHOLE> &a
     }
 }
 
-/* What lies in an accumulator, as the left operand of the next product. Of TF32 the sum's index runs in
- * another order, 0 2 4 6 1 3 5 7, which is that of the accumulators; the right operand follows. */
+/* Makes of an accumulator the left operand of the next product. Of TF32 the sum's index runs in another order, 0 2 4
+ * 6 1 3 5 7, which is that of the accumulators; the right operand follows. */
 TN_FN void as_operand(fragment<4> &f, const float (&p)[N_TILES][4], int k)
 {
 #if DTYPE == 0
@@ -343,7 +343,7 @@ TN_FN void copy_out(const matrix &m, int first, elem *room, const float (&acc)[M
 
 /* ---- scores ---- */
 
-/* Which element a lane's accumulator e of tile n holds: its row's and its column's number in the block. */
+/* The element that a lane's accumulator e of tile n holds: its row's and its column's number in the block. */
 TN_FN int row_of(int m, int e)
 {
     return (int)threadIdx.x / 32 * OWN + m * 16 + e / 2 * 8 + (int)threadIdx.x % 32 / 4;
@@ -393,7 +393,7 @@ TN_FN head head_of(const tn_cuda_args &a, int64_t batch, int64_t number)
     return h;
 }
 
-/* Whether score (i, j), which is there, is seen; adds a mask of numbers, times log2 e, to it. */
+/* Returns true where score (i, j), which lies in the matrix, is seen; adds a mask of numbers, times log2 e, to it. */
 TN_FN bool seen(const head &h, int i, int j, float &s)
 {
     if (CAUSAL && j > i) return false;

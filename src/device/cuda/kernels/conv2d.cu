@@ -89,7 +89,7 @@ enum { STAGE = tile_a::BYTES + tile_b::BYTES };
 
 /* ---- filling a buffer ---- */
 
-/* What a thread knows of its rows before it begins. */
+/* The numbers of its rows that a thread computes before it begins. */
 struct source {
 #if PASS != 2
     int32_t offset[tile_a::COUNT], /* with PROLOGUE the pixel's number */
@@ -225,7 +225,8 @@ TN_FN void put_through(const tn_cuda_args &a, char *base, int first, const int64
     }
 }
 
-/* What this thread has brought into the buffer, as fill did; it has arrived. */
+/* Applies the prologue to the elements that this thread has brought into the buffer, as fill did; they have
+ * arrived. */
 TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, char *stage, int32_t k0)
 {
 #if PASS == 2

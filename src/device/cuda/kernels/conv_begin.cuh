@@ -166,8 +166,8 @@ TN_FN void find_pixel(const tn_cuda_args &a, const place &p, int32_t pixel, int3
 }
 
 #if PASS == 2
-/* Where the windows of pixel 0 meet x with the COUNT taps from `tap` on; those behind the last, outside of the
- * image. */
+/* Sets the positions in x of the windows of pixel 0 with the COUNT taps from `tap` on; taps behind the last lie
+ * outside of the image. */
 template <int COUNT>
 TN_FN void place_taps(const place &p, int32_t tap, int32_t taps, int32_t (&down)[COUNT], int32_t (&right)[COUNT])
 {

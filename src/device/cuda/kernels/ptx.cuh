@@ -31,7 +31,7 @@ TN_FN char *tn_dynamic_shared() { return cusim_dynamic_shared(); }
 extern __shared__ __align__(1024) char tn_dynamic_shared_bytes[];
 TN_FN char *tn_dynamic_shared() { return tn_dynamic_shared_bytes; }
 
-/* What instructions call an address in shared memory. */
+/* Returns the number by which instructions know an address in shared memory. */
 TN_FN uint32_t tn_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 #endif
 
