@@ -4,9 +4,10 @@
  * stands for one version of its tensor - or are equal constants. Random draws are never equal, and what is
  * written to memory of others is not looked at.
  *
- * What forward made, backward could take from there instead of making it again; that keeps it in memory for
- * the whole time between the two. A composite's gradient makes again what it does not want to keep, so
- * across the two only what is much smaller than what it is made of, or is made by a library, is one.
+ * The backward pass could take a value from the forward pass instead of computing it again; that keeps it in
+ * memory for the whole time between the two. The gradient of a composite computes again those values that it
+ * does not want to keep. So a node of each pass become one only where the value is much smaller than its
+ * operands, or a library computes it (worth_keeping).
  *
  * Start with fu_common.
  */

@@ -5,10 +5,10 @@
  * gradients of a loss that its labels were looked up for. Some do not: running statistics of batch_norm are
  * assigned while the labels have yet to be read. Then
  *
- *   ahead   an index that comes of what is in memory before the run, as labels and tokens do, is looked
- *           through by a small kernel before all others
- *   order   of an index that the run computes, assignments wait for whoever looks it up, and are made by
- *           other kernels
+ *   ahead   an index that is computed from memory that is there before the run, as labels and tokens are,
+ *           is looked through by a small kernel before all others
+ *   order   for an index that the run computes, assignments wait for the nodes that look it up, and are made
+ *           by other kernels
  *   undo    an assignment that such a lookup itself waits for, as it looks into what is assigned, is taken
  *           back where memory is the host's (tn_plan.undo); on a GPU it takes effect
  *

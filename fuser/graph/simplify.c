@@ -66,7 +66,8 @@ static bool can_stand(const tn_tensor *same)
     return same->base == same && !same->offset && tn_node_is_dense(same);
 }
 
-/* There and back again: the first of what x was made of that looks at the same elements. */
+/* Returns the oldest tensor on the way from which x was made by views that looks at the same elements as x
+ * does: views there and back again cancel. */
 static const tn_tensor *shortest(const fu_ctx *c, const tn_tensor *x)
 {
     const tn_tensor *best = x;
@@ -75,7 +76,8 @@ static const tn_tensor *shortest(const fu_ctx *c, const tn_tensor *x)
     return best;
 }
 
-/* Sets what stands for x, a view of a node of this segment; views it is a view of come first. */
+/* Sets the tensor that readers of x take instead, where x is a view of a node of this segment. The views
+ * that x is a view of are done first. */
 static bool resolve_view(fu_ctx *c, const tn_tensor *x)
 {
     if (fu_value_of(c, x) != x) return true;

@@ -1,16 +1,16 @@
 /* early.c - sums of something small that gradients wait for: they are made beforehand, by a kernel of their
  * own.
  *
- * Loss and gradients are made in one pass over large operands (join_groups in group.c) where no gradient has
- * to wait for the end of that pass. The mean of a loss over the rows that count, say, waits for how many
- * those are, a sum of what the labels alone decide:
+ * Loss and gradients are computed in one pass over large operands (join_groups in group.c) where no gradient
+ * has to wait for the end of that pass. The mean of a loss over the rows that count, say, has to wait for
+ * their number, a sum that depends on the labels alone:
  *
  *     labels -> counts -> cast -> sum -> how many                   by itself: little is read
  *     logits, counts, how many -> rows' losses, their sum, gradient      one pass over the logits
  *
- * Such a sum's group computes all it is made of again (fu_node.copy), from operands that can be read at any
- * time, and so waits for nothing. Where loss and gradients are not one kernel in the end, it goes back to the
- * loss's.
+ * Such a sum's group computes all that the sum depends on for itself (fu_node.copy), from operands that can
+ * be read at any time, and so waits for no other group. Where loss and gradients are not one kernel in the
+ * end, the sum is merged into the loss's group again.
  *
  * Start with fu_early_sum, then fu_settle_early.
  */
@@ -30,7 +30,7 @@ static bool of_backward(const fu_ctx *c, int node)
     return t->call && t->call->backward;
 }
 
-/* Adds what the node is made of, down to what can be read at any time. */
+/* Adds the node and the nodes that it depends on, down to operands that can be read at any time. */
 static bool collect(const fu_ctx *c, int node, chain *s)
 {
     const tn_tensor *t = c->node[node].t;

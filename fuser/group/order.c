@@ -1,8 +1,9 @@
 /* order.c - in which order groups can run, kept while they are merged.
  *
- * Two groups may become one kernel if no third one stands between: needs what one makes, and makes what the
- * other needs. Looking for one among all that a group needs would cost the square of the program. So each
- * group has a rank: it needs only what ranks below it. Whatever stands between two has a rank between theirs.
+ * Two groups may become one kernel if no third group stands between them: one that needs a value of the one
+ * and makes a value that the other needs. Looking for one among all that a group needs would cost the square
+ * of the program. So each group has a rank: it needs only what ranks below it. Whatever stands between two
+ * has a rank between theirs.
  *
  *     rank    0     1     2     3     4     5
  *             a     x     A     y     B     z      A and B become one: x, z stay

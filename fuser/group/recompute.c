@@ -1,10 +1,10 @@
 /* recompute.c - computing a value again where it is read, instead of storing it.
  *
- * Once groups stand, a value that one group would write only for others to read may be made by those others
- * themselves, where what it is made of is in memory anyway and arithmetic is predicted to cost less than the
- * traffic. `again` collects the nodes that such a reader takes in: the value, and below it whatever is not in
- * memory. The readers change all together or not at all. Convolutions with a kernel of our own are asked last
- * (tile.c): they compute their image as they load it. Start with compute_again, then worth.
+ * Once groups are formed, a value that one group would write only for others to read may be computed by those
+ * others themselves, where its operands are in memory anyway and the arithmetic is predicted to cost less
+ * than the traffic. `again` collects the nodes that such a reader takes in: the value, and below it whatever
+ * is not in memory. The readers change all together or not at all. Convolutions with a kernel of our own are
+ * asked last (tile.c): they compute their image as they load it. Start with compute_again, then worth.
  */
 #include "../loops/cost.h"
 #include "group.h"
@@ -27,7 +27,7 @@ typedef struct again {
     int n_read;
     int64_t size; /* of the value that is to be saved */
     bool tiles;   /* by convolutions, as they load it */
-    bool old;     /* what is overwritten later is read: whoever does so is put before that (order_readers) */
+    bool old;     /* they read memory that is overwritten later (order_readers) */
 } again;
 
 static bool reads(again *r, const tn_tensor *base)
@@ -56,7 +56,7 @@ static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
     return false;
 }
 
-/* A group makes it of many values: others read it, and never make it themselves. */
+/* It is computed from many values: other groups read it, and never compute it themselves. */
 static bool made_once(const fu_node *n)
 {
     return n->kind == TN_KIND_REDUCE || n->kind == TN_KIND_CONV;

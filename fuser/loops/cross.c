@@ -81,7 +81,7 @@ tn_cut_reason fu_cross_sets(fu_prog *p)
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         if (v->kind != FU_REDUCE) continue;
-        if (v->space != all) { /* a sum of what rows have come to */
+        if (v->space != all) { /* a sum over rows of sums along them */
             if (v->reduces != v->space || (below && below != v->space)) return TN_CUT_REDUCED_AXES;
             below = v->space;
             continue;

@@ -436,7 +436,7 @@ static bool on_diagonal(const fu_ctx *c, const fu_domain *d)
     return false;
 }
 
-/* Marks the members that others read through a slice, and those they are made of. */
+/* Marks the members that others read through a slice, and the members that those depend on. */
 static void find_sliced(const fu_ctx *c, const fu_domain *d, bool *sliced)
 {
     memset(sliced, 0, (size_t)d->n);

@@ -1,6 +1,6 @@
-/* lookahead.c - indices that come of what is in memory before the run, and the programs that look them
- * through before anything is assigned (graph/lookups.c says why). Also the program of a dense copy. Start
- * with fu_order_lookups.
+/* lookahead.c - indices that are computed from memory that is there before the run, and the programs that
+ * look them through before anything is assigned (graph/lookups.c says why). Also the program of a dense copy.
+ * Start with fu_order_lookups.
  */
 #include "loops.h"
 
@@ -12,7 +12,8 @@ typedef struct chain {
     int n, node[MOST];
 } chain;
 
-/* Adds the node and what it is made of, operands first, down to what can be read before the run. */
+/* Adds the node and the nodes that it depends on, operands first, down to memory that can be read before
+ * the run. */
 static bool collect(const fu_ctx *c, int node, chain *s)
 {
     const fu_node *m = &c->node[node];

@@ -120,7 +120,7 @@ typedef struct fu_prog {
         extent[FU_MAX_ATOMS]; /* atoms stand outermost first once scheduled; the last one is the vector's */
     uint32_t red;             /* atoms reduced */
     uint32_t cross;           /* atoms that cross reductions run over: all others, or none */
-    bool cross_rows;          /* one of them adds up what rows have come to */
+    bool cross_rows;          /* one of them sums over rows the sums along them */
     int n_after;              /* stores that the finish makes: they stand behind the n_store others */
     int n_value, n_store;
     const struct fu_lookup *checks; /* it only looks this index through, or NULL */
@@ -259,7 +259,7 @@ tn_cut_reason fu_try(fu_ctx *c, const fu_candidate *k);
 tn_cut_reason fu_try_loops(fu_ctx *c, const fu_candidate *k); /* where no convolution is in it */
 
 /* ---- lookahead.c ---- */
-/* Decides of each lookup whether it is looked through before the run, or who waits for it. */
+/* Decides for each lookup whether it is looked through before the run, or which assignments wait for it. */
 int fu_order_lookups(fu_ctx *c);
 bool fu_lookahead_program(fu_ctx *c, const fu_lookup *l); /* what looks l through, into c->prog */
 /* Into c->prog the loops that write t's elements one after the other: how many; or an error. Where to is not

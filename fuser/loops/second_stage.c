@@ -138,7 +138,7 @@ void fu_second_stage(const fu_prog *first, fu_prog *q, const int *scratch)
 
 /* ---- of cross reductions ---- */
 
-/* Value `id` of the first, and what it is made of, up to the cross reductions. */
+/* Adds value `id` of the first program, and the values that it depends on, up to the cross reductions. */
 static int add_value(stage *s, int id)
 {
     const fu_value *v = &s->first->value[id];

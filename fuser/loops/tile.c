@@ -12,8 +12,8 @@
  * also where x - k is cast before it is summed, and where x and k are 16 bits widened to f32: x has been
  * rounded then, what is found of it never is.
  *
- * What a convolution is of can also be computed as it is loaded, where that is cheap and would else be a pass
- * that writes it for this kernel and the weights' gradient alone: behind a batch norm in training, whose
+ * A convolution's image can also be computed as it is loaded, where that is cheap and would otherwise be a
+ * pass that writes it for this kernel and the weights' gradient alone: behind a batch norm in training, whose
  * statistics have to be known before. group.c compares the two.
  *
  * A product A[m,k] B[k,n] whose B lies as [n,k], a linear layer's weight, is a 1x1 convolution of m pixels.
@@ -204,7 +204,8 @@ static bool as_f32(const fu_ctx *c, int i, int conv)
     return n->live && !n->root && fu_widens(n) && fu_value_of(c, n->t->in[0]) == c->node[conv].t;
 }
 
-/* The same, and statistics are of it: the kernel has it at hand, and others widen what is in memory. */
+/* The same, where the node is also summed up by statistics: the kernel has its value at hand, and other
+ * readers widen the 16 bits in memory. */
 static bool measured(const fu_ctx *c, int i, int conv)
 {
     const fu_node *n = &c->node[i];
@@ -333,7 +334,8 @@ static bool column_as_f32(const fu_ctx *c, const fu_node *n, int conv)
     return x && x != c->node[conv].t && fu_node_of(c, x) == conv && of_columns(x);
 }
 
-/* Something is computed for each element, beside the product and what its statistics are of. */
+/* Returns true where something is computed for each element, besides the product and the values that its
+ * statistics sum up. */
 static bool computes_each(const fu_ctx *c, const fu_tile_parts *p, int conv)
 {
     for (int i = 0; i < p->n_each; i++)
@@ -403,7 +405,7 @@ static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_p
     bool lean = c->seg->root && c->seg->root[conv] & TN_SEG_LEAN; /* with more, it was found to spill */
     if (lean && (computes_each(c, p, conv) || p->n_before)) return TN_CUT_SIZE;
     if (p->n_before && !cand->settled && !cand->tiles_first) return TN_CUT_TILE;
-    if (p->n_last && !p->n_sum) /* the sums come after what they are of */
+    if (p->n_last && !p->n_sum) /* the sums join after their summands */
         return n_within && p->n_last == n_column ? TN_CUT_NONE : TN_CUT_TILE;
     return TN_CUT_NONE;
 }

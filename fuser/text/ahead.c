@@ -37,8 +37,8 @@ static bool reads_along(const fu_prog *p, const fu_value *v)
     return v->kind == FU_LOAD && !v->n_arg && v->stride[fu_vec(p)] == 1;
 }
 
-/* Bytes that a row and the next one come to, with what stays from row to row beside them: columns, sums over
- * the rows, values kept between phases, results that are not written past the caches. */
+/* Returns the bytes of a row and the next one, with those that stay from row to row beside them: columns,
+ * sums over the rows, values kept between phases, results that are not written past the caches. */
 static int64_t row_footprint(const fu_prog *p, int row)
 {
     int64_t bytes = 0;

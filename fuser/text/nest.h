@@ -78,14 +78,15 @@ const fu_value *fu_find_picked(fu_em *e);
 void fu_declare_least(fu_em *e, const fu_value *v);
 void fu_put_least(fu_em *e, const fu_value *v, const char *lane, const char *x);
 void fu_fold_least(fu_em *e, const fu_value *v);
-/* When the short form serves all of the phase's; false where it has none. */
+/* Writes the condition under which the short form serves all of the phase's exponentials; false where
+ * there is no short form. */
 bool fu_low_condition(const fu_prog *p, int phase, char *out, size_t n);
 
 /* ---- the forms: the statements of one item ---- */
 void fu_nest_pointwise(fu_em *e, const fu_range *r);
 void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch);
 void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
-/* Adds what the row has come to to the cross sums of single values; `guard` stands in front. */
+/* Adds the results of the row to the cross sums of single values; `guard` stands in front. */
 void fu_sum_rows(fu_em *e, const char *guard);
 bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
 

@@ -221,9 +221,9 @@ static bool is_strict(const fu_em *e, const fu_value *v)
     return v->node >= 0 && e->p->c->node[v->node].strict;
 }
 
-/* Computed 16-bit floats have f32's digits inside of a kernel. A truth made of them is of what they would be
- * in memory: else a largest element that came from there would equal none of the row made again. So is what
- * leads to such a comparison. */
+/* Inside of a kernel computed 16-bit floats have f32's digits. A comparison compares them as they would be
+ * in memory: otherwise the largest element of a row, read from memory, would equal none of the row's
+ * elements computed again. The same holds for values that lead to such a comparison. */
 static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *text, char *out, size_t n)
 {
     const fu_value *x = &e->p->value[arg];
