@@ -32,7 +32,7 @@
  *    and results differ by rounding at most, an exact zero by its sign. What runs: the value asked for, assignments
  *    and gradients, what is kept or watched, and each tensor that no operator has read: no call is left out, and what
  *    a program never uses costs what it costs, as the step ends; tn_explain names it. Of other values nothing stays;
- *    needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they are made of was assigned to
+ *    needed again, they are computed again, or are TN_E_NOT_KEPT where a tensor they depend on was assigned to
  *    since (chapter 4 says what can be read when). What runs together takes effect together or not at all: a label,
  *    or another index, that is found to be out of range refuses all assignments, optimizer steps, gradients and
  *    tn_keep of the run (but on a GPU not an assignment that the lookup itself waits for), where eager mode has done
@@ -245,10 +245,10 @@ TN_OP(randint, tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndi
  * What can be read when, in fused mode. Before anything of a step has run, each of its tensors: the first read
  * runs all that waits and has the value that it asks for kept. After a run: what that run was asked for, what no
  * operator had read by then (a loss, an accuracy), gradients, what was kept or watched, and persistent tensors.
- * Any other tensor is computed again, which takes its time anew, if nothing it is made of was assigned to since,
+ * Any other tensor is computed again, which takes its time anew, if nothing it depends on was assigned to since,
  * and is TN_E_NOT_KEPT if something was. tn_optim_step assigns to the parameters: once a read has run it, inner
  * values of the model can no longer be had, so call tn_keep on those to be looked at, before the first read; and
- * another tn_backward writes over gradients, so that what was made of them can no longer be had once it has run.
+ * another tn_backward writes over gradients, so that values computed from them can no longer be had once it has run.
  * In eager mode a value stays; but a view of what was assigned to since (slice, transpose, detach), and a backward
  * that needs such an old value after another has run, are TN_E_NOT_KEPT as well. */
 
@@ -579,14 +579,14 @@ TN_API tn_tensor *tn_buffer_new_at(tn_session *s, const char *name, tn_tensor *i
 TN_API void tn_take_back(tn_session *s, int params, int buffers);
 /* A persistent copy of x as it is now, to be read in this step or later whatever is assigned meanwhile. Free it
  * with tn_free. In a step in fused mode it does not run anything, but says that the value be kept by the run to
- * come: after that run it is too late where a parameter x is made of has been updated (TN_E_NOT_KEPT). */
+ * come: after that run it is too late where a parameter x depends on has been updated (TN_E_NOT_KEPT). */
 TN_OP(keep, tn_tensor *x);
-/* A persistent tensor - made outside of steps, by tn_keep, tn_buffer or tn_param_range - goes now, and so does an
- * operator's result outside of a step: its memory is free at once, unless a backward to come may read it or a view of
- * it is held; what was made of it stays. NULL, tensors of a step, which go with it, results within tn_op_begin and
- * tn_op_end, gradients, and what has gone already, as what tn_param took over, are left alone. A parameter belongs to the session, whose optimizers
- * and checkpoints know it, and lives until tn_close: it is not freed, which a warning says once, and in checked mode
- * (TENSOR_CHECK=1) the error TN_E_STATE. */
+/* A persistent tensor - made outside of steps, by tn_keep, tn_buffer or tn_param_range - is freed, and so is an
+ * operator's result outside of a step: its memory is free at once, unless a backward to come may read it or a view
+ * of it is held; results computed from it stay. Left alone are NULL, tensors of a step, which end with it, results
+ * within tn_op_begin and tn_op_end, gradients, and tensors that are freed already or that tn_param took over. A
+ * parameter belongs to the session, whose optimizers and checkpoints know it, and lives until tn_close: it is not
+ * freed, which a warning says once, and in checked mode (TENSOR_CHECK=1) the error TN_E_STATE. */
 TN_FUNCTION(void, free, tn_tensor *x);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
  * of it that is still held, what waits is run first, where something does, and the view's value is copied. */

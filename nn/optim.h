@@ -58,7 +58,8 @@ static inline int64_t tn_nn_blocks(const nn_optim_entry *e)
     return (e->count + NN_BLOCK - 1) / NN_BLOCK;
 }
 
-/* A tensor [blocks, 1] made of a number (or a bool) per parameter, and the ones it was made of. */
+/* A tensor [blocks, 1] with a number (or a bool) of each parameter in its blocks, and the numbers it was
+ * filled with. */
 typedef struct nn_spread {
     tn_tensor *vector;
     double *value; /* [n of the optimizer] */

@@ -168,7 +168,7 @@ void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *
         o->entries[k].summed = data[NN_SUM * o->n + k] != NULL;
     }
     o->gathered = gathered;
-    o->counted = false; /* whatever comes of an update before */
+    o->counted = false; /* these counts stay, even if an earlier update fails to run */
 }
 
 void tn_nn_optim_discard(nn_restored *in)

@@ -83,7 +83,7 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
     return column;
 }
 
-/* The same, of what seldom changes kept as long as the values it is made of stay. */
+/* The same, but a quantity that seldom changes is kept until one of its numbers does. */
 static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
 {
     if (q >= RATE) return make_column(o, r, q);

@@ -258,7 +258,7 @@ static bool casts_too_much(const tn_tensor *c)
     return false;
 }
 
-/* Marks in the exact world what is made of such casts. */
+/* Marks in the exact world the results of such casts, and the nodes that depend on them. */
 static void mark_undefined(const tn_session *s, const world *w, const tn_flush_scratch *f)
 {
     const tn_tensor *first = NULL;

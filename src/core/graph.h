@@ -126,7 +126,7 @@ typedef struct tn_attr {
     };
 } tn_attr;
 
-/* Memory with a count of who holds it. Device memory; elements are of tn_stored_dtype. */
+/* Memory with a count of its holders. Device memory; elements are of tn_stored_dtype. */
 struct tn_storage {
     void *data;
     size_t bytes;
@@ -183,7 +183,7 @@ struct tn_tensor {
     uint16_t op; /* tn_op */
     uint8_t dtype, ndim;
     uint8_t n_in;
-    uint8_t was; /* tn_was: whoever had this memory before */
+    uint8_t was; /* tn_was: why the tensor that had this slot before ended */
     uint8_t pad_[2];
     uint32_t flags;
     uint32_t mark;  /* scratch of whoever walks: compare with graph->mark */

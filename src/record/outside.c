@@ -1,10 +1,10 @@
 /* outside.c - results of operators outside of steps. Each lives until the next step begins, or until tn_free;
- * a program that begins none and frees none is told so, and again where they have doubled since. Which of
- * them it still wants nobody can know: it has the handles.
+ * a program that does neither is told so when many have piled up, and again where they have doubled since.
+ * Only the program can know which of them it still wants: it has the handles.
  *
  * A result that is freed gives its memory back at once, unless a backward may still read it or the user holds
- * a view of it. Its node stays, as others are made of it, until none of the results is held any more: then
- * all goes, as where a step begins. Start with tn_outside_made and tn_outside_free.
+ * a view of it. Its node stays, as others depend on it, until none of the results is held any more: then
+ * all are freed, as where a step begins. Start with tn_outside_made and tn_outside_free.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,8 @@
 
 #include "view.h"
 
-/* Of a node: an earlier segment has computed it, it is made of gradients, gradients are made of it. */
+/* Traits of a node: an earlier segment has computed it (REPEATED), it depends on gradients (AFTER),
+ * gradients depend on it (LEADS). */
 enum { TN_TRAIT_REPEATED = 1, TN_TRAIT_AFTER = 2, TN_TRAIT_LEADS = 4 };
 
 /* A value of a run: which of a call's it is. */

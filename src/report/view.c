@@ -12,7 +12,8 @@ const char *tn_way_name(tn_way w)
     return name[w];
 }
 
-/* Marks what an earlier segment has computed before, what is made of gradients, and what they are made of. */
+/* Marks the nodes that an earlier segment has computed before, those that depend on gradients, and those
+ * that gradients depend on. */
 static void mark_nodes(tn_making *m, int r)
 {
     const tn_note *n = tn_view_note(m, r);

@@ -14,7 +14,7 @@
 
 #include "../runtime/log.h"
 
-/* Update: what is made of gradients, and makes none: an optimizer's work. */
+/* Update: launches that read gradients and make none, which is the work of an optimizer. */
 typedef enum tn_way { TN_WAY_FORWARD, TN_WAY_BACKWARD, TN_WAY_BOTH, TN_WAY_UPDATE, TN_WAYS } tn_way;
 
 typedef struct tn_launch {

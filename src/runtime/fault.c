@@ -1,10 +1,10 @@
-/* fault.c - what is said of an index out of range: whose it is, its value, where it stands, what is allowed.
+/* fault.c - the error of an index out of range: whose it is, its value, where it stands, what is allowed.
  *
  * A kernel that meets one leaves a fault word, a node and a value (src/device/prelude/abi.h); a loop of a
  * vector's width leaves the largest value it met and the first node of its kernel that indexes. So each node
- * of the kernel that indexes is asked whether the argument its index is made of holds that value. Where it
- * does, and can be looked into, the place is known too. It cannot be looked into where another kernel has
- * yet to make it, or where it stands in a device's own memory: then the value is said without a place.
+ * of the kernel that indexes is asked whether the argument that its index comes from holds that value. Where
+ * the argument does, and can be looked into, the place is known too. It cannot be looked into where another
+ * kernel has yet to compute it, or where it is in a device's own memory: then the error gives no place.
  *
  * Start with tn_index_error.
  */

@@ -1,11 +1,10 @@
 /* log.h - what a session remembers of the last step, so that it can be told to the user (src/report), and who
  * looks on as it runs (src/check).
  *
- *   note    what a plan was made of, in words that outlive the step: nodes, calls, names, lines. Made once
- *           with the plan, in the plan's own memory
- *   run     one segment of a step: its plan, what ended it, and where the time went
- *   log     the runs of a step. Kept: of the step now running, of the last one, and of the last one that went
- *           backward - after training and an evaluation, it is training that is asked about
+ *   note    the nodes a plan was made from, in words that outlive the step: nodes, calls, names, lines. Made
+ * once with the plan, in the plan's own memory run     one segment of a step: its plan, what ended it, and
+ * where the time went log     the runs of a step. Kept: of the step now running, of the last one, and of the
+ * last one that went backward - after training and an evaluation, it is training that is asked about
  *
  * Read first: struct tn_note.
  */
@@ -155,10 +154,10 @@ void tn_log_free(tn_session *s);
  * checked. */
 void tn_look_away(tn_session *s);
 double tn_clock(void); /* seconds */
-/* The plan that has just been made of f: notes, and what TENSOR_DEBUG asks for. */
+/* Notes the plan that has just been made from f, and shows what TENSOR_DEBUG asks for. */
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p);
 void tn_asked_set(tn_session *s, const char *name, const char *file, int line);
-/* A segment begins and ends. */
+/* Note that a segment begins, and that it ends. */
 int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, double start);
 void tn_run_log_end(tn_session *s, const tn_plan *p, int status);
 /* Around each step of a plan, where someone wants to know. */
@@ -186,7 +185,8 @@ int tn_put_file(const char *path,
 int tn_write_file(tn_session *s, const char *op, const char *path, const tn_growing *t);
 
 /* ---- plan_churn.c ---- */
-/* The plan that has just been made of what the step runs next, notes and all. */
+/* Looks at a plan that has just been made in a step, notes and all, and warns once of a program whose
+ * steps keep changing. */
 void tn_plan_made(tn_session *s, const tn_plan *p);
 
 #endif

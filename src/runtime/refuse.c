@@ -1,10 +1,10 @@
-/* refuse.c - what a run that failed was to do is not done later.
+/* refuse.c - the work of a run that failed is not done later.
  *
  * Where operators wait, what runs together takes effect together or not at all. After a run that an error
- * ended, its assignments are as if they had not been recorded: their targets stand for what is in memory, and
- * what was made of the values they were to have cannot be had. Gradients are what runs before have made them.
- * What was to be kept has no value until it is assigned one. Other values are made when they are asked for,
- * as ever; one that stands behind a bad index fails again.
+ * ended, its assignments are as if they had not been recorded: their targets have the value that is in
+ * memory, and values that depend on the new ones cannot be had. Gradients are what earlier runs have made
+ * them. A tensor that was to be kept has no value until it is assigned one. Other values are computed when
+ * they are asked for, as ever; one that depends on a bad index fails again.
  *
  * Start with tn_refuse_waiting.
  */

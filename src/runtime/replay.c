@@ -165,8 +165,8 @@ static bool alike(const tn_tensor *p, const tn_tensor *v)
     return true;
 }
 
-/* The version that this call made of a persistent operand now stands for `now`: the same tensor as then, or
- * another like it whose memory is its own (the next batch). */
+/* Lets the version node that this call recorded for a persistent operand stand for `now`: the same tensor
+ * as then, or another like it whose memory is its own (the next batch). */
 static bool bind_version(tn_tensor *now, const tn_tensor *then, tn_tensor *version)
 {
     if (!alike(now, version) || !now->base->buf || now->flags & TN_F_REFUSED) return false;

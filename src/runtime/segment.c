@@ -277,7 +277,7 @@ static bool put_attr(tn_flush_scratch *f, const tn_tensor *n)
 {
     if (!n->attr) return true;
     tn_attr a;
-    tn_number v; /* made of its members: the bytes between them are anything */
+    tn_number v; /* set member by member: the bytes between them are undefined */
     memcpy(&a, n->attr, sizeof a);
     memset(&v, 0, sizeof v);
     if (n->op == TN_OP_constant) {
