@@ -17,7 +17,7 @@ typedef struct list {
     int n, cap;
 } list;
 
-/* What the walk knows of a node that it will visit. */
+/* The counts and lists that the walk keeps for a node that it will visit. */
 typedef struct entry {
     int uses;           /* edges to it that have not been crossed yet */
     int n_use, n_slice; /* edges to it; those that are slices of unit step along one axis */

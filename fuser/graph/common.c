@@ -6,8 +6,8 @@
  *
  * The backward pass could take a value from the forward pass instead of computing it again; that keeps it in
  * memory for the whole time between the two. The gradient of a composite computes again those values that it
- * does not want to keep. So a node of each pass become one only where the value is much smaller than its
- * operands, or a library computes it (worth_keeping).
+ * does not want to keep. So two nodes, one of each pass, become one only where the value is much smaller
+ * than its operands, or a library computes it (worth_keeping).
  *
  * Start with fu_common.
  */

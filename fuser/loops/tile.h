@@ -23,7 +23,7 @@ typedef struct fu_tile_parts {
     int sum[FU_MAX_MEMBERS];    /* the reductions */
 } fu_tile_parts;
 
-/* What program.c has to know to write one of the programs of a group with a convolution or product. */
+/* Tells program.c which of the programs of a group with a convolution or product it writes. */
 typedef struct fu_tile {
     const fu_tile_parts *parts;
     bool last;   /* the program of the `last` members: over the columns alone */

@@ -245,8 +245,8 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count)
     }
 }
 
-/* What the pieces of one loop share: the coordinate of its first element (`base`, unless it is 0), and a
- * lookup whose lines are prefetched. */
+/* The parts that the pieces of one loop share: the coordinate of its first element (`base`, unless it is
+ * 0), and a lookup whose lines are prefetched. */
 struct stream {
     int phase;
     const char *base;

@@ -61,7 +61,7 @@ int tn_part_at(const tn_making *m, uint32_t key, int run, int call, uint32_t at)
 int tn_same_value(const tn_making *m, int r, int i, int *run, bool nodes_only);
 
 /* ---- eager.c ---- */
-/* What eager mode would launch for the calls of a segment. */
+/* The launches with which eager mode would run the calls of a segment. */
 typedef struct tn_eager {
     struct tn_eager_call {
         bool simple; /* it only loops over elements: one kernel, wherever its nodes went */

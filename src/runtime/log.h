@@ -98,7 +98,7 @@ typedef struct tn_looks {
     /* Bytes that threads spill by the plan as it was made first, and made again to keep less in registers. */
     void (*spilled)(const tn_session *s, int64_t before, int64_t after);
     void (*launched)(const tn_session *s, const tn_plan *p, int step, double seconds);
-    /* What is recorded may be forbidden to run as it was planned. */
+    /* An error where the program forbids to run what it has recorded as it was planned (tn_require_fused). */
     int (*required)(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
     /* Marks what has gone wrong before (TN_SEG_ALONE); true: the record has to be made anew. */
     bool (*banned)(tn_session *s, tn_flush_scratch *f);

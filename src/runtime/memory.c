@@ -35,7 +35,8 @@ typedef struct cover {
     int n, cap;
 } cover;
 
-/* What is taken of the arena during a range of steps: all of them, half of them, a quarter, and so on. */
+/* The bytes of the arena that are taken during a range of steps: all of them, half of them, a quarter, and
+ * so on. */
 typedef struct stretch {
     cover whole; /* by spans that live in all of its steps */
     cover any;   /* by those that live in one of them */
