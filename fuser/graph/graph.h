@@ -227,6 +227,7 @@ int fu_group_of(const fu_ctx *c, int node);
 /* The group that g has to wait for on account of after[k] of its member `node`: g itself where that is a
  * value which g computes again. */
 int fu_awaited(const fu_ctx *c, int g, int node, int k);
+void fu_by_id(int n, int *node); /* sorts a few nodes, as members of groups stand */
 bool fu_has(const fu_group *g, int node);
 bool fu_alone(const fu_ctx *c, const fu_group *g);                /* a node of it is to have no company */
 int64_t fu_bytes(const tn_tensor *t);                             /* of all its elements */

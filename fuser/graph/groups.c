@@ -110,3 +110,13 @@ fu_room fu_room_of(const tn_tensor *t)
     }
     return FU_LOOPS;
 }
+
+void fu_by_id(int n, int *node)
+{
+    for (int i = 1; i < n; i++) {
+        const int at = node[i];
+        int k = i;
+        for (; k > 0 && node[k - 1] > at; k--) node[k] = node[k - 1];
+        node[k] = at;
+    }
+}

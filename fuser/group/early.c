@@ -75,12 +75,7 @@ bool fu_early_sum(fu_ctx *c, int node, int g)
     for (int u = 0; u < n->n_user; u++) waited = waited || of_backward(c, n->user[u]);
     chain s = {0};
     if (!waited || !is_small(c, fu_value_of(c, n->t->in[0])) || !collect(c, node, &s)) return false;
-    for (int i = 1; i < s.n; i++) /* by id */
-        for (int j = i; j > 0 && s.node[j - 1] > s.node[j]; j--) {
-            int t = s.node[j];
-            s.node[j] = s.node[j - 1];
-            s.node[j - 1] = t;
-        }
+    fu_by_id(s.n, s.node);
     for (int i = 0; i < s.n; i++)
         if (fu_alone(c, &c->group[i == s.n - 1 ? g : fu_group_of(c, s.node[i])])) return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)s.n * sizeof *member);

@@ -171,12 +171,7 @@ static bool add_again(fu_ctx *c, int g, const again *r)
     for (int i = 0; i < r->n; i++)
         if (!fu_has(to, r->node[i])) all[count++] = r->node[i];
     if (count > FU_MAX_MEMBERS) return false;
-    for (int i = 1; i < count; i++) /* by id */
-        for (int j = i; j > 0 && all[j - 1] > all[j]; j--) {
-            int t = all[j];
-            all[j] = all[j - 1];
-            all[j - 1] = t;
-        }
+    fu_by_id(count, all);
     const fu_candidate more = {.a = g, .b = g, .n = count, .member = all, .tiles_first = r->tiles};
     if (fu_try(c, &more)) return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);

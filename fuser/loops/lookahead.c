@@ -84,13 +84,11 @@ bool fu_lookahead_program(fu_ctx *c, const fu_lookup *l)
 
 static bool sort_chain(fu_ctx *c, const chain *s, fu_lookup *l)
 {
+    l->n = s->n;
     l->member = tn_arena_alloc(&c->arena, (size_t)(s->n + 1) * sizeof *l->member);
     if (!l->member) return false;
-    for (l->n = 0; l->n < s->n; l->n++) {
-        int i = l->n;
-        for (; i > 0 && l->member[i - 1] > s->node[l->n]; i--) l->member[i] = l->member[i - 1];
-        l->member[i] = s->node[l->n];
-    }
+    memcpy(l->member, s->node, (size_t)s->n * sizeof *l->member);
+    fu_by_id(l->n, l->member);
     return true;
 }
 
