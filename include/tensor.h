@@ -43,10 +43,11 @@
  *    divides by on the way - sums, means, variances, their inverses, what is kept of them for backward - is f32 on
  *    every device, with or without a compiler. Inside a kernel values of 16 bits are carried in f32, too: eager
  *    mode stores after each operator, fused mode at the end of a kernel, so that fused results are the closer ones,
- *    and the two differ by the roundings left out, a few units in the last place. What is compared with a maximum or
- *    minimum that was not read before, as gradients of these do, is rounded after each operator. In f32 and f64 an
- *    elementwise operator rounds its result whichever kernel it is part of: the bits are the same in both modes (of
- *    sin and cos but for one argument in ten million).
+ *    and the two differ by the roundings left out, a few units in the last place. What is widened to f32, by a cast or
+ *    where a norm, a sum or a loss begins, is rounded after each operator that led there, and so is what is compared
+ *    with a maximum or minimum that was not read before, as gradients of these do. In f32 and f64 an elementwise
+ *    operator rounds its result whichever kernel it is part of: the bits are the same in both modes (of sin and cos but
+ *    for one argument in ten million).
  *  - Layout. Everything is row-major; images are NHWC and convolution weights OHWI.
  *  - A session may be used from one thread at a time; different sessions are independent.
  */

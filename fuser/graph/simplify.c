@@ -187,6 +187,10 @@ static bool of_extreme(const fu_ctx *c, int i, int k)
 /* 16-bit floats keep f32's digits inside of a kernel. Of what is compared with an extreme, as the gradient of
  * the extreme does, one kernel would make it from such digits and another from memory, where they are
  * rounded, and nothing would equal the extreme: what leads there is rounded in both. Sums are made but once.
+ *
+ * So is what is widened to f32, as norms and losses do where they begin: forward takes the mean of values
+ * that it has just made, backward the differences from that mean of values from memory, which nearly cancel.
+ * And whoever casts to 16 bits and back wants the rounding.
  */
 static void find_strict(fu_ctx *c)
 {
@@ -196,6 +200,10 @@ static void find_strict(fu_ctx *c)
         for (int k = 0; k < t->n_in; k++)
             for (int j = 0, x; j < t->n_in && of_extreme(c, i, k); j++)
                 if ((x = operand_node(c, i, j)) >= 0) c->node[x].strict = true;
+    }
+    for (int i = 0; i < c->n_node; i++) {
+        const int x = c->node[i].live && fu_widens(&c->node[i]) ? operand_node(c, i, 0) : -1;
+        if (x >= 0) c->node[x].strict = true;
     }
     for (int i = c->n_node - 1; i >= 0; i--) {
         const fu_node *n = &c->node[i];

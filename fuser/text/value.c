@@ -276,6 +276,13 @@ static void ask_op(fu_em *e, int id)
     define(e, id, expr);
 }
 
+/* A cast that rounds: from or to 16 bits, of what has the digits of memory wherever it is made. */
+static bool is_rounded(const fu_em *e, const fu_value *v)
+{
+    if (tn_dtype_is_half(v->from)) return is_strict(e, v) || is_strict(e, &e->p->value[v->arg[0]]);
+    return tn_dtype_is_half(v->dtype) && is_strict(e, v);
+}
+
 /* A copy has no text of its own, nor has a cast between types that are carried alike, nor rounding of
  * integers. */
 static bool transparent(const fu_em *e, const fu_value *v)
@@ -285,8 +292,7 @@ static bool transparent(const fu_em *e, const fu_value *v)
     case TN_OP_contiguous:
         return true;
     case TN_OP_cast:
-        return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) &&
-               !(tn_dtype_is_half(v->from) && is_strict(e, v));
+        return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) && !is_rounded(e, v);
     case TN_OP_floor:
     case TN_OP_ceil:
     case TN_OP_round:
