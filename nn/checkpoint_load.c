@@ -151,29 +151,59 @@ static int match_number(const loading *ld, const char *name, uint64_t most)
                    most ? "count" : "rate");
 }
 
+/* A run's file has all of some numbers or none of them: one that lacks some is damaged. */
+static int match_all(const loading *ld, int n, const char *const *key)
+{
+    int missing = -1, found = 0;
+    for (int i = 0; i < n; i++)
+        if (tn_nn_safetensors_meta(&ld->file, key[i]))
+            found++;
+        else
+            missing = i;
+    if (!found || missing < 0) return TN_OK;
+    return tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' is missing", ld->path, key[missing]);
+}
+
+/* Whether optimizers have left anything in the file; else it has weights alone. */
+static bool has_optimizers(const loading *ld)
+{
+    for (int i = 0; i < ld->file.n; i++)
+        if (!strncmp(ld->file.saved[i].name, "optimizer.", 10)) return true;
+    return tn_nn_safetensors_meta(&ld->file, "optimizer.0.method") ||
+           tn_nn_safetensors_meta(&ld->file, "optimizer.0.lr");
+}
+
 static int match_numbers(const loading *ld, const nn_state *st)
 {
     static const char *const position[] = {"count", "epoch", "at"};
     char key[64];
     int number = 0, status = TN_OK;
     for (const tn_optim *o = st->optims; ld->optimizers && o && !status; o = o->next, number++) {
+        char method[64];
+        snprintf(method, sizeof(method), "optimizer.%d.method", number);
         snprintf(key, sizeof(key), "optimizer.%d.lr", number);
-        status = match_number(ld, key, 0);
+        status = match_all(ld, 2, (const char *const[]){method, key});
+        if (!status) status = match_number(ld, key, 0);
         snprintf(key, sizeof(key), "optimizer.%d.gathered", number);
         if (!status) status = match_number(ld, key, INT32_MAX);
     }
     number = 0;
     for (const tn_dataset *d = st->datasets; d && !status; d = d->next, number++) {
         int64_t count = 0, at = 0;
+        char all[3][64];
+        const char *const names[3] = {all[0], all[1], all[2]};
         for (int k = 0; k < 3 && !status; k++) {
             snprintf(key, sizeof(key), "data.%d.%s", number, position[k]);
+            snprintf(all[k], sizeof(all[k]), "%s", key);
             status = match_number(ld, key, MOST);
         }
+        if (!status) status = match_all(ld, 3, names);
         if (status || !meta_number(ld, "data", number, "count", &count) || count != d->n) continue;
         if (meta_number(ld, "data", number, "at", &at) && at > d->n && !d->corpus) /* windows have no end */
             status = tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' is %lld, of %lld items", ld->path, key,
                              (long long)at, (long long)count);
     }
+    if (!status) status = match_all(ld, 2, (const char *const[]){"seed", "draw"});
     if (!status) status = match_number(ld, "seed", UINT64_MAX);
     return status ? status : match_number(ld, "draw", UINT64_MAX);
 }
@@ -399,7 +429,7 @@ static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o
     int status = tn_nn_make_items(ld->s, st, l, load_op), n = 0;
     if (!status) status = choose_layout(ld, l, o);
     if (status) return status;
-    ld->optimizers = ld->run && tn_nn_safetensors_meta(&ld->file, "optimizer.0.method");
+    ld->optimizers = ld->run && has_optimizers(ld);
     int m = 0;
     for (int i = 0; i < l->n; i++) /* weights alone: what optimizers have is not asked for */
         if (ld->optimizers || !l->items[i].optim) l->items[m++] = l->items[i];

@@ -767,6 +767,39 @@ static void any_bytes(void **state)
     close_run(&r);
 }
 
+/* A key of the metadata whose name is damaged is missed, and not taken for a file that never had it. */
+static void damaged_keys(void **state)
+{
+    (void)state;
+    needs_cjson();
+    static const char *const key[] = {"optimizer.0.method", "optimizer.0.lr", "seed", "draw"};
+    char path[256], quoted[64];
+    path_of(path, sizeof(path), "keys");
+    run r;
+    open_run(&r, &PLACES[0], ADAMW);
+    go_on(&r, 2, NULL);
+    assert_int_equal(tn_save(r.s, path), TN_OK);
+    unsigned char *file;
+    const size_t n = slurp(path, &file);
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+        snprintf(quoted, sizeof quoted, "\"%s\":", key[i]);
+        unsigned char *at = memmem(file, n, quoted, strlen(quoted));
+        assert_non_null(at);
+        at[strlen(quoted) - 3] ^= 1;
+        spill(path, file, n);
+        snapshot before, after;
+        take(&r, &before);
+        if (!tn_load(r.s, path)) fail_msg("loaded without %s", key[i]);
+        tn_clear_error(r.s);
+        take(&r, &after);
+        assert_memory_equal(&before, &after, sizeof(before));
+        at[strlen(quoted) - 3] ^= 1;
+    }
+    free(file);
+    unlink(path);
+    close_run(&r);
+}
+
 /* Allocation k fails, for every k until none does. */
 static void no_memory(void **state)
 {
@@ -815,9 +848,9 @@ int main(void)
         cmocka_unit_test(resume),           cmocka_unit_test(pytorch_weights),
         cmocka_unit_test(weights_of_a_run), cmocka_unit_test(mismatches),
         cmocka_unit_test(another_model),    cmocka_unit_test(saving_fails_cleanly),
-        cmocka_unit_test(any_bytes),        cmocka_unit_test(no_memory),
-        cmocka_unit_test(update_counts),    cmocka_unit_test(pytorch_images),
-        cmocka_unit_test(layouts),
+        cmocka_unit_test(any_bytes),        cmocka_unit_test(damaged_keys),
+        cmocka_unit_test(no_memory),        cmocka_unit_test(update_counts),
+        cmocka_unit_test(pytorch_images),   cmocka_unit_test(layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
