@@ -1,8 +1,10 @@
 /* check.h - who looks on as plans are made and run, by the hooks of src/runtime/log.h: what they find stops
  * the step.
  *
- *   check.c          TENSOR_CHECK: each new group also unfused and in f64; check_finite.c: losses that are
- * not finite require.c        tn_require_fused debug.c          TENSOR_DEBUG and TENSOR_DUMP, which only tell
+ *   check.c          TENSOR_CHECK: each new group also unfused and in f64
+ *   check_finite.c   the same variable: losses that are not finite
+ *   require.c        tn_require_fused
+ *   debug.c          TENSOR_DEBUG and TENSOR_DUMP, which only tell
  *
  * Read first: tn_check_open.
  */

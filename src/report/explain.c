@@ -99,19 +99,10 @@ static double copy_of(tn_session *m, int i)
 static void measure_copies(tn_session *s, unsigned sizes)
 {
     double *gbs = s->explain->copy_gbs;
-    tn_options o = {.size = sizeof o,
-                    .device = s->options.device,
-                    .mode = TN_FUSED,
-                    .threads = s->device->threads,
-                    .cache_dir = s->options.cache_dir,
-                    .log = s->options.log,
-                    .log_user = s->options.log_user};
     tn_session *m = NULL;
     for (int i = 0; i < TN_COPIES && !s->device->is_reference; i++) {
         if (!(sizes >> i & 1) || gbs[i] > 0) continue;
-        if (!m && !(m = tn_open_with(&o))) return;
-        tn_look_away(m);
-        tn_profile(m, true);
+        if (!m && !(m = tn_open_beside(s))) return;
         gbs[i] = copy_of(m, i);
     }
     tn_close(m);

@@ -1,10 +1,11 @@
 /* log.h - what a session remembers of the last step, so that it can be told to the user (src/report), and who
  * looks on as it runs (src/check).
  *
- *   note    the nodes a plan was made from, in words that outlive the step: nodes, calls, names, lines. Made
- * once with the plan, in the plan's own memory run     one segment of a step: its plan, what ended it, and
- * where the time went log     the runs of a step. Kept: of the step now running, of the last one, and of the
- * last one that went backward - after training and an evaluation, it is training that is asked about
+ *   note    the nodes a plan was made from, in words that outlive the step: calls, names, lines. Made once
+ *           with the plan, in the plan's own memory
+ *   run     one segment of a step: its plan, what ended it, and where the time went
+ *   log     the runs of a step. Kept: of the step now running, of the last one, and of the last one that
+ *           went backward - after training and an evaluation, it is training that is asked about
  *
  * Read first: struct tn_note.
  */
@@ -153,6 +154,9 @@ void tn_log_free(tn_session *s);
 /* For a session that measures on behalf of another: its plans are nobody's, and are neither shown nor
  * checked. */
 void tn_look_away(tn_session *s);
+/* src/session/open.c: such a session, fused and timed, with the device, threads, cache and log of s; NULL is
+ * said in the log. */
+tn_session *tn_open_beside(const tn_session *s);
 double tn_clock(void); /* seconds */
 /* Notes the plan that has just been made from f, and shows what TENSOR_DEBUG asks for. */
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p);

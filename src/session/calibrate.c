@@ -211,17 +211,8 @@ static void measure_convolutions(bench *b, tn_target_profile *p)
 
 static tn_session *open_like(const tn_session *s, int64_t last_bytes)
 {
-    tn_options o = {.size = sizeof o,
-                    .device = s->options.device,
-                    .mode = TN_FUSED,
-                    .threads = s->device->threads,
-                    .cache_dir = s->options.cache_dir,
-                    .log = s->options.log,
-                    .log_user = s->options.log_user};
-    tn_session *m = tn_open_with(&o);
+    tn_session *m = tn_open_beside(s);
     if (m) m->target.last_bytes = last_bytes;
-    if (m) tn_look_away(m);
-    if (m) tn_profile(m, true);
     return m;
 }
 

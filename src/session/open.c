@@ -206,3 +206,18 @@ void *tn_on_close_arg(const tn_session *s, void (*fn)(void *))
 }
 
 /* ---- asking ---- */
+
+tn_session *tn_open_beside(const tn_session *s)
+{
+    const tn_options o = {.size = sizeof o,
+                          .device = s->options.device,
+                          .mode = TN_FUSED,
+                          .threads = s->device->threads,
+                          .cache_dir = s->options.cache_dir,
+                          .log = s->options.log,
+                          .log_user = s->options.log_user};
+    tn_session *m = tn_open_with(&o);
+    if (m) tn_look_away(m);
+    if (m) tn_profile(m, true);
+    return m;
+}
