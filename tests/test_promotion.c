@@ -231,6 +231,71 @@ static void widened(void **state)
     }
 }
 
+enum { ROWS = 6, WIDTH = 40 };
+
+/* The gradient through a norm of what a step has made of a moved view of 16 bits: one chain for each seed. */
+static void chain(tn_mode mode, int seed, float *gradient)
+{
+    static const double mean[] = {0, 20, 100, 0.01}, scale[] = {1, 0.01, 30};
+    const tn_dtype half = seed % 2 ? TN_F16 : TN_BF16;
+    rng g = {(uint64_t)seed + 1};
+    float x[ROWS * WIDTH], factor[ROWS * WIDTH], w[WIDTH], b[WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        const double at = mean[seed / 2 % 4], by = i % 7 == 2 ? 0 : scale[seed / 8 % 3];
+        x[i] = (float)(at + by * ((double)rng_below(&g, 1000) / 1000 - 0.5));
+        factor[i] = (float)rng_below(&g, 1000) / 1000 - 0.5f;
+    }
+    for (int i = 0; i < WIDTH; i++) {
+        w[i] = (float)rng_below(&g, 1000) / 1000 + 0.5f;
+        b[i] = (float)rng_below(&g, 1000) / 1000 - 0.5f;
+    }
+    tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .log = quiet);
+    tn_step_begin(s);
+    tn_tensor *leaf = tn_cast(tn_from(s, x, TN_F32, TN_SHAPE(WIDTH, ROWS)), half), *made = NULL;
+    tn_requires_grad(leaf, true);
+    tn_tensor *v = tn_slice(tn_transpose(leaf, 0, 1), 0, 1, ROWS, 1),
+              *weight = tn_from(s, w, TN_F32, TN_SHAPE(WIDTH)),
+              *bias = tn_from(s, b, TN_F32, TN_SHAPE(WIDTH));
+    switch (seed % 4) {
+    case 0:
+        made = tn_gelu(tn_layer_norm(v, weight, bias));
+        break;
+    case 1:
+        made = tn_relu(tn_add(v, v));
+        break;
+    case 2:
+        made = tn_softmax(v, -1);
+        break;
+    default:
+        made = tn_cast(tn_cast(tn_mul(v, v), TN_F32), half);
+    }
+    tn_tensor *y = seed / 3 % 2 ? tn_rms_norm(made, weight) : tn_layer_norm(made, weight, bias);
+    tn_tensor *f = tn_slice(tn_from(s, factor, TN_F32, TN_SHAPE(ROWS, WIDTH)), 0, 1, ROWS, 1);
+    tn_backward(tn_sum(tn_mul(tn_cast(y, TN_F32), f), TN_ALL, false));
+    assert_int_equal(tn_read(tn_gradient(leaf), TN_F32, gradient, sizeof x), 0);
+    tn_step_end(s);
+    assert_int_equal(tn_close(s), 0);
+}
+
+static void chains(void **state)
+{
+    (void)state;
+    for (int seed = 0; seed < 48; seed++) {
+        float fused[ROWS * WIDTH], eager[ROWS * WIDTH];
+        double apart = 0, size = 1e-30;
+        chain(TN_FUSED, seed, fused);
+        chain(TN_EAGER, seed, eager);
+        for (int i = 0; i < ROWS * WIDTH; i++) {
+            if (!isfinite(fused[i]) || !isfinite(eager[i]))
+                fail_msg("seed %d: element %d is not finite", seed, i);
+            apart += pow((double)fused[i] - eager[i], 2);
+            size += pow(eager[i], 2);
+        }
+        if (sqrt(apart / size) > 0.05)
+            fail_msg("seed %d: fused and eager are %.3g apart", seed, sqrt(apart / size));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +305,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrapping, setup, teardown),
         cmocka_unit_test(values),
         cmocka_unit_test(widened),
+        cmocka_unit_test(chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
