@@ -10,6 +10,7 @@
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
 #include "src/device/embed.h"
+#include "tests/gpu_target.h"
 #include "tests/nvrtc.h"
 
 static bool full; /* the first argument is `full`: many more; the next, or the first, filters tests */
@@ -436,6 +437,35 @@ static config combination(int at, crowd blocks)
                     .strict = at / 192};
 }
 
+/* Every GPU's blocks have so much shared memory and no more, of which one that shares its rows with others
+ * needs a word of its own, with what aligns the rest behind it. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    static const int kib[] = {99, 163, 227}, extents[] = {1, 33, 100, 512, 4096};
+    enum { KIB = sizeof kib / sizeof *kib, EXTENTS = sizeof extents / sizeof *extents };
+    int parted = 0;
+    for (int g = 0; g < KIB; g++)
+        for (int at = 0; at < 192; at++)
+            for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
+                for (int e = 0; e < EXTENTS * EXTENTS * 2; e++) {
+                    tn_target gpu = gpu_target(80);
+                    struct fu_flash_tile t;
+                    char what[256];
+                    gpu.shared_most = kib[g] << 10;
+                    config c = combination(at, e / EXTENTS / EXTENTS ? MANY : FEW);
+                    c.tq = extents[e % EXTENTS], c.tk = extents[e / EXTENTS % EXTENTS];
+                    const fu_flash_desc d = desc_of(&c, (fu_flash_pass)pass);
+                    describe(&c, what, sizeof what);
+                    if (!fu_flash_tile(&d, &gpu, &t)) fail_msg("%s, pass %d: no tile", what, pass);
+                    if (t.shared + (t.splits > 1 ? 1024 : 0) > gpu.shared_most)
+                        fail_msg("%s, pass %d, %d splits: %lld bytes for %d KiB", what, pass, t.splits,
+                                 (long long)t.shared, kib[g]);
+                    parted += t.splits > 1;
+                }
+    assert_true(parted > 1000);
+}
+
 /* Whether the real compiler takes the pass without a warning and without a spilled register; else it says why
  * on stderr. */
 static bool fits_registers(const nvrtc *n, const config *c, fu_flash_pass pass, const char *text,
@@ -550,6 +580,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shared_memory),
         cmocka_unit_test_setup_teardown(test_attentions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_same_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wanted, setup, teardown),

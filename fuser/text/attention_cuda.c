@@ -17,6 +17,9 @@
 #include "../../src/device/embed.h"
 
 enum { WARPS = 4, KINDS = 3, HEADS = 4, PASSES = 3 };
+/* Of shared memory, that a kernel whose blocks share their rows takes besides: a word that says which of them
+ * was the last, behind which the rest begins at a multiple of 1024. */
+enum { LAST_BYTES = 1024 };
 
 typedef struct shape {
     uint8_t m_tiles, columns, kept;
@@ -202,6 +205,37 @@ static void split_keys(const fu_flash_desc *d, const tn_target *target, struct f
     t->parts = t->blocks * (d->tq < t->rows ? d->tq : t->rows) * (d->head + 2);
 }
 
+/* The largest tile of rows and columns whose shared memory is `most` bytes at most, one block for its rows.
+ */
+static bool fit(const fu_flash_desc *d, const tn_target *target, int64_t most, struct fu_flash_tile *t)
+{
+    const shape *s = shape_of(d);
+    *t = (struct fu_flash_tile){.warps = WARPS,
+                                .m_tiles = s->m_tiles,
+                                .columns = s->columns,
+                                .stages = 2,
+                                .kept = s->kept,
+                                .splits = 1};
+    set_rows(d, t);
+    const bool few = t->blocks < target->processors && one_tile_fits(d);
+    if (t->m_tiles > 1 && (few || (d->dropout && !draws_fit(d)))) {
+        t->m_tiles = 1;
+        set_rows(d, t);
+    }
+    while (t->shared > most && (t->columns > 16 || t->warps > 1)) {
+        if (t->columns > 16)
+            t->columns /= 2;
+        else
+            t->warps /= 2;
+        set_rows(d, t);
+    }
+    if (t->shared > most) return false;
+    t->stages = 3; /* where two blocks fit beside each other even so; each costs 1 KiB more */
+    if (shared_of(d, t) > (target->shared_most - 1024) / 2) t->stages = 2;
+    t->shared = shared_of(d, t);
+    return true;
+}
+
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *out)
 {
     struct fu_flash_tile t = {.warps = WARPS, .m_tiles = 1, .columns = 16, .stages = 2, .splits = 1};
@@ -216,28 +250,12 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
         t.rows = t.threads / team;
         t.blocks = (d->batch * d->heads * d->tq + t.rows - 1) / t.rows;
     } else {
-        const shape *s = shape_of(d);
-        t.m_tiles = s->m_tiles;
-        t.columns = s->columns;
-        t.kept = s->kept;
-        set_rows(d, &t);
-        const bool few = t.blocks < target->processors && one_tile_fits(d);
-        if (t.m_tiles > 1 && (few || (d->dropout && !draws_fit(d)))) {
-            t.m_tiles = 1;
-            set_rows(d, &t);
-        }
-        while (t.shared > target->shared_most && (t.columns > 16 || t.warps > 1)) {
-            if (t.columns > 16)
-                t.columns /= 2;
-            else
-                t.warps /= 2;
-            set_rows(d, &t);
-        }
-        if (t.shared > target->shared_most) return false;
-        t.stages = 3; /* where two blocks fit beside each other even so; each costs 1 KiB more */
-        if (shared_of(d, &t) > (target->shared_most - 1024) / 2) t.stages = 2;
-        t.shared = shared_of(d, &t);
+        if (!fit(d, target, target->shared_most, &t)) return false;
         if (d->pass == FU_FLASH_FORWARD) split_keys(d, target, &t);
+        if (t.splits > 1 && t.shared + LAST_BYTES > target->shared_most) {
+            if (!fit(d, target, target->shared_most - LAST_BYTES, &t)) return false;
+            split_keys(d, target, &t);
+        }
     }
     if (t.blocks > INT32_MAX) return false;
     predict(d, target, &t);
