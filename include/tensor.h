@@ -298,6 +298,7 @@ TN_OP(reciprocal, tn_tensor *x); /* 1 / x */
 TN_OP(square, tn_tensor *x);     /* x * x */
 TN_OP(sin, tn_tensor *x);
 TN_OP(cos, tn_tensor *x);
+TN_OP(atan, tn_tensor *x);
 TN_OP(tanh, tn_tensor *x);
 TN_OP(erf, tn_tensor *x);     /* 2/sqrt(pi) * integral of e^(-t^2) from 0 to x */
 TN_OP(ndtr, tn_tensor *x);    /* (1 + erf(x / sqrt 2)) / 2, the normal distribution up to x; in f32 to 1.2e-7, absolutely */
@@ -319,6 +320,14 @@ TN_OP(gelu, tn_tensor *x);                     /* x/2 * (1 + erf(x / sqrt 2)) */
 TN_OP(gelu_tanh, tn_tensor *x);                /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
 TN_OP(softplus, tn_tensor *x);                 /* ln(1 + e^x) */
 TN_OP(mish, tn_tensor *x);                     /* x * tanh(softplus(x)) */
+TN_OP(hardswish, tn_tensor *x);                /* x * min(max(x + 3, 0), 6) / 6 */
+TN_OP(prelu, tn_tensor *x, tn_tensor *weight); /* x > 0 ? x : weight * x; weight has one element or [channels], x's
+                                                  last axis */
+TN_OP(glu, tn_tensor *x, int axis);            /* a * sigmoid(b), a and b the halves of x along axis */
+TN_OP(swiglu, tn_tensor *gate, tn_tensor *x);  /* silu(gate) * x, of one shape */
+/* The last two axes are matrices: what lies up to, or from, the diagonal column - row = diagonal, and 0 elsewhere. */
+TN_OP(tril, tn_tensor *x, int64_t diagonal);
+TN_OP(triu, tn_tensor *x, int64_t diagonal);
 /* min(max(x, low), high), NaN: no bound; gradient 1 between them, 0 at them, beyond, and at NaN. An integer x keeps its
  * dtype where both bounds are whole or infinite - what it does not hold is the last that it does - and becomes f32 for
  * others. */
@@ -494,12 +503,22 @@ TN_OP(group_norm, tn_tensor *x, int groups, tn_tensor *weight, tn_tensor *bias, 
 /* In training zeroes each element with probability p, in [0, 1], and scales the rest by 1 / (1 - p); else x. */
 TN_OP(dropout, tn_tensor *x, double p);
 
-typedef enum tn_reduction { TN_REDUCE_MEAN, TN_REDUCE_SUM, TN_REDUCE_NONE } tn_reduction;
+/* BATCH_MEAN, of kl_div alone: the sum divided by x's first extent. */
+typedef enum tn_reduction {
+    TN_REDUCE_MEAN,
+    TN_REDUCE_SUM,
+    TN_REDUCE_NONE,
+    TN_REDUCE_BATCH_MEAN
+} tn_reduction;
 typedef struct tn_loss_options {
     tn_reduction reduction;
     double label_smoothing;    /* cross_entropy: in [0, 1) */
     bool use_ignore_index;     /* false: -100 is ignored, as in PyTorch */
     int64_t ignore_index;
+    double delta;    /* huber_loss, and smooth_l1_loss, where PyTorch calls it beta: above 0; 0 means 1 */
+    double margin;   /* triplet_margin_loss: 0 means 1 */
+    bool swap;       /* triplet_margin_loss: the negative's distance is the smaller of those to the other two */
+    bool log_target; /* kl_div: the target, too, is a logarithm */
     size_t size;
 } tn_loss_options;
 /* logits [.., classes], labels [..] of any integer type. The mean is over labels that are not ignored. */
@@ -508,6 +527,18 @@ TN_OP(nll_loss, tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *
 TN_OP(mse_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
 TN_OP(l1_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
 TN_OP(bce_with_logits, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+/* With a = |x - target|: a^2 / 2 where a <= delta, else delta (a - delta / 2); smooth_l1_loss is that divided by
+ * delta. */
+TN_OP(huber_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+TN_OP(smooth_l1_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+/* target (ln target - x), x being a logarithm of probabilities; 0 where target is 0. */
+TN_OP(kl_div, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);
+/* x y / (max(|x|, eps) max(|y|, eps)) along an axis, which goes; x and y broadcast. eps 0 means 1e-8. */
+TN_OP(cosine_similarity, tn_tensor *x, tn_tensor *y, int axis, double eps);
+/* max(d(anchor, positive) - d(anchor, negative) + margin, 0), d(x, y) = |x - y + 1e-6| along the last axis; all of one
+ * shape. */
+TN_OP(triplet_margin_loss, tn_tensor *anchor, tn_tensor *positive, tn_tensor *negative,
+      const tn_loss_options *options);
 /* Share of rows whose largest logit is at the label, a 0-d f32 without gradient. */
 TN_OP(accuracy, tn_tensor *logits, tn_tensor *labels);
 

@@ -107,6 +107,12 @@ F(gelu, tn_gelu(x[0]))
 F(gelu_tanh, tn_gelu_tanh(x[0]))
 F(softplus, tn_softplus(x[0]))
 F(mish, tn_mish(x[0]))
+F(hardswish, tn_hardswish(x[0]))
+F(prelu, tn_prelu(x[0], x[1]))
+F(glu, tn_glu(x[0], 1))
+F(swiglu, tn_swiglu(x[0], x[1]))
+F(tril, tn_tril(x[0], 0))
+F(triu, tn_triu(x[0], -1))
 F(clamp, tn_clamp(x[0], -1.2, 0.9))
 F(lerp, tn_lerp(x[0], x[1], x[2]))
 F(cast_i32, tn_cast(x[0], TN_I32))
@@ -239,6 +245,13 @@ F(mse_loss, tn_mse_loss(x[0], x[1], .reduction = TN_REDUCE_MEAN))
 F(mse_loss_none, tn_mse_loss(x[0], x[1], .reduction = TN_REDUCE_NONE))
 F(l1_loss, tn_l1_loss(x[0], x[1], .reduction = TN_REDUCE_SUM))
 F(bce_with_logits, tn_bce_with_logits(x[0], x[1], .reduction = TN_REDUCE_MEAN))
+F(huber_loss, tn_huber_loss(x[0], x[1], .delta = 0.7))
+F(smooth_l1_loss, tn_smooth_l1_loss(x[0], x[1], .delta = 0.4, .reduction = TN_REDUCE_NONE))
+F(kl_div, tn_kl_div(x[0], x[1], .reduction = TN_REDUCE_BATCH_MEAN))
+F(kl_div_log, tn_kl_div(x[0], x[1], .log_target = true))
+F(cosine_similarity, tn_cosine_similarity(x[0], x[1], 1, 0))
+F(triplet, tn_triplet_margin_loss(x[0], x[1], x[2], .margin = 2))
+F(triplet_swap, tn_triplet_margin_loss(x[0], x[1], x[2], .margin = 4, .swap = true))
 F(accuracy, tn_accuracy(x[0], x[1]))
 F(sdpa, tn_scaled_dot_product_attention(x[0], x[1], x[2], .scale = 0))
 F(sdpa_causal, tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true, .scale = 0.5))
@@ -269,6 +282,15 @@ static const op_case cases[] = {
     {"softplus", f_softplus, {R(2, 3, 4)}, 0},
     {"softplus/far", f_softplus, {RR(-90, 90, 2, 3, 4)}, 0},
     {"mish", f_mish, {R(2, 3, 4)}, 0},
+    {"hardswish", f_hardswish, {RR(-5, 5, 2, 3, 4)}, 0},
+    {"prelu", f_prelu, {R(2, 3, 4), R(4)}, 0},
+    {"prelu/one", f_prelu, {R(2, 3, 4), R(1)}, 0},
+    {"glu", f_glu, {R(2, 4, 3)}, 0},
+    {"swiglu", f_swiglu, {R(2, 3, 4), R(2, 3, 4)}, 0},
+    {"tril", f_tril, {R(2, 3, 4)}, 0},
+    {"triu", f_triu, {R(4, 3)}, 0},
+    {"tril/int", f_tril, {I4(-9, 9, 3, 4)}, NO_GRADIENT},
+    {"tril/bool", f_tril, {T(3, 3)}, NO_GRADIENT},
     {"clamp", f_clamp, {R(2, 3, 4)}, 0},
     {"lerp", f_lerp, {R(2, 3, 4), R(3, 1), RR(0, 1, 2, 1, 4)}, 0},
     {"cast/i32", f_cast_i32, {RR(-90, 90, 2, 3, 4)}, NO_GRADIENT},
@@ -402,6 +424,14 @@ static const op_case cases[] = {
     {"mse_loss/none", f_mse_loss_none, {R(3, 4), R(3, 4)}, 0},
     {"l1_loss", f_l1_loss, {R(3, 4), R(3, 4)}, 0},
     {"bce_with_logits", f_bce_with_logits, {R(3, 4), {FIXED, 0, 1, DIMS(3, 4)}}, 0},
+    {"huber_loss", f_huber_loss, {R(3, 4), R(3, 4)}, 0},
+    {"smooth_l1_loss", f_smooth_l1_loss, {R(3, 4), R(3, 4)}, 0},
+    {"kl_div", f_kl_div, {RR(-4, 0, 3, 4), RR(0.1, 1, 3, 4)}, 0},
+    {"kl_div/log", f_kl_div_log, {RR(-4, 0, 3, 4), RR(-3, 0, 3, 4)}, 0},
+    {"cosine_similarity", f_cosine_similarity, {R(3, 4, 2), R(3, 4, 2)}, ONCE},
+    {"cosine_similarity/broadcast", f_cosine_similarity, {R(3, 5), R(1, 5)}, ONCE},
+    {"triplet_margin_loss", f_triplet, {R(5, 4), R(5, 4), R(5, 4)}, 0},
+    {"triplet_margin_loss/swap", f_triplet_swap, {R(5, 4), R(5, 4), R(5, 4)}, 0},
     {"accuracy", f_accuracy, {D(9, 4), I(0, 4, 9)}, NO_GRADIENT},
     {"scaled_dot_product_attention", f_sdpa, {R(2, 2, 3, 4), R(2, 2, 5, 4), R(2, 2, 5, 3)}, 0},
     {"scaled_dot_product_attention/causal", f_sdpa_causal, {R(2, 4, 3), R(2, 4, 3), R(2, 4, 3)}, 0},

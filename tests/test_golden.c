@@ -246,6 +246,27 @@ FN(choose, tn_where(x[0], x[1], x[2]))
 FN(embedding, tn_embedding(x[1], x[0]))
 FN(gather, tn_gather(x[0], 1, x[1]))
 FN(scatter_add, tn_scatter_add(x[0], 1, x[1], x[2]))
+FN(atan_0, tn_atan(x[0]))
+FN(hardswish, tn_hardswish(x[0]))
+FN(prelu, tn_prelu(x[0], x[1]))
+FN(glu, tn_glu(x[0], 1))
+FN(swiglu, tn_swiglu(x[0], x[1]))
+FN(tril_m2, tn_tril(x[0], -2))
+FN(tril_0, tn_tril(x[0], 0))
+FN(tril_1, tn_tril(x[0], 1))
+FN(triu_m2, tn_triu(x[0], -2))
+FN(triu_0, tn_triu(x[0], 0))
+FN(triu_1, tn_triu(x[0], 1))
+FN(huber, tn_huber_loss(x[0], x[1], .delta = 0.5, .reduction = TN_REDUCE_SUM))
+FN(smooth_l1, tn_smooth_l1_loss(x[0], x[1], .delta = 0.5))
+FN(kl, tn_kl_div(x[0], x[1], .reduction = TN_REDUCE_BATCH_MEAN))
+FN(kl_mean, tn_kl_div(x[0], x[1]))
+FN(kl_log, tn_kl_div(x[0], x[1], .log_target = true, .reduction = TN_REDUCE_SUM))
+FN(cosine, tn_cosine_similarity(x[0], x[1], 1, 0))
+FN(cosine_broadcast, tn_cosine_similarity(x[0], x[1], 0, 0.5))
+FN(triplet, tn_triplet_margin_loss(x[0], x[1], x[2]))
+FN(triplet_swap,
+   tn_triplet_margin_loss(x[0], x[1], x[2], .margin = 0.7, .swap = true, .reduction = TN_REDUCE_NONE))
 FN(sdpa, tn_scaled_dot_product_attention(x[0], x[1], x[2]))
 FN(sdpa_causal, tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true))
 FN(sdpa_blind, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]))
@@ -320,6 +341,27 @@ static const op_case OPS[] = {
     {"embedding", {"i", "w"}, embedding, 0},
     {"gather", {"x", "i"}, gather, 0},
     {"scatter_add", {"x", "i", "y"}, scatter_add, 0},
+    {"atan", {"input"}, atan_0, 0},
+    {"hardswish", {"input"}, hardswish, 0},
+    {"prelu", {"x", "w"}, prelu, 0},
+    {"prelu_channels", {"x", "w"}, prelu, 0},
+    {"glu", {"x"}, glu, 0},
+    {"swiglu", {"x", "y"}, swiglu, 0},
+    {"tril_-2", {"x"}, tril_m2, 0},
+    {"tril_0", {"x"}, tril_0, 0},
+    {"tril_1", {"x"}, tril_1, 0},
+    {"triu_-2", {"x"}, triu_m2, 0},
+    {"triu_0", {"x"}, triu_0, 0},
+    {"triu_1", {"x"}, triu_1, 0},
+    {"huber", {"x", "y"}, huber, 0},
+    {"smooth_l1", {"x", "y"}, smooth_l1, 0},
+    {"kl_div", {"x", "y"}, kl, 0},
+    {"kl_div_mean", {"x", "y"}, kl_mean, 0},
+    {"kl_div_log", {"x", "y"}, kl_log, 0},
+    {"cosine", {"x", "y"}, cosine, 0},
+    {"cosine_broadcast", {"x", "y"}, cosine_broadcast, 0},
+    {"triplet", {"a", "p", "n"}, triplet, 0},
+    {"triplet_swap", {"a", "p", "n"}, triplet_swap, 0},
     {"attention", {"q", "k", "v"}, sdpa, 0},
     {"attention_causal", {"q", "k", "v"}, sdpa_causal, 0},
     {"attention_mask", {"q", "k", "v", "m"}, sdpa_mask, 0},

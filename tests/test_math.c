@@ -357,7 +357,8 @@ static void test_f64(void **state)
         double a = fabs(x);
         assert_true(tn_exp(x) == exp(x) && tn_expm1(x) == expm1(x) && tn_log(a) == log(a) &&
                     tn_log1p(a) == log1p(a));
-        assert_true(tn_sin(x) == sin(x) && tn_cos(x) == cos(x) && tn_tanh(x) == tanh(x) &&
+        assert_true(tn_sin(x) == sin(x) && tn_cos(x) == cos(x) && tn_atan(x) == atan(x) &&
+                    tn_tanh(x) == tanh(x) &&
                     tn_erf(x) == erf(x) && tn_ndtr(x) == tn_exact_ndtr(x));
         assert_true(tn_sqrt(a) == sqrt(a) && tn_rsqrt(a) == 1 / sqrt(a) && tn_pow(a, x) == pow(a, x));
         assert_true(tn_floor(x) == floor(x) && tn_ceil(x) == ceil(x) && tn_trunc(x) == trunc(x));

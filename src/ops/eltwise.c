@@ -198,6 +198,108 @@ static tn_tensor *gelu_tanh_slope(tn_tensor *x)
 }
 COMPOSITE1(gelu_tanh)
 
+/* x min(max(x + 3, 0), 6) / 6, whose slope is 0 up to -3, 1 from 3 on, and at NaN */
+static tn_tensor *hardswish(tn_tensor *x)
+{
+    tn_tensor *t = tn_mk2(TN_OP_maximum, add(x, constant(x, 3)), constant(x, 0));
+    return mul(mul(x, tn_mk2(TN_OP_minimum, t, constant(x, 6))), constant(x, 1.0 / 6));
+}
+static tn_tensor *hardswish_slope(tn_tensor *x)
+{
+    tn_tensor *line = add(mul(x, constant(x, 1.0 / 3)), constant(x, 0.5));
+    return where(le(x, constant(x, -3)), constant(x, 0), where(lt(x, constant(x, 3)), line, constant(x, 1)));
+}
+COMPOSITE1(hardswish)
+
+/* The gate's slope is silu's. */
+static bool swiglu_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *gate = wide(r->args[0]), *y = wide(r->args[1]);
+    g = wide(g);
+    if (!gate || !y) return false;
+    if (r->args[0]->flags & TN_F_REQUIRES_GRAD) gin[0] = mul(mul(g, y), silu_slope(gate));
+    if (r->args[1]->flags & TN_F_REQUIRES_GRAD) gin[1] = mul(g, silu(gate));
+    return !gate->graph->error.status;
+}
+
+tn_tensor *tn_swiglu_at(tn_tensor *gate, tn_tensor *x, const char *file, int line)
+{
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "swiglu", file, line, 2, 0, &gate, &x);
+    if (sc.ok && !tn_same_shape(gate, x)) {
+        char a[128], b[128];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "gate %s and x %s differ",
+                                          tn_tensor_text(a, sizeof a, gate), tn_tensor_text(b, sizeof b, x)));
+    }
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    tn_dtype d = tn_common_dtype(2, (tn_tensor *[]){floating(gate), floating(x)});
+    tn_tensor *out = narrow(mul(silu(wide(gate)), wide(x)), d);
+    tn_rule_set(out, sc.first, swiglu_rule, 2, (tn_tensor *[]){gate, x});
+    return tn_leave(&sc, out);
+}
+PLAIN(swiglu, (tn_tensor * gate, tn_tensor *x), ARGS(gate, x))
+
+/* a sigmoid(b), the halves of x */
+tn_tensor *tn_glu_at(tn_tensor *x, int axis, const char *file, int line)
+{
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "glu", file, line, 1, 0, &x);
+    int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    if (x->shape[a] % 2) {
+        char s[128];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s has no two halves", axis,
+                                          tn_tensor_text(s, sizeof s, x)));
+    }
+    int64_t half = x->shape[a] / 2;
+    tn_tensor *left = tn_mk_slice1(x, a, 0, 1, half), *right = tn_mk_slice1(x, a, half, 1, half);
+    tn_tensor *gate = tn_mk1(TN_OP_sigmoid, wide(right));
+    return tn_leave(&sc, narrow(mul(wide(left), gate), (tn_dtype)x->dtype));
+}
+PLAIN(glu, (tn_tensor * x, int axis), ARGS(x, axis))
+
+/* The product is taken of min(x, 0) only, as in elu: where x is infinite its derivative would be NaN. */
+tn_tensor *tn_prelu_at(tn_tensor *x, tn_tensor *weight, const char *file, int line)
+{
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "prelu", file, line, 2, 0, &x, &weight);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    int64_t n = tn_node_numel(weight);
+    if (weight->ndim > 1 || (n != 1 && (!x->ndim || n != x->shape[x->ndim - 1]))) {
+        char a[128], b[128];
+        return tn_leave(&sc,
+                        tn_error_set(sc.g, TN_E_SHAPE,
+                                     "weight %s must have one element, or one for each channel of x %s",
+                                     tn_tensor_text(a, sizeof a, weight), tn_tensor_text(b, sizeof b, x)));
+    }
+    if (!x->ndim) weight = tn_mk_reshape(weight, 0, NULL);
+    tn_tensor *up = gt(x, constant(x, 0));
+    return tn_leave(&sc, where(up, x, mul(where(up, constant(x, 0), x), weight)));
+}
+PLAIN(prelu, (tn_tensor * x, tn_tensor *weight), ARGS(x, weight))
+
+/* x where column - row <= k, or >= k, else 0 */
+static tn_tensor *triangle(const char *name, tn_op keep, tn_tensor *x, int64_t k, const char *file, int line)
+{
+    tn_scope sc = tn_enter_as(TN_ATTR(k), name, file, line, 1, 0, &x);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    if (x->ndim < 2) {
+        char s[128];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s: wanted two axes or more",
+                                          tn_tensor_text(s, sizeof s, x)));
+    }
+    tn_tensor *column = tn_mk_iota(sc.g, x->ndim - 1, x->ndim, x->shape, TN_I64);
+    tn_tensor *row = tn_mk_iota(sc.g, x->ndim - 2, x->ndim, x->shape, TN_I64);
+    tn_tensor *kept = tn_mk2(keep, sub(column, row), tn_mk_scalar(sc.g, tn_number_i(k)));
+    return tn_leave(&sc, where(kept, x, tn_mk_scalar(sc.g, tn_number_i(0))));
+}
+
+#define TRIANGLE(name, keep)                                                                                 \
+    tn_tensor *tn_##name##_at(tn_tensor *x, int64_t diagonal, const char *file, int line)                    \
+    {                                                                                                        \
+        return triangle(#name, keep, x, diagonal, file, line);                                               \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, int64_t diagonal), ARGS(x, diagonal))
+TRIANGLE(tril, TN_OP_le)
+TRIANGLE(triu, TN_OP_ge)
+
 tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(slope)), "leaky_relu", file, line, 1, 0, &x);

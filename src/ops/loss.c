@@ -14,13 +14,15 @@ static tn_loss_options loss_defaults(const tn_loss_options *o)
     return o ? *o : (tn_loss_options){.reduction = TN_REDUCE_MEAN};
 }
 
-static bool known_reduction(tn_graph *g, const tn_loss_options *o)
+static bool known_reduction(tn_graph *g, const tn_loss_options *o, bool by_batch)
 {
     switch (o->reduction) {
     case TN_REDUCE_MEAN:
     case TN_REDUCE_SUM:
     case TN_REDUCE_NONE:
         return true;
+    case TN_REDUCE_BATCH_MEAN:
+        if (by_batch) return true;
     }
     tn_error_set(g, TN_E_ARG, "reduction is %d, must be TN_REDUCE_MEAN, TN_REDUCE_SUM or TN_REDUCE_NONE",
                  (int)o->reduction);
@@ -32,7 +34,8 @@ static tn_tensor *finish(tn_tensor *x, tn_reduction reduction, tn_dtype d)
 {
     if (!x || reduction == TN_REDUCE_NONE) return narrow(x, d);
     tn_tensor *s = total(x, all_axes(x));
-    if (reduction == TN_REDUCE_MEAN) s = mul(s, num(s, ratio(1, (double)tn_node_numel(x))));
+    const double n = (double)(reduction == TN_REDUCE_BATCH_MEAN ? x->shape[0] : tn_node_numel(x));
+    if (reduction != TN_REDUCE_SUM) s = mul(s, num(s, ratio(1, n)));
     return s ? to_scalar(narrow(s, d)) : NULL;
 }
 
@@ -163,7 +166,7 @@ tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_lo
     tn_scope sc =
         tn_enter_as(TN_ATTR_STRUCT(options, 0), "cross_entropy", file, line, 2, 0, &logits, &labels);
     tn_loss_options o = loss_defaults(options);
-    if (sc.ok && !known_reduction(sc.g, &o)) return tn_leave(&sc, NULL);
+    if (sc.ok && !known_reduction(sc.g, &o, false)) return tn_leave(&sc, NULL);
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tn_leave(
             &sc, tn_error_set(sc.g, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing));
@@ -178,7 +181,7 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "nll_loss", file, line, 2, 0, &log_probs, &labels);
     tn_loss_options o = loss_defaults(options);
     class_rows r;
-    if (!sc.ok || !known_reduction(sc.g, &o) || !class_rows_of(log_probs, labels, &o, &r))
+    if (!sc.ok || !known_reduction(sc.g, &o, false) || !class_rows_of(log_probs, labels, &o, &r))
         return tn_leave(&sc, NULL);
     tn_tensor *row = neg(wide(at_label(&r))), *count;
     row = where(r.counts, row, constant(row, 0));
@@ -190,21 +193,23 @@ PLAIN(nll_loss, (tn_tensor * log_probs, tn_tensor *labels, const tn_loss_options
 /* ---- elementwise losses ---- */
 
 /* *d: the dtype of the loss. */
-typedef tn_tensor *pair_fn(tn_tensor *x, tn_tensor *y, tn_dtype *d);
+typedef tn_tensor *pair_fn(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d);
+
+static pair_fn kl;
 
 static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tensor *y,
                             const tn_loss_options *options, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), name, file, line, 2, 0, &x, &y);
     tn_loss_options o = loss_defaults(options);
-    if (sc.ok && !known_reduction(sc.g, &o)) return tn_leave(&sc, NULL);
+    if (sc.ok && !known_reduction(sc.g, &o, fn == kl && x->ndim)) return tn_leave(&sc, NULL);
     if (sc.ok && !tn_same_shape(x, y)) {
         char a[128], b[128];
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and target %s differ",
                                           tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
     }
     tn_dtype d = TN_F32;
-    tn_tensor *each = sc.ok ? fn(x, y, &d) : NULL;
+    tn_tensor *each = sc.ok ? fn(x, y, &o, &d) : NULL;
     return tn_leave(&sc, finish(each, o.reduction, d));
 }
 
@@ -215,13 +220,63 @@ static tn_tensor *difference(tn_tensor *x, tn_tensor *y, tn_dtype *d)
     *d = tn_common_dtype(2, (tn_tensor *[]){x, y});
     return sub(wide(x), wide(y));
 }
-static tn_tensor *squared(tn_tensor *x, tn_tensor *y, tn_dtype *d)
+static tn_tensor *squared(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d)
 {
+    (void)o;
     return square(difference(x, y, d));
 }
-static tn_tensor *absolute(tn_tensor *x, tn_tensor *y, tn_dtype *d)
+static tn_tensor *absolute(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d)
 {
+    (void)o;
     return tn_mk1(TN_OP_abs, difference(x, y, d));
+}
+
+/* d/dx = min(max(x - y, -delta), delta) scale, finite also where the loss is not */
+static bool huber_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *d = sub(wide(r->args[0]), wide(r->args[1]));
+    d = tn_mk2(TN_OP_minimum, d, num(d, r->num[0]));
+    d = mul(mul(wide(g), tn_mk2(TN_OP_maximum, d, num(d, -r->num[0]))), num(d, r->num[1]));
+    if (r->args[0]->flags & TN_F_REQUIRES_GRAD) gin[0] = d;
+    if (r->args[1]->flags & TN_F_REQUIRES_GRAD) gin[1] = neg(d);
+    return d != NULL;
+}
+
+/* a = |x - y|: a^2 / 2 up to delta, delta (a - delta / 2) beyond, times scale */
+static tn_tensor *huber_of(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, bool smooth, tn_dtype *d)
+{
+    const double delta = o->delta != 0 ? o->delta : 1, scale = smooth ? 1 / delta : 1;
+    x = floating(x);
+    if (!x) return NULL;
+    if (!(delta > 0)) return tn_error_set(x->graph, TN_E_ARG, "delta is %g, must be above 0", delta);
+    uint32_t first = x->graph->n_nodes;
+    tn_tensor *a = tn_mk1(TN_OP_abs, difference(x, y, d)), *most = num(x, delta);
+    tn_tensor *near = mul(square(a), constant(x, 0.5)), *far = mul(sub(a, num(x, delta / 2)), most);
+    tn_tensor *out = mul(where(le(a, most), near, far), num(x, scale));
+    tn_rule *rule = tn_rule_set(out, first, huber_rule, 2, (tn_tensor *[]){x, y});
+    if (!rule) return NULL;
+    rule->num[0] = delta;
+    rule->num[1] = scale;
+    return out;
+}
+static tn_tensor *huber(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d)
+{
+    return huber_of(x, y, o, false, d);
+}
+static tn_tensor *smooth_l1(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d)
+{
+    return huber_of(x, y, o, true, d);
+}
+
+/* y (ln y - x), y ln y being 0 at 0; of a target that is a logarithm e^y (y - x) */
+static tn_tensor *kl(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d)
+{
+    if (!difference(x, y, d)) return NULL;
+    x = wide(floating(x));
+    y = wide(floating(y));
+    if (o->log_target) return mul(tn_mk1(TN_OP_exp, y), sub(y, x));
+    tn_tensor *own = where(eq(y, constant(y, 0)), constant(y, 0), mul(y, tn_mk1(TN_OP_log, y)));
+    return sub(own, mul(y, x));
 }
 
 /* d/dx = sigmoid(x) - y, d/dy = -x */
@@ -237,8 +292,9 @@ static bool bce_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 
 /* (1 - y) x - ln sigmoid(x) = (1 - y) x + max(-x, 0) + ln(1 + e^-|x|): PyTorch's form, which says inf and NaN
  * where it does. */
-static tn_tensor *bce(tn_tensor *x, tn_tensor *y, tn_dtype *d)
+static tn_tensor *bce(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_dtype *d)
 {
+    (void)o;
     x = floating(x);
     *d = x ? (tn_dtype)x->dtype : TN_F32;
     y = tn_mk_cast(y, *d);
@@ -262,6 +318,104 @@ static tn_tensor *bce(tn_tensor *x, tn_tensor *y, tn_dtype *d)
 PAIR_LOSS(mse_loss, squared)
 PAIR_LOSS(l1_loss, absolute)
 PAIR_LOSS(bce_with_logits, bce)
+PAIR_LOSS(huber_loss, huber)
+PAIR_LOSS(smooth_l1_loss, smooth_l1)
+PAIR_LOSS(kl_div, kl)
+
+/* ---- distances ---- */
+
+/* The gradient of a row's similarity c = x y / (m n), m and n the norms, but eps at least: y / (m n) - c x /
+ * (m |x|), and the same for y. As in PyTorch the norm is differentiated where eps has taken its place, too.
+ */
+static bool cosine_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *c = r->saved[0], *most = num(c, r->num[0]), *v[2], *norm[2], *m[2];
+    g = wide(tn_mk_reshape(g, c->ndim, c->shape));
+    for (int i = 0; i < 2; i++) {
+        v[i] = wide(r->args[i]);
+        norm[i] = r->saved[1 + i];
+        m[i] = tn_mk2(TN_OP_maximum, norm[i], most);
+    }
+    tn_tensor *both = tn_mk2(TN_OP_div, g, mul(m[0], m[1]));
+    for (int i = 0; i < 2; i++) {
+        if (!(r->args[i]->flags & TN_F_REQUIRES_GRAD)) continue;
+        tn_tensor *own = tn_mk2(TN_OP_div, mul(g, c), mul(m[i], norm[i]));
+        own = where(gt(norm[i], constant(c, 0)), own, constant(c, 0));
+        gin[i] = sub(mul(v[1 - i], both), mul(v[i], own));
+    }
+    return !c->graph->error.status;
+}
+
+tn_tensor *tn_cosine_similarity_at(tn_tensor *x, tn_tensor *y, int axis, double eps, const char *file,
+                                   int line)
+{
+    tn_scope sc = tn_enter_as(TN_ATTR(axis, tn_bits(eps)), "cosine_similarity", file, line, 2, 0, &x, &y);
+    if (!sc.ok) return tn_leave(&sc, NULL);
+    if (!(eps >= 0))
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "eps is %g, must not be below 0", eps));
+    int64_t shape[TN_MAX_DIMS];
+    int ndim;
+    if (!tn_broadcast_shape(x->ndim, x->shape, y->ndim, y->shape, &ndim, shape)) {
+        char a[128], b[128];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and y %s do not broadcast",
+                                          tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
+    }
+    tn_tensor *v[2] = {tn_mk_expand(floating(x), ndim, shape), tn_mk_expand(floating(y), ndim, shape)};
+    int a = v[0] && v[1] ? tn_axis(sc.g, v[0], axis) : -1;
+    if (a < 0) return tn_leave(&sc, NULL);
+    uint32_t first = sc.g->n_nodes;
+    tn_dtype d = tn_common_dtype(2, v);
+    tn_tensor *w[2] = {wide(v[0]), wide(v[1])}, *norm[2], *m[2];
+    double least = eps > 0 ? eps : 1e-8;
+    for (int i = 0; i < 2; i++) {
+        norm[i] = tn_mk1(TN_OP_sqrt, total(square(w[i]), 1u << a));
+        m[i] = tn_mk2(TN_OP_maximum, norm[i], num(w[i], least));
+    }
+    tn_tensor *c = tn_mk2(TN_OP_div, total(mul(w[0], w[1]), 1u << a), mul(m[0], m[1]));
+    tn_tensor *out = c ? drop_axes(narrow(c, d), 1u << a) : NULL;
+    tn_rule *rule = tn_rule_set(out, first, cosine_rule, 2, v);
+    if (!rule) return tn_leave(&sc, NULL);
+    tn_rule_save(rule, 0, c);
+    for (int i = 0; i < 2; i++) tn_rule_save(rule, 1 + i, norm[i]);
+    rule->num[0] = least;
+    return tn_leave(&sc, out);
+}
+PLAIN(cosine_similarity, (tn_tensor * x, tn_tensor *y, int axis, double eps), (x, y, axis, eps, NULL, 0))
+
+/* The euclidean norm of x - y + eps over the last axis. */
+static tn_tensor *distance(tn_tensor *x, tn_tensor *y, double eps)
+{
+    tn_tensor *d = add(sub(wide(x), wide(y)), num(x, eps));
+    return d ? tn_mk1(TN_OP_sqrt, total(square(d), 1u << (d->ndim - 1))) : NULL;
+}
+
+tn_tensor *tn_triplet_margin_loss_at(tn_tensor *anchor, tn_tensor *positive, tn_tensor *negative,
+                                     const tn_loss_options *options, const char *file, int line)
+{
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "triplet_margin_loss", file, line, 3, 0, &anchor,
+                              &positive, &negative);
+    tn_loss_options o = loss_defaults(options);
+    if (!sc.ok || !known_reduction(sc.g, &o, false)) return tn_leave(&sc, NULL);
+    if (!anchor->ndim || !tn_same_shape(anchor, positive) || !tn_same_shape(anchor, negative)) {
+        char a[128], b[128], c[128];
+        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE,
+                                          "anchor %s, positive %s, negative %s: wanted the same, [.., n]",
+                                          tn_tensor_text(a, sizeof a, anchor),
+                                          tn_tensor_text(b, sizeof b, positive),
+                                          tn_tensor_text(c, sizeof c, negative)));
+    }
+    tn_tensor *x[3] = {floating(anchor), floating(positive), floating(negative)};
+    if (!x[0] || !x[1] || !x[2]) return tn_leave(&sc, NULL);
+    const double eps = 1e-6, margin = o.margin != 0 ? o.margin : 1;
+    tn_tensor *near = distance(x[0], x[1], eps), *far = distance(x[0], x[2], eps);
+    if (o.swap) far = tn_mk2(TN_OP_minimum, far, distance(x[1], x[2], eps));
+    tn_tensor *each = tn_mk1(TN_OP_relu, add(sub(near, far), num(x[0], margin)));
+    each = each ? drop_axes(each, 1u << (each->ndim - 1)) : NULL;
+    return tn_leave(&sc, finish(each, o.reduction, tn_common_dtype(3, x)));
+}
+PLAIN(triplet_margin_loss,
+      (tn_tensor * anchor, tn_tensor *positive, tn_tensor *negative, const tn_loss_options *options),
+      (anchor, positive, negative, options, NULL, 0))
 
 /* ---- accuracy ---- */
 

@@ -335,6 +335,30 @@ def make_ops():
     case("gather", lambda x, i: x.gather(1, i), x=draw(55, 3, 4), i=torch.tensor([[0, 0, 3], [1, 2, 1], [3, 3, 3]]))
     case("scatter_add", lambda x, i, y: x.scatter_add(1, i, y), x=draw(55, 3, 4),
          i=torch.tensor([[0, 0, 3], [1, 2, 1], [3, 3, 3]]), y=draw(56, 3, 3))
+    case("atan", torch.atan, input=torch.tensor([-1e30, -3.0, -1.0, -1e-3, 0.0, 0.5, 1.0, 1.5, inf]))
+    case("hardswish", F.hardswish, input=torch.tensor([-4.0, -3.0, -2.9, 0.0, 1.0, 3.0, 3.5]))
+    case("prelu", lambda x, w: F.prelu(x, w[0]), x=kinks.nan_to_num(), w=torch.tensor([0.3]))
+    case("prelu_channels", to_nchw(lambda x, w: F.prelu(x, w)), x=image, w=draw(64, 3))
+    case("glu", lambda x: F.glu(x, 1), x=draw(65, 3, 4, 2))
+    case("swiglu", lambda x, y: F.silu(x) * y, x=far, y=draw(66, 9))
+    for k in (-2, 0, 1):
+        case(f"tril_{k}", lambda x: x.tril(k), x=draw(67, 2, 3, 5))
+        case(f"triu_{k}", lambda x: x.triu(k), x=draw(67, 2, 3, 5))
+    apart = torch.tensor([-3.0, -0.5, 0.0, 0.25, 0.5, 1e-3, 9.0, inf])
+    case("huber", lambda x, y: F.huber_loss(x, y, delta=0.5, reduction="sum"), x=apart, y=torch.zeros(8))
+    case("smooth_l1", lambda x, y: F.smooth_l1_loss(x, y, beta=0.5), x=apart[:7], y=torch.zeros(7))
+    shares = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
+    case("kl_div", lambda x, y: F.kl_div(x, y.detach(), reduction="batchmean"), x=draw(68, 2, 3), y=shares)
+    case("kl_div_mean", lambda x, y: F.kl_div(x, y), x=draw(68, 2, 3), y=shares + 0.1)
+    case("kl_div_log", lambda x, y: F.kl_div(x, y, log_target=True, reduction="sum"), x=draw(68, 2, 3),
+         y=draw(69, 2, 3))
+    near = draw(70, 4, 6)
+    near[1], near[2] = 0, 1e-9
+    case("cosine", lambda x, y: F.cosine_similarity(x, y, 1), x=near, y=draw(71, 4, 6))
+    case("cosine_broadcast", lambda x, y: F.cosine_similarity(x, y, 0, 0.5), x=draw(70, 4, 6) * 0.3, y=draw(71, 4, 1))
+    sides = dict(a=draw(72, 5, 6), p=draw(73, 5, 6), n=draw(74, 5, 6))
+    case("triplet", lambda a, p, n: F.triplet_margin_loss(a, p, n), **sides)
+    case("triplet_swap", lambda a, p, n: F.triplet_margin_loss(a, p, n, 0.7, swap=True, reduction="none"), **sides)
     q, k, v = draw(57, 2, 3, 5, 4), draw(58, 2, 3, 7, 4), draw(59, 2, 3, 7, 6)
     sdpa = F.scaled_dot_product_attention
     case("attention", lambda q, k, v: sdpa(q, k, v), q=q, k=k, v=v)

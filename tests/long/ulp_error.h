@@ -86,6 +86,7 @@ enum { TN_RELATIVE = -126, TN_OF_HALF = -1 };
     X(log1p, log1p, TN_RELATIVE)                                                                             \
     X(sin, sin, TN_RELATIVE)                                                                                 \
     X(cos, cos, TN_RELATIVE)                                                                                 \
+    X(atan, atan, TN_RELATIVE)                                                                               \
     X(tanh, tanh, TN_RELATIVE)                                                                               \
     X(erf, erf, TN_RELATIVE)                                                                                 \
     X(ndtr, tn_exact_ndtr, TN_OF_HALF)                                                                       \

@@ -200,6 +200,10 @@ TN_FN double tn_cos_f64(double x)
 {
     return TN_M64(cos)(x);
 }
+TN_FN double tn_atan_f64(double x)
+{
+    return TN_M64(atan)(x);
+}
 TN_FN double tn_tanh_f64(double x)
 {
     return TN_M64(tanh)(x);

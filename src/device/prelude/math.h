@@ -157,6 +157,10 @@ TN_FN float tn_cos_f32(float x)
 {
     return cosf(x);
 }
+TN_FN float tn_atan_f32(float x)
+{
+    return atanf(x);
+}
 TN_FN float tn_tanh_f32(float x)
 {
     return tanhf(x);
@@ -261,6 +265,26 @@ TN_FN float tn_ndtr_f32(float x)
     r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.1d353ep-5f, -0x1.98844ep-4f));
     float w = a * r, v = w * (w + 2), u = v * (v + 2), y = u * (u + 2); /* -erf(a / sqrt 2) */
     return tn_fma_f32(-tn_copysign_f32(0.5f, x), y, 0.5f);
+}
+
+/* On [0, 1] atan u = u + u^3 P(u^2), P of degree 9, 2^-31.1; beyond, pi/2 - atan(1/u), which begins with
+ * pi/2's high part and adds the low one where the rest is small. Fitted as ndtr is. */
+TN_FN float tn_atan_f32(float x)
+{
+    float a = tn_abs_f32(x);
+    bool far = a > 1;
+    float u = (far ? 1.0f : a) / (far ? a : 1.0f), z = u * u, z2 = z * z;
+    float odd = tn_fma_f32(z2, 0x1.29687ep-10f, 0x1.75304p-6f),
+          even = tn_fma_f32(z2, -0x1.e6a0ecp-8f, -0x1.7080bap-5f);
+    odd = tn_fma_f32(z2, odd, 0x1.150ap-4f);
+    even = tn_fma_f32(z2, even, -0x1.6953bcp-4f);
+    odd = tn_fma_f32(z2, odd, 0x1.c51170p-4f);
+    even = tn_fma_f32(z2, even, -0x1.24762p-3f);
+    odd = tn_fma_f32(z2, odd, 0x1.99981cp-3f);
+    even = tn_fma_f32(z2, even, -0x1.555552p-2f);
+    float s = u * z * tn_fma_f32(z, odd, even);
+    float y = far ? 0x1.921fb6p0f - (u + (s + 0x1.777a5cp-25f)) : u + s;
+    return tn_copysign_f32(y, x);
 }
 
 /* ------------------------------------------------------------------------------------------ logarithms */
@@ -484,6 +508,7 @@ TN_OVERLOAD_FLOATING(sqrt)
 TN_OVERLOAD_FLOATING(rsqrt)
 TN_OVERLOAD_FLOATING(sin)
 TN_OVERLOAD_FLOATING(cos)
+TN_OVERLOAD_FLOATING(atan)
 TN_OVERLOAD_FLOATING(tanh)
 TN_OVERLOAD_FLOATING(erf)
 TN_OVERLOAD_FLOATING(ndtr)
@@ -525,6 +550,7 @@ TN_OVERLOAD_ALL(bool, bool)
 #define tn_rsqrt(x)    TN_GENERIC_FLOATING(rsqrt, x)(x)
 #define tn_sin(x)      TN_GENERIC_FLOATING(sin, x)(x)
 #define tn_cos(x)      TN_GENERIC_FLOATING(cos, x)(x)
+#define tn_atan(x)     TN_GENERIC_FLOATING(atan, x)(x)
 #define tn_tanh(x)     TN_GENERIC_FLOATING(tanh, x)(x)
 #define tn_erf(x)      TN_GENERIC_FLOATING(erf, x)(x)
 #define tn_ndtr(x)     TN_GENERIC_FLOATING(ndtr, x)(x)
