@@ -199,6 +199,48 @@ typedef struct tn_adam_options {
 TN_NEW(tn_optim, adam, tn_session *s, tn_params params, const tn_adam_options *options);
 TN_NEW(tn_optim, adamw, tn_session *s, tn_params params, const tn_adam_options *options);
 
+/* torch.optim.RMSprop, with g = gradient + weight_decay * p:
+ *   v = alpha * v + (1 - alpha) * g * g;  root = sqrt(v) + eps
+ *   centered: m = m + (1 - alpha) * (g - m);  root = sqrt(v - m * m) + eps
+ *   b = momentum * b + g / root;  p = p - lr * b */
+typedef struct tn_rmsprop_options {
+    double lr;    /* 0 means 1e-2 */
+    double alpha; /* 0 means 0.99; a negative number means none */
+    double eps;   /* 0 means 1e-8 */
+    double momentum, weight_decay;
+    bool centered;
+    int accumulate;
+    size_t size;
+} tn_rmsprop_options;
+TN_NEW(tn_optim, rmsprop, tn_session *s, tn_params params, const tn_rmsprop_options *options);
+
+/* torch.optim.Adagrad, with g = gradient + weight_decay * p:
+ *   v = v + g * g;  p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps) */
+typedef struct tn_adagrad_options {
+    double lr; /* 0 means 1e-2 */
+    double lr_decay, weight_decay;
+    double eps; /* 0 means 1e-10 */
+    int accumulate;
+    size_t size;
+} tn_adagrad_options;
+TN_NEW(tn_optim, adagrad, tn_session *s, tn_params params, const tn_adagrad_options *options);
+
+/* Lion (Chen et al. 2023); lr 0 means 1e-4, beta2 0 means 0.99, and there is no eps:
+ *   p = p - lr * weight_decay * p - lr * sign(beta1 * m + (1 - beta1) * gradient)
+ *   m = beta2 * m + (1 - beta2) * gradient */
+TN_NEW(tn_optim, lion, tn_session *s, tn_params params, const tn_adam_options *options);
+
+/* Moving averages of weights, as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn. tn_optim_step on it,
+ * after the optimizer's own, moves each average: a = decay * a + (1 - decay) * p, at first a = p; every parameter
+ * takes part, with a gradient or without. tn_ema_swap exchanges weights and averages, to evaluate or save with the
+ * averages; call it again before training goes on. A checkpoint has them. */
+typedef struct tn_ema_options {
+    double decay; /* 0 means 0.999 */
+    size_t size;
+} tn_ema_options;
+TN_NEW(tn_optim, ema, tn_session *s, tn_params params, const tn_ema_options *options);
+TN_FUNCTION(int, ema_swap, tn_optim *ema);
+
 /* A parameter group: the optimizer's parameters whose name matches `pattern` (as a shell's: "*.bias",
  * "block?.*"), or, where .match is given, for which it returns true, get this lr factor and weight decay
  * from now on. Returns how many they are; none is an error. */
@@ -398,6 +440,11 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_sgd(...) TN_WITH2_(sgd, tn_sgd_options, __VA_ARGS__)
 #define tn_adam(...) TN_WITH2_(adam, tn_adam_options, __VA_ARGS__)
 #define tn_adamw(...) TN_WITH2_(adamw, tn_adam_options, __VA_ARGS__)
+#define tn_rmsprop(...) TN_WITH2_(rmsprop, tn_rmsprop_options, __VA_ARGS__)
+#define tn_adagrad(...) TN_WITH2_(adagrad, tn_adagrad_options, __VA_ARGS__)
+#define tn_lion(...) TN_WITH2_(lion, tn_adam_options, __VA_ARGS__)
+#define tn_ema(...) TN_WITH2_(ema, tn_ema_options, __VA_ARGS__)
+#define tn_ema_swap(...) tn_ema_swap_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_clip_grad_norm(...) tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_step(...) tn_optim_step_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -16,8 +16,8 @@
 #include "nn.h"
 
 enum { NN_BLOCK = 64 };
-/* Two moments, and the gradients summed since the last update (.accumulate). */
-enum { NN_MOMENTS = 2, NN_SUM = 2, NN_STATES = 3 };
+/* What a method keeps, and the gradients summed since the last update (.accumulate). */
+enum { NN_MOMENTS = 3, NN_SUM = NN_MOMENTS, NN_STATES };
 enum { NN_ROWS = 2 };    /* f32, f64 */
 enum { NN_NUMBERS = 3 }; /* of a method's own */
 enum { NN_SPREADS = 4 }; /* of the quantities of optim_step.c those that seldom change */
@@ -31,6 +31,7 @@ typedef struct nn_method {
     const char *name;              /* "adamw": of the operator, in errors and in checkpoints */
     const char *state[NN_MOMENTS]; /* PyTorch's names of what is kept for each parameter; zeros at first */
     bool decoupled;
+    bool follows; /* p stays: `step` is given p in the place of its gradient, which need not be there */
     double (*rate)(const double *number, double t); /* NULL: 1 */
     double (*gain)(const double *number, double t); /* of tn_nn_gained; NULL: 1 */
     /* g and state[] are flat tensors over many parameters; state[] takes the new values. */

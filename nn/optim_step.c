@@ -279,11 +279,12 @@ static int apply(const nn_update *u, tn_tensor *g)
     const nn_method *m = u->o->method;
     tn_tensor *state[NN_MOMENTS];
     memcpy(state, u->r->state, sizeof(state));
-    tn_tensor *p = moved(u, scale(m->step(u, u->o->number, g, state), &u->lr));
+    tn_tensor *d = m->step(u, u->o->number, m->follows ? u->r->values : g, state), *p = NULL;
     int status = TN_OK;
+    if (!m->follows) p = moved(u, scale(d, &u->lr));
     for (int k = 0; k < NN_MOMENTS && !status; k++)
         if (m->state[k]) status = assign_where(u, u->r->state[k], state[k]);
-    return status ? status : assign_where(u, u->r->values, p);
+    return status || m->follows ? status : assign_where(u, u->r->values, p);
 }
 
 static int update_row(tn_optim *o, nn_row *r)
@@ -384,7 +385,8 @@ static uint64_t step_number(const tn_session *s)
 /* Notes which parameters have a gradient now, and makes rows that cover them. */
 static int look(tn_optim *o)
 {
-    for (int i = 0; i < o->n; i++) o->entries[i].fresh = tn_has_gradient(o->entries[i].param);
+    for (int i = 0; i < o->n; i++)
+        o->entries[i].fresh = o->method->follows || tn_has_gradient(o->entries[i].param);
     return tn_nn_optim_cover(o);
 }
 
@@ -470,6 +472,41 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
     o->norm = NULL;
     if (!status) note_idle(o);
     if (!status) note_unused(o);
+    return status;
+}
+
+/* ---- averages in the weights' place ---- */
+
+static int swap_row(tn_optim *o, nn_row *r)
+{
+    nn_update u;
+    int status = begin_update(o, r, &u);
+    if (!status) status = tn_op_begin(o->s, "ema_swap");
+    if (!status) {
+        tn_tensor *p =
+            tn_nn_times(where(u.due, r->state[0], r->values), 1); /* as it is before the assignment */
+        tn_tensor *average = tn_nn_times(where(u.due, r->values, r->state[0]), 1);
+        status = tn_assign(r->values, p);
+        if (!status) status = tn_assign(r->state[0], average);
+        int ended = tn_op_end(o->s);
+        if (!status) status = ended;
+    }
+    end_update(&u);
+    return status;
+}
+
+TN_DEFINE(int, ema_swap, o ? o->s : NULL, (o), tn_optim *o)
+{
+    if (!o) return TN_E_NULL;
+    if (!o->method->follows)
+        return tn_fail(o->s, TN_E_ARG, "ema_swap", "the optimizer is '%s', must be one of tn_ema",
+                       o->method->name);
+    int status = tn_error(o->s);
+    for (int i = 0; i < o->n; i++) o->entries[i].fresh = o->entries[i].steps > 0;
+    tn_no_grad_begin(o->s);
+    for (int i = 0; i < NN_ROWS && !status; i++)
+        if (takes_part(o, &o->rows[i])) status = swap_row(o, &o->rows[i]);
+    tn_no_grad_end(o->s);
     return status;
 }
 

@@ -10,13 +10,15 @@
 enum { STEPS = 6, PARAMS = 3 };
 static const char *const NAME[PARAMS] = {"a", "b", "c"};
 
-typedef enum method { SGD, ADAM, ADAMW } method;
+typedef enum method { SGD, ADAM, ADAMW, RMSPROP, ADAGRAD, LION } method;
 
 typedef struct optim_case {
     const char *name;
     method method;
     tn_sgd_options sgd;
     tn_adam_options adam;
+    tn_rmsprop_options rmsprop;
+    tn_adagrad_options adagrad;
     bool groups, missing, schedule;
     double clip;
 } optim_case;
@@ -48,6 +50,26 @@ static const optim_case CASES[] = {
     {.name = "sgd_clip_loose", .method = SGD, .sgd = {.lr = 0.1}, .clip = 1e3},
     {.name = "adamw_schedule", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .schedule = true},
     {.name = "adamw_accumulate", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1, .accumulate = 3}},
+    {.name = "rmsprop", .method = RMSPROP},
+    {.name = "rmsprop_momentum",
+     .method = RMSPROP,
+     .rmsprop = {.lr = 0.01, .alpha = 0.9, .momentum = 0.8, .weight_decay = 0.1}},
+    {.name = "rmsprop_centered",
+     .method = RMSPROP,
+     .rmsprop = {.eps = 1e-3, .centered = true},
+     .missing = true},
+    {.name = "rmsprop_both", .method = RMSPROP, .rmsprop = {.eps = 1e-3, .centered = true, .momentum = 0.9}},
+    {.name = "adagrad", .method = ADAGRAD},
+    {.name = "adagrad_decay",
+     .method = ADAGRAD,
+     .adagrad = {.lr = 0.1, .lr_decay = 0.2, .weight_decay = 0.1},
+     .missing = true},
+    {.name = "lion", .method = LION, .adam = {.lr = 0.01}},
+    {.name = "lion_decay",
+     .method = LION,
+     .adam = {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.7, .weight_decay = 0.1},
+     .missing = true,
+     .clip = 1},
     {.name = "sgd_accumulate",
      .method = SGD,
      .sgd = {.lr = 0.1, .momentum = 0.9, .accumulate = 2},
@@ -62,9 +84,28 @@ static tn_optim *make_optim(tn_session *s, const optim_case *c)
     tn_adam_options adam = c->adam;
     sgd.size = sizeof(sgd);
     adam.size = sizeof(adam);
-    tn_optim *o = c->method == SGD    ? tn_sgd_at(s, tn_all_params(s), &sgd, __FILE__, __LINE__)
-                  : c->method == ADAM ? tn_adam_at(s, tn_all_params(s), &adam, __FILE__, __LINE__)
-                                      : tn_adamw_at(s, tn_all_params(s), &adam, __FILE__, __LINE__);
+    const tn_params all = tn_all_params(s);
+    tn_optim *o = NULL;
+    switch (c->method) {
+    case SGD:
+        o = tn_sgd_at(s, all, &sgd, __FILE__, __LINE__);
+        break;
+    case ADAM:
+        o = tn_adam_at(s, all, &adam, __FILE__, __LINE__);
+        break;
+    case ADAMW:
+        o = tn_adamw_at(s, all, &adam, __FILE__, __LINE__);
+        break;
+    case RMSPROP:
+        o = tn_rmsprop_at(s, all, &c->rmsprop, __FILE__, __LINE__);
+        break;
+    case ADAGRAD:
+        o = tn_adagrad_at(s, all, &c->adagrad, __FILE__, __LINE__);
+        break;
+    case LION:
+        o = tn_lion_at(s, all, &adam, __FILE__, __LINE__);
+        break;
+    }
     if (c->groups) assert_int_equal(tn_optim_group(o, "[ac]", .lr_factor = 0.5, .weight_decay = 0.02), 2);
     return o;
 }
@@ -135,6 +176,49 @@ static void against_pytorch(void **state)
             run_case(&PLACES[at], &g, &CASES[c], TN_F64);
         }
     golden_close_file(&g);
+}
+
+/* Averages beside a second computation in C: parameters with gradients or none, a parameter that is not averaged, the
+ * exchange there and back. */
+static void averages(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    for (int at = 0; at < PLACE_COUNT; at++) {
+        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+        tn_tensor *p[3];
+        double want[3][N] = {{0}}, got[N];
+        for (int k = 0; k < 3; k++) p[k] = tn_param(s, NAME[k], tn_full(s, k + 1, TN_F32, TN_SHAPE(N)));
+        tn_optim *o = tn_sgd(s, TN_PARAMS(p[0], p[1]), .lr = 0.1);
+        tn_optim *ema = tn_ema(s, TN_PARAMS(p[0], p[2]), .decay = 0.9);
+        for (int step = 0; step < 4; step++) {
+            tn_step_begin(s);
+            tn_backward(tn_sum(tn_mul(p[0], tn_add(p[0], p[1])), TN_ALL, false));
+            tn_optim_step(o);
+            tn_optim_step(ema);
+            tn_step_end(s);
+            for (int k = 0; k < 3; k += 2) {
+                tn_read(p[k], TN_F64, got, sizeof got);
+                for (int i = 0; i < N; i++) want[k][i] = step ? 0.9 * want[k][i] + 0.1 * got[i] : got[i];
+            }
+        }
+        tn_read(p[1], TN_F64, want[1], sizeof want[1]); /* stays */
+        double before[N];
+        tn_read(p[0], TN_F64, before, sizeof before);
+        assert_int_equal(tn_ema_swap(ema), TN_OK);
+        for (int k = 0; k < 3; k++) {
+            tn_read(p[k], TN_F64, got, sizeof got);
+            for (int i = 0; i < N; i++)
+                if (!(fabs(got[i] - want[k][i]) <= 1e-6 * fabs(want[k][i])))
+                    fail_msg("%s: %s[%d] is %.9g, not %.9g", PLACES[at].name, NAME[k], i, got[i], want[k][i]);
+        }
+        assert_int_equal(tn_ema_swap(ema), TN_OK);
+        tn_read(p[0], TN_F64, got, sizeof got);
+        assert_memory_equal(got, before, sizeof got);
+        expect_fine(s, PLACES[at].name);
+        assert_int_equal(tn_ema_swap(o), TN_E_ARG);
+        tn_close(s);
+    }
 }
 
 /* ---- rules ---- */
@@ -580,6 +664,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_pytorch),
+        cmocka_unit_test(averages),
         cmocka_unit_test(two_optimizers),
         cmocka_unit_test(rows_grow),
         cmocka_unit_test(frozen_costs_nothing),

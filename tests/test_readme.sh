@@ -219,10 +219,10 @@ EOF
     $CC -Iinclude rule.c -o rule b/internal.a -pthread $there -ldl -lm && HOME=$home ./rule >"$tmp/rule" && cat "$tmp/rule" || return
     grep -q 'simplified: 1 folded' "$tmp/rule" || return
     [ -n "$reads" ] || return 0
-    sed 's/tn_adamw(/tn_lion(/' "$work/mlp.c" >lion.c
+    sed 's/tn_adamw(/tn_signum(/' "$work/mlp.c" >signum.c
     # shellcheck disable=SC2086
-    $CC -Iinclude lion.c -o lion b/internal.a -pthread $there -ldl -lm && HOME=$home ./lion >"$tmp/lion" || return
-    grep -q 'lion_elements  *lion$' "$tmp/lion"
+    $CC -Iinclude signum.c -o signum b/internal.a -pthread $there -ldl -lm && HOME=$home ./signum >"$tmp/signum" || return
+    grep -q 'signum_elements  *signum$' "$tmp/signum"
 }
 # What is tested here is text, not memory: once is enough.
 [ -n "$SAN" ] || check operators_a_rule_and_an_optimizer_are_added additions

@@ -56,6 +56,24 @@ def draw(seed, *shape, low=-1.0, high=1.0):
 SHAPES = {"a": (7, 5), "b": (70, 3), "c": (1,)}
 STEPS = 6
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2; PyTorch has none."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, (b1, b2), decay = group["lr"], group["betas"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.mul_(1 - lr * decay).sub_(lr * (b1 * m + (1 - b1) * p.grad).sign())
+                m.mul_(b2).add_((1 - b2) * p.grad)
+
+
 # name: (class, options, what the test does beside)
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, dict(lr=0.1), {}),
@@ -75,6 +93,14 @@ OPTIMIZERS = {
     "sgd_clip_loose": (torch.optim.SGD, dict(lr=0.1), {"clip": 1e3}),
     "adamw_schedule": (torch.optim.AdamW, dict(lr=0.01, weight_decay=0.1), {"schedule": True}),
     "adamw_accumulate": (torch.optim.AdamW, dict(lr=0.01, weight_decay=0.1), {"accumulate": 3}),
+    "rmsprop": (torch.optim.RMSprop, dict(lr=0.01), {}),
+    "rmsprop_momentum": (torch.optim.RMSprop, dict(lr=0.01, alpha=0.9, momentum=0.8, weight_decay=0.1), {}),
+    "rmsprop_centered": (torch.optim.RMSprop, dict(lr=0.01, eps=1e-3, centered=True), {"missing": True}),
+    "rmsprop_both": (torch.optim.RMSprop, dict(lr=0.01, eps=1e-3, centered=True, momentum=0.9), {}),
+    "adagrad": (torch.optim.Adagrad, dict(lr=0.01), {}),
+    "adagrad_decay": (torch.optim.Adagrad, dict(lr=0.1, lr_decay=0.2, weight_decay=0.1), {"missing": True}),
+    "lion": (Lion, dict(lr=0.01, betas=(0.9, 0.99), weight_decay=0.0), {}),
+    "lion_decay": (Lion, dict(lr=0.01, betas=(0.8, 0.7), weight_decay=0.1), {"missing": True, "clip": 1.0}),
     "sgd_accumulate": (torch.optim.SGD, dict(lr=0.1, momentum=0.9), {"accumulate": 2, "missing": True, "clip": 0.5}),
 }
 
