@@ -446,12 +446,19 @@ TN_OP(affine, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);
 typedef struct tn_conv2d_options {
     int stride, pad, dilation, groups;         /* 0 means 1, 0, 1, 1; both axes alike */
     int stride_hw[2], pad_hw[2], dilation_hw[2]; /* where not 0, win over the above */
+    int output_pad; /* transposed ones alone: lines added at the far ends of the result; below stride */
     size_t size;
 } tn_conv2d_options;
 /* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU f32 windows of 3x3
  * may go through Winograd's tiles, F(2x2, 3x3): results two by two are then computed from the same 4x4 inputs, and what
  * is infinite or NaN in one of these may make all four NaN. */
 TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
+/* x [n, t, c], weight [oc, k, c / groups], bias [oc] or NULL -> [n, ot, oc]. */
+TN_OP(conv1d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
+/* What a convolution's gradient does to its image: x [n, h, w, c], weight [c, kh, kw, oc / groups], bias [oc] or NULL ->
+ * [n, oh, ow, oc], oh = (h - 1) * stride - 2 * pad + dilation * (kh - 1) + output_pad + 1; 1d likewise, of [n, t, c]. */
+TN_OP(conv_transpose2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
+TN_OP(conv_transpose1d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 
 typedef struct tn_pool2d_options {
     int stride, pad;      /* 0 means the window's size, 0 */
@@ -464,6 +471,12 @@ typedef struct tn_pool2d_options {
 TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
+
+/* x [n, h, w, c] -> [n, height, width, c], as torch.nn.functional.interpolate. Nearest: pixel floor(i * old / new) along
+ * each axis, of any dtype. Bilinear: between the pixels around (i + 1/2) * old / new - 1/2, or, with align_corners,
+ * around i * (old - 1) / (new - 1); floating, integers become f32. */
+TN_OP(resize_nearest, tn_tensor *x, int64_t height, int64_t width);
+TN_OP(resize_bilinear, tn_tensor *x, int64_t height, int64_t width, bool align_corners);
 
 /* ---- 9 Indexing: indices are i32 or i64 --------------------------------------------------------------
  *

@@ -51,16 +51,29 @@ TN_OP(linear_forward, tn_linear *layer, tn_tensor *x);
 typedef struct tn_conv {
     tn_tensor *weight, *bias;
     int64_t in, out;
-    int kernel, stride, pad, dilation, groups;
+    int kernel, stride, pad, dilation, groups, output_pad;
 } tn_conv;
 typedef struct tn_conv_options {
     int stride, pad, dilation, groups; /* 0 means 1, 0, 1, 1 */
+    int output_pad;                    /* of a transposed one: below stride */
     bool no_bias;
     size_t size;
 } tn_conv_options;
 TN_NEW(tn_conv, conv2d_new, tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
        const tn_conv_options *options);
 TN_OP(conv2d_forward, tn_conv *layer, tn_tensor *x);
+/* x [n, t, in] -> [n, ot, out]; weight [out, k, in / groups], and fan = k * in / groups. */
+TN_NEW(tn_conv, conv1d_new, tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
+       const tn_conv_options *options);
+TN_OP(conv1d_forward, tn_conv *layer, tn_tensor *x);
+/* torch.nn.ConvTranspose2d and 1d, shapes as in tn_conv_transpose2d; weight [in, k, k, out / groups], or [in, k, out /
+ * groups], and fan, as there, of its last axes: k * k * out / groups, or k * out / groups. */
+TN_NEW(tn_conv, conv_transpose2d_new, tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
+       const tn_conv_options *options);
+TN_OP(conv_transpose2d_forward, tn_conv *layer, tn_tensor *x);
+TN_NEW(tn_conv, conv_transpose1d_new, tn_session *s, const char *name, int64_t in, int64_t out, int kernel,
+       const tn_conv_options *options);
+TN_OP(conv_transpose1d_forward, tn_conv *layer, tn_tensor *x);
 
 /* Normalisation; weight starts at 1, bias at 0. eps 0 means 1e-5, momentum 0 means 0.1.
  * batch_norm: per channel (last axis) over all other axes; running_mean (0) and running_var (1) are buffers.
@@ -425,6 +438,12 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_linear_forward(...) tn_linear_forward_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_conv2d_new(...) TN_WITH5_(conv2d_new, tn_conv_options, __VA_ARGS__)
 #define tn_conv2d_forward(...) tn_conv2d_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_conv1d_new(...) TN_WITH5_(conv1d_new, tn_conv_options, __VA_ARGS__)
+#define tn_conv1d_forward(...) tn_conv1d_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_conv_transpose2d_new(...) TN_WITH5_(conv_transpose2d_new, tn_conv_options, __VA_ARGS__)
+#define tn_conv_transpose2d_forward(...) tn_conv_transpose2d_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_conv_transpose1d_new(...) TN_WITH5_(conv_transpose1d_new, tn_conv_options, __VA_ARGS__)
+#define tn_conv_transpose1d_forward(...) tn_conv_transpose1d_forward_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_batch_norm_new(...) TN_WITH3_(batch_norm_new, tn_norm_new_options, __VA_ARGS__)
 #define tn_layer_norm_new(...) TN_WITH3_(layer_norm_new, tn_norm_new_options, __VA_ARGS__)
 #define tn_rms_norm_new(...) TN_WITH3_(rms_norm_new, tn_norm_new_options, __VA_ARGS__)

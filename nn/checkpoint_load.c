@@ -83,11 +83,11 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
         if (status || !e->saved) return status;
     }
     if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
-    if (ld->pytorch && e->tensor && ndim == 4) { /* what is OHWI here is OIHW there */
-        int64_t in = shape[3];
-        shape[3] = shape[2];
-        shape[2] = shape[1];
-        shape[1] = in;
+    nn_turn turn = {{0}, {0}};
+    if (ld->pytorch && e->tensor) tn_nn_turn_of(ld->st, e->tensor, &turn);
+    if (ndim >= 3 && turn.column[2] == shape[ndim - 1] && turn.column[1] == shape[ndim - 2]) {
+        memmove(&shape[2], &shape[1], (size_t)(ndim - 2) * sizeof(*shape)); /* what is OHWI here is OIHW there */
+        shape[1] = turn.column[2];
     }
     if (ndim != e->saved->ndim || memcmp(shape, e->saved->shape, (size_t)ndim * sizeof(*shape))) {
         shape_text(want, sizeof(want), ndim, shape);

@@ -129,44 +129,69 @@ NN_FORWARD(linear_forward, tn_linear, l, x, weight)
 
 /* ---- convolution ---- */
 
-TN_DEFINE(tn_conv *, conv2d_new, s, (s, name, in, out, kernel, options), tn_session *s, const char *name,
-          int64_t in, int64_t out, int kernel, const tn_conv_options *options)
+/* axes: of the window. A transposed one has a weight [in, .., out / groups], and as in PyTorch fan is that of
+ * its last axes. */
+static tn_conv *conv_new(tn_session *s, const char *op, const char *name, int64_t in, int64_t out, int kernel,
+                         const tn_conv_options *options, int axes, bool transposed)
 {
-    static const char op[] = "conv2d_new";
     NN_OPTIONS(tn_conv_options, o, options);
-    int groups = o->groups ? o->groups : 1;
+    int groups = o->groups ? o->groups : 1, stride = o->stride ? o->stride : 1;
     bool ok = in > 0 && out > 0 && kernel > 0 && o->stride >= 0 && o->pad >= 0 && o->dilation >= 0 &&
               groups > 0 && in % groups == 0 && out % groups == 0;
     if (!tn_nn_check(
             s, op, name, ok,
             "in, out and kernel > 0, options >= 0, in and out multiples of groups; in is %lld, out %lld, "
             "kernel %d, stride %d, pad %d, dilation %d, groups %d",
-            (long long)in, (long long)out, kernel, o->stride, o->pad, o->dilation, groups))
+            (long long)in, (long long)out, kernel, o->stride, o->pad, o->dilation, groups) ||
+        !tn_nn_check(s, op, name, o->output_pad >= 0 && o->output_pad < (transposed ? stride : 1),
+                     "an output_pad below stride, where it is transposed, else 0; output_pad is %d",
+                     o->output_pad))
         return NULL;
     tn_conv *c = tn_nn_own(s, sizeof(*c), NULL, op);
     if (!c) return NULL;
-    c->in = in;
-    c->out = out;
-    c->kernel = kernel;
-    c->stride = o->stride ? o->stride : 1;
-    c->pad = o->pad;
-    c->dilation = o->dilation ? o->dilation : 1;
-    c->groups = groups;
-    const double bound = 1 / sqrt((double)kernel * kernel * (double)(in / groups));
+    *c = (tn_conv){.in = in,
+                   .out = out,
+                   .kernel = kernel,
+                   .stride = stride,
+                   .pad = o->pad,
+                   .dilation = o->dilation ? o->dilation : 1,
+                   .groups = groups,
+                   .output_pad = o->output_pad};
+    const int64_t first = transposed ? in : out, last = (transposed ? out : in) / groups;
+    const double bound = 1 / sqrt((axes > 1 ? (double)kernel * kernel : kernel) * (double)last);
+    const int64_t image[3] = {axes > 1 ? kernel : 1, kernel, last};
     const nn_part parts[] = {
-        {.name = "weight", .at = &c->weight, .number = bound, .shape = {out, kernel, kernel, in / groups}},
+        {.name = "weight",
+         .at = &c->weight,
+         .number = bound,
+         .shape = {first, kernel, axes > 1 ? kernel : last, axes > 1 ? last : 0},
+         .column = image},
         {.name = o->no_bias ? NULL : "bias", .at = &c->bias, .number = bound, .shape = {out}},
     };
     return NN_MAKE(s, op, name, parts) ? c : NULL;
 }
 
-NN_FORWARD(conv2d_forward, tn_conv, c, x, weight)
-{
-    if (!c) return NULL;
-    const tn_conv2d_options o = {
-        .stride = c->stride, .pad = c->pad, .dilation = c->dilation, .groups = c->groups, .size = sizeof(o)};
-    return tn_conv2d(x, c->weight, c->bias, &o);
-}
+#define CONV(name_, axes, transposed)                                                                        \
+    TN_DEFINE(tn_conv *, name_##_new, s, (s, name, in, out, kernel, o), tn_session *s, const char *name,     \
+              int64_t in, int64_t out, int kernel, const tn_conv_options *o)                                 \
+    {                                                                                                        \
+        return conv_new(s, #name_ "_new", name, in, out, kernel, o, axes, transposed);                       \
+    }                                                                                                        \
+    NN_FORWARD(name_##_forward, tn_conv, c, x, weight)                                                       \
+    {                                                                                                        \
+        if (!c) return NULL;                                                                                 \
+        const tn_conv2d_options o = {.stride = c->stride,                                                    \
+                                     .pad = c->pad,                                                          \
+                                     .dilation = c->dilation,                                                \
+                                     .groups = c->groups,                                                    \
+                                     .output_pad = c->output_pad,                                            \
+                                     .size = sizeof(o)};                                                     \
+        return tn_##name_(x, c->weight, c->bias, &o);                                                        \
+    }
+CONV(conv2d, 2, false)
+CONV(conv1d, 1, false)
+CONV(conv_transpose2d, 2, true)
+CONV(conv_transpose1d, 1, true)
 
 /* ---- norms ---- */
 

@@ -206,6 +206,16 @@ F(conv2d_groups, tn_conv2d(x[0], x[1], x[2], .groups = 2))
 F(conv2d_depthwise, tn_conv2d(x[0], x[1], NULL, .groups = 3, .pad = 1))
 F(conv2d_uneven, tn_conv2d(x[0], x[1], NULL, .stride_hw = {2, 1}, .pad_hw = {1, 2}))
 F(conv2d_point, tn_conv2d(x[0], x[1], NULL, .stride = 1))
+F(conv1d, tn_conv1d(x[0], x[1], x[2], .pad = 1, .stride = 2))
+F(conv1d_groups, tn_conv1d(x[0], x[1], NULL, .dilation = 2, .groups = 2))
+F(conv_transpose2d, tn_conv_transpose2d(x[0], x[1], x[2], .stride = 2, .pad = 1, .output_pad = 1))
+F(conv_transpose2d_groups, tn_conv_transpose2d(x[0], x[1], NULL, .dilation = 2, .groups = 2))
+F(conv_transpose1d, tn_conv_transpose1d(x[0], x[1], x[2], .stride = 3))
+F(resize_twice, tn_resize_nearest(x[0], 6, 4))
+F(resize_nearest, tn_resize_nearest(x[0], 7, 2))
+F(resize_half, tn_resize_nearest(x[0], 2, 7))
+F(resize_bilinear, tn_resize_bilinear(x[0], 7, 3, false))
+F(resize_corners, tn_resize_bilinear(x[0], 1, 5, true))
 F(max_pool2d, tn_max_pool2d(x[0], 2, .stride = 2))
 F(max_pool2d_overlap, tn_max_pool2d(x[0], 3, .stride = 2, .pad = 1))
 F(max_pool2d_ceil, tn_max_pool2d(x[0], 2, .stride = 2, .ceil_mode = true))
@@ -385,6 +395,17 @@ static const op_case cases[] = {
     {"conv2d/uneven", f_conv2d_uneven, {R(1, 5, 4, 2), R(2, 3, 2, 2)}, 0},
     {"conv2d/point", f_conv2d_point, {R(2, 3, 3, 3), R(4, 1, 1, 3)}, 0},
     {"conv2d/large", f_conv2d, {R(2, 9, 11, 16), R(24, 3, 3, 16), R(24)}, NO_GRADIENT},
+    {"conv1d", f_conv1d, {R(2, 7, 3), R(4, 3, 3), R(4)}, 0},
+    {"conv1d/groups", f_conv1d_groups, {R(1, 6, 4), R(2, 2, 2)}, 0},
+    {"conv_transpose2d", f_conv_transpose2d, {R(1, 3, 2, 2), R(2, 3, 3, 3), R(3)}, 0},
+    {"conv_transpose2d/groups", f_conv_transpose2d_groups, {R(1, 2, 3, 4), R(4, 2, 2, 1)}, 0},
+    {"conv_transpose1d", f_conv_transpose1d, {R(2, 3, 2), R(2, 2, 3), R(3)}, 0},
+    {"resize_nearest", f_resize_nearest, {R(1, 5, 4, 2)}, 0},
+    {"resize_nearest/twice", f_resize_twice, {R(2, 3, 2, 2)}, 0},
+    {"resize_nearest/half", f_resize_half, {R(1, 4, 5, 1)}, 0},
+    {"resize_nearest/int", f_resize_nearest, {I4(-9, 9, 1, 5, 4, 2)}, NO_GRADIENT},
+    {"resize_bilinear", f_resize_bilinear, {R(1, 4, 5, 2)}, 0},
+    {"resize_bilinear/corners", f_resize_corners, {R(2, 3, 4, 2)}, 0},
     {"max_pool2d", f_max_pool2d, {D(1, 4, 4, 2)}, 0},
     {"max_pool2d/overlap", f_max_pool2d_overlap, {D(1, 5, 4, 2)}, 0},
     {"max_pool2d/ceil", f_max_pool2d_ceil, {D(1, 5, 3, 2)}, 0},

@@ -204,6 +204,20 @@ FN(conv, tn_conv2d(x[0], x[1], x[2], .stride = 2, .pad = 1))
 FN(conv_dilated, tn_conv2d(x[0], x[1], x[2], .dilation = 2, .pad = 2))
 FN(conv_groups, tn_conv2d(x[0], x[1], x[2], .groups = 2, .pad = 1))
 FN(conv_depthwise, tn_conv2d(x[0], x[1], x[2], .groups = 3))
+FN(conv1d, tn_conv1d(x[0], x[1], x[2], .stride = 2, .pad = 1))
+FN(conv1d_groups, tn_conv1d(x[0], x[1], x[2], .dilation = 3, .groups = 2))
+FN(transpose2d, tn_conv_transpose2d(x[0], x[1], x[2], .stride = 2, .pad = 1, .output_pad = 1))
+FN(transpose2d_groups, tn_conv_transpose2d(x[0], x[1], x[2], .stride = 3, .dilation = 2, .groups = 2))
+FN(transpose1d, tn_conv_transpose1d(x[0], x[1], x[2], .stride = 2, .pad = 1))
+FN(nearest_up, tn_resize_nearest(x[0], 14, 18))
+FN(nearest_odd, tn_resize_nearest(x[0], 10, 4))
+FN(nearest_down, tn_resize_nearest(x[0], 1, 3))
+FN(bilinear_up, tn_resize_bilinear(x[0], 14, 18, false))
+FN(bilinear_odd, tn_resize_bilinear(x[0], 10, 4, false))
+FN(bilinear_down, tn_resize_bilinear(x[0], 1, 3, false))
+FN(corners_up, tn_resize_bilinear(x[0], 14, 18, true))
+FN(corners_odd, tn_resize_bilinear(x[0], 10, 4, true))
+FN(corners_down, tn_resize_bilinear(x[0], 1, 3, true))
 FN(var_0, tn_var(x[0], TN_AXES(1, 3), false, 0))
 FN(var_1, tn_var(x[0], TN_AXES(1, 3), false, 1))
 FN(var_2, tn_var(x[0], TN_AXES(1, 3), false, 2))
@@ -298,6 +312,20 @@ static const op_case OPS[] = {
     {"conv_dilated", {"x", "w", "b"}, conv_dilated, 0},
     {"conv_groups", {"x", "w", "b"}, conv_groups, 0},
     {"conv_depthwise", {"x", "w", "b"}, conv_depthwise, 0},
+    {"conv1d", {"x", "w", "b"}, conv1d, 0},
+    {"conv1d_groups", {"x", "w", "b"}, conv1d_groups, 0},
+    {"transpose2d", {"x", "w", "b"}, transpose2d, 0},
+    {"transpose2d_groups", {"x", "w", "b"}, transpose2d_groups, 0},
+    {"transpose1d", {"x", "w", "b"}, transpose1d, 0},
+    {"nearest_up", {"x"}, nearest_up, 0},
+    {"nearest_odd", {"x"}, nearest_odd, 0},
+    {"nearest_down", {"x"}, nearest_down, 0},
+    {"bilinear_up", {"x"}, bilinear_up, 0},
+    {"bilinear_odd", {"x"}, bilinear_odd, 0},
+    {"bilinear_down", {"x"}, bilinear_down, 0},
+    {"corners_up", {"x"}, corners_up, 0},
+    {"corners_odd", {"x"}, corners_odd, 0},
+    {"corners_down", {"x"}, corners_down, 0},
     {"var_0", {"x"}, var_0, 0},
     {"var_1", {"x"}, var_1, 0},
     {"var_2", {"x"}, var_2, 0},

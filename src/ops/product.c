@@ -52,11 +52,8 @@ PLAIN(affine, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias), (x, weight, b
 
 /* ---- convolution and pooling ---- */
 
-tn_tensor *tn_conv2d_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options,
-                        const char *file, int line)
+static tn_conv_attr conv_attr(const tn_conv2d_options *options)
 {
-    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "conv2d", file, line, 2, 1, &x, &weight, &bias);
-    if (!sc.ok) return tn_leave(&sc, NULL);
     tn_conv2d_options o = {0};
     if (options) o = *options;
     tn_conv_attr a = {.groups = o.groups ? o.groups : 1};
@@ -65,10 +62,90 @@ tn_tensor *tn_conv2d_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const 
         a.dilation[i] = o.dilation_hw[i] ? o.dilation_hw[i] : o.dilation ? o.dilation : 1;
         a.pad[2 * i] = a.pad[2 * i + 1] = o.pad_hw[i] ? o.pad_hw[i] : o.pad;
     }
-    return tn_leave(&sc, tn_mk_conv2d(x, weight, bias, &a));
+    return a;
 }
-PLAIN(conv2d, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options),
-      (x, weight, bias, options, NULL, 0))
+
+/* The transpose of a convolution in x: the image whose convolution by weight has x's shape, the gradient of
+ * one with respect to its image. The images that fit differ by output_pad. */
+static tn_tensor *transposed(tn_tensor *x, tn_tensor *w, tn_tensor *bias, tn_conv_attr a,
+                             const int output_pad[2])
+{
+    char s[160], t[160];
+    int64_t out[2];
+    bool known = x->ndim == 4 && w->ndim == 4 && a.groups > 0 && x->shape[3] == w->shape[0] &&
+                 w->shape[0] % a.groups == 0 && tn_node_numel(w) > 0;
+    if (!known || (bias && (bias->ndim != 1 || bias->shape[0] != w->shape[3] * a.groups)))
+        return tn_error_set(
+            x->graph, TN_E_SHAPE,
+            "x %s does not fit weight %s, which is [c, kh, kw, oc / groups], or bias is not [oc]",
+            tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w));
+    for (int i = 0; i < 2; i++) {
+        if (a.stride[i] < 1 || a.dilation[i] < 1 || a.pad[2 * i] < 0 || output_pad[i] < 0 ||
+            output_pad[i] >= a.stride[i])
+            return tn_error_set(
+                x->graph, TN_E_ARG,
+                "stride %lld, pad %lld, dilation %lld, output_pad %d: stride and dilation must be "
+                "positive, pad not negative, and output_pad below stride",
+                (long long)a.stride[i], (long long)a.pad[2 * i], (long long)a.dilation[i], output_pad[i]);
+        out[i] = (x->shape[1 + i] - 1) * a.stride[i] - 2 * a.pad[2 * i] +
+                 a.dilation[i] * (w->shape[1 + i] - 1) + output_pad[i] + 1;
+        if (!x->shape[1 + i] || out[i] < 1)
+            return tn_error_set(
+                x->graph, TN_E_SHAPE, "nothing is left of x %s by weight %s and a padding of %lld",
+                tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w), (long long)a.pad[2 * i]);
+    }
+    a.h = out[0];
+    a.w = out[1];
+    a.kh = w->shape[1];
+    a.kw = w->shape[2];
+    tn_dtype d = tn_dtype_promote((tn_dtype)x->dtype, (tn_dtype)w->dtype);
+    if (!tn_dtype_is_float(d))
+        return tn_error_set(x->graph, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(d));
+    x = tn_mk_conv2d_data_grad(tn_mk_cast(x, d), tn_mk_cast(w, d), &a);
+    return bias ? add(x, tn_mk_cast(bias, d)) : x;
+}
+
+static tn_tensor *convolved(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_conv_attr *a,
+                            const int *output_pad)
+{
+    return output_pad ? transposed(x, w, bias, *a, output_pad) : tn_mk_conv2d(x, w, bias, a);
+}
+
+/* Of a row: an image of height 1. */
+static tn_tensor *convolved1(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_conv2d_options *o,
+                             bool back)
+{
+    if (x->ndim != 3 || w->ndim != 3) {
+        char s[160], t[160];
+        return tn_error_set(x->graph, TN_E_SHAPE, "x %s and weight %s: wanted %s",
+                            tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w),
+                            back ? "[n, t, c] and [c, k, oc / groups]" : "[n, t, c] and [oc, k, c / groups]");
+    }
+    tn_conv_attr a = conv_attr(o);
+    a.stride[0] = a.dilation[0] = 1;
+    a.pad[0] = a.pad[1] = 0;
+    const int output_pad[2] = {0, o ? o->output_pad : 0};
+    x = convolved(unsqueeze(x, 1), unsqueeze(w, 1), bias, &a, back ? output_pad : NULL);
+    return x ? drop_axes(x, 2u) : NULL;
+}
+
+#define CONV(name, ...)                                                                                      \
+    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias,                              \
+                              const tn_conv2d_options *options, const char *file, int line)                  \
+    {                                                                                                        \
+        tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), #name, file, line, 2, 1, &x, &weight, &bias);  \
+        if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
+        tn_conv_attr a = conv_attr(options);                                                                 \
+        const int output_pad[2] = {options ? options->output_pad : 0, options ? options->output_pad : 0};    \
+        (void)a, (void)output_pad;                                                                           \
+        return tn_leave(&sc, __VA_ARGS__);                                                                   \
+    }                                                                                                        \
+    PLAIN(name, (tn_tensor * x, tn_tensor * weight, tn_tensor * bias, const tn_conv2d_options *options),     \
+          (x, weight, bias, options, NULL, 0))
+CONV(conv2d, convolved(x, weight, bias, &a, NULL))
+CONV(conv_transpose2d, convolved(x, weight, bias, &a, output_pad))
+CONV(conv1d, convolved1(x, weight, bias, options, false))
+CONV(conv_transpose1d, convolved1(x, weight, bias, options, true))
 
 /* PyTorch's geometry: in ceil mode a last window may hang over the far edge, but must begin inside the image
  * or its near padding. */

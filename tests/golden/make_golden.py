@@ -314,6 +314,22 @@ def make_ops():
     case("conv_groups", conv(groups=2, padding=1), x=draw(50, 2, 7, 6, 6), w=w, b=draw(49, 4))
     case("conv_depthwise", conv(groups=3), x=image, w=draw(51, 3, 3, 3, 1), b=draw(52, 3))
 
+    row = draw(75, 2, 9, 4)
+    conv1 = lambda **o: (lambda x, w, b: F.conv1d(x.mT, w.permute(0, 2, 1), b, **o).mT)
+    case("conv1d", conv1(stride=2, padding=1), x=row, w=draw(76, 6, 3, 4), b=draw(77, 6))
+    case("conv1d_groups", conv1(dilation=3, groups=2), x=row, w=draw(76, 6, 3, 2), b=draw(77, 6))
+    back = lambda **o: to_nchw(lambda x, w, b: F.conv_transpose2d(x, w.permute(0, 3, 1, 2), b, **o))
+    case("transpose2d", back(stride=2, padding=1, output_padding=1), x=image, w=draw(78, 3, 3, 3, 5), b=draw(79, 5))
+    case("transpose2d_groups", back(stride=3, dilation=2, groups=2), x=draw(50, 2, 3, 4, 6), w=draw(80, 6, 2, 3, 2),
+         b=draw(49, 4))
+    case("transpose1d", lambda x, w, b: F.conv_transpose1d(x.mT, w.permute(0, 2, 1), b, 2, 1).mT, x=row,
+         w=draw(81, 4, 4, 3), b=draw(82, 3))
+    for name, size in (("up", (14, 18)), ("odd", (10, 4)), ("down", (1, 3))):
+        resize = lambda mode, **o: to_nchw(lambda x: F.interpolate(x, size, mode=mode, **o))
+        case("nearest_" + name, resize("nearest"), x=image)
+        case("bilinear_" + name, resize("bilinear"), x=image)
+        case("corners_" + name, resize("bilinear", align_corners=True), x=image)
+
     for correction in (0, 1, 2):
         case(f"var_{correction}", lambda x: x.var((1, 3), correction=correction), x=x)
     case("std", lambda x: x.std(1, correction=1), x=x)
