@@ -317,6 +317,42 @@ TN_NEW(tn_dataset, dataset_idx_with, tn_session *s, const char *dir, tn_part par
 /* n items of `shape` from host memory, f32, with i32 labels; both are copied. */
 TN_NEW(tn_dataset, dataset_from, tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
        const int64_t *shape);
+
+/* Up to TN_MAX_ARRAYS arrays of n items: inputs, targets, masks, weights, of any dtype and shape. The first is x of a
+ * batch, the second its y, all are its of[].
+ *
+ *     tn_dataset *d = tn_dataset_arrays(s, n, TN_ARRAYS({.data = x, .shape = {8}}, {.data = y, .shape = {2}}));
+ *     tn_dataset *e = tn_dataset_arrays(s, 0, TN_ARRAYS({.path = "x.npy"}, {.path = "y.npy"}));
+ *
+ * n 0 takes as many items as the files have, which then all have to have as many. Data in memory are the caller's, are
+ * read as batches are put together, and must stay until tn_close. Files are mapped, may be larger than memory, and must
+ * not be written to meanwhile:
+ *   *.npy   NumPy's format, versions 1 to 3, little-endian, C order, which says its dtype and shape; of the types that
+ *           there is no dtype for, int8, int16 and uint16 become i32, and uint32 i64. Where a .shape is given, too,
+ *           items have that, if it has as many elements.
+ *   others  elements of .dtype, as they are in memory, without a header.
+ * Without arrays (0, NULL) it has n steps, of nothing: for a loop over data of one's own, in which tn_next counts,
+ * tn_progress shows and tn_save keeps where it is.
+ *
+ * TN_E_ARG for an array that cannot be, TN_E_IO, TN_E_FORMAT or TN_E_DTYPE for a file, which is named, TN_E_SHAPE where
+ * files do not fit each other or their shapes. */
+enum { TN_MAX_ARRAYS = 8 };
+typedef struct tn_array {
+    const void *data;               /* [n, shape], row-major, or ... */
+    const char *path;               /* ... a file of it */
+    tn_dtype dtype;                 /* of one element; .npy files say themselves */
+    int64_t shape[TN_MAX_DIMS];     /* of one item, up to the first 0; {0}: one element */
+    double mean[4], std[4];         /* std[0] not 0: the first array, of u8 [h, w, 1 to 4], is images, which become f32
+                                       (pixel / 255 - mean) / std, of each channel */
+} tn_array;
+#define TN_ARRAYS(...)                                                                                       \
+    (int)(sizeof((const tn_array[]){__VA_ARGS__}) / sizeof(tn_array)), (const tn_array[]){__VA_ARGS__}
+TN_NEW(tn_dataset, dataset_arrays, tn_session *s, int64_t n, int narrays, const tn_array *arrays);
+/* The same of items that a function makes: it writes item `index` of each array that has neither data nor path to
+ * out[i], and returns 0, or a status that ends the pass. With .workers it is called on several threads at once. */
+typedef int tn_item_fn(int64_t index, void *const *out, void *user);
+TN_NEW(tn_dataset, dataset_fn, tn_session *s, int64_t n, tn_item_fn *fn, void *user, int narrays, const tn_array *arrays);
+
 /* A text, for models that predict the next character. The vocabulary is the distinct bytes of the whole file,
  * rising; a token is a byte's place in it. TN_TRAIN is the first 90 % of the bytes, TN_TEST the rest.
  *
@@ -332,8 +368,19 @@ typedef struct tn_text_options {
 } tn_text_options;
 TN_NEW(tn_dataset, dataset_text_with, tn_session *s, const char *path, tn_part part,
        const tn_text_options *options);
-/* The vocabulary's size, 0 where d is NULL or no text; the token of a byte and the byte of a token, -1 where
- * there is none. */
+/* A file of tokens that something else has made: little-endian numbers without a sign, of 16 or 32 bits, one behind
+ * the other. The file is mapped, so that it may be larger than memory; it must not be written to meanwhile. Items
+ * are windows, as of a text, and drawn alike. A token that is not below .vocabulary, or above 2^31 - 1, ends the pass
+ * that comes across it: TN_E_FORMAT, which names its place. */
+typedef struct tn_tokens_options {
+    int64_t ctx;        /* 0 means 64 */
+    int bits;           /* of a token, 16 or 32; 0 means 16 */
+    int64_t vocabulary; /* 0: as many as there may be */
+    size_t size;
+} tn_tokens_options;
+TN_NEW(tn_dataset, dataset_tokens_with, tn_session *s, const char *path, const tn_tokens_options *options);
+/* The vocabulary's size, 0 where d is NULL, no text, or tokens of which it was not said; the token of a byte and the
+ * byte of a token, -1 where there is none. */
 TN_API int tn_text_vocabulary(const tn_dataset *d);
 TN_API int tn_text_token(const tn_dataset *d, int byte);
 TN_API int tn_text_byte(const tn_dataset *d, int64_t token);
@@ -342,14 +389,15 @@ TN_API int64_t tn_dataset_count(const tn_dataset *d); /* items; 0 for NULL */
 TN_API int64_t tn_dataset_epoch(const tn_dataset *d);
 
 typedef struct tn_batch {
-    tn_tensor *x;   /* [n, ...] f32, of a text i32; x and y live until the next call of tn_next */
+    tn_tensor *x;   /* [n, ...] f32, of a text i32; it and the others live until the next call of tn_next */
     tn_tensor *y;   /* [n] i32, of a text [n, ctx] */
     int64_t n;      /* items in it: the batch size, or what is left */
     int64_t number; /* of the batch in this pass, from 0 */
+    tn_tensor *of[TN_MAX_ARRAYS]; /* of each array of the data set, x and y the first of them; NULL: it has no more */
 } tn_batch;
 
 typedef struct tn_loader_options {
-    int64_t batch; /* 0 means 64 */
+    int64_t batch; /* 0 means 64, where there are arrays */
     bool shuffle;
     bool drop_last;    /* leave out a last short batch */
     int64_t batches;   /* end as soon as the pass has come to so many; the next loader goes on with the same
@@ -357,6 +405,9 @@ typedef struct tn_loader_options {
     bool progress;     /* a bar on a terminal, a line every tenth of the pass elsewhere */
     uint64_t seed;     /* of the order; 0 means the session's */
     FILE *progress_to; /* NULL means stderr */
+    int workers;       /* threads that put batches together beside the step, two batches ahead at most. 0: as many as
+                          serve, which is none where items are copied or a function makes them; below 0: none. What a
+                          batch holds does not depend on it */
     size_t size;
 } tn_loader_options;
 /* One pass over d. With .shuffle, unless d is a text, the order is that of Fisher-Yates (i from n-1 down to 1, swap with
@@ -395,6 +446,10 @@ typedef tn_tensor *tn_classify_fn(tn_session *s, tn_tensor *x, void *user);
 TN_FUNCTION(double, evaluate, tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
 /* The mean of tn_cross_entropy over d's labels, in nats, likewise. */
 TN_FUNCTION(double, evaluate_loss, tn_session *s, tn_dataset *d, tn_classify_fn *f, void *user);
+/* The mean over d's items of what f gives for a batch, a tensor of one element that is the mean over its items: for
+ * data sets of any arrays, and measures of one's own. Otherwise as tn_evaluate. */
+typedef tn_tensor *tn_measure_fn(tn_session *s, const tn_batch *b, void *user);
+TN_FUNCTION(double, evaluate_mean, tn_session *s, tn_dataset *d, tn_measure_fn *f, void *user);
 
 /* ---- 6 Checkpoints ----------------------------------------------------------------------------------- */
 
@@ -469,9 +524,13 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_next(...) tn_next_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_evaluate(...) tn_evaluate_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_evaluate_mean(...) tn_evaluate_mean_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_evaluate_loss(...) tn_evaluate_loss_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_save(...) tn_save_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_load(...) TN_WITH2_(load_with, tn_load_options, __VA_ARGS__)
+#define tn_dataset_arrays(...) tn_dataset_arrays_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_dataset_fn(...) tn_dataset_fn_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_dataset_tokens(...) TN_WITH2_(dataset_tokens_with, tn_tokens_options, __VA_ARGS__)
 #define tn_dataset_from(...) tn_dataset_from_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)
 #define tn_dataset_idx(...) TN_WITH3_(dataset_idx_with, tn_idx_options, __VA_ARGS__)

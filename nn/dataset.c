@@ -1,41 +1,83 @@
-/* dataset.c - data sets in host memory, whatever their items are made of.
+/* dataset.c - data sets: arrays of n items, that lie in memory or are made item by item.
  *
- * Pixels stay bytes (MNIST: 47 MB instead of 188) and become f32 through a table of 256 values when a batch
- * is put together; a text stays one byte a character and becomes windows of i32. images.c and text.c read
- * them from files. struct tn_dataset stands in nn.h. Read tn_nn_dataset_copy first.
+ * Elements stay as they were found and become what a step wants when a batch is put together: pixels are
+ * bytes (MNIST: 47 MB instead of 188) that become f32 through a table, a text is one byte a character and
+ * becomes windows of i32. arrays.c takes them from a program and its files, images.c and text.c read files of
+ * known formats. struct tn_dataset stands in nn.h. Read tn_nn_item first.
  */
 #include "nn.h"
 
 #include <string.h>
 
-static void destroy(void *p)
+void tn_nn_dataset_drop(void *p)
 {
     tn_dataset *d = p;
-    tn_free_mem(d->bytes);
-    tn_free_mem(d->floats);
-    tn_free_mem(d->corpus);
-    tn_free_mem(d->labels);
+    for (int i = 0; i < d->arrays; i++) {
+        tn_free_mem(d->array[i].own);
+        tn_nn_unmap(&d->array[i].file);
+    }
+    if (d->drop) d->drop(d->of);
 }
 
-tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, bool labelled, int ndim, const int64_t *shape,
-                              const char *op)
+tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const char *op)
 {
-    tn_dataset *d = tn_nn_own(s, sizeof(*d), destroy, op);
-    if (!d) return NULL;
-    if (labelled && !(d->labels = tn_malloc((size_t)n * sizeof(*d->labels)))) {
-        tn_nn_drop(s, d);
-        tn_fail(s, TN_E_NOMEM, op, "no memory for %lld items", (long long)n);
+    tn_dataset *d = tn_nn_own(s, sizeof(*d), tn_nn_dataset_drop, op);
+    if (!d) {
+        tn_nn_dataset_drop(made);
         return NULL;
     }
+    *d = *made;
     d->s = s;
-    d->n = n;
-    d->ndim = ndim;
-    d->item = d->labels_each = 1;
-    for (int i = 0; i < ndim; i++) d->item *= d->shape[i] = shape[i];
     nn_state *st = tn_nn_state(s);
     *st->last_dataset = d;
     st->last_dataset = &d->next;
     return d;
+}
+
+bool tn_nn_dataset_array(tn_dataset *d, tn_dtype dtype, nn_raw raw, int ndim, const int64_t *shape)
+{
+    nn_array *a = &d->array[d->arrays++];
+    *a = (nn_array){.dtype = dtype, .raw = raw, .ndim = ndim, .item = 1};
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 1 || shape[i] > INT32_MAX || a->item > INT64_MAX / 8 / shape[i] / (d->n ? d->n : 1))
+            return false;
+        a->item *= a->shape[i] = shape[i];
+    }
+    return true;
+}
+
+size_t tn_nn_raw_size(const nn_array *a)
+{
+    switch (a->raw) {
+    case NN_AS_IS:
+        return tn_dtype_size(a->dtype);
+    case NN_PIXELS:
+    case NN_I8:
+        return 1;
+    case NN_I16:
+    case NN_U16:
+        return 2;
+    case NN_U32:
+        return 4;
+    }
+    return 0;
+}
+
+void *tn_nn_dataset_room(tn_dataset *d)
+{
+    nn_array *a = &d->array[d->arrays - 1];
+    a->data = a->own = tn_malloc((size_t)(d->n * a->item) * tn_nn_raw_size(a));
+    return a->own;
+}
+
+bool tn_nn_dataset_pixels(tn_dataset *d, const double *mean, const double *std)
+{
+    const nn_array *a = &d->array[0];
+    for (int64_t c = 0; c < a->shape[2] && c < 4; c++) {
+        if (!(std[c] > 0) || !(mean[c] - mean[c] == 0)) return false;
+        for (int i = 0; i < 256; i++) d->table[c][i] = (float)((i / 255.0 - mean[c]) / std[c]);
+    }
+    return a->ndim == 3 && a->shape[2] <= 4;
 }
 
 TN_DEFINE(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_session *s, const float *x,
@@ -52,27 +94,26 @@ TN_DEFINE(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_sess
                 (long long)UINT32_MAX, ndim, TN_MAX_DIMS - 1);
         return NULL;
     }
-    int64_t item = 1;
-    for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 1 || shape[i] > INT32_MAX || item > INT64_MAX / 8 / n / shape[i]) {
-            tn_fail(s, TN_E_ARG, op,
-                    "shape[%d] is %lld, must be above 0, and all elements few enough to be counted", i,
-                    (long long)shape[i]);
-            return NULL;
-        }
-        item *= shape[i];
-    }
-    float *copy = tn_malloc((size_t)(n * item) * sizeof(float));
-    tn_dataset *d = copy ? tn_nn_dataset_new(s, n, true, ndim, shape, op) : NULL;
-    if (!d) {
-        if (!copy) tn_fail(s, TN_E_NOMEM, op, "no memory for %lld items", (long long)n);
-        tn_free_mem(copy);
+    tn_dataset made = {.n = n};
+    if (!tn_nn_dataset_array(&made, TN_F32, NN_AS_IS, ndim, shape)) {
+        int bad = 0;
+        while (bad < ndim - 1 && shape[bad] == made.array[0].shape[bad]) bad++;
+        tn_fail(s, TN_E_ARG, op,
+                "shape[%d] is %lld, must be above 0, and all elements few enough to be counted", bad,
+                (long long)shape[bad]);
         return NULL;
     }
-    memcpy(copy, x, (size_t)(n * item) * sizeof(float));
-    memcpy(d->labels, labels, (size_t)n * sizeof(*labels));
-    d->floats = copy;
-    return d;
+    void *values = tn_nn_dataset_room(&made);
+    tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 0, NULL);
+    void *y = tn_nn_dataset_room(&made);
+    if (!values || !y) {
+        tn_fail(s, TN_E_NOMEM, op, "no memory for %lld items", (long long)n);
+        tn_nn_dataset_drop(&made);
+        return NULL;
+    }
+    memcpy(values, x, (size_t)(n * made.array[0].item) * sizeof(*x));
+    memcpy(y, labels, (size_t)n * sizeof(*labels));
+    return tn_nn_dataset_new(s, &made, op);
 }
 
 int64_t tn_dataset_count(const tn_dataset *d)
@@ -85,45 +126,63 @@ int64_t tn_dataset_epoch(const tn_dataset *d)
     return d ? d->next_epoch : 0;
 }
 
-void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y)
+/* ---- items ---- */
+
+#define WIDEN(from_type, to_type)                                                                            \
+    for (int64_t i = 0; i < a->item; i++) {                                                                  \
+        from_type v;                                                                                         \
+        memcpy(&v, from + (size_t)i * sizeof(v), sizeof(v));                                                 \
+        ((to_type *)to)[i] = v;                                                                              \
+    }                                                                                                        \
+    return
+
+static void copy(const tn_dataset *d, const nn_array *a, const unsigned char *from, void *to)
 {
-    const nn_corpus *c = d->corpus;
-    for (int64_t i = 0; i < d->item; i++) {
-        bool inside = from + i + 1 < c->n;
-        x[i] = inside ? c->tokens[from + i] : 0;
-        if (y) y[i] = inside ? c->tokens[from + i + 1] : NN_NO_LABEL;
+    switch (a->raw) {
+    case NN_AS_IS:
+        memcpy(to, from, (size_t)a->item * tn_dtype_size(a->dtype));
+        return;
+    case NN_PIXELS:
+        for (int64_t i = 0, c = a->shape[2]; i < a->item; i += c)
+            for (int64_t k = 0; k < c; k++) ((float *)to)[i + k] = d->table[k][from[i + k]];
+        return;
+    case NN_I8:
+        WIDEN(int8_t, int32_t);
+    case NN_I16:
+        WIDEN(int16_t, int32_t);
+    case NN_U16:
+        WIDEN(uint16_t, int32_t);
+    case NN_U32:
+        WIDEN(uint32_t, int64_t);
     }
 }
 
-void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, void *x,
-                        int32_t *y)
+int tn_nn_item(const tn_dataset *d, int64_t k, void *const *out, nn_why *why)
 {
-    for (int64_t i = 0; i < n; i++) {
-        int64_t k = order ? (int64_t)order[first + i] : first + i;
-        if (d->corpus) {
-            tn_nn_window(d, order ? k : k * d->item, (int32_t *)x + i * d->item, y ? y + i * d->item : NULL);
-            continue;
-        }
-        float *to = (float *)x + i * d->item;
-        if (d->floats) {
-            memcpy(to, d->floats + k * d->item, (size_t)d->item * sizeof(float));
-        } else {
-            const unsigned char *from = d->bytes + k * d->item;
-            for (int64_t j = 0; j < d->item; j++) to[j] = d->table[from[j]];
-        }
-        if (y) y[i] = d->labels[k];
+    const nn_array *x = &d->array[0];
+    unsigned char *pixels = NULL;
+    int status = TN_OK;
+    if (d->make) {
+        void *to[TN_MAX_ARRAYS];
+        memcpy(to, out, sizeof(to));
+        if (x->raw == NN_PIXELS && !x->data && !(to[0] = pixels = tn_malloc((size_t)x->item)))
+            return tn_nn_why(why, TN_E_NOMEM, "no memory for an item");
+        status = d->make(d, k, to, why);
     }
+    for (int i = 0; i < d->arrays && !status; i++) {
+        const nn_array *a = &d->array[i];
+        const unsigned char *from = a->data ? a->data + (size_t)(k * a->item) * tn_nn_raw_size(a)
+                                    : i     ? NULL
+                                            : pixels;
+        if (from) copy(d, a, from, out[i]);
+    }
+    tn_free_mem(pixels);
+    return status;
 }
 
-tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const void *x)
+tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int i, int64_t n, const void *x)
 {
     int64_t shape[TN_MAX_DIMS] = {n};
-    memcpy(shape + 1, d->shape, (size_t)d->ndim * sizeof(*shape));
-    return tn_from(d->s, x, d->corpus ? TN_I32 : TN_F32, d->ndim + 1, shape);
-}
-
-tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y)
-{
-    int64_t shape[] = {n, d->labels_each};
-    return tn_from(d->s, y, TN_I32, d->corpus ? 2 : 1, shape);
+    memcpy(shape + 1, d->array[i].shape, (size_t)d->array[i].ndim * sizeof(*shape));
+    return tn_from(d->s, x, d->array[i].dtype, d->array[i].ndim + 1, shape);
 }

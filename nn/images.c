@@ -67,23 +67,30 @@ TN_DEFINE(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session
     nn_images images = {0};
     unsigned char *labels = NULL;
     nn_why why = {0};
-    tn_dataset *d = NULL;
-    if (read_folder(dir, part, &images, &labels, &why)) {
-        tn_fail(s, why.status, op, "%s", why.text);
-    } else {
+    tn_dataset made = {.classes = classes}, *d = NULL;
+    if (!read_folder(dir, part, &images, &labels, &why)) {
         int64_t n = o->limit && o->limit < images.n ? o->limit : images.n, bad = 0;
         while (bad < n && labels[bad] < classes) bad++;
         if (bad < n)
-            tn_fail(s, TN_E_FORMAT, op, "%s: label %d of item %lld is not below %d", dir, labels[bad],
-                    (long long)bad, classes);
-        else
-            d = tn_nn_dataset_new(s, n, true, 3, (int64_t[]){images.h, images.w, 1}, op);
+            tn_nn_why(&why, TN_E_FORMAT, "%s: label %d of item %lld is not below %d", dir, labels[bad],
+                      (long long)bad, classes);
+        made.n = n;
     }
-    if (d) {
-        d->bytes = images.pixels;
+    if (!why.status) {
+        tn_nn_dataset_array(&made, TN_F32, NN_PIXELS, 3, (int64_t[]){images.h, images.w, 1});
+        made.array[0].data = made.array[0].own = images.pixels;
         images.pixels = NULL;
-        for (int i = 0; i < 256; i++) d->table[i] = (float)((i / 255.0 - mean) / std);
-        for (int64_t i = 0; i < d->n; i++) d->labels[i] = labels[i];
+        tn_nn_dataset_pixels(&made, &mean, &std);
+        tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 0, NULL);
+        int32_t *y = tn_nn_dataset_room(&made);
+        for (int64_t i = 0; y && i < made.n; i++) y[i] = labels[i];
+        if (!y) tn_nn_why(&why, TN_E_NOMEM, "no memory for %lld items", (long long)made.n);
+    }
+    if (why.status) {
+        tn_fail(s, why.status, op, "%s", why.text);
+        tn_nn_dataset_drop(&made);
+    } else {
+        d = tn_nn_dataset_new(s, &made, op);
     }
     tn_free_mem(images.pixels);
     tn_free_mem(labels);

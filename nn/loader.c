@@ -1,8 +1,9 @@
 /* loader.c - one pass over a data set, batch by batch.
  *
- * A loader fixes its order when it is opened (see tn_nn_order), gathers each batch into one host buffer and
- * makes tensors of it. A data set knows which pass comes next, so that "for each epoch: open, loop" needs no
- * counter and a checkpoint can say where to go on. Read tn_next first.
+ * A loader fixes its order when it is opened (see tn_nn_order), and hands on what feed.c puts together. A
+ * data set knows which pass comes next, so that "for each epoch: open, loop" needs no counter and a
+ * checkpoint can say where to go on: at what has been handed out, however much more is ready. Read tn_next
+ * first.
  */
 #include "nn.h"
 
@@ -11,64 +12,26 @@ struct tn_loader {
     tn_loader *next;
     int64_t epoch, at, end; /* at: items handed out; end: of those to hand out (drop_last leaves some) */
     int64_t batch;
-    uint64_t seed;
-    bool cut; /* ends before the pass does (.batches): the next loader goes on with it */
-    /* [n of the data set]; of a text's windows [batch], where they begin. NULL: as they stand */
-    uint32_t *order;
-    void *x;       /* [batch, item] */
-    int32_t *y;    /* [batch, labels of one] */
-    tn_batch last; /* its tensors are freed at the next call */
+    bool cut;        /* ends before the pass does (.batches): the next loader goes on with it */
+    uint32_t *order; /* [n of the data set]; NULL: as they stand, or drawn */
+    nn_feed *feed;
     nn_progress progress;
 };
-
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* Uniform in 0..n-1 without bias (Lemire, "Fast random integer generation in an interval", 2019, with 32-bit
- * draws): the high half of a product, redrawn in the rare case that the low half says the bucket is short. */
-static uint32_t below(uint64_t *state, uint32_t n)
-{
-    uint64_t m = (splitmix(state) >> 32) * n;
-    if ((uint32_t)m < n) {
-        uint32_t least = (0u - n) % n;
-        while ((uint32_t)m < least) m = (splitmix(state) >> 32) * n;
-    }
-    return (uint32_t)(m >> 32);
-}
-
-void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch)
-{
-    uint64_t state = seed + 0x9e3779b97f4a7c15u * ((uint64_t)epoch + 1);
-    for (int64_t i = 0; i < n; i++) order[i] = (uint32_t)i;
-    for (int64_t i = n - 1; i > 0; i--) {
-        uint32_t j = below(&state, (uint32_t)(i + 1)), swap = order[i];
-        order[i] = order[j];
-        order[j] = swap;
-    }
-}
-
-/* Windows are drawn with replacement, so a pass needs no list of them: draw i starts a generator of its own.
- * The pass's state is drawn, not counted up, since those of neighbouring passes would overlap. */
-void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch)
-{
-    uint64_t state = seed + 0x9e3779b97f4a7c15u * ((uint64_t)epoch + 1), pass = splitmix(&state);
-    for (int64_t i = 0; i < n; i++) {
-        state = pass + 0x9e3779b97f4a7c15u * (uint64_t)(first + i);
-        places[i] = below(&state, end);
-    }
-}
 
 static void destroy(void *p)
 {
     tn_loader *l = p;
+    tn_nn_feed_close(l->feed);
     tn_free_mem(l->order);
-    tn_free_mem(l->x);
-    tn_free_mem(l->y);
+}
+
+/* Elements of a batch can be counted. */
+static bool fits(const tn_dataset *d, int64_t batch, int64_t batches)
+{
+    const int64_t most = INT64_MAX / 8 / batch;
+    for (int a = 0; a < d->arrays; a++)
+        if (d->array[a].item > most) return false;
+    return batches <= most;
 }
 
 TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_dataset *d,
@@ -77,38 +40,38 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     NN_OPTIONS(tn_loader_options, o, options);
     static const char op[] = "loader_open";
     if (!d) return NULL;
-    int64_t batch = o->batch ? o->batch : 64;
-    if (batch < 0 || o->batches < 0) {
-        tn_fail(d->s, TN_E_ARG, op, "batch %lld and batches %lld must not be below 0", (long long)batch,
+    const int64_t wanted = o->batch ? o->batch : d->arrays ? 64 : 1;
+    if (wanted < 0 || o->batches < 0) {
+        tn_fail(d->s, TN_E_ARG, op, "batch %lld and batches %lld must not be below 0", (long long)wanted,
                 (long long)o->batches);
         return NULL;
     }
-    bool drawn = d->corpus && o->shuffle;
-    if (batch > d->n && !drawn) batch = d->n;
-    int64_t most = INT64_MAX / 8 / batch; /* what a product with batch may be made of */
-    bool fits = d->item <= most && d->labels_each <= most && o->batches <= most;
-    tn_loader *l = fits ? tn_nn_own(d->s, sizeof(*l), destroy, op) : NULL;
-    if (l) {
-        l->x = tn_malloc((size_t)(batch * d->item) * sizeof(float));
-        l->y = tn_malloc((size_t)(batch * d->labels_each) * sizeof(int32_t));
-        l->order = o->shuffle ? tn_malloc((size_t)(drawn ? batch : d->n) * sizeof(uint32_t)) : NULL;
-    }
-    if (!l || !l->x || !l->y || (o->shuffle && !l->order)) {
+    const bool drawn = d->corpus && o->shuffle;
+    const int64_t batch = wanted > d->n && !drawn ? d->n : wanted;
+    tn_loader *l = fits(d, batch, o->batches) ? tn_nn_own(d->s, sizeof(*l), destroy, op) : NULL;
+    nn_pass pass = {.drawn = drawn, .epoch = d->next_epoch, .at = d->next_at, .batch = batch, .op = "next"};
+    pass.seed = o->seed ? o->seed : tn_seed(d->s);
+    pass.end = o->drop_last ? d->n - d->n % wanted : d->n;
+    const bool cut = l && o->batches && (drawn || o->batches * batch < pass.end);
+    if (cut) pass.end = o->batches * batch;
+    pass.threads = tn_nn_feed_threads(d, o->workers);
+    if (l && o->shuffle && !drawn && (l->order = tn_malloc((size_t)d->n * sizeof(uint32_t))))
+        tn_nn_order(l->order, d->n, pass.seed, pass.epoch);
+    pass.order = l ? l->order : NULL;
+    if (l && (pass.order || drawn || !o->shuffle)) l->feed = tn_nn_feed_open(d, &pass);
+    if (!l || !l->feed) {
         if (l) tn_nn_drop(d->s, l);
         tn_fail(d->s, TN_E_NOMEM, op, "no memory for batches of %lld", (long long)batch);
         return NULL;
     }
     l->d = d;
     l->batch = batch;
-    l->epoch = d->next_epoch;
-    l->at = d->next_at;
-    l->end = o->drop_last ? d->n - d->n % (o->batch ? o->batch : 64) : d->n;
-    l->cut = o->batches && (drawn || o->batches * batch < l->end);
-    if (l->cut) l->end = o->batches * batch;
-    l->seed = o->seed ? o->seed : tn_seed(d->s);
+    l->epoch = pass.epoch;
+    l->at = pass.at;
+    l->end = pass.end;
+    l->cut = cut;
     d->next_epoch++;
     d->next_at = 0;
-    if (l->order && !drawn) tn_nn_order(l->order, d->n, l->seed, l->epoch);
     if (o->progress)
         tn_nn_progress_begin(&l->progress, o->progress_to ? o->progress_to : stderr, tn_loader_batches(l),
                              l->at / batch, l->epoch);
@@ -126,8 +89,6 @@ void tn_loader_close(tn_loader *l)
 {
     if (!l) return;
     tn_nn_progress_end(&l->progress, tn_error(l->d->s) != TN_OK);
-    tn_free(l->last.x);
-    tn_free(l->last.y);
     for (tn_loader **p = &l->d->loaders; *p; p = &(*p)->next)
         if (*p == l) {
             *p = l->next;
@@ -160,25 +121,11 @@ TN_DEFINE(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
         tn_loader_close(l);
         return 0;
     }
-    int64_t n = l->end - l->at < l->batch ? l->end - l->at : l->batch;
-    bool drawn = l->d->corpus && l->order;
-    if (drawn) {
-        int64_t room = l->d->corpus->n - l->d->item; /* a part shorter than a window has one place */
-        tn_nn_places(l->order, l->at, n, room > 0 ? (uint32_t)room : 1, l->seed, l->epoch);
-    }
-    tn_nn_dataset_copy(l->d, l->order, drawn ? 0 : l->at, n, l->x, l->y);
-    tn_free(l->last.x);
-    tn_free(l->last.y);
-    l->last.x = tn_nn_dataset_tensor(l->d, n, l->x);
-    l->last.y = tn_nn_dataset_labels(l->d, n, l->y);
-    if (!l->last.x || !l->last.y) {
+    if (!tn_nn_feed_take(l->feed, b)) {
         tn_loader_close(l);
         return 0;
     }
-    l->last.n = n;
-    l->last.number = l->at / l->batch;
-    l->at += n;
-    *b = l->last;
+    l->at += b->n;
     return 1;
 }
 

@@ -44,10 +44,18 @@ typedef struct nn_why {
 /* Notes the first reason and returns its status. */
 int tn_nn_why(nn_why *why, int status, const char *fmt, ...) TN_FORMAT(3, 4);
 
-/* ---- readers: slurp.c, idx.c, sheet.c ---- */
+/* ---- readers: slurp.c, idx.c, sheet.c, npy.c ---- */
 
 /* A whole file, tn_free_mem it; refuses more than `most` bytes. TN_E_IO, TN_E_NOMEM or TN_E_FORMAT. */
 int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *size, nn_why *why);
+
+/* A file where it lies: pages come as they are read, and must not go meanwhile. */
+typedef struct nn_file {
+    const unsigned char *data; /* NULL: none */
+    size_t size;
+} nn_file;
+int tn_nn_map(const char *path, nn_file *out, nn_why *why);
+void tn_nn_unmap(nn_file *f);
 
 typedef struct nn_images {
     int64_t n, h, w;
@@ -60,50 +68,102 @@ int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_wh
 /* The first n tiles of h x w pixels of a PNG sheet. */
 int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *out, nn_why *why);
 
-/* ---- dataset.c, images.c, text.c, loader.c ---- */
+/* How elements lie in memory, where that is not how they are handed over: bytes that become f32, and integers
+ * that the library has no dtype for, which become i32 or i64. */
+typedef enum nn_raw { NN_AS_IS, NN_PIXELS, NN_I8, NN_I16, NN_U16, NN_U32 } nn_raw;
+
+/* An array of n items. */
+typedef struct nn_array {
+    tn_dtype dtype; /* as it is handed over */
+    nn_raw raw;
+    int ndim;
+    int64_t shape[TN_MAX_DIMS]; /* of one item */
+    int64_t item;               /* elements of one */
+    const unsigned char *data;  /* of all items, or NULL: they are made one by one */
+    void *own;                  /* what tn_free_mem takes ... */
+    nn_file file;               /* ... and what is mapped, for data to stay */
+} nn_array;
+
+size_t tn_nn_raw_size(const nn_array *a); /* bytes of one element as it lies */
+/* NumPy's format: the array, whose data stay in the mapped file, and n, its first axis. After an error
+ * nothing is mapped. */
+int tn_nn_npy(const char *path, nn_array *out, int64_t *n, nn_why *why);
+
+/* ---- dataset.c, arrays.c, images.c, text.c, loader.c, feed.c ---- */
 
 enum { NN_NO_LABEL = -100 }; /* what tn_cross_entropy ignores */
 
-/* A part of a text, as places in the vocabulary of the whole. */
+/* Tokens of a text: one byte each, places in a vocabulary of bytes, or 2 or 4 of a file of their own. */
 typedef struct nn_corpus {
-    int64_t n;            /* characters of the part */
-    int size;             /* of the vocabulary */
+    int64_t n;
+    int64_t size;         /* of the vocabulary; 0: not known */
+    int width;            /* bytes of a token */
+    bool bytes;           /* tokens stand for bytes */
     uint8_t byte_of[256]; /* [size], rising */
-    uint8_t tokens[];     /* [n] */
+    const char *path;     /* of such a file, for errors */
+    const unsigned char *tokens;
+    nn_file file;
 } nn_corpus;
+
+/* Makes item k: writes the elements of each array without data of its own to out[i]. */
+typedef int nn_make(const tn_dataset *d, int64_t k, void *const *out, nn_why *why);
 
 struct tn_dataset {
     tn_session *s;
     tn_dataset *next;
-    tn_loader *loaders;  /* those still open, the newest first */
-    int64_t n, item;     /* items; elements of one */
-    int64_t labels_each; /* labels of one item: 1, or as many as elements where it is a window of a text */
-    int ndim;
-    int64_t shape[TN_MAX_DIMS]; /* of one item, with room for the batch axis in front when it is used */
-    unsigned char *bytes;       /* items as pixels: value = table[byte] ... */
-    float table[256];
-    float *floats;               /* ... or as they are ... */
-    nn_corpus *corpus;           /* ... or windows of a text, which has its labels in itself */
-    int32_t *labels;             /* [n], NULL for a text */
+    tn_loader *loaders; /* those still open, the newest first */
+    int64_t n;
+    int arrays; /* the first is a batch's x, the second its y */
+    nn_array array[TN_MAX_ARRAYS];
+    int64_t classes;     /* labels are below; 0: not known */
+    float table[4][256]; /* of pixels: the value of a byte in each channel */
+    nn_make *make;       /* NULL: all arrays have data */
+    bool slow;           /* what it makes is worth threads */
+    void *of;            /* what it makes them of, which goes by `drop` */
+    void (*drop)(void *of);
+    nn_corpus *corpus;           /* of a text, whose items are windows; also in `of` */
     int64_t next_epoch, next_at; /* the next loader's pass, and the items of it to leave out */
 };
 
-/* With `labelled` room for a label an item is made, else there is none yet. */
-tn_dataset *tn_nn_dataset_new(tn_session *s, int64_t n, bool labelled, int ndim, const int64_t *shape,
-                              const char *op);
-/* Items order[first..first+n) (NULL: first..first+n) into x, f32 or a text's i32, their labels into y where
- * it is not NULL. For a text the order names the characters windows begin at. */
-void tn_nn_dataset_copy(const tn_dataset *d, const uint32_t *order, int64_t first, int64_t n, void *x,
-                        int32_t *y);
-/* A tensor of n items whose values stand at x, and one of their labels at y. */
-tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int64_t n, const void *x);
-tn_tensor *tn_nn_dataset_labels(const tn_dataset *d, int64_t n, const int32_t *y);
-/* Of a text: the window from character `from` on, and the characters that follow. Past the end 0 and -100. */
+/* A data set of what `made` says, which is its own from now on; after an error, which is reported, all of
+ * that is freed. */
+tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const char *op);
+void tn_nn_dataset_drop(void *made); /* what one that has not become a data set has */
+/* Sets what follows from dtype, ndim and shape of the next array; false where elements of n items cannot be
+ * counted. */
+bool tn_nn_dataset_array(tn_dataset *d, tn_dtype dtype, nn_raw raw, int ndim, const int64_t *shape);
+/* Room for the elements of the last array; NULL where there is none. */
+void *tn_nn_dataset_room(tn_dataset *d);
+/* Bytes of the first array become (p / 255 - mean) / std. False: no such numbers. */
+bool tn_nn_dataset_pixels(tn_dataset *d, const double *mean, const double *std);
+/* Item k of each array into out[i], as it is handed over; k is the first token of a window of a text. */
+int tn_nn_item(const tn_dataset *d, int64_t k, void *const *out, nn_why *why);
+/* A tensor of n items of array i whose values stand at x. */
+tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int i, int64_t n, const void *x);
+/* Of a text: the window from token `from` on, and the tokens that follow. Past the end 0 and -100. */
 void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y);
 
 /* Gets the position in the data set at which a training run that is saved now has to go on. */
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at);
 
+/* What of a data set is handed over, in which order. */
+typedef struct nn_pass {
+    const uint32_t *order; /* of the items; NULL: as they stand, or, where drawn, anywhere in a text */
+    bool drawn;
+    uint64_t seed;
+    int64_t epoch, at, end, batch; /* items from at to end, in batches */
+    int threads;                   /* that put batches together ahead of who takes them; 0: none */
+    const char *op;                /* for errors */
+} nn_pass;
+typedef struct nn_feed nn_feed;
+int tn_nn_feed_threads(const tn_dataset *d, int wanted); /* wanted 0: as many as serve, below 0: none */
+nn_feed *tn_nn_feed_open(const tn_dataset *d, const nn_pass *pass); /* NULL: no memory */
+/* The next batch, whose tensors live until the call after this one: 1, or 0 at the end and after an error,
+ * which is reported. */
+int tn_nn_feed_take(nn_feed *f, tn_batch *b);
+void tn_nn_feed_close(nn_feed *f); /* NULL is allowed */
+
+/* draw.c */
 void tn_nn_order(uint32_t *order, int64_t n, uint64_t seed, int64_t epoch);
 /* Sets the places at which windows first..first+n of a pass begin, below `end`. */
 void tn_nn_places(uint32_t *places, int64_t first, int64_t n, uint32_t end, uint64_t seed, int64_t epoch);

@@ -1,9 +1,11 @@
-/* slurp.c - a whole file as bytes. It stands alone: a fuzzer gives readers bytes without any file. */
+/* slurp.c - a whole file as bytes, read or mapped. It stands alone: a fuzzer gives readers bytes without any
+ * file. */
 #include "nn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,4 +42,31 @@ int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *siz
     *data = p;
     *size = (size_t)st.st_size;
     return TN_OK;
+}
+
+int tn_nn_map(const char *path, nn_file *out, nn_why *why)
+{
+    struct stat st;
+    int status = TN_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *out = (nn_file){.data = NULL};
+    if (fd < 0) return tn_nn_why(why, TN_E_IO, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        status = tn_nn_why(why, TN_E_IO, "%s: not a plain file", path);
+    } else if (st.st_size) { /* nothing can be mapped of an empty file */
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            status = tn_nn_why(why, errno == ENOMEM ? TN_E_NOMEM : TN_E_IO, "%s: cannot be mapped: %s", path,
+                               strerror(errno));
+        else
+            *out = (nn_file){p, (size_t)st.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+void tn_nn_unmap(nn_file *f)
+{
+    if (f->data) munmap((void *)(uintptr_t)f->data, f->size);
+    f->data = NULL;
 }

@@ -1,7 +1,7 @@
-/* text.c - a text as a data set: characters in, characters that follow out.
+/* text.c - a text as a data set: tokens in, tokens that follow out.
  *
- * A part of the file is kept as one byte a character, its place in the vocabulary (nn_corpus, in nn.h); a
- * window's labels are the same characters one further on (tn_nn_window, in dataset.c). Which windows a
+ * A part of a text is kept as one byte a character, its place in the vocabulary (nn_corpus, in nn.h); a file
+ * of tokens is mapped as it is. A window's labels are the same tokens one further on. Which windows a
  * training pass has is loader.c's business (tn_nn_places). Read tn_dataset_text_with first.
  */
 #include "nn.h"
@@ -9,6 +9,56 @@
 #include <string.h>
 
 enum { MOST_CTX = 1 << 24 };
+
+/* The token at place i, or -1 where a file has one that is not below the vocabulary's size. */
+static int32_t token(const nn_corpus *c, int64_t i)
+{
+    const unsigned char *p = c->tokens + i * c->width;
+    const uint32_t v =
+        c->width == 1   ? p[0]
+        : c->width == 2 ? (uint32_t)p[0] | (uint32_t)p[1] << 8
+                        : (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    return v > INT32_MAX || (c->size && v >= c->size) ? -1 : (int32_t)v;
+}
+
+void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y)
+{
+    const nn_corpus *c = d->corpus;
+    for (int64_t i = 0; i < d->array[0].item; i++) {
+        const bool inside = from + i + 1 < c->n;
+        x[i] = inside ? token(c, from + i) : 0;
+        y[i] = inside ? token(c, from + i + 1) : NN_NO_LABEL;
+    }
+}
+
+static int window(const tn_dataset *d, int64_t from, void *const *out, nn_why *why)
+{
+    const nn_corpus *c = d->corpus;
+    tn_nn_window(d, from, out[0], out[1]);
+    for (int64_t i = 0; !c->bytes && i <= d->array[0].item && from + i < c->n; i++)
+        if (token(c, from + i) < 0)
+            return tn_nn_why(why, TN_E_FORMAT, "%s: token %lld is not below %lld", c->path,
+                             (long long)(from + i), c->size ? (long long)c->size : (long long)INT32_MAX + 1);
+    return TN_OK;
+}
+
+static void drop(void *of)
+{
+    nn_corpus *c = of;
+    tn_nn_unmap(&c->file);
+    tn_free_mem(c);
+}
+
+/* Every token but the first is a label once. */
+static tn_dataset *windows(tn_session *s, nn_corpus *c, int64_t ctx, const char *op)
+{
+    tn_dataset made = {.n = (c->n - 1 + ctx - 1) / ctx, .make = window, .of = c, .drop = drop, .corpus = c};
+    tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 1, &ctx);
+    tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 1, &ctx);
+    return tn_nn_dataset_new(s, &made, op);
+}
+
+/* ---- texts ---- */
 
 /* The bytes [from, to) of a file as tokens of the whole file's vocabulary. */
 static nn_corpus *make_corpus(const unsigned char *file, size_t size, size_t from, size_t to)
@@ -24,7 +74,11 @@ static nn_corpus *make_corpus(const unsigned char *file, size_t size, size_t fro
         c->byte_of[c->size++] = (uint8_t)b;
     }
     c->n = (int64_t)(to - from);
-    for (size_t i = from; i < to; i++) c->tokens[i - from] = token_of[file[i]];
+    c->width = 1;
+    c->bytes = true;
+    unsigned char *tokens = (unsigned char *)(c + 1);
+    for (size_t i = from; i < to; i++) tokens[i - from] = token_of[file[i]];
+    c->tokens = tokens;
     return c;
 }
 
@@ -64,30 +118,66 @@ TN_DEFINE(tn_dataset *, dataset_text_with, s, (s, path, part, options), tn_sessi
         tn_fail(s, why.status, op, "%s", why.text);
         return NULL;
     }
-    /* Every character but the first is a label once. */
-    tn_dataset *d = tn_nn_dataset_new(s, (corpus->n - 1 + ctx - 1) / ctx, false, 1, &ctx, op);
-    if (!d) {
-        tn_free_mem(corpus);
+    return windows(s, corpus, ctx, op);
+}
+
+/* ---- tokens ---- */
+
+TN_DEFINE(tn_dataset *, dataset_tokens_with, s, (s, path, options), tn_session *s, const char *path,
+          const tn_tokens_options *options)
+{
+    NN_OPTIONS(tn_tokens_options, o, options);
+    static const char op[] = "dataset_tokens";
+    const int64_t ctx = o->ctx ? o->ctx : 64;
+    const int bits = o->bits ? o->bits : 16;
+    nn_why why = {0};
+    if (!s) return NULL;
+    if (!path || (bits != 16 && bits != 32) || ctx < 1 || ctx > MOST_CTX || o->vocabulary < 0 ||
+        o->vocabulary > INT32_MAX) {
+        tn_fail(
+            s, path ? TN_E_ARG : TN_E_NULL, op,
+            "path %s, bits %d, ctx %lld, vocabulary %lld: needs a file, 16 or 32, ctx from 1 to %d, and no "
+            "vocabulary below 0 or above %d",
+            path ? path : "NULL", bits, (long long)ctx, (long long)o->vocabulary, MOST_CTX, INT32_MAX);
         return NULL;
     }
-    d->corpus = corpus;
-    d->labels_each = ctx;
-    return d;
+    nn_corpus *c = tn_calloc(1, sizeof(*c) + strlen(path) + 1);
+    if (!c) {
+        tn_fail(s, TN_E_NOMEM, op, "no memory for %s", path);
+        return NULL;
+    }
+    c->width = bits / 8;
+    c->size = o->vocabulary;
+    c->path = strcpy((char *)(c + 1), path);
+    int status = tn_nn_map(path, &c->file, &why);
+    c->tokens = c->file.data;
+    c->n = (int64_t)(c->file.size / (size_t)c->width);
+    if (!status && (c->file.size % (size_t)c->width || c->n <= ctx || c->n > UINT32_MAX))
+        status = tn_nn_why(
+            &why, TN_E_FORMAT,
+            "%s: %zu bytes are not tokens of %d bits, more than a window of %lld and fewer than 2^32", path,
+            c->file.size, bits, (long long)ctx);
+    if (status) {
+        tn_fail(s, status, op, "%s", why.text);
+        drop(c);
+        return NULL;
+    }
+    return windows(s, c, ctx, op);
 }
 
 int tn_text_vocabulary(const tn_dataset *d)
 {
-    return d && d->corpus ? d->corpus->size : 0;
+    return d && d->corpus ? (int)d->corpus->size : 0;
 }
 
 int tn_text_token(const tn_dataset *d, int byte)
 {
-    for (int i = 0; i < tn_text_vocabulary(d); i++)
+    for (int i = 0; i < tn_text_vocabulary(d) && d->corpus->bytes; i++)
         if (d->corpus->byte_of[i] == byte) return i;
     return -1;
 }
 
 int tn_text_byte(const tn_dataset *d, int64_t token)
 {
-    return token >= 0 && token < tn_text_vocabulary(d) ? d->corpus->byte_of[token] : -1;
+    return token >= 0 && token < tn_text_vocabulary(d) && d->corpus->bytes ? d->corpus->byte_of[token] : -1;
 }

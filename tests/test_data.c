@@ -93,10 +93,10 @@ static void the_shipped_digits(void **state)
         assert_int_equal(tn_dataset_count(d), parts[i].n);
         int count[10] = {0};
         double ink = 0;
-        for (int64_t k = 0; k < d->n; k++) count[d->labels[k]]++;
-        for (int64_t k = 0; k < d->n * d->item; k++) ink += d->bytes[k] / 255.0;
+        for (int64_t k = 0; k < d->n; k++) count[((const int32_t *)d->array[1].own)[k]]++;
+        for (int64_t k = 0; k < d->n * d->array[0].item; k++) ink += d->array[0].data[k] / 255.0;
         for (int k = 0; k < 10; k++) assert_int_equal(count[k], parts[i].n / 10);
-        ink /= (double)(d->n * d->item);
+        ink /= (double)(d->n * d->array[0].item);
         assert_true(ink > 0.08 && ink < 0.2); /* strokes, neither blank nor full */
     }
     tn_close(s);

@@ -2,7 +2,7 @@
  *
  * A target is a function of bytes that must neither crash nor leak nor break what it asserts, whatever they
  * are, and a maker of good inputs. Inputs are made on the spot and given to the readers from memory:
- * tn_nn_slurp is this program's own, which delivers `served` in place of any file.
+ * tn_nn_slurp and tn_nn_map are this program's own, which deliver `served` in place of any file.
  *
  * Two programs run targets: tests/test_fuzz.c with mutations of its own, everywhere and the same each time;
  * and tests/fuzz/libfuzzer.c, where clang has libFuzzer, which follows what the code does with them (make
@@ -54,6 +54,20 @@ int tn_nn_slurp(const char *path, size_t most, unsigned char **data, size_t *siz
     (*data)[served.size] = 0;
     *size = served.size;
     return TN_OK;
+}
+
+int tn_nn_map(const char *path, nn_file *out, nn_why *why)
+{
+    unsigned char *data = NULL;
+    int status = tn_nn_slurp(path, SIZE_MAX, &data, &out->size, why);
+    out->data = data;
+    return status;
+}
+
+void tn_nn_unmap(nn_file *f)
+{
+    tn_free_mem((void *)(uintptr_t)f->data);
+    f->data = NULL;
 }
 
 static void fuzz_quiet(int level, const char *text, void *user)

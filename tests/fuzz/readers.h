@@ -1,4 +1,5 @@
-/* readers.h - fuzz targets that read files: checkpoints with an optimizer's state, IDX, sheets, texts. */
+/* readers.h - fuzz targets that read files: checkpoints with an optimizer's state, IDX, sheets, arrays,
+ * texts. */
 #ifndef TESTS_FUZZ_READERS_H
 #define TESTS_FUZZ_READERS_H
 
@@ -316,11 +317,11 @@ static void fuzz_one_text(const uint8_t *data, size_t size)
         int b = k < 2 ? 257 * k - 1 : (int)data[size / 6 * (size_t)k], t = tn_text_token(d, b);
         FUZZ_CHECK(t >= -1 && t < vocabulary && (t < 0 || tn_text_byte(d, t) == b));
     }
-    if (d->item > 256) return;
+    if (d->array[0].item > 256) return;
     int32_t x[256], y[256];
     for (int64_t from = 0; from < d->corpus->n; from += 1 + d->corpus->n / 3) {
         tn_nn_window(d, from, x, y);
-        for (int64_t i = 0; i < d->item; i++)
+        for (int64_t i = 0; i < d->array[0].item; i++)
             FUZZ_CHECK(x[i] >= 0 && x[i] < vocabulary &&
                        (y[i] == NN_NO_LABEL || (y[i] >= 0 && y[i] < vocabulary)));
     }
@@ -339,10 +340,65 @@ static size_t fuzz_good_text(unsigned k, uint8_t *out, size_t room)
     return n < room ? n : room;
 }
 
+/* ---- arrays ---- */
+
+/* As NumPy's array, one of bare numbers, or tokens; what is accepted is handed over whole. */
+static void fuzz_one_npy(const uint8_t *data, size_t size)
+{
+    static tn_session *s;
+    static int made;
+    if (!s || made >= 500) {
+        if (s) FUZZ_CHECK(tn_close(s) == TN_OK);
+        s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
+        FUZZ_CHECK(s);
+        made = 0;
+    }
+    served.data = data;
+    served.size = size;
+    const tn_array as[] = {{.path = "x.npy"},
+                           {.path = "x.npy", .shape = {2, 3, 1}, .mean = {.5}, .std = {.5}},
+                           {.path = "x.npy", .shape = {6}},
+                           {.path = "x", .dtype = TN_I64, .shape = {3}}};
+    const int way = (int)(size % 6);
+    tn_dataset *d =
+        way < 4 ? tn_dataset_arrays(s, 0, 1, &as[way])
+                : tn_dataset_tokens(s, "x", .bits = way == 4 ? 16 : 32, .ctx = 3, .vocabulary = 1 << 15);
+    FUZZ_CHECK(!d == (tn_error(s) != TN_OK));
+    if (d) made++;
+    tn_batch b = {0};
+    tn_loader *l = d ? tn_loader_open(d, .batch = 7) : NULL;
+    while (l && tn_next(l, &b)) FUZZ_CHECK(b.n >= 1 && b.n <= 7);
+    tn_clear_error(s);
+}
+
+static size_t fuzz_good_npy(unsigned k, uint8_t *out, size_t room)
+{
+    static const struct {
+        const char *type, *shape;
+        size_t bytes;
+    } form[] = {
+        {"<f4", "(6,)", 24}, {"|u1", "(2, 2, 3)", 12}, {"<i2", "(4, 6)", 48}, {"<f8", "(1, 2, 3, 1)", 48}};
+    char text[128];
+    const unsigned version = 1 + k / 4 % 3;
+    const size_t n = (size_t)snprintf(text, sizeof text,
+                                      "{'descr': '%s', 'fortran_order': False, 'shape': %s, }%*s\n",
+                                      form[k % 4].type, form[k % 4].shape, (int)(k / 16), ""),
+                 at = version == 1 ? 10 : 12;
+    FUZZ_CHECK(room >= at + n + 64);
+    memset(out, 0, at);
+    memcpy(out, "\x93NUMPY", 6);
+    out[6] = (uint8_t)version;
+    out[8] = (uint8_t)n;
+    memcpy(out + at, text, n);
+    for (size_t i = 0; i < form[k % 4].bytes; i++) out[at + n + i] = (uint8_t)(i * (1 + k));
+    return at + n + form[k % 4].bytes;
+}
+
 static const fuzz_target fuzz_checkpoint = {"checkpoint", fuzz_one_checkpoint, fuzz_good_checkpoint, 1 << 14,
                                             true};
 static const fuzz_target fuzz_idx = {"idx", fuzz_one_idx, fuzz_good_idx, 1 << 10, false};
 static const fuzz_target fuzz_sheet = {"sheet", fuzz_one_sheet, fuzz_good_sheet, 1 << 13, false};
+static const fuzz_target fuzz_npy = {"npy", fuzz_one_npy, fuzz_good_npy, 1 << 10, true};
 static const fuzz_target fuzz_text = {"text", fuzz_one_text, fuzz_good_text, 1 << 10, false};
 
 #endif
