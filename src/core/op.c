@@ -8,12 +8,22 @@
 
 static const tn_op_info table[TN_OP_COUNT] = {
 #define TN_OTHER(id, k, n, needs, ...) [TN_OP_##id] = {.name = #id, .kind = TN_KIND_##k, .arity = n},
-#define TN_UNARY(id, t, expr, dx, lo, hi, f, w, e)                                                           \
-    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 1, TN_TYPE_##t, #expr, f, {#dx, NULL, NULL}, lo, hi, w, TN_EPI_##e},
-#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, w)                                                         \
-    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 2, TN_TYPE_##t, #expr, f, {#dx, #dy, NULL}, lo, hi, w, TN_EPI_NONE},
+#define ELTWISE(id, n, t, expr, lo_, hi_, f, w, e, ...)                                                      \
+    [TN_OP_##id] = {.name = #id,                                                                             \
+                    .kind = TN_KIND_ELTWISE,                                                                 \
+                    .arity = n,                                                                              \
+                    .type = TN_TYPE_##t,                                                                     \
+                    .text = expr,                                                                            \
+                    .formula = f,                                                                            \
+                    .back = {__VA_ARGS__},                                                                   \
+                    .low = lo_,                                                                              \
+                    .high = hi_,                                                                             \
+                    .work = w,                                                                               \
+                    .epilogue = TN_EPI_##e},
+#define TN_UNARY(id, t, expr, dx, lo, hi, f, w, e)   ELTWISE(id, 1, t, #expr, lo, hi, f, w, e, #dx)
+#define TN_BINARY(id, t, expr, dx, dy, lo, hi, f, w) ELTWISE(id, 2, t, #expr, lo, hi, f, w, NONE, #dx, #dy)
 #define TN_TERNARY(id, t, expr, dx, dy, dz, lo, hi, f, w, names)                                             \
-    [TN_OP_##id] = {#id, TN_KIND_ELTWISE, 3, TN_TYPE_##t, #expr, f, {#dx, #dy, #dz}, lo, hi, w, TN_EPI_NONE},
+    ELTWISE(id, 3, t, #expr, lo, hi, f, w, NONE, #dx, #dy, #dz)
 #define TN_SCAN(id, start_, by_, ...)                                                                        \
     [TN_OP_##id] = {.name = #id, .kind = TN_KIND_SCAN, .arity = 1, .start = start_, .by = #by_},
 #include "ops.def"

@@ -123,6 +123,14 @@ static tn_entry *repeats(tn_session *s, const tn_op_key *key, const char *name, 
     return tn_tape_match(s, TN_ENTRY_OP, name, key, n_all, node);
 }
 
+/* Returns true where x looks into memory that an assignment which still waits will take. A copy is put ahead
+ * of that assignment, whatever else this call reads: what it reads besides may come of the new value. */
+static bool is_overtaken(const tn_tensor *x)
+{
+    const tn_tensor *b = x->base;
+    return b->flags & TN_F_LOST && b->lost_to && !(b->lost_to->flags & TN_F_DONE);
+}
+
 /* Begins a recorded call on n_all handles, of which the first n must be there, and takes them to their nodes.
  * args names them (argument). *sc is the caller's result, so that it is not copied as soon as it is written.
  */
@@ -163,6 +171,10 @@ static void enter(tn_scope *sc, tn_graph *g, const tn_op_key *key, const char *n
     }
     if (outer && key && sc->ok)
         sc->note = tn_tape_note(s, TN_ENTRY_OP, name, key, n_all, given, x, sc->first);
+    for (int i = 0; i < n_all && sc->ok; i++) {
+        if (x[i] && is_overtaken(x[i])) x[i] = tn_mk_contiguous(x[i]);
+        sc->ok = sc->ok && (!given[i] || x[i]);
+    }
     sc->first = g->n_nodes;
 }
 

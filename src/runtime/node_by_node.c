@@ -41,8 +41,7 @@ void tn_put_back(tn_saved *v, bool back)
 
 /* ---- the nodes ---- */
 
-/* Node by node, in the order of the program, an operand must not have been overwritten. A plan orders that
- * itself. */
+/* An operand must not have been overwritten by the time it is read. */
 static int read_in_time(tn_session *s, const tn_tensor *n)
 {
     for (int k = tn_kind_of(n) == TN_KIND_ASSIGN ? 1 : 0; k < n->n_in; k++) {
@@ -128,19 +127,40 @@ static int run_builtin(tn_session *s, tn_flush_scratch *f, int i)
     return TN_OK;
 }
 
+/* Lists in f->stack the nodes that read what another, ahead of them in the program, will have written over. */
+static bool find_overtaken(tn_flush_scratch *f)
+{
+    f->stack.n = 0;
+    for (int i = 0; i < f->node.n; i++) {
+        tn_tensor *n = f->node.at[i];
+        const tn_tensor *b = n->n_in && tn_kind_of(n) != TN_KIND_ASSIGN ? n->in[0]->base : NULL;
+        if (b && b->flags & TN_F_LOST && b->lost_to->id < n->id && !tn_list_push(&f->stack, n)) return false;
+    }
+    return true;
+}
+
+static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor *n)
+{
+    int status = TN_OK;
+    if (n->flags & TN_F_DONE) return TN_OK; /* ahead of a writer */
+    for (int i = 0; i < f->stack.n && !status; i++) { /* a copy of what n will write over reads nothing else */
+        tn_tensor *copy = f->stack.at[i];
+        if (copy != n && copy->in[0]->base->lost_to == n) status = run_one(s, f, kept, copy);
+    }
+    if (!status) status = read_in_time(s, n);
+    if (!status && !tn_keep_old(kept, n)) status = tn_fail_memory(s);
+    if (!status) status = s->device->is_reference ? interpret(s, n) : run_builtin(s, f, (int)n->slot);
+    return status;
+}
+
 int tn_run_nodes(tn_session *s, tn_flush_scratch *f)
 {
     const bool ref = s->device->is_reference;
     tn_saved kept = {0};
-    int status = ref || find_last(f) ? TN_OK : tn_fail_memory(s);
+    int status = (ref || find_last(f)) && find_overtaken(f) ? TN_OK : tn_fail_memory(s);
     for (int i = 0; i < f->leaf.n && ref && !status; i++) /* numbers get memory too */
         if (!tn_has_value(f->leaf.at[i]->base)) status = interpret(s, f->leaf.at[i]->base);
-    for (int i = 0; i < f->node.n && !status; i++) {
-        tn_tensor *n = f->node.at[i];
-        status = read_in_time(s, n);
-        if (!status && !tn_keep_old(&kept, n)) status = tn_fail_memory(s);
-        if (!status) status = ref ? interpret(s, n) : run_builtin(s, f, i);
-    }
+    for (int i = 0; i < f->node.n && !status; i++) status = run_one(s, f, &kept, f->node.at[i]);
     for (int i = 0; i < f->node.n && status; i++) tn_node_drop_value(f->node.at[i]);
     tn_put_back(&kept, status != TN_OK);
     return status;

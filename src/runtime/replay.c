@@ -189,6 +189,7 @@ static bool bind_operand(const tn_entry *e, tn_tensor *now, const tn_tensor *the
     if (!(now->flags & TN_F_PERSISTENT)) return now == as;
     if (now->of == as) return true;
     bool fresh = as->flags & TN_F_VERSION && as->id >= e->first && as->id < e->end;
+    if (as->flags & TN_F_DONE) return false; /* it stands for another operand, which was the same one then */
     return fresh && !(now->of && now->of->id >= e->first) && bind_version(now, then, as);
 }
 
