@@ -241,9 +241,8 @@ CUSIM := $(wildcard tests/cusim/*.c)
 $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o): $(BUILD)/cusim/%.o: tests/cusim/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) -std=c11 -O2 -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. $(CUSIMFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) -std=c11 -O3 $(NATIVE) -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. -MMD -MP -c $< -o $@
 $(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
-$(BUILD)/cusim/blaslt_run.o: CUSIMFLAGS := -O3 $(NATIVE)
 $(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@.new $(filter %.o,$^) -pthread -ldl -lm
@@ -266,14 +265,14 @@ cusim-full: need-test
 	@$(BUILD)/tests/test_cuda_conv full
 	@$(BUILD)/tests/test_cuda_conv_prologue full
 	@$(BUILD)/tests/test_cuda_attention full
-# What NVRTC makes of our own kernels on tensor cores, into tests/gpu/KERNELS.md; no GPU is needed.
+# What NVRTC makes of our own kernels on tensor cores, into build/gpu/KERNELS.md; no GPU is needed.
 $(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS)) $(BUILD)/internal.a $(TAIL)
 .PHONY: cuda-kernels
 cuda-kernels: $(BUILD)/gpu/kernels
-	$(Q)$< >$(BUILD)/gpu/KERNELS.md && cp $(BUILD)/gpu/KERNELS.md tests/gpu/KERNELS.md
+	$(Q)$< >$(BUILD)/gpu/KERNELS.md
 # On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md. It installs nothing; where cmocka is
 # missing the suite is built with the stand-in for it, in a folder of its own.
 GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_random_graphs test_random_programs test_nn_layers

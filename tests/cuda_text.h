@@ -8,10 +8,9 @@
 
 #include "check.h"
 
+#include "cuda_source.h"
 #include "gpu_target.h"
-#include "nvrtc.h"
 #include "src/core/sanitized.h"
-#include "src/device/embed.h"
 
 /* ---- compiling ---- */
 
@@ -27,7 +26,7 @@ static bool Both = true;
 static nvrtc Nvrtc;
 static struct {
     int kernels, batches, spilled, failed;
-    int most_registers;
+    long most_registers;
     char most[128]; /* the kernel that has them */
     char what[512]; /* the first that failed or spilled */
 } Seen;
@@ -67,32 +66,17 @@ static void complain(const char *what, const char *text)
     if (!*Seen.what) snprintf(Seen.what, sizeof Seen.what, "%s: %.400s", what, text);
 }
 
-/* What the assembler says of each kernel. */
 static void read_log(const char *log, const char *what)
 {
-    char kernel[128] = "";
-    for (const char *line = log; line && *line; line = strchr(line, '\n'), line += line != NULL) {
-        const char *end = strchr(line, '\n');
-        size_t len = end ? (size_t)(end - line) : strlen(line);
-        char s[256];
-        int stores, loads, registers;
-        snprintf(s, sizeof s, "%.*s", (int)len, line);
-        const char *at = strstr(s, "Function properties for ");
-        if (at) sscanf(at, "Function properties for %127s", kernel);
-        at = strstr(s, "bytes stack frame,");
-        if (at &&
-            sscanf(at, "bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stores, &loads) ==
-                2 &&
-            stores + loads > 0) {
-            print_message("spills, %s: %s: %s\n", what, kernel, s);
-            complain("spills", kernel);
-            Seen.spilled++;
-        }
-        at = strstr(s, "Used ");
-        if (at && sscanf(at, "Used %d registers", &registers) == 1 && registers > Seen.most_registers) {
-            Seen.most_registers = registers;
-            snprintf(Seen.most, sizeof Seen.most, "%s", kernel);
-        }
+    const nvrtc_said said = nvrtc_read(log);
+    if (said.spilling) {
+        print_message("%ld kernels spill, %s: %s\n", said.spilling, what, said.spiller);
+        complain("spills", said.spiller);
+        Seen.spilled += (int)said.spilling;
+    }
+    if (said.registers > Seen.most_registers) {
+        Seen.most_registers = said.registers;
+        snprintf(Seen.most, sizeof Seen.most, "%s", said.most);
     }
 }
 
@@ -101,11 +85,6 @@ static int compile_batch(tn_device *d, const tn_source *src, int n, tn_kernel **
     (void)d, (void)out, (void)err;
     char *text = NULL;
     size_t len = 0, cap = 0;
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) {
-        const char *file = tn_embed_text(tn_prelude_cuda[i]);
-        append(&text, &len, &cap, file, strlen(file));
-    }
-    size_t prelude = len;
     for (int i = 0; i < n; i++) append_kernel(&text, &len, &cap, &src[i], Seen.kernels + i);
     const char *dir = getenv("CUDA_TEXT");
     if (dir) {
@@ -113,13 +92,14 @@ static int compile_batch(tn_device *d, const tn_source *src, int n, tn_kernel **
         snprintf(path, sizeof path, "%s/batch%d.cu", dir, Seen.batches);
         FILE *f = fopen(path, "w");
         assert_non_null(f);
-        fputs(text + prelude, f);
+        fputs(text, f);
         fclose(f);
     }
+    char *whole = cuda_source(text, false);
     for (int a = 0; a < N_ARCH; a++) {
         char *log;
         if (!Both && a != Seen.batches % 2) continue;
-        if (nvrtc_compile(&Nvrtc, text, arch[a], &log)) {
+        if (nvrtc_compile(&Nvrtc, whole, arch[a], &log)) {
             print_message("%s: batch %d:\n%.2000s\n", arch[a], Seen.batches, log);
             complain(arch[a], log);
             Seen.failed++;
@@ -130,6 +110,7 @@ static int compile_batch(tn_device *d, const tn_source *src, int n, tn_kernel **
     }
     Seen.kernels += n;
     Seen.batches++;
+    free(whole);
     free(text);
     return TN_OK;
 }
@@ -172,7 +153,7 @@ static int close_sessions(void **state)
 static void check(void)
 {
     ahead_compile();
-    print_message("%d kernels in %d batches, %s: at most %d registers (%s)\n", Seen.kernels, Seen.batches,
+    print_message("%d kernels in %d batches, %s: at most %ld registers (%s)\n", Seen.kernels, Seen.batches,
                   !N_ARCH ? "written only"
                   : Both  ? "for sm_90 and sm_80"
                           : "for sm_90 or sm_80 in turn",

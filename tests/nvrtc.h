@@ -1,9 +1,10 @@
 /* nvrtc.h - NVRTC for tests: opened at run time, so that they build and run without it. It compiles for GPUs
- * that are not there. Read first: nvrtc_open, then nvrtc_compile. */
+ * that are not there. Read first: nvrtc_open, then nvrtc_compile and nvrtc_read. */
 #ifndef TESTS_NVRTC_H
 #define TESTS_NVRTC_H
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,42 @@ static inline int nvrtc_compile(const nvrtc *n, const char *text, const char *ar
     n->log(program, *log);
     n->destroy(&program);
     return status;
+}
+
+/* What such a log says of the text's kernels. */
+typedef struct nvrtc_said {
+    long kernels, registers, stack_bytes; /* registers: the most of one kernel, */
+    long spilling, spilled_bytes;         /* kernels that spill; what they store and load */
+    char most[128], spiller[128];         /* which has most registers; the last that spills */
+    bool warned;
+} nvrtc_said;
+
+static inline nvrtc_said nvrtc_read(const char *log)
+{
+    nvrtc_said out = {.warned = strstr(log, "warning") != NULL};
+    char kernel[128] = "", line[512];
+    long spilled = 0;
+    for (; *log; log += strcspn(log, "\n"), log += *log == '\n') {
+        long stack, stores, loads, registers;
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(log, "\n"), log);
+        const char *entry = strstr(line, "entry function '"), *used = strstr(line, "Used ");
+        if (entry) out.kernels += sscanf(entry, "entry function '%127[^']", kernel) == 1;
+        if (sscanf(line, "%*[^0-9]%ld bytes stack frame, %ld bytes spill stores, %ld bytes spill loads",
+                   &stack, &stores, &loads) == 3) {
+            spilled = stores + loads;
+            out.stack_bytes += stack;
+        }
+        if (!used || sscanf(used, "Used %ld registers", &registers) != 1) continue;
+        if (registers > out.registers) {
+            out.registers = registers;
+            snprintf(out.most, sizeof out.most, "%s", kernel);
+        }
+        if (!spilled) continue;
+        out.spilling++;
+        out.spilled_bytes += spilled;
+        snprintf(out.spiller, sizeof out.spiller, "%s", kernel);
+    }
+    return out;
 }
 
 #endif

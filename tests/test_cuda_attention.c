@@ -9,9 +9,8 @@
 
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
-#include "src/device/embed.h"
+#include "tests/cuda_source.h"
 #include "tests/gpu_target.h"
-#include "tests/nvrtc.h"
 
 static bool full; /* the first argument is `full`: many more; the next, or the first, filters tests */
 
@@ -471,23 +470,14 @@ static void test_shared_memory(void **state)
 static bool fits_registers(const nvrtc *n, const config *c, fu_flash_pass pass, const char *text,
                            const char *arch)
 {
-    size_t room = strlen(text) + 1;
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) room += strlen(tn_embed_text(tn_prelude_cuda[i])) + 1;
-    char *whole = calloc(room, 1), *log;
-    assert_non_null(whole);
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) {
-        strcat(whole, tn_embed_text(tn_prelude_cuda[i]));
-        strcat(whole, "\n");
-    }
-    strcat(whole, text);
-    const bool good = !nvrtc_compile(n, whole, arch, &log) && !strstr(log, "warning") &&
-                      strstr(log, "0 bytes spill stores, 0 bytes spill loads");
+    nvrtc_said said;
+    char *log;
+    const bool good = cuda_fits(n, text, arch, &said, &log);
     if (!good) {
         char what[256];
         describe(c, what, sizeof what);
         fprintf(stderr, "pass %d of %s, strict %d, for %s: %s\n", (int)pass, what, c->strict, arch, log);
     }
-    free(whole);
     free(log);
     return good;
 }

@@ -295,9 +295,9 @@ static void bad_images_are_refused(void **state)
     rig *r = *state;
     tn_cu_module m;
     char text[256] = "no image at all";
-    FAILS(SIM_INVALID_IMAGE, r->cu->cuModuleLoadData(&m, text));
+    FAILS(TN_CU_INVALID_IMAGE, r->cu->cuModuleLoadData(&m, text));
     memcpy(text, "\177ELF\2\1\1", 7);
-    FAILS(SIM_INVALID_IMAGE, r->cu->cuModuleLoadData(&m, text));
+    FAILS(TN_CU_INVALID_IMAGE, r->cu->cuModuleLoadData(&m, text));
 }
 
 static void parameters_are_checked(void **state)
@@ -309,7 +309,7 @@ static void parameters_are_checked(void **state)
     FAILS(TN_CU_INVALID_VALUE, rig_launch(r, f, 0, 1, parameters));
     FAILS(TN_CU_INVALID_VALUE, rig_launch(r, f, 1, 1025, parameters));
     FAILS(TN_CU_INVALID_VALUE, rig_launch(r, f, 1, 1, NULL));
-    FAILS(SIM_INVALID_HANDLE, rig_launch(r, NULL, 1, 1, parameters));
+    FAILS(TN_CU_INVALID_HANDLE, rig_launch(r, NULL, 1, 1, parameters));
 }
 
 static void no_device(void **state)
@@ -382,8 +382,8 @@ static void a_launch_fails_on_demand(void **state)
     tn_cu_function f = rig_kernel(r, ADD, "add");
     r->sim.set("launch", 3);
     for (int i = 0; i < 2; i++) OK(rig_run(r, f, 1, 1, parameters));
-    FAILS(SIM_LAUNCH_FAILED, rig_run(r, f, 1, 1, parameters));
-    FAILS(SIM_LAUNCH_FAILED, rig_run(r, f, 1, 1, parameters)); /* until the context is gone */
+    FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 1, 1, parameters));
+    FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 1, 1, parameters)); /* until the context is gone */
 }
 
 static void the_device_is_lost_on_demand(void **state)

@@ -132,12 +132,12 @@ static void missing_barrier(void **state)
     tn_cu_function f = rig_kernel(r, SUM("__threadfence();", ""), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
-    FAILS(SIM_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
+    FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
     rig_reported(r, "kernel sum", "race", "shared memory", "no barrier lies between", NULL);
     const char *text = NULL;
-    OK(r->cu->cuGetErrorString(SIM_LAUNCH_FAILED, &text));
+    OK(r->cu->cuGetErrorString(TN_CU_LAUNCH_FAILED, &text));
     assert_string_equal(text, r->sim.report());
-    FAILS(SIM_LAUNCH_FAILED, r->cu->cuStreamSynchronize(r->stream)); /* it stays */
+    FAILS(TN_CU_LAUNCH_FAILED, r->cu->cuStreamSynchronize(r->stream)); /* it stays */
 }
 
 static void missing_fence(void **state)
@@ -146,7 +146,7 @@ static void missing_fence(void **state)
     tn_cu_function f = rig_kernel(r, SUM("", "__syncthreads();"), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
-    FAILS(SIM_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
+    FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 10, 256, parameters));
     rig_reported(r, "kernel sum", "race", "bytes into an allocation of 80000 bytes", "no __threadfence()",
                  NULL);
 }
@@ -166,7 +166,7 @@ static void race_between_blocks(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 2, "a.y[threadIdx.x] = (float)blockIdx.x;\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 2, "a.y[threadIdx.x] = (float)blockIdx.x;\n"));
     rig_reported(r, "kernel body", "race", "writes", "wrote", "nothing orders the two blocks", NULL);
 }
 
@@ -174,10 +174,10 @@ static void race_of_reads(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
-                                      "const float v = a.x[0];\n"
-                                      "a.y[threadIdx.x] = v;\n"
-                                      "if (threadIdx.x == 40) a.x[0] = v + 1;\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
+                                        "const float v = a.x[0];\n"
+                                        "a.y[threadIdx.x] = v;\n"
+                                        "if (threadIdx.x == 40) a.x[0] = v + 1;\n"));
     rig_reported(r, "kernel body", "race", NULL);
 }
 
@@ -205,11 +205,11 @@ static void warps_are_ordered_by_their_collectives(void **state)
     float host[64];
     rig_download(r, host, a.y, sizeof host);
     for (int i = 0; i < 64; i++) assert_true(host[i] == (float)(i ^ 1));
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
-                                      "__shared__ float s[64];\n"
-                                      "s[threadIdx.x] = a.x[threadIdx.x];\n"
-                                      "__syncwarp();\n"
-                                      "a.y[threadIdx.x] = s[threadIdx.x ^ 32];\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
+                                        "__shared__ float s[64];\n"
+                                        "s[threadIdx.x] = a.x[threadIdx.x];\n"
+                                        "__syncwarp();\n"
+                                        "a.y[threadIdx.x] = s[threadIdx.x ^ 32];\n"));
     rig_reported(r, "race", "shared memory", NULL);
 }
 
@@ -266,7 +266,7 @@ static void shuffle_from_outside(void **state)
     rig *r = *state;
     args a;
     FAILS(
-        SIM_LAUNCH_FAILED,
+        TN_CU_LAUNCH_FAILED,
         run_body(r, &a, 1, "if (threadIdx.x < 16) a.y[threadIdx.x] = __shfl_xor_sync(0xffffu, 1.0f, 16);\n"));
     rig_reported(r, "shuffle in line 4", "does not take part", NULL);
 }
@@ -275,7 +275,7 @@ static void mask_without_its_lane(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1, "__syncwarp(0xffffu);\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1, "__syncwarp(0xffffu);\n"));
     rig_reported(r, "line 4", "without the lane that calls it", NULL);
 }
 
@@ -285,7 +285,7 @@ static void barrier_after_exit(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1, "if (threadIdx.x == 5) return;\n__syncthreads();\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1, "if (threadIdx.x == 5) return;\n__syncthreads();\n"));
     rig_reported(r, "kernel body", "divergent barrier", "line 5", NULL);
 }
 
@@ -293,11 +293,11 @@ static void two_barriers(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
-                                      "if (threadIdx.x < 32)\n"
-                                      "    __syncthreads();\n"
-                                      "else\n"
-                                      "    __syncthreads();\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
+                                        "if (threadIdx.x < 32)\n"
+                                        "    __syncthreads();\n"
+                                        "else\n"
+                                        "    __syncthreads();\n"));
     rig_reported(r, "divergent barrier", "line 5", "line 7", NULL);
 }
 
@@ -305,10 +305,10 @@ static void barrier_against_collective(void **state)
 {
     rig *r = *state;
     args a;
-    FAILS(SIM_LAUNCH_FAILED, run_body(r, &a, 1,
-                                      "if (threadIdx.x != 3)\n"
-                                      "    __syncwarp();\n"
-                                      "__syncthreads();\n"));
+    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
+                                        "if (threadIdx.x != 3)\n"
+                                        "    __syncwarp();\n"
+                                        "__syncthreads();\n"));
     rig_reported(r, "waits forever", "__syncthreads() in line 6", "warp operation in line 5", NULL);
 }
 
@@ -444,7 +444,7 @@ static void kernels_that_macros_make(void **state)
     int threads = 0;
     OK(r->cu->cuFuncGetAttribute(&threads, TN_CU_FUNC_THREADS, f));
     assert_int_equal(threads, 64);
-    FAILS(SIM_OUT_OF_RESOURCES, rig_launch(r, f, 1, 128, parameters)); /* more than its launch bounds */
+    FAILS(TN_CU_OUT_OF_RESOURCES, rig_launch(r, f, 1, 128, parameters)); /* more than its launch bounds */
 }
 
 /* ---- the real compiler ---- */
@@ -462,9 +462,9 @@ static void texts_are_cuda(void **state)
             skip();
         }
         if (status) fail_msg("sm_%d: %s", arch, report.log);
-        assert_int_equal(report.kernels, 1);
-        assert_true(report.registers > 8 && report.registers <= 255);
-        assert_int_equal(report.spilling, 0);
+        assert_int_equal(report.of.kernels, 1);
+        assert_true(report.of.registers > 8 && report.of.registers <= 255);
+        assert_int_equal(report.of.spilling, 0);
     }
 }
 
@@ -486,9 +486,9 @@ static void spills_and_errors_are_seen(void **state)
         skip();
     }
     assert_int_equal(status, 0);
-    assert_int_equal(report.spilling, 1);
-    assert_string_equal(report.kernel, "spills");
-    assert_true(report.spilled_bytes > 0);
+    assert_int_equal(report.of.spilling, 1);
+    assert_string_equal(report.of.spiller, "spills");
+    assert_true(report.of.spilled_bytes > 0);
     r->sim.set("real", 1); /* a g++ extension */
     tn_cu_function f;
     const char *log = rig_compile(

@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "src/core/dtype.h"
-#include "src/device/embed.h"
+#include "tests/cuda_source.h"
 
 enum { WORDS = 4096 }; /* of x and of y */
 
@@ -23,14 +23,9 @@ typedef struct args {
 /* The kernel `body` behind the prelude and ptx.cuh. */
 static tn_cu_function kernel(rig *r, const char *body)
 {
-    size_t room = strlen(body) + strlen(tn_embed_text(TN_EMBED_PTX_CUH)) + 1024;
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) room += strlen(tn_embed_text(tn_prelude_cuda[i])) + 1;
-    char *text = calloc(room, 1);
-    assert_non_null(text);
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) strcat(text, tn_embed_text(tn_prelude_cuda[i]));
-    strcat(text, tn_embed_text(TN_EMBED_PTX_CUH));
-    strcat(text, KERNEL);
-    strcat(text, body);
+    char kernel[4096];
+    snprintf(kernel, sizeof kernel, KERNEL "%s", body);
+    char *text = cuda_source(kernel, true);
     tn_cu_function f = rig_kernel(r, text, "k");
     free(text);
     return f;

@@ -422,7 +422,7 @@ static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const 
 }
 
 /* All but the weights' gradient of f32 in two parts whose B is the larger: there the compiler runs out of
- * registers (tests/gpu/KERNELS.md has the others). */
+ * registers (`make cuda-kernels` shows the others). */
 static bool can_load(const shape *s, const struct fu_conv_tile *o)
 {
     if (s->direct || (!s->forward && !s->weights)) return false;

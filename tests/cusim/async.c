@@ -69,9 +69,9 @@ void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given
     copies *c = &of_thread[block.now->index];
     const uint64_t at = (uint64_t)(uintptr_t)to, source = (uint64_t)(uintptr_t)from;
     if (bytes != 4 && bytes != 8 && bytes != 16)
-        sim_kernel_fault(SIM_LAUNCH_FAILED, "a cp.async of %u bytes; there are 4, 8 and 16", bytes);
+        sim_kernel_fault(TN_CU_LAUNCH_FAILED, "a cp.async of %u bytes; there are 4, 8 and 16", bytes);
     if (given > bytes)
-        sim_kernel_fault(SIM_LAUNCH_FAILED, "a cp.async of %u bytes is given %u", bytes, given);
+        sim_kernel_fault(TN_CU_LAUNCH_FAILED, "a cp.async of %u bytes is given %u", bytes, given);
     if (at % bytes || source % bytes)
         sim_kernel_fault(SIM_MISALIGNED, "a cp.async of %u bytes from %p to %p", bytes, from, to);
     if (!sim_check_shared(at, bytes))

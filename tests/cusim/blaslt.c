@@ -69,11 +69,26 @@ tn_cublas_result cublasLtDestroy(tn_cublas_handle handle)
 
 /* ---- descriptors ---- */
 
-static tn_cublas_result put(void *field, size_t size, const void *value, size_t bytes)
+/* A member that an attribute sets. */
+typedef struct member {
+    unsigned attribute;
+    size_t at, size;
+} member;
+#define MEMBER(attribute, type, name)                                                                        \
+    {                                                                                                        \
+        attribute, offsetof(type, name), sizeof((type *)0)->name                                             \
+    }
+
+static tn_cublas_result put(void *object, const member *m, size_t n, unsigned attribute, const void *value,
+                            size_t bytes)
 {
-    if (!value || bytes != size) return SIM_BLAS_INVALID_VALUE;
-    memcpy(field, value, bytes);
-    return SIM_OK;
+    for (; n; m++, n--) {
+        if (m->attribute != attribute) continue;
+        if (!value || bytes != m->size) return SIM_BLAS_INVALID_VALUE;
+        memcpy((char *)object + m->at, value, bytes);
+        return SIM_OK;
+    }
+    return SIM_BLAS_INVALID_VALUE;
 }
 
 tn_cublas_result cublasLtMatmulDescCreate(tn_cublas_desc *desc, tn_cublas_compute compute,
@@ -96,26 +111,15 @@ tn_cublas_result cublasLtMatmulDescDestroy(tn_cublas_desc desc)
 tn_cublas_result cublasLtMatmulDescSetAttribute(tn_cublas_desc desc, tn_cublas_desc_attribute which,
                                                 const void *value, size_t bytes)
 {
-    descriptor *d = desc;
-    switch (which) {
-    case SIM_DESC_COMPUTE:
-        return put(&d->compute, sizeof d->compute, value, bytes);
-    case SIM_DESC_SCALE:
-        return put(&d->scale, sizeof d->scale, value, bytes);
-    case SIM_DESC_POINTER_MODE:
-        return put(&d->pointer_mode, sizeof d->pointer_mode, value, bytes);
-    case TN_CUBLAS_DESC_TRANSA:
-        return put(&d->transpose_a, sizeof d->transpose_a, value, bytes);
-    case TN_CUBLAS_DESC_TRANSB:
-        return put(&d->transpose_b, sizeof d->transpose_b, value, bytes);
-    case TN_CUBLAS_DESC_EPILOGUE:
-        return put(&d->epilogue, sizeof d->epilogue, value, bytes);
-    case TN_CUBLAS_DESC_BIAS:
-        return put(&d->bias, sizeof d->bias, value, bytes);
-    case SIM_DESC_BIAS_TYPE:
-        return put(&d->bias_type, sizeof d->bias_type, value, bytes);
-    }
-    return SIM_BLAS_INVALID_VALUE;
+    static const member members[] = {MEMBER(SIM_DESC_COMPUTE, descriptor, compute),
+                                     MEMBER(SIM_DESC_SCALE, descriptor, scale),
+                                     MEMBER(SIM_DESC_POINTER_MODE, descriptor, pointer_mode),
+                                     MEMBER(TN_CUBLAS_DESC_TRANSA, descriptor, transpose_a),
+                                     MEMBER(TN_CUBLAS_DESC_TRANSB, descriptor, transpose_b),
+                                     MEMBER(TN_CUBLAS_DESC_EPILOGUE, descriptor, epilogue),
+                                     MEMBER(TN_CUBLAS_DESC_BIAS, descriptor, bias),
+                                     MEMBER(SIM_DESC_BIAS_TYPE, descriptor, bias_type)};
+    return put(desc, members, sizeof members / sizeof *members, which, value, bytes);
 }
 
 tn_cublas_result cublasLtMatrixLayoutCreate(tn_cublas_layout *out, tn_cublas_type type, uint64_t rows,
@@ -137,24 +141,12 @@ tn_cublas_result cublasLtMatrixLayoutDestroy(tn_cublas_layout l)
 tn_cublas_result cublasLtMatrixLayoutSetAttribute(tn_cublas_layout matrix, tn_cublas_layout_attribute which,
                                                   const void *value, size_t bytes)
 {
-    layout *l = matrix;
-    switch (which) {
-    case SIM_LAYOUT_TYPE:
-        return put(&l->type, sizeof l->type, value, bytes);
-    case SIM_LAYOUT_ORDER:
-        return put(&l->order, sizeof l->order, value, bytes);
-    case SIM_LAYOUT_ROWS:
-        return put(&l->rows, sizeof l->rows, value, bytes);
-    case SIM_LAYOUT_COLUMNS:
-        return put(&l->columns, sizeof l->columns, value, bytes);
-    case SIM_LAYOUT_LEADING:
-        return put(&l->leading, sizeof l->leading, value, bytes);
-    case TN_CUBLAS_LAYOUT_BATCH:
-        return put(&l->batch, sizeof l->batch, value, bytes);
-    case TN_CUBLAS_LAYOUT_STRIDE:
-        return put(&l->stride, sizeof l->stride, value, bytes);
-    }
-    return SIM_BLAS_INVALID_VALUE;
+    static const member members[] = {
+        MEMBER(SIM_LAYOUT_TYPE, layout, type),          MEMBER(SIM_LAYOUT_ORDER, layout, order),
+        MEMBER(SIM_LAYOUT_ROWS, layout, rows),          MEMBER(SIM_LAYOUT_COLUMNS, layout, columns),
+        MEMBER(SIM_LAYOUT_LEADING, layout, leading),    MEMBER(TN_CUBLAS_LAYOUT_BATCH, layout, batch),
+        MEMBER(TN_CUBLAS_LAYOUT_STRIDE, layout, stride)};
+    return put(matrix, members, sizeof members / sizeof *members, which, value, bytes);
 }
 
 tn_cublas_result cublasLtMatmulPreferenceCreate(tn_cublas_preference *out)
@@ -176,11 +168,12 @@ tn_cublas_result cublasLtMatmulPreferenceSetAttribute(tn_cublas_preference pref,
                                                       tn_cublas_preference_attribute which, const void *value,
                                                       size_t bytes)
 {
-    preference *p = pref;
-    if (which == TN_CUBLAS_PREF_WORKSPACE) return put(&p->workspace, sizeof p->workspace, value, bytes);
-    if (which >= TN_CUBLAS_PREF_ALIGN_A && which <= TN_CUBLAS_PREF_ALIGN_D)
-        return put(&p->alignment[which - TN_CUBLAS_PREF_ALIGN_A], sizeof p->alignment[0], value, bytes);
-    return SIM_BLAS_INVALID_VALUE;
+    static const member members[] = {MEMBER(TN_CUBLAS_PREF_WORKSPACE, preference, workspace),
+                                     MEMBER(TN_CUBLAS_PREF_ALIGN_A, preference, alignment[0]),
+                                     MEMBER(TN_CUBLAS_PREF_ALIGN_B, preference, alignment[1]),
+                                     MEMBER(TN_CUBLAS_PREF_ALIGN_C, preference, alignment[2]),
+                                     MEMBER(TN_CUBLAS_PREF_ALIGN_D, preference, alignment[3])};
+    return put(pref, members, sizeof members / sizeof *members, which, value, bytes);
 }
 
 /* ---- what is accepted ---- */

@@ -12,11 +12,6 @@
 
 enum { ROWS = 256, COLUMNS = 4 };
 
-static void *pointer(uint64_t at)
-{
-    return (void *)(uintptr_t)at;
-}
-
 static size_t type_bytes(unsigned type)
 {
     return type == TN_CUBLAS_F64 ? 8 : type == TN_CUBLAS_F32 ? 4 : 2;
@@ -24,21 +19,10 @@ static size_t type_bytes(unsigned type)
 
 /* ---- elements ---- */
 
-static float from_half(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023;
-    float value = e == 31 ? (m ? NAN : INFINITY)
-                  : e     ? ldexpf((float)(m | 1024), (int)e - 25)
-                          : ldexpf((float)m, -24);
-    return sign ? -value : value;
-}
-
 /* Rounds to nearest, ties to even, by letting the addition of a suitable power of two round. */
 static uint16_t to_half(float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    uint16_t sign = (uint16_t)(sim_bits(x) >> 16 & 0x8000);
     double a = fabs((double)x);
     if (isnan(x)) return (uint16_t)(sign | 0x7e00);
     if (a >= 65520) return (uint16_t)(sign | 0x7c00);
@@ -52,18 +36,9 @@ static uint16_t to_half(float x)
     return (uint16_t)(sign | (uint16_t)((e + 14) << 10) | ((uint16_t)ldexp(rounded, 11 - e) & 1023));
 }
 
-static float from_bfloat16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static uint16_t to_bfloat16(float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    const uint32_t bits = sim_bits(x);
     if (isnan(x)) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -76,9 +51,9 @@ static double get(const char *base, unsigned type, int64_t i)
     case TN_CUBLAS_F32:
         return (double)((const float *)(const void *)base)[i];
     case TN_CUBLAS_F16:
-        return (double)from_half(((const uint16_t *)(const void *)base)[i]);
+        return (double)sim_from_half(((const uint16_t *)(const void *)base)[i]);
     }
-    return (double)from_bfloat16(((const uint16_t *)(const void *)base)[i]);
+    return (double)sim_float((uint32_t)((const uint16_t *)(const void *)base)[i] << 16);
 }
 
 static void set(char *base, unsigned type, int64_t i, double x)
@@ -142,13 +117,8 @@ typedef struct operand {
 /* To 10 bits behind the point, the nearest, ties away from zero, as cvt.rna.tf32 does. */
 static double to_tf32(double x)
 {
-    float f = (float)x;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if ((bits & 0x7f800000u) == 0x7f800000u) return x;
-    bits = (bits + 0x1000u) & ~0x1fffu;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
+    const uint32_t bits = sim_bits((float)x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? x : (double)sim_float((bits + 0x1000u) & ~0x1fffu);
 }
 
 static double element(const operand *x, int64_t i)
@@ -159,7 +129,7 @@ static double element(const operand *x, int64_t i)
 
 static const char *base_of(const sim_matrix *x, int64_t batch)
 {
-    return (const char *)pointer(x->at) + batch * x->stride * (int64_t)type_bytes(x->type);
+    return (const char *)sim_pointer(x->at) + batch * x->stride * (int64_t)type_bytes(x->type);
 }
 
 static operand operand_of(const sim_matrix *x, int64_t batch, bool depth_is_rows, bool tf32)
@@ -196,13 +166,13 @@ static void store(const sim_product *p, int64_t batch, int64_t i0, int64_t j0, i
                   const double *sum)
 {
     const char *c = p->beta != 0 ? base_of(&p->c, batch) : NULL;
-    char *d = (char *)pointer((uint64_t)(uintptr_t)base_of(&p->d, batch));
+    char *d = (char *)sim_pointer((uint64_t)(uintptr_t)base_of(&p->d, batch));
     for (int64_t j = 0; j < columns; j++)
         for (int64_t i = 0; i < rows; i++) {
             const int64_t row = i0 + i, column = j0 + j;
             double x = p->alpha * sum[j * ROWS + i];
             if (c) x += p->beta * get(c, p->c.type, row * row_stride(&p->c) + column * column_stride(&p->c));
-            double bias = p->bias ? get(pointer(p->bias), p->bias_type, row) : 0;
+            double bias = p->bias ? get(sim_pointer(p->bias), p->bias_type, row) : 0;
             set(d, p->d.type, row * row_stride(&p->d) + column * column_stride(&p->d), finish(p, x, bias));
         }
 }
@@ -235,7 +205,7 @@ void sim_run_product(const sim_product *p)
                   (long long)p->d.rows, (long long)p->d.columns, k);
         return;
     }
-    if (p->workspace_bytes) memset(pointer(p->workspace), 0xff, p->workspace_bytes);
+    if (p->workspace_bytes) memset(sim_pointer(p->workspace), 0xff, p->workspace_bytes);
     void *a = calloc(k * ROWS, sizeof(double)), *b = calloc(k * COLUMNS, sizeof(double));
     if (!a || !b) sim_fault(TN_CU_OUT_OF_MEMORY, "no host memory for a product");
     for (int64_t i = 0; a && b && i < p->d.batch; i++) product(p, i, (int64_t)k, a, b);

@@ -81,7 +81,7 @@ static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxe
         const bool own = p >= m->shared && p < m->shared_end;
         if (sim_async_pending(at, bytes))
             sim_kernel_fault(
-                SIM_LAUNCH_FAILED,
+                TN_CU_LAUNCH_FAILED,
                 "%s of %u bytes of shared memory that a cp.async is to fill: no wait for it lies between",
                 verb(kind), bytes);
         sim_race_access(own ? shared_cells : dynamic_cells, block.serial,

@@ -10,15 +10,9 @@
     X(SIM_OK, 0, CUDA_SUCCESS)                                                                               \
     X(SIM_NOT_INITIALIZED, 3, CUDA_ERROR_NOT_INITIALIZED)                                                    \
     X(SIM_INVALID_DEVICE, 101, CUDA_ERROR_INVALID_DEVICE)                                                    \
-    X(SIM_INVALID_IMAGE, 200, CUDA_ERROR_INVALID_IMAGE)                                                      \
     X(SIM_INVALID_CONTEXT, 201, CUDA_ERROR_INVALID_CONTEXT)                                                  \
-    X(SIM_NO_BINARY, 209, CUDA_ERROR_NO_BINARY_FOR_GPU)                                                      \
-    X(SIM_INVALID_HANDLE, 400, CUDA_ERROR_INVALID_HANDLE)                                                    \
     X(SIM_ILLEGAL_ADDRESS, 700, CUDA_ERROR_ILLEGAL_ADDRESS)                                                  \
-    X(SIM_OUT_OF_RESOURCES, 701, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)                                         \
     X(SIM_MISALIGNED, 716, CUDA_ERROR_MISALIGNED_ADDRESS)                                                    \
-    X(SIM_LAUNCH_FAILED, 719, CUDA_ERROR_LAUNCH_FAILED)                                                      \
-    X(SIM_NOT_SUPPORTED, 801, CUDA_ERROR_NOT_SUPPORTED)                                                      \
     X(SIM_CAPTURE_INVALIDATED, 901, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)                                   \
     X(SIM_CAPTURE_UNMATCHED, 903, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)                                       \
     X(SIM_CAPTURE_UNJOINED, 904, CUDA_ERROR_STREAM_CAPTURE_UNJOINED)                                         \

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../nvrtc.h"
+
 /* What happened since the process began or since cusim_reset. Work inside a graph counts when it runs. */
 struct cusim_counters {
     uint64_t launches;                                                  /* kernels run */
@@ -63,10 +65,7 @@ struct cusim_counters {
 
 /* What the real NVRTC said of one text. */
 struct cusim_text_report {
-    long kernels, registers; /* the most of one kernel */
-    long stack_bytes;
-    long spilling, spilled_bytes; /* kernels that spill; what they store and load */
-    char kernel[128];             /* the last of these */
+    nvrtc_said of;
     char log[8192];
 };
 

@@ -30,25 +30,9 @@ static const struct {
     const char *name;
     size_t at;
 } setting[] = {
-    {"no-device", offsetof(sim_settings, no_device)},
-    {"driver", offsetof(sim_settings, driver)},
-    {"nvrtc", offsetof(sim_settings, nvrtc)},
-    {"compile", offsetof(sim_settings, compile)},
-    {"launch", offsetof(sim_settings, launch)},
-    {"lost", offsetof(sim_settings, lost)},
-    {"matmul", offsetof(sim_settings, matmul)},
-    {"memory", offsetof(sim_settings, memory)},
-    {"host-memory", offsetof(sim_settings, host_memory)},
-    {"no-virtual", offsetof(sim_settings, no_virtual)},
-    {"processors", offsetof(sim_settings, processors)},
-    {"capability", offsetof(sim_settings, capability)},
-    {"check", offsetof(sim_settings, check)},
-    {"seed", offsetof(sim_settings, seed)},
-    {"order", offsetof(sim_settings, order)},
-    {"real", offsetof(sim_settings, real)},
-    {"quiet", offsetof(sim_settings, quiet)},
-    {"spill", offsetof(sim_settings, spill)},
-    {"slow", offsetof(sim_settings, slow)},
+#define SIM_X(member, name) {name, offsetof(sim_settings, member)},
+    SIM_SETTINGS(SIM_X)
+#undef SIM_X
 };
 
 static int set(const char *name, size_t length, long long value)
@@ -181,60 +165,30 @@ void sim_fault(tn_cu_result code, const char *fmt, ...)
     if (!sim.set.quiet) fprintf(stderr, "cusim: %s\n", sim.report);
 }
 
+/* Names are those of the lists of constants. */
 static const struct {
     tn_cu_result code;
-    const char *name, *text;
+    const char *name;
 } error[] = {
-    {SIM_OK, "CUDA_SUCCESS", "no error"},
-    {TN_CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {TN_CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {SIM_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {TN_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {SIM_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {SIM_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
-    {SIM_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {SIM_NO_BINARY, "CUDA_ERROR_NO_BINARY_FOR_GPU",
-     "no kernel image is available for execution on the device"},
-    {SIM_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-    {TN_CU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {TN_CU_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {SIM_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-    {SIM_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
-    {SIM_MISALIGNED, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
-    {SIM_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {SIM_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-    {TN_CU_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-     "operation not permitted when stream is capturing"},
-    {SIM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
-     "operation failed due to a previous error during capture"},
-    {SIM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
-     "capture was not initiated in this stream"},
-    {SIM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-    {SIM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
-     "dependency created on uncaptured work in another stream"},
-    {SIM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-     "operation would make the legacy stream depend on a capturing blocking stream"},
-    {SIM_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
-     "operation not permitted on an event last recorded in a capturing stream"},
-    {SIM_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+#define SIM_X(here, value, there) {value, #there},
+    TN_CU_CONSTANTS(SIM_X) SIM_CONSTANTS(SIM_X)
+#undef SIM_X
 };
 
 tn_cu_result cuGetErrorName(tn_cu_result e, const char **text)
 {
-    *text = NULL;
-    for (size_t i = 0; i < sizeof error / sizeof *error; i++)
-        if (error[i].code == e) *text = error[i].name;
+    *text = e ? NULL : "CUDA_SUCCESS";
+    for (size_t i = 0; i < sizeof error / sizeof *error && !*text; i++)
+        if (error[i].code == e && !strncmp(error[i].name, "CUDA_ERROR", 10)) *text = error[i].name;
     return *text ? SIM_OK : TN_CU_INVALID_VALUE;
 }
 
 /* For the fault that a kernel met, its report: a program that shows the error then shows what was found. */
 tn_cu_result cuGetErrorString(tn_cu_result e, const char **text)
 {
-    *text = NULL;
-    for (size_t i = 0; i < sizeof error / sizeof *error; i++)
-        if (error[i].code == e) *text = error[i].text;
+    const tn_cu_result known = cuGetErrorName(e, text);
     if (e && e == sim.sticky && sim.report[0]) *text = sim.report;
-    return *text ? SIM_OK : TN_CU_INVALID_VALUE;
+    return known;
 }
 
 /* ---- the device ---- */
@@ -284,55 +238,29 @@ tn_cu_result cuDeviceTotalMem_v2(size_t *bytes, tn_cu_device device)
 tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_device device)
 {
     if (device != 0) return SIM_INVALID_DEVICE;
-    switch (which) {
-    case TN_CU_GRID_X:
-        *value = INT_MAX;
+    const struct {
+        tn_cu_attribute which;
+        long long value;
+    } attribute[] = {{TN_CU_GRID_X, INT_MAX},
+                     {TN_CU_SHARED_BYTES, SIM_SHARED_BYTES},
+                     {TN_CU_SHARED_MOST, SIM_SHARED_MOST},
+                     {TN_CU_PROCESSORS, sim.set.processors},
+                     {TN_CU_L2_BYTES, 4 << 20},
+                     {TN_CU_PROCESSOR_THREADS, 2048},
+                     {TN_CU_CAPABILITY_MAJOR, sim.set.capability / 10},
+                     {TN_CU_CAPABILITY_MINOR, sim.set.capability % 10},
+                     {TN_CU_PROCESSOR_SHARED, SIM_SHARED_MOST + (1 << 10)},
+                     {TN_CU_VIRTUAL_MEMORY, !sim.set.no_virtual},
+                     {SIM_BLOCK_THREADS, SIM_MAX_THREADS},
+                     {SIM_WARP_SIZE, 32},
+                     {SIM_BLOCK_REGISTERS, 65536},
+                     {SIM_CLOCK, 1000000},        /* kHz */
+                     {SIM_MEMORY_CLOCK, 1000000}, /* kHz */
+                     {SIM_MEMORY_BITS, 1024}};
+    for (size_t i = 0; i < sizeof attribute / sizeof *attribute; i++) {
+        if (attribute[i].which != which) continue;
+        *value = (int)attribute[i].value;
         return SIM_OK;
-    case TN_CU_SHARED_BYTES:
-        *value = SIM_SHARED_BYTES;
-        return SIM_OK;
-    case TN_CU_SHARED_MOST:
-        *value = SIM_SHARED_MOST;
-        return SIM_OK;
-    case TN_CU_PROCESSORS:
-        *value = (int)sim.set.processors;
-        return SIM_OK;
-    case TN_CU_L2_BYTES:
-        *value = 4 << 20;
-        return SIM_OK;
-    case TN_CU_PROCESSOR_THREADS:
-        *value = 2048;
-        return SIM_OK;
-    case TN_CU_CAPABILITY_MAJOR:
-        *value = (int)(sim.set.capability / 10);
-        return SIM_OK;
-    case TN_CU_CAPABILITY_MINOR:
-        *value = (int)(sim.set.capability % 10);
-        return SIM_OK;
-    case TN_CU_PROCESSOR_SHARED:
-        *value = SIM_SHARED_MOST + (1 << 10);
-        return SIM_OK;
-    case TN_CU_VIRTUAL_MEMORY:
-        *value = !sim.set.no_virtual;
-        return SIM_OK;
-    case SIM_BLOCK_THREADS:
-        *value = SIM_MAX_THREADS;
-        return SIM_OK;
-    case SIM_WARP_SIZE:
-        *value = 32;
-        return SIM_OK;
-    case SIM_BLOCK_REGISTERS:
-        *value = 65536;
-        return SIM_OK;
-    case SIM_CLOCK:
-        *value = 1000000;
-        return SIM_OK; /* CLOCK_RATE, kHz */
-    case SIM_MEMORY_CLOCK:
-        *value = 1000000;
-        return SIM_OK; /* MEMORY_CLOCK_RATE, kHz */
-    case SIM_MEMORY_BITS:
-        *value = 1024;
-        return SIM_OK; /* GLOBAL_MEMORY_BUS_WIDTH, bits */
     }
     return TN_CU_INVALID_VALUE;
 }

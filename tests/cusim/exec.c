@@ -158,7 +158,7 @@ static void end_thread(sim_thread *t)
         for (unsigned i = 0; i < block.n_threads; i++)
             if (block.thread[i].state == SIM_AT_BARRIER) {
                 block.now = t;
-                sim_kernel_fault(SIM_LAUNCH_FAILED,
+                sim_kernel_fault(TN_CU_LAUNCH_FAILED,
                                  "divergent barrier: this thread left the kernel while thread %u waits at "
                                  "__syncthreads() in line %d",
                                  i, block.thread[i].line);
@@ -214,7 +214,7 @@ void cusim_barrier(int line)
     sim_thread *self = block.now;
     if (block.ended)
         sim_kernel_fault(
-            SIM_LAUNCH_FAILED,
+            TN_CU_LAUNCH_FAILED,
             "divergent barrier: this thread waits at __syncthreads() in line %d, %u of the block's "
             "threads have left the kernel",
             line, block.ended);
@@ -227,7 +227,7 @@ void cusim_barrier(int line)
         sim_thread *t = &block.thread[i];
         if (t != self && t->line != line)
             sim_kernel_fault(
-                SIM_LAUNCH_FAILED,
+                TN_CU_LAUNCH_FAILED,
                 "divergent barrier: this thread waits at __syncthreads() in line %d, thread %u in "
                 "line %d",
                 line, i, t->line);
@@ -280,7 +280,7 @@ static void give_up(void)
                      t->lanes);
     }
     block.now = first ? &block.thread[first->index] : NULL;
-    sim_kernel_fault(SIM_LAUNCH_FAILED, "the block waits forever:%s", text);
+    sim_kernel_fault(TN_CU_LAUNCH_FAILED, "the block waits forever:%s", text);
 }
 
 /* ---- blocks ---- */
@@ -351,7 +351,7 @@ void sim_run_launch(const sim_op *op)
     sim.count.launches++;
     uint64_t number = ++sim.launches_ever;
     if (sim_setting_due(sim.set.launch, sim.launch_from, number)) {
-        sim_fault(SIM_LAUNCH_FAILED, "kernel %s failed, as cusim_set asked for",
+        sim_fault(TN_CU_LAUNCH_FAILED, "kernel %s failed, as cusim_set asked for",
                   op->launch.function->info->name);
         return;
     }

@@ -102,7 +102,7 @@ tn_cu_result cuStreamBeginCapture_v2(tn_cu_stream stream, tn_cu_capture_mode mod
 {
     SIM_ENTER();
     sim_stream *s = sim_stream_of(stream);
-    if (!s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (s == &sim.null_stream) return sim_leave(TN_CU_CAPTURE_UNSUPPORTED);
     if (s->capture || mode > SIM_CAPTURE_RELAXED) return sim_leave(TN_CU_INVALID_VALUE);
     sim_graph *g = calloc(1, sizeof *g);
@@ -124,7 +124,7 @@ tn_cu_result cuStreamEndCapture(tn_cu_stream stream, tn_cu_graph *graph)
     SIM_ENTER();
     sim_stream *s = sim_stream_of(stream);
     *graph = NULL;
-    if (!s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (!s->capture) return sim_leave(TN_CU_INVALID_VALUE);
     if (!s->origin) return sim_leave(SIM_CAPTURE_UNMATCHED);
     sim_graph *g = s->capture;
@@ -170,7 +170,7 @@ tn_cu_result cuGraphLaunch(tn_cu_graph_exec exec, tn_cu_stream stream)
     SIM_ENTER();
     struct CUgraphExec_st *x = exec_of(exec);
     sim_stream *s = sim_stream_of(stream);
-    if (!x || !s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!x || !s) return sim_leave(TN_CU_INVALID_HANDLE);
     sim_op *op = sim_op_new(SIM_GRAPH);
     if (op) {
         op->graph = x->graph;
@@ -184,7 +184,7 @@ tn_cu_result cuGraphExecDestroy(tn_cu_graph_exec exec)
 {
     SIM_ENTER();
     struct CUgraphExec_st *x = exec_of(exec), **link = &sim.execs;
-    if (!x) return sim_leave(SIM_INVALID_HANDLE);
+    if (!x) return sim_leave(TN_CU_INVALID_HANDLE);
     while (*link != x) link = &(*link)->list;
     *link = x->list;
     sim_graph_drop(x->graph);
@@ -196,7 +196,7 @@ tn_cu_result cuGraphDestroy(tn_cu_graph graph)
 {
     SIM_ENTER();
     sim_graph *g = graph_of(graph);
-    if (!g) return sim_leave(SIM_INVALID_HANDLE);
+    if (!g) return sim_leave(TN_CU_INVALID_HANDLE);
     g->handle = false;
     sim_graph_drop(g);
     return sim_leave(SIM_OK);
@@ -206,7 +206,7 @@ tn_cu_result cuGraphGetNodes(tn_cu_graph graph, tn_cu_graph_node *nodes, size_t 
 {
     SIM_ENTER();
     sim_graph *g = graph_of(graph);
-    if (!g) return sim_leave(SIM_INVALID_HANDLE);
+    if (!g) return sim_leave(TN_CU_INVALID_HANDLE);
     size_t n = g->ops.n;
     for (size_t i = 0; nodes && i < *count && i < n; i++) nodes[i] = (tn_cu_graph_node)(void *)g->ops.op[i];
     if (!nodes || *count > n) *count = n;

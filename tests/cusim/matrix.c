@@ -24,26 +24,11 @@ static void *of_lane(const sim_thread *first, int lane)
     return (void *)(uintptr_t)first[lane].value;
 }
 
-static float from_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static float from_half(uint16_t h)
-{
-    const uint32_t magnitude = h & 0x7fffu, sign = (uint32_t)(h & 0x8000u) << 16;
-    if (magnitude >= 0x7c00u) return from_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-    float x = from_bits(magnitude << 13) * 0x1p112f;
-    return sign ? -x : x;
-}
-
 static float element(sim_collective kind, uint32_t word, int upper)
 {
-    if (kind == SIM_MMA_TF32) return from_bits(word & 0xffffe000u);
+    if (kind == SIM_MMA_TF32) return sim_float(word & 0xffffe000u);
     uint16_t h = (uint16_t)(upper ? word >> 16 : word);
-    return kind == SIM_MMA_F16 ? from_half(h) : from_bits((uint32_t)h << 16);
+    return kind == SIM_MMA_F16 ? sim_from_half(h) : sim_float((uint32_t)h << 16);
 }
 
 static float toward_zero(double x)
@@ -52,31 +37,30 @@ static float toward_zero(double x)
     if (y - y != 0 || y == 0) return y; /* infinite, NaN; of the smallest numbers nothing is left */
     uint32_t bits;
     memcpy(&bits, &y, sizeof bits);
-    return (y < 0 ? -(double)y > -x : (double)y > x) ? from_bits(bits - 1) : y;
+    return (y < 0 ? -(double)y > -x : (double)y > x) ? sim_float(bits - 1) : y;
 }
 
 /* d[16][8] += a[16][k] b[k][8]: k 8 of 32 bits, or 16 of 16. */
 static void multiply(sim_collective kind, const sim_thread *first)
 {
     const int per = kind == SIM_MMA_TF32 ? 1 : 2, depth = 8 * per;
-    float a[16][16], b[16][8];
+    double a[16][16], b[16][8], sum[16][8];
     for (int lane = 0; lane < 32; lane++) {
         const mma *m = of_lane(first, lane);
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < per; i++) {
             for (int r = 0; r < 4; r++)
-                a[g + r % 2 * 8][(t + r / 2 * 4) * per + i] = element(kind, m->a[r], i);
-            for (int r = 0; r < 2; r++) b[(t + r * 4) * per + i][g] = element(kind, m->b[r], i);
+                a[g + r % 2 * 8][(t + r / 2 * 4) * per + i] = (double)element(kind, m->a[r], i);
+            for (int r = 0; r < 2; r++) b[(t + r * 4) * per + i][g] = (double)element(kind, m->b[r], i);
         }
+        for (int r = 0; r < 4; r++) sum[g + r / 2 * 8][t * 2 + r % 2] = (double)m->d[r];
     }
+    for (int row = 0; row < 16; row++)
+        for (int k = 0; k < depth; k++)
+            for (int column = 0; column < 8; column++) sum[row][column] += a[row][k] * b[k][column];
     for (int lane = 0; lane < 32; lane++) {
         mma *m = of_lane(first, lane);
-        for (int r = 0; r < 4; r++) {
-            const int row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2;
-            double sum = m->d[r];
-            for (int k = 0; k < depth; k++) sum += (double)a[row][k] * (double)b[k][column];
-            m->d[r] = toward_zero(sum);
-        }
+        for (int r = 0; r < 4; r++) m->d[r] = toward_zero(sum[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
     }
 }
 

@@ -29,11 +29,6 @@ static uint64_t round_up(uint64_t n, uint64_t to)
     return (n + to - 1) / to * to;
 }
 
-static void *pointer(uint64_t at)
-{
-    return (void *)(uintptr_t)at;
-}
-
 /* ---- the table of regions ---- */
 
 sim_region *sim_find_near(uint64_t at)
@@ -139,7 +134,7 @@ static bool guarded(const sim_region *r)
 
 static void protect(const sim_region *r, int how)
 {
-    mprotect(pointer(r->map), r->map_bytes, how);
+    mprotect(sim_pointer(r->map), r->map_bytes, how);
 }
 
 static void protect_all(int how)
@@ -170,7 +165,7 @@ static bool is_open(void)
 static void fill_new(const sim_region *r)
 {
     protect(r, PROT_READ | PROT_WRITE);
-    memset(pointer(r->base), 0xff, r->bytes < FILL_AT_MOST ? r->bytes : FILL_AT_MOST);
+    memset(sim_pointer(r->base), 0xff, r->bytes < FILL_AT_MOST ? r->bytes : FILL_AT_MOST);
     if (!is_open()) protect(r, PROT_NONE);
 }
 
@@ -233,7 +228,7 @@ tn_cu_result cuMemFree_v2(tn_cu_ptr at)
     sim_region *r = sim_find(at, 1);
     if (!r || r->kind != SIM_DEVICE || r->base != at) return sim_leave(TN_CU_INVALID_VALUE);
     tn_cu_result status = sim_run_all();
-    madvise(pointer(r->map), r->map_bytes, MADV_DONTNEED);
+    madvise(sim_pointer(r->map), r->map_bytes, MADV_DONTNEED);
     protect(r, PROT_NONE);
     forget_cells(r);
     r->kind = SIM_FREED;
@@ -260,10 +255,10 @@ tn_cu_result cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
     if (sim.host_bytes + bytes > (uint64_t)sim.set.host_memory) return sim_leave(TN_CU_OUT_OF_MEMORY);
     sim_region *r = new_region(SIM_PINNED, bytes, PROT_READ | PROT_WRITE);
     if (!r) return sim_leave(TN_CU_OUT_OF_MEMORY);
-    memset(pointer(r->base), 0xff, bytes < FILL_AT_MOST ? bytes : FILL_AT_MOST);
+    memset(sim_pointer(r->base), 0xff, bytes < FILL_AT_MOST ? bytes : FILL_AT_MOST);
     sim.host_bytes += bytes;
     sim.count.host_allocations++;
-    *at = pointer(r->base);
+    *at = sim_pointer(r->base);
     return sim_leave(SIM_OK);
 }
 
@@ -277,7 +272,7 @@ tn_cu_result cuMemFreeHost(void *at)
     if (!r || r->base != (uint64_t)(uintptr_t)at) return sim_leave(TN_CU_INVALID_VALUE);
     tn_cu_result status = sim_run_all();
     sim.host_bytes -= r->bytes;
-    munmap(pointer(r->map), r->map_bytes + PAGE);
+    munmap(sim_pointer(r->map), r->map_bytes + PAGE);
     take_out(r);
     return sim_leave(status);
 }
@@ -288,7 +283,7 @@ tn_cu_result cuMemGetAllocationGranularity(size_t *bytes, const tn_cu_mem_prop *
                                            tn_cu_granularity option)
 {
     SIM_ENTER();
-    if (sim.set.no_virtual) return sim_leave(SIM_NOT_SUPPORTED);
+    if (sim.set.no_virtual) return sim_leave(TN_CU_NOT_SUPPORTED);
     if (option > 1 || prop->type != TN_CU_MEM_PINNED || prop->location.type != TN_CU_MEM_ON_DEVICE)
         return sim_leave(TN_CU_INVALID_VALUE);
     *bytes = SIM_GRANULARITY;
@@ -300,7 +295,7 @@ tn_cu_result cuMemAddressReserve(tn_cu_ptr *at, size_t bytes, size_t alignment, 
 {
     SIM_ENTER();
     (void)wish;
-    if (sim.set.no_virtual) return sim_leave(SIM_NOT_SUPPORTED);
+    if (sim.set.no_virtual) return sim_leave(TN_CU_NOT_SUPPORTED);
     if (!bytes || bytes % SIM_GRANULARITY || flags || (alignment & (alignment - 1)))
         return sim_leave(TN_CU_INVALID_VALUE);
     if (alignment < SIM_GRANULARITY) alignment = SIM_GRANULARITY;
@@ -313,7 +308,7 @@ tn_cu_result cuMemAddressReserve(tn_cu_ptr *at, size_t bytes, size_t alignment, 
     }
     uint64_t begin = (uint64_t)(uintptr_t)map, base = round_up(begin, alignment);
     if (base > begin) munmap(map, base - begin);
-    if (base + bytes < begin + bytes + alignment) munmap(pointer(base + bytes), begin + alignment - base);
+    if (base + bytes < begin + bytes + alignment) munmap(sim_pointer(base + bytes), begin + alignment - base);
     *r = (sim_reservation){base, bytes, sim.reservations};
     sim.reservations = r;
     *at = base;
@@ -334,7 +329,7 @@ tn_cu_result cuMemAddressFree(tn_cu_ptr at, size_t bytes)
     while ((r = *link) && r->base != at) link = &r->next;
     if (!r || r->bytes != bytes || any_mapped(at, bytes)) return sim_leave(TN_CU_INVALID_VALUE);
     *link = r->next;
-    munmap(pointer(r->base), r->bytes);
+    munmap(sim_pointer(r->base), r->bytes);
     free(r);
     return sim_leave(SIM_OK);
 }
@@ -364,7 +359,7 @@ tn_cu_result cuMemCreate(tn_cu_memory *memory, size_t bytes, const tn_cu_mem_pro
     SIM_ENTER();
     tn_cu_result unsafe = sim_unsafe_call();
     if (unsafe) return sim_leave(unsafe);
-    if (sim.set.no_virtual) return sim_leave(SIM_NOT_SUPPORTED);
+    if (sim.set.no_virtual) return sim_leave(TN_CU_NOT_SUPPORTED);
     if (!bytes || bytes % SIM_GRANULARITY || flags || prop->type != TN_CU_MEM_PINNED ||
         prop->location.type != TN_CU_MEM_ON_DEVICE || prop->location.id != 0)
         return sim_leave(TN_CU_INVALID_VALUE);
@@ -412,7 +407,7 @@ tn_cu_result cuMemMap(tn_cu_ptr at, size_t bytes, size_t offset, tn_cu_memory me
     sim_region *region = calloc(1, sizeof *region);
     if (!region) return sim_leave(TN_CU_OUT_OF_MEMORY);
     *region = (sim_region){.base = at, .bytes = bytes, .map = at, .map_bytes = bytes, .kind = SIM_MAPPED};
-    if (mmap(pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, p->file, 0) == MAP_FAILED ||
+    if (mmap(sim_pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, p->file, 0) == MAP_FAILED ||
         !insert(region)) {
         free(region);
         return sim_leave(TN_CU_OUT_OF_MEMORY);
@@ -424,8 +419,8 @@ tn_cu_result cuMemMap(tn_cu_ptr at, size_t bytes, size_t offset, tn_cu_memory me
 
 static void unmap(sim_region *r)
 {
-    mmap(pointer(r->map), r->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+    mmap(sim_pointer(r->map), r->map_bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     drop_physical(r->physical);
     take_out(r);
 }
@@ -495,7 +490,7 @@ void sim_memory_forget(void)
             sim.count.frees++;
             sim.count.bytes_now -= r->bytes;
         }
-        munmap(pointer(r->map), r->map_bytes + PAGE);
+        munmap(sim_pointer(r->map), r->map_bytes + PAGE);
         take_out(r);
     }
     while (sim.physicals) {
@@ -505,7 +500,7 @@ void sim_memory_forget(void)
     while (sim.reservations) {
         sim_reservation *r = sim.reservations;
         sim.reservations = r->next;
-        munmap(pointer(r->base), r->bytes);
+        munmap(sim_pointer(r->base), r->bytes);
         free(r);
     }
     sim.host_bytes = 0;

@@ -119,7 +119,7 @@ tn_cu_result cuModuleLoadData(tn_cu_module *module, const void *image)
     tn_cu_result unsafe = sim_unsafe_call();
     if (unsafe) return sim_leave(unsafe);
     size_t bytes = image ? image_bytes(image) : 0;
-    if (!bytes) return sim_leave(SIM_INVALID_IMAGE);
+    if (!bytes) return sim_leave(TN_CU_INVALID_IMAGE);
     sim_module *m = calloc(1, sizeof *m);
     if (!m) return sim_leave(TN_CU_OUT_OF_MEMORY);
     m->references = 1;
@@ -130,7 +130,7 @@ tn_cu_result cuModuleLoadData(tn_cu_module *module, const void *image)
             sim_module_drop(m);
         else
             free(m);
-        return sim_leave(SIM_INVALID_IMAGE);
+        return sim_leave(TN_CU_INVALID_IMAGE);
     }
     m->next = sim.modules;
     *module = sim.modules = m;
@@ -149,7 +149,7 @@ tn_cu_result cuModuleUnload(tn_cu_module module)
 {
     SIM_ENTER();
     sim_module **link = link_of(module);
-    if (!link) return sim_leave(SIM_INVALID_HANDLE);
+    if (!link) return sim_leave(TN_CU_INVALID_HANDLE);
     tn_cu_result unsafe = sim_unsafe_call();
     if (unsafe) return sim_leave(unsafe);
     sim_module *m = *link;
@@ -171,7 +171,7 @@ tn_cu_result cuModuleGetFunction(tn_cu_function *function, tn_cu_module module, 
 {
     SIM_ENTER();
     sim_module **link = link_of(module);
-    if (!link) return sim_leave(SIM_INVALID_HANDLE);
+    if (!link) return sim_leave(TN_CU_INVALID_HANDLE);
     for (int i = 0; i < (*link)->n_functions; i++) {
         if (strcmp((*link)->function[i].info->name, name) != 0) continue;
         *function = &(*link)->function[i];
@@ -202,7 +202,7 @@ tn_cu_result cuFuncSetAttribute(tn_cu_function function, tn_cu_function_attribut
 {
     SIM_ENTER();
     sim_function *f = function_of(function);
-    if (!f) return sim_leave(SIM_INVALID_HANDLE);
+    if (!f) return sim_leave(TN_CU_INVALID_HANDLE);
     if (which != TN_CU_FUNC_DYNAMIC || value < 0 || (unsigned)value + shared_of(f) > SIM_SHARED_MOST)
         return sim_leave(TN_CU_INVALID_VALUE);
     f->dynamic_most = (unsigned)value;
@@ -215,7 +215,7 @@ tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_c
 {
     SIM_ENTER();
     sim_function *f = function_of(function);
-    if (!f) return sim_leave(SIM_INVALID_HANDLE);
+    if (!f) return sim_leave(TN_CU_INVALID_HANDLE);
     int threads = f->info->max_threads ? (int)f->info->max_threads : SIM_MAX_THREADS;
     switch (which) {
     case TN_CU_FUNC_THREADS:
@@ -262,7 +262,7 @@ tn_cu_result cuLaunchKernel(tn_cu_function function, unsigned grid_x, unsigned g
     SIM_ENTER();
     sim_function *f = function_of(function);
     sim_stream *s = sim_stream_of(stream);
-    if (!f || !s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!f || !s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (!grid_x || !grid_y || !grid_z || grid_x > INT_MAX || grid_y > 65535 || grid_z > 65535 || !block_x ||
         !block_y || !block_z || block_x > 1024 || block_y > 1024 || block_z > 64 ||
         (uint64_t)block_x * block_y * block_z > SIM_MAX_THREADS || extra ||
@@ -270,7 +270,7 @@ tn_cu_result cuLaunchKernel(tn_cu_function function, unsigned grid_x, unsigned g
         shared_bytes > dynamic_room(f))
         return sim_leave(TN_CU_INVALID_VALUE);
     if (f->info->max_threads && block_x * block_y * block_z > f->info->max_threads)
-        return sim_leave(SIM_OUT_OF_RESOURCES);
+        return sim_leave(TN_CU_OUT_OF_RESOURCES);
     sim_op *op = sim_op_new(SIM_LAUNCH);
     if (!op || !(op->launch.parameter = copy_parameters(f, parameters))) {
         sim_op_drop(op);

@@ -18,11 +18,6 @@
 
 #include <stdlib.h>
 
-static void *pointer(uint64_t at)
-{
-    return (void *)(uintptr_t)at;
-}
-
 /* ---- pieces of work ---- */
 
 sim_op *sim_op_new(sim_op_kind kind)
@@ -113,7 +108,7 @@ static tn_cu_result run_event(sim_event *e, uint64_t ticket)
 
 static void copy(const sim_op *op)
 {
-    const void *from = op->copy.staged ? op->copy.staged : pointer(op->copy.from);
+    const void *from = op->copy.staged ? op->copy.staged : sim_pointer(op->copy.from);
     size_t bytes = op->copy.bytes;
     bool good = (op->copy.kind == SIM_TO_HOST || sim_memory_holds(op->copy.to, bytes)) &&
                 (op->copy.kind == SIM_TO_DEVICE || sim_memory_holds(op->copy.from, bytes));
@@ -122,7 +117,7 @@ static void copy(const sim_op *op)
                   bytes);
         return;
     }
-    memmove(pointer(op->copy.to), from, bytes);
+    memmove(sim_pointer(op->copy.to), from, bytes);
     sim.clock += 1e-6 + 1e-10 * (double)bytes;
     switch (op->copy.kind) {
     case SIM_TO_DEVICE:
@@ -148,7 +143,7 @@ tn_cu_result sim_run_op(const sim_op *op)
         break;
     case SIM_FILL:
         if (sim_memory_holds(op->copy.to, op->copy.bytes)) {
-            memset(pointer(op->copy.to), op->copy.value, op->copy.bytes);
+            memset(sim_pointer(op->copy.to), op->copy.value, op->copy.bytes);
             sim.count.fills++, sim.count.bytes_filled += op->copy.bytes;
             sim.clock += 1e-6 + 1e-12 * (double)op->copy.bytes;
         } else
@@ -229,7 +224,7 @@ tn_cu_result cuStreamDestroy_v2(tn_cu_stream stream)
 {
     SIM_ENTER();
     sim_stream *s = sim_stream_of(stream);
-    if (!stream || !s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!stream || !s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (s->capture) return sim_leave(TN_CU_CAPTURE_UNSUPPORTED);
     tn_cu_result status = sim_run_stream(s);
     sim_ops_clear(&s->queue, s->next);
@@ -246,7 +241,7 @@ tn_cu_result cuStreamSynchronize(tn_cu_stream stream)
 {
     SIM_ENTER();
     sim_stream *s = sim_stream_of(stream);
-    if (!s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (s->capture) s->invalid = true;
     tn_cu_result unsafe = s->capture ? TN_CU_CAPTURE_UNSUPPORTED : sim_unsafe_call();
     if (unsafe) return sim_leave(unsafe);
@@ -281,7 +276,7 @@ tn_cu_result cuEventDestroy_v2(tn_cu_event event)
 {
     SIM_ENTER();
     sim_event *e = event_of(event);
-    if (!e) return sim_leave(SIM_INVALID_HANDLE);
+    if (!e) return sim_leave(TN_CU_INVALID_HANDLE);
     sim_run_all(); /* queues hold its address */
     sim_event **link = &sim.events;
     while (*link != e) link = &(*link)->list;
@@ -295,7 +290,7 @@ tn_cu_result cuEventRecord(tn_cu_event event, tn_cu_stream stream)
     SIM_ENTER();
     sim_event *e = event_of(event);
     sim_stream *s = sim_stream_of(stream);
-    if (!e || !s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!e || !s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (s->capture) return sim_leave(sim_capture_event(e, s));
     sim_op *op = sim_op_new(SIM_RECORD);
     if (op) {
@@ -317,7 +312,7 @@ tn_cu_result cuStreamWaitEvent(tn_cu_stream stream, tn_cu_event event, unsigned 
     SIM_ENTER();
     sim_event *e = event_of(event);
     sim_stream *s = sim_stream_of(stream);
-    if (!e || !s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!e || !s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (flags) return sim_leave(TN_CU_INVALID_VALUE);
     bool handled = false;
     tn_cu_result r = sim_capture_wait(s, e, &handled);
@@ -334,7 +329,7 @@ tn_cu_result cuEventSynchronize(tn_cu_event event)
 {
     SIM_ENTER();
     sim_event *e = event_of(event);
-    if (!e) return sim_leave(SIM_INVALID_HANDLE);
+    if (!e) return sim_leave(TN_CU_INVALID_HANDLE);
     if (e->in_capture) return sim_leave(SIM_CAPTURED_EVENT);
     tn_cu_result unsafe = sim_unsafe_call();
     if (unsafe) return sim_leave(unsafe);
@@ -350,7 +345,7 @@ tn_cu_result cuEventQuery(tn_cu_event event)
 {
     SIM_ENTER();
     sim_event *e = event_of(event);
-    if (!e) return sim_leave(SIM_INVALID_HANDLE);
+    if (!e) return sim_leave(TN_CU_INVALID_HANDLE);
     if (e->in_capture) return sim_leave(SIM_CAPTURED_EVENT);
     tn_cu_result unsafe = sim_unsafe_call();
     if (unsafe) return sim_leave(unsafe);
@@ -372,7 +367,7 @@ tn_cu_result cuEventElapsedTime(float *ms, tn_cu_event start, tn_cu_event end)
     SIM_ENTER();
     sim_event *from = event_of(start), *to = event_of(end);
     if (!from || !to || !from->timing || !to->timing || !from->recorded || !to->recorded)
-        return sim_leave(SIM_INVALID_HANDLE);
+        return sim_leave(TN_CU_INVALID_HANDLE);
     if (from->done < from->ticket || to->done < to->ticket) return sim_leave(TN_CU_NOT_READY);
     *ms = (float)(1e3 * (to->time - from->time));
     return sim_leave(SIM_OK);
@@ -384,7 +379,7 @@ static tn_cu_result submit_copy(sim_copy_kind kind, uint64_t to, uint64_t from, 
                                 tn_cu_stream stream)
 {
     sim_stream *s = sim_stream_of(stream);
-    if (!s) return SIM_INVALID_HANDLE;
+    if (!s) return TN_CU_INVALID_HANDLE;
     if (!bytes) return SIM_OK;
     if ((kind != SIM_TO_HOST && !sim_memory_holds(to, bytes)) ||
         (kind != SIM_TO_DEVICE && !sim_memory_holds(from, bytes)))
@@ -395,14 +390,14 @@ static tn_cu_result submit_copy(sim_copy_kind kind, uint64_t to, uint64_t from, 
     op->copy.to = to;
     op->copy.from = from;
     op->copy.bytes = bytes;
-    bool pageable = !s->capture && ((kind == SIM_TO_DEVICE && !sim_find_pinned(pointer(from), bytes)) ||
-                                    (kind == SIM_TO_HOST && !sim_find_pinned(pointer(to), bytes)));
+    bool pageable = !s->capture && ((kind == SIM_TO_DEVICE && !sim_find_pinned(sim_pointer(from), bytes)) ||
+                                    (kind == SIM_TO_HOST && !sim_find_pinned(sim_pointer(to), bytes)));
     if (kind == SIM_TO_DEVICE && pageable) {
         if (!(op->copy.staged = malloc(bytes))) {
             sim_op_drop(op);
             return TN_CU_OUT_OF_MEMORY;
         }
-        memcpy(op->copy.staged, pointer(from), bytes);
+        memcpy(op->copy.staged, sim_pointer(from), bytes);
     }
     tn_cu_result r = sim_submit(s, op);
     return !r && kind == SIM_TO_HOST && pageable ? sim_run_stream(s) : r;
@@ -430,7 +425,7 @@ tn_cu_result cuMemsetD8Async(tn_cu_ptr to, unsigned char value, size_t bytes, tn
 {
     SIM_ENTER();
     sim_stream *s = sim_stream_of(stream);
-    if (!s) return sim_leave(SIM_INVALID_HANDLE);
+    if (!s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (!bytes) return sim_leave(SIM_OK);
     if (!sim_memory_holds(to, bytes)) return sim_leave(TN_CU_INVALID_VALUE);
     sim_op *op = sim_op_new(SIM_FILL);

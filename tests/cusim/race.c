@@ -198,7 +198,7 @@ static void report(const sim_access *a, const char *was, sim_access_kind kind, u
                  base == (uint64_t)(uintptr_t)block.dynamic ? "dynamic " : "");
     else
         sim_describe(at, place, sizeof place);
-    sim_kernel_fault(SIM_LAUNCH_FAILED, "race: this thread %s what block %u thread %u %s (%p, %s%s): %s",
+    sim_kernel_fault(TN_CU_LAUNCH_FAILED, "race: this thread %s what block %u thread %u %s (%p, %s%s): %s",
                      doing[kind], (unsigned)a->block, (unsigned)a->thread, was, (void *)(uintptr_t)at, place,
                      a->flags & (SIM_WARP_READS | SIM_BLOCK_READS | SIM_GRID_READS) ? "; others as well" : "",
                      hint);

@@ -7,7 +7,6 @@
  *
  * Read first: cusim_check_text.
  */
-#include "../nvrtc.h"
 #include "nvrtc.h"
 #include "sim.h"
 
@@ -31,47 +30,6 @@ static void find(void)
 }
 
 /* ---- one text, one architecture ---- */
-
-static long number_before(const char *line, const char *what)
-{
-    const char *at = strstr(line, what);
-    if (!at) return 0;
-    while (at > line && at[-1] == ' ') at--;
-    while (at > line && at[-1] >= '0' && at[-1] <= '9') at--;
-    return strtol(at, NULL, 10);
-}
-
-/* The log of ptxas -v: for each kernel a line with its name, one about its stack, one about registers. */
-static void take_log(const char *log, struct cusim_text_report *out)
-{
-    char name[sizeof out->kernel] = "";
-    long spilled = 0;
-    for (const char *line = log; *line;) {
-        size_t n = strcspn(line, "\n");
-        char text[512];
-        snprintf(text, sizeof text, "%.*s", (int)n, line);
-        char *entry = strstr(text, "entry function '");
-        if (entry) {
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(entry + 16, "'"), entry + 16);
-            out->kernels++;
-        }
-        if (strstr(text, "spill stores")) {
-            spilled = number_before(text, "bytes spill stores") + number_before(text, "bytes spill loads");
-            out->stack_bytes += number_before(text, "bytes stack frame");
-        }
-        const char *used = strstr(text, "Used ");
-        if (used) {
-            long registers = strtol(used + 5, NULL, 10);
-            if (registers > out->registers) out->registers = registers;
-            if (spilled) {
-                out->spilling++;
-                out->spilled_bytes += spilled;
-                snprintf(out->kernel, sizeof out->kernel, "%s", name);
-            }
-        }
-        line += n + (line[n] == '\n');
-    }
-}
 
 static void ask(const char *text, int arch, sim_text *log)
 {
@@ -116,7 +74,7 @@ int cusim_check_text(const char *text, int arch, struct cusim_text_report *out)
     }
     int status = strncmp(log.s, "taken", 5) != 0;
     const char *said = strchr(log.s, '\n') + 1;
-    take_log(said, out);
+    out->of = nvrtc_read(said);
     snprintf(out->log, sizeof out->log, "%s", said);
     free(log.s);
     return status;
@@ -133,12 +91,12 @@ bool sim_real_takes(const char *text, sim_text *log)
         pthread_mutex_lock(&sim.lock);
         sim.count.real_checks += status >= 0;
         sim.count.real_missing += status < 0;
-        sim.count.real_spilling += (uint64_t)report.spilling;
-        if ((uint64_t)report.registers > sim.count.real_registers)
-            sim.count.real_registers = (uint64_t)report.registers;
-        if (report.spilling && !sim.set.quiet)
-            fprintf(stderr, "cusim: kernel %s spills %ld bytes for sm_%d\n", report.kernel,
-                    report.spilled_bytes, arch[i]);
+        sim.count.real_spilling += (uint64_t)report.of.spilling;
+        if ((uint64_t)report.of.registers > sim.count.real_registers)
+            sim.count.real_registers = (uint64_t)report.of.registers;
+        if (report.of.spilling && !sim.set.quiet)
+            fprintf(stderr, "cusim: kernel %s spills %ld bytes for sm_%d\n", report.of.spiller,
+                    report.of.spilled_bytes, arch[i]);
         pthread_mutex_unlock(&sim.lock);
         if (status <= 0) continue;
         sim_text_put(log, "NVRTC for sm_%d:\n", arch[i]);

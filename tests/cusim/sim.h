@@ -41,9 +41,31 @@ enum {
 
 /* ---- settings ---- */
 
+/* X(member, its name in cusim_set). */
+#define SIM_SETTINGS(X)                                                                                      \
+    X(no_device, "no-device")                                                                                \
+    X(driver, "driver")                                                                                      \
+    X(nvrtc, "nvrtc")                                                                                        \
+    X(compile, "compile")                                                                                    \
+    X(launch, "launch")                                                                                      \
+    X(lost, "lost")                                                                                          \
+    X(matmul, "matmul")                                                                                      \
+    X(memory, "memory")                                                                                      \
+    X(host_memory, "host-memory")                                                                            \
+    X(no_virtual, "no-virtual")                                                                              \
+    X(processors, "processors")                                                                              \
+    X(capability, "capability")                                                                              \
+    X(check, "check")                                                                                        \
+    X(seed, "seed")                                                                                          \
+    X(order, "order")                                                                                        \
+    X(real, "real")                                                                                          \
+    X(quiet, "quiet")                                                                                        \
+    X(spill, "spill")                                                                                        \
+    X(slow, "slow")
 typedef struct sim_settings {
-    long long no_device, driver, nvrtc, compile, launch, lost, matmul, memory, host_memory, no_virtual,
-        processors, capability, check, seed, order, real, quiet, spill, slow;
+#define SIM_X(member, name) long long member;
+    SIM_SETTINGS(SIM_X)
+#undef SIM_X
 } sim_settings;
 
 /* ---- memory ---- */
@@ -229,6 +251,35 @@ typedef struct sim_state {
 } sim_state;
 
 extern sim_state sim;
+
+/* ---- numbers ---- */
+
+static inline void *sim_pointer(uint64_t at)
+{
+    return (void *)(uintptr_t)at;
+}
+
+static inline float sim_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t sim_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float sim_from_half(uint16_t h)
+{
+    const uint32_t magnitude = h & 0x7fffu, sign = (uint32_t)(h & 0x8000u) << 16;
+    if (magnitude >= 0x7c00u) return sim_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    float x = sim_float(magnitude << 13) * 0x1p112f;
+    return sign ? -x : x;
+}
 
 /* ---- driver.c ---- */
 

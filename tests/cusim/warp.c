@@ -70,7 +70,7 @@ static void finish(sim_thread *t, unsigned come)
     unsigned votes = 0;
     if (t->kind >= SIM_MMA_TF32) {
         if (come != 0xffffffffu)
-            sim_kernel_fault(SIM_LAUNCH_FAILED,
+            sim_kernel_fault(TN_CU_LAUNCH_FAILED,
                              "the matrix operation in line %d is for all lanes of a warp, here only 0x%08x",
                              t->line, come);
         sim_warp_matrix(t->kind, lane_of(t, 0));
@@ -101,7 +101,7 @@ static void finish(sim_thread *t, unsigned come)
             if (!(come >> from & 1)) {
                 block.now = u;
                 sim_kernel_fault(
-                    SIM_LAUNCH_FAILED,
+                    TN_CU_LAUNCH_FAILED,
                     "the shuffle in line %d takes the value of lane %d, which does not take part "
                     "(lanes 0x%08x of mask 0x%08x)",
                     u->line, from, come, u->lanes);
@@ -149,12 +149,12 @@ uint64_t cusim_collective(int kind, int line, unsigned lanes, uint64_t value, in
     self->lane = lane;
     self->width = width;
     if (!(lanes >> self->index % 32 & 1))
-        sim_kernel_fault(SIM_LAUNCH_FAILED,
+        sim_kernel_fault(TN_CU_LAUNCH_FAILED,
                          "the warp operation in line %d has a mask (0x%08x) without the "
                          "lane that calls it",
                          line, lanes);
     if (width < 1 || width > 32 || (width & (width - 1)))
-        sim_kernel_fault(SIM_LAUNCH_FAILED, "the shuffle in line %d has a width of %d", line, width);
+        sim_kernel_fault(TN_CU_LAUNCH_FAILED, "the shuffle in line %d has a width of %d", line, width);
     self->state = SIM_AT_WARP;
     block.at_warp++;
     unsigned come = group_of(self);

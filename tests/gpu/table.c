@@ -1,5 +1,5 @@
-/* table.c - writes tests/gpu/KERNELS.md: what NVRTC makes of our own kernels on tensor cores (make
- * cuda-kernels).
+/* table.c - writes what NVRTC makes of our own kernels on tensor cores (make cuda-kernels:
+ * build/gpu/KERNELS.md).
  *
  * It compiles for sm_80 and sm_90, a second or so a kernel, and needs no GPU. Exit status: 0 written, 1 a
  * kernel does not compile, warns or spills, 2 there is no NVRTC. With an argument: only of kernels whose name
@@ -29,7 +29,8 @@ static const char head[] =
     "\n"
     "Share of peak is a **prediction, not a measurement**: the time in which tensor cores are busy over the "
     "whole, by\n"
-    "the model that chooses the tile (fuser/loops/conv_tile.c for convolutions, fuser/text/attention_cuda.c for "
+    "the model that chooses the tile (fuser/loops/conv_tile.c for convolutions, fuser/text/attention_cuda.c "
+    "for "
     "attention). It\n"
     "takes the longest of three rates for a multiprocessor's clock, 1024 multiply-adds of 16 bits (512 of "
     "TF32), 128\n"
@@ -71,19 +72,18 @@ static bool write_rows(FILE *to, const char *filter, int which, int of)
                 free(row.text);
                 continue;
             }
-            table_result r[2];
+            nvrtc_said r[2];
             for (int a = 0; a < 2; a++) {
-                r[a] = table_compile(&n, &row, arch[a]);
-                if (r[a].status || r[a].warned || r[a].spilled) {
-                    fprintf(stderr, "%s, %s, %s, %s:\n%s\n", row.kernel, row.dtype, row.tile, arch[a],
-                            r[a].log);
+                char *log;
+                if (!cuda_fits(&n, row.text, arch[a], &r[a], &log)) {
+                    fprintf(stderr, "%s, %s, %s, %s:\n%s\n", row.kernel, row.dtype, row.tile, arch[a], log);
                     good = false;
                 }
-                free(r[a].log);
+                free(log);
             }
-            fprintf(to, "| %s | %s | %s | %d | %lld | %d | %d | %d | %d | ", row.kernel, row.dtype, row.tile,
-                    row.threads, (long long)row.shared, table_resident(&row, r[1].registers), r[0].registers,
-                    r[1].registers, r[0].spilled + r[1].spilled);
+            fprintf(to, "| %s | %s | %s | %d | %lld | %ld | %ld | %ld | %ld | ", row.kernel, row.dtype,
+                    row.tile, row.threads, (long long)row.shared, table_resident(&row, r[1].registers),
+                    r[0].registers, r[1].registers, r[0].spilled_bytes + r[1].spilled_bytes);
             if (row.share > 0)
                 fprintf(to, "%.0f | %.0f | %.0f %% |\n", row.per_l2, row.per_shared, 100 * row.share);
             else

@@ -1,8 +1,8 @@
 /* table.h - the table of our own kernels on tensor cores, as the real NVRTC compiles them for GPUs that are
- * not there: tests/gpu/KERNELS.md.
+ * not there (make cuda-kernels).
  *
  * A family of kernels is a function that gives its rows one by one (families[] in table.c and in
- * tests/test_cuda_kernels.c). Read first: struct table_row, then table_compile.
+ * tests/test_cuda_kernels.c). Read first: struct table_row, then table.c.
  */
 #ifndef TESTS_GPU_TABLE_H
 #define TESTS_GPU_TABLE_H
@@ -11,9 +11,8 @@
 #include <stdint.h>
 
 #include "src/device/device.h"
-#include "src/device/embed.h"
+#include "tests/cuda_source.h"
 #include "tests/gpu_target.h"
-#include "tests/nvrtc.h"
 
 typedef struct table_row {
     char kernel[64], dtype[24], tile[48]; /* what it computes, of what, in what pieces */
@@ -40,54 +39,13 @@ static const struct table_kind {
                    {TN_BF16, false, "bf16"}};
 enum { TABLE_KINDS = sizeof table_kinds / sizeof *table_kinds };
 
-typedef struct table_result {
-    int registers, spilled; /* bytes stored and loaded */
-    bool warned;
-    int status; /* NVRTC's */
-    char *log;  /* to be freed */
-} table_result;
-
-static inline int table_number(const char *log, const char *before, const char *after)
-{
-    int sum = 0;
-    for (const char *at = log; (at = strstr(at, after)); at++) {
-        const char *p = at;
-        while (p > log && (p[-1] == ' ' || (p[-1] >= '0' && p[-1] <= '9'))) p--;
-        if (!before ||
-            (p - log >= (long)strlen(before) && !strncmp(p - strlen(before), before, strlen(before))))
-            sum += atoi(p);
-    }
-    return sum;
-}
-
-static inline table_result table_compile(const nvrtc *n, const table_row *row, const char *arch)
-{
-    size_t room = strlen(row->text) + 1;
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) room += strlen(tn_embed_text(tn_prelude_cuda[i])) + 1;
-    char *text = calloc(1, room);
-    if (!text) abort();
-    for (int i = 0; i < TN_PRELUDE_FILES; i++) {
-        strcat(text, tn_embed_text(tn_prelude_cuda[i]));
-        strcat(text, "\n");
-    }
-    strcat(text, row->text);
-    table_result r = {.registers = 0};
-    r.status = nvrtc_compile(n, text, arch, &r.log);
-    free(text);
-    r.registers = table_number(r.log, "Used", " registers");
-    r.spilled =
-        table_number(r.log, NULL, " bytes spill stores") + table_number(r.log, NULL, " bytes spill loads");
-    r.warned = strstr(r.log, "warning") != NULL;
-    return r;
-}
-
 /* Blocks that live on a multiprocessor of the target at once. */
-static inline int table_resident(const table_row *row, int registers)
+static inline long table_resident(const table_row *row, long registers)
 {
     const tn_target t = gpu_target(90);
-    const int by_registers = registers ? 65536 / (((registers + 7) / 8 * 8) * row->threads) : 1;
-    const int by_shared = (int)(t.l1_bytes / (row->shared + 1024)), by_threads = t.max_threads / row->threads;
-    const int least = by_registers < by_shared ? by_registers : by_shared;
+    const long by_registers = registers ? 65536 / (((registers + 7) / 8 * 8) * row->threads) : 1;
+    const long by_shared = (t.l1_bytes / (row->shared + 1024)), by_threads = t.max_threads / row->threads;
+    const long least = by_registers < by_shared ? by_registers : by_shared;
     return least < by_threads ? least : by_threads;
 }
 
