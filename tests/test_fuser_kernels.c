@@ -324,6 +324,52 @@ static void pad_and_concat(void **state)
     rig_check(&(rig_case){1, {{TN_BF16, 3, {4, 5, 6}, -1, 1}}, joins, 0, 0});
 }
 
+/* A part of x: some of each axis' places, forwards or backwards, and perhaps computed on. */
+static tn_tensor *some_of(tn_tensor *x, int axis, int64_t most)
+{
+    const int64_t n = x->shape[axis], count = 1 + (int64_t)(rig_random() * (double)(n < most ? n : most));
+    const int64_t kept = count > n ? n : count, step = kept > 1 && rig_random() < .4 ? -1 : 1;
+    const int64_t first = (int64_t)(rig_random() * (double)(n - kept + 1));
+    tn_tensor *y = tn_mk_slice1(x, axis, step > 0 ? first : first + kept - 1, step, kept);
+    return rig_random() < .5 ? op1(TN_OP_neg, y) : y;
+}
+
+/* Joined, surrounded, looked at in part, read: each along axes drawn anew. */
+static int borders(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    for (int k = 0; k < 6; k++) {
+        tn_tensor *part[5], *x = in[k & 1];
+        for (int layer = 0; layer < 2; layer++) {
+            const int axis = (int)(rig_random() * x->ndim), n = 2 + (int)(rig_random() * 4);
+            for (int i = 0; i < n; i++) part[i] = some_of(x, axis, 1500);
+            x = tn_mk_concat(g, n, part, axis);
+            int64_t edge[2][3] = {{0}};
+            edge[0][axis] = (int64_t)(rig_random() * 3);
+            edge[1][(axis + k) % 3] = (int64_t)(rig_random() * 20);
+            if (rig_random() < .5) x = tn_mk_pad(x, num(g, layer), edge[0], edge[1]);
+            if (rig_random() < .5) x = some_of(x, (axis + 1) % 3, 3000);
+        }
+        root[k] =
+            rig_random() < .3 ? tn_mk_reduce(TN_OP_reduce_max, x, 1u << k % 3) : op2(TN_OP_mul, x, num(g, 2));
+    }
+    return 6;
+}
+
+static void borders_cut_loops_anywhere(void **state)
+{
+    (void)state;
+    static const tn_dtype type[] = {TN_F32, TN_U8, TN_BF16, TN_I64};
+    for (int i = 0; i < 4; i++) {
+        const int64_t last[] = {3, 17, 300, 5000};
+        rig_check(
+            &(rig_case){2,
+                        {{type[i], 3, {4, 5, last[i]}, -3, 3}, {type[i], 3, {2, 3, last[3 - i]}, -3, 3}},
+                        borders,
+                        0,
+                        0});
+    }
+}
+
 /* ---- library steps ---- */
 
 static int products(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
@@ -496,6 +542,7 @@ int main(void)
         cmocka_unit_test(cumsum_along_every_axis),
         cmocka_unit_test(pooling_of_every_geometry),
         cmocka_unit_test(pad_and_concat),
+        cmocka_unit_test(borders_cut_loops_anywhere),
         cmocka_unit_test(matrix_products_take_strides),
         cmocka_unit_test(random_columns),
         cmocka_unit_test(picked_rows_in_columns),

@@ -291,6 +291,14 @@ static void joined_chains(traced *t)
     give(t, joined(tn_relu(tn_add_scalar(x, 1.0)), tn_sigmoid(y)));
 }
 
+/* A vector's halves are turned: a rotary embedding. */
+static void turned_halves(traced *t)
+{
+    tn_tensor *x = input(t, ROWS, 64), *c = input(t, ROWS, 64), *s = input(t, ROWS, 64);
+    tn_tensor *turned = joined(tn_neg(tn_slice(x, 1, 32, 64, 1)), tn_slice(x, 1, 0, 32, 1));
+    give(t, tn_add(tn_mul(x, c), tn_mul(turned, s)));
+}
+
 static void joined_rows(traced *t)
 {
     tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, 64);
@@ -380,6 +388,7 @@ static fusion Cases[] = {
     /* one for y, which is a product with 1 here, and one that adds up the rows of x */
     {"gather", gathered, {1, 0}, {2, 0}, {0}, {0}},
     {"concat of chains", joined_chains, {2, 0}, {2, 0}, {0}, {0}},
+    {"rotary embedding", turned_halves, {1, 0}, {2, 1}, {0}, {0}},
     {"concat of rows", joined_rows, {2, 0}, {2, 0}, {0}, {0}},
     /* four products, two of which are added up */
     {"concat of products", joined_products, {2, 0}, {5, 2}, {0}, {0}},

@@ -19,7 +19,7 @@
 
 #include "../plan.h"
 
-enum { FU_MAX_MEMBERS = 64 };
+enum { FU_MAX_MEMBERS = 64, FU_MAX_JOINED = 32 }; /* operands of a concat that one kernel joins */
 
 /* Statistics of a convolution's columns that its kernel finds out as it writes them: sums over the other
  * axes. */

@@ -96,7 +96,7 @@ fu_room fu_room_of(const tn_tensor *t)
     case TN_KIND_ATTENTION:
         return FU_ATTENTION;
     case TN_KIND_VIEW:
-        return t->op == TN_OP_concat ? FU_CONCAT : FU_LOOPS;
+        return t->op == TN_OP_concat && t->n_in > FU_MAX_JOINED ? FU_CONCAT : FU_LOOPS;
     case TN_KIND_LEAF:
     case TN_KIND_NUMBER:
     case TN_KIND_IOTA:

@@ -68,6 +68,14 @@ static bool is_product(const fu_ctx *c, const fu_group *g)
     return node >= 0 && c->node[node].kind == TN_KIND_GEMM;
 }
 
+/* Returns true where a reduction would find out for each element which operand of a concat it is. */
+static bool reduces_joined(const fu_ctx *c, const fu_prog *p, int n, const int *member)
+{
+    bool joins = false;
+    for (int i = 0; i < n; i++) joins = joins || c->node[member[i]].t->op == TN_OP_concat;
+    return joins && p->form != FU_POINTWISE;
+}
+
 /* Returns true where group a's only node is read outside of group b too, or after the plan has run. */
 static bool kept_beside(const fu_ctx *c, int a, int b)
 {
@@ -115,6 +123,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b, bool last)
     if (fu_between(c, a, b)) return TN_CUT_CYCLE;
     tn_cut_reason why = fu_try(c, &both);
     if (why) return why;
+    if (reduces_joined(c, c->prog, n, all)) return TN_CUT_JOINED;
     if (tile && ga->n == 1 && is_product(c, ga) && !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b)))
         return TN_CUT_LIBRARY;
     int *member = tn_arena_alloc(&c->arena, (size_t)n * sizeof *member);

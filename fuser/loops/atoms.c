@@ -154,7 +154,7 @@ int fu_choose_vector(const fu_prog *p)
             const fu_value *v = &p->value[i];
             if (v->kind == FU_RANDOM && v->stride[a] == 1) score += 8 * fu_count(p, v->vary);
             if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->stride[a] == 1)
-                score += fu_count(p, v->vary);
+                score += v->kind == FU_LOAD && v->n_arg ? v->extent : fu_count(p, v->vary);
         }
         for (int i = 0; i < p->n_store; i++)
             if (p->store[i].stride[a] == 1) score += fu_count(p, p->store[i].dom) + 1;

@@ -13,10 +13,10 @@
 
 #include <string.h>
 
-/* Views whose own coordinates are the space: what they show is a part of it. */
+/* Views whose own coordinates are the space: what they show, or each of what they join, is a part of it. */
 static bool surrounds(const tn_tensor *t)
 {
-    return t->op == TN_OP_pad;
+    return t->op == TN_OP_pad || t->op == TN_OP_concat;
 }
 
 void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
@@ -32,14 +32,21 @@ bool fu_pointwise_operand(const tn_tensor *t, int k)
 {
     tn_kind kind = tn_kind_of(t);
     return kind != TN_KIND_CONV && kind != TN_KIND_GEMM &&
-           !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN || surrounds(t)) && k == 0);
+           !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN || t->op == TN_OP_pad) && k == 0) &&
+           t->op != TN_OP_concat;
 }
 
 bool fu_part(const tn_tensor *t, int k, int i, int64_t *before, int64_t *count)
 {
-    if (!surrounds(t) || k) return false;
-    *before = t->attr->v[0][i];
-    *count = t->in[0]->shape[i];
+    if (t->op == TN_OP_concat) {
+        *before = 0;
+        for (int o = 0; o < k && i == t->attr->axis; o++) *before += t->in[o]->shape[i];
+    } else if (t->op == TN_OP_pad && !k) {
+        *before = t->attr->v[0][i];
+    } else {
+        return false;
+    }
+    *count = t->in[k]->shape[i];
     return *before || *count != t->shape[i];
 }
 

@@ -32,7 +32,7 @@ static bool collect(const fu_ctx *c, int node, chain *s)
     return true;
 }
 
-int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t)
+int64_t fu_copy_program(fu_ctx *c, const tn_tensor *t, const int64_t *whole)
 {
     fu_prog *p = c->prog;
     memset(p, 0, offsetof(fu_prog, value));
@@ -52,23 +52,21 @@ int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t)
     if (!fu_place(c, t, &v->slot, &v->offset) && v->kind != FU_NUMBER)
         return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
     v->hint = t->name ? t->name : t->base->name;
-    int64_t dense = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        if (t->shape[i] == 1) continue;
-        p->n_atom++;
-        dense *= t->shape[i];
+    int64_t below = 1;
+    for (int i = 0; i < t->ndim; i++) {
+        p->n_atom += t->shape[i] != 1;
+        below *= whole[i];
     }
-    int64_t below = dense;
     for (int i = 0, a = 0; i < t->ndim; i++) {
+        below = whole[i] ? below / whole[i] : 0;
         if (t->shape[i] == 1) continue;
-        below = t->shape[i] ? below / t->shape[i] : 0;
         p->extent[a] = t->shape[i];
         if (!number) v->stride[a] = t->stride[i];
         if (!number && t->stride[i]) v->vary |= fu_bit(a);
         s->stride[a] = below;
         s->dom |= fu_bit(a++);
     }
-    return dense;
+    return tn_node_numel(t);
 }
 
 bool fu_lookahead_program(fu_ctx *c, const fu_lookup *l)
@@ -78,7 +76,7 @@ bool fu_lookahead_program(fu_ctx *c, const fu_lookup *l)
     if (l->n)
         made = !fu_domain_build(c, c->domain, l->n, l->member) && !fu_program(c, &k, c->domain, c->prog);
     else
-        made = fu_dense_program(c, l->index) >= 0 && !fu_check_indices(c->prog, l);
+        made = fu_copy_program(c, l->index, l->index->shape) >= 0 && !fu_check_indices(c->prog, l);
     return made && !fu_schedule(c->prog) && !c->prog->split && !c->prog->cross;
 }
 

@@ -262,9 +262,9 @@ tn_cut_reason fu_try_loops(fu_ctx *c, const fu_candidate *k); /* where no convol
 /* Decides for each lookup whether it is looked through before the run, or which assignments wait for it. */
 int fu_order_lookups(fu_ctx *c);
 bool fu_lookahead_program(fu_ctx *c, const fu_lookup *l); /* what looks l through, into c->prog */
-/* Into c->prog the loops that write t's elements one after the other: how many; or an error. Where to is not
- * said yet. */
-int64_t fu_dense_program(fu_ctx *c, const tn_tensor *t);
+/* Into c->prog the loops that write t's elements, as those of a part of a dense tensor of shape `whole` lie:
+ * how many; or an error. Where to is not said yet. */
+int64_t fu_copy_program(fu_ctx *c, const tn_tensor *t, const int64_t *whole);
 
 /* ---- verify_program.c ---- */
 int fu_verify_program(fu_ctx *c, const fu_prog *p); /* as fu_verify_graph */

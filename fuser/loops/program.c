@@ -324,26 +324,35 @@ static int operand(builder *b, int m, const tn_tensor *t, int shift)
     return from >= 0 ? b->value_of[from] : load(b, t, &b->d->map[m].axis[shift], 0, -1);
 }
 
-/* An operand inside a border. */
-static int pad(builder *b, int m, const tn_tensor *t)
+/* Operand k of t, which surrounds it: its value at the places that it has, and `other` elsewhere. */
+static int surrounded(builder *b, int m, const tn_tensor *t, int k, int other)
 {
-    const tn_tensor *x = fu_value_of(b->c, t->in[0]);
+    const tn_tensor *x = fu_value_of(b->c, t->in[k]);
     fu_map at = b->d->map[m];
     uint32_t edge = 0;
     for (int i = 0; i < t->ndim; i++) {
         int64_t before, count;
         if (t->shape[i] == 1) at.axis[i] = (fu_axis){.level = 2}; /* no atom counts it */
-        if (!fu_part(t, 0, i, &before, &count)) continue;
+        if (!fu_part(t, k, i, &before, &count)) continue;
         fu_part_axis(b->d, &at.axis[i], -before, 1, count);
-        if (at.axis[i].part) edge |= 1u << i; /* else the border is never looked at */
+        if (at.axis[i].part) edge |= 1u << i; /* else what is around it is never looked at */
     }
-    int fill = operand(b, m, t->in[1], 0), from = made_by(b, m, x);
+    int from = made_by(b, m, x);
     bool number = tn_is_number(x);
-    if (from < 0 && !number) return load(b, x, at.axis, edge, fill);
+    if (from < 0 && !number) return load(b, x, at.axis, edge, other);
     int value = number ? operand(b, m, x, 0) : b->value_of[from];
-    if (!edge) return value;
-    int arg[3] = {inside(b, at.axis, edge), value, fill};
+    if (!edge || other < 0) return value;
+    int arg[3] = {inside(b, at.axis, edge), value, other};
     return op_of(b, TN_OP_where, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 3, arg);
+}
+
+/* The operands that t joins: each where it has places, or else the one behind it. */
+static int concat(builder *b, int m, const tn_tensor *t)
+{
+    int value = -1;
+    for (int k = t->n_in - 1; k >= 0 && !b->full; k--)
+        if (tn_node_numel(t->in[k])) value = surrounded(b, m, t, k, value);
+    return value;
 }
 
 static int unary(builder *b, tn_op op, tn_dtype dtype, int arg)
@@ -459,7 +468,8 @@ static int member(builder *b, int m)
     case TN_KIND_CAST:
         return unary(b, TN_OP_cast, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_VIEW:
-        if (t->op == TN_OP_pad) return pad(b, m, t);
+        if (t->op == TN_OP_pad) return surrounded(b, m, t, 0, operand(b, m, t->in[1], 0));
+        if (t->op == TN_OP_concat) return concat(b, m, t);
         return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_ASSIGN:
         if (b->cand->copied) {

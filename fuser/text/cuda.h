@@ -7,7 +7,7 @@
  *   cuda_row.c     a team of threads for each row
  *   cuda_column.c  a block for a tile of columns
  *   cuda_block.c   pointwise, where something is read crosswise
- *   cuda_concat.c, cuda_window.c, cuda_scatter.c   what is no loop program
+ *   cuda_window.c, cuda_scatter.c   what is no loop program
  */
 #ifndef TN_EMIT_CUDA_H
 #define TN_EMIT_CUDA_H

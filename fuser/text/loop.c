@@ -58,7 +58,7 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
         fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
     }
     for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
-        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) {
+        if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase && !fu_never(e, &p->store[i])) {
             fu_ask(e, p->store[i].value);
             if (p->store[i].mask >= 0) fu_ask(e, p->store[i].mask);
         }

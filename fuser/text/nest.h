@@ -8,6 +8,7 @@
  *   loop.c       the vector loop itself, and what stands around it
  *   random.c     random bits for it
  *   ahead.c      lines of memory that are asked for early
+ *   cuts.c       a nest once for each stretch between borders
  *   spread.c     exponentials of how far elements lie below their row's largest
  */
 #ifndef TN_EMIT_NEST_H
@@ -73,6 +74,15 @@ void fu_take_random(fu_em *e, int phase, const char *at, const char *count);
 /* ---- ahead.c ---- */
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 const fu_value *fu_find_picked(fu_em *e);
+
+/* ---- cuts.c ---- */
+enum { FU_MAX_CUTS = 8 };
+/* Where a nest is cut: along one atom, at n places, in order. [from, to) is the stretch being written. */
+typedef struct fu_cuts {
+    int atom, n;
+    int64_t at[FU_MAX_CUTS + 1], from, to;
+} fu_cuts;
+bool fu_find_cuts(const fu_prog *p, fu_cuts *c); /* false: none */
 
 /* ---- spread.c ---- */
 void fu_declare_least(fu_em *e, const fu_value *v);

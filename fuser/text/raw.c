@@ -107,16 +107,39 @@ int64_t fu_raw_count(const tn_tensor *t, int from, int to)
     return n;
 }
 
+/* The kernel that copies x into a part of a dense tensor of shape `whole`, which begins at `offset`. */
+static int emit_copy(fu_ctx *c, const fu_group *g, const tn_tensor *x, const int64_t *whole, int slot,
+                     int64_t offset)
+{
+    const int64_t elems = fu_copy_program(c, x, whole);
+    if (elems < 1) return (int)elems;
+    c->prog->store[0].slot = slot;
+    c->prog->store[0].offset = offset;
+    fu_schedule(c->prog);
+    return fu_emit(c, g, c->prog);
+}
+
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t)
 {
-    int64_t elems = fu_dense_program(c, t);
-    if (elems < 0) return (int)elems;
-    int slot = c->prog->store[0].slot = fu_scratch_slot(c, elems, (tn_dtype)t->dtype);
-    if (slot < 0) return slot;
-    fu_schedule(c->prog);
-    fu_group none = {0};
-    int r = elems ? fu_emit(c, &none, c->prog) : 0;
+    const fu_group none = {0};
+    const int slot = fu_scratch_slot(c, tn_node_numel(t), (tn_dtype)t->dtype);
+    const int r = slot < 0 ? slot : emit_copy(c, &none, t, t->shape, slot, 0);
     return r ? r : slot;
+}
+
+/* More operands than one kernel joins are copied to their places one by one. */
+int fu_emit_concat(fu_ctx *c, const fu_group *g)
+{
+    const tn_tensor *t = c->node[g->member[0]].t;
+    const int axis = t->attr->axis;
+    const int64_t inner = fu_raw_count(t, axis + 1, t->ndim);
+    int64_t at = 0;
+    for (int i = 0; i < t->n_in; i++) {
+        const int r = emit_copy(c, g, fu_value_of(c, t->in[i]), t->shape, g->member[0], at);
+        if (r) return r;
+        at += t->in[i]->shape[axis] * inner;
+    }
+    return 0;
 }
 
 int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g)
@@ -157,4 +180,56 @@ int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
     *offset = 0;
     *slot = fu_emit_dense(c, t);
     return *slot < 0 ? *slot : 0;
+}
+
+/* ---- in CUDA C ---- */
+
+enum { THREADS = 256 };
+
+int fu_cuda_place(fu_ctx *c, const tn_tensor *t, fu_place_of *out)
+{
+    t = fu_value_of(c, t);
+    *out = (fu_place_of){.t = t};
+    if (!tn_is_number(t)) {
+        if (fu_place(c, t, &out->slot, &out->offset)) return 0;
+        return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
+    }
+    if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
+    out->dense = *t;
+    out->t = &out->dense;
+    int64_t below = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        out->dense.stride[i] = below;
+        below *= t->shape[i];
+    }
+    return 0;
+}
+
+void fu_cuda_operand(fu_raw *k, const fu_place_of *x, const char *name)
+{
+    fu_raw_operand(k, x->slot, x->offset, (tn_dtype)x->t->dtype, name, false);
+    k->s->bytes += tn_node_numel(x->t) * (int64_t)tn_dtype_size((tn_dtype)x->t->dtype);
+}
+
+const char *fu_cuda_each(fu_raw *k, int64_t numel)
+{
+    bool small = numel < INT64_C(0x7fffffff);
+    fu_line(&k->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", THREADS);
+    fu_open(&k->t, "if (item < a.n) {");
+    if (small) fu_line(&k->t, "const uint32_t q = (uint32_t)item;");
+    return small ? "q" : "item";
+}
+
+int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, int64_t chunk)
+{
+    tn_growing all = {0};
+    tn_put(&all, "/* %s: %s */\n", k->s->name, comment);
+    tn_put(&all, "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           threads, k->s->name, fu_cuda_guard(k->c, 1, &k->node, k->fault), k->t.p ? k->t.p : "");
+    if (!all.failed) all.failed = k->t.failed;
+    tn_growing_free(&k->t);
+    k->s->grid.n = items;
+    k->s->grid.chunk = chunk;
+    k->s->grid.threads = threads;
+    return fu_finish_kernel(k->c, k->s, &all);
 }

@@ -1,4 +1,4 @@
-/* raw.h - helpers for kernels whose loops are written out one by one: copies, windows, scatters, scans. */
+/* raw.h - helpers for kernels whose loops are written out one by one: windows, scatters, scans. */
 #ifndef TN_FUSER_RAW_H
 #define TN_FUSER_RAW_H
 
@@ -55,9 +55,6 @@ int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, in
 /* One thread for each element of `numel`: opens `if (item < a.n)`; its number is called by the text returned.
  */
 const char *fu_cuda_each(fu_raw *k, int64_t numel);
-/* Operands from .. to - 1, which come to `lines` along the axis, behind the first `start`. */
-enum { FU_CONCAT_AT_ONCE = 32 };
-int fu_cuda_concat(fu_ctx *c, const fu_group *g, int from, int to, int64_t start);
 int fu_cuda_window(fu_ctx *c, const fu_group *g);
 int fu_cuda_scan(fu_ctx *c, const fu_group *g);
 int fu_cuda_scatter(fu_ctx *c, const fu_group *g);

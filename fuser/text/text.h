@@ -7,7 +7,7 @@
  *   kernel.c    a kernel: operands, items, which nest
  *   cuda.h      lists the nests of a GPU
  *   gemm.c      products and convolutions as calls of a library
- *   raw.h       kernels that are no loop program: copies, windows, scatters, scans
+ *   raw.h       kernels that are no loop program: windows, scatters, scans
  *   attention.c, cuda_tile.c   kernels whose text is written by hand, and what is put into it
  *
  * Read first: fu_emit in kernel.c.

@@ -245,6 +245,12 @@ static void ask_op(fu_em *e, int id)
     fu_value *v = &e->p->value[id];
     const char *arg[3] = {0};
     char expr[512], stored[3][240];
+    const int known = v->op == TN_OP_where ? fu_known(e, v->arg[0]) : -1;
+    if (known >= 0) {
+        const int one = v->arg[known ? 1 : 2];
+        define(e, id, as_stored(e, v, one, fu_ask(e, one), stored[0], sizeof stored[0]));
+        return;
+    }
     for (int i = 0; i < v->n_arg; i++) {
         const char *text = fu_ask(e, v->arg[i]);
         arg[i] = as_stored(e, v, v->arg[i], text, stored[i], sizeof stored[i]);
@@ -359,8 +365,8 @@ static void ask_scalar(fu_em *e, int id)
 static void ask_load(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
-    const char *mask = v->n_arg ? fu_ask(e, v->arg[0]) : NULL,
-               *other = v->n_arg ? fu_ask(e, v->arg[1]) : NULL;
+    const bool tested = v->n_arg && fu_known(e, v->arg[0]) < 0;
+    const char *mask = tested ? fu_ask(e, v->arg[0]) : NULL, *other = tested ? fu_ask(e, v->arg[1]) : NULL;
     char s[512], at[256], element[400];
     if (v->staged && e->in_vector) {
         fu_name(e, v);
@@ -403,6 +409,8 @@ const char *fu_ask(fu_em *e, int id)
         fu_literal(v->name, sizeof v->name, v->dtype, v->number.f, v->number.i, v->number.is_int);
         return v->name;
     }
+    if (fu_settled(e, id) != id) return fu_ask(e, fu_settled(e, id));
+    if (fu_known(e, id) >= 0) return fu_known(e, id) ? "1" : "0";
     if (e->defined[id]) return v->name;
     if (kept_at(e, v, s, sizeof s)) {
         define(e, id, s);
@@ -452,7 +460,9 @@ const char *fu_ask(fu_em *e, int id)
 void fu_put_store(fu_em *e, const fu_store *s)
 {
     char at[256], value[128];
-    const char *v = fu_ask(e, s->value), *mask = s->mask >= 0 ? fu_ask(e, s->mask) : NULL;
+    if (fu_never(e, s)) return;
+    const char *v = fu_ask(e, s->value),
+               *mask = s->mask >= 0 && fu_known(e, s->mask) < 0 ? fu_ask(e, s->mask) : NULL;
     place(e, s->stride, s->shift, at, sizeof at);
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
     if (mask)

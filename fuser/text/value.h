@@ -28,6 +28,7 @@ typedef struct fu_em {
     bool by_pieces;                    /* they are made with each piece of the loop */
     const char *first;                 /* the tile's first vector coordinate */
     int where[FU_MAX_VALUES];          /* INDEX: which of args.dim is its node, or -1 */
+    const struct fu_cuts *cut;         /* the stretch of an atom that the nest is written for, or NULL */
     int ready;                         /* phases whose column results stand in arrays */
     int n_pointer, pointer_slot[FU_MAX_BUFS];
     int64_t pointer_offset[FU_MAX_BUFS];
@@ -61,6 +62,11 @@ const char *fu_place_type(const fu_em *e, const fu_value *v);
 /* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of
  * it; false where there is none. */
 bool fu_near_form(const fu_value *v, char *out, size_t n);
+/* cuts.c: what test `id` comes to in the stretch being written, 1 or 0; -1: it is not known. The value that
+ * has the value of `id` there: the other one of a load that is never taken, or `id` itself. */
+int fu_known(const fu_em *e, int id);
+int fu_settled(const fu_em *e, int id);
+bool fu_never(const fu_em *e, const fu_store *s); /* nothing is stored there */
 /* join.c: one step of a reduction that takes a product in one rounding; false, with nothing written,
  * where there is no such product. */
 bool fu_accumulate_product(fu_em *e, const fu_value *v, const char *acc);

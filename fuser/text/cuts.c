@@ -1,0 +1,117 @@
+/* cuts.c - loops that are cut where a border lies. What is padded or joined is read under a test of where its
+ * places are (FU_INSIDE). Where such a test follows one atom, a nest is written once for each stretch of that
+ * atom in which all tests have one outcome, and in it nothing is tested, read or computed in vain:
+ *
+ *     for (int64_t item = begin; item < end; item++) {         concat of a [n, 300] and b [n, 200]
+ *         const int64_t i0 = item;
+ *     #pragma omp simd
+ *         for (int64_t i1 = 0; i1 < 300; i1++) {
+ *             const float a_i = a[i0 * 300 + i1];
+ *             out[i0 * 500 + i1] = a_i;
+ *         }
+ *     #pragma omp simd
+ *         for (int64_t j = 0; j < 200; j++) {
+ *             const int64_t i1 = 300 + j;
+ *             const float b_i = b[i0 * 200 + i1 - 300];
+ *             out[i0 * 500 + i1] = b_i;
+ *         }
+ *     }
+ *
+ * Start with fu_find_cuts, then fu_known.
+ */
+#include "nest.h"
+
+/* n / by, rounded up; by > 0. */
+static int64_t over(int64_t n, int64_t by)
+{
+    return n >= 0 ? (n + by - 1) / by : -(-n / by);
+}
+
+/* The atom that test v follows alone, and the places [*from, *to) along it where it is true; -1: v is no such
+ * test. */
+static int stretch(const fu_prog *p, const fu_value *v, int64_t *from, int64_t *to)
+{
+    int atom = -1;
+    if (v->kind != FU_INSIDE) return -1;
+    for (int i = 0; i < p->n_atom; i++) {
+        if (!v->stride[i]) continue;
+        if (atom >= 0) return -1;
+        atom = i;
+    }
+    if (atom < 0) return -1;
+    const int64_t step = v->stride[atom], first = step > 0 ? -v->shift : v->shift - v->extent + 1;
+    *from = over(first, step > 0 ? step : -step);
+    *to = over(first + v->extent, step > 0 ? step : -step);
+    return atom;
+}
+
+static void add_cut(fu_cuts *c, int64_t at)
+{
+    int k = c->n;
+    for (int i = 0; i < c->n; i++)
+        if (c->at[i] == at) return;
+    if (c->n++ == FU_MAX_CUTS) return;
+    for (; k > 0 && c->at[k - 1] > at; k--) c->at[k] = c->at[k - 1];
+    c->at[k] = at;
+}
+
+/* The cuts along one atom; false: none, or so many that the text would be long. */
+static bool cut_along(const fu_prog *p, int atom, fu_cuts *c)
+{
+    enum { LONG = 600 };
+    int64_t from, to;
+    *c = (fu_cuts){.atom = atom};
+    for (int i = 0; i < p->n_value && c->n <= FU_MAX_CUTS; i++) {
+        if (stretch(p, &p->value[i], &from, &to) != atom) continue;
+        if (from > 0 && from < p->extent[atom]) add_cut(c, from);
+        if (to > 0 && to < p->extent[atom] && c->n <= FU_MAX_CUTS) add_cut(c, to);
+    }
+    return c->n && c->n <= FU_MAX_CUTS && (c->n + 1) * p->n_value <= LONG;
+}
+
+bool fu_find_cuts(const fu_prog *p, fu_cuts *c)
+{
+    enum { SHORT = 8 }; /* elements that one vector holds, tested or not */
+    const int vec = fu_vec(p);
+    int tests[FU_MAX_ATOMS] = {0}, most = -1;
+    int64_t from, to;
+    if (p->form != FU_POINTWISE || p->block >= 0) return false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind == FU_RANDOM && v->vary >> vec & 1) return false; /* bits are made for the whole loop */
+        const int atom = stretch(p, v, &from, &to);
+        if (atom >= 0) tests[atom]++;
+    }
+    if (tests[vec] > (p->extent[vec] > SHORT ? 0 : 1) && cut_along(p, vec, c)) return true;
+    for (int i = 0; i < vec; i++)
+        if (tests[i] > 1 && (most < 0 || tests[i] >= tests[most])) most = i;
+    return most >= 0 && cut_along(p, most, c); /* one test alone compilers take out of the loop */
+}
+
+int fu_known(const fu_em *e, int id)
+{
+    const fu_value *v = &e->p->value[id];
+    int64_t from, to;
+    if (!e->cut) return -1;
+    if (v->kind == FU_OP && v->op == TN_OP_logical_and && v->from == TN_BOOL) {
+        const int x = fu_known(e, v->arg[0]), y = fu_known(e, v->arg[1]);
+        return x == 0 || y == 0 ? 0 : x == 1 && y == 1 ? 1 : -1;
+    }
+    if (stretch(e->p, v, &from, &to) != e->cut->atom) return -1;
+    if (from <= e->cut->from && e->cut->to <= to) return 1;
+    return to <= e->cut->from || e->cut->to <= from ? 0 : -1;
+}
+
+int fu_settled(const fu_em *e, int id)
+{
+    const fu_value *v = &e->p->value[id];
+    if (!e->cut) return id;
+    if (v->kind == FU_LOAD && v->n_arg && !fu_known(e, v->arg[0])) return v->arg[1];
+    if (v->kind != FU_OP || v->op != TN_OP_logical_and || v->from != TN_BOOL) return id;
+    return fu_known(e, v->arg[0]) == 1 ? v->arg[1] : fu_known(e, v->arg[1]) == 1 ? v->arg[0] : id;
+}
+
+bool fu_never(const fu_em *e, const fu_store *s)
+{
+    return s->mask >= 0 && !fu_known(e, s->mask);
+}
