@@ -112,7 +112,11 @@ int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void
     }
     int64_t first = e->first - r->first * NN_BLOCK;
     tn_tensor *flat = tn_reshape(r->state[which], 1, (const int64_t[]){-1});
-    return tn_read(tn_slice(flat, 0, first, first + e->count, 1), r->dtype, out, bytes);
+    tn_tensor *part = tn_slice(flat, 0, first, first + e->count, 1);
+    int status = tn_read(part, r->dtype, out, bytes);
+    tn_free(part); /* outside of steps nobody else would */
+    tn_free(flat);
+    return status;
 }
 
 /* State `which` of a new row, from the file's bytes. */
