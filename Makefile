@@ -260,10 +260,9 @@ CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=
             TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
 .PHONY: cusim-full
 cusim-full: need-test
-	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_conv_prologue $(BUILD)/tests/test_cuda_attention
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention
 	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
 	@$(BUILD)/tests/test_cuda_conv full
-	@$(BUILD)/tests/test_cuda_conv_prologue full
 	@$(BUILD)/tests/test_cuda_attention full
 # What NVRTC makes of our own kernels on tensor cores, into build/gpu/KERNELS.md; no GPU is needed.
 $(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
@@ -291,7 +290,7 @@ gpu-check:
 	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(BUILD))/cusim/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(call path,$(BUILD))/cusim/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_conv_prologue test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))
 $(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

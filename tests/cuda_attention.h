@@ -19,6 +19,7 @@
 #include <math.h>
 
 #include "fuser/text/attention_cuda.h"
+#include "src/core/convert.h"
 
 typedef enum layout {
     HEADS,
@@ -69,27 +70,16 @@ static double element(void)
     return uniform() + uniform() + uniform() + uniform() - 2;
 }
 
-static size_t size_of(tn_dtype d)
-{
-    return d == TN_F32 ? 4 : d == TN_BOOL ? 1 : 2;
-}
-
 static void put(tn_dtype d, void *p, int64_t i, double v)
 {
-    if (d == TN_F32)
-        ((float *)p)[i] = (float)v;
-    else if (d == TN_BOOL)
-        ((uint8_t *)p)[i] = v != 0;
-    else
-        ((uint16_t *)p)[i] = d == TN_F16 ? tn_f32_to_f16((float)v) : tn_f32_to_bf16((float)v);
+    tn_convert((char *)p + (size_t)i * tn_dtype_size(d), d, &v, TN_F64, 1);
 }
 
 static double get(tn_dtype d, const void *p, int64_t i)
 {
-    if (d == TN_F32) return ((const float *)p)[i];
-    if (d == TN_BOOL) return ((const uint8_t *)p)[i];
-    uint16_t h = ((const uint16_t *)p)[i];
-    return d == TN_F16 ? tn_f16_to_f32(h) : tn_bf16_to_f32(h);
+    double v;
+    tn_convert(&v, TN_F64, (const char *)p + (size_t)i * tn_dtype_size(d), d, 1);
+    return v;
 }
 
 /* ---- operands ---- */
@@ -117,7 +107,7 @@ static operand operand_of(tn_dtype d, layout l, int part, int batch, int heads, 
         o.n = width * rows * heads * batch + off;
     }
     o.stride[3] = 1;
-    o.host = calloc((size_t)o.n + 1, size_of(d));
+    o.host = calloc((size_t)o.n + 1, tn_dtype_size(d));
     assert_non_null(o.host);
     return o;
 }
@@ -164,7 +154,7 @@ static operand mask_of(const config *c)
         o.stride[a] = wide[a] ? o.n : 0;
         if (wide[a]) o.n *= size[a];
     }
-    o.host = calloc((size_t)o.n, size_of(o.dtype));
+    o.host = calloc((size_t)o.n, tn_dtype_size(o.dtype));
     assert_non_null(o.host);
     const bool numbers = c->mask == FU_FLASH_ADDED_MASK;
     for (int b = 0; b < c->batch; b++)
@@ -224,11 +214,15 @@ typedef struct losses {
     double depth, times;  /* of an instruction; instructions for one product */
 } losses;
 
-/* As tensor cores multiply it. */
-static double factor(const config *c, const operand *o, int b, int h, int i, int j)
+/* The head's rows, as tensor cores multiply them: [rows, head], to be freed. */
+static double *factors(const config *c, const operand *o, int b, int h)
 {
-    const double x = at(o, b, h, i, j);
-    return c->tf32 ? to_tf32(x) : x;
+    const int d = o->extent[3];
+    double *x = malloc((size_t)o->extent[2] * (size_t)d * sizeof *x);
+    assert_non_null(x);
+    for (int i = 0; i < o->extent[2]; i++)
+        for (int j = 0; j < d; j++) x[i * d + j] = c->tf32 ? to_tf32(at(o, b, h, i, j)) : at(o, b, h, i, j);
+    return x;
 }
 
 static losses losses_of(const config *c)
@@ -283,6 +277,8 @@ static void attend(const config *c, const problem *p, const float *given, oracle
     const double inner = sum_loss(&l, d), along_k = sum_loss(&l, tk), along_q = sum_loss(&l, tq);
     double *s = calloc((size_t)tk * 8, sizeof *s), *dp = s + tk, *ds = s + 2 * tk, *keep = s + 3 * tk,
            *loss = s + 4 * tk, *ds_loss = s + 5 * tk, *prob = s + 6 * tk, *dp_size = s + 7 * tk;
+    double *qs = factors(c, &p->q, b, h), *ks = factors(c, &p->k, b, h), *vs = factors(c, &p->v, b, h),
+           *gos = factors(c, &p->go, b, h);
     assert_non_null(s);
     for (int i = 0; i < tq; i++) {
         double most = -INFINITY, sum = 0, worst = 0, delta = 0, delta_loss = 0;
@@ -290,8 +286,8 @@ static void attend(const config *c, const problem *p, const float *given, oracle
             double size = 0, added = 0;
             s[j] = dp[j] = dp_size[j] = 0;
             for (int x = 0; x < d; x++) {
-                double qk = factor(c, &p->q, b, h, i, x) * factor(c, &p->k, b, h, j, x);
-                double gv = factor(c, &p->go, b, h, i, x) * factor(c, &p->v, b, h, j, x);
+                double qk = qs[i * d + x] * ks[j * d + x];
+                double gv = gos[i * d + x] * vs[j * d + x];
                 s[j] += qk, size += fabs(qk);
                 dp[j] += gv, dp_size[j] += fabs(gv);
             }
@@ -325,7 +321,7 @@ static void attend(const config *c, const problem *p, const float *given, oracle
         for (int x = 0; x < d; x++) {
             double y = 0, e = 0;
             for (int j = 0; j < tk; j++) {
-                double v = factor(c, &p->v, b, h, j, x);
+                double v = vs[j * d + x];
                 y += prob[j] * keep[j] * v;
                 e += keep[j] * fabs(v) * (prob[j] * (loss[j] + row_loss + l.held + along_k) + l.tiny);
             }
@@ -350,9 +346,9 @@ static void attend(const config *c, const problem *p, const float *given, oracle
         for (int x = 0; x < d; x++) {
             double *dq = &out->dq.value[(pair * tq + i) * d + x],
                    *dq_bound = &out->dq.bound[(pair * tq + i) * d + x];
-            const double g = factor(c, &p->go, b, h, i, x), q = factor(c, &p->q, b, h, i, x);
+            const double g = gos[i * d + x], q = qs[i * d + x];
             for (int j = 0; j < tk; j++) {
-                const double k = factor(c, &p->k, b, h, j, x);
+                const double k = ks[j * d + x];
                 const int64_t key = (pair * tk + j) * d + x;
                 *dq += p->scale * ds[j] * k;
                 *dq_bound += fabs(p->scale * k) * (ds_loss[j] + fabs(ds[j]) * along_k);
@@ -363,7 +359,8 @@ static void attend(const config *c, const problem *p, const float *given, oracle
             }
         }
     }
-    free(s);
+    double *all[] = {s, qs, ks, vs, gos};
+    for (int i = 0; i < 5; i++) free(all[i]);
     for (int x = 0; x < d; x++) { /* what is stored is rounded */
         for (int64_t i = pair * tq; i < (pair + 1) * tq; i++)
             out->dq.bound[i * d + x] += (l.unit + 0x1p-22) * fabs(out->dq.value[i * d + x]) + l.tiny;

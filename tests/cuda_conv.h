@@ -15,7 +15,7 @@
 
 #include "fuser/loops/conv_tile.h"
 #include "src/core/alloc.h"
-#include "src/core/dtype.h"
+#include "src/core/convert.h"
 #include "tests/conv_desc.h"
 
 #include <math.h>
@@ -149,29 +149,29 @@ typedef struct numbers {
     int64_t n;
 } numbers;
 
+/* As the dtype holds it. */
 static inline float rounded(tn_dtype dtype, float v)
 {
-    return dtype == TN_F32   ? v
-           : dtype == TN_F16 ? tn_f16_to_f32(tn_f32_to_f16(v))
-                             : tn_bf16_to_f32(tn_f32_to_bf16(v));
+    uint64_t held = 0;
+    tn_convert(&held, dtype, &v, TN_F32, 1);
+    tn_convert(&v, TN_F32, &held, dtype, 1);
+    return v;
 }
 
 static inline numbers make(tn_device *d, tn_dtype dtype, int64_t n, bool whole)
 {
-    numbers x = {malloc((size_t)n * sizeof(float)), d->alloc(d, (size_t)n * tn_dtype_size(dtype)), n};
-    void *bytes = malloc((size_t)n * tn_dtype_size(dtype));
-    assert_true(x.value && x.device && bytes);
+    const size_t bytes = (size_t)n * tn_dtype_size(dtype);
+    numbers x = {malloc((size_t)n * sizeof(float)), d->alloc(d, bytes), n};
+    void *held = malloc(bytes);
+    assert_true(x.value && x.device && held);
     for (int64_t i = 0; i < n; i++) {
         float v = whole ? (float)(below(7) - 3) : (float)(below(1 << 20) - (1 << 19)) / (float)(1 << 19);
-        if (!whole && below(8) == 0) v *= 1024;
-        if (dtype == TN_F32)
-            ((float *)bytes)[i] = v;
-        else
-            ((uint16_t *)bytes)[i] = dtype == TN_F16 ? tn_f32_to_f16(v) : tn_f32_to_bf16(v);
-        x.value[i] = rounded(dtype, v);
+        x.value[i] = !whole && below(8) == 0 ? v * 1024 : v;
     }
-    assert_int_equal(d->upload(d, x.device, bytes, (size_t)n * tn_dtype_size(dtype)), 0);
-    free(bytes);
+    tn_convert(held, dtype, x.value, TN_F32, (size_t)n);
+    tn_convert(x.value, TN_F32, held, dtype, (size_t)n);
+    assert_int_equal(d->upload(d, x.device, held, bytes), 0);
+    free(held);
     return x;
 }
 
@@ -380,6 +380,14 @@ static inline void compile(tn_device *d, cases *l)
     if (d->compile(d, l->source, l->n_kernel, l->kernel, &err)) fail_msg("%s", err.text);
 }
 
+static inline void drop_cases(cases *l)
+{
+    for (int i = 0; i < l->n; i++) free(l->c[i].text);
+    free(l->c);
+    free(l->source);
+    free(l->kernel);
+}
+
 static inline void run_cases(tn_device *d, cases *l)
 {
     double worst = 0;
@@ -393,10 +401,7 @@ static inline void run_cases(tn_device *d, cases *l)
     print_message(
         "%d forward, %d data gradients, %d weight gradients; %d kernels; at most %.2f of the bound\n",
         passes[0], passes[1], passes[2], l->n_kernel, worst);
-    for (int i = 0; i < l->n; i++) free(l->c[i].text);
-    free(l->c);
-    free(l->source);
-    free(l->kernel);
+    drop_cases(l);
 }
 
 /* ---- lists of cases ---- */

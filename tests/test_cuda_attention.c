@@ -18,8 +18,19 @@ static bool full; /* the first argument is `full`: many more; the next, or the f
 
 static fu_flash_desc desc_of(const config *c, fu_flash_pass pass)
 {
-    return (fu_flash_desc){pass,    c->dtype, c->tf32,  c->causal, c->dropout, c->strict,
-                           c->mask, c->head,  c->batch, c->heads,  c->tq,      c->tk};
+    const bool all = pass != FU_FLASH_DELTA; /* which knows only where the mask stands among the buffers */
+    return (fu_flash_desc){pass,
+                           c->dtype,
+                           c->tf32,
+                           all && c->causal,
+                           all && c->dropout,
+                           all && c->strict,
+                           c->mask,
+                           c->head,
+                           c->batch,
+                           c->heads,
+                           c->tq,
+                           c->tk};
 }
 
 /* A fault to be put into the kernels' text: `to` in place of `from`. */
@@ -67,7 +78,7 @@ static tn_kernel *compile(tn_device *dev, const config *c, const problem *p, fu_
 
 static void upload(tn_device *dev, operand *o)
 {
-    const size_t bytes = (size_t)o->n * size_of(o->dtype);
+    const size_t bytes = (size_t)o->n * tn_dtype_size(o->dtype);
     o->device = dev->alloc(dev, bytes);
     assert_non_null(o->device);
     assert_int_equal(dev->upload(dev, o->device, o->host, bytes), 0);
@@ -75,7 +86,7 @@ static void upload(tn_device *dev, operand *o)
 
 static char *view(const operand *o)
 {
-    return (char *)o->device + o->offset * (int64_t)size_of(o->dtype);
+    return (char *)o->device + o->offset * (int64_t)tn_dtype_size(o->dtype);
 }
 
 /* What one run of all passes, or the first `passes` of them, leaves in the operands and in lse. 0, or the
@@ -125,8 +136,8 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
     if (!status) status = dev->sync(dev);
     for (int i = 0; i < ALL && !status; i++)
         if (all[i]->host)
-            status =
-                dev->download(dev, all[i]->host, all[i]->device, (size_t)all[i]->n * size_of(all[i]->dtype));
+            status = dev->download(dev, all[i]->host, all[i]->device,
+                                   (size_t)all[i]->n * tn_dtype_size(all[i]->dtype));
     if (!status) status = dev->download(dev, lse, stats, rows);
     for (int i = 0; i < ALL; i++)
         if (all[i]->host) dev->free(dev, all[i]->device);
@@ -331,7 +342,7 @@ static void test_same_bits(void **state)
             const operand *a[] = {&first.o, &first.dq, &first.dk, &first.dv},
                           *b[] = {&p.o, &p.dq, &p.dk, &p.dv};
             for (int o = 0; o < 4; o++)
-                assert_memory_equal(a[o]->host, b[o]->host, (size_t)a[o]->n * size_of(a[o]->dtype));
+                assert_memory_equal(a[o]->host, b[o]->host, (size_t)a[o]->n * tn_dtype_size(a[o]->dtype));
             assert_memory_equal(lse, first_lse, rows * sizeof *lse);
             problem_close(&p);
         }
@@ -370,7 +381,7 @@ static void test_wanted(void **state)
         k[part[i].pass] = before;
         const operand *a[] = {&whole.o, &whole.dk, &whole.dv}, *b[] = {&p.o, &p.dk, &p.dv};
         for (int o = 0; o < (forward ? 1 : 3); o++) {
-            const size_t bytes = (size_t)a[o]->n * size_of(a[o]->dtype);
+            const size_t bytes = (size_t)a[o]->n * tn_dtype_size(a[o]->dtype);
             if (part[i].absent != o || forward) assert_memory_equal(a[o]->host, b[o]->host, bytes);
             if (part[i].absent == o && !forward)
                 for (int64_t x = 0; x < b[o]->n; x++) assert_int_equal(((uint16_t *)b[o]->host)[x], 0);

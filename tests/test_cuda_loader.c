@@ -94,6 +94,8 @@ static void test_no_driver(void **state)
 static void test_driver_too_old(void **state)
 {
     (void)state;
+    sim.set("driver", 11040);
+    check_refused("for CUDA 11.4", true);
     sim.set("driver", 11080);
     check_refused(
         "the CUDA driver is for CUDA 11.8, older than 12.0; install the NVIDIA driver, release 525 or newer",
@@ -124,6 +126,7 @@ static void test_nvrtc(void **state)
     setenv("TENSOR_CUDA_NVRTC", "/nowhere/libnvrtc.so", 1);
     check_refused("TENSOR_CUDA_NVRTC names /nowhere/libnvrtc.so, which cannot be opened", true);
     setenv("TENSOR_CUDA_NVRTC", CUSIM_OLD_NVRTC, 1);
+    check_refused("nvrtcGetCUBIN", true);
     check_refused("too old; install the CUDA toolkit", true);
     setenv("TENSOR_CUDA_NVRTC", CUSIM_LIBRARY, 1);
     sim.set("nvrtc", 11080);

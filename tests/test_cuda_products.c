@@ -5,64 +5,15 @@
 
 #include <math.h>
 
+#include "src/core/convert.h"
+#include "src/core/dtype.h"
+
 static uint64_t seed_now;
 
 static double next_number(void)
 {
     seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
     return (double)((seed_now >> 33) % 17) / 8 - 1;
-}
-
-static void put(tn_dtype d, void *p, int64_t i, double v)
-{
-    switch (d) {
-    case TN_F32:
-        ((float *)p)[i] = (float)v;
-        return;
-    case TN_F64:
-        ((double *)p)[i] = v;
-        return;
-    case TN_F16:
-        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
-        return;
-    case TN_BF16:
-        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
-        return;
-    case TN_I32:
-        ((int32_t *)p)[i] = (int32_t)(v * 8);
-        return;
-    case TN_I64:
-        ((int64_t *)p)[i] = (int64_t)(v * 8);
-        return;
-    case TN_U8:
-    case TN_BOOL:
-    case TN_DTYPE_COUNT:
-        break;
-    }
-    ((uint8_t *)p)[i] = (uint8_t)(v * 8 + 8);
-}
-
-static double got(tn_dtype d, const void *p, int64_t i)
-{
-    switch (d) {
-    case TN_F32:
-        return ((const float *)p)[i];
-    case TN_F64:
-        return ((const double *)p)[i];
-    case TN_F16:
-        return tn_f16_to_f32(((const uint16_t *)p)[i]);
-    case TN_BF16:
-        return tn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case TN_I32:
-        return ((const int32_t *)p)[i];
-    case TN_I64:
-        return (double)((const int64_t *)p)[i];
-    case TN_U8:
-    case TN_BOOL:
-    case TN_DTYPE_COUNT:
-        break;
-    }
-    return ((const uint8_t *)p)[i];
 }
 
 static double slack(tn_dtype d)
@@ -106,7 +57,13 @@ static operand make(rig *r, tn_dtype d, int64_t n, bool random)
     size_t bytes = (size_t)n * tn_dtype_size(d);
     o.host = calloc(1, bytes + 64);
     o.device = r->cuda->alloc(r->cuda, bytes);
-    for (int64_t i = 0; i < n; i++) put(d, o.host, i, random ? next_number() : 0.25);
+    /* integers are eighths */
+    const bool real = tn_dtype_is_float(d);
+    for (int64_t i = 0; i < n; i++) {
+        double v = random ? next_number() : 0.25;
+        if (!real) v = v * 8 + (d == TN_U8 ? 8 : 0);
+        tn_convert((char *)o.host + (size_t)i * tn_dtype_size(d), d, &v, TN_F64, 1);
+    }
     assert_int_equal(r->cuda->upload(r->cuda, o.device, o.host, bytes), 0);
     return o;
 }
@@ -124,7 +81,10 @@ static void compare(rig *r, tn_dtype d, const operand *o, double scale, const ch
     if (r->cuda->download(r->cuda, back, o->device, bytes))
         fail_msg("%s: %s; %s", what, r->cuda->failure.text, sim.report());
     for (int64_t i = 0; i < o->n; i++) {
-        double a = got(d, back, i), b = got(d, o->host, i);
+        const size_t at = (size_t)i * tn_dtype_size(d);
+        double a, b;
+        tn_convert(&a, TN_F64, (char *)back + at, d, 1);
+        tn_convert(&b, TN_F64, (char *)o->host + at, d, 1);
         if (!(fabs(a - b) <= slack(d) * (scale + fabs(b))))
             fail_msg("%s, %s: element %lld is %.9g, on the CPU %.9g", what, tn_dtype_name(d), (long long)i, a,
                      b);

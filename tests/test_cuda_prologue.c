@@ -1,7 +1,7 @@
 /* test_cuda_prologue.c - convolutions that compute what they are of as they load it, on the simulated GPU:
  * behind a batch norm in training the normed image is neither written nor read where the cost model finds
  * that faster, forward and for the weights' gradient; what stands in the plan, how many bytes are spared, and
- * that results and gradients are the CPU's, whose oracle in f64 test_cuda_conv_prologue has.
+ * that results and gradients are the CPU's, whose oracle in f64 test_cuda_conv has.
  *
  * Read first: struct tiled in cuda_traced.h, then check_case.
  */

@@ -312,16 +312,6 @@ static void parameters_are_checked(void **state)
     FAILS(TN_CU_INVALID_HANDLE, rig_launch(r, NULL, 1, 1, parameters));
 }
 
-static void no_device(void **state)
-{
-    rig *r = *state;
-    tn_cuda_api *again;
-    tn_errbuf err;
-    r->sim.set("no-device", 1);
-    assert_int_not_equal(tn_cuda_load(&again, NULL, &err), 0);
-    assert_non_null(strstr(err.text, "no GPU"));
-}
-
 /* The same names in the environment, for programs that know nothing of the simulator. */
 static void faults_by_environment(void **state)
 {
@@ -338,30 +328,6 @@ static void faults_by_environment(void **state)
     OK(r->cu->cuDeviceGetCount(&count));
     assert_int_equal(count, 1);
     assert_int_equal(r->sim.set("no-such-setting", 1), -1);
-}
-
-static void old_driver(void **state)
-{
-    rig *r = *state;
-    tn_cuda_api *again;
-    tn_errbuf err;
-    r->sim.set("driver", 11040);
-    assert_int_not_equal(tn_cuda_load(&again, NULL, &err), 0);
-    assert_non_null(strstr(err.text, "11.4"));
-    r->sim.set("driver", 12040); /* older than NVRTC */
-    assert_int_not_equal(tn_cuda_load(&again, NULL, &err), 0);
-    assert_non_null(strstr(err.text, "13.0"));
-}
-
-static void nvrtc_without_a_function(void **state)
-{
-    (void)state;
-    tn_cuda_api *again;
-    tn_errbuf err;
-    setenv("TENSOR_CUDA_NVRTC", CUSIM_OLD_NVRTC, 1);
-    assert_int_not_equal(tn_cuda_load(&again, NULL, &err), 0);
-    assert_non_null(strstr(err.text, "nvrtcGetCUBIN"));
-    setenv("TENSOR_CUDA_NVRTC", CUSIM_LIBRARY, 1);
 }
 
 static void compilation_fails_on_demand(void **state)
@@ -442,10 +408,7 @@ int main(int argc, char **argv)
         TEST(a_capture_takes_other_streams_in),
         TEST(bad_images_are_refused),
         TEST(parameters_are_checked),
-        TEST(no_device),
         TEST(faults_by_environment),
-        TEST(old_driver),
-        TEST(nvrtc_without_a_function),
         TEST(compilation_fails_on_demand),
         TEST(a_launch_fails_on_demand),
         TEST(the_device_is_lost_on_demand),

@@ -154,66 +154,48 @@ static void check(rig *r, product p)
     for (int i = 0; i < 5; i++) drop(r, all[i]);
 }
 
+/* Without an epilogue, alpha 1. */
+static product plain(int m, int n, int k, tn_cublas_type type)
+{
+    return (product){.m = m,
+                     .n = n,
+                     .k = k,
+                     .type = type,
+                     .out = type,
+                     .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT,
+                     .alpha = 1};
+}
+
 static void products(void **state)
 {
     static const tn_cublas_type type[] = {TN_CUBLAS_F32, TN_CUBLAS_F64, TN_CUBLAS_F16, TN_CUBLAS_BF16};
     for (int t = 0; t < 4; t++)
-        for (int how = 0; how < 8; how++)
-            check(*state, (product){.m = 70,
-                                    .n = 9,
-                                    .k = 33,
-                                    .ta = how & 1,
-                                    .tb = how & 2,
-                                    .row_order = how & 4,
-                                    .type = type[t],
-                                    .out = type[t],
-                                    .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT,
-                                    .alpha = 1});
-    check(*state, (product){.m = 300,
-                            .n = 130,
-                            .k = 17,
-                            .type = TN_CUBLAS_F32,
-                            .out = TN_CUBLAS_F32,
-                            .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT,
-                            .alpha = 1});
+        for (int how = 0; how < 8; how++) {
+            product p = plain(70, 9, 33, type[t]);
+            p.ta = how & 1, p.tb = how & 2, p.row_order = how & 4;
+            check(*state, p);
+        }
+    check(*state, plain(300, 130, 17, TN_CUBLAS_F32));
 }
 
 static void scaled_and_added(void **state)
 {
-    for (int in_place = 0; in_place < 2; in_place++) {
-        check(*state, (product){.m = 20,
-                                .n = 30,
-                                .k = 8,
-                                .in_place = in_place,
-                                .type = TN_CUBLAS_F32,
-                                .out = TN_CUBLAS_F32,
-                                .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT,
-                                .alpha = 0.5f,
-                                .beta = -2});
-        check(*state, (product){.m = 20,
-                                .n = 30,
-                                .k = 8,
-                                .in_place = in_place,
-                                .type = TN_CUBLAS_F16,
-                                .out = TN_CUBLAS_F32,
-                                .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT,
-                                .alpha = 1,
-                                .beta = 1});
-    }
+    for (int in_place = 0; in_place < 2; in_place++)
+        for (int half = 0; half < 2; half++) {
+            product p = plain(20, 30, 8, half ? TN_CUBLAS_F16 : TN_CUBLAS_F32);
+            p.in_place = in_place, p.out = TN_CUBLAS_F32;
+            p.alpha = half ? 1 : 0.5f, p.beta = half ? 1 : -2;
+            check(*state, p);
+        }
 }
 
 static void batches(void **state)
 {
-    for (int broadcast = 0; broadcast < 2; broadcast++)
-        check(*state, (product){.m = 12,
-                                .n = 7,
-                                .k = 5,
-                                .batch = 3,
-                                .broadcast_b = broadcast,
-                                .type = TN_CUBLAS_F32,
-                                .out = TN_CUBLAS_F32,
-                                .epilogue = TN_CUBLAS_EPILOGUE_DEFAULT,
-                                .alpha = 1});
+    for (int broadcast = 0; broadcast < 2; broadcast++) {
+        product p = plain(12, 7, 5, TN_CUBLAS_F32);
+        p.batch = 3, p.broadcast_b = broadcast;
+        check(*state, p);
+    }
 }
 
 static void epilogues(void **state)
@@ -223,14 +205,11 @@ static void epilogues(void **state)
                                         SIM_EPILOGUE_GELU_BIAS};
     static const tn_cublas_type type[] = {TN_CUBLAS_F32, TN_CUBLAS_F16, TN_CUBLAS_BF16};
     for (int e = 0; e < 5; e++)
-        for (int t = 0; t < 3; t++)
-            check(*state, (product){.m = 33,
-                                    .n = 6,
-                                    .k = 11,
-                                    .type = type[t],
-                                    .out = type[t],
-                                    .epilogue = epilogue[e],
-                                    .alpha = 1});
+        for (int t = 0; t < 3; t++) {
+            product p = plain(33, 6, 11, type[t]);
+            p.epilogue = epilogue[e];
+            check(*state, p);
+        }
 }
 
 /* ---- refusals ---- */

@@ -162,25 +162,6 @@ static tn_cu_result run_body(rig *r, args *a, unsigned blocks, const char *body)
     return rig_run(r, f, blocks, 64, parameters);
 }
 
-static void race_between_blocks(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 2, "a.y[threadIdx.x] = (float)blockIdx.x;\n"));
-    rig_reported(r, "kernel body", "race", "writes", "wrote", "nothing orders the two blocks", NULL);
-}
-
-static void race_of_reads(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "const float v = a.x[0];\n"
-                                        "a.y[threadIdx.x] = v;\n"
-                                        "if (threadIdx.x == 40) a.x[0] = v + 1;\n"));
-    rig_reported(r, "kernel body", "race", NULL);
-}
-
 static void neighbours_do_not_race(void **state)
 {
     rig *r = *state;
@@ -205,12 +186,6 @@ static void warps_are_ordered_by_their_collectives(void **state)
     float host[64];
     rig_download(r, host, a.y, sizeof host);
     for (int i = 0; i < 64; i++) assert_true(host[i] == (float)(i ^ 1));
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "__shared__ float s[64];\n"
-                                        "s[threadIdx.x] = a.x[threadIdx.x];\n"
-                                        "__syncwarp();\n"
-                                        "a.y[threadIdx.x] = s[threadIdx.x ^ 32];\n"));
-    rig_reported(r, "race", "shared memory", NULL);
 }
 
 static void shuffles(void **state)
@@ -261,112 +236,98 @@ static void halves_of_a_warp(void **state)
     for (int t = 0; t < 64; t++) assert_true(host[t] == (t % 32 < 16 ? 16 + 4096 : 2 * 4096));
 }
 
-static void shuffle_from_outside(void **state)
+/* ---- faults ---- */
+
+/* Bodies that the simulator stops, and pieces of what it reports. */
+static const struct {
+    tn_cu_result code;
+    unsigned blocks;
+    const char *body, *says[4];
+} faults[] = {
+    {TN_CU_LAUNCH_FAILED,
+     2,
+     "a.y[threadIdx.x] = (float)blockIdx.x;\n",
+     {"kernel body, block", "race: this thread writes", "wrote", "nothing orders the two blocks"}},
+    {TN_CU_LAUNCH_FAILED, /* of what others have read */
+     1,
+     "const float v = a.x[0];\n"
+     "a.y[threadIdx.x] = v;\n"
+     "if (threadIdx.x == 40) a.x[0] = v + 1;\n",
+     {"kernel body", "race"}},
+    {TN_CU_LAUNCH_FAILED, /* a warp's operation orders that warp alone */
+     1,
+     "__shared__ float s[64];\n"
+     "s[threadIdx.x] = a.x[threadIdx.x];\n"
+     "__syncwarp();\n"
+     "a.y[threadIdx.x] = s[threadIdx.x ^ 32];\n",
+     {"race", "shared memory"}},
+    {TN_CU_LAUNCH_FAILED,
+     1,
+     "if (threadIdx.x < 16) a.y[threadIdx.x] = __shfl_xor_sync(0xffffu, 1.0f, 16);\n",
+     {"shuffle in line 4", "does not take part"}},
+    {TN_CU_LAUNCH_FAILED, 1, "__syncwarp(0xffffu);\n", {"line 4", "without the lane that calls it"}},
+    {TN_CU_LAUNCH_FAILED,
+     1,
+     "if (threadIdx.x == 5) return;\n__syncthreads();\n",
+     {"kernel body", "divergent barrier", "line 5"}},
+    {TN_CU_LAUNCH_FAILED,
+     1,
+     "if (threadIdx.x < 32)\n"
+     "    __syncthreads();\n"
+     "else\n"
+     "    __syncthreads();\n",
+     {"divergent barrier", "line 5", "line 7"}},
+    {TN_CU_LAUNCH_FAILED,
+     1,
+     "if (threadIdx.x != 3)\n"
+     "    __syncwarp();\n"
+     "__syncthreads();\n",
+     {"waits forever", "__syncthreads() in line 6", "warp operation in line 5"}},
+    {SIM_ILLEGAL_ADDRESS,
+     1,
+     "a.y[threadIdx.x * 65 + 1] = 1;\n",
+     {"kernel body", "write of 4 bytes", "0 bytes past the end of an allocation of 16384 bytes",
+      "thread 63"}},
+    {SIM_ILLEGAL_ADDRESS,
+     1,
+     "a.y[threadIdx.x] = a.x[(long)threadIdx.x - 1];\n",
+     {"read of 4 bytes", "4 bytes before an allocation", "thread 0"}},
+    {SIM_ILLEGAL_ADDRESS,
+     1,
+     "__shared__ float s[64], t[64];\n"
+     "t[threadIdx.x] = 1;\n"
+     "s[threadIdx.x + 1] = 2;\n"
+     "__syncthreads();\n"
+     "a.y[threadIdx.x] = s[threadIdx.x] + t[threadIdx.x];\n",
+     {"index 64 out of bounds", "float [64]", "line 6"}},
+    {SIM_ILLEGAL_ADDRESS, /* through a pointer: 4096 % 7 is 1 */
+     1,
+     "__shared__ float s[64];\n"
+     "float *p = s + a.n % 7;\n"
+     "p[threadIdx.x] = 2;\n"
+     "__syncthreads();\n"
+     "a.y[threadIdx.x] = p[threadIdx.x];\n",
+     {"past the end of the block's", "shared memory"}},
+    {SIM_MISALIGNED,
+     1,
+     "struct __attribute__((aligned(16))) four { float v[4]; };\n"
+     "const four f = *(const four *)(a.x + 1);\n"
+     "a.y[threadIdx.x] = f.v[0] + f.v[3];\n",
+     {"misaligned address", "multiple of 16", "line 5"}},
+};
+
+static void faults_are_found(void **state)
 {
-    rig *r = *state;
-    args a;
-    FAILS(
-        TN_CU_LAUNCH_FAILED,
-        run_body(r, &a, 1, "if (threadIdx.x < 16) a.y[threadIdx.x] = __shfl_xor_sync(0xffffu, 1.0f, 16);\n"));
-    rig_reported(r, "shuffle in line 4", "does not take part", NULL);
-}
-
-static void mask_without_its_lane(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1, "__syncwarp(0xffffu);\n"));
-    rig_reported(r, "line 4", "without the lane that calls it", NULL);
-}
-
-/* ---- divergent barriers ---- */
-
-static void barrier_after_exit(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1, "if (threadIdx.x == 5) return;\n__syncthreads();\n"));
-    rig_reported(r, "kernel body", "divergent barrier", "line 5", NULL);
-}
-
-static void two_barriers(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "if (threadIdx.x < 32)\n"
-                                        "    __syncthreads();\n"
-                                        "else\n"
-                                        "    __syncthreads();\n"));
-    rig_reported(r, "divergent barrier", "line 5", "line 7", NULL);
-}
-
-static void barrier_against_collective(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(TN_CU_LAUNCH_FAILED, run_body(r, &a, 1,
-                                        "if (threadIdx.x != 3)\n"
-                                        "    __syncwarp();\n"
-                                        "__syncthreads();\n"));
-    rig_reported(r, "waits forever", "__syncthreads() in line 6", "warp operation in line 5", NULL);
-}
-
-/* ---- addresses ---- */
-
-static void past_the_end(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1, "a.y[threadIdx.x * 65 + 1] = 1;\n"));
-    rig_reported(r, "kernel body", "write of 4 bytes", "0 bytes past the end of an allocation of 16384 bytes",
-                 "thread 63", NULL);
-}
-
-static void before_the_beginning(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1, "a.y[threadIdx.x] = a.x[(long)threadIdx.x - 1];\n"));
-    rig_reported(r, "read of 4 bytes", "4 bytes before an allocation", "thread 0", NULL);
-}
-
-static void shared_past_the_end(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1,
-                                        "__shared__ float s[64], t[64];\n"
-                                        "t[threadIdx.x] = 1;\n"
-                                        "s[threadIdx.x + 1] = 2;\n"
-                                        "__syncthreads();\n"
-                                        "a.y[threadIdx.x] = s[threadIdx.x] + t[threadIdx.x];\n"));
-    rig_reported(r, "index 64 out of bounds", "float [64]", "line 6", NULL);
-    FAILS(SIM_ILLEGAL_ADDRESS, r->cu->cuStreamSynchronize(r->stream));
-}
-
-static void shared_through_a_pointer(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(SIM_ILLEGAL_ADDRESS, run_body(r, &a, 1,
-                                        "__shared__ float s[64];\n"
-                                        "float *p = s + a.n % 7;\n" /* 4096 % 7 is 1 */
-                                        "p[threadIdx.x] = 2;\n"
-                                        "__syncthreads();\n"
-                                        "a.y[threadIdx.x] = p[threadIdx.x];\n"));
-    rig_reported(r, "past the end of the block's", "shared memory", NULL);
-}
-
-static void misaligned(void **state)
-{
-    rig *r = *state;
-    args a;
-    FAILS(SIM_MISALIGNED, run_body(r, &a, 1,
-                                   "struct __attribute__((aligned(16))) four { float v[4]; };\n"
-                                   "const four f = *(const four *)(a.x + 1);\n"
-                                   "a.y[threadIdx.x] = f.v[0] + f.v[3];\n"));
-    rig_reported(r, "misaligned address", "multiple of 16", "line 5", NULL);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        rig *r = *state;
+        args a;
+        const tn_cu_result code = run_body(r, &a, faults[i].blocks, faults[i].body);
+        if (code != faults[i].code) fail_msg("%d after\n%s", (int)code, faults[i].body);
+        for (int k = 0; k < 4 && faults[i].says[k]; k++) rig_reported(r, faults[i].says[k], NULL);
+        FAILS(faults[i].code, r->cu->cuStreamSynchronize(r->stream)); /* until the context goes */
+        rig_close(state);
+        rig_open(state);
+    }
 }
 
 static void freed(void **state)
@@ -509,22 +470,11 @@ int main(int argc, char **argv)
         TEST(reduction),
         TEST(missing_barrier),
         TEST(missing_fence),
-        TEST(race_between_blocks),
-        TEST(race_of_reads),
         TEST(neighbours_do_not_race),
         TEST(warps_are_ordered_by_their_collectives),
         TEST(shuffles),
         TEST(halves_of_a_warp),
-        TEST(shuffle_from_outside),
-        TEST(mask_without_its_lane),
-        TEST(barrier_after_exit),
-        TEST(two_barriers),
-        TEST(barrier_against_collective),
-        TEST(past_the_end),
-        TEST(before_the_beginning),
-        TEST(shared_past_the_end),
-        TEST(shared_through_a_pointer),
-        TEST(misaligned),
+        TEST(faults_are_found),
         TEST(freed),
         TEST(shared_memory_is_nan),
         TEST(without_checks),
