@@ -576,6 +576,17 @@ typedef struct tn_sdpa_options {
  * cuts a gradient off on the way; eager mode never looks. A gradient by a value in between is TN_E_UNSUPPORTED. */
 TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
 
+/* The recurrence of torch.nn.LSTM over a sequence. gates [t, n, 4 h] is x W_ih^T + b_ih of all steps, weight [4 h, h]
+ * and bias [4 h] are W_hh and b_hh, h and c [n, h] the first states; bias may be NULL, and the states, which are 0 then.
+ * With i f g o the four parts of a step's gates + h weight^T + bias:
+ *   c = sigmoid(f) c + sigmoid(i) tanh(g);  h = sigmoid(o) tanh(c)
+ * -> [t + 2, n, h]: h_0, h_1 .. h_t, and c_t. A step is a product and a kernel in each direction. */
+TN_OP(lstm, tn_tensor *gates, tn_tensor *weight, tn_tensor *bias, tn_tensor *h, tn_tensor *c);
+/* Of torch.nn.GRU: gates [t, n, 3 h], weight [3 h, h], bias [3 h] -> [t + 1, n, h]: h_0, h_1 .. h_t. With r z n the parts
+ * of the gates and R Z N those of h weight^T + bias:
+ *   z = sigmoid(z + Z);  n = tanh(n + sigmoid(r + R) N);  h = n + z (h - n) */
+TN_OP(gru, tn_tensor *gates, tn_tensor *weight, tn_tensor *bias, tn_tensor *h);
+
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
 
 /* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step add up, and

@@ -199,6 +199,8 @@
 #define tn_triplet_margin_loss(...) TN_WITH3_(triplet_margin_loss, tn_loss_options, __VA_ARGS__)
 #define tn_accuracy(...) tn_accuracy_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_scaled_dot_product_attention(...) TN_WITH3_(scaled_dot_product_attention, tn_sdpa_options, __VA_ARGS__)
+#define tn_lstm(...) tn_lstm_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_gru(...) tn_gru_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_detach(...) tn_detach_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_backward(loss) tn_backward_at(loss, __FILE__, __LINE__)
 #define tn_grad(...) tn_grad_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -119,6 +119,38 @@ TN_NEW(tn_embed, embedding_new, tn_session *s, const char *name, int64_t count, 
        const tn_embed_options *options);
 TN_OP(embedding_forward, tn_embed *layer, tn_tensor *index);
 
+/* torch.nn.LSTM and GRU with batch_first: x [n, t, in] -> [n, t, hidden], or [n, t, 2 hidden] of both directions, the
+ * second of which runs from the end; one layer goes on with the result of the one before. Parameters are weight_ih_l0
+ * [4 hidden, in] (a GRU 3 hidden), weight_hh_l0 [4 hidden, hidden], bias_ih_l0 and bias_hh_l0, weight_ih_l0_reverse ..,
+ * weight_ih_l1 .., all uniform in (-1/sqrt(hidden), 1/sqrt(hidden)); gates stand as in tn_lstm and tn_gru. */
+typedef struct tn_recurrent_cell {
+    tn_tensor *weight_ih, *weight_hh, *bias_ih, *bias_hh; /* biases are NULL with .no_bias */
+} tn_recurrent_cell;
+typedef struct tn_recurrent {
+    int64_t in, hidden;
+    int layers;
+    bool bidirectional, lstm;
+    double dropout;
+    tn_recurrent_cell *cell; /* [layers * directions] */
+} tn_recurrent;
+typedef struct tn_recurrent_options {
+    int layers; /* 0 means 1 */
+    bool bidirectional, no_bias;
+    double dropout; /* of what each layer but the first is given, in training */
+    size_t size;
+} tn_recurrent_options;
+TN_NEW(tn_recurrent, lstm_new, tn_session *s, const char *name, int64_t in, int64_t hidden,
+       const tn_recurrent_options *options);
+TN_NEW(tn_recurrent, gru_new, tn_session *s, const char *name, int64_t in, int64_t hidden,
+       const tn_recurrent_options *options);
+/* States before the first step and, afterwards, behind the last: [layers * directions, n, hidden]. NULL before: 0; a GRU
+ * has no c. */
+typedef struct tn_recurrent_state {
+    tn_tensor *h, *c;
+} tn_recurrent_state;
+/* state may be NULL: zeros, and the last ones are not told. */
+TN_OP(recurrent_forward, tn_recurrent *layer, tn_tensor *x, tn_recurrent_state *state);
+
 /* ---- 2 Attention ----------------------------------------------------------------------------------- */
 
 /* Self-attention with `heads` heads: x [n, t, dim] -> [n, t, dim]. The projections of q, k and v are one
@@ -506,6 +538,9 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_norm_forward(...) tn_norm_forward_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_embedding_new(...) TN_WITH4_(embedding_new, tn_embed_options, __VA_ARGS__)
 #define tn_embedding_forward(...) tn_embedding_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_lstm_new(...) TN_WITH4_(lstm_new, tn_recurrent_options, __VA_ARGS__)
+#define tn_gru_new(...) TN_WITH4_(gru_new, tn_recurrent_options, __VA_ARGS__)
+#define tn_recurrent_forward(...) tn_recurrent_forward_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_multi_head_attention_new(...) TN_WITH4_(multi_head_attention_new, tn_attention_options, __VA_ARGS__)
 #define tn_multi_head_attention_forward(...)                                                                 \
     tn_multi_head_attention_forward_at(__VA_ARGS__, __FILE__, __LINE__)

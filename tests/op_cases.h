@@ -268,6 +268,10 @@ F(sdpa_causal, tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true,
 F(sdpa_mask, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]))
 F(sdpa_bias, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]))
 F(sdpa_dropout, tn_scaled_dot_product_attention(x[0], x[1], x[2], .dropout = 0.25))
+F(lstm, tn_lstm(x[0], x[1], x[2], x[3], x[4]))
+F(lstm_plain, tn_lstm(x[0], x[1], NULL, NULL, NULL))
+F(gru, tn_gru(x[0], x[1], x[2], x[3]))
+F(gru_plain, tn_gru(x[0], x[1], NULL, NULL))
 F(detach, tn_mul(x[0], tn_detach(x[0])))
 
 /* ---- made from nothing ---- */
@@ -459,6 +463,10 @@ static const op_case cases[] = {
     {"scaled_dot_product_attention/mask", f_sdpa_mask, {R(2, 3, 4), R(2, 3, 4), R(2, 3, 4), T1(3, 3)}, 0},
     {"scaled_dot_product_attention/bias", f_sdpa_bias, {R(2, 3, 4), R(2, 5, 4), R(2, 5, 4), R(3, 5)}, 0},
     {"scaled_dot_product_attention/dropout", f_sdpa_dropout, {R(2, 3, 4), R(2, 5, 4), R(2, 5, 4)}, 0},
+    {"lstm", f_lstm, {R(3, 2, 8), R(8, 2), R(8), R(2, 2), R(2, 2)}, 0},
+    {"lstm/plain", f_lstm_plain, {R(2, 3, 12), R(12, 3)}, 0},
+    {"gru", f_gru, {R(3, 2, 6), R(6, 2), R(6), R(2, 2)}, 0},
+    {"gru/plain", f_gru_plain, {R(2, 3, 9), R(9, 3)}, 0},
     {"detach", f_detach, {R(2, 3)}, NO_GRADIENT},
 
     {"zeros", f_zeros, {N}, NO_GRADIENT | NO_STRIDES},

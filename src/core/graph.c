@@ -416,11 +416,22 @@ tn_rule *tn_rule_set(tn_tensor *out, uint32_t first, tn_rule_fn *fn, int n, tn_t
     return r;
 }
 
+static void mark_saved(tn_rule *r, const tn_tensor *value)
+{
+    if (!(r->out->flags & TN_F_REQUIRES_GRAD)) return;
+    value->base->flags |= TN_F_SAVED;
+    value->base->saver = r;
+}
+
 void tn_rule_save(tn_rule *r, int i, tn_tensor *value)
 {
     if (!r || !value) return;
     r->saved[i] = value;
-    if (!(r->out->flags & TN_F_REQUIRES_GRAD)) return;
-    value->base->flags |= TN_F_SAVED;
-    value->base->saver = r;
+    mark_saved(r, value);
+}
+
+void tn_rule_save_list(tn_rule *r, int n, tn_tensor **values)
+{
+    r->list = values;
+    for (int i = 0; i < n; i++) mark_saved(r, values[i]);
 }

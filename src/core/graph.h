@@ -244,6 +244,7 @@ struct tn_rule {
     int n_args;
     tn_tensor *args[TN_MAX_ARGS];  /* NULL where an optional one is missing */
     tn_tensor *saved[TN_MAX_ARGS]; /* inner values it reads: marked TN_F_SAVED */
+    tn_tensor **list;              /* more of them, as many as there are steps; `out` depends on each */
     double num[4];
     int64_t whole[4];
 };
@@ -383,6 +384,7 @@ void tn_call_end(tn_graph *g);
 /* Gives `out` a rule over args[0..n); nodes from id `first` on are its inside. NULL: no memory (reported). */
 tn_rule *tn_rule_set(tn_tensor *out, uint32_t first, tn_rule_fn *fn, int n, tn_tensor *const *args);
 void tn_rule_save(tn_rule *r, int i, tn_tensor *value);
+void tn_rule_save_list(tn_rule *r, int n, tn_tensor **values); /* in the graph's arena */
 
 /* Errors: the first one is kept. Returns NULL so that operators can `return tn_fail_op(...)`. The text gets
  * the current call's name and place in front: "matmul at train.c:41: ...". */

@@ -8,6 +8,8 @@ here byte for byte the same on each run; their metadata say which version of PyT
   optim.safetensors        six updates of three parameters by each optimizer and option
   cnn.safetensors          a small convolutional network: weights, batches, gradients, 20 losses
   transformer.safetensors  a transformer block with embedding and head: the same
+  state.safetensors        a state_dict of layers, as PyTorch's users save it: lstm, gru, convolutions of rows and back
+  layers.safetensors       what these layers make of inputs, and gradients
   ops.safetensors          single operators whose semantics are easy to get wrong
   special.safetensors      elementwise operators and reductions at zeros, infinities, NaN, ties, bounds
 """
@@ -243,6 +245,52 @@ def make_transformer():
         model, batches, lambda m, x, y: F.cross_entropy(m(x).flatten(0, 1), y.flatten()), 3e-3, 0.1)
     out |= gradients
     save(folder + "/transformer.safetensors", out, format="pt")
+
+
+# ---- layers, loaded as they are ----
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(5, 4, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(5, 3, bias=False, batch_first=True)
+        self.row, self.back = nn.Conv1d(4, 6, 3, padding=1, groups=2), nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2)
+        self.image = nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1)
+
+
+def make_layers():
+    model = Layers()
+    with torch.no_grad():
+        for i, (_, v) in enumerate(sorted(model.named_parameters())):
+            v.copy_(draw(2000 + i, *v.shape))
+    save(folder + "/state.safetensors", model.state_dict())
+    model = model.double()
+    out = {}
+
+    def put(name, fn, **inputs):
+        args = {k: v.double().requires_grad_() for k, v in inputs.items()}
+        model.zero_grad()
+        results = fn(**args)
+        for i, y in enumerate(results):
+            out[f"{name}.out.{i}"] = y
+        sum((y * (1 + torch.arange(y.numel()).reshape(y.shape) % 7)).sum() for y in results).backward()
+        for k, v in args.items():
+            out[f"{name}.{k}"], out[f"{name}.gradient.{k}"] = inputs[k], v.grad
+        for k, v in model.named_parameters():
+            if v.grad is not None:
+                out[f"gradient.{k}"] = v.grad.movedim(1, -1) if v.dim() > 2 else v.grad
+
+    def lstm(x, h, c):
+        y, (h, c) = model.lstm(x, (h, c))
+        return y, h, c
+
+    put("lstm", lstm, x=draw(90, 3, 6, 5), h=draw(91, 4, 3, 4), c=draw(92, 4, 3, 4))
+    put("gru", lambda x: model.gru(x), x=draw(93, 3, 7, 5))
+    put("row", lambda x: (model.row(x.mT).mT,), x=draw(94, 2, 5, 4))
+    put("back", lambda x: (model.back(x.mT).mT,), x=draw(94, 2, 5, 4))
+    put("image", lambda x: (nhwc(model.image(x.permute(0, 3, 1, 2))),), x=draw(95, 2, 3, 2, 4))
+    save(folder + "/layers.safetensors", out)
 
 
 # ---- single operators ----
@@ -509,6 +557,7 @@ folder = sys.argv[1] if len(sys.argv) > 1 else sys.path[0]
 make_optim()
 make_cnn()
 make_transformer()
+make_layers()
 make_ops()
 make_special()
 save(folder + "/promotion.safetensors", make_promotion())
