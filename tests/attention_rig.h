@@ -8,7 +8,7 @@
 
 #include "tests/check.h"
 
-#include <tensor_nn.h>
+#include "tests/rig.h"
 
 #include "src/runtime/flush.h"
 

@@ -13,20 +13,11 @@
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "src/core/convert.h"
 #include "src/device/ref/ref.h"
 #include "src/runtime/session.h"
 #include "tests/subject.h"
+#include "tests/test.h"
 
 #ifndef MAX_OUT
 #define MAX_OUT 64 /* of one program; a test may ask for more before it includes this */
@@ -37,38 +28,6 @@ enum { NOISY_RUNS = 8 };
 static inline uint64_t noise_seed(int run)
 {
     return run ? 1000 + (uint64_t)run : 0;
-}
-
-/* ---- numbers that are the same everywhere ---- */
-
-typedef struct rng {
-    uint64_t state;
-} rng;
-
-static inline uint64_t rng_next(rng *r)
-{
-    uint64_t x = r->state += 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
-static inline double rng_real(rng *r, double low, double high)
-{
-    return low + (high - low) * (double)(rng_next(r) >> 11) * 0x1p-53;
-}
-
-/* In [0, n). */
-static inline int64_t rng_below(rng *r, int64_t n)
-{
-    return (int64_t)(rng_next(r) % (uint64_t)n);
-}
-
-static inline uint64_t hash_text(const char *s)
-{
-    uint64_t h = 1469598103934665603u;
-    for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return h;
 }
 
 /* ---- results ---- */
@@ -295,11 +254,6 @@ typedef struct bench {
     int64_t elements, undecided;
     double worst;
 } bench;
-
-static inline void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
 
 static inline void bench_add(bench *b, const char *name, tn_session *s)
 {

@@ -5,14 +5,7 @@
 #ifndef TESTS_CPU_DEVICE_RIG_H
 #define TESTS_CPU_DEVICE_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdbool.h>
-
+#include "tests/test.h"
 #include "folder.h"
 #include "src/device/cpu/kernels.h"
 #include "src/device/device.h"

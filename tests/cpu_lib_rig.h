@@ -6,19 +6,9 @@
 #ifndef TESTS_CPU_LIB_RIG_H
 #define TESTS_CPU_LIB_RIG_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include <dirent.h>
 #include <dlfcn.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "src/core/alloc.h"
 #include "src/core/convert.h"

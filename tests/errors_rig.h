@@ -7,6 +7,7 @@
 #define TN_ERRORS_RIG_H
 
 #include "check.h"
+#include "rig.h"
 
 static tn_session *S;
 static bool S_fused __attribute__((unused));

@@ -3,16 +3,8 @@
 #ifndef TN_EXPLAIN_RIG_H
 #define TN_EXPLAIN_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <tensor_nn.h>
+#include "tests/test.h"
+#include "tests/rig.h"
 
 #include "src/check/check.h"
 #include "src/report/view.h"

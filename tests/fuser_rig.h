@@ -5,16 +5,7 @@
 #ifndef TN_FUSER_RIG_H
 #define TN_FUSER_RIG_H
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "src/core/convert.h"
 #include "src/runtime/session.h"
 
@@ -35,55 +26,53 @@ typedef struct rig_case {
     double tolerance; /* of the largest magnitude of the result */
 } rig_case;
 
-static int64_t rig_last_bytes
-    __attribute__((unused)); /* the last cache's size as the fuser is to believe; 0: as it is */
-static uint64_t rig_state;
+/* The last cache's size as the fuser is to believe; 0: as it is. */
+static int64_t rig_last_bytes __attribute__((unused));
 
-static double rig_random(void) /* [0, 1) */
+static tn_session *rig_open(tn_device_kind device)
 {
-    rig_state = rig_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (double)(rig_state >> 11) * 0x1p-53;
+    tn_session *s = tn_open_with(&(tn_options){
+        .size = sizeof(tn_options), .device = device, .mode = TN_FUSED, .seed = 5, .log = quiet});
+    assert_non_null(s);
+    return s;
+}
+
+/* What leaves are made of, and graphs where they are drawn: the same on both devices. */
+static rng rig_dice;
+
+static inline double rig_random(void) /* [0, 1) */
+{
+    return rng_real(&rig_dice, 0, 1);
 }
 
 static tn_tensor *rig_make(tn_session *s, const rig_leaf *l)
 {
     size_t n = 1;
     for (int i = 0; i < l->ndim; i++) n *= (size_t)l->shape[i];
-    char *data = malloc(n * 8 + 8);
-    assert_non_null(data);
+    double *v = malloc(n * sizeof *v + 8);
+    char *data = malloc(n * sizeof *v + 8);
+    assert_true(v && data);
     for (size_t i = 0; i < n; i++) {
-        double v = l->low + rig_random() * (l->high - l->low);
-        switch (l->dtype) {
-        case TN_F32:
-            ((float *)(void *)data)[i] = (float)v;
-            break;
-        case TN_F64:
-            ((double *)(void *)data)[i] = v;
-            break;
-        case TN_F16:
-            ((uint16_t *)(void *)data)[i] = tn_f32_to_f16((float)v);
-            break;
-        case TN_BF16:
-            ((uint16_t *)(void *)data)[i] = tn_f32_to_bf16((float)v);
-            break;
-        case TN_I32:
-            ((int32_t *)(void *)data)[i] = (int32_t)floor(v);
-            break;
-        case TN_I64:
-            ((int64_t *)(void *)data)[i] = (int64_t)floor(v);
-            break;
-        case TN_U8:
-            ((uint8_t *)(void *)data)[i] = (uint8_t)floor(v);
-            break;
-        default:
-            ((uint8_t *)(void *)data)[i] = v < (l->low + l->high) / 2;
-            break;
-        }
+        const double x = rng_real(&rig_dice, l->low, l->high);
+        v[i] = l->dtype == TN_BOOL ? x < (l->low + l->high) / 2 : tn_dtype_is_float(l->dtype) ? x : floor(x);
     }
+    tn_convert(data, l->dtype, v, TN_F64, n);
     tn_tensor *t = tn_from_at(s, data, l->dtype, l->ndim, l->shape, __FILE__, __LINE__);
     free(data);
+    free(v);
     assert_non_null(t);
     return t;
+}
+
+/* Makes the leaves, begins a step and builds the case's graph in it. Returns the number of roots. */
+static inline int rig_build(tn_session *s, const rig_case *c, tn_tensor **root)
+{
+    tn_tensor *in[RIG_LEAVES];
+    rig_dice = (rng){12345};
+    for (int i = 0; i < c->n_leaf; i++) in[i] = rig_make(s, &c->leaf[i]);
+    assert_int_equal(tn_step_begin(s), 0);
+    for (int i = 0; i < c->n_leaf; i++) in[i] = tn_use(tn_resolve(in[i]));
+    return c->build(&s->graph, in, root);
 }
 
 /* The values of a node that has run, as doubles. */
@@ -99,21 +88,9 @@ static double *rig_values(tn_session *s, tn_tensor *n)
     return v;
 }
 
-static void rig_quiet(int level, const char *text, void *user)
-{
-    (void)level;
-    (void)text;
-    (void)user;
-}
-
 static int rig_run(tn_session *s, const rig_case *c, tn_tensor **root)
 {
-    tn_tensor *leaf[RIG_LEAVES], *in[RIG_LEAVES];
-    rig_state = 12345;
-    for (int i = 0; i < c->n_leaf; i++) leaf[i] = rig_make(s, &c->leaf[i]);
-    assert_int_equal(tn_step_begin(s), 0);
-    for (int i = 0; i < c->n_leaf; i++) in[i] = tn_use(tn_resolve(leaf[i]));
-    int n = c->build(&s->graph, in, root);
+    int n = rig_build(s, c, root);
     if (s->graph.error.status) fail_msg("%s", s->graph.error.text);
     for (int i = 0; i < n; i++) assert_non_null(root[i]);
     if (tn_run(s, n, root)) fail_msg("%s", s->graph.error.text);
@@ -123,12 +100,7 @@ static int rig_run(tn_session *s, const rig_case *c, tn_tensor **root)
 static inline void rig_check(const rig_case *c)
 {
     tn_tensor *want[RIG_ROOTS], *got[RIG_ROOTS];
-    tn_session *ref = tn_open_with(&(tn_options){
-        .size = sizeof(tn_options), .device = TN_REF, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
-    tn_session *cpu = tn_open_with(&(tn_options){
-        .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
-    assert_non_null(ref);
-    assert_non_null(cpu);
+    tn_session *ref = rig_open(TN_REF), *cpu = rig_open(TN_CPU);
     if (rig_last_bytes) cpu->target.last_bytes = rig_last_bytes;
     int n = rig_run(ref, c, want);
     uint64_t before = cpu->stats.kernels + cpu->stats.library_calls;
@@ -169,17 +141,13 @@ typedef struct rig_segment {
 
 static inline void rig_record(tn_session *s, const rig_case *c, rig_segment *out)
 {
-    tn_tensor *leaf[RIG_LEAVES], *in[RIG_LEAVES], *root[RIG_ROOTS];
+    tn_tensor *root[RIG_ROOTS];
     *out = (rig_segment){.seg = {.graph = &s->graph}};
     tn_segment *seg = &out->seg;
     seg->node = out->node;
     seg->leaf = out->leaf;
     seg->root = out->root;
-    rig_state = 12345;
-    for (int i = 0; i < c->n_leaf; i++) leaf[i] = rig_make(s, &c->leaf[i]);
-    assert_int_equal(tn_step_begin(s), 0);
-    for (int i = 0; i < c->n_leaf; i++) in[i] = tn_use(tn_resolve(leaf[i]));
-    int n = c->build(&s->graph, in, root);
+    const int n = rig_build(s, c, root);
     for (uint32_t i = 0; i < s->graph.n_nodes; i++) {
         tn_tensor *t = s->graph.nodes[i];
         tn_kind k = tn_kind_of(t);

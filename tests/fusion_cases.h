@@ -1,7 +1,7 @@
 /* fusion_cases.h - programs that are recorded to look at their kernels: the fusions of the design at the
  * sizes that matter, and any case of op_cases.h with its gradient, dense or strided, in any floating dtype.
  *
- * Read first: record, then the table Fusions.
+ * Read first: record, then the rows FUSION(..).
  */
 #ifndef TESTS_FUSION_CASES_H
 #define TESTS_FUSION_CASES_H
@@ -92,7 +92,15 @@ static tn_tensor *some_indices(tn_session *s, int64_t n, double below)
     static tn_tensor *fusion_##name(tn_session *s, tn_tensor **leaf, int *n_leaf)                            \
     {                                                                                                        \
         __VA_ARGS__                                                                                          \
+    }                                                                                                        \
+    __attribute__((constructor)) static void add_##name(void)                                                \
+    {                                                                                                        \
+        Fusions[N_fusions++] = (program){#name, NULL, TN_F32, false, fusion_##name};                         \
     }
+
+static program Fusions[64];
+static int N_fusions;
+
 enum { ROWS = 512, COLS = 1024 };
 
 FUSION(softmax_odd, return tn_softmax(input(ROWS, 1023), -1);)
@@ -154,45 +162,5 @@ FUSION(column_sums, return tn_sum(tn_exp(input(4096, 96)), TN_AXES(0), false);)
 FUSION(both_ends, return tn_sum(tn_exp(input(64, 32, 50)), TN_AXES(0, 2), false);)
 FUSION(far_argmax, tn_tensor *x = input(300, 70, 5);
        return tn_mul(x, tn_cast(tn_argmax(x, 1, true), TN_F32));)
-
-static program Fusions[] = {
-#define ROW(name)                                                                                            \
-    {                                                                                                        \
-#name, NULL, TN_F32, false, fusion_##name                                                            \
-    }
-    ROW(softmax_odd),
-    ROW(softmax_short),
-    ROW(softmax_long),
-    ROW(softmax_columns),
-    ROW(layer_norm_short),
-    ROW(layer_norm_long),
-    ROW(layer_norm_odd),
-    ROW(row_sum),
-    ROW(residual_dropout_norm),
-    ROW(batch_norm_relu),
-    ROW(batch_norm_small),
-    ROW(cross_entropy_wide),
-    ROW(conv_bias_relu),
-    ROW(conv_batch_norm_relu),
-    ROW(conv_gelu_dropout),
-    ROW(conv_bf16),
-    ROW(conv_depthwise),
-    ROW(affine_gelu),
-    ROW(affine_silu_bf16),
-    ROW(affine_dropout_residual),
-    ROW(affine_odd),
-    ROW(views),
-    ROW(transpose),
-    ROW(slice),
-    ROW(pad),
-    ROW(embedding),
-    ROW(gather),
-    ROW(clip_norm),
-    ROW(column_sums),
-    ROW(both_ends),
-    ROW(far_argmax),
-
-#undef ROW
-};
 
 #endif

@@ -6,11 +6,7 @@
 #ifndef TESTS_FUSION_RIG_H
 #define TESTS_FUSION_RIG_H
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <tensor_nn.h>
+#include "tests/rig.h"
 
 #include "plan_checks.h"
 
@@ -27,11 +23,6 @@ typedef struct traced {
 typedef struct bound {
     int kernels, written;
 } bound;
-
-static inline void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
 
 static inline tn_session *open_mode(tn_mode mode)
 {

@@ -11,6 +11,7 @@
 #include "src/core/convert.h"
 #include "tests/check.h"
 #include "tests/needs.h"
+#include "tests/rig.h"
 
 /* ---- what to run on ---- */
 

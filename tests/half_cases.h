@@ -37,84 +37,58 @@ struct half_case {
     int64_t *label;
 };
 
-#define F(id, expression)                                                                                    \
-    static tn_tensor *f_##id(tn_tensor **x, const half_case *c)                                              \
-    {                                                                                                        \
-        (void)c;                                                                                             \
-        return expression;                                                                                   \
-    }
-
 static tn_tensor *labels(tn_tensor *x, const half_case *c)
 {
     return tn_from(tn_session_of(x), c->label, TN_I64, TN_SHAPE(c->rows));
 }
 
-F(layer_norm, tn_layer_norm(x[0], x[1], x[2], .eps = 0))
-F(rms_norm, tn_rms_norm(x[0], x[1], .eps = 0))
-F(group_norm, tn_group_norm(x[0], (int)c->groups, x[1], x[2], .eps = 0))
-F(batch_norm, tn_batch_norm(x[0], x[1], x[2], NULL, NULL, .eps = 0))
-F(var, c->variant & 1 ? tn_var(x[0], TN_AXES(0), false, 1) : tn_var(x[0], TN_AXES(-1), false, 1))
-F(sum, c->variant & 1 ? tn_sum(x[0], TN_AXES(0), false) : tn_sum(x[0], TN_AXES(-1), false))
-F(mean, c->variant & 1 ? tn_mean(x[0], TN_AXES(0), false) : tn_mean(x[0], TN_ALL, false))
-F(logsumexp, tn_logsumexp(x[0], TN_AXES(-1), false))
-F(softmax, tn_softmax(x[0], -1))
-F(log_softmax, tn_log_softmax(x[0], -1))
-F(cumsum, tn_cumsum(x[0], -1))
-F(gelu_tanh, tn_gelu_tanh(x[0]))
-F(gelu, tn_gelu(x[0]))
-F(silu, tn_silu(x[0]))
-F(mish, tn_mish(x[0]))
-F(softplus, tn_softplus(x[0]))
-F(cube, tn_pow_scalar(x[0], 3))
-F(broadcast, tn_mul(x[0], x[1]))
-F(avg_pool, tn_avg_pool2d(x[0], 2 + c->variant % 3, .stride = 1 + c->variant % 2))
-F(avg_pool_pad,
-  tn_avg_pool2d(x[0], 3, .stride = 2, .pad = 1, .ceil_mode = c->variant & 1, .exclude_pad = c->variant & 2))
-F(avg_pool_whole, tn_avg_pool2d(x[0], (int)c->shape[0][1]))
-F(global_avg_pool, tn_global_avg_pool2d(x[0]))
-F(mse, tn_mse_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3)))
-F(l1, tn_l1_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3)))
-F(bce, tn_bce_with_logits(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3)))
-F(lerp, tn_lerp(x[0], x[1], x[0]))
-F(cross_entropy, tn_cross_entropy(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3)))
-F(smoothed, tn_cross_entropy(x[0], labels(x[0], c), .label_smoothing = 0.1))
-F(nll, tn_nll_loss(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3)))
-F(attention, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]))
-F(embedding, tn_embedding(x[0], tn_from(tn_session_of(x[0]), c->label, TN_I64, TN_SHAPE(c->rows))))
+/* name, in words, shape, operands with a gradient, within, expression */
+/* clang-format off */
+#define HALF_OPS(X) \
+    X(layer_norm, "layer_norm", ROWS, 3, 0, tn_layer_norm(x[0], x[1], x[2], .eps = 0)) \
+    X(rms_norm, "rms_norm", ROWS, 2, 0, tn_rms_norm(x[0], x[1], .eps = 0)) \
+    X(group_norm, "group_norm", ROWS, 3, 0, tn_group_norm(x[0], (int)c->groups, x[1], x[2], .eps = 0)) \
+    X(batch_norm, "batch_norm", ROWS, 3, 0, tn_batch_norm(x[0], x[1], x[2], NULL, NULL, .eps = 0)) \
+    X(var, "var", ROWS, 1, 0, c->variant & 1 ? tn_var(x[0], TN_AXES(0), false, 1) : tn_var(x[0], TN_AXES(-1), false, 1)) \
+    X(sum, "sum", ROWS, 1, 0, c->variant & 1 ? tn_sum(x[0], TN_AXES(0), false) : tn_sum(x[0], TN_AXES(-1), false)) \
+    X(mean, "mean", ROWS, 1, 0, c->variant & 1 ? tn_mean(x[0], TN_AXES(0), false) : tn_mean(x[0], TN_ALL, false)) \
+    X(logsumexp, "logsumexp", ROWS, 1, 0, tn_logsumexp(x[0], TN_AXES(-1), false)) \
+    X(softmax, "softmax", ROWS, 1, 0, tn_softmax(x[0], -1)) \
+    X(log_softmax, "log_softmax", ROWS, 1, 0, tn_log_softmax(x[0], -1)) \
+    X(cumsum, "cumsum", ROWS, 1, 0, tn_cumsum(x[0], -1)) \
+    X(gelu_tanh, "gelu_tanh", ROWS, 1, 0, tn_gelu_tanh(x[0])) \
+    X(gelu, "gelu", ROWS, 1, 0, tn_gelu(x[0])) \
+    X(silu, "silu", ROWS, 1, 0, tn_silu(x[0])) \
+    X(mish, "mish", ROWS, 1, 0, tn_mish(x[0])) \
+    X(softplus, "softplus", ROWS, 1, 0, tn_softplus(x[0])) \
+    X(cube, "pow_scalar 3", ROWS, 1, 0, tn_pow_scalar(x[0], 3)) \
+    X(broadcast, "mul", ROWS, 2, 0, tn_mul(x[0], x[1])) \
+    X(avg_pool, "avg_pool2d", IMAGES, 1, 0, tn_avg_pool2d(x[0], 2 + c->variant % 3, .stride = 1 + c->variant % 2)) \
+    X(avg_pool_pad, "avg_pool2d padded", IMAGES, 1, 0, tn_avg_pool2d(x[0], 3, .stride = 2, .pad = 1, .ceil_mode = c->variant & 1, .exclude_pad = c->variant & 2)) \
+    X(avg_pool_whole, "avg_pool2d of all", IMAGES, 1, 0, tn_avg_pool2d(x[0], (int)c->shape[0][1])) \
+    X(global_avg_pool, "global_avg_pool2d", IMAGES, 1, 0, tn_global_avg_pool2d(x[0])) \
+    X(mse, "mse_loss", PAIRS, 2, 0, tn_mse_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3))) \
+    X(l1, "l1_loss", PAIRS, 2, 0, tn_l1_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3))) \
+    X(bce, "bce_with_logits", PAIRS, 2, 0, tn_bce_with_logits(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3))) \
+    X(lerp, "lerp", PAIRS, 2, 0, tn_lerp(x[0], x[1], x[0])) \
+    X(cross_entropy, "cross_entropy", CLASSES, 1, 0, tn_cross_entropy(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3))) \
+    X(smoothed, "cross_entropy smoothed", CLASSES, 1, 0, tn_cross_entropy(x[0], labels(x[0], c), .label_smoothing = 0.1)) \
+    X(nll, "nll_loss", CLASSES, 1, 0, tn_nll_loss(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3))) \
+    X(attention, "attention, added mask", HEADS, 4, 8, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3])) \
+    X(embedding, "embedding", PLACES, 1, 0, tn_embedding(x[0], tn_from(tn_session_of(x[0]), c->label, TN_I64, TN_SHAPE(c->rows))))
+/* clang-format on */
 
-static const half_op ops[] = {
-    {"layer_norm", f_layer_norm, ROWS, 3, 0},
-    {"rms_norm", f_rms_norm, ROWS, 2, 0},
-    {"group_norm", f_group_norm, ROWS, 3, 0},
-    {"batch_norm", f_batch_norm, ROWS, 3, 0},
-    {"var", f_var, ROWS, 1, 0},
-    {"sum", f_sum, ROWS, 1, 0},
-    {"mean", f_mean, ROWS, 1, 0},
-    {"logsumexp", f_logsumexp, ROWS, 1, 0},
-    {"softmax", f_softmax, ROWS, 1, 0},
-    {"log_softmax", f_log_softmax, ROWS, 1, 0},
-    {"cumsum", f_cumsum, ROWS, 1, 0},
-    {"gelu_tanh", f_gelu_tanh, ROWS, 1, 0},
-    {"gelu", f_gelu, ROWS, 1, 0},
-    {"silu", f_silu, ROWS, 1, 0},
-    {"mish", f_mish, ROWS, 1, 0},
-    {"softplus", f_softplus, ROWS, 1, 0},
-    {"pow_scalar 3", f_cube, ROWS, 1, 0},
-    {"mul", f_broadcast, ROWS, 2, 0},
-    {"avg_pool2d", f_avg_pool, IMAGES, 1, 0},
-    {"avg_pool2d padded", f_avg_pool_pad, IMAGES, 1, 0},
-    {"avg_pool2d of all", f_avg_pool_whole, IMAGES, 1, 0},
-    {"global_avg_pool2d", f_global_avg_pool, IMAGES, 1, 0},
-    {"mse_loss", f_mse, PAIRS, 2, 0},
-    {"l1_loss", f_l1, PAIRS, 2, 0},
-    {"bce_with_logits", f_bce, PAIRS, 2, 0},
-    {"lerp", f_lerp, PAIRS, 2, 0},
-    {"cross_entropy", f_cross_entropy, CLASSES, 1, 0},
-    {"cross_entropy smoothed", f_smoothed, CLASSES, 1, 0},
-    {"nll_loss", f_nll, CLASSES, 1, 0},
-    {"attention, added mask", f_attention, HEADS, 4, 8},
-    {"embedding", f_embedding, PLACES, 1, 0},
-};
+#define X(id, words, shape, n_in, within, expression)                                                        \
+    static tn_tensor *f_##id(tn_tensor **x, const half_case *c)                                              \
+    {                                                                                                        \
+        (void)c;                                                                                             \
+        return expression;                                                                                   \
+    }
+HALF_OPS(X)
+#undef X
+#define X(id, words, shape, n_in, within, expression) {words, f_##id, shape, n_in, within},
+static const half_op ops[] = {HALF_OPS(X)};
+#undef X
 enum { N_OPS = sizeof ops / sizeof *ops };
 
 /* ---- values ---- */

@@ -5,12 +5,7 @@
 #ifndef TESTS_IDX_FILES_H
 #define TESTS_IDX_FILES_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "../nn/nn.h"
 #include "../src/core/alloc.h"
 #include "folder.h"

@@ -1,7 +1,5 @@
 /* json_check.c - for the shell tests: exit status 0 if each FILE is one JSON value and nothing else. */
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "tests/test.h"
 #include <cjson/cJSON.h>
 
 static int is_json(const char *path)

@@ -6,14 +6,7 @@
 #ifndef TN_PLAN_CHECKS_H
 #define TN_PLAN_CHECKS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "src/runtime/flush.h"
 #include "tests/gpu_target.h"
 

@@ -9,19 +9,9 @@
 #ifndef TESTS_PROGRAMS_H
 #define TESTS_PROGRAMS_H
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-#include <tensor_nn.h>
+#include "tests/rig.h"
 
-#include "tests/subject.h"
-
-enum { MAX_NOTED = 2048, N_WAYS = 4, MAX_HELD = 8 };
+enum { MAX_NOTED = 2048, MAX_HELD = 8 };
 
 typedef struct run {
     tn_session *s;
@@ -41,11 +31,6 @@ typedef struct training {
     int steps, settled;   /* from step `settled` on no plan is made and nothing compiled */
     double apart;         /* how far the four may differ, of 1 + the value; 0: not at all */
 } training;
-
-static inline void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
 
 /* A value that the program has read, and what it must be. */
 static inline void note(run *r, double got, double want, double tolerance)
@@ -73,21 +58,10 @@ static inline tn_tensor *vector(tn_session *s, int n, const double *v)
     return tn_from(s, f, TN_F32, TN_SHAPE(n));
 }
 
-static inline run open_run(int way)
+static inline run open_run(int k)
 {
-    static const char *const name[N_WAYS] = {"ref eager", "ref fused", "cpu eager", "cpu fused"};
-    run r = {.name = name[way], .fused = way & 1, .cpu = way >= 2};
-    r.s = tn_open(.device = r.cpu ? subject_device() : TN_REF, .mode = r.fused ? TN_FUSED : TN_EAGER,
-                  .seed = 11, .log = quiet);
-    assert_non_null(r.s);
-    return r;
-}
-
-static inline tn_stats stats_of(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof v};
-    tn_get_stats(s, &v);
-    return v;
+    return (run){
+        .name = Ways[k].name, .fused = is_fused(k), .cpu = Ways[k].device == TN_CPU, .s = open_way(k)};
 }
 
 static inline void run_steps(run *r, const training *t)

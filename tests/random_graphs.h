@@ -3,7 +3,7 @@
  *   node      one operator with its operands (earlier nodes) and numbers; its shape, dtype and a bound on its
  *             magnitude are known when it is drawn, so that nothing overflows and no domain is left
  *   program   5 to 40 nodes and leaves, the nodes that are compared, the leaves that gradients are taken for
- *   family    a group of operators drawn and run alike: a draw function and a run function
+ *   family    a group of operators that are drawn alike; what each does is the expression in its row
  *
  * Read first: struct node, then draw_program.
  */
@@ -35,7 +35,7 @@ typedef struct program {
 } program;
 
 typedef bool draw_fn(program *p, rng *r, node *n, int which);
-typedef tn_tensor *run_fn(const program *p, int i, tn_session *s, tn_tensor **v, int which);
+typedef tn_tensor *run_fn(const program *p, int i, tn_session *s, tn_tensor **v);
 
 typedef struct op_entry {
     const char *name;
@@ -45,7 +45,9 @@ typedef struct op_entry {
     int weight;
 } op_entry;
 
-enum { OP_LEAF, OP_INDEX };
+enum { OP_LEAF, OP_INDEX, MOST_OPS = 96 };
+static op_entry ops[MOST_OPS];
+static int n_ops;
 
 /* ---- drawing ---- */
 
@@ -147,87 +149,44 @@ static bool broadcast_into(program *p, node *n, int a, int b)
 
 /* -- elementwise, one operand -- */
 
-enum { SAME, UNIT, DOMAIN_LOG, DOMAIN_POWER, EXP, SQUARED };
-static const struct {
-    tn_tensor *(*f)(tn_tensor *);
-    int kind;
-} unary[] = {
-    {tn_neg, SAME},         {tn_abs, SAME},          {tn_relu, SAME},          {tn_gelu, SAME},
-    {tn_gelu_tanh, SAME},   {tn_silu, SAME},         {tn_mish, SAME},          {tn_softplus, SAME},
-    {tn_floor, SAME},       {tn_round, SAME},        {tn_trunc, SAME},         {tn_ceil, SAME},
-    {tn_detach, SAME},      {tn_tanh, UNIT},         {tn_sigmoid, UNIT},       {tn_sin, UNIT},
-    {tn_cos, UNIT},         {tn_erf, UNIT},          {tn_sign, UNIT},          {tn_log, DOMAIN_LOG},
-    {tn_log1p, DOMAIN_LOG}, {tn_sqrt, DOMAIN_POWER}, {tn_rsqrt, DOMAIN_POWER}, {tn_reciprocal, DOMAIN_POWER},
-    {tn_exp, EXP},          {tn_expm1, EXP},         {tn_square, SQUARED},     {tn_ndtr, UNIT}};
+enum { SAME, UNIT, DOMAIN, EXP, SQUARED };
 
 static bool draw_unary(program *p, rng *r, node *n, int which)
 {
     n->in[0] = pick(p, r);
     const node *x = &p->v[n->in[0]];
-    int kind = unary[which].kind;
     shape_like(n, x);
-    n->mag = kind == SAME      ? x->mag + 1
-             : kind == UNIT    ? 1
-             : kind == EXP     ? exp(x->mag)
-             : kind == SQUARED ? x->mag * x->mag
-                               : x->mag + 2;
+    n->mag = which == SAME      ? x->mag + 1
+             : which == UNIT    ? 1
+             : which == EXP     ? exp(x->mag)
+             : which == SQUARED ? x->mag * x->mag
+                                : x->mag + 2;
     /* The sine of a large number is all rounding. */
-    return !(kind == EXP && x->mag > 5) && !(kind == UNIT && x->mag > 100);
+    return !(which == EXP && x->mag > 5) && !(which == UNIT && x->mag > 100);
 }
 
-static tn_tensor *run_unary(const program *p, int i, tn_session *s, tn_tensor **v, int which)
+/* Inside the domain of a logarithm and of a power. */
+static tn_tensor *away(tn_tensor *x)
 {
-    (void)s;
-    tn_tensor *x = v[p->v[i].in[0]];
-    bool domain = unary[which].kind == DOMAIN_LOG || unary[which].kind == DOMAIN_POWER;
-    return unary[which].f(domain ? tn_add_scalar(tn_abs(x), 0.5) : x);
+    return tn_add_scalar(tn_abs(x), 0.5);
 }
 
 /* -- elementwise with numbers -- */
 
-enum { ADD_NUMBER, MUL_NUMBER, RSUB_NUMBER, MAX_NUMBER, CLAMP, LEAKY, ELU, POWER, DROPOUT, SQUASH };
+enum { SIGNED, POSITIVE, POWER, SQUASH };
 
 static bool draw_number(program *p, rng *r, node *n, int which)
 {
     n->in[0] = pick(p, r);
     shape_like(n, &p->v[n->in[0]]);
-    n->f[0] = rng_real(r, 0.3, 1.7) * (which < CLAMP && rng_below(r, 2) ? -1 : 1);
+    n->f[0] = rng_real(r, 0.3, 1.7) * (which == SIGNED && rng_below(r, 2) ? -1 : 1);
     n->mag = which == POWER ? n->mag * n->mag * n->mag : which == SQUASH ? 2 : 2 * n->mag + 2;
     return true;
 }
 
-static tn_tensor *run_number(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    tn_tensor *x = v[p->v[i].in[0]];
-    double c = p->v[i].f[0];
-    switch (which) {
-    case ADD_NUMBER:
-        return tn_add_scalar(x, c);
-    case MUL_NUMBER:
-        return tn_mul_scalar(x, c);
-    case RSUB_NUMBER:
-        return tn_rsub_scalar(x, c);
-    case MAX_NUMBER:
-        return tn_maximum_scalar(x, c);
-    case CLAMP:
-        return tn_clamp(x, -c, c + 0.1);
-    case LEAKY:
-        return tn_leaky_relu(x, c / 10);
-    case ELU:
-        return tn_elu(x, c);
-    case POWER:
-        return tn_pow_scalar(x, 3);
-    case DROPOUT:
-        return tn_dropout(x, c / 4);
-    default: /* brings large values back */
-        return tn_div_scalar(x, p->v[p->v[i].in[0]].mag);
-    }
-}
-
 /* -- elementwise, two operands and more -- */
 
-enum { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, CHOOSE, LERP, MASK };
+enum { PLUS, MUL, DIV, LERP };
 
 static bool draw_binary(program *p, rng *r, node *n, int which)
 {
@@ -239,35 +198,9 @@ static bool draw_binary(program *p, rng *r, node *n, int which)
     return true;
 }
 
-static tn_tensor *run_binary(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    tn_tensor *x = v[p->v[i].in[0]], *y = v[p->v[i].in[1]];
-    switch (which) {
-    case ADD:
-        return tn_add(x, y);
-    case SUB:
-        return tn_sub(x, y);
-    case MUL:
-        return tn_mul(x, y);
-    case DIV:
-        return tn_div(x, tn_add_scalar(tn_abs(y), 0.5));
-    case MAXIMUM:
-        return tn_maximum(x, y);
-    case MINIMUM:
-        return tn_minimum(x, y);
-    case CHOOSE:
-        return tn_where(tn_lt(x, y), tn_mul_scalar(x, 0.5), y);
-    case LERP:
-        return tn_lerp(x, y, tn_sigmoid(x));
-    default:
-        return tn_where(tn_logical_or(tn_gt_scalar(x, 0.1), tn_ge(y, x)), x, tn_neg(y));
-    }
-}
-
 /* -- reductions and what normalises rows -- */
 
-enum { SUM, MEAN, MAX, MIN, VAR, STD, LOGSUMEXP, ANY };
+enum { SUM, VAR, STD, OTHER };
 
 static bool draw_reduce(program *p, rng *r, node *n, int which)
 {
@@ -285,36 +218,6 @@ static bool draw_reduce(program *p, rng *r, node *n, int which)
     if ((which == VAR || which == STD) && count < 2) return false;
     n->mag = which == SUM ? x->mag * (double)count : which == VAR ? 2 * x->mag * x->mag : x->mag + 8;
     return true;
-}
-
-static tn_tensor *run_reduce(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *x = v[n->in[0]];
-    int axes[5], k = 0;
-    for (int d = 0; d < p->v[n->in[0]].ndim; d++) {
-        if (n->p[0] >> d & 1) axes[k++] = d;
-    }
-    bool keep = n->p[1];
-    switch (which) {
-    case SUM:
-        return tn_sum(x, k, axes, keep);
-    case MEAN:
-        return tn_mean(x, k, axes, keep);
-    case MAX:
-        return tn_max(x, k, axes, keep);
-    case MIN:
-        return tn_min(x, k, axes, keep);
-    case VAR:
-        return tn_var(x, k, axes, keep, 1);
-    case STD: /* away from the square root's pole */
-        return tn_sqrt(tn_add_scalar(tn_var(x, k, axes, keep, 0), 0.1));
-    case LOGSUMEXP:
-        return tn_logsumexp(x, k, axes, keep);
-    default:
-        return tn_cast(tn_any(tn_gt_scalar(x, 0.7), k, axes, keep), p->dtype);
-    }
 }
 
 enum { SOFTMAX, LOG_SOFTMAX, CUMSUM, LAYER_NORM, RMS_NORM, ARGMAX, GROUP };
@@ -344,136 +247,144 @@ static bool draw_row(program *p, rng *r, node *n, int which)
     return true;
 }
 
-static tn_tensor *run_row(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *x = v[n->in[0]], *w = n->in[1] < 0 ? NULL : v[n->in[1]],
-              *b = n->in[2] < 0 ? NULL : v[n->in[2]];
-    int axis = (int)n->p[0];
-    switch (which) {
-    case SOFTMAX:
-        return tn_softmax(x, axis);
-    case LOG_SOFTMAX:
-        return tn_log_softmax(x, axis);
-    case CUMSUM:
-        return tn_cumsum(x, axis);
-    case LAYER_NORM:
-        return tn_layer_norm(x, w, b, .eps = 0.01);
-    case RMS_NORM:
-        return tn_rms_norm(x, w, .eps = 0.01);
-    case ARGMAX:
-        return tn_cast(tn_argmax(x, axis, true), p->dtype);
-    default:
-        return tn_group_norm(x, 1, NULL, NULL, .eps = 0.01);
-    }
-}
-
 #include "random_shapes.h"
 
 /* ---- leaves ---- */
 
-static tn_tensor *run_leaf(const program *p, int i, tn_session *s, tn_tensor **v, int which)
+static tn_tensor *leaf_values(const program *p, int i, tn_session *s, bool whole)
 {
-    (void)v;
     const node *n = &p->v[i];
     static double data[MAX_ELEMENTS];
     rng r = {p->seed * 1000003u + (uint64_t)i};
-    for (int64_t k = 0; k < elements(n); k++) {
-        data[k] = which ? (double)rng_below(&r, n->p[0]) : rng_real(&r, -2, 2);
-    }
+    for (int64_t k = 0; k < elements(n); k++)
+        data[k] = whole ? (double)rng_below(&r, n->p[0]) : rng_real(&r, -2, 2);
     return tensor_of(s, data, n->dtype, n->ndim, n->shape);
 }
 
-static const op_entry ops[] = {
-    {"leaf", NULL, run_leaf, 0, 0},
-    {"index", NULL, run_leaf, 1, 0},
-    {"neg", draw_unary, run_unary, 0, 2},
-    {"abs", draw_unary, run_unary, 1, 2},
-    {"relu", draw_unary, run_unary, 2, 4},
-    {"gelu", draw_unary, run_unary, 3, 3},
-    {"gelu_tanh", draw_unary, run_unary, 4, 2},
-    {"silu", draw_unary, run_unary, 5, 2},
-    {"mish", draw_unary, run_unary, 6, 1},
-    {"softplus", draw_unary, run_unary, 7, 2},
-    {"floor", draw_unary, run_unary, 8, 1},
-    {"round", draw_unary, run_unary, 9, 1},
-    {"trunc", draw_unary, run_unary, 10, 1},
-    {"ceil", draw_unary, run_unary, 11, 1},
-    {"detach", draw_unary, run_unary, 12, 1},
-    {"tanh", draw_unary, run_unary, 13, 5},
-    {"sigmoid", draw_unary, run_unary, 14, 4},
-    {"sin", draw_unary, run_unary, 15, 3},
-    {"cos", draw_unary, run_unary, 16, 3},
-    {"erf", draw_unary, run_unary, 17, 2},
-    {"sign", draw_unary, run_unary, 18, 1},
-    {"log", draw_unary, run_unary, 19, 2},
-    {"log1p", draw_unary, run_unary, 20, 2},
-    {"sqrt", draw_unary, run_unary, 21, 2},
-    {"rsqrt", draw_unary, run_unary, 22, 2},
-    {"reciprocal", draw_unary, run_unary, 23, 2},
-    {"exp", draw_unary, run_unary, 24, 3},
-    {"expm1", draw_unary, run_unary, 25, 1},
-    {"square", draw_unary, run_unary, 26, 3},
-    {"ndtr", draw_unary, run_unary, 27, 1},
-    {"add_scalar", draw_number, run_number, ADD_NUMBER, 3},
-    {"mul_scalar", draw_number, run_number, MUL_NUMBER, 4},
-    {"rsub_scalar", draw_number, run_number, RSUB_NUMBER, 2},
-    {"maximum_scalar", draw_number, run_number, MAX_NUMBER, 2},
-    {"clamp", draw_number, run_number, CLAMP, 2},
-    {"leaky_relu", draw_number, run_number, LEAKY, 2},
-    {"elu", draw_number, run_number, ELU, 2},
-    {"pow_scalar", draw_number, run_number, POWER, 1},
-    {"dropout", draw_number, run_number, DROPOUT, 3},
-    {"squash", draw_number, run_number, SQUASH, 4},
-    {"add", draw_binary, run_binary, ADD, 10},
-    {"sub", draw_binary, run_binary, SUB, 6},
-    {"mul", draw_binary, run_binary, MUL, 10},
-    {"div", draw_binary, run_binary, DIV, 4},
-    {"maximum", draw_binary, run_binary, MAXIMUM, 2},
-    {"minimum", draw_binary, run_binary, MINIMUM, 2},
-    {"where", draw_binary, run_binary, CHOOSE, 3},
-    {"lerp", draw_binary, run_binary, LERP, 2},
-    {"mask", draw_binary, run_binary, MASK, 2},
-    {"sum", draw_reduce, run_reduce, SUM, 5},
-    {"mean", draw_reduce, run_reduce, MEAN, 5},
-    {"max", draw_reduce, run_reduce, MAX, 3},
-    {"min", draw_reduce, run_reduce, MIN, 2},
-    {"var", draw_reduce, run_reduce, VAR, 2},
-    {"std", draw_reduce, run_reduce, STD, 2},
-    {"logsumexp", draw_reduce, run_reduce, LOGSUMEXP, 2},
-    {"any", draw_reduce, run_reduce, ANY, 1},
-    {"softmax", draw_row, run_row, SOFTMAX, 4},
-    {"log_softmax", draw_row, run_row, LOG_SOFTMAX, 2},
-    {"cumsum", draw_row, run_row, CUMSUM, 2},
-    {"layer_norm", draw_row, run_row, LAYER_NORM, 4},
-    {"rms_norm", draw_row, run_row, RMS_NORM, 3},
-    {"argmax", draw_row, run_row, ARGMAX, 1},
-    {"group_norm", draw_row, run_row, GROUP, 1},
-    {"reshape", draw_view, run_view, RESHAPE, 4},
-    {"permute", draw_view, run_view, PERMUTE, 5},
-    {"slice", draw_view, run_view, SLICE, 5},
-    {"flip", draw_view, run_view, FLIP, 2},
-    {"pad", draw_view, run_view, PAD, 3},
-    {"expand", draw_view, run_view, EXPAND, 3},
-    {"select", draw_view, run_view, SELECT, 2},
-    {"contiguous", draw_view, run_view, CONTIGUOUS, 1},
-    {"concat", draw_join, run_join, CONCAT, 3},
-    {"stack", draw_join, run_join, STACK, 2},
-    {"matmul", draw_matmul, run_matmul, 0, 4},
-    {"matmul_t", draw_matmul, run_matmul, 1, 3},
-    {"affine", draw_matmul, run_matmul, 2, 4},
-    {"attention", draw_attention, run_attention, ATTENTION, 5},
-    {"written_out", draw_attention, run_attention, WRITTEN_OUT, 5},
-    {"conv2d", draw_image, run_image, CONV, 3},
-    {"max_pool2d", draw_image, run_image, MAX_POOL, 2},
-    {"avg_pool2d", draw_image, run_image, AVG_POOL, 2},
-    {"index_select", draw_index, run_index, INDEX_SELECT, 3},
-    {"gather", draw_index, run_index, GATHER, 2},
-    {"scatter_add", draw_index, run_index, SCATTER_ADD, 2},
-    {"embedding", draw_index, run_index, EMBEDDING, 2},
-};
-enum { N_OPS = sizeof ops / sizeof *ops };
+/* ---- operators ---- */
+
+static tn_tensor *operand_of(const node *n, tn_tensor **v, int k)
+{
+    return n->in[k] < 0 ? NULL : v[n->in[k]];
+}
+
+/* The bits of a mask as a list. */
+static int axes_of(int64_t mask, int *axes)
+{
+    int k = 0;
+    for (int d = 0; d < 5; d++)
+        if (mask >> d & 1) axes[k++] = d;
+    return k;
+}
+
+/* What a row's expression may name: the operands x, y, z, the node n and its numbers. */
+#define OP(...)    OP_AT(__COUNTER__, __VA_ARGS__)
+#define OP_AT(...) OP_ADD(__VA_ARGS__)
+#define OP_ADD(id, name, family, which, weight, expression)                                                  \
+    static tn_tensor *run_##id(const program *p, int i, tn_session *s, tn_tensor **v)                        \
+    {                                                                                                        \
+        const node *n = &p->v[i];                                                                            \
+        tn_tensor *x = operand_of(n, v, 0), *y = operand_of(n, v, 1), *z = operand_of(n, v, 2);              \
+        const double c = n->f[0];                                                                            \
+        const int axis = (int)n->p[0];                                                                       \
+        const bool keep = n->p[1];                                                                           \
+        int axes[5], k = axes_of(n->p[0], axes);                                                             \
+        (void)s, (void)x, (void)y, (void)z, (void)c, (void)axis, (void)keep, (void)k;                        \
+        return expression;                                                                                   \
+    }                                                                                                        \
+    __attribute__((constructor)) static void add_##id(void)                                                  \
+    {                                                                                                        \
+        ops[n_ops++] = (op_entry){name, family, run_##id, which, weight};                                    \
+    }
+
+OP("leaf", NULL, 0, 0, leaf_values(p, i, s, false))
+OP("index", NULL, 1, 0, leaf_values(p, i, s, true))
+OP("neg", draw_unary, SAME, 2, tn_neg(x))
+OP("abs", draw_unary, SAME, 2, tn_abs(x))
+OP("relu", draw_unary, SAME, 4, tn_relu(x))
+OP("gelu", draw_unary, SAME, 3, tn_gelu(x))
+OP("gelu_tanh", draw_unary, SAME, 2, tn_gelu_tanh(x))
+OP("silu", draw_unary, SAME, 2, tn_silu(x))
+OP("mish", draw_unary, SAME, 1, tn_mish(x))
+OP("softplus", draw_unary, SAME, 2, tn_softplus(x))
+OP("floor", draw_unary, SAME, 1, tn_floor(x))
+OP("round", draw_unary, SAME, 1, tn_round(x))
+OP("trunc", draw_unary, SAME, 1, tn_trunc(x))
+OP("ceil", draw_unary, SAME, 1, tn_ceil(x))
+OP("detach", draw_unary, SAME, 1, tn_detach(x))
+OP("tanh", draw_unary, UNIT, 5, tn_tanh(x))
+OP("sigmoid", draw_unary, UNIT, 4, tn_sigmoid(x))
+OP("sin", draw_unary, UNIT, 3, tn_sin(x))
+OP("cos", draw_unary, UNIT, 3, tn_cos(x))
+OP("erf", draw_unary, UNIT, 2, tn_erf(x))
+OP("sign", draw_unary, UNIT, 1, tn_sign(x))
+OP("log", draw_unary, DOMAIN, 2, tn_log(away(x)))
+OP("log1p", draw_unary, DOMAIN, 2, tn_log1p(away(x)))
+OP("sqrt", draw_unary, DOMAIN, 2, tn_sqrt(away(x)))
+OP("rsqrt", draw_unary, DOMAIN, 2, tn_rsqrt(away(x)))
+OP("reciprocal", draw_unary, DOMAIN, 2, tn_reciprocal(away(x)))
+OP("exp", draw_unary, EXP, 3, tn_exp(x))
+OP("expm1", draw_unary, EXP, 1, tn_expm1(x))
+OP("square", draw_unary, SQUARED, 3, tn_square(x))
+OP("ndtr", draw_unary, UNIT, 1, tn_ndtr(x))
+OP("add_scalar", draw_number, SIGNED, 3, tn_add_scalar(x, c))
+OP("mul_scalar", draw_number, SIGNED, 4, tn_mul_scalar(x, c))
+OP("rsub_scalar", draw_number, SIGNED, 2, tn_rsub_scalar(x, c))
+OP("maximum_scalar", draw_number, SIGNED, 2, tn_maximum_scalar(x, c))
+OP("clamp", draw_number, POSITIVE, 2, tn_clamp(x, -c, c + 0.1))
+OP("leaky_relu", draw_number, POSITIVE, 2, tn_leaky_relu(x, c / 10))
+OP("elu", draw_number, POSITIVE, 2, tn_elu(x, c))
+OP("pow_scalar", draw_number, POWER, 1, tn_pow_scalar(x, 3))
+OP("dropout", draw_number, POSITIVE, 3, tn_dropout(x, c / 4))
+OP("squash", draw_number, SQUASH, 4, tn_div_scalar(x, p->v[n->in[0]].mag))
+OP("add", draw_binary, PLUS, 10, tn_add(x, y))
+OP("sub", draw_binary, PLUS, 6, tn_sub(x, y))
+OP("mul", draw_binary, MUL, 10, tn_mul(x, y))
+OP("div", draw_binary, DIV, 4, tn_div(x, away(y)))
+OP("maximum", draw_binary, PLUS, 2, tn_maximum(x, y))
+OP("minimum", draw_binary, PLUS, 2, tn_minimum(x, y))
+OP("where", draw_binary, PLUS, 3, tn_where(tn_lt(x, y), tn_mul_scalar(x, 0.5), y))
+OP("lerp", draw_binary, LERP, 2, tn_lerp(x, y, tn_sigmoid(x)))
+OP("mask", draw_binary, PLUS, 2, tn_where(tn_logical_or(tn_gt_scalar(x, 0.1), tn_ge(y, x)), x, tn_neg(y)))
+OP("sum", draw_reduce, SUM, 5, tn_sum(x, k, axes, keep))
+OP("mean", draw_reduce, OTHER, 5, tn_mean(x, k, axes, keep))
+OP("max", draw_reduce, OTHER, 3, tn_max(x, k, axes, keep))
+OP("min", draw_reduce, OTHER, 2, tn_min(x, k, axes, keep))
+OP("var", draw_reduce, VAR, 2, tn_var(x, k, axes, keep, 1))
+OP("std", draw_reduce, STD, 2, tn_sqrt(tn_add_scalar(tn_var(x, k, axes, keep, 0), 0.1)))
+OP("logsumexp", draw_reduce, OTHER, 2, tn_logsumexp(x, k, axes, keep))
+OP("any", draw_reduce, OTHER, 1, tn_cast(tn_any(tn_gt_scalar(x, 0.7), k, axes, keep), p->dtype))
+OP("softmax", draw_row, SOFTMAX, 4, tn_softmax(x, axis))
+OP("log_softmax", draw_row, LOG_SOFTMAX, 2, tn_log_softmax(x, axis))
+OP("cumsum", draw_row, CUMSUM, 2, tn_cumsum(x, axis))
+OP("layer_norm", draw_row, LAYER_NORM, 4, tn_layer_norm(x, y, z, .eps = 0.01))
+OP("rms_norm", draw_row, RMS_NORM, 3, tn_rms_norm(x, y, .eps = 0.01))
+OP("argmax", draw_row, ARGMAX, 1, tn_cast(tn_argmax(x, axis, true), p->dtype))
+OP("group_norm", draw_row, GROUP, 1, tn_group_norm(x, 1, NULL, NULL, .eps = 0.01))
+OP("reshape", draw_view, RESHAPE, 4, tn_reshape(x, n->ndim, n->shape))
+OP("permute", draw_view, PERMUTE, 5, permuted(x, n))
+OP("slice", draw_view, SLICE, 5, tn_slice(x, axis, n->p[1], n->p[2], n->p[3]))
+OP("flip", draw_view, FLIP, 2, tn_flip(x, 1, &axis))
+OP("pad", draw_view, PAD, 3, tn_pad(x, axis, n->p[1], n->p[2], 0.25))
+OP("expand", draw_view, EXPAND, 3, tn_expand(x, n->ndim, n->shape))
+OP("select", draw_view, SELECT, 2, tn_select(x, axis, n->p[1]))
+OP("contiguous", draw_view, CONTIGUOUS, 1, tn_contiguous(x))
+OP("concat", draw_join, CONCAT, 3, tn_concat(2, (tn_tensor *[]){x, y}, axis))
+OP("stack", draw_join, STACK, 2, tn_stack(2, (tn_tensor *[]){x, y}, axis))
+OP("matmul", draw_matmul, 0, 4, tn_matmul(x, y))
+OP("matmul_t", draw_matmul, 1, 3, tn_matmul(x, tn_transpose(y, -1, -2)))
+OP("affine", draw_matmul, 2, 4, tn_affine(x, y, z))
+OP("attention", draw_attention, ATTENTION, 5, run_attention(p, i, s, v, ATTENTION))
+OP("written_out", draw_attention, WRITTEN_OUT, 5, run_attention(p, i, s, v, WRITTEN_OUT))
+OP("conv2d", draw_image, CONV, 3, tn_conv2d(x, y, z, .stride = (int)n->p[1], .pad = (int)n->p[2]))
+OP("max_pool2d", draw_image, MAX_POOL, 2,
+   tn_max_pool2d(x, (int)n->p[0], .stride = (int)n->p[1], .pad = (int)n->p[2]))
+OP("avg_pool2d", draw_image, AVG_POOL, 2,
+   tn_avg_pool2d(x, (int)n->p[0], .stride = (int)n->p[1], .pad = (int)n->p[2]))
+OP("index_select", draw_index, INDEX_SELECT, 3, tn_index_select(x, axis, y))
+OP("gather", draw_index, GATHER, 2, tn_gather(x, axis, y))
+OP("scatter_add", draw_index, SCATTER_ADD, 2, tn_scatter_add(x, axis, y, z))
+OP("embedding", draw_index, EMBEDDING, 2, tn_embedding(x, y))
 
 /* ---- whole programs ---- */
 
@@ -481,7 +392,7 @@ static bool draw_node(program *p, rng *r)
 {
     static int total;
     if (!total) {
-        for (int i = 0; i < N_OPS; i++) total += ops[i].weight;
+        for (int i = 0; i < n_ops; i++) total += ops[i].weight;
     }
     int at = (int)rng_below(r, total), op = 0, before = p->n;
     while (at >= ops[op].weight) at -= ops[op++].weight;

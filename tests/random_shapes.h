@@ -66,31 +66,11 @@ static bool draw_view(program *p, rng *r, node *n, int which)
     return true;
 }
 
-static tn_tensor *run_view(const program *p, int i, tn_session *s, tn_tensor **v, int which)
+static tn_tensor *permuted(tn_tensor *x, const node *n)
 {
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *x = v[n->in[0]];
-    int axis = (int)n->p[0], order[5];
+    int order[5];
     for (int k = 0; k < 5; k++) order[k] = (int)n->p[k];
-    switch (which) {
-    case RESHAPE:
-        return tn_reshape(x, n->ndim, n->shape);
-    case PERMUTE:
-        return tn_permute(x, n->ndim, order);
-    case SLICE:
-        return tn_slice(x, axis, n->p[1], n->p[2], n->p[3]);
-    case FLIP:
-        return tn_flip(x, 1, &axis);
-    case PAD:
-        return tn_pad(x, axis, n->p[1], n->p[2], 0.25);
-    case EXPAND:
-        return tn_expand(x, n->ndim, n->shape);
-    case SELECT:
-        return tn_select(x, axis, n->p[1]);
-    default:
-        return tn_contiguous(x);
-    }
+    return tn_permute(x, n->ndim, order);
 }
 
 enum { CONCAT, STACK };
@@ -125,14 +105,6 @@ static bool draw_join(program *p, rng *r, node *n, int which)
     return true;
 }
 
-static tn_tensor *run_join(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *xs[2] = {v[n->in[0]], v[n->in[1]]};
-    return which == CONCAT ? tn_concat(2, xs, (int)n->p[0]) : tn_stack(2, xs, (int)n->p[0]);
-}
-
 /* -- products: 0 x y, 1 x y^T, 2 x W^T + b -- */
 
 static bool draw_matmul(program *p, rng *r, node *n, int which)
@@ -152,15 +124,6 @@ static bool draw_matmul(program *p, rng *r, node *n, int which)
     n->shape[x.ndim - 1] = m;
     n->mag = x.mag * 2 * (double)k + 2;
     return true;
-}
-
-static tn_tensor *run_matmul(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *x = v[n->in[0]], *y = v[n->in[1]];
-    if (which == 2) return tn_affine(x, y, n->in[2] < 0 ? NULL : v[n->in[2]]);
-    return tn_matmul(x, which ? tn_transpose(y, -1, -2) : y);
 }
 
 /* -- attention, as one operator and written out -- */
@@ -257,17 +220,6 @@ static bool draw_image(program *p, rng *r, node *n, int which)
     return n->in[1] >= 0;
 }
 
-static tn_tensor *run_image(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *x = v[n->in[0]];
-    int k = (int)n->p[0], stride = (int)n->p[1], pad = (int)n->p[2];
-    if (which == MAX_POOL) return tn_max_pool2d(x, k, .stride = stride, .pad = pad);
-    if (which == AVG_POOL) return tn_avg_pool2d(x, k, .stride = stride, .pad = pad);
-    return tn_conv2d(x, v[n->in[1]], n->in[2] < 0 ? NULL : v[n->in[2]], .stride = stride, .pad = pad);
-}
-
 /* -- indexing -- */
 
 enum { INDEX_SELECT, GATHER, SCATTER_ADD, EMBEDDING };
@@ -299,24 +251,6 @@ static bool draw_index(program *p, rng *r, node *n, int which)
         n->shape[0] = count, n->shape[1] = 2, n->shape[2] = x.shape[1];
     }
     return n->in[1] >= 0 && (which != SCATTER_ADD || n->in[2] >= 0);
-}
-
-static tn_tensor *run_index(const program *p, int i, tn_session *s, tn_tensor **v, int which)
-{
-    (void)s;
-    const node *n = &p->v[i];
-    tn_tensor *x = v[n->in[0]], *index = v[n->in[1]];
-    int axis = (int)n->p[0];
-    switch (which) {
-    case INDEX_SELECT:
-        return tn_index_select(x, axis, index);
-    case GATHER:
-        return tn_gather(x, axis, index);
-    case SCATTER_ADD:
-        return tn_scatter_add(x, axis, index, v[n->in[2]]);
-    default:
-        return tn_embedding(x, index);
-    }
 }
 
 #endif

@@ -5,15 +5,7 @@
 #ifndef TESTS_SMALL_NET_H
 #define TESTS_SMALL_NET_H
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "include/tensor_nn.h"
 
 enum { BATCH = 8, SIDE = 6, CLASSES = 3, STEPS = 6 };
@@ -26,13 +18,6 @@ struct net {
     tn_linear *fc;
     tn_optim *opt;
 };
-
-static inline void quiet(int level, const char *text, void *user)
-{
-    (void)level;
-    (void)text;
-    if (user) ++*(int *)user;
-}
 
 static inline void make_net(tn_session *s, struct net *n)
 {

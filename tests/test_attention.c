@@ -51,9 +51,8 @@ static at Numbers[] = {
 };
 enum { N_NUMBERS = sizeof Numbers / sizeof *Numbers };
 
-static void numbers(void **state)
+TEST(numbers)
 {
-    (void)state;
     char text[640];
     for (int i = 0; i < N_NUMBERS; i++)
         if (!check_program(&B, program, &Numbers[i], NULL, text)) fail_msg("%s: %s", Numbers[i].name, text);
@@ -71,9 +70,8 @@ static void same_bits(const at *c, tn_session *a, tn_session *b, const char *wha
     result_free(&y);
 }
 
-static void bits_do_not_depend_on_threads(void **state)
+TEST(bits_do_not_depend_on_threads)
 {
-    (void)state;
     tn_session *a = open_session(TN_FUSED, 1), *b = open_session(TN_FUSED, 3), *e = open_session(TN_EAGER, 2);
     for (int i = 0; i < N_NUMBERS; i++) {
         same_bits(&Numbers[i], a, b, "between one thread and three");
@@ -86,9 +84,8 @@ static void bits_do_not_depend_on_threads(void **state)
 
 /* A query that sees nothing gives zeros and passes nothing on, in the composite (whose mask wants a gradient)
  * as in the kernel; written out it is no number, in eager mode as in fused mode, which makes it a kernel. */
-static void a_blind_query(void **state)
+TEST(a_blind_query)
 {
-    (void)state;
     enum { T = 70, D = 32, BLIND = 40, N = T * D };
     static double got[4][4][N];
     for (int k = 0; k < 4; k++) { /* call: composite, kernel; written: composite, kernel */
@@ -134,9 +131,8 @@ static void a_blind_query(void **state)
 }
 
 /* Composite, kernel and what is written out drop the same: seen where v is the identity. */
-static void all_drop_the_same(void **state)
+TEST(all_drop_the_same)
 {
-    (void)state;
     enum { T = 32 };
     static float eye[T * T], got[3][T * T];
     for (int i = 0; i < T; i++) eye[i * T + i] = 1;
@@ -163,9 +159,8 @@ static void all_drop_the_same(void **state)
 }
 
 /* Whichever of q, k, v want a gradient, theirs are those of all three. */
-static void any_may_want_a_gradient(void **state)
+TEST(any_may_want_a_gradient)
 {
-    (void)state;
     enum { T = 66, D = 32, N = 2 * T * D, ALL = 7 };
     static float want[3][N], got[N];
     for (int set = ALL; set > 0; set--) {
@@ -215,9 +210,8 @@ static void plans_of(const at *c, seen *forward, seen *backward)
     tn_close(s);
 }
 
-static void one_kernel_each_way(void **state)
+TEST(one_kernel_each_way)
 {
-    (void)state;
     for (int i = 0; i < N_NUMBERS; i++) {
         const at *c = &Numbers[i];
         seen forward, backward;
@@ -237,9 +231,8 @@ static void one_kernel_each_way(void **state)
     }
 }
 
-static void memory_grows_as_the_rows_do(void **state)
+TEST(memory_grows_as_the_rows_do)
 {
-    (void)state;
     seen before[2] = {{0}};
     for (int64_t t = 1024; t <= 8192; t *= 2) {
         at c = {"long", 1, 1, t, t, 64, true, true, NO_MASK, 0, TN_F32, 0};
@@ -265,21 +258,18 @@ static void memory_grows_as_the_rows_do(void **state)
     }
 }
 
-int main(int argc, char **argv)
+static int open_bench(void **state)
 {
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    setenv("TENSOR_PROFILE", "reference", 1);
+    (void)state;
     bench_open(&B);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers),
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(a_blind_query),
-        cmocka_unit_test(all_drop_the_same),
-        cmocka_unit_test(any_may_want_a_gradient),
-        cmocka_unit_test(one_kernel_each_way),
-        cmocka_unit_test(memory_grows_as_the_rows_do),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    bench_close(&B);
-    return failed;
+    return 0;
 }
+
+static int close_bench(void **state)
+{
+    (void)state;
+    bench_close(&B);
+    return 0;
+}
+
+RUN_TESTS(open_bench, close_bench)

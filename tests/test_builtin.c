@@ -5,7 +5,7 @@
  * number of threads.
  */
 #include "check.h"
-#include "include/tensor_nn.h"
+#include "rig.h"
 
 static tn_tensor *random_of(tn_session *s, int rows, int cols)
 {
@@ -116,33 +116,28 @@ static void check(program_fn *program)
     bench_close(&b);
 }
 
-static void test_elementwise(void **state)
+TEST(test_elementwise)
 {
-    (void)state;
     check(elementwise);
 }
 
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
-    (void)state;
     check(reductions);
 }
 
-static void test_norms(void **state)
+TEST(test_norms)
 {
-    (void)state;
     check(normalised);
 }
 
-static void test_images(void **state)
+TEST(test_images)
 {
-    (void)state;
     check(images);
 }
 
-static void test_embedding(void **state)
+TEST(test_embedding)
 {
-    (void)state;
     check(looked_up);
 }
 
@@ -186,9 +181,8 @@ static void train(tn_device_kind device, tn_mode mode, int threads, double *loss
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
-    (void)state;
     double want[STEPS], got[STEPS], other[STEPS];
     int warned = 0;
     train(TN_REF, TN_EAGER, 1, want, &warned);
@@ -208,16 +202,14 @@ static void test_training(void **state)
     }
 }
 
-static void test_index_out_of_range_is_an_error(void **state)
+TEST(test_index_out_of_range_is_an_error)
 {
-    (void)state;
     tn_session *s = tn_open(.device = TN_CPU, .log = quiet);
     const int32_t id[] = {0, 9};
     tn_tensor *y = tn_embedding(tn_ones(s, TN_F32, TN_SHAPE(5, 3)), tn_from(s, id, TN_I32, TN_SHAPE(2)));
     float v[6];
     tn_read(y, TN_F32, v, sizeof v);
-    assert_int_equal(tn_error(s), TN_E_INDEX);
-    tn_clear_error(s);
+    failed(s, TN_E_INDEX, "");
     assert_true(tn_item(tn_sum(tn_ones(s, TN_F32, TN_SHAPE(7)), TN_ALL, false)) == 7);
     assert_int_equal(tn_close(s), TN_OK);
 }
@@ -228,16 +220,4 @@ static int no_compiler(void **state)
     return setenv("TENSOR_CC", "none", 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_images),
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_index_out_of_range_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, no_compiler, NULL);
-}
+RUN_TESTS(no_compiler, NULL)

@@ -227,27 +227,23 @@ static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, b
     return t.reordered;
 }
 
-static void test_forward(void **state)
+TEST(test_forward)
 {
-    (void)state;
     for (int i = 0; i < CONFIGS; i++) check_pass(configs[i], TN_F32, TN_CONV_FORWARD, i % 2, i % 3 == 0);
 }
 
-static void test_data_grad(void **state)
+TEST(test_data_grad)
 {
-    (void)state;
     for (int i = 0; i < CONFIGS; i++) check_pass(configs[i], TN_F32, TN_CONV_DATA_GRAD, false, false);
 }
 
-static void test_weight_grad(void **state)
+TEST(test_weight_grad)
 {
-    (void)state;
     for (int i = 0; i < CONFIGS; i++) check_pass(configs[i], TN_F32, TN_CONV_WEIGHT_GRAD, false, false);
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
-    (void)state;
     static const tn_dtype types[] = {TN_F64, TN_F16, TN_BF16};
     for (int t = 0; t < 3; t++) {
         for (int i = t; i < CONFIGS; i += 3) {
@@ -259,9 +255,8 @@ static void test_dtypes(void **state)
 }
 
 /* Where there is oneDNN, the layers it is good at must reach it: falling back would pass the tests above. */
-static void test_onednn_serves(void **state)
+TEST(test_onednn_serves)
 {
-    (void)state;
     tn_cpu_lib *lib;
     assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
     bool have = tn_cpu_lib_prefer(lib, TN_CPU_AUTO);
@@ -275,9 +270,8 @@ static void test_onednn_serves(void **state)
 }
 
 /* relu keeps NaN; bias and relu belong to the forward pass only; no images leave a gradient of zero. */
-static void test_edges(void **state)
+TEST(test_edges)
 {
-    (void)state;
     tn_cpu_lib *lib;
     tn_pool *pool;
     assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
@@ -307,9 +301,8 @@ static void test_edges(void **state)
 
 /* Winograd's transforms, every instruction set this processor runs, against their definitions in f64: two
  * by two results, the gradients of filters, and that one is the transpose of the other. */
-static void test_transforms(void **state)
+TEST(test_transforms)
 {
-    (void)state;
     enum { N = 32, FAR = N + 16 };
     const tn_winograd_kernel *k;
     for (int set = 0; (k = tn_winograd_kernel_at(set)); set++) {
@@ -382,9 +375,8 @@ static double roundings(tn_cpu_impl impl, const layer *l, tn_conv_pass pass)
 
 /* Fewer multiplications cost no accuracy: the error is that of the sums written out. Where they do not pay
  * they are not made: the first three layers have too few channels, another stride, too small an image. */
-static void test_winograd(void **state)
+TEST(test_winograd)
 {
-    (void)state;
     const int large[16] = {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     layer l = make(large, TN_F32);
     for (int pass = 0; pass < 3; pass++) {
@@ -411,9 +403,8 @@ static void test_winograd(void **state)
     assert_false(tn_winograd_serves(&l.c));
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     tn_cpu_lib *lib;
     tn_pool *pool;
     tn_errbuf err = {""};
@@ -448,15 +439,13 @@ static void all_passes(void)
     for (int p = 0; p < 3; p++) check_pass(configs[1], TN_F32, (tn_conv_pass)p, false, false);
 }
 
-static void test_openmp_is_left_alone(void **state)
+TEST(test_openmp_is_left_alone)
 {
-    (void)state;
     openmp_is_left_alone(all_passes);
 }
 
-static void test_allocation_failures(void **state)
+TEST(test_allocation_failures)
 {
-    (void)state;
     for (int pass = 0; pass < 3; pass++) {
         for (int im = 0; im < IMPLS; im++) {
             layer l = make(configs[1], TN_F32);
@@ -491,20 +480,4 @@ static void test_allocation_failures(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_data_grad),
-        cmocka_unit_test(test_weight_grad),
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_onednn_serves),
-        cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_transforms),
-        cmocka_unit_test(test_winograd),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_openmp_is_left_alone),
-        cmocka_unit_test(test_allocation_failures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

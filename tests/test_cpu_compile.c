@@ -27,9 +27,8 @@ static float kernels_result(tn_kernel *k)
     return y;
 }
 
-static void collisions_never_give_the_wrong_kernel(void **state)
+TEST(collisions_never_give_the_wrong_kernel)
 {
-    (void)state;
     tn_kernels_options o = {.cache = {.dir = fresh_dir(), .suffix = ".so", .hash = constant_hash}, .jobs = 1};
     tn_source one = {"add", ADD("add", "1")}, two = {"add", ADD("add", "2")};
     for (int round = 0; round < 3; round++) {
@@ -87,9 +86,8 @@ static void blank(const char *path)
     assert_int_equal(truncate(path, 0), 0);
 }
 
-static void broken_entries_are_rebuilt(void **state)
+TEST(broken_entries_are_rebuilt)
 {
-    (void)state;
     const struct {
         const char *ending;
         void (*how)(const char *path);
@@ -126,9 +124,8 @@ static int compile_text(tn_device *d, const char *text, tn_errbuf *err)
     return status;
 }
 
-static void no_compiler(void **state)
+TEST(no_compiler)
 {
-    (void)state;
     tn_errbuf err;
     setenv("TENSOR_CC", "none", 1);
     tn_device *d = open_device(fresh_dir(), 2);
@@ -141,9 +138,8 @@ static void no_compiler(void **state)
     d->close(d);
 }
 
-static void bad_code(void **state)
+TEST(bad_code)
 {
-    (void)state;
     tn_errbuf err;
     tn_device *d = open_device(fresh_dir(), 2);
     assert_int_equal(compile_text(d, "void k(void)\n{\n    this is not C;\n}\n", &err), TN_E_COMPILE);
@@ -181,9 +177,8 @@ static void bad_code(void **state)
     d->close(d);
 }
 
-static void compilers_that_fail_oddly(void **state)
+TEST(compilers_that_fail_oddly)
 {
-    (void)state;
     const struct {
         const char *script, *said;
     } odd[] = {
@@ -211,9 +206,8 @@ static void compilers_that_fail_oddly(void **state)
     }
 }
 
-static void compiler_with_arguments(void **state)
+TEST(compiler_with_arguments)
 {
-    (void)state;
     char cc[256];
     snprintf(cc, sizeof cc, "  %s   -DTN_TEST_WORD=8 ", TN_BUILD_CC);
     setenv("TENSOR_CC", cc, 1);
@@ -292,9 +286,8 @@ static int with_no_signal_wanted(const char *dir)
 }
 
 /* Ctrl-C and job managers signal every process of a job, the compiler too: that is for the host to decide. */
-static void signals_to_the_whole_job(void **state)
+TEST(signals_to_the_whole_job)
 {
-    (void)state;
     static const char *const names[] = {"INT", "QUIT", "TERM", "HUP", "USR1", "USR2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char cc[128], script[256];
@@ -309,9 +302,8 @@ static void signals_to_the_whole_job(void **state)
     }
 }
 
-static void hosts_of_every_kind(void **state)
+TEST(hosts_of_every_kind)
 {
-    (void)state;
     assert_int_equal(in_child(with_sigchld_ignored, fresh_dir()), 0);
     assert_int_equal(in_child(with_host_reaping_everything, fresh_dir()), 0);
     assert_int_equal(in_child(with_no_home, NULL), 0);
@@ -320,9 +312,8 @@ static void hosts_of_every_kind(void **state)
 
 /* ---- folders that cannot be executed from ------------------------------------------------------------ */
 
-static void loads_from_memory_where_the_folder_forbids(void **state)
+TEST(loads_from_memory_where_the_folder_forbids)
 {
-    (void)state;
     tn_kernels_options o = {.cache = {.dir = fresh_dir(), .suffix = ".so"}, .jobs = 2, .refuse_folder = true};
     tn_source s[] = {{"add", ADD("add", "1")}, {"plus", ADD("plus", "2")}, {"sum", ADD("sum", "3")}};
     for (int round = 0; round < 2; round++) {
@@ -389,9 +380,8 @@ static int on_full_disks(const char *dir)
     return mkdir("/tmp/cache", 0700) ? 1 : compiles_elsewhere("/tmp/cache");
 }
 
-static void a_full_disk_is_gone_around(void **state)
+TEST(a_full_disk_is_gone_around)
 {
-    (void)state;
     int (*const full[])(const char *) = {on_full_disk, on_full_disks};
     for (int i = 0; i < 2; i++) {
         int status = in_child(full[i], fresh_dir());
@@ -400,28 +390,11 @@ static void a_full_disk_is_gone_around(void **state)
     }
 }
 
-static void noexec_mount(void **state)
+TEST(noexec_mount)
 {
-    (void)state;
     int status = in_child(on_noexec_mount, fresh_dir());
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip();
     assert_int_equal(status, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collisions_never_give_the_wrong_kernel),
-        cmocka_unit_test(broken_entries_are_rebuilt),
-        cmocka_unit_test(no_compiler),
-        cmocka_unit_test(bad_code),
-        cmocka_unit_test(compilers_that_fail_oddly),
-        cmocka_unit_test(compiler_with_arguments),
-        cmocka_unit_test(hosts_of_every_kind),
-        cmocka_unit_test(signals_to_the_whole_job),
-        cmocka_unit_test(loads_from_memory_where_the_folder_forbids),
-        cmocka_unit_test(a_full_disk_is_gone_around),
-        cmocka_unit_test(noexec_mount),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

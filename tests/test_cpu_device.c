@@ -7,9 +7,8 @@
 
 /* ---- the ordinary way ------------------------------------------------------------------------------ */
 
-static void compiles_and_runs(void **state)
+TEST(compiles_and_runs)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_device *d = open_device(dir, 2);
     assert_string_equal(d->name, "cpu");
@@ -37,9 +36,8 @@ static void compiles_and_runs(void **state)
     assert_string_equal(logged, "");
 }
 
-static void many_at_once(void **state)
+TEST(many_at_once)
 {
-    (void)state;
     enum { N = 9 };
     const char *dir = fresh_dir();
     char text[N][256];
@@ -71,9 +69,8 @@ static void many_at_once(void **state)
     d->close(d);
 }
 
-static void statics_of_one_unit_may_clash(void **state)
+TEST(statics_of_one_unit_may_clash)
 {
-    (void)state;
     tn_source s[] = {
         {"first", "static float f(void) { return 3; }\n" ADD("first", "f()")},
         {"second", "static float f(void) { return 4; }\n" ADD("second", "f()")},
@@ -88,9 +85,8 @@ static void statics_of_one_unit_may_clash(void **state)
     d->close(d);
 }
 
-static void floating_point_mode_stays(void **state)
+TEST(floating_point_mode_stays)
 {
-    (void)state;
     tn_device *d = open_device(fresh_dir(), 2);
     uint64_t before = tn_fpu_get();
     const char *text = "void tiny(const tn_args *a, int64_t begin, int64_t end)\n"
@@ -105,9 +101,8 @@ static void floating_point_mode_stays(void **state)
 }
 
 /* An object whose start-up code does what -ffast-math links in. */
-static void start_up_code_cannot_change_the_mode(void **state)
+TEST(start_up_code_cannot_change_the_mode)
 {
-    (void)state;
 #if defined(__SSE__)
     tn_device *d = open_device(fresh_dir(), 2);
     uint64_t before = tn_fpu_get();
@@ -132,9 +127,8 @@ static void start_up_code_cannot_change_the_mode(void **state)
     "    ((float *)a->buf[1])[i] = s + (float)i; } }\n"
 
 /* Two kernels of one name, in one unit: each keeps its own finish, which sees what all items wrote. */
-static void a_finish_runs_after_all_items(void **state)
+TEST(a_finish_runs_after_all_items)
 {
-    (void)state;
     tn_device *d = open_device(fresh_dir(), 1);
     tn_source s[] = {
         {"parts", PARTS("parts", "1")}, {"parts", PARTS("parts", "2")}, {"none", ADD("none", "1")}};
@@ -156,9 +150,8 @@ static void a_finish_runs_after_all_items(void **state)
     d->close(d);
 }
 
-static void same_bits_on_1_2_3_threads(void **state)
+TEST(same_bits_on_1_2_3_threads)
 {
-    (void)state;
     const char *dir = fresh_dir();
     static float part[3][200];
     tn_source s = {"sums", "void sums(const tn_args *a, int64_t begin, int64_t end)\n"
@@ -183,9 +176,8 @@ static void same_bits_on_1_2_3_threads(void **state)
 
 /* ---- copies, threads, errors ------------------------------------------------------------------------ */
 
-static void copies(void **state)
+TEST(copies)
 {
-    (void)state;
     enum { N = 5000001 };
     tn_device *d = open_device(fresh_dir(), 2);
     char *a = d->alloc(d, N), *b = d->alloc(d, N), *host = malloc(N);
@@ -208,9 +200,8 @@ static void copies(void **state)
     d->close(d);
 }
 
-static void thread_count(void **state)
+TEST(thread_count)
 {
-    (void)state;
     setenv("TENSOR_THREADS", "3", 1);
     tn_device *d = open_device(fresh_dir(), 0);
     assert_int_equal(d->threads, 3);
@@ -226,9 +217,8 @@ static void thread_count(void **state)
 }
 
 /* Every allocation fails in turn, until all goes well. */
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_source s[] = {{"add", ADD("add", "1")}, {"plus", ADD("plus", "2")}};
     int failures = 0;
@@ -271,9 +261,8 @@ static void *own_device(void *arg)
     return (void *)bad;
 }
 
-static void devices_in_several_threads(void **state)
+TEST(devices_in_several_threads)
 {
-    (void)state;
     char dir[128];
     snprintf(dir, sizeof dir, "%s", fresh_dir());
     pthread_t t[3];
@@ -285,20 +274,4 @@ static void devices_in_several_threads(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compiles_and_runs),
-        cmocka_unit_test(many_at_once),
-        cmocka_unit_test(statics_of_one_unit_may_clash),
-        cmocka_unit_test(floating_point_mode_stays),
-        cmocka_unit_test(start_up_code_cannot_change_the_mode),
-        cmocka_unit_test(a_finish_runs_after_all_items),
-        cmocka_unit_test(same_bits_on_1_2_3_threads),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(thread_count),
-        cmocka_unit_test(failing_allocations),
-        cmocka_unit_test(devices_in_several_threads),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

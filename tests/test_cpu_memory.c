@@ -1,16 +1,7 @@
 /* test_cpu_memory.c - the caching allocator and the ranges that never move. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/test.h"
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "include/tensor.h"
 #include "src/core/alloc.h"
@@ -26,9 +17,8 @@ static tn_memory *open_memory(void)
     return m;
 }
 
-static void aligned_and_apart(void **state)
+TEST(aligned_and_apart)
 {
-    (void)state;
     tn_memory *m = open_memory();
     const size_t sizes[] = {0, 1, 63, 64, 65, 513, 4096, 100000, MB, 2 * MB, 2 * MB + 1, 17 * MB};
     enum { N = sizeof sizes / sizeof *sizes };
@@ -51,9 +41,8 @@ static void aligned_and_apart(void **state)
     tn_memory_close(m);
 }
 
-static void what_is_freed_is_used_again(void **state)
+TEST(what_is_freed_is_used_again)
 {
-    (void)state;
     tn_memory *m = open_memory();
     const size_t sizes[] = {100, 5000, 3 * MB};
     for (int i = 0; i < 3; i++) {
@@ -73,9 +62,8 @@ static void what_is_freed_is_used_again(void **state)
     tn_memory_close(m);
 }
 
-static void little_is_wasted(void **state)
+TEST(little_is_wasted)
 {
-    (void)state;
     tn_memory *m = open_memory();
     for (size_t n = 1000; n < 40 * MB; n += n / 3) {
         tn_memory_free(m, tn_memory_alloc(m, n));
@@ -93,9 +81,8 @@ static void little_is_wasted(void **state)
     tn_memory_close(m);
 }
 
-static void strange_frees_are_ignored(void **state)
+TEST(strange_frees_are_ignored)
 {
-    (void)state;
     tn_memory *m = open_memory();
     int other;
     char *p = tn_memory_alloc(m, 100), *range = tn_memory_reserve(m, 100);
@@ -115,9 +102,8 @@ static void strange_frees_are_ignored(void **state)
 }
 
 /* Against a model: random sizes in random order, contents kept. */
-static void random_use(void **state)
+TEST(random_use)
 {
-    (void)state;
     enum { N = 300 };
     tn_memory *m = open_memory();
     unsigned char *p[N] = {0};
@@ -143,9 +129,8 @@ static void random_use(void **state)
     tn_memory_close(m);
 }
 
-static void ranges_grow_in_place(void **state)
+TEST(ranges_grow_in_place)
 {
-    (void)state;
     tn_memory *m = open_memory();
     size_t room = (size_t)64 << 30; /* addresses, not memory */
     char *p = tn_memory_reserve(m, room);
@@ -170,9 +155,8 @@ static void ranges_grow_in_place(void **state)
     tn_memory_close(m);
 }
 
-static void without_memory(void **state)
+TEST(without_memory)
 {
-    (void)state;
     tn_memory *m = open_memory();
     assert_null(tn_memory_alloc(m, SIZE_MAX));
     assert_null(tn_memory_alloc(m, SIZE_MAX / 2));
@@ -212,9 +196,8 @@ static void without_memory(void **state)
 
 #if defined(TN_ASAN)
 #include <sanitizer/asan_interface.h>
-static void poisoned_where_not_handed_out(void **state)
+TEST(poisoned_where_not_handed_out)
 {
-    (void)state;
     tn_memory *m = open_memory();
     const size_t sizes[] = {8, 1000, 4096, 4 * MB + 8};
     for (int i = 0; i < 4; i++) {
@@ -233,19 +216,4 @@ static void poisoned_where_not_handed_out(void **state)
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(aligned_and_apart),
-        cmocka_unit_test(what_is_freed_is_used_again),
-        cmocka_unit_test(little_is_wasted),
-        cmocka_unit_test(strange_frees_are_ignored),
-        cmocka_unit_test(random_use),
-        cmocka_unit_test(ranges_grow_in_place),
-        cmocka_unit_test(without_memory),
-#if defined(TN_ASAN)
-        cmocka_unit_test(poisoned_where_not_handed_out),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -54,7 +54,7 @@ static void fusions(void **state)
 {
     (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
-    for (size_t i = 0; i < sizeof Fusions / sizeof *Fusions; i++) record_all(&Fusions[i], true);
+    for (int i = 0; i < N_fusions; i++) record_all(&Fusions[i], true);
     check();
 }
 
@@ -77,7 +77,7 @@ static void operators(void **state)
     (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
     Both = All;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int i = 0; i < n_cases; i++) {
         const op_case *c = &cases[i];
         /* NVRTC takes a second for a convolution: test_cuda_kernels and test_cuda_conv have more of them */
         const bool slow = !All && !strncmp(c->name, "conv2d", 6);

@@ -4,16 +4,6 @@
  */
 #include "idx_files.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
-
 static tn_session *session(void)
 {
     tn_session *s = tn_open(.device = TN_REF, .mode = TN_EAGER, .seed = 1, .log = quiet);
@@ -28,9 +18,8 @@ static void expect(tn_session *s, int status, const char *text)
     tn_clear_error(s);
 }
 
-static void dataset_from_a_folder(void **state)
+TEST(dataset_from_a_folder)
 {
-    (void)state;
     good_files();
     tn_session *s = session();
     tn_dataset *d = tn_dataset_idx(s, base, TN_TRAIN, .mean = 0.5, .std = 0.25);
@@ -78,9 +67,8 @@ static void dataset_from_a_folder(void **state)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void the_shipped_digits(void **state)
+TEST(the_shipped_digits)
 {
-    (void)state;
 #ifdef TN_HAVE_STB
     tn_session *s = session();
     static const struct {
@@ -105,9 +93,8 @@ static void the_shipped_digits(void **state)
 #endif
 }
 
-static void the_order(void **state)
+TEST(the_order)
 {
-    (void)state;
     enum { COUNT = 1000 };
     uint32_t a[COUNT], b[COUNT];
     int seen[COUNT] = {0}, same = 0;
@@ -148,9 +135,8 @@ static tn_dataset *numbers(tn_session *s, int n)
     return tn_dataset_from(s, x, y, n, 1, (int64_t[]){1});
 }
 
-static void passes_and_positions(void **state)
+TEST(passes_and_positions)
 {
-    (void)state;
     tn_session *s = session();
     tn_dataset *d = numbers(s, 10);
     tn_batch b;
@@ -198,9 +184,8 @@ static void passes_and_positions(void **state)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void a_broken_session_ends_the_loop(void **state)
+TEST(a_broken_session_ends_the_loop)
 {
-    (void)state;
     tn_session *s = session();
     tn_dataset *d = numbers(s, 9);
     tn_batch b;
@@ -212,9 +197,8 @@ static void a_broken_session_ends_the_loop(void **state)
     tn_close(s);
 }
 
-static void data_reports_lack_of_memory(void **state)
+TEST(data_reports_lack_of_memory)
 {
-    (void)state;
     good_files();
     int failed = 0;
     for (long k = 0; k < 200; k++) {
@@ -236,9 +220,8 @@ static void data_reports_lack_of_memory(void **state)
     assert_in_range(failed, 8, 199);
 }
 
-static void the_progress_line(void **state)
+TEST(the_progress_line)
 {
-    (void)state;
     nn_progress p = {.steps = 938, .done = 412, .epoch = 0, .n = 2, .start = 100, .terminal = true};
     char line[256];
     strcpy(p.name[0], "loss");
@@ -264,9 +247,8 @@ static void the_progress_line(void **state)
     }
 }
 
-static void progress_in_a_file(void **state)
+TEST(progress_in_a_file)
 {
-    (void)state;
     tn_session *s = session();
     tn_dataset *d = numbers(s, 40);
     char *text = NULL;
@@ -288,9 +270,8 @@ static void progress_in_a_file(void **state)
 
 /* Each line is about the step that has just ended, in fused mode too, where a value asked for in a step is
  * there only once that step has run; what is not a number is shown as what it is. */
-static void progress_shows_the_step_that_ended(void **state)
+TEST(progress_shows_the_step_that_ended)
 {
-    (void)state;
     const struct {
         tn_device_kind device;
         tn_mode mode;
@@ -321,18 +302,4 @@ static void progress_shows_the_step_that_ended(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dataset_from_a_folder),
-        cmocka_unit_test(the_shipped_digits),
-        cmocka_unit_test(the_order),
-        cmocka_unit_test(passes_and_positions),
-        cmocka_unit_test(a_broken_session_ends_the_loop),
-        cmocka_unit_test(data_reports_lack_of_memory),
-        cmocka_unit_test(the_progress_line),
-        cmocka_unit_test(progress_in_a_file),
-        cmocka_unit_test(progress_shows_the_step_that_ended),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

@@ -18,6 +18,13 @@ static int setup_builtin(void **state)
     return status;
 }
 
+#define ON_ALL(name)                                                                                         \
+    static void name(void **state);                                                                          \
+    TEST_AGAIN(name, setup, teardown)                                                                        \
+    TEST_AGAIN(name, setup_cpu, teardown)                                                                    \
+    TEST_AGAIN(name, setup_cpu_eager, teardown)                                                              \
+    TEST_IN(name, setup_builtin, teardown)
+
 static tn_tensor *whole(tn_dtype dtype, const double *v, int ndim, const int64_t *shape)
 {
     return tensor_of(S, v, dtype, ndim, shape);
@@ -35,9 +42,8 @@ static void expect_bad_index(tn_tensor *t, const char *op, const char *words, in
 }
 #define bad_index(op, words, call) expect_bad_index(call, op, words, __LINE__)
 
-static void each_operator(void **state)
+ON_ALL(each_operator)
 {
-    (void)state;
     tn_tensor *x = zeros(TN_SHAPE(3, 2)), *i = whole(TN_I64, (double[]){1, 7}, TN_SHAPE(2));
     tn_tensor *table = whole(TN_I32, (double[]){0, 1, 2, -1, 0, 1}, TN_SHAPE(3, 2));
     bad_index("index_select", "index[1] is 7, must be from 0 to 2", tn_index_select(x, 0, i));
@@ -67,9 +73,8 @@ static void each_operator(void **state)
 }
 
 /* Where operators run as one kernel, and the index is a view, or one of several. */
-static void the_one_of_several(void **state)
+ON_ALL(the_one_of_several)
 {
-    (void)state;
     tn_tensor *token = zeros(TN_SHAPE(9, 4)), *position = zeros(TN_SHAPE(3, 4)), *a, *b, *sum;
     tn_tensor *i = whole(TN_I32, (double[]){8, 0, 3, 1}, TN_SHAPE(4)), *j;
     j = whole(TN_I32, (double[]){0, 1, 2, 3}, TN_SHAPE(4));
@@ -83,17 +88,15 @@ static void the_one_of_several(void **state)
 }
 
 /* An index that the program computes: its place is known where it stands in memory. */
-static void computed(void **state)
+ON_ALL(computed)
 {
-    (void)state;
     tn_tensor *x = zeros(TN_SHAPE(3, 2)), *i = whole(TN_I64, (double[]){0, 2, 1}, TN_SHAPE(3));
     bad_index("index_select", "3|index|must be from 0 to 2",
               tn_index_select(x, 0, tn_mul_scalar(tn_add_scalar(i, 1), 1)));
 }
 
-static void in_a_layer(void **state)
+ON_ALL(in_a_layer)
 {
-    (void)state;
     tn_step_end(S);
     tn_embed *e = tn_embedding_new(S, "e", 5, 3);
     tn_step_begin(S);
@@ -103,9 +106,8 @@ static void in_a_layer(void **state)
 
 /* narrow's start is a run-time number, and refused at the call all the same, when it repeats one that fits.
  */
-static void narrow(void **state)
+ON_ALL(narrow)
 {
-    (void)state;
     tn_step_end(S);
     tn_tensor *x = tn_arange(S, 0, 10, 1, TN_F32);
     for (int k = 0; k < 3; k++) {
@@ -130,17 +132,4 @@ static void narrow(void **state)
     fails(TN_E_ARG, "narrow", "axis 1", tn_narrow(x, 1, 0, 1));
 }
 
-#define ON_ALL(test)                                                                                         \
-    cmocka_unit_test_setup_teardown(test, setup, teardown),                                                  \
-        cmocka_unit_test_setup_teardown(test, setup_cpu, teardown),                                          \
-        cmocka_unit_test_setup_teardown(test, setup_cpu_eager, teardown),                                    \
-        cmocka_unit_test_setup_teardown(test, setup_builtin, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ON_ALL(each_operator), ON_ALL(the_one_of_several), ON_ALL(computed), ON_ALL(in_a_layer),
-        ON_ALL(narrow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

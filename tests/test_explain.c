@@ -1,9 +1,6 @@
 /* test_explain.c - what the user can see of a step: the plan as committed text, the explanation, reports,
  * TENSOR_DUMP, tn_require_fused, pictures. UPDATE_PLANS=1 writes tests/plans/ anew. Start with any test.
  */
-#include <math.h>
-#include <unistd.h>
-
 #include "explain_rig.h"
 #include "folder.h"
 
@@ -24,9 +21,8 @@ static char *read_file(const char *path)
 
 /* ---- the plan ---- */
 
-static void the_plan_is_the_committed_one_for_any_number_of_threads(void **state)
+TEST(the_plan_is_the_committed_one_for_any_number_of_threads)
 {
-    (void)state;
     static const char path[] = "tests/plans/mlp.txt";
     for (int threads = 1; threads <= 2; threads++) {
         tn_session *s = open_as(TN_FUSED, threads);
@@ -46,16 +42,15 @@ static void the_plan_is_the_committed_one_for_any_number_of_threads(void **state
     }
 }
 
-static void what_is_told_adds_up(void **state)
+TEST(what_is_told_adds_up)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 2);
     model m = make(s);
     train(&m, false);
     tn_stats a = {.size = sizeof a}, b = a;
-    tn_get_stats(s, &a);
+    a = stats_of(s);
     train(&m, false);
-    tn_get_stats(s, &b);
+    b = stats_of(s);
     tn_view v;
     assert_int_equal(tn_view_make(s, &v), 0);
     assert_int_equal(v.total.kernels, b.kernels + b.library_calls - a.kernels - a.library_calls);
@@ -87,9 +82,8 @@ static int64_t in_ledger(const tn_view *v, const char *how, const char *name)
 
 /* The product behind the loss is no value that a backward was known to need when the loss was read: it runs
  * again, which is the price of the read; eager mode would have kept it. */
-static void a_read_in_the_middle_of_a_step(void **state)
+TEST(a_read_in_the_middle_of_a_step)
 {
-    (void)state;
     const int64_t logits = (int64_t)BATCH * CLASSES * 4, z = (int64_t)BATCH * WIDTH * 4;
     tn_session *s = open_as(TN_FUSED, 2), *whole = open_as(TN_FUSED, 2);
     model m = make(s), w = make(whole);
@@ -127,9 +121,8 @@ static void a_read_in_the_middle_of_a_step(void **state)
 }
 
 /* Where nothing but the update comes after the read, it costs nothing and need not be moved. */
-static void a_read_that_costs_nothing(void **state)
+TEST(a_read_that_costs_nothing)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 2);
     model m = make(s);
     for (int i = 0; i < 2; i++) {
@@ -146,16 +139,15 @@ static void a_read_that_costs_nothing(void **state)
 }
 
 /* What explain says of the step before fusing, beside what eager mode does. */
-static void before_is_what_eager_mode_does(void **state)
+TEST(before_is_what_eager_mode_does)
 {
-    (void)state;
     tn_stats a = {.size = sizeof a}, b = a;
     tn_session *e = open_as(TN_EAGER, 2), *f = open_as(TN_FUSED, 2);
     model me = make(e), mf = make(f);
     train(&me, false);
-    tn_get_stats(e, &a);
+    a = stats_of(e);
     train(&me, false);
-    tn_get_stats(e, &b);
+    b = stats_of(e);
     for (int i = 0; i < 2; i++) train(&mf, false);
     tn_view v;
     assert_int_equal(tn_view_make(f, &v), 0);
@@ -169,9 +161,8 @@ static void before_is_what_eager_mode_does(void **state)
     tn_close(f);
 }
 
-static void it_names_tensors_lines_reasons_and_remedies(void **state)
+TEST(it_names_tensors_lines_reasons_and_remedies)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 2);
     has(explained(s), "no step has run");
     model m = make(s);
@@ -210,9 +201,8 @@ static void it_names_tensors_lines_reasons_and_remedies(void **state)
 
 /* What the step's end computes and nothing uses is named, in a repeated step too; not what a backward, a
  * watch, a read, an assignment or tn_keep asked for. */
-static void what_nobody_uses_is_named(void **state)
+TEST(what_nobody_uses_is_named)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 1);
     tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(16, 16)));
     tn_tensor *sum = tn_buffer(s, "sum", tn_zeros(s, TN_F32, TN_SHAPE(16, 16)));
@@ -241,9 +231,8 @@ static void what_nobody_uses_is_named(void **state)
     tn_close(s);
 }
 
-static void reports_are_whole_files(void **state)
+TEST(reports_are_whole_files)
 {
-    (void)state;
     const char *dir = fresh_dir();
     char path[300];
     assert_int_equal(mkdir(dir, 0700), 0);
@@ -295,9 +284,8 @@ static void reports_are_whole_files(void **state)
     tn_close(s);
 }
 
-static void the_graph_has_a_box_for_each_group(void **state)
+TEST(the_graph_has_a_box_for_each_group)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 1);
     model m = make(s);
     train(&m, false);
@@ -345,9 +333,8 @@ static int entries(const char *dir)
 }
 
 /* The same operators at two lines: two dumps, one kernel. */
-static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
+TEST(a_dump_shows_kernels_with_the_lines_they_come_from)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const char *dir = fresh_dir();
         char line[64];
@@ -357,7 +344,7 @@ static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
         tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 96))), *y;
         tn_set_name(x, "pixels");
         tn_stats before = {.size = sizeof before}, after = before;
-        tn_get_stats(s, &before);
+        before = stats_of(s);
         tn_step_begin(s);
         int at;
         if (i)
@@ -366,7 +353,7 @@ static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
             at = __LINE__, y = tn_tanh(tn_relu(x));
         tn_keep(y);
         tn_step_end(s);
-        tn_get_stats(s, &after);
+        after = stats_of(s);
         if (i) assert_int_equal(after.compiled - before.compiled, 0);
         int files = entries(dir);
         setenv("TENSOR_DUMP", dir, 1);
@@ -391,9 +378,8 @@ static void a_dump_shows_kernels_with_the_lines_they_come_from(void **state)
 
 /* ---- tn_require_fused ---- */
 
-static void what_is_required_is_fused_or_the_step_fails(void **state)
+TEST(what_is_required_is_fused_or_the_step_fails)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 1);
     tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 96)));
     tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(96, 96)));
@@ -429,9 +415,8 @@ static void what_is_required_is_fused_or_the_step_fails(void **state)
 
 /* ---- no memory ---- */
 
-static void without_memory_it_says_so(void **state)
+TEST(without_memory_it_says_so)
 {
-    (void)state;
     tn_session *s = open_as(TN_FUSED, 1);
     model m = make(s);
     train(&m, true);
@@ -458,22 +443,4 @@ static void without_memory_it_says_so(void **state)
     tn_close(s);
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plan_is_the_committed_one_for_any_number_of_threads),
-        cmocka_unit_test(what_is_told_adds_up),
-        cmocka_unit_test(before_is_what_eager_mode_does),
-        cmocka_unit_test(a_read_in_the_middle_of_a_step),
-        cmocka_unit_test(a_read_that_costs_nothing),
-        cmocka_unit_test(it_names_tensors_lines_reasons_and_remedies),
-        cmocka_unit_test(what_nobody_uses_is_named),
-        cmocka_unit_test(reports_are_whole_files),
-        cmocka_unit_test(the_graph_has_a_box_for_each_group),
-        cmocka_unit_test(a_dump_shows_kernels_with_the_lines_they_come_from),
-        cmocka_unit_test(what_is_required_is_fused_or_the_step_fails),
-        cmocka_unit_test(without_memory_it_says_so),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

@@ -1,8 +1,6 @@
 /* test_explain_check.c - checked mode (TENSOR_CHECK): it compares each new group with the same nodes run
  * apart, changes nothing that a program can see, and names a kernel that is wrong. Start with
  * checked_mode_catches_a_planted_fault. */
-#include <math.h>
-
 #include "explain_rig.h"
 
 static void weights(model *m, float *out)
@@ -10,9 +8,8 @@ static void weights(model *m, float *out)
     assert_int_equal(tn_read(m->in->weight, TN_F32, out, sizeof(float) * WIDTH * WIDTH), 0);
 }
 
-static void checked_mode_finds_nothing_where_nothing_is_wrong(void **state)
+TEST(checked_mode_finds_nothing_where_nothing_is_wrong)
 {
-    (void)state;
     setenv("TENSOR_CHECK", "1", 1);
     tn_session *s = open_as(TN_FUSED, 2);
     unsetenv("TENSOR_CHECK");
@@ -51,9 +48,8 @@ static void observed_steps(tn_session *s, double *out)
     out[3 * OBSERVED + 1] = (double)tn_rng_draw(s);
 }
 
-static void checked_mode_only_observes(void **state)
+TEST(checked_mode_only_observes)
 {
-    (void)state;
     static double out[2][3 * OBSERVED + 2];
     for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
         for (int checked = 0; checked < 2; checked++) {
@@ -71,9 +67,8 @@ static void checked_mode_only_observes(void **state)
 
 /* A kernel that is wrong is named with its line; the step's results are right all the same; and from the next
  * step on its operators run apart, so that it is not there any more. */
-static void checked_mode_catches_a_planted_fault(void **state)
+TEST(checked_mode_catches_a_planted_fault)
 {
-    (void)state;
     static float want[WIDTH * WIDTH], got[WIDTH * WIDTH];
     for (int checked = 0; checked < 2; checked++) {
         if (checked) setenv("TENSOR_CHECK", "1", 1);
@@ -120,9 +115,8 @@ static tn_tensor *log_step(tn_session *s, tn_tensor *w, float third, int *line)
 /* A loss that is not finite ends the step before anything is updated, and the call it comes from is named, in
  * a plan that is new as in one that has run before; without checked mode it is trained with, as in PyTorch.
  */
-static void a_loss_that_is_not_finite(void **state)
+TEST(a_loss_that_is_not_finite)
 {
-    (void)state;
     const float bad[] = {-1, 0, NAN};
     const char *const words[] = {"the loss is nan|came out of|log at test_explain_check.c:",
                                  "the loss is inf|came out of|log at test_explain_check.c:",
@@ -165,14 +159,4 @@ static void a_loss_that_is_not_finite(void **state)
     assert_int_equal(tn_close(s), TN_E_NONFINITE);
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checked_mode_finds_nothing_where_nothing_is_wrong),
-        cmocka_unit_test(checked_mode_only_observes),
-        cmocka_unit_test(checked_mode_catches_a_planted_fault),
-        cmocka_unit_test(a_loss_that_is_not_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -8,22 +8,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #include "folder.h"
 #include "needs.h"
@@ -83,9 +74,8 @@ static mode_t mode_of(const char *path)
 
 /* ---- what stands at the name ---- */
 
-static void test_permissions(void **state)
+TEST(test_permissions)
 {
-    (void)state;
     static const mode_t old[] = {0600, 0640, 0664, 0644, 0666, 0700, 0755, 0604, 0622};
     static const mode_t mask[] = {022, 027, 077, 0, 002};
     for (size_t k = 0; k < sizeof mask / sizeof *mask; k++) {
@@ -110,9 +100,8 @@ static void test_permissions(void **state)
 }
 
 /* The file that is being written has the rights of the one that it will replace, or fewer, at all times. */
-static void test_nothing_shows_meanwhile(void **state)
+TEST(test_nothing_shows_meanwhile)
 {
-    (void)state;
     tn_whole_file w;
     put(at("secret"), "old");
     assert_int_equal(chmod(at("secret"), 0600), 0);
@@ -125,9 +114,8 @@ static void test_nothing_shows_meanwhile(void **state)
     assert_true(holds(at("secret"), "old"));
 }
 
-static void test_links(void **state)
+TEST(test_links)
 {
-    (void)state;
     assert_int_equal(mkdir(at("far"), 0700), 0);
     put(at("far/file"), "old");
     assert_int_equal(chmod(at("far/file"), 0640), 0);
@@ -155,9 +143,8 @@ static void test_links(void **state)
 }
 
 /* Another user's link in a folder such as /tmp leads nowhere; a file keeps its owner. */
-static void test_other_users(void **state)
+TEST(test_other_users)
 {
-    (void)state;
     if (geteuid()) skip();
     assert_int_equal(mkdir(at("tmp"), 0700), 0);
     assert_int_equal(chmod(at("tmp"), 01777), 0);
@@ -179,9 +166,8 @@ static void test_other_users(void **state)
 
 /* Whoever writes files says so alike: the link stays, the permissions stay, and what is no file is refused at
  * once. */
-static void test_every_writer(void **state)
+TEST(test_every_writer)
 {
-    (void)state;
     tn_session *s = tn_open(.device = TN_CPU, .seed = 3, .threads = 1, .log = quiet);
     struct net n;
     make_net(s, &n);
@@ -232,9 +218,8 @@ static void test_every_writer(void **state)
 /* ---- what stands beside it ---- */
 
 /* What another has put where the file will be written, by a guess, is neither followed nor waited for. */
-static void test_what_is_planted(void **state)
+TEST(test_what_is_planted)
 {
-    (void)state;
     char guess[96];
     put(at("victim2"), "old");
     snprintf(guess, sizeof guess, "model.%ld.part", (long)getpid());
@@ -264,9 +249,8 @@ static void test_what_is_planted(void **state)
 
 /* What a killed process has left beside a checkpoint goes with the next save; what somebody is still writing,
  * or what only looks alike, stays. */
-static void test_leftovers_of_a_killed_save_go(void **state)
+TEST(test_leftovers_of_a_killed_save_go)
 {
-    (void)state;
     needs_cjson();
     char path[128], name[4][160];
     snprintf(path, sizeof path, "%s/run.safetensors", base);
@@ -327,9 +311,8 @@ static void *save_often(void *arg)
 }
 
 /* Sessions that save under one name at once: each save is whole. */
-static void test_saves_under_one_name(void **state)
+TEST(test_saves_under_one_name)
 {
-    (void)state;
     needs_cjson();
     char path[128];
     snprintf(path, sizeof path, "%s/shared.safetensors", base);
@@ -371,9 +354,8 @@ static void save_until_killed(const char *path, int done)
 
 /* A process that saves is killed at any time: what is there is the last save that was done, or the one that
  * it was about, whole; and leftovers do not pile up. */
-static void test_kills(void **state)
+TEST(test_kills)
 {
-    (void)state;
     needs_cjson();
     char path[128];
     snprintf(path, sizeof path, "%s/run.safetensors", at("kills"));
@@ -423,20 +405,7 @@ static void test_kills(void **state)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--kills")) kills = atoi(argv[i + 1]);
-        if (!strcmp(argv[i], "--seed")) seed = (unsigned)strtoul(argv[i + 1], NULL, 10);
-    }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_permissions),
-        cmocka_unit_test(test_nothing_shows_meanwhile),
-        cmocka_unit_test(test_links),
-        cmocka_unit_test(test_other_users),
-        cmocka_unit_test(test_every_writer),
-        cmocka_unit_test(test_what_is_planted),
-        cmocka_unit_test(test_leftovers_of_a_killed_save_go),
-        cmocka_unit_test(test_saves_under_one_name),
-        cmocka_unit_test(test_kills),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
+    OPTION(kills, "kills");
+    OPTION(seed, "seed");
+    return run_all_tests(make_base, drop_base);
 }

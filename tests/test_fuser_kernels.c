@@ -12,9 +12,8 @@ static int chain(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 1;
 }
 
-static void pointwise_chain_is_one_kernel(void **state)
+TEST(pointwise_chain_is_one_kernel)
 {
-    (void)state;
     rig_check(&(rig_case){2, {{TN_F32, 1, {100003}, -3, 3}, {TN_F32, 1, {100003}, -3, 3}}, chain, 1, 1e-6});
     rig_check(&(rig_case){2, {{TN_F64, 2, {37, 11}, -3, 3}, {TN_F64, 2, {37, 11}, -3, 3}}, chain, 1, 1e-14});
     rig_check(&(rig_case){2, {{TN_F16, 2, {37, 11}, -3, 3}, {TN_F16, 2, {37, 11}, -3, 3}}, chain, 1, 1e-3});
@@ -30,9 +29,8 @@ static int siblings(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static void siblings_share_their_reads(void **state)
+TEST(siblings_share_their_reads)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-6});
     rig_check(&(rig_case){1, {{TN_F16, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-3});
     rig_check(&(rig_case){1, {{TN_F64, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-12});
@@ -40,9 +38,8 @@ static void siblings_share_their_reads(void **state)
 
 /* Small arguments have a shorter form: a loop takes it where all of its arguments allow it. Streams decide
  * for each piece, and here some have a large argument and some have none. */
-static void large_arguments_take_the_long_way(void **state)
+TEST(large_arguments_take_the_long_way)
 {
-    (void)state;
     static const double most[] = {390, 401, 1e6, 1e30};
     for (int stream = 0; stream < 2; stream++) {
         rig_last_bytes = stream;
@@ -60,9 +57,8 @@ static int bias_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 1;
 }
 
-static void rows_of_a_broadcast(void **state)
+TEST(rows_of_a_broadcast)
 {
-    (void)state;
     rig_check(&(rig_case){3,
                           {{TN_F32, 2, {300, 32}, -3, 3}, {TN_F32, 1, {32}, -1, 1}, {TN_F32, 1, {32}, 1, 2}},
                           bias_rows,
@@ -94,9 +90,8 @@ static int views(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 6;
 }
 
-static void strided_operands(void **state)
+TEST(strided_operands)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 3, {6, 8, 10}, -2, 2}}, views, 0, 1e-6});
     rig_check(&(rig_case){1, {{TN_I32, 3, {6, 8, 10}, -20, 20}}, views, 0, 1e-6});
 }
@@ -114,9 +109,8 @@ static int mixed_types(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 7;
 }
 
-static void types_mix_in_one_kernel(void **state)
+TEST(types_mix_in_one_kernel)
 {
-    (void)state;
     rig_check(
         &(rig_case){3,
                     {{TN_F32, 1, {1001}, -3, 3}, {TN_I32, 1, {1001}, -100, 100}, {TN_BOOL, 1, {1001}, 0, 1}},
@@ -133,9 +127,8 @@ static int crosswise(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static void transposed_operands_are_read_in_blocks(void **state)
+TEST(transposed_operands_are_read_in_blocks)
 {
-    (void)state;
     rig_check(
         &(rig_case){2, {{TN_F32, 2, {70, 131}, -1, 1}, {TN_F32, 2, {131, 70}, -1, 1}}, crosswise, 0, 1e-7});
     rig_check(
@@ -158,9 +151,8 @@ static int past_the_caches(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* With a last cache of one byte everything is streamed. */
-static void streamed_results_are_the_same(void **state)
+TEST(streamed_results_are_the_same)
 {
-    (void)state;
     static const int64_t width[] = {64, 100, 256, 777, 3000};
     rig_last_bytes = 1;
     for (int i = 0; i < 5; i++)
@@ -195,9 +187,8 @@ static int scatter(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 4;
 }
 
-static void gathers_and_scatters(void **state)
+TEST(gathers_and_scatters)
 {
-    (void)state;
     rig_check(&(rig_case){5,
                           {{TN_F32, 2, {50, 24}, -1, 1},
                            {TN_I64, 1, {90}, 0, 50},
@@ -218,13 +209,12 @@ static void gathers_and_scatters(void **state)
                               i ? 1e-2 : 1e-6});
 }
 
-static void a_bad_index_is_reported(void **state)
+TEST(a_bad_index_is_reported)
 {
-    (void)state;
     static const int64_t bad[] = {50, -1};
     for (int b = 0; b < 4; b++) {
         tn_session *s = tn_open_with(&(tn_options){
-            .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_EAGER, .seed = 5, .log = rig_quiet});
+            .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_EAGER, .seed = 5, .log = quiet});
         float x[50 * 4] = {0};
         int64_t index[6] = {1, 2, 3, 4, 5, bad[b % 2]};
         tn_tensor *t = tn_from_at(s, x, TN_F32, 2, (int64_t[]){50, 4}, "here", 1);
@@ -250,9 +240,8 @@ static int scans(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 4;
 }
 
-static void cumsum_along_every_axis(void **state)
+TEST(cumsum_along_every_axis)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 3, {7, 9, 300}, -1, 1}}, scans, 4, 1e-6});
     rig_check(&(rig_case){1, {{TN_I32, 3, {7, 9, 5}, -10, 10}}, scans, 0, 0});
 }
@@ -282,9 +271,8 @@ static int pool(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 6;
 }
 
-static void pooling_of_every_geometry(void **state)
+TEST(pooling_of_every_geometry)
 {
-    (void)state;
     static const int channels[] = {1, 3, 16, 33};
     for (int c = 0; c < 4; c++) {
         rig_leaf x = {TN_F32, 4, {2, 12, 14, channels[c]}, -2, 3};
@@ -317,9 +305,8 @@ static int joins(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 7;
 }
 
-static void pad_and_concat(void **state)
+TEST(pad_and_concat)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 3, {4, 5, 6}, -1, 1}}, joins, 0, 0});
     rig_check(&(rig_case){1, {{TN_BF16, 3, {4, 5, 6}, -1, 1}}, joins, 0, 0});
 }
@@ -355,9 +342,8 @@ static int borders(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 6;
 }
 
-static void borders_cut_loops_anywhere(void **state)
+TEST(borders_cut_loops_anywhere)
 {
-    (void)state;
     static const tn_dtype type[] = {TN_F32, TN_U8, TN_BF16, TN_I64};
     for (int i = 0; i < 4; i++) {
         const int64_t last[] = {3, 17, 300, 5000};
@@ -383,9 +369,8 @@ static int products(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 4;
 }
 
-static void matrix_products_take_strides(void **state)
+TEST(matrix_products_take_strides)
 {
-    (void)state;
     rig_check(
         &(rig_case){3,
                     {{TN_F32, 3, {3, 5, 16}, -1, 1}, {TN_F32, 2, {8, 16}, -1, 1}, {TN_F32, 1, {8}, -1, 1}},
@@ -444,9 +429,8 @@ static int dropout_of_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **roo
     return 2;
 }
 
-static void random_columns(void **state)
+TEST(random_columns)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {33, 3}, -1, 1}}, dropout_of_columns, 0, 1e-6});
     rig_check(&(rig_case){1, {{TN_F32, 2, {50, 700}, -1, 1}}, dropout_of_columns, 0, 1e-6});
     rig_check(&(rig_case){1, {{TN_F32, 2, {5000, 70}, -1, 1}}, dropout_of_columns, 0, 2e-6});
@@ -463,9 +447,8 @@ static int columns_of_picked_rows(tn_graph *g, tn_tensor *const *in, tn_tensor *
     return 2;
 }
 
-static void picked_rows_in_columns(void **state)
+TEST(picked_rows_in_columns)
 {
-    (void)state;
     for (int64_t c = 5; c < 1000; c += 700)
         rig_check(
             &(rig_case){3,
@@ -475,9 +458,8 @@ static void picked_rows_in_columns(void **state)
                         1e-6});
 }
 
-static void random_numbers_do_not_depend_on_the_schedule(void **state)
+TEST(random_numbers_do_not_depend_on_the_schedule)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {70, 33}, -1, 1}}, dropout, 0, 2e-6});
     rig_check(&(rig_case){1, {{TN_F32, 2, {5, 3001}, -1, 1}}, dropout, 0, 2e-6});
     rig_check(&(rig_case){1, {{TN_F32, 1, {5003}, -1, 1}}, dropout, 0, 1e-5});
@@ -502,9 +484,8 @@ static int empties(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 4;
 }
 
-static void tensors_without_elements(void **state)
+TEST(tensors_without_elements)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {0, 5}, 0, 1}}, empties, 0, 0});
     rig_check(&(rig_case){1, {{TN_F32, 2, {5, 0}, 0, 1}}, empties, 0, 0});
 }
@@ -519,36 +500,9 @@ static int positions(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static void positions_are_computed(void **state)
+TEST(positions_are_computed)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {70, 90}, -1, 1}}, positions, 0, 1e-6});
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pointwise_chain_is_one_kernel),
-        cmocka_unit_test(siblings_share_their_reads),
-        cmocka_unit_test(large_arguments_take_the_long_way),
-        cmocka_unit_test(rows_of_a_broadcast),
-        cmocka_unit_test(strided_operands),
-        cmocka_unit_test(types_mix_in_one_kernel),
-        cmocka_unit_test(transposed_operands_are_read_in_blocks),
-        cmocka_unit_test(streamed_results_are_the_same),
-        cmocka_unit_test(gathers_and_scatters),
-        cmocka_unit_test(a_bad_index_is_reported),
-        cmocka_unit_test(cumsum_along_every_axis),
-        cmocka_unit_test(pooling_of_every_geometry),
-        cmocka_unit_test(pad_and_concat),
-        cmocka_unit_test(borders_cut_loops_anywhere),
-        cmocka_unit_test(matrix_products_take_strides),
-        cmocka_unit_test(random_columns),
-        cmocka_unit_test(picked_rows_in_columns),
-        cmocka_unit_test(random_numbers_do_not_depend_on_the_schedule),
-        cmocka_unit_test(tensors_without_elements),
-        cmocka_unit_test(positions_are_computed),
-    };
-    return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

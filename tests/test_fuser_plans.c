@@ -11,14 +11,6 @@ static tn_tensor *num(tn_graph *g, double v)
     return tn_mk_num(g, v);
 }
 
-static tn_session *open_cpu(void)
-{
-    tn_session *s = tn_open_with(&(tn_options){
-        .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
-    assert_non_null(s);
-    return s;
-}
-
 static int gelu(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     tn_tensor *x = in[0], *e = tn_mk1(TN_OP_erf, tn_mk2(TN_OP_mul, x, num(g, 0.70710678118654752)));
@@ -35,10 +27,9 @@ static int norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static void a_new_batch_compiles_nothing(void **state)
+TEST(a_new_batch_compiles_nothing)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     for (int c = 0; c < 2; c++) {
         rig_case a = {2, {{TN_F32, 2, {4000, 48}, -1, 1}, {TN_F32, 1, {48}, -1, 1}}, c ? norm : gelu, 0, 0},
                  b = a;
@@ -68,9 +59,8 @@ static int sum_of_two(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* Nobody will find a result in a cache that cannot hold it, nor one that holds less than its loop touches. */
-static void what_no_cache_keeps_is_written_past_it(void **state)
+TEST(what_no_cache_keeps_is_written_past_it)
 {
-    (void)state;
     static const struct {
         int64_t rows, cache;
         bool past;
@@ -78,7 +68,7 @@ static void what_no_cache_keeps_is_written_past_it(void **state)
               {1000, 190000, true},  /* 192 kB in all */
               {1000, 195000, false}, /* all of it fits */
               {10, 1900, true}};
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     const int64_t last = s->target.last_bytes;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         rig_leaf l = {TN_F32, 2, {of[i].rows, 16}, -1, 1};
@@ -108,10 +98,9 @@ static int cuts(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-static void cuts_have_reasons_and_dead_nodes_do_not_run(void **state)
+TEST(cuts_have_reasons_and_dead_nodes_do_not_run)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
     tn_plan *p = rig_plan(s, &c);
     bool sliced = false, split = false;
@@ -151,10 +140,9 @@ static float *numbers(float scale)
     return v;
 }
 
-static void adamw_is_one_kernel_in_place(void **state)
+TEST(adamw_is_one_kernel_in_place)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     float *p0 = numbers(1), *m0 = numbers(0.3f), *v0 = numbers(0.2f), *g0 = numbers(-2);
     tn_tensor *hp = leaf(s, p0), *hm = leaf(s, m0), *hv = leaf(s, v0), *hg = leaf(s, g0);
     tn_step_begin(s);
@@ -191,10 +179,9 @@ static void adamw_is_one_kernel_in_place(void **state)
 }
 
 /* Source and target overlap at other places, two targets change places, and both old and new are read. */
-static void assignments_read_before_they_write(void **state)
+TEST(assignments_read_before_they_write)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     float *a0 = numbers(1), *b0 = numbers(-3);
     tn_tensor *ha = leaf(s, a0), *hb = leaf(s, b0);
     tn_step_begin(s);
@@ -236,10 +223,9 @@ static void assignments_read_before_they_write(void **state)
 
 /* ---- failing allocations ---- */
 
-static void every_failing_allocation_is_an_error(void **state)
+TEST(every_failing_allocation_is_an_error)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
     rig_segment r;
     rig_record(s, &c, &r);
@@ -324,15 +310,14 @@ static int read_later(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 /* Of a running sum, a kernel and a running sum of that, the second value lies over the first where that is
  * not read elsewhere, and the numbers are right in any case. */
-static void results_take_the_place_of_operands(void **state)
+TEST(results_take_the_place_of_operands)
 {
-    (void)state;
     static const struct {
         int (*build)(tn_graph *g, tn_tensor *const *in, tn_tensor **root);
         bool shared;
     } cases[] = {{same_points, true}, {same_points_of_rows, true}, {crosswise, false}, {another_row, false},
                  {shifted, false},    {read_later, false}};
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         rig_case c = {1, {{TN_F32, 2, {96, 96}, -1, 1}}, cases[k].build, 0, 1e-5};
         tn_plan *p = rig_plan(s, &c);
@@ -351,17 +336,4 @@ static void results_take_the_place_of_operands(void **state)
     tn_close(s);
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_batch_compiles_nothing),
-        cmocka_unit_test(what_no_cache_keeps_is_written_past_it),
-        cmocka_unit_test(cuts_have_reasons_and_dead_nodes_do_not_run),
-        cmocka_unit_test(adamw_is_one_kernel_in_place),
-        cmocka_unit_test(assignments_read_before_they_write),
-        cmocka_unit_test(results_take_the_place_of_operands),
-        cmocka_unit_test(every_failing_allocation_is_an_error),
-    };
-    return cmocka_run_group_tests_name("plans", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -23,9 +23,8 @@ static int softmax_middle(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 1;
 }
 
-static void softmax_is_one_kernel(void **state)
+TEST(softmax_is_one_kernel)
 {
-    (void)state;
     static const int64_t width[] = {1, 2, 7, 10, 31, 32, 33, 64, 100, 1000, 4097, 20000};
     for (size_t i = 0; i < sizeof width / sizeof *width; i++)
         rig_check(&(rig_case){1, {{TN_F32, 2, {33, width[i]}, -5, 5}}, softmax_last, 1, 2e-6});
@@ -57,9 +56,8 @@ static int norm_gelu(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 4;
 }
 
-static void norm_and_activation_are_one_kernel(void **state)
+TEST(norm_and_activation_are_one_kernel)
 {
-    (void)state;
     static const int64_t width[] = {6, 48, 768, 1021, 9000};
     for (size_t i = 0; i < sizeof width / sizeof *width; i++)
         rig_check(&(rig_case){3,
@@ -90,9 +88,8 @@ static int group_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 1;
 }
 
-static void group_norm_reshapes_inside_one_kernel(void **state)
+TEST(group_norm_reshapes_inside_one_kernel)
 {
-    (void)state;
     rig_check(&(rig_case){
         1 + 1, {{TN_F32, 4, {3, 5, 7, 32}, -2, 3}, {TN_F32, 1, {32}, 0.5, 1.5}}, group_norm, 1, 4e-6});
 }
@@ -110,9 +107,8 @@ static int norm_backward(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-static void norm_backward_adds_up_its_columns_as_it_walks_the_rows(void **state)
+TEST(norm_backward_adds_up_its_columns_as_it_walks_the_rows)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         int64_t n = i ? 3000 : 50, c = i ? 200 : 36;
         rig_check(&(rig_case){5,
@@ -159,9 +155,8 @@ static int rows_and_the_sum_of_everything(tn_graph *g, tn_tensor *const *in, tn_
     return 2;
 }
 
-static void rows_add_up_as_they_are_walked(void **state)
+TEST(rows_add_up_as_they_are_walked)
 {
-    (void)state;
     static const int64_t n[] = {64, 100, 1500, 20000};
     for (int i = 0; i < 4; i++) {
         const rig_leaf x = {TN_F32, 2, {n[i], 37}, -2, 3};
@@ -182,9 +177,8 @@ static int small_and_large(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-static void small_results_are_stored_once(void **state)
+TEST(small_results_are_stored_once)
 {
-    (void)state;
     rig_check(
         &(rig_case){3,
                     {{TN_F32, 2, {300, 70}, -1, 1}, {TN_F32, 0, {0}, 1, 2}, {TN_F32, 2, {300, 1}, -1, 1}},
@@ -210,9 +204,8 @@ static int cross_entropy(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 1;
 }
 
-static void cross_entropy_is_one_kernel(void **state)
+TEST(cross_entropy_is_one_kernel)
 {
-    (void)state;
     rig_check(
         &(rig_case){2, {{TN_F32, 2, {40, 257}, -5, 5}, {TN_I64, 1, {40}, 0, 257}}, cross_entropy, 1, 1e-6});
     rig_check(
@@ -238,9 +231,8 @@ static int all_reductions_down(tn_graph *g, tn_tensor *const *in, tn_tensor **ro
     return 6;
 }
 
-static void every_reduction(void **state)
+TEST(every_reduction)
 {
-    (void)state;
     static const tn_dtype dtype[] = {TN_F32, TN_F64, TN_I64, TN_I32};
     for (int i = 0; i < 4; i++) {
         rig_check(&(rig_case){1, {{dtype[i], 2, {13, 45}, 0.9, 1.1}}, all_reductions, 0, 1e-5});
@@ -262,9 +254,8 @@ static int bias_gradient(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-static void column_sums_share_reads_and_write_rows(void **state)
+TEST(column_sums_share_reads_and_write_rows)
 {
-    (void)state;
     static const int64_t shape[][2] = {{7, 5}, {300, 1}, {64, 100}, {4096, 33}, {3000, 700}, {70000, 3}};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         rig_leaf l = {TN_F32, 2, {shape[i][0], shape[i][1]}, -2, 3};
@@ -281,9 +272,8 @@ static int batch_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 1;
 }
 
-static void batch_statistics_then_the_rows(void **state)
+TEST(batch_statistics_then_the_rows)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {20000, 24}, -2, 3}}, batch_norm, 2, 1e-5});
     rig_check(&(rig_case){1, {{TN_F32, 2, {100, 24}, -2, 3}}, batch_norm, 1, 1e-5});
 }
@@ -297,9 +287,8 @@ static int full(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static void full_reductions(void **state)
+TEST(full_reductions)
 {
-    (void)state;
     rig_leaf small = {TN_F32, 2, {30, 40}, -2, 3}, large = {TN_F32, 2, {1000, 333}, -2, 3};
     rig_check(&(rig_case){2, {small, small}, full, 1, 1e-6});
     rig_check(&(rig_case){2, {large, large}, full, 1, 1e-6});
@@ -313,9 +302,8 @@ static int few_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static void sums_of_every_layout(void **state)
+TEST(sums_of_every_layout)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 3, {2, 5000, 60}, -2, 3}}, few_rows, 0, 1e-5});
     rig_check(&(rig_case){1, {{TN_F32, 3, {3, 4, 90000}, -2, 3}}, few_rows, 0, 1e-5});
     rig_check(&(rig_case){1, {{TN_F32, 3, {600, 3, 70}, -2, 3}}, few_rows, 0, 1e-5});
@@ -333,9 +321,8 @@ static int ones(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-static void long_sums_stay_accurate(void **state)
+TEST(long_sums_stay_accurate)
 {
-    (void)state;
     rig_check(&(rig_case){1, {{TN_F32, 2, {3, 1000000}, 0, 1}}, ones, 0, 2e-6});
     rig_check(&(rig_case){1, {{TN_F32, 2, {500000, 4}, 0, 1}}, ones, 0, 2e-6});
     rig_check(&(rig_case){1, {{TN_F32, 2, {40, 65000}, 0, 1}}, ones, 0, 2e-6});
@@ -349,9 +336,8 @@ static int down_the_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* One after the other in f32, 2000 rows would err by 25 units in the last place. */
-static void short_columns_are_summed_as_well(void **state)
+TEST(short_columns_are_summed_as_well)
 {
-    (void)state;
     for (int64_t rows = 100; rows <= 6400; rows *= 2)
         for (int64_t columns = 1; columns <= 256; columns *= 4)
             rig_check(&(rig_case){1,
@@ -361,24 +347,4 @@ static void short_columns_are_summed_as_well(void **state)
                                   rows < 128 ? 5e-7 : 1.2e-7});
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_is_one_kernel),
-        cmocka_unit_test(norm_and_activation_are_one_kernel),
-        cmocka_unit_test(group_norm_reshapes_inside_one_kernel),
-        cmocka_unit_test(norm_backward_adds_up_its_columns_as_it_walks_the_rows),
-        cmocka_unit_test(rows_add_up_as_they_are_walked),
-        cmocka_unit_test(small_results_are_stored_once),
-        cmocka_unit_test(cross_entropy_is_one_kernel),
-        cmocka_unit_test(every_reduction),
-        cmocka_unit_test(column_sums_share_reads_and_write_rows),
-        cmocka_unit_test(batch_statistics_then_the_rows),
-        cmocka_unit_test(full_reductions),
-        cmocka_unit_test(sums_of_every_layout),
-        cmocka_unit_test(long_sums_stay_accurate),
-        cmocka_unit_test(short_columns_are_summed_as_well),
-    };
-    return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

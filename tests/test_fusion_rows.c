@@ -102,9 +102,8 @@ static tn_tensor *classes(traced *t, tn_tensor *x)
     return tn_cross_entropy(x, indices(t, LONG_ROWS, WIDTH));
 }
 
-static void rows_keep_and_ask_for(void **state)
+TEST(rows_keep_and_ask_for)
 {
-    (void)state;
     static const row_case all[] = {
         {"softmax", softmax, false, 1, 1, 0},
         {"softmax", softmax, true, 1, 0, 1},
@@ -156,9 +155,8 @@ static void softmax_of(const float *x, double *y, int n)
 
 /* Each row goes by its own spread to the short form of exp or to the whole one: what is masked, infinite, no
  * number, or far below its row's largest must not go the short way, and its neighbours may. */
-static void each_row_finds_its_form_of_exp(void **state)
+TEST(each_row_finds_its_form_of_exp)
 {
-    (void)state;
     enum { N = 9, W = 512 };
     static float x[N * W], got[N * W];
     for (int i = 0; i < N * W; i++) x[i] = (float)(i * 37 % 101) * 0.5f - 20;
@@ -195,12 +193,4 @@ static void each_row_finds_its_form_of_exp(void **state)
     }
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_keep_and_ask_for),
-        cmocka_unit_test(each_row_finds_its_form_of_exp),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

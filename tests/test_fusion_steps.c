@@ -7,15 +7,13 @@
 
 static uint64_t bytes_of(const tn_session *s)
 {
-    tn_stats v = {.size = sizeof v};
-    tn_get_stats(s, &v);
+    tn_stats v = stats_of(s);
     return v.bytes_moved;
 }
 
 /* relu(x * 2 + b) over n floats: eager reads and writes 8n, 12n and 8n bytes, fused 12n in one kernel. */
-static void a_chain_moves_its_ends_only(void **state)
+TEST(a_chain_moves_its_ends_only)
 {
-    (void)state;
     const uint64_t n = ROWS * COLS;
     for (int fused = 0; fused < 2; fused++) {
         tn_session *s = open_mode(fused ? TN_FUSED : TN_EAGER);
@@ -36,9 +34,8 @@ static void a_chain_moves_its_ends_only(void **state)
 /* ---- what a kernel makes again is what memory holds ---- */
 
 /* A largest element that comes from memory, in 16 bits, is found in its row, whose cast is made again. */
-static void truths_of_16_bits_are_of_stored_values(void **state)
+TEST(truths_of_16_bits_are_of_stored_values)
 {
-    (void)state;
     enum { N = 9, C = 23 };
     for (int mode = TN_FUSED; mode <= TN_EAGER; mode++)
         for (int narrow = 0; narrow < 2; narrow++) {
@@ -59,9 +56,8 @@ static void truths_of_16_bits_are_of_stored_values(void **state)
 }
 
 /* Means of 16 bits whose sums lie beyond what 16 bits hold: those are kept between kernels all the same. */
-static void means_of_16_bits_have_wide_sums(void **state)
+TEST(means_of_16_bits_have_wide_sums)
 {
-    (void)state;
     enum { N = 20000, C = 10 };
     int32_t label[N];
     float grad[2][C];
@@ -92,9 +88,8 @@ static void means_of_16_bits_have_wide_sums(void **state)
 
 /* A gradient that somebody asked for, or that a product reads, is written whenever it is made: made where the
  * loss is, it spares reading forward's operands again. */
-static void a_loss_and_its_gradient_are_one_kernel(void **state)
+TEST(a_loss_and_its_gradient_are_one_kernel)
 {
-    (void)state;
     for (int product = 0; product < 2; product++) {
         tn_session *s = open_mode(TN_FUSED);
         traced t = {.s = s, .gradients = true};
@@ -192,9 +187,8 @@ static int run_whole(const whole_step *c, tn_mode mode, bool stream, float *out)
 
 /* Where rows or elements have nothing to do with each other, one pass over them makes a loss and the
  * gradients of it, sums over the rows included. */
-static void rows_make_loss_and_gradients_at_once(void **state)
+TEST(rows_make_loss_and_gradients_at_once)
 {
-    (void)state;
     static const whole_step all[] = {
         {"siblings", both_functions, {1, 0}},
         {"chain", chain_of_two, {1, 0}},
@@ -218,9 +212,8 @@ static void rows_make_loss_and_gradients_at_once(void **state)
 
 /* Forward chooses the largest of each window while it norms, keeps a byte for each and nothing of the image's
  * size: backward makes the mask of the relu again, and puts each gradient in its place as it is read. */
-static void pooling_keeps_nothing_of_the_images_size(void **state)
+TEST(pooling_keeps_nothing_of_the_images_size)
 {
-    (void)state;
     enum { IMAGES = 16, SIDE = 32, CHANNELS = 32, ALL = IMAGES * SIDE * SIDE * CHANNELS };
     tn_session *s = open_mode(TN_FUSED);
     traced t = {.s = s, .gradients = true};
@@ -248,9 +241,8 @@ static void pooling_keeps_nothing_of_the_images_size(void **state)
 /* A value that two loops of a kernel make each for itself has the same bits in both, though one of them does
  * more with the product in it: else nothing equals the maximum of its own row, whose gradient is then 0 / 0.
  */
-static void a_maximum_equals_one_of_its_values(void **state)
+TEST(a_maximum_equals_one_of_its_values)
 {
-    (void)state;
     enum { LINES = 16, N = 1000 };
     static float v[3][LINES * N], hits[LINES];
     uint32_t r = 5;
@@ -274,9 +266,8 @@ static void a_maximum_equals_one_of_its_values(void **state)
 
 /* The same of 16-bit floats, which one kernel has from memory, rounded, and another has just made: a largest
  * value of the rows, or of the columns, and one of all, ask two kernels for the same values. */
-static void a_maximum_of_halves_has_a_gradient(void **state)
+TEST(a_maximum_of_halves_has_a_gradient)
 {
-    (void)state;
     enum { LINES = 33, N = 300 };
     static float x[LINES * N], rows[LINES], columns[N], g[LINES * N];
     uint32_t r = 5;
@@ -309,9 +300,8 @@ static void a_maximum_of_halves_has_a_gradient(void **state)
 /* Elementwise values are rounded operator by operator, whatever runs with them: fused, next to one's own row,
  * read or not, they are eager mode's to the bit. x x + z, for an x whose square is 2^-24 more than its
  * nearest float, would show a product that is not. */
-static void elementwise_values_have_the_bits_of_eager_mode(void **state)
+TEST(elementwise_values_have_the_bits_of_eager_mode)
 {
-    (void)state;
     enum { LINES = 3, N = 1000 };
     static float x[N], z[LINES], got[LINES * N];
     for (int i = 0; i < N; i++) x[i] = 1 + 0x1p-12f;
@@ -338,9 +328,8 @@ static void elementwise_values_have_the_bits_of_eager_mode(void **state)
 /* ---- limits ---- */
 
 /* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
-static void more_operands_than_a_kernel_can_name(void **state)
+TEST(more_operands_than_a_kernel_can_name)
 {
-    (void)state;
     enum { N = 41 };
     tn_session *s = open_mode(TN_FUSED);
     traced t = {.s = s};
@@ -362,9 +351,8 @@ static void more_operands_than_a_kernel_can_name(void **state)
 
 /* Three parameters of different shapes and an update of all: one kernel that reads gradient, parameter and
  * two moments and writes three; with clipping the norm is read before. */
-static void an_update_is_one_kernel(void **state)
+TEST(an_update_is_one_kernel)
 {
-    (void)state;
     for (int clip = 0; clip < 2; clip++) {
         tn_session *s = open_mode(TN_FUSED);
         tn_tensor *p[3] = {tn_param(s, "a", tn_ones(s, TN_F32, TN_SHAPE(33, 7))),
@@ -397,21 +385,4 @@ static void an_update_is_one_kernel(void **state)
     }
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_chain_moves_its_ends_only),
-        cmocka_unit_test(truths_of_16_bits_are_of_stored_values),
-        cmocka_unit_test(means_of_16_bits_have_wide_sums),
-        cmocka_unit_test(an_update_is_one_kernel),
-        cmocka_unit_test(a_loss_and_its_gradient_are_one_kernel),
-        cmocka_unit_test(rows_make_loss_and_gradients_at_once),
-        cmocka_unit_test(a_maximum_equals_one_of_its_values),
-        cmocka_unit_test(a_maximum_of_halves_has_a_gradient),
-        cmocka_unit_test(elementwise_values_have_the_bits_of_eager_mode),
-        cmocka_unit_test(pooling_keeps_nothing_of_the_images_size),
-        cmocka_unit_test(more_operands_than_a_kernel_can_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -5,11 +5,8 @@
  * Files are inputs that have once been a finding: given one, the target runs it alone. An input that ends the
  * program is left behind as fuzz-NAME.bin. Read first: run.
  */
-#include <setjmp.h>
+#include "tests/test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <time.h>
 
 #include "tests/fuzz/targets.h"

@@ -4,7 +4,6 @@
 
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "src/core/sanitized.h"
 
@@ -120,9 +119,8 @@ static void check_case(tn_dtype d, int64_t m, int64_t n, int64_t k, int64_t b0, 
     drop(&o);
 }
 
-static void test_f32_shapes(void **state)
+TEST(test_f32_shapes)
 {
-    (void)state;
     static const int shapes[][3] = {{1, 1, 1},      {1, 17, 33},     {5, 1, 9},     {12, 32, 384},
                                     {13, 33, 385},  {48, 10, 784},   {7, 300, 2},   {64, 64, 64},
                                     {96, 100, 31},  {100, 257, 129}, {1, 1000, 64}, {257, 65, 40},
@@ -134,9 +132,8 @@ static void test_f32_shapes(void **state)
 }
 
 /* Large enough that each way of cutting is taken, with a transposed copy and without. */
-static void test_f32_large(void **state)
+TEST(test_f32_large)
 {
-    (void)state;
     for (int t = 0; t < 4; t++) {
         check_case(TN_F32, 400, 256, 200, 1, 1, t | 96);
         check_case(TN_F32, 130, 530, 410, 1, 1, t | 4 | 96);
@@ -149,9 +146,8 @@ static void test_f32_large(void **state)
     check_case(TN_F32, 1024, 256, 10000, 1, 1, 1 | 64);
 }
 
-static void test_f32_batches(void **state)
+TEST(test_f32_batches)
 {
-    (void)state;
     for (int how = 0; how < 256; how++) {
         int64_t m = 1 + up_to(70), n = 1 + up_to(70), k = 1 + up_to(70);
         check_case(TN_F32, m, n, k, 1 + up_to(4), 2 + up_to(4), how);
@@ -163,9 +159,8 @@ static void test_f32_batches(void **state)
     check_case(TN_F32, 260, 260, 260, 2, 1, 0);
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
-    (void)state;
     static const tn_dtype types[] = {TN_F64, TN_F16, TN_BF16, TN_I32, TN_I64, TN_U8};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (int i = 0; i < 24; i++) {
@@ -202,7 +197,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void test_empty(void **state)
+TEST_IN(test_empty, setup, teardown)
 {
     fixture *f = *state;
     static const tn_dtype types[] = {TN_F32, TN_F64, TN_F16, TN_BF16};
@@ -227,7 +222,7 @@ static void test_empty(void **state)
 }
 
 /* A stride along an extent of 1 carries no information, whatever stands there. */
-static void test_meaningless_strides(void **state)
+TEST_IN(test_meaningless_strides, setup, teardown)
 {
     fixture *f = *state;
     for (size_t im = 0; im < 3; im++) {
@@ -247,7 +242,7 @@ static void test_meaningless_strides(void **state)
     tn_cpu_lib_prefer(f->lib, TN_CPU_AUTO);
 }
 
-static void test_nan_and_inf(void **state)
+TEST_IN(test_nan_and_inf, setup, teardown)
 {
     fixture *f = *state;
     static const tn_dtype types[] = {TN_F32, TN_F64, TN_F16, TN_BF16};
@@ -272,7 +267,7 @@ static void test_nan_and_inf(void **state)
     tn_cpu_lib_prefer(f->lib, TN_CPU_AUTO);
 }
 
-static void test_errors(void **state)
+TEST_IN(test_errors, setup, teardown)
 {
     fixture *f = *state;
     operands o = make(TN_F32, 4, 5, 6, 1, 1, 32);
@@ -294,9 +289,8 @@ static void test_errors(void **state)
 }
 
 /* Every instruction set this processor has, every height and width of tile, both layouts of A. */
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
-    (void)state;
     for (int t = 0; t < 2; t++) {
         tn_dtype d = t ? TN_F64 : TN_F32;
         const tn_gemm_kernel *kn;
@@ -349,7 +343,7 @@ static void test_kernels(void **state)
 }
 
 /* More shapes than the library keeps primitives for, and then the first again. */
-static void test_many_shapes(void **state)
+TEST_IN(test_many_shapes, setup, teardown)
 {
     fixture *f = *state;
     for (int i = 0; i < 230; i++) {
@@ -374,16 +368,14 @@ static void products(void)
     check_case(TN_BF16, 200, 200, 200, 1, 1, 0);
 }
 
-static void test_openmp_is_left_alone(void **state)
+TEST(test_openmp_is_left_alone)
 {
-    (void)state;
     openmp_is_left_alone(products);
 }
 
 /* Whichever allocation fails, the answer is an error code, and the next call works. */
-static void test_allocation_failures(void **state)
+TEST(test_allocation_failures)
 {
-    (void)state;
     for (int c = 0; c < 3; c++) {
         for (int im = 0; im < 3; im++) {
             bool done = false;
@@ -450,9 +442,8 @@ static int run_out(int how, int64_t m, int64_t n, int64_t k, int64_t batches)
     return 0;
 }
 
-static void test_memory_runs_out(void **state)
+TEST(test_memory_runs_out)
 {
-    (void)state;
 #if defined(TN_ASAN)
     skip(); /* it takes more addresses than any limit leaves */
 #endif
@@ -469,22 +460,4 @@ static void test_memory_runs_out(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_f32_shapes),
-        cmocka_unit_test(test_f32_large),
-        cmocka_unit_test(test_f32_batches),
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_meaningless_strides, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nan_and_inf, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_shapes, setup, teardown),
-        cmocka_unit_test(test_openmp_is_left_alone),
-        cmocka_unit_test(test_allocation_failures),
-        cmocka_unit_test(test_memory_runs_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

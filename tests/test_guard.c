@@ -1,10 +1,5 @@
 /* test_guard.c - exceptions of C++ end at tn_guarded, in C. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -40,9 +35,8 @@ static void go(void *arg)
     w->ended++;
 }
 
-static void nothing_is_thrown(void **state)
+TEST(nothing_is_thrown)
 {
-    (void)state;
     work w = {0};
     assert_true(tn_guarded(go, &w));
     assert_int_equal(w.ended, 1);
@@ -60,9 +54,8 @@ static void *many(void *arg)
     return NULL;
 }
 
-static void thrown_is_caught(void **state)
+TEST(thrown_is_caught)
 {
-    (void)state;
     if (!throw_it || !under_way) skip();
     work w = {.depth = -1};
     assert_false(tn_guarded(go, &w));
@@ -73,9 +66,8 @@ static void thrown_is_caught(void **state)
 }
 
 /* Each guard takes what is thrown below it, and only that. */
-static void inner_guards_come_first(void **state)
+TEST(inner_guards_come_first)
 {
-    (void)state;
     if (!throw_it || !under_way) skip();
     work w = {.depth = 4};
     assert_false(tn_guarded(go, &w));
@@ -85,9 +77,8 @@ static void inner_guards_come_first(void **state)
     assert_int_equal(under_way(), 0);
 }
 
-static void each_thread_has_its_own(void **state)
+TEST(each_thread_has_its_own)
 {
-    (void)state;
     if (!throw_it || !under_way) skip();
     pthread_t t[4];
     work w[4] = {{0}};
@@ -99,13 +90,4 @@ static void each_thread_has_its_own(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_thrown),
-        cmocka_unit_test(thrown_is_caught),
-        cmocka_unit_test(inner_guards_come_first),
-        cmocka_unit_test(each_thread_has_its_own),
-    };
-    return cmocka_run_group_tests(tests, find_cxx, NULL);
-}
+RUN_TESTS(find_cxx, NULL)

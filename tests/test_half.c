@@ -290,9 +290,8 @@ static void note_kernels_of(const half_case *c)
     }
 }
 
-static void sums_and_statistics_are_exact(void **state)
+TEST(sums_and_statistics_are_exact)
 {
-    (void)state;
     enum { BATCH = 40 };
     roads r;
     open_roads(&r);
@@ -340,18 +339,15 @@ static void one(void **state)
 
 int main(int argc, char **argv)
 {
+    OPTION(n_cases, "cases");
+    OPTION(first_seed, "seed");
+    OPTION(only_seed, "one");
     for (int i = 1; i < argc; i++) {
-        unsigned long long v = i + 1 < argc ? strtoull(argv[i + 1], NULL, 10) : 0;
-        if (!strcmp(argv[i], "--cases")) n_cases = (int)v;
-        if (!strcmp(argv[i], "--seed")) first_seed = v;
-        if (!strcmp(argv[i], "--one")) only_seed = v;
         if (!strcmp(argv[i], "--small")) small = true;
         if (!strcmp(argv[i], "--write") && i + 1 < argc) written = fopen(argv[i + 1], "wb");
     }
-    const struct CMUnitTest single[] = {cmocka_unit_test(one)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_statistics_are_exact)};
-    int failed =
-        only_seed ? cmocka_run_group_tests(single, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
+    if (only_seed) only_test("one", one);
+    int failed = run_all_tests(NULL, NULL);
     if (written) failed += fclose(written);
     return failed;
 }

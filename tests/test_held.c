@@ -5,16 +5,7 @@
  *
  * Start with play.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "src/core/sanitized.h"
 #include "tests/subject.h"
 
@@ -172,27 +163,23 @@ static void play_all(tn_device_kind device, tn_mode mode)
     assert_true(whole > programs / 2);
 }
 
-static void fused(void **state)
+TEST(fused)
 {
-    (void)state;
     play_all(subject_device(), TN_FUSED);
 }
 
-static void eager(void **state)
+TEST(eager)
 {
-    (void)state;
     play_all(subject_device(), TN_EAGER);
 }
 
-static void on_the_reference(void **state)
+TEST(on_the_reference)
 {
-    (void)state;
     play_all(TN_REF, TN_FUSED);
 }
 
-static void without_a_compiler(void **state)
+TEST(without_a_compiler)
 {
-    (void)state;
     setenv("TENSOR_CC", "none", 1);
     play_all(TN_CPU, TN_FUSED);
     unsetenv("TENSOR_CC");
@@ -201,8 +188,5 @@ static void without_a_compiler(void **state)
 int main(void)
 {
     setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fused), cmocka_unit_test(eager),
-                                       cmocka_unit_test(on_the_reference),
-                                       cmocka_unit_test(without_a_compiler)};
-    return cmocka_run_group_tests_name("held", tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -5,9 +5,6 @@
  */
 #include "idx_files.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #ifdef TN_HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -24,9 +21,8 @@ static void refuse(const char *name, const void *data, size_t n, int status, con
         fail_msg("'%s' lacks '%s' or '%s'", why.text, text, name);
 }
 
-static void idx_reads(void **state)
+TEST(idx_reads)
 {
-    (void)state;
     good_files();
     nn_images images = {0};
     nn_why why = {0};
@@ -45,9 +41,8 @@ static void idx_reads(void **state)
     tn_free_mem(labels);
 }
 
-static void idx_refuses(void **state)
+TEST(idx_refuses)
 {
-    (void)state;
     uint8_t f[256];
     size_t n = idx_images(f);
     nn_images images = {0};
@@ -94,9 +89,8 @@ static size_t gzip(uint8_t *out, size_t room, const uint8_t *data, size_t n)
     return room - z.avail_out;
 }
 
-static void gz_reads_and_refuses(void **state)
+TEST(gz_reads_and_refuses)
 {
-    (void)state;
     uint8_t f[256], g[512], longer[256] = {0};
     size_t n = idx_images(f), m = gzip(g, sizeof(g), f, n);
     nn_images images = {0};
@@ -156,9 +150,8 @@ static void fuzz(const char *name, const uint8_t *good, size_t n, int rounds, bo
     assert_true(refused > rounds / 10);
 }
 
-static void readers_survive_any_bytes(void **state)
+TEST(readers_survive_any_bytes)
 {
-    (void)state;
     uint8_t f[256];
     size_t n = idx_images(f);
     fuzz("x", f, n, 1500, false);
@@ -171,9 +164,8 @@ static void readers_survive_any_bytes(void **state)
 #ifdef TN_HAVE_STB
 static size_t small_png(uint8_t *out);
 
-static void sheet_reads_and_refuses(void **state)
+TEST(sheet_reads_and_refuses)
 {
-    (void)state;
     uint8_t png[4096];
     size_t n = small_png(png);
     nn_images images = {0};
@@ -255,9 +247,8 @@ static size_t small_png(uint8_t *out)
 }
 #endif
 
-static void readers_report_lack_of_memory(void **state)
+TEST(readers_report_lack_of_memory)
 {
-    (void)state;
     good_files();
     int failed = 0;
     for (long k = 0;; k++) {
@@ -274,19 +265,4 @@ static void readers_report_lack_of_memory(void **state)
     assert_int_equal(failed, 2); /* the file and the pixels */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(idx_reads),
-        cmocka_unit_test(idx_refuses),
-#ifdef TN_HAVE_ZLIB
-        cmocka_unit_test(gz_reads_and_refuses),
-#endif
-        cmocka_unit_test(readers_survive_any_bytes),
-#ifdef TN_HAVE_STB
-        cmocka_unit_test(sheet_reads_and_refuses),
-#endif
-        cmocka_unit_test(readers_report_lack_of_memory),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

@@ -4,7 +4,7 @@
  *
  *     test_integers [--programs N] [--seed S]
  *
- *   node      one operator, its operands (earlier nodes) and numbers, and what it is: two axes, a dtype, the
+ *   node      one operator, its operands (earlier nodes) and numbers, and what it is: two axes, a dtype,
  * values program   a few leaves and some twenty nodes; what no node reads is compared
  *
  * Read first: the list of operators, then work_out, which is the answer.
@@ -13,25 +13,82 @@
 
 enum { MAX_NODES = 48, MAX_ELEMENTS = 256, BATCH = 10 };
 
+/* X(name, kind, an element of it where it is elementwise, how it is recorded). An element is made of x, y and
+ * z, the dtype d and the number p, in arithmetic of 128 bits; tensors are a, b and c. */
+/* clang-format off */
 #define OPS(X)                                                                                               \
-    X(leaf)                                                                                                  \
-    X(full)                                                                                                  \
-    X(arange)                                                                                                \
-    X(neg)                                                                                                   \
-    X(abs) X(square) X(relu) X(sign) X(logical_not) X(add) X(sub) X(mul) X(maximum) X(minimum) X(eq) X(ne)   \
-        X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor) X(where) X(clamp) X(add_scalar)  \
-            X(rsub_scalar) X(mul_scalar) X(maximum_scalar) X(minimum_scalar) X(eq_scalar) X(lt_scalar)       \
-                X(gt_scalar) X(pow_scalar) X(sum) X(prod) X(max) X(min) X(any) X(all) X(argmax) X(argmin)    \
-                    X(cumsum) X(cast) X(by_f64) X(by_f32) X(transpose) X(reshape) X(flip) X(slice) X(pad)    \
-                        X(concat) X(gather) X(index_select) X(scatter_add) X(matmul)
+    X(leaf, OTHER, 0, leaf_of(s, n))                                                                         \
+    X(full, OTHER, 0, tn_full(s, n->f[0], n->dtype, TN_SHAPE(n->r, n->c)))                                   \
+    X(arange, OTHER, 0, range_of(s, n))                                                                      \
+    X(neg, NUMERIC, -x, tn_neg(a))                                                                           \
+    X(abs, NUMERIC, x < 0 ? -x : x, tn_abs(a))                                                               \
+    X(square, NUMERIC, x * x, tn_square(a))                                                                  \
+    X(relu, NUMERIC, x < 0 ? 0 : x, tn_relu(a))                                                              \
+    X(sign, SELF, (x > 0) - (x < 0), tn_sign(a))                                                             \
+    X(logical_not, TEST, !x, tn_logical_not(a))                                                              \
+    X(add, PAIR, x + y, tn_add(a, b))                                                                        \
+    X(sub, PAIR, x - y, tn_sub(a, b))                                                                        \
+    X(mul, PAIR, x * y, tn_mul(a, b))                                                                        \
+    X(maximum, PAIR, x > y ? x : y, tn_maximum(a, b))                                                        \
+    X(minimum, PAIR, x < y ? x : y, tn_minimum(a, b))                                                        \
+    X(eq, PAIR_TEST, x == y, tn_eq(a, b))                                                                    \
+    X(ne, PAIR_TEST, x != y, tn_ne(a, b))                                                                    \
+    X(lt, PAIR_TEST, x < y, tn_lt(a, b))                                                                     \
+    X(le, PAIR_TEST, x <= y, tn_le(a, b))                                                                    \
+    X(gt, PAIR_TEST, x > y, tn_gt(a, b))                                                                     \
+    X(ge, PAIR_TEST, x >= y, tn_ge(a, b))                                                                    \
+    X(logical_and, PAIR_TEST, x && y, tn_logical_and(a, b))                                                  \
+    X(logical_or, PAIR_TEST, x || y, tn_logical_or(a, b))                                                    \
+    X(logical_xor, PAIR_TEST, !x != !y, tn_logical_xor(a, b))                                                \
+    X(where, OTHER, x ? y : z, tn_where(a, b, c))                                                            \
+    X(clamp, OTHER, clamped(n, d, x), tn_clamp(a, n->f[0], n->f[1]))                                         \
+    X(add_scalar, NUMERIC, x + p, tn_add_scalar(a, n->p))                                                    \
+    X(rsub_scalar, NUMERIC, p - x, tn_rsub_scalar(a, n->p))                                                  \
+    X(mul_scalar, NUMERIC, x * p, tn_mul_scalar(a, n->p))                                                    \
+    X(maximum_scalar, NUMERIC, x > nearest(d, p) ? x : nearest(d, p), tn_maximum_scalar(a, n->p))            \
+    X(minimum_scalar, NUMERIC, x < nearest(d, p) ? x : nearest(d, p), tn_minimum_scalar(a, n->p))            \
+    X(eq_scalar, TEST, x == p, tn_eq_scalar(a, n->p))                                                        \
+    X(lt_scalar, TEST, x < p, tn_lt_scalar(a, n->p))                                                         \
+    X(gt_scalar, TEST, x > p, tn_gt_scalar(a, n->p))                                                         \
+    X(pow_scalar, OTHER, wrap(d, x * x) * (p == 3 ? x : 1), tn_pow_scalar(a, n->p))                          \
+    X(sum, REDUCE, 0, tn_sum(a, 1, &axis, true))                                                             \
+    X(prod, REDUCE, 0, tn_prod(a, 1, &axis, true))                                                           \
+    X(max, REDUCE, 0, tn_max(a, 1, &axis, true))                                                             \
+    X(min, REDUCE, 0, tn_min(a, 1, &axis, true))                                                             \
+    X(any, REDUCE, 0, tn_any(a, 1, &axis, true))                                                             \
+    X(all, REDUCE, 0, tn_all(a, 1, &axis, true))                                                             \
+    X(argmax, REDUCE, 0, tn_argmax(a, axis, true))                                                           \
+    X(argmin, REDUCE, 0, tn_argmin(a, axis, true))                                                           \
+    X(cumsum, OTHER, 0, tn_cumsum(a, axis))                                                                  \
+    X(cast, OTHER, x, tn_cast(a, n->dtype))                                                                  \
+    X(by_f64, OTHER, x, tn_cast(tn_cast(a, TN_F64), n->dtype))                                               \
+    X(by_f32, OTHER, x, tn_cast(tn_cast(a, TN_F32), TN_I64))                                                 \
+    X(transpose, OTHER, 0, tn_transpose(a, 0, 1))                                                            \
+    X(reshape, OTHER, 0, tn_reshape(a, TN_SHAPE(n->r, n->c)))                                                \
+    X(flip, OTHER, 0, tn_flip(a, 1, &axis))                                                                  \
+    X(slice, OTHER, 0, tn_slice(a, 1, 0, TN_END, 2))                                                         \
+    X(pad, OTHER, 0, tn_pad(a, 1, 2, 1, n->f[0]))                                                            \
+    X(concat, OTHER, 0, tn_concat(2, (tn_tensor *[]){a, b}, 0))                                              \
+    X(gather, OTHER, 0, tn_gather(a, 0, index_of(s, n, n->r, n->c)))                                         \
+    X(index_select, OTHER, 0, tn_index_select(a, 0, index_of(s, n, n->r, 0)))                                \
+    X(scatter_add, OTHER, 0, tn_scatter_add(a, 0, index_of(s, n, src->r, n->c), b))                          \
+    X(matmul, OTHER, 0, tn_matmul(a, b))
+/* clang-format on */
 typedef enum opcode {
-#define X(name) OP_##name,
+#define X(name, ...) OP_##name,
     OPS(X)
 #undef X
         N_OPS
 } opcode;
-static const char *const op_name[] = {
-#define X(name) #name,
+
+/* What operands it takes, and of which dtype the result is: its own; as numbers, so not bool; a truth; of
+ * both. */
+typedef enum kind { SELF, NUMERIC, TEST, PAIR, PAIR_TEST, REDUCE, OTHER } kind;
+static const struct {
+    const char *name;
+    kind kind;
+} Ops[] = {
+#define X(name, kind, ...) {#name, kind},
     OPS(X)
 #undef X
 };
@@ -99,80 +156,26 @@ static wide fold(opcode op, wide a, wide v)
     }
 }
 
+static wide clamped(const node *n, tn_dtype d, wide x)
+{
+    const wide low = bound(d, n->f[0], true), high = bound(d, n->f[1], false), least = x < low ? low : x;
+    return least > high ? high : least;
+}
+
 /* One element of an elementwise operator. */
 static wide element(const node *n, tn_dtype d, wide x, wide y, wide z)
 {
-    wide p = n->p;
+    const wide p = n->p;
     switch (n->op) {
-    case OP_neg:
-        return -x;
-    case OP_abs:
-        return x < 0 ? -x : x;
-    case OP_square:
-        return x * x;
-    case OP_relu:
-        return x < 0 ? 0 : x;
-    case OP_sign:
-        return (x > 0) - (x < 0);
-    case OP_logical_not:
-        return !x;
-    case OP_add:
-        return x + y;
-    case OP_sub:
-        return x - y;
-    case OP_mul:
-        return x * y;
-    case OP_maximum:
-        return x > y ? x : y;
-    case OP_minimum:
-        return x < y ? x : y;
-    case OP_eq:
-        return x == y;
-    case OP_ne:
-        return x != y;
-    case OP_lt:
-        return x < y;
-    case OP_le:
-        return x <= y;
-    case OP_gt:
-        return x > y;
-    case OP_ge:
-        return x >= y;
-    case OP_logical_and:
-        return x && y;
-    case OP_logical_or:
-        return x || y;
-    case OP_logical_xor:
-        return !x != !y;
-    case OP_where:
-        return x ? y : z;
-    case OP_clamp: {
-        wide low = bound(d, n->f[0], true), high = bound(d, n->f[1], false), least = x < low ? low : x;
-        return least > high ? high : least;
+#define X(name, kind, element, ...)                                                                          \
+    case OP_##name:                                                                                          \
+        return element;
+        OPS(X)
+#undef X
+    case N_OPS:
+        break;
     }
-    case OP_add_scalar:
-        return x + p;
-    case OP_rsub_scalar:
-        return p - x;
-    case OP_mul_scalar:
-        return x * p;
-    case OP_maximum_scalar:
-        p = nearest(d, p);
-        return x > p ? x : p;
-    case OP_minimum_scalar:
-        p = nearest(d, p);
-        return x < p ? x : p;
-    case OP_eq_scalar:
-        return x == p;
-    case OP_lt_scalar:
-        return x < p;
-    case OP_gt_scalar:
-        return x > p;
-    case OP_pow_scalar:
-        return wrap(d, x * x) * (p == 3 ? x : 1);
-    default: /* casts */
-        return x;
-    }
+    return 0;
 }
 
 static int64_t at(const node *n, int64_t i, int64_t j)
@@ -185,7 +188,7 @@ static void work_out(program *p, node *n)
     const node *x = &p->v[n->in[0]], *y = &p->v[n->in[1]], *z = &p->v[n->in[2]];
     tn_dtype d = n->dtype; /* of the arithmetic: a comparison's is its operands' */
     bool extreme = n->op == OP_argmax || n->op == OP_argmin;
-    int64_t inner = n->op >= OP_sum && n->op <= OP_argmin ? (n->p ? x->c : x->r) : 0;
+    int64_t inner = Ops[n->op].kind == REDUCE ? (n->p ? x->c : x->r) : 0;
     for (int64_t i = 0; i < n->r; i++)
         for (int64_t j = 0; j < n->c; j++) {
             wide v;
@@ -258,7 +261,6 @@ static void work_out(program *p, node *n)
                     v = wrap(TN_I64, v + (wide)x->v[i * x->c + k] * y->v[k * n->c + j]);
                 break;
             default:
-                if (n->op >= OP_maximum_scalar && n->op <= OP_minimum_scalar) d = n->dtype;
                 v = element(n, d, at(x, i, j), at(y, i, j), at(z, i, j));
             }
             n->v[i * n->c + j] = wrap(n->dtype, v);
@@ -277,29 +279,12 @@ static int rank_of(tn_dtype d)
 
 static int64_t hard(rng *r)
 {
-    static const int64_t v[] = {0,
-                                1,
-                                -1,
-                                2,
-                                -3,
-                                INT64_MIN,
-                                INT64_MAX,
-                                255,
-                                256,
-                                -255,
-                                128,
-                                INT32_MAX,
-                                INT32_MIN,
-                                INT64_MIN + 1,
-                                INT64_C(1) << 53,
-                                (INT64_C(1) << 53) + 1,
-                                -(INT64_C(1) << 53) - 1,
-                                INT64_C(1) << 32,
-                                (INT64_C(1) << 31),
-                                (1 << 24) + 1,
-                                46341,
-                                INT64_C(3037000500),
-                                INT64_C(1) << 62};
+    /* clang-format off */
+    static const int64_t v[] = {
+        0, 1, -1, 2, -3, 128, 255, 256, -255, 46341, (1 << 24) + 1, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX,
+        INT64_MIN + 1, INT64_C(1) << 53, (INT64_C(1) << 53) + 1, -(INT64_C(1) << 53) - 1, INT64_C(1) << 31,
+        INT64_C(1) << 32, INT64_C(1) << 62, INT64_C(3037000500)};
+    /* clang-format on */
     return rng_below(r, 4) ? v[rng_below(r, (int64_t)(sizeof v / sizeof *v))] : (int64_t)rng_next(r);
 }
 
@@ -347,6 +332,34 @@ static bool draw_node(program *p, rng *r, node *n)
     tn_dtype both = rank_of(x->dtype) > rank_of(y->dtype) ? x->dtype : y->dtype,
              number = x->dtype == TN_BOOL ? TN_I64 : x->dtype;
     n->r = x->r, n->c = x->c, n->dtype = x->dtype, n->p = hard(r);
+    switch (Ops[n->op].kind) {
+    case SELF:
+        return true;
+    case NUMERIC:
+        n->dtype = number;
+        return true;
+    case TEST:
+        n->dtype = TN_BOOL;
+        return true;
+    case PAIR:
+        n->dtype = both == TN_BOOL && n->op == OP_sub ? TN_I64 : both;
+        spread(n, y);
+        return like(x, y);
+    case PAIR_TEST:
+        n->dtype = TN_BOOL;
+        spread(n, y);
+        return like(x, y);
+    case REDUCE:
+        n->p = rng_below(r, 2);
+        *(n->p ? &n->c : &n->r) = 1;
+        if (n->op == OP_any || n->op == OP_all)
+            n->dtype = TN_BOOL;
+        else if (n->op != OP_max && n->op != OP_min)
+            n->dtype = TN_I64;
+        return true;
+    case OTHER:
+        break;
+    }
     switch (n->op) {
     case OP_leaf:
         n->dtype = types[rng_below(r, 4)];
@@ -360,74 +373,20 @@ static bool draw_node(program *p, rng *r, node *n)
         n->r = 1, n->c = 8, n->p = rng_below(r, 2) ? 3 : -7;
         n->f[0] = (double)rng_below(r, 1000);
         return true;
-    case OP_neg:
-    case OP_abs:
-    case OP_square:
-    case OP_relu:
-    case OP_add_scalar:
-    case OP_rsub_scalar:
-    case OP_mul_scalar:
-    case OP_maximum_scalar:
-    case OP_minimum_scalar:
-        n->dtype = number;
-        return true;
     case OP_pow_scalar:
         n->dtype = number;
         n->p = 2 + rng_below(r, 2);
         return x->dtype != TN_BOOL;
-    case OP_sign:
-        return true;
-    case OP_logical_not:
-    case OP_eq_scalar:
-    case OP_lt_scalar:
-    case OP_gt_scalar:
-        n->dtype = TN_BOOL;
-        return true;
     case OP_clamp:
         n->dtype = number;
         n->f[0] = some_bound(r), n->f[1] = some_bound(r);
         return true;
-    case OP_add:
-    case OP_sub:
-    case OP_mul:
-    case OP_maximum:
-    case OP_minimum:
-        n->dtype = both == TN_BOOL && n->op == OP_sub ? TN_I64 : both;
-        spread(n, y);
-        return like(x, y);
-    case OP_eq:
-    case OP_ne:
-    case OP_lt:
-    case OP_le:
-    case OP_gt:
-    case OP_ge:
-    case OP_logical_and:
-    case OP_logical_or:
-    case OP_logical_xor:
-        n->dtype = TN_BOOL;
-        spread(n, y);
-        return like(x, y);
     case OP_where:
         n->dtype = rank_of(y->dtype) > rank_of(z->dtype) ? y->dtype : z->dtype;
         if (x->dtype != TN_BOOL || !like(x, y)) return false;
         spread(n, y);
         if (!like(n, z)) return false;
         spread(n, z);
-        return true;
-    case OP_sum:
-    case OP_prod:
-    case OP_max:
-    case OP_min:
-    case OP_any:
-    case OP_all:
-    case OP_argmax:
-    case OP_argmin:
-        n->p = rng_below(r, 2);
-        *(n->p ? &n->c : &n->r) = 1;
-        if (n->op == OP_any || n->op == OP_all)
-            n->dtype = TN_BOOL;
-        else if (n->op != OP_max && n->op != OP_min)
-            n->dtype = TN_I64;
         return true;
     case OP_cumsum:
         n->p = rng_below(r, 2);
@@ -476,10 +435,9 @@ static bool draw_node(program *p, rng *r, node *n)
         n->dtype = both;
         n->c = y->c;
         return x->c == y->r && x->dtype != TN_BOOL && y->dtype != TN_BOOL;
-    case N_OPS:
-        break;
+    default:
+        return false;
     }
-    return false;
 }
 
 static void draw_program(program *p, uint64_t seed)
@@ -511,77 +469,30 @@ static tn_tensor *index_of(tn_session *s, const node *n, int64_t rows, int64_t c
                    : tn_from(s, n->index, TN_I64, TN_SHAPE(rows));
 }
 
+static tn_tensor *leaf_of(tn_session *s, const node *n)
+{
+    unsigned char raw[8 * MAX_ELEMENTS];
+    tn_convert(raw, n->dtype, n->v, TN_I64, (size_t)(n->r * n->c));
+    return tn_from(s, raw, n->dtype, TN_SHAPE(n->r, n->c));
+}
+
+static tn_tensor *range_of(tn_session *s, const node *n)
+{
+    tn_tensor *t = tn_arange(s, n->f[0], n->f[0] + 8 * (double)n->p, (double)n->p, n->dtype);
+    return tn_reshape(t, TN_SHAPE(1, 8));
+}
+
 static tn_tensor *record(tn_session *s, const program *p, const node *n, tn_tensor **v)
 {
-    tn_tensor *x = v[n->in[0]], *y = v[n->in[1]], *z = v[n->in[2]];
+    tn_tensor *a = v[n->in[0]], *b = v[n->in[1]], *c = v[n->in[2]];
     const node *src = &p->v[n->in[1]];
-    unsigned char raw[8 * MAX_ELEMENTS];
-    int axis = (int)n->p;
+    const int axis = (int)n->p;
     switch (n->op) {
-    case OP_leaf:
-        tn_convert(raw, n->dtype, n->v, TN_I64, (size_t)(n->r * n->c));
-        return tn_from(s, raw, n->dtype, TN_SHAPE(n->r, n->c));
-    case OP_full:
-        return tn_full(s, n->f[0], n->dtype, TN_SHAPE(n->r, n->c));
-    case OP_arange:
-        return tn_reshape(tn_arange(s, n->f[0], n->f[0] + 8 * (double)n->p, (double)n->p, n->dtype),
-                          TN_SHAPE(1, 8));
-#define ONE(name)                                                                                            \
+#define X(name, kind, element, recorded)                                                                     \
     case OP_##name:                                                                                          \
-        return tn_##name(x);
-        ONE(neg)
-        ONE(abs)
-        ONE(square)
-        ONE(relu)
-        ONE(sign) ONE(logical_not)
-#define TWO(name)                                                                                            \
-    case OP_##name:                                                                                          \
-        return tn_##name(x, y);
-            TWO(add) TWO(sub) TWO(mul) TWO(maximum) TWO(minimum) TWO(eq) TWO(ne) TWO(lt) TWO(le) TWO(gt)
-                TWO(ge) TWO(logical_and) TWO(logical_or) TWO(logical_xor) TWO(matmul)
-#define NUMBER(name)                                                                                         \
-    case OP_##name:                                                                                          \
-        return tn_##name(x, n->p);
-                    NUMBER(add_scalar) NUMBER(rsub_scalar) NUMBER(mul_scalar) NUMBER(maximum_scalar)
-                        NUMBER(minimum_scalar) NUMBER(eq_scalar) NUMBER(lt_scalar) NUMBER(gt_scalar)
-                            NUMBER(pow_scalar)
-#define REDUCE(name)                                                                                         \
-    case OP_##name:                                                                                          \
-        return tn_##name(x, 1, &axis, true);
-                                REDUCE(sum) REDUCE(prod) REDUCE(max) REDUCE(min) REDUCE(any)
-                                    REDUCE(all) case OP_where : return tn_where(x, y, z);
-    case OP_clamp:
-        return tn_clamp(x, n->f[0], n->f[1]);
-    case OP_argmax:
-        return tn_argmax(x, axis, true);
-    case OP_argmin:
-        return tn_argmin(x, axis, true);
-    case OP_cumsum:
-        return tn_cumsum(x, axis);
-    case OP_cast:
-        return tn_cast(x, n->dtype);
-    case OP_by_f64:
-        return tn_cast(tn_cast(x, TN_F64), n->dtype);
-    case OP_by_f32:
-        return tn_cast(tn_cast(x, TN_F32), TN_I64);
-    case OP_transpose:
-        return tn_transpose(x, 0, 1);
-    case OP_reshape:
-        return tn_reshape(x, TN_SHAPE(n->r, n->c));
-    case OP_flip:
-        return tn_flip(x, 1, &axis);
-    case OP_slice:
-        return tn_slice(x, 1, 0, TN_END, 2);
-    case OP_pad:
-        return tn_pad(x, 1, 2, 1, n->f[0]);
-    case OP_concat:
-        return tn_concat(2, (tn_tensor *[]){x, y}, 0);
-    case OP_gather:
-        return tn_gather(x, 0, index_of(s, n, n->r, n->c));
-    case OP_index_select:
-        return tn_index_select(x, 0, index_of(s, n, n->r, 0));
-    case OP_scatter_add:
-        return tn_scatter_add(x, 0, index_of(s, n, src->r, n->c), y);
+        return recorded;
+        OPS(X)
+#undef X
     case N_OPS:
         break;
     }
@@ -592,7 +503,7 @@ static void print(const program *p, int last)
 {
     for (int i = 0; i <= last; i++) {
         const node *n = &p->v[i];
-        print_message("  v%d = %s(v%d, v%d, v%d) %s [%d, %d]  %lld, %g, %g\n", i, op_name[n->op], n->in[0],
+        print_message("  v%d = %s(v%d, v%d, v%d) %s [%d, %d]  %lld, %g, %g\n", i, Ops[n->op].name, n->in[0],
                       n->in[1], n->in[2], tn_dtype_name(n->dtype), (int)n->r, (int)n->c, (long long)n->p,
                       n->f[0], n->f[1]);
     }
@@ -605,19 +516,19 @@ static void check_node(tn_session *s, const program *p, int i, tn_tensor *t, con
     int status = t ? tn_read(t, TN_I64, got, (size_t)count * sizeof *got) : TN_E_NULL;
     if (status) {
         print(p, p->n - 1);
-        fail_msg("seed %llu, %s, v%d = %s: %s", (unsigned long long)p->seed, road, i, op_name[n->op],
+        fail_msg("seed %llu, %s, v%d = %s: %s", (unsigned long long)p->seed, road, i, Ops[n->op].name,
                  tn_error_text(s));
     }
     if (tn_dtype_of(t) != n->dtype || tn_dim(t, 0) != n->r || tn_dim(t, 1) != n->c) {
         print(p, p->n - 1);
-        fail_msg("seed %llu, %s, v%d = %s: %s [%d, %d]", (unsigned long long)p->seed, road, i, op_name[n->op],
-                 tn_dtype_name(tn_dtype_of(t)), (int)tn_dim(t, 0), (int)tn_dim(t, 1));
+        fail_msg("seed %llu, %s, v%d = %s: %s [%d, %d]", (unsigned long long)p->seed, road, i,
+                 Ops[n->op].name, tn_dtype_name(tn_dtype_of(t)), (int)tn_dim(t, 0), (int)tn_dim(t, 1));
     }
     for (int64_t k = 0; k < count; k++) {
         if (got[k] == n->v[k]) continue;
         print(p, p->n - 1);
         fail_msg("seed %llu, %s, v%d = %s, element %d: %lld is right, got %lld", (unsigned long long)p->seed,
-                 road, i, op_name[n->op], (int)k, (long long)n->v[k], (long long)got[k]);
+                 road, i, Ops[n->op].name, (int)k, (long long)n->v[k], (long long)got[k]);
     }
 }
 
@@ -650,43 +561,31 @@ static void check_road(const char *road, tn_device_kind device, tn_mode mode, in
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void interpreted(void **state)
+TEST(interpreted)
 {
-    (void)state;
     check_road("the reference", TN_REF, TN_EAGER, 10 * programs, true);
 }
 
-static void without_a_compiler(void **state)
+TEST(without_a_compiler)
 {
-    (void)state;
     setenv("TENSOR_CC", "none", 1);
     check_road("without a compiler", TN_CPU, TN_FUSED, 5 * programs, true);
     unsetenv("TENSOR_CC");
 }
 
-static void fused(void **state)
+TEST(fused)
 {
-    (void)state;
     check_road("fused", subject_device(), TN_FUSED, programs, false);
 }
 
-static void eager(void **state)
+TEST(eager)
 {
-    (void)state;
     check_road("eager", subject_device(), TN_EAGER, programs / 8, true);
 }
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--programs")) programs = atoi(argv[i + 1]);
-        if (!strcmp(argv[i], "--seed")) first_seed = strtoull(argv[i + 1], NULL, 10);
-    }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interpreted),
-        cmocka_unit_test(without_a_compiler),
-        cmocka_unit_test(fused),
-        cmocka_unit_test(eager),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    OPTION(programs, "programs");
+    OPTION(first_seed, "seed");
+    return run_all_tests(NULL, NULL);
 }

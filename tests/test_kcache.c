@@ -1,21 +1,11 @@
 /* test_kcache.c - the folder of compiled kernels: hits, misses, and folders not to be trusted. No compiler is
  * run: an object is any file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "folder.h"
 #include "src/core/alloc.h"
@@ -88,9 +78,8 @@ static const char *get(tn_kcache *c, const char *entry, const char *text)
 
 /* ---- hits and misses -------------------------------------------------------------------------------- */
 
-static void found_again(void **state)
+TEST(found_again)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_kcache *c = open_cache(dir);
     assert_string_equal(get(c, "gelu", "text"), "");
@@ -118,9 +107,8 @@ static void found_again(void **state)
     assert_int_equal(log_lines, 0);
 }
 
-static void several_in_one_object(void **state)
+TEST(several_in_one_object)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_kcache *c = open_cache(dir);
     tn_source a = {"a", "1"}, b = {"b", "2"}, d = {"d", "3"};
@@ -137,9 +125,8 @@ static void several_in_one_object(void **state)
     tn_kcache_close(c);
 }
 
-static void long_names(void **state)
+TEST(long_names)
 {
-    (void)state;
     tn_kcache *c = open_cache(fresh_dir());
     char name[201];
     memset(name, 'x', 200);
@@ -159,9 +146,8 @@ static uint64_t constant_hash(const void *data, size_t bytes, uint64_t seed)
     return 7;
 }
 
-static void a_collision_is_a_miss(void **state)
+TEST(a_collision_is_a_miss)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_kcache *c = open_with(dir, 0, constant_hash);
     int one, two;
@@ -181,9 +167,8 @@ static void a_collision_is_a_miss(void **state)
     tn_kcache_close(c);
 }
 
-static void table_of_loaded(void **state)
+TEST(table_of_loaded)
 {
-    (void)state;
     enum { N = 1000 };
     static int object[N];
     static char text[N][16];
@@ -201,9 +186,8 @@ static void table_of_loaded(void **state)
 }
 
 /* A later object never takes an earlier one's name. */
-static void object_names_are_new(void **state)
+TEST(object_names_are_new)
 {
-    (void)state;
     tn_kcache *c = open_cache(fresh_dir());
     tn_source s = {"k", "text"};
     char first[PATH_MAX], second[PATH_MAX];
@@ -224,9 +208,8 @@ static void write_file(const char *path, const char *content, size_t bytes)
 }
 
 /* Every truncation of both files, and every byte of them changed. */
-static void any_damage_is_a_miss(void **state)
+TEST(any_damage_is_a_miss)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_kcache *c = open_cache(dir);
     assert_int_equal(put(c, "k", "text", "object"), 0);
@@ -263,9 +246,8 @@ static void any_damage_is_a_miss(void **state)
     tn_kcache_close(c);
 }
 
-static void an_object_elsewhere_is_not_used(void **state)
+TEST(an_object_elsewhere_is_not_used)
 {
-    (void)state;
     const char *dir = fresh_dir();
     tn_kcache *c = open_cache(dir);
     assert_int_equal(put(c, "k", "text", "object"), 0);
@@ -292,9 +274,8 @@ static void age(const char *dir, const char *part, time_t seconds)
     closedir(d);
 }
 
-static void least_recently_used_goes_first(void **state)
+TEST(least_recently_used_goes_first)
 {
-    (void)state;
     const char *dir = fresh_dir();
     char big[3001], stranger[PATH_MAX];
     memset(big, 'x', 3000);
@@ -320,9 +301,8 @@ static void least_recently_used_goes_first(void **state)
     tn_kcache_close(c);
 }
 
-static void leftovers_of_crashes_go(void **state)
+TEST(leftovers_of_crashes_go)
 {
-    (void)state;
     const char *dir = fresh_dir();
     char scratch[PATH_MAX], file[PATH_MAX + 16];
     tn_kcache *c = open_cache(dir);
@@ -338,9 +318,8 @@ static void leftovers_of_crashes_go(void **state)
     tn_kcache_close(c);
 }
 
-static void failed_sources_are_kept(void **state)
+TEST(failed_sources_are_kept)
 {
-    (void)state;
     tn_kcache *c = open_cache(fresh_dir());
     char path[PATH_MAX], content[64] = "";
     assert_int_equal(tn_kcache_keep_failed(c, &(tn_source){"k", "wrong"}, path), 0);
@@ -373,9 +352,8 @@ static int works_elsewhere(const char *dir, const char *why)
     return bad;
 }
 
-static void unsafe_folders_are_refused(void **state)
+TEST(unsafe_folders_are_refused)
 {
-    (void)state;
     const char *dir = fresh_dir();
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(chmod(dir, 0777), 0);
@@ -387,9 +365,8 @@ static void unsafe_folders_are_refused(void **state)
     assert_int_equal(works_elsewhere(dir, "Not a directory"), 0);
 }
 
-static void somebody_elses_folder(void **state)
+TEST(somebody_elses_folder)
 {
-    (void)state;
     const char *dir = fresh_dir();
     assert_int_equal(mkdir(dir, 0700), 0);
     if (chown(dir, 12345, 12345)) skip(); /* takes root */
@@ -397,9 +374,8 @@ static void somebody_elses_folder(void **state)
 }
 
 /* Whoever may write to a folder above can put another one in the place of ours. */
-static void folders_below_others_are_refused(void **state)
+TEST(folders_below_others_are_refused)
 {
-    (void)state;
     char above[128], dir[160], link[128], shown[160];
     snprintf(above, sizeof above, "%s", fresh_dir());
     snprintf(dir, sizeof dir, "%s/between/cache", above);
@@ -465,9 +441,8 @@ static void make_a_fifo(const char *path)
     assert_int_equal(mkfifo(path, 0600), 0);
 }
 
-static void entries_of_others_are_misses(void **state)
+TEST(entries_of_others_are_misses)
 {
-    (void)state;
     void (*const how[])(const char *path) = {let_group_write, let_all_write, make_a_link, make_a_fifo,
                                              give_away};
     static const char *const ending[] = {".c", ".so"};
@@ -493,9 +468,8 @@ static void entries_of_others_are_misses(void **state)
 }
 
 /* What was looked at is what is loaded, whatever comes into its folder's place meanwhile. */
-static void a_folder_exchanged_behind_its_back(void **state)
+TEST(a_folder_exchanged_behind_its_back)
 {
-    (void)state;
     char dir[128], away[128], path[PATH_MAX], content[64] = "";
     snprintf(dir, sizeof dir, "%s", fresh_dir());
     snprintf(away, sizeof away, "%s", fresh_dir());
@@ -520,9 +494,8 @@ static void a_folder_exchanged_behind_its_back(void **state)
     tn_kcache_close(c);
 }
 
-static void read_only_folder(void **state)
+TEST(read_only_folder)
 {
-    (void)state;
     char dir[128];
     snprintf(dir, sizeof dir, "%s", fresh_dir());
     pid_t pid = fork();
@@ -546,9 +519,8 @@ static void read_only_folder(void **state)
     assert_int_equal(status, 0);
 }
 
-static void environment_chooses_the_folder(void **state)
+TEST(environment_chooses_the_folder)
 {
-    (void)state;
     char root[128], path[PATH_MAX];
     snprintf(root, sizeof root, "%s", fresh_dir());
     const char *const name[] = {"TENSOR_CACHE", "XDG_CACHE_HOME", "HOME"};
@@ -583,9 +555,8 @@ static void environment_chooses_the_folder(void **state)
     }
 }
 
-static void a_relative_folder_outlives_chdir(void **state)
+TEST(a_relative_folder_outlives_chdir)
 {
-    (void)state;
     char here[PATH_MAX];
     assert_non_null(getcwd(here, sizeof here));
     assert_int_equal(chdir(base), 0);
@@ -600,9 +571,8 @@ static void a_relative_folder_outlives_chdir(void **state)
 /* ---- company ---------------------------------------------------------------------------------------- */
 
 /* Two processes that store, find and evict the same few kernels: each find is right or a miss. */
-static void two_processes(void **state)
+TEST(two_processes)
 {
-    (void)state;
     enum { ROUNDS = 150 };
     char dir[128];
     snprintf(dir, sizeof dir, "%s", fresh_dir());
@@ -630,9 +600,8 @@ static void two_processes(void **state)
     }
 }
 
-static void a_child_leaves_the_private_folder(void **state)
+TEST(a_child_leaves_the_private_folder)
 {
-    (void)state;
     const char *dir = fresh_dir();
     mkdir(dir, 0700);
     chmod(dir, 0777);
@@ -652,9 +621,8 @@ static void a_child_leaves_the_private_folder(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     const char *dir = fresh_dir();
     int failures = 0, object;
     for (long n = 0;; n++) {
@@ -676,31 +644,4 @@ static void failing_allocations(void **state)
     assert_true(failures >= 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_again),
-        cmocka_unit_test(several_in_one_object),
-        cmocka_unit_test(long_names),
-        cmocka_unit_test(a_collision_is_a_miss),
-        cmocka_unit_test(table_of_loaded),
-        cmocka_unit_test(object_names_are_new),
-        cmocka_unit_test(any_damage_is_a_miss),
-        cmocka_unit_test(an_object_elsewhere_is_not_used),
-        cmocka_unit_test(least_recently_used_goes_first),
-        cmocka_unit_test(leftovers_of_crashes_go),
-        cmocka_unit_test(failed_sources_are_kept),
-        cmocka_unit_test(unsafe_folders_are_refused),
-        cmocka_unit_test(somebody_elses_folder),
-        cmocka_unit_test(folders_below_others_are_refused),
-        cmocka_unit_test(entries_of_others_are_misses),
-        cmocka_unit_test(a_folder_exchanged_behind_its_back),
-        cmocka_unit_test(read_only_folder),
-        cmocka_unit_test(environment_chooses_the_folder),
-        cmocka_unit_test(a_relative_folder_outlives_chdir),
-        cmocka_unit_test(two_processes),
-        cmocka_unit_test(a_child_leaves_the_private_folder),
-        cmocka_unit_test(failing_allocations),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

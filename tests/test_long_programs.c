@@ -5,9 +5,8 @@
 
 /* A chain of n products with numbers, each its own; then backward: more numbers than one kernel can be given.
  */
-static void many_numbers(void **state)
+TEST(many_numbers)
 {
-    (void)state;
     for (int n = 60; n <= 2000; n = n * 5 / 2) {
         tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .threads = 1, .log = quiet);
         assert_non_null(s);
@@ -32,8 +31,4 @@ static void many_numbers(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_numbers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

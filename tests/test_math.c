@@ -8,16 +8,8 @@
  *
  * Read first: check_all, which every variant goes through.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "../src/device/prelude/math.h"
 #include "long/ulp_error.h"
@@ -174,9 +166,8 @@ static void check_pow(const char *variant, loop2 *loop)
 
 /* ---------------------------------------------------------------------------------------- the tests */
 
-static void test_built_in(void **state)
+TEST(test_built_in)
 {
-    (void)state;
 #define CHECK(name, exact, least) check_function("built in", F_##name, loop_##name);
     TN_EACH_FUNCTION(CHECK)
     check_pow("built in", loop_pow);
@@ -272,27 +263,26 @@ static void check_compiled(const char *cc, const char *contract)
     assert_non_null(lib);
 }
 
-static void test_gcc_fast(void **state)
+TEST(test_gcc_fast)
 {
     (void)state, check_compiled("gcc", "fast");
 }
-static void test_gcc_off(void **state)
+TEST(test_gcc_off)
 {
     (void)state, check_compiled("gcc", "off");
 }
-static void test_clang_fast(void **state)
+TEST(test_clang_fast)
 {
     (void)state, check_compiled("clang", "fast");
 }
-static void test_clang_off(void **state)
+TEST(test_clang_off)
 {
     (void)state, check_compiled("clang", "off");
 }
 
 /* The short forms of sin and cos, where they hold; beyond, nobody asks them. */
-static void test_near(void **state)
+TEST(test_near)
 {
-    (void)state;
     for (int i = 0; i < all.n; i++) {
         float x = all.x[i];
         if (!(fabsf(x) <= TN_NEAR)) continue;
@@ -303,9 +293,8 @@ static void test_near(void **state)
 }
 
 /* The short form of exp, to the bit. */
-static void test_low(void **state)
+TEST(test_low)
 {
-    (void)state;
     int n = 0;
     for (int i = 0; i < all.n; i++) {
         float x = all.x[i];
@@ -323,9 +312,8 @@ static void test_low(void **state)
     assert_true(n > 100);
 }
 
-static void test_generic(void **state)
+TEST(test_generic)
 {
-    (void)state;
     float nan = TN_NAN, inf = TN_INF;
     assert_true(isnan(tn_max(nan, 1.0f)) && isnan(tn_max(1.0f, nan)) && isnan(tn_min(nan, 1.0f)));
     assert_true(isnan(tn_min(1.0f, nan)) && tn_sign(nan) == 0 && isnan(tn_abs(nan)));
@@ -350,16 +338,14 @@ static void test_generic(void **state)
     assert_true(tn_abs(INT32_MIN + 1) == INT32_MAX);
 }
 
-static void test_f64(void **state)
+TEST(test_f64)
 {
-    (void)state;
     for (double x = -40; x < 40; x += 0.37) {
         double a = fabs(x);
         assert_true(tn_exp(x) == exp(x) && tn_expm1(x) == expm1(x) && tn_log(a) == log(a) &&
                     tn_log1p(a) == log1p(a));
         assert_true(tn_sin(x) == sin(x) && tn_cos(x) == cos(x) && tn_atan(x) == atan(x) &&
-                    tn_tanh(x) == tanh(x) &&
-                    tn_erf(x) == erf(x) && tn_ndtr(x) == tn_exact_ndtr(x));
+                    tn_tanh(x) == tanh(x) && tn_erf(x) == erf(x) && tn_ndtr(x) == tn_exact_ndtr(x));
         assert_true(tn_sqrt(a) == sqrt(a) && tn_rsqrt(a) == 1 / sqrt(a) && tn_pow(a, x) == pow(a, x));
         assert_true(tn_floor(x) == floor(x) && tn_ceil(x) == ceil(x) && tn_trunc(x) == trunc(x));
         assert_true(tn_round(x) == rint(x) &&
@@ -419,24 +405,13 @@ static void check_cuda(const char *arch)
     free(text);
 }
 
-static void test_nvrtc_sm_80(void **state)
+TEST(test_nvrtc_sm_80)
 {
     (void)state, check_cuda("sm_80");
 }
-static void test_nvrtc_sm_90(void **state)
+TEST(test_nvrtc_sm_90)
 {
     (void)state, check_cuda("sm_90");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_built_in),    cmocka_unit_test(test_gcc_fast),
-        cmocka_unit_test(test_gcc_off),     cmocka_unit_test(test_clang_fast),
-        cmocka_unit_test(test_clang_off),   cmocka_unit_test(test_generic),
-        cmocka_unit_test(test_f64),         cmocka_unit_test(test_near),
-        cmocka_unit_test(test_low),         cmocka_unit_test(test_nvrtc_sm_80),
-        cmocka_unit_test(test_nvrtc_sm_90),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -270,9 +270,8 @@ static void play(tn_mode mode, uint64_t seed)
     for (int i = 0; i < SESSIONS; i++) assert_int_equal(tn_close(g.s[i]), 0);
 }
 
-static void nothing_brings_it_down(void **state)
+TEST(nothing_brings_it_down)
 {
-    (void)state;
     for (int i = 0; i < n_rounds; i++) play(i & 1 ? TN_EAGER : TN_FUSED, first_seed + (uint64_t)i);
     print_message("%d calls went well, %d were refused\n", went, refused);
     assert_true(went > 20 * n_rounds && refused > 20 * n_rounds);
@@ -280,13 +279,8 @@ static void nothing_brings_it_down(void **state)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--rounds")) n_rounds = atoi(argv[i + 1]);
-        if (!strcmp(argv[i], "--seed")) first_seed = strtoull(argv[i + 1], NULL, 10);
-    }
+    OPTION(n_rounds, "rounds");
+    OPTION(first_seed, "seed");
     setenv("TENSOR_KERNEL_OPT", "0", 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_brings_it_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

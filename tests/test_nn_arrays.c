@@ -5,16 +5,6 @@
  */
 #include "idx_files.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
-
 static tn_session *session(void)
 {
     tn_session *s = tn_open(.device = TN_REF, .mode = TN_EAGER, .seed = 1, .threads = 2, .log = quiet);
@@ -45,9 +35,8 @@ static void fill(unsigned char *data, size_t n, tn_dtype d, uint64_t *r)
 
 /* Arrays of random dtypes and shapes, some in files: each batch has the items of the documented order,
  * whatever the number of threads. */
-static void any_arrays_in_any_order(void **state)
+TEST(any_arrays_in_any_order)
 {
-    (void)state;
     uint64_t r = 5;
     for (int round = 0; round < 40; round++) {
         tn_session *s = session();
@@ -107,9 +96,8 @@ static void any_arrays_in_any_order(void **state)
     }
 }
 
-static void images_in_an_array(void **state)
+TEST(images_in_an_array)
 {
-    (void)state;
     tn_session *s = session();
     unsigned char x[3 * 2 * 2 * 3];
     float got[2 * 2 * 2 * 3];
@@ -133,9 +121,8 @@ static void images_in_an_array(void **state)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void arrays_refused(void **state)
+TEST(arrays_refused)
 {
-    (void)state;
     tn_session *s = session();
     static const float x[12];
     static const unsigned char p[48];
@@ -193,9 +180,8 @@ static const char of_numpy[] = "\x93NUMPY\1\0v\0{'descr': '<i2', 'fortran_order'
                                "                                                          \n"
                                "\0\0\1\0\2\0\3\0\4\0\5";
 
-static void a_file_of_numpy(void **state)
+TEST(a_file_of_numpy)
 {
-    (void)state;
     tn_session *s = session();
     int32_t x[6];
     tn_batch b;
@@ -231,9 +217,8 @@ static size_t npy(unsigned char *out, int version, const char *text, size_t byte
     return at + n + bytes;
 }
 
-static void npy_headers(void **state)
+TEST(npy_headers)
 {
-    (void)state;
     const struct {
         const char *header;
         size_t bytes;
@@ -307,9 +292,8 @@ static void npy_headers(void **state)
 }
 
 /* Arrays that NumPy has made of each dtype and version, where a python3 has it: it adds up what it wrote. */
-static void numpy_and_we_agree(void **state)
+TEST(numpy_and_we_agree)
 {
-    (void)state;
     const char *python = getenv("PYTHON");
     char line[2048];
     snprintf(line, sizeof(line),
@@ -364,9 +348,8 @@ static int squares(int64_t index, void *const *out, void *user)
     return TN_OK;
 }
 
-static void a_function_makes_items(void **state)
+TEST(a_function_makes_items)
 {
-    (void)state;
     enum { COUNT = 100 };
     int32_t y[COUNT];
     for (int i = 0; i < COUNT; i++) y[i] = i;
@@ -404,9 +387,8 @@ static void a_function_makes_items(void **state)
 
 /* ---- tokens ---- */
 
-static void files_of_tokens(void **state)
+TEST(files_of_tokens)
 {
-    (void)state;
     enum { COUNT = 1000, CTX = 9, MOST = 50000 };
     for (int bits = 16; bits <= 32; bits += 16) {
         unsigned char file[COUNT * 4];
@@ -463,9 +445,8 @@ static void files_of_tokens(void **state)
 
 /* ---- loops of one's own, and evaluation of any arrays ---- */
 
-static void steps_without_data(void **state)
+TEST(steps_without_data)
 {
-    (void)state;
     tn_session *s = session();
     tn_linear_new(s, "fc", 2, 2);
     tn_dataset *steps = tn_dataset_arrays(s, 30, 0, NULL);
@@ -512,9 +493,8 @@ static tn_tensor *apply(tn_session *s, tn_tensor *x, void *user)
     return tn_linear_forward(user, x);
 }
 
-static void evaluation_of_arrays(void **state)
+TEST(evaluation_of_arrays)
 {
-    (void)state;
     enum { COUNT = 700, SIDE = 3, CLASSES = 4 };
     static float x[COUNT * 2], y[COUNT], weight[COUNT], maps[COUNT * SIDE * SIDE * 2];
     static int64_t mask[COUNT * SIDE * SIDE];
@@ -569,9 +549,8 @@ static void evaluation_of_arrays(void **state)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void arrays_report_lack_of_memory(void **state)
+TEST(arrays_report_lack_of_memory)
 {
-    (void)state;
     put("x.npy", of_numpy, sizeof(of_numpy));
     int64_t bad = -1;
     int failed = 0;
@@ -593,20 +572,4 @@ static void arrays_report_lack_of_memory(void **state)
     assert_in_range(failed, 8, 299);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_arrays_in_any_order),
-        cmocka_unit_test(images_in_an_array),
-        cmocka_unit_test(arrays_refused),
-        cmocka_unit_test(a_file_of_numpy),
-        cmocka_unit_test(npy_headers),
-        cmocka_unit_test(numpy_and_we_agree),
-        cmocka_unit_test(a_function_makes_items),
-        cmocka_unit_test(files_of_tokens),
-        cmocka_unit_test(steps_without_data),
-        cmocka_unit_test(evaluation_of_arrays),
-        cmocka_unit_test(arrays_report_lack_of_memory),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

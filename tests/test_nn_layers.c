@@ -148,9 +148,8 @@ static void same_everywhere(double *first, bool compare)
     free(b);
 }
 
-static void distributions(void **state)
+TEST(distributions)
 {
-    (void)state;
     double first[128];
     for (int at = 0; at < PLACE_COUNT; at++) {
         WHERE = PLACES[at].name;
@@ -277,9 +276,8 @@ static void training_and_evaluation(void)
     expect_fine(S, WHERE);
 }
 
-static void forward(void **state)
+TEST(forward)
 {
-    (void)state;
     for (int at = 0; at < PLACE_COUNT; at++) {
         WHERE = PLACES[at].name;
         S = open_place(&PLACES[at], NULL, NULL);
@@ -293,16 +291,14 @@ static void forward(void **state)
 
 static uint64_t kernels(void)
 {
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(S, &v);
+    tn_stats v = stats_of(S);
     return v.kernels + v.copies + v.reorders;
 }
 
 /* The product that makes a weight's gradient writes it where it belongs: no copy after it. What is left of
  * the backward of linear -> sum(y * c) beside library calls is c's share of y and the sum for the bias. */
-static void gradients_are_not_copied(void **state)
+TEST(gradients_are_not_copied)
 {
-    (void)state;
     for (int at = 1; at < PLACE_COUNT; at++) {
         WHERE = PLACES[at].name;
         S = open_place(&PLACES[at], NULL, NULL);
@@ -342,9 +338,8 @@ static void expect_error(const void *got, int status, const char *part)
     tn_clear_error(S);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     char lengthy[300];
     memset(lengthy, 'n', sizeof(lengthy) - 1);
     lengthy[sizeof(lengthy) - 1] = 0;
@@ -377,16 +372,14 @@ static void refused(void **state)
     expect_error(tn_norm_forward(ln, RAMP(2, 5)), TN_E_SHAPE, "x has 5 features, layer 'ln' 6");
     tn_tensor *flat = RAMP(2, 6);
     assert_null(tn_multi_head_attention_forward(a, flat));
-    assert_int_equal(tn_error(S), TN_E_SHAPE);
-    tn_clear_error(S);
+    failed(S, TN_E_SHAPE, "");
     tn_step_end(S);
     tn_close(S);
 }
 
 /* Allocation k fails while layers are made, for every k until none does. */
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     for (long k = 0;; k++) {
         S = open_place(&PLACES[0], NULL, NULL);
         tn_alloc_fail_after(k);
@@ -429,9 +422,8 @@ static tn_tensor *ends_the_step(tn_session *s, tn_tensor *x, void *user)
     return x;
 }
 
-static void evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     enum { N = 600 };
     static float x[N * 3];
     static int32_t y[N];
@@ -468,9 +460,8 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-12;
 }
 
-static void schedules(void **state)
+TEST(schedules)
 {
-    (void)state;
     assert_true(near(tn_lr_cosine(0, 4, 14, 1, 0.2), 0.25) && near(tn_lr_cosine(3, 4, 14, 1, 0.2), 1));
     assert_true(near(tn_lr_cosine(4, 4, 14, 1, 0.2), 1) && near(tn_lr_cosine(9, 4, 14, 1, 0.2), 0.6));
     assert_true(near(tn_lr_cosine(14, 4, 14, 1, 0.2), 0.2) && near(tn_lr_cosine(99, 4, 14, 1, 0.2), 0.2));
@@ -481,16 +472,4 @@ static void schedules(void **state)
     assert_true(near(tn_lr_cosine(5, 5, 5, 1, 0.1), 0.1)); /* nothing after the warm-up */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(distributions),
-        cmocka_unit_test(forward),
-        cmocka_unit_test(gradients_are_not_copied),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(evaluation),
-        cmocka_unit_test(schedules),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -165,9 +165,8 @@ static void run_case(const place *at, const golden *g, const optim_case *c, tn_d
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void against_pytorch(void **state)
+TEST(against_pytorch)
 {
-    (void)state;
     golden g;
     golden_open(&g, "optim");
     for (int at = 0; at < PLACE_COUNT; at++)
@@ -178,11 +177,10 @@ static void against_pytorch(void **state)
     golden_close_file(&g);
 }
 
-/* Averages beside a second computation in C: parameters with gradients or none, a parameter that is not averaged, the
- * exchange there and back. */
-static void averages(void **state)
+/* Averages beside a second computation in C: parameters with gradients or none, a parameter that is not
+ * averaged, the exchange there and back. */
+TEST(averages)
 {
-    (void)state;
     enum { N = 70 };
     for (int at = 0; at < PLACE_COUNT; at++) {
         tn_session *s = open_place(&PLACES[at], NULL, NULL);
@@ -252,11 +250,10 @@ static int ones_step(tn_session *s, tn_optim *o, int n, tn_tensor *const *p)
 }
 
 /* Two optimizers, one with every other parameter, another with the rest and of both dtypes. */
-static void two_optimizers(void **state)
+TEST(two_optimizers)
 {
-    (void)state;
-    for (int at = 0; at < PLACE_COUNT; at++) {
-        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+    ON_EACH_WAY(s)
+    {
         tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 3, 0),
                   *c = param(s, "c", TN_F32, 64, 0), *d = param(s, "d", TN_F64, 5, 0);
         tn_optim *o1 = tn_sgd(s, TN_PARAMS(a, c), .lr = 1), *o2 = tn_sgd(s, TN_PARAMS(d, b), .lr = 10);
@@ -265,22 +262,20 @@ static void two_optimizers(void **state)
                                  tn_add(tn_sum(c, TN_ALL, 0), tn_cast(tn_sum(d, TN_ALL, 0), TN_F32)));
         tn_backward(loss);
         tn_optim_step(o1);
-        expect_fine(s, PLACES[at].name);
+        expect_fine(s, Ways[way_].name);
         assert_true(first_of(a) == -1 && first_of(b) == 0 && first_of(c) == -1 && first_of(d) == 0);
         tn_optim_step(o2);
         assert_true(first_of(a) == -1 && first_of(b) == -10 && first_of(c) == -1 && first_of(d) == -10);
         tn_step_end(s);
-        expect_fine(s, PLACES[at].name);
-        tn_close(s);
+        expect_fine(s, Ways[way_].name);
     }
 }
 
 /* Rows cover what has had gradients, and grow to both sides without losing what they hold. */
-static void rows_grow(void **state)
+TEST(rows_grow)
 {
-    (void)state;
-    for (int at = 0; at < PLACE_COUNT; at++) {
-        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+    ON_EACH_WAY(s)
+    {
         tn_tensor *p[5];
         for (int i = 0; i < 5; i++) p[i] = param(s, (const char[]){(char)('a' + i), 0}, TN_F32, 70, 0);
         tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1, .momentum = 0.5);
@@ -292,20 +287,18 @@ static void rows_grow(void **state)
         assert_int_equal(ones_step(s, o, 3, (tn_tensor *[]){p[1], p[2], late}), TN_OK);
         assert_int_equal(o->rows[0].blocks, 8);
         assert_int_equal(o->rows[0].first, 2);
-        expect_fine(s, PLACES[at].name);
+        expect_fine(s, Ways[way_].name);
         /* momentum 1, 1.5, 1.75 */
         assert_true(first_of(p[0]) == 0 && first_of(p[1]) == -1 && first_of(p[2]) == -4.25);
         assert_true(first_of(p[3]) == 0 && first_of(p[4]) == -1 && first_of(late) == 0);
-        tn_close(s);
     }
 }
 
 /* Memory of a step does not grow; a frozen part costs none. */
-static void frozen_costs_nothing(void **state)
+TEST(frozen_costs_nothing)
 {
-    (void)state;
-    for (int at = 0; at < PLACE_COUNT; at++) {
-        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+    ON_EACH_WAY(s)
+    {
         tn_tensor *big = param(s, "big", TN_F32, 4096, 1), *small = param(s, "small", TN_F32, 10, 1);
         tn_requires_grad(big, false);
         tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 0.1, .weight_decay = 0.1);
@@ -315,22 +308,20 @@ static void frozen_costs_nothing(void **state)
             tn_backward(tn_sum(tn_mul(tn_sum(big, TN_ALL, 0), small), TN_ALL, 0));
             tn_optim_step(o);
             tn_step_end(s);
-            if (i == 2) tn_get_stats(s, &before);
+            if (i == 2) before = stats_of(s);
         }
-        tn_get_stats(s, &after);
-        expect_fine(s, PLACES[at].name);
+        after = stats_of(s);
+        expect_fine(s, Ways[way_].name);
         assert_true(first_of(big) == 1);
         assert_true(first_of(small) < 1);
         assert_int_equal(o->rows[0].blocks, 1);
         assert_true(after.bytes_now == before.bytes_now);
-        tn_close(s);
     }
 }
 
 /* A gradient an earlier step left in the slab, even NaN, is not looked at. */
-static void stale_gradients(void **state)
+TEST(stale_gradients)
 {
-    (void)state;
     for (int at = 0; at < PLACE_COUNT; at++)
         for (int accumulate = 1; accumulate <= 2; accumulate++) {
             tn_session *s = open_place(&PLACES[at], NULL, NULL);
@@ -370,9 +361,8 @@ static void hear(int level, const char *text, void *user)
     snprintf(h->text, sizeof(h->text), "%s", text);
 }
 
-static void idle_parameters_are_named(void **state)
+TEST(idle_parameters_are_named)
 {
-    (void)state;
     heard h = {0};
     tn_session *s = open_place(&PLACES[0], hear, &h);
     tn_tensor *a = param(s, "a", TN_F32, 3, 0), *b = param(s, "b", TN_F32, 3, 0),
@@ -396,9 +386,8 @@ static void idle_parameters_are_named(void **state)
 /* Gradients summed over steps as in PyTorch, without .accumulate, are lost, and that is said once. Not where
  * two optimizers take turns, each step brings an update, steps without a backward lie between, or somebody
  * reads the gradients. */
-static void gradients_that_no_update_uses(void **state)
+TEST(gradients_that_no_update_uses)
 {
-    (void)state;
     for (int what = 0; what < 6; what++) {
         heard h = {0};
         tn_session *s = open_place(&PLACES[0], hear, &h);
@@ -419,17 +408,15 @@ static void gradients_that_no_update_uses(void **state)
         }
         if (!what) assert_non_null(strstr(h.text, "came 2 steps with a tn_backward"));
         if (!what) assert_non_null(strstr(h.text, ".accumulate = 3"));
-        tn_stats v = {.size = sizeof v};
-        tn_get_stats(s, &v);
+        tn_stats v = stats_of(s);
         assert_int_equal(v.backward_steps, what == 3 ? 10 : what == 5 ? 0 : 30);
         assert_int_equal(tn_close(s), TN_OK);
     }
 }
 
 /* Who trains without steps is told, once, what they are for. */
-static void training_without_steps(void **state)
+TEST(training_without_steps)
 {
-    (void)state;
     heard h = {0};
     tn_session *s = open_place(&PLACES[0], hear, &h);
     tn_tensor *a = param(s, "a", TN_F32, 3, 0);
@@ -447,11 +434,10 @@ static void training_without_steps(void **state)
 
 /* ---- errors ---- */
 
-static void errors_have_no_effect(void **state)
+TEST(errors_have_no_effect)
 {
-    (void)state;
-    for (int at = 0; at < PLACE_COUNT; at++) {
-        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+    ON_EACH_WAY(s)
+    {
         tn_tensor *a = param(s, "a", TN_F32, 3, 0);
         tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1);
         assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
@@ -475,8 +461,7 @@ static void errors_have_no_effect(void **state)
         tn_backward(loss);
         tn_optim_step(o);
         tn_step_end(s);
-        assert_int_equal(tn_error(s), TN_E_INDEX);
-        tn_clear_error(s);
+        failed(s, TN_E_INDEX, "");
         assert_true(fabs(first_of(a) + 2) < 1e-6);
         /* nor by two updates of one step */
         tn_step_begin(s);
@@ -486,8 +471,7 @@ static void errors_have_no_effect(void **state)
             tn_optim_step(o);
         }
         tn_step_end(s);
-        assert_int_equal(tn_error(s), TN_E_INDEX);
-        tn_clear_error(s);
+        failed(s, TN_E_INDEX, "");
         assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
         assert_int_equal(o->entries[0].steps, 3);
         assert_true(fabs(first_of(a) + 3) < 1e-6);
@@ -508,7 +492,6 @@ static void errors_have_no_effect(void **state)
             assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
             assert_int_equal(o->entries[0].steps, 5 + 2 * call);
         }
-        assert_int_equal(tn_close(s), TN_OK);
     }
 }
 
@@ -520,9 +503,8 @@ static void expect_refused(tn_session *s, const void *got, int status, const cha
     tn_clear_error(s);
 }
 
-static void bad_arguments(void **state)
+TEST(bad_arguments)
 {
-    (void)state;
     tn_session *s = open_place(&PLACES[0], NULL, NULL), *other = open_place(&PLACES[0], NULL, NULL);
     expect_refused(s, tn_sgd(s, tn_all_params(s)), TN_E_ARG, "no parameters yet");
     tn_tensor *a = param(s, "a", TN_F32, 3, 0), *foreign = param(other, "a", TN_F32, 3, 0);
@@ -547,10 +529,8 @@ static void bad_arguments(void **state)
     assert_non_null(tn_sgd(s, TN_PARAMS(empty, behind)));
     tn_optim *o = tn_adamw(s, tn_all_params(s));
     assert_non_null(o);
-    assert_int_equal(tn_optim_group(o, "z*"), TN_E_ARG);
-    tn_clear_error(s);
-    assert_int_equal(tn_optim_set_lr(o, INFINITY), TN_E_ARG);
-    tn_clear_error(s);
+    fails_with(s, TN_E_ARG, "", tn_optim_group(o, "z*"));
+    fails_with(s, TN_E_ARG, "", tn_optim_set_lr(o, INFINITY));
     tn_step_begin(s);
     expect_refused(s, tn_clip_grad_norm(o, 1), TN_E_STATE,
                    "no parameter has a gradient; call tn_backward first");
@@ -566,11 +546,10 @@ static void bad_arguments(void **state)
 }
 
 /* A clip whose step ended without an update does not clip the next one. */
-static void old_clip_is_forgotten(void **state)
+TEST(old_clip_is_forgotten)
 {
-    (void)state;
-    for (int at = 0; at < PLACE_COUNT; at++) {
-        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+    ON_EACH_WAY(s)
+    {
         tn_tensor *a = param(s, "a", TN_F32, 4, 0);
         tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
         tn_step_begin(s);
@@ -579,16 +558,14 @@ static void old_clip_is_forgotten(void **state)
         tn_step_end(s);
         assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
         assert_true(first_of(a) == -1);
-        tn_close(s);
     }
 }
 
 /* An update outside of a step works and leaves nothing behind. */
-static void outside_of_steps(void **state)
+TEST(outside_of_steps)
 {
-    (void)state;
-    for (int at = 0; at < PLACE_COUNT; at++) {
-        tn_session *s = open_place(&PLACES[at], NULL, NULL);
+    ON_EACH_WAY(s)
+    {
         tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 10, 0);
         tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1, .weight_decay = 0.1);
         tn_optim_group(o, "b", .lr_factor = 0.5);
@@ -597,17 +574,15 @@ static void outside_of_steps(void **state)
             tn_backward(tn_add(tn_sum(a, TN_ALL, 0), i % 2 ? tn_sum(a, TN_ALL, 0) : tn_sum(b, TN_ALL, 0)));
             tn_clip_grad_norm(o, 1);
             tn_optim_step(o);
-            expect_fine(s, PLACES[at].name);
+            expect_fine(s, Ways[way_].name);
             tn_step_begin(s); /* results outside of a step live until here */
             tn_step_end(s);
-            tn_stats v = {.size = sizeof(v)};
-            tn_get_stats(s, &v);
+            tn_stats v = stats_of(s);
             if (i == 3) now = v.bytes_now;
             if (i > 3) assert_int_equal(v.bytes_now, now);
         }
         assert_int_equal(o->entries[0].steps, 6);
         assert_int_equal(o->entries[1].steps, 3);
-        tn_close(s);
     }
 }
 
@@ -615,15 +590,13 @@ static void outside_of_steps(void **state)
 
 static uint64_t launches(const tn_session *s)
 {
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(s, &v);
+    tn_stats v = stats_of(s);
     return v.kernels + v.library_calls + v.copies + v.reorders;
 }
 
 /* However many parameters: an update is one kernel, with clipping a norm before it; no new plans. */
-static void one_kernel(void **state)
+TEST(one_kernel)
 {
-    (void)state;
     for (int kind = 0; kind < 3; kind++) { /* uniform, groups, groups with one parameter left out */
         tn_session *s = open_place(&PLACES[1], NULL, NULL);
         tn_tensor *p[9];
@@ -649,8 +622,7 @@ static void one_kernel(void **state)
                 fail_msg("the norm takes %d kernels", (int)(between - before));
             tn_step_end(s);
             expect_fine(s, "one kernel");
-            tn_stats v = {.size = sizeof(v)};
-            tn_get_stats(s, &v);
+            tn_stats v = stats_of(s);
             if (i == 2 || i == 4) plans = v.plans;
             if (i == 5) assert_int_equal(v.plans, plans);
         }
@@ -660,23 +632,4 @@ static void one_kernel(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(against_pytorch),
-        cmocka_unit_test(averages),
-        cmocka_unit_test(two_optimizers),
-        cmocka_unit_test(rows_grow),
-        cmocka_unit_test(frozen_costs_nothing),
-        cmocka_unit_test(stale_gradients),
-        cmocka_unit_test(idle_parameters_are_named),
-        cmocka_unit_test(gradients_that_no_update_uses),
-        cmocka_unit_test(training_without_steps),
-        cmocka_unit_test(errors_have_no_effect),
-        cmocka_unit_test(bad_arguments),
-        cmocka_unit_test(old_clip_is_forgotten),
-        cmocka_unit_test(outside_of_steps),
-        cmocka_unit_test(one_kernel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,18 +4,7 @@
  * Each test writes the file it is about; what windows must hold is worked out here from its bytes. Read
  * `text` and windows_cover_the_part first.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "tests/test.h"
 #include "../nn/nn.h"
 #include "../src/core/alloc.h"
 
@@ -70,11 +59,6 @@ static int token_of(int byte)
     return -1;
 }
 
-static void quiet(int level, const char *message, void *user)
-{
-    (void)level, (void)message, (void)user;
-}
-
 static tn_session *session(tn_device_kind device, uint64_t seed)
 {
     tn_session *s = tn_open(.device = device, .mode = TN_EAGER, .seed = seed, .log = quiet);
@@ -97,9 +81,8 @@ static void close_well(tn_session *s)
 
 /* ---- files and windows ---- */
 
-static void the_vocabulary(void **state)
+TEST(the_vocabulary)
 {
-    (void)state;
     put_text();
     tn_session *s = session(TN_REF, 1);
     for (int part = TN_TRAIN; part <= TN_TEST; part++) {
@@ -132,9 +115,8 @@ static void read_batch(const tn_batch *b, int64_t n, int64_t ctx, int32_t *x, in
     assert_int_equal(tn_read(b->y, TN_I32, y, (size_t)(n * ctx) * sizeof(*y)), TN_OK);
 }
 
-static void windows_cover_the_part(void **state)
+TEST(windows_cover_the_part)
 {
-    (void)state;
     put_text();
     for (int64_t ctx = 1; ctx <= 130; ctx = ctx < 8 ? ctx + 1 : ctx * 2 - 3) {
         tn_session *s = session(TN_REF, 1);
@@ -158,9 +140,8 @@ static void windows_cover_the_part(void **state)
     }
 }
 
-static void drawn_windows(void **state)
+TEST(drawn_windows)
 {
-    (void)state;
     enum { CTX = 7, DRAWN = 4000 };
     static uint32_t place[DRAWN], again[DRAWN];
     put_text();
@@ -201,9 +182,8 @@ static void drawn_windows(void **state)
     for (int i = 0; i < 8; i++) assert_in_range(tally[i], 395, 605);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     tn_session *s = session(TN_REF, 1);
     unlink(path);
     assert_null(tn_dataset_text(s, path, TN_TRAIN));
@@ -246,9 +226,8 @@ static void refused(void **state)
     close_well(s);
 }
 
-static void lack_of_memory(void **state)
+TEST(lack_of_memory)
 {
-    (void)state;
     put_text();
     int failed = 0;
     for (long k = 0; k < 200; k++) {
@@ -272,9 +251,8 @@ static void lack_of_memory(void **state)
  * --------------------------------------------------------------------
  */
 
-static void passes_cut_short(void **state)
+TEST(passes_cut_short)
 {
-    (void)state;
     enum { CTX = 90, BATCH = 4 }; /* 11 windows */
     put_text();
     tn_session *s = session(TN_REF, 5);
@@ -318,9 +296,8 @@ static void passes_cut_short(void **state)
     close_well(s);
 }
 
-static void a_checkpoint_knows_the_window(void **state)
+TEST(a_checkpoint_knows_the_window)
 {
-    (void)state;
     enum { CTX = 8, BATCH = 5, BATCHES = 300 }; /* far beyond the 113 windows of a pass */
     static int32_t want[BATCHES][BATCH * CTX];
     int32_t x[BATCH * CTX], y[BATCH * CTX];
@@ -363,9 +340,8 @@ static tn_tensor *bigram(tn_session *s, tn_tensor *x, void *user)
     return tn_embedding_forward(user, x);
 }
 
-static void loss_and_accuracy(void **state)
+TEST(loss_and_accuracy)
 {
-    (void)state;
     put_text();
     for (int64_t ctx = 1; ctx <= 200; ctx = ctx * 5 + 2) { /* the last is longer than the part */
         tn_session *s = session(TN_CPU, 3);
@@ -401,9 +377,8 @@ static tn_tensor *apply(tn_session *s, tn_tensor *x, void *user)
 }
 
 /* Labels that are ignored do not count; images have one label each. */
-static void loss_of_other_data(void **state)
+TEST(loss_of_other_data)
 {
-    (void)state;
     enum { ITEMS = 300, CLASSES = 3 };
     float x[ITEMS * CLASSES];
     int32_t y[ITEMS];
@@ -443,18 +418,4 @@ static void loss_of_other_data(void **state)
     close_well(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_vocabulary),
-        cmocka_unit_test(windows_cover_the_part),
-        cmocka_unit_test(drawn_windows),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(lack_of_memory),
-        cmocka_unit_test(passes_cut_short),
-        cmocka_unit_test(a_checkpoint_knows_the_window),
-        cmocka_unit_test(loss_and_accuracy),
-        cmocka_unit_test(loss_of_other_data),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

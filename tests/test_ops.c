@@ -481,7 +481,7 @@ static int close_bench(void **state)
 int main(int argc, char **argv)
 {
     add_rows();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) every[n_every++] = cases[i];
+    for (int i = 0; i < n_cases; i++) every[n_every++] = cases[i];
     for (int i = 0; i < n_every; i++) {
         if (argc > 1 && !strstr(every[i].name, argv[1])) continue;
         tests[n_tests++] = (struct CMUnitTest){every[i].name, run_case, NULL, NULL, &every[i]};

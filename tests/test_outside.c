@@ -4,7 +4,7 @@
 #include "check.h"
 
 #include <pthread.h>
-#include <tensor_nn.h>
+#include "rig.h"
 
 static char Said[1500];
 static int N_said;
@@ -32,9 +32,8 @@ static size_t bytes_of(const tn_session *s)
     return st.bytes_now;
 }
 
-static void freed_at_once(void **state)
+TEST(freed_at_once)
 {
-    (void)state;
     tn_session *s = open_one();
     tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(1000, 1000));
     const size_t before = bytes_of(s);
@@ -46,15 +45,12 @@ static void freed_at_once(void **state)
     assert_true(bytes_of(s) >= before + 4000000);
     assert_true(tn_item(tn_max(turned, TN_ALL, false)) == 6);
     assert_null(tn_relu(y));
-    assert_int_equal(tn_error(s), TN_E_STALE);
-    assert_non_null(strstr(tn_error_text(s), "freed"));
-    tn_clear_error(s);
+    failed(s, TN_E_STALE, "freed");
     assert_int_equal(tn_close(s), 0);
 }
 
-static void kept_for_backward(void **state)
+TEST(kept_for_backward)
 {
-    (void)state;
     tn_session *s = open_one();
     tn_tensor *w = tn_param(s, "w", tn_full(s, 0.5, TN_F32, TN_SHAPE(4)));
     tn_tensor *y = tn_exp(w), *z = tn_mul(y, y), *loss = tn_sum(z, TN_ALL, false);
@@ -122,9 +118,8 @@ static void run_drawn(uint64_t seed, bool frees, bool back, float *out)
     assert_int_equal(tn_close(s), 0);
 }
 
-static void random_frees(void **state)
+TEST(random_frees)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         static float a[25 * HELD], b[25 * HELD];
         run_drawn(seed, false, seed % 2, a);
@@ -134,9 +129,8 @@ static void random_frees(void **state)
 }
 
 /* What frees all it gets, in whatever order, needs no step: nodes go as well. */
-static void all_freed_is_bounded(void **state)
+TEST(all_freed_is_bounded)
 {
-    (void)state;
     tn_session *s = open_one();
     tn_linear *a = tn_linear_new(s, "a", 16, 16);
     tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(4, 16));
@@ -155,9 +149,8 @@ static void all_freed_is_bounded(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
-static void piling_up_is_told(void **state)
+TEST(piling_up_is_told)
 {
-    (void)state;
     tn_session *s = open_one();
     tn_linear *a = tn_linear_new(s, "a", 100, 1000);
     tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(100, 100));
@@ -212,9 +205,8 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static void serving_keeps_to_its_memory(void **state)
+TEST(serving_keeps_to_its_memory)
 {
-    (void)state;
     server v[2] = {{.s = open_one()}, {.s = open_one()}};
     pthread_t t[2];
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&t[i], NULL, serve, &v[i]), 0);
@@ -229,9 +221,8 @@ static void serving_keeps_to_its_memory(void **state)
 
 /* What the library makes for itself outside of steps, as where it reads an optimizer's state, it frees
  * itself. */
-static void saving_leaves_nothing(void **state)
+TEST(saving_leaves_nothing)
 {
-    (void)state;
     enum { PARAMS = 40, SAVES = 8192 / PARAMS };
     tn_session *s = open_one();
     tn_tensor *loss = NULL;
@@ -256,12 +247,4 @@ static void saving_leaves_nothing(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(freed_at_once),        cmocka_unit_test(kept_for_backward),
-        cmocka_unit_test(random_frees),         cmocka_unit_test(all_freed_is_bounded),
-        cmocka_unit_test(piling_up_is_told),    cmocka_unit_test(serving_keeps_to_its_memory),
-        cmocka_unit_test(saving_leaves_nothing)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,17 +3,9 @@
  *
  * Read first: test_known_answers.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define TN_NO_MACROS /* the prelude has its own tn_exp, ... */
+#include "tests/test.h"
 #include "../src/core/dtype.h"
 #include "../src/device/prelude/math.h"
 #include "../src/device/prelude/philox.h"
@@ -25,9 +17,8 @@ static uint64_t join(uint32_t low, uint32_t high)
 }
 
 /* The reference vectors that accompany the paper: counter, key, output. */
-static void test_known_answers(void **state)
+TEST(test_known_answers)
 {
-    (void)state;
     static const uint32_t v[][10] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
         {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d, 0x41c83b0e,
@@ -59,9 +50,8 @@ static uint32_t plain(uint64_t seed, uint64_t draw, uint64_t index)
     return c[index % 4];
 }
 
-static void test_fill(void **state)
+TEST(test_fill)
 {
-    (void)state;
     static const uint64_t starts[] = {
         0, 1, 2, 3, 4, 1021, 0x3fffffffeu, 0x7ffffffffffffff0u, UINT64_MAX - 1027};
     static const int counts[] = {0, 1, 2, 3, 4, 5, 7, 31, 64, 1000, 1024};
@@ -80,9 +70,8 @@ static void test_fill(void **state)
         }
 }
 
-static void test_uniform_and_dropout(void **state)
+TEST(test_uniform_and_dropout)
 {
-    (void)state;
     assert_true(tn_uniform(0) == 0 && tn_uniform(0xff) == 0 && tn_uniform(0x100) == 0x1p-24f);
     assert_true(tn_uniform(0xffffffffu) == 1 - 0x1p-24f && tn_uniform(0x80000000u) == 0.5f);
     static const double ps[] = {0, 1e-12, 0x1p-32, 0.1, 0.5, 0.9, 1 - 0x1p-32, 1};
@@ -101,9 +90,8 @@ static double exact_normal(uint32_t a, uint32_t b, int second)
     return sqrt(-2 * log(u)) * (second ? sin(v) : cos(v));
 }
 
-static void test_normal(void **state)
+TEST(test_normal)
 {
-    (void)state;
     enum { N = 1 << 18 };
     float *z = malloc(N * sizeof *z);
     assert_non_null(z);
@@ -151,9 +139,8 @@ static uint32_t bits(float x)
     return u;
 }
 
-static void test_widen(void **state)
+TEST(test_widen)
 {
-    (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
         uint16_t h = (uint16_t)i;
         float f = tn_half_to_f32((tn_half){h}), b = tn_bfloat16_to_f32((tn_bfloat16){h});
@@ -184,9 +171,8 @@ static void check_narrow(uint32_t u)
     }
 }
 
-static void test_narrow(void **state)
+TEST(test_narrow)
 {
-    (void)state;
     for (uint64_t u = 0; u < 0x100000000u; u += 1021) check_narrow((uint32_t)u);
     for (uint32_t h = 0; h < 65536; h++) { /* each value, and half way to the next, with neighbours */
         uint32_t f = bits(tn_f16_to_f32((uint16_t)h));
@@ -201,15 +187,4 @@ static void test_narrow(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_fill),
-        cmocka_unit_test(test_uniform_and_dropout),
-        cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_widen),
-        cmocka_unit_test(test_narrow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

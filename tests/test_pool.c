@@ -1,17 +1,8 @@
 /* test_pool.c - every chunk exactly once, whatever runs it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "src/core/alloc.h"
 #include "src/device/cpu/fpu.h"
@@ -43,9 +34,8 @@ static int wrong(tn_pool *p, int64_t n, int64_t chunk)
     return bad;
 }
 
-static void every_item_once(void **state)
+TEST(every_item_once)
 {
-    (void)state;
     const int threads[] = {1, 2, 3, 4, 9};
     const int64_t sizes[] = {1, 2, 3, 7, 64, 1000, 4099}, chunks[] = {1, 2, 3, 16, 1000, 5000};
     for (int t = 0; t < 5; t++) {
@@ -58,9 +48,8 @@ static void every_item_once(void **state)
     }
 }
 
-static void many_short_calls(void **state)
+TEST(many_short_calls)
 {
-    (void)state;
     tn_pool *p;
     assert_int_equal(tn_pool_open(3, &p), 0);
     for (int i = 0; i < 3000; i++) {
@@ -77,9 +66,8 @@ static void count_call(void *arg, int64_t begin, int64_t end)
     ++*(int *)arg;
 }
 
-static void nothing_and_one_chunk(void **state)
+TEST(nothing_and_one_chunk)
 {
-    (void)state;
     tn_pool *p;
     int calls = 0;
     assert_int_equal(tn_pool_open(2, &p), 0);
@@ -105,9 +93,8 @@ static void note_ends(void *arg, int64_t begin, int64_t end)
     if (end == INT64_MAX) atomic_store(&e->last, begin);
 }
 
-static void huge_extents_do_not_overflow(void **state)
+TEST(huge_extents_do_not_overflow)
 {
-    (void)state;
     tn_pool *p;
     struct ends e = {0};
     assert_int_equal(tn_pool_open(2, &p), 0);
@@ -133,9 +120,8 @@ static void outer_chunk(void *arg, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) tn_pool_run(n->pool, inner_chunk, &n->inner, 100, 7);
 }
 
-static void nested_calls_run(void **state)
+TEST(nested_calls_run)
 {
-    (void)state;
     struct nest n = {0};
     assert_int_equal(tn_pool_open(3, &n.pool), 0);
     for (int i = 0; i < 50; i++) tn_pool_run(n.pool, outer_chunk, &n, 40, 3);
@@ -154,9 +140,8 @@ static void partial_sum(void *arg, int64_t begin, int64_t end)
     ((float *)arg)[begin / CHUNK] = s;
 }
 
-static void bits_do_not_depend_on_threads(void **state)
+TEST(bits_do_not_depend_on_threads)
 {
-    (void)state;
     float part[3][PARTS];
     for (int t = 0; t < 3; t++) {
         tn_pool *p;
@@ -186,9 +171,8 @@ static void compare_mode(void *arg, int64_t begin, int64_t end)
     if (tn_fpu_get() != m->expected) atomic_fetch_add(&m->other, 1);
 }
 
-static void workers_use_the_callers_mode(void **state)
+TEST(workers_use_the_callers_mode)
 {
-    (void)state;
     tn_pool *p;
     assert_int_equal(tn_pool_open(4, &p), 0);
     uint64_t before = tn_fpu_get();
@@ -213,9 +197,8 @@ static void workers_use_the_callers_mode(void **state)
 
 /* ---- processes and threads of the host ------------------------------------------------------------- */
 
-static void works_in_a_forked_child(void **state)
+TEST(works_in_a_forked_child)
 {
-    (void)state;
     tn_pool *p;
     assert_int_equal(tn_pool_open(3, &p), 0);
     assert_int_equal(wrong(p, 1000, 10), 0);
@@ -239,9 +222,8 @@ static void works_in_a_forked_child(void **state)
     tn_pool_close(p);
 }
 
-static void closed_in_a_child_unused(void **state)
+TEST(closed_in_a_child_unused)
 {
-    (void)state;
     tn_pool *p;
     assert_int_equal(tn_pool_open(3, &p), 0);
     pid_t pid = fork();
@@ -265,9 +247,8 @@ static void *own_pool(void *arg)
     return (void *)bad;
 }
 
-static void pools_in_several_threads(void **state)
+TEST(pools_in_several_threads)
 {
-    (void)state;
     pthread_t t[4];
     void *bad;
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, own_pool, NULL), 0);
@@ -287,9 +268,8 @@ static void *burn(void *arg)
     return NULL;
 }
 
-static void busy_cores_and_too_many_threads(void **state)
+TEST(busy_cores_and_too_many_threads)
 {
-    (void)state;
     pthread_t t[2];
     tn_pool *p;
     atomic_store(&burning, 1);
@@ -301,9 +281,8 @@ static void busy_cores_and_too_many_threads(void **state)
     for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
 }
 
-static void errors(void **state)
+TEST(errors)
 {
-    (void)state;
     tn_pool *p = (tn_pool *)state;
     assert_int_equal(tn_pool_open(0, &p), TN_E_ARG);
     assert_null(p);
@@ -317,21 +296,4 @@ static void errors(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_once),
-        cmocka_unit_test(many_short_calls),
-        cmocka_unit_test(nothing_and_one_chunk),
-        cmocka_unit_test(huge_extents_do_not_overflow),
-        cmocka_unit_test(nested_calls_run),
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(workers_use_the_callers_mode),
-        cmocka_unit_test(works_in_a_forked_child),
-        cmocka_unit_test(closed_in_a_child_unused),
-        cmocka_unit_test(pools_in_several_threads),
-        cmocka_unit_test(busy_cores_and_too_many_threads),
-        cmocka_unit_test(errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,15 +1,6 @@
 /* test_profile.c - target profiles: their text, which one a session goes by, a calibration, and what they
  * decide and predict. Start with written. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 #include <tensor_nn.h>
 
 #include "src/report/view.h"
@@ -54,9 +45,8 @@ static void write_file(const char *path, const char *text)
 
 /* ---- text ---- */
 
-static void what_is_printed_is_parsed(void **state)
+TEST(what_is_printed_is_parsed)
 {
-    (void)state;
     for (int d = 0; d < 2; d++) {
         const tn_target_profile *p = tn_profile_reference(d ? TN_DIALECT_CUDA : TN_DIALECT_C);
         tn_target_profile q;
@@ -71,9 +61,8 @@ static void what_is_printed_is_parsed(void **state)
     }
 }
 
-static void what_is_wrong_is_named_by_its_line(void **state)
+TEST(what_is_wrong_is_named_by_its_line)
 {
-    (void)state;
     static const struct {
         const char *from, *to;
         int line;
@@ -122,9 +111,8 @@ static void what_is_wrong_is_named_by_its_line(void **state)
     }
 }
 
-static void noise_is_refused_or_understood(void **state)
+TEST(noise_is_refused_or_understood)
 {
-    (void)state;
     uint64_t r = 99;
     char whole[LONGEST], text[LONGEST], again[LONGEST];
     snprintf(whole, sizeof whole, "%s", written(tn_profile_reference(TN_DIALECT_C)));
@@ -159,9 +147,8 @@ static void noise_is_refused_or_understood(void **state)
     assert_in_range(understood, 500, 45000);
 }
 
-static void numbers_are_rounded_and_stay(void **state)
+TEST(numbers_are_rounded_and_stay)
 {
-    (void)state;
     tn_target_profile a = *tn_profile_reference(TN_DIALECT_C), b, c;
     for (int i = 0; i < a.n_band; i++) a.band[i].copy *= 1.037;
     a.launch_us = 1.2345;
@@ -182,9 +169,8 @@ static void numbers_are_rounded_and_stay(void **state)
     assert_string_not_equal(written(&c), text);
 }
 
-static void between_the_bands_it_is_in_between(void **state)
+TEST(between_the_bands_it_is_in_between)
 {
-    (void)state;
     const tn_target_profile *p = tn_profile_reference(TN_DIALECT_C);
     assert_true(tn_profile_at(p, 1).read == tn_profile_at(p, p->band[0].bytes).read);
     assert_true(fabs(tn_profile_at(p, 1e15).copy - p->band[p->n_band - 1].copy) < 1e-9);
@@ -203,9 +189,8 @@ static const char *reference_name(void)
     return name;
 }
 
-static void a_session_finds_its_profile(void **state)
+TEST(a_session_finds_its_profile)
 {
-    (void)state;
     char path[600];
     char dir[300];
     snprintf(dir, sizeof dir, "%s", fresh_dir());
@@ -235,9 +220,8 @@ static void a_session_finds_its_profile(void **state)
     tn_close(s);
 }
 
-static void a_broken_file_is_refused_with_a_line(void **state)
+TEST(a_broken_file_is_refused_with_a_line)
 {
-    (void)state;
     char dir[300], path[400];
     snprintf(dir, sizeof dir, "%s", fresh_dir());
     assert_int_equal(mkdir(dir, 0700), 0);
@@ -258,9 +242,8 @@ static void a_broken_file_is_refused_with_a_line(void **state)
     setenv("TENSOR_PROFILE", "reference", 1);
 }
 
-static void a_calibration_is_kept(void **state)
+TEST(a_calibration_is_kept)
 {
-    (void)state;
     char dir[300], path[600], text[LONGEST];
     snprintf(dir, sizeof dir, "%s", fresh_dir());
     unsetenv("TENSOR_PROFILE");
@@ -334,9 +317,8 @@ static int64_t bytes_by(double bandwidth, double instruction)
     return bytes;
 }
 
-static void arithmetic_is_repeated_where_it_is_cheap(void **state)
+TEST(arithmetic_is_repeated_where_it_is_cheap)
 {
-    (void)state;
     int64_t slow_memory = bytes_by(1, .01), as_is = bytes_by(1, 1), slow_arithmetic = bytes_by(1, 100);
     assert_true(slow_memory <= as_is && as_is <= slow_arithmetic);
     assert_true(slow_memory < slow_arithmetic);
@@ -359,9 +341,8 @@ static double predicted_by(const tn_target_profile *p, int64_t n)
     return ms;
 }
 
-static void a_copy_is_predicted_as_it_was_measured(void **state)
+TEST(a_copy_is_predicted_as_it_was_measured)
 {
-    (void)state;
     tn_target_profile p = changed(1, 1e-3), half = changed(.5, 1e-3);
     for (int i = 1; i < p.n_band; i++) {
         int64_t n = (int64_t)(p.band[i].bytes / 8);
@@ -374,9 +355,8 @@ static void a_copy_is_predicted_as_it_was_measured(void **state)
     }
 }
 
-static void every_reason_has_words_and_a_remedy(void **state)
+TEST(every_reason_has_words_and_a_remedy)
 {
-    (void)state;
 #define TN_X(name, removable, text, remedy) TN_CUT_##name,
     static const tn_cut_reason all[] = {TN_CUT_REASONS(TN_X)};
 #undef TN_X
@@ -388,9 +368,8 @@ static void every_reason_has_words_and_a_remedy(void **state)
     }
 }
 
-static void a_boundary_says_what_it_costs(void **state)
+TEST(a_boundary_says_what_it_costs)
 {
-    (void)state;
     const int64_t shape[] = {512, 512};
     tn_session *s = open_with_cache(NULL, 2);
     tn_tensor *x = tn_keep(tn_ones(s, TN_F32, 2, shape));
@@ -408,22 +387,4 @@ static void a_boundary_says_what_it_costs(void **state)
     tn_close(s);
 }
 
-int main(void)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_printed_is_parsed),
-        cmocka_unit_test(what_is_wrong_is_named_by_its_line),
-        cmocka_unit_test(noise_is_refused_or_understood),
-        cmocka_unit_test(numbers_are_rounded_and_stay),
-        cmocka_unit_test(between_the_bands_it_is_in_between),
-        cmocka_unit_test(a_session_finds_its_profile),
-        cmocka_unit_test(a_broken_file_is_refused_with_a_line),
-        cmocka_unit_test(a_calibration_is_kept),
-        cmocka_unit_test(arithmetic_is_repeated_where_it_is_cheap),
-        cmocka_unit_test(a_copy_is_predicted_as_it_was_measured),
-        cmocka_unit_test(every_reason_has_words_and_a_remedy),
-        cmocka_unit_test(a_boundary_says_what_it_costs),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
-}
+RUN_TESTS(make_base, drop_base)

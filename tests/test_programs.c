@@ -64,15 +64,13 @@ static void read_early(run *r)
     classes_step(r, true);
 }
 
-static void loss_and_accuracy_come_from_one_plan_in_either_order(void **state)
+TEST(loss_and_accuracy_come_from_one_plan_in_either_order)
 {
-    (void)state;
     run_everywhere(&(training){open_classes, read_late, 6, 2, 1e-5});
 }
 
-static void loss_and_accuracy_may_be_read_before_backward_in_either_order(void **state)
+TEST(loss_and_accuracy_may_be_read_before_backward_in_either_order)
 {
-    (void)state;
     run_everywhere(&(training){open_classes, read_early, 6, 2, 1e-5});
 }
 
@@ -95,9 +93,8 @@ static void skip_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void a_step_is_skipped_when_the_loss_is_not_a_number(void **state)
+TEST(a_step_is_skipped_when_the_loss_is_not_a_number)
 {
-    (void)state;
     run_everywhere(&(training){open_squares, skip_step, 7, 2, 0});
 }
 
@@ -127,9 +124,8 @@ static void clip_step(run *r)
     note_all(r, r->held[W], 2, r->w, 1e-6);
 }
 
-static void gradients_are_clipped_by_a_norm_the_host_reads(void **state)
+TEST(gradients_are_clipped_by_a_norm_the_host_reads)
 {
-    (void)state;
     run_everywhere(&(training){open_clip, clip_step, 12, 2, 1e-6});
 }
 
@@ -176,9 +172,8 @@ static void gan_step(run *r)
     note_all(r, r->held[G], 1, &r->w[G], 1e-5);
 }
 
-static void two_optimizers_take_turns_in_a_step(void **state)
+TEST(two_optimizers_take_turns_in_a_step)
 {
-    (void)state;
     run_everywhere(&(training){open_gan, gan_step, 8, 2, 1e-5});
 }
 
@@ -200,9 +195,8 @@ static void twice_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void one_optimizer_updates_twice_in_a_step(void **state)
+TEST(one_optimizer_updates_twice_in_a_step)
 {
-    (void)state;
     run_everywhere(&(training){open_squares, twice_step, 6, 2, 0});
 }
 
@@ -227,9 +221,8 @@ static void assign_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void an_assignment_between_forward_and_backward_changes_no_gradient(void **state)
+TEST(an_assignment_between_forward_and_backward_changes_no_gradient)
 {
-    (void)state;
     run_everywhere(&(training){open_squares, assign_step, 6, 2, 0});
 }
 
@@ -252,9 +245,8 @@ static void middle_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void reads_in_the_middle_of_a_step_change_nothing(void **state)
+TEST(reads_in_the_middle_of_a_step_change_nothing)
 {
-    (void)state;
     run_everywhere(&(training){open_squares, middle_step, 6, 2, 0});
 }
 
@@ -274,9 +266,8 @@ static void two_backwards_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void two_backwards_add_up_with_a_read_between(void **state)
+TEST(two_backwards_add_up_with_a_read_between)
 {
-    (void)state;
     run_everywhere(&(training){open_squares, two_backwards_step, 6, 2, 0});
 }
 
@@ -302,9 +293,8 @@ static void accumulate_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void gradients_accumulate_over_steps(void **state)
+TEST(gradients_accumulate_over_steps)
 {
-    (void)state;
     run_everywhere(&(training){open_accumulate, accumulate_step, 8, 4, 0});
 }
 
@@ -322,9 +312,8 @@ static void twice_accumulate_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void one_optimizer_accumulates_twice_in_a_step(void **state)
+TEST(one_optimizer_accumulates_twice_in_a_step)
 {
-    (void)state;
     run_everywhere(&(training){open_accumulate, twice_accumulate_step, 6, 2, 0});
 }
 
@@ -357,9 +346,8 @@ static void open_swap(run *r)
     }
 }
 
-static void tensors_change_places(void **state)
+TEST(tensors_change_places)
 {
-    (void)state;
     run_everywhere(&(training){open_swap, swap_step, 6, 2, 0});
 }
 
@@ -379,9 +367,8 @@ static void micro_batches_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-static void several_backwards_in_a_step_accumulate(void **state)
+TEST(several_backwards_in_a_step_accumulate)
 {
-    (void)state;
     run_everywhere(&(training){open_squares, micro_batches_step, 6, 2, 0});
 }
 
@@ -432,9 +419,8 @@ static void modes_step(run *r)
     note_all(r, r->held[VAR], 1, &r->w[1], 1e-5);
 }
 
-static void modes_change_within_a_step(void **state)
+TEST(modes_change_within_a_step)
 {
-    (void)state;
     run_everywhere(&(training){open_modes, modes_step, 6, 2, 1e-5});
 }
 
@@ -461,9 +447,8 @@ static tn_tensor *variant(tn_session *s, int which, tn_tensor *x)
 }
 
 /* A plan that was made for one of them does not serve another, in whatever order they come. */
-static void plans_are_told_apart(void **state)
+TEST(plans_are_told_apart)
 {
-    (void)state;
     /* the last two elements */
     static const double wanted[N_VARIANTS][2] = {{32, 36}, {39, 54}, {32, 36}, {20, 22},
                                                  {28, 30}, {0, 0},   {28, 30}};
@@ -509,31 +494,9 @@ static void open_ones(run *r)
     r->held[X] = tn_ones(r->s, TN_F32, TN_SHAPE(5, 7));
 }
 
-static void sums_of_sums_along_either_axis(void **state)
+TEST(sums_of_sums_along_either_axis)
 {
-    (void)state;
     run_everywhere(&(training){open_ones, alternate_step, 4, 2, 0});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loss_and_accuracy_come_from_one_plan_in_either_order),
-        cmocka_unit_test(loss_and_accuracy_may_be_read_before_backward_in_either_order),
-        cmocka_unit_test(a_step_is_skipped_when_the_loss_is_not_a_number),
-        cmocka_unit_test(gradients_are_clipped_by_a_norm_the_host_reads),
-        cmocka_unit_test(two_optimizers_take_turns_in_a_step),
-        cmocka_unit_test(one_optimizer_updates_twice_in_a_step),
-        cmocka_unit_test(an_assignment_between_forward_and_backward_changes_no_gradient),
-        cmocka_unit_test(reads_in_the_middle_of_a_step_change_nothing),
-        cmocka_unit_test(two_backwards_add_up_with_a_read_between),
-        cmocka_unit_test(gradients_accumulate_over_steps),
-        cmocka_unit_test(one_optimizer_accumulates_twice_in_a_step),
-        cmocka_unit_test(tensors_change_places),
-        cmocka_unit_test(several_backwards_in_a_step_accumulate),
-        cmocka_unit_test(sums_of_sums_along_either_axis),
-        cmocka_unit_test(modes_change_within_a_step),
-        cmocka_unit_test(plans_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

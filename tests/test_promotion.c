@@ -4,8 +4,6 @@
  */
 #include "check.h"
 
-#include <math.h>
-
 static const tn_dtype order[8] = {TN_F32, TN_F16, TN_BF16, TN_F64, TN_I32, TN_I64, TN_U8, TN_BOOL};
 static const char *const table[8][8] = {
     /*           f32    f16    bf16    f64    i32    i64    u8     bool */
@@ -59,9 +57,8 @@ static const char *numeric(const char *d)
     return strcmp(d, "bool") ? d : "i64";
 }
 
-static void pairs(void **state)
+TEST_IN(pairs, setup, teardown)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         for (int j = 0; j < 8; j++) {
             tn_dtype a = order[i], b = order[j];
@@ -89,9 +86,8 @@ static void pairs(void **state)
 }
 
 /* A C number takes the tensor's dtype unless its category is higher. */
-static void numbers(void **state)
+TEST_IN(numbers, setup, teardown)
 {
-    (void)state;
     static const struct {
         tn_dtype x;
         const char *with_int, *with_float;
@@ -109,9 +105,8 @@ static void numbers(void **state)
 }
 
 /* Operators of one tensor. NULL: the operator refuses the dtype. */
-static void single(void **state)
+TEST_IN(single, setup, teardown)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         tn_dtype d = order[i];
         const char *self = tn_dtype_name(d);
@@ -161,9 +156,8 @@ static void casts(tn_session *s, void *user, int *n, tn_tensor **out)
     for (int j = 0; j < 8; j++) out[(*n)++] = tn_cast(x, order[j]);
 }
 
-static void values(void **state)
+TEST(values)
 {
-    (void)state;
     bench b;
     char text[640];
     bench_open(&b);
@@ -177,9 +171,8 @@ static void values(void **state)
 }
 
 /* The promoted arithmetic itself, by hand: 200 + 100 wraps in u8 and not in i32. */
-static void wrapping(void **state)
+TEST_IN(wrapping, setup, teardown)
 {
-    (void)state;
     const double a[1] = {200}, b[1] = {100};
     tn_tensor *u = tensor_of(S, a, TN_U8, 1, (const int64_t[]){1}),
               *v = tensor_of(S, b, TN_U8, 1, (const int64_t[]){1});
@@ -195,9 +188,8 @@ static void wrapping(void **state)
 /* Values of 16 bits that a step makes are rounded alike wherever they are widened: a cast there and back
  * takes digits away in each mode, and a norm of a norm has the gradient of the reference, which what forward
  * has rounded and backward has not does not give: of a row with one element above zero it nearly cancels. */
-static void widened(void **state)
+TEST(widened)
 {
-    (void)state;
     static const float x[3] = {-0.09716796875f, -0.09710693359375f, -0.093994140625f}, big[2] = {0.1f, 70000};
     static const double weight[3] = {-0.27517211, -0.84659255, -1.14283073},
                         bias[3] = {-1.5190469, 0.88468444, -0.31553549},
@@ -277,9 +269,8 @@ static void chain(tn_mode mode, int seed, float *gradient)
     assert_int_equal(tn_close(s), 0);
 }
 
-static void chains(void **state)
+TEST(chains)
 {
-    (void)state;
     for (int seed = 0; seed < 48; seed++) {
         float fused[ROWS * WIDTH], eager[ROWS * WIDTH];
         double apart = 0, size = 1e-30;
@@ -296,16 +287,4 @@ static void chains(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pairs, setup, teardown),
-        cmocka_unit_test_setup_teardown(numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(single, setup, teardown),
-        cmocka_unit_test_setup_teardown(wrapping, setup, teardown),
-        cmocka_unit_test(values),
-        cmocka_unit_test(widened),
-        cmocka_unit_test(chains),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -32,7 +32,7 @@ typedef struct batch {
 /* What was drawn: operators as the programs call them, sizes of graphs by tens of operators, and the nodes
  * these became, gradients included, by kind; views by opcode as well. */
 typedef struct histogram {
-    long op[N_OPS], size[5], kind[TN_KIND_ASSIGN + 1], view[TN_OP_COUNT];
+    long op[MOST_OPS], size[5], kind[TN_KIND_ASSIGN + 1], view[TN_OP_COUNT];
 } histogram;
 static histogram drawn;
 
@@ -46,7 +46,7 @@ static void record(const program *p, tn_session *s, int *n, tn_tensor **out)
     for (int i = 0; i < p->n; i++) {
         if (!live[i]) continue;
         const op_entry *o = &ops[p->v[i].op];
-        v[i] = o->run(p, i, s, v, o->which);
+        v[i] = o->run(p, i, s, v);
         if (s == faulty_session && !strcmp(o->name, faulty_op)) v[i] = tn_mul_scalar(v[i], 1.0001);
         for (int k = 0; k < p->n_wrt; k++) {
             if (p->wrt[k] == i) tn_requires_grad(leaf[k] = v[i], true);
@@ -234,7 +234,7 @@ static const char *const kind_names[TN_KIND_ASSIGN + 1] = {
 static void print_histogram(void)
 {
     print_message("operators:");
-    for (int i = 0; i < N_OPS; i++) print_message(" %s %ld", ops[i].name, drawn.op[i]);
+    for (int i = 0; i < n_ops; i++) print_message(" %s %ld", ops[i].name, drawn.op[i]);
     print_message("\nviews:");
     for (int i = 0; i < TN_OP_COUNT; i++) {
         if (tn_op_get((tn_op)i)->kind == TN_KIND_VIEW)
@@ -252,7 +252,7 @@ static void print_histogram(void)
 static void assert_coverage(void)
 {
     if (n_graphs < 200) return;
-    for (int i = 0; i < N_OPS; i++) {
+    for (int i = 0; i < n_ops; i++) {
         if (drawn.op[i] * 100 < n_graphs) fail_msg("%s stands in only %ld graphs", ops[i].name, drawn.op[i]);
     }
     for (int i = 0; i < TN_OP_COUNT; i++) {
@@ -265,9 +265,8 @@ static void assert_coverage(void)
     }
 }
 
-static void fused(void **state)
+TEST(fused)
 {
-    (void)state;
     bench b;
     static program p[BATCH];
     drawn = (histogram){0};
@@ -290,9 +289,8 @@ static void fused(void **state)
 
 /* Each by itself: what surrounds a graph in a batch changes its groups, and some failed only beside the next.
  */
-static void graphs_that_once_failed(void **state)
+TEST(graphs_that_once_failed)
 {
-    (void)state;
     static const struct {
         uint64_t seed;
         int n;
@@ -307,9 +305,8 @@ static void graphs_that_once_failed(void **state)
     bench_close(&b);
 }
 
-static void eager(void **state)
+TEST(eager)
 {
-    (void)state;
     bench b;
     static program p[EAGER_BATCH];
     open_two(&b, "cpu eager", subject_device(), TN_EAGER);
@@ -323,9 +320,8 @@ static void eager(void **state)
 
 /* The bounds let every answer pass that rounding might have led to, and leave few elements undecided: here
  * the device under test is a reference that rounds by chance. */
-static void bounds_let_rounding_pass(void **state)
+TEST(bounds_let_rounding_pass)
 {
-    (void)state;
     bench b;
     static program p[BATCH];
     open_two(&b, "ref that rounds", TN_REF, TN_EAGER);
@@ -342,9 +338,8 @@ static void bounds_let_rounding_pass(void **state)
 }
 
 /* An operator that is wrong by a ten-thousandth is found, and the program at fault shrunk to it. */
-static void a_wrong_operator_is_found_and_shrunk(void **state)
+TEST(a_wrong_operator_is_found_and_shrunk)
 {
-    (void)state;
     static const char *const wrong[] = {"tanh", "permute", "matmul", "layer_norm", "index_select"};
     bench b;
     open_two(&b, "ref with a fault", TN_REF, TN_EAGER);
@@ -388,20 +383,10 @@ static void one(void **state)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        unsigned long long v = strtoull(argv[i + 1], NULL, 10);
-        if (!strcmp(argv[i], "--graphs")) n_graphs = (int)v;
-        if (!strcmp(argv[i], "--eager")) n_eager = (int)v;
-        if (!strcmp(argv[i], "--seed")) first_seed = v;
-        if (!strcmp(argv[i], "--one")) only_seed = v;
-    }
-    const struct CMUnitTest single[] = {cmocka_unit_test(one)};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_let_rounding_pass),
-        cmocka_unit_test(a_wrong_operator_is_found_and_shrunk),
-        cmocka_unit_test(fused),
-        cmocka_unit_test(graphs_that_once_failed),
-        cmocka_unit_test(eager),
-    };
-    return only_seed ? cmocka_run_group_tests(single, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
+    OPTION(n_graphs, "graphs");
+    OPTION(n_eager, "eager");
+    OPTION(first_seed, "seed");
+    OPTION(only_seed, "one");
+    if (only_seed) only_test("one", one);
+    return run_all_tests(NULL, NULL);
 }

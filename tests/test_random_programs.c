@@ -187,9 +187,8 @@ static void print_tally(void)
         tally.worst, tally.refused, tally.settled);
 }
 
-static void eager_and_fused_agree_with_the_reference(void **state)
+TEST(eager_and_fused_agree_with_the_reference)
 {
-    (void)state;
     static rprogram p[AT_ONCE];
     char text[640];
     tally = (struct tally){0};
@@ -217,9 +216,8 @@ static void eager_and_fused_agree_with_the_reference(void **state)
 
 /* A value that is off by a ten-thousandth, an assignment, an update or a random draw that goes missing in one
  * step, is found, and the program shrunk to few lines with that one among them. */
-static void a_wrong_line_is_found_and_shrunk(void **state)
+TEST(a_wrong_line_is_found_and_shrunk)
 {
-    (void)state;
     static const instr_op wrong[] = {I_TANH, I_PRODUCT, I_FLIP, I_ASSIGN, I_KEEP, I_UPDATE};
     for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
         rprogram p;
@@ -252,15 +250,10 @@ static void one(void **state)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        unsigned long long v = strtoull(argv[i + 1], NULL, 10);
-        if (!strcmp(argv[i], "--programs")) n_programs = (int)v;
-        if (!strcmp(argv[i], "--shrink")) shrinks = (int)v;
-        if (!strcmp(argv[i], "--seed")) first_seed = v;
-        if (!strcmp(argv[i], "--one")) only_seed = v;
-    }
-    const struct CMUnitTest single[] = {cmocka_unit_test(one)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_wrong_line_is_found_and_shrunk),
-                                       cmocka_unit_test(eager_and_fused_agree_with_the_reference)};
-    return only_seed ? cmocka_run_group_tests(single, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
+    OPTION(n_programs, "programs");
+    OPTION(shrinks, "shrink");
+    OPTION(first_seed, "seed");
+    OPTION(only_seed, "one");
+    if (only_seed) only_test("one", one);
+    return run_all_tests(NULL, NULL);
 }

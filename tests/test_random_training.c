@@ -13,10 +13,10 @@
  *
  * Read first: step (random_training.h), then check_run.
  */
+#include "folder.h"
 #include "random_training.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 enum { AT_ONCE = 10 };
 
@@ -28,7 +28,6 @@ static int n_runs = 8;
 static uint64_t first_seed = 1, only_seed;
 static bool levels;
 static FILE *nowhere;
-static char base[64];
 
 static tn_session *open_one(tn_device_kind device, tn_mode mode, const recipe *p, int threads)
 {
@@ -290,9 +289,8 @@ static void describe(const recipe *p)
             p->embedded ? ", embedded" : "", p->accumulate, p->dropout, p->view, p->save_at);
 }
 
-static void runs_agree(void **state)
+TEST(runs_agree)
 {
-    (void)state;
     char text[640];
     int failed = 0;
     for (int done = 0; done < n_runs; done += AT_ONCE) {
@@ -329,21 +327,12 @@ static void one(void **state)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        unsigned long long v = strtoull(argv[i + 1], NULL, 10);
-        if (!strcmp(argv[i], "--runs")) n_runs = (int)v;
-        if (!strcmp(argv[i], "--seed")) first_seed = v;
-        if (!strcmp(argv[i], "--one")) only_seed = v;
-        if (!strcmp(argv[i], "--levels")) levels = v;
-    }
+    OPTION(n_runs, "runs");
+    OPTION(first_seed, "seed");
+    OPTION(only_seed, "one");
+    OPTION(levels, "levels");
     nowhere = fopen("/dev/null", "w");
     assert_non_null(nowhere);
-    snprintf(base, sizeof base, "/tmp/libtensor-training-XXXXXX");
-    assert_non_null(mkdtemp(base));
-    const struct CMUnitTest single[] = {cmocka_unit_test(one)}, tests[] = {cmocka_unit_test(runs_agree)};
-    int failed =
-        only_seed ? cmocka_run_group_tests(single, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", base);
-    return system(command) ? 1 : failed;
+    if (only_seed) only_test("one", one);
+    return run_all_tests(make_base, drop_base);
 }

@@ -189,7 +189,7 @@ additions() {
         file=$(sed 's/^c //' "$info") block=${info%.info}
         case $(cat "$info") in
         'c src/'* | 'c include/'* | 'c tests/'* | 'c fuser/'*)
-            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_SCAN\(cumsum,|F\(cumsum_last,| *\{"cumsum/last"| *if \(from .*TN_OP_neg\)|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
+            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_SCAN\(cumsum,|OP\("cumsum/last"| *if \(from .*TN_OP_neg\)|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
                 grep -F "$(sed 's/[^a-zA-Z# _].*//; s/ tn_.*/ tn_/; q' "$block")" | head -n 1 | cut -d: -f1)
             sed -i "${line}r $block" "$file" || return
             ;;

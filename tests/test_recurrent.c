@@ -86,9 +86,8 @@ static void check_layer(tn_session *s, const char *where, const layers *l, const
     tn_step_end(s);
 }
 
-static void like_pytorch(void **state)
+TEST(like_pytorch)
 {
-    (void)state;
     static const char *const name[] = {"lstm", "gru", "row", "back", "image"};
     golden g;
     golden_open(&g, "layers");
@@ -116,9 +115,8 @@ static int kernels_named(const char *text, const char *name)
 
 /* Each step of an LSTM, or a GRU, is a product and one kernel in each direction; the weight's gradient is one
  * product of all steps. */
-static void few_kernels(void **state)
+TEST(few_kernels)
 {
-    (void)state;
     enum { STEPS = 6, BATCH = 8, IN = 12, HIDDEN = 24 };
     for (int lstm = 0; lstm < 2; lstm++) {
         tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 1, .log = quiet);
@@ -140,9 +138,8 @@ static void few_kernels(void **state)
 
 /* More steps than a concatenation takes operands, fused beside eager; the gradient of what does not move the
  * loss. */
-static void long_sequence(void **state)
+TEST(long_sequence)
 {
-    (void)state;
     enum { STEPS = 300, HIDDEN = 3 };
     double got[2][3 * HIDDEN * HIDDEN];
     for (int eager = 0; eager < 2; eager++) {
@@ -161,9 +158,8 @@ static void long_sequence(void **state)
         assert_true(fabs(got[0][i] - got[1][i]) <= 1e-4 * (1 + fabs(got[1][i])));
 }
 
-static void errors(void **state)
+TEST(errors)
 {
-    (void)state;
     tn_session *s = tn_open(.device = TN_REF, .seed = 1, .log = quiet);
     tn_recurrent *r = tn_lstm_new(s, "r", 3, 4);
     tn_tensor *x = tn_zeros(s, TN_F32, TN_SHAPE(2, 5, 2));
@@ -179,9 +175,4 @@ static void errors(void **state)
     tn_close(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_pytorch), cmocka_unit_test(few_kernels),
-                                       cmocka_unit_test(long_sequence), cmocka_unit_test(errors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,15 +4,7 @@
  * (Philox). Nodes are put together by hand from graph.h, so that neither the builders nor the runtime take
  * part. Read first: node(), then any test.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "src/core/convert.h"
 #include "src/device/ref/ref.h"
 
@@ -116,9 +108,8 @@ static void expect(tn_tensor *t, const double *want)
     expect_near(t, want, 0);
 }
 
-static void rows(void **state)
+TEST_IN(rows, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(4), V(-2, 0, 3, NAN)), *y = leaf(TN_F32, SHAPE(4), V(1, 0, NAN, 2));
     expect(node(TN_OP_relu, TN_F32, SHAPE(4), x, NULL, NULL), V(0, 0, 3, NAN));
     expect(node(TN_OP_sign, TN_F32, SHAPE(4), x, NULL, NULL), V(-1, 0, 1, 0));
@@ -134,9 +125,8 @@ static void rows(void **state)
     expect(node(TN_OP_where, TN_F32, SHAPE(4), c, half, x), V(0.5, 0, 3, 0.25));
 }
 
-static void integers_wrap(void **state)
+TEST_IN(integers_wrap, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_I32, SHAPE(3), V(2147483647, -2147483648.0, 123456789));
     tn_tensor *y = leaf(TN_I32, SHAPE(3), V(1, -1, 987654321));
     expect(node(TN_OP_add, TN_I32, SHAPE(3), x, y, NULL), V(-2147483648.0, 2147483647, 1111111110));
@@ -151,9 +141,8 @@ static void integers_wrap(void **state)
     expect(node(TN_OP_cast, TN_F16, SHAPE(3), f, NULL, NULL), V(-1.75, 300.5, 0.5));
 }
 
-static void reductions(void **state)
+TEST_IN(reductions, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(2, 3), V(1, 5, 5, -2, NAN, NAN));
     tn_tensor *r = node(TN_OP_reduce_max, TN_F32, SHAPE(2, 1), x, NULL, NULL);
     r->attr->axes = 2;
@@ -178,9 +167,8 @@ static void reductions(void **state)
     expect(r, V(3, 2, 7, 4));
 }
 
-static void views(void **state)
+TEST_IN(views, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(2, 3), V(1, 2, 3, 4, 5, 6));
     tn_tensor *t = node(TN_OP_permute, TN_F32, SHAPE(3, 2), x, NULL, NULL);
     t->attr->v[0][0] = 1;
@@ -219,9 +207,8 @@ static void views(void **state)
     expect(i, V(0, 1, 2, 0, 1, 2));
 }
 
-static void products(void **state)
+TEST_IN(products, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(2, 1, 2), V(1, 2, 3, 4));
     tn_tensor *y = leaf(TN_F32, SHAPE(2, 2, 2), V(1, 0, 2, 1, 1, 1, 0, 1));
     expect(node(TN_OP_matmul, TN_F32, SHAPE(2, 1, 2), x, y, NULL), V(5, 2, 3, 7));
@@ -230,9 +217,8 @@ static void products(void **state)
 }
 
 /* One image 3 x 3 of one channel, two output channels, window 2 x 2, top and left padding 1, stride 2. */
-static void convolution(void **state)
+TEST_IN(convolution, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(1, 3, 3, 1), V(1, 2, 3, 4, 5, 6, 7, 8, 9));
     tn_tensor *w = leaf(TN_F32, SHAPE(2, 2, 2, 1), V(1, 10, 100, 1000, 0, 0, 0, 1));
     tn_conv_attr attr = {.stride = {2, 2},
@@ -262,9 +248,8 @@ static void convolution(void **state)
     expect(g, V(6, 35));
 }
 
-static void pooling(void **state)
+TEST_IN(pooling, setup, teardown)
 {
-    (void)state;
     tn_pool_attr attr = {
         .window = {2, 2}, .stride = {1, 2}, .pad = {0, 0, 1, 1}, .h = 2, .w = 2, .oh = 1, .ow = 2};
     tn_tensor *x = leaf(TN_F32, SHAPE(1, 2, 2, 1), V(1, 4, 1, NAN));
@@ -290,9 +275,8 @@ static void pooling(void **state)
     expect(take, V(1, 3));
 }
 
-static void indexing(void **state)
+TEST_IN(indexing, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(3, 2), V(1, 2, 3, 4, 5, 6));
     tn_tensor *index = leaf(TN_I64, SHAPE(2, 2), V(2, 0, 2, 1));
     expect(node(TN_OP_gather, TN_F32, SHAPE(2, 2), x, index, NULL), V(5, 2, 5, 4));
@@ -315,9 +299,8 @@ static void indexing(void **state)
 }
 
 /* The published known answers of Philox4x32-10, read off as uniforms. */
-static void random_numbers(void **state)
+TEST_IN(random_numbers, setup, teardown)
 {
-    (void)state;
     const uint32_t zeros[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     tn_tensor *u = node(TN_OP_uniform, TN_F32, SHAPE(4), NULL, NULL, NULL);
     double want[4];
@@ -346,9 +329,8 @@ static void random_numbers(void **state)
     assert_true(fabs(mean) < 0.1 && fabs(square - 1) < 0.15);
 }
 
-static void assignment(void **state)
+TEST_IN(assignment, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(3), V(1, 2, 3));
     tn_tensor *reversed = node(TN_OP_slice, TN_F32, SHAPE(3), x, NULL, NULL);
     reversed->base = x, reversed->offset = 2, reversed->stride[0] = -1;
@@ -366,9 +348,8 @@ static void assignment(void **state)
     assert_memory_equal(tn_node_data(x), V(3, 3, 2), 24);
 }
 
-static void device(void **state)
+TEST_IN(device, setup, teardown)
 {
-    (void)state;
     tn_device *d = F->graph.device;
     tn_errbuf err = {""};
     char from[100], to[100] = {0};
@@ -393,9 +374,8 @@ static void device(void **state)
 
 /* Noise leaves what f32 holds exactly alone, moves the rest by no more than asked, and moves the summands of
  * a sum that cancels. */
-static void noise(void **state)
+TEST_IN(noise, setup, teardown)
 {
-    (void)state;
     tn_tensor *x = leaf(TN_F32, SHAPE(4), V(1, -2, 3, 0)), *third = leaf(TN_F32, 0, NULL, V(3));
     tn_ref_set_noise(F->graph.device, 1, 7);
     expect(node(TN_OP_neg, TN_F32, SHAPE(4), x, NULL, NULL), V(-1, 2, -3, 0));
@@ -423,21 +403,4 @@ static void noise(void **state)
     expect(node(TN_OP_div, TN_F32, SHAPE(4), x, e, NULL), V(1 / 3., -2 / 3., 1, 0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(integers_wrap, setup, teardown),
-        cmocka_unit_test_setup_teardown(reductions, setup, teardown),
-        cmocka_unit_test_setup_teardown(views, setup, teardown),
-        cmocka_unit_test_setup_teardown(products, setup, teardown),
-        cmocka_unit_test_setup_teardown(convolution, setup, teardown),
-        cmocka_unit_test_setup_teardown(pooling, setup, teardown),
-        cmocka_unit_test_setup_teardown(indexing, setup, teardown),
-        cmocka_unit_test_setup_teardown(random_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(assignment, setup, teardown),
-        cmocka_unit_test_setup_teardown(noise, setup, teardown),
-        cmocka_unit_test_setup_teardown(device, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

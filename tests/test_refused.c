@@ -4,17 +4,7 @@
  *
  * Start with struct model, then play.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "tests/test.h"
 #include <tensor_nn.h>
 
 #include "src/core/sanitized.h"
@@ -25,11 +15,6 @@ enum { PROGRAMS = 30 };
 #else
 enum { PROGRAMS = 120 };
 #endif
-
-static void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
 
 /* ---- programs ---- */
 
@@ -77,15 +62,15 @@ static program draw_program(int number)
 
 /* ---- what they do ---- */
 
-typedef struct state {
+typedef struct values {
     double buffer[BUFFERS][N], param[N], gradient[N], mean, variance;
     bool graded, assigned[BUFFERS]; /* in this run */
-} state;
+} values;
 
 /* Two states: what has taken effect, and what waits to. */
 typedef struct model {
     bool waits; /* operators do, in this way of running */
-    state now, next;
+    values now, next;
     bool failed;    /* what waits has an index out of range, */
     bool went_back; /* and a backward */
     bool broken;    /* an error stands */
@@ -128,7 +113,7 @@ static void assigned(model *m, int to, const double *v)
 static bool do_line(held *h, model *m, const line *l, bool bad)
 {
     tn_session *s = h->s;
-    state *x = &m->next;
+    values *x = &m->next;
     double v[N];
     const bool skip = m->broken, was = m->failed;
     const int *at = l->index;
@@ -202,7 +187,7 @@ static void same(const held *h, const char *way, int number, tn_tensor *x, int n
     assert_string_equal(tn_error_text(h->s), "");
 }
 
-static void compare(const held *h, const char *way, int number, const state *x)
+static void compare(const held *h, const char *way, int number, const values *x)
 {
     for (int i = 0; i < BUFFERS; i++) same(h, way, number, h->buffer[i], N, x->buffer[i]);
     same(h, way, number, h->param, N, x->param);
@@ -279,9 +264,8 @@ static void play(const way_to_run *w, int number)
     if (w->variable) unsetenv(w->variable);
 }
 
-static void what_runs_together_takes_effect_together(void **unused)
+TEST(what_runs_together_takes_effect_together)
 {
-    (void)unused;
     static const way_to_run all[] = {{"fused", TN_CPU, TN_FUSED, NULL, NULL},
                                      {"fused, not replayed", TN_CPU, TN_FUSED, "TENSOR_REPLAY", "off"},
                                      {"fused, without a compiler", TN_CPU, TN_FUSED, "TENSOR_CC", "none"},
@@ -292,10 +276,4 @@ static void what_runs_together_takes_effect_together(void **unused)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) play(&all[i], number);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_runs_together_takes_effect_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,15 +4,7 @@
  */
 #include "tests/plan_checks.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <tensor_nn.h>
-#include <unistd.h>
-
-static void quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
+#include "rig.h"
 
 /* ---- what a plan does for it ---- */
 
@@ -37,9 +29,8 @@ static int named(const seen *v, const char *begins)
 
 /* Labels are looked through first where running statistics would be assigned before the loss reads them;
  * where every assignment is made of gradients of that loss, they are not. */
-static void labels_are_checked_where_something_is_assigned_before(void **unused)
+TEST(labels_are_checked_where_something_is_assigned_before)
 {
-    (void)unused;
     for (int norm = 0; norm < 2; norm++) {
         tn_session *s = open_cpu();
         tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(3, 5))),
@@ -69,9 +60,8 @@ static void labels_are_checked_where_something_is_assigned_before(void **unused)
 
 /* Rows at a place that the host has seen to be there need no check, nor does what argmax has chosen; several
  * readers of one index need one. */
-static void what_is_known_is_not_checked(void **unused)
+TEST(what_is_known_is_not_checked)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     tn_tensor *cache = numbers(s, "cache", 8), *other = numbers(s, "other", 8);
     tn_step_begin(s);
@@ -92,9 +82,8 @@ static void what_is_known_is_not_checked(void **unused)
 }
 
 /* An index that the run computes is looked up by another kernel than the one that assigns. */
-static void a_computed_index_and_an_assignment_are_apart(void **unused)
+TEST(a_computed_index_and_an_assignment_are_apart)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     tn_tensor *b = numbers(s, "b", 4), *c = numbers(s, "c", 4);
     for (int bad = 0; bad < 2; bad++) {
@@ -115,9 +104,8 @@ static void a_computed_index_and_an_assignment_are_apart(void **unused)
 }
 
 /* An index that is looked through beforehand, and is written into a larger tensor besides. */
-static void an_index_that_stands_in_another_tensor_is_checked(void **unused)
+TEST(an_index_that_stands_in_another_tensor_is_checked)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     tn_tensor *b = numbers(s, "b", 4), *places = numbers(s, "places", 6);
     for (int bad = 0; bad < 2; bad++) {
@@ -146,9 +134,8 @@ static void an_index_that_stands_in_another_tensor_is_checked(void **unused)
 
 /* ---- what is said, and what waits on ---- */
 
-static void what_was_refused_has_no_value(void **unused)
+TEST(what_was_refused_has_no_value)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     tn_tensor *b = numbers(s, "b", 4), *c = numbers(s, "c", 4);
     int64_t at[2] = {1, 7};
@@ -160,13 +147,9 @@ static void what_was_refused_has_no_value(void **unused)
     assert_true(isnan(tn_item(tn_sum(x, TN_ALL, false))));
     assert_non_null(strstr(tn_error_text(s), "index[1] is 7"));
     tn_clear_error(s);
-    assert_int_equal(tn_read(y, TN_F32, v, sizeof v), TN_E_NOT_KEPT);
-    assert_non_null(strstr(tn_error_text(s), "assign at test_refused_cases.c"));
-    assert_non_null(strstr(tn_error_text(s), "to b, did not take place"));
-    tn_clear_error(s);
-    assert_int_equal(tn_read(x, TN_F32, v, 2 * sizeof *v), TN_E_INDEX);
-    assert_non_null(strstr(tn_error_text(s), "index_select at test_refused_cases.c"));
-    tn_clear_error(s);
+    fails_with(s, TN_E_NOT_KEPT, "assign at test_refused_cases.c|to b, did not take place",
+               tn_read(y, TN_F32, v, sizeof v));
+    fails_with(s, TN_E_INDEX, "index_select at test_refused_cases.c", tn_read(x, TN_F32, v, 2 * sizeof *v));
     assert_int_equal(tn_read(before, TN_F32, v, sizeof v), TN_OK);
     assert_true(v[3] == 9);
     /* another assignment, beside a value of the first that nobody asks for */
@@ -181,9 +164,8 @@ static void what_was_refused_has_no_value(void **unused)
 }
 
 /* Asking for what cannot be had is no run: what waits goes on waiting, and counts once. */
-static void asking_in_vain_refuses_nothing(void **unused)
+TEST(asking_in_vain_refuses_nothing)
 {
-    (void)unused;
     float plain[3], asked[3];
     for (int late = 0; late < 2; late++) {
         tn_session *s = open_cpu();
@@ -211,9 +193,8 @@ static void asking_in_vain_refuses_nothing(void **unused)
 }
 
 /* An update that was refused does not count, and its gradient is none: the next one is as without it. */
-static void an_update_that_was_refused_does_not_count(void **unused)
+TEST(an_update_that_was_refused_does_not_count)
 {
-    (void)unused;
     float plain[3], refused[3];
     for (int late = 0; late < 2; late++) {
         tn_session *s = open_cpu();
@@ -243,9 +224,8 @@ static void an_update_that_was_refused_does_not_count(void **unused)
 
 /* Whoever asked first, whatever failed since, and however late the error is cleared. A frozen part of the
  * model joins in the step that fails, so that the optimizer's state has to move. */
-static void a_refused_update_is_found_whatever_fails_after_it(void **unused)
+TEST(a_refused_update_is_found_whatever_fails_after_it)
 {
-    (void)unused;
     enum { KINDS = 6, STEPS_OF = 9, BAD = 5 };
     for (int accumulate = 1; accumulate <= 3; accumulate += 2) {
         float plain[128] = {0}, got[128];
@@ -299,9 +279,8 @@ static void a_refused_update_is_found_whatever_fails_after_it(void **unused)
 }
 
 /* What was to be kept has no value, in the step and after it, until it is assigned one. */
-static void what_was_to_be_kept_has_no_value(void **unused)
+TEST(what_was_to_be_kept_has_no_value)
 {
-    (void)unused;
     float v[4];
     tn_session *s = open_cpu();
     tn_tensor *c = numbers(s, "c", 4);
@@ -314,8 +293,7 @@ static void what_was_to_be_kept_has_no_value(void **unused)
         assert_int_equal(late ? tn_flush(s) : tn_step_end(s), TN_E_INDEX);
         tn_clear_error(s);
         for (int time = 0; time < 2; time++) {
-            assert_int_equal(tn_read(kept, TN_F32, v, sizeof v), TN_E_NOT_KEPT);
-            tn_clear_error(s);
+            fails_with(s, TN_E_NOT_KEPT, "", tn_read(kept, TN_F32, v, sizeof v));
             assert_int_equal(tn_read(named, TN_F32, v, sizeof v), TN_E_NOT_KEPT);
             if (!late || time) assert_non_null(strstr(tn_error_text(s), "named has no value"));
             tn_clear_error(s);
@@ -336,9 +314,8 @@ static void what_was_to_be_kept_has_no_value(void **unused)
 
 /* What a run before has made of a gradient stays, though the one that fails adds to it in its place; a norm
  * of the sum is none. */
-static void gradients_of_earlier_runs_stay(void **unused)
+TEST(gradients_of_earlier_runs_stay)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(3)));
     tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.125);
@@ -351,11 +328,9 @@ static void gradients_of_earlier_runs_stay(void **unused)
         tn_tensor *extra = tn_index_select(p, 0, tn_from(s, &at, TN_I32, TN_SHAPE(1)));
         tn_backward(tn_add(tn_sum(p, TN_ALL, false), tn_sum(extra, TN_ALL, false)));
         tn_tensor *norm = tn_clip_grad_norm(o, 1.0);
-        assert_int_equal(tn_flush(s), TN_E_INDEX);
-        tn_clear_error(s);
+        fails_with(s, TN_E_INDEX, "", tn_flush(s));
         assert_true(isnan(tn_item(norm)));
-        assert_int_equal(tn_error(s), TN_E_NOT_KEPT);
-        tn_clear_error(s);
+        failed(s, TN_E_NOT_KEPT, "");
         assert_int_equal(tn_read(tn_gradient(p), TN_F32, v, sizeof v), TN_OK);
         for (int k = 0; k < 3; k++) assert_true(v[k] == 2);
         tn_backward(tn_mul_scalar(tn_sum(p, TN_ALL, false), 6.0));
@@ -370,9 +345,8 @@ static void gradients_of_earlier_runs_stay(void **unused)
 
 /* An update that the lookup itself waits for, as it looks into what is updated, is taken back; so is
  * everything where lookups are many. */
-static void what_cannot_wait_is_taken_back(void **unused)
+TEST(what_cannot_wait_is_taken_back)
 {
-    (void)unused;
     for (int many = 0; many < 2; many++) {
         tn_session *s = open_cpu();
         tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(4))), *c = numbers(s, "c", 4);
@@ -404,9 +378,8 @@ static void what_cannot_wait_is_taken_back(void **unused)
 
 /* A refused update, and then a checkpoint is loaded, or saved while another one waits: the counts are those
  * of the file, and of what has run. */
-static void checkpoints_count_what_has_run(void **unused)
+TEST(checkpoints_count_what_has_run)
 {
-    (void)unused;
     enum { PLAIN, LOADED, SAVED, WAYS };
     char path[] = "/tmp/refused-XXXXXX";
     const int fd = mkstemp(path);
@@ -440,9 +413,8 @@ static void checkpoints_count_what_has_run(void **unused)
 }
 
 /* Two updates of a step, and a parameter that joins in the second: moving the moments runs the first. */
-static void an_update_that_ran_counts_though_the_next_is_refused(void **unused)
+TEST(an_update_that_ran_counts_though_the_next_is_refused)
 {
-    (void)unused;
     float want[128] = {0}, v[128];
     static float one[64];
     for (int i = 0; i < 64; i++) one[i] = 1;
@@ -475,9 +447,8 @@ static void an_update_that_ran_counts_though_the_next_is_refused(void **unused)
 
 /* A view of a parameter is held that an update waits for: the next one runs that first, and is whole or none.
  */
-static void an_update_is_refused_whole(void **unused)
+TEST(an_update_is_refused_whole)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(4))),
               *q = tn_param(s, "q", tn_ones(s, TN_F64, TN_SHAPE(4)));
@@ -504,17 +475,15 @@ static void an_update_is_refused_whole(void **unused)
 }
 
 /* Its name is free, and no optimizer will meet it. */
-static void a_parameter_of_what_was_refused_is_none(void **unused)
+TEST(a_parameter_of_what_was_refused_is_none)
 {
-    (void)unused;
     tn_session *s = open_cpu();
     float v[4];
     const int64_t at[4] = {1, 9, 1, 1};
     tn_step_begin(s);
     tn_tensor *from = tn_from(s, (float[]){1, 2, 3, 4}, TN_F32, TN_SHAPE(4));
     assert_null(tn_param(s, "w", tn_index_select(from, 0, tn_from(s, at, TN_I64, TN_SHAPE(4)))));
-    assert_int_equal(tn_error(s), TN_E_INDEX);
-    tn_clear_error(s);
+    failed(s, TN_E_INDEX, "");
     assert_int_equal(tn_param_count(s), 0);
     assert_null(tn_find(s, "w"));
     tn_tensor *w = tn_param(s, "w", from);
@@ -550,9 +519,8 @@ static void dropped_out(bool fails, float *w, uint64_t *drawn)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void what_was_refused_has_drawn_nothing(void **unused)
+TEST(what_was_refused_has_drawn_nothing)
 {
-    (void)unused;
     float a[15], b[15];
     uint64_t drawn[2];
     dropped_out(false, a, &drawn[0]);
@@ -562,25 +530,4 @@ static void what_was_refused_has_drawn_nothing(void **unused)
     assert_memory_equal(a, b, sizeof a);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels_are_checked_where_something_is_assigned_before),
-        cmocka_unit_test(what_is_known_is_not_checked),
-        cmocka_unit_test(a_computed_index_and_an_assignment_are_apart),
-        cmocka_unit_test(an_index_that_stands_in_another_tensor_is_checked),
-        cmocka_unit_test(what_was_refused_has_no_value),
-        cmocka_unit_test(asking_in_vain_refuses_nothing),
-        cmocka_unit_test(an_update_that_was_refused_does_not_count),
-        cmocka_unit_test(a_refused_update_is_found_whatever_fails_after_it),
-        cmocka_unit_test(what_was_to_be_kept_has_no_value),
-        cmocka_unit_test(gradients_of_earlier_runs_stay),
-        cmocka_unit_test(what_cannot_wait_is_taken_back),
-        cmocka_unit_test(checkpoints_count_what_has_run),
-        cmocka_unit_test(an_update_that_ran_counts_though_the_next_is_refused),
-        cmocka_unit_test(an_update_is_refused_whole),
-        cmocka_unit_test(a_parameter_of_what_was_refused_is_none),
-        cmocka_unit_test(what_was_refused_has_drawn_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

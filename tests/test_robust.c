@@ -5,36 +5,20 @@
  * end.
  */
 #include <fcntl.h>
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
 #include "folder.h"
+#include "rig.h"
 #include "small_net.h"
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
 
 /* ---- replay ---- */
-
-static tn_stats stats_of(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof v};
-    assert_int_equal(tn_get_stats(s, &v), 0);
-    return v;
-}
 
 static double evaluate(tn_session *s, const struct net *n, int items)
 {
@@ -52,9 +36,8 @@ static double evaluate(tn_session *s, const struct net *n, int items)
     return value;
 }
 
-static void test_equal_steps_compile_and_plan_once(void **state)
+TEST(test_equal_steps_compile_and_plan_once)
 {
-    (void)state;
     tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 3, .log = quiet);
     assert_non_null(s);
     struct net n;
@@ -112,9 +95,8 @@ static long resident_kb(void)
     return kb;
 }
 
-static void test_memory_stays(void **state)
+TEST(test_memory_stays)
 {
-    (void)state;
     tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 3, .log = quiet);
     assert_non_null(s);
     struct net n;
@@ -139,9 +121,8 @@ static void test_memory_stays(void **state)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static void test_float_state_is_left_alone(void **state)
+TEST(test_float_state_is_left_alone)
 {
-    (void)state;
 #if defined(__x86_64__)
     for (unsigned extra = 0; extra <= 0x8040; extra += 0x8040) { /* the host's own flush-to-zero stays, too */
         unsigned before = _mm_getcsr(), flags = 0x3f;            /* what happened, which is not a setting */
@@ -160,9 +141,8 @@ static void test_float_state_is_left_alone(void **state)
 
 /* ---- losses that are not finite ---- */
 
-static void test_loss_can_be_looked_at_first(void **state)
+TEST(test_loss_can_be_looked_at_first)
 {
-    (void)state;
     for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
         tn_session *s = tn_open(.device = TN_CPU, .mode = (tn_mode)mode, .seed = 3, .log = quiet);
         assert_non_null(s);
@@ -197,9 +177,8 @@ static void test_loss_can_be_looked_at_first(void **state)
 
 /* ---- folders ---- */
 
-static void test_cache_that_cannot_be_written(void **state)
+TEST(test_cache_that_cannot_be_written)
 {
-    (void)state;
     struct run good = {.threads = 1}, r = {.threads = 1};
     train(&good);
     char file[128];
@@ -231,9 +210,8 @@ static void test_cache_that_cannot_be_written(void **state)
 
 /* A full disk, as a limit on the size of files says it: no wrong result, no crash; an error that can be
  * cleared, or the result; and nothing half written that the next session would trip over. */
-static void test_disk_full(void **state)
+TEST(test_disk_full)
 {
-    (void)state;
     struct run good = {.threads = 1};
     train(&good);
     char cache[128], path[128];
@@ -311,9 +289,8 @@ static bool whole_run(double *loss, int *logged, int *status, char *text, size_t
     return !*status;
 }
 
-static void test_every_allocation_can_fail(void **state)
+TEST(test_every_allocation_can_fail)
 {
-    (void)state;
     double good = 0, loss;
     int logged = 0, status;
     char text[512];
@@ -351,16 +328,4 @@ static int make_folder(void **state)
     return setenv("TENSOR_CACHE", cache, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_steps_compile_and_plan_once),
-        cmocka_unit_test(test_memory_stays),
-        cmocka_unit_test(test_float_state_is_left_alone),
-        cmocka_unit_test(test_loss_can_be_looked_at_first),
-        cmocka_unit_test(test_cache_that_cannot_be_written),
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_every_allocation_can_fail),
-    };
-    return cmocka_run_group_tests(tests, make_folder, drop_base);
-}
+RUN_TESTS(make_folder, drop_base)

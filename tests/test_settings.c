@@ -2,18 +2,9 @@
  * compilers by name, broken and missing; folders for kernels with odd names, gone, or not to be written.
  * Start with opens, and with doubles, which compiles and runs a kernel.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "folder.h"
-#include "include/tensor.h"
+#include "rig.h"
 #include "src/core/sanitized.h"
 
 static char said[4096];
@@ -59,9 +50,8 @@ static const struct {
 };
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
-static void wrong_values_are_named(void **state)
+TEST(wrong_values_are_named)
 {
-    (void)state;
     for (int i = 0; i < VARIABLES; i++)
         for (int k = 0; k < 3; k++) {
             /* said in the program, so that only the variable under test can be at fault */
@@ -73,9 +63,8 @@ static void wrong_values_are_named(void **state)
         }
 }
 
-static void right_values_are_taken_in_silence(void **state)
+TEST(right_values_are_taken_in_silence)
 {
-    (void)state;
     for (int i = 0; i < VARIABLES; i++)
         for (int k = 0; k < 4; k++) {
             if (!opens(variables[i].name, variables[i].right[k], (tn_options){.device = TN_AUTO}))
@@ -85,18 +74,16 @@ static void right_values_are_taken_in_silence(void **state)
 }
 
 /* Which device, and which mode, is not guessed; a program that says it needs no variable. */
-static void a_choice_that_means_nothing_opens_no_session(void **state)
+TEST(a_choice_that_means_nothing_opens_no_session)
 {
-    (void)state;
     assert_false(opens("TENSOR_DEVICE", "cdua", (tn_options){.mode = TN_FUSED}));
     assert_non_null(strstr(said, "no session: TENSOR_DEVICE is 'cdua', accepted: auto, cpu, cuda and ref"));
     assert_false(opens("TENSOR_MODE", "lazy", (tn_options){.device = TN_REF}));
     assert_non_null(strstr(said, "no session: TENSOR_MODE is 'lazy', accepted: fused and eager"));
 }
 
-static void values_have_their_effect(void **state)
+TEST(values_have_their_effect)
 {
-    (void)state;
     const tn_options o = {.size = sizeof o, .log = hear};
     setenv("TENSOR_THREADS", "3", 1);
     setenv("TENSOR_DEVICE", "cpu", 1);
@@ -120,9 +107,8 @@ static void values_have_their_effect(void **state)
 
 /* What a cast makes of numbers its type does not hold is nobody's mistake in the kernel; the rest of the step
  * is compared as ever. */
-static void checked_mode_leaves_undefined_casts_alone(void **state)
+TEST(checked_mode_leaves_undefined_casts_alone)
 {
-    (void)state;
     float x[64];
     for (int i = 0; i < 64; i++) x[i] = (float)i - 3.5F;
     x[3] = INFINITY;
@@ -171,8 +157,7 @@ static int doubles(uint64_t *compiled, char *error, size_t room)
     int status = tn_error(s);
     if (!status) assert_true(got == 6);
     snprintf(error, room, "%s", tn_error_text(s));
-    tn_stats v = {.size = sizeof v};
-    tn_get_stats(s, &v);
+    tn_stats v = stats_of(s);
     *compiled = v.compiled;
     tn_close(s);
     return status;
@@ -198,9 +183,8 @@ static bool on_this_machine(const char *program)
     return system(command) == 0;
 }
 
-static void compilers_by_name(void **state)
+TEST(compilers_by_name)
 {
-    (void)state;
     const char *const cc[] = {"gcc", "clang", "gcc -g0", "  clang   -w "};
     char error[600], cache[200];
     uint64_t compiled;
@@ -242,9 +226,8 @@ static void command_in(const char *folder, char *line, int room)
 
 /* Of two options that contradict each other compilers take the last one: that is the user's. A processor the
  * user names is the only one named. */
-static void the_users_options_count(void **state)
+TEST(the_users_options_count)
 {
-    (void)state;
     if (!on_this_machine("gcc")) skip();
 #if defined(TN_ASAN)
     if (!strstr(TN_BUILD_CC, "gcc")) skip();
@@ -275,9 +258,8 @@ static void the_users_options_count(void **state)
 }
 
 /* A compiler that was named and fails is a mistake to be told: not slower loops, which would hide it. */
-static void a_compiler_that_fails_is_an_error(void **state)
+TEST(a_compiler_that_fails_is_an_error)
 {
-    (void)state;
     char error[600];
     uint64_t compiled;
     setenv("TENSOR_CACHE", fresh_dir(), 1);
@@ -292,9 +274,8 @@ static void a_compiler_that_fails_is_an_error(void **state)
 }
 
 /* Where there is none at all the built-in loops serve, and one line says so. */
-static void no_compiler_is_a_warning(void **state)
+TEST(no_compiler_is_a_warning)
 {
-    (void)state;
     char error[600];
     uint64_t compiled;
     setenv("TENSOR_CACHE", fresh_dir(), 1);
@@ -318,9 +299,8 @@ static void no_compiler_is_a_warning(void **state)
 }
 
 /* A compiler that was chosen and is none is told at once: nobody asked for slower loops. */
-static void a_compiler_that_does_not_run(void **state)
+TEST(a_compiler_that_does_not_run)
 {
-    (void)state;
     static const char *const cc[] = {"/nowhere/cc", "/bin/false"};
     for (int i = 0; i < 2; i++) {
         lines = 0;
@@ -334,9 +314,8 @@ static void a_compiler_that_does_not_run(void **state)
 }
 
 /* A folder that somebody removes while a kernel is being compiled, or between two sessions, is made again. */
-static void a_folder_removed_meanwhile(void **state)
+TEST(a_folder_removed_meanwhile)
 {
-    (void)state;
     char error[600], cache[128], cc[128];
     uint64_t compiled;
     snprintf(cache, sizeof cache, "%s", fresh_dir());
@@ -359,9 +338,8 @@ static void a_folder_removed_meanwhile(void **state)
 }
 
 /* What cannot be written to is said once, and a folder of the run's own serves. */
-static void a_folder_that_cannot_be_written(void **state)
+TEST(a_folder_that_cannot_be_written)
 {
-    (void)state;
     char error[600];
     uint64_t compiled;
     setenv("TENSOR_CACHE", "/proc/nowhere", 1);
@@ -372,9 +350,8 @@ static void a_folder_that_cannot_be_written(void **state)
 }
 
 /* Without HOME and all that: under /tmp, by the user's number. */
-static void no_home(void **state)
+TEST(no_home)
 {
-    (void)state;
     char error[600];
     uint64_t compiled;
     char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
@@ -391,20 +368,5 @@ int main(void)
 {
     /* what the suite was started with is not under test */
     for (int i = 0; i < VARIABLES; i++) unsetenv(variables[i].name);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_values_are_named),
-        cmocka_unit_test(right_values_are_taken_in_silence),
-        cmocka_unit_test(a_choice_that_means_nothing_opens_no_session),
-        cmocka_unit_test(values_have_their_effect),
-        cmocka_unit_test(checked_mode_leaves_undefined_casts_alone),
-        cmocka_unit_test(compilers_by_name),
-        cmocka_unit_test(the_users_options_count),
-        cmocka_unit_test(a_compiler_that_fails_is_an_error),
-        cmocka_unit_test(no_compiler_is_a_warning),
-        cmocka_unit_test(a_compiler_that_does_not_run),
-        cmocka_unit_test(a_folder_removed_meanwhile),
-        cmocka_unit_test(a_folder_that_cannot_be_written),
-        cmocka_unit_test(no_home),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
+    return run_all_tests(make_base, drop_base);
 }

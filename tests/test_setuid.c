@@ -106,9 +106,8 @@ static int run_copy(mode_t mode, const char *how)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-static void nothing_of_the_callers_is_used(void **state)
+TEST(nothing_of_the_callers_is_used)
 {
-    (void)state;
     if (geteuid()) {
         print_message("takes root\n");
         skip();
@@ -124,9 +123,8 @@ static void nothing_of_the_callers_is_used(void **state)
     assert_int_equal(status, 0);
 }
 
-static void one_place_looks_at_the_environment(void **state)
+TEST(one_place_looks_at_the_environment)
 {
-    (void)state;
     FILE *f = popen("grep -rnE 'getenv *\\(' --include='*.[ch]' src fuser autograd nn include", "r");
     char line[512];
     int lines = 0;
@@ -175,9 +173,5 @@ static int inside(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "inside")) return inside();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_of_the_callers_is_used),
-        cmocka_unit_test(one_place_looks_at_the_environment),
-    };
-    return cmocka_run_group_tests(tests, make_base, drop_base);
+    return run_all_tests(make_base, drop_base);
 }

@@ -5,22 +5,13 @@
  * anywhere but in that thread's stack, a handler without a stack of its own would write over somebody's
  * memory. Then it runs without one, and writes a large frame. System calls are restarted in one round and end
  * with EINTR in the other. Read first: tick, then same_with_signals. */
+#include "tests/test.h"
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <ucontext.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "folder.h"
 #include "include/tensor_nn.h"
@@ -189,22 +180,19 @@ static void same_with_signals(void (*what)(tn_session *s, struct results *r))
     }
 }
 
-static void products_are_as_without_signals(void **state)
+TEST(products_are_as_without_signals)
 {
-    (void)state;
     same_with_signals(products);
 }
 
-static void training_is_as_without_signals(void **state)
+TEST(training_is_as_without_signals)
 {
-    (void)state;
     same_with_signals(training);
 }
 
 /* What a call holds back is back when it returns, and what came meanwhile has been delivered. */
-static void the_hosts_mask_stays(void **state)
+TEST(the_hosts_mask_stays)
 {
-    (void)state;
     sigset_t before, after;
     sigemptyset(&before);
     sigaddset(&before, SIGUSR2);
@@ -229,9 +217,8 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
-static void a_save_goes_on_after_interruptions(void **state)
+TEST(a_save_goes_on_after_interruptions)
 {
-    (void)state;
     const char *path = fresh_dir();
     tn_session *s = tn_open(.device = TN_CPU);
     assert_non_null(tn_param(s, "w", tn_full(s, 1, TN_F32, TN_SHAPE(4))));
@@ -266,13 +253,4 @@ static int tidy(void **state)
     return drop_base(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_as_without_signals),
-        cmocka_unit_test(training_is_as_without_signals),
-        cmocka_unit_test(the_hosts_mask_stays),
-        cmocka_unit_test(a_save_goes_on_after_interruptions),
-    };
-    return cmocka_run_group_tests(tests, prepare, tidy);
-}
+RUN_TESTS(prepare, tidy)

@@ -2,17 +2,10 @@
  * under which run-time numbers are folded. Each case asserts what was found, what is launched, and the values
  * bit by bit. Start with a_value_is_computed_once. */
 #include "fuser_rig.h"
+#include "rig.h"
 #include "src/runtime/flush.h"
 
 enum { N = 4096 };
-
-static tn_session *open_cpu(void)
-{
-    tn_session *s = tn_open_with(&(tn_options){
-        .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
-    assert_non_null(s);
-    return s;
-}
 
 /* The plan of the last flush. */
 static const tn_plan *last_plan(tn_session *s)
@@ -60,10 +53,9 @@ static tn_tensor *ramp(tn_session *s, int n, float from, float step)
 
 /* ---- common values ---- */
 
-static void a_value_is_computed_once(void **state)
+TEST(a_value_is_computed_once)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, -2, 0.001f));
     tn_step_begin(s);
     tn_tensor *y = tn_add(tn_exp(x), tn_exp(x));
@@ -81,10 +73,9 @@ static void a_value_is_computed_once(void **state)
 }
 
 /* Each use of a vector along rows is a view of its own, and so is each transpose. */
-static void views_of_one_tensor_are_one(void **state)
+TEST(views_of_one_tensor_are_one)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 64))), *b = tn_keep(ramp(s, 64, 0, 0.1f));
     tn_step_begin(s);
     tn_tensor *p = tn_tanh(tn_add(x, b)), *q = tn_tanh(tn_add(x, b));
@@ -104,10 +95,9 @@ static void views_of_one_tensor_are_one(void **state)
 }
 
 /* The user holds two tensors: they have one value, and memory of their own. */
-static void two_results_are_two_tensors(void **state)
+TEST(two_results_are_two_tensors)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f));
     for (int round = 0; round < 3; round++) {
         tn_step_begin(s);
@@ -131,10 +121,9 @@ static void two_results_are_two_tensors(void **state)
     tn_close(s);
 }
 
-static void results_are_written_by_one_kernel(void **state)
+TEST(results_are_written_by_one_kernel)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f));
     tn_step_begin(s);
     tn_tensor *a = tn_sin(tn_exp(x)), *b = tn_sin(tn_exp(x)),
@@ -154,10 +143,9 @@ static void results_are_written_by_one_kernel(void **state)
     tn_close(s);
 }
 
-static void draws_are_never_common(void **state)
+TEST(draws_are_never_common)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_step_begin(s);
     tn_tensor *d = tn_sub(tn_rand(s, TN_F32, TN_SHAPE(N)), tn_rand(s, TN_F32, TN_SHAPE(N)));
     double far = tn_item(tn_sum(tn_abs(d), TN_ALL, 0));
@@ -167,10 +155,9 @@ static void draws_are_never_common(void **state)
     tn_close(s);
 }
 
-static void versions_are_not_common(void **state)
+TEST(versions_are_not_common)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_keep(ramp(s, N, 0, 0.001f));
     tn_step_begin(s);
     tn_tensor *old = tn_exp(w), *again = tn_exp(w);
@@ -184,10 +171,9 @@ static void versions_are_not_common(void **state)
 }
 
 /* The record tells whether two operands are one: the plan of one case is not found in the other. */
-static void one_operand_twice_is_not_two(void **state)
+TEST(one_operand_twice_is_not_two)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f)), *y = tn_keep(ramp(s, N, 1, 0.001f));
     for (int round = 0; round < 4; round++) {
         tn_step_begin(s);
@@ -202,10 +188,9 @@ static void one_operand_twice_is_not_two(void **state)
     tn_close(s);
 }
 
-static void a_gradient_shares_what_it_makes_twice(void **state)
+TEST(a_gradient_shares_what_it_makes_twice)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_param(s, "w", ramp(s, N, -1, 0.0005f));
     tn_step_begin(s);
     tn_tensor *loss = tn_sum(tn_mul(tn_exp(w), tn_exp(w)), TN_ALL, 0);
@@ -274,7 +259,7 @@ static const float special[8] = {0.0f, -0.0f, 1.5f, -2.25f, INFINITY, -INFINITY,
 /* What the rule makes of the special values, times a tensor of ones: the result itself would be a root. */
 static void run_rule(rule_fn *f, float *out, int *folded, int *guards)
 {
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     tn_tensor *hx = tn_keep(tn_from(s, special, TN_F32, TN_SHAPE(8)));
     tn_tensor *h1 = tn_keep(tn_from(s, ones, TN_F32, TN_SHAPE(8)));
@@ -296,9 +281,8 @@ static void same_bits(const float *a, const float *b)
             fail_msg("element %d: %g, expected %g", i, (double)a[i], (double)b[i]);
 }
 
-static void exact_algebra_is_folded(void **state)
+TEST(exact_algebra_is_folded)
 {
-    (void)state;
     static const struct {
         rule_fn *f;
         int folded;
@@ -316,9 +300,8 @@ static void exact_algebra_is_folded(void **state)
 }
 
 /* What is multiplied with -1 is negated: no number goes into the kernel. */
-static void minus_one_is_a_sign(void **state)
+TEST(minus_one_is_a_sign)
 {
-    (void)state;
     float minus[8];
     for (int i = 0; i < 8; i++) minus[i] = -special[i];
     static const struct {
@@ -340,9 +323,8 @@ static void minus_one_is_a_sign(void **state)
     }
 }
 
-static void other_algebra_is_not(void **state)
+TEST(other_algebra_is_not)
 {
-    (void)state;
     rule_fn *rule[] = {times_nothing, less_itself, and_nothing,         less_minus_nothing,
                        nearly_one,    to_nothing,  lossy_there_and_back};
     float want[7][8];
@@ -377,9 +359,8 @@ static tn_tensor *sine_of_a_number(tn_graph *g, tn_tensor *x)
     return tn_mk2(TN_OP_add, x, tn_mk_expand(tn_mk1(TN_OP_sin, num(g, 1)), 1, x->shape));
 }
 
-static void numbers_are_worked_out(void **state)
+TEST(numbers_are_worked_out)
 {
-    (void)state;
     float got[8], want[8];
     int folded, guards;
     run_rule(sum_of_numbers, got, &folded, &guards);
@@ -394,10 +375,9 @@ static void numbers_are_worked_out(void **state)
 }
 
 /* An operand that is overwritten later is copied as it was written: to be had then. */
-static void what_is_overwritten_is_copied(void **state)
+TEST(what_is_overwritten_is_copied)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_keep(ramp(s, N, 1, 1));
     for (int round = 0; round < 4; round++) {
         tn_step_begin(s);
@@ -425,13 +405,12 @@ static double times(tn_session *s, tn_tensor *x, double v)
 }
 
 /* 1 and -1, replayed or not. */
-static void a_number_that_stays_is_folded(void **state)
+TEST(a_number_that_stays_is_folded)
 {
-    (void)state;
     for (int kind = 0; kind < 4; kind++) {
         int replay = kind & 1, sign = kind & 2 ? -1 : 1;
         setenv("TENSOR_REPLAY", replay ? "on" : "off", 1);
-        tn_session *s = open_cpu();
+        tn_session *s = rig_open(TN_CPU);
         unsetenv("TENSOR_REPLAY");
         tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
         double want[3] = {0};
@@ -461,8 +440,7 @@ static void a_number_that_stays_is_folded(void **state)
                 assert_int_equal(last_plan(s)->step[0].n_scalar, 1);
             }
         }
-        tn_stats now = {.size = sizeof now};
-        assert_int_equal(tn_get_stats(s, &now), 0);
+        tn_stats now = stats_of(s);
         /* those that do as the step before: all but the first, and the one that finds its plan gone and is
          * noted anew */
         if (replay)
@@ -474,10 +452,9 @@ static void a_number_that_stays_is_folded(void **state)
 }
 
 /* A number that is never 0, 1 or another that folds keeps one plan whatever it is. */
-static void numbers_that_change_make_no_plans(void **state)
+TEST(numbers_that_change_make_no_plans)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
     for (int i = 0; i < 6; i++) times(s, x, 2.0 - 0.2 * i); /* 1.0 comes last, when the plan is made */
     uint64_t plans = s->stats.plans;
@@ -490,10 +467,9 @@ static void numbers_that_change_make_no_plans(void **state)
 }
 
 /* The sign of a zero counts: x - 0 is x, x - -0 is not. */
-static void a_guard_is_for_one_number(void **state)
+TEST(a_guard_is_for_one_number)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     const float v[4] = {-0.0f, 0.0f, 1, -1};
     tn_tensor *x = tn_keep(tn_from(s, v, TN_F32, TN_SHAPE(4))),
               *one = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(4)));
@@ -511,10 +487,9 @@ static void a_guard_is_for_one_number(void **state)
 }
 
 /* Two flushes of one step with one record: the second finds the plan of the first, or another. */
-static void two_segments_share_a_record(void **state)
+TEST(two_segments_share_a_record)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
     double one = 0, three = 0;
     for (int i = 0; i < N; i++) {
@@ -536,10 +511,9 @@ static void two_segments_share_a_record(void **state)
     tn_close(s);
 }
 
-static void the_plan_text_counts_them(void **state)
+TEST(the_plan_text_counts_them)
 {
-    (void)state;
-    tn_session *s = open_cpu();
+    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_keep(ramp(s, N, -1, 0.0005f));
     tn_step_begin(s);
     tn_tensor *y = tn_mul_scalar(tn_add(tn_exp(w), tn_exp(w)), 1.0);
@@ -561,27 +535,4 @@ static void the_plan_text_counts_them(void **state)
     tn_close(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_value_is_computed_once),
-        cmocka_unit_test(views_of_one_tensor_are_one),
-        cmocka_unit_test(two_results_are_two_tensors),
-        cmocka_unit_test(results_are_written_by_one_kernel),
-        cmocka_unit_test(draws_are_never_common),
-        cmocka_unit_test(versions_are_not_common),
-        cmocka_unit_test(one_operand_twice_is_not_two),
-        cmocka_unit_test(a_gradient_shares_what_it_makes_twice),
-        cmocka_unit_test(exact_algebra_is_folded),
-        cmocka_unit_test(minus_one_is_a_sign),
-        cmocka_unit_test(other_algebra_is_not),
-        cmocka_unit_test(numbers_are_worked_out),
-        cmocka_unit_test(what_is_overwritten_is_copied),
-        cmocka_unit_test(a_number_that_stays_is_folded),
-        cmocka_unit_test(numbers_that_change_make_no_plans),
-        cmocka_unit_test(a_guard_is_for_one_number),
-        cmocka_unit_test(two_segments_share_a_record),
-        cmocka_unit_test(the_plan_text_counts_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

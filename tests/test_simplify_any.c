@@ -51,9 +51,8 @@ static int anything(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 4;
 }
 
-static void any_graph_keeps_its_values(void **state)
+TEST(any_graph_keeps_its_values)
 {
-    (void)state;
     enum { GRAPHS = 80 };
     int common = 0, folded = 0, guards = 0;
     setenv("TENSOR_KERNEL_OPT", "0", 1);
@@ -61,8 +60,7 @@ static void any_graph_keeps_its_values(void **state)
         rig_case c = {2, {{TN_F32, 2, {8, 8}, -1, 1}, {TN_F32, 2, {8, 8}, -1, 1}}, anything, 0, 1e-4};
         dice = (uint64_t)i * 7919 + 1;
         rig_check(&c);
-        tn_session *s = tn_open_with(&(tn_options){
-            .size = sizeof(tn_options), .device = TN_CPU, .mode = TN_FUSED, .seed = 5, .log = rig_quiet});
+        tn_session *s = rig_open(TN_CPU);
         assert_non_null(s);
         tn_plan *p = rig_plan(s, &c);
         common += p->n_common;
@@ -76,8 +74,4 @@ static void any_graph_keeps_its_values(void **state)
     assert_true(common > GRAPHS && folded > GRAPHS / 2 && guards > GRAPHS / 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_graph_keeps_its_values)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -6,7 +6,6 @@
  * table with a number: there errors up to it are none. Start with `rows`.
  */
 #include <float.h>
-#include <math.h>
 
 #include "golden.h"
 
@@ -133,9 +132,8 @@ static void check_values(const row *r, const char *what, const char *where, tn_t
     free(w);
 }
 
-static void like_pytorch(void **state)
+TEST(like_pytorch)
 {
-    (void)state;
     golden g;
     golden_open(&g, "special");
     for (int p = 1; p < PLACE_COUNT; p++) { /* the reference does not overflow where f32 does */
@@ -168,8 +166,4 @@ static void like_pytorch(void **state)
     assert_int_equal(wrong, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_pytorch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

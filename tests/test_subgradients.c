@@ -136,9 +136,8 @@ static void check_row(const row *r, tn_session *s, const char *where)
     tn_step_end(s);
 }
 
-static void table(void **state)
+TEST(table)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check_row(&rows[i], B.ref, "ref");
         for (int k = 0; k < B.n; k++) check_row(&rows[i], B.subject[k], B.name[k]);
@@ -148,9 +147,8 @@ static void table(void **state)
 /* where passes no gradient to what it did not choose, even if that was not finite. PyTorch multiplies the
  * chosen side's zero by an infinite derivative and answers NaN; so does this library, and the way round it is
  * to choose before the function is taken. */
-static void choosing_before(void **state)
+TEST(choosing_before)
 {
-    (void)state;
     tn_session *s = B.ref;
     const double v[2] = {-1, 2};
     tn_step_begin(s);
@@ -165,11 +163,4 @@ static void choosing_before(void **state)
     tn_step_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table),
-        cmocka_unit_test(choosing_before),
-    };
-    return cmocka_run_group_tests(tests, open_bench, close_bench);
-}
+RUN_TESTS(open_bench, close_bench)

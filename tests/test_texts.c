@@ -361,17 +361,16 @@ static void said(void)
 
 static const op_case *case_named(const char *name)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int i = 0; i < n_cases; i++)
         if (!strcmp(cases[i].name, name)) return &cases[i];
     fail_msg("no case %s", name);
     return NULL;
 }
 
-static void programs(void **state)
+TEST(programs)
 {
-    (void)state;
     Differ = 0;
-    for (size_t i = 0; i < sizeof Fusions / sizeof *Fusions; i++) {
+    for (int i = 0; i < N_fusions; i++) {
         text_program p = {.run = run_fusion, .fusion = &Fusions[i]};
         snprintf(p.name, sizeof p.name, "%s", Fusions[i].name);
         one(&p);
@@ -392,16 +391,15 @@ static void programs(void **state)
     said();
 }
 
-static void operators(void **state)
+TEST(operators)
 {
-    (void)state;
     Differ = 0;
     if (Filter) skip();
     char *lines = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&lines, &n);
     assert_non_null(out);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int i = 0; i < n_cases; i++)
         for (int way = 0; way < 3; way++) {
             const program f = {.c = &cases[i], .dtype = way == 1 ? TN_F16 : TN_F32, .strided = way == 2};
             if (f.strided && cases[i].flags & NO_STRIDES) continue;
@@ -444,6 +442,5 @@ static int end(void **state)
 int main(int argc, char **argv)
 {
     Filter = argc > 1 ? argv[1] : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(programs), cmocka_unit_test(operators)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return run_all_tests(begin, end);
 }

@@ -7,9 +7,8 @@
 
 enum { SESSIONS = 8 };
 
-static void sessions_in_threads_agree(void **state)
+TEST(sessions_in_threads_agree)
 {
-    (void)state;
     struct run alone = {.threads = 1}, r[SESSIONS] = {{0}};
     pthread_t thread[SESSIONS];
     train(&alone);
@@ -23,9 +22,8 @@ static void sessions_in_threads_agree(void **state)
     for (int i = 0; i < SESSIONS; i++) assert_same_run(&alone, &r[i]);
 }
 
-static void thread_counts_agree(void **state)
+TEST(thread_counts_agree)
 {
-    (void)state;
     for (int mode = TN_FUSED; mode <= TN_EAGER; mode++) {
         struct run r[3] = {{.threads = 1}, {.threads = 2}, {.threads = 3}};
         for (int i = 0; i < 3; i++) {
@@ -36,11 +34,4 @@ static void thread_counts_agree(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sessions_in_threads_agree),
-        cmocka_unit_test(thread_counts_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

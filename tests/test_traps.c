@@ -79,24 +79,21 @@ static void survives(tn_device_kind device, tn_mode mode, int threads)
     assert_int_equal(flags & ~FE_UNDERFLOW & ~FE_INEXACT, 0);
 }
 
-static void compiled(void **state)
+TEST(compiled)
 {
-    (void)state;
     survives(TN_CPU, TN_FUSED, 3);
     survives(TN_CPU, TN_EAGER, 1);
 }
 
-static void without_a_compiler(void **state)
+TEST(without_a_compiler)
 {
-    (void)state;
     setenv("TENSOR_CC", "none", 1);
     survives(TN_CPU, TN_FUSED, 2);
     unsetenv("TENSOR_CC");
 }
 
-static void interpreted(void **state)
+TEST(interpreted)
 {
-    (void)state;
     survives(TN_REF, TN_EAGER, 1);
 }
 #else
@@ -109,12 +106,4 @@ static void compiled(void **state)
 #define interpreted        compiled
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compiled),
-        cmocka_unit_test(without_a_compiler),
-        cmocka_unit_test(interpreted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

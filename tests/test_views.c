@@ -182,9 +182,8 @@ static void check_map(const map *m, int where)
     assert_int_equal(tn_step_end(s), 0);
 }
 
-static void coordinates(void **state)
+TEST(coordinates)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
         for (int where = 0; where <= B.n; where++) check_map(&maps[i], where);
     }
@@ -203,9 +202,8 @@ static const struct {
     {0, TN_END, -3, "0"}, {-6, TN_END, -1, ""}, {3, TN_END, -2, "31"},
 };
 
-static void slice_bounds(void **state)
+TEST(slice_bounds)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
         tn_session *s = B.ref;
         tn_step_begin(s);
@@ -235,9 +233,8 @@ static double first(tn_tensor *t)
 }
 
 /* A view made in a step is the value at that point; a view made outside is an alias of the memory. */
-static void aliasing(void **state)
+TEST(aliasing)
 {
-    (void)state;
     for (int where = 0; where <= B.n; where++) {
         tn_session *s = session_at(where);
         tn_tensor *x = counting(s, TN_SHAPE(2, 3)), *nine = tn_full(s, 9, TN_F32, TN_SHAPE(2, 3));
@@ -266,9 +263,8 @@ static void aliasing(void **state)
 }
 
 /* The source of an assignment may be a view of the target: all of it is read before anything is written. */
-static void overlapping_assignment(void **state)
+TEST(overlapping_assignment)
 {
-    (void)state;
     for (int where = 0; where <= B.n; where++) {
         tn_session *s = session_at(where);
         tn_tensor *x = counting(s, TN_SHAPE(3, 3));
@@ -287,9 +283,8 @@ static void overlapping_assignment(void **state)
     }
 }
 
-static void empty_tensors(void **state)
+TEST(empty_tensors)
 {
-    (void)state;
     for (int where = 0; where <= B.n; where++) {
         tn_session *s = session_at(where);
         tn_step_begin(s);
@@ -310,12 +305,4 @@ static void empty_tensors(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(coordinates),   cmocka_unit_test(slice_bounds),
-        cmocka_unit_test(aliasing),      cmocka_unit_test(overlapping_assignment),
-        cmocka_unit_test(empty_tensors),
-    };
-    return cmocka_run_group_tests(tests, open_bench, close_bench);
-}
+RUN_TESTS(open_bench, close_bench)
