@@ -9,6 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
+const fu_ability *fu_can(const tn_target *t)
+{
+    static const fu_ability row[] = {
+        [TN_DIALECT_C] = {.meet = true, .two_forms = true, .undo = true, .finishes = 2},
+        [TN_DIALECT_CUDA] = {.grid = true, .tiles = true, .finishes = 1},
+    };
+    return &row[t->dialect];
+}
+
 /* ---- who stands for what ---- */
 
 static int index_of(const fu_ctx *c, const tn_tensor *t)

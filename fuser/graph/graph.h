@@ -149,6 +149,17 @@ typedef struct fu_candidate {
 
 enum { FU_NO_GROUP = -2 };
 
+/* What kernels of a dialect can do, as far as passes have to know: a row for each dialect, in context.c. */
+typedef struct fu_ability {
+    bool grid; /* an item has a thread or a team of them; else a thread has many items, in loops of vectors */
+    bool tiles;     /* convolutions and products can have kernels of our own (loops/conv_tile.h) */
+    bool meet;      /* a loss and its gradients share kernels and values where that pays */
+    bool two_forms; /* a loop may stand there with and without a function's slow cases, chosen as it runs */
+    bool undo;      /* an assignment can be taken back: memory is the host's */
+    int finishes;   /* loops that may finish the sums of one kernel */
+} fu_ability;
+const fu_ability *fu_can(const tn_target *t);
+
 /* ---- context.c ---- */
 /* The node of this segment that owns t's memory, or -1 when a leaf does. */
 int fu_node_of(const fu_ctx *c, const tn_tensor *t);

@@ -18,7 +18,7 @@ int fu_group_of(const fu_ctx *c, int node)
 int fu_awaited(const fu_ctx *c, int g, int node, int k)
 {
     const int d = c->node[node].after[k], owner = fu_group_of(c, d);
-    const bool own = c->target->dialect == TN_DIALECT_C && owner != g && c->node[d].n_copy &&
+    const bool own = fu_can(c->target)->meet && owner != g && c->node[d].n_copy &&
                      !tn_node_written(c->node[node].t) && fu_has(&c->group[g], d);
     return own ? g : owner;
 }

@@ -161,7 +161,7 @@ int fu_put_behind(fu_ctx *c, fu_lookup *l)
 {
     enum { MANY = 24 }; /* each looks through the program */
     const size_t n = (size_t)c->n_node + 1;
-    l->undone = c->target->dialect == TN_DIALECT_C && l - c->lookup >= MANY;
+    l->undone = fu_can(c->target)->undo && l - c->lookup >= MANY;
     c->plan->undo = c->plan->undo || l->undone;
     if (l->undone) return 0;
     edges awaited, waiting;

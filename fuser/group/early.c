@@ -68,7 +68,7 @@ static bool is_small(const fu_ctx *c, const tn_tensor *t)
 bool fu_early_sum(fu_ctx *c, int node, int g)
 {
     const fu_node *n = &c->node[node];
-    if (c->target->dialect != TN_DIALECT_C || n->kind != TN_KIND_REDUCE || tn_node_numel(n->t) != 1 ||
+    if (!fu_can(c->target)->meet || n->kind != TN_KIND_REDUCE || tn_node_numel(n->t) != 1 ||
         of_backward(c, node))
         return false;
     bool waited = false;

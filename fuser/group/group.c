@@ -96,7 +96,7 @@ static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, b
  * itself was too early for, all of them together may be in time for. */
 static void join_groups(fu_ctx *c, bool copied)
 {
-    const bool meet = c->target->dialect == TN_DIALECT_C;
+    const bool meet = fu_can(c->target)->meet;
     for (int b = 0; b < c->n_group; b++)
         for (int a = b - 1; a >= 0 && a >= b - 64; a--) {
             if (c->group[b].dead) break;

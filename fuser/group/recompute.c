@@ -366,6 +366,6 @@ void fu_recompute(fu_ctx *c, int node)
 
 void fu_recompute_for_tiles(fu_ctx *c)
 {
-    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    if (!fu_can(c->target)->tiles) return;
     for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i, true);
 }

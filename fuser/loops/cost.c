@@ -81,7 +81,7 @@ double fu_prog_work(const fu_prog *p, const tn_target *t)
 {
     enum { REGISTERS = 28, A_ROW = 32 };
     int vec = fu_vec(p);
-    double lanes = t->dialect == TN_DIALECT_C ? t->vector_bytes / 4.0 : 1;
+    double lanes = fu_can(t)->grid ? 1 : t->vector_bytes / 4.0;
     double width = (double)p->extent[vec], all = (double)fu_count(p, fu_bit(p->n_atom) - 1);
     double items = (double)fu_count(p, ~p->red & (fu_bit(p->n_atom) - 1));
     if (p->form == FU_POINTWISE && width > 0) items /= width;

@@ -67,7 +67,7 @@ static void sum_by_rows(fu_prog *p)
         u->vary = p->value[u->arg[0]].vary & ~row;
         v->space = v->reduces = all & ~row;
         v->vary = 0;
-        if (p->c->target->dialect == TN_DIALECT_C) share_row(p, i);
+        if (fu_can(p->c->target)->meet) share_row(p, i);
         i++;
     }
 }
@@ -170,8 +170,8 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
         for (int k = 0; k < v->n_arg; k++)
             if (!after[v->arg[k]] && !plain_operand(p, &p->value[v->arg[k]])) return TN_CUT_REDUCED_AXES;
     }
-    /* sums for each element of a row, and single ones, are not finished by one loop: a processor runs two */
-    const bool wide = fu_cross_wide(p), both = p->c->target->dialect == TN_DIALECT_C;
+    /* sums for each element of a row, and single ones, are not finished by one loop */
+    const bool wide = fu_cross_wide(p), both = fu_can(p->c->target)->finishes > 1;
     for (int i = 0; i < p->n_store;) {
         fu_store *s = &p->store[i];
         if (!after[s->value]) {

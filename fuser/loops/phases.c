@@ -239,7 +239,7 @@ static int top_of(const fu_prog *p, const fu_value *v)
 static bool long_rows(const fu_prog *p)
 {
     return p->form == FU_ROW && !p->split && !p->second && !fu_runtime(p, fu_vec(p)) &&
-           p->extent[fu_vec(p)] >= LONG_ROW && p->c->target->dialect == TN_DIALECT_C;
+           p->extent[fu_vec(p)] >= LONG_ROW && fu_can(p->c->target)->two_forms;
 }
 
 int fu_low_top(const fu_prog *p, const fu_value *v)

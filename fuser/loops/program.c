@@ -86,7 +86,7 @@ static int same_op(const builder *b, int id)
 {
     const fu_value *v = &b->p->value[id];
     const bool commutes = v->op == TN_OP_add || v->op == TN_OP_mul;
-    for (int i = 0; i < id && b->c->target->dialect == TN_DIALECT_C; i++) {
+    for (int i = 0; i < id && fu_can(b->c->target)->meet; i++) {
         const fu_value *o = &b->p->value[i];
         if (o->kind != FU_OP || o->op != v->op || o->dtype != v->dtype || o->from != v->from ||
             o->n_arg != v->n_arg)

@@ -285,5 +285,5 @@ tn_cut_reason fu_schedule(fu_prog *p)
     if (p->split && p->n_phase > 1) return TN_CUT_SPLIT;
     for (int i = 0; i < p->n_store && p->split; i++)
         if ((p->store[i].dom | p->red) != fu_bit(p->n_atom) - 1) return TN_CUT_REPEATED;
-    return p->c->target->dialect == TN_DIALECT_CUDA ? fu_schedule_cuda(p) : schedule_cpu(p);
+    return fu_can(p->c->target)->grid ? fu_schedule_cuda(p) : schedule_cpu(p);
 }

@@ -235,7 +235,7 @@ static const struct fu_conv_tile *loading_of(fu_ctx *c, const tn_conv2d_desc *d,
 
 void fu_tile_mark(fu_ctx *c)
 {
-    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    if (!fu_can(c->target)->tiles) return;
     for (int i = 0; i < c->n_node; i++) {
         fu_node *n = &c->node[i];
         tn_conv2d_desc d;
@@ -278,7 +278,7 @@ static bool lies_as_convolution(const fu_ctx *c, const tn_tensor *t)
 
 void fu_tile_mark_products(fu_ctx *c)
 {
-    if (c->target->dialect != TN_DIALECT_CUDA) return;
+    if (!fu_can(c->target)->tiles) return;
     for (int i = 0; i < c->n_node; i++) {
         fu_node *n = &c->node[i];
         tn_conv2d_desc d;

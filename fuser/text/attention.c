@@ -49,7 +49,7 @@ bool fu_attention_pays(const tn_target *t, const fu_attention_size *s)
         SOFTMAX = 40
     }; /* of the composite: launches, over the scores, instructions */
     bool half = s->dtype == TN_F16 || s->dtype == TN_BF16;
-    if (t->dialect == TN_DIALECT_CUDA) return has_flash(t, s);
+    if (fu_can(t)->grid) return has_flash(t, s);
     if (!(half || s->dtype == TN_F32) || s->d > FU_ATTENTION_WIDEST) return false;
     const tn_target_profile *r = tn_target_rates(t);
     double scores = (double)s->heads * (double)s->tq * (double)s->tk, bytes = scores * (half ? 2 : 4);
@@ -444,7 +444,7 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
         int r = in[i] ? take(c, in[i], in[i] == a.mask, &from[i]) : 0;
         if (r) return r;
     }
-    if (c->target->dialect == TN_DIALECT_CUDA) return emit_flashes(c, g, &a, &size, from);
+    if (fu_can(c->target)->grid) return emit_flashes(c, g, &a, &size, from);
     kernel k;
     int r = open_kernel(&k, c, &size, back ? "attention_bwd" : "attention");
     if (r) return r;

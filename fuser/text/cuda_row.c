@@ -56,7 +56,7 @@ static row measure(const fu_prog *p)
  * a row (`mine`) or not: to tell the lanes apart would cost more than it spares. */
 bool fu_cuda_several(const fu_prog *p)
 {
-    return p->form == FU_ROW && p->team < 32;
+    return p->form == FU_ROW && fu_can(p->c->target)->grid && p->team < 32;
 }
 
 /* Coordinates of pack number j of the row. */

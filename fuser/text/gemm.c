@@ -144,7 +144,6 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
 {
     int node = group->member[0];
     const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1];
-    bool gpu = c->target->dialect == TN_DIALECT_CUDA; /* where our own kernels have other names */
     tn_conv2d_desc d;
     fu_conv_desc(c, node, &d);
     int slot[3] = {-1, -1, -1};
@@ -156,7 +155,8 @@ int fu_emit_conv(fu_ctx *c, const fu_group *group)
     static const char *const name[] = {"conv2d", "conv2d_data_grad", "conv2d_weight_grad"};
     tn_step *s = fu_step_new(c, TN_STEP_CONV, name[d.pass]);
     if (!s) return TN_E_NOMEM;
-    if (gpu) snprintf(s->name, sizeof s->name, "%s_im2col", name[d.pass]);
+    if (fu_can(c->target)->tiles) /* which have the short names */
+        snprintf(s->name, sizeof s->name, "%s_im2col", name[d.pass]);
     s->conv = d;
     s->conv.epilogue = c->node[node].epilogue;
     for (int i = 0; i < 3; i++)

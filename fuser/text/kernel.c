@@ -254,7 +254,7 @@ static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
         tn_dtype_size(v->dtype) != tn_dtype_size(s->dtype) || memcmp(v->stride, s->stride, sizeof v->stride))
         return false;
     /* on a GPU, threads of a warp that have no row of their own read what another row is about */
-    if (!fu_full(p, v) && e->lang == &fu_dialect_cuda && fu_cuda_several(p)) return false;
+    if (!fu_full(p, v) && fu_cuda_several(p)) return false;
     return !fu_full(p, v) || !(v->need >> s->phase >> 1);
 }
 
@@ -344,7 +344,7 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
         e->s->grid.finish_n = last[0]->items + (last[1] ? last[1]->items : 0);
         e->s->grid.finish_chunk = last[1] ? 1 : last[0]->chunk;
     }
-    if (e->lang == &fu_dialect_cuda) {
+    if (fu_can(c->target)->grid) {
         fu_cuda_kernel(e, g, p, last[0], n_in, scratch);
         return fu_finish_kernel(c, e->s, &e->head);
     }

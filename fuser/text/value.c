@@ -490,7 +490,7 @@ const char *fu_place_type(const fu_em *e, const fu_value *v)
     for (int a = 0; a < p->n_atom; a++)
         if (v->reduces >> a & 1 && n <= INT32_MAX)
             n = fu_runtime(p, a) || p->extent[a] > INT32_MAX ? INT64_MAX : n * p->extent[a];
-    return e->lang->type[n <= INT32_MAX && e->lang == &fu_dialect_c ? TN_I32 : TN_I64];
+    return e->lang->type[n <= INT32_MAX && e->lang->simd ? TN_I32 : TN_I64];
 }
 
 /* The neutral element, of the accumulator's type. */
