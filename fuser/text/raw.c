@@ -2,13 +2,14 @@
  * of what such a kernel cannot read where it lies. Start with fu_raw_open.
  */
 #include "raw.h"
+#include "cuda.h"
 
 #include <stdio.h>
 #include <string.h>
 
 int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width)
 {
-    *k = (fu_raw){.c = c, .lang = fu_language(c->target)};
+    *k = (fu_raw){.c = c, .lang = fu_language(c->target), .grid = fu_can(c->target)->grid};
     char name[64];
     if (width > 1)
         snprintf(name, sizeof name, "%.30s_%lld", what, (long long)width);
@@ -26,27 +27,42 @@ void fu_raw_operand(fu_raw *k, int slot, int64_t offset, tn_dtype d, const char 
     if (i < 0) k->t.failed = i;
     if (out) k->s->n_out++;
     const char *type = k->lang->memory[d], *only = out ? "" : "const ";
-    if (k->lang == &fu_dialect_cuda)
+    if (k->grid)
         fu_line(&k->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, name, only, type, i);
     else
         fu_line(&k->t, "%s%s *%s = a->buf[%d];", only, type, name, i);
 }
 
-int fu_raw_input(fu_raw *k, const tn_tensor *t, const char *name)
+int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out)
 {
-    int slot;
-    int64_t offset;
-    if (!fu_place(k->c, t, &slot, &offset)) return fu_fail(k->c, TN_E_INTERNAL, "an operand has no memory");
-    fu_raw_operand(k, slot, offset, (tn_dtype)t->dtype, name, false);
-    k->s->bytes += tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+    t = fu_value_of(c, t);
+    *out = (fu_stored){.t = t};
+    if (!tn_is_number(t))
+        return fu_place(c, t, &out->slot, &out->offset)
+                   ? 0
+                   : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
+    if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
+    out->dense = *t;
+    out->t = &out->dense;
+    int64_t below = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        out->dense.stride[i] = below;
+        below *= t->shape[i];
+    }
     return 0;
+}
+
+void fu_raw_input(fu_raw *k, const fu_stored *x, const char *name)
+{
+    fu_raw_operand(k, x->slot, x->offset, (tn_dtype)x->t->dtype, name, false);
+    k->s->bytes += fu_bytes(x->t);
 }
 
 void fu_raw_output(fu_raw *k, const char *name)
 {
     const tn_tensor *t = k->c->node[k->node].t;
     fu_raw_operand(k, k->node, 0, (tn_dtype)t->dtype, name, true);
-    k->s->bytes += tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+    k->s->bytes += fu_bytes(t);
 }
 
 int fu_raw_dim(fu_raw *k, int64_t v)
@@ -61,18 +77,52 @@ int fu_raw_dim(fu_raw *k, int64_t v)
     return s->n_dim++;
 }
 
-int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item)
+const char *fu_raw_each(fu_raw *k, int64_t items)
+{
+    const bool small = items < INT64_C(0x7fffffff);
+    if (!k->grid) {
+        fu_open(&k->t, "for (int64_t item = begin; item < end; item++) {");
+        return "item";
+    }
+    fu_line(&k->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", FU_RAW_THREADS);
+    fu_open(&k->t, "if (item < a.n) {");
+    if (small) fu_line(&k->t, "const uint32_t q = (uint32_t)item;");
+    return small ? "q" : "item";
+}
+
+int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item, int64_t in_block)
 {
     tn_growing all = {0};
     tn_put(&all, "/* %s: %s */\n", k->s->name, comment);
-    if (k->fault) tn_put(&all, "%s", FU_INDEX_FAULT);
-    tn_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
-           k->t.p ? k->t.p : "");
+    if (k->grid) {
+        tn_put(&all,
+               "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+               FU_RAW_THREADS, k->s->name, fu_cuda_guard(k->c, 1, &k->node, k->fault), k->t.p ? k->t.p : "");
+        k->s->grid.threads = FU_RAW_THREADS;
+    } else {
+        if (k->fault) tn_put(&all, "%s", FU_INDEX_FAULT);
+        tn_put(&all, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", k->s->name,
+               k->t.p ? k->t.p : "");
+    }
     if (!all.failed) all.failed = k->t.failed;
     tn_growing_free(&k->t);
     k->s->grid.n = items;
-    k->s->grid.chunk = per_item > 0 && per_item < 32768 ? 32768 / per_item : 1;
+    k->s->grid.chunk = k->grid ? in_block : per_item > 0 && per_item < 32768 ? 32768 / per_item : 1;
     return fu_finish_kernel(k->c, k->s, &all);
+}
+
+void fu_raw_value(const fu_raw *k, tn_dtype d, const char *name, const char *at, char *out, size_t n)
+{
+    char element[340];
+    snprintf(element, sizeof element, "%s[%s]", name, at);
+    snprintf(out, n, k->lang->load[d], element);
+}
+
+void fu_raw_store(fu_raw *k, tn_dtype d, const char *element, const char *value)
+{
+    char stored[200];
+    snprintf(stored, sizeof stored, k->lang->store[d], value);
+    fu_line(&k->t, "%s = %s;", element, stored);
 }
 
 void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, char *out, size_t n)
@@ -142,36 +192,6 @@ int fu_emit_concat(fu_ctx *c, const fu_group *g)
     return 0;
 }
 
-int fu_window_open(fu_window *w, fu_ctx *c, const fu_group *g)
-{
-    int node = g->member[0];
-    const tn_tensor *t = c->node[node].t;
-    int slot[2] = {-1, -1};
-    int64_t offset[2] = {0};
-    *w = (fu_window){.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype};
-    w->to = t->op == TN_OP_pool_argmax ? w->d : (tn_dtype)t->dtype;
-    w->acc = fu_compute_dtype(w->d);
-    w->back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
-    for (int i = 0; i < t->n_in; i++) {
-        int r = fu_dense_operand(c, t->in[i], &slot[i], &offset[i]);
-        if (r) return r;
-    }
-    int r = fu_raw_open(&w->k, c, g, tn_op_get((tn_op)t->op)->name, t->shape[3]);
-    if (r) return r;
-    fu_raw_operand(&w->k, slot[0], offset[0], w->d, w->back ? "g" : "x", false);
-    if (t->n_in > 1) fu_raw_operand(&w->k, slot[1], offset[1], (tn_dtype)t->in[1]->dtype, "index", false);
-    for (int i = 0; i < t->n_in; i++)
-        w->k.s->bytes += tn_node_numel(t->in[i]) * (int64_t)tn_dtype_size((tn_dtype)t->in[i]->dtype);
-    for (int i = 0; i < g->n; i++) {
-        bool chosen = c->node[g->member[i]].t->op == TN_OP_pool_argmax;
-        w->chosen = w->chosen || chosen;
-        w->max = w->max || c->node[g->member[i]].t->op == TN_OP_pool_max;
-        w->k.node = g->member[i];
-        fu_raw_output(&w->k, chosen ? "place" : "out");
-    }
-    return 0;
-}
-
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
 {
     t = fu_value_of(c, t);
@@ -180,56 +200,4 @@ int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
     *offset = 0;
     *slot = fu_emit_dense(c, t);
     return *slot < 0 ? *slot : 0;
-}
-
-/* ---- in CUDA C ---- */
-
-enum { THREADS = 256 };
-
-int fu_cuda_place(fu_ctx *c, const tn_tensor *t, fu_place_of *out)
-{
-    t = fu_value_of(c, t);
-    *out = (fu_place_of){.t = t};
-    if (!tn_is_number(t)) {
-        if (fu_place(c, t, &out->slot, &out->offset)) return 0;
-        return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-    }
-    if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
-    out->dense = *t;
-    out->t = &out->dense;
-    int64_t below = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        out->dense.stride[i] = below;
-        below *= t->shape[i];
-    }
-    return 0;
-}
-
-void fu_cuda_operand(fu_raw *k, const fu_place_of *x, const char *name)
-{
-    fu_raw_operand(k, x->slot, x->offset, (tn_dtype)x->t->dtype, name, false);
-    k->s->bytes += tn_node_numel(x->t) * (int64_t)tn_dtype_size((tn_dtype)x->t->dtype);
-}
-
-const char *fu_cuda_each(fu_raw *k, int64_t numel)
-{
-    bool small = numel < INT64_C(0x7fffffff);
-    fu_line(&k->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", THREADS);
-    fu_open(&k->t, "if (item < a.n) {");
-    if (small) fu_line(&k->t, "const uint32_t q = (uint32_t)item;");
-    return small ? "q" : "item";
-}
-
-int fu_cuda_close(fu_raw *k, const char *comment, int64_t items, int threads, int64_t chunk)
-{
-    tn_growing all = {0};
-    tn_put(&all, "/* %s: %s */\n", k->s->name, comment);
-    tn_put(&all, "extern \"C\" __global__ void __launch_bounds__(%d, 1) %s(const tn_cuda_args a)\n{\n%s%s}\n",
-           threads, k->s->name, fu_cuda_guard(k->c, 1, &k->node, k->fault), k->t.p ? k->t.p : "");
-    if (!all.failed) all.failed = k->t.failed;
-    tn_growing_free(&k->t);
-    k->s->grid.n = items;
-    k->s->grid.chunk = chunk;
-    k->s->grid.threads = threads;
-    return fu_finish_kernel(k->c, k->s, &all);
 }

@@ -1,79 +1,129 @@
-/* scan.c - running sums and the like, by the row in ops.def: along one axis every line is sequential; lines
- * side by side are vectorised. */
+/* scan.c - running sums and the like, by the row in ops.def. Along one axis every line is sequential; lines
+ * side by side are one item of a processor's vectors, or have a thread each. Along the last axis a line has a
+ * warp on a GPU, which combines 32 elements in five steps and carries the total on. Start with fu_emit_scan.
+ */
 #include "raw.h"
 
 #include <stdio.h>
-#include <string.h>
+
+enum { TILE = 256, WARPS = FU_RAW_THREADS / 32 };
+
+typedef struct scan {
+    fu_raw k;
+    const tn_tensor *t;
+    fu_stored x;
+    const tn_op_info *op;
+    tn_dtype d, acc;
+    int axis;
+    long long outer, inner; /* lines before and behind the axis */
+} scan;
+
+static void element(const scan *s, int axes, char *out, size_t n)
+{
+    char at[300];
+    fu_raw_index(s->x.t, 0, axes, "i", at, sizeof at);
+    fu_raw_value(&s->k, s->d, "x", at, out, n);
+}
+
+static void put_sum(scan *s, const char *to, const char *sum)
+{
+    char cast[64];
+    snprintf(cast, sizeof cast, "(%s)%s", s->k.lang->type[s->d], sum);
+    fu_raw_store(&s->k, s->d, to, cast);
+}
+
+static void scan_lines(scan *s, int64_t items, bool side)
+{
+    const tn_tensor *t = s->t;
+    tn_growing *out = &s->k.t;
+    const int axis = s->axis;
+    const long long inner = s->inner, tiles = (inner + TILE - 1) / TILE;
+    const char *type = s->k.lang->type[s->acc], *sum = side ? "sum[j]" : "sum";
+    const char *number = fu_raw_each(&s->k, items);
+    if (side) {
+        fu_line(out, "const int64_t v0 = item %% %lld * %d, outer = item / %lld;", tiles, TILE, tiles);
+        fu_line(out, "const int64_t w = %lld - v0 < %d ? %lld - v0 : %d;", inner, TILE, inner, TILE);
+        fu_line(out, "%s sum[%d];", type, TILE);
+        fu_line(out, "for (int64_t j = 0; j < w; j++) sum[j] = %d;", s->op->start);
+    } else {
+        if (inner > 1)
+            fu_line(out, "const int64_t inner = %s %% %lld, outer = %s / %lld;", number, inner, number,
+                    inner);
+        else
+            fu_line(out, "const int64_t outer = %s;", number);
+        fu_line(out, "%s sum = %d;", type, s->op->start);
+    }
+    fu_raw_decode(&s->k, t, 0, axis, "outer");
+    if (!side && inner > 1) fu_raw_decode(&s->k, t, axis + 1, t->ndim, "inner");
+    fu_open(out,
+            t->attr->reverse ? "for (int64_t i%d = n - 1; i%d >= 0; i%d--) {"
+                             : "for (int64_t i%d = 0; i%d < n; i%d++) {",
+            axis, axis, axis);
+    if (side) {
+        fu_line(out, "%s", s->k.lang->simd);
+        fu_open(out, "for (int64_t j = 0; j < w; j++) {");
+        fu_line(out, "const int64_t inner = v0 + j;");
+        fu_raw_decode(&s->k, t, axis + 1, t->ndim, "inner");
+    }
+    char value[400], to[120];
+    element(s, t->ndim, value, sizeof value);
+    fu_line(out, "%s %s= %s;", sum, s->op->by, value);
+    snprintf(to, sizeof to, "out[(outer * n + i%d) * %lld%s]", axis, inner, inner > 1 ? " + inner" : "");
+    put_sum(s, to, sum);
+    if (side) fu_close(out);
+    fu_close(out);
+    fu_close(out);
+}
+
+/* One line, its elements 32 at a time. */
+static void scan_by_warps(scan *s)
+{
+    tn_growing *t = &s->k.t;
+    char value[400], to[120];
+    const char *type = s->k.lang->type[s->acc];
+    fu_line(t, "const int lane = (int)threadIdx.x %% 32;");
+    fu_line(t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x / 32;", WARPS);
+    fu_open(t, "if (item < a.n) {");
+    fu_raw_decode(&s->k, s->t, 0, s->axis, "item");
+    fu_line(t, "%s total = %d;", type, s->op->start);
+    fu_open(t, "for (int64_t j = 0; j < n; j += 32) {");
+    fu_line(t, "const int64_t i%d = %sj %c lane;", s->axis, s->t->attr->reverse ? "n - 1 - " : "",
+            s->t->attr->reverse ? '-' : '+');
+    element(s, s->axis + 1, value, sizeof value);
+    fu_line(t, "%s sum = j + lane < n ? (%s)(%s) : %d;", type, type, value, s->op->start);
+    fu_line(t, "#pragma unroll");
+    fu_open(t, "for (int s = 1; s < 32; s *= 2) {");
+    fu_line(t, "const %s before = tn_lane_value(sum, lane - s);", type);
+    fu_line(t, "if (lane >= s) sum %s= before;", s->op->by);
+    fu_close(t);
+    fu_line(t, "sum %s= total;", s->op->by);
+    snprintf(to, sizeof to, "if (j + lane < n) out[item * n + i%d]", s->axis);
+    put_sum(s, to, "sum");
+    fu_line(t, "total = tn_lane_value(sum, 31);");
+    fu_close(t);
+    fu_close(t);
+}
 
 int fu_emit_scan(fu_ctx *c, const fu_group *g)
 {
-    enum { TILE = 256 };
-    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_scan(c, g);
-    int node = g->member[0], axis;
-    const tn_tensor *t = c->node[node].t, *x = fu_value_of(c, t->in[0]);
-    const tn_op_info *op = tn_op_get((tn_op)t->op);
-    tn_dtype d = (tn_dtype)t->dtype, acc = tn_dtype_is_float(d) ? TN_F64 : d;
-    axis = t->attr->axis;
-    int slot = -1;
-    tn_tensor dense;
-    if (tn_is_number(x)) {
-        if ((slot = fu_emit_dense(c, x)) < 0) return slot;
-        dense = *x;
-        int64_t s = 1;
-        for (int a = x->ndim - 1; a >= 0; a--) {
-            dense.stride[a] = s;
-            s *= x->shape[a];
-        }
-        x = &dense;
-    }
-    int64_t outer = fu_raw_count(t, 0, axis), n = t->shape[axis], inner = fu_raw_count(t, axis + 1, t->ndim);
-    int64_t tiles = (inner + TILE - 1) / TILE;
-    fu_raw k;
-    int r = fu_raw_open(&k, c, g, op->name, axis ? n : 0);
+    const tn_tensor *t = c->node[g->member[0]].t;
+    const int axis = t->attr->axis;
+    scan s = {.t = t, .op = tn_op_get((tn_op)t->op), .d = (tn_dtype)t->dtype, .axis = axis};
+    int r = fu_raw_find(c, t->in[0], &s.x);
+    if (!r) r = fu_raw_open(&s.k, c, g, s.op->name, axis ? t->shape[axis] : 0);
     if (r) return r;
-    if (slot >= 0)
-        fu_raw_operand(&k, slot, 0, d, "x", false);
-    else if ((r = fu_raw_input(&k, x, "x")))
-        return tn_growing_free(&k.t), r;
-    fu_raw_output(&k, "out");
-    fu_line(&k.t, "const int64_t n = a->dim[%d];", fu_raw_dim(&k, n));
-    char at[256], element[300], value[400], stored[400];
-    fu_open(&k.t, "for (int64_t item = begin; item < end; item++) {");
-    if (inner > 1) {
-        fu_line(&k.t, "const int64_t v0 = item %% %lld * %d, outer = item / %lld;", (long long)tiles, TILE,
-                (long long)tiles);
-        fu_line(&k.t, "const int64_t w = %lld - v0 < %d ? %lld - v0 : %d;", (long long)inner, TILE,
-                (long long)inner, TILE);
-        fu_line(&k.t, "%s sum[%d];", k.lang->type[acc], TILE);
-        fu_line(&k.t, "for (int64_t j = 0; j < w; j++) sum[j] = %d;", op->start);
-    } else {
-        fu_line(&k.t, "const int64_t outer = item;");
-        fu_line(&k.t, "%s sum = %d;", k.lang->type[acc], op->start);
-    }
-    fu_raw_decode(&k, t, 0, axis, "outer");
-    if (t->attr->reverse)
-        fu_open(&k.t, "for (int64_t i%d = n - 1; i%d >= 0; i%d--) {", axis, axis, axis);
+    s.acc = tn_dtype_is_float(s.d) ? TN_F64 : s.d;
+    s.outer = fu_raw_count(t, 0, axis);
+    s.inner = fu_raw_count(t, axis + 1, t->ndim);
+    const bool side = s.inner > 1 && !s.k.grid, warps = s.inner == 1 && s.k.grid;
+    const int64_t n = t->shape[axis], items = s.outer * (side ? (s.inner + TILE - 1) / TILE : s.inner);
+    fu_raw_input(&s.k, &s.x, "x");
+    fu_raw_output(&s.k, "out");
+    fu_line(&s.k.t, "const int64_t n = %sdim[%d];", s.k.lang->args, fu_raw_dim(&s.k, n));
+    if (warps)
+        scan_by_warps(&s);
     else
-        fu_open(&k.t, "for (int64_t i%d = 0; i%d < n; i%d++) {", axis, axis, axis);
-    const char *sum = inner > 1 ? "sum[j]" : "sum", *col = inner > 1 ? " + v0 + j" : "";
-    if (inner > 1) {
-        fu_line(&k.t, "%s", k.lang->simd);
-        fu_open(&k.t, "for (int64_t j = 0; j < w; j++) {");
-        fu_line(&k.t, "const int64_t inner = v0 + j;");
-        fu_raw_decode(&k, t, axis + 1, t->ndim, "inner");
-    }
-    int from = 0, to = inner > 1 ? t->ndim : axis + 1;
-    fu_raw_index(x, from, to, "i", at, sizeof at);
-    snprintf(element, sizeof element, "x[%s]", at);
-    snprintf(value, sizeof value, k.lang->load[d], element);
-    fu_line(&k.t, "%s %s= %s;", sum, op->by, value);
-    char cast[64];
-    snprintf(cast, sizeof cast, "(%s)%s", k.lang->type[d], sum);
-    snprintf(stored, sizeof stored, k.lang->store[d], cast);
-    fu_line(&k.t, "out[(outer * n + i%d) * %lld%s] = %s;", axis, (long long)inner, col, stored);
-    if (inner > 1) fu_close(&k.t);
-    fu_close(&k.t);
-    fu_close(&k.t);
-    return fu_raw_close(&k, "running sums along one axis", inner > 1 ? outer * tiles : outer,
-                        inner > 1 ? n * TILE : n);
+        scan_lines(&s, items, side);
+    return fu_raw_close(&s.k, "running sums along one axis", items, side ? n * TILE : n,
+                        warps ? WARPS : FU_RAW_THREADS);
 }

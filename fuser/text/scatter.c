@@ -1,6 +1,13 @@
-/* scatter.c - scatter_add and index_add without atomics and always in one order: an item owns a range of
- * the target's lines along the axis, zeroes it, then walks the whole index and adds what falls into its
- * range. Start with fu_emit_scatter. */
+/* scatter.c - scatter_add and index_add without atomics and always in one order: who owns a range of the
+ * target's lines along the axis zeroes it, walks the whole index and adds what falls into the range.
+ *
+ *   an item         of a processor has all places of its lines, on a GPU one place of them
+ *   a block         of threads, for index_add on a GPU: its threads look through the index side by side and
+ *                   list what falls into the range, in order; then they add one line of the source after the
+ *                   other, each its own places
+ *
+ * Sums of f16 and bf16 are made in scratch of f32. Start with fu_emit_scatter.
+ */
 #include "raw.h"
 
 #include <stdio.h>
@@ -8,139 +15,223 @@
 
 typedef struct scatter {
     fu_raw k;
-    fu_ctx *c;
-    int node, axis;
-    const tn_tensor *t, *src, *index;
+    const tn_tensor *t;
+    fu_stored src, index;
+    int axis;
     bool by_line; /* index_add: the index has one entry a line of src, not one an element */
-    tn_tensor dense[2];
-    int slot[2]; /* of src and index: where a copy of a number lies, or -1 */
-    int wide;    /* where sums of f16 and bf16 are added up in f32, or -1 */
-    int64_t outer, lines, inner;
-    int64_t ranges, range; /* that the lines are cut into, and lines of each */
+    long long outer, lines, inner, ranges, range; /* of the target; ranges of its lines, of that many */
+    int count, where;                             /* which of args.dim */
+    const char *to;                               /* what is added to */
 } scatter;
 
-/* Numbers are written out first: into dense copies. */
-static int write_numbers(scatter *s)
+static void own_range(scatter *s, const char *number)
 {
-    const tn_tensor **operand[2] = {&s->src, &s->index};
-    for (int i = 0; i < 2; i++) {
-        const tn_tensor *x = *operand[i];
-        s->slot[i] = -1;
-        if (!tn_is_number(x)) continue;
-        if ((s->slot[i] = fu_emit_dense(s->c, x)) < 0) return s->slot[i];
-        s->dense[i] = *x;
-        int64_t stride = 1;
-        for (int a = x->ndim - 1; a >= 0; a--) {
-            s->dense[i].stride[a] = stride;
-            stride *= x->shape[a];
-        }
-        *operand[i] = &s->dense[i];
-    }
-    return 0;
+    fu_line(&s->k.t, "const int64_t from = %s %% %lld * %lld, outer = %s / %lld;", number, s->ranges,
+            s->range, number, s->ranges);
+    fu_line(&s->k.t, "const int64_t to = from + %lld < %lld ? from + %lld : %lld;", s->range, s->lines,
+            s->range, s->lines);
 }
 
-static int declare(scatter *s, int i, const tn_tensor *x, const char *name)
+/* Where in the target an element belongs that is at the loops' coordinates behind the axis. */
+static void target_place(const scatter *s, bool behind, char *out, size_t n)
 {
-    if (s->slot[i] < 0) return fu_raw_input(&s->k, x, name);
-    fu_raw_operand(&s->k, s->slot[i], 0, (tn_dtype)x->dtype, name, false);
-    return 0;
+    size_t k = (size_t)snprintf(out, n, "%s[row + line * %lld", s->to, s->inner);
+    int64_t below = s->inner;
+    for (int i = s->axis + 1; i < s->t->ndim && behind; i++) {
+        below = s->t->shape[i] ? below / s->t->shape[i] : 0;
+        k += (size_t)snprintf(out + k, n - k, " + i%d * %lld", i, (long long)below);
+    }
+    snprintf(out + k, n - k, "]");
 }
+
+static void add_element(scatter *s, bool behind)
+{
+    char at[300], value[400], to[400];
+    fu_raw_index(s->src.t, 0, s->src.t->ndim, "i", at, sizeof at);
+    fu_raw_value(&s->k, (tn_dtype)s->t->dtype, "src", at, value, sizeof value);
+    target_place(s, behind, to, sizeof to);
+    fu_line(&s->k.t, "%s += %s;", to, value);
+}
+
+/* Rounds a sum that was added up in f32 and writes it to the result. */
+static void round_sum(scatter *s, const char *at)
+{
+    char sum[120], to[120];
+    snprintf(sum, sizeof sum, "sum[%s]", at);
+    snprintf(to, sizeof to, "out[%s]", at);
+    fu_raw_store(&s->k, (tn_dtype)s->t->dtype, to, sum);
+}
+
+/* ---- an item for each range, or for each place of one ---- */
 
 /* Loops over the axes behind the scattered one; the caller writes the body and closes them: how many. */
 static int open_inner(scatter *s, bool simd)
 {
-    for (int i = s->axis + 1; i < s->src->ndim; i++) {
-        if (simd && i == s->src->ndim - 1) fu_line(&s->k.t, "%s", s->k.lang->simd);
-        fu_open(&s->k.t, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", i, i, (long long)s->src->shape[i], i);
+    const tn_tensor *x = s->src.t;
+    for (int i = s->axis + 1; i < x->ndim; i++) {
+        if (simd && i == x->ndim - 1) fu_line(&s->k.t, "%s", s->k.lang->simd);
+        fu_open(&s->k.t, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", i, i, (long long)x->shape[i], i);
     }
-    return s->src->ndim - s->axis - 1;
+    return x->ndim - s->axis - 1;
 }
 
-/* The item's lines, from .. to - 1 of one place of the axes in front, are zeroed. */
-static void open_item(scatter *s, const char *sum)
+/* Opens a loop over the elements of the item's lines, `line` or `j`. */
+static void open_own(scatter *s)
 {
-    tn_growing *t = &s->k.t;
-    fu_open(t, "for (int64_t item = begin; item < end; item++) {");
-    fu_line(t, "const int64_t from = item %% %lld * %lld, outer = item / %lld;", (long long)s->ranges,
-            (long long)s->range, (long long)s->ranges);
-    fu_line(t, "const int64_t to = from + %lld < %lld ? from + %lld : %lld;", (long long)s->range,
-            (long long)s->lines, (long long)s->range, (long long)s->lines);
-    fu_line(t, "const int64_t row = outer * %lld;", (long long)(s->lines * s->inner));
-    fu_raw_decode(&s->k, s->t, 0, s->axis, "outer");
-    fu_line(t, "for (int64_t j = from * %lld; j < to * %lld; j++) %s[row + j] = 0;", (long long)s->inner,
-            (long long)s->inner, sum);
-    fu_line(t, "bool inside = true;");
-    for (int i = 0; i < s->axis; i++)
-        if (s->src->shape[i] < s->t->shape[i])
-            fu_line(t, "inside &= i%d < %lld;", i, (long long)s->src->shape[i]);
-}
-
-/* Walks the index and adds what falls into the item's lines. */
-static void add_all(scatter *s, const char *sum)
-{
-    tn_growing *t = &s->k.t;
-    char at[256], to[300] = "", element[300], loaded[480];
-    int axis = s->axis, count = fu_raw_dim(&s->k, s->src->shape[axis]), where = fu_raw_dim(&s->k, s->node);
-    fu_open(t, "for (int64_t i%d = 0; inside && i%d < a->dim[%d]; i%d++) {", axis, axis, count, axis);
-    int opened = s->by_line ? 0 : open_inner(s, false);
-    if (s->by_line)
-        snprintf(at, sizeof at, "i%d * %lld", axis, (long long)s->index->stride[0]);
+    if (s->k.grid)
+        fu_open(&s->k.t, "for (int64_t line = from; line < to; line++) {");
     else
-        fu_raw_index(s->index, 0, s->index->ndim, "i", at, sizeof at);
+        fu_open(&s->k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) {", s->inner, s->inner);
+}
+
+static int walk_index(scatter *s)
+{
+    tn_growing *t = &s->k.t;
+    const bool one = s->k.grid; /* an item is one place of the lines */
+    const int axis = s->axis;
+    const tn_tensor *src = s->src.t, *index = s->index.t;
+    const int64_t items = s->outer * s->ranges * (one ? s->inner : 1);
+    char at[300], own[60];
+    const char *number = fu_raw_each(&s->k, items);
+    if (one)
+        fu_line(t, "const int64_t inner = %s %% %lld, rest = %s / %lld;", number, s->inner, number, s->inner);
+    own_range(s, one ? "rest" : number);
+    fu_line(t, "const int64_t row = outer * %lld%s;", s->lines * s->inner, one ? " + inner" : "");
+    fu_raw_decode(&s->k, s->t, 0, axis, "outer");
+    if (one) fu_raw_decode(&s->k, s->t, axis + 1, s->t->ndim, "inner");
+    if (one)
+        snprintf(own, sizeof own, "row + line * %lld", s->inner);
+    else
+        snprintf(own, sizeof own, "row + j");
+    open_own(s);
+    fu_line(t, "%s[%s] = 0;", s->to, own);
+    fu_close(t);
+    fu_line(t, "bool inside = true;");
+    for (int i = 0; i < (one ? s->t->ndim : axis); i++)
+        if (i != axis && src->shape[i] < s->t->shape[i])
+            fu_line(t, "inside &= i%d < %lld;", i, (long long)src->shape[i]);
+    fu_open(t, "for (int64_t i%d = 0; inside && i%d < %sdim[%d]; i%d++) {", axis, axis, s->k.lang->args,
+            s->count, axis);
+    int opened = one || s->by_line ? 0 : open_inner(s, false);
+    if (s->by_line)
+        snprintf(at, sizeof at, "i%d * %lld", axis, (long long)index->stride[0]);
+    else
+        fu_raw_index(index, 0, index->ndim, "i", at, sizeof at);
     fu_line(t, "const int64_t line = (int64_t)index[%s];", at);
-    fu_line(t, "if ((uint64_t)line >= %lld) index_fault(a, a->dim[%d], line);", (long long)s->lines, where);
+    fu_line(t, "if ((uint64_t)line >= %lld) index_fault(a, %sdim[%d], line);", s->lines, s->k.lang->args,
+            s->where);
     fu_line(t, "if (line < from || line >= to) continue;");
     if (s->by_line) opened += open_inner(s, true);
-    fu_raw_index(s->src, 0, s->src->ndim, "i", at, sizeof at);
-    snprintf(element, sizeof element, "src[%s]", at);
-    snprintf(loaded, sizeof loaded, s->k.lang->load[s->t->dtype], element);
-    size_t u = 0;
-    int64_t below = s->inner;
-    for (int i = axis + 1; i < s->t->ndim; i++) {
-        below = s->t->shape[i] ? below / s->t->shape[i] : 0;
-        u += (size_t)snprintf(to + u, sizeof to - u, " + i%d * %lld", i, (long long)below);
-    }
-    fu_line(t, "%s[row + line * %lld%s] += %s;", sum, (long long)s->inner, to, loaded);
+    add_element(s, !one);
     while (opened--) fu_close(t);
     fu_close(t);
+    if (strcmp(s->to, "out")) {
+        open_own(s);
+        round_sum(s, own);
+        fu_close(t);
+    }
+    fu_close(t);
+    return fu_raw_close(&s->k, "each item owns a range of target lines and walks the whole index", items,
+                        src->shape[axis] + s->range * s->inner, FU_RAW_THREADS);
+}
+
+/* ---- a block for each range ---- */
+
+static void open_lines(scatter *s)
+{
+    fu_open(&s->k.t, "for (int64_t line = from; line < to; line++) {");
+    fu_open(&s->k.t, "for (int64_t inner = threadIdx.x; inner < %lld; inner += %d) {", s->inner,
+            FU_RAW_THREADS);
+}
+
+static int list_index(scatter *s)
+{
+    tn_growing *t = &s->k.t;
+    char own[80];
+    snprintf(own, sizeof own, "row + line * %lld + inner", s->inner);
+    fu_line(t, "const int64_t item = blockIdx.x;");
+    own_range(s, "item");
+    fu_line(t, "const int64_t row = outer * %lld;", s->lines * s->inner);
+    fu_raw_decode(&s->k, s->t, 0, s->axis, "outer");
+    fu_line(t, "__shared__ int32_t found_at[%d], found_line[%d];", FU_RAW_THREADS, FU_RAW_THREADS);
+    fu_line(t, "/* each place of the range belongs to one thread, from here on */");
+    open_lines(s);
+    fu_line(t, "%s[%s] = 0;", s->to, own);
+    fu_close(t);
+    fu_close(t);
+    fu_open(t, "for (int64_t start = 0; start < a.dim[%d]; start += %d) {", s->count, FU_RAW_THREADS);
+    fu_line(t, "const int64_t j = start + threadIdx.x;");
+    fu_line(t, "const int64_t mine = j < a.dim[%d] ? (int64_t)index[j * %lld] : 0;", s->count,
+            (long long)s->index.t->stride[0]);
+    fu_line(t, "if (j < a.dim[%d] && (uint64_t)mine >= %lld) index_fault(a, a.dim[%d], mine);", s->count,
+            s->lines, s->where);
+    fu_line(t, "const bool hit = j < a.dim[%d] && mine >= from && mine < to;", s->count);
+    fu_line(t, "int found;");
+    fu_line(t, "const int place = tn_place_in_block<%d>(hit, &found);", FU_RAW_THREADS);
+    fu_open(t, "if (hit) {");
+    fu_line(t, "found_at[place] = (int32_t)threadIdx.x;");
+    fu_line(t, "found_line[place] = (int32_t)(mine - from);");
+    fu_close(t);
+    fu_line(t, "__syncthreads();");
+    fu_open(t, "for (int f = 0; f < found; f++) {");
+    fu_line(t, "const int64_t i%d = start + found_at[f], line = from + found_line[f];", s->axis);
+    fu_open(t, "for (int64_t inner = threadIdx.x; inner < %lld; inner += %d) {", s->inner, FU_RAW_THREADS);
+    fu_raw_decode(&s->k, s->t, s->axis + 1, s->t->ndim, "inner");
+    add_element(s, true);
+    fu_close(t);
+    fu_close(t);
+    fu_line(t, "__syncthreads();");
+    fu_close(t);
+    if (strcmp(s->to, "out")) {
+        open_lines(s);
+        round_sum(s, own);
+        fu_close(t);
+        fu_close(t);
+    }
+    return fu_raw_close(&s->k, "each block owns a range of target lines and looks through the whole index",
+                        s->outer * s->ranges, 0, 1);
+}
+
+/* ---- both ---- */
+
+/* As many ranges as keep the device busy: each walks the whole index. */
+static void cut_ranges(scatter *s)
+{
+    long long busy = 16, owners = s->outer;
+    if (s->k.grid) {
+        const int processors = s->k.c->target->processors;
+        busy = 2 * (processors > 0 ? processors : 64);
+        if (!s->by_line) owners *= s->inner, busy *= FU_RAW_THREADS / 8;
+    }
+    s->ranges = owners < 1 ? 1 : (busy + owners - 1) / owners;
+    if (!s->k.grid && owners < busy) s->ranges = busy;
+    if (s->ranges > s->lines) s->ranges = s->lines;
+    if (s->ranges < 1) s->ranges = 1;
+    s->range = (s->lines + s->ranges - 1) / s->ranges;
+    if (s->range > 0) s->ranges = (s->lines + s->range - 1) / s->range;
 }
 
 int fu_emit_scatter(fu_ctx *c, const fu_group *g)
 {
-    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_scatter(c, g);
-    int node = g->member[0];
+    const int node = g->member[0];
     const tn_tensor *t = c->node[node].t;
-    scatter s = {.c = c, .node = node, .axis = t->attr->axis, .t = t, .wide = -1};
-    s.src = fu_value_of(c, t->in[0]);
-    s.index = fu_value_of(c, t->in[1]);
-    s.by_line = t->op == TN_OP_index_add;
-    int r = write_numbers(&s);
-    if (r < 0) return r;
+    const tn_dtype d = (tn_dtype)t->dtype, acc = fu_compute_dtype(d);
+    scatter s = {.t = t, .axis = t->attr->axis, .by_line = t->op == TN_OP_index_add, .to = "out"};
+    int r, wide = -1;
+    if ((r = fu_raw_find(c, t->in[0], &s.src)) || (r = fu_raw_find(c, t->in[1], &s.index))) return r;
     s.outer = fu_raw_count(t, 0, s.axis);
     s.lines = t->shape[s.axis];
     s.inner = fu_raw_count(t, s.axis + 1, t->ndim);
-    s.ranges = s.outer >= 16 ? 1 : s.lines < 16 ? s.lines : 16;
-    if (s.ranges < 1) s.ranges = 1;
-    s.range = (s.lines + s.ranges - 1) / s.ranges;
-    tn_dtype d = (tn_dtype)t->dtype, acc = fu_compute_dtype(d);
-    if (acc != d && (s.wide = fu_scratch_slot(c, tn_node_numel(t), acc)) < 0) return s.wide;
+    if (acc != d && (wide = fu_scratch_slot(c, tn_node_numel(t), acc)) < 0) return wide;
     if ((r = fu_raw_open(&s.k, c, g, tn_op_get((tn_op)t->op)->name, s.inner > 1 ? s.inner : s.lines)))
         return r;
-    s.k.fault = true;
-    if ((r = declare(&s, 0, s.src, "src")) || (r = declare(&s, 1, s.index, "index")))
-        return tn_growing_free(&s.k.t), r;
-    if (s.wide >= 0) fu_raw_operand(&s.k, s.wide, 0, acc, "sum", true);
+    cut_ranges(&s);
+    fu_raw_input(&s.k, &s.src, "src");
+    fu_raw_input(&s.k, &s.index, "index");
+    if (wide >= 0) fu_raw_operand(&s.k, wide, 0, acc, s.to = "sum", true);
     fu_raw_output(&s.k, "out");
-    const char *sum = s.wide >= 0 ? "sum" : "out";
-    open_item(&s, sum);
-    add_all(&s, sum);
-    if (s.wide >= 0) {
-        char value[160];
-        snprintf(value, sizeof value, s.k.lang->store[d], "sum[row + j]");
-        fu_line(&s.k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) out[row + j] = %s;",
-                (long long)s.inner, (long long)s.inner, value);
-    }
-    fu_close(&s.k.t);
-    return fu_raw_close(&s.k, "each item owns a range of target lines and walks the whole index",
-                        s.outer * s.ranges, s.src->shape[s.axis] + s.range * s.inner);
+    s.count = fu_raw_dim(&s.k, s.src.t->shape[s.axis]);
+    s.where = fu_raw_dim(&s.k, node);
+    s.k.fault = true;
+    return s.by_line && s.k.grid ? list_index(&s) : walk_index(&s);
 }

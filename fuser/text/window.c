@@ -1,229 +1,327 @@
-/* window.c - pooling over NHWC images and its transposes.
+/* window.c - pooling over NHWC images and its transposes. The transposes are gathers: each element of the
+ * image adds the windows that cover it, in one order.
  *
- * One item is a piece of one row of the result (TX columns, all channels) with an accumulator for each of its
- * elements, so that inner loops run over channels, over columns where there are few channels, or over both as
- * one. Padding is handled by the range of columns a window position can read, never inside the loop. The
- * transposes are gathers: each element of the image adds the windows that cover it, in one order.
+ * An item of a processor is a range of columns of one row of the result, so that columns and channels are one
+ * vector loop; on a GPU it is one element. For the largest elements of windows of 3 by 3 that step by 2:
  *
- * The largest element of each window and its place in the window may be the results of one kernel.
+ *     for (int ky = 0; ky < 3; ky++) {                        y is the row, x0 .. x1 the columns
+ *         const int64_t iy = y * 2 + ky - 1;
+ *         if (iy < 0 || iy >= 56) continue;
+ *         for (int kx = 0; kx < 3; kx++) {
+ *             (columns whose element kx lies inside the image: from .. to)
+ *             for (int64_t col = from; col < to; col++)
+ *     #pragma omp simd
+ *                 for (int64_t ch = 0; ch < 64; ch++) {
+ *                     const int64_t j = (-x0 + col) * 64 + ch;
+ *                     const int64_t at = ((n * 56 + iy) * 56 + shift + col * 2) * 64 + ch;
+ *                     best[j] = tn_max(best[j], x[at]);
+ *                 }
+ *         }
+ *     }
  *
- * Start with fu_emit_window; forward() and transposed() write the two families.
+ * Start with fu_emit_window.
  */
 #include "raw.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { ROW_ELEMENTS = 8192 };
 
 typedef struct window {
-    fu_window of;
-    int64_t c, tx, tiles, width; /* channels; result columns an item makes; items a row; columns */
-    bool flat;                   /* the loops now open are one */
+    fu_raw k;
+    const tn_tensor *t;
+    const tn_pool_attr *p;
+    tn_dtype d, acc, to;     /* of what is read, added up, and written beside places */
+    bool back;               /* a transpose: from windows to the image */
+    bool max;                /* of the windows: the largest element is written, */
+    bool chosen;             /* and which one it is */
+    int64_t rows, width, c;  /* of the result: rows, columns, channels */
+    int64_t tx, tiles;       /* result columns an item makes; items a row */
+    const char *n, *y, *x;   /* names of the element's coordinates; x on a GPU alone */
+    const char *sum, *which; /* what is accumulated */
+    bool flat;               /* the loops now open are one */
 } window;
+
+/* ---- loops ---- */
 
 /* Loops over columns [from, to) and channels. Where all strides are 1 they are one loop; many channels are
  * the inner loop; few are the outer one. */
 static void open_loops(window *w, const char *from, const char *to, bool flat)
 {
-    tn_growing *t = &w->of.k.t;
-    long long c = w->c;
+    tn_growing *t = &w->k.t;
+    const long long c = w->c;
     w->flat = flat;
-    if (flat) {
-        fu_line(t, "%s", w->of.k.lang->simd);
+    if (!flat && c < 8) fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", c);
+    if (!flat && c >= 8) fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
+    fu_line(t, "%s", w->k.lang->simd);
+    if (flat)
         fu_open(t, "for (int64_t q = %s * %lld; q < %s * %lld; q++) {", from, c, to, c);
-    } else if (c >= 8) {
-        fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
-        fu_line(t, "%s", w->of.k.lang->simd);
+    else if (c >= 8)
         fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", c);
-    } else {
-        fu_open(t, "for (int64_t ch = 0; ch < %lld; ch++) {", c);
-        fu_line(t, "%s", w->of.k.lang->simd);
+    else
         fu_open(t, "for (int64_t col = %s; col < %s; col++) {", from, to);
-    }
+}
+
+static void close_loops(window *w)
+{
+    fu_close(&w->k.t);
+    if (!w->flat) fu_close(&w->k.t);
 }
 
 /* name = the element at column base + col * stride, of the loops' channel */
 static void put_index(window *w, const char *name, const char *base, int64_t stride)
 {
+    const long long c = w->c;
     if (w->flat)
-        fu_line(&w->of.k.t, "const int64_t %s = (%s) * %lld + q;", name, base, (long long)w->c);
+        fu_line(&w->k.t, "const int64_t %s = (%s) * %lld + q;", name, base, c);
     else if (stride == 1)
-        fu_line(&w->of.k.t, "const int64_t %s = (%s + col) * %lld + ch;", name, base, (long long)w->c);
+        fu_line(&w->k.t, "const int64_t %s = (%s + col) * %lld + ch;", name, base, c);
     else
-        fu_line(&w->of.k.t, "const int64_t %s = (%s + col * %lld) * %lld + ch;", name, base,
-                (long long)stride, (long long)w->c);
-}
-
-static void close_loops(window *w)
-{
-    fu_close(&w->of.k.t);
-    if (!w->flat) fu_close(&w->of.k.t);
-}
-
-static void loaded(const window *w, const char *pointer, const char *at, char *out, size_t n)
-{
-    char e[200];
-    snprintf(e, sizeof e, "%s[%s]", pointer, at);
-    snprintf(out, n, w->of.k.lang->load[w->of.d], e);
+        fu_line(&w->k.t, "const int64_t %s = (%s + col * %lld) * %lld + ch;", name, base, (long long)stride,
+                c);
 }
 
 /* The item's place: image n, row y, columns x0 .. x1 of the result. */
-static void open_item(window *w, int64_t rows)
+static void open_item(window *w)
 {
-    tn_growing *t = &w->of.k.t;
-    fu_open(t, "for (int64_t item = begin; item < end; item++) {");
-    fu_line(t, "const int64_t x0 = item %% %lld * %lld;", (long long)w->tiles, (long long)w->tx);
+    tn_growing *t = &w->k.t;
+    const char *number = fu_raw_each(&w->k, w->k.grid ? tn_node_numel(w->t) : 0);
+    const long long tiles = w->tiles, rows = w->rows;
+    if (w->k.grid) {
+        fu_raw_decode(&w->k, w->t, 0, 4, number);
+        return;
+    }
+    fu_line(t, "const int64_t x0 = item %% %lld * %lld;", tiles, (long long)w->tx);
     fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx,
             (long long)w->width, (long long)w->tx, (long long)w->width);
-    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", (long long)w->tiles,
-            (long long)rows, (long long)(w->tiles * rows));
+    fu_line(t, "const int64_t y = item / %lld %% %lld, n = item / %lld;", tiles, rows, tiles * rows);
 }
 
-/* `value` becomes the result; NULL: none. */
-static void put_result(window *w, int64_t rows, const char *value)
+/* A variable for each element of the item, at `start`. */
+static void declare(window *w, const char *type, const char *name, const char *start)
 {
-    char stored[160];
+    tn_growing *t = &w->k.t;
+    if (w->k.grid) {
+        fu_line(t, "%s %s = %s;", type, name, start);
+        return;
+    }
+    fu_line(t, "_Alignas(64) %s %s[%lld];", type, name, (long long)(w->tx * w->c));
+    fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) %s[j] = %s;", (long long)w->c, name, start);
+}
+
+/* What was accumulated becomes the result. */
+static void put_results(window *w)
+{
+    char base[80], place[80];
+    if (!w->k.grid) {
+        open_loops(w, "x0", "x1", true);
+        put_index(w, "j", "-x0", 1);
+        snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)w->rows, (long long)w->width);
+        put_index(w, "to", base, 1);
+    }
+    const char *at = w->k.grid ? "item" : "to";
+    snprintf(place, sizeof place, "out[%s]", at);
+    if (w->max || !w->chosen) fu_raw_store(&w->k, w->to, place, w->sum);
+    if (w->chosen) fu_line(&w->k.t, "place[%s] = %s < 0 ? 0 : %s;", at, w->which, w->which);
+    if (!w->k.grid) close_loops(w);
+}
+
+/* ---- from the image to windows ---- */
+
+/* Opens the loops over the elements of the image that are number ky, kx of their window: `at` counts them. */
+static void open_elements(window *w)
+{
+    const tn_pool_attr *p = w->p;
+    tn_growing *t = &w->k.t;
+    const long long width = p->w, step = p->stride[1];
     char base[80];
-    open_loops(w, "x0", "x1", true);
-    put_index(w, "j", "-x0", 1);
-    snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)rows, (long long)w->width);
-    put_index(w, "to", base, 1);
-    if (value) {
-        snprintf(stored, sizeof stored, w->of.k.lang->store[w->of.to], value);
-        fu_line(&w->of.k.t, "out[to] = %s;", stored);
+    if (w->k.grid) {
+        fu_line(t, "const int64_t ix = %s * %lld + kx - %lld;", w->x, step, (long long)p->pad[2]);
+        fu_line(t, "if (ix < 0 || ix >= %lld) continue;", width);
+        fu_line(t, "const int64_t at = ((%s * %lld + iy) * %lld + ix) * %lld + i3;", w->n, (long long)p->h,
+                width, (long long)w->c);
+        return;
     }
-    if (w->of.chosen) fu_line(&w->of.k.t, "place[to] = which[j] < 0 ? 0 : which[j];");
-    close_loops(w);
-}
-
-/* pool_max, pool_argmax, pool_sum, pool_take: over the windows' elements */
-static void forward(window *w)
-{
-    const tn_pool_attr *p = w->of.p;
-    tn_growing *t = &w->of.k.t;
-    bool max = w->of.max || w->of.chosen, arg = w->of.chosen;
-    bool takes = w->of.t->op == TN_OP_pool_take;
-    char start[48], value[300], base[80];
-    open_item(w, p->oh);
-    if (max) {
-        fu_literal(start, sizeof start, w->of.acc, -__builtin_inf(),
-                   w->of.acc == TN_I32   ? INT32_MIN
-                   : w->of.acc == TN_I64 ? INT64_MIN
-                                         : 0,
-                   !tn_dtype_is_float(w->of.acc));
-    } else {
-        snprintf(start, sizeof start, "0");
-    }
-    fu_line(t, "_Alignas(64) %s best[%lld];", w->of.k.lang->type[w->of.acc], (long long)(w->tx * w->c));
-    fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) best[j] = %s;", (long long)w->c, start);
-    if (arg) {
-        fu_line(t, "_Alignas(64) int32_t which[%lld];", (long long)(w->tx * w->c));
-        fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) which[j] = -1;", (long long)w->c);
-    }
-    fu_open(t, "for (int64_t ky = 0; ky < %lld; ky++) {", (long long)p->window[0]);
-    fu_line(t, "const int64_t iy = y * %lld + ky - %lld;", (long long)p->stride[0], (long long)p->pad[0]);
-    fu_line(t, "if (iy < 0 || iy >= %lld) continue;", (long long)p->h);
-    fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
     fu_line(t, "/* columns whose element kx lies inside the image */");
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
-    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", (long long)(p->stride[1] - 1),
-            (long long)p->stride[1]);
-    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", (long long)p->w,
-            (long long)p->w, (long long)p->stride[1]);
+    fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", step - 1, step);
+    fu_line(t, "int64_t to = %lld - 1 - shift < 0 ? 0 : (%lld - 1 - shift) / %lld + 1;", width, width, step);
     fu_line(t, "from = from < x0 ? x0 : from;");
     fu_line(t, "to = to > x1 ? x1 : to;");
-    open_loops(w, "from", "to", p->stride[1] == 1);
+    open_loops(w, "from", "to", step == 1);
     put_index(w, "j", "-x0", 1);
-    snprintf(base, sizeof base, "(n * %lld + iy) * %lld + shift", (long long)p->h, (long long)p->w);
-    put_index(w, "at", base, p->stride[1]);
-    loaded(w, "x", "at", value, sizeof value);
-    fu_line(t, "const %s v = %s;", w->of.k.lang->type[w->of.acc], value);
-    if (arg) {
-        fu_line(t, "const bool won = v > best[j] || which[j] < 0%s;",
-                tn_dtype_is_float(w->of.acc) ? " || (v != v && best[j] == best[j])" : "");
-        fu_line(t, "which[j] = won ? (int32_t)(ky * %lld + kx) : which[j];", (long long)p->window[1]);
-        fu_line(t, "best[j] = won ? v : best[j];");
-    } else if (max) {
-        fu_line(t, "best[j] = tn_max(best[j], v);");
-    } else if (takes) {
-        snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
-        put_index(w, "to", base, 1);
-        fu_line(t, "best[j] = (int32_t)index[to] == (int32_t)(ky * %lld + kx) ? v : best[j];",
-                (long long)p->window[1]);
+    snprintf(base, sizeof base, "(n * %lld + iy) * %lld + shift", (long long)p->h, width);
+    put_index(w, "at", base, step);
+}
+
+/* pool_max, pool_argmax, pool_sum, pool_take */
+static void forward(window *w)
+{
+    const tn_pool_attr *p = w->p;
+    tn_growing *t = &w->k.t;
+    const bool max = w->max || w->chosen, takes = w->t->op == TN_OP_pool_take;
+    const bool real = tn_dtype_is_float(w->acc);
+    const long long wide = p->window[1];
+    const char *type = w->k.lang->type[w->acc], *best = w->sum, *which = w->which;
+    char start[48] = "0", value[300], base[80];
+    if (max)
+        fu_literal(start, sizeof start, w->acc, -__builtin_inf(),
+                   w->acc == TN_I32   ? INT32_MIN
+                   : w->acc == TN_I64 ? INT64_MIN
+                                      : 0,
+                   !real);
+    declare(w, type, "best", start);
+    if (w->chosen) declare(w, "int32_t", "which", "-1");
+    fu_open(t, "for (int ky = 0; ky < %lld; ky++) {", (long long)p->window[0]);
+    fu_line(t, "const int64_t iy = %s * %lld + ky - %lld;", w->y, (long long)p->stride[0],
+            (long long)p->pad[0]);
+    fu_line(t, "if (iy < 0 || iy >= %lld) continue;", (long long)p->h);
+    fu_open(t, "for (int kx = 0; kx < %lld; kx++) {", wide);
+    open_elements(w);
+    fu_raw_value(&w->k, w->d, "x", "at", value, sizeof value);
+    if (takes && w->k.grid) {
+        fu_line(t, "if ((int32_t)index[item] == ky * %lld + kx) best = %s;", wide, value);
     } else {
-        fu_line(t, "best[j] += v;");
+        fu_line(t, "const %s v = %s;", type, value);
+        if (w->chosen) {
+            fu_line(t, "const bool won = v > %s || %s < 0%s%s%s%s%s;", best, which,
+                    real ? " || (v != v && " : "", real ? best : "", real ? " == " : "", real ? best : "",
+                    real ? ")" : "");
+            fu_line(t, "%s = won ? (int32_t)(ky * %lld + kx) : %s;", which, wide, which);
+            fu_line(t, "%s = won ? v : %s;", best, best);
+        } else if (max) {
+            fu_line(t, "%s = tn_max(%s, v);", best, best);
+        } else if (takes) {
+            snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
+            put_index(w, "to", base, 1);
+            fu_line(t, "%s = (int32_t)index[to] == (int32_t)(ky * %lld + kx) ? v : %s;", best, wide, best);
+        } else {
+            fu_line(t, "%s += v;", best);
+        }
     }
-    close_loops(w);
+    if (!w->k.grid) close_loops(w);
     fu_close(t);
-    fu_close(t);
-    put_result(w, p->oh, arg && !w->of.max ? NULL : "best[j]");
     fu_close(t);
 }
 
-/* pool_spread, pool_put: over the windows that cover each element of the image */
-static void transposed(window *w)
+/* ---- from windows to the image ---- */
+
+/* Opens the loops over the windows of row oy whose element kx is a column of this item: `at` counts them. */
+static void open_windows(window *w)
 {
-    const tn_pool_attr *p = w->of.p;
-    tn_growing *t = &w->of.k.t;
-    bool put = w->of.t->op == TN_OP_pool_put;
-    int64_t sy = p->stride[0], sx = p->stride[1];
-    char value[300], base[80];
-    open_item(w, p->h);
-    fu_line(t, "_Alignas(64) %s sum[%lld];", w->of.k.lang->type[w->of.acc], (long long)(w->tx * w->c));
-    fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) sum[j] = 0;", (long long)w->c);
-    fu_line(t, "/* windows oy whose rows contain y */");
-    fu_line(t, "const int64_t top = y + %lld;", (long long)p->pad[0]);
-    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", (long long)p->window[0],
-            (long long)(p->window[0] - sy), (long long)sy);
-    fu_line(t, "const int64_t oy1 = top / %lld < %lld ? top / %lld : %lld;", (long long)sy,
-            (long long)(p->oh - 1), (long long)sy, (long long)(p->oh - 1));
-    fu_open(t, "for (int64_t oy = oy0; oy <= oy1; oy++) {");
-    fu_line(t, "const int64_t ky = top - oy * %lld;", (long long)sy);
-    fu_line(t, "if (ky < 0 || ky >= %lld) continue;", (long long)p->window[0]);
-    fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", (long long)p->window[1]);
+    const tn_pool_attr *p = w->p;
+    tn_growing *t = &w->k.t;
+    const long long step = p->stride[1], wide = p->window[1];
+    char base[80];
+    if (w->k.grid) {
+        fu_line(t, "const int64_t left = %s + %lld;", w->x, (long long)p->pad[2]);
+        fu_line(t, "const int64_t ox0 = left < %lld ? 0 : (left - %lld) / %lld;", wide, wide - step, step);
+        fu_open(t, "for (int64_t ox = ox0; ox < %lld && ox * %lld <= left; ox++) {", (long long)p->ow, step);
+        fu_line(t, "const int64_t kx = left - ox * %lld;", step);
+        fu_line(t, "if (kx >= %lld) continue;", wide);
+        fu_line(t, "const int64_t at = ((%s * %lld + oy) * %lld + ox) * %lld + i3;", w->n, (long long)p->oh,
+                (long long)p->ow, (long long)w->c);
+        return;
+    }
+    fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", wide);
     fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */",
-            (long long)sx);
+            step);
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
-    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", (long long)(sx - 1),
-            (long long)sx);
-    fu_line(t, "int64_t to = x1 - 1 - shift < 0 ? 0 : (x1 - 1 - shift) / %lld + 1;", (long long)sx);
+    fu_line(t, "int64_t from = x0 - shift <= 0 ? 0 : (x0 - shift + %lld) / %lld;", step - 1, step);
+    fu_line(t, "int64_t to = x1 - 1 - shift < 0 ? 0 : (x1 - 1 - shift) / %lld + 1;", step);
     fu_line(t, "to = to > %lld ? %lld : to;", (long long)p->ow, (long long)p->ow);
-    open_loops(w, "from", "to", sx == 1);
-    put_index(w, "j", "shift - x0", sx);
+    open_loops(w, "from", "to", step == 1);
+    put_index(w, "j", "shift - x0", step);
     snprintf(base, sizeof base, "(n * %lld + oy) * %lld", (long long)p->oh, (long long)p->ow);
     put_index(w, "at", base, 1);
-    loaded(w, "g", "at", value, sizeof value);
-    if (put)
-        fu_line(t, "sum[j] += (int32_t)index[at] == (int32_t)(ky * %lld + kx) ? %s : 0;",
+}
+
+/* pool_spread, pool_put */
+static void transposed(window *w)
+{
+    const tn_pool_attr *p = w->p;
+    tn_growing *t = &w->k.t;
+    const long long step = p->stride[0], high = p->window[0];
+    char value[300];
+    declare(w, w->k.lang->type[w->acc], "sum", "0");
+    fu_line(t, "/* windows oy whose rows contain %s */", w->y);
+    fu_line(t, "const int64_t top = %s + %lld;", w->y, (long long)p->pad[0]);
+    fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", high, high - step, step);
+    fu_open(t, "for (int64_t oy = oy0; oy < %lld && oy * %lld <= top; oy++) {", (long long)p->oh, step);
+    fu_line(t, "const int64_t ky = top - oy * %lld;", step);
+    fu_line(t, "if (ky >= %lld) continue;", high);
+    open_windows(w);
+    fu_raw_value(&w->k, w->d, "g", "at", value, sizeof value);
+    if (w->t->op == TN_OP_pool_put)
+        fu_line(t, "%s += (int32_t)index[at] == (int32_t)(ky * %lld + kx) ? %s : 0;", w->sum,
                 (long long)p->window[1], value);
     else
-        fu_line(t, "sum[j] += %s;", value);
-    close_loops(w);
+        fu_line(t, "%s += %s;", w->sum, value);
+    if (!w->k.grid) close_loops(w);
     fu_close(t);
     fu_close(t);
-    put_result(w, p->h, "sum[j]");
-    fu_close(t);
+}
+
+/* ---- both ---- */
+
+/* Declares operands and results: x or g, index; out, place. */
+static int open_kernel(window *w, fu_ctx *c, const fu_group *g)
+{
+    const tn_tensor *t = w->t;
+    int slot[2] = {-1, -1};
+    int64_t offset[2] = {0};
+    for (int i = 0; i < t->n_in; i++) {
+        const int r = fu_dense_operand(c, t->in[i], &slot[i], &offset[i]);
+        if (r) return r;
+    }
+    const int r = fu_raw_open(&w->k, c, g, tn_op_get((tn_op)t->op)->name, t->shape[3]);
+    if (r) return r;
+    for (int i = 0; i < t->n_in; i++) {
+        fu_raw_operand(&w->k, slot[i], offset[i], (tn_dtype)t->in[i]->dtype,
+                       i         ? "index"
+                       : w->back ? "g"
+                                 : "x",
+                       false);
+        w->k.s->bytes += fu_bytes(t->in[i]);
+    }
+    for (int i = 0; i < g->n; i++) {
+        const tn_op op = (tn_op)c->node[g->member[i]].t->op;
+        w->chosen = w->chosen || op == TN_OP_pool_argmax;
+        w->max = w->max || op == TN_OP_pool_max;
+        w->k.node = g->member[i];
+        fu_raw_output(&w->k, op == TN_OP_pool_argmax ? "place" : "out");
+    }
+    return 0;
 }
 
 int fu_emit_window(fu_ctx *c, const fu_group *g)
 {
-    if (c->target->dialect == TN_DIALECT_CUDA) return fu_cuda_window(c, g);
-    window w = {.flat = false};
-    int r = fu_window_open(&w.of, c, g);
-    if (r) return r;
-    const tn_tensor *t = w.of.t;
-    w.c = t->shape[3];
+    const tn_tensor *t = c->node[g->member[0]].t;
+    window w = {.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype};
+    w.to = t->op == TN_OP_pool_argmax ? w.d : (tn_dtype)t->dtype;
+    w.acc = fu_compute_dtype(w.d);
+    w.back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
+    w.rows = t->shape[1];
     w.width = t->shape[2];
+    w.c = t->shape[3];
     w.tx = ROW_ELEMENTS / (w.c ? w.c : 1);
     w.tx = w.tx < 1 ? 1 : w.tx > w.width ? w.width : w.tx;
     w.tiles = (w.width + w.tx - 1) / w.tx;
-    if (w.of.back)
+    const int r = open_kernel(&w, c, g);
+    if (r) return r;
+    w.n = w.k.grid ? "i0" : "n", w.y = w.k.grid ? "i1" : "y", w.x = "i2";
+    w.sum = w.back ? w.k.grid ? "sum" : "sum[j]" : w.k.grid ? "best" : "best[j]";
+    w.which = w.k.grid ? "which" : "which[j]";
+    open_item(&w);
+    if (w.back)
         transposed(&w);
     else
         forward(&w);
-    return fu_raw_close(
-        &w.of.k,
-        w.of.back ? "each element adds the windows that cover it" : "windows over rows of the result",
-        t->shape[0] * t->shape[1] * w.tiles, w.tx * w.c * w.of.p->window[0] * w.of.p->window[1]);
+    put_results(&w);
+    fu_close(&w.k.t);
+    const int64_t items = w.k.grid ? tn_node_numel(t) : t->shape[0] * w.rows * w.tiles;
+    return fu_raw_close(&w.k,
+                        w.back ? "each element adds the windows that cover it"
+                               : "a window for each element of the result",
+                        items, w.tx * w.c * w.p->window[0] * w.p->window[1], FU_RAW_THREADS);
 }
