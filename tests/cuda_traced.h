@@ -13,6 +13,7 @@
 #include <tensor_nn.h>
 
 #include "plan_checks.h"
+#include "src/core/convert.h"
 
 enum { MOST = 12 };
 
@@ -35,18 +36,28 @@ typedef struct tiled {
     double slack;    /* 0: as the dtype's digits ask for */
 } tiled;
 
-/* An input of the case: numbers that differ from input to input. */
-static inline tn_tensor *input_of(traced *t, double middle, int ndim, const int64_t *shape)
+/* Numbers about `middle` that go round by another `step` in each tensor, as the dtype holds them. */
+static inline tn_tensor *filled(tn_session *s, tn_dtype dtype, double middle, int64_t step, int ndim,
+                                const int64_t *shape)
 {
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) n *= shape[i];
     float *v = malloc((size_t)n * sizeof *v + 4);
-    assert_non_null(v);
-    int64_t step = 37 + 6 * t->n_input++;
+    void *held = malloc((size_t)n * tn_dtype_size(dtype) + 8);
+    assert_true(v && held);
     for (int64_t i = 0; i < n; i++) v[i] = (float)(middle + (double)((i * step + 11) % 1009) / 1009 - 0.5);
-    tn_tensor *x = tn_from(t->s, v, TN_F32, ndim, shape);
+    tn_convert(held, dtype, v, TN_F32, (size_t)n);
+    tn_tensor *x = tn_from(s, held, dtype, ndim, shape);
     free(v);
+    free(held);
     assert_non_null(x);
+    return x;
+}
+
+/* An input of the case: numbers that differ from input to input. */
+static inline tn_tensor *input_of(traced *t, double middle, int ndim, const int64_t *shape)
+{
+    tn_tensor *x = filled(t->s, TN_F32, middle, 37 + 6 * t->n_input++, ndim, shape);
     if (t->gradients) tn_requires_grad(t->wrt[t->n_wrt++] = x, true);
     return t->dtype == TN_F32 ? x : tn_cast(x, t->dtype);
 }
@@ -61,17 +72,30 @@ static inline void give(traced *t, tn_tensor *out)
 
 /* ---- values ---- */
 
-static inline tn_session *open_on(tn_device_kind device, const tiled *c)
+static inline tn_session *open_on(tn_device_kind device)
 {
     tn_session *s = tn_open(.device = device, .mode = TN_FUSED, .seed = 9, .threads = 1, .log = log_keep);
     if (!s) fail_msg("%s", logged);
-    tn_train(s, !c->evaluation);
     return s;
+}
+
+static inline void close_step(tn_session *s)
+{
+    tn_step_end(s);
+    assert_int_equal(tn_error(s), 0);
+    assert_int_equal(tn_close(s), 0);
+}
+
+static inline void read_into(tn_tensor *x, tn_dtype dtype, void *to)
+{
+    if (tn_read(x, dtype, to, (size_t)tn_numel(x) * tn_dtype_size(dtype)))
+        fail_msg("%s; %s", tn_error_text(x->graph->session), sim.report());
 }
 
 static inline traced begin(tn_session *s, const tiled *c)
 {
     float mean[8], var[8];
+    tn_train(s, !c->evaluation);
     for (int i = 0; i < 8; i++) mean[i] = (float)i / 8, var[i] = 1 + (float)i / 16;
     traced t = {.s = s, .gradients = true, .dtype = c->dtype};
     t.mean = tn_from(s, mean, TN_F32, TN_SHAPE(8));
@@ -85,46 +109,55 @@ static inline tn_tensor *loss_of(const traced *t)
 {
     tn_tensor *loss = NULL;
     for (int i = 0; i < t->n_out; i++) {
-        int64_t shape[TN_MAX_DIMS], n = tn_numel(t->out[i]);
+        int64_t shape[TN_MAX_DIMS];
         for (int k = 0; k < tn_ndim(t->out[i]); k++) shape[k] = tn_dim(t->out[i], k);
-        float *v = malloc((size_t)n * sizeof *v);
-        for (int64_t k = 0; k < n; k++) v[k] = (float)((k * 53 + 7) % 997) / 997 - 0.4f;
-        tn_tensor *part =
-            tn_sum(tn_mul(t->out[i], tn_from(t->s, v, TN_F32, tn_ndim(t->out[i]), shape)), TN_ALL, false);
-        free(v);
+        tn_tensor *weight = filled(t->s, TN_F32, 0.1, 53, tn_ndim(t->out[i]), shape),
+                  *part = tn_sum(tn_mul(t->out[i], weight), TN_ALL, false);
         loss = loss ? tn_add(loss, part) : part;
     }
     return loss;
 }
 
+static inline void take_gradients(const traced *t, tn_tensor *loss, tn_tensor **grad)
+{
+    if (tn_grad(loss, t->n_wrt, t->wrt, grad)) fail_msg("%s", tn_error_text(t->s));
+}
+
+/* The plan of the gradients alone: forward has run by then. */
+static inline seen look_backward(const traced *t)
+{
+    tn_tensor *grad[MOST];
+    if (tn_flush(t->s)) fail_msg("%s; %s", tn_error_text(t->s), sim.report());
+    tn_tensor *loss = loss_of(t);
+    assert_int_equal(tn_flush(t->s), 0);
+    take_gradients(t, loss, grad);
+    return look(t->s);
+}
+
 /* Results and gradients, one after the other: returns how many, *v is the caller's. */
 static inline int64_t values_of(const tiled *c, tn_device_kind device, float **v)
 {
-    tn_session *s = open_on(device, c);
+    tn_session *s = open_on(device);
     traced t = begin(s, c);
     tn_tensor *all[2 * MOST + 2];
     int n = 0;
     int64_t count = 0, at = 0;
     for (int i = 0; i < t.n_out; i++) all[n++] = t.out[i];
-    if (tn_grad(loss_of(&t), t.n_wrt, t.wrt, all + n)) fail_msg("%s", tn_error_text(s));
+    take_gradients(&t, loss_of(&t), all + n);
     n += t.n_wrt;
     all[n++] = t.mean;
     all[n++] = t.var;
     for (int i = 0; i < n; i++) count += tn_numel(all[i]);
     assert_non_null(*v = malloc((size_t)count * sizeof **v));
-    for (int i = 0; i < n; i++) {
-        int64_t k = tn_numel(all[i]);
-        if (tn_read(all[i], TN_F32, *v + at, (size_t)k * sizeof **v))
-            fail_msg("%s: %s; %s", c->name, tn_error_text(s), sim.report());
-        at += k;
-    }
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
+    for (int i = 0; i < n; at += tn_numel(all[i++])) read_into(all[i], TN_F32, *v + at);
+    close_step(s);
     return count;
 }
 
+/* Nothing is left on the GPU. */
 static inline void compare_values(const tiled *c, int64_t n, const float *cuda, const float *cpu)
 {
+    assert_int_equal(counters().live, 0);
     double slack = c->slack > 0 ? c->slack : c->dtype == TN_F32 ? 1e-4 : c->dtype == TN_F16 ? 5e-3 : 4e-2;
     for (int64_t i = 0; i < n; i++) {
         double scale = fabs((double)cpu[i]) > 1 ? fabs((double)cpu[i]) : 1;

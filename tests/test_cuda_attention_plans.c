@@ -61,21 +61,16 @@ static void a_packed_projection_is_read_where_it_lies(void **state)
 {
     rig_open(state);
     const tiled c = {.name = "block", .record = record_block, .dtype = TN_F32};
-    tn_session *s = open_on(TN_CUDA, &c);
+    tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, &c);
     seen v = look(s);
     expect(&v, "forward", 3, 1);
     forget(&v);
-    if (tn_flush(s)) fail_msg("%s; %s", tn_error_text(s), sim.report());
-    tn_tensor *grad[MOST], *loss = loss_of(&t);
-    assert_int_equal(tn_flush(s), 0);
-    if (tn_grad(loss, t.n_wrt, t.wrt, grad)) fail_msg("%s", tn_error_text(s));
-    v = look(s);
+    v = look_backward(&t);
     expect(&v, "backward", 2 + 3 + 2 + 1, 3);
     forget(&v);
     assert_int_equal(tn_close(s), 0);
     compare(&c);
-    assert_int_equal(counters().live, 0);
 }
 
 /* ---- which there are kernels for ---- */
@@ -90,10 +85,9 @@ static void each_has_one_kernel_forward_and_three_backward(void **state)
         for (int64_t head = 32; head <= 128; head += 32)
             for (int m = 0; m < MASKS; m++) {
                 char what[64];
-                const tiled c = {.name = what, .dtype = dtype[d]};
                 rig_open(NULL);
                 snprintf(what, sizeof what, "%s, head %d, mask %d", tn_dtype_name(dtype[d]), (int)head, m);
-                tn_session *s = open_on(TN_CUDA, &c);
+                tn_session *s = open_on(TN_CUDA);
                 tn_step_begin(s);
                 traced t = {.s = s, .gradients = true, .dtype = dtype[d]};
                 tn_tensor *x[4], *grad[MOST], *hides = NULL;
@@ -109,8 +103,8 @@ static void each_has_one_kernel_forward_and_three_backward(void **state)
                 seen v = look(s);
                 expect(&v, what, 1, 1);
                 forget(&v);
-                if (tn_grad(tn_sum(tn_mul(o, x[3]), TN_ALL, false), 3, t.wrt, grad))
-                    fail_msg("%s", tn_error_text(s));
+                t.n_wrt = 3;
+                take_gradients(&t, tn_sum(tn_mul(o, x[3]), TN_ALL, false), grad);
                 v = look(s);
                 if (steps_named(&v, "attention_d") != 3) {
                     print_plan(&v);
@@ -130,14 +124,12 @@ static void memory_grows_as_the_rows_do(void **state)
     int64_t before[2] = {0};
     rig_open(state);
     for (int64_t rows = 1024; rows <= 8192; rows *= 2) {
-        const tiled c = {.name = "long"};
-        tn_session *s = open_on(TN_CUDA, &c);
+        tn_session *s = open_on(TN_CUDA);
         tn_step_begin(s);
         traced t = {.s = s, .gradients = true, .dtype = TN_F32};
         tn_tensor *o = attend(input(&t, 1, rows, 3 * ONE_HEAD), 1, rows, 1, ONE_HEAD, .1), *grad[MOST];
         for (int part = 0; part < 2; part++) {
-            if (part && tn_grad(tn_sum(o, TN_ALL, false), t.n_wrt, t.wrt, grad))
-                fail_msg("%s", tn_error_text(s));
+            if (part) take_gradients(&t, tn_sum(o, TN_ALL, false), grad);
             seen v = look(s);
             const int64_t now = elements_of(&v);
             if (before[part] && now > before[part] * 21 / 10) {

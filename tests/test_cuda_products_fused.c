@@ -4,13 +4,7 @@
  *
  * Read first: struct layer, then decisions.
  */
-#include "cuda_rig.h"
-
-#include <math.h>
-
-#include <tensor_nn.h>
-
-#include "plan_checks.h"
+#include "cuda_traced.h"
 
 /* A linear layer and what follows it. */
 typedef struct layer {
@@ -103,50 +97,22 @@ static seen look_at(tn_session *s, bool ending, bool hopper)
     return look_for(s, ending, &t);
 }
 
-static tn_tensor *filled(tn_session *s, tn_dtype dtype, int salt, int ndim, const int64_t *shape)
-{
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++) n *= shape[i];
-    char *v = malloc((size_t)n * sizeof(double));
-    assert_non_null(v);
-    for (int64_t i = 0; i < n; i++) {
-        float x = (float)((i * (37 + 6 * salt) + 11) % 1009) / 1009 - 0.5f;
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        if (dtype == TN_F64) ((double *)(void *)v)[i] = (double)x;
-        if (dtype == TN_F32) ((float *)(void *)v)[i] = x;
-        if (dtype == TN_BF16) ((uint16_t *)(void *)v)[i] = (uint16_t)(bits >> 16);
-    }
-    tn_tensor *x = tn_from(s, v, dtype, ndim, shape);
-    free(v);
-    assert_non_null(x);
-    return x;
-}
-
 static tn_tensor *record(tn_session *s, const layer *l, tn_tensor **product)
 {
     const int64_t m = l->rows, k = l->in, n = l->out;
     const bool plain = l->how == PLAIN || l->how == BATCHED;
     const int64_t shape[3] = {2, m, k}, result[3] = {2, m, n};
     const int ndim = l->how == LEADING || l->how == BATCHED ? 3 : 2;
-    tn_tensor *x = filled(s, l->dtype, 0, ndim, shape + 3 - ndim),
-              *w = filled(s, l->dtype, 1, TN_SHAPE(n, k)), *b = filled(s, l->dtype, 2, TN_SHAPE(n)),
-              *r = filled(s, l->dtype, 3, ndim, result + 3 - ndim), *y;
-    if (l->how == BATCHED) w = filled(s, l->dtype, 1, TN_SHAPE(2, k, n));
-    if (l->how == PLAIN) w = filled(s, l->dtype, 1, TN_SHAPE(k, n));
+    tn_tensor *x = filled(s, l->dtype, 0, 37, ndim, shape + 3 - ndim),
+              *w = filled(s, l->dtype, 0, 43, TN_SHAPE(n, k)), *b = filled(s, l->dtype, 0, 49, TN_SHAPE(n)),
+              *r = filled(s, l->dtype, 0, 55, ndim, result + 3 - ndim), *y;
+    if (l->how == BATCHED) w = filled(s, l->dtype, 0, 43, TN_SHAPE(2, k, n));
+    if (l->how == PLAIN) w = filled(s, l->dtype, 0, 43, TN_SHAPE(k, n));
     if (l->saves) tn_requires_grad(w, true);
     y = *product = plain ? tn_matmul(x, w) : tn_affine(x, w, b);
     tn_tensor *out = l->after(y, r);
     if (!out) fail_msg("%s: %s", l->name, tn_error_text(s));
     return out;
-}
-
-static tn_session *open_on(tn_device_kind device)
-{
-    tn_session *s = tn_open(.device = device, .mode = TN_FUSED, .seed = 9, .threads = 1, .log = log_keep);
-    if (!s) fail_msg("%s", logged);
-    tn_train(s, true);
-    return s;
 }
 
 /* As on an H100, by the reference profile, which is of one. */
@@ -169,16 +135,14 @@ static void decisions(void **state)
         for (int k = 0; k < v.plan->n_cut; k++) said |= v.plan->cut[k].reason == TN_CUT_LIBRARY;
         if (!said) fail_msg("%s: no cut is for the library", l->name);
         forget(&v);
-        tn_step_end(s);
-        assert_int_equal(tn_error(s), 0);
-        assert_int_equal(tn_close(s), 0);
+        close_step(s);
     }
 }
 
 /* ---- values ---- */
 
 /* The result, and what backward reads besides. */
-static int64_t values_of(const layer *l, tn_device_kind device, double *v)
+static int64_t answers_of(const layer *l, tn_device_kind device, double *v)
 {
     tn_session *s = open_on(device);
     tn_step_begin(s);
@@ -195,14 +159,8 @@ static int64_t values_of(const layer *l, tn_device_kind device, double *v)
     }
     assert_int_equal(tn_flush(s), 0);
     int64_t count = 0;
-    for (int i = 0; i < 1 + l->saves; i++) {
-        const int64_t n = tn_numel(all[i]);
-        if (tn_read(all[i], TN_F64, v + count, (size_t)n * sizeof *v))
-            fail_msg("%s: %s; %s", l->name, tn_error_text(s), sim.report());
-        count += n;
-    }
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
+    for (int i = 0; i < 1 + l->saves; count += tn_numel(all[i++])) read_into(all[i], TN_F64, v + count);
+    close_step(s);
     return count;
 }
 
@@ -213,8 +171,8 @@ static void values_are_the_references(void **state)
     for (int i = 0; i < N_LAYERS; i++) {
         const layer *l = &Layers[i];
         if (!l->fuses) continue;
-        values_of(l, TN_REF, want);
-        int64_t n = values_of(l, TN_CUDA, got);
+        answers_of(l, TN_REF, want);
+        int64_t n = answers_of(l, TN_CUDA, got);
         const double slack = l->dtype == TN_F32 ? 1e-5 : 3e-2;
         for (int64_t k = 0; k < n; k++)
             if (!(fabs(got[k] - want[k]) < slack * fmax(1, fabs(want[k]))))
@@ -226,74 +184,31 @@ static void values_are_the_references(void **state)
 
 /* ---- gradients ---- */
 
-enum { BATCH = 24, IN = 16, HIDDEN = 32, OUT = 12, PARAMS = HIDDEN * IN + HIDDEN + OUT * HIDDEN + OUT };
-
 /* x - linear - gelu - dropout - linear + a part of x, and how far it is from zero. */
-static void mlp(tn_device_kind device, double *grads)
+static void mlp(traced *t)
 {
-    tn_session *s = open_on(device);
-    tn_step_begin(s);
-    tn_tensor *x = filled(s, TN_F32, 0, TN_SHAPE(2, BATCH / 2, IN)),
-              *p[4] = {filled(s, TN_F32, 1, TN_SHAPE(HIDDEN, IN)), filled(s, TN_F32, 2, TN_SHAPE(HIDDEN)),
-                       filled(s, TN_F32, 3, TN_SHAPE(OUT, HIDDEN)), filled(s, TN_F32, 4, TN_SHAPE(OUT))},
-              *grad[4];
-    for (int i = 0; i < 4; i++) tn_requires_grad(p[i], true);
-    tn_tensor *h = tn_dropout(tn_gelu(tn_affine(x, p[0], p[1])), 0.25);
-    tn_tensor *y = tn_add(tn_affine(h, p[2], p[3]), tn_slice(x, 2, 0, OUT, 1));
-    tn_tensor *loss = tn_sum(tn_square(y), TN_ALL, false);
-    if (tn_grad(loss, 4, p, grad)) fail_msg("%s", tn_error_text(s));
-    if (device == TN_CUDA) {
-        seen v = look_at(s, true, false);
-        const tn_step *first = step_named(&v, "matmul_gelu");
-        if (!first) first = step_named(&v, "matmul_dropout");
-        if (!first || first->kind != TN_STEP_KERNEL) fail_msg("the first layer does not fuse");
-        forget(&v);
-    }
-    for (int i = 0; i < 4; i++) {
-        const size_t n = (size_t)tn_numel(p[i]);
-        if (tn_read(grad[i], TN_F64, grads, n * sizeof *grads))
-            fail_msg("%s; %s", tn_error_text(s), sim.report());
-        grads += n;
-    }
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
+    enum { BATCH = 24, IN = 16, HIDDEN = 32, OUT = 12 };
+    tn_tensor *x = input(t, 2, BATCH / 2, IN);
+    tn_tensor *h = tn_dropout(tn_gelu(tn_affine(x, input(t, HIDDEN, IN), input(t, HIDDEN))), 0.25);
+    tn_tensor *y = tn_add(tn_affine(h, input(t, OUT, HIDDEN), input(t, OUT)), tn_slice(x, 2, 0, OUT, 1));
+    give(t, tn_square(y));
 }
 
 static void gradients_are_the_cpus(void **state)
 {
-    static double cpu[PARAMS], cuda[PARAMS];
+    const tiled c = {.name = "mlp", .record = mlp, .dtype = TN_F32};
+    tn_tensor *grad[MOST];
     rig_open(state);
-    mlp(TN_CPU, cpu);
-    mlp(TN_CUDA, cuda);
-    for (int i = 0; i < PARAMS; i++)
-        if (!(fabs(cuda[i] - cpu[i]) < 1e-4 * fmax(1, fabs(cpu[i]))))
-            fail_msg("gradient %d is %g, on the CPU %g", i, cuda[i], cpu[i]);
-    assert_int_equal(counters().live, 0);
-}
-
-/* The rows are replaced by what is computed of all of them: they are read before. */
-static void overwrite(tn_device_kind device, double *rows)
-{
-    tn_session *s = open_on(device);
-    tn_tensor *x = tn_param(s, "x", filled(s, TN_F32, 0, TN_SHAPE(BATCH, IN))),
-              *w = tn_param(s, "w", filled(s, TN_F32, 1, TN_SHAPE(IN, IN)));
-    for (int i = 0; i < 3; i++) {
-        tn_step_begin(s);
-        assert_int_equal(tn_assign(x, tn_add(tn_tanh(tn_affine(x, w, NULL)), x)), 0);
-        tn_step_end(s);
-    }
-    if (tn_read(x, TN_F64, rows, BATCH * IN * sizeof *rows))
-        fail_msg("%s; %s", tn_error_text(s), sim.report());
-    assert_int_equal(tn_close(s), 0);
-}
-
-static void operands_are_read_before_they_are_overwritten(void **state)
-{
-    static double cpu[BATCH * IN], cuda[BATCH * IN];
-    rig_open(state);
-    overwrite(TN_CPU, cpu);
-    overwrite(TN_CUDA, cuda);
-    for (int i = 0; i < BATCH * IN; i++) assert_true(fabs(cuda[i] - cpu[i]) < 1e-5);
+    tn_session *s = open_on(TN_CUDA);
+    traced t = begin(s, &c);
+    take_gradients(&t, loss_of(&t), grad);
+    seen v = look_at(s, true, false);
+    const tn_step *first = step_named(&v, "matmul_gelu");
+    if (!first) first = step_named(&v, "matmul_dropout");
+    if (!first || first->kind != TN_STEP_KERNEL) fail_msg("the first layer does not fuse");
+    forget(&v);
+    close_step(s);
+    compare(&c);
 }
 
 int main(int argc, char **argv)
@@ -303,7 +218,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(decisions),
         cmocka_unit_test(values_are_the_references),
         cmocka_unit_test(gradients_are_the_cpus),
-        cmocka_unit_test(operands_are_read_before_they_are_overwritten),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,7 +135,7 @@ static void check_case(void **state)
     const size_t at = (size_t)(uintptr_t)*state;
     const tiled *c = &Cases[at].c;
     rig_open(NULL);
-    tn_session *s = open_on(TN_CUDA, c);
+    tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, c);
     const tn_target h100 = like_h100(s);
     seen v = look_for(s, true, &h100);
@@ -151,8 +151,8 @@ static void check_case(void **state)
     if (Cases[at].prologues) check_unwritten(c, &v);
     forget(&v);
     if (Cases[at].prologues) check_bytes(s, c, &h100, Cases[at].prologues);
-    tn_tensor *grad[MOST], *loss = loss_of(&t);
-    if (tn_grad(loss, t.n_wrt, t.wrt, grad)) fail_msg("%s", tn_error_text(s));
+    tn_tensor *grad[MOST];
+    take_gradients(&t, loss_of(&t), grad);
     v = look_for(s, true, &h100);
     if (prologues(&v) != Cases[at].of_gradients) {
         print_plan(&v);
@@ -163,10 +163,8 @@ static void check_case(void **state)
     v = look(s); /* what is going to be compared has them, too */
     assert_int_equal(prologues(&v) > 0, Cases[at].of_gradients > 0);
     forget(&v);
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
+    close_step(s);
     compare(c);
-    assert_int_equal(counters().live, 0);
 }
 
 /* ---- tiles ---- */
@@ -175,9 +173,8 @@ static void check_case(void **state)
 static void the_largest_tile_loads_too(void **state)
 {
     enum { N = 64, SIDE = 56, C = 128, OUT = 256 };
-    const tiled c = {.name = "large"};
     rig_open(state);
-    tn_session *s = open_on(TN_CUDA, &c);
+    tn_session *s = open_on(TN_CUDA);
     const tn_target h100 = like_h100(s);
     tn_step_begin(s);
     traced t = {.s = s, .dtype = TN_F16};
@@ -208,7 +205,7 @@ enum { WEIGHTS = 8 * 9 * 4 + 8 + 8 + 8 + 8 * 9 * 8 + 8 };
 static void train(tn_device_kind device, float *weights)
 {
     const tiled c = {.name = "training"};
-    tn_session *s = open_on(device, &c);
+    tn_session *s = open_on(device);
     tn_conv *c1 = tn_conv2d_new(s, "c1", 4, 8, 3, .pad = 1), *c2 = tn_conv2d_new(s, "c2", 8, 8, 3, .pad = 1);
     tn_norm *n1 = tn_batch_norm_new(s, "n1", 8);
     tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 0.05);
@@ -235,7 +232,7 @@ static void train(tn_device_kind device, float *weights)
     for (int i = 0; (p = tn_param_at(s, i)); i++) {
         const int64_t k = tn_numel(p);
         assert_true(n + k <= WEIGHTS);
-        if (tn_read(p, TN_F32, weights + n, (size_t)k * sizeof *weights)) fail_msg("%s", tn_error_text(s));
+        read_into(p, TN_F32, weights + n);
         n += k;
     }
     assert_int_equal(n, WEIGHTS);

@@ -175,7 +175,7 @@ static void check_case(void **state)
 {
     const tiled *c = *state;
     rig_open(NULL);
-    tn_session *s = open_on(TN_CUDA, c);
+    tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, c);
     seen v = look(s);
     expect(c, "forward", &v, c->forward);
@@ -183,17 +183,11 @@ static void check_case(void **state)
     assert_non_null(conv);
     if (!strstr(conv->source.text, c->has)) fail_msg("%s: no %s in\n%s", c->name, c->has, conv->source.text);
     forget(&v);
-    if (tn_flush(s)) fail_msg("%s: %s; %s", c->name, tn_error_text(s), sim.report());
-    tn_tensor *grad[MOST], *loss = loss_of(&t);
-    assert_int_equal(tn_flush(s), 0);
-    if (tn_grad(loss, t.n_wrt, t.wrt, grad)) fail_msg("%s", tn_error_text(s));
-    v = look(s);
+    v = look_backward(&t);
     expect(c, "backward", &v, c->backward);
     forget(&v);
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
+    close_step(s);
     compare(c);
-    assert_int_equal(counters().live, 0);
 }
 
 /* ---- random programs ---- */
@@ -289,59 +283,49 @@ static void programs_by_chance(void **state)
 
 /* ---- what a kernel must not do, and what is said of it ---- */
 
-static float pattern(int64_t i)
+static tn_tensor *kept(tn_session *s, const char *name, int ndim, const int64_t *shape)
 {
-    return (float)((i * 37 + 11) % 101) / 101 - 0.5f;
-}
-
-static tn_tensor *filled(tn_session *s, const char *name, int ndim, const int64_t *shape)
-{
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++) n *= shape[i];
-    float *v = malloc((size_t)n * sizeof *v);
-    for (int64_t i = 0; i < n; i++) v[i] = pattern(i);
-    tn_tensor *x = tn_param(s, name, tn_from(s, v, TN_F32, ndim, shape));
-    free(v);
-    assert_non_null(x);
-    return x;
+    return tn_param(s, name, filled(s, TN_F32, 0, 37, ndim, shape));
 }
 
 enum { STATE = 2 * 5 * 6 * 8, WEIGHT = 8 * 3 * 3 * 8 };
 
-/* The image is replaced by what is computed of it, and the weights are in the same step: all of it is read
- * before. */
-static void overwrite(tn_device_kind device, float *image, float *weight)
+/* What the kernel is of (pixels, or with `product` the rows of a linear layer) is replaced by what is
+ * computed of it, and the weights are in the same step: all of it is read before. */
+static void overwrite(tn_device_kind device, bool product, float *image, float *weight)
 {
-    tn_session *s = tn_open(.device = device, .seed = 9, .threads = 1, .log = log_keep);
-    tn_tensor *x = filled(s, "x", TN_SHAPE(2, 5, 6, 8)), *w = filled(s, "w", TN_SHAPE(8, 3, 3, 8));
+    tn_session *s = open_on(device);
+    tn_tensor *x = product ? kept(s, "x", TN_SHAPE(24, 16)) : kept(s, "x", TN_SHAPE(2, 5, 6, 8)),
+              *w = product ? kept(s, "w", TN_SHAPE(16, 16)) : kept(s, "w", TN_SHAPE(8, 3, 3, 8));
     for (int i = 0; i < 3; i++) {
         tn_step_begin(s);
-        tn_tensor *y = tn_tanh(tn_conv2d(x, w, NULL, .pad = 1));
+        tn_tensor *y = tn_tanh(product ? tn_affine(x, w, NULL) : tn_conv2d(x, w, NULL, .pad = 1));
         assert_int_equal(tn_assign(x, tn_add(y, x)), 0);
         assert_int_equal(tn_assign(w, tn_mul_scalar(w, 0.5)), 0);
         tn_step_end(s);
     }
-    if (tn_read(x, TN_F32, image, STATE * sizeof *image) ||
-        tn_read(w, TN_F32, weight, WEIGHT * sizeof *weight))
-        fail_msg("%s; %s", tn_error_text(s), sim.report());
+    read_into(x, TN_F32, image);
+    read_into(w, TN_F32, weight);
     assert_int_equal(tn_close(s), 0);
 }
 
 static void operands_are_read_before_they_are_overwritten(void **state)
 {
     static float x[2][STATE], w[2][WEIGHT];
-    rig_open(state);
-    overwrite(TN_CPU, x[0], w[0]);
-    overwrite(TN_CUDA, x[1], w[1]);
-    for (int i = 0; i < STATE; i++) assert_true(fabsf(x[0][i] - x[1][i]) < 1e-5f);
-    for (int i = 0; i < WEIGHT; i++) assert_true(w[0][i] == w[1][i]);
+    for (int product = 0; product < 2; product++) {
+        rig_open(state);
+        overwrite(TN_CPU, product, x[0], w[0]);
+        overwrite(TN_CUDA, product, x[1], w[1]);
+        for (int i = 0; i < STATE; i++) assert_true(fabsf(x[0][i] - x[1][i]) < 1e-5f);
+        for (int i = 0; i < WEIGHT; i++) assert_true(w[0][i] == w[1][i]);
+    }
 }
 
 static void doubles_are_left_to_the_library(void **state)
 {
     rig_open(state);
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 9, .log = log_keep);
-    tn_tensor *x = filled(s, "x", TN_SHAPE(2, 5, 6, 8)), *w = filled(s, "w", TN_SHAPE(8, 3, 3, 8));
+    tn_session *s = open_on(TN_CUDA);
+    tn_tensor *x = kept(s, "x", TN_SHAPE(2, 5, 6, 8)), *w = kept(s, "w", TN_SHAPE(8, 3, 3, 8));
     tn_step_begin(s);
     tn_tensor *y = tn_tanh(tn_conv2d(tn_cast(x, TN_F64), tn_cast(w, TN_F64), NULL, .pad = 1));
     assert_non_null(y);
@@ -355,9 +339,7 @@ static void doubles_are_left_to_the_library(void **state)
     for (int i = 0; i < v.plan->n_cut; i++) said |= v.plan->cut[i].reason == TN_CUT_LIBRARY;
     assert_true(said);
     forget(&v);
-    tn_step_end(s);
-    assert_int_equal(tn_error(s), 0);
-    assert_int_equal(tn_close(s), 0);
+    close_step(s);
 }
 
 /* A window of 1 x 1 is a product, at which the library is faster where its operands are rounded once. */
@@ -371,7 +353,7 @@ static void a_window_of_one_is_the_librarys_product(void **state)
     rig_open(state);
     const tiled c = {"one by one", one_by_one, 0, 0, TN_F32, false, NULL, 5e-3};
     setenv("TENSOR_PRECISION", "tf32", 1);
-    tn_session *s = open_on(TN_CUDA, &c);
+    tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, &c);
     float y[2 * 5 * 6 * 16];
     seen v = look(s);
@@ -381,7 +363,7 @@ static void a_window_of_one_is_the_librarys_product(void **state)
     }
     forget(&v);
     const uint64_t products = counters().matmuls;
-    if (tn_read(t.out[0], TN_F32, y, sizeof y)) fail_msg("%s; %s", tn_error_text(s), sim.report());
+    read_into(t.out[0], TN_F32, y);
     assert_int_equal(counters().matmuls - products, 1);
     assert_int_equal(tn_close(s), 0);
     compare(&c);
@@ -401,13 +383,9 @@ static void gradients_of_activations_are_made_with_the_data_gradient(void **stat
 {
     rig_open(state);
     const tiled c = {"two layers", two_layers, 2, 5, TN_F32, false, "tn_ndtr", 0};
-    tn_session *s = open_on(TN_CUDA, &c);
+    tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, &c);
-    if (tn_flush(s)) fail_msg("%s; %s", tn_error_text(s), sim.report());
-    tn_tensor *grad[MOST], *loss = loss_of(&t);
-    assert_int_equal(tn_flush(s), 0);
-    if (tn_grad(loss, t.n_wrt, t.wrt, grad)) fail_msg("%s", tn_error_text(s));
-    seen v = look(s);
+    seen v = look_backward(&t);
     expect(&c, "backward", &v, c.backward + 1);
     bool joined = false;
     for (int i = 0; i < v.plan->n_step; i++)
@@ -418,8 +396,7 @@ static void gradients_of_activations_are_made_with_the_data_gradient(void **stat
         fail_msg("the gradient of gelu is not in the data gradient's kernel");
     }
     forget(&v);
-    tn_step_end(s);
-    assert_int_equal(tn_close(s), 0);
+    close_step(s);
     compare(&c);
 }
 
@@ -442,18 +419,17 @@ static void the_session_says_how_precise(void **state)
         assert_non_null(conv);
         assert_non_null(strstr(conv->source.text, i ? "#define PRODUCTS 1" : "#define PRODUCTS 3"));
         forget(&v);
-        if (tn_read(out, TN_F32, y, sizeof y)) fail_msg("%s; %s", tn_error_text(s), sim.report());
+        read_into(out, TN_F32, y);
         for (int k = 0; k < 32; k++) assert_true(i ? y[k] == 1 : fabsf(y[k] - fine[k]) < 1e-6f);
-        tn_step_end(s);
-        assert_int_equal(tn_close(s), 0);
+        close_step(s);
     }
 }
 
 static void the_plan_says_what_a_convolution_took_along(void **state)
 {
     rig_open(state);
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 9, .log = log_keep);
-    tn_tensor *x = filled(s, "x", TN_SHAPE(2, 6, 6, 8)), *w = filled(s, "w", TN_SHAPE(16, 3, 3, 8));
+    tn_session *s = open_on(TN_CUDA);
+    tn_tensor *x = kept(s, "x", TN_SHAPE(2, 6, 6, 8)), *w = kept(s, "w", TN_SHAPE(16, 3, 3, 8));
     tn_step_begin(s);
     tn_tensor *y = tn_max_pool2d(tn_gelu(tn_conv2d(x, w, NULL, .pad = 1)), 2, .stride = 1);
     tn_backward(tn_sum(y, TN_ALL, false));
