@@ -19,14 +19,25 @@ typedef struct program {
     int settled; /* from this step on each is one launch */
 } program;
 
-static void numbers(float *x, int n, int number)
+static tn_tensor *reals(tn_session *s, int number, int ndim, const int64_t *shape)
 {
+    float x[MOST_DATA];
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) n *= shape[i];
+    assert_true(n <= MOST_DATA);
     for (int i = 0; i < n; i++) x[i] = (float)((i * 37 + number * 11) % 19) / 19 - 0.5f;
+    return tn_from(s, x, TN_F32, ndim, shape);
 }
 
-static void labels(int64_t *y, int n, int classes, int number)
+/* `bad`, where it is not -1, in the place of the last. */
+static tn_tensor *labels(tn_session *s, int classes, int number, int64_t bad, int ndim, const int64_t *shape)
 {
+    int64_t y[MOST_DATA], n = 1;
+    for (int i = 0; i < ndim; i++) n *= shape[i];
+    assert_true(n <= MOST_DATA);
     for (int i = 0; i < n; i++) y[i] = (i * 7 + number * 3) % classes;
+    if (bad != -1) y[n - 1] = bad;
+    return tn_from(s, y, TN_I64, ndim, shape);
 }
 
 /* ---- programs ---- */
@@ -50,12 +61,7 @@ static void make_mlp(tn_session *s, void *model)
 static tn_tensor *step_mlp(tn_session *s, void *model, int number)
 {
     struct model *m = model;
-    float x[8 * 16];
-    int64_t y[8];
-    numbers(x, 8 * 16, number);
-    labels(y, 8, 10, number);
-    tn_tensor *input = tn_from(s, x, TN_F32, 2, (int64_t[]){8, 16}),
-              *target = tn_from(s, y, TN_I64, 1, (int64_t[]){8});
+    tn_tensor *input = reals(s, number, TN_SHAPE(8, 16)), *target = labels(s, 10, number, -1, TN_SHAPE(8));
     tn_tensor *h = tn_dropout(tn_relu(tn_linear_forward(m->a, input)), 0.1);
     tn_tensor *loss = tn_cross_entropy(tn_linear_forward(m->b, h), target);
     tn_backward(loss);
@@ -74,12 +80,8 @@ static void make_cnn(tn_session *s, void *model)
 static tn_tensor *step_cnn(tn_session *s, void *model, int number)
 {
     struct model *m = model;
-    float x[4 * 8 * 8];
-    int64_t y[4];
-    numbers(x, 4 * 8 * 8, number);
-    labels(y, 4, 10, number);
-    tn_tensor *input = tn_from(s, x, TN_F32, 4, (int64_t[]){4, 8, 8, 1}),
-              *target = tn_from(s, y, TN_I64, 1, (int64_t[]){4});
+    tn_tensor *input = reals(s, number, TN_SHAPE(4, 8, 8, 1)),
+              *target = labels(s, 10, number, -1, TN_SHAPE(4));
     tn_tensor *loss = tn_cross_entropy(net_forward(&m->net, input), target);
     tn_backward(loss);
     tn_optim_step(m->optim);
@@ -96,11 +98,8 @@ static void make_tiny_gpt(tn_session *s, void *model)
 static tn_tensor *step_gpt(tn_session *s, void *model, int number)
 {
     struct model *m = model;
-    int64_t x[2 * 8], y[2 * 8];
-    labels(x, 16, 20, number);
-    labels(y, 16, 20, number + 1);
-    return gpt_update(&m->gpt, m->optim, tn_from(s, x, TN_I64, 2, (int64_t[]){2, 8}),
-                      tn_from(s, y, TN_I64, 2, (int64_t[]){2, 8}));
+    return gpt_update(&m->gpt, m->optim, labels(s, 20, number, -1, TN_SHAPE(2, 8)),
+                      labels(s, 20, number + 1, -1, TN_SHAPE(2, 8)));
 }
 
 /* Values of rows that are made and used up in kernels in whose last warp some threads have no row. */
@@ -114,11 +113,9 @@ static void make_z_loss(tn_session *s, void *model)
 static tn_tensor *step_z_loss(tn_session *s, void *model, int number)
 {
     struct model *m = model;
-    int64_t y[4 * 9];
-    labels(y, 36, 11, number);
     tn_tensor *logits = tn_matmul(m->weight, tn_eye(s, 11, TN_F32)),
               *rows = tn_logsumexp(logits, TN_AXES(-1), false);
-    tn_tensor *loss = tn_add(tn_cross_entropy(logits, tn_from(s, y, TN_I64, 2, (int64_t[]){4, 9})),
+    tn_tensor *loss = tn_add(tn_cross_entropy(logits, labels(s, 11, number, -1, TN_SHAPE(4, 9))),
                              tn_mean(tn_square(rows), TN_ALL, false));
     tn_backward(loss);
     tn_optim_step(m->optim);
@@ -132,34 +129,47 @@ static const program programs[] = {{"mlp", make_mlp, step_mlp, 3},
 
 /* ---- running ---- */
 
-/* From the simulator's counters and the device's own, of one step. */
+/* From the simulator's counters and the device's own, of one step; the last three are asked for one by one.
+ */
+#define COSTS(X)                                                                                             \
+    X(graphs, c.graph_launches)                                                                              \
+    X(allocations, c.allocations)                                                                            \
+    X(host_allocations, c.host_allocations)                                                                  \
+    X(stream_syncs, c.stream_syncs)                                                                          \
+    X(event_syncs, c.event_syncs)                                                                            \
+    X(recorded, d->recorded)                                                                                 \
+    X(launches, d->launches)                                                                                 \
+    X(calls, d->library_calls)                                                                               \
+    X(copies, d->copies)
+enum cost {
+#define X(name, from) COST_##name,
+    COSTS(X)
+#undef X
+        N_COSTS
+};
+static const char *const cost_name[] = {
+#define X(name, from) #name,
+    COSTS(X)
+#undef X
+};
 struct step_cost {
-    uint64_t graphs, allocations, host_allocations, stream_syncs, event_syncs, copies_to_host, recorded;
-    uint64_t launches, calls, copies; /* asked for one by one */
+    uint64_t of[N_COSTS];
 };
 
 static struct step_cost cost_now(const tn_session *s)
 {
     struct cusim_counters c = counters();
     const tn_device_stats *d = &s->device->stats;
-    return (struct step_cost){c.graph_launches, c.allocations,    c.host_allocations, c.stream_syncs,
-                              c.event_syncs,    c.copies_to_host, d->recorded,        d->launches,
-                              d->library_calls, d->copies};
+#define X(name, from) [COST_##name] = from,
+    return (struct step_cost){{COSTS(X)}};
+#undef X
 }
 
-static struct step_cost cost_since(const tn_session *s, struct step_cost b)
+static struct step_cost cost_since(const tn_session *s, struct step_cost before)
 {
-    struct step_cost n = cost_now(s);
-    return (struct step_cost){n.graphs - b.graphs,
-                              n.allocations - b.allocations,
-                              n.host_allocations - b.host_allocations,
-                              n.stream_syncs - b.stream_syncs,
-                              n.event_syncs - b.event_syncs,
-                              n.copies_to_host - b.copies_to_host,
-                              n.recorded - b.recorded,
-                              n.launches - b.launches,
-                              n.calls - b.calls,
-                              n.copies - b.copies};
+    struct step_cost now = cost_now(s);
+    for (int i = 0; i < N_COSTS; i++) now.of[i] -= before.of[i];
+    return now;
 }
 
 static void train(const program *p, tn_device_kind device, tn_mode mode, double loss[STEPS],
@@ -188,23 +198,18 @@ static void check_same(const program *p, const char *what, const double *a, cons
             fail_msg("%s, %s: the loss of step %d is %.7f, on the CPU %.7f", p->name, what, i, a[i], b[i]);
 }
 
+/* One launch of a graph, one wait for the value, and nothing else. */
 static void check_steady(const program *p, const struct step_cost *cost)
 {
-    for (int i = p->settled; i < STEPS; i++) {
-        const struct step_cost *c = &cost[i];
-        if (c->graphs != 1 || c->launches || c->calls || c->copies || c->allocations || c->host_allocations ||
-            c->stream_syncs != 1 || c->event_syncs || c->recorded)
-            fail_msg("%s, step %d: %d graphs, %d launches, %d library calls, %d copies one by one; %d "
-                     "allocations, "
-                     "%d of pinned memory, %d waits, %d for events, %d recordings",
-                     p->name, i, (int)c->graphs, (int)c->launches, (int)c->calls, (int)c->copies,
-                     (int)c->allocations, (int)c->host_allocations, (int)c->stream_syncs, (int)c->event_syncs,
-                     (int)c->recorded);
-    }
+    for (int i = p->settled; i < STEPS; i++)
+        for (int k = 0; k < N_COSTS; k++)
+            if (cost[i].of[k] != (k == COST_graphs || k == COST_stream_syncs))
+                fail_msg("%s, step %d: %d %s", p->name, i, (int)cost[i].of[k], cost_name[k]);
 }
 
-static void run_program(const program *p)
+static void run_program(void **state)
 {
+    const program *p = *state;
     double cpu[STEPS], fused[STEPS], eager[STEPS];
     struct step_cost cost[STEPS];
     train(p, TN_CPU, TN_FUSED, cpu, NULL);
@@ -217,31 +222,29 @@ static void run_program(const program *p)
     assert_int_equal(counters().live, 0);
 }
 
-static void test_mlp(void **state)
-{
-    (void)state;
-    run_program(&programs[0]);
-}
-
-static void test_z_loss(void **state)
-{
-    (void)state;
-    run_program(&programs[3]);
-}
-
-static void test_cnn(void **state)
-{
-    (void)state;
-    run_program(&programs[1]);
-}
-
-static void test_gpt(void **state)
-{
-    (void)state;
-    run_program(&programs[2]);
-}
-
 /* ---- what else a program may do ---- */
+
+static tn_session *open_cuda(void)
+{
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    if (!s) fail_msg("%s", logged);
+    return s;
+}
+
+static double total_of(tn_tensor *x)
+{
+    return tn_item(tn_sum(x, TN_ALL, false));
+}
+
+/* A step of a program, and its loss. */
+static double step_of(tn_session *s, const program *p, struct model *m, int number)
+{
+    tn_step_begin(s);
+    const double loss = tn_item(p->step(s, m, number));
+    tn_step_end(s);
+    return loss;
+}
+enum { MLP, CNN, GPT, Z_LOSS };
 
 /* An index out of range is found with the next value, as the error of the call that indexed, and nothing
  * behind it takes effect. */
@@ -249,44 +252,26 @@ static void test_index_fault(void **state)
 {
     (void)state;
     struct model m;
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    tn_session *s = open_cuda();
     make_tiny_gpt(s, &m);
-    double before = 0, after = 0;
-    for (int i = 0; i < 4; i++) {
-        tn_step_begin(s);
-        tn_item(step_gpt(s, &m, i));
-        tn_step_end(s);
-    }
+    for (int i = 0; i < 4; i++) step_of(s, &programs[GPT], &m, i);
     tn_tensor *w = m.gpt.token->weight;
-    tn_step_begin(s);
-    before = tn_item(tn_sum(tn_square(w), 0, NULL, false));
-    tn_step_end(s);
+    const double before = total_of(tn_square(w));
     assert_int_equal(tn_error(s), 0);
-    int64_t x[16] = {0}, y[16] = {0};
-    x[5] = 20; /* of 20 */
     tn_step_begin(s);
-    tn_tensor *loss = gpt_update(&m.gpt, m.optim, tn_from(s, x, TN_I64, 2, (int64_t[]){2, 8}),
-                                 tn_from(s, y, TN_I64, 2, (int64_t[]){2, 8}));
-    assert_true(isnan(tn_item(loss)));
+    tn_tensor *x = labels(s, 20, 0, 20, TN_SHAPE(2, 8)), *y = labels(s, 20, 0, -1, TN_SHAPE(2, 8));
+    assert_true(isnan(tn_item(gpt_update(&m.gpt, m.optim, x, y))));
     assert_int_equal(tn_error(s), TN_E_INDEX);
     assert_non_null(strstr(tn_error_text(s), "embedding"));
     assert_non_null(strstr(tn_error_text(s), "index 20 is out of range"));
     tn_step_end(s);
     tn_clear_error(s);
     tn_step_begin(s);
-    after = tn_item(tn_sum(tn_square(w), 0, NULL, false));
+    assert_true(total_of(tn_square(w)) == before);
     tn_step_end(s);
     assert_int_equal(tn_error(s), 0);
-    assert_true(before == after);
-    tn_step_begin(s);
-    assert_true(isfinite(tn_item(step_gpt(s, &m, 5))));
-    tn_step_end(s);
+    assert_true(isfinite(step_of(s, &programs[GPT], &m, 5)));
     assert_int_equal(tn_close(s), 0);
-}
-
-static double total_of(tn_tensor *x)
-{
-    return tn_item(tn_sum(x, 0, NULL, false));
 }
 
 /* Nor does what stands before it in the run: running statistics, which are made before the labels are read,
@@ -295,24 +280,19 @@ static void test_index_fault_refuses_the_run(void **state)
 {
     (void)state;
     struct model m;
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    tn_session *s = open_cuda();
     make_cnn(s, &m);
     tn_tensor *of_norm = tn_buffer_at(s, 0);
     tn_tensor *table = tn_buffer(s, "table", tn_arange(s, 0, 8, 1, TN_F32));
     assert_non_null(of_norm);
     for (int i = 0; i < 8; i++) {
         const bool bad = i == 5;
-        int64_t row[8], y[4];
-        float x[4 * 8 * 8];
+        int64_t row[8];
         double before[2] = {total_of(of_norm), total_of(table)};
-        numbers(x, 4 * 8 * 8, i);
-        labels(y, 4, 10, i);
         for (int k = 0; k < 8; k++) row[k] = bad && k == 7 ? 8 : 7 - k;
-        if (bad) y[3] = 10;
         tn_step_begin(s);
-        tn_tensor *image = tn_from(s, x, TN_F32, 4, (int64_t[]){4, 8, 8, 1});
-        tn_tensor *loss =
-            tn_cross_entropy(net_forward(&m.net, image), tn_from(s, y, TN_I64, 1, (int64_t[]){4}));
+        tn_tensor *loss = tn_cross_entropy(net_forward(&m.net, reals(s, i, TN_SHAPE(4, 8, 8, 1))),
+                                           labels(s, 10, i, bad ? 10 : -1, TN_SHAPE(4)));
         tn_assign(table, tn_add_scalar(tn_index_select(table, 0, tn_from(s, row, TN_I64, 1, (int64_t[]){8})),
                                        tn_number_f(1)));
         tn_tensor *twice = tn_mul_scalar(table, tn_number_f(2));
@@ -335,7 +315,7 @@ static void test_watch(void **state)
 {
     (void)state;
     struct model m;
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    tn_session *s = open_cuda();
     make_mlp(s, &m);
     double seen = NAN, first = NAN;
     for (int i = 0; i < STEPS; i++) {
@@ -359,15 +339,13 @@ static void test_watch_finds_faults(void **state)
 {
     (void)state;
     struct model m;
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    tn_session *s = open_cuda();
     make_tiny_gpt(s, &m);
     int failed_at = -1;
     for (int i = 0; i < STEPS; i++) {
-        int64_t x[16] = {0}, y[16] = {0};
-        y[3] = i == 3 ? -7 : 1;
         tn_step_begin(s);
-        tn_watch(gpt_update(&m.gpt, m.optim, tn_from(s, x, TN_I64, 2, (int64_t[]){2, 8}),
-                            tn_from(s, y, TN_I64, 2, (int64_t[]){2, 8})));
+        tn_watch(gpt_update(&m.gpt, m.optim, labels(s, 20, i, -1, TN_SHAPE(2, 8)),
+                            labels(s, 20, i, i == 3 ? -7 : -1, TN_SHAPE(2, 8))));
         tn_step_end(s);
         if (!tn_error(s)) assert_int_equal(s->device->sync(s->device), 0);
         if (tn_error(s) && failed_at < 0) {
@@ -396,15 +374,11 @@ static void test_not_recorded(void **state)
     struct model m;
     double cpu[STEPS];
     train(&programs[0], TN_CPU, TN_FUSED, cpu, NULL);
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    tn_session *s = open_cuda();
     s->device->record_begin = refuse_to_record;
     make_mlp(s, &m);
     log_clear();
-    for (int i = 0; i < STEPS; i++) {
-        tn_step_begin(s);
-        assert_true(fabs(tn_item(step_mlp(s, &m, i)) - cpu[i]) <= 1e-4);
-        tn_step_end(s);
-    }
+    for (int i = 0; i < STEPS; i++) assert_true(fabs(step_of(s, &programs[MLP], &m, i) - cpu[i]) <= 1e-4);
     assert_int_equal(tn_error(s), 0);
     char *text = NULL;
     size_t bytes = 0;
@@ -461,10 +435,10 @@ static void test_spills(void **state)
         sim.reset();
         sim.set("quiet", 1);
         sim.set("spill", k == 1 ? 48 : 0);
-        tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+        tn_session *s = open_cuda();
         tn_tensor *x = tn_randn(s, TN_F32, 2, (int64_t[]){64, 384});
         tn_step_begin(s);
-        sum[k] = tn_item(tn_sum(tn_softmax(tn_silu(x), 1), 0, NULL, false));
+        sum[k] = total_of(tn_softmax(tn_silu(x), 1));
         tn_step_end(s);
         assert_int_equal(tn_error(s), 0);
         largest[k] = (int)counters().largest_block;
@@ -484,15 +458,11 @@ static void test_two_sessions(void **state)
     tn_session *s[2];
     double loss[2][STEPS];
     for (int k = 0; k < 2; k++) {
-        s[k] = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+        s[k] = open_cuda();
         make_mlp(s[k], &m[k]);
     }
     for (int i = 0; i < STEPS; i++)
-        for (int k = 0; k < 2; k++) {
-            tn_step_begin(s[k]);
-            loss[k][i] = tn_item(step_mlp(s[k], &m[k], i));
-            tn_step_end(s[k]);
-        }
+        for (int k = 0; k < 2; k++) loss[k][i] = step_of(s[k], &programs[MLP], &m[k], i);
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
     for (int k = 0; k < 2; k++) assert_int_equal(tn_close(s[k]), 0);
     assert_int_equal(counters().live, 0);
@@ -508,7 +478,7 @@ static void test_out_of_memory(void **state)
     assert_int_equal(tn_error(s), TN_E_NOMEM);
     tn_clear_error(s);
     tn_tensor *small = tn_ones(s, TN_F32, 1, (int64_t[]){1000});
-    assert_true(tn_item(tn_sum(small, 0, NULL, false)) == 1000);
+    assert_true(total_of(small) == 1000);
     assert_int_equal(tn_error(s), 0);
     assert_int_equal(tn_close(s), 0);
 }
@@ -517,15 +487,11 @@ static void test_device_fails(void **state)
 {
     (void)state;
     struct model m;
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 3, .log = log_keep);
+    tn_session *s = open_cuda();
     make_mlp(s, &m);
-    tn_step_begin(s);
-    assert_true(isfinite(tn_item(step_mlp(s, &m, 0))));
-    tn_step_end(s);
+    assert_true(isfinite(step_of(s, &programs[MLP], &m, 0)));
     sim.set("launch", 2);
-    tn_step_begin(s);
-    assert_true(isnan(tn_item(step_mlp(s, &m, 1))));
-    tn_step_end(s);
+    assert_true(isnan(step_of(s, &programs[MLP], &m, 1)));
     assert_int_equal(tn_error(s), TN_E_DEVICE);
     assert_non_null(strstr(tn_error_text(s), "CUDA_ERROR_LAUNCH_FAILED"));
     tn_clear_error(s);
@@ -553,10 +519,11 @@ static void test_two_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_mlp, rig_open),
-        cmocka_unit_test_setup(test_cnn, rig_open),
-        cmocka_unit_test_setup(test_z_loss, rig_open),
-        cmocka_unit_test_setup(test_gpt, rig_open),
+#define PROGRAM(i) {programs[i].name, run_program, rig_open, NULL, (void *)(uintptr_t)&programs[i]}
+        PROGRAM(MLP),
+        PROGRAM(CNN),
+        PROGRAM(GPT),
+        PROGRAM(Z_LOSS),
         cmocka_unit_test_setup(test_index_fault, rig_open),
         cmocka_unit_test_setup(test_index_fault_refuses_the_run, rig_open),
         cmocka_unit_test_setup(test_watch_finds_faults, rig_open),
