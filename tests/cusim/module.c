@@ -216,22 +216,18 @@ tn_cu_result cuFuncGetAttribute(int *value, tn_cu_function_attribute which, tn_c
     SIM_ENTER();
     sim_function *f = function_of(function);
     if (!f) return sim_leave(TN_CU_INVALID_HANDLE);
-    int threads = f->info->max_threads ? (int)f->info->max_threads : SIM_MAX_THREADS;
-    switch (which) {
-    case TN_CU_FUNC_THREADS:
-        *value = threads;
-        return sim_leave(SIM_OK);
-    case TN_CU_FUNC_SHARED:
-        *value = (int)(f->module->shared_end - f->module->shared);
-        return sim_leave(SIM_OK);
-    case TN_CU_FUNC_LOCAL:
-        *value = threads > 128 ? (int)sim.set.spill : 0;
-        return sim_leave(SIM_OK);
-    case TN_CU_FUNC_REGISTERS:
-        *value = 65536 / threads < 255 ? 65536 / threads : 255;
-        return sim_leave(SIM_OK);
-    case TN_CU_FUNC_DYNAMIC:
-        *value = (int)dynamic_room(f);
+    const int threads = f->info->max_threads ? (int)f->info->max_threads : SIM_MAX_THREADS;
+    const struct {
+        tn_cu_function_attribute which;
+        int value;
+    } attribute[] = {{TN_CU_FUNC_THREADS, threads},
+                     {TN_CU_FUNC_SHARED, (int)shared_of(f)},
+                     {TN_CU_FUNC_LOCAL, threads > 128 ? (int)sim.set.spill : 0},
+                     {TN_CU_FUNC_REGISTERS, 65536 / threads < 255 ? 65536 / threads : 255},
+                     {TN_CU_FUNC_DYNAMIC, (int)dynamic_room(f)}};
+    for (size_t i = 0; i < sizeof attribute / sizeof *attribute; i++) {
+        if (attribute[i].which != which) continue;
+        *value = attribute[i].value;
         return sim_leave(SIM_OK);
     }
     return sim_leave(TN_CU_INVALID_VALUE);

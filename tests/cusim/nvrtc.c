@@ -118,9 +118,10 @@ static bool harmless(const char *s)
                                         "--disable-warnings",
                                         "--extra-device-vectorization",
                                         "--split-compile",
-                                        "--restrict"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (begins(s, known[i])) return true;
+                                        "--restrict",
+                                        NULL};
+    for (const char *const *k = known; *k; k++)
+        if (begins(s, *k)) return true;
     return false;
 }
 
@@ -233,10 +234,11 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
                                          "-fno-threadsafe-statics",
                                          "-fno-stack-protector",
                                          "-fno-asynchronous-unwind-tables",
-                                         "-U_FORTIFY_SOURCE"};
+                                         "-U_FORTIFY_SOURCE",
+                                         NULL};
     int n = 0;
     a[n++] = compiler();
-    for (size_t i = 0; i < sizeof always / sizeof *always; i++) a[n++] = always[i];
+    for (const char *const *flag = always; *flag; flag++) a[n++] = *flag;
     if (is_clang() == 0) a[n++] = "-fno-gnu-unique";
     snprintf(define[0], sizeof define[0], "-D__CUDA_ARCH__=%d", 10 * o->arch);
     snprintf(define[1], sizeof define[1], "-DCUSIM_CHECKED=%d", checked);

@@ -308,38 +308,19 @@ static inline double max(double a, double b)
     return fmax(a, b);
 }
 extern "C" int abs(int) noexcept;
-static inline bool isnan(float x)
-{
-    return x != x;
-}
-static inline bool isnan(double x)
-{
-    return x != x;
-}
-static inline bool isinf(float x)
-{
-    return __builtin_isinf(x);
-}
-static inline bool isinf(double x)
-{
-    return __builtin_isinf(x);
-}
-static inline bool isfinite(float x)
-{
-    return __builtin_isfinite(x);
-}
-static inline bool isfinite(double x)
-{
-    return __builtin_isfinite(x);
-}
-static inline bool signbit(float x)
-{
-    return __builtin_signbit(x);
-}
-static inline bool signbit(double x)
-{
-    return __builtin_signbit(x);
-}
+#define CUSIM_KIND(name)                                                                                     \
+    static inline bool name(float x)                                                                         \
+    {                                                                                                        \
+        return __builtin_##name(x);                                                                          \
+    }                                                                                                        \
+    static inline bool name(double x)                                                                        \
+    {                                                                                                        \
+        return __builtin_##name(x);                                                                          \
+    }
+CUSIM_KIND(isnan)
+CUSIM_KIND(isinf)
+CUSIM_KIND(isfinite)
+CUSIM_KIND(signbit)
 static inline int __clz(int x)
 {
     return x ? __builtin_clz((unsigned)x) : 32;

@@ -37,32 +37,13 @@ static unsigned group_of(const sim_thread *t)
  */
 static int source(const sim_thread *t)
 {
-    int lane = (int)(t->index % 32), width = t->width, base = lane / width * width, wanted = lane;
-    switch (t->kind) {
-    case SIM_SHUFFLE:
-        return base + (int)((unsigned)t->lane % (unsigned)width);
-    case SIM_SHUFFLE_UP:
-        wanted = lane - t->lane;
-        break;
-    case SIM_SHUFFLE_DOWN:
-        wanted = lane + t->lane;
-        break;
-    case SIM_SHUFFLE_XOR:
-        wanted = lane ^ t->lane;
-        break;
-    case SIM_SYNC_WARP:
-    case SIM_BALLOT:
-    case SIM_ANY:
-    case SIM_ALL:
-    case SIM_MMA_TF32:
-    case SIM_MMA_F16:
-    case SIM_MMA_BF16:
-    case SIM_LDMATRIX:
-    case SIM_LDMATRIX_TRANS:
-        break;
-    }
-    if (t->kind == SIM_SHUFFLE_XOR) return wanted < base + width ? wanted : lane;
-    return wanted >= base && wanted < base + width ? wanted : lane;
+    const int lane = (int)(t->index % 32), width = t->width, base = lane / width * width;
+    if (t->kind == SIM_SHUFFLE) return base + (int)((unsigned)t->lane % (unsigned)width);
+    const int wanted = t->kind == SIM_SHUFFLE_UP     ? lane - t->lane
+                       : t->kind == SIM_SHUFFLE_DOWN ? lane + t->lane
+                                                     : lane ^ t->lane; /* may go down into another part */
+    const bool below = wanted < base && t->kind != SIM_SHUFFLE_XOR;
+    return below || wanted >= base + width ? lane : wanted;
 }
 
 static void finish(sim_thread *t, unsigned come)
@@ -80,43 +61,19 @@ static void finish(sim_thread *t, unsigned come)
     for (int l = 0; l < 32; l++) {
         if (!(come >> l & 1)) continue;
         sim_thread *u = lane_of(t, l);
-        switch (u->kind) {
-        case SIM_SYNC_WARP:
-            u->result = 0;
-            break;
-        case SIM_BALLOT:
-            u->result = votes;
-            break;
-        case SIM_ANY:
-            u->result = votes != 0;
-            break;
-        case SIM_ALL:
-            u->result = votes == come;
-            break;
-        case SIM_SHUFFLE:
-        case SIM_SHUFFLE_UP:
-        case SIM_SHUFFLE_DOWN:
-        case SIM_SHUFFLE_XOR: {
-            int from = source(u);
-            if (!(come >> from & 1)) {
-                block.now = u;
-                sim_kernel_fault(
-                    TN_CU_LAUNCH_FAILED,
-                    "the shuffle in line %d takes the value of lane %d, which does not take part "
-                    "(lanes 0x%08x of mask 0x%08x)",
-                    u->line, from, come, u->lanes);
-            }
-            u->result = lane_of(t, from)->value;
-            break;
+        if (u->kind == SIM_BALLOT) u->result = votes;
+        if (u->kind == SIM_ANY) u->result = votes != 0;
+        if (u->kind == SIM_ALL) u->result = votes == come;
+        if (u->kind < SIM_SHUFFLE || u->kind > SIM_SHUFFLE_XOR) continue;
+        const int from = source(u);
+        if (!(come >> from & 1)) {
+            block.now = u;
+            sim_kernel_fault(TN_CU_LAUNCH_FAILED,
+                             "the shuffle in line %d takes the value of lane %d, which does not take part "
+                             "(lanes 0x%08x of mask 0x%08x)",
+                             u->line, from, come, u->lanes);
         }
-        case SIM_MMA_TF32:
-        case SIM_MMA_F16:
-        case SIM_MMA_BF16:
-        case SIM_LDMATRIX:
-        case SIM_LDMATRIX_TRANS:
-            u->result = 0;
-            break;
-        }
+        u->result = lane_of(t, from)->value;
     }
     block.clock++;
     for (int l = 0; l < 32; l++)
