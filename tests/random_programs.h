@@ -23,25 +23,50 @@ enum { MAX_INSTR = 48, MAX_FIXED = 6, MAX_KEPT = 3, FIXED = 1000, KEPT = 2000, N
 
 typedef enum shape_name { MATRIX, ROW, COLUMN, ONE, TURNED, SQUARE, N_SHAPES } shape_name;
 
-/* X(name, weight) */
+/* X(name, weight, value): made of the operands x and y and of the line's numbers; NULL: an action */
 /* clang-format off */
 #define INSTRS(X) \
-    X(TANH, 3) X(RELU, 3) X(SIGMOID, 2) X(GELU, 2) X(EXP, 1) X(SQUARED, 2) X(NUMBER, 4) X(ADD, 7) \
-    X(MUL, 7) X(SUB, 4) X(MAXIMUM, 1) X(LERP, 1) X(SUM, 3) X(MEAN, 3) X(MAX, 2) X(LOGSUMEXP, 1) \
-    X(SOFTMAX, 2) X(LAYER_NORM, 2) X(RMS_NORM, 1) X(TRANSPOSE, 2) X(RESHAPE, 2) X(FLIP, 2) X(HALVES, 1) \
-    X(PRODUCT, 3) X(DETACH, 1) X(CAST, 4) X(DROPOUT, 2) X(RANDOM, 1) X(MODE, 1) X(READ, 6) X(ASSIGN, 5) X(KEEP, 4) \
-    X(BACKWARD, 14) X(GRADIENT, 5) X(UPDATE, 7) X(FLUSH, 1)
+    X(TANH, 3, tn_tanh(x)) \
+    X(RELU, 3, tn_relu(x)) \
+    X(SIGMOID, 2, tn_sigmoid(x)) \
+    X(GELU, 2, tn_gelu(x)) \
+    X(EXP, 1, tn_exp(tn_mul_scalar(x, i->f))) \
+    X(SQUARED, 2, tn_square(x)) \
+    X(NUMBER, 4, tn_add_scalar(tn_mul_scalar(x, i->f), 0.125 * r->step)) \
+    X(ADD, 7, tn_add(x, y)) \
+    X(MUL, 7, tn_mul(x, y)) \
+    X(SUB, 4, tn_sub(y, x)) \
+    X(MAXIMUM, 1, tn_maximum(x, tn_add_scalar(y, 0.1)) /* not twice the same */) \
+    X(LERP, 1, tn_lerp(x, y, tn_sigmoid(x))) \
+    X(SUM, 3, tn_sum(x, n, &axis, keep)) \
+    X(MEAN, 3, tn_mean(x, n, &axis, keep)) \
+    X(MAX, 2, tn_max(x, n, &axis, keep)) \
+    X(LOGSUMEXP, 1, tn_logsumexp(x, n, &axis, keep)) \
+    X(SOFTMAX, 2, tn_softmax(x, i->f == 0 ? 0 : -1)) \
+    X(LAYER_NORM, 2, tn_layer_norm(x, NULL, NULL, .eps = 0.01)) \
+    X(RMS_NORM, 1, tn_rms_norm(x, NULL, .eps = 0.01)) \
+    X(TRANSPOSE, 2, tn_transpose(x, 0, 1)) \
+    X(RESHAPE, 2, tn_reshape(x, TN_SHAPE(tn_dim(x, 1), tn_dim(x, 0)))) \
+    X(FLIP, 2, tn_flip(x, 1, &(const int){i->f == 0 ? 0 : 1})) \
+    X(HALVES, 1, exchanged(x, r->p->columns / 2)) \
+    X(PRODUCT, 3, tn_mul_scalar(tn_matmul(x, y), 1 / (double)tn_dim(x, 1))) \
+    X(DETACH, 1, tn_detach(x)) \
+    X(CAST, 4, tn_cast(x, (tn_dtype)i->f)) \
+    X(DROPOUT, 2, tn_dropout(x, i->f)) \
+    X(RANDOM, 1, tn_rand(r->s, TN_F32, TN_SHAPE(r->p->rows, r->p->columns))) \
+    X(MODE, 1, NULL) X(READ, 6, NULL) X(ASSIGN, 5, NULL) X(KEEP, 4, NULL) \
+    X(BACKWARD, 14, NULL) X(GRADIENT, 5, NULL) X(UPDATE, 7, NULL) X(FLUSH, 1, NULL)
 /* clang-format on */
 
 typedef enum instr_op {
-#define X(name, weight) I_##name,
+#define X(name, ...) I_##name,
     INSTRS(X)
 #undef X
         N_INSTRS
 } instr_op;
 
 static const char *const instr_name[N_INSTRS] = {
-#define X(name, weight) #name,
+#define X(name, ...) #name,
     INSTRS(X)
 #undef X
 };
@@ -289,7 +314,7 @@ static bool draw_action(drawing *d, instr *i)
 static bool draw_instr(drawing *d, int *op_total)
 {
     static const int weight[N_INSTRS] = {
-#define X(name, w) w,
+#define X(name, w, value) w,
         INSTRS(X)
 #undef X
     };
@@ -398,79 +423,26 @@ static void read_out(running *r, tn_tensor *t)
         r->r->n++;
 }
 
-static tn_tensor *reduced(const instr *i, tn_tensor *x)
+/* The halves of its columns change places. */
+static tn_tensor *exchanged(tn_tensor *x, int64_t half)
 {
-    int axis = i->f == 0 ? 1 : 0, n = i->f == 2 ? 0 : 1;
-    bool keep = i->f == 0;
-    return i->op == I_SUM    ? tn_sum(x, n, &axis, keep)
-           : i->op == I_MEAN ? tn_mean(x, n, &axis, keep)
-           : i->op == I_MAX  ? tn_max(x, n, &axis, keep)
-                             : tn_logsumexp(x, n, &axis, keep);
+    return tn_concat(2, (tn_tensor *[]){tn_slice(x, 1, half, TN_END, 1), tn_slice(x, 1, 0, half, 1)}, 1);
 }
 
 static tn_tensor *value_from(running *r, const instr *i, tn_tensor *x, tn_tensor *y)
 {
-    const rprogram *p = r->p;
-    tn_tensor *part[2];
+    const int axis = i->f == 0 ? 1 : 0, n = i->f == 2 ? 0 : 1; /* of reductions: rows, columns, all */
+    const bool keep = i->f == 0;
     switch (i->op) {
-    case I_TANH:
-        return tn_tanh(x);
-    case I_RELU:
-        return tn_relu(x);
-    case I_SIGMOID:
-        return tn_sigmoid(x);
-    case I_GELU:
-        return tn_gelu(x);
-    case I_EXP:
-        return tn_exp(tn_mul_scalar(x, i->f));
-    case I_SQUARED:
-        return tn_square(x);
-    case I_NUMBER:
-        return tn_add_scalar(tn_mul_scalar(x, i->f), 0.125 * r->step);
-    case I_ADD:
-        return tn_add(x, y);
-    case I_SUB:
-        return tn_sub(y, x);
-    case I_MUL:
-        return tn_mul(x, y);
-    case I_MAXIMUM:
-        return tn_maximum(x, tn_add_scalar(y, 0.1)); /* not twice the same */
-    case I_LERP:
-        return tn_lerp(x, y, tn_sigmoid(x));
-    case I_SUM:
-    case I_MEAN:
-    case I_MAX:
-    case I_LOGSUMEXP:
-        return reduced(i, x);
-    case I_SOFTMAX:
-        return tn_softmax(x, i->f == 0 ? 0 : -1);
-    case I_LAYER_NORM:
-        return tn_layer_norm(x, NULL, NULL, .eps = 0.01);
-    case I_RMS_NORM:
-        return tn_rms_norm(x, NULL, .eps = 0.01);
-    case I_TRANSPOSE:
-        return tn_transpose(x, 0, 1);
-    case I_RESHAPE:
-        return tn_reshape(x, TN_SHAPE(tn_dim(x, 1), tn_dim(x, 0)));
-    case I_FLIP:
-        return tn_flip(x, 1, &(const int){i->f == 0 ? 0 : 1});
-    case I_HALVES: /* change places */
-        part[0] = tn_slice(x, 1, p->columns / 2, TN_END, 1);
-        part[1] = tn_slice(x, 1, 0, p->columns / 2, 1);
-        return tn_concat(2, part, 1);
-    case I_PRODUCT:
-        return tn_mul_scalar(tn_matmul(x, y), 1 / (double)tn_dim(x, 1));
-    case I_DETACH:
-        return tn_detach(x);
-    case I_CAST:
-        return tn_cast(x, (tn_dtype)i->f);
-    case I_DROPOUT:
-        return tn_dropout(x, i->f);
-    case I_RANDOM:
-        return tn_rand(r->s, TN_F32, TN_SHAPE(p->rows, p->columns));
-    default:
-        return NULL;
+#define X(name, weight, value)                                                                               \
+    case I_##name:                                                                                           \
+        return value;
+        INSTRS(X)
+#undef X
+    case N_INSTRS:
+        break;
     }
+    return NULL;
 }
 
 static bool has_gradients(const running *r)

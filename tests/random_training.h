@@ -15,16 +15,29 @@
 
 enum { LAYERS = 4, STEPS = 5, CLASSES = 4, VIEWS = 6 };
 
+/* X(name, how it is made, how it is applied) */
+/* clang-format off */
+#define LAYER_KINDS(X) \
+    X(linear, tn_linear_new(s, name, p->c, p->c), tn_linear_forward(layer, x)) \
+    X(layer_norm, tn_layer_norm_new(s, name, p->c), tn_norm_forward(layer, x)) \
+    X(rms_norm, tn_rms_norm_new(s, name, p->c), tn_norm_forward(layer, x)) \
+    X(batch_norm, tn_batch_norm_new(s, name, p->c), tn_norm_forward(layer, x)) \
+    X(group_norm, tn_group_norm_new(s, name, 2, p->c), tn_norm_forward(layer, x)) \
+    X(attention, tn_multi_head_attention_new(s, name, p->c, 2, .causal = 1), tn_multi_head_attention_forward(layer, x)) \
+    X(conv, tn_conv2d_new(s, name, p->c, p->c, 1), tn_squeeze(tn_conv2d_forward(layer, tn_unsqueeze(x, 2)), 2))
+/* clang-format on */
 typedef enum layer_kind {
-    LINEAR,
-    LAYER_NORM,
-    RMS_NORM,
-    BATCH_NORM,
-    GROUP_NORM,
-    ATTENTION,
-    CONV,
-    KINDS
+#define X(name, ...) L_##name,
+    LAYER_KINDS(X)
+#undef X
+        KINDS
 } layer_kind;
+
+static const char *const layer_names[] = {
+#define X(name, ...) #name,
+    LAYER_KINDS(X)
+#undef X
+};
 
 /* What is drawn once. */
 typedef struct recipe {
@@ -97,27 +110,12 @@ static void make(run *r, tn_session *s)
         char name[16];
         snprintf(name, sizeof name, "l%d", k);
         switch (p->kind[k]) {
-        case LINEAR:
-            r->layer[k] = tn_linear_new(s, name, p->c, p->c);
-            break;
-        case LAYER_NORM:
-            r->layer[k] = tn_layer_norm_new(s, name, p->c);
-            break;
-        case RMS_NORM:
-            r->layer[k] = tn_rms_norm_new(s, name, p->c);
-            break;
-        case BATCH_NORM:
-            r->layer[k] = tn_batch_norm_new(s, name, p->c);
-            break;
-        case GROUP_NORM:
-            r->layer[k] = tn_group_norm_new(s, name, 2, p->c);
-            break;
-        case ATTENTION:
-            r->layer[k] = tn_multi_head_attention_new(s, name, p->c, 2, .causal = 1);
-            break;
-        case CONV:
-            r->layer[k] = tn_conv2d_new(s, name, p->c, p->c, 1);
-            break;
+#define X(kind, made, applied)                                                                               \
+    case L_##kind:                                                                                           \
+        r->layer[k] = made;                                                                                  \
+        break;
+            LAYER_KINDS(X)
+#undef X
         case KINDS:
             break;
         }
@@ -148,18 +146,13 @@ static void make(run *r, tn_session *s)
 
 static tn_tensor *apply(run *r, int k, tn_tensor *x)
 {
+    void *layer = r->layer[k];
     switch (r->p->kind[k]) {
-    case LINEAR:
-        return tn_linear_forward(r->layer[k], x);
-    case LAYER_NORM:
-    case RMS_NORM:
-    case BATCH_NORM:
-    case GROUP_NORM:
-        return tn_norm_forward(r->layer[k], x);
-    case ATTENTION:
-        return tn_multi_head_attention_forward(r->layer[k], x);
-    case CONV:
-        return tn_squeeze(tn_conv2d_forward(r->layer[k], tn_unsqueeze(x, 2)), 2);
+#define X(kind, made, applied)                                                                               \
+    case L_##kind:                                                                                           \
+        return applied;
+        LAYER_KINDS(X)
+#undef X
     case KINDS:
         break;
     }
@@ -260,7 +253,7 @@ static void step(run *r, int fault)
      * effect: before forward it fails, or before backward or the update where these are the first to have
      * one. */
     bool moves = what == 3 || what == 4 || what == 7 || what == 8 || what == 11;
-    for (int k = 0; k < p->layers; k++) moves = moves || p->kind[k] == BATCH_NORM;
+    for (int k = 0; k < p->layers; k++) moves = moves || p->kind[k] == L_batch_norm;
     rng place = {p->seed + (uint64_t)r->step};
     const int where = fault && !moves ? (int)rng_below(&place, p->dropout > 0 ? 2 : 3) : 0;
 

@@ -277,56 +277,47 @@ EVERYWHERE(constant_rows)
 
 /* ---- operators that have nothing to do ---- */
 
-enum { IDLE = 22 };
+/* Of a number x, then of a vector v. */
+/* clang-format off */
+#define IDLE(X) \
+    X(tn_sum(x, TN_ALL, false)) \
+    X(tn_mean(x, TN_ALL, false)) \
+    X(tn_prod(x, TN_ALL, true)) \
+    X(tn_max(x, TN_ALL, false)) \
+    X(tn_min(x, TN_ALL, false)) \
+    X(tn_cast(x, TN_F32)) \
+    X(tn_reshape(x, TN_SCALAR)) \
+    X(tn_expand(x, TN_SCALAR)) \
+    X(tn_dropout(x, 0)) \
+    X(tn_pow_scalar(x, 1)) \
+    X(tn_contiguous(x)) \
+    X(tn_clamp(x, NAN, NAN)) \
+    X(tn_detach(x)) \
+    X(tn_reshape(v, TN_SHAPE(-1))) \
+    X(tn_flatten(v, 0)) \
+    X(tn_permute(v, 1, (int[]){0})) \
+    X(tn_transpose(v, 0, 0)) \
+    X(tn_slice(v, 0, 0, TN_END, 1)) \
+    X(tn_pad(v, 0, 0, 0, 0)) \
+    X(tn_concat(1, &v, 0)) \
+    X(tn_squeeze(v, 0)) \
+    X(tn_expand(v, TN_SHAPE(-1)))
+/* clang-format on */
+#define X(...) +1
+enum { N_IDLE = 0 IDLE(X), FIRST_OF_VECTOR = 13, DETACH = 12 };
+#undef X
 
 static tn_tensor *idle(int k, tn_tensor *x, tn_tensor *v)
 {
-    switch (k) {
-    case 0:
-        return tn_sum(x, TN_ALL, false);
-    case 1:
-        return tn_mean(x, TN_ALL, false);
-    case 2:
-        return tn_prod(x, TN_ALL, true);
-    case 3:
-        return tn_max(x, TN_ALL, false);
-    case 4:
-        return tn_min(x, TN_ALL, false);
-    case 5:
-        return tn_cast(x, TN_F32);
-    case 6:
-        return tn_reshape(x, TN_SCALAR);
-    case 7:
-        return tn_expand(x, TN_SCALAR);
-    case 8:
-        return tn_dropout(x, 0);
-    case 9:
-        return tn_pow_scalar(x, 1);
-    case 10:
-        return tn_contiguous(x);
-    case 11:
-        return tn_clamp(x, NAN, NAN);
-    case 12:
-        return tn_detach(x);
-    case 13:
-        return tn_reshape(v, TN_SHAPE(-1));
-    case 14:
-        return tn_flatten(v, 0);
-    case 15:
-        return tn_permute(v, 1, (int[]){0});
-    case 16:
-        return tn_transpose(v, 0, 0);
-    case 17:
-        return tn_slice(v, 0, 0, TN_END, 1);
-    case 18:
-        return tn_pad(v, 0, 0, 0, 0);
-    case 19:
-        return tn_concat(1, &v, 0);
-    case 20:
-        return tn_squeeze(v, 0);
-    default:
-        return tn_expand(v, TN_SHAPE(-1));
+    enum { START = __COUNTER__ + 1 };
+    switch (k + START) {
+#define X(...)                                                                                               \
+    case __COUNTER__:                                                                                        \
+        return __VA_ARGS__;
+        IDLE(X)
+#undef X
     }
+    return NULL;
 }
 
 /* Its result can be read when that of one which computes something could be: after a run in which another
@@ -334,7 +325,7 @@ static tn_tensor *idle(int k, tn_tensor *x, tn_tensor *v)
 EVERYWHERE(nothing_to_do)
 {
     tn_step_end(S);
-    for (int k = 0; k < IDLE; k++) {
+    for (int k = 0; k < N_IDLE; k++) {
         tn_tensor *w = tn_zeros(S, TN_F32, TN_SHAPE(2));
         for (int step = 0; step < 3; step++) {
             assert_int_equal(tn_step_begin(S), 0);
@@ -344,7 +335,7 @@ EVERYWHERE(nothing_to_do)
             tn_assign(w, tn_zeros(S, TN_F32, TN_SHAPE(2)));
             assert_int_equal(tn_flush(S), 0);
             const double one = 3 * (2 + step);
-            if (k < 13)
+            if (k < FIRST_OF_VECTOR)
                 expect(y, TN_F32, 1, (double[]){2 * one}, k);
             else
                 expect(y, TN_F32, 2, (double[]){one, one}, k);
@@ -360,8 +351,8 @@ EVERYWHERE(nothing_to_do)
 /* A gradient goes through them, and they may be what one is asked for. */
 EVERYWHERE(gradients_through_nothing)
 {
-    for (int k = 0; k < IDLE; k++) {
-        if (k == 12) continue; /* detach */
+    for (int k = 0; k < N_IDLE; k++) {
+        if (k == DETACH) continue;
         tn_tensor *w = tn_from(S, (float[]){1, 2}, TN_F32, TN_SHAPE(2)), *g = NULL;
         tn_requires_grad(w, true);
         tn_tensor *v = tn_square(w), *x = tn_sum(v, TN_ALL, false), *y = idle(k, x, v);

@@ -62,71 +62,104 @@ static tn_tensor *make(game *g, tn_session *s)
     }
 }
 
+static tn_tensor *part_of(game *g, tn_tensor *a)
+{
+    tn_tensor *part[3] = {NULL};
+    tn_split(a, small(g), small(g), small(g) > 2 ? NULL : part);
+    return part[0];
+}
+
+/* X(an operator on the handles a, b and c) */
+/* clang-format off */
+#define OPERATORS(X) \
+    X(tn_add(a, b)) \
+    X(tn_matmul(a, b)) \
+    X(tn_where(a, b, c)) \
+    X(tn_softmax(a, small(g))) \
+    X(tn_sum(a, TN_ALL, false)) \
+    X(tn_transpose(a, small(g), small(g))) \
+    X(tn_slice(a, small(g), small(g), small(g), small(g))) \
+    X(tn_gather(a, small(g), b)) \
+    X(tn_embedding(a, b)) \
+    X(tn_cross_entropy(a, b)) \
+    X(tn_narrow(a, small(g), small(g), small(g))) \
+    X(tn_concat(2, (tn_tensor *[]){a, b}, small(g))) \
+    X(tn_layer_norm(a, b, c)) \
+    X(tn_dropout(a, 0.5)) \
+    X(tn_index_select(a, small(g), b)) \
+    X(tn_detach(a)) \
+    X(tn_reshape(a, TN_SHAPE(small(g), small(g)))) \
+    X(tn_cast(a, (tn_dtype)rng_below(&g->r, TN_DTYPE_COUNT + 1))) \
+    X(tn_exp(a)) \
+    X(part_of(g, a))
+
+/* X(another call; s: a session) */
+#define ACTIONS(X) \
+    X(tn_step_begin(s)) \
+    X(tn_step_end(s)) \
+    X(hold(g, tn_keep(a))) \
+    X(tn_free(a)) \
+    X(tn_assign(a, b)) \
+    X(hold(g, tn_param(s, new_name(g, name), a))) \
+    X(tn_backward(a)) \
+    X(hold(g, tn_gradient(a))) \
+    X(tn_requires_grad(a, rng_below(&g->r, 2))) \
+    X(tn_item(a)) \
+    X(read_some(a)) \
+    X(tn_watch(a)) \
+    X(tn_grad(a, 1, &b, &grad) ? (void)0 : hold(g, grad)) \
+    X(tn_optim_step(g->opt[which])) \
+    X(optimize(g, which, a, b)) \
+    X(tn_flush(s)) \
+    X(tn_op_begin(s, "together")) \
+    X(tn_op_end(s)) \
+    X(tn_no_grad_begin(s)) \
+    X(tn_no_grad_end(s)) \
+    X(tn_require_fused(s)) \
+    X(tn_require_end(s)) \
+    X(tn_set_name(a, "named")) \
+    X(tn_train(s, rng_below(&g->r, 2))) \
+    X(hold(g, make(g, s))) \
+    X(hold(g, make(g, s))) \
+    X(hold(g, make(g, s)))
+/* clang-format on */
+
+static const char *new_name(game *g, char name[16])
+{
+    snprintf(name, 16, "p%d", g->names++);
+    return name;
+}
+
+static void read_some(tn_tensor *a)
+{
+    float v[32];
+    const int64_t n = tn_numel(a);
+    tn_read(a, TN_F32, v, n >= 0 && n <= 32 ? (size_t)n * sizeof *v : 4);
+}
+
+static void optimize(game *g, int64_t which, tn_tensor *a, tn_tensor *b)
+{
+    tn_session *s = g->s[which];
+    if (g->opt[which])
+        tn_clip_grad_norm(g->opt[which], 1);
+    else
+        g->opt[which] = rng_below(&g->r, 2) ? tn_adamw(s, tn_all_params(s)) : tn_sgd(s, TN_PARAMS(a, b));
+}
+
+/* The list is counted once and then one of it is drawn. */
+#define COUNTED(...) +1
+
 static void operate(game *g)
 {
-    tn_tensor *a = any(g), *b = any(g), *c = any(g), *part[3] = {NULL};
-    switch (rng_below(&g->r, 20)) {
-    case 0:
-        hold(g, tn_add(a, b));
+    tn_tensor *a = any(g), *b = any(g), *c = any(g);
+    enum { START = __COUNTER__ + 1 };
+    switch (rng_below(&g->r, 0 OPERATORS(COUNTED)) + START) {
+#define X(...)                                                                                               \
+    case __COUNTER__:                                                                                        \
+        hold(g, __VA_ARGS__);                                                                                \
         break;
-    case 1:
-        hold(g, tn_matmul(a, b));
-        break;
-    case 2:
-        hold(g, tn_where(a, b, c));
-        break;
-    case 3:
-        hold(g, tn_softmax(a, small(g)));
-        break;
-    case 4:
-        hold(g, tn_sum(a, TN_ALL, false));
-        break;
-    case 5:
-        hold(g, tn_transpose(a, small(g), small(g)));
-        break;
-    case 6:
-        hold(g, tn_slice(a, small(g), small(g), small(g), small(g)));
-        break;
-    case 7:
-        hold(g, tn_gather(a, small(g), b));
-        break;
-    case 8:
-        hold(g, tn_embedding(a, b));
-        break;
-    case 9:
-        hold(g, tn_cross_entropy(a, b));
-        break;
-    case 10:
-        hold(g, tn_narrow(a, small(g), small(g), small(g)));
-        break;
-    case 11:
-        hold(g, tn_concat(2, (tn_tensor *[]){a, b}, small(g)));
-        break;
-    case 12:
-        hold(g, tn_layer_norm(a, b, c));
-        break;
-    case 13:
-        hold(g, tn_dropout(a, 0.5));
-        break;
-    case 14:
-        hold(g, tn_index_select(a, small(g), b));
-        break;
-    case 15:
-        hold(g, tn_detach(a));
-        break;
-    case 16:
-        tn_split(a, small(g), small(g), small(g) > 2 ? NULL : part);
-        hold(g, part[0]);
-        break;
-    case 17:
-        hold(g, tn_reshape(a, TN_SHAPE(small(g), small(g))));
-        break;
-    case 18:
-        hold(g, tn_cast(a, (tn_dtype)rng_below(&g->r, TN_DTYPE_COUNT + 1)));
-        break;
-    default:
-        hold(g, tn_exp(a));
-        break;
+        OPERATORS(X)
+#undef X
     }
 }
 
@@ -134,89 +167,16 @@ static void act(game *g)
 {
     int64_t which = rng_below(&g->r, SESSIONS);
     tn_session *s = g->s[which];
-    float v[32];
     char name[16];
     tn_tensor *a = any(g), *b = any(g), *grad = NULL;
-    switch (rng_below(&g->r, 26)) {
-    case 0:
-        tn_step_begin(s);
+    enum { START = __COUNTER__ + 1 };
+    switch (rng_below(&g->r, 0 ACTIONS(COUNTED)) + START) {
+#define X(...)                                                                                               \
+    case __COUNTER__:                                                                                        \
+        __VA_ARGS__;                                                                                         \
         break;
-    case 1:
-        tn_step_end(s);
-        break;
-    case 2:
-        hold(g, tn_keep(a));
-        break;
-    case 3:
-        tn_free(a);
-        break;
-    case 4:
-        tn_assign(a, b);
-        break;
-    case 5:
-        snprintf(name, sizeof name, "p%d", g->names++);
-        hold(g, tn_param(s, name, a));
-        break;
-    case 6:
-        tn_backward(a);
-        break;
-    case 7:
-        hold(g, tn_gradient(a));
-        break;
-    case 8:
-        tn_requires_grad(a, rng_below(&g->r, 2));
-        break;
-    case 9:
-        tn_item(a);
-        break;
-    case 10:
-        tn_read(a, TN_F32, v, tn_numel(a) >= 0 && tn_numel(a) <= 32 ? (size_t)tn_numel(a) * sizeof *v : 4);
-        break;
-    case 11:
-        tn_watch(a);
-        break;
-    case 12:
-        if (!tn_grad(a, 1, &b, &grad)) hold(g, grad);
-        break;
-    case 13:
-        tn_optim_step(g->opt[which]);
-        break;
-    case 14:
-        if (g->opt[which])
-            tn_clip_grad_norm(g->opt[which], 1);
-        else
-            g->opt[which] = rng_below(&g->r, 2) ? tn_adamw(s, tn_all_params(s)) : tn_sgd(s, TN_PARAMS(a, b));
-        break;
-    case 15:
-        tn_flush(s);
-        break;
-    case 16:
-        tn_op_begin(s, "together");
-        break;
-    case 17:
-        tn_op_end(s);
-        break;
-    case 18:
-        tn_no_grad_begin(s);
-        break;
-    case 19:
-        tn_no_grad_end(s);
-        break;
-    case 20:
-        tn_require_fused(s);
-        break;
-    case 21:
-        tn_require_end(s);
-        break;
-    case 22:
-        tn_set_name(a, "named");
-        break;
-    case 23:
-        tn_train(s, rng_below(&g->r, 2));
-        break;
-    default:
-        hold(g, make(g, s));
-        break;
+        ACTIONS(X)
+#undef X
     }
 }
 

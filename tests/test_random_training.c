@@ -275,11 +275,9 @@ static void note(const recipe *p)
 
 static void describe(const recipe *p)
 {
-    static const char *const kinds[] = {"linear",     "layer_norm", "rms_norm", "batch_norm",
-                                        "group_norm", "attention",  "conv"};
     fprintf(stderr, "  seed %llu: [%d, %d, %d]", (unsigned long long)p->seed, (int)p->n, (int)p->t,
             (int)p->c);
-    for (int k = 0; k < p->layers; k++) fprintf(stderr, " %s", kinds[p->kind[k]]);
+    for (int k = 0; k < p->layers; k++) fprintf(stderr, " %s", layer_names[p->kind[k]]);
     fprintf(stderr,
             "; data %s, carried %s, scale %g, %s%s%s%s%s%s%s%s, accumulate %d, dropout %g, view %d, saved at "
             "%d\n",

@@ -82,60 +82,61 @@ static tn_tensor *carry(run *r, tn_tensor *x, uint32_t what)
     return y;
 }
 
-/* One operator of the menu over the pool, whose tensors are all [rows, 6]. */
+static tn_tensor *exchanged(tn_tensor *x)
+{
+    tn_tensor *part[2];
+    tn_split(x, 2, 1, part);
+    return tn_concat(2, (tn_tensor *[]){part[1], tn_mul(part[0], part[1])}, -1);
+}
+
+static tn_tensor *lent(run *r, tn_tensor *x)
+{
+    static float host[24] __attribute__((aligned(64))) = {1, -1, .5F, 2, 0, .25F, 3};
+    r->lent++;
+    return tn_mul(x, tn_borrow(r->s, host, TN_F32, TN_SHAPE(tn_dim(x, 0), 6), take_back, &r->lent));
+}
+
+/* The operators, over the pool, whose tensors are all [rows, 6]. */
+/* clang-format off */
+#define MENU(X) \
+    X(tn_add(x, y)) \
+    X(tn_mul_scalar(x, number)) \
+    X(tn_gelu(x)) \
+    X(tn_layer_norm(x, r->v, NULL)) \
+    X(tn_softmax(x, 1)) \
+    X(tn_affine(x, r->w, r->v)) \
+    X(tn_dropout(x, 0.25)) \
+    X(tn_sub(x, tn_mean(x, TN_AXES(1), true))) \
+    X(tn_flip(tn_mul(x, y), TN_AXES(1))) \
+    X(tn_batch_norm(x, NULL, NULL, r->mean, r->var)) \
+    X(tn_where(tn_gt_scalar(x, number), x, y)) \
+    X(tn_add(x, tn_mul_scalar(tn_randn(r->s, TN_F32, TN_SHAPE(tn_dim(x, 0), 6)), 0.1))) \
+    X(tn_maximum(x, tn_clamp(y, -0.5, 0.5))) \
+    X(tn_concat(2, (tn_tensor *[]){tn_slice(x, 1, 0, 3, 1), tn_slice(y, 1, 3, 6, 1)}, 1)) \
+    X(tn_mean(tn_stack(3, (tn_tensor *[]){x, y, r->v ? tn_add(x, r->v) : x}, 0), TN_AXES(0), false)) \
+    X(exchanged(x)) \
+    X(inner_gradient(r, x)) \
+    X(carry(r, x, (uint32_t)(17 + r->n_kept))) \
+    X(carry(r, x, (uint32_t)(18 + r->n_kept))) \
+    X(lent(r, x)) \
+    X(tn_tanh(tn_matmul(x, r->w)))
+/* clang-format on */
+#define X(...) +1
+enum { MENU_SIZE = 0 MENU(X) };
+#undef X
+
 static tn_tensor *operate(run *r, int what, tn_tensor *x, tn_tensor *y, double number)
 {
-    switch (what) {
-    case 0:
-        return tn_add(x, y);
-    case 1:
-        return tn_mul_scalar(x, number);
-    case 2:
-        return tn_gelu(x);
-    case 3:
-        return tn_layer_norm(x, r->v, NULL);
-    case 4:
-        return tn_softmax(x, 1);
-    case 5:
-        return tn_affine(x, r->w, r->v);
-    case 6:
-        return tn_dropout(x, 0.25);
-    case 7:
-        return tn_sub(x, tn_mean(x, TN_AXES(1), true));
-    case 8:
-        return tn_flip(tn_mul(x, y), TN_AXES(1));
-    case 9:
-        return tn_batch_norm(x, NULL, NULL, r->mean, r->var);
-    case 10:
-        return tn_where(tn_gt_scalar(x, number), x, y);
-    case 11:
-        return tn_add(x, tn_mul_scalar(tn_randn(r->s, TN_F32, TN_SHAPE(tn_dim(x, 0), 6)), 0.1));
-    case 12:
-        return tn_maximum(x, tn_clamp(y, -0.5, 0.5));
-    case 13:
-        return tn_concat(2, (tn_tensor *[]){tn_slice(x, 1, 0, 3, 1), tn_slice(y, 1, 3, 6, 1)}, 1);
-    case 14:
-        return tn_mean(tn_stack(3, (tn_tensor *[]){x, y, r->v ? tn_add(x, r->v) : x}, 0), TN_AXES(0), false);
-    case 15: {
-        tn_tensor *part[2];
-        tn_split(x, 2, 1, part);
-        return tn_concat(2, (tn_tensor *[]){part[1], tn_mul(part[0], part[1])}, -1);
+    enum { START = __COUNTER__ + 1 };
+    switch (what + START) {
+#define X(...)                                                                                               \
+    case __COUNTER__:                                                                                        \
+        return __VA_ARGS__;
+        MENU(X)
+#undef X
     }
-    case 16:
-        return inner_gradient(r, x);
-    case 17:
-    case 18:
-        return carry(r, x, (uint32_t)(what + r->n_kept));
-    case 19: {
-        static float host[24] __attribute__((aligned(64))) = {1, -1, .5F, 2, 0, .25F, 3};
-        r->lent++;
-        return tn_mul(x, tn_borrow(r->s, host, TN_F32, TN_SHAPE(tn_dim(x, 0), 6), take_back, &r->lent));
-    }
-    default:
-        return tn_tanh(tn_matmul(x, r->w));
-    }
+    return NULL;
 }
-enum { MENU = 21 };
 
 /* Step `step` of the program that `seed` stands for. */
 static void run_step(run *r, uint64_t seed, int step)
@@ -151,11 +152,11 @@ static void run_step(run *r, uint64_t seed, int step)
     tn_tensor *pool[POOL], *x = tn_from(r->s, host, TN_F32, TN_SHAPE(rows, 6));
     for (int i = 0; i < POOL; i++) pool[i] = i % 2 || rows != 4 ? x : tn_add(x, r->state);
     for (int i = 0; i < SCRIPT; i++) {
-        int what = (int)rng_below(&script, MENU), a = (int)rng_below(&script, POOL),
+        int what = (int)rng_below(&script, MENU_SIZE), a = (int)rng_below(&script, POOL),
             b = (int)rng_below(&script, POOL), to = (int)rng_below(&script, POOL);
         double number = 0.5 + 0.01 * step; /* changes with each step, which is no departure */
         bool here = departs && i == where;
-        if (here && how == 0) what = (what + 1) % MENU;
+        if (here && how == 0) what = (what + 1) % MENU_SIZE;
         if (here && how == 1) a = (a + 1) % POOL;
         if (here && how == 2) continue;
         if (here && how == 3) see(r, step, tn_item(tn_sum(pool[a], TN_ALL, false)));
