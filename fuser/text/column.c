@@ -35,12 +35,11 @@
 
 static void write_vector(fu_em *e, int phase, const fu_range *r, const char *rows)
 {
-    bool worst = fu_index_inside(e->p, phase);
-    e->first = r->lo;
-    fu_fill_random(e, phase, r->hi);
-    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
-    fu_plain_loop(e, phase, r->lo, r->hi, worst, rows);
-    if (worst) fu_report_worst(e);
+    const fu_loop l = {.phase = phase, .first = r->lo, .rows = rows, .worst = fu_index_inside(e->p, phase)};
+    fu_fill_random(e, &l, r->hi);
+    if (l.worst) fu_line(&e->t, "uint64_t worst = 0;");
+    fu_plain_loop(e, &l, r->lo, r->hi);
+    if (l.worst) fu_report_worst(e);
 }
 
 /* A column phase over the innermost reduced atom, several rows at a time and then those left. */
@@ -135,18 +134,18 @@ static void write_between(fu_em *e, int done, const fu_range *r)
     bool block = worst || random;
     if (block) fu_scope_open(e, "{");
     if (worst) fu_line(&e->t, "uint64_t worst = 0;");
-    e->first = r->lo;
+    const fu_loop l = {.phase = done, .first = r->lo};
     for (int i = 0; i < p->n_value && random; i++) {
         fu_value *v = &p->value[i];
-        if (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]) fu_fill_bits(e, v, r->hi);
+        if (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]) fu_fill_bits(e, &l, v, r->hi);
     }
     fu_simd(e, worst);
     fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
     fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
             strcmp(r->lo, "0") ? " + " : "");
-    e->lane = "j";
-    fu_stash_index(e);
-    e->in_vector = true;
+    fu_lane lane;
+    fu_lane_of(e, &l, "j", &lane);
+    e->lane = &lane;
     e->phase = done;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
@@ -160,7 +159,7 @@ static void write_between(fu_em *e, int done, const fu_range *r)
         if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_ask(e, p->store[i].value);
     for (int i = 0; i < p->n_store && !p->split; i++)
         if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
-    e->in_vector = false;
+    e->lane = NULL;
     fu_scope_close(e);
     if (worst) fu_report_worst(e);
     if (block) fu_scope_close(e);

@@ -14,7 +14,8 @@
 #include "nest.h"
 
 /* ---- cuda.c ---- */
-/* The kernel's text, into e->head; and the line that a kernel of these nodes begins with. The first n_in operands are only read. */
+/* The kernel's text, into e->head; and the line that a kernel of these nodes begins with. The first n_in
+ * operands are only read. */
 const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults);
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch);
 

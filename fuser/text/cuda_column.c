@@ -38,23 +38,19 @@ static void open_stores(fu_em *e)
 }
 
 /* Opens `for each element of the thread's pack`. */
-static void open_elements(fu_em *e)
+static void open_elements(fu_em *e, fu_lane *lane)
 {
     fu_prog *p = e->p;
     fu_line(&e->t, "#pragma unroll");
     fu_scope_open(e, "for (int l = 0; l < %d; l++) {", p->pack);
     fu_line(&e->t, "const int64_t i%d = v0 + l;", fu_vec(p));
-    e->lane = "l";
-    e->pack_at = p->pack > 1 ? "l" : NULL;
-    snprintf(e->bits_at, sizeof e->bits_at, "l");
-    snprintf(e->stash_at, sizeof e->stash_at, "l");
-    e->in_vector = true;
+    *lane = (fu_lane){.at = "l", .pack = p->pack > 1 ? "l" : NULL, .stash = "l", .bits = "l"};
+    e->lane = lane;
 }
 
 static void close_elements(fu_em *e)
 {
-    e->in_vector = false;
-    e->lane = e->pack_at = NULL;
+    e->lane = NULL;
     fu_scope_close(e);
 }
 
@@ -144,7 +140,8 @@ static void make_arrays(fu_em *e, int done)
     fu_scope_open(e, ragged ? "if (mine) {" : "{");
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_RANDOM && made_now(e, i, done)) fu_cuda_random(e, &p->value[i], p->pack);
-    open_elements(e);
+    fu_lane lane;
+    open_elements(e, &lane);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         if (!made_now(e, i, done)) continue;
@@ -169,7 +166,8 @@ static void store_columns(fu_em *e, int done)
     if (late && !p->apart)
         fu_line(&e->t, "__syncthreads();"); /* others of the column may have yet to read it */
     open_stores(e);
-    open_elements(e);
+    fu_lane lane;
+    open_elements(e, &lane);
     for (int i = 0; i < p->n_store; i++)
         if (stored_now(p, &p->store[i], done)) fu_ask(e, p->store[i].value);
     for (int i = 0; i < p->n_store; i++)
@@ -182,7 +180,8 @@ static void store_columns(fu_em *e, int done)
 static void write_partials(fu_em *e, const int *scratch)
 {
     open_stores(e);
-    open_elements(e);
+    fu_lane lane;
+    open_elements(e, &lane);
     fu_put_partials(e, scratch, "_acc[l]");
     close_elements(e);
     fu_scope_close(e);

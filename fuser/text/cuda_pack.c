@@ -123,11 +123,12 @@ void fu_cuda_random(fu_em *e, fu_value *v, int n)
 static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
 {
     int vec = fu_vec(e->p);
-    e->pack_at = k->n > 1 ? pack_at : NULL;
-    e->piece = k->n > 1 ? "l" : NULL;
-    e->lane = k->lane ? k->lane : "l";
-    snprintf(e->bits_at, sizeof e->bits_at, "l");
-    snprintf(e->stash_at, sizeof e->stash_at, "%s", k->stash ? k->stash : "l");
+    fu_lane lane = {.at = k->lane ? k->lane : "l", .bits = "l"};
+    if (k->n > 1) {
+        lane.pack = pack_at;
+        lane.piece = "l";
+    }
+    snprintf(lane.stash, sizeof lane.stash, "%s", k->stash ? k->stash : "l");
     if (k->n > 1) {
         fu_line(&e->t, "#pragma unroll");
         fu_scope_open(e, "for (int l = 0; l < %d; l++) {", k->n);
@@ -137,7 +138,8 @@ static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
         fu_line(&e->t, "const int64_t i%d = v0;", vec);
         fu_line(&e->t, "(void)l, (void)i%d;", vec);
     }
-    fu_write_body(e, k->phase, "l");
+    fu_write_body(e, k->phase, &lane, "l");
+    e->lane = &lane;
     if (k->leave) { /* as it is stored */
         const fu_value *v = &e->p->value[k->leave - 1];
         char stored[128], value[192];
@@ -146,7 +148,7 @@ static void write_element(fu_em *e, const fu_pack *k, const char *pack_at)
         fu_line(&e->t, "v[l] = %s;", value);
     }
     if (k->n > 1) fu_scope_close(e);
-    e->pack_at = e->piece = e->lane = NULL;
+    e->lane = NULL;
 }
 
 void fu_cuda_pack(fu_em *e, const fu_pack *k)

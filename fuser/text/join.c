@@ -17,7 +17,8 @@ static bool is_product(const fu_value *v)
 bool fu_accumulate_product(fu_em *e, const fu_value *v, const char *acc)
 {
     const fu_value *product = &e->p->value[v->arg[0]];
-    const bool narrow = !v->wide || (e->local && !e->p->second); /* as fu_unrolled_body declares it */
+    const bool narrow =
+        !v->wide || (e->lane && e->lane->local && !e->p->second); /* as fu_unrolled_body declares it */
     if (v->op != TN_OP_reduce_sum || !narrow || product->dtype != v->dtype) return false;
     if (!is_product(product) || !fu_full(e->p, product) || !tn_dtype_is_float(v->dtype)) return false;
     const char *x = fu_ask(e, product->arg[0]), *y = fu_ask(e, product->arg[product->n_arg - 1]);

@@ -25,37 +25,37 @@
 
 /* ---- the body ---- */
 
-void fu_write_body(fu_em *e, int phase, const char *lane)
+void fu_write_body(fu_em *e, int phase, const fu_lane *lane, const char *acc_at)
 {
     fu_prog *p = e->p;
-    e->in_vector = true;
+    e->lane = lane;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         if (!fu_reduced_in(v, phase)) continue;
         char acc[80], at[160];
         fu_name(e, v);
-        if (e->local)
+        if (lane->local)
             snprintf(acc, sizeof acc, "%s_now", v->name);
         else
-            snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", lane);
+            snprintf(acc, sizeof acc, "%s_%s[%s]", v->name, p->form == FU_ROW ? "lane" : "acc", acc_at);
         if (fu_accumulate_product(e, v, acc)) continue;
         const char *x = fu_ask(e, v->arg[0]);
         fu_index(e, v->stride, ~0u, at, sizeof at);
         fu_accumulate(e, v, acc, at, x);
-        if (fu_wants_least(p, i)) fu_put_least(e, v, lane, x);
+        if (fu_wants_least(p, i)) fu_put_least(e, v, acc_at, x);
     }
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         if (!v->cross || v->phase != phase || fu_cross_width(p, v) == 1) continue;
         char acc[240];
-        snprintf(acc, sizeof acc, "%s_sum[%s]", v->name, e->stash_at);
+        snprintf(acc, sizeof acc, "%s_sum[%s]", v->name, lane->stash);
         if (!fu_accumulate_product(e, v, acc)) fu_accumulate(e, v, acc, "", fu_ask(e, v->arg[0]));
     }
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         if (v->stash != phase) continue;
         const char *x = fu_ask(e, i);
-        fu_line(&e->t, "%s_row[%s] = %s;", v->name, e->stash_at, x);
+        fu_line(&e->t, "%s_row[%s] = %s;", v->name, lane->stash, x);
     }
     for (int i = 0; i < p->n_store; i++) /* every load stands before every store: two may change places */
         if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase && !fu_never(e, &p->store[i])) {
@@ -64,7 +64,7 @@ void fu_write_body(fu_em *e, int phase, const char *lane)
         }
     for (int i = 0; i < p->n_store; i++)
         if (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase) fu_put_store(e, &p->store[i]);
-    e->in_vector = false;
+    e->lane = NULL;
 }
 
 void fu_simd(fu_em *e, bool worst)
@@ -72,22 +72,21 @@ void fu_simd(fu_em *e, bool worst)
     fu_line(&e->t, "%s%s", e->lang->simd, worst ? " reduction(max : worst)" : "");
 }
 
-void fu_stash_index(fu_em *e)
+void fu_lane_of(const fu_em *e, const fu_loop *l, const char *at, fu_lane *out)
 {
-    fu_prog *p = e->p;
+    const fu_prog *p = e->p;
     int64_t dense[FU_MAX_ATOMS] = {0}, s = p->form == FU_COLUMN ? p->tile : 1;
-    bool shifted = p->form == FU_ROW && strcmp(e->first, "0");
-    snprintf(e->bits_at, sizeof e->bits_at, shifted ? "%s - %s" : "%s", e->lane, e->first);
+    const bool shifted = p->form == FU_ROW && strcmp(l->first, "0");
+    *out = (fu_lane){.at = at, .near = l->near, .low = l->low};
+    snprintf(out->bits, sizeof out->bits, shifted ? "%s - %s" : "%s", at, l->first);
     for (int i = p->n_atom - 1; i >= 0; i--)
         if (p->red >> i & 1) {
             dense[i] = s;
             s *= p->extent[i];
         }
-    fu_index(e, dense, ~0u, e->stash_at, sizeof e->stash_at);
-    if (p->form == FU_COLUMN) {
-        size_t k = strlen(e->stash_at);
-        snprintf(e->stash_at + k, sizeof e->stash_at - k, " + %s", e->lane);
-    }
+    fu_index(e, dense, ~0u, out->stash, sizeof out->stash);
+    const size_t k = strlen(out->stash);
+    if (p->form == FU_COLUMN) snprintf(out->stash + k, sizeof out->stash - k, " + %s", at);
 }
 
 /* After a loop that could not stop at a bad index: the largest one seen, negative ones above all. */
@@ -102,24 +101,28 @@ void fu_report_worst(fu_em *e)
 
 /* ---- the loop ---- */
 
-/* One vector loop: over `count` elements from the coordinate `first` on, by a counter of its own (a piece of
- * a stream, or `inner`), or else over the coordinate i from `first` up to `count`. */
+/* How it is written: over `count` elements from the coordinate `first` on, by a counter of its own (a piece
+ * of a stream, or `inner`), or else over the coordinate i from `first` up to `count`. */
 struct loop {
-    int phase;
-    bool worst, inner, test; /* test: only whether arguments are small */
-    const char *i, *first, *count, *rows;
+    fu_loop of;
+    bool inner, test; /* test: only whether arguments are small */
+    const char *i, *first, *count;
 };
 
-static void loop_body(fu_em *e, const struct loop *l)
+static void unrolled_body(fu_em *e, const fu_loop *l, fu_lane *lane);
+
+static void loop_body(fu_em *e, const struct loop *l, const char *piece)
 {
-    if (l->test) {
-        fu_test_arguments(e, l->phase);
-    } else if (l->rows) {
-        fu_unrolled_body(e, l->phase, l->rows);
-    } else {
-        fu_stash_index(e);
-        fu_write_body(e, l->phase, e->lane);
-    }
+    fu_lane lane;
+    fu_lane_of(e, &l->of, l->inner ? "j" : l->i, &lane);
+    lane.piece = piece;
+    if (l->test)
+        fu_test_arguments(e, l->of.phase, &lane);
+    else if (l->of.rows)
+        unrolled_body(e, &l->of, &lane);
+    else
+        fu_write_body(e, l->of.phase, &lane, lane.at);
+    fu_scope_close(e);
 }
 
 static void simd(fu_em *e, const struct loop *l)
@@ -127,7 +130,7 @@ static void simd(fu_em *e, const struct loop *l)
     if (l->test)
         fu_line(&e->t, "%s reduction(| : far)", e->lang->simd);
     else
-        fu_simd(e, l->worst);
+        fu_simd(e, l->of.worst);
 }
 
 static void piece_loop(fu_em *e, const struct loop *l)
@@ -136,10 +139,7 @@ static void piece_loop(fu_em *e, const struct loop *l)
     fu_scope_open(e, "for (int64_t k = 0; k < %s; k++) {", l->count);
     fu_line(&e->t, "const int64_t %s = %s + k;", l->i, l->first);
     if (l->inner) fu_line(&e->t, "const int64_t j = c + k;");
-    e->lane = l->inner ? "j" : l->i;
-    e->piece = "k";
-    loop_body(e, l);
-    fu_scope_close(e);
+    loop_body(e, l, "k");
 }
 
 static void whole_loop(fu_em *e, const struct loop *l)
@@ -151,9 +151,7 @@ static void whole_loop(fu_em *e, const struct loop *l)
     } else {
         fu_scope_open(e, "for (int64_t %s = %s; %s < %s; %s++) {", l->i, l->first, l->i, l->count, l->i);
     }
-    e->lane = l->inner ? "j" : l->i;
-    loop_body(e, l);
-    fu_scope_close(e);
+    loop_body(e, l, NULL);
 }
 
 /* ---- small arguments ---- */
@@ -183,12 +181,12 @@ bool fu_tests_arguments(const fu_prog *p, int phase)
     return cost > 0 && cost <= LITTLE;
 }
 
-void fu_test_arguments(fu_em *e, int phase)
+void fu_test_arguments(fu_em *e, int phase, const fu_lane *lane)
 {
     fu_prog *p = e->p;
     char row[64];
     bool seen[FU_MAX_VALUES] = {false};
-    e->in_vector = true;
+    e->lane = lane;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
         if (!fu_computed_in(p, v, phase) || !fu_near_form(v, row, sizeof row) || seen[v->arg[0]]) continue;
@@ -196,13 +194,13 @@ void fu_test_arguments(fu_em *e, int phase)
         const char *x = fu_ask(e, v->arg[0]);
         fu_line(&e->t, "far |= !(tn_abs(%s) <= TN_NEAR);", x);
     }
-    e->in_vector = false;
+    e->lane = NULL;
 }
 
 /* The loop; or a look at the arguments, and then one of two. */
 static void write_loop(fu_em *e, struct loop *l, void (*write)(fu_em *, const struct loop *))
 {
-    if (l->worst || l->rows || !fu_tests_arguments(e->p, l->phase)) {
+    if (l->of.worst || l->of.rows || !fu_tests_arguments(e->p, l->of.phase)) {
         write(e, l);
         return;
     }
@@ -214,9 +212,8 @@ static void write_loop(fu_em *e, struct loop *l, void (*write)(fu_em *, const st
     write(e, l);
     fu_scope_close(e);
     fu_scope_open(e, "else {");
-    e->near = true;
+    l->of.near = true;
     write(e, l);
-    e->near = false;
     fu_scope_close(e);
 }
 
@@ -248,9 +245,9 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count)
 /* The parts that the pieces of one loop share: the coordinate of its first element (`base`, unless it is
  * 0), and a lookup whose lines are prefetched. */
 struct stream {
-    int phase;
+    const fu_loop *of;
     const char *base;
-    bool zero, worst;
+    bool zero;
     const fu_value *picked;
 };
 
@@ -260,27 +257,26 @@ static void stream_piece(fu_em *e, const struct stream *s, const char *count)
     char i[16], first[80];
     snprintf(i, sizeof i, "i%d", fu_vec(e->p));
     snprintf(first, sizeof first, s->zero ? "%sc" : "%s + c", s->zero ? "" : s->base);
-    fu_declare_pieces(e, s->phase);
-    fu_prefetch_next(e, s->phase, first, FU_STREAM_TILE);
+    fu_declare_pieces(e, s->of->phase);
+    fu_prefetch_next(e, s->of->phase, first, FU_STREAM_TILE);
     if (s->picked)
         fu_line(&e->t, "for (int k = 0; k < %d; k += %d) %s(next_line + c + k);", FU_STREAM_TILE,
                 64 / (int)tn_dtype_size(s->picked->dtype), e->lang->prefetch);
-    fu_take_random(e, s->phase, "c", count);
-    struct loop l = {.phase = s->phase, .worst = s->worst, .i = i, .first = first, .count = count};
+    fu_take_random(e, s->of, "c", count);
+    struct loop l = {.of = *s->of, .i = i, .first = first, .count = count};
     l.inner = !s->zero && e->p->form != FU_ROW && e->p->tile;
     write_loop(e, &l, piece_loop);
-    fu_put_pieces(e, s->phase, first, count);
-    e->lane = e->piece = NULL;
+    fu_put_pieces(e, s->of->phase, first, count);
 }
 
 /* The loop in pieces, each computed into small arrays and then written past the caches. `span` is the number
  * of elements, `base` the first one's coordinate. A piece whose length the compiler knows takes up to a sixth
  * less time, so that the last one has a text of its own. */
-static void stream_loop(fu_em *e, int phase, const char *base, const char *span, bool worst)
+static void stream_loop(fu_em *e, const fu_loop *l, const char *base, const char *span)
 {
     char count[16], *end;
     const int64_t known = strtoll(span, &end, 10), rest = *end ? -1 : known % FU_STREAM_TILE;
-    struct stream s = {.phase = phase, .base = base, .zero = !strcmp(base, "0"), .worst = worst};
+    struct stream s = {.of = l, .base = base, .zero = !strcmp(base, "0")};
     s.picked = fu_find_picked(e);
     snprintf(count, sizeof count, "%d", FU_STREAM_TILE);
     if (rest) {
@@ -309,24 +305,22 @@ static void stream_loop(fu_em *e, int phase, const char *base, const char *span,
     fu_scope_close(e);
 }
 
-/* Loop over the whole vector range [lo, hi), `count` elements or -1 when only known at run time. */
-void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows)
+void fu_plain_loop(fu_em *e, const fu_loop *of, const char *lo, const char *hi)
 {
     int vec = fu_vec(e->p);
     char i[16];
     snprintf(i, sizeof i, "i%d", vec);
     bool from_zero = !strcmp(lo, "0");
-    if (fu_phase_streams(e->p, phase)) {
+    if (fu_phase_streams(e->p, of->phase)) {
         char span[160];
         bool difference = !from_zero && (e->p->form == FU_ROW || !e->p->tile);
         snprintf(span, sizeof span, difference ? "(%s - %s)" : "%s", hi, lo);
-        stream_loop(e, phase, lo, span, worst);
+        stream_loop(e, of, lo, span);
         return;
     }
-    struct loop l = {.phase = phase, .worst = worst, .i = i, .first = lo, .count = hi, .rows = rows};
+    struct loop l = {.of = *of, .i = i, .first = lo, .count = hi};
     l.inner = !(from_zero || e->p->form == FU_ROW || (e->p->form == FU_POINTWISE && !e->p->tile));
     write_loop(e, &l, whole_loop);
-    e->lane = NULL;
 }
 
 /* ---- around it ---- */
@@ -466,29 +460,28 @@ static bool by_blocks(const fu_prog *p, const fu_value *v)
     return v->wide && !p->second;
 }
 
-/* Several rows for one element: their contributions meet in a variable. `rows` names the rows' coordinate. */
-void fu_unrolled_body(fu_em *e, int phase, const char *rows)
+/* Several rows for one element: their contributions meet in a variable. */
+static void unrolled_body(fu_em *e, const fu_loop *l, fu_lane *lane)
 {
     fu_prog *p = e->p;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (!fu_reduced_in(v, phase)) continue;
+        if (!fu_reduced_in(v, l->phase)) continue;
         if (by_blocks(p, v))
             fu_line(&e->t, "%s %s_now = 0;", e->lang->type[TN_F32], v->name);
         else
-            fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, e->lane);
+            fu_line(&e->t, "%s %s_now = %s_acc[%s];", fu_acc_type(e, v), v->name, v->name, lane->at);
     }
     fu_line(&e->t, "#pragma GCC unroll %d", p->unroll);
     fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->unroll);
-    fu_line(&e->t, "const int64_t %s = b + u;", rows);
-    e->local = true;
-    fu_stash_index(e);
-    fu_write_body(e, phase, e->lane);
-    e->local = false;
+    fu_line(&e->t, "const int64_t %s = b + u;", l->rows);
+    lane->local = true;
+    fu_write_body(e, l->phase, lane, lane->at);
     fu_scope_close(e);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         const char *join = by_blocks(p, v) ? "+=" : "=";
-        if (fu_reduced_in(v, phase)) fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, e->lane, join, v->name);
+        if (fu_reduced_in(v, l->phase))
+            fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, lane->at, join, v->name);
     }
 }

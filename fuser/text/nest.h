@@ -22,6 +22,17 @@ typedef struct fu_range {
     bool part;           /* the outer reduced iterations run from r0 to r1 */
 } fu_range;
 
+/* The vector loop that is being written. */
+typedef struct fu_loop {
+    int phase;
+    const char *first; /* the coordinate along the vector where the tile or row begins */
+    const char *rows;  /* COLUMN: the coordinate of several rows added at once, or NULL */
+    bool worst;        /* it may meet bad indices, counts them and reports them behind the loop */
+    bool by_pieces;    /* random bits are made with each piece of it */
+    bool near;         /* its arguments were found small: see fu_near_form */
+    bool low;          /* the row's exponentials are normal numbers: see fu_low_top */
+} fu_loop;
+
 /* ---- operands.c ---- */
 void fu_turn_to(fu_em *e, fu_prog *p); /* to another program of the same kernel */
 bool fu_loads(const fu_em *e, int id); /* value id is read from memory */
@@ -32,13 +43,13 @@ void fu_describe(fu_em *e, const fu_group *g);
 void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
 
 /* ---- loop.c ---- */
-/* The vector loop's statements: accumulation into lane `lane`, values kept for later phases, stores. */
-void fu_write_body(fu_em *e, int phase, const char *lane);
+/* The vector loop's statements: accumulation into lane `acc`, values kept for later phases, stores. */
+void fu_write_body(fu_em *e, int phase, const fu_lane *lane, const char *acc);
 void fu_simd(fu_em *e, bool worst);
-void fu_stash_index(fu_em *e);
+void fu_lane_of(const fu_em *e, const fu_loop *l, const char *at,
+                fu_lane *out); /* not in pieces, nor in packs */
 void fu_report_worst(fu_em *e);
-/* One loop over [lo, hi); `rows` names the coordinate of several rows added at once (column), or is NULL. */
-void fu_plain_loop(fu_em *e, int phase, const char *lo, const char *hi, bool worst, const char *rows);
+void fu_plain_loop(fu_em *e, const fu_loop *l, const char *lo, const char *hi); /* over [lo, hi) */
 /* Arrays for a piece of each such result, and their way to memory: `count` elements from the coordinate
  * `first` on. */
 void fu_declare_pieces(fu_em *e, int phase);
@@ -47,7 +58,7 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count);
  * looking at all these arguments first costs little. fu_test_arguments writes that look, for a loop over the
  * elements: it sets `far` where an argument is not small. */
 bool fu_tests_arguments(const fu_prog *p, int phase);
-void fu_test_arguments(fu_em *e, int phase);
+void fu_test_arguments(fu_em *e, int phase, const fu_lane *lane);
 /* Defines what the vector loop uses and does not change along it. */
 void fu_hoist(fu_em *e, int phase, bool inside);
 /* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */
@@ -60,16 +71,14 @@ void fu_write_kept(fu_em *e);
  * behind it. */
 void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
 
-/* Several rows added up before they go to the accumulator. */
-void fu_unrolled_body(fu_em *e, int phase, const char *rows);
-
 /* ---- random.c ---- */
-void fu_fill_bits(fu_em *e, fu_value *v, const char *count); /* random bits of the range, into an array */
-/* Of all that the phase computes; with e->by_pieces only the arrays, and each piece of the loop takes its own
+void fu_fill_bits(fu_em *e, const fu_loop *l, fu_value *v,
+                  const char *count); /* of the range, into an array */
+/* Of all that the phase computes; by pieces only the arrays, and each piece of the loop takes its own
  * `count`, from `at` on behind the first of the tile or row. */
-void fu_fill_random(fu_em *e, int phase, const char *count);
+void fu_fill_random(fu_em *e, const fu_loop *l, const char *count);
 bool fu_random_by_pieces(const fu_prog *p, int phase); /* as far as the bits are concerned */
-void fu_take_random(fu_em *e, int phase, const char *at, const char *count);
+void fu_take_random(fu_em *e, const fu_loop *l, const char *at, const char *count);
 
 /* ---- ahead.c ---- */
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);

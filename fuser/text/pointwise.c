@@ -63,15 +63,13 @@ static void stage_blocks(fu_em *e, const fu_range *r)
 static void write_range(fu_em *e, const char *lo, const char *hi)
 {
     fu_prog *p = e->p;
-    bool worst = fu_index_inside(p, 0);
+    fu_loop l = {.first = lo, .worst = fu_index_inside(p, 0)};
+    l.by_pieces = p->block < 0 && fu_phase_streams(p, 0) && fu_random_by_pieces(p, 0);
     e->phase = 0;
-    e->first = lo;
-    e->by_pieces = p->block < 0 && fu_phase_streams(p, 0) && fu_random_by_pieces(p, 0);
-    fu_fill_random(e, 0, hi);
-    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
-    fu_plain_loop(e, 0, lo, hi, worst, NULL);
-    e->by_pieces = false;
-    if (worst) fu_report_worst(e);
+    fu_fill_random(e, &l, hi);
+    if (l.worst) fu_line(&e->t, "uint64_t worst = 0;");
+    fu_plain_loop(e, &l, lo, hi);
+    if (l.worst) fu_report_worst(e);
     if (p->tile) e->phase = 1;
 }
 

@@ -24,15 +24,15 @@ static bool whole_blocks(const fu_prog *p, const fu_value *v)
 }
 
 /* The number of the element that is `at` behind the tile's, or row's, first. */
-static void element(fu_em *e, const fu_value *v, const char *at, char *out, size_t n)
+static void element(fu_em *e, const fu_loop *l, const fu_value *v, const char *at, char *out, size_t n)
 {
     char outer[256];
     fu_index(e, v->stride, ~fu_bit(fu_vec(e->p)), outer, sizeof outer);
     snprintf(out, n, "(uint64_t)(%s%s%s%s%s)", strcmp(outer, "0") ? outer : "",
-             strcmp(outer, "0") ? " + " : "", e->first, *at ? " + " : "", at);
+             strcmp(outer, "0") ? " + " : "", l->first, *at ? " + " : "", at);
 }
 
-void fu_fill_bits(fu_em *e, fu_value *v, const char *count)
+void fu_fill_bits(fu_em *e, const fu_loop *l, fu_value *v, const char *count)
 {
     fu_prog *p = e->p;
     int64_t n = p->form == FU_ROW ? p->extent[fu_vec(p)] : p->tile;
@@ -51,21 +51,21 @@ void fu_fill_bits(fu_em *e, fu_value *v, const char *count)
     bool normal = v->op == TN_OP_normal;
     fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
             (long long)n);
-    if (e->by_pieces) {
+    if (l->by_pieces) {
         fu_line(&e->t, "tn_philox_draw %s_draw;", v->name);
         fu_line(&e->t, "tn_philox_open(&%s_draw, a->scalar[%d].u, a->scalar[%d].u);", v->name, seed, draw);
         return;
     }
-    element(e, v, "", first, sizeof first);
+    element(e, l, v, "", first, sizeof first);
     fu_line(&e->t, "%s(a->scalar[%d].u, a->scalar[%d].u, %s, %s, %s_bits);",
             normal ? "tn_normal_fill" : "tn_philox_fill", seed, draw, first, count, v->name);
 }
 
-void fu_fill_random(fu_em *e, int phase, const char *count)
+void fu_fill_random(fu_em *e, const fu_loop *l, const char *count)
 {
     fu_prog *p = e->p;
     for (int i = 0; i < p->n_value; i++)
-        if (wanted(p, &p->value[i], phase)) fu_fill_bits(e, &p->value[i], count);
+        if (wanted(p, &p->value[i], l->phase)) fu_fill_bits(e, l, &p->value[i], count);
 }
 
 bool fu_random_by_pieces(const fu_prog *p, int phase)
@@ -79,13 +79,13 @@ bool fu_random_by_pieces(const fu_prog *p, int phase)
     return any;
 }
 
-void fu_take_random(fu_em *e, int phase, const char *at, const char *count)
+void fu_take_random(fu_em *e, const fu_loop *l, const char *at, const char *count)
 {
     fu_prog *p = e->p;
     char first[320];
-    for (int i = 0; i < p->n_value && e->by_pieces; i++) {
-        if (!wanted(p, &p->value[i], phase)) continue;
-        element(e, &p->value[i], at, first, sizeof first);
+    for (int i = 0; i < p->n_value && l->by_pieces; i++) {
+        if (!wanted(p, &p->value[i], l->phase)) continue;
+        element(e, l, &p->value[i], at, first, sizeof first);
         fu_line(&e->t, "tn_philox_take(&%s_draw, %s, %s, %s_bits + %s);", p->value[i].name, first, count,
                 p->value[i].name, at);
     }

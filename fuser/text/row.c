@@ -46,35 +46,33 @@ static bool flushes(const fu_prog *p, const fu_value *v)
 
 /* ---- lanes ---- */
 
-static void lane_loop(fu_em *e, int phase, const char *from, const char *count, bool worst)
+static void lane_loop(fu_em *e, const fu_loop *l, const char *from, const char *count, const char *piece)
 {
     char i[16];
+    fu_lane lane;
     snprintf(i, sizeof i, "i%d", fu_vec(e->p));
-    fu_simd(e, worst);
+    fu_simd(e, l->worst);
     fu_scope_open(e, "for (int l = 0; l < %s; l++) {", count);
     fu_line(&e->t, "const int64_t %s = %s + l;", i, from);
-    e->lane = i;
-    fu_stash_index(e);
-    fu_write_body(e, phase, "l");
+    fu_lane_of(e, l, i, &lane);
+    lane.piece = piece;
+    fu_write_body(e, l->phase, &lane, "l");
     fu_scope_close(e);
-    e->lane = NULL;
 }
 
 /* A piece: lanes after lanes, of which what goes past the caches is written together. */
-static void lanes_piece(fu_em *e, int phase)
+static void lanes_piece(fu_em *e, const fu_loop *l)
 {
     char n[24], from[64], at[48];
     snprintf(n, sizeof n, "%d", e->p->lanes);
     for (int k = 0; k < FU_STREAM_TILE; k += e->p->lanes) {
         snprintf(from, sizeof from, "b + %d", k);
         snprintf(at, sizeof at, "%d + l", k);
-        e->piece = k ? at : "l";
-        lane_loop(e, phase, k ? from : "b", n, false);
-        e->piece = NULL;
+        lane_loop(e, l, k ? from : "b", n, k ? at : "l");
     }
 }
 
-static void piece_loop(fu_em *e, int phase, const char *lo, const char *hi)
+static void piece_loop(fu_em *e, const fu_loop *l, const char *lo, const char *hi)
 {
     char i[16], n[24];
     snprintf(i, sizeof i, "i%d", fu_vec(e->p));
@@ -83,68 +81,69 @@ static void piece_loop(fu_em *e, int phase, const char *lo, const char *hi)
         fu_scope_open(e, "for (int64_t b = %s; b + %s <= %s; b += %s) {", lo, n, hi, n);
     else
         fu_scope_open(e, "for (; b + %s <= %s; b += %s) {", n, hi, n);
-    fu_declare_pieces(e, phase);
-    if (fu_tests_arguments(e->p, phase)) {
+    fu_declare_pieces(e, l->phase);
+    if (fu_tests_arguments(e->p, l->phase)) {
+        fu_loop near = *l;
+        fu_lane lane;
         fu_line(&e->t, "int far = 0;");
         fu_line(&e->t, "%s reduction(| : far)", e->lang->simd);
         fu_scope_open(e, "for (int l = 0; l < %s; l++) {", n);
         fu_line(&e->t, "const int64_t %s = b + l;", i);
-        e->lane = i;
-        fu_test_arguments(e, phase);
-        e->lane = NULL;
+        fu_lane_of(e, l, i, &lane);
+        fu_test_arguments(e, l->phase, &lane);
         fu_scope_close(e);
         fu_scope_open(e, "if (far) {");
-        lanes_piece(e, phase);
+        lanes_piece(e, l);
         fu_scope_close(e);
         fu_scope_open(e, "else {");
-        e->near = true;
-        lanes_piece(e, phase);
-        e->near = false;
+        near.near = true;
+        lanes_piece(e, &near);
         fu_scope_close(e);
     } else {
-        lanes_piece(e, phase);
+        lanes_piece(e, l);
     }
-    fu_put_pieces(e, phase, "b", n);
+    fu_put_pieces(e, l->phase, "b", n);
     fu_scope_close(e);
 }
 
 /* Random bits for the lanes from b on; where those of more are made together, not at each turn. */
-static void take_lanes(fu_em *e, int phase, int lanes, int64_t main)
+static void take_lanes(fu_em *e, const fu_loop *l, int lanes, int64_t main)
 {
     char n[24];
     int each = main % FU_STREAM_TILE ? lanes : FU_STREAM_TILE;
     snprintf(n, sizeof n, "%d", each);
-    bool rarely = each > lanes && e->by_pieces;
+    bool rarely = each > lanes && l->by_pieces;
     if (rarely) fu_scope_open(e, "if (b %% %d == 0) {", each);
-    fu_take_random(e, phase, "b", n);
+    fu_take_random(e, l, "b", n);
     if (rarely) fu_scope_close(e);
 }
 
-static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int64_t count, bool worst)
+static void lanes_loop(fu_em *e, const fu_loop *l, const char *lo, const char *hi, int64_t count)
 {
     int lanes = e->p->lanes;
     char n[24], from[64];
-    bool pieces = e->p->split && !worst && (fu_phase_streams(e->p, phase) || fu_tests_arguments(e->p, phase));
+    bool pieces =
+        e->p->split && !l->worst && (fu_phase_streams(e->p, l->phase) || fu_tests_arguments(e->p, l->phase));
     snprintf(n, sizeof n, "%d", lanes);
     if (count >= 0 && pieces && count % FU_STREAM_TILE == 0) {
-        piece_loop(e, phase, lo, hi);
+        piece_loop(e, l, lo, hi);
         return;
     }
     if (count >= 0) {
         int64_t main = count / lanes * lanes, tail = count - main;
         bool zero = !strcmp(lo, "0");
         if (main == lanes) {
-            fu_take_random(e, phase, "0", n);
-            lane_loop(e, phase, lo, n, worst);
+            fu_take_random(e, l, "0", n);
+            lane_loop(e, l, lo, n, NULL);
         } else if (main) {
             if (zero)
                 fu_scope_open(e, "for (int64_t b = 0; b < %lld; b += %d) {", (long long)main, lanes);
             else
                 fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main,
                               lanes);
-            fu_prefetch_next(e, phase, "b", lanes);
-            take_lanes(e, phase, lanes, main);
-            lane_loop(e, phase, "b", n, worst);
+            fu_prefetch_next(e, l->phase, "b", lanes);
+            take_lanes(e, l, lanes, main);
+            lane_loop(e, l, "b", n, NULL);
             fu_scope_close(e);
         }
         if (tail) {
@@ -154,19 +153,19 @@ static void lanes_loop(fu_em *e, int phase, const char *lo, const char *hi, int6
                 snprintf(from, sizeof from, "%lld", (long long)main);
             else
                 snprintf(from, sizeof from, "%s + %lld", lo, (long long)main);
-            fu_take_random(e, phase, from, rest);
-            lane_loop(e, phase, from, rest, worst);
+            fu_take_random(e, l, from, rest);
+            lane_loop(e, l, from, rest, NULL);
         }
         return;
     }
     fu_scope_open(e, "{");
     fu_line(&e->t, "int64_t b = %s;", lo);
-    if (pieces) piece_loop(e, phase, NULL, hi);
+    if (pieces) piece_loop(e, l, NULL, hi);
     fu_scope_open(e, "for (; b + %d <= %s; b += %d) {", lanes, hi, lanes);
-    lane_loop(e, phase, "b", n, worst);
+    lane_loop(e, l, "b", n, NULL);
     fu_scope_close(e);
     snprintf(from, sizeof from, "%s - b", hi);
-    lane_loop(e, phase, "b", from, worst);
+    lane_loop(e, l, "b", from, NULL);
     fu_scope_close(e);
 }
 
@@ -227,40 +226,38 @@ static void declare_flushed(fu_em *e, int phase)
 
 /* ---- one phase ---- */
 
-static void write_vector(fu_em *e, int phase, const fu_range *r)
+static void write_vector(fu_em *e, int phase, const fu_range *r, bool low)
 {
     fu_prog *p = e->p;
-    bool worst = fu_index_inside(p, phase), lanes = fu_phase_reduces(p, phase);
-    bool flush = false;
+    fu_loop l = {.phase = phase, .first = r->lo, .worst = fu_index_inside(p, phase), .low = low};
+    bool lanes = fu_phase_reduces(p, phase), flush = false;
     for (int i = 0; i < p->n_value; i++)
         flush = flush || (fu_reduced_in(&p->value[i], phase) && flushes(p, &p->value[i]));
-    e->first = r->lo;
     char count[160];
     snprintf(count, sizeof count, "%s - %s", r->hi, r->lo);
-    e->by_pieces = r->count >= 0 && !strcmp(r->lo, "0") && !p->split &&
-                   (lanes ? !flush : fu_phase_streams(p, phase)) && fu_random_by_pieces(p, phase);
-    fu_fill_random(e, phase, r->count >= 0 ? r->hi : count);
-    if (worst) fu_line(&e->t, "uint64_t worst = 0;");
+    l.by_pieces = r->count >= 0 && !strcmp(r->lo, "0") && !p->split &&
+                  (lanes ? !flush : fu_phase_streams(p, phase)) && fu_random_by_pieces(p, phase);
+    fu_fill_random(e, &l, r->count >= 0 ? r->hi : count);
+    if (l.worst) fu_line(&e->t, "uint64_t worst = 0;");
     if (!lanes) {
-        fu_plain_loop(e, phase, r->lo, r->hi, worst, NULL);
+        fu_plain_loop(e, &l, r->lo, r->hi);
     } else if (!flush) {
-        lanes_loop(e, phase, r->lo, r->hi, r->count, worst);
+        lanes_loop(e, &l, r->lo, r->hi, r->count);
     } else if (r->count >= 0 && r->count <= 2 * BLOCK) {
         fu_scope_open(e, "{");
         declare_flushed(e, phase);
-        lanes_loop(e, phase, r->lo, r->hi, r->count, worst);
+        lanes_loop(e, &l, r->lo, r->hi, r->count);
         flush_lanes(e, phase);
         fu_scope_close(e);
     } else {
         fu_scope_open(e, "for (int64_t from = %s; from < %s; from += %d) {", r->lo, r->hi, BLOCK);
         fu_line(&e->t, "const int64_t to = %s - from < %d ? %s : from + %d;", r->hi, BLOCK, r->hi, BLOCK);
         declare_flushed(e, phase);
-        lanes_loop(e, phase, "from", "to", -1, worst);
+        lanes_loop(e, &l, "from", "to", -1);
         flush_lanes(e, phase);
         fu_scope_close(e);
     }
-    e->by_pieces = false;
-    if (worst) fu_report_worst(e);
+    if (l.worst) fu_report_worst(e);
 }
 
 /* Opens a scope where `worst` or random bits need one of their own. */
@@ -296,15 +293,13 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
     char low[240];
     if (fu_low_condition(p, phase, low, sizeof low)) {
         fu_scope_open(e, "if (%s) {", low);
-        e->low = true;
-        write_vector(e, phase, r);
-        e->low = false;
+        write_vector(e, phase, r, true);
         fu_scope_close(e);
         fu_scope_open(e, "else {");
-        write_vector(e, phase, r);
+        write_vector(e, phase, r, false);
         fu_scope_close(e);
     } else {
-        write_vector(e, phase, r);
+        write_vector(e, phase, r, false);
     }
     if (block) fu_scope_close(e);
     while (scopes--) fu_scope_close(e);

@@ -162,7 +162,7 @@ static void ask_index(fu_em *e, int id)
     fu_name(e, v);
     if (e->where[id] < 0) e->where[id] = fu_dim(e, v->asker);
     e->helpers |= FU_HELP_FAULT;
-    if (e->in_vector && e->lang->simd) {
+    if (e->lane && e->lang->simd) {
         fu_line(&e->t, "const bool %s_bad = (uint64_t)%s >= %lld;", v->name, raw, (long long)v->extent);
         fu_line(&e->t, "const int64_t %s = %s_bad ? 0 : (int64_t)%s;", v->name, v->name, raw);
         fu_line(&e->t, "worst = %s_bad && (uint64_t)%s > worst ? (uint64_t)%s : worst;", v->name, raw, raw);
@@ -186,7 +186,7 @@ static void ask_random(fu_em *e, int id)
     int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
     fu_index(e, v->stride, ~0u, at, sizeof at);
     if (inner)
-        snprintf(bits, sizeof bits, "%s_bits[%s]", v->name, e->bits_at);
+        snprintf(bits, sizeof bits, "%s_bits[%s]", v->name, e->lane->bits);
     else
         snprintf(bits, sizeof bits, "%s(%sscalar[%d].u, %sscalar[%d].u, (uint64_t)(%.120s))",
                  v->op == TN_OP_normal ? "tn_philox_normal" : "tn_philox_u32", e->lang->args, seed,
@@ -268,15 +268,16 @@ static void ask_op(fu_em *e, int id)
     } else {
         const tn_op_info *o = tn_op_get(v->op);
         char wide[64], near[64];
-        bool short_form = e->near && (v->vary >> fu_vec(e->p) & 1) && fu_near_form(v, near, sizeof near);
+        bool short_form =
+            e->lane && e->lane->near && (v->vary >> fu_vec(e->p) & 1) && fu_near_form(v, near, sizeof near);
         if (o->type == TN_TYPE_TEST && !tn_dtype_is_float(v->from) && strstr(o->text, "tn_")) {
             snprintf(wide, sizeof wide, "(double)%s",
                      arg[0]); /* tests of floating values take integers too */
             arg[0] = wide;
         }
-        const char *row = e->low && fu_low_top(e->p, v) >= 0 ? "tn_exp_low_f32(x)"
-                          : short_form                       ? near
-                                                             : o->text;
+        const char *row = e->lane && e->lane->low && fu_low_top(e->p, v) >= 0 ? "tn_exp_low_f32(x)"
+                          : short_form                                        ? near
+                                                                              : o->text;
         fu_expression(expr, sizeof expr, row, v->from, arg);
     }
     define(e, id, expr);
@@ -330,21 +331,21 @@ static bool kept_at(fu_em *e, fu_value *v, char *out, size_t n)
 {
     char at[256];
     bool full = fu_full(e->p, v);
+    if (!e->lane) return false;
     if (full && v->stash >= 0 && e->phase > v->stash) {
         fu_name(e, v);
-        snprintf(out, n, "%s_row[%s]", v->name, e->stash_at);
+        snprintf(out, n, "%s_row[%s]", v->name, e->lane->stash);
         return true;
     }
-    if (!full && e->p->form == FU_COLUMN && (v->array || v->kind == FU_REDUCE) && e->in_vector &&
-        v->phase <= e->ready) {
+    if (!full && e->p->form == FU_COLUMN && (v->array || v->kind == FU_REDUCE) && v->phase <= e->ready) {
         const char *array = v->kind == FU_REDUCE ? fu_chooses(v) ? "at" : "acc" : "col";
         fu_name(e, v);
-        snprintf(out, n, "(%s)%s_%s[%s]", fu_type(e, v->dtype), v->name, array, e->lane);
+        snprintf(out, n, "(%s)%s_%s[%s]", fu_type(e, v->dtype), v->name, array, e->lane->at);
         return true;
     }
-    if (transparent(e, v) || !v->packed || !e->pack_at) return false;
+    if (transparent(e, v) || !v->packed || !e->lane->pack) return false;
     fu_name(e, v);
-    snprintf(at, sizeof at, "%s_pack[%s]", v->name, e->pack_at);
+    snprintf(at, sizeof at, "%s_pack[%s]", v->name, e->lane->pack);
     snprintf(out, n, e->lang->load[v->dtype], at);
     return true;
 }
@@ -368,10 +369,10 @@ static void ask_load(fu_em *e, int id)
     const bool tested = v->n_arg && fu_known(e, v->arg[0]) < 0;
     const char *mask = tested ? fu_ask(e, v->arg[0]) : NULL, *other = tested ? fu_ask(e, v->arg[1]) : NULL;
     char s[512], at[256], element[400];
-    if (v->staged && e->in_vector) {
+    if (v->staged && e->lane) {
         fu_name(e, v);
         snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, e->lang->block_pitch,
-                 e->lane);
+                 e->lane->at);
         snprintf(s, sizeof s, e->lang->load[v->dtype], at);
         define(e, id, s);
         return;
@@ -467,8 +468,8 @@ void fu_put_store(fu_em *e, const fu_store *s)
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
     if (mask)
         fu_line(&e->t, "if (%s) %s[%s] = %s;", mask, e->pointer[s->buf], at, value);
-    else if ((s->stream || s->packed) && e->piece)
-        fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->piece, value);
+    else if ((s->stream || s->packed) && e->lane && e->lane->piece)
+        fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->lane->piece, value);
     else
         fu_line(&e->t, "%s[%s] = %s;", e->pointer[s->buf], at, value);
 }

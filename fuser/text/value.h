@@ -7,6 +7,16 @@
 
 #include "text.h"
 
+/* One turn of a vector loop: where its element stands, as the text of indices. */
+typedef struct fu_lane {
+    const char *at;            /* within the tile: index of arrays over it */
+    const char *piece;         /* within what is written together, or NULL */
+    const char *pack;          /* CUDA: within what was read together, or NULL */
+    char stash[160], bits[80]; /* index of values kept between phases, and of random bits made for the tile */
+    bool local;                /* accumulators are the loop's own variables */
+    bool near, low;            /* which short forms serve (fu_loop) */
+} fu_lane;
+
 typedef struct fu_em {
     fu_ctx *c;
     fu_prog *p;
@@ -16,17 +26,7 @@ typedef struct fu_em {
     int depth, defined[FU_MAX_VALUES]; /* depth of the scope that defines the value, 0: none */
     bool hot[FU_MAX_VALUES];           /* asked for by something inside the loops */
     int phase;                         /* whose loop is being written; n_phase after the last */
-    bool in_vector;                    /* inside the vector loop */
-    const char *piece;                 /* position within what is written together, or NULL */
-    bool near;                         /* the loop's arguments were found small: see fu_near_form */
-    bool low;                          /* the row's exponentials are normal numbers: see fu_low_top */
-    const char *pack_at;               /* CUDA: position within what was read together, or NULL */
-    bool local;                        /* accumulators are the loop's own variables */
-    const char *lane;                  /* position within the tile: index of arrays over it */
-    char stash_at[160];                /* index of values kept between phases */
-    char bits_at[80];                  /* index of random bits made for the tile */
-    bool by_pieces;                    /* they are made with each piece of the loop */
-    const char *first;                 /* the tile's first vector coordinate */
+    const fu_lane *lane;               /* of the vector loop that is being written; NULL: outside of one */
     int where[FU_MAX_VALUES];          /* INDEX: which of args.dim is its node, or -1 */
     const struct fu_cuts *cut;         /* the stretch of an atom that the nest is written for, or NULL */
     int ready;                         /* phases whose column results stand in arrays */
