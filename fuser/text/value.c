@@ -216,6 +216,13 @@ bool fu_near_form(const fu_value *v, char *out, size_t n)
     return false;
 }
 
+/* What is read has the digits of memory; what it is joined with or surrounded by may be computed. */
+static bool is_computed(const fu_em *e, const fu_value *v)
+{
+    if (v->kind == FU_LOAD && v->n_arg) return is_computed(e, &e->p->value[v->arg[1]]);
+    return v->kind == FU_OP || v->kind == FU_REDUCE || v->kind == FU_GIVEN || v->kind == FU_RANDOM;
+}
+
 static bool is_strict(const fu_em *e, const fu_value *v)
 {
     return v->node >= 0 && e->p->c->node[v->node].strict;
@@ -230,9 +237,7 @@ static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *t
     const bool widened = v->dtype == TN_BOOL && x->kind == FU_OP && x->op == TN_OP_cast &&
                          x->dtype == TN_F32 && tn_dtype_is_half(x->from);
     if (widened) x = &e->p->value[x->arg[0]]; /* carried alike */
-    const bool computed =
-        x->kind == FU_OP || x->kind == FU_REDUCE || x->kind == FU_GIVEN || x->kind == FU_RANDOM;
-    if (!computed || !tn_dtype_is_half(x->dtype)) return text;
+    if (!is_computed(e, x) || !tn_dtype_is_half(x->dtype)) return text;
     if (!is_strict(e, x) && !widened && (v->dtype != TN_BOOL || x->dtype != v->from)) return text;
     char stored[200];
     snprintf(stored, sizeof stored, e->lang->store[x->dtype], text);
@@ -283,11 +288,12 @@ static void ask_op(fu_em *e, int id)
     define(e, id, expr);
 }
 
-/* A cast that rounds: from or to 16 bits, of what has the digits of memory wherever it is made. */
+/* A cast that rounds: from 16 bits, of what has the digits of memory wherever it is made. One to 16 bits leaves
+ * that to its readers. */
 static bool is_rounded(const fu_em *e, const fu_value *v)
 {
-    if (tn_dtype_is_half(v->from)) return is_strict(e, v) || is_strict(e, &e->p->value[v->arg[0]]);
-    return tn_dtype_is_half(v->dtype) && is_strict(e, v);
+    const fu_value *x = &e->p->value[v->arg[0]];
+    return tn_dtype_is_half(v->from) && is_computed(e, x) && (is_strict(e, v) || is_strict(e, x));
 }
 
 /* A copy has no text of its own, nor has a cast between types that are carried alike, nor rounding of
