@@ -52,14 +52,10 @@ static bool write_rows(fu_em *e, int phase, const fu_range *r)
     if (last < 0 || (r->part && n_outer > 1)) return false;
     if (!r->part && !fu_runtime(p, last) && p->extent[last] < p->unroll) return false;
     int scopes = r->part ? 0 : fu_open_outer(e, r, 1);
-    char hi[48], rows[16];
+    char hi[32], rows[16];
     snprintf(rows, sizeof rows, "i%d", last);
-    if (r->part)
-        snprintf(hi, sizeof hi, "r1");
-    else if (fu_runtime(p, last))
-        snprintf(hi, sizeof hi, "n%d", last);
-    else
-        snprintf(hi, sizeof hi, "%lld", (long long)p->extent[last]);
+    fu_extent(p, last, hi);
+    if (r->part) snprintf(hi, sizeof hi, "r1");
     fu_scope_open(e, "{");
     fu_line(&e->t, "int64_t b = %s;", r->part ? "r0" : "0");
     fu_scope_open(e, "for (; b + %d <= %s; b += %d) {", p->unroll, hi, p->unroll);

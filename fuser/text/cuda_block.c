@@ -45,21 +45,13 @@ static void tile_coordinates(fu_em *e)
     }
 }
 
-static void extent_text(const fu_prog *p, int atom, char out[32])
-{
-    if (fu_runtime(p, atom))
-        snprintf(out, 32, "n%d", atom);
-    else
-        snprintf(out, 32, "%lld", (long long)p->extent[atom]);
-}
-
 void fu_cuda_block(fu_em *e)
 {
     fu_prog *p = e->p;
     int a = p->block, vec = fu_vec(p), lines = p->threads / FU_BLOCK;
     char high[32], width[32], at[256];
-    extent_text(p, a, high);
-    extent_text(p, vec, width);
+    fu_extent(p, a, high);
+    fu_extent(p, vec, width);
     tile_coordinates(e);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];

@@ -87,8 +87,7 @@ static void load_packs(fu_em *e, int phase)
     }
 }
 
-/* Random words of the pack's n elements; of a bernoulli also the bound they are compared with, as tn_dropped
- * has it. */
+/* Random words of the pack's n elements. */
 void fu_cuda_random(fu_em *e, fu_value *v, int n)
 {
     fu_prog *p = e->p;
@@ -96,15 +95,7 @@ void fu_cuda_random(fu_em *e, fu_value *v, int n)
     char at[256];
     fu_name(e, v);
     int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
-    if (v->op == TN_OP_bernoulli) {
-        const char *share = fu_ask(e, v->arg[0]), *name = v->name;
-        fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", name, share);
-        fu_line(&e->t,
-                "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : "
-                "0xffffffffu : 0;",
-                name, name, name, name);
-        fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", name, name);
-    }
+    fu_put_bound(e, v);
     bool normal = v->op == TN_OP_normal, aligned = v->stride[vec] == 1;
     for (int a = 0; a < vec; a++) aligned = aligned && v->stride[a] % n == 0;
     fu_line(&e->t, "%s %s_bits[%d];", normal ? "float" : "uint32_t", v->name, n);

@@ -165,7 +165,7 @@ static void open_sums(fu_em *e, const int *scratch, const row *r)
         const char *type = fu_acc_type(e, v);
         long long width = fu_cross_width(p, v);
         fu_name(e, v);
-        fu_reduce_start(e, v, start, sizeof start);
+        fu_reduce_start(v, start, sizeof start);
         if (width == 1) {
             fu_line(&e->t, "%s %s_sum[1] = {%s};", type, v->name, start);
         } else if (p->held) {

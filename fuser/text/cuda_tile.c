@@ -151,16 +151,7 @@ static void write_prologue(fu_em *e, int n_in, const fu_tile_parts *parts)
 /* conv2d_batch_norm_64: the convolution, and the call that most of the others come from. */
 static void name_of(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n)
 {
-    const tn_call *best = NULL, *own = c->node[conv].t->call;
-    int most = 0;
-    for (int i = 0; i < g->n; i++) {
-        const tn_call *call = c->node[g->member[i]].t->call;
-        int k = 0;
-        for (int j = 0; j < g->n; j++) k += c->node[g->member[j]].t->call == call;
-        if (!call || call == own || (own && call->of == own) || k <= most) continue;
-        most = k;
-        best = call;
-    }
+    const tn_call *best = fu_main_call(c, g, c->node[conv].t->call);
     char id[40] = "";
     if (best) fu_identifier(id, sizeof id, best->of ? best->of->name : best->name);
     snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get((tn_op)c->node[conv].t->op)->name, best ? "_" : "", id,
@@ -242,8 +233,8 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     tn_put(&e->head, "%s", tile->text);
     const tn_tensor *in[2] = {t->in[0], t->in[1]};
     for (int i = 0; i < 2; i++) {
-        s->traffic[i].bytes += tn_node_numel(in[i]) * (int64_t)tn_dtype_size((tn_dtype)in[i]->dtype);
-        s->bytes += tn_node_numel(in[i]) * (int64_t)tn_dtype_size((tn_dtype)in[i]->dtype);
+        s->traffic[i].bytes += fu_bytes(in[i]);
+        s->bytes += fu_bytes(in[i]);
     }
     s->flops = 2.0 * (double)(d.n * d.oh * d.ow * d.oc) * (double)(d.kh * d.kw * d.c / d.groups);
     return fu_finish_kernel(c, s, &e->head);

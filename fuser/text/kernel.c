@@ -80,11 +80,9 @@ static void vector_range(fu_em *e, int64_t tiles, fu_range *r)
     int vec = fu_vec(p);
     long long width = p->extent[vec], tile = p->tile;
     *r = (fu_range){.lo = "0", .count = -1};
-    if (p->form == FU_ROW && fu_runtime(p, vec)) {
-        snprintf(r->hi, sizeof r->hi, "n%d", vec);
-    } else if (p->form == FU_ROW) {
-        snprintf(r->hi, sizeof r->hi, "%lld", width);
-        r->count = width;
+    if (p->form == FU_ROW) {
+        fu_extent(p, vec, r->hi);
+        if (!fu_runtime(p, vec)) r->count = width;
     } else {
         if (tiles > 1 || fu_runtime(p, vec)) snprintf(r->lo, sizeof r->lo, "v0");
         if (fu_runtime(p, vec)) {
@@ -132,7 +130,7 @@ static void open_part(fu_em *e, const int *scratch)
         char start[48];
         long long width = fu_cross_width(p, v);
         fu_name(e, v);
-        fu_reduce_start(e, v, start, sizeof start);
+        fu_reduce_start(v, start, sizeof start);
         fu_line(&e->t, "%s *%s_sum = %s + part * %lld;", fu_acc_type(e, v), v->name, e->pointer[scratch[i]],
                 width);
         fu_line(&e->t, "for (int64_t k = 0; k < %lld; k++) %s_sum[k] = %s;", width, v->name, start);

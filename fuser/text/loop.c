@@ -339,6 +339,14 @@ void fu_hoist(fu_em *e, int phase, bool inside)
     }
 }
 
+void fu_extent(const fu_prog *p, int atom, char out[32])
+{
+    if (fu_runtime(p, atom))
+        snprintf(out, 32, "n%d", atom);
+    else
+        snprintf(out, 32, "%lld", (long long)p->extent[atom]);
+}
+
 int fu_open_outer(fu_em *e, const fu_range *r, int leave)
 {
     fu_prog *p = e->p;
@@ -363,11 +371,9 @@ int fu_open_outer(fu_em *e, const fu_range *r, int leave)
         return 1;
     }
     for (; n < n_outer - leave; n++) {
-        int a = outer[n];
-        if (fu_runtime(p, a))
-            fu_scope_open(e, "for (int64_t i%d = 0; i%d < n%d; i%d++) {", a, a, a, a);
-        else
-            fu_scope_open(e, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", a, a, (long long)p->extent[a], a);
+        char hi[32];
+        fu_extent(p, outer[n], hi);
+        fu_scope_open(e, "for (int64_t i%d = 0; i%d < %s; i%d++) {", outer[n], outer[n], hi, outer[n]);
     }
     return n;
 }
@@ -376,7 +382,7 @@ void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n)
 {
     char start[48];
     fu_name(e, v);
-    fu_reduce_start(e, v, start, sizeof start);
+    fu_reduce_start(v, start, sizeof start);
     fu_line(&e->t, "%s%s %s_%s[%lld];", e->lang->align, fu_acc_type(e, v), v->name, kind, (long long)n);
     fu_line(&e->t, "for (int l = 0; l < %lld; l++) %s_%s[l] = %s;", (long long)n, v->name, kind, start);
     if (fu_chooses(v)) {

@@ -61,6 +61,7 @@ bool fu_tests_arguments(const fu_prog *p, int phase);
 void fu_test_arguments(fu_em *e, int phase, const fu_lane *lane);
 /* Defines what the vector loop uses and does not change along it. */
 void fu_hoist(fu_em *e, int phase, bool inside);
+void fu_extent(const fu_prog *p, int atom, char out[32]); /* as text: an argument's name, or a number */
 /* Opens loops over the outer reduced atoms but the last `leave`; returns how many scopes. */
 int fu_open_outer(fu_em *e, const fu_range *r, int leave);
 /* An accumulator array of n elements, at the reduction's neutral element. */
@@ -72,6 +73,7 @@ void fu_write_kept(fu_em *e);
 void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
 
 /* ---- random.c ---- */
+void fu_put_bound(fu_em *e, const fu_value *v); /* of a bernoulli: what its bits are compared with */
 void fu_fill_bits(fu_em *e, const fu_loop *l, fu_value *v,
                   const char *count); /* of the range, into an array */
 /* Of all that the phase computes; by pieces only the arrays, and each piece of the loop takes its own

@@ -29,10 +29,7 @@ static void stage_blocks(fu_em *e, const fu_range *r)
     fu_prog *p = e->p;
     int a = p->block, vec = fu_vec(p);
     char extent[32], at[256];
-    if (fu_runtime(p, a))
-        snprintf(extent, sizeof extent, "n%d", a);
-    else
-        snprintf(extent, sizeof extent, "%lld", (long long)p->extent[a]);
+    fu_extent(p, a, extent);
     fu_line(&e->t, "const int64_t b1 = %s - b0 < %d ? %s : b0 + %d;", extent, FU_BLOCK, extent, FU_BLOCK);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];

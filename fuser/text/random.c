@@ -32,6 +32,18 @@ static void element(fu_em *e, const fu_loop *l, const fu_value *v, const char *a
              strcmp(outer, "0") ? " + " : "", l->first, *at ? " + " : "", at);
 }
 
+void fu_put_bound(fu_em *e, const fu_value *v)
+{
+    const char *name = v->name;
+    if (v->op != TN_OP_bernoulli) return; /* dropped when the bits are below p * 2^32, as tn_dropped has it */
+    fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", name, fu_ask(e, v->arg[0]));
+    fu_line(&e->t,
+            "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : "
+            "0xffffffffu : 0;",
+            name, name, name, name);
+    fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", name, name);
+}
+
 void fu_fill_bits(fu_em *e, const fu_loop *l, fu_value *v, const char *count)
 {
     fu_prog *p = e->p;
@@ -39,15 +51,7 @@ void fu_fill_bits(fu_em *e, const fu_loop *l, fu_value *v, const char *count)
     char first[320];
     fu_name(e, v);
     int seed = fu_scalar(e, v->slot, TN_WORD_SEED), draw = fu_scalar(e, v->slot, TN_WORD_DRAW);
-    if (v->op == TN_OP_bernoulli) { /* as tn_dropped: dropped when the bits are below p * 2^32 */
-        const char *share = fu_ask(e, v->arg[0]);
-        fu_line(&e->t, "const double %s_share = (double)%s * 0x1p32;", v->name, share);
-        fu_line(&e->t,
-                "const uint32_t %s_bound = %s_share > 0 ? %s_share < 0x1p32 ? (uint32_t)%s_share : "
-                "0xffffffffu : 0;",
-                v->name, v->name, v->name, v->name);
-        fu_line(&e->t, "const bool %s_live = %s_share < 0x1p32;", v->name, v->name);
-    }
+    fu_put_bound(e, v);
     bool normal = v->op == TN_OP_normal;
     fu_line(&e->t, "%s%s %s_bits[%lld];", e->lang->align, normal ? "float" : "uint32_t", v->name,
             (long long)n);

@@ -67,14 +67,9 @@ void fu_raw_output(fu_raw *k, const char *name)
 
 int fu_raw_dim(fu_raw *k, int64_t v)
 {
-    tn_step *s = k->s;
-    if (!s->dim) s->dim = tn_arena_alloc(&k->c->plan->arena, 8 * sizeof *s->dim);
-    if (!s->dim || s->n_dim == 8) {
-        k->t.failed = s->dim ? TN_E_UNSUPPORTED : TN_E_NOMEM;
-        return 0;
-    }
-    s->dim[s->n_dim] = v;
-    return s->n_dim++;
+    const int at = fu_step_dim(k->c, k->s, v);
+    if (at < 0) k->t.failed = at;
+    return at;
 }
 
 const char *fu_raw_each(fu_raw *k, int64_t items)

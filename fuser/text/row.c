@@ -129,18 +129,13 @@ static void lanes_loop(fu_em *e, const fu_loop *l, const char *lo, const char *h
         piece_loop(e, l, lo, hi);
         return;
     }
-    if (count >= 0) {
-        int64_t main = count / lanes * lanes, tail = count - main;
-        bool zero = !strcmp(lo, "0");
+    if (count >= 0) { /* a whole row: from 0 */
+        const int64_t main = count / lanes * lanes, tail = count - main;
         if (main == lanes) {
             fu_take_random(e, l, "0", n);
-            lane_loop(e, l, lo, n, NULL);
+            lane_loop(e, l, "0", n, NULL);
         } else if (main) {
-            if (zero)
-                fu_scope_open(e, "for (int64_t b = 0; b < %lld; b += %d) {", (long long)main, lanes);
-            else
-                fu_scope_open(e, "for (int64_t b = %s; b < %s + %lld; b += %d) {", lo, lo, (long long)main,
-                              lanes);
+            fu_scope_open(e, "for (int64_t b = 0; b < %lld; b += %d) {", (long long)main, lanes);
             fu_prefetch_next(e, l->phase, "b", lanes);
             take_lanes(e, l, lanes, main);
             lane_loop(e, l, "b", n, NULL);
@@ -149,10 +144,7 @@ static void lanes_loop(fu_em *e, const fu_loop *l, const char *lo, const char *h
         if (tail) {
             char rest[24];
             snprintf(rest, sizeof rest, "%lld", (long long)tail);
-            if (zero)
-                snprintf(from, sizeof from, "%lld", (long long)main);
-            else
-                snprintf(from, sizeof from, "%s + %lld", lo, (long long)main);
+            snprintf(from, sizeof from, "%lld", (long long)main);
             fu_take_random(e, l, from, rest);
             lane_loop(e, l, from, rest, NULL);
         }

@@ -36,6 +36,15 @@ int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset)
     return s->n_buf++;
 }
 
+int fu_step_dim(fu_ctx *c, tn_step *s, int64_t value)
+{
+    if (!s->dim && !(s->dim = tn_arena_alloc(&c->plan->arena, TN_MAX_KERNEL_DIMS * sizeof *s->dim)))
+        return TN_E_NOMEM;
+    if (s->n_dim == TN_MAX_KERNEL_DIMS) return TN_E_UNSUPPORTED;
+    s->dim[s->n_dim] = value;
+    return s->n_dim++;
+}
+
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype)
 {
     void *p = fu_grow(&c->arena, c->scratch, c->plan->n_scratch, &c->cap_scratch, sizeof *c->scratch);
@@ -54,6 +63,21 @@ int fu_finish_kernel(fu_ctx *c, tn_step *s, tn_growing *t)
     s->source.text = text;
     s->source.entry = tn_arena_strdup(&c->plan->arena, s->name);
     return s->source.entry ? 0 : fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+}
+
+const tn_call *fu_main_call(const fu_ctx *c, const fu_group *g, const tn_call *but)
+{
+    const tn_call *best = NULL;
+    int most = 0;
+    for (int i = 0; i < g->n; i++) {
+        const tn_call *call = c->node[g->member[i]].t->call;
+        int k = 0;
+        for (int j = 0; j < g->n; j++) k += c->node[g->member[j]].t->call == call;
+        if (!call || (but && (call == but || call->of == but)) || k <= most) continue;
+        most = k;
+        best = call;
+    }
+    return best;
 }
 
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *out, size_t n)
@@ -76,18 +100,7 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *
             snprintf(out, n, "copy_elements");
         return;
     }
-    /* the call that most of the group's nodes come from */
-    const tn_call *best = NULL;
-    int most = 0;
-    for (int i = 0; i < g->n; i++) {
-        const tn_call *call = c->node[g->member[i]].t->call;
-        int k = 0;
-        for (int j = 0; j < g->n; j++) k += c->node[g->member[j]].t->call == call;
-        if (call && k > most) {
-            most = k;
-            best = call;
-        }
-    }
+    const tn_call *best = fu_main_call(c, g, NULL);
     char want[64], id[40];
     if (best)
         snprintf(want, sizeof want, "%.20s%s", best->of ? best->of->name : best->name,

@@ -125,6 +125,18 @@ void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_in
     }
 }
 
+void fu_limit(char *out, size_t n, tn_dtype d, bool low)
+{
+    static const char *const whole[TN_DTYPE_COUNT][2] = {[TN_I32] = {"INT32_MAX", "INT32_MIN"},
+                                                         [TN_I64] = {"INT64_MAX", "INT64_MIN"},
+                                                         [TN_U8] = {"255", "0"},
+                                                         [TN_BOOL] = {"1", "0"}};
+    if (tn_dtype_is_float(d))
+        fu_literal(out, n, d, low ? -(double)INFINITY : (double)INFINITY, 0, false);
+    else
+        snprintf(out, n, "%s", whole[d][low]);
+}
+
 void fu_identifier(char *out, size_t n, const char *from)
 {
     static const char *const reserved[] = {

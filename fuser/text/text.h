@@ -52,13 +52,17 @@ const fu_dialect *fu_language(const tn_target *t);
 /* The expression of a row with its operands and K(..) put in. */
 void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const char *const *arg);
 void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_int);
+void fu_limit(char *out, size_t n, tn_dtype d, bool low); /* the least value of d, or the largest */
 /* A C identifier from any text; reserved words get a tail. */
 void fu_identifier(char *out, size_t n, const char *from);
 
 /* ---- steps.c ---- */
 tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
+int fu_step_dim(fu_ctx *c, tn_step *s, int64_t value);            /* index in s->dim */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
+/* The call that most of the group's nodes come from, but for those of one call and its gradient. */
+const tn_call *fu_main_call(const fu_ctx *c, const fu_group *g, const tn_call *but);
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *out, size_t n);
 int fu_finish_kernel(fu_ctx *c, tn_step *s, tn_growing *t); /* hands the text over to the step */
 

@@ -58,15 +58,9 @@ int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *w
 
 int fu_dim(fu_em *e, int64_t value)
 {
-    tn_step *s = e->s;
-    if (!s->dim && !(s->dim = tn_arena_alloc(&e->c->plan->arena, TN_MAX_KERNEL_DIMS * sizeof *s->dim)))
-        e->t.failed = TN_E_NOMEM;
-    if (e->t.failed || s->n_dim == TN_MAX_KERNEL_DIMS) {
-        if (!e->t.failed) e->t.failed = TN_E_UNSUPPORTED;
-        return 0;
-    }
-    s->dim[s->n_dim] = value;
-    return s->n_dim++;
+    const int at = fu_step_dim(e->c, e->s, value);
+    if (at < 0 && !e->t.failed) e->t.failed = at;
+    return at < 0 ? 0 : at;
 }
 
 int fu_scalar(fu_em *e, int slot, int what)
@@ -288,8 +282,8 @@ static void ask_op(fu_em *e, int id)
     define(e, id, expr);
 }
 
-/* A cast that rounds: from 16 bits, of what has the digits of memory wherever it is made. One to 16 bits leaves
- * that to its readers. */
+/* A cast that rounds: from 16 bits, of what has the digits of memory wherever it is made. One to 16 bits
+ * leaves that to its readers. */
 static bool is_rounded(const fu_em *e, const fu_value *v)
 {
     const fu_value *x = &e->p->value[v->arg[0]];
@@ -501,39 +495,15 @@ const char *fu_place_type(const fu_em *e, const fu_value *v)
 }
 
 /* The neutral element, of the accumulator's type. */
-void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n)
+void fu_reduce_start(const fu_value *v, char *out, size_t n)
 {
-    (void)e;
     tn_dtype d = v->wide ? TN_F64 : fu_chooses(v) ? v->from : v->dtype;
     bool low = v->op == TN_OP_reduce_max || v->op == TN_OP_reduce_argmax;
     if (v->op == TN_OP_reduce_sum || v->op == TN_OP_reduce_prod) {
         fu_literal(out, n, d, 0, v->op == TN_OP_reduce_prod, true);
         return;
     }
-    switch (fu_compute_dtype(d)) {
-    case TN_F32:
-        fu_literal(out, n, d, low ? -(double)__builtin_inf() : (double)__builtin_inf(), 0, false);
-        break;
-    case TN_F64:
-        fu_literal(out, n, d, low ? -__builtin_inf() : __builtin_inf(), 0, false);
-        break;
-    case TN_I32:
-        snprintf(out, n, "%s", low ? "INT32_MIN" : "INT32_MAX");
-        break;
-    case TN_I64:
-        snprintf(out, n, "%s", low ? "INT64_MIN" : "INT64_MAX");
-        break;
-    case TN_U8:
-        snprintf(out, n, "%s", low ? "0" : "255");
-        break;
-    case TN_BOOL:
-        snprintf(out, n, "%s", low ? "0" : "1");
-        break;
-    case TN_F16: /* carried in f32 */
-    case TN_BF16:
-    case TN_DTYPE_COUNT:
-        break;
-    }
+    fu_limit(out, n, d, low);
 }
 
 /* `acc` and the position beside it take a value that beats it. A NaN beats everything but an earlier NaN; an

@@ -56,7 +56,7 @@ const char *fu_type(const fu_em *e, tn_dtype d);
 void fu_put_store(fu_em *e, const fu_store *s);
 /* One step of a reduction: `acc` takes `value`, found at position `at` for those that choose one. */
 void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at, const char *value);
-void fu_reduce_start(const fu_em *e, const fu_value *v, char *out, size_t n);
+void fu_reduce_start(const fu_value *v, char *out, size_t n);
 const char *fu_acc_type(const fu_em *e, const fu_value *v);
 const char *fu_place_type(const fu_em *e, const fu_value *v);
 /* The row of a function that is much shorter where its argument is at most TN_NEAR, written with that form of

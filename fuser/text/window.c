@@ -164,12 +164,7 @@ static void forward(window *w)
     const long long wide = p->window[1];
     const char *type = w->k.lang->type[w->acc], *best = w->sum, *which = w->which;
     char start[48] = "0", value[300], base[80];
-    if (max)
-        fu_literal(start, sizeof start, w->acc, -__builtin_inf(),
-                   w->acc == TN_I32   ? INT32_MIN
-                   : w->acc == TN_I64 ? INT64_MIN
-                                      : 0,
-                   !real);
+    if (max) fu_limit(start, sizeof start, w->acc, true);
     declare(w, type, "best", start);
     if (w->chosen) declare(w, "int32_t", "which", "-1");
     fu_open(t, "for (int ky = 0; ky < %lld; ky++) {", (long long)p->window[0]);
