@@ -110,6 +110,7 @@ get_cifar10() {
     get "$file" c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd \
         https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz || return
     tar -xzf "$file" -C "$to/cifar10" --strip-components=1 || failed=1
+    say "$to/cifar10: build/make_folders $to/cifar10 $to/cifar10-images makes folders of images of it, for build/cifar_resnet"
 }
 
 get_shakespeare() {

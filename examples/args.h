@@ -208,6 +208,15 @@ static inline void args_log(struct args *a, long step, tn_tensor *loss)
     a->clock = now;
 }
 
+/* The share of n items that are right, as the examples print it; nothing after an error. */
+static inline void args_accuracy(const tn_session *s, double accuracy, int64_t n)
+{
+    if (tn_error(s)) return;
+    printf("test accuracy %.2f %% (%lld/%lld)\n", 100 * accuracy, llround(accuracy * (double)n),
+           (long long)n);
+    fflush(stdout);
+}
+
 /* Saves, reports and closes as asked; the program's exit status. A run that was interrupted before its first
  * step has nothing to save: a file that is there may be of a run that had. */
 static inline int args_finish(struct args *a, tn_session *s)

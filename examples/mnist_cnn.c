@@ -32,13 +32,6 @@ static void train_step(tn_session *s, const struct net *net, tn_optim *opt, tn_l
     tn_step_end(s);
 }
 
-static void report(double accuracy, int64_t n)
-{
-    printf("test accuracy %.2f %% (%lld/%lld)\n", 100 * accuracy, llround(accuracy * (double)n),
-           (long long)n);
-    fflush(stdout);
-}
-
 int main(int argc, char **argv)
 {
     struct args a = {.program = "mnist_cnn",
@@ -76,11 +69,11 @@ int main(int argc, char **argv)
         }
         if (interrupted()) return args_finish(&a, s);
         accuracy = tn_evaluate(s, test, classify, &net);
-        if (epoch + 1 < a.epochs && step < total && !a.quiet && !tn_error(s))
-            report(accuracy, tn_dataset_count(test));
+        if (epoch + 1 < a.epochs && step < total && !a.quiet)
+            args_accuracy(s, accuracy, tn_dataset_count(test));
     }
     /* a checkpoint that was trained to the end already */
     if (isnan(accuracy)) accuracy = tn_evaluate(s, test, classify, &net);
-    if (!tn_error(s)) report(accuracy, tn_dataset_count(test));
+    args_accuracy(s, accuracy, tn_dataset_count(test));
     return args_finish(&a, s);
 }

@@ -346,6 +346,44 @@ typedef struct tn_idx_options {
 } tn_idx_options;
 TN_NEW(tn_dataset, dataset_idx_with, tn_session *s, const char *dir, tn_part part,
        const tn_idx_options *options);
+/* Photographs: dir/CLASS/.., a folder for each class with .jpg, .jpeg and .png files in it or in folders within it, links
+ * followed, what begins with a dot left out. Labels, i32, are the places of the classes' names in their order by bytes.
+ * An item is f32 [height, width, channels], (pixel / 255 - mean) / std.
+ *
+ * Of an image the middle is taken, as large as it can be in the shape of an item, and scaled with an antialiased
+ * bilinear filter (PIL's). With .resize that is torchvision's Resize(resize), CenterCrop(height, width); with .stretch all
+ * of the image is scaled, whatever that does to its sides. Grey becomes colour and colour grey as channels ask, 16 bits
+ * become 8, alpha is left out unless channels is 4, and CMYK becomes RGB. An orientation that a camera noted is not
+ * looked at, as in PIL.
+ *
+ * Files are read and decoded by a loader's .workers ahead of the step. Where all items fit into .cache_bytes they are
+ * kept, as bytes, from the first pass on; what a loader's .augment does comes after that. A file that cannot be read or
+ * decoded ends the pass with TN_E_IO or TN_E_FORMAT, which names it; with .skip_damaged it is handed over as zeros with the
+ * label -100, which tn_cross_entropy and tn_evaluate leave out, a warning names it, and tn_dataset_damaged counts it. */
+typedef struct tn_images_options {
+    int height, width;      /* of an item; one left out: as the other, both: as the first image */
+    int channels;           /* 1, 3 or 4; 0 means 3 */
+    int resize;             /* see above; 0: no border is cut off but where shapes differ */
+    bool stretch;
+    double mean[4], std[4]; /* of each channel; std[0] 0 means 0 and 1, values from 0 to 1 */
+    tn_dataset *like;       /* takes all these and the classes of another data set: a test set has to fit its training set */
+    bool skip_damaged;
+    int64_t cache_bytes;    /* 0 means 256 MB; below 0: nothing is kept */
+    size_t size;
+} tn_images_options;
+TN_NEW(tn_dataset, dataset_images_with, tn_session *s, const char *dir, const tn_images_options *options);
+/* CIFAR-10's binary files, data_batch_1.bin to data_batch_5.bin (those that are there) or test_batch.bin: images f32
+ * [32, 32, 3], labels i32. data/get_data.sh fetches them. */
+typedef struct tn_cifar10_options {
+    double mean[4], std[4]; /* std[0] 0 means CIFAR-10's own */
+    size_t size;
+} tn_cifar10_options;
+TN_NEW(tn_dataset, dataset_cifar10_with, tn_session *s, const char *dir, tn_part part, const tn_cifar10_options *options);
+/* How many classes labels are of, 0 where that is not known, and a class's name, NULL where it has none. */
+TN_API int64_t tn_dataset_classes(const tn_dataset *d);
+TN_API const char *tn_dataset_class(const tn_dataset *d, int64_t label);
+TN_API int64_t tn_dataset_damaged(const tn_dataset *d); /* files found to be so */
+
 /* n items of `shape` from host memory, f32, with i32 labels; both are copied. */
 TN_NEW(tn_dataset, dataset_from, tn_session *s, const float *x, const int32_t *labels, int64_t n, int ndim,
        const int64_t *shape);
@@ -428,6 +466,23 @@ typedef struct tn_batch {
     tn_tensor *of[TN_MAX_ARRAYS]; /* of each array of the data set, x and y the first of them; NULL: it has no more */
 } tn_batch;
 
+/* What a pass does to images, of any data set that has them: x is made of bytes. All of it is drawn anew for each pass,
+ * as a function of seed, pass and item, so that a run that goes on from a checkpoint, and any number of .workers, draw
+ * the same. The numbers of tn_evaluate are those of images as they are. */
+typedef struct tn_augment {
+    bool flip;      /* left to right, one in two */
+    int pad;        /* moved by up to so many pixels each way, with black beyond the edge: torchvision's
+                       RandomCrop(padding = pad) */
+    double crop[2]; /* {0.08, 1}: a box of such a share of the area, of sides from 3:4 to 4:3, scaled to the size of an item:
+                       RandomResizedCrop. Of photographs, which are then decoded in each pass; without pad */
+    double brightness, contrast, saturation; /* ColorJitter's, in this order: times factors from 1 - b to 1 + b */
+    double mixup;   /* alpha, up to 4: x becomes r x + (1 - r) other, r ~ Beta(alpha, alpha), of another item of the batch,
+                       and y [n, classes] f32 shares of classes: a loss is
+                       tn_neg(tn_mean(tn_sum(tn_mul(b.y, tn_log_softmax(logits, -1)), TN_AXES(-1), false), TN_ALL, false)) */
+} tn_augment;
+/* Arrays behind x whose shape begins with x's [h, w] are maps of its pixels, such as masks: they are flipped and moved
+ * alike, with -100 beyond the edge, or 0 where the dtype is neither i32 nor i64. */
+
 typedef struct tn_loader_options {
     int64_t batch; /* 0 means 64, where there are arrays */
     bool shuffle;
@@ -438,8 +493,9 @@ typedef struct tn_loader_options {
     uint64_t seed;     /* of the order; 0 means the session's */
     FILE *progress_to; /* NULL means stderr */
     int workers;       /* threads that put batches together beside the step, two batches ahead at most. 0: as many as
-                          serve, which is none where items are copied or a function makes them; below 0: none. What a
-                          batch holds does not depend on it */
+                          serve: those of the session, up to 8, for files of images, one for augmented arrays, else
+                          none; below 0: none. What a batch holds does not depend on it */
+    tn_augment augment;
     size_t size;
 } tn_loader_options;
 /* One pass over d. With .shuffle, unless d is a text, the order is that of Fisher-Yates (i from n-1 down to 1, swap with
@@ -566,6 +622,8 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_dataset_arrays(...) tn_dataset_arrays_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_dataset_fn(...) tn_dataset_fn_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_dataset_tokens(...) TN_WITH2_(dataset_tokens_with, tn_tokens_options, __VA_ARGS__)
+#define tn_dataset_images(...) TN_WITH2_(dataset_images_with, tn_images_options, __VA_ARGS__)
+#define tn_dataset_cifar10(...) TN_WITH3_(dataset_cifar10_with, tn_cifar10_options, __VA_ARGS__)
 #define tn_dataset_from(...) tn_dataset_from_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)
 #define tn_dataset_idx(...) TN_WITH3_(dataset_idx_with, tn_idx_options, __VA_ARGS__)

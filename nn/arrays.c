@@ -92,8 +92,9 @@ typedef struct callback {
     void *user;
 } callback;
 
-static int call(const tn_dataset *d, int64_t k, void *const *out, nn_why *why)
+static int call(const tn_dataset *d, int64_t k, const nn_draw *draw, void *const *out, nn_why *why)
 {
+    (void)draw;
     const callback *c = d->of;
     const int status = c->fn(k, out, c->user);
     if (!status) return TN_OK;

@@ -5,7 +5,7 @@
  * becomes windows of i32. arrays.c takes them from a program and its files, images.c and text.c read files of
  * known formats. struct tn_dataset stands in nn.h. Read tn_nn_item first.
  */
-#include "nn.h"
+#include "augment.h"
 
 #include <string.h>
 
@@ -76,6 +76,8 @@ bool tn_nn_dataset_pixels(tn_dataset *d, const double *mean, const double *std)
     for (int64_t c = 0; c < a->shape[2] && c < 4; c++) {
         if (!(std[c] > 0) || !(mean[c] - mean[c] == 0)) return false;
         for (int i = 0; i < 256; i++) d->table[c][i] = (float)((i / 255.0 - mean[c]) / std[c]);
+        for (int i = 0; i < 256; i++) d->plain[c][i] = (float)(i / 255.0);
+        d->scale[c] = (float)(1 / std[c]);
     }
     return a->ndim == 3 && a->shape[2] <= 4;
 }
@@ -126,6 +128,21 @@ int64_t tn_dataset_epoch(const tn_dataset *d)
     return d ? d->next_epoch : 0;
 }
 
+int64_t tn_dataset_classes(const tn_dataset *d)
+{
+    return d ? d->classes : 0;
+}
+
+const char *tn_dataset_class(const tn_dataset *d, int64_t label)
+{
+    return d && d->class_of && label >= 0 && label < d->classes ? d->class_of[label] : NULL;
+}
+
+int64_t tn_dataset_damaged(const tn_dataset *d)
+{
+    return d ? d->damaged : 0;
+}
+
 /* ---- items ---- */
 
 #define WIDEN(from_type, to_type)                                                                            \
@@ -136,15 +153,13 @@ int64_t tn_dataset_epoch(const tn_dataset *d)
     }                                                                                                        \
     return
 
-static void copy(const tn_dataset *d, const nn_array *a, const unsigned char *from, void *to)
+/* An item without pixels. */
+static void copy(const nn_array *a, const unsigned char *from, void *to)
 {
     switch (a->raw) {
+    case NN_PIXELS:
     case NN_AS_IS:
         memcpy(to, from, (size_t)a->item * tn_dtype_size(a->dtype));
-        return;
-    case NN_PIXELS:
-        for (int64_t i = 0, c = a->shape[2]; i < a->item; i += c)
-            for (int64_t k = 0; k < c; k++) ((float *)to)[i + k] = d->table[k][from[i + k]];
         return;
     case NN_I8:
         WIDEN(int8_t, int32_t);
@@ -157,26 +172,57 @@ static void copy(const tn_dataset *d, const nn_array *a, const unsigned char *fr
     }
 }
 
-int tn_nn_item(const tn_dataset *d, int64_t k, void *const *out, nn_why *why)
+/* The pixels of item k: where they lie, or at `room`, which has that of two items. NULL: no memory. */
+static const unsigned char *pixels_of(const tn_dataset *d, int64_t k, const nn_draw *draw,
+                                      unsigned char *room)
 {
     const nn_array *x = &d->array[0];
-    unsigned char *pixels = NULL;
-    int status = TN_OK;
-    if (d->make) {
-        void *to[TN_MAX_ARRAYS];
-        memcpy(to, out, sizeof(to));
-        if (x->raw == NN_PIXELS && !x->data && !(to[0] = pixels = tn_malloc((size_t)x->item)))
-            return tn_nn_why(why, TN_E_NOMEM, "no memory for an item");
-        status = d->make(d, k, to, why);
+    const unsigned char *from = x->data ? x->data + k * x->item : room;
+    if (!draw || draw->how.crop[1] == 0 || d->slow) return from;
+    double box[4];
+    tn_nn_crop_box(draw, k, x->shape[0], x->shape[1], box);
+    const nn_picture image = {x->shape[0], x->shape[1], (unsigned char *)(uintptr_t)from};
+    return tn_nn_resize(&image, x->shape[2], box, room + x->item, image.h, image.w) ? NULL : room + x->item;
+}
+
+/* Item k of array i, which stands at out already where it has been made, as it is handed over. */
+static int hand_over(const tn_dataset *d, int i, int64_t k, const nn_view *v, unsigned char *out, nn_why *why)
+{
+    const nn_array *a = &d->array[i];
+    const size_t bytes = (size_t)a->item * tn_dtype_size(a->dtype);
+    if (a->data) copy(a, a->data + (size_t)(k * a->item) * tn_nn_raw_size(a), out);
+    if (!(v->flip || v->dy || v->dx) || !tn_nn_follows(d, i)) return TN_OK;
+    unsigned char *before = tn_malloc(bytes);
+    if (!before) return tn_nn_why(why, TN_E_NOMEM, "no memory for an item");
+    memcpy(before, out, bytes);
+    tn_nn_follow(a, before, v, out);
+    tn_free_mem(before);
+    return TN_OK;
+}
+
+int tn_nn_item(const tn_dataset *d, int64_t k, const nn_draw *draw, void *const *out, nn_why *why)
+{
+    const nn_array *x = &d->array[0];
+    const bool pixels = d->arrays && x->raw == NN_PIXELS;
+    void *to[TN_MAX_ARRAYS];
+    unsigned char *room = pixels ? tn_malloc(2 * (size_t)x->item) : NULL;
+    nn_view view = {.flip = false};
+    int status = pixels && !room ? tn_nn_why(why, TN_E_NOMEM, "no memory for an item") : TN_OK;
+    memcpy(to, out, (size_t)d->arrays * sizeof(*to));
+    if (pixels) to[0] = room;
+    if (draw) tn_nn_view_of(draw, k, &view);
+    if (!status && d->make) status = d->make(d, k, draw, to, why);
+    const unsigned char *from = pixels && !status ? pixels_of(d, k, draw, room) : NULL;
+    if (from)
+        tn_nn_show(d, from, &view, out[0]);
+    else if (pixels && !status)
+        status = tn_nn_why(why, TN_E_NOMEM, "no memory to resize an image");
+    for (int i = pixels; i < d->arrays && !status; i++) status = hand_over(d, i, k, &view, out[i], why);
+    if (status == NN_DAMAGED) {
+        memset(out[0], 0, (size_t)x->item * sizeof(float));
+        *(int32_t *)out[1] = NN_NO_LABEL;
     }
-    for (int i = 0; i < d->arrays && !status; i++) {
-        const nn_array *a = &d->array[i];
-        const unsigned char *from = a->data ? a->data + (size_t)(k * a->item) * tn_nn_raw_size(a)
-                                    : i     ? NULL
-                                            : pixels;
-        if (from) copy(d, a, from, out[i]);
-    }
-    tn_free_mem(pixels);
+    tn_free_mem(room);
     return status;
 }
 

@@ -116,7 +116,7 @@ static double evaluate(evaluation e, bool loss)
     nn_pass pass = {
         .end = e.d->n, .batch = most / item < BATCH || e.d->corpus ? most / item : BATCH, .op = e.op};
     if (pass.batch < 1) pass.batch = 1;
-    pass.threads = tn_nn_feed_threads(e.d, 0);
+    pass.threads = tn_nn_feed_threads(e.d, NULL, 0);
     const size_t labels = e.classify ? (size_t)(pass.batch * e.d->array[1].item) * sizeof(int64_t) : 0;
     e.labels = tn_malloc(labels);
     e.best = loss ? NULL : tn_malloc(labels);

@@ -6,7 +6,7 @@
  * nothing but when it is there. There are AHEAD slots, which is what bounds the memory. Read tn_nn_feed_take
  * first, then worker.
  */
-#include "nn.h"
+#include "augment.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -18,13 +18,18 @@ typedef struct slot {
     void *values[TN_MAX_ARRAYS]; /* [batch, item] each */
     int64_t first, n;            /* its items of the pass; n 0: it is past the end */
     int64_t taken, filled;       /* of them, those that a thread has begun with and done */
-    int64_t bad;                 /* the first item that could not be made, */
-    nn_why why;                  /* and why */
+    bool ready;
+    float *soft;                           /* [batch, classes]: labels of mixed items */
+    int64_t bad;                           /* the first item that could not be made, */
+    nn_why why;                            /* and why */
+    int64_t damaged;                       /* items found to be so, */
+    char damage[sizeof((nn_why){0}.text)]; /* and how one of them is */
 } slot;
 
 struct nn_feed {
-    const tn_dataset *d;
+    tn_dataset *d;
     nn_pass pass;
+    nn_draw draw; /* what pass.draw points to */
     int64_t next; /* the first item of the pass that is in no slot */
     slot slot[AHEAD];
     int slots, head; /* how many; the one that is taken next */
@@ -42,49 +47,87 @@ static void assign(nn_feed *f, slot *t)
     const int64_t left = f->pass.end - f->next;
     t->first = f->next;
     t->n = left < 0 ? 0 : left < f->pass.batch ? left : f->pass.batch;
-    t->taken = t->filled = 0;
+    t->taken = t->filled = t->damaged = 0;
+    t->ready = !t->n;
     t->why.status = TN_OK;
     f->next += t->n;
 }
 
-/* Item i of the slot; its place in the slot's values is its own. */
-static int fill(const nn_feed *f, const slot *t, int64_t i, nn_why *why)
+/* The item of the data set that is item i of the slot; of a text, where its window begins. */
+static int64_t item_at(const nn_feed *f, const slot *t, int64_t i)
 {
     const nn_pass *p = &f->pass;
-    void *to[TN_MAX_ARRAYS];
-    int64_t k = t->first + i;
-    for (int a = 0; a < f->d->arrays; a++)
-        to[a] =
-            (char *)t->values[a] + (size_t)(i * f->d->array[a].item) * tn_dtype_size(f->d->array[a].dtype);
-    if (p->drawn) {
-        const int64_t room =
-            f->d->corpus->n - f->d->array[0].item; /* a part shorter than a window has one place */
-        uint32_t place;
-        tn_nn_places(&place, k, 1, room > 0 ? (uint32_t)room : 1, p->seed, p->epoch);
-        k = place;
-    } else if (p->order) {
-        k = p->order[k];
-    } else if (f->d->corpus) {
-        k *= f->d->array[0].item;
-    }
-    return tn_nn_item(f->d, k, to, why);
+    if (p->order) return p->order[t->first + i];
+    if (!f->d->corpus) return t->first + i;
+    const int64_t ctx = f->d->array[0].item,
+                  room = f->d->corpus->n - ctx; /* a part shorter than a window has one place */
+    uint32_t place;
+    if (!p->drawn) return (t->first + i) * ctx;
+    tn_nn_places(&place, t->first + i, 1, room > 0 ? (uint32_t)room : 1, p->seed, p->epoch);
+    return place;
 }
 
-/* Fills items of the slot from `from` on, up to CHUNK or to its end. */
+/* Each item becomes, in a share of its own, the one that stands as far from the batch's other end. Labels
+ * become shares of the classes. */
+static void mix(const nn_feed *f, slot *t)
+{
+    const int64_t item = f->d->array[0].item, classes = f->d->classes;
+    float *x = t->values[0];
+    memset(t->soft, 0, (size_t)(t->n * classes) * sizeof(float));
+    for (int64_t i = 0; i < t->n; i++) {
+        const int64_t j = t->n - 1 - i, y[2] = {((int32_t *)t->values[1])[i], ((int32_t *)t->values[1])[j]};
+        const float of_i = (float)tn_nn_share(&f->draw, item_at(f, t, i)),
+                    of_j = (float)tn_nn_share(&f->draw, item_at(f, t, j));
+        for (int k = 0; k < 2; k++)
+            if (y[k] >= 0 && y[k] < classes) t->soft[i * classes + y[k]] += k ? 1 - of_i : of_i;
+        for (int64_t k = 0; k < item && i < j; k++) {
+            float *a = x + i * item + k, *b = x + j * item + k;
+            const float one = *a, other = *b;
+            *a = of_i * one + (1 - of_i) * other;
+            *b = of_j * other + (1 - of_j) * one;
+        }
+    }
+}
+
+/* Fills items of the slot from `from` on, up to CHUNK or to its end; places in its values are each item's
+ * own. */
 static void fill_some(nn_feed *f, slot *t, int64_t from)
 {
     const int64_t to = from + CHUNK < t->n ? from + CHUNK : t->n;
-    nn_why why = {0};
-    int64_t i = from;
-    while (i < to && !fill(f, t, i, &why)) i++;
+    nn_why why = {0}, damage = {0};
+    int64_t i = from, damaged = 0;
+    for (int status = TN_OK; i < to && !status; i++) {
+        nn_why here = {0};
+        void *at[TN_MAX_ARRAYS];
+        for (int a = 0; a < f->d->arrays; a++)
+            at[a] = (char *)t->values[a] +
+                    (size_t)(i * f->d->array[a].item) * tn_dtype_size(f->d->array[a].dtype);
+        status = tn_nn_item(f->d, item_at(f, t, i), f->pass.draw, at, &here);
+        if (status == NN_DAMAGED) {
+            if (*here.text && !damaged++) damage = here;
+            status = TN_OK;
+        } else if (status) {
+            why = here;
+            why.status = status;
+            break;
+        }
+    }
     if (f->threads) pthread_mutex_lock(&f->lock);
     if (why.status && (!t->why.status || i < t->bad)) {
         t->why = why;
         t->bad = i;
     }
+    if (damaged && !t->damaged) memcpy(t->damage, damage.text, sizeof(t->damage));
+    t->damaged += damaged;
     t->filled += to - from;
+    const bool last = t->filled == t->n;
+    if (f->threads) pthread_mutex_unlock(&f->lock);
+    if (!last) return;
+    if (t->soft && !t->why.status) mix(f, t);
+    if (f->threads) pthread_mutex_lock(&f->lock);
+    t->ready = true;
     if (f->threads) {
-        if (t->filled == t->n) pthread_cond_signal(&f->ready);
+        pthread_cond_signal(&f->ready);
         pthread_mutex_unlock(&f->lock);
     }
 }
@@ -135,32 +178,42 @@ static void start(nn_feed *f)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-int tn_nn_feed_threads(const tn_dataset *d, int wanted)
+int tn_nn_feed_threads(const tn_dataset *d, const nn_draw *draw, int wanted)
 {
     if (wanted) return wanted > 0 ? wanted : 0;
-    return d->slow ? tn_threads(d->s) < USUAL_THREADS ? tn_threads(d->s) : USUAL_THREADS : 0;
+    if (!d->slow) return draw ? 1 : 0;
+    return tn_threads(d->s) < USUAL_THREADS ? tn_threads(d->s) : USUAL_THREADS;
 }
 
-nn_feed *tn_nn_feed_open(const tn_dataset *d, const nn_pass *pass)
+nn_feed *tn_nn_feed_open(tn_dataset *d, const nn_pass *pass)
 {
     nn_feed *f = tn_calloc(1, sizeof(*f));
     if (!f) return NULL;
     f->d = d;
     f->pass = *pass;
+    if (pass->draw) f->draw = *pass->draw;
+    if (pass->draw) f->pass.draw = &f->draw;
+    const bool mixes = pass->draw && pass->draw->how.mixup > 0;
     f->next = pass->at;
     f->slots = pass->threads > 0 ? AHEAD : 1;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->ready, NULL);
-    for (int i = 0; i < f->slots; i++)
+    bool good = true;
+    for (int i = 0; i < f->slots; i++) {
+        slot *t = &f->slot[i];
         for (int a = 0; a < d->arrays; a++) {
             const nn_array *of = &d->array[a];
-            f->slot[i].values[a] = tn_malloc((size_t)(pass->batch * of->item) * tn_dtype_size(of->dtype));
-            if (!f->slot[i].values[a]) {
-                tn_nn_feed_close(f);
-                return NULL;
-            }
+            t->values[a] = tn_malloc((size_t)(pass->batch * of->item) * tn_dtype_size(of->dtype));
+            good = good && t->values[a];
         }
+        if (mixes) t->soft = tn_malloc((size_t)(pass->batch * d->classes) * sizeof(float));
+        good = good && (t->soft || !mixes);
+    }
+    if (!good) {
+        tn_nn_feed_close(f);
+        return NULL;
+    }
     start(f);
     return f;
 }
@@ -175,8 +228,13 @@ static bool make_tensors(nn_feed *f, const slot *t)
 {
     tn_batch *b = &f->batch;
     if (t->why.status) tn_fail(f->d->s, t->why.status, f->pass.op, "%s", t->why.text);
+    if (t->damaged)
+        tn_warn(f->d->s, "%lld damaged, and handed over as zeros with the label %d: %s",
+                (long long)t->damaged, NN_NO_LABEL, t->damage);
+    f->d->damaged += t->damaged;
     for (int a = 0; a < f->d->arrays && !tn_error(f->d->s); a++)
-        b->of[a] = tn_nn_dataset_tensor(f->d, a, t->n, t->values[a]);
+        b->of[a] = a == 1 && t->soft ? tn_from(f->d->s, t->soft, TN_F32, 2, (int64_t[]){t->n, f->d->classes})
+                                     : tn_nn_dataset_tensor(f->d, a, t->n, t->values[a]);
     b->x = b->of[0];
     b->y = b->of[1];
     b->n = t->n;
@@ -190,7 +248,7 @@ int tn_nn_feed_take(nn_feed *f, tn_batch *b)
     if (!f->threads)
         for (int64_t i = 0; i < t->n; i += CHUNK) fill_some(f, t, i);
     if (f->threads) pthread_mutex_lock(&f->lock);
-    while (t->filled < t->n) pthread_cond_wait(&f->ready, &f->lock);
+    while (!t->ready) pthread_cond_wait(&f->ready, &f->lock);
     if (f->threads) pthread_mutex_unlock(&f->lock);
     free_tensors(f);
     if (!t->n || !make_tensors(f, t)) return 0;
@@ -218,6 +276,7 @@ void tn_nn_feed_close(nn_feed *f)
     pthread_cond_destroy(&f->ready);
     free_tensors(f);
     for (int i = 0; i < AHEAD; i++)
-        for (int a = 0; a < TN_MAX_ARRAYS; a++) tn_free_mem(f->slot[i].values[a]);
+        for (int a = 0; a <= TN_MAX_ARRAYS; a++)
+            tn_free_mem(a < TN_MAX_ARRAYS ? f->slot[i].values[a] : (void *)f->slot[i].soft);
     tn_free_mem(f);
 }

@@ -5,7 +5,7 @@
  * checkpoint can say where to go on: at what has been handed out, however much more is ready. Read tn_next
  * first.
  */
-#include "nn.h"
+#include "augment.h"
 
 struct tn_loader {
     tn_dataset *d;
@@ -34,6 +34,46 @@ static bool fits(const tn_dataset *d, int64_t batch, int64_t batches)
     return batches <= most;
 }
 
+/* Labels of which it is not said what they are below: they are counted. */
+static int64_t count_classes(const tn_dataset *d)
+{
+    int64_t most = -1;
+    const int32_t *y = (const int32_t *)d->array[1].data;
+    for (int64_t i = 0; i < d->n && y; i++)
+        if (y[i] > most) most = y[i];
+    return most + 1;
+}
+
+/* What is asked of images, or why it cannot be done; true where anything is. */
+static bool augments(tn_dataset *d, const tn_augment *a, nn_why *why)
+{
+    const double number[] = {a->pad,      a->crop[0],    a->crop[1], a->brightness,
+                             a->contrast, a->saturation, a->mixup};
+    bool any = a->flip;
+    for (size_t i = 0; i < sizeof(number) / sizeof(*number); i++) {
+        any = any || number[i] != 0;
+        if (!(number[i] >= 0) || number[i] > (i ? 4 : 1 << 14))
+            tn_nn_why(why, TN_E_ARG, "augment: %g is no number that any of it can be", number[i]);
+    }
+    if (!any) return false;
+    if (a->crop[1] != 0 && (!(a->crop[0] > 0) || a->crop[0] > a->crop[1] || a->crop[1] > 1 || a->pad))
+        tn_nn_why(why, TN_E_ARG,
+                  "augment: crop {%g, %g} must rise from above 0 to at most 1, and goes without pad",
+                  a->crop[0], a->crop[1]);
+    if (!d->arrays || d->array[0].raw != NN_PIXELS)
+        tn_nn_why(why, TN_E_ARG, "augment: the data set has no images (an array of them has a .std)");
+    for (int i = 1; i < d->arrays; i++)
+        if (a->crop[1] != 0 && tn_nn_follows(d, i))
+            tn_nn_why(why, TN_E_UNSUPPORTED, "augment: crop would scale array %d, a map of the pixels", i);
+    if (a->mixup > 0 && (d->arrays != 2 || d->array[1].dtype != TN_I32 || d->array[1].ndim))
+        tn_nn_why(why, TN_E_ARG, "augment: mixup wants images and their labels, of i32");
+    else if (a->mixup > 0 && !d->classes)
+        d->classes = count_classes(d);
+    if (a->mixup > 0 && !d->classes && !why->status)
+        tn_nn_why(why, TN_E_ARG, "augment: mixup needs to know the classes");
+    return true;
+}
+
 TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_dataset *d,
           const tn_loader_options *options)
 {
@@ -46,7 +86,13 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
                 (long long)o->batches);
         return NULL;
     }
-    const bool drawn = d->corpus && o->shuffle;
+    nn_why why = {0};
+    nn_draw draw = {.how = o->augment};
+    const bool drawn = d->corpus && o->shuffle, augmented = augments(d, &o->augment, &why);
+    if (why.status) {
+        tn_fail(d->s, why.status, op, "%s", why.text);
+        return NULL;
+    }
     const int64_t batch = wanted > d->n && !drawn ? d->n : wanted;
     tn_loader *l = fits(d, batch, o->batches) ? tn_nn_own(d->s, sizeof(*l), destroy, op) : NULL;
     nn_pass pass = {.drawn = drawn, .epoch = d->next_epoch, .at = d->next_at, .batch = batch, .op = "next"};
@@ -54,7 +100,9 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     pass.end = o->drop_last ? d->n - d->n % wanted : d->n;
     const bool cut = l && o->batches && (drawn || o->batches * batch < pass.end);
     if (cut) pass.end = o->batches * batch;
-    pass.threads = tn_nn_feed_threads(d, o->workers);
+    draw.key = tn_nn_key(pass.seed, pass.epoch);
+    if (augmented) pass.draw = &draw;
+    pass.threads = tn_nn_feed_threads(d, pass.draw, o->workers);
     if (l && o->shuffle && !drawn && (l->order = tn_malloc((size_t)d->n * sizeof(uint32_t))))
         tn_nn_order(l->order, d->n, pass.seed, pass.epoch);
     pass.order = l ? l->order : NULL;

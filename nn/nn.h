@@ -62,6 +62,17 @@ typedef struct nn_images {
     unsigned char *pixels; /* [n, h, w], tn_free_mem it */
 } nn_images;
 
+typedef struct nn_picture {
+    int64_t h, w;
+    unsigned char *pixels; /* [h, w, channels], tn_free_mem it */
+} nn_picture;
+/* The PNG or JPEG file as pixels of so many channels, 1 to 4. */
+int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int channels, nn_picture *out,
+                 nn_why *why);
+/* The box {y0, x0, y1, x1} of the image, scaled to [out_h, out_w, channels]. TN_OK or TN_E_NOMEM. */
+int tn_nn_resize(const nn_picture *in, int64_t channels, const double box[4], unsigned char *out,
+                 int64_t out_h, int64_t out_w);
+
 /* IDX files of unsigned bytes, plain or gzip. */
 int tn_nn_idx_images(const char *path, nn_images *out, nn_why *why);
 int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_why *why);
@@ -89,7 +100,7 @@ size_t tn_nn_raw_size(const nn_array *a); /* bytes of one element as it lies */
  * nothing is mapped. */
 int tn_nn_npy(const char *path, nn_array *out, int64_t *n, nn_why *why);
 
-/* ---- dataset.c, arrays.c, images.c, text.c, loader.c, feed.c ---- */
+/* ---- dataset.c, arrays.c, images.c, folder.c, cifar.c, text.c, loader.c, feed.c ---- */
 
 enum { NN_NO_LABEL = -100 }; /* what tn_cross_entropy ignores */
 
@@ -105,8 +116,16 @@ typedef struct nn_corpus {
     nn_file file;
 } nn_corpus;
 
-/* Makes item k: writes the elements of each array without data of its own to out[i]. */
-typedef int nn_make(const tn_dataset *d, int64_t k, void *const *out, nn_why *why);
+/* What a pass does to images, each by a key of the pass. */
+typedef struct nn_draw {
+    tn_augment how;
+    uint64_t key;
+} nn_draw;
+
+/* Makes item k: writes the elements of each array without data of its own to out[i], pixels as bytes.
+ * NN_DAMAGED, with a reason the first time, where there is no such item to be had, which is no error. */
+typedef int nn_make(const tn_dataset *d, int64_t k, const nn_draw *draw, void *const *out, nn_why *why);
+enum { NN_DAMAGED = 1 };
 
 struct tn_dataset {
     tn_session *s;
@@ -115,11 +134,15 @@ struct tn_dataset {
     int64_t n;
     int arrays; /* the first is a batch's x, the second its y */
     nn_array array[TN_MAX_ARRAYS];
-    int64_t classes;     /* labels are below; 0: not known */
-    float table[4][256]; /* of pixels: the value of a byte in each channel */
-    nn_make *make;       /* NULL: all arrays have data */
-    bool slow;           /* what it makes is worth threads */
-    void *of;            /* what it makes them of, which goes by `drop` */
+    int64_t classes;             /* labels are below; 0: not known */
+    const char *const *class_of; /* their names, or NULL */
+    float table[4][256];         /* of pixels: the value of a byte in each channel */
+    float plain[4][256];         /* the same in [0, 1], */
+    float scale[4];              /* and what the value is of it, beside that of 0 */
+    nn_make *make;               /* NULL: all arrays have data */
+    bool slow;                   /* it reads images, which is worth threads, and sees to .crop itself */
+    int64_t damaged;             /* items found to be so */
+    void *of;                    /* what it makes them of, which goes by `drop` */
     void (*drop)(void *of);
     nn_corpus *corpus;           /* of a text, whose items are windows; also in `of` */
     int64_t next_epoch, next_at; /* the next loader's pass, and the items of it to leave out */
@@ -137,7 +160,7 @@ void *tn_nn_dataset_room(tn_dataset *d);
 /* Bytes of the first array become (p / 255 - mean) / std. False: no such numbers. */
 bool tn_nn_dataset_pixels(tn_dataset *d, const double *mean, const double *std);
 /* Item k of each array into out[i], as it is handed over; k is the first token of a window of a text. */
-int tn_nn_item(const tn_dataset *d, int64_t k, void *const *out, nn_why *why);
+int tn_nn_item(const tn_dataset *d, int64_t k, const nn_draw *draw, void *const *out, nn_why *why);
 /* A tensor of n items of array i whose values stand at x. */
 tn_tensor *tn_nn_dataset_tensor(const tn_dataset *d, int i, int64_t n, const void *x);
 /* Of a text: the window from token `from` on, and the tokens that follow. Past the end 0 and -100. */
@@ -154,10 +177,12 @@ typedef struct nn_pass {
     int64_t epoch, at, end, batch; /* items from at to end, in batches */
     int threads;                   /* that put batches together ahead of who takes them; 0: none */
     const char *op;                /* for errors */
+    const nn_draw *draw;           /* NULL: images are as they are */
 } nn_pass;
 typedef struct nn_feed nn_feed;
-int tn_nn_feed_threads(const tn_dataset *d, int wanted); /* wanted 0: as many as serve, below 0: none */
-nn_feed *tn_nn_feed_open(const tn_dataset *d, const nn_pass *pass); /* NULL: no memory */
+int tn_nn_feed_threads(const tn_dataset *d, const nn_draw *draw,
+                       int wanted);                           /* wanted 0: as many as serve, below 0: none */
+nn_feed *tn_nn_feed_open(tn_dataset *d, const nn_pass *pass); /* NULL: no memory */
 /* The next batch, whose tensors live until the call after this one: 1, or 0 at the end and after an error,
  * which is reported. */
 int tn_nn_feed_take(nn_feed *f, tn_batch *b);

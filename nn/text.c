@@ -31,8 +31,9 @@ void tn_nn_window(const tn_dataset *d, int64_t from, int32_t *x, int32_t *y)
     }
 }
 
-static int window(const tn_dataset *d, int64_t from, void *const *out, nn_why *why)
+static int window(const tn_dataset *d, int64_t from, const nn_draw *draw, void *const *out, nn_why *why)
 {
+    (void)draw;
     const nn_corpus *c = d->corpus;
     tn_nn_window(d, from, out[0], out[1]);
     for (int64_t i = 0; !c->bytes && i <= d->array[0].item && from + i < c->n; i++)

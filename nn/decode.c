@@ -1,0 +1,90 @@
+/* decode.c - a PNG or JPEG image as bytes. The decoder is stb_image, kept to these formats in memory; what it
+ * would let pass is looked for here: headers that ask for more than a file can hold, and a JPEG that is cut
+ * off, whose missing part it takes for grey. Read tn_nn_decode first.
+ */
+#include "nn.h"
+
+#ifdef TN_HAVE_STB
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
+#define STBI_ONLY_PNG
+#define STBI_ONLY_JPEG
+#define STBI_NO_STDIO
+/* It does not always say that it failed for want of memory. */
+static _Thread_local bool starved;
+static void *noted(void *p)
+{
+    if (!p) starved = true;
+    return p;
+}
+#define STBI_MALLOC(size)     noted(tn_malloc(size))
+#define STBI_REALLOC(p, size) noted(tn_realloc(p, size))
+#define STBI_FREE(p)          tn_free_mem(p)
+/* Not popped: gcc reports unused static functions at the end of the file. */
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <stb/stb_image.h>
+
+enum { MOST_SIDE = 1 << 16, MOST_PIXELS = 1 << 28 };
+/* Pixels of one bit, packed as well as deflate can: a header that wants more of a byte is lying. A JPEG has a
+ * bit for 64 pixels at least. */
+enum { MOST_OF_A_BYTE = 8 * 1032 };
+
+static bool is_jpeg(const unsigned char *p, size_t size)
+{
+    return size > 3 && p[0] == 0xff && p[1] == 0xd8 && p[2] == 0xff;
+}
+
+/* Goes over a JPEG from marker to marker, and the data between them, for its size; false where it has no end.
+ */
+static bool whole_jpeg(const unsigned char *p, size_t size, int *w, int *h)
+{
+    size_t at = 2;
+    while (at + 2 <= size) {
+        const unsigned char marker = p[at + 1];
+        if (p[at] != 0xff || marker == 0xff) {
+            at++; /* data of a scan, in which 0xff is followed by 0 or a restart marker; or a filling byte */
+        } else if (marker == 0xd9) {
+            return true;
+        } else if (!marker || marker == 1 || (marker >= 0xd0 && marker <= 0xd7)) {
+            at += 2;
+        } else {
+            if (at + 9 > size) return false;
+            if (marker >= 0xc0 && marker <= 0xc2) {
+                *h = p[at + 5] << 8 | p[at + 6];
+                *w = p[at + 7] << 8 | p[at + 8];
+            }
+            at += 2 + ((size_t)p[at + 2] << 8 | p[at + 3]);
+        }
+    }
+    return false;
+}
+
+int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int channels, nn_picture *out,
+                 nn_why *why)
+{
+    const bool jpeg = is_jpeg(file, size);
+    int w = 0, h = 0, found = 0;
+    if (size > INT32_MAX || (!jpeg && !stbi_info_from_memory(file, (int)size, &w, &h, &found)))
+        return tn_nn_why(why, TN_E_FORMAT, "%s: not a PNG or JPEG image", path);
+    if (jpeg && !whole_jpeg(file, size, &w, &h)) return tn_nn_why(why, TN_E_FORMAT, "%s: cut off", path);
+    if (w > MOST_SIDE || h > MOST_SIDE || (int64_t)w * h > MOST_PIXELS ||
+        (uint64_t)w * (uint64_t)h / MOST_OF_A_BYTE > size)
+        return tn_nn_why(why, TN_E_FORMAT, "%s: %d x %d pixels are more than a file of this size holds", path,
+                         w, h);
+    starved = false;
+    out->pixels = stbi_load_from_memory(file, (int)size, &w, &h, &found, channels);
+    out->w = w;
+    out->h = h;
+    if (out->pixels) return TN_OK;
+    return starved ? tn_nn_why(why, TN_E_NOMEM, "%s: no memory to unpack it", path)
+                   : tn_nn_why(why, TN_E_FORMAT, "%s: corrupt or cut off (%s)", path, stbi_failure_reason());
+}
+#else
+int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int channels, nn_picture *out,
+                 nn_why *why)
+{
+    (void)file, (void)size, (void)channels, (void)out;
+    return tn_nn_why(why, TN_E_UNSUPPORTED, "%s: this build has no reader of images (stb_image)", path);
+}
+#endif
