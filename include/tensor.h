@@ -404,6 +404,12 @@ TN_OP(all, tn_tensor *x, int naxes, const int *axes, bool keepdim);
 TN_OP(argmax, tn_tensor *x, int axis, bool keepdim); /* i64; the first of equals */
 TN_OP(argmin, tn_tensor *x, int axis, bool keepdim);
 TN_OP(cumsum, tn_tensor *x, int axis);
+/* Along an axis, in rising order or falling: NaN is greater than all, equal elements stay in their order. indices, i64, are
+ * places along the axis; values have a gradient. values or indices may be NULL. Return 0 or a status. */
+TN_FUNCTION(int, sort, tn_tensor *x, int axis, bool descending, tn_tensor **values, tn_tensor **indices);
+TN_OP(argsort, tn_tensor *x, int axis, bool descending);
+/* The k largest, or smallest, along an axis, the first of them first. */
+TN_FUNCTION(int, topk, tn_tensor *x, int64_t k, int axis, bool smallest, tn_tensor **values, tn_tensor **indices);
 
 /* ---- 7 Shapes and views: no data moves where strides can say it --------------------------------------- */
 
@@ -440,6 +446,9 @@ TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy
 /* [.., m, k] x [.., k, n] -> [.., m, n]; batch axes broadcast; 1-d operands as in PyTorch. Transposed and
  * strided operands cost no copy. Integers give integers, which wrap around; bool is TN_E_DTYPE. */
 TN_OP(matmul, tn_tensor *x, tn_tensor *y);
+/* torch.einsum of n tensors, up to 8: "bij,bjk->bik"; without "->" the result has the letters that stand once, in order
+ * of the alphabet. A letter twice in one operand, and "...", are TN_E_ARG; letters alike have extents alike. */
+TN_OP(einsum, const char *equation, int n, tn_tensor *const *xs);
 /* x [.., in] * weight [out, in]^T + bias [out] -> [.., out]; bias may be NULL. */
 TN_OP(affine, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);
 
@@ -564,7 +573,8 @@ typedef struct tn_sdpa_options {
 } tn_sdpa_options;
 /* softmax(q k^T * scale + mask) v, q [.., tq, d], k [.., tk, d], v [.., tk, dv]; causal: query i sees the keys up
  * to i. A query that sees nothing, because the mask hides all keys or adds -inf to them, gives zeros and passes no
- * gradient on, as in PyTorch. A scale that changes from step to step compiles and plans nothing anew.
+ * gradient on, as in PyTorch. k and v may have fewer heads than q, [.., h, t, d]: a divisor of q's, whose head i goes by
+ * their head i / (h / theirs) (grouped queries; PyTorch's enable_gqa). A scale that changes from step to step compiles and plans nothing anew.
  *
  * One kernel, whose scores are in memory at no time, where d = dv, the mask wants no gradient, at most two axes stand
  * in front of the last two, and there is one for the dtype and d; else two products with a softmax between.
@@ -575,6 +585,15 @@ typedef struct tn_sdpa_options {
  * the mask, something else stands between, the softmax has a value already, or a detach or a scope without gradients
  * cuts a gradient off on the way; eager mode never looks. A gradient by a value in between is TN_E_UNSUPPORTED. */
 TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
+
+typedef struct tn_rotary_options {
+    double base;      /* 0 means 10000 */
+    bool interleaved; /* pairs are elements 2 i and 2 i + 1, else i and i + d / 2 */
+    size_t size;
+} tn_rotary_options;
+/* Rotary positions: x [.., t, d], in whose row j each pair (a, b), i from 0 to d / 2 - 1, becomes (a cos - b sin, b cos +
+ * a sin) of the angle (start + j) base^(-2 i / d), an f32, of f64 an f64. start is a run-time number. */
+TN_OP(rotary, tn_tensor *x, int64_t start, const tn_rotary_options *options);
 
 /* The recurrence of torch.nn.LSTM over a sequence. gates [t, n, 4 h] is x W_ih^T + b_ih of all steps, weight [4 h, h]
  * and bias [4 h] are W_hh and b_hh, h and c [n, h] the first states; bias may be NULL, and the states, which are 0 then.

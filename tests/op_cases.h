@@ -109,6 +109,20 @@ enum { MOST_CASES = 256 };
 static op_case cases[MOST_CASES];
 static int n_cases;
 
+static tn_tensor *sorted(tn_tensor *x, int axis)
+{
+    tn_tensor *values = NULL;
+    return tn_sort(x, axis, true, &values, NULL) ? NULL : values;
+}
+
+/* The values of the largest, or the places of the smallest. */
+static tn_tensor *top(tn_tensor *x, int64_t k, int axis, bool smallest)
+{
+    tn_tensor *values = NULL, *places = NULL;
+    if (tn_topk(x, k, axis, smallest, &values, &places)) return NULL;
+    return smallest ? places : values;
+}
+
 static tn_tensor *split_parts(tn_tensor **x)
 {
     tn_tensor *part[2];
@@ -312,6 +326,26 @@ OP("scaled_dot_product_attention/bias", 0, tn_scaled_dot_product_attention(x[0],
    R(2, 3, 4), R(2, 5, 4), R(2, 5, 4), R(3, 5))
 OP("scaled_dot_product_attention/dropout", 0,
    tn_scaled_dot_product_attention(x[0], x[1], x[2], .dropout = 0.25), R(2, 3, 4), R(2, 5, 4), R(2, 5, 4))
+OP("scaled_dot_product_attention/grouped", 0,
+   tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true, .scale = 0.5), R(2, 4, 3, 2), R(2, 2, 5, 2),
+   R(2, 2, 5, 2))
+OP("scaled_dot_product_attention/grouped_mask", 0,
+   tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]), R(6, 3, 2), R(2, 4, 2), R(2, 4, 3), T1(6, 3, 4))
+OP("rotary", 0, tn_rotary(x[0], 3, .base = 50), R(2, 2, 3, 4))
+OP("rotary/pairs", 0, tn_rotary(x[0], 0, .interleaved = true), R(3, 6))
+OP("einsum", 0, tn_einsum("bij,bjk->bik", 2, x), R(2, 3, 4), R(2, 4, 2))
+OP("einsum/sum", 0, tn_einsum("ijk,k->ji", 2, x), R(2, 3, 4), R(4))
+OP("einsum/three", 0, tn_einsum("ab,cb,cd->da", 3, x), R(2, 3), R(4, 3), R(4, 2))
+OP("einsum/one", 0, tn_einsum("iaj -> ja", 1, x), R(2, 3, 4))
+OP("einsum/outer", 0, tn_einsum("b,a", 2, x), R(2), R(3))
+OP("argsort", NO_GRADIENT, tn_argsort(x[0], 1, false), D(2, 9, 3))
+OP("argsort/down", NO_GRADIENT, tn_argsort(x[0], -1, true), I4(-3, 3, 4, 17))
+OP("argsort/bool", NO_GRADIENT, tn_argsort(x[0], 1, false), T(3, 9))
+OP("argsort/special", NO_GRADIENT, tn_argsort(x[0], -1, true), {SPECIAL, 0, 0, 1, {20}})
+OP("argsort/long", NO_GRADIENT, tn_argsort(x[0], 1, false), I(0, 500, 2, 700))
+OP("sort", WHOLE, sorted(x[0], 1), D(2, 5, 3))
+OP("topk", WHOLE, top(x[0], 3, -1, false), D(3, 7))
+OP("topk/smallest", NO_GRADIENT, top(x[0], 2, 0, true), I(-9, 9, 6, 4))
 OP("lstm", 0, tn_lstm(x[0], x[1], x[2], x[3], x[4]), R(3, 2, 8), R(8, 2), R(8), R(2, 2), R(2, 2))
 OP("lstm/plain", 0, tn_lstm(x[0], x[1], NULL, NULL, NULL), R(2, 3, 12), R(12, 3))
 OP("gru", 0, tn_gru(x[0], x[1], x[2], x[3]), R(3, 2, 6), R(6, 2), R(6), R(2, 2))

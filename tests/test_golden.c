@@ -185,8 +185,22 @@ typedef struct op_case {
         OPS[OP_COUNT++] = (op_case){name, {__VA_ARGS__}, op_##id, tolerance};                                \
     }
 
-static op_case OPS[128];
+static op_case OPS[160];
 static int OP_COUNT;
+
+static tn_tensor *sorted(tn_tensor *x, int axis, bool down)
+{
+    tn_tensor *values = NULL;
+    tn_sort(x, axis, down, &values, NULL);
+    return values;
+}
+
+static tn_tensor *top(tn_tensor *x, int64_t k, int axis, bool smallest)
+{
+    tn_tensor *values = NULL;
+    tn_topk(x, k, axis, smallest, &values, NULL);
+    return values;
+}
 
 OP("cross_entropy", 0, tn_cross_entropy(x[0], x[1]), "x", "y")
 OP("cross_entropy_sum", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_SUM), "x", "y")
@@ -244,6 +258,18 @@ OP("amax_ties", 0, tn_max(x[0], TN_AXES(1), false), "x")
 OP("amin_ties", 0, tn_min(x[0], TN_ALL, false), "x")
 OP("argmax_ties", 0, tn_argmax(x[0], 1, false), "x")
 OP("argmin_nan", 0, tn_argmin(x[0], 1, false), "x")
+OP("argsort_up", 0, tn_argsort(x[0], 1, false), "x")
+OP("argsort_down", 0, tn_argsort(x[0], 1, true), "x")
+OP("sort_up", 0, sorted(x[0], 0, false), "x")
+OP("sort_down", 0, sorted(x[0], 0, true), "x")
+OP("topk", 0, top(x[0], 4, 1, false), "x")
+OP("topk_smallest", 0, top(x[0], 2, 0, true), "x")
+OP("attention_grouped", 0, tn_scaled_dot_product_attention(x[0], x[1], x[2]), "q", "k", "v")
+OP("einsum", 0, tn_einsum("bhtd,bshd->bhts", 2, x), "x", "y")
+OP("einsum_implicit", 0, tn_einsum("ca,bc", 2, x), "x", "y")
+OP("einsum_three", 0, tn_einsum("ij,j,kj->ki", 3, x), "x", "y", "z")
+OP("rotary", 0, tn_rotary(x[0], 9), "x")
+OP("rotary_pairs", 0, tn_rotary(x[0], 0, .base = 500, .interleaved = true), "x")
 OP("maximum", 0, tn_maximum(x[0], x[1]), "input", "other")
 OP("minimum", 0, tn_minimum(x[0], x[1]), "input", "other")
 OP("pow", 0, tn_pow(x[0], x[1]), "input", "exponent")

@@ -33,6 +33,7 @@ static bool may_be_common(tn_kind kind)
     case TN_KIND_CAST:
     case TN_KIND_REDUCE:
     case TN_KIND_SCAN:
+    case TN_KIND_SORT:
     case TN_KIND_VIEW:
     case TN_KIND_GEMM:
     case TN_KIND_CONV:

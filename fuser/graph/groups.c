@@ -92,6 +92,7 @@ fu_room fu_room_of(const tn_tensor *t)
     case TN_KIND_SCATTER:
         return FU_SCATTER;
     case TN_KIND_SCAN:
+    case TN_KIND_SORT:
         return FU_SCAN;
     case TN_KIND_ATTENTION:
         return FU_ATTENTION;

@@ -180,7 +180,7 @@ static bool fits(fu_room room, tn_kind kind)
     case FU_SCATTER:
         return kind == TN_KIND_SCATTER;
     case FU_SCAN:
-        return kind == TN_KIND_SCAN;
+        return kind == TN_KIND_SCAN || kind == TN_KIND_SORT;
     case FU_CONCAT:
         return kind == TN_KIND_VIEW;
     case FU_ATTENTION:

@@ -46,4 +46,6 @@ int64_t fu_raw_count(const tn_tensor *t, int from, int to);
 void fu_raw_value(const fu_raw *k, tn_dtype d, const char *name, const char *at, char *out, size_t n);
 void fu_raw_store(fu_raw *k, tn_dtype d, const char *element, const char *value);
 
+int fu_emit_sort(fu_ctx *c, const fu_group *g); /* sort.c */
+
 #endif

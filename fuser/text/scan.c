@@ -106,6 +106,7 @@ static void scan_by_warps(scan *s)
 
 int fu_emit_scan(fu_ctx *c, const fu_group *g)
 {
+    if (c->node[g->member[0]].kind == TN_KIND_SORT) return fu_emit_sort(c, g);
     const tn_tensor *t = c->node[g->member[0]].t;
     const int axis = t->attr->axis;
     scan s = {.t = t, .op = tn_op_get((tn_op)t->op), .d = (tn_dtype)t->dtype, .axis = axis};

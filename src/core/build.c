@@ -192,6 +192,21 @@ tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse)
     return n;
 }
 
+tn_tensor *tn_mk_sort(tn_tensor *x, int axis, int64_t k, bool descending)
+{
+    int64_t shape[TN_MAX_DIMS];
+    if (!x) return NULL;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[axis] = k;
+    tn_tensor *n = tn_node_new(graph_of(x), TN_OP_argsort, TN_I64, x->ndim, shape, 1, &x);
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    a->axis = axis;
+    a->reverse = descending;
+    return n;
+}
+
 /* ---- random draws and assignment ---- */
 
 tn_tensor *tn_mk_random(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const int64_t *shape, tn_tensor *p)

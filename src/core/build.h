@@ -30,6 +30,8 @@ tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_
 tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes);
 /* Of the first largest, counted along the axes row by row: argmax in the smallest integers that hold it. */
 tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes);
+/* The places of the first k along an axis, in rising order or falling. */
+tn_tensor *tn_mk_sort(tn_tensor *x, int axis, int64_t k, bool descending);
 tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse);
 
 tn_tensor *tn_mk_alias(tn_tensor *x);                                   /* another node for the same value */

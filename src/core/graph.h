@@ -40,6 +40,7 @@ typedef enum tn_kind {
     TN_KIND_CAST,
     TN_KIND_REDUCE, /* over attr.axes, extents become 1 */
     TN_KIND_SCAN,   /* cumulative along one axis */
+    TN_KIND_SORT,   /* places of the first along one axis */
     TN_KIND_VIEW,
     TN_KIND_GEMM,
     TN_KIND_CONV,

@@ -254,6 +254,43 @@ static tn_tensor *as_node(tn_attention a, tn_dtype d, int n, int64_t *shape, dou
     return a.q->graph->error.status ? NULL : node(&a);
 }
 
+/* ---- grouped heads ---- */
+
+/* Each head of k and v serves several of q's, in a row: [.., h, t, d] becomes [.. * h of k, h / h of k, t,
+ * d], along whose second axis k and v are repeated without a copy. false: they are not so, or an error is
+ * set. */
+static tn_tensor *by_group(tn_tensor *x, int64_t heads)
+{
+    const int n = x->ndim;
+    const int64_t shape[4] = {tn_node_numel(x) / (x->shape[n - 3] * x->shape[n - 2] * x->shape[n - 1]) *
+                                  heads,
+                              x->shape[n - 3] / heads, x->shape[n - 2], x->shape[n - 1]};
+    return tn_mk_reshape(x, 4, shape);
+}
+
+static bool grouped(tn_attention *a)
+{
+    const tn_tensor *q = a->q, *k = a->k, *v = a->v;
+    const int n = q->ndim;
+    if (n < 3 || k->ndim != n || v->ndim != n || !tn_node_numel(q) || !tn_node_numel(k) || !tn_node_numel(v))
+        return false;
+    const int64_t h = q->shape[n - 3], few = k->shape[n - 3];
+    bool so = few > 1 && few < h && h % few == 0 && v->shape[n - 3] == few;
+    for (int i = 0; i < n - 3; i++) so = so && k->shape[i] == q->shape[i] && v->shape[i] == q->shape[i];
+    if (!so) return false;
+    if (a->mask && a->mask->ndim > 2) {
+        int64_t shape[TN_MAX_DIMS];
+        memcpy(shape, q->shape, sizeof shape);
+        shape[n - 1] = k->shape[n - 2];
+        a->mask = tn_mk_expand(a->mask, n, shape);
+        a->mask = a->mask ? by_group(a->mask, few) : NULL;
+    }
+    a->q = by_group(a->q, few);
+    a->k = by_group(a->k, few);
+    a->v = by_group(a->v, few);
+    return true;
+}
+
 static double usual_scale(const tn_tensor *handle)
 {
     const tn_tensor *q = handle ? tn_resolve(handle) : NULL;
@@ -288,6 +325,11 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "scale is %g, must be finite", o.scale));
     double p = sc.g->training ? o.dropout : 0;
     tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};
+    int64_t whole[TN_MAX_DIMS];
+    memcpy(whole, q->shape, sizeof whole);
+    whole[q->ndim - 1] = v->shape[v->ndim - 1];
+    const int ndim = grouped(&a) ? q->ndim : 0;
+    if (sc.g->error.status) return tn_leave(&sc, NULL);
     tn_dtype d =
         tn_dtype_promote(tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
     int n;
@@ -295,7 +337,8 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     bool same = q->dtype == d && k->dtype == d && v->dtype == d; /* else products differ in theirs */
     if (same && common_axes(&a, &n, shape) && fits_scores(&a) && serves(&a, d, n, shape)) {
         a.scale = tn_mk_typed(sc.g, TN_OP_scalar, scale, TN_F32);
-        return tn_leave(&sc, as_node(a, d, n, shape, p));
+        tn_tensor *out = as_node(a, d, n, shape, p);
+        return tn_leave(&sc, ndim && out ? tn_mk_reshape(out, ndim, whole) : out);
     }
     a.scale = tn_mk_scalar(sc.g, scale);
     if (a.mask && a.mask->dtype != TN_BOOL) d = tn_dtype_promote(d, (tn_dtype)a.mask->dtype);
@@ -305,7 +348,8 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
         a.keep = kept(sc.g, p, s->ndim, s->shape);
         s = left(&a, s);
     }
-    return tn_leave(&sc, narrow(tn_mk_matmul(s, a.v, NULL), d));
+    s = narrow(tn_mk_matmul(s, a.v, NULL), d);
+    return tn_leave(&sc, ndim && s ? tn_mk_reshape(s, ndim, whole) : s);
 }
 PLAIN(scaled_dot_product_attention,
       (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),

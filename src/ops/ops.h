@@ -104,6 +104,10 @@ static inline tn_tensor *unsqueeze(tn_tensor *x, int axis)
     return tn_mk_reshape(x, x->ndim + 1, s);
 }
 
+/* ---- view.c: opens a call of a list of tensors; in: room for UINT8_MAX nodes ---- */
+tn_scope tn_enter_join(const tn_op_key *key, const char *name, int n, tn_tensor *const *xs, tn_tensor **in,
+                       const char *file, int line);
+
 /* ---- norm.c, attention.c: what other files of this room build on ---- */
 tn_tensor *tn_softmax_of(tn_tensor *x, int axis);         /* axis not negative */
 tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis); /* the same, but 0 where all of a row is -inf */

@@ -229,14 +229,14 @@ PLAIN(pad, (tn_tensor * x, int axis, int64_t before, int64_t after, double value
 enum { MAX_JOIN = UINT8_MAX };
 
 /* in: room for the nodes. The session of a list is known from its first tensor that is not NULL. */
-static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, int axis, tn_tensor **in,
-                           const char *file, int line)
+tn_scope tn_enter_join(const tn_op_key *key, const char *name, int n, tn_tensor *const *xs, tn_tensor **in,
+                       const char *file, int line)
 {
     bool fits = n >= 1 && n <= MAX_JOIN && xs;
     tn_session *s = NULL;
     for (int i = 0; i < n && xs && !s; i++) s = tn_slot_session(xs[i]);
     if (fits) memcpy(in, xs, (size_t)n * sizeof *in);
-    if (fits) return tn_enter_list_as(TN_ATTR(axis), name, file, line, "xs[]", n, in);
+    if (fits) return tn_enter_list_as(key, name, file, line, "xs[]", n, in);
     tn_scope sc = tn_enter_session(s, name, file, line);
     if (sc.ok) tn_error_set(sc.g, TN_E_ARG, "%d tensors given, 1 to %d can be joined", n, MAX_JOIN);
     sc.ok = false;
@@ -246,7 +246,7 @@ static tn_scope enter_join(const char *name, int n, tn_tensor *const *xs, int ax
 tn_tensor *tn_concat_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
 {
     tn_tensor *in[MAX_JOIN];
-    tn_scope sc = enter_join("concat", n, xs, axis, in, file, line);
+    tn_scope sc = tn_enter_join(TN_ATTR(axis), "concat", n, xs, in, file, line);
     int a = sc.ok ? tn_axis(sc.g, in[0], axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_concat(sc.g, n, in, a));
 }
@@ -255,7 +255,7 @@ PLAIN(concat, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
 tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
 {
     tn_tensor *in[MAX_JOIN];
-    tn_scope sc = enter_join("stack", n, xs, axis, in, file, line);
+    tn_scope sc = tn_enter_join(TN_ATTR(axis), "stack", n, xs, in, file, line);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int ndim = in[0]->ndim, a = axis < 0 ? axis + ndim + 1 : axis;
     if (a < 0 || a > ndim || ndim == TN_MAX_DIMS) {

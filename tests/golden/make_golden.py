@@ -392,6 +392,12 @@ def make_ops():
     case("argmin_nan", lambda x: x.argmin(1), x=torch.tensor([[1.0, -2.0, math.nan], [1.0, -2.0, -2.0]]))
 
     nan, inf = math.nan, math.inf
+    mixed = torch.tensor([[3.0, nan, -1.0, 3.0, inf, 0.0, -0.0, -inf], [1.0, 1.0, 1.0, nan, 2.0, nan, 1.0, 0.0]])
+    for name, down in (("up", False), ("down", True)):
+        case("argsort_" + name, lambda x: x.sort(dim=1, descending=down, stable=True)[1], x=mixed)
+        case("sort_" + name, lambda x: x.sort(dim=0, descending=down, stable=True)[0], x=draw(96, 9, 4))
+    case("topk", lambda x: x.topk(4, 1)[0], x=draw(97, 3, 9))
+    case("topk_smallest", lambda x: x.topk(2, 0, largest=False)[0], x=draw(97, 6, 3))
     a = torch.tensor([1.0, 2.0, 2.0, -1.0, nan, 1.0, inf, -inf, 0.0])
     b = torch.tensor([2.0, 1.0, 2.0, -1.0, 1.0, nan, inf, inf, -0.0])
     case("maximum", torch.maximum, input=a, other=b)
@@ -453,6 +459,24 @@ def make_ops():
     sdpa = F.scaled_dot_product_attention
     case("attention", lambda q, k, v: sdpa(q, k, v), q=q, k=k, v=v)
     case("attention_causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), q=draw(60, 2, 7, 4), k=k[:, 0], v=v[:, 0])
+    few = dict(q=draw(83, 2, 6, 5, 8), k=draw(84, 2, 2, 7, 8), v=draw(85, 2, 2, 7, 8))
+    case("attention_grouped", lambda q, k, v: sdpa(q, k, v, enable_gqa=True), **few)
+    case("einsum", lambda x, y: torch.einsum("bhtd,bshd->bhts", x, y), x=draw(86, 2, 3, 4, 5), y=draw(87, 2, 6, 3, 5))
+    case("einsum_implicit", lambda x, y: torch.einsum("ca,bc", x, y), x=draw(86, 3, 4), y=draw(87, 5, 3))
+    case("einsum_three", lambda x, y, z: torch.einsum("ij,j,kj->ki", x, y, z), x=draw(86, 3, 4), y=draw(87, 4),
+         z=draw(88, 2, 4))
+
+    def rotary(x, start, base, interleaved):
+        """As in the code of LLaMA (in pairs) and of Hugging Face (in halves)."""
+        t, d = x.shape[-2:]
+        angle = torch.outer(torch.arange(start, start + t).double(), base ** (-torch.arange(0, d, 2).double() / d))
+        c, s = angle.cos(), angle.sin()
+        a, b = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+        turned = [a * c - b * s, b * c + a * s]
+        return torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+
+    case("rotary", lambda x: rotary(x, 9, 10000.0, False), x=draw(89, 2, 3, 5, 8))
+    case("rotary_pairs", lambda x: rotary(x, 0, 500.0, True), x=draw(89, 3, 5, 6))
     mask = torch.arange(35).reshape(5, 7) % 3 != 0
     case("attention_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m, scale=0.3), q=q, k=k, v=v, m=mask)
     # A query that sees nothing; of a size that has kernels of our own.

@@ -66,6 +66,7 @@ int tn_ref_cast(const tn_ref_args *a);
 int tn_ref_eltwise(const tn_ref_args *a);
 int tn_ref_reduce(const tn_ref_args *a);
 int tn_ref_scan(const tn_ref_args *a);
+int tn_ref_sort(const tn_ref_args *a);
 int tn_ref_reshape(const tn_ref_args *a);
 int tn_ref_permute(const tn_ref_args *a);
 int tn_ref_expand(const tn_ref_args *a);

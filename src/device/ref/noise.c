@@ -87,6 +87,7 @@ bool tn_ref_noise_adds(const tn_tensor *node)
     case TN_KIND_CAST:
     case TN_KIND_VIEW:
     case TN_KIND_GATHER:
+    case TN_KIND_SORT:
     case TN_KIND_RANDOM:
     case TN_KIND_ASSIGN:
         break;
@@ -117,6 +118,7 @@ static bool chooses(tn_op op)
     case TN_KIND_NUMBER:
     case TN_KIND_CAST:
     case TN_KIND_SCAN:
+    case TN_KIND_SORT:
     case TN_KIND_GEMM:
     case TN_KIND_CONV:
     case TN_KIND_RANDOM:

@@ -137,3 +137,39 @@ int tn_ref_scan(const tn_ref_args *a)
     }
     return TN_OK;
 }
+
+/* Whether element j of a line comes before element i: NaN is the greatest, and of equals the first comes
+ * first. */
+static bool comes_before(const tn_ref_args *a, int64_t base, int64_t step, int64_t j, int64_t i)
+{
+    const tn_ref_int *x = tn_ref_ints(a->node->in[0], a->in[0]);
+    const int64_t at[2] = {base + j * step, base + i * step};
+    int order;
+    if (x)
+        order = (x[at[0]] > x[at[1]]) - (x[at[0]] < x[at[1]]);
+    else {
+        const double v = a->in[0][at[0]], w = a->in[0][at[1]];
+        order = isnan(v) || isnan(w) ? isnan(v) - isnan(w) : (v > w) - (v < w);
+    }
+    if (a->node->attr->reverse) order = -order;
+    return order ? order < 0 : j < i;
+}
+
+int tn_ref_sort(const tn_ref_args *a)
+{
+    const tn_tensor *node = a->node, *x = node->in[0];
+    const int axis = node->attr->axis;
+    const int64_t n = x->shape[axis], k = node->shape[axis],
+                  inner = tn_ref_extent(x->shape, axis + 1, x->ndim);
+    const int64_t lines = tn_ref_extent(x->shape, 0, axis) * inner;
+    tn_ref_int *out = tn_ref_out(a);
+    for (int64_t l = 0; l < lines; l++) {
+        const int64_t base = l / inner * n * inner + l % inner;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t rank = 0;
+            for (int64_t j = 0; j < n; j++) rank += comes_before(a, base, inner, j, i);
+            if (rank < k) out[(l / inner * k + rank) * inner + l % inner] = i;
+        }
+    }
+    return TN_OK;
+}

@@ -1,0 +1,176 @@
+/* einsum.c - sums of products named by letters, as torch.einsum has them: a pair of operands at a time, from
+ * the left, becomes one product [batch, rows, inner] x [batch, inner, columns]. Start with pair.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "ops.h"
+
+/* An operand, or what a pair has become, and the letter of each axis. */
+typedef struct term {
+    tn_tensor *x;
+    char letter[TN_MAX_DIMS + 1];
+} term;
+
+static bool has(const char *letters, char c)
+{
+    return strchr(letters, c) != NULL;
+}
+
+static void append(char *letters, char c)
+{
+    const size_t n = strlen(letters);
+    letters[n] = c;
+    letters[n + 1] = 0;
+}
+
+/* x with the axes in the order of `letters`, which are some of its own; it is summed over the others. */
+static bool in_order(term *t, const char *letters)
+{
+    uint32_t gone = 0;
+    int perm[TN_MAX_DIMS], n = (int)strlen(letters);
+    char left[TN_MAX_DIMS + 1] = "";
+    for (int i = 0; t->letter[i]; i++) {
+        if (has(letters, t->letter[i]))
+            append(left, t->letter[i]);
+        else
+            gone |= 1u << i;
+    }
+    tn_dtype d = t->x ? (tn_dtype)t->x->dtype : TN_F32;
+    if (gone) t->x = tn_mk_cast(total(t->x, gone), d);
+    t->x = t->x && gone ? drop_axes(t->x, gone) : t->x;
+    for (int i = 0; i < n; i++) perm[i] = (int)(strchr(left, letters[i]) - left);
+    if (strcmp(left, letters)) t->x = tn_mk_permute(t->x, perm);
+    strcpy(t->letter, letters);
+    return t->x != NULL;
+}
+
+/* Collapses the axes of x into three, of so many letters each. */
+static tn_tensor *in_three(tn_tensor *x, size_t first, size_t second)
+{
+    int64_t s[3] = {1, 1, 1};
+    for (size_t i = 0; i < (size_t)x->ndim; i++) s[i < first ? 0 : i < first + second ? 1 : 2] *= x->shape[i];
+    return tn_mk_reshape(x, 3, s);
+}
+
+/* a and b as one: what `needed` names stays. */
+static bool pair(term *a, term *b, const char *needed)
+{
+    char batch[TN_MAX_DIMS + 1] = "", inner[TN_MAX_DIMS + 1] = "", rows[TN_MAX_DIMS + 1] = "",
+                             columns[TN_MAX_DIMS + 1] = "", order[3 * TN_MAX_DIMS + 1];
+    for (const char *c = a->letter; *c; c++) {
+        if (has(b->letter, *c))
+            append(has(needed, *c) ? batch : inner, *c);
+        else if (has(needed, *c))
+            append(rows, *c);
+    }
+    for (const char *c = b->letter; *c; c++)
+        if (!has(a->letter, *c) && has(needed, *c)) append(columns, *c);
+    const size_t nb = strlen(batch), nr = strlen(rows), ni = strlen(inner), nc = strlen(columns);
+    if (nb + nr + nc > TN_MAX_DIMS)
+        return tn_error_set(a->x->graph, TN_E_SHAPE, "'%s' and '%s' make more than %d axes", a->letter,
+                            b->letter, TN_MAX_DIMS) != NULL;
+    snprintf(order, sizeof order, "%s%s%s", batch, rows, inner);
+    if (!in_order(a, order)) return false;
+    snprintf(order, sizeof order, "%s%s%s", batch, inner, columns);
+    if (!in_order(b, order)) return false;
+    int64_t shape[TN_MAX_DIMS];
+    for (size_t i = 0; i < nb + nr; i++) shape[i] = a->x->shape[i];
+    for (size_t i = 0; i < nc; i++) shape[nb + nr + i] = b->x->shape[nb + ni + i];
+    tn_tensor *x = in_three(a->x, nb, nr), *y = in_three(b->x, nb, ni);
+    a->x = x && y ? tn_mk_reshape(tn_mk_matmul(x, y, NULL), (int)(nb + nr + nc), shape) : NULL;
+    strcat(strcat(strcpy(a->letter, batch), rows), columns);
+    return a->x != NULL;
+}
+
+/* Reads the letters of one operand, or of the result, up to ',', "->" or the end. false: they are none. */
+static bool read_letters(const char **at, char *letter)
+{
+    int n = 0;
+    for (; **at && **at != ',' && **at != '-'; ++*at) {
+        if (**at == ' ') continue;
+        if (!isalpha((unsigned char)**at) || n == TN_MAX_DIMS || memchr(letter, **at, (size_t)n))
+            return false;
+        letter[n++] = **at;
+    }
+    letter[n] = 0;
+    return true;
+}
+
+/* Without "->": what stands once, in the order of the alphabet. */
+static void usual_result(int n, const term *t, char *out)
+{
+    size_t k = 0;
+    for (int c = 'A'; c <= 'z'; c++) {
+        int times = 0;
+        for (int i = 0; i < n; i++) times += isalpha(c) && has(t[i].letter, (char)c);
+        if (times == 1 && k < TN_MAX_DIMS) out[k++] = (char)c;
+    }
+    out[k] = 0;
+}
+
+static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term *t, char *out)
+{
+    const char *at = equation;
+    bool good = true;
+    int64_t extent[128] = {0};
+    for (int i = 0; i < n && good; i++) {
+        t[i].x = in[i];
+        good = read_letters(&at, t[i].letter) && (i + 1 < n ? *at == ',' : !*at || !strncmp(at, "->", 2));
+        if (i + 1 < n) at += good;
+    }
+    usual_result(n, t, out);
+    if (good && *at) {
+        at += 2;
+        good = read_letters(&at, out) && !*at;
+        for (const char *c = out; *c && good; c++) {
+            int times = 0;
+            for (int i = 0; i < n; i++) times += has(t[i].letter, *c);
+            good = times > 0;
+        }
+    }
+    if (!good) {
+        tn_error_set(
+            g, TN_E_ARG,
+            "'%s' does not name the axes of %d tensors: wanted letters for each, no letter twice in one, "
+            "as in \"bij,bjk->bik\"",
+            equation, n);
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        char s[128];
+        bool fits = (int)strlen(t[i].letter) == in[i]->ndim;
+        for (int k = 0; k < in[i]->ndim && fits; k++) {
+            int64_t *e = &extent[(int)t[i].letter[k]];
+            fits = !*e || *e == in[i]->shape[k] + 1;
+            *e = in[i]->shape[k] + 1;
+        }
+        if (fits) continue;
+        tn_error_set(g, TN_E_SHAPE, "operand %d %s does not fit '%s' of \"%s\"", i,
+                     tn_tensor_text(s, sizeof s, in[i]), t[i].letter, equation);
+        return false;
+    }
+    return true;
+}
+
+enum { MOST_OPERANDS = 8 };
+
+tn_tensor *tn_einsum_at(const char *equation, int n, tn_tensor *const *xs, const char *file, int line)
+{
+    tn_tensor *in[UINT8_MAX];
+    const tn_op_key key = {.part = {equation}, .bytes = {equation ? strlen(equation) : 0}};
+    tn_scope sc = tn_enter_join(&key, "einsum", n, xs, in, file, line);
+    term t[MOST_OPERANDS];
+    char out[TN_MAX_DIMS + 1], needed[MOST_OPERANDS * TN_MAX_DIMS + 1];
+    if (sc.ok && (!equation || n > MOST_OPERANDS))
+        return tn_leave(&sc, tn_error_set(sc.g, equation ? TN_E_ARG : TN_E_NULL, "%s",
+                                          equation ? "more than 8 tensors" : "the equation is NULL"));
+    if (!sc.ok || !parse(sc.g, equation, n, in, t, out)) return tn_leave(&sc, NULL);
+    for (int i = 1; i < n; i++) {
+        strcpy(needed, out);
+        for (int k = i + 1; k < n; k++) strcat(needed, t[k].letter);
+        if (!pair(&t[0], &t[i], needed)) return tn_leave(&sc, NULL);
+    }
+    return tn_leave(&sc, in_order(&t[0], out) ? t[0].x : NULL);
+}
+PLAIN(einsum, (const char *equation, int n, tn_tensor *const *xs), (equation, n, xs, NULL, 0))
