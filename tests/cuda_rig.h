@@ -6,18 +6,9 @@
 #ifndef TESTS_CUDA_RIG_H
 #define TESTS_CUDA_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
 #include "src/device/cuda/internal.h"
 #include "tests/cusim/cusim.h"
+#include "tests/test.h"
 
 static struct cusim sim;
 
@@ -63,6 +54,8 @@ static inline int rig_open(void **state)
     log_clear();
     return 0;
 }
+
+#define CUDA_TEST(name) TEST_IN(name, rig_open, NULL)
 
 static inline struct cusim_counters counters(void)
 {

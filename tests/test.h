@@ -36,6 +36,13 @@ static inline void add_test(const char *name, void (*run)(void **), test_frame *
     Tests[N_tests++] = (struct CMUnitTest){name, run, set, clean, NULL};
 }
 
+/* A test that is a row of a table: `run` finds the row at *state. */
+static inline void add_row(const char *name, void (*run)(void **), const void *row)
+{
+    add_test(name, run, NULL, NULL);
+    Tests[N_tests - 1].initial_state = (void *)(uintptr_t)row;
+}
+
 #define TEST(name) TEST_IN(name, NULL, NULL)
 #define TEST_IN(name, set, clean)                                                                            \
     static void name(void **state);                                                                          \

@@ -1,12 +1,7 @@
 /* test_cuda_api.c - the CUDA libraries' types, constants and functions as src/device/cuda/api.h has them,
  * compared with the toolkit's own headers by the compiler. Without those headers there is nothing to compare
  * and the test says that it is skipped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 #include "src/device/cuda/api.h"
 
@@ -77,9 +72,8 @@ SAME_PLACE(tn_cublas_choice, waves, cublasLtMatmulHeuristicResult_t, wavesCount)
 #include "src/device/cuda/api.def"
 #endif
 
-static void test_headers(void **state)
+TEST(test_headers)
 {
-    (void)state;
     int functions = 0;
 #define TN_CU(library, result, name, parameters) functions++;
 #include "src/device/cuda/api.def"
@@ -92,8 +86,4 @@ static void test_headers(void **state)
 #endif
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_headers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

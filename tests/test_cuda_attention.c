@@ -188,6 +188,19 @@ static void run_config(tn_device *dev, const config *c)
 
 /* ---- tests ---- */
 
+static int setup(void **state)
+{
+    rig_open(state);
+    *state = device_open();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    device_close(*state);
+    return 0;
+}
+
 /* All texts are compiled first, many to a program. */
 static void compile_all(tn_device *dev, const config *c, int n)
 {
@@ -212,7 +225,7 @@ static void compile_all(tn_device *dev, const config *c, int n)
     free(name);
 }
 
-static void test_attentions(void **state)
+TEST_IN(test_attentions, setup, teardown)
 {
     tn_device *dev = *state;
     config attentions[80];
@@ -278,9 +291,8 @@ static void test_full(void **state)
     "const int next = t + STAGES - 1, place = slot == 0 ? STAGES - 1 : slot - 1;\n"                          \
     "        if (next < tiles) copy_stage"
 
-static void test_planted(void **state)
+CUDA_TEST(test_planted)
 {
-    (void)state;
     static const struct {
         fu_flash_pass pass;
         edit edit;
@@ -318,7 +330,7 @@ static void test_planted(void **state)
 }
 
 /* The same bits in each run, whatever the order of blocks and threads. */
-static void test_same_bits(void **state)
+TEST_IN(test_same_bits, setup, teardown)
 {
     tn_device *dev = *state;
     static const config c[] = {{H, X, 64, CAUSAL, NONE, X, 2, 2, 150, 150, .layout = PACKED},
@@ -353,7 +365,7 @@ static void test_same_bits(void **state)
 }
 
 /* A result that is not wanted is not written, and the others are what they were. */
-static void test_wanted(void **state)
+TEST_IN(test_wanted, setup, teardown)
 {
     tn_device *dev = *state;
     static const struct {
@@ -393,9 +405,8 @@ static void test_wanted(void **state)
 }
 
 /* What no tile is made for. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const tn_target
         large = {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 163 << 10},
         small = {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 99 << 10},
@@ -449,9 +460,8 @@ static config combination(int at, crowd blocks)
 
 /* Every GPU's blocks have so much shared memory and no more, of which one that shares its rows with others
  * needs a word of its own, with what aligns the rest behind it. */
-static void test_shared_memory(void **state)
+TEST(test_shared_memory)
 {
-    (void)state;
     static const int kib[] = {99, 163, 227}, extents[] = {1, 33, 100, 512, 4096};
     enum { KIB = sizeof kib / sizeof *kib, EXTENTS = sizeof extents / sizeof *extents };
     int parted = 0;
@@ -525,9 +535,8 @@ static int compile_combination(const nvrtc *n, int at, int crowds, int *bad)
 
 /* What the real compiler makes of the kernels. `full`: of each combination of flags, by a process for each
  * processor. */
-static void test_registers(void **state)
+TEST(test_registers)
 {
-    (void)state;
     enum { MOST = 64 };
     static const int always[] = {16 + 1, 11 * 16 + 8 + 3, 192 + 16 + 2};
     nvrtc n;
@@ -564,36 +573,14 @@ static void test_registers(void **state)
     assert_int_equal(bad, 0);
 }
 
-static int setup(void **state)
-{
-    rig_open(state);
-    *state = device_open();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    device_close(*state);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test_setup_teardown(test_attentions, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_same_bits, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wanted, setup, teardown),
-        cmocka_unit_test_setup(test_planted, rig_open),
-        cmocka_unit_test(test_registers),
-    };
-    const struct CMUnitTest more[] = {
-        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
-        cmocka_unit_test(test_registers),
-    };
     full = argc > 1 && !strcmp(argv[1], "full");
     if (argc > 1 + full) cmocka_set_test_filter(argv[1 + full]);
-    if (full) return cmocka_run_group_tests(more, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (full) {
+        N_tests = 0;
+        add_test("test_full", test_full, setup, teardown);
+        add_test("test_registers", test_registers, NULL, NULL);
+    }
+    return run_all_tests(NULL, NULL);
 }

@@ -57,9 +57,8 @@ static void record_block(traced *t)
 
 /* Projection, attention, projection; and backward two products for each, three kernels, and the sum for the
  * bias: no copy of q, k, v, o or of what their gradients are. */
-static void a_packed_projection_is_read_where_it_lies(void **state)
+CUDA_TEST(a_packed_projection_is_read_where_it_lies)
 {
-    rig_open(state);
     const tiled c = {.name = "block", .record = record_block, .dtype = TN_F32};
     tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, &c);
@@ -77,7 +76,7 @@ static void a_packed_projection_is_read_where_it_lies(void **state)
 
 enum { NO_MASK, BOOLS, NUMBERS, MASKS };
 
-static void each_has_one_kernel_forward_and_three_backward(void **state)
+TEST(each_has_one_kernel_forward_and_three_backward)
 {
     static const tn_dtype dtype[] = {TN_F32, TN_F16, TN_BF16};
     (void)state;
@@ -118,7 +117,7 @@ static void each_has_one_kernel_forward_and_three_backward(void **state)
 /* ---- memory ---- */
 
 /* Twice the rows, twice the memory, up to 8192 of them: of all values of a plan together. */
-static void memory_grows_as_the_rows_do(void **state)
+TEST(memory_grows_as_the_rows_do)
 {
     enum { ONE_HEAD = 64 };
     int64_t before[2] = {0};
@@ -145,14 +144,4 @@ static void memory_grows_as_the_rows_do(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_packed_projection_is_read_where_it_lies),
-        cmocka_unit_test(each_has_one_kernel_forward_and_three_backward),
-        cmocka_unit_test(memory_grows_as_the_rows_do),
-    };
-    return cmocka_run_group_tests_name("cuda_attention_plans", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -79,9 +79,8 @@ static uint64_t run_case(tn_session *s, const struct fusion *f, int64_t n, int64
     return work;
 }
 
-static void cases(void **state)
+TEST(cases)
 {
-    (void)state;
     static const int64_t n = 65536, c = 1024;
     if (!nvrtc_open(&Nvrtc)) skip();
     for (int i = 0; i < n_fusions; i++)
@@ -136,9 +135,8 @@ static void train_gpt(tn_session *s)
     tn_step_end(s);
 }
 
-static void examples(void **state)
+TEST(examples)
 {
-    (void)state;
     static void (*const train[])(tn_session * s) = {train_cnn, train_gpt};
     static const char *const name[] = {"mnist_cnn", "gpt"};
     if (!nvrtc_open(&Nvrtc)) skip();
@@ -156,6 +154,5 @@ static void examples(void **state)
 int main(int argc, char **argv)
 {
     Filter = argc > 1 ? argv[1] : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cases), cmocka_unit_test(examples)};
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return run_all_tests(open_all, close_all);
 }

@@ -39,34 +39,29 @@ static void draw_cases(bool with_prologue)
     device_close(d);
 }
 
-static void drawn(void **state)
+CUDA_TEST(drawn)
 {
-    (void)state;
     draw_cases(false);
 }
 
-static void drawn_with_prologue(void **state)
+CUDA_TEST(drawn_with_prologue)
 {
-    (void)state;
     draw_cases(true);
 }
 
-static void by_hand(void **state)
+CUDA_TEST(by_hand)
 {
-    (void)state;
     run_corners(full, 99, false);
 }
 
-static void by_hand_with_prologue(void **state)
+CUDA_TEST(by_hand_with_prologue)
 {
-    (void)state;
     run_corners(full, 41, true);
 }
 
 /* More tiles along M than one block combines, and a mean much larger than the deviation. */
-static void statistics_of_many_tiles(void **state)
+CUDA_TEST(statistics_of_many_tiles)
 {
-    (void)state;
     tn_device *d = device_open();
     cases l = {.n = 0};
     seed = 5;
@@ -80,9 +75,8 @@ static void statistics_of_many_tiles(void **state)
 
 /* ---- the tile that is chosen ---- */
 
-static void choices(void **state)
+CUDA_TEST(choices)
 {
-    (void)state;
     struct fu_conv_tile o;
     const tn_target h100 = gpu_target(90);
     tn_target t = h100;
@@ -137,9 +131,8 @@ static void choices(void **state)
 }
 
 /* As the fuser would have it, on the simulated GPU's own numbers. */
-static void chosen(void **state)
+CUDA_TEST(chosen)
 {
-    (void)state;
     tn_device *d = device_open();
     cases l = {.n = 0};
     seed = 3;
@@ -198,7 +191,7 @@ static const struct {
      true}, /* others read it */
 };
 
-static void what_is_planted_is_found(void **state)
+TEST(what_is_planted_is_found)
 {
     enum { N = 8 * 8 * 8 };
     for (size_t k = 0; k < sizeof plants / sizeof *plants; k++) {
@@ -240,15 +233,5 @@ int main(int argc, char **argv)
 {
     full = argc > 1 && !strcmp(argv[1], "full");
     if (argc > 1 && !full) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(drawn, rig_open),
-        cmocka_unit_test_setup(drawn_with_prologue, rig_open),
-        cmocka_unit_test_setup(by_hand, rig_open),
-        cmocka_unit_test_setup(by_hand_with_prologue, rig_open),
-        cmocka_unit_test_setup(statistics_of_many_tiles, rig_open),
-        cmocka_unit_test_setup(choices, rig_open),
-        cmocka_unit_test_setup(chosen, rig_open),
-        cmocka_unit_test(what_is_planted_is_found),
-    };
-    return cmocka_run_group_tests_name("cuda_conv", tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -7,9 +7,8 @@
 
 /* ---- memory ---- */
 
-static void test_alloc_caches(void **state)
+CUDA_TEST(test_alloc_caches)
 {
-    (void)state;
     tn_device *d = device_open();
     void *a = d->alloc(d, 1000), *b = d->alloc(d, 5000000), *e = d->alloc(d, 0);
     assert_true(a && b && e && a != b && a != e);
@@ -39,9 +38,8 @@ static void test_alloc_caches(void **state)
     device_close(d); /* with some not given back */
 }
 
-static void test_range_grows_in_place(void **state)
+CUDA_TEST(test_range_grows_in_place)
 {
-    (void)state;
     tn_device *d = device_open();
     char *r = d->reserve(d, (size_t)1 << 33), back[100];
     assert_non_null(r);
@@ -63,9 +61,8 @@ static void test_range_grows_in_place(void **state)
     device_close(d);
 }
 
-static void test_out_of_memory(void **state)
+CUDA_TEST(test_out_of_memory)
 {
-    (void)state;
     sim.set("memory", 64 << 20);
     tn_device *d = device_open();
     void *a = d->alloc(d, 20 << 20), *b = d->alloc(d, 20 << 20);
@@ -85,9 +82,8 @@ static void test_out_of_memory(void **state)
 
 /* ---- copies ---- */
 
-static void test_copies(void **state)
+CUDA_TEST(test_copies)
 {
-    (void)state;
     tn_device *d = device_open();
     enum { N = 11 << 20 }; /* more than a slot, and more than all of them in several rounds */
     unsigned char *host = malloc(N), *back = malloc(N);
@@ -117,9 +113,8 @@ static void test_copies(void **state)
     device_close(d);
 }
 
-static void test_posted_values(void **state)
+CUDA_TEST(test_posted_values)
 {
-    (void)state;
     tn_device *d = device_open();
     double *a = d->alloc(d, 8), seen = 0;
     assert_false(d->peek(d, 0, &seen));
@@ -173,9 +168,8 @@ static void launch_axpi(tn_device *d, tn_kernel *k, float *in, float *out, tn_wo
     if (d->launch(d, k, &a, &g, &err)) fail_msg("%s", err.text);
 }
 
-static void test_launch(void **state)
+CUDA_TEST(test_launch)
 {
-    (void)state;
     tn_device *d = device_open();
     enum { N = 1000 };
     tn_kernel *k = compile(d, "axpi", axpi);
@@ -217,9 +211,8 @@ static void test_launch(void **state)
     device_close(d);
 }
 
-static void test_compile_errors(void **state)
+CUDA_TEST(test_compile_errors)
 {
-    (void)state;
     tn_device *d = device_open();
     tn_errbuf err = {""};
     tn_source src[3] = {{"axpi", axpi}, {"broken", broken}, {"faulty", faulty}};
@@ -240,9 +233,8 @@ static void test_compile_errors(void **state)
     device_close(d);
 }
 
-static void test_fault_word(void **state)
+CUDA_TEST(test_fault_word)
 {
-    (void)state;
     tn_device *d = device_open();
     tn_kernel *k = compile(d, "faulty", faulty), *after = compile(d, "axpi", axpi);
     tn_errbuf err = {""};
@@ -272,9 +264,8 @@ static void test_fault_word(void **state)
 
 /* ---- failures ---- */
 
-static void test_failed_launch_is_final(void **state)
+CUDA_TEST(test_failed_launch_is_final)
 {
-    (void)state;
     tn_device *d = device_open();
     tn_kernel *k = compile(d, "axpi", axpi);
     tn_errbuf err = {""};
@@ -306,9 +297,8 @@ static void test_failed_launch_is_final(void **state)
     d->close(d);
 }
 
-static void test_named_by_waiting(void **state)
+CUDA_TEST(test_named_by_waiting)
 {
-    (void)state;
     setenv("TENSOR_CUDA_SYNC", "1", 1);
     tn_device *d = device_open();
     unsetenv("TENSOR_CUDA_SYNC");
@@ -322,9 +312,8 @@ static void test_named_by_waiting(void **state)
     d->close(d);
 }
 
-static void test_lost_device(void **state)
+CUDA_TEST(test_lost_device)
 {
-    (void)state;
     tn_device *d = device_open();
     tn_kernel *k = compile(d, "faulty", faulty);
     tn_errbuf err = {""};
@@ -340,9 +329,8 @@ static void test_lost_device(void **state)
 
 /* ---- recordings ---- */
 
-static void test_recording(void **state)
+CUDA_TEST(test_recording)
 {
-    (void)state;
     tn_device *d = device_open();
     tn_kernel *k = compile(d, "axpi", axpi);
     tn_errbuf err = {""};
@@ -392,9 +380,8 @@ static void test_recording(void **state)
 }
 
 /* Each allocation of host memory fails once: an error comes out, and nothing is left behind. */
-static void test_no_host_memory(void **state)
+CUDA_TEST(test_no_host_memory)
 {
-    (void)state;
     bool whole = false;
     for (long n = 0; n < 2000 && !whole; n++) {
         tn_errbuf err = {""};
@@ -451,22 +438,4 @@ static void test_no_host_memory(void **state)
     assert_true(whole);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_alloc_caches, rig_open),
-        cmocka_unit_test_setup(test_range_grows_in_place, rig_open),
-        cmocka_unit_test_setup(test_out_of_memory, rig_open),
-        cmocka_unit_test_setup(test_copies, rig_open),
-        cmocka_unit_test_setup(test_posted_values, rig_open),
-        cmocka_unit_test_setup(test_launch, rig_open),
-        cmocka_unit_test_setup(test_compile_errors, rig_open),
-        cmocka_unit_test_setup(test_fault_word, rig_open),
-        cmocka_unit_test_setup(test_failed_launch_is_final, rig_open),
-        cmocka_unit_test_setup(test_named_by_waiting, rig_open),
-        cmocka_unit_test_setup(test_lost_device, rig_open),
-        cmocka_unit_test_setup(test_recording, rig_open),
-        cmocka_unit_test_setup(test_no_host_memory, rig_open),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

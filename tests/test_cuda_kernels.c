@@ -2,11 +2,7 @@
  * GPU generations where it is installed: all compile, without a warning and without a spilled register. Of
  * the kernels on tensor cores, which take NVRTC a second each, some; `make cuda-kernels` compiles all of
  * them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
@@ -40,9 +36,8 @@ static void check(const char *what, const char *text, const char *for_arch)
     free(log);
 }
 
-static void test_compile(void **state)
+TEST(test_compile)
 {
-    (void)state;
     int compiled = 0;
     open_or_skip();
     for (int w = 0; w < (int)(sizeof own / sizeof *own); w++)
@@ -65,9 +60,8 @@ enum { ROWS = 789 };
 
 static table_family *const families[] = {conv_row, direct_row, attention_row};
 
-static void test_tensor_cores(void **state)
+TEST(test_tensor_cores)
 {
-    (void)state;
     table_row row;
     int rows = 0, compiled = 0;
     open_or_skip();
@@ -84,8 +78,4 @@ static void test_tensor_cores(void **state)
     assert_int_equal(rows, ROWS); /* that `make cuda-kernels` compiles */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile), cmocka_unit_test(test_tensor_cores)};
-    return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

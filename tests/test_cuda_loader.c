@@ -60,9 +60,8 @@ static void check_refused(const char *says, bool driver)
     assert_non_null(strstr(logged, why));
 }
 
-static void test_opens(void **state)
+TEST_IN(test_opens, setup, NULL)
 {
-    (void)state;
     tn_session *s = tn_open(.log = log_keep);
     assert_non_null(s);
     assert_string_equal(tn_device_name(s), "cuda");
@@ -75,9 +74,8 @@ static void test_opens(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
-static void test_no_driver(void **state)
+TEST_IN(test_no_driver, setup, NULL)
 {
-    (void)state;
     setenv("TENSOR_CUDA_DRIVER", "/nowhere/libcuda.so.1", 1);
     check_refused("TENSOR_CUDA_DRIVER names /nowhere/libcuda.so.1, which cannot be opened: ", false);
     void *real = dlopen("libcuda.so.1", RTLD_NOW);
@@ -91,9 +89,8 @@ static void test_no_driver(void **state)
         false);
 }
 
-static void test_driver_too_old(void **state)
+TEST_IN(test_driver_too_old, setup, NULL)
 {
-    (void)state;
     sim.set("driver", 11040);
     check_refused("for CUDA 11.4", true);
     sim.set("driver", 11080);
@@ -102,16 +99,14 @@ static void test_driver_too_old(void **state)
         true);
 }
 
-static void test_no_gpu(void **state)
+TEST_IN(test_no_gpu, setup, NULL)
 {
-    (void)state;
     sim.set("no-device", 1);
     check_refused("the CUDA driver finds no GPU; check nvidia-smi", true);
 }
 
-static void test_gpu_too_old(void **state)
+TEST_IN(test_gpu_too_old, setup, NULL)
 {
-    (void)state;
     sim.set("capability", 61);
     check_refused("has compute capability 6.1, below 7.0; a GPU of the Volta generation or later is needed",
                   true);
@@ -120,9 +115,8 @@ static void test_gpu_too_old(void **state)
     check_refused("cannot map memory into reserved addresses", true);
 }
 
-static void test_nvrtc(void **state)
+TEST_IN(test_nvrtc, setup, NULL)
 {
-    (void)state;
     setenv("TENSOR_CUDA_NVRTC", "/nowhere/libnvrtc.so", 1);
     check_refused("TENSOR_CUDA_NVRTC names /nowhere/libnvrtc.so, which cannot be opened", true);
     setenv("TENSOR_CUDA_NVRTC", CUSIM_OLD_NVRTC, 1);
@@ -139,9 +133,8 @@ static void test_nvrtc(void **state)
         true);
 }
 
-static void test_not_found_anywhere(void **state)
+TEST_IN(test_not_found_anywhere, setup, NULL)
 {
-    (void)state;
     unsetenv("TENSOR_CUDA_BLASLT");
     sim.set("driver", 99000); /* no such release will be installed here */
     sim.set("nvrtc", 99000);
@@ -160,9 +153,8 @@ static void test_not_found_anywhere(void **state)
     assert_non_null(strstr(why, "nvidia-cublas"));
 }
 
-static void test_stranger(void **state)
+TEST_IN(test_stranger, setup, NULL)
 {
-    (void)state;
     setenv("TENSOR_CUDA_DRIVER", CUSIM_OLD_NVRTC, 1);
     check_refused("has no function cuInit", false);
 }
@@ -196,9 +188,8 @@ static void check_found(tn_cuda_library which, const char *sub)
     tn_cuda_unload(api);
 }
 
-static void test_search(void **state)
+TEST_IN(test_search, setup, NULL)
 {
-    (void)state;
     char home[512], path[4096], *before = getenv("PATH");
     strcpy(folder, "/tmp/tn-cuda-home-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -229,9 +220,8 @@ static void test_search(void **state)
 
 /* ---- what the library itself needs ---- */
 
-static void test_links_no_cuda(void **state)
+TEST(test_links_no_cuda)
 {
-    (void)state;
     const char *build = getenv("BUILD");
     char command[512], line[512];
     snprintf(command, sizeof command, "readelf -d '%s/libtensor.so' 2>&1 || ldd '%s/libtensor.so'",
@@ -246,19 +236,4 @@ static void test_links_no_cuda(void **state)
     if (!needed) skip(); /* the shared library was not built, or nothing here can tell what it needs */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_opens, setup),
-        cmocka_unit_test_setup(test_no_driver, setup),
-        cmocka_unit_test_setup(test_driver_too_old, setup),
-        cmocka_unit_test_setup(test_no_gpu, setup),
-        cmocka_unit_test_setup(test_gpu_too_old, setup),
-        cmocka_unit_test_setup(test_nvrtc, setup),
-        cmocka_unit_test_setup(test_not_found_anywhere, setup),
-        cmocka_unit_test_setup(test_stranger, setup),
-        cmocka_unit_test_setup(test_search, setup),
-        cmocka_unit_test(test_links_no_cuda),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

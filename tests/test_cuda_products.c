@@ -111,7 +111,7 @@ static void run_gemm(rig *r, tn_gemm g, int64_t na, int64_t nb, int64_t nc, bool
 
 static const tn_dtype floats[] = {TN_F32, TN_F64, TN_F16, TN_BF16};
 
-static void test_orders(void **state)
+TEST_IN(test_orders, open_both, close_both)
 {
     rig *r = *state;
     static const int64_t size[][3] = {{5, 7, 9},    {1, 16, 8}, {16, 1, 8}, {8, 16, 1},
@@ -139,7 +139,7 @@ static void test_orders(void **state)
     assert_true(counters().matmuls > 0);
 }
 
-static void test_batches(void **state)
+TEST_IN(test_batches, open_both, close_both)
 {
     rig *r = *state;
     enum { M = 6, N = 5, K = 7 };
@@ -169,7 +169,7 @@ static void test_batches(void **state)
     run_gemm(r, v, M * K, K * N, M * N, false, "an empty batch");
 }
 
-static void test_own_kernel(void **state)
+TEST_IN(test_own_kernel, open_both, close_both)
 {
     rig *r = *state;
     static const tn_dtype whole[] = {TN_I32, TN_I64, TN_U8};
@@ -251,7 +251,7 @@ static void run_conv(rig *r, tn_conv2d_desc c, bool bias, const char *what)
     drop(r, &a), drop(r, &b), drop(r, &o), drop(r, &v);
 }
 
-static void test_convolutions(void **state)
+TEST_IN(test_convolutions, open_both, close_both)
 {
     rig *r = *state;
     static const char *const pass[] = {"forward", "data gradient", "weight gradient"};
@@ -270,7 +270,7 @@ static void test_convolutions(void **state)
 }
 
 /* Windows of the whole batch that would not fit the workspace: it goes in parts. */
-static void test_parts(void **state)
+TEST_IN(test_parts, open_both, close_both)
 {
     rig *r = *state;
     tn_cuda *cuda = tn_cuda_of(r->cuda);
@@ -286,7 +286,7 @@ static void test_parts(void **state)
     assert_true(cuda->workspace_bytes <= cuda->workspace_limit + 4096); /* and the f32 sums of its weights */
 }
 
-static void test_bad_convolutions(void **state)
+TEST_IN(test_bad_convolutions, open_both, close_both)
 {
     rig *r = *state;
     tn_errbuf err = {""};
@@ -327,9 +327,8 @@ static float product_of_fine_numbers(tn_precision said, const char *set)
     return z[0];
 }
 
-static void test_precision(void **state)
+CUDA_TEST(test_precision)
 {
-    (void)state;
     const float fine = 1 + 0x1p-12f;
     assert_true(product_of_fine_numbers(TN_PRECISION_F32, NULL) == fine);
     assert_true(product_of_fine_numbers(TN_PRECISION_F32, "f32") == fine);
@@ -338,16 +337,4 @@ static void test_precision(void **state)
     assert_true(product_of_fine_numbers(TN_PRECISION_TF32, "f32") == 1); /* the program's word comes first */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_orders, open_both, close_both),
-        cmocka_unit_test_setup_teardown(test_batches, open_both, close_both),
-        cmocka_unit_test_setup_teardown(test_own_kernel, open_both, close_both),
-        cmocka_unit_test_setup_teardown(test_convolutions, open_both, close_both),
-        cmocka_unit_test_setup_teardown(test_parts, open_both, close_both),
-        cmocka_unit_test_setup_teardown(test_bad_convolutions, open_both, close_both),
-        cmocka_unit_test_setup(test_precision, rig_open),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

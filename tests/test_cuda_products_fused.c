@@ -116,9 +116,8 @@ static tn_tensor *record(tn_session *s, const layer *l, tn_tensor **product)
 }
 
 /* As on an H100, by the reference profile, which is of one. */
-static void decisions(void **state)
+CUDA_TEST(decisions)
 {
-    rig_open(state);
     for (int i = 0; i < N_LAYERS; i++) {
         const layer *l = &Layers[i];
         tn_session *s = open_on(TN_CUDA);
@@ -164,7 +163,7 @@ static int64_t answers_of(const layer *l, tn_device_kind device, double *v)
     return count;
 }
 
-static void values_are_the_references(void **state)
+TEST(values_are_the_references)
 {
     static double want[2 * 64 * 48], got[2 * 64 * 48];
     rig_open(state);
@@ -194,7 +193,7 @@ static void mlp(traced *t)
     give(t, tn_square(y));
 }
 
-static void gradients_are_the_cpus(void **state)
+TEST(gradients_are_the_cpus)
 {
     const tiled c = {.name = "mlp", .record = mlp, .dtype = TN_F32};
     tn_tensor *grad[MOST];
@@ -211,14 +210,4 @@ static void gradients_are_the_cpus(void **state)
     compare(&c);
 }
 
-int main(int argc, char **argv)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decisions),
-        cmocka_unit_test(values_are_the_references),
-        cmocka_unit_test(gradients_are_the_cpus),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

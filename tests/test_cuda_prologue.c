@@ -64,7 +64,7 @@ static void read_elsewhere(traced *t)
 
 /* Kernels of the forward part; prologues there, and with the gradients; large operands that are not written.
  */
-static const struct {
+static const struct loading {
     tiled c;
     int prologues, of_gradients;
 } Cases[] = {
@@ -132,14 +132,14 @@ static void check_bytes(tn_session *s, const tiled *c, const tn_target *cheap, i
 
 static void check_case(void **state)
 {
-    const size_t at = (size_t)(uintptr_t)*state;
-    const tiled *c = &Cases[at].c;
+    const struct loading *l = *state;
+    const tiled *c = &l->c;
     rig_open(NULL);
     tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, c);
     const tn_target h100 = like_h100(s);
     seen v = look_for(s, true, &h100);
-    if (v.plan->n_step != c->forward || prologues(&v) != Cases[at].prologues) {
+    if (v.plan->n_step != c->forward || prologues(&v) != l->prologues) {
         print_plan(&v);
         fail_msg("%s: %d kernels, %d prologues", c->name, v.plan->n_step, prologues(&v));
     }
@@ -148,20 +148,20 @@ static void check_case(void **state)
         if (!strncmp(v.plan->step[i].name, "conv2d", 6)) last = &v.plan->step[i];
     assert_non_null(last);
     if (!strstr(last->source.text, c->has)) fail_msg("%s: no %s in\n%s", c->name, c->has, last->source.text);
-    if (Cases[at].prologues) check_unwritten(c, &v);
+    if (l->prologues) check_unwritten(c, &v);
     forget(&v);
-    if (Cases[at].prologues) check_bytes(s, c, &h100, Cases[at].prologues);
+    if (l->prologues) check_bytes(s, c, &h100, l->prologues);
     tn_tensor *grad[MOST];
     take_gradients(&t, loss_of(&t), grad);
     v = look_for(s, true, &h100);
-    if (prologues(&v) != Cases[at].of_gradients) {
+    if (prologues(&v) != l->of_gradients) {
         print_plan(&v);
         fail_msg("%s: %d prologues with the gradients", c->name, prologues(&v));
     }
-    if (Cases[at].prologues) check_unwritten(c, &v);
+    if (l->prologues) check_unwritten(c, &v);
     forget(&v);
     v = look(s); /* what is going to be compared has them, too */
-    assert_int_equal(prologues(&v) > 0, Cases[at].of_gradients > 0);
+    assert_int_equal(prologues(&v) > 0, l->of_gradients > 0);
     forget(&v);
     close_step(s);
     compare(c);
@@ -170,7 +170,7 @@ static void check_case(void **state)
 /* ---- tiles ---- */
 
 /* The largest tile there is, whose sums are half of a thread's registers. */
-static void the_largest_tile_loads_too(void **state)
+TEST(the_largest_tile_loads_too)
 {
     enum { N = 64, SIDE = 56, C = 128, OUT = 256 };
     rig_open(state);
@@ -239,7 +239,7 @@ static void train(tn_device_kind device, float *weights)
     assert_int_equal(tn_close(s), 0);
 }
 
-static void parameters_are_updated_when_all_have_read_them(void **state)
+TEST(parameters_are_updated_when_all_have_read_them)
 {
     static float weights[2][WEIGHTS];
     rig_open(state);
@@ -252,12 +252,7 @@ static void parameters_are_updated_when_all_have_read_them(void **state)
 
 int main(int argc, char **argv)
 {
-    setenv("TENSOR_PROFILE", "reference", 1);
-    struct CMUnitTest tests[N_CASES + 2];
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    for (size_t i = 0; i < N_CASES; i++)
-        tests[i] = (struct CMUnitTest){Cases[i].c.name, check_case, NULL, NULL, (void *)(uintptr_t)i};
-    tests[N_CASES] = (struct CMUnitTest)cmocka_unit_test(parameters_are_updated_when_all_have_read_them);
-    tests[N_CASES + 1] = (struct CMUnitTest)cmocka_unit_test(the_largest_tile_loads_too);
-    return cmocka_run_group_tests_name("cuda_prologue", tests, NULL, NULL);
+    for (size_t i = 0; i < N_CASES; i++) add_row(Cases[i].c.name, check_case, &Cases[i]);
+    return run_all_tests(NULL, NULL);
 }

@@ -244,12 +244,8 @@ static int close_bench(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[N_PROGRAMS];
-    size_t n = 0;
-    for (size_t i = 0; i < N_PROGRAMS; i++) {
-        if (argc > 1 && !strstr(Programs[i].name, argv[1])) continue;
-        tests[n++] =
-            (struct CMUnitTest){Programs[i].name, check_size, NULL, NULL, (void *)(uintptr_t)&Programs[i]};
-    }
-    return _cmocka_run_group_tests("cuda_sizes", tests, n, open_bench, close_bench);
+    for (size_t i = 0; i < N_PROGRAMS; i++)
+        if (argc < 2 || strstr(Programs[i].name, argv[1]))
+            add_row(Programs[i].name, check_size, &Programs[i]);
+    return run_all_tests(open_bench, close_bench);
 }

@@ -50,9 +50,8 @@ static void record_all(program *p, bool eager)
     if (eager) kernels_of(Ahead.s[1], p, &nodes[2]);
 }
 
-static void fusions(void **state)
+TEST(fusions)
 {
-    (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
     for (int i = 0; i < N_fusions; i++) record_all(&Fusions[i], true);
     check();
@@ -72,9 +71,8 @@ static bool has_reals(const op_case *c)
     return false;
 }
 
-static void operators(void **state)
+TEST(operators)
 {
-    (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
     Both = All;
     for (int i = 0; i < n_cases; i++) {
@@ -120,9 +118,8 @@ static const struct {
 #include "src/core/ops.def"
 };
 
-static void rows(void **state)
+TEST(rows)
 {
-    (void)state;
     if (!nvrtc_open(&Nvrtc)) skip();
     const tn_dtype dtype[] = {TN_F32, TN_F16, TN_BF16, TN_F64};
     Both = All;
@@ -151,7 +148,5 @@ int main(int argc, char **argv)
 {
     All = argc > 1 && !strcmp(argv[1], "--all");
     Filter = argc > 1 && !All ? argv[1] : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fusions), cmocka_unit_test(operators),
-                                       cmocka_unit_test(rows)};
-    return cmocka_run_group_tests(tests, open_sessions, close_sessions);
+    return run_all_tests(open_sessions, close_sessions);
 }

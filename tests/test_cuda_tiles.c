@@ -262,9 +262,8 @@ static void chance(traced *t)
 
 static int random_programs = 8;
 
-static void programs_by_chance(void **state)
+CUDA_TEST(programs_by_chance)
 {
-    rig_open(state);
     for (int i = 0; i < random_programs; i++) {
         char name[32];
         snprintf(name, sizeof name, "seed %d", i);
@@ -309,7 +308,7 @@ static void overwrite(tn_device_kind device, bool product, float *image, float *
     assert_int_equal(tn_close(s), 0);
 }
 
-static void operands_are_read_before_they_are_overwritten(void **state)
+TEST(operands_are_read_before_they_are_overwritten)
 {
     static float x[2][STATE], w[2][WEIGHT];
     for (int product = 0; product < 2; product++) {
@@ -321,9 +320,8 @@ static void operands_are_read_before_they_are_overwritten(void **state)
     }
 }
 
-static void doubles_are_left_to_the_library(void **state)
+CUDA_TEST(doubles_are_left_to_the_library)
 {
-    rig_open(state);
     tn_session *s = open_on(TN_CUDA);
     tn_tensor *x = kept(s, "x", TN_SHAPE(2, 5, 6, 8)), *w = kept(s, "w", TN_SHAPE(8, 3, 3, 8));
     tn_step_begin(s);
@@ -348,9 +346,8 @@ static void one_by_one(traced *t)
     give(t, tn_conv2d(input(t, 2, 5, 6, 8), input(t, 16, 1, 1, 8), NULL));
 }
 
-static void a_window_of_one_is_the_librarys_product(void **state)
+CUDA_TEST(a_window_of_one_is_the_librarys_product)
 {
-    rig_open(state);
     const tiled c = {"one by one", one_by_one, 0, 0, TN_F32, false, NULL, 5e-3};
     setenv("TENSOR_PRECISION", "tf32", 1);
     tn_session *s = open_on(TN_CUDA);
@@ -379,9 +376,8 @@ static void two_layers(traced *t)
     give(t, tn_conv2d(tn_gelu(tn_conv2d(x, w, b, .pad = 1)), v, NULL, .pad = 1));
 }
 
-static void gradients_of_activations_are_made_with_the_data_gradient(void **state)
+CUDA_TEST(gradients_of_activations_are_made_with_the_data_gradient)
 {
-    rig_open(state);
     const tiled c = {"two layers", two_layers, 2, 5, TN_F32, false, "tn_ndtr", 0};
     tn_session *s = open_on(TN_CUDA);
     traced t = begin(s, &c);
@@ -401,9 +397,8 @@ static void gradients_of_activations_are_made_with_the_data_gradient(void **stat
 }
 
 /* One product with operands rounded to TF32, or the three that make up for the rounding. */
-static void the_session_says_how_precise(void **state)
+CUDA_TEST(the_session_says_how_precise)
 {
-    rig_open(state);
     for (int i = 0; i < 2; i++) {
         tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep,
                                 .precision = i ? TN_PRECISION_TF32 : TN_PRECISION_F32);
@@ -425,9 +420,8 @@ static void the_session_says_how_precise(void **state)
     }
 }
 
-static void the_plan_says_what_a_convolution_took_along(void **state)
+CUDA_TEST(the_plan_says_what_a_convolution_took_along)
 {
-    rig_open(state);
     tn_session *s = open_on(TN_CUDA);
     tn_tensor *x = kept(s, "x", TN_SHAPE(2, 6, 6, 8)), *w = kept(s, "w", TN_SHAPE(16, 3, 3, 8));
     tn_step_begin(s);
@@ -468,22 +462,8 @@ static void the_plan_says_what_a_convolution_took_along(void **state)
 
 int main(int argc, char **argv)
 {
-    setenv("TENSOR_PROFILE", "reference", 1);
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(operands_are_read_before_they_are_overwritten),
-        cmocka_unit_test(programs_by_chance),
-        cmocka_unit_test(doubles_are_left_to_the_library),
-        cmocka_unit_test(a_window_of_one_is_the_librarys_product),
-        cmocka_unit_test(gradients_of_activations_are_made_with_the_data_gradient),
-        cmocka_unit_test(the_session_says_how_precise),
-        cmocka_unit_test(the_plan_says_what_a_convolution_took_along),
-    };
-    enum { OTHERS = sizeof others / sizeof *others };
-    struct CMUnitTest tests[N_CASES + OTHERS];
-    memcpy(tests + N_CASES, others, sizeof others);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     if (argc > 2) random_programs = atoi(argv[2]);
-    for (int i = 0; i < N_CASES; i++)
-        tests[i] = (struct CMUnitTest){Cases[i].name, check_case, NULL, NULL, (void *)(uintptr_t)&Cases[i]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < N_CASES; i++) add_row(Cases[i].name, check_case, &Cases[i]);
+    return run_all_tests(NULL, NULL);
 }

@@ -210,6 +210,7 @@ static void check_steady(const program *p, const struct step_cost *cost)
 static void run_program(void **state)
 {
     const program *p = *state;
+    rig_open(NULL);
     double cpu[STEPS], fused[STEPS], eager[STEPS];
     struct step_cost cost[STEPS];
     train(p, TN_CPU, TN_FUSED, cpu, NULL);
@@ -248,9 +249,8 @@ enum { MLP, CNN, GPT, Z_LOSS };
 
 /* An index out of range is found with the next value, as the error of the call that indexed, and nothing
  * behind it takes effect. */
-static void test_index_fault(void **state)
+CUDA_TEST(test_index_fault)
 {
-    (void)state;
     struct model m;
     tn_session *s = open_cuda();
     make_tiny_gpt(s, &m);
@@ -276,9 +276,8 @@ static void test_index_fault(void **state)
 
 /* Nor does what stands before it in the run: running statistics, which are made before the labels are read,
  * and a kernel that looks up and assigns. */
-static void test_index_fault_refuses_the_run(void **state)
+CUDA_TEST(test_index_fault_refuses_the_run)
 {
-    (void)state;
     struct model m;
     tn_session *s = open_cuda();
     make_cnn(s, &m);
@@ -311,9 +310,8 @@ static void test_index_fault_refuses_the_run(void **state)
 }
 
 /* Values that are watched arrive without a wait. */
-static void test_watch(void **state)
+CUDA_TEST(test_watch)
 {
-    (void)state;
     struct model m;
     tn_session *s = open_cuda();
     make_mlp(s, &m);
@@ -335,9 +333,8 @@ static void test_watch(void **state)
 }
 
 /* Who reads nothing learns of a bad index all the same, a step or so later, and only once. */
-static void test_watch_finds_faults(void **state)
+CUDA_TEST(test_watch_finds_faults)
 {
-    (void)state;
     struct model m;
     tn_session *s = open_cuda();
     make_tiny_gpt(s, &m);
@@ -368,9 +365,8 @@ static int refuse_to_record(tn_device *d, tn_errbuf *err)
     return tn_err(err, TN_E_DEVICE, "not today");
 }
 
-static void test_not_recorded(void **state)
+CUDA_TEST(test_not_recorded)
 {
-    (void)state;
     struct model m;
     double cpu[STEPS];
     train(&programs[0], TN_CPU, TN_FUSED, cpu, NULL);
@@ -395,9 +391,8 @@ static void test_not_recorded(void **state)
 /* A part of a tensor that begins elsewhere in each step, at multiples of 16 bytes and between them, of all
  * sizes of elements: loads of several elements at once were right for the first and went to where there are
  * none for the next. */
-static void test_moving_views(void **state)
+CUDA_TEST(test_moving_views)
 {
-    (void)state;
     enum { N = 320 };
     static const tn_dtype dtypes[] = {TN_F32, TN_F16, TN_F64, TN_U8};
     float v[N];
@@ -426,9 +421,8 @@ static void test_moving_views(void **state)
 
 /* What the compiler says of registers comes back to the plan: where kernels spill they are made again with
  * smaller blocks that keep less, the numbers stay, and where that does not help the first plan serves. */
-static void test_spills(void **state)
+CUDA_TEST(test_spills)
 {
-    (void)state;
     double sum[3];
     int largest[3];
     for (int k = 0; k < 3; k++) {
@@ -451,9 +445,8 @@ static void test_spills(void **state)
 }
 
 /* Two sessions on one GPU, taking turns. */
-static void test_two_sessions(void **state)
+CUDA_TEST(test_two_sessions)
 {
-    (void)state;
     struct model m[2];
     tn_session *s[2];
     double loss[2][STEPS];
@@ -468,9 +461,8 @@ static void test_two_sessions(void **state)
     assert_int_equal(counters().live, 0);
 }
 
-static void test_out_of_memory(void **state)
+CUDA_TEST(test_out_of_memory)
 {
-    (void)state;
     sim.set("memory", (long long)256 << 20);
     tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep);
     tn_tensor *big = tn_zeros(s, TN_F32, 1, (int64_t[]){1 << 27});
@@ -483,9 +475,8 @@ static void test_out_of_memory(void **state)
     assert_int_equal(tn_close(s), 0);
 }
 
-static void test_device_fails(void **state)
+CUDA_TEST(test_device_fails)
 {
-    (void)state;
     struct model m;
     tn_session *s = open_cuda();
     make_mlp(s, &m);
@@ -503,9 +494,8 @@ static void test_device_fails(void **state)
     sim.reset();
 }
 
-static void test_two_devices(void **state)
+CUDA_TEST(test_two_devices)
 {
-    (void)state;
     tn_session *a = tn_open(.device = TN_CUDA, .log = log_keep),
                *b = tn_open(.device = TN_CPU, .log = log_keep);
     tn_tensor *x = tn_ones(a, TN_F32, 1, (int64_t[]){4}), *y = tn_ones(b, TN_F32, 1, (int64_t[]){4});
@@ -516,25 +506,10 @@ static void test_two_devices(void **state)
     tn_close(b);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-#define PROGRAM(i) {programs[i].name, run_program, rig_open, NULL, (void *)(uintptr_t)&programs[i]}
-        PROGRAM(MLP),
-        PROGRAM(CNN),
-        PROGRAM(GPT),
-        PROGRAM(Z_LOSS),
-        cmocka_unit_test_setup(test_index_fault, rig_open),
-        cmocka_unit_test_setup(test_index_fault_refuses_the_run, rig_open),
-        cmocka_unit_test_setup(test_watch_finds_faults, rig_open),
-        cmocka_unit_test_setup(test_not_recorded, rig_open),
-        cmocka_unit_test_setup(test_moving_views, rig_open),
-        cmocka_unit_test_setup(test_spills, rig_open),
-        cmocka_unit_test_setup(test_two_sessions, rig_open),
-        cmocka_unit_test_setup(test_watch, rig_open),
-        cmocka_unit_test_setup(test_out_of_memory, rig_open),
-        cmocka_unit_test_setup(test_device_fails, rig_open),
-        cmocka_unit_test_setup(test_two_devices, rig_open),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        add_row(programs[i].name, run_program, &programs[i]);
+    return run_all_tests(NULL, NULL);
 }

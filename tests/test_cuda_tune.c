@@ -210,21 +210,18 @@ static void faster_tile_of(subject what)
     check_values(&off, what);
 }
 
-static void the_faster_tile_is_taken(void **state)
+TEST_IN(the_faster_tile_is_taken, open_folder, remove_folder)
 {
-    (void)state;
     faster_tile_of(CONVOLUTION);
 }
 
-static void the_faster_tile_of_a_product_is_taken(void **state)
+TEST_IN(the_faster_tile_of_a_product_is_taken, open_folder, remove_folder)
 {
-    (void)state;
     faster_tile_of(LINEAR);
 }
 
-static void off_unless_asked_for(void **state)
+TEST_IN(off_unless_asked_for, open_folder, remove_folder)
 {
-    (void)state;
     static const char *const value[] = {NULL, "0", "off"};
     for (int i = 0; i < 3; i++) {
         if (value[i])
@@ -269,9 +266,8 @@ static size_t forged(const char *text, const char *numbers, char *out)
                     sprintf(out + n, "check %016llx\n", (unsigned long long)tn_hash_bytes(out, (size_t)n)));
 }
 
-static void a_broken_file_is_not_there(void **state)
+TEST_IN(a_broken_file_is_not_there, open_folder, remove_folder)
 {
-    (void)state;
     char path[256], good[1024], bad[1200], again[1024];
     int shared;
     first_choice(CONVOLUTION, &shared);
@@ -303,9 +299,8 @@ static void a_broken_file_is_not_there(void **state)
     check_values(&o, CONVOLUTION);
 }
 
-static void there_is_a_time_to_be_told(void **state)
+TEST_IN(there_is_a_time_to_be_told, open_folder, remove_folder)
 {
-    (void)state;
     tn_errbuf err = {""};
     tn_device *v = device_open();
     tn_recording *none = NULL;
@@ -320,16 +315,4 @@ static void there_is_a_time_to_be_told(void **state)
     device_close(v);
 }
 
-int main(int argc, char **argv)
-{
-    setenv("TENSOR_PROFILE", "reference", 1);
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_faster_tile_is_taken, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(the_faster_tile_of_a_product_is_taken, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(off_unless_asked_for, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_broken_file_is_not_there, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(there_is_a_time_to_be_told, open_folder, remove_folder),
-    };
-    return cmocka_run_group_tests_name("cuda_tune", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -58,9 +58,8 @@ static int *pinned(rig *r, size_t bytes)
 
 /* ---- order ---- */
 
-static void a_read_without_waiting_shows_the_old_bytes(void **state)
+SIM_TEST(a_read_without_waiting_shows_the_old_bytes)
 {
-    rig *r = *state;
     args a = {zeros(r, 4), 5};
     void *parameters[] = {&a};
     int *host = pinned(r, 4);
@@ -72,9 +71,8 @@ static void a_read_without_waiting_shows_the_old_bytes(void **state)
     assert_int_equal(*host, 5);
 }
 
-static void pinned_memory_is_read_late_and_pageable_at_once(void **state)
+SIM_TEST(pinned_memory_is_read_late_and_pageable_at_once)
 {
-    rig *r = *state;
     tn_cu_ptr at = zeros(r, 8);
     int *slow = pinned(r, 4), fast = 1, back[2];
     *slow = 1;
@@ -86,9 +84,8 @@ static void pinned_memory_is_read_late_and_pageable_at_once(void **state)
     assert_int_equal(back[1], 1);
 }
 
-static void streams_meet_at_events(void **state)
+SIM_TEST(streams_meet_at_events)
 {
-    rig *r = *state;
     tn_cu_stream other = other_stream(r);
     tn_cu_event e = event(r);
     args a = {zeros(r, 4), 5};
@@ -109,9 +106,8 @@ static void streams_meet_at_events(void **state)
     assert_int_equal(rig_count(r).launches, 2);
 }
 
-static void an_event_is_asked_until_it_is_there(void **state)
+SIM_TEST(an_event_is_asked_until_it_is_there)
 {
-    rig *r = *state;
     tn_cu_event e = event(r);
     args a = {zeros(r, 4), 5};
     void *parameters[] = {&a};
@@ -148,9 +144,8 @@ static void read_it(rig *r, tn_cu_ptr at)
     *(volatile char *)(uintptr_t)at;
 }
 
-static void the_host_cannot_touch_device_memory(void **state)
+SIM_TEST(the_host_cannot_touch_device_memory)
 {
-    rig *r = *state;
     tn_cu_ptr at = zeros(r, 1000);
     assert_int_equal(signal_of(r, read_it, at), SIGSEGV);
     char back;
@@ -158,17 +153,15 @@ static void the_host_cannot_touch_device_memory(void **state)
     assert_int_equal(signal_of(r, read_it, at), SIGSEGV); /* closed again */
 }
 
-static void new_memory_is_nan(void **state)
+SIM_TEST(new_memory_is_nan)
 {
-    rig *r = *state;
     float host[4];
     rig_download(r, host, rig_alloc(r, sizeof host), sizeof host);
     for (int i = 0; i < 4; i++) assert_true(host[i] != host[i]);
 }
 
-static void copies_stay_inside(void **state)
+SIM_TEST(copies_stay_inside)
 {
-    rig *r = *state;
     tn_cu_ptr at = zeros(r, 1000);
     char host[1001] = {0};
     FAILS(TN_CU_INVALID_VALUE, r->cu->cuMemcpyHtoDAsync_v2(at, host, 1001, r->stream));
@@ -180,9 +173,8 @@ static void copies_stay_inside(void **state)
     FAILS(TN_CU_INVALID_VALUE, r->cu->cuMemFree_v2(at));
 }
 
-static void a_range_is_reserved_and_mapped(void **state)
+SIM_TEST(a_range_is_reserved_and_mapped)
 {
-    rig *r = *state;
     const tn_cu_mem_prop prop = {.type = TN_CU_MEM_PINNED, .location = {TN_CU_MEM_ON_DEVICE, 0}};
     const tn_cu_mem_access access = {{TN_CU_MEM_ON_DEVICE, 0}, TN_CU_MEM_READ_WRITE};
     size_t grain = 0;
@@ -220,9 +212,8 @@ static void a_range_is_reserved_and_mapped(void **state)
 
 /* ---- graphs ---- */
 
-static void captured_work_runs_with_the_graph(void **state)
+SIM_TEST(captured_work_runs_with_the_graph)
 {
-    rig *r = *state;
     args a = {zeros(r, 4), 5};
     void *parameters[] = {&a};
     tn_cu_function f = rig_kernel(r, ADD, "add");
@@ -250,9 +241,8 @@ static void captured_work_runs_with_the_graph(void **state)
     OK(r->cu->cuGraphExecDestroy(exec));
 }
 
-static void captures_forbid_waiting_and_allocating(void **state)
+SIM_TEST(captures_forbid_waiting_and_allocating)
 {
-    rig *r = *state;
     tn_cu_graph graph;
     tn_cu_ptr at;
     OK(r->cu->cuStreamBeginCapture_v2(r->stream, TN_CU_CAPTURE_THREAD_LOCAL));
@@ -264,9 +254,8 @@ static void captures_forbid_waiting_and_allocating(void **state)
     OK(r->cu->cuMemAlloc_v2(&at, 4));
 }
 
-static void a_capture_takes_other_streams_in(void **state)
+SIM_TEST(a_capture_takes_other_streams_in)
 {
-    rig *r = *state;
     tn_cu_stream other = other_stream(r);
     tn_cu_event fork_event = event(r), join = event(r);
     tn_cu_graph graph;
@@ -290,9 +279,8 @@ static void a_capture_takes_other_streams_in(void **state)
 
 /* ---- refusals and faults on demand ---- */
 
-static void bad_images_are_refused(void **state)
+SIM_TEST(bad_images_are_refused)
 {
-    rig *r = *state;
     tn_cu_module m;
     char text[256] = "no image at all";
     FAILS(TN_CU_INVALID_IMAGE, r->cu->cuModuleLoadData(&m, text));
@@ -300,9 +288,8 @@ static void bad_images_are_refused(void **state)
     FAILS(TN_CU_INVALID_IMAGE, r->cu->cuModuleLoadData(&m, text));
 }
 
-static void parameters_are_checked(void **state)
+SIM_TEST(parameters_are_checked)
 {
-    rig *r = *state;
     args a = {zeros(r, 4), 5};
     void *parameters[] = {&a};
     tn_cu_function f = rig_kernel(r, ADD, "add");
@@ -313,9 +300,8 @@ static void parameters_are_checked(void **state)
 }
 
 /* The same names in the environment, for programs that know nothing of the simulator. */
-static void faults_by_environment(void **state)
+SIM_TEST(faults_by_environment)
 {
-    rig *r = *state;
     int version = 0, count = 0;
     setenv("TENSOR_CUSIM_FAIL", "driver=12020,no-device", 1);
     r->sim.reset();
@@ -330,9 +316,8 @@ static void faults_by_environment(void **state)
     assert_int_equal(r->sim.set("no-such-setting", 1), -1);
 }
 
-static void compilation_fails_on_demand(void **state)
+SIM_TEST(compilation_fails_on_demand)
 {
-    rig *r = *state;
     tn_cu_function f;
     r->sim.set("compile", 2);
     assert_string_equal(rig_compile(r, ADD, "add", &f), "");
@@ -340,9 +325,8 @@ static void compilation_fails_on_demand(void **state)
     assert_string_equal(rig_compile(r, ADD, "add", &f), "");
 }
 
-static void a_launch_fails_on_demand(void **state)
+SIM_TEST(a_launch_fails_on_demand)
 {
-    rig *r = *state;
     args a = {zeros(r, 4), 5};
     void *parameters[] = {&a};
     tn_cu_function f = rig_kernel(r, ADD, "add");
@@ -352,9 +336,8 @@ static void a_launch_fails_on_demand(void **state)
     FAILS(TN_CU_LAUNCH_FAILED, rig_run(r, f, 1, 1, parameters)); /* until the context is gone */
 }
 
-static void the_device_is_lost_on_demand(void **state)
+SIM_TEST(the_device_is_lost_on_demand)
 {
-    rig *r = *state;
     args a = {zeros(r, 4), 5};
     void *parameters[] = {&a};
     tn_cu_function f = rig_kernel(r, ADD, "add");
@@ -366,9 +349,8 @@ static void the_device_is_lost_on_demand(void **state)
     r->sim.set("lost", 0);
 }
 
-static void memory_ends(void **state)
+SIM_TEST(memory_ends)
 {
-    rig *r = *state;
     tn_cu_ptr at, more;
     r->sim.set("memory", 1 << 20);
     OK(r->cu->cuMemAlloc_v2(&at, 600000));
@@ -380,9 +362,8 @@ static void memory_ends(void **state)
     FAILS(TN_CU_OUT_OF_MEMORY, r->cu->cuMemHostAlloc(&host, 1001, 0));
 }
 
-static void calls_need_a_context(void **state)
+SIM_TEST(calls_need_a_context)
 {
-    rig *r = *state;
     tn_cu_ptr at;
     OK(r->cu->cuCtxPopCurrent_v2(NULL));
     FAILS(SIM_INVALID_CONTEXT, r->cu->cuMemAlloc_v2(&at, 4));
@@ -390,30 +371,4 @@ static void calls_need_a_context(void **state)
     OK(r->cu->cuMemAlloc_v2(&at, 4));
 }
 
-int main(int argc, char **argv)
-{
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, rig_open, rig_close)
-    const struct CMUnitTest tests[] = {
-        TEST(a_read_without_waiting_shows_the_old_bytes),
-        TEST(pinned_memory_is_read_late_and_pageable_at_once),
-        TEST(streams_meet_at_events),
-        TEST(an_event_is_asked_until_it_is_there),
-        TEST(the_host_cannot_touch_device_memory),
-        TEST(new_memory_is_nan),
-        TEST(copies_stay_inside),
-        TEST(a_range_is_reserved_and_mapped),
-        TEST(captured_work_runs_with_the_graph),
-        TEST(captures_forbid_waiting_and_allocating),
-        TEST(a_capture_takes_other_streams_in),
-        TEST(bad_images_are_refused),
-        TEST(parameters_are_checked),
-        TEST(faults_by_environment),
-        TEST(compilation_fails_on_demand),
-        TEST(a_launch_fails_on_demand),
-        TEST(the_device_is_lost_on_demand),
-        TEST(memory_ends),
-        TEST(calls_need_a_context),
-    };
-    return cmocka_run_group_tests_name("cusim", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -166,7 +166,7 @@ static product plain(int m, int n, int k, tn_cublas_type type)
                      .alpha = 1};
 }
 
-static void products(void **state)
+SIM_TEST(products)
 {
     static const tn_cublas_type type[] = {TN_CUBLAS_F32, TN_CUBLAS_F64, TN_CUBLAS_F16, TN_CUBLAS_BF16};
     for (int t = 0; t < 4; t++)
@@ -178,7 +178,7 @@ static void products(void **state)
     check(*state, plain(300, 130, 17, TN_CUBLAS_F32));
 }
 
-static void scaled_and_added(void **state)
+SIM_TEST(scaled_and_added)
 {
     for (int in_place = 0; in_place < 2; in_place++)
         for (int half = 0; half < 2; half++) {
@@ -189,7 +189,7 @@ static void scaled_and_added(void **state)
         }
 }
 
-static void batches(void **state)
+SIM_TEST(batches)
 {
     for (int broadcast = 0; broadcast < 2; broadcast++) {
         product p = plain(12, 7, 5, TN_CUBLAS_F32);
@@ -198,7 +198,7 @@ static void batches(void **state)
     }
 }
 
-static void epilogues(void **state)
+SIM_TEST(epilogues)
 {
     static const unsigned epilogue[] = {TN_CUBLAS_EPILOGUE_BIAS, TN_CUBLAS_EPILOGUE_RELU,
                                         TN_CUBLAS_EPILOGUE_RELU_BIAS, SIM_EPILOGUE_GELU,
@@ -252,9 +252,8 @@ static void close_setting(rig *r, setting *s)
     OK(r->cu->cublasLtDestroy(s->handle));
 }
 
-static void what_there_is_no_algorithm_for(void **state)
+SIM_TEST(what_there_is_no_algorithm_for)
 {
-    rig *r = *state;
     tn_cublas_choice choice;
     const int32_t one = 1;
     const int64_t seven = 7;
@@ -294,9 +293,8 @@ static void what_there_is_no_algorithm_for(void **state)
     close_setting(r, &s);
 }
 
-static void promises_are_held(void **state)
+SIM_TEST(promises_are_held)
 {
-    rig *r = *state;
     tn_cublas_choice choice;
     const float one = 1, zero = 0;
     const size_t room = 4 << 20;
@@ -321,9 +319,8 @@ static void promises_are_held(void **state)
     close_setting(r, &s);
 }
 
-static void a_product_fails_on_demand(void **state)
+SIM_TEST(a_product_fails_on_demand)
 {
-    rig *r = *state;
     const float one = 1, zero = 0;
     setting s = open_setting(r, TN_CUBLAS_F32, TN_CUBLAS_COMPUTE_F32, TN_CUBLAS_F32);
     char *at = (char *)(uintptr_t)rig_alloc(r, 4096);
@@ -337,18 +334,4 @@ static void a_product_fails_on_demand(void **state)
     close_setting(r, &s);
 }
 
-int main(int argc, char **argv)
-{
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, rig_open, rig_close)
-    const struct CMUnitTest tests[] = {
-        TEST(products),
-        TEST(scaled_and_added),
-        TEST(batches),
-        TEST(epilogues),
-        TEST(what_there_is_no_algorithm_for),
-        TEST(promises_are_held),
-        TEST(a_product_fails_on_demand),
-    };
-    return cmocka_run_group_tests_name("cusim_blaslt", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

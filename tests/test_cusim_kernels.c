@@ -8,9 +8,8 @@
 
 enum { N = 1000 };
 
-static void pointwise(void **state)
+SIM_TEST(pointwise)
 {
-    rig *r = *state;
     tn_cu_function f = rig_kernel(r,
                                   "struct args { long n; const float *x; float *y; float scale; };\n"
                                   "extern \"C\" __global__ void __launch_bounds__(128) scaled(const args a)\n"
@@ -112,9 +111,8 @@ static float first_of(rig *r, tn_cu_ptr y)
          "    if (threadIdx.x == 0) a.y[0] = v, *a.word = 0;\n"                                              \
          "}\n"
 
-static void reduction(void **state)
+SIM_TEST(reduction)
 {
-    rig *r = *state;
     tn_cu_function f = rig_kernel(r, SUM("__threadfence();", "__syncthreads();"), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
@@ -126,9 +124,8 @@ static void reduction(void **state)
     assert_string_equal(r->sim.report(), "");
 }
 
-static void missing_barrier(void **state)
+SIM_TEST(missing_barrier)
 {
-    rig *r = *state;
     tn_cu_function f = rig_kernel(r, SUM("__threadfence();", ""), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
@@ -140,9 +137,8 @@ static void missing_barrier(void **state)
     FAILS(TN_CU_LAUNCH_FAILED, r->cu->cuStreamSynchronize(r->stream)); /* it stays */
 }
 
-static void missing_fence(void **state)
+SIM_TEST(missing_fence)
 {
-    rig *r = *state;
     tn_cu_function f = rig_kernel(r, SUM("", "__syncthreads();"), "sum");
     args a = make_args(r, 20000);
     void *parameters[] = {&a};
@@ -162,9 +158,8 @@ static tn_cu_result run_body(rig *r, args *a, unsigned blocks, const char *body)
     return rig_run(r, f, blocks, 64, parameters);
 }
 
-static void neighbours_do_not_race(void **state)
+SIM_TEST(neighbours_do_not_race)
 {
-    rig *r = *state;
     args a;
     OK(run_body(r, &a, 4,
                 "unsigned char *bytes = (unsigned char *)a.y;\n"
@@ -174,9 +169,8 @@ static void neighbours_do_not_race(void **state)
     for (int i = 0; i < 256; i++) assert_int_equal(host[i], i);
 }
 
-static void warps_are_ordered_by_their_collectives(void **state)
+SIM_TEST(warps_are_ordered_by_their_collectives)
 {
-    rig *r = *state;
     args a;
     OK(run_body(r, &a, 1,
                 "__shared__ float s[64];\n"
@@ -188,9 +182,8 @@ static void warps_are_ordered_by_their_collectives(void **state)
     for (int i = 0; i < 64; i++) assert_true(host[i] == (float)(i ^ 1));
 }
 
-static void shuffles(void **state)
+SIM_TEST(shuffles)
 {
-    rig *r = *state;
     args a;
     OK(run_body(r, &a, 1,
                 "int l = (int)threadIdx.x % 32, v = 100 + l, got[8];\n"
@@ -220,9 +213,8 @@ static void shuffles(void **state)
 }
 
 /* Lanes of one warp that part and come together again, each half by its own mask. */
-static void halves_of_a_warp(void **state)
+SIM_TEST(halves_of_a_warp)
 {
-    rig *r = *state;
     args a;
     OK(run_body(r, &a, 1,
                 "const int l = (int)threadIdx.x % 32, half = l / 16;\n"
@@ -316,11 +308,11 @@ static const struct {
      {"misaligned address", "multiple of 16", "line 5"}},
 };
 
-static void faults_are_found(void **state)
+SIM_TEST(faults_are_found)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        rig *r = *state;
         args a;
+        r = *state;
         const tn_cu_result code = run_body(r, &a, faults[i].blocks, faults[i].body);
         if (code != faults[i].code) fail_msg("%d after\n%s", (int)code, faults[i].body);
         for (int k = 0; k < 4 && faults[i].says[k]; k++) rig_reported(r, faults[i].says[k], NULL);
@@ -330,9 +322,8 @@ static void faults_are_found(void **state)
     }
 }
 
-static void freed(void **state)
+SIM_TEST(freed)
 {
-    rig *r = *state;
     tn_cu_function f = rig_kernel(r,
                                   ARGS "extern \"C\" __global__ void copy(const args a)\n"
                                        "{\n"
@@ -347,9 +338,8 @@ static void freed(void **state)
     rig_reported(r, "kernel copy", "read", "256 bytes that was freed", NULL);
 }
 
-static void shared_memory_is_nan(void **state)
+SIM_TEST(shared_memory_is_nan)
 {
-    rig *r = *state;
     args a;
     OK(run_body(r, &a, 2,
                 "__shared__ float s[64];\n"
@@ -362,11 +352,10 @@ static void shared_memory_is_nan(void **state)
 }
 
 /* The same kernels without checks: right where they are right, and no fault is found. */
-static void without_checks(void **state)
+SIM_TEST(without_checks)
 {
-    rig *r = *state;
     r->sim.set("check", 0);
-    reduction(state);
+    reduction_on(r, state);
     args a;
     OK(run_body(r, &a, 2, "a.y[threadIdx.x] = (float)blockIdx.x;\n"));
     assert_int_equal(rig_count(r).reports, 0);
@@ -374,9 +363,8 @@ static void without_checks(void **state)
 
 /* ---- compiling ---- */
 
-static void texts_that_do_not_compile(void **state)
+SIM_TEST(texts_that_do_not_compile)
 {
-    rig *r = *state;
     tn_cu_function f;
     const char *log =
         rig_compile(r, "extern \"C\" __global__ void k(int *p)\n{\n    *p = wrong;\n}\n", "k", &f);
@@ -387,9 +375,8 @@ static void texts_that_do_not_compile(void **state)
     assert_non_null(strstr(log, "include"));
 }
 
-static void kernels_that_macros_make(void **state)
+SIM_TEST(kernels_that_macros_make)
 {
-    rig *r = *state;
     const char *text = ARGS "#define FILL(name, value)                                       \\\n"
                             "    extern \"C\" __global__ void __launch_bounds__(64) name(const args a) \\\n"
                             "    {                                                           \\\n"
@@ -411,9 +398,8 @@ static void kernels_that_macros_make(void **state)
 /* ---- the real compiler ---- */
 
 /* The texts above are CUDA, not something that only the simulator takes. */
-static void texts_are_cuda(void **state)
+SIM_TEST(texts_are_cuda)
 {
-    rig *r = *state;
     struct cusim_text_report report;
     const char *text = SUM("__threadfence();", "__syncthreads();");
     for (int arch = 80; arch <= 90; arch += 10) {
@@ -429,9 +415,8 @@ static void texts_are_cuda(void **state)
     }
 }
 
-static void spills_and_errors_are_seen(void **state)
+SIM_TEST(spills_and_errors_are_seen)
 {
-    rig *r = *state;
     struct cusim_text_report report;
     const char *spills = "extern \"C\" __global__ void __launch_bounds__(1024) spills(float *x, int n)\n"
                          "{\n"
@@ -461,27 +446,4 @@ static void spills_and_errors_are_seen(void **state)
     assert_true(rig_count(r).real_spilling > 0);
 }
 
-int main(int argc, char **argv)
-{
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, rig_open, rig_close)
-    const struct CMUnitTest tests[] = {
-        TEST(pointwise),
-        TEST(reduction),
-        TEST(missing_barrier),
-        TEST(missing_fence),
-        TEST(neighbours_do_not_race),
-        TEST(warps_are_ordered_by_their_collectives),
-        TEST(shuffles),
-        TEST(halves_of_a_warp),
-        TEST(faults_are_found),
-        TEST(freed),
-        TEST(shared_memory_is_nan),
-        TEST(without_checks),
-        TEST(texts_that_do_not_compile),
-        TEST(kernels_that_macros_make),
-        TEST(texts_are_cuda),
-        TEST(spills_and_errors_are_seen),
-    };
-    return cmocka_run_group_tests_name("cusim_kernels", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -123,24 +123,23 @@ static void products(rig *r, const char *name, tn_dtype dtype)
         }
 }
 
-static void mma_tf32(void **state)
+SIM_TEST(mma_tf32)
 {
     products(*state, "tn_mma_tf32", TN_F32);
 }
 
-static void mma_f16(void **state)
+SIM_TEST(mma_f16)
 {
     products(*state, "tn_mma_f16", TN_F16);
 }
 
-static void mma_bf16(void **state)
+SIM_TEST(mma_bf16)
 {
     products(*state, "tn_mma_bf16", TN_BF16);
 }
 
-static void matrices_from_shared_memory(void **state)
+SIM_TEST(matrices_from_shared_memory)
 {
-    rig *r = *state;
     uint32_t x[WORDS], y[WORDS];
     uint16_t element[4][8][8];
     for (int i = 0; i < 256; i++) ((uint16_t *)element)[i] = (uint16_t)(i * 259 + 17);
@@ -198,9 +197,8 @@ static tn_cu_result copy(rig *r, const char *text, unsigned shared, uint32_t *y)
     return status;
 }
 
-static void copies_arrive(void **state)
+SIM_TEST(copies_arrive)
 {
-    rig *r = *state;
     uint32_t y[WORDS];
     r->sim.set("real", 1);
     OK(copy(r, COPY("    tn_copy_wait<1>();\n", "    __syncthreads();\n"), 320 * 4, y));
@@ -209,17 +207,15 @@ static void copies_arrive(void **state)
 }
 
 /* A wait is for the thread's own copies: what others asked for needs a barrier too. */
-static void copies_without_a_barrier(void **state)
+SIM_TEST(copies_without_a_barrier)
 {
-    rig *r = *state;
     assert_int_not_equal(copy(r, COPY("    tn_copy_wait<1>();\n", ""), 320 * 4, NULL), 0);
     const char *report = r->sim.report();
     assert_true(strstr(report, "race") || strstr(report, "that a cp.async is to fill"));
 }
 
-static void copies_are_late_without_checks_too(void **state)
+SIM_TEST(copies_are_late_without_checks_too)
 {
-    rig *r = *state;
     uint32_t y[WORDS];
     r->sim.set("check", 0);
     OK(copy(r, COPY("", "    __syncthreads();\n"), 320 * 4, y));
@@ -230,9 +226,8 @@ static void copies_are_late_without_checks_too(void **state)
 
 /* ---- dynamic shared memory ---- */
 
-static void dynamic_shared_memory(void **state)
+SIM_TEST(dynamic_shared_memory)
 {
-    rig *r = *state;
     uint32_t y[WORDS];
     args a = make_args(r, NULL);
     tn_cu_function f = kernel(r, "{\n"
@@ -257,7 +252,7 @@ static void dynamic_shared_memory(void **state)
 
 /* ---- faults ---- */
 
-static void faults_are_found(void **state)
+SIM_TEST(faults_are_found)
 {
     static const struct {
         unsigned threads, shared;
@@ -304,7 +299,7 @@ static void faults_are_found(void **state)
          {"race", "into dynamic shared memory"}},
     };
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {
-        rig *r = *state;
+        r = *state;
         args a = make_args(r, NULL);
         assert_int_not_equal(run_shared(r, kernel(r, fault[i].body), &a, fault[i].threads, fault[i].shared),
                              0);
@@ -316,9 +311,8 @@ static void faults_are_found(void **state)
 
 /* ---- conversions ---- */
 
-static void conversions(void **state)
+SIM_TEST(conversions)
 {
-    rig *r = *state;
     uint32_t x[WORDS] = {0}, y[WORDS];
     const float value[8] = {1.0f, 1.0f + 0x1p-11f, 1.0f + 0x1.8p-11f, -3.14159f, 1e-30f, INFINITY, 1e30f,
                             0.1f};
@@ -348,21 +342,4 @@ static void conversions(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, rig_open, rig_close)
-    const struct CMUnitTest tests[] = {
-        TEST(mma_tf32),
-        TEST(mma_f16),
-        TEST(mma_bf16),
-        TEST(matrices_from_shared_memory),
-        TEST(copies_arrive),
-        TEST(copies_without_a_barrier),
-        TEST(copies_are_late_without_checks_too),
-        TEST(dynamic_shared_memory),
-        TEST(faults_are_found),
-        TEST(conversions),
-    };
-    return cmocka_run_group_tests_name("cusim_ptx", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

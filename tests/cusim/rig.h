@@ -5,18 +5,10 @@
 #ifndef TESTS_CUSIM_RIG_H
 #define TESTS_CUSIM_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "src/device/cuda/api.h"
 #include "tests/cusim/constants.h"
 #include "tests/cusim/cusim.h"
+#include "tests/test.h"
 
 typedef struct rig {
     tn_cuda_api *cu;
@@ -63,6 +55,15 @@ static inline int rig_close(void **state)
     free(r);
     return 0;
 }
+
+/* A test on a GPU of its own, r; in what it does with others the rig is *state. */
+#define SIM_TEST(name)                                                                                       \
+    static void name##_on(rig *r, void **state);                                                             \
+    TEST_IN(name, rig_open, rig_close)                                                                       \
+    {                                                                                                        \
+        name##_on(*state, state);                                                                            \
+    }                                                                                                        \
+    static void name##_on(__attribute__((unused)) rig *r, __attribute__((unused)) void **state)
 
 static inline struct cusim_counters rig_count(const rig *r)
 {
