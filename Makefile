@@ -340,7 +340,7 @@ doctor:
 	line 'processor' "$$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(JOBS) threads"; \
 	has oneDNN '$(HAVE_DNNL)' 'products and convolutions run on our own loops, slower'; \
 	has zlib '$(HAVE_ZLIB)' 'packed (.gz) data sets cannot be read'; \
-	has stb '$(HAVE_STB)' 'PNG images cannot be read, so neither can the digits that are shipped'; \
+	has stb '$(HAVE_STB)' 'PNG and JPEG images cannot be read, so neither can the digits that are shipped'; \
 	has cJSON '$(HAVE_CJSON)' 'checkpoints cannot be read'; \
 	has cmocka '$(HAVE_CMOCKA)' 'the tests cannot be built'; \
 	kernels=no; for c in $${TENSOR_CC:-"$$CC" '$(CC)' cc gcc clang}; do \

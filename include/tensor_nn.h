@@ -468,7 +468,9 @@ typedef struct tn_batch {
 
 /* What a pass does to images, of any data set that has them: x is made of bytes. All of it is drawn anew for each pass,
  * as a function of seed, pass and item, so that a run that goes on from a checkpoint, and any number of .workers, draw
- * the same. The numbers of tn_evaluate are those of images as they are. */
+ * the same. tn_evaluate sees images as they are. Arrays behind x whose shape begins with x's [h, w] are maps of its pixels,
+ * such as masks: they are flipped and moved alike, with -100 beyond the edge, or 0 where the dtype is neither i32 nor
+ * i64. */
 typedef struct tn_augment {
     bool flip;      /* left to right, one in two */
     int pad;        /* moved by up to so many pixels each way, with black beyond the edge: torchvision's
@@ -480,8 +482,6 @@ typedef struct tn_augment {
                        and y [n, classes] f32 shares of classes: a loss is
                        tn_neg(tn_mean(tn_sum(tn_mul(b.y, tn_log_softmax(logits, -1)), TN_AXES(-1), false), TN_ALL, false)) */
 } tn_augment;
-/* Arrays behind x whose shape begins with x's [h, w] are maps of its pixels, such as masks: they are flipped and moved
- * alike, with -100 beyond the edge, or 0 where the dtype is neither i32 nor i64. */
 
 typedef struct tn_loader_options {
     int64_t batch; /* 0 means 64, where there are arrays */

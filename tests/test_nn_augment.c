@@ -250,6 +250,13 @@ TEST(mixtures)
         }
     }
     assert_true(mixed > 300);
+    /* The loss that the header names: of equal logits that of each class. */
+    tn_batch b;
+    assert_int_equal(tn_next(tn_loader_open(d, .batch = 2, .augment = {.mixup = 1}), &b), 1);
+    tn_tensor *logits = tn_zeros(s, TN_F32, TN_SHAPE(2, CLASSES));
+    const double loss = tn_item(
+        tn_neg(tn_mean(tn_sum(tn_mul(b.y, tn_log_softmax(logits, -1)), TN_AXES(-1), false), TN_ALL, false)));
+    assert_true(fabs(loss - log(CLASSES)) < 1e-6);
     assert_int_equal(tn_close(s), TN_OK);
 }
 
@@ -287,6 +294,33 @@ TEST(colours)
         assert_true(least[i] >= fmax(0, 1 - by[i]) && least[i] < 1 - by[i] + .3 + fmax(0, by[i] - 1) &&
                     most[i] <= 1 + by[i] && most[i] > 1 + by[i] - .3);
     assert_int_equal(tn_close(s), TN_OK);
+}
+
+static int drawn(int64_t index, void *const *out, void *user)
+{
+    (void)user;
+    memcpy(out[0], pixels + index * ITEM, ITEM);
+    return TN_OK;
+}
+
+/* Images that a function makes are seen as those in an array. */
+TEST(images_of_a_function)
+{
+    static float x[2][COUNT * ITEM];
+    for (int made = 0; made < 2; made++) {
+        tn_session *s = session(1);
+        tn_dataset *d = images(s, false);
+        if (made)
+            d = tn_dataset_fn(s, COUNT, drawn, NULL,
+                              TN_ARRAYS({.dtype = TN_U8, .shape = {TALL, WIDE, 3}, .std = {1, 1, 1}},
+                                        {.data = labels, .dtype = TN_I32}));
+        tn_batch b;
+        if (!tn_next(tn_loader_open(d, .batch = COUNT, .augment = everything), &b))
+            fail_msg("%s", tn_error_text(s));
+        tn_read(b.x, TN_F32, x[made], sizeof(x[0]));
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+    assert_memory_equal(x[0], x[1], sizeof(x[0]));
 }
 
 /* ---- ahead of the step ---- */
