@@ -65,6 +65,14 @@ static int fuzz_shape(fuzz_calls *c, int64_t *shape, double *n)
     return ndim;
 }
 
+/* Some axes, four at most; fewer than none, too. */
+static int fuzz_axes(fuzz_calls *c, int axis[4])
+{
+    const int n = fuzz_byte(c) % 6 - 1;
+    for (int i = 0; i < n && i < 4; i++) axis[i] = fuzz_int(c);
+    return n > 4 ? 4 : n;
+}
+
 /* What is too large to make and small enough to be tried is left out: so much memory may be there. */
 static bool fuzz_too_much(double n)
 {
@@ -101,32 +109,18 @@ static tn_tensor *fuzz_create(fuzz_calls *c, int which)
 
 static tn_tensor *fuzz_reduce(fuzz_calls *c, int which, tn_tensor *x)
 {
-    int axis[4], n = fuzz_byte(c) % 6 - 1;
-    for (int i = 0; i < n && i < 4; i++) axis[i] = fuzz_int(c);
-    if (n > 4) n = 4;
-    bool keep = fuzz_byte(c) & 1;
-    switch (which % 10) {
-    case 0:
-        return tn_sum(x, n, axis, keep);
-    case 1:
-        return tn_mean(x, n, axis, keep);
-    case 2:
-        return tn_prod(x, n, axis, keep);
-    case 3:
-        return tn_max(x, n, axis, keep);
-    case 4:
-        return tn_var(x, n, axis, keep, fuzz_int(c));
-    case 5:
-        return tn_logsumexp(x, n, axis, keep);
-    case 6:
-        return tn_any(x, n, axis, keep);
-    case 7:
-        return tn_argmax(x, fuzz_int(c), keep);
-    case 8:
-        return tn_cumsum(x, fuzz_int(c));
-    default:
-        return tn_std(x, n, axis, keep, fuzz_int(c));
-    }
+    static tn_tensor *(*const over_axes[])(tn_tensor *, int, const int *,
+                                           bool) = {tn_sum, tn_mean, tn_prod, tn_max, tn_logsumexp, tn_any};
+    enum { OVER_AXES = sizeof over_axes / sizeof *over_axes };
+    int axis[4], n = fuzz_axes(c, axis);
+    const bool keep = fuzz_byte(c) & 1;
+    which %= OVER_AXES + 4;
+    if (which < OVER_AXES) return over_axes[which](x, n, axis, keep);
+    const int number = fuzz_int(c);
+    return which == OVER_AXES       ? tn_var(x, n, axis, keep, number)
+           : which == OVER_AXES + 1 ? tn_std(x, n, axis, keep, number)
+           : which == OVER_AXES + 2 ? tn_argmax(x, number, keep)
+                                    : tn_cumsum(x, number);
 }
 
 static tn_tensor *fuzz_view(fuzz_calls *c, int which, tn_tensor *x)
@@ -146,9 +140,8 @@ static tn_tensor *fuzz_view(fuzz_calls *c, int which, tn_tensor *x)
     case 3:
         return tn_unsqueeze(x, fuzz_int(c));
     case 4:
-        n = fuzz_byte(c) % 6 - 1;
-        for (int i = 0; i < n && i < 4; i++) axis[i] = fuzz_int(c);
-        return tn_permute(x, n > 4 ? 4 : n, axis);
+        n = fuzz_axes(c, axis);
+        return tn_permute(x, n, axis);
     case 5:
         n = fuzz_int(c);
         return tn_transpose(x, n, fuzz_int(c));
@@ -168,9 +161,8 @@ static tn_tensor *fuzz_view(fuzz_calls *c, int which, tn_tensor *x)
         n = fuzz_int(c);
         return tn_select(x, n, fuzz_number(c));
     case 10:
-        n = fuzz_byte(c) % 6 - 1;
-        for (int i = 0; i < n && i < 4; i++) axis[i] = fuzz_int(c);
-        return tn_flip(x, n > 4 ? 4 : n, axis);
+        n = fuzz_axes(c, axis);
+        return tn_flip(x, n, axis);
     case 11: {
         n = fuzz_int(c);
         int64_t a = fuzz_number(c), b = fuzz_number(c);
@@ -204,62 +196,55 @@ static tn_tensor *fuzz_window(fuzz_calls *c, int which, tn_tensor *x)
 
 static tn_tensor *fuzz_other(fuzz_calls *c, int which, tn_tensor *x)
 {
+    static tn_tensor *(*const of_two[])(tn_tensor *, tn_tensor *) = {tn_add, tn_matmul, tn_embedding,
+                                                                     tn_accuracy, tn_minimum};
+    enum { OF_TWO = sizeof of_two / sizeof *of_two };
     tn_tensor *y = fuzz_x(c), *z = fuzz_x(c);
-    int n;
-    switch (which % 24) {
+    which %= 24;
+    if (which < OF_TWO) return of_two[which](x, y);
+    switch (which - OF_TWO) {
     case 0:
-        return tn_add(x, y);
-    case 1:
-        return tn_matmul(x, y);
-    case 2:
         return tn_affine(x, y, fuzz_byte(c) & 1 ? z : NULL);
-    case 3:
+    case 1:
         return tn_where(x, y, z);
-    case 4:
+    case 2:
         return tn_cast(x, (tn_dtype)(fuzz_byte(c) % (TN_DTYPE_COUNT + 1)));
-    case 5:
+    case 3:
         return tn_mul_scalar(x, fuzz_number(c));
-    case 6:
+    case 4:
         return tn_pow_scalar(x, fuzz_real(c));
-    case 7: {
+    case 5: {
         double low = fuzz_real(c);
         return tn_clamp(x, low, fuzz_real(c));
     }
-    case 8:
+    case 6:
         return tn_gather(x, fuzz_int(c), y);
-    case 9:
+    case 7:
         return tn_scatter_add(x, fuzz_int(c), y, z);
-    case 10:
+    case 8:
         return tn_index_select(x, fuzz_int(c), y);
-    case 11:
-        return tn_embedding(x, y);
-    case 12:
+    case 9:
         return tn_one_hot(x, fuzz_number(c));
-    case 13:
+    case 10:
         return tn_softmax(x, fuzz_int(c));
-    case 14:
+    case 11:
         return tn_layer_norm(x, y, fuzz_byte(c) & 1 ? z : NULL, .ndim = fuzz_int(c), .eps = fuzz_real(c));
-    case 15:
-        n = fuzz_int(c);
-        return tn_group_norm(x, n, y, z);
-    case 16:
+    case 12:
+        return tn_group_norm(x, fuzz_int(c), y, z);
+    case 13:
         return tn_dropout(x, fuzz_real(c));
-    case 17:
+    case 14:
         return tn_cross_entropy(x, y, .ignore_index = fuzz_number(c), .use_ignore_index = fuzz_byte(c) & 1,
                                 .reduction = (tn_reduction)(fuzz_byte(c) % 4),
                                 .label_smoothing = fuzz_real(c));
-    case 18:
+    case 15:
         return tn_scaled_dot_product_attention(x, y, z, .causal = fuzz_byte(c) & 1, .scale = fuzz_real(c));
-    case 19:
+    case 16:
         return tn_batch_norm(x, y, z, NULL, NULL, .eps = fuzz_real(c));
-    case 20:
-        return tn_accuracy(x, y);
-    case 21:
+    case 17:
         return tn_exp(x);
-    case 22:
-        return tn_contiguous(x);
     default:
-        return tn_minimum(x, y);
+        return tn_contiguous(x);
     }
 }
 

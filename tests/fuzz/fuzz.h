@@ -90,6 +90,8 @@ static size_t fuzz_below(uint64_t *r, size_t n)
     return n ? (size_t)(fuzz_next(r) % n) : 0;
 }
 
+/* clang-format off: a row for each neighbourhood */
+#define FUZZ_BIT(n) (INT64_C(1) << (n))
 static const int64_t fuzz_hostile[] = {0,
                                        1,
                                        2,
@@ -107,26 +109,27 @@ static const int64_t fuzz_hostile[] = {0,
                                        128,
                                        255,
                                        256,
-                                       1 << 10,
+                                       FUZZ_BIT(10),
                                        INT16_MAX,
-                                       1 << 16,
-                                       1 << 24,
-                                       1 << 30,
+                                       FUZZ_BIT(16),
+                                       FUZZ_BIT(24),
+                                       FUZZ_BIT(30),
                                        INT32_MAX,
                                        INT32_MIN,
-                                       INT64_C(1) << 31,
-                                       INT64_C(1) << 32,
+                                       FUZZ_BIT(31),
+                                       FUZZ_BIT(32),
                                        UINT32_MAX,
-                                       (INT64_C(1) << 32) + 1,
-                                       INT64_C(1) << 40,
-                                       INT64_C(1) << 53,
-                                       (INT64_C(1) << 53) + 1,
-                                       INT64_C(1) << 61,
-                                       INT64_C(1) << 62,
+                                       FUZZ_BIT(32) + 1,
+                                       FUZZ_BIT(40),
+                                       FUZZ_BIT(53),
+                                       FUZZ_BIT(53) + 1,
+                                       FUZZ_BIT(61),
+                                       FUZZ_BIT(62),
                                        INT64_MAX - 1,
                                        INT64_MAX,
                                        INT64_MIN,
                                        INT64_MIN + 1};
+/* clang-format on */
 enum { FUZZ_HOSTILE = sizeof fuzz_hostile / sizeof *fuzz_hostile };
 
 /* ---- mutations ---- */

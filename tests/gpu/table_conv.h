@@ -39,44 +39,27 @@ static inline tn_conv2d_desc table_conv(tn_dtype dtype, tn_conv_pass pass, int64
 struct table_way {
     const char *name;
     tn_conv_pass pass;
-    bool stats, prologue;
-    bool odd;       /* channels that are loaded one by one */
-    bool brief;     /* buffers half as long, and one fewer */
+    int with; /* STATS, PROLOGUE; ODD: channels that are loaded one by one; BRIEF: buffers half as long, one
+                 fewer */
     int64_t splits; /* blocks that share a tile */
     int tested;     /* up to this kind */
 };
+enum { STATS = 1, PROLOGUE = 2, ODD = 4, BRIEF = 8 };
 static const struct table_way table_ways[] = {
-    {.name = "conv forward", .pass = TN_CONV_FORWARD, .splits = 1, .tested = 3},
-    {.name = "conv forward, short buffers", .pass = TN_CONV_FORWARD, .brief = true, .splits = 1},
-    {.name = "conv forward, K in parts", .pass = TN_CONV_FORWARD, .splits = 4},
-    {.name = "conv forward, statistics", .pass = TN_CONV_FORWARD, .stats = true, .splits = 1, .tested = 1},
-    {.name = "conv forward, 3 channels", .pass = TN_CONV_FORWARD, .odd = true, .splits = 1, .tested = 1},
-    {.name = "conv forward, prologue",
-     .pass = TN_CONV_FORWARD,
-     .stats = true,
-     .prologue = true,
-     .splits = 1,
-     .tested = 1},
-    {.name = "conv forward, prologue, 3 channels",
-     .pass = TN_CONV_FORWARD,
-     .prologue = true,
-     .odd = true,
-     .splits = 1},
-    {.name = "conv data gradient", .pass = TN_CONV_DATA_GRAD, .splits = 1, .tested = 3},
-    {.name = "conv data gradient, K in parts", .pass = TN_CONV_DATA_GRAD, .splits = 4},
-    {.name = "conv data gradient, 3 channels", .pass = TN_CONV_DATA_GRAD, .odd = true, .splits = 1},
-    {.name = "conv weight gradient", .pass = TN_CONV_WEIGHT_GRAD, .splits = 16, .tested = 3},
-    {.name = "conv weight gradient, 3 channels", .pass = TN_CONV_WEIGHT_GRAD, .odd = true, .splits = 16},
-    {.name = "conv weight gradient, prologue",
-     .pass = TN_CONV_WEIGHT_GRAD,
-     .prologue = true,
-     .splits = 16,
-     .tested = 1},
-    {.name = "conv weight gradient, prologue, 3 channels",
-     .pass = TN_CONV_WEIGHT_GRAD,
-     .prologue = true,
-     .odd = true,
-     .splits = 16},
+    {"conv forward", TN_CONV_FORWARD, 0, 1, 3},
+    {"conv forward, short buffers", TN_CONV_FORWARD, BRIEF, 1, 0},
+    {"conv forward, K in parts", TN_CONV_FORWARD, 0, 4, 0},
+    {"conv forward, statistics", TN_CONV_FORWARD, STATS, 1, 1},
+    {"conv forward, 3 channels", TN_CONV_FORWARD, ODD, 1, 1},
+    {"conv forward, prologue", TN_CONV_FORWARD, STATS | PROLOGUE, 1, 1},
+    {"conv forward, prologue, 3 channels", TN_CONV_FORWARD, PROLOGUE | ODD, 1, 0},
+    {"conv data gradient", TN_CONV_DATA_GRAD, 0, 1, 3},
+    {"conv data gradient, K in parts", TN_CONV_DATA_GRAD, 0, 4, 0},
+    {"conv data gradient, 3 channels", TN_CONV_DATA_GRAD, ODD, 1, 0},
+    {"conv weight gradient", TN_CONV_WEIGHT_GRAD, 0, 16, 3},
+    {"conv weight gradient, 3 channels", TN_CONV_WEIGHT_GRAD, ODD, 16, 0},
+    {"conv weight gradient, prologue", TN_CONV_WEIGHT_GRAD, PROLOGUE, 16, 1},
+    {"conv weight gradient, prologue, 3 channels", TN_CONV_WEIGHT_GRAD, PROLOGUE | ODD, 16, 0},
 };
 enum { TABLE_WAYS = sizeof table_ways / sizeof *table_ways };
 
@@ -91,15 +74,16 @@ static inline bool conv_row(int i, table_row *out)
     const int bytes = table_kinds[k].dtype == TN_F32 ? 4 : 2;
     tn_target target = gpu_target(90);
     target.tf32 = table_kinds[k].tf32;
-    const tn_conv2d_desc d = table_conv(table_kinds[k].dtype, way->pass, way->odd ? 3 : 128, 1);
-    const bool small = way->odd || way->brief;
+    const tn_conv2d_desc d = table_conv(table_kinds[k].dtype, way->pass, (way->with & ODD) ? 3 : 128, 1);
+    const bool small = (way->with & ODD) || (way->with & BRIEF);
     o = (struct fu_conv_tile){.bk = (small ? 64 : 128) / bytes, .splits = way->splits};
     fu_conv_size(size, &o);
-    o.stages = way->brief || o.bm * o.bn <= 64 * 64 ? 3 : 4;
+    o.stages = (way->with & BRIEF) || o.bm * o.bn <= 64 * 64 ? 3 : 4;
     *out = (table_row){.text = NULL};
-    if (!fu_conv_tile_as(&d, &target, way->stats, &o) || (way->prologue && !fu_conv_can_load(&d, &o)))
+    if (!fu_conv_tile_as(&d, &target, (way->with & STATS), &o) ||
+        ((way->with & PROLOGUE) && !fu_conv_can_load(&d, &o)))
         return true; /* no such tile: a row without a text */
-    conv_fill(out, way->name, table_kinds[k].name, &o, way->prologue);
+    conv_fill(out, way->name, table_kinds[k].name, &o, (way->with & PROLOGUE));
     snprintf(out->tile, sizeof out->tile, "%d x %d x %d, %d stages", o.bm, o.bn, o.bk, o.stages);
     out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * bytes);
     out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * bytes);
