@@ -7,6 +7,7 @@
 
 #include "tests/test.h"
 #include "folder.h"
+#include "said.h"
 #include "src/device/cpu/kernels.h"
 #include "src/device/device.h"
 
@@ -17,21 +18,12 @@
     "    for (int64_t i = begin; i < end; i++) y[i] += " number ";\n"                                        \
     "}\n"
 
-static char logged[1024];
-
-static inline void keep_log(int level, const char *text, void *user)
-{
-    (void)level;
-    (void)user;
-    snprintf(logged, sizeof logged, "%s", text);
-}
-
 static inline tn_device *open_device(const char *dir, int threads)
 {
     tn_device *d = NULL;
     tn_errbuf err = {""};
-    logged[0] = 0;
-    tn_device_options o = {.threads = threads, .cache_dir = dir, .log = keep_log};
+    forget();
+    tn_device_options o = {.threads = threads, .cache_dir = dir, .log = hear};
     assert_int_equal(tn_cpu_open(&o, &d, &err), 0);
     return d;
 }

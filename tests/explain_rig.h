@@ -5,26 +5,18 @@
 
 #include "tests/test.h"
 #include "tests/rig.h"
+#include "tests/said.h"
 
 #include "src/check/check.h"
 #include "src/report/view.h"
 
 enum { BATCH = 256, WIDTH = 512, CLASSES = 10 };
 
-static char said[4096];
-
-static inline void hear(int level, const char *text, void *user)
-{
-    (void)level, (void)user;
-    size_t n = strlen(said);
-    snprintf(said + n, sizeof said - n, "%s\n", text);
-}
-
 static inline tn_session *open_as(tn_mode mode, int threads)
 {
     tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .threads = threads, .seed = 4, .log = hear);
     assert_non_null(s);
-    said[0] = 0;
+    forget();
     return s;
 }
 
@@ -74,14 +66,10 @@ static inline double train(model *m, bool read)
 
 static inline char *explained(tn_session *s)
 {
-    static char *text;
-    size_t n = 0;
-    free(text);
-    text = NULL;
-    FILE *f = open_memstream(&text, &n);
-    assert_int_equal(tn_explain(s, f), 0);
-    fclose(f);
-    return text;
+    static char *last;
+    free(last);
+    PRINTED(text, f) assert_int_equal(tn_explain(s, f), 0);
+    return last = text;
 }
 
 static inline void has(const char *text, const char *part)

@@ -7,11 +7,9 @@
 
 #include <dirent.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "tests/test.h"
 
 static char base[64];
 
@@ -47,13 +45,63 @@ static inline int drop_base(void **state)
     return remove_tree(base);
 }
 
-/* A path in the run's folder that nothing stands at yet; valid until the next call. */
+/* A path of this name in the run's folder; valid until the fourth call from now. */
+static inline const char *in_base(const char *name)
+{
+    static char path[4][256];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[0], "%s/%s", base, name);
+    return path[turn];
+}
+
+/* One that nothing stands at yet; valid as long. */
 static inline const char *fresh_dir(void)
 {
-    static char path[128];
     static int n;
-    snprintf(path, sizeof path, "%s/%d", base, n++);
-    return path;
+    char name[16];
+    snprintf(name, sizeof name, "%d", n++);
+    return in_base(name);
+}
+
+/* Writes a file of these bytes, or of this text. */
+static inline void spill(const char *path, const void *data, size_t bytes)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+static inline void spill_text(const char *path, const char *text)
+{
+    spill(path, text, strlen(text));
+}
+
+/* The bytes of a file and a zero behind them, the caller's to free; NULL where there is none. */
+static inline char *slurp(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    struct stat st;
+    assert_int_equal(fstat(fileno(f), &st), 0);
+    char *data = malloc((size_t)st.st_size + 1);
+    assert_non_null(data);
+    const size_t n = fread(data, 1, (size_t)st.st_size, f);
+    data[n] = 0;
+    if (bytes) *bytes = n;
+    fclose(f);
+    return data;
+}
+
+/* The file is this text. */
+static inline bool holds(const char *path, const char *text)
+{
+    size_t n = 0;
+    char *is = slurp(path, &n);
+    const bool yes = is && n == strlen(text) && !memcmp(is, text, n);
+    free(is);
+    return yes;
 }
 
 /* Files whose names end so; hidden ones do not count. */

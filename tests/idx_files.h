@@ -5,33 +5,20 @@
 #ifndef TESTS_IDX_FILES_H
 #define TESTS_IDX_FILES_H
 
-#include "tests/test.h"
 #include "../nn/nn.h"
 #include "../src/core/alloc.h"
 #include "folder.h"
 
 enum { N = 7, H = 3, W = 5 };
 
-static inline const char *in_dir(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof(path[0]), "%s/%s", base, name);
-    return path[turn];
-}
-
 static inline void put(const char *name, const void *data, size_t n)
 {
-    FILE *f = fopen(in_dir(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
+    spill(in_base(name), data, n);
 }
 
 static inline void drop(const char *name)
 {
-    unlink(in_dir(name));
+    unlink(in_base(name));
 }
 
 static inline uint8_t pixel(int i, int k)

@@ -70,6 +70,13 @@ static inline void failed_at(tn_session *s, int status, const char *words, const
         failed(s, status, words);                                                                            \
     } while (0)
 
+/* The call makes nothing and fails like that. */
+#define null_with(s, status, words, call)                                                                    \
+    do {                                                                                                     \
+        assert_null(call);                                                                                   \
+        failed(s, status, words);                                                                            \
+    } while (0)
+
 /* ---- what a session says of itself ---- */
 
 static inline tn_stats stats_of(const tn_session *s)

@@ -7,6 +7,7 @@
  * Read first: struct at in attention_rig.h, then a_second_reader_of_the_probabilities.
  */
 #include "tests/attention_rig.h"
+#include "tests/said.h"
 
 #include <float.h>
 
@@ -224,19 +225,14 @@ TEST(what_explain_says)
         tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
         assert_non_null(s);
         tn_tensor *leaf[3], *x[3];
-        char *text = NULL;
-        size_t size = 0;
-        FILE *f = open_memstream(&text, &size);
-        assert_non_null(f);
         tn_step_begin(s);
         operands(s, &c, leaf, x);
         tn_backward(tn_sum(tn_square(attend(s, &c, x)), TN_ALL, false));
         tn_step_end(s);
-        assert_int_equal(tn_explain(s, f), 0);
-        fclose(f);
+        PRINTED(text, f) assert_int_equal(tn_explain(s, f), 0);
         if (tn_error(s)) fail_msg("%s", tn_error_text(s));
-        const char *said = strstr(text, forward[is_written]);
-        if (!said || !strstr(said, "softmax, the gradient")) fail_msg("%s", text);
+        const char *place = strstr(text, forward[is_written]);
+        if (!place || !strstr(place, "softmax, the gradient")) fail_msg("%s", text);
         free(text);
         tn_close(s);
     }

@@ -360,7 +360,7 @@ static int compiles_elsewhere(const char *dir)
     tn_device *d = open_device(dir, 2);
     int bad = run_text(d, "add", ADD("add", "5")) != 5;
     bad += run_text(d, "more", ADD("more", "6")) != 6;
-    bad += !strstr(logged, dir) || !strstr(logged, "No space left");
+    bad += !strstr(said, dir) || !strstr(said, "No space left");
     d->close(d);
     return bad + (count_files(dir, "") != 0);
 }

@@ -33,7 +33,7 @@ TEST(compiles_and_runs)
     assert_int_equal(d->stats.compiled, 0);
     assert_int_equal(d->stats.cache_hits, 1);
     d->close(d);
-    assert_string_equal(logged, "");
+    assert_string_equal(said, "");
 }
 
 TEST(many_at_once)
@@ -226,7 +226,7 @@ TEST(failing_allocations)
         tn_device *d = NULL;
         tn_kernel *k[2] = {NULL, NULL};
         tn_errbuf err = {""};
-        tn_device_options o = {.threads = 2, .cache_dir = dir, .log = keep_log};
+        tn_device_options o = {.threads = 2, .cache_dir = dir, .log = hear};
         tn_alloc_fail_after(n);
         int status = tn_cpu_open(&o, &d, &err);
         if (!status) status = d->compile(d, s, 2, k, &err);

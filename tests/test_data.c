@@ -3,6 +3,7 @@
  * Read passes_and_positions first.
  */
 #include "idx_files.h"
+#include "said.h"
 
 static tn_session *session(void)
 {
@@ -251,13 +252,10 @@ TEST(progress_in_a_file)
 {
     tn_session *s = session();
     tn_dataset *d = numbers(s, 40);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
     tn_batch b;
+    PRINTED(text, f)
     for (tn_loader *l = tn_loader_open(d, .batch = 1, .progress = 1, .progress_to = f); tn_next(l, &b);)
         tn_progress(l, "number", b.number == 0 ? NULL : b.x, "acc", b.x);
-    fclose(f);
     int lines = 0;
     for (char *c = text; *c; c++) lines += *c == '\n';
     assert_int_equal(lines, 10);
@@ -279,17 +277,14 @@ TEST(progress_shows_the_step_that_ended)
     for (int w = 0; w < 3; w++) {
         tn_session *s = tn_open(.device = way[w].device, .mode = way[w].mode, .log = quiet);
         tn_dataset *d = numbers(s, 40);
-        char *text = NULL;
-        size_t size = 0;
-        FILE *f = open_memstream(&text, &size);
         tn_batch b;
+        PRINTED(text, f)
         for (tn_loader *l = tn_loader_open(d, .batch = 2, .progress = 1, .progress_to = f); tn_next(l, &b);) {
             tn_step_begin(s);
             tn_tensor *last = tn_max(b.x, TN_ALL, false);
             if (b.number != 13) tn_progress(l, "last", last, "root", tn_sqrt(tn_rsub_scalar(last, 30)));
             tn_step_end(s);
         }
-        fclose(f);
         assert_int_equal(tn_error(s), 0);
         const char *const want[] = {"2/20  last 3.0000  root 5.1962  ", "10/20  last 19.0000  root 3.3166  ",
                                     "14/20  last 25.0000  root 2.2361  ", /* what was told last */

@@ -4,6 +4,7 @@
  */
 #include "errors_rig.h"
 #include "include/tensor_nn.h"
+#include "said.h"
 
 /* After an error no assignment takes effect until it is cleared. */
 TEST_IN(effects_are_refused, setup, teardown)
@@ -39,8 +40,7 @@ TEST_IN(states, setup, teardown)
     assert_null(tn_param(S, "w", tn_zeros(S, TN_F32, TN_SHAPE(2))));
     assert_non_null(strstr(tn_error_text(S), "'w'"));
     tn_clear_error(S);
-    assert_null(tn_param(S, "i", tn_zeros(S, TN_I32, TN_SHAPE(2))));
-    failed(S, TN_E_DTYPE, "");
+    null_with(S, TN_E_DTYPE, "", tn_param(S, "i", tn_zeros(S, TN_I32, TN_SHAPE(2))));
     tn_step_begin(S);
     assert_true(tn_assign(tn_exp(zeros(TN_SHAPE(2))), zeros(TN_SHAPE(2))) < 0); /* not persistent */
     failed(S, TN_E_STATE, "");
@@ -218,27 +218,16 @@ TEST_IN(mistakes_within_an_operator_of_ones_own, setup, teardown)
     assert_int_equal(tn_close(other), 0);
 }
 
-static int last_level, said;
-static char last_text[512];
-
-static void remember(int level, const char *text, void *user)
-{
-    (void)user;
-    last_level = level;
-    said++;
-    snprintf(last_text, sizeof last_text, "%s", text);
-}
-
 /* A parameter is not freed by hand, and that is said: once in the log, and where mistakes are looked for by
  * an error. What has gone already, or goes by itself, is left alone. */
 TEST(freeing_what_is_not_ours)
 {
     for (int check = 0; check < 2; check++) {
         setenv("TENSOR_CHECK", check ? "1" : "0", 1);
-        tn_session *s = S = tn_open(.device = TN_CPU, .log = remember);
+        tn_session *s = S = tn_open(.device = TN_CPU, .log = hear);
         unsetenv("TENSOR_CHECK");
         assert_non_null(s);
-        said = 0;
+        forget();
         tn_linear *fc = tn_linear_new(s, "fc", 2, 2);
         tn_tensor *made = tn_ones(s, TN_F32, TN_SHAPE(2)), *own = tn_param(s, "own", made), *slab = NULL;
         tn_param_slab(s, TN_F32, &slab, NULL);
@@ -247,18 +236,18 @@ TEST(freeing_what_is_not_ours)
         tn_step_begin(s);
         tn_free(tn_exp(own));
         assert_int_equal(tn_step_end(s), 0);
-        assert_int_equal(said, 0);
+        assert_int_equal(n_said, 0);
         tn_tensor *all[] = {fc->weight, own, slab};
         for (int i = 0; i < 3; i++) {
             if (check)
                 says_where(TN_E_STATE, "free", i == 0 ? "'fc.weight'|tn_close" : "tn_close", tn_free(all[i]));
             if (!check) tn_free(all[i]);
-            assert_int_equal(said, !check);
+            assert_int_equal(n_said, !check);
             assert_int_equal(tn_error(s), TN_OK);
         }
         if (!check) assert_int_equal(last_level, TN_LOG_WARN);
-        if (!check) assert_non_null(strstr(last_text, "'fc.weight'"));
-        if (!check) assert_non_null(strstr(last_text, "test_errors_calls.c:"));
+        if (!check) assert_non_null(strstr(said, "'fc.weight'"));
+        if (!check) assert_non_null(strstr(said, "test_errors_calls.c:"));
         assert_true(tn_item(tn_sum(own, TN_ALL, false)) == 2);
         assert_int_equal(tn_close(s), 0);
     }
@@ -301,19 +290,19 @@ TEST_IN(what_was_read_and_is_not_kept, setup_cpu, teardown)
 
 TEST(opening)
 {
-    tn_session *s = tn_open(.device = (tn_device_kind)77, .log = remember);
+    tn_session *s = tn_open(.device = (tn_device_kind)77, .log = hear);
     assert_null(s);
     assert_int_equal(last_level, TN_LOG_ERROR);
-    assert_non_null(strstr(last_text, "device"));
-    assert_null(tn_open(.device = TN_CPU, .precision = (tn_precision)7, .log = remember));
-    assert_non_null(strstr(last_text, "precision is 7"));
-    assert_null(tn_open(.device = TN_CPU, .threads = -5, .log = remember));
-    assert_non_null(strstr(last_text, "threads is -5"));
-    assert_null(tn_open(.device = (tn_device_kind)77, .log = remember));
-    assert_non_null(strstr(last_text, "device is 77"));
-    assert_null(tn_open(.device = TN_CPU, .mode = (tn_mode)77, .log = remember));
-    assert_non_null(strstr(last_text, "mode is 77"));
-    s = tn_open(.device = TN_REF, .log = remember);
+    assert_non_null(strstr(said, "device"));
+    assert_null(tn_open(.device = TN_CPU, .precision = (tn_precision)7, .log = hear));
+    assert_non_null(strstr(said, "precision is 7"));
+    assert_null(tn_open(.device = TN_CPU, .threads = -5, .log = hear));
+    assert_non_null(strstr(said, "threads is -5"));
+    assert_null(tn_open(.device = (tn_device_kind)77, .log = hear));
+    assert_non_null(strstr(said, "device is 77"));
+    assert_null(tn_open(.device = TN_CPU, .mode = (tn_mode)77, .log = hear));
+    assert_non_null(strstr(said, "mode is 77"));
+    s = tn_open(.device = TN_REF, .log = hear);
     assert_non_null(s);
     assert_null(tn_add(tn_zeros(s, TN_F32, TN_SHAPE(2)), tn_zeros(s, TN_F32, TN_SHAPE(3))));
     assert_int_equal(tn_close(s), TN_E_SHAPE); /* the status it still held */
@@ -328,8 +317,7 @@ TEST_IN(a_layer_that_fails, setup, teardown)
     before.size = after.size = sizeof before;
     before = stats_of(S);
     const int64_t wide = (int64_t)1 << 31;
-    assert_null(tn_linear_new(S, "fc", wide, wide, .no_bias = false));
-    failed(S, TN_E_SHAPE, "");
+    null_with(S, TN_E_SHAPE, "", tn_linear_new(S, "fc", wide, wide, .no_bias = false));
     assert_null(tn_conv2d_new(S, "fc", wide, wide, 1, .pad = 0));
     tn_clear_error(S);
     assert_null(tn_embedding_new(S, "fc", wide, wide, .init_std = 1));

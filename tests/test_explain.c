@@ -10,13 +10,9 @@
 
 static char *read_file(const char *path)
 {
-    FILE *f = fopen(path, "r");
-    if (!f) return NULL;
-    static char text[1 << 20];
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    text[n] = 0;
-    fclose(f);
-    return text;
+    static char *last;
+    free(last);
+    return last = slurp(path, NULL);
 }
 
 /* ---- the plan ---- */
@@ -29,12 +25,7 @@ TEST(the_plan_is_the_committed_one_for_any_number_of_threads)
         assert_string_equal(tn_plan_text(s), "");
         model m = make(s);
         for (int i = 0; i < 2; i++) train(&m, false);
-        if (getenv("UPDATE_PLANS")) {
-            FILE *f = fopen(path, "w");
-            assert_non_null(f);
-            fputs(tn_plan_text(s), f);
-            fclose(f);
-        }
+        if (getenv("UPDATE_PLANS")) spill_text(path, tn_plan_text(s));
         const char *want = read_file(path);
         assert_non_null(want);
         assert_string_equal(tn_plan_text(s), want);
@@ -289,11 +280,7 @@ TEST(the_graph_has_a_box_for_each_group)
     tn_session *s = open_as(TN_FUSED, 1);
     model m = make(s);
     train(&m, false);
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_int_equal(tn_graphviz(s, f), 0);
-    fclose(f);
+    PRINTED(text, f) assert_int_equal(tn_graphviz(s, f), 0);
     assert_int_equal(strncmp(text, "digraph", 7), 0);
     has(text, "subgraph cluster_0");
     has(text, "in.weight");

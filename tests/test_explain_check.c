@@ -75,7 +75,7 @@ TEST(checked_mode_catches_a_planted_fault)
         tn_session *s = open_as(TN_FUSED, 2);
         unsetenv("TENSOR_CHECK");
         model m = make(s);
-        said[0] = 0;
+        forget();
         if (checked) tn_check_plant(s, 8);
         train(&m, false);
         if (checked) {
@@ -86,7 +86,7 @@ TEST(checked_mode_catches_a_planted_fault)
         for (int i = 0; i < 2; i++)
             train(&m, false); /* the second has a new plan: the moments are there now */
         int found = s->explain->found;
-        said[0] = 0;
+        forget();
         for (int i = 0; i < 2; i++) train(&m, false);
         assert_int_equal(s->explain->found, found);
         assert_string_equal(said, "");

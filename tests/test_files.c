@@ -29,34 +29,6 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* "base/name"; valid until the fourth call after it. */
-static const char *at(const char *name)
-{
-    static char path[4][192];
-    static int n;
-    char *p = path[n++ & 3];
-    snprintf(p, sizeof path[0], "%s/%s", base, name);
-    return p;
-}
-
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
-
-static bool holds(const char *path, const char *text)
-{
-    char is[64] = "";
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    size_t n = fread(is, 1, sizeof is - 1, f);
-    fclose(f);
-    return n == strlen(text) && !memcmp(is, text, n);
-}
-
 static int whole(const char *path, const char *text)
 {
     tn_whole_file w;
@@ -80,22 +52,22 @@ TEST(test_permissions)
     static const mode_t mask[] = {022, 027, 077, 0, 002};
     for (size_t k = 0; k < sizeof mask / sizeof *mask; k++) {
         mode_t before = umask(mask[k]);
-        unlink(at("new"));
-        assert_int_equal(whole(at("new"), "new"), 0);
-        assert_int_equal(mode_of(at("new")) & 07777, 0666 & ~mask[k]);
+        unlink(in_base("new"));
+        assert_int_equal(whole(in_base("new"), "new"), 0);
+        assert_int_equal(mode_of(in_base("new")) & 07777, 0666 & ~mask[k]);
         for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
-            put(at("old"), "old");
-            assert_int_equal(chmod(at("old"), old[i]), 0);
-            assert_int_equal(whole(at("old"), "new"), 0);
-            assert_int_equal(mode_of(at("old")) & 07777, old[i]);
-            assert_true(holds(at("old"), "new"));
+            spill_text(in_base("old"), "old");
+            assert_int_equal(chmod(in_base("old"), old[i]), 0);
+            assert_int_equal(whole(in_base("old"), "new"), 0);
+            assert_int_equal(mode_of(in_base("old")) & 07777, old[i]);
+            assert_true(holds(in_base("old"), "new"));
         }
         umask(before);
     }
     if (geteuid()) { /* root may write to it */
-        assert_int_equal(chmod(at("old"), 0400), 0);
-        assert_int_equal(whole(at("old"), "newer"), EACCES);
-        assert_true(holds(at("old"), "new"));
+        assert_int_equal(chmod(in_base("old"), 0400), 0);
+        assert_int_equal(whole(in_base("old"), "newer"), EACCES);
+        assert_true(holds(in_base("old"), "new"));
     }
 }
 
@@ -103,63 +75,63 @@ TEST(test_permissions)
 TEST(test_nothing_shows_meanwhile)
 {
     tn_whole_file w;
-    put(at("secret"), "old");
-    assert_int_equal(chmod(at("secret"), 0600), 0);
+    spill_text(in_base("secret"), "old");
+    assert_int_equal(chmod(in_base("secret"), 0600), 0);
     mode_t before = umask(0);
-    assert_int_equal(tn_whole_open(&w, at("secret")), 0);
-    assert_int_equal(mode_of(at(w.temporary)) & 07777, 0600);
+    assert_int_equal(tn_whole_open(&w, in_base("secret")), 0);
+    assert_int_equal(mode_of(in_base(w.temporary)) & 07777, 0600);
     tn_whole_drop(&w);
     umask(before);
-    assert_false(is_there(at(w.temporary)));
-    assert_true(holds(at("secret"), "old"));
+    assert_false(is_there(in_base(w.temporary)));
+    assert_true(holds(in_base("secret"), "old"));
 }
 
 TEST(test_links)
 {
-    assert_int_equal(mkdir(at("far"), 0700), 0);
-    put(at("far/file"), "old");
-    assert_int_equal(chmod(at("far/file"), 0640), 0);
-    assert_int_equal(symlink("far/file", at("link")), 0);
-    assert_int_equal(symlink("../link", at("far/back")), 0);
-    assert_int_equal(symlink(at("far/back"), at("absolute")), 0);
-    assert_int_equal(symlink("far/none", at("dangling")), 0);
-    assert_int_equal(symlink("far", at("side")), 0);
-    assert_int_equal(symlink("loop", at("loop")), 0);
-    assert_int_equal(symlink("nowhere/file", at("lost")), 0);
+    assert_int_equal(mkdir(in_base("far"), 0700), 0);
+    spill_text(in_base("far/file"), "old");
+    assert_int_equal(chmod(in_base("far/file"), 0640), 0);
+    assert_int_equal(symlink("far/file", in_base("link")), 0);
+    assert_int_equal(symlink("../link", in_base("far/back")), 0);
+    assert_int_equal(symlink(in_base("far/back"), in_base("absolute")), 0);
+    assert_int_equal(symlink("far/none", in_base("dangling")), 0);
+    assert_int_equal(symlink("far", in_base("side")), 0);
+    assert_int_equal(symlink("loop", in_base("loop")), 0);
+    assert_int_equal(symlink("nowhere/file", in_base("lost")), 0);
     static const char *const to_file[] = {"link", "far/back", "absolute", "side/file", "side/back"};
     for (size_t i = 0; i < sizeof to_file / sizeof *to_file; i++) {
-        mode_t kind = mode_of(at(to_file[i])) & S_IFMT;
-        assert_int_equal(whole(at(to_file[i]), to_file[i]), 0);
-        assert_int_equal(mode_of(at(to_file[i])) & S_IFMT, kind);
-        assert_true(holds(at("far/file"), to_file[i]));
-        assert_int_equal(mode_of(at("far/file")), S_IFREG | 0640);
+        mode_t kind = mode_of(in_base(to_file[i])) & S_IFMT;
+        assert_int_equal(whole(in_base(to_file[i]), to_file[i]), 0);
+        assert_int_equal(mode_of(in_base(to_file[i])) & S_IFMT, kind);
+        assert_true(holds(in_base("far/file"), to_file[i]));
+        assert_int_equal(mode_of(in_base("far/file")), S_IFREG | 0640);
     }
-    assert_int_equal(whole(at("dangling"), "made"), 0);
-    assert_true(S_ISLNK(mode_of(at("dangling"))) && holds(at("far/none"), "made"));
-    assert_int_equal(whole(at("loop"), ""), ELOOP);
-    assert_int_equal(whole(at("lost"), ""), ENOENT);
-    assert_int_equal(whole(at("side"), ""), EINVAL);
-    assert_int_equal(count_files(at("far"), ".part"), 0);
+    assert_int_equal(whole(in_base("dangling"), "made"), 0);
+    assert_true(S_ISLNK(mode_of(in_base("dangling"))) && holds(in_base("far/none"), "made"));
+    assert_int_equal(whole(in_base("loop"), ""), ELOOP);
+    assert_int_equal(whole(in_base("lost"), ""), ENOENT);
+    assert_int_equal(whole(in_base("side"), ""), EINVAL);
+    assert_int_equal(count_files(in_base("far"), ".part"), 0);
 }
 
 /* Another user's link in a folder such as /tmp leads nowhere; a file keeps its owner. */
 TEST(test_other_users)
 {
     if (geteuid()) skip();
-    assert_int_equal(mkdir(at("tmp"), 0700), 0);
-    assert_int_equal(chmod(at("tmp"), 01777), 0);
-    put(at("victim"), "old");
-    assert_int_equal(symlink("../victim", at("tmp/model")), 0);
-    assert_int_equal(lchown(at("tmp/model"), 12345, 12345), 0);
-    assert_int_equal(whole(at("tmp/model"), "new"), EACCES);
-    assert_true(holds(at("victim"), "old"));
-    assert_int_equal(chown(at("tmp"), 12345, 12345), 0); /* the folder's owner may do as he likes */
-    assert_int_equal(whole(at("tmp/model"), "new"), 0);
-    assert_true(holds(at("victim"), "new"));
-    assert_int_equal(chown(at("victim"), 12345, 23456), 0);
-    assert_int_equal(whole(at("victim"), "newer"), 0);
+    assert_int_equal(mkdir(in_base("tmp"), 0700), 0);
+    assert_int_equal(chmod(in_base("tmp"), 01777), 0);
+    spill_text(in_base("victim"), "old");
+    assert_int_equal(symlink("../victim", in_base("tmp/model")), 0);
+    assert_int_equal(lchown(in_base("tmp/model"), 12345, 12345), 0);
+    assert_int_equal(whole(in_base("tmp/model"), "new"), EACCES);
+    assert_true(holds(in_base("victim"), "old"));
+    assert_int_equal(chown(in_base("tmp"), 12345, 12345), 0); /* the folder's owner may do as he likes */
+    assert_int_equal(whole(in_base("tmp/model"), "new"), 0);
+    assert_true(holds(in_base("victim"), "new"));
+    assert_int_equal(chown(in_base("victim"), 12345, 23456), 0);
+    assert_int_equal(whole(in_base("victim"), "newer"), 0);
     struct stat st;
-    assert_int_equal(stat(at("victim"), &st), 0);
+    assert_int_equal(stat(in_base("victim"), &st), 0);
     assert_int_equal(st.st_uid, 12345);
     assert_int_equal(st.st_gid, 23456);
 }
@@ -179,34 +151,34 @@ TEST(test_every_writer)
         snprintf(link, sizeof link, "link-%s", name[i]);
         snprintf(fifo, sizeof fifo, "fifo-%s", name[i]);
         snprintf(sock, sizeof sock, "sock-%s", name[i]);
-        put(at(target), "old");
-        assert_int_equal(chmod(at(target), 0604), 0);
-        assert_int_equal(symlink(target, at(link)), 0);
-        assert_int_equal(writer[i](s, at(link)), TN_OK);
-        assert_true(S_ISLNK(mode_of(at(link))));
-        assert_int_equal(mode_of(at(target)), S_IFREG | 0604);
-        assert_false(holds(at(target), "old"));
+        spill_text(in_base(target), "old");
+        assert_int_equal(chmod(in_base(target), 0604), 0);
+        assert_int_equal(symlink(target, in_base(link)), 0);
+        assert_int_equal(writer[i](s, in_base(link)), TN_OK);
+        assert_true(S_ISLNK(mode_of(in_base(link))));
+        assert_int_equal(mode_of(in_base(target)), S_IFREG | 0604);
+        assert_false(holds(in_base(target), "old"));
 
-        assert_int_equal(mkfifo(at(fifo), 0666), 0);
+        assert_int_equal(mkfifo(in_base(fifo), 0666), 0);
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
         struct sockaddr_un where = {.sun_family = AF_UNIX};
-        snprintf(where.sun_path, sizeof where.sun_path, "%s", at(sock));
+        snprintf(where.sun_path, sizeof where.sun_path, "%s", in_base(sock));
         assert_int_equal(bind(fd, (const struct sockaddr *)&where, sizeof where), 0);
         close(fd);
         char null[64], folder[64];
         snprintf(null, sizeof null, "null-%s", name[i]);
         snprintf(folder, sizeof folder, "folder-%s", name[i]);
-        assert_int_equal(symlink("/dev/null", at(null)), 0);
-        assert_int_equal(mkdir(at(folder), 0700), 0);
+        assert_int_equal(symlink("/dev/null", in_base(null)), 0);
+        assert_int_equal(mkdir(in_base(folder), 0700), 0);
         const char *const no_file[] = {fifo, sock, null, folder};
         alarm(60);
         for (int k = 0; k < 4; k++) {
-            mode_t before = mode_of(at(no_file[k]));
-            assert_int_equal(writer[i](s, at(no_file[k])), TN_E_IO);
+            mode_t before = mode_of(in_base(no_file[k]));
+            assert_int_equal(writer[i](s, in_base(no_file[k])), TN_E_IO);
             assert_non_null(strstr(tn_error_text(s), "not a regular file"));
             assert_non_null(strstr(tn_error_text(s), no_file[k]));
             tn_clear_error(s);
-            assert_int_equal(mode_of(at(no_file[k])), before);
+            assert_int_equal(mode_of(in_base(no_file[k])), before);
         }
         alarm(0);
     }
@@ -221,27 +193,27 @@ TEST(test_every_writer)
 TEST(test_what_is_planted)
 {
     char guess[96];
-    put(at("victim2"), "old");
+    spill_text(in_base("victim2"), "old");
     snprintf(guess, sizeof guess, "model.%ld.part", (long)getpid());
-    assert_int_equal(symlink("victim2", at(guess)), 0);
+    assert_int_equal(symlink("victim2", in_base(guess)), 0);
     alarm(60);
-    assert_int_equal(whole(at("model"), "new"), 0);
-    assert_true(holds(at("victim2"), "old"));
-    assert_true(S_ISREG(mode_of(at("model"))));
-    unlink(at(guess));
-    assert_int_equal(mkfifo(at(guess), 0666), 0);
-    assert_int_equal(mkfifo(at("model.0123456789abcdef.part"), 0666), 0);
-    assert_int_equal(symlink("victim2", at("model.0123456789abcde0.part")), 0);
-    assert_int_equal(whole(at("model"), "newer"), 0);
+    assert_int_equal(whole(in_base("model"), "new"), 0);
+    assert_true(holds(in_base("victim2"), "old"));
+    assert_true(S_ISREG(mode_of(in_base("model"))));
+    unlink(in_base(guess));
+    assert_int_equal(mkfifo(in_base(guess), 0666), 0);
+    assert_int_equal(mkfifo(in_base("model.0123456789abcdef.part"), 0666), 0);
+    assert_int_equal(symlink("victim2", in_base("model.0123456789abcde0.part")), 0);
+    assert_int_equal(whole(in_base("model"), "newer"), 0);
     alarm(0);
-    assert_true(holds(at("victim2"), "old") && holds(at("model"), "newer"));
-    assert_true(is_there(at("model.0123456789abcdef.part"))); /* none of ours */
-    unlink(at(guess));
-    unlink(at("model.0123456789abcdef.part"));
-    unlink(at("model.0123456789abcde0.part"));
+    assert_true(holds(in_base("victim2"), "old") && holds(in_base("model"), "newer"));
+    assert_true(is_there(in_base("model.0123456789abcdef.part"))); /* none of ours */
+    unlink(in_base(guess));
+    unlink(in_base("model.0123456789abcdef.part"));
+    unlink(in_base("model.0123456789abcde0.part"));
     tn_whole_file a, b;
-    assert_int_equal(tn_whole_open(&a, at("model")), 0);
-    assert_int_equal(tn_whole_open(&b, at("model")), 0);
+    assert_int_equal(tn_whole_open(&a, in_base("model")), 0);
+    assert_int_equal(tn_whole_open(&b, in_base("model")), 0);
     assert_string_not_equal(a.temporary, b.temporary);
     tn_whole_drop(&a);
     tn_whole_drop(&b);
@@ -358,8 +330,8 @@ TEST(test_kills)
 {
     needs_cjson();
     char path[128];
-    snprintf(path, sizeof path, "%s/run.safetensors", at("kills"));
-    assert_int_equal(mkdir(at("kills"), 0700), 0);
+    snprintf(path, sizeof path, "%s/run.safetensors", in_base("kills"));
+    assert_int_equal(mkdir(in_base("kills"), 0700), 0);
     float *p = malloc(NUMBERS * sizeof *p);
     assert_non_null(p);
     int lost = 0, meanwhile = 0, left = 0, most = 0;
@@ -382,7 +354,7 @@ TEST(test_kills)
         assert_true(WIFSIGNALED(status));
         while (read(done[0], &x, sizeof x) == sizeof x) last = x;
         close(done[0]);
-        int parts = count_files(at("kills"), ".part");
+        int parts = count_files(in_base("kills"), ".part");
         left += parts > 0;
         if (parts > most) most = parts;
 

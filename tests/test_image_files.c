@@ -15,7 +15,7 @@ static void refuse(const char *name, const void *data, size_t n, int status, con
     nn_images images = {0};
     nn_why why = {0};
     put(name, data, n);
-    assert_int_equal(tn_nn_idx_images(in_dir(name), &images, &why), status);
+    assert_int_equal(tn_nn_idx_images(in_base(name), &images, &why), status);
     assert_null(images.pixels);
     if (!strstr(why.text, text) || !strstr(why.text, name))
         fail_msg("'%s' lacks '%s' or '%s'", why.text, text, name);
@@ -28,13 +28,13 @@ TEST(idx_reads)
     nn_why why = {0};
     uint8_t *labels = NULL;
     int64_t n = 0;
-    assert_int_equal(tn_nn_idx_images(in_dir("train-images-idx3-ubyte"), &images, &why), TN_OK);
+    assert_int_equal(tn_nn_idx_images(in_base("train-images-idx3-ubyte"), &images, &why), TN_OK);
     assert_int_equal(images.n, N);
     assert_int_equal(images.h, H);
     assert_int_equal(images.w, W);
     for (int i = 0; i < N; i++)
         for (int k = 0; k < H * W; k++) assert_int_equal(images.pixels[i * H * W + k], pixel(i, k));
-    assert_int_equal(tn_nn_idx_labels(in_dir("train-labels-idx1-ubyte"), &labels, &n, &why), TN_OK);
+    assert_int_equal(tn_nn_idx_labels(in_base("train-labels-idx1-ubyte"), &labels, &n, &why), TN_OK);
     assert_int_equal(n, N);
     assert_int_equal(labels[3], 3);
     tn_free_mem(images.pixels);
@@ -48,7 +48,7 @@ TEST(idx_refuses)
     nn_images images = {0};
     nn_why why = {0};
     drop("x");
-    assert_int_equal(tn_nn_idx_images(in_dir("x"), &images, &why), TN_E_IO);
+    assert_int_equal(tn_nn_idx_images(in_base("x"), &images, &why), TN_E_IO);
     assert_non_null(strstr(why.text, "No such file"));
     memset(&why, 0, sizeof(why));
     assert_int_equal(tn_nn_idx_images(base, &images, &why), TN_E_IO); /* a folder */
@@ -96,7 +96,7 @@ TEST(gz_reads_and_refuses)
     nn_images images = {0};
     nn_why why = {0};
     put("x.gz", g, m);
-    assert_int_equal(tn_nn_idx_images(in_dir("x.gz"), &images, &why), TN_OK);
+    assert_int_equal(tn_nn_idx_images(in_base("x.gz"), &images, &why), TN_OK);
     assert_memory_equal(images.pixels, f + 16, N * H * W);
     tn_free_mem(images.pixels);
 
@@ -136,8 +136,8 @@ static void fuzz(const char *name, const uint8_t *good, size_t n, int rounds, bo
         put(name, f, size);
         nn_images images = {0};
         nn_why why = {0};
-        int status = sheet ? tn_nn_sheet(in_dir(name), 4, 28, 28, &images, &why)
-                           : tn_nn_idx_images(in_dir(name), &images, &why);
+        int status = sheet ? tn_nn_sheet(in_base(name), 4, 28, 28, &images, &why)
+                           : tn_nn_idx_images(in_base(name), &images, &why);
         assert_int_equal(status, why.status);
         if (status) {
             assert_null(images.pixels);
@@ -171,7 +171,7 @@ TEST(sheet_reads_and_refuses)
     nn_images images = {0};
     nn_why why = {0};
     put("x.png", png, n);
-    assert_int_equal(tn_nn_sheet(in_dir("x.png"), 4, 28, 28, &images, &why), TN_OK);
+    assert_int_equal(tn_nn_sheet(in_base("x.png"), 4, 28, 28, &images, &why), TN_OK);
     assert_int_equal(images.n, 4);
     /* tile i is grey 10 i + 5, but its first pixel is i */
     for (int i = 0; i < 4; i++) {
@@ -186,7 +186,7 @@ TEST(sheet_reads_and_refuses)
     } bad[] = {{5, 28, 28, TN_E_FORMAT, "4 tiles for 5 labels"}, {1, 28, 27, TN_E_FORMAT, "not tiles"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         memset(&why, 0, sizeof(why));
-        assert_int_equal(tn_nn_sheet(in_dir("x.png"), bad[i].tiles, bad[i].h, bad[i].w, &images, &why),
+        assert_int_equal(tn_nn_sheet(in_base("x.png"), bad[i].tiles, bad[i].h, bad[i].w, &images, &why),
                          bad[i].status);
         assert_non_null(strstr(why.text, bad[i].text));
     }
@@ -194,7 +194,7 @@ TEST(sheet_reads_and_refuses)
         memset(&why, 0, sizeof(why));
         put("x.png", png, k);
         images.pixels = NULL;
-        assert_int_equal(tn_nn_sheet(in_dir("x.png"), 4, 28, 28, &images, &why), TN_E_FORMAT);
+        assert_int_equal(tn_nn_sheet(in_base("x.png"), 4, 28, 28, &images, &why), TN_E_FORMAT);
         assert_null(images.pixels);
     }
     fuzz("x.png", png, n, 1000, true);
@@ -255,7 +255,7 @@ TEST(readers_report_lack_of_memory)
         nn_images images = {0};
         nn_why why = {0};
         tn_alloc_fail_after(k);
-        int status = tn_nn_idx_images(in_dir("train-images-idx3-ubyte"), &images, &why);
+        int status = tn_nn_idx_images(in_base("train-images-idx3-ubyte"), &images, &why);
         tn_alloc_fail_after(-1);
         tn_free_mem(images.pixels);
         if (!status) break;

@@ -8,26 +8,15 @@
 #include <time.h>
 
 #include "folder.h"
+#include "said.h"
 #include "src/core/alloc.h"
 #include "src/device/kcache.h"
-
-static char logged[1024];
-static int log_lines;
-
-static void keep_log(int level, const char *text, void *user)
-{
-    (void)level;
-    (void)user;
-    log_lines++;
-    snprintf(logged, sizeof logged, "%s", text);
-}
 
 static tn_kcache *open_with(const char *dir, size_t limit, tn_kcache_hash *hash)
 {
     tn_kcache *c = NULL;
-    tn_kcache_options o = {.dir = dir, .suffix = ".so", .limit = limit, .hash = hash, .log = keep_log};
-    logged[0] = 0;
-    log_lines = 0;
+    tn_kcache_options o = {.dir = dir, .suffix = ".so", .limit = limit, .hash = hash, .log = hear};
+    forget();
     assert_int_equal(tn_kcache_open(&o, &c), 0);
     assert_int_equal(tn_kcache_set_common(c, "/* what all share */\n"), 0);
     return c;
@@ -44,9 +33,7 @@ static int put_n(tn_kcache *c, int n, const tn_source *const *src, const char *c
     char dir[PATH_MAX], file[PATH_MAX + 16];
     if (tn_kcache_scratch(c, dir)) return TN_E_IO;
     snprintf(file, sizeof file, "%s/0.so", dir);
-    FILE *f = fopen(file, "w");
-    fputs(content, f);
-    fclose(f);
+    spill_text(file, content);
     const char *symbol[16];
     for (int i = 0; i < n; i++) symbol[i] = src[i]->entry;
     int status = tn_kcache_put(c, n, src, symbol, file, path);
@@ -104,7 +91,7 @@ TEST(found_again)
     assert_string_equal(get(c, "gelu", "text"), "");
     tn_kcache_close(c);
     tn_kcache_close(NULL);
-    assert_int_equal(log_lines, 0);
+    assert_int_equal(n_said, 0);
 }
 
 TEST(several_in_one_object)
@@ -200,13 +187,6 @@ TEST(object_names_are_new)
 
 /* ---- damage ----------------------------------------------------------------------------------------- */
 
-static void write_file(const char *path, const char *content, size_t bytes)
-{
-    FILE *f = fopen(path, "w");
-    assert_int_equal(fwrite(content, 1, bytes, f), bytes);
-    fclose(f);
-}
-
 /* Every truncation of both files, and every byte of them changed. */
 TEST(any_damage_is_a_miss)
 {
@@ -216,30 +196,30 @@ TEST(any_damage_is_a_miss)
     DIR *d = opendir(dir);
     int files = 0;
     for (struct dirent *e; (e = readdir(d));) {
-        char path[PATH_MAX], good[1024], bad[1024];
+        char path[PATH_MAX], bad[1024];
         if (e->d_name[0] == '.') continue;
         files++;
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        FILE *f = fopen(path, "r");
-        size_t n = fread(good, 1, sizeof good, f);
-        fclose(f);
+        size_t n;
+        char *good = slurp(path, &n);
         for (size_t i = 0; i < n; i++) {
-            write_file(path, good, i);
+            spill(path, good, i);
             assert_string_equal(get(c, "k", "text"), "");
         }
         for (size_t i = 0; i < n; i++) {
             memcpy(bad, good, n);
             bad[i] ^= 1;
-            write_file(path, bad, n);
+            spill(path, bad, n);
             const char *got = get(c, "k", "text"); /* only the end of a comment may change */
             if (*got) assert_string_equal(got, "object");
         }
         memcpy(bad, good, n);
         bad[n] = 'x';
-        write_file(path, bad, n + 1);
+        spill(path, bad, n + 1);
         assert_string_equal(get(c, "k", "text"), "");
-        write_file(path, good, n);
+        spill(path, good, n);
         assert_string_equal(get(c, "k", "text"), "object");
+        free(good);
     }
     closedir(d);
     assert_int_equal(files, 2);
@@ -282,7 +262,7 @@ TEST(least_recently_used_goes_first)
     big[3000] = 0;
     tn_kcache *c = open_with(dir, 10000, NULL);
     snprintf(stranger, sizeof stranger, "%s/notes.c", dir);
-    write_file(stranger, big, 3000);
+    spill(stranger, big, 3000);
     assert_int_equal(put(c, "aaa", "text", big), 0);
     assert_int_equal(put(c, "bbb", "text", big), 0);
     age(dir, "aaa", 5000);
@@ -308,7 +288,7 @@ TEST(leftovers_of_crashes_go)
     tn_kcache *c = open_cache(dir);
     assert_int_equal(tn_kcache_scratch(c, scratch), 0);
     snprintf(file, sizeof file, "%s/0.c", scratch);
-    write_file(file, "x", 1);
+    spill(file, "x", 1);
     age(dir, "tmp-", 9999);
     tn_kcache_close(c);
     c = open_cache(dir);
@@ -321,13 +301,9 @@ TEST(leftovers_of_crashes_go)
 TEST(failed_sources_are_kept)
 {
     tn_kcache *c = open_cache(fresh_dir());
-    char path[PATH_MAX], content[64] = "";
+    char path[PATH_MAX];
     assert_int_equal(tn_kcache_keep_failed(c, &(tn_source){"k", "wrong"}, path), 0);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_true(fread(content, 1, sizeof content - 1, f) > 0);
-    fclose(f);
-    assert_string_equal(content, "/* what all share */\nwrong");
+    assert_true(holds(path, "/* what all share */\nwrong"));
     tn_kcache_close(c);
 }
 
@@ -343,12 +319,12 @@ static int works_elsewhere(const char *dir, const char *why)
     int bad = put_n(c, 1, (const tn_source *const[]){&s}, "object", path) != 0;
     bad += !realpath(path, real) || strncmp(real, dir, strlen(dir)) == 0;
     bad += access(real, R_OK) != 0;
-    bad += log_lines != 1 || !strstr(logged, why) || !strstr(logged, dir);
-    bad += put(c, "j", "text", "object") != 0 || log_lines != 1;
+    bad += n_said != 1 || !strstr(said, why) || !strstr(said, dir);
+    bad += put(c, "j", "text", "object") != 0 || n_said != 1;
     tn_kcache_close(c);
     bad += access(real, F_OK) == 0; /* nothing stays behind */
     bad += count_files(dir, "") != before;
-    if (bad) print_message("%s: %s %d\n", dir, logged, log_lines);
+    if (bad) print_message("%s: %s %d\n", dir, said, n_said);
     return bad;
 }
 
@@ -361,7 +337,7 @@ TEST(unsafe_folders_are_refused)
     assert_int_equal(chmod(dir, 0720), 0);
     assert_int_equal(works_elsewhere(dir, "others may write"), 0);
     dir = fresh_dir();
-    write_file(dir, "x", 1);
+    spill(dir, "x", 1);
     assert_int_equal(works_elsewhere(dir, "Not a directory"), 0);
 }
 
@@ -376,10 +352,9 @@ TEST(somebody_elses_folder)
 /* Whoever may write to a folder above can put another one in the place of ours. */
 TEST(folders_below_others_are_refused)
 {
-    char above[128], dir[160], link[128], shown[160];
-    snprintf(above, sizeof above, "%s", fresh_dir());
+    const char *above = fresh_dir(), *link = fresh_dir();
+    char dir[300], shown[300];
     snprintf(dir, sizeof dir, "%s/between/cache", above);
-    snprintf(link, sizeof link, "%s", fresh_dir());
     snprintf(shown, sizeof shown, "others may write to %s", above);
     assert_int_equal(mkdir(above, 0700), 0);
     assert_int_equal(symlink(above, link), 0);
@@ -397,7 +372,7 @@ TEST(folders_below_others_are_refused)
         tn_kcache *c = open_cache(dir);
         assert_int_equal(put(c, "k", "text", "object"), 0);
         tn_kcache_close(c);
-        assert_int_equal(log_lines, 0);
+        assert_int_equal(n_said, 0);
     }
     if (chown(above, 12345, 12345)) skip(); /* takes root */
     assert_int_equal(works_elsewhere(dir, shown), 0);
@@ -412,45 +387,27 @@ TEST(folders_below_others_are_refused)
     tn_kcache_close(c);
 }
 
-static void give_away(const char *path)
-{
-    assert_int_equal(chown(path, 12345, 12345), 0);
-}
+enum { LET_GROUP_WRITE, LET_ALL_WRITE, MAKE_A_LINK, MAKE_A_FIFO, GIVE_AWAY, N_HOW };
 
-static void let_group_write(const char *path)
-{
-    assert_int_equal(chmod(path, 0620), 0);
-}
-
-static void let_all_write(const char *path)
-{
-    assert_int_equal(chmod(path, 0602), 0);
-}
-
-static void make_a_link(const char *path)
+static void spoil(int how, const char *path)
 {
     char other[PATH_MAX];
     snprintf(other, sizeof other, "%s.moved", path);
-    assert_int_equal(rename(path, other), 0);
-    assert_int_equal(symlink(other, path), 0);
-}
-
-static void make_a_fifo(const char *path)
-{
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(mkfifo(path, 0600), 0);
+    if (how == LET_GROUP_WRITE) assert_int_equal(chmod(path, 0620), 0);
+    if (how == LET_ALL_WRITE) assert_int_equal(chmod(path, 0602), 0);
+    if (how == MAKE_A_LINK) assert_true(!rename(path, other) && !symlink(other, path));
+    if (how == MAKE_A_FIFO) assert_true(!unlink(path) && !mkfifo(path, 0600));
+    if (how == GIVE_AWAY) assert_int_equal(chown(path, 12345, 12345), 0);
 }
 
 TEST(entries_of_others_are_misses)
 {
-    void (*const how[])(const char *path) = {let_group_write, let_all_write, make_a_link, make_a_fifo,
-                                             give_away};
     static const char *const ending[] = {".c", ".so"};
     bool root = geteuid() == 0;
-    for (size_t i = 0; i < sizeof how / sizeof *how - !root; i++)
+    for (int how = 0; how < N_HOW - !root; how++)
         for (int e = 0; e < 2; e++) {
-            char dir[128], path[PATH_MAX] = "";
-            snprintf(dir, sizeof dir, "%s", fresh_dir());
+            const char *dir = fresh_dir();
+            char path[PATH_MAX] = "";
             tn_kcache *c = open_cache(dir);
             assert_int_equal(put(c, "k", "text", "object"), 0);
             assert_string_equal(get(c, "k", "text"), "object");
@@ -458,7 +415,7 @@ TEST(entries_of_others_are_misses)
             for (struct dirent *f; (f = readdir(d));)
                 if (strstr(f->d_name, ending[e])) snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
             closedir(d);
-            how[i](path);
+            spoil(how, path);
             assert_string_equal(get(c, "k", "text"), "");
             assert_int_equal(put(c, "k", "text", "made anew"), 0);
             assert_string_equal(get(c, "k", "text"), "made anew");
@@ -470,9 +427,8 @@ TEST(entries_of_others_are_misses)
 /* What was looked at is what is loaded, whatever comes into its folder's place meanwhile. */
 TEST(a_folder_exchanged_behind_its_back)
 {
-    char dir[128], away[128], path[PATH_MAX], content[64] = "";
-    snprintf(dir, sizeof dir, "%s", fresh_dir());
-    snprintf(away, sizeof away, "%s", fresh_dir());
+    const char *dir = fresh_dir(), *away = fresh_dir();
+    char path[PATH_MAX];
     tn_kcache *c = open_cache(dir);
     assert_int_equal(put(c, "k", "text", "object"), 0);
     tn_kcache_hit hit;
@@ -482,22 +438,17 @@ TEST(a_folder_exchanged_behind_its_back)
     DIR *d = opendir(away);
     for (struct dirent *f; (f = readdir(d));) {
         snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
-        if (f->d_name[0] != '.') write_file(path, "trap", 4);
+        if (f->d_name[0] != '.') spill(path, "trap", 4);
     }
     closedir(d);
-    FILE *f = fopen(hit.path, "r");
-    assert_non_null(f);
-    content[fread(content, 1, sizeof content - 1, f)] = 0;
-    fclose(f);
-    assert_string_equal(content, "object");
+    assert_true(holds(hit.path, "object"));
     assert_string_equal(get(c, "k", "text"), "object");
     tn_kcache_close(c);
 }
 
 TEST(read_only_folder)
 {
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s", fresh_dir());
+    const char *dir = fresh_dir();
     pid_t pid = fork();
     if (pid == 0) { /* as an ordinary user: root may write anywhere */
         chmod(base, 0755);
@@ -521,8 +472,8 @@ TEST(read_only_folder)
 
 TEST(environment_chooses_the_folder)
 {
-    char root[128], path[PATH_MAX];
-    snprintf(root, sizeof root, "%s", fresh_dir());
+    const char *root = fresh_dir();
+    char path[PATH_MAX];
     const char *const name[] = {"TENSOR_CACHE", "XDG_CACHE_HOME", "HOME"};
     const char *const below[] = {"", "/libtensor", "/.cache/libtensor"};
     char *saved[3];
@@ -574,8 +525,7 @@ TEST(a_relative_folder_outlives_chdir)
 TEST(two_processes)
 {
     enum { ROUNDS = 150 };
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s", fresh_dir());
+    const char *dir = fresh_dir();
     pid_t pid[2];
     for (int p = 0; p < 2; p++) {
         pid[p] = fork();

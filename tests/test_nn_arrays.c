@@ -4,6 +4,7 @@
  * Read any_arrays_in_any_order first.
  */
 #include "idx_files.h"
+#include "said.h"
 
 static tn_session *session(void)
 {
@@ -156,12 +157,12 @@ TEST(arrays_refused)
         expect(s, bad[i].status, bad[i].text);
     }
     put("ten", x, 10);
-    assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_dir("ten")})));
+    assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("ten")})));
     expect(s, TN_E_FORMAT, "10 bytes are not items of 4");
-    assert_null(tn_dataset_arrays(s, 4, TN_ARRAYS({.path = in_dir("ten"), .dtype = TN_U8})));
+    assert_null(tn_dataset_arrays(s, 4, TN_ARRAYS({.path = in_base("ten"), .dtype = TN_U8})));
     expect(s, TN_E_SHAPE, "10 items, 4 expected");
     put("none", x, 0);
-    assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_dir("none"), .dtype = TN_U8})));
+    assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("none"), .dtype = TN_U8})));
     expect(s, TN_E_FORMAT, "0 items");
     assert_null(tn_dataset_arrays(s, 3, 9, &bad[0].a));
     expect(s, TN_E_ARG, "9 arrays");
@@ -186,7 +187,7 @@ TEST(a_file_of_numpy)
     int32_t x[6];
     tn_batch b;
     put("x.npy", of_numpy, sizeof(of_numpy));
-    tn_dataset *d = tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_dir("x.npy")}));
+    tn_dataset *d = tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("x.npy")}));
     if (!d) fail_msg("%s", tn_error_text(s));
     assert_int_equal(tn_next(tn_loader_open(d), &b), 1);
     assert_int_equal(tn_dtype_of(b.x), TN_I32);
@@ -194,12 +195,12 @@ TEST(a_file_of_numpy)
     assert_int_equal(tn_dim(b.x, 1), 3);
     assert_int_equal(tn_read(b.x, TN_I32, x, sizeof(x)), TN_OK);
     for (int i = 0; i < 6; i++) assert_int_equal(x[i], i);
-    d = tn_dataset_arrays(s, 2, TN_ARRAYS({.path = in_dir("x.npy"), .shape = {1, 3, 1}}));
+    d = tn_dataset_arrays(s, 2, TN_ARRAYS({.path = in_base("x.npy"), .shape = {1, 3, 1}}));
     assert_int_equal(tn_next(tn_loader_open(d), &b), 1);
     assert_int_equal(tn_ndim(b.x), 4);
-    assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_dir("x.npy"), .shape = {2}})));
+    assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("x.npy"), .shape = {2}})));
     expect(s, TN_E_SHAPE, "items of 3 elements do not fit a shape of 2");
-    assert_null(tn_dataset_arrays(s, 3, TN_ARRAYS({.path = in_dir("x.npy")})));
+    assert_null(tn_dataset_arrays(s, 3, TN_ARRAYS({.path = in_base("x.npy")})));
     expect(s, TN_E_SHAPE, "2 items, 3 expected");
     assert_int_equal(tn_close(s), TN_OK);
 }
@@ -264,7 +265,7 @@ TEST(npy_headers)
             int64_t n = 0;
             const size_t size = npy(file, version, files[i].header, files[i].bytes);
             put("h.npy", file, size);
-            const int status = tn_nn_npy(in_dir("h.npy"), &a, &n, &why);
+            const int status = tn_nn_npy(in_base("h.npy"), &a, &n, &why);
             if (status != files[i].status || !strstr(why.text, files[i].text) ||
                 (status && !strstr(why.text, "h.npy")))
                 fail_msg("%s: %d '%s'", files[i].header, status, why.text);
@@ -278,7 +279,7 @@ TEST(npy_headers)
             for (size_t k = 0; k < size; k++) { /* cut off anywhere */
                 put("h.npy", file, k);
                 why = (nn_why){0};
-                assert_int_equal(tn_nn_npy(in_dir("h.npy"), &a, &n, &why), TN_E_FORMAT);
+                assert_int_equal(tn_nn_npy(in_base("h.npy"), &a, &n, &why), TN_E_FORMAT);
                 if (version == 2) k += 6;
             }
         }
@@ -287,7 +288,7 @@ TEST(npy_headers)
     nn_why why = {0};
     int64_t n;
     put("h.npy", file, npy(file, 4, files[0].header, 24));
-    assert_int_equal(tn_nn_npy(in_dir("h.npy"), &a, &n, &why), TN_E_FORMAT);
+    assert_int_equal(tn_nn_npy(in_base("h.npy"), &a, &n, &why), TN_E_FORMAT);
     assert_non_null(strstr(why.text, "version 4"));
 }
 
@@ -317,7 +318,7 @@ TEST(numpy_and_we_agree)
         char name[32];
         snprintf(name, sizeof(name), "n%d.%d.npy", i, v);
         tn_session *s = session();
-        tn_dataset *d = tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_dir(name)}));
+        tn_dataset *d = tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base(name)}));
         if (!d) fail_msg("%s", tn_error_text(s));
         assert_int_equal(tn_dataset_count(d), count);
         tn_batch b;
@@ -400,7 +401,7 @@ TEST(files_of_tokens)
         }
         put("tokens", file, (size_t)(COUNT * bits / 8));
         tn_session *s = session();
-        tn_dataset *d = tn_dataset_tokens(s, in_dir("tokens"), .ctx = CTX, .bits = bits, .vocabulary = MOST);
+        tn_dataset *d = tn_dataset_tokens(s, in_base("tokens"), .ctx = CTX, .bits = bits, .vocabulary = MOST);
         if (!d) fail_msg("%s", tn_error_text(s));
         assert_int_equal(tn_text_vocabulary(d), MOST);
         assert_int_equal(tn_text_byte(d, 1) + tn_text_token(d, 1), -2);
@@ -423,21 +424,21 @@ TEST(files_of_tokens)
             }
             assert_int_equal(k, tn_dataset_count(d));
         }
-        d = tn_dataset_tokens(s, in_dir("tokens"), .ctx = CTX, .bits = bits, .vocabulary = MOST / 2);
+        d = tn_dataset_tokens(s, in_base("tokens"), .ctx = CTX, .bits = bits, .vocabulary = MOST / 2);
         for (tn_loader *l = tn_loader_open(d, .batch = 4); tn_next(l, &b);) continue;
         expect(s, TN_E_FORMAT, "is not below 25000");
-        assert_null(tn_dataset_tokens(s, in_dir("tokens"), .ctx = COUNT, .bits = bits));
+        assert_null(tn_dataset_tokens(s, in_base("tokens"), .ctx = COUNT, .bits = bits));
         expect(s, TN_E_FORMAT, "more than a window");
-        assert_null(tn_dataset_tokens(s, in_dir("tokens"), .bits = 8));
+        assert_null(tn_dataset_tokens(s, in_base("tokens"), .bits = 8));
         expect(s, TN_E_ARG, "bits 8");
-        assert_null(tn_dataset_tokens(s, in_dir("tokens"), .vocabulary = -1));
+        assert_null(tn_dataset_tokens(s, in_base("tokens"), .vocabulary = -1));
         expect(s, TN_E_ARG, "vocabulary -1");
         assert_null(tn_dataset_tokens(s, NULL));
         expect(s, TN_E_NULL, "NULL");
         assert_null(tn_dataset_tokens(s, "/nowhere/t"));
         expect(s, TN_E_IO, "/nowhere/t");
         put("odd", file, 333);
-        assert_null(tn_dataset_tokens(s, in_dir("odd"), .ctx = 5));
+        assert_null(tn_dataset_tokens(s, in_base("odd"), .ctx = 5));
         expect(s, TN_E_FORMAT, "333 bytes");
         assert_int_equal(tn_close(s), TN_OK);
     }
@@ -450,10 +451,8 @@ TEST(steps_without_data)
     tn_session *s = session();
     tn_linear_new(s, "fc", 2, 2);
     tn_dataset *steps = tn_dataset_arrays(s, 30, 0, NULL);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
     tn_batch b = {0};
+    PRINTED(text, f)
     for (tn_loader *l = tn_loader_open(steps, .batches = 20, .progress = 1, .progress_to = f);
          tn_next(l, &b);) {
         assert_null(b.x);
@@ -462,16 +461,15 @@ TEST(steps_without_data)
         tn_progress(l, "twice", tn_full(s, 2.0 * (double)b.number, TN_F32, TN_SCALAR));
         tn_step_end(s);
     }
-    fclose(f);
     assert_non_null(strstr(text, "epoch 1 20/20  twice 38.0000"));
     free(text);
-    assert_int_equal(tn_save(s, in_dir("steps.safetensors")), TN_OK);
+    assert_int_equal(tn_save(s, in_base("steps.safetensors")), TN_OK);
     tn_close(s);
 #ifdef TN_HAVE_CJSON
     s = session();
     tn_linear_new(s, "fc", 2, 2);
     steps = tn_dataset_arrays(s, 30, 0, NULL);
-    assert_int_equal(tn_load(s, in_dir("steps.safetensors")), TN_OK);
+    assert_int_equal(tn_load(s, in_base("steps.safetensors")), TN_OK);
     int64_t number = 20;
     for (tn_loader *l = tn_loader_open(steps); tn_next(l, &b); number++) assert_int_equal(b.number, number);
     assert_int_equal(number, 30);
@@ -559,7 +557,7 @@ TEST(arrays_report_lack_of_memory)
         tn_batch b = {0};
         tn_alloc_fail_after(k);
         tn_dataset *d = tn_dataset_fn(s, 2, squares, &bad,
-                                      TN_ARRAYS({.dtype = TN_F64, .shape = {3}}, {.path = in_dir("x.npy")}));
+                                      TN_ARRAYS({.dtype = TN_F64, .shape = {3}}, {.path = in_base("x.npy")}));
         tn_loader *l = tn_loader_open(d, .batch = 2, .shuffle = 1, .workers = 2);
         int got = tn_next(l, &b);
         tn_alloc_fail_after(-1);

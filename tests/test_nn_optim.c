@@ -6,6 +6,7 @@
  * A gradient is given by the loss sum(p * g). Read run_case first.
  */
 #include "tests/golden.h"
+#include "tests/said.h"
 
 enum { STEPS = 6, PARAMS = 3 };
 static const char *const NAME[PARAMS] = {"a", "b", "c"};
@@ -348,23 +349,10 @@ TEST(stale_gradients)
 
 /* ---- the log ---- */
 
-typedef struct heard {
-    int n;
-    char text[512];
-} heard;
-
-static void hear(int level, const char *text, void *user)
-{
-    heard *h = user;
-    if (level > TN_LOG_WARN) return;
-    h->n++;
-    snprintf(h->text, sizeof(h->text), "%s", text);
-}
-
 TEST(idle_parameters_are_named)
 {
-    heard h = {0};
-    tn_session *s = open_place(&PLACES[0], hear, &h);
+    forget();
+    tn_session *s = open_place(&PLACES[0], hear_warnings, NULL);
     tn_tensor *a = param(s, "a", TN_F32, 3, 0), *b = param(s, "b", TN_F32, 3, 0),
               *c = param(s, "c", TN_F32, 3, 0);
     tn_requires_grad(c, false);
@@ -372,13 +360,13 @@ TEST(idle_parameters_are_named)
     for (int i = 0; i < 9; i++) ones_step(s, o, 1, &a);
     ones_step(s, o, 2, (tn_tensor *[]){a, b}); /* the count starts again */
     for (int i = 0; i < 9; i++) ones_step(s, o, 1, &a);
-    assert_int_equal(h.n, 0);
+    assert_int_equal(n_said, 0);
     ones_step(s, o, 1, &a);
-    assert_int_equal(h.n, 1);
-    assert_non_null(strstr(h.text, "1 parameter had no gradient in 10 steps"));
-    assert_non_null(strstr(h.text, "b"));
+    assert_int_equal(n_said, 1);
+    assert_non_null(strstr(said, "1 parameter had no gradient in 10 steps"));
+    assert_non_null(strstr(said, "b"));
     for (int i = 0; i < 20; i++) ones_step(s, o, 1, &a);
-    assert_int_equal(h.n, 1); /* once */
+    assert_int_equal(n_said, 1); /* once */
     assert_true(first_of(b) == -1);
     assert_int_equal(tn_close(s), TN_OK);
 }
@@ -389,8 +377,8 @@ TEST(idle_parameters_are_named)
 TEST(gradients_that_no_update_uses)
 {
     for (int what = 0; what < 6; what++) {
-        heard h = {0};
-        tn_session *s = open_place(&PLACES[0], hear, &h);
+        forget();
+        tn_session *s = open_place(&PLACES[0], hear_warnings, NULL);
         tn_tensor *a = param(s, "a", TN_F32, 3, 0);
         const int k = what == 4 ? 3 : 1;
         tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1, .accumulate = k),
@@ -404,10 +392,10 @@ TEST(gradients_that_no_update_uses)
             if (update) tn_optim_step(what == 2 && i % 2 ? other : o);
             if (update && what == 1) tn_optim_step(other);
             assert_int_equal(tn_step_end(s), 0);
-            assert_int_equal(h.n, what == 0 && i >= 11);
+            assert_int_equal(n_said, what == 0 && i >= 11);
         }
-        if (!what) assert_non_null(strstr(h.text, "came 2 steps with a tn_backward"));
-        if (!what) assert_non_null(strstr(h.text, ".accumulate = 3"));
+        if (!what) assert_non_null(strstr(said, "came 2 steps with a tn_backward"));
+        if (!what) assert_non_null(strstr(said, ".accumulate = 3"));
         tn_stats v = stats_of(s);
         assert_int_equal(v.backward_steps, what == 3 ? 10 : what == 5 ? 0 : 30);
         assert_int_equal(tn_close(s), TN_OK);
@@ -417,18 +405,18 @@ TEST(gradients_that_no_update_uses)
 /* Who trains without steps is told, once, what they are for. */
 TEST(training_without_steps)
 {
-    heard h = {0};
-    tn_session *s = open_place(&PLACES[0], hear, &h);
+    forget();
+    tn_session *s = open_place(&PLACES[0], hear_warnings, NULL);
     tn_tensor *a = param(s, "a", TN_F32, 3, 0);
     tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
     for (int i = 0; i < 12; i++) { /* two, a step, and ten */
         if (i == 2) ones_step(s, o, 1, &a);
         tn_backward(tn_sum(a, TN_ALL, false));
         assert_int_equal(tn_optim_step(o), 0);
-        assert_int_equal(h.n, i >= 4);
+        assert_int_equal(n_said, i >= 4);
     }
-    assert_non_null(strstr(h.text, "test_nn_optim.c:"));
-    assert_non_null(strstr(h.text, "tn_step_begin and tn_step_end around each iteration"));
+    assert_non_null(strstr(said, "test_nn_optim.c:"));
+    assert_non_null(strstr(said, "tn_step_begin and tn_step_end around each iteration"));
     assert_int_equal(tn_close(s), TN_OK);
 }
 
@@ -495,46 +483,36 @@ TEST(errors_have_no_effect)
     }
 }
 
-static void expect_refused(tn_session *s, const void *got, int status, const char *part)
-{
-    assert_null(got);
-    assert_int_equal(tn_error(s), status);
-    if (!strstr(tn_error_text(s), part)) fail_msg("'%s' does not say '%s'", tn_error_text(s), part);
-    tn_clear_error(s);
-}
-
 TEST(bad_arguments)
 {
     tn_session *s = open_place(&PLACES[0], NULL, NULL), *other = open_place(&PLACES[0], NULL, NULL);
-    expect_refused(s, tn_sgd(s, tn_all_params(s)), TN_E_ARG, "no parameters yet");
+    null_with(s, TN_E_ARG, "no parameters yet", tn_sgd(s, tn_all_params(s)));
     tn_tensor *a = param(s, "a", TN_F32, 3, 0), *foreign = param(other, "a", TN_F32, 3, 0);
     tn_tensor *plain = tn_zeros(s, TN_F32, TN_SHAPE(3)), *taken = tn_zeros(s, TN_F32, TN_SHAPE(3));
     assert_non_null(tn_param(s, "b", taken));
-    expect_refused(s, tn_sgd(s, tn_all_params(s), .lr = -1), TN_E_ARG, "lr -1");
-    expect_refused(s, tn_sgd(s, tn_all_params(s), .lr = NAN), TN_E_ARG, "lr nan");
-    expect_refused(s, tn_sgd(s, tn_all_params(s), .accumulate = -2), TN_E_ARG, "accumulate -2");
-    expect_refused(s, tn_sgd(s, tn_all_params(s), .nesterov = true), TN_E_ARG, "nesterov");
-    expect_refused(s, tn_adam(s, tn_all_params(s), .beta2 = 1), TN_E_ARG, "beta2 1");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(a, NULL)), TN_E_NULL, "parameter 1 is NULL");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(a, foreign)), TN_E_SESSION,
-                   "parameter 1, 'a', belongs to another session");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(a, plain)), TN_E_ARG,
-                   "tensor 1, '', is not a parameter: tn_param");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(taken)), TN_E_STALE, "what it returns is the parameter");
-    expect_refused(s, tn_adamw(s, ((tn_params){0, NULL})), TN_E_ARG, "the list is empty");
-    expect_refused(s, tn_adamw(s, TN_PARAMS(a, a)), TN_E_ARG, "'a' is listed twice");
+    null_with(s, TN_E_ARG, "lr -1", tn_sgd(s, tn_all_params(s), .lr = -1));
+    null_with(s, TN_E_ARG, "lr nan", tn_sgd(s, tn_all_params(s), .lr = NAN));
+    null_with(s, TN_E_ARG, "accumulate -2", tn_sgd(s, tn_all_params(s), .accumulate = -2));
+    null_with(s, TN_E_ARG, "nesterov", tn_sgd(s, tn_all_params(s), .nesterov = true));
+    null_with(s, TN_E_ARG, "beta2 1", tn_adam(s, tn_all_params(s), .beta2 = 1));
+    null_with(s, TN_E_NULL, "parameter 1 is NULL", tn_adamw(s, TN_PARAMS(a, NULL)));
+    null_with(s, TN_E_SESSION, "parameter 1, 'a', belongs to another session",
+              tn_adamw(s, TN_PARAMS(a, foreign)));
+    null_with(s, TN_E_ARG, "tensor 1, '', is not a parameter: tn_param", tn_adamw(s, TN_PARAMS(a, plain)));
+    null_with(s, TN_E_STALE, "what it returns is the parameter", tn_adamw(s, TN_PARAMS(taken)));
+    null_with(s, TN_E_ARG, "the list is empty", tn_adamw(s, ((tn_params){0, NULL})));
+    null_with(s, TN_E_ARG, "'a' is listed twice", tn_adamw(s, TN_PARAMS(a, a)));
     tn_tensor *empty = tn_param(s, "empty", tn_zeros(s, TN_F32, TN_SHAPE(0, 3)));
     tn_tensor *behind = tn_param(s, "behind", tn_zeros(s, TN_F32, TN_SHAPE(4)));
-    expect_refused(s, tn_sgd(s, TN_PARAMS(behind, empty, behind)), TN_E_ARG, "'behind' is listed twice");
+    null_with(s, TN_E_ARG, "'behind' is listed twice", tn_sgd(s, TN_PARAMS(behind, empty, behind)));
     assert_non_null(tn_sgd(s, TN_PARAMS(empty, behind)));
     tn_optim *o = tn_adamw(s, tn_all_params(s));
     assert_non_null(o);
     fails_with(s, TN_E_ARG, "", tn_optim_group(o, "z*"));
     fails_with(s, TN_E_ARG, "", tn_optim_set_lr(o, INFINITY));
     tn_step_begin(s);
-    expect_refused(s, tn_clip_grad_norm(o, 1), TN_E_STATE,
-                   "no parameter has a gradient; call tn_backward first");
-    expect_refused(s, tn_clip_grad_norm(o, -1), TN_E_ARG, "max_norm -1");
+    null_with(s, TN_E_STATE, "no parameter has a gradient; call tn_backward first", tn_clip_grad_norm(o, 1));
+    null_with(s, TN_E_ARG, "max_norm -1", tn_clip_grad_norm(o, -1));
     assert_int_equal(tn_optim_step(o), TN_OK); /* nothing to do */
     assert_true(!tn_item(tn_clip_grad_norm(tn_sgd(s, tn_all_params(s), .accumulate = 2), 1)));
     tn_step_end(s);

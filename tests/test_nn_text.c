@@ -4,7 +4,7 @@
  * Each test writes the file it is about; what windows must hold is worked out here from its bytes. Read
  * `text` and windows_cover_the_part first.
  */
-#include "tests/test.h"
+#include "folder.h"
 #include "../nn/nn.h"
 #include "../src/core/alloc.h"
 
@@ -28,14 +28,6 @@ static int teardown(void **state)
     return rmdir(dir);
 }
 
-static void put(const void *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* N bytes of SIZE kinds that no short period repeats; the last kind stands in the last tenth alone. */
 enum { N = 1003, SPLIT = 902, SIZE = 12 };
 static const unsigned char kinds[SIZE] = {0, '\n', ' ', 'A', 'b', 'c', 'x', 'y', 'z', 128, 200, 255};
@@ -49,7 +41,7 @@ static void put_text(void)
         text[i] = kinds[(r >> 16) % (SIZE - 1)];
     }
     text[N - 2] = kinds[SIZE - 1];
-    put(text, N);
+    spill(path, text, N);
 }
 
 static int token_of(int byte)
@@ -201,7 +193,7 @@ TEST(refused)
     expect(s, TN_E_FORMAT, "1003 characters are too few");
     assert_non_null(tn_dataset_text(s, path, TN_TRAIN, .ctx = SPLIT - 1));
     for (size_t n = 0; n < 20; n++) {
-        put(text, n);
+        spill(path, text, n);
         tn_dataset *d = tn_dataset_text(s, path, TN_TEST, .ctx = 2);
         if (n - n * 9 / 10 >= 2 && n * 9 / 10 >= 2) {
             assert_non_null(d);

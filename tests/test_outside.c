@@ -5,22 +5,12 @@
 
 #include <pthread.h>
 #include "rig.h"
-
-static char Said[1500];
-static int N_said;
-
-static void note(int level, const char *text, void *user)
-{
-    (void)user;
-    if (level > TN_LOG_WARN) return;
-    snprintf(Said, sizeof Said, "%s", text);
-    N_said++;
-}
+#include "said.h"
 
 static tn_session *open_one(void)
 {
-    N_said = 0;
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .threads = 1, .log = note);
+    forget();
+    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .threads = 1, .log = hear_warnings);
     assert_non_null(s);
     return s;
 }
@@ -44,8 +34,7 @@ TEST(freed_at_once)
     tn_free(z); /* a view of it is held */
     assert_true(bytes_of(s) >= before + 4000000);
     assert_true(tn_item(tn_max(turned, TN_ALL, false)) == 6);
-    assert_null(tn_relu(y));
-    failed(s, TN_E_STALE, "freed");
+    null_with(s, TN_E_STALE, "freed", tn_relu(y));
     assert_int_equal(tn_close(s), 0);
 }
 
@@ -145,7 +134,7 @@ TEST(all_freed_is_bounded)
         assert_true(s->graph.n_nodes < 200);
     }
     assert_int_equal(bytes_of(s), bytes);
-    assert_int_equal(N_said, 0);
+    assert_int_equal(n_said, 0);
     assert_int_equal(tn_close(s), 0);
 }
 
@@ -155,23 +144,23 @@ TEST(piling_up_is_told)
     tn_linear *a = tn_linear_new(s, "a", 100, 1000);
     tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(100, 100));
     int line = 0;
-    assert_int_equal(N_said, 0);
+    assert_int_equal(n_said, 0);
     for (int i = 0; i < 700; i++) {
         line = __LINE__ + 1;
         tn_linear_forward(a, x);
     }
     char place[40];
     snprintf(place, sizeof place, "test_outside.c:%d", line);
-    assert_int_equal(N_said, 2); /* of 256, and of 512 */
-    assert_non_null(strstr(Said, place));
-    assert_non_null(strstr(Said, "bytes"));
-    assert_non_null(strstr(Said, "tn_step_begin"));
+    assert_int_equal(n_said, 2); /* of 256, and of 512 */
+    assert_non_null(strstr(said, place));
+    assert_non_null(strstr(said, "bytes"));
+    assert_non_null(strstr(said, "tn_step_begin"));
     tn_tensor *held[2000] = {NULL};
     for (int i = 0; i < 20000; i++) { /* many calls, whose results do not pile up further */
         tn_free(held[i % 2000]);
         held[i % 2000] = tn_sum(x, TN_ALL, false);
     }
-    assert_int_equal(N_said, 4); /* of 1024 and of 2048, not for each thousand calls */
+    assert_int_equal(n_said, 4); /* of 1024 and of 2048, not for each thousand calls */
     assert_int_equal(tn_close(s), 0);
 }
 
@@ -243,7 +232,7 @@ TEST(saving_leaves_nothing)
     for (int i = 0; i < SAVES; i++) assert_int_equal(tn_save(s, "test_outside.safetensors"), 0);
     assert_int_equal(tn_load(s, "test_outside.safetensors"), 0);
     assert_int_equal(remove("test_outside.safetensors"), 0);
-    assert_int_equal(N_said, 0);
+    assert_int_equal(n_said, 0);
     assert_int_equal(tn_close(s), 0);
 }
 

@@ -7,21 +7,13 @@
 #include "src/runtime/profile.h"
 
 #include "folder.h"
+#include "said.h"
 
 enum { LONGEST = 4096 };
 
-static char said[4096];
-
-static void hear(int level, const char *text, void *user)
-{
-    (void)level, (void)user;
-    size_t n = strlen(said);
-    snprintf(said + n, sizeof said - n, "%s\n", text);
-}
-
 static tn_session *open_with_cache(const char *cache, int threads)
 {
-    said[0] = 0;
+    forget();
     tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .threads = threads, .seed = 1, .log = hear,
                             .cache_dir = cache);
     assert_non_null(s);
@@ -33,14 +25,6 @@ static const char *written(const tn_target_profile *p)
     static char text[LONGEST];
     assert_in_range(tn_profile_print(p, text, sizeof text), 1, LONGEST - 1);
     return text;
-}
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
 }
 
 /* ---- text ---- */
@@ -201,7 +185,7 @@ TEST(a_session_finds_its_profile)
     assert_int_equal(tn_close(s), 0);
     tn_target_profile p = *tn_profile_reference(TN_DIALECT_C);
     snprintf(p.name, sizeof p.name, "mine");
-    write_file(path, written(&p));
+    spill_text(path, written(&p));
     s = open_with_cache(dir, 1);
     assert_int_equal(strncmp(tn_profile_name(s), "mine ", 5), 0);
     assert_string_equal(said, "");
@@ -229,7 +213,7 @@ TEST(a_broken_file_is_refused_with_a_line)
     static const char *const broken[] = {"", "target profile 1\nname x\nthreads many\n", "\177ELF"};
     setenv("TENSOR_PROFILE", path, 1);
     for (int i = 0; i < 4; i++) {
-        if (i < 3) write_file(path, broken[i]);
+        if (i < 3) spill_text(path, broken[i]);
         if (i == 3) unlink(path);
         tn_session *s = open_with_cache(dir, 1);
         assert_string_equal(tn_profile_name(s), reference_name());

@@ -5,27 +5,15 @@
 #include "tests/test.h"
 #include "folder.h"
 #include "rig.h"
+#include "said.h"
 #include "src/core/sanitized.h"
-
-static char said[4096];
-static int lines;
-
-static void hear(int level, const char *text, void *user)
-{
-    (void)user;
-    if (level > TN_LOG_WARN) return; /* such as which device it is */
-    size_t n = strlen(said);
-    snprintf(said + n, sizeof said - n, "%s\n", text);
-    lines++;
-}
 
 /* Opens a session with the variable set to the value; whether there was one, and what was said. */
 static bool opens(const char *name, const char *value, tn_options o)
 {
-    said[0] = 0;
-    lines = 0;
+    forget();
     o.size = sizeof o;
-    o.log = hear;
+    o.log = hear_warnings;
     assert_int_equal(setenv(name, value, 1), 0);
     tn_session *s = tn_open_with(&o);
     assert_int_equal(unsetenv(name), 0);
@@ -57,7 +45,7 @@ TEST(wrong_values_are_named)
             /* said in the program, so that only the variable under test can be at fault */
             const tn_options given = {.device = TN_REF, .mode = TN_FUSED};
             assert_true(opens(variables[i].name, variables[i].wrong[k], given));
-            if (lines != 1 || !strstr(said, variables[i].name) || !strstr(said, variables[i].wrong[k]) ||
+            if (n_said != 1 || !strstr(said, variables[i].name) || !strstr(said, variables[i].wrong[k]) ||
                 !strstr(said, variables[i].accepted))
                 fail_msg("%s=%s: \"%s\"", variables[i].name, variables[i].wrong[k], said);
         }
@@ -69,7 +57,7 @@ TEST(right_values_are_taken_in_silence)
         for (int k = 0; k < 4; k++) {
             if (!opens(variables[i].name, variables[i].right[k], (tn_options){.device = TN_AUTO}))
                 fail_msg("%s=%s: \"%s\"", variables[i].name, variables[i].right[k], said);
-            if (lines) fail_msg("%s=%s: \"%s\"", variables[i].name, variables[i].right[k], said);
+            if (n_said) fail_msg("%s=%s: \"%s\"", variables[i].name, variables[i].right[k], said);
         }
 }
 
@@ -122,8 +110,7 @@ TEST(checked_mode_leaves_undefined_casts_alone)
     unsetenv("TENSOR_CHECK");
     const tn_dtype to[] = {TN_I32, TN_I64, TN_U8};
     for (int k = 0; k < 3; k++) {
-        said[0] = 0;
-        lines = 0;
+        forget();
         tn_step_begin(s);
         tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(64));
         tn_tensor *whole = tn_cast(tn_mul_scalar(t, 1.0), to[k]);
@@ -146,8 +133,7 @@ TEST(checked_mode_leaves_undefined_casts_alone)
  * how many kernels were compiled. */
 static int doubles(uint64_t *compiled, char *error, size_t room)
 {
-    said[0] = 0;
-    lines = 0;
+    forget();
     const tn_options o = {.size = sizeof o, .device = TN_CPU, .mode = TN_FUSED, .log = hear};
     tn_session *s = tn_open_with(&o);
     assert_non_null(s);
@@ -288,7 +274,7 @@ TEST(no_compiler_is_a_warning)
         if (named) setenv("TENSOR_CC", "none", 1);
         assert_int_equal(doubles(&compiled, error, sizeof error), 0);
         assert_int_equal(compiled, 0);
-        assert_int_equal(lines, 1);
+        assert_int_equal(n_said, 1);
         assert_non_null(strstr(said, named ? "TENSOR_CC is none" : "none of $CC"));
         assert_non_null(strstr(said, "built-in loops"));
     }
@@ -303,11 +289,11 @@ TEST(a_compiler_that_does_not_run)
 {
     static const char *const cc[] = {"/nowhere/cc", "/bin/false"};
     for (int i = 0; i < 2; i++) {
-        lines = 0;
+        forget();
         setenv("TENSOR_CC", cc[i], 1);
         assert_null(tn_open(.device = TN_CPU, .log = hear));
         unsetenv("TENSOR_CC");
-        assert_int_equal(lines, 1);
+        assert_int_equal(n_said, 1);
         assert_non_null(strstr(said, cc[i]));
         assert_non_null(strstr(said, "set it to a C compiler"));
     }
@@ -344,7 +330,7 @@ TEST(a_folder_that_cannot_be_written)
     uint64_t compiled;
     setenv("TENSOR_CACHE", "/proc/nowhere", 1);
     assert_int_equal(doubles(&compiled, error, sizeof error), 0);
-    assert_int_equal(lines, 1);
+    assert_int_equal(n_said, 1);
     assert_non_null(strstr(said, "/proc/nowhere"));
     assert_non_null(strstr(said, "kernels of this process go to"));
 }

@@ -19,27 +19,15 @@ enum { NOBODY = 65534, NOT_POSSIBLE = 77 };
 /* ---- the caller ------------------------------------------------------------------------------------------
  */
 
-static void in_base(char path[128], const char *name)
-{
-    snprintf(path, 128, "%s/%s", base, name);
-}
-
 static void write_text(const char *name, const char *text, mode_t mode)
 {
-    char path[128];
-    in_base(path, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-    assert_int_equal(chmod(path, mode), 0);
+    spill_text(in_base(name), text);
+    assert_int_equal(chmod(in_base(name), mode), 0);
 }
 
 static void set_to(const char *name, const char *what)
 {
-    char path[128];
-    in_base(path, what);
-    assert_int_equal(setenv(name, path, 1), 0);
+    assert_int_equal(setenv(name, in_base(what), 1), 0);
 }
 
 static void lay_traps(void)
@@ -53,13 +41,11 @@ static void lay_traps(void)
     static const char *const libraries[] = {"TENSOR_CUDA_DRIVER",   "TENSOR_CUDA_NVRTC",
                                             "TENSOR_CUDA_BLASLT",   "INTEL_JIT_PROFILER64",
                                             "INTEL_LIBITTNOTIFY64", "CUDA_INJECTION64_PATH"};
-    char text[512], name[64], file[128], sprung[128]; /* what every trap leaves behind */
-    in_base(sprung, "empty/sprung");
-    in_base(file, "empty");
-    assert_int_equal(mkdir(file, 0700), 0);
-    assert_int_equal(chown(file, NOBODY, NOBODY), 0);
-    in_base(file, "bin");
-    assert_int_equal(mkdir(file, 0755), 0);
+    char text[512], name[64], sprung[256]; /* what every trap leaves behind */
+    snprintf(sprung, sizeof sprung, "%s/empty/sprung", base);
+    assert_int_equal(mkdir(in_base("empty"), 0700), 0);
+    assert_int_equal(chown(in_base("empty"), NOBODY, NOBODY), 0);
+    assert_int_equal(mkdir(in_base("bin"), 0755), 0);
     snprintf(text, sizeof text, "#!/bin/sh\necho \"$0\" >> %s\nexit 1\n", sprung);
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         snprintf(name, sizeof name, "bin/%s", programs[i]);
@@ -88,16 +74,15 @@ static void lay_traps(void)
 /* The exit status of a copy of this program, owned by root, when an ordinary user runs it. */
 static int run_copy(mode_t mode, const char *how)
 {
-    char copy[128], folder[128], command[512];
-    in_base(copy, "copy");
-    in_base(folder, "empty");
-    snprintf(command, sizeof command, "cp /proc/%d/exe %s", (int)getpid(), copy);
+    char command[512];
+    snprintf(command, sizeof command, "cp /proc/%d/exe %s", (int)getpid(), in_base("copy"));
     assert_int_equal(system(command), 0);
-    assert_int_equal(chmod(copy, mode), 0);
+    assert_int_equal(chmod(in_base("copy"), mode), 0);
     pid_t pid = fork();
     if (pid == 0) {
         lay_traps();
-        if (chdir(folder) || setgid(NOBODY) || setuid(NOBODY)) _exit(NOT_POSSIBLE);
+        if (chdir(in_base("empty")) || setgid(NOBODY) || setuid(NOBODY)) _exit(NOT_POSSIBLE);
+        const char *copy = in_base("copy");
         execl(copy, copy, how, (char *)NULL);
         _exit(NOT_POSSIBLE);
     }
@@ -117,9 +102,7 @@ TEST(nothing_of_the_callers_is_used)
         print_message("set-user-id has no effect in %s\n", base);
         skip();
     }
-    char folder[128];
-    in_base(folder, "empty");
-    assert_int_equal(count_files(folder, ""), 0);
+    assert_int_equal(count_files(in_base("empty"), ""), 0);
     assert_int_equal(status, 0);
 }
 
@@ -162,7 +145,7 @@ static int inside(void)
     if (tn_cpu_lib_open(&lib) || tn_cpu_lib_prefer(lib, TN_CPU_AUTO)) return 7;
     tn_cpu_lib_close(lib);
 
-    tn_session *session = tn_open(.seed = 1, .log = keep_log);
+    tn_session *session = tn_open(.seed = 1, .log = hear);
     if (!session) return 8;
     tn_tensor *x = tn_full(session, 2, TN_F32, TN_SHAPE(30, 40)),
               *y = tn_full(session, 3, TN_F32, TN_SHAPE(40, 50));

@@ -3,6 +3,7 @@
  * bit by bit. Start with a_value_is_computed_once. */
 #include "fuser_rig.h"
 #include "rig.h"
+#include "said.h"
 #include "src/runtime/flush.h"
 
 enum { N = 4096 };
@@ -520,12 +521,7 @@ TEST(the_plan_text_counts_them)
     tn_item(tn_sum(tn_sin(y), TN_ALL, 0));
     tn_step_end(s);
     assert_non_null(strstr(tn_plan_text(s), "\nsimplified: 1 common, 1 folded, 1 guard\n"));
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    assert_int_equal(tn_explain(s, f), 0);
-    fclose(f);
+    PRINTED(text, f) assert_int_equal(tn_explain(s, f), 0);
     assert_non_null(strstr(text, "  simplified: 1 common, 1 folded, 1 guard\n"));
     free(text);
     tn_step_begin(s);
