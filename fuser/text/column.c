@@ -102,39 +102,84 @@ bool fu_wants_array(const fu_prog *p, int id)
     return false;
 }
 
+static bool made_now(const fu_em *e, int id, int done)
+{
+    const fu_value *v = &e->p->value[id];
+    return v->array && v->phase == done && e->hot[id];
+}
+
+static bool stored_now(const fu_prog *p, const fu_store *s, int done)
+{
+    return !p->split && !fu_store_full(p, s) && s->phase == done;
+}
+
+bool fu_declare_columns(fu_em *e, int done, int64_t n)
+{
+    bool any = false;
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (!made_now(e, i, done)) continue;
+        any = true;
+        fu_name(e, v);
+        fu_line(&e->t, "%s%s %s_col[%lld];", e->lang->align, fu_type(e, v->dtype), v->name, (long long)n);
+    }
+    return any;
+}
+
+fu_value *fu_next_draw(const fu_em *e, int done, int *from)
+{
+    for (; *from < e->p->n_value; ++*from)
+        if (e->p->value[*from].kind == FU_RANDOM && made_now(e, *from, done)) return &e->p->value[(*from)++];
+    return NULL;
+}
+
+void fu_make_columns(fu_em *e, int done)
+{
+    for (int i = 0; i < e->p->n_value; i++) {
+        fu_value *v = &e->p->value[i];
+        if (!made_now(e, i, done)) continue;
+        v->array = false; /* computed here, read from the array afterwards */
+        const char *x = fu_ask(e, i);
+        v->array = true;
+        fu_line(&e->t, "%s_col[%s] = %s;", v->name, e->lane->at, x);
+    }
+}
+
+bool fu_stores_columns(const fu_prog *p, int done, bool late)
+{
+    for (int i = 0; i < p->n_store; i++)
+        if (stored_now(p, &p->store[i], done) && (!late || p->store[i].late)) return true;
+    return false;
+}
+
+void fu_store_columns(fu_em *e, int done)
+{
+    const fu_prog *p = e->p;
+    for (int i = 0; i < p->n_store; i++)
+        if (stored_now(p, &p->store[i], done)) fu_ask(e, p->store[i].value);
+    for (int i = 0; i < p->n_store; i++)
+        if (stored_now(p, &p->store[i], done)) fu_put_store(e, &p->store[i]);
+}
+
 /* The tile loop after `done` phases: arrays for later phases, and stores of kept values. */
 static void write_between(fu_em *e, int done, const fu_range *r)
 {
     fu_prog *p = e->p;
-    bool any = false;
-    for (int i = 0; i < p->n_value; i++)
-        any = any || (p->value[i].array && p->value[i].phase == done && e->hot[i]);
-    for (int i = 0; i < p->n_store && !p->split; i++)
-        any = any || (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done);
+    const int vec = fu_vec(p);
+    const fu_loop l = {.phase = done, .first = r->lo};
+    bool worst = false;
     e->ready = done;
-    if (!any) return;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->array || v->phase != done || !e->hot[i]) continue;
-        fu_name(e, v);
-        fu_line(&e->t, "%s%s %s_col[%lld];", e->lang->align, fu_type(e, v->dtype), v->name,
-                (long long)p->tile);
-    }
-    int vec = fu_vec(p);
-    bool worst = false, random = false;
+    if (!fu_declare_columns(e, done, p->tile) && !fu_stores_columns(p, done, false)) return;
     for (int i = 0; i < p->n_value; i++) {
         const fu_value *v = &p->value[i];
-        random = random || (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]);
         worst = worst || (v->kind == FU_INDEX && e->hot[i] && !fu_full(p, v) && (v->vary >> vec & 1));
     }
-    bool block = worst || random;
+    int at = 0;
+    fu_value *draw = fu_next_draw(e, done, &at);
+    const bool block = worst || draw;
     if (block) fu_scope_open(e, "{");
     if (worst) fu_line(&e->t, "uint64_t worst = 0;");
-    const fu_loop l = {.phase = done, .first = r->lo};
-    for (int i = 0; i < p->n_value && random; i++) {
-        fu_value *v = &p->value[i];
-        if (v->kind == FU_RANDOM && v->array && v->phase == done && e->hot[i]) fu_fill_bits(e, &l, v, r->hi);
-    }
+    for (; draw; draw = fu_next_draw(e, done, &at)) fu_fill_bits(e, &l, draw, r->hi);
     fu_simd(e, worst);
     fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
     fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
@@ -143,18 +188,8 @@ static void write_between(fu_em *e, int done, const fu_range *r)
     fu_lane_of(e, &l, "j", &lane);
     e->lane = &lane;
     e->phase = done;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->array || v->phase != done || !e->hot[i]) continue;
-        v->array = false; /* computed here, read from the array afterwards */
-        const char *x = fu_ask(e, i);
-        v->array = true;
-        fu_line(&e->t, "%s_col[j] = %s;", v->name, x);
-    }
-    for (int i = 0; i < p->n_store && !p->split; i++)
-        if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_ask(e, p->store[i].value);
-    for (int i = 0; i < p->n_store && !p->split; i++)
-        if (!fu_store_full(p, &p->store[i]) && p->store[i].phase == done) fu_put_store(e, &p->store[i]);
+    fu_make_columns(e, done);
+    fu_store_columns(e, done);
     e->lane = NULL;
     fu_scope_close(e);
     if (worst) fu_report_worst(e);

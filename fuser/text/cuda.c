@@ -49,16 +49,9 @@ static void write_program(fu_em *e, const int *scratch)
     e->n_name = e->n_pointer;
     reserve_names(e);
     e->ready = 0;
-    e->phase = 0;
     e->depth = 1;
     open_scope(e);
-    bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
-    if (p->form == FU_POINTWISE) counted = p->outer == fu_vec(p) || p->outer == p->block;
-    if (counted) fu_line(&e->t, "const int64_t n%d = a.dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
-    for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
-        fu_value *v = &p->value[i];
-        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER && !v->cross) fu_ask(e, i);
-    }
+    fu_put_constants(e, false);
     switch (p->form) {
     case FU_POINTWISE:
         if (p->block >= 0)
@@ -124,8 +117,7 @@ void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, in
     e->t.indent = 1;
     e->n_name = e->n_pointer;
     for (int i = 0; i < e->n_pointer; i++) {
-        const char *type = e->lang->memory[e->pointer_dtype[i]], *only = i < n_in ? "const " : "";
-        fu_line(&e->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, e->pointer[i], only, type, i);
+        fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
     }
     write_program(e, scratch);
     fu_describe(e, g);

@@ -113,43 +113,16 @@ static void write_phase(fu_em *e, int phase, const char *from, const char *to)
 
 /* ---- what stands between phases ---- */
 
-static bool made_now(const fu_em *e, int id, int done)
-{
-    const fu_value *v = &e->p->value[id];
-    return v->array && v->phase == done && e->hot[id];
-}
-
-static bool stored_now(const fu_prog *p, const fu_store *s, int done)
-{
-    return !p->split && !fu_store_full(p, s) && s->phase == done;
-}
-
 static void make_arrays(fu_em *e, int done)
 {
     fu_prog *p = e->p;
-    bool any = false;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!made_now(e, i, done)) continue;
-        any = true;
-        fu_name(e, v);
-        fu_line(&e->t, "%s %s_col[%d];", fu_type(e, v->dtype), v->name, p->pack);
-    }
-    if (!any) return;
-    bool ragged = p->extent[fu_vec(p)] % p->tile != 0;
-    fu_scope_open(e, ragged ? "if (mine) {" : "{");
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_RANDOM && made_now(e, i, done)) fu_cuda_random(e, &p->value[i], p->pack);
     fu_lane lane;
+    int at = 0;
+    if (!fu_declare_columns(e, done, p->pack)) return;
+    fu_scope_open(e, p->extent[fu_vec(p)] % p->tile ? "if (mine) {" : "{");
+    for (fu_value *v; (v = fu_next_draw(e, done, &at));) fu_cuda_random(e, v, p->pack);
     open_elements(e, &lane);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!made_now(e, i, done)) continue;
-        v->array = false; /* computed here, read from the array afterwards */
-        const char *x = fu_ask(e, i);
-        v->array = true;
-        fu_line(&e->t, "%s_col[l] = %s;", v->name, x);
-    }
+    fu_make_columns(e, done);
     close_elements(e);
     fu_scope_close(e);
 }
@@ -157,21 +130,13 @@ static void make_arrays(fu_em *e, int done)
 static void store_columns(fu_em *e, int done)
 {
     fu_prog *p = e->p;
-    bool any = false, late = false;
-    for (int i = 0; i < p->n_store; i++) {
-        any = any || stored_now(p, &p->store[i], done);
-        late = late || (stored_now(p, &p->store[i], done) && p->store[i].late);
-    }
-    if (!any) return;
-    if (late && !p->apart)
+    fu_lane lane;
+    if (!fu_stores_columns(p, done, false)) return;
+    if (!p->apart && fu_stores_columns(p, done, true))
         fu_line(&e->t, "__syncthreads();"); /* others of the column may have yet to read it */
     open_stores(e);
-    fu_lane lane;
     open_elements(e, &lane);
-    for (int i = 0; i < p->n_store; i++)
-        if (stored_now(p, &p->store[i], done)) fu_ask(e, p->store[i].value);
-    for (int i = 0; i < p->n_store; i++)
-        if (stored_now(p, &p->store[i], done)) fu_put_store(e, &p->store[i]);
+    fu_store_columns(e, done);
     close_elements(e);
     fu_scope_close(e);
 }

@@ -111,9 +111,8 @@ static void write_body(fu_em *e, int n_in, int leave)
     e->n_name = e->n_pointer;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) fu_unique(e, own[i], name, sizeof name);
     for (int i = 0; i < e->n_pointer; i++) {
-        const char *type = e->lang->memory[e->pointer_dtype[i]], *only = i < n_in ? "const " : "";
         if (reads_or_writes(e, i))
-            fu_line(&e->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, e->pointer[i], only, type, i);
+            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
     }
     fu_line(&e->t, "const int64_t v0 = column;");
     fu_cuda_decode(e, fu_all_atoms(p) & ~fu_bit(fu_vec(p)), "row", 1);

@@ -184,18 +184,9 @@ static void write_body(fu_em *e, int n_in, const int *scratch)
     e->ready = 0;
     for (int i = 0; i < e->n_pointer; i++)
         if (mine[i])
-            fu_line(&e->t, "%s%s *%s = a->buf[%d];", i < n_in ? "const " : "",
-                    e->lang->memory[e->pointer_dtype[i]], e->pointer[i], i);
-    bool counted = p->red >> p->outer & 1; /* a loop runs up to the run-time extent */
-    if (p->form == FU_POINTWISE && p->tile) counted = p->outer == fu_vec(p) || p->outer == p->block;
-    if (counted && !p->split)
-        fu_line(&e->t, "const int64_t n%d = a->dim[%d];", p->outer, fu_dim(e, p->extent[p->outer]));
+            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
     e->depth = 1;
-    e->phase = 0;
-    for (int i = 0; i < p->n_value; i++) { /* what no loop changes */
-        fu_value *v = &p->value[i];
-        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER && !v->cross) fu_ask(e, i);
-    }
+    fu_put_constants(e, p->split || (p->form == FU_POINTWISE && !p->tile));
     if (p->form == FU_POINTWISE && !p->tile)
         fu_nest_pointwise(e, &(fu_range){.lo = "begin", .hi = "end", .count = -1});
     else

@@ -339,6 +339,20 @@ void fu_hoist(fu_em *e, int phase, bool inside)
     }
 }
 
+void fu_put_constants(fu_em *e, bool uncounted)
+{
+    fu_prog *p = e->p;
+    const bool inside = p->form == FU_POINTWISE && (p->outer == fu_vec(p) || p->outer == p->block);
+    if (!uncounted && (p->red >> p->outer & 1 || inside)) /* a loop runs up to the run-time extent */
+        fu_line(&e->t, "const int64_t n%d = %sdim[%d];", p->outer, e->lang->args,
+                fu_dim(e, p->extent[p->outer]));
+    e->phase = 0;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (e->hot[i] && !v->vary && !v->phase && v->kind != FU_NUMBER && !v->cross) fu_ask(e, i);
+    }
+}
+
 void fu_extent(const fu_prog *p, int atom, char out[32])
 {
     if (fu_runtime(p, atom))

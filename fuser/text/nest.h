@@ -59,6 +59,8 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count);
  * elements: it sets `far` where an argument is not small. */
 bool fu_tests_arguments(const fu_prog *p, int phase);
 void fu_test_arguments(fu_em *e, int phase, const fu_lane *lane);
+/* Defines what no loop changes; and the run-time extent where it bounds a loop, unless `uncounted`. */
+void fu_put_constants(fu_em *e, bool uncounted);
 /* Defines what the vector loop uses and does not change along it. */
 void fu_hoist(fu_em *e, int phase, bool inside);
 void fu_extent(const fu_prog *p, int atom, char out[32]); /* as text: an argument's name, or a number */
@@ -109,6 +111,13 @@ void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch);
 void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch);
 /* Adds the results of the row to the cross sums of single values; `guard` stands in front. */
 void fu_sum_rows(fu_em *e, const char *guard);
+/* ---- column.c: between two phases, for each element of the tile or pack ---- */
+bool fu_declare_columns(fu_em *e, int done,
+                        int64_t n); /* arrays of n for what is made after so many phases */
+fu_value *fu_next_draw(const fu_em *e, int done, int *from); /* random numbers among these, or NULL */
+void fu_make_columns(fu_em *e, int done);
+bool fu_stores_columns(const fu_prog *p, int done, bool late);
+void fu_store_columns(fu_em *e, int done);
 bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
 
 #endif

@@ -26,11 +26,7 @@ void fu_raw_operand(fu_raw *k, int slot, int64_t offset, tn_dtype d, const char 
     int i = fu_step_buf(k->c, k->s, slot, offset);
     if (i < 0) k->t.failed = i;
     if (out) k->s->n_out++;
-    const char *type = k->lang->memory[d], *only = out ? "" : "const ";
-    if (k->grid)
-        fu_line(&k->t, "%s%s *const %s = (%s%s *)a.buf[%d];", only, type, name, only, type, i);
-    else
-        fu_line(&k->t, "%s%s *%s = a->buf[%d];", only, type, name, i);
+    fu_put_pointer(&k->t, k->lang, d, name, i, !out);
 }
 
 int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out)

@@ -37,6 +37,7 @@
 const fu_dialect fu_dialect_c = {
     IN_BOTH,
     .args = "a->",
+    .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",
     .simd = "#pragma omp simd",
     .block_pitch = FU_BLOCK_TILE,
     .align = "_Alignas(64) ",
@@ -46,6 +47,7 @@ const fu_dialect fu_dialect_c = {
 const fu_dialect fu_dialect_cuda = {
     IN_BOTH,
     .args = "a.",
+    .pointer = "%1$s%2$s *const %3$s = (%1$s%2$s *)a.buf[%4$d];",
     .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
     .align = "",
     .prefetch = "",
@@ -86,6 +88,13 @@ void fu_close(tn_growing *t)
 {
     t->indent--;
     fu_line(t, "}");
+}
+
+void fu_put_pointer(tn_growing *t, const fu_dialect *lang, tn_dtype d, const char *name, int buf, bool only)
+{
+    char line[200];
+    snprintf(line, sizeof line, lang->pointer, only ? "const " : "", lang->memory[d], name, buf);
+    fu_line(t, "%s", line);
 }
 
 /* ---- types, literals, names ---- */

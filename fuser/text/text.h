@@ -36,6 +36,7 @@ void fu_close(tn_growing *t);
 /* All that differs between the dialects of generated text. */
 typedef struct fu_dialect {
     const char *args;                   /* in front of a member of the kernel's arguments */
+    const char *pointer;                /* format: "const ", type, name, which buffer */
     const char *type[TN_DTYPE_COUNT];   /* of a value in a register */
     const char *memory[TN_DTYPE_COUNT]; /* of an element in memory */
     const char *load[TN_DTYPE_COUNT];   /* format with one %s: the element -> the value */
@@ -48,6 +49,7 @@ typedef struct fu_dialect {
 } fu_dialect;
 extern const fu_dialect fu_dialect_c, fu_dialect_cuda;
 const fu_dialect *fu_language(const tn_target *t);
+void fu_put_pointer(tn_growing *t, const fu_dialect *lang, tn_dtype d, const char *name, int buf, bool only);
 
 /* The expression of a row with its operands and K(..) put in. */
 void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const char *const *arg);
