@@ -42,15 +42,19 @@ static void train_step(tn_session *s, struct gpt *m, tn_optim *opt, tn_loader *l
 }
 
 /* Draws the token after window[0..n): the largest of logit / temperature + Gumbel noise is a draw from their
- * softmax. What stands behind place n - 1 cannot be seen from there, so that all windows have one shape. */
-static int64_t next_token(tn_session *s, const struct gpt *m, const struct config *c, const int32_t *window,
-                          int32_t n)
+ * softmax. The caches hold what stands before the last token, until the window moves: then each token stands
+ * at another position, and all are encoded. What stands behind place n - 1 cannot be seen from there, so that
+ * all windows have one shape. */
+static int64_t next_token(tn_session *s, const struct gpt *m, tn_cache *const *cache, const struct config *c,
+                          const int32_t *window, int32_t n)
 {
     int64_t ctx = m->shape.ctx, token = -1;
     int32_t last = n - 1;
     tn_step_begin(s);
-    tn_tensor *h = gpt_encode(m, tn_from(s, window, TN_I32, TN_SHAPE(1, ctx)));
-    h = tn_index_select(tn_squeeze(h, 0), 0, tn_from(s, &last, TN_I32, TN_SHAPE(1)));
+    tn_tensor *h = cache ? gpt_encode_next(m, cache, tn_from(s, window + last, TN_I32, TN_SHAPE(1, 1)), last)
+                         : gpt_encode(m, tn_from(s, window, TN_I32, TN_SHAPE(1, ctx)));
+    h = tn_squeeze(h, 0);
+    if (!cache) h = tn_index_select(h, 0, tn_from(s, &last, TN_I32, TN_SHAPE(1)));
     tn_tensor *logits = tn_affine(h, m->token->weight, NULL),
               *u = tn_rand(s, TN_F32, TN_SHAPE(m->token->count));
     tn_tensor *gumbel = tn_neg(tn_log(tn_neg(tn_log(u))));
@@ -64,27 +68,34 @@ static int64_t next_token(tn_session *s, const struct gpt *m, const struct confi
  * goes on from a checkpoint does not depend on whether it wrote in between. */
 static void write_sample(tn_session *s, const struct gpt *m, const struct config *c, const tn_dataset *text)
 {
-    int64_t ctx = m->shape.ctx;
+    const struct gpt_shape *shape = &m->shape;
+    const int64_t ctx = shape->ctx;
     uint64_t draw = tn_rng_draw(s);
+    tn_cache *cache[MOST_LAYERS];
     int32_t *window = calloc((size_t)ctx, sizeof(*window)), n = 1;
+    bool moved = false;
     if (!window) {
         tn_fail(s, TN_E_NOMEM, "write_sample", "no memory for %lld tokens", (long long)ctx);
         return;
     }
+    for (int i = 0; i < shape->layers; i++)
+        cache[i] = tn_cache_new(s, 1, (int)shape->heads, ctx, shape->dim / shape->heads, TN_F32);
     window[0] = tn_text_token(text, '\n') > 0 ? tn_text_token(text, '\n') : 0;
     tn_train(s, false);
     tn_no_grad_begin(s);
     for (long i = 0; i < c->sample && !interrupted(); i++) {
-        int64_t token = next_token(s, m, c, window, n);
+        int64_t token = next_token(s, m, moved ? NULL : cache, c, window, n);
         if (tn_error(s)) break;
         putchar(tn_text_byte(text, token));
-        if (n == ctx) memmove(window, window + 1, (size_t)(--n) * sizeof(*window));
+        moved = n == ctx;
+        if (moved) memmove(window, window + 1, (size_t)(--n) * sizeof(*window));
         window[n++] = (int32_t)token;
     }
     if (c->sample) printf("\n");
     tn_no_grad_end(s);
     tn_train(s, true);
     tn_set_rng(s, tn_seed(s), draw);
+    for (int i = 0; i < shape->layers; i++) tn_cache_free(cache[i]);
     free(window);
 }
 

@@ -44,6 +44,16 @@ static inline tn_tensor *gpt_encode(const struct gpt *m, tn_tensor *x)
     return tn_norm_forward(m->norm, h);
 }
 
+/* The same for a token at position `at` behind those that the caches hold, one for each block: x [1, 1] ->
+ * [1, 1, dim] */
+static inline tn_tensor *gpt_encode_next(const struct gpt *m, tn_cache *const *cache, tn_tensor *x,
+                                         int64_t at)
+{
+    tn_tensor *h = tn_add(tn_embedding_forward(m->token, x), tn_narrow(m->position->weight, 0, at, 1));
+    for (int i = 0; i < m->shape.layers; i++) h = tn_transformer_block_cached(m->block[i], h, cache[i], at);
+    return tn_norm_forward(m->norm, h);
+}
+
 /* -> [n, ctx, vocabulary]: the logits of the token that follows each */
 static inline tn_tensor *gpt_forward(const struct gpt *m, tn_tensor *x)
 {

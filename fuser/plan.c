@@ -192,7 +192,7 @@ int fu_list_values(fu_ctx *c)
             const tn_tensor *t = c->node[i].t;
             v->dtype = (tn_dtype)t->dtype;
             v->elems = (size_t)tn_node_numel(t);
-            if (t->op == TN_OP_assign) {
+            if (tn_kind_of(t) == TN_KIND_ASSIGN) {
                 int64_t offset;
                 if (!fu_place(c, t->in[0], &v->alias, &offset))
                     return fu_fail(c, TN_E_INTERNAL, "the target of an assignment is not among the leaves");

@@ -666,6 +666,9 @@ TN_FUNCTION(void, free, tn_tensor *x);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
  * of it that is still held, what waits is run first, where something does, and the view's value is copied. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
+/* target's lines index[0], index[1], .. along an axis become source's, and no others are touched: target (persistent,
+ * dense) [.., lines, ..], index [k], source [.., k, ..]. Of a line that is named twice the last one stays. */
+TN_FUNCTION(int, assign_rows, tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source);
 /* Runs what waits if an assignment to come might have to, as tn_assign says: with this before the first of several
  * assignments, as tn_optim_step does it, they take effect together. 0 or the session's error. */
 TN_API int tn_make_room(tn_session *s);

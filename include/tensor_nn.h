@@ -106,13 +106,27 @@ TN_NEW(tn_norm, group_norm_new, tn_session *s, const char *name, int groups, int
        const tn_norm_new_options *options);
 TN_OP(norm_forward, tn_norm *layer, tn_tensor *x); /* same shape as x */
 
-/* index [..] (i32 or i64, below `count`) -> [.., features]; weight [count, features] ~ N(0, 1). */
+/* index [..] (i32 or i64, below `count`) -> [.., features]; weight [count, features] ~ N(0, 1).
+ *
+ * With .sparse a step touches the rows that it looks up and no others: weight is then no parameter but a buffer, without a
+ * gradient of its own, which no optimizer updates; tn_embedding_step does, between tn_backward and tn_step_end, as
+ * torch.optim.SparseAdam or SGD without momentum do - rows that were not looked up keep value and moments, and the
+ * gradients of one that was looked up several times are added up. Moments are buffers, NAME.exp_avg, NAME.exp_avg_sq and
+ * NAME.updates, which checkpoints have. In evaluation mode nothing is noted for an update. */
+typedef enum tn_sparse { TN_DENSE, TN_SPARSE_SGD, TN_SPARSE_ADAM } tn_sparse;
+enum { TN_LOOKUPS = 16 }; /* of a sparse table in a step */
 typedef struct tn_embed {
     tn_tensor *weight;
     int64_t count, features;
+    tn_sparse sparse;
+    tn_tensor *exp_avg, *exp_avg_sq, *updates; /* TN_SPARSE_ADAM */
+    tn_tensor *index[TN_LOOKUPS], *rows[TN_LOOKUPS]; /* sparse: looked up in this step, */
+    int lookups;                                     /* so often */
+    uint64_t step;
 } tn_embed;
 typedef struct tn_embed_options {
     double init_std; /* 0 means 1 */
+    tn_sparse sparse;
     size_t size;
 } tn_embed_options;
 TN_NEW(tn_embed, embedding_new, tn_session *s, const char *name, int64_t count, int64_t features,
@@ -197,6 +211,22 @@ typedef struct tn_transformer_block_options {
 TN_NEW(tn_transformer_block, transformer_block_new, tn_session *s, const char *name, int64_t dim, int heads,
        const tn_transformer_block_options *options);
 TN_OP(transformer_block_forward, tn_transformer_block *block, tn_tensor *x);
+
+/* Keys and values of the positions so far, for a text that is written token by token: k and v [n, heads, capacity, head],
+ * zeros at first, which live until tn_cache_free or tn_close and are in no checkpoint. */
+typedef struct tn_cache {
+    tn_tensor *k, *v, *places;
+    int64_t capacity;
+} tn_cache;
+TN_NEW(tn_cache, cache_new, tn_session *s, int64_t n, int heads, int64_t capacity, int64_t head, tn_dtype dtype);
+TN_API void tn_cache_free(tn_cache *cache); /* NULL is allowed */
+/* Writes k and v [n, heads, t, head] at the positions at .. at + t - 1 and gives what q [n, h, t, head] attends to: query i
+ * sees the positions up to at + i. h may be a multiple of the cache's heads. `at` is a run-time number, and the kernels
+ * are those of the whole capacity: a step in which it is another one costs no planning. No gradient goes to k and v. Where
+ * there is no room it is TN_E_INDEX. */
+TN_OP(cache_attention, tn_cache *cache, tn_tensor *q, tn_tensor *k, tn_tensor *v, int64_t at);
+/* The block with such an attention, x [n, t, dim] being the positions at .. at + t - 1. */
+TN_OP(transformer_block_cached, tn_transformer_block *block, tn_tensor *x, tn_cache *cache, int64_t at);
 
 /* ---- 3 Optimizers and schedules ---------------------------------------------------------------------- */
 
@@ -285,6 +315,10 @@ typedef struct tn_ema_options {
 } tn_ema_options;
 TN_NEW(tn_optim, ema, tn_session *s, tn_params params, const tn_ema_options *options);
 TN_FUNCTION(int, ema_swap, tn_optim *ema);
+
+/* One update of the rows of a table made with .sparse; SGD looks at lr alone. weight_decay and accumulate must be 0; where
+ * no row has a gradient it is TN_E_STATE. */
+TN_FUNCTION(int, embedding_step, tn_embed *layer, const tn_adam_options *options);
 
 /* A parameter group: the optimizer's parameters whose name matches `pattern` (as a shell's: "*.bias",
  * "block?.*"), or, where .match is given, for which it returns true, get this lr factor and weight decay
@@ -602,6 +636,9 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
     tn_multi_head_attention_forward_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_transformer_block_new(...) TN_WITH4_(transformer_block_new, tn_transformer_block_options, __VA_ARGS__)
 #define tn_transformer_block_forward(...) tn_transformer_block_forward_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_cache_new(...) tn_cache_new_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_cache_attention(...) tn_cache_attention_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_transformer_block_cached(...) tn_transformer_block_cached_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_sgd(...) TN_WITH2_(sgd, tn_sgd_options, __VA_ARGS__)
 #define tn_adam(...) TN_WITH2_(adam, tn_adam_options, __VA_ARGS__)
 #define tn_adamw(...) TN_WITH2_(adamw, tn_adam_options, __VA_ARGS__)
@@ -610,6 +647,7 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_lion(...) TN_WITH2_(lion, tn_adam_options, __VA_ARGS__)
 #define tn_ema(...) TN_WITH2_(ema, tn_ema_options, __VA_ARGS__)
 #define tn_ema_swap(...) tn_ema_swap_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_embedding_step(...) TN_WITH1_(embedding_step, tn_adam_options, __VA_ARGS__)
 #define tn_clip_grad_norm(...) tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_step(...) tn_optim_step_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -55,9 +55,10 @@ TN_DEFINE(tn_multi_head_attention *, multi_head_attention_new, s, (s, name, dim,
     return NN_MAKE(s, op, name, parts) ? a : NULL;
 }
 
-NN_FORWARD(multi_head_attention_forward, tn_multi_head_attention, a, x, in_proj_weight)
+/* q, k and v [n, heads, t, d] of x, and what its heads make of them; with a cache what it holds counts, too.
+ */
+static tn_tensor *attend(const tn_multi_head_attention *a, tn_tensor *x, tn_cache *cache, int64_t at)
 {
-    if (!a || !x) return NULL;
     if (tn_ndim(x) != 3 || tn_dim(x, 2) != a->dim) {
         char layer[256];
         tn_fail(tn_session_of(x), TN_E_SHAPE, "multi_head_attention_forward",
@@ -73,9 +74,15 @@ NN_FORWARD(multi_head_attention_forward, tn_multi_head_attention, a, x, in_proj_
     tn_tensor *qkv = tn_affine(x, a->in_proj_weight, a->in_proj_bias);
     qkv = tn_permute(tn_reshape(qkv, 5, split), 5, order);
     tn_tensor *q = tn_select(qkv, 0, 0), *k = tn_select(qkv, 0, 1), *v = tn_select(qkv, 0, 2);
-    tn_tensor *y = tn_scaled_dot_product_attention(q, k, v, &o);
+    tn_tensor *y =
+        cache ? tn_cache_attention(cache, q, k, v, at) : tn_scaled_dot_product_attention(q, k, v, &o);
     y = tn_reshape(tn_transpose(y, 1, 2), 3, joined);
     return tn_affine(y, a->out_proj_weight, a->out_proj_bias);
+}
+
+NN_FORWARD(multi_head_attention_forward, tn_multi_head_attention, a, x, in_proj_weight)
+{
+    return a && x ? attend(a, x, NULL, 0) : NULL;
 }
 
 /* ---- the block ---- */
@@ -124,10 +131,10 @@ TN_DEFINE(tn_transformer_block *, transformer_block_new, s, (s, name, dim, heads
     return NULL;
 }
 
-NN_FORWARD(transformer_block_forward, tn_transformer_block, b, x, linear1->weight)
+static tn_tensor *through(const tn_transformer_block *b, tn_tensor *x, tn_cache *cache, int64_t at)
 {
-    if (!b || !x) return NULL;
-    tn_tensor *h = tn_multi_head_attention_forward(b->self_attn, tn_norm_forward(b->norm1, x));
+    tn_tensor *h = tn_norm_forward(b->norm1, x);
+    h = cache && h ? attend(b->self_attn, h, cache, at) : tn_multi_head_attention_forward(b->self_attn, h);
     if (b->dropout > 0) h = tn_dropout(h, b->dropout);
     x = tn_add(x, h);
     h = tn_linear_forward(b->linear1, tn_norm_forward(b->norm2, x));
@@ -136,4 +143,68 @@ NN_FORWARD(transformer_block_forward, tn_transformer_block, b, x, linear1->weigh
     h = tn_linear_forward(b->linear2, h);
     if (b->dropout > 0) h = tn_dropout(h, b->dropout);
     return tn_add(x, h);
+}
+
+NN_FORWARD(transformer_block_forward, tn_transformer_block, b, x, linear1->weight)
+{
+    return b && x ? through(b, x, NULL, 0) : NULL;
+}
+
+TN_DEFINE(tn_tensor *, transformer_block_cached, tn_nn_session(b ? b->linear1->weight : NULL, x),
+          (b, x, cache, at), tn_transformer_block *b, tn_tensor *x, tn_cache *cache, int64_t at)
+{
+    return b && x && cache ? through(b, x, cache, at) : NULL;
+}
+
+/* ---- the cache ---- */
+
+TN_DEFINE(tn_cache *, cache_new, s, (s, n, heads, capacity, head, dtype), tn_session *s, int64_t n, int heads,
+          int64_t capacity, int64_t head, tn_dtype dtype)
+{
+    static const char op[] = "cache_new";
+    if (!tn_nn_check(
+            s, op, "cache", n > 0 && heads > 0 && capacity > 0 && head > 0 && tn_dtype_is_float(dtype),
+            "n, heads, capacity and head > 0 and a floating dtype; they are %lld, %d, %lld, %lld and %s",
+            (long long)n, heads, (long long)capacity, (long long)head, tn_dtype_name(dtype)))
+        return NULL;
+    tn_cache *c = tn_nn_own(s, sizeof(*c), NULL, op);
+    if (!c) return NULL;
+    c->capacity = capacity;
+    tn_tensor *made[] = {tn_zeros(s, dtype, TN_SHAPE(n, heads, capacity, head)),
+                         tn_zeros(s, dtype, TN_SHAPE(n, heads, capacity, head)),
+                         tn_arange(s, 0, (double)capacity, 1, TN_I32)};
+    tn_tensor **kept[] = {&c->k, &c->v, &c->places};
+    for (int i = 0; i < 3; i++) {
+        *kept[i] = tn_keep(made[i]);
+        tn_free(made[i]);
+    }
+    return c->k && c->v && c->places ? c : NULL;
+}
+
+void tn_cache_free(tn_cache *c)
+{
+    if (!c) return;
+    tn_session *s = tn_session_of(c->k);
+    tn_free(c->k);
+    tn_free(c->v);
+    tn_free(c->places);
+    tn_nn_drop(s, c);
+}
+
+TN_DEFINE(tn_tensor *, cache_attention, c ? tn_session_of(c->k) : NULL, (c, q, k, v, at), tn_cache *c,
+          tn_tensor *q, tn_tensor *k, tn_tensor *v, int64_t at)
+{
+    if (!c || !q || !k || !v) return NULL;
+    const int64_t t = tn_dim(q, -2);
+    if (t < 0 || at < 0 || at > c->capacity - t || tn_dim(k, -2) != t) {
+        tn_fail(tn_session_of(c->k), TN_E_INDEX, "cache_attention",
+                "%lld queries and %lld keys at %lld, in a cache of %lld: wanted as many of both, and room "
+                "for them",
+                (long long)t, (long long)tn_dim(k, -2), (long long)at, (long long)c->capacity);
+        return NULL;
+    }
+    tn_tensor *rows = tn_add_scalar(tn_slice(c->places, 0, 0, t, 1), tn_number_i(at));
+    if (tn_assign_rows(c->k, 2, rows, k) || tn_assign_rows(c->v, 2, rows, v)) return NULL;
+    const tn_sdpa_options o = {.mask = tn_le(c->places, tn_unsqueeze(rows, 1)), .size = sizeof(o)};
+    return tn_scaled_dot_product_attention(q, c->k, c->v, &o);
 }

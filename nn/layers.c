@@ -15,7 +15,7 @@ static tn_tensor *drawn(tn_session *s, const nn_part *p)
 {
     int ndim = 0;
     while (ndim < 4 && p->shape[ndim]) ndim++;
-    if (p->init == NN_FULL) return tn_full(s, p->number, TN_F32, ndim, p->shape);
+    if (p->init == NN_FULL) return tn_full(s, p->number, p->wide ? TN_F64 : TN_F32, ndim, p->shape);
     bool uniform = p->init == NN_UNIFORM; /* [0, 1) -> [-number, number) */
     tn_tensor *u = uniform ? tn_rand(s, TN_F32, ndim, p->shape) : tn_randn(s, TN_F32, ndim, p->shape);
     tn_tensor *wide = tn_mul_scalar(u, tn_number_f(uniform ? 2 * p->number : p->number));
@@ -288,15 +288,42 @@ TN_DEFINE(tn_embed *, embedding_new, s, (s, name, count, features, options), tn_
     if (!e) return NULL;
     e->count = count;
     e->features = features;
-    const nn_part parts[] = {{.name = "weight",
-                              .at = &e->weight,
-                              .init = NN_NORMAL,
-                              .number = o->init_std > 0 ? o->init_std : 1,
-                              .shape = {count, features}}};
+    e->sparse = o->sparse;
+    const bool moments = o->sparse == TN_SPARSE_ADAM;
+    const nn_part parts[] = {
+        {.name = "weight",
+         .at = &e->weight,
+         .init = NN_NORMAL,
+         .number = o->init_std > 0 ? o->init_std : 1,
+         .shape = {count, features},
+         .buffer = o->sparse != TN_DENSE},
+        {.name = moments ? "exp_avg" : NULL,
+         .at = &e->exp_avg,
+         .init = NN_FULL,
+         .shape = {count, features},
+         .buffer = true},
+        {.name = moments ? "exp_avg_sq" : NULL,
+         .at = &e->exp_avg_sq,
+         .init = NN_FULL,
+         .shape = {count, features},
+         .buffer = true},
+        {.name = moments ? "updates" : NULL,
+         .at = &e->updates,
+         .init = NN_FULL,
+         .shape = {1},
+         .buffer = true,
+         .wide = true},
+    };
     return NN_MAKE(s, op, name, parts) ? e : NULL;
 }
 
 NN_FORWARD(embedding_forward, tn_embed, e, index, weight)
 {
-    return e ? tn_embedding(e->weight, index) : NULL;
+    if (!e || !index) return NULL;
+    if (e->sparse == TN_DENSE) return tn_embedding(e->weight, index);
+    int64_t shape[TN_MAX_DIMS];
+    const int n = tn_ndim(index);
+    for (int i = 0; i < n && i < TN_MAX_DIMS - 1; i++) shape[i] = tn_dim(index, i);
+    if (n < TN_MAX_DIMS) shape[n < 0 ? 0 : n] = e->features;
+    return tn_reshape(tn_nn_sparse_lookup(e, index), n + 1, shape);
 }

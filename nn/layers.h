@@ -12,7 +12,7 @@
 /* The initial values of a part: uniform in [-number, number), normal N(0, number^2), or number throughout. */
 typedef enum nn_init { NN_UNIFORM, NN_NORMAL, NN_FULL } nn_init;
 
-/* A tensor of a layer, f32. */
+/* A tensor of a layer, f32 where nothing else is said. */
 typedef struct nn_part {
     const char *name; /* "weight": the parameter "layer.weight"; NULL: this layer does without */
     tn_tensor **at;
@@ -20,6 +20,7 @@ typedef struct nn_part {
     double number;
     int64_t shape[4]; /* up to the first 0 */
     bool buffer;      /* without gradient */
+    bool wide;        /* NN_FULL alone: f64 */
     /* For weights from PyTorch (layout.c): {h, w, c} where the rows, or the columns, are an image, else NULL
      * or zeros. untold: whether they are was not said, and a file may have to be refused. */
     const int64_t *row, *column;
@@ -36,6 +37,9 @@ bool tn_nn_check(tn_session *s, const char *op, const char *name, bool ok, const
     TN_FORMAT(5, 6);
 /* "layer 'fc'" from a parameter "fc.weight" of it; "the layer" where it has none. */
 const char *tn_nn_layer(const tn_tensor *part, char *out, size_t size);
+
+/* sparse.c: the rows of a table, [n, features], noted for its update. */
+tn_tensor *tn_nn_sparse_lookup(tn_embed *e, tn_tensor *index);
 
 /* The session of a layer's part, or of x where the layer has none. */
 static inline tn_session *tn_nn_session(const tn_tensor *part, const tn_tensor *x)

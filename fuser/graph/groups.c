@@ -106,8 +106,9 @@ fu_room fu_room_of(const tn_tensor *t)
     case TN_KIND_REDUCE:
     case TN_KIND_GATHER:
     case TN_KIND_RANDOM:
-    case TN_KIND_ASSIGN:
         return FU_LOOPS;
+    case TN_KIND_ASSIGN:
+        return t->op == TN_OP_assign_rows ? FU_SCATTER : FU_LOOPS;
     }
     return FU_LOOPS;
 }

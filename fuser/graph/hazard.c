@@ -151,7 +151,7 @@ int fu_order_writers(fu_ctx *c)
     int status = 0;
     for (int i = 0; i < c->n_node && !status && m->n_edge; i++) {
         const tn_tensor *t = c->node[i].t;
-        for (int k = t->op == TN_OP_assign ? 1 : 0; c->node[i].live && k < t->n_in && !status; k++)
+        for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; c->node[i].live && k < t->n_in && !status; k++)
             status = order_reads(c, i, t->in[k]);
     }
     for (int k = 0; k + 1 < m->n_edge; k++)

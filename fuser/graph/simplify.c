@@ -95,7 +95,7 @@ static bool resolve_view(fu_ctx *c, const tn_tensor *x)
 static void find_sources(fu_ctx *c)
 {
     for (int i = 0; i < c->n_node; i++)
-        if (c->node[i].kind == TN_KIND_ASSIGN) c->node[i].same = c->node[i].t->in[1];
+        if (c->node[i].t->op == TN_OP_assign) c->node[i].same = c->node[i].t->in[1];
     for (int i = 0; i < c->n_node; i++)
         for (int k = 0; k < c->node[i].t->n_in; k++) {
             const tn_tensor *t = c->node[i].t->in[k];
@@ -160,7 +160,7 @@ static void find_live(fu_ctx *c)
     for (int i = c->n_node - 1; i >= 0; i--) {
         fu_node *n = &c->node[i];
         n->live = n->live || n->root || n->kind == TN_KIND_ASSIGN;
-        for (int k = n->t->op == TN_OP_assign ? 1 : 0; n->live && k < n->t->n_in; k++) {
+        for (int k = tn_kind_of(n->t) == TN_KIND_ASSIGN ? 1 : 0; n->live && k < n->t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
             if (p >= 0 && !fu_draws(c, n->t, k)) c->node[p].live = true;
         }
@@ -223,7 +223,7 @@ int fu_simplify(fu_ctx *c)
     find_strict(c);
     for (int i = 0; i < c->n_node; i++) {
         const tn_tensor *t = c->node[i].t;
-        for (int k = t->op == TN_OP_assign ? 1 : 0; c->node[i].live && k < t->n_in; k++) {
+        for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; c->node[i].live && k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
             if (p < 0 || fu_draws(c, t, k)) continue;
             if (!fu_note_user(c, p, i) || !fu_note_after(c, i, p)) return TN_E_NOMEM;

@@ -70,7 +70,7 @@ static const char *wrong_node(const fu_ctx *c, int i)
     if (n->kind != tn_kind_of(n->t)) return "its kind is not that of its op";
     if (n->same && !same_type(n->same, n->t)) return "what stands for it has another dtype or shape";
     if (!n->live) return n->spared || n->into >= 0 ? "a node that does not run is spared or written" : NULL;
-    for (int k = n->t->op == TN_OP_assign ? 1 : 0; k < n->t->n_in && !why; k++) {
+    for (int k = tn_kind_of(n->t) == TN_KIND_ASSIGN ? 1 : 0; k < n->t->n_in && !why; k++) {
         if (fu_draws(c, n->t, k)) continue;
         int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
         why = wrong_operand(c, i, k);
@@ -178,7 +178,7 @@ static bool fits(fu_room room, tn_kind kind)
     case FU_WINDOW:
         return kind == TN_KIND_WINDOW;
     case FU_SCATTER:
-        return kind == TN_KIND_SCATTER;
+        return kind == TN_KIND_SCATTER || kind == TN_KIND_ASSIGN;
     case FU_SCAN:
         return kind == TN_KIND_SCAN || kind == TN_KIND_SORT;
     case FU_CONCAT:

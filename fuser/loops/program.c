@@ -287,7 +287,7 @@ static bool read_last(const fu_ctx *c, const fu_tile *tile, int node)
     if (p->n_sum && c->node[node].kind == TN_KIND_CONV) return true;
     for (int i = 0; i < p->n_last; i++) {
         const tn_tensor *t = c->node[p->last[i]].t;
-        for (int k = t->op == TN_OP_assign ? 1 : 0; k < t->n_in; k++)
+        for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; k < t->n_in; k++)
             if (fu_node_of(c, fu_value_of(c, t->in[k])) == node) return true;
     }
     for (int i = 0; i < p->n_sum; i++)

@@ -41,7 +41,7 @@ tn_cut_reason fu_overwrites(const fu_candidate *cand, const fu_domain *d, const 
     if (cand->copied) return TN_CUT_NONE;
     for (int i = 0; i < d->n; i++) {
         const tn_tensor *r = c->node[d->member[i]].t;
-        for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
+        for (int k = tn_kind_of(r) == TN_KIND_ASSIGN ? 1 : 0; k < r->n_in; k++) {
             const tn_tensor *o = fu_value_of(c, r->in[k]);
             fu_sight sight = fu_reads(c, o, t);
             if (sight == FU_UNSEEN) continue;

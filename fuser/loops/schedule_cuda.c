@@ -64,7 +64,7 @@ int64_t fu_position(const fu_ctx *c, int slot, int64_t offset)
     if (slot >= c->n_node && slot < c->n_node + c->n_leaf) t = c->seg->leaf[slot - c->n_node];
     if (slot >= 0 && slot < c->n_node) {
         t = c->node[slot].t;
-        t = t->op == TN_OP_assign ? fu_value_of(c, t->in[0]) : t->place;
+        t = tn_kind_of(t) == TN_KIND_ASSIGN ? fu_value_of(c, t->in[0]) : t->place;
     }
     return t ? t->offset + offset : offset;
 }

@@ -368,7 +368,7 @@ static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_p
         const bool column = column_as_f32(c, m, conv);
         n_column += column;
         if (m->statistic || column) of[i] = OF_STATISTIC;
-        for (int k = t->op == TN_OP_assign ? 1 : 0; k < t->n_in && !m->statistic; k++) {
+        for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; k < t->n_in && !m->statistic; k++) {
             int at = place_of(i, member, producer(c, t->in[k]));
             if (at >= 0) of[i] |= of[at] & (OF_ELEMENT | OF_STATISTIC);
         }
@@ -437,7 +437,7 @@ static tn_cut_reason overwritten(const fu_ctx *c, const fu_tile_parts *p)
             if (!tn_node_written(w)) continue;
             for (int m = 0; m < others; m++) {
                 const tn_tensor *r = c->node[reader[m]].t;
-                for (int k = r->op == TN_OP_assign ? 1 : 0; k < r->n_in; k++) {
+                for (int k = tn_kind_of(r) == TN_KIND_ASSIGN ? 1 : 0; k < r->n_in; k++) {
                     fu_sight s = fu_reads(c, fu_value_of(c, r->in[k]), w);
                     if (s == FU_NEW || (s == FU_OLD && !pass)) return TN_CUT_ALIAS;
                 }

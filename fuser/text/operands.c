@@ -59,7 +59,7 @@ void fu_take_outputs(fu_em *e)
         if (p->split && !fu_store_full(p, s)) continue;
         const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;
         const char *want = "out";
-        bool in_place = t && t->op == TN_OP_assign;
+        bool in_place = t && tn_kind_of(t) == TN_KIND_ASSIGN;
         if (in_place && t->in[0]->name)
             want = t->in[0]->name;
         else if (t && t->name)

@@ -47,5 +47,6 @@ void fu_raw_value(const fu_raw *k, tn_dtype d, const char *name, const char *at,
 void fu_raw_store(fu_raw *k, tn_dtype d, const char *element, const char *value);
 
 int fu_emit_sort(fu_ctx *c, const fu_group *g); /* sort.c */
+int fu_emit_rows(fu_ctx *c, const fu_group *g); /* rows.c */
 
 #endif

@@ -215,6 +215,7 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
 {
     const int node = g->member[0];
     const tn_tensor *t = c->node[node].t;
+    if (c->node[node].kind == TN_KIND_ASSIGN) return fu_emit_rows(c, g);
     const tn_dtype d = (tn_dtype)t->dtype, acc = fu_compute_dtype(d);
     scatter s = {.t = t, .axis = t->attr->axis, .by_line = t->op == TN_OP_index_add, .to = "out"};
     int r, wide = -1;

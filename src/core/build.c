@@ -220,21 +220,49 @@ tn_tensor *tn_mk_random(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const i
     return n;
 }
 
-tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
+/* An assignment is no function of its operands. */
+static tn_tensor *assignment(tn_op op, tn_tensor *target, int n_in, tn_tensor **in)
 {
-    if (!target || !source) return NULL;
     tn_graph *g = graph_of(target);
-    if (!tn_same_shape(target, source)) {
-        char a[128], b[128];
-        return tn_error_set(g, TN_E_SHAPE, "target is %s, source %s", tn_tensor_text(a, sizeof a, target),
-                            tn_tensor_text(b, sizeof b, source));
-    }
-    source = tn_mk_cast(source, (tn_dtype)target->dtype);
-    if (!source) return NULL;
-    g->no_grad++; /* an assignment is no function of its operands */
-    tn_tensor *n = tn_node_new(g, TN_OP_assign, (tn_dtype)target->dtype, target->ndim, target->shape, 2,
-                               (tn_tensor *[]){target, source});
+    g->no_grad++;
+    tn_tensor *n = tn_node_new(g, op, (tn_dtype)target->dtype, target->ndim, target->shape, n_in, in);
     g->no_grad--;
     if (n) target->base->flags |= TN_F_TARGET;
     return n && tn_node_hold(n) ? n : NULL;
+}
+
+tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
+{
+    if (!target || !source) return NULL;
+    if (!tn_same_shape(target, source)) {
+        char a[128], b[128];
+        return tn_error_set(graph_of(target), TN_E_SHAPE, "target is %s, source %s",
+                            tn_tensor_text(a, sizeof a, target), tn_tensor_text(b, sizeof b, source));
+    }
+    source = tn_mk_cast(source, (tn_dtype)target->dtype);
+    return source ? assignment(TN_OP_assign, target, 2, (tn_tensor *[]){target, source}) : NULL;
+}
+
+tn_tensor *tn_mk_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source, bool in_range)
+{
+    if (!target || !index || !source) return NULL;
+    bool fits = index->ndim == 1 && source->ndim == target->ndim && source->shape[axis] == index->shape[0];
+    for (int i = 0; fits && i < target->ndim; i++) fits = i == axis || source->shape[i] == target->shape[i];
+    if (!fits || !tn_node_is_dense(target) || !tn_dtype_is_int((tn_dtype)index->dtype)) {
+        char a[128], b[128], c[128];
+        return tn_error_set(
+            graph_of(target), fits ? TN_E_ARG : TN_E_SHAPE,
+            "target %s, index %s, source %s: wanted integers, one for each line of source along axis "
+            "%d, and a target that is dense",
+            tn_tensor_text(a, sizeof a, target), tn_tensor_text(b, sizeof b, index),
+            tn_tensor_text(c, sizeof c, source), axis);
+    }
+    source = tn_mk_cast(source, (tn_dtype)target->dtype);
+    tn_tensor *n =
+        source ? assignment(TN_OP_assign_rows, target, 3, (tn_tensor *[]){target, index, source}) : NULL;
+    tn_attr *a = n ? tn_node_attr(n) : NULL;
+    if (!a) return NULL;
+    a->axis = axis;
+    a->in_range = in_range;
+    return n;
 }

@@ -87,6 +87,8 @@ tn_tensor *tn_mk_random(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const i
 
 /* target persistent. The node's value is target's memory. */
 tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source);
+/* The lines that index names along an axis, and no others. */
+tn_tensor *tn_mk_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source, bool in_range);
 
 /* Helpers for shapes. */
 int tn_axis(tn_graph *g, const tn_tensor *x, int axis); /* negative from the back; -1 and an error when bad */

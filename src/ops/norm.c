@@ -399,7 +399,7 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
             tn_tensor *target = tn_resolve(run[i]);
             if (!(target->flags & TN_F_PERSISTENT))
                 out = tn_error_set(sc.g, TN_E_STATE, "running statistics must be persistent tensors");
-            else if (tn_assign_node(target, old, moved, true))
+            else if (tn_assign_node(target, old, NULL, moved, true))
                 out = NULL;
         }
         sc.g->no_grad--;

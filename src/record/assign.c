@@ -115,14 +115,15 @@ int tn_make_room(tn_session *s)
 }
 
 /* After an error no effect of the step takes place. */
-int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer)
+int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_tensor *source, bool defer)
 {
     tn_graph *g = p->graph;
     tn_session *s = g->session;
     if (g->error.status || !source) return g->error.status ? g->error.status : TN_E_NULL;
     bool waits = tn_deferred(s);
     if (waits && settle(s, p)) return g->error.status;
-    tn_tensor *node = tn_mk_assign(target, source);
+    tn_tensor *node = lines ? tn_mk_assign_rows(target, lines->axis, lines->index, source, lines->in_range)
+                            : tn_mk_assign(target, source);
     if (!node || release_versions(s, p, node)) return g->error.status;
     if (target->base->buf && !tn_node_overlap(target, p)) { /* the old version has moved away */
         p->of = NULL;
@@ -152,25 +153,50 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defe
     return TN_OK;
 }
 
+static bool outlives(tn_scope *sc, const tn_tensor *p)
+{
+    if (!sc->ok || p->flags & TN_F_PERSISTENT) return sc->ok;
+    tn_error_set(
+        sc->g, TN_E_STATE,
+        "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
+    return sc->ok = false;
+}
+
+static int end_assignment(tn_scope *sc, int status)
+{
+    if (!status) tn_tape_done(sc->g->session, sc->note, 0, NULL);
+    tn_call_end(sc->g);
+    return status;
+}
+
 int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int line)
 {
     tn_tensor *p = target ? tn_resolve(target) : NULL;
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", file, line, 2, 0, &target, &source);
     if (!sc.g) return TN_E_NULL;
     if (sc.entry) return TN_OK;
-    if (sc.ok && !(p->flags & TN_F_PERSISTENT)) {
-        tn_error_set(sc.g, TN_E_STATE,
-                     "the target dies with its step; only parameters, buffers and kept tensors can be "
-                     "assigned to");
-        sc.ok = false;
-    }
-    int status = sc.ok ? tn_assign_node(p, target, source, sc.g->call_depth > 1) : sc.g->error.status;
-    if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
-    tn_call_end(sc.g);
-    return status;
+    if (!outlives(&sc, p)) return end_assignment(&sc, sc.g->error.status);
+    return end_assignment(&sc, tn_assign_node(p, target, NULL, source, sc.g->call_depth > 1));
 }
 
 int tn_assign(tn_tensor *target, tn_tensor *source)
 {
     return tn_assign_at(target, source, NULL, 0);
+}
+
+int tn_assign_rows_at(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source, const char *file,
+                      int line)
+{
+    tn_tensor *p = target ? tn_resolve(target) : NULL;
+    tn_scope sc = tn_enter_as(TN_ATTR(axis), "assign_rows", file, line, 3, 0, &target, &index, &source);
+    if (!sc.g) return TN_E_NULL;
+    if (sc.entry) return TN_OK;
+    tn_lines lines = {.axis = outlives(&sc, p) ? tn_axis(sc.g, target, axis) : -1, .index = index};
+    if (lines.axis < 0) return end_assignment(&sc, sc.g->error.status);
+    return end_assignment(&sc, tn_assign_node(p, target, &lines, source, sc.g->call_depth > 1));
+}
+
+int tn_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source)
+{
+    return tn_assign_rows_at(target, axis, index, source, NULL, 0);
 }

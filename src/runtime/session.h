@@ -200,7 +200,13 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
 /* ---- assign.c ---- */
 /* p (persistent) takes source's value. target: p's version node, or a reshape of it with source's shape.
  * defer: the assignment runs when the open call ends, with what else it leaves behind. */
-int tn_assign_node(tn_tensor *p, tn_tensor *target, tn_tensor *source, bool defer);
+/* Lines of a target; NULL: all of it. */
+typedef struct tn_lines {
+    int axis;
+    tn_tensor *index;
+    bool in_range;
+} tn_lines;
+int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_tensor *source, bool defer);
 
 /* ---- state.c ---- */
 void tn_state_free(tn_session *s);

@@ -290,6 +290,18 @@ def make_layers():
     put("row", lambda x: (model.row(x.mT).mT,), x=draw(94, 2, 5, 4))
     put("back", lambda x: (model.back(x.mT).mT,), x=draw(94, 2, 5, 4))
     put("image", lambda x: (nhwc(model.image(x.permute(0, 3, 1, 2))),), x=draw(95, 2, 3, 2, 4))
+    out["sparse.weight"] = draw(98, 12, 3)
+    for i in range(4):
+        out[f"sparse.index.{i}"] = torch.from_numpy(np.random.RandomState(99 + i).randint(0, 12, 8))
+        out[f"sparse.scale.{i}"] = draw(103 + i, 8, 3)
+    for name, kind, lr in (("sparse_adam", torch.optim.SparseAdam, 0.05), ("sparse_sgd", torch.optim.SGD, 0.1)):
+        table = nn.Embedding(12, 3, sparse=True, _weight=out["sparse.weight"].double())
+        optim = kind(table.parameters(), lr=lr)
+        for i in range(4):
+            optim.zero_grad()
+            (table(out[f"sparse.index.{i}"]) ** 2 * out[f"sparse.scale.{i}"]).sum().backward()
+            optim.step()
+            out[f"{name}.{i}"] = table.weight.detach().clone()
     save(folder + "/layers.safetensors", out)
 
 

@@ -256,6 +256,31 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
     return run_reference(d, node, out, err);
 }
 
+static int assign_rows(struct temps *t, tn_tensor *node, tn_errbuf *err)
+{
+    const tn_tensor *target = node->in[0], *source = node->in[2];
+    const int axis = node->attr->axis;
+    const int64_t rows = source->shape[axis], lines = target->shape[axis];
+    const size_t inner = (size_t)tn_ref_extent(target->shape, axis + 1, target->ndim) *
+                         tn_dtype_size((tn_dtype)target->dtype);
+    const int64_t outer = tn_ref_extent(target->shape, 0, axis);
+    if (!tn_node_numel(source)) return TN_OK;
+    const char *index = dense(t, node->in[1], false), *from = dense(t, node->in[2], true);
+    char *to = tn_node_data(target);
+    if (!to) return fail(err, TN_E_STATE, "the target has no memory", node);
+    if (!index || !from) return no_memory(err, node);
+    for (int64_t pass = 0; pass < 2; pass++)
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t line;
+            tn_convert(&line, TN_I64, index + (size_t)r * tn_dtype_size((tn_dtype)node->in[1]->dtype),
+                       (tn_dtype)node->in[1]->dtype, 1);
+            if (line < 0 || line >= lines) return fail(err, TN_E_INDEX, "an index is out of range", node);
+            for (int64_t o = 0; pass && o < outer; o++)
+                memcpy(to + (size_t)(o * lines + line) * inner, from + (size_t)(o * rows + r) * inner, inner);
+        }
+    return TN_OK;
+}
+
 /* The source is read to its end before the target is written: they may overlap. */
 static int assign(struct temps *t, tn_tensor *node, tn_errbuf *err)
 {
@@ -264,9 +289,13 @@ static int assign(struct temps *t, tn_tensor *node, tn_errbuf *err)
     char *to = tn_node_data(target);
     size_t size = tn_dtype_size((tn_dtype)target->dtype);
     if (n && !to) return fail(err, TN_E_STATE, "the target has no memory", node);
-    const char *from = n ? dense(t, node->in[1], !tn_node_is_dense(target)) : to;
+    const bool rows = node->op == TN_OP_assign_rows;
+    const char *from = n && !rows ? dense(t, node->in[1], !tn_node_is_dense(target)) : to;
     if (n && !from) return no_memory(err, node);
-    if (tn_node_is_dense(target)) {
+    if (rows) {
+        const int status = assign_rows(t, node, err);
+        if (status) return status;
+    } else if (tn_node_is_dense(target)) {
         if (n) memmove(to, from, (size_t)n * size);
     } else {
         for (int64_t k = 0; k < n; k++) {
@@ -289,7 +318,7 @@ int tn_builtin_run(tn_device *d, tn_tensor *node, tn_errbuf *err)
 {
     struct temps t = {.d = d};
     int status = TN_OK;
-    if (node->op == TN_OP_assign) {
+    if (tn_kind_of(node) == TN_KIND_ASSIGN) {
         status = assign(&t, node, err);
         free_temps(&t);
         return status;

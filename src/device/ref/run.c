@@ -72,20 +72,28 @@ int tn_ref_compute(const tn_ref_args *a)
 
 /* The source was loaded before anything is written, but a dense one is still its own memory, which may
  * overlap the target: it is copied once more. */
-static int assign(tn_tensor *node, const double *source, tn_errbuf *err)
+static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
 {
-    tn_tensor *target = node->in[0];
-    int64_t n = tn_ref_extent(target->shape, 0, target->ndim), index[TN_MAX_DIMS] = {0};
+    tn_tensor *target = node->in[0], *source = node->in[node->n_in - 1];
+    const bool rows = node->op == TN_OP_assign_rows;
+    const tn_ref_int *line = (const tn_ref_int *)(const void *)in[1];
+    const int axis = rows ? node->attr->axis : 0;
+    int64_t n = tn_ref_extent(source->shape, 0, source->ndim), index[TN_MAX_DIMS] = {0};
     double *to = tn_node_data(target);
     if (n > 0 && !to) return tn_err(err, TN_E_STATE, "assign: the target has no memory");
+    for (int64_t k = 0; rows && k < source->shape[axis]; k++)
+        if (line[k] < 0 || line[k] >= target->shape[axis])
+            return tn_err(err, TN_E_INDEX, "index %lld is out of range for extent %lld", (long long)line[k],
+                          (long long)target->shape[axis]);
     double *copy = tn_malloc((size_t)n * sizeof(double));
     if (!copy) return tn_err(err, TN_E_NOMEM, "assign: no memory for %lld elements", (long long)n);
-    if (n > 0) memcpy(copy, source, (size_t)n * sizeof(double));
+    if (n > 0) memcpy(copy, in[node->n_in - 1], (size_t)n * sizeof(double));
     for (int64_t k = 0; k < n; k++) {
         int64_t at = 0;
-        for (int i = 0; i < target->ndim; i++) at += index[i] * target->stride[i];
+        for (int i = 0; i < target->ndim; i++)
+            at += (rows && i == axis ? (int64_t)line[index[i]] : index[i]) * target->stride[i];
         to[at] = copy[k];
-        tn_ref_next(target->ndim, target->shape, index);
+        tn_ref_next(source->ndim, source->shape, index);
     }
     tn_free_mem(copy);
     if (node->base == node && !node->buf && target->base && target->base->buf) {
@@ -99,7 +107,7 @@ static int assign(tn_tensor *node, const double *source, tn_errbuf *err)
 
 static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
 {
-    if (node->op == TN_OP_assign) return assign(node, in[1], err);
+    if (tn_kind_of(node) == TN_KIND_ASSIGN) return assign(node, in, err);
     int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
     size_t bytes = (size_t)n * sizeof(double);
     tn_storage *out = tn_storage_new(node->graph, bytes);
@@ -124,14 +132,14 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
 int tn_ref_run(tn_tensor *node, tn_errbuf *err)
 {
     if (node->op == TN_OP_leaf) return TN_OK;
-    if (node->op != TN_OP_assign && node->base && node->base != node) return TN_OK;
+    if (tn_kind_of(node) != TN_KIND_ASSIGN && node->base && node->base != node) return TN_OK;
 
     int n = node->n_in;
     const double **in = tn_calloc((size_t)n + 1, sizeof *in);
     double **owned = tn_calloc((size_t)n + 1, sizeof *owned);
     int rc = in && owned ? TN_OK : tn_err(err, TN_E_NOMEM, "no memory for the list of operands");
     /* An assign only writes its target. */
-    for (int i = node->op == TN_OP_assign; rc == TN_OK && i < n; i++) {
+    for (int i = tn_kind_of(node) == TN_KIND_ASSIGN; rc == TN_OK && i < n; i++) {
         rc = load(node, i, &in[i], &owned[i], err);
     }
     if (rc == TN_OK) rc = run_on(node, in, err);

@@ -1,0 +1,182 @@
+/* test_rows.c - assignments of some lines, and what is built on them: a cache of keys and values that is
+ * written at a position, and a table of which a step updates the rows that it read. Start with
+ * lines_assigned.
+ */
+#include "tests/golden.h"
+
+/* ---- lines, beside a plain loop ---- */
+
+static void lines_assigned(void **state)
+{
+    (void)state;
+    static const tn_dtype dtypes[] = {TN_F32, TN_F16, TN_I64, TN_BOOL};
+    rng r = {77};
+    for (int round = 0; round < 24; round++) {
+        const int axis = (int)rng_below(&r, 3);
+        const int64_t k = 1 + rng_below(&r, 6);
+        int64_t shape[3], some[3], at[8];
+        for (int i = 0; i < 3; i++)
+            shape[i] = some[i] = 1 + rng_below(&r, i == 2 && round % 3 == 0 ? 300 : 7);
+        some[axis] = k;
+        for (int64_t i = 0; i < k; i++) at[i] = rng_below(&r, shape[axis]);
+        const int64_t n = shape[0] * shape[1] * shape[2], m = some[0] * some[1] * some[2];
+        double *want = calloc((size_t)n, sizeof *want), *src = calloc((size_t)m, sizeof *src),
+               *got = calloc((size_t)n, sizeof *got);
+        const tn_dtype d = dtypes[round % 4];
+        for (int64_t i = 0; i < m; i++) src[i] = d == TN_BOOL ? (double)(i % 2) : (double)(1 + i % 100);
+        for (int64_t i = 0; i < m; i++) {
+            int64_t c[3] = {i / some[2] / some[1], i / some[2] % some[1], i % some[2]};
+            c[axis] = at[c[axis]];
+            want[(c[0] * shape[1] + c[1]) * shape[2] + c[2]] = src[i];
+        }
+        for (int p = 0; p < PLACE_COUNT; p++) {
+            tn_session *s = open_place(&PLACES[p], NULL, NULL);
+            tn_tensor *target = tn_buffer(s, "target", tn_zeros(s, d, 3, shape));
+            tn_step_begin(s);
+            tn_tensor *before = tn_sum(tn_cast(target, TN_F32), TN_ALL, false);
+            tn_tensor *x = tensor_of(s, src, d, 3, some), *index = tn_from(s, at, TN_I64, 1, &k);
+            /* as it is read: the other way round, from the end */
+            x = tn_flip(tn_contiguous(tn_flip(x, 1, &axis)), 1, &axis);
+            tn_assign_rows(target, axis, index, x);
+            tn_tensor *after = tn_mul_scalar(tn_cast(target, TN_F32), 2.0);
+            tn_assign_rows(target, axis, tn_slice(index, 0, 0, 1, 1), tn_slice(x, axis, 0, 1, 1));
+            assert_true(tn_item(before) == 0);
+            tn_read(after, TN_F64, got, (size_t)n * sizeof *got);
+            tn_step_end(s);
+            expect_fine(s, PLACES[p].name);
+            for (int64_t i = 0; i < n; i++)
+                if (got[i] != 2 * want[i])
+                    fail_msg("%s, round %d: element %lld is %g, not %g", PLACES[p].name, round, (long long)i,
+                             got[i] / 2, want[i]);
+            tn_assign_rows(target, axis, tn_from(s, &shape[axis], TN_I64, TN_SHAPE(1)),
+                           tn_slice(target, axis, 0, 1, 1));
+            assert_int_equal(tn_error(s), TN_E_INDEX);
+            tn_close(s);
+        }
+        free(want);
+        free(src);
+        free(got);
+    }
+}
+
+/* ---- the cache, beside attention over the whole ---- */
+
+static void cache_like_the_whole(void **state)
+{
+    (void)state;
+    enum { N = 2, HEADS = 4, FEW = 2, T = 9, D = 8 };
+    for (int p = 0; p < PLACE_COUNT; p++) {
+        tn_session *s = open_place(&PLACES[p], NULL, NULL);
+        tn_tensor *x[3], *whole;
+        double want[N * HEADS * T * D], got[N * HEADS * 3 * D];
+        for (int i = 0; i < 3; i++) {
+            tn_tensor *made = tn_randn(s, TN_F32, TN_SHAPE(N, i ? FEW : HEADS, T, D));
+            x[i] = tn_keep(made);
+            tn_free(made);
+        }
+        tn_step_begin(s);
+        whole = tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true);
+        tn_read(whole, TN_F64, want, sizeof want);
+        tn_step_end(s);
+        tn_cache *c = tn_cache_new(s, N, FEW, T + 2, D, TN_F32);
+        tn_stats before = {.size = sizeof before}, after = before;
+        for (int at = 0; at < T; at++) {
+            const int t = at ? 1 : 2; /* a prompt of two first */
+            tn_step_begin(s);
+            tn_tensor *part[3];
+            for (int i = 0; i < 3; i++) part[i] = tn_narrow(x[i], 2, at, t);
+            tn_read(tn_cache_attention(c, part[0], part[1], part[2], at), TN_F64, got,
+                    (size_t)(N * HEADS * t * D) * sizeof *got);
+            tn_step_end(s);
+            expect_fine(s, PLACES[p].name);
+            for (int i = 0; i < N * HEADS * t * D; i++) {
+                const double w = want[(i / D / t * T + at + i / D % t) * D + i % D];
+                if (!(fabs(got[i] - w) <= 2e-6))
+                    fail_msg("%s, position %d: element %d is %g, not %g", PLACES[p].name, at, i, got[i], w);
+            }
+            if (!at) at++;
+            tn_get_stats(s, &after);
+            if (at == 2) before = after;
+        }
+        assert_int_equal(before.plans, after.plans); /* none anew from one position to the next */
+        assert_null(tn_cache_attention(c, x[0], x[1], x[2], 3));
+        assert_int_equal(tn_error(s), TN_E_INDEX);
+        assert_non_null(strstr(tn_error_text(s), "9 queries and 9 keys at 3, in a cache of 11"));
+        tn_cache_free(c);
+        tn_close(s);
+    }
+}
+
+/* ---- a sparse table, beside PyTorch ---- */
+
+enum { ROWS = 12, WIDE = 3, STEPS = 4, EACH = 8 };
+
+static void table_like_pytorch(void **state)
+{
+    (void)state;
+    golden g;
+    golden_open(&g, "layers");
+    for (int p = 0; p < PLACE_COUNT; p++)
+        for (int adam = 0; adam < 2; adam++) {
+            tn_session *s = open_place(&PLACES[p], NULL, NULL);
+            const char *name = adam ? "sparse_adam" : "sparse_sgd";
+            tn_embed *e =
+                tn_embedding_new(s, "e", ROWS, WIDE, .sparse = adam ? TN_SPARSE_ADAM : TN_SPARSE_SGD);
+            tn_tensor *start = golden_tensor(s, golden_find(&g, "sparse.weight"), TN_F32);
+            tn_assign(e->weight, start);
+            tn_free(start);
+            for (int i = 0; i < STEPS; i++) {
+                tn_step_begin(s);
+                tn_tensor *index = golden_tensor(s, golden_find(&g, "sparse.index.%d", i), TN_I64);
+                tn_tensor *w = golden_tensor(s, golden_find(&g, "sparse.scale.%d", i), TN_F32);
+                /* in two lookups, of two shapes */
+                tn_tensor *a = tn_embedding_forward(e, tn_slice(index, 0, 0, 3, 1));
+                tn_tensor *b = tn_embedding_forward(
+                    e, tn_reshape(tn_slice(index, 0, 3, EACH, 1), TN_SHAPE(1, EACH - 3)));
+                tn_tensor *rows = tn_concat(2, (tn_tensor *[]){a, tn_squeeze(b, 0)}, 0);
+                tn_backward(tn_sum(tn_mul(tn_square(rows), w), TN_ALL, false));
+                tn_embedding_step(e, .lr = adam ? 0.05 : 0.1);
+                tn_step_end(s);
+                expect_fine(s, PLACES[p].name);
+                golden_close(PLACES[p].name, name, e->weight, golden_find(&g, "%s.%d", name, i),
+                             PLACES[p].device == TN_REF ? 1e-7 : 2e-6);
+            }
+            tn_step_begin(s);
+            assert_int_equal(tn_embedding_step(e, .lr = 1), TN_E_STATE);
+            tn_step_end(s);
+            tn_close(s);
+        }
+    golden_close_file(&g);
+}
+
+/* A step on a long table moves its rows: some kilobytes, not the megabytes of the table. */
+static void long_table(void **state)
+{
+    (void)state;
+    enum { LONG = 20000, FEATURES = 64, LOOKED_UP = 64 };
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 1, .log = quiet);
+    tn_embed *e = tn_embedding_new(s, "e", LONG, FEATURES, .sparse = TN_SPARSE_ADAM);
+    int32_t index[LOOKED_UP];
+    for (int i = 0; i < LOOKED_UP; i++) index[i] = i * 311 % LONG;
+    for (int i = 0; i < 2; i++) {
+        tn_step_begin(s);
+        tn_backward(tn_sum(tn_square(tn_embedding_forward(e, tn_from(s, index, TN_I32, TN_SHAPE(LOOKED_UP)))),
+                           TN_ALL, false));
+        tn_embedding_step(e, .lr = 0.1);
+        tn_step_end(s);
+    }
+    expect_fine(s, "long table");
+    double moved = 0;
+    const char *text = tn_plan_text(s);
+    assert_int_equal(sscanf(text, "step: %*d kernels, %lf MB", &moved), 1);
+    if (!(moved < 1)) fail_msg("%s", text);
+    tn_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_assigned),
+                                       cmocka_unit_test(cache_like_the_whole),
+                                       cmocka_unit_test(table_like_pytorch), cmocka_unit_test(long_table)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
