@@ -334,7 +334,7 @@ static int borders(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
             edge[0][axis] = (int64_t)(rig_random() * 3);
             edge[1][(axis + k) % 3] = (int64_t)(rig_random() * 20);
             if (rig_random() < .5) x = tn_mk_pad(x, num(g, layer), edge[0], edge[1]);
-            if (rig_random() < .5) x = some_of(x, (axis + 1) % 3, 3000);
+            if (rig_random() < .5) x = some_of(x, (axis + (rig_random() < .5)) % 3, 3000);
         }
         root[k] =
             rig_random() < .3 ? tn_mk_reduce(TN_OP_reduce_max, x, 1u << k % 3) : op2(TN_OP_mul, x, num(g, 2));
