@@ -112,7 +112,7 @@ static void fill_some(nn_feed *f, slot *t, int64_t from)
             break;
         }
     }
-    if (f->threads) pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&f->lock);
     if (why.status && (!t->why.status || i < t->bad)) {
         t->why = why;
         t->bad = i;
@@ -121,15 +121,13 @@ static void fill_some(nn_feed *f, slot *t, int64_t from)
     t->damaged += damaged;
     t->filled += to - from;
     const bool last = t->filled == t->n;
-    if (f->threads) pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->lock);
     if (!last) return;
     if (t->soft && !t->why.status) mix(f, t);
-    if (f->threads) pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&f->lock);
     t->ready = true;
-    if (f->threads) {
-        pthread_cond_signal(&f->ready);
-        pthread_mutex_unlock(&f->lock);
-    }
+    pthread_cond_signal(&f->ready);
+    pthread_mutex_unlock(&f->lock);
 }
 
 static slot *slot_to_fill(nn_feed *f)
@@ -245,21 +243,18 @@ static bool make_tensors(nn_feed *f, const slot *t)
 int tn_nn_feed_take(nn_feed *f, tn_batch *b)
 {
     slot *t = &f->slot[f->head];
-    if (!f->threads)
-        for (int64_t i = 0; i < t->n; i += CHUNK) fill_some(f, t, i);
-    if (f->threads) pthread_mutex_lock(&f->lock);
+    for (int64_t i = 0; i < t->n && !f->threads; i += CHUNK) fill_some(f, t, i);
+    pthread_mutex_lock(&f->lock);
     while (!t->ready) pthread_cond_wait(&f->ready, &f->lock);
-    if (f->threads) pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->lock);
     free_tensors(f);
     if (!t->n || !make_tensors(f, t)) return 0;
     *b = f->batch;
-    if (f->threads) pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&f->lock);
     assign(f, t);
     f->head = (f->head + 1) % f->slots;
-    if (f->threads) {
-        pthread_cond_broadcast(&f->work);
-        pthread_mutex_unlock(&f->lock);
-    }
+    pthread_cond_broadcast(&f->work);
+    pthread_mutex_unlock(&f->lock);
     return 1;
 }
 
