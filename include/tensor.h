@@ -164,11 +164,16 @@ TN_API void tn_warn(const tn_session *s, const char *format, ...) TN_FORMAT(2, 3
 
 typedef enum tn_device_kind { TN_AUTO, TN_CPU, TN_CUDA, TN_REF } tn_device_kind;
 typedef enum tn_mode { TN_MODE_AUTO, TN_FUSED, TN_EAGER } tn_mode;
-/* Of products and convolutions of f32 on a GPU. F32: as f32 throughout; a convolution of our own kernels is put
- * together from three products of halves of the operands' digits, which leaves about 3 * 2^-24 of each product.
- * TF32: operands are rounded to 11 significant bits first (a relative error of up to 2^-11 each), sums are of
- * f32; several times as fast. Other dtypes, and a CPU, know no difference. */
-typedef enum tn_precision { TN_PRECISION_F32, TN_PRECISION_TF32 } tn_precision;
+/* Of products, convolutions and attention of f32 operands; other dtypes know no difference.
+ * F32: as f32 throughout; on a GPU a convolution of our own kernels is put together from three products of halves of
+ * the operands' digits, which leaves about 3 * 2^-24 of each product.
+ * TF32: on a GPU operands are rounded to 11 significant bits first (a relative error of up to 2^-11 each), sums are of
+ * f32; several times as fast. The same as F32 on a CPU.
+ * BF16: mixed precision, as torch.autocast. Operands are rounded to bf16 and the result is a bf16; sums within it are
+ * of f32. Parameters, their gradients and the optimizer's state stay f32. What follows keeps the dtype of its
+ * operands - elementwise operators and norms of bf16 give bf16, with an f32 besides f32 - but reductions, softmax,
+ * log_softmax and losses of bf16 give f32. Pays where the machine multiplies bf16: see tn_set_precision. */
+typedef enum tn_precision { TN_PRECISION_F32, TN_PRECISION_TF32, TN_PRECISION_BF16 } tn_precision;
 typedef enum tn_log_level { TN_LOG_ERROR = 1, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG } tn_log_level;
 
 typedef struct tn_options {
@@ -629,6 +634,10 @@ TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tenso
  * in a step has it for the rest of the step. */
 TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on);
 TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
+/* From this call on, for a layer or two: F32 or BF16. The session's own precision is that of tn_options. A session of
+ * TF32 goes between TF32 and BF16. Returns 0, TN_E_NULL or TN_E_ARG. */
+TN_API int tn_set_precision(tn_session *s, tn_precision precision);
+TN_API tn_precision tn_get_precision(const tn_session *s); /* TN_PRECISION_F32 for NULL */
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
 TN_FUNCTION(int, no_grad_end, tn_session *s);
 

@@ -47,6 +47,8 @@ tn_tensor *tn_mk_contiguous(tn_tensor *x); /* always a new dense copy */
 tn_tensor *tn_mk_dense(tn_tensor *x);      /* x when dense, else a copy */
 
 /* Batch axes broadcast; ndim >= 2. bias [n] or NULL. */
+/* The dtype that a product of operands of these is computed in, and has. */
+tn_dtype tn_product_dtype(const tn_graph *g, tn_dtype x, tn_dtype y);
 tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias);
 /* attr: stride, pad, dilation, groups filled; h w kh kw are set here. bias [oc] or NULL. */
 tn_tensor *tn_mk_conv2d(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv_attr *attr);

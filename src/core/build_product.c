@@ -25,6 +25,12 @@ static bool multiplies(const tn_tensor *x)
     return false;
 }
 
+tn_dtype tn_product_dtype(const tn_graph *g, tn_dtype x, tn_dtype y)
+{
+    tn_dtype d = tn_dtype_promote(x, y);
+    return d == TN_F32 ? g->products : d;
+}
+
 tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
 {
     if (!x || !y || !multiplies(x) || !multiplies(y)) return NULL;
@@ -35,7 +41,7 @@ tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
     if (y->shape[by] != k) return fail_shapes(x, y, "inner extents differ");
     if (!tn_broadcast_shape(bx, x->shape, by, y->shape, &nb, shape))
         return fail_shapes(x, y, "batch axes do not broadcast");
-    tn_dtype d = tn_dtype_promote((tn_dtype)x->dtype, (tn_dtype)y->dtype);
+    tn_dtype d = tn_product_dtype(x->graph, (tn_dtype)x->dtype, (tn_dtype)y->dtype);
     memcpy(sx, shape, sizeof sx);
     memcpy(sy, shape, sizeof sy);
     sx[nb] = shape[nb] = m;
@@ -92,7 +98,7 @@ tn_tensor *tn_mk_conv2d(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_co
         return fail_shapes(x, w, "channels and groups disagree");
     if (x->shape[1] < 1 || x->shape[2] < 1 || w->shape[1] < 1 || w->shape[2] < 1 || w->shape[3] < 1)
         return fail_shapes(x, w, "images, windows and channels need an extent of 1 or more");
-    tn_dtype d = tn_dtype_promote((tn_dtype)x->dtype, (tn_dtype)w->dtype);
+    tn_dtype d = tn_product_dtype(x->graph, (tn_dtype)x->dtype, (tn_dtype)w->dtype);
     x = tn_mk_cast(x, d);
     w = tn_mk_cast(w, d);
     if (!x || !w) return NULL;

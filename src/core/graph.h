@@ -294,6 +294,7 @@ struct tn_graph {
     int pending_assigns; /* recorded inside an open call, not yet run; of calls that run at their end */
     int no_grad;         /* > 0: results do not require a gradient */
     bool training;
+    tn_dtype products; /* what products of f32 are computed in: TN_F32, or a shorter type */
     uint64_t seed, draw;
     tn_error_state error;
     uint64_t total_nodes;

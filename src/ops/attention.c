@@ -331,7 +331,13 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     const int ndim = grouped(&a) ? q->ndim : 0;
     if (sc.g->error.status) return tn_leave(&sc, NULL);
     tn_dtype d =
-        tn_dtype_promote(tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
+        tn_product_dtype(sc.g, tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
+    if (sc.g->products != TN_F32 && d == sc.g->products) {
+        a.q = q = tn_mk_cast(q, d);
+        a.k = k = tn_mk_cast(k, d);
+        a.v = v = tn_mk_cast(v, d);
+        if (!q || !k || !v) return tn_leave(&sc, NULL);
+    }
     int n;
     int64_t shape[TN_MAX_DIMS];
     bool same = q->dtype == d && k->dtype == d && v->dtype == d; /* else products differ in theirs */

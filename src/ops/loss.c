@@ -136,7 +136,7 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     uint32_t first = sc->g->n_nodes;
     class_rows r;
     double s = o->label_smoothing;
-    if (!class_rows_of(x, labels, o, &r)) return NULL;
+    if (!x || !class_rows_of(x, labels, o, &r)) return NULL;
     double c = (double)r.x->shape[1];
     tn_tensor *xf = wide(r.x), *m = tn_mk_reduce(TN_OP_reduce_max, xf, 2);
     tn_tensor *z = total(tn_mk1(TN_OP_exp, sub(xf, m)), 2);
@@ -170,7 +170,7 @@ tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_lo
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tn_leave(
             &sc, tn_error_set(sc.g, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing));
-    return tn_leave(&sc, sc.ok ? cross_entropy(&sc, logits, labels, &o) : NULL);
+    return tn_leave(&sc, sc.ok ? cross_entropy(&sc, exact(logits), labels, &o) : NULL);
 }
 PLAIN(cross_entropy, (tn_tensor * logits, tn_tensor *labels, const tn_loss_options *options),
       (logits, labels, options, NULL, 0))
@@ -181,8 +181,8 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "nll_loss", file, line, 2, 0, &log_probs, &labels);
     tn_loss_options o = loss_defaults(options);
     class_rows r;
-    if (!sc.ok || !known_reduction(sc.g, &o, false) || !class_rows_of(log_probs, labels, &o, &r))
-        return tn_leave(&sc, NULL);
+    log_probs = sc.ok && known_reduction(sc.g, &o, false) ? exact(log_probs) : NULL;
+    if (!log_probs || !class_rows_of(log_probs, labels, &o, &r)) return tn_leave(&sc, NULL);
     tn_tensor *row = neg(wide(at_label(&r))), *count;
     row = where(r.counts, row, constant(row, 0));
     return tn_leave(&sc, reduce_rows(row, &r, &o, labels, (tn_dtype)log_probs->dtype, &count));
@@ -209,7 +209,11 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
                                           tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
     }
     tn_dtype d = TN_F32;
-    tn_tensor *each = sc.ok ? fn(x, y, &o, &d) : NULL;
+    if (sc.ok) {
+        x = exact(x);
+        y = exact(y);
+    }
+    tn_tensor *each = sc.ok && x && y ? fn(x, y, &o, &d) : NULL;
     return tn_leave(&sc, finish(each, o.reduction, d));
 }
 

@@ -91,7 +91,7 @@ static tn_tensor *log_softmax_of(tn_tensor *x, int axis)
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_ATTR(axis), #name, file, line, 1, 0, &x);                               \
         int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;                                                         \
-        return tn_leave(&sc, a < 0 ? NULL : of(x, a));                                                       \
+        return tn_leave(&sc, a < 0 ? NULL : of(exact(x), a));                                                \
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 ALONG_AXIS(softmax, tn_softmax_of)

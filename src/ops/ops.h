@@ -43,6 +43,13 @@ static inline tn_tensor *floating(tn_tensor *x)
     return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
 }
 
+/* What came of a product of a shorter type, as f32: sums, softmaxes and losses take it so. */
+static inline tn_tensor *exact(tn_tensor *x)
+{
+    const bool shorter = x && x->graph->products != TN_F32 && x->dtype == x->graph->products;
+    return shorter ? tn_mk_cast(x, TN_F32) : x;
+}
+
 /* Sums keep the axes of the mask as extents of 1; those of f16 and bf16 are f32. */
 static inline tn_tensor *total(tn_tensor *x, uint32_t axes)
 {

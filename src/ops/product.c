@@ -46,6 +46,8 @@ tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const 
                         tn_error_set(sc.g, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
                                      tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, weight)));
     }
+    tn_dtype d = tn_product_dtype(sc.g, (tn_dtype)x->dtype, (tn_dtype)weight->dtype);
+    weight = tn_mk_cast(weight, d); /* as it lies */
     return tn_leave(&sc, matmul(x, tn_mk_swap(weight, 0, 1), bias));
 }
 PLAIN(affine, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias), (x, weight, bias, NULL, 0))
@@ -98,7 +100,7 @@ static tn_tensor *transposed(tn_tensor *x, tn_tensor *w, tn_tensor *bias, tn_con
     a.w = out[1];
     a.kh = w->shape[1];
     a.kw = w->shape[2];
-    tn_dtype d = tn_dtype_promote((tn_dtype)x->dtype, (tn_dtype)w->dtype);
+    tn_dtype d = tn_product_dtype(x->graph, (tn_dtype)x->dtype, (tn_dtype)w->dtype);
     if (!tn_dtype_is_float(d))
         return tn_error_set(x->graph, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(d));
     x = tn_mk_conv2d_data_grad(tn_mk_cast(x, d), tn_mk_cast(w, d), &a);

@@ -16,7 +16,8 @@ static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int nax
         tn_enter_as(TN_ATTR_LIST(axes, naxes, naxes, keepdim, tn_bits(extra)), name, file, line, 1, 0, &x);
     uint32_t mask;
     if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
-    tn_tensor *out = narrow(fn(x, mask, count_of(x, mask), extra), (tn_dtype)x->dtype);
+    x = exact(x);
+    tn_tensor *out = !x ? NULL : narrow(fn(x, mask, count_of(x, mask), extra), (tn_dtype)x->dtype);
     return tn_leave(&sc, keepdim ? out : drop_axes(out, mask));
 }
 

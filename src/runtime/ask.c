@@ -47,6 +47,26 @@ bool tn_is_training(const tn_session *s)
     return s && s->graph.training;
 }
 
+int tn_set_precision(tn_session *s, tn_precision precision)
+{
+    if (!s) return TN_E_NULL;
+    const tn_precision wide = s->target.tf32 ? TN_PRECISION_TF32 : TN_PRECISION_F32;
+    if (precision != wide && precision != TN_PRECISION_BF16)
+        return tn_fail(
+            s, TN_E_ARG, "set_precision", "precision is %d, must be %s or TN_PRECISION_BF16", (int)precision,
+            s->target.tf32 ? "TN_PRECISION_TF32, which this session was opened with," : "TN_PRECISION_F32");
+    s->graph.products = precision == TN_PRECISION_BF16 ? TN_BF16 : TN_F32;
+    return TN_OK;
+}
+
+tn_precision tn_get_precision(const tn_session *s)
+{
+    return !s                             ? TN_PRECISION_F32
+           : s->graph.products == TN_BF16 ? TN_PRECISION_BF16
+           : s->target.tf32               ? TN_PRECISION_TF32
+                                          : TN_PRECISION_F32;
+}
+
 int tn_no_grad_begin(tn_session *s)
 {
     if (!s) return TN_E_NULL;

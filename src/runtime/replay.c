@@ -77,6 +77,7 @@ int tn_tape_note(tn_session *s, tn_entry_kind kind, const char *name, const tn_o
     e->n_arg = (uint16_t)n;
     e->training = s->graph.training;
     e->no_grad = s->graph.no_grad > 0;
+    e->products = (uint8_t)s->graph.products;
     e->number = key->number != NULL;
     e->is_int = key->number && key->number->is_int;
     e->call = s->graph.call;
@@ -149,6 +150,7 @@ static bool is_same(const tn_session *s, const tn_entry *e, tn_entry_kind kind, 
     const unsigned char *was = s->tape.attr + e->attr;
     return e->kind == kind && (e->name == name || !strcmp(e->name, name)) && e->n_arg == n &&
            e->training == s->graph.training && e->no_grad == (s->graph.no_grad > 0) &&
+           e->products == (uint8_t)s->graph.products &&
            e->attr_bytes == key->bytes[0] + key->bytes[1] && e->number == (key->number != NULL) &&
            (!e->number || e->is_int == key->number->is_int) &&
            (!key->bytes[0] || !memcmp(was, key->part[0], key->bytes[0])) &&

@@ -69,6 +69,7 @@ typedef struct tn_entry {
     uint32_t attr, attr_bytes; /* in tape->attr */
     uint32_t seen, written;    /* graph->gradients_seen, gradients_written, afterwards */
     uint16_t n_arg, n_result;
+    uint8_t products;
     bool training, no_grad, number, is_int, random, uploads;
     struct tn_flush_record *flush;
     tn_call *call;

@@ -293,7 +293,7 @@ typedef struct making {
     const tn_conv2d_desc *conv;
     int64_t images, rest;
 } making;
-enum { MDS = 7 };
+enum { MDS = 8 };
 
 /* Takes pd over. Where there is a descriptor, but no primitive, that is for want of something. */
 static bool make_step(making *w, step *s, dnnl_primitive_desc_t pd)
@@ -486,7 +486,7 @@ static void make_conv(void *arg)
     dnnl_engine_t engine = w->d->engine;
     dnnl_primitive_attr_t attr = w->d->attr;
     md *x = &w->m[0], *y = &w->m[1], *weights = &w->m[2], *ohwi = &w->m[3], *bias = &w->m[4];
-    md *x_rest = &w->m[5], *y_rest = &w->m[6];
+    md *x_rest = &w->m[5], *y_rest = &w->m[6], *forward = &w->m[7];
     bool wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
     int64_t ci = c->c / c->groups, co = c->oc / c->groups;
     conv_shape s = {{c->stride[0], c->stride[1]},
@@ -502,12 +502,12 @@ static void make_conv(void *arg)
     /* Partial sums of a weight gradient stay f32 whatever the dtype. */
     dnnl_data_type_t type = w->type, w_type = wgrad ? dnnl_f32 : type;
     if (!md_strided(x, 4, x_dims, type, x_strides) || !md_strided(y, 4, y_dims, type, y_strides) ||
-        !md_any(weights, 5 - g, w_dims + g, w_type) ||
+        !md_any(weights, 5 - g, w_dims + g, w_type) || !md_any(forward, 5 - g, w_dims + g, type) ||
         !md_strided(ohwi, 5 - g, w_dims + g, type, w_strides + g) ||
         !md_strided(bias, 1, b_dims, type, b_strides))
         return;
     dnnl_primitive_desc_t pd =
-        conv_pd(engine, TN_CONV_FORWARD, x, weights, c->bias ? bias : NULL, y, &s, NULL, attr);
+        conv_pd(engine, TN_CONV_FORWARD, x, forward, c->bias ? bias : NULL, y, &s, NULL, attr);
     if (c->pass != TN_CONV_FORWARD) {
         w->hint[0] = pd;
         if (!pd && type != dnnl_f32) return;

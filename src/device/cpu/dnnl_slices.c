@@ -343,14 +343,14 @@ static int weights_last(tn_cpu_lib *lib, struct tn_pool *pool, conv *w, int64_t 
 int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
                    tn_device_stats *stats, tn_errbuf *err)
 {
-    if (c->dtype != TN_F32) return TN_CPU_DECLINED;
-    const int64_t es = sizeof(float);
+    if (c->dtype != TN_F32 && c->dtype != TN_BF16) return TN_CPU_DECLINED;
+    const int64_t es = (int64_t)tn_dtype_size(c->dtype), sum = sizeof(float);
     int64_t pixels = c->oh * c->ow, weights = c->oc * c->kh * c->kw * (c->c / c->groups);
     conv w = {.d = d, .c = c, .x_image = c->h * c->w * c->c * es, .y_image = pixels * c->oc * es};
     bool wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
     if (wgrad) {
         int64_t fewest = tn_max64(tn_ceil_div(c->n, PARTIALS), tn_ceil_div(PARTIAL_PIXELS, pixels));
-        w.images = tn_min64(c->n, tn_max64(fewest, tn_ceil_div(c->n * weights * es, PARTIAL_BYTES)));
+        w.images = tn_min64(c->n, tn_max64(fewest, tn_ceil_div(c->n * weights * sum, PARTIAL_BYTES)));
     } else {
         w.images = divisor(c->n, PART_FLOPS / (2.0 * (double)pixels * (double)weights));
     }
