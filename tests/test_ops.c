@@ -49,7 +49,7 @@ static op_case every[MAX_CASES];
 static char names[MAX_CASES][64];
 static int n_every;
 
-static void add_row(tn_op op, const char *variant, operand x, operand y, operand z)
+static void add_op_row(tn_op op, const char *variant, operand x, operand y, operand z)
 {
     const tn_op_info *o = tn_op_get(op);
     bool valueless = x.kind == INDEX32 || x.kind == SPECIAL;
@@ -76,19 +76,19 @@ static void add_rows(void)
         operand special = {SPECIAL, 0, 0, 1, {N_SPECIAL}},
                 special_column = {SPECIAL, 0, 0, DIMS(N_SPECIAL, 1)};
         if (o->arity == 1) {
-            add_row((tn_op)op, "", whole, none, none);
-            if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, none, none);
-            add_row((tn_op)op, "special", special, none, none);
+            add_op_row((tn_op)op, "", whole, none, none);
+            if (o->type != TN_TYPE_FLT) add_op_row((tn_op)op, "int", integer, none, none);
+            add_op_row((tn_op)op, "special", special, none, none);
         } else if (o->arity == 2) {
-            add_row((tn_op)op, "", whole, whole, none);
-            add_row((tn_op)op, "broadcast", column, row, none);
-            add_row((tn_op)op, "number", whole, number, none);
-            if (o->type != TN_TYPE_FLT) add_row((tn_op)op, "int", integer, integer, none);
-            add_row((tn_op)op, "special", special_column, special, none);
+            add_op_row((tn_op)op, "", whole, whole, none);
+            add_op_row((tn_op)op, "broadcast", column, row, none);
+            add_op_row((tn_op)op, "number", whole, number, none);
+            if (o->type != TN_TYPE_FLT) add_op_row((tn_op)op, "int", integer, integer, none);
+            add_op_row((tn_op)op, "special", special_column, special, none);
         } else {
-            add_row((tn_op)op, "", truth, whole, whole);
-            add_row((tn_op)op, "broadcast", truth, column, row);
-            add_row((tn_op)op, "int", truth, integer, integer);
+            add_op_row((tn_op)op, "", truth, whole, whole);
+            add_op_row((tn_op)op, "broadcast", truth, column, row);
+            add_op_row((tn_op)op, "int", truth, integer, integer);
         }
     }
 }
