@@ -145,7 +145,7 @@ TEST(a_run_that_goes_on)
             s = session(part ? 99 : 3); /* the seed comes with the checkpoint */
             tn_linear_new(s, "fc", 2, 2);
             tn_dataset *d = images(s, false);
-            if (part) assert_int_equal(tn_load(s, in_dir("run.safetensors")), TN_OK);
+            if (part) assert_int_equal(tn_load(s, in_base("run.safetensors")), TN_OK);
             for (int taken = part ? stop : 0; tn_dataset_epoch(d) < 2 && !(taken == stop && !part);) {
                 for (tn_loader *l =
                          tn_loader_open(d, .batch = 16, .shuffle = 1, .workers = 2, .augment = everything);
@@ -153,7 +153,7 @@ TEST(a_run_that_goes_on)
                     tn_read(b.x, TN_F32, parts + k * ITEM, (size_t)(b.n * ITEM) * sizeof(*parts));
                     if (++taken == stop && !part) {
                         k += b.n;
-                        assert_int_equal(tn_save(s, in_dir("run.safetensors")),
+                        assert_int_equal(tn_save(s, in_base("run.safetensors")),
                                          TN_OK); /* others are ready already */
                         break;
                     }

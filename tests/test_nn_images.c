@@ -62,16 +62,15 @@ static void draw(picture *q, int h, int w, int c, int k)
                     (unsigned char)(125 + 70 * sin(0.5 * (x + k) + i) + 50 * cos((0.3 + 0.01 * k) * y - i));
 }
 
+/* A path in the run's folder, with the folders on the way there. */
 static const char *at(const char *name)
 {
-    static char paths[4][256];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%s", base, name);
-    for (char *p = path + strlen(base) + 1; (p = strchr(p, '/')); p++) {
-        *p = 0;
-        mkdir(path, 0700);
-        *p = '/';
+    const char *path = in_base(name);
+    for (const char *p = name; (p = strchr(p, '/')); p++) {
+        char folder[128];
+        snprintf(folder, sizeof folder, "%.*s", (int)(p - name), name);
+        mkdir(in_base(folder), 0700);
+        path = in_base(name);
     }
     return path;
 }
@@ -83,10 +82,7 @@ static void write_png(const char *name, const picture *q)
 
 static void write_bytes(const char *name, const void *data, size_t n)
 {
-    FILE *f = fopen(at(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
+    spill(at(name), data, n);
 }
 
 /* One value of the box scaled to h x w: the mean of what lies around its centre, weighted with a triangle. */
@@ -473,7 +469,7 @@ TEST(images_report_lack_of_memory)
 static void put_cifar(const char *name, int n, int bad)
 {
     unsigned char record[3073];
-    FILE *f = fopen(in_dir(name), "wb");
+    FILE *f = fopen(in_base(name), "wb");
     assert_non_null(f);
     for (int i = 0; i < n; i++) {
         record[0] = i == bad ? 10 : (unsigned char)(i % 10);
