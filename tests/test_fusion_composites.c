@@ -1,0 +1,76 @@
+/* test_fusion_composites.c - operators that are made of others are few kernels: a loss sum(f(x) * w) with the
+ * gradients of f's operands, and how many kernels stand forward and backward. Start with the table.
+ */
+#include "check.h"
+
+typedef tn_tensor *composite(tn_session *s, tn_tensor **x);
+
+typedef struct row {
+    const char *name;
+    composite *f;
+    int kernels; /* of the step, the scalar's included */
+    int64_t shape[3][4];
+} row;
+
+#define F(id, expression)                                                                                    \
+    static tn_tensor *f_##id(tn_session *s, tn_tensor **x)                                                   \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return expression;                                                                                   \
+    }
+F(swiglu, tn_swiglu(x[0], x[1]))
+F(glu, tn_glu(x[0], -1))
+F(hardswish, tn_hardswish(x[0]))
+F(prelu, tn_prelu(x[0], x[1]))
+F(tril, tn_tril(x[0], 0))
+F(rotary, tn_rotary(x[0], 5))
+F(huber, tn_huber_loss(x[0], x[1]))
+F(kl, tn_kl_div(x[0], x[1], .reduction = TN_REDUCE_SUM))
+F(cosine, tn_cosine_similarity(x[0], x[1], -1, 0))
+F(triplet, tn_triplet_margin_loss(x[0], x[1], x[2]))
+F(nearest, tn_resize_nearest(tn_relu(x[0]), 16, 16))
+
+static const row rows[] = {
+    {"swiglu", f_swiglu, 3, {{64, 96}, {64, 96}}},
+    {"glu", f_glu, 3, {{64, 96}}},
+    {"hardswish", f_hardswish, 3, {{64, 96}}},
+    {"prelu", f_prelu, 3, {{64, 96}, {96}}},
+    {"tril", f_tril, 3, {{64, 96}}},
+    {"rotary", f_rotary, 4, {{2, 4, 32, 16}}},
+    {"huber", f_huber, 3, {{64, 96}, {64, 96}}},
+    {"kl", f_kl, 3, {{64, 96}, {64, 96}}},
+    {"cosine", f_cosine, 3, {{64, 96}, {64, 96}}},
+    {"triplet", f_triplet, 3, {{64, 96}, {64, 96}, {64, 96}}},
+    {"nearest", f_nearest, 3, {{2, 8, 8, 4}}},
+};
+
+TEST(few_kernels)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 1, .threads = 1, .log = quiet);
+        tn_tensor *x[3] = {NULL};
+        tn_step_begin(s);
+        for (int k = 0; k < 3 && rows[i].shape[k][0]; k++) {
+            int n = 0;
+            while (n < 4 && rows[i].shape[k][n]) n++;
+            int64_t count = 1;
+            for (int d = 0; d < n; d++) count *= rows[i].shape[k][d];
+            float *v = malloc((size_t)count * sizeof *v);
+            for (int64_t j = 0; j < count; j++) v[j] = (float)(j * 37 % 101 + 1) / 101;
+            x[k] = tn_from(s, v, TN_F32, n, rows[i].shape[k]);
+            free(v);
+            tn_requires_grad(x[k], true);
+        }
+        tn_backward(tn_sum(tn_square(rows[i].f(s, x)), TN_ALL, false));
+        tn_step_end(s);
+        if (tn_error(s)) fail_msg("%s: %s", rows[i].name, tn_error_text(s));
+        int kernels = 0;
+        const char *text = tn_plan_text(s);
+        assert_int_equal(sscanf(text, "step: %d kernel", &kernels), 1);
+        if (kernels > rows[i].kernels)
+            fail_msg("%s: %d kernels, not %d:\n%s", rows[i].name, kernels, rows[i].kernels, text);
+        tn_close(s);
+    }
+}
+
+RUN_TESTS(NULL, NULL)
