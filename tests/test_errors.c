@@ -7,6 +7,39 @@
 #include "errors_rig.h"
 #include "include/tensor_nn.h"
 
+TEST_IN(composites, setup, teardown)
+{
+    tn_tensor *a = zeros(TN_SHAPE(2, 3)), *b = zeros(TN_SHAPE(2, 4)), *v = zeros(TN_SHAPE(7)), *t[2] = {a, b};
+    tn_tensor *row = zeros(TN_SHAPE(1, 5, 3)), *image = zeros(TN_SHAPE(1, 4, 4, 3)), *got;
+    fails(TN_E_SHAPE, "prelu", "weight [7]|x [2, 3]", tn_prelu(a, v));
+    fails(TN_E_SHAPE, "glu", "[2, 3]|no two halves", tn_glu(a, 1));
+    fails(TN_E_SHAPE, "swiglu", "gate [2, 3]|x [2, 4]", tn_swiglu(a, b));
+    fails(TN_E_SHAPE, "tril", "[7]", tn_tril(v, 0));
+    fails(TN_E_SHAPE, "huber_loss", "[2, 3]|[2, 4]", tn_huber_loss(a, b));
+    fails(TN_E_ARG, "huber_loss", "delta is -1", tn_huber_loss(a, a, .delta = -1));
+    fails(TN_E_ARG, "mse_loss", "reduction is 3", tn_mse_loss(a, a, .reduction = TN_REDUCE_BATCH_MEAN));
+    fails(TN_E_SHAPE, "cosine_similarity", "[2, 3]|[2, 4]", tn_cosine_similarity(a, b, 1, 0));
+    fails(TN_E_SHAPE, "triplet_margin_loss", "anchor [2, 3], positive [2, 3], negative [2, 4]",
+          tn_triplet_margin_loss(a, a, b));
+    fails(TN_E_SHAPE, "conv1d", "[1, 5, 3]|[4, 3, 2]", tn_conv1d(row, zeros(TN_SHAPE(4, 3, 2)), NULL));
+    fails(TN_E_SHAPE, "conv1d", "[2, 3]|[n, t, c]", tn_conv1d(a, row, NULL));
+    fails(TN_E_SHAPE, "conv_transpose2d", "[1, 4, 4, 3]|[2, 3, 3, 4]",
+          tn_conv_transpose2d(image, zeros(TN_SHAPE(2, 3, 3, 4)), NULL));
+    fails(TN_E_ARG, "conv_transpose2d", "output_pad 2|below stride",
+          tn_conv_transpose2d(image, zeros(TN_SHAPE(3, 3, 3, 4)), NULL, .stride = 2, .output_pad = 2));
+    fails(TN_E_SHAPE, "resize_nearest", "[2, 3]", tn_resize_nearest(a, 4, 4));
+    fails(TN_E_SHAPE, "resize_bilinear", "[1, 4, 4, 3]|0 high", tn_resize_bilinear(image, 0, 4, false));
+    fails(TN_E_SHAPE, "rotary", "[2, 3]|d even", tn_rotary(a, 0));
+    fails(TN_E_ARG, "einsum", "ij,jk|2 tensors", tn_einsum("ij,jk,kl", 2, t));
+    fails(TN_E_ARG, "einsum", "'ii,jk->k'", tn_einsum("ii,jk->k", 2, t));
+    fails(TN_E_SHAPE, "einsum", "operand 1 [2, 4]|jk", tn_einsum("ij,jk->ik", 2, t));
+    fails(TN_E_ARG, "topk", "k is 4|[2, 3]", (tn_topk(a, 4, 1, false, &got, NULL), got));
+    tn_tensor *kept = tn_keep(a);
+    fails(TN_E_SHAPE, "assign_rows", "target [2, 3]|source [2, 4]",
+          (tn_assign_rows(kept, 0, ints(TN_SHAPE(2)), b) ? NULL : a));
+    tn_free(kept);
+}
+
 TEST_IN(shapes, setup, teardown)
 {
     tn_tensor *a = zeros(TN_SHAPE(2, 3)), *b = zeros(TN_SHAPE(2, 4)), *c = zeros(TN_SHAPE(5, 2, 3));

@@ -117,13 +117,15 @@ static tn_tensor *convolved(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const t
 static tn_tensor *convolved1(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_conv2d_options *o,
                              bool back)
 {
-    if (x->ndim != 3 || w->ndim != 3) {
-        char s[160], t[160];
-        return tn_error_set(x->graph, TN_E_SHAPE, "x %s and weight %s: wanted %s",
-                            tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w),
-                            back ? "[n, t, c] and [c, k, oc / groups]" : "[n, t, c] and [oc, k, c / groups]");
-    }
     tn_conv_attr a = conv_attr(o);
+    bool fits = x->ndim == 3 && w->ndim == 3 && a.groups > 0 && w->shape[0] % a.groups == 0;
+    if (!fits || x->shape[2] != (back ? w->shape[0] : w->shape[2] * a.groups)) {
+        char s[160], t[160];
+        return tn_error_set(x->graph, TN_E_SHAPE, "x %s and weight %s: wanted %s, groups being %lld",
+                            tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w),
+                            back ? "[n, t, c] and [c, k, oc / groups]" : "[n, t, c] and [oc, k, c / groups]",
+                            (long long)a.groups);
+    }
     a.stride[0] = a.dilation[0] = 1;
     a.pad[0] = a.pad[1] = 0;
     const int output_pad[2] = {0, o ? o->output_pad : 0};
