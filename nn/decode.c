@@ -35,6 +35,21 @@ static bool is_jpeg(const unsigned char *p, size_t size)
     return size > 3 && p[0] == 0xff && p[1] == 0xd8 && p[2] == 0xff;
 }
 
+/* Whether the Huffman tables in the next `bytes` of p, which has `size`, have at most 256 codes: versions of
+ * stb_image take that for granted, and write over what lies behind them. */
+static bool tables_fit(const unsigned char *p, size_t size, int64_t bytes)
+{
+    while (bytes > 0) {
+        size_t codes = 0;
+        for (int i = 1; i <= 16 && size >= 17; i++) codes += p[i];
+        if (size < 17 + codes || codes > 256) return false;
+        p += 17 + codes;
+        size -= 17 + codes;
+        bytes -= 17 + (int64_t)codes;
+    }
+    return true;
+}
+
 /* Goes over a JPEG from marker to marker, and the data between them, for its size; false where it has no end.
  */
 static bool whole_jpeg(const unsigned char *p, size_t size, int *w, int *h)
@@ -54,7 +69,9 @@ static bool whole_jpeg(const unsigned char *p, size_t size, int *w, int *h)
                 *h = p[at + 5] << 8 | p[at + 6];
                 *w = p[at + 7] << 8 | p[at + 8];
             }
-            at += 2 + ((size_t)p[at + 2] << 8 | p[at + 3]);
+            const size_t bytes = (size_t)p[at + 2] << 8 | p[at + 3];
+            if (marker == 0xc4 && !tables_fit(p + at + 4, size - at - 4, (int64_t)bytes - 2)) return false;
+            at += 2 + bytes;
         }
     }
     return false;
@@ -67,7 +84,8 @@ int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int c
     int w = 0, h = 0, found = 0;
     if (size > INT32_MAX || (!jpeg && !stbi_info_from_memory(file, (int)size, &w, &h, &found)))
         return tn_nn_why(why, TN_E_FORMAT, "%s: not a PNG or JPEG image", path);
-    if (jpeg && !whole_jpeg(file, size, &w, &h)) return tn_nn_why(why, TN_E_FORMAT, "%s: cut off", path);
+    if (jpeg && !whole_jpeg(file, size, &w, &h))
+        return tn_nn_why(why, TN_E_FORMAT, "%s: cut off or corrupt", path);
     if (w > MOST_SIDE || h > MOST_SIDE || (int64_t)w * h > MOST_PIXELS ||
         (uint64_t)w * (uint64_t)h / MOST_OF_A_BYTE > size)
         return tn_nn_why(why, TN_E_FORMAT, "%s: %d x %d pixels are more than a file of this size holds", path,
