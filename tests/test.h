@@ -37,7 +37,7 @@ static inline void add_test(const char *name, void (*run)(void **), test_frame *
 }
 
 /* A test that is a row of a table: `run` finds the row at *state. */
-static inline void add_row(const char *name, void (*run)(void **), const void *row)
+static inline void add_test_row(const char *name, void (*run)(void **), const void *row)
 {
     add_test(name, run, NULL, NULL);
     Tests[N_tests - 1].initial_state = (void *)(uintptr_t)row;

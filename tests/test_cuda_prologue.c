@@ -253,6 +253,6 @@ TEST(parameters_are_updated_when_all_have_read_them)
 int main(int argc, char **argv)
 {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    for (size_t i = 0; i < N_CASES; i++) add_row(Cases[i].c.name, check_case, &Cases[i]);
+    for (size_t i = 0; i < N_CASES; i++) add_test_row(Cases[i].c.name, check_case, &Cases[i]);
     return run_all_tests(NULL, NULL);
 }

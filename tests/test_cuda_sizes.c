@@ -246,6 +246,6 @@ int main(int argc, char **argv)
 {
     for (size_t i = 0; i < N_PROGRAMS; i++)
         if (argc < 2 || strstr(Programs[i].name, argv[1]))
-            add_row(Programs[i].name, check_size, &Programs[i]);
+            add_test_row(Programs[i].name, check_size, &Programs[i]);
     return run_all_tests(open_bench, close_bench);
 }

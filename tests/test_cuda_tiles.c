@@ -464,6 +464,6 @@ int main(int argc, char **argv)
 {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     if (argc > 2) random_programs = atoi(argv[2]);
-    for (int i = 0; i < N_CASES; i++) add_row(Cases[i].name, check_case, &Cases[i]);
+    for (int i = 0; i < N_CASES; i++) add_test_row(Cases[i].name, check_case, &Cases[i]);
     return run_all_tests(NULL, NULL);
 }

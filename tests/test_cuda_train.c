@@ -510,6 +510,6 @@ int main(int argc, char **argv)
 {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-        add_row(programs[i].name, run_program, &programs[i]);
+        add_test_row(programs[i].name, run_program, &programs[i]);
     return run_all_tests(NULL, NULL);
 }
