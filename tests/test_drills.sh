@@ -88,3 +88,5 @@ check leaves_confused caught fuser/graph/common.c 's/return c->n_node + (c->seg-
 check guard_ignored caught fuser/plan.c 's/i < p->n_guard; i++/i < 0 * p->n_guard; i++/' test_simplify
 # What reads the old version of a tensor is not put before the assignment to it.
 check readers_after_the_writer caught fuser/graph/hazard.c 's/if (after >= 0 && /if (false \&\& after >= 0 \&\& /' test_fuser_plans
+# Many more, which take long: make test ONLY=test_drills DRILLS=1 TEST_TIMEOUT=3600
+[ -z "${DRILLS:-}" ] || . tests/long/drills.sh
