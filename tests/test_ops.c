@@ -446,7 +446,8 @@ static void every_opcode_ran(void **state)
     char missing[1024] = "";
     int n = 0;
     for (int op = 0; op < TN_OP_COUNT; op++) {
-        if (ran[op] || op == TN_OP_assign) {
+        /* what they leave in memory is seen by test_semantics and test_rows */
+        if (ran[op] || tn_op_get((tn_op)op)->kind == TN_KIND_ASSIGN) {
             n++;
             continue;
         }
