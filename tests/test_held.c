@@ -11,7 +11,7 @@
 
 enum { N = 3, BUFFERS = 2, MOST = 24, STEPS = 3 };
 #if defined(TN_ASAN)
-enum { PROGRAMS = 12 };
+enum { PROGRAMS = 8 };
 #else
 enum { PROGRAMS = 30 };
 #endif

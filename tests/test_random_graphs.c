@@ -14,9 +14,9 @@
 enum { BATCH = 100, EAGER_BATCH = 25 };
 
 #if defined(TN_ASAN) /* whose kernels take several times as long to compile and run */
-static int n_graphs = 60, n_eager = 15;
+static int n_graphs = 36, n_eager = 10;
 #else
-static int n_graphs = 900, n_eager = 100;
+static int n_graphs = 500, n_eager = 60;
 #endif
 static uint64_t first_seed = 20240, only_seed;
 

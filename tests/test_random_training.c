@@ -21,7 +21,7 @@
 enum { AT_ONCE = 10 };
 
 #if defined(TN_ASAN)
-static int n_runs = 3;
+static int n_runs = 2;
 #else
 static int n_runs = 8;
 #endif
