@@ -329,6 +329,11 @@ typedef struct tn_group_options {
     size_t size;
 } tn_group_options;
 TN_FUNCTION(int, optim_group_with, tn_optim *opt, const char *pattern, const tn_group_options *options);
+/* Freezes the parameters whose name matches (as tn_requires_grad(p, false)), or lets them learn again. Of a frozen one
+ * backward makes no gradient, nor of what stands before the first that learns, and no optimizer moves it or its decay.
+ * A batch_norm's running statistics are no parameters: they stay where the layer is called after tn_train(s, false). Returns
+ * how many match; none is TN_E_ARG. */
+TN_FUNCTION(int, freeze, tn_session *s, const char *pattern, bool frozen);
 
 /* Scales the gradients the next tn_optim_step uses so that the norm of all of them together is at most
  * max_norm (torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6))). Nothing is read by
@@ -370,7 +375,14 @@ TN_API double tn_lr_steps(int64_t step, int64_t warmup, int64_t every, double fa
  * written. What a process that was killed meanwhile left there goes with the next save. A file that is replaced gives
  * its permissions to the new one; through a symbolic link the file it leads to is replaced, unless the link is
  * another user's. TN_E_IO where the file cannot be written, or something else, such as a folder or a FIFO, is there. */
-TN_FUNCTION(int, save, tn_session *s, const char *path);
+typedef struct tn_save_options {
+    /* Weights for PyTorch's load_state_dict: parameters and buffers alone, under their names, images [c, h, w] as below,
+     * marked "pt". tn_load reads them back. Optimizers, generator, positions and a sparse table's moments are left out. */
+    bool for_pytorch;
+    bool no_flatten; /* as in tn_load_options, which also says when it is asked for */
+    size_t size;
+} tn_save_options;
+TN_FUNCTION(int, save_with, tn_session *s, const char *path, const tn_save_options *options);
 /* Reads such a file back into a session with the same layers, optimizers and data sets made in the same
  * order. Everything is checked first: where a tensor is missing or has another shape, or a number is none that a
  * run can have, nothing is changed and the error names it. Optimizer state in the file is left out where the session
@@ -385,11 +397,29 @@ TN_FUNCTION(int, save, tn_session *s, const char *path);
  *  - that a layer stands behind a flatten it has to be told: tn_linear_new(.., .flattened = {h, w, c}). A file from
  *    PyTorch is refused where the session has 4-d tensors and a 2-d parameter of a linear layer that was told nothing,
  *    or of none, until .no_flatten says that no other layer stands behind one.
- * Each is TN_E_ARG, and says what to do. */
+ * Each is TN_E_ARG, and says what to do.
+ *
+ * Weights of another model. With .partial what the file and the session both have is loaded, by name; what the session
+ * has besides stays as it is, and what the file has besides is left out. With .rename a name in the file is taken for
+ * another one: the first `from` that fits all of the name counts, '*' fits any text, as short as it can be, and each '*'
+ * in `to` is what that of the same place fitted; where that is no name, as of "", the tensor is left out. Either loads weights alone, whoever
+ * wrote the file. Shapes and dtypes have to fit all the same, and where nothing is in both, or two names become one, it
+ * is TN_E_SHAPE. What stayed and what was left out is said in .report, or, without one, by a warning. */
 typedef enum tn_layout { TN_LAYOUT_MARKED, TN_LAYOUT_TENSOR, TN_LAYOUT_PYTORCH } tn_layout;
+typedef struct tn_rename {
+    const char *from, *to; /* {"backbone.*.conv.weight", "trunk.*.weight"} */
+} tn_rename;
+typedef struct tn_load_report {
+    int loaded, missing, left_out; /* tensors in both, in the session alone, in the file alone */
+    char text[1024];               /* a sentence with their names, as far as there is room */
+} tn_load_report;
+enum { TN_RENAMES = 16 };
 typedef struct tn_load_options {
     tn_layout layout; /* TN_LAYOUT_MARKED: as the file's mark says */
     bool no_flatten;  /* no layer but those made with .flattened or .unflattened has a flattened image */
+    bool partial;
+    tn_rename rename[TN_RENAMES]; /* up to the first whose `from` is NULL */
+    tn_load_report *report;
     size_t size;
 } tn_load_options;
 TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_options *options);
@@ -441,8 +471,9 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_clip_grad_norm(...) tn_clip_grad_norm_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_step(...) tn_optim_step_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_save(...) tn_save_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_save(...) TN_WITH2_(save_with, tn_save_options, __VA_ARGS__)
 #define tn_load(...) TN_WITH2_(load_with, tn_load_options, __VA_ARGS__)
+#define tn_freeze(...) tn_freeze_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)
 #endif
 

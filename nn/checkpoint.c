@@ -29,13 +29,14 @@ static nn_item *add(nn_items *l)
     return i;
 }
 
-static void add_tensor(nn_items *l, tn_tensor *t, bool param)
+static void add_tensor(nn_items *l, const nn_state *st, tn_tensor *t, bool param)
 {
     nn_item *i = add(l);
     if (!i) return;
     snprintf(i->name, NN_NAME, "%s", tn_name(t));
     i->tensor = t;
     i->param = param;
+    i->state = tn_nn_is_state(st, t);
 }
 
 static void add_state(nn_items *l, tn_optim *o, int number, int which)
@@ -53,8 +54,8 @@ static void add_state(nn_items *l, tn_optim *o, int number, int which)
 
 int tn_nn_make_items(tn_session *s, nn_state *st, nn_items *l, const char *op)
 {
-    for (int k = 0; k < tn_param_count(s); k++) add_tensor(l, tn_param_at(s, k), true);
-    for (int k = 0; k < tn_buffer_count(s); k++) add_tensor(l, tn_buffer_at(s, k), false);
+    for (int k = 0; k < tn_param_count(s); k++) add_tensor(l, st, tn_param_at(s, k), true);
+    for (int k = 0; k < tn_buffer_count(s); k++) add_tensor(l, st, tn_buffer_at(s, k), false);
     for (int k = 0; k < l->n; k++)
         if (!strncmp(l->items[k].name, "optimizer.", 10) || !strcmp(l->items[k].name, "__metadata__"))
             return tn_fail(s, TN_E_ARG, op, "the name '%s' is kept for checkpoints themselves",
@@ -75,6 +76,11 @@ static bool is_there(const nn_item *i)
 {
     if (!i->entry) return true;
     return i->which == NN_SUM ? i->entry->summed : i->entry->steps > 0;
+}
+
+static bool is_weight(const nn_item *i)
+{
+    return i->tensor && !i->state;
 }
 
 static void keep_if(nn_items *l, bool (*test)(const nn_item *i))
@@ -111,14 +117,39 @@ static size_t item_bytes(const nn_item *i)
     return (size_t)n * tn_dtype_size(tn_nn_item_dtype(i));
 }
 
+nn_orders tn_nn_orders_of(const nn_state *st, const nn_items *l, bool found)
+{
+    nn_orders o = {NULL, NULL, NULL};
+    for (int i = 0; i < l->n; i++) {
+        const nn_item *e = &l->items[i];
+        nn_turn turn;
+        if (!e->tensor || (found && !e->saved)) continue;
+        const bool told = tn_nn_turn_of(st, e->tensor, &turn), conv = tn_ndim(e->tensor) == 4;
+        if (!o.conv && conv) o.conv = e;
+        if (!o.turns && (conv || tn_nn_turns(&turn))) o.turns = e;
+        if (!o.untold && !told) o.untold = e;
+    }
+    return o;
+}
+
+int tn_nn_check_told(tn_session *s, const char *op, const char *path, const nn_orders *o)
+{
+    if (!o->conv || !o->untold) return TN_OK;
+    return tn_fail(
+        s, TN_E_ARG, op,
+        "%s: '%s' may stand behind the flatten of an image, whose columns are in another order in "
+        "PyTorch: make its layer with .flattened = {h, w, c}, or, where no layer but those made so "
+        "stands behind one, %s with .no_flatten = true",
+        path, o->untold->name, op);
+}
+
 /* ---- saving ---- */
 
-static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text *t)
+/* What a run has beside tensors. */
+static void write_run(tn_session *s, nn_state *st, nn_text *t)
 {
-    size_t at = 0;
     int number = 0;
-    for (int i = 0; i < 8; i++) tn_nn_text_add(t, " "); /* the length goes here */
-    tn_nn_text_add(t, "{\"__metadata__\":{\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
+    tn_nn_text_add(t, "\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
     tn_nn_text_add(t, ",\"profile\":\"%s\"", tn_profile_name(s)); /* for whoever compares two runs */
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)
@@ -135,11 +166,27 @@ static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text
                        "\",\"data.%d.at\":\"%" PRId64 "\"",
                        number, d->n, number, epoch, number, place);
     }
+}
+
+static void write_header(tn_session *s, nn_state *st, const nn_items *l, bool pytorch, nn_text *t)
+{
+    size_t at = 0;
+    for (int i = 0; i < 8; i++) tn_nn_text_add(t, " "); /* the length goes here */
+    tn_nn_text_add(t, "{\"__metadata__\":{");
+    if (pytorch)
+        tn_nn_text_add(t, "\"format\":\"pt\"");
+    else
+        write_run(s, st, t);
     tn_nn_text_add(t, "}");
     for (int i = 0; i < l->n; i++) {
         const nn_item *e = &l->items[i];
         int64_t shape[TN_MAX_DIMS];
         int ndim = tn_nn_item_shape(e, shape);
+        if (pytorch) {
+            nn_turn turn;
+            tn_nn_turn_of(st, e->tensor, &turn);
+            tn_nn_turn_shape(&turn, ndim, shape);
+        }
         tn_nn_text_add(t, ",");
         tn_nn_text_quote(t, e->name);
         tn_nn_text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", tn_nn_safetensors_type(tn_nn_item_dtype(e)));
@@ -152,9 +199,29 @@ static void write_header(tn_session *s, nn_state *st, const nn_items *l, nn_text
     for (int i = 0; !t->failed && i < 8; i++) t->text[i] = (char)((uint64_t)(t->size - 8) >> (8 * i));
 }
 
-static int write_item(FILE *f, const nn_item *e, void *buffer, size_t bytes)
+typedef struct writing {
+    const nn_items *l;
+    const nn_text *header;
+    const nn_state *pytorch; /* NULL: values keep the order they have here */
+    unsigned char *buffer;   /* of the largest item; for PyTorch of two */
+    size_t most;
+} writing;
+
+static void turn(const writing *w, const nn_item *e, size_t bytes)
+{
+    nn_turn t;
+    tn_nn_turn_of(w->pytorch, e->tensor, &t);
+    if (!tn_nn_turns(&t)) return;
+    const size_t size = tn_dtype_size(tn_nn_item_dtype(e));
+    const unsigned char *here = memcpy(w->buffer + w->most, w->buffer, bytes);
+    for (size_t i = 0; i < bytes / size; i++)
+        memcpy(w->buffer + (size_t)tn_nn_turn_index(&t, (int64_t)i) * size, here + i * size, size);
+}
+
+static int write_item(FILE *f, const writing *w, const nn_item *e, size_t bytes)
 {
     int status = TN_OK;
+    void *buffer = w->buffer;
     if (e->tensor) {
         status = tn_read(e->tensor, tn_nn_item_dtype(e), buffer, bytes);
     } else if (e->entry) {
@@ -164,27 +231,24 @@ static int write_item(FILE *f, const nn_item *e, void *buffer, size_t bytes)
         for (int k = 0; k < e->optim->n; k++) steps[k] = e->optim->entries[k].steps;
     }
     if (status) return status;
+    if (w->pytorch) turn(w, e, bytes);
     return fwrite(buffer, 1, bytes, f) == bytes ? TN_OK : TN_E_IO;
 }
-
-typedef struct writing {
-    const nn_items *l;
-    const nn_text *header;
-    void *buffer; /* of the largest item */
-} writing;
 
 static int write_all(FILE *f, void *user)
 {
     const writing *w = user;
     int status = fwrite(w->header->text, 1, w->header->size, f) == w->header->size ? TN_OK : TN_E_IO;
     for (int i = 0; !status && i < w->l->n; i++)
-        status = write_item(f, &w->l->items[i], w->buffer, item_bytes(&w->l->items[i]));
+        status = write_item(f, w, &w->l->items[i], item_bytes(&w->l->items[i]));
     return status;
 }
 
-TN_DEFINE(int, save, s, (s, path), tn_session *s, const char *path)
+TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path,
+          const tn_save_options *options)
 {
     static const char op[] = "save";
+    NN_OPTIONS(tn_save_options, opt, options);
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, op, "path is NULL");
     nn_state *st = tn_nn_state(s);
@@ -197,17 +261,22 @@ TN_DEFINE(int, save, s, (s, path), tn_session *s, const char *path)
     if (!status) status = tn_flush(s); /* an update that waits counts, or not, once it has run */
     for (tn_optim *o = st ? st->optims : NULL; o; o = o->next) tn_nn_optim_settle(o);
     if (!status) status = tn_nn_make_items(s, st, &l, op);
-    keep_if(&l, is_there);
+    keep_if(&l, opt->for_pytorch ? is_weight : is_there);
+    if (!status && opt->for_pytorch && !opt->no_flatten) {
+        const nn_orders orders = tn_nn_orders_of(st, &l, false);
+        status = tn_nn_check_told(s, op, path, &orders);
+    }
     if (!status) {
         for (int i = 0; i < l.n; i++)
             if (item_bytes(&l.items[i]) > most) most = item_bytes(&l.items[i]);
-        write_header(s, st, &l, &header);
-        buffer = tn_malloc(most);
+        write_header(s, st, &l, opt->for_pytorch, &header);
+        buffer = tn_malloc(opt->for_pytorch ? 2 * most : most);
         if (header.failed || !buffer) status = tn_fail(s, TN_E_NOMEM, op, "no memory for %zu bytes", most);
     }
     if (!status) {
         const char *why;
-        status = tn_write_whole(path, write_all, &(writing){&l, &header, buffer}, &why);
+        status = tn_write_whole(path, write_all,
+                                &(writing){&l, &header, opt->for_pytorch ? st : NULL, buffer, most}, &why);
         if (status && !tn_error(s)) tn_fail(s, status, op, "%s: %s", path, why);
     }
     tn_free_mem(buffer);

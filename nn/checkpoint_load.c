@@ -22,6 +22,7 @@ typedef struct loading {
     bool pytorch;    /* images are [c, h, w] */
     bool run;        /* a training run, not weights alone */
     bool optimizers; /* whose optimizer state is wanted */
+    bool partial;
 } loading;
 
 static const char load_op[] = "load";
@@ -77,17 +78,16 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
     char want[128], got[128];
     int64_t shape[TN_MAX_DIMS];
     int ndim = tn_nn_item_shape(e, shape);
-    e->saved = tn_nn_safetensors_find(&ld->file, e->name);
     if (e->entry) {
         int status = match_state(ld, l, e);
         if (status || !e->saved) return status;
     }
+    if (!e->saved && ((e->tensor && ld->partial) || (e->state && !ld->run))) return TN_OK;
     if (!e->saved) return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is missing", ld->path, e->name);
-    nn_turn turn = {{0}, {0}};
-    if (ld->pytorch && e->tensor) tn_nn_turn_of(ld->st, e->tensor, &turn);
-    if (ndim >= 3 && turn.column[2] == shape[ndim - 1] && turn.column[1] == shape[ndim - 2]) {
-        memmove(&shape[2], &shape[1], (size_t)(ndim - 2) * sizeof(*shape)); /* what is OHWI here is OIHW there */
-        shape[1] = turn.column[2];
+    if (ld->pytorch && e->tensor) {
+        nn_turn turn;
+        tn_nn_turn_of(ld->st, e->tensor, &turn);
+        tn_nn_turn_shape(&turn, ndim, shape);
     }
     if (ndim != e->saved->ndim || memcmp(shape, e->saved->shape, (size_t)ndim * sizeof(*shape))) {
         shape_text(want, sizeof(want), ndim, shape);
@@ -110,17 +110,59 @@ static bool ends_with(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
+/* Whether something here has it, or it is known to be harmless. */
+static bool is_known(const nn_items *l, const nn_saved *saved)
+{
+    bool known = !strncmp(saved->name, "optimizer.", 10) || ends_with(saved->name, ".num_batches_tracked");
+    for (int k = 0; !known && k < l->n; k++) known = l->items[k].saved == saved;
+    return known;
+}
+
 /* A tensor in the file that nothing here has: a sign of another model, unless it is known to be harmless. */
 static int match_rest(const loading *ld, const nn_items *l)
 {
     for (int i = 0; i < ld->file.n; i++) {
         const char *name = ld->file.saved[i].name;
-        bool known = !strncmp(name, "optimizer.", 10) || ends_with(name, ".num_batches_tracked");
-        for (int k = 0; !known && k < l->n; k++) known = l->items[k].saved == &ld->file.saved[i];
-        if (!known)
+        if (!ld->partial && !is_known(l, &ld->file.saved[i]))
             return tn_fail(ld->s, TN_E_SHAPE, load_op, "%s: '%s' is in the file only", ld->path, name);
     }
-    return TN_OK;
+    int loaded = 0;
+    for (int k = 0; k < l->n; k++) loaded += l->items[k].saved != NULL;
+    if (loaded || !ld->partial) return TN_OK;
+    return tn_fail(ld->s, TN_E_SHAPE, load_op,
+                   "%s: none of its tensors has a name of this session: '%s' is the first there, '%s' here",
+                   ld->path, ld->file.n ? ld->file.saved[0].name : "", l->n ? l->items[0].name : "");
+}
+
+/* ---- what is said of a part ---- */
+
+static void add_name(tn_load_report *r, size_t *at, int n, const char *before, const char *name)
+{
+    const size_t room = sizeof(r->text) - 8, length = strlen(name) + (n ? 2 : strlen(before));
+    if (*at < room && length < room - *at)
+        *at += (size_t)snprintf(r->text + *at, sizeof(r->text) - *at, "%s%s", n ? ", " : before, name);
+    else if (*at < room) {
+        snprintf(r->text + *at, sizeof(r->text) - *at, ", ..");
+        *at = room;
+    }
+}
+
+static void tell(const loading *ld, const nn_items *l, tn_load_report *given)
+{
+    tn_load_report r = {0};
+    size_t at = 0;
+    for (int k = 0; k < l->n; k++) r.loaded += l->items[k].saved && l->items[k].tensor;
+    at = (size_t)snprintf(r.text, sizeof(r.text), "%d tensors loaded", r.loaded);
+    for (int k = 0; k < l->n; k++)
+        if (l->items[k].tensor && !l->items[k].saved && !l->items[k].state)
+            add_name(&r, &at, r.missing++, "; not in the file, as they were: ", l->items[k].name);
+    for (int i = 0; i < ld->file.n + ld->file.dropped; i++)
+        if (i >= ld->file.n || !is_known(l, &ld->file.saved[i]))
+            add_name(&r, &at, r.left_out++, "; left out of the file: ", ld->file.saved[i].name);
+    if (given)
+        *given = r;
+    else if (ld->partial && (r.missing || r.left_out))
+        tn_warn(ld->s, "%s: %s: %s", load_op, ld->path, r.text);
 }
 
 static bool meta_number(const loading *ld, const char *kind, int number, const char *key, int64_t *out)
@@ -272,7 +314,7 @@ static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *
     if (!host) return tn_fail(ld->s, TN_E_NOMEM, load_op, "no memory for %zu bytes of parameters", bytes);
     int status = tn_read(out->values, d, host, bytes);
     for (int i = 0; i < l->n && !status; i++)
-        if (l->items[i].param && tn_nn_item_dtype(&l->items[i]) == d)
+        if (l->items[i].param && l->items[i].saved && tn_nn_item_dtype(&l->items[i]) == d)
             status = overlay(ld, &l->items[i], host);
     if (!status && !(out->made = tn_from(ld->s, host, d, 1, &n))) status = tn_error(ld->s);
     tn_free_mem(host);
@@ -281,7 +323,7 @@ static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *
 
 static int prepare_buffer(const loading *ld, nn_item *e)
 {
-    if (!e->tensor || e->param) return TN_OK;
+    if (!e->tensor || e->param || !e->saved) return TN_OK;
     size_t n = (size_t)tn_numel(e->tensor);
     tn_dtype d = tn_nn_item_dtype(e);
     void *host = tn_malloc(n * tn_dtype_size(d));
@@ -390,7 +432,7 @@ static void load_numbers(const loading *ld, nn_state *st)
 static int choose_layout(loading *ld, const nn_items *l, const tn_load_options *o)
 {
     const char *mark = tn_nn_safetensors_meta(&ld->file, "format");
-    const nn_item *turns = NULL, *conv = NULL, *untold = NULL;
+    const nn_orders orders = tn_nn_orders_of(ld->st, l, true);
     tn_layout layout = o->layout;
     ld->run = mark && !strcmp(mark, "libtensor");
     if (ld->run && layout == TN_LAYOUT_PYTORCH)
@@ -399,36 +441,23 @@ static int choose_layout(loading *ld, const nn_items *l, const tn_load_options *
                        ld->path);
     if (!layout && ld->run) layout = TN_LAYOUT_TENSOR;
     if (!layout && mark && !strcmp(mark, "pt")) layout = TN_LAYOUT_PYTORCH;
-    for (int i = 0; i < l->n; i++) {
-        const nn_item *e = &l->items[i];
-        nn_turn turn;
-        if (!e->tensor) continue;
-        bool told = tn_nn_turn_of(ld->st, e->tensor, &turn);
-        if (!conv && tn_ndim(e->tensor) == 4) conv = e;
-        if (!turns && (tn_ndim(e->tensor) == 4 || tn_nn_turns(&turn))) turns = e;
-        if (!untold && !told) untold = e;
-    }
-    if (!layout && turns)
+    if (!layout && orders.turns)
         return tn_fail(ld->s, TN_E_ARG, load_op,
                        "%s: does not say in whose layout '%s' is: load it with .layout = TN_LAYOUT_PYTORCH "
                        "([c, h, w]) or TN_LAYOUT_TENSOR ([h, w, c])",
-                       ld->path, turns->name);
-    if (layout == TN_LAYOUT_PYTORCH && conv && untold && !o->no_flatten)
-        return tn_fail(
-            ld->s, TN_E_ARG, load_op,
-            "%s: '%s' may stand behind the flatten of an image, whose columns are in another order in "
-            "PyTorch: make its layer with .flattened = {h, w, c}, or, where no layer but those made so "
-            "stands behind one, load with .no_flatten = true",
-            ld->path, untold->name);
+                       ld->path, orders.turns->name);
     ld->pytorch = layout == TN_LAYOUT_PYTORCH;
-    return TN_OK;
+    return ld->pytorch && !o->no_flatten ? tn_nn_check_told(ld->s, load_op, ld->path, &orders) : TN_OK;
 }
 
 static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o, slab *slabs)
 {
     int status = tn_nn_make_items(ld->s, st, l, load_op), n = 0;
+    for (int i = 0; i < l->n; i++) l->items[i].saved = tn_nn_safetensors_find(&ld->file, l->items[i].name);
     if (!status) status = choose_layout(ld, l, o);
     if (status) return status;
+    ld->partial = o->partial;
+    if (ld->partial || o->rename[0].from) ld->run = false;
     ld->optimizers = ld->run && has_optimizers(ld);
     int m = 0;
     for (int i = 0; i < l->n; i++) /* weights alone: what optimizers have is not asked for */
@@ -452,6 +481,7 @@ static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o
     }
     drop_states(states, n);
     if (!status && ld->run) load_numbers(ld, st);
+    if (!status) tell(ld, l, o->report);
     return status;
 }
 
@@ -469,7 +499,11 @@ TN_DEFINE(int, load_with, s, (s, path, options), tn_session *s, const char *path
     nn_why why = {0};
     nn_items l = {0};
     int status = tn_nn_safetensors_read(path, &ld.file, &why);
-    if (status) return tn_fail(s, status, load_op, "%s", why.text);
+    if (!status && o->rename[0].from) status = tn_nn_rename(path, &ld.file, o->rename, &why);
+    if (status) {
+        tn_nn_safetensors_free(&ld.file);
+        return tn_fail(s, status, load_op, "%s", why.text);
+    }
     tn_no_grad_begin(s);
     slab slabs[NN_ROWS] = {{NULL, NULL}, {NULL, NULL}};
     status = load(&ld, st, &l, o, slabs);

@@ -36,7 +36,7 @@ static bool make_part(tn_session *s, const char *op, const char *layer, const nn
     tn_tensor *init = drawn(s, p);
     *p->at = !init ? NULL : p->buffer ? tn_buffer(s, name, init) : tn_param(s, name, init);
     tn_free(init);
-    return *p->at && tn_nn_tell(s, *p->at, !p->untold, p->row, p->column, op);
+    return *p->at && tn_nn_tell(s, *p->at, !p->untold, p->state, p->row, p->column, op);
 }
 
 bool tn_nn_make(tn_session *s, const char *op, const char *layer, int n, const nn_part *part)
@@ -301,17 +301,20 @@ TN_DEFINE(tn_embed *, embedding_new, s, (s, name, count, features, options), tn_
          .at = &e->exp_avg,
          .init = NN_FULL,
          .shape = {count, features},
-         .buffer = true},
+         .buffer = true,
+         .state = true},
         {.name = moments ? "exp_avg_sq" : NULL,
          .at = &e->exp_avg_sq,
          .init = NN_FULL,
          .shape = {count, features},
-         .buffer = true},
+         .buffer = true,
+         .state = true},
         {.name = moments ? "updates" : NULL,
          .at = &e->updates,
          .init = NN_FULL,
          .shape = {1},
          .buffer = true,
+         .state = true,
          .wide = true},
     };
     return NN_MAKE(s, op, name, parts) ? e : NULL;

@@ -20,6 +20,7 @@ typedef struct nn_part {
     double number;
     int64_t shape[4]; /* up to the first 0 */
     bool buffer;      /* without gradient */
+    bool state;       /* of training, no weight */
     bool wide;        /* NN_FULL alone: f64 */
     /* For weights from PyTorch (layout.c): {h, w, c} where the rows, or the columns, are an image, else NULL
      * or zeros. untold: whether they are was not said, and a file may have to be refused. */

@@ -11,19 +11,20 @@
 
 struct nn_told {
     struct nn_told *next;
-    bool known;
+    bool known, state;
     int64_t row[3], column[3]; /* 0, 0, 0: no image */
     char name[];
 };
 
-bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, const int64_t *row, const int64_t *column,
-                const char *op)
+bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, bool state, const int64_t *row,
+                const int64_t *column, const char *op)
 {
     size_t n = strlen(tn_name(t)) + 1;
     struct nn_told *told = tn_nn_own(s, sizeof(*told) + n, NULL, op);
     if (!told) return false;
     nn_state *st = tn_nn_state(s);
     told->known = known;
+    told->state = state;
     if (row) memcpy(told->row, row, sizeof(told->row));
     if (column) memcpy(told->column, column, sizeof(told->column));
     memcpy(told->name, tn_name(t), n);
@@ -46,12 +47,24 @@ static void set(int64_t *out, const int64_t *image, int64_t n)
     out[2] = image[0] ? image[2] : n;
 }
 
+static const struct nn_told *told_of(const nn_state *st, const tn_tensor *t)
+{
+    const struct nn_told *told = st->told;
+    while (told && strcmp(told->name, tn_name(t))) told = told->next;
+    return told;
+}
+
+bool tn_nn_is_state(const nn_state *st, const tn_tensor *t)
+{
+    const struct nn_told *told = told_of(st, t);
+    return told && told->state;
+}
+
 bool tn_nn_turn_of(const nn_state *st, const tn_tensor *t, nn_turn *out)
 {
     static const int64_t none[3] = {0};
-    const struct nn_told *told = st->told;
+    const struct nn_told *told = told_of(st, t);
     int ndim = tn_ndim(t);
-    while (told && strcmp(told->name, tn_name(t))) told = told->next;
     set(out->row, told ? told->row : none, ndim ? tn_dim(t, 0) : 1);
     set(out->column, told ? told->column : none, ndim == 2 ? tn_dim(t, 1) : 1);
     if (ndim == 4)
@@ -79,4 +92,11 @@ int64_t tn_nn_turn_index(const nn_turn *t, int64_t i)
 {
     int64_t columns = t->column[0] * t->column[1] * t->column[2];
     return place(t->row, i / columns) * columns + place(t->column, i % columns);
+}
+
+void tn_nn_turn_shape(const nn_turn *t, int ndim, int64_t *shape)
+{
+    if (ndim < 3 || t->column[2] != shape[ndim - 1] || t->column[1] != shape[ndim - 2]) return;
+    memmove(&shape[2], &shape[1], (size_t)(ndim - 2) * sizeof(*shape)); /* what is OHWI here is OIHW there */
+    shape[1] = t->column[2];
 }

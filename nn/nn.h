@@ -205,18 +205,30 @@ typedef struct nn_saved {
     size_t begin, bytes; /* begin: in the data part of the file */
 } nn_saved;
 
+struct nn_renamed {
+    struct nn_renamed *next;
+    char name[];
+};
+
 typedef struct nn_safetensors {
     unsigned char *file;
     void *json; /* names live in it */
     int n;
     nn_saved *saved; /* sorted by name */
+    int dropped;     /* behind these: left out by tn_nn_rename */
+    struct nn_renamed *renamed;
 } nn_safetensors;
 
 int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why);
 void tn_nn_safetensors_free(nn_safetensors *f);
+/* By name; `status` where two have the same. */
+int tn_nn_safetensors_sort(const char *path, nn_safetensors *f, int status, nn_why *why);
 const nn_saved *tn_nn_safetensors_find(const nn_safetensors *f,
                                        const char *name);                     /* NULL when there is none */
 const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key); /* NULL when there is none */
+
+/* rename.c: gives tensors other names, and moves what is left out behind the others. */
+int tn_nn_rename(const char *path, nn_safetensors *f, const tn_rename *r, nn_why *why);
 
 /* A growing text, and what a header is made of. After a failed allocation `failed` is set and the rest does
  * nothing. */
@@ -236,16 +248,18 @@ const char *tn_nn_safetensors_type(tn_dtype d);
 typedef struct nn_turn {
     int64_t row[3], column[3];
 } nn_turn;
-/* Notes it for a layer's tensor; NULL or zeros: no image. Not known: the layer was not told. False: no
- * memory, which is reported. */
-bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, const int64_t *row, const int64_t *column,
-                const char *op);
+/* Notes it for a layer's tensor; NULL or zeros: no image. Not known: the layer was not told. State: of training, which
+ * is in no file of weights. False: no memory, which is reported. */
+bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, bool state, const int64_t *row,
+                const int64_t *column, const char *op);
+bool tn_nn_is_state(const nn_state *st, const tn_tensor *t);
 bool tn_nn_image_fits(const int64_t *image, int64_t n); /* {h, w, c} of n elements, or zeros */
 /* Finds the order that a tensor's elements have in PyTorch; false where it may be another one than here, and
  * nobody has told which. */
 bool tn_nn_turn_of(const nn_state *st, const tn_tensor *t, nn_turn *out);
 bool tn_nn_turns(const nn_turn *t);                    /* whether the order is another one */
 int64_t tn_nn_turn_index(const nn_turn *t, int64_t i); /* there, of what is element i here */
+void tn_nn_turn_shape(const nn_turn *t, int ndim, int64_t *shape); /* from here to there */
 
 /* ---- progress.c ---- */
 

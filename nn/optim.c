@@ -160,6 +160,20 @@ TN_DEFINE(int, optim_group_with, o ? o->s : NULL, (o, pattern, options), tn_opti
     return matched;
 }
 
+TN_DEFINE(int, freeze, s, (s, pattern, frozen), tn_session *s, const char *pattern, bool frozen)
+{
+    int matched = 0, status = TN_OK;
+    if (!s) return TN_E_NULL;
+    if (!pattern) return tn_fail(s, TN_E_NULL, "freeze", "pattern is NULL");
+    for (int i = 0; i < tn_param_count(s) && !status; i++) {
+        if (fnmatch(pattern, tn_name(tn_param_at(s, i)), 0)) continue;
+        status = tn_requires_grad(tn_param_at(s, i), !frozen);
+        matched++;
+    }
+    if (!matched) return tn_fail(s, TN_E_ARG, "freeze", "no parameter matches '%s'", pattern);
+    return status ? status : matched;
+}
+
 TN_DEFINE(int, optim_set_lr, o ? o->s : NULL, (o, lr), tn_optim *o, double lr)
 {
     if (!o) return TN_E_NULL;

@@ -139,12 +139,6 @@ static int by_place(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* an empty one stands before its neighbour */
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const nn_saved *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 static int parse(const char *path, nn_safetensors *f, size_t size, nn_why *why)
 {
     uint64_t header = 0;
@@ -180,11 +174,7 @@ static int parse(const char *path, nn_safetensors *f, size_t size, nn_why *why)
         at += f->saved[i].bytes;
     }
     if (at != room) return tn_nn_why(why, TN_E_FORMAT, "%s: %zu bytes of data, %zu used", path, room, at);
-    qsort(f->saved, (size_t)f->n, sizeof(*f->saved), by_name);
-    for (int i = 1; i < f->n; i++)
-        if (!strcmp(f->saved[i].name, f->saved[i - 1].name))
-            return tn_nn_why(why, TN_E_FORMAT, "%s: '%s' is there twice", path, f->saved[i].name);
-    return TN_OK;
+    return tn_nn_safetensors_sort(path, f, TN_E_FORMAT, why);
 }
 
 int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why)
@@ -200,6 +190,10 @@ int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why)
 void tn_nn_safetensors_free(nn_safetensors *f)
 {
     cJSON_Delete(f->json);
+    for (struct nn_renamed *n = f->renamed; n; n = f->renamed) {
+        f->renamed = n->next;
+        tn_free_mem(n);
+    }
     tn_free_mem(f->saved);
     tn_free_mem(f->file);
     memset(f, 0, sizeof(*f));
@@ -231,6 +225,21 @@ const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key)
 }
 
 #endif
+
+static int by_name(const void *a, const void *b)
+{
+    const nn_saved *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+int tn_nn_safetensors_sort(const char *path, nn_safetensors *f, int status, nn_why *why)
+{
+    if (f->n) qsort(f->saved, (size_t)f->n, sizeof(*f->saved), by_name);
+    for (int i = 1; i < f->n; i++)
+        if (!strcmp(f->saved[i].name, f->saved[i - 1].name))
+            return tn_nn_why(why, status, "%s: '%s' is there twice", path, f->saved[i].name);
+    return TN_OK;
+}
 
 const nn_saved *tn_nn_safetensors_find(const nn_safetensors *f, const char *name)
 {
