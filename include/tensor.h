@@ -7,8 +7,9 @@
  *   5 Elementwise          6 Reductions            7 Shapes and views    8 Products, convolution, pooling
  *   9 Indexing            10 Norms, softmax, losses, attention          11 Differentiation
  *  12 State: parameters, assignment, modes         13 Call-site macros     14 What was done
+ *  15 Operators of one's own
  *
- * Chapters 5 to 10 are tensor_ops.h, chapter 13 is tensor_macros.h and chapter 14 tensor_report.h, which this header
+ * Chapters 5 to 10 are tensor_ops.h, 13 is tensor_macros.h, 14 tensor_report.h and 15 tensor_own.h, which this header
  * includes.
  *
  * Conventions, stated once:
@@ -388,6 +389,10 @@ TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 /* ---- 14 What was done: tensor_report.h ---------------------------------------------------------------- */
 
 #include "tensor_report.h"
+
+/* ---- 15 Operators of one's own: tensor_own.h ------------------------------------------------------------ */
+
+#include "tensor_own.h"
 
 #ifdef __cplusplus
 }

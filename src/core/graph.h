@@ -248,6 +248,7 @@ struct tn_rule {
     tn_tensor **list;              /* more of them, as many as there are steps; `out` depends on each */
     double num[4];
     int64_t whole[4];
+    const void *own; /* of an operator of the user: what it was defined as */
 };
 
 /* The first error since tn_clear_error. */

@@ -102,6 +102,56 @@ static size_t fuzz_good_settings(unsigned k, uint8_t *out, size_t room)
     return n;
 }
 
+/* ---- operators of the user's own ---- */
+
+/* Three lines: signature, formula, the first operand's gradient. */
+static void fuzz_one_formula(const uint8_t *data, size_t size)
+{
+    static tn_session *s;
+    static int made;
+    if (!s || made >= 200) {
+        if (s) FUZZ_CHECK(tn_close(s) == TN_OK);
+        s = tn_open(.device = TN_REF, .threads = 1, .log = fuzz_quiet);
+        made = 0;
+    }
+    FUZZ_CHECK(s);
+    char *text = malloc(size + 24), *line[3] = {text, NULL, NULL};
+    FUZZ_CHECK(text);
+    const int n_name = snprintf(text, 24, "n%d_", made); /* no other has its name */
+    if (size) memcpy(text + n_name, data, size);
+    text[(size_t)n_name + size] = 0;
+    for (int i = 1; i < 3 && (line[i] = strchr(line[i - 1], '\n')); i++) *line[i]++ = 0;
+    const char *gradient = line[2] && *line[2] ? line[2] : NULL;
+    tn_own *f = line[1] ? tn_define(s, line[0], line[1], .gradient = {gradient}) : NULL;
+    FUZZ_CHECK(!line[1] || !f == !!*tn_error_text(s));
+    tn_clear_error(s);
+    for (int n = 1; f && n <= TN_OWN_MAX; n++) { /* whichever number of operands it has */
+        tn_step_begin(s);
+        tn_tensor *x[TN_OWN_MAX] = {NULL};
+        for (int i = 0; i < n; i++) tn_requires_grad(x[i] = tn_full(s, .5, TN_F64, TN_SHAPE(2)), true);
+        tn_tensor *y = tn_apply(f, x[0], x[1], x[2], x[3], x[4], x[5], .numbers = {2, 3, 4});
+        if (y && tn_dtype_of(y) == TN_F64) tn_backward(tn_sum(y, TN_ALL, false));
+        tn_clear_error(s);
+        tn_step_end(s);
+        tn_clear_error(s);
+    }
+    made += f != NULL;
+    free(text);
+}
+
+static size_t fuzz_good_formula(unsigned k, uint8_t *out, size_t room)
+{
+    static const char *const good[] = {
+        "f(x)\nx / (1 + tn_exp(-x))\n", "f(x)\nexp(2.5e-1*x)\ng * .25 * out",
+        "g2(x, y_1; b)\nx >= b && !y_1 ? pow(x, y_1) : x - -y_1 / where(x < y_1, 1, b)\n",
+        "f(x; a, b)\nmaximum(a, x) * (b || x != 3)\na*g + out * b"};
+    size_t n = strlen(good[k % 4]);
+    if (n > room) n = room;
+    memcpy(out, good[k % 4], n);
+    return n;
+}
+
+static const fuzz_target fuzz_formula = {"formula", fuzz_one_formula, fuzz_good_formula, 1 << 11, true};
 static const fuzz_target fuzz_profile = {"profile", fuzz_one_profile, fuzz_good_profile, 1 << 12, true};
 static const fuzz_target fuzz_settings = {"settings", fuzz_one_settings, fuzz_good_settings, 1 << 11, true};
 

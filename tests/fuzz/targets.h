@@ -13,9 +13,9 @@ const char *__asan_default_options(void)
     return "allocator_may_return_null=1:max_allocation_size_mb=2000:abort_on_error=1";
 }
 
-static const fuzz_target *const fuzz_targets[] = {&fuzz_checkpoint, &fuzz_idx,      &fuzz_sheet,
-                                                  &fuzz_image,      &fuzz_npy,      &fuzz_text,
-                                                  &fuzz_profile,    &fuzz_settings, &fuzz_calls_target};
+static const fuzz_target *const fuzz_targets[] = {
+    &fuzz_checkpoint, &fuzz_idx,     &fuzz_sheet,    &fuzz_image,   &fuzz_npy,
+    &fuzz_text,       &fuzz_profile, &fuzz_settings, &fuzz_formula, &fuzz_calls_target};
 enum { FUZZ_TARGETS = sizeof fuzz_targets / sizeof *fuzz_targets };
 
 static const fuzz_target *fuzz_find(const char *name)
