@@ -24,7 +24,7 @@ src/runtime         include src/core src/device src/device/ref/ref.h src/device/
 src/record          include src/core src/device autograd src/runtime
 src/check           include src/core src/device src/device/ref/ref.h src/device/cpu/builtin.h src/runtime
 src/session         include src/core src/device src/runtime src/check
-src/ops             src/core src/runtime fuser/text/attention.h
+src/ops             include src/core src/runtime fuser/text/attention.h
 src/session/calibrate.c  src/core src/device src/runtime
 src/report          include src/core src/device src/runtime fuser/loops
 nn                  include
