@@ -33,6 +33,8 @@ $(if $(word 2,$(BUILD)),$(error BUILD is a folder without a space in its name, n
 LIBDIR ?= $(call path,$(PREFIX))/lib
 INCLUDEDIR ?= $(call path,$(PREFIX))/include
 DOCDIR ?= $(call path,$(PREFIX))/share/doc/libtensor
+BINDIR ?= $(call path,$(PREFIX))/bin
+MANDIR ?= $(call path,$(PREFIX))/share/man
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 Q := $(if $(V),,@)
 say = @printf '  %-6s %s\n' $(1) $(2)
@@ -113,11 +115,12 @@ LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
 FVE := $(wildcard bench/fused_vs_eager/*.c)
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
+TENSOR := $(wildcard tools/*.c)
 HEADERS := $(wildcard include/*.h)
 
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
-all: lib examples tools $(BUILD)/fused_vs_eager
+all: lib examples tools $(BUILD)/fused_vs_eager $(BUILD)/tensor
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
 examples: $(EXAMPLES)
 tools: $(TOOLS)
@@ -206,6 +209,8 @@ $(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS)) $(BUILD)/libtensor.a $(TAIL)
 $(BUILD)/fused_vs_eager: $(FVE:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
+$(BUILD)/tensor: $(TENSOR:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
+$(BUILD)/fused_vs_eager $(BUILD)/tensor:
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(TAIL)
 $(BUILD)/fve/bench/fused_vs_eager/yard%.o: FVEFLAGS := -O3 $(NATIVE)
@@ -233,7 +238,7 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
--include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/stand-in/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
+-include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(TENSOR:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/stand-in/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
 
 # ---- the simulated GPU ----------------------------------------------------------------------------------
 
@@ -331,35 +336,19 @@ need-test:
 	    DEBIAN_FRONTEND=noninteractive $${as}apt-get install -y --no-install-recommends clang >/dev/null 2>&1 || \
 	    echo 'make test: going on without clang; those tests are skipped'; }
 
+# What make has found, and what the library says of the machine, once it is built.
 doctor:
 	@line() { printf '%-18s %s\n' "$$1" "$$2"; }; \
 	has() { if [ -n "$$2" ]; then line "$$1" "yes"; else line "$$1" "no - $$3"; fi; }; \
-	lib() { ldconfig -p 2>/dev/null | sed -n "s|.*$$1.* => ||p" | head -n 1; }; \
-	line 'libtensor' '$(VERSION), built in $(BUILD)/'; \
 	line 'compiler' '$(if $(HAVE_CC),$(CC_VERSION),no - nothing can be built (CC=$(CC)))'; \
-	line 'processor' "$$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(JOBS) threads"; \
 	has oneDNN '$(HAVE_DNNL)' 'products and convolutions run on our own loops, slower'; \
 	has zlib '$(HAVE_ZLIB)' 'packed (.gz) data sets cannot be read'; \
 	has stb '$(HAVE_STB)' 'PNG and JPEG images cannot be read, so neither can the digits that are shipped'; \
 	has cJSON '$(HAVE_CJSON)' 'checkpoints cannot be read'; \
 	has cmocka '$(HAVE_CMOCKA)' 'the tests cannot be built'; \
-	kernels=no; for c in $${TENSOR_CC:-"$$CC" '$(CC)' cc gcc clang}; do \
-	    [ -n "$$c" ] && command -v $${c%% *} >/dev/null && { kernels=$$c; break; }; done; \
-	line 'kernel compiler' "$$kernels"; \
-	if [ -n "$$TENSOR_CACHE" ]; then cache=$$TENSOR_CACHE; elif [ -n "$$XDG_CACHE_HOME" ]; then cache=$$XDG_CACHE_HOME/libtensor; \
-	elif [ -n "$$HOME" ]; then cache=$$HOME/.cache/libtensor; else cache=/tmp/libtensor-$$(id -u); fi; \
-	at=$$cache; while [ ! -d "$$at" ]; do at=$$(dirname "$$at"); done; \
-	if try=$$(mktemp "$$at/.tensor-XXXXXX" 2>/dev/null); then \
-	    printf '#!/bin/sh\nexit 0\n' >"$$try"; chmod 700 "$$try"; \
-	    if "$$try" 2>/dev/null; then state='writable, executable'; else state='writable, not executable: kernels load from memory'; fi; rm -f "$$try"; \
-	else state='not writable: kernels are compiled anew in each run'; fi; \
-	line 'kernel cache' "$$cache ($$state)"; \
-	driver=$$(lib libcuda.so.1); toolkit=$$(command -v nvcc || ls -d /usr/local/cuda/bin/nvcc 2>/dev/null); \
-	line 'CUDA driver' "$${driver:-no}"; line 'CUDA toolkit' "$${toolkit:-no}"; \
-	line 'NVRTC' "$$(lib libnvrtc.so | grep . || echo no)"; line 'cuBLASLt' "$$(lib libcublasLt.so | grep . || echo no)"; \
-	line 'device' "$${TENSOR_DEVICE:-auto}: the program's --device, else TENSOR_DEVICE, else cuda where it can be opened, else cpu"; \
 	missing='$(strip $(TEST_WANTS))'; \
-	[ -z "$$missing" ] || line 'missing' "$$missing (make deps installs it)"
+	[ -z "$$missing" ] || line 'missing' "$$missing (make deps installs it)"; \
+	if [ -x '$(BUILD)/tensor' ]; then '$(BUILD)/tensor' doctor; else line 'libtensor' 'not built; once it is, it says here what it will use'; fi
 
 # ---- running --------------------------------------------------------------------------------------------
 
@@ -479,12 +468,14 @@ Cflags: -I"$${includedir}"
 endef
 
 install: export PC_TEXT = $(PC)
-install: lib
-	install -d '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(DOCDIR)'
+install: lib $(BUILD)/tensor
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(HEADERS) '$(DESTDIR)$(INCLUDEDIR)'
 	install -m 644 LICENSE '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(BUILD)/libtensor.a '$(DESTDIR)$(LIBDIR)'
 	install -m 755 $(BUILD)/libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)'
+	install -m 755 $(BUILD)/tensor '$(DESTDIR)$(BINDIR)'
+	install -m 644 docs/tensor.1 '$(DESTDIR)$(MANDIR)/man1'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so.$(SOVERSION)'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so'
 	@printf '%s\n' "$$PC_TEXT" >'$(DESTDIR)$(LIBDIR)/pkgconfig/libtensor.pc'
@@ -493,6 +484,7 @@ install: lib
 uninstall:
 	cd '$(DESTDIR)$(INCLUDEDIR)' && rm -f $(notdir $(HEADERS))
 	rm -f '$(DESTDIR)$(DOCDIR)/LICENSE' && rmdir '$(DESTDIR)$(DOCDIR)' 2>/dev/null || :
+	rm -f '$(DESTDIR)$(BINDIR)/tensor' '$(DESTDIR)$(MANDIR)/man1/tensor.1'
 	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc
 
 clean:
@@ -506,4 +498,4 @@ texts: $(BUILD)/tests/test_texts
 
 # With clang-format 14, which leaves the tree as it is checked in; other versions lay out some lines otherwise.
 format:
-	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] bench/*.[ch] bench/*/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)
+	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] tools/*.[ch] bench/*.[ch] bench/*/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)

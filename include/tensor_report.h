@@ -53,8 +53,8 @@ TN_API const char *tn_plan_text(tn_session *s);
  * TN_E_NULL or TN_E_NOMEM. */
 TN_FUNCTION(int, explain, tn_session *s, FILE *out);
 
-/* The same as a file: .html to look at, .json for programs, .txt as tn_explain. The file appears whole or not
- * at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set in the session. */
+/* The same as a file: .html to look at, .json for programs, .txt as tn_explain, .plan as tn_plan_text. The file appears
+ * whole or not at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set in the session. */
 TN_FUNCTION(int, report, tn_session *s, const char *path);
 
 /* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */

@@ -171,8 +171,7 @@ static void write_run(tn_session *s, nn_state *st, nn_text *t)
 static void write_header(tn_session *s, nn_state *st, const nn_items *l, bool pytorch, nn_text *t)
 {
     size_t at = 0;
-    for (int i = 0; i < 8; i++) tn_nn_text_add(t, " "); /* the length goes here */
-    tn_nn_text_add(t, "{\"__metadata__\":{");
+    tn_nn_text_begin(t);
     if (pytorch)
         tn_nn_text_add(t, "\"format\":\"pt\"");
     else
@@ -187,16 +186,11 @@ static void write_header(tn_session *s, nn_state *st, const nn_items *l, bool py
             tn_nn_turn_of(st, e->tensor, &turn);
             tn_nn_turn_shape(&turn, ndim, shape);
         }
-        tn_nn_text_add(t, ",");
-        tn_nn_text_quote(t, e->name);
-        tn_nn_text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", tn_nn_safetensors_type(tn_nn_item_dtype(e)));
-        for (int k = 0; k < ndim; k++) tn_nn_text_add(t, "%s%" PRId64, k ? "," : "", shape[k]);
-        tn_nn_text_add(t, "],\"data_offsets\":[%zu,%zu]}", at, at + item_bytes(e));
+        tn_nn_text_entry(t, e->name, tn_nn_type_of(tn_nn_item_dtype(e), NN_AS_IS)->name, ndim, shape, at,
+                         item_bytes(e));
         at += item_bytes(e);
     }
-    tn_nn_text_add(t, "}");
-    while (!t->failed && t->size % 8) tn_nn_text_add(t, " "); /* the data are aligned */
-    for (int i = 0; !t->failed && i < 8; i++) t->text[i] = (char)((uint64_t)(t->size - 8) >> (8 * i));
+    tn_nn_text_end(t);
 }
 
 typedef struct writing {

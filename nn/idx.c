@@ -4,7 +4,7 @@
  * extent per axis, then the elements row-major. Nothing in a file is believed until the bytes are there: the
  * extents say how much memory is wanted, the file's size bounds how much there can be.
  *
- * A `source` gives the bytes whether they are packed or not. Read read_idx first.
+ * A `source` gives the bytes whether they are packed or not. Read tn_nn_idx first.
  */
 #include "nn.h"
 
@@ -133,7 +133,8 @@ static uint32_t big_endian(const unsigned char *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static int read_header(source *src, int axes, size_t room, int64_t *dim, size_t *total, nn_why *why)
+/* *axes 0: as many as it has, up to MOST_AXES. */
+static int read_header(source *src, int *axes, size_t room, int64_t *dim, size_t *total, nn_why *why)
 {
     unsigned char h[4 + 4 * MOST_AXES];
     int status = source_read(src, h, 4, why);
@@ -145,10 +146,13 @@ static int read_header(source *src, int axes, size_t room, int64_t *dim, size_t 
         return tn_nn_why(why, TN_E_FORMAT,
                          "%s: elements of IDX type 0x%02x, only unsigned bytes (0x08) are read", src->path,
                          h[2]);
-    if (h[3] != axes) return tn_nn_why(why, TN_E_FORMAT, "%s: %d axes, %d expected", src->path, h[3], axes);
-    if ((status = source_read(src, h + 4, 4 * (size_t)axes, why))) return status;
+    if (!*axes && h[3] && h[3] <= MOST_AXES) *axes = h[3];
+    if (!*axes)
+        return tn_nn_why(why, TN_E_FORMAT, "%s: %d axes, 1 to %d are read", src->path, h[3], MOST_AXES);
+    if (h[3] != *axes) return tn_nn_why(why, TN_E_FORMAT, "%s: %d axes, %d expected", src->path, h[3], *axes);
+    if ((status = source_read(src, h + 4, 4 * (size_t)*axes, why))) return status;
     *total = 1;
-    for (int i = 0; i < axes; i++) {
+    for (int i = 0; i < *axes; i++) {
         uint32_t extent = big_endian(h + 4 + 4 * i);
         dim[i] = extent;
         if (!extent) return tn_nn_why(why, TN_E_FORMAT, "%s: axis %d is empty", src->path, i);
@@ -161,7 +165,7 @@ static int read_header(source *src, int axes, size_t room, int64_t *dim, size_t 
     return TN_OK;
 }
 
-static int read_idx(const char *path, int axes, int64_t *dim, unsigned char **out, nn_why *why)
+int tn_nn_idx(const char *path, int *axes, int64_t *dim, unsigned char **out, nn_why *why)
 {
     unsigned char *file = NULL, *data = NULL;
     size_t size = 0, total = 0;
@@ -190,7 +194,7 @@ static int read_idx(const char *path, int axes, int64_t *dim, unsigned char **ou
 int tn_nn_idx_images(const char *path, nn_images *out, nn_why *why)
 {
     int64_t dim[3];
-    int status = read_idx(path, 3, dim, &out->pixels, why);
+    int axes = 3, status = tn_nn_idx(path, &axes, dim, &out->pixels, why);
     if (status) return status;
     out->n = dim[0];
     out->h = dim[1];
@@ -200,5 +204,6 @@ int tn_nn_idx_images(const char *path, nn_images *out, nn_why *why)
 
 int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_why *why)
 {
-    return read_idx(path, 1, n, labels, why);
+    int axes = 1;
+    return tn_nn_idx(path, &axes, n, labels, why);
 }

@@ -73,7 +73,9 @@ int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int c
 int tn_nn_resize(const nn_picture *in, int64_t channels, const double box[4], unsigned char *out,
                  int64_t out_h, int64_t out_w);
 
-/* IDX files of unsigned bytes, plain or gzip. */
+/* IDX files of unsigned bytes, plain or gzip. *axes 0: however many there are, up to 3, which it says then.
+ */
+int tn_nn_idx(const char *path, int *axes, int64_t *dim, unsigned char **out, nn_why *why);
 int tn_nn_idx_images(const char *path, nn_images *out, nn_why *why);
 int tn_nn_idx_labels(const char *path, unsigned char **labels, int64_t *n, nn_why *why);
 /* The first n tiles of h x w pixels of a PNG sheet. */
@@ -82,6 +84,21 @@ int tn_nn_sheet(const char *path, int64_t n, int64_t h, int64_t w, nn_images *ou
 /* How elements lie in memory, where that is not how they are handed over: bytes that become f32, and integers
  * that the library has no dtype for, which become i32 or i64. */
 typedef enum nn_raw { NN_AS_IS, NN_PIXELS, NN_I8, NN_I16, NN_U16, NN_U32 } nn_raw;
+
+/* ---- types.c ---- */
+
+typedef struct nn_type {
+    char name[8];   /* in safetensors: "F32" */
+    char npy[4];    /* in NumPy's format, without the order of bytes: "f4"; "": none */
+    size_t bytes;   /* of one element */
+    tn_dtype dtype; /* that holds it; TN_DTYPE_COUNT: none does */
+    nn_raw raw;     /* what has to be done to it for that */
+} nn_type;
+enum { NN_TYPES = 15 };
+extern const nn_type tn_nn_types[NN_TYPES];
+const nn_type *tn_nn_type(const char *name); /* NULL when there is none, as of the next two */
+const nn_type *tn_nn_type_npy(const char *npy);
+const nn_type *tn_nn_type_of(tn_dtype d, nn_raw raw);
 
 /* An array of n items. */
 typedef struct nn_array {
@@ -226,6 +243,7 @@ int tn_nn_safetensors_sort(const char *path, nn_safetensors *f, int status, nn_w
 const nn_saved *tn_nn_safetensors_find(const nn_safetensors *f,
                                        const char *name);                     /* NULL when there is none */
 const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key); /* NULL when there is none */
+bool tn_nn_safetensors_meta_at(const nn_safetensors *f, int i, const char **key, const char **value);
 
 /* rename.c: gives tensors other names, and moves what is left out behind the others. */
 int tn_nn_rename(const char *path, nn_safetensors *f, const tn_rename *r, nn_why *why);
@@ -239,7 +257,11 @@ typedef struct nn_text {
 } nn_text;
 void tn_nn_text_add(nn_text *t, const char *fmt, ...) TN_FORMAT(2, 3);
 void tn_nn_text_quote(nn_text *t, const char *string); /* as a JSON string */
-const char *tn_nn_safetensors_type(tn_dtype d);
+/* A header: begin, "key":"value" pairs of metadata, a "}", an entry for each tensor, end. */
+void tn_nn_text_begin(nn_text *t);
+void tn_nn_text_entry(nn_text *t, const char *name, const char *type, int ndim, const int64_t *shape,
+                      size_t begin, size_t bytes);
+void tn_nn_text_end(nn_text *t);
 
 /* ---- layout.c ---- */
 

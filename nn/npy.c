@@ -48,25 +48,17 @@ static bool take_string(header *h, char *out, size_t size)
 
 static int take_dtype(header *h, nn_array *out)
 {
-    static const struct {
-        const char *name;
-        tn_dtype dtype;
-        nn_raw raw;
-    } known[] = {{"f4", TN_F32, NN_AS_IS},  {"f2", TN_F16, NN_AS_IS}, {"f8", TN_F64, NN_AS_IS},
-                 {"i4", TN_I32, NN_AS_IS},  {"i8", TN_I64, NN_AS_IS}, {"u1", TN_U8, NN_AS_IS},
-                 {"b1", TN_BOOL, NN_AS_IS}, {"i1", TN_I32, NN_I8},    {"i2", TN_I32, NN_I16},
-                 {"u2", TN_I32, NN_U16},    {"u4", TN_I64, NN_U32}};
     char name[32];
     if (take(h, "["))
         return tn_nn_why(h->why, TN_E_FORMAT, "%s: its elements are records; save each field by itself",
                          h->path);
     if (!take_string(h, name, sizeof(name))) return wrong(h, "descr");
-    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-        if (*name && strchr(name[2] == '1' ? "<>=|" : "<=", *name) && !strcmp(name + 1, known[i].name)) {
-            out->dtype = known[i].dtype;
-            out->raw = known[i].raw;
-            return TN_OK;
-        }
+    const nn_type *t = *name ? tn_nn_type_npy(name + 1) : NULL;
+    if (t && t->dtype != TN_DTYPE_COUNT && strchr(t->bytes == 1 ? "<>=|" : "<=", *name)) {
+        out->dtype = t->dtype;
+        out->raw = t->raw;
+        return TN_OK;
+    }
     return tn_nn_why(h->why, TN_E_DTYPE, "%s: its elements are '%s'%s", h->path, name,
                      *name == '>' ? ", of the other order of bytes; save x.astype(x.dtype.newbyteorder('<'))"
                                   : ", which no dtype here can hold");

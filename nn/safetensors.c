@@ -10,41 +10,12 @@
  */
 #include "nn.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef TN_HAVE_CJSON
 #include <cjson/cJSON.h>
 #endif
-
-static const struct {
-    char name[8];
-    size_t bytes;
-    tn_dtype dtype;
-} types[] = {
-    {"F32", 4, TN_F32},
-    {"F16", 2, TN_F16},
-    {"BF16", 2, TN_BF16},
-    {"F64", 8, TN_F64},
-    {"I32", 4, TN_I32},
-    {"I64", 8, TN_I64},
-    {"U8", 1, TN_U8},
-    {"BOOL", 1, TN_BOOL},
-    {"I8", 1, TN_DTYPE_COUNT},
-    {"I16", 2, TN_DTYPE_COUNT},
-    {"U16", 2, TN_DTYPE_COUNT},
-    {"U32", 4, TN_DTYPE_COUNT},
-    {"U64", 8, TN_DTYPE_COUNT},
-    {"F8_E4M3", 1, TN_DTYPE_COUNT},
-    {"F8_E5M2", 1, TN_DTYPE_COUNT},
-};
-enum { TYPES = sizeof(types) / sizeof(*types) };
-
-const char *tn_nn_safetensors_type(tn_dtype d)
-{
-    for (int i = 0; i < TYPES; i++)
-        if (types[i].dtype == d) return types[i].name;
-    return "?";
-}
 
 void tn_nn_text_add(nn_text *t, const char *fmt, ...)
 {
@@ -81,6 +52,28 @@ void tn_nn_text_quote(nn_text *t, const char *string)
     tn_nn_text_add(t, "\"");
 }
 
+void tn_nn_text_begin(nn_text *t)
+{
+    tn_nn_text_add(t, "        {\"__metadata__\":{"); /* the length goes in front */
+}
+
+void tn_nn_text_entry(nn_text *t, const char *name, const char *type, int ndim, const int64_t *shape,
+                      size_t begin, size_t bytes)
+{
+    tn_nn_text_add(t, ",");
+    tn_nn_text_quote(t, name);
+    tn_nn_text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", type);
+    for (int k = 0; k < ndim; k++) tn_nn_text_add(t, "%s%" PRId64, k ? "," : "", shape[k]);
+    tn_nn_text_add(t, "],\"data_offsets\":[%zu,%zu]}", begin, begin + bytes);
+}
+
+void tn_nn_text_end(nn_text *t)
+{
+    tn_nn_text_add(t, "}");
+    while (!t->failed && t->size % 8) tn_nn_text_add(t, " "); /* the data are aligned */
+    for (int i = 0; !t->failed && i < 8; i++) t->text[i] = (char)((uint64_t)(t->size - 8) >> (8 * i));
+}
+
 #ifdef TN_HAVE_CJSON
 
 enum { MOST_HEADER = 100 << 20 }; /* the format's own bound */
@@ -100,20 +93,19 @@ static int parse_entry(const char *path, const cJSON *j, const unsigned char *da
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(j, "shape"), *axis;
     const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(j, "data_offsets");
     int64_t begin = 0, end = 0;
-    int t = 0;
     e->name = j->string;
     if (!cJSON_IsString(type) || !cJSON_IsArray(shape) || !cJSON_IsArray(offsets) ||
         cJSON_GetArraySize(offsets) != 2 || !whole(cJSON_GetArrayItem(offsets, 0), 0x1p53, &begin) ||
         !whole(cJSON_GetArrayItem(offsets, 1), 0x1p53, &end))
         return tn_nn_why(why, TN_E_FORMAT, "%s: '%s' lacks a proper dtype, shape or data_offsets", path,
                          e->name);
-    while (t < TYPES && strcmp(types[t].name, type->valuestring)) t++;
-    if (t == TYPES)
+    const nn_type *t = tn_nn_type(type->valuestring);
+    if (!t)
         return tn_nn_why(why, TN_E_FORMAT, "%s: '%s' has the unknown dtype '%.16s'", path, e->name,
                          type->valuestring);
-    e->type = types[t].name;
-    e->dtype = types[t].dtype;
-    e->bytes = types[t].bytes;
+    e->type = t->name;
+    e->dtype = t->raw == NN_AS_IS ? t->dtype : TN_DTYPE_COUNT;
+    e->bytes = t->bytes;
     cJSON_ArrayForEach(axis, shape)
     {
         int64_t extent;
@@ -205,6 +197,15 @@ const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key)
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, key));
 }
 
+bool tn_nn_safetensors_meta_at(const nn_safetensors *f, int i, const char **key, const char **value)
+{
+    const cJSON *j = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(f->json, "__metadata__"), i);
+    *key = j ? j->string : NULL;
+    *value = cJSON_GetStringValue(j);
+    if (*key && !*value) *value = "";
+    return *key != NULL;
+}
+
 #else
 
 int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why)
@@ -222,6 +223,12 @@ const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key)
 {
     (void)f, (void)key;
     return NULL;
+}
+
+bool tn_nn_safetensors_meta_at(const nn_safetensors *f, int i, const char **key, const char **value)
+{
+    (void)f, (void)i, (void)key, (void)value;
+    return false;
 }
 
 #endif

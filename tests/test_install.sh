@@ -13,7 +13,7 @@ files() {
     (cd "$at" && find . ! -type d | sort) >"$tmp/have"
     for f in include/*.h; do echo "./$f"; done >"$tmp/want"
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
-    echo ./lib/pkgconfig/libtensor.pc >>"$tmp/want"
+    for f in lib/pkgconfig/libtensor.pc bin/tensor share/man/man1/tensor.1; do echo "./$f"; done >>"$tmp/want"
     echo ./share/doc/libtensor/LICENSE >>"$tmp/want"
     sort -o "$tmp/want" "$tmp/want"
     same "$tmp/want" "$tmp/have"

@@ -29,13 +29,14 @@ src/session/calibrate.c  src/core src/device src/runtime
 src/report          include src/core src/device src/runtime fuser/loops
 nn                  include
 examples            include
+tools               include nn/nn.h src/core src/device src/device/cpu
 bench               *
 TABLE
 # device.h alone is known below its room: a graph holds the device that its values lie on, an operator its epilogue.
 
 # ---- the table itself ----
 
-find include src autograd fuser nn examples bench -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort >"$tmp/files"
+find include src autograd fuser nn examples tools bench -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort >"$tmp/files"
 
 # Each file on a line with the number of its row: the longest room that its name begins with.
 awk 'NR == FNR { row[$1] = NR; next }

@@ -96,6 +96,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .dump = tn_setting("TENSOR_DUMP"),
                          .cc = tn_setting("TENSOR_CC"),
                          .profile = tn_setting("TENSOR_PROFILE"),
+                         .report = tn_setting("TENSOR_REPORT"),
                          .bad_device = bad[DEVICE] ? tn_setting(variables[DEVICE].name) : NULL,
                          .bad_mode = bad[MODE] ? tn_setting(variables[MODE].name) : NULL};
 }

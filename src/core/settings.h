@@ -28,8 +28,8 @@ typedef struct tn_settings {
     int debug;              /* TENSOR_DEBUG; 0 */
     bool check;             /* TENSOR_CHECK; false */
     bool tune;              /* TENSOR_TUNE; false */
-    const char *cache, *dump, *cc,
-        *profile;                      /* TENSOR_CACHE, DUMP, CC, PROFILE: as they stand; NULL when not set */
+    const char *cache, *dump, *cc, *profile,
+        *report; /* TENSOR_CACHE, DUMP, CC, PROFILE, REPORT: as they stand; NULL when not set */
     const char *bad_device, *bad_mode; /* what they are set to, where that is not accepted; else NULL */
 } tn_settings;
 

@@ -116,12 +116,17 @@ static uint64_t new_id(void)
     return id;
 }
 
+static bool is_object(const tn_kcache *c, const char *dot)
+{
+    return *c->suffix ? !strcmp(dot, c->suffix) : !strcmp(dot, ".so") || !strcmp(dot, ".cubin");
+}
+
 /* Returns true where a file is one of ours: NAME-, 16 or 32 hex digits, .c or the suffix. Only those are ever
  * removed. */
 static bool is_ours(const tn_kcache *c, const char *name)
 {
     const char *dot = strrchr(name, '.'), *dash = strrchr(name, '-');
-    if (!dot || !dash || dash > dot || (strcmp(dot, ".c") && strcmp(dot, c->suffix))) return false;
+    if (!dot || !dash || dash > dot || (strcmp(dot, ".c") && !is_object(c, dot))) return false;
     size_t digits = strspn(dash + 1, "0123456789abcdef");
     return dash + 1 + digits == dot && (digits == 16 || digits == 32);
 }
@@ -341,6 +346,63 @@ static void evict(tn_kcache *c)
     closedir(d);
 }
 
+/* ---- looking at it ---------------------------------------------------------------------------------- */
+
+/* What the first line of an entry says, which is cut off; true where the object that it names is there and
+ * whole. */
+struct entry {
+    char object[256], symbol[256], *source;
+    size_t object_bytes, source_bytes;
+};
+
+static bool read_entry(const tn_kcache *c, const tn_folder *f, char *file, size_t bytes, struct entry *e)
+{
+    int format = 0;
+    unsigned long long sum = 0;
+    char *end = memchr(file, '\n', bytes < HEADER_MAX ? bytes : HEADER_MAX);
+    if (!end) return false;
+    *end = 0;
+    e->source = end + 1;
+    if (sscanf(file, HEADER_SCAN, &format, e->object, &e->object_bytes, &sum, e->symbol, &e->source_bytes) !=
+            6 ||
+        format != FORMAT || bytes != (size_t)(e->source - file) + e->source_bytes || !is_ours(c, e->object))
+        return false;
+    size_t n = 0;
+    char *content = read_file(f->fd, e->object, true, &n);
+    const bool whole = content && n == e->object_bytes && checksum(content, n, e->symbol) == sum;
+    tn_free_mem(content);
+    return whole;
+}
+
+int tn_kcache_each(tn_kcache *c, tn_kcache_visit *visit, void *user)
+{
+    int fd = c->shared.fd < 0 ? -1 : openat(c->shared.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d && fd >= 0) close(fd);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (!is_ours(c, e->d_name) || fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        if (S_ISREG(st.st_mode)) visit(e->d_name, (size_t)st.st_size, user);
+    }
+    if (d) closedir(d);
+    return d ? TN_OK : TN_E_IO;
+}
+
+bool tn_kcache_is_whole(tn_kcache *c, const char *name)
+{
+    size_t bytes = 0;
+    char *file = read_file(c->shared.fd, name, true, &bytes);
+    struct entry e;
+    const bool whole = file && read_entry(c, &c->shared, file, bytes, &e);
+    tn_free_mem(file);
+    return whole;
+}
+
+bool tn_kcache_remove(tn_kcache *c, const char *name)
+{
+    return is_ours(c, name) && unlinkat(c->shared.fd, name, 0) == 0;
+}
+
 /* ---- finding and keeping --------------------------------------------------------------------------- */
 
 /* Writes a path by which a loader opens the file in the folder that is open here, even if another folder has
@@ -357,26 +419,17 @@ int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
     if (c->shared.fd < 0 || !c->common) return 0;
     char name[NAME_MAX];
     entry_name(c, src, "", name);
-    size_t bytes = 0;
+    size_t bytes = 0, text_bytes = strlen(src->text);
     char *file = read_file(c->shared.fd, name, true, &bytes);
     if (!file) return 0;
-
-    char object[256];
-    int format = 0, found = 0;
-    size_t object_bytes = 0, source_bytes = 0, text_bytes = strlen(src->text);
-    unsigned long long sum = 0;
-    char *end = memchr(file, '\n', bytes < HEADER_MAX ? bytes : HEADER_MAX);
-    if (end) *end = 0;
-    if (end &&
-        sscanf(file, HEADER_SCAN, &format, object, &object_bytes, &sum, hit->symbol, &source_bytes) == 6 &&
-        format == FORMAT && source_bytes == c->common_bytes + text_bytes &&
-        bytes == (size_t)(end + 1 - file) + source_bytes && !memcmp(end + 1, c->common, c->common_bytes) &&
-        !memcmp(end + 1 + c->common_bytes, src->text, text_bytes) && is_ours(c, object)) {
-        size_t n = 0;
-        char *content = read_file(c->shared.fd, object, true, &n);
-        found = content && n == object_bytes && checksum(content, n, hit->symbol) == sum;
-        tn_free_mem(content);
-        object_path(&c->shared, object, hit->path);
+    struct entry e;
+    const bool found = read_entry(c, &c->shared, file, bytes, &e) &&
+                       e.source_bytes == c->common_bytes + text_bytes &&
+                       !memcmp(e.source, c->common, c->common_bytes) &&
+                       !memcmp(e.source + c->common_bytes, src->text, text_bytes);
+    if (found) {
+        snprintf(hit->symbol, sizeof hit->symbol, "%s", e.symbol);
+        object_path(&c->shared, e.object, hit->path);
     }
     tn_free_mem(file);
     return found;

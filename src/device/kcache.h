@@ -29,7 +29,7 @@ typedef uint64_t tn_kcache_hash(const void *data, size_t bytes, uint64_t seed);
 typedef struct tn_kcache_options {
     const char *dir;      /* NULL: TENSOR_CACHE, $XDG_CACHE_HOME/libtensor, ~/.cache/libtensor,
                              /tmp/libtensor-UID: the first that is set and can be made */
-    const char *suffix;   /* of objects: ".so" */
+    const char *suffix;   /* of objects: ".so" or ".cubin"; "" for who looks at both */
     size_t limit;         /* bytes on disk, the least recently used go first; 0: 512 MiB */
     tn_kcache_hash *hash; /* NULL: the library's own; tests force collisions here */
     tn_log_fn *log;
@@ -61,6 +61,15 @@ const char *tn_kcache_folder(const tn_kcache *c);
 
 /* Returns true where a folder of the cache had been removed, and is there again, empty. */
 bool tn_kcache_renew(tn_kcache *c);
+
+/* Visits the files in the folder that are the cache's own, sources of its entries (.c) and objects; TN_E_IO
+ * where there is no folder. */
+typedef void tn_kcache_visit(const char *name, size_t bytes, void *user);
+int tn_kcache_each(tn_kcache *c, tn_kcache_visit *visit, void *user);
+bool tn_kcache_is_whole(tn_kcache *c,
+                        const char *name); /* an entry, and the object it names, as it was written */
+bool tn_kcache_remove(tn_kcache *c,
+                      const char *name); /* false: no file of the cache's own, or not to be removed */
 
 /* A new empty folder for a compiler to work in, and its removal with all that is in it. */
 int tn_kcache_scratch(tn_kcache *c, char path[PATH_MAX]);

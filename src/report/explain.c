@@ -35,8 +35,9 @@ static void put_simplified(const tn_view *v, const char *before, tn_growing *t)
     if (any) tn_put(t, "\n");
 }
 
-static void put_plan(const tn_session *s, const tn_view *v, tn_growing *t)
+static void put_plan(tn_session *s, const tn_view *v, tn_growing *t)
 {
+    if (!v->log) return;
     tn_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
            mb(v->total.bytes), (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6,
            (double)v->least_bytes * 1e-6);
@@ -298,6 +299,7 @@ int tn_report_text(tn_session *s, const char *path, tn_growing *t)
     if (end && !strcmp(end, ".html")) return tell(s, t, tn_report_html);
     if (end && !strcmp(end, ".json")) return tell(s, t, tn_report_json);
     if (end && !strcmp(end, ".txt")) return tell(s, t, tn_explain_text);
+    if (end && !strcmp(end, ".plan")) return tell(s, t, put_plan);
     return TN_E_ARG;
 }
 

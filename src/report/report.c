@@ -1,8 +1,12 @@
-/* report.c - writing what a session has to tell into files. Start with tn_report. */
+/* report.c - writing what a session has to tell into files, when it is asked or, where TENSOR_REPORT names
+ * one, as it is closed. Start with tn_report. */
 #include "view.h"
 
 #include "../../include/tensor_extend.h"
+#include "../core/settings.h"
 #include "../core/whole_file.h"
+
+#include <string.h>
 
 int tn_report(tn_session *s, const char *path)
 {
@@ -11,7 +15,7 @@ int tn_report(tn_session *s, const char *path)
     tn_growing t = {0};
     int status = tn_report_text(s, path, &t);
     if (status == TN_E_ARG)
-        tn_fail(s, status, "report", "%s: the name must end in .html, .json or .txt", path);
+        tn_fail(s, status, "report", "%s: the name must end in .html, .json, .txt or .plan", path);
     else if (status)
         tn_fail(s, status, "report", "no memory");
     else
@@ -21,3 +25,23 @@ int tn_report(tn_session *s, const char *path)
 }
 
 TN_PLACED(int, report, s, (s, path), tn_session *s, const char *path)
+
+/* A session that never ran a step has nothing to tell, and leaves what another one has told. */
+static void report_at_close(void *session)
+{
+    tn_session *s = session;
+    const char *path = tn_settings_read(NULL, NULL).report;
+    const int status = path && tn_step_log_told(s) ? tn_report(s, path) : TN_OK;
+    if (status) tn_warn(s, "TENSOR_REPORT: %s cannot be written: %s", path, tn_status_text(status));
+}
+
+tn_session *tn_open_with(const tn_options *options)
+{
+    tn_session *s = tn_session_open(options);
+    const char *path = s ? tn_settings_read(NULL, NULL).report : NULL;
+    if (path) {
+        tn_profile(s, !strstr(path, ".plan")); /* whose text is without times */
+        tn_on_close(s, report_at_close, s);
+    }
+    return s;
+}

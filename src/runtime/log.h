@@ -157,6 +157,8 @@ void tn_look_away(tn_session *s);
 /* src/session/open.c: such a session, fused and timed, with the device, threads, cache and log of s; NULL is
  * said in the log. */
 tn_session *tn_open_beside(const tn_session *s);
+/* tn_open_with, but for what it does with TENSOR_REPORT (src/report). */
+tn_session *tn_session_open(const tn_options *options);
 double tn_clock(void); /* seconds */
 /* Notes the plan that has just been made from f, and shows what TENSOR_DEBUG asks for. */
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p);

@@ -1,4 +1,4 @@
-/* open.c - a session is put together, and taken apart. Start with tn_open_with. */
+/* open.c - a session is put together, and taken apart. Start with tn_session_open. */
 #include "../../include/tensor_extend.h"
 #include "../core/print.h"
 #include "../check/check.h"
@@ -113,7 +113,7 @@ static void look_no_more(tn_session *s)
     tn_log_free(s);
 }
 
-tn_session *tn_open_with(const tn_options *options)
+tn_session *tn_session_open(const tn_options *options)
 {
     tn_options o = {.size = sizeof o};
     if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
@@ -219,7 +219,7 @@ tn_session *tn_open_beside(const tn_session *s)
                           .cache_dir = s->options.cache_dir,
                           .log = s->options.log,
                           .log_user = s->options.log_user};
-    tn_session *m = tn_open_with(&o);
+    tn_session *m = tn_session_open(&o);
     if (m) tn_look_away(m);
     if (m) tn_profile(m, true);
     return m;

@@ -1,0 +1,184 @@
+/* convert.c - safetensors to NumPy's .npy and back. bf16, which NumPy has no name for, becomes f32 there.
+ * Files appear whole or not at all. Start with tool_convert. */
+#include "tool.h"
+
+#include "../src/core/convert.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct job {
+    tool_file *file;
+    int files;
+    const char *only;        /* --tensor */
+    const tool_array *taken; /* the one that a .npy file gets */
+} job;
+
+static bool wanted(const job *j, const tool_array *a)
+{
+    return !j->only || !strcmp(j->only, a->name);
+}
+
+static int put(FILE *f, const void *data, size_t bytes)
+{
+    return fwrite(data, 1, bytes, f) == bytes ? TN_OK : TN_E_IO;
+}
+
+/* ---- .npy ---- */
+
+static int write_npy(FILE *f, void *user)
+{
+    const tool_array *a = ((const job *)user)->taken;
+    const bool widen = a->type->dtype == TN_BF16;
+    char head[512], shape[256] = "";
+    size_t at = 0;
+    for (int k = 0; k < a->ndim; k++)
+        at += (size_t)snprintf(shape + at, sizeof(shape) - at, "%s%" PRId64 "%s", k ? " " : "", a->shape[k],
+                               k + 1 < a->ndim || !k ? "," : "");
+    const char *code = widen ? "f4" : a->type->npy;
+    int n = snprintf(head, sizeof(head), "{'descr': '%s%s', 'fortran_order': False, 'shape': (%s), }",
+                     code[1] == '1' ? "|" : "<", code, shape);
+    while ((10 + n + 1) % 64) head[n++] = ' ';
+    head[n++] = '\n';
+    const unsigned char start[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255), (unsigned char)(n >> 8)};
+    int status = put(f, start, sizeof(start));
+    if (!status) status = put(f, head, (size_t)n);
+    if (!widen) return status ? status : put(f, a->data, (size_t)a->n * a->type->bytes);
+    for (int64_t i = 0; i < a->n && !status; i++) {
+        float x;
+        tn_convert(&x, TN_F32, a->data + 2 * i, TN_BF16, 1);
+        status = put(f, &x, sizeof(x));
+    }
+    return status;
+}
+
+static int to_npy(job *j, const tool_array *a, const char *path)
+{
+    const char *why = "";
+    if (!*a->type->npy && a->type->dtype != TN_BF16)
+        return tool_say("%s: '%s' is %s, which NumPy has no name for", path, a->name, a->type->name);
+    j->taken = a;
+    return tn_write_whole(path, write_npy, j, &why) ? tool_say("%s: %s", path, why) : TOOL_OK;
+}
+
+static int to_folder(job *j, const char *dir)
+{
+    char path[PATH_MAX];
+    int status = TOOL_OK, n = 0;
+    for (int k = 0; k < j->files; k++)
+        for (int i = 0; i < j->file[k].n && !status; i++) {
+            const tool_array *a = &j->file[k].array[i];
+            if (!wanted(j, a)) continue;
+            if (!*a->name || strchr(a->name, '/') || !strcmp(a->name, "..") ||
+                snprintf(path, sizeof(path), "%s/%s.npy", dir, a->name) >= (int)sizeof(path))
+                return tool_say("%s: '%s' is no name of a file", j->file[k].path, a->name);
+            status = to_npy(j, a, path);
+            n += !status;
+        }
+    if (!status) printf("%d file%s in %s\n", n, n == 1 ? "" : "s", tool_clean(dir));
+    return status;
+}
+
+static int to_one(job *j, const char *path)
+{
+    const tool_array *found = NULL;
+    int n = 0;
+    for (int k = 0; k < j->files; k++)
+        for (int i = 0; i < j->file[k].n; i++)
+            if (wanted(j, &j->file[k].array[i]) && ++n) found = &j->file[k].array[i];
+    if (n != 1)
+        return tool_say(
+            "%s: a .npy file holds one array, and there are %d: name one with --tensor, or give a folder/",
+            path, n);
+    return to_npy(j, found, path);
+}
+
+/* ---- safetensors ---- */
+
+static int write_weights(FILE *f, void *user)
+{
+    const job *j = user;
+    const char *key, *value;
+    nn_text t = {0};
+    size_t at = 0;
+    tn_nn_text_begin(&t);
+    for (int i = 0; tn_nn_safetensors_meta_at(&j->file[0].weights, i, &key, &value); i++) {
+        if (i) tn_nn_text_add(&t, ",");
+        tn_nn_text_quote(&t, key);
+        tn_nn_text_add(&t, ":");
+        tn_nn_text_quote(&t, value);
+    }
+    tn_nn_text_add(&t, "}");
+    for (int k = 0; k < j->files; k++)
+        for (int i = 0; i < j->file[k].n; i++) {
+            const tool_array *a = &j->file[k].array[i];
+            const size_t bytes = (size_t)a->n * a->type->bytes;
+            if (!wanted(j, a)) continue;
+            tn_nn_text_entry(&t, a->name, a->type->name, a->ndim, a->shape, at, bytes);
+            at += bytes;
+        }
+    tn_nn_text_end(&t);
+    int status = t.failed ? TN_E_NOMEM : put(f, t.text, t.size);
+    for (int k = 0; k < j->files; k++)
+        for (int i = 0; i < j->file[k].n && !status; i++) {
+            const tool_array *a = &j->file[k].array[i];
+            if (wanted(j, a)) status = put(f, a->data, (size_t)a->n * a->type->bytes);
+        }
+    tn_free_mem(t.text);
+    return status;
+}
+
+static int to_weights(job *j, const char *path)
+{
+    const char *why = "out of memory";
+    int n = 0;
+    for (int k = 0; k < j->files; k++)
+        for (int i = 0; i < j->file[k].n; i++) {
+            const tool_array *a = &j->file[k].array[i];
+            if (!wanted(j, a)) continue;
+            n++;
+            for (int q = 0; q < k; q++)
+                if (tool_find(&j->file[q], a->name))
+                    return tool_say("%s and %s both have '%s'", j->file[q].path, j->file[k].path, a->name);
+        }
+    if (!n) return tool_say("%s: there is no tensor '%s'", j->file[0].path, j->only ? j->only : "");
+    return tn_write_whole(path, write_weights, j, &why) ? tool_say("%s: %s", path, why) : TOOL_OK;
+}
+
+static bool ends(const char *path, const char *with)
+{
+    const size_t n = strlen(path), e = strlen(with);
+    return n > e && !strcmp(path + n - e, with);
+}
+
+static int write_to(job *j, const char *out)
+{
+    struct stat st;
+    if (ends(out, ".safetensors")) return to_weights(j, out);
+    if (ends(out, ".npy")) return to_one(j, out);
+    const bool folder = !stat(out, &st) && S_ISDIR(st.st_mode);
+    if (!folder && !ends(out, "/"))
+        return tool_say("%s: ends in none of .safetensors, .npy and / (a folder)", out);
+    if (!folder && mkdir(out, 0777)) return tool_say("%s: cannot be made", out);
+    return to_folder(j, out);
+}
+
+int tool_convert(int n, char **arg)
+{
+    job j = {.files = 0};
+    int status = TOOL_OK;
+    if (n > 2 && !strcmp(arg[n - 2], "--tensor")) {
+        j.only = arg[n - 1];
+        n -= 2;
+    }
+    if (n < 2) return tool_misused("convert: IN.. OUT, and --tensor NAME or nothing");
+    if (!(j.file = tn_calloc((size_t)n, sizeof(*j.file)))) return tool_say("out of memory");
+    while (j.files < n - 1 && !status) status = tool_open(arg[j.files], &j.file[j.files]), j.files++;
+    if (!status) status = write_to(&j, arg[n - 1]);
+    for (int k = 0; k < j.files; k++) tool_close(&j.file[k]);
+    tn_free_mem(j.file);
+    return status;
+}
