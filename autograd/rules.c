@@ -29,7 +29,7 @@ static tn_tensor *constant(tn_graph *g, double v) { return tn_mk_num(g, v); }
 /* 0 everywhere: a number, repeated. */
 static tn_tensor *zero(tn_tensor *g)
 {
-    tn_tensor *z = tn_mk_typed(g->graph, TN_OP_constant, tn_number_i(0), (tn_dtype)g->dtype);
+    tn_tensor *z = tn_mk_typed(g->graph, TN_OP_constant, tn_number_i(0), g->dtype);
     return tn_mk_expand(z, g->ndim, g->shape);
 }
 
@@ -63,7 +63,7 @@ static bool wants(const tn_tensor *n, int i) { return (n->in[i]->flags & TN_F_RE
 static tn_tensor *named(tn_tensor *n, int i)
 {
     tn_tensor *v = i == 3 ? n : i < n->n_in ? n->in[i] : NULL;
-    return tn_op_needs((tn_op)n->op) >> i & 1 ? wide(v) : v;
+    return tn_op_needs(n->op) >> i & 1 ? wide(v) : v;
 }
 
 static void eltwise(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
@@ -231,7 +231,7 @@ static tn_tensor *first_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
         k *= shape[i];
     }
     tn_tensor *first = tn_mk_place_of_max(x, n->attr->axes);
-    tn_tensor *at = first ? tn_mk_iota(g->graph, 0, 1, &k, (tn_dtype)first->dtype) : NULL;
+    tn_tensor *at = first ? tn_mk_iota(g->graph, 0, 1, &k, first->dtype) : NULL;
     at = at ? tn_mk_reshape(at, x->ndim, shape) : NULL;
     return where(eq(first, at), g, constant(g->graph, 0));
 }
@@ -243,7 +243,7 @@ static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
     if (n->attr->first) return first_back(n, x, g);
     if (n->flags & TN_F_DONE && !(x->flags & TN_F_DONE)) n = tn_mk_reduce(n->op, x, n->attr->axes);
     if (!n) return NULL;
-    tn_tensor *hit = tn_mk_cast(eq(x, n), (tn_dtype)g->dtype);
+    tn_tensor *hit = tn_mk_cast(eq(x, n), g->dtype);
     return mul(hit, div(g, tn_mk_reduce(TN_OP_reduce_sum, hit, n->attr->axes)));
 }
 

@@ -38,13 +38,8 @@ typedef struct walk {
 
 static bool push(walk *w, list *l, tn_tensor *n)
 {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 64;
-        tn_tensor **p = tn_realloc(l->at, (size_t)cap * sizeof *p);
-        if (!p) return tn_error_set(w->g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
-        l->at = p;
-        l->cap = cap;
-    }
+    if (!tn_reserve(&l->at, &l->cap, l->n + 1, sizeof *l->at))
+        return tn_error_set(w->g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
     l->at[l->n++] = n;
     return true;
 }
@@ -72,13 +67,8 @@ static entry *entry_of(walk *w, const tn_tensor *n) { return &w->entry[n->walk];
 
 static bool discover(walk *w, tn_tensor *n)
 {
-    if (w->nodes.n == w->cap_entry) {
-        int cap = w->cap_entry ? 2 * w->cap_entry : 64;
-        entry *p = tn_realloc(w->entry, (size_t)cap * sizeof *p);
-        if (!p) return tn_error_set(w->g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
-        w->entry = p;
-        w->cap_entry = cap;
-    }
+    if (!tn_reserve(&w->entry, &w->cap_entry, w->nodes.n + 1, sizeof *w->entry))
+        return tn_error_set(w->g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
     n->mark = w->g->mark;
     n->cot = NULL;
     n->walk = w->nodes.n;
@@ -181,13 +171,10 @@ static tn_tensor *add_up(walk *w, tn_tensor *a, tn_tensor *b)
 
 static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
 {
-    if (g && g->dtype != x->dtype) g = tn_mk_cast(g, (tn_dtype)x->dtype);
-    if (g && !tn_same_shape(g, x)) {
-        char a[128], b[128];
+    if (g && g->dtype != x->dtype) g = tn_mk_cast(g, x->dtype);
+    if (g && !tn_same_shape(g, x))
         return tn_error_set(w->g, TN_E_GRAD, "the gradient is %s, the value %s",
-                            tn_shape_text(a, sizeof a, g->ndim, g->shape),
-                            tn_shape_text(b, sizeof b, x->ndim, x->shape)) != NULL;
-    }
+                            TN_SHAPE_TEXT(g->ndim, g->shape), TN_SHAPE_TEXT(x->ndim, x->shape)) != NULL;
     if (g && x->cot) {
         tn_tensor *old = x->cot;
         if (!push(w, &w->fresh, x)) return false;
@@ -347,7 +334,7 @@ static bool walk_nodes(walk *w)
 
 static tn_tensor *one_like(tn_tensor *x)
 {
-    tn_tensor *one = tn_mk_typed(x->graph, TN_OP_constant, tn_number_i(1), (tn_dtype)x->dtype);
+    tn_tensor *one = tn_mk_typed(x->graph, TN_OP_constant, tn_number_i(1), x->dtype);
     return tn_mk_expand(one, x->ndim, x->shape);
 }
 

@@ -52,7 +52,7 @@ static int emit_group(fu_ctx *c, const fu_group *g)
         const tn_tensor *t = c->node[g->member[0]].t;
         /* a group of several was found possible when it was made */
         const int status = g->n == 1 ? TN_E_UNSUPPORTED : TN_E_INTERNAL;
-        return fu_fail(c, status, "%s: %s", tn_op_get((tn_op)t->op)->name, tn_cut_text(why));
+        return fu_fail(c, status, "%s: %s", tn_op_get(t->op)->name, tn_cut_text(why));
     }
     return fu_emit(c, g, c->prog);
 }
@@ -190,7 +190,7 @@ int fu_list_values(fu_ctx *c)
         if (v->first < 0) v->first = v->last = 0; /* no elements: nothing computes it */
         if (i < c->n_node) {
             const tn_tensor *t = c->node[i].t;
-            v->dtype = (tn_dtype)t->dtype;
+            v->dtype = t->dtype;
             v->elems = (size_t)tn_node_numel(t);
             if (tn_kind_of(t) == TN_KIND_ASSIGN) {
                 int64_t offset;

@@ -50,7 +50,7 @@ static bool is(fu_ctx *c, const tn_tensor *t, int k, double v, int *status)
     const tn_tensor *x = fu_value_of(c, t->in[k]);
     if (!tn_is_number(x)) return false;
     const tn_number *n = &x->base->attr->number;
-    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype);
+    bool whole = !tn_dtype_is_float(x->dtype);
     double now = n->is_int ? (double)n->i : n->f;
     if (now != v || (v == 0 && !whole && has_sign(n) != (signbit(v) != 0))) return false;
     if (x->base->op == TN_OP_constant) return true;
@@ -177,14 +177,14 @@ static const tn_tensor *work_out(fu_ctx *c, const tn_tensor *t, int *status)
         tn_number v;
         if (o->base->op != TN_OP_constant) return NULL;
         const tn_number *n = &o->base->attr->number;
-        if (!settle(n->is_int ? (double)n->i : n->f, (tn_dtype)o->dtype, &v)) return NULL;
+        if (!settle(n->is_int ? (double)n->i : n->f, o->dtype, &v)) return NULL;
         x[k] = v.f;
     }
     tn_number v;
     bool cast = t->op == TN_OP_cast;
-    double value = !cast ? row((tn_op)t->op, x[0], x[1], x[2]) : t->dtype == TN_BOOL ? x[0] != 0 : x[0];
-    if (cast && !tn_dtype_is_float((tn_dtype)t->dtype)) value = trunc(value);
-    if (!settle(value, (tn_dtype)t->dtype, &v)) return NULL;
+    double value = !cast ? row(t->op, x[0], x[1], x[2]) : t->dtype == TN_BOOL ? x[0] != 0 : x[0];
+    if (cast && !tn_dtype_is_float(t->dtype)) value = trunc(value);
+    if (!settle(value, t->dtype, &v)) return NULL;
     const tn_tensor *made = spread(c, t, v);
     if (!made) *status = TN_E_NOMEM;
     return made;
@@ -223,7 +223,7 @@ static const tn_tensor *of_row(fu_ctx *c, const tn_tensor *t, int *status)
 {
     const tn_tensor *x = fu_value_of(c, t->in[0]), *from = maker(c, t, 0);
     if (from && from->op == t->op && t->op == TN_OP_neg) return fu_value_of(c, from->in[0]);
-    if (from && from->op == t->op && settles((tn_op)t->op)) return from;
+    if (from && from->op == t->op && settles(t->op)) return from;
     switch (t->op) {
     case TN_OP_mul:
         return is(c, t, 1, 1, status) ? x : is(c, t, 0, 1, status) ? fu_value_of(c, t->in[1]) : NULL;
@@ -233,7 +233,7 @@ static const tn_tensor *of_row(fu_ctx *c, const tn_tensor *t, int *status)
     case TN_OP_sub:
         return is(c, t, 1, 0, status) ? x : NULL;
     case TN_OP_add: {
-        double nothing = tn_dtype_is_float((tn_dtype)t->dtype) ? -0.0 : 0;
+        double nothing = tn_dtype_is_float(t->dtype) ? -0.0 : 0;
         return is(c, t, 1, nothing, status)   ? x
                : is(c, t, 0, nothing, status) ? fu_value_of(c, t->in[1])
                                               : NULL;
@@ -261,7 +261,7 @@ static const tn_tensor *candidate(fu_ctx *c, int i, int *status)
         from = maker(c, t, 0);
         if (from && from->op == TN_OP_cast) {
             x = fu_value_of(c, from->in[0]);
-            if (x->dtype == t->dtype && holds((tn_dtype)from->dtype, (tn_dtype)t->dtype)) return x;
+            if (x->dtype == t->dtype && holds(from->dtype, t->dtype)) return x;
         }
         return work_out(c, t, status);
     case TN_KIND_VIEW: /* a copy of what is dense */
@@ -290,7 +290,7 @@ const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status)
 const tn_tensor *fu_negated(fu_ctx *c, int i, int *status)
 {
     const tn_tensor *t = c->node[i].t;
-    if ((t->op != TN_OP_mul && t->op != TN_OP_div) || !tn_dtype_is_float((tn_dtype)t->dtype)) return NULL;
+    if ((t->op != TN_OP_mul && t->op != TN_OP_div) || !tn_dtype_is_float(t->dtype)) return NULL;
     for (int k = 1; k >= (t->op == TN_OP_mul ? 0 : 1); k--) {
         const tn_tensor *x = fu_value_of(c, t->in[1 - k]);
         if (like(x, t) && is(c, t, k, -1, status)) return x;

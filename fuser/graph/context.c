@@ -62,7 +62,7 @@ bool fu_draws(const fu_ctx *c, const tn_tensor *t, int k)
 
 bool fu_widens(const fu_node *n)
 {
-    return n->kind == TN_KIND_CAST && n->t->dtype == TN_F32 && tn_dtype_is_half((tn_dtype)n->t->in[0]->dtype);
+    return n->kind == TN_KIND_CAST && n->t->dtype == TN_F32 && tn_dtype_is_half(n->t->in[0]->dtype);
 }
 
 /* ---- notes ---- */
@@ -130,7 +130,7 @@ int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule)
     if (node < 0 || node >= c->n_node) return fu_fail(c, TN_E_INTERNAL, "after %s: %s", pass, rule);
     const tn_tensor *t = c->seg->node[node];
     const tn_call *call = t->call && t->call->of ? t->call->of : t->call;
-    const char *name = tn_op_get((tn_op)t->op)->name;
+    const char *name = tn_op_get(t->op)->name;
     if (!call || !call->file)
         return fu_fail(c, TN_E_INTERNAL, "after %s: node %d (%s): %s", pass, node, name, rule);
     return fu_fail(c, TN_E_INTERNAL, "after %s: node %d (%s of %s at %s:%d): %s", pass, node, name,

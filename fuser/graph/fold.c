@@ -63,11 +63,7 @@ static bool through_view(const tn_tensor *p, const tn_tensor *x, const target *t
 static target as_copied(int node, const tn_tensor *x)
 {
     target t = {.node = node};
-    int64_t s = 1;
-    for (int i = x->ndim - 1; i >= 0; i--) {
-        t.stride[i] = s;
-        s *= x->shape[i];
-    }
+    tn_dense_strides(x->ndim, x->shape, t.stride);
     return t;
 }
 
@@ -159,7 +155,7 @@ static void fold_copy(fu_ctx *c, int v)
 /* The epilogue that a library can apply to its result as it writes it, where t's op is one. */
 static tn_epilogue epilogue_of(const tn_tensor *t)
 {
-    return t->dtype == TN_F32 ? (tn_epilogue)tn_op_get((tn_op)t->op)->epilogue : TN_EPI_NONE;
+    return t->dtype == TN_F32 ? (tn_epilogue)tn_op_get(t->op)->epilogue : TN_EPI_NONE;
 }
 
 static void fold_epilogue(fu_ctx *c, int v)

@@ -77,7 +77,7 @@ bool fu_alone(const fu_ctx *c, const fu_group *g)
 
 int64_t fu_bytes(const tn_tensor *t)
 {
-    return tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+    return tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype);
 }
 
 fu_room fu_room_of(const tn_tensor *t)

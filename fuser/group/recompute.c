@@ -15,7 +15,7 @@
 /* Instructions for an element; negative: not to be computed twice. */
 static double cost_of(const tn_tensor *t)
 {
-    const tn_op_info *op = tn_op_get((tn_op)t->op);
+    const tn_op_info *op = tn_op_get(t->op);
     if (op->kind == TN_KIND_ELTWISE) return op->work;
     return op->kind == TN_KIND_CAST || op->kind == TN_KIND_IOTA ? 0 : -1;
 }
@@ -124,7 +124,7 @@ static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups,
     for (int i = 0; i < n->n_user; i++)
         later = later || c->group[fu_group_of(c, n->user[i])].backward != c->group[n->group].backward;
     double at = later ? c->far : bytes, load = fu_load_ns(c->target, bytes, at);
-    double move = tn_dtype_size((tn_dtype)n->t->dtype) < 4 ? 2 : 1; /* and convert */
+    double move = tn_dtype_size(n->t->dtype) < 4 ? 2 : 1; /* and convert */
     double keep = fu_store_ns(c->target, bytes, at) + groups * load +
                   fu_work_ns(c->target, elems * move * (1 + groups)) / 2;
     double work = groups * fu_work_ns(c->target, elems * r->cost);

@@ -10,6 +10,7 @@
  */
 #include "conv_tile.h"
 
+#include "../../src/core/int64.h"
 #include "../../src/device/embed.h"
 
 #include <stdio.h>
@@ -44,16 +45,6 @@ typedef struct shape {
     int64_t multiplier; /* of a convolution of each channel alone: channels of y for one of x; else 0 */
 } shape;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ---- the three products ---- */
 
 static bool fits(int64_t a, int64_t b, int64_t c, int64_t d)
@@ -67,7 +58,7 @@ static int64_t most_taps(int64_t taps, int64_t stride, int64_t dilation)
 {
     int64_t step = 1;
     while (step * dilation % stride) step++;
-    return ceil_div(taps, step);
+    return tn_ceil_div(taps, step);
 }
 
 static bool shape_of(const tn_conv2d_desc *d, shape *s)
@@ -97,8 +88,8 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
         break;
     case TN_CONV_DATA_GRAD:
         s->phases = d->stride[0] * d->stride[1];
-        s->width = ceil_div(d->w, d->stride[1]);
-        s->pixels = ceil_div(d->h, d->stride[0]) * s->width;
+        s->width = tn_ceil_div(d->w, d->stride[1]);
+        s->pixels = tn_ceil_div(d->h, d->stride[0]) * s->width;
         s->channels = out;
         s->m = d->n * s->pixels, s->n = in;
         s->k = most_taps(d->kh, d->stride[0], d->dilation[0]) *
@@ -188,8 +179,8 @@ static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_t
     const int threads = o->warps_m * o->warps_n * 32;
     const int registers = o->bm * o->bn / threads + (s->forward ? 110 : 180); /* sums, and the rest */
     int64_t blocks = t->l1_bytes / (o->grid.shared + BLOCK_SHARED);
-    blocks = min64(blocks, t->max_threads / threads);
-    return min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
+    blocks = tn_min64(blocks, t->max_threads / threads);
+    return tn_min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
 }
 
 static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
@@ -198,8 +189,8 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         const double lanes = 128, sums = (double)(s->weights ? s->k : s->m) * (double)s->n;
         const double work = sums * (double)(s->taps * (s->in_each ? s->in_each : 1)) / lanes;
         const int64_t lives =
-            min64(t->max_threads / o->grid.threads, t->l1_bytes / (o->grid.shared + BLOCK_SHARED));
-        const double turns = (double)ceil_div(o->grid.n, lives * t->processors),
+            tn_min64(t->max_threads / o->grid.threads, t->l1_bytes / (o->grid.shared + BLOCK_SHARED));
+        const double turns = (double)tn_ceil_div(o->grid.n, lives * t->processors),
                      fills = (double)(lives * t->processors);
         const double moved = 2 * sums * s->size / memory_per_clock;
         o->cycles =
@@ -213,10 +204,10 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     const double l2 = (bm + bn) * bk * size / l2_per_clock;
     double step = mma > shared ? mma : shared;
     if (l2 > step) step = l2;
-    const double buffers = (double)ceil_div(ceil_div(s->k, o->bk), o->splits);
+    const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, o->bk), o->splits);
     double block = buffers * (step + barrier_clocks) + bm * bn * 4 / memory_per_clock;
-    const int64_t lives = resident(o, s, t), rounds = ceil_div(o->grid.n, t->processors);
-    const double warps = (double)(min64(lives, rounds) * o->warps_m * o->warps_n);
+    const int64_t lives = resident(o, s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
+    const double warps = (double)(tn_min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
     o->cycles = (double)rounds * block + start_clocks;
     if (o->splits > 1) /* each leaves its sums, and the last of a tile reads those of all */
@@ -271,15 +262,15 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
         if (s->weights) o->pack = 1;
     }
     if (!valid(o, s)) return false;
-    const int64_t tiles_m = ceil_div(s->m, o->bm), tiles_n = ceil_div(s->n, o->bn);
-    const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = ceil_div(tiles_m, STATS_TILES);
+    const int64_t tiles_m = tn_ceil_div(s->m, o->bm), tiles_n = tn_ceil_div(s->n, o->bn);
+    const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = tn_ceil_div(tiles_m, STATS_TILES);
     const bool alone = s->direct && s->weights;
     const int64_t each = s->in_each ? s->in_each : 1; /* sums of a tap and channel */
-    const int64_t steps = !s->direct ? ceil_div(s->k, o->bk)
+    const int64_t steps = !s->direct ? tn_ceil_div(s->k, o->bk)
                           : alone    ? s->k
                                      : 1,
-                  per = ceil_div(steps, o->splits);
-    o->splits = ceil_div(steps, per); /* none without work */
+                  per = tn_ceil_div(steps, o->splits);
+    o->splits = tn_ceil_div(steps, per); /* none without work */
     const int64_t tickets = (o->splits > 1 ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
     if (tickets > TN_KERNEL_TICKETS || tiles > INT32_MAX / o->splits) return false;
     o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps * each : o->bm) * o->bn * 4 : 0;
@@ -385,9 +376,9 @@ static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_targe
     *out = (struct fu_conv_tile){.bm = 64, .bk = 1, .stages = 1, .warps_m = 8, .warps_n = 1, .splits = 1};
     out->bn = s->n <= 32 ? 32 : 64;
     if (s->weights) {
-        const int64_t tiles = ceil_div(s->n, s->in_each ? 8 * s->out_each : out->bn),
-                      most = ceil_div(s->k, 256);
-        out->splits = min64(most, ceil_div(4 * t->processors, tiles));
+        const int64_t tiles = tn_ceil_div(s->n, s->in_each ? 8 * s->out_each : out->bn),
+                      most = tn_ceil_div(s->k, 256);
+        out->splits = tn_min64(most, tn_ceil_div(4 * t->processors, tiles));
     }
     return fill_in(d, s, t, stats, out);
 }
@@ -476,9 +467,9 @@ double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct 
     const double convert = s.size == 2 ? 4 : 2;
     double buffer = elements * (work + convert) / lanes + 2 * elements * size / shared_per_clock;
     buffer += operands * (elements * size / l2_per_clock + latency);
-    const double buffers = (double)ceil_div(ceil_div(s.k, o->bk), o->splits);
-    const int64_t lives = resident(o, &s, t), rounds = ceil_div(o->grid.n, t->processors);
-    return (double)rounds * buffers * buffer / (double)(lives < 1 ? 1 : min64(lives, rounds));
+    const double buffers = (double)tn_ceil_div(tn_ceil_div(s.k, o->bk), o->splits);
+    const int64_t lives = resident(o, &s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
+    return (double)rounds * buffers * buffer / (double)(lives < 1 ? 1 : tn_min64(lives, rounds));
 }
 
 /* ---- what was found by running them ---- */

@@ -162,7 +162,7 @@ static const tn_tensor *tensor_of(const predicting *w, int slot)
 static int64_t slot_bytes(const predicting *w, int slot)
 {
     const tn_tensor *t = tensor_of(w, slot);
-    if (t) return tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+    if (t) return tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype);
     const tn_plan_value *v = w->value[slot] < 0 ? NULL : &w->plan->value[w->value[slot]];
     return v ? (int64_t)(v->elems * tn_dtype_size(v->dtype)) : 0;
 }
@@ -178,8 +178,7 @@ static void locate(const predicting *w, int slot, touch *t)
     *t = (touch){.slot = slot, .space = 2 + slot};
     if (x && x->base->buf) {
         t->space = 0;
-        t->low = (uintptr_t)x->base->buf->data +
-                 (uintptr_t)(x->offset * (int64_t)tn_dtype_size((tn_dtype)x->dtype));
+        t->low = (uintptr_t)x->base->buf->data + (uintptr_t)(x->offset * (int64_t)tn_dtype_size(x->dtype));
     } else if (v && !v->root && !v->keep) {
         t->space = 1;
         t->low = v->offset;

@@ -45,7 +45,7 @@ int64_t fu_copy_program(fu_ctx *c, const tn_tensor *t, const int64_t *whole)
     memset(s, 0, sizeof *s);
     bool number = tn_is_number(t);
     v->kind = !number ? FU_LOAD : t->base->op == TN_OP_scalar ? FU_SCALAR : FU_NUMBER;
-    v->dtype = v->from = s->dtype = (tn_dtype)t->dtype;
+    v->dtype = v->from = s->dtype = t->dtype;
     v->node = v->stash = -1;
     s->node = s->mask = -1;
     if (number) v->number = t->base->attr->number;

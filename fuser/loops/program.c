@@ -60,9 +60,9 @@ static int number(builder *b, const tn_tensor *t, const tn_tensor *base)
     if (scalar && !fu_place(b->c, t, &slot, &offset)) b->full = true;
     for (int i = 0; i < b->p->n_value; i++) {
         fu_value *v = &b->p->value[i];
-        if (scalar && v->kind == FU_SCALAR && v->slot == slot && v->dtype == (tn_dtype)t->dtype) return i;
+        if (scalar && v->kind == FU_SCALAR && v->slot == slot && v->dtype == t->dtype) return i;
     }
-    fu_value *v = value_new(b, scalar ? FU_SCALAR : FU_NUMBER, (tn_dtype)t->dtype);
+    fu_value *v = value_new(b, scalar ? FU_SCALAR : FU_NUMBER, t->dtype);
     v->number = base->attr->number;
     v->slot = slot;
     return id_of(b, v);
@@ -184,8 +184,8 @@ static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t ed
     for (int i = 0; i < t->ndim; i++)
         if (t->shape[i] == 1 || !t->stride[i]) bounds &= ~(1u << i);
     int mask = inside(b, axis, bounds | edge);
-    if (mask >= 0 && other < 0) other = literal(b, (tn_dtype)t->dtype, 0);
-    fu_value *v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
+    if (mask >= 0 && other < 0) other = literal(b, t->dtype, 0);
+    fu_value *v = value_new(b, FU_LOAD, t->dtype);
     memcpy(v->stride, at.stride, sizeof at.stride);
     v->shift = at.shift;
     if (!fu_place(b->c, t, &v->slot, &v->offset)) b->full = true;
@@ -215,9 +215,9 @@ static int given(builder *b, fu_gift what, const tn_tensor *of)
 {
     for (int i = 0; i < b->p->n_value; i++)
         if (b->p->value[i].kind == FU_GIVEN && b->p->value[i].given == what) return i;
-    fu_value *v = value_new(b, FU_GIVEN, of->dtype == TN_F64 ? TN_F32 : (tn_dtype)of->dtype);
+    fu_value *v = value_new(b, FU_GIVEN, of->dtype == TN_F64 ? TN_F32 : of->dtype);
     v->given = what;
-    v->op = (tn_op)of->op;
+    v->op = of->op;
     if (what != FU_ELEMENT) v->vary = fu_bit(0); /* the columns are all there is */
     return id_of(b, v);
 }
@@ -250,7 +250,7 @@ static int cast_to(builder *b, tn_dtype d, int id)
 static int statistic(builder *b, int node)
 {
     const fu_node *n = &b->c->node[node];
-    tn_dtype d = (tn_dtype)n->t->dtype;
+    tn_dtype d = n->t->dtype;
     int about = n->about ? cast_to(b, d, of_column(b, n->about)) : -1;
     int count = cast_to(b, d, given(b, FU_COUNT, n->t));
     int shift[2] = {cast_to(b, d, given(b, FU_MEAN, n->t)), about};
@@ -272,7 +272,7 @@ static tn_cut_reason store_sums(builder *b)
         if (b->p->n_store == FU_MAX_STORES) return TN_CUT_SIZE;
         fu_store *s = &b->p->store[b->p->n_store++];
         *s = (fu_store){.value = statistic(b, node), .slot = node, .node = node, .mask = -1, .dom = 1};
-        s->dtype = (tn_dtype)b->c->node[node].t->dtype;
+        s->dtype = b->c->node[node].t->dtype;
         s->stride[0] = 1;
     }
     return TN_CUT_NONE;
@@ -343,7 +343,7 @@ static int surrounded(builder *b, int m, const tn_tensor *t, int k, int other)
     int value = number ? operand(b, m, x, 0) : b->value_of[from];
     if (!edge || other < 0) return value;
     int arg[3] = {inside(b, at.axis, edge), value, other};
-    return op_of(b, TN_OP_where, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 3, arg);
+    return op_of(b, TN_OP_where, t->dtype, t->dtype, 3, arg);
 }
 
 /* The operands that t joins: each where it has places, or else the one behind it. */
@@ -382,7 +382,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
             b->p->n_value--;
             at = k;
         }
-    fu_value *v = value_new(b, FU_PICK, (tn_dtype)t->dtype);
+    fu_value *v = value_new(b, FU_PICK, t->dtype);
     v->n_arg = 1;
     v->arg[0] = at;
     v->pick = x->stride[axis];
@@ -402,10 +402,10 @@ static int reduce(builder *b, int m, const tn_tensor *t)
     for (int i = 0; i < t->in[0]->ndim; i++)
         if ((t->attr->axes >> i & 1) && t->in[0]->shape[i] != 1) atoms |= atoms_of(&b->d->map[m].axis[i]);
     bool chooses = t->op == TN_OP_reduce_argmax || t->op == TN_OP_reduce_argmin;
-    if (!atoms && !chooses) return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, arg);
+    if (!atoms && !chooses) return unary(b, TN_OP_contiguous, t->dtype, arg);
     if (!atoms) return literal(b, TN_I64, 0);
-    fu_value *v = value_new(b, FU_REDUCE, (tn_dtype)t->dtype);
-    v->op = (tn_op)t->op;
+    fu_value *v = value_new(b, FU_REDUCE, t->dtype);
+    v->op = t->op;
     v->n_arg = 1;
     v->arg[0] = arg;
     v->from = b->p->value[arg].dtype;
@@ -448,7 +448,7 @@ static int element(builder *b, int m, const tn_tensor *t)
     v->vary = nonzero(b->d, v->stride);
     if (t->n_in < 3) return id;
     int both[2] = {id, operand(b, m, t->in[2], ndim - 1)};
-    return op_of(b, TN_OP_add, (tn_dtype)t->dtype, (tn_dtype)t->dtype, 2, both);
+    return op_of(b, TN_OP_add, t->dtype, t->dtype, 2, both);
 }
 
 static int member(builder *b, int m)
@@ -463,23 +463,23 @@ static int member(builder *b, int m)
     case TN_KIND_ELTWISE:
         for (int k = 0; k < t->n_in; k++) arg[k] = operand(b, m, t->in[k], 0);
         /* K(..) has the type of the operands that promote: the last one, where the first is a condition */
-        return op_of(b, (tn_op)t->op, (tn_dtype)t->dtype,
-                     (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype, t->n_in, arg);
+        return op_of(b, t->op, t->dtype, (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype, t->n_in,
+                     arg);
     case TN_KIND_CAST:
-        return unary(b, TN_OP_cast, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
+        return unary(b, TN_OP_cast, t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_VIEW:
         if (t->op == TN_OP_pad) return surrounded(b, m, t, 0, operand(b, m, t->in[1], 0));
         if (t->op == TN_OP_concat) return concat(b, m, t);
-        return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[0], 0));
+        return unary(b, TN_OP_contiguous, t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_ASSIGN:
         if (b->cand->copied) {
-            v = value_new(b, FU_LOAD, (tn_dtype)t->dtype);
+            v = value_new(b, FU_LOAD, t->dtype);
             v->slot = b->cand->copied;
             dense(b, m, v->stride, &v->shift);
             v->vary = nonzero(b->d, v->stride);
             return id_of(b, v);
         }
-        return unary(b, TN_OP_contiguous, (tn_dtype)t->dtype, operand(b, m, t->in[1], 0));
+        return unary(b, TN_OP_contiguous, t->dtype, operand(b, m, t->in[1], 0));
     case TN_KIND_REDUCE:
         return reduce(b, m, t);
     case TN_KIND_GATHER:
@@ -488,15 +488,15 @@ static int member(builder *b, int m)
     case TN_KIND_GEMM:
         return element(b, m, t);
     case TN_KIND_IOTA:
-        v = value_new(b, FU_IOTA, (tn_dtype)t->dtype);
+        v = value_new(b, FU_IOTA, t->dtype);
         if (shape[t->attr->axis] != 1)
             fu_spread(b->d, &b->d->map[m].axis[t->attr->axis], 1, v->stride, &v->shift);
         v->vary = nonzero(b->d, v->stride);
         return id_of(b, v);
     case TN_KIND_RANDOM:
         if (t->n_in) arg[0] = operand(b, m, t->in[0], 0);
-        v = value_new(b, FU_RANDOM, (tn_dtype)t->dtype);
-        v->op = (tn_op)t->op;
+        v = value_new(b, FU_RANDOM, t->dtype);
+        v->op = t->op;
         v->n_arg = t->n_in;
         v->slot = b->d->member[m];
         if (t->n_in) v->arg[0] = arg[0];
@@ -526,7 +526,7 @@ static tn_cut_reason store(builder *b, int m)
     memset(s, 0, sizeof *s);
     s->value = b->value_of[m];
     s->slot = s->node = node;
-    s->dtype = (tn_dtype)t->dtype;
+    s->dtype = t->dtype;
     fu_space(t, &ndim, &shape);
     if (c->node[node].into >= 0 && !cand->checks) {
         s->slot = c->node[node].into;

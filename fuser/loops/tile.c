@@ -39,7 +39,7 @@
 static void product_desc(const fu_ctx *c, const tn_tensor *t, tn_conv2d_desc *d)
 {
     const int64_t n = t->shape[t->ndim - 1], k = t->in[0]->shape[t->ndim - 1], m = tn_node_numel(t) / n;
-    *d = (tn_conv2d_desc){.dtype = (tn_dtype)t->dtype,
+    *d = (tn_conv2d_desc){.dtype = t->dtype,
                           .pass = TN_CONV_FORWARD,
                           .n = 1,
                           .h = 1,
@@ -64,7 +64,7 @@ void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d)
     }
     const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1], *out = t;
     const tn_conv_attr *p = &t->attr->conv;
-    *d = (tn_conv2d_desc){.dtype = (tn_dtype)t->dtype,
+    *d = (tn_conv2d_desc){.dtype = t->dtype,
                           .h = p->h,
                           .w = p->w,
                           .kh = p->kh,
@@ -259,7 +259,7 @@ static bool aligned(const fu_ctx *c, const tn_tensor *x, int align)
     int slot;
     int64_t offset;
     return fu_place(c, x, &slot, &offset) &&
-           fu_position(c, slot, offset) * (int64_t)tn_dtype_size((tn_dtype)x->dtype) % align == 0;
+           fu_position(c, slot, offset) * (int64_t)tn_dtype_size(x->dtype) % align == 0;
 }
 
 /* A dense, with as many rows as the result; one B for all of them, dense as [n, k]. */
@@ -299,7 +299,7 @@ bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
     const tn_target_profile *r = tn_target_rates(c->target);
     const struct fu_conv_tile *tile = c->node[node].tile[0];
     const tn_tensor *t = c->node[node].t;
-    const double bytes = (double)(tn_node_numel(t) * (int64_t)tn_dtype_size((tn_dtype)t->dtype));
+    const double bytes = (double)(tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype));
     const double flops = 2.0 * (double)tn_node_numel(t) * (double)t->in[0]->shape[t->ndim - 1];
     const double own = tile->cycles * r->instruction_ps * 1e-3 * c->target->processors * LANES;
     /* The profile's products are of f32. With operands that are rounded the library is far faster, and from

@@ -40,9 +40,9 @@ static bool room_of(const fu_ctx *c, int slot, int64_t *low, int64_t *high)
 
 static tn_dtype dtype_of(const fu_ctx *c, int slot)
 {
-    if (slot < c->n_node) return (tn_dtype)c->seg->node[slot]->dtype;
+    if (slot < c->n_node) return c->seg->node[slot]->dtype;
     slot -= c->n_node;
-    return slot < c->n_leaf ? (tn_dtype)c->seg->leaf[slot]->dtype : c->scratch[slot - c->n_leaf].dtype;
+    return slot < c->n_leaf ? c->seg->leaf[slot]->dtype : c->scratch[slot - c->n_leaf].dtype;
 }
 
 static uint32_t all_atoms(const fu_prog *p)

@@ -81,21 +81,12 @@ static void set_strides(operand *o, const tn_tensor *t, const int64_t *stride)
     }
 }
 
-static void dense_strides(const tn_tensor *t, int64_t *stride)
-{
-    int64_t s = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        stride[i] = s;
-        s *= t->shape[i];
-    }
-}
-
 static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
 {
     t = fu_value_of(c, t);
     int last = t->ndim - 1;
     bool number = tn_is_number(t);
-    *o = (operand){.dtype = (tn_dtype)t->dtype};
+    *o = (operand){.dtype = t->dtype};
     o->bytes = tn_node_numel(t) * (int64_t)tn_dtype_size(o->dtype);
     if (!number && (any_column || t->shape[last] == 1 || t->stride[last] == 1)) {
         set_strides(o, t, t->stride);
@@ -106,7 +97,7 @@ static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
         return 0;
     }
     int64_t stride[TN_MAX_DIMS];
-    dense_strides(t, stride);
+    tn_dense_strides(t->ndim, t->shape, stride);
     set_strides(o, t, stride);
     o->slot = fu_emit_dense(c, t);
     return o->slot < 0 ? o->slot : 0;
@@ -118,14 +109,14 @@ static operand result(const fu_ctx *c, int node)
     const fu_node *n = &c->node[node];
     operand o = {.slot = n->into < 0 ? node : n->into, .offset = n->into < 0 ? 0 : n->into_offset};
     int64_t stride[TN_MAX_DIMS];
-    dense_strides(n->t, stride);
+    tn_dense_strides(n->t->ndim, n->t->shape, stride);
     set_strides(&o, n->t, n->into < 0 ? stride : n->into_stride);
     if (n->t->op == TN_OP_attention && n->t->attr->attention.rows) { /* [batch, row, head, column] */
         int64_t row = o.stride[1];
         o.stride[1] = o.stride[2];
         o.stride[2] = row;
     }
-    o.dtype = (tn_dtype)n->t->dtype;
+    o.dtype = n->t->dtype;
     o.bytes = tn_node_numel(n->t) * (int64_t)tn_dtype_size(o.dtype);
     return o;
 }
@@ -186,9 +177,9 @@ static bool computes(const fu_ctx *c, const fu_group *g, tn_op op, int *node)
 
 static fu_attention_size size_of(const tn_attention *a)
 {
-    fu_attention_size s = {.dtype = (tn_dtype)a->q->dtype, .heads = 1, .causal = a->causal};
+    fu_attention_size s = {.dtype = a->q->dtype, .causal = a->causal};
     int nd = a->q->ndim;
-    for (int i = 0; i < nd - 2; i++) s.heads *= a->q->shape[i];
+    s.heads = tn_extent(a->q->shape, 0, nd - 2);
     s.tq = a->q->shape[nd - 2];
     s.tk = a->k->shape[nd - 2];
     s.d = a->q->shape[nd - 1];

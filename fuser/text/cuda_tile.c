@@ -61,7 +61,7 @@ static int take_operand(fu_em *e, const tn_tensor *t, int align, const char *nam
     int64_t offset;
     int slot, status = fu_dense_operand(e->c, t, &slot, &offset);
     if (status) return status;
-    if (fu_position(e->c, slot, offset) * (int64_t)tn_dtype_size((tn_dtype)t->dtype) % align) {
+    if (fu_position(e->c, slot, offset) * (int64_t)tn_dtype_size(t->dtype) % align) {
         offset = 0;
         slot = fu_emit_dense(e->c, fu_value_of(e->c, t));
         if (slot < 0) return slot;
@@ -153,7 +153,7 @@ static void name_of(const fu_ctx *c, const fu_group *g, int conv, int64_t column
     const tn_call *best = fu_main_call(c, g, c->node[conv].t->call);
     char id[40] = "";
     if (best) fu_identifier(id, sizeof id, best->of ? best->of->name : best->name);
-    snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get((tn_op)c->node[conv].t->op)->name, best ? "_" : "", id,
+    snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get(c->node[conv].t->op)->name, best ? "_" : "", id,
              best && best->of ? "_bwd" : "", (long long)columns);
 }
 
@@ -167,7 +167,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     if (!tile) return TN_E_NOMEM;
     fu_conv_desc(c, conv, &d);
     if (!(parts->n_before ? fu_conv_tile_loading : fu_conv_tile_tuned)(&d, c->target, last != NULL, tile))
-        return fu_fail(c, TN_E_INTERNAL, "%s: no tile", tn_op_get((tn_op)t->op)->name);
+        return fu_fail(c, TN_E_INTERNAL, "%s: no tile", tn_op_get(t->op)->name);
     int status = take_operand(e, parts->n_before ? parts->from : t->in[0], tile->align[0], "x");
     if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
@@ -249,8 +249,7 @@ int fu_emit_tile(fu_ctx *c, const fu_group *g)
     const fu_candidate k = fu_candidate_of(c, g);
     tn_cut_reason why = fu_tile_try(c, &k, &parts);
     if (why)
-        return fu_fail(c, TN_E_INTERNAL, "%s: %s", tn_op_get((tn_op)c->node[conv].t->op)->name,
-                       tn_cut_text(why));
+        return fu_fail(c, TN_E_INTERNAL, "%s: %s", tn_op_get(c->node[conv].t->op)->name, tn_cut_text(why));
     int status = fu_verify_program(c, c->prog);
     if (!status && parts.n_sum) status = fu_verify_program(c, c->prog2);
     if (!status && parts.n_before) status = fu_verify_program(c, c->prog3);

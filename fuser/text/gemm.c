@@ -85,7 +85,7 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     const tn_tensor *t = c->node[node].t;
     const fu_node *own = &c->node[node];
     int nb = t->ndim - 2;
-    tn_gemm g = {.dtype = (tn_dtype)t->dtype,
+    tn_gemm g = {.dtype = t->dtype,
                  .n = t->shape[nb + 1],
                  .k = t->in[0]->shape[nb + 1],
                  .c_row = t->shape[nb + 1],

@@ -80,7 +80,7 @@ void fu_describe(fu_em *e, const fu_group *g)
     tn_put(t, "/* %s%s:", e->s->name, p->second ? ", when all parts are done" : "");
     for (int i = 0; i < g->n && !p->second; i++) {
         const tn_tensor *n = e->c->node[g->member[i]].t;
-        tn_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get((tn_op)n->op)->name, n->name ? ":" : "",
+        tn_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get(n->op)->name, n->name ? ":" : "",
                n->name ? n->name : "");
     }
     tn_put(t, "\n * %s schedule over [", form[p->form]);

@@ -40,24 +40,20 @@ int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out)
     if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
     out->dense = *t;
     out->t = &out->dense;
-    int64_t below = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        out->dense.stride[i] = below;
-        below *= t->shape[i];
-    }
+    tn_dense_strides(t->ndim, t->shape, out->dense.stride);
     return 0;
 }
 
 void fu_raw_input(fu_raw *k, const fu_stored *x, const char *name)
 {
-    fu_raw_operand(k, x->slot, x->offset, (tn_dtype)x->t->dtype, name, false);
+    fu_raw_operand(k, x->slot, x->offset, x->t->dtype, name, false);
     k->s->bytes += fu_bytes(x->t);
 }
 
 void fu_raw_output(fu_raw *k, const char *name)
 {
     const tn_tensor *t = k->c->node[k->node].t;
-    fu_raw_operand(k, k->node, 0, (tn_dtype)t->dtype, name, true);
+    fu_raw_operand(k, k->node, 0, t->dtype, name, true);
     k->s->bytes += fu_bytes(t);
 }
 
@@ -141,13 +137,6 @@ void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *
     }
 }
 
-int64_t fu_raw_count(const tn_tensor *t, int from, int to)
-{
-    int64_t n = 1;
-    for (int i = from; i < to; i++) n *= t->shape[i];
-    return n;
-}
-
 /* The kernel that copies x into a part of a dense tensor of shape `whole`, which begins at `offset`. */
 static int emit_copy(fu_ctx *c, const fu_group *g, const tn_tensor *x, const int64_t *whole, int slot,
                      int64_t offset)
@@ -163,7 +152,7 @@ static int emit_copy(fu_ctx *c, const fu_group *g, const tn_tensor *x, const int
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t)
 {
     const fu_group none = {0};
-    const int slot = fu_scratch_slot(c, tn_node_numel(t), (tn_dtype)t->dtype);
+    const int slot = fu_scratch_slot(c, tn_node_numel(t), t->dtype);
     const int r = slot < 0 ? slot : emit_copy(c, &none, t, t->shape, slot, 0);
     return r ? r : slot;
 }
@@ -173,7 +162,7 @@ int fu_emit_concat(fu_ctx *c, const fu_group *g)
 {
     const tn_tensor *t = c->node[g->member[0]].t;
     const int axis = t->attr->axis;
-    const int64_t inner = fu_raw_count(t, axis + 1, t->ndim);
+    const int64_t inner = tn_extent(t->shape, axis + 1, t->ndim);
     int64_t at = 0;
     for (int i = 0; i < t->n_in; i++) {
         const int r = emit_copy(c, g, fu_value_of(c, t->in[i]), t->shape, g->member[0], at);

@@ -41,7 +41,6 @@ int fu_raw_close(fu_raw *k, const char *comment, int64_t items, int64_t per_item
 /* Sum of coordinate * stride over axes from .. to - 1; coordinates are named by a prefix and the axis. */
 void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, char *out, size_t n);
 void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *what);
-int64_t fu_raw_count(const tn_tensor *t, int from, int to);
 /* The value of the element name[at], and the line that stores a value as one. */
 void fu_raw_value(const fu_raw *k, tn_dtype d, const char *name, const char *at, char *out, size_t n);
 void fu_raw_store(fu_raw *k, tn_dtype d, const char *element, const char *value);

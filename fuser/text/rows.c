@@ -12,7 +12,7 @@ int fu_emit_rows(fu_ctx *c, const fu_group *g)
     const int node = g->member[0];
     const tn_tensor *t = c->node[node].t;
     const int axis = t->attr->axis;
-    const tn_dtype d = (tn_dtype)t->dtype;
+    const tn_dtype d = t->dtype;
     fu_stored index, src;
     int r = fu_raw_find(c, t->in[1], &index), target;
     int64_t offset;
@@ -21,11 +21,11 @@ int fu_emit_rows(fu_ctx *c, const fu_group *g)
         r = fu_fail(c, TN_E_INTERNAL, "the target has no memory");
     fu_raw k;
     const long long lines = t->shape[axis], rows = t->in[2]->shape[axis],
-                    inner = fu_raw_count(t, axis + 1, t->ndim);
-    if (!r) r = fu_raw_open(&k, c, g, tn_op_get((tn_op)t->op)->name, inner);
+                    inner = tn_extent(t->shape, axis + 1, t->ndim);
+    if (!r) r = fu_raw_open(&k, c, g, tn_op_get(t->op)->name, inner);
     if (r) return r;
     const long long tiles = k.grid ? inner : (inner + TILE - 1) / TILE;
-    const int64_t items = fu_raw_count(t, 0, axis) * tiles;
+    const int64_t items = tn_extent(t->shape, 0, axis) * tiles;
     char at[300], value[400], to[160];
     fu_raw_input(&k, &index, "index");
     fu_raw_input(&k, &src, "src");

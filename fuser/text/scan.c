@@ -109,13 +109,13 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g)
     if (c->node[g->member[0]].kind == TN_KIND_SORT) return fu_emit_sort(c, g);
     const tn_tensor *t = c->node[g->member[0]].t;
     const int axis = t->attr->axis;
-    scan s = {.t = t, .op = tn_op_get((tn_op)t->op), .d = (tn_dtype)t->dtype, .axis = axis};
+    scan s = {.t = t, .op = tn_op_get(t->op), .d = t->dtype, .axis = axis};
     int r = fu_raw_find(c, t->in[0], &s.x);
     if (!r) r = fu_raw_open(&s.k, c, g, s.op->name, axis ? t->shape[axis] : 0);
     if (r) return r;
     s.acc = tn_dtype_is_float(s.d) ? TN_F64 : s.d;
-    s.outer = fu_raw_count(t, 0, axis);
-    s.inner = fu_raw_count(t, axis + 1, t->ndim);
+    s.outer = tn_extent(t->shape, 0, axis);
+    s.inner = tn_extent(t->shape, axis + 1, t->ndim);
     const bool side = s.inner > 1 && !s.k.grid, warps = s.inner == 1 && s.k.grid;
     const int64_t n = t->shape[axis], items = s.outer * (side ? (s.inner + TILE - 1) / TILE : s.inner);
     fu_raw_input(&s.k, &s.x, "x");

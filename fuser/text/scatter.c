@@ -48,7 +48,7 @@ static void add_element(scatter *s, bool behind)
 {
     char at[300], value[400], to[400];
     fu_raw_index(s->src.t, 0, s->src.t->ndim, "i", at, sizeof at);
-    fu_raw_value(&s->k, (tn_dtype)s->t->dtype, "src", at, value, sizeof value);
+    fu_raw_value(&s->k, s->t->dtype, "src", at, value, sizeof value);
     target_place(s, behind, to, sizeof to);
     fu_line(&s->k.t, "%s += %s;", to, value);
 }
@@ -59,7 +59,7 @@ static void round_sum(scatter *s, const char *at)
     char sum[120], to[120];
     snprintf(sum, sizeof sum, "sum[%s]", at);
     snprintf(to, sizeof to, "out[%s]", at);
-    fu_raw_store(&s->k, (tn_dtype)s->t->dtype, to, sum);
+    fu_raw_store(&s->k, s->t->dtype, to, sum);
 }
 
 /* ---- an item for each range, or for each place of one ---- */
@@ -216,16 +216,15 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
     const int node = g->member[0];
     const tn_tensor *t = c->node[node].t;
     if (c->node[node].kind == TN_KIND_ASSIGN) return fu_emit_rows(c, g);
-    const tn_dtype d = (tn_dtype)t->dtype, acc = fu_compute_dtype(d);
+    const tn_dtype d = t->dtype, acc = fu_compute_dtype(d);
     scatter s = {.t = t, .axis = t->attr->axis, .by_line = t->op == TN_OP_index_add, .to = "out"};
     int r, wide = -1;
     if ((r = fu_raw_find(c, t->in[0], &s.src)) || (r = fu_raw_find(c, t->in[1], &s.index))) return r;
-    s.outer = fu_raw_count(t, 0, s.axis);
+    s.outer = tn_extent(t->shape, 0, s.axis);
     s.lines = t->shape[s.axis];
-    s.inner = fu_raw_count(t, s.axis + 1, t->ndim);
+    s.inner = tn_extent(t->shape, s.axis + 1, t->ndim);
     if (acc != d && (wide = fu_scratch_slot(c, tn_node_numel(t), acc)) < 0) return wide;
-    if ((r = fu_raw_open(&s.k, c, g, tn_op_get((tn_op)t->op)->name, s.inner > 1 ? s.inner : s.lines)))
-        return r;
+    if ((r = fu_raw_open(&s.k, c, g, tn_op_get(t->op)->name, s.inner > 1 ? s.inner : s.lines))) return r;
     cut_ranges(&s);
     fu_raw_input(&s.k, &s.src, "src");
     fu_raw_input(&s.k, &s.index, "index");

@@ -80,7 +80,7 @@ static void heap_of_line(fu_raw *k, const char *type)
 static void open_line(fu_raw *k, const tn_tensor *t, const tn_tensor *x, const char *item)
 {
     const int axis = t->attr->axis;
-    const long long inner = fu_raw_count(t, axis + 1, t->ndim);
+    const long long inner = tn_extent(t->shape, axis + 1, t->ndim);
     char before[300], behind[300];
     fu_line(&k->t, "const int64_t inner = %s %% %lld, outer = %s / %lld;", item, inner, item, inner);
     fu_raw_decode(k, t, 0, axis, "outer");
@@ -94,15 +94,15 @@ int fu_emit_sort(fu_ctx *c, const fu_group *g)
 {
     const tn_tensor *t = c->node[g->member[0]].t;
     const int axis = t->attr->axis;
-    const long long inner = fu_raw_count(t, axis + 1, t->ndim), n = t->in[0]->shape[axis],
+    const long long inner = tn_extent(t->shape, axis + 1, t->ndim), n = t->in[0]->shape[axis],
                     most = t->shape[axis];
-    const int64_t lines = fu_raw_count(t, 0, axis) * inner;
+    const int64_t lines = tn_extent(t->shape, 0, axis) * inner;
     fu_stored x;
     fu_raw k;
     int r = fu_raw_find(c, t->in[0], &x);
-    if (!r) r = fu_raw_open(&k, c, g, tn_op_get((tn_op)t->op)->name, n);
+    if (!r) r = fu_raw_open(&k, c, g, tn_op_get(t->op)->name, n);
     if (r) return r;
-    const char *type = k.lang->type[fu_compute_dtype((tn_dtype)x.t->dtype)];
+    const char *type = k.lang->type[fu_compute_dtype(x.t->dtype)];
     fu_raw_input(&k, &x, "x");
     fu_raw_output(&k, "out");
     define_before(&k, t);

@@ -269,14 +269,10 @@ static int open_kernel(window *w, fu_ctx *c, const fu_group *g)
         const int r = fu_dense_operand(c, t->in[i], &slot[i], &offset[i]);
         if (r) return r;
     }
-    const int r = fu_raw_open(&w->k, c, g, tn_op_get((tn_op)t->op)->name, t->shape[3]);
+    const int r = fu_raw_open(&w->k, c, g, tn_op_get(t->op)->name, t->shape[3]);
     if (r) return r;
     for (int i = 0; i < t->n_in; i++) {
-        fu_raw_operand(&w->k, slot[i], offset[i], (tn_dtype)t->in[i]->dtype,
-                       i         ? "index"
-                       : w->back ? "g"
-                                 : "x",
-                       false);
+        fu_raw_operand(&w->k, slot[i], offset[i], t->in[i]->dtype, i ? "index" : w->back ? "g" : "x", false);
         w->k.s->bytes += fu_bytes(t->in[i]);
     }
     for (int i = 0; i < g->n; i++) {
@@ -292,8 +288,8 @@ static int open_kernel(window *w, fu_ctx *c, const fu_group *g)
 int fu_emit_window(fu_ctx *c, const fu_group *g)
 {
     const tn_tensor *t = c->node[g->member[0]].t;
-    window w = {.t = t, .p = &t->attr->pool, .d = (tn_dtype)t->in[0]->dtype};
-    w.to = t->op == TN_OP_pool_argmax ? w.d : (tn_dtype)t->dtype;
+    window w = {.t = t, .p = &t->attr->pool, .d = t->in[0]->dtype};
+    w.to = t->op == TN_OP_pool_argmax ? w.d : t->dtype;
     w.acc = fu_compute_dtype(w.d);
     w.back = t->op == TN_OP_pool_spread || t->op == TN_OP_pool_put;
     w.rows = t->shape[1];

@@ -39,7 +39,7 @@ typedef struct world {
     bool exact;        /* f64 on the reference device */
     tn_tensor **clone; /* by slot */
     tn_tensor **view, **viewed;
-    int n_view, cap_view, n_region;
+    int n_view, cap_view, cap_viewed, n_region;
     region *region;
     bool failed;
 } world;
@@ -80,7 +80,7 @@ static void add_region(world *w, const tn_tensor *t)
             return;
         }
     region *r = &w->region[w->n_region];
-    tn_dtype d = (tn_dtype)t->dtype;
+    tn_dtype d = t->dtype;
     size_t n = b->bytes / tn_dtype_size(d);
     *r = (region){b, d, w->graph.device->alloc(w->graph.device, n * tn_elem_size(&w->graph, d) + 64)};
     if (!(w->failed = !r->copy)) w->n_region++;
@@ -100,10 +100,9 @@ static void look_into(world *w, tn_tensor *c, const tn_tensor *t)
     c->offset = 0;
     for (int i = 0; i < w->n_region && b; i++) {
         if (w->region[i].of != b) continue;
-        int64_t first = (at - (const char *)b->data) / (int64_t)tn_dtype_size((tn_dtype)t->dtype);
+        int64_t first = (at - (const char *)b->data) / (int64_t)tn_dtype_size(t->dtype);
         c->buf = tn_storage_wrap(
-            &w->graph, w->region[i].copy + first * (int64_t)tn_elem_size(&w->graph, (tn_dtype)t->dtype),
-            b->bytes);
+            &w->graph, w->region[i].copy + first * (int64_t)tn_elem_size(&w->graph, t->dtype), b->bytes);
         break;
     }
     w->failed = w->failed || !c->buf;
@@ -128,15 +127,10 @@ static tn_tensor *copy_node(world *w, const tn_tensor *t)
 
 static tn_tensor *remember(world *w, const tn_tensor *t, tn_tensor *c)
 {
-    if (w->n_view == w->cap_view) {
-        int cap = w->cap_view ? 2 * w->cap_view : 64;
-        tn_tensor **v = tn_realloc(w->view, (size_t)cap * sizeof *v);
-        if (v) w->view = v;
-        tn_tensor **o = v ? tn_realloc(w->viewed, (size_t)cap * sizeof *o) : NULL;
-        if (o) w->viewed = o;
-        w->failed = w->failed || !o;
-        if (!o) return c;
-        w->cap_view = cap;
+    if (!tn_reserve(&w->view, &w->cap_view, w->n_view + 1, sizeof *w->view) ||
+        !tn_reserve(&w->viewed, &w->cap_viewed, w->n_view + 1, sizeof *w->viewed)) {
+        w->failed = true;
+        return c;
     }
     w->view[w->n_view] = c;
     w->viewed[w->n_view++] = (tn_tensor *)(uintptr_t)t;
@@ -244,10 +238,10 @@ static size_t place_of(const elements *e, int64_t i)
 static bool casts_too_much(const tn_tensor *c)
 {
     const tn_tensor *x = c->n_in == 1 ? c->in[0] : NULL;
-    if (!x || tn_kind_of(c) != TN_KIND_CAST || !tn_dtype_is_int((tn_dtype)c->dtype) ||
-        !tn_dtype_is_float((tn_dtype)x->dtype) || !tn_node_data(x))
+    if (!x || tn_kind_of(c) != TN_KIND_CAST || !tn_dtype_is_int(c->dtype) || !tn_dtype_is_float(x->dtype) ||
+        !tn_node_data(x))
         return false;
-    int bits = 8 * (int)tn_dtype_size((tn_dtype)c->dtype);
+    int bits = 8 * (int)tn_dtype_size(c->dtype);
     double low = c->dtype == TN_U8 ? 0 : -ldexp(1, bits - 1),
            end = ldexp(1, c->dtype == TN_U8 ? 8 : bits - 1);
     elements e = {tn_node_data(x), TN_F64, x->ndim, x->shape, x->stride};
@@ -275,7 +269,7 @@ static void mark_undefined(const tn_session *s, const world *w, const tn_flush_s
                 "checked mode: %s at %s:%d is given numbers that %s does not hold; what is made of them is "
                 "not compared",
                 call ? call->name : "cast", call && call->file ? tn_short_file(call->file) : "?",
-                call ? call->line : 0, tn_dtype_name((tn_dtype)first->dtype));
+                call ? call->line : 0, tn_dtype_name(first->dtype));
 }
 
 static void free_world(world *w, int n)
@@ -393,19 +387,14 @@ void tn_check_plant(tn_session *s, int least)
 static elements clone_elements(const world *w, int slot)
 {
     const tn_tensor *c = w->clone[slot];
-    return (elements){tn_node_data(c), tn_stored_dtype(&w->graph, (tn_dtype)c->dtype), c->ndim, c->shape,
-                      c->stride};
+    return (elements){tn_node_data(c), tn_stored_dtype(&w->graph, c->dtype), c->ndim, c->shape, c->stride};
 }
 
 static elements result_elements(const tn_flush_scratch *f, int slot, int64_t *dense)
 {
     const tn_tensor *t = f->node.at[slot], *to = tn_node_written(t);
-    int64_t n = 1;
-    for (int k = t->ndim - 1; k >= 0; k--) {
-        dense[k] = n;
-        n *= t->shape[k];
-    }
-    return (elements){f->address[slot], (tn_dtype)t->dtype, t->ndim, t->shape, to ? to->stride : dense};
+    tn_dense_strides(t->ndim, t->shape, dense);
+    return (elements){f->address[slot], t->dtype, t->ndim, t->shape, to ? to->stride : dense};
 }
 
 static double tolerance_of(tn_dtype d)

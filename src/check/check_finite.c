@@ -19,7 +19,7 @@ enum { FINITE, INFINITE, NOT_A_NUMBER };
 
 static int grade_of(const tn_session *s, const tn_tensor *t, const char *data, const int64_t *stride)
 {
-    tn_dtype d = (tn_dtype)t->dtype;
+    tn_dtype d = t->dtype;
     int64_t at[TN_MAX_DIMS] = {0};
     int worst = FINITE;
     if (!data || !tn_dtype_is_float(d) || !s->device->shares_host_memory) return FINITE;
@@ -36,20 +36,17 @@ static int grade_of(const tn_session *s, const tn_tensor *t, const char *data, c
 static int grade_of_result(const tn_session *s, const tn_flush_scratch *f, int slot)
 {
     const tn_tensor *t = f->node.at[slot], *to = tn_node_written(t);
-    int64_t dense[TN_MAX_DIMS], n = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        dense[i] = n;
-        n *= t->shape[i];
-    }
+    int64_t dense[TN_MAX_DIMS];
+    tn_dense_strides(t->ndim, t->shape, dense);
     return grade_of(s, t, f->address[slot], to ? to->stride : dense);
 }
 
 static void remember_leaf(tn_session *s, int grade, const tn_tensor *t)
 {
-    char *origin = s->explain->origin[grade], what[160];
+    char *origin = s->explain->origin[grade];
     if (!*origin)
         snprintf(origin, sizeof s->explain->origin[0], "%s, which was there before, holds such already",
-                 tn_tensor_text(what, sizeof what, t));
+                 TN_TENSOR_TEXT(t));
 }
 
 /* The calls that a kernel does the work of: "log at train.c:41, mean at train.c:42". */
@@ -118,9 +115,8 @@ int tn_finite_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, 
         if (slot < 0 || slot >= f->node.n || !(f->node.at[slot]->flags & TN_F_LOSS)) continue;
         const tn_tensor *t = f->node.at[slot];
         double raw = 0, v;
-        if (s->device->download(s->device, &raw, f->address[slot], tn_dtype_size((tn_dtype)t->dtype)))
-            continue;
-        v = tn_load_f64(&raw, (tn_dtype)t->dtype, 0);
+        if (s->device->download(s->device, &raw, f->address[slot], tn_dtype_size(t->dtype))) continue;
+        v = tn_load_f64(&raw, t->dtype, 0);
         if (!isfinite(v)) return loss_error(s, t, v);
     }
     return TN_OK;
@@ -136,7 +132,7 @@ int tn_finite_loss(tn_session *s, tn_tensor *loss)
         return TN_OK;
     }
     double raw = 0;
-    tn_dtype stored = tn_stored_dtype(&s->graph, (tn_dtype)b->dtype);
+    tn_dtype stored = tn_stored_dtype(&s->graph, b->dtype);
     if (s->device->download(s->device, &raw, tn_node_data(b), tn_dtype_size(stored))) return TN_OK;
     double v = tn_load_f64(&raw, stored, 0);
     return isfinite(v) ? TN_OK : loss_error(s, b, v);

@@ -86,15 +86,13 @@ static void put_reasons(tn_growing *t, const tn_plan *p)
 static void put_node(tn_growing *t, const tn_note *n, int node)
 {
     const tn_note_value *v = &n->value[node];
-    char shape[160];
-    tn_put(t, "    %d = %s(", node, tn_op_get((tn_op)v->op)->name);
+    tn_put(t, "    %d = %s(", node, tn_op_get(v->op)->name);
     for (int k = 0; k < v->n_in; k++) {
         const tn_note_value *x = &n->value[v->in[k]];
         tn_put(t, "%s%d", k ? ", " : "", v->in[k]);
         if (x->name && v->in[k] >= n->n_node) tn_put(t, ":%s", x->name);
     }
-    tn_put(t, ") %s %s", tn_dtype_name((tn_dtype)v->dtype),
-           tn_shape_text(shape, sizeof shape, v->ndim, v->shape));
+    tn_put(t, ") %s %s", tn_dtype_name(v->dtype), TN_SHAPE_TEXT(v->ndim, v->shape));
     if (v->name) tn_put(t, " %s", v->name);
     if (v->call >= 0) {
         tn_put(t, "  ");

@@ -1,6 +1,7 @@
 /* alloc.c - malloc with a fuse in it. */
 #include "alloc.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,18 @@ void *tn_calloc(size_t n, size_t size)
 void *tn_realloc(void *p, size_t bytes)
 {
     return burnt() ? NULL : realloc(p, bytes ? bytes : 1);
+}
+
+bool tn_grow(void *array, int *cap, int64_t n, size_t size)
+{
+    enum { FEWEST = 16 };
+    void *p;
+    const int64_t more = n * 2 < FEWEST ? FEWEST : n * 2;
+    memcpy(&p, array, sizeof p); /* whatever it is a pointer to */
+    if (more > INT_MAX || !(p = tn_realloc(p, (size_t)more * size))) return false;
+    memcpy(array, &p, sizeof p);
+    *cap = (int)more;
+    return true;
 }
 
 void *tn_aligned_alloc(size_t align, size_t bytes)

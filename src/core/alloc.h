@@ -8,6 +8,14 @@
 void *tn_aligned_alloc(size_t align, size_t bytes);
 char *tn_strdup(const char *s);
 
+bool tn_grow(void *array, int *cap, int64_t n, size_t size);
+/* Room for n elements of `size` bytes in *array, the address of a pointer, which has room for *cap. false: no
+ * memory, and all is as it was. */
+static inline bool tn_reserve(void *array, int *cap, int64_t n, size_t size)
+{
+    return n <= *cap || tn_grow(array, cap, n, size);
+}
+
 /* Test hook: the (n+1)-th allocation from now on, and all after it, fail; n < 0 turns it off. */
 void tn_alloc_fail_after(long n);
 /* Allocations asked for since the program began. */

@@ -95,13 +95,7 @@ void tn_slots_init(tn_slots *s, size_t size, size_t align)
 static int grow(tn_slots *s)
 {
     enum { PER_BLOCK = 64 };
-    if (s->n_blocks == s->cap_blocks) {
-        int cap = s->cap_blocks ? 2 * s->cap_blocks : 16;
-        void **b = tn_realloc(s->blocks, (size_t)cap * sizeof *b);
-        if (!b) return -1;
-        s->blocks = b;
-        s->cap_blocks = cap;
-    }
+    if (!tn_reserve(&s->blocks, &s->cap_blocks, s->n_blocks + 1, sizeof *s->blocks)) return -1;
     char *block = tn_aligned_alloc(s->align, s->size * PER_BLOCK);
     if (!block) return -1;
     memset(block, 0, s->size * PER_BLOCK);

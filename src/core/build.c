@@ -13,8 +13,7 @@ int tn_axis(tn_graph *g, const tn_tensor *x, int axis)
 {
     int a = axis < 0 ? axis + x->ndim : axis;
     if (a >= 0 && a < x->ndim) return a;
-    char s[128];
-    tn_error_set(g, TN_E_ARG, "axis %d does not exist in shape %s", axis, tn_tensor_text(s, sizeof s, x));
+    tn_error_set(g, TN_E_ARG, "axis %d does not exist in shape %s", axis, TN_TENSOR_TEXT(x));
     return -1;
 }
 
@@ -62,7 +61,7 @@ tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_
 
 static int join(int have, tn_tensor *x)
 {
-    return have < 0 ? x->dtype : (int)tn_dtype_promote((tn_dtype)have, (tn_dtype)x->dtype);
+    return have < 0 ? x->dtype : (int)tn_dtype_promote((tn_dtype)have, x->dtype);
 }
 
 /* 0 bool, 1 integer, 2 floating */
@@ -99,17 +98,14 @@ static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
     int ndim = 0;
     int64_t shape[TN_MAX_DIMS];
     for (int i = 0; i < n; i++)
-        if (!tn_broadcast_shape(ndim, shape, operand[i]->ndim, operand[i]->shape, &ndim, shape)) {
-            char a[128], b[128];
+        if (!tn_broadcast_shape(ndim, shape, operand[i]->ndim, operand[i]->shape, &ndim, shape))
             return tn_error_set(g, TN_E_SHAPE, "shapes %s and %s do not broadcast",
-                                tn_tensor_text(a, sizeof a, operand[0]),
-                                tn_tensor_text(b, sizeof b, operand[i]));
-        }
+                                TN_TENSOR_TEXT(operand[0]), TN_TENSOR_TEXT(operand[i]));
     /* where's condition keeps its own type: only what is chosen from promotes */
     int first = o->arity == 3 ? 1 : 0;
     if (first && operand[0]->dtype != TN_BOOL)
         return tn_error_set(g, TN_E_DTYPE, "condition must be bool, as a comparison makes it, got %s",
-                            tn_dtype_name((tn_dtype)operand[0]->dtype));
+                            tn_dtype_name(operand[0]->dtype));
     tn_dtype d = tn_common_dtype(n - first, operand + first);
     if (o->type == TN_TYPE_FLT && !tn_dtype_is_float(d)) d = TN_F32;
     if (o->type == TN_TYPE_NUM && d == TN_BOOL) d = TN_I64;
@@ -151,17 +147,15 @@ tn_tensor *tn_mk_reduce(tn_op op, tn_tensor *x, uint32_t axes)
 {
     if (!x) return NULL;
     tn_graph *g = graph_of(x);
-    tn_dtype d = reduce_dtype(op, (tn_dtype)x->dtype);
+    tn_dtype d = reduce_dtype(op, x->dtype);
     bool arg = op == TN_OP_reduce_argmax || op == TN_OP_reduce_argmin;
     if (!axes && !arg) return tn_mk_cast(x, d);
     int64_t shape[TN_MAX_DIMS];
     for (int i = 0; i < x->ndim; i++) {
         shape[i] = axes >> i & 1 ? 1 : x->shape[i];
-        if ((axes >> i & 1) && x->shape[i] == 0 && op != TN_OP_reduce_sum && op != TN_OP_reduce_prod) {
-            char s[128];
+        if ((axes >> i & 1) && x->shape[i] == 0 && op != TN_OP_reduce_sum && op != TN_OP_reduce_prod)
             return tn_error_set(g, TN_E_SHAPE, "%s over an empty axis of shape %s", tn_op_get(op)->name + 7,
-                                tn_tensor_text(s, sizeof s, x));
-        }
+                                TN_TENSOR_TEXT(x));
     }
     if (!arg) x = tn_mk_cast(x, d);
     tn_tensor *n = x ? tn_node_new(g, op, d, x->ndim, shape, 1, &x) : NULL;
@@ -183,8 +177,8 @@ tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes)
 tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse)
 {
     if (!x) return NULL;
-    if (!tn_dtype_is_float((tn_dtype)x->dtype)) x = tn_mk_cast(x, TN_I64);
-    tn_tensor *n = x ? tn_node_new(graph_of(x), op, (tn_dtype)x->dtype, x->ndim, x->shape, 1, &x) : NULL;
+    if (!tn_dtype_is_float(x->dtype)) x = tn_mk_cast(x, TN_I64);
+    tn_tensor *n = x ? tn_node_new(graph_of(x), op, x->dtype, x->ndim, x->shape, 1, &x) : NULL;
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;
     a->axis = axis;
@@ -225,7 +219,7 @@ static tn_tensor *assignment(tn_op op, tn_tensor *target, int n_in, tn_tensor **
 {
     tn_graph *g = graph_of(target);
     g->no_grad++;
-    tn_tensor *n = tn_node_new(g, op, (tn_dtype)target->dtype, target->ndim, target->shape, n_in, in);
+    tn_tensor *n = tn_node_new(g, op, target->dtype, target->ndim, target->shape, n_in, in);
     g->no_grad--;
     if (n) target->base->flags |= TN_F_TARGET;
     return n && tn_node_hold(n) ? n : NULL;
@@ -234,12 +228,10 @@ static tn_tensor *assignment(tn_op op, tn_tensor *target, int n_in, tn_tensor **
 tn_tensor *tn_mk_assign(tn_tensor *target, tn_tensor *source)
 {
     if (!target || !source) return NULL;
-    if (!tn_same_shape(target, source)) {
-        char a[128], b[128];
-        return tn_error_set(graph_of(target), TN_E_SHAPE, "target is %s, source %s",
-                            tn_tensor_text(a, sizeof a, target), tn_tensor_text(b, sizeof b, source));
-    }
-    source = tn_mk_cast(source, (tn_dtype)target->dtype);
+    if (!tn_same_shape(target, source))
+        return tn_error_set(graph_of(target), TN_E_SHAPE, "target is %s, source %s", TN_TENSOR_TEXT(target),
+                            TN_TENSOR_TEXT(source));
+    source = tn_mk_cast(source, target->dtype);
     return source ? assignment(TN_OP_assign, target, 2, (tn_tensor *[]){target, source}) : NULL;
 }
 
@@ -248,16 +240,13 @@ tn_tensor *tn_mk_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_t
     if (!target || !index || !source) return NULL;
     bool fits = index->ndim == 1 && source->ndim == target->ndim && source->shape[axis] == index->shape[0];
     for (int i = 0; fits && i < target->ndim; i++) fits = i == axis || source->shape[i] == target->shape[i];
-    if (!fits || !tn_node_is_dense(target) || !tn_dtype_is_int((tn_dtype)index->dtype)) {
-        char a[128], b[128], c[128];
+    if (!fits || !tn_node_is_dense(target) || !tn_dtype_is_int(index->dtype))
         return tn_error_set(
             graph_of(target), fits ? TN_E_ARG : TN_E_SHAPE,
             "target %s, index %s, source %s: wanted integers, one for each line of source along axis "
             "%d, and a target that is dense",
-            tn_tensor_text(a, sizeof a, target), tn_tensor_text(b, sizeof b, index),
-            tn_tensor_text(c, sizeof c, source), axis);
-    }
-    source = tn_mk_cast(source, (tn_dtype)target->dtype);
+            TN_TENSOR_TEXT(target), TN_TENSOR_TEXT(index), TN_TENSOR_TEXT(source), axis);
+    source = tn_mk_cast(source, target->dtype);
     tn_tensor *n =
         source ? assignment(TN_OP_assign_rows, target, 3, (tn_tensor *[]){target, index, source}) : NULL;
     tn_attr *a = n ? tn_node_attr(n) : NULL;

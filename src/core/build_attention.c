@@ -41,8 +41,7 @@ tn_tensor *tn_mk_attention(tn_op op, const tn_attention *a)
         shape[1] = like->shape[2];
         shape[2] = like->shape[1];
     }
-    tn_tensor *t =
-        tn_node_new(like->graph, op, sums ? TN_F32 : (tn_dtype)like->dtype, like->ndim - sums, shape, n, in);
+    tn_tensor *t = tn_node_new(like->graph, op, sums ? TN_F32 : like->dtype, like->ndim - sums, shape, n, in);
     tn_attr *attr = t ? tn_node_attr(t) : NULL;
     if (!attr) return NULL;
     attr->attention = (tn_attention_attr){.causal = a->causal,
@@ -70,7 +69,7 @@ tn_attention tn_attention_of(const tn_tensor *t)
         a.chance = t->in[n + 1];
         n += 2;
     }
-    if (!of_backward((tn_op)t->op)) return a;
+    if (!of_backward(t->op)) return a;
     a.o = t->in[n];
     a.lse = t->in[n + 1];
     a.go = t->in[n + 2];

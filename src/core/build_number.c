@@ -47,7 +47,7 @@ tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
         if (x->dtype == dtype && !x->attr->weak) return x;
         tn_number v = x->attr->number;
         if (!tn_dtype_is_float(dtype) && !v.is_int) v.i = tn_f64_to_i64(v.f);
-        return tn_mk_typed(x->graph, (tn_op)x->op, v, dtype);
+        return tn_mk_typed(x->graph, x->op, v, dtype);
     }
     if (x->dtype == dtype) return x;
     bool back = x->op == TN_OP_cast && x->in[0]->dtype == dtype && x->dtype == TN_F32;

@@ -6,15 +6,14 @@
 
 static tn_tensor *fail_shapes(tn_tensor *x, tn_tensor *y, const char *what)
 {
-    char a[128], b[128];
-    return tn_error_set(x->graph, TN_E_SHAPE, "shapes %s and %s do not fit: %s",
-                        tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y), what);
+    return tn_error_set(x->graph, TN_E_SHAPE, "shapes %s and %s do not fit: %s", TN_TENSOR_TEXT(x),
+                        TN_TENSOR_TEXT(y), what);
 }
 
 static bool floating(const tn_tensor *x)
 {
-    if (tn_dtype_is_float((tn_dtype)x->dtype)) return true;
-    tn_error_set(x->graph, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name((tn_dtype)x->dtype));
+    if (tn_dtype_is_float(x->dtype)) return true;
+    tn_error_set(x->graph, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(x->dtype));
     return false;
 }
 
@@ -41,7 +40,7 @@ tn_tensor *tn_mk_matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
     if (y->shape[by] != k) return fail_shapes(x, y, "inner extents differ");
     if (!tn_broadcast_shape(bx, x->shape, by, y->shape, &nb, shape))
         return fail_shapes(x, y, "batch axes do not broadcast");
-    tn_dtype d = tn_product_dtype(x->graph, (tn_dtype)x->dtype, (tn_dtype)y->dtype);
+    tn_dtype d = tn_product_dtype(x->graph, x->dtype, y->dtype);
     memcpy(sx, shape, sizeof sx);
     memcpy(sy, shape, sizeof sy);
     sx[nb] = shape[nb] = m;
@@ -76,8 +75,7 @@ static tn_tensor *conv_node(tn_op op, tn_tensor *a, tn_tensor *b, tn_tensor *bia
     a = tn_mk_dense(a); /* the library calls take dense operands only */
     b = tn_mk_dense(b);
     if (!a || !b) return NULL;
-    tn_tensor *n =
-        tn_node_new(a->graph, op, (tn_dtype)a->dtype, 4, shape, bias ? 3 : 2, (tn_tensor *[]){a, b, bias});
+    tn_tensor *n = tn_node_new(a->graph, op, a->dtype, 4, shape, bias ? 3 : 2, (tn_tensor *[]){a, b, bias});
     tn_attr *p = n ? tn_node_attr(n) : NULL;
     if (!p) return NULL;
     p->conv = *attr;
@@ -98,7 +96,7 @@ tn_tensor *tn_mk_conv2d(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_co
         return fail_shapes(x, w, "channels and groups disagree");
     if (x->shape[1] < 1 || x->shape[2] < 1 || w->shape[1] < 1 || w->shape[2] < 1 || w->shape[3] < 1)
         return fail_shapes(x, w, "images, windows and channels need an extent of 1 or more");
-    tn_dtype d = tn_product_dtype(x->graph, (tn_dtype)x->dtype, (tn_dtype)w->dtype);
+    tn_dtype d = tn_product_dtype(x->graph, x->dtype, w->dtype);
     x = tn_mk_cast(x, d);
     w = tn_mk_cast(w, d);
     if (!x || !w) return NULL;
@@ -174,7 +172,7 @@ tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_at
     tn_dtype place = attr->window[0] * attr->window[1] <= 256 ? TN_U8 : TN_I32;
     x = tn_mk_dense(x);
     if (!x) return NULL;
-    tn_dtype d = (tn_dtype)x->dtype;
+    tn_dtype d = x->dtype;
     if (op == TN_OP_pool_argmax) d = place;
     if (op == TN_OP_pool_sum && tn_dtype_is_half(d)) d = TN_F32;
     tn_tensor *n = tn_node_new(x->graph, op, d, 4, shape, index ? 2 : 1, (tn_tensor *[]){x, index});
@@ -188,9 +186,9 @@ tn_tensor *tn_mk_pool(tn_op op, tn_tensor *x, tn_tensor *index, const tn_pool_at
 
 static bool index_dtype(const tn_tensor *index)
 {
-    if (tn_dtype_is_int((tn_dtype)index->dtype)) return true;
+    if (tn_dtype_is_int(index->dtype)) return true;
     tn_error_set(index->graph, TN_E_DTYPE, "index must be an integer tensor, got %s",
-                 tn_dtype_name((tn_dtype)index->dtype));
+                 tn_dtype_name(index->dtype));
     return false;
 }
 
@@ -198,16 +196,15 @@ static bool index_dtype(const tn_tensor *index)
 static bool something_to_choose(const tn_tensor *index, int axis, int ndim, const int64_t *shape)
 {
     if (shape[axis] || !tn_node_numel(index)) return true;
-    char s[128];
     tn_error_set(index->graph, TN_E_INDEX, "nothing to choose from: axis %d of shape %s is empty", axis,
-                 tn_shape_text(s, sizeof s, ndim, shape));
+                 TN_SHAPE_TEXT(ndim, shape));
     return false;
 }
 
 static tn_tensor *index_node(tn_op op, tn_tensor *x, tn_tensor *index, int axis, int ndim,
                              const int64_t *shape)
 {
-    tn_tensor *n = tn_node_new(x->graph, op, (tn_dtype)x->dtype, ndim, shape, 2, (tn_tensor *[]){x, index});
+    tn_tensor *n = tn_node_new(x->graph, op, x->dtype, ndim, shape, 2, (tn_tensor *[]){x, index});
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;
     a->axis = axis;

@@ -11,7 +11,7 @@
 static tn_tensor *strided(tn_op op, tn_tensor *x, int ndim, const int64_t *shape, const int64_t *stride,
                           int64_t offset)
 {
-    tn_tensor *n = tn_node_new(x->graph, op, (tn_dtype)x->dtype, ndim, shape, 1, &x);
+    tn_tensor *n = tn_node_new(x->graph, op, x->dtype, ndim, shape, 1, &x);
     if (!n) return NULL;
     n->base = x->base;
     n->offset = offset;
@@ -66,18 +66,15 @@ tn_tensor *tn_mk_alias(tn_tensor *x)
 tn_tensor *tn_mk_reshape(tn_tensor *x, int ndim, const int64_t *shape)
 {
     if (!x) return NULL;
-    int64_t k = 1;
-    for (int i = 0; i < ndim; i++) k *= shape[i];
-    if (k != tn_node_numel(x)) {
-        char a[128], b[128];
-        return tn_error_set(x->graph, TN_E_SHAPE, "shape %s cannot become %s", tn_tensor_text(a, sizeof a, x),
-                            tn_shape_text(b, sizeof b, ndim, shape));
-    }
+    const int64_t k = tn_extent(shape, 0, ndim);
+    if (k != tn_node_numel(x))
+        return tn_error_set(x->graph, TN_E_SHAPE, "shape %s cannot become %s", TN_TENSOR_TEXT(x),
+                            TN_SHAPE_TEXT(ndim, shape));
     if (ndim == x->ndim && (!ndim || !memcmp(shape, x->shape, (size_t)ndim * sizeof *shape))) return x;
     int64_t stride[TN_MAX_DIMS];
     if (k > 0 && reshape_strides(x, ndim, shape, stride))
         return strided(TN_OP_reshape, x, ndim, shape, stride, x->offset);
-    return tn_node_new(x->graph, TN_OP_reshape, (tn_dtype)x->dtype, ndim, shape, 1, &x);
+    return tn_node_new(x->graph, TN_OP_reshape, x->dtype, ndim, shape, 1, &x);
 }
 
 tn_tensor *tn_mk_permute(tn_tensor *x, const int *perm)
@@ -125,9 +122,8 @@ tn_tensor *tn_mk_expand(tn_tensor *x, int ndim, const int64_t *shape)
     int64_t stride[TN_MAX_DIMS] = {0};
     for (int i = 0; i < ndim && x->ndim; i++) {
         if (lead < 0 || (x->shape[i] != shape[i] && x->shape[i] != 1)) {
-            char a[128], b[128];
-            return tn_error_set(x->graph, TN_E_SHAPE, "shape %s does not expand to %s",
-                                tn_tensor_text(a, sizeof a, x), tn_shape_text(b, sizeof b, ndim, shape));
+            return tn_error_set(x->graph, TN_E_SHAPE, "shape %s does not expand to %s", TN_TENSOR_TEXT(x),
+                                TN_SHAPE_TEXT(ndim, shape));
         }
         stride[i] = x->shape[i] == shape[i] ? x->stride[i] : 0;
     }
@@ -175,10 +171,9 @@ tn_tensor *tn_mk_pad(tn_tensor *x, tn_tensor *fill, const int64_t *before, const
         same = same && !before[i] && !after[i];
     }
     if (same) return x;
-    fill = tn_mk_cast(fill, (tn_dtype)x->dtype);
+    fill = tn_mk_cast(fill, x->dtype);
     if (!fill) return NULL;
-    tn_tensor *n =
-        tn_node_new(x->graph, TN_OP_pad, (tn_dtype)x->dtype, x->ndim, shape, 2, (tn_tensor *[]){x, fill});
+    tn_tensor *n = tn_node_new(x->graph, TN_OP_pad, x->dtype, x->ndim, shape, 2, (tn_tensor *[]){x, fill});
     tn_attr *a = n ? tn_node_attr(n) : NULL;
     if (!a) return NULL;
     memcpy(a->v[0], before, (size_t)x->ndim * sizeof *before);
@@ -195,18 +190,16 @@ tn_tensor *tn_mk_concat(tn_graph *g, int n, tn_tensor *const *xs, int axis)
     tn_dtype d = TN_F32;
     for (int i = 0; i < n; i++) {
         if (!xs[i]) return NULL;
-        d = i ? tn_dtype_promote(d, (tn_dtype)xs[i]->dtype) : (tn_dtype)xs[i]->dtype;
+        d = i ? tn_dtype_promote(d, xs[i]->dtype) : xs[i]->dtype;
     }
     int ndim = xs[0]->ndim;
     memcpy(shape, xs[0]->shape, sizeof shape);
     for (int i = 0; i < n; i++) {
         bool fits = xs[i]->ndim == ndim;
         for (int a = 0; a < ndim && fits; a++) fits = a == axis || xs[i]->shape[a] == shape[a];
-        if (!fits) {
-            char a[128], b[128];
+        if (!fits)
             return tn_error_set(g, TN_E_SHAPE, "shapes %s and %s do not join along axis %d",
-                                tn_tensor_text(a, sizeof a, xs[0]), tn_tensor_text(b, sizeof b, xs[i]), axis);
-        }
+                                TN_TENSOR_TEXT(xs[0]), TN_TENSOR_TEXT(xs[i]), axis);
         if (i) shape[axis] += xs[i]->shape[axis];
         in[i] = tn_mk_cast(xs[i], d);
         if (!in[i]) return NULL;
@@ -222,7 +215,7 @@ tn_tensor *tn_mk_concat(tn_graph *g, int n, tn_tensor *const *xs, int axis)
 tn_tensor *tn_mk_contiguous(tn_tensor *x)
 {
     if (!x) return NULL;
-    return tn_node_new(x->graph, TN_OP_contiguous, (tn_dtype)x->dtype, x->ndim, x->shape, 1, &x);
+    return tn_node_new(x->graph, TN_OP_contiguous, x->dtype, x->ndim, x->shape, 1, &x);
 }
 
 tn_tensor *tn_mk_dense(tn_tensor *x)

@@ -142,13 +142,8 @@ void tn_graph_take_back(tn_graph *g)
 
 bool tn_graph_grade(tn_graph *g, tn_tensor *leaf, tn_tensor *grad)
 {
-    if (g->n_graded == g->cap_graded) {
-        uint32_t cap = g->cap_graded ? 2 * g->cap_graded : 64;
-        struct tn_graded *p = tn_realloc(g->graded, cap * sizeof *p);
-        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
-        g->graded = p;
-        g->cap_graded = cap;
-    }
+    if (!tn_reserve(&g->graded, &g->cap_graded, (int64_t)g->n_graded + 1, sizeof *g->graded))
+        return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
     g->graded[g->n_graded++] = (struct tn_graded){leaf, grad};
     return true;
 }
@@ -174,15 +169,9 @@ void tn_graph_free(tn_graph *g)
 static void give(tn_graph *g, tn_tensor *n)
 {
     if (n->flags & (TN_F_GIVEN | TN_F_PERSISTENT)) return;
-    if (g->n_given == g->cap_given) {
-        uint32_t cap = g->cap_given ? 2 * g->cap_given : 64;
-        tn_tensor **p = tn_realloc(g->given, cap * sizeof *p);
-        if (!p) {
-            g->unrepeatable = true;
-            return;
-        }
-        g->given = p;
-        g->cap_given = cap;
+    if (!tn_reserve(&g->given, &g->cap_given, (int64_t)g->n_given + 1, sizeof *g->given)) {
+        g->unrepeatable = true;
+        return;
     }
     n->flags |= TN_F_GIVEN;
     g->given[g->n_given++] = n;
@@ -228,16 +217,6 @@ const char *tn_stale_text(const tn_tensor *handle)
     return "was used after its step ended; what tn_keep makes of it stays";
 }
 
-static void set_dense(tn_tensor *n)
-{
-    int64_t s = 1;
-    for (int i = n->ndim - 1; i >= 0; i--) {
-        n->stride[i] = s;
-        s *= n->shape[i];
-    }
-    n->offset = 0;
-}
-
 static void node_clear(tn_tensor *n)
 {
     uint32_t generation = n->generation;
@@ -263,18 +242,10 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
                        tn_tensor *const *in)
 {
     if (g->parked) g->unpark(g);
-    if (g->n_nodes == g->cap_nodes) {
-        uint32_t cap = g->cap_nodes ? 2 * g->cap_nodes : 256;
-        tn_tensor **p = tn_realloc(g->nodes, cap * sizeof *p);
-        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
-        g->nodes = p;
-        g->cap_nodes = cap;
-    }
-    if (!countable(ndim, shape)) {
-        char t[160];
-        return tn_error_set(g, TN_E_SHAPE, "shape %s is not possible",
-                            tn_shape_text(t, sizeof t, ndim, shape));
-    }
+    if (!tn_reserve(&g->nodes, &g->cap_nodes, (int64_t)g->n_nodes + 1, sizeof *g->nodes))
+        return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
+    if (!countable(ndim, shape))
+        return tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape));
     tn_tensor **list = NULL;
     if (n_in > 3 && !(list = tn_arena_alloc(&g->arena, (size_t)n_in * sizeof *list)))
         return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
@@ -299,7 +270,7 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
     for (int i = 0; i < n_in && n->flags & TN_F_REQUIRES_GRAD; i++) in[i]->base->read = g->reads;
     if (!g->call || !g->call->backward)
         for (int i = 0; i < n_in; i++) in[i]->flags |= TN_F_CONSUMED;
-    set_dense(n);
+    tn_dense_strides(ndim, shape, n->stride);
     n->base = n;
     g->nodes[g->n_nodes++] = n;
     g->total_nodes++;
@@ -328,7 +299,7 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
     n->base = n;
     n->slot = -1;
     for (int i = 0; i < ndim; i++) n->shape[i] = shape[i];
-    set_dense(n);
+    tn_dense_strides(ndim, shape, n->stride);
     return n;
 }
 

@@ -264,17 +264,21 @@ struct tn_graph {
     bool outside;        /* what is recorded now is no step's */
     uint32_t mark;
     tn_tensor **nodes;
-    uint32_t n_nodes, cap_nodes;
+    uint32_t n_nodes;
+    int cap_nodes;
     tn_tensor **holder; /* of them, those tied to memory that is assigned to: versions and writers, by id */
-    uint32_t n_holders, cap_holders;
+    uint32_t n_holders;
+    int cap_holders;
     uint32_t n_settled;       /* of the first of them none is still to write */
     tn_spans writers, sights; /* those that write; those that may look into memory before it is assigned to */
     tn_tensor **given;        /* nodes the user has got handles of */
-    uint32_t n_given, cap_given;
+    uint32_t n_given;
+    int cap_given;
     struct tn_graded {
         tn_tensor *leaf, *grad;
     } * graded; /* what the backward walks of the step have reached */
-    uint32_t n_graded, cap_graded;
+    uint32_t n_graded;
+    int cap_graded;
     bool parked;       /* the nodes are the last step's (runtime/replay.h) */
     bool unrepeatable; /* something happened in this step that recording it again would not repeat */
     void (*unpark)(tn_graph *g); /* called before a call opens, or a node is added, in a parked graph */
@@ -282,7 +286,8 @@ struct tn_graph {
         bool there;
         tn_tensor **nodes, **holder, **given;
         struct tn_graded *graded;
-        uint32_t n_nodes, n_holders, n_given, n_graded, cap_nodes, cap_holders, cap_given, cap_graded;
+        uint32_t n_nodes, n_holders, n_given, n_graded;
+        int cap_nodes, cap_holders, cap_given, cap_graded;
         tn_arena arena;
     } aside;        /* a parked graph, while something is recorded between two steps */
     uint32_t reads; /* counts backwards, from 1: what was read for one before is not needed any more */
@@ -339,7 +344,7 @@ void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
 static inline tn_kind tn_kind_of(const tn_tensor *n)
 {
-    return tn_op_get((tn_op)n->op)->kind;
+    return tn_op_get(n->op)->kind;
 }
 /* Every element of x is one number, which stands in no memory. */
 static inline bool tn_is_number(const tn_tensor *x)
@@ -347,7 +352,9 @@ static inline bool tn_is_number(const tn_tensor *x)
     return tn_kind_of(x->base) == TN_KIND_NUMBER;
 }
 int64_t tn_node_numel(const tn_tensor *n);
-bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
+bool tn_node_is_dense(const tn_tensor *n);                 /* row-major without gaps */
+int64_t tn_extent(const int64_t *shape, int from, int to); /* of the axes `from` to `to` - 1 together */
+void tn_dense_strides(int ndim, const int64_t *shape, int64_t *stride);
 /* Returns the dtype that elements of dtype d have in memory: on the reference device i64 for integers, f64
  * for the rest. */
 tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d);
@@ -395,5 +402,8 @@ void *tn_error_set(tn_graph *g, int status, const char *fmt, ...) __attribute__(
 const char *tn_shape_text(char *buf, size_t n, int ndim, const int64_t *shape); /* "[2, 3]" */
 /* "'fc.weight' [10, 784]", or the shape alone where x has no name. */
 const char *tn_tensor_text(char *buf, size_t n, const tn_tensor *x);
+/* The same in memory that lasts to the end of the block they stand in. */
+#define TN_SHAPE_TEXT(ndim, shape) tn_shape_text((char[160]){0}, 160, ndim, shape)
+#define TN_TENSOR_TEXT(x)          tn_tensor_text((char[160]){0}, 160, x)
 
 #endif

@@ -13,7 +13,7 @@
  * both alike the casts cost nothing. */
 static inline tn_tensor *wide(tn_tensor *x)
 {
-    return x && tn_dtype_is_half((tn_dtype)x->dtype) ? tn_mk_cast(x, TN_F32) : x;
+    return x && tn_dtype_is_half(x->dtype) ? tn_mk_cast(x, TN_F32) : x;
 }
 
 /* Returns y, a result computed from a tensor of dtype d by way of `wide`, as a d: this is the one

@@ -11,7 +11,7 @@
 void *tn_node_data(const tn_tensor *n)
 {
     if (!n->base || !n->base->buf) return NULL;
-    return (char *)n->base->buf->data + n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
+    return (char *)n->base->buf->data + n->offset * (int64_t)tn_elem_size(n->graph, n->dtype);
 }
 
 const tn_tensor *tn_node_written(const tn_tensor *n)
@@ -28,13 +28,8 @@ static void add_span(tn_spans *s, tn_tensor *n)
 bool tn_node_hold(tn_tensor *n)
 {
     tn_graph *g = n->graph;
-    if (g->n_holders == g->cap_holders) {
-        uint32_t cap = g->cap_holders ? 2 * g->cap_holders : 64;
-        tn_tensor **p = tn_realloc(g->holder, cap * sizeof *p);
-        if (!p) return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
-        g->holder = p;
-        g->cap_holders = cap;
-    }
+    if (!tn_reserve(&g->holder, &g->cap_holders, (int64_t)g->n_holders + 1, sizeof *g->holder))
+        return tn_error_set(g, TN_E_NOMEM, "no memory for the graph") != NULL;
     uint32_t i = g->n_holders++;
     for (; i && g->holder[i - 1]->id > n->id; i--) g->holder[i] = g->holder[i - 1];
     g->holder[i] = n;
@@ -73,7 +68,7 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder)
     int64_t bytes = 0;
     for (;;) { /* an assignment to a value that is itself assigned: down to the memory of both */
         const tn_tensor *b = n->base;
-        bytes += n->offset * (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
+        bytes += n->offset * (int64_t)tn_elem_size(n->graph, n->dtype);
         const tn_tensor *next = b->buf ? NULL : tn_node_written(b);
         if (!next) break;
         if (b->of && next == b->in[0]) next = b->of; /* what all of them are assigned to */
@@ -85,7 +80,7 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder)
 
 bool tn_node_bytes(const tn_tensor *n, uintptr_t *low, uintptr_t *high)
 {
-    int64_t e = (int64_t)tn_elem_size(n->graph, (tn_dtype)n->dtype);
+    int64_t e = (int64_t)tn_elem_size(n->graph, n->dtype);
     const char *p = tn_node_home(n, NULL);
     if (!p || !tn_node_numel(n)) return false;
     *low = *high = (uintptr_t)p;
@@ -157,9 +152,23 @@ void tn_storage_release(tn_storage *b)
 
 int64_t tn_node_numel(const tn_tensor *n)
 {
-    int64_t k = 1;
-    for (int i = 0; i < n->ndim; i++) k *= n->shape[i];
-    return k;
+    return tn_extent(n->shape, 0, n->ndim);
+}
+
+int64_t tn_extent(const int64_t *shape, int from, int to)
+{
+    int64_t n = 1;
+    for (int i = from; i < to; i++) n *= shape[i];
+    return n;
+}
+
+void tn_dense_strides(int ndim, const int64_t *shape, int64_t *stride)
+{
+    int64_t n = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        stride[i] = n;
+        n *= shape[i];
+    }
 }
 
 bool tn_node_is_dense(const tn_tensor *n)

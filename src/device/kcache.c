@@ -314,7 +314,8 @@ static void evict(tn_kcache *c)
         return;
     }
     struct file *file = NULL;
-    size_t n = 0, room = 0;
+    size_t n = 0;
+    int room = 0;
     time_t now = time(NULL);
     c->on_disk = 0;
     c->counted = true;
@@ -326,13 +327,7 @@ static void evict(tn_kcache *c)
         if (!S_ISREG(st.st_mode) || !is_ours(c, e->d_name)) continue;
         c->on_disk += (size_t)st.st_size;
         if (now - st.st_mtime <= YOUNG_SECONDS) continue;
-        if (n == room) {
-            size_t more = room ? 2 * room : 256;
-            struct file *bigger = tn_realloc(file, more * sizeof *file);
-            if (!bigger) break;
-            file = bigger;
-            room = more;
-        }
+        if (!tn_reserve(&file, &room, (int64_t)n + 1, sizeof *file)) break;
         file[n].used = st.st_mtim;
         file[n].bytes = (size_t)st.st_size;
         snprintf(file[n++].name, sizeof file->name, "%s", e->d_name);

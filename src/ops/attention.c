@@ -226,9 +226,8 @@ static bool fits_scores(const tn_attention *a)
  * dtype of the products. */
 static bool serves(const tn_attention *a, tn_dtype d, int n, const int64_t *shape)
 {
-    fu_attention_size size = {.dtype = d, .heads = 1, .causal = a->causal};
+    fu_attention_size size = {.dtype = d, .heads = tn_extent(shape, 0, n), .causal = a->causal};
     const tn_tensor *q = a->q, *k = a->k, *v = a->v;
-    for (int i = 0; i < n; i++) size.heads *= shape[i];
     size.tq = q->shape[q->ndim - 2];
     size.tk = k->shape[k->ndim - 2];
     size.d = q->shape[q->ndim - 1];
@@ -308,21 +307,17 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     tn_scope sc = tn_enter_as(&key, "scaled_dot_product_attention", file, line, 3, 1, &q, &k, &v, &o.mask);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
-        k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
-        char a[96], b[96], c[96];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE,
-                                          "q %s, k %s, v %s: wanted [.., tq, d], [.., tk, d], [.., tk, dv]",
-                                          tn_shape_text(a, sizeof a, q->ndim, q->shape),
-                                          tn_shape_text(b, sizeof b, k->ndim, k->shape),
-                                          tn_shape_text(c, sizeof c, v->ndim, v->shape)));
-    }
+        k->shape[k->ndim - 2] != v->shape[v->ndim - 2])
+        return tn_leave_error(&sc, TN_E_SHAPE,
+                              "q %s, k %s, v %s: wanted [.., tq, d], [.., tk, d], [.., tk, dv]",
+                              TN_SHAPE_TEXT(q->ndim, q->shape), TN_SHAPE_TEXT(k->ndim, k->shape),
+                              TN_SHAPE_TEXT(v->ndim, v->shape));
     if (!(o.dropout >= 0 && o.dropout < 1))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "dropout is %g, must be in [0, 1)", o.dropout));
-    if (o.mask && o.mask->dtype != TN_BOOL && !tn_dtype_is_float((tn_dtype)o.mask->dtype))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "mask must be bool or floating, got %s",
-                                          tn_dtype_name((tn_dtype)o.mask->dtype)));
-    if (!isfinite(o.scale))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "scale is %g, must be finite", o.scale));
+        return tn_leave_error(&sc, TN_E_ARG, "dropout is %g, must be in [0, 1)", o.dropout);
+    if (o.mask && o.mask->dtype != TN_BOOL && !tn_dtype_is_float(o.mask->dtype))
+        return tn_leave_error(&sc, TN_E_DTYPE, "mask must be bool or floating, got %s",
+                              tn_dtype_name(o.mask->dtype));
+    if (!isfinite(o.scale)) return tn_leave_error(&sc, TN_E_ARG, "scale is %g, must be finite", o.scale);
     double p = sc.g->training ? o.dropout : 0;
     tn_attention a = {.q = q, .k = k, .v = v, .mask = o.mask, .causal = o.causal};
     int64_t whole[TN_MAX_DIMS];
@@ -330,8 +325,7 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     whole[q->ndim - 1] = v->shape[v->ndim - 1];
     const int ndim = grouped(&a) ? q->ndim : 0;
     if (sc.g->error.status) return tn_leave(&sc, NULL);
-    tn_dtype d =
-        tn_product_dtype(sc.g, tn_dtype_promote((tn_dtype)q->dtype, (tn_dtype)k->dtype), (tn_dtype)v->dtype);
+    tn_dtype d = tn_product_dtype(sc.g, tn_dtype_promote(q->dtype, k->dtype), v->dtype);
     if (sc.g->products != TN_F32 && d == sc.g->products) {
         a.q = q = tn_mk_cast(q, d);
         a.k = k = tn_mk_cast(k, d);
@@ -347,7 +341,7 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
         return tn_leave(&sc, ndim && out ? tn_mk_reshape(out, ndim, whole) : out);
     }
     a.scale = tn_mk_scalar(sc.g, scale);
-    if (a.mask && a.mask->dtype != TN_BOOL) d = tn_dtype_promote(d, (tn_dtype)a.mask->dtype);
+    if (a.mask && a.mask->dtype != TN_BOOL) d = tn_dtype_promote(d, a.mask->dtype);
     a = widened(a);
     tn_tensor *s = probabilities(&a);
     if (s && p > 0) {
@@ -454,14 +448,16 @@ tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
     if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(&passed, p->rule->args[0], &a))
         return NULL;
     int n = p->ndim - 2;
-    tn_dtype d = (tn_dtype)p->dtype;
+    tn_dtype d = p->dtype;
     if (a.q->dtype != d || y->dtype != d || y->ndim != p->ndim) return NULL;
     for (int i = 0; i < n; i++)
         if (y->shape[i] != p->shape[i]) return NULL;
     if (y->shape[n] != p->shape[n + 1] || (a.mask && !tn_same_shape(a.mask, p))) return NULL;
-    fu_attention_size size = {
-        .dtype = d, .heads = 1, .tq = p->shape[n], .tk = p->shape[n + 1], .d = y->shape[n + 1]};
-    for (int i = 0; i < n; i++) size.heads *= y->shape[i];
+    fu_attention_size size = {.dtype = d,
+                              .heads = tn_extent(y->shape, 0, n),
+                              .tq = p->shape[n],
+                              .tk = p->shape[n + 1],
+                              .d = y->shape[n + 1]};
     if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
         return NULL;
     if (!fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a)) return NULL;

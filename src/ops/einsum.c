@@ -36,7 +36,7 @@ static bool in_order(term *t, const char *letters)
         else
             gone |= 1u << i;
     }
-    tn_dtype d = t->x ? (tn_dtype)t->x->dtype : TN_F32;
+    tn_dtype d = t->x ? t->x->dtype : TN_F32;
     if (gone) t->x = tn_mk_cast(total(t->x, gone), d);
     t->x = t->x && gone ? drop_axes(t->x, gone) : t->x;
     for (int i = 0; i < n; i++) perm[i] = (int)(strchr(left, letters[i]) - left);
@@ -138,7 +138,6 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
         return false;
     }
     for (int i = 0; i < n; i++) {
-        char s[128];
         bool fits = (int)strlen(t[i].letter) == in[i]->ndim;
         for (int k = 0; k < in[i]->ndim && fits; k++) {
             int64_t *e = &extent[(int)t[i].letter[k]];
@@ -146,8 +145,8 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
             *e = in[i]->shape[k] + 1;
         }
         if (fits) continue;
-        tn_error_set(g, TN_E_SHAPE, "operand %d %s does not fit '%s' of \"%s\"", i,
-                     tn_tensor_text(s, sizeof s, in[i]), t[i].letter, equation);
+        tn_error_set(g, TN_E_SHAPE, "operand %d %s does not fit '%s' of \"%s\"", i, TN_TENSOR_TEXT(in[i]),
+                     t[i].letter, equation);
         return false;
     }
     return true;
@@ -163,8 +162,8 @@ tn_tensor *tn_einsum_at(const char *equation, int n, tn_tensor *const *xs, const
     term t[MOST_OPERANDS];
     char out[TN_MAX_DIMS + 1], needed[MOST_OPERANDS * TN_MAX_DIMS + 1];
     if (sc.ok && (!equation || n > MOST_OPERANDS))
-        return tn_leave(&sc, tn_error_set(sc.g, equation ? TN_E_ARG : TN_E_NULL, "%s",
-                                          equation ? "more than 8 tensors" : "the equation is NULL"));
+        return tn_leave_error(&sc, equation ? TN_E_ARG : TN_E_NULL, "%s",
+                              equation ? "more than 8 tensors" : "the equation is NULL");
     if (!sc.ok || !parse(sc.g, equation, n, in, t, out)) return tn_leave(&sc, NULL);
     for (int i = 1; i < n; i++) {
         strcpy(needed, out);

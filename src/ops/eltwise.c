@@ -33,7 +33,7 @@ tn_tensor *tn_cast_at(tn_tensor *x, tn_dtype dtype, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(dtype), "cast", file, line, 1, 0, &x);
     if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "unknown dtype %d", (int)dtype));
+        return tn_leave_error(&sc, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
     return tn_leave(&sc, sc.ok ? tn_mk_cast(x, dtype) : NULL);
 }
 PLAIN(cast, (tn_tensor * x, tn_dtype dtype), ARGS(x, dtype))
@@ -96,10 +96,10 @@ COMPARED(gt_scalar, gt)
 static tn_tensor *power(tn_tensor *x, tn_number v)
 {
     double e = v.f;
-    bool floating = tn_dtype_is_float((tn_dtype)x->dtype);
+    bool floating = tn_dtype_is_float(x->dtype);
     if (e == 1) return x;
     if (e == 2) return square(x);
-    if (e == 3) return narrow(mul(wide(x), square(wide(x))), (tn_dtype)x->dtype);
+    if (e == 3) return narrow(mul(wide(x), square(wide(x))), x->dtype);
     if (e == 0.5) return tn_mk1(TN_OP_sqrt, x);
     if (e == -0.5) return tn_mk1(TN_OP_rsqrt, x);
     if (e == -1 && floating) return tn_mk1(TN_OP_reciprocal, x);
@@ -124,7 +124,7 @@ PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
     tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
-        tn_tensor *out = sc.ok ? narrow(name(wide(x)), (tn_dtype)x->dtype) : NULL;                           \
+        tn_tensor *out = sc.ok ? narrow(name(wide(x)), x->dtype) : NULL;                                     \
         tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
         return tn_leave(&sc, out);                                                                           \
     }                                                                                                        \
@@ -225,11 +225,9 @@ static bool swiglu_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 tn_tensor *tn_swiglu_at(tn_tensor *gate, tn_tensor *x, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "swiglu", file, line, 2, 0, &gate, &x);
-    if (sc.ok && !tn_same_shape(gate, x)) {
-        char a[128], b[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "gate %s and x %s differ",
-                                          tn_tensor_text(a, sizeof a, gate), tn_tensor_text(b, sizeof b, x)));
-    }
+    if (sc.ok && !tn_same_shape(gate, x))
+        return tn_leave_error(&sc, TN_E_SHAPE, "gate %s and x %s differ", TN_TENSOR_TEXT(gate),
+                              TN_TENSOR_TEXT(x));
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_dtype d = tn_common_dtype(2, (tn_tensor *[]){floating(gate), floating(x)});
     tn_tensor *out = narrow(mul(silu(wide(gate)), wide(x)), d);
@@ -244,15 +242,12 @@ tn_tensor *tn_glu_at(tn_tensor *x, int axis, const char *file, int line)
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "glu", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
-    if (x->shape[a] % 2) {
-        char s[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s has no two halves", axis,
-                                          tn_tensor_text(s, sizeof s, x)));
-    }
+    if (x->shape[a] % 2)
+        return tn_leave_error(&sc, TN_E_SHAPE, "axis %d of %s has no two halves", axis, TN_TENSOR_TEXT(x));
     int64_t half = x->shape[a] / 2;
     tn_tensor *left = tn_mk_slice1(x, a, 0, 1, half), *right = tn_mk_slice1(x, a, half, 1, half);
     tn_tensor *gate = tn_mk1(TN_OP_sigmoid, wide(right));
-    return tn_leave(&sc, narrow(mul(wide(left), gate), (tn_dtype)x->dtype));
+    return tn_leave(&sc, narrow(mul(wide(left), gate), x->dtype));
 }
 PLAIN(glu, (tn_tensor * x, int axis), ARGS(x, axis))
 
@@ -262,13 +257,10 @@ tn_tensor *tn_prelu_at(tn_tensor *x, tn_tensor *weight, const char *file, int li
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "prelu", file, line, 2, 0, &x, &weight);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int64_t n = tn_node_numel(weight);
-    if (weight->ndim > 1 || (n != 1 && (!x->ndim || n != x->shape[x->ndim - 1]))) {
-        char a[128], b[128];
-        return tn_leave(&sc,
-                        tn_error_set(sc.g, TN_E_SHAPE,
-                                     "weight %s must have one element, or one for each channel of x %s",
-                                     tn_tensor_text(a, sizeof a, weight), tn_tensor_text(b, sizeof b, x)));
-    }
+    if (weight->ndim > 1 || (n != 1 && (!x->ndim || n != x->shape[x->ndim - 1])))
+        return tn_leave_error(&sc, TN_E_SHAPE,
+                              "weight %s must have one element, or one for each channel of x %s",
+                              TN_TENSOR_TEXT(weight), TN_TENSOR_TEXT(x));
     if (!x->ndim) weight = tn_mk_reshape(weight, 0, NULL);
     tn_tensor *up = gt(x, constant(x, 0));
     return tn_leave(&sc, where(up, x, mul(where(up, constant(x, 0), x), weight)));
@@ -280,11 +272,8 @@ static tn_tensor *triangle(const char *name, tn_op keep, tn_tensor *x, int64_t k
 {
     tn_scope sc = tn_enter_as(TN_ATTR(k), name, file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (x->ndim < 2) {
-        char s[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s: wanted two axes or more",
-                                          tn_tensor_text(s, sizeof s, x)));
-    }
+    if (x->ndim < 2)
+        return tn_leave_error(&sc, TN_E_SHAPE, "x %s: wanted two axes or more", TN_TENSOR_TEXT(x));
     tn_tensor *column = tn_mk_iota(sc.g, x->ndim - 1, x->ndim, x->shape, TN_I64);
     tn_tensor *row = tn_mk_iota(sc.g, x->ndim - 2, x->ndim, x->shape, TN_I64);
     tn_tensor *kept = tn_mk2(keep, sub(column, row), tn_mk_scalar(sc.g, tn_number_i(k)));
@@ -331,7 +320,7 @@ static bool is_whole(double v)
 static tn_number bound(const tn_tensor *x, double v, bool whole, double none)
 {
     if (!whole) return tn_number_f(v);
-    return tn_number_i(tn_dtype_nearest((tn_dtype)x->dtype, tn_f64_to_i64(v != v ? none : v)));
+    return tn_number_i(tn_dtype_nearest(x->dtype, tn_f64_to_i64(v != v ? none : v)));
 }
 
 /* 1 between the bounds, 0 at them, outside, and at NaN: PyTorch's choice */
@@ -348,7 +337,7 @@ tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, 
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    bool whole = !tn_dtype_is_float((tn_dtype)x->dtype) && is_whole(low) && is_whole(high);
+    bool whole = !tn_dtype_is_float(x->dtype) && is_whole(low) && is_whole(high);
     tn_tensor *lo = tn_mk_scalar(sc.g, bound(x, low, whole, -INFINITY));
     tn_tensor *hi = tn_mk_scalar(sc.g, bound(x, high, whole, INFINITY));
     tn_tensor *n = where(lt(x, lo), lo, x);

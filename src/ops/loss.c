@@ -53,19 +53,17 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     bool fits = x->ndim >= 1 && labels->ndim == x->ndim - 1;
     for (int i = 0; i < labels->ndim && fits; i++) fits = labels->shape[i] == x->shape[i];
     if (fits && !x->shape[x->ndim - 1]) {
-        char a[128];
-        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", tn_tensor_text(a, sizeof a, x));
+        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", TN_TENSOR_TEXT(x));
         return false;
     }
     if (!fits) {
-        char a[128], b[128];
         tn_error_set(g, TN_E_SHAPE, "labels %s do not fit x %s: wanted one label for each row of classes",
-                     tn_tensor_text(a, sizeof a, labels), tn_tensor_text(b, sizeof b, x));
+                     TN_TENSOR_TEXT(labels), TN_TENSOR_TEXT(x));
         return false;
     }
-    if (!tn_dtype_is_int((tn_dtype)labels->dtype) || !tn_dtype_is_float((tn_dtype)x->dtype)) {
+    if (!tn_dtype_is_int(labels->dtype) || !tn_dtype_is_float(x->dtype)) {
         tn_error_set(g, TN_E_DTYPE, "wants floating x and integer labels, got %s and %s",
-                     tn_dtype_name((tn_dtype)x->dtype), tn_dtype_name((tn_dtype)labels->dtype));
+                     tn_dtype_name(x->dtype), tn_dtype_name(labels->dtype));
         return false;
     }
     int64_t c = x->shape[x->ndim - 1], n = c ? tn_node_numel(x) / c : 0;
@@ -96,7 +94,7 @@ static tn_tensor *reduce_rows(tn_tensor *row, const class_rows *r, const tn_loss
     if (o->reduction == TN_REDUCE_NONE) return tn_mk_reshape(narrow(row, d), labels->ndim, labels->shape);
     tn_tensor *s = total(row, 3);
     if (s && o->reduction == TN_REDUCE_MEAN) {
-        *count = total(tn_mk_cast(r->counts, (tn_dtype)row->dtype), 3);
+        *count = total(tn_mk_cast(r->counts, row->dtype), 3);
         s = tn_mk2(TN_OP_div, s, *count);
     }
     return s ? to_scalar(narrow(s, d)) : NULL;
@@ -114,14 +112,14 @@ static bool cross_entropy_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     if (!class_rows_of(x, r->args[1], &o, &rows)) return false;
     int64_t n = rows.x->shape[0], c = rows.x->shape[1];
     double s = r->num[0];
-    tn_dtype d = (tn_dtype)z->dtype;
+    tn_dtype d = z->dtype;
     g = wide(g);
     tn_tensor *scale = r->whole[0] == TN_REDUCE_NONE ? tn_mk_reshape(g, 2, (const int64_t[]){n, 1})
                                                      : tn_mk_reshape(g, 2, (const int64_t[]){1, 1});
     if (count) scale = tn_mk2(TN_OP_div, scale, count);
     scale = where(rows.counts, scale, constant(x, 0));
     tn_tensor *e = tn_mk1(TN_OP_exp, sub(wide(rows.x), m)), *p = mul(e, tn_mk1(TN_OP_reciprocal, z));
-    tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){n, c}, (tn_dtype)rows.safe->dtype);
+    tn_tensor *at = tn_mk_iota(x->graph, 1, 2, (const int64_t[]){n, c}, rows.safe->dtype);
     tn_tensor *hit = eq(at, rows.safe);
     tn_tensor *target = s == 0
                             ? tn_mk_cast(hit, d)
@@ -147,7 +145,7 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
         row = add(mul(row, num(x, 1 - s)), mean);
     }
     row = where(r.counts, sub(lse, row), constant(x, 0));
-    tn_tensor *count, *out = reduce_rows(row, &r, o, labels, (tn_dtype)x->dtype, &count);
+    tn_tensor *count, *out = reduce_rows(row, &r, o, labels, x->dtype, &count);
     tn_rule *rule = tn_rule_set(out, first, cross_entropy_rule, 2, (tn_tensor *[]){x, labels});
     if (!rule) return NULL;
     tn_rule_save(rule, 0, m);
@@ -168,8 +166,7 @@ tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_lo
     tn_loss_options o = loss_defaults(options);
     if (sc.ok && !known_reduction(sc.g, &o, false)) return tn_leave(&sc, NULL);
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
-        return tn_leave(
-            &sc, tn_error_set(sc.g, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing));
+        return tn_leave_error(&sc, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing);
     return tn_leave(&sc, sc.ok ? cross_entropy(&sc, exact(logits), labels, &o) : NULL);
 }
 PLAIN(cross_entropy, (tn_tensor * logits, tn_tensor *labels, const tn_loss_options *options),
@@ -185,7 +182,7 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     if (!log_probs || !class_rows_of(log_probs, labels, &o, &r)) return tn_leave(&sc, NULL);
     tn_tensor *row = neg(wide(at_label(&r))), *count;
     row = where(r.counts, row, constant(row, 0));
-    return tn_leave(&sc, reduce_rows(row, &r, &o, labels, (tn_dtype)log_probs->dtype, &count));
+    return tn_leave(&sc, reduce_rows(row, &r, &o, labels, log_probs->dtype, &count));
 }
 PLAIN(nll_loss, (tn_tensor * log_probs, tn_tensor *labels, const tn_loss_options *options),
       (log_probs, labels, options, NULL, 0))
@@ -203,11 +200,9 @@ static tn_tensor *pair_loss(const char *name, pair_fn *fn, tn_tensor *x, tn_tens
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), name, file, line, 2, 0, &x, &y);
     tn_loss_options o = loss_defaults(options);
     if (sc.ok && !known_reduction(sc.g, &o, fn == kl && x->ndim)) return tn_leave(&sc, NULL);
-    if (sc.ok && !tn_same_shape(x, y)) {
-        char a[128], b[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and target %s differ",
-                                          tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
-    }
+    if (sc.ok && !tn_same_shape(x, y))
+        return tn_leave_error(&sc, TN_E_SHAPE, "x %s and target %s differ", TN_TENSOR_TEXT(x),
+                              TN_TENSOR_TEXT(y));
     tn_dtype d = TN_F32;
     if (sc.ok) {
         x = exact(x);
@@ -300,7 +295,7 @@ static tn_tensor *bce(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_d
 {
     (void)o;
     x = floating(x);
-    *d = x ? (tn_dtype)x->dtype : TN_F32;
+    *d = x ? x->dtype : TN_F32;
     y = tn_mk_cast(y, *d);
     if (!x || !y) return NULL;
     uint32_t first = x->graph->n_nodes;
@@ -355,15 +350,12 @@ tn_tensor *tn_cosine_similarity_at(tn_tensor *x, tn_tensor *y, int axis, double 
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, tn_bits(eps)), "cosine_similarity", file, line, 2, 0, &x, &y);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (!(eps >= 0))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "eps is %g, must not be below 0", eps));
+    if (!(eps >= 0)) return tn_leave_error(&sc, TN_E_ARG, "eps is %g, must not be below 0", eps);
     int64_t shape[TN_MAX_DIMS];
     int ndim;
-    if (!tn_broadcast_shape(x->ndim, x->shape, y->ndim, y->shape, &ndim, shape)) {
-        char a[128], b[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s and y %s do not broadcast",
-                                          tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, y)));
-    }
+    if (!tn_broadcast_shape(x->ndim, x->shape, y->ndim, y->shape, &ndim, shape))
+        return tn_leave_error(&sc, TN_E_SHAPE, "x %s and y %s do not broadcast", TN_TENSOR_TEXT(x),
+                              TN_TENSOR_TEXT(y));
     tn_tensor *v[2] = {tn_mk_expand(floating(x), ndim, shape), tn_mk_expand(floating(y), ndim, shape)};
     int a = v[0] && v[1] ? tn_axis(sc.g, v[0], axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
@@ -400,14 +392,10 @@ tn_tensor *tn_triplet_margin_loss_at(tn_tensor *anchor, tn_tensor *positive, tn_
                               &positive, &negative);
     tn_loss_options o = loss_defaults(options);
     if (!sc.ok || !known_reduction(sc.g, &o, false)) return tn_leave(&sc, NULL);
-    if (!anchor->ndim || !tn_same_shape(anchor, positive) || !tn_same_shape(anchor, negative)) {
-        char a[128], b[128], c[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE,
-                                          "anchor %s, positive %s, negative %s: wanted the same, [.., n]",
-                                          tn_tensor_text(a, sizeof a, anchor),
-                                          tn_tensor_text(b, sizeof b, positive),
-                                          tn_tensor_text(c, sizeof c, negative)));
-    }
+    if (!anchor->ndim || !tn_same_shape(anchor, positive) || !tn_same_shape(anchor, negative))
+        return tn_leave_error(&sc, TN_E_SHAPE,
+                              "anchor %s, positive %s, negative %s: wanted the same, [.., n]",
+                              TN_TENSOR_TEXT(anchor), TN_TENSOR_TEXT(positive), TN_TENSOR_TEXT(negative));
     tn_tensor *x[3] = {floating(anchor), floating(positive), floating(negative)};
     if (!x[0] || !x[1] || !x[2]) return tn_leave(&sc, NULL);
     const double eps = 1e-6, margin = o.margin != 0 ? o.margin : 1;

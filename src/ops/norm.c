@@ -36,7 +36,7 @@ static tn_tensor *softmax_as(tn_tensor *x, int axis, bool or_zero)
     tn_tensor *sum = total(e, mask);
     tn_tensor *out =
         mul(e, tn_mk1(TN_OP_reciprocal, or_zero ? in_place_of(0, sum, 1) : sum)); /* one division a row */
-    out = narrow(out, (tn_dtype)x->dtype);
+    out = narrow(out, x->dtype);
     tn_rule *r = tn_rule_set(out, first, softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
@@ -77,7 +77,7 @@ static tn_tensor *log_softmax_of(tn_tensor *x, int axis)
     uint32_t first = x->graph->n_nodes, mask = 1u << axis;
     tn_tensor *xf = wide(x), *most = tn_mk_reduce(TN_OP_reduce_max, xf, mask), *d = sub(xf, most);
     tn_tensor *log_sum = tn_mk1(TN_OP_log, total(tn_mk1(TN_OP_exp, d), mask));
-    tn_tensor *exact = sub(d, log_sum), *out = narrow(exact, (tn_dtype)x->dtype);
+    tn_tensor *exact = sub(d, log_sum), *out = narrow(exact, x->dtype);
     tn_rule *r = tn_rule_set(out, first, log_softmax_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = mask;
@@ -126,9 +126,8 @@ static bool fits_trailing(const tn_tensor *x, const tn_tensor *w, int ndim, cons
     bool ok = w->ndim == ndim;
     for (int i = 0; i < ndim && ok; i++) ok = w->shape[i] == x->shape[x->ndim - ndim + i];
     if (ok) return true;
-    char a[128], b[128];
     tn_error_set(x->graph, TN_E_SHAPE, "%s %s does not match the last %d axes of x %s", what,
-                 tn_tensor_text(a, sizeof a, w), ndim, tn_tensor_text(b, sizeof b, x));
+                 TN_TENSOR_TEXT(w), ndim, TN_TENSOR_TEXT(x));
     return false;
 }
 
@@ -172,12 +171,12 @@ static tn_tensor *sum_to(tn_tensor *g, const tn_tensor *like)
 /* k trailing axes of x, as the option says or, where there is one, as weight has. */
 static tn_tensor *no_such_axes(tn_graph *g, int k, const tn_tensor *x, const tn_tensor *weight)
 {
-    char a[128], b[128];
+    char a[128];
     tn_tensor_text(a, sizeof a, x);
     if (!weight)
         return tn_error_set(g, TN_E_ARG, "x is %s, which has no %d trailing axes to normalise over", a, k);
     return tn_error_set(g, TN_E_ARG, "weight %s does not fit x %s: wanted the shape of x's trailing axes",
-                        tn_tensor_text(b, sizeof b, weight), a);
+                        TN_TENSOR_TEXT(weight), a);
 }
 
 static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
@@ -197,7 +196,7 @@ static tn_tensor *scaled(tn_tensor *h, tn_tensor *weight, tn_tensor *bias, const
 {
     if (weight) h = mul(h, wide(weight));
     if (bias) h = add(h, wide(bias));
-    return tn_mk_cast(h, (tn_dtype)x->dtype);
+    return tn_mk_cast(h, x->dtype);
 }
 
 /* Standardised over the axes of mask, scaled and shifted; weight and bias broadcast. */
@@ -278,11 +277,8 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
     norm_args o;
     if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     int64_t c = x->ndim ? x->shape[x->ndim - 1] : 0;
-    if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || groups < 1 || c % groups) {
-        char s[160];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "%d groups of the last axis of %s", groups,
-                                          tn_tensor_text(s, sizeof s, x)));
-    }
+    if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || groups < 1 || c % groups)
+        return tn_leave_error(&sc, TN_E_SHAPE, "%d groups of the last axis of %s", groups, TN_TENSOR_TEXT(x));
     if (!fits_trailing(x, weight, 1, "weight") || !fits_trailing(x, bias, 1, "bias"))
         return tn_leave(&sc, NULL);
     int n = x->ndim;
@@ -340,9 +336,9 @@ static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_t
     tn_tensor *n = num(x, 1 / (double)count_of(x, mask)), *d = tn_mk_cast(sub(x, k), TN_F64);
     tn_tensor *s1 = mul(total(d, mask), n), *s2 = mul(total(square(d), mask), n);
     tn_tensor *v = tn_mk2(TN_OP_maximum, sub(s2, square(s1)), constant(x, 0));
-    tn_tensor *most = tn_mk_cast(s1, (tn_dtype)x->dtype), *rest = sub(s1, most);
-    *mean = add(add(k, most), tn_mk_cast(rest, (tn_dtype)x->dtype));
-    *var = tn_mk_cast(v, (tn_dtype)x->dtype);
+    tn_tensor *most = tn_mk_cast(s1, x->dtype), *rest = sub(s1, most);
+    *mean = add(add(k, most), tn_mk_cast(rest, x->dtype));
+    *var = tn_mk_cast(v, x->dtype);
     return *mean && *var;
 }
 
@@ -362,17 +358,16 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
     if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     bool training = sc.g->training;
     if (x->ndim < 2 || tn_node_numel(x) == 0)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x needs a channel axis, others, and elements"));
+        return tn_leave_error(&sc, TN_E_SHAPE, "x needs a channel axis, others, and elements");
     if (!channel_vector(x, weight, "weight") || !channel_vector(x, bias, "bias") ||
         !channel_vector(x, now[0], "running_mean") || !channel_vector(x, now[1], "running_var"))
         return tn_leave(&sc, NULL);
     if (!training && (!now[0] || !now[1]))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_NULL, "evaluation needs running_mean and running_var"));
+        return tn_leave_error(&sc, TN_E_NULL, "evaluation needs running_mean and running_var");
     uint32_t mask = (1u << (x->ndim - 1)) - 1, first = sc.g->n_nodes;
     double n = (double)count_of(x, mask);
     if (training && n < 2)
-        return tn_leave(&sc,
-                        tn_error_set(sc.g, TN_E_SHAPE, "training needs more than one value per channel"));
+        return tn_leave_error(&sc, TN_E_SHAPE, "training needs more than one value per channel");
     x = floating(x);
     tn_tensor *xf = wide(x), *mean = wide(now[0]), *var = wide(now[1]);
     if (!xf || (training && !batch_statistics(x, mask, &mean, &var))) return tn_leave(&sc, NULL);
@@ -426,8 +421,7 @@ tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(p)), "dropout", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (!(p >= 0 && p <= 1))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "p is %g, must be in [0, 1]", p));
+    if (!(p >= 0 && p <= 1)) return tn_leave_error(&sc, TN_E_ARG, "p is %g, must be in [0, 1]", p);
     if (!sc.g->training || p == 0) return tn_leave(&sc, x);
     return tn_leave(&sc, tn_dropout_of(x, p));
 }

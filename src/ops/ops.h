@@ -40,7 +40,7 @@ static inline tn_tensor *constant(const tn_tensor *x, double v)
 
 static inline tn_tensor *floating(tn_tensor *x)
 {
-    return x && tn_dtype_is_float((tn_dtype)x->dtype) ? x : tn_mk_cast(x, TN_F32);
+    return x && tn_dtype_is_float(x->dtype) ? x : tn_mk_cast(x, TN_F32);
 }
 
 /* What came of a product of a shorter type, as f32: sums, softmaxes and losses take it so. */

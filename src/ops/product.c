@@ -40,13 +40,10 @@ tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const 
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "affine", file, line, 2, 1, &x, &weight, &bias);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (weight->ndim != 2 || x->ndim < 1 || x->shape[x->ndim - 1] != weight->shape[1]) {
-        char a[128], b[128];
-        return tn_leave(&sc,
-                        tn_error_set(sc.g, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
-                                     tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, weight)));
-    }
-    tn_dtype d = tn_product_dtype(sc.g, (tn_dtype)x->dtype, (tn_dtype)weight->dtype);
+    if (weight->ndim != 2 || x->ndim < 1 || x->shape[x->ndim - 1] != weight->shape[1])
+        return tn_leave_error(&sc, TN_E_SHAPE, "x %s does not fit weight %s, which is [out, in]",
+                              TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(weight));
+    tn_dtype d = tn_product_dtype(sc.g, x->dtype, weight->dtype);
     weight = tn_mk_cast(weight, d); /* as it lies */
     return tn_leave(&sc, matmul(x, tn_mk_swap(weight, 0, 1), bias));
 }
@@ -72,7 +69,6 @@ static tn_conv_attr conv_attr(const tn_conv2d_options *options)
 static tn_tensor *transposed(tn_tensor *x, tn_tensor *w, tn_tensor *bias, tn_conv_attr a,
                              const int output_pad[2])
 {
-    char s[160], t[160];
     int64_t out[2];
     bool known = x->ndim == 4 && w->ndim == 4 && a.groups > 0 && x->shape[3] == w->shape[0] &&
                  w->shape[0] % a.groups == 0 && tn_node_numel(w) > 0;
@@ -80,7 +76,7 @@ static tn_tensor *transposed(tn_tensor *x, tn_tensor *w, tn_tensor *bias, tn_con
         return tn_error_set(
             x->graph, TN_E_SHAPE,
             "x %s does not fit weight %s, which is [c, kh, kw, oc / groups], or bias is not [oc]",
-            tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w));
+            TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(w));
     for (int i = 0; i < 2; i++) {
         if (a.stride[i] < 1 || a.dilation[i] < 1 || a.pad[2 * i] < 0 || output_pad[i] < 0 ||
             output_pad[i] >= a.stride[i])
@@ -92,15 +88,15 @@ static tn_tensor *transposed(tn_tensor *x, tn_tensor *w, tn_tensor *bias, tn_con
         out[i] = (x->shape[1 + i] - 1) * a.stride[i] - 2 * a.pad[2 * i] +
                  a.dilation[i] * (w->shape[1 + i] - 1) + output_pad[i] + 1;
         if (!x->shape[1 + i] || out[i] < 1)
-            return tn_error_set(
-                x->graph, TN_E_SHAPE, "nothing is left of x %s by weight %s and a padding of %lld",
-                tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w), (long long)a.pad[2 * i]);
+            return tn_error_set(x->graph, TN_E_SHAPE,
+                                "nothing is left of x %s by weight %s and a padding of %lld",
+                                TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(w), (long long)a.pad[2 * i]);
     }
     a.h = out[0];
     a.w = out[1];
     a.kh = w->shape[1];
     a.kw = w->shape[2];
-    tn_dtype d = tn_product_dtype(x->graph, (tn_dtype)x->dtype, (tn_dtype)w->dtype);
+    tn_dtype d = tn_product_dtype(x->graph, x->dtype, w->dtype);
     if (!tn_dtype_is_float(d))
         return tn_error_set(x->graph, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(d));
     x = tn_mk_conv2d_data_grad(tn_mk_cast(x, d), tn_mk_cast(w, d), &a);
@@ -119,13 +115,11 @@ static tn_tensor *convolved1(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const 
 {
     tn_conv_attr a = conv_attr(o);
     bool fits = x->ndim == 3 && w->ndim == 3 && a.groups > 0 && w->shape[0] % a.groups == 0;
-    if (!fits || x->shape[2] != (back ? w->shape[0] : w->shape[2] * a.groups)) {
-        char s[160], t[160];
+    if (!fits || x->shape[2] != (back ? w->shape[0] : w->shape[2] * a.groups))
         return tn_error_set(x->graph, TN_E_SHAPE, "x %s and weight %s: wanted %s, groups being %lld",
-                            tn_tensor_text(s, sizeof s, x), tn_tensor_text(t, sizeof t, w),
+                            TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(w),
                             back ? "[n, t, c] and [c, k, oc / groups]" : "[n, t, c] and [oc, k, c / groups]",
                             (long long)a.groups);
-    }
     a.stride[0] = a.dilation[0] = 1;
     a.pad[0] = a.pad[1] = 0;
     const int output_pad[2] = {0, o ? o->output_pad : 0};
@@ -169,8 +163,7 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
     if (options) o = *options;
     int stride = o.stride ? o.stride : window;
     if (x->ndim != 4) {
-        char s[160];
-        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", tn_tensor_text(s, sizeof s, x));
+        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", TN_TENSOR_TEXT(x));
         return false;
     }
     if (window < 1 || window > WIDEST || stride < 1 || o.pad < 0 || o.pad > window / 2) {
@@ -191,9 +184,7 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
         a->pad[2 * i + 1] = (k - 1) * stride + window - n - o.pad; /* what the last window hangs over */
     }
     if (a->oh < 1 || a->ow < 1) {
-        char s[160];
-        tn_error_set(x->graph, TN_E_SHAPE, "window %d is larger than image %s", window,
-                     tn_tensor_text(s, sizeof s, x));
+        tn_error_set(x->graph, TN_E_SHAPE, "window %d is larger than image %s", window, TN_TENSOR_TEXT(x));
         return false;
     }
     return true;
@@ -240,7 +231,7 @@ tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *o
     tn_tensor *sum = tn_mk_pool(TN_OP_pool_sum, x, NULL, &a);
     tn_tensor *mean = full ? mul(sum, tn_mk_num(sc.g, 1.0 / ((double)window * window)))
                            : tn_mk2(TN_OP_div, sum, pool_counts(sc.g, &a, pad, exclude));
-    return tn_leave(&sc, narrow(mean, (tn_dtype)x->dtype));
+    return tn_leave(&sc, narrow(mean, x->dtype));
 }
 PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
       (x, window, options, NULL, 0))
@@ -249,13 +240,10 @@ tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "global_avg_pool2d", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (x->ndim != 4) {
-        char s[160];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "wanted [n, h, w, c], got %s",
-                                          tn_tensor_text(s, sizeof s, x)));
-    }
+    if (x->ndim != 4)
+        return tn_leave_error(&sc, TN_E_SHAPE, "wanted [n, h, w, c], got %s", TN_TENSOR_TEXT(x));
     double n = (double)(x->shape[1] * x->shape[2]);
-    tn_tensor *m = narrow(mul(total(x, 6u), num(x, 1 / n)), (tn_dtype)x->dtype);
+    tn_tensor *m = narrow(mul(total(x, 6u), num(x, 1 / n)), x->dtype);
     return tn_leave(&sc, tn_mk_reshape(m, 2, (const int64_t[]){x->shape[0], x->shape[3]}));
 }
 PLAIN(global_avg_pool2d, (tn_tensor * x), (x, NULL, 0))
@@ -276,9 +264,9 @@ tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "scatter_add", file, line, 3, 0, &x, &index, &src);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
-    src = wide(tn_mk_cast(src, (tn_dtype)x->dtype));
+    src = wide(tn_mk_cast(src, x->dtype));
     tn_tensor *added = tn_mk_scatter_add(src, a, index, x->ndim, x->shape);
-    return tn_leave(&sc, narrow(add(wide(x), added), (tn_dtype)x->dtype));
+    return tn_leave(&sc, narrow(add(wide(x), added), x->dtype));
 }
 PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src),
       (x, axis, index, src, NULL, 0))
@@ -313,11 +301,11 @@ tn_tensor *tn_narrow_at(tn_tensor *x, int axis, int64_t start, int64_t length, c
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (length < 0 || length > x->shape[a])
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "length is %lld, must be from 0 to %lld",
-                                          (long long)length, (long long)x->shape[a]));
+        return tn_leave_error(&sc, TN_E_SHAPE, "length is %lld, must be from 0 to %lld", (long long)length,
+                              (long long)x->shape[a]);
     if (!fits)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_INDEX, "start is %lld, must be from 0 to %lld",
-                                          (long long)start, (long long)(x->shape[a] - length)));
+        return tn_leave_error(&sc, TN_E_INDEX, "start is %lld, must be from 0 to %lld", (long long)start,
+                              (long long)(x->shape[a] - length));
     tn_tensor *at = tn_mk_iota(sc.g, 0, 1, &length, TN_I64);
     tn_tensor *rows = tn_mk_index_select(x, a, tn_mk2(TN_OP_add, at, tn_mk_scalar(sc.g, first)));
     if (rows) rows->attr->in_range = true;
@@ -329,11 +317,9 @@ tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "embedding", file, line, 2, 0, &weight, &index);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (weight->ndim != 2 || index->ndim >= TN_MAX_DIMS) {
-        char s[160];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "weight must be [entries, width], got %s",
-                                          tn_tensor_text(s, sizeof s, weight)));
-    }
+    if (weight->ndim != 2 || index->ndim >= TN_MAX_DIMS)
+        return tn_leave_error(&sc, TN_E_SHAPE, "weight must be [entries, width], got %s",
+                              TN_TENSOR_TEXT(weight));
     int64_t n = tn_node_numel(index), shape[TN_MAX_DIMS];
     memcpy(shape, index->shape, sizeof shape);
     shape[index->ndim] = weight->shape[1];
@@ -346,15 +332,15 @@ tn_tensor *tn_one_hot_at(tn_tensor *index, int64_t classes, const char *file, in
 {
     tn_scope sc = tn_enter_as(TN_ATTR(classes), "one_hot", file, line, 1, 0, &index);
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (!tn_dtype_is_int((tn_dtype)index->dtype))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_DTYPE, "index must be an integer tensor, got %s",
-                                          tn_dtype_name((tn_dtype)index->dtype)));
+    if (!tn_dtype_is_int(index->dtype))
+        return tn_leave_error(&sc, TN_E_DTYPE, "index must be an integer tensor, got %s",
+                              tn_dtype_name(index->dtype));
     if (classes < 1 || index->ndim == TN_MAX_DIMS)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%lld classes", (long long)classes));
+        return tn_leave_error(&sc, TN_E_ARG, "%lld classes", (long long)classes);
     int64_t shape[TN_MAX_DIMS];
     memcpy(shape, index->shape, sizeof shape);
     shape[index->ndim] = classes;
-    tn_tensor *at = tn_mk_iota(sc.g, index->ndim, index->ndim + 1, shape, (tn_dtype)index->dtype);
+    tn_tensor *at = tn_mk_iota(sc.g, index->ndim, index->ndim + 1, shape, index->dtype);
     return tn_leave(&sc, tn_mk_cast(eq(unsqueeze(index, index->ndim), at), TN_F32));
 }
 PLAIN(one_hot, (tn_tensor * index, int64_t classes), (index, classes, NULL, 0))

@@ -78,7 +78,7 @@ static void weight_gradients(tn_rule *r, tn_tensor *all, int weight, int bias, t
     tn_tensor *before = rows_of(tn_mk_slice1(out, 0, 0, 1, all->shape[0]));
     gin[weight] = before ? tn_mk_matmul(tn_mk_swap(d, 0, 1), before, NULL) : NULL;
     if (!r->args[bias]) return;
-    tn_tensor *sum = narrow(total(d, 1u), (tn_dtype)r->args[bias]->dtype);
+    tn_tensor *sum = narrow(total(d, 1u), r->args[bias]->dtype);
     gin[bias] = sum ? tn_mk_reshape(sum, 1, r->args[bias]->shape) : NULL;
 }
 
@@ -103,7 +103,7 @@ static bool lstm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[GATES], *w = r->args[WEIGHT];
     const int64_t steps = x->shape[0], h = w->shape[1];
-    const tn_dtype d = (tn_dtype)x->dtype;
+    const tn_dtype d = x->dtype;
     tn_tensor **all = list_of(x->graph, steps), *dc = wide(step_of(g, steps + 1)), *dh = NULL;
     if (!all) return false;
     for (int64_t t = steps - 1; t >= 0; t--) {
@@ -148,7 +148,7 @@ static bool gru_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[GATES], *w = r->args[WEIGHT], *dh = NULL;
     const int64_t steps = x->shape[0], h = w->shape[1];
-    const tn_dtype d = (tn_dtype)x->dtype;
+    const tn_dtype d = x->dtype;
     tn_tensor **all = list_of(x->graph, steps), **last = list_of(x->graph, steps);
     if (!all || !last) return false;
     for (int64_t t = steps - 1; t >= 0; t--) {
@@ -180,7 +180,6 @@ static bool gru_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 static bool fit(tn_graph *g, int parts, tn_tensor **in, int n)
 {
     const tn_tensor *x = in[GATES], *w = in[WEIGHT];
-    char a[128], b[128], c[128];
     const int64_t h = w->ndim == 2 ? w->shape[1] : 0;
     bool fits = x->ndim == 3 && h > 0 && w->shape[0] == parts * h && x->shape[2] == parts * h &&
                 x->shape[0] > 0 && (!in[BIAS] || (in[BIAS]->ndim == 1 && in[BIAS]->shape[0] == parts * h));
@@ -191,11 +190,11 @@ static bool fit(tn_graph *g, int parts, tn_tensor **in, int n)
     if (!fits || bad) {
         tn_error_set(g, TN_E_SHAPE,
                      "gates %s, weight %s%s%s: wanted [t, n, %d h], [%d h, h], bias [%d h], states [n, h]",
-                     tn_tensor_text(a, sizeof a, x), tn_tensor_text(b, sizeof b, w), bad ? ", state " : "",
-                     bad ? tn_tensor_text(c, sizeof c, bad) : "", parts, parts, parts);
+                     TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(w), bad ? ", state " : "",
+                     bad ? TN_TENSOR_TEXT(bad) : "", parts, parts, parts);
         return false;
     }
-    tn_dtype d = tn_dtype_promote((tn_dtype)x->dtype, (tn_dtype)w->dtype);
+    tn_dtype d = tn_dtype_promote(x->dtype, w->dtype);
     if (!tn_dtype_is_float(d)) {
         tn_error_set(g, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(d));
         return false;
@@ -213,7 +212,7 @@ static bool fit(tn_graph *g, int parts, tn_tensor **in, int n)
 static tn_tensor *sequence(tn_graph *g, bool lstm, tn_tensor **in)
 {
     const int64_t steps = in[GATES]->shape[0], h = in[WEIGHT]->shape[1];
-    const tn_dtype d = (tn_dtype)in[GATES]->dtype;
+    const tn_dtype d = in[GATES]->dtype;
     const uint32_t first = g->n_nodes;
     const int each = lstm ? 2 : 1;
     tn_tensor **saved = list_of(g, each * steps), **rows = list_of(g, steps + 2);

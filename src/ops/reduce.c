@@ -17,7 +17,7 @@ static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int nax
     uint32_t mask;
     if (!sc.ok || !axis_mask(x, naxes, axes, &mask)) return tn_leave(&sc, NULL);
     x = exact(x);
-    tn_tensor *out = !x ? NULL : narrow(fn(x, mask, count_of(x, mask), extra), (tn_dtype)x->dtype);
+    tn_tensor *out = !x ? NULL : narrow(fn(x, mask, count_of(x, mask), extra), x->dtype);
     return tn_leave(&sc, keepdim ? out : drop_axes(out, mask));
 }
 
@@ -92,7 +92,7 @@ static tn_tensor *spread(tn_tensor *x, uint32_t mask, int64_t n, double correcti
     tn_tensor *mean = over(total(tn_mk_cast(x, TN_F64), mask), (double)n);
     tn_tensor *out = mul(total(square(sub(x, mean)), mask), share(x, 1, n, correction));
     if (root) out = tn_mk1(TN_OP_sqrt, out);
-    tn_tensor *rounded = tn_mk_cast(out, (tn_dtype)x->dtype);
+    tn_tensor *rounded = tn_mk_cast(out, x->dtype);
     tn_rule *r = tn_rule_set(rounded, first, root ? std_rule : var_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = n;
@@ -134,7 +134,7 @@ static tn_tensor *logsumexp(tn_tensor *x, uint32_t mask, int64_t n, double extra
     tn_tensor *xf = wide(x), *m = tn_mk_reduce(TN_OP_reduce_max, xf, mask);
     m = where(tn_mk1(TN_OP_isfinite, m), m, tn_mk_num(g, 0));
     tn_tensor *s = total(tn_mk1(TN_OP_exp, sub(xf, m)), mask);
-    tn_tensor *exact = add(tn_mk1(TN_OP_log, s), m), *out = narrow(exact, (tn_dtype)x->dtype);
+    tn_tensor *exact = add(tn_mk1(TN_OP_log, s), m), *out = narrow(exact, x->dtype);
     tn_rule *r = tn_rule_set(out, first, logsumexp_rule, 1, &x);
     if (r && out != exact) tn_rule_save(r, 0, exact);
     return out;

@@ -11,12 +11,11 @@ static tn_tensor *number64(tn_graph *g, double v)
 
 static bool image_fits(tn_tensor *x, int64_t height, int64_t width)
 {
-    char s[160];
     if (x->ndim != 4)
-        tn_error_set(x->graph, TN_E_SHAPE, "x %s: wanted [n, h, w, c]", tn_tensor_text(s, sizeof s, x));
+        tn_error_set(x->graph, TN_E_SHAPE, "x %s: wanted [n, h, w, c]", TN_TENSOR_TEXT(x));
     else if (height < 1 || width < 1 || !x->shape[1] || !x->shape[2])
-        tn_error_set(x->graph, TN_E_SHAPE, "x %s cannot become %lld high and %lld wide",
-                     tn_tensor_text(s, sizeof s, x), (long long)height, (long long)width);
+        tn_error_set(x->graph, TN_E_SHAPE, "x %s cannot become %lld high and %lld wide", TN_TENSOR_TEXT(x),
+                     (long long)height, (long long)width);
     else
         return true;
     return false;
@@ -76,7 +75,7 @@ static tn_tensor *between(tn_tensor *x, int axis, int64_t count, bool corners)
     at = tn_mk2(TN_OP_minimum, tn_mk2(TN_OP_maximum, at, none), number64(g, (double)(n - 1)));
     tn_tensor *low = tn_mk1(TN_OP_floor, at);
     tn_tensor *high = tn_mk2(TN_OP_minimum, add(low, number64(g, 1)), number64(g, (double)(n - 1)));
-    tn_tensor *share = tn_mk_cast(sub(at, low), (tn_dtype)x->dtype);
+    tn_tensor *share = tn_mk_cast(sub(at, low), x->dtype);
     int64_t shape[4] = {1, 1, 1, 1};
     shape[axis] = count;
     share = tn_mk_reshape(share, 4, shape);
@@ -90,7 +89,7 @@ tn_tensor *tn_resize_bilinear_at(tn_tensor *x, int64_t height, int64_t width, bo
     tn_scope sc = tn_enter_as(TN_ATTR(height, width, align_corners), "resize_bilinear", file, line, 1, 0, &x);
     if (!sc.ok || !image_fits(x, height, width)) return tn_leave(&sc, NULL);
     tn_tensor *y = floating(x);
-    tn_dtype d = y ? (tn_dtype)y->dtype : TN_F32;
+    tn_dtype d = y ? y->dtype : TN_F32;
     y = wide(y);
     if (y) y = between(y, 1, height, align_corners);
     if (y) y = between(y, 2, width, align_corners);

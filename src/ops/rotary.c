@@ -30,7 +30,7 @@ static tn_tensor *turned(tn_tensor *x, tn_tensor *start, double base, bool inter
     if (back) sign = neg(sign);
     tn_tensor *other = y ? tn_mk_slice1(y, pair, 1, -1, 2) : NULL;
     tn_tensor *c = tn_mk1(TN_OP_cos, angle), *s = mul(tn_mk1(TN_OP_sin, angle), sign);
-    tn_tensor *out = narrow(add(mul(wide(y), c), mul(wide(other), s)), (tn_dtype)x->dtype);
+    tn_tensor *out = narrow(add(mul(wide(y), c), mul(wide(other), s)), x->dtype);
     return out ? tn_mk_reshape(out, x->ndim, x->shape) : NULL;
 }
 
@@ -50,13 +50,11 @@ tn_tensor *tn_rotary_at(tn_tensor *x, int64_t start, const tn_rotary_options *op
     tn_scope sc = tn_enter_as(&key, "rotary", file, line, 1, 0, &x);
     const double base = o.base != 0 ? o.base : 10000;
     if (!sc.ok) return tn_leave(&sc, NULL);
-    if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || x->shape[x->ndim - 1] % 2 ||
-        !tn_dtype_is_float((tn_dtype)x->dtype)) {
-        char s[128];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "x %s, %s: wanted floating [.., t, d], d even",
-                                          tn_tensor_text(s, sizeof s, x), tn_dtype_name((tn_dtype)x->dtype)));
+    if (x->ndim < 2 || x->ndim == TN_MAX_DIMS || x->shape[x->ndim - 1] % 2 || !tn_dtype_is_float(x->dtype)) {
+        return tn_leave_error(&sc, TN_E_SHAPE, "x %s, %s: wanted floating [.., t, d], d even",
+                              TN_TENSOR_TEXT(x), tn_dtype_name(x->dtype));
     }
-    if (!(base > 0)) return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "base is %g, must be above 0", base));
+    if (!(base > 0)) return tn_leave_error(&sc, TN_E_ARG, "base is %g, must be above 0", base);
     tn_tensor *at = tn_mk_scalar(sc.g, first);
     tn_tensor *out = turned(x, at, base, o.interleaved, false);
     tn_rule *r = tn_rule_set(out, sc.first, rotary_rule, 1, &x);

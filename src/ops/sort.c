@@ -50,9 +50,8 @@ int tn_topk_at(tn_tensor *x, int64_t k, int axis, bool smallest, tn_tensor **val
     tn_tensor *made[2] = {NULL};
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a >= 0 && (k < 0 || k > x->shape[a])) {
-        char s[128];
         tn_error_set(sc.g, TN_E_ARG, "k is %lld, must be from 0 to axis %d of %s", (long long)k, axis,
-                     tn_tensor_text(s, sizeof s, x));
+                     TN_TENSOR_TEXT(x));
         a = -1;
     }
     if (a >= 0) ordered(x, a, k, !smallest, made);

@@ -30,12 +30,9 @@ tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const cha
         else
             bad = bad || __builtin_mul_overflow(known, s[i], &known);
     }
-    if (bad || (open >= 0 && (known == 0 || n % known))) {
-        char a[160], b[160];
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_SHAPE, "shape %s cannot become %s",
-                                          tn_tensor_text(a, sizeof a, x),
-                                          tn_shape_text(b, sizeof b, ndim, shape)));
-    }
+    if (bad || (open >= 0 && (known == 0 || n % known)))
+        return tn_leave_error(&sc, TN_E_SHAPE, "shape %s cannot become %s", TN_TENSOR_TEXT(x),
+                              TN_SHAPE_TEXT(ndim, shape));
     if (open >= 0) s[open] = n / known;
     return tn_leave(&sc, tn_mk_reshape(x, ndim, s));
 }
@@ -48,10 +45,8 @@ tn_tensor *tn_flatten_at(tn_tensor *x, int start_axis, const char *file, int lin
     int64_t s[TN_MAX_DIMS];
     int a = x->ndim ? tn_axis(sc.g, x, start_axis) : 0;
     if (a < 0) return tn_leave(&sc, NULL);
-    int64_t k = 1;
     for (int i = 0; i < a; i++) s[i] = x->shape[i];
-    for (int i = a; i < x->ndim; i++) k *= x->shape[i];
-    s[a] = k;
+    s[a] = tn_extent(x->shape, a, x->ndim);
     return tn_leave(&sc, tn_mk_reshape(x, a + 1, s));
 }
 PLAIN(flatten, (tn_tensor * x, int start_axis), (x, start_axis, NULL, 0))
@@ -71,10 +66,8 @@ tn_tensor *tn_unsqueeze_at(tn_tensor *x, int axis, const char *file, int line)
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "unsqueeze", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int a = axis < 0 ? axis + x->ndim + 1 : axis;
-    if (a < 0 || a > x->ndim || too_many(sc.g, x->ndim + 1, x)) {
-        tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, x->ndim);
-        return tn_leave(&sc, NULL);
-    }
+    if (a < 0 || a > x->ndim || too_many(sc.g, x->ndim + 1, x))
+        return tn_leave_error(&sc, TN_E_ARG, "axis %d does not fit between %d axes", axis, x->ndim);
     return tn_leave(&sc, unsqueeze(x, a));
 }
 PLAIN(unsqueeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
@@ -89,10 +82,8 @@ tn_tensor *tn_permute_at(tn_tensor *x, int ndim, const int *order, const char *f
         perm[i] = order[i] < 0 ? order[i] + x->ndim : order[i];
         if (perm[i] >= 0 && perm[i] < x->ndim) seen |= 1u << perm[i];
     }
-    if (ndim != x->ndim || seen != (1u << ndim) - 1) {
-        tn_error_set(sc.g, TN_E_ARG, "the order must name each of the %d axes once", x->ndim);
-        return tn_leave(&sc, NULL);
-    }
+    if (ndim != x->ndim || seen != (1u << ndim) - 1)
+        return tn_leave_error(&sc, TN_E_ARG, "the order must name each of the %d axes once", x->ndim);
     return tn_leave(&sc, tn_mk_permute(x, perm));
 }
 PLAIN(permute, (tn_tensor * x, int ndim, const int *order), (x, ndim, order, NULL, 0))
@@ -122,10 +113,9 @@ tn_tensor *tn_expand_at(tn_tensor *x, int ndim, const int64_t *shape, const char
                 "-1 keeps the extent that x has; axis %d is new in front of x's %s and has none to keep", i,
                 t);
         else
-            tn_error_set(sc.g, TN_E_SHAPE,
-                         "extent %lld of axis %d; x is %s, and only -1, which keeps x's, is below 0",
-                         (long long)shape[i], i, t);
-        return tn_leave(&sc, NULL);
+            return tn_leave_error(&sc, TN_E_SHAPE,
+                                  "extent %lld of axis %d; x is %s, and only -1, which keeps x's, is below 0",
+                                  (long long)shape[i], i, t);
     }
     return tn_leave(&sc, tn_mk_expand(x, ndim, s));
 }
@@ -144,7 +134,7 @@ tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64
     tn_scope sc = tn_enter_as(TN_ATTR(axis, start, end, step), "slice", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
-    if (step == 0) return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "step is 0"));
+    if (step == 0) return tn_leave_error(&sc, TN_E_ARG, "step is 0");
     int64_t n = x->shape[a], count;
     if (start < 0) start += n;
     if (step > 0) {
@@ -205,17 +195,13 @@ tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, doub
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a < 0) return tn_leave(&sc, NULL);
     if (before < 0 || after < 0)
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "padding by %lld and %lld", (long long)before,
-                                          (long long)after));
-    if (before > INT64_MAX / 4 || after > INT64_MAX / 4) {
-        char t[160];
-        return tn_leave(&sc,
-                        tn_error_set(sc.g, TN_E_SHAPE, "%s padded by %lld and %lld is not possible",
-                                     tn_tensor_text(t, sizeof t, x), (long long)before, (long long)after));
-    }
-    if (!tn_dtype_holds((tn_dtype)x->dtype, value))
-        return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "value is %g, which %s does not hold", value,
-                                          tn_dtype_name((tn_dtype)x->dtype)));
+        return tn_leave_error(&sc, TN_E_ARG, "padding by %lld and %lld", (long long)before, (long long)after);
+    if (before > INT64_MAX / 4 || after > INT64_MAX / 4)
+        return tn_leave_error(&sc, TN_E_SHAPE, "%s padded by %lld and %lld is not possible",
+                              TN_TENSOR_TEXT(x), (long long)before, (long long)after);
+    if (!tn_dtype_holds(x->dtype, value))
+        return tn_leave_error(&sc, TN_E_ARG, "value is %g, which %s does not hold", value,
+                              tn_dtype_name(x->dtype));
     int64_t b[TN_MAX_DIMS] = {0}, e[TN_MAX_DIMS] = {0};
     b[a] = before;
     e[a] = after;
@@ -258,16 +244,12 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
     tn_scope sc = tn_enter_join(TN_ATTR(axis), "stack", n, xs, in, file, line);
     if (!sc.ok) return tn_leave(&sc, NULL);
     int ndim = in[0]->ndim, a = axis < 0 ? axis + ndim + 1 : axis;
-    if (a < 0 || a > ndim || ndim == TN_MAX_DIMS) {
-        tn_error_set(sc.g, TN_E_ARG, "axis %d does not fit between %d axes", axis, ndim);
-        return tn_leave(&sc, NULL);
-    }
+    if (a < 0 || a > ndim || ndim == TN_MAX_DIMS)
+        return tn_leave_error(&sc, TN_E_ARG, "axis %d does not fit between %d axes", axis, ndim);
     for (int i = 1; i < n; i++) {
         if (tn_same_shape(in[0], in[i])) continue;
-        char x[128], y[128];
-        tn_error_set(sc.g, TN_E_SHAPE, "shapes %s and %s are not the same",
-                     tn_tensor_text(x, sizeof x, in[0]), tn_tensor_text(y, sizeof y, in[i]));
-        return tn_leave(&sc, NULL);
+        return tn_leave_error(&sc, TN_E_SHAPE, "shapes %s and %s are not the same", TN_TENSOR_TEXT(in[0]),
+                              TN_TENSOR_TEXT(in[i]));
     }
     for (int i = 0; i < n; i++) in[i] = unsqueeze(in[i], a);
     return tn_leave(&sc, tn_mk_concat(sc.g, n, in, a));
@@ -284,9 +266,7 @@ int tn_split_at(tn_tensor *x, int n, int axis, tn_tensor **out, const char *file
     if (!out || n < 1) return tn_leave_many(&sc, 0, NULL);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     if (a >= 0 && x->shape[a] % n) {
-        char t[160];
-        tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s is not %d equal parts", axis,
-                     tn_tensor_text(t, sizeof t, x), n);
+        tn_error_set(sc.g, TN_E_SHAPE, "axis %d of %s is not %d equal parts", axis, TN_TENSOR_TEXT(x), n);
         a = -1;
     }
     for (int i = 0; i < n; i++)

@@ -31,7 +31,7 @@ static bool still_wanted(const tn_graph *g, const tn_tensor *v)
 static int copy_out(tn_session *s, tn_tensor *v)
 {
     tn_graph *g = &s->graph;
-    size_t bytes = (size_t)tn_node_numel(v) * tn_elem_size(g, (tn_dtype)v->dtype);
+    size_t bytes = (size_t)tn_node_numel(v) * tn_elem_size(g, v->dtype);
     tn_storage *copy = tn_storage_new(g, bytes);
     if (!copy || s->device->copy(s->device, copy->data, tn_node_data(v), bytes)) {
         tn_storage_release(copy);

@@ -26,8 +26,7 @@ static bool check_shape(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *sh
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0 || (shape[i] && n > INT64_MAX / 64 / shape[i])) {
-            char t[160];
-            tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", tn_shape_text(t, sizeof t, ndim, shape));
+            tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape));
             return false;
         }
         n *= shape[i] ? shape[i] : 1;
@@ -42,15 +41,7 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
     if (!p) return NULL;
     size_t bytes = (size_t)tn_node_numel(p) * tn_elem_size(g, dtype);
     p->buf = tn_storage_new(g, bytes);
-    if (p->buf && s->n_kept == s->cap_kept) {
-        int cap = s->cap_kept ? 2 * s->cap_kept : 16;
-        tn_tensor **k = tn_realloc(s->kept, (size_t)cap * sizeof *k);
-        if (k) {
-            s->kept = k;
-            s->cap_kept = cap;
-        }
-    }
-    if (!p->buf || s->n_kept == s->cap_kept) {
+    if (!p->buf || !tn_reserve(&s->kept, &s->cap_kept, s->n_kept + 1, sizeof *s->kept)) {
         tn_node_free_persistent(g, p);
         return tn_error_set(g, TN_E_NOMEM, "no memory for a tensor of %zu bytes", bytes);
     }
@@ -65,7 +56,7 @@ static tn_tensor *made(tn_scope *sc, tn_tensor *node)
     if (!node || !sc->g || sc->entry || sc->g->session->in_step || sc->g->call_depth > 1)
         return tn_leave(sc, node);
     tn_session *s = sc->g->session;
-    tn_tensor *p = tn_persist(s, (tn_dtype)node->dtype, node->ndim, node->shape);
+    tn_tensor *p = tn_persist(s, node->dtype, node->ndim, node->shape);
     if (p) {
         node = tn_node_is_dense(node) && node->base == node ? node : tn_mk_contiguous(node);
         if (node) node->place = p;
@@ -92,7 +83,7 @@ static tn_tensor *leaf_with_storage(tn_graph *g, tn_dtype dtype, int ndim, const
 static int upload(tn_graph *g, tn_tensor *n, const void *data)
 {
     size_t count = (size_t)tn_node_numel(n);
-    tn_dtype d = (tn_dtype)n->dtype;
+    tn_dtype d = n->dtype;
     tn_device *dev = g->device;
     if (!dev->is_reference) return dev->upload(dev, n->buf->data, data, count * tn_dtype_size(d));
     tn_convert(n->buf->data, tn_stored_dtype(g, d), data, d, count);
@@ -120,7 +111,7 @@ static tn_tensor *from_again(tn_scope *sc, const void *data)
 {
     tn_graph *g = sc->g;
     tn_tensor *n = tn_entry_results(&g->session->tape, sc->entry)[0];
-    n->buf = tn_storage_new(g, (size_t)tn_node_numel(n) * tn_elem_size(g, (tn_dtype)n->dtype));
+    n->buf = tn_storage_new(g, (size_t)tn_node_numel(n) * tn_elem_size(g, n->dtype));
     if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no device memory for a tensor");
     n->flags |= TN_F_DONE;
     if (!data && tn_node_numel(n)) return tn_error_set(g, TN_E_NULL, "data is NULL");
@@ -147,7 +138,7 @@ tn_tensor *tn_from_at(tn_session *s, const void *data, tn_dtype dtype, int ndim,
 /* n's memory from now on is the host's. */
 static bool lend(tn_graph *g, tn_tensor *n, void *host, void (*release)(void *, void *), void *user)
 {
-    n->buf = tn_storage_wrap(g, host, (size_t)tn_node_numel(n) * tn_dtype_size((tn_dtype)n->dtype));
+    n->buf = tn_storage_wrap(g, host, (size_t)tn_node_numel(n) * tn_dtype_size(n->dtype));
     if (!n->buf) return tn_error_set(g, TN_E_NOMEM, "no memory") != NULL;
     n->flags |= TN_F_DONE;
     n->buf->release = release;
@@ -172,12 +163,8 @@ static tn_tensor *lent(tn_graph *g, void *host, tn_dtype dtype, int ndim, const 
         tn_storage_release(n->buf);
         n->buf = NULL;
         n->ndim = (uint8_t)ndim;
-        int64_t stride = 1;
-        for (int i = ndim - 1; i >= 0; i--) {
-            n->shape[i] = shape[i];
-            n->stride[i] = stride;
-            stride *= shape[i];
-        }
+        for (int i = 0; i < ndim; i++) n->shape[i] = shape[i];
+        tn_dense_strides(ndim, shape, n->stride);
     }
     return n && lend(g, n, host, release, user) ? n : NULL;
 }

@@ -8,10 +8,8 @@
 
 static bool one_element(tn_scope *sc, const tn_tensor *loss)
 {
-    char t[160];
     if (tn_node_numel(loss) != 1)
-        tn_error_set(sc->g, TN_E_SHAPE, "the loss must be one element, shape is %s",
-                     tn_tensor_text(t, sizeof t, loss));
+        tn_error_set(sc->g, TN_E_SHAPE, "the loss must be one element, shape is %s", TN_TENSOR_TEXT(loss));
     else if (!(loss->flags & TN_F_REQUIRES_GRAD))
         tn_error_set(sc->g, TN_E_GRAD, "the loss depends on nothing that requires a gradient%s",
                      sc->g->no_grad ? " (it was made, or this is called, under tn_no_grad_begin)" : "");
@@ -64,11 +62,11 @@ int(tn_backward)(tn_tensor *loss)
 /* Notes where tn_grad gave a NULL gradient, for the error of an operator that is given this NULL later. */
 static void note_independent(tn_session *s, int i, const tn_tensor *x, const char *file, int line)
 {
-    char t[120], at[80] = "";
+    char at[80] = "";
     if (file) snprintf(at, sizeof at, " at %s:%d", tn_short_file(file), line);
     snprintf(s->no_gradient, sizeof s->no_gradient,
              "; tn_grad%s gave NULL for inputs[%d] %s: the loss does not depend on it", at, i,
-             tn_tensor_text(t, sizeof t, x));
+             TN_TENSOR_TEXT(x));
 }
 
 int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file,
@@ -153,9 +151,8 @@ int tn_requires_grad(tn_tensor *x, bool on)
             s, TN_E_STATE, "requires_grad",
             "it is an operator's result that passes its gradient on to what it is made of: tn_grad gives "
             "that gradient, and tn_detach the value without one");
-    if (!tn_dtype_is_float((tn_dtype)n->dtype))
-        return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient",
-                       tn_dtype_name((tn_dtype)n->dtype));
+    if (!tn_dtype_is_float(n->dtype))
+        return tn_fail(s, TN_E_DTYPE, "requires_grad", "%s has no gradient", tn_dtype_name(n->dtype));
     if (!(n->flags & TN_F_PERSISTENT) && tn_deferred(s)) tn_tape_end(s);
     const uint32_t told = TN_F_REQUIRES_GRAD | (n->op == TN_OP_leaf ? 0u : TN_F_WISHED);
     n->flags = on ? n->flags | told : n->flags & ~told;

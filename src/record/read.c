@@ -39,7 +39,7 @@ int64_t tn_numel(const tn_tensor *x)
 tn_dtype tn_dtype_of(const tn_tensor *x)
 {
     const tn_tensor *n = look(x);
-    return n ? (tn_dtype)n->dtype : TN_DTYPE_COUNT;
+    return n ? n->dtype : TN_DTYPE_COUNT;
 }
 
 const char *tn_name(const tn_tensor *x)
@@ -88,7 +88,7 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
         if (!x) return NULL;
         tn_tape_done(s, sc->note, 1, &x);
     }
-    *stored = tn_stored_dtype(g, (tn_dtype)x->dtype);
+    *stored = tn_stored_dtype(g, x->dtype);
     size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(*stored);
     void *host = tn_malloc(bytes); /* first: where there is none, nothing has run */
     if (!host) return tn_error_set(g, TN_E_NOMEM, "no host memory for %zu bytes", bytes);
@@ -97,7 +97,7 @@ static void *fetch(tn_scope *sc, tn_tensor *x, tn_dtype *stored)
         return NULL;
     }
     void *data = tn_node_data(x);
-    tn_op op = (tn_op)x->base->op;
+    tn_op op = x->base->op;
     if (!data && (op == TN_OP_scalar || op == TN_OP_constant)) { /* a number nothing has stored */
         tn_number v = x->base->attr->number;
         tn_convert(host, *stored, v.is_int ? (const void *)&v.i : &v.f, v.is_int ? TN_I64 : TN_F64, 1);
@@ -138,9 +138,8 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
     double v = NAN;
     tn_scope sc = enter_read("item", file, line, &x);
     if ((sc.ok || sc.entry) && tn_node_numel(x) != 1) {
-        char t[160];
         sc.ok = false;
-        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", tn_tensor_text(t, sizeof t, x));
+        tn_error_set(sc.g, TN_E_SHAPE, "needs one element, shape is %s", TN_TENSOR_TEXT(x));
     }
     tn_dtype d = TN_F32;
     void *host = fetch(&sc, x, &d);
@@ -153,7 +152,7 @@ double tn_item_at(tn_tensor *x, const char *file, int line)
 static double value_now(const tn_tensor *n)
 {
     tn_session *s = n->graph->session;
-    tn_dtype stored = tn_stored_dtype(n->graph, (tn_dtype)n->dtype);
+    tn_dtype stored = tn_stored_dtype(n->graph, n->dtype);
     double raw = 0;
     void *data = tn_node_data(n);
     if (!data || s->device->download(s->device, &raw, data, tn_dtype_size(stored))) return NAN;
@@ -165,7 +164,7 @@ static double value_now(const tn_tensor *n)
 static void watch_value(tn_session *s, int k, const tn_tensor *n)
 {
     struct tn_watch_slot *w = &s->watch[k];
-    tn_dtype d = (tn_dtype)n->dtype;
+    tn_dtype d = n->dtype;
     void *data = s->device->post ? tn_node_data(n) : NULL;
     w->posted = data && !s->device->post(s->device, k, data, tn_dtype_size(d));
     w->dtype = d;
@@ -194,14 +193,9 @@ double tn_watch(tn_tensor *x)
     if (!done && !tn_tape_match(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n))
         tn_tape_done(s, tn_tape_note(s, TN_ENTRY_WATCH, watch, TN_NO_ATTR, 1, &n, &n, s->graph.n_nodes), 0,
                      NULL);
-    if (s->n_watch == s->cap_watch) {
-        int cap = s->cap_watch ? 2 * s->cap_watch : 8;
-        struct tn_watch_slot *w = tn_realloc(s->watch, (size_t)cap * sizeof *w);
-        if (!w) return NAN;
-        for (int i = s->cap_watch; i < cap; i++) w[i] = (struct tn_watch_slot){.value = NAN};
-        s->watch = w;
-        s->cap_watch = cap;
-    }
+    const int had = s->cap_watch;
+    if (!tn_reserve(&s->watch, &s->cap_watch, s->n_watch + 1, sizeof *s->watch)) return NAN;
+    for (int i = had; i < s->cap_watch; i++) s->watch[i] = (struct tn_watch_slot){.value = NAN};
     int k = s->n_watch++;
     if (done) {
         s->watch[k].node = NULL;
@@ -284,7 +278,7 @@ static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype
                        size_t first)
 {
     if (axis == x->ndim) {
-        print_one(out, host, stored, (tn_dtype)x->dtype, first);
+        print_one(out, host, stored, x->dtype, first);
         return;
     }
     size_t span = 1;
@@ -317,9 +311,8 @@ int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
     if (!out && (sc.ok || sc.entry)) tn_error_set(sc.g, TN_E_NULL, "out is NULL");
     void *host = fetch(&sc, x, &d);
     if (host) {
-        char t[160];
-        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "",
-                tn_dtype_name((tn_dtype)x->dtype), tn_shape_text(t, sizeof t, x->ndim, x->shape));
+        fprintf(out, "%s%s%s %s\n", x->name ? x->name : "", x->name ? " " : "", tn_dtype_name(x->dtype),
+                TN_SHAPE_TEXT(x->ndim, x->shape));
         print_axis(out, x, host, d, 0, 0);
         fputc('\n', out);
     }

@@ -54,7 +54,7 @@ tn_tensor *tn_use(tn_tensor *n)
     if (g->pending_assigns && tn_run_open_ends(g->session, 0, NULL)) return NULL;
     tn_call *call = g->call;
     g->call = NULL;
-    tn_tensor *v = tn_node_new(g, TN_OP_leaf, (tn_dtype)n->dtype, n->ndim, n->shape, 0, NULL);
+    tn_tensor *v = tn_node_new(g, TN_OP_leaf, n->dtype, n->ndim, n->shape, 0, NULL);
     g->call = call;
     if (!v) return NULL;
     v->flags |= TN_F_VERSION | TN_F_DONE | (n->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM | TN_F_REFUSED));

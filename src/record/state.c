@@ -104,7 +104,7 @@ int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count)
     if (!p || !(p->flags & TN_F_PARAM)) return TN_E_ARG;
     const tn_slab *b = &p->graph->session->slab[p->dtype];
     size_t bytes = (size_t)((const char *)p->buf->data - b->value_base);
-    if (first) *first = (int64_t)(bytes / tn_elem_size(p->graph, (tn_dtype)p->dtype));
+    if (first) *first = (int64_t)(bytes / tn_elem_size(p->graph, p->dtype));
     if (count) *count = tn_node_numel(p);
     return TN_OK;
 }
@@ -113,13 +113,7 @@ int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count)
 
 static bool list_add(tn_tensor ***list, int *n, int *cap, tn_tensor *t)
 {
-    if (*n == *cap) {
-        int c = *cap ? 2 * *cap : 16;
-        tn_tensor **p = tn_realloc(*list, (size_t)c * sizeof *p);
-        if (!p) return false;
-        *list = p;
-        *cap = c;
-    }
+    if (!tn_reserve(list, cap, *n + 1, sizeof **list)) return false;
     (*list)[(*n)++] = t;
     return true;
 }
@@ -127,10 +121,10 @@ static bool list_add(tn_tensor ***list, int *n, int *cap, tn_tensor *t)
 /* A handle of its own over some blocks of the slab's flat tensor `whole`. */
 static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first, int64_t blocks)
 {
-    tn_tensor *p = tn_node_new_persistent(&s->graph, (tn_dtype)whole->dtype, 2,
-                                          (const int64_t[]){blocks, TN_SLAB_ALIGN});
+    tn_tensor *p =
+        tn_node_new_persistent(&s->graph, whole->dtype, 2, (const int64_t[]){blocks, TN_SLAB_ALIGN});
     if (!p) return NULL;
-    size_t block = TN_SLAB_ALIGN * tn_elem_size(&s->graph, (tn_dtype)whole->dtype);
+    size_t block = TN_SLAB_ALIGN * tn_elem_size(&s->graph, whole->dtype);
     p->buf = tn_storage_window(whole->buf, (size_t)first * block, (size_t)blocks * block);
     p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
     p->name = whole->flags & TN_F_GRADIENT ? "gradients" : "parameters";
@@ -169,7 +163,7 @@ TN_PLACED(int, param_range, s, (s, dtype, first_block, blocks, values, gradients
 static int store(tn_session *s, tn_tensor *p, tn_tensor *node, bool wait)
 {
     s->graph.no_grad++; /* p is no function of anything */
-    tn_tensor *copy = tn_mk_contiguous(tn_mk_cast(node, (tn_dtype)p->dtype));
+    tn_tensor *copy = tn_mk_contiguous(tn_mk_cast(node, p->dtype));
     s->graph.no_grad--;
     if (copy) copy->place = p;
     if (!copy || !tn_node_hold(copy)) {
@@ -255,10 +249,9 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
         tn_fail(s, TN_E_SESSION, "param", "'%s': the tensor is of another session", name);
         tn_place_end(s);
     } else if (init->dtype != TN_F32 && init->dtype != TN_F64)
-        tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name,
-                     tn_dtype_name((tn_dtype)init->dtype));
+        tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name, tn_dtype_name(init->dtype));
     else {
-        tn_dtype d = (tn_dtype)init->dtype;
+        tn_dtype d = init->dtype;
         int64_t first = slab_take(s, d, tn_node_numel(init));
         p = first < 0 ? NULL : tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
         size_t at = (size_t)first * tn_elem_size(sc.g, d),
@@ -307,7 +300,7 @@ tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
 static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
 {
     const bool host = s->device->shares_host_memory || s->device->is_reference;
-    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    tn_tensor *p = tn_persist(s, x->dtype, x->ndim, x->shape);
     if (p && tn_deferred(s) && host) memset(p->buf->data, 0, p->buf->bytes);
     if (p && tn_deferred(s) && s->device->zero && s->device->zero(s->device, p->buf->data, p->buf->bytes))
         return tn_device_error(s, "a new tensor could not be set to zero");
@@ -337,7 +330,7 @@ static tn_tensor *keep_known(tn_session *s, tn_tensor *x)
 {
     x->flags |= TN_F_CONSUMED;
     if (is_zero(x)) return kept_like(s, x);
-    tn_tensor *p = tn_persist(s, (tn_dtype)x->dtype, x->ndim, x->shape);
+    tn_tensor *p = tn_persist(s, x->dtype, x->ndim, x->shape);
     if (!p || !p->buf->bytes) return p;
     if (!s->device->copy(s->device, p->buf->data, x->buf->data, p->buf->bytes)) return p;
     return tn_device_error(s, "the copy of a tensor failed");
@@ -521,7 +514,7 @@ static void take_back_param(tn_session *s)
         memset(p->buf->data, 0, p->buf->bytes);
     else if (s->device->zero)
         s->device->zero(s->device, p->buf->data, p->buf->bytes);
-    slab_set(s, (tn_dtype)p->dtype, (int64_t)(at / tn_elem_size(&s->graph, (tn_dtype)p->dtype)));
+    slab_set(s, p->dtype, (int64_t)(at / tn_elem_size(&s->graph, p->dtype)));
     drop_persistent(s, p);
 }
 

@@ -12,7 +12,7 @@
 /* A value that is spread over a larger shape takes the memory it has. */
 static int64_t bytes_held(const tn_note_value *v)
 {
-    return v->held * (int64_t)tn_dtype_size((tn_dtype)v->dtype);
+    return v->held * (int64_t)tn_dtype_size(v->dtype);
 }
 
 static void ledger_add(tn_making *m, const tn_note *n, int slot, const char *how)
@@ -110,8 +110,7 @@ static char *call_text(tn_making *m, const tn_note *n, int node)
     if (c && c->backward && c->of >= 0)
         tn_put(&t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
     else
-        tn_put(&t, "%s",
-               c ? tn_note_where(c, where, sizeof where) : tn_op_get((tn_op)n->value[node].op)->name);
+        tn_put(&t, "%s", c ? tn_note_where(c, where, sizeof where) : tn_op_get(n->value[node].op)->name);
     return tn_view_text(m, &t);
 }
 

@@ -30,7 +30,7 @@ static int64_t bytes_alone(const tn_making *m, const tn_launch *l, int call, con
                 if (pass == 0) seen[v->in[k]] += v->read[k];
                 if (pass == 1 && seen[v->in[k]] > 0) {
                     int64_t most = seen[v->in[k]] < x->numel ? seen[v->in[k]] : x->numel;
-                    bytes += most * (int64_t)tn_dtype_size((tn_dtype)x->dtype);
+                    bytes += most * (int64_t)tn_dtype_size(x->dtype);
                     seen[v->in[k]] = -1;
                 }
                 if (pass == 2) seen[v->in[k]] = 0;
@@ -60,7 +60,7 @@ void tn_eager_make(tn_making *m, const tn_plan *p, tn_eager *e)
         const tn_note_value *y = &n->value[i];
         if (y->call >= 0 && y->step >= 0) {
             struct tn_eager_call *c = &e->call[y->call];
-            c->simple = c->simple && loops_over_elements((tn_op)y->op) && !y->written;
+            c->simple = c->simple && loops_over_elements(y->op) && !y->written;
             c->last = y->step;
         }
         for (int k = 0; k < y->n_in && y->step >= 0; k++) {
@@ -87,7 +87,7 @@ static bool needs_kernel(const tn_launch *l, int call, const tn_eager *e)
         int at = tn_launch_node(l, i);
         const tn_note_value *v = &l->note->value[at];
         if (!tn_launch_owns(l, at) || v->call != call) continue;
-        if (e->elsewhere[at] || !loops_over_elements((tn_op)v->op)) return true;
+        if (e->elsewhere[at] || !loops_over_elements(v->op)) return true;
     }
     return false;
 }

@@ -13,9 +13,8 @@ static void put_quoted(tn_growing *t, const char *s)
 static void put_node(tn_growing *t, const tn_note *n, int r, int node)
 {
     const tn_note_value *v = &n->value[node];
-    char shape[160];
-    tn_put(t, "    s%dn%d [label=\"%s\\n%s %s", r, node, tn_op_get((tn_op)v->op)->name,
-           tn_dtype_name((tn_dtype)v->dtype), tn_shape_text(shape, sizeof shape, v->ndim, v->shape));
+    tn_put(t, "    s%dn%d [label=\"%s\\n%s %s", r, node, tn_op_get(v->op)->name, tn_dtype_name(v->dtype),
+           TN_SHAPE_TEXT(v->ndim, v->shape));
     if (v->name) {
         tn_put(t, "\\n");
         put_quoted(t, v->name);

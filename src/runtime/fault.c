@@ -49,7 +49,7 @@ static const tn_tensor *argument_of(const tn_tensor *n)
 {
     const tn_tensor *t = n->in[1];
     while (t->call == n->call && t->n_in) {
-        const tn_op_info *o = tn_op_get((tn_op)t->op);
+        const tn_op_info *o = tn_op_get(t->op);
         int same = o->kind == TN_KIND_CAST || (o->kind == TN_KIND_VIEW && o->arity == 1) ? 0 : -1;
         for (int i = 1; i < t->n_in && o->kind == TN_KIND_ELTWISE && o->arity == 3; i++)
             if (!tn_is_number(t->in[i])) same = i;
@@ -66,7 +66,7 @@ static bool find(const tn_session *s, const tn_tensor *t, int64_t extent, const 
 {
     const void *data = t->base->flags & TN_F_DONE ? tn_node_data(t) : NULL;
     if (!data || !(s->device->shares_host_memory || s->device->is_reference)) return false;
-    tn_dtype stored = tn_stored_dtype(&s->graph, (tn_dtype)t->dtype);
+    tn_dtype stored = tn_stored_dtype(&s->graph, t->dtype);
     int64_t at[TN_MAX_DIMS] = {0};
     for (int64_t k = 0, n = tn_node_numel(t); k < n; k++) {
         int64_t from = 0;

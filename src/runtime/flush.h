@@ -56,8 +56,6 @@ void tn_flush_scratch_free(tn_flush_scratch *f);
 
 int tn_fail_memory(tn_session *s);
 bool tn_list_push(tn_list *l, tn_tensor *n);
-/* Room for n elements of `size` bytes in *array (a pointer to a pointer), which holds *cap. */
-bool tn_reserve(void *array, int *cap, int n, size_t size);
 
 static inline bool tn_has_value(const tn_tensor *b)
 {

@@ -3,29 +3,9 @@
 
 #include "../core/alloc.h"
 
-#include <string.h>
-
-bool tn_reserve(void *array, int *cap, int n, size_t size)
-{
-    if (n <= *cap) return true;
-    void *p;
-    memcpy(&p, array, sizeof p);
-    p = tn_realloc(p, (size_t)n * 2 * size);
-    if (!p) return false;
-    memcpy(array, &p, sizeof p);
-    *cap = n * 2;
-    return true;
-}
-
 bool tn_list_push(tn_list *l, tn_tensor *n)
 {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 64;
-        tn_tensor **p = tn_realloc(l->at, (size_t)cap * sizeof *p);
-        if (!p) return false;
-        l->at = p;
-        l->cap = cap;
-    }
+    if (!tn_reserve(&l->at, &l->cap, l->n + 1, sizeof *l->at)) return false;
     l->at[l->n++] = n;
     return true;
 }

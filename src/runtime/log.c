@@ -46,14 +46,7 @@ void tn_log_free(tn_session *s)
 
 static tn_run_log *push_run(tn_step_log *l)
 {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 8;
-        tn_run_log *p = tn_realloc(l->run, (size_t)cap * sizeof *p);
-        if (!p) return NULL;
-        l->run = p;
-        l->cap = cap;
-    }
-    return &l->run[l->n];
+    return tn_reserve(&l->run, &l->cap, l->n + 1, sizeof *l->run) ? &l->run[l->n] : NULL;
 }
 
 void tn_asked_set(tn_session *s, const char *name, const char *file, int line)

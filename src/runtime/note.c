@@ -129,7 +129,7 @@ const char *tn_node_where(const tn_tensor *n, char *out, size_t size)
     const tn_call *c = n->call;
     const tn_call *at = c && c->of ? c->of : c;
     if (!at)
-        snprintf(out, size, "%s", tn_op_get((tn_op)n->op)->name);
+        snprintf(out, size, "%s", tn_op_get(n->op)->name);
     else if (at->file)
         snprintf(out, size, "%s%s at %s:%d", c->of ? "the gradient of " : "", at->name,
                  tn_short_file(at->file), at->line);
@@ -156,5 +156,5 @@ const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
 
 size_t tn_note_bytes(const tn_note_value *v)
 {
-    return (size_t)v->numel * tn_dtype_size((tn_dtype)v->dtype);
+    return (size_t)v->numel * tn_dtype_size(v->dtype);
 }

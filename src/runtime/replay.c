@@ -45,15 +45,9 @@ static bool is_noted(const tn_session *s)
 
 static tn_entry *entry_new(tn_tape *t, uint32_t refs, uint32_t bytes)
 {
-    if (t->n == t->cap) {
-        int cap = t->cap ? 2 * t->cap : 64;
-        tn_entry *p = tn_realloc(t->entry, (size_t)cap * sizeof *p);
-        if (!p) return NULL;
-        t->entry = p;
-        t->cap = cap;
-    }
-    if (!tn_reserve(&t->ref, &t->cap_ref, (int)(t->n_ref + refs), sizeof *t->ref)) return NULL;
-    if (!tn_reserve(&t->attr, &t->cap_attr, (int)(t->n_attr + bytes + 1), 1)) return NULL;
+    if (!tn_reserve(&t->entry, &t->cap, t->n + 1, sizeof *t->entry)) return NULL;
+    if (!tn_reserve(&t->ref, &t->cap_ref, (int64_t)t->n_ref + refs, sizeof *t->ref)) return NULL;
+    if (!tn_reserve(&t->attr, &t->cap_attr, (int64_t)t->n_attr + bytes + 1, 1)) return NULL;
     tn_entry *e = &t->entry[t->n++];
     *e = (tn_entry){.ref = t->n_ref, .attr = t->n_attr, .attr_bytes = bytes};
     t->n_ref += refs;

@@ -22,7 +22,7 @@ static void mark_wanted(tn_tensor *n)
     for (int i = 0; n->rule && n->rule == n->inside && i < n->rule->n_args; i++)
         if (n->rule->args[i]) n->rule->args[i]->base->flags |= TN_F_WANTED;
     if (n->inside) return;
-    unsigned needs = tn_op_needs((tn_op)n->op);
+    unsigned needs = tn_op_needs(n->op);
     if (!needs) return;
     for (int i = 0; i < n->n_in && i < 3; i++)
         if (needs >> i & 1) n->in[i]->base->flags |= TN_F_WANTED;
@@ -407,7 +407,7 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
     const int64_t load = s->target.dialect == TN_DIALECT_C ? 1 : s->target.vector_bytes;
     for (int i = 0; i < f->leaf.n; i++) {
         const tn_tensor *n = f->leaf.at[i], *b = n->base;
-        const int64_t past = n->offset * (int64_t)tn_dtype_size((tn_dtype)n->dtype) % load;
+        const int64_t past = n->offset * (int64_t)tn_dtype_size(n->dtype) % load;
         if (!put(f, &past, sizeof past) || !put_head(f, n, b->op) || !put_shape(f, n, true) ||
             !put(f, &f->twin[i], sizeof *f->twin))
             return false;

@@ -130,6 +130,8 @@ tn_scope tn_enter_session_as(const tn_op_key *key, tn_session *s, const char *na
                              int line);
 tn_scope tn_enter_session(tn_session *s, const char *name, const char *file, int line);
 tn_tensor *tn_leave(tn_scope *sc, tn_tensor *result);
+/* Leaves without a result: tn_leave_error(&sc, status, format, ..), as tn_error_set has it. */
+#define tn_leave_error(sc, ...) tn_leave(sc, tn_error_set((sc)->g, __VA_ARGS__))
 int tn_leave_many(tn_scope *sc, int n, tn_tensor **results); /* nodes in, handles out */
 
 /* The session of a handle that may be stale; NULL for NULL. */

@@ -190,13 +190,8 @@ int tn_on_close(tn_session *s, void (*fn)(void *), void *arg)
 {
     if (!s) return TN_E_NULL;
     if (!fn) return tn_fail(s, TN_E_NULL, "on_close", "fn is NULL");
-    if (s->n_closers == s->cap_closers) {
-        int cap = s->cap_closers ? 2 * s->cap_closers : 8;
-        struct tn_closer *p = tn_realloc(s->closers, (size_t)cap * sizeof *p);
-        if (!p) return tn_fail(s, TN_E_NOMEM, "on_close", "no memory");
-        s->closers = p;
-        s->cap_closers = cap;
-    }
+    if (!tn_reserve(&s->closers, &s->cap_closers, s->n_closers + 1, sizeof *s->closers))
+        return tn_fail(s, TN_E_NOMEM, "on_close", "no memory");
     s->closers[s->n_closers++] = (struct tn_closer){fn, arg};
     return TN_OK;
 }

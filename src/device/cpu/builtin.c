@@ -23,7 +23,7 @@ struct temps {
 
 static int fail(tn_errbuf *err, int status, const char *what, const tn_tensor *node)
 {
-    snprintf(err->text, sizeof err->text, "%s: %s", tn_op_get((tn_op)node->op)->name, what);
+    snprintf(err->text, sizeof err->text, "%s: %s", tn_op_get(node->op)->name, what);
     return status;
 }
 
@@ -45,7 +45,7 @@ static void free_temps(struct temps *t)
 
 static size_t bytes_of(const tn_tensor *x)
 {
-    return (size_t)tn_node_numel(x) * tn_dtype_size((tn_dtype)x->dtype);
+    return (size_t)tn_node_numel(x) * tn_dtype_size(x->dtype);
 }
 
 /* x's elements in a row: its own memory where they lie so, else a copy. NULL: no memory. */
@@ -114,7 +114,7 @@ static int join_batches(const tn_tensor *node, const matrix *a, const matrix *b,
 static int run_gemm(struct temps *t, const tn_tensor *node, void *out, tn_errbuf *err)
 {
     int nb = node->ndim - 2;
-    tn_gemm g = {.dtype = (tn_dtype)node->dtype, .m = node->shape[nb], .n = node->shape[nb + 1], .c = out};
+    tn_gemm g = {.dtype = node->dtype, .m = node->shape[nb], .n = node->shape[nb + 1], .c = out};
     g.k = node->in[0]->shape[nb + 1];
     matrix a, b;
     for (int attempt = 0; attempt < 2; attempt++) { /* axes that do not join do so once they are dense */
@@ -137,7 +137,7 @@ static int run_conv(struct temps *t, const tn_tensor *node, void *out, tn_errbuf
     const tn_conv_attr *p = &node->attr->conv;
     const tn_tensor *x = node->in[0], *y = node->in[1], *image = node; /* of the convolution's result */
     tn_conv2d_desc d = {
-        .dtype = (tn_dtype)node->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
+        .dtype = node->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
     memcpy(d.stride, p->stride, sizeof d.stride);
     memcpy(d.pad, p->pad, sizeof d.pad);
     memcpy(d.dilation, p->dilation, sizeof d.dilation);
@@ -204,7 +204,7 @@ static int run_reference(tn_device *d, const tn_tensor *node, void *out, tn_errb
         status = tn_ref_compute(&(tn_ref_args){.node = node, .in = in, .out = result, .err = err});
     }
     if (!status) {
-        tn_dtype to = (tn_dtype)node->dtype;
+        tn_dtype to = node->dtype;
         tn_ref_settle(to, result, n);
         tn_convert(out, to, result, tn_dtype_widest(to), (size_t)n);
     }
@@ -238,7 +238,7 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
         return TN_OK;
     case TN_KIND_CAST:
         if (!tn_bl_open(node->in[0], &o[0])) return fail(err, TN_E_STATE, "an operand has no value", node);
-        tn_bl_cast(pool, &o[0], n, (tn_dtype)node->dtype, out);
+        tn_bl_cast(pool, &o[0], n, node->dtype, out);
         return TN_OK;
     case TN_KIND_VIEW:
         if (node->op != TN_OP_contiguous && node->op != TN_OP_reshape) break;
@@ -248,7 +248,7 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
     case TN_KIND_REDUCE:
         if (!tn_bl_has_reduce(node, &outer, &red, &inner)) break;
         const void *x = dense(t, node->in[0], false);
-        if (!x || tn_bl_reduce(d, (tn_op)node->op, x, outer, red, inner, out)) return no_memory(err, node);
+        if (!x || tn_bl_reduce(d, node->op, x, outer, red, inner, out)) return no_memory(err, node);
         return TN_OK;
     default:
         break;
@@ -261,9 +261,9 @@ static int assign_rows(struct temps *t, tn_tensor *node, tn_errbuf *err)
     const tn_tensor *target = node->in[0], *source = node->in[2];
     const int axis = node->attr->axis;
     const int64_t rows = source->shape[axis], lines = target->shape[axis];
-    const size_t inner = (size_t)tn_ref_extent(target->shape, axis + 1, target->ndim) *
-                         tn_dtype_size((tn_dtype)target->dtype);
-    const int64_t outer = tn_ref_extent(target->shape, 0, axis);
+    const size_t inner = (size_t)tn_extent(target->shape, axis + 1, target->ndim) *
+                         tn_dtype_size(target->dtype);
+    const int64_t outer = tn_extent(target->shape, 0, axis);
     if (!tn_node_numel(source)) return TN_OK;
     const char *index = dense(t, node->in[1], false), *from = dense(t, node->in[2], true);
     char *to = tn_node_data(target);
@@ -272,8 +272,8 @@ static int assign_rows(struct temps *t, tn_tensor *node, tn_errbuf *err)
     for (int64_t pass = 0; pass < 2; pass++)
         for (int64_t r = 0; r < rows; r++) {
             int64_t line;
-            tn_convert(&line, TN_I64, index + (size_t)r * tn_dtype_size((tn_dtype)node->in[1]->dtype),
-                       (tn_dtype)node->in[1]->dtype, 1);
+            tn_convert(&line, TN_I64, index + (size_t)r * tn_dtype_size(node->in[1]->dtype),
+                       node->in[1]->dtype, 1);
             if (line < 0 || line >= lines) return fail(err, TN_E_INDEX, "an index is out of range", node);
             for (int64_t o = 0; pass && o < outer; o++)
                 memcpy(to + (size_t)(o * lines + line) * inner, from + (size_t)(o * rows + r) * inner, inner);
@@ -287,7 +287,7 @@ static int assign(struct temps *t, tn_tensor *node, tn_errbuf *err)
     tn_tensor *target = node->in[0];
     int64_t n = tn_node_numel(target), index[TN_MAX_DIMS] = {0};
     char *to = tn_node_data(target);
-    size_t size = tn_dtype_size((tn_dtype)target->dtype);
+    size_t size = tn_dtype_size(target->dtype);
     if (n && !to) return fail(err, TN_E_STATE, "the target has no memory", node);
     const bool rows = node->op == TN_OP_assign_rows;
     const char *from = n && !rows ? dense(t, node->in[1], !tn_node_is_dense(target)) : to;

@@ -66,9 +66,9 @@ static loop *loop_of(tn_op op, bool single)
 
 bool tn_bl_has_eltwise(const tn_tensor *node)
 {
-    const tn_op_info *info = tn_op_get((tn_op)node->op);
+    const tn_op_info *info = tn_op_get(node->op);
     bool choice = node->op == TN_OP_where;
-    tn_dtype d = (tn_dtype)node->in[choice]->dtype;
+    tn_dtype d = node->in[choice]->dtype;
     if (info->kind != TN_KIND_ELTWISE || !tn_dtype_is_float(d)) return false;
     for (int i = choice; i < node->n_in; i++)
         if (node->in[i]->dtype != d) return false;
@@ -114,6 +114,6 @@ static void chunk(void *arg, int64_t begin, int64_t end)
 void tn_bl_eltwise(tn_pool *pool, const tn_tensor *node, const tn_bl_operand *in, int64_t n, void *out)
 {
     bool single = node->in[node->op == TN_OP_where]->dtype != TN_F64;
-    struct work w = {loop_of((tn_op)node->op, single), node->n_in, in, out, (tn_dtype)node->dtype};
+    struct work w = {loop_of(node->op, single), node->n_in, in, out, node->dtype};
     tn_pool_run(pool, chunk, &w, n, CHUNK);
 }

@@ -18,7 +18,7 @@ enum { CHUNK = 1 << 15, TILE = 1024, PART = 1 << 14, LANES = 16 };
 
 bool tn_bl_open(const tn_tensor *x, tn_bl_operand *o)
 {
-    o->dtype = (tn_dtype)x->dtype;
+    o->dtype = x->dtype;
     o->size = tn_dtype_size(o->dtype);
     o->ndim = 0;
     o->data = tn_node_data(x);

@@ -12,6 +12,7 @@
  * Read first: tn_cuda_conv2d.
  */
 #include "internal.h"
+#include "../../core/int64.h"
 
 #include "../../core/alloc.h"
 
@@ -30,11 +31,6 @@ typedef struct work {
     int64_t part;      /* images at once */
     bool direct;       /* rows are the image itself */
 } work;
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int dtype_variant(tn_dtype d)
 {
@@ -205,7 +201,7 @@ static int plan(work *w, size_t *rows_bytes)
             return tn_err(w->err, TN_E_SHAPE, "conv2d: windows of one image with %lld elements in all",
                           (long long)of_image);
         w->part = (int64_t)(w->c->workspace_limit / ((size_t)of_image * each));
-        w->part = min64(min64(w->part > 0 ? w->part : 1, d->n), INT32_MAX / most);
+        w->part = tn_min64(tn_min64(w->part > 0 ? w->part : 1, d->n), INT32_MAX / most);
         *rows_bytes = ((size_t)(w->part * of_image) * each + 255) / 256 * 256;
     }
     return tn_cuda_workspace(w->c, *rows_bytes, w->err);
@@ -238,7 +234,7 @@ int tn_cuda_conv2d(tn_cuda *c, const tn_conv2d_desc *d, tn_errbuf *err)
         sum = (char *)c->workspace + rows;
     }
     for (int64_t first = 0; first < d->n && !status; first += w.part) {
-        int64_t images = min64(w.part, d->n - first);
+        int64_t images = tn_min64(w.part, d->n - first);
         switch (d->pass) {
         case TN_CONV_FORWARD:
             status = forward(&w, first, images);

@@ -128,7 +128,7 @@ static int describe(tn_cuda *c, product *p)
 {
     const tn_cuda_api *a = c->api;
     const shape *k = &p->key;
-    tn_dtype d = (tn_dtype)k->dtype;
+    tn_dtype d = k->dtype;
     tn_cublas_type type = type_of(d), out = k->wide ? TN_CUBLAS_F32 : type;
     tn_cublas_compute compute = d == TN_F64 ? TN_CUBLAS_COMPUTE_F64
                                 : k->tf32   ? TN_CUBLAS_COMPUTE_TF32
@@ -210,8 +210,7 @@ static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
     if (p->own)
         tn_cuda_log(c, TN_LOG_INFO,
                     "cuBLASLt has no algorithm for a %s product of %lld x %lld x %lld: own kernel",
-                    tn_dtype_name((tn_dtype)k->dtype), (long long)k->columns, (long long)k->rows,
-                    (long long)k->depth);
+                    tn_dtype_name(k->dtype), (long long)k->columns, (long long)k->rows, (long long)k->depth);
     p->next = *slot;
     *slot = *out = p;
     c->blas->n++;

@@ -100,7 +100,7 @@ int tn_ref_attention(const tn_ref_args *a)
     place w = {.a = a, .of = tn_attention_of(n)};
     const tn_tensor *q = w.of.q, *k = w.of.k;
     int nd = q->ndim, at = 4;
-    int64_t heads = tn_ref_extent(q->shape, 0, nd - 2), tq = q->shape[nd - 2];
+    int64_t heads = tn_extent(q->shape, 0, nd - 2), tq = q->shape[nd - 2];
     w.tk = k->shape[nd - 2];
     w.d = q->shape[nd - 1];
     w.dv = w.of.v->shape[nd - 1];
@@ -130,7 +130,7 @@ int tn_ref_attention(const tn_ref_args *a)
             if (n->op == TN_OP_attention_lse)
                 a->out[line] = log_sum;
             else if (go)
-                gradients(&w, (tn_op)n->op, o + line * w.dv, go + line * w.dv, a->out + h * row_of);
+                gradients(&w, n->op, o + line * w.dv, go + line * w.dv, a->out + h * row_of);
             else
                 for (int64_t j = 0; j < w.tk; j++)
                     for (int64_t c = 0; c < w.dv; c++)

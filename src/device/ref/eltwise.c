@@ -120,12 +120,12 @@ int tn_ref_eltwise(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
     const row *r = &rows[node->op];
-    int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_extent(node->shape, 0, node->ndim);
     const double *x = a->in[0], *y = node->n_in > 1 ? a->in[1] : x, *z = node->n_in > 2 ? a->in[2] : x;
     for (int i = 0; i < node->n_in; i++) {
-        if (tn_ref_extent(node->in[i]->shape, 0, node->in[i]->ndim) != n) {
+        if (tn_extent(node->in[i]->shape, 0, node->in[i]->ndim) != n) {
             return tn_err(a->err, TN_E_SHAPE, "%s: operand %d has another shape than the result",
-                          tn_op_get((tn_op)node->op)->name, i);
+                          tn_op_get(node->op)->name, i);
         }
     }
     const tn_ref_int *xi = r->integer ? tn_ref_ints(node->in[0], x) : NULL, *yi = tn_ref_ints(node->in[0], y);
@@ -143,16 +143,16 @@ int tn_ref_eltwise(const tn_ref_args *a)
 
 int tn_ref_number(const tn_ref_args *a)
 {
-    tn_ref_store((tn_dtype)a->node->dtype, a->node->attr->number, a->out);
+    tn_ref_store(a->node->dtype, a->node->attr->number, a->out);
     return TN_OK;
 }
 
 int tn_ref_iota(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
-    int64_t n = tn_ref_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0};
+    int64_t n = tn_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0};
     for (int64_t i = 0; i < n; i++) {
-        tn_ref_store((tn_dtype)node->dtype, tn_number_i(index[node->attr->axis]), &a->out[i]);
+        tn_ref_store(node->dtype, tn_number_i(index[node->attr->axis]), &a->out[i]);
         tn_ref_next(node->ndim, node->shape, index);
     }
     return TN_OK;
@@ -160,11 +160,11 @@ int tn_ref_iota(const tn_ref_args *a)
 
 int tn_ref_cast(const tn_ref_args *a)
 {
-    int64_t n = tn_ref_extent(a->node->shape, 0, a->node->ndim);
+    int64_t n = tn_extent(a->node->shape, 0, a->node->ndim);
     const tn_ref_int *x = tn_ref_ints(a->node->in[0], a->in[0]);
     for (int64_t i = 0; i < n; i++) {
         tn_number v = x ? tn_number_i(x[i]) : tn_number_f(a->in[0][i]);
-        tn_ref_store((tn_dtype)a->node->dtype, v, &a->out[i]);
+        tn_ref_store(a->node->dtype, v, &a->out[i]);
     }
     return TN_OK;
 }

@@ -37,8 +37,8 @@ static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, int64_t 
     int64_t chosen, wide_stride[TN_MAX_DIMS], narrow_stride[TN_MAX_DIMS];
     int rc = pick(a, k, p->wide[p->axis], &chosen);
     if (rc != TN_OK) return rc;
-    tn_ref_strides(p->wide_ndim, p->wide, wide_stride);
-    tn_ref_strides(p->narrow->ndim, p->narrow->shape, narrow_stride);
+    tn_dense_strides(p->wide_ndim, p->wide, wide_stride);
+    tn_dense_strides(p->narrow->ndim, p->narrow->shape, narrow_stride);
     *narrow_at = *wide_at = 0;
     for (int d = 0; d < p->wide_ndim; d++) {
         *narrow_at += i[d] * narrow_stride[d];
@@ -49,7 +49,7 @@ static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, int64_t 
 
 static int walk(const tn_ref_args *a, const pairs *p, bool adds)
 {
-    int64_t n = tn_ref_extent(p->index->shape, 0, p->index->ndim), i[TN_MAX_DIMS] = {0}, narrow, wide;
+    int64_t n = tn_extent(p->index->shape, 0, p->index->ndim), i[TN_MAX_DIMS] = {0}, narrow, wide;
     for (int64_t k = 0; k < n; k++) {
         int rc = pair(a, p, i, k, &narrow, &wide);
         if (rc != TN_OK) return rc;
@@ -81,7 +81,7 @@ int tn_ref_index_select(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     int axis = node->attr->axis;
-    int64_t outer = tn_ref_extent(x->shape, 0, axis), inner = tn_ref_extent(x->shape, axis + 1, x->ndim);
+    int64_t outer = tn_extent(x->shape, 0, axis), inner = tn_extent(x->shape, axis + 1, x->ndim);
     int64_t bound = x->shape[axis], n = node->in[1]->shape[0], at;
     for (int64_t k = 0; k < n; k++) {
         int rc = pick(a, k, bound, &at);
@@ -99,8 +99,7 @@ int tn_ref_index_add(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *src = node->in[0];
     int axis = node->attr->axis;
-    int64_t outer = tn_ref_extent(node->shape, 0, axis),
-            inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
+    int64_t outer = tn_extent(node->shape, 0, axis), inner = tn_extent(node->shape, axis + 1, node->ndim);
     int64_t bound = node->shape[axis], n = src->shape[axis], at;
     for (int64_t k = 0; k < n; k++) {
         int rc = pick(a, k, bound, &at);

@@ -22,12 +22,12 @@ typedef int64_t tn_ref_int __attribute__((may_alias));
 /* The elements of x, which stand at p, where its dtype is an integer one; else NULL. */
 static inline const tn_ref_int *tn_ref_ints(const tn_tensor *x, const double *p)
 {
-    return tn_dtype_is_int((tn_dtype)x->dtype) ? (const tn_ref_int *)(const void *)p : NULL;
+    return tn_dtype_is_int(x->dtype) ? (const tn_ref_int *)(const void *)p : NULL;
 }
 /* The node's result likewise. */
 static inline tn_ref_int *tn_ref_out(const tn_ref_args *a)
 {
-    return tn_dtype_is_int((tn_dtype)a->node->dtype) ? (tn_ref_int *)(void *)a->out : NULL;
+    return tn_dtype_is_int(a->node->dtype) ? (tn_ref_int *)(void *)a->out : NULL;
 }
 /* Sums and products of integers wrap. */
 static inline int64_t tn_ref_sum(int64_t a, int64_t b)
@@ -91,17 +91,11 @@ void tn_ref_settle(tn_dtype d, double *v, int64_t n);
 /* A number, or one that was cut off, as an element of dtype d in *out. */
 void tn_ref_store(tn_dtype d, tn_number v, double *out);
 
-/* Row-major strides of a dense array. */
-void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride);
-
 /* out[i...] = in[offset + sum i*stride], row-major. */
 void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
                  int64_t offset);
 
 /* Steps a multi-index in row-major order; after the last one it is all zeros again. */
 void tn_ref_next(int ndim, const int64_t *shape, int64_t *index);
-
-/* Product of shape[from..to). */
-int64_t tn_ref_extent(const int64_t *shape, int from, int to);
 
 #endif

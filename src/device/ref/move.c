@@ -9,7 +9,7 @@
 
 int tn_ref_reshape(const tn_ref_args *a)
 {
-    int64_t n = tn_ref_extent(a->node->shape, 0, a->node->ndim);
+    int64_t n = tn_extent(a->node->shape, 0, a->node->ndim);
     memcpy(a->out, a->in[0], (size_t)n * sizeof(double));
     return TN_OK;
 }
@@ -18,7 +18,7 @@ int tn_ref_permute(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
-    tn_ref_strides(x->ndim, x->shape, of_x);
+    tn_dense_strides(x->ndim, x->shape, of_x);
     for (int i = 0; i < node->ndim; i++) stride[i] = of_x[node->attr->v[0][i]];
     tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
     return TN_OK;
@@ -28,7 +28,7 @@ int tn_ref_expand(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
-    tn_ref_strides(x->ndim, x->shape, of_x);
+    tn_dense_strides(x->ndim, x->shape, of_x);
     /* A 0-d number expands to any number of axes. */
     for (int i = 0; i < node->ndim; i++) stride[i] = i < x->ndim && x->shape[i] != 1 ? of_x[i] : 0;
     tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
@@ -40,7 +40,7 @@ int tn_ref_slice(const tn_ref_args *a)
     const tn_tensor *node = a->node, *x = node->in[0];
     const int64_t *start = node->attr->v[0], *step = node->attr->v[1];
     int64_t stride[TN_MAX_DIMS], offset = 0;
-    tn_ref_strides(x->ndim, x->shape, stride);
+    tn_dense_strides(x->ndim, x->shape, stride);
     for (int i = 0; i < node->ndim; i++) {
         offset += start[i] * stride[i];
         stride[i] *= step[i];
@@ -53,8 +53,8 @@ int tn_ref_pad(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     const int64_t *before = node->attr->v[0];
-    int64_t n = tn_ref_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0}, stride[TN_MAX_DIMS];
-    tn_ref_strides(x->ndim, x->shape, stride);
+    int64_t n = tn_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0}, stride[TN_MAX_DIMS];
+    tn_dense_strides(x->ndim, x->shape, stride);
     for (int64_t k = 0; k < n; k++) {
         int64_t at = 0;
         bool inside = true;
@@ -73,8 +73,7 @@ int tn_ref_concat(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
     int axis = node->attr->axis;
-    int64_t outer = tn_ref_extent(node->shape, 0, axis),
-            inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
+    int64_t outer = tn_extent(node->shape, 0, axis), inner = tn_extent(node->shape, axis + 1, node->ndim);
     int64_t done = 0;
     for (int i = 0; i < node->n_in; i++) {
         int64_t n = node->in[i]->shape[axis] * inner;

@@ -130,7 +130,7 @@ static bool chooses(tn_op op)
 
 static int64_t numel(const tn_tensor *x)
 {
-    return tn_ref_extent(x->shape, 0, x->ndim);
+    return tn_extent(x->shape, 0, x->ndim);
 }
 
 /* About how many summands one element of a sum has. */
@@ -153,7 +153,7 @@ static double summands(const tn_tensor *node)
 void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t n)
 {
     const tn_ref_device *d = device_of(node);
-    tn_dtype dtype = (tn_dtype)node->in[operand]->dtype;
+    tn_dtype dtype = node->in[operand]->dtype;
     double size = d->noise * ulp(tn_dtype_accumulator(dtype)) * (1 + sqrt(summands(node)) / 8);
     if (!tn_dtype_is_float(dtype)) return;
     for (int64_t i = 0; i < n; i++) {
@@ -167,7 +167,7 @@ enum { FIRST_BETWEEN = 16 }; /* numbers of intermediate values stand behind thos
 double tn_ref_noise_between(const tn_tensor *node, int which, int64_t i, double v)
 {
     const tn_ref_device *d = device_of(node);
-    tn_dtype dtype = (tn_dtype)node->in[0]->dtype;
+    tn_dtype dtype = node->in[0]->dtype;
     if (d->noise <= 0 || exact(dtype, v)) return v;
     return v + v * d->noise * ulp(dtype) *
                    chance(d->noise_seed, node->id, FIRST_BETWEEN + (uint64_t)which, (uint64_t)i);
@@ -178,9 +178,9 @@ double tn_ref_noise_between(const tn_tensor *node, int which, int64_t i, double 
 static bool rounded(const tn_ref_args *a, int64_t i)
 {
     const tn_tensor *node = a->node;
-    if (exact((tn_dtype)node->dtype, a->out[i])) return false;
+    if (exact(node->dtype, a->out[i])) return false;
     tn_kind kind = tn_kind_of(node);
-    if (kind == TN_KIND_CAST) return ulp((tn_dtype)node->dtype) > ulp((tn_dtype)node->in[0]->dtype);
+    if (kind == TN_KIND_CAST) return ulp(node->dtype) > ulp(node->in[0]->dtype);
     if (kind != TN_KIND_ELTWISE) return true;
     for (int k = 0; k < node->n_in; k++) {
         if (a->in[k][i] == a->out[i]) return false;
@@ -195,7 +195,7 @@ enum { CLOSE = 16 }; /* units in the last place, over which rounding may have go
 static bool open_question(const tn_ref_args *a, int64_t i, double size)
 {
     double x = a->in[0][i], y;
-    tn_dtype dtype = (tn_dtype)a->node->in[0]->dtype;
+    tn_dtype dtype = a->node->in[0]->dtype;
     switch ((int)a->node->op) {
     case TN_OP_eq:
     case TN_OP_ne:
@@ -233,10 +233,10 @@ static double settled(tn_op op, double x, bool up)
 static void settle_questions(const tn_ref_args *a, int64_t n, const tn_ref_device *d)
 {
     if (tn_kind_of(a->node) != TN_KIND_ELTWISE) return;
-    double size = d->noise * ulp((tn_dtype)a->node->in[0]->dtype);
+    double size = d->noise * ulp(a->node->in[0]->dtype);
     for (int64_t i = 0; size > 0 && i < n; i++) {
         if (!open_question(a, i, size)) continue;
-        a->out[i] = settled((tn_op)a->node->op, a->in[0][i], d->noise_seed % 2 == 0);
+        a->out[i] = settled(a->node->op, a->in[0][i], d->noise_seed % 2 == 0);
     }
 }
 
@@ -246,19 +246,18 @@ void tn_ref_noise_result(const tn_ref_args *a, int64_t n)
     const tn_ref_device *d = device_of(node);
     if (d->noise <= 0) return;
     settle_questions(a, n, d);
-    double size = d->noise * ulp((tn_dtype)node->dtype);
-    if (size <= 0 || chooses((tn_op)node->op)) return;
+    double size = d->noise * ulp(node->dtype);
+    if (size <= 0 || chooses(node->op)) return;
     /* Summands that are alike are rounded alike, and chance at the summands cancels where that does not. */
     if (node->op == TN_OP_reduce_sum) size *= 1 + sqrt(summands(node)) / 4;
     /* Sine and cosine of a rounded angle, a probability beside 1/2: errors that do not shrink with the value.
      */
     double at_least = node->op == TN_OP_normal ? 4 : 0;
-    if (node->op == TN_OP_ndtr && node->dtype != TN_F64)
-        at_least = 0.5 * ulp(TN_F32) / ulp((tn_dtype)node->dtype);
+    if (node->op == TN_OP_ndtr && node->dtype != TN_F64) at_least = 0.5 * ulp(TN_F32) / ulp(node->dtype);
     for (int64_t i = 0; i < n; i++) {
         if (!rounded(a, i)) continue;
         if (!d->noise_seed && node->dtype != TN_F64) {
-            a->out[i] = nearest((tn_dtype)node->dtype, a->out[i]);
+            a->out[i] = nearest(node->dtype, a->out[i]);
             continue;
         }
         a->out[i] += fmax(fabs(a->out[i]), at_least) * size * chance(d->noise_seed, node->id, 0, (uint64_t)i);
@@ -268,9 +267,8 @@ void tn_ref_noise_result(const tn_ref_args *a, int64_t n)
 void tn_ref_noise_number(const tn_tensor *number, double *v)
 {
     const tn_ref_device *d = device_of(number);
-    double size = d->noise * ulp((tn_dtype)number->dtype);
-    if (size > 0 && !exact((tn_dtype)number->dtype, *v))
-        *v += *v * size * chance(d->noise_seed, number->id, 0, 0);
+    double size = d->noise * ulp(number->dtype);
+    if (size > 0 && !exact(number->dtype, *v)) *v += *v * size * chance(d->noise_seed, number->id, 0, 0);
 }
 
 void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed)

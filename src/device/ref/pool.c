@@ -64,7 +64,7 @@ int tn_ref_pool(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
     const tn_pool_attr *t = &node->attr->pool;
-    pool p = {.op = (tn_op)node->op, .attr = t, .c = node->shape[3], .x = a->in[0], .out = a->out};
+    pool p = {.op = node->op, .attr = t, .c = node->shape[3], .x = a->in[0], .out = a->out};
     p.xi = tn_ref_ints(node->in[0], a->in[0]);
     p.outi = tn_ref_out(a);
     if (node->n_in > 1) p.index = tn_ref_ints(node->in[1], a->in[1]);

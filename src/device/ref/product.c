@@ -22,7 +22,7 @@ int tn_ref_matmul(const tn_ref_args *a)
     const tn_tensor *node = a->node;
     int nd = node->ndim;
     int64_t m = node->shape[nd - 2], n = node->shape[nd - 1], k = node->in[0]->shape[nd - 1];
-    int64_t batch = tn_ref_extent(node->shape, 0, nd - 2);
+    int64_t batch = tn_extent(node->shape, 0, nd - 2);
     const double *bias = node->n_in > 2 ? a->in[2] : NULL;
     for (int64_t b = 0; b < batch; b++) {
         const double *x = k > 0 ? a->in[0] + b * m * k : NULL, *y = k > 0 ? a->in[1] + b * k * n : NULL;
@@ -96,8 +96,7 @@ static void sweep(const conv *v)
 int tn_ref_conv2d(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
-    conv v = {
-        .op = (tn_op)node->op, .attr = &node->attr->conv, .groups = node->attr->conv.groups, .out = a->out};
+    conv v = {.op = node->op, .attr = &node->attr->conv, .groups = node->attr->conv.groups, .out = a->out};
     const int64_t *x, *weight, *y;
     if (v.op == TN_OP_conv2d) {
         x = node->in[0]->shape, weight = node->in[1]->shape, y = node->shape;
@@ -114,7 +113,7 @@ int tn_ref_conv2d(const tn_ref_args *a)
     v.oh = y[1], v.ow = y[2];
     sweep(&v);
     if (v.op == TN_OP_conv2d && node->n_in > 2) {
-        int64_t n = tn_ref_extent(node->shape, 0, 4);
+        int64_t n = tn_extent(node->shape, 0, 4);
         for (int64_t i = 0; i < n; i++) a->out[i] += a->in[2][i % v.oc];
     }
     return TN_OK;

@@ -72,7 +72,7 @@ int tn_ref_reduce(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     int64_t stride[TN_MAX_DIMS], index[TN_MAX_DIMS] = {0};
-    tn_ref_strides(x->ndim, x->shape, stride);
+    tn_dense_strides(x->ndim, x->shape, stride);
     fold f = {.x = a->in[0], .n = 1};
     for (int i = 0; i < x->ndim; i++) {
         if (!(node->attr->axes >> i & 1)) continue;
@@ -80,14 +80,14 @@ int tn_ref_reduce(const tn_ref_args *a)
         f.stride[f.ndim++] = stride[i];
         f.n *= x->shape[i];
     }
-    int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_extent(node->shape, 0, node->ndim);
     for (int64_t k = 0; k < n; k++) {
         f.start = 0;
         for (int i = 0; i < x->ndim; i++) f.start += index[i] * stride[i];
         const tn_ref_int *whole = tn_ref_ints(x, f.x);
-        tn_op op = (tn_op)node->op;
+        tn_op op = node->op;
         tn_number v = whole ? tn_number_i(fold_integers(&f, whole, op)) : tn_number_f(fold_reals(&f, op));
-        tn_ref_store((tn_dtype)node->dtype, v, &a->out[k]);
+        tn_ref_store(node->dtype, v, &a->out[k]);
         tn_ref_next(node->ndim, node->shape, index);
     }
     return TN_OK;
@@ -119,9 +119,9 @@ int tn_ref_scan(const tn_ref_args *a)
     const tn_tensor *node = a->node;
     const tn_ref_int *x = tn_ref_ints(node->in[0], a->in[0]);
     tn_ref_int *out = tn_ref_out(a);
-    int axis = node->attr->axis, start = tn_op_get((tn_op)node->op)->start;
-    int64_t n = node->shape[axis], inner = tn_ref_extent(node->shape, axis + 1, node->ndim);
-    int64_t outer = tn_ref_extent(node->shape, 0, axis);
+    int axis = node->attr->axis, start = tn_op_get(node->op)->start;
+    int64_t n = node->shape[axis], inner = tn_extent(node->shape, axis + 1, node->ndim);
+    int64_t outer = tn_extent(node->shape, 0, axis);
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t i = 0; i < inner; i++) {
             double sum = start;
@@ -159,9 +159,8 @@ int tn_ref_sort(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     const int axis = node->attr->axis;
-    const int64_t n = x->shape[axis], k = node->shape[axis],
-                  inner = tn_ref_extent(x->shape, axis + 1, x->ndim);
-    const int64_t lines = tn_ref_extent(x->shape, 0, axis) * inner;
+    const int64_t n = x->shape[axis], k = node->shape[axis], inner = tn_extent(x->shape, axis + 1, x->ndim);
+    const int64_t lines = tn_extent(x->shape, 0, axis) * inner;
     tn_ref_int *out = tn_ref_out(a);
     for (int64_t l = 0; l < lines; l++) {
         const int64_t base = l / inner * n * inner + l % inner;

@@ -13,7 +13,7 @@
 static bool is_dense(const tn_tensor *x)
 {
     int64_t stride[TN_MAX_DIMS];
-    tn_ref_strides(x->ndim, x->shape, stride);
+    tn_dense_strides(x->ndim, x->shape, stride);
     for (int i = 0; i < x->ndim; i++) {
         if (x->shape[i] != 1 && x->stride[i] != stride[i]) return false;
     }
@@ -24,7 +24,7 @@ static bool is_dense(const tn_tensor *x)
 static int load_number(const tn_tensor *x, int64_t n, const double **value, double **owned, tn_errbuf *err)
 {
     double v;
-    tn_ref_store((tn_dtype)x->dtype, x->base->attr->number, &v);
+    tn_ref_store(x->dtype, x->base->attr->number, &v);
     tn_ref_noise_number(x->base, &v);
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
@@ -38,14 +38,14 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
 {
     const tn_tensor *x = node->in[i];
     bool noisy = tn_ref_noise_adds(node);
-    int64_t n = tn_ref_extent(x->shape, 0, x->ndim);
+    int64_t n = tn_extent(x->shape, 0, x->ndim);
     const double *data = tn_node_data(x);
     *owned = NULL;
     *value = data;
     if (n == 0) return TN_OK;
     bool number = x->base && tn_is_number(x);
     if (!data && number) return load_number(x, n, value, owned, err);
-    if (!data) return tn_err(err, TN_E_STATE, "%s has not been computed", tn_op_get((tn_op)x->op)->name);
+    if (!data) return tn_err(err, TN_E_STATE, "%s has not been computed", tn_op_get(x->op)->name);
     if (is_dense(x) && !noisy) return TN_OK;
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
@@ -78,7 +78,7 @@ static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
     const bool rows = node->op == TN_OP_assign_rows;
     const tn_ref_int *line = (const tn_ref_int *)(const void *)in[1];
     const int axis = rows ? node->attr->axis : 0;
-    int64_t n = tn_ref_extent(source->shape, 0, source->ndim), index[TN_MAX_DIMS] = {0};
+    int64_t n = tn_extent(source->shape, 0, source->ndim), index[TN_MAX_DIMS] = {0};
     double *to = tn_node_data(target);
     if (n > 0 && !to) return tn_err(err, TN_E_STATE, "assign: the target has no memory");
     for (int64_t k = 0; rows && k < source->shape[axis]; k++)
@@ -108,7 +108,7 @@ static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
 static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
 {
     if (tn_kind_of(node) == TN_KIND_ASSIGN) return assign(node, in, err);
-    int64_t n = tn_ref_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_extent(node->shape, 0, node->ndim);
     size_t bytes = (size_t)n * sizeof(double);
     tn_storage *out = tn_storage_new(node->graph, bytes);
     if (!out) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
@@ -119,13 +119,13 @@ static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
         tn_storage_release(out);
         return rc;
     }
-    tn_ref_settle((tn_dtype)node->dtype, args.out, n);
+    tn_ref_settle(node->dtype, args.out, n);
     tn_ref_noise_result(&args, n);
     if (node->buf) tn_storage_release(node->buf);
     node->buf = out;
     node->base = node;
     node->offset = 0;
-    tn_ref_strides(node->ndim, node->shape, node->stride);
+    tn_dense_strides(node->ndim, node->shape, node->stride);
     return TN_OK;
 }
 

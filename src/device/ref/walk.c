@@ -29,22 +29,6 @@ void tn_ref_store(tn_dtype d, tn_number v, double *out)
     tn_ref_settle(d, out, 1);
 }
 
-void tn_ref_strides(int ndim, const int64_t *shape, int64_t *stride)
-{
-    int64_t n = 1;
-    for (int i = ndim - 1; i >= 0; i--) {
-        stride[i] = n;
-        n *= shape[i];
-    }
-}
-
-int64_t tn_ref_extent(const int64_t *shape, int from, int to)
-{
-    int64_t n = 1;
-    for (int i = from; i < to; i++) n *= shape[i];
-    return n;
-}
-
 void tn_ref_next(int ndim, const int64_t *shape, int64_t *index)
 {
     for (int i = ndim - 1; i >= 0; i--) {
@@ -56,7 +40,7 @@ void tn_ref_next(int ndim, const int64_t *shape, int64_t *index)
 void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
                  int64_t offset)
 {
-    int64_t n = tn_ref_extent(shape, 0, ndim), index[TN_MAX_DIMS] = {0};
+    int64_t n = tn_extent(shape, 0, ndim), index[TN_MAX_DIMS] = {0};
     for (int64_t k = 0; k < n; k++) {
         int64_t at = offset;
         for (int i = 0; i < ndim; i++) at += index[i] * stride[i];
