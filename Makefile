@@ -263,8 +263,7 @@ $(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
 cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
 # All tests of programs on it. Kernels are kept from run to run.
 CUSIM_FULL ?= test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden test_nn_optim
-CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(BUILD))/cusim/libcusim.so) \
-            TENSOR_CUSIM_CACHE=$(abspath $(BUILD))/cusim/kernels
+CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(BUILD))/cusim/libcusim.so)
 .PHONY: cusim-full
 cusim-full: need-test
 	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention
@@ -370,12 +369,12 @@ run-tests: all $(JSON_CHECK) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
            $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops $(BUILD)/tests/test_attention $(BUILD)/tests/test_attention_written)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
-	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' \
+	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' CUSIM_KERNELS='$(CUSIM_KERNELS)' \
 	 sh tests/run.sh $(if $(ONLY),$(SOME),$(TESTS) $(SHELL_TESTS))
 
 # The shell tests are about building, installing and text, and train at length: not about memory.
 asan: need-test
-	$(again) run-tests BUILD=build-asan SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all' \
+	$(again) run-tests BUILD=build-asan CUSIM_KERNELS='$(call path,$(BUILD))/cusim/kernels' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all' \
 	  OPT='-O1 -g1 -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
 	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')
@@ -390,6 +389,7 @@ LONG_OPTIMISED ?= 2000
 LONG_PROGRAMS ?= 6000
 LONG_HALF ?= 5000
 LONG_TRAINING ?= 500
+LONG_REPLAY ?= 300
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
@@ -401,6 +401,9 @@ test-long: need-test
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_training --runs $(LONG_TRAINING) --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_replay --rounds $(LONG_REPLAY)
+	$(BUILD)/tests/test_cuda_text --all
+	$(BUILD)/tests/test_cuda_cases --all
 
 # How the host's work grows with the program, counted: with compilers that know no trace-pc nothing is shown.
 GROWTH ?= 500

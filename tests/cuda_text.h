@@ -14,15 +14,15 @@
 
 /* ---- compiling ---- */
 
-/* Both GPUs' compilers, or turn and turn about: one for each batch of kernels. What they say does not depend
- * on how the test was built: the sanitized build writes all kernels and asks neither. */
+/* For both GPUs, or turn and turn about: for one of them each batch of kernels. What NVRTC says does not
+ * depend on how the test was built: the sanitized build writes all kernels and does not ask. */
 static const char *const arch[] = {"sm_90", "sm_80"};
 #if defined(TN_ASAN)
 enum { N_ARCH = 0 };
 #else
 enum { N_ARCH = 2 };
 #endif
-static bool Both = true;
+static bool Both;
 static nvrtc Nvrtc;
 static struct {
     int kernels, batches, spilled, failed;

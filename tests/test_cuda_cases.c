@@ -2,8 +2,8 @@
  * a GPU: NVRTC takes all of them, and none spills. The cases are those of the benchmark, at its sizes;
  * nothing runs. A case must become no more kernels and library calls than on the CPU.
  *
- * `test_cuda_cases softmax` compiles the cases whose name contains "softmax". Where NVRTC is not installed
- * the tests are skipped.
+ * `test_cuda_cases softmax` compiles the cases whose name contains "softmax", --all (make test-long) all of
+ * them for both GPUs, where otherwise they take turns. Where NVRTC is not installed the tests are skipped.
  *
  * Read first: run_case.
  */
@@ -153,6 +153,7 @@ TEST(examples)
 
 int main(int argc, char **argv)
 {
-    Filter = argc > 1 ? argv[1] : NULL;
+    Both = argc > 1 && !strcmp(argv[1], "--all");
+    Filter = argc > 1 && !Both ? argv[1] : NULL;
     return run_all_tests(open_all, close_all);
 }

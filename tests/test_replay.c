@@ -3,7 +3,7 @@
  * One random script of operators is run as a training step again and again; now and then a step departs from
  * it at a random place: another attribute, another number, an operator more or less, a read in the middle, an
  * assignment, another batch, evaluation mode. A session that replays and one that does not must read the same
- * bits throughout, and see the same draws. Start with run_step.
+ * bits throughout, and see the same draws; --rounds N tries N scripts. Start with run_step.
  */
 #include <malloc.h>
 #include "rig.h"
@@ -13,9 +13,9 @@
 
 enum { POOL = 8, SCRIPT = 24, READS = 64, STEPS = 14 };
 #if defined(TN_ASAN)
-enum { ROUNDS = 6 };
+static uint64_t n_rounds = 6;
 #else
-enum { ROUNDS = 30 };
+static uint64_t n_rounds = 16;
 #endif
 
 enum { KEPT = 40 };
@@ -201,7 +201,7 @@ TEST(a_replayed_step_means_the_same)
 {
     uint64_t hits = 0;
     static run a, b;
-    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+    for (uint64_t seed = 1; seed <= n_rounds; seed++) {
         open_run(&a, true);
         open_run(&b, false);
         for (int step = 0; step < STEPS; step++) {
@@ -219,8 +219,9 @@ TEST(a_replayed_step_means_the_same)
         assert_int_equal(tn_close(a.s), 0);
         assert_int_equal(tn_close(b.s), 0);
     }
-    printf("%llu of %d steps were replayed to their end\n", (unsigned long long)hits, ROUNDS * STEPS);
-    assert_true(hits > ROUNDS * STEPS / 4);
+    printf("%llu of %llu steps were replayed to their end\n", (unsigned long long)hits,
+           (unsigned long long)n_rounds * STEPS);
+    assert_true(hits > n_rounds * STEPS / 4);
 }
 
 /* A handle of the step before is stale although its node is used again. */
@@ -533,8 +534,9 @@ TEST(changing_steps_are_named)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    OPTION(n_rounds, "rounds");
     setenv("TENSOR_KERNEL_OPT", "1", 0); /* much is compiled and little computed */
     return run_all_tests(NULL, NULL);
 }
