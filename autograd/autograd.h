@@ -26,6 +26,10 @@ typedef struct tn_walk_options {
 
 int tn_walk(tn_tensor *loss, const tn_walk_options *options);
 
+/* again.c: nodes that make again the values of `last` and of what its checkpoint recorded before it, found at
+ * node->again. False on error, which is reported. */
+bool tn_again(tn_graph *g, const tn_tensor *last);
+
 /* rules.c: gradients of n's inputs that require one, from g, the gradient of n. gin[i] stays NULL where there
  * is none. False on error, which is reported. */
 bool tn_backward_of(tn_tensor *n, tn_tensor *g, tn_tensor **gin);

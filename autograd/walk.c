@@ -299,7 +299,10 @@ static bool visit(walk *w, tn_tensor *n)
     }
     n->flags |= TN_F_WALKED;
     n->walked = w->g->n_nodes;
-    bool ok = n->rule ? n->rule->fn(n->rule, g, gin) : tn_backward_of(n, g, gin);
+    const bool afresh = n->region && !w->o->run && !w->o->keep;
+    bool ok = !afresh || n->again || tn_again(w->g, n);
+    tn_tensor *v = afresh && n->again ? n->again : n; /* the values that the gradient reads */
+    ok = ok && (v->rule ? v->rule->fn(v->rule, g, gin) : tn_backward_of(v, g, gin));
     for (int i = 0; ok && i < edge_count(n); i++) {
         tn_tensor *x = edge(n, i);
         if (x) ok = contribute(w, x, gin[i]) && crossed(w, x);
@@ -343,6 +346,8 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options)
     tn_graph *g = loss->graph;
     walk w = {.g = g, .o = options};
     tn_call *call = g->call;
+    const uint32_t region = g->region;
+    g->region = 0;
     if (!options->keep) g->no_grad++;
     bool ok = plan(&w, loss);
     tn_tensor *one = ok ? one_like(loss) : NULL;
@@ -356,6 +361,7 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options)
         options->grads[i] = ok && reached ? x->cot : NULL;
     }
     if (!options->keep) g->no_grad--;
+    g->region = region;
     g->call = call;
     tn_free_mem(w.entry);
     tn_free_mem(w.nodes.at);

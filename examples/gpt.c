@@ -108,6 +108,7 @@ int main(int argc, char **argv)
         {"--heads", "of attention; divides --dim", .whole = &c.shape.heads, .least = 1, .most = 1024},
         {"--dim", "width of the model", .whole = &c.shape.dim, .least = 1, .most = 1 << 16},
         {"--ctx", "characters it sees", .whole = &c.shape.ctx, .least = 1, .most = 1 << 16},
+        {"--checkpoint", "1: less memory and more time for a step", .whole = &c.shape.checkpoint, .most = 1},
         {"--decay", "steps over which the learning rate falls; 0: --steps", .whole = &c.decay,
          .most = 1L << 40},
         {"--sample", "characters to write at the end", .whole = &c.sample, .most = 1 << 24},

@@ -12,6 +12,7 @@ enum { MOST_LAYERS = 256 };
 
 struct gpt_shape {
     long layers, heads, dim, ctx;
+    long checkpoint; /* 1: what a block computes is computed again for its gradient, and not kept */
 };
 
 struct gpt {
@@ -40,7 +41,11 @@ static inline void make_gpt(tn_session *s, struct gpt *m, const struct gpt_shape
 static inline tn_tensor *gpt_encode(const struct gpt *m, tn_tensor *x)
 {
     tn_tensor *h = tn_add(tn_embedding_forward(m->token, x), m->position->weight);
-    for (int i = 0; i < m->shape.layers; i++) h = tn_transformer_block_forward(m->block[i], h);
+    for (int i = 0; i < m->shape.layers; i++) {
+        if (m->shape.checkpoint) tn_checkpoint_begin(tn_session_of(h));
+        h = tn_transformer_block_forward(m->block[i], h);
+        if (m->shape.checkpoint) tn_checkpoint_end(tn_session_of(h));
+    }
     return tn_norm_forward(m->norm, h);
 }
 

@@ -29,10 +29,11 @@ typedef struct tn_segment {
 } tn_segment;
 
 enum {
-    TN_SEG_ROOT = 1,  /* must have a value in memory afterwards */
-    TN_SEG_KEEP = 2,  /* if it gets one, that outlives the plan */
-    TN_SEG_ALONE = 4, /* shares its kernel with no other node: a group with it was found wrong */
-    TN_SEG_LEAN = 8   /* its kernel asked for more registers than there are: keep less in them */
+    TN_SEG_ROOT = 1,   /* must have a value in memory afterwards */
+    TN_SEG_KEEP = 2,   /* if it gets one, that outlives the plan */
+    TN_SEG_ALONE = 4,  /* shares its kernel with no other node: a group with it was found wrong */
+    TN_SEG_AGAIN = 16, /* makes again what a checkpoint does not keep: is no forward node's value */
+    TN_SEG_LEAN = 8    /* its kernel asked for more registers than there are: keep less in them */
 };
 
 typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;

@@ -319,6 +319,15 @@ TN_API tn_precision tn_get_precision(const tn_session *s); /* TN_PRECISION_F32 f
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
 TN_FUNCTION(int, no_grad_end, tn_session *s);
 
+/* What is recorded between the two is computed a second time for backward instead of being kept for it: a step takes
+ * less memory and more time. Kept are the values that come from outside and go outside, so put a layer or a block
+ * between them, as torch.utils.checkpoint does a function. Losses and gradients are the same to the bit: random draws
+ * (tn_dropout) are drawn again as they were, assignments (batch_norm's running statistics) take place once. Nests; the
+ * outermost pair counts. Of steps in fused mode; eager mode and tn_grad keep what they keep. TN_E_STATE: outside of a
+ * step, an end without a begin, or a step that ends in between. */
+TN_FUNCTION(int, checkpoint_begin, tn_session *s);
+TN_FUNCTION(int, checkpoint_end, tn_session *s);
+
 /* Compares the gradients of f (a scalar function of the n f64 tensors xs) with central differences:
  * 0, or TN_E_GRAD with the first element that differs in tn_error_text. tolerance 0 means 1e-6, relative to
  * 1 + the difference. Call it outside a step, with persistent tensors; each evaluation is a step. */

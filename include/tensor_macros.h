@@ -38,6 +38,8 @@
 #define tn_set_name(...) tn_set_name_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_requires_grad(...) tn_requires_grad_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_no_grad_end(...) tn_no_grad_end_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_checkpoint_begin(...) tn_checkpoint_begin_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_checkpoint_end(...) tn_checkpoint_end_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_gradcheck(...) tn_gradcheck_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_free(...) tn_free_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_assign(...) tn_assign_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -142,6 +142,7 @@ static bool worth_keeping(const fu_ctx *c, const fu_node *n)
 {
     enum { MUCH = 4 };
     int64_t most = 0;
+    if (c->seg->root && c->seg->root[n - c->node] & TN_SEG_AGAIN) return false;
     if (n->kind == TN_KIND_GEMM || n->kind == TN_KIND_CONV || n->kind == TN_KIND_ATTENTION) return true;
     for (int k = 0; k < n->t->n_in; k++) {
         int64_t read = tn_node_numel(fu_value_of(c, n->t->in[k]));

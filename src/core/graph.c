@@ -260,6 +260,7 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
     n->n_in = (uint8_t)n_in;
     n->in = list ? list : n->in_;
     n->call = g->call;
+    n->region = g->region;
     n->slot = -1;
     for (int i = 0; i < ndim; i++) n->shape[i] = shape[i];
     bool floating = tn_dtype_is_float(dtype);
@@ -404,5 +405,6 @@ void tn_rule_save(tn_rule *r, int i, tn_tensor *value)
 void tn_rule_save_list(tn_rule *r, int n, tn_tensor **values)
 {
     r->list = values;
+    r->n_list = n;
     for (int i = 0; i < n; i++) mark_saved(r, values[i]);
 }

@@ -151,6 +151,7 @@ enum {
     TN_F_DONE = 32,           /* its value exists */
     TN_F_SAVED = 64,          /* a composite's backward rule will read it: must have a value in memory */
     TN_F_WANTED = 128,        /* a derived backward will read it: keep its value where it has one in memory */
+    TN_F_AGAIN = 256,         /* computes again what a checkpoint did not keep, for a gradient */
     TN_F_LOST = 512,          /* version: its memory is overwritten once the assignment `lost_to` has run */
     TN_F_GRADIENT = 1024,     /* persistent: stands for (part of) a gradient slab */
     TN_F_BORROWS_NAME = 2048, /* persistent: its name is not its own */
@@ -217,6 +218,9 @@ struct tn_tensor {
     tn_tensor *views; /* the newest view of its memory that the user has got; TN_F_LISTED: the next one */
     uint32_t read;    /* by something that needs a gradient, where it is graph->reads */
     tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
+    uint32_t
+        region; /* recorded between tn_checkpoint_begin and its end: the how-manieth of the step; 0: not */
+    tn_tensor *again; /* of such a node: the one that gradients read instead */
     const char *name;
     int64_t slot; /* scratch: position in the plan being built */
 };
@@ -246,6 +250,7 @@ struct tn_rule {
     tn_tensor *args[TN_MAX_ARGS];  /* NULL where an optional one is missing */
     tn_tensor *saved[TN_MAX_ARGS]; /* inner values it reads: marked TN_F_SAVED */
     tn_tensor **list;              /* more of them, as many as there are steps; `out` depends on each */
+    int n_list;
     double num[4];
     int64_t whole[4];
     const void *own; /* of an operator of the user: what it was defined as */
@@ -299,6 +304,8 @@ struct tn_graph {
     int call_depth;
     int pending_assigns; /* recorded inside an open call, not yet run; of calls that run at their end */
     int no_grad;         /* > 0: results do not require a gradient */
+    uint32_t region,
+        n_regions; /* tn_checkpoint_begin: the open one, or 0; how many there were in this step */
     bool training;
     tn_dtype products; /* what products of f32 are computed in: TN_F32, or a shorter type */
     uint64_t seed, draw;

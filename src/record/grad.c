@@ -161,3 +161,22 @@ int tn_requires_grad(tn_tensor *x, bool on)
 }
 
 TN_PLACED(int, requires_grad, tn_slot_session(x), (x, on), tn_tensor *x, bool on)
+
+int tn_checkpoint_begin(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->in_step) return tn_fail(s, TN_E_STATE, "checkpoint_begin", "outside of a step");
+    if (!s->checkpoints++ && tn_deferred(s)) s->graph.region = ++s->graph.n_regions;
+    return TN_OK;
+}
+
+int tn_checkpoint_end(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (!s->checkpoints) return tn_fail(s, TN_E_STATE, "checkpoint_end", "without tn_checkpoint_begin");
+    if (!--s->checkpoints) s->graph.region = 0;
+    return TN_OK;
+}
+
+TN_PLACED(int, checkpoint_begin, s, (s), tn_session *s)
+TN_PLACED(int, checkpoint_end, s, (s), tn_session *s)

@@ -72,6 +72,7 @@ int tn_tape_note(tn_session *s, tn_entry_kind kind, const char *name, const tn_o
     e->training = s->graph.training;
     e->no_grad = s->graph.no_grad > 0;
     e->products = (uint8_t)s->graph.products;
+    e->region = s->graph.region;
     e->number = key->number != NULL;
     e->is_int = key->number && key->number->is_int;
     e->call = s->graph.call;
@@ -144,7 +145,7 @@ static bool is_same(const tn_session *s, const tn_entry *e, tn_entry_kind kind, 
     const unsigned char *was = s->tape.attr + e->attr;
     return e->kind == kind && (e->name == name || !strcmp(e->name, name)) && e->n_arg == n &&
            e->training == s->graph.training && e->no_grad == (s->graph.no_grad > 0) &&
-           e->products == (uint8_t)s->graph.products &&
+           e->products == (uint8_t)s->graph.products && e->region == s->graph.region &&
            e->attr_bytes == key->bytes[0] + key->bytes[1] && e->number == (key->number != NULL) &&
            (!e->number || e->is_int == key->number->is_int) &&
            (!key->bytes[0] || !memcmp(was, key->part[0], key->bytes[0])) &&
@@ -291,6 +292,8 @@ void tn_tape_cut(tn_session *s)
             g->nodes[i]->lost_to = NULL;
             g->nodes[i]->flags &= ~(uint32_t)TN_F_LOST;
         }
+    for (uint32_t i = 0; i < cut; i++)
+        if (g->nodes[i]->again && g->nodes[i]->again->id >= cut) g->nodes[i]->again = NULL;
     tn_graph_truncate(g, cut);
     set_flags_anew(s, cut);
 }

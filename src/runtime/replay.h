@@ -67,6 +67,7 @@ typedef struct tn_entry {
     uint32_t graded0, graded1; /* leaves that got a gradient, in graph->graded */
     uint32_t ref; /* in tape->ref: for each operand what was given and what stood for it; results */
     uint32_t attr, attr_bytes; /* in tape->attr */
+    uint32_t region;           /* graph->region */
     uint32_t seen, written;    /* graph->gradients_seen, gradients_written, afterwards */
     uint16_t n_arg, n_result;
     uint8_t products;

@@ -18,6 +18,11 @@
 /* Marks those of n's operands, and n itself, that a derived backward will read. */
 static void mark_wanted(tn_tensor *n)
 {
+    if (n->region && !(n->flags & TN_F_WALKED)) { /* will be computed again from what comes from outside */
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i]->region != n->region) n->in[i]->base->flags |= TN_F_WANTED;
+        return;
+    }
     if (!(n->flags & TN_F_REQUIRES_GRAD) || n->flags & TN_F_WALKED) return;
     for (int i = 0; n->rule && n->rule == n->inside && i < n->rule->n_args; i++)
         if (n->rule->args[i]) n->rule->args[i]->base->flags |= TN_F_WANTED;
@@ -112,7 +117,7 @@ static bool meet(tn_flush_scratch *f, tn_tensor *v, uint32_t mark)
  * them. */
 static int visit_saved(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, uint32_t mark)
 {
-    if (!v->rule || !(v->flags & TN_F_REQUIRES_GRAD) || v->flags & TN_F_WALKED) return TN_OK;
+    if (!v->rule || v->region || !(v->flags & TN_F_REQUIRES_GRAD) || v->flags & TN_F_WALKED) return TN_OK;
     for (int i = 0; i < TN_MAX_ARGS; i++) {
         tn_tensor *b = v->rule->saved[i] ? v->rule->saved[i]->base : NULL;
         if (!b || b->mark == mark || tn_has_value(b) || tn_is_number(b)) continue;
@@ -157,8 +162,9 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
         bool held = (v->flags & TN_F_USER && !inner) || v->flags & TN_F_SAVED;
         return (effect || held ? TN_SEG_ROOT : 0u) | (v->flags & TN_F_WANTED ? TN_SEG_KEEP : 0u);
     }
-    bool saved = v->flags & TN_F_SAVED && !(v->saver->out->flags & TN_F_WALKED);
-    return effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u;
+    bool saved = v->flags & TN_F_SAVED && !v->region && !(v->saver->out->flags & TN_F_WALKED);
+    return (effect || (!s->ending && (saved || v->flags & TN_F_WANTED)) ? TN_SEG_ROOT : 0u) |
+           (v->flags & TN_F_AGAIN ? TN_SEG_AGAIN : 0u);
 }
 
 static int by_id(const void *a, const void *b)

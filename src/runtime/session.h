@@ -39,6 +39,7 @@ struct tn_session {
     tn_options options;
     tn_plan_cache *plans;
     bool in_step;
+    int checkpoints; /* tn_checkpoint_begin that are open */
     bool closing;
 
     tn_tensor **params, **buffers, **kept; /* persistent nodes */

@@ -43,6 +43,8 @@ int tn_step_begin(tn_session *s)
     s->step_runs = s->stats.runs;
     s->drawn = s->step_draw = s->graph.draw;
     s->in_step = true;
+    s->checkpoints = 0;
+    s->graph.region = s->graph.n_regions = 0;
     s->went_back = false;
     s->went_back_outside = 0;
     tn_tape_begin(s);
@@ -74,6 +76,13 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
         close_op(s, "step_end");
         tn_place_end(s);
     }
+    if (s->checkpoints) {
+        tn_place_begin(s, file, line);
+        tn_fail(s, TN_E_STATE, "step_end", "a tn_checkpoint_begin has no tn_checkpoint_end");
+        tn_place_end(s);
+        s->checkpoints = 0;
+    }
+    s->graph.region = 0;
     s->ending = true;
     tn_flush_at(s, file, line);
     /* A step that failed has drawn no random numbers either: when it is tried again it draws the same

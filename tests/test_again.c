@@ -1,0 +1,172 @@
+/* test_again.c - checkpoints of tn_checkpoint_begin: the same losses and gradients to the bit, draws and
+ * running statistics included, from less memory. Start with the_same_bits.
+ */
+#include "tests/rig.h"
+
+enum { STEPS = 4, LAYERS = 3, BATCH = 4, TIME = 32, WIDTH = 32 };
+
+typedef struct model {
+    tn_transformer_block *block[LAYERS];
+    tn_conv *conv[LAYERS];
+    tn_norm *norm[LAYERS];
+    tn_recurrent *lstm;
+    tn_linear *out;
+    tn_optim *opt;
+} model;
+
+typedef struct way {
+    bool again, nested, read, change; /* change: only every second step has checkpoints */
+} way;
+
+static uint64_t bits_of(double v)
+{
+    uint64_t b;
+    memcpy(&b, &v, sizeof b);
+    return b;
+}
+
+enum { BLOCKS, IMAGES, SEQUENCE, KINDS };
+
+static void make(tn_session *s, model *m, int kind)
+{
+    char name[32];
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(name, sizeof name, "b%d", i);
+        if (kind == BLOCKS)
+            m->block[i] = tn_transformer_block_new(s, name, WIDTH, 4, .dropout = .2, .causal = true);
+        if (kind == IMAGES) m->conv[i] = tn_conv2d_new(s, name, i ? 16 : 3, 16, 3, .pad = 1);
+        snprintf(name, sizeof name, "n%d", i);
+        if (kind == IMAGES) m->norm[i] = tn_batch_norm_new(s, name, 16);
+    }
+    if (kind == SEQUENCE) m->lstm = tn_lstm_new(s, "lstm", 24, 48);
+    m->out = tn_linear_new(s, "out", kind == BLOCKS ? WIDTH : kind == IMAGES ? 16 : 48, 10);
+    m->opt = tn_adamw(s, tn_all_params(s), .lr = 1e-2);
+}
+
+static tn_tensor *forward(tn_session *s, const model *m, int kind, const way *w, tn_tensor *x, double *seen)
+{
+    for (int i = 0; i < (kind == SEQUENCE ? 1 : LAYERS); i++) {
+        if (w->again) tn_checkpoint_begin(s);
+        if (w->again && w->nested) tn_checkpoint_begin(s);
+        if (kind == BLOCKS) x = tn_transformer_block_forward(m->block[i], x);
+        if (kind == IMAGES)
+            x = tn_dropout(tn_gelu(tn_norm_forward(m->norm[i], tn_conv2d_forward(m->conv[i], x))), .1);
+        if (kind == SEQUENCE) x = tn_recurrent_forward(m->lstm, x, NULL);
+        if (w->again && w->nested) tn_checkpoint_end(s);
+        if (w->again && w->nested) x = tn_mul_scalar(x, 1.25);
+        if (!w->again && w->nested) x = tn_mul_scalar(x, 1.25);
+        if (w->again) tn_checkpoint_end(s);
+        if (w->read && i == 1) *seen += tn_item(tn_mean(x, TN_ALL, false)); /* runs what waits */
+    }
+    return x;
+}
+
+/* What a training comes to: the losses, the parameters and buffers, each to the bit; and the largest arena.
+ */
+static uint64_t train(int kind, const way *w, double *arena, double *loss)
+{
+    tn_session *s =
+        tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .threads = 2, .log = quiet);
+    model m = {.opt = NULL};
+    make(s, &m, kind);
+    double seen = 0;
+    uint64_t bits = 0;
+    for (int step = 0; step < STEPS; step++) {
+        way now = *w;
+        now.again = w->again && !(w->change && step % 2);
+        tn_step_begin(s);
+        tn_tensor *x = kind == BLOCKS   ? tn_randn(s, TN_F32, TN_SHAPE(BATCH, TIME, WIDTH))
+                       : kind == IMAGES ? tn_randn(s, TN_F32, TN_SHAPE(8, 16, 16, 3))
+                                        : tn_randn(s, TN_F32, TN_SHAPE(8, 6, 24));
+        tn_tensor *h = forward(s, &m, kind, &now, x, &seen);
+        h = tn_linear_forward(m.out, h);
+        tn_tensor *l = tn_mean(tn_square(tn_sub(h, tn_sin(h))), TN_ALL, false);
+        tn_backward(l);
+        tn_optim_step(m.opt);
+        *loss = tn_item(l) + seen;
+        bits = bits * 31 + (uint64_t)bits_of(*loss);
+        tn_step_end(s);
+    }
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < (k ? tn_buffer_count(s) : tn_param_count(s)); i++) {
+            tn_tensor *p = k ? tn_buffer_at(s, i) : tn_param_at(s, i);
+            double *v = calloc((size_t)tn_numel(p), sizeof *v);
+            tn_read(p, TN_F64, v, (size_t)tn_numel(p) * sizeof *v);
+            for (int64_t e = 0; e < tn_numel(p); e++) bits = bits * 31 + (uint64_t)bits_of(v[e]);
+            free(v);
+        }
+    const char *at = strstr(tn_plan_text(s), "moved, ");
+    assert_true(at && sscanf(at, "moved, %lf MB arena", arena) == 1);
+    close_clean(s);
+    return bits;
+}
+
+TEST(the_same_bits)
+{
+    static const struct {
+        int kind;
+        way kept;
+        double most; /* of the arena that keeping takes */
+    } rows[] = {{BLOCKS, {0}, .6},           {BLOCKS, {.nested = true}, .6},
+                {BLOCKS, {.read = true}, 1}, {BLOCKS, {.change = true}, 1},
+                {IMAGES, {0}, .8},           {IMAGES, {.read = true}, 1},
+                {SEQUENCE, {0}, 1.5}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        way again = rows[i].kept;
+        again.again = true;
+        double kept, least, a, b;
+        const uint64_t want = train(rows[i].kind, &rows[i].kept, &kept, &a),
+                       got = train(rows[i].kind, &again, &least, &b);
+        printf("  row %d: arena %.2f MB instead of %.2f\n", (int)i, least, kept);
+        if (want != got) fail_msg("row %d: another training: %.17g, not %.17g", (int)i, b, a);
+        if (least > rows[i].most * kept)
+            fail_msg("row %d: the arena is %.2f MB, without checkpoints %.2f", (int)i, least, kept);
+    }
+}
+
+/* Steps with checkpoints are replayed, and draw anew each time. */
+TEST(replayed)
+{
+    tn_session *s = tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .log = quiet);
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(400)));
+    double sums[6];
+    tn_stats st = {.size = sizeof st};
+    for (int i = 0; i < 6; i++) {
+        tn_step_begin(s);
+        tn_checkpoint_begin(s);
+        tn_tensor *h = tn_exp(tn_dropout(tn_mul(w, w), .5));
+        tn_checkpoint_end(s);
+        tn_tensor *l = tn_sum(tn_square(h), TN_ALL, false);
+        tn_backward(l);
+        const double loss = tn_item(l);
+        float g[400];
+        tn_read(tn_gradient(w), TN_F32, g, sizeof g);
+        sums[i] = 0;
+        for (int k = 0; k < 400; k++) sums[i] += g[k];
+        /* what is dropped is e^0 and has no gradient, what is not is e^2, with 2 * (e^2)^2 * 4 w */
+        const double few = (exp(4) * 400 - loss) / (exp(4) - 1), want = (400 - few) * 8 * exp(4);
+        if (!(fabs(sums[i] - want) < 1e-3 * want)) fail_msg("step %d: %g, not %g", i, sums[i], want);
+        tn_step_end(s);
+    }
+    tn_get_stats(s, &st);
+    assert_true(st.replayed >= 2 && sums[4] != sums[5]);
+    close_clean(s);
+}
+
+TEST(refused)
+{
+    tn_session *s = tn_open(.device = TN_REF, .log = quiet);
+    fails_with(s, TN_E_STATE, "checkpoint_begin at|outside of a step", tn_checkpoint_begin(s));
+    tn_step_begin(s);
+    fails_with(s, TN_E_STATE, "checkpoint_end at|without tn_checkpoint_begin", tn_checkpoint_end(s));
+    assert_int_equal(tn_checkpoint_begin(s), TN_OK);
+    assert_int_equal(tn_step_end(s), TN_E_STATE);
+    failed(s, TN_E_STATE, "step_end at|a tn_checkpoint_begin has no tn_checkpoint_end");
+    tn_step_begin(s);
+    fails_with(s, TN_E_STATE, "without tn_checkpoint_begin", tn_checkpoint_end(s));
+    tn_step_end(s);
+    assert_int_equal((tn_checkpoint_begin)(NULL), TN_E_NULL);
+    close_clean(s);
+}
+
+RUN_TESTS(NULL, NULL)
