@@ -24,15 +24,24 @@
 #endif
 #endif
 
+/* A function of one argument, x, or of two, a and b, all of type T: its result in one expression. */
+#define TN_FN1(R, name, T, result)                                                                           \
+    TN_FN R name(T x)                                                                                        \
+    {                                                                                                        \
+        return result;                                                                                       \
+    }
+#define TN_FN2(name, T, result)                                                                              \
+    TN_FN T name(T a, T b)                                                                                   \
+    {                                                                                                        \
+        return result;                                                                                       \
+    }
+
 /* ------------------------------------------------------------------------------------- bits and names */
 
 #if defined(__CUDACC__)
 #define TN_M32(name) name##f /* the device library's accurate f32 function */
 #define TN_M64(name) name
-TN_FN uint32_t tn_bits_f32(float x)
-{
-    return __float_as_uint(x);
-}
+TN_FN1(uint32_t, tn_bits_f32, float, __float_as_uint(x))
 TN_FN float tn_from_bits_f32(uint32_t u)
 {
     return __uint_as_float(u);
@@ -78,38 +87,20 @@ TN_FN double tn_fma_f64(double a, double b, double c)
 #define TN_INF tn_from_bits_f32(0x7f800000u)
 #define TN_NAN tn_from_bits_f32(0x7fc00000u)
 
-/* --------------------------------------------------------------------- exact functions, comparisons, signs
- */
+/* -------------------------------------------------------------------- exact functions, comparisons, signs */
 
 /* a and b are evaluated once: these are functions. max and min propagate NaN from either side, sign maps
  * it and both zeros to +0 (all as PyTorch). */
 #define TN_ORDERED(S, T)                                                                                     \
-    TN_FN T tn_max_##S(T a, T b)                                                                             \
-    {                                                                                                        \
-        return (T)(a > b ? a : b);                                                                           \
-    }                                                                                                        \
-    TN_FN T tn_min_##S(T a, T b)                                                                             \
-    {                                                                                                        \
-        return (T)(a < b ? a : b);                                                                           \
-    }
+    TN_FN2(tn_max_##S, T, (T)(a > b ? a : b))                                                                \
+    TN_FN2(tn_min_##S, T, (T)(a < b ? a : b))
 #define TN_SIGNED(S, T)                                                                                      \
-    TN_FN T tn_abs_##S(T x)                                                                                  \
-    {                                                                                                        \
-        return x < 0 ? (T)(0 - x) : x;                                                                       \
-    }                                                                                                        \
-    TN_FN T tn_sign_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return (T)((x > 0) - (x < 0));                                                                       \
-    }
+    TN_FN1(T, tn_abs_##S, T, x < 0 ? (T)(0 - x) : x)                                                         \
+    TN_FN1(T, tn_sign_##S, T, (T)((x > 0) - (x < 0)))
 #define TN_UNSIGNED(S, T)                                                                                    \
-    TN_FN T tn_abs_##S(T x)                                                                                  \
-    {                                                                                                        \
-        return x;                                                                                            \
-    }                                                                                                        \
-    TN_FN T tn_sign_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return (T)(x != 0);                                                                                  \
-    }
+    TN_FN1(T, tn_abs_##S, T, x)                                                                              \
+    TN_FN1(T, tn_sign_##S, T, (T)(x != 0))
+/* round: half to even */
 #define TN_FLOATING(S, T, M)                                                                                 \
     TN_FN T tn_max_##S(T a, T b) /* with an accumulator as `a`, whether b is a NaN is off the long chain */  \
     {                                                                                                        \
@@ -121,46 +112,16 @@ TN_FN double tn_fma_f64(double a, double b, double c)
         T smaller = b < a ? b : a;                                                                           \
         return b != b ? b : smaller;                                                                         \
     }                                                                                                        \
-    TN_FN T tn_abs_##S(T x)                                                                                  \
-    {                                                                                                        \
-        return M(fabs)(x);                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_sign_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return (T)((x > 0) - (x < 0));                                                                       \
-    }                                                                                                        \
-    TN_FN bool tn_isnan_##S(T x)                                                                             \
-    {                                                                                                        \
-        return x != x;                                                                                       \
-    }                                                                                                        \
-    TN_FN bool tn_isfinite_##S(T x)                                                                          \
-    {                                                                                                        \
-        return x - x == 0;                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_floor_##S(T x)                                                                                \
-    {                                                                                                        \
-        return M(floor)(x);                                                                                  \
-    }                                                                                                        \
-    TN_FN T tn_ceil_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return M(ceil)(x);                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_trunc_##S(T x)                                                                                \
-    {                                                                                                        \
-        return M(trunc)(x);                                                                                  \
-    }                                                                                                        \
-    TN_FN T tn_round_##S(T x)                                                                                \
-    {                                                                                                        \
-        return M(rint)(x);                                                                                   \
-    } /* half to even */                                                                                     \
-    TN_FN T tn_sqrt_##S(T x)                                                                                 \
-    {                                                                                                        \
-        return M(sqrt)(x);                                                                                   \
-    }                                                                                                        \
-    TN_FN T tn_rsqrt_##S(T x)                                                                                \
-    {                                                                                                        \
-        return 1 / M(sqrt)(x);                                                                               \
-    }
+    TN_FN1(T, tn_abs_##S, T, M(fabs)(x))                                                                     \
+    TN_FN1(T, tn_sign_##S, T, (T)((x > 0) - (x < 0)))                                                        \
+    TN_FN1(bool, tn_isnan_##S, T, x != x)                                                                    \
+    TN_FN1(bool, tn_isfinite_##S, T, x - x == 0)                                                             \
+    TN_FN1(T, tn_floor_##S, T, M(floor)(x))                                                                  \
+    TN_FN1(T, tn_ceil_##S, T, M(ceil)(x))                                                                    \
+    TN_FN1(T, tn_trunc_##S, T, M(trunc)(x))                                                                  \
+    TN_FN1(T, tn_round_##S, T, M(rint)(x))                                                                   \
+    TN_FN1(T, tn_sqrt_##S, T, M(sqrt)(x))                                                                    \
+    TN_FN1(T, tn_rsqrt_##S, T, 1 / M(sqrt)(x))
 
 TN_ORDERED(i32, int32_t)
 TN_ORDERED(i64, int64_t)
@@ -173,53 +134,19 @@ TN_UNSIGNED(bool, bool)
 TN_FLOATING(f32, float, TN_M32)
 TN_FLOATING(f64, double, TN_M64)
 
-/* ------------------------------------------------------------------------------------------ f64, the
- * platform's */
+/* ---------------------------------------------------------------------------------- f64, the platform's */
 
-TN_FN double tn_exp_f64(double x)
-{
-    return TN_M64(exp)(x);
-}
-TN_FN double tn_expm1_f64(double x)
-{
-    return TN_M64(expm1)(x);
-}
-TN_FN double tn_log_f64(double x)
-{
-    return TN_M64(log)(x);
-}
-TN_FN double tn_log1p_f64(double x)
-{
-    return TN_M64(log1p)(x);
-}
-TN_FN double tn_sin_f64(double x)
-{
-    return TN_M64(sin)(x);
-}
-TN_FN double tn_cos_f64(double x)
-{
-    return TN_M64(cos)(x);
-}
-TN_FN double tn_atan_f64(double x)
-{
-    return TN_M64(atan)(x);
-}
-TN_FN double tn_tanh_f64(double x)
-{
-    return TN_M64(tanh)(x);
-}
-TN_FN double tn_erf_f64(double x)
-{
-    return TN_M64(erf)(x);
-}
-TN_FN double tn_ndtr_f64(double x)
-{
-    return 0.5 * TN_M64(erfc)(x * -0.70710678118654752);
-}
-TN_FN double tn_pow_f64(double x, double y)
-{
-    return TN_M64(pow)(x, y);
-}
+TN_FN1(double, tn_exp_f64, double, TN_M64(exp)(x))
+TN_FN1(double, tn_expm1_f64, double, TN_M64(expm1)(x))
+TN_FN1(double, tn_log_f64, double, TN_M64(log)(x))
+TN_FN1(double, tn_log1p_f64, double, TN_M64(log1p)(x))
+TN_FN1(double, tn_sin_f64, double, TN_M64(sin)(x))
+TN_FN1(double, tn_cos_f64, double, TN_M64(cos)(x))
+TN_FN1(double, tn_atan_f64, double, TN_M64(atan)(x))
+TN_FN1(double, tn_tanh_f64, double, TN_M64(tanh)(x))
+TN_FN1(double, tn_erf_f64, double, TN_M64(erf)(x))
+TN_FN1(double, tn_ndtr_f64, double, 0.5 * TN_M64(erfc)(x * -0.70710678118654752))
+TN_FN2(tn_pow_f64, double, TN_M64(pow)(a, b))
 TN_FN double tn_sigmoid_f64(double x)
 {
     double z = TN_M64(exp)(-TN_M64(fabs)(x)); /* never overflows; see tn_sigmoid_f32 */

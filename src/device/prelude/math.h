@@ -133,46 +133,16 @@ TN_FN int32_t tn_log_split(uint32_t bits, float *f)
 #if defined(__CUDACC__)
 
 /* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
-TN_FN float tn_exp_f32(float x)
-{
-    return expf(x);
-}
-TN_FN float tn_expm1_f32(float x)
-{
-    return expm1f(x);
-}
-TN_FN float tn_log_f32(float x)
-{
-    return logf(x);
-}
-TN_FN float tn_log1p_f32(float x)
-{
-    return log1pf(x);
-}
-TN_FN float tn_sin_f32(float x)
-{
-    return sinf(x);
-}
-TN_FN float tn_cos_f32(float x)
-{
-    return cosf(x);
-}
-TN_FN float tn_atan_f32(float x)
-{
-    return atanf(x);
-}
-TN_FN float tn_tanh_f32(float x)
-{
-    return tanhf(x);
-}
-TN_FN float tn_erf_f32(float x)
-{
-    return erff(x);
-}
-TN_FN float tn_ndtr_f32(float x)
-{
-    return 0.5f * erff(x * 0.70710678f) + 0.5f;
-}
+TN_FN1(float, tn_exp_f32, float, expf(x))
+TN_FN1(float, tn_expm1_f32, float, expm1f(x))
+TN_FN1(float, tn_log_f32, float, logf(x))
+TN_FN1(float, tn_log1p_f32, float, log1pf(x))
+TN_FN1(float, tn_sin_f32, float, sinf(x))
+TN_FN1(float, tn_cos_f32, float, cosf(x))
+TN_FN1(float, tn_atan_f32, float, atanf(x))
+TN_FN1(float, tn_tanh_f32, float, tanhf(x))
+TN_FN1(float, tn_erf_f32, float, erff(x))
+TN_FN1(float, tn_ndtr_f32, float, 0.5f * erff(x * 0.70710678f) + 0.5f)
 
 #else
 
@@ -481,16 +451,8 @@ TN_FN float tn_pow_f32(float x, float y)
 
 #if defined(__cplusplus)
 
-#define TN_OVERLOAD1(R, name, S, T)                                                                          \
-    TN_FN R tn_##name(T x)                                                                                   \
-    {                                                                                                        \
-        return tn_##name##_##S(x);                                                                           \
-    }
-#define TN_OVERLOAD2(name, S, T)                                                                             \
-    TN_FN T tn_##name(T a, T b)                                                                              \
-    {                                                                                                        \
-        return tn_##name##_##S(a, b);                                                                        \
-    }
+#define TN_OVERLOAD1(R, name, S, T) TN_FN1(R, tn_##name, T, tn_##name##_##S(x))
+#define TN_OVERLOAD2(name, S, T)    TN_FN2(tn_##name, T, tn_##name##_##S(a, b))
 #define TN_OVERLOAD_FLOATING(name)                                                                           \
     TN_OVERLOAD1(float, name, f32, float)                                                                    \
     TN_OVERLOAD1(double, name, f64, double)
