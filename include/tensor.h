@@ -316,6 +316,9 @@ TN_OP(detach, tn_tensor *x);                        /* the same value, no gradie
  * TF32 goes between TF32 and BF16. Returns 0, TN_E_NULL or TN_E_ARG. */
 TN_API int tn_set_precision(tn_session *s, tn_precision precision);
 TN_API tn_precision tn_get_precision(const tn_session *s); /* TN_PRECISION_F32 for NULL */
+/* The mode of steps that begin from now on, TN_FUSED or TN_EAGER; in a step it is TN_E_STATE. */
+TN_API int tn_set_mode(tn_session *s, tn_mode mode);
+TN_API tn_mode tn_get_mode(const tn_session *s); /* TN_MODE_AUTO for NULL */
 TN_API int tn_no_grad_begin(tn_session *s);         /* until tn_no_grad_end nothing is kept for backward; nests */
 TN_FUNCTION(int, no_grad_end, tn_session *s);
 

@@ -1,6 +1,7 @@
 /* tensor_nn.h - libtensor: what a training program is made of.
  *
  *   1 Layers    2 Attention    3 Optimizers and schedules    4 Data    5 Evaluation    6 Checkpoints
+ *   7 Fused beside eager
  *
  * Chapters 4 and 5 are tensor_data.h, which this header includes.
  *
@@ -424,6 +425,35 @@ typedef struct tn_load_options {
 } tn_load_options;
 TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_options *options);
 
+/* ---- 7 Fused beside eager ------------------------------------------------------------------------------ */
+
+/* One step of the program's own, from tn_step_begin to tn_step_end; 0, or a status that ends the comparison. It must not
+ * take batches from a loader: give it one in `user`. */
+typedef int tn_step_fn(tn_session *s, void *user);
+typedef struct tn_comparison {
+    double faster, low, high;         /* eager time / fused time: the median of the rounds, and its interval of 95 % */
+    double ms[2];                     /* of a step, medians; [0] eager, [1] fused, here and below */
+    uint64_t launches[2], bytes[2];   /* of a step: kernels and library calls; what they read and write at least */
+    int rounds;
+} tn_comparison;
+typedef struct tn_compare_options {
+    int rounds;            /* 6 to 10000; 0 means 15 */
+    double seconds;        /* no more rounds after this, but 6 in any case; 0 means 10 */
+    FILE *out;             /* NULL means stdout */
+    tn_comparison *result; /* NULL: the sentence alone */
+    size_t size;
+} tn_compare_options;
+/* Runs the step in both modes by turns and writes what came of it, one line:
+ *
+ *     fused 1.18x (1.14-1.22), 36 > 27 launches, 120 > 66 MB moved
+ *
+ * In parentheses stands the confidence interval of 95 % of the median of the rounds' ratios, by order statistics (Conover,
+ * Practical Nonparametric Statistics). Outside of steps. Afterwards parameters, buffers, optimizers, generator and
+ * positions in data sets are what they were, by a checkpoint in TMPDIR or /tmp that is removed, so that training goes on
+ * as if nothing had been; what else the step assigns to is not put back. Where the step fails, or no checkpoint can be
+ * written or read, that status, also set in s, and the state is that of the failed step. */
+TN_FUNCTION(int, compare_with, tn_session *s, tn_step_fn *step, void *user, const tn_compare_options *options);
+
 #ifdef __cplusplus
 }
 #endif
@@ -473,6 +503,7 @@ TN_FUNCTION(int, load_with, tn_session *s, const char *path, const tn_load_optio
 #define tn_optim_set_lr(...) tn_optim_set_lr_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_save(...) TN_WITH2_(save_with, tn_save_options, __VA_ARGS__)
 #define tn_load(...) TN_WITH2_(load_with, tn_load_options, __VA_ARGS__)
+#define tn_compare(...) TN_WITH3_(compare_with, tn_compare_options, __VA_ARGS__)
 #define tn_freeze(...) tn_freeze_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)
 #endif

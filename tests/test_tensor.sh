@@ -42,9 +42,10 @@ converted() { # to .npy and back nothing is lost but bf16's name
 }
 check_with CJSON convert converted
 
-if python3 -c 'import numpy' 2>/dev/null; then
+python=${PYTHON:-python3}
+if "$python" -c 'import numpy' 2>/dev/null; then
     numpy() {
-        python3 - "$tmp" <<'END'
+        "$python" - "$tmp" <<'END'
 import sys, numpy as n
 d = sys.argv[1]
 x, y, z = (n.load(d + "/arrays/%s.npy" % k) for k in "xyz")
@@ -56,7 +57,7 @@ END
     }
     check_with CJSON numpy_reads_and_writes_the_same numpy
 else
-    skip numpy_reads_and_writes_the_same "no python3 with numpy"
+    skip numpy_reads_and_writes_the_same "no python3 with numpy (PYTHON names one)"
 fi
 
 compared() {

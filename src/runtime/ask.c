@@ -67,6 +67,22 @@ tn_precision tn_get_precision(const tn_session *s)
                                           : TN_PRECISION_F32;
 }
 
+int tn_set_mode(tn_session *s, tn_mode mode)
+{
+    if (!s) return TN_E_NULL;
+    if (s->in_step)
+        return tn_fail(s, TN_E_STATE, "set_mode", "within a step; the mode is that of whole steps");
+    if (mode != TN_FUSED && mode != TN_EAGER)
+        return tn_fail(s, TN_E_ARG, "set_mode", "mode is %d, must be TN_FUSED or TN_EAGER", (int)mode);
+    s->mode = mode;
+    return TN_OK;
+}
+
+tn_mode tn_get_mode(const tn_session *s)
+{
+    return s ? s->mode : TN_MODE_AUTO;
+}
+
 int tn_no_grad_begin(tn_session *s)
 {
     if (!s) return TN_E_NULL;

@@ -39,6 +39,8 @@ int tn_step_begin(tn_session *s)
     if (!s->graph.parked) tn_end_scope(s);
     s->graph.outside = false;
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
+    if (s->graph.parked && s->mode == TN_EAGER)
+        tn_end_scope(s); /* the mode was changed: nothing is replayed */
     tn_step_log_begin(s);
     s->step_runs = s->stats.runs;
     s->drawn = s->step_draw = s->graph.draw;
