@@ -6,7 +6,9 @@
  * An elementwise operator by formula: fused with what stands around it like any other, in C and in CUDA C, with a gradient
  * that is derived or given.
  */
-#ifndef TENSOR_OWN_H
+#ifndef TENSOR_H
+#include "tensor.h" /* and that, in its place, this */
+#elif !defined(TENSOR_OWN_H)
 #define TENSOR_OWN_H
 
 typedef struct tn_own tn_own; /* owned by the session, lives until tn_close */
