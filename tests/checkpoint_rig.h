@@ -78,7 +78,7 @@ static inline void go_on(run *r, int n, double *loss)
         }
         tn_step_begin(r->s);
         tn_tensor *e = tn_cross_entropy(forward(r, b.x), b.y);
-        if (b.number % 3) e = tn_add(e, tn_cast(tn_sum(tn_square(r->wide), TN_ALL, false), TN_F32));
+        if ((b.number + 1) % 3) e = tn_add(e, tn_cast(tn_sum(tn_square(r->wide), TN_ALL, false), TN_F32));
         tn_backward(e);
         for (int k = 0; k < 2; k++)
             if (r->o[k]) tn_optim_step(r->o[k]);

@@ -107,6 +107,10 @@ TEST(the_order)
     tn_nn_order(b, COUNT, 1, 1);
     for (int i = 0; i < COUNT; i++) same += a[i] == b[i];
     assert_true(same < 12); /* 1 expected */
+    tn_nn_order(a, COUNT, 1, 2);
+    for (int i = same = 0; i < COUNT; i++) same += a[i] == b[i];
+    assert_true(same < 12);
+    tn_nn_order(a, COUNT, 1, 0);
     tn_nn_order(b, COUNT, 2, 0);
     for (same = 0; same < COUNT && a[same] == b[same];) same++;
     assert_true(same < 5);

@@ -336,4 +336,48 @@ TEST(results_take_the_place_of_operands)
     tn_close(s);
 }
 
+/* Values that live at once lie apart, but for those that a step writes over each other. */
+TEST(values_that_live_at_once_lie_apart)
+{
+    enum { VALUES = 40, STEPS = 12 };
+    rng r = {1};
+    for (int round = 0; round < 400; round++) {
+        tn_plan_value v[VALUES] = {0};
+        tn_step step[STEPS] = {0};
+        struct tn_over over[STEPS][VALUES];
+        tn_plan p = {.value = v, .n_value = VALUES, .step = step, .n_step = STEPS};
+        for (int i = 0; i < VALUES; i++) {
+            const int first = (int)rng_below(&r, STEPS), more = (int)rng_below(&r, 3 + STEPS / (1 + i % 5));
+            v[i] = (tn_plan_value){.slot = i,
+                                   .alias = -1,
+                                   .elems = (size_t)(64 * rng_below(&r, 2 << i % 4)),
+                                   .first = first,
+                                   .last = first + more < STEPS ? first + more : STEPS - 1};
+        }
+        for (int k = 0; k < STEPS; k++) {
+            step[k].over = over[k];
+            for (int tries = 0; tries < VALUES; tries++) {
+                const int a = (int)rng_below(&r, VALUES), b = (int)rng_below(&r, VALUES);
+                if (v[a].last == k && v[b].first == k && a != b && v[a].elems == v[b].elems)
+                    over[k][step[k].n_over++] = (struct tn_over){a, b};
+            }
+        }
+        assert_int_equal(tn_plan_memory(&p), 0);
+        assert_true(p.least_bytes <= p.arena_bytes && p.arena_bytes <= p.naive_bytes);
+        for (int a = 0; a < VALUES; a++)
+            for (int b = 0; b < VALUES; b++) {
+                const bool meet = v[a].first <= v[b].last && v[b].first <= v[a].last;
+                const bool apart = v[a].offset + 4 * v[a].elems <= v[b].offset ||
+                                   v[b].offset + 4 * v[b].elems <= v[a].offset;
+                bool may = a == b || !meet || apart;
+                for (int side = 0; side < 2 && !may; side++) {
+                    const int from = side ? b : a, to = side ? a : b, k = v[to].first;
+                    for (int i = 0; i < step[k].n_over && !may; i++)
+                        may = over[k][i].from == from && over[k][i].to == to && v[a].offset == v[b].offset;
+                }
+                if (!may) fail_msg("round %d: values %d and %d share memory", round, a, b);
+            }
+    }
+}
+
 RUN_TESTS(NULL, NULL)

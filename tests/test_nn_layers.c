@@ -207,6 +207,7 @@ static void forward_shapes(void)
     DIMS(tn_conv2d_forward(d, RAMP(2, 7, 9, 3)), 2, 3, 5, 4);
     tn_norm *norms[] = {bn, ln, rms, gn};
     for (int i = 0; i < 4; i++) DIMS(tn_norm_forward(norms[i], RAMP(2, 5, 6)), 2, 5, 6);
+    expect_equal(tn_norm_forward(gn, RAMP(2, 5, 6)), tn_group_norm(RAMP(2, 5, 6), 3, gn->weight, gn->bias));
     tn_tensor *index = tn_from(S, (int32_t[]){0, 4, 2, 2}, TN_I32, TN_SHAPE(2, 2));
     DIMS(tn_embedding_forward(e, index), 2, 2, 6);
     DIMS(tn_multi_head_attention_forward(b->self_attn, RAMP(2, 5, 6)), 2, 5, 6);

@@ -284,7 +284,90 @@ TEST(an_index_out_of_range_is_found)
     }
 }
 
+/* ---- numbers of few bits, equal ones, other types ---- */
+
+TEST(bytes_wrap_around)
+{
+    ON_EACH_WAY(s)
+    {
+        tn_step_begin(s);
+        tn_tensor *x = tn_add(tn_full(s, 255, TN_U8, TN_SHAPE(2)), tn_full(s, 1, TN_U8, TN_SHAPE(2)));
+        is_vec(tn_where(tn_eq_scalar(x, 0), vec(s, 3, 4), vec(s, 5, 6)), 3, 4);
+        is_vec(tn_cast(tn_div(x, tn_full(s, 2, TN_U8, TN_SHAPE(2))), TN_F32), 0, 0);
+        tn_step_end(s);
+    }
+}
+
+TEST(whatever_is_not_zero_is_true)
+{
+    const float real[] = {0, 0.5F, 3, -1};
+    const int64_t whole[] = {0, 256, -2, 5};
+    ON_EACH_WAY(s)
+    {
+        tn_step_begin(s);
+        for (int k = 0; k < 2; k++) {
+            tn_tensor *x = k ? tn_from(s, whole, TN_I64, TN_SHAPE(4)) : tn_from(s, real, TN_F32, TN_SHAPE(4));
+            unsigned char v[2][4];
+            assert_int_equal(tn_read(x, TN_BOOL, v[0], 4), 0);
+            assert_int_equal(tn_read(tn_cast(x, TN_BOOL), TN_U8, v[1], 4), 0);
+            for (int i = 0; i < 8; i++) assert_int_equal(v[i / 4][i % 4], i % 4 != 0);
+        }
+        tn_step_end(s);
+    }
+}
+
+/* Of few different numbers, in rows that are no whole vectors, along either axis. */
+TEST(the_first_of_equals_is_chosen)
+{
+    enum { R = 7, C = 77 };
+    float x[R][C];
+    rng g = {4};
+    for (int i = 0; i < R * C; i++) x[i / C][i % C] = (float)rng_below(&g, 1 + i / C);
+    ON_EACH_WAY(s)
+    {
+        tn_step_begin(s);
+        for (int most = 0; most < 2; most++)
+            for (int axis = 0; axis < 2; axis++) {
+                const int lines = axis ? R : C, n = axis ? C : R;
+                int64_t got[C];
+                tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(R, C));
+                t = most ? tn_argmax(t, axis, false) : tn_argmin(t, axis, false);
+                assert_int_equal(tn_read(t, TN_I64, got, (size_t)lines * sizeof *got), 0);
+                for (int l = 0; l < lines; l++) {
+                    int want = 0;
+                    for (int i = 1; i < n; i++) {
+                        const float a = axis ? x[l][i] : x[i][l], b = axis ? x[l][want] : x[want][l];
+                        if (most ? a > b : a < b) want = i;
+                    }
+                    assert_int_equal(got[l], want);
+                }
+            }
+        tn_step_end(s);
+    }
+}
+
 /* ---- draws and modes ---- */
+
+/* Rows of draws that begin in the middle of a block of four, beside what is the same for all of a row. */
+TEST(draws_of_rows_are_those_of_the_whole)
+{
+    enum { R = 6, MOST = 600 };
+    static float want[R * MOST], got[R * MOST];
+    for (int c = 33; c < MOST; c += 67)
+        for (int way_ = 0; way_ < N_WAYS; way_++) {
+            tn_session *s = open_way(way_);
+            tn_step_begin(s);
+            tn_tensor *row = tn_exp(tn_reshape(tn_arange(s, 0, R, 1, TN_F32), TN_SHAPE(R, 1)));
+            tn_tensor *column = tn_exp(tn_neg(tn_arange(s, 0, c, 1, TN_F32)));
+            tn_tensor *y = tn_mul(tn_add(tn_rand(s, TN_F32, TN_SHAPE(R, c)), column), row);
+            y = tn_add(y, tn_sum(tn_rand(s, TN_F32, TN_SHAPE(R, c)), TN_AXES(1), true));
+            const size_t bytes = (size_t)(R * c) * sizeof *got;
+            assert_int_equal(tn_read(y, TN_F32, way_ ? got : want, bytes), 0);
+            for (int i = 0; i < R * c && way_; i++) assert_float_equal(got[i], want[i], 1e-4 * want[i]);
+            tn_step_end(s);
+            close_clean(s);
+        }
+}
 
 TEST(draws_follow_the_program_and_the_seed)
 {
