@@ -243,27 +243,29 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 # ---- the simulated GPU ----------------------------------------------------------------------------------
 
 # A library of its own (tests/cusim/README.md). It is never sanitized: it switches stacks, and it checks what
-# its kernels do by itself.
-CUSIM := $(wildcard tests/cusim/*.c)
-$(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o): $(BUILD)/cusim/%.o: tests/cusim/%.c $(BUILD)/flags
+# its kernels do by itself. The sanitized build takes that of the other, with the kernels that it has compiled.
+CUSIM_AT ?= $(BUILD)/cusim
+$(CUSIM_AT)/flags: FORCE
 	@mkdir -p $(@D)
+	$(call when_changed,$(CC) $(CC_VERSION) $(NATIVE))
+CUSIM := $(wildcard tests/cusim/*.c)
+$(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o): $(CUSIM_AT)/%.o: tests/cusim/%.c $(CUSIM_AT)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c11 -O3 $(NATIVE) -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. -MMD -MP -c $< -o $@
-$(BUILD)/cusim/nvrtc.o: tests/cusim/shim.h
-$(BUILD)/cusim/libcusim.so: $(CUSIM:tests/cusim/%.c=$(BUILD)/cusim/%.o) Makefile
+$(CUSIM_AT)/nvrtc.o: tests/cusim/shim.h
+$(CUSIM_AT)/libcusim.so: $(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o) Makefile
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libcusim.so -Wl,-z,defs -o $@.new $(filter %.o,$^) -pthread -ldl -lm
 	@mv $@.new $@
-$(BUILD)/cusim/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(BUILD)/flags
-	@mkdir -p $(@D)
+$(CUSIM_AT)/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(CUSIM_AT)/flags
 	$(call say,LINK,$@)
 	$(Q)$(CC) -std=c11 -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -I. -o $@ $<
--include $(wildcard $(BUILD)/cusim/*.d)
+-include $(wildcard $(CUSIM_AT)/*.d)
 .PHONY: cusim
-cusim: $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+cusim: $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so
 # All tests of programs on it. Kernels are kept from run to run.
 CUSIM_FULL ?= test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden test_nn_optim
-CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(BUILD))/cusim/libcusim.so)
+CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(CUSIM_AT))/libcusim.so)
 .PHONY: cusim-full
 cusim-full: need-test
 	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention
@@ -294,10 +296,10 @@ gpu-tests: all $(GPU_TESTS:%=$(GPU_BUILT)/%)
 gpu-check:
 	@BUILD='$(BUILD)' MAKE='$(MAKE)' PYTHON='$(PYTHON)' GPU_TESTS='$(GPU_TESTS)' SANITIZED='$(SANITIZED)' \
 	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' sh tests/gpu/check.sh
-CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(BUILD))/cusim/libcusim.so"' \
-              -DCUSIM_OLD_NVRTC='"$(call path,$(BUILD))/cusim/libnvrtc_old.so"'
+CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(CUSIM_AT))/libcusim.so"' \
+              -DCUSIM_OLD_NVRTC='"$(call path,$(CUSIM_AT))/libnvrtc_old.so"'
 CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))
-$(CUSIM_TESTS): $(BUILD)/cusim/libcusim.so $(BUILD)/cusim/libnvrtc_old.so
+$(CUSIM_TESTS): $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 
 # ---- dependencies ---------------------------------------------------------------------------------------
@@ -369,12 +371,12 @@ run-tests: all $(JSON_CHECK) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS))
            $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops $(BUILD)/tests/test_attention $(BUILD)/tests/test_attention_written)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
-	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' CUSIM_KERNELS='$(CUSIM_KERNELS)' \
+	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' CUSIM_KERNELS='$(CUSIM_AT)/kernels' \
 	 sh tests/run.sh $(if $(ONLY),$(SOME),$(TESTS) $(SHELL_TESTS))
 
 # The shell tests are about building, installing and text, and train at length: not about memory.
 asan: need-test
-	$(again) run-tests BUILD=build-asan CUSIM_KERNELS='$(call path,$(BUILD))/cusim/kernels' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all' \
+	$(again) run-tests BUILD=build-asan CUSIM_AT='$(CUSIM_AT)' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all' \
 	  OPT='-O1 -g1 -fno-omit-frame-pointer' SHELL_TESTS= \
 	  $(if $(ONLY),,TEST_SKIP='$(notdir $(basename $(wildcard tests/test_*.sh)))' \
 	  TEST_SKIP_WHY='builds, installs and trains the README programs; too slow under the sanitizers')

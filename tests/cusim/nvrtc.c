@@ -1,10 +1,9 @@
 /* nvrtc.c - the simulator's NVRTC: the machine's C++ compiler makes a shared object of the CUDA text.
  *
  * What is compiled is shim.h, the program's text, and a table of its kernels; what comes back as the cubin is
- * the shared object, kept in a folder under a hash of all that went into it, but for where this library lies:
- * it is found by its name. With checks on (cusim.h), every access of a kernel becomes a call to check.c by
- * way of the instrumentation of -fsanitize=thread, and array bounds and alignment are checked by
- * -fsanitize=bounds,alignment; no sanitizer's library is linked.
+ * the shared object, kept in a folder under a hash of all that went into it. With checks on (cusim.h), every
+ * access of a kernel becomes a call to check.c by way of the instrumentation of -fsanitize=thread, and array
+ * bounds and alignment are checked by -fsanitize=bounds,alignment; no sanitizer's library is linked.
  *
  * TENSOR_CUSIM_CXX names the compiler; else it is g++, else c++. Programs compile in parallel: the lock is
  * not held.
@@ -316,6 +315,7 @@ static tn_nvrtc_result compile(struct _nvrtcProgram *p, const struct options *o,
     unsigned long long hash[2];
     sim_hash_begin(hash);
     sim_hash_add(hash, __VERSION__, sizeof __VERSION__);
+    sim_hash_add(hash, own_path(), strlen(own_path()));
     for (int i = 0; i < n; i++) sim_hash_add(hash, a[i], strlen(a[i]) + 1);
     sim_hash_add(hash, whole.s, whole.n);
     snprintf(kept, sizeof kept, "%s/%016llx%016llx.so", folder, hash[0], hash[1]);
