@@ -175,8 +175,15 @@ typedef enum tn_mode { TN_MODE_AUTO, TN_FUSED, TN_EAGER } tn_mode;
  * BF16: mixed precision, as torch.autocast. Operands are rounded to bf16 and the result is a bf16; sums within it are
  * of f32. Parameters, their gradients and the optimizer's state stay f32. What follows keeps the dtype of its
  * operands - elementwise operators and norms of bf16 give bf16, with an f32 besides f32 - but reductions, softmax,
- * log_softmax and losses of bf16 give f32. Pays where the machine multiplies bf16: see tn_set_precision. */
-typedef enum tn_precision { TN_PRECISION_F32, TN_PRECISION_TF32, TN_PRECISION_BF16 } tn_precision;
+ * log_softmax and losses of bf16 give f32. Pays where the machine multiplies bf16: see tn_set_precision.
+ * F16: the same in f16, whose gradients would often be 0: tn_backward multiplies the loss by a factor, by which
+ * tn_optim_step divides again (tn_loss_scaling in tensor_nn.h). */
+typedef enum tn_precision {
+    TN_PRECISION_F32,
+    TN_PRECISION_TF32,
+    TN_PRECISION_BF16,
+    TN_PRECISION_F16
+} tn_precision;
 typedef enum tn_log_level { TN_LOG_ERROR = 1, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG } tn_log_level;
 
 typedef struct tn_options {
@@ -312,8 +319,8 @@ TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tenso
  * in a step has it for the rest of the step. */
 TN_FUNCTION(int, requires_grad, tn_tensor *x, bool on);
 TN_OP(detach, tn_tensor *x);                        /* the same value, no gradient through it */
-/* From this call on, for a layer or two: F32 or BF16. The session's own precision is that of tn_options. A session of
- * TF32 goes between TF32 and BF16. Returns 0, TN_E_NULL or TN_E_ARG. */
+/* From this call on, for a layer or two: F32, BF16 or F16. The session's own precision is that of tn_options. A session
+ * of TF32 has that in F32's place. Returns 0, TN_E_NULL or TN_E_ARG. */
 TN_API int tn_set_precision(tn_session *s, tn_precision precision);
 TN_API tn_precision tn_get_precision(const tn_session *s); /* TN_PRECISION_F32 for NULL */
 /* The mode of steps that begin from now on, TN_FUSED or TN_EAGER; in a step it is TN_E_STATE. */

@@ -41,6 +41,13 @@ extern "C" {
         return result;                                                                                       \
     }
 
+/* ---- loss scaling ---- */
+
+/* In a session that computes in f16, tn_backward begins at fn(loss, arg) from now on. */
+TN_API void tn_on_backward(tn_session *s, tn_tensor *(*fn)(tn_tensor *loss, void *arg), void *arg);
+TN_API bool tn_uses_f16(const tn_session *s); /* it was opened with, or has been set to, TN_PRECISION_F16 */
+TN_API bool tn_in_step(const tn_session *s);  /* between tn_step_begin and tn_step_end */
+
 /* ---- memory of the host ---- */
 
 /* As malloc, calloc, realloc and free, through which all of the library's own memory goes. NULL where there is

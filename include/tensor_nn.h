@@ -356,6 +356,22 @@ TN_FUNCTION(int, optim_step, tn_optim *opt);
 TN_FUNCTION(int, optim_set_lr, tn_optim *opt, double lr);
 TN_API double tn_optim_lr(const tn_optim *opt);
 
+/* Loss scaling, as torch.amp.GradScaler's, of sessions that compute in f16 (TN_PRECISION_F16), from the first optimizer on.
+ * tn_backward multiplies its loss by the scale, 65536 at first, so that tn_gradient shows gradients times it; tn_optim_step,
+ * tn_clip_grad_norm and tn_embedding_step divide by it. Where a gradient of an update is infinite or NaN, that update changes
+ * nothing: neither weights and moments nor the counts of updates, and the running statistics of tn_norm_forward go back to
+ * what they were before the step. A step of which that is true halves the scale; after `interval` others in a row it is
+ * doubled. All of it is in the step's own run: what was found is looked at when the next step calls tn_backward, or here.
+ * With .accumulate a mean that is not finite is dropped, and another k steps begin. A checkpoint has these numbers. */
+typedef struct tn_scaling {
+    double scale;    /* 1 where nothing is computed in f16 */
+    int64_t good;    /* steps since it was changed */
+    int64_t skipped; /* steps that have changed nothing, in all */
+} tn_scaling;
+TN_API tn_scaling tn_loss_scaling(tn_session *s);
+/* Goes on from this scale, an f32 above 0; interval 0 means 2000. */
+TN_FUNCTION(int, set_loss_scale, tn_session *s, double scale, int interval);
+
 /* Learning rates as functions of the step, counted from 0: tn_optim_set_lr(opt, tn_lr_cosine(step, ..)).
  * While step < warmup all rise linearly: base * (step + 1) / warmup. Then
  *   cosine: final + (base - final) * (1 + cos(pi * r)) / 2, r = (step - warmup) / (total - warmup) up to 1
@@ -504,6 +520,7 @@ TN_FUNCTION(int, compare_with, tn_session *s, tn_step_fn *step, void *user, cons
 #define tn_save(...) TN_WITH2_(save_with, tn_save_options, __VA_ARGS__)
 #define tn_load(...) TN_WITH2_(load_with, tn_load_options, __VA_ARGS__)
 #define tn_compare(...) TN_WITH3_(compare_with, tn_compare_options, __VA_ARGS__)
+#define tn_set_loss_scale(...) tn_set_loss_scale_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_freeze(...) tn_freeze_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)
 #endif

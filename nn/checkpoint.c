@@ -151,6 +151,10 @@ static void write_run(tn_session *s, nn_state *st, nn_text *t)
     int number = 0;
     tn_nn_text_add(t, "\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
     tn_nn_text_add(t, ",\"profile\":\"%s\"", tn_profile_name(s)); /* for whoever compares two runs */
+    if (st->scale.on)
+        tn_nn_text_add(t,
+                       ",\"scale\":\"%.17g\",\"scale.good\":\"%d\",\"scale.skipped\":\"%" PRId64 "\"",
+                       st->scale.factor, st->scale.good, st->scale.skipped);
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)
         tn_nn_text_add(t,
@@ -253,7 +257,7 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
     int status = tn_error(s);
     if (!status && !st) status = TN_E_NOMEM;
     if (!status) status = tn_flush(s); /* an update that waits counts, or not, once it has run */
-    for (tn_optim *o = st ? st->optims : NULL; o; o = o->next) tn_nn_optim_settle(o);
+    if (!status) tn_nn_scale_settle(s, st);
     if (!status) status = tn_nn_make_items(s, st, &l, op);
     keep_if(&l, opt->for_pytorch ? is_weight : is_there);
     if (!status && opt->for_pytorch && !opt->no_flatten) {

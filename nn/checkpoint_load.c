@@ -245,6 +245,10 @@ static int match_numbers(const loading *ld, const nn_state *st)
             status = tn_fail(ld->s, TN_E_FORMAT, load_op, "%s: '%s' is %lld, of %lld items", ld->path, key,
                              (long long)at, (long long)count);
     }
+    if (!status) status = match_all(ld, 3, (const char *const[]){"scale", "scale.good", "scale.skipped"});
+    if (!status) status = match_number(ld, "scale", 0);
+    if (!status) status = match_number(ld, "scale.good", INT32_MAX);
+    if (!status) status = match_number(ld, "scale.skipped", MOST);
     if (!status) status = match_all(ld, 2, (const char *const[]){"seed", "draw"});
     if (!status) status = match_number(ld, "seed", UINT64_MAX);
     return status ? status : match_number(ld, "draw", UINT64_MAX);
@@ -407,6 +411,13 @@ static void load_numbers(const loading *ld, nn_state *st)
 {
     char key[64];
     int number = 0;
+    const char *scale = tn_nn_safetensors_meta(&ld->file, "scale");
+    if (scale && tn_strtod(scale, NULL) > 0) {
+        tn_set_loss_scale(ld->s, tn_strtod(scale, NULL), st->scale.interval);
+        st->scale.good = atoi(tn_nn_safetensors_meta(&ld->file, "scale.good"));
+        st->scale.skipped = strtoll(tn_nn_safetensors_meta(&ld->file, "scale.skipped"), NULL, 10);
+        st->scale.on = true;
+    }
     const char *seed = tn_nn_safetensors_meta(&ld->file, "seed"),
                *draw = tn_nn_safetensors_meta(&ld->file, "draw");
     if (seed && draw) tn_set_rng(ld->s, strtoull(seed, NULL, 10), strtoull(draw, NULL, 10));

@@ -262,6 +262,9 @@ NN_FORWARD(norm_forward, tn_norm, n, x, weight)
     }
     switch (n->kind) {
     case TN_BATCH_NORM:
+        if (x && (!tn_nn_scale_moves(tn_session_of(x), n->running_mean) ||
+                  !tn_nn_scale_moves(tn_session_of(x), n->running_var)))
+            return NULL;
         return tn_batch_norm(x, n->weight, n->bias, n->running_mean, n->running_var, &o);
     case TN_LAYER_NORM:
         return tn_layer_norm(x, n->weight, n->bias, &o);

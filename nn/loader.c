@@ -160,6 +160,7 @@ TN_DEFINE(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
     tn_session *s = l->d->s;
     if (!b) tn_fail(s, TN_E_NULL, "next", "batch is NULL");
     for (int i = 0; i < l->progress.n; i++) take_watched(l, i);
+    l->progress.skipped = tn_nn_state(s)->scale.skipped;
     if (!tn_error(s)) tn_nn_progress_step(&l->progress, l->at / l->batch + (l->at % l->batch != 0));
     if (l->at >= l->end || tn_error(s)) {
         if (l->cut && l->d->next_epoch == l->epoch + 1) {

@@ -13,11 +13,28 @@
 
 /* ---- state.c: what a session owns ---- */
 
+/* scale.c */
+typedef struct nn_scale {
+    double factor;           /* of losses; 0: no optimizer yet */
+    int interval, good;      /* steps until it grows; of them fine ones so far */
+    int in_a_row;            /* that were not */
+    int64_t skipped;         /* all of those */
+    bool on;                 /* a tn_backward has asked for it, */
+    uint64_t step;           /* the last time in this step */
+    tn_tensor *fine;         /* a bool: whether the gradients of all updates are finite, */
+    bool told;               /* which nobody has looked at yet, */
+    uint64_t told_step, run; /* of this step, and in this run */
+    struct nn_moved *moved;  /* buffers that the step has assigned to, and their values before */
+    int n_moved, room;
+    uint64_t moved_step;
+} nn_scale;
+
 typedef struct nn_state {
     struct nn_block *blocks;              /* all of it, the newest first; tn_close frees it in this order */
     tn_dataset *datasets, **last_dataset; /* in order of creation, which is their number in checkpoints */
     tn_optim *optims, **last_optim;
     struct nn_told *told; /* layout.c */
+    nn_scale scale;
     struct {
         uint64_t step;  /* of the last tn_optim_step */
         uint64_t walks; /* steps with a tn_backward when it has ended */
@@ -30,6 +47,8 @@ nn_state *tn_nn_state(tn_session *s); /* made on first use; NULL is an error alr
  * `destroy`, which may be NULL. NULL is an error already reported. */
 void *tn_nn_own(tn_session *s, size_t bytes, void (*destroy)(void *), const char *op);
 void tn_nn_drop(tn_session *s, void *p);
+/* scale.c: a buffer is about to be assigned to, in a step that may yet be left out. False: no memory, reported. */
+bool tn_nn_scale_moves(tn_session *s, tn_tensor *target);
 /* Of a constructor: `o` is what the caller gave, or the options' defaults. */
 #define NN_OPTIONS(type, o, given)                                                                           \
     const type o##_none = {.size = sizeof(type)}, *o = (given) ? (given) : &o##_none
@@ -289,6 +308,7 @@ typedef struct nn_progress {
     FILE *out; /* NULL: nothing is shown */
     bool terminal;
     int64_t steps, done, epoch, lines; /* batches in the pass; of them handed out */
+    int64_t skipped;                   /* updates that overflowed (scale.c) */
     int64_t first;                     /* done when the clock started */
     double start, shown;               /* seconds */
     int n;

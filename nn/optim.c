@@ -132,6 +132,7 @@ tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params para
         return NULL;
     }
     nn_state *st = tn_nn_state(s);
+    tn_nn_scale_begin(s, st);
     *st->last_optim = o;
     st->last_optim = &o->next;
     return o;

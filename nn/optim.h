@@ -86,6 +86,9 @@ struct tn_optim {
     int gathered_before;
     bool counted;    /* the last update was recorded and counted: */
     uint64_t run;    /* the run that was to come then, and has it */
+    double unscale;  /* of this step's gradients; 1: they are not scaled */
+    tn_tensor *fine; /* of one bool: whether those of the last update are finite, */
+    bool flagged;    /* if that was asked for */
     tn_tensor *norm; /* of tn_clip_grad_norm, for the coming update ... */
     double max_norm;
     uint64_t norm_step; /* ... in this step */
@@ -93,6 +96,18 @@ struct tn_optim {
     nn_optim_entry *entries;
     nn_row rows[NN_ROWS];
 };
+
+/* scale.c: the gradients of this step are those of a scaled loss; the factor for them; a bool tensor of whether all of g
+ * is finite. Takes note of what an update of this step has found; what all have found so far, NULL where none has looked;
+ * makes a tensor for it. Looks at what was found in steps before. */
+void tn_nn_scale_begin(tn_session *s, nn_state *st);
+bool tn_nn_scaled(tn_session *s);
+double tn_nn_unscale(tn_session *s);
+tn_tensor *tn_nn_finite(tn_tensor *g);
+int tn_nn_scale_note(tn_session *s, tn_tensor *fine);
+tn_tensor *tn_nn_scale_told(tn_session *s);
+bool tn_nn_flag(tn_session *s, tn_tensor **flag);
+void tn_nn_scale_settle(tn_session *s, nn_state *st);
 
 /* An optimizer of this row; NULL is an error already reported. `accumulate` 0 means 1, `lr` 0 means 1e-3. */
 tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params params, double lr,

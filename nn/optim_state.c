@@ -100,6 +100,24 @@ tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
     return r->state[which];
 }
 
+/* ---- counts ---- */
+
+void tn_nn_optim_settle(tn_optim *o)
+{
+    const bool failed = o->counted && tn_run_failed(o->s, o->run);
+    const bool overflow = o->flagged && !failed && tn_item(o->fine) == 0;
+    o->counted = o->flagged = false;
+    if (!failed && !overflow) return;
+    for (int i = 0; i < o->n; i++) {
+        o->entries[i].steps = o->entries[i].steps_before;
+        o->entries[i].summed = o->entries[i].summed_before;
+    }
+    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = o->rows[i].summed_before;
+    o->gathered = overflow ? 0 : o->gathered_before;
+    for (int i = 0; i < o->n && overflow; i++) o->entries[i].summed = false; /* sums have it in them */
+    for (int i = 0; i < NN_ROWS && overflow; i++) o->rows[i].summed = false;
+}
+
 /* ---- checkpoints ---- */
 
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out)
@@ -172,7 +190,7 @@ void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *
         o->entries[k].summed = data[NN_SUM * o->n + k] != NULL;
     }
     o->gathered = gathered;
-    o->counted = false; /* these counts stay, even if an earlier update fails to run */
+    o->counted = o->flagged = false; /* these counts stay, even if an earlier update fails to run */
 }
 
 void tn_nn_optim_discard(nn_restored *in)

@@ -182,6 +182,7 @@ struct nn_update {
     tn_optim *o;
     nn_row *r;
     tn_tensor *fresh, *due; /* masks; NULL: the whole row */
+    tn_tensor *fine;        /* a bool: the update takes place; NULL: it does */
     bool some_fresh;
     factor lr, decay, gain;
 };
@@ -217,10 +218,16 @@ static tn_tensor *where(tn_tensor *mask, tn_tensor *yes, tn_tensor *no)
     return mask ? tn_where(mask, yes, no) : yes;
 }
 
+static tn_tensor *unscaled(const nn_update *u)
+{
+    tn_tensor *g = u->r->gradients;
+    return u->o->unscale != 1 ? tn_nn_times(g, u->o->unscale) : g;
+}
+
 /* This step's gradients, zero where there are none. Inside an operator. */
 static tn_tensor *fresh_gradient(const nn_update *u)
 {
-    tn_tensor *g = u->r->gradients;
+    tn_tensor *g = unscaled(u);
     return u->fresh ? tn_where(u->fresh, g, tn_zeros(u->o->s, u->r->dtype, TN_SCALAR)) : g;
 }
 
@@ -228,7 +235,7 @@ static tn_tensor *fresh_gradient(const nn_update *u)
 static tn_tensor *mean_gradient(const nn_update *u, bool zeros)
 {
     const nn_row *r = u->r;
-    if (u->o->accumulate == 1) return zeros ? fresh_gradient(u) : r->gradients;
+    if (u->o->accumulate == 1) return zeros ? fresh_gradient(u) : unscaled(u);
     tn_tensor *g = !r->summed      ? fresh_gradient(u)
                    : u->some_fresh ? tn_add(r->state[NN_SUM], fresh_gradient(u))
                                    : r->state[NN_SUM];
@@ -242,7 +249,7 @@ static bool takes_part(const tn_optim *o, const nn_row *r)
 
 static int assign_where(const nn_update *u, tn_tensor *target, tn_tensor *value)
 {
-    return tn_assign(target, where(u->due, value, target));
+    return tn_assign(target, where(u->fine, where(u->due, value, target), target));
 }
 
 /* p - step, after decoupled decay */
@@ -287,10 +294,40 @@ static int apply(const nn_update *u, tn_tensor *g)
     return status || m->follows ? status : assign_where(u, u->r->values, p);
 }
 
-static int update_row(tn_optim *o, nn_row *r)
+/* Of a step with a scaled loss: whether the gradients of the update are finite, of all rows. */
+static tn_tensor *look_for_overflow(tn_optim *o)
+{
+    tn_tensor *fine = NULL;
+    for (int i = 0; i < NN_ROWS; i++) {
+        nn_update u;
+        if (!takes_part(o, &o->rows[i]) || begin_gradient(o, &o->rows[i], &u)) continue;
+        tn_tensor *row = tn_nn_finite(mean_gradient(&u, true));
+        fine = fine ? tn_logical_and(fine, row) : row;
+    }
+    return fine;
+}
+
+/* Tells the scaler, and notes for tn_nn_optim_settle, what becomes *fine; NULL where it is not asked for. */
+static int check_overflow(tn_optim *o, tn_tensor **fine)
+{
+    *fine = NULL;
+    if (o->method->follows && !tn_nn_scale_told(o->s)) return TN_OK; /* what others have found in this step */
+    if (!tn_nn_scaled(o->s)) return TN_OK;
+    if (!tn_nn_flag(o->s, &o->fine)) return tn_error(o->s);
+    tn_tensor *found = o->method->follows ? tn_nn_scale_told(o->s) : look_for_overflow(o);
+    if (!found) return tn_error(o->s);
+    int status = tn_assign(o->fine, found);
+    if (!status && !o->method->follows) status = tn_nn_scale_note(o->s, o->fine);
+    o->flagged = true;
+    *fine = o->fine;
+    return status;
+}
+
+static int update_row(tn_optim *o, nn_row *r, tn_tensor *fine)
 {
     nn_update u;
     int status = begin_update(o, r, &u);
+    u.fine = fine;
     if (!status) status = tn_op_begin(o->s, o->method->name);
     if (status) {
         end_update(&u);
@@ -364,19 +401,6 @@ static void remember(tn_optim *o)
     o->counted = true;
 }
 
-void tn_nn_optim_settle(tn_optim *o)
-{
-    const bool failed = o->counted && tn_run_failed(o->s, o->run);
-    o->counted = false;
-    if (!failed) return;
-    for (int i = 0; i < o->n; i++) {
-        o->entries[i].steps = o->entries[i].steps_before;
-        o->entries[i].summed = o->entries[i].summed_before;
-    }
-    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = o->rows[i].summed_before;
-    o->gathered = o->gathered_before;
-}
-
 static uint64_t step_number(const tn_session *s)
 {
     return stats_of(s).steps;
@@ -436,9 +460,10 @@ static void note_unused(tn_optim *o)
 
 static int update_rows(tn_optim *o)
 {
-    int status = TN_OK;
+    tn_tensor *fine;
+    int status = check_overflow(o, &fine);
     for (int i = 0; i < NN_ROWS && !status; i++)
-        if (takes_part(o, &o->rows[i])) status = update_row(o, &o->rows[i]);
+        if (takes_part(o, &o->rows[i])) status = update_row(o, &o->rows[i], fine);
     if (status) return status;
     for (int i = 0; i < o->n; i++) {
         o->entries[i].steps += is_due(&o->entries[i]);
@@ -454,6 +479,9 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
     if (!status) status = tn_make_room(o->s);
+    if (!status && o->flagged && still_waits(o))
+        status = tn_flush(o->s); /* whether it has taken place counts */
+    o->unscale = o->method->follows ? 1 : tn_nn_unscale(o->s);
     if (!status && !still_waits(o)) {
         tn_nn_optim_settle(o);
         remember(o);
@@ -529,6 +557,7 @@ TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim 
         return NULL;
     }
     if (tn_error(o->s)) return NULL;
+    o->unscale = tn_nn_unscale(o->s);
     if (!still_waits(o)) tn_nn_optim_settle(o);
     tn_tensor *sum = NULL, *norm = NULL;
     bool any = false;

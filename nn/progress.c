@@ -67,6 +67,10 @@ void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t siz
         tn_snprintf(part, sizeof(part), "  %s %.4f", p->name[i], p->value[i]);
         at = add(out, size, at, part);
     }
+    if (p->skipped) {
+        snprintf(part, sizeof(part), "  %lld skipped", (long long)p->skipped);
+        at = add(out, size, at, part);
+    }
     if (run > 0) {
         double each = (now - p->start) / (double)run, left = each * (double)(p->steps - p->done);
         tn_snprintf(part, sizeof(part), "  %.1f ms/step", 1e3 * each);

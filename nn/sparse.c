@@ -8,6 +8,7 @@
  * same values. Read tn_embedding_step first.
  */
 #include "layers.h"
+#include "optim.h"
 
 #include <math.h>
 
@@ -68,7 +69,13 @@ static tn_tensor *summed(tn_session *s, tn_tensor *index, tn_tensor *g)
 
 /* torch.optim.SparseAdam: the factor of the learning rate depends on the number of updates, which stands in a
  * buffer. */
-static int adam(tn_embed *e, tn_tensor *index, tn_tensor *g, tn_tensor *p, const tn_adam_options *o)
+static tn_tensor *where_fine(tn_tensor *fine, tn_tensor *made, tn_tensor *before)
+{
+    return fine ? tn_where(fine, made, before) : made;
+}
+
+static int adam(tn_embed *e, tn_tensor *index, tn_tensor *g, tn_tensor *p, tn_tensor *fine,
+                const tn_adam_options *o)
 {
     const double beta1 = o->beta1 < 0   ? 0
                          : o->beta1 > 0 ? o->beta1
@@ -77,18 +84,18 @@ static int adam(tn_embed *e, tn_tensor *index, tn_tensor *g, tn_tensor *p, const
                          : o->beta2 > 0 ? o->beta2
                                         : 0.999,
                  eps = o->eps > 0 ? o->eps : 1e-8;
-    tn_tensor *m = tn_embedding(e->exp_avg, index), *v = tn_embedding(e->exp_avg_sq, index);
-    m = tn_add(m, tn_mul_scalar(tn_sub(g, m), tn_number_f(1 - beta1)));
-    v = tn_add(v, tn_mul_scalar(tn_sub(tn_square(g), v), tn_number_f(1 - beta2)));
+    tn_tensor *m0 = tn_embedding(e->exp_avg, index), *v0 = tn_embedding(e->exp_avg_sq, index);
+    tn_tensor *m = tn_add(m0, tn_mul_scalar(tn_sub(g, m0), tn_number_f(1 - beta1)));
+    tn_tensor *v = tn_add(v0, tn_mul_scalar(tn_sub(tn_square(g), v0), tn_number_f(1 - beta2)));
     tn_tensor *t = tn_add_scalar(e->updates, tn_number_f(1));
     tn_tensor *root = tn_sqrt(tn_neg(tn_expm1(tn_mul_scalar(t, tn_number_f(log(beta2))))));
     tn_tensor *rate = tn_div(root, tn_neg(tn_expm1(tn_mul_scalar(t, tn_number_f(log(beta1))))));
     rate = tn_cast(tn_mul_scalar(rate, tn_number_f(o->lr > 0 ? o->lr : 1e-3)), TN_F32);
-    p = tn_sub(p, tn_mul(tn_div(m, tn_add_scalar(tn_sqrt(v), tn_number_f(eps))), rate));
-    int status = tn_assign_rows(e->weight, 0, index, p);
-    if (!status) status = tn_assign_rows(e->exp_avg, 0, index, m);
-    if (!status) status = tn_assign_rows(e->exp_avg_sq, 0, index, v);
-    return status ? status : tn_assign(e->updates, t);
+    tn_tensor *moved = tn_sub(p, tn_mul(tn_div(m, tn_add_scalar(tn_sqrt(v), tn_number_f(eps))), rate));
+    int status = tn_assign_rows(e->weight, 0, index, where_fine(fine, moved, p));
+    if (!status) status = tn_assign_rows(e->exp_avg, 0, index, where_fine(fine, m, m0));
+    if (!status) status = tn_assign_rows(e->exp_avg_sq, 0, index, where_fine(fine, v, v0));
+    return status ? status : tn_assign(e->updates, where_fine(fine, t, e->updates));
 }
 
 TN_DEFINE(int, embedding_step, e ? tn_session_of(e->weight) : NULL, (e, options), tn_embed *e,
@@ -112,15 +119,21 @@ TN_DEFINE(int, embedding_step, e ? tn_session_of(e->weight) : NULL, (e, options)
     tn_tensor *index, *g;
     tn_no_grad_begin(s);
     const bool any = !status && e->step == step_of(s) && gather(e, &index, &g);
-    if (any) status = tn_op_begin(s, op);
+    tn_tensor *fine = NULL;
+    if (any && tn_nn_scaled(s)) {
+        g = tn_mul_scalar(g, tn_number_f(tn_nn_unscale(s)));
+        status = tn_nn_scale_note(s, fine = tn_nn_finite(g));
+    }
+    if (any && !status) status = tn_op_begin(s, op);
     if (any && !status) {
         g = summed(s, index, g);
         tn_tensor *p = tn_embedding(e->weight, index);
         if (e->sparse == TN_SPARSE_ADAM)
-            status = adam(e, index, g, p, o);
+            status = adam(e, index, g, p, fine, o);
         else
-            status = tn_assign_rows(e->weight, 0, index,
-                                    tn_sub(p, tn_mul_scalar(g, tn_number_f(o->lr > 0 ? o->lr : 1e-3))));
+            status = tn_assign_rows(
+                e->weight, 0, index,
+                where_fine(fine, tn_sub(p, tn_mul_scalar(g, tn_number_f(o->lr > 0 ? o->lr : 1e-3))), p));
         int ended = tn_op_end(s);
         if (!status) status = ended;
     }

@@ -26,6 +26,7 @@ static void closing(void *arg)
         st->blocks = b->next;
         destroy(b);
     }
+    tn_free_mem(st->scale.moved);
     tn_free_mem(st);
 }
 

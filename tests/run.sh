@@ -55,7 +55,7 @@ one() {
     # What is random compiles thousands and runs each once: not optimised at all here, and so in make test-long.
     opt=TENSOR_KERNEL_OPT=1
     case $name in
-    test_random_graphs | test_random_programs | test_random_training | test_replay | test_traps | test_integers | test_half) opt=TENSOR_KERNEL_OPT=0 ;;
+    test_random_graphs | test_random_programs | test_random_training | test_replay | test_traps | test_integers | test_half | test_scaling) opt=TENSOR_KERNEL_OPT=0 ;;
     test_golden | test_math | test_conv | test_gemm | test_special | test_cpu_* | test_kcache | test_settings | test_texts) opt= ;;
     test_readme | test_gpt | test_fused_vs_eager | test_locale | test_install | test_public) opt= ;;
     esac

@@ -33,7 +33,7 @@ static const struct {
     {"TENSOR_DEBUG", {"6", "verbose", "-1"}, "0 to 5", {"0", "1", "5", ""}},
     {"TENSOR_TUNE", {"2", "yes", "-1"}, "1 and 0", {"0", "1", "off", ""}},
     {"TENSOR_DEVICE", {"cdua", "gpu", "0"}, "auto, cpu, cuda and ref", {"auto", "cpu", "REF", ""}},
-    {"TENSOR_PRECISION", {"f16", "TF", "32"}, "f32, tf32 and bf16", {"f32", "tf32", "TF32", ""}},
+    {"TENSOR_PRECISION", {"f8", "TF", "32"}, "f32, tf32, bf16 and f16", {"f32", "TF32", "f16", ""}},
     {"TENSOR_MODE", {"lazy", "1", "eagr"}, "fused and eager", {"fused", "Eager", "", ""}},
 };
 enum { VARIABLES = sizeof variables / sizeof *variables };

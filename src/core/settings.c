@@ -25,13 +25,13 @@ static const choice devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
 static const choice modes[] = {{"fused", TN_FUSED}, {"eager", TN_EAGER}, {NULL, 0}};
 static const choice precisions[] = {
-    {"f32", TN_PRECISION_F32}, {"tf32", TN_PRECISION_TF32}, {"bf16", TN_PRECISION_BF16}, {NULL, 0}};
+    {"f32", TN_PRECISION_F32}, {"tf32", TN_PRECISION_TF32}, {"bf16", TN_PRECISION_BF16}, {"f16", TN_PRECISION_F16}, {NULL, 0}};
 static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
 
 static const variable variables[VARIABLES] = {
     [DEVICE] = {"TENSOR_DEVICE", TN_ACCEPTED_DEVICES, devices, 0, 0, TN_AUTO},
     [MODE] = {"TENSOR_MODE", TN_ACCEPTED_MODES, modes, 0, 0, TN_MODE_AUTO},
-    [PRECISION] = {"TENSOR_PRECISION", "f32, tf32 and bf16", precisions, 0, 0, TN_PRECISION_F32},
+    [PRECISION] = {"TENSOR_PRECISION", "f32, tf32, bf16 and f16", precisions, 0, 0, TN_PRECISION_F32},
     [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, 0, TN_THREADS_MAX, 0},
     [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 0, 1},
     /* eager mode has one for each operator and shape: some hundreds for a model */

@@ -37,8 +37,20 @@ static int look_at(tn_session *s, tn_tensor *loss)
     return s->explain->looks.loss ? s->explain->looks.loss(s, loss) : TN_OK;
 }
 
+/* The loss, times the factor that keeps gradients of f16 above 0. */
+static tn_tensor *scaled(tn_tensor *loss, const char *file, int line)
+{
+    tn_session *s = tn_slot_session(loss);
+    if (!s || !s->f16 || !s->scale.fn || s->graph.error.status) return loss;
+    tn_place_begin(s, file, line);
+    loss = s->scale.fn(loss, s->scale.arg);
+    tn_place_end(s);
+    return loss;
+}
+
 int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
+    loss = scaled(loss, file, line);
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
     sc.g->session->went_back = true;

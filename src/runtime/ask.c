@@ -51,18 +51,37 @@ int tn_set_precision(tn_session *s, tn_precision precision)
 {
     if (!s) return TN_E_NULL;
     const tn_precision wide = s->target.tf32 ? TN_PRECISION_TF32 : TN_PRECISION_F32;
-    if (precision != wide && precision != TN_PRECISION_BF16)
+    if (precision != wide && precision != TN_PRECISION_BF16 && precision != TN_PRECISION_F16)
         return tn_fail(
-            s, TN_E_ARG, "set_precision", "precision is %d, must be %s or TN_PRECISION_BF16", (int)precision,
-            s->target.tf32 ? "TN_PRECISION_TF32, which this session was opened with," : "TN_PRECISION_F32");
-    s->graph.products = precision == TN_PRECISION_BF16 ? TN_BF16 : TN_F32;
+            s, TN_E_ARG, "set_precision",
+            "precision is %d, must be %s, TN_PRECISION_BF16 or TN_PRECISION_F16", (int)precision,
+            s->target.tf32 ? "TN_PRECISION_TF32, which this session was opened with" : "TN_PRECISION_F32");
+    s->graph.products = tn_products_of(precision);
+    s->f16 |= precision == TN_PRECISION_F16;
     return TN_OK;
+}
+
+bool tn_uses_f16(const tn_session *s)
+{
+    return s && s->f16;
+}
+
+bool tn_in_step(const tn_session *s)
+{
+    return s && s->in_step;
+}
+
+void tn_on_backward(tn_session *s, tn_tensor *(*fn)(tn_tensor *loss, void *arg), void *arg)
+{
+    s->scale.fn = fn;
+    s->scale.arg = arg;
 }
 
 tn_precision tn_get_precision(const tn_session *s)
 {
     return !s                             ? TN_PRECISION_F32
            : s->graph.products == TN_BF16 ? TN_PRECISION_BF16
+           : s->graph.products == TN_F16  ? TN_PRECISION_F16
            : s->target.tf32               ? TN_PRECISION_TF32
                                           : TN_PRECISION_F32;
 }

@@ -41,6 +41,11 @@ struct tn_session {
     bool in_step;
     int checkpoints; /* tn_checkpoint_begin that are open */
     bool closing;
+    bool f16; /* computes in it, or has */
+    struct {
+        tn_tensor *(*fn)(tn_tensor *loss, void *arg);
+        void *arg;
+    } scale; /* of losses then; NULL: none */
 
     tn_tensor **params, **buffers, **kept; /* persistent nodes */
     int n_params, n_buffers, n_kept, cap_params, cap_buffers, cap_kept;
@@ -95,6 +100,12 @@ struct tn_session {
     tn_fault fault;
     tn_tape tape;
 };
+
+/* What products of f32 are computed in. */
+static inline tn_dtype tn_products_of(tn_precision p)
+{
+    return p == TN_PRECISION_BF16 ? TN_BF16 : p == TN_PRECISION_F16 ? TN_F16 : TN_F32;
+}
 
 /* Returns true where operators wait to be run together: in a step in fused mode. Else each one runs at its
  * call. */

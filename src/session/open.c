@@ -29,11 +29,9 @@ static bool pick(tn_options *o, const tn_settings *from)
                (int)o->mode);
         return false;
     }
-    if ((unsigned)o->precision > TN_PRECISION_BF16) {
-        tn_say(
-            o, TN_LOG_ERROR,
-            "no session: precision is %d, must be TN_PRECISION_F32, TN_PRECISION_TF32 or TN_PRECISION_BF16",
-            (int)o->precision);
+    if ((unsigned)o->precision > TN_PRECISION_F16) {
+        tn_say(o, TN_LOG_ERROR, "no session: precision is %d, must be TN_PRECISION_F32, _TF32, _BF16 or _F16",
+               (int)o->precision);
         return false;
     }
     if ((unsigned)o->device > TN_REF) {
@@ -145,7 +143,8 @@ tn_session *tn_session_open(const tn_options *options)
     s->graph.device = s->device;
     s->target = s->device->target;
     s->target.tf32 = o.precision == TN_PRECISION_TF32;
-    s->graph.products = o.precision == TN_PRECISION_BF16 ? TN_BF16 : TN_F32;
+    s->graph.products = tn_products_of(o.precision);
+    s->f16 = o.precision == TN_PRECISION_F16;
     tn_profile_choose(s);
     if (tn_tune_open(s)) {
         tn_say(&o, TN_LOG_ERROR, "no memory for a session");
