@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <ftw.h>
 #include <math.h>
@@ -369,6 +370,8 @@ void run_point(const point *p, report *out, numbers *right, bool reference, cons
     for (int k = 0; k < CALL_KINDS; k++) out->calls[k] = calls_made((call_kind)k);
     bool fired = calls_failed() > 0 || p->kind >= CALL_KINDS;
     calls_disarm();
+    /* what the loader has said of its last failure is kept until it has been asked twice */
+    dlerror(), dlerror();
     out->blocks = blocks_live(&out->of_library, NULL, NULL);
     /* what libraries keep for themselves is made at different times */
     long lost = reference ? 0 : out->blocks - plain->blocks;
