@@ -169,9 +169,16 @@ static tn_tensor *add_up(walk *w, tn_tensor *a, tn_tensor *b)
     return s;
 }
 
+/* What was broadcast has a gradient that is summed next: its summands are not rounded to 16 bits. */
+static bool is_summed(const tn_tensor *x, const tn_tensor *g)
+{
+    return x->op == TN_OP_expand && !x->rule && !is_leaf(x) && g->dtype == TN_F32 &&
+           tn_dtype_is_half(x->dtype);
+}
+
 static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
 {
-    if (g && g->dtype != x->dtype) g = tn_mk_cast(g, x->dtype);
+    if (g && g->dtype != x->dtype && !is_summed(x, g)) g = tn_mk_cast(g, x->dtype);
     if (g && !tn_same_shape(g, x))
         return tn_error_set(w->g, TN_E_GRAD, "the gradient is %s, the value %s",
                             TN_SHAPE_TEXT(g->ndim, g->shape), TN_SHAPE_TEXT(x->ndim, x->shape)) != NULL;

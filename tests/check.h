@@ -443,4 +443,12 @@ static inline bool check_program(bench *b, program_fn *program, void *user, visi
     return ok;
 }
 
+/* The values of tn_sort. */
+static inline tn_tensor *sorted_values(tn_tensor *x, int axis, bool descending)
+{
+    tn_tensor *values = NULL, *indices = NULL;
+    tn_sort(x, axis, descending, &values, &indices);
+    return values;
+}
+
 #endif

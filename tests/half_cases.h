@@ -42,6 +42,12 @@ static tn_tensor *labels(tn_tensor *x, const half_case *c)
     return tn_from(tn_session_of(x), c->label, TN_I64, TN_SHAPE(c->rows));
 }
 
+/* Of rows of an odd length all but the last column, so that they have halves. */
+static tn_tensor *even(tn_tensor *x)
+{
+    return tn_slice(x, -1, 0, tn_dim(x, -1) / 2 * 2, 1);
+}
+
 /* name, in words, shape, operands with a gradient, within, expression */
 /* clang-format off */
 #define HALF_OPS(X) \
@@ -75,7 +81,22 @@ static tn_tensor *labels(tn_tensor *x, const half_case *c)
     X(smoothed, "cross_entropy smoothed", CLASSES, 1, 0, tn_cross_entropy(x[0], labels(x[0], c), .label_smoothing = 0.1)) \
     X(nll, "nll_loss", CLASSES, 1, 0, tn_nll_loss(x[0], labels(x[0], c), .reduction = (tn_reduction)(c->variant % 3))) \
     X(attention, "attention, added mask", HEADS, 4, 8, tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3])) \
-    X(embedding, "embedding", PLACES, 1, 0, tn_embedding(x[0], tn_from(tn_session_of(x[0]), c->label, TN_I64, TN_SHAPE(c->rows))))
+    X(embedding, "embedding", PLACES, 1, 0, tn_embedding(x[0], tn_from(tn_session_of(x[0]), c->label, TN_I64, TN_SHAPE(c->rows)))) \
+    X(atan, "atan", ROWS, 1, 0, tn_atan(x[0])) \
+    X(hardswish, "hardswish", ROWS, 1, 0, tn_hardswish(x[0])) \
+    X(glu, "glu", ROWS, 1, 0, tn_glu(even(x[0]), -1)) \
+    X(swiglu, "swiglu", PAIRS, 2, 0, tn_swiglu(x[0], x[1])) \
+    X(tril, "tril", PAIRS, 2, 0, tn_mul(tn_tril(x[0], c->variant - 6), tn_triu(x[1], c->variant - 8))) \
+    X(sort, "sort", ROWS, 1, 0, sorted_values(x[0], -1, c->variant & 1)) \
+    X(rotary, "rotary", ROWS, 1, 0, tn_rotary(even(x[0]), c->variant * 100, .interleaved = c->variant & 1)) \
+    X(concat, "concat", PAIRS, 2, 0, tn_concat(2, (tn_tensor *[]){tn_gelu(x[0]), x[1]}, -1)) \
+    X(huber, "huber_loss", PAIRS, 2, 0, tn_huber_loss(x[0], x[1], .delta = 0.5 + c->variant, .reduction = (tn_reduction)(c->variant % 3))) \
+    X(smooth_l1, "smooth_l1_loss", PAIRS, 2, 0, tn_smooth_l1_loss(x[0], x[1], .reduction = (tn_reduction)(c->variant % 3))) \
+    X(kl_div, "kl_div", PAIRS, 2, 8, tn_kl_div(x[0], x[1], .log_target = true, .reduction = (tn_reduction)(c->variant % 3))) \
+    X(cosine, "cosine_similarity", PAIRS, 2, 0, tn_cosine_similarity(x[0], x[1], -1, 0)) \
+    X(triplet, "triplet_margin_loss", PAIRS, 3, 0, tn_triplet_margin_loss(x[0], x[1], x[2], .reduction = (tn_reduction)(c->variant % 3))) \
+    X(resize_nearest, "resize_nearest", IMAGES, 1, 0, tn_resize_nearest(x[0], 3 + c->variant, 9)) \
+    X(resize_bilinear, "resize_bilinear", IMAGES, 1, 0, tn_resize_bilinear(x[0], 3 + c->variant, 9, c->variant & 1))
 /* clang-format on */
 
 #define X(id, words, shape, n_in, within, expression)                                                        \
@@ -209,8 +230,7 @@ static void draw_case(half_case *c, uint64_t seed, bool small)
         break;
     }
     case PAIRS:
-        shape_is(c, 0, 2, c->rows, c->n, 0, 0);
-        shape_is(c, 1, 2, c->rows, c->n, 0, 0);
+        for (int i = 0; i < c->op->n_in; i++) shape_is(c, i, 2, c->rows, c->n, 0, 0);
         break;
     case CLASSES:
         shape_is(c, 0, 2, c->rows, c->n, 0, 0);

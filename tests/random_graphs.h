@@ -32,6 +32,7 @@ typedef struct program {
     node v[MAX_NODES];
     int n_out, out[MAX_PROGRAM_OUT];
     int n_wrt, wrt[MAX_WRT];
+    int n_ops; /* it is drawn of the first so many rows */
 } program;
 
 typedef bool draw_fn(program *p, rng *r, node *n, int which);
@@ -45,9 +46,9 @@ typedef struct op_entry {
     int weight;
 } op_entry;
 
-enum { OP_LEAF, OP_INDEX, MOST_OPS = 96 };
+enum { OP_LEAF, OP_INDEX, MOST_OPS = 128 };
 static op_entry ops[MOST_OPS];
-static int n_ops;
+static int n_ops, n_first_ops;
 
 /* ---- drawing ---- */
 
@@ -220,7 +221,7 @@ static bool draw_reduce(program *p, rng *r, node *n, int which)
     return true;
 }
 
-enum { SOFTMAX, LOG_SOFTMAX, CUMSUM, LAYER_NORM, RMS_NORM, ARGMAX, GROUP };
+enum { SOFTMAX, LOG_SOFTMAX, CUMSUM, LAYER_NORM, RMS_NORM, ARGMAX, GROUP, SORTED };
 
 static bool draw_row(program *p, rng *r, node *n, int which)
 {
@@ -243,11 +244,13 @@ static bool draw_row(program *p, rng *r, node *n, int which)
     n->mag = which == SOFTMAX       ? 1
              : which == CUMSUM      ? n->mag * (double)x->shape[n->p[0]]
              : which == LOG_SOFTMAX ? 2 * n->mag + 8
+             : which == SORTED      ? n->mag
                                     : 20;
     return true;
 }
 
 #include "random_shapes.h"
+#include "random_more.h"
 
 /* ---- leaves ---- */
 
@@ -386,14 +389,46 @@ OP("gather", draw_index, GATHER, 2, tn_gather(x, axis, y))
 OP("scatter_add", draw_index, SCATTER_ADD, 2, tn_scatter_add(x, axis, y, z))
 OP("embedding", draw_index, EMBEDDING, 2, tn_embedding(x, y))
 
+/* Seeds that once failed name programs of the rows above. */
+__attribute__((constructor)) static void first_ops_end(void)
+{
+    n_first_ops = n_ops;
+}
+
+OP("atan", draw_unary, SAME, 1, tn_atan(x))
+OP("hardswish", draw_unary, SAME, 1, tn_hardswish(x))
+OP("swiglu", draw_unary, SAME, 1, tn_swiglu(x, tn_sin(x)))
+OP("huber", draw_unary, SAME, 1, tn_huber_loss(x, tn_sin(x), .delta = 0.7, .reduction = TN_REDUCE_NONE))
+OP("smooth_l1", draw_unary, SAME, 1, tn_smooth_l1_loss(x, tn_cos(x), .reduction = TN_REDUCE_NONE))
+OP("kl_div", draw_row, LOG_SOFTMAX, 1,
+   tn_kl_div(tn_log_softmax(x, axis), tn_softmax(tn_neg(x), axis), .reduction = TN_REDUCE_NONE))
+OP("sort", draw_row, SORTED, 1, sorted_values(x, axis, n->ndim > 2))
+OP("topk", draw_top, 0, 1, top_values(x, n))
+OP("prelu", draw_beside, PRELU, 1, tn_prelu(x, y))
+OP("cosine_similarity", draw_beside, COSINE, 1, tn_cosine_similarity(x, y, -1, 0.1))
+OP("triplet", draw_beside, TRIPLET, 1,
+   tn_triplet_margin_loss(x, y, tn_sin(x), .swap = n->ndim > 1, .reduction = TN_REDUCE_NONE))
+OP("glu", draw_even, GLU, 2, tn_glu(x, axis))
+OP("rotary", draw_even, ROTARY, 2, tn_rotary(x, n->p[1], .interleaved = n->p[2] != 0))
+OP("tril", draw_even, TRIANGLE, 1, tn_tril(x, n->p[1]))
+OP("triu", draw_even, TRIANGLE, 1, tn_triu(x, n->p[1]))
+OP("einsum", draw_einsum, 0, 2, tn_einsum("abc,dc->adb", 2, (tn_tensor *[]){x, y}))
+OP("resize_nearest", draw_sampled, RESIZE, 1, tn_resize_nearest(x, n->shape[1], n->shape[2]))
+OP("resize_bilinear", draw_sampled, RESIZE, 1, tn_resize_bilinear(x, n->shape[1], n->shape[2], n->p[3] != 0))
+OP("conv1d", draw_sampled, CONV1D, 2, tn_conv1d(x, y, z, .stride = (int)n->p[1], .pad = (int)n->p[2]))
+OP("conv_transpose1d", draw_sampled, BACK1D, 1,
+   tn_conv_transpose1d(x, y, z, .stride = (int)n->p[1], .pad = (int)n->p[2]))
+OP("conv_transpose2d", draw_sampled, BACK2D, 1,
+   tn_conv_transpose2d(x, y, z, .stride = (int)n->p[1], .pad = (int)n->p[2]))
+OP("lstm", draw_recurrent, 4, 1, tn_lstm(x, y, z, NULL, NULL))
+OP("gru", draw_recurrent, 3, 1, tn_gru(x, y, z, NULL))
+
 /* ---- whole programs ---- */
 
 static bool draw_node(program *p, rng *r)
 {
-    static int total;
-    if (!total) {
-        for (int i = 0; i < n_ops; i++) total += ops[i].weight;
-    }
+    int total = 0;
+    for (int i = 0; i < p->n_ops; i++) total += ops[i].weight;
     int at = (int)rng_below(r, total), op = 0, before = p->n;
     while (at >= ops[op].weight) at -= ops[op++].weight;
     node n = {.op = op, .in = {-1, -1, -1}, .dtype = p->dtype};
@@ -406,10 +441,10 @@ static bool draw_node(program *p, rng *r)
     return true;
 }
 
-static void draw_program(program *p, uint64_t seed)
+static void draw_program_of(program *p, uint64_t seed, int known)
 {
     rng r = {seed};
-    *p = (program){.seed = seed};
+    *p = (program){.seed = seed, .n_ops = known};
     p->dtype = rng_below(&r, 8) ? TN_F32 : TN_F64;
     int leaves = 1 + (int)rng_below(&r, 3), target = 5 + (int)rng_below(&r, 36), made = 0;
     for (int i = 0; i < leaves; i++) {
@@ -435,6 +470,11 @@ static void draw_program(program *p, uint64_t seed)
             if (p->v[i].op == OP_LEAF && rng_below(&r, 3)) p->wrt[p->n_wrt++] = i;
         }
     }
+}
+
+static void draw_program(program *p, uint64_t seed)
+{
+    draw_program_of(p, seed, n_ops);
 }
 
 /* Which nodes the outputs and gradients need. */

@@ -194,13 +194,6 @@ typedef struct op_case {
 static op_case OPS[160];
 static int OP_COUNT;
 
-static tn_tensor *sorted(tn_tensor *x, int axis, bool down)
-{
-    tn_tensor *values = NULL;
-    tn_sort(x, axis, down, &values, NULL);
-    return values;
-}
-
 static tn_tensor *top(tn_tensor *x, int64_t k, int axis, bool smallest)
 {
     tn_tensor *values = NULL;
@@ -266,8 +259,8 @@ OP("argmax_ties", 0, tn_argmax(x[0], 1, false), "x")
 OP("argmin_nan", 0, tn_argmin(x[0], 1, false), "x")
 OP("argsort_up", 0, tn_argsort(x[0], 1, false), "x")
 OP("argsort_down", 0, tn_argsort(x[0], 1, true), "x")
-OP("sort_up", 0, sorted(x[0], 0, false), "x")
-OP("sort_down", 0, sorted(x[0], 0, true), "x")
+OP("sort_up", 0, sorted_values(x[0], 0, false), "x")
+OP("sort_down", 0, sorted_values(x[0], 0, true), "x")
 OP("topk", 0, top(x[0], 4, 1, false), "x")
 OP("topk_smallest", 0, top(x[0], 2, 0, true), "x")
 OP("attention_grouped", 0, tn_scaled_dot_product_attention(x[0], x[1], x[2]), "q", "k", "v")

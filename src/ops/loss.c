@@ -381,7 +381,7 @@ PLAIN(cosine_similarity, (tn_tensor * x, tn_tensor *y, int axis, double eps), (x
 /* The euclidean norm of x - y + eps over the last axis. */
 static tn_tensor *distance(tn_tensor *x, tn_tensor *y, double eps)
 {
-    tn_tensor *d = add(sub(wide(x), wide(y)), num(x, eps));
+    tn_tensor *d = add(sub(x, y), num(x, eps));
     return d ? tn_mk1(TN_OP_sqrt, total(square(d), 1u << (d->ndim - 1))) : NULL;
 }
 
@@ -398,12 +398,14 @@ tn_tensor *tn_triplet_margin_loss_at(tn_tensor *anchor, tn_tensor *positive, tn_
                               TN_TENSOR_TEXT(anchor), TN_TENSOR_TEXT(positive), TN_TENSOR_TEXT(negative));
     tn_tensor *x[3] = {floating(anchor), floating(positive), floating(negative)};
     if (!x[0] || !x[1] || !x[2]) return tn_leave(&sc, NULL);
+    const tn_dtype d = tn_common_dtype(3, x);
+    for (int i = 0; i < 3; i++) x[i] = wide(x[i]); /* once: the gradients of both distances add up as f32 */
     const double eps = 1e-6, margin = o.margin != 0 ? o.margin : 1;
     tn_tensor *near = distance(x[0], x[1], eps), *far = distance(x[0], x[2], eps);
     if (o.swap) far = tn_mk2(TN_OP_minimum, far, distance(x[1], x[2], eps));
     tn_tensor *each = tn_mk1(TN_OP_relu, add(sub(near, far), num(x[0], margin)));
     each = each ? drop_axes(each, 1u << (each->ndim - 1)) : NULL;
-    return tn_leave(&sc, finish(each, o.reduction, tn_common_dtype(3, x)));
+    return tn_leave(&sc, finish(each, o.reduction, d));
 }
 PLAIN(triplet_margin_loss,
       (tn_tensor * anchor, tn_tensor *positive, tn_tensor *negative, const tn_loss_options *options),

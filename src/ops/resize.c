@@ -55,8 +55,9 @@ tn_tensor *tn_resize_nearest_at(tn_tensor *x, int64_t height, int64_t width, con
     if (!sc.ok || !image_fits(x, height, width)) return tn_leave(&sc, NULL);
     if (height % x->shape[1] == 0 && width % x->shape[2] == 0)
         return tn_leave(&sc, repeated(x, height / x->shape[1], width / x->shape[2]));
-    x = nearest(x, 1, height);
-    return tn_leave(&sc, x ? nearest(x, 2, width) : NULL);
+    const tn_dtype d = x->dtype;
+    x = nearest(wide(x), 1, height); /* its gradient is a sum along one axis and then along the other */
+    return tn_leave(&sc, x ? narrow(nearest(x, 2, width), d) : NULL);
 }
 PLAIN(resize_nearest, (tn_tensor * x, int64_t height, int64_t width), (x, height, width, NULL, 0))
 
