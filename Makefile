@@ -103,7 +103,7 @@ KERNELFLAGS := -O3 $(NATIVE) -fno-math-errno -fno-trapping-math -ffp-contract=of
 
 # ---- files ----------------------------------------------------------------------------------------------
 
-ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/record src/check src/session src/report src/ops autograd fuser fuser/graph fuser/loops fuser/group fuser/text nn
+ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/record src/check src/session src/report src/export src/ops autograd fuser fuser/graph fuser/loops fuser/group fuser/text nn
 SRC := $(sort $(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))

@@ -27,6 +27,12 @@ typedef struct nn_update nn_update;
 /* An optimizer. With d what `step` returns,
  *   p = p - lr * rate(t) * d,   where a parameter's updates are counted by t from 1.
  * Weight decay is added to the gradient that `step` is given, or taken from p where it is decoupled. */
+/* (1 - number[number]^t)^exponent */
+typedef struct nn_unbias {
+    int number;
+    double exponent;
+} nn_unbias;
+
 typedef struct nn_method {
     const char *name;              /* "adamw": of the operator, in errors and in checkpoints */
     const char *state[NN_MOMENTS]; /* PyTorch's names of what is kept for each parameter; zeros at first */
@@ -34,6 +40,7 @@ typedef struct nn_method {
     bool follows; /* p stays: `step` is given p in the place of its gradient, which need not be there */
     double (*rate)(const double *number, double t); /* NULL: 1 */
     double (*gain)(const double *number, double t); /* of tn_nn_gained; NULL: 1 */
+    nn_unbias rate_as, gain_as;                     /* what they are, for an export; exponent 0: it cannot say */
     /* g and state[] are flat tensors over many parameters; state[] takes the new values. */
     tn_tensor *(*step)(const nn_update *u, const double *number, tn_tensor *g, tn_tensor **state);
 } nn_method;

@@ -12,6 +12,8 @@
  */
 #include "optim.h"
 
+#include <tensor_export.h>
+
 #include <string.h>
 
 enum { IDLE_STEPS = 10 }; /* without a gradient, then the log says so */
@@ -137,6 +139,8 @@ typedef struct factor {
     tn_tensor *column[2];
     int columns;
     bool failed;
+    bool rate;                /* the number is proportional to the learning rate, */
+    double base, exponent, t; /* and to (1 - base^t)^exponent (tn_export_number) */
 } factor;
 
 static factor factor_of(tn_optim *o, nn_row *r, double number, int n, const quantity *q)
@@ -161,7 +165,9 @@ static tn_tensor *scale(tn_tensor *x, const factor *f)
 {
     if (f->failed) return NULL;
     for (int i = 0; i < f->columns; i++) x = tn_mul(x, f->column[i]);
-    return tn_mul_scalar(x, tn_number_f(f->number));
+    x = tn_mul_scalar(x, tn_number_f(f->number));
+    tn_export_number(x, f->rate, f->base, f->exponent, f->t);
+    return x;
 }
 
 static bool is_zero(const factor *f)
@@ -260,6 +266,17 @@ static tn_tensor *moved(const nn_update *u, tn_tensor *step)
     return tn_sub(p, step);
 }
 
+/* For an export: how the factor's number depends on the count of updates. */
+static void say_how(const tn_optim *o, factor *f, bool varies, nn_unbias as)
+{
+    f->base = !varies && o->accumulate == 1            ? 0
+              : as.exponent != 0 && o->accumulate == 1 ? o->number[as.number]
+                                                       : -1;
+    f->exponent = as.exponent;
+    for (int i = 0; i < o->n; i++)
+        if (is_due(&o->entries[i])) f->t = (double)o->entries[i].steps + 1;
+}
+
 static int begin_update(tn_optim *o, nn_row *r, nn_update *u)
 {
     int status = begin_gradient(o, r, u);
@@ -268,6 +285,10 @@ static int begin_update(tn_optim *o, nn_row *r, nn_update *u)
     u->decay = o->method->decoupled ? FACTOR(o, r, o->lr, LR_FACTOR, DECAY) : FACTOR(o, r, 1, DECAY);
     u->lr = FACTOR(o, r, o->lr, LR_FACTOR, RATE);
     u->gain = FACTOR(o, r, 1, GAIN);
+    u->lr.rate = true;
+    u->decay.rate = o->method->decoupled;
+    say_how(o, &u->lr, o->method->rate != NULL, o->method->rate_as);
+    say_how(o, &u->gain, o->method->gain != NULL, o->method->gain_as);
     for (int k = 0; k < NN_MOMENTS; k++)
         if (o->method->state[k]) tn_nn_optim_state(o, r, k);
     return tn_error(o->s);

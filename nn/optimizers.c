@@ -79,14 +79,12 @@ static tn_tensor *adam_step(const nn_update *u, const double *number, tn_tensor 
     return tn_div(m, root);
 }
 
+#define UNBIASED .rate = unbias1, .gain = unbias2, .rate_as = {BETA1, -1}, .gain_as = {BETA2, -0.5}
+
 static const nn_method adam = {
-    .name = "adam", .state = {"exp_avg", "exp_avg_sq"}, .rate = unbias1, .gain = unbias2, .step = adam_step};
-static const nn_method adamw = {.name = "adamw",
-                                .state = {"exp_avg", "exp_avg_sq"},
-                                .decoupled = true,
-                                .rate = unbias1,
-                                .gain = unbias2,
-                                .step = adam_step};
+    .name = "adam", .state = {"exp_avg", "exp_avg_sq"}, UNBIASED, .step = adam_step};
+static const nn_method adamw = {
+    .name = "adamw", .state = {"exp_avg", "exp_avg_sq"}, .decoupled = true, UNBIASED, .step = adam_step};
 
 /* An option that is 0 where it means `standard`, and negative where it means 0. */
 static double beta(double option, double standard)

@@ -44,6 +44,18 @@ const fu_dialect fu_dialect_c = {
     .prefetch = "__builtin_prefetch",
 };
 
+/* The lines of `simd` and `prefetch` are for the writer of the file to leave out. */
+const fu_dialect fu_dialect_c99 = {
+    IN_BOTH,
+    .typed = true,
+    .args = "a->",
+    .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",
+    .simd = "#pragma omp simd",
+    .block_pitch = FU_BLOCK_TILE,
+    .align = "",
+    .prefetch = "tn_prefetch",
+};
+
 const fu_dialect fu_dialect_cuda = {
     IN_BOTH,
     .args = "a.",
@@ -55,7 +67,10 @@ const fu_dialect fu_dialect_cuda = {
 
 const fu_dialect *fu_language(const tn_target *t)
 {
-    return t->dialect == TN_DIALECT_CUDA ? &fu_dialect_cuda : &fu_dialect_c;
+    static const fu_dialect *const row[] = {[TN_DIALECT_C] = &fu_dialect_c,
+                                            [TN_DIALECT_CUDA] = &fu_dialect_cuda,
+                                            [TN_DIALECT_C99] = &fu_dialect_c99};
+    return row[t->dialect];
 }
 
 /* ---- lines ---- */
@@ -185,7 +200,15 @@ void fu_identifier(char *out, size_t n, const char *from)
 
 /* ---- expressions ---- */
 
-void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const char *const *arg)
+const char *fu_suffix(const fu_dialect *lang, tn_dtype d)
+{
+    static const char *const of[TN_DTYPE_COUNT] = {[TN_F32] = "_f32", [TN_F64] = "_f64", [TN_I32] = "_i32",
+                                                   [TN_I64] = "_i64", [TN_U8] = "_u8",   [TN_BOOL] = "_bool"};
+    return lang->typed ? of[fu_compute_dtype(d)] : "";
+}
+
+void fu_expression(char *out, size_t n, const fu_dialect *lang, const char *row, tn_dtype operand,
+                   const char *const *arg)
 {
     size_t k = 0;
     for (const char *s = row; *s && k + 1 < n;) {
@@ -204,7 +227,9 @@ void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const
                 k += (size_t)snprintf(out + k, n - k, "%s", lit);
                 e = close ? close + 1 : e + strlen(e);
             } else {
-                k += (size_t)snprintf(out + k, n - k, "%.*s", (int)len, s);
+                const bool generic = !strncmp(s, "tn_", 3) && (len < 4 || strncmp(e - 4, "_f32", 4) != 0);
+                k += (size_t)snprintf(out + k, n - k, "%.*s%s", (int)len, s,
+                                      generic ? fu_suffix(lang, operand) : "");
             }
             s = e;
         } else if (isdigit((unsigned char)*s)) { /* a number's exponent or suffix is no operand */

@@ -46,13 +46,17 @@ typedef struct fu_dialect {
     int block_pitch;                    /* of a tile that is read crosswise: elements from line to line */
     const char *align;                  /* in front of a local array */
     const char *prefetch;               /* function that asks for a line early */
+    bool typed; /* functions are called by the names for their types, tn_exp_f32, as there is no tn_exp */
 } fu_dialect;
-extern const fu_dialect fu_dialect_c, fu_dialect_cuda;
+extern const fu_dialect fu_dialect_c, fu_dialect_cuda, fu_dialect_c99;
 const fu_dialect *fu_language(const tn_target *t);
 void fu_put_pointer(tn_growing *t, const fu_dialect *lang, tn_dtype d, const char *name, int buf, bool only);
 
 /* The expression of a row with its operands and K(..) put in. */
-void fu_expression(char *out, size_t n, const char *row, tn_dtype operand, const char *const *arg);
+void fu_expression(char *out, size_t n, const fu_dialect *lang, const char *row, tn_dtype operand,
+                   const char *const *arg);
+/* "_f32", what a function's name ends in for operands of d where the dialect is typed; else "". */
+const char *fu_suffix(const fu_dialect *lang, tn_dtype d);
 void fu_literal(char *out, size_t n, tn_dtype d, double f, int64_t i, bool is_int);
 void fu_limit(char *out, size_t n, tn_dtype d, bool low); /* the least value of d, or the largest */
 /* A C identifier from any text; reserved words get a tail. */

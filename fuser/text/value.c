@@ -277,7 +277,7 @@ static void ask_op(fu_em *e, int id)
         const char *row = e->lane && e->lane->low && fu_low_top(e->p, v) >= 0 ? "tn_exp_low_f32(x)"
                           : short_form                                        ? near
                                                                               : o->text;
-        fu_expression(expr, sizeof expr, row, v->from, arg);
+        fu_expression(expr, sizeof expr, e->lang, row, v->from, arg);
     }
     define(e, id, expr);
 }
@@ -532,5 +532,6 @@ void fu_accumulate(fu_em *e, const fu_value *v, const char *acc, const char *at,
     else if (v->op == TN_OP_reduce_prod)
         fu_line(&e->t, "%s *= %s;", acc, value);
     else
-        fu_line(&e->t, "%s = %s(%s, %s);", acc, v->op == TN_OP_reduce_max ? "tn_max" : "tn_min", acc, value);
+        fu_line(&e->t, "%s = %s%s(%s, %s);", acc, v->op == TN_OP_reduce_max ? "tn_max" : "tn_min",
+                fu_suffix(e->lang, v->dtype), acc, value);
 }

@@ -105,7 +105,7 @@ static void declare(window *w, const char *type, const char *name, const char *s
         fu_line(t, "%s %s = %s;", type, name, start);
         return;
     }
-    fu_line(t, "_Alignas(64) %s %s[%lld];", type, name, (long long)(w->tx * w->c));
+    fu_line(t, "%s%s %s[%lld];", w->k.lang->align, type, name, (long long)(w->tx * w->c));
     fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) %s[j] = %s;", (long long)w->c, name, start);
 }
 
@@ -122,7 +122,10 @@ static void put_results(window *w)
     const char *at = w->k.grid ? "item" : "to";
     snprintf(place, sizeof place, "out[%s]", at);
     if (w->max || !w->chosen) fu_raw_store(&w->k, w->to, place, w->sum);
-    if (w->chosen) fu_line(&w->k.t, "place[%s] = %s < 0 ? 0 : %s;", at, w->which, w->which);
+    if (w->chosen)
+        fu_line(&w->k.t,
+                w->k.lang->typed ? "place[%s] = (uint8_t)(%s < 0 ? 0 : %s);" : "place[%s] = %s < 0 ? 0 : %s;",
+                at, w->which, w->which);
     if (!w->k.grid) close_loops(w);
 }
 
@@ -185,7 +188,7 @@ static void forward(window *w)
             fu_line(t, "%s = won ? (int32_t)(ky * %lld + kx) : %s;", which, wide, which);
             fu_line(t, "%s = won ? v : %s;", best, best);
         } else if (max) {
-            fu_line(t, "%s = tn_max(%s, v);", best, best);
+            fu_line(t, "%s = tn_max%s(%s, v);", best, fu_suffix(w->k.lang, w->acc), best);
         } else if (takes) {
             snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
             put_index(w, "to", base, 1);

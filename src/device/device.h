@@ -33,7 +33,11 @@ typedef struct tn_source {
 
 /* The numbers that the fuser's passes may know of a device, filled in when it is opened; they know nothing
  * else of it. */
-typedef enum tn_dialect { TN_DIALECT_C, TN_DIALECT_CUDA } tn_dialect;
+typedef enum tn_dialect {
+    TN_DIALECT_C,
+    TN_DIALECT_CUDA,
+    TN_DIALECT_C99 /* of a file that stands alone, for any compiler (src/export) */
+} tn_dialect;
 typedef struct tn_target {
     tn_dialect dialect;
     int vector_bytes; /* of a vector register; on a GPU of the widest load of one thread */

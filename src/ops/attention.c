@@ -233,6 +233,7 @@ static bool serves(const tn_attention *a, tn_dtype d, int n, const int64_t *shap
     size.d = q->shape[q->ndim - 1];
     if (n > 2 || v->shape[v->ndim - 1] != size.d || !constant_mask(a->mask, d)) return false;
     if (!size.heads || !size.tq || !size.tk || !size.d) return false;
+    if (q->graph->session->export) return false; /* its kernel is no plain C */
     return q->graph->device->is_reference || fu_attention_pays(&q->graph->session->target, &size);
 }
 
@@ -460,7 +461,7 @@ tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
                               .d = y->shape[n + 1]};
     if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
         return NULL;
-    if (!fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a)) return NULL;
+    if (g->session->export || !fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a)) return NULL;
     for (int i = 0; i < passed.n; i++) passed.at[i]->flags |= TN_F_INSIDE;
     a.k = swapped(a.k);
     if (!a.scale) a.scale = tn_mk_typed(g, TN_OP_constant, tn_number_f(1), TN_F32);

@@ -189,12 +189,13 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
 
 static int run_segment(tn_session *s, tn_flush_scratch *f, tn_plan **used)
 {
+    int status = s->caught ? s->caught(s, f) : TN_OK;
+    if (status) return status;
     if (s->device->is_reference || s->device->no_compiler) return tn_run_nodes(s, f);
     double start = tn_clock();
     if (!tn_segment_record(s, f)) return tn_fail_memory(s);
     const tn_looks *looks = &s->explain->looks;
     if (looks->banned && looks->banned(s, f) && !tn_segment_record(s, f)) return tn_fail_memory(s);
-    int status = TN_OK;
     bool other = false;
     tn_plan *p = tn_plan_cache_find(s->plans, f->key, f->n_key, f->leaf.at, &other);
     bool fresh = !p;

@@ -352,7 +352,8 @@ void tn_tape_begin(tn_session *s)
     t->cursor = t->region = 0;
     t->broken = false;
     t->active = s->graph.parked;
-    if (s->explain->check && t->active) tn_tape_cut(s); /* each step is compared */
+    /* each step is compared, or this one is to be written down */
+    if ((s->explain->check || s->caught) && t->active) tn_tape_cut(s);
     t->recording =
         !t->active && !t->off && !s->explain->check && s->mode == TN_FUSED && !s->device->is_reference;
     if (!t->active) {

@@ -99,6 +99,9 @@ struct tn_session {
     char no_gradient[240]; /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
+    struct tn_export *export; /* a step is to be written down (src/export), */
+    int (*caught)(tn_session *s,
+                  struct tn_flush_scratch *f); /* which looks at what is about to run; or NULL */
 };
 
 /* What products of f32 are computed in. */

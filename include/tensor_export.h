@@ -1,0 +1,71 @@
+/* tensor_export.h - libtensor: a forward pass, or a whole training step, as one C file that needs nothing.
+ *
+ *     tn_export_begin(s, "model.c");
+ *     tn_step_begin(s);
+ *     tn_tensor *x = tn_from(s, pixels, TN_F32, TN_SHAPE(1, 28, 28, 1)), *y = forward(&net, x);
+ *     tn_export_input(x, "image");
+ *     tn_export_output(y, "logits");
+ *     tn_step_end(s);
+ *     tn_export_end(s);
+ *
+ * writes model.c, and beside it model.h with what it offers:
+ *
+ *     typedef struct model model;                         parameters, buffers and scratch: all there is
+ *     size_t model_bytes(void);                           sizeof(model)
+ *     void model_init(model *m);                          as the session was at tn_export_end
+ *     int model_forward(model *m, const float *image, float *logits);
+ *     int64_t model_get(const model *m, const char *name, float *to, int64_t room);
+ *
+ * and of a step that assigns to parameters, in the place of model_forward,
+ *
+ *     float model_step(model *m, const float *image, const int32_t *label);    the loss: the first output of one f32
+ *     int64_t model_set(model *m, const char *name, const float *from, int64_t count);
+ *
+ * The name is that of the file. The file is C99 and includes what gives integers and sizes their types, and no more: no
+ * library, no libm, no memory of its own. Each kernel of the plan is a function whose comment names the calls it came of. All that changes
+ * is in the struct, so that several can be in use at once, each by one thread. Dropout, running statistics and the
+ * optimizer's moments and counts go on from where the session was.
+ *
+ * model_forward gives 0, and model_step the loss. Where a pointer is NULL or not aligned for its type, or an index (a
+ * label, a token) is out of range, model_forward gives 1 and model_step a NaN; no parameter has changed then, outputs
+ * may have. Numbers are those of the session's kernels; products are summed in another order than oneDNN's.
+ *
+ * What a session on a GPU or in any other mode can run can be exported, but for: elements of f16 and bf16;
+ * operators that sort; optimizers other than SGD without momentum, Adam and AdamW; and steps of which a value is read
+ * before their end. Each is an error that names the call. */
+#ifndef TENSOR_EXPORT_H
+#define TENSOR_EXPORT_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The next step is written to `path`, whose last part is NAME.c with NAME an identifier of C, and to NAME.h beside it.
+ * TN_E_STATE inside a step, in eager mode, or where an export was begun already; TN_E_ARG for such a path. */
+TN_API int tn_export_begin(tn_session *s, const char *path);
+
+/* Inside that step: x, which holds data already (a batch's x or y, tn_from), is a parameter of the function, with this
+ * name; the order of the calls is that of the parameters. Outside of an export it does nothing. TN_E_ARG where x was
+ * computed in this step, or name is no identifier. Data that are read and not named become constants of the file. */
+TN_API int tn_export_input(tn_tensor *x, const char *name);
+
+/* x is what the function is called for: behind the inputs a pointer to its elements, or what model_step returns. Only
+ * what an output or an assignment needs is in the file. */
+TN_API int tn_export_output(tn_tensor *x, const char *name);
+
+/* Writes both files, whole or not at all. 0, or a status, which is also set in the session: TN_E_STATE where no step
+ * has run since tn_export_begin, or one did in several parts; TN_E_UNSUPPORTED, TN_E_IO, TN_E_NOMEM. */
+TN_API int tn_export_end(tn_session *s);
+
+/* For optimizers. x is the result of tn_mul_scalar, called in this step, with a number that is different in each: c (1
+ * - base^t)^exponent, t being the count of updates, this one included. base 0: always c. rate: c is proportional to
+ * the learning rate. base below 0: it cannot be said, and an export that needs it is refused. */
+TN_API void tn_export_number(tn_tensor *x, bool rate, double base, double exponent, double t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

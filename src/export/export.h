@@ -1,0 +1,98 @@
+/* export.h - a step as a file of C: what its parts hand to each other.
+ *
+ *   export.c   the public door; the segment that runs is caught, planned for C99, and its memory sorted into
+ * regions step.c     the plan as text: a function for each kernel, and one that calls them in order pick.c of
+ * the prelude's text what that calls file.c     all of it as model.c and model.h
+ *
+ * Kernels come from the fuser (fuser/text) and memory from the planner (src/runtime/memory.c), as those of
+ * any step do. Read first: tn_export_begin in export.c.
+ */
+#ifndef TN_EXPORT_H
+#define TN_EXPORT_H
+
+#include "../../include/tensor_export.h"
+#include "../core/growing.h"
+#include "../runtime/log.h"
+
+enum { EXPORT_MARKS = 32, EXPORT_NUMBERS = 64, EXPORT_NAME = 64 };
+
+/* What tn_export_input and tn_export_output have named. */
+typedef struct ex_mark {
+    tn_tensor *node; /* what owns its memory */
+    bool out;
+    char name[EXPORT_NAME];
+    tn_dtype dtype;
+    int64_t count;
+} ex_mark;
+
+typedef struct ex_number {
+    const tn_tensor *number; /* the node */
+    bool rate;
+    double base, exponent, t;
+} ex_number;
+
+/* Memory that outlives the step, or was there before it: a slab, or one tensor's. */
+typedef struct ex_region {
+    const char *low;
+    size_t bytes;
+    tn_dtype dtype;
+    char name[EXPORT_NAME];
+    bool written; /* it is part of the struct; else a constant of the file */
+    bool zero;    /* what it holds at first does not matter */
+    bool mine;    /* data is a copy made when the step ran; else it is read at the end */
+    void *data;
+} ex_region;
+
+/* Where the first element of a slot lies. */
+typedef struct ex_place {
+    enum { EX_NOWHERE, EX_ARENA, EX_REGION, EX_MARK } kind;
+    int index; /* region or mark */
+    size_t offset, bytes;
+    tn_dtype dtype;
+} ex_place;
+
+typedef struct tn_export {
+    tn_session *s;
+    char *path;
+    char name[EXPORT_NAME];
+    bool caught;
+    int status;      /* what went wrong */
+    char asked[200]; /* by whom the first part was */
+    ex_mark mark[EXPORT_MARKS];
+    int n_mark;
+    ex_number number[EXPORT_NUMBERS];
+    int n_number;
+    ex_region *region;
+    int n_region, cap_region;
+    uint64_t draws;                                     /* of a step */
+    double power[EXPORT_NUMBERS], base[EXPORT_NUMBERS]; /* base^t, as it is after this step */
+    int n_power;
+    size_t arena_bytes, stack_bytes;
+    double macs, weights;
+    bool trains;                     /* something is assigned to */
+    int returned;                    /* the mark that model_step returns, or -1 */
+    tn_growing kernels, step, table; /* functions; the body that calls them; a line of each */
+    /* while the plan is written: */
+    const tn_flush_scratch *f;
+    tn_plan *plan;
+    ex_place *place; /* of each slot */
+    char (*var)[EXPORT_NAME];
+    int n_slot;
+} tn_export;
+
+/* ---- fail.c ---- */
+/* Sets x->status and the error of the session. */
+int ex_fail(tn_export *x, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- step.c ---- */
+int ex_write_step(tn_export *x);
+const char *ex_type(tn_dtype d); /* of an element; NULL: there is none in such a file */
+
+/* ---- pick.c ---- */
+/* Puts those definitions of the prelude that `text` calls, and those that these call. */
+void ex_pick(tn_growing *out, const char *text);
+
+/* ---- file.c ---- */
+int ex_write_files(tn_export *x);
+
+#endif

@@ -1,0 +1,380 @@
+/* test_export.c - an exported file beside the session that wrote it: losses of a hundred steps, outputs,
+ * weights; what compilers and the linker say of it; pointers and labels that are wrong; what cannot be
+ * exported. */
+#include <dlfcn.h>
+
+#include <tensor_export.h>
+#include <tensor_nn.h>
+
+#include "tests/folder.h"
+
+enum { SIDE = 8, BATCH = 8, CLASSES = 4, PIXELS = SIDE * SIDE };
+
+/* Runs a command in the folder; what it prints goes to `out` there. */
+static int run(const char *command)
+{
+    char line[1000];
+    snprintf(line, sizeof line, "cd '%s' && { %s ; } >out 2>&1", base, command);
+    int status = system(line);
+    if (status) {
+        snprintf(line, sizeof line, "cat '%s/out' >&2", base);
+        if (system(line)) return status;
+    }
+    return status;
+}
+
+static bool there_is(const char *program)
+{
+    char line[200];
+    snprintf(line, sizeof line, "command -v %s >/dev/null 2>&1", program);
+    return system(line) == 0;
+}
+
+/* ---- networks ---- */
+
+typedef struct net {
+    tn_session *s;
+    bool images;
+    tn_conv *conv;
+    tn_norm *norm;
+    tn_linear *first, *last;
+    tn_optim *optim;
+    uint32_t random;
+} net;
+
+static net make(bool images)
+{
+    net n = {
+        .s = tn_open(.device = TN_CPU, .seed = 7, .threads = 2, .log = quiet), .images = images, .random = 1};
+    if (images) {
+        n.conv = tn_conv2d_new(n.s, "conv", 1, 5, 3, .pad = 1, .no_bias = true);
+        n.norm = tn_batch_norm_new(n.s, "norm", 5);
+        n.first = tn_linear_new(n.s, "first", PIXELS / 4 * 5, 19);
+    } else {
+        n.first = tn_linear_new(n.s, "first", PIXELS, 19);
+        n.norm = tn_layer_norm_new(n.s, "norm", 19);
+    }
+    n.last = tn_linear_new(n.s, "last", 19, CLASSES);
+    n.optim = tn_adamw(n.s, tn_all_params(n.s), .lr = 1e-2, .weight_decay = 0.1);
+    return n;
+}
+
+static tn_tensor *forward(const net *n, tn_tensor *x)
+{
+    tn_tensor *h = x;
+    if (n->images)
+        h = tn_max_pool2d(tn_relu(tn_norm_forward(n->norm, tn_conv2d_forward(n->conv, x))), 2, .stride = 2);
+    h = tn_linear_forward(n->first, tn_flatten(h, 1));
+    h = n->images ? tn_relu(h) : tn_gelu(tn_norm_forward(n->norm, h));
+    return tn_linear_forward(n->last, tn_dropout(h, 0.25));
+}
+
+/* The next batch: a class is a bright quarter of the image. */
+static void draw(net *n, float *image, int32_t *label)
+{
+    for (int b = 0; b < BATCH; b++) {
+        label[b] = (int32_t)((n->random = n->random * 1664525u + 1013904223u) >> 30);
+        for (int i = 0; i < PIXELS; i++) {
+            n->random = n->random * 1664525u + 1013904223u;
+            const int quarter = i / SIDE / (SIDE / 2) * 2 + i % SIDE / (SIDE / 2);
+            image[b * PIXELS + i] = (float)(n->random >> 8) * 0x1p-24f + (quarter == label[b] ? 0.5f : 0.0f);
+        }
+    }
+}
+
+static double step(net *n, const float *image, const int32_t *label)
+{
+    tn_step_begin(n->s);
+    tn_tensor *x = tn_from(n->s, image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1));
+    tn_tensor *y = tn_from(n->s, label, TN_I32, TN_SHAPE(BATCH));
+    tn_export_input(x, "image");
+    tn_export_input(y, "label");
+    tn_tensor *loss = tn_cross_entropy(forward(n, x), y);
+    tn_export_output(loss, "loss");
+    tn_backward(loss);
+    tn_optim_step(n->optim);
+    tn_tensor *kept = tn_keep(loss);
+    tn_step_end(n->s);
+    const double v = tn_item(kept);
+    tn_free(kept);
+    return v;
+}
+
+/* ---- exported ---- */
+
+typedef struct model {
+    void *library, *m;
+    float (*step)(void *m, const float *image, const int32_t *label);
+    int (*forward)(void *m, const float *image, float *logits);
+    int64_t (*get)(const void *m, const char *name, float *to, int64_t room);
+    int64_t (*set)(void *m, const char *name, const float *from, int64_t count);
+} model;
+
+static void *symbol(const model *m, const char *name)
+{
+    void *s = dlsym(m->library, name);
+    if (!s) fprintf(stderr, "no %s\n", name);
+    return s;
+}
+#define FIND(m, member, name) (*(void **)&(m)->member = symbol(m, name))
+
+static model load(bool trains)
+{
+    static int count; /* of libraries: dlopen goes by the name */
+    model m = {0};
+    char line[200], name[40];
+    size_t (*bytes)(void);
+    void (*init)(void *);
+    snprintf(name, sizeof name, "model%d.so", ++count);
+    snprintf(
+        line, sizeof line,
+        "cc -std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -fPIC -shared model.c -o %s",
+        name);
+    assert_int_equal(run(line), 0);
+    m.library = dlopen(in_base(name), RTLD_NOW);
+    assert_non_null(m.library);
+    *(void **)&bytes = symbol(&m, "model_bytes");
+    *(void **)&init = symbol(&m, "model_init");
+    FIND(&m, get, "model_get");
+    if (trains) {
+        FIND(&m, step, "model_step");
+        FIND(&m, set, "model_set");
+    } else {
+        FIND(&m, forward, "model_forward");
+    }
+    m.m = aligned_alloc(64, (bytes() + 63) / 64 * 64);
+    memset(m.m, 0xff, bytes());
+    init(m.m);
+    return m;
+}
+
+static void unload(model *m)
+{
+    free(m->m);
+    dlclose(m->library);
+}
+
+/* The largest distance of a parameter or buffer from the session's, by all their names. */
+static double weights_apart(const net *n, const model *m)
+{
+    double worst = 0;
+    const int params = tn_param_count(n->s);
+    for (int i = 0; i < params + tn_buffer_count(n->s); i++) {
+        tn_tensor *p = i < params ? tn_param_at(n->s, i) : tn_buffer_at(n->s, i - params);
+        const int64_t count = tn_numel(p);
+        float *a = malloc((size_t)count * sizeof *a), *b = malloc((size_t)count * sizeof *b);
+        assert_int_equal(m->get(m->m, tn_name(p), a, count), count);
+        if (tn_read(p, TN_F32, b, (size_t)count * sizeof *b))
+            fprintf(stderr, "%s: %s\n", tn_name(p), tn_error_text(n->s));
+        for (int64_t k = 0; k < count; k++)
+            if (!(fabs((double)a[k] - (double)b[k]) <= worst)) worst = fabs((double)a[k] - (double)b[k]);
+        free(a);
+        free(b);
+    }
+    return worst;
+}
+
+static void trains_alike(bool images)
+{
+    enum { BEFORE = 5, STEPS = 100 };
+    float image[BATCH * PIXELS];
+    int32_t label[BATCH];
+    net n = make(images);
+    for (int i = 0; i < BEFORE; i++) {
+        draw(&n, image, label);
+        if (i == BEFORE - 1) assert_int_equal(tn_export_begin(n.s, in_base("model.c")), 0);
+        step(&n, image, label);
+    }
+    if (tn_export_end(n.s)) fprintf(stderr, "%s\n", tn_error_text(n.s));
+    assert_int_equal(tn_error(n.s), 0);
+    model m = load(true);
+    assert_true(weights_apart(&n, &m) == 0);
+    double worst = 0, first = 0, last = 0;
+    for (int i = 0; i < STEPS; i++) {
+        draw(&n, image, label);
+        const double own = step(&n, image, label), its = (double)m.step(m.m, image, label);
+        if (!(fabs(own - its) <= worst)) worst = fabs(own - its);
+        if (i == 0) first = own;
+        last = own;
+    }
+    if (!(worst < 1e-5)) fprintf(stderr, "losses are %g apart\n", worst);
+    assert_true(worst < 1e-5);
+    assert_true(last < first / 2);
+    const double apart = weights_apart(&n, &m);
+    if (!(apart < 1e-3)) fprintf(stderr, "weights are %g apart\n", apart);
+    assert_true(apart < 1e-3);
+
+    /* a label that is out of range moves nothing, nor do pointers that are none */
+    const int32_t right = label[2];
+    label[2] = CLASSES;
+    assert_true(isnan(m.step(m.m, image, label)));
+    label[2] = -1;
+    assert_true(isnan(m.step(m.m, image, label)));
+    label[2] = right;
+    assert_true(isnan(m.step(m.m, NULL, label)) && isnan(m.step(m.m, image, NULL)) &&
+                isnan(m.step(NULL, image, label)));
+    assert_true(isnan(m.step(m.m, (const float *)(const void *)((const char *)image + 1), label)));
+    assert_true(weights_apart(&n, &m) == apart);
+    const double own = step(&n, image, label), its = (double)m.step(m.m, image, label);
+    assert_true(fabs(own - its) < 1e-5);
+
+    float some[19];
+    assert_int_equal(m.get(m.m, "first.bias", NULL, 0), 19);
+    assert_int_equal(m.get(m.m, "none", some, 19), -1);
+    for (int i = 0; i < 19; i++) some[i] = (float)i;
+    assert_int_equal(m.set(m.m, "first.bias", some, 18), 19);
+    m.get(m.m, "first.bias", some + 1, 1);
+    assert_true(some[1] != 0 || some[0] == 0);
+    assert_int_equal(m.set(m.m, "first.bias", some, 19), 19);
+    unload(&m);
+    assert_int_equal(tn_close(n.s), 0);
+}
+
+TEST(a_perceptron_trains_on_in_its_file)
+{
+    trains_alike(false);
+}
+
+TEST(a_convolutional_network_trains_on_in_its_file)
+{
+    trains_alike(true);
+}
+
+static void exports_forward(net *n, const float *image, float *logits)
+{
+    tn_train(n->s, false);
+    tn_export_begin(n->s, in_base("model.c"));
+    tn_step_begin(n->s);
+    tn_tensor *x = tn_from(n->s, image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1)), *y = forward(n, x);
+    tn_export_input(x, "image");
+    tn_export_output(y, "logits");
+    tn_tensor *kept = tn_keep(y);
+    tn_step_end(n->s);
+    assert_int_equal(tn_export_end(n->s), 0);
+    assert_int_equal(tn_read(kept, TN_F32, logits, BATCH * CLASSES * sizeof *logits), 0);
+}
+
+TEST(a_forward_pass_gives_the_same_logits)
+{
+    float image[BATCH * PIXELS], a[BATCH * CLASSES], b[BATCH * CLASSES];
+    int32_t label[BATCH];
+    for (int images = 0; images < 2; images++) {
+        net n = make(images);
+        draw(&n, image, label);
+        for (int i = 0; i < 3; i++) step(&n, image, label);
+        exports_forward(&n, image, a);
+        model m = load(false);
+        assert_int_equal(m.forward(m.m, image, b), 0);
+        for (int i = 0; i < BATCH * CLASSES; i++) assert_true(fabsf(a[i] - b[i]) < 1e-5f);
+        assert_int_equal(m.forward(m.m, NULL, b), 1);
+        assert_int_equal(m.forward(m.m, image, (float *)(void *)((char *)b + 2)), 1);
+        unload(&m);
+        assert_int_equal(tn_close(n.s), 0);
+    }
+}
+
+/* ---- what is said of the file ---- */
+
+TEST(the_file_needs_nothing_and_compilers_are_silent)
+{
+    float image[BATCH * PIXELS];
+    int32_t label[BATCH];
+    net n = make(true);
+    draw(&n, image, label);
+    assert_int_equal(tn_export_begin(n.s, in_base("model.c")), 0);
+    step(&n, image, label);
+    assert_int_equal(tn_export_end(n.s), 0);
+    assert_int_equal(tn_close(n.s), 0);
+#define STRICT " -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffreestanding -c model.c -o model.o"
+    assert_int_equal(run("cc -std=c99 -O2" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"),
+                     0);
+    assert_int_equal(run("! grep '#include <' model.c; [ \"$(grep -c '#include <' model.h)\" = 2 ]"), 0);
+    if (there_is("clang"))
+        assert_int_equal(
+            run("clang -std=c99 -O1" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"), 0);
+    if (there_is("tcc")) assert_int_equal(run("tcc -Wall -Werror -c model.c -o model.o"), 0);
+    if (there_is("c++"))
+        assert_int_equal(
+            run("echo 'extern \"C\" {\n#include \"model.h\"\n}' >h.cc && c++ -Wall -Werror -c h.cc -o h.o"),
+            0);
+}
+
+/* ---- what cannot be exported ---- */
+
+static const char *said(tn_session *s)
+{
+    static char text[512];
+    snprintf(text, sizeof text, "%s", tn_error_text(s) ? tn_error_text(s) : "");
+    tn_clear_error(s);
+    return text;
+}
+
+TEST(what_cannot_be_exported_is_an_error_that_says_why)
+{
+    float v[4] = {1, 2, 3, 4};
+    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .log = quiet);
+    assert_int_equal(tn_export_end(s), TN_E_STATE);
+    assert_non_null(strstr(said(s), "no export was begun"));
+    assert_int_equal(tn_export_begin(s, in_base("no identifier.c")), TN_E_ARG);
+    assert_non_null(strstr(said(s), "NAME.c"));
+    assert_int_equal(tn_export_begin(s, in_base("model")), TN_E_ARG);
+    said(s);
+
+    /* a value that is read in the middle of the step */
+    assert_int_equal(tn_export_begin(s, in_base("middle.c")), 0);
+    assert_int_equal(tn_export_begin(s, in_base("middle.c")), TN_E_STATE);
+    said(s);
+    tn_step_begin(s);
+    tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(4));
+    tn_export_input(x, "x");
+    tn_tensor *y = tn_exp(x);
+    (void)tn_item(tn_sum(y, TN_ALL, false));
+    tn_tensor *z = tn_relu(y);
+    tn_export_output(z, "z");
+    tn_step_end(s);
+    assert_int_not_equal(tn_export_end(s), 0);
+    const char *text = said(s);
+    if (!strstr(text, "test_export.c")) fprintf(stderr, "%s\n", text);
+    assert_non_null(strstr(text, "test_export.c"));
+    assert_int_not_equal(access(in_base("middle.c"), F_OK), 0);
+
+    /* names and tensors that do not fit */
+    assert_int_equal(tn_export_begin(s, in_base("names.c")), 0);
+    tn_step_begin(s);
+    x = tn_from(s, v, TN_F32, TN_SHAPE(2, 2));
+    assert_int_equal(tn_export_input(x, "2x"), TN_E_ARG);
+    said(s);
+    tn_step_end(s);
+    tn_export_end(s);
+    said(s);
+    assert_int_equal(tn_export_begin(s, in_base("names.c")), 0);
+    tn_step_begin(s);
+    x = tn_from(s, v, TN_F32, TN_SHAPE(2, 2));
+    y = tn_exp(x);
+    assert_int_equal(tn_export_input(y, "y"), TN_E_ARG);
+    assert_non_null(strstr(said(s), "exp at test_export.c"));
+    tn_step_end(s);
+    tn_export_end(s);
+    said(s);
+
+    /* elements that have no type in C */
+    assert_int_equal(tn_export_begin(s, in_base("half.c")), 0);
+    tn_step_begin(s);
+    x = tn_from(s, v, TN_F16, TN_SHAPE(4));
+    y = tn_exp(x);
+    assert_int_equal(tn_export_output(y, "y"), TN_E_UNSUPPORTED);
+    said(s);
+    tn_step_end(s);
+    assert_int_not_equal(tn_export_end(s), 0);
+    said(s);
+
+    /* outside of an export the calls do nothing; one that is not ended goes with the session */
+    tn_step_begin(s);
+    x = tn_from(s, v, TN_F32, TN_SHAPE(4));
+    assert_int_equal(tn_export_input(x, "x"), 0);
+    tn_step_end(s);
+    assert_int_equal(tn_export_begin(s, in_base("left.c")), 0);
+    assert_int_equal(tn_close(s), 0);
+}
+
+RUN_TESTS(make_base, drop_base)
