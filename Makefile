@@ -472,9 +472,32 @@ Libs.private: -pthread $(strip $(LIBS))
 Cflags: -I"$${includedir}"
 endef
 
+# find_package(libtensor): the targets libtensor::libtensor, shared, and libtensor::archive.
+define CMAKE_CONFIG
+add_library(libtensor::libtensor SHARED IMPORTED)
+set_target_properties(libtensor::libtensor PROPERTIES IMPORTED_SONAME libtensor.so.$(SOVERSION)
+    IMPORTED_LOCATION "$(LIBDIR)/libtensor.so.$(VERSION)" INTERFACE_INCLUDE_DIRECTORIES "$(INCLUDEDIR)")
+add_library(libtensor::archive STATIC IMPORTED)
+set_target_properties(libtensor::archive PROPERTIES IMPORTED_LOCATION "$(LIBDIR)/libtensor.a"
+    INTERFACE_INCLUDE_DIRECTORIES "$(INCLUDEDIR)" INTERFACE_LINK_LIBRARIES "-pthread $(strip $(LIBS))")
+endef
+define CMAKE_VERSION
+set(PACKAGE_VERSION $(VERSION))
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION OR NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
+    set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+endef
+
 install: export PC_TEXT = $(PC)
+install: export CMAKE_CONFIG_TEXT = $(CMAKE_CONFIG)
+install: export CMAKE_VERSION_TEXT = $(CMAKE_VERSION)
 install: lib $(BUILD)/tensor
-	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(DOCDIR)'
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(LIBDIR)/cmake/libtensor' '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(HEADERS) '$(DESTDIR)$(INCLUDEDIR)'
 	install -m 644 LICENSE '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(BUILD)/libtensor.a '$(DESTDIR)$(LIBDIR)'
@@ -484,13 +507,15 @@ install: lib $(BUILD)/tensor
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so.$(SOVERSION)'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so'
 	@printf '%s\n' "$$PC_TEXT" >'$(DESTDIR)$(LIBDIR)/pkgconfig/libtensor.pc'
+	@printf '%s\n' "$$CMAKE_CONFIG_TEXT" >'$(DESTDIR)$(LIBDIR)/cmake/libtensor/libtensorConfig.cmake'
+	@printf '%s\n' "$$CMAKE_VERSION_TEXT" >'$(DESTDIR)$(LIBDIR)/cmake/libtensor/libtensorConfigVersion.cmake'
 	@case '$(DESTDIR)$(LIBDIR)' in /usr/lib* | /usr/local/lib) ldconfig ;; esac
 
 uninstall:
 	cd '$(DESTDIR)$(INCLUDEDIR)' && rm -f $(notdir $(HEADERS))
 	rm -f '$(DESTDIR)$(DOCDIR)/LICENSE' && rmdir '$(DESTDIR)$(DOCDIR)' 2>/dev/null || :
 	rm -f '$(DESTDIR)$(BINDIR)/tensor' '$(DESTDIR)$(MANDIR)/man1/tensor.1'
-	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc
+	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc cmake/libtensor/libtensorConfig*.cmake
 
 clean:
 	rm -rf build build-asan build-tsan $(BUILD)

@@ -13,7 +13,8 @@ files() {
     (cd "$at" && find . ! -type d | sort) >"$tmp/have"
     for f in include/*.h; do echo "./$f"; done >"$tmp/want"
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
-    for f in lib/pkgconfig/libtensor.pc bin/tensor share/man/man1/tensor.1; do echo "./$f"; done >>"$tmp/want"
+    for f in lib/pkgconfig/libtensor.pc lib/cmake/libtensor/libtensorConfig.cmake lib/cmake/libtensor/libtensorConfigVersion.cmake \
+        bin/tensor share/man/man1/tensor.1; do echo "./$f"; done >>"$tmp/want"
     echo ./share/doc/libtensor/LICENSE >>"$tmp/want"
     sort -o "$tmp/want" "$tmp/want"
     same "$tmp/want" "$tmp/have"
@@ -131,6 +132,27 @@ if command -v pkg-config >/dev/null; then
 else
     skip programs "no pkg-config"
 fi
+
+# The example that is built outside of the tree, in both ways that stand beside it; elsewhere than where it is to be used, as
+# packages are, so that for cmake, which knows no DESTDIR, it is installed once more.
+fits() { [ "$("$@")" = 'y = 2.0 x - 1.0' ]; }
+cp -r examples/link_me "$tmp/link_me"
+by_make() {
+    export PKG_CONFIG_PATH="$at/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+    env -u MAKEFLAGS "$MAKE" -C "$tmp/link_me" CC="$CC $SAN" && LD_LIBRARY_PATH=$at/lib fits "$tmp/link_me/link_me"
+}
+by_cmake() {
+    "$MAKE" install PREFIX="$tmp/own place" &&
+        cmake -S "$tmp/link_me" -B "$tmp/by_cmake" -DCMAKE_PREFIX_PATH="$tmp/own place" -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$SAN" &&
+        cmake --build "$tmp/by_cmake" && fits "$tmp/by_cmake/link_me" || return
+    sed 's/libtensor 0.1 /libtensor 9.1 /' examples/link_me/CMakeLists.txt >"$tmp/link_me/CMakeLists.txt"
+    ! cmake -S "$tmp/link_me" -B "$tmp/too_old" -DCMAKE_PREFIX_PATH="$tmp/own place" && "$MAKE" uninstall PREFIX="$tmp/own place"
+}
+if command -v pkg-config >/dev/null; then check link_me_by_pkg_config by_make; else skip link_me_by_pkg_config "no pkg-config"; fi
+if command -v cmake >/dev/null; then check link_me_by_cmake by_cmake; else skip link_me_by_cmake "no cmake"; fi
+
+plane() { "$BUILD/linear_regression" --quiet | tee "$tmp/plane" | grep -E '^y = (3.00|2.99|3.01) x0 - (2.00|1.99|2.01) x1 [+] 0.(50|49|51), root mean square error 0.(09|10)[0-9]$'; }
+check linear_regression plane
 
 uninstalled() {
     "$MAKE" uninstall DESTDIR="$root" PREFIX=$prefix && [ -z "$(find "$root" ! -type d)" ]
