@@ -161,7 +161,8 @@ TEST(the_same)
 {
     needs_cjson();
     for (int at = 1; at < PLACE_COUNT; at++)
-        for (int k = 0; k < KINDS; k++) the_same_on(&PLACES[at], (kind)k, 1);
+        for (int k = 0; k < KINDS; k += PLACES[at].mode == TN_EAGER ? 3 : 1)
+            the_same_on(&PLACES[at], (kind)k, 1);
 }
 
 /* In f32 and bf16 nothing is scaled; f16 gives nearly what f32 gives; what cannot be is refused. */
