@@ -7,8 +7,7 @@
  * Read first: struct at in attention_rig.h, then numbers.
  */
 #include "tests/attention_rig.h"
-
-static bench B;
+#include "tests/one_bench.h"
 
 static void program(tn_session *s, void *user, int *n, tn_tensor **out)
 {
@@ -256,20 +255,6 @@ TEST(memory_grows_as_the_rows_do)
             before[k] = now[k];
         }
     }
-}
-
-static int open_bench(void **state)
-{
-    (void)state;
-    bench_open(&B);
-    return 0;
-}
-
-static int close_bench(void **state)
-{
-    (void)state;
-    bench_close(&B);
-    return 0;
 }
 
 RUN_TESTS(open_bench, close_bench)

@@ -124,7 +124,7 @@ static void train_cnn(tn_session *s)
 
 static void train_gpt(tn_session *s)
 {
-    static const struct gpt_shape shape = {4, 4, 128, 64};
+    static const struct gpt_shape shape = {4, 4, 128, 64, 0};
     static const int64_t tokens[] = {12, 64};
     static struct gpt m;
     make_gpt(s, &m, &shape, 65);

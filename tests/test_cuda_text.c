@@ -17,6 +17,7 @@
 #include "cuda_text.h"
 
 #include "fusion_cases.h"
+#include "op_rows.h"
 
 /* ---- tests ---- */
 
@@ -86,27 +87,6 @@ TEST(operators)
     }
     check();
 }
-
-/* The elementwise rows. */
-#define TN_UNARY(name, ...)                                                                                  \
-    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return tn_##name(x[0]);                                                                              \
-    }
-#define TN_BINARY(name, ...)                                                                                 \
-    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return tn_##name(x[0], x[1]);                                                                        \
-    }
-#define TN_TERNARY(name, ...)                                                                                \
-    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return tn_##name(x[0], x[1], x[2]);                                                                  \
-    }
-#include "src/core/ops.def"
 
 static const struct {
     const char *name;

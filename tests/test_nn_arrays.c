@@ -4,6 +4,7 @@
  * Read any_arrays_in_any_order first.
  */
 #include "idx_files.h"
+#include "rig.h"
 #include "said.h"
 
 static tn_session *session(void)
@@ -11,13 +12,6 @@ static tn_session *session(void)
     tn_session *s = tn_open(.device = TN_REF, .mode = TN_EAGER, .seed = 1, .threads = 2, .log = quiet);
     assert_non_null(s);
     return s;
-}
-
-static void expect(tn_session *s, int status, const char *text)
-{
-    if (tn_error(s) != status || !strstr(tn_error_text(s), text))
-        fail_msg("%d '%s' is not %d with '%s'", tn_error(s), tn_error_text(s), status, text);
-    tn_clear_error(s);
 }
 
 static uint64_t chance(uint64_t *r)
@@ -154,23 +148,23 @@ TEST(arrays_refused)
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         assert_null(tn_dataset_arrays(s, bad[i].n, 1, &bad[i].a));
-        expect(s, bad[i].status, bad[i].text);
+        failed(s, bad[i].status, bad[i].text);
     }
     put("ten", x, 10);
     assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("ten")})));
-    expect(s, TN_E_FORMAT, "10 bytes are not items of 4");
+    failed(s, TN_E_FORMAT, "10 bytes are not items of 4");
     assert_null(tn_dataset_arrays(s, 4, TN_ARRAYS({.path = in_base("ten"), .dtype = TN_U8})));
-    expect(s, TN_E_SHAPE, "10 items, 4 expected");
+    failed(s, TN_E_SHAPE, "10 items, 4 expected");
     put("none", x, 0);
     assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("none"), .dtype = TN_U8})));
-    expect(s, TN_E_FORMAT, "0 items");
+    failed(s, TN_E_FORMAT, "0 items");
     assert_null(tn_dataset_arrays(s, 3, 9, &bad[0].a));
-    expect(s, TN_E_ARG, "9 arrays");
+    failed(s, TN_E_ARG, "9 arrays");
     assert_null(tn_dataset_arrays(s, 3, 1, NULL));
-    expect(s, TN_E_NULL, "NULL");
+    failed(s, TN_E_NULL, "NULL");
     assert_null(tn_dataset_arrays(NULL, 3, 1, &bad[0].a));
     assert_null(tn_dataset_fn(s, 3, NULL, NULL, 1, &bad[0].a));
-    expect(s, TN_E_NULL, "no function");
+    failed(s, TN_E_NULL, "no function");
     assert_int_equal(tn_close(s), TN_OK);
 }
 
@@ -199,9 +193,9 @@ TEST(a_file_of_numpy)
     assert_int_equal(tn_next(tn_loader_open(d), &b), 1);
     assert_int_equal(tn_ndim(b.x), 4);
     assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("x.npy"), .shape = {2}})));
-    expect(s, TN_E_SHAPE, "items of 3 elements do not fit a shape of 2");
+    failed(s, TN_E_SHAPE, "items of 3 elements do not fit a shape of 2");
     assert_null(tn_dataset_arrays(s, 3, TN_ARRAYS({.path = in_base("x.npy")})));
-    expect(s, TN_E_SHAPE, "2 items, 3 expected");
+    failed(s, TN_E_SHAPE, "2 items, 3 expected");
     assert_int_equal(tn_close(s), TN_OK);
 }
 
@@ -374,7 +368,7 @@ TEST(a_function_makes_items)
             if (bad >= 0) {
                 char text[64];
                 snprintf(text, sizeof(text), "for item %lld", (long long)bad);
-                expect(s, bad % 2 ? TN_E_IO : TN_E_ARG, text);
+                failed(s, bad % 2 ? TN_E_IO : TN_E_ARG, text);
             }
             /* left in the middle, threads at work or not */
             bad = -1;
@@ -426,20 +420,20 @@ TEST(files_of_tokens)
         }
         d = tn_dataset_tokens(s, in_base("tokens"), .ctx = CTX, .bits = bits, .vocabulary = MOST / 2);
         for (tn_loader *l = tn_loader_open(d, .batch = 4); tn_next(l, &b);) continue;
-        expect(s, TN_E_FORMAT, "is not below 25000");
+        failed(s, TN_E_FORMAT, "is not below 25000");
         assert_null(tn_dataset_tokens(s, in_base("tokens"), .ctx = COUNT, .bits = bits));
-        expect(s, TN_E_FORMAT, "more than a window");
+        failed(s, TN_E_FORMAT, "more than a window");
         assert_null(tn_dataset_tokens(s, in_base("tokens"), .bits = 8));
-        expect(s, TN_E_ARG, "bits 8");
+        failed(s, TN_E_ARG, "bits 8");
         assert_null(tn_dataset_tokens(s, in_base("tokens"), .vocabulary = -1));
-        expect(s, TN_E_ARG, "vocabulary -1");
+        failed(s, TN_E_ARG, "vocabulary -1");
         assert_null(tn_dataset_tokens(s, NULL));
-        expect(s, TN_E_NULL, "NULL");
+        failed(s, TN_E_NULL, "NULL");
         assert_null(tn_dataset_tokens(s, "/nowhere/t"));
-        expect(s, TN_E_IO, "/nowhere/t");
+        failed(s, TN_E_IO, "/nowhere/t");
         put("odd", file, 333);
         assert_null(tn_dataset_tokens(s, in_base("odd"), .ctx = 5));
-        expect(s, TN_E_FORMAT, "333 bytes");
+        failed(s, TN_E_FORMAT, "333 bytes");
         assert_int_equal(tn_close(s), TN_OK);
     }
 }
@@ -522,7 +516,7 @@ TEST(evaluation_of_arrays)
     const double got = tn_evaluate_mean(s, d, weighted, one);
     if (!(fabs(got - sum / COUNT) < 1e-6 * sum / COUNT)) fail_msg("%.9g, not %.9g", got, sum / COUNT);
     assert_true(isnan(tn_evaluate(s, d, apply, one)));
-    expect(s, TN_E_ARG, "tn_evaluate_mean");
+    failed(s, TN_E_ARG, "tn_evaluate_mean");
     /* a class for each pixel */
     double v[CLASSES * 2], c[CLASSES], right = 0, counted = 0;
     tn_read(four->weight, TN_F64, v, sizeof(v));
@@ -543,7 +537,7 @@ TEST(evaluation_of_arrays)
     assert_true(fabs(tn_evaluate(s, d, apply, four) - right / counted) < 1e-3);
     assert_true(tn_evaluate_loss(s, d, apply, four) > 0);
     assert_true(isnan(tn_evaluate_mean(s, d, NULL, NULL)));
-    expect(s, TN_E_NULL, "function is NULL");
+    failed(s, TN_E_NULL, "function is NULL");
     assert_int_equal(tn_close(s), TN_OK);
 }
 

@@ -5,6 +5,7 @@
  * one_of_the_views first.
  */
 #include "idx_files.h"
+#include "rig.h"
 #include "../nn/augment.h"
 
 static tn_session *session(uint64_t seed)
@@ -12,13 +13,6 @@ static tn_session *session(uint64_t seed)
     tn_session *s = tn_open(.device = TN_REF, .mode = TN_EAGER, .seed = seed, .log = quiet);
     assert_non_null(s);
     return s;
-}
-
-static void expect(tn_session *s, int status, const char *text)
-{
-    if (tn_error(s) != status || !strstr(tn_error_text(s), text))
-        fail_msg("%d '%s' is not %d with '%s'", tn_error(s), tn_error_text(s), status, text);
-    tn_clear_error(s);
 }
 
 enum { COUNT = 60, TALL = 7, WIDE = 5, ITEM = TALL * WIDE * 3 };
@@ -376,7 +370,7 @@ TEST(refused)
                {m, {.mixup = 1}, TN_E_ARG, "mixup"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         assert_null(tn_loader_open(bad[i].d, .augment = bad[i].how));
-        expect(s, bad[i].status, bad[i].text);
+        failed(s, bad[i].status, bad[i].text);
     }
     assert_int_equal(tn_close(s), TN_OK);
 }

@@ -20,7 +20,7 @@ static void resume_on(const place *at, run_kind kind)
     assert_int_equal(tn_save(a.s, path), TN_OK);
     go_on(&a, AFTER, want);
     open_run(&b, at, kind);
-    go_on(&b, 2, NULL); /* whatever it has done before is replaced */
+    go_on(&b, kind == ACCUMULATE ? 4 : 2, NULL); /* whatever it has done before, or not, is replaced */
     tn_loader_close(b.loader);
     b.loader = NULL;
     if (tn_load(b.s, path)) fail_msg("%s: %s", at->name, tn_error_text(b.s));

@@ -6,6 +6,7 @@
  * images_of_any_size first.
  */
 #include "idx_files.h"
+#include "rig.h"
 
 #ifdef TN_HAVE_STB
 #define STB_IMAGE_WRITE_IMPLEMENTATION
@@ -29,13 +30,6 @@ static tn_session *session(void)
     tn_session *s = tn_open(.device = TN_REF, .mode = TN_EAGER, .seed = 1, .threads = 3, .log = note);
     assert_non_null(s);
     return s;
-}
-
-static void expect(tn_session *s, int status, const char *text)
-{
-    if (tn_error(s) != status || !strstr(tn_error_text(s), text))
-        fail_msg("%d '%s' is not %d with '%s'", tn_error(s), tn_error_text(s), status, text);
-    tn_clear_error(s);
 }
 
 static void fits(tn_session *s, const void *d)
@@ -214,7 +208,7 @@ TEST(other_kinds_of_files)
     write_bytes("empty/a/0.png", "", 0); /* the first says how large items are */
     tn_session *s = session();
     assert_null(tn_dataset_images(s, at("empty/")));
-    expect(s, TN_E_FORMAT, "empty//a/0.png: not a PNG or JPEG");
+    failed(s, TN_E_FORMAT, "empty//a/0.png: not a PNG or JPEG");
     tn_close(s);
 }
 
@@ -273,10 +267,10 @@ TEST(classes_and_names)
     assert_string_equal(tn_dataset_class(part, 2), "katze");
     write_png("strange/hund/1.png", &q);
     assert_null(tn_dataset_images(s, at("strange/"), .like = d));
-    expect(s, TN_E_FORMAT, "hund: a class that");
+    failed(s, TN_E_FORMAT, "hund: a class that");
     tn_session *other = session();
     assert_null(tn_dataset_images(other, at("part/"), .like = d));
-    expect(other, TN_E_SESSION, "another session");
+    failed(other, TN_E_SESSION, "another session");
     tn_close(other);
     assert_int_equal(tn_close(s), TN_OK);
 }
@@ -287,23 +281,23 @@ TEST(folders_refused)
     draw(&q, 4, 4, 3, 0);
     tn_session *s = session();
     assert_null(tn_dataset_images(s, NULL));
-    expect(s, TN_E_NULL, "dir");
+    failed(s, TN_E_NULL, "dir");
     assert_null(tn_dataset_images(NULL, "x"));
     assert_null(tn_dataset_images(s, "/nowhere"));
-    expect(s, TN_E_IO, "/nowhere: No such file");
+    failed(s, TN_E_IO, "/nowhere: No such file");
     write_png("flat/1.png", &q);
     assert_null(tn_dataset_images(s, at("flat/1.png")));
-    expect(s, TN_E_IO, "1.png");
+    failed(s, TN_E_IO, "1.png");
     assert_null(tn_dataset_images(s, at("flat/")));
-    expect(s, TN_E_FORMAT, "no folders");
+    failed(s, TN_E_FORMAT, "no folders");
     write_png("bare/a/1.png", &q);
     write_bytes("bare/b/1.gif", "x", 1);
     assert_null(tn_dataset_images(s, at("bare/")));
-    expect(s, TN_E_FORMAT, "/b: no .jpg");
+    failed(s, TN_E_FORMAT, "/b: no .jpg");
     write_png("loop/a/1.png", &q);
     assert_int_equal(symlink(".", at("loop/a/again")), 0);
     assert_null(tn_dataset_images(s, at("loop/")));
-    expect(s, TN_E_IO, "a link lead back");
+    failed(s, TN_E_IO, "a link lead back");
     write_png("good/a/1.png", &q);
     const tn_images_options bad[] = {
         {.height = -1}, {.width = 1 << 20},         {.channels = 2},    {.channels = 5},
@@ -312,13 +306,13 @@ TEST(folders_refused)
         tn_images_options o = bad[i];
         o.size = sizeof(o);
         assert_null(tn_dataset_images_with(s, at("good/"), &o));
-        expect(s, TN_E_ARG, "");
+        failed(s, TN_E_ARG, "");
     }
     if (geteuid()) { /* root reads everything */
         write_png("shut/a/1.png", &q);
         chmod(at("shut/a"), 0);
         assert_null(tn_dataset_images(s, at("shut/")));
-        expect(s, TN_E_IO, "Permission denied");
+        failed(s, TN_E_IO, "Permission denied");
         chmod(at("shut/a"), 0700);
     }
     assert_int_equal(tn_close(s), TN_OK);
@@ -366,7 +360,7 @@ TEST(damaged_files)
                     const int got = tn_next(l, &b);
                     assert_int_equal(got, skip);
                     if (!skip) {
-                        expect(s, TN_E_FORMAT, name + 9);
+                        failed(s, TN_E_FORMAT, name + 9);
                         continue;
                     }
                     float x[3 * 4800], most = 0;
@@ -425,7 +419,7 @@ TEST(what_is_kept)
         if (!kept) {
             rename(at("kept/0"), at("gone"));
             assert_int_equal(tn_next(tn_loader_open(d, .batch = COUNT), &b), 0);
-            expect(s, TN_E_IO, "No such file");
+            failed(s, TN_E_IO, "No such file");
             rename(at("gone"), at("kept/0"));
         }
         assert_int_equal(tn_close(s), TN_OK);

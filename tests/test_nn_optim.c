@@ -86,27 +86,13 @@ static tn_optim *make_optim(tn_session *s, const optim_case *c)
     sgd.size = sizeof(sgd);
     adam.size = sizeof(adam);
     const tn_params all = tn_all_params(s);
-    tn_optim *o = NULL;
-    switch (c->method) {
-    case SGD:
-        o = tn_sgd_at(s, all, &sgd, __FILE__, __LINE__);
-        break;
-    case ADAM:
-        o = tn_adam_at(s, all, &adam, __FILE__, __LINE__);
-        break;
-    case ADAMW:
-        o = tn_adamw_at(s, all, &adam, __FILE__, __LINE__);
-        break;
-    case RMSPROP:
-        o = tn_rmsprop_at(s, all, &c->rmsprop, __FILE__, __LINE__);
-        break;
-    case ADAGRAD:
-        o = tn_adagrad_at(s, all, &c->adagrad, __FILE__, __LINE__);
-        break;
-    case LION:
-        o = tn_lion_at(s, all, &adam, __FILE__, __LINE__);
-        break;
-    }
+    const int line = __LINE__;
+    tn_optim *o = c->method == SGD       ? tn_sgd_at(s, all, &sgd, __FILE__, line)
+                  : c->method == ADAM    ? tn_adam_at(s, all, &adam, __FILE__, line)
+                  : c->method == ADAMW   ? tn_adamw_at(s, all, &adam, __FILE__, line)
+                  : c->method == RMSPROP ? tn_rmsprop_at(s, all, &c->rmsprop, __FILE__, line)
+                  : c->method == ADAGRAD ? tn_adagrad_at(s, all, &c->adagrad, __FILE__, line)
+                                         : tn_lion_at(s, all, &adam, __FILE__, line);
     if (c->groups) assert_int_equal(tn_optim_group(o, "[ac]", .lr_factor = 0.5, .weight_decay = 0.02), 2);
     return o;
 }

@@ -7,7 +7,7 @@
  * `test_ops relu` runs the cases whose name contains "relu". The last test lists operators that no case ran.
  * Read first: run_case.
  */
-#include "op_cases.h"
+#include "op_rows.h"
 
 #include "src/core/graph.h"
 
@@ -18,26 +18,6 @@ static const double special_values[] = {0.0,   -0.0,   1,       -1,   INFINITY, 
 enum { N_SPECIAL = sizeof special_values / sizeof *special_values };
 
 /* ---- the rows as cases ---- */
-
-#define TN_UNARY(name, ...)                                                                                  \
-    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return tn_##name(x[0]);                                                                              \
-    }
-#define TN_BINARY(name, ...)                                                                                 \
-    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return tn_##name(x[0], x[1]);                                                                        \
-    }
-#define TN_TERNARY(name, ...)                                                                                \
-    static tn_tensor *row_##name(tn_session *s, tn_tensor **x)                                               \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return tn_##name(x[0], x[1], x[2]);                                                                  \
-    }
-#include "src/core/ops.def"
 
 static case_fn *const row_fn[TN_OP_COUNT] = {
 #define TN_ROW(name, ...) [TN_OP_##name] = row_##name,

@@ -293,7 +293,6 @@ TEST(bytes_wrap_around)
         tn_step_begin(s);
         tn_tensor *x = tn_add(tn_full(s, 255, TN_U8, TN_SHAPE(2)), tn_full(s, 1, TN_U8, TN_SHAPE(2)));
         is_vec(tn_where(tn_eq_scalar(x, 0), vec(s, 3, 4), vec(s, 5, 6)), 3, 4);
-        is_vec(tn_cast(tn_div(x, tn_full(s, 2, TN_U8, TN_SHAPE(2))), TN_F32), 0, 0);
         tn_step_end(s);
     }
 }
@@ -351,9 +350,9 @@ TEST(the_first_of_equals_is_chosen)
 /* Rows of draws that begin in the middle of a block of four, beside what is the same for all of a row. */
 TEST(draws_of_rows_are_those_of_the_whole)
 {
-    enum { R = 6, MOST = 600 };
+    enum { R = 6, MOST = 9001 };
     static float want[R * MOST], got[R * MOST];
-    for (int c = 33; c < MOST; c += 67)
+    for (int c = 33; c <= MOST; c = c < 4500 ? 2 * c + 1 : c + MOST)
         for (int way_ = 0; way_ < N_WAYS; way_++) {
             tn_session *s = open_way(way_);
             tn_step_begin(s);

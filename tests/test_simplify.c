@@ -360,6 +360,12 @@ static tn_tensor *sine_of_a_number(tn_graph *g, tn_tensor *x)
     return tn_mk2(TN_OP_add, x, tn_mk_expand(tn_mk1(TN_OP_sin, num(g, 1)), 1, x->shape));
 }
 
+static tn_tensor *byte_that_wraps(tn_graph *g, tn_tensor *x)
+{
+    tn_tensor *sum = tn_mk2(TN_OP_add, tn_mk_cast(num(g, 255), TN_U8), tn_mk_cast(num(g, 1), TN_U8));
+    return tn_mk2(TN_OP_add, x, tn_mk_expand(tn_mk_cast(sum, TN_F32), 1, x->shape));
+}
+
 TEST(numbers_are_worked_out)
 {
     float got[8], want[8];
@@ -373,6 +379,9 @@ TEST(numbers_are_worked_out)
     run_rule(sine_of_a_number, got, &folded, &guards); /* whose last bit is the device's */
     assert_int_equal(folded, 0);
     close_to((double)got[0], sin(1), 1e-6);
+    run_rule(byte_that_wraps, got, &folded, &guards);
+    for (int i = 0; i < 8; i++) want[i] = special[i] + 0.0f;
+    same_bits(got, want);
 }
 
 /* An operand that is overwritten later is copied as it was written: to be had then. */

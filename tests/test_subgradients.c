@@ -3,7 +3,7 @@
  * Each row gives operands, the result and the gradients of the result's sum. Values were worked out from
  * PyTorch's documented conventions. Read first: `rows`.
  */
-#include "check.h"
+#include "tests/one_bench.h"
 
 typedef struct row {
     const char *name;
@@ -89,22 +89,6 @@ static const row rows[] = {
     {"softplus far out", f_softplus, 3, {-200, 0, 200}, {0}, {0, 0.5, 1}, {0}, false},
     {"x * x", f_gather_twice, 2, {3, -2}, {0}, {6, -4}, {0}, false},
 };
-
-static bench B;
-
-static int open_bench(void **state)
-{
-    (void)state;
-    bench_open(&B);
-    return 0;
-}
-
-static int close_bench(void **state)
-{
-    (void)state;
-    bench_close(&B);
-    return 0;
-}
 
 static void expect_grad(const row *r, const char *where, const char *which, tn_tensor *g, const double *want)
 {

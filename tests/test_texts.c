@@ -259,7 +259,7 @@ static void train_cnn(tn_session *s, const text_program *p)
 static void train_gpt(tn_session *s, const text_program *p)
 {
     (void)p;
-    static const struct gpt_shape shape = {4, 4, 128, 64};
+    static const struct gpt_shape shape = {4, 4, 128, 64, 0};
     struct gpt m;
     make_gpt(s, &m, &shape, 65);
     tn_optim *opt = gpt_optimizer(s, 1e-3);

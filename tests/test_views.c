@@ -3,23 +3,7 @@
  * The input counts 0, 1, 2, ... in row-major order, so a result's value says where it came from; what is
  * expected is computed here from coordinates alone, or written out. Read first: `maps`.
  */
-#include "check.h"
-
-static bench B;
-
-static int open_bench(void **state)
-{
-    (void)state;
-    bench_open(&B);
-    return 0;
-}
-
-static int close_bench(void **state)
-{
-    (void)state;
-    bench_close(&B);
-    return 0;
-}
+#include "tests/one_bench.h"
 
 static tn_tensor *counting(tn_session *s, int ndim, const int64_t *shape)
 {
