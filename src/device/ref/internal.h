@@ -68,9 +68,6 @@ int tn_ref_reduce(const tn_ref_args *a);
 int tn_ref_scan(const tn_ref_args *a);
 int tn_ref_sort(const tn_ref_args *a);
 int tn_ref_reshape(const tn_ref_args *a);
-int tn_ref_permute(const tn_ref_args *a);
-int tn_ref_expand(const tn_ref_args *a);
-int tn_ref_slice(const tn_ref_args *a);
 int tn_ref_pad(const tn_ref_args *a);
 int tn_ref_concat(const tn_ref_args *a);
 int tn_ref_matmul(const tn_ref_args *a);
@@ -91,9 +88,8 @@ void tn_ref_settle(tn_dtype d, double *v, int64_t n);
 /* A number, or one that was cut off, as an element of dtype d in *out. */
 void tn_ref_store(tn_dtype d, tn_number v, double *out);
 
-/* out[i...] = in[offset + sum i*stride], row-major. */
-void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
-                 int64_t offset);
+/* out[i...] = in[sum i*stride], row-major. */
+void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride);
 
 /* Steps a multi-index in row-major order; after the last one it is all zeros again. */
 void tn_ref_next(int ndim, const int64_t *shape, int64_t *index);

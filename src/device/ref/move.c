@@ -1,7 +1,5 @@
-/* move.c - views as copies: where each element of the result comes from.
- *
- * A view that strides can say is never run; these serve the ones that cannot be said so (a reshape of a
- * transposed tensor, padding, concatenation) and make a dense copy of the others. Read first: tn_ref_slice.
+/* move.c - the views that strides cannot say: a reshape of a transposed tensor, padding, concatenation. The others are
+ * never run. Read first: tn_ref_pad.
  */
 #include "internal.h"
 
@@ -11,41 +9,6 @@ int tn_ref_reshape(const tn_ref_args *a)
 {
     int64_t n = tn_extent(a->node->shape, 0, a->node->ndim);
     memcpy(a->out, a->in[0], (size_t)n * sizeof(double));
-    return TN_OK;
-}
-
-int tn_ref_permute(const tn_ref_args *a)
-{
-    const tn_tensor *node = a->node, *x = node->in[0];
-    int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
-    tn_dense_strides(x->ndim, x->shape, of_x);
-    for (int i = 0; i < node->ndim; i++) stride[i] = of_x[node->attr->v[0][i]];
-    tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
-    return TN_OK;
-}
-
-int tn_ref_expand(const tn_ref_args *a)
-{
-    const tn_tensor *node = a->node, *x = node->in[0];
-    int64_t of_x[TN_MAX_DIMS], stride[TN_MAX_DIMS];
-    tn_dense_strides(x->ndim, x->shape, of_x);
-    /* A 0-d number expands to any number of axes. */
-    for (int i = 0; i < node->ndim; i++) stride[i] = i < x->ndim && x->shape[i] != 1 ? of_x[i] : 0;
-    tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, 0);
-    return TN_OK;
-}
-
-int tn_ref_slice(const tn_ref_args *a)
-{
-    const tn_tensor *node = a->node, *x = node->in[0];
-    const int64_t *start = node->attr->v[0], *step = node->attr->v[1];
-    int64_t stride[TN_MAX_DIMS], offset = 0;
-    tn_dense_strides(x->ndim, x->shape, stride);
-    for (int i = 0; i < node->ndim; i++) {
-        offset += start[i] * stride[i];
-        stride[i] *= step[i];
-    }
-    tn_ref_copy(a->out, a->in[0], node->ndim, node->shape, stride, offset);
     return TN_OK;
 }
 

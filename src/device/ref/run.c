@@ -49,7 +49,7 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
     if (is_dense(x) && !noisy) return TN_OK;
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
-    tn_ref_copy(*owned, data, x->ndim, x->shape, x->stride, 0);
+    tn_ref_copy(*owned, data, x->ndim, x->shape, x->stride);
     if (noisy) tn_ref_noise_operand(node, i, *owned, n);
     *value = *owned;
     return TN_OK;

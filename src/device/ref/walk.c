@@ -37,12 +37,11 @@ void tn_ref_next(int ndim, const int64_t *shape, int64_t *index)
     }
 }
 
-void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride,
-                 int64_t offset)
+void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, const int64_t *stride)
 {
     int64_t n = tn_extent(shape, 0, ndim), index[TN_MAX_DIMS] = {0};
     for (int64_t k = 0; k < n; k++) {
-        int64_t at = offset;
+        int64_t at = 0;
         for (int i = 0; i < ndim; i++) at += index[i] * stride[i];
         out[k] = in[at];
         tn_ref_next(ndim, shape, index);
