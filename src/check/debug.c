@@ -30,11 +30,10 @@ static const tn_note_call *call_at(const tn_note *n, int node)
 /* "conv2d at train.c:41", or "gradient of ..". */
 static void put_call(tn_growing *t, const tn_note *n, const tn_note_call *c)
 {
-    char where[160];
     if (c->backward && c->of >= 0)
-        tn_put(t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
+        tn_put(t, "gradient of %s", TN_NOTE_WHERE(&n->call[c->of]));
     else
-        tn_put(t, "%s", tn_note_where(c, where, sizeof where));
+        tn_put(t, "%s", TN_NOTE_WHERE(c));
 }
 
 static void put_calls(tn_growing *t, const tn_plan *p, const tn_step *st, const char *between)

@@ -93,7 +93,6 @@ static void look(tn_session *s)
     }
     const bool doubled = n >= 2 * s->outside.told || bytes >= 2 * s->outside.told_bytes;
     if (most && (n >= MANY || bytes >= much) && doubled) {
-        char where[200];
         tn_note_call call = {
             .name = list[of].call->name, .file = list[of].call->file, .line = list[of].call->line};
         s->outside.told = n;
@@ -104,7 +103,7 @@ static void look(tn_session *s)
                 "step begins. Put tn_step_begin and tn_step_end around what belongs together, such as a "
                 "request, or "
                 "tn_free each of them",
-                n, bytes, most, tn_note_where(&call, where, sizeof where));
+                n, bytes, most, TN_NOTE_WHERE(&call));
     }
     tn_free_mem(list);
 }

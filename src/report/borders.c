@@ -104,13 +104,12 @@ void tn_view_ledger(tn_making *m, int r)
 
 static char *call_text(tn_making *m, const tn_note *n, int node)
 {
-    char where[160];
     tn_growing t = {0};
     const tn_note_call *c = tn_note_call_of(n, node);
     if (c && c->backward && c->of >= 0)
-        tn_put(&t, "gradient of %s", tn_note_where(&n->call[c->of], where, sizeof where));
+        tn_put(&t, "gradient of %s", TN_NOTE_WHERE(&n->call[c->of]));
     else
-        tn_put(&t, "%s", c ? tn_note_where(c, where, sizeof where) : tn_op_get(n->value[node].op)->name);
+        tn_put(&t, "%s", c ? TN_NOTE_WHERE(c) : tn_op_get(n->value[node].op)->name);
     return tn_view_text(m, &t);
 }
 

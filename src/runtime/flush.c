@@ -177,11 +177,9 @@ static int settled(tn_session *s, int n, tn_tensor *const *roots, bool *all)
         *all = *all && tn_has_value(b) && !(tn_deferred(s) && tn_write_pending(s, roots[i]));
         const tn_tensor *writer = tn_lost_to(b, UINT32_MAX);
         if (!writer) continue;
-        char made[200], where[160];
         tn_error_set(&s->graph, TN_E_NOT_KEPT,
                      "%s has assigned to %s after %s was made of it; tn_keep the value before that",
-                     tn_node_where(writer, where, sizeof where), b->name ? b->name : "a tensor",
-                     tn_node_where(roots[i], made, sizeof made));
+                     TN_NODE_WHERE(writer), b->name ? b->name : "a tensor", TN_NODE_WHERE(roots[i]));
         return TN_E_NOT_KEPT;
     }
     return TN_OK;

@@ -181,6 +181,9 @@ const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell abo
 const char *tn_note_where(const tn_note_call *c, char *out, size_t n); /* "gelu at train.c:41" */
 /* The same of a node: "the gradient of gelu at train.c:41". */
 const char *tn_node_where(const tn_tensor *n, char *out, size_t size);
+/* The same in memory that lasts to the end of the block they stand in. */
+#define TN_NOTE_WHERE(c) tn_note_where(c, (char[200]){0}, 200)
+#define TN_NODE_WHERE(n) tn_node_where(n, (char[200]){0}, 200)
 const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size);
 size_t tn_note_bytes(const tn_note_value *v);
 const char *tn_short_file(const char *file); /* without its folders */

@@ -48,11 +48,10 @@ static int read_in_time(tn_session *s, const tn_tensor *n)
         const tn_tensor *b = n->in[k]->base;
         const tn_tensor *writer = tn_lost_to(b, n->id);
         if (!writer) continue;
-        char reads[200], where[160];
         tn_error_set(&s->graph, TN_E_NOT_KEPT,
                      "%s reads %s, which %s has assigned to since; tn_keep its value before that",
-                     tn_node_where(n, reads, sizeof reads), b->name ? b->name : "a tensor",
-                     tn_node_where(writer, where, sizeof where));
+                     TN_NODE_WHERE(n), b->name ? b->name : "a tensor",
+                     TN_NODE_WHERE(writer));
         return TN_E_NOT_KEPT;
     }
     return TN_OK;

@@ -144,11 +144,10 @@ const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
     if (v->name)
         snprintf(out, size, "%s", v->name);
     else if (v->call >= 0) {
-        char where[120];
         const tn_note_call *c = &n->call[v->call];
         if (c->backward && c->of >= 0) c = &n->call[c->of];
         snprintf(out, size, "%s of %s", n->call[v->call].backward ? "a gradient" : "a result",
-                 tn_note_where(c, where, sizeof where));
+                 TN_NOTE_WHERE(c));
     } else
         snprintf(out, size, "an input");
     return out;

@@ -33,10 +33,9 @@ static bool same_value(const tn_note *a, const tn_note *b, int i)
 static void put_value(tn_growing *t, const tn_note *n, int i)
 {
     const tn_note_value *v = &n->value[i];
-    char where[160];
     tn_put(t, "%s of %s %s", tn_op_get(v->op)->name, tn_dtype_name(v->dtype),
            TN_SHAPE_TEXT(v->ndim, v->shape));
-    if (v->call >= 0) tn_put(t, " in %s", tn_note_where(&n->call[v->call], where, sizeof where));
+    if (v->call >= 0) tn_put(t, " in %s", TN_NOTE_WHERE(&n->call[v->call]));
 }
 
 void tn_plan_made(tn_session *s, const tn_plan *p)

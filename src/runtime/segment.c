@@ -71,7 +71,7 @@ static const char *asked_text(const tn_session *s, const tn_tensor *x, char *out
 static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, const tn_tensor *lost,
                     const tn_tensor *to)
 {
-    char ran[200] = "", wanted[240] = "a value", reads[200], writer[160];
+    char ran[200] = "", wanted[240] = "a value", reads[200];
     const tn_step_log *l = &s->explain->now;
     const tn_run_log *r = l->n ? &l->run[l->n - 1] : NULL;
     const tn_tensor *x = NULL;
@@ -92,18 +92,17 @@ static int not_kept(tn_session *s, tn_flush_scratch *f, const tn_tensor *v, cons
                  lost->name                         ? lost->name
                  : tn_kind_of(to) == TN_KIND_ASSIGN ? "a tensor"
                                                     : "gradients",
-                 tn_node_where(to, writer, sizeof writer));
+                 TN_NODE_WHERE(to));
     return TN_E_NOT_KEPT;
 }
 
 /* A kernel knows one seed. What was drawn under another, and is to be drawn again, would be other numbers. */
 static int other_seed(tn_session *s, const tn_tensor *v)
 {
-    char where[200];
     tn_error_set(&s->graph, TN_E_STATE,
                  "the numbers of %s are needed again, as in backward, and tn_set_rng has changed the seed "
                  "since; change it between steps",
-                 tn_node_where(v, where, sizeof where));
+                 TN_NODE_WHERE(v));
     return TN_E_STATE;
 }
 
