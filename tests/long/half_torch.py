@@ -31,6 +31,19 @@ def group_norm(x, w, b, c):
     return F.group_norm(x.transpose(1, 2), c["groups"], w, b, 1e-5).transpose(1, 2)
 
 
+def even(x):
+    return x[..., : x.shape[-1] // 2 * 2]
+
+
+def rotary(x, start, interleaved):
+    d = x.shape[-1]
+    at = start + torch.arange(x.shape[-2], dtype=torch.float64)[:, None]
+    angle = (at * 10000.0 ** (-2 * torch.arange(d // 2, dtype=torch.float64) / d)).to(x.dtype)
+    a, b = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., : d // 2], x[..., d // 2 :])
+    y = a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()
+    return torch.stack(y, -1).flatten(-2) if interleaved else torch.cat(y, -1)
+
+
 # of operands, labels and the case
 OPS = {
     "layer_norm": lambda x, l, c: F.layer_norm(x[0], x[1].shape, x[1], x[2], 1e-5),
@@ -69,6 +82,24 @@ OPS = {
     "nll_loss": lambda x, l, c: F.nll_loss(x[0], l, reduction=REDUCTION[c["variant"] % 3]),
     "attention, added mask": lambda x, l, c: F.scaled_dot_product_attention(x[0], x[1], x[2], attn_mask=x[3]),
     "embedding": lambda x, l, c: F.embedding(l, x[0]),
+    "atan": lambda x, l, c: x[0].atan(),
+    "hardswish": lambda x, l, c: F.hardswish(x[0]),
+    "glu": lambda x, l, c: F.glu(even(x[0]), -1),
+    "swiglu": lambda x, l, c: F.silu(x[0]) * x[1],
+    "tril": lambda x, l, c: x[0].tril(c["variant"] - 6) * x[1].triu(c["variant"] - 8),
+    "sort": lambda x, l, c: x[0].sort(dim=-1, descending=bool(c["variant"] & 1), stable=True).values,
+    "rotary": lambda x, l, c: rotary(even(x[0]), c["variant"] * 100, c["variant"] & 1),
+    "concat": lambda x, l, c: torch.cat([F.gelu(x[0]), x[1]], -1),
+    "huber_loss": lambda x, l, c: F.huber_loss(x[0], x[1], REDUCTION[c["variant"] % 3], 0.5 + c["variant"]),
+    "smooth_l1_loss": lambda x, l, c: F.smooth_l1_loss(x[0], x[1], reduction=REDUCTION[c["variant"] % 3]),
+    "kl_div": lambda x, l, c: F.kl_div(x[0], x[1], log_target=True, reduction=REDUCTION[c["variant"] % 3]),
+    "cosine_similarity": lambda x, l, c: F.cosine_similarity(x[0], x[1], -1),
+    "triplet_margin_loss": lambda x, l, c: F.triplet_margin_loss(*x, reduction=REDUCTION[c["variant"] % 3]),
+    "resize_nearest": lambda x, l, c: images(x[0], lambda t: F.interpolate(t, (3 + c["variant"], 9))),
+    "resize_bilinear": lambda x, l, c: images(
+        x[0],
+        lambda t: F.interpolate(t, (3 + c["variant"], 9), mode="bilinear", align_corners=bool(c["variant"] & 1)),
+    ),
 }
 
 
