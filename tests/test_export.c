@@ -6,6 +6,7 @@
 #include <tensor_export.h>
 #include <tensor_nn.h>
 
+#include "examples/gpt_model.h"
 #include "tests/folder.h"
 
 enum { SIDE = 8, BATCH = 8, CLASSES = 4, PIXELS = SIDE * SIDE };
@@ -174,6 +175,51 @@ static double weights_apart(const net *n, const model *m)
     return worst;
 }
 
+/* What compilers and the linker say of model.c. */
+static void needs_nothing(void)
+{
+#define STRICT " -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffreestanding -c model.c -o model.o"
+    assert_int_equal(run("cc -std=c99 -O2" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"),
+                     0);
+    assert_int_equal(run("! grep '#include <' model.c; [ \"$(grep -c '#include <' model.h)\" = 2 ]"), 0);
+    if (there_is("clang"))
+        assert_int_equal(
+            run("clang -std=c99 -O1" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"), 0);
+    if (there_is("tcc")) assert_int_equal(run("tcc -Wall -Werror -c model.c -o model.o"), 0);
+    if (there_is("c++"))
+        assert_int_equal(
+            run("echo 'extern \"C\" {\n#include \"model.h\"\n}' >h.cc && c++ -Wall -Werror -c h.cc -o h.o"),
+            0);
+}
+
+static void exports_forward(net *n, const float *image, float *logits)
+{
+    tn_train(n->s, false);
+    tn_export_begin(n->s, in_base("model.c"));
+    tn_step_begin(n->s);
+    tn_tensor *x = tn_from(n->s, image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1)), *y = forward(n, x);
+    tn_export_input(x, "image");
+    tn_export_output(y, "logits");
+    tn_tensor *kept = tn_keep(y);
+    tn_step_end(n->s);
+    assert_int_equal(tn_export_end(n->s), 0);
+    assert_int_equal(tn_read(kept, TN_F32, logits, BATCH * CLASSES * sizeof *logits), 0);
+}
+
+static void infers_alike(net *n)
+{
+    float image[BATCH * PIXELS], a[BATCH * CLASSES], b[BATCH * CLASSES];
+    int32_t label[BATCH];
+    draw(n, image, label);
+    exports_forward(n, image, a);
+    model m = load(false);
+    assert_int_equal(m.forward(m.m, image, b), 0);
+    for (int i = 0; i < BATCH * CLASSES; i++) assert_true(fabsf(a[i] - b[i]) < 1e-4f);
+    assert_int_equal(m.forward(m.m, NULL, b), 1);
+    assert_int_equal(m.forward(m.m, image, (float *)(void *)((char *)b + 2)), 1);
+    unload(&m);
+}
+
 static void trains_alike(bool images)
 {
     enum { BEFORE = 5, STEPS = 100 };
@@ -227,6 +273,8 @@ static void trains_alike(bool images)
     assert_true(some[1] != 0 || some[0] == 0);
     assert_int_equal(m.set(m.m, "first.bias", some, 19), 19);
     unload(&m);
+    if (images) needs_nothing();
+    infers_alike(&n);
     assert_int_equal(tn_close(n.s), 0);
 }
 
@@ -240,63 +288,98 @@ TEST(a_convolutional_network_trains_on_in_its_file)
     trains_alike(true);
 }
 
-static void exports_forward(net *n, const float *image, float *logits)
+/* ---- a GPT ---- */
+
+enum { CONTEXT = 12, TOKENS = 11, WINDOWS = 3 };
+
+static double gpt_step(tn_session *s, const struct gpt *g, tn_optim *optim, const int32_t *token,
+                       const int32_t *next)
 {
-    tn_train(n->s, false);
-    tn_export_begin(n->s, in_base("model.c"));
-    tn_step_begin(n->s);
-    tn_tensor *x = tn_from(n->s, image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1)), *y = forward(n, x);
-    tn_export_input(x, "image");
-    tn_export_output(y, "logits");
-    tn_tensor *kept = tn_keep(y);
-    tn_step_end(n->s);
-    assert_int_equal(tn_export_end(n->s), 0);
-    assert_int_equal(tn_read(kept, TN_F32, logits, BATCH * CLASSES * sizeof *logits), 0);
+    tn_step_begin(s);
+    tn_tensor *x = tn_from(s, token, TN_I32, TN_SHAPE(WINDOWS, CONTEXT));
+    tn_tensor *y = tn_from(s, next, TN_I32, TN_SHAPE(WINDOWS * CONTEXT));
+    tn_export_input(x, "token");
+    tn_export_input(y, "next");
+    tn_tensor *loss = tn_cross_entropy(tn_reshape(gpt_forward(g, x), TN_SHAPE(WINDOWS * CONTEXT, TOKENS)), y);
+    tn_export_output(loss, "loss");
+    tn_backward(loss);
+    tn_optim_step(optim);
+    tn_tensor *kept = tn_keep(loss);
+    tn_step_end(s);
+    const double v = tn_item(kept);
+    tn_free(kept);
+    return v;
 }
 
-TEST(a_forward_pass_gives_the_same_logits)
+/* A token is the sum of the two before it, but for noise. */
+static void draw_tokens(uint32_t *random, int32_t *token, int32_t *next)
 {
-    float image[BATCH * PIXELS], a[BATCH * CLASSES], b[BATCH * CLASSES];
-    int32_t label[BATCH];
-    for (int images = 0; images < 2; images++) {
-        net n = make(images);
-        draw(&n, image, label);
-        for (int i = 0; i < 3; i++) step(&n, image, label);
-        exports_forward(&n, image, a);
-        model m = load(false);
-        assert_int_equal(m.forward(m.m, image, b), 0);
-        for (int i = 0; i < BATCH * CLASSES; i++) assert_true(fabsf(a[i] - b[i]) < 1e-5f);
-        assert_int_equal(m.forward(m.m, NULL, b), 1);
-        assert_int_equal(m.forward(m.m, image, (float *)(void *)((char *)b + 2)), 1);
-        unload(&m);
-        assert_int_equal(tn_close(n.s), 0);
+    for (int w = 0; w < WINDOWS; w++) {
+        int32_t a = 1, b = (int32_t)((*random = *random * 1664525u + 1013904223u) >> 8) % TOKENS;
+        for (int i = 0; i < CONTEXT; i++) {
+            const int32_t sum = (a + b) % TOKENS;
+            token[w * CONTEXT + i] = b;
+            next[w * CONTEXT + i] = sum;
+            a = b;
+            b = sum;
+        }
     }
 }
 
-/* ---- what is said of the file ---- */
-
-TEST(the_file_needs_nothing_and_compilers_are_silent)
+TEST(a_gpt_trains_on_in_its_file)
 {
-    float image[BATCH * PIXELS];
-    int32_t label[BATCH];
-    net n = make(true);
-    draw(&n, image, label);
-    assert_int_equal(tn_export_begin(n.s, in_base("model.c")), 0);
-    step(&n, image, label);
-    assert_int_equal(tn_export_end(n.s), 0);
-    assert_int_equal(tn_close(n.s), 0);
-#define STRICT " -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffreestanding -c model.c -o model.o"
-    assert_int_equal(run("cc -std=c99 -O2" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"),
-                     0);
-    assert_int_equal(run("! grep '#include <' model.c; [ \"$(grep -c '#include <' model.h)\" = 2 ]"), 0);
-    if (there_is("clang"))
-        assert_int_equal(
-            run("clang -std=c99 -O1" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"), 0);
-    if (there_is("tcc")) assert_int_equal(run("tcc -Wall -Werror -c model.c -o model.o"), 0);
-    if (there_is("c++"))
-        assert_int_equal(
-            run("echo 'extern \"C\" {\n#include \"model.h\"\n}' >h.cc && c++ -Wall -Werror -c h.cc -o h.o"),
-            0);
+    tn_session *s = tn_open(.device = TN_CPU, .seed = 3, .threads = 2, .log = quiet);
+    struct gpt g;
+    uint32_t random = 5;
+    int32_t token[WINDOWS * CONTEXT], next[WINDOWS * CONTEXT];
+    make_gpt(s, &g, &(struct gpt_shape){.layers = 1, .heads = 2, .dim = 16, .ctx = CONTEXT}, TOKENS);
+    tn_optim *optim = gpt_optimizer(s, 3e-3);
+    for (int i = 0; i < 3; i++) {
+        draw_tokens(&random, token, next);
+        if (i == 2) tn_export_begin(s, in_base("model.c"));
+        gpt_step(s, &g, optim, token, next);
+    }
+    if (tn_export_end(s)) fprintf(stderr, "%s\n", tn_error_text(s));
+    assert_int_equal(tn_error(s), 0);
+    model m = load(true);
+    double worst = 0, first = 0, last = 0;
+    for (int i = 0; i < 100; i++) {
+        draw_tokens(&random, token, next);
+        const double own = gpt_step(s, &g, optim, token, next),
+                     its = (double)((float (*)(void *, const int32_t *, const int32_t *))(
+                                        void (*)(void))m.step)(m.m, token, next);
+        if (!(fabs(own - its) <= worst)) worst = fabs(own - its);
+        if (i == 0) first = own;
+        last = own;
+    }
+    if (!(worst < 1e-5) || !(last < first - 0.4))
+        fprintf(stderr, "losses from %g to %g, %g apart\n", first, last, worst);
+    assert_true(worst < 1e-5);
+    assert_true(last < first - 0.4);
+    token[4] = TOKENS;
+    assert_true(isnan((double)((float (*)(void *, const int32_t *, const int32_t *))(void (*)(void))m.step)(
+        m.m, token, next)));
+    unload(&m);
+
+    /* and its logits alone */
+    float a[WINDOWS * CONTEXT * TOKENS], b[WINDOWS * CONTEXT * TOKENS];
+    draw_tokens(&random, token, next);
+    tn_export_begin(s, in_base("model.c"));
+    tn_step_begin(s);
+    tn_tensor *x = tn_from(s, token, TN_I32, TN_SHAPE(WINDOWS, CONTEXT)), *y = gpt_forward(&g, x),
+              *kept = tn_keep(y);
+    tn_export_input(x, "token");
+    tn_export_output(y, "logits");
+    tn_step_end(s);
+    assert_int_equal(tn_export_end(s), 0);
+    assert_int_equal(tn_read(kept, TN_F32, a, sizeof a), 0);
+    m = load(false);
+    assert_int_equal(m.forward(m.m, (const float *)(const void *)token, b), 0);
+    for (int i = 0; i < WINDOWS * CONTEXT * TOKENS; i++) assert_true(fabsf(a[i] - b[i]) < 1e-4f);
+    token[0] = -1;
+    assert_int_equal(m.forward(m.m, (const float *)(const void *)token, b), 1);
+    unload(&m);
+    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- what cannot be exported ---- */
@@ -377,4 +460,10 @@ TEST(what_cannot_be_exported_is_an_error_that_says_why)
     assert_int_equal(tn_close(s), 0);
 }
 
-RUN_TESTS(make_base, drop_base)
+static int begin(void **state)
+{
+    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
+    return make_base(state);
+}
+
+RUN_TESTS(begin, drop_base)

@@ -269,7 +269,8 @@ static void put_opening(const tn_export *x, tn_growing *t)
            x->stack_bytes + (x->macs > 0 ? 26 * 1024u : 0u) + 512, x->macs, x->name, action(x),
            x->table.p ? x->table.p : "", x->name, action(x));
     tn_put(t,
-           "#include \"%s.h\"\n\n#define bool _Bool\n#if defined(__clang__)\n#pragma STDC FP_CONTRACT "
+           "#include \"%s.h\"\n\n#define bool  _Bool\n#define true  1\n#define false 0\n#if "
+           "defined(__clang__)\n#pragma STDC FP_CONTRACT "
            "OFF\n#endif\n\n",
            x->name);
 }
