@@ -33,6 +33,7 @@ $(if $(word 2,$(BUILD)),$(error BUILD is a folder without a space in its name, n
 LIBDIR ?= $(call path,$(PREFIX))/lib
 INCLUDEDIR ?= $(call path,$(PREFIX))/include
 DOCDIR ?= $(call path,$(PREFIX))/share/doc/libtensor
+PYDIR ?= $(call path,$(PREFIX))/share/libtensor
 BINDIR ?= $(call path,$(PREFIX))/bin
 MANDIR ?= $(call path,$(PREFIX))/share/man
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -144,6 +145,7 @@ help:
 	@echo 'make bench       times each operator, and the fused against the eager step'
 	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
+	@echo 'make manual      build/operators.md, the operators by chapter'
 	@echo 'make texts       writes tests/texts, the kernels and plans of 73 programs, where a change of them is meant'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
@@ -496,10 +498,17 @@ endef
 install: export PC_TEXT = $(PC)
 install: export CMAKE_CONFIG_TEXT = $(CMAKE_CONFIG)
 install: export CMAKE_VERSION_TEXT = $(CMAKE_VERSION)
-install: lib $(BUILD)/tensor
+# The manual of operators, of the header that declares them.
+.PHONY: manual
+manual: $(BUILD)/operators.md
+$(BUILD)/operators.md: include/tensor_ops.h tools/manual.awk | $(BUILD)
+	$(Q)awk -f tools/manual.awk $< >$@.new && mv $@.new $@
+
+install: lib $(BUILD)/tensor $(BUILD)/operators.md
 	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(LIBDIR)/cmake/libtensor' '$(DESTDIR)$(DOCDIR)'
 	install -m 644 $(HEADERS) '$(DESTDIR)$(INCLUDEDIR)'
-	install -m 644 LICENSE '$(DESTDIR)$(DOCDIR)'
+	install -m 644 LICENSE CHANGELOG.md $(BUILD)/operators.md '$(DESTDIR)$(DOCDIR)'
+	install -d '$(DESTDIR)$(PYDIR)' && install -m 644 python/libtensor.py '$(DESTDIR)$(PYDIR)'
 	install -m 644 $(BUILD)/libtensor.a '$(DESTDIR)$(LIBDIR)'
 	install -m 755 $(BUILD)/libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)'
 	install -m 755 $(BUILD)/tensor '$(DESTDIR)$(BINDIR)'
@@ -513,7 +522,9 @@ install: lib $(BUILD)/tensor
 
 uninstall:
 	cd '$(DESTDIR)$(INCLUDEDIR)' && rm -f $(notdir $(HEADERS))
-	rm -f '$(DESTDIR)$(DOCDIR)/LICENSE' && rmdir '$(DESTDIR)$(DOCDIR)' 2>/dev/null || :
+	rm -f '$(DESTDIR)$(PYDIR)/libtensor.py'
+	cd '$(DESTDIR)$(DOCDIR)' && rm -f LICENSE CHANGELOG.md operators.md
+	rmdir '$(DESTDIR)$(DOCDIR)' 2>/dev/null || :
 	rm -f '$(DESTDIR)$(BINDIR)/tensor' '$(DESTDIR)$(MANDIR)/man1/tensor.1'
 	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc cmake/libtensor/libtensorConfig*.cmake
 

@@ -15,7 +15,7 @@ files() {
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
     for f in lib/pkgconfig/libtensor.pc lib/cmake/libtensor/libtensorConfig.cmake lib/cmake/libtensor/libtensorConfigVersion.cmake \
         bin/tensor share/man/man1/tensor.1; do echo "./$f"; done >>"$tmp/want"
-    echo ./share/doc/libtensor/LICENSE >>"$tmp/want"
+    for f in doc/libtensor/LICENSE doc/libtensor/CHANGELOG.md doc/libtensor/operators.md libtensor/libtensor.py; do echo "./share/$f"; done >>"$tmp/want"
     sort -o "$tmp/want" "$tmp/want"
     same "$tmp/want" "$tmp/have"
 }
@@ -150,6 +150,12 @@ by_cmake() {
 }
 if command -v pkg-config >/dev/null; then check link_me_by_pkg_config by_make; else skip link_me_by_pkg_config "no pkg-config"; fi
 if command -v cmake >/dev/null; then check link_me_by_cmake by_cmake; else skip link_me_by_cmake "no cmake"; fi
+
+manual() { # each operator stands in it
+    sed -n 's/^TN_OP(\([a-z_0-9]*\),.*/tn_\1/p' include/tensor_ops.h | sort >"$tmp/operators"
+    sed -n 's/^- `\([a-z_0-9]*\)(.*)`.*/\1/p' "$at/share/doc/libtensor/operators.md" | sort | same "$tmp/operators" -
+}
+check manual_of_operators manual
 
 plane() { "$BUILD/linear_regression" --quiet | tee "$tmp/plane" | grep -E '^y = (3.00|2.99|3.01) x0 - (2.00|1.99|2.01) x1 [+] 0.(50|49|51), root mean square error 0.(09|10)[0-9]$'; }
 check linear_regression plane
