@@ -22,7 +22,7 @@ awk -v dir="$tmp/block" '
 
 # ---- commands ---------------------------------------------------------------------------------------------
 
-for f in Makefile LICENSE CHANGELOG.md include src autograd fuser nn examples tools python bench tests data; do ln -s "$PWD/$f" "$work/$f"; done
+for f in Makefile LICENSE CHANGELOG.md docs include src autograd fuser nn examples tools python bench tests data; do ln -s "$PWD/$f" "$work/$f"; done
 [ "$BUILD" = build ] || ln -s "$(realpath "$BUILD")" "$work/build"
 case $BUILD in /*) ;; *) mkdir -p "$work/$(dirname "$BUILD")" && ln -s "$(realpath "$BUILD")" "$work/$BUILD" ;; esac
 printf '#!/bin/sh\nexec %s %s "$@"\n' "$CC" "$SAN" >"$tmp/bin/cc"
