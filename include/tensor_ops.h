@@ -178,7 +178,8 @@ TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy
  * strided operands cost no copy. Integers give integers, which wrap around; bool is TN_E_DTYPE. */
 TN_OP(matmul, tn_tensor *x, tn_tensor *y);
 /* torch.einsum of n tensors, up to 8: "bij,bjk->bik"; without "->" the result has the letters that stand once, in order
- * of the alphabet. A letter twice in one operand, and "...", are TN_E_ARG; letters alike have extents alike. */
+ * of the alphabet. "..." stands for the axes that have no letter, counted from the last; these broadcast, and stand
+ * first in a result that is not named. Letters alike have extents alike. A letter twice in one operand is TN_E_ARG. */
 TN_OP(einsum, const char *equation, int n, tn_tensor *const *xs);
 /* x [.., in] * weight [out, in]^T + bias [out] -> [.., out]; bias may be NULL. */
 TN_OP(affine, tn_tensor *x, tn_tensor *weight, tn_tensor *bias);

@@ -9,7 +9,7 @@
 /* An operand, or what a pair has become, and the letter of each axis. */
 typedef struct term {
     tn_tensor *x;
-    char letter[TN_MAX_DIMS + 1];
+    char letter[TN_MAX_DIMS + 2]; /* those that "..." stands for are digits, the last axis '0' */
 } term;
 
 static bool has(const char *letters, char c)
@@ -83,24 +83,39 @@ static bool pair(term *a, term *b, const char *needed)
     return a->x != NULL;
 }
 
-/* Reads the letters of one operand, or of the result, up to ',', "->" or the end. false: they are none. */
+/* Reads the letters of one operand, or of the result, up to ',', "->" or the end; "..." as one '.'. false:
+ * they are none. */
 static bool read_letters(const char **at, char *letter)
 {
     int n = 0;
     for (; **at && **at != ',' && **at != '-'; ++*at) {
         if (**at == ' ') continue;
-        if (!isalpha((unsigned char)**at) || n == TN_MAX_DIMS || memchr(letter, **at, (size_t)n))
+        const bool dots = !strncmp(*at, "...", 3);
+        if ((!dots && !isalpha((unsigned char)**at)) || n > TN_MAX_DIMS || memchr(letter, **at, (size_t)n))
             return false;
         letter[n++] = **at;
+        if (dots) *at += 2;
     }
     letter[n] = 0;
     return true;
 }
 
-/* Without "->": what stands once, in the order of the alphabet. */
-static void usual_result(int n, const term *t, char *out)
+/* Puts n digits in the place of the '.', so that the letters are those of as many axes. */
+static bool spell_dots(char *letter, int n)
 {
-    size_t k = 0;
+    char *dot = strchr(letter, '.');
+    if (!dot) return strlen(letter) <= TN_MAX_DIMS;
+    if (n < 0 || strlen(letter) - 1 + (size_t)n > TN_MAX_DIMS) return false;
+    memmove(dot + n, dot + 1, strlen(dot));
+    for (int i = 0; i < n; i++) dot[i] = (char)('0' + n - 1 - i);
+    return true;
+}
+
+/* Without "->": what "..." stands for, and what stands once, in the order of the alphabet. */
+static void usual_result(int n, const term *t, int n_dots, char *out)
+{
+    size_t k = (size_t)n_dots;
+    for (int i = 0; i < n_dots; i++) out[i] = (char)('0' + n_dots - 1 - i);
     for (int c = 'A'; c <= 'z'; c++) {
         int times = 0;
         for (int i = 0; i < n; i++) times += isalpha(c) && has(t[i].letter, (char)c);
@@ -113,16 +128,20 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
 {
     const char *at = equation;
     bool good = true;
+    int n_dots = 0;
     int64_t extent[128] = {0};
     for (int i = 0; i < n && good; i++) {
         t[i].x = in[i];
         good = read_letters(&at, t[i].letter) && (i + 1 < n ? *at == ',' : !*at || !strncmp(at, "->", 2));
         if (i + 1 < n) at += good;
+        const int own = in[i]->ndim - (int)strlen(t[i].letter) + 1;
+        if (strchr(t[i].letter, '.') && own > n_dots) n_dots = own;
+        good = good && spell_dots(t[i].letter, own > 0 ? own : 0);
     }
-    usual_result(n, t, out);
+    usual_result(n, t, n_dots, out);
     if (good && *at) {
         at += 2;
-        good = read_letters(&at, out) && !*at;
+        good = read_letters(&at, out) && !*at && spell_dots(out, n_dots);
         for (const char *c = out; *c && good; c++) {
             int times = 0;
             for (int i = 0; i < n; i++) times += has(t[i].letter, *c);
@@ -141,13 +160,19 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
         bool fits = (int)strlen(t[i].letter) == in[i]->ndim;
         for (int k = 0; k < in[i]->ndim && fits; k++) {
             int64_t *e = &extent[(int)t[i].letter[k]];
-            fits = !*e || *e == in[i]->shape[k] + 1;
-            *e = in[i]->shape[k] + 1;
+            const bool spread = isdigit((unsigned char)t[i].letter[k]) && (*e == 2 || in[i]->shape[k] == 1);
+            fits = !*e || spread || *e == in[i]->shape[k] + 1;
+            if (!spread || *e <= 2) *e = in[i]->shape[k] + 1;
         }
         if (fits) continue;
         tn_error_set(g, TN_E_SHAPE, "operand %d %s does not fit '%s' of \"%s\"", i, TN_TENSOR_TEXT(in[i]),
                      t[i].letter, equation);
         return false;
+    }
+    for (int i = 0; i < n; i++) { /* what "..." stands for broadcasts */
+        int64_t shape[TN_MAX_DIMS];
+        for (int k = 0; k < in[i]->ndim; k++) shape[k] = extent[(int)t[i].letter[k]] - 1;
+        if (!(t[i].x = tn_mk_expand(in[i], in[i]->ndim, shape))) return false;
     }
     return true;
 }
@@ -160,7 +185,7 @@ tn_tensor *tn_einsum_at(const char *equation, int n, tn_tensor *const *xs, const
     const tn_op_key key = {.part = {equation}, .bytes = {equation ? strlen(equation) : 0}};
     tn_scope sc = tn_enter_join(&key, "einsum", n, xs, in, file, line);
     term t[MOST_OPERANDS];
-    char out[TN_MAX_DIMS + 1], needed[MOST_OPERANDS * TN_MAX_DIMS + 1];
+    char out[TN_MAX_DIMS + 2], needed[MOST_OPERANDS * TN_MAX_DIMS + 1];
     if (sc.ok && (!equation || n > MOST_OPERANDS))
         return tn_leave_error(&sc, equation ? TN_E_ARG : TN_E_NULL, "%s",
                               equation ? "more than 8 tensors" : "the equation is NULL");
