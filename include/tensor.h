@@ -331,9 +331,10 @@ TN_FUNCTION(int, no_grad_end, tn_session *s);
 
 /* What is recorded between the two is computed a second time for backward instead of being kept for it: a step takes
  * less memory and more time. Kept are the values that come from outside and go outside, so put a layer or a block
- * between them, as torch.utils.checkpoint does a function. Losses and gradients are the same to the bit: random draws
- * (tn_dropout) are drawn again as they were, assignments (batch_norm's running statistics) take place once. Nests; the
- * outermost pair counts. Of steps in fused mode; eager mode and tn_grad keep what they keep. TN_E_STATE: outside of a
+ * between them, as torch.utils.checkpoint does a function. It is the same training: random draws (tn_dropout) are drawn
+ * again as they were, assignments (batch_norm's running statistics) take place once. Which operators share a kernel may
+ * change, and with it the order of sums on a GPU, so that losses there agree but for rounding; on a CPU those of
+ * transformers, convolutions and recurrences have been seen to agree to the bit. Nests; the outermost pair counts. Of steps in fused mode; eager mode and tn_grad keep what they keep. TN_E_STATE: outside of a
  * step, an end without a begin, or a step that ends in between. */
 TN_FUNCTION(int, checkpoint_begin, tn_session *s);
 TN_FUNCTION(int, checkpoint_end, tn_session *s);
