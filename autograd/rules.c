@@ -249,7 +249,7 @@ static tn_tensor *extreme_back(tn_tensor *n, tn_tensor *x, tn_tensor *g)
 
 /* ---- products ---- */
 
-static tn_tensor *swap_last(tn_tensor *x) { return tn_mk_swap(x, x->ndim - 2, x->ndim - 1); }
+static tn_tensor *swap_last(tn_tensor *x) { return x ? tn_mk_swap(x, x->ndim - 2, x->ndim - 1) : NULL; }
 
 static bool is_swapped(const tn_tensor *x)
 {
