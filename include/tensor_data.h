@@ -158,8 +158,7 @@ typedef struct tn_augment {
                        RandomResizedCrop. Of photographs, which are then decoded in each pass; without pad */
     double brightness, contrast, saturation; /* ColorJitter's, in this order: times factors from 1 - b to 1 + b */
     double mixup;   /* alpha, up to 4: x becomes r x + (1 - r) other, r ~ Beta(alpha, alpha), of another item of the batch,
-                       and y [n, classes] f32 shares of classes: a loss is
-                       tn_neg(tn_mean(tn_sum(tn_mul(b.y, tn_log_softmax(logits, -1)), TN_AXES(-1), false), TN_ALL, false)) */
+                       and y [n, classes] f32 shares of classes, as tn_cross_entropy takes them */
 } tn_augment;
 
 typedef struct tn_loader_options {

@@ -275,7 +275,9 @@ typedef struct tn_loss_options {
     bool log_target; /* kl_div: the target, too, is a logarithm */
     size_t size;
 } tn_loss_options;
-/* logits [.., classes], labels [..] of any integer type. The mean is over labels that are not ignored. */
+/* logits [.., classes], labels [..] of any integer type. The mean is over labels that are not ignored. cross_entropy also
+ * takes floating labels of the logits' shape: shares of the classes, as mixup makes them, -sum(share * log_softmax(logits))
+ * of each row, whose mean is over all rows; they may want a gradient, and there is no ignore_index. */
 TN_OP(cross_entropy, tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options);
 TN_OP(nll_loss, tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *options);
 TN_OP(mse_loss, tn_tensor *x, tn_tensor *target, const tn_loss_options *options);

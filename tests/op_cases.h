@@ -296,6 +296,10 @@ OP("cross_entropy/3d", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_ME
 OP("cross_entropy/sum", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_SUM), R(4, 5), I(0, 5, 4))
 OP("cross_entropy/none", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_NONE), R(4, 5), I(0, 5, 4))
 OP("cross_entropy/smooth", 0, tn_cross_entropy(x[0], x[1], .label_smoothing = 0.1), R(4, 5), I(0, 5, 4))
+OP("cross_entropy/soft", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_MEAN), R(4, 5), R(4, 5))
+OP("cross_entropy/soft_3d", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_NONE, .label_smoothing = 0.1),
+   R(2, 3, 4), R(2, 3, 4))
+OP("cross_entropy/soft_row", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_SUM), R(6), R(6))
 OP("cross_entropy/ignore", 0, tn_cross_entropy(x[0], x[1], .use_ignore_index = true, .ignore_index = 2),
    R(8, 4), I(0, 4, 8))
 OP("nll_loss", 0, tn_nll_loss(x[0], x[1], .reduction = TN_REDUCE_MEAN), RR(-4, 0, 4, 5), I(0, 5, 4))

@@ -162,6 +162,7 @@ TEST_IN(dtypes, setup, teardown)
     fails(TN_E_DTYPE, "embedding", "f32", tn_embedding(a, a));
     fails(TN_E_DTYPE, "cross_entropy", "f32",
           tn_cross_entropy(a, zeros(TN_SHAPE(2)), .reduction = TN_REDUCE_MEAN));
+    fails(TN_E_ARG, "cross_entropy", "shares|ignore_index", tn_cross_entropy(a, a, .use_ignore_index = true));
     fails(TN_E_DTYPE, "one_hot", "f32", tn_one_hot(a, 3));
     fails(TN_E_DTYPE, "where", "condition must be bool|f32", tn_where(a, a, a));
     fails(TN_E_DTYPE, "where", "condition must be bool|i64", tn_where(i, a, a));

@@ -208,6 +208,8 @@ OP("cross_entropy_smooth", 0, tn_cross_entropy(x[0], x[1], .label_smoothing = 0.
 OP("cross_entropy_ignore", 0,
    tn_cross_entropy(x[0], x[1], .use_ignore_index = true, .ignore_index = 2, .label_smoothing = 0.1), "x",
    "y")
+OP("cross_entropy_soft", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_MEAN), "x", "y")
+OP("cross_entropy_soft_smooth", 0, tn_cross_entropy(x[0], x[1], .label_smoothing = 0.2), "x", "y")
 OP("cross_entropy_ignored_all", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_SUM), "x", "y")
 OP("nll_loss", 0, tn_nll_loss(x[0], x[1]), "x", "y")
 OP("mse_loss", 0, tn_mse_loss(x[0], x[1]), "x", "y")

@@ -62,7 +62,7 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
         return false;
     }
     if (!tn_dtype_is_int(labels->dtype) || !tn_dtype_is_float(x->dtype)) {
-        tn_error_set(g, TN_E_DTYPE, "wants floating x and integer labels, got %s and %s",
+        tn_error_set(g, TN_E_DTYPE, "wants floating x and integer labels, one for each row, got %s and %s",
                      tn_dtype_name(x->dtype), tn_dtype_name(labels->dtype));
         return false;
     }
@@ -158,6 +158,19 @@ static tn_tensor *cross_entropy(tn_scope *sc, tn_tensor *x, tn_tensor *labels, c
     return out;
 }
 
+/* Labels that are shares of the classes: row loss = -sum ((1 - s) share + s / c) log softmax x. */
+static tn_tensor *soft_cross_entropy(tn_tensor *x, tn_tensor *share, const tn_loss_options *o)
+{
+    if (!x || !share) return NULL;
+    const int axis = x->ndim - 1;
+    const double s = o->label_smoothing, c = (double)x->shape[axis];
+    tn_tensor *t = wide(share);
+    if (s != 0) t = add(mul(t, num(t, 1 - s)), num(t, ratio(s, c)));
+    tn_tensor *row = neg(total(mul(t, tn_log_softmax_of(wide(x), axis)), 1u << axis));
+    if (row && axis) row = tn_mk_reshape(row, axis, x->shape);
+    return axis ? finish(row, o->reduction, x->dtype) : row ? to_scalar(narrow(row, x->dtype)) : NULL;
+}
+
 tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options,
                                const char *file, int line)
 {
@@ -167,6 +180,15 @@ tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_lo
     if (sc.ok && !known_reduction(sc.g, &o, false)) return tn_leave(&sc, NULL);
     if (sc.ok && !(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tn_leave_error(&sc, TN_E_ARG, "label_smoothing is %g, must be in [0, 1)", o.label_smoothing);
+    if (sc.ok && logits->ndim && tn_dtype_is_float(labels->dtype) && tn_same_shape(logits, labels)) {
+        if (!tn_dtype_is_float(logits->dtype) || o.use_ignore_index)
+            return tn_leave_error(
+                &sc, o.use_ignore_index ? TN_E_ARG : TN_E_DTYPE,
+                "labels %s are shares of classes, beside which ignore_index means nothing and x "
+                "%s has to be floating",
+                TN_TENSOR_TEXT(labels), TN_TENSOR_TEXT(logits));
+        return tn_leave(&sc, soft_cross_entropy(exact(logits), exact(labels), &o));
+    }
     return tn_leave(&sc, sc.ok ? cross_entropy(&sc, exact(logits), labels, &o) : NULL);
 }
 PLAIN(cross_entropy, (tn_tensor * logits, tn_tensor *labels, const tn_loss_options *options),

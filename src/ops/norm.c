@@ -69,7 +69,7 @@ static bool log_softmax_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
-static tn_tensor *log_softmax_of(tn_tensor *x, int axis)
+tn_tensor *tn_log_softmax_of(tn_tensor *x, int axis)
 {
     x = floating(x);
     if (!x) return NULL;
@@ -95,7 +95,7 @@ static tn_tensor *log_softmax_of(tn_tensor *x, int axis)
     }                                                                                                        \
     PLAIN(name, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 ALONG_AXIS(softmax, tn_softmax_of)
-ALONG_AXIS(log_softmax, log_softmax_of)
+ALONG_AXIS(log_softmax, tn_log_softmax_of)
 
 /* ---- layer_norm, rms_norm, group_norm ---- */
 

@@ -117,6 +117,7 @@ tn_scope tn_enter_join(const tn_op_key *key, const char *name, int n, tn_tensor 
 
 /* ---- norm.c, attention.c: what other files of this room build on ---- */
 tn_tensor *tn_softmax_of(tn_tensor *x, int axis);         /* axis not negative */
+tn_tensor *tn_log_softmax_of(tn_tensor *x, int axis);     /* likewise */
 tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis); /* the same, but 0 where all of a row is -inf */
 bool tn_is_softmax(const tn_tensor *x, int axis);         /* x was made by it */
 tn_tensor *tn_dropout_of(tn_tensor *x, double p);

@@ -342,6 +342,9 @@ def make_ops():
     case("cross_entropy_smooth", lambda x, y: ce(x, y, label_smoothing=0.2), x=logits, y=labels)
     case("cross_entropy_ignore", lambda x, y: ce(x, y, ignore_index=2, label_smoothing=0.1), x=logits,
          y=labels.clamp(min=0))
+    shares = draw(41, 6, 5, low=-4, high=4).softmax(1)
+    case("cross_entropy_soft", lambda x, y: ce(x, y), x=logits, y=shares)
+    case("cross_entropy_soft_smooth", lambda x, y: ce(x, y, label_smoothing=0.2), x=logits, y=shares)
     case("cross_entropy_ignored_all", lambda x, y: ce(x, y, reduction="sum"), x=logits, y=labels * 0 - 100)
     case("nll_loss", lambda x, y: F.nll_loss(x, y), x=logits, y=labels)
     target = draw(41, 6, 5)
