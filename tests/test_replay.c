@@ -372,6 +372,23 @@ TEST(each_of_them_is_replayed)
     }
 }
 
+/* From the fourth step on nothing is to have a gradient. */
+TEST(without_gradients_is_another_step)
+{
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
+    tn_tensor *w = tn_param(s, "w", tn_full(s, 2, TN_F32, TN_SHAPE(3)));
+    for (int i = 0; i < 6; i++) {
+        tn_step_begin(s);
+        if (i > 2) tn_no_grad_begin(s);
+        tn_tensor *y = tn_add_scalar(w, 1.0);
+        assert_int_equal(tn_wants_gradient(y), i <= 2);
+        if (i > 2) tn_no_grad_end(s);
+        assert_true(tn_item(tn_sum(y, TN_ALL, false)) == 9);
+        assert_int_equal(tn_step_end(s), 0);
+    }
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* ---- the plans that are remembered ---- */
 
 static tn_session *open_with_plans(const char *most)
