@@ -58,6 +58,12 @@ TN_API void *tn_calloc(size_t n, size_t size);
 TN_API void *tn_realloc(void *p, size_t bytes);
 TN_API void tn_free_mem(void *p);
 
+/* ---- the environment ---- */
+
+/* What an environment variable is set to; NULL where it is not set, or empty. It is the library's only way to look at the
+ * environment, and NULL for every variable in a program with rights that its caller lacks (set-user-id). */
+TN_API const char *tn_setting(const char *name);
+
 /* ---- numbers as text ---- */
 
 /* As the functions of <stdio.h> and <stdlib.h> of these names, with a point in numbers whatever locale the program

@@ -144,8 +144,8 @@ static int all_rounds(comparing *c, int rounds, double seconds)
 
 static int put_away(tn_session *s, char *path, size_t size)
 {
-    const char *place = getenv("TMPDIR");
-    if (snprintf(path, size, "%s/libtensor-compare-XXXXXX", place && *place ? place : "/tmp") >= (int)size)
+    const char *place = tn_setting("TMPDIR");
+    if (snprintf(path, size, "%s/libtensor-compare-XXXXXX", place ? place : "/tmp") >= (int)size)
         return tn_fail(s, TN_E_IO, op, "TMPDIR is too long a name");
     const int fd = mkstemp(path);
     if (fd < 0) return tn_fail(s, TN_E_IO, op, "%s cannot be made, to put the state of the run away", path);

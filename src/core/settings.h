@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "../../include/tensor.h"
+#include "../../include/tensor_extend.h" /* tn_setting */
 
 #define TN_ACCEPTED_DEVICES "auto, cpu, cuda and ref"
 #define TN_ACCEPTED_MODES   "fused and eager"
@@ -36,14 +36,10 @@ typedef struct tn_settings {
 /* log may be NULL. The texts belong to the environment. */
 tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user);
 
-/* Returns what an environment variable is set to; NULL where it is not set, or empty. It is the library's
- * only way to look at the environment, and NULL for every variable in a program with rights that its caller
- * lacks. */
-const char *tn_setting(const char *name);
-
-/* Returns true for such a program, set-user-id or with capabilities of its own (AT_SECURE): its environment
- * is its caller's, and may name no compiler, library, cache or file. A compiler, oneDNN and the libraries of
- * CUDA look into the environment themselves, so none of them is used: the library's own loops compute. */
+/* Returns true for a program with rights that its caller lacks, set-user-id or with capabilities of its own
+ * (AT_SECURE), to which tn_setting (<tensor_extend.h>) says nothing: its environment is its caller's, and may
+ * name no compiler, library, cache or file. A compiler, oneDNN and the libraries of CUDA look into the
+ * environment themselves, so none of them is used: the library's own loops compute. */
 bool tn_setting_is_foreign(void);
 
 #endif
