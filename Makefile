@@ -394,6 +394,7 @@ LONG_PROGRAMS ?= 6000
 LONG_HALF ?= 5000
 LONG_TRAINING ?= 500
 LONG_REPLAY ?= 300
+LONG_EXPORTS ?= 300
 LONG_SEED ?= 1
 test-long: need-test
 	$(again) programs $(LONG)
@@ -401,6 +402,7 @@ test-long: need-test
 	@for t in $(LONG); do echo "$$t" && "$$t" || exit 1; done
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_OPTIMISED) --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_export --programs $(LONG_EXPORTS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_files --kills 300 --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)

@@ -16,25 +16,7 @@ static tn_tensor *now(tn_tensor *x, uint32_t region)
 /* Those of the nodes whose values a second node can make. */
 static bool can_be_made(const tn_tensor *n)
 {
-    switch (tn_kind_of(n)) {
-    case TN_KIND_LEAF:
-    case TN_KIND_NUMBER:
-    case TN_KIND_RANDOM:
-    case TN_KIND_ASSIGN: return false;
-    case TN_KIND_IOTA:
-    case TN_KIND_ELTWISE:
-    case TN_KIND_CAST:
-    case TN_KIND_REDUCE:
-    case TN_KIND_SCAN:
-    case TN_KIND_SORT:
-    case TN_KIND_VIEW:
-    case TN_KIND_GEMM:
-    case TN_KIND_CONV:
-    case TN_KIND_WINDOW:
-    case TN_KIND_GATHER:
-    case TN_KIND_SCATTER:
-    case TN_KIND_ATTENTION: break;
-    }
+    if (!tn_kind_is_computed(tn_kind_of(n))) return false;
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i]->base->flags & TN_F_LOST) return false;
     return true;
@@ -61,7 +43,7 @@ static bool make(tn_graph *g, tn_tensor *n)
 {
     tn_tensor *in[UINT8_MAX];
     for (int i = 0; i < n->n_in; i++) in[i] = now(n->in[i], n->region);
-    tn_tensor *m = tn_node_new(g, (tn_op)n->op, (tn_dtype)n->dtype, n->ndim, n->shape, n->n_in, in);
+    tn_tensor *m = tn_node_new(g, n->op, n->dtype, n->ndim, n->shape, n->n_in, in);
     if (!m) return false;
     m->attr = n->attr;
     m->base = n->base == n ? m : now(n->base, n->region);

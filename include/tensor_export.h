@@ -30,9 +30,13 @@
  * label, a token) is out of range, model_forward gives 1 and model_step a NaN; no parameter has changed then, outputs
  * may have. Numbers are those of the session's kernels; products are summed in another order than oneDNN's.
  *
- * What a session on a GPU or in any other mode can run can be exported, but for: elements of f16 and bf16;
- * operators that sort; optimizers other than SGD without momentum, Adam and AdamW; and steps of which a value is read
- * before their end. Each is an error that names the call. */
+ * The next call of the function is this step once more: numbers of the program that it passes to operators are
+ * constants of the file. The learning rate is one, too, times m->rate, which is 1 at first and the caller's to change.
+ *
+ * What a session can run in fused mode can be exported, but for: elements of f16 and bf16; products, convolutions and
+ * functions (exp, sin, ..) of f64; SGD with momentum, Adagrad and averages of weights (tn_ema), optimizers with
+ * .accumulate, and those whose parameters have had different numbers of updates; and steps of which a value is read
+ * before their end. Each is an error that says so. */
 #ifndef TENSOR_EXPORT_H
 #define TENSOR_EXPORT_H
 
@@ -59,10 +63,14 @@ TN_API int tn_export_output(tn_tensor *x, const char *name);
  * has run since tn_export_begin, or one did in several parts; TN_E_UNSUPPORTED, TN_E_IO, TN_E_NOMEM. */
 TN_API int tn_export_end(tn_session *s);
 
-/* For optimizers. x is the result of tn_mul_scalar, called in this step, with a number that is different in each: c (1
- * - base^t)^exponent, t being the count of updates, this one included. base 0: always c. rate: c is proportional to
- * the learning rate. base below 0: it cannot be said, and an export that needs it is refused. */
+/* For optimizers. x is the result of tn_mul_scalar, called in this step, with a number that is different in each:
+ * c (1 - base^t)^exponent, t being the count of updates, this one included; exponent -1 or -0.5. base 0: always c.
+ * rate: c is proportional to the learning rate. */
 TN_API void tn_export_number(tn_tensor *x, bool rate, double base, double exponent, double t);
+
+/* For who knows that this step is not what the next one will be: an export of it fails with TN_E_UNSUPPORTED and the
+ * text "export: who: why". Outside of an export it does nothing. */
+TN_API void tn_export_refuse(tn_session *s, const char *who, const char *why);
 
 #ifdef __cplusplus
 }

@@ -150,7 +150,9 @@ static int put_away(tn_session *s, char *path, size_t size)
     const int fd = mkstemp(path);
     if (fd < 0) return tn_fail(s, TN_E_IO, op, "%s cannot be made, to put the state of the run away", path);
     close(fd);
-    return tn_save_with(s, path, NULL);
+    const int status = tn_save_with(s, path, NULL);
+    if (status) unlink(path);
+    return status;
 }
 
 TN_DEFINE(int, compare_with, s, (s, step, user, options), tn_session *s, tn_step_fn *step, void *user,
@@ -174,8 +176,8 @@ TN_DEFINE(int, compare_with, s, (s, step, user, options), tn_session *s, tn_step
         status = all_rounds(&c, o->rounds ? o->rounds : USUAL, o->seconds > 0 ? o->seconds : 10);
         tn_set_mode(s, mode);
         if (!status) status = tn_load_with(s, path, NULL);
+        unlink(path);
     }
-    unlink(path);
     if (status) return status;
     FILE *out = o->out ? o->out : stdout;
     char line[200];

@@ -2,6 +2,7 @@
  *
  *   optimizers.c   which there are: a row of struct nn_method each, its formula, and its constructor
  *   optim.c        making one of a row, parameter groups, learning rates
+ *   optim_factor.c what an update multiplies by, one number or one for each parameter
  *   optim_step.c   an update: what a formula is given, and what becomes of its result; clipping
  *   optim_state.c  what is kept from step to step
  *
@@ -24,15 +25,15 @@ enum { NN_SPREADS = 4 }; /* of the quantities of optim_step.c those that seldom 
 
 typedef struct nn_update nn_update;
 
-/* An optimizer. With d what `step` returns,
- *   p = p - lr * rate(t) * d,   where a parameter's updates are counted by t from 1.
- * Weight decay is added to the gradient that `step` is given, or taken from p where it is decoupled. */
 /* (1 - number[number]^t)^exponent */
 typedef struct nn_unbias {
     int number;
     double exponent;
 } nn_unbias;
 
+/* An optimizer. With d what `step` returns,
+ *   p = p - lr * rate(t) * d,   where a parameter's updates are counted by t from 1.
+ * Weight decay is added to the gradient that `step` is given, or taken from p where it is decoupled. */
 typedef struct nn_method {
     const char *name;              /* "adamw": of the operator, in errors and in checkpoints */
     const char *state[NN_MOMENTS]; /* PyTorch's names of what is kept for each parameter; zeros at first */
@@ -40,7 +41,7 @@ typedef struct nn_method {
     bool follows; /* p stays: `step` is given p in the place of its gradient, which need not be there */
     double (*rate)(const double *number, double t); /* NULL: 1 */
     double (*gain)(const double *number, double t); /* of tn_nn_gained; NULL: 1 */
-    nn_unbias rate_as, gain_as;                     /* what they are, for an export; exponent 0: it cannot say */
+    nn_unbias rate_as, gain_as; /* what they are, for an export; exponent 0: it cannot say */
     /* g and state[] are flat tensors over many parameters; state[] takes the new values. */
     tn_tensor *(*step)(const nn_update *u, const double *number, tn_tensor *g, tn_tensor **state);
 } nn_method;
@@ -104,9 +105,9 @@ struct tn_optim {
     nn_row rows[NN_ROWS];
 };
 
-/* scale.c: the gradients of this step are those of a scaled loss; the factor for them; a bool tensor of whether all of g
- * is finite. Takes note of what an update of this step has found; what all have found so far, NULL where none has looked;
- * makes a tensor for it. Looks at what was found in steps before. */
+/* scale.c: the gradients of this step are those of a scaled loss; the factor for them; a bool tensor of
+ * whether all of g is finite. Takes note of what an update of this step has found; what all have found so
+ * far, NULL where none has looked; makes a tensor for it. Looks at what was found in steps before. */
 void tn_nn_scale_begin(tn_session *s, nn_state *st);
 bool tn_nn_scaled(tn_session *s);
 double tn_nn_unscale(tn_session *s);
@@ -144,5 +145,43 @@ int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *
 void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *const *data, int gathered,
                         nn_restored *in);
 void tn_nn_optim_discard(nn_restored *in);
+
+/* ---- optim_factor.c ---- */
+
+/* What may differ from parameter to parameter. */
+typedef enum nn_quantity {
+    NN_LR_FACTOR,
+    NN_DECAY, /* weight decay */
+    NN_FRESH, /* has a gradient in this step */
+    NN_DUE,   /* takes part in the update */
+    NN_RATE,  /* of the method, from here on: of the learning rate at this update ... */
+    NN_GAIN   /* ... and of its formula */
+} nn_quantity;
+
+/* A number times columns, to multiply tensors of the row by. */
+typedef struct nn_factor {
+    double number;
+    tn_tensor *column[2];
+    int columns;
+    bool failed;
+    bool counts;              /* one of the columns depends on counts of updates */
+    bool rate;                /* the number is proportional to the learning rate, */
+    double base, exponent, t; /* and to (1 - base^t)^exponent (tn_export_number) */
+} nn_factor;
+
+bool tn_nn_is_due(const nn_optim_entry *e); /* it takes part in the update */
+/* Blocks of the row's parameters of which NN_FRESH (or NN_DUE) holds. */
+int64_t tn_nn_blocks_with(const tn_optim *o, const nn_row *r, nn_quantity q);
+/* A column of the row: each parameter's q in its blocks; one that seldom changes is kept until one of its
+ * numbers does. */
+tn_tensor *tn_nn_column(const tn_optim *o, nn_row *r, nn_quantity q);
+nn_factor tn_nn_factor(tn_optim *o, nn_row *r, double number, int n, const nn_quantity *q);
+#define FACTOR(o, r, number, ...)                                                                            \
+    tn_nn_factor(o, r, number, (int)(sizeof((const nn_quantity[]){__VA_ARGS__}) / sizeof(nn_quantity)),      \
+                 (const nn_quantity[]){__VA_ARGS__})
+tn_tensor *tn_nn_scaled_by(tn_tensor *x, const nn_factor *f);
+bool tn_nn_is_zero(const nn_factor *f);
+/* For an export: how the factor's number depends on the count of updates. */
+void tn_nn_say_how(const tn_optim *o, nn_factor *f, bool varies, nn_unbias as);
 
 #endif

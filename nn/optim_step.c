@@ -4,9 +4,7 @@
  * fuser makes one kernel of. What differs between parameters (lr factor, weight decay, number of updates) is
  * a number where all agree, and else a column [blocks, 1] that broadcasts along the blocks; where not all of
  * the row takes part, a bool column says which blocks do. All numbers are run-time scalars, so that every
- * step is the same graph.
- *
- *   quantity   what may differ from parameter to parameter      factor   a number times some columns
+ * step is the same graph (optim_factor.c).
  *
  * Read update_row first, then tn_optim_step.
  */
@@ -17,163 +15,6 @@
 #include <string.h>
 
 enum { IDLE_STEPS = 10 }; /* without a gradient, then the log says so */
-
-static bool is_due(const nn_optim_entry *e)
-{
-    return e->fresh || e->summed;
-}
-
-/* ---- numbers and columns ---- */
-
-typedef enum quantity {
-    LR_FACTOR,
-    DECAY, /* weight decay */
-    FRESH, /* has a gradient in this step */
-    DUE,   /* takes part in the update */
-    RATE,  /* of the method, from here on: of the learning rate at this update ... */
-    GAIN   /* ... and of its formula */
-} quantity;
-_Static_assert((int)NN_SPREADS == (int)RATE, "a row keeps the columns of what comes before");
-
-static double value_of(const tn_optim *o, const nn_optim_entry *e, quantity q)
-{
-    const double t = (double)e->steps + 1;
-    switch (q) {
-    case LR_FACTOR:
-        return e->lr_factor;
-    case DECAY:
-        return e->weight_decay;
-    case RATE:
-        return o->method->rate ? o->method->rate(o->number, t) : 1;
-    case GAIN:
-        return o->method->gain ? o->method->gain(o->number, t) : 1;
-    case FRESH:
-        return e->fresh;
-    case DUE:
-        return is_due(e);
-    }
-    return 0;
-}
-
-/* A column of the row: each entry's value in its blocks. Lives as long as the step, or the open operator. */
-static tn_tensor *make_column(const tn_optim *o, const nn_row *r, quantity q)
-{
-    const bool test = q == FRESH || q == DUE;
-    const tn_dtype d = test ? TN_BOOL : r->dtype;
-    const size_t size = tn_dtype_size(d);
-    unsigned char *host = tn_calloc((size_t)r->blocks, size);
-    if (!host) {
-        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)r->blocks);
-        return NULL;
-    }
-    for (int i = 0; i < o->n; i++) {
-        const nn_optim_entry *e = &o->entries[i];
-        int64_t b = e->first / NN_BLOCK - r->first, end = b + tn_nn_blocks(e);
-        if (&o->rows[e->row] != r || b < 0 || end > r->blocks) continue;
-        double v = value_of(o, e, q);
-        for (; b < end; b++) {
-            if (test)
-                host[b] = v != 0;
-            else if (d == TN_F64)
-                memcpy(host + (size_t)b * size, &v, size);
-            else
-                memcpy(host + (size_t)b * size, &(float){(float)v}, size);
-        }
-    }
-    tn_tensor *column = tn_from(o->s, host, d, 2, (const int64_t[]){r->blocks, 1});
-    tn_free_mem(host);
-    return column;
-}
-
-/* The same, but a quantity that seldom changes is kept until one of its numbers does. */
-static tn_tensor *column(const tn_optim *o, nn_row *r, quantity q)
-{
-    if (q >= RATE) return make_column(o, r, q);
-    nn_spread *c = &r->spread[q];
-    bool same = c->vector != NULL;
-    for (int i = 0; i < o->n && same; i++) same = c->value[i] == value_of(o, &o->entries[i], q);
-    if (same) return c->vector;
-    if (!c->value && !(c->value = tn_malloc((size_t)o->n * sizeof(*c->value)))) {
-        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %d numbers", o->n);
-        return NULL;
-    }
-    tn_free(c->vector);
-    tn_tensor *made = make_column(o, r, q);
-    c->vector = tn_keep(made);
-    tn_free(made);
-    for (int i = 0; i < o->n; i++) c->value[i] = value_of(o, &o->entries[i], q);
-    return c->vector;
-}
-
-/* Returns true where all parameters of the row that are due have the same value of q, which becomes
- * *value. */
-static bool agree(const tn_optim *o, const nn_row *r, quantity q, double *value)
-{
-    /* Where q depends on the number of updates alone, it is enough to compare these numbers. */
-    bool counts = (q == RATE && o->method->rate) || (q == GAIN && o->method->gain);
-    const nn_optim_entry *first = NULL;
-    for (int i = 0; i < o->n; i++) {
-        const nn_optim_entry *e = &o->entries[i];
-        if (&o->rows[e->row] != r || !is_due(e)) continue;
-        if (!first) first = e;
-        if (counts ? e->steps != first->steps : value_of(o, e, q) != value_of(o, first, q)) return false;
-    }
-    if (first) *value = value_of(o, first, q);
-    return first;
-}
-
-/* Blocks of the row's parameters of which `fresh` (or due) holds. */
-static int64_t blocks_with(const tn_optim *o, const nn_row *r, quantity q)
-{
-    int64_t n = 0;
-    for (int i = 0; i < o->n; i++) {
-        const nn_optim_entry *e = &o->entries[i];
-        if (&o->rows[e->row] == r && value_of(o, e, q) != 0) n += tn_nn_blocks(e);
-    }
-    return n;
-}
-
-/* A number times columns, to multiply tensors of the row by. */
-typedef struct factor {
-    double number;
-    tn_tensor *column[2];
-    int columns;
-    bool failed;
-    bool rate;                /* the number is proportional to the learning rate, */
-    double base, exponent, t; /* and to (1 - base^t)^exponent (tn_export_number) */
-} factor;
-
-static factor factor_of(tn_optim *o, nn_row *r, double number, int n, const quantity *q)
-{
-    factor f = {.number = number};
-    for (int i = 0; i < n; i++) {
-        double v = 0;
-        if (agree(o, r, q[i], &v))
-            f.number *= v;
-        else if ((f.column[f.columns] = column(o, r, q[i])))
-            f.columns++;
-        else
-            f.failed = true;
-    }
-    return f;
-}
-#define FACTOR(o, r, number, ...)                                                                            \
-    factor_of(o, r, number, (int)(sizeof((const quantity[]){__VA_ARGS__}) / sizeof(quantity)),               \
-              (const quantity[]){__VA_ARGS__})
-
-static tn_tensor *scale(tn_tensor *x, const factor *f)
-{
-    if (f->failed) return NULL;
-    for (int i = 0; i < f->columns; i++) x = tn_mul(x, f->column[i]);
-    x = tn_mul_scalar(x, tn_number_f(f->number));
-    tn_export_number(x, f->rate, f->base, f->exponent, f->t);
-    return x;
-}
-
-static bool is_zero(const factor *f)
-{
-    return !f->columns && !f->failed && f->number == 0;
-}
 
 tn_tensor *tn_nn_times(tn_tensor *x, double v)
 {
@@ -190,32 +31,32 @@ struct nn_update {
     tn_tensor *fresh, *due; /* masks; NULL: the whole row */
     tn_tensor *fine;        /* a bool: the update takes place; NULL: it does */
     bool some_fresh;
-    factor lr, decay, gain;
+    nn_factor lr, decay, gain;
 };
 
 tn_tensor *tn_nn_gained(const nn_update *u, tn_tensor *x)
 {
-    return scale(x, &u->gain);
+    return tn_nn_scaled_by(x, &u->gain);
 }
 
 /* After begin, the columns outside the caches, which have to be freed by hand outside a step. */
 static void end_update(nn_update *u)
 {
-    const factor *all[] = {&u->lr, &u->decay, &u->gain};
+    const nn_factor *all[] = {&u->lr, &u->decay, &u->gain};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         for (int k = 0; k < all[i]->columns; k++) {
             const nn_row *r = u->r;
             tn_tensor *c = all[i]->column[k];
-            if (c != r->spread[LR_FACTOR].vector && c != r->spread[DECAY].vector) tn_free(c);
+            if (c != r->spread[NN_LR_FACTOR].vector && c != r->spread[NN_DECAY].vector) tn_free(c);
         }
 }
 
 static int begin_gradient(tn_optim *o, nn_row *r, nn_update *u)
 {
     *u = (nn_update){.o = o, .r = r};
-    int64_t fresh = blocks_with(o, r, FRESH);
+    int64_t fresh = tn_nn_blocks_with(o, r, NN_FRESH);
     u->some_fresh = fresh > 0;
-    if (fresh && fresh < r->blocks && !(u->fresh = column(o, r, FRESH))) return tn_error(o->s);
+    if (fresh && fresh < r->blocks && !(u->fresh = tn_nn_column(o, r, NN_FRESH))) return tn_error(o->s);
     return TN_OK;
 }
 
@@ -250,7 +91,7 @@ static tn_tensor *mean_gradient(const nn_update *u, bool zeros)
 
 static bool takes_part(const tn_optim *o, const nn_row *r)
 {
-    return r->blocks && blocks_with(o, r, DUE) > 0;
+    return r->blocks && tn_nn_blocks_with(o, r, NN_DUE) > 0;
 }
 
 static int assign_where(const nn_update *u, tn_tensor *target, tn_tensor *value)
@@ -262,33 +103,22 @@ static int assign_where(const nn_update *u, tn_tensor *target, tn_tensor *value)
 static tn_tensor *moved(const nn_update *u, tn_tensor *step)
 {
     tn_tensor *p = u->r->values;
-    if (u->o->method->decoupled && !is_zero(&u->decay)) p = tn_sub(p, scale(p, &u->decay));
+    if (u->o->method->decoupled && !tn_nn_is_zero(&u->decay)) p = tn_sub(p, tn_nn_scaled_by(p, &u->decay));
     return tn_sub(p, step);
-}
-
-/* For an export: how the factor's number depends on the count of updates. */
-static void say_how(const tn_optim *o, factor *f, bool varies, nn_unbias as)
-{
-    f->base = !varies && o->accumulate == 1            ? 0
-              : as.exponent != 0 && o->accumulate == 1 ? o->number[as.number]
-                                                       : -1;
-    f->exponent = as.exponent;
-    for (int i = 0; i < o->n; i++)
-        if (is_due(&o->entries[i])) f->t = (double)o->entries[i].steps + 1;
 }
 
 static int begin_update(tn_optim *o, nn_row *r, nn_update *u)
 {
     int status = begin_gradient(o, r, u);
     if (status) return status;
-    if (blocks_with(o, r, DUE) < r->blocks && !(u->due = column(o, r, DUE))) return tn_error(o->s);
-    u->decay = o->method->decoupled ? FACTOR(o, r, o->lr, LR_FACTOR, DECAY) : FACTOR(o, r, 1, DECAY);
-    u->lr = FACTOR(o, r, o->lr, LR_FACTOR, RATE);
-    u->gain = FACTOR(o, r, 1, GAIN);
+    if (tn_nn_blocks_with(o, r, NN_DUE) < r->blocks && !(u->due = tn_nn_column(o, r, NN_DUE))) return tn_error(o->s);
+    u->decay = o->method->decoupled ? FACTOR(o, r, o->lr, NN_LR_FACTOR, NN_DECAY) : FACTOR(o, r, 1, NN_DECAY);
+    u->lr = FACTOR(o, r, o->lr, NN_LR_FACTOR, NN_RATE);
+    u->gain = FACTOR(o, r, 1, NN_GAIN);
     u->lr.rate = true;
     u->decay.rate = o->method->decoupled;
-    say_how(o, &u->lr, o->method->rate != NULL, o->method->rate_as);
-    say_how(o, &u->gain, o->method->gain != NULL, o->method->gain_as);
+    tn_nn_say_how(o, &u->lr, o->method->rate != NULL, o->method->rate_as);
+    tn_nn_say_how(o, &u->gain, o->method->gain != NULL, o->method->gain_as);
     for (int k = 0; k < NN_MOMENTS; k++)
         if (o->method->state[k]) tn_nn_optim_state(o, r, k);
     return tn_error(o->s);
@@ -309,7 +139,7 @@ static int apply(const nn_update *u, tn_tensor *g)
     memcpy(state, u->r->state, sizeof(state));
     tn_tensor *d = m->step(u, u->o->number, m->follows ? u->r->values : g, state), *p = NULL;
     int status = TN_OK;
-    if (!m->follows) p = moved(u, scale(d, &u->lr));
+    if (!m->follows) p = moved(u, tn_nn_scaled_by(d, &u->lr));
     for (int k = 0; k < NN_MOMENTS && !status; k++)
         if (m->state[k]) status = assign_where(u, u->r->state[k], state[k]);
     return status || m->follows ? status : assign_where(u, u->r->values, p);
@@ -356,7 +186,7 @@ static int update_row(tn_optim *o, nn_row *r, tn_tensor *fine)
     }
     tn_tensor *g = mean_gradient(&u, false);
     if (o->norm) g = tn_mul(g, clip_factor(o));
-    if (!o->method->decoupled && !is_zero(&u.decay)) g = tn_add(g, scale(r->values, &u.decay));
+    if (!o->method->decoupled && !tn_nn_is_zero(&u.decay)) g = tn_add(g, tn_nn_scaled_by(r->values, &u.decay));
     status = apply(&u, g);
     int ended = tn_op_end(o->s);
     end_update(&u);
@@ -487,7 +317,7 @@ static int update_rows(tn_optim *o)
         if (takes_part(o, &o->rows[i])) status = update_row(o, &o->rows[i], fine);
     if (status) return status;
     for (int i = 0; i < o->n; i++) {
-        o->entries[i].steps += is_due(&o->entries[i]);
+        o->entries[i].steps += tn_nn_is_due(&o->entries[i]);
         o->entries[i].summed = false;
     }
     for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = false;
@@ -515,6 +345,8 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
             tn_nn_optim_settle(o);
             remember(o);
         }
+        if (o->accumulate > 1)
+            tn_export_refuse(o->s, o->method->name, "with .accumulate steps are of two kinds");
         if (!status) status = o->gathered + 1 < o->accumulate ? gather(o) : update_rows(o);
         tn_no_grad_end(o->s);
     }

@@ -490,6 +490,36 @@ static void live_nodes(const program *p, bool *live)
     }
 }
 
+/* For the drill: in this session the results of this operator are wrong by a ten-thousandth. */
+static tn_session *faulty_session;
+static const char *faulty_op;
+
+/* Its outputs and the gradients of its leaves, at out[*n] and on. */
+static void record_program(const program *p, tn_session *s, int *n, tn_tensor **out)
+{
+    tn_tensor *v[MAX_NODES] = {NULL}, *leaf[MAX_WRT], *grad[MAX_WRT] = {NULL}, *loss = NULL;
+    bool live[MAX_NODES];
+    live_nodes(p, live);
+    for (int i = 0; i < p->n; i++) {
+        if (!live[i]) continue;
+        const op_entry *o = &ops[p->v[i].op];
+        v[i] = o->run(p, i, s, v);
+        if (s == faulty_session && !strcmp(o->name, faulty_op)) v[i] = tn_mul_scalar(v[i], 1.0001);
+        for (int k = 0; k < p->n_wrt; k++) {
+            if (p->wrt[k] == i) tn_requires_grad(leaf[k] = v[i], true);
+        }
+    }
+    for (int i = 0; i < p->n_out; i++) out[(*n)++] = v[p->out[i]];
+    if (!p->n_wrt) return;
+    loss =
+        weighted(s, tn_square(leaf[0]), p->seed + 99); /* there is a gradient even if all else is detached */
+    for (int i = 0; i < p->n_out; i++) {
+        loss = tn_add(loss, weighted(s, v[p->out[i]], p->seed + (uint64_t)i));
+    }
+    tn_grad(loss, p->n_wrt, leaf, grad);
+    for (int k = 0; k < p->n_wrt; k++) out[(*n)++] = grad[k] ? grad[k] : tn_mul_scalar(leaf[k], 0.0);
+}
+
 static void print_program(const program *p, FILE *f)
 {
     bool live[MAX_NODES];

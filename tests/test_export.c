@@ -8,6 +8,7 @@
 
 #include "examples/gpt_model.h"
 #include "tests/folder.h"
+#include "tests/random_graphs.h"
 
 enum { SIDE = 8, BATCH = 8, CLASSES = 4, PIXELS = SIDE * SIDE };
 
@@ -24,10 +25,10 @@ static int run(const char *command)
     return status;
 }
 
-static bool there_is(const char *program)
+static bool there_is(const char *command)
 {
     char line[200];
-    snprintf(line, sizeof line, "command -v %s >/dev/null 2>&1", program);
+    snprintf(line, sizeof line, "command -v %s >/dev/null 2>&1", command);
     return system(line) == 0;
 }
 
@@ -382,7 +383,132 @@ TEST(a_gpt_trains_on_in_its_file)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* ---- random programs ---- */
+
+enum { MOST_RESULTS = MAX_PROGRAM_OUT + MAX_WRT };
+
+#if defined(TN_ASAN)
+static int n_programs = 3;
+#else
+static int n_programs = 8;
+#endif
+static uint64_t first_seed = 1;
+
+/* One step of the program; results are f32 or f64 and kept. */
+static int one_step(const program *p, tn_session *s, bool name_them, tn_tensor **kept)
+{
+    tn_tensor *out[MOST_RESULTS];
+    char name[20];
+    int n = 0;
+    tn_step_begin(s);
+    record_program(p, s, &n, out);
+    for (int i = 0; i < n; i++) {
+        const tn_dtype d = tn_dtype_of(out[i]) == TN_F64 ? TN_F64 : TN_F32;
+        tn_tensor *x = tn_mul_scalar(tn_cast(tn_contiguous(out[i]), d), 1.0);
+        snprintf(name, sizeof name, "out%d", i);
+        if (name_them) tn_export_output(x, name);
+        kept[i] = tn_keep(x);
+    }
+    tn_step_end(s);
+    return n;
+}
+
+/* The session's next step beside the file's first, whose random numbers are the same. False: it cannot be
+ * exported. */
+static bool is_the_same(const program *p, char *why, size_t size)
+{
+    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .threads = 2, .log = quiet);
+    tn_tensor *kept[MOST_RESULTS];
+    assert_int_equal(tn_export_begin(s, in_base("model.c")), 0);
+    one_step(p, s, true, kept);
+    const int status = tn_export_end(s);
+    if (status) {
+        snprintf(why, size, "%s", tn_error_text(s));
+        assert_int_equal(status, TN_E_UNSUPPORTED);
+        tn_clear_error(s);
+        assert_int_equal(tn_close(s), 0);
+        return false;
+    }
+    const int n = one_step(p, s, false, kept);
+    model m = load(false);
+    double *its[MOST_RESULTS] = {NULL};
+    for (int i = 0; i < n; i++) its[i] = calloc((size_t)tn_numel(kept[i]) + 1, sizeof *its[i]);
+    typedef int function(void *, ...);
+    assert_int_equal(((function *)(void (*)(void))m.forward)(m.m, its[0], its[1], its[2], its[3], its[4],
+                                                             its[5], its[6], its[7], its[8]),
+                     0);
+    for (int i = 0; i < n; i++) {
+        const int64_t count = tn_numel(kept[i]);
+        double *own = calloc((size_t)count + 1, sizeof *own), largest = 1e-3;
+        assert_int_equal(tn_read(kept[i], TN_F64, own, (size_t)count * sizeof *own), 0);
+        for (int64_t k = 0; k < count; k++)
+            if (fabs(own[k]) > largest) largest = fabs(own[k]);
+        for (int64_t k = 0; k < count; k++) {
+            const double v = tn_dtype_of(kept[i]) == TN_F64 ? its[i][k] : (double)((float *)its[i])[k];
+            if (!(fabs(v - own[k]) <= 2e-4 * largest) && (isnan(v) != 0) + (isnan(own[k]) != 0) != 2) {
+                print_program(p, stderr);
+                fail_msg("seed %llu, result %d, element %lld is %g, the session's %g",
+                         (unsigned long long)p->seed, i, (long long)k, v, own[k]);
+            }
+        }
+        free(own);
+        free(its[i]);
+    }
+    unload(&m);
+    assert_int_equal(tn_close(s), 0);
+    return true;
+}
+
+/* Operators of all kinds and their gradients; what stands in them is part of the file. */
+TEST(random_programs_are_the_same_in_their_files)
+{
+    program p;
+    int refused = 0;
+    char why[300];
+    for (int i = 0; i < n_programs; i++) {
+        draw_program(&p, first_seed + (uint64_t)i);
+        if (is_the_same(&p, why, sizeof why)) continue;
+        refused++;
+        if (p.dtype == TN_F32 && !strstr(why, "f64"))
+            fail_msg("seed %llu: %s", (unsigned long long)p.seed, why);
+    }
+    print_message("%d programs, %d of them refused\n", n_programs, refused);
+    assert_true(refused * 4 <= n_programs);
+}
+
 /* ---- what cannot be exported ---- */
+
+/* Optimizers of which the next step is not this one over again. */
+TEST(steps_that_differ_from_each_other_are_refused)
+{
+    static const char *const words[] = {"sgd: its numbers", "adam: with .accumulate", "adagrad: its numbers",
+                                        "adam: its parameters have had different numbers"};
+    float image[BATCH * PIXELS];
+    int32_t label[BATCH];
+    for (int k = 0; k < 4; k++) {
+        net n = make(false);
+        tn_params all = tn_all_params(n.s);
+        n.optim = k == 0   ? tn_sgd(n.s, all, .lr = 0.1, .momentum = 0.9)
+                  : k == 1 ? tn_adam(n.s, all, .accumulate = 2)
+                  : k == 2 ? tn_adagrad(n.s, all)
+                           : tn_adam(n.s, all);
+        assert_int_equal(tn_freeze(n.s, "first.*", k == 3), 2);
+        for (int i = 0; i < 3; i++) {
+            draw(&n, image, label);
+            if (i == 1 && k == 3) tn_freeze(n.s, "first.*", false);
+            if (i == 2) assert_int_equal(tn_export_begin(n.s, in_base("model.c")), 0);
+            tn_step_begin(n.s);
+            tn_tensor *x = tn_from(n.s, image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1));
+            tn_backward(tn_cross_entropy(forward(&n, x), tn_from(n.s, label, TN_I32, TN_SHAPE(BATCH))));
+            tn_optim_step(n.optim);
+            tn_step_end(n.s);
+        }
+        assert_int_equal(tn_export_end(n.s), TN_E_UNSUPPORTED);
+        if (!strstr(tn_error_text(n.s), words[k])) fail_msg("%d: %s", k, tn_error_text(n.s));
+        tn_clear_error(n.s);
+        assert_int_equal(tn_close(n.s), 0);
+    }
+}
 
 static const char *said(tn_session *s)
 {
@@ -466,4 +592,9 @@ static int begin(void **state)
     return make_base(state);
 }
 
-RUN_TESTS(begin, drop_base)
+int main(int argc, char **argv)
+{
+    OPTION(n_programs, "programs");
+    OPTION(first_seed, "seed");
+    return run_all_tests(begin, drop_base);
+}

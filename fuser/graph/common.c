@@ -26,31 +26,10 @@ bool fu_seen_open(fu_ctx *c, fu_seen *s)
     return s->slot != NULL;
 }
 
+/* What is counted out costs nothing where it is read, and would tie kernels together that share nothing. */
 static bool may_be_common(tn_kind kind)
 {
-    switch (kind) {
-    case TN_KIND_ELTWISE:
-    case TN_KIND_CAST:
-    case TN_KIND_REDUCE:
-    case TN_KIND_SCAN:
-    case TN_KIND_SORT:
-    case TN_KIND_VIEW:
-    case TN_KIND_GEMM:
-    case TN_KIND_CONV:
-    case TN_KIND_WINDOW:
-    case TN_KIND_GATHER:
-    case TN_KIND_SCATTER:
-    case TN_KIND_ATTENTION:
-        return true;
-    case TN_KIND_LEAF:
-    case TN_KIND_NUMBER:
-    case TN_KIND_IOTA: /* cost nothing where they are read, and would tie kernels together that share nothing
-                        */
-    case TN_KIND_RANDOM:
-    case TN_KIND_ASSIGN:
-        return false;
-    }
-    return false;
+    return tn_kind_is_computed(kind) && kind != TN_KIND_IOTA;
 }
 
 static bool is_constant(const tn_tensor *x)

@@ -192,7 +192,7 @@ void fu_test_arguments(fu_em *e, int phase, const fu_lane *lane)
         if (!fu_computed_in(p, v, phase) || !fu_near_form(v, row, sizeof row) || seen[v->arg[0]]) continue;
         seen[v->arg[0]] = true;
         const char *x = fu_ask(e, v->arg[0]);
-        fu_line(&e->t, "far |= !(tn_abs(%s) <= TN_NEAR);", x);
+        fu_line(&e->t, "far |= !(tn_abs%s(%s) <= TN_NEAR);", fu_suffix(e->lang, TN_F32), x);
     }
     e->lane = NULL;
 }

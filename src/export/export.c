@@ -90,7 +90,7 @@ static int region_of(tn_export *x, const tn_tensor *t, const char *at, tn_storag
     while (holder && holder->within) holder = holder->within;
     if (!holder || !holder->data) return -1;
     const tn_tensor *b = t->base, *named = b->of ? b->of : b;
-    return add_region(x, holder->data, holder->bytes, (tn_dtype)t->dtype,
+    return add_region(x, holder->data, holder->bytes, t->dtype,
                       b->name       ? b->name
                       : named->name ? named->name
                                     : "");
@@ -121,7 +121,7 @@ static const tn_tensor *written_by(const tn_tensor *n)
     const tn_slab *b = &n->graph->session->slab[n->dtype];
     tn_storage *holder = NULL;
     const char *at = tn_node_home(to, &holder);
-    const size_t bytes = (size_t)b->count * tn_dtype_size((tn_dtype)n->dtype);
+    const size_t bytes = (size_t)b->count * tn_dtype_size(n->dtype);
     return b->values && at >= b->gradient_base && at < b->gradient_base + bytes ? to : NULL;
 }
 
@@ -145,13 +145,13 @@ static int place_in_region(tn_export *x, const tn_tensor *t, bool written, ex_pl
 {
     tn_storage *holder = NULL;
     const char *at = tn_node_home(t, &holder);
-    if (!at) return ex_fail(x, TN_E_INTERNAL, "a value of %s lies nowhere", tn_op_get((tn_op)t->op)->name);
+    if (!at) return ex_fail(x, TN_E_INTERNAL, "a value of %s lies nowhere", tn_op_get(t->op)->name);
     const int r = region_of(x, t, at, holder);
     if (r < 0) return ex_fail(x, TN_E_NOMEM, "no memory for a list of tensors");
     x->region[r].written = x->region[r].written || written;
     x->trains = x->trains || (written && !x->region[r].zero);
     *p = (ex_place){EX_REGION, r, (size_t)(at - x->region[r].low),
-                    (size_t)tn_node_numel(t) * tn_dtype_size((tn_dtype)t->dtype), (tn_dtype)t->dtype};
+                    (size_t)tn_node_numel(t) * tn_dtype_size(t->dtype), t->dtype};
     if (!tn_node_is_dense(t)) p->bytes = x->region[r].bytes - p->offset;
     return TN_OK;
 }
@@ -161,9 +161,9 @@ static int place_leaf(tn_export *x, const tn_tensor *t, ex_place *p)
     if (tn_is_number(t) || !tn_node_numel(t)) return TN_OK;
     const int mark = input_of(x, t);
     if (mark < 0) return place_in_region(x, t, false, p);
-    const size_t size = tn_dtype_size((tn_dtype)t->dtype);
+    const size_t size = tn_dtype_size(t->dtype);
     *p = (ex_place){EX_MARK, mark, (size_t)(t->offset - x->mark[mark].node->offset) * size,
-                    (size_t)x->mark[mark].count * size, (tn_dtype)t->dtype};
+                    (size_t)x->mark[mark].count * size, t->dtype};
     return TN_OK;
 }
 
@@ -329,11 +329,10 @@ static int mark(tn_tensor *t, const char *name, bool out)
     if (!out && (!n->base->buf || !(n->base->flags & TN_F_DONE)))
         return x->status = tn_fail(s, TN_E_ARG, op, "'%s' is computed in this step, by %s", name,
                                    tn_node_where(n->base, where, sizeof where));
-    if (!ex_type((tn_dtype)n->dtype))
-        return x->status =
-                   tn_fail(s, TN_E_UNSUPPORTED, op, "'%s' is of %s", name, tn_dtype_name((tn_dtype)n->dtype));
+    if (!ex_type(n->dtype))
+        return x->status = tn_fail(s, TN_E_UNSUPPORTED, op, "'%s' is of %s", name, tn_dtype_name(n->dtype));
     ex_mark *m = &x->mark[x->n_mark++];
-    *m = (ex_mark){.node = n->base, .out = out, .dtype = (tn_dtype)n->dtype, .count = tn_node_numel(n)};
+    *m = (ex_mark){.node = n->base, .out = out, .dtype = n->dtype, .count = tn_node_numel(n)};
     snprintf(m->name, sizeof m->name, "%s", name);
     return TN_OK;
 }
@@ -353,10 +352,21 @@ void tn_export_number(tn_tensor *t, bool rate, double base, double exponent, dou
     tn_session *s = tn_slot_session(t);
     tn_tensor *n = s && s->export ? tn_resolve(t) : NULL;
     tn_export *x = s ? s->export : NULL;
-    if (!n || x->n_number == EXPORT_NUMBERS) return;
-    for (int i = 0; i < n->n_in; i++)
-        if (tn_is_number(n->in[i]))
-            x->number[x->n_number++] = (ex_number){n->in[i]->base, rate, base, exponent, count};
+    if (!n || x->caught) return;
+    for (int i = 0; i < n->n_in; i++) {
+        if (!tn_is_number(n->in[i])) continue;
+        if (x->n_number == EXPORT_NUMBERS) {
+            tn_export_refuse(s, "optimizers", "they have more numbers than can be told");
+            return;
+        }
+        x->number[x->n_number++] = (ex_number){n->in[i]->base, rate, base, exponent, count};
+    }
+}
+
+void tn_export_refuse(tn_session *s, const char *who, const char *why)
+{
+    tn_export *x = s ? s->export : NULL;
+    if (x && !x->caught && !x->status) ex_fail(x, TN_E_UNSUPPORTED, "%s: %s", who, why);
 }
 
 int tn_export_end(tn_session *s)

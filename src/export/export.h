@@ -1,8 +1,10 @@
 /* export.h - a step as a file of C: what its parts hand to each other.
  *
- *   export.c   the public door; the segment that runs is caught, planned for C99, and its memory sorted into
- * regions step.c     the plan as text: a function for each kernel, and one that calls them in order pick.c of
- * the prelude's text what that calls file.c     all of it as model.c and model.h
+ *   export.c   the public door; the segment that runs is planned for C99, its memory sorted into regions
+ *   kernel.c   a kernel's text as a function that stands alone
+ *   step.c     the body that calls these functions in order
+ *   pick.c     of the prelude's text what that calls
+ *   file.c     all of it as model.c and model.h
  *
  * Kernels come from the fuser (fuser/text) and memory from the planner (src/runtime/memory.c), as those of
  * any step do. Read first: tn_export_begin in export.c.
@@ -14,7 +16,7 @@
 #include "../core/growing.h"
 #include "../runtime/log.h"
 
-enum { EXPORT_MARKS = 32, EXPORT_NUMBERS = 64, EXPORT_NAME = 64 };
+enum { EXPORT_MARKS = 32, EXPORT_NUMBERS = 64, EXPORT_NAME = 64, EXPORT_SCALARS = 128 };
 
 /* What tn_export_input and tn_export_output have named. */
 typedef struct ex_mark {
@@ -38,6 +40,7 @@ typedef struct ex_region {
     tn_dtype dtype;
     char name[EXPORT_NAME];
     bool written; /* it is part of the struct; else a constant of the file */
+    bool read;    /* by a kernel */
     bool zero;    /* what it holds at first does not matter */
     bool mine;    /* data is a copy made when the step ran; else it is read at the end */
     void *data;
@@ -84,13 +87,37 @@ typedef struct tn_export {
 /* Sets x->status and the error of the session. */
 int ex_fail(tn_export *x, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* A kernel as a function of its own. */
+typedef struct ex_function {
+    char name[EXPORT_NAME];
+    int n;
+    struct ex_param {
+        char type[40], name[EXPORT_NAME];
+        int buf;
+        int same; /* as this parameter, whose memory it has: no parameter of its own, or -1 */
+        bool only_read, alone;
+    } param[TN_MAX_KERNEL_BUFS];
+    int n_scalar, scalar[EXPORT_SCALARS]; /* those it takes, by their numbers in the step */
+    bool faults;
+    tn_growing body;
+} ex_function;
+
+/* ---- kernel.c ---- */
+/* Reads the function that begins at `text`, its signature. */
+void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const char *text);
+/* Puts it where no other has its text, names it after `name`, and frees its body. It runs over `items`. */
+void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, int64_t items);
+/* The calls that a step of the plan came of. */
+void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
+
 /* ---- step.c ---- */
 int ex_write_step(tn_export *x);
 const char *ex_type(tn_dtype d); /* of an element; NULL: there is none in such a file */
 
 /* ---- pick.c ---- */
-/* Puts those definitions of the prelude that `text` calls, and those that these call. */
-void ex_pick(tn_growing *out, const char *text);
+/* Puts those definitions of the prelude that `text` calls, and those that these call. False: there is none of
+ * the function `missing`. */
+bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME]);
 
 /* ---- file.c ---- */
 int ex_write_files(tn_export *x);

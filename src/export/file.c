@@ -150,7 +150,7 @@ static void put_arrays(const tn_export *x, tn_growing *t)
 {
     for (int i = 0; i < x->n_region; i++) {
         const ex_region *r = &x->region[i];
-        if (r->written && (r->zero || is_zero(r))) continue;
+        if (r->written ? r->zero || is_zero(r) : !r->read) continue;
         tn_put(t, "static const %s %s%s[%zu] = {\n", ex_type(r->dtype), r->name,
                r->written ? "_at_first" : "_data", elems(r));
         put_values(t, r);
@@ -213,7 +213,9 @@ static void put_entry(const tn_export *x, tn_growing *t, const tn_tensor *p)
     const char *at = tn_node_home(p, &holder);
     for (int i = 0; i < x->n_region; i++) {
         const ex_region *r = &x->region[i];
-        if (p->dtype != TN_F32 || r->dtype != TN_F32 || at < r->low || at >= r->low + r->bytes) continue;
+        if (p->dtype != TN_F32 || r->dtype != TN_F32 || !(r->written || r->read) || at < r->low ||
+            at >= r->low + r->bytes)
+            continue;
         tn_put(t, "    if (same(name, \"%s\")) return (count_at){%lld, %s%s%s + %zu};\n",
                p->name ? p->name : "", (long long)tn_node_numel(p), r->written ? "m->" : "", r->name,
                r->written ? "" : "_data", (size_t)(at - r->low) / 4);
@@ -222,16 +224,21 @@ static void put_entry(const tn_export *x, tn_growing *t, const tn_tensor *p)
 
 static void put_names(const tn_export *x, tn_growing *t)
 {
+    tn_growing entries = {0};
+    for (int i = 0; i < x->s->n_params; i++) put_entry(x, &entries, x->s->params[i]);
+    for (int i = 0; i < x->s->n_buffers; i++) put_entry(x, &entries, x->s->buffers[i]);
     tn_put(t,
            "typedef struct count_at {\n    int64_t count;\n    const float *at;\n} count_at;\n\n"
-           "static int same(const char *a, const char *b)\n{\n    while (*a && *a == *b) {\n        a++;\n   "
-           "     b++;\n    }\n    return *a == *b;\n}\n\n"
+           "%s"
            "static void copy(float *restrict to, const float *restrict from, int64_t n)\n{\n    for (int64_t "
            "i = 0; i < n; i++) to[i] = from[i];\n}\n\n"
-           "static count_at find(const %s *m, const char *name)\n{\n    (void)m;\n",
-           x->name);
-    for (int i = 0; i < x->s->n_params; i++) put_entry(x, t, x->s->params[i]);
-    for (int i = 0; i < x->s->n_buffers; i++) put_entry(x, t, x->s->buffers[i]);
+           "static count_at find(const %s *m, const char *name)\n{\n    (void)m;\n%s%s",
+           entries.n ? "static int same(const char *a, const char *b)\n{\n    while (*a && *a == *b) {\n"
+                       "        a++;\n        b++;\n    }\n    return *a == *b;\n}\n\n"
+                     : "",
+           x->name, entries.n ? "" : "    (void)name;\n", entries.n ? entries.p : "");
+    if (entries.failed) t->failed = entries.failed;
+    tn_growing_free(&entries);
     tn_put(t,
            "    return (count_at){-1, NULL};\n}\n\n"
            "int64_t %s_get(const %s *m, const char *name, float *to, int64_t room)\n{\n"
@@ -293,15 +300,15 @@ static int write_file(tn_export *x, const char *path, tn_growing *t)
 
 int ex_write_files(tn_export *x)
 {
-    tn_growing h = {0}, c = {0}, own = {0}, calls = {0};
-    /* The text of the step names regions as they are called now. */
+    tn_growing h = {0}, c = {0}, own = {0};
+    char missing[EXPORT_NAME];
     put_opening(x, &c);
     put_arrays(x, &own);
     tn_put(&own, "%s", x->kernels.p ? x->kernels.p : "");
     put_init(x, &own);
     put_action(x, &own);
     put_names(x, &own);
-    ex_pick(&c, own.p ? own.p : "");
+    const bool all = ex_pick(&c, own.p ? own.p : "", missing);
     if (own.p && strstr(own.p, "index_fault("))
         tn_put(&c, "/* An index that is out of range: the call ends behind the kernel that met it. */\n"
                    "static void index_fault(int *fault, int64_t where, int64_t value)\n{\n    (void)where;\n "
@@ -309,7 +316,8 @@ int ex_write_files(tn_export *x)
     tn_put(&c, "%s", own.p ? own.p : "");
     put_header(x, &h);
     if (own.failed && !c.failed) c.failed = own.failed;
-    int status = write_file(x, x->path, &c);
+    int status = all ? write_file(x, x->path, &c)
+                     : ex_fail(x, TN_E_UNSUPPORTED, "%s has no text that needs no library", missing);
     if (!status) {
         x->path[strlen(x->path) - 1] = 'h';
         status = write_file(x, x->path, &h);
@@ -317,6 +325,5 @@ int ex_write_files(tn_export *x)
     tn_growing_free(&h);
     tn_growing_free(&c);
     tn_growing_free(&own);
-    tn_growing_free(&calls);
     return status;
 }

@@ -111,12 +111,14 @@ static int split(const char *text, piece *p)
     return n;
 }
 
-static bool calls(const char *text, size_t n, const char *name, size_t length)
+/* Returns true where the word stands in text, a function's before a bracket. */
+static bool calls(const char *text, size_t n, const char *name, size_t length, bool function)
 {
     for (const char *at = text; at + length <= text + n; at++) {
         at = memchr(at, *name, (size_t)(text + n - at) - length + 1);
         if (!at) return false;
-        if (!memcmp(at, name, length) && (at == text || !is_word(at[-1])) && !is_word(at[length]))
+        if (!memcmp(at, name, length) && (at == text || !is_word(at[-1])) &&
+            (function ? at[length] == '(' : !is_word(at[length])))
             return true;
     }
     return false;
@@ -130,6 +132,7 @@ static bool defines_one_of(const piece *p, const char *text, size_t n)
         end = end ? end + 1 : p->text + p->n;
         if (*line == '/' || *line == ' ' || *line == '{' || *line == '\n') continue;
         const char *from = line, *to = end;
+        bool function = false;
         if (!strncmp(line, "#define ", 8)) {
             from = line + 8;
             for (to = from; is_word(*to);) to++;
@@ -139,13 +142,14 @@ static bool defines_one_of(const piece *p, const char *text, size_t n)
                           (size_t)(end - line))) { /* a function: the word in front of the bracket */
             to = memchr(line, '(', (size_t)(end - line));
             for (from = to; from > line && is_word(from[-1]);) from--;
+            function = true;
         }
         for (const char *w = from; w < to;) {
             const char *e = w;
             while (e < to && is_word(*e)) e++;
             if (e > w && !isdigit((unsigned char)*w) && strncmp(w, "static", 6) && strncmp(w, "typedef", 7) &&
                 strncmp(w, "struct", 6) && strncmp(w, "union", 5) && strncmp(w, "TN_FN", 5) &&
-                strncmp(e - 2, "_t", 2) && calls(text, n, w, (size_t)(e - w)))
+                strncmp(e - 2, "_t", 2) && calls(text, n, w, (size_t)(e - w), function))
                 return true;
             w = e > w ? e : w + 1;
         }
@@ -153,7 +157,23 @@ static bool defines_one_of(const piece *p, const char *text, size_t n)
     return false;
 }
 
-void ex_pick(tn_growing *out, const char *text)
+/* Finds a function of the prelude (tn_..) that `text` calls and no piece defines. */
+static bool lacks(const char *text, const piece *p, int n, char missing[EXPORT_NAME])
+{
+    for (const char *at = text; (at = strstr(at, "tn_")); at += 3) {
+        size_t length = 3;
+        while (is_word(at[length])) length++;
+        if ((at > text && is_word(at[-1])) || at[length] != '(' || length >= EXPORT_NAME) continue;
+        memcpy(missing, at, length);
+        missing[length] = 0;
+        int i = 0;
+        while (i < n && !defines_one_of(&p[i], at, length + 1)) i++;
+        if (i == n) return true;
+    }
+    return false;
+}
+
+bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME])
 {
     static const tn_embedded files[] = {TN_EMBED_PORTABLE, TN_EMBED_MATH, TN_EMBED_PHILOX,
                                         TN_EMBED_PRODUCT_H};
@@ -168,6 +188,7 @@ void ex_pick(tn_growing *out, const char *text)
         p[i].wanted = defines_one_of(&p[i], needed.p, needed.n);
         if (p[i].wanted) tn_put_bytes(&needed, p[i].text, p[i].n);
     }
+    const bool whole_text = needed.p && !lacks(needed.p, p, n, missing);
     for (int i = 0; i < n; i++) {
         if (!p[i].wanted) continue;
         tn_put_bytes(out, p[i].text, p[i].n);
@@ -177,4 +198,5 @@ void ex_pick(tn_growing *out, const char *text)
     tn_growing_free(&whole);
     tn_growing_free(&plain);
     tn_growing_free(&needed);
+    return whole_text || out->failed;
 }

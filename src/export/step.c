@@ -1,16 +1,6 @@
-/* step.c - a plan as functions of C99: one for each kernel, and the text that calls them in order.
- *
- * A kernel's text (fuser/text) takes its operands, extents and numbers from a tn_args. Here its operands
- * become parameters, its extents constants and its run-time numbers parameters, too:
- *
- *     void layer_norm_128(const tn_args *a, int64_t begin, int64_t end)      static void layer_norm_128(
- *     {                                                                          const float *restrict in,
- *         const float *in = a->buf[0];                                           float *restrict out)
- *         float *out = a->buf[1];                                            {
- *         ..                                                                     const int64_t begin = 0, end
- * = 256;
- *
- * and two kernels that are then the same are one function. Start with ex_write_step.
+/* step.c - the body of the function that a user calls: a pointer to each value, and the plan's steps in
+ * order, kernels (kernel.c), products and convolutions (src/device/cpu/kernels/product.h). Start with
+ * ex_write_step.
  */
 #include "export.h"
 
@@ -23,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 1024, PARAMS = TN_MAX_KERNEL_BUFS };
+enum { LINE = 1024 };
 
 const char *ex_type(tn_dtype d)
 {
@@ -110,7 +100,8 @@ static const char *var_of(tn_export *x, int slot)
         tn_put(&x->step, "    %s *const %s = (%s *)(void *)(arena + %zu);", type, v, type, p->offset);
         break;
     case EX_REGION: {
-        const ex_region *r = &x->region[p->index];
+        ex_region *r = &x->region[p->index];
+        r->read = true;
         tn_put(&x->step, "    %s%s *const %s = %s%s%s + %zu;", r->written ? "" : "const ", type, v,
                r->written ? "m->" : "", r->name, r->written ? "" : "_data", p->offset / (size_t)size);
         break;
@@ -177,11 +168,6 @@ static void scalar(tn_export *x, const struct tn_scalar_ref *r, char *out, size_
         tn_snprintf(out, n, "%.17g", c);
         return;
     }
-    if (formula->base < 0) {
-        ex_fail(x, TN_E_UNSUPPORTED,
-                "an optimizer's number changes from step to step in a way that it cannot say");
-        return;
-    }
     char factor[80] = "";
     if (formula->base > 0) {
         const int k = power_of(x, formula->base, formula->t);
@@ -196,249 +182,6 @@ static void scalar(tn_export *x, const struct tn_scalar_ref *r, char *out, size_
     tn_snprintf(out, n, "%s%.17g%s", formula->rate ? "m->rate * " : "", c, factor);
 }
 
-/* ---- a kernel's function ---- */
-
-typedef struct function {
-    char name[EXPORT_NAME];
-    int n;
-    struct param {
-        char type[40], name[EXPORT_NAME];
-        int buf;
-        int same; /* as this parameter, whose memory it has: no parameter of its own, or -1 */
-        bool only_read, alone;
-    } param[PARAMS];
-    int n_scalar, scalar[16]; /* those it takes, by their numbers in the step */
-    bool faults;
-    tn_growing body;
-} function;
-
-static bool apart(const tn_export *x, const tn_step *st, int a, int b)
-{
-    const ex_place *p = &x->place[st->buf[a]], *q = &x->place[st->buf[b]];
-    if (p->kind != q->kind || (p->kind != EX_ARENA && p->index != q->index)) return true;
-    return p->offset + p->bytes <= q->offset || q->offset + q->bytes <= p->offset;
-}
-
-static bool equal(const tn_export *x, const tn_step *st, int a, int b)
-{
-    const ex_place *p = &x->place[st->buf[a]], *q = &x->place[st->buf[b]];
-    return !apart(x, st, a, b) && p->dtype == q->dtype &&
-           p->offset + (size_t)st->offset[a] * tn_dtype_size(p->dtype) ==
-               q->offset + (size_t)st->offset[b] * tn_dtype_size(q->dtype);
-}
-
-/* Which parameters lie in memory that no other one is written to through. */
-static void find_aliases(const tn_export *x, const tn_step *st, function *fn)
-{
-    const int first_out = st->n_buf - st->n_out;
-    for (int i = 0; i < fn->n; i++) {
-        struct param *p = &fn->param[i];
-        p->same = -1;
-        for (int k = 0; k < i && p->same < 0; k++)
-            if (fn->param[k].same < 0 && (p->buf >= first_out || fn->param[k].buf >= first_out) &&
-                equal(x, st, p->buf, fn->param[k].buf))
-                p->same = k;
-        if (p->same >= 0 && p->buf >= first_out) fn->param[p->same].only_read = false;
-    }
-    for (int i = 0; i < fn->n; i++) {
-        struct param *p = &fn->param[i];
-        p->alone = true;
-        for (int k = 0; k < fn->n; k++)
-            if (k != i && p->same != k && fn->param[k].same != i &&
-                (!p->only_read || !fn->param[k].only_read) && !apart(x, st, p->buf, fn->param[k].buf))
-                p->alone = false;
-    }
-}
-
-static const char *after(const char *text, const char *word)
-{
-    const size_t n = strlen(word);
-    return strncmp(text, word, n) ? NULL : text + n;
-}
-
-/* A declaration of an operand becomes a parameter. */
-static bool take_param(function *fn, const char *line)
-{
-    const char *at = strstr(line, " = a->buf["), *star = at ? strchr(line, '*') : NULL;
-    if (!at || !star || star > at || fn->n == PARAMS) return false;
-    struct param *p = &fn->param[fn->n];
-    while (*line == ' ') line++;
-    const char *type = after(line, "const ");
-    p->only_read = type != NULL;
-    if (!type) type = line;
-    snprintf(p->type, sizeof p->type, "%.*s", (int)(star - type - 1), type);
-    snprintf(p->name, sizeof p->name, "%.*s", (int)(at - star - 1), star + 1);
-    p->buf = (int)strtol(at + strlen(" = a->buf["), NULL, 10);
-    fn->n++;
-    return true;
-}
-
-static void take_scalar(function *fn, int which)
-{
-    for (int i = 0; i < fn->n_scalar; i++)
-        if (fn->scalar[i] == which) return;
-    if (fn->n_scalar < (int)(sizeof fn->scalar / sizeof *fn->scalar)) fn->scalar[fn->n_scalar++] = which;
-}
-
-/* One line of a kernel with its extents and numbers put in. */
-static void take_line(tn_export *x, const tn_step *st, function *fn, const char *line, size_t n)
-{
-    for (const char *s = line, *end = line + n; s < end;) {
-        const char *e;
-        char *close = NULL;
-        if ((e = after(s, "a->dim["))) {
-            const long k = strtol(e, &close, 10);
-            tn_put(&fn->body, "%lld", (long long)st->dim[k]);
-            s = close + 1;
-        } else if ((e = after(s, "a->scalar["))) {
-            const long k = strtol(e, &close, 10);
-            tn_put(&fn->body, "scalar%ld", k);
-            take_scalar(fn, (int)k);
-            s = close + 3; /* ].f */
-        } else if ((e = after(s, "index_fault(a, "))) {
-            tn_put(&fn->body, "index_fault(fault, ");
-            fn->faults = true;
-            s = e;
-        } else if ((e = after(s, "__builtin_inff()"))) {
-            tn_put(&fn->body, "TN_INF");
-            s = e;
-        } else if ((e = after(s, "__builtin_nanf(\"\")"))) {
-            tn_put(&fn->body, "TN_NAN");
-            s = e;
-        } else if (after(s, "a->") && (s == line || !(isalnum((unsigned char)s[-1]) || s[-1] == '_'))) {
-            ex_fail(x, TN_E_UNSUPPORTED, "the kernel %s has no form that stands alone", st->name);
-            return;
-        } else {
-            tn_put_bytes(&fn->body, s++, 1);
-        }
-    }
-    tn_put_bytes(&fn->body, "\n", 1);
-}
-
-/* Reads the function that begins at `text`, its signature, to its end. */
-static const char *take_function(tn_export *x, const tn_step *st, function *fn, const char *text)
-{
-    const char *line = strstr(text, "\n{\n") + 3;
-    *fn = (function){.n = 0};
-    while (*line && *line != '}') {
-        const char *end = strchr(line, '\n'), *word = line;
-        const size_t n = (size_t)(end - line);
-        char copy[LINE];
-        snprintf(copy, sizeof copy, "%.*s", (int)(n < sizeof copy ? n : sizeof copy - 1), line);
-        while (*word == ' ') word++;
-        const bool hint = after(word, "#pragma") || strstr(copy, "tn_prefetch(") ||
-                          strstr(copy, "*next_line =") || after(word, "const int64_t next = ");
-        if (!hint && !take_param(fn, copy)) take_line(x, st, fn, line, n);
-        line = end + 1;
-    }
-    return *line ? line + 1 : line;
-}
-
-/* Bytes of the arrays that a function declares. */
-static size_t arrays(const char *body)
-{
-    size_t bytes = 0;
-    for (const char *line = body; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        while (*line == ' ') line++;
-        char type[20] = "", name[60] = "", close[3] = "";
-        unsigned long count = 0;
-        if (sscanf(line, "%19s %59[a-zA-Z0-9_][%lu%2[];]", type, name, &count, close) < 4) continue;
-        bytes += count * (strchr(type, '6') || !strcmp(type, "double") ? 8
-                          : !strncmp(type, "uint8", 5)                 ? 1
-                                                                       : 4);
-    }
-    return bytes;
-}
-
-static void put_signature(tn_growing *t, const function *fn)
-{
-    const char *comma = "";
-    for (int i = 0; i < fn->n; i++) {
-        const struct param *p = &fn->param[i];
-        if (p->same >= 0) continue;
-        tn_put(t, "%s%s%s *%s%s", comma, p->only_read ? "const " : "", p->type, p->alone ? "restrict " : "",
-               p->name);
-        comma = ", ";
-    }
-    for (int i = 0; i < fn->n_scalar; i++) {
-        tn_put(t, "%sSCALAR%d scalar%d", comma, fn->scalar[i], fn->scalar[i]);
-        comma = ", ";
-    }
-    if (fn->faults) tn_put(t, "%sint *fault", comma);
-}
-
-/* The same text under the same name is one function; the same name with another text gets a number. */
-static int name_function(tn_export *x, const char *base, const char *rest, char *out)
-{
-    for (int k = 1;; k++) {
-        char head[EXPORT_NAME + 24];
-        if (k == 1)
-            snprintf(out, EXPORT_NAME, "%.50s", base);
-        else
-            snprintf(out, EXPORT_NAME, "%.50s_v%d", base, k);
-        snprintf(head, sizeof head, "static void %s(", out);
-        const char *there = x->kernels.p ? strstr(x->kernels.p, head) : NULL;
-        bool taken = false;
-        for (int i = 0; i < x->n_slot && !taken; i++) taken = !strcmp(x->var[i], out);
-        if (taken) continue;
-        if (!there) return 0;
-        if (!strncmp(there + strlen(head), rest, strlen(rest))) return 1;
-    }
-}
-
-static void put_calls(tn_export *x, const tn_step *st, tn_growing *t)
-{
-    char last[200] = "", where[200];
-    int n = 0;
-    for (int i = 0; i < st->n_nodes; i++) {
-        tn_node_where(x->f->node.at[x->plan->node_of[st->first_node + i]], where, sizeof where);
-        if (!strcmp(where, last) || n > 8) continue;
-        snprintf(last, sizeof last, "%s", where);
-        for (char *c = where; *c; c++)
-            if (*c == '*') *c = '.';
-        tn_put(t, "%s%s", n++ ? ", " : "", where);
-    }
-    if (!n) tn_put(t, "%s", st->name);
-}
-
-static void put_function(tn_export *x, const tn_step *st, function *fn, const char *name, int64_t items)
-{
-    tn_growing rest = {0};
-    static const char *const type[] = {[TN_WORD_F64] = "double",
-                                       [TN_WORD_I64] = "int64_t",
-                                       [TN_WORD_SEED] = "uint64_t",
-                                       [TN_WORD_DRAW] = "uint64_t"};
-    find_aliases(x, st, fn);
-    tn_growing head = {0};
-    put_signature(&head, fn);
-    for (const char *s = head.p ? head.p : ""; *s;) { /* scalars by their types */
-        const char *e = after(s, "SCALAR");
-        if (e) {
-            char *close = NULL;
-            tn_put(&rest, "%s", type[st->scalar[strtol(e, &close, 10)].what]);
-            s = close;
-        } else {
-            tn_put_bytes(&rest, s++, 1);
-        }
-    }
-    tn_growing_free(&head);
-    tn_put(&rest, ")\n{\n    const int64_t begin = 0, end = %lld;\n", (long long)items);
-    for (int i = 0; i < fn->n; i++)
-        if (fn->param[i].same >= 0)
-            tn_put(&rest, "    %s%s *const %s = %s;\n", fn->param[i].only_read ? "const " : "",
-                   fn->param[i].type, fn->param[i].name, fn->param[fn->param[i].same].name);
-    tn_put(&rest, "%s}\n\n", fn->body.p ? fn->body.p : "");
-    const size_t stack = arrays(fn->body.p);
-    if (stack > x->stack_bytes) x->stack_bytes = stack;
-    if (!name_function(x, name, rest.p, fn->name)) {
-        tn_put(&x->kernels, "/* ");
-        put_calls(x, st, &x->kernels);
-        tn_put(&x->kernels, " */\nstatic void %s(%s", fn->name, rest.p);
-    }
-    tn_growing_free(&rest);
-    tn_growing_free(&fn->body);
-}
-
 /* ---- calls ---- */
 
 static void put_fault(tn_export *x, tn_growing *to)
@@ -446,7 +189,7 @@ static void put_fault(tn_export *x, tn_growing *to)
     tn_put(to, "    if (fault) return %s;\n", x->returned >= 0 ? "TN_NAN" : "1");
 }
 
-static void put_call(tn_export *x, const tn_step *st, const function *fn, tn_growing *to)
+static void put_call(tn_export *x, const tn_step *st, const ex_function *fn, tn_growing *to)
 {
     char arg[LINE];
     const char *comma = "";
@@ -471,19 +214,19 @@ static void write_kernel(tn_export *x, const tn_step *st, tn_growing *calls)
     char begin[160];
     const char *text = st->source.text;
     for (int second = 0; second < 2; second++) {
-        function fn;
+        ex_function fn;
         if (second && !st->grid.finish_n) break;
         snprintf(begin, sizeof begin, "void %s%s(const tn_args *a", st->source.entry,
                  second ? TN_FINISH : "");
         const char *at = strstr(text, begin);
-        if (!at || !strstr(at, "\n{\n") || strstr(text, "#define OWN(")) {
+        if (!at || !strstr(at, "\n{\n")) {
             ex_fail(x, TN_E_UNSUPPORTED, "the kernel %s has no form that stands alone", st->name);
             return;
         }
-        take_function(x, st, &fn, at);
+        ex_take_function(x, st, &fn, at);
         char name[160];
         snprintf(name, sizeof name, "%s%s", st->source.entry, second ? TN_FINISH : "");
-        put_function(x, st, &fn, name, second ? st->grid.finish_n : st->grid.n);
+        ex_put_function(x, st, &fn, name, second ? st->grid.finish_n : st->grid.n);
         put_call(x, st, &fn, calls);
     }
 }
@@ -491,7 +234,7 @@ static void write_kernel(tn_export *x, const tn_step *st, tn_growing *calls)
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_gemm *g = &st->gemm;
-    char a[120], b[120], bias[120], c[120];
+    char a[LINE], b[LINE], bias[LINE], c[LINE];
     if (g->dtype != TN_F32) {
         ex_fail(x, TN_E_UNSUPPORTED, "a product of %s", tn_dtype_name(g->dtype));
         return;
@@ -527,7 +270,7 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
                                        [TN_CONV_DATA_GRAD] = "conv2d_data_grad",
                                        [TN_CONV_WEIGHT_GRAD] = "conv2d_weight_grad"};
     const tn_conv2d_desc *d = &st->conv;
-    char in0[120], in1[120], bias[120], out[120];
+    char in0[LINE], in1[LINE], bias[LINE], out[LINE];
     if (d->dtype != TN_F32) {
         ex_fail(x, TN_E_UNSUPPORTED, "a convolution of %s", tn_dtype_name(d->dtype));
         return;
@@ -571,7 +314,7 @@ int ex_write_step(tn_export *x)
         const tn_step *st = &x->plan->step[i];
         if (copies_over(x, st)) ex_fail(x, TN_E_INTERNAL, "an operand of %s lies nowhere", st->name);
         tn_put(&calls, "\n    /* ");
-        put_calls(x, st, &calls);
+        ex_put_calls(x, st, &calls);
         tn_put(&calls, " */\n");
         switch (st->kind) {
         case TN_STEP_KERNEL:

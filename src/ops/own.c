@@ -223,7 +223,7 @@ static bool given_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     value[n + 1] = r->out;
     for (int i = 0; i < o->n_operand; i++) {
         if (!(r->args[i]->flags & TN_F_REQUIRES_GRAD) || !o->gradient[i].n) continue;
-        gin[i] = tn_mk_cast(tn_formula_make(&o->gradient[i], g->graph, (tn_dtype)g->dtype, value),
+        gin[i] = tn_mk_cast(tn_formula_make(&o->gradient[i], g->graph, g->dtype, value),
                             (tn_dtype)r->args[i]->dtype);
         if (!gin[i]) return false;
     }
@@ -269,7 +269,7 @@ static tn_tensor *by_formula(const tn_own *o, tn_tensor **x, const double *numbe
     tn_tensor *out = tn_formula_make(&o->formula, g, d, value);
     if (out && out->dtype != TN_BOOL) out = tn_mk_cast(out, d);
     if (out && out->id < first) out = tn_mk_alias(out);
-    if (out && o->has_gradient && tn_dtype_is_float((tn_dtype)out->dtype)) {
+    if (out && o->has_gradient && tn_dtype_is_float(out->dtype)) {
         tn_rule *r = tn_rule_set(out, first, given_rule, o->n_operand, x);
         if (!r) return NULL;
         r->own = o;

@@ -184,16 +184,67 @@ TN_FN double tn_min_f64(double a, double b)
     return b != b ? b : smaller;
 }
 
-/* For what a step counts, not for its tensors. */
+TN_FN double tn_copysign_f64(double x, double sign)
+{
+    tn_pun64 p, s;
+    p.f = x;
+    s.f = sign;
+    p.u = (p.u & 0x7fffffffffffffffu) | (s.u & 0x8000000000000000u);
+    return p.f;
+}
+
+TN_FN double tn_round_f64(double x)
+{
+    return tn_copysign_f64(tn_rint_f64(x), x);
+}
+
+TN_FN double tn_trunc_f64(double x)
+{
+    return x > -0x1p52 && x < 0x1p52 ? tn_copysign_f64((double)(int64_t)x, x) : x;
+}
+
+TN_FN double tn_floor_f64(double x)
+{
+    const double n = tn_trunc_f64(x);
+    return n > x ? n - 1 : n;
+}
+
+TN_FN double tn_ceil_f64(double x)
+{
+    const double n = tn_trunc_f64(x);
+    return tn_copysign_f64(n < x ? n + 1 : n, x);
+}
+
+TN_FN double tn_sign_f64(double x)
+{
+    return (double)((x > 0) - (x < 0));
+}
+
+/* As tn_sqrt_f32, and then one more step with x - r r, r r in two parts (Dekker 1971). What would be lost on the way is
+ * scaled by an even power of 2 first. */
 TN_FN double tn_sqrt_f64(double x)
 {
-    double y = x > 1 ? x : 1;
-    for (int i = 0; i < 600; i++) {
-        const double next = 0.5 * (y + x / y);
-        if (next >= y) break;
-        y = next;
-    }
-    return y;
+    const bool small = x < 0x1p-900, large = x > 0x1p900;
+    const double d = small ? x * 0x1p200 : large ? x * 0x1p-200 : x;
+    double y, r, high, low, square;
+    tn_pun64 p;
+    if (!(x > 0 && x < (double)TN_INF)) return x < 0 ? (double)TN_NAN : x;
+    p.f = d;
+    p.u = 0x5fe6eb50c7b537a9u - (p.u >> 1);
+    y = p.f;
+    for (int i = 0; i < 5; i++) y = y * (1.5 - 0.5 * d * y * y);
+    r = d * y;
+    high = r * 134217729.0;
+    high = high - (high - r);
+    low = r - high;
+    square = r * r;
+    r = r + 0.5 * y * ((d - square) - (((high * high - square) + 2 * high * low) + low * low));
+    return small ? r * 0x1p-100 : large ? r * 0x1p100 : r;
+}
+
+TN_FN double tn_rsqrt_f64(double x)
+{
+    return 1 / tn_sqrt_f64(x);
 }
 
 TN_FN int32_t tn_max_i32(int32_t a, int32_t b)
@@ -224,6 +275,56 @@ TN_FN int32_t tn_abs_i32(int32_t x)
 TN_FN int64_t tn_abs_i64(int64_t x)
 {
     return x < 0 ? 0 - x : x;
+}
+
+TN_FN int32_t tn_sign_i32(int32_t x)
+{
+    return (x > 0) - (x < 0);
+}
+
+TN_FN int64_t tn_sign_i64(int64_t x)
+{
+    return (x > 0) - (x < 0);
+}
+
+TN_FN uint8_t tn_max_u8(uint8_t a, uint8_t b)
+{
+    return a > b ? a : b;
+}
+
+TN_FN uint8_t tn_min_u8(uint8_t a, uint8_t b)
+{
+    return a < b ? a : b;
+}
+
+TN_FN uint8_t tn_abs_u8(uint8_t x)
+{
+    return x;
+}
+
+TN_FN uint8_t tn_sign_u8(uint8_t x)
+{
+    return x != 0;
+}
+
+TN_FN bool tn_max_bool(bool a, bool b)
+{
+    return a || b;
+}
+
+TN_FN bool tn_min_bool(bool a, bool b)
+{
+    return a && b;
+}
+
+TN_FN bool tn_abs_bool(bool x)
+{
+    return x;
+}
+
+TN_FN bool tn_sign_bool(bool x)
+{
+    return x;
 }
 
 /* to[c * to_line + l] = from[l * from_line + c] for l < lines, c < columns: elements of 4 bytes. */
