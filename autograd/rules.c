@@ -320,8 +320,10 @@ bool tn_backward_of(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 #include "../src/core/ops.def"
         eltwise(n, g, gin);
         break;
-#define TN_OTHER(id, kind, inputs, needs, reference, ...) \
-    case TN_OP_##id: __VA_ARGS__; break;
+#define TN_OTHER(id, kind, inputs, needs, reference, ...)                                                    \
+    case TN_OP_##id:                                                                                         \
+        __VA_ARGS__;                                                                                         \
+        break;
 #include "../src/core/ops.def"
     case TN_OP_COUNT: break;
     }

@@ -2,7 +2,7 @@
  * a new head.
  *
  *   build/finetune                                   learns to tell small digits from large ones first
- *   build/finetune --weights w.safetensors           begins with what PyTorch's save_file wrote, of a state_dict
+ *   build/finetune --weights w.safetensors           begins with a state_dict of PyTorch
  *
  * The first model calls its layers features.* and classifier; this one trunk.* and head, and has ten classes
  * instead of two. The file is loaded in part and under other names; while the trunk is frozen, a step

@@ -107,7 +107,11 @@ int main(int argc, char **argv)
     pthread_barrier_init(&warm, NULL, (unsigned)threads + 1);
     for (long i = 0; i < threads; i++) {
         server[i] = (struct server){
-            .device = (tn_device_kind)args_choice(&a, "--device", a.device, args_devices)->value, .weights = weights, .width = width, .number = i, .warm = &warm};
+            .device = (tn_device_kind)args_choice(&a, "--device", a.device, args_devices)->value,
+            .weights = weights,
+            .width = width,
+            .number = i,
+            .warm = &warm};
         server[i].requests = requests / threads + (i < requests % threads);
         if (pthread_create(&server[i].thread, NULL, serve, &server[i])) {
             perror("serve: a thread");

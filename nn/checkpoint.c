@@ -152,8 +152,7 @@ static void write_run(tn_session *s, nn_state *st, nn_text *t)
     tn_nn_text_add(t, "\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
     tn_nn_text_add(t, ",\"profile\":\"%s\"", tn_profile_name(s)); /* for whoever compares two runs */
     if (st->scale.on)
-        tn_nn_text_add(t,
-                       ",\"scale\":\"%.17g\",\"scale.good\":\"%d\",\"scale.skipped\":\"%" PRId64 "\"",
+        tn_nn_text_add(t, ",\"scale\":\"%.17g\",\"scale.good\":\"%d\",\"scale.skipped\":\"%" PRId64 "\"",
                        st->scale.factor, st->scale.good, st->scale.skipped);
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)

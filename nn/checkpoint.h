@@ -13,7 +13,7 @@ typedef struct nn_item {
     const nn_optim_entry *entry; /* ... or state `which` of this entry */
     int which;
     bool param;
-    bool state; /* of training: in no file of weights */
+    bool state;            /* of training: in no file of weights */
     const nn_saved *saved; /* loading: where it comes from; NULL: the file has no such state */
     tn_tensor *made;       /* loading, a buffer: its new value */
 } nn_item;
@@ -26,8 +26,8 @@ typedef struct nn_items {
 
 /* Everything that may be in a file, whether it is or not. Free l->items, also after an error. */
 int tn_nn_make_items(tn_session *s, nn_state *st, nn_items *l, const char *op);
-/* Of the tensors, or of those found in a file: the first in another order in PyTorch, the first convolution's, and the
- * first of which nobody has told whether it stands behind a flatten. */
+/* Of the tensors, or of those found in a file: the first in another order in PyTorch, the first
+ * convolution's, and the first of which nobody has told whether it stands behind a flatten. */
 typedef struct nn_orders {
     const nn_item *turns, *conv, *untold;
 } nn_orders;

@@ -47,7 +47,8 @@ nn_state *tn_nn_state(tn_session *s); /* made on first use; NULL is an error alr
  * `destroy`, which may be NULL. NULL is an error already reported. */
 void *tn_nn_own(tn_session *s, size_t bytes, void (*destroy)(void *), const char *op);
 void tn_nn_drop(tn_session *s, void *p);
-/* scale.c: a buffer is about to be assigned to, in a step that may yet be left out. False: no memory, reported. */
+/* scale.c: a buffer is about to be assigned to, in a step that may yet be left out. False: no memory,
+ * reported. */
 bool tn_nn_scale_moves(tn_session *s, tn_tensor *target);
 /* Of a constructor: `o` is what the caller gave, or the options' defaults. */
 #define NN_OPTIONS(type, o, given)                                                                           \
@@ -289,8 +290,8 @@ void tn_nn_text_end(nn_text *t);
 typedef struct nn_turn {
     int64_t row[3], column[3];
 } nn_turn;
-/* Notes it for a layer's tensor; NULL or zeros: no image. Not known: the layer was not told. State: of training, which
- * is in no file of weights. False: no memory, which is reported. */
+/* Notes it for a layer's tensor; NULL or zeros: no image. Not known: the layer was not told. State: of
+ * training, which is in no file of weights. False: no memory, which is reported. */
 bool tn_nn_tell(tn_session *s, const tn_tensor *t, bool known, bool state, const int64_t *row,
                 const int64_t *column, const char *op);
 bool tn_nn_is_state(const nn_state *st, const tn_tensor *t);
@@ -298,8 +299,8 @@ bool tn_nn_image_fits(const int64_t *image, int64_t n); /* {h, w, c} of n elemen
 /* Finds the order that a tensor's elements have in PyTorch; false where it may be another one than here, and
  * nobody has told which. */
 bool tn_nn_turn_of(const nn_state *st, const tn_tensor *t, nn_turn *out);
-bool tn_nn_turns(const nn_turn *t);                    /* whether the order is another one */
-int64_t tn_nn_turn_index(const nn_turn *t, int64_t i); /* there, of what is element i here */
+bool tn_nn_turns(const nn_turn *t);                                /* whether the order is another one */
+int64_t tn_nn_turn_index(const nn_turn *t, int64_t i);             /* there, of what is element i here */
 void tn_nn_turn_shape(const nn_turn *t, int ndim, int64_t *shape); /* from here to there */
 
 /* ---- progress.c ---- */

@@ -111,7 +111,8 @@ static int begin_update(tn_optim *o, nn_row *r, nn_update *u)
 {
     int status = begin_gradient(o, r, u);
     if (status) return status;
-    if (tn_nn_blocks_with(o, r, NN_DUE) < r->blocks && !(u->due = tn_nn_column(o, r, NN_DUE))) return tn_error(o->s);
+    if (tn_nn_blocks_with(o, r, NN_DUE) < r->blocks && !(u->due = tn_nn_column(o, r, NN_DUE)))
+        return tn_error(o->s);
     u->decay = o->method->decoupled ? FACTOR(o, r, o->lr, NN_LR_FACTOR, NN_DECAY) : FACTOR(o, r, 1, NN_DECAY);
     u->lr = FACTOR(o, r, o->lr, NN_LR_FACTOR, NN_RATE);
     u->gain = FACTOR(o, r, 1, NN_GAIN);
@@ -186,7 +187,8 @@ static int update_row(tn_optim *o, nn_row *r, tn_tensor *fine)
     }
     tn_tensor *g = mean_gradient(&u, false);
     if (o->norm) g = tn_mul(g, clip_factor(o));
-    if (!o->method->decoupled && !tn_nn_is_zero(&u.decay)) g = tn_add(g, tn_nn_scaled_by(r->values, &u.decay));
+    if (!o->method->decoupled && !tn_nn_is_zero(&u.decay))
+        g = tn_add(g, tn_nn_scaled_by(r->values, &u.decay));
     status = apply(&u, g);
     int ended = tn_op_end(o->s);
     end_update(&u);

@@ -27,7 +27,8 @@ static bool looks_up(const fu_ctx *c, int i)
 {
     const fu_node *n = &c->node[i];
     if (!n->live) return false;
-    if (n->kind != TN_KIND_GATHER && n->kind != TN_KIND_SCATTER && n->t->op != TN_OP_assign_rows) return false;
+    if (n->kind != TN_KIND_GATHER && n->kind != TN_KIND_SCATTER && n->t->op != TN_OP_assign_rows)
+        return false;
     /* a number is the same wherever the index points */
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
     const bool any = n->kind == TN_KIND_GATHER && tn_is_number(x);

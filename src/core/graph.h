@@ -349,7 +349,8 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n);
 void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
-/* Returns true for kinds whose values come of their operands and nothing else, so that a second node has the same. */
+/* Returns true for kinds whose values come of their operands and nothing else, so that a second node has the
+ * same. */
 bool tn_kind_is_computed(tn_kind kind);
 
 static inline tn_kind tn_kind_of(const tn_tensor *n)

@@ -24,8 +24,11 @@ enum { DEVICE, MODE, PRECISION, THREADS, REPLAY, PLANS, KERNEL_OPT, DEBUG, CHECK
 static const choice devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
 static const choice modes[] = {{"fused", TN_FUSED}, {"eager", TN_EAGER}, {NULL, 0}};
-static const choice precisions[] = {
-    {"f32", TN_PRECISION_F32}, {"tf32", TN_PRECISION_TF32}, {"bf16", TN_PRECISION_BF16}, {"f16", TN_PRECISION_F16}, {NULL, 0}};
+static const choice precisions[] = {{"f32", TN_PRECISION_F32},
+                                    {"tf32", TN_PRECISION_TF32},
+                                    {"bf16", TN_PRECISION_BF16},
+                                    {"f16", TN_PRECISION_F16},
+                                    {NULL, 0}};
 static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
 
 static const variable variables[VARIABLES] = {

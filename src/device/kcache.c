@@ -1,4 +1,4 @@
-/* kcache.c - a folder of sources and objects, and a hash table.
+/* kcache.c - a folder of sources and objects; what of it is in this process is a table of its own (loaded.c).
  *
  * There are two folders: the shared one, and the private one that stands in when the
  * shared one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader
@@ -11,6 +11,7 @@
 #include "../core/alloc.h"
 #include "../core/settings.h"
 #include "folder.h"
+#include "loaded.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,17 +32,10 @@ enum {
     TOUCH_SECONDS = 60,   /* a use is noted on disk at most this often */
     YOUNG_SECONDS = 10,   /* never evicted: it may be on its way into a process */
     STALE_SECONDS = 3600, /* temporary files older than this were left by a crash */
-    FIRST_SLOTS = 64,
 };
 #define DEFAULT_LIMIT ((size_t)512 << 20)
 #define HEADER        "/* libtensor kernel cache %d: object %s bytes %zu sum %016llx symbol %s source %zu */\n"
 #define HEADER_SCAN   "/* libtensor kernel cache %d: object %255s bytes %zu sum %llx symbol %255s source %zu */"
-
-struct loaded {
-    uint64_t hash;
-    char *entry, *text;
-    void *object;
-};
 
 struct tn_kcache {
     tn_folder shared, private;
@@ -56,8 +50,7 @@ struct tn_kcache {
     size_t common_bytes;
     tn_log_fn *log;
     void *log_user;
-    struct loaded *table; /* open addressing on hash; empty where object is NULL */
-    size_t slots, used;
+    tn_loaded loaded;
 };
 
 /* ---- hashes and names ------------------------------------------------------------------------------ */
@@ -518,45 +511,14 @@ int tn_kcache_keep_failed(tn_kcache *c, const tn_source *src, char path[PATH_MAX
 
 /* ---- what is loaded -------------------------------------------------------------------------------- */
 
-static struct loaded *slot_of(const tn_kcache *c, const tn_source *src, uint64_t hash)
-{
-    for (size_t i = (size_t)hash & (c->slots - 1);; i = (i + 1) & (c->slots - 1)) {
-        struct loaded *l = &c->table[i];
-        if (!l->object || (l->hash == hash && !strcmp(l->text, src->text) && !strcmp(l->entry, src->entry)))
-            return l;
-    }
-}
-
 void *tn_kcache_loaded(const tn_kcache *c, const tn_source *src)
 {
-    return c->slots ? slot_of(c, src, hash_source(c, src, 0))->object : NULL;
+    return tn_loaded_find(&c->loaded, src, hash_source(c, src, 0));
 }
 
 int tn_kcache_remember(tn_kcache *c, const tn_source *src, void *object)
 {
-    if (2 * c->used >= c->slots) {
-        size_t n = c->slots ? 2 * c->slots : FIRST_SLOTS;
-        struct loaded *bigger = tn_calloc(n, sizeof *bigger);
-        if (!bigger) return TN_E_NOMEM;
-        for (size_t i = 0; i < c->slots; i++) {
-            if (!c->table[i].object) continue;
-            size_t j = (size_t)c->table[i].hash & (n - 1);
-            while (bigger[j].object) j = (j + 1) & (n - 1);
-            bigger[j] = c->table[i];
-        }
-        tn_free_mem(c->table);
-        c->table = bigger;
-        c->slots = n;
-    }
-    struct loaded new = {hash_source(c, src, 0), tn_strdup(src->entry), tn_strdup(src->text), object};
-    if (!new.entry || !new.text) {
-        tn_free_mem(new.entry);
-        tn_free_mem(new.text);
-        return TN_E_NOMEM;
-    }
-    *slot_of(c, src, new.hash) = new;
-    c->used++;
-    return 0;
+    return tn_loaded_add(&c->loaded, src, hash_source(c, src, 0), object);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------- */
@@ -597,11 +559,7 @@ void tn_kcache_close(tn_kcache *c)
     } else if (c->private.fd >= 0) {
         close(c->private.fd);
     }
-    for (size_t i = 0; i < c->slots; i++) {
-        tn_free_mem(c->table[i].entry);
-        tn_free_mem(c->table[i].text);
-    }
-    tn_free_mem(c->table);
+    tn_loaded_end(&c->loaded);
     tn_free_mem(c->common);
     tn_free_mem(c);
 }

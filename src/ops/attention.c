@@ -461,7 +461,8 @@ tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
                               .d = y->shape[n + 1]};
     if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
         return NULL;
-    if (g->session->export || !fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a)) return NULL;
+    if (g->session->export || !fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a))
+        return NULL;
     for (int i = 0; i < passed.n; i++) passed.at[i]->flags |= TN_F_INSIDE;
     a.k = swapped(a.k);
     if (!a.scale) a.scale = tn_mk_typed(g, TN_OP_constant, tn_number_f(1), TN_F32);

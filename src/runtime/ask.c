@@ -52,10 +52,10 @@ int tn_set_precision(tn_session *s, tn_precision precision)
     if (!s) return TN_E_NULL;
     const tn_precision wide = s->target.tf32 ? TN_PRECISION_TF32 : TN_PRECISION_F32;
     if (precision != wide && precision != TN_PRECISION_BF16 && precision != TN_PRECISION_F16)
-        return tn_fail(
-            s, TN_E_ARG, "set_precision",
-            "precision is %d, must be %s, TN_PRECISION_BF16 or TN_PRECISION_F16", (int)precision,
-            s->target.tf32 ? "TN_PRECISION_TF32, which this session was opened with" : "TN_PRECISION_F32");
+        return tn_fail(s, TN_E_ARG, "set_precision",
+                       "precision is %d, must be %s, TN_PRECISION_BF16 or TN_PRECISION_F16", (int)precision,
+                       s->target.tf32 ? "TN_PRECISION_TF32, which this session was opened with"
+                                      : "TN_PRECISION_F32");
     s->graph.products = tn_products_of(precision);
     s->f16 |= precision == TN_PRECISION_F16;
     return TN_OK;

@@ -50,8 +50,7 @@ static int read_in_time(tn_session *s, const tn_tensor *n)
         if (!writer) continue;
         tn_error_set(&s->graph, TN_E_NOT_KEPT,
                      "%s reads %s, which %s has assigned to since; tn_keep its value before that",
-                     TN_NODE_WHERE(n), b->name ? b->name : "a tensor",
-                     TN_NODE_WHERE(writer));
+                     TN_NODE_WHERE(n), b->name ? b->name : "a tensor", TN_NODE_WHERE(writer));
         return TN_E_NOT_KEPT;
     }
     return TN_OK;
@@ -126,7 +125,8 @@ static int run_builtin(tn_session *s, tn_flush_scratch *f, int i)
     return TN_OK;
 }
 
-/* Lists in f->stack the nodes that read what another, ahead of them in the program, will have written over. */
+/* Lists in f->stack the nodes that read what another, ahead of them in the program, will have written over.
+ */
 static bool find_overtaken(tn_flush_scratch *f)
 {
     f->stack.n = 0;
@@ -142,7 +142,8 @@ static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor
 {
     int status = TN_OK;
     if (n->flags & TN_F_DONE) return TN_OK; /* ahead of a writer */
-    for (int i = 0; i < f->stack.n && !status; i++) { /* a copy of what n will write over reads nothing else */
+    for (int i = 0; i < f->stack.n && !status;
+         i++) { /* a copy of what n will write over reads nothing else */
         tn_tensor *copy = f->stack.at[i];
         if (copy != n && copy->in[0]->base->lost_to == n) status = run_one(s, f, kept, copy);
     }

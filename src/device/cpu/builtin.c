@@ -261,8 +261,8 @@ static int assign_rows(struct temps *t, tn_tensor *node, tn_errbuf *err)
     const tn_tensor *target = node->in[0], *source = node->in[2];
     const int axis = node->attr->axis;
     const int64_t rows = source->shape[axis], lines = target->shape[axis];
-    const size_t inner = (size_t)tn_extent(target->shape, axis + 1, target->ndim) *
-                         tn_dtype_size(target->dtype);
+    const size_t inner =
+        (size_t)tn_extent(target->shape, axis + 1, target->ndim) * tn_dtype_size(target->dtype);
     const int64_t outer = tn_extent(target->shape, 0, axis);
     if (!tn_node_numel(source)) return TN_OK;
     const char *index = dense(t, node->in[1], false), *from = dense(t, node->in[2], true);

@@ -1,8 +1,9 @@
-/* portable.h - what the prelude's functions are built from, in C99 that needs no library: it stands in the place of
- * exact.h in a file that is to be compiled alone (src/export). Values are those of exact.h, bit for bit.
+/* portable.h - what the prelude's functions are built from, in C99 that needs no library: it stands in the
+ * place of exact.h in a file that is to be compiled alone (src/export). Values are those of exact.h, bit for
+ * bit.
  *
- * What such a file does not call is left out: src/export/pick.c takes one definition after the other, each of which
- * is named by the line it begins with.
+ * What such a file does not call is left out: src/export/pick.c takes one definition after the other, each of
+ * which is named by the line it begins with.
  *
  * Read first: tn_bits_f32, then tn_sqrt_f32.
  */
@@ -139,10 +140,10 @@ TN_FN float tn_ceil_f32(float x)
     return tn_from_bits_f32(tn_bits_f32(up) | (tn_bits_f32(x) & 0x80000000u));
 }
 
-/* Where the processor has an instruction and the compiler may use it without a library (-fno-math-errno), that. Else
- * 1 / sqrt x by Newton's iteration in f64 from a first guess of the bits: 3.4 %, 0.2 %, 5e-6, 4e-11, 2e-21. x times
- * it is far closer to the root than a root of 24 bits ever lies to the middle of two floats, so one rounding is left,
- * the last one: the same as the instruction's. */
+/* Where the processor has an instruction and the compiler may use it without a library (-fno-math-errno),
+ * that. Else 1 / sqrt x by Newton's iteration in f64 from a first guess of the bits: 3.4 %, 0.2 %, 5e-6,
+ * 4e-11, 2e-21. x times it is far closer to the root than a root of 24 bits ever lies to the middle of two
+ * floats, so one rounding is left, the last one: the same as the instruction's. */
 TN_FN float tn_sqrt_f32(float x)
 {
 #if defined(__NO_MATH_ERRNO__) && (defined(__SSE2__) || defined(__aarch64__))
@@ -220,11 +221,12 @@ TN_FN double tn_sign_f64(double x)
     return (double)((x > 0) - (x < 0));
 }
 
-/* As tn_sqrt_f32, and then one more step with x - r r, r r in two parts (Dekker 1971). What would be lost on the way is
- * scaled by an even power of 2 first. */
+/* As tn_sqrt_f32, and then one more step with x - r r, r r in two parts (Dekker 1971). What would be lost on
+ * the way is scaled by an even power of 2 first. */
 TN_FN double tn_sqrt_f64(double x)
 {
-    const bool small = x < 0x1p-900, large = x > 0x1p900;
+    const bool small = x < 0x1p-900;
+    const bool large = x > 0x1p900;
     const double d = small ? x * 0x1p200 : large ? x * 0x1p-200 : x;
     double y, r, high, low, square;
     tn_pun64 p;
@@ -328,7 +330,8 @@ TN_FN bool tn_sign_bool(bool x)
 }
 
 /* to[c * to_line + l] = from[l * from_line + c] for l < lines, c < columns: elements of 4 bytes. */
-TN_FN void tn_turn(void *to, int64_t to_line, const void *from, int64_t from_line, int64_t lines, int64_t columns)
+TN_FN void tn_turn(void *to, int64_t to_line, const void *from, int64_t from_line, int64_t lines,
+                   int64_t columns)
 {
     unsigned char *t = (unsigned char *)to;
     const unsigned char *f = (const unsigned char *)from;

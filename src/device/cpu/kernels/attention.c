@@ -2,9 +2,10 @@
  *
  *   o = softmax(scale q k^T + mask) v,  lse = log sum exp of a row's scores
  *
- * An item is ROWS queries of a head. It keeps for each a score that stands for 1, the sum of exponentials and the
- * weighted sum of v. That score is the largest so far, or less than it by up to SLACK: only a tile that holds a still
- * larger one makes HIGH queries find theirs again and rescale what they have, and after a few tiles hardly any does.
+ * An item is ROWS queries of a head. It keeps for each a score that stands for 1, the sum of exponentials and
+ * the weighted sum of v. That score is the largest so far, or less than it by up to SLACK: only a tile that
+ * holds a still larger one makes HIGH queries find theirs again and rescale what they have, and after a few
+ * tiles hardly any does.
  *
  * Read first: through.
  */
@@ -28,7 +29,8 @@ static inline lanes largest_of(const float *row, int64_t columns)
     return high;
 }
 
-/* Returns true where one of HIGH rows of scores holds a score that exceeds its row's `most` by more than SLACK. */
+/* Returns true where one of HIGH rows of scores holds a score that exceeds its row's `most` by more than
+ * SLACK. */
 static inline bool outgrown(const float *most, const float *s, int64_t columns)
 {
     lanes above = {0};
@@ -37,7 +39,8 @@ static inline bool outgrown(const float *most, const float *s, int64_t columns)
     return largest(above) > 0;
 }
 
-/* Asks for part `which` of `parts` of the rows of k and v that come next: they are farther away than the others. */
+/* Asks for part `which` of `parts` of the rows of k and v that come next: they are farther away than the
+ * others. */
 static inline void fetch(const element *k, int64_t k_row, const element *v, int64_t v_row, int64_t rows,
                          int64_t which, int64_t parts)
 {
@@ -112,7 +115,8 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
             pack_rows(v, vs + j * n[12], n[12], there, there);
             const element *next_k = ks + (j + there) * n[9], *next_v = vs + (j + there) * n[12];
             for (int64_t r = 0; r < rows; r += HIGH) {
-                fetch(next_k, n[9], next_v, n[12], least(last - j - there, KEYS), r / HIGH, whole(rows, HIGH) / HIGH);
+                fetch(next_k, n[9], next_v, n[12], least(last - j - there, KEYS), r / HIGH,
+                      whole(rows, HIGH) / HIGH);
                 const int64_t valid = CAUSAL ? least(there, i0 + r + HIGH - j) : there;
                 if (valid > 0) through(&w, &x, q, k, v, r, rows - r, i0 + r, j, valid, j == 0);
             }

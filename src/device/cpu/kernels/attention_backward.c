@@ -1,7 +1,8 @@
 /* attention_backward.c - the gradients of attention on a processor, behind attention_begin.h.
  *
- * An item is a head, or one of SPLIT parts of its keys: it makes the probabilities again from lse, adds up dk and dv of
- * its keys, and dq where the other parts add theirs, in memory of its own that the finish adds up in order.
+ * An item is a head, or one of SPLIT parts of its keys: it makes the probabilities again from lse, adds up dk
+ * and dv of its keys, and dq where the other parts add theirs, in memory of its own that the finish adds up
+ * in order.
  *
  * Read first: scores, then keys_of.
  */

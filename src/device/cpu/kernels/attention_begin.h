@@ -1,16 +1,17 @@
-/* attention_begin.h - what attention's kernels for processors have in common: vectors, products, packing, masks. The
- * text is compiled at run time.
+/* attention_begin.h - what attention's kernels for processors have in common: vectors, products, packing,
+ * masks. The text is compiled at run time.
  *
- * A kernel is this, attention.c or attention_backward.c, and attention_end.h. Scores are made a tile at a time (ROWS
- * queries, KEYS keys) and never written. Exponentials are powers of two: the scores come out of the product times
- * log2 e. What an item computes does not depend on who runs it: nor do the bits.
+ * A kernel is this, attention.c or attention_backward.c, and attention_end.h. Scores are made a tile at a
+ * time (ROWS queries, KEYS keys) and never written. Exponentials are powers of two: the scores come out of
+ * the product times log2 e. What an item computes does not depend on who runs it: nor do the bits.
  *
  * All products are one register tile: lanes run along the columns of the right operand, elements of the left
  * are spread over all lanes. Operands are packed once a tile, as f32, with rows filled up to whole vectors.
  *
- * #defines in front: ENTRY, FINISH (names), DTYPE 0 f32 | 2 f16 | 3 bf16, HEAD, SCALE, CAUSAL 0|1, MASK 0 | 1 bool |
- * 2 of DTYPE, added, STRICT 0|1 (a query that sees nothing gives 0, and lse is infinite | NaN), DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are
- * wanted; backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments `a`. Strides
+ * #defines in front: ENTRY, FINISH (names), DTYPE 0 f32 | 2 f16 | 3 bf16, HEAD, SCALE, CAUSAL 0|1, MASK 0 | 1
+ * bool | 2 of DTYPE, added, STRICT 0|1 (a query that sees nothing gives 0, and lse is infinite | NaN),
+ * DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are wanted;
+ * backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments `a`. Strides
  * and operands: fuser/text/attention.h.
  *
  * Read first: product.
@@ -88,8 +89,8 @@ typedef element mask_element;
 #define LOG2E 1.4426950408889634
 
 #if MASK == 2
-/* Turns a number that is added to a score into an exponent of 2. The lowest numbers, which programs use for minus
- * infinity, stay finite, so that a row of nothing else is one of equal scores. */
+/* Turns a number that is added to a score into an exponent of 2. The lowest numbers, which programs use for
+ * minus infinity, stay finite, so that a row of nothing else is one of equal scores. */
 static inline float in_bits(float x)
 {
     const float most = 3e38f, y = x * (float)LOG2E;

@@ -1,23 +1,24 @@
 /* product.h - products and convolutions of f32 as plain loops of C99, for a file that is to be compiled alone
  * (src/export). No text of the library is built of it.
  *
- * All are one register tile: ROWS rows of the left operand against COLUMNS columns of the right one, which have been
- * packed side by side; the left operand of a convolution is gathered, patch by patch, as it is needed. DEPTH is how
- * many terms of the sums are taken at once; what comes after is added.
+ * All are one register tile: ROWS rows of the left operand against COLUMNS columns of the right one, which
+ * have been packed side by side; the left operand of a convolution is gathered, patch by patch, as it is
+ * needed. DEPTH is how many terms of the sums are taken at once; what comes after is added.
  *
  * As in portable.h each definition is named by the line it begins with. Read first: tile.
  */
 
 enum { ROWS = 8, COLUMNS = 16, DEPTH = 256 };
 
-/* c[i][j] (+)= sum over p < depth of a[i * a_row + p * a_col] * b[p * COLUMNS + j] for i < rows, j < columns. The sums
- * of each row stand in an array of their own, which compilers keep in registers. */
-static void tile(int64_t rows, int64_t columns, int64_t depth, const float *restrict a, int64_t a_row, int64_t a_col,
-                 const float *restrict b, float *restrict c, int64_t c_row, bool add)
+/* c[i][j] (+)= sum over p < depth of a[i * a_row + p * a_col] * b[p * COLUMNS + j] for i < rows, j < columns.
+ * The sums of each row stand in an array of their own, which compilers keep in registers. */
+static void tile(int64_t rows, int64_t columns, int64_t depth, const float *restrict a, int64_t a_row,
+                 int64_t a_col, const float *restrict b, float *restrict c, int64_t c_row, bool add)
 {
     float sum[ROWS * COLUMNS];
     if (rows == ROWS) {
-        float s0[COLUMNS] = {0}, s1[COLUMNS] = {0}, s2[COLUMNS] = {0}, s3[COLUMNS] = {0}, s4[COLUMNS] = {0}, s5[COLUMNS] = {0}, s6[COLUMNS] = {0}, s7[COLUMNS] = {0};
+        float s0[COLUMNS] = {0}, s1[COLUMNS] = {0}, s2[COLUMNS] = {0}, s3[COLUMNS] = {0}, s4[COLUMNS] = {0},
+              s5[COLUMNS] = {0}, s6[COLUMNS] = {0}, s7[COLUMNS] = {0};
         for (int64_t p = 0; p < depth; p++) {
             const float v0 = a[0 * a_row + p * a_col];
             const float v1 = a[1 * a_row + p * a_col];
@@ -53,7 +54,8 @@ static void tile(int64_t rows, int64_t columns, int64_t depth, const float *rest
         for (int64_t i = 0; i < rows; i++) {
             float s[COLUMNS] = {0};
             for (int64_t p = 0; p < depth; p++)
-                for (int j = 0; j < COLUMNS; j++) s[j] = tn_fma_f32(a[i * a_row + p * a_col], b[p * COLUMNS + j], s[j]);
+                for (int j = 0; j < COLUMNS; j++)
+                    s[j] = tn_fma_f32(a[i * a_row + p * a_col], b[p * COLUMNS + j], s[j]);
             for (int j = 0; j < COLUMNS; j++) sum[i * COLUMNS + j] = s[j];
         }
     for (int64_t i = 0; i < rows; i++)
@@ -77,8 +79,9 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* c[m, n] = act(a[m, k] b[k, n] + bias[n]). */
-static void matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b,
-                   int64_t b_row, int64_t b_col, const float *bias, bool relu, float *c, int64_t c_row)
+static void matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_col,
+                   const float *b, int64_t b_row, int64_t b_col, const float *bias, bool relu, float *c,
+                   int64_t c_row)
 {
     float packed[DEPTH * COLUMNS];
     for (int64_t j = 0; j < n; j += COLUMNS) {
@@ -103,7 +106,8 @@ typedef struct convolution {
     int64_t n, h, w, c, oc, kh, kw, oh, ow, groups, stride[2], pad[2], dilation[2];
 } convolution;
 
-/* The element of x that lies under place (ky, kx) of window number `pixel` in channel 0; NULL: beside the image. */
+/* The element of x that lies under place (ky, kx) of window number `pixel` in channel 0; NULL: beside the
+ * image. */
 static const float *under(const convolution *d, const float *x, int64_t pixel, int64_t ky, int64_t kx)
 {
     const int64_t ox = pixel % d->ow, oy = pixel / d->ow % d->oh, image = pixel / d->ow / d->oh;
@@ -112,7 +116,8 @@ static const float *under(const convolution *d, const float *x, int64_t pixel, i
     return y < 0 || y >= d->h || at < 0 || at >= d->w ? NULL : x + ((image * d->h + y) * d->w + at) * d->c;
 }
 
-/* The element of gy in channel 0 whose window has pixel `pixel` of the image at its place (ky, kx); NULL: none. */
+/* The element of gy in channel 0 whose window has pixel `pixel` of the image at its place (ky, kx); NULL:
+ * none. */
 static const float *over(const convolution *d, const float *gy, int64_t pixel, int64_t ky, int64_t kx)
 {
     const int64_t at = pixel % d->w, row = pixel / d->w % d->h, image = pixel / d->w / d->h;
@@ -122,9 +127,10 @@ static const float *over(const convolution *d, const float *gy, int64_t pixel, i
     return gy + ((image * d->oh + y / d->stride[0]) * d->ow + x / d->stride[1]) * d->oc;
 }
 
-/* out[p] = the terms first + p of a patch, in the order of places and `channels` channels from `channel` on. */
-static void gather(const convolution *d, const float *x, bool back, int64_t pixel, int64_t channel, int64_t channels,
-                   int64_t first, int64_t count, float *restrict out)
+/* out[p] = the terms first + p of a patch, in the order of places and `channels` channels from `channel` on.
+ */
+static void gather(const convolution *d, const float *x, bool back, int64_t pixel, int64_t channel,
+                   int64_t channels, int64_t first, int64_t count, float *restrict out)
 {
     int64_t place = first / channels, ch = first % channels;
     while (count > 0) {
@@ -142,10 +148,12 @@ static void gather(const convolution *d, const float *x, bool back, int64_t pixe
 }
 
 /* y = act(x * weight + bias). */
-static void conv2d(const convolution *d, const float *x, const float *weight, const float *bias, bool relu, float *y)
+static void conv2d(const convolution *d, const float *x, const float *weight, const float *bias, bool relu,
+                   float *y)
 {
     float packed[DEPTH * COLUMNS], patch[ROWS * DEPTH];
-    const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * cg, m = d->n * d->oh * d->ow;
+    const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * cg,
+                  m = d->n * d->oh * d->ow;
     for (int64_t g = 0; g < d->groups; g++)
         for (int64_t j = 0; j < og; j += COLUMNS) {
             const int64_t columns = least(og - j, COLUMNS), o = g * og + j;
@@ -170,7 +178,8 @@ static void conv2d(const convolution *d, const float *x, const float *weight, co
 static void conv2d_data_grad(const convolution *d, const float *gy, const float *weight, float *gx)
 {
     float packed[DEPTH * COLUMNS], patch[ROWS * DEPTH];
-    const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * og, m = d->n * d->h * d->w;
+    const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * og,
+                  m = d->n * d->h * d->w;
     for (int64_t g = 0; g < d->groups; g++)
         for (int64_t j = 0; j < cg; j += COLUMNS) {
             const int64_t columns = least(cg - j, COLUMNS), to = g * cg + j;
@@ -195,7 +204,8 @@ static void conv2d_data_grad(const convolution *d, const float *gy, const float 
 static void conv2d_weight_grad(const convolution *d, const float *x, const float *gy, float *gweight)
 {
     float packed[DEPTH * COLUMNS];
-    const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * cg, m = d->n * d->oh * d->ow;
+    const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * cg,
+                  m = d->n * d->oh * d->ow;
     for (int64_t g = 0; g < d->groups; g++)
         for (int64_t j = 0; j < k; j += COLUMNS) {
             const int64_t columns = least(k - j, COLUMNS);
