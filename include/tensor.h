@@ -197,6 +197,8 @@ typedef struct tn_options {
     void (*log)(int level, const char *text, void *user); /* NULL: warnings and errors to stderr */
     void *log_user;
     tn_precision precision; /* TN_PRECISION_F32: TENSOR_PRECISION, else f32 */
+    int gpu; /* with several: 1 is the second of those that CUDA_VISIBLE_DEVICES leaves, GPUs or MIG slices of one.
+                0: that of TENSOR_DEVICE=cuda:N, else the first */
 } tn_options;
 
 /* A new session, or NULL (the reason goes to the log). Close it with tn_close. */

@@ -327,6 +327,49 @@ CUDA_TEST(test_lost_device)
     sim.reset();
 }
 
+/* A context that something else of the process holds outlives the session that a fault ended: the next one is
+ * told. */
+CUDA_TEST(test_context_that_stays)
+{
+    tn_errbuf err = {""};
+    tn_device *d = device_open(), *next = NULL;
+    tn_cu_context mine;
+    tn_cu_result (*release)(tn_cu_device) = tn_cuda_of(d)->api->cuDevicePrimaryCtxRelease_v2;
+    assert_int_equal(tn_cuda_of(d)->api->cuDevicePrimaryCtxRetain(&mine, 0), 0);
+    tn_kernel *k = compile(d, "faulty", faulty);
+    sim.set("launch", 1);
+    d->launch(d, k, &(tn_args){.n_buf = 0}, &(tn_grid){.n = 1, .chunk = 1, .threads = 32}, &err);
+    assert_int_equal(d->sync(d), TN_E_DEVICE);
+    d->close(d);
+    assert_int_equal(tn_cuda_open(&(tn_device_options){.threads = 1}, &next, NULL, &err), TN_E_DEVICE);
+    assert_null(next);
+    assert_non_null(strstr(err.text, "something still holds the GPU's primary context"));
+    assert_int_equal(release(0), 0);
+    device_close(device_open()); /* and works again when nothing holds it */
+}
+
+/* What the host takes to submit a launch is no part of the kernel's time (the simulator's host takes 5 us a
+ * call, a launch of next to nothing 2). */
+CUDA_TEST(test_time_without_the_host)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        if (waits) setenv("TENSOR_CUDA_SYNC", "1", 1);
+        tn_device *d = device_open();
+        unsetenv("TENSOR_CUDA_SYNC");
+        tn_kernel *k = compile(d, "faulty", faulty);
+        tn_errbuf err = {""};
+        for (int i = 0; i < 3; i++) {
+            double seconds = 0;
+            int status = d->time(d, k, &(tn_args){.n_buf = 0}, &(tn_grid){.n = 1, .chunk = 1, .threads = 32},
+                                 &seconds, &err);
+            if (status) fail_msg("%s", err.text);
+            assert_true(seconds > 0);
+            if (!waits) assert_true(seconds < 4e-6);
+        }
+        device_close(d);
+    }
+}
+
 /* ---- recordings ---- */
 
 CUDA_TEST(test_recording)

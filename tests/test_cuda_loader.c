@@ -115,6 +115,74 @@ TEST_IN(test_gpu_too_old, setup, NULL)
     check_refused("cannot map memory into reserved addresses", true);
 }
 
+/* Computes something whose result is known. */
+static void check_works(int gpu, const char *device)
+{
+    const float v[4] = {1, 2, 3, 4};
+    log_clear();
+    if (device) setenv("TENSOR_DEVICE", device, 1);
+    tn_session *s = tn_open(.device = device ? TN_AUTO : TN_CUDA, .gpu = gpu, .log = log_keep);
+    unsetenv("TENSOR_DEVICE");
+    if (!s) fail_msg("%s", logged);
+    assert_string_equal(tn_device_name(s), "cuda");
+    tn_step_begin(s);
+    assert_float_equal(tn_item(tn_sum(tn_square(tn_from(s, v, TN_F32, TN_SHAPE(4))), TN_ALL, false)), 30, 0);
+    tn_step_end(s);
+    assert_string_equal(logged, "");
+    assert_int_equal(tn_close(s), 0);
+}
+
+TEST_IN(test_several_gpus, setup, NULL)
+{
+    sim.set("devices", 3);
+    for (int i = 0; i < 3; i++) check_works(i, NULL);
+    check_works(0, "cuda:2");
+    check_works(1, "CUDA:2");
+    check_works(0, "cuda");
+    log_clear();
+    assert_null(tn_open(.device = TN_CUDA, .gpu = 3, .log = log_keep));
+    assert_non_null(strstr(logged, "there is no GPU cuda:3: this process sees 3, counted from cuda:0"));
+    assert_null(tn_open(.device = TN_CUDA, .gpu = -1, .log = log_keep));
+    assert_non_null(strstr(logged, "gpu is -1, must be 0 or more"));
+    static const char *const bad[] = {"cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:99999", "cpu:0"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        log_clear();
+        setenv("TENSOR_DEVICE", bad[i], 1);
+        assert_null(tn_open(.log = log_keep));
+        unsetenv("TENSOR_DEVICE");
+        assert_non_null(strstr(logged, "no session: TENSOR_DEVICE is 'c"));
+    }
+}
+
+/* A GPU newer than NVRTC runs PTX of what both know, from the cache too; an older one asks for an older
+ * NVRTC. */
+TEST_IN(test_architectures, setup, NULL)
+{
+    char options[512];
+    sim.set("capability", 103);
+    sim.set("newest-arch", 90);
+    tn_device *d = device_open();
+    tn_cuda_options(tn_cuda_of(d), options, sizeof options);
+    assert_non_null(strstr(options, "--gpu-architecture=compute_90 "));
+    assert_int_equal(d->target.capability, 90);
+    device_close(d);
+    check_works(0, NULL);
+    const uint64_t made = counters().compilations;
+    assert_true(made > 0);
+    check_works(0, NULL);
+    assert_int_equal(counters().compilations, made);
+    sim.set("newest-arch", 129);
+    d = device_open();
+    tn_cuda_options(tn_cuda_of(d), options, sizeof options);
+    assert_non_null(strstr(options, "--gpu-architecture=sm_103 "));
+    device_close(d);
+    sim.set("capability", 70);
+    check_works(0, NULL);
+    sim.set("oldest-arch", 75);
+    check_refused("has compute capability 7.0, and NVRTC (", true);
+    check_refused(") compiles for 7.5 and later; install an older CUDA toolkit beside it", true);
+}
+
 TEST_IN(test_nvrtc, setup, NULL)
 {
     setenv("TENSOR_CUDA_NVRTC", "/nowhere/libnvrtc.so", 1);
@@ -216,6 +284,37 @@ TEST_IN(test_search, setup, NULL)
     free(before);
     snprintf(path, sizeof path, "rm -rf '%s'", folder);
     assert_int_equal(system(path), 0);
+}
+
+/* A GPU that the newest NVRTC has left behind gets the one of the release before. It is a copy of the
+ * simulator, which takes its settings from the environment as it is loaded. */
+TEST_IN(test_older_nvrtc, setup, NULL)
+{
+    char text[1200], options[512];
+    strcpy(folder, "/tmp/tn-cuda-home-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    unsetenv("TENSOR_CUDA_NVRTC");
+    sim.set("driver", 98000);
+    sim.set("nvrtc", 98000);
+    sim.set("oldest-arch", 80);
+    sim.set("capability", 75);
+    link_at("cuda/lib64", "libnvrtc.so.98");
+    snprintf(text, sizeof text, "cp '%s' '%s/cuda/lib64/libnvrtc.so.97'", CUSIM_LIBRARY, folder);
+    assert_int_equal(system(text), 0);
+    snprintf(text, sizeof text, "%s/cuda", folder);
+    setenv("CUDA_HOME", text, 1);
+    setenv("TENSOR_CUSIM_FAIL", "nvrtc=97000,quiet=1", 1);
+    tn_device *d = device_open();
+    unsetenv("TENSOR_CUSIM_FAIL");
+    snprintf(text, sizeof text, "%s/cuda/lib64/libnvrtc.so.97", folder);
+    assert_string_equal(tn_cuda_of(d)->api->path[TN_CUDA_NVRTC], text);
+    tn_cuda_options(tn_cuda_of(d), options, sizeof options);
+    assert_non_null(strstr(options, "NVRTC 97.0 --gpu-architecture=sm_75 "));
+    device_close(d);
+    check_works(0, NULL);
+    unsetenv("CUDA_HOME");
+    snprintf(text, sizeof text, "rm -rf '%s'", folder);
+    assert_int_equal(system(text), 0);
 }
 
 /* ---- what the library itself needs ---- */

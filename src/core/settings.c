@@ -45,8 +45,19 @@ static const variable variables[VARIABLES] = {
     [TUNE] = {"TENSOR_TUNE", "1 and 0", switches, 0, 0, 0},
 };
 
+/* "cuda:1" -> 1; -1: it is no such text. */
+static int number_of_gpu(const char *text)
+{
+    const size_t digits = !text || strncasecmp(text, "cuda:", 5) ? 0 : strspn(text + 5, "0123456789");
+    return digits && digits <= 4 && !text[5 + digits] ? atoi(text + 5) : -1;
+}
+
 static bool parse(const variable *v, const char *text, int *value)
 {
+    if (v->choices == devices && number_of_gpu(text) >= 0) {
+        *value = TN_CUDA;
+        return true;
+    }
     for (const choice *c = v->choices; c && c->text; c++)
         if (!strcasecmp(c->text, text)) {
             *value = c->value;
@@ -85,7 +96,9 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                  v->accepts);
         log(TN_LOG_WARN, line, user);
     }
+    const int gpu = number_of_gpu(tn_setting(variables[DEVICE].name));
     return (tn_settings){.device = (tn_device_kind)value[DEVICE],
+                         .gpu = gpu < 0 ? 0 : gpu,
                          .mode = (tn_mode)value[MODE],
                          .precision = (tn_precision)value[PRECISION],
                          .threads = value[THREADS],

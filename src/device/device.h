@@ -202,6 +202,7 @@ typedef struct tn_device_options {
     const char *cache_dir; /* NULL: TENSOR_CACHE, else $XDG_CACHE_HOME/libtensor, else ~/.cache/libtensor */
     tn_log_fn *log;
     void *log_user;
+    int gpu; /* CUDA: which of those that the process sees */
 } tn_device_options;
 
 int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);

@@ -24,6 +24,10 @@ static bool pick(tn_options *o, const tn_settings *from)
                o->threads);
         return false;
     }
+    if (o->gpu < 0) {
+        tn_say(o, TN_LOG_ERROR, "no session: gpu is %d, must be 0 or more", o->gpu);
+        return false;
+    }
     if ((unsigned)o->mode > TN_EAGER) {
         tn_say(o, TN_LOG_ERROR, "no session: mode is %d, must be TN_MODE_AUTO, TN_FUSED or TN_EAGER",
                (int)o->mode);
@@ -50,6 +54,7 @@ static bool pick(tn_options *o, const tn_settings *from)
         return false;
     }
     if (o->device == TN_AUTO) o->device = from->device;
+    if (!o->gpu) o->gpu = from->gpu;
     if (o->precision == TN_PRECISION_F32) o->precision = from->precision;
     if (o->mode == TN_MODE_AUTO) o->mode = from->mode == TN_EAGER ? TN_EAGER : TN_FUSED;
     return true;
@@ -58,7 +63,8 @@ static bool pick(tn_options *o, const tn_settings *from)
 static int open_device(tn_session *s)
 {
     tn_errbuf err = {""};
-    tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user};
+    tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user,
+                           s->options.gpu};
     int status = TN_E_UNSUPPORTED;
     bool driver = false;
     switch (s->options.device) {

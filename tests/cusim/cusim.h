@@ -60,6 +60,8 @@ struct cusim_counters {
  *                    TENSOR_CUSIM_REAL
  *   quiet            1: reports are not printed to stderr
  *   spill            bytes that each thread is said to spill in kernels with blocks of more than 128
+ *   devices          GPUs there are, all alike; first 1, 8 at most
+ *   oldest-arch, newest-arch   what NVRTC compiles for; first 70 and 129
  *   slow             kernels with as much dynamic shared memory or more, in bytes, take a thousand times as
  *                    long, by what events show */
 

@@ -16,13 +16,22 @@ static const sim_settings first_settings = {.driver = 13000,
                                             .host_memory = 8ll << 30,
                                             .processors = 4,
                                             .capability = 90,
+                                            .devices = 1,
+                                            .oldest_arch = 70,
+                                            .newest_arch = 129,
                                             .check = 1,
                                             .seed = 1};
 
 sim_state sim;
 
-/* Per thread: contexts pushed and not popped. All of them are the one primary context. */
-static __thread int pushed;
+/* Per thread: contexts pushed and not popped, each the primary context of a device. */
+enum { MOST_PUSHED = 64 };
+static __thread int pushed, device_of[MOST_PUSHED];
+
+int sim_device(void)
+{
+    return pushed ? device_of[pushed - 1] : -1;
+}
 
 /* ---- settings ---- */
 
@@ -191,7 +200,12 @@ tn_cu_result cuGetErrorString(tn_cu_result e, const char **text)
     return known;
 }
 
-/* ---- the device ---- */
+/* ---- the devices: alike, and with one memory, but each with a context of its own ---- */
+
+static bool is_device(tn_cu_device device)
+{
+    return device >= 0 && device < sim.set.devices && device < SIM_DEVICES;
+}
 
 tn_cu_result cuInit(unsigned flags)
 {
@@ -211,20 +225,20 @@ tn_cu_result cuDriverGetVersion(int *version)
 tn_cu_result cuDeviceGetCount(int *count)
 {
     tn_cu_result r = sim_enter(false);
-    *count = sim.set.no_device ? 0 : 1;
+    *count = sim.set.no_device ? 0 : (int)sim.set.devices;
     return sim_leave(r == SIM_NOT_INITIALIZED ? r : SIM_OK);
 }
 
 tn_cu_result cuDeviceGet(tn_cu_device *device, int ordinal)
 {
-    if (sim.set.no_device || ordinal != 0) return SIM_INVALID_DEVICE;
-    *device = 0;
+    if (sim.set.no_device || !is_device(ordinal)) return SIM_INVALID_DEVICE;
+    *device = ordinal;
     return SIM_OK;
 }
 
 tn_cu_result cuDeviceGetName(char *name, int bytes, tn_cu_device device)
 {
-    if (device != 0 || bytes <= 0) return SIM_INVALID_DEVICE;
+    if (!is_device(device) || bytes <= 0) return SIM_INVALID_DEVICE;
     snprintf(name, (size_t)bytes, "simulated GPU");
     return SIM_OK;
 }
@@ -232,12 +246,12 @@ tn_cu_result cuDeviceGetName(char *name, int bytes, tn_cu_device device)
 tn_cu_result cuDeviceTotalMem_v2(size_t *bytes, tn_cu_device device)
 {
     *bytes = (size_t)sim.set.memory;
-    return device == 0 ? SIM_OK : SIM_INVALID_DEVICE;
+    return is_device(device) ? SIM_OK : SIM_INVALID_DEVICE;
 }
 
 tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_device device)
 {
-    if (device != 0) return SIM_INVALID_DEVICE;
+    if (!is_device(device)) return SIM_INVALID_DEVICE;
     const struct {
         tn_cu_attribute which;
         long long value;
@@ -267,15 +281,20 @@ tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_devic
 
 /* ---- the context ---- */
 
-static sim_module *const the_context = (sim_module *)&sim; /* any address serves as the handle */
+/* Any address serves as the handle. */
+static tn_cu_context context_of(tn_cu_device device)
+{
+    return (tn_cu_context)(void *)&sim.held[device];
+}
 
 tn_cu_result cuDevicePrimaryCtxRetain(tn_cu_context *context, tn_cu_device device)
 {
     tn_cu_result r = sim_enter(false);
     if (r) return sim_leave(r);
-    if (device != 0) return sim_leave(SIM_INVALID_DEVICE);
+    if (!is_device(device)) return sim_leave(SIM_INVALID_DEVICE);
     sim.contexts++;
-    *context = (tn_cu_context)(void *)the_context;
+    sim.held[device]++;
+    *context = context_of(device);
     return sim_leave(SIM_OK);
 }
 
@@ -283,8 +302,9 @@ tn_cu_result cuDevicePrimaryCtxRetain(tn_cu_context *context, tn_cu_device devic
 tn_cu_result cuDevicePrimaryCtxRelease_v2(tn_cu_device device)
 {
     pthread_mutex_lock(&sim.lock);
-    if (device != 0) return sim_leave(SIM_INVALID_DEVICE);
-    if (!sim.contexts) return sim_leave(SIM_INVALID_CONTEXT);
+    if (device < 0 || device >= SIM_DEVICES) return sim_leave(SIM_INVALID_DEVICE);
+    if (!sim.held[device]) return sim_leave(SIM_INVALID_CONTEXT);
+    sim.held[device]--;
     if (--sim.contexts == 0) {
         if (!sim.sticky) sim_run_all();
         sim_queue_forget();
@@ -299,8 +319,11 @@ tn_cu_result cuCtxPushCurrent_v2(tn_cu_context context)
 {
     tn_cu_result r = sim_enter(false);
     if (r == SIM_NOT_INITIALIZED) return sim_leave(r);
-    if (context != (tn_cu_context)(void *)the_context || !sim.contexts) return sim_leave(SIM_INVALID_CONTEXT);
-    pushed++;
+    int device = 0;
+    while (device < SIM_DEVICES && context != context_of(device)) device++;
+    if (device == SIM_DEVICES || !sim.held[device] || pushed == MOST_PUSHED)
+        return sim_leave(SIM_INVALID_CONTEXT);
+    device_of[pushed++] = device;
     return sim_leave(SIM_OK);
 }
 
@@ -308,6 +331,6 @@ tn_cu_result cuCtxPopCurrent_v2(tn_cu_context *context)
 {
     if (!pushed) return SIM_INVALID_CONTEXT;
     pushed--;
-    if (context) *context = (tn_cu_context)(void *)the_context;
+    if (context) *context = context_of(device_of[pushed]);
     return SIM_OK;
 }

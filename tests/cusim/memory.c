@@ -361,7 +361,7 @@ tn_cu_result cuMemCreate(tn_cu_memory *memory, size_t bytes, const tn_cu_mem_pro
     if (unsafe) return sim_leave(unsafe);
     if (sim.set.no_virtual) return sim_leave(TN_CU_NOT_SUPPORTED);
     if (!bytes || bytes % SIM_GRANULARITY || flags || prop->type != TN_CU_MEM_PINNED ||
-        prop->location.type != TN_CU_MEM_ON_DEVICE || prop->location.id != 0)
+        prop->location.type != TN_CU_MEM_ON_DEVICE || prop->location.id != sim_device())
         return sim_leave(TN_CU_INVALID_VALUE);
     if (bytes > (uint64_t)sim.set.memory || sim.count.bytes_now + bytes > (uint64_t)sim.set.memory)
         return sim_leave(TN_CU_OUT_OF_MEMORY);
@@ -454,7 +454,8 @@ tn_cu_result cuMemUnmap(tn_cu_ptr at, size_t bytes)
 tn_cu_result cuMemSetAccess(tn_cu_ptr at, size_t bytes, const tn_cu_mem_access *access, size_t count)
 {
     SIM_ENTER();
-    if (!bytes || count != 1 || access->location.type != TN_CU_MEM_ON_DEVICE || access->location.id != 0 ||
+    if (!bytes || count != 1 || access->location.type != TN_CU_MEM_ON_DEVICE ||
+        access->location.id != sim_device() ||
         (access->flags != TN_CU_MEM_READ_WRITE && access->flags != 0) || !whole_mappings(at, bytes))
         return sim_leave(TN_CU_INVALID_VALUE);
     for (uint64_t done = 0; done < bytes;) {

@@ -39,12 +39,36 @@ struct _nvrtcProgram {
     sim_text log;
     char *cubin;
     size_t cubin_bytes;
+    bool ptx; /* it was compiled for an architecture that is not a GPU's own: there is no cubin */
 };
 
 tn_nvrtc_result nvrtcVersion(int *major, int *minor)
 {
     *major = (int)(sim.set.nvrtc / 1000);
     *minor = (int)(sim.set.nvrtc % 1000 / 10);
+    return SIM_OK;
+}
+
+static const int known_arch[] = {70, 75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
+
+static bool is_supported(int arch)
+{
+    for (size_t i = 0; i < sizeof known_arch / sizeof *known_arch; i++)
+        if (known_arch[i] == arch) return arch >= sim.set.oldest_arch && arch <= sim.set.newest_arch;
+    return false;
+}
+
+tn_nvrtc_result nvrtcGetSupportedArchs(int *archs)
+{
+    for (size_t i = 0; i < sizeof known_arch / sizeof *known_arch; i++)
+        if (is_supported(known_arch[i])) *archs++ = known_arch[i];
+    return SIM_OK;
+}
+
+tn_nvrtc_result nvrtcGetNumSupportedArchs(int *count)
+{
+    *count = 0;
+    for (size_t i = 0; i < sizeof known_arch / sizeof *known_arch; i++) *count += is_supported(known_arch[i]);
     return SIM_OK;
 }
 
@@ -91,6 +115,7 @@ tn_nvrtc_result nvrtcDestroyProgram(tn_nvrtc_program *program)
 
 struct options {
     int arch; /* 90 */
+    bool ptx; /* compute_90, not sm_90 */
     const char *define[MAX_DEFINES];
     int n_defines;
 };
@@ -135,6 +160,8 @@ static bool take_options(struct options *o, int n, const char *const *option, si
             arch = s + 6;
         if (arch && begins(arch, "sm_"))
             o->arch = atoi(arch + 3);
+        else if (arch && begins(arch, "compute_"))
+            o->arch = atoi(arch + 8), o->ptx = true;
         else if (!strcmp(s, "-Xptxas") || !strcmp(s, "--ptxas-options"))
             i++;
         else if (begins(s, "-D") && s[2] && o->n_defines < MAX_DEFINES)
@@ -144,8 +171,8 @@ static bool take_options(struct options *o, int n, const char *const *option, si
             return false;
         }
     }
-    if (o->arch < 70 || o->arch > 129) {
-        sim_text_put(log, "nvrtc: error: no --gpu-architecture=sm_NN among the options\n");
+    if (!is_supported(o->arch)) {
+        sim_text_put(log, "nvrtc: error: invalid value for --gpu-architecture (-arch)\n");
         return false;
     }
     return true;
@@ -363,6 +390,7 @@ tn_nvrtc_result nvrtcCompileProgram(tn_nvrtc_program p, int n_options, const cha
     if (real && !sim_real_takes(p->text, &p->log)) return TN_NVRTC_COMPILATION;
     free(p->cubin);
     p->cubin = NULL;
+    p->ptx = o.ptx;
     return compile(p, &o, checked);
 }
 
@@ -383,13 +411,27 @@ tn_nvrtc_result nvrtcGetProgramLog(tn_nvrtc_program p, char *log)
 tn_nvrtc_result nvrtcGetCUBINSize(tn_nvrtc_program p, size_t *bytes)
 {
     if (!p) return SIM_NVRTC_INVALID_PROGRAM;
+    *bytes = p->cubin && !p->ptx ? p->cubin_bytes : 0;
+    return SIM_OK;
+}
+
+tn_nvrtc_result nvrtcGetPTXSize(tn_nvrtc_program p, size_t *bytes)
+{
+    if (!p) return SIM_NVRTC_INVALID_PROGRAM;
     *bytes = p->cubin ? p->cubin_bytes : 0;
+    return SIM_OK;
+}
+
+tn_nvrtc_result nvrtcGetPTX(tn_nvrtc_program p, char *ptx)
+{
+    if (!p || !p->cubin) return SIM_NVRTC_INVALID_PROGRAM;
+    memcpy(ptx, p->cubin, p->cubin_bytes);
     return SIM_OK;
 }
 
 tn_nvrtc_result nvrtcGetCUBIN(tn_nvrtc_program p, char *cubin)
 {
-    if (!p || !p->cubin) return SIM_NVRTC_INVALID_PROGRAM;
+    if (!p || !p->cubin || p->ptx) return SIM_NVRTC_INVALID_PROGRAM;
     memcpy(cubin, p->cubin, p->cubin_bytes);
     return SIM_OK;
 }

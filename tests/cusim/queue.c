@@ -10,13 +10,15 @@
  *
  * Events show a clock of the simulator's own, on which each piece of work takes as long as it has to do, and
  * always the same: a launch, what its blocks have in barriers and warp operations, shared out among the
- * multiprocessors.
+ * multiprocessors. The host takes time, too, for each call that submits work, and nothing runs before that.
  *
  * Read first: sim_submit, then sim_run_stream.
  */
 #include "sim.h"
 
 #include <stdlib.h>
+
+#define HOST_SECONDS 5e-6 /* that a call takes which submits work */
 
 /* ---- pieces of work ---- */
 
@@ -88,6 +90,8 @@ tn_cu_result sim_submit(sim_stream *s, sim_op *op)
             }
         else if (s->blocking)
             r = sim_run_stream(&sim.null_stream);
+        if (sim.host < sim.clock) sim.host = sim.clock; /* what has run the host has waited for */
+        op->at = sim.host += HOST_SECONDS;
         if (!r && !sim_ops_add(&s->queue, op)) r = TN_CU_OUT_OF_MEMORY;
     }
     sim_op_drop(op);
@@ -134,6 +138,7 @@ static void copy(const sim_op *op)
 
 tn_cu_result sim_run_op(const sim_op *op)
 {
+    if (op->at > sim.clock) sim.clock = op->at; /* with nothing else to do, the GPU has waited for it */
     switch (op->kind) {
     case SIM_LAUNCH:
         sim_run_launch(op);
@@ -161,6 +166,10 @@ tn_cu_result sim_run_op(const sim_op *op)
         break;
     case SIM_WAIT:
         run_event(op->event, op->ticket);
+        break;
+    case SIM_HOST:
+        op->host.function(op->host.user);
+        if (sim.host > sim.clock) sim.clock = sim.host;
         break;
     case SIM_GRAPH:
         for (size_t i = 0; i < op->graph->ops.n && !sim.sticky; i++) sim_run_op(op->graph->ops.op[i]);
@@ -250,6 +259,20 @@ tn_cu_result cuStreamSynchronize(tn_cu_stream stream)
         for (sim_stream *t = sim.streams; t; t = t->list)
             if (t->blocking) sim_run_stream(t);
     return sim_leave(sim_run_stream(s));
+}
+
+tn_cu_result cuLaunchHostFunc(tn_cu_stream stream, void (*function)(void *user), void *user)
+{
+    SIM_ENTER();
+    sim_stream *s = sim_stream_of(stream);
+    if (!s) return sim_leave(TN_CU_INVALID_HANDLE);
+    if (!function) return sim_leave(TN_CU_INVALID_VALUE);
+    sim_op *op = sim_op_new(SIM_HOST);
+    if (op) {
+        op->host.function = function;
+        op->host.user = user;
+    }
+    return sim_leave(sim_submit(s, op));
 }
 
 /* ---- events ---- */

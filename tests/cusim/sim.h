@@ -36,7 +36,8 @@ enum {
     SIM_MAX_THREADS = 1024,      /* of a block */
     SIM_SHARED_BYTES = 48 << 10, /* of a block; */
     SIM_SHARED_MOST = 163 << 10, /* of one whose kernel asked for more */
-    SIM_PARAMETER_BYTES = 4096
+    SIM_PARAMETER_BYTES = 4096,
+    SIM_DEVICES = 8
 };
 
 /* ---- settings ---- */
@@ -61,7 +62,10 @@ enum {
     X(real, "real")                                                                                          \
     X(quiet, "quiet")                                                                                        \
     X(spill, "spill")                                                                                        \
-    X(slow, "slow")
+    X(slow, "slow")                                                                                          \
+    X(devices, "devices")                                                                                    \
+    X(oldest_arch, "oldest-arch")                                                                            \
+    X(newest_arch, "newest-arch")
 typedef struct sim_settings {
 #define SIM_X(member, name) long long member;
     SIM_SETTINGS(SIM_X)
@@ -137,6 +141,7 @@ typedef enum sim_op_kind {
     SIM_MATMUL,
     SIM_RECORD,
     SIM_WAIT,
+    SIM_HOST,
     SIM_GRAPH
 } sim_op_kind;
 typedef enum sim_copy_kind { SIM_TO_DEVICE, SIM_TO_HOST, SIM_ON_DEVICE } sim_copy_kind;
@@ -174,6 +179,11 @@ typedef struct sim_op {
         unsigned char value; /* of a fill */
         void *staged;        /* pageable memory's content at the call */
     } copy;
+    struct {
+        void (*function)(void *user);
+        void *user;
+    } host;
+    double at; /* by the clock of events, when the host submitted it: it cannot have run before */
     sim_product *product;
     sim_event *event;
     uint64_t ticket; /* of the event's record */
@@ -224,8 +234,10 @@ struct CUgraphExec_st {
 
 typedef struct sim_state {
     pthread_mutex_t lock;
-    bool started;        /* cuInit was called */
-    int contexts;        /* primary context's references */
+    bool started; /* cuInit was called */
+    int contexts; /* references to primary contexts, of all devices */
+    int held[SIM_DEVICES];
+    double host;         /* the host's time on the clock of events: each call that submits work takes some */
     tn_cu_result sticky; /* after a fault of a kernel everything fails with it */
     char report[2048];
     sim_settings set;
@@ -295,6 +307,7 @@ tn_cu_result sim_leave(tn_cu_result r);
 /* A kernel's fault: printed, kept for cusim_report, and what everything fails with from now on. */
 void sim_fault(tn_cu_result code, const char *fmt, ...) SIM_PRINTF(2, 3);
 bool sim_has_context(void);
+int sim_device(void); /* whose context is the calling thread's; -1: none */
 bool sim_setting_due(long long nth, uint64_t from, uint64_t now); /* the nth since `from` is `now` */
 uint64_t sim_live_objects(void);
 

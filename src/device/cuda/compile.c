@@ -1,8 +1,9 @@
 /* compile.c - programs through NVRTC, several at a time.
  *
  * Code is made for the very device it will run on (a cubin, no PTX), so the driver compiles nothing when it
- * is loaded. Nothing is included and no rounding is traded for speed: the numbers are those of IEEE division
- * and square root, denormals stay. Read first: tn_cuda_build.
+ * is loaded; only for a GPU that is newer than NVRTC it is PTX, of the newest architecture that both know
+ * (tn_cuda_pick_arch). Nothing is included and no rounding is traded for speed: the numbers are those of IEEE
+ * division and square root, denormals stay. Read first: tn_cuda_build.
  */
 #include "internal.h"
 
@@ -18,7 +19,35 @@ enum { OPTIONS = sizeof options / sizeof *options, MAX_JOBS = 16 };
 
 static void arch_option(const tn_cuda *c, char out[64])
 {
-    snprintf(out, 64, "--gpu-architecture=sm_%d", c->capability);
+    snprintf(out, 64, "--gpu-architecture=%s_%d", c->arch == c->capability ? "sm" : "compute", c->arch);
+}
+
+/* The newest architecture that NVRTC compiles for and a GPU of `capability` runs; 0: none. *oldest: of all.
+ */
+static int newest_arch(const tn_cuda_api *a, int capability, int *oldest)
+{
+    enum { MOST = 256 };
+    int arch[MOST], n = 0, best = 0;
+    *oldest = 0;
+    if (a->nvrtcGetNumSupportedArchs(&n) || n < 1 || n > MOST || a->nvrtcGetSupportedArchs(arch)) return 0;
+    for (int i = 0; i < n; i++) {
+        if (arch[i] <= capability && arch[i] > best) best = arch[i];
+        if (!*oldest || arch[i] < *oldest) *oldest = arch[i];
+    }
+    return best;
+}
+
+int tn_cuda_pick_arch(tn_cuda *c, tn_errbuf *err)
+{
+    int oldest;
+    do c->arch = newest_arch(c->api, c->capability, &oldest);
+    while (!c->arch && tn_cuda_older_nvrtc(c->api));
+    if (c->arch) return TN_OK;
+    return tn_err(err, TN_E_UNSUPPORTED,
+                  "%s has compute capability %d.%d, and NVRTC (%s) compiles for %d.%d and later; install an "
+                  "older CUDA toolkit beside it",
+                  c->name, c->capability / 10, c->capability % 10, c->api->path[TN_CUDA_NVRTC], oldest / 10,
+                  oldest % 10);
 }
 
 int tn_cuda_options(const tn_cuda *c, char *out, size_t room)
@@ -53,10 +82,13 @@ static void build_one(const tn_cuda *c, tn_cuda_unit *u)
         e = a->nvrtcCompileProgram(p, OPTIONS + 1, option);
         take_log(a, p, u);
     }
-    if (!e) e = a->nvrtcGetCUBINSize(p, &u->cubin_bytes);
+    const bool ptx = c->arch != c->capability;
+    if (!e) e = ptx ? a->nvrtcGetPTXSize(p, &u->cubin_bytes) : a->nvrtcGetCUBINSize(p, &u->cubin_bytes);
     if (!e) {
         u->cubin = tn_malloc(u->cubin_bytes);
-        e = u->cubin ? a->nvrtcGetCUBIN(p, u->cubin) : TN_NVRTC_OUT_OF_MEMORY;
+        e = !u->cubin ? TN_NVRTC_OUT_OF_MEMORY
+            : ptx     ? a->nvrtcGetPTX(p, u->cubin)
+                      : a->nvrtcGetCUBIN(p, u->cubin);
     }
     if (p) a->nvrtcDestroyProgram(&p);
     u->status = !e ? TN_OK : e == TN_NVRTC_OUT_OF_MEMORY ? TN_E_NOMEM : TN_E_COMPILE;

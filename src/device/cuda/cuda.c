@@ -240,9 +240,15 @@ static int attribute(tn_cuda *c, tn_cu_attribute which)
     return c->api->cuDeviceGetAttribute(&v, which, c->device) ? 0 : v;
 }
 
-static int pick_device(tn_cuda *c, tn_errbuf *err)
+static int pick_device(tn_cuda *c, int gpu, tn_errbuf *err)
 {
-    int status = tn_cuda_check(c, c->api->cuDeviceGet(&c->device, 0), err, "cuDeviceGet");
+    int count = 0, status = tn_cuda_check(c, c->api->cuDeviceGetCount(&count), err, "cuDeviceGetCount");
+    if (!status && gpu >= count)
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "there is no GPU cuda:%d: this process sees %d, counted from cuda:0; see nvidia-smi -L "
+                      "and CUDA_VISIBLE_DEVICES",
+                      gpu, count);
+    if (!status) status = tn_cuda_check(c, c->api->cuDeviceGet(&c->device, gpu), err, "cuDeviceGet");
     if (!status)
         status = tn_cuda_check(c, c->api->cuDeviceGetName(c->name, sizeof c->name, c->device), err,
                                "cuDeviceGetName");
@@ -254,6 +260,8 @@ static int pick_device(tn_cuda *c, tn_errbuf *err)
                       "later is needed",
                       c->name, c->capability / 10, c->capability % 10, TN_CUDA_MIN_CAPABILITY / 10,
                       TN_CUDA_MIN_CAPABILITY % 10);
+    status = tn_cuda_pick_arch(c, err);
+    if (status) return status;
     return tn_cuda_check(c, c->api->cuDevicePrimaryCtxRetain(&c->context, c->device), err,
                          "cuDevicePrimaryCtxRetain");
 }
@@ -305,7 +313,7 @@ static void fill(tn_cuda *c)
                    .l1_bytes = attribute(c, TN_CU_PROCESSOR_SHARED),
                    .l2_bytes = attribute(c, TN_CU_L2_BYTES),
                    .last_bytes = attribute(c, TN_CU_L2_BYTES),
-                   .capability = c->capability,
+                   .capability = c->arch, /* what kernels may use */
                    .processors = attribute(c, TN_CU_PROCESSORS),
                    .max_threads = attribute(c, TN_CU_PROCESSOR_THREADS),
                    .shared_bytes = attribute(c, TN_CU_SHARED_BYTES),
@@ -341,6 +349,15 @@ static void fill(tn_cuda *c)
              (long long)(c->base.target.l2_bytes >> 10));
 }
 
+/* The device was lost before anything was launched. */
+static int say_unusable(const tn_cuda *c, tn_errbuf *err)
+{
+    return tn_err(err, TN_E_DEVICE,
+                  "%s cannot be used: %s. If a fault came before in this process, something still holds the "
+                  "GPU's primary context: close what uses CUDA here, or start a new process",
+                  c->name, c->why_lost);
+}
+
 int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_errbuf *err)
 {
     *out = NULL;
@@ -353,9 +370,10 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
     const char *each = tn_setting("TENSOR_CUDA_SYNC");
     c->sync_each = each && strcmp(each, "0");
     int status = tn_cuda_load(&c->api, driver, err);
-    if (!status) status = pick_device(c, err);
+    if (!status) status = pick_device(c, o->gpu, err);
     if (!status) status = tn_cuda_enter(c, err);
     if (status) {
+        if (c->base.lost) status = say_unusable(c, err);
         cuda_close(&c->base);
         return status;
     }
@@ -363,9 +381,11 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
     if (!status) status = tn_cuda_memory_open(c, err);
     if (!status && tn_cuda_ring_open(c)) status = tn_err(err, TN_E_NOMEM, "out of memory");
     if (!status) status = tn_cuda_code_open(c, o, err);
+    const bool was_lost = c->base.lost;
     fill(c);
     tn_cuda_leave(c);
     if (status) {
+        if (was_lost) status = say_unusable(c, err);
         cuda_close(&c->base);
         return status;
     }

@@ -17,6 +17,8 @@
 #ifndef TN_CUDA_INTERNAL_H
 #define TN_CUDA_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "../kcache.h"
 #include "api.h"
 
@@ -49,6 +51,7 @@ struct tn_cuda {
     void *log_user;
     char name[128];
     int capability; /* 90 for 9.0 */
+    int arch;       /* that kernels are compiled for: capability, or less where NVRTC is older than the GPU */
     tn_cuda_memory *memory;
     tn_cuda_ring *ring;
     tn_cuda_code *code;
@@ -58,8 +61,9 @@ struct tn_cuda {
     tn_fault fault;  /* as the last download, sync or peek found it */
     uint64_t faults; /* taken so far: what was copied before the last is no longer true */
     char why_lost[768];
-    bool recording; /* the stream is being captured */
-    bool sync_each; /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
+    bool recording;   /* the stream is being captured */
+    atomic_bool gate; /* opened when all that is timed together has been submitted: timing.c */
+    bool sync_each;   /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
     const char *recent[TN_CUDA_RECENT]; /* names of what was launched since the last wait, newest last */
     uint64_t n_recent;
     void *workspace; /* of convolutions: a reserved range, committed as needed */
@@ -134,6 +138,9 @@ int tn_cuda_post(tn_cuda *c, int number, const void *src, size_t bytes, tn_errbu
 bool tn_cuda_peek(tn_cuda *c, int number, void *out);
 
 /* ---- module.c and compile.c ---- */
+
+/* Finds out what NVRTC compiles for this GPU, with an older NVRTC where that is needed; TN_E_UNSUPPORTED. */
+int tn_cuda_pick_arch(tn_cuda *c, tn_errbuf *err);
 
 struct tn_kernel {
     tn_cu_function fn;

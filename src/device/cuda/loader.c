@@ -112,6 +112,17 @@ static bool open_named(tn_cuda_api *api, tn_cuda_library which, const char *name
            open_in(api, which, "/usr/local", "cuda-*/lib64", name) || open_in_python(api, which, name);
 }
 
+/* Of major release `newest` or the next older one that is here. */
+static bool open_release(tn_cuda_api *api, tn_cuda_library which, int newest)
+{
+    for (int major = newest; major >= TN_CUDA_MIN_NVRTC / 1000; major--) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.%d", library[which].soname, major);
+        if (open_named(api, which, name)) return true;
+    }
+    return false;
+}
+
 static int open_library(tn_cuda_api *api, tn_cuda_library which, tn_errbuf *err)
 {
     const struct library *l = &library[which];
@@ -127,11 +138,7 @@ static int open_library(tn_cuda_api *api, tn_cuda_library which, tn_errbuf *err)
                    : tn_err(err, TN_E_UNSUPPORTED, "no %s (%s) on this machine; %s", l->what, l->soname,
                             l->remedy);
     int newest = api->driver_version / 1000, oldest = TN_CUDA_MIN_NVRTC / 1000;
-    for (int major = newest; major >= oldest; major--) {
-        char name[64];
-        snprintf(name, sizeof name, "%s.%d", l->soname, major);
-        if (open_named(api, which, name)) return TN_OK;
-    }
+    if (open_release(api, which, newest)) return TN_OK;
     return tn_err(err, TN_E_UNSUPPORTED, "no %s (%s.%d%s) for this driver, which knows CUDA up to %d.%d; %s",
                   l->what, l->soname, newest, newest > oldest ? " or older" : "", newest,
                   api->driver_version % 1000 / 10, l->remedy);
@@ -200,6 +207,23 @@ static int check_nvrtc(tn_cuda_api *api, tn_errbuf *err)
                       api->path[TN_CUDA_NVRTC], major, minor, api->driver_version / 1000,
                       api->driver_version % 1000 / 10);
     return TN_OK;
+}
+
+bool tn_cuda_older_nvrtc(tn_cuda_api *api)
+{
+    tn_errbuf why;
+    tn_cuda_api older = *api;
+    if (tn_setting(library[TN_CUDA_NVRTC].override) ||
+        !open_release(&older, TN_CUDA_NVRTC, api->nvrtc_version / 1000 - 1))
+        return false;
+    if (look_up(&older, TN_CUDA_NVRTC, &why) || check_nvrtc(&older, &why) ||
+        older.nvrtc_version >= api->nvrtc_version) {
+        dlclose(older.library[TN_CUDA_NVRTC]);
+        return false;
+    }
+    dlclose(api->library[TN_CUDA_NVRTC]);
+    *api = older;
+    return true;
 }
 
 int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
