@@ -25,6 +25,8 @@ LD = $(call tool,ld)
 endif
 OBJCOPY ?= $(call tool,objcopy)
 BUILD ?= build
+# For the plugin by which ranks work together; one of MPICH or Open MPI.
+MPICC ?= mpicc
 PREFIX ?= /usr/local
 # A path may hold spaces, which make takes for the ends of words: in what is built with all but BUILD itself.
 space := $() $()
@@ -54,7 +56,8 @@ FOUND := $(shell try() { echo "$$2" | tr ';' '\n' | $(CC) $(CPPFLAGS) $(CFLAGS) 
         echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -x c - -o /dev/null $$3 >/dev/null 2>&1; } && \
         echo "$$1"; }; \
     echo 'pointer __SIZEOF_POINTER__' | $(CC) $(CPPFLAGS) $(CFLAGS) -E -x c - 2>/dev/null | grep -q 'pointer 4' && echo narrow; \
-    try native '' '' -march=native; \
+    try native '' '' -march=native; { echo '$(INCLUDE) <mpi.h>'; echo 'int main(void) { return MPI_VERSION; }'; } | \
+        OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -x c - -o /dev/null >/dev/null 2>&1 && echo mpicc; \
     try cc '$(INCLUDE) <stdio.h>'; try dnnl '$(INCLUDE) <oneapi/dnnl/dnnl.h>' -ldnnl; try zlib '$(INCLUDE) <zlib.h>' -lz; \
     try stb '$(INCLUDE) <stb/stb_image.h>'; try cjson '$(INCLUDE) <cjson/cJSON.h>' -lcjson; try cmocka \
     '$(INCLUDE) <stdarg.h>;$(INCLUDE) <stddef.h>;$(INCLUDE) <setjmp.h>;$(INCLUDE) <stdint.h>;$(INCLUDE) <cmocka.h>' -lcmocka)
@@ -62,6 +65,7 @@ $(if $(filter narrow,$(FOUND)),$(error $(CC) $(CPPFLAGS) $(CFLAGS) compiles for 
     sizes and addresses are numbers of 64 bits in its kernels. Name a compiler for 64 bits by CC=, and leave out -m32 or -mx32))
 CC_VERSION := $(shell $(CC) --version 2>/dev/null | head -n 1)
 HAVE_CC := $(filter cc,$(FOUND))
+HAVE_MPI := $(filter mpicc,$(FOUND))
 HAVE_DNNL := $(filter dnnl,$(FOUND))
 HAVE_ZLIB := $(filter zlib,$(FOUND))
 HAVE_STB := $(filter stb,$(FOUND))
@@ -72,7 +76,7 @@ CUDA_INCLUDE := $(firstword $(foreach d,$(CUDA_HOME) $(CUDA_PATH) /usr/local/cud
     $(if $(wildcard $(d)/include/cublasLt.h),$(if $(wildcard $(d)/include/nvrtc.h),$(patsubst %/cuda.h,%,$(wildcard $(d)/include/cuda.h))))))
 
 # Debian's names. pkg-config and g++ serve the tests of the installed library; those are skipped without.
-PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++
+PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++ libopenmpi-dev openmpi-bin
 APT := apt-get install -y --no-install-recommends $(PACKAGES)
 
 # $(call lacks,DNNL,oneDNN) is oneDNN where that is missing, unless the command line says it shall be.
@@ -104,13 +108,15 @@ KERNELFLAGS := -O3 $(NATIVE) -fno-math-errno -fno-trapping-math -ffp-contract=of
 
 # ---- files ----------------------------------------------------------------------------------------------
 
-ROOMS := src/core src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/record src/check src/session src/report src/export src/ops autograd fuser fuser/graph fuser/loops fuser/group fuser/text nn
+ROOMS := src/core src/comm src/device src/device/cpu src/device/cuda src/device/ref src/runtime src/record src/check src/session src/report src/export src/ops autograd fuser fuser/graph fuser/loops fuser/group fuser/text nn
 SRC := $(sort $(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 OBJ := $(SRC:%.c=$(BUILD)/obj/%.o)
+MPI := $(if $(HAVE_MPI),$(BUILD)/libtensor_mpi.so)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst data/%.c,$(BUILD)/%,$(wildcard data/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 JSON_CHECK := $(if $(HAVE_CJSON),$(BUILD)/tests/json_check)
+DRILL := $(if $(HAVE_MPI),$(BUILD)/tests/ranks_drill)
 SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
@@ -122,10 +128,10 @@ HEADERS := $(wildcard include/*.h)
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools $(BUILD)/fused_vs_eager $(BUILD)/tensor
-lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so
+lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so $(MPI)
 examples: $(EXAMPLES)
 tools: $(TOOLS)
-programs: all $(TESTS) $(JSON_CHECK)
+programs: all $(TESTS) $(JSON_CHECK) $(DRILL)
 
 help:
 	@echo 'make             the library, static and shared, and the examples, in build/'
@@ -203,6 +209,11 @@ $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 	@ln -sf libtensor.so.$(VERSION) $(BUILD)/libtensor.so.$(SOVERSION)
 	@ln -sf libtensor.so.$(VERSION) $@
 
+# By MPI's own compiler, which knows where that MPI is. It takes nothing of the library.
+$(BUILD)/libtensor_mpi.so: src/comm/mpi/mpi.c src/comm/comm.h $(BUILD)/flags
+	$(call say,MPICC,$@)
+	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -std=c11 $(OPT) $(WARN) $(CPPFLAGS) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -shared $(LDFLAGS) -o $@.new $< && mv $@.new $@
+
 # Programs: compiled and linked in one go.
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
 TAIL := -pthread $(LIBS)
@@ -233,6 +244,10 @@ $(BUILD)/tests/test_cuda_cases $(BUILD)/tests/test_texts: $(BUILD)/fve/bench/fus
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) $(TESTOPT) $(MOREFLAGS)) $(filter %.o,$^) -lcmocka $(BUILD)/internal.a $(TAIL)
+# It calls MPI itself, too.
+$(BUILD)/tests/ranks_drill: tests/ranks/drill.c $(BUILD)/libtensor.a | $(BUILD)/tests
+	$(call say,MPICC,$<)
+	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(APPCFLAGS) $(LDFLAGS) -o $@ $< $(BUILD)/libtensor.a $(TAIL)
 $(BUILD)/bench/%: bench/%.c $(BUILD)/internal.a | $(BUILD)/bench
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) -O3 $(NATIVE)) $(BUILD)/internal.a $(TAIL)
@@ -348,6 +363,7 @@ doctor:
 	has zlib '$(HAVE_ZLIB)' 'packed (.gz) data sets cannot be read'; \
 	has stb '$(HAVE_STB)' 'PNG and JPEG images cannot be read, so neither can the digits that are shipped'; \
 	has cJSON '$(HAVE_CJSON)' 'checkpoints cannot be read'; \
+	has MPI '$(if $(HAVE_MPI),$(MPICC))' 'programs cannot be run as several ranks (mpirun)'; \
 	has cmocka '$(HAVE_CMOCKA)' 'the tests cannot be built'; \
 	missing='$(strip $(TEST_WANTS))'; \
 	[ -z "$$missing" ] || line 'missing' "$$missing (make deps installs it)"; \
@@ -369,7 +385,7 @@ test: need-test
 # What ONLY names, by name or by path, or everything.
 SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
-run-tests: all $(JSON_CHECK) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
+run-tests: all $(JSON_CHECK) $(DRILL) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
            $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops $(BUILD)/tests/test_attention $(BUILD)/tests/test_attention_written)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
@@ -513,6 +529,7 @@ install: lib $(BUILD)/tensor $(BUILD)/operators.md
 	install -d '$(DESTDIR)$(PYDIR)' && install -m 644 python/libtensor.py '$(DESTDIR)$(PYDIR)'
 	install -m 644 $(BUILD)/libtensor.a '$(DESTDIR)$(LIBDIR)'
 	install -m 755 $(BUILD)/libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)'
+	$(if $(HAVE_MPI),install -m 755 $(BUILD)/libtensor_mpi.so '$(DESTDIR)$(LIBDIR)')
 	install -m 755 $(BUILD)/tensor '$(DESTDIR)$(BINDIR)'
 	install -m 644 docs/tensor.1 '$(DESTDIR)$(MANDIR)/man1'
 	ln -sf libtensor.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtensor.so.$(SOVERSION)'
@@ -528,7 +545,7 @@ uninstall:
 	cd '$(DESTDIR)$(DOCDIR)' && rm -f LICENSE CHANGELOG.md operators.md
 	rmdir '$(DESTDIR)$(DOCDIR)' 2>/dev/null || :
 	rm -f '$(DESTDIR)$(BINDIR)/tensor' '$(DESTDIR)$(MANDIR)/man1/tensor.1'
-	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* pkgconfig/libtensor.pc cmake/libtensor/libtensorConfig*.cmake
+	cd '$(DESTDIR)$(LIBDIR)' && rm -f libtensor.a libtensor.so libtensor.so.* libtensor_mpi.so pkgconfig/libtensor.pc cmake/libtensor/libtensorConfig*.cmake
 
 clean:
 	rm -rf build build-asan build-tsan $(BUILD)

@@ -185,7 +185,8 @@ static inline tn_session *args_open(struct args *a)
                 by_variable ? ", which TENSOR_DEVICE names" : "");
         return NULL;
     }
-    if (a->log && !(a->log_file = fopen(a->log, "w"))) {
+    if (tn_rank(s) && !freopen("/dev/null", "w", stdout)) a->quiet = true; /* the first rank's says it all */
+    if (a->log && !tn_rank(s) && !(a->log_file = fopen(a->log, "w"))) {
         fprintf(stderr, "%s: %s cannot be written: %s\n", a->program, a->log, strerror(errno));
         tn_close(s);
         return NULL;
@@ -196,12 +197,20 @@ static inline tn_session *args_open(struct args *a)
     return s;
 }
 
+/* Batches of all ranks in a pass. */
+static inline int64_t args_per_epoch(tn_session *s, const tn_dataset *d, const struct args *a)
+{
+    const int64_t whole = a->batch * tn_ranks(s);
+    return (tn_dataset_count(d) + whole - 1) / whole;
+}
+
 /* Once in each step. One line of the log; reads the loss, which waits for it, so only with --log. */
 static inline void args_log(struct args *a, long step, tn_tensor *loss)
 {
     a->step = step;
+    if (!a->log) return;
+    double value = tn_item(tn_mean_over_ranks(loss)), now = args_clock();
     if (!a->log_file) return;
-    double value = tn_item(loss), now = args_clock();
     fprintf(a->log_file, "{\"step\":%ld,\"loss\":", step);
     fprintf(a->log_file, isfinite(value) ? "%.6g" : "null", value); /* JSON has no NaN */
     fprintf(a->log_file, ",\"ms\":%.3f}\n", now - a->clock);

@@ -134,7 +134,7 @@ int main(int argc, char **argv)
     tn_optim *opt = gpt_optimizer(s, a.lr);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = (tn_dataset_count(train) + a.batch - 1) / a.batch, total = a.epochs * per_epoch;
+    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch;
     if (a.steps && (!total || a.steps < total)) total = a.steps;
     int64_t decay = c.decay ? c.decay : total;
     tn_batch b;

@@ -17,9 +17,9 @@ struct net {
 static inline void make_net(tn_session *s, struct net *net, int64_t side, int64_t width)
 {
     net->c1 = tn_conv2d_new(s, "c1", 1, width, 3, .pad = 1);
-    net->n1 = tn_batch_norm_new(s, "n1", width);
+    net->n1 = tn_batch_norm_new(s, "n1", width, .sync = true);
     net->c2 = tn_conv2d_new(s, "c2", width, 2 * width, 3, .pad = 1);
-    net->n2 = tn_batch_norm_new(s, "n2", 2 * width);
+    net->n2 = tn_batch_norm_new(s, "n2", 2 * width, .sync = true);
     net->fc1 = tn_linear_new(s, "fc1", side / 2 * (side / 2) * 2 * width, 4 * width);
     net->fc2 = tn_linear_new(s, "fc2", 4 * width, 10);
 }

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = (tn_dataset_count(train) + a.batch - 1) / a.batch, total = a.epochs * per_epoch;
+    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch;
     if (a.steps && a.steps < total) total = a.steps;
     int64_t step = tn_dataset_epoch(train) * per_epoch;
     while (step < total && !interrupted() && !tn_error(s)) {

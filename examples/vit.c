@@ -70,8 +70,7 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .weight_decay = 0.05);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = (tn_dataset_count(train) + a.batch - 1) / a.batch, total = a.epochs * per_epoch,
-            step = 0;
+    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch, step = 0;
     if (a.steps && a.steps < total) total = a.steps;
     for (int64_t epoch = tn_dataset_epoch(train); epoch * per_epoch < total && !interrupted() && !tn_error(s);
          epoch++) {

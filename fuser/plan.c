@@ -39,6 +39,8 @@ static int emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_concat(c, g);
     case FU_ATTENTION:
         return fu_emit_attention(c, g);
+    case FU_RANKS:
+        return fu_emit_ranks(c, g);
     case FU_NOTHING:
         return 0;
     case FU_LOOPS:

@@ -36,7 +36,7 @@ enum {
     TN_SEG_LEAN = 8    /* its kernel asked for more registers than there are: keep less in them */
 };
 
-typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV } tn_step_kind;
+typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV, TN_STEP_RANKS } tn_step_kind;
 
 typedef struct tn_step {
     tn_step_kind kind;
@@ -47,7 +47,8 @@ typedef struct tn_step {
     int n_buf;
     int *buf; /* slots whose first element's address, moved on by offset[i] elements of the slot's dtype,
                  becomes args.buf[i], outputs included. GEMM: a, b, bias or -1, c.
-                 CONV: in0, in1, bias or -1, out */
+                 CONV: in0, in1, bias or -1, out. RANKS: in, out, dense, of dim[0] elements of dim[1]
+                 bytes each */
     int64_t *offset;
     int n_out; /* the last n_out of them are written */
     int n_dim;
@@ -170,16 +171,19 @@ typedef struct tn_plan {
     int n_common, n_folded; /* nodes whose value another one, or an operand or a number, has already */
     int n_guard;
     tn_guard *guard;
-    bool undo; /* a step may fail after another has assigned: what is assigned is saved before */
+    int together; /* the number behind the last step that all ranks do together (RANKS); 0: there is none.
+                     They are in the same order on each rank */
+    bool undo;    /* a step may fail after another has assigned: what is assigned is saved before */
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
-    double predicted_ms;                       /* of all steps */
-    uint64_t used;                             /* set by the runtime: when, by the plan cache's clock */
-    uint64_t ready;                            /* likewise: its library calls have their memory (device.h) */
-    int refs;                                  /* holders beside the first: tn_plan_free lets go of one */
-    struct tn_note *note;                      /* set by the runtime: what it was made of, in words */
-    struct tn_plan_run *run;                   /* likewise: what it keeps on the device, */
+    double predicted_ms;     /* of all steps */
+    uint64_t used;           /* set by the runtime: when, by the plan cache's clock */
+    uint64_t digest;         /* likewise: of the calls that ranks have in common (ranks.h) */
+    uint64_t ready;          /* likewise: its library calls have their memory (device.h) */
+    int refs;                /* holders beside the first: tn_plan_free lets go of one */
+    struct tn_note *note;    /* set by the runtime: what it was made of, in words */
+    struct tn_plan_run *run; /* likewise: what it keeps on the device, */
     void (*run_free)(struct tn_plan_run *run); /* and what takes that back when the plan goes */
     tn_arena arena;                            /* owns everything above */
 } tn_plan;

@@ -133,7 +133,8 @@ typedef enum tn_dtype {
     X(TN_E_IO, -15, "file could not be read or written")                                                     \
     X(TN_E_FORMAT, -16, "file is corrupt or of another format")                                              \
     X(TN_E_UNSUPPORTED, -17, "not available in this build or on this device")                                \
-    X(TN_E_INTERNAL, -18, "the library found a mistake of its own")
+    X(TN_E_INTERNAL, -18, "the library found a mistake of its own")                                          \
+    X(TN_E_COMM, -19, "ranks do not work together")
 
 typedef enum tn_status {
 #define TN_X(name, value, text) name = value,
@@ -166,6 +167,9 @@ TN_API void tn_warn(const tn_session *s, const char *format, ...) TN_FORMAT(2, 3
 /* ---- 2 Sessions and steps -------------------------------------------------------------------------- */
 
 typedef enum tn_device_kind { TN_AUTO, TN_CPU, TN_CUDA, TN_REF } tn_device_kind;
+/* Who the ranks of a session are (tn_ranks). AUTO: what a launcher has started (mpirun, srun), by MPI; else this process
+ * alone. NONE: this process alone. MPI: by MPI in any case. */
+typedef enum tn_comm_kind { TN_COMM_AUTO, TN_COMM_NONE, TN_COMM_MPI } tn_comm_kind;
 typedef enum tn_mode { TN_MODE_AUTO, TN_FUSED, TN_EAGER } tn_mode;
 /* Of products, convolutions and attention of f32 operands; other dtypes know no difference.
  * F32: as f32 throughout; on a GPU a convolution of our own kernels is put together from three products of halves of
@@ -199,6 +203,7 @@ typedef struct tn_options {
     tn_precision precision; /* TN_PRECISION_F32: TENSOR_PRECISION, else f32 */
     int gpu; /* with several: 1 is the second of those that CUDA_VISIBLE_DEVICES leaves, GPUs or MIG slices of one.
                 0: that of TENSOR_DEVICE=cuda:N, else the first */
+    tn_comm_kind comm;
 } tn_options;
 
 /* A new session, or NULL (the reason goes to the log). Close it with tn_close. */
@@ -214,6 +219,14 @@ TN_API int tn_flush_at(tn_session *s, const char *file, int line);
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
 TN_API uint64_t tn_seed(const tn_session *s);
+
+/* Several processes that run the same program are ranks: they share the data, and train one model (docs/distributed.md).
+ * tn_rank: which this one is, from 0. tn_ranks: how many there are; 1 and rank 0 where this process stands alone, and
+ * for NULL. As a step begins, parameters and buffers that are new take rank 0's values. All ranks record the same
+ * steps; one that does not, an error of one of them, and one that is silent for TENSOR_COMM_TIMEOUT seconds, are errors of
+ * all, and refuse the run. Random draws of a step differ from rank to rank, those outside of steps do not. */
+TN_API int tn_rank(const tn_session *s);
+TN_API int tn_ranks(const tn_session *s);
 
 /* fn(arg) is called once by tn_close, before the tensors go; the newest first. */
 TN_API int tn_on_close(tn_session *s, void (*fn)(void *arg), void *arg);
@@ -307,7 +320,7 @@ TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
  * take place. */
 TN_API int tn_backward(tn_tensor *loss);
 TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
-/* x's gradient by now; NULL without an error when x has none. Ask again after another tn_backward: a handle from
+/* x's gradient by now, its mean over all ranks (tn_mean_over_ranks); NULL without an error when x has none. Ask again after another tn_backward: a handle from
  * before it may show the old sum or the new one. */
 TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it, which the error of an operator that is

@@ -64,6 +64,11 @@ TN_API void tn_free_mem(void *p);
  * environment, and NULL for every variable in a program with rights that its caller lacks (set-user-id). */
 TN_API const char *tn_setting(const char *name);
 
+/* What this rank's items count for in means over ranks of gradients and statistics from now on: how many of the batch's it
+ * has, by what each has on the mean. 1 at first, and where all have as many. */
+TN_API void tn_weigh_rank(tn_session *s, double weight);
+TN_API double tn_rank_weight(const tn_session *s);
+
 /* ---- numbers as text ---- */
 
 /* As the functions of <stdio.h> and <stdlib.h> of these names, with a point in numbers whatever locale the program

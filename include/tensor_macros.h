@@ -153,6 +153,7 @@
 #define tn_argmin(...) tn_argmin_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_cumsum(...) tn_cumsum_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_sort(...) tn_sort_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_mean_over_ranks(...) tn_mean_over_ranks_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_argsort(...) tn_argsort_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_topk(...) tn_topk_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_reshape(...) tn_reshape_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -82,6 +82,7 @@ typedef enum tn_norm_kind { TN_BATCH_NORM, TN_LAYER_NORM, TN_RMS_NORM, TN_GROUP_
 typedef struct tn_norm {
     tn_tensor *weight, *bias;              /* NULL with .no_affine; an rms_norm has no bias */
     tn_tensor *running_mean, *running_var; /* batch_norm only, NULL with .no_running */
+    bool sync;
     tn_norm_kind kind;
     int64_t features;
     int groups;
@@ -92,6 +93,7 @@ typedef struct tn_norm_new_options {
     bool no_affine;
     bool no_bias;    /* layer_norm without its bias */
     bool no_running; /* batch_norm that uses the batch's statistics in evaluation too */
+    bool sync;       /* batch_norm of the batches of all ranks (tn_norm_options) */
     int64_t flattened[3]; /* {h, w, c}: the features are a flattened image, as in tn_linear_options */
     size_t size;
 } tn_norm_new_options;

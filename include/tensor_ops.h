@@ -135,6 +135,10 @@ TN_OP(all, tn_tensor *x, int naxes, const int *axes, bool keepdim);
 TN_OP(argmax, tn_tensor *x, int axis, bool keepdim); /* i64; the first of equals */
 TN_OP(argmin, tn_tensor *x, int axis, bool keepdim);
 TN_OP(cumsum, tn_tensor *x, int axis);
+/* The mean of what x is on each rank (tn_ranks); x itself where there is one. Of a floating dtype, f32 for an integer x; of
+ * one shape on all ranks, which all have to call it. f16 and bf16 are sent as f32. Sums run in the order of ranks. Its
+ * gradient is the mean of theirs: the right one where the loss is the mean of all ranks' losses, as optimizers take it. */
+TN_OP(mean_over_ranks, tn_tensor *x);
 /* Along an axis, in rising order or falling: NaN is greater than all, equal elements stay in their order. indices, i64, are
  * places along the axis; values have a gradient. values or indices may be NULL. Return 0 or a status. */
 TN_FUNCTION(int, sort, tn_tensor *x, int axis, bool descending, tn_tensor **values, tn_tensor **indices);
@@ -239,6 +243,7 @@ typedef struct tn_norm_options {
     double eps;      /* 0 means 1e-5 */
     double momentum; /* batch_norm: running += momentum * (batch - running); 0 means 0.1 */
     int ndim;        /* layer_norm, rms_norm: how many trailing axes form a row; 0 means weight's, or 1 */
+    bool sync;       /* batch_norm: the batch's statistics are those of all ranks (tn_ranks), each counting the same */
     size_t size;
 } tn_norm_options;
 /* Norms have x's dtype, f32 where it is no floating one, whatever those of weight and bias: f16 and bf16 may have

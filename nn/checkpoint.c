@@ -248,6 +248,7 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
     NN_OPTIONS(tn_save_options, opt, options);
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, op, "path is NULL");
+    if (tn_rank(s)) return tn_error(s);
     nn_state *st = tn_nn_state(s);
     nn_items l = {0};
     nn_text header = {0};

@@ -76,6 +76,18 @@ static int measure(evaluation *e, const tn_batch *b)
     return tn_error(e->s);
 }
 
+/* Adds up what the ranks have found. */
+static double share(evaluation *e)
+{
+    double of[2] = {e->sum, (double)e->count};
+    if (tn_ranks(e->s) == 1) return of[0] / of[1];
+    tn_tensor *own = tn_from(e->s, of, TN_F64, 1, (int64_t[]){2}), *all = tn_mean_over_ranks(own);
+    const int status = tn_read(all, TN_F64, of, sizeof(of));
+    tn_free(all);
+    tn_free(own);
+    return status ? NAN : of[0] / of[1];
+}
+
 static double run(evaluation *e, nn_feed *f)
 {
     tn_session *s = e->s;
@@ -87,13 +99,17 @@ static double run(evaluation *e, nn_feed *f)
     while (!status && tn_nn_feed_take(f, &b)) {
         if (e->classify) status = tn_read(b.y, TN_I64, e->labels, (size_t)tn_numel(b.y) * sizeof(*e->labels));
         if (status || (status = tn_step_begin(s))) break;
+        int64_t own;
+        const evaluation before = *e;
         status = e->classify ? classify(e, &b) : measure(e, &b);
+        tn_nn_feed_whole(f, &own);
+        if (!own) *e = before; /* another rank's item */
         int ended = tn_step_end(s);
         if (!status) status = ended ? ended : tn_error(s);
     }
     tn_no_grad_end(s);
     tn_train(s, was);
-    return status || tn_error(s) ? NAN : e->sum / (double)e->count;
+    return status || tn_error(s) ? NAN : share(e);
 }
 
 static bool refused(const evaluation *e)
@@ -116,6 +132,8 @@ static double evaluate(evaluation e, bool loss)
     nn_pass pass = {
         .end = e.d->n, .batch = most / item < BATCH || e.d->corpus ? most / item : BATCH, .op = e.op};
     if (pass.batch < 1) pass.batch = 1;
+    pass.rank = tn_rank(e.s);
+    pass.ranks = tn_ranks(e.s);
     pass.threads = tn_nn_feed_threads(e.d, NULL, 0);
     const size_t labels = e.classify ? (size_t)(pass.batch * e.d->array[1].item) * sizeof(int64_t) : 0;
     e.labels = tn_malloc(labels);

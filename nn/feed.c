@@ -17,6 +17,7 @@ enum { AHEAD = 2, USUAL_THREADS = 8, MOST_THREADS = 64, CHUNK = 4 };
 typedef struct slot {
     void *values[TN_MAX_ARRAYS]; /* [batch, item] each */
     int64_t first, n;            /* its items of the pass; n 0: it is past the end */
+    int64_t whole, counts;       /* of all ranks; of these those that are this rank's */
     int64_t taken, filled;       /* of them, those that a thread has begun with and done */
     bool ready;
     float *soft;                           /* [batch, classes]: labels of mixed items */
@@ -32,8 +33,9 @@ struct nn_feed {
     nn_draw draw; /* what pass.draw points to */
     int64_t next; /* the first item of the pass that is in no slot */
     slot slot[AHEAD];
-    int slots, head; /* how many; the one that is taken next */
-    tn_batch batch;  /* that was taken last */
+    int slots, head;       /* how many; the one that is taken next */
+    tn_batch batch;        /* that was taken last, */
+    int64_t whole, counts; /* and of how many items: all ranks', and of this one */
     bool stop;
     int threads;
     pthread_t thread[MOST_THREADS];
@@ -44,13 +46,20 @@ struct nn_feed {
 /* The next batch of the pass becomes the slot's. */
 static void assign(nn_feed *f, slot *t)
 {
-    const int64_t left = f->pass.end - f->next;
-    t->first = f->next;
-    t->n = left < 0 ? 0 : left < f->pass.batch ? left : f->pass.batch;
+    const nn_pass *p = &f->pass;
+    const int64_t left = f->pass.end - f->next, most = p->batch * p->ranks;
+    t->whole = left < 0 ? 0 : left < most ? left : most;
+    const int64_t each = t->whole / p->ranks, more = t->whole % p->ranks;
+    t->first = f->next + p->rank * each + (p->rank < more ? p->rank : more);
+    t->n = t->counts = each + (p->rank < more);
+    if (t->whole && !t->n) { /* takes part with an item of another rank's, which does not count */
+        t->n = 1;
+        t->first--;
+    }
     t->taken = t->filled = t->damaged = 0;
     t->ready = !t->n;
     t->why.status = TN_OK;
-    f->next += t->n;
+    f->next += t->whole;
 }
 
 /* The item of the data set that is item i of the slot; of a text, where its window begins. */
@@ -189,6 +198,7 @@ nn_feed *tn_nn_feed_open(tn_dataset *d, const nn_pass *pass)
     if (!f) return NULL;
     f->d = d;
     f->pass = *pass;
+    if (!f->pass.ranks) f->pass.ranks = 1;
     if (pass->draw) f->draw = *pass->draw;
     if (pass->draw) f->pass.draw = &f->draw;
     const bool mixes = pass->draw && pass->draw->how.mixup > 0;
@@ -236,7 +246,9 @@ static bool make_tensors(nn_feed *f, const slot *t)
     b->x = b->of[0];
     b->y = b->of[1];
     b->n = t->n;
-    b->number = t->first / f->pass.batch;
+    b->number = (t->first + t->n - 1) / (f->pass.batch * f->pass.ranks);
+    f->whole = t->whole;
+    f->counts = t->counts;
     return !tn_error(f->d->s);
 }
 
@@ -274,4 +286,10 @@ void tn_nn_feed_close(nn_feed *f)
         for (int a = 0; a <= TN_MAX_ARRAYS; a++)
             tn_free_mem(a < TN_MAX_ARRAYS ? f->slot[i].values[a] : (void *)f->slot[i].soft);
     tn_free_mem(f);
+}
+
+int64_t tn_nn_feed_whole(const nn_feed *f, int64_t *counts)
+{
+    if (counts) *counts = f->counts;
+    return f->whole;
 }

@@ -213,6 +213,7 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     n->kind = kind;
     n->features = features;
     n->groups = groups;
+    n->sync = o->sync;
     n->eps = o->eps > 0 ? o->eps : 1e-5;
     n->momentum = o->momentum > 0 ? o->momentum : 0.1;
     const bool weight = !o->no_affine, bias = weight && !o->no_bias && kind != TN_RMS_NORM;
@@ -251,7 +252,7 @@ TN_DEFINE(tn_norm *, group_norm_new, s, (s, name, groups, features, o), tn_sessi
 NN_FORWARD(norm_forward, tn_norm, n, x, weight)
 {
     if (!n) return NULL;
-    const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .size = sizeof(o)};
+    const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .sync = n->sync, .size = sizeof(o)};
     if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
         char layer[256];
         tn_fail(tn_session_of(x), TN_E_SHAPE, "norm_forward", "x has %lld features, %s %lld",

@@ -11,9 +11,9 @@ struct tn_loader {
     tn_dataset *d;
     tn_loader *next;
     int64_t epoch, at, end; /* at: items handed out; end: of those to hand out (drop_last leaves some) */
-    int64_t batch;
-    bool cut;        /* ends before the pass does (.batches): the next loader goes on with it */
-    uint32_t *order; /* [n of the data set]; NULL: as they stand, or drawn */
+    int64_t batch;          /* items that all ranks together take at a time */
+    bool cut;               /* ends before the pass does (.batches): the next loader goes on with it */
+    uint32_t *order;        /* [n of the data set]; NULL: as they stand, or drawn */
     nn_feed *feed;
     nn_progress progress;
 };
@@ -93,13 +93,21 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
         tn_fail(d->s, why.status, op, "%s", why.text);
         return NULL;
     }
-    const int64_t batch = wanted > d->n && !drawn ? d->n : wanted;
+    const int ranks = tn_ranks(d->s);
+    const int64_t part = (d->n + ranks - 1) / ranks, batch = wanted > part && !drawn ? part : wanted,
+                  whole = batch * ranks;
     tn_loader *l = fits(d, batch, o->batches) ? tn_nn_own(d->s, sizeof(*l), destroy, op) : NULL;
-    nn_pass pass = {.drawn = drawn, .epoch = d->next_epoch, .at = d->next_at, .batch = batch, .op = "next"};
+    nn_pass pass = {.drawn = drawn,
+                    .epoch = d->next_epoch,
+                    .at = d->next_at,
+                    .batch = batch,
+                    .rank = tn_rank(d->s),
+                    .ranks = ranks,
+                    .op = "next"};
     pass.seed = o->seed ? o->seed : tn_seed(d->s);
-    pass.end = o->drop_last ? d->n - d->n % wanted : d->n;
-    const bool cut = l && o->batches && (drawn || o->batches * batch < pass.end);
-    if (cut) pass.end = o->batches * batch;
+    pass.end = o->drop_last ? d->n - d->n % (wanted * ranks) : d->n;
+    const bool cut = l && o->batches && (drawn || o->batches * whole < pass.end);
+    if (cut) pass.end = o->batches * whole;
     draw.key = tn_nn_key(pass.seed, pass.epoch);
     if (augmented) pass.draw = &draw;
     pass.threads = tn_nn_feed_threads(d, pass.draw, o->workers);
@@ -113,16 +121,16 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
         return NULL;
     }
     l->d = d;
-    l->batch = batch;
+    l->batch = whole;
     l->epoch = pass.epoch;
     l->at = pass.at;
     l->end = pass.end;
     l->cut = cut;
     d->next_epoch++;
     d->next_at = 0;
-    if (o->progress)
+    if (o->progress && !tn_rank(d->s))
         tn_nn_progress_begin(&l->progress, o->progress_to ? o->progress_to : stderr, tn_loader_batches(l),
-                             l->at / batch, l->epoch);
+                             l->at / whole, l->epoch);
     l->next = d->loaders;
     d->loaders = l;
     return l;
@@ -174,7 +182,10 @@ TN_DEFINE(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
         tn_loader_close(l);
         return 0;
     }
-    l->at += b->n;
+    int64_t counts;
+    const int64_t whole = tn_nn_feed_whole(l->feed, &counts);
+    tn_weigh_rank(s, (double)(counts * tn_ranks(s)) / (double)whole);
+    l->at += whole;
     return 1;
 }
 

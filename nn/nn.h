@@ -212,9 +212,10 @@ typedef struct nn_pass {
     bool drawn;
     uint64_t seed;
     int64_t epoch, at, end, batch; /* items from at to end, in batches */
-    int threads;                   /* that put batches together ahead of who takes them; 0: none */
-    const char *op;                /* for errors */
-    const nn_draw *draw;           /* NULL: images are as they are */
+    int rank, ranks;     /* each batch is the rank-th part of one of ranks * batch items; ranks 0: 1 */
+    int threads;         /* that put batches together ahead of who takes them; 0: none */
+    const char *op;      /* for errors */
+    const nn_draw *draw; /* NULL: images are as they are */
 } nn_pass;
 typedef struct nn_feed nn_feed;
 int tn_nn_feed_threads(const tn_dataset *d, const nn_draw *draw,
@@ -223,6 +224,9 @@ nn_feed *tn_nn_feed_open(tn_dataset *d, const nn_pass *pass); /* NULL: no memory
 /* The next batch, whose tensors live until the call after this one: 1, or 0 at the end and after an error,
  * which is reported. */
 int tn_nn_feed_take(nn_feed *f, tn_batch *b);
+/* Of the batch taken last: the items of all ranks. *counts, where it is asked for: those that are this
+ * rank's; 0: its one item is another's. */
+int64_t tn_nn_feed_whole(const nn_feed *f, int64_t *counts);
 void tn_nn_feed_close(nn_feed *f); /* NULL is allowed */
 
 /* draw.c */

@@ -11,6 +11,7 @@
 #include "optim.h"
 
 #include <tensor_export.h>
+#include <tensor_extend.h>
 
 #include <string.h>
 
@@ -78,15 +79,19 @@ static tn_tensor *fresh_gradient(const nn_update *u)
     return u->fresh ? tn_where(u->fresh, g, tn_zeros(u->o->s, u->r->dtype, TN_SCALAR)) : g;
 }
 
-/* The gradients an update now would use; zero, or not to be looked at, where a parameter is not due. */
+/* The gradients an update now would use, the mean over ranks; zero, or not to be looked at, where a parameter
+ * is not due. */
 static tn_tensor *mean_gradient(const nn_update *u, bool zeros)
 {
     const nn_row *r = u->r;
-    if (u->o->accumulate == 1) return zeros ? fresh_gradient(u) : unscaled(u);
-    tn_tensor *g = !r->summed      ? fresh_gradient(u)
+    const int k = u->o->accumulate;
+    const bool shared = tn_ranks(u->o->s) > 1 && !u->o->method->follows;
+    tn_tensor *g = k == 1          ? zeros || shared ? fresh_gradient(u) : unscaled(u)
+                            : !r->summed ? fresh_gradient(u)
                    : u->some_fresh ? tn_add(r->state[NN_SUM], fresh_gradient(u))
                                    : r->state[NN_SUM];
-    return tn_nn_times(g, 1.0 / u->o->accumulate);
+    if (shared) g = tn_mean_over_ranks(g);
+    return k == 1 ? g : tn_nn_times(g, 1.0 / k);
 }
 
 static bool takes_part(const tn_optim *o, const nn_row *r)
@@ -334,7 +339,7 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
     if (!status) status = tn_make_room(o->s);
     if (!status && o->flagged && still_waits(o))
         status = tn_flush(o->s); /* whether it has taken place counts */
-    o->unscale = o->method->follows ? 1 : tn_nn_unscale(o->s);
+    o->unscale = o->method->follows ? 1 : tn_nn_unscale(o->s) * tn_rank_weight(o->s);
     if (!status && !still_waits(o)) {
         tn_nn_optim_settle(o);
         remember(o);
@@ -412,7 +417,7 @@ TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim 
         return NULL;
     }
     if (tn_error(o->s)) return NULL;
-    o->unscale = tn_nn_unscale(o->s);
+    o->unscale = tn_nn_unscale(o->s) * tn_rank_weight(o->s);
     if (!still_waits(o)) tn_nn_optim_settle(o);
     tn_tensor *sum = NULL, *norm = NULL;
     bool any = false;

@@ -344,6 +344,7 @@ OP("einsum/one", 0, tn_einsum("iaj -> ja", 1, x), R(2, 3, 4))
 OP("einsum/dots", 0, tn_einsum("...ij,...jk->k...i", 2, x), R(3, 1, 2, 4), R(5, 4, 3))
 OP("einsum/dots_last", 0, tn_einsum("i...,ji", 2, x), R(2, 3, 4), R(3, 2))
 OP("einsum/outer", 0, tn_einsum("b,a", 2, x), R(2), R(3))
+OP("mean_over_ranks", 0, tn_mean_over_ranks(x[0]), D(2, 9, 3)) /* of one: what ranks do is in test_ranks */
 OP("argsort", NO_GRADIENT, tn_argsort(x[0], 1, false), D(2, 9, 3))
 OP("argsort/down", NO_GRADIENT, tn_argsort(x[0], -1, true), I4(-3, 3, 4, 17))
 OP("argsort/bool", NO_GRADIENT, tn_argsort(x[0], 1, false), T(3, 9))

@@ -13,6 +13,7 @@ files() {
     (cd "$at" && find . ! -type d | sort) >"$tmp/have"
     for f in include/*.h; do echo "./$f"; done >"$tmp/want"
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
+    [ ! -e "$BUILD/libtensor_mpi.so" ] || echo ./lib/libtensor_mpi.so >>"$tmp/want"
     for f in lib/pkgconfig/libtensor.pc lib/cmake/libtensor/libtensorConfig.cmake lib/cmake/libtensor/libtensorConfigVersion.cmake \
         bin/tensor share/man/man1/tensor.1; do echo "./$f"; done >>"$tmp/want"
     for f in doc/libtensor/LICENSE doc/libtensor/CHANGELOG.md doc/libtensor/operators.md libtensor/libtensor.py; do echo "./share/$f"; done >>"$tmp/want"

@@ -10,6 +10,7 @@ cat >"$tmp/rooms" <<'TABLE'
 include
 src/core            include src/device/device.h
 src/device          src/core
+src/comm            src/core
 src/device/ref      src/core src/device
 src/device/cpu      include src/core src/device src/device/ref
 src/device/cuda     src/core src/device
@@ -20,7 +21,7 @@ fuser/text          src/core src/device fuser/plan.h fuser/graph fuser/loops
 fuser/group         src/core fuser/plan.h fuser/graph fuser/loops
 fuser               src/core src/device fuser/graph fuser/loops fuser/text fuser/group
 autograd            src/core
-src/runtime         include src/core src/device src/device/ref/ref.h src/device/cpu/builtin.h fuser fuser/plan.h fuser/loops
+src/runtime         include src/core src/comm src/device src/device/ref/ref.h src/device/cpu/builtin.h fuser fuser/plan.h fuser/loops
 src/record          include src/core src/device autograd src/runtime
 src/check           include src/core src/device src/device/ref/ref.h src/device/cpu/builtin.h src/runtime
 src/session         include src/core src/device src/runtime src/check
@@ -30,7 +31,7 @@ src/export          include src/core src/device src/runtime fuser/text/text.h
 src/report          include src/core src/device src/runtime fuser/loops
 nn                  include
 examples            include
-tools               include nn/nn.h src/core src/device src/device/cpu
+tools               include nn/nn.h src/core src/comm src/device src/device/cpu
 bench               *
 TABLE
 # device.h alone is known below its room: a graph holds the device that its values lie on, an operator its epilogue.

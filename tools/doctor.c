@@ -2,6 +2,7 @@
  * that is opened for it. Start with tool_doctor. */
 #include "tool.h"
 
+#include "../src/comm/comm.h"
 #include "../src/device/cpu/compile.h"
 #include "../src/device/cpu/machine.h"
 #include "../src/device/folder.h"
@@ -69,6 +70,15 @@ static void put_session(const char *what, tn_device_kind device)
     tn_close(s);
 }
 
+/* By being a rank, of one where no launcher has started more. */
+static void put_mpi(void)
+{
+    char why[TN_COMM_WHY] = "";
+    tn_comm *c = tn_comm_open(10, why);
+    line("MPI", c ? c->name : why);
+    if (c) c->close(c);
+}
+
 int tool_doctor(int n, char **arg)
 {
     char text[400];
@@ -102,5 +112,6 @@ int tool_doctor(int n, char **arg)
     put_cache();
     put_session("CUDA", TN_CUDA);
     put_session("device", TN_AUTO);
+    put_mpi();
     return TOOL_OK;
 }

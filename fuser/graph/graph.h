@@ -65,6 +65,7 @@ typedef enum fu_room {
     FU_SCAN,
     FU_CONCAT,
     FU_ATTENTION,
+    FU_RANKS,
     FU_NOTHING /* its producers have written it */
 } fu_room;
 

@@ -96,6 +96,8 @@ fu_room fu_room_of(const tn_tensor *t)
         return FU_SCAN;
     case TN_KIND_ATTENTION:
         return FU_ATTENTION;
+    case TN_KIND_RANKS:
+        return FU_RANKS;
     case TN_KIND_VIEW:
         return t->op == TN_OP_concat && t->n_in > FU_MAX_JOINED ? FU_CONCAT : FU_LOOPS;
     case TN_KIND_LEAF:

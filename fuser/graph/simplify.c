@@ -221,8 +221,12 @@ int fu_simplify(fu_ctx *c)
     if ((status = find_same(c))) return status;
     find_live(c);
     find_strict(c);
-    for (int i = 0; i < c->n_node; i++) {
+    for (int i = 0, together = -1; i < c->n_node; i++) {
         const tn_tensor *t = c->node[i].t;
+        if (c->node[i].live && c->node[i].kind == TN_KIND_RANKS) { /* in this order on each rank */
+            if (together >= 0 && !fu_note_after(c, i, together)) return TN_E_NOMEM;
+            together = i;
+        }
         for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; c->node[i].live && k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
             if (p < 0 || fu_draws(c, t, k)) continue;

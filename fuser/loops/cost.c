@@ -454,6 +454,9 @@ static double step_ms(predicting *w, int s)
         work = st->flops / tn_profile_gflops(r->conv, r->n_conv, st->flops);
         launch = r->library_us * 1e3;
         break;
+    case TN_STEP_RANKS: /* what the network takes is not the machine's */
+        launch = r->library_us * 1e3;
+        break;
     }
     double more = memory > work ? memory : work, less = memory > work ? work : memory;
     return (launch + more + shorter * less) * 1e-6;

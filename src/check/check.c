@@ -201,6 +201,7 @@ static void make_world(world *w, tn_session *s, const tn_flush_scratch *f, tn_de
     w->graph.device = d;
     w->graph.session = s;
     w->graph.seed = s->graph.seed;
+    w->graph.salt = s->graph.salt;
     w->graph.training = s->graph.training;
     w->clone = tn_calloc((size_t)n + 1, sizeof(tn_tensor *));
     w->region = tn_calloc((size_t)n + 1, sizeof *w->region);
@@ -345,14 +346,14 @@ static void end(tn_session *s)
 
 static int begin(tn_session *s, tn_flush_scratch *f, tn_plan *p, bool fresh)
 {
-    (void)p;
     tn_explain_state *x = s->explain;
     bool ok = true;
     end(s);
     if (tn_finite_begin(s, f)) return s->graph.error.status;
     if (!(x->checking = tn_calloc(1, sizeof *x->checking))) return tn_fail_memory(s);
     struct tn_check *c = x->checking;
-    if (!fresh || !s->device->shares_host_memory || strcmp(s->device->name, "cpu")) return TN_OK;
+    if (!fresh || p->together || !s->device->shares_host_memory || strcmp(s->device->name, "cpu"))
+        return TN_OK;
     c->n = f->node.n + f->leaf.n;
     c->record = plain_record(s, f, &ok);
     tn_errbuf err = {""};

@@ -174,6 +174,11 @@ tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes)
     return n;
 }
 
+tn_tensor *tn_mk_ranks_mean(tn_tensor *x)
+{
+    return x ? tn_node_new(graph_of(x), TN_OP_ranks_mean, x->dtype, x->ndim, x->shape, 1, &x) : NULL;
+}
+
 tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse)
 {
     if (!x) return NULL;

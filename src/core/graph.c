@@ -425,6 +425,7 @@ bool tn_kind_is_computed(tn_kind kind)
     case TN_KIND_GATHER:
     case TN_KIND_SCATTER:
     case TN_KIND_ATTENTION:
+    case TN_KIND_RANKS:
         return true;
     case TN_KIND_LEAF:
     case TN_KIND_NUMBER:

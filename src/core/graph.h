@@ -49,6 +49,7 @@ typedef enum tn_kind {
     TN_KIND_SCATTER,
     TN_KIND_RANDOM,
     TN_KIND_ATTENTION,
+    TN_KIND_RANKS, /* of all ranks' values, by whoever connects them */
     TN_KIND_ASSIGN
 } tn_kind;
 
@@ -309,6 +310,7 @@ struct tn_graph {
     bool training;
     tn_dtype products; /* what products of f32 are computed in: TN_F32, or a shorter type */
     uint64_t seed, draw;
+    uint64_t salt; /* what the draws of the step that runs are keyed by beside the seed: a rank's own */
     tn_error_state error;
     uint64_t total_nodes;
     struct tn_place {

@@ -19,7 +19,20 @@ typedef struct variable {
     int otherwise;
 } variable;
 
-enum { DEVICE, MODE, PRECISION, THREADS, REPLAY, PLANS, KERNEL_OPT, DEBUG, CHECK, TUNE, VARIABLES };
+enum {
+    DEVICE,
+    MODE,
+    PRECISION,
+    THREADS,
+    REPLAY,
+    PLANS,
+    KERNEL_OPT,
+    DEBUG,
+    CHECK,
+    TUNE,
+    COMM_TIMEOUT,
+    VARIABLES
+};
 
 static const choice devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
@@ -43,6 +56,7 @@ static const variable variables[VARIABLES] = {
     [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, 0, TN_DEBUG_MAX, 0},
     [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0, 0},
     [TUNE] = {"TENSOR_TUNE", "1 and 0", switches, 0, 0, 0},
+    [COMM_TIMEOUT] = {"TENSOR_COMM_TIMEOUT", "1 to 86400", NULL, 1, 86400, 300},
 };
 
 /* "cuda:1" -> 1; -1: it is no such text. */
@@ -108,6 +122,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
                          .debug = value[DEBUG],
                          .check = value[CHECK] != 0,
                          .tune = value[TUNE] != 0,
+                         .comm_timeout = value[COMM_TIMEOUT],
                          .cache = tn_setting("TENSOR_CACHE"),
                          .dump = tn_setting("TENSOR_DUMP"),
                          .cc = tn_setting("TENSOR_CC"),

@@ -29,6 +29,7 @@ typedef struct tn_settings {
     int debug;              /* TENSOR_DEBUG; 0 */
     bool check;             /* TENSOR_CHECK; false */
     bool tune;              /* TENSOR_TUNE; false */
+    int comm_timeout;       /* TENSOR_COMM_TIMEOUT; 300: seconds that a rank may be silent */
     const char *cache, *dump, *cc, *profile,
         *report; /* TENSOR_CACHE, DUMP, CC, PROFILE, REPORT: as they stand; NULL when not set */
     const char *bad_device, *bad_mode; /* what they are set to, where that is not accepted; else NULL */

@@ -326,6 +326,9 @@ int ex_write_step(tn_export *x)
         case TN_STEP_CONV:
             write_conv(x, st, &calls);
             break;
+        case TN_STEP_RANKS:
+            ex_fail(x, TN_E_UNSUPPORTED, "%s is done by several ranks together", st->name);
+            break;
         }
         tn_put(&x->table, " *   %-40s %10lld bytes\n", st->name, (long long)st->bytes);
     }

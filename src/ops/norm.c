@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../../include/tensor_extend.h"
 #include "ops.h"
 
 /* ---- softmax ---- */
@@ -304,17 +305,21 @@ static bool batch_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     tn_tensor *h = mul(sub(wide(x), mean), rstd);
     uint32_t mask = (uint32_t)r->whole[0];
     g = wide(g);
-    tn_tensor *sg = total(g, mask), *sgh = total(mul(g, h), mask);
+    tn_tensor *sg = total(g, mask), *sgh = total(mul(g, h), mask), *own[2] = {sg, sgh};
     if (x->flags & TN_F_REQUIRES_GRAD) {
         tn_tensor *scale = w ? mul(rstd, wide(w)) : rstd;
+        if (r->whole[2]) {
+            sg = tn_mk_ranks_mean(mul(sg, num(sg, r->num[0])));
+            sgh = tn_mk_ranks_mean(mul(sgh, num(sgh, r->num[0])));
+        }
         if (r->whole[1]) { /* training: the statistics move with x */
             tn_tensor *n = num(x, 1 / (double)count_of(x, mask));
             gin[0] = mul(scale, sub(sub(g, mul(sg, n)), mul(h, mul(sgh, n))));
         } else
             gin[0] = mul(g, scale);
     }
-    if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = tn_mk_reshape(sgh, 1, w->shape);
-    if (b && b->flags & TN_F_REQUIRES_GRAD) gin[2] = tn_mk_reshape(sg, 1, b->shape);
+    if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = tn_mk_reshape(own[1], 1, w->shape);
+    if (b && b->flags & TN_F_REQUIRES_GRAD) gin[2] = tn_mk_reshape(own[0], 1, b->shape);
     return !x->graph->error.status;
 }
 
@@ -342,6 +347,17 @@ static bool batch_statistics(tn_tensor *x, uint32_t mask, tn_tensor **mean, tn_t
     return *mean && *var;
 }
 
+/* Those of all ranks. weight: of this one's. */
+static bool statistics_of_ranks(double weight, tn_tensor **mean, tn_tensor **var)
+{
+    tn_tensor *own = tn_mk_cast(*mean, TN_F64), *v = tn_mk_cast(*var, TN_F64), *part = num(own, weight);
+    tn_tensor *all = tn_mk_ranks_mean(mul(own, part));
+    v = tn_mk_ranks_mean(mul(add(v, square(sub(own, all))), part));
+    *mean = tn_mk_cast(all, (*mean)->dtype);
+    *var = tn_mk_cast(v, (*var)->dtype);
+    return *mean && *var;
+}
+
 static bool channel_vector(const tn_tensor *x, const tn_tensor *v, const char *what)
 {
     return fits_trailing(x, v, 1, what);
@@ -351,9 +367,10 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
                             tn_tensor *running_var, const tn_norm_options *options, const char *file,
                             int line)
 {
+    const double share = options && options->sync ? tn_rank_weight(tn_slot_session(x)) : 1;
     tn_tensor *run[2] = {running_mean, running_var}, *now[2] = {running_mean, running_var};
-    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "batch_norm", file, line, 1, 4, &x, &weight, &bias,
-                              &now[0], &now[1]);
+    tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, tn_bits(share)), "batch_norm", file, line, 1, 4, &x,
+                              &weight, &bias, &now[0], &now[1]);
     norm_args o;
     if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
     bool training = sc.g->training;
@@ -366,11 +383,14 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
         return tn_leave_error(&sc, TN_E_NULL, "evaluation needs running_mean and running_var");
     uint32_t mask = (1u << (x->ndim - 1)) - 1, first = sc.g->n_nodes;
     double n = (double)count_of(x, mask);
+    const int ranks = training && options && options->sync ? tn_ranks(sc.g->session) : 1;
+    n *= share > 0 ? ranks / share : ranks; /* of all */
     if (training && n < 2)
         return tn_leave_error(&sc, TN_E_SHAPE, "training needs more than one value per channel");
     x = floating(x);
     tn_tensor *xf = wide(x), *mean = wide(now[0]), *var = wide(now[1]);
     if (!xf || (training && !batch_statistics(x, mask, &mean, &var))) return tn_leave(&sc, NULL);
+    if (ranks > 1 && !statistics_of_ranks(share, &mean, &var)) return tn_leave(&sc, NULL);
     int64_t row[TN_MAX_DIMS];
     for (int i = 0; i < x->ndim; i++) row[i] = mask >> i & 1 ? 1 : x->shape[i];
     mean = tn_mk_reshape(mean, x->ndim, row);
@@ -381,6 +401,8 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
     if (!r) return tn_leave(&sc, NULL);
     r->whole[0] = mask;
     r->whole[1] = training;
+    r->whole[2] = ranks > 1;
+    r->num[0] = share;
     tn_rule_save(r, 0, mean);
     tn_rule_save(r, 1, rstd);
     if (training) { /* once, in the step that recorded it; the variance without bias, as PyTorch */

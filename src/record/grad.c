@@ -137,7 +137,10 @@ tn_tensor *tn_gradient(tn_tensor *x)
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || !n->grad || n->grad_step != n->graph->generation) return NULL;
     n->graph->session->went_back = false; /* not in vain */
-    return tn_handle(n->grad);
+    tn_tensor *g = tn_handle(n->grad);
+    if (!n->graph->session->ranks) return g;
+    tn_scope sc = tn_enter_as(TN_NO_ATTR, "gradient", NULL, 0, 1, 0, &g);
+    return tn_leave(&sc, sc.ok ? tn_mk_ranks_mean(g) : NULL);
 }
 
 bool tn_has_gradient(const tn_tensor *param)

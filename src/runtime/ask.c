@@ -1,6 +1,6 @@
 /* ask.c - what can be asked of a session, and set in it: device, random numbers, training or not, counters.
  */
-#include "session.h"
+#include "ranks.h"
 
 #include "../../include/tensor_extend.h"
 
@@ -38,8 +38,19 @@ int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
 int tn_train(tn_session *s, bool on)
 {
     if (!s) return TN_E_NULL;
+    if (s->graph.training && !on) tn_ranks_part(s);
     s->graph.training = on;
     return TN_OK;
+}
+
+void tn_weigh_rank(tn_session *s, double weight)
+{
+    if (s) s->rank_weight = weight;
+}
+
+double tn_rank_weight(const tn_session *s)
+{
+    return s ? s->rank_weight : 1;
 }
 
 bool tn_is_training(const tn_session *s)

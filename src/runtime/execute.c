@@ -12,6 +12,7 @@
 
 #include "device_run.h"
 #include "log.h"
+#include "ranks.h"
 
 /* call: whose result it was for, or NULL for what all share. */
 static int no_device_memory(tn_session *s, size_t bytes, tn_call *call)
@@ -87,7 +88,7 @@ static tn_word word_of(tn_session *s, tn_tensor *n, int what)
     case TN_WORD_I64:
         return (tn_word){.i = v.is_int ? v.i : tn_f64_to_i64(v.f)};
     case TN_WORD_SEED:
-        return (tn_word){.u = s->graph.seed};
+        return (tn_word){.u = s->graph.seed ^ s->graph.salt};
     case TN_WORD_DRAW:
         return (tn_word){.u = n->attr->draw};
     }
@@ -268,6 +269,9 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
         status = s->device->conv2d(s->device, &st->conv, err);
         s->stats.library_calls++;
         break;
+    case TN_STEP_RANKS:
+        status = tn_ranks_mean(s, buf[0], buf[1], st->dim[0], st->dim[1] == sizeof(double));
+        break;
     }
     s->stats.bytes_moved += (uint64_t)st->bytes;
     return status;
@@ -285,6 +289,7 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
         if (probing) tn_probe_before(s, i);
         status = run_step(s, buf, &p->step[i], word, err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
+        if (!status && i + 1 == p->together) status = tn_ranks_agree(s, TN_OK);
         buf += p->step[i].n_buf;
         word += p->step[i].n_scalar;
     }
@@ -308,7 +313,28 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
     if (status)
         tn_error_set(&s->graph, status, "%s: %s", p->step[at].name,
                      err.text[0] ? err.text : tn_status_text(status));
-    return status ? status : step_fault(s, f, p, &p->step[at]);
+    if (!status) status = step_fault(s, f, p, &p->step[at]);
+    if (status && at + 1 < p->together) { /* the others go on, until all tell how it went */
+        for (int i = at + 1; i < p->together; i++)
+            if (p->step[i].kind == TN_STEP_RANKS)
+                tn_ranks_miss(s, p->step[i].dim[0], p->step[i].dim[1] == sizeof(double));
+        status = tn_ranks_agree(s, status);
+    }
+    return status;
+}
+
+/* Saves what assignments overwrite that may have to be taken back: all, or those ahead of what ranks agree
+ * on. */
+static int keep_old(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, tn_saved *kept)
+{
+    bool fine = true;
+    for (int i = 0; i < f->node.n && p->undo && fine; i++) fine = tn_keep_old(kept, f->node.at[i]);
+    for (int i = 0; i < p->together && !p->undo; i++)
+        for (int k = 0; k < p->step[i].n_nodes && fine; k++) {
+            const tn_tensor *n = f->node.at[p->node_of[p->step[i].first_node + k]];
+            if (tn_kind_of(n) == TN_KIND_ASSIGN) fine = tn_keep_old(kept, n);
+        }
+    return fine ? TN_OK : tn_fail_memory(s);
 }
 
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
@@ -316,8 +342,8 @@ int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
     int n_slot = f->node.n + f->leaf.n + p->n_scratch;
     tn_saved kept = {0};
     int status = bind(s, f, p);
-    for (int i = 0; i < f->node.n && p->undo && s->device->shares_host_memory && !status; i++)
-        if (!tn_keep_old(&kept, f->node.at[i])) status = tn_fail_memory(s);
+    if (!status && s->device->shares_host_memory) status = keep_old(s, f, p, &kept);
+    if (p->together) status = tn_ranks_begin(s, f, &p->digest, status);
     if (!status) status = run_plan(s, f, p, n_slot);
     tn_put_back(&kept, status != TN_OK);
     for (int i = 0; i < f->n_placed; i++) {

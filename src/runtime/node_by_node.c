@@ -12,6 +12,7 @@
 #include "../device/ref/ref.h"
 #include "log.h"
 #include "flush.h"
+#include "ranks.h"
 
 /* ---- taking effect together ---- */
 
@@ -138,6 +139,11 @@ static bool find_overtaken(tn_flush_scratch *f)
     return true;
 }
 
+static bool is_wide(const tn_session *s, const tn_tensor *n)
+{
+    return tn_elem_size(&s->graph, n->dtype) == sizeof(double);
+}
+
 static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor *n)
 {
     int status = TN_OK;
@@ -150,6 +156,27 @@ static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor
     if (!status) status = read_in_time(s, n);
     if (!status && !tn_keep_old(kept, n)) status = tn_fail_memory(s);
     if (!status) status = s->device->is_reference ? interpret(s, n) : run_builtin(s, f, (int)n->slot);
+    if (!status && tn_kind_of(n) == TN_KIND_RANKS) /* it is a copy by now */
+        status = tn_ranks_mean(s, tn_node_data(n), tn_node_data(n), tn_node_numel(n), is_wide(s, n));
+    return status;
+}
+
+/* All nodes in order. Those that ranks do together, one that fails does with zeros. */
+static int run_all(tn_session *s, tn_flush_scratch *f, tn_saved *kept, int status)
+{
+    int left = 0;
+    for (int i = 0; i < f->node.n; i++) left += tn_kind_of(f->node.at[i]) == TN_KIND_RANKS;
+    if (left) status = tn_ranks_begin(s, f, &(uint64_t){0}, status);
+    if (left && status) return status; /* nobody begins */
+    for (int i = 0; i < f->node.n && (!status || left); i++) {
+        tn_tensor *n = f->node.at[i];
+        const bool together = tn_kind_of(n) == TN_KIND_RANKS;
+        if (!status)
+            status = run_one(s, f, kept, n);
+        else if (together)
+            tn_ranks_miss(s, tn_node_numel(n), is_wide(s, n));
+        if (together && !--left) status = tn_ranks_agree(s, status);
+    }
     return status;
 }
 
@@ -160,7 +187,7 @@ int tn_run_nodes(tn_session *s, tn_flush_scratch *f)
     int status = (ref || find_last(f)) && find_overtaken(f) ? TN_OK : tn_fail_memory(s);
     for (int i = 0; i < f->leaf.n && ref && !status; i++) /* numbers get memory too */
         if (!tn_has_value(f->leaf.at[i]->base)) status = interpret(s, f->leaf.at[i]->base);
-    for (int i = 0; i < f->node.n && !status; i++) status = run_one(s, f, &kept, f->node.at[i]);
+    status = run_all(s, f, &kept, status);
     for (int i = 0; i < f->node.n && status; i++) tn_node_drop_value(f->node.at[i]);
     tn_put_back(&kept, status != TN_OK);
     return status;

@@ -99,6 +99,10 @@ struct tn_session {
     char no_gradient[240]; /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
+    double rank_weight; /* tn_weigh_rank */
+    struct tn_ranks *ranks;                               /* ranks.h; NULL: this process stands alone */
+    void (*log)(int level, const char *text, void *user); /* the program's own, of such a session */
+    void *log_user;
     struct tn_export *export; /* a step is to be written down (src/export), */
     int (*caught)(tn_session *s,
                   struct tn_flush_scratch *f); /* which looks at what is about to run; or NULL */

@@ -2,6 +2,7 @@
 #include "../../include/tensor_extend.h"
 #include "../core/print.h"
 #include "../check/check.h"
+#include "../runtime/ranks.h"
 #include "../runtime/tune.h"
 
 #include <stdarg.h>
@@ -41,6 +42,11 @@ static bool pick(tn_options *o, const tn_settings *from)
     if ((unsigned)o->device > TN_REF) {
         tn_say(o, TN_LOG_ERROR, "no session: device is %d, must be TN_AUTO, TN_CPU, TN_CUDA or TN_REF",
                (int)o->device);
+        return false;
+    }
+    if ((unsigned)o->comm > TN_COMM_MPI) {
+        tn_say(o, TN_LOG_ERROR, "no session: comm is %d, must be TN_COMM_AUTO, TN_COMM_NONE or TN_COMM_MPI",
+               (int)o->comm);
         return false;
     }
     if (o->device == TN_AUTO && from->bad_device) {
@@ -117,6 +123,33 @@ static void look_no_more(tn_session *s)
     tn_log_free(s);
 }
 
+/* Another rank than the first says its errors, and nothing else. */
+static void log_rank(int level, const char *text, void *user)
+{
+    const tn_session *s = user;
+    char line[1500];
+    if (level > TN_LOG_ERROR) return;
+    snprintf(line, sizeof line, "rank %d: %s", tn_rank(s), text);
+    s->log(level, line, s->log_user);
+}
+
+static bool can_share(tn_session *s)
+{
+    if (!s->ranks) return true;
+    s->log = s->options.log;
+    s->log_user = s->options.log_user;
+    if (tn_rank(s)) {
+        s->options.log = log_rank;
+        s->options.log_user = s;
+    }
+    if (s->device->shares_host_memory || s->device->is_reference) return true;
+    tn_say(&s->options, TN_LOG_ERROR,
+           "no session: ranks share what is in the host's memory, and the device is '%s'; take TN_CPU, or "
+           "TN_COMM_NONE",
+           s->device->name);
+    return false;
+}
+
 tn_session *tn_session_open(const tn_options *options)
 {
     tn_options o = {.size = sizeof o};
@@ -131,6 +164,7 @@ tn_session *tn_session_open(const tn_options *options)
     }
     s->options = o;
     s->mode = o.mode;
+    s->rank_weight = 1;
     s->graph.session = s;
     s->graph.seed = o.seed;
     s->graph.unpark = unpark;
@@ -139,7 +173,9 @@ tn_session *tn_session_open(const tn_options *options)
     s->plans = tn_plan_cache_new(from.plans);
     const bool room = s->plans && look_on(s, &from);
     if (!room) tn_say(&o, TN_LOG_ERROR, "no memory for a session");
-    if (!room || open_device(s)) {
+    if (!room || tn_ranks_open(&o, from.comm_timeout, &s->ranks) || open_device(s) || !can_share(s)) {
+        if (s->device) s->device->close(s->device);
+        tn_ranks_close(s);
         look_no_more(s);
         tn_plan_cache_free(s->plans);
         tn_graph_free(&s->graph);
@@ -173,6 +209,7 @@ int tn_close(tn_session *s)
         struct tn_closer c = s->closers[--s->n_closers];
         c.fn(c.arg);
     }
+    tn_ranks_close(s);
     tn_free_mem(s->closers);
     tn_free_mem(s->watch);
     tn_graph_reset(&s->graph);
@@ -215,6 +252,7 @@ tn_session *tn_open_beside(const tn_session *s)
     const tn_options o = {.size = sizeof o,
                           .device = s->options.device,
                           .mode = TN_FUSED,
+                          .comm = TN_COMM_NONE,
                           .threads = s->device->threads,
                           .cache_dir = s->options.cache_dir,
                           .log = s->options.log,

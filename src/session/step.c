@@ -1,6 +1,7 @@
 /* step.c - a step begins and ends. Start with tn_step_begin. */
 #include "../../include/tensor_extend.h"
 #include "../check/check.h"
+#include "../runtime/ranks.h"
 
 #include <string.h>
 
@@ -41,10 +42,12 @@ int tn_step_begin(tn_session *s)
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     if (s->graph.parked && s->mode == TN_EAGER)
         tn_end_scope(s); /* the mode was changed: nothing is replayed */
+    tn_ranks_equal(s);
     tn_step_log_begin(s);
     s->step_runs = s->stats.runs;
     s->drawn = s->step_draw = s->graph.draw;
     s->in_step = true;
+    s->graph.salt = tn_ranks_salt(s);
     s->checkpoints = 0;
     s->graph.region = s->graph.n_regions = 0;
     s->went_back = false;
@@ -90,6 +93,7 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     /* A step that failed has drawn no random numbers either: when it is tried again it draws the same
      * ones. */
     if (s->graph.error.status) s->graph.draw = s->drawn;
+    tn_ranks_tell(s);
     tn_watch_collect(s);
     int n_watched = s->n_watch;
     s->ending = false;
@@ -99,6 +103,7 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     s->n_watched = n_watched;
     s->n_watch = 0;
     s->in_step = false;
+    s->graph.salt = 0;
     s->graph.outside = true;
     s->stats.steps++;
     s->stats.backward_steps += s->went_back;
@@ -110,7 +115,9 @@ void tn_clear_error(tn_session *s)
 {
     if (!s) return;
     if (s->graph.error.status && s->in_step) tn_tape_end(s);
+    tn_ranks_tell(s);
     s->graph.error = (tn_error_state){0};
+    tn_ranks_tell(s);
     if (s->device->take_fault && !s->device->sync(s->device)) s->device->take_fault(s->device, &s->fault);
     s->fault = (tn_fault){0};
 }

@@ -89,6 +89,7 @@ bool tn_ref_noise_adds(const tn_tensor *node)
     case TN_KIND_GATHER:
     case TN_KIND_SORT:
     case TN_KIND_RANDOM:
+    case TN_KIND_RANKS:
     case TN_KIND_ASSIGN:
         break;
     }
@@ -123,6 +124,7 @@ static bool chooses(tn_op op)
     case TN_KIND_CONV:
     case TN_KIND_RANDOM:
     case TN_KIND_ATTENTION:
+    case TN_KIND_RANKS:
         break;
     }
     return false;

@@ -48,7 +48,7 @@ int tn_ref_random(const tn_ref_args *a)
     }
     for (int64_t i = 0; i < n; i++) {
         uint32_t w[4];
-        words(node->graph->seed, node->attr->draw, (uint64_t)i / 4, w);
+        words(node->graph->seed ^ node->graph->salt, node->attr->draw, (uint64_t)i / 4, w);
         if (node->op == TN_OP_uniform) {
             a->out[i] = unit(w[i % 4]);
         } else if (node->op == TN_OP_normal) {

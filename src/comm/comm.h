@@ -1,0 +1,63 @@
+/* comm.h - several processes that run the same program, its ranks, and what they do together.
+ *
+ * Each kind of network is a plugin, a shared library of its own with one function, TN_COMM_ENTRY, which is
+ * opened when a session wants it: libtensor itself links none of them. A plugin has memory of the host sent
+ * and received, and knows nothing of tensors.
+ *
+ * All ranks call the same functions in the same order. A rank that does not, that has died or is silent for
+ * longer than `timeout`, is an error of all others, and after one nothing more can be sent. One thread at a
+ * time may call.
+ *
+ * Read first: struct tn_comm. The other side is mpi/mpi.c; who calls is src/runtime/ranks.c.
+ */
+#ifndef TN_COMM_H
+#define TN_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TN_COMM_WHY = 400, TN_COMM_NOTE = 512, TN_COMM_VERSION = 1 };
+
+/* What ranks tell each other before and after they work together: rank i's at place i. */
+typedef struct tn_comm_note {
+    char bytes[TN_COMM_NOTE];
+} tn_comm_note;
+
+typedef struct tn_comm tn_comm;
+struct tn_comm {
+    int rank, size;
+    char name[100];        /* "Open MPI v4.1.4" */
+    char why[TN_COMM_WHY]; /* of the call that failed last */
+
+    /* All below return 0, or -1 with the reason in `why`. */
+
+    /* Begins to make out[] the mean of the ranks' in[], of n floats, or doubles where `wide`; in may be out.
+     * Sums are of rank 0, 1, .. in this order. Neither may be touched until wait. What was begun ends in the
+     * order it began. */
+    int (*mean)(tn_comm *c, const void *in, void *out, size_t n, bool wide);
+    int (*broadcast)(tn_comm *c, void *data, size_t bytes); /* begins to send rank 0's to all */
+    int (*wait)(tn_comm *c);                                /* for all that was begun */
+
+    /* Sends a note to each rank and waits for theirs. */
+    int (*exchange)(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all);
+    /* Sends it and waits for nobody: it stands for this rank's part of the exchange to come. */
+    void (*tell)(tn_comm *c, const tn_comm_note *mine);
+
+    void (*close)(tn_comm *c);
+};
+
+/* NULL, with the reason in why[TN_COMM_WHY], where there is none. timeout: in seconds. version:
+ * TN_COMM_VERSION. */
+typedef tn_comm *tn_comm_open_fn(int version, double timeout, char *why);
+#define TN_COMM_ENTRY "tn_comm_entry"
+tn_comm_open_fn tn_comm_entry; /* of a plugin */
+
+/* Returns the variable by which a launcher of several processes (mpirun, srun) shows itself, or NULL: this
+ * process stands alone. */
+const char *tn_comm_launcher(void);
+/* By the MPI plugin: the file TENSOR_MPI names, else libtensor_mpi.so beside this library or program, else
+ * where the system's loader looks. NULL as above. */
+tn_comm *tn_comm_open(double timeout, char *why);
+
+#endif

@@ -1,0 +1,319 @@
+/* ranks.c - what ranks do together in a run, and how they stay together. ranks.h says what for. Start with
+ * tn_ranks_begin. */
+#include "ranks.h"
+
+#include "../comm/comm.h"
+#include "../core/hash.h"
+#include "log.h"
+
+#include <string.h>
+
+typedef enum note_kind { NOTE_RUN = 1, NOTE_DONE, NOTE_EQUAL, NOTE_CALL, NOTE_CLOSE } note_kind;
+
+typedef struct note {
+    int32_t kind, status; /* status: not 0 where this rank has failed, which `text` explains */
+    uint64_t digest, step;
+    char text[TN_COMM_NOTE - 24];
+} note;
+_Static_assert(sizeof(note) == sizeof(tn_comm_note), "a note of its own size");
+
+struct tn_ranks {
+    tn_comm *comm;
+    note *heard; /* of all */
+    int equal;   /* parameters and buffers that are */
+    bool told;   /* what this rank's error is, or it comes from another one */
+    bool lost;   /* a rank cannot be reached any more */
+};
+
+/* ---- opening ---- */
+
+int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out)
+{
+    char why[TN_COMM_WHY] = "";
+    const char *launcher = tn_comm_launcher();
+    *out = NULL;
+    if (o->comm == TN_COMM_NONE || (o->comm == TN_COMM_AUTO && !launcher)) return TN_OK;
+    tn_comm *c = tn_comm_open(timeout, why);
+    if (!c) {
+        tn_say(o, TN_LOG_ERROR, "no session: %s%s%s", o->comm == TN_COMM_AUTO ? launcher : "",
+               o->comm == TN_COMM_AUTO
+                   ? " says that this is one of several processes, and MPI cannot be used: "
+                   : "",
+               why);
+        return TN_E_COMM;
+    }
+    struct tn_ranks *r = c->size > 1 ? tn_calloc(1, sizeof *r) : NULL;
+    if (r) r->heard = tn_calloc((size_t)c->size, sizeof *r->heard);
+    if (r && r->heard) {
+        r->comm = c;
+        *out = r;
+        return TN_OK;
+    }
+    const bool alone = c->size == 1;
+    c->close(c);
+    tn_free_mem(r);
+    if (alone) return TN_OK;
+    tn_say(o, TN_LOG_ERROR, "no memory for a session");
+    return TN_E_NOMEM;
+}
+
+int tn_rank(const tn_session *s)
+{
+    return s && s->ranks ? s->ranks->comm->rank : 0;
+}
+int tn_ranks(const tn_session *s)
+{
+    return s && s->ranks ? s->ranks->comm->size : 1;
+}
+const char *tn_ranks_name(const tn_session *s)
+{
+    return s->ranks ? s->ranks->comm->name : NULL;
+}
+
+uint64_t tn_ranks_salt(const tn_session *s)
+{
+    return s->in_step && tn_rank(s) ? tn_hash_mix((uint64_t)tn_rank(s), 0x9e3779b97f4a7c15u) : 0;
+}
+
+/* ---- meeting ---- */
+
+static note note_of(const tn_session *s, note_kind kind, uint64_t digest, int status)
+{
+    note n = {.kind = kind, .status = status, .digest = digest, .step = s->stats.steps + 1};
+    if (status)
+        snprintf(n.text, sizeof n.text, "%.480s",
+                 s->graph.error.status ? s->graph.error.text : tn_status_text(status));
+    return n;
+}
+
+/* The session's error, which needs not be told to the others. */
+static int fail(tn_session *s, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int fail(tn_session *s, int status, const char *format, ...)
+{
+    char text[1000];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    s->ranks->told = true;
+    if (!s->graph.error.status) tn_fail(s, status, "ranks", "%s", text);
+    return s->graph.error.status;
+}
+
+static int lost(tn_session *s)
+{
+    s->ranks->lost = true;
+    return fail(s, TN_E_COMM, "rank %d, step %llu: %s", tn_rank(s), (unsigned long long)s->stats.steps + 1,
+                s->ranks->comm->why);
+}
+
+/* Meets the others. 0, or the error of a rank that has failed. *differs, where it is asked for: the first
+ * rank that says otherwise than rank 0, or -1. */
+static int meet(tn_session *s, note mine, int *differs)
+{
+    struct tn_ranks *r = s->ranks;
+    tn_comm_note sent;
+    memcpy(&sent, &mine, sizeof sent);
+    if (r->comm->exchange(r->comm, &sent, (tn_comm_note *)(void *)r->heard)) return lost(s);
+    if (differs) *differs = -1;
+    for (int i = 0; i < r->comm->size; i++) {
+        const note *n = &r->heard[i];
+        if (n->status) return fail(s, n->status, "rank %d: %.450s", i, n->text);
+        if (n->kind == NOTE_CLOSE && mine.kind != NOTE_CLOSE)
+            return fail(s, TN_E_COMM, "rank %d has closed its session, rank %d is in step %llu", i,
+                        tn_rank(s), (unsigned long long)mine.step);
+    }
+    for (int i = 1; i < r->comm->size && differs; i++)
+        if (*differs < 0 && (r->heard[i].kind != r->heard->kind || r->heard[i].digest != r->heard->digest))
+            *differs = i;
+    return TN_OK;
+}
+
+void tn_ranks_tell(tn_session *s)
+{
+    if (!s->ranks) return;
+    if (!s->graph.error.status) { /* none any more */
+        s->ranks->told = false;
+        return;
+    }
+    const note n = note_of(s, NOTE_DONE, 0, s->graph.error.status);
+    tn_comm_note sent;
+    memcpy(&sent, &n, sizeof sent);
+    if (!s->ranks->told && !s->ranks->lost) s->ranks->comm->tell(s->ranks->comm, &sent);
+    s->ranks->told = true;
+}
+
+void tn_ranks_close(tn_session *s)
+{
+    struct tn_ranks *r = s->ranks;
+    if (!r) return;
+    const note n = note_of(s, NOTE_CLOSE, 0, TN_OK);
+    tn_comm_note sent;
+    memcpy(&sent, &n, sizeof sent);
+    if (!s->graph.error.status && !r->lost) /* they end together, as their programs do */
+        r->comm->exchange(r->comm, &sent, (tn_comm_note *)(void *)r->heard);
+    else
+        tn_ranks_tell(s);
+    r->comm->close(r->comm);
+    tn_free_mem(r->heard);
+    tn_free_mem(r);
+    s->ranks = NULL;
+}
+
+/* ---- whether all have recorded the same ---- */
+
+/* A line for each call: its name and place, and of what is done together how much that is. */
+typedef struct listing {
+    tn_growing text;
+    const tn_call *call;
+} listing;
+
+static void list_node(listing *l, const tn_tensor *n)
+{
+    char at[200];
+    if (!n->call) return;
+    if (n->call != l->call) tn_put(&l->text, "%s\n", tn_node_where(n, at, sizeof at));
+    l->call = n->call;
+    if (tn_kind_of(n) == TN_KIND_RANKS)
+        tn_put(&l->text, "the mean of %lld %s in %s\n", (long long)tn_node_numel(n), tn_dtype_name(n->dtype),
+               tn_node_where(n, at, sizeof at));
+}
+
+/* In a step all of its calls so far, whatever reads have run of them already; else those of the run. */
+static void list_calls(const tn_session *s, const tn_flush_scratch *f, listing *l)
+{
+    uint32_t end = 0;
+    for (int i = 0; i < f->node.n; i++)
+        if (tn_kind_of(f->node.at[i]) == TN_KIND_RANKS) end = f->node.at[i]->id + 1;
+    for (uint32_t i = 0; i < end && s->in_step; i++) list_node(l, s->graph.nodes[i]);
+    for (int i = 0; i < f->node.n && !s->in_step; i++) list_node(l, f->node.at[i]);
+}
+
+/* The line at *at, which moves on; an end is an empty one. */
+static void next_line(const char **at, char *out, size_t size)
+{
+    const size_t n = strcspn(*at, "\n");
+    snprintf(out, size, "%.*s", (int)n, *at);
+    *at += n + (*at)[n] / '\n';
+}
+
+/* All ranks find out together where rank `who` left the way of rank 0. */
+static int tell_difference(tn_session *s, const char *mine, int who, const char *what)
+{
+    struct tn_ranks *r = s->ranks;
+    note n = note_of(s, NOTE_CALL, strlen(mine) + 1, TN_OK);
+    int status = meet(s, n, NULL);
+    if (status) return status;
+    const size_t bytes = r->heard->digest;
+    char *theirs = tn_malloc(bytes), one[160] = "", two[160] = "";
+    if (!theirs) return tn_fail_memory(s);
+    if (!tn_rank(s)) memcpy(theirs, mine, bytes);
+    if (r->comm->broadcast(r->comm, theirs, bytes) || r->comm->wait(r->comm)) {
+        tn_free_mem(theirs);
+        return lost(s);
+    }
+    const char *a = theirs, *b = mine;
+    n.digest = 0;
+    do {
+        next_line(&a, one, sizeof one);
+        next_line(&b, two, sizeof two);
+        n.digest++;
+    } while (!strcmp(one, two) && *one);
+    snprintf(n.text, sizeof n.text, "rank %d %s %llu is %s, on rank 0 %s", who, what,
+             (unsigned long long)n.digest, *two ? two : "none", *one ? one : "none");
+    tn_free_mem(theirs);
+    status = meet(s, n, NULL);
+    return status ? status : fail(s, TN_E_COMM, "%s", r->heard[who].text);
+}
+
+int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, uint64_t *digest, int status)
+{
+    listing l = {{0}, NULL};
+    int who = -1;
+    if (!status && !s->in_step) status = tn_ranks_equal(s);
+    if (s->ranks->told && status) return status;
+    if (!*digest && !status) {
+        list_calls(s, f, &l);
+        *digest = tn_hash_bytes(l.text.p ? l.text.p : "", l.text.n) | 1;
+    }
+    const int met = meet(s, note_of(s, NOTE_RUN, *digest, status), &who);
+    if (!met && who >= 0) {
+        if (!l.text.p) list_calls(s, f, &l);
+        status =
+            tell_difference(s, l.text.p ? l.text.p : "", who, "has recorded another step than rank 0: call");
+    } else if (!status)
+        status = met;
+    tn_growing_free(&l.text);
+    return status;
+}
+
+/* ---- together ---- */
+
+int tn_ranks_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide)
+{
+    tn_comm *c = s->ranks->comm;
+    return c->mean(c, in, out, (size_t)n, wide) || c->wait(c) ? lost(s) : TN_OK;
+}
+
+void tn_ranks_miss(tn_session *s, int64_t n, bool wide)
+{
+    void *zero = s->ranks->lost ? NULL : tn_calloc((size_t)n, wide ? sizeof(double) : sizeof(float));
+    if (zero)
+        tn_ranks_mean(s, zero, zero, n, wide);
+    else
+        s->ranks->lost = true; /* the others will find this rank silent */
+    tn_free_mem(zero);
+}
+
+int tn_ranks_agree(tn_session *s, int status)
+{
+    if (s->ranks->lost) return status ? status : TN_E_COMM;
+    const int met = meet(s, note_of(s, NOTE_DONE, 0, status), NULL);
+    s->ranks->told = s->graph.error.status != TN_OK;
+    return status ? status : met;
+}
+
+/* ---- equal ---- */
+
+static void list_parameters(const tn_session *s, tn_growing *t)
+{
+    for (int i = 0; i < s->n_params + s->n_buffers; i++) {
+        const tn_tensor *p = i < s->n_params ? s->params[i] : s->buffers[i - s->n_params];
+        tn_put(t, "%s %s %s\n", p->name ? p->name : "", tn_dtype_name(p->dtype),
+               TN_SHAPE_TEXT(p->ndim, p->shape));
+    }
+}
+
+void tn_ranks_part(tn_session *s)
+{
+    if (s->ranks && s->ranks->equal) s->ranks->equal = -1;
+}
+
+int tn_ranks_equal(tn_session *s)
+{
+    struct tn_ranks *r = s->ranks;
+    const int now = s->n_params + s->n_buffers;
+    if (!r || r->equal == now || s->graph.error.status) return s->graph.error.status;
+    tn_growing t = {0};
+    int who, status;
+    list_parameters(s, &t);
+    status = t.failed ? tn_fail_memory(s)
+                      : meet(s, note_of(s, NOTE_EQUAL, tn_hash_bytes(t.p ? t.p : "", t.n), TN_OK), &who);
+    if (!status && who >= 0)
+        status = tell_difference(s, t.p ? t.p : "", who, "has other parameters than rank 0: number");
+    tn_growing_free(&t);
+    bool fine = true;
+    for (int d = 0; d < TN_DTYPE_COUNT && !status; d++) {
+        tn_slab *b = &s->slab[d];
+        const size_t bytes = (size_t)b->count * tn_elem_size(&s->graph, (tn_dtype)d);
+        if (bytes) fine = fine && !r->comm->broadcast(r->comm, b->value_base, bytes);
+    }
+    for (int i = 0; i < s->n_buffers && !status; i++) {
+        const tn_tensor *b = s->buffers[i];
+        const size_t bytes = (size_t)tn_node_numel(b) * tn_elem_size(&s->graph, b->dtype);
+        if (bytes) fine = fine && !r->comm->broadcast(r->comm, tn_node_data(b), bytes);
+    }
+    if (!status && (!fine || r->comm->wait(r->comm))) status = lost(s);
+    if (!status) r->equal = now;
+    return status;
+}

@@ -1,0 +1,44 @@
+/* ranks.h - a session that is one of several ranks (src/comm/comm.h): what it does together with the others,
+ * and what it tells them.
+ *
+ * Before a run that has something to do together (RANKS nodes), ranks meet: each says that it has come, and a
+ * digest of the calls it has recorded. Behind the last thing they do together they meet again and say how it
+ * went, and only then a weight moves: an error of one rank refuses the run on all. A rank that fails between
+ * takes part in what is left all the same, with zeros. One that fails elsewhere leaves word, which the others
+ * find as they meet.
+ *
+ * Read first: tn_ranks_begin.
+ */
+#ifndef TN_RANKS_H
+#define TN_RANKS_H
+
+#include "flush.h"
+
+/* Returns 0 and *out: what the program and its launcher want; NULL where this process stands alone. Else a
+ * status, and why has been said. */
+int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out);
+/* Leaves: the others are told. */
+void tn_ranks_close(tn_session *s);
+const char *tn_ranks_name(const tn_session *s); /* "Open MPI v4.1.4", or NULL */
+
+/* Where parameters or buffers are new, they take rank 0's values. 0 or the session's error. */
+int tn_ranks_equal(tn_session *s);
+/* As the next step begins they do again: running statistics are each rank's own. */
+void tn_ranks_part(tn_session *s);
+
+/* Around a run that has n nodes or steps to do together. digest: of the calls, kept with a plan; 0: not
+ * known. status: what has gone wrong before the run began, which the others are told. */
+int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, uint64_t *digest, int status);
+int tn_ranks_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide);
+/* Takes part in the same with zeros: this rank's run has failed. */
+void tn_ranks_miss(tn_session *s, int64_t n, bool wide);
+/* Behind the last: 0, or the status of a rank where it has gone wrong, which is every rank's error then. */
+int tn_ranks_agree(tn_session *s, int status);
+
+/* A step ends: where it failed here alone, the others are told. */
+void tn_ranks_tell(tn_session *s);
+
+/* Random draws of steps differ from rank to rank, others do not. */
+uint64_t tn_ranks_salt(const tn_session *s);
+
+#endif

@@ -1,0 +1,319 @@
+/* drill.c - a program for tests/test_ranks.sh to run as several ranks:
+ *
+ *   mpirun -np 4 drill train BATCH STEPS FILE     trains; the first rank writes loss after loss and all
+ * parameters drill same FILE FILE TOLERANCE                whether two of these files agree; 0: to the bit
+ *   mpirun -np 3 drill NAME                       a drill, of those in the table at the end
+ *
+ * A drill in which ranks are to fail prints each rank's error in a line and ends with 0. Start with main.
+ */
+#include <tensor_nn.h>
+
+#include <math.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ITEMS = 101, WIDTH = 12, CLASSES = 5 };
+
+static float x[ITEMS][WIDTH];
+static int32_t y[ITEMS];
+
+static void make_data(void)
+{
+    unsigned v = 1;
+    for (int i = 0; i < ITEMS; i++) {
+        for (int k = 0; k < WIDTH; k++)
+            x[i][k] = (float)((v = v * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+        y[i] = (int32_t)((v >> 16) % CLASSES);
+    }
+}
+
+struct net {
+    tn_linear *in, *out;
+    tn_norm *norm;
+    tn_optim *opt;
+};
+
+static void make_net(tn_session *s, struct net *n, int64_t width, int accumulate)
+{
+    n->in = tn_linear_new(s, "in", WIDTH, width);
+    n->norm = tn_batch_norm_new(s, "norm", width, .sync = true);
+    n->out = tn_linear_new(s, "out", width, CLASSES);
+    n->opt = tn_sgd(s, tn_all_params(s), .lr = 0.05, .momentum = 0.9, .accumulate = accumulate);
+}
+
+static tn_tensor *forward(const struct net *n, tn_tensor *v)
+{
+    return tn_linear_forward(n->out, tn_tanh(tn_norm_forward(n->norm, tn_linear_forward(n->in, v))));
+}
+
+static tn_tensor *classify(tn_session *s, tn_tensor *v, void *user)
+{
+    (void)s;
+    return forward(user, v);
+}
+
+static void say(tn_session *s, const char *what)
+{
+    char line[1200];
+    const int n = snprintf(line, sizeof(line), "%d: %s\n", tn_rank(s), what);
+    if (write(1, line, (size_t)n) != n) exit(3); /* at once: lines of ranks do not mix */
+}
+
+static int put_parameters(tn_session *s, FILE *f)
+{
+    for (int i = 0; f && i < tn_param_count(s) + tn_buffer_count(s); i++) {
+        tn_tensor *p = i < tn_param_count(s) ? tn_param_at(s, i) : tn_buffer_at(s, i - tn_param_count(s));
+        float v[4096];
+        if (tn_read(p, TN_F32, v, (size_t)tn_numel(p) * sizeof(*v))) return 1;
+        for (int64_t k = 0; k < tn_numel(p); k++) fprintf(f, "%.9g\n", (double)v[k]);
+    }
+    return 0;
+}
+
+/* Options of a training: each drill's are a few. */
+struct training {
+    int64_t batch, steps;
+    const char *file, *save, *resume;
+    int kill_at, accumulate;
+    double clip;
+    bool dropout;
+};
+
+static int train(const struct training *t)
+{
+    tn_session *s = tn_open(.seed = 3, .threads = 1);
+    if (!s) return 1;
+    make_data();
+    FILE *f = t->file && !tn_rank(s) ? fopen(t->file, "w") : NULL;
+    struct net n;
+    make_net(s, &n, 16, t->accumulate);
+    tn_dataset *d = tn_dataset_from(s, &x[0][0], y, ITEMS, 1, (int64_t[]){WIDTH});
+    if (t->resume) tn_load(s, t->resume);
+    int64_t step = 0;
+    while (step < t->steps && !tn_error(s)) {
+        tn_batch b;
+        tn_loader *l = tn_loader_open(d, .batch = t->batch, .shuffle = true);
+        while (step < t->steps && tn_next(l, &b)) {
+            step++;
+            if (t->kill_at == step && tn_rank(s) == 1) raise(SIGKILL);
+            tn_step_begin(s);
+            tn_tensor *h = t->dropout ? tn_dropout(b.x, 0.3) : b.x;
+            tn_tensor *loss = tn_cross_entropy(forward(&n, h), b.y);
+            tn_backward(loss);
+            if (t->clip > 0) tn_clip_grad_norm(n.opt, t->clip);
+            tn_optim_step(n.opt);
+            tn_step_end(s);
+            if (t->save) tn_save(s, t->save);
+        }
+        tn_loader_close(l);
+    }
+    const double accuracy = tn_evaluate(s, d, classify, &n), loss = tn_evaluate_loss(s, d, classify, &n);
+    if (f) fprintf(f, "%.9g\n%.9g\n", accuracy, loss);
+    if (!tn_error(s)) put_parameters(s, f);
+    if (f) fclose(f);
+    if (tn_error(s)) say(s, tn_error_text(s));
+    return tn_close(s) != 0;
+}
+
+static int same(const char *one, const char *two, double tolerance)
+{
+    FILE *f = fopen(one, "r"), *g = fopen(two, "r");
+    double a, b, most = 0;
+    int n = 0;
+    for (; f && g; n++) {
+        const int p = fscanf(f, "%lf", &a), q = fscanf(g, "%lf", &b);
+        if (p != q) return printf("%s and %s are not of one length\n", one, two);
+        if (p != 1) break;
+        const double off = fabs(a - b) / (fabs(a) > 0.1 ? fabs(a) : 0.1);
+        if (!(off <= most)) most = off;
+    }
+    printf("%d numbers, at most %g apart\n", n, most);
+    return n < 100 || !(most <= tolerance);
+}
+
+/* ---- drills ---- */
+
+/* Means of random numbers, whose seed each rank makes for all of them, in several modes. */
+static int means(void)
+{
+    int wrong = 0;
+    for (int mode = 0; mode < 3; mode++) {
+        tn_session *s = tn_open(.seed = (uint64_t)mode, .threads = 1, .device = mode == 2 ? TN_REF : TN_CPU,
+                                .mode = mode == 1 ? TN_EAGER : TN_FUSED);
+        if (!s) return 1;
+        const int ranks = tn_ranks(s);
+        for (int64_t n = 1; n < 5000; n = n * 7 + 3) {
+            float *v = calloc((size_t)n, sizeof(*v)), *all = calloc((size_t)n, sizeof(*all));
+            double *exact = calloc((size_t)n, sizeof(*exact));
+            for (int r = 0; r < ranks; r++)
+                for (int64_t i = 0; i < n; i++) {
+                    const double here = sin((double)(i * 31 + r * 17 + n));
+                    exact[i] += (double)(float)here / ranks;
+                    if (r == tn_rank(s)) v[i] = (float)here;
+                }
+            tn_tensor *t = tn_from(s, v, TN_F32, 1, &n), *w = tn_from(s, v, TN_F32, 1, &n);
+            tn_requires_grad(t, true);
+            tn_step_begin(s);
+            tn_tensor *m = tn_mean_over_ranks(tn_mul_scalar(t, 2)), *g[1];
+            tn_grad(tn_sum(tn_mul(m, w), TN_ALL, false), 1, &t, g); /* 2 * the mean of w */
+            float *back = calloc((size_t)n, sizeof(*back));
+            tn_read(m, TN_F32, all, (size_t)n * sizeof(*all));
+            tn_read(g[0], TN_F32, back, (size_t)n * sizeof(*back));
+            tn_step_end(s);
+            for (int64_t i = 0; i < n; i++)
+                wrong += !(fabs((double)all[i] - 2 * exact[i]) < 1e-6) +
+                         !(fabs((double)back[i] - 2 * exact[i]) < 1e-6);
+            tn_free(t);
+            tn_free(w);
+            free(v);
+            free(all);
+            free(exact);
+            free(back);
+        }
+        if (tn_error(s) || wrong) say(s, tn_error(s) ? tn_error_text(s) : "a mean is wrong");
+        wrong += tn_close(s) != 0;
+    }
+    return wrong != 0;
+}
+
+/* Ranks of different seeds: the same parameters. Draws of steps differ, others and those of a second run do
+ * not. */
+static int draws(void)
+{
+    double step[2] = {0, 0};
+    int wrong = 0;
+    for (int run = 0; run < 2; run++) {
+        tn_session *s = tn_open(.seed = 5, .threads = 1);
+        if (!s) return 1;
+        tn_param(s, "p", tn_full(s, tn_rank(s) + 1, TN_F32, TN_SHAPE(3)));
+        tn_tensor *out = tn_rand(s, TN_F32, TN_SHAPE(1));
+        const double outside = tn_item(out);
+        tn_step_begin(s);
+        tn_tensor *r = tn_rand(s, TN_F32, TN_SHAPE(1));
+        const double mean = tn_item(tn_mean_over_ranks(r)), mean_outside = tn_item(tn_mean_over_ranks(out));
+        wrong += run && tn_item(r) != step[0];
+        step[0] = tn_item(r);
+        wrong += !(fabs(mean - step[0]) > 1e-5) || fabs(mean_outside - outside) > 1e-6;
+        wrong += tn_item(tn_sum(tn_find(s, "p"), TN_ALL, false)) != 3;
+        tn_step_end(s);
+        if (wrong || tn_error(s)) say(s, tn_error(s) ? tn_error_text(s) : "draws or parameters are wrong");
+        wrong += tn_close(s) != 0;
+    }
+    return wrong;
+}
+
+/* One rank goes another way in the third step. */
+typedef enum way { LABEL, LABEL_FIRST, LABEL_EAGER, CALL, SILENT, GONE, SHAPE, FULL, SKIPPED } way;
+
+static int astray(way w)
+{
+    tn_session *s = tn_open(.seed = 3, .threads = 1, .mode = w == LABEL_EAGER ? TN_EAGER : TN_FUSED);
+    if (!s) return 1;
+    const bool odd = tn_rank(s) == 1;
+    make_data();
+    struct net n;
+    make_net(s, &n, w == SHAPE && odd ? 15 : 16, 1);
+    double before = 0, after = 0, mean = 0;
+    for (int step = 1; step <= 5 && !tn_error(s); step++) {
+        const bool here = odd && step == 3;
+        int32_t label[8];
+        memcpy(label, y, sizeof(label));
+        if (here && w <= LABEL_EAGER) label[5] = 77;
+        if (here && w == SILENT) sleep(4);
+        if (here && w == GONE) break;
+        if (!tn_rank(s) && step == 3 && w == FULL) tn_save(s, "/proc/there/is/no/such.safetensors");
+        if (here && w == SKIPPED) continue;
+        before = tn_error(s) ? before
+                             : tn_item(tn_find(s, "norm.running_mean")
+                                           ? tn_sum(tn_find(s, "norm.running_mean"), TN_ALL, false)
+                                           : NULL);
+        tn_step_begin(s);
+        tn_tensor *h = tn_from(s, x, TN_F32, TN_SHAPE(8, WIDTH));
+        if (here && w == CALL)
+            h = tn_relu(h);
+        else
+            h = tn_abs(h);
+        tn_tensor *loss = tn_cross_entropy(forward(&n, h), tn_from(s, label, TN_I32, TN_SHAPE(8)));
+        if (w == LABEL_FIRST) tn_item(loss);
+        tn_backward(loss);
+        tn_optim_step(n.opt);
+        tn_step_end(s);
+    }
+    if (tn_error(s)) say(s, tn_error_text(s));
+    if (w == LABEL) { /* refused on all ranks: nothing has moved, and the step can be done again */
+        tn_clear_error(s);
+        after = tn_item(tn_sum(tn_find(s, "norm.running_mean"), TN_ALL, false));
+        tn_step_begin(s);
+        tn_tensor *loss = tn_cross_entropy(forward(&n, tn_from(s, x, TN_F32, TN_SHAPE(8, WIDTH))),
+                                           tn_from(s, y, TN_I32, TN_SHAPE(8)));
+        tn_backward(loss);
+        tn_optim_step(n.opt);
+        mean = tn_item(tn_mean_over_ranks(loss));
+        tn_step_end(s);
+        say(s, tn_error(s)                      ? tn_error_text(s)
+               : after != before || !(mean > 0) ? "something has moved"
+                                                : "goes on");
+    }
+    tn_close(s);
+    return 0;
+}
+
+static int host_mpi(void)
+{
+    int level = 0, size = 0;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level)) return 1;
+    const int status = means();
+    MPI_Comm_size(MPI_COMM_WORLD, &size); /* ours still */
+    return MPI_Finalize() || status || size < 2;
+}
+
+static int host_single(void)
+{
+    int level = 0;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SINGLE, &level)) return 1;
+    tn_session *s = level < MPI_THREAD_SERIALIZED ? tn_open(.threads = 1) : NULL;
+    tn_close(s);
+    MPI_Finalize();
+    return s != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    static const struct {
+        const char *name;
+        way w;
+    } ways[] = {{"label", LABEL},
+                {"label_first", LABEL_FIRST},
+                {"label_eager", LABEL_EAGER},
+                {"call", CALL},
+                {"silent", SILENT},
+                {"gone", GONE},
+                {"shape", SHAPE},
+                {"full", FULL},
+                {"skipped", SKIPPED}};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+        if (!strcmp(what, ways[i].name)) return astray(ways[i].w);
+    if (!strcmp(what, "means")) return means();
+    if (!strcmp(what, "draws")) return draws();
+    if (!strcmp(what, "host")) return host_mpi();
+    if (!strcmp(what, "host_single")) return host_single();
+    if (!strcmp(what, "same") && argc == 5) return same(argv[2], argv[3], atof(argv[4]));
+    struct training t = {.accumulate = 1};
+    if (strcmp(what, "train") || argc < 5) return 2;
+    t.batch = atoi(argv[2]);
+    t.steps = atoi(argv[3]);
+    t.file = argv[4];
+    for (int i = 5; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "save")) t.save = argv[i + 1];
+        if (!strcmp(argv[i], "resume")) t.resume = argv[i + 1];
+        if (!strcmp(argv[i], "kill")) t.kill_at = atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "accumulate")) t.accumulate = atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "clip")) t.clip = atof(argv[i + 1]);
+        if (!strcmp(argv[i], "dropout")) t.dropout = true;
+    }
+    return train(&t);
+}

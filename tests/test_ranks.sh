@@ -1,0 +1,85 @@
+#!/bin/sh
+# test_ranks.sh - programs that run as several ranks by MPI: means, training as by one process, and drills in which one
+# rank goes astray. What each drill does is in ranks/drill.c.
+# shellcheck disable=SC2086
+. tests/check.sh
+
+drill=$BUILD/tests/ranks_drill
+if [ ! -x "$drill" ] || ! command -v mpirun >/dev/null; then
+    for name in means draws training host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
+    exit 0
+fi
+# mpirun asks root for leave, and whether there are as many processors
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export TENSOR_MPI="$PWD/$BUILD/libtensor_mpi.so" TENSOR_COMM_TIMEOUT=60
+case $BUILD in /*) export TENSOR_MPI="$BUILD/libtensor_mpi.so" ;; esac
+run() { # RANKS PROGRAM..
+    ranks=$1
+    shift
+    timeout 120 mpirun -np "$ranks" "$@"
+}
+
+check means_are_right run 3 "$drill" means
+check draws_differ_in_steps_alone run 3 "$drill" draws
+check the_program_has_initialised_mpi run 2 "$drill" host
+check mpi_of_one_thread_is_refused run 2 "$drill" host_single
+
+# ---- training: the losses, parameters and running statistics of one process with the whole batch ----
+
+trains() { # NAME OPTIONS..: with a last batch that ranks cannot share evenly, and one that some have nothing of
+    name=$1
+    shift
+    "$drill" train 12 18 "$tmp/one" "$@" && run 2 "$drill" train 6 18 "$tmp/two" "$@" && run 4 "$drill" train 3 18 "$tmp/four" "$@" &&
+        "$drill" same "$tmp/one" "$tmp/two" 1e-5 && "$drill" same "$tmp/one" "$tmp/four" 1e-5
+}
+check trains_as_one trains plain
+check trains_as_one_clipped_and_accumulated trains both accumulate 3 clip 0.1
+
+# ---- a rank that is killed ----
+
+killed() {
+    run 3 "$drill" train 4 18 "$tmp/whole" dropout 1 || return
+    run 3 "$drill" train 4 18 "$tmp/never" dropout 1 save "$tmp/k.safetensors" kill 6 && return 1
+    [ ! -s "$tmp/never" ] && run 3 "$drill" train 4 13 "$tmp/resumed" dropout 1 resume "$tmp/k.safetensors" &&
+        "$drill" same "$tmp/whole" "$tmp/resumed" 0 && "$drill" train 12 3 "$tmp/alone" resume "$tmp/k.safetensors"
+}
+check killed_resumed_and_the_same_bits killed
+
+# ---- a rank that goes astray: each of three ranks, by its number, says the error ----
+
+astray() { # DRILL WHO PATTERN..: those who say it, and what
+    TENSOR_COMM_TIMEOUT=2 run 3 "$drill" "$1" >"$tmp/said" 2>"$tmp/noise"
+    status=$?
+    cat "$tmp/said"
+    for rank in $2; do grep -q "^$rank: .*$3" "$tmp/said" || return 1; done
+    [ "$1" = silent ] || return $status
+}
+for mode in label_first label_eager; do
+    check ${mode}_is_refused_on_all astray $mode "0 1 2" "cross_entropy at .*drill.c:[0-9]*: labels.5. is 77"
+done
+goes_on() { astray label "0 1 2" "labels.5. is 77" && grep -c "goes on" "$tmp/said" | grep -q 3; }
+check label_is_refused_on_all_and_the_step_done_again goes_on
+check another_call_is_named astray call "0 1 2" "rank 1 has recorded another step than rank 0: call 2 is relu at drill.c:[0-9]*, on rank 0 abs at drill.c:[0-9]*"
+check other_parameters_are_named astray shape "0 1 2" "rank 1 has other parameters than rank 0: number 1 is in.weight f32 .15, 12., on rank 0 in.weight f32 .16, 12."
+check silence_is_an_error astray silent "0 2" "step 3: rank 1 has said nothing for 2 s"
+check a_rank_that_has_gone_is_named astray gone "0 2" "rank 1 has closed its session, rank . is in step 3"
+check a_step_left_out_is_an_error astray skipped "0 2" "rank 1 has closed its session, rank . is in step 5"
+check a_full_disk_is_told astray full "1 2" "rank 0: save at .*drill.c.*such.safetensors"
+
+without() {
+    TENSOR_MPI=$tmp/none.so run 2 "$drill" means >"$tmp/said" 2>&1 && return 1
+    cat "$tmp/said"
+    grep -q 'no session: OMPI_COMM_WORLD_SIZE says that this is one of several processes.*none.so' "$tmp/said"
+}
+check without_the_plugin_there_is_no_session without
+
+# ---- an example, as it is ----
+
+gpt() {
+    set -- --threads 1 --steps 12 --quiet --sample 0 --layers 1 --dim 32 --ctx 32
+    "$BUILD/gpt" "$@" --batch 8 --log "$tmp/one.jsonl" && run 2 "$BUILD/gpt" "$@" --batch 4 --log "$tmp/two.jsonl" >"$tmp/said" &&
+        [ "$(grep -c '^validation loss' "$tmp/said")" -eq 1 ] || return
+    for n in one two; do sed 's/.*"loss":\([0-9.]*\).*/\1/' "$tmp/$n.jsonl" >"$tmp/$n.loss"; done
+    paste "$tmp/one.loss" "$tmp/two.loss" | awk '{ print; d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) bad = 1 } END { exit bad || NR != 12 }'
+}
+check gpt_runs_as_it_is gpt
