@@ -123,7 +123,9 @@ told() { # the same plan from a program that is run and as its report; another e
 }
 check_with STB program_tells_of_its_step told
 
-kernels() {
+kernels() { # looking at an entry is no use of it, by which what is kept longest is chosen
+    find "$tmp/cache" -type f -exec touch -d 2001-01-01 {} +
+    "$tensor" cache verify --dir "$tmp/cache" >"$tmp/have" && [ -z "$(find "$tmp/cache" -type f -newermt 2002-01-01)" ] || return
     "$tensor" cache verify --dir "$tmp/cache" | grep -E ': [0-9]+ kernels verified, [0-9.]+ MB$' || return
     object=$(find "$tmp/cache" -name '*.so' | head -n 1)
     printf x >>"$object"

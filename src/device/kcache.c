@@ -146,11 +146,18 @@ static char *read_file(int dir, const char *name, bool entry, size_t *bytes)
         }
         buf[n] = 0;
         *bytes = n;
-        if (time(NULL) - st.st_mtime > TOUCH_SECONDS) futimens(fd, NULL);
     }
     close(fd);
     if (!buf) errno = regular ? ENOMEM : EINVAL;
     return buf;
+}
+
+/* What has not been used for longest goes first when the folder is full. */
+static void note_use(int dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) || time(NULL) - st.st_mtime <= TOUCH_SECONDS) return;
+    utimensat(dir, name, NULL, AT_SYMLINK_NOFOLLOW);
 }
 
 struct piece {
@@ -416,6 +423,8 @@ int tn_kcache_find(tn_kcache *c, const tn_source *src, tn_kcache_hit *hit)
                        !memcmp(e.source, c->common, c->common_bytes) &&
                        !memcmp(e.source + c->common_bytes, src->text, text_bytes);
     if (found) {
+        note_use(c->shared.fd, name);
+        note_use(c->shared.fd, e.object);
         snprintf(hit->symbol, sizeof hit->symbol, "%s", e.symbol);
         object_path(&c->shared, e.object, hit->path);
     }
