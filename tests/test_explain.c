@@ -163,6 +163,8 @@ TEST(it_names_tensors_lines_reasons_and_remedies)
     has(text, "gelu");
     has(text, "layer_norm'");
     has(text, "adamw");
+    has(text, "layer_norm + gelu  (norm)");
+    assert_null(strstr(text, "adamw  ("));
     has(text, "[explain_rig.h:");
     has(text, "MB  kept            z");
     has(text, "one side is a library call; none needed");
@@ -185,6 +187,32 @@ TEST(it_names_tensors_lines_reasons_and_remedies)
     tn_item(tn_mean(tn_relu(m.x), TN_ALL, 0));
     tn_step_end(s);
     has(explained(s), "the last that trained");
+    tn_close(s);
+}
+
+/* Each boundary has its line, or is one of those that the last line counts. */
+TEST(small_boundaries_are_one_line)
+{
+    tn_session *s = open_as(TN_FUSED, 2);
+    model m = make(s);
+    train(&m, false);
+    tn_view v;
+    tn_boundary rest;
+    assert_int_equal(tn_view_make(s, &v), 0);
+    const int told = tn_view_told(&v, &rest);
+    int64_t bytes = rest.bytes, all = 0;
+    int n = 0;
+    for (int i = 0; i < v.n_boundary; i++) {
+        all += v.boundary[i].bytes;
+        assert_int_equal(v.boundary[i].bytes * 100 >= v.total.bytes, i < told);
+        if (i < told) bytes += v.boundary[i].bytes;
+        if (i >= told) n += v.boundary[i].n;
+    }
+    assert_int_equal(bytes, all);
+    assert_int_equal(rest.n, n);
+    assert_true(told > 0 && n > 0);
+    tn_view_free(&v);
+    has(explained(s), "of less than 1 % each");
     tn_close(s);
 }
 
@@ -239,6 +267,16 @@ TEST(reports_are_whole_files)
     has(html, "<svg");
     has(html, "layer_norm");
     has(html, "</html>");
+    has(html, "<td>update<td>adamw");
+    has(html, "<b>norm</b>");
+    has(html, "<pre>");
+    int lists = 0, tables = 0;
+    for (const char *p = html; (p = strstr(p, "<details")); p++) lists++;
+    for (const char *p = html; (p = strstr(p, "</details>")); p++) lists--;
+    for (const char *p = html; (p = strstr(p, "<table")); p++) tables++;
+    for (const char *p = html; (p = strstr(p, "<div class=w>")); p++) tables--;
+    assert_int_equal(lists, 0);
+    assert_int_equal(tables, 0);
     assert_null(strstr(html, "http"));
     snprintf(path, sizeof path, "%s/a.json", dir);
     assert_int_equal(tn_report(s, path), 0);

@@ -244,6 +244,20 @@ static void add_boundary(tn_boundary *to, const tn_boundary *x)
     to->n++;
 }
 
+int tn_view_told(const tn_view *v, tn_boundary *rest)
+{
+    int told = 0;
+    while (told < v->n_boundary && v->boundary[told].bytes * 100 >= v->total.bytes) told++;
+    *rest = (tn_boundary){.n = 0};
+    for (int i = told; i < v->n_boundary; i++) {
+        const tn_boundary *b = &v->boundary[i];
+        rest->bytes += b->bytes;
+        rest->n += b->n;
+        if (b->saves_ms > 0) rest->saves_ms += b->saves_ms;
+    }
+    return told;
+}
+
 void tn_view_sort(tn_view *v)
 {
     int kept = 0, boundaries = 0;

@@ -203,14 +203,12 @@ static void put_row(const tn_session *s, const tn_view *v, tn_growing *t, int ro
     tn_put(t, "%d\n", row + 1);
     for (int w = 0; w < 2; w++) {
         tn_sums sums = tn_view_row(v, row, ways[w]);
-        bool update = true;
-        for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next)
-            update = update && v->launch[i].way == TN_WAY_UPDATE;
-        if (sums.kernels) put_sums(v, t, tn_way_name(update ? TN_WAY_UPDATE : ways[w]), &sums);
+        if (sums.kernels) put_sums(v, t, tn_view_way(v, row, w), &sums);
         for (int i = v->first_of[row]; i >= 0 && sums.kernels; i = v->launch[i].next) {
             const tn_launch *l = &v->launch[i];
             if ((l->way == TN_WAY_BACKWARD) != (ways[w] == TN_WAY_BACKWARD)) continue;
             tn_put(t, "      %-30s %s", l->of->name, l->ops);
+            if (l->layers[0]) tn_put(t, "  (%s)", l->layers);
             tn_put(t, l->lines[0] ? "  [%s]\n" : "%s\n", l->lines);
             if (l->of->does) tn_put(t, "        %s\n", l->of->does);
             put_kernel(s, l, t);
@@ -233,7 +231,9 @@ static void put_ledger(const tn_view *v, tn_growing *t)
 static void put_boundaries(const tn_view *v, tn_growing *t)
 {
     tn_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
-    for (int i = 0; i < v->n_boundary; i++) {
+    tn_boundary rest;
+    const int told = tn_view_told(v, &rest);
+    for (int i = 0; i < told; i++) {
         const tn_boundary *b = &v->boundary[i];
         tn_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
         tn_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
@@ -242,6 +242,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
             tn_put(t, "                 without it the step is predicted to take %.3f ms less\n",
                    b->saves_ms);
     }
+    if (rest.n) tn_put(t, "  %10.3f MB  %d values of less than 1 %% each\n", mb(rest.bytes), rest.n);
 }
 
 void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)

@@ -17,6 +17,9 @@ static const char style[] =
     ".tiles{display:flex;flex-wrap:wrap;gap:1em}.tile{border:1px solid #ddd;border-radius:6px;padding:.6em "
     "1em}"
     ".tile b{display:block;font-size:1.35em}.bar{background:#4878a8;height:.6em;border-radius:2px}"
+    ".w{overflow-x:auto}details{display:inline}details[open]{display:block}summary{cursor:pointer}"
+    "pre{font:12px/1.4 ui-monospace,monospace;max-height:30em;overflow:auto}"
+    "@media(max-width:40em){body{margin:1em auto;padding:0 .5em}th,td{padding:.2em .3em}}"
     "svg text{font:12px system-ui,sans-serif;fill:#444}"
     "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th,td{border-color:#333}"
     ".k,.b td{color:#aaa}svg text{fill:#bbb}.tile{border-color:#444}}";
@@ -167,21 +170,39 @@ static void put_sums(const tn_view *v, tn_growing *t, const tn_sums *s)
            v->total.ms > 0 ? 100 * s->ms / v->total.ms : 0);
 }
 
+/* The kernel's name; a click shows its source. */
+static void put_kernel(tn_growing *t, const tn_launch *l)
+{
+    if (l->of->kind != TN_STEP_KERNEL || !l->of->source.text || l->again) {
+        tn_put(t, "<span class=k>%s</span>", l->of->name);
+        return;
+    }
+    tn_put(t, "<details class=k><summary>%s</summary><pre>", l->of->name);
+    put_escaped(t, l->of->source.text);
+    tn_put(t, "</pre></details>");
+}
+
 static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
 {
     tn_sums s = tn_view_row(v, row, backward ? TN_WAY_BACKWARD : TN_WAY_FORWARD);
     if (!s.kernels) return;
     tn_put(t, "<tr%s><td class=n>%d<td>%s<td>", backward ? " class=b" : "", row + 1,
-           backward ? "backward" : "forward");
+           tn_view_way(v, row, backward));
     bool any = false;
     for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next) {
         const tn_launch *l = &v->launch[i];
         if ((l->way == TN_WAY_BACKWARD) != backward) continue;
         if (any) tn_put(t, "<br>");
         put_escaped(t, l->ops);
-        tn_put(t, " <span class=k>%s</span> <span class=k>", l->of->name);
+        if (l->layers[0]) {
+            tn_put(t, " <b>");
+            put_escaped(t, l->layers);
+            tn_put(t, "</b>");
+        }
+        tn_put(t, " <span class=k>");
         put_escaped(t, l->lines);
-        tn_put(t, "</span>");
+        tn_put(t, "</span> ");
+        put_kernel(t, l);
         any = true;
     }
     put_sums(v, t, &s);
@@ -190,10 +211,12 @@ static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
 
 static void put_groups(const tn_view *v, tn_growing *t)
 {
-    tn_put(t, "<h2>Groups</h2>\n<p>f' is the gradient of f. Before: each call by itself.</p>\n<table><tr><th "
-              "class=n>#<th>"
-              "<th>operators, kernel, lines<th class=n>kernels<th class=n>MB moved<th class=n>saved<th "
-              "class=n>ms predicted");
+    tn_put(t,
+           "<h2>Groups</h2>\n<p>f' is the gradient of f. Before &rarr; after fusing; before: "
+           "each call by itself. A click on a kernel shows its source.</p>\n<div class=w><table><tr><th "
+           "class=n>#<th>"
+           "<th>operators, layers, lines, kernel<th class=n>kernels<th class=n>MB moved<th class=n>saved<th "
+           "class=n>ms predicted");
     if (v->total.ms >= 0) tn_put(t, "<th class=n>ms<th class=n>of a copy<th>time");
     tn_put(t, "</tr>\n");
     for (int r = 0; r < v->n_row; r++) {
@@ -202,12 +225,13 @@ static void put_groups(const tn_view *v, tn_growing *t)
     }
     tn_put(t, "<tr><th><th>all<th>");
     put_sums(v, t, &v->total);
-    tn_put(t, "</tr></table>\n");
+    tn_put(t, "</tr></table></div>\n");
 }
 
 static void put_ledger(const tn_view *v, tn_growing *t)
 {
-    tn_put(t, "<h2>What forward does for backward</h2>\n<table><tr><th>value<th>how<th class=n>values<th "
+    tn_put(t, "<h2>What forward does for backward</h2>\n<div class=w><table><tr><th>value<th>how<th "
+              "class=n>values<th "
               "class=n>MB</tr>\n");
     for (int i = 0; i < v->n_kept; i++) {
         tn_put(t, "<tr><td>");
@@ -215,16 +239,18 @@ static void put_ledger(const tn_view *v, tn_growing *t)
         tn_put(t, "<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", v->kept[i].how, v->kept[i].n,
                mb(v->kept[i].bytes));
     }
-    tn_put(t, "</table>\n");
+    tn_put(t, "</table></div>\n");
 }
 
 static void put_boundaries(const tn_view *v, tn_growing *t)
 {
     tn_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through "
-              "memory.</p>\n<table><tr><th>from"
+              "memory.</p>\n<div class=w><table><tr><th>from"
               "<th>to<th>reason<th>what would help<th class=n>values<th class=n>MB<th "
               "class=n>ms it costs</tr>\n");
-    for (int i = 0; i < v->n_boundary; i++) {
+    tn_boundary rest;
+    const int told = tn_view_told(v, &rest);
+    for (int i = 0; i < told; i++) {
         const tn_boundary *b = &v->boundary[i];
         tn_put(t, "<tr><td>");
         put_escaped(t, b->from);
@@ -235,16 +261,21 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
         if (b->saves_ms >= 0) tn_put(t, "%.3f", b->saves_ms);
         tn_put(t, "</tr>\n");
     }
-    tn_put(t, "</table>\n");
+    if (rest.n)
+        tn_put(
+            t,
+            "<tr><td colspan=4>of less than 1 %% each<td class=n>%d<td class=n>%.3f<td class=n>%.3f</tr>\n",
+            rest.n, mb(rest.bytes), rest.saves_ms);
+    tn_put(t, "</table></div>\n");
 }
 
 void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
 {
-    tn_put(
-        t,
-        "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        "<title>libtensor: a step</title>\n<style>%s</style>\n",
-        style);
+    tn_put(t,
+           "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
+           "content='width=device-width,initial-scale=1'>"
+           "<title>libtensor: a step</title>\n<style>%s</style>\n",
+           style);
     tn_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode, profile %s", tn_version(),
            s->device->name, s->device->threads, s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
     if (!v->log) {

@@ -51,6 +51,7 @@ static void put_launch(const tn_session *s, const tn_launch *l, tn_growing *t)
     put_member(t, "ops", l->ops);
     if (l->of->does) put_member(t, "does", l->of->does);
     put_member(t, "lines", l->lines);
+    put_member(t, "layers", l->layers);
     tn_put(t, "\"segment\":%d,\"kernels_before\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,",
            l->segment + 1, l->before, (long long)l->bytes_before, (long long)l->of->bytes, l->of->flops);
     tn_put(t, "\"predicted_ms\":%.6f,", l->of->predicted_ms);

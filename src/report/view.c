@@ -118,6 +118,33 @@ static void put_lines(tn_growing *t, const tn_launch *l)
     }
 }
 
+/* What stands before the last point of a parameter's name is the layer it belongs to. */
+static void put_layers(tn_growing *t, const tn_launch *l)
+{
+    enum { MOST = 3 };
+    const tn_note *n = l->note;
+    const int inputs = l->of->n_buf - l->of->n_out;
+    int told = 0;
+    for (int b = 0; b < inputs && l->way != TN_WAY_UPDATE; b++) {
+        const int slot = l->of->buf[b];
+        const char *name = slot >= n->n_node && slot < n->n_value ? n->value[slot].name : NULL;
+        const char *dot = name ? strrchr(name, '.') : NULL;
+        const int length = dot ? (int)(dot - name) : 0;
+        bool before = !dot;
+        for (int k = 0; k < b && !before; k++) {
+            const int o = l->of->buf[k];
+            const char *other = o >= n->n_node && o < n->n_value ? n->value[o].name : NULL;
+            before = other && strrchr(other, '.') == other + length && !strncmp(other, name, (size_t)length);
+        }
+        if (before) continue;
+        if (told++ == MOST) {
+            tn_put(t, ", ..");
+            return;
+        }
+        tn_put(t, "%s%.*s", told > 1 ? ", " : "", length, name);
+    }
+}
+
 static void make_launches(const tn_session *s, tn_making *m)
 {
     const tn_step_log *log = m->v->log;
@@ -146,11 +173,13 @@ static void make_launches(const tn_session *s, tn_making *m)
                 tn_eager_count(m, l, &eager);
             else
                 l->before = 1, l->bytes_before = l->of->bytes;
-            tn_growing ops = {0}, lines = {0};
+            tn_growing ops = {0}, lines = {0}, layers = {0};
             put_ops(&ops, l);
             put_lines(&lines, l);
+            put_layers(&layers, l);
             l->ops = tn_view_text(m, &ops);
             l->lines = tn_view_text(m, &lines);
+            l->layers = tn_view_text(m, &layers);
         }
     }
 }
@@ -239,6 +268,14 @@ tn_sums tn_view_row(const tn_view *v, int row, tn_way way)
     for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next)
         if ((v->launch[i].way == TN_WAY_BACKWARD) == (way == TN_WAY_BACKWARD)) add(&s, &v->launch[i]);
     return s;
+}
+
+const char *tn_view_way(const tn_view *v, int row, bool backward)
+{
+    bool update = !backward;
+    for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next)
+        update = update && v->launch[i].way == TN_WAY_UPDATE;
+    return tn_way_name(update ? TN_WAY_UPDATE : backward ? TN_WAY_BACKWARD : TN_WAY_FORWARD);
 }
 
 /* ---- the whole ---- */

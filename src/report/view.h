@@ -32,6 +32,7 @@ typedef struct tn_launch {
     int row, next;  /* next: of the launches of the row, -1 behind the last */
     char *ops;      /* "gelu + layer_norm" */
     char *lines;    /* "train.c:41 42" */
+    char *layers; /* those whose parameters it reads: "block0.norm, fc"; "" for an update, which reads all */
 } tn_launch;
 
 typedef struct tn_sums {
@@ -86,6 +87,11 @@ static inline double tn_sums_share(const tn_sums *s)
  * not known, or no kernel. */
 bool tn_launch_info(const tn_session *s, const tn_launch *l, tn_kernel_info *out);
 tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
+/* The name of the row's launches that are backward's, or of the others: forward, or update where all are. */
+const char *tn_view_way(const tn_view *v, int row, bool backward);
+/* Boundaries that are worth a line: those of 1 % of the bytes the step moves, or more. They come first; the
+ * rest is told in one line, as `rest`. */
+int tn_view_told(const tn_view *v, tn_boundary *rest);
 const char *tn_way_name(tn_way w);
 
 /* ---- writers ---- */
