@@ -68,6 +68,9 @@ TN_API const char *tn_setting(const char *name);
  * has, by what each has on the mean. 1 at first, and where all have as many. */
 TN_API void tn_weigh_rank(tn_session *s, double weight);
 TN_API double tn_rank_weight(const tn_session *s);
+/* Whether all ranks call this with one text, as "batches of 8 of 1000 items": 0, or TN_E_COMM on all of them, with the first
+ * two that differ. op: who asks. */
+TN_API int tn_same_on_ranks(tn_session *s, const char *op, const char *text);
 
 /* ---- numbers as text ---- */
 

@@ -108,6 +108,18 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     pass.end = o->drop_last ? d->n - d->n % (wanted * ranks) : d->n;
     const bool cut = l && o->batches && (drawn || o->batches * whole < pass.end);
     if (cut) pass.end = o->batches * whole;
+    char text[160];
+    snprintf(text, sizeof(text), "batches of %lld, items %lld to %lld of %lld, pass %lld, %s, seed %llu",
+             (long long)batch, (long long)pass.at, (long long)pass.end, (long long)d->n,
+             (long long)pass.epoch,
+             drawn        ? "drawn"
+             : o->shuffle ? "shuffled"
+                          : "in order",
+             (unsigned long long)pass.seed);
+    if (tn_same_on_ranks(d->s, op, text)) {
+        if (l) tn_nn_drop(d->s, l);
+        return NULL;
+    }
     draw.key = tn_nn_key(pass.seed, pass.epoch);
     if (augmented) pass.draw = &draw;
     pass.threads = tn_nn_feed_threads(d, pass.draw, o->workers);

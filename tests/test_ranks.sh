@@ -61,6 +61,8 @@ goes_on() { astray label "0 1 2" "labels.5. is 77" && grep -c "goes on" "$tmp/sa
 check label_is_refused_on_all_and_the_step_done_again goes_on
 check another_call_is_named astray call "0 1 2" "rank 1 has recorded another step than rank 0: call 2 is relu at drill.c:[0-9]*, on rank 0 abs at drill.c:[0-9]*"
 check other_parameters_are_named astray shape "0 1 2" "rank 1 has other parameters than rank 0: number 1 is in.weight f32 .15, 12., on rank 0 in.weight f32 .16, 12."
+check another_seed_is_named astray seed "0 1 2" "rank 1 has another loader_open than rank 0: line 1 is .*shuffled, seed 4, on rank 0 .*shuffled, seed 3"
+check other_data_are_named astray data "0 1 2" "rank 1 has another loader_open than rank 0: line 1 is .* of 100, .* on rank 0 .* of 101,"
 check silence_is_an_error astray silent "0 2" "step 3: rank 1 has said nothing for 2 s"
 check a_rank_that_has_gone_is_named astray gone "0 2" "rank 1 has closed its session, rank . is in step 3"
 check a_step_left_out_is_an_error astray skipped "0 2" "rank 1 has closed its session, rank . is in step 5"

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-typedef enum note_kind { NOTE_RUN = 1, NOTE_DONE, NOTE_EQUAL, NOTE_CALL, NOTE_CLOSE } note_kind;
+typedef enum note_kind { NOTE_RUN = 1, NOTE_DONE, NOTE_EQUAL, NOTE_SAME, NOTE_CALL, NOTE_CLOSE } note_kind;
 
 typedef struct note {
     int32_t kind, status; /* status: not 0 where this rank has failed, which `text` explains */
@@ -245,6 +245,17 @@ int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, uint64_t *digest, i
         status = met;
     tn_growing_free(&l.text);
     return status;
+}
+
+int tn_same_on_ranks(tn_session *s, const char *op, const char *text)
+{
+    char what[120];
+    int who = -1, status = s ? s->graph.error.status : TN_E_NULL;
+    if (status || !s->ranks) return status;
+    status = meet(s, note_of(s, NOTE_SAME, tn_hash_bytes(text, strlen(text)), TN_OK), &who);
+    if (status || who < 0) return status;
+    snprintf(what, sizeof what, "has another %.40s than rank 0: line", op);
+    return tell_difference(s, text, who, what);
 }
 
 /* ---- together ---- */

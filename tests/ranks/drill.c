@@ -261,6 +261,20 @@ static int astray(way w)
     return 0;
 }
 
+/* A rank with another seed, or with less data. */
+static int apart(bool seed)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+    const bool odd = rank && atoi(rank) == 1;
+    tn_session *s = tn_open(.seed = odd && seed ? 4 : 3, .threads = 1);
+    if (!s) return 1;
+    tn_dataset *d = tn_dataset_from(s, &x[0][0], y, odd && !seed ? ITEMS - 1 : ITEMS, 1, (int64_t[]){WIDTH});
+    tn_loader *l = tn_loader_open(d, .batch = 4, .shuffle = true);
+    if (tn_error(s)) say(s, tn_error_text(s));
+    tn_close(s);
+    return l != NULL;
+}
+
 static int host_mpi(void)
 {
     int level = 0, size = 0;
@@ -299,6 +313,7 @@ int main(int argc, char **argv)
         if (!strcmp(what, ways[i].name)) return astray(ways[i].w);
     if (!strcmp(what, "means")) return means();
     if (!strcmp(what, "draws")) return draws();
+    if (!strcmp(what, "seed") || !strcmp(what, "data")) return apart(*what == 's');
     if (!strcmp(what, "host")) return host_mpi();
     if (!strcmp(what, "host_single")) return host_single();
     if (!strcmp(what, "same") && argc == 5) return same(argv[2], argv[3], atof(argv[4]));
