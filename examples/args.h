@@ -45,10 +45,11 @@ struct args {
     long epochs, steps; /* steps 0: as many as the epochs have */
     long batch;
     double lr;
-    const char *log, *save, *resume, *report; /* files, or NULL */
+    const char *log, *events, *save, *resume, *report; /* files, or NULL */
     bool quiet;
     const struct args_more *more; /* until one without a name; NULL: none */
     FILE *log_file;
+    tn_events *curves;
     double clock;
     long step; /* the last that was logged */
 };
@@ -69,6 +70,7 @@ static inline struct args_more args_option(struct args *a, int i)
         {"--lr", "learning rate", .positive = &a->lr},
         {"--log", "one line a step: {\"step\":1,\"loss\":2.31,\"ms\":4.2}", .text = &a->log,
          .label = "FILE.jsonl"},
+        {"--events", "the losses for TensorBoard", .text = &a->events, .label = "FOLDER"},
         {"--save", "write a checkpoint (.safetensors) at the end", .text = &a->save, .label = "FILE"},
         {"--resume", "go on from a checkpoint", .text = &a->resume, .label = "FILE"},
         {"--report", ".html, .json or .txt: what was fused, and why not more", .text = &a->report,
@@ -192,6 +194,12 @@ static inline tn_session *args_open(struct args *a)
         return NULL;
     }
     if (a->log_file) setvbuf(a->log_file, NULL, _IOLBF, BUFSIZ); /* to be followed, and kept if interrupted */
+    if (a->events && !tn_rank(s) && !(a->curves = tn_events_open(s, a->events))) {
+        fprintf(stderr, "%s: %s\n", a->program, tn_error_text(s));
+        if (a->log_file) fclose(a->log_file);
+        tn_close(s);
+        return NULL;
+    }
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
     return s;
@@ -204,12 +212,14 @@ static inline int64_t args_per_epoch(tn_session *s, const tn_dataset *d, const s
     return (tn_dataset_count(d) + whole - 1) / whole;
 }
 
-/* Once in each step. One line of the log; reads the loss, which waits for it, so only with --log. */
+/* Once in each step. One line of the log, one event; reads the loss, which waits for it, so only where one of
+ * them is asked for. */
 static inline void args_log(struct args *a, long step, tn_tensor *loss)
 {
     a->step = step;
-    if (!a->log) return;
+    if (!a->log && !a->events) return;
     double value = tn_item(tn_mean_over_ranks(loss)), now = args_clock();
+    if (a->curves) tn_events_scalar(a->curves, "loss", step, value);
     if (!a->log_file) return;
     fprintf(a->log_file, "{\"step\":%ld,\"loss\":", step);
     fprintf(a->log_file, isfinite(value) ? "%.6g" : "null", value); /* JSON has no NaN */

@@ -472,6 +472,18 @@ typedef struct tn_compare_options {
  * written or read, that status, also set in s, and the state is that of the failed step. */
 TN_FUNCTION(int, compare_with, tn_session *s, tn_step_fn *step, void *user, const tn_compare_options *options);
 
+/* ---- events for TensorBoard ---- */
+
+typedef struct tn_events tn_events; /* owned by the session, closed by tn_close */
+
+/* A new file of events in `folder`, which is made if it is not there (the folder it stands in must be). NULL where
+ * it cannot be made: TN_E_IO, TN_E_NULL, TN_E_NOMEM in s. Of several ranks one should have it. */
+TN_FUNCTION(tn_events *, events_open, tn_session *s, const char *folder);
+/* Adds the point (step, value) to the curve `tag` ("loss", "accuracy/test"; 1 to 200 bytes), kept as f32, with the time
+ * of the call. It is in the file when the call returns: `tensorboard --logdir folder` shows runs as they go on. 0,
+ * TN_E_ARG, TN_E_IO, TN_E_NULL; an error the session has had before. */
+TN_FUNCTION(int, events_scalar, tn_events *e, const char *tag, int64_t step, double value);
+
 #ifdef __cplusplus
 }
 #endif
@@ -522,6 +534,8 @@ TN_FUNCTION(int, compare_with, tn_session *s, tn_step_fn *step, void *user, cons
 #define tn_save(...) TN_WITH2_(save_with, tn_save_options, __VA_ARGS__)
 #define tn_load(...) TN_WITH2_(load_with, tn_load_options, __VA_ARGS__)
 #define tn_compare(...) TN_WITH3_(compare_with, tn_compare_options, __VA_ARGS__)
+#define tn_events_open(...) tn_events_open_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_events_scalar(...) tn_events_scalar_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_set_loss_scale(...) tn_set_loss_scale_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_freeze(...) tn_freeze_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_optim_group(...) TN_WITH2_(optim_group_with, tn_group_options, __VA_ARGS__)

@@ -45,16 +45,18 @@ TN_API int tn_profile(tn_session *s, bool on);
  * there is no memory. Owned by the session, valid until the next call or tn_close. */
 TN_API const char *tn_plan_text(tn_session *s);
 
-/* The same at length, for reading: per group, forward beside backward, calls, the layers whose parameters they read
- * (what stands before the last point of a name), lines of the program, kernels and bytes before and after, the milliseconds that the target profile predicts (tn_profile_name), and with
- * tn_profile those measured and the share of the bandwidth of a copy (measured then, which takes up to a
- * second); what forward keeps for backward; why groups end where they do, what would help and what it would
- * save, values of less than 1 % of the step's bytes as one line; which line cut the step into segments; what the step's end computed though nothing uses it. 0,
- * TN_E_NULL or TN_E_NOMEM. */
+/* The same at length, for reading: per group, forward beside backward, calls, the layers whose parameters they
+ * read (what stands before the last point of a name), lines of the program, kernels and bytes before and after,
+ * the milliseconds that the target profile predicts (tn_profile_name), and with tn_profile those measured and the
+ * share of the bandwidth of a copy (measured then, which takes up to a second); what forward keeps for backward;
+ * why groups end where they do, what would help and what it would save, values of less than 1 % of the step's
+ * bytes as one line; which line cut the step into segments; what the step's end computed though nothing uses it.
+ * 0, TN_E_NULL or TN_E_NOMEM. */
 TN_FUNCTION(int, explain, tn_session *s, FILE *out);
 
-/* The same as a file: .html to look at, kernels' sources in it, .json for programs, .txt as tn_explain, .plan as tn_plan_text. The file appears
- * whole or not at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set in the session. */
+/* The same as a file: .html to look at, kernels' sources in it, .json for programs, .txt as tn_explain, .plan as
+ * tn_plan_text. The file appears whole or not at all. 0, TN_E_ARG (another ending), TN_E_IO, TN_E_NOMEM; also set
+ * in the session. */
 TN_FUNCTION(int, report, tn_session *s, const char *path);
 
 /* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
