@@ -20,6 +20,9 @@ int fu_begin(fu_ctx *c); /* seg, target, plan and err are set */
 int fu_emit_all(fu_ctx *c);
 int fu_list_values(fu_ctx *c);
 
+/* ---- begin.c ---- */
+int fu_begin_early(fu_ctx *c);
+
 /* ---- verify_steps.c ---- */
 int fu_verify_steps(fu_ctx *c); /* as fu_verify_graph */
 

@@ -179,6 +179,11 @@ int fu_list_values(fu_ctx *c)
             if (of[slot].first < 0) of[slot].first = s;
             of[slot].last = s;
         }
+    for (int i = 0; i < p->n_begin; i++) { /* is written from then on */
+        const tn_begin *b = &p->begin[i];
+        tn_plan_value *v = &of[p->step[b->step].buf[1]];
+        if (b->after + 1 < v->first) v->first = b->after + 1;
+    }
     for (int i = 0; i < n_slot; i++) {
         bool leaf = i >= c->n_node && i < c->n_node + c->n_leaf;
         bool root = i < c->n_node && c->node[i].root;
@@ -257,7 +262,8 @@ static int build(fu_ctx *c)
         if (!fu_has(&c->group[fu_group_of(c, cut.to)], cut.from)) c->plan->cut[kept++] = cut;
     }
     c->plan->n_cut = kept;
-    if (!(r = fu_emit_all(c))) r = fu_list_values(c);
+    if (!(r = fu_emit_all(c))) r = fu_begin_early(c);
+    if (!r) r = fu_list_values(c);
     return r ? r : fu_verify_steps(c);
 }
 

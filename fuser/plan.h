@@ -159,6 +159,13 @@ typedef struct tn_guard {
     tn_number number;
 } tn_guard;
 
+/* What ranks do together (RANKS) in parts, each of which begins once its values are there. */
+typedef struct tn_begin {
+    int step, after;  /* whose part it is; the step behind which it begins, ahead of `step`; -1: at once */
+    int64_t first, n; /* elements */
+    int buf;          /* among the buffers of all steps, one after the other: the first of `step` */
+} tn_begin;
+
 typedef struct tn_plan {
     int n_step;
     tn_step *step;
@@ -173,7 +180,9 @@ typedef struct tn_plan {
     tn_guard *guard;
     int together; /* the number behind the last step that all ranks do together (RANKS); 0: there is none.
                      They are in the same order on each rank */
-    bool undo;    /* a step may fail after another has assigned: what is assigned is saved before */
+    int n_begin;  /* parts of all RANKS steps, in the order in which they begin */
+    tn_begin *begin;
+    bool undo; /* a step may fail after another has assigned: what is assigned is saved before */
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;

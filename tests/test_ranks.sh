@@ -78,10 +78,20 @@ check without_the_plugin_there_is_no_session without
 # ---- an example, as it is ----
 
 gpt() {
-    set -- --threads 1 --steps 12 --quiet --sample 0 --layers 1 --dim 32 --ctx 32
+    set -- --threads 1 --steps 12 --quiet --sample 0 --layers 2 --dim 96 --ctx 32
     "$BUILD/gpt" "$@" --batch 8 --log "$tmp/one.jsonl" && run 2 "$BUILD/gpt" "$@" --batch 4 --log "$tmp/two.jsonl" >"$tmp/said" &&
         [ "$(grep -c '^validation loss' "$tmp/said")" -eq 1 ] || return
     for n in one two; do sed 's/.*"loss":\([0-9.]*\).*/\1/' "$tmp/$n.jsonl" >"$tmp/$n.loss"; done
     paste "$tmp/one.loss" "$tmp/two.loss" | awk '{ print; d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) bad = 1 } END { exit bad || NR != 12 }'
 }
 check gpt_runs_as_it_is gpt
+
+# ---- beside backward: a network that takes about as long ----
+
+hidden() {
+    $CC -std=c11 -O2 -D_GNU_SOURCE -fPIC -shared -o "$tmp/slow.so" tests/ranks/slow.c &&
+        SLOW_NS=20 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/gpt" --threads 1 --steps 12 --quiet --sample 0 2>"$tmp/said" || return
+    cat "$tmp/said"
+    awk '/^slow:/ { n++; bad = !($4 > 0.1 && $8 < 0.15 * $4) } END { exit bad || n != 1 }' "$tmp/said"
+}
+check means_are_hidden_behind_backward hidden

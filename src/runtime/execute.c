@@ -269,11 +269,30 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
         status = s->device->conv2d(s->device, &st->conv, err);
         s->stats.library_calls++;
         break;
-    case TN_STEP_RANKS:
-        status = tn_ranks_mean(s, buf[0], buf[1], st->dim[0], st->dim[1] == sizeof(double));
+    case TN_STEP_RANKS: /* it has begun in parts */
+        status = tn_ranks_wait(s);
         break;
     }
     s->stats.bytes_moved += (uint64_t)st->bytes;
+    return status;
+}
+
+static bool is_wide(const tn_plan *p, const tn_begin *b)
+{
+    return p->step[b->step].dim[1] == sizeof(double);
+}
+
+/* Begins what can begin behind step `after`. */
+static int begin_parts(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int after)
+{
+    int status = TN_OK;
+    for (int i = 0; i < p->n_begin && !status; i++) {
+        const tn_begin *b = &p->begin[i];
+        if (b->after != after) continue;
+        const int64_t from = b->first * p->step[b->step].dim[1];
+        char *const *buf = (char *const *)&f->buf[b->buf];
+        status = tn_ranks_begin_mean(s, buf[0] + from, buf[1] + from, b->n, is_wide(p, b));
+    }
     return status;
 }
 
@@ -281,7 +300,7 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
 static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_word *word, int *at,
                      tn_errbuf *err)
 {
-    int status = TN_OK;
+    int status = begin_parts(s, f, p, -1);
     void **buf = f->buf;
     for (int i = 0; i < p->n_step && !status && !s->fault.code; i++) {
         bool probing = tn_probing(s);
@@ -290,6 +309,7 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
         status = run_step(s, buf, &p->step[i], word, err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
         if (!status && i + 1 == p->together) status = tn_ranks_agree(s, TN_OK);
+        if (!status && !s->fault.code && i + 1 < p->together) status = begin_parts(s, f, p, i);
         buf += p->step[i].n_buf;
         word += p->step[i].n_scalar;
     }
@@ -315,9 +335,8 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
                      err.text[0] ? err.text : tn_status_text(status));
     if (!status) status = step_fault(s, f, p, &p->step[at]);
     if (status && at + 1 < p->together) { /* the others go on, until all tell how it went */
-        for (int i = at + 1; i < p->together; i++)
-            if (p->step[i].kind == TN_STEP_RANKS)
-                tn_ranks_miss(s, p->step[i].dim[0], p->step[i].dim[1] == sizeof(double));
+        for (int i = 0; i < p->n_begin; i++)
+            if (p->begin[i].after >= at) tn_ranks_miss(s, p->begin[i].n, is_wide(p, &p->begin[i]));
         status = tn_ranks_agree(s, status);
     }
     return status;
@@ -343,7 +362,7 @@ int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p)
     tn_saved kept = {0};
     int status = bind(s, f, p);
     if (!status && s->device->shares_host_memory) status = keep_old(s, f, p, &kept);
-    if (p->together) status = tn_ranks_begin(s, f, &p->digest, status);
+    if (p->together) status = tn_ranks_begin(s, f, p, status);
     if (!status) status = run_plan(s, f, p, n_slot);
     tn_put_back(&kept, status != TN_OK);
     for (int i = 0; i < f->n_placed; i++) {

@@ -166,7 +166,7 @@ static int run_all(tn_session *s, tn_flush_scratch *f, tn_saved *kept, int statu
 {
     int left = 0;
     for (int i = 0; i < f->node.n; i++) left += tn_kind_of(f->node.at[i]) == TN_KIND_RANKS;
-    if (left) status = tn_ranks_begin(s, f, &(uint64_t){0}, status);
+    if (left) status = tn_ranks_begin(s, f, NULL, status);
     if (left && status) return status; /* nobody begins */
     for (int i = 0; i < f->node.n && (!status || left); i++) {
         tn_tensor *n = f->node.at[i];

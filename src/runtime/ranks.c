@@ -180,13 +180,16 @@ static void list_node(listing *l, const tn_tensor *n)
 }
 
 /* In a step all of its calls so far, whatever reads have run of them already; else those of the run. */
-static void list_calls(const tn_session *s, const tn_flush_scratch *f, listing *l)
+static void list_calls(const tn_session *s, const tn_flush_scratch *f, const tn_plan *p, listing *l)
 {
     uint32_t end = 0;
     for (int i = 0; i < f->node.n; i++)
         if (tn_kind_of(f->node.at[i]) == TN_KIND_RANKS) end = f->node.at[i]->id + 1;
     for (uint32_t i = 0; i < end && s->in_step; i++) list_node(l, s->graph.nodes[i]);
     for (int i = 0; i < f->node.n && !s->in_step; i++) list_node(l, f->node.at[i]);
+    for (int i = 0; p && i < p->n_begin; i++) /* machines unlike each other may plan another order */
+        tn_put(&l->text, "the mean of %lld numbers from %lld on\n", (long long)p->begin[i].n,
+               (long long)p->begin[i].first);
 }
 
 /* The line at *at, which moves on; an end is an empty one. */
@@ -226,19 +229,20 @@ static int tell_difference(tn_session *s, const char *mine, int who, const char 
     return status ? status : fail(s, TN_E_COMM, "%s", r->heard[who].text);
 }
 
-int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, uint64_t *digest, int status)
+int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, int status)
 {
+    uint64_t none = 0, *digest = p ? &p->digest : &none;
     listing l = {{0}, NULL};
     int who = -1;
     if (!status && !s->in_step) status = tn_ranks_equal(s);
     if (s->ranks->told && status) return status;
     if (!*digest && !status) {
-        list_calls(s, f, &l);
+        list_calls(s, f, p, &l);
         *digest = tn_hash_bytes(l.text.p ? l.text.p : "", l.text.n) | 1;
     }
     const int met = meet(s, note_of(s, NOTE_RUN, *digest, status), &who);
     if (!met && who >= 0) {
-        if (!l.text.p) list_calls(s, f, &l);
+        if (!l.text.p) list_calls(s, f, p, &l);
         status =
             tell_difference(s, l.text.p ? l.text.p : "", who, "has recorded another step than rank 0: call");
     } else if (!status)
@@ -260,10 +264,20 @@ int tn_same_on_ranks(tn_session *s, const char *op, const char *text)
 
 /* ---- together ---- */
 
+int tn_ranks_begin_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide)
+{
+    return s->ranks->comm->mean(s->ranks->comm, in, out, (size_t)n, wide) ? lost(s) : TN_OK;
+}
+
+int tn_ranks_wait(tn_session *s)
+{
+    return s->ranks->comm->wait(s->ranks->comm) ? lost(s) : TN_OK;
+}
+
 int tn_ranks_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide)
 {
-    tn_comm *c = s->ranks->comm;
-    return c->mean(c, in, out, (size_t)n, wide) || c->wait(c) ? lost(s) : TN_OK;
+    const int status = tn_ranks_begin_mean(s, in, out, n, wide);
+    return status ? status : tn_ranks_wait(s);
 }
 
 void tn_ranks_miss(tn_session *s, int64_t n, bool wide)

@@ -26,9 +26,12 @@ int tn_ranks_equal(tn_session *s);
 /* As the next step begins they do again: running statistics are each rank's own. */
 void tn_ranks_part(tn_session *s);
 
-/* Around a run that has n nodes or steps to do together. digest: of the calls, kept with a plan; 0: not
- * known. status: what has gone wrong before the run began, which the others are told. */
-int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, uint64_t *digest, int status);
+/* Around a run that has something to do together. p: by which it runs; NULL: node by node. status: what has
+ * gone wrong before the run began, which the others are told. */
+int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, int status);
+/* Begins the mean of n numbers, and waits for all that was begun. */
+int tn_ranks_begin_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide);
+int tn_ranks_wait(tn_session *s);
 int tn_ranks_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide);
 /* Takes part in the same with zeros: this rank's run has failed. */
 void tn_ranks_miss(tn_session *s, int64_t n, bool wide);
