@@ -48,7 +48,7 @@ disturbed() { # beside a loop for each processor all rounds are, and the table s
     cat "$tmp/siblings"
     [ $status -eq 0 ] && grep -q '"quiet":false' "$tmp/siblings.json" || return
     [ "$(grep -c '^siblings .* ~$' "$tmp/siblings")" -eq 3 ] || return
-    grep -q '^~ disturbed: other programs took over 5 % of the processors in 1 of 1 rounds of 1 row,' "$tmp/siblings"
+    grep -q '^~ disturbed: in 1 of 1 rounds of 1 row other programs took over 5 % of the$' "$tmp/siblings"
 }
 if [ "$(nproc)" -eq "$(getconf _NPROCESSORS_ONLN)" ]; then
     check disturbed_times_are_called_so disturbed

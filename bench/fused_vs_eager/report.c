@@ -43,37 +43,29 @@ void print_case(const struct case_row *r)
     fflush(stdout);
 }
 
-/* One ratio of a model's row, "-" where the times are disturbed. */
-static const char *ratio(char *text, size_t size, const struct model_row *m, double over, double most)
-{
-    double x = m->fused_ms / over;
-    if (m->rounds.quiet)
-        snprintf(text, size, "%.2f%s", x, x > most ? "!" : " ");
-    else
-        snprintf(text, size, "- ");
-    return text;
-}
-
+/* In 80 columns: what fusing does to a training step in a row, and what the step could be below it. */
 void print_models(const struct model_row *m, int n)
 {
-    printf("%-23s %9s %9s %6s %9s %9s %9s %9s %9s %10s %17s\n", "model, training step", "eager ms",
-           "fused ms", "faster", "library", "floor", "x floor", "predicted", "x pred", "kernels", "peak MB");
+    printf("%-14s %9s %9s %7s  %-11s %s\n", "training step", "eager ms", "fused ms", "faster", "kernels",
+           "peak MB");
     for (int i = 0; i < n; i++) {
-        char kernels[32], peak[40], floor[24], said[24];
+        char kernels[48];
         snprintf(kernels, sizeof kernels, "%llu > %llu", m[i].eager_kernels, m[i].fused_kernels);
-        snprintf(peak, sizeof peak, "%.1f > %.1f", (double)m[i].eager_peak * 1e-6,
-                 (double)m[i].fused_peak * 1e-6);
-        printf("%-23s %9.3f %9.3f %5.2f%s %9.3f %9.3f %9s %9.3f %9s %10s %17s%s\n", m[i].name, m[i].eager_ms,
-               m[i].fused_ms, m[i].eager_ms / m[i].fused_ms, m[i].fused_ms > m[i].eager_ms ? "!" : " ",
-               m[i].library_ms, m[i].floor_ms, ratio(floor, sizeof floor, &m[i], m[i].floor_ms, 1.35),
-               m[i].predicted_ms, ratio(said, sizeof said, &m[i], m[i].predicted_ms, INFINITY), kernels, peak,
-               m[i].rounds.quiet ? "" : " ~");
+        printf("%-14s %9.3f %9.3f %6.2f%s  %-11s %.1f > %.1f%s\n", m[i].name, m[i].eager_ms, m[i].fused_ms,
+               m[i].eager_ms / m[i].fused_ms, m[i].fused_ms > m[i].eager_ms ? "!" : " ", kernels,
+               (double)m[i].eager_peak * 1e-6, (double)m[i].fused_peak * 1e-6, m[i].rounds.quiet ? "" : " ~");
     }
-    for (int i = 0; i < n; i++)
-        printf("%-23s first step %.0f ms with an empty kernel cache, %.0f ms with a full one; host: %.0f ns "
-               "a call, "
-               "at most %.0f us a step\n",
-               m[i].name, m[i].cold_ms, m[i].warm_ms, m[i].call_ns, m[i].step_us);
+    for (int i = 0; i < n; i++) {
+        const double over = m[i].fused_ms / m[i].floor_ms;
+        printf("\n%s\n  library calls alone take %.3f ms; with what kernels must move it is %.3f ms\n",
+               m[i].name, m[i].library_ms, m[i].floor_ms);
+        if (m[i].rounds.quiet) /* else they compare times of different moments */
+            printf("  the fused step takes %.2f%s times that, and %.2f times the predicted %.3f ms\n", over,
+                   over > 1.35 ? "!" : "", m[i].fused_ms / m[i].predicted_ms, m[i].predicted_ms);
+        printf("  first step: %.0f ms with an empty kernel cache, %.0f ms with a full one\n", m[i].cold_ms,
+               m[i].warm_ms);
+        printf("  the program's side: %.0f ns a call, at most %.0f us a step\n", m[i].call_ns, m[i].step_us);
+    }
     fflush(stdout);
 }
 
@@ -88,9 +80,9 @@ void print_disturbed(const struct case_row *c, int n_case, const struct model_ro
         disturbed += r->discarded;
     }
     if (rows)
-        printf("~ disturbed: other programs took over 5 %% of the processors in %d of %d rounds of %d row%s, "
-               "which "
-               "show best times instead of medians; they want a quiet machine, or more --patience\n",
+        printf("~ disturbed: in %d of %d rounds of %d row%s other programs took over 5 %% of the\n"
+               "  processors; best times, not medians, are shown. A quiet machine is wanted,\n"
+               "  or more --patience\n",
                disturbed, rounds, rows, rows > 1 ? "s" : "");
 }
 
