@@ -2,7 +2,7 @@
  *
  *   mpirun -np 4 drill train BATCH STEPS FILE     trains; the first rank writes loss after loss and all
  * parameters drill same FILE FILE TOLERANCE                whether two of these files agree; 0: to the bit
- *   mpirun -np 3 drill NAME                       a drill, of those in the table at the end
+ *   mpirun -np 3 drill NAME..                     drills, of those in the table at the end
  *
  * A drill in which ranks are to fail prints each rank's error in a line and ends with 0. Start with main.
  */
@@ -55,10 +55,12 @@ static tn_tensor *classify(tn_session *s, tn_tensor *v, void *user)
     return forward(user, v);
 }
 
+static const char *drill = ""; /* that goes on */
+
 static void say(tn_session *s, const char *what)
 {
     char line[1200];
-    const int n = snprintf(line, sizeof(line), "%d: %s\n", tn_rank(s), what);
+    const int n = snprintf(line, sizeof(line), "%s %d: %s\n", drill, tn_rank(s), what);
     if (write(1, line, (size_t)n) != n) exit(3); /* at once: lines of ranks do not mix */
 }
 
@@ -309,8 +311,16 @@ int main(int argc, char **argv)
                 {"shape", SHAPE},
                 {"full", FULL},
                 {"skipped", SKIPPED}};
-    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
-        if (!strcmp(what, ways[i].name)) return astray(ways[i].w);
+    int known = 0;
+    for (int k = 1; k < argc; k++)
+        for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+            if (strcmp(argv[k], ways[i].name)) continue;
+            drill = argv[k];
+            known++;
+            if (astray(ways[i].w)) return 1;
+        }
+    if (known) return 0;
+    drill = what;
     if (!strcmp(what, "means")) return means();
     if (!strcmp(what, "draws")) return draws();
     if (!strcmp(what, "seed") || !strcmp(what, "data")) return apart(*what == 's');
