@@ -297,7 +297,8 @@ $(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/
 .PHONY: cuda-kernels
 cuda-kernels: $(BUILD)/gpu/kernels
 	$(Q)$< >$(BUILD)/gpu/KERNELS.md
-# On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md. It installs nothing; where cmocka is
+# On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md; STAGES="build suite" for some of it,
+# RESULTS=FOLDER for another place. It installs nothing; where cmocka is
 # missing the suite is built with the stand-in for it, in a folder of its own.
 GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_random_graphs test_random_programs test_nn_layers test_held test_precision
 SANITIZED ?= test_programs test_views
@@ -312,7 +313,8 @@ stand-in: $(GPU_TESTS:%=$(BUILD)/stand-in/%)
 gpu-tests: all $(GPU_TESTS:%=$(GPU_BUILT)/%)
 gpu-check:
 	@BUILD='$(BUILD)' MAKE='$(MAKE)' PYTHON='$(PYTHON)' GPU_TESTS='$(GPU_TESTS)' SANITIZED='$(SANITIZED)' \
-	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' sh tests/gpu/check.sh
+	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' STAGES='$(STAGES)' RESULTS='$(RESULTS)' \
+	 sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(CUSIM_AT))/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(call path,$(CUSIM_AT))/libnvrtc_old.so"'
 CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_products_fused test_cuda_train test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))

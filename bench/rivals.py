@@ -38,6 +38,7 @@ p.add_argument("--batch", type=int, default=12)
 p.add_argument("--cnn-batch", type=int, default=64)
 p.add_argument("--text", default="data/tales.txt", help="what build/gpt reads")
 p.add_argument("--build", default="build")
+p.add_argument("--tf32", action="store_true", help="products of f32 by TF32, ours and theirs; else neither")
 p.add_argument("--json")
 p.add_argument("--worker", help=argparse.SUPPRESS)
 args = p.parse_args()
@@ -75,12 +76,14 @@ def worker():
         os.environ["JAX_PLATFORMS"] = args.device
         import jax_models as models
         import jax
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32" if args.tf32 else "highest")
         version, mode = "JAX " + jax.__version__, None
     else:
         import torch
         import torch_models as models
         torch.set_num_threads(args.threads)
         torch.manual_seed(1)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
         version, mode = "PyTorch " + torch.__version__, None if args.worker == "eager" else args.worker
     print(json.dumps(version), flush=True)
     made = {}
@@ -106,6 +109,7 @@ class Rival:
         command = [sys.executable, __file__, "--worker", name]
         for key in ("device", "threads", "layers", "heads", "dim", "ctx", "batch", "cnn_batch", "text"):
             command += ["--" + key.replace("_", "-"), str(getattr(args, key))]
+        command += ["--tf32"] if args.tf32 else []
         cores = sorted(os.sched_getaffinity(0))[:args.threads] if args.device == "cpu" else None
         self.name, self.log = name, tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
@@ -150,7 +154,8 @@ def ours(model, mode, steps):
                 command += [f"--{option}", str(getattr(args, option))]
         else:
             command += ["--data", DIGITS, "--batch", str(args.cnn_batch)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "TENSOR_PRECISION": "tf32" if args.tf32 else "f32"})
         return [json.loads(line)["ms"] for line in log][WARMUP:]
 
 
@@ -175,7 +180,7 @@ def main():
         else:
             rivals.append(rival)
     modes = args.modes.split(",")
-    result = {"device": args.device, "threads": args.threads, "rounds": args.rounds,
+    result = {"device": args.device, "threads": args.threads, "rounds": args.rounds, "tf32": args.tf32,
               "versions": {r.name: r.version for r in rivals}, "models": {}}
     for model in args.models.split(","):
         times = {("libtensor", m): [] for m in modes}
@@ -193,7 +198,7 @@ def main():
                 times[r.version, r.name] += r.ask(model, args.steps) or []
         median = {k: statistics.median(v) for k, v in times.items() if v}
         mine = median["libtensor", modes[-1]]
-        print(f"\n{model}, {args.device}, {args.threads} threads, medians of {args.rounds} alternating rounds\n"
+        print(f"\n{model}, {args.device}, {args.threads} threads{', TF32' if args.tf32 else ''}, medians of {args.rounds} alternating rounds\n"
               f"| | ms a step | libtensor {modes[-1]} over it | peak MB of a step |\n|---|---|---|---|")
         rows, peaks = [], our_peaks(model)
         for (who, how), ms in median.items():

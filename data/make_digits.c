@@ -1,9 +1,10 @@
 /* make_digits.c - draws the hand-written-looking digits that are shipped in data/digits.
  *
- *   build/make_digits DIR [seed]
+ *   make_digits DIR [seed [idx]]
  *
  * writes DIR/train.png (6000 digits), DIR/test.png (1000) and their labels as IDX files. A sheet holds
- * tiles of 28x28 grey pixels, 100 to a row, and is read from left to right and top to bottom.
+ * tiles of 28x28 grey pixels, 100 to a row, and is read from left to right and top to bottom. With idx the
+ * images are IDX files as well, which take no decoder to read.
  *
  * A digit is a path: a string in a tiny language (`glyphs` below). Each copy of it gets its control points
  * jittered, then an affine map (size, slant, rotation, place), a slow sine warp, a pen of its own width that
@@ -303,12 +304,28 @@ static int write_png(FILE *f, const uint8_t *pixels, int width, int height)
     return ok;
 }
 
-static int write_sheet(const char *dir, const char *part, int n)
+static int write_idx(FILE *f, const uint8_t *pixels, int n)
+{
+    uint8_t head[16];
+    put32(head, 0x803);
+    put32(head + 4, (uint32_t)n);
+    put32(head + 8, TILE);
+    put32(head + 12, TILE);
+    int ok = fwrite(head, 1, sizeof(head), f) == sizeof(head);
+    for (int i = 0; ok && i < n * TILE; i++) {
+        const int tile = i / TILE, y = tile / COLUMNS * TILE + i % TILE, x = tile % COLUMNS * TILE;
+        ok = fwrite(pixels + (size_t)y * COLUMNS * TILE + x, 1, TILE, f) == TILE;
+    }
+    return ok;
+}
+
+static int write_sheet(const char *dir, const char *part, int n, int idx)
 {
     char name[2][4096];
-    snprintf(name[0], sizeof(name[0]), "%s/%s.png", dir, part);
-    snprintf(name[1], sizeof(name[1]), "%s/%s-labels-idx1-ubyte", dir,
-             strcmp(part, "train") ? "t10k" : "train");
+    const char *prefix = strcmp(part, "train") ? "t10k" : "train";
+    snprintf(name[0], sizeof(name[0]), idx ? "%s/%s-images-idx3-ubyte" : "%s/%s.png", dir,
+             idx ? prefix : part);
+    snprintf(name[1], sizeof(name[1]), "%s/%s-labels-idx1-ubyte", dir, prefix);
     int width = COLUMNS * TILE, height = (n + COLUMNS - 1) / COLUMNS * TILE;
     uint8_t *pixels = calloc((size_t)width * (size_t)height, 1), *labels = calloc((size_t)n + 8, 1);
     int ok = pixels && labels;
@@ -322,8 +339,9 @@ static int write_sheet(const char *dir, const char *part, int n)
     }
     for (int k = 0; ok && k < 2; k++) {
         FILE *f = fopen(name[k], "wb");
-        ok = f &&
-             (k ? fwrite(labels, 1, (size_t)n + 8, f) == (size_t)n + 8 : write_png(f, pixels, width, height));
+        ok = f && (k     ? fwrite(labels, 1, (size_t)n + 8, f) == (size_t)n + 8
+                   : idx ? write_idx(f, pixels, n)
+                         : write_png(f, pixels, width, height));
         if (f && fclose(f)) ok = 0;
         if (!ok) fprintf(stderr, "make_digits: %s: %s\n", name[k], strerror(errno));
     }
@@ -334,10 +352,11 @@ static int write_sheet(const char *dir, const char *part, int n)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || argc > 3) {
-        fprintf(stderr, "usage: make_digits DIR [seed]\n");
+    const int idx = argc == 4 && !strcmp(argv[3], "idx");
+    if (argc < 2 || argc > 3 + idx) {
+        fprintf(stderr, "usage: make_digits DIR [seed [idx]]\n");
         return 2;
     }
     state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    return write_sheet(argv[1], "train", 6000) && write_sheet(argv[1], "test", 1000) ? 0 : 1;
+    return write_sheet(argv[1], "train", 6000, idx) && write_sheet(argv[1], "test", 1000, idx) ? 0 : 1;
 }

@@ -216,6 +216,9 @@ TN_API int tn_step_end(tn_session *s); /* runs what is pending; the step's tenso
 TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
 TN_API int tn_flush(tn_session *s); /* runs what is pending now */
 TN_API int tn_flush_at(tn_session *s, const char *file, int line);
+/* Waits until the device has done all that was run: a GPU works on while the program does. For who takes the time of a
+ * step; a read waits by itself. An index that was found out of range meanwhile, or a GPU that failed, is the error. */
+TN_API int tn_synchronize(tn_session *s);
 TN_API const char *tn_device_name(const tn_session *s); /* "cpu", "ref", ... */
 TN_API int tn_threads(const tn_session *s);
 TN_API uint64_t tn_seed(const tn_session *s);

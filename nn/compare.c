@@ -51,25 +51,17 @@ static int run(const comparing *c, int n)
     return status;
 }
 
-/* Waits for a device that runs later than it is told to. */
-static void wait(tn_session *s)
-{
-    tn_tensor *x = strcmp(tn_device_name(s), "cuda") ? NULL : tn_zeros(s, TN_F32, TN_SCALAR);
-    if (x) tn_item(x);
-    tn_free(x);
-}
-
 /* Seconds of a step in that mode. */
 static int measure(const comparing *c, tn_mode mode, double *seconds)
 {
     tn_stats before = {.size = sizeof(before)}, after = before;
     int status = tn_set_mode(c->s, mode);
     if (!status) status = run(c, UNMEASURED);
-    wait(c->s);
+    if (!status) status = tn_synchronize(c->s);
     tn_get_stats(c->s, &before);
     const double start = now();
     if (!status) status = run(c, c->steps);
-    wait(c->s);
+    if (!status) status = tn_synchronize(c->s);
     *seconds = (now() - start) / c->steps;
     tn_get_stats(c->s, &after);
     const uint64_t launches = after.kernels + after.library_calls + after.copies + after.reorders -

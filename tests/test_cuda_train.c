@@ -310,6 +310,32 @@ CUDA_TEST(test_index_fault_refuses_the_run)
 }
 
 /* Values that are watched arrive without a wait. */
+/* A step ends before its kernels do; tn_synchronize waits for them, and finds what they found. */
+CUDA_TEST(test_synchronize)
+{
+    const int32_t index[3] = {0, 5, 9};
+    tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep);
+    tn_tensor *table = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(8, 4))),
+              *sum = tn_buffer(s, "sum", tn_zeros(s, TN_F32, TN_SHAPE(4)));
+    assert_int_equal(tn_synchronize(s), 0);
+    for (int bad = 0; bad < 2; bad++) {
+        const uint64_t before = counters().launches;
+        tn_step_begin(s);
+        tn_tensor *at = tn_from(s, index + bad, TN_I32, TN_SHAPE(2));
+        tn_assign(sum, tn_sum(tn_embedding(table, at), TN_AXES(0), false));
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(counters().launches, before);
+        assert_int_equal(tn_synchronize(s), bad ? TN_E_INDEX : 0);
+        assert_true(counters().launches > before);
+    }
+    assert_non_null(strstr(tn_error_text(s), "9"));
+    assert_int_equal(tn_synchronize(s), TN_E_INDEX); /* as long as nobody has looked at it */
+    assert_int_equal(tn_synchronize(NULL), TN_E_NULL);
+    tn_clear_error(s);
+    assert_int_equal(tn_synchronize(s), 0);
+    assert_int_equal(tn_close(s), 0);
+}
+
 CUDA_TEST(test_watch)
 {
     struct model m;

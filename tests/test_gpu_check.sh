@@ -56,3 +56,21 @@ all_build() { # the suite a GPU is asked with needs no cmocka
     "$MAKE" --no-print-directory BUILD="$BUILD" STAND_IN_OPT=-O0 stand-in
 }
 check all_build_with_the_stand_in all_build
+
+# The same commands, each asked for next to nothing, on the simulated GPU, which the loader finds by the names of the real
+# libraries; nothing of the library is asked to read a PNG.
+rehearsal() {
+    mkdir -p "$tmp/lib64" "$tmp/gpu"
+    for name in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13; do ln -s "$(cd "$BUILD" && pwd)/cusim/libcusim.so" "$tmp/lib64/$name"; done
+    printf '#!/bin/sh\necho "simulated GPU, 0, 0 MiB"\n' >"$tmp/gpu/nvidia-smi" && chmod +x "$tmp/gpu/nvidia-smi"
+    PATH=$tmp/gpu:$PATH LD_LIBRARY_PATH=$tmp/lib64 CUDA_HOME=$tmp CUDA_PATH=$tmp TENSOR_CUSIM_CHECK=0 REHEARSAL=1 PYTHON=false STAGES='suite fused rivals large' \
+        RESULTS=$tmp/seen GPU_TESTS='test_views' SANITIZED='' HAVE_STB='' GPU_BUILT=$BUILD/stand-in sh tests/gpu/check.sh || return
+    for name in suite fused_vs_eager large-gpt-bf16; do
+        if ! grep -q "^### $name: ok, " "$tmp/seen/RESULTS.md" || ! [ -s "$tmp/seen/$name.log" ]; then
+            echo "$name did not end well"
+            return 1
+        fi
+    done
+    grep -q '^### gpt-beside-rivals-tf32-on: exit status 1' "$tmp/seen/RESULTS.md" && grep -q 'passed, 0 failed' "$tmp/seen/suite.log"
+}
+if [ -f "$BUILD/cusim/libcusim.so" ]; then check rehearsal rehearsal; else skip rehearsal 'no simulated GPU in this build'; fi

@@ -31,6 +31,7 @@ static double run_step(const struct setup *u, struct in *i, bool with_loss, bool
     if (!with_backward) tn_no_grad_end(i->s);
     if (with_backward) tn_backward(loss);
     int status = tn_step_end(i->s);
+    if (!status) status = tn_synchronize(i->s);
     return status || tn_error(i->s) ? -1 : clock_ms(u->o) - start;
 }
 
@@ -40,7 +41,7 @@ static double run_read(struct setup *u)
     double start = clock_ms(u->o);
     tn_step_begin(u->copy.s[0]);
     tn_sum(u->copy.from[0], TN_ALL, false);
-    return tn_step_end(u->copy.s[0]) ? -1 : clock_ms(u->o) - start;
+    return tn_step_end(u->copy.s[0]) || tn_synchronize(u->copy.s[0]) ? -1 : clock_ms(u->o) - start;
 }
 
 /* What all rows would take if they were in the caches: the time of some rows less that of next to none, over
@@ -54,7 +55,7 @@ static double run_cached(struct setup *u, bool with_loss, bool with_backward)
             ms[k][i] = run_step(u, &u->few[k].in, with_loss, with_backward);
             if (ms[k][i] < 0) return -1;
         }
-    return (middle(ms[0], TIMES) - middle(ms[1], TIMES)) / (u->few[0].share - u->few[1].share);
+    return fmax(middle(ms[0], TIMES) - middle(ms[1], TIMES), 0) / (u->few[0].share - u->few[1].share);
 }
 
 static double run_variant(void *arg, int index)

@@ -5,8 +5,8 @@
 
 #include <tensor.h>
 
-/* A session whose kernels write past the caches wherever they can, or nowhere. */
-tn_session *inside_open(int threads, bool stream);
+/* The session's kernels write past the caches wherever they can, or nowhere; a GPU's know no difference. */
+void inside_stream(tn_session *s, bool stream);
 
 /* The last plan's kernels: name, bytes, and between which of them values had to go through memory, and why.
  */

@@ -74,6 +74,7 @@ static double train_step(struct model *m)
     if (m->is_gpt) tn_clip_grad_norm(m->opt, 1.0);
     tn_optim_step(m->opt);
     int status = tn_step_end(m->s);
+    if (!status) status = tn_synchronize(m->s);
     return status || tn_error(m->s) ? -1 : clock_ms(m->o) - start;
 }
 

@@ -33,10 +33,12 @@ static double update(struct setup *u, int m)
     }
     tn_backward(loss);
     tn_flush(s);
+    tn_synchronize(s);
     struct work before = work_now(s);
     double start = clock_ms(u->o);
     tn_optim_step(u->opt[m]);
     int status = tn_step_end(s);
+    if (!status) status = tn_synchronize(s);
     double ms = clock_ms(u->o) - start;
     struct work after = work_now(s);
     u->work[m] = (struct work){after.kernels - before.kernels, after.bytes - before.bytes};
@@ -72,7 +74,7 @@ static bool make(struct setup *u, const struct options *o, int64_t n, int64_t c)
         u->opt[m] = tn_adamw(u->s[m], tn_all_params(u->s[m]), .lr = 1e-3, .weight_decay = 0.01);
     }
     if (!open_copies(&u->copy, o, n * c * 7 / 2)) return false;
-    if (!(u->hand = yard_find("adamw"))) return true;
+    if (!strcmp(tn_device_name(u->s[0]), "cuda") || !(u->hand = yard_find("adamw"))) return true;
     u->y = (yard){.n = n, .c = c, .pool = yard_pool_new(tn_threads(u->s[0]))};
     float *all = host_array(n * c * 4);
     for (int k = 0; k < 3; k++)

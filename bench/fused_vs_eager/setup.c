@@ -79,7 +79,8 @@ struct work work_now(const tn_session *s)
 bool open_copies(struct copies *c, const struct options *o, int64_t elements)
 {
     for (int k = 0; k < 2; k++) {
-        if (!(c->s[k] = inside_open(o->threads, k == 1))) return false;
+        if (!(c->s[k] = open_mode(o, TN_FUSED))) return false;
+        inside_stream(c->s[k], k == 1);
         c->from[k] = tn_ones(c->s[k], TN_F32, TN_SHAPE(elements));
         c->to[k] = tn_zeros(c->s[k], TN_F32, TN_SHAPE(elements));
     }
@@ -91,7 +92,7 @@ double run_copy(const struct copies *c, int k, const struct options *o)
     double start = clock_ms(o);
     tn_step_begin(c->s[k]);
     tn_assign(c->to[k], c->from[k]);
-    return tn_step_end(c->s[k]) ? -1 : clock_ms(o) - start;
+    return tn_step_end(c->s[k]) || tn_synchronize(c->s[k]) ? -1 : clock_ms(o) - start;
 }
 
 void close_copies(struct copies *c)
@@ -173,6 +174,7 @@ void choose_stores(yard *y, yard_fn *fn)
 static bool make_hand(struct setup *u, const struct options *o)
 {
     int64_t n, c;
+    if (!strcmp(tn_device_name(u->in[0].s), "cuda")) return true; /* those by hand are for a processor */
     if (!(u->hand = yard_find(u->f->name))) return true;
     shape_of(o->shape, &n, &c);
     yard y = {.n = n, .c = c, .g = u->host_g, .p = 0.1, .seed = 1, .draw = CHECK_DRAW};

@@ -11,6 +11,16 @@ const char *tn_device_name(const tn_session *s)
     return s ? s->device->name : "none";
 }
 
+int tn_synchronize(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    if (s->graph.error.status) return s->graph.error.status;
+    const int status = s->device->sync(s->device);
+    if (status) return tn_fail(s, status, "synchronize", "%s", s->device->failure.text);
+    tn_check_fault(s);
+    return s->graph.error.status;
+}
+
 int tn_threads(const tn_session *s)
 {
     return s ? s->device->threads : 0;

@@ -1,35 +1,49 @@
 #!/bin/sh
-# check.sh - what `make gpu-check` does on a machine with a GPU: builds, runs the suite on it, compares fused with eager
-# and with PyTorch and JAX in the same run, and puts some tests under compute-sanitizer. It needs cc and nvcc's toolkit,
-# and python3 with torch and jax for the rivals; no network, no cmocka, no oneDNN.
+# check.sh - what `make gpu-check` does on a machine with a GPU, in stages that each end within minutes:
 #
-# Each stage is stopped by itself after its own time, all within nine minutes, and what it said goes to
-# tests/gpu/RESULTS.md at once, so that an interrupted run leaves what it had seen. Exit status 1 if the build or a test
-# failed or a sanitizer found something.
+#   build       the library, examples, benchmarks and the suite
+#   suite       the suite on the GPU
+#   models      the examples train
+#   fused       each operator, fused beside eager
+#   rivals      training steps beside PyTorch and JAX in the same run, with TF32 off and then on
+#   large       a GPT that fills the chip, in f32 and bf16, beside the same rivals
+#   sanitize    some tests under compute-sanitizer
+#
+#   make gpu-check                                     all of them
+#   make gpu-check STAGES="build suite" RESULTS=seen   some; a summary and each command's whole output below seen/
+#
+# It needs cc and the CUDA toolkit, and python3 with torch and jax for the rivals; no network, no cmocka, no oneDNN, no stb.
+# A command that fails, or is stopped after its own time, leaves the others; what it said is written down at once, so that
+# an interrupted run leaves what it had seen. Exit status 1 if the build or a test failed or a sanitizer found something.
+# REHEARSAL=1 asks for next to nothing of each command: all of it runs on a simulated GPU (tests/test_gpu_check.sh).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 BUILD=${BUILD:-build} GPU_BUILT=${GPU_BUILT:-$BUILD/tests} MAKE=${MAKE:-make} PYTHON=${PYTHON:-python3}
-results=${RESULTS:-tests/gpu/RESULTS.md}
-log=$(mktemp -d) || exit 1
-trap 'rm -rf "$log"' EXIT
+results=${RESULTS:+$RESULTS/RESULTS.md}
+results=${results:-tests/gpu/RESULTS.md}
+logs=${RESULTS:-$BUILD/gpu-check}
+stages=${STAGES:-build suite models fused rivals large sanitize}
 failed=0
+
+steps() { # FULL SMALL: which of the two
+    if [ -n "${REHEARSAL:-}" ]; then echo "$2"; else echo "$1"; fi
+}
 
 say() {
     echo "$*"
     echo "$*" >>"$results"
 }
 
-block() { # FILE LINES: its last lines, as they are
-    printf '```\n' >>"$results"
-    tail -n "$2" "$1" | tee -a "$results"
-    printf '```\n' >>"$results"
+has() { # STAGE
+    case " $stages " in *" $1 "*) return 0 ;; esac
+    return 1
 }
 
-stage() { # SECONDS LINES TITLE COMMAND...: runs it; its last lines go to the results
-    seconds=$1 lines=$2 title=$3
+run() { # NAME SECONDS LINES COMMAND...: its whole output goes to logs, its last lines to the results
+    name=$1 seconds=$2 lines=$3
     shift 3
     begin=$(date +%s)
-    timeout -k 5 "$seconds" "$@" >"$log/out" 2>&1
+    timeout -k 5 "$seconds" "$@" >"$logs/$name.log" 2>&1
     status=$?
     took=$(($(date +%s) - begin))
     case $status in
@@ -38,45 +52,84 @@ stage() { # SECONDS LINES TITLE COMMAND...: runs it; its last lines go to the re
     *) end="exit status $status" ;;
     esac
     say ""
-    say "### $title: $end, $took s"
+    say "### $name: $end, $took s"
     say ""
-    block "$log/out" "$lines"
+    printf '```\n' >>"$results"
+    tail -n "$lines" "$logs/$name.log" | tee -a "$results"
+    printf '```\n' >>"$results"
     return $status
 }
 
+for stage in $stages; do
+    case $stage in
+    build | suite | models | fused | rivals | large | sanitize) ;;
+    *) echo "gpu-check: there is no stage $stage" >&2 && exit 2 ;;
+    esac
+done
 if ! command -v nvidia-smi >/dev/null || ! gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader); then
     echo "gpu-check: no GPU here (nvidia-smi does not answer)" >&2
     exit 1
 fi
+mkdir -p "$logs" || exit 1
 [ -s "$results" ] && sed -i '/^Not yet measured/d' "$results"
+python_has() { "$PYTHON" -c "import $1; print('$2', $1.__version__)" 2>/dev/null || echo "no $2"; }
 say ""
 say "## $(date -u +%Y-%m-%d): $(echo "$gpu" | head -n 1)"
 say ""
-say "Commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(cc --version | head -n 1), $(nvcc --version 2>/dev/null | grep release || echo 'no nvcc'), $("$PYTHON" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null || echo 'no PyTorch'), $("$PYTHON" -c 'import jax; print("JAX", jax.__version__)' 2>/dev/null || echo 'no JAX')."
+say "Commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(cc --version | head -n 1), $(nvcc --version 2>/dev/null | grep release || echo 'no nvcc'), $(python_has torch PyTorch), $(python_has jax JAX). Stages: $stages."
 
-stage 100 3 build "$MAKE" -j"${JOBS:-4}" gpu-tests || exit 1
-
-export TENSOR_CACHE="$log/cache"
-# shellcheck disable=SC2046,SC2086
-stage 150 40 "the suite on the GPU" env TEST_TIMEOUT=140 TEST_JOBS="${JOBS:-4}" \
-    TEST_ENV="TENSOR_DEVICE=cuda TENSOR_CACHE=$log/cache" BUILD="$BUILD" \
-    sh tests/run.sh $(for t in $GPU_TESTS; do echo "$GPU_BUILT/$t"; done) || failed=1
-if [ -n "${HAVE_STB:-}" ]; then
-    stage 20 3 "mnist_cnn" "$BUILD/mnist_cnn" --device cuda --quiet --steps 400 || failed=1
-else
-    say "" && say "### mnist_cnn: left out, no stb to read the images with"
+if has build; then
+    run build 240 3 "$MAKE" -j"${JOBS:-$(nproc)}" gpu-tests || exit 1
 fi
-stage 30 3 "gpt" "$BUILD/gpt" --device cuda --quiet --steps 1000 --sample 0 || failed=1
-stage 60 70 "fused beside eager" "$BUILD/fused_vs_eager" --device cuda --case all --shape dram --rounds 5 --patience 0 || failed=1
-stage 100 40 "training steps beside PyTorch and JAX" "$PYTHON" bench/rivals.py --device cuda --rounds 3 --build "$BUILD" || :
-
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-for tool in memcheck racecheck; do
-    for test in $SANITIZED; do
-        [ -n "$sanitizer" ] || { say "" && say "### $tool $test: refused, no compute-sanitizer on this machine" && continue; }
-        TENSOR_DEVICE=cuda stage 20 6 "compute-sanitizer $tool, $test" "$sanitizer" --tool "$tool" --error-exitcode 9 \
-            "$GPU_BUILT/$test"
-        [ $? -ne 9 ] || failed=1 # another status: refused, or stopped, which is written down
+export TENSOR_CACHE="$logs/cache"
+if has suite; then
+    # shellcheck disable=SC2046,SC2086
+    run suite 400 60 env TEST_TIMEOUT=390 TEST_JOBS="${JOBS:-4}" BUILD="$logs" \
+        TEST_ENV="TENSOR_DEVICE=cuda TENSOR_CACHE=$TENSOR_CACHE" \
+        sh tests/run.sh $(for t in $GPU_TESTS; do echo "$GPU_BUILT/$t"; done) || failed=1
+fi
+if has models; then
+    digits=data/digits
+    if [ -z "${HAVE_STB:-}" ]; then # nothing here reads the images of data/digits: the same, drawn again, as plain IDX files
+        digits=$logs/digits
+        mkdir -p "$digits" && cc -O1 -o "$logs/make_digits" data/make_digits.c -lm && "$logs/make_digits" "$digits" 1 idx
+    fi
+    run mnist_cnn 60 3 "$BUILD/mnist_cnn" --device cuda --data "$digits" --quiet --steps "$(steps 400 2)" || failed=1
+    # shellcheck disable=SC2046
+    run gpt 60 3 "$BUILD/gpt" --device cuda --quiet --steps "$(steps 1000 2)" --sample 0 $(steps '' '--layers 1 --ctx 16 --batch 2') || failed=1
+fi
+if has fused; then
+    run fused_vs_eager 240 80 "$BUILD/fused_vs_eager" --device cuda --case "$(steps all softmax)" --shape "$(steps dram small)" \
+        --rounds "$(steps 5 1)" --patience 0 --json "$logs/fused_vs_eager.json" || failed=1
+fi
+rivals() { # MODEL OPTION...: what is missing here is said in the log, and is no failure
+    beside=$1
+    shift
+    for tf32 in off on; do
+        # shellcheck disable=SC2046
+        run "$beside-tf32-$tf32" 280 40 "$PYTHON" bench/rivals.py $([ $tf32 = off ] || echo --tf32) --device cuda \
+            --rounds "$(steps 3 1)" --steps "$(steps 40 1)" --build "$BUILD" --json "$logs/$beside-tf32-$tf32.json" "$@" || :
     done
-done
+}
+if has rivals; then
+    rivals mnist_cnn-beside-rivals --models mnist_cnn
+    rivals gpt-beside-rivals --models gpt
+fi
+if has large; then
+    rivals large-gpt-beside-rivals --models gpt --layers "$(steps 12 1)" --heads "$(steps 12 2)" --dim "$(steps 768 32)" \
+        --ctx "$(steps 1024 16)" --batch "$(steps 8 2)"
+    run large-gpt-bf16 120 6 env TENSOR_PRECISION=bf16 "$BUILD/gpt" --device cuda --quiet --sample 0 --steps "$(steps 60 2)" \
+        --layers "$(steps 12 1)" --heads "$(steps 12 2)" --dim "$(steps 768 32)" --ctx "$(steps 1024 16)" --batch "$(steps 8 2)" \
+        --log "$logs/large-gpt-bf16.jsonl" || failed=1
+fi
+if has sanitize; then
+    sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+    for tool in memcheck racecheck; do
+        for test in $SANITIZED; do
+            [ -n "$sanitizer" ] || { say "" && say "### $tool $test: refused, no compute-sanitizer on this machine" && continue; }
+            TENSOR_DEVICE=cuda run "$tool-$test" 120 6 "$sanitizer" --tool "$tool" --error-exitcode 9 "$GPU_BUILT/$test"
+            [ $? -ne 9 ] || failed=1 # another status: refused, or stopped, which is written down
+        done
+    done
+fi
 exit $failed
