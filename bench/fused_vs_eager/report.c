@@ -57,8 +57,8 @@ void print_models(const struct model_row *m, int n)
     }
     for (int i = 0; i < n; i++) {
         const double over = m[i].fused_ms / m[i].floor_ms;
-        printf("\n%s\n  library calls alone take %.3f ms; with what kernels must move it is %.3f ms\n",
-               m[i].name, m[i].library_ms, m[i].floor_ms);
+        printf("\n%s\n  library calls alone: %.3f ms; with what kernels must move: %.3f ms\n", m[i].name,
+               m[i].library_ms, m[i].floor_ms);
         if (m[i].rounds.quiet) /* else they compare times of different moments */
             printf("  the fused step takes %.2f%s times that, and %.2f times the predicted %.3f ms\n", over,
                    over > 1.35 ? "!" : "", m[i].fused_ms / m[i].predicted_ms, m[i].predicted_ms);
