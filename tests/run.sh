@@ -50,14 +50,13 @@ one() {
     name=$(basename "$1" .sh)
     case $1 in *.sh) set -- sh "$1" ;; esac
     cache=$CACHES/$name
-    # What is tested is mostly which values meet where, which does not depend on how far kernels are optimised; that they are
-    # right as users get them, too, is seen by those that are about kernels' numbers, compiler and cache, and by the examples.
-    # What is random compiles thousands and runs each once: not optimised at all here, and so in make test-long.
-    opt=TENSOR_KERNEL_OPT=1
+    # What is tested is mostly which values meet where, which does not depend on how far kernels are optimised: those of
+    # most tests are not, which takes gcc a third of the time. That they are right as users get them, too, is seen by the
+    # tests that are about fusion and about kernels' numbers, compiler and cache, and by the examples.
+    opt=TENSOR_KERNEL_OPT=0
     case $name in
-    test_random_graphs | test_random_programs | test_random_training | test_replay | test_traps | test_integers | test_half | test_scaling) opt=TENSOR_KERNEL_OPT=0 ;;
     test_golden | test_math | test_conv | test_gemm | test_special | test_cpu_* | test_kcache | test_settings | test_texts) opt= ;;
-    test_readme | test_gpt | test_fused_vs_eager | test_locale | test_install | test_public) opt= ;;
+    test_readme | test_gpt | test_fused_vs_eager | test_locale | test_install | test_public | test_fusion) opt= ;;
     esac
     # What the sanitizers watch is what memory kernels touch, at any level: gcc takes a third of the time for none. Some
     # programs run their kernels for longer than gcc takes for them.

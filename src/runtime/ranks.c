@@ -4,6 +4,7 @@
 
 #include "../comm/comm.h"
 #include "../core/hash.h"
+#include "../core/print.h"
 #include "log.h"
 
 #include <string.h>
@@ -93,7 +94,7 @@ static int fail(tn_session *s, int status, const char *format, ...)
     char text[1000];
     va_list ap;
     va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
+    tn_vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     s->ranks->told = true;
     if (!s->graph.error.status) tn_fail(s, status, "ranks", "%s", text);

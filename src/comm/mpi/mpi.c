@@ -113,6 +113,12 @@ static int await(mpi *m, int n, MPI_Request *r, double timeout)
     }
 }
 
+/* The time limit as texts tell it. */
+static long limit(const mpi *m)
+{
+    return (long)(m->timeout + 0.999);
+}
+
 /* A call that begins something, and its end. */
 static int finish(mpi *m, int code, MPI_Request *r)
 {
@@ -121,7 +127,7 @@ static int finish(mpi *m, int code, MPI_Request *r)
     if (code) return fail_mpi(m, "a rank cannot be reached", code);
     const int left = await(m, 1, r, m->timeout);
     if (left <= 0) return left;
-    snprintf(why, sizeof why, "a rank has fallen silent for %g s (TENSOR_COMM_TIMEOUT)", m->timeout);
+    snprintf(why, sizeof why, "a rank has fallen silent for %ld s (TENSOR_COMM_TIMEOUT)", limit(m));
     return fail(m, why);
 }
 
@@ -209,8 +215,8 @@ static void name_silent(mpi *m, int rounds)
             silent = silent || m->request[k * m->c.size + r] != MPI_REQUEST_NULL;
         if (silent && missing++ < 8) n += snprintf(who + n, sizeof who - (size_t)n, "%s%d", n ? ", " : "", r);
     }
-    snprintf(why, sizeof why, "rank %s%s ha%s said nothing for %g s (TENSOR_COMM_TIMEOUT)", who,
-             missing > 8 ? ", .." : "", missing > 1 ? "ve" : "s", m->timeout);
+    snprintf(why, sizeof why, "rank %s%s ha%s said nothing for %ld s (TENSOR_COMM_TIMEOUT)", who,
+             missing > 8 ? ", .." : "", missing > 1 ? "ve" : "s", limit(m));
     fail(m, why);
 }
 

@@ -17,7 +17,11 @@
 #if defined(__CUDACC__)
 #define TN_FN_LARGE static __device__ __attribute__((unused))
 #elif defined(__GNUC__)
+#ifdef __OPTIMIZE__
 #define TN_FN_LARGE static __attribute__((unused))
+#else /* as code that is not optimised keeps what is unused unless it is inline, at twice the time */
+#define TN_FN_LARGE static inline __attribute__((unused))
+#endif
 #else
 #define TN_FN_LARGE static
 #endif

@@ -34,9 +34,15 @@ TN_FN void tn_stream_line(void *to, const void *from)
 #endif
 }
 
+#ifdef __OPTIMIZE__
+#define TN_FN_APART static __attribute__((noinline, unused))
+#else /* see TN_FN_LARGE */
+#define TN_FN_APART static inline __attribute__((unused))
+#endif
+
 /* Writes a piece of any length to any address: bytes before the first whole line and behind the last by plain
  * stores. */
-__attribute__((noinline, unused)) static void tn_stream_apart(char *q, const char *p, int64_t bytes)
+TN_FN_APART void tn_stream_apart(char *q, const char *p, int64_t bytes)
 {
     const bool words = ((uintptr_t)q | (uintptr_t)p | (uint64_t)bytes) % 4 == 0;
     const int step = words ? 4 : 1;

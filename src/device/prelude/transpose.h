@@ -52,8 +52,8 @@ TN_FN void tn_turn_square(char *to, int64_t to_line, const char *from, int64_t f
 
 /* to[c * to_line + l] = from[l * from_line + c] for l < lines, c < columns: elements of 4 bytes, strides in
  * elements. */
-static __attribute__((unused)) void tn_turn(void *to, int64_t to_line, const void *from, int64_t from_line,
-                                            int64_t lines, int64_t columns)
+TN_FN_LARGE void tn_turn(void *to, int64_t to_line, const void *from, int64_t from_line, int64_t lines,
+                         int64_t columns)
 {
     typedef uint32_t word __attribute__((may_alias));
     word *t = (word *)to;
