@@ -59,8 +59,9 @@ TN_API int tn_export_input(tn_tensor *x, const char *name);
  * what an output or an assignment needs is in the file. */
 TN_API int tn_export_output(tn_tensor *x, const char *name);
 
-/* Writes both files, whole or not at all. 0, or a status, which is also set in the session: TN_E_STATE where no step
- * has run since tn_export_begin, or one did in several parts; TN_E_UNSUPPORTED, TN_E_IO, TN_E_NOMEM. */
+/* Writes both files, each whole or not at all; a .c does not compile beside the .h of another export. 0, or a
+ * status, which is also set in the session: TN_E_STATE where no step has run since tn_export_begin, or one did in
+ * several parts; TN_E_UNSUPPORTED, TN_E_IO, TN_E_NOMEM. */
 TN_API int tn_export_end(tn_session *s);
 
 /* For optimizers. x is the result of tn_mul_scalar, called in this step, with a number that is different in each:

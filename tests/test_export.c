@@ -275,7 +275,11 @@ static void trains_alike(bool images)
     assert_int_equal(m.set(m.m, "first.bias", some, 19), 19);
     unload(&m);
     if (images) needs_nothing();
+    assert_int_equal(run("mkdir -p other && mv model.h other/model.h"), 0);
     infers_alike(&n);
+    assert_int_equal(run("cp model.c other && ! cc -c other/model.c -o other/model.o 2>said && grep 'of "
+                         "another export' said"),
+                     0);
     assert_int_equal(tn_close(n.s), 0);
 }
 
@@ -576,6 +580,18 @@ TEST(what_cannot_be_exported_is_an_error_that_says_why)
     tn_step_end(s);
     assert_int_not_equal(tn_export_end(s), 0);
     said(s);
+
+    /* they are named by the program's calls in the middle of a step, too */
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(tn_export_begin(s, in_base("half.c")), 0);
+        tn_step_begin(s);
+        x = tn_cast(tn_from(s, v, TN_F32, TN_SHAPE(2, 2)), k ? TN_F64 : TN_F16);
+        tn_export_output(tn_cast(k ? tn_matmul(x, x) : tn_sum(tn_exp(x), TN_AXES(0), true), TN_F32), "y");
+        tn_step_end(s);
+        assert_int_equal(tn_export_end(s), TN_E_UNSUPPORTED);
+        text = said(s);
+        if (!strstr(text, "test_export.c:") || !strstr(text, "f32")) fail_msg("%s", text);
+    }
 
     /* outside of an export the calls do nothing; one that is not ended goes with the session */
     tn_step_begin(s);

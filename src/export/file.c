@@ -95,7 +95,16 @@ static void put_header(const tn_export *x, tn_growing *t)
                "/* The other way round, where count is its count; else nothing happens. */\n"
                "int64_t %s_set(%s *m, const char *name, const float *from, int64_t count);\n",
                x->name, x->name);
-    tn_put(t, "\n#endif\n");
+}
+
+/* Of what both files say: a .c beside the .h of another export, as a second file that could not be written
+ * leaves it, does not compile. FNV-1a; never 0, which is what #if takes for a macro that is not there. */
+static unsigned long digest_of(const tn_growing *a, const tn_growing *b)
+{
+    uint32_t d = 2166136261u;
+    for (int k = 0; k < 2; k++)
+        for (const char *c = k ? b->p : a->p; c && *c; c++) d = (d ^ (unsigned char)*c) * 16777619u;
+    return d ? d : 1;
 }
 
 /* ---- values ---- */
@@ -259,7 +268,7 @@ static void put_names(const tn_export *x, tn_growing *t)
 
 /* ---- the whole ---- */
 
-static void put_opening(const tn_export *x, tn_growing *t)
+static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
 {
     double weights = 0, state = (double)x->arena_bytes;
     for (int i = 0; i < x->n_region; i++)
@@ -276,10 +285,12 @@ static void put_opening(const tn_export *x, tn_growing *t)
            x->stack_bytes + (x->macs > 0 ? 26 * 1024u : 0u) + 512, x->macs, x->name, action(x),
            x->table.p ? x->table.p : "", x->name, action(x));
     tn_put(t,
-           "#include \"%s.h\"\n\n#define bool  _Bool\n#define true  1\n#define false 0\n#if "
+           "#include \"%s.h\"\n\n#if %s_PAIR != 0x%08lxu\n#error \"this %s.h is of another export than this "
+           "%s.c\"\n#endif\n\n"
+           "#define bool  _Bool\n#define true  1\n#define false 0\n#if "
            "defined(__clang__)\n#pragma STDC FP_CONTRACT "
            "OFF\n#endif\n\n",
-           x->name);
+           x->name, x->name, digest, x->name, x->name);
 }
 
 static int write_text(FILE *f, void *user)
@@ -302,19 +313,22 @@ int ex_write_files(tn_export *x)
 {
     tn_growing h = {0}, c = {0}, own = {0};
     char missing[EXPORT_NAME];
-    put_opening(x, &c);
     put_arrays(x, &own);
     tn_put(&own, "%s", x->kernels.p ? x->kernels.p : "");
     put_init(x, &own);
     put_action(x, &own);
     put_names(x, &own);
+    put_header(x, &h);
+    const unsigned long digest = digest_of(&own, &h);
+    tn_put(&h, "\n#define %s_PAIR 0x%08lxu /* as in %s.c: they are of one export */\n\n#endif\n", x->name,
+           digest, x->name);
+    put_opening(x, digest, &c);
     const bool all = ex_pick(&c, own.p ? own.p : "", missing);
     if (own.p && strstr(own.p, "index_fault("))
         tn_put(&c, "/* An index that is out of range: the call ends behind the kernel that met it. */\n"
                    "static void index_fault(int *fault, int64_t where, int64_t value)\n{\n    (void)where;\n "
                    "   (void)value;\n    *fault = 1;\n}\n\n");
     tn_put(&c, "%s", own.p ? own.p : "");
-    put_header(x, &h);
     if (own.failed && !c.failed) c.failed = own.failed;
     int status = all ? write_file(x, x->path, &c)
                      : ex_fail(x, TN_E_UNSUPPORTED, "%s has no text that needs no library", missing);

@@ -66,6 +66,14 @@ static void unique_var(tn_export *x, const char *want, char *out)
     }
 }
 
+static void refuse_dtype(tn_export *x, const tn_tensor *t, tn_dtype d)
+{
+    char of[200] = "a value";
+    if (t) tn_node_where(t, of, sizeof of);
+    ex_fail(x, TN_E_UNSUPPORTED, "%s is of %s, for which C99 has no type: export a step in f32", of,
+            tn_dtype_name(d));
+}
+
 /* The variable that points to what lies in a slot, declared when it is first asked for. */
 static const char *var_of(tn_export *x, int slot)
 {
@@ -76,8 +84,7 @@ static const char *var_of(tn_export *x, int slot)
     char *v = x->var[slot];
     if (*v) return v;
     if (!type) {
-        ex_fail(x, TN_E_UNSUPPORTED, "elements of %s, as in slot %d, have no type in such a file",
-                tn_dtype_name(p->dtype), slot);
+        refuse_dtype(x, t, p->dtype);
         return "0";
     }
     if (p->kind == EX_MARK && !p->offset) {
@@ -213,6 +220,12 @@ static void write_kernel(tn_export *x, const tn_step *st, tn_growing *calls)
 {
     char begin[160];
     const char *text = st->source.text;
+    for (int i = 0; i < st->n_nodes; i++) { /* those that are in no memory, too */
+        const tn_tensor *t = x->f->node.at[x->plan->node_of[st->first_node + i]];
+        if (t->dtype != TN_F16 && t->dtype != TN_BF16) continue;
+        refuse_dtype(x, t, t->dtype);
+        return;
+    }
     for (int second = 0; second < 2; second++) {
         ex_function fn;
         if (second && !st->grid.finish_n) break;
@@ -231,12 +244,21 @@ static void write_kernel(tn_export *x, const tn_step *st, tn_growing *calls)
     }
 }
 
+static void refuse(tn_export *x, const tn_step *st, const char *what, tn_dtype d)
+{
+    tn_growing calls = {0};
+    ex_put_calls(x, st, &calls);
+    ex_fail(x, TN_E_UNSUPPORTED, "%s: a %s of %s is not written as C99: compute it in f32",
+            calls.p ? calls.p : st->name, what, tn_dtype_name(d));
+    tn_growing_free(&calls);
+}
+
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_gemm *g = &st->gemm;
     char a[LINE], b[LINE], bias[LINE], c[LINE];
     if (g->dtype != TN_F32) {
-        ex_fail(x, TN_E_UNSUPPORTED, "a product of %s", tn_dtype_name(g->dtype));
+        refuse(x, st, "product", g->dtype);
         return;
     }
     operand(x, st, 0, a, sizeof a);
@@ -272,7 +294,7 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
     const tn_conv2d_desc *d = &st->conv;
     char in0[LINE], in1[LINE], bias[LINE], out[LINE];
     if (d->dtype != TN_F32) {
-        ex_fail(x, TN_E_UNSUPPORTED, "a convolution of %s", tn_dtype_name(d->dtype));
+        refuse(x, st, "convolution", d->dtype);
         return;
     }
     operand(x, st, 0, in0, sizeof in0);
