@@ -243,7 +243,7 @@ typedef struct tn_norm_options {
     double eps;      /* 0 means 1e-5 */
     double momentum; /* batch_norm: running += momentum * (batch - running); 0 means 0.1 */
     int ndim;        /* layer_norm, rms_norm: how many trailing axes form a row; 0 means weight's, or 1 */
-    bool sync;       /* batch_norm: the batch's statistics are those of all ranks (tn_ranks), each counting the same */
+    bool sync;       /* batch_norm: the batch's statistics are those of all ranks (tn_ranks), by their items */
     size_t size;
 } tn_norm_options;
 /* Norms have x's dtype, f32 where it is no floating one, whatever those of weight and bias: f16 and bf16 may have
