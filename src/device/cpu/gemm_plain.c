@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum {
+    A_ROWS = 24,           /* of A packed at once where it is read along k: 40 KiB of a stack that may be 128 */
     TILE_COLS = 256,       /* nt at most: kc x nt of B is 384 KiB */
     NARROW_ROWS = 48,      /* mt at most where C is 16 bits wide and its tile is summed on the stack */
     PACK_LIMIT = 16 << 20, /* bytes of packed B at a time */
@@ -84,15 +85,21 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
     }
 }
 
+static inline __attribute__((always_inline)) void copy_rows(size_t bytes, const char *s, int64_t lds, char *d,
+                                                            int64_t ldd, int64_t rows)
+{
+    for (int64_t p = 0; p < rows; p++) memcpy(d + p * ldd, s + p * lds, bytes);
+}
+
 /* One block of A, rows i0.., columns p0.., in the layout its strides make cheap. Returns whether by k. */
 static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0, int64_t kc, void *dst)
 {
     const tn_gemm *g = w->g;
-    int mr = w->kern->mr, up = (rows + 3) / 4 * 4;
+    int mr = w->kern->mr;
     int64_t ld = w->kern->a_ld;
     char *d = dst;
     if (g->a_col == 1) {
-        for (int i = 0; i < up; i++, d += ld * (int64_t)w->cs) {
+        for (int i = 0; i < (rows + 3) / 4 * 4; i++, d += ld * (int64_t)w->cs) {
             if (i < rows)
                 tn_widen_floats(g->dtype, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
             else
@@ -100,13 +107,32 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0
         }
         return false;
     }
+    /* Along k: several blocks at once, since one takes less of a row than the line that is fetched. */
     const char *s = at(a, p0 * g->a_col + i0, w->es);
-    for (int64_t p = 0; p < kc; p++, s += g->a_col * (int64_t)w->es, d += (size_t)mr * w->cs) {
-        if (w->es == w->cs && rows == TN_GEMM_MAX_MR && w->cs == 4)
-            memcpy(d, s, TN_GEMM_MAX_MR * 4); /* the usual size, as a constant */
-        else
-            tn_widen_floats(g->dtype, s, d, rows);
-        if (rows < up) memset(d + (size_t)rows * w->cs, 0, (size_t)(up - rows) * w->cs);
+    int64_t lda = g->a_col * (int64_t)w->es, block = kc * mr * (int64_t)w->cs;
+    for (; rows > 0; rows -= mr, s += (size_t)mr * w->es, d += block) {
+        size_t n = (size_t)(rows < mr ? rows : mr), up = (n + 3) / 4 * 4;
+        size_t bytes = w->es == w->cs && n == up ? n * w->es : 0;
+        const char *from = s;
+        char *to = d;
+        switch (bytes) { /* the usual ones, as constants */
+        case 16:
+            copy_rows(16, s, lda, d, block / kc, kc);
+            continue;
+        case 32:
+            copy_rows(32, s, lda, d, block / kc, kc);
+            continue;
+        case 48:
+            copy_rows(48, s, lda, d, block / kc, kc);
+            continue;
+        case 96:
+            copy_rows(96, s, lda, d, block / kc, kc);
+            continue;
+        }
+        for (int64_t p = 0; p < kc; p++, from += lda, to += block / kc) {
+            tn_widen_floats(g->dtype, from, to, (int64_t)n);
+            memset(to + n * w->cs, 0, (up - n) * w->cs);
+        }
     }
     return true;
 }
@@ -116,7 +142,9 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
 {
     const tn_gemm *g = w->g;
     const tn_gemm_kernel *kn = w->kern;
-    _Alignas(64) char a_block[TN_GEMM_A_BYTES];
+    _Alignas(64) char a_blocks[A_ROWS / TN_GEMM_MAX_MR * TN_GEMM_A_BYTES];
+    const int64_t blocks = g->a_col != 1 && !w->src->a ? A_ROWS / kn->mr : 1;
+    bool by_k = true;
     float wide_c[NARROW_ROWS * TILE_COLS], wide_bias[TILE_COLS];
     const void *a = at(g->a, batch_offset(g, g->a_batch, e), w->es);
     const char *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
@@ -138,9 +166,14 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
         int64_t kc = tn_min64(kn->kc, g->k - p0);
         bool last = p0 + kc == g->k;
         for (int64_t i = i0; i < i1; i += kn->mr) {
-            tn_gemm_block blk = {.rows = (int)tn_min64(kn->mr, i1 - i), .kc = kc, .a = a_block};
-            blk.a_by_k = w->src->a ? w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_block)
-                                   : pack_a(w, a, i, blk.rows, p0, kc, a_block);
+            int64_t q = (i - i0) / kn->mr % blocks;
+            tn_gemm_block blk = {.rows = (int)tn_min64(kn->mr, i1 - i), .kc = kc};
+            if (w->src->a)
+                by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
+            else if (q == 0)
+                by_k = pack_a(w, a, i, (int)tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
+            blk.a = a_blocks + q * kc * kn->mr * (int64_t)w->cs;
+            blk.a_by_k = by_k;
             blk.accumulate = p0 > 0;
             blk.relu = last && g->epilogue == TN_EPI_RELU;
             blk.ldc = ldc;
@@ -258,7 +291,8 @@ static void cut(job *w, int64_t cols)
     int64_t rows = CHUNK_FLOPS / row > 240 ? 240 : (int64_t)(CHUNK_FLOPS / row);
     rows = tn_max64(rows, 2 * mr);
     if (w->es != w->cs) rows = tn_min64(rows, NARROW_ROWS);
-    w->m_tiles = tn_ceil_div(g->m, rows);
+    /* In fours, so that 2 or 4 threads end together. */
+    w->m_tiles = tn_ceil_div(tn_ceil_div(g->m, rows), 4) * 4;
     w->mt = tn_ceil_div(tn_ceil_div(g->m, w->m_tiles), mr) * mr;
     w->m_tiles = tn_ceil_div(g->m, w->mt);
 }
@@ -280,7 +314,7 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     bool small = batches > 1 && flops <= SMALL_FLOPS;
     w.shared = shared && !small;
-    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 64;
+    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 128;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 
     int64_t limit = tn_max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
