@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    A_ROWS = 24,           /* of A packed at once where it is read along k: 40 KiB of a stack that may be 128 */
+    A_ROWS = 24,           /* of A packed at once where it is read along k; on the stack */
     TILE_COLS = 256,       /* nt at most: kc x nt of B is 384 KiB */
     NARROW_ROWS = 48,      /* mt at most where C is 16 bits wide and its tile is summed on the stack */
     PACK_LIMIT = 16 << 20, /* bytes of packed B at a time */
