@@ -121,13 +121,14 @@ SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
 FVE := $(wildcard bench/fused_vs_eager/*.c)
+ZOO := $(wildcard bench/zoo/*.c)
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 TENSOR := $(wildcard tools/*.c)
 HEADERS := $(wildcard include/*.h)
 
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
-all: lib examples tools $(BUILD)/fused_vs_eager $(BUILD)/tensor
+all: lib examples tools $(BUILD)/fused_vs_eager $(BUILD)/zoo $(BUILD)/tensor
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so $(MPI)
 examples: $(EXAMPLES)
 tools: $(TOOLS)
@@ -223,7 +224,8 @@ $(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
 	$(call link,$(APPCFLAGS)) $(BUILD)/libtensor.a $(TAIL)
 $(BUILD)/fused_vs_eager: $(FVE:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
 $(BUILD)/tensor: $(TENSOR:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
-$(BUILD)/fused_vs_eager $(BUILD)/tensor:
+$(BUILD)/zoo: $(ZOO:%.c=$(BUILD)/fve/%.o) $(BUILD)/internal.a
+$(BUILD)/fused_vs_eager $(BUILD)/tensor $(BUILD)/zoo:
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(TAIL)
 $(BUILD)/fve/bench/fused_vs_eager/yard%.o: FVEFLAGS := -O3 $(NATIVE)
@@ -255,7 +257,7 @@ $(BUILD)/long/%: tests/long/%.c $(BUILD)/flags | $(BUILD)/long
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS) $(KERNELFLAGS) -I.) -pthread -lm
 
--include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(TENSOR:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/stand-in/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
+-include $(OBJ:.o=.d) $(FVE:%.c=$(BUILD)/fve/%.d) $(ZOO:%.c=$(BUILD)/fve/%.d) $(TENSOR:%.c=$(BUILD)/fve/%.d) $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d $(BUILD)/stand-in/*.d $(BUILD)/bench/*.d $(BUILD)/long/*.d)
 
 # ---- the simulated GPU ----------------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ static int copy_like(const tn_launch *l)
     return i;
 }
 
-static void find_bandwidth(tn_session *s, tn_view *v)
+void tn_view_copies(tn_session *s, tn_view *v)
 {
     if (v->total.ms <= 0) return;
     unsigned sizes = 1u << (TN_COPIES - 1);
@@ -277,7 +277,7 @@ static int tell(tn_session *s, tn_growing *t, void (*write)(tn_session *, const 
     tn_view v;
     int status = tn_view_make(s, &v);
     if (status == TN_E_NOMEM) return status;
-    if (v.log) find_bandwidth(s, &v);
+    if (v.log) tn_view_copies(s, &v);
     write(s, &v, t);
     tn_view_free(&v);
     return t->failed ? TN_E_NOMEM : TN_OK;

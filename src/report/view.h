@@ -78,6 +78,8 @@ typedef struct tn_view {
 int tn_view_make(tn_session *s, tn_view *v);
 void tn_view_free(tn_view *v);
 void tn_view_add_up(tn_view *v); /* the totals, of the launches */
+/* Fills the times of copies, where launches were timed: measures those that the session has not measured yet. */
+void tn_view_copies(tn_session *s, tn_view *v);
 /* The share of a copy's speed; negative: not measured. */
 static inline double tn_sums_share(const tn_sums *s)
 {
