@@ -138,6 +138,14 @@ int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule)
                    call->name, call->file, call->line, rule);
 }
 
+void fu_hint(const char *name, char out[FU_HINT])
+{
+    const char *dot = name ? strrchr(name, '.') : NULL, *from = dot ? dot + 1 : name ? name : "";
+    size_t n = strlen(from);
+    while (n && strchr("0123456789", from[n - 1])) n--;
+    snprintf(out, FU_HINT, "%.*s", (int)n, from);
+}
+
 tn_dtype fu_compute_dtype(tn_dtype d)
 {
     return d == TN_F16 || d == TN_BF16 ? TN_F32 : d;

@@ -181,6 +181,11 @@ bool fu_note_after(fu_ctx *c, int node, int other); /* node must run after other
 void fu_cut(fu_ctx *c, int from, int to, tn_cut_reason why);
 int fu_fail(fu_ctx *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int fu_broken(fu_ctx *c, const char *pass, int node, const char *rule); /* TN_E_INTERNAL, with that text */
+/* What of the name of a tensor (or of none, NULL) stands in a kernel's text: what is behind its last dot, but
+ * for digits at the end. Layers that differ in their names alone are then one kernel, compiled once. "":
+ * nothing. */
+enum { FU_HINT = 24 };
+void fu_hint(const char *name, char out[FU_HINT]);
 tn_dtype fu_compute_dtype(tn_dtype d); /* what a value of d is carried in: f16 and bf16 in f32 */
 
 /* ---- simplify.c ---- */

@@ -62,7 +62,7 @@ static void sum_by_rows(fu_prog *p)
         v->arg[0] = i;
         u->dtype = v->from = fu_compute_dtype(u->dtype);
         u->node = -1;
-        u->hint = NULL;
+        u->hint[0] = 0;
         u->reduces = row;
         u->vary = p->value[u->arg[0]].vary & ~row;
         v->space = v->reduces = all & ~row;

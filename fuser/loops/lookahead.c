@@ -51,7 +51,7 @@ int64_t fu_copy_program(fu_ctx *c, const tn_tensor *t, const int64_t *whole)
     if (number) v->number = t->base->attr->number;
     if (!fu_place(c, t, &v->slot, &v->offset) && v->kind != FU_NUMBER)
         return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-    v->hint = t->name ? t->name : t->base->name;
+    fu_hint(t->name ? t->name : t->base->name, v->hint);
     int64_t below = 1;
     for (int i = 0; i < t->ndim; i++) {
         p->n_atom += t->shape[i] != 1;

@@ -82,7 +82,7 @@ typedef struct fu_value {
     int64_t offset;
     int node;         /* segment node this is the value of, or -1 */
     int asker;        /* INDEX: the segment node that indexes */
-    const char *hint; /* a name from the user's program, or NULL */
+    char hint[FU_HINT]; /* a name from the user's program, or "" */
     /* schedule */
     int phase;     /* of a value inside the loops: first phase that can compute it; else: how many
                       phases must be over */

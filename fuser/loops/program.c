@@ -198,7 +198,7 @@ static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t ed
         v->extent = 1;
         for (int i = 0; i < t->ndim; i++) v->extent *= t->stride[i] ? t->shape[i] : 1;
     }
-    v->hint = t->name ? t->name : t->base->name;
+    fu_hint(t->name ? t->name : t->base->name, v->hint);
     int id = id_of(b, v);
     for (int i = 0; i < id; i++)
         if (same_load(&b->p->value[i], v)) {
@@ -374,7 +374,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
     i->vary = b->p->value[index].vary;
     i->extent = x->shape[axis];
     i->asker = b->d->member[m];
-    i->hint = t->in[1]->name;
+    fu_hint(t->in[1]->name, i->hint);
     int at = id_of(b, i);
     for (int k = 0; k < at; k++)
         if (b->p->value[k].kind == FU_INDEX && b->p->value[k].arg[0] == index &&
@@ -391,7 +391,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
             fu_spread(b->d, &b->d->map[m].axis[k], x->stride[k], v->stride, &v->shift);
     if (!fu_place(b->c, x, &v->slot, &v->offset)) b->full = true;
     v->vary = b->p->value[at].vary | nonzero(b->d, v->stride);
-    v->hint = x->name ? x->name : x->base->name;
+    fu_hint(x->name ? x->name : x->base->name, v->hint);
     return id_of(b, v);
 }
 
@@ -569,7 +569,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_candidate *cand, const fu_dom
         fu_value *value = &p->value[v];
         if (value->node < 0 || c->node[d->member[m]].t->name) value->node = d->member[m];
         const tn_tensor *t = c->node[d->member[m]].t;
-        if (t->name && value->kind != FU_LOAD && value->kind != FU_PICK) value->hint = t->name;
+        if (t->name && value->kind != FU_LOAD && value->kind != FU_PICK) fu_hint(t->name, value->hint);
     }
     if (b.full) return TN_CUT_SIZE;
     for (int m = 0; m < d->n; m++) {

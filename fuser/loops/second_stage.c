@@ -65,7 +65,7 @@ static void add_partial(stage *s, int id, uint32_t vary)
     load->dtype = load->from = fu_compute_dtype(v->dtype);
     load->slot = s->scratch[id];
     load->node = load->stash = -1;
-    load->hint = "partial";
+    fu_hint("partial", load->hint);
     load->vary = vary;
     int64_t dense = 1;
     for (int a = q->n_atom - 1; a >= 0; a--)

@@ -50,7 +50,7 @@ static void take_inputs(fu_em *e, const fu_prog *first, bool written)
     for (int i = 0; i < e->p->n_value; i++) {
         fu_value *v = &e->p->value[i];
         if (is_load(e, i) && stores(first, v->slot) == written)
-            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, *v->hint ? v->hint : "in");
     }
 }
 

@@ -46,7 +46,7 @@ void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partia
         for (int k = 0; first && k < first->n_value; k++)
             is_partial = is_partial || (fu_is_partial(first, k) && slot[k] == v->slot);
         if (is_partial == partial)
-            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, v->hint ? v->hint : "in");
+            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, *v->hint ? v->hint : "in");
     }
 }
 
@@ -58,16 +58,14 @@ void fu_take_outputs(fu_em *e)
         s->buf = -1;
         if (p->split && !fu_store_full(p, s)) continue;
         const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;
-        const char *want = "out";
-        bool in_place = t && tn_kind_of(t) == TN_KIND_ASSIGN;
-        if (in_place && t->in[0]->name)
-            want = t->in[0]->name;
-        else if (t && t->name)
-            want = t->name;
-        else if (!in_place && p->value[s->value].hint && p->value[s->value].kind == FU_OP)
-            want = p->value[s->value].hint;
-        char text[64];
-        snprintf(text, sizeof text, in_place || (t && t->name) ? "%.24s_out" : "%.24s", want);
+        const bool in_place = t && tn_kind_of(t) == TN_KIND_ASSIGN;
+        const fu_value *v = &p->value[s->value];
+        char name[FU_HINT], text[FU_HINT + 8];
+        fu_hint(in_place && t->in[0]->name ? t->in[0]->name : t ? t->name : NULL, name);
+        if (!*name && !in_place && v->kind == FU_OP && *v->hint)
+            snprintf(text, sizeof text, "%s", v->hint);
+        else
+            snprintf(text, sizeof text, "%s%sout", name, *name ? "_" : "");
         s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
     }
 }
@@ -80,8 +78,9 @@ void fu_describe(fu_em *e, const fu_group *g)
     tn_put(t, "/* %s%s:", e->s->name, p->second ? ", when all parts are done" : "");
     for (int i = 0; i < g->n && !p->second; i++) {
         const tn_tensor *n = e->c->node[g->member[i]].t;
-        tn_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get(n->op)->name, n->name ? ":" : "",
-               n->name ? n->name : "");
+        char name[FU_HINT];
+        fu_hint(n->name, name);
+        tn_put(t, "%s%s%s%s", i % 8 ? " " : "\n *   ", tn_op_get(n->op)->name, *name ? ":" : "", name);
     }
     tn_put(t, "\n * %s schedule over [", form[p->form]);
     for (int i = 0; i < p->n_atom; i++) {

@@ -118,9 +118,9 @@ void fu_name(fu_em *e, fu_value *v)
     if (v->kind == FU_LOAD || v->kind == FU_PICK)
         snprintf(want, sizeof want, "%.20s_i", e->pointer[v->buf]);
     else if (v->kind == FU_INDEX)
-        snprintf(want, sizeof want, "%.20s_at", v->hint ? v->hint : "index");
-    else if (v->hint)
-        snprintf(want, sizeof want, "%.24s", v->hint);
+        snprintf(want, sizeof want, "%.20s_at", *v->hint ? v->hint : "index");
+    else if (*v->hint)
+        snprintf(want, sizeof want, "%s", v->hint);
     else if (v->kind == FU_SCALAR)
         snprintf(want, sizeof want, "s");
     else if (v->kind == FU_IOTA)
