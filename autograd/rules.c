@@ -310,7 +310,10 @@ static tn_tensor *pool_sum_back(const tn_tensor *n, tn_tensor *g)
 
 #define to_x(v)       gin[0] = (v)
 #define no_gradient() (void)0 /* integers, or nothing to pass it on to */
-#define own_rule(n)   tn_error_set((n)->graph, TN_E_GRAD, "attention nodes come with a rule")
+#define no_host_gradient(n)                                                                                  \
+    tn_error_set((n)->graph, TN_E_GRAD,                                                                      \
+                 (n)->attr->host.wanted ? "its gradient has none" : "no .gradient was defined")
+#define own_rule(n) tn_error_set((n)->graph, TN_E_GRAD, "attention nodes come with a rule")
 
 bool tn_backward_of(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {

@@ -41,6 +41,8 @@ static int emit_group(fu_ctx *c, const fu_group *g)
         return fu_emit_attention(c, g);
     case FU_RANKS:
         return fu_emit_ranks(c, g);
+    case FU_HOST:
+        return fu_emit_host(c, g);
     case FU_NOTHING:
         return 0;
     case FU_LOOPS:

@@ -36,7 +36,13 @@ enum {
     TN_SEG_LEAN = 8    /* its kernel asked for more registers than there are: keep less in them */
 };
 
-typedef enum tn_step_kind { TN_STEP_KERNEL, TN_STEP_GEMM, TN_STEP_CONV, TN_STEP_RANKS } tn_step_kind;
+typedef enum tn_step_kind {
+    TN_STEP_KERNEL,
+    TN_STEP_GEMM,
+    TN_STEP_CONV,
+    TN_STEP_RANKS,
+    TN_STEP_HOST
+} tn_step_kind;
 
 typedef struct tn_step {
     tn_step_kind kind;
@@ -48,7 +54,7 @@ typedef struct tn_step {
     int *buf; /* slots whose first element's address, moved on by offset[i] elements of the slot's dtype,
                  becomes args.buf[i], outputs included. GEMM: a, b, bias or -1, c.
                  CONV: in0, in1, bias or -1, out. RANKS: in, out, dense, of dim[0] elements of dim[1]
-                 bytes each */
+                 bytes each. HOST: its node's operands, dense, and out */
     int64_t *offset;
     int n_out; /* the last n_out of them are written */
     int n_dim;

@@ -212,6 +212,8 @@
 #define tn_gru(...) tn_gru_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_define(...)                                                                                               \
     TN_CALL3_(tn_define_with_at, tn_define_options, __VA_ARGS__, .size = sizeof(tn_define_options))
+#define tn_define_host(...)                                                                                          \
+    TN_CALL3_(tn_define_host_with_at, tn_host_options, __VA_ARGS__, .size = sizeof(tn_host_options))
 #define tn_apply(...) TN_CALL1_(tn_apply_with_at, tn_operands, __VA_ARGS__, .size = sizeof(tn_operands))
 #define tn_detach(...) tn_detach_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_backward(loss) tn_backward_at(loss, __FILE__, __LINE__)

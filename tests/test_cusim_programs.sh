@@ -18,6 +18,7 @@ for op in gelu where sum cumsum softmax layer_norm batch_norm matmul conv2d max_
     check "$op" some test_ops "$op"
 done
 check "attention: a_blind_query" some test_attention a_blind_query
+check "functions of the program" some test_own_host called_once_a_step
 for part in a_scale_of_zero a_scale_that_is_annealed what_explain_says; do
     check "attention: $part" some test_attention_written "$part"
 done

@@ -66,6 +66,7 @@ typedef enum fu_room {
     FU_CONCAT,
     FU_ATTENTION,
     FU_RANKS,
+    FU_HOST,
     FU_NOTHING /* its producers have written it */
 } fu_room;
 
@@ -231,9 +232,9 @@ bool fu_lasts(const fu_ctx *c, int i);
 /* Returns true where one kernel of these nodes would assign before it has checked all the indices that they
  * use. */
 bool fu_looks_too_late(const fu_ctx *c, int n, const int *member);
-/* Makes the assignments wait for the nodes that use l, an index that cannot be looked through before the
- * run. */
-int fu_put_behind(fu_ctx *c, fu_lookup *l);
+/* Makes the assignments wait for a node that may fail: one that uses an index which cannot be looked through
+ * before the run, or a function of the user's. */
+int fu_put_behind(fu_ctx *c, int node);
 
 /* ---- fold.c ---- */
 void fu_fold(fu_ctx *c);

@@ -98,6 +98,8 @@ fu_room fu_room_of(const tn_tensor *t)
         return FU_ATTENTION;
     case TN_KIND_RANKS:
         return FU_RANKS;
+    case TN_KIND_HOST:
+        return FU_HOST;
     case TN_KIND_VIEW:
         return t->op == TN_OP_concat && t->n_in > FU_MAX_JOINED ? FU_CONCAT : FU_LOOPS;
     case TN_KIND_LEAF:

@@ -12,6 +12,8 @@
  *   undo    an assignment that such a lookup itself waits for, as it looks into what is assigned, is taken
  *           back where memory is the host's (tn_plan.undo); on a GPU it takes effect
  *
+ * A function of the user's that fails assigns nothing either: assignments wait for it in the same way.
+ *
  * This file lists what is looked up, and orders assignments behind it; loops/lookahead.c decides which of the
  * three it is, and text/checks.c writes the kernels of those ahead. Start with fu_list_lookups.
  */
@@ -159,25 +161,21 @@ static void spread(const edges *e, int node, bool *seen, int *stack)
     }
 }
 
-int fu_put_behind(fu_ctx *c, fu_lookup *l)
+int fu_put_behind(fu_ctx *c, int node)
 {
-    enum { MANY = 24 }; /* each looks through the program */
     const size_t n = (size_t)c->n_node + 1;
-    l->undone = fu_can(c->target)->undo && l - c->lookup >= MANY;
-    c->plan->undo = c->plan->undo || l->undone;
-    if (l->undone) return 0;
     edges awaited, waiting;
     bool *before = tn_arena_alloc(&c->arena, n), *behind = tn_arena_alloc(&c->arena, n);
     int *stack = tn_arena_alloc(&c->arena, n * sizeof *stack);
     if (!before || !behind || !stack || !list_edges(c, false, &awaited) || !list_edges(c, true, &waiting))
         return TN_E_NOMEM;
-    spread(&awaited, l->node, before, stack);
-    spread(&waiting, l->node, behind, stack);
+    spread(&awaited, node, before, stack);
+    spread(&waiting, node, behind, stack);
     for (int w = 0; w < c->n_node; w++) {
         if (!fu_lasts(c, w) || behind[w]) continue;
         c->plan->undo = c->plan->undo || before[w];
         if (before[w]) continue;
-        if (!fu_note_after(c, w, l->node)) return TN_E_NOMEM;
+        if (!fu_note_after(c, w, node)) return TN_E_NOMEM;
         spread(&waiting, w, behind, stack);
     }
     return 0;

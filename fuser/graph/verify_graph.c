@@ -187,6 +187,8 @@ static bool fits(fu_room room, tn_kind kind)
         return kind == TN_KIND_ATTENTION;
     case FU_RANKS:
         return kind == TN_KIND_RANKS;
+    case FU_HOST:
+        return kind == TN_KIND_HOST;
     case FU_LOOPS:
         return kind == TN_KIND_ELTWISE || kind == TN_KIND_CAST || kind == TN_KIND_REDUCE ||
                kind == TN_KIND_VIEW || kind == TN_KIND_GATHER || kind == TN_KIND_IOTA ||

@@ -455,6 +455,7 @@ static double step_ms(predicting *w, int s)
         launch = r->library_us * 1e3;
         break;
     case TN_STEP_RANKS: /* what the network takes is not the machine's */
+    case TN_STEP_HOST:  /* nor what a user's function does */
         launch = r->library_us * 1e3;
         break;
     }

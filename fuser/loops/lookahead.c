@@ -106,12 +106,27 @@ static bool see_ahead(fu_ctx *c, fu_lookup *l)
     return l->ahead;
 }
 
+/* The n-th node that assignments wait for, each of which is looked for through the program: so many that they
+ * are rather taken back. */
+static bool many_wait(fu_ctx *c, int *n)
+{
+    enum { MANY = 24 };
+    const bool undone = fu_can(c->target)->undo && (*n)++ >= MANY;
+    c->plan->undo = c->plan->undo || undone;
+    return undone;
+}
+
 int fu_order_lookups(fu_ctx *c)
 {
-    int status = fu_list_lookups(c);
+    int status = fu_list_lookups(c), n = 0;
     for (int i = 0; i < c->n_lookup && !status; i++) {
         fu_lookup *l = &c->lookup[i];
-        if (!l->known && !see_ahead(c, l)) status = fu_put_behind(c, l);
+        if (l->known || see_ahead(c, l)) continue;
+        l->undone = many_wait(c, &n);
+        if (!l->undone) status = fu_put_behind(c, l->node);
     }
+    for (int i = 0; i < c->n_node && !status; i++)
+        if (c->node[i].live && c->node[i].kind == TN_KIND_HOST && !many_wait(c, &n))
+            status = fu_put_behind(c, i);
     return status;
 }

@@ -1,5 +1,5 @@
-/* ranks.c - what all ranks do together as steps of a plan: the runtime hands them to whoever connects the
- * ranks. Start with fu_emit_ranks. */
+/* ranks.c - steps of a plan that no kernel computes: what all ranks do together, which the runtime hands to
+ * whoever connects them, and functions of the user's, which it calls. Start with fu_emit_ranks. */
 #include "raw.h"
 
 int fu_emit_ranks(fu_ctx *c, const fu_group *g)
@@ -18,5 +18,28 @@ int fu_emit_ranks(fu_ctx *c, const fu_group *g)
     s->n_out = 1;
     s->bytes = 2 * tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype);
     c->plan->together = c->plan->n_step;
+    return 0;
+}
+
+int fu_emit_host(fu_ctx *c, const fu_group *g)
+{
+    const int node = g->member[0];
+    const tn_tensor *t = c->node[node].t;
+    const char *name = t->call && t->call->of ? t->call->of->name : t->call ? t->call->name : NULL;
+    tn_step *s = NULL;
+    int slot[2 + TN_MAX_ARGS];
+    int64_t offset[2 + TN_MAX_ARGS];
+    for (int i = 0; i < t->n_in; i++) { /* may add steps that lay them out */
+        const int status = fu_dense_operand(c, t->in[i], &slot[i], &offset[i]);
+        if (status) return status;
+    }
+    if (!(s = fu_step_new(c, TN_STEP_HOST, name ? name : tn_op_get(t->op)->name))) return TN_E_NOMEM;
+    for (int i = 0; i < t->n_in; i++) {
+        if (fu_step_buf(c, s, slot[i], offset[i]) < 0) return TN_E_NOMEM;
+        s->bytes += fu_bytes(t->in[i]);
+    }
+    if (fu_step_buf(c, s, node, 0) < 0) return TN_E_NOMEM;
+    s->n_out = 1;
+    s->bytes += fu_bytes(t);
     return 0;
 }

@@ -82,6 +82,7 @@ int fu_emit_scan(fu_ctx *c, const fu_group *g);
 int fu_emit_concat(fu_ctx *c, const fu_group *g);
 int fu_emit_attention(fu_ctx *c, const fu_group *g);
 int fu_emit_ranks(fu_ctx *c, const fu_group *g);
+int fu_emit_host(fu_ctx *c, const fu_group *g);
 /* A dense copy of t into new scratch: the slot. */
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t);
 

@@ -430,6 +430,7 @@ bool tn_kind_is_computed(tn_kind kind)
     case TN_KIND_LEAF:
     case TN_KIND_NUMBER:
     case TN_KIND_RANDOM:
+    case TN_KIND_HOST: /* each call of the program is one of the function */
     case TN_KIND_ASSIGN:
         return false;
     }

@@ -50,6 +50,7 @@ typedef enum tn_kind {
     TN_KIND_RANDOM,
     TN_KIND_ATTENTION,
     TN_KIND_RANKS, /* of all ranks' values, by whoever connects them */
+    TN_KIND_HOST,  /* a function of the user's (host.h) */
     TN_KIND_ASSIGN
 } tn_kind;
 
@@ -110,6 +111,13 @@ typedef struct tn_attention_attr {
     bool keep;   /* a bernoulli node of the scores' shape: probabilities that are not dropped */
 } tn_attention_attr;
 
+enum { TN_MAX_ARGS = 6 };
+typedef struct tn_host_attr {
+    const struct tn_host *host;
+    double number[TN_MAX_ARGS];
+    uint32_t wanted; /* of the gradient: bit i for operand i; 0: it is the result */
+} tn_host_attr;
+
 typedef struct tn_attr {
     int axis;               /* iota, scan, concat, gather, scatter */
     const char *indexed_by; /* gather, scatter: what the user calls the index; NULL: "index". Not hashed */
@@ -125,6 +133,7 @@ typedef struct tn_attr {
         tn_conv_attr conv;
         tn_pool_attr pool;
         tn_attention_attr attention;
+        tn_host_attr host;
     };
 } tn_attr;
 
@@ -243,7 +252,6 @@ struct tn_call {
  * the rule too (tn_tensor.inside), so that nothing of theirs is kept for a derived backward. */
 typedef struct tn_rule tn_rule;
 typedef bool tn_rule_fn(tn_rule *r, tn_tensor *g, tn_tensor **gin);
-enum { TN_MAX_ARGS = 6 };
 struct tn_rule {
     tn_rule_fn *fn;
     tn_tensor *out;

@@ -351,6 +351,9 @@ int ex_write_step(tn_export *x)
         case TN_STEP_RANKS:
             ex_fail(x, TN_E_UNSUPPORTED, "%s is done by several ranks together", st->name);
             break;
+        case TN_STEP_HOST:
+            ex_fail(x, TN_E_UNSUPPORTED, "%s is a function of the program", st->name);
+            break;
         }
         tn_put(&x->table, " *   %-40s %10lld bytes\n", st->name, (long long)st->bytes);
     }

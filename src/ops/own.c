@@ -1,11 +1,13 @@
 /* own.c - operators of the user: what they are defined as, and how they are applied. One by formula becomes
  * rows of ops.def, so that it fuses, runs on each device and is differentiated like anything else; a gradient
- * that is given is a rule over its operands. Start with tn_define_with.
+ * that is given is a rule over its operands. One by a C function is a node of its own kind (core/host.h), its
+ * gradients are slices of another. Start with tn_define_with.
  */
 #include <ctype.h>
 #include <string.h>
 
 #include "formula.h"
+#include "../core/host.h"
 #include "../../include/tensor_extend.h"
 #include "ops.h"
 
@@ -19,6 +21,7 @@ struct tn_own {
     int n_operand, n_number;
     bool has_gradient;
     tn_formula formula, gradient[TN_MAX_ARGS];
+    tn_host host; /* where `forward` is NULL, it is one by formula */
 };
 
 /* ---- signatures ---- */
@@ -119,7 +122,7 @@ static tn_own *listed(tn_own *o)
     if (!list || !o->name || !o->text) return refused(o, TN_E_NOMEM, "no memory", NULL, "");
     for (tn_own *d = *list; d; d = d->next) {
         if (strcmp(d->name, o->name)) continue;
-        if (strcmp(d->text, o->text))
+        if (strcmp(d->text, o->text) || memcmp(&d->host, &o->host, sizeof d->host))
             return refused(o, TN_E_ARG, "another operator has this name", o->name, "it was defined before");
         own_free(o);
         return d;
@@ -176,27 +179,38 @@ static char *text_of(const char *signature, const char *formula, const tn_define
     return text;
 }
 
+/* What every definition begins with: `pieces` holds the signature's names, which name[] is a list of. NULL:
+ * why has been said. what: that makes the operator, and must not be missing. */
+static tn_own *begun(tn_session *s, const char *signature, const char *what, bool missing, char *pieces,
+                     const char **name)
+{
+    tn_errbuf why = {""};
+    if (!s) return NULL;
+    if (!signature || missing) {
+        tn_fail(s, TN_E_NULL, "define", "%s is NULL", signature ? what : "the signature");
+        return NULL;
+    }
+    tn_own *o = tn_calloc(1, sizeof *o);
+    if (!o) return tn_fail(s, TN_E_NOMEM, "define", "no memory"), NULL;
+    o->s = s;
+    if (strlen(signature) >= TN_FORMULA_TEXT / 2)
+        return refused(o, TN_E_ARG, "the signature is longer than 2047 characters", NULL, "");
+    if (!read_signature(signature, pieces, name, o, &why))
+        return refused(o, TN_E_ARG, "signature", signature, why.text);
+    return o;
+}
+
 tn_own *tn_define_with(tn_session *s, const char *signature, const char *formula,
                        const tn_define_options *options)
 {
     tn_define_options given = {.size = sizeof given};
-    if (!s) return NULL;
-    if (!signature || !formula) {
-        tn_fail(s, TN_E_NULL, "define", "%s is NULL", signature ? "the formula" : "the signature");
-        return NULL;
-    }
-    if (options)
-        memcpy(&given, options, options->size && options->size < sizeof given ? options->size : sizeof given);
-    tn_own *o = tn_calloc(1, sizeof *o);
-    if (!o) return tn_fail(s, TN_E_NOMEM, "define", "no memory"), NULL;
-    o->s = s;
     tn_errbuf why = {""};
     char pieces[TN_FORMULA_TEXT];
     const char *name[2 * TN_MAX_ARGS + 3];
-    if (strlen(signature) >= sizeof pieces / 2)
-        return refused(o, TN_E_ARG, "the signature is longer than 2047 characters", NULL, "");
-    if (!read_signature(signature, pieces, name, o, &why))
-        return refused(o, TN_E_ARG, "signature", signature, why.text);
+    tn_own *o = begun(s, signature, "the formula", !formula, pieces, name);
+    if (!o) return NULL;
+    if (options)
+        memcpy(&given, options, options->size && options->size < sizeof given ? options->size : sizeof given);
     const char *wrong = read_formulas(o, formula, &given, name + 1, &why);
     if (wrong) {
         char what[100];
@@ -209,6 +223,24 @@ tn_own *tn_define_with(tn_session *s, const char *signature, const char *formula
 }
 TN_PLACED(tn_own *, define_with, s, (s, signature, formula, options), tn_session *s, const char *signature,
           const char *formula, const tn_define_options *options)
+
+tn_own *tn_define_host_with(tn_session *s, const char *signature, tn_host_fn *forward,
+                            const tn_host_options *options)
+{
+    tn_host_options given = {.size = sizeof given};
+    char pieces[TN_FORMULA_TEXT];
+    const char *name[2 * TN_MAX_ARGS + 3];
+    tn_own *o = begun(s, signature, "the function", !forward, pieces, name);
+    if (!o) return NULL;
+    if (options)
+        memcpy(&given, options, options->size && options->size < sizeof given ? options->size : sizeof given);
+    o->host = (tn_host){forward, given.gradient, given.shape, given.user};
+    o->name = tn_strdup(name[0]);
+    o->text = tn_strdup(signature);
+    return listed(o);
+}
+TN_PLACED(tn_own *, define_host_with, s, (s, signature, forward, options), tn_session *s,
+          const char *signature, tn_host_fn *forward, const tn_host_options *options)
 
 /* ---- applying ---- */
 
@@ -278,6 +310,43 @@ static tn_tensor *by_formula(const tn_own *o, tn_tensor **x, const double *numbe
     return out && out->dtype != TN_BOOL ? tn_mk_cast(out, result) : out;
 }
 
+/* By the user's gradient: one function for all operands, whose gradients lie one behind the other. */
+static bool host_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
+{
+    tn_tensor *out = r->out, *all = NULL;
+    uint32_t wanted = 0;
+    int64_t at = 0;
+    for (int i = 0; i < r->n_args; i++)
+        if (r->args[i]->flags & TN_F_REQUIRES_GRAD && tn_node_numel(r->args[i])) wanted |= 1u << i;
+    if (wanted && !(all = tn_mk_host_gradient(out, g, wanted))) return false;
+    for (int i = 0; i < r->n_args; i++) {
+        const int64_t n = tn_node_numel(r->args[i]);
+        if (!(wanted >> i & 1)) continue;
+        gin[i] = tn_mk_reshape(tn_mk_slice1(all, 0, at, 1, n), r->args[i]->ndim, r->args[i]->shape);
+        if (!gin[i]) return false;
+        at += n;
+    }
+    return true;
+}
+
+static tn_tensor *by_function(const tn_own *o, tn_tensor **x, const double *numbers)
+{
+    const uint32_t first = x[0]->graph->n_nodes;
+    tn_dtype result = tn_common_dtype(o->n_operand, x), d;
+    if (!tn_dtype_is_float(result)) result = TN_F32;
+    d = result == TN_F64 ? TN_F64 : TN_F32;
+    for (int i = 0; i < o->n_operand; i++)
+        if (tn_dtype_is_float(x[i]->dtype) && !(x[i] = tn_mk_cast(x[i], d))) return NULL;
+    tn_tensor *out = tn_mk_host(&o->host, o->n_operand, x, numbers, d);
+    if (!out) return NULL;
+    if (o->host.gradient && out->flags & TN_F_REQUIRES_GRAD) {
+        tn_rule *r = tn_rule_set(out, first, host_rule, o->n_operand, x);
+        if (!r) return NULL;
+        tn_rule_save(r, 0, out);
+    }
+    return tn_mk_cast(out, result);
+}
+
 tn_tensor *tn_apply_with_at(tn_own *op, const tn_operands *operands, const char *file, int line)
 {
     tn_operands given = {.size = sizeof given};
@@ -288,11 +357,11 @@ tn_tensor *tn_apply_with_at(tn_own *op, const tn_operands *operands, const char 
     tn_tensor *x[TN_MAX_ARGS] = {given.x0, given.x1, given.x2, given.x3, given.x4, given.x5};
     tn_number one = tn_number_f(given.numbers[0]);
     int64_t bits[TN_MAX_ARGS];
-    const bool many = op->n_number > 1;
+    const bool many = op->n_number > (op->host.forward ? 0 : 1); /* one alone may change between steps */
     for (int i = 0; i < TN_MAX_ARGS; i++) bits[i] = tn_bits(given.numbers[i]);
     const tn_op_key key = {.part = {&op->id, bits},
                            .bytes = {sizeof op->id, many ? sizeof bits : 0},
-                           .number = op->n_number == 1 ? &one : NULL};
+                           .number = op->n_number == 1 && !many ? &one : NULL};
     int n = op->n_operand, last = n;
     for (int i = n; i < TN_MAX_ARGS; i++)
         if (x[i]) last = i + 1;
@@ -303,7 +372,7 @@ tn_tensor *tn_apply_with_at(tn_own *op, const tn_operands *operands, const char 
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_ARG, "%d operands are given, and it has %d", last, n));
     if (sc.g->session != op->s)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SESSION, "it was defined in another session"));
-    return tn_leave(&sc, by_formula(op, x, given.numbers));
+    return tn_leave(&sc, (op->host.forward ? by_function : by_formula)(op, x, given.numbers));
 }
 
 tn_tensor *tn_apply_with(tn_own *op, const tn_operands *operands)

@@ -212,6 +212,11 @@ int tn_device_run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, struct t
         snprintf(s->not_recorded, sizeof s->not_recorded, "each kernel is timed or checked by itself");
         able = false;
     }
+    for (int i = 0; i < p->n_step && able; i++) {
+        if (p->step[i].kind != TN_STEP_HOST) continue;
+        refuse(s, r, "a function of the program's runs on the host in its midst");
+        able = false;
+    }
     struct recorded *v = able ? find(s, r, f, n_slot) : NULL;
     if (v && !v->recording && v->seen > 1) record(s, f, p, r, v, steps);
     if (!v || !v->recording) return steps(s, f, p, r->block, at, err);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "device_run.h"
+#include "../core/host.h"
 #include "log.h"
 #include "ranks.h"
 
@@ -243,8 +244,33 @@ static int make_ready(tn_session *s, void **buf, tn_plan *p, int *at, tn_errbuf 
     return status;
 }
 
-/* `buf`: what the step reads and writes; `word`: its scalars, where its kernel can read them. */
-static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word, tn_errbuf *err)
+/* Calls a function of the user's; for a device with memory of its own on copies. */
+static int run_host(tn_session *s, const tn_tensor *n, void **buf, tn_errbuf *err)
+{
+    tn_device *d = s->device;
+    if (d->shares_host_memory) return tn_host_run(n, (const void *const *)buf, buf[n->n_in], err);
+    void *copy[TN_MAX_ARGS + 3] = {NULL};
+    int status = TN_OK;
+    for (int i = 0; i <= n->n_in && !status; i++) {
+        const tn_tensor *x = i < n->n_in ? n->in[i] : n;
+        const size_t bytes = (size_t)tn_node_numel(x) * tn_dtype_size(x->dtype);
+        copy[i] = tn_malloc(bytes + 1);
+        if (!copy[i])
+            status = tn_err(err, TN_E_NOMEM, "no memory for an operand on the host");
+        else if (i < n->n_in && bytes)
+            status = d->download(d, copy[i], buf[i], bytes);
+    }
+    if (!status) status = tn_host_run(n, (const void *const *)copy, copy[n->n_in], err);
+    const size_t bytes = (size_t)tn_node_numel(n) * tn_dtype_size(n->dtype);
+    if (!status && bytes) status = d->upload(d, buf[n->n_in], copy[n->n_in], bytes);
+    for (int i = 0; i <= n->n_in; i++) tn_free_mem(copy[i]);
+    return status;
+}
+
+/* `buf`: what the step reads and writes; `word`: its scalars, where its kernel can read them; node: HOST,
+ * what it computes. */
+static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word, const tn_tensor *node,
+                    tn_errbuf *err)
 {
     int status = TN_OK;
     switch (st->kind) {
@@ -272,9 +298,18 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
     case TN_STEP_RANKS: /* it has begun in parts */
         status = tn_ranks_wait(s);
         break;
+    case TN_STEP_HOST:
+        status = run_host(s, node, buf, err);
+        break;
     }
     s->stats.bytes_moved += (uint64_t)st->bytes;
     return status;
+}
+
+/* What a HOST step computes; of others NULL. */
+static const tn_tensor *host_node(const tn_flush_scratch *f, const tn_plan *p, const tn_step *st)
+{
+    return st->kind == TN_STEP_HOST ? f->node.at[p->node_of[st->first_node]] : NULL;
 }
 
 static bool is_wide(const tn_plan *p, const tn_begin *b)
@@ -306,7 +341,7 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
         bool probing = tn_probing(s);
         *at = i;
         if (probing) tn_probe_before(s, i);
-        status = run_step(s, buf, &p->step[i], word, err);
+        status = run_step(s, buf, &p->step[i], word, host_node(f, p, &p->step[i]), err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
         if (!status && i + 1 == p->together) status = tn_ranks_agree(s, TN_OK);
         if (!status && !s->fault.code && i + 1 < p->together) status = begin_parts(s, f, p, i);
@@ -314,6 +349,21 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
         word += p->step[i].n_scalar;
     }
     return status;
+}
+
+/* The error of a step: of a function of the user's in the name of the call that it is. */
+static void step_failed(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, const tn_step *st,
+                        int status, const tn_errbuf *err)
+{
+    const char *why = err->text[0] ? err->text : tn_status_text(status);
+    const tn_tensor *n = host_node(f, p, st);
+    tn_call *open = s->graph.call;
+    if (n && n->call) s->graph.call = n->call;
+    if (n)
+        tn_error_set(&s->graph, status, "%s", why);
+    else
+        tn_error_set(&s->graph, status, "%s: %s", st->name, why);
+    s->graph.call = open;
 }
 
 static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
@@ -330,9 +380,7 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
         if (!r) return s->graph.error.status;
         status = tn_device_run_steps(s, f, p, r, n_slot, run_steps, &at, &err);
     }
-    if (status)
-        tn_error_set(&s->graph, status, "%s: %s", p->step[at].name,
-                     err.text[0] ? err.text : tn_status_text(status));
+    if (status) step_failed(s, f, p, &p->step[at], status, &err);
     if (!status) status = step_fault(s, f, p, &p->step[at]);
     if (status && at + 1 < p->together) { /* the others go on, until all tell how it went */
         for (int i = 0; i < p->n_begin; i++)

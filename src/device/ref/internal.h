@@ -79,6 +79,7 @@ int tn_ref_scatter_add(const tn_ref_args *a);
 int tn_ref_index_add(const tn_ref_args *a);
 int tn_ref_attention(const tn_ref_args *a);
 int tn_ref_random(const tn_ref_args *a);
+int tn_ref_host(const tn_ref_args *a);
 
 /* Writes a line into err and returns status. */
 

@@ -90,6 +90,7 @@ bool tn_ref_noise_adds(const tn_tensor *node)
     case TN_KIND_SORT:
     case TN_KIND_RANDOM:
     case TN_KIND_RANKS:
+    case TN_KIND_HOST:
     case TN_KIND_ASSIGN:
         break;
     }
@@ -125,6 +126,7 @@ static bool chooses(tn_op op)
     case TN_KIND_RANDOM:
     case TN_KIND_ATTENTION:
     case TN_KIND_RANKS:
+    case TN_KIND_HOST:
         break;
     }
     return false;
