@@ -27,7 +27,8 @@ TN_API bool tn_run_failed(const tn_session *s, uint64_t run);
 
 /* ---- the last step ----
  *
- * All of these tell about the last step that called tn_backward; where none did, about the last step. They
+ * All of these tell about the last step that called tn_backward; where none did, about the last step. Where several of
+ * that kind have run and then a few others, as an epoch ends with a short batch, about the last of the several. They
  * cost nothing until they are asked, and no time is taken unless tn_profile or TENSOR_DEBUG=2 ask for it.
  * A tensor is called by the name of tn_set_name, tn_param or tn_buffer, else by the call that made it.
  * In eager mode, where there are no groups, kernels and bytes are those of the calls themselves.

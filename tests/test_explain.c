@@ -190,6 +190,38 @@ TEST(it_names_tensors_lines_reasons_and_remedies)
     tn_close(s);
 }
 
+/* A short last batch is not told of in place of the steps before it; a program that changed is. */
+TEST(the_usual_step_is_told)
+{
+    static const struct {
+        int rows, times;
+        const char *says[2];
+    } run[] = {{8, 1, {"step 1 (the last that trained)", "w_8"}},
+               {3, 1, {"step 2 (the last that trained)", "w_3"}}, /* after one, any is as usual */
+               {8, 6, {"step 8 (the last that trained)", "w_8"}},
+               {3, 1, {"step 8 (the last that trained as most do)", "w_8"}},
+               {3, 1, {"step 8 (the last that trained as most do)", "w_8"}},
+               {8, 1, {"step 11 (the last that trained)", "w_8"}},
+               {3, 6, {"step 17 (the last that trained)", "w_3"}}};
+    tn_session *s = open_as(TN_FUSED, 2);
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(8, 4)));
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
+        for (int k = 0; k < run[i].times; k++) {
+            tn_step_begin(s);
+            tn_tensor *part = tn_narrow(w, 0, 0, run[i].rows), *y = tn_softmax(part, 1);
+            char name[8];
+            snprintf(name, sizeof name, "w_%d", run[i].rows);
+            tn_set_name(y, name);
+            tn_backward(tn_sum(tn_square(y), TN_ALL, false));
+            tn_step_end(s);
+        }
+        char *text = explained(s);
+        has(text, run[i].says[0]);
+        has(text, run[i].says[1]);
+    }
+    close_clean(s);
+}
+
 /* Each boundary has its line, or is one of those that the last line counts. */
 TEST(small_boundaries_are_one_line)
 {

@@ -282,8 +282,7 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
         tn_put(t, ". No step has run a plan.</p></html>\n");
         return;
     }
-    tn_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number,
-           v->log->backward ? "the last that trained" : "the last");
+    tn_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number, tn_view_which(v));
     put_summary(v, t);
     put_roofline(v, t);
     put_groups(v, t);

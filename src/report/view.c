@@ -290,10 +290,16 @@ void tn_view_add_up(tn_view *v)
     }
 }
 
+const char *tn_view_which(const tn_view *v)
+{
+    if (!v->log->backward) return "the last";
+    return v->unusual ? "the last that trained as most do" : "the last that trained";
+}
+
 int tn_view_make(tn_session *s, tn_view *v)
 {
     tn_making m = {.v = v};
-    *v = (tn_view){.log = tn_step_log_told(s)};
+    *v = (tn_view){.log = tn_step_log_told(s), .unusual = s->explain->usual.n > 0};
     if (!v->log) return TN_E_STATE;
     int launches = 0, values = 0, cuts = 0;
     for (int r = 0; r < v->log->n; r++) {

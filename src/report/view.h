@@ -59,6 +59,7 @@ typedef struct tn_boundary {
 typedef struct tn_view {
     tn_arena arena;
     const tn_step_log *log;
+    bool unusual; /* newer steps ran other plans */
     int n_launch, n_row, n_kept, n_boundary;
     tn_launch *launch;
     int *first_of; /* first launch of each row */
@@ -77,8 +78,10 @@ typedef struct tn_view {
 /* 0 or TN_E_NOMEM; TN_E_STATE: no step has run. Free with tn_view_free. */
 int tn_view_make(tn_session *s, tn_view *v);
 void tn_view_free(tn_view *v);
-void tn_view_add_up(tn_view *v); /* the totals, of the launches */
-/* Fills the times of copies, where launches were timed: measures those that the session has not measured yet. */
+const char *tn_view_which(const tn_view *v); /* of the session's steps it is: "the last that trained" */
+void tn_view_add_up(tn_view *v);             /* the totals, of the launches */
+/* Fills the times of copies, where launches were timed: measures those that the session has not measured yet.
+ */
 void tn_view_copies(tn_session *s, tn_view *v);
 /* The share of a copy's speed; negative: not measured. */
 static inline double tn_sums_share(const tn_sums *s)

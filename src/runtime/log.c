@@ -31,8 +31,8 @@ void tn_log_free(tn_session *s)
 {
     tn_explain_state *x = s->explain;
     if (!x) return;
-    tn_step_log *all[] = {&x->now, &x->last, &x->trained};
-    for (int i = 0; i < 3; i++) {
+    tn_step_log *all[] = {&x->now, &x->last, &x->trained, &x->usual};
+    for (int i = 0; i < 4; i++) {
         log_clear(all[i]);
         tn_free_mem(all[i]->run);
     }
@@ -149,21 +149,44 @@ void tn_step_log_begin(tn_session *s)
     x->now.number = s->stats.steps + 1;
 }
 
+static void swap(tn_step_log *a, tn_step_log *b)
+{
+    const tn_step_log old = *a;
+    *a = *b;
+    *b = old;
+}
+
+/* Counts the steps that ran the plans that are told of. A few of others, such as an epoch's short last batch,
+ * are not told of in their place. */
+static bool is_unusual(tn_explain_state *x)
+{
+    enum { FEW = 4, MANY = 8 };
+    const tn_step_log *told = x->usual.n ? &x->usual : &x->trained;
+    bool same = told->n == x->now.n;
+    for (int i = 0; i < told->n && same; i++) same = told->run[i].plan == x->now.run[i].plan;
+    if (!same && x->alike >= FEW && --x->alike >= FEW) return true;
+    x->alike = !same ? 1 : x->alike < MANY ? x->alike + 1 : MANY;
+    return false;
+}
+
 void tn_step_log_end(tn_session *s)
 {
     tn_explain_state *x = s->explain;
     x->now.end = tn_clock();
     if (!x->now.n) return;
-    tn_step_log *to = x->now.backward ? &x->trained : &x->last, old = *to;
-    *to = x->now;
-    x->now = old;
+    tn_step_log *to = x->now.backward ? &x->trained : &x->last;
+    if (x->now.backward && is_unusual(x)) {
+        if (!x->usual.n) swap(&x->usual, &x->trained);
+    } else if (x->now.backward)
+        log_clear(&x->usual);
+    swap(to, &x->now);
     log_clear(&x->now);
 }
 
 const tn_step_log *tn_step_log_told(const tn_session *s)
 {
     const tn_explain_state *x = s->explain;
-    if (x->trained.n) return &x->trained;
+    if (x->trained.n) return x->usual.n ? &x->usual : &x->trained;
     return x->last.n ? &x->last : NULL;
 }
 

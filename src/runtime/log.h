@@ -117,7 +117,9 @@ struct tn_explain_state {
     FILE *out;
     bool dump, measure;
     int plans;
-    tn_step_log now, last, trained;
+    tn_step_log now, last, trained; /* the newest with a backward, */
+    tn_step_log usual;              /* and where that is an unusual one, the newest of the usual ones */
+    int alike;                      /* how often those were seen, up to a few */
     struct tn_asked {
         const char *name, *file;
         int line;
