@@ -12,7 +12,7 @@
 
 #include "src/runtime/flush.h"
 
-enum mask_kind { NO_MASK, BOOLS, ADDED, BY_BATCH };
+enum mask_kind { NO_MASK, BOOLS, ADDED, BY_BATCH, TRIANGLE };
 
 /* One attention. */
 typedef struct at {
@@ -39,15 +39,16 @@ static tn_tensor *drawn(tn_session *s, uint64_t seed, tn_dtype d, int ndim, cons
     return t;
 }
 
-/* Every query sees its first key. */
-static tn_tensor *bools(tn_session *s, int ndim, const int64_t *shape)
+/* Every query sees its first key, and of a triangle all up to itself. */
+static tn_tensor *bools(tn_session *s, bool triangle, int ndim, const int64_t *shape)
 {
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) n *= shape[i];
     double *v = malloc((size_t)n * sizeof *v);
     assert_non_null(v);
     rng r = {5};
-    for (int64_t i = 0; i < n; i++) v[i] = i % shape[ndim - 1] == 0 || rng_below(&r, 3) > 0;
+    for (int64_t i = 0, last = shape[ndim - 1]; i < n; i++)
+        v[i] = triangle ? i % last <= i / last : i % last == 0 || rng_below(&r, 3) > 0;
     tn_tensor *t = tensor_of(s, v, TN_BOOL, ndim, shape);
     free(v);
     return t;
@@ -57,11 +58,13 @@ static tn_tensor *mask_of(tn_session *s, const at *c)
 {
     switch (c->mask) {
     case BOOLS:
-        return bools(s, 2, (int64_t[]){c->tq, c->tk});
+        return bools(s, false, 2, (int64_t[]){c->tq, c->tk});
     case ADDED:
         return drawn(s, 9, c->dtype, 3, (int64_t[]){c->heads, c->tq, c->tk});
+    case TRIANGLE:
+        return bools(s, true, 2, (int64_t[]){c->tq, c->tk});
     case BY_BATCH:
-        return bools(s, 4, (int64_t[]){c->batch, 1, 1, c->tk});
+        return bools(s, false, 4, (int64_t[]){c->batch, 1, 1, c->tk});
     case NO_MASK:
         break;
     }

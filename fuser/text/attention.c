@@ -28,7 +28,7 @@ enum { EXP_WORK = 22, FORWARD = 2, BACKWARD = 5 }; /* instructions for a probabi
 /* The share of the tiles of scores that a causal mask leaves. */
 static double seen(const fu_attention_size *s)
 {
-    double rows = (double)s->tq, keys = (double)s->tk, tile = FU_ATTENTION_KEYS;
+    double rows = (double)s->tq, keys = (double)s->tk, tile = 16;
     if (!s->causal) return 1;
     double part = rows < keys ? (rows + tile) / 2 / keys : 1 - (keys - tile) / 2 / rows;
     return part < 1 ? part : 1;
@@ -43,25 +43,8 @@ static double kernel_work(const fu_attention_size *s, int products)
 
 bool fu_attention_pays(const tn_target *t, const fu_attention_size *s)
 {
-    enum {
-        CALLS = 8,
-        PASSES = 10,
-        SOFTMAX = 40
-    }; /* of the composite: launches, over the scores, instructions */
-    bool half = s->dtype == TN_F16 || s->dtype == TN_BF16;
-    if (fu_can(t)->grid) return has_flash(t, s);
-    if (!(half || s->dtype == TN_F32) || s->d > FU_ATTENTION_WIDEST) return false;
-    const tn_target_profile *r = tn_target_rates(t);
-    double scores = (double)s->heads * (double)s->tq * (double)s->tk, bytes = scores * (half ? 2 : 4);
-    double one = 2 * (double)s->tq * (double)s->tk * (double)s->d, all = one * (double)s->heads;
-    double rate = tn_profile_gflops(r->gemm, r->n_gemm, one) * r->threads,
-           most = tn_profile_gflops(r->gemm, r->n_gemm, all);
-    double products = 6 * all / (rate < most ? rate : most) + CALLS * r->library_us * 1e3;
-    double softmax = fu_work_ns(t, scores * SOFTMAX);
-    double memory = PASSES * fu_load_ns(t, bytes, bytes);
-    double kernel =
-        fu_work_ns(t, kernel_work(s, FORWARD) + kernel_work(s, BACKWARD)) + 2 * r->launch_us * 1e3;
-    return kernel <= products + (softmax > memory ? softmax : memory);
+    const bool known = s->dtype == TN_F16 || s->dtype == TN_BF16 || s->dtype == TN_F32;
+    return fu_can(t)->grid ? has_flash(t, s) : known && s->d <= FU_ATTENTION_WIDEST;
 }
 
 /* ---- operands ---- */
@@ -186,12 +169,17 @@ static fu_attention_size size_of(const tn_attention *a)
     return s;
 }
 
+static int64_t tile_of(const fu_attention_size *s)
+{
+    return s->d <= 128 ? FU_ATTENTION_TILE : FU_ATTENTION_TILE / 2;
+}
+
 /* Few heads are cut into parts of their keys, so that there is work for several threads. Each part adds up a
  * dq of its own, so parts are few. */
 static int64_t parts_of(const fu_attention_size *s)
 {
     enum { ITEMS = 16, MOST = 4 };
-    int64_t tiles = (s->tk + FU_ATTENTION_KEYS - 1) / FU_ATTENTION_KEYS;
+    const int64_t tile = tile_of(s), tiles = (s->tk + tile - 1) / tile;
     int64_t parts = s->heads < ITEMS ? (ITEMS + s->heads - 1) / s->heads : 1;
     if (parts > MOST) parts = MOST;
     return parts < tiles ? parts : tiles;
@@ -199,10 +187,10 @@ static int64_t parts_of(const fu_attention_size *s)
 
 /* Of a CPU's tile. All of a tile is packed and cleared, however few keys there are; texts for few are few
  * too, so that a sequence that grows compiles little. */
-static int keys_of(const fu_attention_size *s)
+static int64_t keys_of(const fu_attention_size *s)
 {
-    int keys = 16;
-    while (keys < FU_ATTENTION_KEYS && keys < s->tk) keys *= 2;
+    int64_t keys = 16;
+    while (keys < tile_of(s) && keys < s->tk) keys *= 2;
     return keys;
 }
 
@@ -213,7 +201,7 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     fu_line(&k->t, "#define DTYPE %d", s->dtype == TN_F16 ? 2 : s->dtype == TN_BF16 ? 3 : 0);
     fu_line(&k->t, "#define HEAD %lld", (long long)s->d);
     fu_line(&k->t, "#define ROWS %lld", (long long)rows);
-    fu_line(&k->t, "#define KEYS %d", keys_of(s));
+    fu_line(&k->t, "#define KEYS %lld", (long long)keys_of(s));
     fu_line(&k->t, "#define CAUSAL %d", a->causal);
     fu_line(&k->t, "#define STRICT %d", a->strict);
     fu_line(&k->t, "#define MASK %d", !a->mask ? 0 : a->mask->dtype == TN_BOOL ? 1 : 2);
@@ -275,9 +263,9 @@ static int64_t blocks_of(const fu_attention_size *s, int64_t rows)
  * of q and o stays in its second cache, and there is work for several threads. */
 static int64_t rows_of(const fu_attention_size *s)
 {
-    enum { ITEMS = 32 };
-    int64_t rows = FU_ATTENTION_ROWS * (s->d <= 64 ? 4 : s->d <= 128 ? 2 : 1);
-    while (rows > FU_ATTENTION_ROWS && blocks_of(s, rows) < ITEMS) rows /= 2;
+    enum { ITEMS = 32, FEWEST = 64 };
+    int64_t rows = s->d <= 64 ? 4 * FEWEST : s->d <= 128 ? 2 * FEWEST : FEWEST;
+    while (rows > FEWEST && blocks_of(s, rows) < ITEMS) rows /= 2;
     return rows;
 }
 
@@ -440,7 +428,7 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     int r = open_kernel(&k, c, &size, back ? "attention_bwd" : "attention");
     if (r) return r;
     set_sizes(&k, a.q, &size);
-    const int64_t rows = back ? FU_ATTENTION_ROWS : rows_of(&size);
+    const int64_t rows = back ? tile_of(&size) : rows_of(&size);
     put_text(&k, &size, &a, rows);
     describe(&k, &size, &a, back ? "the gradients of q, k and v" : "v");
     for (int i = 0; i < INPUTS; i++)

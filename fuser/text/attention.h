@@ -14,8 +14,7 @@
 #include "../../src/device/device.h"
 
 enum {
-    FU_ATTENTION_ROWS = 64, /* queries, on a CPU forward up to four times as many, */
-    FU_ATTENTION_KEYS = 64, /* and keys of a tile */
+    FU_ATTENTION_TILE = 128, /* a CPU's keys, and in backward queries, of a tile; half of it for wide heads */
     FU_ATTENTION_WIDEST = 256,
     FU_AT_SIZES = 0,
     FU_AT_Q = 4,

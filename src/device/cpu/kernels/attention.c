@@ -12,6 +12,7 @@
 
 typedef struct rows_state {
     float o[ROWS * WIDTH], sum[ROWS * LANES], most[ROWS];
+    bool begun[ROWS]; /* there is something in o and sum */
 } rows_state;
 
 #define SLACK 8 /* powers of two: nothing is lost of a float by them */
@@ -29,13 +30,13 @@ static inline lanes largest_of(const float *row, int64_t columns)
     return high;
 }
 
-/* Returns true where one of HIGH rows of scores holds a score that exceeds its row's `most` by more than
+/* Returns true where one of the rows of scores holds a score that exceeds its row's `most` by more than
  * SLACK. */
-static inline bool outgrown(const float *most, const float *s, int64_t columns)
+static inline bool outgrown(const float *most, const float *s, int64_t rows, int64_t columns)
 {
     lanes above = {0};
-    for (int64_t h = 0; h < HIGH; h++)
-        above = larger(above, largest_of(s + h * KEYS, columns) - all(most[h] + SLACK));
+    for (int64_t h = 0; h < rows; h++)
+        above = larger(above, largest_of(s + h * ROW, columns) - all(most[h] + SLACK));
     return largest(above) > 0;
 }
 
@@ -52,21 +53,21 @@ static inline void fetch(const element *k, int64_t k_row, const element *v, int6
         }
 }
 
-/* Takes HIGH queries through one tile of keys. `columns` of its keys are looked at, `valid` are there. */
+/* Takes up to MOST queries through one tile of keys, of which they look at `valid`. */
 static inline void through(const place *w, rows_state *x, const float *q, const float *k, const float *v,
-                           int64_t r, int64_t rows, int64_t i, int64_t j, int64_t valid, bool first)
+                           int64_t r, int64_t rows, int64_t i, int64_t j, int64_t valid)
 {
-    float s[HIGH * KEYS] __attribute__((aligned(64)));
+    float s[MOST * ROW] __attribute__((aligned(64)));
     const int64_t columns = whole(valid, LANES);
-    product(columns, HEAD, q + r * WIDTH, WIDTH, 1, k, KEYS, s, KEYS, false);
+    score(rows, whole(valid, LANES / 2), q + r * WIDTH, k, s);
     if (MASK || valid < columns || (CAUSAL && i - j + 1 < valid)) hide(w, s, rows, i, j, columns, valid);
 #if DROPOUT
-    float factor[HIGH * KEYS] __attribute__((aligned(64)));
+    float factor[MOST * ROW] __attribute__((aligned(64)));
     drops(w, factor, rows, i, j, columns, valid);
 #endif
-    const bool rises = first || outgrown(x->most + r, s, columns);
-    for (int64_t h = 0; h < HIGH; h++) {
-        float *row = s + h * KEYS, *o = x->o + (r + h) * WIDTH, *sum = x->sum + (r + h) * LANES;
+    const bool first = !x->begun[r], rises = first || outgrown(x->most + r, s, rows, columns);
+    for (int64_t h = 0; h < rows; h++) {
+        float *row = s + h * ROW, *o = x->o + (r + h) * WIDTH, *sum = x->sum + (r + h) * LANES;
         const float old = x->most[r + h], high = rises ? largest(largest_of(row, columns)) : old;
         const float top = high > old ? high : old, base = top == NONE ? 0 : top;
         SIMD for (int64_t c = 0; c < columns; c++) row[c] = power(row[c] - base);
@@ -74,10 +75,11 @@ static inline void through(const place *w, rows_state *x, const float *q, const 
         for (int64_t c = 0; c < columns; c += LANES) {
             added += at(row + c);
 #if DROPOUT
-            put(row + c, at(row + c) * at(factor + h * KEYS + c));
+            put(row + c, at(row + c) * at(factor + h * ROW + c));
 #endif
         }
         x->most[r + h] = top;
+        x->begun[r + h] = true;
         if (rises && !first) {
             const lanes by = all(power(old - base));
             added += at(sum) * by;
@@ -87,47 +89,48 @@ static inline void through(const place *w, rows_state *x, const float *q, const 
         }
         put(sum, added);
     }
-    product(WIDTH, valid, s, KEYS, 1, v, WIDTH, x->o + r * WIDTH, WIDTH, !first);
+    weigh(rows, valid, s, v, x->o + r * WIDTH, WIDTH, !first);
 }
 
 void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 {
-    float q[ROWS * WIDTH] __attribute__((aligned(64))), k[WIDTH * KEYS] __attribute__((aligned(64))),
+    float q[ROWS * WIDTH] __attribute__((aligned(64))), k[WIDTH * ROW] __attribute__((aligned(64))),
         v[KEYS * WIDTH] __attribute__((aligned(64)));
     rows_state x __attribute__((aligned(64)));
     const int64_t *n = a->dim, heads = n[1], tq = n[2], tk = n[3], blocks = (tq + ROWS - 1) / ROWS;
+    const int64_t most = share_of(tq, ROWS, HIGH), step = share_of(tk, KEYS, LANES);
     for (int64_t item = begin; item < end; item++) {
         /* of a head the last rows first: under a causal mask they take longest */
-        const int64_t which = item / blocks, i0 = (blocks - 1 - item % blocks) * ROWS;
+        const int64_t which = item / blocks, i0 = (blocks - 1 - item % blocks) * most;
         const place w = {a, which / heads, which % heads};
         const element *qs = (const element *)a->buf[0] + w.batch * n[4] + w.head * n[5] + i0 * n[6];
         const element *ks = (const element *)a->buf[1] + w.batch * n[7] + w.head * n[8];
         const element *vs = (const element *)a->buf[2] + w.batch * n[10] + w.head * n[11];
-        const int64_t rows = least(tq - i0, ROWS), last = CAUSAL ? least(tk, i0 + rows) : tk;
-        pack_rows(q, qs, n[6], rows, whole(rows, HIGH));
-        for (int64_t i = 0; i < whole(rows, HIGH) * WIDTH; i += LANES)
-            put(q + i, at(q + i) * (float)((SCALE)*LOG2E));
-        for (int64_t r = 0; r < ROWS; r++) x.most[r] = NONE;
-        for (int64_t j = 0; j < last; j += KEYS) {
-            const int64_t there = least(tk - j, KEYS);
-            pack_rows(v, ks + j * n[9], n[9], there, KEYS);
-            pack_columns(k, v, 1);
-            pack_rows(v, vs + j * n[12], n[12], there, there);
+        const int64_t rows = least(tq - i0, most), last = CAUSAL ? least(tk, i0 + rows) : tk;
+        pack_rows(q, qs, n[6], rows, (float)((SCALE)*LOG2E));
+        for (int64_t r = 0; r < rows; r++) x.most[r] = NONE;
+        for (int64_t r = 0; r < rows; r++) x.begun[r] = false;
+        for (int64_t j = 0; j < last; j += step) {
+            const int64_t there = least(tk - j, step);
+            pack_columns(k, ks + j * n[9], n[9], there, 1, v);
+            pack_rows(v, vs + j * n[12], n[12], there, 1);
             const element *next_k = ks + (j + there) * n[9], *next_v = vs + (j + there) * n[12];
-            for (int64_t r = 0; r < rows; r += HIGH) {
-                fetch(next_k, n[9], next_v, n[12], least(last - j - there, KEYS), r / HIGH,
+            for (int64_t r = 0, high; r < rows; r += high) {
+                high = next_of(rows - r);
+                fetch(next_k, n[9], next_v, n[12], least(last - j - there, step), r / HIGH,
                       whole(rows, HIGH) / HIGH);
-                const int64_t valid = CAUSAL ? least(there, i0 + r + HIGH - j) : there;
-                if (valid > 0) through(&w, &x, q, k, v, r, rows - r, i0 + r, j, valid, j == 0);
+                const int64_t valid = seen_of(&w, high, i0 + r, j, there);
+                if (valid > 0) through(&w, &x, q, k, v, r, high, i0 + r, j, valid);
             }
         }
         for (int64_t r = 0; r < rows; r++) {
-            const float sum = total(at(x.sum + r * LANES));
+            const bool blind = !x.begun[r];
+            const float sum = blind ? 0 : total(at(x.sum + r * LANES));
             const float by = sum != 0 ? 1 / sum : STRICT ? TN_NAN : 0;
 #if O
             element *to =
                 (element *)a->buf[3 + (MASK != 0)] + w.batch * n[17] + w.head * n[18] + (i0 + r) * n[19];
-            for (int64_t d = 0; d < HEAD; d++) to[d] = STORE(x.o[r * WIDTH + d] * by);
+            for (int64_t d = 0; d < HEAD; d++) to[d] = STORE(blind ? by : x.o[r * WIDTH + d] * by);
 #endif
 #if LSE
             float *lse = (float *)a->buf[3 + (MASK != 0) + O] + which * tq + i0 + r;

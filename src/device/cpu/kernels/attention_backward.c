@@ -14,33 +14,41 @@
 
 typedef struct tiles {
     float q[ROWS * WIDTH], go[ROWS * WIDTH], k[KEYS * WIDTH], dk[KEYS * WIDTH], dv[KEYS * WIDTH];
-    float kt[WIDTH * KEYS], vt[WIDTH * KEYS];
-    float p[ROWS * KEYS], ds[ROWS * KEYS];
-    float lse[ROWS], delta[ROWS], dq[HIGH * WIDTH];
+    float kt[WIDTH * ROW], vt[WIDTH * ROW];
+    float p[ROWS * ROW], ds[ROWS * ROW];
+    float lse[ROWS], delta[ROWS], dq[MOST * WIDTH];
 } tiles;
 
-/* Probabilities, and the gradients of the scores, of HIGH queries and one tile of keys. */
-static inline void scores(const place *w, tiles *x, int64_t r, int64_t rows, int64_t i, int64_t j,
-                          int64_t valid)
+/* dk and dv: rows weighed by what stands in columns, of as many queries. */
+static __attribute__((noinline)) void weigh_turned(int64_t keys, int64_t queries, const float *p,
+                                                   const float *q, float *dk, int64_t dk_row, bool add)
 {
-    float *p = x->p + r * KEYS, *ds = x->ds + r * KEYS;
+    product(keys, WIDTH, queries, p, 1, ROW, q, WIDTH, dk, dk_row, add);
+}
+
+/* Probabilities, and the gradients of the scores, of up to MOST queries and one tile of keys, of which they
+ * look at `valid`. */
+static inline void scores(const place *w, tiles *x, int64_t r, int64_t rows, int64_t i, int64_t j,
+                          int64_t valid, int64_t there)
+{
+    float *p = x->p + r * ROW, *ds = x->ds + r * ROW;
     const int64_t columns = whole(valid, LANES);
-    product(columns, HEAD, x->q + r * WIDTH, WIDTH, 1, x->kt, KEYS, p, KEYS, false);
-    product(columns, HEAD, x->go + r * WIDTH, WIDTH, 1, x->vt, KEYS, ds, KEYS, false);
+    score(rows, whole(valid, LANES / 2), x->q + r * WIDTH, x->kt, p);
+    score(rows, whole(valid, LANES / 2), x->go + r * WIDTH, x->vt, ds);
     const bool some = MASK || valid < columns || (CAUSAL && i - j + 1 < valid);
     if (some) hide(w, p, rows, i, j, columns, valid);
 #if DROPOUT
-    float factor[HIGH * KEYS] __attribute__((aligned(64)));
+    float factor[MOST * ROW] __attribute__((aligned(64)));
     drops(w, factor, rows, i, j, columns, valid);
 #endif
-    for (int64_t h = 0; h < HIGH; h++) {
+    for (int64_t h = 0; h < rows; h++) {
         const float lse = x->lse[r + h], delta = x->delta[r + h];
-        float *to = p + h * KEYS, *grad = ds + h * KEYS;
+        float *to = p + h * ROW, *grad = ds + h * ROW;
         SIMD for (int64_t c = 0; c < columns; c++)
         {
             const float e = power(to[c] - lse);
 #if DROPOUT
-            const float f = factor[h * KEYS + c], g = e * tn_fma_f32(grad[c], f, -delta);
+            const float f = factor[h * ROW + c], g = e * tn_fma_f32(grad[c], f, -delta);
 #else
             const float f = 1, g = e * (grad[c] - delta);
 #endif
@@ -48,18 +56,21 @@ static inline void scores(const place *w, tiles *x, int64_t r, int64_t rows, int
             grad[c] = MASK != 2 && to[c] == NONE ? 0 : g;
             to[c] = e * f;
         }
-        for (int64_t c = columns; c < KEYS; c += LANES) {
-            put(p + h * KEYS + c, (lanes){0});
-            put(ds + h * KEYS + c, (lanes){0});
+        /* gradients of keys take several columns at a time, with some behind the last that is seen */
+        for (int64_t c = columns; c < there && (MASK || c == columns); c += LANES) {
+            put(to + c, (lanes){0});
+            put(grad + c, (lanes){0});
         }
     }
 }
 
+#if !DIRECT
 static void write_rows(element *to, int64_t stride, const float *from, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t d = 0; d < HEAD; d++) to[r * stride + d] = STORE(from[r * WIDTH + d]);
 }
+#endif
 
 /* The rows that dq is added up in: those of the gradient itself, or memory of this part's own. */
 typedef struct sums {
@@ -68,21 +79,28 @@ typedef struct sums {
     int width;
 } sums;
 
-static inline void add_dq(tiles *x, const sums *s, int64_t r, int64_t rows, int64_t i, int64_t valid)
+static inline void add_dq(tiles *x, const sums *s, int64_t r, int64_t rows, int64_t i, int64_t valid,
+                          bool add)
 {
-    float *own = x->dq;
-    for (int64_t h = 0; h < HIGH && h < rows; h++)
-        for (int64_t d = 0; d < s->width; d++) own[h * WIDTH + d] = s->at[(i + h) * s->row + d];
-    product(WIDTH, valid, x->ds + r * KEYS, KEYS, 1, x->k, WIDTH, own, WIDTH, true);
-    for (int64_t h = 0; h < HIGH && h < rows; h++)
-        for (int64_t d = 0; d < s->width; d++) s->at[(i + h) * s->row + d] = own[h * WIDTH + d];
+    const float *ds = x->ds + r * ROW;
+    float *to = s->at + i * s->row, *own = x->dq;
+    if (s->width == WIDTH) {
+        weigh(rows, valid, ds, x->k, to, s->row, add);
+        return;
+    }
+    for (int64_t h = 0; h < rows; h++)
+        for (int64_t d = 0; d < s->width; d++) own[h * WIDTH + d] = to[h * s->row + d];
+    weigh(rows, valid, ds, x->k, own, WIDTH, add);
+    for (int64_t h = 0; h < rows; h++)
+        for (int64_t d = 0; d < s->width; d++) to[h * s->row + d] = own[h * WIDTH + d];
 }
 
 /* One tile of keys of a head: all the queries that see it. */
-static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int64_t j, bool blind)
+static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int64_t j, int64_t there,
+                    bool first, bool blind)
 {
     const tn_args *a = w->a;
-    const int64_t *n = a->dim, tq = n[2], there = least(n[3] - j, KEYS);
+    const int64_t *n = a->dim, tq = n[2], most = share_of(tq, ROWS, HIGH);
     const element *qs = (const element *)a->buf[0] + w->batch * n[4] + w->head * n[5];
     const element *ks = (const element *)a->buf[1] + w->batch * n[7] + w->head * n[8] + j * n[9];
     const element *vs = (const element *)a->buf[2] + w->batch * n[10] + w->head * n[11] + j * n[12];
@@ -90,56 +108,61 @@ static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int6
     const element *gs = (const element *)a->buf[GO] + w->batch * n[20] + w->head * n[21];
     const float *lse = (const float *)a->buf[GO - 1] + which * tq;
     const bool causal = CAUSAL && !blind;
-    pack_rows(x->k, vs, n[12], there, KEYS);
-    pack_columns(x->vt, x->k, (float)(SCALE));
-    pack_rows(x->k, ks, n[9], there, KEYS);
-    pack_columns(x->kt, x->k, (float)((SCALE)*LOG2E));
-    for (int64_t i = 0; i < KEYS * WIDTH; i++) x->dk[i] = x->dv[i] = 0;
-    for (int64_t i0 = causal ? j / ROWS * ROWS : 0; i0 < tq; i0 += ROWS) {
-        const int64_t rows = least(tq - i0, ROWS), full = whole(rows, HIGH);
-        pack_rows(x->q, qs + i0 * n[6], n[6], rows, full);
-        pack_rows(x->go, gs + i0 * n[22], n[22], rows, full);
-        for (int64_t r = 0; r < full; r++) {
+    element *dk = DK ? (element *)a->buf[OUT + DQ] + w->batch * n[26] + w->head * n[27] + j * n[28] : 0;
+    element *dv = DV ? (element *)a->buf[OUT + DQ + DK] + w->batch * n[29] + w->head * n[30] + j * n[31] : 0;
+#if DIRECT
+    float *dks = dk, *dvs = dv;
+    const int64_t dk_row = n[28], dv_row = n[31];
+#else
+    float *dks = x->dk, *dvs = x->dv;
+    const int64_t dk_row = WIDTH, dv_row = WIDTH;
+#endif
+    pack_columns(x->kt, ks, n[9], there, (float)((SCALE)*LOG2E), x->k);
+    pack_columns(x->vt, vs, n[12], there, (float)(SCALE), x->k);
+    pack_rows(x->k, ks, n[9], there, 1);
+    const int64_t i1 = causal ? least(j, tq - 1) / most * most : 0;
+    for (int64_t i0 = i1; i0 < tq; i0 += most) {
+        const int64_t rows = least(tq - i0, most);
+        pack_rows(x->q, qs + i0 * n[6], n[6], rows, 1);
+        pack_rows(x->go, gs + i0 * n[22], n[22], rows, 1);
+        for (int64_t r = 0; r < rows; r++) {
             float sum[LANES] = {0};
             const element *o = os + (i0 + r) * n[19];
-            for (int64_t d = 0; d < HEAD && r < rows; d++)
+            for (int64_t d = 0; d < HEAD; d++)
                 sum[d % LANES] = tn_fma_f32(LOAD(o[d]), x->go[r * WIDTH + d], sum[d % LANES]);
             for (int64_t d = 1; d < LANES; d++) sum[0] += sum[d];
             x->delta[r] = sum[0] * (float)(SCALE);
-            x->lse[r] = r < rows ? lse[i0 + r] * (float)LOG2E : 0;
+            x->lse[r] = lse[i0 + r] * (float)LOG2E;
         }
-        for (int64_t r = 0; r < full; r += HIGH) {
-            const int64_t valid = causal ? least(there, i0 + r + HIGH - j) : there;
-            if (valid <= 0) {
-                for (int64_t c = r * KEYS; c < (r + HIGH) * KEYS; c++) x->p[c] = x->ds[c] = 0;
-                continue;
-            }
-            scores(w, x, r, rows - r, i0 + r, j, valid);
-            if (DQ) add_dq(x, s, r, rows - r, i0 + r, valid);
+        for (int64_t r = 0, high; r < rows; r += high) {
+            high = next_of(rows - r);
+            const int64_t valid = blind ? there : seen_of(w, high, i0 + r, j, there);
+            if (valid > 0) {
+                scores(w, x, r, high, i0 + r, j, valid, there);
+                if (DQ) add_dq(x, s, r, high, i0 + r, valid, !first);
+            } else if (MASK)
+                for (int64_t c = r * ROW; c < (r + high) * ROW; c++) x->p[c] = x->ds[c] = 0;
         }
-        for (int64_t c = 0; c < there; c += HIGH) {
-            const int64_t first = causal && j + c > i0 ? least(j + c - i0, full) : 0;
-            if (DV)
-                product(WIDTH, rows - first, x->p + first * KEYS + c, 1, KEYS, x->go + first * WIDTH, WIDTH,
-                        x->dv + c * WIDTH, WIDTH, true);
-            if (DK)
-                product(WIDTH, rows - first, x->ds + first * KEYS + c, 1, KEYS, x->q + first * WIDTH, WIDTH,
-                        x->dk + c * WIDTH, WIDTH, true);
+        for (int64_t c = 0, keys; c < there; c += keys) {
+            const int64_t from = causal && j + c > i0 ? least(j + c - i0, rows) : 0, seen = rows - from;
+            const float *p = x->p + from * ROW + c, *ds = x->ds + from * ROW + c;
+            keys = next_of(there - c);
+            if (DV) weigh_turned(keys, seen, p, x->go + from * WIDTH, dvs + c * dv_row, dv_row, i0 > i1);
+            if (DK) weigh_turned(keys, seen, ds, x->q + from * WIDTH, dks + c * dk_row, dk_row, i0 > i1);
         }
     }
-    if (DK)
-        write_rows((element *)a->buf[OUT + DQ] + w->batch * n[26] + w->head * n[27] + j * n[28], n[28], x->dk,
-                   there);
-    if (DV)
-        write_rows((element *)a->buf[OUT + DQ + DK] + w->batch * n[29] + w->head * n[30] + j * n[31], n[31],
-                   x->dv, there);
+#if !DIRECT
+    if (DK) write_rows(dk, n[28], x->dk, there);
+    if (DV) write_rows(dv, n[31], x->dv, there);
+#endif
 }
 
 void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 {
     tiles x __attribute__((aligned(64)));
-    const int64_t *n = a->dim, heads = n[1], tq = n[2], tk = n[3], all_tiles = (tk + KEYS - 1) / KEYS;
-    for (int64_t i = 0; i < HIGH * WIDTH; i++) x.dq[i] = 0;
+    const int64_t *n = a->dim, heads = n[1], tq = n[2], tk = n[3], all_tiles = (tk + KEYS - 1) / KEYS,
+                  step = share_of(tk, KEYS, LANES);
+    for (int64_t i = 0; i < MOST * WIDTH; i++) x.dq[i] = 0;
     for (int64_t item = begin; item < end; item++) {
         const int64_t which = item / SPLIT, part = item % SPLIT;
         const int64_t from = all_tiles * part / SPLIT, to = all_tiles * (part + 1) / SPLIT;
@@ -155,9 +178,13 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
         for (int64_t i = 0; i < tq; i++) {
             const float lse = ((const float *)a->buf[GO - 1])[which * tq + i];
             blind |= lse != lse;
-            for (int64_t d = 0; d < s.width; d++) s.at[i * s.row + d] = 0;
         }
-        for (int64_t t = from; t < to; t++) keys_of(&w, &x, &s, which, t * KEYS, blind);
+        /* where all queries see a key of the first tile, that writes dq and the others add to it */
+        const bool first = !MASK && from == 0;
+        for (int64_t i = 0; !first && i < tq; i++)
+            for (int64_t d = 0; d < s.width; d++) s.at[i * s.row + d] = 0;
+        for (int64_t t = from; t < to; t++)
+            keys_of(&w, &x, &s, which, t * step, least(step, tk - t * step), first && t == 0, blind);
     }
 }
 

@@ -31,7 +31,19 @@
 #define power             OWN(ENTRY, power)
 #define largest           OWN(ENTRY, largest)
 #define total             OWN(ENTRY, total)
+#define half              OWN(ENTRY, half)
+#define lanes_there       OWN(ENTRY, lanes_there)
+#define half_there        OWN(ENTRY, half_there)
 #define tile              OWN(ENTRY, tile)
+#define slim              OWN(ENTRY, slim)
+#define strip             OWN(ENTRY, strip)
+#define score             OWN(ENTRY, score)
+#define weigh             OWN(ENTRY, weigh)
+#define weigh_turned      OWN(ENTRY, weigh_turned)
+#define mask_at           OWN(ENTRY, mask_at)
+#define seen_of           OWN(ENTRY, seen_of)
+#define share_of          OWN(ENTRY, share_of)
+#define next_of           OWN(ENTRY, next_of)
 #define product           OWN(ENTRY, product)
 #define pack_rows         OWN(ENTRY, pack_rows)
 #define turn              OWN(ENTRY, turn)
@@ -61,11 +73,19 @@
 #define LANES 8
 #define HIGH  4
 #endif
+#define MOST (HIGH + 1) /* rows that are taken at a time where one is left over */
+#define ROW                                                                                                  \
+    (KEYS +                                                                                                  \
+     LANES) /* from row to row of a tile of scores, and of keys that stand as columns: no power of two */
 #define WIDTH  ((HEAD + 15) / 16 * 16)
+#define DIRECT (DTYPE == 0 && HEAD == WIDTH) /* rows in memory are as packed ones */
 #define UNROLL _Pragma("GCC unroll 16")
 #define SIMD   _Pragma("omp simd")
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef float half __attribute__((vector_size(2 * LANES)));
+typedef float lanes_there __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float half_there __attribute__((vector_size(2 * LANES), aligned(4)));
 
 #if DTYPE == 2
 typedef tn_half element;
@@ -114,12 +134,12 @@ static inline lanes all(float x)
 
 static inline lanes at(const float *p)
 {
-    return *(const lanes *)p;
+    return *(const lanes_there *)p;
 }
 
 static inline void put(float *p, lanes v)
 {
-    *(lanes *)p = v;
+    *(lanes_there *)p = v;
 }
 
 /* a b + c, in one instruction where there is one: compilers make it of this loop. Where they do not optimise
@@ -187,15 +207,42 @@ static inline float total(lanes v)
     return x[0];
 }
 
+/* ---- sizes ---- */
+
+static inline int64_t whole(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Returns how many of the rows that are left are taken next. */
+static inline int64_t next_of(int64_t left)
+{
+    return left == MOST ? MOST : least(left, HIGH);
+}
+
+/* Returns how many of n are taken at a time, `most` or fewer and a multiple of `of`, so that all times are
+ * about as many. */
+static inline int64_t share_of(int64_t n, int64_t most, int64_t of)
+{
+    const int64_t times = (n + most - 1) / most;
+    return times ? whole((n + times - 1) / times, of) : of;
+}
+
 /* ---- products ---- */
 
-/* c[HIGH][wide vectors] (+)= a b: element (i, k) of a stands at i * a_row + k * a_k. */
-static inline __attribute__((always_inline)) void tile(const int wide, int64_t k, const float *a,
-                                                       int64_t a_row, int64_t a_k, const float *b,
-                                                       int64_t b_row, float *c, int64_t c_row, bool add)
+/* c[high][wide vectors] (+)= a b: element (i, k) of a stands at i * a_row + k * a_k. */
+static inline __attribute__((always_inline)) void tile(const int high, const int wide, int64_t k,
+                                                       const float *a, int64_t a_row, int64_t a_k,
+                                                       const float *b, int64_t b_row, float *c, int64_t c_row,
+                                                       bool add)
 {
-    lanes sum[HIGH][2];
-    UNROLL for (int i = 0; i < HIGH; i++)
+    lanes sum[MOST][4];
+    UNROLL for (int i = 0; i < high; i++)
     {
         UNROLL for (int j = 0; j < wide; j++)
         {
@@ -203,12 +250,12 @@ static inline __attribute__((always_inline)) void tile(const int wide, int64_t k
         }
     }
     for (int64_t p = 0; p < k; p++) {
-        lanes right[2];
+        lanes right[4];
         UNROLL for (int j = 0; j < wide; j++)
         {
             right[j] = at(b + p * b_row + j * LANES);
         }
-        UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int i = 0; i < high; i++)
         {
             const lanes left = all(a[i * a_row + p * a_k]);
             UNROLL for (int j = 0; j < wide; j++)
@@ -217,7 +264,7 @@ static inline __attribute__((always_inline)) void tile(const int wide, int64_t k
             }
         }
     }
-    UNROLL for (int i = 0; i < HIGH; i++)
+    UNROLL for (int i = 0; i < high; i++)
     {
         UNROLL for (int j = 0; j < wide; j++)
         {
@@ -226,28 +273,87 @@ static inline __attribute__((always_inline)) void tile(const int wide, int64_t k
     }
 }
 
-/* The same for any number of columns, a multiple of LANES. */
-static inline __attribute__((always_inline)) void product(int64_t columns, int64_t k, const float *a,
-                                                          const int64_t a_row, const int64_t a_k,
-                                                          const float *b, const int64_t b_row, float *c,
-                                                          const int64_t c_row, bool add)
+/* The same for half a vector of columns, which many processors compute in half the time. */
+static inline __attribute__((always_inline)) void slim(const int high, int64_t k, const float *a,
+                                                       int64_t a_row, int64_t a_k, const float *b,
+                                                       int64_t b_row, float *c, int64_t c_row, bool add)
 {
+    half sum[MOST];
+    UNROLL for (int i = 0; i < high; i++)
+    {
+        sum[i] = add ? *(const half_there *)(c + i * c_row) : (half){0};
+    }
+    for (int64_t p = 0; p < k; p++) {
+        const half right = *(const half_there *)(b + p * b_row);
+        UNROLL for (int i = 0; i < high; i++)
+        {
+            const half left = a[i * a_row + p * a_k] - (half){0};
+            half to = sum[i];
+            UNROLL for (int l = 0; l < LANES / 2; l++)
+            {
+                to[l] = tn_fma_f32(left[l], right[l], to[l]);
+            }
+            sum[i] = to;
+        }
+    }
+    UNROLL for (int i = 0; i < high; i++)
+    {
+        *(half_there *)(c + i * c_row) = sum[i];
+    }
+}
+
+/* The same for any number of columns, a multiple of half a vector: the fewer rows, the wider the tiles. */
+static inline __attribute__((always_inline)) void
+strip(const int high, int64_t columns, int64_t k, const float *a, const int64_t a_row, const int64_t a_k,
+      const float *b, const int64_t b_row, float *c, const int64_t c_row, bool add)
+{
+    const int wide = high >= HIGH ? 2 : 4;
     int64_t j = 0;
-    for (; j + 2 * LANES <= columns; j += 2 * LANES)
-        tile(2, k, a, a_row, a_k, b + j, b_row, c + j, c_row, add);
-    if (j < columns) tile(1, k, a, a_row, a_k, b + j, b_row, c + j, c_row, add);
+    for (; j + wide * LANES <= columns; j += wide * LANES)
+        tile(high, wide, k, a, a_row, a_k, b + j, b_row, c + j, c_row, add);
+    for (; j + LANES <= columns; j += LANES) tile(high, 1, k, a, a_row, a_k, b + j, b_row, c + j, c_row, add);
+    if (j < columns) slim(high, k, a, a_row, a_k, b + j, b_row, c + j, c_row, add);
+}
+
+/* The same for up to MOST rows. */
+static inline __attribute__((always_inline)) void
+product(int64_t rows, int64_t columns, int64_t k, const float *a, const int64_t a_row, const int64_t a_k,
+        const float *b, const int64_t b_row, float *c, const int64_t c_row, bool add)
+{
+#define STRIP(high)                                                                                          \
+    strip(high, columns, k, a, a_row, a_k, b, b_row, c, c_row, add), a += (high)*a_row, c += (high)*c_row
+    if (rows == MOST) {
+        STRIP(MOST);
+        return;
+    }
+    if (rows & 8 & HIGH) STRIP(8);
+    if (rows & 4) STRIP(4);
+    for (int64_t i = 0; i < rows % 4; i++) STRIP(1);
+#undef STRIP
+}
+
+/* Scores of packed rows and columns, and columns weighed by scores: once for all calls. */
+static __attribute__((noinline)) void score(int64_t rows, int64_t columns, const float *q, const float *kt,
+                                            float *s)
+{
+    product(rows, columns, HEAD, q, WIDTH, 1, kt, ROW, s, ROW, false);
+}
+
+static __attribute__((noinline)) void weigh(int64_t rows, int64_t keys, const float *s, const float *v,
+                                            float *o, int64_t o_row, bool add)
+{
+    product(rows, WIDTH, keys, s, ROW, 1, v, WIDTH, o, o_row, add);
 }
 
 /* ---- packing ---- */
 
-/* `rows` rows as f32, filled up with zeros to whole vectors, and to `full` rows. */
-static void pack_rows(float *to, const element *from, int64_t stride, int64_t rows, int64_t full)
+/* `rows` rows as f32 times `by`, filled up with zeros to whole vectors. */
+static void pack_rows(float *to, const element *from, int64_t stride, int64_t rows, float by)
 {
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t d = 0; d < HEAD; d++) to[i * WIDTH + d] = LOAD(from[i * stride + d]);
+        for (int64_t d = 0; d < HEAD; d++) to[i * WIDTH + d] = LOAD(from[i * stride + d]) * by;
         for (int64_t d = HEAD; d < WIDTH; d++) to[i * WIDTH + d] = 0;
     }
-    for (int64_t i = rows * WIDTH; i < full * WIDTH; i++) to[i] = 0;
 }
 
 #if LANES == 16 && (defined(__clang__) || __GNUC__ >= 12)
@@ -268,13 +374,14 @@ static void pack_rows(float *to, const element *from, int64_t stride, int64_t ro
 #define HIGH1(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
 #define ROUND(w)    UNROLL for (int i = 0; i < LANES; i++) if (!(i & w)) SWAP(v[i], v[i + w], LOW##w, HIGH##w)
 
-/* A square of LANES rows becomes its columns. */
-static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row)
+/* A square of LANES rows, zeros where there are fewer, times `by`, becomes its columns. */
+static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,
+                        float by)
 {
     lanes v[LANES];
     UNROLL for (int i = 0; i < LANES; i++)
     {
-        v[i] = at(from + i * from_row);
+        v[i] = i < rows ? at(from + i * from_row) * by : (lanes){0};
     }
     ROUND(8)
     ROUND(4)
@@ -286,26 +393,32 @@ static inline void turn(float *to, int64_t to_row, const float *from, int64_t fr
     }
 }
 #else
-static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row)
+static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,
+                        float by)
 {
     for (int i = 0; i < LANES; i++)
-        for (int j = 0; j < LANES; j++) to[i * to_row + j] = from[j * from_row + i];
+        for (int j = 0; j < LANES; j++) to[i * to_row + j] = j < rows ? from[j * from_row + i] * by : 0;
 }
 #endif
 
-/* Packed rows, KEYS of them, times `by`, as columns. */
-static void pack_columns(float *to, const float *rows, float by)
+/* The rows that there are, times `by`, as columns; `own` has room for them. */
+static void pack_columns(float *to, const element *from, int64_t stride, int64_t rows, float by, float *own)
 {
-    for (int64_t j = 0; j < KEYS; j += LANES)
-        for (int64_t d = 0; d < WIDTH; d += LANES) turn(to + d * KEYS + j, KEYS, rows + j * WIDTH + d, WIDTH);
-    if (by == 1) return;
-    for (int64_t i = 0; i < WIDTH * KEYS; i += LANES) put(to + i, at(to + i) * by);
+#if DIRECT
+    const float *at_rows = from;
+    (void)own;
+#else
+    const float *at_rows = own;
+    pack_rows(own, from, stride, rows, 1);
+    stride = WIDTH;
+#endif
+    for (int64_t j = 0; j < rows; j += LANES)
+        for (int64_t d = 0; d < WIDTH; d += LANES)
+            turn(to + d * ROW + j, ROW, at_rows + j * stride + d, stride, rows - j, by);
 }
 
 /* ---- masks ---- */
 
-/* Of HIGH rows of scores from query i and key j on: what is seen. Sets what is not to minus infinity, adds
- * what is added. `valid` are the columns there are; the others are not seen. */
 typedef struct place {
     const tn_args *a;
     int64_t batch, head;
@@ -313,32 +426,51 @@ typedef struct place {
 
 #define NONE (-__builtin_inff())
 
+#if MASK
+static inline const mask_element *mask_at(const place *w, int64_t i, int64_t j)
+{
+    const int64_t *n = w->a->dim + 13;
+    return (const mask_element *)w->a->buf[3] + w->batch * n[0] + w->head * n[1] + i * n[2] + j * n[3];
+}
+#endif
+
+/* Of rows from query i and `valid` columns from key j on: how many columns there are up to the last that is
+ * seen. */
+static inline int64_t seen_of(const place *w, int64_t rows, int64_t i, int64_t j, int64_t valid)
+{
+    if (CAUSAL) valid = least(valid, i + rows - j);
+#if MASK == 1
+    const mask_element *m = mask_at(w, i, j);
+    const int64_t row = w->a->dim[15], column = w->a->dim[16];
+    if (!row) rows = 1;
+    for (; valid > 0; valid--)
+        for (int64_t r = 0; r < rows; r++)
+            if (m[r * row + (valid - 1) * column]) return valid;
+#endif
+    (void)w, (void)i;
+    return valid;
+}
+
+/* Of rows of scores from query i and key j on: sets what is not seen to minus infinity, adds what is added.
+ * `valid` are the columns there are; the others are not seen. */
 static inline void hide(const place *w, float *s, int64_t rows, int64_t i, int64_t j, int64_t columns,
                         int64_t valid)
 {
-    for (int64_t r = 0; r < HIGH; r++) {
-        float *row = s + r * KEYS;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = s + r * ROW;
 #if MASK
-        if (r < rows) {
-            const int64_t *n = w->a->dim + 13;
-            const mask_element *m = (const mask_element *)w->a->buf[3] + w->batch * n[0] + w->head * n[1] +
-                                    (i + r) * n[2] + j * n[3];
-            if (n[3] == 1) {
-                for (int64_t c = 0; c < valid; c++)
+        const mask_element *m = mask_at(w, i + r, j);
+        const int64_t column = w->a->dim[16];
 #if MASK == 1
-                    row[c] = m[c] ? row[c] : NONE;
+#define SEE(c, m) row[c] = (m) ? row[c] : NONE
 #else
-                    row[c] += in_bits(LOAD(m[c]));
+#define SEE(c, m) row[c] += in_bits(LOAD(m))
 #endif
-            } else {
-                for (int64_t c = 0; c < valid; c++)
-#if MASK == 1
-                    row[c] = m[c * n[3]] ? row[c] : NONE;
-#else
-                    row[c] += in_bits(LOAD(m[c * n[3]]));
-#endif
-            }
-        }
+        if (column == 1)
+            for (int64_t c = 0; c < valid; c++) SEE(c, m[c]);
+        else
+            for (int64_t c = 0; c < valid; c++) SEE(c, m[c * column]);
+#undef SEE
 #endif
         int64_t seen = valid;
         if (CAUSAL && i + r - j + 1 < seen) seen = i + r - j + 1;
@@ -346,10 +478,10 @@ static inline void hide(const place *w, float *s, int64_t rows, int64_t i, int64
             for (int64_t c = seen < 0 ? 0 : seen; c < columns; c++) row[c] = NONE;
         }
     }
-    (void)w, (void)rows;
+    (void)w;
 }
 
-/* Factors of HIGH rows of probabilities: 0 where an element is dropped, else 1 / (1 - p). */
+/* Factors of rows of probabilities: 0 where an element is dropped, else 1 / (1 - p). */
 #if DROPOUT
 static void drops(const place *w, float *factor, int64_t rows, int64_t i, int64_t j, int64_t columns,
                   int64_t valid)
@@ -358,23 +490,12 @@ static void drops(const place *w, float *factor, int64_t rows, int64_t i, int64_
     const int64_t heads = a->dim[1], tq = a->dim[2], tk = a->dim[3];
     const double p = (float)(DROP_P);
     const float keep = (float)(1 / (1 - (double)(DROP_P)));
-    for (int64_t r = 0; r < HIGH; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         uint32_t word[KEYS];
         const uint64_t first = (uint64_t)(((w->batch * heads + w->head) * tq + i + r) * tk + j);
-        for (int64_t c = 0; c < columns; c++) factor[r * KEYS + c] = 0;
-        if (r >= rows) continue;
+        for (int64_t c = valid; c < columns; c++) factor[r * ROW + c] = 0;
         tn_philox_fill(SEED, DRAW, first, valid, word);
-        for (int64_t c = 0; c < valid; c++) factor[r * KEYS + c] = tn_dropped(word[c], p) ? 0 : keep;
+        for (int64_t c = 0; c < valid; c++) factor[r * ROW + c] = tn_dropped(word[c], p) ? 0 : keep;
     }
 }
 #endif
-
-static inline int64_t whole(int64_t n, int64_t of)
-{
-    return (n + of - 1) / of * of;
-}
-
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
