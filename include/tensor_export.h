@@ -14,7 +14,7 @@
  *     size_t model_bytes(void);                           sizeof(model)
  *     void model_init(model *m);                          as the session was at tn_export_end
  *     int model_forward(model *m, const float *image, float *logits);
- *     int64_t model_get(const model *m, const char *name, float *to, int64_t room);
+ *     int64_t model_get(const model *m, const char *name, float *to, int64_t room);   (f32 ones)
  *
  * and of a step that assigns to parameters, in the place of model_forward,
  *
@@ -33,6 +33,8 @@
  * The next call of the function is this step once more: numbers of the program that it passes to operators are
  * constants of the file. The learning rate is one, too, times m->rate, which is 1 at first and the caller's to change.
  *
+ * The weights of a forward pass can be held in fewer bits (tn_export_options); what a call computes stays f32.
+ *
  * What a session can run in fused mode can be exported, but for: elements of f16 and bf16; products, convolutions and
  * functions (exp, sin, ..) of f64; SGD with momentum, Adagrad and averages of weights (tn_ema), optimizers with
  * .accumulate, and those whose parameters have had different numbers of updates; and steps of which a value is read
@@ -46,9 +48,29 @@
 extern "C" {
 #endif
 
-/* The next step is written to `path`, whose last part is NAME.c with NAME an identifier of C, and to NAME.h beside it.
- * TN_E_STATE inside a step, in eager mode, or where an export was begun already; TN_E_ARG for such a path. */
-TN_API int tn_export_begin(tn_session *s, const char *path);
+/* How a forward pass holds its weights: those f32 parameters that are the second operand of products and the windows of
+ * convolutions, and nothing else. They are rounded as they are after training; functions take them apart again, block
+ * by block, and compute in f32. Biases, norms and tables of an embedding stay f32. */
+typedef enum tn_export_weights {
+    TN_EXPORT_F32,
+    TN_EXPORT_F16,
+    TN_EXPORT_BF16,
+    TN_EXPORT_INT8 /* q in [-127, 127], w = q scale, with a scale for each output: the largest |w| of its weights / 127 */
+} tn_export_weights;
+
+typedef struct tn_export_options {
+    tn_export_weights weights;
+    /* tn_export_end gives the session's parameters the rounded values, too, so that from then on the session computes
+     * what the file does, and tn_evaluate before and after tells what the rounding costs. */
+    bool round;
+    size_t size;
+} tn_export_options;
+
+/* The next step is written to `path`, whose last part is NAME.c with NAME an identifier of C, and to NAME.h beside it;
+ * options NULL, or tn_export_begin(s, path): weights as f32. TN_E_STATE inside a step, in eager mode, or where an export
+ * was begun already; TN_E_ARG for such a path, or weights that are none of those above. What opens NAME.c tells of each
+ * rounded weight its bytes and how far it is off. */
+TN_FUNCTION(int, export_begin_with, tn_session *s, const char *path, const tn_export_options *options);
 
 /* Inside that step: x, which holds data already (a batch's x or y, tn_from), is a parameter of the function, with this
  * name; the order of the calls is that of the parameters. Outside of an export it does nothing. TN_E_ARG where x was
@@ -61,7 +83,8 @@ TN_API int tn_export_output(tn_tensor *x, const char *name);
 
 /* Writes both files, each whole or not at all; a .c does not compile beside the .h of another export. 0, or a
  * status, which is also set in the session: TN_E_STATE where no step has run since tn_export_begin, or one did in
- * several parts; TN_E_UNSUPPORTED, TN_E_IO, TN_E_NOMEM. */
+ * several parts; TN_E_UNSUPPORTED, also of a training step whose weights are to be rounded, or of weights that are not
+ * finite or too large for f16; TN_E_IO, TN_E_NOMEM. */
 TN_API int tn_export_end(tn_session *s);
 
 /* For optimizers. x is the result of tn_mul_scalar, called in this step, with a number that is different in each:
@@ -72,6 +95,10 @@ TN_API void tn_export_number(tn_tensor *x, bool rate, double base, double expone
 /* For who knows that this step is not what the next one will be: an export of it fails with TN_E_UNSUPPORTED and the
  * text "export: who: why". Outside of an export it does nothing. */
 TN_API void tn_export_refuse(tn_session *s, const char *who, const char *why);
+
+#if !defined(__cplusplus) && !defined(TN_NO_MACROS)
+#define tn_export_begin(...) TN_WITH2_(export_begin_with, tn_export_options, __VA_ARGS__)
+#endif
 
 #ifdef __cplusplus
 }

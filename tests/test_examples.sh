@@ -25,6 +25,11 @@ custom_op() { # its own operators fuse, and have the gradients that differences 
     run custom_op --epochs 3 && grep -q '^gradients agree with differences$' "$tmp/custom_op" &&
         grep -q -E '^ *[0-9]+ forward .*layer_norm \+ swish$' "$tmp/custom_op" && between "$tmp/custom_op" 'test accuracy ' 88 100
 }
+export_digits() { # both accuracies, and a file that compiles; a name that is none is an error
+    run export_digits --steps 60 --out "$tmp/net.c" && [ "$(grep -c 'test accuracy [6-9][0-9]\.' "$tmp/export_digits")" -eq 2 ] &&
+        grep -q 'net.c, weights in int8: test accuracy' "$tmp/export_digits" && grep -q 'int8_t fc_weight_data' "$tmp/net.c" &&
+        cc -std=c99 -c "$tmp/net.c" -o "$tmp/net.o" && ! "$at/export_digits" --quiet --steps 1 --out "$tmp/no.h" 2>"$tmp/err" && grep 'NAME.c' "$tmp/err"
+}
 vit() {
     run vit --epochs 1 --blocks 1 --width 32 --batch 32 --lr 4e-3 && between "$tmp/vit" 'test accuracy ' 40 100
 }
@@ -50,6 +55,7 @@ mistakes() { # one line each, and status 1
     done
 }
 check custom_op custom_op
+check export_digits export_digits
 check vit vit
 check vae vae
 check gru_text gru_text

@@ -19,7 +19,11 @@
 static void drop(tn_export *x)
 {
     if (!x) return;
-    for (int i = 0; i < x->n_region; i++) tn_free_mem(x->region[i].data);
+    for (int i = 0; i < x->n_region; i++) {
+        tn_free_mem(x->region[i].data);
+        tn_free_mem(x->region[i].code);
+        tn_free_mem(x->region[i].scale);
+    }
     tn_free_mem(x->region);
     tn_free_mem(x->path);
     tn_growing_free(&x->kernels);
@@ -80,6 +84,10 @@ static int region_of(tn_export *x, const tn_tensor *t, const char *at, tn_storag
         const tn_slab *b = &x->s->slab[d];
         const size_t bytes = (size_t)b->count * tn_dtype_size((tn_dtype)d);
         if (!b->values) continue;
+        if (at >= b->value_base && at < b->value_base + bytes && !x->slabs)
+            return add_region(x, tn_node_home(t->base, &holder),
+                              (size_t)tn_node_numel(t->base) * tn_dtype_size((tn_dtype)d), (tn_dtype)d,
+                              t->base->name);
         if (at >= b->value_base && at < b->value_base + bytes)
             return add_region(x, b->value_base, bytes, (tn_dtype)d, "parameters");
         if (at < b->gradient_base || at >= b->gradient_base + bytes) continue;
@@ -167,9 +175,24 @@ static int place_leaf(tn_export *x, const tn_tensor *t, ex_place *p)
     return TN_OK;
 }
 
+static bool assigns_to_a_slab(const tn_export *x)
+{
+    for (int i = 0; i < x->f->node.n; i++) {
+        const tn_tensor *n = x->f->node.at[i], *to = written_by(n);
+        const tn_slab *b = &x->s->slab[n->dtype];
+        tn_storage *holder = NULL;
+        const char *at = to ? tn_node_home(to, &holder) : NULL;
+        if (at && b->values && at >= b->value_base &&
+            at < b->value_base + (size_t)b->count * tn_dtype_size(n->dtype))
+            return true;
+    }
+    return false;
+}
+
 static int place_all(tn_export *x)
 {
     int status = TN_OK;
+    x->slabs = assigns_to_a_slab(x);
     for (int i = 0; i < x->f->leaf.n && !status; i++)
         status = place_leaf(x, x->f->leaf.at[i], &x->place[x->f->node.n + i]);
     for (int i = 0; i < x->plan->n_value && !status; i++) {
@@ -255,6 +278,7 @@ static int catch_segment(tn_session *s, tn_flush_scratch *f)
     if (!status && (!x->place || !x->var)) status = ex_fail(x, TN_E_NOMEM, "no memory for a plan");
     if (!status) status = place_all(x);
     if (!status) status = copy_constants(x);
+    if (!status) status = ex_round_weights(x);
     x->draws = s->graph.draw - s->step_draw;
     if (!status) status = ex_write_step(x);
     if (x->plan) tn_plan_free(x->plan);
@@ -269,9 +293,15 @@ static int catch_segment(tn_session *s, tn_flush_scratch *f)
 
 /* ---- the door ---- */
 
-int tn_export_begin(tn_session *s, const char *path)
+TN_DEFINE(int, export_begin_with, s, (s, path, options), tn_session *s, const char *path,
+          const tn_export_options *options)
 {
+    tn_export_options o = {.size = sizeof o};
     if (!s) return TN_E_NULL;
+    if (options) memcpy(&o, options, options->size && options->size < sizeof o ? options->size : sizeof o);
+    if ((unsigned)o.weights > TN_EXPORT_INT8)
+        return tn_fail(s, TN_E_ARG, "export_begin", ".weights is %d, which is none of TN_EXPORT_F32 ..",
+                       (int)o.weights);
     if (!path) return tn_fail(s, TN_E_NULL, "export_begin", "path is NULL");
     if (s->in_step || s->mode != TN_FUSED || s->device->is_reference)
         return tn_fail(s, TN_E_STATE, "export_begin",
@@ -298,6 +328,7 @@ int tn_export_begin(tn_session *s, const char *path)
         return s->graph.error.status;
     }
     x->s = s;
+    x->options = o;
     x->returned = -1;
     s->export = x;
     s->caught = catch_segment;
@@ -384,6 +415,7 @@ int tn_export_end(tn_session *s)
             status = tn_fail(s, TN_E_DEVICE, "export_end", "%s cannot be read", r->name);
     }
     if (!status) status = ex_write_files(x);
+    if (!status && x->options.round) status = ex_set_params(x);
     s->export = NULL;
     s->caught = NULL;
     drop(x);

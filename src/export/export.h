@@ -1,6 +1,7 @@
 /* export.h - a step as a file of C: what its parts hand to each other.
  *
  *   export.c   the public door; the segment that runs is planned for C99, its memory sorted into regions
+ *   weights.c  weights of a forward pass in fewer bits
  *   kernel.c   a kernel's text as a function that stands alone
  *   step.c     the body that calls these functions in order
  *   pick.c     of the prelude's text what that calls
@@ -44,6 +45,12 @@ typedef struct ex_region {
     bool zero;    /* what it holds at first does not matter */
     bool mine;    /* data is a copy made when the step ran; else it is read at the end */
     void *data;
+    /* of a weight (weights.c): outputs of so many terms each, and the distances of two; -1: it is none */
+    int64_t outputs, terms, by_output, by_term;
+    tn_export_weights weights; /* other than f32: data were rounded to what code and scale stand for */
+    void *code;
+    float *scale;
+    double off; /* by so much of its root mean square */
 } ex_region;
 
 /* Where the first element of a slot lies. */
@@ -56,6 +63,7 @@ typedef struct ex_place {
 
 typedef struct tn_export {
     tn_session *s;
+    tn_export_options options;
     char *path;
     char name[EXPORT_NAME];
     bool caught;
@@ -72,6 +80,7 @@ typedef struct tn_export {
     int n_power;
     size_t arena_bytes, stack_bytes;
     double macs, weights;
+    bool slabs;                      /* a parameter is assigned to: all of them are one region */
     bool trains;                     /* something is assigned to */
     int returned;                    /* the mark that model_step returns, or -1 */
     tn_growing kernels, step, table; /* functions; the body that calls them; a line of each */
@@ -109,6 +118,16 @@ void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const ch
 void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, int64_t items);
 /* The calls that a step of the plan came of. */
 void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
+
+/* ---- weights.c ---- */
+/* Rounds the weights as the options say; they have been copied, and the plan stands. */
+int ex_round_weights(tn_export *x);
+int ex_set_params(tn_export *x); /* the session's to the rounded values */
+const char *ex_region_type(const ex_region *r);
+size_t ex_region_bytes(const ex_region *r);        /* as it is written */
+const char *ex_pack(const tn_export *x, int slot); /* the function that packs a block of what lies there */
+void ex_put_codes(const ex_region *r, int64_t i, char *out, size_t n);
+void ex_put_rounding(const tn_export *x, tn_growing *t); /* a line of each */
 
 /* ---- step.c ---- */
 int ex_write_step(tn_export *x);

@@ -109,39 +109,53 @@ static unsigned long digest_of(const tn_growing *a, const tn_growing *b)
 
 /* ---- values ---- */
 
-static void put_values(tn_growing *t, const ex_region *r)
+enum { VALUE = 48 };
+
+static void f32_text(float v, char s[VALUE])
 {
-    const size_t n = elems(r);
+    if (!isfinite(v)) {
+        snprintf(s, VALUE, "%s", isnan(v) ? "0.0f / 0.0f" : v < 0 ? "-1e39f * 1e39f" : "1e39f * 1e39f");
+        return;
+    }
+    tn_snprintf(s, VALUE, "%.9g", (double)v);
+    if (!strpbrk(s, ".e")) strcat(s, ".0");
+    strcat(s, "f");
+}
+
+static void value_text(const ex_region *r, size_t i, char s[VALUE])
+{
+    if (r->weights) {
+        ex_put_codes(r, (int64_t)i, s, VALUE);
+        return;
+    }
+    switch (r->dtype) {
+    case TN_F32:
+        f32_text(((const float *)r->data)[i], s);
+        break;
+    case TN_F64:
+        tn_snprintf(s, VALUE, "%.17g", ((const double *)r->data)[i]);
+        break;
+    case TN_I32:
+        snprintf(s, VALUE, "%ld", (long)((const int32_t *)r->data)[i]);
+        break;
+    case TN_I64:
+        snprintf(s, VALUE, "%lldLL", (long long)((const int64_t *)r->data)[i]);
+        break;
+    default:
+        snprintf(s, VALUE, "%d", ((const uint8_t *)r->data)[i]);
+        break;
+    }
+}
+
+static void put_values(tn_growing *t, const ex_region *r, size_t n, bool scales)
+{
     size_t line = 0;
     for (size_t i = 0; i < n; i++) {
-        char s[48];
-        switch (r->dtype) {
-        case TN_F32: {
-            const float v = ((const float *)r->data)[i];
-            if (isfinite(v))
-                tn_snprintf(s, sizeof s, "%.9g", (double)v);
-            else
-                snprintf(s, sizeof s, "%s",
-                         isnan(v) ? "0.0f / 0.0f"
-                         : v < 0  ? "-1e39f * 1e39f"
-                                  : "1e39f * 1e39f");
-            if (isfinite(v) && !strpbrk(s, ".e")) strcat(s, ".0");
-            if (isfinite(v)) strcat(s, "f");
-            break;
-        }
-        case TN_F64:
-            tn_snprintf(s, sizeof s, "%.17g", ((const double *)r->data)[i]);
-            break;
-        case TN_I32:
-            snprintf(s, sizeof s, "%ld", (long)((const int32_t *)r->data)[i]);
-            break;
-        case TN_I64:
-            snprintf(s, sizeof s, "%lldLL", (long long)((const int64_t *)r->data)[i]);
-            break;
-        default:
-            snprintf(s, sizeof s, "%d", ((const uint8_t *)r->data)[i]);
-            break;
-        }
+        char s[VALUE];
+        if (scales)
+            f32_text(r->scale[i], s);
+        else
+            value_text(r, i, s);
         const size_t k = strlen(s) + 2;
         if (line + k > 118) {
             tn_put_bytes(t, "\n", 1);
@@ -160,9 +174,13 @@ static void put_arrays(const tn_export *x, tn_growing *t)
     for (int i = 0; i < x->n_region; i++) {
         const ex_region *r = &x->region[i];
         if (r->written ? r->zero || is_zero(r) : !r->read) continue;
-        tn_put(t, "static const %s %s%s[%zu] = {\n", ex_type(r->dtype), r->name,
+        tn_put(t, "static const %s %s%s[%zu] = {\n", ex_region_type(r), r->name,
                r->written ? "_at_first" : "_data", elems(r));
-        put_values(t, r);
+        put_values(t, r, elems(r), false);
+        tn_put(t, "};\n\n");
+        if (r->weights != TN_EXPORT_INT8) continue;
+        tn_put(t, "static const float %s_scale[%lld] = {\n", r->name, (long long)r->outputs);
+        put_values(t, r, (size_t)r->outputs, true);
         tn_put(t, "};\n\n");
     }
 }
@@ -222,8 +240,8 @@ static void put_entry(const tn_export *x, tn_growing *t, const tn_tensor *p)
     const char *at = tn_node_home(p, &holder);
     for (int i = 0; i < x->n_region; i++) {
         const ex_region *r = &x->region[i];
-        if (p->dtype != TN_F32 || r->dtype != TN_F32 || !(r->written || r->read) || at < r->low ||
-            at >= r->low + r->bytes)
+        if (p->dtype != TN_F32 || r->dtype != TN_F32 || r->weights || !(r->written || r->read) ||
+            at < r->low || at >= r->low + r->bytes)
             continue;
         tn_put(t, "    if (same(name, \"%s\")) return (count_at){%lld, %s%s%s + %zu};\n",
                p->name ? p->name : "", (long long)tn_node_numel(p), r->written ? "m->" : "", r->name,
@@ -272,18 +290,27 @@ static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
 {
     double weights = 0, state = (double)x->arena_bytes;
     for (int i = 0; i < x->n_region; i++)
-        *(x->region[i].written ? &state : &weights) += (double)x->region[i].bytes;
+        if (x->region[i].written)
+            state += (double)x->region[i].bytes;
+        else if (x->region[i].read)
+            weights += (double)ex_region_bytes(&x->region[i]);
     tn_put(t,
            "/* %s.c - written by libtensor: %s. C99 that needs no library.\n *\n"
            " *   constants          %.0f bytes\n *   %s             %.0f bytes, %zu of them for what a call "
            "computes\n"
            " *   stack              about %zu bytes\n *   multiply-adds      %.0f in products and "
-           "convolutions\n *\n"
+           "convolutions\n *\n",
+           x->name, x->trains ? "a training step" : "a forward pass", weights, x->name, state, x->arena_bytes,
+           x->stack_bytes + (x->macs > 0 ? 26 * 1024u : 0u) + 512, x->macs);
+    if (x->options.weights) {
+        tn_put(t, " * Weights that were rounded:\n *\n");
+        ex_put_rounding(x, t);
+        tn_put(t, " *\n");
+    }
+    tn_put(t,
            " * What %s_%s calls, in order, and the bytes each reads and writes:\n *\n%s *\n"
            " * Read first: %s_%s, at the end.\n */\n",
-           x->name, x->trains ? "a training step" : "a forward pass", weights, x->name, state, x->arena_bytes,
-           x->stack_bytes + (x->macs > 0 ? 26 * 1024u : 0u) + 512, x->macs, x->name, action(x),
-           x->table.p ? x->table.p : "", x->name, action(x));
+           x->name, action(x), x->table.p ? x->table.p : "", x->name, action(x));
     tn_put(t,
            "#include \"%s.h\"\n\n#if %s_PAIR != 0x%08lxu\n#error \"this %s.h is of another export than this "
            "%s.c\"\n#endif\n\n"

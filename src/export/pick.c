@@ -111,14 +111,15 @@ static int split(const char *text, piece *p)
     return n;
 }
 
-/* Returns true where the word stands in text, a function's before a bracket. */
+/* Returns true where the word stands in text, a function's before a bracket or behind &. */
 static bool calls(const char *text, size_t n, const char *name, size_t length, bool function)
 {
     for (const char *at = text; at + length <= text + n; at++) {
         at = memchr(at, *name, (size_t)(text + n - at) - length + 1);
         if (!at) return false;
         if (!memcmp(at, name, length) && (at == text || !is_word(at[-1])) &&
-            (function ? at[length] == '(' : !is_word(at[length])))
+            (function ? at[length] == '(' || (at > text && at[-1] == '&' && !is_word(at[length]))
+                      : !is_word(at[length])))
             return true;
     }
     return false;
@@ -133,6 +134,7 @@ static bool defines_one_of(const piece *p, const char *text, size_t n)
         if (*line == '/' || *line == ' ' || *line == '{' || *line == '\n') continue;
         const char *from = line, *to = end;
         bool function = false;
+        if (*line == '#' && strncmp(line, "#define ", 8) != 0) continue; /* a condition */
         if (!strncmp(line, "#define ", 8)) {
             from = line + 8;
             for (to = from; is_word(*to);) to++;
@@ -142,7 +144,7 @@ static bool defines_one_of(const piece *p, const char *text, size_t n)
                           (size_t)(end - line))) { /* a function: the word in front of the bracket */
             to = memchr(line, '(', (size_t)(end - line));
             for (from = to; from > line && is_word(from[-1]);) from--;
-            function = true;
+            function = strncmp(line, "typedef ", 8) != 0; /* of a function, which is named as a type */
         }
         for (const char *w = from; w < to;) {
             const char *e = w;
@@ -175,7 +177,7 @@ static bool lacks(const char *text, const piece *p, int n, char missing[EXPORT_N
 
 bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME])
 {
-    static const tn_embedded files[] = {TN_EMBED_PORTABLE, TN_EMBED_MATH, TN_EMBED_PHILOX,
+    static const tn_embedded files[] = {TN_EMBED_PORTABLE, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
                                         TN_EMBED_PRODUCT_H};
     tn_growing whole = {0}, plain = {0}, needed = {0};
     piece p[PIECES];

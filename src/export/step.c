@@ -41,6 +41,10 @@ static void unique_var(tn_export *x, const char *want, char *out)
                                       "matmul",
                                       "conv2d",
                                       "tile",
+                                      "pack_f32",
+                                      "pack_f16",
+                                      "pack_bf16",
+                                      "pack_int8",
                                       "finish",
                                       "least",
                                       "gather",
@@ -59,6 +63,10 @@ static void unique_var(tn_export *x, const char *want, char *out)
         bool taken = false;
         for (int i = 0; i < x->n_slot && !taken; i++) taken = x->var[i] != out && !strcmp(x->var[i], out);
         for (int i = 0; i < x->n_mark && !taken; i++) taken = !strcmp(x->mark[i].name, out);
+        for (int i = 0; i < x->n_region && !taken; i++) {
+            const size_t m = strlen(x->region[i].name);
+            taken = !strncmp(x->region[i].name, out, m) && !strcmp(out + m, "_scale");
+        }
         for (size_t i = 0; i < sizeof own / sizeof *own && !taken; i++) taken = !strcmp(own[i], out);
         taken = taken || is_function(x, out);
         if (!taken) return;
@@ -78,7 +86,7 @@ static void refuse_dtype(tn_export *x, const tn_tensor *t, tn_dtype d)
 static const char *var_of(tn_export *x, int slot)
 {
     const ex_place *p = &x->place[slot];
-    const char *type = ex_type(p->dtype);
+    const char *type = p->kind == EX_REGION ? ex_region_type(&x->region[p->index]) : ex_type(p->dtype);
     const int size = (int)tn_dtype_size(p->dtype);
     tn_tensor *t = slot < x->f->node.n + x->f->leaf.n ? tn_node_at(x->f, slot) : NULL;
     char *v = x->var[slot];
@@ -253,10 +261,20 @@ static void refuse(tn_export *x, const tn_step *st, const char *what, tn_dtype d
     tn_growing_free(&calls);
 }
 
+/* The array of a weight's scales, or NULL. */
+static const char *scale_of(const tn_export *x, int slot, char out[EXPORT_NAME + 8])
+{
+    const ex_place *p = &x->place[slot];
+    const bool scaled = p->kind == EX_REGION && x->region[p->index].weights == TN_EXPORT_INT8;
+    snprintf(out, EXPORT_NAME + 8, "%s%s", scaled ? x->region[p->index].name : "NULL",
+             scaled ? "_scale" : "");
+    return out;
+}
+
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_gemm *g = &st->gemm;
-    char a[LINE], b[LINE], bias[LINE], c[LINE];
+    char a[LINE], b[LINE], bias[LINE], c[LINE], scale[EXPORT_NAME + 8];
     if (g->dtype != TN_F32) {
         refuse(x, st, "product", g->dtype);
         return;
@@ -279,10 +297,10 @@ static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
             if (by[k]) snprintf(text[k] + n, sizeof a - n, " + i%d * %lld", i, (long long)by[k]);
         }
     }
-    tn_put(to, "%*smatmul(%lld, %lld, %lld, %s, %lld, %lld, %s, %lld, %lld, %s, %d, %s, %lld);\n", 4 * depth,
-           "", (long long)g->m, (long long)g->n, (long long)g->k, a, (long long)g->a_row, (long long)g->a_col,
-           b, (long long)g->b_row, (long long)g->b_col, bias, g->epilogue == TN_EPI_RELU, c,
-           (long long)g->c_row);
+    tn_put(to, "%*smatmul(%lld, %lld, %lld, %s, %lld, %lld, &%s, %s, %lld, %lld, %s, %s, %d, %s, %lld);\n",
+           4 * depth, "", (long long)g->m, (long long)g->n, (long long)g->k, a, (long long)g->a_row,
+           (long long)g->a_col, ex_pack(x, st->buf[1]), b, (long long)g->b_row, (long long)g->b_col,
+           scale_of(x, st->buf[1], scale), bias, g->epilogue == TN_EPI_RELU, c, (long long)g->c_row);
     x->macs += times * (double)g->m * (double)g->n * (double)g->k;
 }
 
@@ -292,7 +310,7 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
                                        [TN_CONV_DATA_GRAD] = "conv2d_data_grad",
                                        [TN_CONV_WEIGHT_GRAD] = "conv2d_weight_grad"};
     const tn_conv2d_desc *d = &st->conv;
-    char in0[LINE], in1[LINE], bias[LINE], out[LINE];
+    char in0[LINE], in1[LINE], bias[LINE], out[LINE], scale[EXPORT_NAME + 8];
     if (d->dtype != TN_F32) {
         refuse(x, st, "convolution", d->dtype);
         return;
@@ -306,12 +324,16 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
            ".kw = %lld,\n"
            "        .oh = %lld, .ow = %lld, .groups = %lld, .stride = {%lld, %lld}, .pad = {%lld, %lld}, "
            ".dilation = {%lld, %lld}},\n"
-           "        %s, %s",
+           "        %s, ",
            name[d->pass], (long long)d->n, (long long)d->h, (long long)d->w, (long long)d->c,
            (long long)d->oc, (long long)d->kh, (long long)d->kw, (long long)d->oh, (long long)d->ow,
            (long long)d->groups, (long long)d->stride[0], (long long)d->stride[1], (long long)d->pad[0],
-           (long long)d->pad[2], (long long)d->dilation[0], (long long)d->dilation[1], in0, in1);
-    if (d->pass == TN_CONV_FORWARD) tn_put(to, ", %s, %d", bias, d->epilogue == TN_EPI_RELU);
+           (long long)d->pad[2], (long long)d->dilation[0], (long long)d->dilation[1], in0);
+    if (d->pass == TN_CONV_FORWARD)
+        tn_put(to, "&%s, %s, %s, %s, %d", ex_pack(x, st->buf[1]), in1, scale_of(x, st->buf[1], scale), bias,
+               d->epilogue == TN_EPI_RELU);
+    else
+        tn_put(to, "%s", in1);
     tn_put(to, ", %s);\n", out);
     x->macs += (double)d->n * (double)d->oh * (double)d->ow * (double)d->oc * (double)d->kh * (double)d->kw *
                (double)d->c / (double)d->groups;

@@ -63,14 +63,60 @@ static void tile(int64_t rows, int64_t columns, int64_t depth, const float *rest
             c[i * c_row + j] = add ? c[i * c_row + j] + sum[i * COLUMNS + j] : sum[i * COLUMNS + j];
 }
 
-/* The tile's share of c = relu(c + bias); bias NULL: none. */
-static void finish(int64_t rows, int64_t columns, const float *bias, bool relu, float *c, int64_t c_row)
+/* The tile's share of c = relu(c * scale + bias); scale or bias NULL: none. */
+static void finish(int64_t rows, int64_t columns, const float *scale, const float *bias, bool relu, float *c,
+                   int64_t c_row)
 {
-    for (int64_t i = 0; i < rows && (bias || relu); i++)
+    for (int64_t i = 0; i < rows && (scale || bias || relu); i++)
         for (int64_t j = 0; j < columns; j++) {
-            const float v = bias ? c[i * c_row + j] + bias[j] : c[i * c_row + j];
+            float v = scale ? c[i * c_row + j] * scale[j] : c[i * c_row + j];
+            v = bias ? v + bias[j] : v;
             c[i * c_row + j] = relu && v < 0 ? 0 : v;
         }
+}
+
+/* Packs a block of the right operand: its element (q, l) is number at + q * row + l * column of `from`;
+ * columns that are missing are 0. */
+typedef void packing(const void *from, int64_t at, int64_t row, int64_t column, int64_t depth,
+                     int64_t columns, float *restrict out);
+
+static void pack_f32(const void *from, int64_t at, int64_t row, int64_t column, int64_t depth,
+                     int64_t columns, float *restrict out)
+{
+    const float *b = (const float *)from + at;
+    for (int64_t q = 0; q < depth; q++)
+        for (int64_t l = 0; l < COLUMNS; l++)
+            out[q * COLUMNS + l] = l < columns ? b[q * row + l * column] : 0;
+}
+
+static void pack_f16(const void *from, int64_t at, int64_t row, int64_t column, int64_t depth,
+                     int64_t columns, float *restrict out)
+{
+    const uint16_t *b = (const uint16_t *)from + at;
+    for (int64_t q = 0; q < depth; q++)
+        for (int64_t l = 0; l < COLUMNS; l++) {
+            const tn_half h = {l < columns ? b[q * row + l * column] : (uint16_t)0};
+            out[q * COLUMNS + l] = tn_half_to_f32(h);
+        }
+}
+
+static void pack_bf16(const void *from, int64_t at, int64_t row, int64_t column, int64_t depth,
+                      int64_t columns, float *restrict out)
+{
+    const uint16_t *b = (const uint16_t *)from + at;
+    for (int64_t q = 0; q < depth; q++)
+        for (int64_t l = 0; l < COLUMNS; l++)
+            out[q * COLUMNS + l] =
+                l < columns ? tn_from_bits_f32((uint32_t)b[q * row + l * column] << 16) : 0;
+}
+
+static void pack_int8(const void *from, int64_t at, int64_t row, int64_t column, int64_t depth,
+                      int64_t columns, float *restrict out)
+{
+    const int8_t *b = (const int8_t *)from + at;
+    for (int64_t q = 0; q < depth; q++)
+        for (int64_t l = 0; l < COLUMNS; l++)
+            out[q * COLUMNS + l] = l < columns ? (float)b[q * row + l * column] : 0;
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -78,26 +124,24 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* c[m, n] = act(a[m, k] b[k, n] + bias[n]). */
+/* c[m, n] = act(a[m, k] b[k, n] scale[n] + bias[n]). */
 static void matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_col,
-                   const float *b, int64_t b_row, int64_t b_col, const float *bias, bool relu, float *c,
-                   int64_t c_row)
+                   packing *pack, const void *b, int64_t b_row, int64_t b_col, const float *scale,
+                   const float *bias, bool relu, float *c, int64_t c_row)
 {
     float packed[DEPTH * COLUMNS];
     for (int64_t j = 0; j < n; j += COLUMNS) {
         const int64_t columns = least(n - j, COLUMNS);
         for (int64_t p = 0; p < k || p == 0; p += DEPTH) {
             const int64_t depth = least(k - p, DEPTH);
-            const float *from = b + p * b_row + j * b_col;
-            for (int64_t q = 0; q < depth; q++)
-                for (int64_t l = 0; l < COLUMNS; l++)
-                    packed[q * COLUMNS + l] = l < columns ? from[q * b_row + l * b_col] : 0;
+            pack(b, p * b_row + j * b_col, b_row, b_col, depth, columns, packed);
             for (int64_t i = 0; i < m; i += ROWS)
                 tile(least(m - i, ROWS), columns, depth, a + i * a_row + p * a_col, a_row, a_col, packed,
                      c + i * c_row + j, c_row, p > 0);
         }
         for (int64_t i = 0; i < m; i += ROWS)
-            finish(least(m - i, ROWS), columns, bias ? bias + j : bias, relu, c + i * c_row + j, c_row);
+            finish(least(m - i, ROWS), columns, scale ? scale + j : scale, bias ? bias + j : bias, relu,
+                   c + i * c_row + j, c_row);
     }
 }
 
@@ -147,9 +191,9 @@ static void gather(const convolution *d, const float *x, bool back, int64_t pixe
     }
 }
 
-/* y = act(x * weight + bias). */
-static void conv2d(const convolution *d, const float *x, const float *weight, const float *bias, bool relu,
-                   float *y)
+/* y = act(x * weight scale + bias). */
+static void conv2d(const convolution *d, const float *x, packing *pack, const void *weight,
+                   const float *scale, const float *bias, bool relu, float *y)
 {
     float packed[DEPTH * COLUMNS], patch[ROWS * DEPTH];
     const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * cg,
@@ -159,16 +203,15 @@ static void conv2d(const convolution *d, const float *x, const float *weight, co
             const int64_t columns = least(og - j, COLUMNS), o = g * og + j;
             for (int64_t p = 0; p < k; p += DEPTH) {
                 const int64_t depth = least(k - p, DEPTH);
-                for (int64_t q = 0; q < depth; q++)
-                    for (int64_t l = 0; l < COLUMNS; l++)
-                        packed[q * COLUMNS + l] = l < columns ? weight[(o + l) * k + p + q] : 0;
+                pack(weight, o * k + p, 1, k, depth, columns, packed);
                 for (int64_t i = 0; i < m; i += ROWS) {
                     const int64_t rows = least(m - i, ROWS);
                     for (int64_t r = 0; r < rows; r++)
                         gather(d, x, 0, i + r, g * cg, cg, p, depth, patch + r * DEPTH);
                     tile(rows, columns, depth, patch, DEPTH, 1, packed, y + i * d->oc + o, d->oc, p > 0);
                     if (p + depth == k)
-                        finish(rows, columns, bias ? bias + o : bias, relu, y + i * d->oc + o, d->oc);
+                        finish(rows, columns, scale ? scale + o : scale, bias ? bias + o : bias, relu,
+                               y + i * d->oc + o, d->oc);
                 }
             }
         }

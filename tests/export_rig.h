@@ -1,0 +1,109 @@
+/* export_rig.h - what the tests of exported files share: commands in the run's folder, and a file that was
+ * written there, model.c, compiled, loaded and called. Read first: load.
+ */
+#ifndef TESTS_EXPORT_RIG_H
+#define TESTS_EXPORT_RIG_H
+
+#include <dlfcn.h>
+
+#include <tensor_export.h>
+
+#include "tests/folder.h"
+
+/* Runs a command in the folder; what it prints goes to `out` there. */
+static inline int run(const char *command)
+{
+    char line[1400];
+    snprintf(line, sizeof line, "cd '%s' && { %s ; } >out 2>&1", base, command);
+    int status = system(line);
+    if (status) {
+        snprintf(line, sizeof line, "cat '%s/out' >&2", base);
+        if (system(line)) return status;
+    }
+    return status;
+}
+
+static inline bool there_is(const char *command)
+{
+    char line[200];
+    snprintf(line, sizeof line, "command -v %.*s >/dev/null 2>&1", (int)strcspn(command, " "), command);
+    return system(line) == 0;
+}
+
+typedef struct model {
+    void *library, *m;
+    float (*step)(void *m, const float *image, const int32_t *label);
+    int (*forward)(void *m, const float *image, float *logits);
+    int64_t (*get)(const void *m, const char *name, float *to, int64_t room);
+    int64_t (*set)(void *m, const char *name, const float *from, int64_t count);
+} model;
+
+static inline void *symbol(const model *m, const char *name)
+{
+    void *s = dlsym(m->library, name);
+    if (!s) fprintf(stderr, "no %s\n", name);
+    return s;
+}
+#define FIND(m, member, name) (*(void **)&(m)->member = symbol(m, name))
+
+static inline model load(bool trains)
+{
+    static int count; /* of libraries: dlopen goes by the name */
+    model m = {0};
+    char line[200], name[40];
+    size_t (*bytes)(void);
+    void (*init)(void *);
+    snprintf(name, sizeof name, "model%d.so", ++count);
+    snprintf(
+        line, sizeof line,
+        "cc -std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -fPIC -shared model.c -o %s",
+        name);
+    assert_int_equal(run(line), 0);
+    m.library = dlopen(in_base(name), RTLD_NOW);
+    assert_non_null(m.library);
+    *(void **)&bytes = symbol(&m, "model_bytes");
+    *(void **)&init = symbol(&m, "model_init");
+    FIND(&m, get, "model_get");
+    if (trains) {
+        FIND(&m, step, "model_step");
+        FIND(&m, set, "model_set");
+    } else {
+        FIND(&m, forward, "model_forward");
+    }
+    m.m = aligned_alloc(64, (bytes() + 63) / 64 * 64);
+    memset(m.m, 0xff, bytes());
+    init(m.m);
+    return m;
+}
+
+static inline void unload(model *m)
+{
+    free(m->m);
+    dlclose(m->library);
+}
+
+/* What compilers and the linker say of model.c. */
+static inline void needs_nothing(void)
+{
+#define STRICT " -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffreestanding -c model.c -o model.o"
+    assert_int_equal(run("cc -std=c99 -O2" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"),
+                     0);
+    assert_int_equal(run("! grep '#include <' model.c; [ \"$(grep -c '#include <' model.h)\" = 2 ]"), 0);
+    if (there_is("clang"))
+        assert_int_equal(
+            run("clang -std=c99 -O1" STRICT " && ! nm -u model.o | grep -v -w -E 'U (memcpy|memset)'"), 0);
+    static const char *const others[] = {"cc -m32", "aarch64-linux-gnu-gcc", "riscv64-linux-gnu-gcc",
+                                         "arm-none-eabi-gcc -mthumb -mcpu=cortex-m0"};
+    for (int i = 0; i < 4; i++) {
+        char line[300];
+        snprintf(line, sizeof line, "%s -std=c99 -O1" STRICT, others[i]);
+        if (there_is(others[i])) assert_int_equal(run(line), 0);
+    }
+    if (there_is("tcc")) assert_int_equal(run("tcc -Wall -Werror -c model.c -o model.o"), 0);
+    if (there_is("c++"))
+        assert_int_equal(
+            run("echo 'extern \"C\" {\n#include \"model.h\"\n}' >h.cc && c++ -Wall -Werror -c h.cc -o h.o"),
+            0);
+}
+
+#endif
