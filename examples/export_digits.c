@@ -1,17 +1,17 @@
 /* export_digits.c - trains a network small enough for a microcontroller, and writes it as one file of C.
  *
- *   build/export_digits                                   build/digits.c and digits.h, weights in int8:
- * seconds build/export_digits --weights f32 --out /tmp/net.c    (also f16, bf16) arm-none-eabi-gcc
- * -mcpu=cortex-m4 -O2 -c build/digits.c
+ *   build/export_digits                        model.c and model.h in build, weights in int8: seconds
+ *   build/export_digits --weights f32          (also f16, bf16)
+ *   cd build && arm-none-eabi-gcc -mcpu=cortex-m4 -O2 -c model.c
  *
  * conv 8 - relu - max pool - conv 16 - relu - max pool - linear 10. It prints what the session's weights of
  * f32 reach on images that they have not seen, and what those of the file do:
  *
  *   test accuracy 98.30 % (983/1000)
- *   build/digits.c, weights in int8: test accuracy 98.30 % (983/1000)
+ *   weights in int8: test accuracy 98.30 % (983/1000)
  *
  * The file needs no library, memory or operating system; its opening tells how much it takes. A program calls
- * digits_init once, and for each image, of 28 * 28 floats from 0 to 1, digits_forward. Read write_file first.
+ * model_init once, and for each image, of 28 * 28 floats from 0 to 1, model_forward. Read write_file first.
  */
 #include "args.h"
 
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
                                              {"bf16", TN_EXPORT_BF16},
                                              {"int8", TN_EXPORT_INT8},
                                              {NULL, 0}};
-    const char *path = "build/digits.c", *weights = "int8";
+    const char *path = "build/model.c", *weights = "int8";
     const struct args_more more[] = {
         {"--out", "the file, whose name its functions begin with", .text = &path, .label = "NAME.c"},
         {"--weights", "how it holds them", .text = &weights, .names = forms},
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         args_accuracy(s, tn_evaluate(s, test, classify, &net), tn_dataset_count(test));
         write_file(s, &net, path, args_choice(&a, "--weights", weights, forms)->value);
         const double accuracy = tn_evaluate(s, test, classify, &net);
-        if (!tn_error(s)) printf("%s, weights in %s: ", path, weights);
+        if (!tn_error(s)) printf("weights in %s: ", weights);
         args_accuracy(s, accuracy, tn_dataset_count(test));
     }
     return args_finish(&a, s);

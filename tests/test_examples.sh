@@ -27,7 +27,7 @@ custom_op() { # its own operators fuse, and have the gradients that differences 
 }
 export_digits() { # both accuracies, and a file that compiles; a name that is none is an error
     run export_digits --steps 60 --out "$tmp/net.c" && [ "$(grep -c 'test accuracy [6-9][0-9]\.' "$tmp/export_digits")" -eq 2 ] &&
-        grep -q 'net.c, weights in int8: test accuracy' "$tmp/export_digits" && grep -q 'int8_t fc_weight_data' "$tmp/net.c" &&
+        grep -q '^weights in int8: test accuracy' "$tmp/export_digits" && grep -q 'int8_t fc_weight_data' "$tmp/net.c" &&
         cc -std=c99 -c "$tmp/net.c" -o "$tmp/net.o" && ! "$at/export_digits" --quiet --steps 1 --out "$tmp/no.h" 2>"$tmp/err" && grep 'NAME.c' "$tmp/err"
 }
 vit() {

@@ -123,6 +123,7 @@ void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
 /* Rounds the weights as the options say; they have been copied, and the plan stands. */
 int ex_round_weights(tn_export *x);
 int ex_set_params(tn_export *x); /* the session's to the rounded values */
+const char *ex_type(tn_dtype d); /* of an element; NULL: there is none in such a file */
 const char *ex_region_type(const ex_region *r);
 size_t ex_region_bytes(const ex_region *r);        /* as it is written */
 const char *ex_pack(const tn_export *x, int slot); /* the function that packs a block of what lies there */
@@ -131,7 +132,6 @@ void ex_put_rounding(const tn_export *x, tn_growing *t); /* a line of each */
 
 /* ---- step.c ---- */
 int ex_write_step(tn_export *x);
-const char *ex_type(tn_dtype d); /* of an element; NULL: there is none in such a file */
 
 /* ---- pick.c ---- */
 /* Puts those definitions of the prelude that `text` calls, and those that these call. False: there is none of

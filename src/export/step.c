@@ -15,14 +15,6 @@
 
 enum { LINE = 1024 };
 
-const char *ex_type(tn_dtype d)
-{
-    static const char *const type[TN_DTYPE_COUNT] = {
-        [TN_F32] = "float",   [TN_F64] = "double", [TN_I32] = "int32_t",
-        [TN_I64] = "int64_t", [TN_U8] = "uint8_t", [TN_BOOL] = "uint8_t"};
-    return type[d];
-}
-
 /* ---- variables ---- */
 
 static bool is_function(const tn_export *x, const char *name)

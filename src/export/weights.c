@@ -20,6 +20,14 @@ static const struct {
              [TN_EXPORT_BF16] = {"bf16", "uint16_t", "pack_bf16", 2},
              [TN_EXPORT_INT8] = {"int8", "int8_t", "pack_int8", 1}};
 
+const char *ex_type(tn_dtype d)
+{
+    static const char *const type[TN_DTYPE_COUNT] = {
+        [TN_F32] = "float",   [TN_F64] = "double", [TN_I32] = "int32_t",
+        [TN_I64] = "int64_t", [TN_U8] = "uint8_t", [TN_BOOL] = "uint8_t"};
+    return type[d];
+}
+
 const char *ex_region_type(const ex_region *r)
 {
     return r->weights ? forms[r->weights].type : ex_type(r->dtype);

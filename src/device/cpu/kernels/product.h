@@ -58,7 +58,10 @@ static void tile(int64_t rows, int64_t columns, int64_t depth, const float *rest
                     s[j] = tn_fma_f32(a[i * a_row + p * a_col], b[p * COLUMNS + j], s[j]);
             for (int j = 0; j < COLUMNS; j++) sum[i * COLUMNS + j] = s[j];
         }
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows && columns == COLUMNS; i++) /* a fixed trip count: vectors, and no memcpy */
+        for (int64_t j = 0; j < COLUMNS; j++)
+            c[i * c_row + j] = add ? c[i * c_row + j] + sum[i * COLUMNS + j] : sum[i * COLUMNS + j];
+    for (int64_t i = 0; i < rows && columns < COLUMNS; i++)
         for (int64_t j = 0; j < columns; j++)
             c[i * c_row + j] = add ? c[i * c_row + j] + sum[i * COLUMNS + j] : sum[i * COLUMNS + j];
 }
@@ -150,25 +153,27 @@ typedef struct convolution {
     int64_t n, h, w, c, oc, kh, kw, oh, ow, groups, stride[2], pad[2], dilation[2];
 } convolution;
 
-/* The element of x that lies under place (ky, kx) of window number `pixel` in channel 0; NULL: beside the
- * image. */
-static const float *under(const convolution *d, const float *x, int64_t pixel, int64_t ky, int64_t kx)
+/* The element of x that lies under place (ky, kx) of the window of an image's pixel (oy, ox) in channel 0;
+ * NULL: beside the image. */
+static const float *under(const convolution *d, const float *x, int64_t image, int64_t oy, int64_t ox,
+                          int64_t ky, int64_t kx)
 {
-    const int64_t ox = pixel % d->ow, oy = pixel / d->ow % d->oh, image = pixel / d->ow / d->oh;
     const int64_t y = oy * d->stride[0] + ky * d->dilation[0] - d->pad[0];
     const int64_t at = ox * d->stride[1] + kx * d->dilation[1] - d->pad[1];
     return y < 0 || y >= d->h || at < 0 || at >= d->w ? NULL : x + ((image * d->h + y) * d->w + at) * d->c;
 }
 
-/* The element of gy in channel 0 whose window has pixel `pixel` of the image at its place (ky, kx); NULL:
+/* The element of gy in channel 0 whose window has pixel (row, at) of the image at its place (ky, kx); NULL:
  * none. */
-static const float *over(const convolution *d, const float *gy, int64_t pixel, int64_t ky, int64_t kx)
+static const float *over(const convolution *d, const float *gy, int64_t image, int64_t row, int64_t at,
+                         int64_t ky, int64_t kx)
 {
-    const int64_t at = pixel % d->w, row = pixel / d->w % d->h, image = pixel / d->w / d->h;
-    const int64_t y = row + d->pad[0] - ky * d->dilation[0], x = at + d->pad[1] - kx * d->dilation[1];
-    if (y < 0 || x < 0 || y % d->stride[0] || x % d->stride[1]) return NULL;
-    if (y / d->stride[0] >= d->oh || x / d->stride[1] >= d->ow) return NULL;
-    return gy + ((image * d->oh + y / d->stride[0]) * d->ow + x / d->stride[1]) * d->oc;
+    const int64_t below = row + d->pad[0] - ky * d->dilation[0], right = at + d->pad[1] - kx * d->dilation[1];
+    const int64_t y = d->stride[0] == 1 ? below : below / d->stride[0],
+                  x = d->stride[1] == 1 ? right : right / d->stride[1];
+    if (below < 0 || right < 0 || y >= d->oh || x >= d->ow) return NULL;
+    if (y * d->stride[0] != below || x * d->stride[1] != right) return NULL;
+    return gy + ((image * d->oh + y) * d->ow + x) * d->oc;
 }
 
 /* out[p] = the terms first + p of a patch, in the order of places and `channels` channels from `channel` on.
@@ -176,10 +181,12 @@ static const float *over(const convolution *d, const float *gy, int64_t pixel, i
 static void gather(const convolution *d, const float *x, bool back, int64_t pixel, int64_t channel,
                    int64_t channels, int64_t first, int64_t count, float *restrict out)
 {
-    int64_t place = first / channels, ch = first % channels;
+    const int64_t width = back ? d->w : d->ow, height = back ? d->h : d->oh;
+    const int64_t px = pixel % width, py = pixel / width % height, image = pixel / width / height;
+    int64_t ch = first % channels, ky = first / channels / d->kw, kx = first / channels % d->kw;
     while (count > 0) {
-        const int64_t run = least(channels - ch, count), ky = place / d->kw, kx = place % d->kw;
-        const float *from = back ? over(d, x, pixel, ky, kx) : under(d, x, pixel, ky, kx);
+        const int64_t run = least(channels - ch, count);
+        const float *from = back ? over(d, x, image, py, px, ky, kx) : under(d, x, image, py, px, ky, kx);
         if (from)
             for (int64_t i = 0; i < run; i++) out[i] = from[channel + ch + i];
         else
@@ -187,7 +194,8 @@ static void gather(const convolution *d, const float *x, bool back, int64_t pixe
         out += run;
         count -= run;
         ch = 0;
-        place++;
+        kx = kx + 1 < d->kw ? kx + 1 : 0;
+        ky += kx == 0;
     }
 }
 
@@ -250,10 +258,10 @@ static void conv2d_weight_grad(const convolution *d, const float *x, const float
     const int64_t cg = d->c / d->groups, og = d->oc / d->groups, k = d->kh * d->kw * cg,
                   m = d->n * d->oh * d->ow;
     for (int64_t g = 0; g < d->groups; g++)
-        for (int64_t j = 0; j < k; j += COLUMNS) {
-            const int64_t columns = least(k - j, COLUMNS);
-            for (int64_t p = 0; p < m; p += DEPTH) {
-                const int64_t depth = least(m - p, DEPTH);
+        for (int64_t p = 0; p < m; p += DEPTH) { /* outside, so that gy and x are read once */
+            const int64_t depth = least(m - p, DEPTH);
+            for (int64_t j = 0; j < k; j += COLUMNS) {
+                const int64_t columns = least(k - j, COLUMNS);
                 for (int64_t q = 0; q < depth; q++) {
                     gather(d, x, 0, p + q, g * cg, cg, j, columns, packed + q * COLUMNS);
                     for (int64_t l = columns; l < COLUMNS; l++) packed[q * COLUMNS + l] = 0;
