@@ -28,7 +28,7 @@ static int emit_group(fu_ctx *c, const fu_group *g)
     case FU_CONV:
         return fu_emit_conv(c, g);
     case FU_TILE:
-        return fu_emit_tile(c, g);
+        return fu_can(c->target)->then ? fu_emit_product(c, g) : fu_emit_tile(c, g);
     case FU_WINDOW:
         return fu_emit_window(c, g);
     case FU_SCATTER:

@@ -48,11 +48,13 @@ typedef struct tn_step {
     tn_step_kind kind;
     char name[64];    /* what it does: "gelu_4096", "softmax_768", "matmul" */
     const char *does; /* the same at length, for the user, where it is more than its operators say; or NULL */
-    tn_source source; /* KERNEL: owned by the plan */
+    tn_source
+        source; /* KERNEL, and a GEMM that hands its result to one (then): owned by the plan. Else NULL */
     tn_kernel *kernel; /* filled by the runtime after compiling */
     int n_buf;
     int *buf; /* slots whose first element's address, moved on by offset[i] elements of the slot's dtype,
-                 becomes args.buf[i], outputs included. GEMM: a, b, bias or -1, c.
+                 becomes args.buf[i], outputs included. GEMM: a, b, bias or -1, c; or a, b, -1 and
+                 what its kernel reads and writes.
                  CONV: in0, in1, bias or -1, out. RANKS: in, out, dense, of dim[0] elements of dim[1]
                  bytes each. HOST: its node's operands, dense, and out */
     int64_t *offset;

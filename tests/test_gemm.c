@@ -121,10 +121,10 @@ static void check_case(tn_dtype d, int64_t m, int64_t n, int64_t k, int64_t b0, 
 
 TEST(test_f32_shapes)
 {
-    static const int shapes[][3] = {{1, 1, 1},      {1, 17, 33},     {5, 1, 9},     {12, 32, 384},
-                                    {13, 33, 385},  {48, 10, 784},   {7, 300, 2},   {64, 64, 64},
-                                    {96, 100, 31},  {100, 257, 129}, {1, 1000, 64}, {257, 65, 40},
-                                    {300, 320, 70}, {2, 3, 1000},    {33, 48, 768}};
+    static const int shapes[][3] = {
+        {1, 1, 1},    {1, 17, 33},  {5, 1, 9},      {12, 32, 384},   {13, 33, 385}, {48, 10, 784},
+        {7, 300, 2},  {64, 64, 64}, {96, 100, 31},  {100, 257, 129}, {1, 1000, 64}, {257, 65, 40},
+        {3, 90, 401}, {8, 50, 77},  {300, 320, 70}, {2, 3, 1000},    {33, 48, 768}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (int how = 0; how < 8; how++)
             check_case(TN_F32, shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, how | (int)up_to(4) << 5);
@@ -339,6 +339,32 @@ TEST(test_kernels)
             }
         }
         assert_true(tn_gemm_kernel_at(d, 0) != NULL);
+    }
+}
+
+/* The same for few rows, whose B stands as it is. */
+TEST(test_few_rows)
+{
+    for (int t = 0; t < 2; t++) {
+        const tn_dtype d = t ? TN_F64 : TN_F32;
+        const tn_gemm_kernel *kn;
+        for (int i = 0; (kn = tn_gemm_kernel_at(d, i)) != NULL; i++)
+            for (int q = 0; q < 60; q++) {
+                const int rows = 1 + q % 9, cols = 1 + q % 7, k = 1 + q * 3;
+                void *a = random_array(d, rows * (k + 1)), *b = random_array(d, cols * (k + 2));
+                void *c = random_array(d, rows * cols), *bias = random_array(d, cols);
+                kn->dots(&(tn_gemm_dots){rows, cols, k, a, b, k + 1, k + 2, c, cols, q % 2 ? bias : NULL,
+                                         q % 3 == 0});
+                for (int j = 0; j < rows * cols; j++) {
+                    double want = q % 2 ? get(d, bias, j % cols) : 0;
+                    for (int p = 0; p < k; p++)
+                        want += get(d, a, j / cols * (k + 1) + p) * get(d, b, j % cols * (k + 2) + p);
+                    if (q % 3 == 0 && want < 0) want = 0;
+                    if (fabs(get(d, c, j) - want) > (t ? 1e-13 : 5e-5))
+                        fail_msg("%s: rows %d cols %d k %d: element %d", kn->name, rows, cols, k, j);
+                }
+                free(a), free(b), free(c), free(bias);
+            }
     }
 }
 

@@ -108,6 +108,7 @@ static int call(tn_device *d, const tn_step *st, char *at)
         g.b = b;
         g.bias = g.bias ? bias : NULL;
         g.c = out;
+        g.then = NULL;
         return d->gemm(d, &g, &err);
     }
     tn_conv2d_desc c = st->conv;

@@ -12,7 +12,7 @@
 const fu_ability *fu_can(const tn_target *t)
 {
     static const fu_ability row[] = {
-        [TN_DIALECT_C] = {.meet = true, .two_forms = true, .undo = true, .finishes = 2},
+        [TN_DIALECT_C] = {.then = true, .meet = true, .two_forms = true, .undo = true, .finishes = 2},
         [TN_DIALECT_CUDA] = {.grid = true, .tiles = true, .finishes = 1},
         [TN_DIALECT_C99] = {.meet = true, .finishes = 2},
     };

@@ -155,6 +155,7 @@ enum { FU_NO_GROUP = -2 };
 typedef struct fu_ability {
     bool grid; /* an item has a thread or a team of them; else a thread has many items, in loops of vectors */
     bool tiles;     /* convolutions and products can have kernels of our own (loops/conv_tile.h) */
+    bool then;      /* the library's product can hand its result to a kernel part by part (tn_gemm.then) */
     bool meet;      /* a loss and its gradients share kernels and values where that pays */
     bool two_forms; /* a loop may stand there with and without a function's slow cases, chosen as it runs */
     bool undo;      /* an assignment can be taken back: memory is the host's */

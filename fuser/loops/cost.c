@@ -447,7 +447,7 @@ static double step_ms(predicting *w, int s)
         break;
     }
     case TN_STEP_GEMM:
-        work = st->flops / gemm_rate(r, &st->gemm, st->flops);
+        work = st->flops / gemm_rate(r, &st->gemm, st->flops) + st->work * r->instruction_ps * 1e-3;
         launch = r->library_us * 1e3;
         break;
     case TN_STEP_CONV:

@@ -210,12 +210,12 @@ static int load(builder *b, const tn_tensor *t, const fu_axis *axis, uint32_t ed
 
 /* ---- in a convolution's kernel (tile.c) ---- */
 
-/* `of` is the tensor it has the type of, or, where that is f64, is cast to that of. */
+/* `of` is the tensor it has the type of; a statistic of f64 is f32, and cast to that. */
 static int given(builder *b, fu_gift what, const tn_tensor *of)
 {
     for (int i = 0; i < b->p->n_value; i++)
         if (b->p->value[i].kind == FU_GIVEN && b->p->value[i].given == what) return i;
-    fu_value *v = value_new(b, FU_GIVEN, of->dtype == TN_F64 ? TN_F32 : of->dtype);
+    fu_value *v = value_new(b, FU_GIVEN, what != FU_ELEMENT && of->dtype == TN_F64 ? TN_F32 : of->dtype);
     v->given = what;
     v->op = of->op;
     if (what != FU_ELEMENT) v->vary = fu_bit(0); /* the columns are all there is */

@@ -22,8 +22,23 @@ static tn_cut_reason order_as(fu_prog *p, const int64_t *stride)
     return TN_CUT_NONE;
 }
 
+/* Returns true where all that the program reads, draws and writes lies along its columns, as vectors take
+ * it. */
+static bool runs_along(const fu_prog *p, int vec)
+{
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        const bool memory = v->kind == FU_LOAD || v->kind == FU_RANDOM;
+        if (memory && v->vary >> vec & 1 && v->stride[vec] != 1) return false;
+    }
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].stride[vec] != 1) return false;
+    return true;
+}
+
 tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack)
 {
+    const bool then = fu_can(p->c->target)->then;
     int element = -1;
     p->red = p->cross = 0;
     p->n_after = 0;
@@ -43,12 +58,13 @@ tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack)
     int vec = fu_vec(p);
     if (vec < 0 || p->extent[vec] != columns) return TN_CUT_SHAPES;
     p->form = FU_POINTWISE;
+    if (then && !runs_along(p, vec)) return TN_CUT_TILE;
     for (int i = 0; i < p->n_store; i++)
         if (p->store[i].dom != fu_bit(p->n_atom) - 1) return TN_CUT_REPEATED;
     p->outer = 0;
     p->split = p->stream = false;
     p->part = p->parts = p->chunk = p->items = 1;
-    p->tile = 0;
+    p->tile = then ? TN_TILE_COLUMNS : 0;
     p->block = -1;
     p->unroll = p->ahead = p->lanes = p->team = 1;
     p->held = 0;

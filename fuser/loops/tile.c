@@ -276,8 +276,27 @@ static bool lies_as_convolution(const fu_ctx *c, const tn_tensor *t)
            (n == 1 || b->stride[last] == k);
 }
 
+/* Those that the library can compute part by part; from so many columns on it does so at its own speed. */
+static void mark_handed_over(fu_ctx *c)
+{
+    enum { COLUMNS = 16 };
+    for (int i = 0; i < c->n_node; i++) {
+        fu_node *n = &c->node[i];
+        const tn_tensor *t = n->t;
+        if (!n->live || n->kind != TN_KIND_GEMM || n->spared || n->into >= 0 || n->epilogue) continue;
+        if (!tn_node_numel(t) || t->shape[t->ndim - 1] < COLUMNS || !t->in[0]->shape[t->ndim - 1] ||
+            (t->dtype != TN_F32 && t->dtype != TN_F64))
+            continue;
+        struct fu_conv_tile *tile = tn_arena_alloc(&c->arena, sizeof *tile);
+        if (!tile) return; /* a pass more is as right */
+        *tile = (struct fu_conv_tile){.columns = t->shape[t->ndim - 1], .pack = 1};
+        n->tile[0] = tile;
+    }
+}
+
 void fu_tile_mark_products(fu_ctx *c)
 {
+    if (fu_can(c->target)->then) mark_handed_over(c);
     if (!fu_can(c->target)->tiles) return;
     for (int i = 0; i < c->n_node; i++) {
         fu_node *n = &c->node[i];
@@ -293,8 +312,21 @@ void fu_tile_mark_products(fu_ctx *c)
     }
 }
 
+/* Where the library does not write the product but hands it over: a pass that reads it, and writes it, is
+ * spared. In return large products take somewhat longer (measured: 5 %). */
+static bool handing_over_pays(const fu_ctx *c, const tn_tensor *t, bool kept)
+{
+    const tn_target_profile *r = tn_target_rates(c->target);
+    const double bytes = (double)fu_bytes(t), large = 2e8, longer = .05;
+    const double flops = 2.0 * (double)tn_node_numel(t) * (double)t->in[0]->shape[t->ndim - 1];
+    const double spared = r->launch_us * 1e3 + fu_load_ns(c->target, bytes, 2 * bytes) +
+                          (kept ? 0 : fu_store_ns(c->target, bytes, 2 * bytes));
+    return flops < large || longer * flops / tn_profile_gflops(r->gemm, r->n_gemm, flops) < spared;
+}
+
 bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
 {
+    if (fu_can(c->target)->then) return handing_over_pays(c, c->node[node].t, kept);
     enum { LANES = 128 }; /* simple f32 instructions that a multiprocessor begins in a clock */
     const tn_target_profile *r = tn_target_rates(c->target);
     const struct fu_conv_tile *tile = c->node[node].tile[0];

@@ -147,16 +147,6 @@ static void write_prologue(fu_em *e, int n_in, const fu_tile_parts *parts)
     put_function(e, NULL, parts->n_before, parts->before, head);
 }
 
-/* conv2d_batch_norm_64: the convolution, and the call that most of the others come from. */
-static void name_of(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n)
-{
-    const tn_call *best = fu_main_call(c, g, c->node[conv].t->call);
-    char id[40] = "";
-    if (best) fu_identifier(id, sizeof id, best->of ? best->of->name : best->name);
-    snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get(c->node[conv].t->op)->name, best ? "_" : "", id,
-             best && best->of ? "_bwd" : "", (long long)columns);
-}
-
 static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *parts)
 {
     fu_ctx *c = e->c;
@@ -172,7 +162,7 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     if (!status) status = take_weight(e, t, conv, tile->align[1]);
     if (status) return status;
     char name[64];
-    name_of(c, g, conv, tile->columns, name, sizeof name - 16);
+    fu_tile_name(c, g, conv, tile->columns, name, sizeof name - 16);
     e->s = fu_step_new(c, TN_STEP_KERNEL, name);
     if (!e->s) return TN_E_NOMEM;
     tn_step *s = e->s;

@@ -79,47 +79,68 @@ static void merge_batches(const tn_tensor *t, const matrix *a, const matrix *b, 
     out->n = n;
 }
 
-int fu_emit_gemm(fu_ctx *c, const fu_group *group)
+int fu_gemm_of(fu_ctx *c, int node, tn_gemm *g, int *slot, int64_t *offset)
 {
-    int node = group->member[0];
     const tn_tensor *t = c->node[node].t;
     const fu_node *own = &c->node[node];
     int nb = t->ndim - 2;
-    tn_gemm g = {.dtype = t->dtype,
-                 .n = t->shape[nb + 1],
-                 .k = t->in[0]->shape[nb + 1],
-                 .c_row = t->shape[nb + 1],
-                 .epilogue = own->epilogue,
-                 .tf32 = c->target->tf32};
-    int64_t c_batch[TN_MAX_DIMS], dense = t->shape[nb] * g.n;
+    *g = (tn_gemm){.dtype = t->dtype,
+                   .n = t->shape[nb + 1],
+                   .k = t->in[0]->shape[nb + 1],
+                   .c_row = t->shape[nb + 1],
+                   .epilogue = own->epilogue,
+                   .tf32 = c->target->tf32};
+    int64_t c_batch[TN_MAX_DIMS], dense = t->shape[nb] * g->n;
     for (int i = nb - 1; i >= 0; i--) {
         c_batch[i] = own->into < 0 ? dense : own->into_stride[i];
         dense *= t->shape[i];
     }
-    if (own->into >= 0 && t->shape[nb] > 1) g.c_row = own->into_stride[nb];
+    if (own->into >= 0 && t->shape[nb] > 1) g->c_row = own->into_stride[nb];
     matrix a, b;
     batches batch = {0};
     for (int copied = 0; copied < 2; copied++) {
         int r = take(c, t->in[0], copied, &a);
         if (!r) r = take(c, t->in[1], copied, &b);
         if (r) return r;
-        merge_batches(t, &a, &b, c_batch, &g, &batch);
+        merge_batches(t, &a, &b, c_batch, g, &batch);
         if (batch.n <= TN_GEMM_BATCH_DIMS) break;
     }
     if (batch.n > TN_GEMM_BATCH_DIMS) return fu_fail(c, TN_E_UNSUPPORTED, "matmul over too many batch axes");
-    g.batch_ndim = batch.n;
-    int64_t products = 1;
+    g->batch_ndim = batch.n;
     for (int i = 0; i < batch.n; i++) {
-        g.batch[i] = batch.extent[i];
-        g.a_batch[i] = batch.a[i];
-        g.b_batch[i] = batch.b[i];
-        g.c_batch[i] = batch.c[i];
-        products *= batch.extent[i];
+        g->batch[i] = batch.extent[i];
+        g->a_batch[i] = batch.a[i];
+        g->b_batch[i] = batch.b[i];
+        g->c_batch[i] = batch.c[i];
     }
-    g.a_row = a.row;
-    g.a_col = a.col;
-    g.b_row = b.row;
-    g.b_col = b.col;
+    g->a_row = a.row;
+    g->a_col = a.col;
+    g->b_row = b.row;
+    g->b_col = b.col;
+    slot[0] = a.slot;
+    slot[1] = b.slot;
+    offset[0] = a.offset;
+    offset[1] = b.offset;
+    return 0;
+}
+
+/* Adds the product's own arithmetic and operands to what its step does. */
+void fu_count_gemm(tn_step *s, const tn_tensor *t)
+{
+    s->flops += 2.0 * (double)tn_node_numel(t) * (double)t->in[0]->shape[t->ndim - 1];
+    s->bytes +=
+        (int64_t)tn_dtype_size(t->dtype) * (tn_node_numel(t->in[0]->base) + tn_node_numel(t->in[1]->base));
+}
+
+int fu_emit_gemm(fu_ctx *c, const fu_group *group)
+{
+    int node = group->member[0], slot[2];
+    const tn_tensor *t = c->node[node].t;
+    const fu_node *own = &c->node[node];
+    tn_gemm g;
+    int64_t offset[2];
+    int status = fu_gemm_of(c, node, &g, slot, offset);
+    if (status) return status;
     int bias = -1;
     int64_t bias_offset = 0;
     if (t->n_in > 2) {
@@ -129,14 +150,13 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     tn_step *s = fu_step_new(c, TN_STEP_GEMM, "matmul");
     if (!s) return TN_E_NOMEM;
     s->gemm = g;
-    if (fu_step_buf(c, s, a.slot, a.offset) < 0 || fu_step_buf(c, s, b.slot, b.offset) < 0 ||
+    if (fu_step_buf(c, s, slot[0], offset[0]) < 0 || fu_step_buf(c, s, slot[1], offset[1]) < 0 ||
         fu_step_buf(c, s, bias, bias_offset) < 0 ||
         fu_step_buf(c, s, own->into < 0 ? node : own->into, own->into < 0 ? 0 : own->into_offset) < 0)
         return TN_E_NOMEM;
     s->n_out = 1;
-    s->flops = 2.0 * (double)g.m * (double)g.n * (double)g.k * (double)products;
-    s->bytes = (int64_t)tn_dtype_size(g.dtype) *
-               (tn_node_numel(t->in[0]->base) + tn_node_numel(t->in[1]->base) + tn_node_numel(t));
+    fu_count_gemm(s, t);
+    s->bytes += fu_bytes(t);
     return 0;
 }
 

@@ -163,7 +163,7 @@ static int cost_again(const fu_prog *p, int id)
     enum { TOO_MUCH = 100 };
     const fu_value *v = &p->value[id];
     if (!fu_full(p, v)) return 0;
-    if (v->kind != FU_LOAD && v->kind != FU_OP) return TOO_MUCH;
+    if (v->kind != FU_LOAD && v->kind != FU_OP && v->kind != FU_GIVEN) return TOO_MUCH;
     int cost = 1 + fu_op_cost(v);
     for (int i = 0; i < v->n_arg && cost < TOO_MUCH; i++) cost += cost_again(p, v->arg[i]);
     return cost;

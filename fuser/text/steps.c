@@ -113,3 +113,12 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *
     else
         snprintf(out, n, "%s_elements", id);
 }
+
+void fu_tile_name(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n)
+{
+    const tn_call *best = fu_main_call(c, g, c->node[conv].t->call);
+    char id[40] = "";
+    if (best) fu_identifier(id, sizeof id, best->of ? best->of->name : best->name);
+    snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get(c->node[conv].t->op)->name, best ? "_" : "", id,
+             best && best->of ? "_bwd" : "", (long long)columns);
+}

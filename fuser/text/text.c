@@ -41,6 +41,7 @@ const fu_dialect fu_dialect_c = {
     .simd = "#pragma omp simd",
     .block_pitch = FU_BLOCK_TILE,
     .align = "_Alignas(64) ",
+    .element = "line[i%d]",
     .prefetch = "__builtin_prefetch",
 };
 
@@ -53,6 +54,7 @@ const fu_dialect fu_dialect_c99 = {
     .simd = "#pragma omp simd",
     .block_pitch = FU_BLOCK_TILE,
     .align = "",
+    .element = "line[i%d]",
     .prefetch = "tn_prefetch",
 };
 
@@ -62,6 +64,7 @@ const fu_dialect fu_dialect_cuda = {
     .pointer = "%1$s%2$s *const %3$s = (%1$s%2$s *)a.buf[%4$d];",
     .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
     .align = "",
+    .element = "v[l]",
     .prefetch = "",
 };
 

@@ -6,7 +6,7 @@
  *   value.c     the text of single values; loop.c: the vector loop; nest.h lists the nests around it, in C
  *   kernel.c    a kernel: operands, items, which nest
  *   cuda.h      lists the nests of a GPU
- *   gemm.c      products and convolutions as calls of a library
+ *   gemm.c      products and convolutions as calls of a library; product.c: what goes on with a product
  *   raw.h       kernels that are no loop program: windows, scatters, scans
  *   attention.c, cuda_tile.c   kernels whose text is written by hand, and what is put into it
  *
@@ -45,6 +45,7 @@ typedef struct fu_dialect {
     const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
     int block_pitch;                    /* of a tile that is read crosswise: elements from line to line */
     const char *align;                  /* in front of a local array */
+    const char *element;                /* format: which coordinate -> what a product's kernel hands over */
     const char *prefetch;               /* function that asks for a line early */
     bool typed; /* functions are called by the names for their types, tn_exp_f32, as there is no tn_exp */
 } fu_dialect;
@@ -70,11 +71,21 @@ int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
 /* The call that most of the group's nodes come from, but for those of one call and its gradient. */
 const tn_call *fu_main_call(const fu_ctx *c, const fu_group *g, const tn_call *but);
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *out, size_t n);
+/* conv2d_batch_norm_64: the convolution or product, and the call that most of the others come from. */
+void fu_tile_name(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n);
 int fu_finish_kernel(fu_ctx *c, tn_step *s, tn_growing *t); /* hands the text over to the step */
+
+/* ---- gemm.c ---- */
+/* The product that `node` is, without pointers, and where its two operands lie; what the library cannot read
+ * has been copied. */
+int fu_gemm_of(fu_ctx *c, int node, tn_gemm *g, int *slot, int64_t *offset);
+void fu_count_gemm(tn_step *s,
+                   const tn_tensor *t); /* the work of product t, and the reading of its operands */
 
 /* ---- the steps of each kind of group ---- */
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);
+int fu_emit_product(fu_ctx *c, const fu_group *g); /* one that hands its result to a kernel */
 int fu_emit_conv(fu_ctx *c, const fu_group *g);
 int fu_emit_window(fu_ctx *c, const fu_group *g);
 int fu_emit_scatter(fu_ctx *c, const fu_group *g);

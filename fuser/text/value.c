@@ -310,19 +310,21 @@ static bool transparent(const fu_em *e, const fu_value *v)
     }
 }
 
-static const char *given_text(fu_gift what)
+static void given_text(const fu_em *e, fu_gift what, char *out, size_t n)
 {
     switch (what) {
     case FU_ELEMENT:
-        return "v[l]";
+        snprintf(out, n, e->lang->element, fu_vec(e->p));
+        return;
     case FU_COUNT:
-        return "(float)count";
+        snprintf(out, n, "(float)count");
+        return;
     case FU_MEAN:
-        return "mean";
+        snprintf(out, n, "mean");
+        return;
     case FU_M2:
-        break;
+        snprintf(out, n, "m2");
     }
-    return "m2";
 }
 
 /* Finds where the value has been put already: kept from an earlier phase, in an array over the tile, or read
@@ -437,7 +439,8 @@ const char *fu_ask(fu_em *e, int id)
         ask_pick(e, id);
         break;
     case FU_GIVEN:
-        define(e, id, given_text(v->given));
+        given_text(e, v->given, s, sizeof s);
+        define(e, id, s);
         break;
     case FU_IOTA:
         place(e, v->stride, v->shift, at, sizeof at);

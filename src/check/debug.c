@@ -127,7 +127,7 @@ static void put_source(tn_growing *t, const tn_plan *p, const tn_step *st)
 {
     tn_put(t, "/* %s\n *\n * ", st->name);
     put_calls(t, p, st, "\n * ");
-    if (st->kind != TN_STEP_KERNEL)
+    if (!st->source.text)
         tn_put(t, "\n *\n * A call of a library: there is no source. */\n");
     else
         tn_put(t, "\n */\n%s", st->source.text);
@@ -157,7 +157,7 @@ static void write_folder(tn_session *s, const tn_plan *p)
     write_file(s, name, &t);
     tn_growing_free(&t);
     for (int i = 0; i < p->n_step && s->explain->folder; i++) {
-        if (p->step[i].kind != TN_STEP_KERNEL) continue;
+        if (!p->step[i].source.text) continue;
         tn_growing k = {0};
         put_source(&k, p, &p->step[i]);
         snprintf(name, sizeof name, "plan-%03d-%03d-%s.c", p->note->number, i + 1, p->step[i].name);

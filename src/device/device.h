@@ -93,7 +93,12 @@ typedef struct tn_gemm {
     int64_t a_row, a_col, b_row, b_col, c_row;
     int64_t a_batch[TN_GEMM_BATCH_DIMS], b_batch[TN_GEMM_BATCH_DIMS], c_batch[TN_GEMM_BATCH_DIMS];
     tn_epilogue epilogue;
-    bool tf32; /* f32 operands may be rounded to TF32 where that is faster */
+    /* What goes on with A * B instead of its being written, handed each part as soon as it is done
+     * (tn_tile), by threads at once; rows are counted through all entries of the batch. Then there are no c,
+     * bias and epilogue, k is at least 1 and dtype f32 or f64. NULL: C is written. */
+    tn_kernel *then;
+    const tn_args *args; /* for it */
+    bool tf32;           /* f32 operands may be rounded to TF32 where that is faster */
 } tn_gemm;
 
 /* 2-D convolution (cross-correlation, as every framework means it), all tensors dense:

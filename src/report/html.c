@@ -173,7 +173,7 @@ static void put_sums(const tn_view *v, tn_growing *t, const tn_sums *s)
 /* The kernel's name; a click shows its source. */
 static void put_kernel(tn_growing *t, const tn_launch *l)
 {
-    if (l->of->kind != TN_STEP_KERNEL || !l->of->source.text || l->again) {
+    if (!l->of->source.text || l->again) {
         tn_put(t, "<span class=k>%s</span>", l->of->name);
         return;
     }

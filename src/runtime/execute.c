@@ -215,8 +215,9 @@ static void set_operands(tn_step *st, void **buf)
     if (st->kind == TN_STEP_GEMM) {
         st->gemm.a = buf[0];
         st->gemm.b = buf[1];
+        st->gemm.then = st->kernel;
         st->gemm.bias = buf[2];
-        st->gemm.c = buf[3];
+        st->gemm.c = st->kernel ? NULL : buf[3];
     } else if (st->kind == TN_STEP_CONV) {
         st->conv.in0 = buf[0];
         st->conv.in1 = buf[1];
@@ -273,21 +274,22 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
                     tn_errbuf *err)
 {
     int status = TN_OK;
+    const tn_args a = {.buf = buf,
+                       .dim = st->dim,
+                       .scalar = word,
+                       .fault = &s->fault,
+                       .n_buf = st->n_buf,
+                       .n_dim = st->n_dim};
     switch (st->kind) {
-    case TN_STEP_KERNEL: {
-        tn_args a = {.buf = buf,
-                     .dim = st->dim,
-                     .scalar = word,
-                     .fault = &s->fault,
-                     .n_buf = st->n_buf,
-                     .n_dim = st->n_dim};
+    case TN_STEP_KERNEL:
         status = s->device->launch(s->device, st->kernel, &a, &st->grid, err);
         s->stats.kernels++;
         break;
-    }
     case TN_STEP_GEMM:
         set_operands(st, buf);
+        st->gemm.args = &a;
         status = s->device->gemm(s->device, &st->gemm, err);
+        st->gemm.args = NULL;
         s->stats.library_calls++;
         break;
     case TN_STEP_CONV:

@@ -43,10 +43,10 @@ static int compile_plan(tn_session *s, tn_plan *p, tn_errbuf *err)
     tn_kernel **kernel = tn_malloc((size_t)p->n_step * sizeof *kernel);
     int status = src && kernel ? TN_OK : TN_E_NOMEM;
     for (int i = 0; i < p->n_step && !status; i++)
-        if (p->step[i].kind == TN_STEP_KERNEL) src[n++] = p->step[i].source;
+        if (p->step[i].source.text) src[n++] = p->step[i].source;
     if (!status && n) status = s->device->compile(s->device, src, n, kernel, err);
     for (int i = 0, k = 0; i < p->n_step && !status; i++)
-        if (p->step[i].kind == TN_STEP_KERNEL) p->step[i].kernel = kernel[k++];
+        if (p->step[i].source.text) p->step[i].kernel = kernel[k++];
     tn_free_mem(src);
     tn_free_mem(kernel);
     return status;

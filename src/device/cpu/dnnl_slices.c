@@ -144,7 +144,8 @@ static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int6
     const tn_gemm all = w->g;
     bool b_turned = all.b_col != 1 && all.m >= 256 && batches == 1;
     bool a_turned = all.a_col != 1 && all.a_col % 1024 == 0 && all.n >= 256 && batches == 1;
-    if (all.b_col != 1 && all.m > 8 && !b_turned) return TN_CPU_DECLINED; /* ours is faster */
+    /* Ours is faster: it packs B by all threads, or reads it in place, and cuts few rows finer. */
+    if (!b_turned && (all.b_col != 1 ? all.m <= 4 || all.m > 8 : all.m <= 64)) return TN_CPU_DECLINED;
     int64_t block = tn_max64(96, TURNED_ELEMENTS / all.k / 48 * 48);
     int64_t nb = b_turned ? tn_min64(all.n, block) : all.n, mb = a_turned ? tn_min64(all.m, block) : all.m;
     tn_gemm *g = &w->g;

@@ -50,10 +50,10 @@ static inline vec_f64 load_f64(const double *p)
 #define RELU(v)      ((vec_f64)((vec_i64)(v) & ~((v) < (vec_f64){0, 0})))
 #include "gemm_micro.h"
 
-static const tn_gemm_kernel base_f32 = {"base f32",    4, base_f32_NR, TN_GEMM_KC_F32, base_f32_A_LD,
-                                        base_f32_block};
-static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR, TN_GEMM_KC_F64, base_f64_A_LD,
-                                        base_f64_block};
+static const tn_gemm_kernel base_f32 = {
+    "base f32", 4, base_f32_NR, TN_GEMM_KC_F32, base_f32_A_LD, base_f32_block, base_f32_dots};
+static const tn_gemm_kernel base_f64 = {
+    "base f64", 4, base_f64_NR, TN_GEMM_KC_F64, base_f64_A_LD, base_f64_block, base_f64_dots};
 
 /* ---- x86: max(0, v) gives its second operand where either is NaN, which is the relu wanted ---- */
 
@@ -104,6 +104,7 @@ static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR, TN_GEMM_K
 #define STORE(p, v)  _mm512_storeu_ps(p, v)
 #define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define RELU(v)      _mm512_max_ps(_mm512_setzero_ps(), v)
+#define SUM(v)       _mm512_reduce_add_ps(v)
 #include "gemm_micro.h"
 
 #define T            double
@@ -119,16 +120,17 @@ static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR, TN_GEMM_K
 #define STORE(p, v)  _mm512_storeu_pd(p, v)
 #define FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
 #define RELU(v)      _mm512_max_pd(_mm512_setzero_pd(), v)
+#define SUM(v)       _mm512_reduce_add_pd(v)
 #include "gemm_micro.h"
 
-static const tn_gemm_kernel avx2_f32 = {"avx2 f32",    4, avx2_f32_NR, TN_GEMM_KC_F32, avx2_f32_A_LD,
-                                        avx2_f32_block};
-static const tn_gemm_kernel avx2_f64 = {"avx2 f64",    4, avx2_f64_NR, TN_GEMM_KC_F64, avx2_f64_A_LD,
-                                        avx2_f64_block};
-static const tn_gemm_kernel avx512_f32 = {"avx512 f32",    12, avx512_f32_NR, TN_GEMM_KC_F32, avx512_f32_A_LD,
-                                          avx512_f32_block};
-static const tn_gemm_kernel avx512_f64 = {"avx512 f64",    12, avx512_f64_NR, TN_GEMM_KC_F64, avx512_f64_A_LD,
-                                          avx512_f64_block};
+static const tn_gemm_kernel avx2_f32 = {
+    "avx2 f32", 4, avx2_f32_NR, TN_GEMM_KC_F32, avx2_f32_A_LD, avx2_f32_block, avx2_f32_dots};
+static const tn_gemm_kernel avx2_f64 = {
+    "avx2 f64", 4, avx2_f64_NR, TN_GEMM_KC_F64, avx2_f64_A_LD, avx2_f64_block, avx2_f64_dots};
+static const tn_gemm_kernel avx512_f32 = {
+    "avx512 f32", 12, avx512_f32_NR, TN_GEMM_KC_F32, avx512_f32_A_LD, avx512_f32_block, avx512_f32_dots};
+static const tn_gemm_kernel avx512_f64 = {
+    "avx512 f64", 12, avx512_f64_NR, TN_GEMM_KC_F64, avx512_f64_A_LD, avx512_f64_block, avx512_f64_dots};
 #endif
 
 const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype compute, int i)

@@ -36,15 +36,32 @@ typedef struct tn_gemm_block {
     int64_t ldb, b_step;
     void *c;
     int64_t ldc;
+    /* What the next block of A will be packed from, asked for meanwhile: `next_rows` rows of `next_bytes`,
+     * next_ld bytes apart; 0: nothing. */
+    const char *next;
+    int64_t next_rows, next_bytes, next_ld;
     bool accumulate;  /* else C is overwritten */
     const void *bias; /* [cols] or NULL, added after the sum */
     bool relu;        /* NaN stays NaN */
 } tn_gemm_block;
 
+/* C[rows, cols] = A[rows, k] B[k, cols], then bias and relu, where A's rows and B's columns run along k: for
+ * so few rows that B is not worth packing. */
+typedef struct tn_gemm_dots {
+    int64_t rows, cols, k;
+    const void *a, *b; /* element (p, j) of B at b[j * ldb + p] */
+    int64_t lda, ldb;
+    void *c;
+    int64_t ldc;
+    const void *bias;
+    bool relu;
+} tn_gemm_dots;
+
 typedef struct tn_gemm_kernel {
     const char *name;
     int mr, nr, kc, a_ld;
     void (*block)(const tn_gemm_block *g);
+    void (*dots)(const tn_gemm_dots *g);
 } tn_gemm_kernel;
 
 /* For TN_F32 or TN_F64: the best this processor runs. */

@@ -128,6 +128,7 @@ static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
 
 static void NAME(block)(const tn_gemm_block *g)
 {
+    int64_t asked = 0;
     const T *b = g->b, *bias = g->bias;
     T *c = g->c;
     int rows = (g->rows + 3) / 4 * 4;
@@ -136,6 +137,9 @@ static void NAME(block)(const tn_gemm_block *g)
         int w = (int)(g->cols - j < NAME(NR) ? g->cols - j : NAME(NR));
         int nv = (w + VL - 1) / VL;
         NAME(tile_fn) *fn = NAME(pick)(rows, nv, g->a_by_k);
+        for (int64_t up = g->next_rows * (j + w) / g->cols; asked < up; asked++)
+            for (int64_t at = 0; at < g->next_bytes; at += 64)
+                __builtin_prefetch(g->next + asked * g->next_ld + at, 0, 2);
         if (rows == g->rows && w == nv * VL) {
             fn(g->kc, g->a, b, g->ldb, c + j, g->ldc, g->accumulate, bias ? bias + j : NULL, g->relu, a_step);
             continue;
@@ -152,6 +156,80 @@ static void NAME(block)(const tn_gemm_block *g)
     }
 }
 
+static inline __attribute__((always_inline)) TARGET T NAME(sum)(V v)
+{
+#if defined(SUM)
+    return SUM(v);
+#else
+    T lane[VL];
+    STORE(lane, v);
+    for (int h = VL / 2; h; h /= 2)
+        for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    return lane[0];
+#endif
+}
+
+/* Few rows by rows of B as they stand: sums of VL products side by side, then of these. */
+static inline __attribute__((always_inline)) TARGET void
+NAME(dot)(const int rows, const int cols, int64_t k, const T *a, int64_t lda, const T *b, int64_t ldb, T *out)
+{
+    V acc[4][4];
+    UNROLL for (int i = 0; i < rows; i++)
+    {
+        UNROLL for (int j = 0; j < cols; j++)
+        {
+            acc[i][j] = SPLAT(0);
+        }
+    }
+    int64_t p = 0;
+    for (; p + VL <= k; p += VL) {
+        V bv[4];
+        UNROLL for (int j = 0; j < cols; j++)
+        {
+            bv[j] = LOAD(b + j * ldb + p);
+        }
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            V av = LOAD(a + i * lda + p);
+            UNROLL for (int j = 0; j < cols; j++)
+            {
+                acc[i][j] = FMA(av, bv[j], acc[i][j]);
+            }
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < cols; j++) {
+            T sum = 0;
+            for (int64_t q = p; q < k; q++) sum += a[i * lda + q] * b[j * ldb + q];
+            out[i * 4 + j] = NAME(sum)(acc[i][j]) + sum;
+        }
+    }
+}
+
+static TARGET void NAME(dots)(const tn_gemm_dots *g)
+{
+    const T *a = g->a, *b = g->b, *bias = g->bias;
+    for (int64_t j = 0; j < g->cols; j += 4) {
+        const int w = (int)(g->cols - j < 4 ? g->cols - j : 4);
+        for (int64_t i = 0; i < g->rows; i += 4) {
+            const int h = (int)(g->rows - i < 4 ? g->rows - i : 4);
+            const T *row = a + i * g->lda, *line = b + j * g->ldb;
+            T sum[16];
+            if (w < 4)
+                for (int q = 0; q < h * w; q++) NAME(dot)
+            (1, 1, g->k, row + q / w * g->lda, 0, line + q % w * g->ldb, 0, sum + q / w * 4 + q % w);
+            else if (h == 4) NAME(dot)(4, 4, g->k, row, g->lda, line, g->ldb, sum);
+            else if (h == 3) NAME(dot)(3, 4, g->k, row, g->lda, line, g->ldb, sum);
+            else if (h == 2) NAME(dot)(2, 4, g->k, row, g->lda, line, g->ldb, sum);
+            else NAME(dot)(1, 4, g->k, row, g->lda, line, g->ldb, sum);
+            for (int q = 0; q < h * w; q++) {
+                T v = sum[q / w * 4 + q % w] + (bias ? bias[j + q % w] : 0);
+                ((T *)g->c)[(i + q / w) * g->ldc + j + q % w] = g->relu && v < 0 ? 0 : v;
+            }
+        }
+    }
+}
+
 #undef T
 #undef V
 #undef VL
@@ -165,3 +243,4 @@ static void NAME(block)(const tn_gemm_block *g)
 #undef STORE
 #undef FMA
 #undef RELU
+#undef SUM

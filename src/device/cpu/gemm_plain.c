@@ -5,32 +5,39 @@
  * kc and copies each block of A, mr rows high, into a buffer that stays in the first. Each element of C is
  * summed over k in one fixed order by one thread, whatever the cut.
  *
+ * A product that is gone on with (tn_gemm.then) sums each tile on the stack and hands over mr rows of it at a
+ * time; C is in no memory.
+ *
  * A batch of small products is cut by entries instead: then one chunk packs and computes whole products.
  * Read first: tn_gemm_plain, then tile. */
 #include "cpu_lib.h"
 #include "gemm_kernel.h"
+#include "kernels.h"
 #include "pool.h"
 #include "../../core/int64.h"
 
 #include <string.h>
 
 enum {
-    A_ROWS = 24,           /* of A packed at once where it is read along k; on the stack */
-    TILE_COLS = 256,       /* nt at most: kc x nt of B is 384 KiB */
-    NARROW_ROWS = 48,      /* mt at most where C is 16 bits wide and its tile is summed on the stack */
-    PACK_LIMIT = 16 << 20, /* bytes of packed B at a time */
-    PACK_CHUNK = 1 << 17,  /* and what is worth a chunk of its own */
+    A_ROWS = 24,                 /* of A packed at once where it is read along k; on the stack */
+    TILE_COLS = TN_TILE_COLUMNS, /* nt at most: kc x nt of B is 384 KiB */
+    ASIDE_BYTES = 48 << 10,      /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
+    FEW_ROWS = 8,                /* A packed B would be read no more often than B is to be packed */
+    PACK_LIMIT = 16 << 20,       /* bytes of packed B at a time */
+    PACK_CHUNK = 1 << 17,        /* and what is worth a chunk of its own */
 };
-static const double CHUNK_FLOPS = 6e6, SMALL_FLOPS = 16e6;
+static const double MOST_TILES = 128, CHUNK_FLOPS = 6e6, SMALL_FLOPS = 16e6;
 
 typedef struct job {
     const tn_gemm *g;
     const tn_gemm_source *src;
     const tn_gemm_kernel *kern;
+    tn_kernel_fn *then; /* is handed C, or NULL */
     tn_dtype compute;
     size_t es, cs;          /* bytes of an element as stored and as computed */
     bool in_place;          /* whole panels of B are read where they stand */
     bool shared;            /* one B for all entries */
+    bool few;               /* rows: no B is packed */
     int64_t first, entries; /* batch entries under way */
     int64_t n0, n1;         /* columns under way */
     int64_t mt, nt, m_tiles, n_tiles;
@@ -137,6 +144,47 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0
     return true;
 }
 
+/* What is packed behind block i, p0 of the tile is asked for while that is computed: it mostly lies far off,
+ * in short rows that no processor foresees. */
+static void ask_ahead(const job *w, const void *a, int64_t i0, int64_t i1, int64_t i, int64_t p0,
+                      int64_t blocks, tn_gemm_block *blk)
+{
+    const tn_gemm *g = w->g;
+    const int64_t high = blocks * w->kern->mr, q = (i - i0) / w->kern->mr % blocks;
+    int64_t ni = i - q * w->kern->mr + high, np = p0;
+    if (ni >= i1) ni = i0, np += w->kern->kc;
+    if (np >= g->k) return;
+    const int64_t rows = tn_min64(high, i1 - ni), kc = tn_min64(w->kern->kc, g->k - np);
+    const int64_t es = (int64_t)w->es, from = kc * q / blocks;
+    blk->next = at(a, ni * g->a_row + np * g->a_col, w->es);
+    if (g->a_col == 1) {
+        blk->next_rows = rows, blk->next_bytes = kc * es, blk->next_ld = g->a_row * es;
+        return;
+    }
+    blk->next_ld = g->a_col * es;
+    blk->next += from * blk->next_ld;
+    blk->next_rows = kc * (q + 1) / blocks - from;
+    blk->next_bytes = rows * es;
+}
+
+/* Few rows: as sums along k, with B where it stands. */
+static void few_rows(const job *w, const void *a, const char *b, int64_t i0, int64_t i1, int64_t j0,
+                     int64_t j1, const void *bias, void *out, int64_t ldc)
+{
+    const tn_gemm *g = w->g;
+    w->kern->dots(&(tn_gemm_dots){.rows = i1 - i0,
+                                  .cols = j1 - j0,
+                                  .k = g->k,
+                                  .a = at(a, i0 * g->a_row, w->cs),
+                                  .b = at(b, j0 * g->b_col, w->cs),
+                                  .lda = g->a_row,
+                                  .ldb = g->b_col,
+                                  .c = out,
+                                  .ldc = ldc,
+                                  .bias = bias,
+                                  .relu = g->epilogue == TN_EPI_RELU});
+}
+
 /* C[i0 .. i1, j0 .. j1) of batch entry e. */
 static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
 {
@@ -145,14 +193,18 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     _Alignas(64) char a_blocks[A_ROWS / TN_GEMM_MAX_MR * TN_GEMM_A_BYTES];
     const int64_t blocks = g->a_col != 1 && !w->src->a ? A_ROWS / kn->mr : 1;
     bool by_k = true;
-    float wide_c[NARROW_ROWS * TILE_COLS], wide_bias[TILE_COLS];
+    float wide_bias[TILE_COLS];
+    _Alignas(64) char c_aside[ASIDE_BYTES];
     const void *a = at(g->a, batch_offset(g, g->a_batch, e), w->es);
     const char *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
     char *c = (char *)g->c + batch_offset(g, g->c_batch, e) * (int64_t)w->es;
     const char *packed = w->packed + (w->shared ? 0 : (e - w->first) * w->panels * w->panel_bytes);
-    bool narrow = w->es != w->cs;
-    char *out = narrow ? (char *)wide_c : c + (i0 * g->c_row + j0) * (int64_t)w->es;
-    int64_t ldc = narrow ? TILE_COLS : g->c_row;
+    const bool narrow = w->es != w->cs, aside = narrow || w->then;
+    char *out = aside ? c_aside : c + (i0 * g->c_row + j0) * (int64_t)w->es;
+    int64_t ldc = aside ? TILE_COLS : g->c_row;
+    tn_tile part = {.ld = TILE_COLS, .first = j0, .last = j1};
+    tn_args args = w->then ? *g->args : (tn_args){.buf = NULL};
+    args.tile = &part;
     const void *bias = g->bias ? at(g->bias, j0 + e * w->src->bias_batch, w->es) : NULL;
     if (bias && narrow) {
         tn_widen_floats(g->dtype, bias, wide_bias, j1 - j0);
@@ -162,6 +214,12 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
      * first. */
     int64_t direct = w->in_place ? j0 + (j1 - j0) / kn->nr * kn->nr : j0;
     int64_t panel0 = w->in_place ? 0 : (j0 - w->n0) / kn->nr;
+    if (w->few) {
+        few_rows(w, a, b, i0, i1, j0, j1, bias, out, ldc);
+        part.at = out;
+        if (w->then) w->then(&args, e * g->m + i0, e * g->m + i1);
+        return;
+    }
     for (int64_t p0 = 0; p0 < g->k; p0 += kn->kc) {
         int64_t kc = tn_min64(kn->kc, g->k - p0);
         bool last = p0 + kc == g->k;
@@ -172,6 +230,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
                 by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
             else if (q == 0)
                 by_k = pack_a(w, a, i, (int)tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
+            if (!w->src->a) ask_ahead(w, a, i0, i1, i, p0, blocks, &blk);
             blk.a = a_blocks + q * kc * kn->mr * (int64_t)w->cs;
             blk.a_by_k = by_k;
             blk.accumulate = p0 > 0;
@@ -196,12 +255,15 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
                 blk.bias = last && bias ? at(bias, direct - j0, w->cs) : NULL;
                 kn->block(&blk);
             }
+            if (!last || !w->then) continue;
+            part.at = row;
+            w->then(&args, e * g->m + i, e * g->m + i + blk.rows);
         }
     }
     if (!narrow) return;
     for (int64_t i = i0; i < i1; i++)
-        tn_narrow_floats(g->dtype, wide_c + (i - i0) * TILE_COLS, c + (i * g->c_row + j0) * (int64_t)w->es,
-                         j1 - j0);
+        tn_narrow_floats(g->dtype, out + (i - i0) * ldc * (int64_t)w->cs,
+                         c + (i * g->c_row + j0) * (int64_t)w->es, j1 - j0);
 }
 
 static void pack_entry_panel(const job *w, int64_t e, int64_t q)
@@ -284,13 +346,15 @@ static void cut(job *w, int64_t cols)
     const tn_gemm *g = w->g;
     int mr = w->kern->mr, nr = w->kern->nr;
     int64_t widest = TILE_COLS / nr * nr;
+    if (w->few) widest = tn_max64(nr, tn_min64(widest, PACK_CHUNK / w->panel_bytes * nr));
     w->n_tiles = tn_ceil_div(cols, widest);
     w->nt = tn_ceil_div(tn_ceil_div(cols, w->n_tiles), nr) * nr;
     w->n_tiles = tn_ceil_div(cols, w->nt);
-    double row = 2.0 * (double)w->nt * (double)g->k;
-    int64_t rows = CHUNK_FLOPS / row > 240 ? 240 : (int64_t)(CHUNK_FLOPS / row);
+    const double row = 2.0 * (double)w->nt * (double)g->k, all = row * (double)(w->n_tiles * g->m);
+    const double each = all / MOST_TILES > CHUNK_FLOPS ? all / MOST_TILES : CHUNK_FLOPS;
+    int64_t rows = each / row > 240 ? 240 : (int64_t)(each / row);
     rows = tn_max64(rows, 2 * mr);
-    if (w->es != w->cs) rows = tn_min64(rows, NARROW_ROWS);
+    if (w->es != w->cs || w->then) rows = tn_min64(rows, ASIDE_BYTES / TILE_COLS / (int64_t)w->cs / mr * mr);
     /* In fours, so that 2 or 4 threads end together. */
     w->m_tiles = tn_ceil_div(tn_ceil_div(g->m, rows), 4) * 4;
     w->mt = tn_ceil_div(tn_ceil_div(g->m, w->m_tiles), mr) * mr;
@@ -309,20 +373,22 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     if (batches == 1) shared = true;
     job w = {.g = g, .src = s, .es = tn_dtype_size(g->dtype), .compute = tn_gemm_compute(g->dtype)};
     w.kern = tn_gemm_kernel_for(w.compute);
+    w.then = g->then ? tn_kernel_entry(g->then) : NULL;
     w.cs = tn_dtype_size(w.compute);
     int nr = w.kern->nr;
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     bool small = batches > 1 && flops <= SMALL_FLOPS;
     w.shared = shared && !small;
     w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 128;
+    w.few = !s->a && !s->b && w.es == w.cs && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 
     int64_t limit = tn_max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
-    int64_t block = w.in_place ? g->n : tn_min64(g->n, limit * nr);
+    int64_t block = w.in_place || w.few ? g->n : tn_min64(g->n, limit * nr);
     for (w.n0 = 0; w.n0 < g->n; w.n0 = w.n1) {
         w.n1 = tn_min64(w.n0 + block, g->n);
         cut(&w, w.n1 - w.n0);
-        w.panels = w.in_place ? g->n % nr != 0 : tn_ceil_div(w.n1 - w.n0, nr);
+        w.panels = w.few ? 0 : w.in_place ? g->n % nr != 0 : tn_ceil_div(w.n1 - w.n0, nr);
         int64_t group = w.shared || !w.panels ? batches : tn_min64(batches, tn_max64(1, limit / w.panels));
         int64_t packs = (w.shared ? 1 : group) * w.panels;
         w.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(packs * w.panel_bytes));

@@ -22,7 +22,7 @@ typedef unsigned long uint64_t;
 #include <stdint.h>
 #endif
 
-#define TN_KERNEL_ABI 2 /* bumped when tn_args changes: part of every kernel's cache key */
+#define TN_KERNEL_ABI 3 /* bumped when tn_args changes: part of every kernel's cache key */
 
 /* A run-time scalar. The kernel knows from its own text which member is meant. */
 typedef union tn_word {
@@ -41,7 +41,14 @@ typedef struct tn_fault {
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX };
 
-enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096 };
+enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096, TN_TILE_COLUMNS = 256 };
+
+/* A part of a product's result, near at hand while its kernel goes on with it (tn_gemm.then): items are rows
+ * of the product, and `at` is the first item's element in column `first`; the columns end before `last`. */
+typedef struct tn_tile {
+    const void *at;
+    int64_t ld, first, last; /* elements from row to row; at most TN_TILE_COLUMNS columns */
+} tn_tile;
 
 typedef struct tn_args {
     void *const *buf;      /* one pointer per operand, already moved to the view's first element */
@@ -49,6 +56,7 @@ typedef struct tn_args {
     const tn_word *scalar; /* run-time scalars, seeds and draw numbers */
     tn_fault *fault;
     int32_t n_buf, n_dim; /* for a device that hands them over by value */
+    const tn_tile *tile;  /* of a kernel that goes on with a product; else NULL */
 } tn_args;
 
 typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);

@@ -1,0 +1,126 @@
+/* product.c - what goes on with a product as it is computed: the kernel that the library's product hands each
+ * part of its result to (tn_gemm.then), while that is near at hand.
+ *
+ *     void matmul_gelu_256(const tn_args *a, int64_t begin, int64_t end)
+ *     {
+ *         const float *bias = a->buf[3];                      gelu(A B + bias)
+ *         float *out = a->buf[4];
+ *         const int64_t v0 = a->tile->first, w = a->tile->last - v0;
+ *         for (int64_t row = begin; row < end; row++) {
+ *             const float *const line = (const float *)a->tile->at + (row - begin) * a->tile->ld - v0;
+ *             const int64_t i0 = row;
+ *             for (int64_t j = 0; j < w; j++) {
+ *                 const int64_t i1 = v0 + j;
+ *                 ...line[i1] + bias[i1]...
+ *                 out[i0 * 256 + i1] = mul;
+ *             }
+ *         }
+ *     }
+ *
+ * The step's buffers are A, B, none, and then the kernel's own. Start with fu_emit_product.
+ */
+#include "../loops/tile.h"
+#include "nest.h"
+
+/* The product's operands are the first buffers, whatever others there are. */
+static void take_operand(fu_em *e, int slot, int64_t offset, tn_dtype d)
+{
+    const int i = e->n_pointer++;
+    e->pointer_slot[i] = slot;
+    e->pointer_offset[i] = offset;
+    e->pointer_dtype[i] = (uint8_t)d;
+    fu_unique(e, "operand", e->pointer[i], sizeof e->pointer[i]);
+}
+
+static void put_pointers(fu_em *e, int n_in)
+{
+    const fu_prog *p = e->p;
+    bool mine[FU_MAX_BUFS] = {false};
+    for (int i = 0; i < p->n_value; i++)
+        if (fu_loads(e, i)) mine[p->value[i].buf] = true;
+    for (int i = 0; i < p->n_store; i++) mine[p->store[i].buf] = true;
+    for (int i = 0; i < e->n_pointer; i++)
+        if (mine[i])
+            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
+}
+
+/* Coordinates of the atoms that count rows. */
+static void decode_row(fu_em *e)
+{
+    int64_t below = 1;
+    for (int i = fu_vec(e->p) - 1; i >= 0; i--) {
+        char by[40] = "", of[40] = "";
+        if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
+        if (i) snprintf(of, sizeof of, " %% %lld", (long long)e->p->extent[i]);
+        fu_line(&e->t, "const int64_t i%d = row%s%s;", i, by, of);
+        below *= e->p->extent[i];
+    }
+}
+
+static void write_function(fu_em *e, const fu_group *g, tn_dtype d, int n_in)
+{
+    const char *type = e->lang->type[d];
+    e->t.indent = 1;
+    e->depth = 1;
+    put_pointers(e, n_in);
+    fu_put_constants(e, true);
+    fu_line(&e->t, "const int64_t v0 = a->tile->first, w = a->tile->last - v0;");
+    fu_scope_open(e, "for (int64_t row = begin; row < end; row++) {");
+    fu_line(&e->t, "const %s *const line = (const %s *)a->tile->at + (row - begin) * a->tile->ld - v0;", type,
+            type);
+    decode_row(e);
+    fu_nest_pointwise(e, &(fu_range){.lo = "v0", .hi = "w", .count = -1});
+    fu_scope_close(e);
+    fu_count_traffic(e);
+    fu_describe(e, g);
+    tn_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
+           e->t.p ? e->t.p : "");
+    if (!e->head.failed) e->head.failed = e->t.failed;
+    tn_growing_free(&e->t);
+}
+
+static int emit(fu_em *e, const fu_group *g, int node)
+{
+    fu_ctx *c = e->c;
+    const tn_tensor *t = c->node[node].t;
+    tn_gemm product;
+    int slot[2];
+    int64_t offset[2];
+    char name[64];
+    int status = fu_gemm_of(c, node, &product, slot, offset);
+    if (status) return status;
+    fu_tile_name(c, g, node, product.n, name, sizeof name - 16);
+    tn_step *s = e->s = fu_step_new(c, TN_STEP_GEMM, name);
+    if (!s) return TN_E_NOMEM;
+    s->gemm = product;
+    for (int i = 0; i < 2; i++) take_operand(e, slot[i], offset[i], t->dtype);
+    take_operand(e, -1, 0, t->dtype); /* a bias is the kernel's */
+    fu_turn_to(e, c->prog);
+    fu_take_inputs(e, NULL, NULL, false);
+    const int n_in = e->n_pointer;
+    fu_take_outputs(e);
+    for (int i = 0; i < e->n_pointer; i++) {
+        const int at = fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]);
+        if (at < 0) return at;
+    }
+    s->n_out = e->n_pointer - n_in;
+    fu_count_gemm(s, t);
+    write_function(e, g, t->dtype, n_in);
+    return fu_finish_kernel(c, s, &e->head);
+}
+
+int fu_emit_product(fu_ctx *c, const fu_group *g)
+{
+    fu_tile_parts parts;
+    const int node = fu_tile_conv(c, g->n, g->member);
+    const fu_candidate k = fu_candidate_of(c, g);
+    tn_cut_reason why = fu_tile_try(c, &k, &parts);
+    if (why) return fu_fail(c, TN_E_INTERNAL, "matmul: %s", tn_cut_text(why));
+    int status = fu_verify_program(c, c->prog);
+    if (status) return status;
+    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
+    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    e->c = c;
+    e->lang = fu_language(c->target);
+    return emit(e, g, node);
+}
