@@ -85,13 +85,53 @@ static int group_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     tn_tensor *r = op1(TN_OP_rsqrt, op2(TN_OP_add, mean(g, op1(TN_OP_square, d), 2 | 8), num(g, 1e-5)));
     tn_tensor *y = tn_mk_reshape(op2(TN_OP_mul, d, back(r, s)), 4, x->shape);
     root[0] = op1(TN_OP_relu, op2(TN_OP_mul, y, in[1]));
-    return 1;
+    root[1] = m;
+    root[2] = tn_mk_reduce(TN_OP_reduce_sum, root[0], 2 | 4); /* of single channels */
+    root[3] = tn_mk_reduce(TN_OP_reduce_max, y, 2 | 4);
+    return 2;
 }
 
+static int group_norm_and_channels(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    return 2 + group_norm(g, in, root);
+}
+
+/* Whatever a group has of channels, sums of groups and of single channels are had in the same pass: groups
+ * that are shorter than a vector, no multiple of one, longer. */
 TEST(group_norm_reshapes_inside_one_kernel)
 {
-    rig_check(&(rig_case){
-        1 + 1, {{TN_F32, 4, {3, 5, 7, 32}, -2, 3}, {TN_F32, 1, {32}, 0.5, 1.5}}, group_norm, 1, 4e-6});
+    static const int64_t channels[] = {4, 8, 20, 32, 52, 64, 96, 272};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        const int64_t c = channels[i];
+        for (int k = 0; k < 2; k++)
+            rig_check(&(rig_case){2,
+                                  {{TN_F32, 4, {3, 5, 7 + c % 5, c}, -2, 3}, {TN_F32, 1, {c}, 0.5, 1.5}},
+                                  k ? group_norm_and_channels : group_norm,
+                                  1,
+                                  4e-6});
+    }
+}
+
+/* What is known of groups, over windows: read for each column, not walked for each group. */
+static int group_windows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *d = op2(TN_OP_mul, op2(TN_OP_sub, in[0], in[1]), in[2]); /* [n, h, 2, w, 2, groups, c] */
+    root[0] = tn_mk_reduce(TN_OP_reduce_max, d, 4 | 16);
+    root[1] = op2(TN_OP_sub, d, back(root[0], d));
+    (void)g;
+    return 2;
+}
+
+TEST(windows_read_what_is_known_of_groups_for_each_column)
+{
+    for (int c = 3; c < 6; c++)
+        rig_check(&(rig_case){3,
+                              {{TN_F32, 7, {2, 3, 2, 5, 2, 7, c}, -2, 3},
+                               {TN_F32, 7, {2, 1, 1, 1, 1, 7, 1}, -1, 1},
+                               {TN_F32, 7, {2, 1, 1, 1, 1, 7, 1}, 0.5, 1}},
+                              group_windows,
+                              1,
+                              4e-6});
 }
 
 /* gradients of layer_norm: dx by rows, those of weight and bias by columns, nothing full-size in between */

@@ -29,6 +29,8 @@ F(kl, tn_kl_div(x[0], x[1], .reduction = TN_REDUCE_SUM))
 F(cosine, tn_cosine_similarity(x[0], x[1], -1, 0))
 F(triplet, tn_triplet_margin_loss(x[0], x[1], x[2]))
 F(nearest, tn_resize_nearest(tn_relu(x[0]), 16, 16))
+F(groups, tn_silu(tn_group_norm(x[0], 4, x[1], x[2])))
+F(pooled_groups, tn_max_pool2d(tn_silu(tn_group_norm(x[0], 4, x[1], x[2])), 2, .stride = 2))
 
 static const row rows[] = {
     {"swiglu", f_swiglu, 3, {{64, 96}, {64, 96}}},
@@ -42,6 +44,8 @@ static const row rows[] = {
     {"cosine", f_cosine, 3, {{64, 96}, {64, 96}}},
     {"triplet", f_triplet, 3, {{64, 96}, {64, 96}, {64, 96}}},
     {"nearest", f_nearest, 3, {{2, 8, 8, 4}}},
+    {"groups", f_groups, 5, {{3, 8, 8, 12}, {12}, {12}}},
+    {"pooled_groups", f_pooled_groups, 7, {{3, 8, 8, 12}, {12}, {12}}},
 };
 
 TEST(few_kernels)

@@ -28,6 +28,7 @@ typedef struct again {
     int64_t size; /* of the value that is to be saved */
     bool tiles;   /* by convolutions, as they load it */
     bool old;     /* they read memory that is overwritten later (order_readers) */
+    bool near;    /* what their own group stores for others as well is read, not computed */
 } again;
 
 static bool reads(again *r, const tn_tensor *base)
@@ -77,7 +78,8 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
         int p = fu_node_of(c, x);
         if (tn_is_number(x)) continue;
         bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !fu_widens(&c->node[p]);
-        bool stored = p < 0 || c->node[p].root || other || made_once(&c->node[p]);
+        bool stored = p < 0 || c->node[p].root || other || made_once(&c->node[p]) ||
+                      (r->near && fu_read_outside(c, NULL, p));
         if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
     }
     return true;
@@ -305,35 +307,50 @@ static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
     return true;
 }
 
+/* Returns true where those that read the node read something much larger with it: they would make it once for
+ * each element of that. */
+static bool spread_out(const fu_ctx *c, int node)
+{
+    const fu_node *n = &c->node[node];
+    for (int u = 0; u < n->n_user; u++) {
+        const tn_tensor *t = c->node[n->user[u]].t;
+        for (int k = 0; k < t->n_in; k++)
+            if (tn_node_numel(fu_value_of(c, t->in[k])) > tn_node_numel(n->t)) return true;
+    }
+    return false;
+}
+
 /* A value that one group would store only for others to read, and that is cheap to make from what is in
  * memory anyway, is computed by those others again. `tiles`: by convolutions among them, as they load it, and
- * whatever else keeps the group that makes it from being spared. */
-static void compute_again(fu_ctx *c, int node, bool tiles)
+ * whatever else keeps the group that makes it from being spared. `near`: from what the group stores anyway,
+ * as it is. Returns whether they do. */
+static bool compute_again(fu_ctx *c, int node, bool tiles, bool near)
 {
     enum { MANY = 16 };
     fu_node *n = &c->node[node];
-    if (!n->live || n->root || n->group < 0) return;
+    if (!n->live || n->root || n->group < 0 || (near && spread_out(c, node))) return false;
     const fu_room room = c->group[fu_group_of(c, node)].room;
-    if (room != FU_LOOPS && (room != FU_TILE || tiles || !fu_widens(n))) return;
-    again r = {.size = tn_node_numel(n->t), .tiles = tiles};
+    if (room != FU_LOOPS && (room != FU_TILE || tiles || !fu_widens(n))) return false;
+    again r = {.size = tn_node_numel(n->t), .tiles = tiles, .near = near};
     int to[MANY], count = readers(c, node, to, MANY);
-    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return;
-    if (fu_alone(c, &c->group[fu_group_of(c, node)])) return;
+    if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return false;
+    if (fu_alone(c, &c->group[fu_group_of(c, node)])) return false;
     double reads = 0;
     int convs = 0;
     for (int i = 0; i < count; i++) {
         const fu_group *g = &c->group[to[i]];
         const bool takes = tiles && takes_image(c, g, node);
-        if ((!takes && g->room != FU_LOOPS) || fu_alone(c, g)) return; /* it has to be stored in any case */
+        if ((!takes && g->room != FU_LOOPS) || fu_alone(c, g))
+            return false; /* it has to be stored in any case */
         reads += new_reads(c, g, &r);
         convs += takes;
     }
-    if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return;
-    if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return;
+    if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return false;
+    if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return false;
     const bool order = tiles || r.old;
     int *after = order ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
     bool *done = order ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;
-    if (order && (!after || !done)) return;
+    if (order && (!after || !done)) return false;
     for (int i = 0; i < c->n_node && order; i++) after[i] = c->node[i].n_after;
     struct {
         int n, *member;
@@ -349,7 +366,7 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
     ok = ok || !tiles; /* where not all could, those that could not read it */
     if (order) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);
-    if (ok && sources_can(c, &r)) return;
+    if (ok && sources_can(c, &r)) return true;
     for (int i = 0; i < c->n_node && order; i++) c->node[i].n_after = after[i];
     for (int i = 0; i < count; i++) {
         c->group[to[i]].n = before[i].n;
@@ -357,15 +374,16 @@ static void compute_again(fu_ctx *c, int node, bool tiles)
     }
     for (int i = 0; i < r.n; i++) c->node[r.node[i]].n_copy = copies[i];
     c->n_copy = copied;
+    return false;
 }
 
 void fu_recompute(fu_ctx *c, int node)
 {
-    compute_again(c, node, false);
+    if (!compute_again(c, node, false, false)) compute_again(c, node, false, true);
 }
 
 void fu_recompute_for_tiles(fu_ctx *c)
 {
     if (!fu_can(c->target)->tiles) return;
-    for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i, true);
+    for (int i = c->n_node - 1; i >= 0; i--) compute_again(c, i, true, false);
 }

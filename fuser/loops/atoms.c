@@ -22,6 +22,12 @@ int64_t fu_count(const fu_prog *p, uint32_t atoms)
     return k;
 }
 
+int64_t fu_elements(const fu_prog *p, const int64_t *stride, uint32_t atoms)
+{
+    const bool once = p->fold && stride[p->n_atom] && atoms >> fu_vec(p) & 1;
+    return fu_count(p, atoms) / (once ? p->fold : 1);
+}
+
 static uint32_t move_bits(uint32_t m, const int *position, int n)
 {
     uint32_t out = 0;
@@ -85,7 +91,9 @@ static bool mergeable(const fu_prog *p, int a)
         const fu_value *v = &p->value[i];
         if (strided(v) && v->stride[a] != v->stride[b] * p->extent[b] && (p->red || !scalable(p, v, a)))
             return false;
-        if (v->kind == FU_REDUCE && ((v->space >> a & 1) != (v->space >> b & 1))) return false;
+        if (v->kind == FU_REDUCE &&
+            ((v->space >> a & 1) != (v->space >> b & 1) || (v->reduces >> a & 1) != (v->reduces >> b & 1)))
+            return false;
     }
     for (int i = 0; i < p->n_store; i++) {
         const fu_store *s = &p->store[i];
@@ -112,6 +120,30 @@ static void scale_tests(fu_prog *p, int a)
     }
 }
 
+/* Atoms a and a + 1 become one: the pair takes the outer one's place and the inner one's strides. */
+static void merge(fu_prog *p, int a)
+{
+    int position[FU_MAX_ATOMS], last = p->n_atom - 1;
+    int64_t both = p->extent[a] * p->extent[a + 1];
+    for (int i = 0; i < p->n_atom; i++) position[i] = i < a ? i : i == a ? last : i - 1;
+    fu_reorder(p, position);
+    p->extent[a] = both;
+    p->n_atom = last;
+    uint32_t gone = ~fu_bit(last);
+    p->red &= gone;
+    p->cross &= gone;
+    for (int i = 0; i < p->n_value; i++) {
+        p->value[i].vary &= gone;
+        p->value[i].reduces &= gone;
+        p->value[i].space &= gone;
+        p->value[i].stride[last] = 0;
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        p->store[i].dom &= gone;
+        p->store[i].stride[last] = 0;
+    }
+}
+
 void fu_merge_atoms(fu_prog *p)
 {
     for (int a = 0; a + 1 < p->n_atom;) {
@@ -119,28 +151,77 @@ void fu_merge_atoms(fu_prog *p)
             a++;
             continue;
         }
-        /* the pair takes the outer one's place and the inner one's strides */
         scale_tests(p, a);
-        int position[FU_MAX_ATOMS], last = p->n_atom - 1;
-        int64_t both = p->extent[a] * p->extent[a + 1];
-        for (int i = 0; i < p->n_atom; i++) position[i] = i < a ? i : i == a ? last : i - 1;
-        fu_reorder(p, position);
-        p->extent[a] = both;
-        p->n_atom = last;
-        uint32_t gone = ~fu_bit(last);
-        p->red &= gone;
-        p->cross &= gone;
-        for (int i = 0; i < p->n_value; i++) {
-            p->value[i].vary &= gone;
-            p->value[i].reduces &= gone;
-            p->value[i].space &= gone;
-            p->value[i].stride[last] = 0;
-        }
-        for (int i = 0; i < p->n_store; i++) {
-            p->store[i].dom &= gone;
-            p->store[i].stride[last] = 0;
-        }
+        merge(p, a);
     }
+}
+
+/* ---- short rows side by side ---- */
+
+/* Returns true where strides walk atom a and the vector's, behind it, as one, or know only which a it is. */
+static bool foldable(const fu_prog *p, const int64_t *stride, int a, bool coarse)
+{
+    return stride[a] == stride[a + 1] * p->extent[a + 1] || (coarse && !stride[a + 1]);
+}
+
+static bool may_fold(const fu_prog *p, int a)
+{
+    enum { ROWS = 8, VECTORS = 2, WINDOW = 256 }; /* that are worth adding neighbours up; that hide a rest */
+    const int vec = a + 1;
+    const uint32_t columns = p->red & ~fu_bit(vec);
+    const int64_t width = p->extent[vec], lanes = p->c->target->vector_bytes / 4;
+    const bool row = p->red >> vec & 1;
+    const int64_t count = fu_count(p, columns);
+    bool apart = false;
+    if (a < 1 || p->second || p->cross || p->red >> a & 1 || !columns ||
+        (row ? count < ROWS : count > WINDOW || width >= lanes))
+        return false;
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (v->kind == FU_REDUCE && row && v->reduces != p->red) {
+            if (v->reduces != columns) return false;
+            apart = true;
+        }
+        if (v->kind == FU_INDEX || v->kind == FU_PICK || (row && fu_chooses(v)) ||
+            (strided(v) && !foldable(p, v->stride, a, v->kind == FU_LOAD && !v->n_arg)))
+            return false;
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        const fu_store *s = &p->store[i];
+        if (!(s->dom >> a & 1) || !foldable(p, s->stride, a, s->mask < 0)) return false;
+    }
+    return apart || (width % lanes && width < VECTORS * lanes);
+}
+
+/* Sums along a short vector, as those of a group of channels, leave most lanes empty, and read little of each
+ * line of memory. Where what follows in memory are other such rows, they are walked together: each column is
+ * added up for itself, and neighbours are when the loops are over. So sums of single columns, as the gradient
+ * of a group norm's weight needs them, can be had in the same pass. */
+void fu_fold_columns(fu_prog *p)
+{
+    const int vec = fu_vec(p), a = vec - 1;
+    int64_t coarse[FU_MAX_VALUES + FU_MAX_STORES];
+    p->fold = 0;
+    if (!may_fold(p, a)) return;
+    const uint32_t outer = fu_bit(a), inner = fu_bit(vec);
+    const int64_t sums = p->extent[a], width = p->extent[vec];
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (v->vary & outer) v->vary |= inner;
+        v->apart = v->kind == FU_REDUCE && !(v->reduces & inner);
+        v->reduces &= ~inner;
+        coarse[i] = v->stride[vec] ? 0 : v->stride[a];
+    }
+    for (int i = 0; i < p->n_store; i++) {
+        p->store[i].dom |= inner;
+        coarse[p->n_value + i] = p->store[i].stride[vec] ? 0 : p->store[i].stride[a];
+    }
+    p->red &= ~inner;
+    merge(p, a);
+    p->fold = width;
+    p->extent[p->n_atom] = sums;
+    for (int i = 0; i < p->n_value; i++) p->value[i].stride[p->n_atom] = coarse[i];
+    for (int i = 0; i < p->n_store; i++) p->store[i].stride[p->n_atom] = coarse[p->n_value + i];
 }
 
 /* The atom along which most of what is read and written lies contiguous, counted in elements. */

@@ -91,6 +91,12 @@ tn_cut_reason fu_cross_sets(fu_prog *p)
         if (n == 2) return TN_CUT_REDUCED_AXES;
         set[n++] = v->reduces;
     }
+    const uint32_t both = set[0] & set[1];
+    if (n == 2 && !below &&
+        (both == set[0] || both == set[1])) { /* sums of columns, and of several of them */
+        p->red = set[0] | set[1];
+        return TN_CUT_NONE;
+    }
     if (below && !n) return TN_CUT_REDUCED_AXES;
     if (below) {
         if (set[0] == below && n == 1) return TN_CUT_REDUCED_AXES;

@@ -91,6 +91,7 @@ typedef struct fu_value {
     int stash;   /* phase that computes it and keeps it for later ones, or -1 */
     bool array;  /* COLUMN: kept in an array over the tile */
     bool wide;   /* REDUCE: sums of f32 carried in f64 */
+    bool apart;  /* REDUCE of a program that folds: each column for itself */
     bool cross;  /* REDUCE of a row program that runs over its rows (cross.c) */
     bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */
     bool packed; /* LOAD PICK, CUDA: prog.pack elements are read at once */
@@ -137,6 +138,8 @@ typedef struct fu_prog {
     int64_t tile; /* of the vector atom in one item; 0: items are elements */
     int block;    /* POINTWISE: atom an item takes FU_BLOCK lines of, because a load runs along it; or -1 */
     int unroll;   /* COLUMN: reduced rows added up before they go to the accumulator */
+    int64_t fold; /* COLUMN: so many columns side by side have one sum; else 0. Which of these sums it is,
+                     stride[n_atom] counts, and extent[n_atom] is how many there are (fu_fold_columns) */
     int64_t last_bytes; /* of the last cache */
     bool stream;        /* some stores go past the caches */
     int n_phase;
@@ -214,6 +217,8 @@ bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of i
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
 int fu_vec(const fu_prog *p);                            /* the last atom */
 int64_t fu_count(const fu_prog *p, uint32_t atoms);      /* iterations of these */
+/* Of which a load or store with these strides meets so many elements. */
+int64_t fu_elements(const fu_prog *p, const int64_t *stride, uint32_t atoms);
 void fu_reorder(fu_prog *p, const int *position);        /* atom a becomes atom position[a] */
 bool fu_full(const fu_prog *p, const fu_value *v);       /* changes inside the loops of a phase */
 bool fu_reduced_in(const fu_value *v, int phase);        /* that phase reduces it */

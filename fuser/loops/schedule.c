@@ -96,11 +96,27 @@ static void size_items(fu_prog *p)
     if (!p->tile && p->form == FU_POINTWISE) p->chunk = 16384;
 }
 
+/* Whole sums and, as far as there are columns, whole vectors: two of them where that leaves enough items. */
+static void choose_folded_tile(fu_prog *p)
+{
+    enum { ITEMS = 64, VECTORS = 8 };
+    const int64_t lanes = p->c->target->vector_bytes / 4, width = p->extent[fu_vec(p)];
+    const int64_t others = fu_count(p, ~p->red & (fu_bit(fu_vec(p)) - 1));
+    p->tile = p->fold;
+    while (p->tile % lanes && p->tile < width && p->tile < VECTORS * lanes) p->tile += p->fold;
+    if (p->tile < 2 * lanes && others * (width / (2 * p->tile)) >= ITEMS) p->tile *= 2;
+    if (p->tile > width) p->tile = width;
+}
+
 /* Column: as wide as the accumulators may be to stay in L1, since rows are read best from end to end; narrow
  * where later phases come back to the same elements. */
 static void choose_tile(fu_prog *p)
 {
     int reductions = 0;
+    if (p->fold) {
+        choose_folded_tile(p);
+        return;
+    }
     for (int i = 0; i < p->n_value; i++) reductions += p->value[i].kind == FU_REDUCE;
     int64_t most = p->n_phase > 1 ? 256 : reductions <= 2 ? 2048 : reductions <= 4 ? 1024 : 512;
     int64_t width = p->extent[fu_vec(p)], tiles = (width + most - 1) / most;
@@ -162,19 +178,25 @@ static void choose_stream(fu_prog *p)
     }
 }
 
+/* Few long rows: they are cut. */
+static bool few_rows(const fu_prog *p)
+{
+    return fu_count(p, ~p->red & (fu_bit(p->n_atom) - 1)) < 32 && fu_count(p, p->red) > 4 * FU_PART;
+}
+
 static void choose_split(fu_prog *p)
 {
     int vec = fu_vec(p);
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
-    int64_t k = fu_count(p, keep), r = fu_count(p, p->red);
+    int64_t r = fu_count(p, p->red);
     p->split = false;
     p->part = p->parts = 1;
-    if (p->second || p->form == FU_POINTWISE) return;
+    if (p->second || p->form == FU_POINTWISE || p->fold) return;
     for (int i = 0; i < p->n_value; i++)
         if (fu_chooses(&p->value[i])) return;
     if (p->form == FU_ROW) {
         int64_t outer = fu_count(p, p->red & ~fu_bit(vec));
-        p->split = k < 32 && r > 4 * FU_PART;
+        p->split = few_rows(p);
         if (!p->split) return;
         int64_t n = outer > 1 ? outer : p->extent[vec];
         p->part = outer > 1 ? FU_PART / p->extent[vec] : FU_PART;
@@ -259,13 +281,18 @@ tn_cut_reason fu_schedule(fu_prog *p)
     }
     tn_cut_reason why = fu_cross_sets(p);
     if (why) return why;
+    fu_merge_atoms(p);
+    fu_move_last(p, fu_choose_vector(p));
+    fu_merge_atoms(p);
+    p->fold = 0;
+    if (!fu_can(p->c->target)->grid && !few_rows(p)) fu_fold_columns(p);
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].kind == FU_REDUCE && !p->cross && p->value[i].reduces != p->red)
+            return TN_CUT_REDUCED_AXES;
     for (int i = 0; i < p->n_store; i++) {
         uint32_t dom = p->store[i].dom;
         if ((dom & p->red) && (dom & p->red) != p->red) return TN_CUT_REPEATED;
     }
-    fu_merge_atoms(p);
-    fu_move_last(p, fu_choose_vector(p));
-    fu_merge_atoms(p);
     int vec = fu_vec(p);
     p->outer = 0;
     if (p->cross && (why = fu_cross_schedule(p))) return why;

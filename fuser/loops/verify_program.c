@@ -58,8 +58,8 @@ static const char *wrong_address(const fu_ctx *c, const fu_prog *p, int slot, in
     int64_t low, high, first = at, last = at + (more > 0 ? more : 0);
     if (more < 0) first += more;
     if (!room_of(c, slot, &low, &high)) return "an operand in no buffer";
-    for (int a = 0; a < p->n_atom; a++) {
-        if (!(over >> a & 1)) continue;
+    for (int a = 0; a < p->n_atom + (p->fold > 0); a++) {
+        if (!(over >> (a < p->n_atom ? a : fu_vec(p)) & 1)) continue;
         if (!p->extent[a]) return NULL; /* touches nothing */
         int64_t far = (p->extent[a] - 1) * stride[a];
         *(far < 0 ? &first : &last) += far;
@@ -208,8 +208,10 @@ static const char *wrong_phases(const fu_prog *p, int id)
 static bool writes_once(const fu_prog *p, const fu_store *s)
 {
     int order[FU_MAX_ATOMS], n = 0;
-    for (int a = 0; a < p->n_atom; a++) {
-        if (!(s->dom >> a & 1) || p->extent[a] <= 1) continue;
+    const bool once = p->fold && s->stride[p->n_atom]; /* by all columns of a sum, and the same */
+    for (int a = 0; a < p->n_atom + once; a++) {
+        const bool there = a < p->n_atom ? s->dom >> a & 1 && (!once || a != fu_vec(p)) : true;
+        if (!there || p->extent[a] <= 1) continue;
         int k = n++;
         for (; k && llabs(s->stride[order[k - 1]]) > llabs(s->stride[a]); k--) order[k] = order[k - 1];
         order[k] = a;
@@ -261,7 +263,7 @@ static const char *wrong_store(const fu_ctx *c, const fu_prog *p, const fu_store
                     : wrong_masked_address(c, p, s->slot, s->offset + s->shift, s->stride, s->dom, s->mask);
     if (why) return why;
     if (s->dtype != dtype_of(c, s->slot)) return "a store of another type than its buffer's";
-    int64_t count = fu_count(p, s->dom);
+    int64_t count = fu_elements(p, s->stride, s->dom);
     int64_t there = s->node >= 0 ? tn_node_numel(c->node[s->node].t) : count;
     if (s->mask < 0 ? count != there : count < there) return "stores more or fewer elements than there are";
     if (s->mask < 0 && count > 1 && !writes_once(p, s)) return "stores an element twice";

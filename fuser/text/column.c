@@ -71,6 +71,26 @@ static bool write_rows(fu_em *e, int phase, const fu_range *r)
     return true;
 }
 
+/* Columns that have one sum: each of them takes it. */
+static void fold_columns(fu_em *e, int phase, const fu_range *r)
+{
+    const fu_prog *p = e->p;
+    char first[80], other[80];
+    if (!p->fold || !fu_phase_reduces(p, phase)) return;
+    fu_scope_open(e, "for (int64_t j = 0; j < %s; j += %lld) {", r->hi, (long long)p->fold);
+    for (int i = 0; i < p->n_value; i++) {
+        const fu_value *v = &p->value[i];
+        if (!fu_reduced_in(v, phase) || v->apart) continue;
+        snprintf(first, sizeof first, "%s_acc[j]", v->name);
+        snprintf(other, sizeof other, "%s_acc[j + l]", v->name);
+        fu_scope_open(e, "for (int l = 1; l < %lld; l++) {", (long long)p->fold);
+        fu_accumulate(e, v, first, "", other);
+        fu_scope_close(e);
+        fu_line(&e->t, "for (int l = 1; l < %lld; l++) %s = %s;", (long long)p->fold, other, first);
+    }
+    fu_scope_close(e);
+}
+
 static void write_phase(fu_em *e, int phase, const fu_range *r)
 {
     fu_prog *p = e->p;
@@ -89,7 +109,7 @@ bool fu_wants_array(const fu_prog *p, int id)
     if (fu_full(p, v) || !(v->vary >> fu_vec(p) & 1) || v->kind == FU_REDUCE || v->kind == FU_NUMBER)
         return false;
     if (v->kind == FU_RANDOM) return true; /* its bits are made for a whole tile */
-    bool slow = fu_op_cost(v) >= 4;
+    bool slow = fu_op_cost(v) >= 4 || (p->fold && (v->kind != FU_LOAD || v->stride[p->n_atom]));
     if (!v->phase && !slow) return false;
     for (int i = 0; i < p->n_value; i++)
         for (int k = 0; k < p->value[i].n_arg; k++)
@@ -223,6 +243,7 @@ void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch)
         write_between(e, phase, r);
         e->phase = phase;
         write_phase(e, phase, r);
+        fold_columns(e, phase, r);
     }
     e->phase = p->n_phase;
     if (p->split)

@@ -108,14 +108,15 @@ void fu_count_traffic(fu_em *e)
         for (int k = 0; k < p->n_value; k++) {
             const fu_value *v = &p->value[k];
             if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->buf == i && e->hot[k]) {
-                int64_t m = v->n_arg && v->kind == FU_LOAD ? v->extent : fu_count(p, v->vary);
+                int64_t m = v->n_arg && v->kind == FU_LOAD ? v->extent : fu_elements(p, v->stride, v->vary);
                 if (m > most) most = m;
             }
         }
         for (int k = 0; k < p->n_store; k++)
             if (p->store[k].buf == i) {
                 const fu_store *s = &p->store[k];
-                int64_t m = s->mask < 0 ? fu_count(p, s->dom) : tn_node_numel(e->c->node[s->node].t);
+                int64_t m =
+                    s->mask < 0 ? fu_elements(p, s->stride, s->dom) : tn_node_numel(e->c->node[s->node].t);
                 if (m > most) most = m;
                 e->s->traffic[i].past = e->s->traffic[i].past || p->store[k].stream;
             }

@@ -98,6 +98,10 @@ void fu_index(const fu_em *e, const int64_t *stride, uint32_t which, char *out, 
         else
             k += (size_t)snprintf(out + k, n - k, "%si%d * %lld", sign, i, (long long)s);
     }
+    const int vec = fu_vec(e->p);
+    if (e->p->fold && stride[vec + 1] && which >> vec & 1 && k < n)
+        k += (size_t)snprintf(out + k, n - k, "%si%d / %lld * %lld", k ? " + " : "", vec,
+                              (long long)e->p->fold, (long long)stride[vec + 1]);
     if (!k) snprintf(out, n, "0");
 }
 

@@ -158,15 +158,17 @@ static tn_tensor *standardise_back(tn_tensor *h, tn_tensor *u, tn_tensor *rstd, 
     return mul(rstd, sub(sub(u, a), mul(h, b)));
 }
 
-/* Undoes the broadcast of a weight whose axes are those of `like`, aligned at the end. */
-static tn_tensor *sum_to(tn_tensor *g, const tn_tensor *like)
+/* Undoes the broadcast of a weight whose axes are those of `like`, aligned at the end. Those of the axes that
+ * the norm itself runs over come first: the pass that sums along them has these sums at hand. */
+static tn_tensor *sum_to(tn_tensor *g, const tn_tensor *like, uint32_t normed)
 {
     if (!g) return NULL;
     uint32_t mask = 0;
     int lead = g->ndim - like->ndim;
     for (int i = 0; i < g->ndim; i++)
         if (i < lead || (like->shape[i - lead] == 1 && g->shape[i] != 1)) mask |= 1u << i;
-    return tn_mk_reshape(total(g, mask), like->ndim, like->shape);
+    if (mask & normed) g = total(g, mask & normed);
+    return tn_mk_reshape(total(g, mask & ~normed), like->ndim, like->shape);
 }
 
 /* k trailing axes of x, as the option says or, where there is one, as weight has. */
@@ -187,8 +189,8 @@ static bool layer_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     g = wide(g);
     if (x->flags & TN_F_REQUIRES_GRAD)
         gin[0] = standardise_back(h, w ? mul(g, wide(w)) : g, r->saved[1], (uint32_t)r->whole[0]);
-    if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = sum_to(mul(g, h), w);
-    if (b && b->flags & TN_F_REQUIRES_GRAD) gin[2] = sum_to(g, b);
+    if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = sum_to(mul(g, h), w, (uint32_t)r->whole[0]);
+    if (b && b->flags & TN_F_REQUIRES_GRAD) gin[2] = sum_to(g, b, (uint32_t)r->whole[0]);
     return !x->graph->error.status;
 }
 
@@ -241,7 +243,7 @@ static bool rms_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
         tn_tensor *u = w ? mul(g, wide(w)) : g, *n = num(x, 1 / (double)count_of(x, mask));
         gin[0] = mul(rstd, sub(u, mul(h, mul(total(mul(u, h), mask), n))));
     }
-    if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = sum_to(mul(g, h), w);
+    if (w && w->flags & TN_F_REQUIRES_GRAD) gin[1] = sum_to(mul(g, h), w, mask);
     return !x->graph->error.status;
 }
 
