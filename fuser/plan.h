@@ -103,6 +103,10 @@ typedef struct tn_step {
       "a product's or a convolution's kernel takes along only what belongs to one element, or one column, "  \
       "of its result",                                                                                       \
       "none needed: the rest is one pass over what it reads or writes")                                      \
+    X(ATTENTION, true, "attention that its one kernel does not take: the scores stand in memory",            \
+      "f32, f16 or bf16, heads up to 256 wide, values as wide as keys, a mask without gradient, at most "    \
+      "two "                                                                                                 \
+      "axes in front; written out, all in one chain (tn_scaled_dot_product_attention in tensor_ops.h)")      \
     X(OWN_KERNEL, true, "one side has a kernel of its own",                                                  \
       "none for pooling, scatter, running sums, padding; do without it, or bring it to the end")             \
     X(CYCLE, true, "another kernel between the two depends on the first and feeds the second",               \

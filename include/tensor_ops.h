@@ -319,9 +319,9 @@ typedef struct tn_sdpa_options {
  * in front of the last two, and there is one for the dtype and d; else two products with a softmax between.
  *
  * In fused mode the same written out becomes that kernel: softmax over the last axis of a product with k's transpose,
- * mul_scalar, a where of a bool mask and -inf, each of which may be missing, then dropout or not, then the product with
- * v. What sees nothing is NaN there, as softmax gives. It is left as it is where a mask is added, the scale comes after
- * the mask, something else stands between, the softmax has a value already, or a detach or a scope without gradients
+ * mul_scalar or div_scalar, a where of a bool mask and -inf in either order or (on the CPU) an added mask, each of which
+ * may be missing, then dropout or not, then the product with v. What sees nothing is NaN there, as softmax gives. It is
+ * left as it is where the scale comes after the mask, or the mask wants a gradient, something else stands between, the softmax has a value already, or a detach or a scope without gradients
  * cuts a gradient off on the way; eager mode never looks. A gradient by a value in between is TN_E_UNSUPPORTED. */
 TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
 

@@ -22,7 +22,7 @@ typedef struct at {
     enum mask_kind mask;
     double dropout;
     tn_dtype dtype;
-    int variant; /* 1: written out */
+    int variant; /* 1: written out; 2: divided, and what is hidden named instead of what is seen */
 } at;
 
 static tn_tensor *drawn(tn_session *s, uint64_t seed, tn_dtype d, int ndim, const int64_t *shape)
@@ -94,8 +94,10 @@ static tn_tensor *written(tn_session *s, const at *c, tn_tensor **x, tn_tensor *
 {
     (void)s;
     tn_tensor *t = tn_matmul(x[0], tn_transpose(x[1], 2, 3));
-    t = tn_mul_scalar(t, 1 / sqrt((double)c->d));
-    if (mask && tn_dtype_of(mask) == TN_BOOL)
+    t = c->variant == 2 ? tn_div_scalar(t, sqrt((double)c->d)) : tn_mul_scalar(t, 1 / sqrt((double)c->d));
+    if (mask && tn_dtype_of(mask) == TN_BOOL && c->variant == 2)
+        t = tn_where(tn_logical_not(mask), tn_full(s, -INFINITY, c->dtype, 0, NULL), t);
+    else if (mask && tn_dtype_of(mask) == TN_BOOL)
         t = tn_where(mask, t, tn_full(s, -INFINITY, c->dtype, 0, NULL));
     else if (mask)
         t = tn_add(t, mask);

@@ -50,6 +50,9 @@ static at Numbers[] = {
     {"written", 2, 2, 33, 70, 16, false, false, NO_MASK, 0, TN_F32, 1},
     {"written, packed", 2, 2, 64, 64, 32, false, true, NO_MASK, 0, TN_F32, 1},
     {"written, bools", 1, 2, 33, 70, 16, false, false, BOOLS, 0, TN_F32, 1},
+    {"written, divided", 1, 2, 33, 70, 16, false, false, NO_MASK, 0, TN_F32, 2},
+    {"written, hidden", 2, 2, 33, 70, 16, false, false, BY_BATCH, 0, TN_F32, 2},
+    {"written, added", 1, 2, 33, 70, 16, false, false, ADDED, 0, TN_F32, 1},
     {"written, dropout", 1, 2, 33, 70, 16, false, false, NO_MASK, 0.3, TN_F32, 1},
 };
 enum { N_NUMBERS = sizeof Numbers / sizeof *Numbers };
@@ -222,7 +225,8 @@ TEST(one_kernel_each_way)
         plans_of(c, &forward, &backward);
         int64_t scores = c->batch * c->heads * c->tq * c->tk,
                 rows = c->batch * c->heads * (c->tq > c->tk ? c->tq : c->tk);
-        if (forward.kernels != 1 || forward.attentions != 1)
+        const int negates = c->variant == 2 && c->mask != NO_MASK; /* the mask, before it is broadcast */
+        if (forward.kernels != 1 + negates || forward.attentions != 1)
             fail_msg("%s: %d kernels forward", c->name, forward.kernels);
         /* and what the weights of the loss take: the gradient of o is theirs */
         if (backward.attentions != 1 || backward.kernels > 3)

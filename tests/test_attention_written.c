@@ -75,7 +75,7 @@ TEST(gradients_stop_where_they_are_told_to)
 TEST(masks_of_the_lowest_numbers)
 {
     enum { T = 40, D = 32 };
-    static double q[T * D], m[T * T], o[2][T * D];
+    static double q[T * D], m[T * T], o[2][2 * T * D];
     for (int i = 0; i < T * D; i++) q[i] = (i * 37 % 101 - 50) / 50.0;
     for (int k = 0; k < 2; k++) {
         tn_session *s = open_session(TN_FUSED, 2);
@@ -83,13 +83,18 @@ TEST(masks_of_the_lowest_numbers)
         tn_step_begin(s);
         tn_tensor *x = tensor_of(s, q, k ? TN_F64 : TN_F32, 2, (int64_t[]){T, D});
         tn_tensor *mask = tensor_of(s, m, k ? TN_F64 : TN_F32, 2, (int64_t[]){T, T});
-        tn_read(tn_scaled_dot_product_attention(x, x, x, .mask = mask), TN_F64, o[k], sizeof o[k]);
+        tn_requires_grad(x, true);
+        tn_tensor *y = tn_scaled_dot_product_attention(x, x, x, .mask = mask);
+        tn_backward(tn_sum(tn_square(y), TN_ALL, false));
+        tn_read(y, TN_F64, o[k], sizeof o[k] / 2);
+        tn_read(tn_gradient(x), TN_F64, o[k] + T * D, sizeof o[k] / 2);
         tn_step_end(s);
         if (tn_error(s)) fail_msg("%s", tn_error_text(s));
         tn_close(s);
     }
-    for (int i = 0; i < T * D; i++)
-        if (!(fabs(o[0][i] - o[1][i]) <= 1e-5)) fail_msg("element %d: %g, not %g", i, o[0][i], o[1][i]);
+    for (int i = 0; i < 2 * T * D; i++)
+        if (!(fabs(o[0][i] - o[1][i]) <= 2e-5 * fmax(1, fabs(o[1][i]))))
+            fail_msg("element %d: %g, not %g", i, o[0][i], o[1][i]);
 }
 
 /* What only looks like attention is left as it is. */
@@ -233,6 +238,28 @@ TEST(what_explain_says)
         if (tn_error(s)) fail_msg("%s", tn_error_text(s));
         const char *place = strstr(text, forward[is_written]);
         if (!place || !strstr(place, "softmax, the gradient")) fail_msg("%s", text);
+        free(text);
+        tn_close(s);
+    }
+}
+
+/* And where none takes it, why. */
+TEST(what_explain_says_of_several_kernels)
+{
+    for (int is_written = 0; is_written < 2; is_written++) {
+        const at c = {"wider", 1, 2, 64, 64, 32, false, false, NO_MASK, 0, TN_F32, 1};
+        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
+        assert_non_null(s);
+        tn_tensor *leaf[3], *x[3], *p;
+        tn_step_begin(s);
+        operands(s, &c, leaf, x);
+        x[2] = drawn(s, 8, TN_F32, 4, (int64_t[]){1, 2, 64, 48});
+        tn_tensor *o =
+            is_written ? written(s, &c, x, NULL, &p) : tn_scaled_dot_product_attention(x[0], x[1], x[2]);
+        assert_non_null(o);
+        tn_step_end(s);
+        PRINTED(text, f) assert_int_equal(tn_explain(s, f), 0);
+        if (!strstr(text, "attention that its one kernel does not take")) fail_msg("%s", text);
         free(text);
         tn_close(s);
     }

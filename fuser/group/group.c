@@ -145,6 +145,7 @@ int fu_group_all(fu_ctx *c)
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
             if (p < 0 || fu_group_of(c, p) == fu_group_of(c, i)) continue;
             tn_cut_reason why = fu_merge(c, fu_group_of(c, p), fu_group_of(c, i));
+            if (why == TN_CUT_LIBRARY && c->node[p].t->flags & TN_F_COMPOSED) why = TN_CUT_ATTENTION;
             if (why && !n->spared && !c->node[p].spared) fu_cut(c, p, i, why);
         }
         if (g->room == FU_LOOPS) join_siblings(c, i);

@@ -149,6 +149,12 @@ static void add_number(kernel *k, const char *name, const tn_tensor *x)
         add_scalar(k, name, n->slot, TN_WORD_F64, "f");
 }
 
+static void add_scale(kernel *k, const tn_attention *a)
+{
+    add_number(k, a->divided ? "DIVISOR" : "SCALE", a->scale);
+    if (a->divided) fu_line(&k->t, "#define SCALE (1 / (DIVISOR))");
+}
+
 static bool computes(const fu_ctx *c, const fu_group *g, tn_op op, int *node)
 {
     for (int i = 0; i < g->n; i++) {
@@ -205,7 +211,7 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     fu_line(&k->t, "#define CAUSAL %d", a->causal);
     fu_line(&k->t, "#define STRICT %d", a->strict);
     fu_line(&k->t, "#define MASK %d", !a->mask ? 0 : a->mask->dtype == TN_BOOL ? 1 : 2);
-    add_number(k, "SCALE", a->scale);
+    add_scale(k, a);
     fu_line(&k->t, "#define DROPOUT %d", a->keep != NULL);
     if (!a->keep) return;
     add_number(k, "DROP_P", a->chance);
@@ -335,7 +341,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     if (does[pass]) describe(&k, size, a, does[pass]);
     tn_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
     fu_line(&k.t, "#define ENTRY %s", k.s->name);
-    add_number(&k, "SCALE", a->scale);
+    add_scale(&k, a);
     if (a->keep && !small) {
         add_number(&k, "DROP_P", a->chance);
         add_scalar(&k, "SEED", a->keep->slot, TN_WORD_SEED, "u");
@@ -454,6 +460,10 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
         k.s->grid.finish_chunk = 1;
     }
     if (back) fu_line(&k.t, "#define SPLIT %lld", (long long)parts);
+    const bool fine =
+        back ? a.lse->dtype == TN_F64
+             : computes(c, g, TN_OP_attention_lse, &node[1]) && c->node[node[1]].t->dtype == TN_F64;
+    fu_line(&k.t, "#define FINE %d", fine);
     for (int i = 0; i < 3 && out[back][i].name; i++) {
         bool wanted = computes(c, g, out[back][i].op, &node[i]);
         fu_line(&k.t, "#define %s %d", out[back][i].name, wanted);

@@ -68,8 +68,10 @@ typedef struct tn_attention {
     tn_tensor *keep;   /* bernoulli [.., tq, tk], */
     tn_tensor *chance; /* and what it is made of: set by tn_attention_of alone */
     bool causal;
-    bool strict; /* a query that sees nothing gives NaN, as softmax does; else 0, and lse is infinite */
-    bool rows;   /* of four axes: o comes as [batch, tq, heads, d] */
+    bool strict;  /* a query that sees nothing gives NaN, as softmax does; else 0, and lse is infinite */
+    bool rows;    /* of four axes: o comes as [batch, tq, heads, d] */
+    bool divided; /* scores are divided by `scale` instead of multiplied */
+    bool fine;    /* lse is f64: beside a mask of -1e9 the logarithm is none of f32's digits */
     tn_tensor *o, *lse, *go; /* of a gradient */
 } tn_attention;
 /* attention attention_lse attention_dq attention_dk attention_dv. */

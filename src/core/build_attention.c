@@ -41,13 +41,15 @@ tn_tensor *tn_mk_attention(tn_op op, const tn_attention *a)
         shape[1] = like->shape[2];
         shape[2] = like->shape[1];
     }
-    tn_tensor *t = tn_node_new(like->graph, op, sums ? TN_F32 : like->dtype, like->ndim - sums, shape, n, in);
+    tn_tensor *t = tn_node_new(like->graph, op, sums ? a->fine ? TN_F64 : TN_F32 : like->dtype,
+                               like->ndim - sums, shape, n, in);
     tn_attr *attr = t ? tn_node_attr(t) : NULL;
     if (!attr) return NULL;
     attr->attention = (tn_attention_attr){.causal = a->causal,
                                           .mask = a->mask != NULL,
                                           .rows = a->rows,
                                           .strict = a->strict,
+                                          .divided = a->divided,
                                           .keep = a->keep != NULL};
     return t;
 }
@@ -62,6 +64,7 @@ tn_attention tn_attention_of(const tn_tensor *t)
                       .scale = t->in[3],
                       .causal = p->causal,
                       .strict = p->strict,
+                      .divided = p->divided,
                       .rows = p->rows};
     if (p->mask) a.mask = t->in[n++];
     if (p->keep) {

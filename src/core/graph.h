@@ -104,11 +104,12 @@ typedef struct tn_pool_attr {
 
 /* The operands of an attention that follow q, k, v and scale, and the keys that a query sees. */
 typedef struct tn_attention_attr {
-    bool causal; /* query i the keys up to i */
-    bool mask;   /* an operand of the scores' shape: bool, or added to them */
-    bool rows;   /* o is laid out, and shaped, as [batch, tq, heads, d] */
-    bool strict; /* a query that sees nothing gives NaN, as softmax does; else 0 */
-    bool keep;   /* a bernoulli node of the scores' shape: probabilities that are not dropped */
+    bool causal;  /* query i the keys up to i */
+    bool mask;    /* an operand of the scores' shape: bool, or added to them */
+    bool rows;    /* o is laid out, and shaped, as [batch, tq, heads, d] */
+    bool strict;  /* a query that sees nothing gives NaN, as softmax does; else 0 */
+    bool divided; /* by `scale`, instead of multiplied */
+    bool keep;    /* a bernoulli node of the scores' shape: probabilities that are not dropped */
 } tn_attention_attr;
 
 enum { TN_MAX_ARGS = 6 };
@@ -178,7 +179,8 @@ enum {
     TN_F_WISHED = 1048576, /* an operator made it of what wants no gradient, and tn_requires_grad one for it:
                               to the walk it is a leaf */
     TN_F_STANDS = 131072,  /* assignment: of its target's shape, and its version from then on */
-    TN_F_TARGET = 8388608  /* what an assignment writes to */
+    TN_F_TARGET = 8388608, /* what an assignment writes to */
+    TN_F_COMPOSED = 16777216 /* scores of an attention that is several kernels: reports say so */
 };
 
 /* Why a node has ended, for the error of using its handle afterwards. */

@@ -12,9 +12,9 @@
  * in fused mode: that is the first moment at which it is one, its gradient has not been asked for yet, and so
  * is that of the node from the start. The probabilities stay in the graph, unread; whoever else reads them
  * has them made beside the attention, and both gradients add up. A gradient by one of the values in between
- * is refused (TN_F_INSIDE), and a chain that a detach or a no-grad scope interrupts is left as it is, and so
- * is one with a floating mask: the node keeps the logarithm in f32, too little beside a mask of -1e9 that
- * hides a row throughout.
+ * is refused (TN_F_INSIDE), and a chain that a detach or a no-grad scope interrupts is left as it is. Beside
+ * a mask of -1e9 that hides a row throughout f32 has no digits left for the logarithm: with a floating mask
+ * processors keep it in f64, and on a GPU such a chain is left as it is.
  *
  * A query that sees nothing gives zeros where the operator was called, and NaN where softmax was written.
  *
@@ -56,7 +56,8 @@ static tn_tensor *causal_mask(const tn_tensor *s)
 /* softmax(q k^T scale + mask); q and k may still have to be broadcast */
 static tn_tensor *probabilities(const tn_attention *a)
 {
-    tn_tensor *s = mul(tn_mk_matmul(a->q, swapped(a->k), NULL), a->scale);
+    tn_tensor *product = tn_mk_matmul(a->q, swapped(a->k), NULL), *s = mul(product, a->scale);
+    if (product) product->base->flags |= TN_F_COMPOSED;
     if (s && a->causal) s = where(causal_mask(s), s, constant(s, -INFINITY));
     if (s && a->mask && a->mask->dtype == TN_BOOL)
         s = where(a->mask, s, constant(s, -INFINITY));
@@ -97,6 +98,12 @@ static tn_tensor *unhidden(const tn_attention *a, tn_tensor *s)
     return s;
 }
 
+/* The number that scores are multiplied by. */
+static tn_tensor *factor(const tn_attention *a)
+{
+    return a->divided ? tn_mk2(TN_OP_div, constant(a->scale, 1), a->scale) : a->scale;
+}
+
 static tn_tensor *row_sums(tn_tensor *x)
 {
     return x ? total(x, 1u << (x->ndim - 1)) : NULL;
@@ -123,6 +130,8 @@ static bool gradient_rule(tn_rule *r, tn_tensor *c, tn_tensor **gin)
 {
     tn_attention a = widened(tn_attention_of(r->out));
     c = wide(c);
+    a.scale = factor(&a);
+    a.divided = false;
     tn_tensor *p = probabilities(&a), *dp = left(&a, tn_mk_matmul(a.go, swapped(a.v), NULL)), *cp;
     if (!p || !dp) return false;
     if (r->out->op == TN_OP_attention_dv) {
@@ -173,6 +182,7 @@ static tn_tensor *node(tn_attention *a)
 {
     uint32_t first = a->q->graph->n_nodes;
     const tn_tensor *q = a->q;
+    a->fine = a->mask && a->mask->dtype != TN_BOOL && q->graph->device->shares_host_memory;
     a->rows = q->ndim == 4 && q->shape[1] > 1 && q->shape[2] > 1 && q->stride[1] < q->stride[2];
     tn_tensor *out = tn_mk_attention(TN_OP_attention, a);
     if (!out || !(out->flags & TN_F_REQUIRES_GRAD)) return a->rows ? tn_mk_swap(out, 1, 2) : out;
@@ -418,18 +428,39 @@ static tn_tensor *undropped(trail *t, tn_tensor *x, tn_tensor **keep)
     return itself(t, m->in[0]);
 }
 
+/* Reads what hides scores, or is added to them: a bool mask, of what is seen or with *hides of what is not,
+ * or a floating one that wants no gradient. */
+static tn_tensor *unmasked(trail *t, tn_tensor *s, tn_tensor **mask, bool *hides)
+{
+    if (s->op == TN_OP_where) {
+        const int to = is_number(s->in[2], -INFINITY) ? 1 : is_number(s->in[1], -INFINITY) ? 2 : 0;
+        if (!to) return s;
+        *hides = to == 2;
+        *mask = s->in[0];
+        return itself(t, s->in[to]);
+    }
+    if (s->op != TN_OP_add || !s->graph->device->shares_host_memory) return s;
+    /* of the two the scores are what carries the gradient, or is as the product has made it */
+    trail ahead = {.n = 0};
+    for (int i = 0; i < 2; i++) {
+        const tn_tensor *x = itself(&ahead, s->in[i]);
+        const bool scores = x->op == TN_OP_matmul || x->op == TN_OP_mul || x->op == TN_OP_div;
+        if (!scores || s->in[1 - i]->flags & TN_F_REQUIRES_GRAD || tn_is_number(s->in[1 - i])) continue;
+        *mask = s->in[1 - i];
+        return itself(t, s->in[i]);
+    }
+    return s;
+}
+
 /* Reads the scores that softmax was taken of: a product of q and the transpose of k, scaled, then masked.
  * false: they are something else. */
-static bool read_scores(trail *t, tn_tensor *s, tn_attention *a)
+static bool read_scores(trail *t, tn_tensor *s, tn_attention *a, bool *hides)
 {
-    s = itself(t, s);
-    if (s->op == TN_OP_where && is_number(s->in[2], -INFINITY)) {
-        a->mask = s->in[0];
-        s = itself(t, s->in[1]);
-    }
-    if (s->op == TN_OP_mul) {
-        int of = number_of(s->in[0]) ? 1 : 0;
+    s = unmasked(t, itself(t, s), &a->mask, hides);
+    if (s->op == TN_OP_mul || s->op == TN_OP_div) {
+        int of = s->op == TN_OP_mul && number_of(s->in[0]) ? 1 : 0;
         a->scale = number_of(s->in[1 - of]);
+        a->divided = s->op == TN_OP_div;
         s = itself(t, s->in[of]);
         if (!a->scale) return false;
     }
@@ -439,33 +470,53 @@ static bool read_scores(trail *t, tn_tensor *s, tn_attention *a)
     return true;
 }
 
-tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
+/* Returns true where the node takes the place of what has been read, from the scores' product to p. */
+static bool taken(const tn_attention *a, const tn_tensor *p, const trail *passed)
 {
-    tn_attention a = {.v = y, .strict = true};
-    trail passed = {.n = 0};
-    tn_graph *g = x->graph;
-    if (!tn_deferred(g->session) || x->ndim < 2 || y->ndim < 2) return NULL;
-    tn_tensor *p = undropped(&passed, x, &a.keep);
-    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE || !read_scores(&passed, p->rule->args[0], &a))
-        return NULL;
+    const tn_tensor *y = a->v;
+    const tn_graph *g = p->graph;
     int n = p->ndim - 2;
     tn_dtype d = p->dtype;
-    if (a.q->dtype != d || y->dtype != d || y->ndim != p->ndim) return NULL;
+    if (a->q->dtype != d || y->dtype != d || y->ndim != p->ndim) return false;
     for (int i = 0; i < n; i++)
-        if (y->shape[i] != p->shape[i]) return NULL;
-    if (y->shape[n] != p->shape[n + 1] || (a.mask && !tn_same_shape(a.mask, p))) return NULL;
+        if (y->shape[i] != p->shape[i]) return false;
+    if (y->shape[n] != p->shape[n + 1] || (a->mask && !tn_same_shape(a->mask, p))) return false;
     fu_attention_size size = {.dtype = d,
                               .heads = tn_extent(y->shape, 0, n),
                               .tq = p->shape[n],
                               .tk = p->shape[n + 1],
                               .d = y->shape[n + 1]};
-    if (n > 2 || a.q->shape[n + 1] != size.d || !constant_mask(a.mask, d) || !tn_node_numel(p) || !size.d)
+    if (n > 2 || a->q->shape[n + 1] != size.d || !constant_mask(a->mask, d) || !tn_node_numel(p) || !size.d)
+        return false;
+    return !g->session->export && fu_attention_pays(&g->session->target, &size) && is_whole(passed, a);
+}
+
+/* Of a mask that was broadcast, what it was broadcast of is negated. */
+static tn_tensor *negated(tn_tensor *mask)
+{
+    if (mask->op != TN_OP_expand) return tn_mk1(TN_OP_logical_not, mask);
+    return tn_mk_expand(tn_mk1(TN_OP_logical_not, mask->in[0]), mask->ndim, mask->shape);
+}
+
+tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y)
+{
+    tn_attention a = {.v = y, .strict = true};
+    trail passed = {.n = 0};
+    bool hides = false;
+    tn_graph *g = x->graph;
+    if (!tn_deferred(g->session) || x->ndim < 2 || y->ndim < 2) return NULL;
+    tn_tensor *p = undropped(&passed, x, &a.keep);
+    if (!tn_is_softmax(p, p->ndim - 1) || p->flags & TN_F_DONE ||
+        !read_scores(&passed, p->rule->args[0], &a, &hides))
         return NULL;
-    if (g->session->export || !fu_attention_pays(&g->session->target, &size) || !is_whole(&passed, &a))
+    if (!taken(&a, p, &passed)) {
+        if (!passed.full) passed.at[passed.n - 1]->base->flags |= TN_F_COMPOSED;
         return NULL;
+    }
     for (int i = 0; i < passed.n; i++) passed.at[i]->flags |= TN_F_INSIDE;
     a.k = swapped(a.k);
+    if (hides) a.mask = negated(a.mask);
     if (!a.scale) a.scale = tn_mk_typed(g, TN_OP_constant, tn_number_f(1), TN_F32);
     /* x has a reader that nobody asks for: it is no result of the step */
-    return a.k && a.scale && tn_mk_alias(x) ? node(&a) : NULL;
+    return a.k && a.scale && (a.mask || !hides) && tn_mk_alias(x) ? node(&a) : NULL;
 }

@@ -104,7 +104,7 @@ int tn_ref_attention(const tn_ref_args *a)
     w.tk = k->shape[nd - 2];
     w.d = q->shape[nd - 1];
     w.dv = w.of.v->shape[nd - 1];
-    w.scale = a->in[3][0];
+    w.scale = w.of.divided ? 1 / a->in[3][0] : a->in[3][0];
     const double *mask = w.of.mask ? a->in[at++] : NULL, *keep = w.of.keep ? a->in[at++] : NULL;
     if (keep) w.chance = a->in[at++][0];
     const double *o = w.of.go ? a->in[at] : NULL, *lse = o ? a->in[at + 1] : NULL,

@@ -55,7 +55,7 @@ static inline void fetch(const element *k, int64_t k_row, const element *v, int6
 
 /* Takes up to MOST queries through one tile of keys, of which they look at `valid`. */
 static inline void through(const place *w, rows_state *x, const float *q, const float *k, const float *v,
-                           int64_t r, int64_t rows, int64_t i, int64_t j, int64_t valid)
+                           int64_t v_row, int64_t r, int64_t rows, int64_t i, int64_t j, int64_t valid)
 {
     float s[MOST * ROW] __attribute__((aligned(64)));
     const int64_t columns = whole(valid, LANES);
@@ -89,7 +89,7 @@ static inline void through(const place *w, rows_state *x, const float *q, const 
         }
         put(sum, added);
     }
-    weigh(rows, valid, s, v, x->o + r * WIDTH, WIDTH, !first);
+    weigh(rows, valid, s, v, v_row, x->o + r * WIDTH, WIDTH, !first);
 }
 
 void ENTRY(const tn_args *a, int64_t begin, int64_t end)
@@ -111,16 +111,25 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
         for (int64_t r = 0; r < rows; r++) x.most[r] = NONE;
         for (int64_t r = 0; r < rows; r++) x.begun[r] = false;
         for (int64_t j = 0; j < last; j += step) {
-            const int64_t there = least(tk - j, step);
+            const int64_t there = seen_of(&w, rows, i0, j, least(tk - j, step));
+            if (there <= 0) continue;
             pack_columns(k, ks + j * n[9], n[9], there, 1, v);
-            pack_rows(v, vs + j * n[12], n[12], there, 1);
+#if DIRECT
+            const bool once = rows <= 2; /* not worth a copy */
+            const float *values = once ? vs + j * n[12] : v;
+#else
+            const bool once = false;
+            const float *values = v;
+#endif
+            const int64_t v_row = once ? n[12] : WIDTH;
+            if (!once) pack_rows(v, vs + j * n[12], n[12], there, 1);
             const element *next_k = ks + (j + there) * n[9], *next_v = vs + (j + there) * n[12];
             for (int64_t r = 0, high; r < rows; r += high) {
                 high = next_of(rows - r);
                 fetch(next_k, n[9], next_v, n[12], least(last - j - there, step), r / HIGH,
                       whole(rows, HIGH) / HIGH);
                 const int64_t valid = seen_of(&w, high, i0 + r, j, there);
-                if (valid > 0) through(&w, &x, q, k, v, r, high, i0 + r, j, valid);
+                if (valid > 0) through(&w, &x, q, k, values, v_row, r, high, i0 + r, j, valid);
             }
         }
         for (int64_t r = 0; r < rows; r++) {
@@ -133,8 +142,8 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
             for (int64_t d = 0; d < HEAD; d++) to[d] = STORE(blind ? by : x.o[r * WIDTH + d] * by);
 #endif
 #if LSE
-            float *lse = (float *)a->buf[3 + (MASK != 0) + O] + which * tq + i0 + r;
-            *lse = sum != 0 ? x.most[r] * (float)LN2 + tn_log_f32(sum) : STRICT ? TN_NAN : -NONE;
+            logarithm *lse = (logarithm *)a->buf[3 + (MASK != 0) + O] + which * tq + i0 + r;
+            *lse = sum != 0 ? x.most[r] * (logarithm)LN2 + tn_log_f32(sum) : STRICT ? TN_NAN : -NONE;
 #endif
         }
     }

@@ -16,7 +16,7 @@ typedef struct tiles {
     float q[ROWS * WIDTH], go[ROWS * WIDTH], k[KEYS * WIDTH], dk[KEYS * WIDTH], dv[KEYS * WIDTH];
     float kt[WIDTH * ROW], vt[WIDTH * ROW];
     float p[ROWS * ROW], ds[ROWS * ROW];
-    float lse[ROWS], delta[ROWS], dq[MOST * WIDTH];
+    float lse[ROWS], rest[ROWS], delta[ROWS], dq[MOST * WIDTH];
 } tiles;
 
 /* dk and dv: rows weighed by what stands in columns, of as many queries. */
@@ -42,11 +42,11 @@ static inline void scores(const place *w, tiles *x, int64_t r, int64_t rows, int
     drops(w, factor, rows, i, j, columns, valid);
 #endif
     for (int64_t h = 0; h < rows; h++) {
-        const float lse = x->lse[r + h], delta = x->delta[r + h];
+        const float lse = x->lse[r + h], delta = x->delta[r + h], rest = FINE ? x->rest[r + h] : 0;
         float *to = p + h * ROW, *grad = ds + h * ROW;
         SIMD for (int64_t c = 0; c < columns; c++)
         {
-            const float e = power(to[c] - lse);
+            const float e = power(FINE ? to[c] - lse - rest : to[c] - lse);
 #if DROPOUT
             const float f = factor[h * ROW + c], g = e * tn_fma_f32(grad[c], f, -delta);
 #else
@@ -85,12 +85,12 @@ static inline void add_dq(tiles *x, const sums *s, int64_t r, int64_t rows, int6
     const float *ds = x->ds + r * ROW;
     float *to = s->at + i * s->row, *own = x->dq;
     if (s->width == WIDTH) {
-        weigh(rows, valid, ds, x->k, to, s->row, add);
+        weigh(rows, valid, ds, x->k, WIDTH, to, s->row, add);
         return;
     }
     for (int64_t h = 0; h < rows; h++)
         for (int64_t d = 0; d < s->width; d++) own[h * WIDTH + d] = to[h * s->row + d];
-    weigh(rows, valid, ds, x->k, own, WIDTH, add);
+    weigh(rows, valid, ds, x->k, WIDTH, own, WIDTH, add);
     for (int64_t h = 0; h < rows; h++)
         for (int64_t d = 0; d < s->width; d++) to[h * s->row + d] = own[h * WIDTH + d];
 }
@@ -106,7 +106,7 @@ static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int6
     const element *vs = (const element *)a->buf[2] + w->batch * n[10] + w->head * n[11] + j * n[12];
     const element *os = (const element *)a->buf[GO - 2] + w->batch * n[17] + w->head * n[18];
     const element *gs = (const element *)a->buf[GO] + w->batch * n[20] + w->head * n[21];
-    const float *lse = (const float *)a->buf[GO - 1] + which * tq;
+    const logarithm *lse = (const logarithm *)a->buf[GO - 1] + which * tq;
     const bool causal = CAUSAL && !blind;
     element *dk = DK ? (element *)a->buf[OUT + DQ] + w->batch * n[26] + w->head * n[27] + j * n[28] : 0;
     element *dv = DV ? (element *)a->buf[OUT + DQ + DK] + w->batch * n[29] + w->head * n[30] + j * n[31] : 0;
@@ -132,7 +132,9 @@ static void keys_of(const place *w, tiles *x, const sums *s, int64_t which, int6
                 sum[d % LANES] = tn_fma_f32(LOAD(o[d]), x->go[r * WIDTH + d], sum[d % LANES]);
             for (int64_t d = 1; d < LANES; d++) sum[0] += sum[d];
             x->delta[r] = sum[0] * (float)(SCALE);
-            x->lse[r] = lse[i0 + r] * (float)LOG2E;
+            const logarithm lg = lse[i0 + r] * (logarithm)LOG2E;
+            x->lse[r] = (float)lg;
+            x->rest[r] = lg - lg == 0 ? (float)(lg - x->lse[r]) : 0;
         }
         for (int64_t r = 0, high; r < rows; r += high) {
             high = next_of(rows - r);
@@ -176,7 +178,7 @@ void ENTRY(const tn_args *a, int64_t begin, int64_t end)
 #endif
         bool blind = false; /* some query sees nothing and is NaN, which reaches every key */
         for (int64_t i = 0; i < tq; i++) {
-            const float lse = ((const float *)a->buf[GO - 1])[which * tq + i];
+            const logarithm lse = ((const logarithm *)a->buf[GO - 1])[which * tq + i];
             blind |= lse != lse;
         }
         /* where all queries see a key of the first tile, that writes dq and the others add to it */

@@ -9,10 +9,10 @@
  * are spread over all lanes. Operands are packed once a tile, as f32, with rows filled up to whole vectors.
  *
  * #defines in front: ENTRY, FINISH (names), DTYPE 0 f32 | 2 f16 | 3 bf16, HEAD, SCALE, CAUSAL 0|1, MASK 0 | 1
- * bool | 2 of DTYPE, added, STRICT 0|1 (a query that sees nothing gives 0, and lse is infinite | NaN),
- * DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which are wanted;
- * backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments `a`. Strides
- * and operands: fuser/text/attention.h.
+ * bool | 2 of DTYPE, added, FINE 0|1 (lse is f64), STRICT 0|1 (a query that sees nothing gives 0, and lse is
+ * infinite | NaN), DROPOUT 0|1 (then DROP_P, SEED, DRAW), ROWS and KEYS of a tile; forward: O LSE 0|1, which
+ * are wanted; backward: DQ DK DV 0|1, SPLIT. SCALE, DROP_P, SEED and DRAW may name the kernel's arguments
+ * `a`. Strides and operands: fuser/text/attention.h.
  *
  * Read first: product.
  */
@@ -22,6 +22,7 @@
 #define OWN(entry, name)  OWN_(entry, name)
 #define lanes             OWN(ENTRY, lanes)
 #define element           OWN(ENTRY, element)
+#define logarithm         OWN(ENTRY, logarithm)
 #define mask_element      OWN(ENTRY, mask_element)
 #define in_bits           OWN(ENTRY, in_bits)
 #define all               OWN(ENTRY, all)
@@ -106,14 +107,21 @@ typedef uint8_t mask_element;
 typedef element mask_element;
 #endif
 
+#if FINE
+typedef double logarithm;
+#else
+typedef float logarithm;
+#endif
+
 #define LOG2E 1.4426950408889634
 
 #if MASK == 2
 /* Turns a number that is added to a score into an exponent of 2. The lowest numbers, which programs use for
- * minus infinity, stay finite, so that a row of nothing else is one of equal scores. */
+ * minus infinity, stay finite, so that a row of nothing else is one of equal scores: they swallow what they
+ * are added to, and leave an f64 logarithm of their sum its digits. */
 static inline float in_bits(float x)
 {
-    const float most = 3e38f, y = x * (float)LOG2E;
+    const float most = 1e11f, y = x * (float)LOG2E;
     return y < -most && x > -__builtin_inff() ? -most : y;
 }
 #endif
@@ -340,9 +348,9 @@ static __attribute__((noinline)) void score(int64_t rows, int64_t columns, const
 }
 
 static __attribute__((noinline)) void weigh(int64_t rows, int64_t keys, const float *s, const float *v,
-                                            float *o, int64_t o_row, bool add)
+                                            int64_t v_row, float *o, int64_t o_row, bool add)
 {
-    product(rows, WIDTH, keys, s, ROW, 1, v, WIDTH, o, o_row, add);
+    product(rows, WIDTH, keys, s, ROW, 1, v, v_row, o, o_row, add);
 }
 
 /* ---- packing ---- */

@@ -3,6 +3,8 @@
 #undef lanes
 #undef element
 #undef mask_element
+#undef logarithm
+#undef DIVISOR
 #undef in_bits
 #undef all
 #undef at
@@ -85,6 +87,7 @@
 #undef CAUSAL
 #undef STRICT
 #undef MASK
+#undef FINE
 #undef DROPOUT
 #undef DROP_P
 #undef SEED

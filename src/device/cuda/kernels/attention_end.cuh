@@ -36,6 +36,7 @@ KERNEL
 #undef DV
 #undef DRAW
 #undef SCALE
+#undef DIVISOR
 #undef WARPS
 #undef M_TILES
 #undef COLS
