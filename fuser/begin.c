@@ -66,12 +66,13 @@ int fu_begin_early(fu_ctx *c)
     for (int s = 0; s < p->n_step; s++) {
         const tn_step *st = &p->step[s];
         const bool together = st->kind == TN_STEP_RANKS;
-        const bool leaf = st->buf[0] >= c->n_node && st->buf[0] < c->n_node + c->n_leaf;
+        const bool leaf = together && st->dim[TN_RANKS_HOW] != TN_GATHER && st->buf[0] >= c->n_node &&
+                          st->buf[0] < c->n_node + c->n_leaf;
         bool fine = true;
-        if (together && leaf)
+        if (leaf)
             fine = cut(&w, fu_value_of(c, c->node[st->buf[1]].t->in[0]), s, buf);
         else if (together)
-            fine = add(&w, (tn_begin){s, s - 1, 0, st->dim[0], buf});
+            fine = add(&w, (tn_begin){s, s - 1, 0, st->dim[TN_RANKS_ALL], buf});
         if (!fine) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
         for (int k = st->n_buf - st->n_out; k < st->n_buf; k++)
             if (st->buf[k] >= 0 && st->buf[k] < c->n_node) w.written[st->buf[k]] = s;

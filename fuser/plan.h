@@ -44,6 +44,9 @@ typedef enum tn_step_kind {
     TN_STEP_HOST
 } tn_step_kind;
 
+/* dim of a step of ranks: elements of the whole, their bytes, a tn_together, lines of the whole. */
+enum { TN_RANKS_ALL, TN_RANKS_SIZE, TN_RANKS_HOW, TN_RANKS_LINES };
+
 typedef struct tn_step {
     tn_step_kind kind;
     char name[64];    /* what it does: "gelu_4096", "softmax_768", "matmul" */
@@ -55,8 +58,8 @@ typedef struct tn_step {
     int *buf; /* slots whose first element's address, moved on by offset[i] elements of the slot's dtype,
                  becomes args.buf[i], outputs included. GEMM: a, b, bias or -1, c; or a, b, -1 and
                  what its kernel reads and writes.
-                 CONV: in0, in1, bias or -1, out. RANKS: in, out, dense, of dim[0] elements of dim[1]
-                 bytes each. HOST: its node's operands, dense, and out */
+                 CONV: in0, in1, bias or -1, out. RANKS: in, out, dense; dim is TN_RANKS_.. HOST: its
+                 node's operands, dense, and out */
     int64_t *offset;
     int n_out; /* the last n_out of them are written */
     int n_dim;
@@ -190,8 +193,8 @@ typedef struct tn_plan {
     int n_common, n_folded; /* nodes whose value another one, or an operand or a number, has already */
     int n_guard;
     tn_guard *guard;
-    int together; /* the number behind the last step that all ranks do together (RANKS); 0: there is none.
-                     They are in the same order on each rank */
+    int together; /* the number behind the last step that makes means over ranks (RANKS), or, where there is
+                     none, that gathers; 0: there is none. They are in the same order on each rank */
     int n_begin;  /* parts of all RANKS steps, in the order in which they begin */
     tn_begin *begin;
     bool undo; /* a step may fail after another has assigned: what is assigned is saved before */

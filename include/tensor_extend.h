@@ -68,6 +68,18 @@ TN_API const char *tn_setting(const char *name);
  * has, by what each has on the mean. 1 at first, and where all have as many. */
 TN_API void tn_weigh_rank(tn_session *s, double weight);
 TN_API double tn_rank_weight(const tn_session *s);
+/* How many of `lines` lines fall to this rank, and from which on: from lines * r / ranks to lines * (r + 1) / ranks to
+ * rank r. first may be NULL. */
+TN_API int64_t tn_rank_share(const tn_session *s, int64_t lines, int64_t *first);
+/* The mean over ranks of x [lines, ..], f32 or f64, and of it this rank's share of the lines, to the bit what
+ * tn_mean_over_ranks has there. Another dtype, or no axis, is TN_E_SHAPE. */
+TN_API tn_tensor *tn_reduce_scatter(tn_tensor *x);
+/* Of x [tn_rank_share(lines), ..] on each rank the whole, [lines, ..]. Other shapes are TN_E_SHAPE. What a step gathers
+ * behind its last mean is taken to be what all have agreed on: an error in between is one of all ranks still, but
+ * what it has assigned stays. Of both, x itself where there is one rank, and no gradient passes. */
+TN_API tn_tensor *tn_all_gather(tn_tensor *x, int64_t lines);
+/* tn_gradient of this rank's items alone. */
+TN_API tn_tensor *tn_own_gradient(tn_tensor *x);
 /* Whether all ranks call this with one text, as "batches of 8 of 1000 items": 0, or TN_E_COMM on all of them, with the first
  * two that differ. op: who asks. */
 TN_API int tn_same_on_ranks(tn_session *s, const char *op, const char *text);

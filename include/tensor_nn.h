@@ -254,6 +254,7 @@ typedef struct tn_sgd_options {
     double momentum, dampening, weight_decay;
     bool nesterov; /* needs momentum > 0 and no dampening */
     int accumulate; /* steps per update, below; 0 means 1 */
+    bool shard;     /* each rank keeps its share of the state, below */
     size_t size;
 } tn_sgd_options;
 TN_NEW(tn_optim, sgd, tn_session *s, tn_params params, const tn_sgd_options *options);
@@ -270,6 +271,7 @@ typedef struct tn_adam_options {
     double eps;   /* 0 means 1e-8 */
     double weight_decay;
     int accumulate; /* steps per update, below; 0 means 1 */
+    bool shard;
     size_t size;
 } tn_adam_options;
 TN_NEW(tn_optim, adam, tn_session *s, tn_params params, const tn_adam_options *options);
@@ -286,6 +288,7 @@ typedef struct tn_rmsprop_options {
     double momentum, weight_decay;
     bool centered;
     int accumulate;
+    bool shard;
     size_t size;
 } tn_rmsprop_options;
 TN_NEW(tn_optim, rmsprop, tn_session *s, tn_params params, const tn_rmsprop_options *options);
@@ -297,6 +300,7 @@ typedef struct tn_adagrad_options {
     double lr_decay, weight_decay;
     double eps; /* 0 means 1e-10 */
     int accumulate;
+    bool shard;
     size_t size;
 } tn_adagrad_options;
 TN_NEW(tn_optim, adagrad, tn_session *s, tn_params params, const tn_adagrad_options *options);
@@ -312,6 +316,7 @@ TN_NEW(tn_optim, lion, tn_session *s, tn_params params, const tn_adam_options *o
  * averages; call it again before training goes on. A checkpoint has them. */
 typedef struct tn_ema_options {
     double decay; /* 0 means 0.999 */
+    bool shard;
     size_t size;
 } tn_ema_options;
 TN_NEW(tn_optim, ema, tn_session *s, tn_params params, const tn_ema_options *options);
@@ -353,7 +358,12 @@ TN_OP(clip_grad_norm, tn_optim *opt, double max_norm);
  *
  * With .accumulate = k a gradient is the mean over k steps: k calls add to a sum of the optimizer's own, the
  * last of them updates. k batches then count as one that is k times as large (where the loss is a mean).
- * tn_clip_grad_norm is about that mean, and clips when it is called before the last of the k. */
+ * tn_clip_grad_norm is about that mean, and clips when it is called before the last of the k.
+ *
+ * With .shard each of several ranks (tn_ranks) keeps moments of its share of the parameters alone, updates that share,
+ * and the ranks exchange what they have updated (ZeRO stage 1): the same bits as without, for a rank's share of the
+ * memory. tn_save is then called on all ranks, and writes the same file; it goes on with another number of ranks, and
+ * with or without .shard. */
 TN_FUNCTION(int, optim_step, tn_optim *opt);
 TN_FUNCTION(int, optim_set_lr, tn_optim *opt, double lr);
 TN_API double tn_optim_lr(const tn_optim *opt);

@@ -200,7 +200,9 @@ typedef struct writing {
     const nn_items *l;
     const nn_text *header;
     const nn_state *pytorch; /* NULL: values keep the order they have here */
-    unsigned char *buffer;   /* of the largest item; for PyTorch of two */
+    tn_optim *of;            /* whose state `which` is brought together */
+    int which;
+    unsigned char *buffer; /* of the largest item; for PyTorch of two */
     size_t most;
 } writing;
 
@@ -213,6 +215,16 @@ static void turn(const writing *w, const nn_item *e, size_t bytes)
     const unsigned char *here = memcpy(w->buffer + w->most, w->buffer, bytes);
     for (size_t i = 0; i < bytes / size; i++)
         memcpy(w->buffer + (size_t)tn_nn_turn_index(&t, (int64_t)i) * size, here + i * size, size);
+}
+
+/* What ranks have of a state is brought together as its first entry comes, on all of them. */
+static int bring(writing *w, const nn_item *e)
+{
+    if (!e->entry || (w->of == e->optim && w->which == e->which)) return TN_OK;
+    if (w->of) tn_nn_optim_let_go(w->of);
+    w->of = e->optim;
+    w->which = e->which;
+    return tn_nn_optim_bring(e->optim, e->which);
 }
 
 static int write_item(FILE *f, const writing *w, const nn_item *e, size_t bytes)
@@ -234,10 +246,23 @@ static int write_item(FILE *f, const writing *w, const nn_item *e, size_t bytes)
 
 static int write_all(FILE *f, void *user)
 {
-    const writing *w = user;
+    writing *w = user;
     int status = fwrite(w->header->text, 1, w->header->size, f) == w->header->size ? TN_OK : TN_E_IO;
-    for (int i = 0; !status && i < w->l->n; i++)
-        status = write_item(f, w, &w->l->items[i], item_bytes(&w->l->items[i]));
+    for (int i = 0; !status && i < w->l->n; i++) {
+        status = bring(w, &w->l->items[i]);
+        if (!status) status = write_item(f, w, &w->l->items[i], item_bytes(&w->l->items[i]));
+    }
+    if (w->of) tn_nn_optim_let_go(w->of);
+    return status;
+}
+
+/* What the first rank does while it writes, on another one. */
+static int take_part(tn_session *s, const nn_items *l)
+{
+    writing w = {.l = l};
+    int status = tn_error(s);
+    for (int i = 0; !status && i < l->n; i++) status = bring(&w, &l->items[i]);
+    if (w.of) tn_nn_optim_let_go(w.of);
     return status;
 }
 
@@ -248,7 +273,6 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
     NN_OPTIONS(tn_save_options, opt, options);
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, op, "path is NULL");
-    if (tn_rank(s)) return tn_error(s);
     nn_state *st = tn_nn_state(s);
     nn_items l = {0};
     nn_text header = {0};
@@ -264,6 +288,11 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
         const nn_orders orders = tn_nn_orders_of(st, &l, false);
         status = tn_nn_check_told(s, op, path, &orders);
     }
+    if (tn_rank(s)) {
+        status = status ? status : take_part(s, &l);
+        tn_free_mem(l.items);
+        return status;
+    }
     if (!status) {
         for (int i = 0; i < l.n; i++)
             if (item_bytes(&l.items[i]) > most) most = item_bytes(&l.items[i]);
@@ -273,8 +302,10 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
     }
     if (!status) {
         const char *why;
-        status = tn_write_whole(path, write_all,
-                                &(writing){&l, &header, opt->for_pytorch ? st : NULL, buffer, most}, &why);
+        status = tn_write_whole(
+            path, write_all,
+            &(writing){&l, &header, .pytorch = opt->for_pytorch ? st : NULL, .buffer = buffer, .most = most},
+            &why);
         if (status && !tn_error(s)) tn_fail(s, status, op, "%s: %s", path, why);
     }
     tn_free_mem(buffer);

@@ -101,7 +101,7 @@ static int fill(tn_optim *o, tn_params params, double weight_decay)
 }
 
 tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params params, double lr,
-                          double weight_decay, int accumulate, const double *number)
+                          double weight_decay, int accumulate, bool shard, const double *number)
 {
     const char *op = method->name;
     int n = params.n < 0 ? tn_param_count(s) : params.n;
@@ -124,6 +124,7 @@ tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params para
     o->n = n;
     o->lr = lr != 0 ? lr : 1e-3;
     o->accumulate = accumulate ? accumulate : 1;
+    o->shard = shard;
     memcpy(o->number, number, sizeof(o->number));
     o->rows[0].dtype = TN_F32;
     o->rows[1].dtype = TN_F64;

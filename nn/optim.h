@@ -78,11 +78,20 @@ typedef struct nn_row {
     tn_dtype dtype;
     int64_t first, blocks; /* of the slab, in blocks; none until something has a gradient */
     tn_tensor *values, *gradients;
-    tn_tensor *state[NN_STATES]; /* NULL where there is none */
+    int64_t own_first,
+        own; /* of these, the blocks that are updated here: all, or this rank's share (.shard) */
+    tn_tensor *own_values;
+    tn_tensor *state[NN_STATES]; /* NULL where there is none; of the own blocks, NN_SUM of all */
+    tn_tensor *brought;          /* a state of all ranks while a checkpoint is written */
     bool summed;                 /* state[NN_SUM] counts */
     bool summed_before;
     nn_spread spread[NN_SPREADS];
 } nn_row;
+
+static inline bool tn_nn_is_sharded(const nn_row *r)
+{
+    return r->own < r->blocks;
+}
 
 struct tn_optim {
     tn_session *s;
@@ -90,7 +99,8 @@ struct tn_optim {
     const nn_method *method;
     double lr, number[NN_NUMBERS]; /* number: what the method's functions are given */
     int accumulate;                /* steps an update takes, 1 or more */
-    int gathered;                  /* steps since the last update */
+    bool shard;
+    int gathered; /* steps since the last update */
     int gathered_before;
     bool counted;    /* the last update was recorded and counted: */
     uint64_t run;    /* the run that was to come then, and has it */
@@ -119,7 +129,7 @@ void tn_nn_scale_settle(tn_session *s, nn_state *st);
 
 /* An optimizer of this row; NULL is an error already reported. `accumulate` 0 means 1, `lr` 0 means 1e-3. */
 tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params params, double lr,
-                          double weight_decay, int accumulate, const double *number);
+                          double weight_decay, int accumulate, bool shard, const double *number);
 bool tn_nn_bad_number(double x); /* infinite, NaN or below 0 */
 
 /* Takes back what was counted for an update that was recorded and then failed to run. */
@@ -133,7 +143,11 @@ int tn_nn_optim_cover(tn_optim *o);
 /* The row's tensor of state `which`, made of zeros when it is not there yet; NULL on error. */
 tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which);
 void tn_nn_row_free(nn_row *r, bool tensors); /* tensors: those too, which tn_close does by itself */
-/* For checkpoints. Reads an entry's part of a state into `out`; zeros where there is none. */
+/* For checkpoints. Of a state each rank has a share of, or a sum of its own: all ranks bring it together, and
+ * let go of it. */
+int tn_nn_optim_bring(tn_optim *o, int which);
+void tn_nn_optim_let_go(tn_optim *o);
+/* Reads an entry's part of a state into `out`; zeros where there is none. */
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out);
 /* Replaces all state by entries' steps, and for each state and entry by the elements at
  * data[which * o->n + entry] (NULL: zeros). prepare changes nothing yet: commit does, discard forgets. */

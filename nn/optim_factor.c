@@ -34,21 +34,26 @@ static double value_of(const tn_optim *o, const nn_optim_entry *e, nn_quantity q
     return 0;
 }
 
-/* A column of the row: each entry's value in its blocks. Lives as long as the step, or the open operator. */
+/* A column of the row's own blocks, NN_FRESH of all: each entry's value in its blocks. Lives as long as the
+ * step, or the open operator. */
 static tn_tensor *make_column(const tn_optim *o, const nn_row *r, nn_quantity q)
 {
+    const int64_t first = r->first + (q == NN_FRESH ? 0 : r->own_first),
+                  n = q == NN_FRESH ? r->blocks : r->own;
     const bool test = q == NN_FRESH || q == NN_DUE;
     const tn_dtype d = test ? TN_BOOL : r->dtype;
     const size_t size = tn_dtype_size(d);
-    unsigned char *host = tn_calloc((size_t)r->blocks, size);
+    unsigned char *host = tn_calloc((size_t)n, size);
     if (!host) {
-        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)r->blocks);
+        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)n);
         return NULL;
     }
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
-        int64_t b = e->first / NN_BLOCK - r->first, end = b + tn_nn_blocks(e);
-        if (&o->rows[e->row] != r || b < 0 || end > r->blocks) continue;
+        int64_t b = e->first / NN_BLOCK - first, end = b + tn_nn_blocks(e);
+        if (&o->rows[e->row] != r) continue;
+        if (b < 0) b = 0;
+        if (end > n) end = n;
         double v = value_of(o, e, q);
         for (; b < end; b++) {
             if (test)
@@ -59,7 +64,7 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, nn_quantity q)
                 memcpy(host + (size_t)b * size, &(float){(float)v}, size);
         }
     }
-    tn_tensor *column = tn_from(o->s, host, d, 2, (const int64_t[]){r->blocks, 1});
+    tn_tensor *column = tn_from(o->s, host, d, 2, (const int64_t[]){n, 1});
     tn_free_mem(host);
     return column;
 }

@@ -23,6 +23,7 @@ void tn_nn_row_free(nn_row *r, bool tensors)
         tn_free_mem(r->spread[k].value);
     }
     if (tensors) {
+        if (r->own_values != r->values) tn_free(r->own_values);
         tn_free(r->values);
         tn_free(r->gradients);
         for (int k = 0; k < NN_STATES; k++) tn_free(r->state[k]);
@@ -40,25 +41,63 @@ static void widen(nn_row *r, int64_t first, int64_t end)
     r->blocks = end - first;
 }
 
-static int open_range(tn_session *s, nn_row *r)
+/* A row of fewer blocks than there are ranks is not worth sharding. */
+static int open_range(const tn_optim *o, nn_row *r)
 {
-    return r->blocks ? tn_param_range(s, r->dtype, r->first, r->blocks, &r->values, &r->gradients) : TN_OK;
+    tn_session *s = o->s;
+    tn_tensor *unused = NULL;
+    r->own_first = 0;
+    r->own = r->blocks;
+    if (!r->blocks) return TN_OK;
+    int status = tn_param_range(s, r->dtype, r->first, r->blocks, &r->values, &r->gradients);
+    r->own_values = r->values;
+    if (status || !o->shard || r->blocks < tn_ranks(s)) return status;
+    r->own = tn_rank_share(s, r->blocks, &r->own_first);
+    if (!tn_nn_is_sharded(r)) return TN_OK;
+    r->own_values = NULL;
+    status = tn_param_range(s, r->dtype, r->first + r->own_first, r->own, &r->own_values, &unused);
+    tn_free(unused);
+    return status;
 }
 
-/* Returns a tensor for the row `to` that holds x, the state of the narrower row `from`, and zeros around it.
- * It goes by way of the host, so that it is there at once, whatever comes of the run that the update waits
- * for. */
-static tn_tensor *widened(tn_session *s, tn_tensor *x, const nn_row *from, const nn_row *to)
+/* The blocks that a state has, and the first of them in the row. */
+static int64_t blocks_of(const nn_row *r, int which, int64_t *first)
+{
+    *first = which == NN_SUM ? 0 : r->own_first;
+    return which == NN_SUM ? r->blocks : r->own;
+}
+
+/* A state of the row, of all ranks: x itself where this one has all of it. */
+static tn_tensor *whole(const nn_row *r, int which)
+{
+    tn_tensor *x = r->state[which];
+    return which != NN_SUM && tn_nn_is_sharded(r) ? tn_all_gather(x, r->blocks) : x;
+}
+
+/* A tensor of what this rank has of the row's state, host memory of all of it. */
+static tn_tensor *from_host(tn_session *s, const nn_row *r, int which, const unsigned char *host)
+{
+    int64_t first;
+    const int64_t shape[2] = {blocks_of(r, which, &first), NN_BLOCK};
+    const size_t line = NN_BLOCK * tn_dtype_size(r->dtype);
+    return keep(tn_from(s, host + (size_t)first * line, r->dtype, 2, shape));
+}
+
+/* Returns a tensor for the row `to` that holds a state of the narrower row `from`, and zeros around it. It
+ * goes by way of the host, so that it is there at once, whatever comes of the run that the update waits for.
+ */
+static tn_tensor *widened(tn_session *s, const nn_row *from, const nn_row *to, int which)
 {
     const size_t line = NN_BLOCK * tn_dtype_size(to->dtype), at = (size_t)(from->first - to->first) * line;
-    char *host = tn_calloc((size_t)to->blocks, line);
-    tn_tensor *made = NULL;
+    unsigned char *host = tn_calloc((size_t)to->blocks, line);
+    tn_tensor *made = NULL, *x = whole(from, which);
     if (!host)
         tn_fail(s, TN_E_NOMEM, "optim_step", "no memory for %lld blocks", (long long)to->blocks);
     else if (!tn_read(x, from->dtype, host + at, (size_t)from->blocks * line))
-        made = tn_from(s, host, to->dtype, 2, (const int64_t[]){to->blocks, NN_BLOCK});
+        made = from_host(s, to, which, host);
     tn_free_mem(host);
-    return made ? keep(made) : NULL;
+    if (x != from->state[which]) tn_free(x);
+    return made;
 }
 
 /* `to` is a wider row: gives it what `from` holds. */
@@ -66,7 +105,7 @@ static int move_state(tn_session *s, const nn_row *from, nn_row *to)
 {
     for (int k = 0; k < NN_STATES; k++) {
         if (!from->state[k]) continue;
-        to->state[k] = widened(s, from->state[k], from, to);
+        to->state[k] = widened(s, from, to, k);
         if (!to->state[k]) return tn_error(s);
     }
     return TN_OK;
@@ -83,7 +122,7 @@ int tn_nn_optim_cover(tn_optim *o)
         }
         if (wide.blocks == r->blocks) continue;
         wide.summed = r->summed;
-        int status = open_range(o->s, &wide);
+        int status = open_range(o, &wide);
         if (!status && r->blocks) status = move_state(o->s, r, &wide);
         nn_row gone = status ? wide : *r;
         if (!status) *r = wide;
@@ -95,7 +134,8 @@ int tn_nn_optim_cover(tn_optim *o)
 
 tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
 {
-    const int64_t shape[2] = {r->blocks, NN_BLOCK};
+    int64_t first;
+    const int64_t shape[2] = {blocks_of(r, which, &first), NN_BLOCK};
     if (!r->state[which]) r->state[which] = keep(tn_zeros(o->s, r->dtype, 2, shape));
     return r->state[which];
 }
@@ -120,6 +160,26 @@ void tn_nn_optim_settle(tn_optim *o)
 
 /* ---- checkpoints ---- */
 
+int tn_nn_optim_bring(tn_optim *o, int which)
+{
+    for (int i = 0; i < NN_ROWS; i++) {
+        nn_row *r = &o->rows[i];
+        if (!r->state[which] || tn_error(o->s)) continue;
+        r->brought = which == NN_SUM && r->summed && tn_ranks(o->s) > 1 ? tn_mean_over_ranks(r->state[which])
+                                                                        : whole(r, which);
+        if (r->brought == r->state[which]) r->brought = NULL;
+    }
+    return tn_flush(o->s); /* now, and not as this rank or that one reads it */
+}
+
+void tn_nn_optim_let_go(tn_optim *o)
+{
+    for (int i = 0; i < NN_ROWS; i++) {
+        tn_free(o->rows[i].brought);
+        o->rows[i].brought = NULL;
+    }
+}
+
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out)
 {
     const nn_row *r = &o->rows[e->row];
@@ -129,7 +189,7 @@ int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void
         return TN_OK;
     }
     int64_t first = e->first - r->first * NN_BLOCK;
-    tn_tensor *flat = tn_reshape(r->state[which], 1, (const int64_t[]){-1});
+    tn_tensor *flat = tn_reshape(r->brought ? r->brought : r->state[which], 1, (const int64_t[]){-1});
     tn_tensor *part = tn_slice(flat, 0, first, first + e->count, 1);
     int status = tn_read(part, r->dtype, out, bytes);
     tn_free(part); /* outside of steps nobody else would */
@@ -152,8 +212,7 @@ static int fill(tn_optim *o, nn_row *r, int index, int which, const unsigned cha
         if (which == NN_SUM) r->summed = true;
     }
     if (!host) return TN_OK;
-    const int64_t shape[2] = {r->blocks, NN_BLOCK};
-    r->state[which] = keep(tn_from(o->s, host, r->dtype, 2, shape));
+    r->state[which] = from_host(o->s, r, which, host);
     tn_free_mem(host);
     return r->state[which] ? TN_OK : tn_error(o->s);
 }
@@ -171,7 +230,7 @@ int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *
             for (int which = 0; which < NN_STATES; which++) any |= data[which * o->n + k] != NULL;
             if (e->row == i && any) widen(r, e->first / NN_BLOCK, e->first / NN_BLOCK + tn_nn_blocks(e));
         }
-        status = open_range(o->s, r);
+        status = open_range(o, r);
         for (int which = 0; which < NN_STATES && !status; which++) status = fill(o, r, i, which, data);
     }
     if (status) tn_nn_optim_discard(out);

@@ -79,8 +79,8 @@ static tn_tensor *fresh_gradient(const nn_update *u)
     return u->fresh ? tn_where(u->fresh, g, tn_zeros(u->o->s, u->r->dtype, TN_SCALAR)) : g;
 }
 
-/* The gradients an update now would use, the mean over ranks; zero, or not to be looked at, where a parameter
- * is not due. */
+/* The gradients an update now would use, the mean over ranks, of the row's own blocks; zero, or not to be
+ * looked at, where a parameter is not due. */
 static tn_tensor *mean_gradient(const nn_update *u, bool zeros)
 {
     const nn_row *r = u->r;
@@ -90,7 +90,7 @@ static tn_tensor *mean_gradient(const nn_update *u, bool zeros)
                             : !r->summed ? fresh_gradient(u)
                    : u->some_fresh ? tn_add(r->state[NN_SUM], fresh_gradient(u))
                                    : r->state[NN_SUM];
-    if (shared) g = tn_mean_over_ranks(g);
+    if (shared) g = tn_nn_is_sharded(r) ? tn_reduce_scatter(g) : tn_mean_over_ranks(g);
     return k == 1 ? g : tn_nn_times(g, 1.0 / k);
 }
 
@@ -104,10 +104,18 @@ static int assign_where(const nn_update *u, tn_tensor *target, tn_tensor *value)
     return tn_assign(target, where(u->fine, where(u->due, value, target), target));
 }
 
+/* p: of the own blocks; those of other ranks come from them. */
+static int assign_values(const nn_update *u, tn_tensor *p)
+{
+    const nn_row *r = u->r;
+    p = where(u->fine, where(u->due, p, r->own_values), r->own_values);
+    return tn_assign(r->values, tn_nn_is_sharded(r) ? tn_all_gather(p, r->blocks) : p);
+}
+
 /* p - step, after decoupled decay */
 static tn_tensor *moved(const nn_update *u, tn_tensor *step)
 {
-    tn_tensor *p = u->r->values;
+    tn_tensor *p = u->r->own_values;
     if (u->o->method->decoupled && !tn_nn_is_zero(&u->decay)) p = tn_sub(p, tn_nn_scaled_by(p, &u->decay));
     return tn_sub(p, step);
 }
@@ -143,12 +151,12 @@ static int apply(const nn_update *u, tn_tensor *g)
     const nn_method *m = u->o->method;
     tn_tensor *state[NN_MOMENTS];
     memcpy(state, u->r->state, sizeof(state));
-    tn_tensor *d = m->step(u, u->o->number, m->follows ? u->r->values : g, state), *p = NULL;
+    tn_tensor *d = m->step(u, u->o->number, m->follows ? u->r->own_values : g, state), *p = NULL;
     int status = TN_OK;
     if (!m->follows) p = moved(u, tn_nn_scaled_by(d, &u->lr));
     for (int k = 0; k < NN_MOMENTS && !status; k++)
         if (m->state[k]) status = assign_where(u, u->r->state[k], state[k]);
-    return status || m->follows ? status : assign_where(u, u->r->values, p);
+    return status || m->follows ? status : assign_values(u, p);
 }
 
 /* Of a step with a scaled loss: whether the gradients of the update are finite, of all rows. */
@@ -159,6 +167,8 @@ static tn_tensor *look_for_overflow(tn_optim *o)
         nn_update u;
         if (!takes_part(o, &o->rows[i]) || begin_gradient(o, &o->rows[i], &u)) continue;
         tn_tensor *row = tn_nn_finite(mean_gradient(&u, true));
+        if (tn_nn_is_sharded(u.r)) /* of all ranks' blocks */
+            row = tn_eq_scalar(tn_mean_over_ranks(tn_cast(row, TN_F32)), tn_number_f(1));
         fine = fine ? tn_logical_and(fine, row) : row;
     }
     return fine;
@@ -193,7 +203,7 @@ static int update_row(tn_optim *o, nn_row *r, tn_tensor *fine)
     tn_tensor *g = mean_gradient(&u, false);
     if (o->norm) g = tn_mul(g, clip_factor(o));
     if (!o->method->decoupled && !tn_nn_is_zero(&u.decay))
-        g = tn_add(g, tn_nn_scaled_by(r->values, &u.decay));
+        g = tn_add(g, tn_nn_scaled_by(r->own_values, &u.decay));
     status = apply(&u, g);
     int ended = tn_op_end(o->s);
     end_update(&u);
@@ -372,9 +382,9 @@ static int swap_row(tn_optim *o, nn_row *r)
     if (!status) status = tn_op_begin(o->s, "ema_swap");
     if (!status) {
         tn_tensor *p =
-            tn_nn_times(where(u.due, r->state[0], r->values), 1); /* as it is before the assignment */
-        tn_tensor *average = tn_nn_times(where(u.due, r->values, r->state[0]), 1);
-        status = tn_assign(r->values, p);
+            tn_nn_times(where(u.due, r->state[0], r->own_values), 1); /* as it is before the assignment */
+        tn_tensor *average = tn_nn_times(where(u.due, r->own_values, r->state[0]), 1);
+        status = tn_assign(r->values, tn_nn_is_sharded(r) ? tn_all_gather(p, r->blocks) : p);
         if (!status) status = tn_assign(r->state[0], average);
         int ended = tn_op_end(o->s);
         if (!status) status = ended;
@@ -400,11 +410,21 @@ TN_DEFINE(int, ema_swap, o ? o->s : NULL, (o), tn_optim *o)
 
 /* ---- clipping ---- */
 
+/* Each rank adds up its share, sharded or not: so both come to the same bits. */
 static tn_tensor *square_sum(tn_optim *o, nn_row *r)
 {
     nn_update u;
+    const int ranks = o->method->follows ? 1 : tn_ranks(o->s);
+    int64_t first;
     if (begin_gradient(o, r, &u)) return NULL;
-    return tn_sum(tn_square(mean_gradient(&u, true)), TN_ALL, false);
+    tn_tensor *g = mean_gradient(&u, true);
+    const bool share = ranks > 1 && r->blocks >= ranks;
+    if (share && !tn_nn_is_sharded(r)) {
+        const int64_t n = tn_rank_share(o->s, r->blocks, &first);
+        g = tn_slice(g, 0, first, first + n, 1);
+    }
+    tn_tensor *sum = tn_sum(tn_square(g), TN_ALL, false);
+    return share ? tn_mul_scalar(tn_mean_over_ranks(sum), tn_number_f(ranks)) : sum;
 }
 
 TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim *o, double max_norm)

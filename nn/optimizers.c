@@ -52,7 +52,7 @@ TN_DEFINE(tn_optim *, sgd, s, (s, params, options), tn_session *s, tn_params par
         return NULL;
     }
     return tn_nn_optim_new(s, o->momentum > 0 ? &sgd_momentum : &sgd, params, o->lr, o->weight_decay,
-                           o->accumulate, number);
+                           o->accumulate, o->shard, number);
 }
 
 /* ---- adam, adamw ---- */
@@ -105,7 +105,7 @@ static tn_optim *adam_new(tn_session *s, const nn_method *method, tn_params para
                 number[BETA2], number[EPS]);
         return NULL;
     }
-    return tn_nn_optim_new(s, method, params, o->lr, o->weight_decay, o->accumulate, number);
+    return tn_nn_optim_new(s, method, params, o->lr, o->weight_decay, o->accumulate, o->shard, number);
 }
 
 TN_DEFINE(tn_optim *, adam, s, (s, params, options), tn_session *s, tn_params params,
@@ -172,7 +172,7 @@ TN_DEFINE(tn_optim *, rmsprop, s, (s, params, options), tn_session *s, tn_params
         return NULL;
     }
     return tn_nn_optim_new(s, &methods[o->centered][o->momentum > 0], params, o->lr != 0 ? o->lr : 1e-2,
-                           o->weight_decay, o->accumulate, number);
+                           o->weight_decay, o->accumulate, o->shard, number);
 }
 
 /* ---- adagrad ---- */
@@ -205,7 +205,7 @@ TN_DEFINE(tn_optim *, adagrad, s, (s, params, options), tn_session *s, tn_params
         return NULL;
     }
     return tn_nn_optim_new(s, &adagrad, params, o->lr != 0 ? o->lr : 1e-2, o->weight_decay, o->accumulate,
-                           number);
+                           o->shard, number);
 }
 
 /* ---- lion (Chen et al. 2023) ---- */
@@ -233,7 +233,7 @@ TN_DEFINE(tn_optim *, lion, s, (s, params, options), tn_session *s, tn_params pa
         return NULL;
     }
     return tn_nn_optim_new(s, &lion, params, o->lr != 0 ? o->lr : 1e-4, o->weight_decay, o->accumulate,
-                           number);
+                           o->shard, number);
 }
 
 /* ---- averages of weights ---- */
@@ -265,5 +265,5 @@ TN_DEFINE(tn_optim *, ema, s, (s, params, options), tn_session *s, tn_params par
         tn_fail(s, TN_E_ARG, "ema", "decay %g must be below 1", number[EMA_DECAY]);
         return NULL;
     }
-    return tn_nn_optim_new(s, &ema, params, 1, 0, 1, number);
+    return tn_nn_optim_new(s, &ema, params, 1, 0, 1, o->shard, number);
 }

@@ -46,12 +46,28 @@ static bool gather(const tn_embed *e, tn_tensor **index, tn_tensor **g)
     tn_tensor *at[TN_LOOKUPS], *of[TN_LOOKUPS];
     int n = 0;
     for (int i = 0; i < e->lookups; i++) {
-        if (!(of[n] = tn_gradient(e->rows[i]))) continue;
+        if (!(of[n] = tn_own_gradient(e->rows[i]))) continue;
         at[n++] = tn_cast(tn_reshape(e->index[i], 1, flat), TN_I64);
     }
     *index = n > 1 ? tn_concat(n, at, 0) : n ? at[0] : NULL;
     *g = n > 1 ? tn_concat(n, of, 0) : n ? of[0] : NULL;
     return n > 0;
+}
+
+/* x [n, ..] of all ranks, one behind the other: other places of a sum over ranks are zeros. */
+static tn_tensor *of_all_ranks(tn_session *s, tn_tensor *x)
+{
+    const int64_t n = tn_dim(x, 0), ranks = tn_ranks(s), rank = tn_rank(s);
+    return tn_mul_scalar(tn_mean_over_ranks(tn_pad(x, 0, rank * n, (ranks - 1 - rank) * n, 0)),
+                         tn_number_f((double)ranks));
+}
+
+/* The rows of all ranks, whose tables stay the same: their losses' mean is what is learnt from. */
+static void share(tn_session *s, tn_tensor **index, tn_tensor **g)
+{
+    if (tn_ranks(s) == 1) return;
+    *index = tn_cast(tn_round(of_all_ranks(s, tn_cast(*index, TN_F64))), TN_I64);
+    *g = of_all_ranks(s, tn_mul_scalar(*g, tn_number_f(tn_rank_weight(s) / tn_ranks(s))));
 }
 
 /* For each place the sum of the gradients of all places with its index. */
@@ -120,6 +136,7 @@ TN_DEFINE(int, embedding_step, e ? tn_session_of(e->weight) : NULL, (e, options)
     tn_no_grad_begin(s);
     const bool any = !status && e->step == step_of(s) && gather(e, &index, &g);
     tn_tensor *fine = NULL;
+    if (any) share(s, &index, &g);
     if (any && tn_nn_scaled(s)) {
         g = tn_mul_scalar(g, tn_number_f(tn_nn_unscale(s)));
         status = tn_nn_scale_note(s, fine = tn_nn_finite(g));

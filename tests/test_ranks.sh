@@ -6,7 +6,7 @@
 
 drill=$BUILD/tests/ranks_drill
 if [ ! -x "$drill" ] || ! command -v mpirun >/dev/null; then
-    for name in means draws training host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
+    for name in means draws training sharded host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
     exit 0
 fi
 # mpirun asks root for leave, and whether there are as many processors
@@ -33,14 +33,22 @@ trains() { # NAME OPTIONS..: with a last batch that ranks cannot share evenly, a
         "$drill" same "$tmp/one" "$tmp/two" 1e-5 && "$drill" same "$tmp/one" "$tmp/four" 1e-5
 }
 check trains_as_one trains plain
-check trains_as_one_clipped_and_accumulated trains both accumulate 3 clip 0.1
+check trains_as_one_clipped_accumulated_and_sharded trains both accumulate 3 clip 0.1 shard 1
 
-# ---- a rank that is killed ----
+# ---- state that ranks share: weights, norms and checkpoints to the bit those without, for half of the memory ----
+
+check sharded_is_not_sharded run 2 "$drill" sharded "$tmp"
+table() {
+    "$drill" table "$tmp/one" && run 3 "$drill" table "$tmp/three" && "$drill" same "$tmp/one" "$tmp/three" 1e-5
+}
+check sparse_tables_learn_of_all_ranks table
+
+# ---- a rank that is killed, of those that share state; who starts again may do without ----
 
 killed() {
     run 3 "$drill" train 4 18 "$tmp/whole" dropout 1 || return
-    run 3 "$drill" train 4 18 "$tmp/never" dropout 1 save "$tmp/k.safetensors" kill 6 && return 1
-    [ ! -s "$tmp/never" ] && run 3 "$drill" train 4 13 "$tmp/resumed" dropout 1 resume "$tmp/k.safetensors" &&
+    run 3 "$drill" train 4 18 "$tmp/never" dropout 1 shard 1 save "$tmp/k.safetensors" kill 6 && return 1
+    [ ! -s "$tmp/never" ] && run 3 "$drill" train 4 13 "$tmp/resumed" shard 1 dropout 1 resume "$tmp/k.safetensors" &&
         "$drill" same "$tmp/whole" "$tmp/resumed" 0 && "$drill" train 12 3 "$tmp/alone" resume "$tmp/k.safetensors"
 }
 check killed_resumed_and_the_same_bits killed
@@ -79,20 +87,33 @@ check without_the_plugin_there_is_no_session without
 # ---- an example, as it is ----
 
 gpt() {
-    set -- --threads 1 --steps 12 --quiet --sample 0
-    "$BUILD/gpt" "$@" --batch 8 --log "$tmp/one.jsonl" && run 2 "$BUILD/gpt" "$@" --batch 4 --log "$tmp/two.jsonl" >"$tmp/said" &&
+    set -- --threads 1 --steps 12 --layers 2 --dim 64 --ctx 32 --quiet --sample 0
+    TENSOR_NETWORK=20,1.25 TENSOR_REPORT=$tmp/one.txt "$BUILD/gpt" "$@" --batch 8 --log "$tmp/one.jsonl" && run 2 "$BUILD/gpt" "$@" --batch 4 --log "$tmp/two.jsonl" >"$tmp/said" &&
         [ "$(grep -c '^validation loss' "$tmp/said")" -eq 1 ] || return
     for n in one two; do sed 's/.*"loss":\([0-9.]*\).*/\1/' "$tmp/$n.jsonl" >"$tmp/$n.loss"; done
     paste "$tmp/one.loss" "$tmp/two.loss" | awk '{ print; d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) bad = 1 } END { exit bad || NR != 12 }'
 }
 check gpt_runs_as_it_is gpt
 
+forecast() { # of the process that was alone: for 1 to 1,024 ranks, each number of which is no faster than the one before
+    sed -n '/^ranks: 1$/,$p' "$tmp/one.txt" | tee "$tmp/forecast"
+    awk '$1 == n * 2 || ($1 == 1 && !n) { bad = bad || $2 < ms || (!n && $3 != "100.0"); n = $1; ms = $2 }
+        END { exit bad || n != 1024 }' "$tmp/forecast"
+}
+check other_numbers_of_ranks_are_forecast forecast
+
 # ---- beside backward: a network that takes about as long ----
 
 hidden() {
     $CC -std=c11 -O2 -D_GNU_SOURCE -fPIC -shared -o "$tmp/slow.so" tests/ranks/slow.c &&
-        SLOW_NS=10 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/gpt" --batch 4 --threads 1 --steps 12 --quiet --sample 0 2>"$tmp/said" || return
+        SLOW_NS=10 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so TENSOR_NETWORK=0,0.4 TENSOR_REPORT=$tmp/slow.json "$BUILD/gpt" --batch 2 --ctx 32 --threads 1 --steps 12 --quiet --sample 0 2>"$tmp/said" || return
     cat "$tmp/said"
     awk '/^slow:/ { n++; bad = !($4 > 0.05 && $8 < 0.15 * $4) } END { exit bad || n != 1 }' "$tmp/said"
 }
 check means_are_hidden_behind_backward hidden
+
+sent() { # as predicted for a network that takes 10 ns for 4 bytes, 12 times and a few single numbers more
+    tr ',{' '\n\n' <"$tmp/slow.json" | grep '"sent_ms"' | cat - "$tmp/said" |
+        awk -F '[ :]*' '/sent_ms/ { ms = $2 } /^slow:/ { s = $4 } { print } END { off = 0.012 * ms / s; exit !(off > 0.98 && off < 1.01) }'
+}
+check what_is_sent_is_predicted sent

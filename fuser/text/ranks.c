@@ -5,7 +5,8 @@
 int fu_emit_ranks(fu_ctx *c, const fu_group *g)
 {
     const int node = g->member[0];
-    const tn_tensor *t = c->node[node].t;
+    const tn_tensor *t = c->node[node].t, *whole = tn_together_of(t) == TN_SCATTER ? t->in[0] : t;
+    const int64_t size = (int64_t)tn_dtype_size(t->dtype), lines = whole->ndim ? whole->shape[0] : 1;
     int slot;
     int64_t offset;
     const int status = fu_dense_operand(c, t->in[0], &slot, &offset);
@@ -13,11 +14,14 @@ int fu_emit_ranks(fu_ctx *c, const fu_group *g)
     tn_step *s = fu_step_new(c, TN_STEP_RANKS, tn_op_get(t->op)->name);
     if (!s) return TN_E_NOMEM;
     if (fu_step_buf(c, s, slot, offset) < 0 || fu_step_buf(c, s, node, 0) < 0 ||
-        fu_step_dim(c, s, tn_node_numel(t)) < 0 || fu_step_dim(c, s, (int64_t)tn_dtype_size(t->dtype)) < 0)
+        fu_step_dim(c, s, tn_node_numel(whole)) < 0 || fu_step_dim(c, s, size) < 0 ||
+        fu_step_dim(c, s, tn_together_of(t)) < 0 || fu_step_dim(c, s, lines) < 0)
         return TN_E_NOMEM;
     s->n_out = 1;
-    s->bytes = 2 * tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype);
-    c->plan->together = c->plan->n_step;
+    s->bytes = (tn_node_numel(t->in[0]) + tn_node_numel(t)) * size;
+    const tn_step *last = c->plan->together ? &c->plan->step[c->plan->together - 1] : NULL;
+    if (tn_together_of(t) != TN_GATHER || !last || last->dim[TN_RANKS_HOW] == TN_GATHER)
+        c->plan->together = c->plan->n_step;
     return 0;
 }
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TN_COMM_WHY = 400, TN_COMM_NOTE = 512, TN_COMM_VERSION = 1 };
+enum { TN_COMM_WHY = 400, TN_COMM_NOTE = 512, TN_COMM_VERSION = 2 };
 
 /* What ranks tell each other before and after they work together: rank i's at place i. */
 typedef struct tn_comm_note {
@@ -36,6 +36,12 @@ struct tn_comm {
      * Sums are of rank 0, 1, .. in this order. Neither may be touched until wait. What was begun ends in the
      * order it began. */
     int (*mean)(tn_comm *c, const void *in, void *out, size_t n, bool wide);
+    /* The same, of which rank i gets the elements from cut[i] to cut[i + 1] alone, which are as many as its
+     * out[] has. */
+    int (*scatter)(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut);
+    /* Begins to make out[] of what each rank i has, in[], of cut[i + 1] - cut[i] bytes, as its bytes from
+     * cut[i] on; in is no part of out. */
+    int (*gather)(tn_comm *c, const void *in, void *out, const size_t *cut);
     int (*broadcast)(tn_comm *c, void *data, size_t bytes); /* begins to send rank 0's to all */
     int (*wait)(tn_comm *c);                                /* for all that was begun */
 

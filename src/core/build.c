@@ -179,6 +179,17 @@ tn_tensor *tn_mk_ranks_mean(tn_tensor *x)
     return x ? tn_node_new(graph_of(x), TN_OP_ranks_mean, x->dtype, x->ndim, x->shape, 1, &x) : NULL;
 }
 
+tn_tensor *tn_mk_ranks_lines(tn_op op, tn_tensor *x, int64_t lines)
+{
+    int64_t shape[TN_MAX_DIMS];
+    if (!(x = tn_mk_dense(x))) return NULL;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[0] = lines;
+    tn_tensor *n = tn_node_new(graph_of(x), op, x->dtype, x->ndim, shape, 1, &x);
+    if (n) n->flags &= ~(uint32_t)TN_F_REQUIRES_GRAD;
+    return n;
+}
+
 tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse)
 {
     if (!x) return NULL;

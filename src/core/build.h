@@ -33,6 +33,8 @@ tn_tensor *tn_mk_place_of_max(tn_tensor *x, uint32_t axes);
 /* The places of the first k along an axis, in rising order or falling. */
 tn_tensor *tn_mk_sort(tn_tensor *x, int axis, int64_t k, bool descending);
 tn_tensor *tn_mk_ranks_mean(tn_tensor *x);
+/* scatter, gather: the result has `lines` lines. No gradient passes. */
+tn_tensor *tn_mk_ranks_lines(tn_op op, tn_tensor *x, int64_t lines);
 tn_tensor *tn_mk_scan(tn_op op, tn_tensor *x, int axis, bool reverse);
 
 tn_tensor *tn_mk_alias(tn_tensor *x);                                   /* another node for the same value */

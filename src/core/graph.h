@@ -49,7 +49,7 @@ typedef enum tn_kind {
     TN_KIND_SCATTER,
     TN_KIND_RANDOM,
     TN_KIND_ATTENTION,
-    TN_KIND_RANKS, /* of all ranks' values, by whoever connects them */
+    TN_KIND_RANKS, /* of all ranks' values, by whoever connects them (tn_together) */
     TN_KIND_HOST,  /* a function of the user's (host.h) */
     TN_KIND_ASSIGN
 } tn_kind;
@@ -364,6 +364,14 @@ void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 /* Returns true for kinds whose values come of their operands and nothing else, so that a second node has the
  * same. */
 bool tn_kind_is_computed(tn_kind kind);
+
+/* What ranks do together: the mean of what all have; of it each rank its lines (tn_rank_share); of each rank
+ * its lines, one behind the other. */
+typedef enum tn_together { TN_MEAN, TN_SCATTER, TN_GATHER } tn_together;
+static inline tn_together tn_together_of(const tn_tensor *n) /* of kind RANKS */
+{
+    return n->op == TN_OP_ranks_scatter ? TN_SCATTER : n->op == TN_OP_ranks_gather ? TN_GATHER : TN_MEAN;
+}
 
 static inline tn_kind tn_kind_of(const tn_tensor *n)
 {

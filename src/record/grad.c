@@ -132,13 +132,18 @@ int(tn_grad)(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads
     return tn_grad_at(loss, n, inputs, grads, NULL, 0);
 }
 
-tn_tensor *tn_gradient(tn_tensor *x)
+tn_tensor *tn_own_gradient(tn_tensor *x)
 {
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || !n->grad || n->grad_step != n->graph->generation) return NULL;
     n->graph->session->went_back = false; /* not in vain */
-    tn_tensor *g = tn_handle(n->grad);
-    if (!n->graph->session->ranks) return g;
+    return tn_handle(n->grad);
+}
+
+tn_tensor *tn_gradient(tn_tensor *x)
+{
+    tn_tensor *g = tn_own_gradient(x);
+    if (!g || tn_ranks(tn_slot_session(g)) == 1) return g;
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "gradient", NULL, 0, 1, 0, &g);
     return tn_leave(&sc, sc.ok ? tn_mk_ranks_mean(g) : NULL);
 }

@@ -269,6 +269,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
     for (int r = 0; r < v->n_row; r++) put_row(s, v, t, r);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
+    tn_ranks_text(s, v, t);
 }
 
 /* Makes the view and writes it; t is the caller's to free. */

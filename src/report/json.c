@@ -146,6 +146,7 @@ void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t)
         put_ledger(v, t);
         tn_put(t, ",\n");
         put_boundaries(v, t);
+        tn_ranks_json(s, v, t);
     }
     tn_put(t, "}\n");
 }

@@ -5,6 +5,7 @@
  *   view.c, eager.c, borders.c, view_parts.c    log -> view
  *   explain.c        view -> text, tn_explain
  *   report.c, html.c, json.c    view -> files
+ *   ranks.c          what ranks send each other, for text and json
  *   trace.c          time as a trace, the graph as a picture
  *
  * Read first: struct tn_view, then tn_view_make.
@@ -104,6 +105,9 @@ const char *tn_way_name(tn_way w);
 int tn_report_text(tn_session *s, const char *path, tn_growing *t);
 void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
+/* What ranks send each other: nothing where there is one, and no network is given. */
+void tn_ranks_text(tn_session *s, const tn_view *v, tn_growing *t);
+void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
 
 #endif

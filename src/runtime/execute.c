@@ -314,9 +314,11 @@ static const tn_tensor *host_node(const tn_flush_scratch *f, const tn_plan *p, c
     return st->kind == TN_STEP_HOST ? f->node.at[p->node_of[st->first_node]] : NULL;
 }
 
-static bool is_wide(const tn_plan *p, const tn_begin *b)
+static tn_part part_of(const tn_plan *p, const tn_begin *b)
 {
-    return p->step[b->step].dim[1] == sizeof(double);
+    const int64_t *dim = p->step[b->step].dim;
+    return (tn_part){(tn_together)dim[TN_RANKS_HOW], b->first, b->n, dim[TN_RANKS_ALL], dim[TN_RANKS_LINES],
+                     (size_t)dim[TN_RANKS_SIZE]};
 }
 
 /* Begins what can begin behind step `after`. */
@@ -326,9 +328,9 @@ static int begin_parts(tn_session *s, const tn_flush_scratch *f, const tn_plan *
     for (int i = 0; i < p->n_begin && !status; i++) {
         const tn_begin *b = &p->begin[i];
         if (b->after != after) continue;
-        const int64_t from = b->first * p->step[b->step].dim[1];
-        char *const *buf = (char *const *)&f->buf[b->buf];
-        status = tn_ranks_begin_mean(s, buf[0] + from, buf[1] + from, b->n, is_wide(p, b));
+        const tn_part part = part_of(p, b);
+        if (b->step >= p->together) status = tn_ranks_agree(s, TN_OK);
+        if (!status) status = tn_ranks_start(s, &part, f->buf[b->buf], f->buf[b->buf + 1]);
     }
     return status;
 }
@@ -346,7 +348,7 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
         status = run_step(s, buf, &p->step[i], word, host_node(f, p, &p->step[i]), err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
         if (!status && i + 1 == p->together) status = tn_ranks_agree(s, TN_OK);
-        if (!status && !s->fault.code && i + 1 < p->together) status = begin_parts(s, f, p, i);
+        if (!status && !s->fault.code) status = begin_parts(s, f, p, i);
         buf += p->step[i].n_buf;
         word += p->step[i].n_scalar;
     }
@@ -384,11 +386,14 @@ static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)
     }
     if (status) step_failed(s, f, p, &p->step[at], status, &err);
     if (!status) status = step_fault(s, f, p, &p->step[at]);
-    if (status && at + 1 < p->together) { /* the others go on, until all tell how it went */
-        for (int i = 0; i < p->n_begin; i++)
-            if (p->begin[i].after >= at) tn_ranks_miss(s, p->begin[i].n, is_wide(p, &p->begin[i]));
-        status = tn_ranks_agree(s, status);
+    bool meets = status && at + 1 < p->together; /* the others go on, until all tell how it went */
+    for (int i = 0; i < p->n_begin && status; i++) {
+        const tn_part part = part_of(p, &p->begin[i]);
+        if (p->begin[i].after < at) continue;
+        meets = true;
+        if (p->begin[i].step < p->together) tn_ranks_miss(s, &part);
     }
+    if (meets) status = tn_ranks_agree(s, status);
     return status;
 }
 

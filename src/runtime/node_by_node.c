@@ -114,15 +114,13 @@ static void drop_read(tn_flush_scratch *f, int at)
 }
 
 /* With the loops that were built in. */
-static int run_builtin(tn_session *s, tn_flush_scratch *f, int i)
+static int run_builtin(tn_session *s, tn_tensor *n)
 {
     tn_errbuf err = {""};
-    tn_tensor *n = f->node.at[i];
     int status = tn_builtin_run(s->device, n, &err);
     if (status) return fail_at(s, n, status, &err);
     n->flags |= TN_F_DONE;
     s->stats.kernels++;
-    drop_read(f, i);
     return TN_OK;
 }
 
@@ -139,9 +137,21 @@ static bool find_overtaken(tn_flush_scratch *f)
     return true;
 }
 
-static bool is_wide(const tn_session *s, const tn_tensor *n)
+static tn_part part_of(const tn_session *s, const tn_tensor *n)
 {
-    return tn_elem_size(&s->graph, n->dtype) == sizeof(double);
+    const tn_tensor *whole = tn_together_of(n) == TN_SCATTER ? n->in[0] : n;
+    const int64_t all = tn_node_numel(whole);
+    return (tn_part){
+        tn_together_of(n), 0, all, all, whole->ndim ? whole->shape[0] : 1, tn_elem_size(&s->graph, n->dtype)};
+}
+
+/* n has been computed as if all ranks had the same. */
+static int run_together(tn_session *s, const tn_tensor *n)
+{
+    const tn_part part = part_of(s, n);
+    void *out = tn_node_data(n);
+    const int status = tn_ranks_start(s, &part, part.how == TN_MEAN ? out : tn_node_data(n->in[0]), out);
+    return status ? status : tn_ranks_wait(s);
 }
 
 static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor *n)
@@ -155,9 +165,9 @@ static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor
     }
     if (!status) status = read_in_time(s, n);
     if (!status && !tn_keep_old(kept, n)) status = tn_fail_memory(s);
-    if (!status) status = s->device->is_reference ? interpret(s, n) : run_builtin(s, f, (int)n->slot);
-    if (!status && tn_kind_of(n) == TN_KIND_RANKS) /* it is a copy by now */
-        status = tn_ranks_mean(s, tn_node_data(n), tn_node_data(n), tn_node_numel(n), is_wide(s, n));
+    if (!status) status = s->device->is_reference ? interpret(s, n) : run_builtin(s, n);
+    if (!status && tn_kind_of(n) == TN_KIND_RANKS) status = run_together(s, n);
+    if (!status && !s->device->is_reference) drop_read(f, (int)n->slot);
     return status;
 }
 
@@ -173,8 +183,10 @@ static int run_all(tn_session *s, tn_flush_scratch *f, tn_saved *kept, int statu
         const bool together = tn_kind_of(n) == TN_KIND_RANKS;
         if (!status)
             status = run_one(s, f, kept, n);
-        else if (together)
-            tn_ranks_miss(s, tn_node_numel(n), is_wide(s, n));
+        else if (together) {
+            const tn_part part = part_of(s, n);
+            tn_ranks_miss(s, &part);
+        }
         if (together && !--left) status = tn_ranks_agree(s, status);
     }
     return status;

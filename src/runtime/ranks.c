@@ -21,12 +21,20 @@ _Static_assert(sizeof(note) == sizeof(tn_comm_note), "a note of its own size");
 struct tn_ranks {
     tn_comm *comm;
     note *heard; /* of all */
+    size_t *cut; /* scratch: of each rank, and the end */
     int equal;   /* parameters and buffers that are */
     bool told;   /* what this rank's error is, or it comes from another one */
     bool lost;   /* a rank cannot be reached any more */
 };
 
 /* ---- opening ---- */
+
+static void free_ranks(struct tn_ranks *r)
+{
+    if (r) tn_free_mem(r->heard);
+    if (r) tn_free_mem(r->cut);
+    tn_free_mem(r);
+}
 
 int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out)
 {
@@ -45,14 +53,15 @@ int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out)
     }
     struct tn_ranks *r = c->size > 1 ? tn_calloc(1, sizeof *r) : NULL;
     if (r) r->heard = tn_calloc((size_t)c->size, sizeof *r->heard);
-    if (r && r->heard) {
+    if (r) r->cut = tn_calloc((size_t)c->size + 1, sizeof *r->cut);
+    if (r && r->heard && r->cut) {
         r->comm = c;
         *out = r;
         return TN_OK;
     }
     const bool alone = c->size == 1;
     c->close(c);
-    tn_free_mem(r);
+    free_ranks(r);
     if (alone) return TN_OK;
     tn_say(o, TN_LOG_ERROR, "no memory for a session");
     return TN_E_NOMEM;
@@ -156,8 +165,7 @@ void tn_ranks_close(tn_session *s)
     else
         tn_ranks_tell(s);
     r->comm->close(r->comm);
-    tn_free_mem(r->heard);
-    tn_free_mem(r);
+    free_ranks(r);
     s->ranks = NULL;
 }
 
@@ -175,9 +183,14 @@ static void list_node(listing *l, const tn_tensor *n)
     if (!n->call) return;
     if (n->call != l->call) tn_put(&l->text, "%s\n", tn_node_where(n, at, sizeof at));
     l->call = n->call;
-    if (tn_kind_of(n) == TN_KIND_RANKS)
-        tn_put(&l->text, "the mean of %lld %s in %s\n", (long long)tn_node_numel(n), tn_dtype_name(n->dtype),
-               tn_node_where(n, at, sizeof at));
+    if (tn_kind_of(n) != TN_KIND_RANKS) return;
+    const tn_together how = tn_together_of(n);
+    tn_put(&l->text, "the %s of %lld %s in %s\n",
+           how == TN_MEAN      ? "mean"
+           : how == TN_SCATTER ? "scattered mean"
+                               : "gathering",
+           (long long)tn_node_numel(how == TN_SCATTER ? n->in[0] : n), tn_dtype_name(n->dtype),
+           tn_node_where(n, at, sizeof at));
 }
 
 /* In a step all of its calls so far, whatever reads have run of them already; else those of the run. */
@@ -189,7 +202,7 @@ static void list_calls(const tn_session *s, const tn_flush_scratch *f, const tn_
     for (uint32_t i = 0; i < end && s->in_step; i++) list_node(l, s->graph.nodes[i]);
     for (int i = 0; i < f->node.n && !s->in_step; i++) list_node(l, f->node.at[i]);
     for (int i = 0; p && i < p->n_begin; i++) /* machines unlike each other may plan another order */
-        tn_put(&l->text, "the mean of %lld numbers from %lld on\n", (long long)p->begin[i].n,
+        tn_put(&l->text, "%lld numbers from %lld on\n", (long long)p->begin[i].n,
                (long long)p->begin[i].first);
 }
 
@@ -265,9 +278,46 @@ int tn_same_on_ranks(tn_session *s, const char *op, const char *text)
 
 /* ---- together ---- */
 
-int tn_ranks_begin_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide)
+int64_t tn_rank_share(const tn_session *s, int64_t lines, int64_t *first)
 {
-    return s->ranks->comm->mean(s->ranks->comm, in, out, (size_t)n, wide) ? lost(s) : TN_OK;
+    const int64_t ranks = tn_ranks(s), rank = tn_rank(s), low = lines * rank / ranks;
+    if (first) *first = low;
+    return lines * (rank + 1) / ranks - low;
+}
+
+/* Where in the part each rank's lines begin, in units of `unit` bytes or elements. */
+static const size_t *cut_of(struct tn_ranks *r, const tn_part *p, size_t unit)
+{
+    const int64_t ranks = r->comm->size, line = p->lines ? p->all / p->lines : 0;
+    for (int64_t i = 0; i <= ranks; i++) {
+        const int64_t at = p->lines * i / ranks * line - p->first;
+        r->cut[i] = (size_t)(at < 0 ? 0 : at < p->n ? at : p->n) * unit;
+    }
+    return r->cut;
+}
+
+int tn_ranks_start(tn_session *s, const tn_part *p, const void *in, void *out)
+{
+    tn_comm *c = s->ranks->comm;
+    const bool wide = p->size == sizeof(double);
+    int64_t own;
+    tn_rank_share(s, p->lines, &own);
+    own = p->lines ? p->first - own * (p->all / p->lines) : 0;
+    const size_t at = (size_t)p->first * p->size, mine = own > 0 ? (size_t)own * p->size : 0;
+    int failed = 0;
+    switch (p->how) {
+    case TN_MEAN:
+        failed = c->mean(c, (const char *)in + at, (char *)out + at, (size_t)p->n, wide);
+        break;
+    case TN_SCATTER:
+        failed = c->scatter(c, (const char *)in + at, (char *)out + mine, (size_t)p->n, wide,
+                            cut_of(s->ranks, p, 1));
+        break;
+    case TN_GATHER:
+        failed = c->gather(c, (const char *)in + mine, (char *)out + at, cut_of(s->ranks, p, p->size));
+        break;
+    }
+    return failed ? lost(s) : TN_OK;
 }
 
 int tn_ranks_wait(tn_session *s)
@@ -275,17 +325,11 @@ int tn_ranks_wait(tn_session *s)
     return s->ranks->comm->wait(s->ranks->comm) ? lost(s) : TN_OK;
 }
 
-int tn_ranks_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide)
+void tn_ranks_miss(tn_session *s, const tn_part *p)
 {
-    const int status = tn_ranks_begin_mean(s, in, out, n, wide);
-    return status ? status : tn_ranks_wait(s);
-}
-
-void tn_ranks_miss(tn_session *s, int64_t n, bool wide)
-{
-    void *zero = s->ranks->lost ? NULL : tn_calloc((size_t)n, wide ? sizeof(double) : sizeof(float));
-    if (zero)
-        tn_ranks_mean(s, zero, zero, n, wide);
+    char *zero = s->ranks->lost ? NULL : tn_calloc(2 * (size_t)p->all, p->size);
+    if (zero && !tn_ranks_start(s, p, zero, zero + (size_t)p->all * p->size))
+        tn_ranks_wait(s);
     else
         s->ranks->lost = true; /* the others will find this rank silent */
     tn_free_mem(zero);
@@ -294,6 +338,7 @@ void tn_ranks_miss(tn_session *s, int64_t n, bool wide)
 int tn_ranks_agree(tn_session *s, int status)
 {
     if (s->ranks->lost) return status ? status : TN_E_COMM;
+    if (s->ranks->told && status) return status; /* all know */
     const int met = meet(s, note_of(s, NOTE_DONE, 0, status), NULL);
     s->ranks->told = s->graph.error.status != TN_OK;
     return status ? status : met;

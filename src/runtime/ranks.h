@@ -2,10 +2,10 @@
  * and what it tells them.
  *
  * Before a run that has something to do together (RANKS nodes), ranks meet: each says that it has come, and a
- * digest of the calls it has recorded. Behind the last thing they do together they meet again and say how it
- * went, and only then a weight moves: an error of one rank refuses the run on all. A rank that fails between
- * takes part in what is left all the same, with zeros. One that fails elsewhere leaves word, which the others
- * find as they meet.
+ * digest of the calls it has recorded. Behind the last mean they meet again and say how it went, and only
+ * then a weight moves: an error of one rank refuses the run on all. Weights that each rank has updated its
+ * share of are gathered behind that, where they meet once more. A rank that fails between takes part in what
+ * is left all the same, with zeros. One that fails elsewhere leaves word, which the others find as they meet.
  *
  * Read first: tn_ranks_begin.
  */
@@ -29,13 +29,21 @@ void tn_ranks_part(tn_session *s);
 /* Around a run that has something to do together. p: by which it runs; NULL: node by node. status: what has
  * gone wrong before the run began, which the others are told. */
 int tn_ranks_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, int status);
-/* Begins the mean of n numbers, and waits for all that was begun. */
-int tn_ranks_begin_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide);
+/* Elements `first` to `first` + n of a whole of `all`, of `size` bytes each, in `lines` lines, of which each
+ * rank has its share (tn_rank_share) where they are scattered or gathered. */
+typedef struct tn_part {
+    tn_together how;
+    int64_t first, n, all, lines;
+    size_t size;
+} tn_part;
+/* Begins to make it, and waits for all that was begun. in, out: where the whole, or this rank's lines of it,
+ * begins; one place may be both for a mean. */
+int tn_ranks_start(tn_session *s, const tn_part *p, const void *in, void *out);
 int tn_ranks_wait(tn_session *s);
-int tn_ranks_mean(tn_session *s, const void *in, void *out, int64_t n, bool wide);
 /* Takes part in the same with zeros: this rank's run has failed. */
-void tn_ranks_miss(tn_session *s, int64_t n, bool wide);
-/* Behind the last: 0, or the status of a rank where it has gone wrong, which is every rank's error then. */
+void tn_ranks_miss(tn_session *s, const tn_part *p);
+/* Behind the last mean, and ahead of what is gathered behind it: 0, or the status of a rank where it has gone
+ * wrong, which is every rank's error then. */
 int tn_ranks_agree(tn_session *s, int status);
 
 /* A step ends: where it failed here alone, the others are told. */

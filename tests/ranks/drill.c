@@ -6,6 +6,7 @@
  *
  * A drill in which ranks are to fail prints each rank's error in a line and ends with 0. Start with main.
  */
+#include <tensor_extend.h>
 #include <tensor_nn.h>
 
 #include <math.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ITEMS = 101, WIDTH = 12, CLASSES = 5 };
+enum { ITEMS = 101, WIDTH = 12, CLASSES = 5, BLOCKS = 9 }; /* BLOCKS: of 64 parameters in the net */
 
 static float x[ITEMS][WIDTH];
 static int32_t y[ITEMS];
@@ -36,12 +37,13 @@ struct net {
     tn_optim *opt;
 };
 
-static void make_net(tn_session *s, struct net *n, int64_t width, int accumulate)
+static void make_net(tn_session *s, struct net *n, int64_t width, int accumulate, bool shard)
 {
     n->in = tn_linear_new(s, "in", WIDTH, width);
     n->norm = tn_batch_norm_new(s, "norm", width, .sync = true);
     n->out = tn_linear_new(s, "out", width, CLASSES);
-    n->opt = tn_sgd(s, tn_all_params(s), .lr = 0.05, .momentum = 0.9, .accumulate = accumulate);
+    n->opt =
+        tn_sgd(s, tn_all_params(s), .lr = 0.05, .momentum = 0.9, .accumulate = accumulate, .shard = shard);
 }
 
 static tn_tensor *forward(const struct net *n, tn_tensor *v)
@@ -81,7 +83,7 @@ struct training {
     const char *file, *save, *resume;
     int kill_at, accumulate;
     double clip;
-    bool dropout;
+    bool dropout, shard;
 };
 
 static int train(const struct training *t)
@@ -91,7 +93,7 @@ static int train(const struct training *t)
     make_data();
     FILE *f = t->file && !tn_rank(s) ? fopen(t->file, "w") : NULL;
     struct net n;
-    make_net(s, &n, 16, t->accumulate);
+    make_net(s, &n, 16, t->accumulate, t->shard);
     tn_dataset *d = tn_dataset_from(s, &x[0][0], y, ITEMS, 1, (int64_t[]){WIDTH});
     if (t->resume) tn_load(s, t->resume);
     int64_t step = 0;
@@ -207,6 +209,158 @@ static int draws(void)
     return wrong;
 }
 
+/* ---- optimizer state that ranks share ---- */
+
+typedef enum rule {
+    ADAMW,
+    ADAMW_EAGER,
+    ADAMW_REF,
+    ADAMW_F16,
+    ADAMW_GROWING,
+    SGD,
+    RMSPROP,
+    ADAGRAD,
+    LION,
+    EMA,
+    RULES
+} rule;
+
+static tn_optim *make_rule(tn_session *s, rule r, bool shard)
+{
+    const tn_params all = tn_all_params(s);
+    switch (r) {
+    case ADAMW:
+    case ADAMW_EAGER:
+    case ADAMW_REF:
+    case ADAMW_F16:
+    case ADAMW_GROWING:
+    case EMA:
+        return tn_adamw(s, all, .lr = 0.01, .weight_decay = 0.1, .shard = shard);
+    case SGD:
+        return tn_sgd(s, all, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .accumulate = 2,
+                      .shard = shard);
+    case RMSPROP:
+        return tn_rmsprop(s, all, .lr = 0.01, .momentum = 0.5, .centered = true, .shard = shard);
+    case ADAGRAD:
+        return tn_adagrad(s, all, .lr = 0.1, .lr_decay = 0.1, .shard = shard);
+    case LION:
+        return tn_lion(s, all, .lr = 0.01, .weight_decay = 0.1, .shard = shard);
+    case RULES:
+        break;
+    }
+    return NULL;
+}
+
+/* Trains a few steps, saves, and writes all parameters and norms to v; returns how many there are. *state:
+ * bytes of what the optimizer keeps for a block of those that are this rank's. */
+static int train_sharded(rule r, bool shard, const char *save, float *v, size_t *state)
+{
+    tn_session *s = tn_open(.seed = 3, .threads = 1, .device = r == ADAMW_REF ? TN_REF : TN_CPU,
+                            .mode = r == ADAMW_EAGER ? TN_EAGER : TN_FUSED,
+                            .precision = r == ADAMW_F16 ? TN_PRECISION_F16 : TN_PRECISION_F32);
+    struct net n;
+    tn_stats before = {.size = sizeof(before)}, after = before;
+    int at = 0;
+    if (!s) return -1;
+    make_net(s, &n, 16, 1, false);
+    tn_optim *opt = make_rule(s, r, shard),
+             *ema = r == EMA ? tn_ema(s, tn_all_params(s), .shard = shard) : NULL;
+    tn_optim_group(opt, "out.*", .lr_factor = 0.5, .weight_decay = 0.01);
+    if (r == ADAMW_F16) tn_set_loss_scale(s, 1e38, 2); /* the first steps are left out */
+    if (r == ADAMW_GROWING) tn_freeze(s, "in.*", true);
+    for (int step = 0; step < 5; step++) {
+        if (r == ADAMW_GROWING && step == 2) tn_freeze(s, "in.*", false);
+        tn_step_begin(s);
+        tn_tensor *h = tn_from(s, x[8 * tn_rank(s) + step], TN_F32, TN_SHAPE(8, WIDTH));
+        tn_tensor *label = tn_from(s, y + 8 * tn_rank(s) + step, TN_I32, TN_SHAPE(8));
+        tn_backward(tn_cross_entropy(forward(&n, h), label));
+        if (step == 0) tn_flush(s);
+        if (step == 0) tn_get_stats(s, &before);
+        tn_tensor *norm = r == EMA || r == LION ? NULL : tn_clip_grad_norm(opt, 0.3);
+        tn_optim_step(opt);
+        if (ema) tn_optim_step(ema);
+        if (step == 0) tn_get_stats(s, &after);
+        if (norm) v[at++] = (float)tn_item(norm);
+        tn_step_end(s);
+        if (step == 3) tn_save(s, save);
+    }
+    if (ema) tn_ema_swap(ema);
+    *state = (after.bytes_now - before.bytes_now) / (size_t)(shard ? tn_rank_share(s, BLOCKS, NULL) : BLOCKS);
+    for (int i = 0; i < tn_param_count(s); i++) {
+        tn_tensor *p = tn_param_at(s, i);
+        tn_read(p, TN_F32, v + at, (size_t)tn_numel(p) * sizeof(*v));
+        at += (int)tn_numel(p);
+    }
+    if (tn_error(s)) say(s, tn_error_text(s));
+    return tn_close(s) ? -1 : at;
+}
+
+static bool same_files(const char *a, const char *b)
+{
+    FILE *f = fopen(a, "rb"), *g = fopen(b, "rb");
+    int p, q;
+    if (!f || !g) return false;
+    do {
+        p = getc(f);
+        q = getc(g);
+    } while (p == q && p != EOF);
+    fclose(f);
+    fclose(g);
+    return p == q;
+}
+
+/* Sharded and not: the same bits of weights, norms and checkpoints. */
+static int sharded(const char *folder)
+{
+    int wrong = 0;
+    char path[2][1000];
+    make_data();
+    for (rule r = 0; r < RULES; r++) {
+        static float v[2][4096];
+        size_t state[2];
+        int n[2], off = 0;
+        for (int k = 0; k < 2; k++) {
+            snprintf(path[k], sizeof(path[k]), "%s/%d.%d.safetensors", folder, (int)r, k);
+            n[k] = train_sharded(r, k, path[k], v[k], &state[k]);
+        }
+        for (int i = 0; i < n[0]; i++) off += memcmp(&v[0][i], &v[1][i], sizeof(float)) != 0;
+        const bool files = same_files(path[0], path[1]);
+        const bool fine = n[0] > 100 && n[0] == n[1] && !off && files;
+        printf("rule %d: %d and %d numbers, %d differ, files %s, %zu and %zu bytes a block\n", (int)r, n[0],
+               n[1], off, files ? "the same" : "differ", state[0], state[1]);
+        wrong += !fine || (r == ADAMW && state[1] != state[0]);
+    }
+    return wrong;
+}
+
+/* A sparse table, each rank's items being its part of the same twelve. */
+static int table(const char *file)
+{
+    tn_session *s = tn_open(.seed = 3, .threads = 1);
+    if (!s) return 1;
+    make_data();
+    tn_embed *e = tn_embedding_new(s, "table", 20, WIDTH, .sparse = TN_SPARSE_ADAM);
+    tn_linear *out = tn_linear_new(s, "out", WIDTH, CLASSES);
+    tn_optim *opt = tn_adamw(s, tn_all_params(s), .shard = true);
+    const int64_t n = 12 / tn_ranks(s);
+    for (int step = 0; step < 5; step++) {
+        int32_t at[12];
+        for (int i = 0; i < 12; i++) at[i] = (i * 7 + step) % 9;
+        tn_step_begin(s);
+        tn_tensor *index = tn_from(s, at + n * tn_rank(s), TN_I32, TN_SHAPE(n));
+        tn_tensor *label = tn_from(s, y + n * tn_rank(s), TN_I32, TN_SHAPE(n));
+        tn_backward(tn_cross_entropy(tn_linear_forward(out, tn_embedding_forward(e, index)), label));
+        tn_embedding_step(e, .lr = 0.05);
+        tn_optim_step(opt);
+        tn_step_end(s);
+    }
+    FILE *f = tn_rank(s) ? NULL : fopen(file, "w");
+    if (!tn_error(s)) put_parameters(s, f);
+    if (f) fclose(f);
+    if (tn_error(s)) say(s, tn_error_text(s));
+    return tn_close(s) != 0;
+}
+
 /* One rank goes another way in the third step. */
 typedef enum way { LABEL, LABEL_FIRST, LABEL_EAGER, CALL, SILENT, GONE, SHAPE, FULL, SKIPPED } way;
 
@@ -217,7 +371,7 @@ static int astray(way w)
     const bool odd = tn_rank(s) == 1;
     make_data();
     struct net n;
-    make_net(s, &n, w == SHAPE && odd ? 15 : 16, 1);
+    make_net(s, &n, w == SHAPE && odd ? 15 : 16, 1, false);
     double before = 0, after = 0, mean = 0;
     for (int step = 1; step <= 5 && !tn_error(s); step++) {
         const bool here = odd && step == 3;
@@ -324,6 +478,8 @@ int main(int argc, char **argv)
     if (!strcmp(what, "means")) return means();
     if (!strcmp(what, "draws")) return draws();
     if (!strcmp(what, "seed") || !strcmp(what, "data")) return apart(*what == 's');
+    if (!strcmp(what, "sharded") && argc > 2) return sharded(argv[2]);
+    if (!strcmp(what, "table") && argc > 2) return table(argv[2]);
     if (!strcmp(what, "host")) return host_mpi();
     if (!strcmp(what, "host_single")) return host_single();
     if (!strcmp(what, "same") && argc == 5) return same(argv[2], argv[3], atof(argv[4]));
@@ -339,6 +495,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "accumulate")) t.accumulate = atoi(argv[i + 1]);
         if (!strcmp(argv[i], "clip")) t.clip = atof(argv[i + 1]);
         if (!strcmp(argv[i], "dropout")) t.dropout = true;
+        if (!strcmp(argv[i], "shard")) t.shard = true;
     }
     return train(&t);
 }

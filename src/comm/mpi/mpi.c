@@ -7,9 +7,9 @@
  *
  * A mean is an all-to-all, by which each rank gets its piece of all ranks' values, their sum in the order of
  * ranks, and an all-gather: twice the traffic of the values, as in a ring, and the same bits whatever
- * algorithm MPI takes and whoever asks for a piece alone.
+ * algorithm MPI takes, and whoever gets which piece (scatter).
  *
- * Read first: work, then run_mean.
+ * Read first: work, then run_pieces.
  */
 #include "../comm.h"
 
@@ -24,16 +24,17 @@
 
 enum { TAG = 1, CHUNK = 1 << 22, MOST_BYTES = 1 << 28 };
 
-typedef enum job_kind { JOB_MEAN, JOB_BROADCAST, JOB_EXCHANGE, JOB_TELL } job_kind;
+typedef enum job_kind { JOB_MEAN, JOB_SCATTER, JOB_GATHER, JOB_BROADCAST, JOB_EXCHANGE, JOB_TELL } job_kind;
 
 typedef struct job {
     job_kind kind;
     const void *in;
     void *out;
-    size_t n; /* elements, or bytes of a broadcast */
+    size_t n; /* elements, or bytes of a broadcast or gather */
     bool wide;
     tn_comm_note note;
     struct job *next;
+    const size_t *cut; /* behind the job, of ranks and the end; NULL: all ranks have as much */
 } job;
 
 typedef struct mpi {
@@ -143,39 +144,67 @@ static int finish(mpi *m, int code, MPI_Request *r)
 ADD(float)
 ADD(double)
 
-static int run_mean(mpi *m, const job *j)
+/* Which of the n elements from `from` on are whose. */
+static void divide(mpi *m, const job *j, size_t from, size_t n)
 {
-    const size_t size = j->wide ? sizeof(double) : sizeof(float);
-    const MPI_Datatype type = j->wide ? MPI_DOUBLE : MPI_FLOAT;
+    const size_t ranks = (size_t)m->c.size, each = (n + ranks - 1) / ranks;
+    for (size_t r = 0; r < ranks; r++) {
+        size_t low = j->cut ? j->cut[r] : from + r * each, high = j->cut ? j->cut[r + 1] : low + each;
+        low = low < from ? 0 : low - from < n ? low - from : n;
+        high = high < from ? 0 : high - from < n ? high - from : n;
+        m->first[r] = (int)low;
+        m->count[r] = (int)(high - low);
+    }
+    for (int r = 0; r < m->c.size; r++) {
+        m->got[r] = m->count[m->c.rank];
+        m->at[r] = r * m->got[r];
+    }
+}
+
+/* This rank's piece of the mean goes to `out`. */
+static int add_pieces(mpi *m, bool wide, const void *in, void *out)
+{
+    const MPI_Datatype type = wide ? MPI_DOUBLE : MPI_FLOAT;
+    const size_t mine = (size_t)m->got[0];
+    pthread_mutex_lock(&one_caller);
+    const int code =
+        MPI_Ialltoallv(in, m->count, m->first, type, m->piece, m->got, m->at, type, m->world, m->request);
+    const int status = finish(m, code, m->request);
+    if (status) return status;
+    if (wide)
+        add_double(out, (const double *)(const void *)m->piece, mine, m->c.size);
+    else
+        add_float(out, (const float *)(const void *)m->piece, mine, m->c.size);
+    return 0;
+}
+
+/* Each rank's piece is in its place in `out`, and comes to all. */
+static int hand_out(mpi *m, MPI_Datatype type, void *out)
+{
+    pthread_mutex_lock(&one_caller);
+    const int code =
+        MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out, m->count, m->first, type, m->world, m->request);
+    return finish(m, code, m->request);
+}
+
+/* A mean, or a scatter or gather: this rank's own piece then lies from cut[rank] on, at the beginning of
+ * `out` or `in`. */
+static int run_pieces(mpi *m, const job *j)
+{
+    const bool gather = j->kind == JOB_GATHER, mean = j->kind == JOB_MEAN;
+    const size_t size = gather ? 1 : j->wide ? sizeof(double) : sizeof(float);
     int status = 0;
     for (size_t from = 0; from < j->n && !status; from += CHUNK) {
-        const int n = (int)(j->n - from < CHUNK ? j->n - from : CHUNK),
-                  each = (n + m->c.size - 1) / m->c.size;
-        const char *in = (const char *)j->in + from * size;
-        char *out = (char *)j->out + from * size;
-        int mine = 0;
-        for (int r = 0; r < m->c.size; r++) {
-            m->first[r] = r * each < n ? r * each : n;
-            m->count[r] = n - m->first[r] < each ? n - m->first[r] : each;
-            if (r == m->c.rank) mine = m->count[r];
-        }
-        for (int r = 0; r < m->c.size; r++) {
-            m->got[r] = mine;
-            m->at[r] = r * mine;
-        }
-        pthread_mutex_lock(&one_caller);
-        int code =
-            MPI_Ialltoallv(in, m->count, m->first, type, m->piece, m->got, m->at, type, m->world, m->request);
-        status = finish(m, code, m->request);
-        if (status) break;
-        void *to = out + (size_t)m->first[m->c.rank] * size;
-        if (j->wide)
-            add_double(to, (const double *)(const void *)m->piece, (size_t)mine, m->c.size);
-        else
-            add_float(to, (const float *)(const void *)m->piece, (size_t)mine, m->c.size);
-        pthread_mutex_lock(&one_caller);
-        code = MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out, m->count, m->first, type, m->world, m->request);
-        status = finish(m, code, m->request);
+        const size_t n = j->n - from < CHUNK ? j->n - from : CHUNK;
+        const char *in = (const char *)j->in + (gather ? 0 : from * size);
+        char *out = (char *)j->out + (j->kind == JOB_SCATTER ? 0 : from * size);
+        divide(m, j, from, n);
+        const size_t own = (size_t)m->first[m->c.rank], mine = (size_t)m->count[m->c.rank],
+                     at = j->cut && mine ? from + own - j->cut[m->c.rank] : 0;
+        if (gather && mine) memcpy(out + own, in + at, mine);
+        if (!gather) status = add_pieces(m, j->wide, in, out + (mean ? own : at) * size);
+        if (!status && j->kind != JOB_SCATTER)
+            status = hand_out(m, gather ? MPI_BYTE : j->wide ? MPI_DOUBLE : MPI_FLOAT, out);
     }
     return status;
 }
@@ -272,7 +301,9 @@ static void run(mpi *m, job *j)
 {
     switch (j->kind) {
     case JOB_MEAN:
-        run_mean(m, j);
+    case JOB_SCATTER:
+    case JOB_GATHER:
+        run_pieces(m, j);
         break;
     case JOB_BROADCAST:
         run_broadcast(m, j);
@@ -320,12 +351,14 @@ static int wait_for_all(tn_comm *c)
 
 static int begin(mpi *m, const job *what)
 {
-    job *j = malloc(sizeof *j);
+    const size_t cut = what->cut ? ((size_t)m->c.size + 1) * sizeof *what->cut : 0;
+    job *j = malloc(sizeof *j + cut);
     if (!j) {
         snprintf(m->c.why, sizeof m->c.why, "no memory");
         return -1;
     }
     *j = *what;
+    if (cut) j->cut = memcpy(j + 1, what->cut, cut);
     pthread_mutex_lock(&m->lock);
     *m->last = j;
     m->last = &j->next;
@@ -337,6 +370,17 @@ static int begin(mpi *m, const job *what)
 static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
 {
     return begin((mpi *)c, &(job){.kind = JOB_MEAN, .in = in, .out = out, .n = n, .wide = wide});
+}
+
+static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
+{
+    return begin((mpi *)c,
+                 &(job){.kind = JOB_SCATTER, .in = in, .out = out, .n = n, .wide = wide, .cut = cut});
+}
+
+static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
+{
+    return begin((mpi *)c, &(job){.kind = JOB_GATHER, .in = in, .out = out, .n = cut[c->size], .cut = cut});
 }
 
 static int broadcast(tn_comm *c, void *data, size_t bytes)
@@ -452,6 +496,8 @@ __attribute__((visibility("default"))) tn_comm *tn_comm_entry(int version, doubl
     m->count = malloc(4 * ranks * sizeof *m->count);
     m->request = malloc(ranks * sizeof *m->request);
     m->c.mean = mean;
+    m->c.scatter = scatter;
+    m->c.gather = gather;
     m->c.broadcast = broadcast;
     m->c.wait = wait_for_all;
     m->c.exchange = exchange;

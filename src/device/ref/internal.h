@@ -68,6 +68,7 @@ int tn_ref_reduce(const tn_ref_args *a);
 int tn_ref_scan(const tn_ref_args *a);
 int tn_ref_sort(const tn_ref_args *a);
 int tn_ref_reshape(const tn_ref_args *a);
+int tn_ref_ranks(const tn_ref_args *a);
 int tn_ref_pad(const tn_ref_args *a);
 int tn_ref_concat(const tn_ref_args *a);
 int tn_ref_matmul(const tn_ref_args *a);
