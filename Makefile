@@ -213,7 +213,7 @@ $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 # By MPI's own compiler, which knows where that MPI is. It takes nothing of the library.
 $(BUILD)/libtensor_mpi.so: src/comm/mpi/mpi.c src/comm/comm.h $(BUILD)/flags
 	$(call say,MPICC,$@)
-	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -std=c11 $(OPT) $(WARN) $(CPPFLAGS) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -shared $(LDFLAGS) -o $@.new $< && mv $@.new $@
+	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -std=c11 $(OPT) -O3 $(WARN) $(CPPFLAGS) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -shared $(LDFLAGS) -o $@.new $< && mv $@.new $@
 
 # Programs: compiled and linked in one go.
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
@@ -236,7 +236,7 @@ $(BUILD)/fve/%.o: %.c $(BUILD)/flags
 $(TOOLS): $(BUILD)/%: data/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call link,$(APPCFLAGS) $(if $(HAVE_ZLIB),-DTN_HAVE_ZLIB) $(if $(HAVE_STB),-DTN_HAVE_STB)) $(if $(HAVE_ZLIB),-lz) -lm
-$(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS -isystem $(CUDA_INCLUDE))
+$(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA_INCLUDE),-DTN_HAVE_CUDA_HEADERS $(if $(wildcard $(CUDA_INCLUDE)/nccl.h),-DTN_HAVE_NCCL_HEADER) -isystem $(CUDA_INCLUDE))
 # stb_image_write, which writes the images of a test, shifts bits out of an int.
 $(BUILD)/tests/test_nn_images: private MOREFLAGS += $(if $(findstring undefined,$(SAN)),-fno-sanitize=shift)
 # These compute: the answers they compare with, or what many numbers differ by.
@@ -390,7 +390,7 @@ test: need-test
 SOME = $(foreach t,$(notdir $(basename $(ONLY))),$(if $(wildcard tests/$(t).c),$(BUILD)/tests/$(t),tests/$(t).sh))
 # Tests that run make get the same settings, without the job server, which is not theirs.
 run-tests: all $(JSON_CHECK) $(DRILL) $(if $(ONLY),$(filter $(BUILD)/%,$(SOME)),$(TESTS)) \
-           $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops $(BUILD)/tests/test_attention $(BUILD)/tests/test_attention_written)
+           $(if $(findstring test_ranks,$(ONLY)),cusim) $(if $(findstring test_cusim_programs,$(ONLY)),cusim $(BUILD)/tests/test_ops $(BUILD)/tests/test_attention $(BUILD)/tests/test_attention_written)
 	@BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' SAN='$(SAN)' MAKE='$(MAKE)' \
 	 MAKEFLAGS='$(filter-out -j% --jobserver% --no-builtin-rules,$(MAKEFLAGS))' \
 	 TEST_SKIP='$(TEST_SKIP)' TEST_SKIP_WHY='$(TEST_SKIP_WHY)' CUSIM_KERNELS='$(CUSIM_AT)/kernels' \

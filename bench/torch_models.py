@@ -69,23 +69,24 @@ def gpt_step(model, opt, compiled, x, y):
     return loss.item()
 
 
-def gpt(s, mode):
-    """s: the sizes (layers, heads, dim, ctx, batch, vocabulary); mode: None, or one of torch.compile's."""
+def gpt(s, mode, wrap=None):
+    """s: the sizes (layers, heads, dim, ctx, batch, vocabulary); mode: None, or one of torch.compile's; wrap: None, or
+    what is to be made of the model, as DistributedDataParallel."""
     model = GPT(s.vocabulary, s.layers, s.heads, s.dim, s.ctx).to(s.torch_device)
     opt = gpt_optimizer(model, 1e-3)
-    compiled = torch.compile(model, mode=mode) if mode else model
+    compiled = torch.compile(model, mode=mode) if mode else wrap(model) if wrap else model
     text = torch.randint(0, s.vocabulary, (s.batch, s.ctx + 1), device=s.torch_device)
     x, y = text[:, :-1].contiguous(), text[:, 1:].contiguous()
     return lambda: gpt_step(model, opt, compiled, x, y)
 
 
-def mnist_cnn(s, mode):
+def mnist_cnn(s, mode, wrap=None):
     model = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
                           nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                           nn.Linear(14 * 14 * 64, 128), nn.ReLU(), nn.Linear(128, 10))
     model = model.to(s.torch_device, memory_format=torch.channels_last)
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    compiled = torch.compile(model, mode=mode) if mode else model
+    compiled = torch.compile(model, mode=mode) if mode else wrap(model) if wrap else model
     images = torch.randn(s.cnn_batch, 1, 28, 28, device=s.torch_device).to(memory_format=torch.channels_last)
     labels = torch.randint(0, 10, (s.cnn_batch,), device=s.torch_device)
 

@@ -3,6 +3,7 @@
  * and the test says that it is skipped. */
 #include "tests/test.h"
 
+#include "src/comm/nccl.h"
 #include "src/device/cuda/api.h"
 
 #if defined(TN_HAVE_CUDA_HEADERS)
@@ -70,6 +71,26 @@ SAME_PLACE(tn_cublas_choice, waves, cublasLtMatmulHeuristicResult_t, wavesCount)
 #define TN_CU(library, result, name, parameters)                                                             \
     _Static_assert(_Generic(&name, result(*) parameters : 1, default : 0), #name);
 #include "src/device/cuda/api.def"
+#endif
+
+#if defined(TN_HAVE_NCCL_HEADER)
+#include <nccl.h>
+
+#define TN_X(here, value, there) _Static_assert((int)here == (int)there, #there);
+TN_NCCL_CONSTANTS(TN_X)
+#undef TN_X
+SAME_SIZE(tn_nccl_result, ncclResult_t);
+SAME_SIZE(tn_nccl_type, ncclDataType_t);
+SAME_SIZE(tn_nccl_op, ncclRedOp_t);
+SAME_SIZE(tn_nccl_id, ncclUniqueId);
+#define tn_nccl_result ncclResult_t
+#define tn_nccl_type   ncclDataType_t
+#define tn_nccl_op     ncclRedOp_t
+#define tn_nccl_id     ncclUniqueId
+#define tn_nccl_stream cudaStream_t
+#define TN_NCCL(result, name, parameters)                                                                    \
+    _Static_assert(_Generic(&name, result(*) parameters : 1, default : 0), #name);
+#include "src/comm/nccl.def"
 #endif
 
 TEST(test_headers)

@@ -10,7 +10,7 @@ cat >"$tmp/rooms" <<'TABLE'
 include
 src/core            include src/device/device.h
 src/device          src/core
-src/comm            src/core
+src/comm            src/core src/device/device.h
 src/device/ref      src/core src/device
 src/device/cpu      include src/core src/device src/device/ref
 src/device/cuda     src/core src/device

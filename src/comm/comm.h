@@ -43,7 +43,9 @@ struct tn_comm {
      * cut[i] on; in is no part of out. */
     int (*gather)(tn_comm *c, const void *in, void *out, const size_t *cut);
     int (*broadcast)(tn_comm *c, void *data, size_t bytes); /* begins to send rank 0's to all */
-    int (*wait)(tn_comm *c);                                /* for all that was begun */
+    /* Of a GPU's memory alone: begins to give all ranks the fault that one has (abi.h). */
+    int (*merge)(tn_comm *c, void *fault);
+    int (*wait)(tn_comm *c); /* for all that was begun */
 
     /* Sends a note to each rank and waits for theirs. */
     int (*exchange)(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all);

@@ -190,6 +190,13 @@ struct tn_device {
     int (*post)(tn_device *d, int number, const void *src, size_t bytes);
     bool (*peek)(tn_device *d, int number, void *out);
 
+    /* A second queue: `begin` is handed it, a CUstream, with what the library needs current, and what it
+     * launches there waits for all that has been launched by then. What is launched behind join waits for
+     * that. Also while recording. */
+    int (*beside)(tn_device *d, int (*begin)(void *queue, void *arg), void *arg, tn_errbuf *err);
+    int (*join)(tn_device *d, tn_errbuf *err);
+    void *fault_word; /* of such a device: the tn_fault that its kernels set */
+
     /* Between record_begin and record_end launches, products, convolutions and copies are noted and do not
      * run; no other function that touches memory may be called. replay runs all of them in order, with the
      * addresses and arguments they had. record_end without `out` drops what was noted. A call in between that

@@ -335,19 +335,38 @@ static int begin_parts(tn_session *s, const tn_flush_scratch *f, const tn_plan *
     return status;
 }
 
+static bool assigns(const tn_flush_scratch *f, const tn_plan *p, const tn_step *st)
+{
+    for (int k = 0; k < st->n_nodes; k++)
+        if (tn_kind_of(f->node.at[p->node_of[st->first_node + k]]) == TN_KIND_ASSIGN) return true;
+    return false;
+}
+
+/* Whether ranks agree ahead of step i: where the host waits for each, behind the last mean; a device that
+ * tells late has indices looked at ahead of all assignments, and its kernels do nothing once all know of a
+ * fault. */
+static bool agree_now(const tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int i, bool *agreed)
+{
+    if (*agreed || !p->together) return false;
+    *agreed = s->device->take_fault ? i < p->n_step && assigns(f, p, &p->step[i]) : i == p->together;
+    return *agreed;
+}
+
 /* One after the other. Stops at a fault too, with TN_OK: it is in s->fault. */
 static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_word *word, int *at,
                      tn_errbuf *err)
 {
     int status = begin_parts(s, f, p, -1);
+    bool agreed = false;
     void **buf = f->buf;
+    if (!status && agree_now(s, f, p, 0, &agreed)) status = tn_ranks_agree(s, TN_OK);
     for (int i = 0; i < p->n_step && !status && !s->fault.code; i++) {
         bool probing = tn_probing(s);
         *at = i;
         if (probing) tn_probe_before(s, i);
         status = run_step(s, buf, &p->step[i], word, host_node(f, p, &p->step[i]), err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
-        if (!status && i + 1 == p->together) status = tn_ranks_agree(s, TN_OK);
+        if (!status && agree_now(s, f, p, i + 1, &agreed)) status = tn_ranks_agree(s, TN_OK);
         if (!status && !s->fault.code) status = begin_parts(s, f, p, i);
         buf += p->step[i].n_buf;
         word += p->step[i].n_scalar;

@@ -2,7 +2,7 @@
  * tn_ranks_begin. */
 #include "ranks.h"
 
-#include "../comm/comm.h"
+#include "../comm/nccl.h"
 #include "../core/hash.h"
 #include "../core/print.h"
 #include "log.h"
@@ -19,12 +19,13 @@ typedef struct note {
 _Static_assert(sizeof(note) == sizeof(tn_comm_note), "a note of its own size");
 
 struct tn_ranks {
-    tn_comm *comm;
-    note *heard; /* of all */
-    size_t *cut; /* scratch: of each rank, and the end */
-    int equal;   /* parameters and buffers that are */
-    bool told;   /* what this rank's error is, or it comes from another one */
-    bool lost;   /* a rank cannot be reached any more */
+    tn_comm *host; /* notes, and memory of the host */
+    tn_comm *comm; /* what the device computes with: the same, or GPUs' */
+    note *heard;   /* of all */
+    size_t *cut;   /* scratch: of each rank, and the end */
+    int equal;     /* parameters and buffers that are */
+    bool told;     /* what this rank's error is, or it comes from another one */
+    bool lost;     /* a rank cannot be reached any more */
 };
 
 /* ---- opening ---- */
@@ -55,7 +56,7 @@ int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out)
     if (r) r->heard = tn_calloc((size_t)c->size, sizeof *r->heard);
     if (r) r->cut = tn_calloc((size_t)c->size + 1, sizeof *r->cut);
     if (r && r->heard && r->cut) {
-        r->comm = c;
+        r->host = r->comm = c;
         *out = r;
         return TN_OK;
     }
@@ -65,6 +66,19 @@ int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out)
     if (alone) return TN_OK;
     tn_say(o, TN_LOG_ERROR, "no memory for a session");
     return TN_E_NOMEM;
+}
+
+int tn_ranks_connect(tn_session *s)
+{
+    struct tn_ranks *r = s->ranks;
+    char why[TN_COMM_WHY] = "";
+    if (!r || s->device->shares_host_memory || s->device->is_reference) return TN_OK;
+    tn_comm *c = s->device->beside ? tn_nccl_open(r->host, s->device, why) : NULL;
+    if (c) r->comm = c;
+    if (!c)
+        tn_say(&s->options, TN_LOG_ERROR, "no session: ranks on '%s': %s; TN_CPU or TN_COMM_NONE do without",
+               s->device->name, *why ? why : "the device has no second queue");
+    return c ? TN_OK : TN_E_COMM;
 }
 
 int tn_rank(const tn_session *s)
@@ -114,7 +128,7 @@ static int lost(tn_session *s)
 {
     s->ranks->lost = true;
     return fail(s, TN_E_COMM, "rank %d, step %llu: %s", tn_rank(s), (unsigned long long)s->stats.steps + 1,
-                s->ranks->comm->why);
+                s->ranks->comm->why[0] ? s->ranks->comm->why : s->ranks->host->why);
 }
 
 /* Meets the others. 0, or the error of a rank that has failed. *differs, where it is asked for: the first
@@ -124,7 +138,7 @@ static int meet(tn_session *s, note mine, int *differs)
     struct tn_ranks *r = s->ranks;
     tn_comm_note sent;
     memcpy(&sent, &mine, sizeof sent);
-    if (r->comm->exchange(r->comm, &sent, (tn_comm_note *)(void *)r->heard)) return lost(s);
+    if (r->host->exchange(r->host, &sent, (tn_comm_note *)(void *)r->heard)) return lost(s);
     if (differs) *differs = -1;
     for (int i = 0; i < r->comm->size; i++) {
         const note *n = &r->heard[i];
@@ -149,7 +163,7 @@ void tn_ranks_tell(tn_session *s)
     const note n = note_of(s, NOTE_DONE, 0, s->graph.error.status);
     tn_comm_note sent;
     memcpy(&sent, &n, sizeof sent);
-    if (!s->ranks->told && !s->ranks->lost) s->ranks->comm->tell(s->ranks->comm, &sent);
+    if (!s->ranks->told && !s->ranks->lost) s->ranks->host->tell(s->ranks->host, &sent);
     s->ranks->told = true;
 }
 
@@ -161,10 +175,11 @@ void tn_ranks_close(tn_session *s)
     tn_comm_note sent;
     memcpy(&sent, &n, sizeof sent);
     if (!s->graph.error.status && !r->lost) /* they end together, as their programs do */
-        r->comm->exchange(r->comm, &sent, (tn_comm_note *)(void *)r->heard);
+        r->host->exchange(r->host, &sent, (tn_comm_note *)(void *)r->heard);
     else
         tn_ranks_tell(s);
-    r->comm->close(r->comm);
+    if (r->comm != r->host) r->comm->close(r->comm);
+    r->host->close(r->host);
     free_ranks(r);
     s->ranks = NULL;
 }
@@ -225,7 +240,7 @@ static int tell_difference(tn_session *s, const char *mine, int who, const char 
     char *theirs = tn_malloc(bytes), one[160] = "", two[160] = "";
     if (!theirs) return tn_fail_memory(s);
     if (!tn_rank(s)) memcpy(theirs, mine, bytes);
-    if (r->comm->broadcast(r->comm, theirs, bytes) || r->comm->wait(r->comm)) {
+    if (r->host->broadcast(r->host, theirs, bytes) || r->host->wait(r->host)) {
         tn_free_mem(theirs);
         return lost(s);
     }
@@ -327,7 +342,7 @@ int tn_ranks_wait(tn_session *s)
 
 void tn_ranks_miss(tn_session *s, const tn_part *p)
 {
-    char *zero = s->ranks->lost ? NULL : tn_calloc(2 * (size_t)p->all, p->size);
+    char *zero = s->ranks->lost || s->ranks->comm->merge ? NULL : tn_calloc(2 * (size_t)p->all, p->size);
     if (zero && !tn_ranks_start(s, p, zero, zero + (size_t)p->all * p->size))
         tn_ranks_wait(s);
     else
@@ -335,10 +350,20 @@ void tn_ranks_miss(tn_session *s, const tn_part *p)
     tn_free_mem(zero);
 }
 
+/* A device that runs later finds out there, and its kernels behind it do nothing: the host does not wait. */
+static int merge_faults(tn_session *s, int status)
+{
+    tn_comm *c = s->ranks->comm;
+    if (status) s->ranks->lost = true; /* the others find this rank silent */
+    if (status) return status;
+    return c->merge(c, s->device->fault_word) || c->wait(c) ? lost(s) : TN_OK;
+}
+
 int tn_ranks_agree(tn_session *s, int status)
 {
     if (s->ranks->lost) return status ? status : TN_E_COMM;
     if (s->ranks->told && status) return status; /* all know */
+    if (s->ranks->comm->merge) return merge_faults(s, status);
     const int met = meet(s, note_of(s, NOTE_DONE, 0, status), NULL);
     s->ranks->told = s->graph.error.status != TN_OK;
     return status ? status : met;

@@ -17,6 +17,8 @@
 /* Returns 0 and *out: what the program and its launcher want; NULL where this process stands alone. Else a
  * status, and why has been said. */
 int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out);
+/* Once the session's device is open: 0, or a status, and why has been said. */
+int tn_ranks_connect(tn_session *s);
 /* Leaves: the others are told. */
 void tn_ranks_close(tn_session *s);
 const char *tn_ranks_name(const tn_session *s); /* "Open MPI v4.1.4", or NULL */

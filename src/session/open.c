@@ -133,7 +133,7 @@ static void log_rank(int level, const char *text, void *user)
     s->log(level, line, s->log_user);
 }
 
-static bool can_share(tn_session *s)
+static bool connect_ranks(tn_session *s)
 {
     if (!s->ranks) return true;
     s->log = s->options.log;
@@ -142,12 +142,7 @@ static bool can_share(tn_session *s)
         s->options.log = log_rank;
         s->options.log_user = s;
     }
-    if (s->device->shares_host_memory || s->device->is_reference) return true;
-    tn_say(&s->options, TN_LOG_ERROR,
-           "no session: ranks share what is in the host's memory, and the device is '%s'; take TN_CPU, or "
-           "TN_COMM_NONE",
-           s->device->name);
-    return false;
+    return !tn_ranks_connect(s);
 }
 
 tn_session *tn_session_open(const tn_options *options)
@@ -173,7 +168,7 @@ tn_session *tn_session_open(const tn_options *options)
     s->plans = tn_plan_cache_new(from.plans);
     const bool room = s->plans && look_on(s, &from);
     if (!room) tn_say(&o, TN_LOG_ERROR, "no memory for a session");
-    if (!room || tn_ranks_open(&o, from.comm_timeout, &s->ranks) || open_device(s) || !can_share(s)) {
+    if (!room || tn_ranks_open(&o, from.comm_timeout, &s->ranks) || open_device(s) || !connect_ranks(s)) {
         if (s->device) s->device->close(s->device);
         tn_ranks_close(s);
         look_no_more(s);

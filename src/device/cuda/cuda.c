@@ -294,6 +294,7 @@ static void cuda_close(tn_device *d)
         tn_cuda_memory_close(c);
         if (c->words) c->api->cuMemFree_v2(c->words);
         if (c->uploads) c->api->cuStreamDestroy_v2(c->uploads);
+        tn_cuda_beside_close(c);
         if (c->stream) c->api->cuStreamDestroy_v2(c->stream);
         tn_cuda_leave(c);
     }
@@ -339,6 +340,9 @@ static void fill(tn_cuda *c)
         .take_fault = cuda_take_fault,
         .post = cuda_post,
         .peek = cuda_peek,
+        .beside = tn_cuda_beside,
+        .join = tn_cuda_join,
+        .fault_word = (void *)(uintptr_t)c->words,
         .record_begin = tn_cuda_record_begin,
         .record_end = tn_cuda_record_end,
         .replay = tn_cuda_replay,

@@ -5,12 +5,13 @@
  *   compile.c   texts to functions           module.c   what is compiled, on disk and loaded
  *   gemm.c      products                     conv.c     convolutions: kernels/conv.cu around products
  *   graph.c     a run of launches as one     timing.c   how long one takes
+ *   beside.c    a stream for others' work
  *   errors.c    what a result means      launch.c   kernels are started
  *   cuda.c      fills struct tn_device
  *
- * One stream does all work in the order of the calls; a second carries large uploads. Every entry from the
- * outside makes the device's context the thread's own for as long as it lasts (tn_cuda_enter), so sessions in
- * several threads and programs that use CUDA themselves are not disturbed.
+ * One stream does all work in the order of the calls; a second carries large uploads, a third what ranks
+ * send. Every entry from the outside makes the device's context the thread's own for as long as it lasts
+ * (tn_cuda_enter), so sessions in several threads and programs that use CUDA themselves are not disturbed.
  *
  * Read first: struct tn_cuda, then cuda.c.
  */
@@ -46,7 +47,8 @@ struct tn_cuda {
     tn_cuda_api *api;
     tn_cu_device device;
     tn_cu_context context;
-    tn_cu_stream stream, uploads;
+    tn_cu_stream stream, uploads, beside;
+    tn_cu_event forked, joined; /* of `beside` */
     tn_log_fn *log;
     void *log_user;
     char name[128];
@@ -179,6 +181,12 @@ int tn_cuda_epilogue(tn_cuda *c, tn_dtype d, const void *in, bool wide, const vo
                      int64_t rows, int64_t columns, int64_t in_row, int64_t out_row, bool relu,
                      tn_errbuf *err);
 int tn_cuda_conv2d(tn_cuda *c, const tn_conv2d_desc *d, tn_errbuf *err);
+
+/* ---- beside.c ---- */
+
+int tn_cuda_beside(tn_device *d, int (*begin)(void *queue, void *arg), void *arg, tn_errbuf *err);
+int tn_cuda_join(tn_device *d, tn_errbuf *err);
+void tn_cuda_beside_close(tn_cuda *c);
 
 /* ---- timing.c ---- */
 
