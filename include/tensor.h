@@ -204,6 +204,12 @@ typedef struct tn_options {
     int gpu; /* with several: 1 is the second of those that CUDA_VISIBLE_DEVICES leaves, GPUs or MIG slices of one.
                 0: that of TENSOR_DEVICE=cuda:N, else the first */
     tn_comm_kind comm;
+    int64_t memory_budget; /* bytes that the values of a training step may take together, as tn_plan_text says of the
+                              arena: activations and gradients of them, not parameters, their gradients and moments.
+                              0: any number. As much of forward as is needed for it is computed a second time for
+                              backward, as between tn_checkpoint_begin and its end; the first steps may take more,
+                              until it is known how much that is. Fused steps on a CPU or GPU; a budget that cannot be
+                              met is told once, as a warning */
 } tn_options;
 
 /* A new session, or NULL (the reason goes to the log). Close it with tn_close. */

@@ -16,6 +16,8 @@ typedef struct model {
 
 typedef struct way {
     bool again, nested, read, change; /* change: only every second step has checkpoints */
+    int steps;                        /* 0: STEPS */
+    double budget;                    /* MB; 0: none */
 } way;
 
 static uint64_t bits_of(double v)
@@ -61,17 +63,25 @@ static tn_tensor *forward(tn_session *s, const model *m, int kind, const way *w,
     return x;
 }
 
+static int Warned; /* of the budget */
+static void count_warnings(int level, const char *text, void *user)
+{
+    (void)user;
+    Warned += level == TN_LOG_WARN && strstr(text, "memory budget") != NULL;
+}
+
 /* What a training comes to: the losses, the parameters and buffers, each to the bit; and the largest arena.
  */
 static uint64_t train(int kind, const way *w, double *arena, double *loss)
 {
-    tn_session *s =
-        tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .threads = 2, .log = quiet);
+    tn_session *s = tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .threads = 2,
+                            .log = count_warnings, .memory_budget = (int64_t)(w->budget * 1e6));
+    Warned = 0;
     model m = {.opt = NULL};
     make(s, &m, kind);
     double seen = 0;
     uint64_t bits = 0;
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < (w->steps ? w->steps : STEPS); step++) {
         way now = *w;
         now.again = w->again && !(w->change && step % 2);
         tn_step_begin(s);
@@ -128,6 +138,37 @@ TEST(the_same_bits)
         if (least > rows[i].most * kept)
             fail_msg("row %d: the arena is %.2f MB, without checkpoints %.2f", (int)i, least, kept);
     }
+}
+
+/* A budget of fewer bytes than a step takes is met after a few steps, or is said to be impossible, and the
+ * training is the same but for the order of sums, also beside checkpoints of the program's own and reads in
+ * its midst. */
+TEST(within_a_budget)
+{
+    enum { MANY = 9 };
+    static const double share[] = {1.5, .7, .5, .01};
+    static const way ways[] = {
+        {.steps = MANY}, {.steps = MANY, .read = true}, {.steps = MANY, .again = true}};
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int k = 0; k < (kind == BLOCKS ? 3 : 1); k++) {
+            double all, taken, a, b;
+            const uint64_t want = train(kind, &ways[k], &all, &a);
+            for (size_t i = 0; i < sizeof share / sizeof *share; i++) {
+                way w = ways[k];
+                w.budget = share[i] * all;
+                const uint64_t got = train(kind, &w, &taken, &b);
+                const int warned = Warned;
+                printf("  kind %d, way %d: %.2f of %.2f MB asked for, %.2f taken, %d warnings\n", kind, k,
+                       w.budget, all, taken, warned);
+                const bool order = fabs(a - b) <= 1e-4 * fabs(a); /* of sums */
+                if (want != got && !order) fail_msg("another training: %.17g, not %.17g", b, a);
+                assert_true(warned <= 1);
+                if (!warned && taken > w.budget) fail_msg("over, and nothing is said of it");
+                if (share[i] > 1 && taken != all) fail_msg("there is room, and it is not used");
+                if (kind == BLOCKS && k == 0 && share[i] >= .5) assert_true(taken <= w.budget && !warned);
+                if (share[i] < .1) assert_true(warned == 1);
+            }
+        }
 }
 
 /* Steps with checkpoints are replayed, and draw anew each time. */

@@ -51,13 +51,15 @@ static tn_tensor *scaled(tn_tensor *loss, const char *file, int line)
 int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
     loss = scaled(loss, file, line);
-    tn_scope sc = tn_enter_as(TN_NO_ATTR, "backward", file, line, 1, 0, &loss);
+    const tn_session *of = tn_slot_session(loss);
+    tn_scope sc = tn_enter_as(TN_ATTR(of ? of->budget.tries : 0), "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
     sc.g->session->went_back = true;
     note_outside(sc.g->session, file, line);
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
-    if (sc.ok && !status && one_element(&sc, loss) && !(status = look_at(sc.g->session, loss))) {
+    if (sc.ok && !status && one_element(&sc, loss) && !(status = look_at(sc.g->session, loss)) &&
+        tn_budget_choose(sc.g->session, loss)) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         sc.g->reads++; /* what was read for this one is not needed any more: assigning may overwrite it */
         if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);

@@ -179,6 +179,13 @@ void tn_step_log_begin(tn_session *s);
 void tn_step_log_end(tn_session *s);
 const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell about */
 
+/* ---- budget.c ---- */
+/* As a backward of `loss` is about to be recorded: what of forward is made again for it, so that the step
+ * stays within its budget. False: no memory, which has been said. */
+bool tn_budget_choose(tn_session *s, const tn_tensor *loss);
+/* As a step ends. */
+void tn_budget_learn(tn_session *s);
+
 /* ---- note.c ---- */
 const char *tn_note_where(const tn_note_call *c, char *out, size_t n); /* "gelu at train.c:41" */
 /* The same of a node: "the gradient of gelu at train.c:41". */

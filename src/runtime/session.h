@@ -40,6 +40,15 @@ struct tn_session {
     tn_plan_cache *plans;
     bool in_step;
     int checkpoints; /* tn_checkpoint_begin that are open */
+    struct tn_budget {
+        int64_t bytes;    /* that a step's values may take; 0: any number */
+        int64_t estimate; /* of what they take as they are now, */
+        double ratio;     /* and how much that has been too little; 0: not known yet */
+        int tries;        /* at knowing it */
+        int parts, again; /* how many there are, how many of them are computed again */
+        bool at_least;    /* no choice fits */
+        bool told;        /* the user */
+    } budget;             /* budget.c */
     bool closing;
     bool f16; /* computes in it, or has */
     struct {
@@ -99,7 +108,7 @@ struct tn_session {
     char no_gradient[240]; /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
-    double rank_weight; /* tn_weigh_rank */
+    double rank_weight;                                   /* tn_weigh_rank */
     struct tn_ranks *ranks;                               /* ranks.h; NULL: this process stands alone */
     void (*log)(int level, const char *text, void *user); /* the program's own, of such a session */
     void *log_user;

@@ -152,6 +152,11 @@ tn_session *tn_session_open(const tn_options *options)
     if (!o.log) o.log = log_stderr;
     tn_settings from = tn_settings_read(o.log, o.log_user);
     if (!pick(&o, &from)) return NULL;
+    if (o.memory_budget < 0) {
+        tn_say(&o, TN_LOG_ERROR, "no session: memory_budget is %lld bytes; 0 is any number",
+               (long long)o.memory_budget);
+        return NULL;
+    }
     tn_session *s = tn_calloc(1, sizeof *s);
     if (!s) {
         tn_say(&o, TN_LOG_ERROR, "no memory for a session");
@@ -160,6 +165,7 @@ tn_session *tn_session_open(const tn_options *options)
     s->options = o;
     s->mode = o.mode;
     s->rank_weight = 1;
+    s->budget.bytes = o.memory_budget;
     s->graph.session = s;
     s->graph.seed = o.seed;
     s->graph.unpark = unpark;

@@ -97,6 +97,7 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
     tn_watch_collect(s);
     int n_watched = s->n_watch;
     s->ending = false;
+    tn_budget_learn(s);
     tn_step_log_end(s);
     if (!tn_tape_park(s)) tn_end_scope(s);
     s->flushed = 0;

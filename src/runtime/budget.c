@@ -1,0 +1,231 @@
+/* budget.c - .memory_budget: which values of forward are made a second time for backward, so that a step's
+ * values fit into as many bytes.
+ *
+ * As a backward is recorded, the calls of forward are cut into parts of about equal weight, a part's weight
+ * being the bytes that backward would read of it, each cut where few bytes cross it. The first parts, whose
+ * values would be kept longest, then become what tn_checkpoint_begin and its end would have made of them
+ * (autograd/again.c): of those only what later parts read is kept. With k of n parts
+ *
+ *   at the end of forward  sum over i < k of crossing(i)  +  sum over i >= k of weight(i)
+ *   in backward            sum over i < k of crossing(i)  +  max over i < k of weight(i)
+ *
+ * are alive, of which the larger must fit; of the choices that fit the one that computes least again is
+ * taken. (Chen, Xu, Zhang, Guestrin: Training Deep Nets with Sublinear Memory Cost, 2016, for n parts alike.)
+ * What the planner then needs is another number, as it knows which values are never in memory; the ratio of
+ * the two, seen in the steps before, is taken into account, for some steps until it is known.
+ *
+ * Start with tn_budget_choose. */
+#include "log.h"
+
+#include <string.h>
+
+enum { MOST_PARTS = 32, TRIES = 6 };
+#define OURS (1u << 31) /* numbers of regions made here: that, and the first node's id */
+
+typedef struct tn_budget tn_budget;
+
+typedef struct value {
+    int64_t bytes;  /* that backward reads of it, or 0 */
+    uint32_t until; /* the last of forward that reads it */
+} value;
+
+typedef struct parts {
+    int n;
+    uint32_t end[MOST_PARTS]; /* ids */
+    int64_t weight[MOST_PARTS], crossing[MOST_PARTS];
+} parts;
+
+typedef struct choosing {
+    tn_graph *g;
+    uint32_t end;         /* of forward */
+    value *v;             /* of each node */
+    int64_t *across, all; /* bytes that a cut ahead of each node is crossed by; of all weights */
+} choosing;
+
+static bool is_free(const tn_tensor *n)
+{
+    return !n->region && !(n->flags & (TN_F_DONE | TN_F_WALKED)) && !tn_has_value(n);
+}
+
+static void want(choosing *w, const tn_tensor *x)
+{
+    const tn_tensor *b = x ? x->base : NULL;
+    if (!b || b->id >= w->end || w->g->nodes[b->id] != b || !is_free(b) || tn_is_number(b)) return;
+    w->v[b->id].bytes = tn_node_numel(b) * (int64_t)tn_dtype_size(b->dtype);
+}
+
+/* What n's gradient reads: of a composite with a rule the rule's arguments and what it saves. */
+static void want_for(choosing *w, const tn_tensor *n)
+{
+    if (!(n->flags & TN_F_REQUIRES_GRAD)) return;
+    for (int i = 0; n->rule && i < TN_MAX_ARGS; i++) {
+        if (i < n->rule->n_args) want(w, n->rule->args[i]);
+        want(w, n->rule->saved[i]);
+    }
+    for (int i = 0; n->rule && i < n->rule->n_list; i++) want(w, n->rule->list[i]);
+    if (n->rule || n->inside) return;
+    const unsigned needs = tn_op_needs(n->op);
+    for (int i = 0; i < n->n_in && i < 3; i++)
+        if (needs >> i & 1) want(w, n->in[i]);
+    if (needs & TN_NEEDS_OUT) want(w, n);
+}
+
+static bool weigh(choosing *w)
+{
+    w->v = tn_calloc(w->end + 1, sizeof *w->v);
+    w->across = tn_calloc(w->end + 2, sizeof *w->across);
+    if (!w->v || !w->across) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
+    for (uint32_t i = 0; i < w->end; i++) { /* of a step before, whose backward is recorded anew */
+        tn_tensor *n = w->g->nodes[i];
+        if (n->region & OURS && !(n->flags & TN_F_WALKED)) n->region = 0;
+    }
+    for (uint32_t i = 0; i < w->end; i++) {
+        const tn_tensor *n = w->g->nodes[i];
+        want_for(w, n);
+        for (int k = 0; k < n->n_in; k++) {
+            const tn_tensor *b = n->in[k]->base;
+            if (b->id < i && w->g->nodes[b->id] == b) w->v[b->id].until = i;
+        }
+    }
+    for (uint32_t i = 0; i < w->end; i++) {
+        const tn_tensor *n = w->g->nodes[i];
+        w->all += w->v[i].bytes;
+        if (w->v[i].until <= i || tn_is_number(n) || !is_free(n)) continue;
+        const int64_t bytes = tn_node_numel(n) * (int64_t)tn_dtype_size(n->dtype);
+        w->across[i + 1] += bytes;
+        w->across[w->v[i].until + 1] -= bytes;
+    }
+    for (uint32_t i = 1; i <= w->end; i++) w->across[i] += w->across[i - 1];
+    return true;
+}
+
+static bool can_cut(const choosing *w, uint32_t at)
+{
+    return at == w->end || w->g->nodes[at]->call != w->g->nodes[at - 1]->call;
+}
+
+/* n parts, or fewer. A cut is the cheapest in the second half of the part's share. */
+static void cut(const choosing *w, int n, parts *p)
+{
+    uint32_t first = 0, best = 0;
+    int64_t weight = 0, until_best = 0;
+    p->n = 0;
+    for (uint32_t i = 1; i <= w->end && p->n < n; i++) {
+        const int64_t share = w->all / n;
+        weight += w->v[i - 1].bytes;
+        const bool last = i == w->end;
+        if (!last && !can_cut(w, i)) continue;
+        if (last || (2 * weight > share && (best <= first || w->across[i] <= w->across[best]))) {
+            best = i;
+            until_best = weight;
+        }
+        if (best > first && (last || weight >= share)) {
+            p->end[p->n] = best;
+            p->weight[p->n++] = until_best;
+            first = best;
+            weight -= until_best;
+        }
+    }
+    if (p->n) {
+        p->weight[p->n - 1] += weight;
+        p->end[p->n - 1] = w->end;
+    }
+    for (uint32_t i = 0, k = 0; i < w->end && (int)k < p->n; i++) {
+        const tn_tensor *b = w->g->nodes[i];
+        if (i >= p->end[k]) p->crossing[++k] = 0;
+        if (!i) p->crossing[0] = 0;
+        if (w->v[i].until >= p->end[k] && is_free(b) && !tn_is_number(b) && b->base == b)
+            p->crossing[k] += tn_node_numel(b) * (int64_t)tn_dtype_size(b->dtype);
+    }
+}
+
+/* The bytes alive at most with the first k parts made again. */
+static int64_t alive(const parts *p, int k)
+{
+    int64_t kept = 0, rest = 0, largest = 0;
+    for (int i = 0; i < p->n; i++) {
+        if (i < k) kept += p->crossing[i];
+        if (i >= k) rest += p->weight[i];
+        if (i < k && p->weight[i] > largest) largest = p->weight[i];
+    }
+    return kept + (rest > largest ? rest : largest);
+}
+
+/* tn_again goes back over neighbours of one number: what is left out parts them. */
+static void make_regions(const choosing *w, const parts *p, int k)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0, part = 0; part < (uint32_t)k && i < p->end[k - 1]; i++) {
+        tn_tensor *n = w->g->nodes[i];
+        if (i == p->end[part]) part++, open = 0;
+        if (part == (uint32_t)k) break;
+        const bool leaf = tn_kind_of(n) == TN_KIND_LEAF && !n->region;
+        open = !leaf && !is_free(n) ? 0 : open ? open : OURS | i;
+        if (open) n->region = open;
+    }
+}
+
+bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
+{
+    tn_budget *b = &s->budget;
+    choosing w = {.g = &s->graph, .end = loss->base->id + 1};
+    if (!b->bytes || !tn_deferred(s) || !s->in_step) return true;
+    if (!weigh(&w)) {
+        tn_free_mem(w.v);
+        tn_free_mem(w.across);
+        return false;
+    }
+    const double most = (double)b->bytes / (b->ratio > 0 ? b->ratio : 1);
+    parts p = {0}, best = {0};
+    int best_k = 0;
+    double best_cost = 0;
+    int64_t least = w.all;
+    for (int n = 2; n <= MOST_PARTS && (double)w.all > most; n += n < 8 ? 1 : n / 4) {
+        cut(&w, n, &p);
+        double cost = 0;
+        for (int k = 1; k <= p.n; k++) {
+            cost += (double)p.weight[k - 1];
+            const int64_t need = alive(&p, k);
+            const bool fits = (double)need <= most, fitted = (double)least <= most;
+            if (fits ? !fitted || cost < best_cost : need < least) {
+                best = p;
+                best_k = k;
+                best_cost = cost;
+                least = need;
+            }
+        }
+    }
+    b->estimate = least;
+    b->parts = best.n;
+    b->again = best_k;
+    b->at_least = (double)least > most;
+    if (best_k) make_regions(&w, &best, best_k);
+    tn_free_mem(w.v);
+    tn_free_mem(w.across);
+    return true;
+}
+
+/* How near the estimate came; another ratio, and the next step is recorded anew. */
+void tn_budget_learn(tn_session *s)
+{
+    tn_budget *b = &s->budget;
+    int64_t taken = 0;
+    if (!b->bytes || !s->explain->now.backward || b->estimate <= 0 || s->graph.error.status) return;
+    for (int i = 0; i < s->explain->now.n; i++) {
+        const tn_plan *p = s->explain->now.run[i].plan;
+        if ((int64_t)p->arena_bytes > taken) taken = (int64_t)p->arena_bytes;
+    }
+    const bool over = taken > b->bytes, loose = b->again && taken < b->bytes - b->bytes / 5 && b->tries < 2;
+    if (over && b->at_least && !b->told) {
+        b->told = true;
+        tn_warn(s,
+                "memory budget: %.2f MB were asked for, and a step takes %.2f MB for its values with all "
+                "that is worth it "
+                "computed again",
+                (double)b->bytes * 1e-6, (double)taken * 1e-6);
+    }
+    if ((!over && !loose) || (over && b->at_least) || b->tries == TRIES) return;
+    const double seen = (double)taken / (double)b->estimate, more = (b->ratio > 0 ? b->ratio : 1) * 1.1;
+    b->ratio = over && seen < more ? more : seen;
+    b->tries++;
+}
