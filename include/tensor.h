@@ -207,7 +207,8 @@ typedef struct tn_options {
     int64_t memory_budget; /* bytes that the values of a training step may take together, as tn_plan_text says of the
                               arena: activations and gradients of them, not parameters, their gradients and moments.
                               0: any number. As much of forward as is needed for it is computed a second time for
-                              backward, as between tn_checkpoint_begin and its end; the first steps may take more,
+                              backward, as between tn_checkpoint_begin and its end: the same training, but for the
+                              order of sums, which may differ in a resumed run, too. The first steps may take more,
                               until it is known how much that is. Fused steps on a CPU or GPU; a budget that cannot be
                               met is told once, as a warning */
 } tn_options;
