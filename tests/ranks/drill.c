@@ -100,7 +100,8 @@ static int train(const struct training *t)
     while (step < t->steps && !tn_error(s)) {
         tn_batch b;
         tn_loader *l = tn_loader_open(d, .batch = t->batch, .shuffle = true);
-        while (step < t->steps && tn_next(l, &b)) {
+        bool more = true; /* at its end a pass is closed */
+        while (step < t->steps && (more = tn_next(l, &b))) {
             step++;
             if (t->kill_at == step && tn_rank(s) == 1) raise(SIGKILL);
             tn_step_begin(s);
@@ -112,7 +113,7 @@ static int train(const struct training *t)
             tn_step_end(s);
             if (t->save) tn_save(s, t->save);
         }
-        tn_loader_close(l);
+        if (more) tn_loader_close(l);
     }
     const double accuracy = tn_evaluate(s, d, classify, &n), loss = tn_evaluate_loss(s, d, classify, &n);
     if (f) fprintf(f, "%.9g\n%.9g\n", accuracy, loss);
