@@ -60,6 +60,12 @@ TN_FUNCTION(int, explain, tn_session *s, FILE *out);
  * in the session. */
 TN_FUNCTION(int, report, tn_session *s, const char *path);
 
+/* A point of the curve of this name, a loss or an accuracy, at the step that runs or has just ended: tn_explain tells
+ * where the curve came from and got to, tn_report draws it. tn_progress adds one of each value that it shows. However
+ * many there are, little is kept: 256 means of neighbours. A value that is not finite is counted, and left out. Names
+ * differ in their first 31 bytes. 0, TN_E_NULL or TN_E_NOMEM. */
+TN_FUNCTION(int, curve_point, tn_session *s, const char *name, double value);
+
 /* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
 TN_FUNCTION(int, graphviz, tn_session *s, FILE *out);
 /* Writes where the time of the step went, as a trace for chrome://tracing or Perfetto: recording, planning, and with

@@ -165,12 +165,18 @@ void tn_loader_close(tn_loader *l)
     tn_nn_drop(l->d->s, l);
 }
 
+static void show_value(tn_loader *l, int k, double value)
+{
+    tn_nn_progress_value(&l->progress, k, value);
+    tn_curve_point(l->d->s, l->progress.name[k], value);
+}
+
 /* The step that the value was asked for in has ended: it is that step's, not the one before's. */
 static void take_watched(tn_loader *l, int k)
 {
     nn_progress *p = &l->progress;
     if (p->watch[k] < 0) return;
-    tn_nn_progress_value(p, k, tn_watched(l->d->s, p->watch[k]));
+    show_value(l, k, tn_watched(l->d->s, p->watch[k]));
     p->watch[k] = -1;
 }
 
@@ -214,7 +220,7 @@ int tn_progress_with(tn_loader *l, const tn_progress_values *v)
         bool later = tn_watches(l->d->s) > before;
         snprintf(p->name[p->n], sizeof(p->name[0]), "%s", name[p->n]);
         p->watch[p->n] = later ? before : -1;
-        if (!later && tn_numel(value[p->n]) == 1 && !tn_error(l->d->s)) tn_nn_progress_value(p, p->n, now);
+        if (!later && tn_numel(value[p->n]) == 1 && !tn_error(l->d->s)) show_value(l, p->n, now);
     }
     return TN_OK;
 }

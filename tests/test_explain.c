@@ -282,6 +282,59 @@ TEST(what_nobody_uses_is_named)
     tn_close(s);
 }
 
+static int count(const char *text, const char *end, char what)
+{
+    int n = 0;
+    for (; text < end; text++) n += *text == what;
+    return n;
+}
+
+/* Of however many points a curve keeps 128 to 256 means, which lie where the points do; the first, the last
+ * and the lowest are told as they were. */
+TEST(curves_are_told)
+{
+    static const int points[] = {1, 2, 255, 256, 257, 513, 5000};
+    const char *dir = fresh_dir();
+    char path[300], words[120];
+    assert_int_equal(mkdir(dir, 0700), 0);
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        tn_session *s = open_as(TN_FUSED, 1);
+        tn_tensor *w = tn_ones(s, TN_F32, TN_SHAPE(4));
+        const int n = points[i];
+        for (int k = 0; k < n; k++) {
+            tn_step_begin(s);
+            if (!k) tn_item(tn_sum(tn_exp(w), TN_ALL, false)); /* a step that can be told of */
+            if (k == n / 2) tn_curve_point(s, "loss", NAN);
+            tn_curve_point(s, "loss", k == n / 2 ? -3 : 10 + k % 7);
+            tn_curve_point(s, "a<b", 0);
+            tn_step_end(s);
+        }
+        snprintf(words, sizeof words, "curve loss: %d > %d by step", n < 2 ? -3 : 10,
+                 n / 2 == n - 1 ? -3 : 10 + (n - 1) % 7);
+        has(explained(s), words);
+        snprintf(words, sizeof words, "lowest -3 at step %d, 1 values were not finite", n / 2 + 1);
+        has(explained(s), words);
+        snprintf(path, sizeof path, "%s/%d.json", dir, n);
+        assert_int_equal(tn_report(s, path), 0);
+        const char *value = strstr(read_file(path), "\"curves\":[{\"name\":\"loss\",\"step\":[");
+        assert_non_null(value);
+        value = strstr(value, "\"value\":[");
+        assert_non_null(value);
+        const char *end = strchr(value, ']');
+        const int held = count(value, end, ',') + 1;
+        if (held > 256 || held < (n < 128 ? n : 128)) fail_msg("%d of %d points are held", held, n);
+        for (value = strchr(value, '[') + 1; value < end; value += strcspn(value, ",]") + 1)
+            assert_true(atof(value) >= -3 && atof(value) <= 16);
+        snprintf(path, sizeof path, "%s/%d.html", dir, n);
+        assert_int_equal(tn_report(s, path), 0);
+        const char *html = read_file(path);
+        has(html, "a&#60;b");
+        assert_true((strstr(html, "<polyline") != NULL) == (n > 1));
+        assert_int_equal(tn_curve_point(NULL, "x", 1), TN_E_NULL);
+        close_clean(s);
+    }
+}
+
 TEST(reports_are_whole_files)
 {
     const char *dir = fresh_dir();

@@ -158,6 +158,7 @@ static void put_session(tn_session *s, tn_growing *t)
     if (s->not_recorded[0]) tn_put(t, "not run as one launch: %s\n", s->not_recorded);
     tn_put(t, "device memory %.1f MB, at most %.1f MB\n", (double)a.bytes_now * 1e-6,
            (double)a.bytes_peak * 1e-6);
+    tn_curves_text(s, t);
 }
 
 static void put_time(const tn_view *v, tn_growing *t, const tn_sums *s)

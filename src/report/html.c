@@ -283,6 +283,7 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
         return;
     }
     tn_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number, tn_view_which(v));
+    tn_curves_html(s, t, put_escaped);
     put_summary(v, t);
     put_roofline(v, t);
     put_groups(v, t);

@@ -148,5 +148,6 @@ void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t)
         put_boundaries(v, t);
         tn_ranks_json(s, v, t);
     }
+    tn_curves_json(s, t, put_string);
     tn_put(t, "}\n");
 }

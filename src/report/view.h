@@ -6,6 +6,7 @@
  *   explain.c        view -> text, tn_explain
  *   report.c, html.c, json.c    view -> files
  *   ranks.c          what ranks send each other, for text and json
+ *   curve.c          the curves of a training, which are no view of a step
  *   trace.c          time as a trace, the graph as a picture
  *
  * Read first: struct tn_view, then tn_view_make.
@@ -109,5 +110,10 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_ranks_text(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
+
+/* ---- curve.c ---- */
+void tn_curves_text(tn_session *s, tn_growing *t);
+void tn_curves_json(tn_session *s, tn_growing *t, void (*put_string)(tn_growing *, const char *));
+void tn_curves_html(tn_session *s, tn_growing *t, void (*put_escaped)(tn_growing *, const char *));
 
 #endif
