@@ -1,9 +1,9 @@
 /* floor.c - what each launch of a step takes, beside what it would take at the machine's own speed.
  *
- * The floor of a launch is the longer of two times: its bytes, each operand once, at the speed of a copy of
- * as many bytes; and its operations at the speed of a product of square matrices of as many operations. Both
- * speeds are measured here and now. A launch that computes next to nothing has the first alone. A convolution
- * by Winograd's tiles multiplies less than its definition says, and may go below.
+ * The floor of a launch is the longer of two times: its bytes, each operand once, at the speed of a copy from
+ * and to memory; and its operations at the speed of a product of square matrices of as many operations. Both
+ * speeds are measured here and now. A launch that is faster - a convolution by Winograd's tiles multiplies
+ * less than its definition says, and what the caches hold is read sooner - is its own floor.
  *
  * Start with zoo_floor.
  */
@@ -86,7 +86,7 @@ double zoo_floor(struct net *m, int (*step)(struct net *), int most, FILE *out)
 {
     struct speed speed;
     tn_view v;
-    double total = 0, all = 0;
+    double sum[2][2] = {{0}}; /* of kernels and of library calls: times, floors */
     measure_products(m, &speed);
     tn_profile(m->s, true);
     if (step(m) || step(m) || tn_view_make(m->s, &v)) return -1;
@@ -104,14 +104,17 @@ double zoo_floor(struct net *m, int (*step)(struct net *), int most, FILE *out)
     for (int i = 0; i < n && ok; i++) {
         const tn_launch *l = &v.launch[i];
         const double compute = l->of->flops > 0 ? compute_ms(&speed, l->of->flops) : 0;
-        row[i] = (struct row){l, ms[i], fmin(ms[i], fmax(compute, l->copy_ms))};
-        total += row[i].floor;
-        all += ms[i];
+        row[i] = (struct row){
+            l, ms[i], fmin(ms[i], fmax(compute, v.gbs > 0 ? (double)l->of->bytes * 1e-6 / v.gbs : 0))};
+        const bool library = l->of->kind != TN_STEP_KERNEL;
+        sum[library][0] += ms[i];
+        sum[library][1] += row[i].floor;
     }
     if (ok && out) {
         qsort(row, (size_t)n, sizeof *row, most_lost_first);
-        fprintf(out, "%d launches take %.2f ms, their floors %.2f; products of 2^%d to 2^%d cubed run at", n,
-                all, total, 5, 5 + SIDES - 1);
+        fprintf(out, "%d launches; kernels take %.2f ms, their floors %.2f; library calls %.2f, %.2f\n", n,
+                sum[0][0], sum[0][1], sum[1][0], sum[1][1]);
+        fprintf(out, "products of %d cubed, %d cubed .. run at", LEAST_SIDE, 2 * LEAST_SIDE);
         for (int i = 0; i < SIDES; i++) fprintf(out, " %.0f", speed.gflops[i]);
         fprintf(out, " GFLOP/s, a copy at %.1f GB/s\n", v.gbs);
         print_rows(row, n, most, out);
@@ -120,5 +123,5 @@ double zoo_floor(struct net *m, int (*step)(struct net *), int most, FILE *out)
     tn_profile(m->s, false);
     free(ms);
     free(row);
-    return ok ? total : -1;
+    return ok ? sum[0][1] + sum[1][1] : -1;
 }

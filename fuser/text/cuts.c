@@ -82,6 +82,10 @@ bool fu_find_cuts(const fu_prog *p, fu_cuts *c)
         const int atom = stretch(p, v, &from, &to);
         if (atom >= 0) tests[atom]++;
     }
+    for (int k = 0; k < p->n_store; k++) { /* a store under a test is one more */
+        const int atom = p->store[k].mask < 0 ? -1 : stretch(p, &p->value[p->store[k].mask], &from, &to);
+        if (atom >= 0) tests[atom]++;
+    }
     if (tests[vec] > (p->extent[vec] > SHORT ? 0 : 1) && cut_along(p, vec, c)) return true;
     for (int i = 0; i < vec; i++)
         if (tests[i] > 1 && (most < 0 || tests[i] >= tests[most])) most = i;
