@@ -166,6 +166,7 @@ def dlrm(m, index, dense):
 SQUARES = {"unet", "tcn"}
 OWN_LOSS = {"vae"}
 RANDOM = {"vit_dropout", "mlp", "vae"}
+RECURRENT = {"gru", "lstm"}
 CLIPPED = {"gpt_small", "gpt", "llama", "gru", "lstm"}
 INFERENCE = {"resnet20_infer": resnet20, "vit_infer": vit}
 GENERATION = {"gpt_generate"}

@@ -1,7 +1,7 @@
 """zoo_torch - the layers and operators of zoo_models for PyTorch, and a model's step, eager or compiled.
 
 Everything is at its best on this machine: channels_last images, one product for q, k and v, fused AdamW, nn.LSTM's
-own kernel in eager mode and the cell written out where it is compiled, frozen weights in inference.
+own kernel in eager mode and a compiled cell in the other, frozen weights in inference.
 """
 import math
 
@@ -10,6 +10,22 @@ from torch import nn
 from torch.nn import functional as F
 
 import zoo_models as zoo
+
+
+@torch.compile
+def lstm_cell(gates, weight, bias, h, c):
+    i, f, g, o = (gates + F.linear(h, weight, bias)).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+@torch.compile
+def gru_cell(gates, weight, bias, h):
+    r, z, n = gates.chunk(3, 1)
+    hr, hz, hn = F.linear(h, weight, bias).chunk(3, 1)
+    z = torch.sigmoid(z + hz)
+    n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
+    return (n + z * (h - n),)
 
 
 class Layers:
@@ -79,33 +95,24 @@ class Layers:
         n = self.take()
         return [self.p[f"{n}.{part}_l0"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
 
-    def lstm(self, x):
+    def recurrent(self, x, how, cell, states):
+        """nn.LSTM's or nn.GRU's own kernel; compiled, what a step does behind its product with the input."""
         w = self.cell_weights()
-        h = c = x.new_zeros(x.shape[0], x.shape[2])
+        state = tuple(x.new_zeros(x.shape[0], x.shape[2]) for _ in range(states))
         if not self.compiled:
-            return torch._VF.lstm(x, (h[None], c[None]), w, True, 1, 0.0, self.training, False, True)[0]
-        gates, out = F.linear(x, w[0], w[2] + w[3]), []
-        for t in range(x.shape[1]):
-            i, f, g, o = (gates[:, t] + h @ w[1].T).chunk(4, 1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            out.append(h)
-        return torch.stack(out, 1)
-
-    def gru(self, x):
-        w = self.cell_weights()
-        h = x.new_zeros(x.shape[0], x.shape[2])
-        if not self.compiled:
-            return torch._VF.gru(x, h[None], w, True, 1, 0.0, self.training, False, True)[0]
+            first = tuple(s[None] for s in state)
+            return how(x, first if states > 1 else first[0], w, True, 1, 0.0, self.training, False, True)[0]
         gates, out = F.linear(x, w[0], w[2]), []
         for t in range(x.shape[1]):
-            r, z, n = gates[:, t].chunk(3, 1)
-            hr, hz, hn = F.linear(h, w[1], w[3]).chunk(3, 1)
-            z = torch.sigmoid(z + hz)
-            n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
-            h = n + z * (h - n)
-            out.append(h)
+            state = cell(gates[:, t], w[1], w[3], *state)
+            out.append(state[0])
         return torch.stack(out, 1)
+
+    def lstm(self, x):
+        return self.recurrent(x, torch._VF.lstm, lstm_cell, 2)
+
+    def gru(self, x):
+        return self.recurrent(x, torch._VF.gru, gru_cell, 1)
 
     # ---- attention ----
     def heads(self, x, heads):
@@ -213,7 +220,8 @@ class Step:
             self.m.used = 0
             return forward(self.m, *inputs)
 
-        self.run = torch.compile(run) if compiled else run
+        # 64 steps written out take minutes to compile: of recurrent networks the cell is.
+        self.run = torch.compile(run) if compiled and name not in zoo.RECURRENT else run
         self.plain = run
 
     def loss(self, m, *inputs):
