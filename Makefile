@@ -126,7 +126,7 @@ BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 TENSOR := $(wildcard tools/*.c)
 HEADERS := $(wildcard include/*.h)
 
-.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers calibrate \
+.PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers bench-zoo calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
 all: lib examples tools $(BUILD)/fused_vs_eager $(BUILD)/zoo $(BUILD)/tensor
 lib: $(BUILD)/libtensor.a $(BUILD)/libtensor.so $(MPI)
@@ -150,7 +150,7 @@ help:
 	@echo 'make calibrate   measures how fast this machine is, for what is fused and for predictions'
 	@echo 'make faults      trains with every call of the system failing, one after the other'
 	@echo 'make bench       times each operator, and the fused against the eager step'
-	@echo 'make bench-peers times operators and training steps beside PyTorch and JAX'
+	@echo 'make bench-peers times operators beside PyTorch; bench-zoo: training steps of many models beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
 	@echo 'make manual      build/operators.md, the operators by chapter'
 	@echo 'make texts       writes tests/texts, the kernels and plans of 73 programs, where a change of them is meant'
@@ -475,11 +475,12 @@ bench: all $(BENCHES)
 	@for case in $$($(BUILD)/bench/eager_ops --list); do $(BUILD)/bench/eager_ops $$case $(BENCH_SHAPE) || exit 1; done
 	@for shape in dram cache; do $(BUILD)/fused_vs_eager --case fusions --shape $$shape --json $(BUILD)/bench/$$shape.json || exit 1; done
 	@$(BUILD)/fused_vs_eager --case models --json $(BUILD)/bench/models.json
-# Beside PyTorch and JAX, which have to be there: what is not is left out and named.
+# Beside PyTorch and JAX, which have to be there: what is not is left out and named. MODELS names some of the zoo.
 PYTHON ?= python3
+bench-zoo: all
+	$(PYTHON) bench/zoo.py --build $(BUILD) $(MODELS)
 bench-peers: all $(BENCHES)
 	$(PYTHON) bench/peers.py --program $(BUILD)/bench/eager_ops
-	$(PYTHON) bench/rivals.py --build $(BUILD)
 
 # ---- installing -----------------------------------------------------------------------------------------
 

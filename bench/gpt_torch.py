@@ -4,7 +4,7 @@
     python3 bench/gpt_torch.py --data data/text/tinyshakespeare.txt --seed 1
 
 It prints the mean loss over the last tenth of the text in windows that do not overlap, as build/gpt does.
-For times of a step see rivals.py.
+For times of a step see zoo.py.
 """
 import argparse
 import json

@@ -114,6 +114,10 @@ def gpt_small(m, x):
     return gpt(m, x, 4, 4)
 
 
+def gpt_large(m, x):
+    return gpt(m, x, 12, 12)
+
+
 def gpt_next(m, x, at, caches):
     """The logits behind token x at position `at`, and the caches [(k, v)] with its keys and values in them."""
     x, table = m.embedding(x)
@@ -167,6 +171,6 @@ SQUARES = {"unet", "tcn"}
 OWN_LOSS = {"vae"}
 RANDOM = {"vit_dropout", "mlp", "vae"}
 RECURRENT = {"gru", "lstm"}
-CLIPPED = {"gpt_small", "gpt", "llama", "gru", "lstm"}
+CLIPPED = {"gpt_small", "gpt", "gpt_large", "llama", "gru", "lstm"}
 INFERENCE = {"resnet20_infer": resnet20, "vit_infer": vit}
 GENERATION = {"gpt_generate"}

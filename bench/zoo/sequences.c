@@ -26,7 +26,12 @@ static tn_tensor *gpt(struct net *m)
     return gpt_of(m, 6, 384, 6, CONTEXT);
 }
 
-/* The same at position m->at, behind what the caches hold. */
+static tn_tensor *gpt_large(struct net *m)
+{
+    return gpt_of(m, 12, 768, 12, 4 * CONTEXT);
+}
+
+/* The model of gpt at position m->at, behind what the caches hold. */
 static tn_tensor *gpt_next(struct net *m)
 {
     enum { WIDTH = 384 };
@@ -122,5 +127,6 @@ const struct model sequences[] = {
     {"lstm", lstm, CROSS_ENTROPY, TEXT(32, 64), .clip = true},
     {"tcn", tcn, SQUARES, .in = {{3, {32, 256, 16}, 0}, {3, {32, 256, 1}, 0}}},
     {"dlrm", dlrm, CROSS_ENTROPY, .in = {{2, {1024, 8}, 32000}, {2, {1024, 13}, 0}, {1, {1024}, 2}}},
+    {"gpt_large", gpt_large, CROSS_ENTROPY, .in = TEXT(8, 4 * CONTEXT), .clip = true},
     {"gpt_generate", gpt_next, GENERATION, .in = {{2, {1, 1}, VOCABULARY}}},
     {NULL}};

@@ -102,22 +102,21 @@ if has fused; then
     run fused_vs_eager 240 80 "$BUILD/fused_vs_eager" --device cuda --case "$(steps all softmax)" --shape "$(steps dram small)" \
         --rounds "$(steps 5 1)" --patience 0 --json "$logs/fused_vs_eager.json" || failed=1
 fi
-rivals() { # MODEL OPTION...: what is missing here is said in the log, and is no failure
+rivals() { # NAME MODEL: what is missing here is said in the log, and is no failure
     beside=$1
     shift
     for tf32 in off on; do
         # shellcheck disable=SC2046
-        run "$beside-tf32-$tf32" 280 40 "$PYTHON" bench/rivals.py $([ $tf32 = off ] || echo --tf32) --device cuda \
-            --rounds "$(steps 3 1)" --steps "$(steps 40 1)" --build "$BUILD" --json "$logs/$beside-tf32-$tf32.json" "$@" || :
+        run "$beside-tf32-$tf32" 280 40 "$PYTHON" bench/zoo.py $([ $tf32 = off ] || echo --tf32) --device cuda \
+            --rounds "$(steps 3 1)" --build "$BUILD" --json "$logs/$beside-tf32-$tf32.json" "$@" || :
     done
 }
 if has rivals; then
-    rivals mnist_cnn-beside-rivals --models mnist_cnn
-    rivals gpt-beside-rivals --models gpt
+    rivals mnist_cnn-beside-rivals mnist_cnn
+    rivals gpt-beside-rivals gpt_small
 fi
 if has large; then
-    rivals large-gpt-beside-rivals --models gpt --layers "$(steps 12 1)" --heads "$(steps 12 2)" --dim "$(steps 768 32)" \
-        --ctx "$(steps 1024 16)" --batch "$(steps 8 2)"
+    rivals large-gpt-beside-rivals gpt_large
     run large-gpt-bf16 120 6 env TENSOR_PRECISION=bf16 "$BUILD/gpt" --device cuda --quiet --sample 0 --steps "$(steps 60 2)" \
         --layers "$(steps 12 1)" --heads "$(steps 12 2)" --dim "$(steps 768 32)" --ctx "$(steps 1024 16)" --batch "$(steps 8 2)" \
         --log "$logs/large-gpt-bf16.jsonl" || failed=1
