@@ -265,6 +265,7 @@ static int build(fu_ctx *c)
     }
     c->plan->n_cut = kept;
     if (!(r = fu_emit_all(c))) r = fu_begin_early(c);
+    fu_share_operands(c->plan);
     if (!r) r = fu_list_values(c);
     return r ? r : fu_verify_steps(c);
 }

@@ -141,4 +141,48 @@ TEST(what_follows_a_product_is_one_launch_with_it)
         for (int k = 0; k < 2; k++) check_form(f, &sizes[(f + k * 2) % SIZES]);
 }
 
+/* ---- one weight for many products ---- */
+
+enum { STEPS = 5, HIDDEN = 48, BATCH = 20 };
+
+/* A recurrence whose weight is also moved within the step, and once more each time it is run. */
+static void run_recurrence(tn_session *s, double *out)
+{
+    const struct size z = {1, BATCH, HIDDEN, HIDDEN, TN_F32};
+    tn_tensor *x = drawn(s, &z, BATCH, HIDDEN, 0), *w = drawn(s, &z, HIDDEN, HIDDEN, 1);
+    tn_assign(w, tn_mul_scalar(w, 0.3));
+    for (int run = 0; run < 3; run++) {
+        tn_step_begin(s);
+        tn_tensor *h = x;
+        for (int half = 0; half < 2; half++) {
+            for (int t = 0; t < STEPS; t++) {
+                tn_tensor *p = tn_matmul(h, half ? w : tn_transpose(w, 0, 1));
+                h = tn_tanh(tn_add(tn_matmul(tn_tanh(p), tn_transpose(w, 0, 1)), x));
+            }
+            tn_assign(w, tn_mul_scalar(w, -0.9));
+        }
+        if (tn_read(h, TN_F64, out, (size_t)(BATCH * HIDDEN) * sizeof *out)) fail_msg("%s", tn_error_text(s));
+        out += BATCH * HIDDEN;
+        tn_step_end(s);
+    }
+}
+
+TEST(products_by_one_weight)
+{
+    static double want[3 * BATCH * HIDDEN], got[3 * BATCH * HIDDEN], first[3 * BATCH * HIDDEN];
+    for (int threads = 0; threads <= 3; threads++) {
+        tn_session *s =
+            threads ? tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 5, .threads = threads, .log = quiet)
+                    : tn_open(.device = TN_REF, .mode = TN_EAGER, .seed = 5, .log = quiet);
+        assert_non_null(s);
+        run_recurrence(s, threads ? got : want);
+        tn_close(s);
+        for (int i = 0; threads && i < 3 * BATCH * HIDDEN; i++)
+            if (!(fabs(got[i] - want[i]) <= 1e-4))
+                fail_msg("element %d is %.9g, not %.9g", i, got[i], want[i]);
+        if (threads == 1) memcpy(first, got, sizeof first);
+        if (threads) assert_memory_equal(first, got, sizeof got);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

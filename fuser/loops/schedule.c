@@ -60,6 +60,23 @@ static bool store_at_zero(fu_prog *p, fu_store *s, uint32_t missing)
 
 /* ---- sizes ---- */
 
+/* Items of a chunk, where `most` elements with next to no arithmetic would be one: fewer where an element
+ * takes long, as then they are worth another thread's waking. A few chunks are made fours, so that 2 or 4
+ * threads end together. */
+static int64_t chunk_of(const fu_prog *p, int64_t most, int64_t per_item)
+{
+    enum { CHEAP = 16, FEW = 16, LINE = 64 };
+    int work = 0;
+    for (int i = 0; i < p->n_value; i++) work += fu_op_cost(&p->value[i]);
+    const int64_t chunk = most * CHEAP / (work > CHEAP ? work : CHEAP) / per_item;
+    if (chunk < 1) return 1;
+    int64_t chunks = (p->items + chunk - 1) / chunk;
+    if (work <= CHEAP || chunks < 2 || chunks >= FEW) return chunk;
+    chunks = (chunks + 3) / 4 * 4;
+    const int64_t line = per_item == 1 && !p->tile ? LINE : 1;
+    return (p->items + chunks * line - 1) / (chunks * line) * line;
+}
+
 static void size_items(fu_prog *p)
 {
     int vec = fu_vec(p);
@@ -90,10 +107,8 @@ static void size_items(fu_prog *p)
         per_item = p->tile * (p->split ? p->part : fu_count(p, p->red));
     }
     if (per_item < 1) per_item = 1;
-    p->chunk = 32768 / per_item;
-    if (p->chunk < 1) p->chunk = 1;
+    p->chunk = chunk_of(p, !p->tile && p->form == FU_POINTWISE ? 16384 : 32768, per_item);
     if (p->cross) p->chunk = p->part; /* a chunk begins where a part does */
-    if (!p->tile && p->form == FU_POINTWISE) p->chunk = 16384;
 }
 
 /* Whole sums and, as far as there are columns, whole vectors: two of them where that leaves enough items. */

@@ -160,6 +160,38 @@ int fu_emit_gemm(fu_ctx *c, const fu_group *group)
     return 0;
 }
 
+/* Few rows by a matrix: to arrange it for the multiplication takes a large part of the time. */
+static bool may_share(const tn_step *s)
+{
+    enum { LEAST = 9, MOST = 128, ELEMENTS = 1 << 20 };
+    const tn_gemm *g = &s->gemm;
+    return s->kind == TN_STEP_GEMM && g->dtype == TN_F32 && !g->batch_ndim && g->m >= LEAST && g->m <= MOST &&
+           g->n * g->k <= ELEMENTS;
+}
+
+static bool same_second(const tn_step *a, const tn_step *b)
+{
+    const tn_gemm *x = &a->gemm, *y = &b->gemm;
+    return may_share(b) && a->buf[1] == b->buf[1] && a->offset[1] == b->offset[1] && x->n == y->n &&
+           x->k == y->k && x->b_row == y->b_row && x->b_col == y->b_col;
+}
+
+/* A slot has one value as long as the plan runs. */
+void fu_share_operands(tn_plan *p)
+{
+    enum { LEAST = 3 };
+    int id = 0;
+    for (int i = 0; i < p->n_step && id < TN_GEMM_SHARED; i++) {
+        int times = 0;
+        if (!may_share(&p->step[i]) || p->step[i].gemm.share) continue;
+        for (int k = i; k < p->n_step; k++) times += same_second(&p->step[i], &p->step[k]);
+        if (times < LEAST) continue;
+        id++;
+        for (int k = i; k < p->n_step; k++)
+            if (same_second(&p->step[i], &p->step[k])) p->step[k].gemm.share = id;
+    }
+}
+
 int fu_emit_conv(fu_ctx *c, const fu_group *group)
 {
     int node = group->member[0];

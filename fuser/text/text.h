@@ -82,6 +82,9 @@ int fu_gemm_of(fu_ctx *c, int node, tn_gemm *g, int *slot, int64_t *offset);
 void fu_count_gemm(tn_step *s,
                    const tn_tensor *t); /* the work of product t, and the reading of its operands */
 
+void fu_share_operands(
+    tn_plan *p); /* tells products that have their second operand in common (tn_gemm.share) */
+
 /* ---- the steps of each kind of group ---- */
 int fu_emit(fu_ctx *c, const fu_group *g, fu_prog *p);
 int fu_emit_gemm(fu_ctx *c, const fu_group *g);

@@ -81,7 +81,7 @@ typedef struct tn_grid {
  * must be 1 unless its extent is 1 (the runtime copies what is not so). Batch extents are up to
  * TN_GEMM_BATCH_DIMS, a stride of 0 broadcasts. C is row-major: unit column stride, c_row as leading
  * dimension. f16/bf16 inputs accumulate in f32 and round once at the end. */
-enum { TN_GEMM_BATCH_DIMS = 4 };
+enum { TN_GEMM_BATCH_DIMS = 4, TN_GEMM_SHARED = 8 };
 typedef enum tn_epilogue { TN_EPI_NONE, TN_EPI_RELU } tn_epilogue;
 typedef struct tn_gemm {
     tn_dtype dtype; /* of a, b, c and bias */
@@ -98,7 +98,10 @@ typedef struct tn_gemm {
      * bias and epilogue, k is at least 1 and dtype f32 or f64. NULL: C is written. */
     tn_kernel *then;
     const tn_args *args; /* for it */
-    bool tf32;           /* f32 operands may be rounded to TF32 where that is faster */
+    /* Not 0: several products of this run have this B and the same number, and a device may keep for the next
+     * of them what it has made of B. */
+    int share;
+    bool tf32; /* f32 operands may be rounded to TF32 where that is faster */
 } tn_gemm;
 
 /* 2-D convolution (cross-correlation, as every framework means it), all tensors dense:

@@ -52,14 +52,21 @@ bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
 
 /* ---- between the files of this folder ---- */
 
-typedef enum tn_scratch { TN_SCRATCH_PACK, TN_SCRATCH_SUM, TN_SCRATCH_USES } tn_scratch;
+typedef enum tn_scratch {
+    TN_SCRATCH_PACK,
+    TN_SCRATCH_SUM,
+    TN_SCRATCH_SHARED, /* of tn_gemm.share 1, and so on */
+    TN_SCRATCH_USES = TN_SCRATCH_SHARED + TN_GEMM_SHARED
+} tn_scratch;
 struct tn_cpu_lib {
     tn_dnnl *dnnl;
     tn_cpu_impl impl;
     void *scratch[TN_SCRATCH_USES];
     size_t scratch_bytes[TN_SCRATCH_USES];
-    bool held; /* until tn_cpu_settle nothing is given back */
-    bool told; /* that another implementation stood in */
+    const void
+        *shared[TN_GEMM_SHARED]; /* the B whose packed form stands in its scratch, until tn_cpu_settle */
+    bool held;                   /* until tn_cpu_settle nothing is given back */
+    bool told;                   /* that another implementation stood in */
     tn_log_fn *log;
     void *log_user;
 };

@@ -379,7 +379,7 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     bool small = batches > 1 && flops <= SMALL_FLOPS;
     w.shared = shared && !small;
-    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 128;
+    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 128 && !g->share;
     w.few = !s->a && !s->b && w.es == w.cs && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 
@@ -391,7 +391,10 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
         w.panels = w.few ? 0 : w.in_place ? g->n % nr != 0 : tn_ceil_div(w.n1 - w.n0, nr);
         int64_t group = w.shared || !w.panels ? batches : tn_min64(batches, tn_max64(1, limit / w.panels));
         int64_t packs = (w.shared ? 1 : group) * w.panels;
-        w.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(packs * w.panel_bytes));
+        const bool share = g->share && w.shared && packs && block == g->n;
+        const void **kept = share ? &lib->shared[g->share - 1] : NULL;
+        w.packed = tn_cpu_scratch(lib, share ? TN_SCRATCH_SHARED + g->share - 1 : TN_SCRATCH_PACK,
+                                  (size_t)(packs * w.panel_bytes));
         if (!w.packed) return tn_err(err, TN_E_NOMEM, "no memory for the packed operand of a product");
         for (w.first = 0; w.first < batches; w.first += group) {
             w.entries = tn_min64(group, batches - w.first);
@@ -401,7 +404,9 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
                 continue;
             }
             packs = (w.shared ? 1 : w.entries) * w.panels;
-            if (packs) tn_pool_run(pool, run_pack, &w, packs, tn_max64(1, PACK_CHUNK / w.panel_bytes));
+            if (packs && !(kept && *kept == g->b))
+                tn_pool_run(pool, run_pack, &w, packs, tn_max64(1, PACK_CHUNK / w.panel_bytes));
+            if (kept && !tn_pool_rehearses(pool)) *kept = g->b;
             tn_pool_run(pool, run_tiles, &w, w.entries * w.m_tiles * w.n_tiles, 1);
         }
     }

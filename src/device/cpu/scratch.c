@@ -25,6 +25,7 @@ bool tn_cpu_trim_scratch(tn_cpu_lib *lib)
         tn_free_mem(lib->scratch[i]);
         lib->scratch[i] = NULL;
         lib->scratch_bytes[i] = 0;
+        if (i >= TN_SCRATCH_SHARED) lib->shared[i - TN_SCRATCH_SHARED] = NULL;
         any = true;
     }
     return any;
