@@ -252,7 +252,8 @@ TN_DEFINE(tn_norm *, group_norm_new, s, (s, name, groups, features, o), tn_sessi
 NN_FORWARD(norm_forward, tn_norm, n, x, weight)
 {
     if (!n) return NULL;
-    const tn_norm_options o = {.eps = n->eps, .momentum = n->momentum, .ndim = 1, .sync = n->sync, .size = sizeof(o)};
+    const tn_norm_options o = {
+        .eps = n->eps, .momentum = n->momentum, .ndim = 1, .sync = n->sync, .size = sizeof(o)};
     if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
         char layer[256];
         tn_fail(tn_session_of(x), TN_E_SHAPE, "norm_forward", "x has %lld features, %s %lld",

@@ -80,8 +80,8 @@ typedef struct fu_value {
     tn_number number;
     int slot; /* LOAD PICK: memory; SCALAR RANDOM: whose scalar or seed and draw */
     int64_t offset;
-    int node;         /* segment node this is the value of, or -1 */
-    int asker;        /* INDEX: the segment node that indexes */
+    int node;           /* segment node this is the value of, or -1 */
+    int asker;          /* INDEX: the segment node that indexes */
     char hint[FU_HINT]; /* a name from the user's program, or "" */
     /* schedule */
     int phase;     /* of a value inside the loops: first phase that can compute it; else: how many
@@ -215,8 +215,8 @@ tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l);
 bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of its sums, in a kernel */
 
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
-int fu_vec(const fu_prog *p);                            /* the last atom */
-int64_t fu_count(const fu_prog *p, uint32_t atoms);      /* iterations of these */
+int fu_vec(const fu_prog *p);                       /* the last atom */
+int64_t fu_count(const fu_prog *p, uint32_t atoms); /* iterations of these */
 /* Of which a load or store with these strides meets so many elements. */
 int64_t fu_elements(const fu_prog *p, const int64_t *stride, uint32_t atoms);
 void fu_reorder(fu_prog *p, const int *position);        /* atom a becomes atom position[a] */
