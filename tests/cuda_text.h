@@ -136,6 +136,7 @@ static int open_sessions(void **state)
     Cpu = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 77, .log = quiet);
     assert_non_null(Cpu);
     Cpu->device->compile = note_nothing;
+    Cpu->device->ready = NULL; /* would look into a kernel that a product takes along */
     Cpu->device->launch = ahead_launch;
     Cpu->device->gemm = ahead_gemm;
     Cpu->device->conv2d = ahead_conv2d;

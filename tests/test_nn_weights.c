@@ -448,7 +448,7 @@ static void step_of(const deep *d)
 static int times(const deep *d, const char *part)
 {
     int n = 0;
-    step_of(d); /* the plan of such a step, which the last one may not have been */
+    for (int i = 0; i < 6; i++) step_of(d); /* such steps are the usual ones from then on, which are told of */
     PRINTED(text, f) tn_explain(d->s, f);
     for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) n++;
     free(text);

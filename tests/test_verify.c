@@ -45,7 +45,8 @@ static int overwritten(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-/* 0 x @ w, 1 exp, 2 @ w, 3 exp, 4 @ w: five kernels in a row, and memory for what is between them */
+/* 0 x @ w, 1 exp, 2 @ w, 3 exp, 4 @ w: products with what follows them in a row, and memory for what is
+ * between them */
 static int row(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {
     (void)g;
@@ -237,6 +238,18 @@ static void swap_steps(fu_ctx *c, int a, int b)
     c->plan->step[a] = c->plan->step[b];
     c->plan->step[b] = t;
 }
+static void write_too(fu_ctx *c, int step, int slot)
+{
+    tn_step *s = &c->plan->step[step];
+    int *buf = tn_arena_alloc(&c->plan->arena, (size_t)(s->n_buf + 1) * sizeof *buf);
+    int64_t *offset = tn_arena_alloc(&c->plan->arena, (size_t)(s->n_buf + 1) * sizeof *offset);
+    memcpy(buf, s->buf, (size_t)s->n_buf * sizeof *buf);
+    memcpy(offset, s->offset, (size_t)s->n_buf * sizeof *offset);
+    buf[s->n_buf++] = slot;
+    s->n_out++;
+    s->buf = buf;
+    s->offset = offset;
+}
 BREAK(row, STEPS, 0, "emit", "is read before it is written", swap_steps(c, 0, 1);)
 BREAK(overwritten, STEPS, 0, "emit", "overwrites what a later step reads",
       swap_steps(c, 0, c->plan->n_step - 1);)
@@ -246,7 +259,7 @@ BREAK(row, STEPS, 0, "emit", "an operand nowhere", c->plan->step[0].buf[0] = 99;
 BREAK(row, STEPS, 0, "emit", "a step that writes a leaf", tn_step *s = &c->plan->step[0];
       s->buf[s->n_buf - 1] = c->n_node;)
 BREAK(row, STEPS, 0, "emit", "is read before it is written", c->plan->step[1].buf[0] = 3;)
-BREAK(row, STEPS, 0, "emit", "is written", tn_step *s = &c->plan->step[2]; s->buf[s->n_buf - 1] = 0;)
+BREAK(chain, STEPS, 0, "emit", "is written by two groups", write_too(c, 1, 4);)
 
 static tn_plan_value *value_of(fu_ctx *c, int slot)
 {
@@ -256,10 +269,10 @@ static tn_plan_value *value_of(fu_ctx *c, int slot)
     return NULL;
 }
 BREAK(row, MEMORY, 0, "memory", "a value that lives at the same time",
-      value_of(c, 1)->offset = value_of(c, 0)->offset + 64;)
-BREAK(row, MEMORY, 0, "memory", "outside of the arena", value_of(c, 0)->offset = c->plan->arena_bytes;)
-BREAK(row, MEMORY, 0, "memory", "outside of its life", value_of(c, 2)->last = value_of(c, 2)->first;)
-BREAK(row, MEMORY, 0, "memory", "dies before it is made", value_of(c, 2)->last = value_of(c, 2)->first - 1;)
+      value_of(c, 3)->offset = value_of(c, 1)->offset + 64;)
+BREAK(row, MEMORY, 0, "memory", "outside of the arena", value_of(c, 1)->offset = c->plan->arena_bytes;)
+BREAK(row, MEMORY, 0, "memory", "outside of its life", value_of(c, 3)->last = value_of(c, 3)->first;)
+BREAK(row, MEMORY, 0, "memory", "dies before it is made", value_of(c, 3)->last = value_of(c, 3)->first - 1;)
 
 TEST(every_rule_is_named)
 {

@@ -66,9 +66,17 @@ static int number_of_gpu(const char *text)
     return digits && digits <= 4 && !text[5 + digits] ? atoi(text + 5) : -1;
 }
 
+/* "cuda:h100" -> "h100", and "cuda:./numbers" the path; NULL: it is no such text. */
+static const char *planned_gpu(const char *text)
+{
+    if (!text || strncasecmp(text, "cuda:", 5)) return NULL;
+    const bool letter = (text[5] >= 'a' && text[5] <= 'z') || (text[5] >= 'A' && text[5] <= 'Z');
+    return letter || strchr(text, '/') ? text + 5 : NULL;
+}
+
 static bool parse(const variable *v, const char *text, int *value)
 {
-    if (v->choices == devices && number_of_gpu(text) >= 0) {
+    if (v->choices == devices && (number_of_gpu(text) >= 0 || planned_gpu(text))) {
         *value = TN_CUDA;
         return true;
     }
@@ -113,6 +121,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
     const int gpu = number_of_gpu(tn_setting(variables[DEVICE].name));
     return (tn_settings){.device = (tn_device_kind)value[DEVICE],
                          .gpu = gpu < 0 ? 0 : gpu,
+                         .planned = planned_gpu(tn_setting(variables[DEVICE].name)),
                          .mode = (tn_mode)value[MODE],
                          .precision = (tn_precision)value[PRECISION],
                          .threads = value[THREADS],

@@ -12,7 +12,7 @@
 
 #include "../../include/tensor_extend.h" /* tn_setting */
 
-#define TN_ACCEPTED_DEVICES "auto, cpu, cuda, cuda:N and ref"
+#define TN_ACCEPTED_DEVICES "auto, cpu, cuda, cuda:N, cuda:NAME and ref"
 #define TN_ACCEPTED_MODES   "fused and eager"
 
 enum { TN_THREADS_MAX = 256, TN_DEBUG_MAX = 5, TN_PLANS_MAX = 65536 };
@@ -20,6 +20,7 @@ enum { TN_THREADS_MAX = 256, TN_DEBUG_MAX = 5, TN_PLANS_MAX = 65536 };
 typedef struct tn_settings {
     tn_device_kind device;  /* TENSOR_DEVICE; TN_AUTO */
     int gpu;                /* of TENSOR_DEVICE=cuda:1; 0 */
+    const char *planned;    /* of TENSOR_DEVICE=cuda:h100, a GPU that is not there: "h100"; NULL */
     tn_mode mode;           /* TENSOR_MODE; TN_MODE_AUTO */
     tn_precision precision; /* TENSOR_PRECISION; TN_PRECISION_F32 */
     int threads;            /* TENSOR_THREADS; 0: not said */

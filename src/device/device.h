@@ -136,6 +136,7 @@ struct tn_device {
     char machine[128];       /* what distinguishes it from others in speed, threads apart */
     const char *folder;      /* where compiled kernels are kept between runs; NULL: nowhere */
     bool no_compiler;        /* set by a compile that failed because there is nothing to compile with */
+    bool runs_nothing;       /* it plans for a GPU that is not there: no time can be taken */
     bool lost;               /* it failed for good and refuses everything; `failure` says why */
     tn_device_stats stats;
     tn_errbuf failure; /* why the last call without an `err` failed; empty where it has nothing to say */
@@ -217,7 +218,8 @@ typedef struct tn_device_options {
     const char *cache_dir; /* NULL: TENSOR_CACHE, else $XDG_CACHE_HOME/libtensor, else ~/.cache/libtensor */
     tn_log_fn *log;
     void *log_user;
-    int gpu; /* CUDA: which of those that the process sees */
+    int gpu;             /* CUDA: which of those that the process sees */
+    const char *planned; /* CUDA: one that is not there, by name or file (cuda/planned.c); NULL: none */
 } tn_device_options;
 
 int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);

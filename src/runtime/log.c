@@ -193,7 +193,7 @@ const tn_step_log *tn_step_log_told(const tn_session *s)
 int tn_profile(tn_session *s, bool on)
 {
     if (!s) return TN_E_NULL;
-    s->explain->measure = on;
+    s->explain->measure = on && !s->device->runs_nothing;
     return TN_OK;
 }
 

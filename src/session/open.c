@@ -66,11 +66,11 @@ static bool pick(tn_options *o, const tn_settings *from)
     return true;
 }
 
-static int open_device(tn_session *s)
+static int open_device(tn_session *s, const char *planned)
 {
     tn_errbuf err = {""};
-    tn_device_options d = {s->options.threads, s->options.cache_dir, s->options.log, s->options.log_user,
-                           s->options.gpu};
+    tn_device_options d = {s->options.threads,  s->options.cache_dir, s->options.log,
+                           s->options.log_user, s->options.gpu,       planned};
     int status = TN_E_UNSUPPORTED;
     bool driver = false;
     switch (s->options.device) {
@@ -174,7 +174,8 @@ tn_session *tn_session_open(const tn_options *options)
     s->plans = tn_plan_cache_new(from.plans);
     const bool room = s->plans && look_on(s, &from);
     if (!room) tn_say(&o, TN_LOG_ERROR, "no memory for a session");
-    if (!room || tn_ranks_open(&o, from.comm_timeout, &s->ranks) || open_device(s) || !connect_ranks(s)) {
+    if (!room || tn_ranks_open(&o, from.comm_timeout, &s->ranks) ||
+        open_device(s, o.device == TN_CUDA ? from.planned : NULL) || !connect_ranks(s)) {
         if (s->device) s->device->close(s->device);
         tn_ranks_close(s);
         look_no_more(s);
@@ -184,6 +185,7 @@ tn_session *tn_session_open(const tn_options *options)
         return NULL;
     }
     s->graph.device = s->device;
+    if (s->device->runs_nothing) s->explain->measure = false;
     s->target = s->device->target;
     s->target.tf32 = o.precision == TN_PRECISION_TF32;
     s->graph.products = tn_products_of(o.precision);

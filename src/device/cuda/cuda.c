@@ -366,6 +366,7 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
 {
     *out = NULL;
     if (driver) *driver = false;
+    if (o->planned) return tn_cuda_open_planned(o->planned, out, err);
     tn_cuda *c = tn_calloc(1, sizeof *c);
     if (!c) return tn_err(err, TN_E_NOMEM, "out of memory");
     c->log = o->log;

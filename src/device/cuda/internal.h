@@ -103,6 +103,10 @@ void tn_cuda_note(tn_cuda *c, const char *name); /* it was launched: for the tex
 /* Waits for all that was launched. */
 int tn_cuda_wait(tn_cuda *c, tn_errbuf *err);
 
+/* ---- planned.c ---- */
+
+int tn_cuda_open_planned(const char *of, tn_device **out, tn_errbuf *err);
+
 /* ---- launch.c ---- */
 
 /* Launches over the given arguments; `name` must live as long as the device. `shared`: bytes of dynamic

@@ -1,0 +1,113 @@
+/* test_cuda_planned.c - a GPU that is not there (TENSOR_DEVICE=cuda:h100): steps are planned for it,
+ * explained, predicted and dumped, and nothing is run; which names and files there are. */
+#include <tensor_nn.h>
+
+#include "tests/folder.h"
+#include "tests/said.h"
+
+static tn_session *open_as(const char *device)
+{
+    setenv("TENSOR_DEVICE", device, 1);
+    tn_session *s = tn_open(.seed = 1, .log = hear);
+    unsetenv("TENSOR_DEVICE");
+    return s;
+}
+
+/* Two training steps of a small network; the text of its plan. */
+static void train(tn_session *s, char *text, size_t size)
+{
+    static const float image[4 * 8 * 8 * 3];
+    const int32_t label[4] = {0, 1, 2, 3};
+    tn_conv *c = tn_conv2d_new(s, "c", 3, 16, 3, .pad = 1);
+    tn_norm *n = tn_batch_norm_new(s, "n", 16);
+    tn_linear *l = tn_linear_new(s, "l", 16 * 64, 4);
+    tn_optim *o = tn_adamw(s, tn_all_params(s));
+    for (int i = 0; i < 3; i++) {
+        tn_step_begin(s);
+        tn_tensor *x = tn_from(s, image, TN_F32, TN_SHAPE(4, 8, 8, 3));
+        tn_tensor *h = tn_relu(tn_norm_forward(n, tn_conv2d_forward(c, x)));
+        h = tn_linear_forward(l, tn_flatten(tn_dropout(h, 0.5), 1));
+        tn_backward(tn_cross_entropy(h, tn_from(s, label, TN_I32, TN_SHAPE(4))));
+        tn_optim_step(o);
+        tn_step_end(s);
+    }
+    snprintf(text, size, "%s", tn_plan_text(s));
+}
+
+static void train_again(tn_session *s)
+{
+    tn_step_begin(s);
+    tn_backward(tn_sum(tn_exp(tn_param_at(s, 0)), TN_ALL, false));
+    tn_step_end(s);
+}
+
+TEST(steps_are_planned_for_it_and_run_nothing)
+{
+    char text[4000], line[300];
+    setenv("TENSOR_DUMP", base, 1);
+    setenv("TENSOR_DEBUG", "4", 1);
+    tn_session *s = open_as("cuda:h100");
+    unsetenv("TENSOR_DUMP");
+    unsetenv("TENSOR_DEBUG");
+    if (!s) fail_msg("%s", said);
+    assert_string_equal(tn_device_name(s), "cuda:h100");
+    train(s, text, sizeof text);
+    if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+    assert_non_null(strstr(text, "conv2d"));
+    assert_non_null(strstr(text, "adamw"));
+    snprintf(line, sizeof line, "grep -q __global__ '%s'/*", base);
+    assert_int_equal(system(line), 0);
+    tn_profile(s, true); /* of what does not run there is no time */
+    train_again(s);
+    PRINTED(told, f) tn_explain(s, f);
+    assert_non_null(strstr(told, "predicted ms\n"));
+    assert_null(strstr(told, "GB/s"));
+    free(told);
+
+    /* a value is none */
+    tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(2));
+    assert_true(isnan(tn_item(tn_sum(x, TN_ALL, false))));
+    assert_non_null(strstr(tn_error_text(s), "cuda:h100 is planned for and not there"));
+    tn_free(x);
+    tn_clear_error(s);
+    assert_int_equal(tn_close(s), 0);
+}
+
+TEST(names_and_files_tell_which)
+{
+    static const char numbers[] = "# a GPU\ncapability 86\nprocessors 82\nmax_threads 1536\nl1_bytes 102400\n"
+                                  "l2_bytes 6291456\nshared_bytes 49152\nshared_most 101376\n";
+    static const char *const names[] = {"cuda:a100", "cuda:h200", "CUDA:rtx4090"};
+    char text[4000], path[200];
+    for (int i = 0; i < 3; i++) {
+        tn_session *s = open_as(names[i]);
+        if (!s) fail_msg("%s", said);
+        train(s, text, sizeof text);
+        if (tn_error(s)) fail_msg("%s: %s", names[i], tn_error_text(s));
+        assert_int_equal(tn_close(s), 0);
+    }
+    for (int k = 0; k < 4;
+         k++) { /* whole; without its last line; a number out of range; a line that is none */
+        FILE *f = fopen(in_base("gpu"), "w");
+        fprintf(f, "%.*s%s", (int)strlen(numbers) - (k == 1 ? 19 : 0), numbers,
+                k == 2   ? "processors 0\n"
+                : k == 3 ? "warps 4\n"
+                         : "");
+        fclose(f);
+        snprintf(path, sizeof path, "cuda:%s", in_base("gpu"));
+        forget();
+        tn_session *s = open_as(path);
+        assert_true((s != NULL) == (k == 0));
+        if (s) train(s, text, sizeof text);
+        if (s) assert_int_equal(tn_close(s), 0);
+        const char *words = k == 1 ? "no line 'shared_most ..'" : k ? "line 9 is no number of a GPU" : "";
+        if (!strstr(said, words)) fail_msg("%s", said);
+    }
+    forget();
+    assert_null(open_as("cuda:x"));
+    assert_non_null(strstr(said, "'cuda:x' is no GPU"));
+    assert_null(open_as("cuda:/no/such/file"));
+    assert_non_null(strstr(said, "/no/such/file"));
+}
+
+RUN_TESTS(make_base, drop_base)
