@@ -41,6 +41,7 @@ static void note_kernels(const rprogram *p)
     for (int i = 0; i < PAIR; i++) {
         tn_session *s = open_one(subject_device(), i ? TN_EAGER : TN_FUSED, p);
         s->device->compile = ahead_note;
+        s->device->ready = NULL;
         s->device->launch = ahead_launch;
         s->device->gemm = ahead_gemm;
         s->device->download = ahead_download;
