@@ -129,7 +129,12 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
         memcpy(own, buf, sizeof own);
         if (split) own[forward] = parts;
         dim[32] = tile[pass].splits;
-        const tn_args a = {own, dim, scalar, &fault, pass ? n : forward + split, pass || split ? 33 : 20};
+        const tn_args a = {.buf = own,
+                           .dim = dim,
+                           .scalar = scalar,
+                           .fault = &fault,
+                           .n_buf = pass ? n : forward + split,
+                           .n_dim = pass || split ? 33 : 20};
         const tn_grid g = {tile[pass].blocks, 1, 0, 0, tile[pass].threads, tile[pass].shared};
         status = dev->launch(dev, k[pass], &a, &g, &err);
     }
