@@ -356,6 +356,35 @@ TEST(borders_cut_loops_anywhere)
     }
 }
 
+/* Thirty parts of each kind, some of them computed on, along an axis outside of the loop's or the loop's own.
+ */
+static int join_axis;
+static int joins_thirty(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+{
+    tn_tensor *part[30];
+    for (int i = 0; i < 30; i++) {
+        tn_tensor *x = tn_mk_slice1(in[i & 1], join_axis, i % 3, 1, 1 + i % 2);
+        part[i] = i % 5 ? x : op1(TN_OP_neg, x);
+    }
+    root[0] = tn_mk_concat(g, 30, part, join_axis);
+    return 1;
+}
+
+TEST(each_of_many_parts_has_its_own_loop)
+{
+    const rig_case c = {
+        2, {{TN_F32, 3, {4, 5, 40}, -1, 1}, {TN_F32, 3, {4, 5, 40}, -1, 1}}, joins_thirty, 0, 0};
+    for (join_axis = 0; join_axis < 3; join_axis++) {
+        rig_check(&c);
+        tn_session *s = rig_open(TN_CPU);
+        tn_plan *p = rig_plan(s, &c);
+        assert_int_equal(p->n_step, 1);
+        assert_null(strstr(p->step[0].source.text, "inside")); /* nothing is tested for each element */
+        tn_plan_free(p);
+        tn_close(s);
+    }
+}
+
 /* ---- library steps ---- */
 
 static int products(tn_graph *g, tn_tensor *const *in, tn_tensor **root)

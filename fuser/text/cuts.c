@@ -55,18 +55,75 @@ static void add_cut(fu_cuts *c, int64_t at)
     c->at[k] = at;
 }
 
+/* What test `id` comes to in stretch c, as fu_known. */
+static int known(const fu_prog *p, const fu_cuts *c, int id)
+{
+    const fu_value *v = &p->value[id];
+    int64_t from, to;
+    if (v->kind == FU_OP && v->op == TN_OP_logical_and && v->from == TN_BOOL) {
+        const int x = known(p, c, v->arg[0]), y = known(p, c, v->arg[1]);
+        return x == 0 || y == 0 ? 0 : x == 1 && y == 1 ? 1 : -1;
+    }
+    if (stretch(p, v, &from, &to) != c->atom) return -1;
+    if (from <= c->from && c->to <= to) return 1;
+    return to <= c->from || c->to <= from ? 0 : -1;
+}
+
+static int settled(const fu_prog *p, const fu_cuts *c, int id)
+{
+    const fu_value *v = &p->value[id];
+    if (v->kind == FU_LOAD && v->n_arg && !known(p, c, v->arg[0])) return settled(p, c, v->arg[1]);
+    if (v->kind != FU_OP || v->op != TN_OP_logical_and || v->from != TN_BOOL) return id;
+    return known(p, c, v->arg[0]) == 1 ? v->arg[1] : known(p, c, v->arg[1]) == 1 ? v->arg[0] : id;
+}
+
+/* How many values the nest of stretch c computes; operands have lower numbers than what is made of them. */
+static int computed(const fu_prog *p, const fu_cuts *c)
+{
+    bool asked[FU_MAX_VALUES] = {false};
+    int n = 0;
+    for (int k = 0; k < p->n_store; k++) {
+        const fu_store *s = &p->store[k];
+        const int stored = s->mask < 0 ? 1 : known(p, c, s->mask);
+        if (stored) asked[settled(p, c, s->value)] = true;
+        if (stored < 0) asked[s->mask] = true;
+    }
+    for (int i = p->n_value - 1; i >= 0; i--) {
+        const fu_value *v = &p->value[i];
+        if (!asked[i]) continue;
+        const int chosen = v->kind == FU_OP && v->op == TN_OP_where ? known(p, c, v->arg[0]) : -1;
+        for (int k = 0; k < v->n_arg; k++)
+            if (chosen < 0 || k == 2 - chosen) asked[settled(p, c, v->arg[k])] = true;
+        n++;
+    }
+    return n;
+}
+
+/* The k-th stretch becomes the one being written. */
+void fu_go_to_cut(const fu_prog *p, fu_cuts *c, int k)
+{
+    c->from = k ? c->at[k - 1] : 0;
+    c->to = k == c->n ? p->extent[c->atom] : c->at[k];
+}
+
 /* The cuts along one atom; false: none, or so many that the text would be long. */
 static bool cut_along(const fu_prog *p, int atom, fu_cuts *c)
 {
     enum { LONG = 600 };
     int64_t from, to;
+    int values = 0;
     *c = (fu_cuts){.atom = atom};
     for (int i = 0; i < p->n_value && c->n <= FU_MAX_CUTS; i++) {
         if (stretch(p, &p->value[i], &from, &to) != atom) continue;
         if (from > 0 && from < p->extent[atom]) add_cut(c, from);
         if (to > 0 && to < p->extent[atom] && c->n <= FU_MAX_CUTS) add_cut(c, to);
     }
-    return c->n && c->n <= FU_MAX_CUTS && (c->n + 1) * p->n_value <= LONG;
+    if (!c->n || c->n > FU_MAX_CUTS) return false;
+    for (int k = 0; k <= c->n && values <= LONG; k++) {
+        fu_go_to_cut(p, c, k);
+        values += computed(p, c);
+    }
+    return values <= LONG;
 }
 
 bool fu_find_cuts(const fu_prog *p, fu_cuts *c)
@@ -94,25 +151,12 @@ bool fu_find_cuts(const fu_prog *p, fu_cuts *c)
 
 int fu_known(const fu_em *e, int id)
 {
-    const fu_value *v = &e->p->value[id];
-    int64_t from, to;
-    if (!e->cut) return -1;
-    if (v->kind == FU_OP && v->op == TN_OP_logical_and && v->from == TN_BOOL) {
-        const int x = fu_known(e, v->arg[0]), y = fu_known(e, v->arg[1]);
-        return x == 0 || y == 0 ? 0 : x == 1 && y == 1 ? 1 : -1;
-    }
-    if (stretch(e->p, v, &from, &to) != e->cut->atom) return -1;
-    if (from <= e->cut->from && e->cut->to <= to) return 1;
-    return to <= e->cut->from || e->cut->to <= from ? 0 : -1;
+    return e->cut ? known(e->p, e->cut, id) : -1;
 }
 
 int fu_settled(const fu_em *e, int id)
 {
-    const fu_value *v = &e->p->value[id];
-    if (!e->cut) return id;
-    if (v->kind == FU_LOAD && v->n_arg && !fu_known(e, v->arg[0])) return v->arg[1];
-    if (v->kind != FU_OP || v->op != TN_OP_logical_and || v->from != TN_BOOL) return id;
-    return fu_known(e, v->arg[0]) == 1 ? v->arg[1] : fu_known(e, v->arg[1]) == 1 ? v->arg[0] : id;
+    return e->cut ? settled(e->p, e->cut, id) : id;
 }
 
 bool fu_never(const fu_em *e, const fu_store *s)

@@ -89,13 +89,14 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);
 const fu_value *fu_find_picked(fu_em *e);
 
 /* ---- cuts.c ---- */
-enum { FU_MAX_CUTS = 8 };
+enum { FU_MAX_CUTS = 2 * FU_MAX_JOINED };
 /* Where a nest is cut: along one atom, at n places, in order. [from, to) is the stretch being written. */
 typedef struct fu_cuts {
     int atom, n;
     int64_t at[FU_MAX_CUTS + 1], from, to;
 } fu_cuts;
 bool fu_find_cuts(const fu_prog *p, fu_cuts *c); /* false: none */
+void fu_go_to_cut(const fu_prog *p, fu_cuts *c, int k);
 
 /* ---- spread.c ---- */
 void fu_declare_least(fu_em *e, const fu_value *v);

@@ -102,8 +102,7 @@ static void write_cut(fu_em *e, const fu_range *r, fu_cuts *cut)
     if (along && e->p->tile) fu_hoist(e, 0, false);
     for (int k = 0; k <= cut->n; k++) {
         const bool last = k == cut->n;
-        cut->from = k ? cut->at[k - 1] : 0;
-        cut->to = last ? e->p->extent[cut->atom] : cut->at[k];
+        fu_go_to_cut(e->p, cut, k);
         e->cut = cut;
         if (along) {
             write_between(e, r, cut, last);
