@@ -68,7 +68,8 @@ bool tn_again(tn_graph *g, const tn_tensor *last)
         if (n->call && (g->call == open || g->call->of != n->call)) {
             tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
             if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
-            *c = (tn_call){.name = n->call->name, .backward = true, .of = n->call, .first = g->n_nodes};
+            *c = (tn_call){
+                .name = n->call->name, .backward = true, .again = true, .of = n->call, .first = g->n_nodes};
             g->call = c;
         }
         ok = make(g, n);

@@ -244,6 +244,7 @@ static inline int args_finish(struct args *a, tn_session *s)
     const bool save = a->save && (a->step || !interrupted());
     if (save && !tn_error(s)) tn_save(s, a->save);
     if (a->report && !tn_error(s)) tn_report(s, a->report);
+    if (!a->quiet && !tn_error(s)) tn_curves(s, stderr);
     if (a->log_file && fclose(a->log_file)) {
         fprintf(stderr, "%s: %s cannot be written\n", a->program, a->log);
         failed = 1;

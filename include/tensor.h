@@ -209,8 +209,9 @@ typedef struct tn_options {
                               0: any number. As much of forward as is needed for it is computed a second time for
                               backward, as between tn_checkpoint_begin and its end: the same training, but for the
                               order of sums, which may differ in a resumed run, too. The first steps may take more,
-                              until it is known how much that is. Fused steps on a CPU or GPU; a budget that cannot be
-                              met is told once, as a warning */
+                              until it is known how much that is. Fused steps on a CPU or GPU; where a budget cannot be
+                              met, the choice that takes least is kept to, no more than without, which a warning says
+                              once. tn_explain tells what was reached */
 } tn_options;
 
 /* A new session, or NULL (the reason goes to the log). Close it with tn_close. */

@@ -46,6 +46,7 @@
 #define tn_assign_rows(...) tn_assign_rows_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_param_slab(...) tn_param_slab_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_curve_point(...) tn_curve_point_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_curves(...) tn_curves_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_explain(...) tn_explain_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_report(...) tn_report_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_graphviz(...) tn_graphviz_at(__VA_ARGS__, __FILE__, __LINE__)

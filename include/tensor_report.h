@@ -49,7 +49,8 @@ TN_API const char *tn_plan_text(tn_session *s);
 /* The same at length, for reading: per group, forward beside backward, calls, the layers whose parameters they
  * read (what stands before the last point of a name), lines of the program, kernels and bytes before and after,
  * the milliseconds that the target profile predicts (tn_profile_name), and with tn_profile those measured and the
- * share of the bandwidth of a copy (measured then, which takes up to a second); what forward keeps for backward;
+ * share of the bandwidth of a copy (measured then, which takes up to a second); what forward keeps for backward, what is
+ * computed again and in which time, by the share in its kernel that the arithmetic has, and the first kernel that needs it;
  * why groups end where they do, what would help and what it would save, values of less than 1 % of the step's
  * bytes as one line; which line cut the step into segments; what the step's end computed though nothing uses it.
  * 0, TN_E_NULL or TN_E_NOMEM. */
@@ -60,11 +61,14 @@ TN_FUNCTION(int, explain, tn_session *s, FILE *out);
  * in the session. */
 TN_FUNCTION(int, report, tn_session *s, const char *path);
 
-/* A point of the curve of this name, a loss or an accuracy, at the step that runs or has just ended: tn_explain tells
- * where the curve came from and got to, tn_report draws it. tn_progress adds one of each value that it shows. However
+/* A point of the curve of this name, a loss or an accuracy, at the step that runs or has just ended: tn_curves draws
+ * it, tn_explain too, tn_report as a picture. tn_progress adds one of each value that it shows. However
  * many there are, little is kept: 256 means of neighbours. A value that is not finite is counted, and left out. Names
  * differ in their first 31 bytes. 0, TN_E_NULL or TN_E_NOMEM. */
 TN_FUNCTION(int, curve_point, tn_session *s, const char *name, double value);
+/* Draws the curves in characters, 66 columns wide: for the terminal, as a training ends. 0, TN_E_NULL, TN_E_NOMEM or
+ * TN_E_IO. */
+TN_FUNCTION(int, curves, tn_session *s, FILE *out);
 
 /* The graph of the step for Graphviz (dot -Tsvg), groups as boxes. */
 TN_FUNCTION(int, graphviz, tn_session *s, FILE *out);

@@ -2,6 +2,7 @@
  * running statistics included, from less memory. Start with the_same_bits.
  */
 #include "tests/rig.h"
+#include "tests/said.h"
 
 enum { STEPS = 4, LAYERS = 3, BATCH = 4, TIME = 32, WIDTH = 32 };
 
@@ -164,11 +165,46 @@ TEST(within_a_budget)
                 if (want != got && !order) fail_msg("another training: %.17g, not %.17g", b, a);
                 assert_true(warned <= 1);
                 if (!warned && taken > w.budget) fail_msg("over, and nothing is said of it");
+                if (taken > all * 1.0001) fail_msg("more than without a budget");
                 if (share[i] > 1 && taken != all) fail_msg("there is room, and it is not used");
                 if (kind == BLOCKS && k == 0 && share[i] >= .5) assert_true(taken <= w.budget && !warned);
                 if (share[i] < .1) assert_true(warned == 1);
             }
         }
+}
+
+/* What is computed again is told with who needs it and what it costs, and what became of a budget. */
+TEST(told)
+{
+    for (int again = 0; again < 2; again++) {
+        tn_session *s = tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .log = quiet,
+                                .memory_budget = again ? 0 : 1000);
+        model m = {.opt = NULL};
+        make(s, &m, BLOCKS);
+        double seen = 0;
+        for (int step = 0; step < 5; step++) {
+            tn_step_begin(s);
+            tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(BATCH, TIME, WIDTH));
+            tn_tensor *h = forward(s, &m, BLOCKS, &(way){.again = again}, x, &seen);
+            tn_backward(tn_mean(tn_square(tn_linear_forward(m.out, h)), TN_ALL, false));
+            tn_optim_step(m.opt);
+            tn_step_end(s);
+        }
+        PRINTED(text, f) assert_int_equal(tn_explain(s, f), 0);
+        const char *row = strstr(text, "computed again  a result of gelu at ");
+        double ms = 0, all = 0;
+        char kernel[64];
+        if (!row || sscanf(strstr(row, ", for "), ", for %63[^:]: %lf ms", kernel, &ms) != 2)
+            fail_msg("no row of the gelu that is computed again:\n%s", text);
+        assert_non_null(strstr(text, "MB computed again (predicted "));
+        assert_int_equal(sscanf(strstr(text, "(predicted "), "(predicted %lf ms)", &all), 1);
+        assert_true(ms > 0 && ms < all && strstr(text, kernel) < row);
+        assert_non_null(strstr(text, "affine again"));
+        assert_true(again == !strstr(text, "of the memory budget of 0.00 MB the arena takes "));
+        assert_true(again == !strstr(text, " parts of forward computed again; it cannot be met\n"));
+        free(text);
+        close_clean(s);
+    }
 }
 
 /* Steps with checkpoints are replayed, and draw anew each time. */

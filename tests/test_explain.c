@@ -314,6 +314,13 @@ TEST(curves_are_told)
         has(explained(s), words);
         snprintf(words, sizeof words, "lowest -3 at step %d, 1 values were not finite", n / 2 + 1);
         has(explained(s), words);
+        PRINTED(drawn, f) assert_int_equal(tn_curves(s, f), 0); /* two of 7 rows each, none wider than 67 */
+        int rows = 0;
+        for (const char *at = drawn; (at = strstr(at, "\n  |")); at++, rows++)
+            assert_true(strcspn(at + 1, "\n") <= 67);
+        assert_int_equal(rows, n > 2 ? 14 : 0);
+        assert_int_equal(count(drawn, drawn + strlen(drawn), '*'), n > 2 ? 2 * (n < 64 ? n : 64) : 0);
+        free(drawn);
         snprintf(path, sizeof path, "%s/%d.json", dir, n);
         assert_int_equal(tn_report(s, path), 0);
         const char *value = strstr(read_file(path), "\"curves\":[{\"name\":\"loss\",\"step\":[");
@@ -355,6 +362,9 @@ TEST(reports_are_whole_files)
     has(html, "<td>update<td>adamw");
     has(html, "<b>norm</b>");
     has(html, "<pre>");
+    has(html, "<h2>Graph</h2>");
+    has(html, "<title>z, 0.524 MB</title></path>");
+    has(html, "layer_norm + gelu \302\267 norm</text>");
     int lists = 0, tables = 0;
     for (const char *p = html; (p = strstr(p, "<details")); p++) lists++;
     for (const char *p = html; (p = strstr(p, "</details>")); p++) lists--;

@@ -243,7 +243,8 @@ struct tn_call {
     const char *file;
     int line;
     uint32_t first; /* id of its first node */
-    bool backward;  /* made by the gradient walk, for the call `of` */
+    bool backward;  /* made by the gradient walk, for the call `of`: */
+    bool again;     /* not its gradient, but what a checkpoint did not keep of it */
     tn_call *of;
     uint32_t mark; /* scratch of notes; where it is theirs, */
     int index;     /* where it stands in the list that is being made */

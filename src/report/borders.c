@@ -15,22 +15,43 @@ static int64_t bytes_held(const tn_note_value *v)
     return v->held * (int64_t)tn_dtype_size(v->dtype);
 }
 
-static void ledger_add(tn_making *m, const tn_note *n, int slot, const char *how)
+/* What becomes of a value, and of it who needs it: the first such launch, NULL for none. */
+typedef struct fate {
+    const tn_launch *reader;
+    double ms; /* predicted, of computing it again */
+    uint8_t how;
+} fate;
+enum { KEPT = 1, AGAIN = 2, NEVER = 4 };
+
+static void becomes(fate *f, uint8_t how, const tn_launch *reader)
+{
+    f->how |= how;
+    if (!f->reader) f->reader = reader;
+}
+
+static void ledger_add(tn_making *m, const tn_note *n, int slot, const char *how, const fate *f)
 {
     tn_view *v = m->v;
     char name[160];
-    int64_t bytes = bytes_held(&n->value[slot]);
     tn_note_name(n, slot, name, sizeof name);
     char *copy = tn_arena_strdup(&v->arena, name);
     m->failed = m->failed || !copy;
-    if (copy) v->kept[v->n_kept++] = (tn_kept){copy, how, bytes, 1};
+    if (!copy) return;
+    v->kept[v->n_kept++] = (tn_kept){.name = copy,
+                                     .how = how,
+                                     .reader = f->reader ? f->reader->of->name : "",
+                                     .bytes = bytes_held(&n->value[slot]),
+                                     .ms = f->ms,
+                                     .n = 1};
+    v->again_ms += f->ms;
 }
 
 static int by_name(const void *a, const void *b)
 {
     const tn_kept *x = a, *y = b;
     int c = strcmp(x->name, y->name);
-    return c ? c : strcmp(x->how, y->how);
+    if (!c) c = strcmp(x->how, y->how);
+    return c ? c : strcmp(x->reader, y->reader);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -47,6 +68,48 @@ static bool forward_value(const tn_note *n, int slot)
                             : slot < n->n_value && n->value[slot].kept && !(c && c->backward);
 }
 
+/* Instructions that a launch spends on a node, about. */
+static double weight_of(const tn_launch *l, int node)
+{
+    const tn_note_value *v = &l->note->value[node];
+    const tn_kind kind = tn_op_get(v->op)->kind;
+    if (kind == TN_KIND_GEMM || kind == TN_KIND_CONV || kind == TN_KIND_ATTENTION) return l->of->flops / 2;
+    if (kind == TN_KIND_ELTWISE) return (double)v->numel * tn_op_get(v->op)->work;
+    double most = (double)v->numel;
+    for (int k = 0; k < v->n_in; k++) most = (double)v->read[k] > most ? (double)v->read[k] : most;
+    return most;
+}
+
+/* The node's share of the time that is predicted for a launch which computes it. */
+static double share_ms(const tn_launch *l, int node)
+{
+    double all = 0;
+    for (int i = 0; i < l->of->n_nodes; i++) all += weight_of(l, tn_launch_node(l, i));
+    return all > 0 ? l->of->predicted_ms * weight_of(l, node) / all : 0;
+}
+
+static void find_fates(const tn_making *m, int r, fate *f)
+{
+    const tn_note *n = m->v->log->run[r].plan->note;
+    const tn_launch *l = &m->v->launch[m->first[r]], *end = l + m->v->log->run[r].plan->n_step;
+    for (int i = 0; i < n->n_node; i++)
+        if (m->trait[r][i] & TN_TRAIT_REPEATED) f[i].how |= AGAIN;
+    for (; l < end; l++)
+        for (int i = 0; i < l->of->n_nodes && !l->again; i++) {
+            const int at = tn_launch_node(l, i);
+            const tn_note_call *c = tn_note_call_of(n, at);
+            const tn_note_value *v = &n->value[at];
+            const bool anew = l->way == TN_WAY_BACKWARD && v->step != l->step && forward_value(n, at);
+            if (anew || (c && c->again) || (v->step == l->step && f[at].how & AGAIN)) {
+                becomes(&f[at], AGAIN, l);
+                f[at].ms += share_ms(l, at);
+            }
+            for (int k = 0; l->way == TN_WAY_BOTH && c && c->backward && k < v->n_in; k++)
+                if (v->in[k] < n->n_node && n->value[v->in[k]].step == l->step && forward_value(n, v->in[k]))
+                    becomes(&f[v->in[k]], NEVER, l);
+        }
+}
+
 /* Finds out what becomes of each forward value that the backward launches of segment r need: it is kept in
  * memory, computed again, or never stored as one kernel does both passes. */
 void tn_view_ledger(tn_making *m, int r)
@@ -55,47 +118,34 @@ void tn_view_ledger(tn_making *m, int r)
     const tn_plan *p = m->v->log->run[r].plan;
     const tn_launch *l = &m->v->launch[m->first[r]];
     uint8_t *how = m->how[r] = tn_view_take(m, (size_t)n->n_value, 1);
+    fate *f = tn_view_take(m, (size_t)n->n_value, sizeof *f);
     if (m->failed) return;
-    enum { KEPT = 1, AGAIN = 2, NEVER = 4 };
-    for (int i = 0; i < n->n_node; i++)
-        if (m->trait[r][i] & TN_TRAIT_REPEATED) how[i] |= AGAIN;
-    for (int s = 0; s < p->n_step; s++) {
-        if (l[s].way == TN_WAY_BACKWARD) {
-            for (int b = 0; b < p->step[s].n_buf - p->step[s].n_out; b++) {
-                int slot = p->step[s].buf[b];
-                if (slot >= 0 && slot < n->n_value && forward_value(n, slot))
-                    how[n->value[slot].memory] |= KEPT;
-            }
-            for (int i = 0; i < p->step[s].n_nodes; i++) {
-                int at = tn_launch_node(&l[s], i);
-                if (n->value[at].step != s && forward_value(n, at)) how[at] |= AGAIN;
-            }
-        } else if (l[s].way == TN_WAY_BOTH)
-            for (int i = 0; i < p->step[s].n_nodes; i++) {
-                const tn_note_call *c = tn_note_call_of(n, tn_launch_node(&l[s], i));
-                const tn_note_value *v = &n->value[tn_launch_node(&l[s], i)];
-                for (int k = 0; c && c->backward && k < v->n_in; k++)
-                    if (v->in[k] < n->n_node && n->value[v->in[k]].step == s && forward_value(n, v->in[k]))
-                        how[v->in[k]] |= NEVER;
-            }
-    }
+    find_fates(m, r, f);
+    for (int s = 0; s < p->n_step; s++)
+        for (int b = 0; l[s].way == TN_WAY_BACKWARD && b < p->step[s].n_buf - p->step[s].n_out; b++) {
+            int slot = p->step[s].buf[b];
+            if (slot >= 0 && slot < n->n_value && forward_value(n, slot))
+                becomes(&f[n->value[slot].memory], KEPT, &l[s]);
+        }
     for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].slot < n->n_node) how[p->value[i].slot] &= (uint8_t)~NEVER;
+        if (p->value[i].slot < n->n_node) f[p->value[i].slot].how &= (uint8_t)~NEVER;
     for (int i = 0; i < n->n_value; i++) {
         int64_t bytes = bytes_held(&n->value[i]);
+        how[i] = f[i].how;
         for (int q = 0, at; how[i] == KEPT; q++) { /* once, in however many segments it is read */
             if ((at = tn_same_value(m, r, i, &q, false)) < 0) break;
             if (m->how[q][m->v->log->run[q].plan->note->value[at].memory] & KEPT) how[i] = 0;
         }
         if (how[i] & AGAIN && (i >= n->n_node || m->trait[r][i] & TN_TRAIT_REPEATED || !(how[i] & KEPT))) {
             m->v->again_bytes += bytes;
-            ledger_add(m, n, i, "computed again");
+            ledger_add(m, n, i, "computed again", &f[i]);
         } else if (how[i] & KEPT) {
             m->v->kept_bytes += bytes;
-            ledger_add(m, n, i, "kept");
+            f[i].ms = 0;
+            ledger_add(m, n, i, "kept", &f[i]);
         } else if (how[i] & NEVER) {
             m->v->never_bytes += bytes;
-            ledger_add(m, n, i, "never stored");
+            ledger_add(m, n, i, "never stored", &f[i]);
         }
     }
 }
@@ -107,7 +157,7 @@ static char *call_text(tn_making *m, const tn_note *n, int node)
     tn_growing t = {0};
     const tn_note_call *c = tn_note_call_of(n, node);
     if (c && c->backward && c->of >= 0)
-        tn_put(&t, "gradient of %s", TN_NOTE_WHERE(&n->call[c->of]));
+        tn_put(&t, c->again ? "%s, again" : "gradient of %s", TN_NOTE_WHERE(&n->call[c->of]));
     else
         tn_put(&t, "%s", c ? TN_NOTE_WHERE(c) : tn_op_get(n->value[node].op)->name);
     return tn_view_text(m, &t);
@@ -234,6 +284,7 @@ void tn_view_unread(tn_making *m)
 static void add_kept(tn_kept *to, const tn_kept *x)
 {
     to->bytes += x->bytes;
+    to->ms += x->ms;
     to->n++;
 }
 

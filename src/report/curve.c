@@ -1,6 +1,6 @@
-/* curve.c - the curves of a training, such as its loss: points that the program tells, as the report draws
- * them. However many there are, a curve holds a bounded number of means of as many neighbours. Start with
- * tn_curve_point.
+/* curve.c - the curves of a training, such as its loss: points that the program tells, as the report and a
+ * terminal draw them. However many there are, a curve holds a bounded number of means of as many neighbours.
+ * Start with tn_curve_point.
  */
 #include "view.h"
 
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { POINTS = 256, NAME = 32, WIDTH = 600, HEIGHT = 160 };
+enum { POINTS = 256, NAME = 32, WIDTH = 600, HEIGHT = 160, COLUMNS = 64, ROWS = 7 };
 
 typedef struct curve {
     struct curve *next;
@@ -109,14 +109,59 @@ static void put_words(const curve *c, tn_growing *t)
     if (c->left_out) tn_put(t, ", %llu values were not finite", (unsigned long long)c->left_out);
 }
 
+/* How high v lies between the curve's least mean, 0, and its largest, 1. */
+static double height_of(const curve *c, double v)
+{
+    double low = c->value[0], high = low;
+    for (int i = 1; i < c->n; i++) {
+        low = fmin(low, c->value[i]);
+        high = fmax(high, c->value[i]);
+    }
+    return high > low ? (v - low) / (high - low) : .5;
+}
+
+/* In characters that every terminal has: a column is the mean of the points that fall into it. */
+static void put_plot(const curve *c, tn_growing *t)
+{
+    char line[ROWS][COLUMNS + 1];
+    const int columns = c->n < COLUMNS ? c->n : COLUMNS;
+    memset(line, ' ', sizeof line);
+    for (int i = 0; i < columns; i++) {
+        const int from = i * c->n / columns, to = (i + 1) * c->n / columns;
+        double sum = 0;
+        for (int k = from; k < to; k++) sum += c->value[k];
+        line[(int)lrint((1 - height_of(c, sum / (to - from))) * (ROWS - 1))][i] = '*';
+    }
+    for (int r = 0; r < ROWS; r++) {
+        int length = columns;
+        while (length && line[r][length - 1] == ' ') length--;
+        tn_put(t, "  |%.*s\n", length, line[r]);
+    }
+}
+
 void tn_curves_text(tn_session *s, tn_growing *t)
 {
     for (const curve *c = first_of(s); c; c = c->next) {
         tn_put(t, "curve %s: ", c->name);
         put_words(c, t);
         tn_put(t, "\n");
+        if (c->n > 2) put_plot(c, t);
     }
 }
+
+int tn_curves(tn_session *s, FILE *out)
+{
+    if (!s) return TN_E_NULL;
+    if (!out) return tn_fail(s, TN_E_NULL, "curves", "out is NULL");
+    tn_growing t = {0};
+    tn_curves_text(s, &t);
+    int status = t.failed ? TN_E_NOMEM : TN_OK;
+    if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
+    tn_growing_free(&t);
+    return status;
+}
+
+TN_PLACED(int, curves, s, (s, out), tn_session *s, FILE *out)
 
 void tn_curves_json(tn_session *s, tn_growing *t, void (*put_string)(tn_growing *, const char *))
 {
@@ -135,17 +180,12 @@ void tn_curves_json(tn_session *s, tn_growing *t, void (*put_string)(tn_growing 
 
 static void put_line(const curve *c, tn_growing *t)
 {
-    double low = c->value[0], high = low;
     const double from = c->step[0], over = c->step[c->n - 1] - from;
-    for (int i = 1; i < c->n; i++) {
-        low = fmin(low, c->value[i]);
-        high = fmax(high, c->value[i]);
-    }
     tn_put(t, "<svg viewBox='0 0 %d %d' width='100%%' style='max-width:%dpx'>", WIDTH, HEIGHT + 20, WIDTH);
     tn_put(t, "<polyline fill=none stroke='#4878a8' stroke-width=2 points='");
     for (int i = 0; i < c->n; i++)
         tn_put(t, "%.1f,%.1f ", over > 0 ? (c->step[i] - from) / over * WIDTH : 0,
-               high > low ? 4 + (high - c->value[i]) / (high - low) * (HEIGHT - 8) : HEIGHT / 2.);
+               4 + (1 - height_of(c, c->value[i])) * (HEIGHT - 8));
     tn_put(t, "'/><text x=0 y=%d>step %.0f</text><text x=%d y=%d text-anchor=end>step %.0f</text></svg>\n",
            HEIGHT + 16, from, WIDTH, HEIGHT + 16, c->step[c->n - 1]);
 }

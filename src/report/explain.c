@@ -161,6 +161,17 @@ static void put_session(tn_session *s, tn_growing *t)
     tn_curves_text(s, t);
 }
 
+static void put_budget(const tn_session *s, const tn_view *v, tn_growing *t)
+{
+    if (!s->budget.bytes || !v->log->backward) return;
+    tn_put(t, "  of the memory budget of %.2f MB the arena takes %.2f MB", (double)s->budget.bytes * 1e-6,
+           (double)v->arena_bytes * 1e-6);
+    if (s->budget.again)
+        tn_put(t, ", with the first %d of %d parts of forward computed again", s->budget.again,
+               s->budget.parts);
+    tn_put(t, (int64_t)v->arena_bytes > s->budget.bytes ? "; it cannot be met\n" : "\n");
+}
+
 static void put_time(const tn_view *v, tn_growing *t, const tn_sums *s)
 {
     if (s->ms < 0 || !s->kernels) return;
@@ -220,12 +231,16 @@ static void put_row(const tn_session *s, const tn_view *v, tn_growing *t, int ro
 static void put_ledger(const tn_view *v, tn_growing *t)
 {
     tn_put(t,
-           "\nwhat forward does for backward: %.2f MB kept, %.2f MB computed again, %.2f MB never stored\n",
-           mb(v->kept_bytes), mb(v->again_bytes), mb(v->never_bytes));
+           "\nwhat forward does for backward: %.2f MB kept, %.2f MB computed again (predicted %.3f ms), "
+           "%.2f MB never stored\n",
+           mb(v->kept_bytes), mb(v->again_bytes), v->again_ms, mb(v->never_bytes));
     for (int i = 0; i < v->n_kept; i++) {
         const tn_kept *k = &v->kept[i];
         tn_put(t, "  %10.3f MB  %-14s  %s", mb(k->bytes), k->how, k->name);
-        tn_put(t, k->n > 1 ? " (%d values)\n" : "\n", k->n);
+        if (k->n > 1) tn_put(t, " (%d values)", k->n);
+        if (k->reader[0]) tn_put(t, ", for %s", k->reader);
+        if (k->ms > 0) tn_put(t, ": %.3f ms", k->ms);
+        tn_put(t, "\n");
     }
 }
 
@@ -263,6 +278,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
         if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
     tn_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
+    put_budget(s, v, t);
     put_simplified(v, "  ", t);
     for (int i = 0; i < v->n_break; i++) tn_put(t, "cut into segments: %s\n", v->breaks[i]);
     if (v->unread) tn_put(t, "computed and used nowhere: %s\n", v->unread);

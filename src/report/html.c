@@ -1,5 +1,5 @@
 /* html.c - the report to look at: one page that needs nothing beside itself. A summary, the roofline
- * (measured launches only), the groups, the ledger, the boundaries. Start with tn_report_html.
+ * (measured launches only), the groups, the graph, the ledger, the boundaries. Start with tn_report_html.
  */
 #include "view.h"
 #include "../core/print.h"
@@ -17,7 +17,7 @@ static const char style[] =
     ".tiles{display:flex;flex-wrap:wrap;gap:1em}.tile{border:1px solid #ddd;border-radius:6px;padding:.6em "
     "1em}"
     ".tile b{display:block;font-size:1.35em}.bar{background:#4878a8;height:.6em;border-radius:2px}"
-    ".w{overflow-x:auto}details{display:inline}details[open]{display:block}summary{cursor:pointer}"
+    ".w{overflow-x:auto}.g{max-height:40em}details{display:inline}details[open]{display:block}summary{cursor:pointer}"
     "pre{font:12px/1.4 ui-monospace,monospace;max-height:30em;overflow:auto}"
     "@media(max-width:40em){body{margin:1em auto;padding:0 .5em}th,td{padding:.2em .3em}}"
     "svg text{font:12px system-ui,sans-serif;fill:#444}"
@@ -230,14 +230,15 @@ static void put_groups(const tn_view *v, tn_growing *t)
 
 static void put_ledger(const tn_view *v, tn_growing *t)
 {
-    tn_put(t, "<h2>What forward does for backward</h2>\n<div class=w><table><tr><th>value<th>how<th "
-              "class=n>values<th "
-              "class=n>MB</tr>\n");
+    tn_put(t, "<h2>What forward does for backward</h2>\n<div class=w><table><tr><th>value<th>how<th>for"
+              "<th class=n>values<th class=n>MB<th class=n>ms predicted</tr>\n");
     for (int i = 0; i < v->n_kept; i++) {
         tn_put(t, "<tr><td>");
         put_escaped(t, v->kept[i].name);
-        tn_put(t, "<td>%s<td class=n>%d<td class=n>%.3f</tr>\n", v->kept[i].how, v->kept[i].n,
-               mb(v->kept[i].bytes));
+        tn_put(t, "<td>%s<td class=k>%s<td class=n>%d<td class=n>%.3f<td class=n>", v->kept[i].how,
+               v->kept[i].reader, v->kept[i].n, mb(v->kept[i].bytes));
+        if (v->kept[i].ms > 0) tn_put(t, "%.3f", v->kept[i].ms);
+        tn_put(t, "</tr>\n");
     }
     tn_put(t, "</table></div>\n");
 }
@@ -287,6 +288,7 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
     put_summary(v, t);
     put_roofline(v, t);
     put_groups(v, t);
+    tn_drawn_html(v, t, put_escaped);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
     tn_put(t, "</html>\n");

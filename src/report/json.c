@@ -94,7 +94,9 @@ static void put_ledger(const tn_view *v, tn_growing *t)
         tn_put(t, "%s\n{", i ? "," : "");
         put_member(t, "name", v->kept[i].name);
         put_member(t, "how", v->kept[i].how);
-        tn_put(t, "\"bytes\":%lld,\"values\":%d}", (long long)v->kept[i].bytes, v->kept[i].n);
+        put_member(t, "reader", v->kept[i].reader);
+        tn_put(t, "\"bytes\":%lld,\"values\":%d,\"predicted_ms\":%.6f}", (long long)v->kept[i].bytes,
+               v->kept[i].n, v->kept[i].ms);
     }
     tn_put(t, "]}");
 }

@@ -74,7 +74,8 @@ static void put_ops(tn_growing *t, const tn_launch *l)
         int same = 1;
         for (int k = 0; k < l->of->n_nodes; k++) {
             const tn_note_call *o = tn_note_call_of(n, tn_launch_node(l, k));
-            if (!o || strcmp(o->of >= 0 ? n->call[o->of].name : o->name, name) || o->backward != c->backward)
+            if (!o || strcmp(o->of >= 0 ? n->call[o->of].name : o->name, name) ||
+                o->backward != c->backward || o->again != c->again)
                 continue;
             if (k < i) told = true;
             bool counted = o == c;
@@ -82,7 +83,7 @@ static void put_ops(tn_growing *t, const tn_launch *l)
             same += !counted;
         }
         if (told) continue;
-        tn_put(t, "%s%s%s", t->n ? " + " : "", name, c->backward && c->of >= 0 ? "'" : "");
+        tn_put(t, "%s%s%s", t->n ? " + " : "", name, c->of < 0 ? "" : c->again ? " again" : "'");
         if (same > 1) tn_put(t, " x%d", same);
     }
     if (!l->of->n_nodes) tn_put(t, "check");

@@ -6,6 +6,7 @@
  *   explain.c        view -> text, tn_explain
  *   report.c, html.c, json.c    view -> files
  *   ranks.c          what ranks send each other, for text and json
+ *   drawn.c          the graph, for the page
  *   curve.c          the curves of a training, which are no view of a step
  *   trace.c          time as a trace, the graph as a picture
  *
@@ -46,7 +47,9 @@ typedef struct tn_sums {
 
 typedef struct tn_kept {
     const char *name, *how; /* "kept", "computed again", "never stored" */
+    const char *reader;     /* the first kernel of backward that needs it */
     int64_t bytes;
+    double ms; /* predicted, of computing it again */
     int n;
 } tn_kept;
 
@@ -69,6 +72,7 @@ typedef struct tn_view {
     tn_boundary *boundary;
     tn_sums total, way[TN_WAYS];
     int64_t kept_bytes, again_bytes, never_bytes;
+    double again_ms;
     int n_break;
     char **breaks; /* one line for each segment that ended before the step did */
     char *unread;  /* what was computed and used nowhere; NULL: nothing */
@@ -110,6 +114,9 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_ranks_text(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
+
+/* ---- drawn.c ---- */
+void tn_drawn_html(const tn_view *v, tn_growing *t, void (*put_escaped)(tn_growing *, const char *));
 
 /* ---- curve.c ---- */
 void tn_curves_text(tn_session *s, tn_growing *t);

@@ -22,9 +22,9 @@
 typedef struct tn_note_call {
     const char *name, *file; /* file: NULL where the program did not say */
     int line;
-    bool backward;
-    int of;       /* of a backward call: the forward one, which may have no nodes here; else -1 */
-    uint32_t key; /* the same for one call in all segments of a step */
+    bool backward, again; /* again: what a checkpoint did not keep of `of` */
+    int of;               /* of a backward call: the forward one, which may have no nodes here; else -1 */
+    uint32_t key;         /* the same for one call in all segments of a step */
 } tn_note_call;
 
 typedef struct tn_note_value {

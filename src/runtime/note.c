@@ -30,6 +30,7 @@ static int call_index(noting *w, tn_call *c)
                                         .file = file,
                                         .line = c->line,
                                         .backward = c->backward,
+                                        .again = c->again,
                                         .of = of,
                                         .key = c->first};
     w->failed = w->failed || (c->file && *c->file && !file) || !n->call[n->n_call].name;
@@ -128,13 +129,13 @@ const char *tn_node_where(const tn_tensor *n, char *out, size_t size)
 {
     const tn_call *c = n->call;
     const tn_call *at = c && c->of ? c->of : c;
+    const char *before = !c || !c->of ? "" : c->again ? "again, " : "the gradient of ";
     if (!at)
         snprintf(out, size, "%s", tn_op_get(n->op)->name);
     else if (at->file)
-        snprintf(out, size, "%s%s at %s:%d", c->of ? "the gradient of " : "", at->name,
-                 tn_short_file(at->file), at->line);
+        snprintf(out, size, "%s%s at %s:%d", before, at->name, tn_short_file(at->file), at->line);
     else
-        snprintf(out, size, "%s%s", c->of ? "the gradient of " : "", at->name);
+        snprintf(out, size, "%s%s", before, at->name);
     return out;
 }
 
@@ -145,9 +146,9 @@ const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
         snprintf(out, size, "%s", v->name);
     else if (v->call >= 0) {
         const tn_note_call *c = &n->call[v->call];
+        const bool gradient = c->backward && !c->again;
         if (c->backward && c->of >= 0) c = &n->call[c->of];
-        snprintf(out, size, "%s of %s", n->call[v->call].backward ? "a gradient" : "a result",
-                 TN_NOTE_WHERE(c));
+        snprintf(out, size, "%s of %s", gradient ? "a gradient" : "a result", TN_NOTE_WHERE(c));
     } else
         snprintf(out, size, "an input");
     return out;
