@@ -12,7 +12,9 @@
  * are alive, of which the larger must fit; of the choices that fit the one that computes least again is
  * taken. (Chen, Xu, Zhang, Guestrin: Training Deep Nets with Sublinear Memory Cost, 2016, for n parts alike.)
  * What the planner then needs is another number, as it knows which values are never in memory; the ratio of
- * the two, seen in the steps before, is taken into account, for some steps until it is known.
+ * the two, seen in the steps before, is taken into account, for some steps until it is known. Where nothing
+ * fits, the choice that has taken least is settled on; one step without any part computed again is tried,
+ * too, unless what cannot be made by a look at other values is more already.
  *
  * Start with tn_budget_choose. */
 #include "log.h"
@@ -37,9 +39,10 @@ typedef struct parts {
 
 typedef struct choosing {
     tn_graph *g;
-    uint32_t end;         /* of forward */
-    value *v;             /* of each node */
-    int64_t *across, all; /* bytes that a cut ahead of each node is crossed by; of all weights */
+    uint32_t end;               /* of forward */
+    value *v;                   /* of each node */
+    int64_t *across, all, dear; /* bytes that a cut ahead of each node is crossed by; of all weights; of those
+                                   that no elementwise operator makes */
 } choosing;
 
 static bool is_free(const tn_tensor *n)
@@ -90,6 +93,8 @@ static bool weigh(choosing *w)
     for (uint32_t i = 0; i < w->end; i++) {
         const tn_tensor *n = w->g->nodes[i];
         w->all += w->v[i].bytes;
+        const tn_kind kind = tn_kind_of(n);
+        if (kind != TN_KIND_ELTWISE && kind != TN_KIND_CAST) w->dear += w->v[i].bytes;
         if (w->v[i].until <= i || tn_is_number(n) || !is_free(n)) continue;
         const int64_t bytes = tn_node_numel(n) * (int64_t)tn_dtype_size(n->dtype);
         w->across[i + 1] += bytes;
@@ -177,10 +182,17 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
     }
     const double most = (double)b->bytes / (b->ratio > 0 ? b->ratio : 1);
     parts p = {0}, best = {0};
-    int best_k = 0;
+    int best_n = 0, best_k = 0;
     double best_cost = 0;
     int64_t least = w.all;
-    for (int n = 2; n <= MOST_PARTS && (double)w.all > most; n += n < 8 ? 1 : n / 4) {
+    const bool settled = b->state == TN_BUDGET_SETTLED, without = b->state == TN_BUDGET_WITHOUT;
+    if (settled && b->best.cut) {
+        cut(&w, b->best.cut, &best);
+        best_n = b->best.cut;
+        best_k = b->best.again < best.n ? b->best.again : best.n;
+        least = alive(&best, best_k);
+    }
+    for (int n = 2; n <= MOST_PARTS && (double)w.all > most && !settled && !without; n += n < 8 ? 1 : n / 4) {
         cut(&w, n, &p);
         double cost = 0;
         for (int k = 1; k <= p.n; k++) {
@@ -189,6 +201,7 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
             const bool fits = (double)need <= most, fitted = (double)least <= most;
             if (fits ? !fitted || cost < best_cost : need < least) {
                 best = p;
+                best_n = n;
                 best_k = k;
                 best_cost = cost;
                 least = need;
@@ -196,6 +209,9 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
         }
     }
     b->estimate = least;
+    b->all = w.all;
+    b->dear = w.dear;
+    b->cut = best_n;
     b->parts = best.n;
     b->again = best_k;
     b->at_least = (double)least > most;
@@ -205,7 +221,7 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
     return true;
 }
 
-/* How near the estimate came; another ratio, and the next step is recorded anew. */
+/* How near the estimate came. */
 void tn_budget_learn(tn_session *s)
 {
     tn_budget *b = &s->budget;
@@ -215,17 +231,28 @@ void tn_budget_learn(tn_session *s)
         const tn_plan *p = s->explain->now.run[i].plan;
         if ((int64_t)p->arena_bytes > taken) taken = (int64_t)p->arena_bytes;
     }
-    const bool over = taken > b->bytes, loose = b->again && taken < b->bytes - b->bytes / 5 && b->tries < 2;
-    if (over && b->at_least && !b->told) {
-        b->told = true;
-        tn_warn(s,
-                "memory budget: %.2f MB were asked for, and a step takes %.2f MB for its values with all "
-                "that is worth it "
-                "computed again",
-                (double)b->bytes * 1e-6, (double)taken * 1e-6);
+    const double share = (double)taken / (double)b->all; /* batches may be of several sizes */
+    if (b->best.share == 0 || share < b->best.share) {
+        b->best.cut = b->cut;
+        b->best.again = b->again;
+        b->best.taken = taken;
+        b->best.share = share;
     }
-    if ((!over && !loose) || (over && b->at_least) || b->tries == TRIES) return;
-    const double seen = (double)taken / (double)b->estimate, more = (b->ratio > 0 ? b->ratio : 1) * 1.1;
-    b->ratio = over && seen < more ? more : seen;
-    b->tries++;
+    if (b->state == TN_BUDGET_SETTLED) return;
+    const bool over = taken > b->bytes, loose = b->again && taken < b->bytes - b->bytes / 5 && b->tries < 2;
+    if (b->state == TN_BUDGET_WITHOUT || (over && (b->at_least || b->tries == TRIES))) {
+        const bool try =
+            b->state == TN_BUDGET_LEARNS && b->again && (double)b->dear < b->best.share * (double)b->all;
+        b->state = try ? TN_BUDGET_WITHOUT : TN_BUDGET_SETTLED;
+        b->tries++; /* the next step is recorded anew, here and below */
+        if (!try && b->best.taken > b->bytes)
+            tn_warn(s,
+                    "memory budget: %.2f MB were asked for, and a step takes %.2f MB for its values with all "
+                    "that is worth it computed again",
+                    (double)b->bytes * 1e-6, (double)b->best.taken * 1e-6);
+    } else if (over || (loose && b->tries < TRIES)) {
+        const double seen = (double)taken / (double)b->estimate, more = (b->ratio > 0 ? b->ratio : 1) * 1.1;
+        b->ratio = over && seen < more ? more : seen;
+        b->tries++;
+    }
 }

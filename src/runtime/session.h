@@ -41,14 +41,21 @@ struct tn_session {
     bool in_step;
     int checkpoints; /* tn_checkpoint_begin that are open */
     struct tn_budget {
-        int64_t bytes;    /* that a step's values may take; 0: any number */
-        int64_t estimate; /* of what they take as they are now, */
-        double ratio;     /* and how much that has been too little; 0: not known yet */
-        int tries;        /* at knowing it */
-        int parts, again; /* how many there are, how many of them are computed again */
-        bool at_least;    /* no choice fits */
-        bool told;        /* the user */
-    } budget;             /* budget.c */
+        int64_t bytes;         /* that a step's values may take; 0: any number */
+        int64_t estimate;      /* of what they take as they are now, */
+        double ratio;          /* and how much that has been too little; 0: not known yet */
+        int tries;             /* at knowing it, and changes of mind */
+        int cut, parts, again; /* how many parts were asked for, how many there are, how many of them are
+                                  computed again */
+        bool at_least;         /* no choice fits */
+        int64_t all, dear;     /* bytes that backward reads; of those that no elementwise operator makes */
+        struct {
+            int cut, again;
+            int64_t taken;
+            double share; /* taken of all; 0: there is none yet */
+        } best;           /* of the choices that steps have run with */
+        enum { TN_BUDGET_LEARNS, TN_BUDGET_WITHOUT, TN_BUDGET_SETTLED } state;
+    } budget; /* budget.c */
     bool closing;
     bool f16; /* computes in it, or has */
     struct {
