@@ -30,9 +30,18 @@ enum { MOST_SIDE = 1 << 16, MOST_PIXELS = 1 << 28 };
  * bit for 64 pixels at least. */
 enum { MOST_OF_A_BYTE = 8 * 1032 };
 
+/* By how they begin, to the byte: the decoder also takes for a JPEG what has filling bytes before it, and
+ * would get one that has not been looked through.
+ */
 static bool is_jpeg(const unsigned char *p, size_t size)
 {
     return size > 3 && p[0] == 0xff && p[1] == 0xd8 && p[2] == 0xff;
+}
+
+static bool is_png(const unsigned char *p, size_t size)
+{
+    static const unsigned char first[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    return size > sizeof first && !memcmp(p, first, sizeof first);
 }
 
 /* Whether the Huffman tables in the next `bytes` of p, which has `size`, have at most 256 codes: versions of
@@ -82,7 +91,8 @@ int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int c
 {
     const bool jpeg = is_jpeg(file, size);
     int w = 0, h = 0, found = 0;
-    if (size > INT32_MAX || (!jpeg && !stbi_info_from_memory(file, (int)size, &w, &h, &found)))
+    if (size > INT32_MAX ||
+        (!jpeg && (!is_png(file, size) || !stbi_info_from_memory(file, (int)size, &w, &h, &found))))
         return tn_nn_why(why, TN_E_FORMAT, "%s: not a PNG or JPEG image", path);
     if (jpeg && !whole_jpeg(file, size, &w, &h))
         return tn_nn_why(why, TN_E_FORMAT, "%s: cut off or corrupt", path);

@@ -380,6 +380,26 @@ TEST(damaged_files)
         }
 }
 
+/* The decoder alone would take it, with tables that nobody has looked at. */
+TEST(no_jpeg_behind_filling_bytes)
+{
+    picture q;
+    unsigned char file[8192] = {0xff};
+    nn_picture image = {.pixels = NULL};
+    draw(&q, 40, 40, 3, 1);
+    assert_int_equal(stbi_write_jpg(at("whole"), 40, 40, 3, q.p, 80), 1);
+    FILE *f = fopen(at("whole"), "rb");
+    const size_t n = fread(file + 1, 1, sizeof(file) - 1, f);
+    fclose(f);
+    for (int before = 0; before < 2; before++) {
+        nn_why why = {0};
+        const int status = tn_nn_decode("x", file + 1 - before, n + (size_t)before, 3, &image, &why);
+        assert_int_equal(status, before ? TN_E_FORMAT : TN_OK);
+        assert_int_equal(strstr(why.text, "not a PNG or JPEG") != NULL, before);
+        if (!before) tn_free_mem(image.pixels);
+    }
+}
+
 static tn_tensor *first_pixel(tn_session *s, tn_tensor *x, void *user)
 {
     (void)s;

@@ -266,13 +266,15 @@ static void fuzz_call(fuzz_calls *c)
     tn_clear_error(c->s);
     if (!made) return;
     int64_t n = 1;
+    double beside = 1; /* elements beside an empty extent, which what is made on the way has */
     bool empty = false;
     FUZZ_CHECK(tn_ndim(made) >= 0 && tn_ndim(made) <= TN_MAX_DIMS);
     for (int i = 0; i < tn_ndim(made); i++) empty |= tn_dim(made, i) == 0;
     for (int i = 0; i < tn_ndim(made); i++)
         FUZZ_CHECK(tn_dim(made, i) >= 0 && (empty || !__builtin_mul_overflow(n, tn_dim(made, i), &n)));
     FUZZ_CHECK(tn_numel(made) == (empty ? 0 : n));
-    c->large |= tn_numel(made) > FUZZ_LARGE;
+    for (int i = 0; i < tn_ndim(made); i++) beside *= fmax(1, (double)tn_dim(made, i));
+    c->large |= beside > FUZZ_LARGE;
     c->r[to] = made;
 }
 

@@ -9,7 +9,7 @@ set -u
 BUILD=${BUILD:-build-fuzz}
 MAKE=${MAKE:-make}
 RUNS=${RUNS:-10000000}
-[ $# -gt 0 ] || set -- checkpoint idx sheet image npy text profile settings formula calls
+[ $# -gt 0 ] || set -- checkpoint idx sheet image cifar npy text profile settings formula calls
 
 mkdir -p "$BUILD" || exit 1
 san=-fsanitize=address,undefined

@@ -14,7 +14,7 @@ const char *__asan_default_options(void)
 }
 
 static const fuzz_target *const fuzz_targets[] = {
-    &fuzz_checkpoint, &fuzz_idx,     &fuzz_sheet,    &fuzz_image,   &fuzz_npy,
+    &fuzz_checkpoint, &fuzz_idx,     &fuzz_sheet,    &fuzz_image,   &fuzz_cifar,       &fuzz_npy,
     &fuzz_text,       &fuzz_profile, &fuzz_settings, &fuzz_formula, &fuzz_calls_target};
 enum { FUZZ_TARGETS = sizeof fuzz_targets / sizeof *fuzz_targets };
 
