@@ -48,6 +48,7 @@ typedef struct recipe {
     tn_dtype carried, data; /* between layers; of the input */
     double scale;           /* of the loss; the rate is by so much smaller */
     bool adam, ema, wide, second, clipped, tied, embedded, nesterov, slow_bias;
+    bool mixed; /* layers take what is carried as it is, beside parameters in f32 */
     int view;
     double dropout;
 } recipe;
@@ -94,6 +95,7 @@ static recipe draw(uint64_t seed)
     p.nesterov = rng_below(&r, 3) == 0;
     p.slow_bias = rng_below(&r, 3) == 0;
     p.view = (int)rng_below(&r, VIEWS);
+    p.mixed = rng_below(&r, 2);
     return p;
 }
 
@@ -191,14 +193,14 @@ static tn_tensor *data(run *r, rng *g, int64_t n, tn_dtype dtype)
 static tn_tensor *forward(run *r, rng *structure, tn_tensor *x)
 {
     const recipe *p = r->p;
-    tn_tensor *h = tn_mul(tn_cast(x, TN_F32), r->gain);
-    if (p->wide) h = tn_cast(h, TN_F32);
+    tn_tensor *h = tn_mul(p->mixed ? x : tn_cast(x, TN_F32), r->gain);
+    if (p->wide) h = tn_cast(h, p->mixed ? p->carried : TN_F32);
     for (int l = 0; l < p->layers + p->tied; l++) {
         const int k = l % p->layers;
         tn_tensor *y = act(structure, apply(r, k, h));
         if (p->dropout > 0 && rng_below(structure, 2)) y = tn_dropout(y, p->dropout);
         if (rng_below(structure, 2)) y = tn_add(tn_mul_scalar(y, 0.5), h);
-        h = rng_below(structure, 2) ? tn_cast(tn_cast(y, p->carried), TN_F32) : y;
+        h = rng_below(structure, 2) ? tn_cast(tn_cast(y, p->carried), p->mixed ? p->carried : TN_F32) : y;
     }
     return h;
 }
