@@ -1,5 +1,5 @@
 /* gemm_conv.c - GFLOP/s of products and convolutions: the library as it chooses, oneDNN alone, our own code
- * as sums written out, and by Winograd's tiles where they serve (else as the library chooses).
+ * as sums written out, and by Winograd's tiles of 2x2 and 4x4 where they serve (else as the library chooses).
  *
  *   gemm_conv [--threads N] [--seconds S] [--csv] [filter]
  *
@@ -13,7 +13,7 @@
 #include "src/device/cpu/pool.h"
 #include "tests/conv_desc.h"
 
-enum { ROUNDS = 4000, IMPLS = 4 };
+enum { ROUNDS = 4000, IMPLS = 5 };
 
 static double seconds_per_row = 0.4;
 static int csv;
@@ -45,7 +45,7 @@ static int run(tn_cpu_lib *lib, tn_pool *pool, const row *r)
 static void time_row(tn_cpu_lib *lib, tn_pool *pool, const row *r)
 {
     static double t[IMPLS][ROUNDS];
-    const tn_cpu_impl impls[IMPLS] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD};
+    const tn_cpu_impl impls[IMPLS] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_TILES_2, TN_CPU_TILES_4};
     int n = 0;
     for (double end = now_ms() + 1e3 * seconds_per_row; n < ROUNDS && (n < 7 || now_ms() < end); n++) {
         for (int i = 0; i < IMPLS; i++) {
@@ -59,8 +59,8 @@ static void time_row(tn_cpu_lib *lib, tn_pool *pool, const row *r)
     for (int i = 0; i < IMPLS; i++) {
         gflops[i] = r->flops / middle(t[i] + 1, n - 1) / 1e6; /* the first makes primitives */
     }
-    printf(csv ? "%s,%.1f,%.1f,%.1f,%.1f\n" : "%-34s %8.1f %8.1f %8.1f %8.1f\n", r->name, gflops[0],
-           gflops[1], gflops[2], gflops[3]);
+    printf(csv ? "%s,%.1f,%.1f,%.1f,%.1f,%.1f\n" : "%-34s %8.1f %8.1f %8.1f %8.1f %8.1f\n", r->name,
+           gflops[0], gflops[1], gflops[2], gflops[3], gflops[4]);
     fflush(stdout);
 }
 
@@ -118,7 +118,9 @@ int main(int argc, char **argv)
     tn_pool *pool;
     tn_cpu_lib *lib;
     if (tn_pool_open(threads, &pool) || tn_cpu_lib_open(&lib)) return 1;
-    if (!csv) printf("%d threads, GFLOP/s%22s %8s %8s %8s\n", threads, "library", "oneDNN", "ours", "tiles");
+    if (!csv)
+        printf("%d threads, GFLOP/s%22s %8s %8s %8s %8s\n", threads, "library", "oneDNN", "ours", "2x2",
+               "4x4");
     static const int shapes[][3] = {{768, 384, 128},   {768, 128, 128},   {768, 128, 512},
                                     {768, 512, 128},   {2048, 384, 384},  {2048, 1536, 384},
                                     {2048, 384, 1536}, {4096, 1024, 1024}};
@@ -139,9 +141,11 @@ int main(int argc, char **argv)
     gemm_row(lib, pool, filter, 48, 256, 256, 64, 0, 1, 0);
     gemm_row(lib, pool, filter, 48, 256, 64, 256, 0, 0, 0);
     gemm_row(lib, pool, filter, 48, 256, 64, 256, 1, 0, 0);
-    static const int layers[][4] = {{64, 28, 1, 32},   {64, 28, 32, 64}, {64, 32, 3, 64},  {64, 14, 64, 128},
-                                    {64, 8, 128, 256}, {16, 32, 16, 16}, {4, 56, 64, 64},  {4, 28, 128, 128},
-                                    {4, 14, 256, 256}, {4, 7, 512, 512}, {32, 7, 512, 512}};
+    static const int layers[][4] = {{64, 28, 1, 32},   {64, 28, 32, 64}, {64, 32, 3, 64},   {64, 14, 64, 128},
+                                    {64, 8, 128, 256}, {16, 32, 16, 16}, {4, 56, 64, 64},   {4, 28, 128, 128},
+                                    {4, 14, 256, 256}, {4, 7, 512, 512}, {32, 7, 512, 512}, {64, 32, 16, 16},
+                                    {64, 16, 32, 32},  {64, 8, 64, 64},  {8, 64, 32, 32},   {8, 32, 64, 64},
+                                    {8, 16, 128, 128}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         for (int p = 0; p < 3; p++)
             conv_row(lib, pool, filter, layers[i][0], layers[i][1], layers[i][2], layers[i][3],

@@ -17,9 +17,9 @@
 #include "src/device/cpu/pool.h"
 
 #ifndef IMPLS
-#define IMPLS 3 /* the last is for convolutions alone */
+#define IMPLS 3 /* the last two are for convolutions alone */
 #endif
-static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD};
+static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_TILES_2, TN_CPU_TILES_4};
 
 /* ---- numbers ---- */
 

@@ -1,6 +1,6 @@
 /* test_conv.c - the three passes of a convolution on the CPU against sums in f64: a list of configurations,
  * dtypes, all implementations, any number of threads. Read first: configs, then check_pass. */
-#define IMPLS 4
+#define IMPLS 5
 #include "cpu_lib_rig.h"
 
 #include "src/device/cpu/winograd.h"
@@ -194,8 +194,8 @@ static void judge(void *user, int impl, const tn_device_stats *stats, const char
         double add = c->bias ? get(d, c->bias, i % c->oc) : 0, want = t->sum[i] + add,
                got = get(d, c->out, i);
         if (c->epilogue == TN_EPI_RELU && want < 0) want = 0;
-        const bool tiles =
-            impls[impl] == TN_CPU_WINOGRAD || (impls[impl] == TN_CPU_AUTO && tn_winograd_pays(c));
+        const bool tiles = impls[impl] == TN_CPU_TILES_2 || impls[impl] == TN_CPU_TILES_4 ||
+                           (impls[impl] == TN_CPU_AUTO && tn_winograd_tile(c));
         double size = tiles ? size_nearby(&t->l, t->size, i) : t->size[i];
         double tol = (size + fabs(add)) * sum_eps(d) * 40 + fabs(want) * store_eps(d) * 1.001 +
                      (d == TN_F16) * 0x1p-24;
@@ -299,53 +299,59 @@ TEST(test_edges)
     tn_cpu_lib_close(lib);
 }
 
-/* Winograd's transforms, every instruction set this processor runs, against their definitions in f64: two
- * by two results, the gradients of filters, and that one is the transpose of the other. */
+/* Winograd's transforms, every instruction set this processor runs, against their definitions in f64:
+ * results of a tile, the gradients of filters, and that one is the transpose of the other. */
+static void check_transforms(const tn_winograd_kernel *k, double eps)
+{
+    enum { N = 32, FAR = N + 16, MOST = TN_WINOGRAD_POSITIONS };
+    const int m = k->tile, span = m + 2, positions = span * span;
+    assert_int_equal(N % k->vl, 0);
+    float *d = random_array(TN_F32, MOST * N), *g = random_array(TN_F32, 9 * N),
+          *gy = random_array(TN_F32, 16 * N), *bias = random_array(TN_F32, N);
+    float v[MOST * FAR], u[MOST * FAR], z[MOST * FAR], p[MOST * FAR], y[16 * N], gw[9 * N];
+    const float *pixel[MOST], *tap[9], *grad[16];
+    float *result[16], *gtap[9];
+    int64_t at[MOST];
+    for (int i = 0; i < positions; i++) pixel[i] = d + i * N, at[i] = i * FAR;
+    for (int i = 0; i < 9; i++) tap[i] = g + i * N, gtap[i] = gw + i * N;
+    for (int i = 0; i < m * m; i++) grad[i] = gy + i * N, result[i] = y + i * N;
+    k->input(pixel, N, v, at);
+    k->filter(tap, N, u, FAR);
+    for (int i = 0; i < positions * FAR; i++) p[i] = i % FAR < N ? v[i] * u[i] : 0;
+    for (int relu = 0; relu < 2; relu++) {
+        k->output(p, FAR, N, relu ? bias : NULL, relu, result);
+        for (int i = 0; i < m * m; i++) {
+            for (int c = 0; c < N; c++) {
+                double want = relu ? bias[c] : 0;
+                for (int t = 0; t < 9; t++)
+                    want += (double)d[((i / m + t / 3) * span + i % m + t % 3) * N + c] * g[t * N + c];
+                if (relu && want < 0) want = 0;
+                assert_true(fabs(y[i * N + c] - want) < eps);
+            }
+        }
+    }
+    k->gradient(grad, N, z, FAR);
+    for (int i = 0; i < positions * FAR; i++) p[i] = i % FAR < N ? v[i] * z[i] : 0;
+    k->filter_gradient(p, FAR, N, gtap);
+    for (int t = 0; t < 9; t++) {
+        for (int c = 0; c < N; c++) {
+            double want = 0;
+            for (int i = 0; i < m * m; i++)
+                want += (double)d[((i / m + t / 3) * span + i % m + t % 3) * N + c] * gy[i * N + c];
+            assert_true(fabs(gw[t * N + c] - want) < eps);
+        }
+    }
+    k->add(gw, g, N);
+    for (int c = 0; c < N; c++) assert_true(gw[c] == gtap[0][c]);
+    free(d), free(g), free(gy), free(bias);
+}
+
 TEST(test_transforms)
 {
-    enum { N = 32, FAR = N + 16 };
     const tn_winograd_kernel *k;
-    for (int set = 0; (k = tn_winograd_kernel_at(set)); set++) {
-        assert_int_equal(N % k->vl, 0);
-        float *d = random_array(TN_F32, 16 * N), *g = random_array(TN_F32, 9 * N),
-              *gy = random_array(TN_F32, 4 * N), *bias = random_array(TN_F32, N);
-        float v[16 * FAR], u[16 * FAR], z[16 * FAR], m[16 * FAR], y[4 * N], gw[9 * N];
-        const float *pixel[16], *tap[9], *grad[4];
-        float *result[4], *gtap[9];
-        for (int i = 0; i < 16; i++) pixel[i] = d + i * N;
-        for (int i = 0; i < 9; i++) tap[i] = g + i * N, gtap[i] = gw + i * N;
-        for (int i = 0; i < 4; i++) grad[i] = gy + i * N, result[i] = y + i * N;
-        k->input(pixel, N, v, FAR);
-        k->filter(tap, N, u, FAR);
-        for (int i = 0; i < 16 * FAR; i++) m[i] = i % FAR < N ? v[i] * u[i] : 0;
-        for (int relu = 0; relu < 2; relu++) {
-            k->output(m, FAR, N, relu ? bias : NULL, relu, result);
-            for (int i = 0; i < 4; i++) {
-                for (int c = 0; c < N; c++) {
-                    double want = relu ? bias[c] : 0;
-                    for (int t = 0; t < 9; t++)
-                        want += (double)d[((i / 2 + t / 3) * 4 + i % 2 + t % 3) * N + c] * g[t * N + c];
-                    if (relu && want < 0) want = 0;
-                    assert_true(fabs(y[i * N + c] - want) < 4e-6);
-                }
-            }
-        }
-        k->gradient(grad, N, z, FAR);
-        for (int i = 0; i < 16 * FAR; i++) m[i] = i % FAR < N ? v[i] * z[i] : 0;
-        k->filter_gradient(m, FAR, N, gtap);
-        for (int t = 0; t < 9; t++) {
-            for (int c = 0; c < N; c++) {
-                double want = 0;
-                for (int i = 0; i < 4; i++)
-                    want += (double)d[((i / 2 + t / 3) * 4 + i % 2 + t % 3) * N + c] * gy[i * N + c];
-                assert_true(fabs(gw[t * N + c] - want) < 4e-6);
-            }
-        }
-        k->add(gw, g, N);
-        for (int c = 0; c < N; c++) assert_true(gw[c] == gtap[0][c]);
-        free(d), free(g), free(gy), free(bias);
-    }
-    assert_true(k == NULL && tn_winograd_kernel_at(-1) == NULL);
+    for (int i = 0; (k = tn_winograd_kernel_at(2, i)); i++) check_transforms(k, 4e-6);
+    for (int i = 0; (k = tn_winograd_kernel_at(4, i)); i++) check_transforms(k, 2e-5);
+    assert_true(tn_winograd_kernel_at(2, -1) == NULL);
 }
 
 /* The largest error of a pass in roundings of the sum of the products' sizes. */
@@ -373,33 +379,50 @@ static double roundings(tn_cpu_impl impl, const layer *l, tn_conv_pass pass)
     return most;
 }
 
-/* Fewer multiplications cost no accuracy: the error is that of the sums written out. Where they do not pay
- * they are not made: the first three layers have too few channels, another stride, too small an image. */
-TEST(test_winograd)
+/* Fewer multiplications cost no accuracy with tiles of 2, and a factor of two to three with tiles of 4. */
+TEST(test_roundings)
 {
     const int large[16] = {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     layer l = make(large, TN_F32);
     for (int pass = 0; pass < 3; pass++) {
-        l.c.pass = (tn_conv_pass)pass;
-        assert_true(tn_winograd_serves(&l.c) && tn_winograd_pays(&l.c));
-        const double ours = roundings(TN_CPU_WINOGRAD, &l, l.c.pass),
-                     sums = roundings(TN_CPU_PLAIN, &l, l.c.pass);
-        print_message("pass %d: %.2f roundings of the sum of sizes, %.2f written out\n", pass, ours, sums);
-        assert_true(ours < 4 && ours < 2.5 * sums);
+        const double two = roundings(TN_CPU_TILES_2, &l, (tn_conv_pass)pass),
+                     four = roundings(TN_CPU_TILES_4, &l, (tn_conv_pass)pass),
+                     sums = roundings(TN_CPU_PLAIN, &l, (tn_conv_pass)pass);
+        print_message("pass %d: %.2f and %.2f roundings of the sum of sizes, %.2f written out\n", pass, two,
+                      four, sums);
+        assert_true(two < 4 && two < 2.5 * sums && four < 16 && four < 5 * sums);
     }
-    const int others[][16] = {{4, 14, 14, 3, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                              {4, 14, 14, 64, 64, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1},
-                              {9, 3, 3, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                              {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 2},
-                              {4, 14, 14, 64, 64, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},
-                              {4, 14, 14, 64, 64, 3, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                              {4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 3, 1, 1, 1, 1, 1}};
-    for (int i = 0; i < (int)(sizeof others / sizeof *others); i++) {
-        l = make(others[i], TN_F32);
-        assert_false(tn_winograd_pays(&l.c));
-        assert_int_equal(tn_winograd_serves(&l.c), i == 2);
+}
+
+/* Tiles are made where they pay: of 4 on large images, of 2 where those would reach far beyond an image or
+ * their filters outweigh what they spare, and none with too few channels, another stride, too small an image.
+ */
+TEST(test_winograd)
+{
+    const struct {
+        int v[16], tile;
+        bool serves;
+    } want[] = {{{64, 32, 32, 16, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4, true},
+                {{4, 28, 28, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4, true},
+                {{1, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 2, true},
+                {{64, 6, 6, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 2, true},
+                {{64, 8, 8, 512, 512, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 2, true},
+                {{9, 3, 3, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, true},
+                {{4, 14, 14, 3, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, false},
+                {{4, 14, 14, 64, 64, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1}, 0, false},
+                {{4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 2}, 0, false},
+                {{4, 14, 14, 64, 64, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1}, 0, false},
+                {{4, 14, 14, 64, 64, 3, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, false},
+                {{4, 14, 14, 64, 64, 3, 3, 1, 1, 1, 3, 1, 1, 1, 1, 1}, 0, false}};
+    for (int i = 0; i < (int)(sizeof want / sizeof *want); i++) {
+        layer l = make(want[i].v, TN_F32);
+        for (int pass = 0; pass < 3; pass++) {
+            l.c.pass = (tn_conv_pass)pass;
+            assert_int_equal(tn_winograd_tile(&l.c), want[i].tile);
+            assert_int_equal(tn_winograd_serves(&l.c), want[i].serves);
+        }
     }
-    l = make(large, TN_F64);
+    layer l = make(want[0].v, TN_F64);
     assert_false(tn_winograd_serves(&l.c));
 }
 

@@ -193,9 +193,13 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
     tn_conv2d_desc d = *c;
     if (d.pass != TN_CONV_FORWARD) d.bias = NULL, d.epilogue = TN_EPI_NONE;
     int s = TN_CPU_DECLINED;
-    if (lib->impl == TN_CPU_WINOGRAD ? tn_winograd_serves(&d)
-                                     : lib->impl == TN_CPU_AUTO && tn_winograd_pays(&d))
-        s = tn_winograd_conv2d(lib, pool, &d, err);
+    const int tile = lib->impl == TN_CPU_AUTO      ? tn_winograd_tile(&d)
+                     : !tn_winograd_serves(&d)     ? 0
+                     : lib->impl == TN_CPU_TILES_2 ? 2
+                     : lib->impl == TN_CPU_TILES_4 ? 4
+                                                   : 0;
+    if (tile)
+        s = tn_winograd_conv2d(lib, pool, &d, tile, err);
     else if (lib->dnnl && lib->impl != TN_CPU_PLAIN)
         s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);

@@ -47,7 +47,13 @@ void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user);
 
 /* Chooses among the implementations. AUTO takes the faster one by shape; the others are for tests and
  * benchmarks (DNNL falls back to ours where it cannot serve). Returns false when there is no oneDNN. */
-typedef enum tn_cpu_impl { TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_WINOGRAD } tn_cpu_impl;
+typedef enum tn_cpu_impl {
+    TN_CPU_AUTO,
+    TN_CPU_DNNL,
+    TN_CPU_PLAIN,
+    TN_CPU_TILES_2, /* Winograd's, else as AUTO */
+    TN_CPU_TILES_4
+} tn_cpu_impl;
 bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
 
 /* ---- between the files of this folder ---- */

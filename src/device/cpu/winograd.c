@@ -1,10 +1,10 @@
-/* winograd.c - 3x3 convolutions as sixteen products over two by two tiles of the result.
+/* winograd.c - 3x3 convolutions as 16 products over two by two tiles of the result, or 36 over four by four.
  *
  *   forward           y = A^T [ sum over i of  (G w G^T) . (B^T x B) ] A
  *   data gradient     gx: the same of gy, with w turned by half a turn
  *   weight gradient   gw = G^T [ sum over tiles of  (A gy A^T) . (B^T x B) ] G
  *
- * For each of a tile's 16 positions the sum is a matrix product: [tiles, c] [c, oc], or [oc, tiles] [tiles,
+ * For each of a tile's positions the sum is a matrix product: [tiles, c] [c, oc], or [oc, tiles] [tiles,
  * c].
  *
  * Tiles are taken in blocks small enough that what is between the transforms stays in a core's own cache: the
@@ -13,6 +13,7 @@
  * count. Read first: tn_winograd_conv2d, then run_tiles. */
 #include "winograd.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -22,14 +23,14 @@
 #include "winograd_kernel.h"
 
 enum {
-    POSITIONS = 16,
-    BLOCK_CHANNELS = 6400, /* of a block's tiles, before and after the products, for each position */
+    BLOCK_FLOATS = 102400, /* of a block's tiles, before and after the products */
     BLOCK_FEWEST = 24,
     BLOCK_MOST = 96,
     UNITS = 16, /* of a weight gradient, which may run at a time */
     SPLIT_CHANNELS = 64,
-    PART_TILES = 256,
+    PART_PIXELS = 1024,
     FILTER_FLOATS = 16 << 20,
+    NEAR_FLOATS = 4 << 20,
     FILTER_CHANNELS = 64, /* turned at a time */
     APART = 16,           /* keeps the positions of a tile out of each other's cache sets */
     SUM_CHUNK = 1 << 10,
@@ -44,13 +45,17 @@ typedef struct conv {
     float *to;
     int64_t from_h, from_w, from_c, to_h, to_w, to_c;
     int64_t top, left; /* the first tile's inputs begin so far outside */
+    int64_t tile, span, positions;
     int64_t tiles_y, tiles_x, tiles;
     int64_t block, blocks; /* tiles of one; how many */
     int64_t row;           /* floats from one tile's inputs, spread, to the next, as the product wants them */
-    const float *zeros;    /* channels outside of the image */
-    float *filters;        /* [16][panel of to_c][from_c][nr] */
-    int64_t filter;        /* floats of one position */
-    float *partials;       /* weight gradient: [part][16][oc][c] */
+    int64_t piece;         /* floats of a block's inputs for as many positions as one such row holds */
+    int64_t at[TN_WINOGRAD_POSITIONS]; /* where the first tile's inputs stand for each position */
+    int64_t spread;                    /* floats of all of them */
+    const float *zeros;                /* channels outside of the image */
+    float *filters;                    /* [position][panel of to_c][from_c][nr] */
+    int64_t filter;                    /* floats of one position */
+    float *partials;                   /* weight gradient: [part][position][oc][c] */
     int64_t part_blocks, parts, splits;
     float *slots; /* one block's memory for each thread that may run */
     int64_t slot;
@@ -96,7 +101,7 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
                     for (int t = 0; t < 9; t++) tap[t] = w + ((j * nr + o) * 9 + t) * c->c + i;
                     v->transform->filter(tap, n, spread + o * FILTER_CHANNELS, step);
                 }
-                for (int p = 0; p < POSITIONS; p++)
+                for (int p = 0; p < v->positions; p++)
                     tn_pack_transpose(TN_F32, spread + p * step, FILTER_CHANNELS, columns, n,
                                       v->filters + p * v->filter + (j * c->c + i) * nr, nr);
             }
@@ -116,42 +121,38 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
 /* Finds tile t: its image, and the row and column of its first result. */
 static void place(const conv *v, int64_t t, int64_t *image, int64_t *y, int64_t *x)
 {
-    *x = t % v->tiles_x * 2;
-    *y = t / v->tiles_x % v->tiles_y * 2;
+    *x = t % v->tiles_x * v->tile;
+    *y = t / v->tiles_x % v->tiles_y * v->tile;
     *image = t / v->tiles_x / v->tiles_y;
 }
 
-/* The 4x4 inputs of tile t. */
-static void inputs(const conv *v, int64_t t, const float *pixel[16])
+/* The inputs of tile t. */
+static void inputs(const conv *v, int64_t t, const float **pixel)
 {
+    const int64_t span = v->span, down = v->from_w * v->from_c;
     int64_t image, y, x;
     place(v, t, &image, &y, &x);
     y -= v->top, x -= v->left;
     const float *first = v->from + ((image * v->from_h + y) * v->from_w + x) * v->from_c;
-    const int64_t down = v->from_w * v->from_c;
-    if (y >= 0 && x >= 0 && y + 4 <= v->from_h && x + 4 <= v->from_w) {
-        for (int i = 0; i < 4; i++) {
-            for (int j = 0; j < 4; j++) pixel[4 * i + j] = first + i * down + j * v->from_c;
-        }
-        return;
-    }
-    for (int i = 0; i < 4; i++) {
-        for (int j = 0; j < 4; j++) {
-            const bool inside = y + i >= 0 && y + i < v->from_h && x + j >= 0 && x + j < v->from_w;
-            pixel[4 * i + j] = inside ? first + i * down + j * v->from_c : v->zeros;
+    const bool whole = y >= 0 && x >= 0 && y + span <= v->from_h && x + span <= v->from_w;
+    for (int64_t i = 0; i < span; i++) {
+        for (int64_t j = 0; j < span; j++) {
+            const bool inside = whole || (y + i >= 0 && y + i < v->from_h && x + j >= 0 && x + j < v->from_w);
+            pixel[span * i + j] = inside ? first + i * down + j * v->from_c : v->zeros;
         }
     }
 }
 
-/* The 2x2 results of tile t in an image like `to`; what lies outside of it is `outside`. */
-static void results(const conv *v, int64_t t, float *base, float *outside, float *pixel[4])
+/* The results of tile t in an image like `to`; what lies outside of it is `outside`. */
+static void results(const conv *v, int64_t t, float *base, float *outside, float **pixel)
 {
+    const int64_t tile = v->tile;
     int64_t image, y, x;
     place(v, t, &image, &y, &x);
-    for (int i = 0; i < 2; i++) {
-        for (int j = 0; j < 2; j++) {
+    for (int64_t i = 0; i < tile; i++) {
+        for (int64_t j = 0; j < tile; j++) {
             const bool inside = y + i < v->to_h && x + j < v->to_w;
-            pixel[2 * i + j] =
+            pixel[tile * i + j] =
                 inside ? base + ((image * v->to_h + y + i) * v->to_w + x + j) * v->to_c : outside;
         }
     }
@@ -163,22 +164,21 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
     const tn_conv2d_desc *c = v->c;
     const tn_gemm_kernel *kn = v->product;
     const int64_t mine = of_slots(v), pieces = tn_ceil_div(v->from_c, kn->kc);
-    const int64_t piece = v->block * v->row, position = pieces * piece + APART,
-                  step = v->block * v->to_c + APART;
-    float *spread = v->slots + mine * v->slot, *products = spread + POSITIONS * position;
-    float *outside = products + POSITIONS * step;
+    const int64_t step = v->block * v->to_c + APART;
+    float *spread = v->slots + mine * v->slot, *products = spread + v->spread;
+    float *outside = products + v->positions * step;
     for (int64_t b = begin; b < end; b++) {
         const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
         for (int64_t t = 0; t < n; t++) {
-            const float *pixel[16];
+            const float *pixel[TN_WINOGRAD_POSITIONS];
             inputs(v, first + t, pixel);
             for (int64_t q = 0; q < pieces; q++) {
                 const int64_t channels = tn_min64(kn->kc, v->from_c - q * kn->kc);
-                v->transform->input(pixel, channels, spread + q * piece + t * v->row, position);
-                for (int i = 0; i < 16 && q + 1 < pieces; i++) pixel[i] += kn->kc;
+                v->transform->input(pixel, channels, spread + q * v->piece + t * v->row, v->at);
+                for (int i = 0; i < v->positions && q + 1 < pieces; i++) pixel[i] += kn->kc;
             }
         }
-        for (int p = 0; p < POSITIONS; p++) {
+        for (int p = 0; p < v->positions; p++) {
             for (int64_t q = 0; q < pieces; q++) {
                 tn_gemm_block g = {.cols = v->to_c,
                                    .kc = tn_min64(kn->kc, v->from_c - q * kn->kc),
@@ -189,14 +189,14 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
                                    .accumulate = q > 0};
                 for (int64_t t = 0; t < n; t += g.rows) {
                     g.rows = even_rows(kn, n - t);
-                    g.a = spread + p * position + q * piece + t * v->row;
+                    g.a = spread + v->at[p] + q * v->piece + t * v->row;
                     g.c = products + p * step + t * v->to_c;
                     kn->block(&g);
                 }
             }
         }
         for (int64_t t = 0; t < n; t++) {
-            float *pixel[4];
+            float *pixel[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
             results(v, first + t, v->to, outside, pixel);
             v->transform->output(products + t * v->to_c, step, v->to_c, c->bias, c->epilogue == TN_EPI_RELU,
                                  pixel);
@@ -212,31 +212,32 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
 {
     conv *v = arg;
     const tn_gemm_kernel *kn = v->product;
-    const int64_t mine = of_slots(v), sums = POSITIONS * v->to_c * v->from_c, channels = v->to_c / v->splits;
-    const int64_t position = v->block * v->from_c + APART, step = v->block * channels + APART;
-    float *spread = v->slots + mine * v->slot, *outer = spread + POSITIONS * position + kn->nr;
+    const int64_t mine = of_slots(v), sums = v->positions * v->to_c * v->from_c,
+                  channels = v->to_c / v->splits;
+    const int64_t step = v->block * channels + APART;
+    float *spread = v->slots + mine * v->slot, *outer = spread + v->spread + kn->nr;
     for (int64_t u = begin; u < end; u++) {
         const int64_t part = u / v->splits, o0 = u % v->splits * channels;
         const int64_t last = tn_min64(v->blocks, (part + 1) * v->part_blocks);
         for (int64_t b = part * v->part_blocks; b < last; b++) {
             const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
             for (int64_t t = 0; t < n; t++) {
-                const float *pixel[16];
-                float *result[4];
+                const float *pixel[TN_WINOGRAD_POSITIONS];
+                float *result[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
                 inputs(v, first + t, pixel);
-                v->transform->input(pixel, v->from_c, spread + t * v->from_c, position);
+                v->transform->input(pixel, v->from_c, spread + t * v->from_c, v->at);
                 /* Only read: results() serves both directions. */
                 results(v, first + t, v->to, (float *)(uintptr_t)v->zeros, result);
-                const float *gy[4];
-                for (int i = 0; i < 4; i++) gy[i] = result[i] + o0;
+                const float *gy[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
+                for (int i = 0; i < v->tile * v->tile; i++) gy[i] = result[i] + o0;
                 v->transform->gradient(gy, channels, outer + t * channels, step);
             }
-            for (int p = 0; p < POSITIONS; p++) {
+            for (int p = 0; p < v->positions; p++) {
                 tn_gemm_block g = {.a_by_k = true,
                                    .a_step = channels,
                                    .cols = v->from_c,
                                    .kc = n,
-                                   .b = spread + p * position,
+                                   .b = spread + v->at[p],
                                    .ldb = v->from_c,
                                    .b_step = kn->nr,
                                    .ldc = v->from_c,
@@ -259,10 +260,10 @@ static void run_gather(void *arg, int64_t begin, int64_t end)
     const conv *v = arg;
     const int64_t position = v->to_c * v->from_c;
     for (int64_t o = begin; o < end; o++) {
-        for (int p = 0; p < POSITIONS; p++) {
+        for (int p = 0; p < v->positions; p++) {
             float *sum = v->partials + p * position + o * v->from_c;
             for (int64_t q = 1; q < v->parts; q++) {
-                const float *more = sum + q * POSITIONS * position;
+                const float *more = sum + q * v->positions * position;
                 v->transform->add(sum, more, v->from_c);
             }
         }
@@ -276,32 +277,39 @@ static void run_gather(void *arg, int64_t begin, int64_t end)
 
 bool tn_winograd_serves(const tn_conv2d_desc *c)
 {
-    const int64_t vl = tn_winograd_kernel_best()->vl;
+    const int64_t vl = tn_winograd_kernel_best(2)->vl;
     return c->dtype == TN_F32 && c->kh == 3 && c->kw == 3 && c->groups == 1 && c->stride[0] == 1 &&
            c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 && c->c % vl == 0 &&
            c->oc % vl == 0 && c->pad[0] <= 2 && c->pad[1] <= 2 && c->pad[2] <= 2 && c->pad[3] <= 2 &&
-           c->c * c->oc <= FILTER_FLOATS / POSITIONS;
+           c->c * c->oc <= FILTER_FLOATS / TN_WINOGRAD_POSITIONS;
 }
 
-/* Measured, in products of one channel of the input with one of the result: 16 for each tile, its transforms
- * two fifths on top, and the filters' as much as so many products however many tiles share them; nine for
- * each result written out. Small or odd images lose, whose tiles reach far beyond them. */
-bool tn_winograd_pays(const tn_conv2d_desc *c)
+/* What a pass takes by tiles, in products of one channel of the input with one of the result. Measured: on
+ * top of the products their transforms, and the filters' as much as so many products however many tiles share
+ * them, as long as the nearer caches hold a good part of these. */
+static double cost(const tn_conv2d_desc *c, int64_t tile)
 {
-    enum { FILTERS = 200 };
-    if (!tn_winograd_serves(c)) return false;
     const bool back = c->pass == TN_CONV_DATA_GRAD;
-    const int64_t h = back ? c->h : c->oh, w = back ? c->w : c->ow;
-    const double tiles = (double)c->n * (double)tn_ceil_div(h, 2) * (double)tn_ceil_div(w, 2);
-    return 16 * 1.4 * tiles + FILTERS < 9.0 * (double)c->n * (double)c->oh * (double)c->ow;
+    const int64_t h = back ? c->h : c->oh, w = back ? c->w : c->ow, positions = (tile + 2) * (tile + 2);
+    const double tiles = (double)c->n * (double)tn_ceil_div(h, tile) * (double)tn_ceil_div(w, tile);
+    if (tile == 2) return 1.4 * (double)positions * tiles + 200;
+    return c->c * c->oc > NEAR_FLOATS / positions ? INFINITY : 1.55 * (double)positions * tiles + 2000;
 }
 
-static void geometry(conv *v, const tn_conv2d_desc *c)
+int tn_winograd_tile(const tn_conv2d_desc *c)
+{
+    if (!tn_winograd_serves(c)) return 0;
+    const double sums = 9.0 * (double)c->n * (double)c->oh * (double)c->ow, two = cost(c, 2),
+                 four = cost(c, 4);
+    return four < two && four < sums ? 4 : two < sums ? 2 : 0;
+}
+
+static void geometry(conv *v, const tn_conv2d_desc *c, int tile)
 {
     const bool back = c->pass == TN_CONV_DATA_GRAD;
     v->c = c;
     v->product = tn_gemm_kernel_for(TN_F32);
-    v->transform = tn_winograd_kernel_best();
+    v->transform = tn_winograd_kernel_best(tile);
     v->from = c->in0;
     v->from_h = back ? c->oh : c->h, v->from_w = back ? c->ow : c->w, v->from_c = back ? c->oc : c->c;
     v->to_h = back ? c->h : c->oh, v->to_w = back ? c->w : c->ow, v->to_c = back ? c->c : c->oc;
@@ -309,12 +317,26 @@ static void geometry(conv *v, const tn_conv2d_desc *c)
     v->top = back ? 2 - c->pad[0] : c->pad[0], v->left = back ? 2 - c->pad[2] : c->pad[2];
     /* The weight gradient only reads there; see run_parts. */
     v->to = c->pass == TN_CONV_WEIGHT_GRAD ? (float *)(uintptr_t)c->in1 : c->out;
-    v->tiles_y = tn_ceil_div(v->to_h, 2), v->tiles_x = tn_ceil_div(v->to_w, 2);
+    v->tile = tile, v->span = tile + 2, v->positions = v->span * v->span;
+    v->tiles_y = tn_ceil_div(v->to_h, tile), v->tiles_x = tn_ceil_div(v->to_w, tile);
     v->tiles = c->n * v->tiles_y * v->tiles_x;
-    v->block = BLOCK_CHANNELS / (c->c + c->oc) / 12 * 12;
+    v->block = BLOCK_FLOATS / v->positions / (c->c + c->oc) / 12 * 12;
     v->block = tn_min64(BLOCK_MOST, tn_max64(BLOCK_FEWEST, v->block));
     v->blocks = tn_ceil_div(v->tiles, v->block);
     v->row = v->product->a_ld;
+}
+
+/* Lays out a block's inputs. As the left operand of a product they stand in rows that are a constant of it
+ * apart: few channels leave room for further positions there, many take several pieces. */
+static void lay_out(conv *v)
+{
+    const int64_t kc = v->product->kc;
+    const bool weights = v->c->pass == TN_CONV_WEIGHT_GRAD;
+    const int64_t together = weights ? 1 : tn_max64(1, kc / v->from_c);
+    v->piece = v->block * (weights ? v->from_c : v->row);
+    const int64_t apart = v->piece * (weights ? 1 : tn_ceil_div(v->from_c, kc)) + APART;
+    for (int64_t p = 0; p < v->positions; p++) v->at[p] = p / together * apart + p % together * v->from_c;
+    v->spread = tn_ceil_div(v->positions, together) * apart;
 }
 
 /* Many channels are split, as their inputs cost little to spread once more; else runs of blocks are summed
@@ -323,29 +345,31 @@ static void cut_weights(conv *v)
 {
     for (v->splits = 1; v->splits < UNITS / 2 && v->to_c / v->splits % (2 * SPLIT_CHANNELS) == 0;)
         v->splits *= 2;
-    const int64_t parts = tn_min64(UNITS / v->splits, tn_max64(1, v->tiles / PART_TILES));
+    const int64_t pixels = v->tiles * v->tile * v->tile;
+    const int64_t parts = tn_min64(UNITS / v->splits, tn_max64(1, pixels / PART_PIXELS));
     v->part_blocks = tn_ceil_div(v->blocks, tn_min64(v->blocks, parts));
     v->parts = tn_ceil_div(v->blocks, v->part_blocks);
 }
 
-int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
+int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, int tile,
+                       tn_errbuf *err)
 {
     enum { SLOTS = 64 };
     atomic_flag taken[SLOTS];
     conv v = {.taken = taken};
-    geometry(&v, c);
+    geometry(&v, c, tile);
+    lay_out(&v);
     const bool weights = c->pass == TN_CONV_WEIGHT_GRAD;
     const int threads = tn_pool_threads(pool);
     v.nslots = threads < SLOTS ? threads : SLOTS;
     for (int i = 0; i < v.nslots; i++) atomic_flag_clear(&taken[i]);
     const int64_t nr = v.product->nr, most = tn_max64(v.from_c, v.to_c);
-    const int64_t pieces = tn_ceil_div(v.from_c, v.product->kc);
-    const int64_t inner = weights ? v.block * v.from_c : pieces * v.block * v.row;
-    v.slot = POSITIONS * (inner + v.block * v.to_c + 2 * APART) + most + 4 * nr;
+    v.slot = v.spread + v.positions * (v.block * v.to_c + APART) + most + 4 * nr;
+    v.slot = tn_max64(v.slot, v.positions * nr * FILTER_CHANNELS);
     v.slots = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(v.nslots * v.slot + most) * sizeof(float));
     v.filter = tn_ceil_div(v.to_c, nr) * nr * v.from_c;
     if (weights) cut_weights(&v);
-    const int64_t kept = POSITIONS * (weights ? v.parts * c->c * c->oc : v.filter);
+    const int64_t kept = v.positions * (weights ? v.parts * c->c * c->oc : v.filter);
     float *sums = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)kept * sizeof(float));
     if (!v.slots || !sums) return tn_err(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
     float *zeros = v.slots + v.nslots * v.slot;

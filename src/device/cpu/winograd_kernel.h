@@ -1,13 +1,23 @@
-/* winograd_kernel.h - the transforms of Winograd's convolution F(2x2, 3x3), one set per instruction set.
+/* winograd_kernel.h - the transforms of Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3), one set per
+ * instruction set.
  *
- * Two by two results of a 3x3 convolution follow from four by four inputs with 16 multiplications a channel
- * instead of 36 (A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015):
+ * A tile of m by m results of a 3x3 convolution follows from m + 2 by m + 2 inputs with (m + 2)^2
+ * multiplications a channel instead of 9 m^2 (A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural
+ * Networks, 2015): 16 instead of 36, or 36 instead of 144.
  *
  *   y = A^T [ (G g G^T) . (B^T d B) ] A
  *
- * with d the 4x4 inputs, g the 3x3 weights, y the 2x2 results and . element by element. *
- * B^T, A^T and G hold 0, 1, -1 and 1/2 alone, so that nothing grows and the error is that of the sum written
- * out (tests/test_conv.c). Read first: tn_winograd_kernel.
+ * with d the inputs, g the 3x3 weights, y the results and . element by element. Results and weights are taken
+ * for polynomials, whose product is known from its values at m + 1 points and its highest term:
+ *
+ *   A:  rows (1 p p^2 ..), the last (0 .. 0 1)
+ *   G:  rows (1 p p^2) / N(p), N(p) the product of p - q over all other points q, the last (0 0 1)
+ *   B^T: rows of coefficients of the product of x - q over all other points q, the last over all points
+ *
+ * For m = 2 the points are 0, 1, -1 (signs of the last rows and factors of 2 moved about, so that nothing but
+ * 0, 1, -1 and 1/2 is left): nothing grows, and the error is that of the sums written out. For m = 4 they are
+ * 0, 5/8, -5/8, 3/2, -3/2, whose powers are exact and stay near 1: the error is about twice as large, where
+ * the usual 0, 1, -1, 2, -2 make it five times as large (tests/test_conv.c). Read first: tn_winograd_kernel.
  */
 #ifndef TN_WINOGRAD_KERNEL_H
 #define TN_WINOGRAD_KERNEL_H
@@ -15,22 +25,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Every function goes along n channels, a multiple of `vl`; the 16 values of a 4x4 tile lie `step` floats
- * apart, row by row. Pixels and taps are pointers to their first channel, row by row. */
+enum { TN_WINOGRAD_TILE = 4, TN_WINOGRAD_POSITIONS = 36 }; /* the most of each */
+
+/* Every function goes along n channels, a multiple of `vl`; the (tile + 2)^2 values of a tile lie `step`
+ * floats apart, or at[] floats from the first place. Pixels, taps and values come row by row, the first two
+ * as pointers to their first channel. */
 typedef struct tn_winograd_kernel {
-    int vl;
-    void (*input)(const float *const pixel[16], int64_t n, float *v, int64_t step);   /* v = B^T d B */
-    void (*gradient)(const float *const pixel[4], int64_t n, float *z, int64_t step); /* z = A y A^T */
-    void (*output)(const float *m, int64_t step, int64_t n, const float *bias, bool relu,
-                   float *const pixel[4]);                                        /* y = A^T m A + bias */
-    void (*filter)(const float *const tap[9], int64_t n, float *u, int64_t step); /* u = G g G^T */
-    void (*filter_gradient)(const float *u, int64_t step, int64_t n, float *const tap[9]); /* g = G^T u G */
+    int vl, tile;
+    void (*input)(const float *const *pixel, int64_t n, float *v, const int64_t *at); /* v = B^T d B */
+    void (*gradient)(const float *const *pixel, int64_t n, float *z, int64_t step);   /* z = A y A^T */
+    void (*output)(const float *p, int64_t step, int64_t n, const float *bias, bool relu,
+                   float *const *pixel);                                        /* y = A^T p A + bias */
+    void (*filter)(const float *const *tap, int64_t n, float *u, int64_t step); /* u = G g G^T */
+    void (*filter_gradient)(const float *p, int64_t step, int64_t n, float *const *tap); /* g = G^T p G */
     void (*add)(float *sum, const float *more, int64_t n);
 } tn_winograd_kernel;
 
-/* The best this processor runs; it goes with tn_gemm_kernel_for(TN_F32). */
-const tn_winograd_kernel *tn_winograd_kernel_best(void);
+/* For tiles of 2 or 4: the best this processor runs; it goes with tn_gemm_kernel_for(TN_F32). */
+const tn_winograd_kernel *tn_winograd_kernel_best(int tile);
 /* The i-th of all that this processor runs, in the order of tn_gemm_kernel_at, NULL at the end: for tests. */
-const tn_winograd_kernel *tn_winograd_kernel_at(int i);
+const tn_winograd_kernel *tn_winograd_kernel_at(int tile, int i);
 
 #endif

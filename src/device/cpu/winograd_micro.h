@@ -1,163 +1,202 @@
-/* winograd_micro.h - the transforms of Winograd's convolution F(2x2, 3x3), written once and included by
- * winograd_kernel.c per instruction set.
+/* winograd_micro.h - the transforms of Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3), written once and
+ * included by winograd_kernel.c per instruction set.
  *
  * The includer defines: V (a vector of VL floats), TARGET (function attribute), NAME(x) (mangles), SPLAT(x),
- * LOAD(p), STORE(p, v), MUL(a, b), ADD(a, b), SUB(a, b), RELU(v). Everything is element by element along
- * channels, of which there is a multiple of VL. What each function computes stands in winograd_kernel.h. */
+ * LOAD(p), STORE(p, v), MUL(a, b), ADD(a, b), SUB(a, b), FMA(a, b, c) = a b + c, RELU(v). Everything is
+ * element by element along channels, of which there is a multiple of VL. What each function computes stands
+ * in winograd_kernel.h: first along one axis, then along both. `m` is the tile's side, 2 or 4, and a constant
+ * wherever it stands, so that all loops unroll. */
+#define INLINE static inline __attribute__((always_inline)) TARGET
 
-/* B^T d for one column of four: the rows of B^T are (1 0 -1 0), (0 1 1 0), (0 -1 1 0), (0 1 0 -1). */
-static inline __attribute__((always_inline)) TARGET void NAME(spread_4)(const V d[4], V t[4])
+/* ---- along one axis ---- */
+
+/* s + k t and s - k t. */
+INLINE void NAME(both)(float k, V t, V s, V *sum, V *difference)
 {
-    t[0] = SUB(d[0], d[2]);
-    t[1] = ADD(d[1], d[2]);
-    t[2] = SUB(d[2], d[1]);
-    t[3] = SUB(d[1], d[3]);
+    *sum = FMA(SPLAT(k), t, s);
+    *difference = FMA(SPLAT(-k), t, s);
 }
 
-static TARGET void NAME(input)(const float *const pixel[16], int64_t n, float *v, int64_t step)
+/* B^T d. */
+INLINE void NAME(spread_input)(const int m, const V *d, V *t)
 {
+    if (m == 2) {
+        t[0] = SUB(d[0], d[2]);
+        t[1] = ADD(d[1], d[2]);
+        t[2] = SUB(d[2], d[1]);
+        t[3] = SUB(d[1], d[3]);
+        return;
+    }
+    const V aa = SPLAT(-P1 * P1), bb = SPLAT(-P2 * P2), product = SPLAT(P1 * P1 * P2 * P2),
+            sum = SPLAT(-(P1 * P1 + P2 * P2));
+    t[0] = FMA(product, d[0], FMA(sum, d[2], d[4]));
+    NAME(both)(P1, FMA(bb, d[1], d[3]), FMA(bb, d[2], d[4]), &t[1], &t[2]);
+    NAME(both)(P2, FMA(aa, d[1], d[3]), FMA(aa, d[2], d[4]), &t[3], &t[4]);
+    t[5] = FMA(product, d[1], FMA(sum, d[3], d[5]));
+}
+
+/* A y. */
+INLINE void NAME(spread_result)(const int m, const V *y, V *t)
+{
+    t[0] = y[0];
+    if (m == 2) {
+        t[1] = ADD(y[0], y[1]);
+        t[2] = SUB(y[0], y[1]);
+        t[3] = SUB(SPLAT(0), y[1]);
+        return;
+    }
+    NAME(both)(P1, FMA(SPLAT(P1 * P1), y[3], y[1]), FMA(SPLAT(P1 * P1), y[2], y[0]), &t[1], &t[2]);
+    NAME(both)(P2, FMA(SPLAT(P2 * P2), y[3], y[1]), FMA(SPLAT(P2 * P2), y[2], y[0]), &t[3], &t[4]);
+    t[5] = y[3];
+}
+
+/* A^T u. */
+INLINE void NAME(gather_result)(const int m, const V *u, V *y)
+{
+    if (m == 2) {
+        y[0] = ADD(ADD(u[0], u[1]), u[2]);
+        y[1] = SUB(SUB(u[1], u[2]), u[3]);
+        return;
+    }
+    const V s1 = ADD(u[1], u[2]), d1 = SUB(u[1], u[2]), s2 = ADD(u[3], u[4]), d2 = SUB(u[3], u[4]);
+    y[0] = ADD(u[0], ADD(s1, s2));
+    y[1] = FMA(SPLAT(P2), d2, MUL(SPLAT(P1), d1));
+    y[2] = FMA(SPLAT(P2 * P2), s2, MUL(SPLAT(P1 * P1), s1));
+    y[3] = FMA(SPLAT(P2 * P2 * P2), d2, FMA(SPLAT(P1 * P1 * P1), d1, u[5]));
+}
+
+/* G g. */
+INLINE void NAME(spread_filter)(const int m, const V *g, V *t)
+{
+    if (m == 2) {
+        const V half = SPLAT(0.5f), outer = MUL(half, ADD(g[0], g[2])), inner = MUL(half, g[1]);
+        t[0] = g[0];
+        t[1] = ADD(outer, inner);
+        t[2] = SUB(outer, inner);
+        t[3] = g[2];
+        return;
+    }
+    t[0] = MUL(SPLAT(N0), g[0]);
+    NAME(both)(P1 * N1, g[1], MUL(SPLAT(N1), FMA(SPLAT(P1 * P1), g[2], g[0])), &t[1], &t[2]);
+    NAME(both)(P2 * N2, g[1], MUL(SPLAT(N2), FMA(SPLAT(P2 * P2), g[2], g[0])), &t[3], &t[4]);
+    t[5] = g[2];
+}
+
+/* G^T u. */
+INLINE void NAME(gather_filter)(const int m, const V *u, V *g)
+{
+    if (m == 2) {
+        const V half = SPLAT(0.5f), outer = MUL(half, ADD(u[1], u[2]));
+        g[0] = ADD(u[0], outer);
+        g[1] = MUL(half, SUB(u[1], u[2]));
+        g[2] = ADD(outer, u[3]);
+        return;
+    }
+    const V s1 = MUL(SPLAT(N1), ADD(u[1], u[2])), s2 = MUL(SPLAT(N2), ADD(u[3], u[4]));
+    g[0] = FMA(SPLAT(N0), u[0], ADD(s1, s2));
+    g[1] = FMA(SPLAT(P2 * N2), SUB(u[3], u[4]), MUL(SPLAT(P1 * N1), SUB(u[1], u[2])));
+    g[2] = FMA(SPLAT(P2 * P2), s2, FMA(SPLAT(P1 * P1), s1, u[5]));
+}
+
+/* ---- along both: columns, then rows ---- */
+
+INLINE void NAME(input)(const int m, const float *const *pixel, int64_t n, float *v, const int64_t *at)
+{
+    const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[4][4];
-        UNROLL for (int j = 0; j < 4; j++)
+        V t[6][6], d[6], u[6];
+        UNROLL for (int j = 0; j < span; j++)
         {
-            V d[4], u[4];
-            UNROLL for (int i = 0; i < 4; i++)
-            {
-                d[i] = LOAD(pixel[4 * i + j] + c);
-            }
-            NAME(spread_4)(d, u);
-            UNROLL for (int i = 0; i < 4; i++)
-            {
-                t[i][j] = u[i];
-            }
+            UNROLL for (int i = 0; i < span; i++) d[i] = LOAD(pixel[span * i + j] + c);
+            NAME(spread_input)(m, d, u);
+            UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
         }
-        UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int i = 0; i < span; i++)
         {
-            V u[4];
-            NAME(spread_4)(t[i], u);
-            UNROLL for (int j = 0; j < 4; j++)
+            NAME(spread_input)(m, t[i], u);
+            UNROLL for (int j = 0; j < span; j++) STORE(v + at[span * i + j] + c, u[j]);
+        }
+    }
+}
+
+INLINE void NAME(gradient)(const int m, const float *const *pixel, int64_t n, float *z, int64_t step)
+{
+    const int span = m + 2;
+    for (int64_t c = 0; c < n; c += VL) {
+        V t[6][4], y[4], u[6];
+        UNROLL for (int j = 0; j < m; j++)
+        {
+            UNROLL for (int i = 0; i < m; i++) y[i] = LOAD(pixel[m * i + j] + c);
+            NAME(spread_result)(m, y, u);
+            UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
+        }
+        UNROLL for (int i = 0; i < span; i++)
+        {
+            NAME(spread_result)(m, t[i], u);
+            UNROLL for (int j = 0; j < span; j++) STORE(z + (span * i + j) * step + c, u[j]);
+        }
+    }
+}
+
+INLINE void NAME(output)(const int m, const float *p, int64_t step, int64_t n, const float *bias, bool relu,
+                         float *const *pixel)
+{
+    const int span = m + 2;
+    for (int64_t c = 0; c < n; c += VL) {
+        V t[4][6], u[6], y[4];
+        UNROLL for (int j = 0; j < span; j++)
+        {
+            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+            NAME(gather_result)(m, u, y);
+            UNROLL for (int i = 0; i < m; i++) t[i][j] = y[i];
+        }
+        const V b = bias ? LOAD(bias + c) : SPLAT(0);
+        UNROLL for (int i = 0; i < m; i++)
+        {
+            NAME(gather_result)(m, t[i], y);
+            UNROLL for (int j = 0; j < m; j++)
             {
-                STORE(v + (4 * i + j) * step + c, u[j]);
+                const V sum = ADD(y[j], b);
+                STORE(pixel[m * i + j] + c, relu ? RELU(sum) : sum);
             }
         }
     }
 }
 
-/* A y for a column of two: the rows of A are (1 0), (1 1), (1 -1), (0 -1). */
-static inline __attribute__((always_inline)) TARGET void NAME(spread_2)(V y0, V y1, V t[4])
+INLINE void NAME(filter)(const int m, const float *const *tap, int64_t n, float *u, int64_t step)
 {
-    t[0] = y0;
-    t[1] = ADD(y0, y1);
-    t[2] = SUB(y0, y1);
-    t[3] = SUB(SPLAT(0), y1);
-}
-
-static TARGET void NAME(gradient)(const float *const pixel[4], int64_t n, float *z, int64_t step)
-{
+    const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V left[4], right[4];
-        NAME(spread_2)(LOAD(pixel[0] + c), LOAD(pixel[2] + c), left);
-        NAME(spread_2)(LOAD(pixel[1] + c), LOAD(pixel[3] + c), right);
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            V u[4];
-            NAME(spread_2)(left[i], right[i], u);
-            UNROLL for (int j = 0; j < 4; j++)
-            {
-                STORE(z + (4 * i + j) * step + c, u[j]);
-            }
-        }
-    }
-}
-
-/* A^T m A. */
-static TARGET void NAME(output)(const float *m, int64_t step, int64_t n, const float *bias, bool relu,
-                                float *const pixel[4])
-{
-    for (int64_t c = 0; c < n; c += VL) {
-        V t[2][4];
-        UNROLL for (int j = 0; j < 4; j++)
-        {
-            V m0 = LOAD(m + j * step + c), m1 = LOAD(m + (4 + j) * step + c),
-              m2 = LOAD(m + (8 + j) * step + c), m3 = LOAD(m + (12 + j) * step + c);
-            t[0][j] = ADD(ADD(m0, m1), m2);
-            t[1][j] = SUB(SUB(m1, m2), m3);
-        }
-        V b = bias ? LOAD(bias + c) : SPLAT(0);
-        UNROLL for (int i = 0; i < 2; i++)
-        {
-            V y0 = ADD(ADD(ADD(t[i][0], t[i][1]), t[i][2]), b),
-              y1 = ADD(SUB(SUB(t[i][1], t[i][2]), t[i][3]), b);
-            STORE(pixel[2 * i] + c, relu ? RELU(y0) : y0);
-            STORE(pixel[2 * i + 1] + c, relu ? RELU(y1) : y1);
-        }
-    }
-}
-
-/* G g for a column of three: the rows of G are (1 0 0), (1/2 1/2 1/2), (1/2 -1/2 1/2), (0 0 1). */
-static inline __attribute__((always_inline)) TARGET void NAME(spread_3)(V g0, V g1, V g2, V t[4])
-{
-    V half = SPLAT(0.5f), outer = MUL(half, ADD(g0, g2)), inner = MUL(half, g1);
-    t[0] = g0;
-    t[1] = ADD(outer, inner);
-    t[2] = SUB(outer, inner);
-    t[3] = g2;
-}
-
-static TARGET void NAME(filter)(const float *const tap[9], int64_t n, float *u, int64_t step)
-{
-    for (int64_t c = 0; c < n; c += VL) {
-        V t[3][4];
+        V t[6][3], g[3], w[6];
         UNROLL for (int j = 0; j < 3; j++)
         {
-            NAME(spread_3)(LOAD(tap[j] + c), LOAD(tap[3 + j] + c), LOAD(tap[6 + j] + c), t[j]);
+            UNROLL for (int i = 0; i < 3; i++) g[i] = LOAD(tap[3 * i + j] + c);
+            NAME(spread_filter)(m, g, w);
+            UNROLL for (int i = 0; i < span; i++) t[i][j] = w[i];
         }
-        UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int i = 0; i < span; i++)
         {
-            V w[4];
-            NAME(spread_3)(t[0][i], t[1][i], t[2][i], w);
-            UNROLL for (int j = 0; j < 4; j++)
-            {
-                STORE(u + (4 * i + j) * step + c, w[j]);
-            }
+            NAME(spread_filter)(m, t[i], w);
+            UNROLL for (int j = 0; j < span; j++) STORE(u + (span * i + j) * step + c, w[j]);
         }
     }
 }
 
-/* G^T u for a column of four. */
-static inline __attribute__((always_inline)) TARGET void NAME(gather_3)(const V u[4], V g[3])
+INLINE void NAME(filter_gradient)(const int m, const float *p, int64_t step, int64_t n, float *const *tap)
 {
-    V half = SPLAT(0.5f), outer = MUL(half, ADD(u[1], u[2]));
-    g[0] = ADD(u[0], outer);
-    g[1] = MUL(half, SUB(u[1], u[2]));
-    g[2] = ADD(outer, u[3]);
-}
-
-static TARGET void NAME(filter_gradient)(const float *u, int64_t step, int64_t n, float *const tap[9])
-{
+    const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[3][4];
-        UNROLL for (int j = 0; j < 4; j++)
+        V t[3][6], u[6], g[3];
+        UNROLL for (int j = 0; j < span; j++)
         {
-            V column[4], g[3];
-            UNROLL for (int i = 0; i < 4; i++)
-            {
-                column[i] = LOAD(u + (4 * i + j) * step + c);
-            }
-            NAME(gather_3)(column, g);
-            UNROLL for (int i = 0; i < 3; i++)
-            {
-                t[i][j] = g[i];
-            }
+            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+            NAME(gather_filter)(m, u, g);
+            UNROLL for (int i = 0; i < 3; i++) t[i][j] = g[i];
         }
         UNROLL for (int i = 0; i < 3; i++)
         {
-            V g[3];
-            NAME(gather_3)(t[i], g);
-            UNROLL for (int j = 0; j < 3; j++)
-            {
-                STORE(tap[3 * i + j] + c, g[j]);
-            }
+            NAME(gather_filter)(m, t[i], g);
+            UNROLL for (int j = 0; j < 3; j++) STORE(tap[3 * i + j] + c, g[j]);
         }
     }
 }
@@ -167,6 +206,43 @@ static TARGET void NAME(add)(float *sum, const float *more, int64_t n)
     for (int64_t c = 0; c < n; c += VL) STORE(sum + c, ADD(LOAD(sum + c), LOAD(more + c)));
 }
 
+/* ---- for each tile ---- */
+
+#define TRANSFORMS(m)                                                                                        \
+    static TARGET void NAME(input_##m)(const float *const *pixel, int64_t n, float *v, const int64_t *at)    \
+    {                                                                                                        \
+        NAME(input)(m, pixel, n, v, at);                                                                     \
+    }                                                                                                        \
+    static TARGET void NAME(gradient_##m)(const float *const *pixel, int64_t n, float *z, int64_t step)      \
+    {                                                                                                        \
+        NAME(gradient)(m, pixel, n, z, step);                                                                \
+    }                                                                                                        \
+    static TARGET void NAME(output_##m)(const float *p, int64_t step, int64_t n, const float *bias,          \
+                                        bool relu, float *const *pixel)                                      \
+    {                                                                                                        \
+        NAME(output)(m, p, step, n, bias, relu, pixel);                                                      \
+    }                                                                                                        \
+    static TARGET void NAME(filter_##m)(const float *const *tap, int64_t n, float *u, int64_t step)          \
+    {                                                                                                        \
+        NAME(filter)(m, tap, n, u, step);                                                                    \
+    }                                                                                                        \
+    static TARGET void NAME(filter_gradient_##m)(const float *p, int64_t step, int64_t n, float *const *tap) \
+    {                                                                                                        \
+        NAME(filter_gradient)(m, p, step, n, tap);                                                           \
+    }                                                                                                        \
+    static const tn_winograd_kernel NAME(tile_##m) = {VL,                                                    \
+                                                      m,                                                     \
+                                                      NAME(input_##m),                                       \
+                                                      NAME(gradient_##m),                                    \
+                                                      NAME(output_##m),                                      \
+                                                      NAME(filter_##m),                                      \
+                                                      NAME(filter_gradient_##m),                             \
+                                                      NAME(add)};
+TRANSFORMS(2)
+TRANSFORMS(4)
+
+#undef TRANSFORMS
+#undef INLINE
 #undef V
 #undef VL
 #undef TARGET
@@ -177,4 +253,5 @@ static TARGET void NAME(add)(float *sum, const float *more, int64_t n)
 #undef MUL
 #undef ADD
 #undef SUB
+#undef FMA
 #undef RELU
