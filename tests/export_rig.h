@@ -30,8 +30,12 @@ static inline bool there_is(const char *command)
     return system(line) == 0;
 }
 
+/* Bytes behind the struct, which no function of the file may touch. */
+enum { GUARD = 4096 };
+
 typedef struct model {
     void *library, *m;
+    size_t bytes;
     float (*step)(void *m, const float *image, const int32_t *label);
     int (*forward)(void *m, const float *image, float *logits);
     int64_t (*get)(const void *m, const char *name, float *to, int64_t room);
@@ -70,14 +74,18 @@ static inline model load(bool trains)
     } else {
         FIND(&m, forward, "model_forward");
     }
-    m.m = aligned_alloc(64, (bytes() + 63) / 64 * 64);
-    memset(m.m, 0xff, bytes());
+    m.bytes = bytes();
+    m.m = aligned_alloc(64, (m.bytes + 63) / 64 * 64 + GUARD);
+    memset(m.m, 0xff, m.bytes + GUARD);
     init(m.m);
     return m;
 }
 
 static inline void unload(model *m)
 {
+    for (size_t i = 0; i < GUARD; i++)
+        if (((const unsigned char *)m->m)[m->bytes + i] != 0xff)
+            fail_msg("byte %zu behind the model was written", i);
     free(m->m);
     dlclose(m->library);
 }

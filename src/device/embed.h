@@ -25,7 +25,8 @@ typedef enum tn_embedded {
     TN_EMBED_CONV_PLAIN_CUH,
     TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_ATTENTION_BACKWARD_C,
-    TN_EMBED_PORTABLE,  /* of the file that src/export writes, in the place of exact.h */
+    TN_EMBED_PORTABLE, /* of the file that src/export writes, in the place of exact.h */
+    TN_EMBED_BLOCKS,
     TN_EMBED_PRODUCT_H, /* of src/device/cpu/kernels, for that file */
     TN_EMBED_COUNT
 } tn_embedded;

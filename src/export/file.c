@@ -64,7 +64,7 @@ static void put_struct(const tn_export *x, tn_growing *t)
     if (x->trains)
         tn_put(t, "    double rate; /* factor of the learning rate that the session had; 1 at first */\n");
     tn_put(t, "    uint64_t arena[%zu]; /* what a call computes and does not keep */\n} %s;\n\n",
-           x->arena_bytes / 8 + 1, x->name);
+           (x->arena_bytes + x->room_bytes) / 8 + 1, x->name);
 }
 
 static void put_header(const tn_export *x, tn_growing *t)
@@ -220,7 +220,9 @@ static void put_action(const tn_export *x, tn_growing *t)
             tn_put(t, "    if (!%s || (uintptr_t)%s %% sizeof *%s) return %s;\n", x->mark[i].name,
                    x->mark[i].name, x->mark[i].name, bad);
     const char *body = x->step.p ? x->step.p : "";
-    if (strstr(body, "(arena +")) tn_put(t, "    unsigned char *const arena = (unsigned char *)m->arena;\n");
+    if (x->room_bytes || strstr(body, "(arena +"))
+        tn_put(t, "    unsigned char *const arena = (unsigned char *)m->arena;\n");
+    if (x->room_bytes) tn_put(t, "    float *const room = (float *)(void *)(arena + %zu);\n", x->arena_bytes);
     for (int i = 0; i < x->n_power; i++)
         tn_put(t, "    const double power%d = m->power%d * %.17g;\n", i, i, x->base[i]);
     if (strstr(body, "&fault")) tn_put(t, "    int fault = 0;\n");
@@ -288,7 +290,7 @@ static void put_names(const tn_export *x, tn_growing *t)
 
 static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
 {
-    double weights = 0, state = (double)x->arena_bytes;
+    double weights = 0, state = (double)(x->arena_bytes + x->room_bytes);
     for (int i = 0; i < x->n_region; i++)
         if (x->region[i].written)
             state += (double)x->region[i].bytes;
@@ -300,8 +302,8 @@ static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
            "computes\n"
            " *   stack              about %zu bytes\n *   multiply-adds      %.0f in products and "
            "convolutions\n *\n",
-           x->name, x->trains ? "a training step" : "a forward pass", weights, x->name, state, x->arena_bytes,
-           x->stack_bytes + (x->macs > 0 ? 26 * 1024u : 0u) + 512, x->macs);
+           x->name, x->trains ? "a training step" : "a forward pass", weights, x->name, state,
+           x->arena_bytes + x->room_bytes, x->stack_bytes + 512, x->macs);
     if (x->options.weights) {
         tn_put(t, " * Weights that were rounded:\n *\n");
         ex_put_rounding(x, t);

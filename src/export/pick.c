@@ -177,8 +177,8 @@ static bool lacks(const char *text, const piece *p, int n, char missing[EXPORT_N
 
 bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME])
 {
-    static const tn_embedded files[] = {TN_EMBED_PORTABLE, TN_EMBED_MATH, TN_EMBED_PHILOX, TN_EMBED_HALF,
-                                        TN_EMBED_PRODUCT_H};
+    static const tn_embedded files[] = {TN_EMBED_PORTABLE, TN_EMBED_MATH,   TN_EMBED_PHILOX,
+                                        TN_EMBED_HALF,     TN_EMBED_BLOCKS, TN_EMBED_PRODUCT_H};
     tn_growing whole = {0}, plain = {0}, needed = {0};
     piece p[PIECES];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)

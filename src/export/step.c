@@ -4,6 +4,8 @@
  */
 #include "export.h"
 
+#include "../device/prelude/blocks.h"
+
 #include "../../fuser/text/text.h"
 #include "../core/print.h"
 
@@ -33,6 +35,28 @@ static void unique_var(tn_export *x, const char *want, char *out)
                                       "matmul",
                                       "conv2d",
                                       "tile",
+                                      "row_tile",
+                                      "whole_tile",
+                                      "whole_columns",
+                                      "part",
+                                      "pixel",
+                                      "next_pixel",
+                                      "convolve",
+                                      "conv2d_3x3",
+                                      "conv2d_3x3_weight_grad",
+                                      "spread_tile",
+                                      "spread_data",
+                                      "spread_gradient",
+                                      "spread_weights",
+                                      "join_pixels",
+                                      "join_weights",
+                                      "tiled",
+                                      "tiles_of",
+                                      "corner",
+                                      "move",
+                                      "place_of_tiles",
+                                      "pixel_at",
+                                      "room",
                                       "pack_f32",
                                       "pack_f16",
                                       "pack_bf16",
@@ -263,6 +287,11 @@ static const char *scale_of(const tn_export *x, int slot, char out[EXPORT_NAME +
     return out;
 }
 
+static void take_room(tn_export *x, int64_t floats)
+{
+    if ((size_t)floats * sizeof(float) > x->room_bytes) x->room_bytes = (size_t)floats * sizeof(float);
+}
+
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_gemm *g = &st->gemm;
@@ -289,20 +318,59 @@ static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
             if (by[k]) snprintf(text[k] + n, sizeof a - n, " + i%d * %lld", i, (long long)by[k]);
         }
     }
-    tn_put(to, "%*smatmul(%lld, %lld, %lld, %s, %lld, %lld, &%s, %s, %lld, %lld, %s, %s, %d, %s, %lld);\n",
+    tn_put(to,
+           "%*smatmul(%lld, %lld, %lld, %s, %lld, %lld, &%s, %s, %lld, %lld, %s, %s, %d, %s, %lld, room);\n",
            4 * depth, "", (long long)g->m, (long long)g->n, (long long)g->k, a, (long long)g->a_row,
            (long long)g->a_col, ex_pack(x, st->buf[1]), b, (long long)g->b_row, (long long)g->b_col,
            scale_of(x, st->buf[1], scale), bias, g->epilogue == TN_EPI_RELU, c, (long long)g->c_row);
+    take_room(x, matmul_room(g->k));
     x->macs += times * (double)g->m * (double)g->n * (double)g->k;
 }
 
-static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
+/* By Winograd's algorithm: where it can be, there is enough to do, and its room is no burden. */
+static bool by_tiles(const tn_export *x, const tn_step *st, int64_t room)
+{
+    const tn_conv2d_desc *d = &st->conv;
+    bool plain = d->kh == 3 && d->kw == 3 && d->groups == 1 && !strcmp(ex_pack(x, st->buf[1]), "pack_f32");
+    for (int k = 0; k < 2; k++)
+        plain = plain && d->stride[k] == 1 && d->dilation[k] == 1 && d->pad[2 * k] <= 2;
+    return plain && d->c % COLUMNS == 0 && d->oc % COLUMNS == 0 && d->n * d->oh * d->ow >= 1024 &&
+           (size_t)room * sizeof(float) <= x->plan->arena_bytes / 2;
+}
+
+/* The function and how it is called, and the room it takes. */
+static const char *conv_function(tn_export *x, const tn_step *st, const char **back)
 {
     static const char *const name[] = {[TN_CONV_FORWARD] = "conv2d",
                                        [TN_CONV_DATA_GRAD] = "conv2d_data_grad",
                                        [TN_CONV_WEIGHT_GRAD] = "conv2d_weight_grad"};
     const tn_conv2d_desc *d = &st->conv;
+    const int64_t places = d->kh * d->kw, c = d->c / d->groups, oc = d->oc / d->groups;
+    const int64_t tiled = conv2d_3x3_room(c, oc);
+    if (by_tiles(x, st, tiled)) {
+        take_room(x, tiled);
+        *back = d->pass == TN_CONV_FORWARD ? "0, " : d->pass == TN_CONV_DATA_GRAD ? "1, " : "";
+        return d->pass == TN_CONV_WEIGHT_GRAD ? "conv2d_3x3_weight_grad" : "conv2d_3x3";
+    }
+    switch (d->pass) {
+    case TN_CONV_FORWARD:
+        take_room(x, convolve_room(places * c, oc));
+        break;
+    case TN_CONV_DATA_GRAD:
+        take_room(x, convolve_room(places * oc, c));
+        break;
+    case TN_CONV_WEIGHT_GRAD:
+        take_room(x, conv2d_weight_grad_room(d->n * d->oh * d->ow, places * c));
+        break;
+    }
+    return name[d->pass];
+}
+
+static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
+{
+    const tn_conv2d_desc *d = &st->conv;
     char in0[LINE], in1[LINE], bias[LINE], out[LINE], scale[EXPORT_NAME + 8];
+    const char *back = NULL;
     if (d->dtype != TN_F32) {
         refuse(x, st, "convolution", d->dtype);
         return;
@@ -311,22 +379,26 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
     operand(x, st, 1, in1, sizeof in1);
     operand(x, st, 2, bias, sizeof bias);
     operand(x, st, 3, out, sizeof out);
+    const char *name = conv_function(x, st, &back);
     tn_put(to,
            "    %s(&(const convolution){.n = %lld, .h = %lld, .w = %lld, .c = %lld, .oc = %lld, .kh = %lld, "
            ".kw = %lld,\n"
            "        .oh = %lld, .ow = %lld, .groups = %lld, .stride = {%lld, %lld}, .pad = {%lld, %lld}, "
            ".dilation = {%lld, %lld}},\n"
-           "        %s, ",
-           name[d->pass], (long long)d->n, (long long)d->h, (long long)d->w, (long long)d->c,
-           (long long)d->oc, (long long)d->kh, (long long)d->kw, (long long)d->oh, (long long)d->ow,
-           (long long)d->groups, (long long)d->stride[0], (long long)d->stride[1], (long long)d->pad[0],
-           (long long)d->pad[2], (long long)d->dilation[0], (long long)d->dilation[1], in0);
-    if (d->pass == TN_CONV_FORWARD)
+           "        %s%s, ",
+           name, (long long)d->n, (long long)d->h, (long long)d->w, (long long)d->c, (long long)d->oc,
+           (long long)d->kh, (long long)d->kw, (long long)d->oh, (long long)d->ow, (long long)d->groups,
+           (long long)d->stride[0], (long long)d->stride[1], (long long)d->pad[0], (long long)d->pad[2],
+           (long long)d->dilation[0], (long long)d->dilation[1], back ? back : "", in0);
+    const int relu = d->epilogue == TN_EPI_RELU;
+    if (back && d->pass != TN_CONV_WEIGHT_GRAD)
+        tn_put(to, "%s, %s, %d", in1, bias, relu);
+    else if (d->pass == TN_CONV_FORWARD)
         tn_put(to, "&%s, %s, %s, %s, %d", ex_pack(x, st->buf[1]), in1, scale_of(x, st->buf[1], scale), bias,
-               d->epilogue == TN_EPI_RELU);
+               relu);
     else
         tn_put(to, "%s", in1);
-    tn_put(to, ", %s);\n", out);
+    tn_put(to, ", %s, room);\n", out);
     x->macs += (double)d->n * (double)d->oh * (double)d->ow * (double)d->oc * (double)d->kh * (double)d->kw *
                (double)d->c / (double)d->groups;
 }
@@ -375,6 +447,6 @@ int ex_write_step(tn_export *x)
     const int failed = calls.failed ? calls.failed : x->kernels.failed ? x->kernels.failed : x->step.failed;
     tn_growing_free(&calls);
     if (failed && !x->status) return ex_fail(x, failed, "the text could not be written");
-    x->arena_bytes = x->plan->arena_bytes;
+    x->arena_bytes = (x->plan->arena_bytes + 7) / 8 * 8;
     return x->status ? x->s->graph.error.status : TN_OK;
 }

@@ -1,0 +1,102 @@
+/* test_export_conv.c - convolutions and products of exported files, of which there are several forms and
+ * blocks, beside the reference device: a step of gradient descent shows their results and both gradients. */
+#include <tensor_nn.h>
+
+#include "tests/export_rig.h"
+
+typedef struct shape {
+    int n, h, w, c, oc, kernel, stride, pad, dilation, groups;
+    bool tiled; /* by Winograd's algorithm */
+} shape;
+
+static const shape shapes[] = {
+    {20, 13, 11, 16, 32, 3, 1, 1, 1, 1, true}, {32, 16, 15, 32, 16, 3, 1, 0, 1, 1, true},
+    {20, 9, 14, 16, 16, 3, 1, 2, 1, 1, true},  {8, 13, 11, 16, 20, 3, 1, 1, 1, 1, false},
+    {3, 9, 7, 5, 21, 3, 2, 1, 1, 1, false},    {2, 6, 7, 48, 3, 3, 1, 1, 1, 1, false}, /* 432 terms */
+    {1, 5, 5, 4, 300, 2, 1, 0, 1, 1, false},   {2, 11, 9, 12, 18, 3, 1, 2, 2, 3, false},
+    {1, 9, 9, 40, 35, 5, 3, 2, 1, 5, false},   {3, 1, 1, 700, 5, 1, 1, 0, 1, 1, false},
+};
+
+enum { PARAMS = 3 };
+static const char *const names[PARAMS] = {"image", "filter", "bias"};
+
+static tn_tensor *noise(tn_session *s, uint32_t seed, int ndim, const int64_t *shape_of)
+{
+    int64_t count = 1;
+    for (int i = 0; i < ndim; i++) count *= shape_of[i];
+    float *v = malloc((size_t)count * sizeof *v);
+    for (int64_t i = 0; i < count; i++)
+        v[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+    tn_tensor *x = tn_from(s, v, TN_F32, ndim, shape_of);
+    free(v);
+    return x;
+}
+
+/* image, filter and bias after `steps` of them; the last one is exported. */
+static tn_session *descend(const shape *p, tn_device_kind device, int steps)
+{
+    tn_session *s = tn_open(.device = device, .seed = 1, .threads = 1, .log = quiet);
+    tn_tensor *x = tn_param(s, names[0], noise(s, 1, 4, (int64_t[]){p->n, p->h, p->w, p->c}));
+    tn_tensor *w =
+        tn_param(s, names[1], noise(s, 2, 4, (int64_t[]){p->oc, p->kernel, p->kernel, p->c / p->groups}));
+    tn_tensor *b = tn_param(s, names[2], noise(s, 3, 1, (int64_t[]){p->oc}));
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.01);
+    for (int i = 0; i < steps; i++) {
+        if (device == TN_CPU && i == steps - 1) tn_export_begin(s, in_base("model.c"));
+        tn_step_begin(s);
+        tn_tensor *y = tn_relu(tn_conv2d(x, w, b, .stride = p->stride, .pad = p->pad, .dilation = p->dilation,
+                                         .groups = p->groups));
+        tn_tensor *loss = tn_sum(tn_mul(y, y), TN_ALL, false);
+        tn_export_output(loss, "loss");
+        tn_backward(loss);
+        tn_optim_step(o);
+        tn_step_end(s);
+    }
+    if (device == TN_CPU) tn_export_end(s);
+    if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+    return s;
+}
+
+static void goes_on(const shape *p)
+{
+    tn_session *own = descend(p, TN_CPU, 1), *exact = descend(p, TN_REF, 2);
+    char line[60];
+    snprintf(line, sizeof line, "%sgrep -q 'static void conv2d_3x3' model.c", p->tiled ? "" : "! ");
+    if (run(line)) fail_msg("%d x %d: %s", p->h, p->w, line);
+    model m = load(true);
+    (void)((float (*)(void *))(void (*)(void))m.step)(m.m);
+    for (int i = 0; i < PARAMS; i++) {
+        tn_tensor *t = tn_param_at(exact, i);
+        const int64_t count = tn_numel(t);
+        float *a = malloc((size_t)count * sizeof *a), *b = malloc((size_t)count * sizeof *b);
+        assert_int_equal(tn_read(t, TN_F32, a, (size_t)count * sizeof *a), 0);
+        assert_int_equal(m.get(m.m, names[i], b, count), count);
+        double largest = 0, apart = 0;
+        for (int64_t k = 0; k < count; k++) {
+            largest = fmax(largest, fabs((double)a[k]));
+            if (!(fabs((double)a[k] - (double)b[k]) <= apart)) apart = fabs((double)a[k] - (double)b[k]);
+        }
+        if (!(apart <= 2e-6 * largest))
+            fail_msg("%d x %d, %d channels to %d, kernel %d: %s is off by %g of %g", p->h, p->w, p->c, p->oc,
+                     p->kernel, names[i], apart, largest);
+        free(a);
+        free(b);
+    }
+    unload(&m);
+    if (p->tiled && p->pad == 1) needs_nothing();
+    tn_close(own);
+    tn_close(exact);
+}
+
+TEST(convolutions_of_all_forms_and_their_gradients_are_right)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) goes_on(&shapes[i]);
+}
+
+static int begin(void **state)
+{
+    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
+    return make_base(state);
+}
+
+RUN_TESTS(begin, drop_base)
