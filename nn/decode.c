@@ -10,14 +10,16 @@
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG
 #define STBI_NO_STDIO
-/* It does not always say that it failed for want of memory. */
+/* It does not always say that it failed for want of memory; and it reads what it has not written where a JPEG
+ * names a Huffman table that it does not bring: zeros are harmless there.
+ */
 static _Thread_local bool starved;
 static void *noted(void *p)
 {
     if (!p) starved = true;
     return p;
 }
-#define STBI_MALLOC(size)     noted(tn_malloc(size))
+#define STBI_MALLOC(size)     noted(tn_calloc(1, size))
 #define STBI_REALLOC(p, size) noted(tn_realloc(p, size))
 #define STBI_FREE(p)          tn_free_mem(p)
 /* Not popped: gcc reports unused static functions at the end of the file. */
