@@ -60,6 +60,23 @@ else
     skip numpy_reads_and_writes_the_same "no python3 with numpy (PYTHON names one)"
 fi
 
+# A convolution's weight, OIHW [1, 2, 1, 3] of 0 to 5, is OHWI [1, 1, 3, 2] here; behind a flatten of 1 x 3 x 2 the
+# columns of a [1, 6] go the same way, another [1, 6] and a vector stay. There and back again it is the same file.
+pixels='\0\1\2\3\4\5'
+laid_out() {
+    head='{"__metadata__":{"format":"pt"},"c":{"dtype":"U8","shape":[1,2,1,3],"data_offsets":[0,6]},"f":{"dtype":"U8","shape":[1,6],"data_offsets":[6,12]},"m":{"dtype":"U8","shape":[1,6],"data_offsets":[12,18]},"v":{"dtype":"U8","shape":[6],"data_offsets":[18,24]}}'
+    # shellcheck disable=SC2059
+    { printf "$(printf '\\%03o\\%03o' $((${#head} % 256)) $((${#head} / 256)))\0\0\0\0\0\0"; printf '%s' "$head"; printf "$pixels$pixels$pixels$pixels"; } >"$tmp/pt.safetensors"
+    "$tensor" convert "$tmp/pt.safetensors" "$tmp/here.safetensors" --layout libtensor --flatten f:1x3x2 >"$tmp/have" &&
+        grep -q '^2 tensors turned; left as they are: 1 of two axes' "$tmp/have" || return
+    "$tensor" inspect "$tmp/here.safetensors" | tee "$tmp/have" | grep -q -E '^c +U8 +\[1, 1, 3, 2\] ' && grep -q 'format  *libtensor' "$tmp/have" || return
+    [ "$(tail -c 24 "$tmp/here.safetensors" | od -An -v -tu1 -w24 | tr -d ' ')" = 031425031425012345012345 ] || return
+    "$tensor" convert "$tmp/here.safetensors" "$tmp/again.safetensors" --flatten f:1x3x2 --layout pytorch >/dev/null &&
+        "$tensor" compare "$tmp/pt.safetensors" "$tmp/again.safetensors" && "$tensor" inspect "$tmp/again.safetensors" | grep -q 'format  *pt' &&
+        "$tensor" convert "$tmp/again.safetensors" "$tmp/same.safetensors" --layout pytorch | grep '^0 tensors turned$'
+}
+check_with CJSON layouts laid_out
+
 compared() {
     "$tensor" compare "$tmp/a.safetensors" "$tmp/a.safetensors" | grep '^3 tensors compared, 0 differ' &&
         "$tensor" compare "$tmp/a.safetensors" "$tmp/b.safetensors" >"$tmp/have"
@@ -104,6 +121,11 @@ refusals() {
         refused 2 'text: none of the formats' compare "$tmp/text" "$tmp/text" &&
         refused 2 'there are 3' convert "$tmp/a.safetensors" "$tmp/o.npy" && [ ! -e "$tmp/o.npy" ] &&
         refused 2 "no tensor 'w'" convert "$tmp/a.safetensors" "$tmp/o.safetensors" --tensor w &&
+        refused 64 'layout' convert "$tmp/a.safetensors" "$tmp/o.safetensors" --layout none &&
+        refused 64 'flatten' convert "$tmp/a.safetensors" "$tmp/o.safetensors" --flatten x:1x1x3 &&
+        refused 2 "'x' has 3 columns" convert "$tmp/a.safetensors" "$tmp/o.safetensors" --layout pytorch --flatten x:1x2x3 &&
+        refused 2 "no 'w'" convert "$tmp/a.safetensors" "$tmp/o.safetensors" --layout pytorch --flatten w:1x1x3 &&
+        refused 2 'says which layout' convert "$tmp/a.safetensors" "$tmp/o/" --layout pytorch &&
         refused 2 'ends in none of' convert "$tmp/a.safetensors" "$tmp/o.bin" &&
         refused 2 'cannot be started' explain "$tmp/missing" && refused 2 'told of no step' explain true &&
         refused 7 'no luck' explain sh -c 'echo no luck >&2; exit 7' && refused 64 'ends in' report step.pdf true

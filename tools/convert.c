@@ -1,5 +1,6 @@
-/* convert.c - safetensors to NumPy's .npy and back. bf16, which NumPy has no name for, becomes f32 there.
- * Files appear whole or not at all. Start with tool_convert. */
+/* convert.c - safetensors to NumPy's .npy and back, and from PyTorch's layout of images to the library's and
+ * back. bf16, which NumPy has no name for, becomes f32 there. Files appear whole or not at all. Start with
+ * tool_convert. */
 #include "tool.h"
 
 #include "../src/core/convert.h"
@@ -12,7 +13,10 @@
 typedef struct job {
     tool_file *file;
     int files;
-    const char *only;        /* --tensor */
+    const char *only; /* --tensor */
+    const char *mark; /* --layout: "pt" or "libtensor", of OUT; NULL: as IN's */
+    const char *flat; /* --flatten: a layer's weight, whose columns are an image [h, w, c] */
+    int64_t image[3];
     const tool_array *taken; /* the one that a .npy file gets */
 } job;
 
@@ -98,15 +102,53 @@ static int to_one(job *j, const char *path)
 
 /* ---- safetensors ---- */
 
+/* Whether the array's elements have to change places, and their order and shape then. What has four axes is
+ * taken for a convolution's weight, as tn_load does. */
+static bool turned(const job *j, const tool_file *f, const tool_array *a, nn_turn *t, int64_t *shape)
+{
+    const char *mark = tn_nn_safetensors_meta(&f->weights, "format");
+    const bool flat = a->ndim == 2 && j->flat && !strcmp(a->name, j->flat), out = j->mark && *j->mark == 'p';
+    memcpy(shape, a->shape, sizeof(a->shape));
+    if (!j->mark || (mark && !strcmp(mark, j->mark)) || (a->ndim != 4 && !flat)) return false;
+    *t = (nn_turn){.row = {1, 1, a->shape[0]}};
+    for (int k = 0; k < 3; k++) t->column[k] = flat ? j->image[k] : a->shape[out ? k + 1 : k < 2 ? k + 2 : 1];
+    for (int k = 0; k < 3 && !flat && !out; k++) shape[k + 1] = t->column[k];
+    if (out) tn_nn_turn_shape(t, a->ndim, shape);
+    return tn_nn_turns(t);
+}
+
+static int write_array(FILE *f, const job *j, const tool_file *of, const tool_array *a)
+{
+    nn_turn t;
+    int64_t shape[TN_MAX_DIMS];
+    const size_t size = a->type->bytes;
+    if (!turned(j, of, a, &t, shape)) return put(f, a->data, (size_t)a->n * size);
+    unsigned char *there = tn_calloc((size_t)a->n + 1, size);
+    if (!there) return TN_E_NOMEM;
+    for (int64_t i = 0; i < a->n; i++) { /* i counts as here */
+        const int64_t k = tn_nn_turn_index(&t, i), to = *j->mark == 'p' ? k : i,
+                      from = *j->mark == 'p' ? i : k;
+        memcpy(there + (size_t)to * size, a->data + (size_t)from * size, size);
+    }
+    const int status = put(f, there, (size_t)a->n * size);
+    tn_free_mem(there);
+    return status;
+}
+
 static int write_weights(FILE *f, void *user)
 {
     const job *j = user;
     const char *key, *value;
     nn_text t = {0};
+    nn_turn turn;
+    int64_t shape[TN_MAX_DIMS];
     size_t at = 0;
     tn_nn_text_begin(&t);
-    for (int i = 0; tn_nn_safetensors_meta_at(&j->file[0].weights, i, &key, &value); i++) {
-        if (i) tn_nn_text_add(&t, ",");
+    if (j->mark) tn_nn_text_add(&t, "\"format\":\"%s\"", j->mark);
+    for (int i = 0, n = j->mark != NULL; tn_nn_safetensors_meta_at(&j->file[0].weights, i, &key, &value);
+         i++) {
+        if (j->mark && !strcmp(key, "format")) continue;
+        if (n++) tn_nn_text_add(&t, ",");
         tn_nn_text_quote(&t, key);
         tn_nn_text_add(&t, ":");
         tn_nn_text_quote(&t, value);
@@ -117,7 +159,8 @@ static int write_weights(FILE *f, void *user)
             const tool_array *a = &j->file[k].array[i];
             const size_t bytes = (size_t)a->n * a->type->bytes;
             if (!wanted(j, a)) continue;
-            tn_nn_text_entry(&t, a->name, a->type->name, a->ndim, a->shape, at, bytes);
+            turned(j, &j->file[k], a, &turn, shape);
+            tn_nn_text_entry(&t, a->name, a->type->name, a->ndim, shape, at, bytes);
             at += bytes;
         }
     tn_nn_text_end(&t);
@@ -125,7 +168,7 @@ static int write_weights(FILE *f, void *user)
     for (int k = 0; k < j->files; k++)
         for (int i = 0; i < j->file[k].n && !status; i++) {
             const tool_array *a = &j->file[k].array[i];
-            if (wanted(j, a)) status = put(f, a->data, (size_t)a->n * a->type->bytes);
+            if (wanted(j, a)) status = write_array(f, j, &j->file[k], a);
         }
     tn_free_mem(t.text);
     return status;
@@ -134,18 +177,34 @@ static int write_weights(FILE *f, void *user)
 static int to_weights(job *j, const char *path)
 {
     const char *why = "out of memory";
-    int n = 0;
+    int n = 0, turns = 0, flat = 0, matrices = 0;
+    nn_turn t;
+    int64_t shape[TN_MAX_DIMS];
     for (int k = 0; k < j->files; k++)
         for (int i = 0; i < j->file[k].n; i++) {
             const tool_array *a = &j->file[k].array[i];
             if (!wanted(j, a)) continue;
             n++;
+            const bool is_flat = a->ndim == 2 && j->flat && !strcmp(a->name, j->flat);
+            if (is_flat && !tn_nn_image_fits(j->image, a->shape[1]))
+                return tool_say("--flatten: '%s' has %" PRId64 " columns", a->name, a->shape[1]);
+            flat += is_flat;
+            matrices += a->ndim == 2 && !is_flat;
+            turns += turned(j, &j->file[k], a, &t, shape);
             for (int q = 0; q < k; q++)
                 if (tool_find(&j->file[q], a->name))
                     return tool_say("%s and %s both have '%s'", j->file[q].path, j->file[k].path, a->name);
         }
     if (!n) return tool_say("%s: there is no tensor '%s'", j->file[0].path, j->only ? j->only : "");
-    return tn_write_whole(path, write_weights, j, &why) ? tool_say("%s: %s", path, why) : TOOL_OK;
+    if (j->flat && !flat) return tool_say("--flatten: there is no '%s' of two axes", j->flat);
+    if (tn_write_whole(path, write_weights, j, &why)) return tool_say("%s: %s", path, why);
+    if (j->mark) printf("%d tensors turned", turns);
+    if (j->mark && turns && matrices)
+        printf(
+            "; left as they are: %d of two axes, of which one behind a flatten has to be named by --flatten",
+            matrices);
+    if (j->mark) printf("\n");
+    return TOOL_OK;
 }
 
 static bool ends(const char *path, const char *with)
@@ -158,6 +217,7 @@ static int write_to(job *j, const char *out)
 {
     struct stat st;
     if (ends(out, ".safetensors")) return to_weights(j, out);
+    if (j->mark) return tool_say("%s: only a .safetensors file says which layout it has", out);
     if (ends(out, ".npy")) return to_one(j, out);
     const bool folder = !stat(out, &st) && S_ISDIR(st.st_mode);
     if (!folder && !ends(out, "/"))
@@ -166,15 +226,35 @@ static int write_to(job *j, const char *out)
     return to_folder(j, out);
 }
 
+/* "fc.weight:7x7x64" */
+static bool take_flatten(job *j, char *value)
+{
+    char *colon = strrchr(value, ':'), more;
+    if (!colon || sscanf(colon, ":%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &j->image[0], &j->image[1],
+                         &j->image[2], &more) != 3)
+        return false;
+    *colon = 0;
+    j->flat = value;
+    return j->image[0] > 0 && j->image[1] > 0 && j->image[2] > 0;
+}
+
+static bool take_option(job *j, const char *option, char *value)
+{
+    if (!strcmp(option, "--tensor")) return (j->only = value) != NULL;
+    if (!strcmp(option, "--flatten")) return take_flatten(j, value);
+    j->mark = !strcmp(value, "pytorch") ? "pt" : !strcmp(value, "libtensor") ? "libtensor" : NULL;
+    return !strcmp(option, "--layout") && j->mark;
+}
+
 int tool_convert(int n, char **arg)
 {
+    static const char usage[] = "convert: IN.. OUT, and --tensor NAME, --layout pytorch|libtensor, "
+                                "--flatten NAME:HxWxC beside it, or nothing";
     job j = {.files = 0};
     int status = TOOL_OK;
-    if (n > 2 && !strcmp(arg[n - 2], "--tensor")) {
-        j.only = arg[n - 1];
-        n -= 2;
-    }
-    if (n < 2) return tool_misused("convert: IN.. OUT, and --tensor NAME or nothing");
+    for (; n > 2 && !strncmp(arg[n - 2], "--", 2); n -= 2)
+        if (!take_option(&j, arg[n - 2], arg[n - 1])) return tool_misused(usage);
+    if (n < 2 || (j.flat && !j.mark)) return tool_misused(usage);
     if (!(j.file = tn_calloc((size_t)n, sizeof(*j.file)))) return tool_say("out of memory");
     while (j.files < n - 1 && !status) status = tool_open(arg[j.files], &j.file[j.files]), j.files++;
     if (!status) status = write_to(&j, arg[n - 1]);

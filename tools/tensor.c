@@ -14,7 +14,9 @@ static const struct {
      "what is in a file: weights, checkpoint, .npy, IDX, plan dump, kernel; or in a folder of such",
      tool_inspect},
     {"convert", "IN.. OUT",
-     "safetensors to .npy (OUT a file, or a folder/) and back; --tensor NAME takes one", tool_convert},
+     "safetensors to .npy (OUT a file, or a folder/) and back; --tensor NAME takes one; --layout to and from "
+     "PyTorch's",
+     tool_convert},
     {"compare", "A B", "the largest differences of two files, tensor by tensor; --tolerance X (0)",
      tool_compare},
     {"explain", "PROGRAM ARGUMENT..", "runs a program and prints tn_explain of its last training step",
