@@ -131,7 +131,8 @@ TEST(test_f32_shapes)
     }
 }
 
-/* Large enough that each way of cutting is taken, with a transposed copy and without. */
+/* Large enough that each way of cutting is taken: B in place and packed, tiles of uneven heights, all of B in
+ * one piece and in several, odd ends of each. */
 TEST(test_f32_large)
 {
     for (int t = 0; t < 4; t++) {
@@ -139,7 +140,8 @@ TEST(test_f32_large)
         check_case(TN_F32, 130, 530, 410, 1, 1, t | 4 | 96);
     }
     check_case(TN_F32, 600, 64, 900, 1, 1, 1);
-    /* transposed copies of A, of B, of both, in one block and in several */
+    for (int t = 0; t < 4; t++) check_case(TN_F32, 517, 101, 391, 1, 1, t | 4 | 96);
+    check_case(TN_F32, 131, 500, 780, 1, 1, 1);
     check_case(TN_F32, 1024, 260, 50, 1, 1, 1 | 96);
     check_case(TN_F32, 1024, 260, 50, 1, 1, 3 | 96);
     check_case(TN_F32, 256, 300, 40000, 1, 1, 2 | 32);
@@ -316,7 +318,12 @@ TEST(test_kernels)
                                          .ldc = ld,
                                          .accumulate = cols % 2,
                                          .bias = rows % 2 ? bias : NULL,
-                                         .relu = rows % 3 == 0};
+                                         .relu = rows % 3 == 0,
+                                         .next = cols % 5 ? a : NULL,
+                                         .next_rows = cols % 7,
+                                         .next_bytes = 40 * (rows % 4),
+                                         .next_ld = 64,
+                                         .next_tile = rows % 2};
                     kn->block(&blk);
                     for (int r = 0; r < rows; r++) {
                         for (int j = 0; j < ld; j++) {

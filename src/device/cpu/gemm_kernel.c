@@ -227,25 +227,31 @@ void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n)
 
 /* ---- transpose ---- */
 
+/* A line of each row at a time, so that rows of dst are whole when they leave the nearest cache. */
 static void transpose_f32(const float *src, int64_t lds, int64_t cols, int64_t k, float *dst, int64_t ldd)
 {
     int64_t j = 0;
 #if X86
-    for (; j + 4 <= cols; j += 4) {
-        const float *s = src + j * lds;
-        int64_t p = 0;
-        for (; p + 4 <= k; p += 4) {
-            __m128 r0 = _mm_loadu_ps(s + p), r1 = _mm_loadu_ps(s + lds + p);
-            __m128 r2 = _mm_loadu_ps(s + 2 * lds + p), r3 = _mm_loadu_ps(s + 3 * lds + p);
-            _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-            _mm_storeu_ps(dst + p * ldd + j, r0);
-            _mm_storeu_ps(dst + (p + 1) * ldd + j, r1);
-            _mm_storeu_ps(dst + (p + 2) * ldd + j, r2);
-            _mm_storeu_ps(dst + (p + 3) * ldd + j, r3);
+    enum { LINE = 16, AHEAD = 4 * LINE };
+    const int64_t fours = cols / 4 * 4, whole = k / 4 * 4;
+    for (int64_t p0 = 0; p0 < whole; p0 += LINE) {
+        const int64_t p1 = p0 + LINE < whole ? p0 + LINE : whole;
+        for (j = 0; j < fours; j += 4) {
+            const float *s = src + j * lds;
+            for (int64_t i = 0; i < 4; i++) __builtin_prefetch(s + i * lds + p0 + AHEAD);
+            for (int64_t p = p0; p < p1; p += 4) {
+                __m128 r0 = _mm_loadu_ps(s + p), r1 = _mm_loadu_ps(s + lds + p);
+                __m128 r2 = _mm_loadu_ps(s + 2 * lds + p), r3 = _mm_loadu_ps(s + 3 * lds + p);
+                _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+                _mm_storeu_ps(dst + p * ldd + j, r0);
+                _mm_storeu_ps(dst + (p + 1) * ldd + j, r1);
+                _mm_storeu_ps(dst + (p + 2) * ldd + j, r2);
+                _mm_storeu_ps(dst + (p + 3) * ldd + j, r3);
+            }
         }
-        for (; p < k; p++) {
-            for (int64_t i = 0; i < 4; i++) dst[p * ldd + j + i] = s[i * lds + p];
-        }
+    }
+    for (j = 0; j < fours; j++) {
+        for (int64_t p = whole; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
     }
 #endif
     for (; j < cols; j++) {

@@ -20,6 +20,7 @@ enum {
     TN_GEMM_MAX_NR = 32,
     TN_GEMM_KC_F32 = 384,
     TN_GEMM_KC_F64 = 192,
+    TN_GEMM_AHEAD = 16, /* rows of B are asked for so many before they are read */
     TN_GEMM_A_PAD = 16, /* keeps the rows of a block out of each other's cache sets */
     TN_GEMM_A_BYTES = TN_GEMM_MAX_MR * (TN_GEMM_KC_F64 + TN_GEMM_A_PAD) * 8,
 };
@@ -36,10 +37,11 @@ typedef struct tn_gemm_block {
     int64_t ldb, b_step;
     void *c;
     int64_t ldc;
-    /* What the next block of A will be packed from, asked for meanwhile: `next_rows` rows of `next_bytes`,
-     * next_ld bytes apart; 0: nothing. */
+    /* What the next block of A will be packed from, asked for meanwhile: rows of next_bytes, next_ld bytes
+     * apart; NULL: nothing. Of rows by k there are kc, and this block's tiles ask for lines next_tile .. of
+     * each. */
     const char *next;
-    int64_t next_rows, next_bytes, next_ld;
+    int64_t next_rows, next_bytes, next_ld, next_tile;
     bool accumulate;  /* else C is overwritten */
     const void *bias; /* [cols] or NULL, added after the sum */
     bool relu;        /* NaN stays NaN */

@@ -9,17 +9,31 @@
  */
 enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
 
+/* One tile of a block: its panel of B, its place in C, and what it asks memory for meanwhile: one line a step
+ * of k, along `streams` streams one after the other. */
+typedef struct NAME(call) {
+    int64_t kc, ldb, ldc, a_step;
+    const T *a, *b, *bias;
+    T *c;
+    const char *ask;
+    int64_t streams, stream_ld, stream_steps, stream_ask, ask_step;
+    bool accumulate, relu;
+} NAME(call);
+
 static inline __attribute__((always_inline)) TARGET void
-NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k, int64_t kc, const T *a,
-           const T *b, int64_t ldb, T *c, int64_t ldc, bool accumulate, const T *bias, bool relu)
+NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k, const NAME(call) * g)
 {
     V acc[MR][NV];
-    if (accumulate) {
+    const T *a = g->a, *b = g->b;
+    T *const c = g->c;
+    const int64_t ldb = g->ldb, ldc = g->ldc, step = g->ask_step;
+    if (g->accumulate) {
         UNROLL for (int i = 0; i < rows; i++)
         {
             UNROLL for (int j = 0; j < nv; j++)
             {
                 acc[i][j] = LOAD(c + i * ldc + j * VL);
+                __builtin_prefetch(c + i * ldc + NAME(NR) + j * VL, 1, 3); /* the next tile's */
             }
         }
     } else {
@@ -28,35 +42,44 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             UNROLL for (int j = 0; j < nv; j++)
             {
                 acc[i][j] = SPLAT(0);
+                __builtin_prefetch(c + i * ldc + j * VL, 1, 3); /* written when the sums are done */
             }
         }
     }
-    for (int64_t p = 0; p < kc; p++) {
-        V bv[NV];
-        UNROLL for (int j = 0; j < nv; j++)
-        {
-            bv[j] = LOAD(b + p * ldb + j * VL);
-        }
-        UNROLL for (int i = 0; i < rows; i++)
-        {
-            V av = SPLAT(a[i * a_row + p * a_k]);
+    for (int64_t r = 0, p = 0; r < g->streams; r++) {
+        const char *ask = g->ask + r * g->stream_ld;
+        for (const int64_t end = r + 1 < g->streams ? p + g->stream_steps : g->kc; p < end; p++) {
+            V bv[NV];
+            __builtin_prefetch(ask, 0, 2);
+            ask += step;
             UNROLL for (int j = 0; j < nv; j++)
             {
-                acc[i][j] = FMA(av, bv[j], acc[i][j]);
+                bv[j] = LOAD(b + j * VL);
+                __builtin_prefetch(b + TN_GEMM_AHEAD * ldb + j * VL, 0, 3);
             }
+            UNROLL for (int i = 0; i < rows; i++)
+            {
+                V av = SPLAT(a[i * a_row]);
+                UNROLL for (int j = 0; j < nv; j++)
+                {
+                    acc[i][j] = FMA(av, bv[j], acc[i][j]);
+                }
+            }
+            a += a_k;
+            b += ldb;
         }
     }
-    if (bias) {
+    if (g->bias) {
         UNROLL for (int j = 0; j < nv; j++)
         {
-            V bv = LOAD(bias + j * VL);
+            V bv = LOAD(g->bias + j * VL);
             UNROLL for (int i = 0; i < rows; i++)
             {
                 acc[i][j] = acc[i][j] + bv;
             }
         }
     }
-    if (relu) {
+    if (g->relu) {
         UNROLL for (int i = 0; i < rows; i++)
         {
             UNROLL for (int j = 0; j < nv; j++)
@@ -76,18 +99,13 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
 
 /* One function per height, width and layout of A; the bodies are what the compiler makes of the constants. */
 #define TILE(r, v)                                                                                           \
-    static TARGET __attribute__((noinline)) void NAME(rows_##r##_##v)(                                       \
-        int64_t kc, const T *a, const T *b, int64_t ldb, T *c, int64_t ldc, bool acc, const T *bias,         \
-        bool relu, int64_t a_step)                                                                           \
+    static TARGET __attribute__((noinline)) void NAME(rows_##r##_##v)(const NAME(call) * g)                  \
     {                                                                                                        \
-        (void)a_step;                                                                                        \
-        NAME(tile)(r, v, NAME(A_LD), 1, kc, a, b, ldb, c, ldc, acc, bias, relu);                             \
+        NAME(tile)(r, v, NAME(A_LD), 1, g);                                                                  \
     }                                                                                                        \
-    static TARGET __attribute__((noinline)) void NAME(by_k_##r##_##v)(                                       \
-        int64_t kc, const T *a, const T *b, int64_t ldb, T *c, int64_t ldc, bool acc, const T *bias,         \
-        bool relu, int64_t a_step)                                                                           \
+    static TARGET __attribute__((noinline)) void NAME(by_k_##r##_##v)(const NAME(call) * g)                  \
     {                                                                                                        \
-        NAME(tile)(r, v, 1, a_step, kc, a, b, ldb, c, ldc, acc, bias, relu);                                 \
+        NAME(tile)(r, v, 1, g->a_step, g);                                                                   \
     }
 TILE(4, 1)
 TILE(4, 2)
@@ -102,8 +120,7 @@ TILE(12, 2)
 #endif
 #undef TILE
 
-typedef void NAME(tile_fn)(int64_t, const T *, const T *, int64_t, T *, int64_t, bool, const T *, bool,
-                           int64_t);
+typedef void NAME(tile_fn)(const NAME(call) *);
 
 static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
 {
@@ -126,22 +143,43 @@ static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
     return table[rows / 4 - 1][nv - 1][by_k];
 }
 
+/* What tile q is to ask for. Rows are shared among the tiles, `each` for one, as streams; of lines that lie
+ * far apart a tile takes one, a row at each step. */
+static inline void NAME(ask)(const tn_gemm_block *g, int64_t q, int64_t each, NAME(call) * t)
+{
+    const int64_t line = (g->next_tile + q) * 64, rows = g->next_rows - q * each;
+    t->ask = g->a;
+    t->streams = 1;
+    t->ask_step = 0;
+    if (g->next && g->a_by_k && line < g->next_bytes) {
+        t->ask = g->next + line;
+        t->ask_step = g->next_ld;
+    } else if (g->next && !g->a_by_k && rows > 0) {
+        t->ask = g->next + q * each * g->next_ld;
+        t->streams = rows < each ? rows : each;
+        t->ask_step = t->stream_ask;
+    }
+}
+
 static void NAME(block)(const tn_gemm_block *g)
 {
-    int64_t asked = 0;
-    const T *b = g->b, *bias = g->bias;
+    const T *bias = g->bias;
     T *c = g->c;
-    int rows = (g->rows + 3) / 4 * 4;
-    const int64_t a_step = g->a_step ? g->a_step : MR;
-    for (int64_t j = 0; j < g->cols; j += NAME(NR), b += g->b_step) {
+    const int rows = (g->rows + 3) / 4 * 4;
+    NAME(call) t = {.kc = g->kc, .a = g->a, .b = g->b, .ldb = g->ldb, .a_step = g->a_step ? g->a_step : MR};
+    const int64_t tiles = (g->cols + NAME(NR) - 1) / NAME(NR);
+    const int64_t each = g->next && g->next_rows && !g->a_by_k ? (g->next_rows + tiles - 1) / tiles : 1;
+    t.accumulate = g->accumulate, t.relu = g->relu;
+    t.stream_ld = g->next_ld, t.stream_steps = g->kc / each;
+    t.stream_ask = t.stream_steps ? g->next_bytes / t.stream_steps + 1 : 64;
+    for (int64_t j = 0; j < g->cols; j += NAME(NR), t.b += g->b_step) {
         int w = (int)(g->cols - j < NAME(NR) ? g->cols - j : NAME(NR));
         int nv = (w + VL - 1) / VL;
         NAME(tile_fn) *fn = NAME(pick)(rows, nv, g->a_by_k);
-        for (int64_t up = g->next_rows * (j + w) / g->cols; asked < up; asked++)
-            for (int64_t at = 0; at < g->next_bytes; at += 64)
-                __builtin_prefetch(g->next + asked * g->next_ld + at, 0, 2);
+        NAME(ask)(g, j / NAME(NR), each, &t);
+        t.c = c + j, t.ldc = g->ldc, t.bias = bias ? bias + j : NULL;
         if (rows == g->rows && w == nv * VL) {
-            fn(g->kc, g->a, b, g->ldb, c + j, g->ldc, g->accumulate, bias ? bias + j : NULL, g->relu, a_step);
+            fn(&t);
             continue;
         }
         T tile[MR * NAME(NR)] = {0}, edge[NAME(NR)] = {0};
@@ -150,7 +188,8 @@ static void NAME(block)(const tn_gemm_block *g)
                 memcpy(tile + i * NAME(NR), c + i * g->ldc + j, (size_t)w * sizeof(T));
         }
         if (bias) memcpy(edge, bias + j, (size_t)w * sizeof(T));
-        fn(g->kc, g->a, b, g->ldb, tile, NAME(NR), g->accumulate, bias ? edge : NULL, g->relu, a_step);
+        t.c = tile, t.ldc = NAME(NR), t.bias = bias ? edge : NULL;
+        fn(&t);
         for (int i = 0; i < g->rows; i++)
             memcpy(c + i * g->ldc + j, tile + i * NAME(NR), (size_t)w * sizeof(T));
     }

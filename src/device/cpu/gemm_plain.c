@@ -1,9 +1,10 @@
 /* gemm_plain.c - our own matrix product: packing, tiling and the pool around the kernels of gemm_kernel.c.
  *
  * B is packed once into panels of nr columns that all tiles share (or read in place where that is cheaper);
- * C is cut into tiles of mt x nt whose panels of B stay in the second-level cache; a tile walks k in steps of
- * kc and copies each block of A, mr rows high, into a buffer that stays in the first. Each element of C is
- * summed over k in one fixed order by one thread, whatever the cut.
+ * C is cut into tiles of up to 240 x nt that stay in the second-level cache with their panels of B; a tile
+ * walks k in steps of kc and copies each block of A, mr rows high, into a buffer that stays in the first,
+ * while the kernel asks for the lines that come next. Each element of C is summed over k in one fixed order
+ * by one thread, whatever the cut.
  *
  * A product that is gone on with (tn_gemm.then) sums each tile on the stack and hands over mr rows of it at a
  * time; C is in no memory.
@@ -24,9 +25,13 @@ enum {
     ASIDE_BYTES = 48 << 10,      /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
     FEW_ROWS = 8,                /* A packed B would be read no more often than B is to be packed */
     PACK_LIMIT = 16 << 20,       /* bytes of packed B at a time */
-    PACK_CHUNK = 1 << 17,        /* and what is worth a chunk of its own */
+    PACK_CHUNK = 1 << 14,        /* and what is worth a chunk of its own */
+    FEW_CHUNK = 1 << 17,         /* of B, for few rows */
+    IN_PLACE = 1 << 17,          /* elements of B that stay in the second-level cache */
+    IN_PLACE_ROWS = 512,         /* that are not worth packing a larger one for */
+    TILE_ROWS = 240,             /* at most: C stays in that cache beside kc x nt of B */
 };
-static const double MOST_TILES = 128, CHUNK_FLOPS = 6e6, SMALL_FLOPS = 16e6;
+static const double TILE_FLOPS = 1e6, SMALL_FLOPS = 16e6;
 
 typedef struct job {
     const tn_gemm *g;
@@ -34,14 +39,14 @@ typedef struct job {
     const tn_gemm_kernel *kern;
     tn_kernel_fn *then; /* is handed C, or NULL */
     tn_dtype compute;
-    size_t es, cs;          /* bytes of an element as stored and as computed */
-    bool in_place;          /* whole panels of B are read where they stand */
-    bool shared;            /* one B for all entries */
-    bool few;               /* rows: no B is packed */
-    int64_t first, entries; /* batch entries under way */
-    int64_t n0, n1;         /* columns under way */
-    int64_t mt, nt, m_tiles, n_tiles;
-    char *packed; /* per entry: panels of [k][nr] */
+    size_t es, cs;                        /* bytes of an element as stored and as computed */
+    bool in_place;                        /* whole panels of B are read where they stand */
+    bool shared;                          /* one B for all entries */
+    bool few;                             /* rows: no B is packed */
+    int64_t first, entries;               /* batch entries under way */
+    int64_t n0, n1;                       /* columns under way */
+    int64_t nt, m_tiles, n_tiles, blocks; /* tiles of nearly as many blocks of mr rows */
+    char *packed;                         /* per entry: panels of [k][nr] */
     int64_t panels, panel_bytes;
 } job;
 
@@ -61,6 +66,19 @@ static const char *at(const void *p, int64_t elements, size_t es)
     return p ? (const char *)p + elements * (int64_t)es : NULL;
 }
 
+/* n elements, widened where they are narrow: too few, mostly, for memcpy's call. */
+static inline void copy_floats(const job *w, const char *s, char *d, int64_t n)
+{
+    enum { VECTOR = 16, ELEMENT = 4 };
+    if (w->es != w->cs) {
+        tn_widen_floats(w->g->dtype, s, d, n);
+        return;
+    }
+    int64_t bytes = n * (int64_t)w->cs;
+    for (; bytes >= VECTOR; bytes -= VECTOR, d += VECTOR, s += VECTOR) memcpy(d, s, VECTOR);
+    for (; bytes > 0; bytes -= ELEMENT, d += ELEMENT, s += ELEMENT) memcpy(d, s, ELEMENT);
+}
+
 /* dst[p * nr + j] = B[p, j0 + j] */
 static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, char *dst)
 {
@@ -68,13 +86,8 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
     int nr = w->kern->nr;
     if (g->b_col == 1) {
         const char *s = at(b, j0, w->es);
-        size_t bytes = (size_t)cols * w->cs;
-        for (int64_t p = 0; p < g->k; p++, s += g->b_row * (int64_t)w->es, dst += (size_t)nr * w->cs) {
-            if (w->es == w->cs)
-                memcpy(dst, s, bytes);
-            else
-                tn_widen_floats(g->dtype, s, dst, cols);
-        }
+        for (int64_t p = 0; p < g->k; p++, s += g->b_row * (int64_t)w->es, dst += (size_t)nr * w->cs)
+            copy_floats(w, s, dst, cols);
         return;
     }
     const char *s = at(b, j0 * g->b_col, w->es);
@@ -92,23 +105,23 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
     }
 }
 
-static inline __attribute__((always_inline)) void copy_rows(size_t bytes, const char *s, int64_t lds, char *d,
-                                                            int64_t ldd, int64_t rows)
+/* `blocks` blocks side by side, of `bytes` of each row. */
+static inline __attribute__((always_inline)) void
+copy_blocks(int64_t bytes, int64_t blocks, const char *s, int64_t lds, char *d, int64_t block, int64_t rows)
 {
-    for (int64_t p = 0; p < rows; p++) memcpy(d + p * ldd, s + p * lds, bytes);
+    for (int64_t p = 0; p < rows; p++, s += lds, d += bytes)
+        for (int64_t q = 0; q < blocks; q++) memcpy(d + q * block, s + q * bytes, (size_t)bytes);
 }
 
 /* One block of A, rows i0.., columns p0.., in the layout its strides make cheap. Returns whether by k. */
-static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0, int64_t kc, void *dst)
+static bool pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_t p0, int64_t kc, char *d)
 {
     const tn_gemm *g = w->g;
-    int mr = w->kern->mr;
-    int64_t ld = w->kern->a_ld;
-    char *d = dst;
+    const int64_t mr = w->kern->mr, ld = w->kern->a_ld * (int64_t)w->cs;
     if (g->a_col == 1) {
-        for (int i = 0; i < (rows + 3) / 4 * 4; i++, d += ld * (int64_t)w->cs) {
+        for (int64_t i = 0; i < (rows + 3) / 4 * 4; i++, d += ld) {
             if (i < rows)
-                tn_widen_floats(g->dtype, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
+                copy_floats(w, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
             else
                 memset(d, 0, (size_t)kc * w->cs);
         }
@@ -116,29 +129,28 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int rows, int64_t p0
     }
     /* Along k: several blocks at once, since one takes less of a row than the line that is fetched. */
     const char *s = at(a, p0 * g->a_col + i0, w->es);
-    int64_t lda = g->a_col * (int64_t)w->es, block = kc * mr * (int64_t)w->cs;
-    for (; rows > 0; rows -= mr, s += (size_t)mr * w->es, d += block) {
-        size_t n = (size_t)(rows < mr ? rows : mr), up = (n + 3) / 4 * 4;
-        size_t bytes = w->es == w->cs && n == up ? n * w->es : 0;
-        const char *from = s;
-        char *to = d;
-        switch (bytes) { /* the usual ones, as constants */
-        case 16:
-            copy_rows(16, s, lda, d, block / kc, kc);
-            continue;
-        case 32:
-            copy_rows(32, s, lda, d, block / kc, kc);
-            continue;
-        case 48:
-            copy_rows(48, s, lda, d, block / kc, kc);
-            continue;
-        case 96:
-            copy_rows(96, s, lda, d, block / kc, kc);
-            continue;
-        }
-        for (int64_t p = 0; p < kc; p++, from += lda, to += block / kc) {
-            tn_widen_floats(g->dtype, from, to, (int64_t)n);
-            memset(to + n * w->cs, 0, (up - n) * w->cs);
+    const int64_t lda = g->a_col * (int64_t)w->es, line = mr * (int64_t)w->cs;
+    const int64_t whole = w->es == w->cs ? rows / mr : 0;
+    switch (line) { /* as constants */
+    case 16:
+        copy_blocks(16, whole, s, lda, d, line * kc, kc);
+        break;
+    case 32:
+        copy_blocks(32, whole, s, lda, d, line * kc, kc);
+        break;
+    case 48:
+        copy_blocks(48, whole, s, lda, d, line * kc, kc);
+        break;
+    default:
+        copy_blocks(line, whole, s, lda, d, line * kc, kc);
+    }
+    for (int64_t i = whole * mr; i < rows; i += mr) {
+        const int64_t n = tn_min64(mr, rows - i), up = (n + 3) / 4 * 4;
+        const char *from = s + i * (int64_t)w->es;
+        char *to = d + i / mr * line * kc;
+        for (int64_t p = 0; p < kc; p++, from += lda, to += line) {
+            copy_floats(w, from, to, n);
+            memset(to + n * (int64_t)w->cs, 0, (size_t)(up - n) * w->cs);
         }
     }
     return true;
@@ -155,16 +167,12 @@ static void ask_ahead(const job *w, const void *a, int64_t i0, int64_t i1, int64
     if (ni >= i1) ni = i0, np += w->kern->kc;
     if (np >= g->k) return;
     const int64_t rows = tn_min64(high, i1 - ni), kc = tn_min64(w->kern->kc, g->k - np);
-    const int64_t es = (int64_t)w->es, from = kc * q / blocks;
+    const int64_t es = (int64_t)w->es;
     blk->next = at(a, ni * g->a_row + np * g->a_col, w->es);
-    if (g->a_col == 1) {
-        blk->next_rows = rows, blk->next_bytes = kc * es, blk->next_ld = g->a_row * es;
-        return;
-    }
-    blk->next_ld = g->a_col * es;
-    blk->next += from * blk->next_ld;
-    blk->next_rows = kc * (q + 1) / blocks - from;
-    blk->next_bytes = rows * es;
+    blk->next_rows = g->a_col == 1 ? rows : kc;
+    blk->next_bytes = (g->a_col == 1 ? kc : rows) * es;
+    blk->next_ld = (g->a_col == 1 ? g->a_row : g->a_col) * es;
+    blk->next_tile = q * tn_ceil_div(w->nt, w->kern->nr);
 }
 
 /* Few rows: as sums along k, with B where it stands. */
@@ -201,8 +209,8 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     const char *packed = w->packed + (w->shared ? 0 : (e - w->first) * w->panels * w->panel_bytes);
     const bool narrow = w->es != w->cs, aside = narrow || w->then;
     char *out = aside ? c_aside : c + (i0 * g->c_row + j0) * (int64_t)w->es;
-    int64_t ldc = aside ? TILE_COLS : g->c_row;
-    tn_tile part = {.ld = TILE_COLS, .first = j0, .last = j1};
+    int64_t ldc = aside ? w->nt : g->c_row;
+    tn_tile part = {.ld = w->nt, .first = j0, .last = j1};
     tn_args args = w->then ? *g->args : (tn_args){.buf = NULL};
     args.tile = &part;
     const void *bias = g->bias ? at(g->bias, j0 + e * w->src->bias_batch, w->es) : NULL;
@@ -229,7 +237,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
             if (w->src->a)
                 by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
             else if (q == 0)
-                by_k = pack_a(w, a, i, (int)tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
+                by_k = pack_a(w, a, i, tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
             if (!w->src->a) ask_ahead(w, a, i0, i1, i, p0, blocks, &blk);
             blk.a = a_blocks + q * kc * kn->mr * (int64_t)w->cs;
             blk.a_by_k = by_k;
@@ -253,6 +261,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
                 blk.b_step = g->k * kn->nr;
                 blk.c = row + (direct - j0) * (int64_t)w->cs;
                 blk.bias = last && bias ? at(bias, direct - j0, w->cs) : NULL;
+                if (direct > j0) blk.next = NULL;
                 kn->block(&blk);
             }
             if (!last || !w->then) continue;
@@ -289,9 +298,10 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
 {
     const job *w = arg;
     for (int64_t i = begin; i < end; i++) {
-        int64_t mi = i % w->m_tiles, ni = i / w->m_tiles % w->n_tiles, e = i / w->m_tiles / w->n_tiles;
-        int64_t i0 = mi * w->mt, j0 = w->n0 + ni * w->nt;
-        tile(w, w->first + e, i0, tn_min64(i0 + w->mt, w->g->m), j0, tn_min64(j0 + w->nt, w->n1));
+        const int64_t mi = i % w->m_tiles, ni = i / w->m_tiles % w->n_tiles, mr = w->kern->mr;
+        const int64_t i0 = mi * w->blocks / w->m_tiles * mr, i1 = (mi + 1) * w->blocks / w->m_tiles * mr;
+        const int64_t j0 = w->n0 + ni * w->nt, e = i / w->m_tiles / w->n_tiles;
+        tile(w, w->first + e, i0, tn_min64(i1, w->g->m), j0, tn_min64(j0 + w->nt, w->n1));
     }
 }
 
@@ -341,24 +351,39 @@ static void run_int(void *arg, int64_t begin, int64_t end)
 
 /* ---- the cut ---- */
 
-static void cut(job *w, int64_t cols)
+/* C as m_tiles by n_tiles tiles: enough that all threads end together, and of those cuts the one that costs
+ * least. A row of tiles reads B; a column of them reads A, and copies it. The sum of no element depends on
+ * the cut, so the number of threads may. */
+static void cut(job *w, int64_t cols, int64_t threads)
 {
+    enum { SHARES = 4, READ = 12 }; /* tiles of each thread; multiply-adds that reading an element takes */
     const tn_gemm *g = w->g;
-    int mr = w->kern->mr, nr = w->kern->nr;
-    int64_t widest = TILE_COLS / nr * nr;
-    if (w->few) widest = tn_max64(nr, tn_min64(widest, PACK_CHUNK / w->panel_bytes * nr));
-    w->n_tiles = tn_ceil_div(cols, widest);
-    w->nt = tn_ceil_div(tn_ceil_div(cols, w->n_tiles), nr) * nr;
+    const bool aside = w->es != w->cs || w->then;
+    const int64_t mr = w->kern->mr, nr = w->kern->nr, panels = tn_ceil_div(cols, nr);
+    int64_t widest = TILE_COLS / nr;
+    if (w->few) widest = tn_max64(1, tn_min64(widest, FEW_CHUNK / w->panel_bytes));
+    w->blocks = tn_ceil_div(g->m, mr);
+    const double area = (double)g->m * (double)cols, most = 2 * area * (double)g->k / TILE_FLOPS;
+    int64_t tiles = tn_ceil_div(SHARES * threads, w->entries);
+    if (most < (double)tiles) tiles = most < 1 ? 1 : (int64_t)most;
+    tiles = tn_min64(tiles, w->blocks * panels);
+    double best = 0;
+    w->n_tiles = 0;
+    for (int64_t n = tn_ceil_div(panels, widest); n <= panels; n++) {
+        const int64_t wide = tn_ceil_div(panels, n) * nr;
+        const int64_t high = (aside ? ASIDE_BYTES / (int64_t)w->cs / wide : TILE_ROWS) / mr;
+        const int64_t least = tn_max64(tn_ceil_div(w->blocks, high), tn_ceil_div(tiles, n));
+        if (least > w->blocks) continue;
+        const int64_t rounds = tn_ceil_div(least * n * w->entries, threads);
+        const int64_t fill = tiles < threads ? 0 : rounds * threads / (n * w->entries);
+        const int64_t m = tn_min64(w->blocks, tn_max64(least, fill)); /* so that no round is short */
+        const double idle = (double)(rounds * threads) / (double)(m * n * w->entries);
+        const double cost = idle * area + READ * ((double)m * (double)cols + 2 * (double)n * (double)g->m);
+        if (!w->n_tiles || cost < best) best = cost, w->n_tiles = n, w->m_tiles = m;
+        if (n >= tiles) break;
+    }
+    w->nt = tn_ceil_div(panels, w->n_tiles) * nr;
     w->n_tiles = tn_ceil_div(cols, w->nt);
-    const double row = 2.0 * (double)w->nt * (double)g->k, all = row * (double)(w->n_tiles * g->m);
-    const double each = all / MOST_TILES > CHUNK_FLOPS ? all / MOST_TILES : CHUNK_FLOPS;
-    int64_t rows = each / row > 240 ? 240 : (int64_t)(each / row);
-    rows = tn_max64(rows, 2 * mr);
-    if (w->es != w->cs || w->then) rows = tn_min64(rows, ASIDE_BYTES / TILE_COLS / (int64_t)w->cs / mr * mr);
-    /* In fours, so that 2 or 4 threads end together. */
-    w->m_tiles = tn_ceil_div(tn_ceil_div(g->m, rows), 4) * 4;
-    w->mt = tn_ceil_div(tn_ceil_div(g->m, w->m_tiles), mr) * mr;
-    w->m_tiles = tn_ceil_div(g->m, w->mt);
 }
 
 int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_gemm_source *s,
@@ -379,7 +404,8 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     bool small = batches > 1 && flops <= SMALL_FLOPS;
     w.shared = shared && !small;
-    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && g->m <= 128 && !g->share;
+    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && !g->share &&
+                 (g->m <= IN_PLACE_ROWS || g->n * g->k <= IN_PLACE);
     w.few = !s->a && !s->b && w.es == w.cs && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 
@@ -387,9 +413,10 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     int64_t block = w.in_place || w.few ? g->n : tn_min64(g->n, limit * nr);
     for (w.n0 = 0; w.n0 < g->n; w.n0 = w.n1) {
         w.n1 = tn_min64(w.n0 + block, g->n);
-        cut(&w, w.n1 - w.n0);
         w.panels = w.few ? 0 : w.in_place ? g->n % nr != 0 : tn_ceil_div(w.n1 - w.n0, nr);
         int64_t group = w.shared || !w.panels ? batches : tn_min64(batches, tn_max64(1, limit / w.panels));
+        w.entries = group;
+        cut(&w, w.n1 - w.n0, tn_pool_threads(pool));
         int64_t packs = (w.shared ? 1 : group) * w.panels;
         const bool share = g->share && w.shared && packs && block == g->n;
         const void **kept = share ? &lib->shared[g->share - 1] : NULL;
@@ -399,8 +426,7 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
         for (w.first = 0; w.first < batches; w.first += group) {
             w.entries = tn_min64(group, batches - w.first);
             if (small) {
-                tn_pool_run(pool, run_entries, &w, w.entries,
-                            tn_max64(1, (int64_t)(CHUNK_FLOPS / 2 / flops)));
+                tn_pool_run(pool, run_entries, &w, w.entries, tn_max64(1, (int64_t)(3 * TILE_FLOPS / flops)));
                 continue;
             }
             packs = (w.shared ? 1 : w.entries) * w.panels;
@@ -420,6 +446,6 @@ int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_er
     int64_t rows = g->m;
     for (int d = 0; d < g->batch_ndim; d++) rows *= g->batch[d];
     job w = {.g = g, .es = tn_dtype_size(g->dtype)};
-    tn_pool_run(pool, run_int, &w, rows, tn_max64(1, (int64_t)(CHUNK_FLOPS / 8) / (g->n * g->k)));
+    tn_pool_run(pool, run_int, &w, rows, tn_max64(1, (int64_t)TILE_FLOPS / (g->n * g->k)));
     return TN_OK;
 }
