@@ -78,7 +78,7 @@ TN_FN uint32_t tn_philox_u32(uint64_t seed, uint64_t draw, uint64_t index)
  * one of 64 bits, which is twice the work; here they are those of the lower halves, as tn_philox_word wants.
  */
 #if defined(__AVX512F__) && !defined(__CUDACC__)
-#define TN_PHILOX_WIDE 8
+#define TN_PHILOX_WIDE
 typedef uint64_t tn_philox_lanes __attribute__((vector_size(64)));
 typedef uint64_t tn_philox_out __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -94,17 +94,16 @@ TN_FN tn_philox_lanes tn_philox_times(tn_philox_lanes a, tn_philox_lanes b)
 #endif
 }
 
-/* `groups` times eight blocks from `block` on, at most two: the rounds of one wait for one another, those of
- * two fill each other's gaps. The keys of all rounds stand ready as vectors: those of the one word, then
- * those of the other. */
-TN_FN void tn_philox_blocks(const tn_philox_lanes *key, uint64_t draw, uint64_t block, int groups,
-                            uint32_t *out)
+/* The sixteen blocks from `block` on, in two groups: the rounds of one wait for one another, those of two
+ * fill each other's gaps. The keys of all rounds stand ready as vectors: those of the one word, then those of
+ * the other. */
+TN_FN void tn_philox_blocks(const tn_philox_lanes *key, uint64_t draw, uint64_t block, uint32_t *out)
 {
     const tn_philox_lanes none = {0}, each = {0, 1, 2, 3, 4, 5, 6, 7}, low = none + 0xffffffffu;
     const tn_philox_lanes m0 = none + 0xd2511f53u, m1 = none + 0xcd9e8d57u;
     tn_philox_lanes c0[2], c1[2], c2[2], c3[2];
     tn_philox_out *o = (tn_philox_out *)out;
-    for (int g = 0; g < groups; g++) {
+    for (int g = 0; g < 2; g++) {
         c0[g] = each + (block + 8 * (uint64_t)g);
         c1[g] = c0[g] >> 32;
         c2[g] = none + draw;
@@ -112,14 +111,14 @@ TN_FN void tn_philox_blocks(const tn_philox_lanes *key, uint64_t draw, uint64_t 
     }
 #pragma GCC unroll 10
     for (int round = 0; round < 10; round++)
-        for (int g = 0; g < groups; g++) {
+        for (int g = 0; g < 2; g++) {
             tn_philox_lanes p0 = tn_philox_times(c0[g], m0), p1 = tn_philox_times(c2[g], m1);
             c0[g] = (p1 >> 32) ^ c1[g] ^ key[round];
             c2[g] = (p0 >> 32) ^ c3[g] ^ key[10 + round];
             c1[g] = p1;
             c3[g] = p0;
         }
-    for (int g = 0; g < groups; g++) {
+    for (int g = 0; g < 2; g++) {
         c0[g] = (c0[g] & low) | c1[g] << 32;
         c2[g] = (c2[g] & low) | c3[g] << 32;
 #if defined(__clang__)
@@ -154,24 +153,33 @@ TN_FN void tn_philox_open(tn_philox_draw *d, uint64_t seed, uint64_t draw)
 #endif
 }
 
-/* The words of elements first .. first + n - 1. */
+/* The words of elements first .. first + n - 1. Wide code computes sixteen blocks even where fewer are
+ * wanted: a second form for those would double what is compiled for each kernel. */
 TN_FN_LARGE void tn_philox_take(const tn_philox_draw *d, uint64_t first, int64_t n, uint32_t *out)
 {
+#if defined(TN_PHILOX_WIDE)
+    enum { WORDS = 64 };
+    uint32_t some[WORDS];
+    uint64_t block = first / 4;
+    int64_t skip = (int64_t)(first % 4);
+    for (int64_t i = 0; i < n; block += WORDS / 4) {
+        const bool all = !skip && n - i >= WORDS;
+        int64_t count = n - i < WORDS - skip ? n - i : WORDS - skip;
+        tn_philox_blocks(d->key, d->draw, block, all ? out + i : some);
+        if (!all) __builtin_memcpy(out + i, some + skip, (uint64_t)count * sizeof *out);
+        i += count;
+        skip = 0;
+    }
+#else
     int64_t i = 0;
     for (; i < n && (first + (uint64_t)i) % 4; i++)
         out[i] = tn_philox_u32(d->seed, d->draw, first + (uint64_t)i);
     uint64_t block = (first + (uint64_t)i) / 4;
     int64_t blocks = (n - i) / 4;
     uint32_t *o = out + i;
-    int64_t b = 0;
-#if defined(TN_PHILOX_WIDE)
-    for (; b + 2 * TN_PHILOX_WIDE <= blocks; b += 2 * TN_PHILOX_WIDE)
-        tn_philox_blocks(d->key, d->draw, block + (uint64_t)b, 2, o + 4 * b);
-    for (; b + TN_PHILOX_WIDE <= blocks; b += TN_PHILOX_WIDE)
-        tn_philox_blocks(d->key, d->draw, block + (uint64_t)b, 1, o + 4 * b);
-#endif
-    for (; b < blocks; b++) tn_philox_block(d->seed, d->draw, block + (uint64_t)b, o + 4 * b);
+    for (int64_t b = 0; b < blocks; b++) tn_philox_block(d->seed, d->draw, block + (uint64_t)b, o + 4 * b);
     for (i += 4 * blocks; i < n; i++) out[i] = tn_philox_u32(d->seed, d->draw, first + (uint64_t)i);
+#endif
 }
 
 TN_FN void tn_philox_fill(uint64_t seed, uint64_t draw, uint64_t first, int64_t n, uint32_t *out)
