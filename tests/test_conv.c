@@ -3,6 +3,8 @@
 #define IMPLS 5
 #include "cpu_lib_rig.h"
 
+#include <limits.h>
+
 #include "src/device/cpu/winograd.h"
 #include "src/device/cpu/winograd_kernel.h"
 
@@ -60,6 +62,8 @@ static const int configs[][16] = {
     {2, 12, 12, 16, 16, 3, 3, 1, 2, 2, 2, 2, 2, 2, 2, 2},
     {1, 9, 12, 5, 6, 2, 3, 1, 1, 2, 1, 0, 0, 3, 3, 2},
     {1, 9, 9, 1, 4, 3, 3, 1, 1, 1, 4, 4, 4, 4, 4, 4},
+    /* of a kernel that has nothing to dilate */
+    {2, 1, 1, 2, 2, 1, 1, 1, 1, 1, 64, 64, 0, 0, INT_MAX, INT_MAX},
     /* groups */
     {2, 8, 8, 16, 32, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},
     {2, 8, 8, 32, 32, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},

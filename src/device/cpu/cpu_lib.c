@@ -160,6 +160,17 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
 
 /* ---- convolutions ---- */
 
+/* Numbers with which oneDNN's addresses of 32 bits go wrong, be it for taps that are not there: a dilation of
+ * 2^31 - 1 beside a kernel of 1 x 1 made it read far outside of the image. */
+static bool reaches_far(const tn_conv2d_desc *c)
+{
+    enum { FAR = 1 << 16 };
+    bool far = false;
+    for (int i = 0; i < 4; i++)
+        far = far || c->pad[i] > FAR || c->dilation[i / 2] > FAR || c->stride[i / 2] > FAR;
+    return far;
+}
+
 int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_device_stats *stats,
                   tn_errbuf *err)
 {
@@ -200,7 +211,7 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
                                                    : 0;
     if (tile)
         s = tn_winograd_conv2d(lib, pool, &d, tile, err);
-    else if (lib->dnnl && lib->impl != TN_CPU_PLAIN)
+    else if (lib->dnnl && lib->impl != TN_CPU_PLAIN && !reaches_far(&d))
         s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
     tn_cpu_trim_scratch(lib);
