@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include <tensor_export.h>
+#include <tensor_nn.h>
 
 #include "tests/folder.h"
 
@@ -28,6 +29,20 @@ static inline bool there_is(const char *command)
     char line[200];
     snprintf(line, sizeof line, "command -v %.*s >/dev/null 2>&1", (int)strcspn(command, " "), command);
     return system(line) == 0;
+}
+
+/* Ends an exported training step: the loss. */
+static inline double learn(tn_tensor *loss, tn_optim *o)
+{
+    tn_session *s = tn_session_of(loss);
+    tn_export_output(loss, "loss");
+    tn_backward(loss);
+    tn_optim_step(o);
+    tn_tensor *kept = tn_keep(loss);
+    tn_step_end(s);
+    const double v = tn_item(kept);
+    tn_free(kept);
+    return v;
 }
 
 /* Bytes behind the struct, which no function of the file may touch. */

@@ -69,14 +69,7 @@ static double step(net *n, const float *image, const int32_t *label)
     tn_export_input(x, "image");
     tn_export_input(y, "label");
     tn_tensor *loss = tn_cross_entropy(forward(n, x), y);
-    tn_export_output(loss, "loss");
-    tn_backward(loss);
-    tn_optim_step(n->optim);
-    tn_tensor *kept = tn_keep(loss);
-    tn_step_end(n->s);
-    const double v = tn_item(kept);
-    tn_free(kept);
-    return v;
+    return learn(loss, n->optim);
 }
 
 /* ---- exported ---- */
@@ -214,14 +207,7 @@ static double gpt_step(tn_session *s, const struct gpt *g, tn_optim *optim, cons
     tn_export_input(x, "token");
     tn_export_input(y, "next");
     tn_tensor *loss = tn_cross_entropy(tn_reshape(gpt_forward(g, x), TN_SHAPE(WINDOWS * CONTEXT, TOKENS)), y);
-    tn_export_output(loss, "loss");
-    tn_backward(loss);
-    tn_optim_step(optim);
-    tn_tensor *kept = tn_keep(loss);
-    tn_step_end(s);
-    const double v = tn_item(kept);
-    tn_free(kept);
-    return v;
+    return learn(loss, optim);
 }
 
 /* A token is the sum of the two before it, but for noise. */

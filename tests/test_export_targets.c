@@ -59,14 +59,7 @@ static double step(tn_session *s, const struct net *net, tn_optim *o, uint32_t *
     tn_export_input(x, "image");
     tn_export_input(y, "label");
     tn_tensor *loss = tn_cross_entropy(net_forward(net, x), y);
-    tn_export_output(loss, "loss");
-    tn_backward(loss);
-    tn_optim_step(o);
-    tn_tensor *kept = tn_keep(loss);
-    tn_step_end(s);
-    const double v = tn_item(kept);
-    tn_free(kept);
-    return v;
+    return learn(loss, o);
 }
 
 static int begin(void **state)

@@ -375,27 +375,41 @@ static size_t fuzz_good_image(unsigned k, uint8_t *out, size_t room)
     return n;
 }
 
+/* ---- data sets ---- */
+
+/* A session reads files until it owns 500 data sets, which end with it alone. */
+struct reading {
+    tn_session *s;
+    int made;
+};
+
+/* The file that is read is `data`. */
+static tn_session *read_in(struct reading *r, const uint8_t *data, size_t size)
+{
+    if (!r->s || r->made >= 500) {
+        if (r->s) FUZZ_CHECK(tn_close(r->s) == TN_OK);
+        r->s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
+        FUZZ_CHECK(r->s);
+        r->made = 0;
+    }
+    served.data = data;
+    served.size = size;
+    return r->s;
+}
+
 /* ---- texts ---- */
 
 static void fuzz_one_text(const uint8_t *data, size_t size)
 {
-    static tn_session *s;
-    static int made;
-    if (!s || made >= 500) { /* it owns its data sets until it ends */
-        if (s) FUZZ_CHECK(tn_close(s) == TN_OK);
-        s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
-        FUZZ_CHECK(s);
-        made = 0;
-    }
-    served.data = data;
-    served.size = size;
+    static struct reading r;
+    tn_session *s = read_in(&r, data, size);
     const int64_t ctx = size ? fuzz_hostile[data[0] % FUZZ_HOSTILE] : 1;
     const tn_part part = size > 1 && data[1] & 1 ? TN_TEST : TN_TRAIN;
     tn_dataset *d = tn_dataset_text(s, "text", part, .ctx = ctx);
     FUZZ_CHECK(!d == (tn_error(s) != TN_OK));
     tn_clear_error(s);
     if (!d) return;
-    made++;
+    r.made++;
     int vocabulary = tn_text_vocabulary(d);
     FUZZ_CHECK(vocabulary >= 1 && vocabulary <= 256 && tn_dataset_count(d) >= 1);
     for (int k = 0; k < 6; k++) {
@@ -430,16 +444,8 @@ static size_t fuzz_good_text(unsigned k, uint8_t *out, size_t room)
 /* As NumPy's array, one of bare numbers, or tokens; what is accepted is handed over whole. */
 static void fuzz_one_npy(const uint8_t *data, size_t size)
 {
-    static tn_session *s;
-    static int made;
-    if (!s || made >= 500) {
-        if (s) FUZZ_CHECK(tn_close(s) == TN_OK);
-        s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
-        FUZZ_CHECK(s);
-        made = 0;
-    }
-    served.data = data;
-    served.size = size;
+    static struct reading r;
+    tn_session *s = read_in(&r, data, size);
     const tn_array as[] = {{.path = "x.npy"},
                            {.path = "x.npy", .shape = {2, 3, 1}, .mean = {.5}, .std = {.5}},
                            {.path = "x.npy", .shape = {6}},
@@ -449,7 +455,7 @@ static void fuzz_one_npy(const uint8_t *data, size_t size)
         way < 4 ? tn_dataset_arrays(s, 0, 1, &as[way])
                 : tn_dataset_tokens(s, "x", .bits = way == 4 ? 16 : 32, .ctx = 3, .vocabulary = 1 << 15);
     FUZZ_CHECK(!d == (tn_error(s) != TN_OK));
-    if (d) made++;
+    if (d) r.made++;
     tn_batch b = {0};
     tn_loader *l = d ? tn_loader_open(d, .batch = 7) : NULL;
     while (l && tn_next(l, &b)) FUZZ_CHECK(b.n >= 1 && b.n <= 7);
@@ -483,19 +489,11 @@ static size_t fuzz_good_npy(unsigned k, uint8_t *out, size_t room)
 
 static void fuzz_one_cifar(const uint8_t *data, size_t size)
 {
-    static tn_session *s;
-    static int made;
-    if (!s || made >= 500) {
-        if (s) FUZZ_CHECK(tn_close(s) == TN_OK);
-        s = tn_open(.device = TN_REF, .threads = 1, .seed = 3, .log = fuzz_quiet);
-        FUZZ_CHECK(s);
-        made = 0;
-    }
-    served.data = data;
-    served.size = size;
+    static struct reading r;
+    tn_session *s = read_in(&r, data, size);
     tn_dataset *d = tn_dataset_cifar10(s, "folder", TN_TEST, .std = {size % 2 ? .5 : 0, .5, .5});
     FUZZ_CHECK(!d == (tn_error(s) != TN_OK));
-    if (d) FUZZ_CHECK(tn_dataset_count(d) * 3073 == (int64_t)size && ++made);
+    if (d) FUZZ_CHECK(tn_dataset_count(d) * 3073 == (int64_t)size && ++r.made);
     tn_batch b = {0};
     tn_loader *l = d ? tn_loader_open(d, .batch = 2) : NULL;
     while (l && tn_next(l, &b)) FUZZ_CHECK(b.n >= 1 && b.n <= 2);

@@ -2,9 +2,9 @@
  *
  * Two implementations stand behind two calls: oneDNN (dnnl.c and dnnl_slices.c) and our own (gemm_plain.c,
  * conv_plain.c, and winograd.c where it is faster than oneDNN; always built). cpu_lib.c checks what it is
- * given, settles the edge cases and chooses. Every slice of work is computed by one thread,
- * and where partial sums are added, in a fixed order, their number and bounds depend on shapes alone: the
- * bits do not depend on the thread count.
+ * given, settles the edge cases and chooses. Every slice of work is computed by one thread, and where partial
+ * sums are added, in a fixed order, their number and bounds depend on shapes alone: the bits do not depend on
+ * the thread count.
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
  * tn_cpu_conv2d in cpu_lib.c.
