@@ -312,7 +312,7 @@ TEST(curves_are_told)
         snprintf(words, sizeof words, "curve loss: %d > %d by step", n < 2 ? -3 : 10,
                  n / 2 == n - 1 ? -3 : 10 + (n - 1) % 7);
         has(explained(s), words);
-        snprintf(words, sizeof words, "lowest -3 at step %d, 1 values were not finite", n / 2 + 1);
+        snprintf(words, sizeof words, "lowest -3 at step %d, 1 not finite", n / 2 + 1);
         has(explained(s), words);
         PRINTED(drawn, f) assert_int_equal(tn_curves(s, f), 0); /* two of 7 rows each, none wider than 67 */
         int rows = 0;
@@ -338,6 +338,11 @@ TEST(curves_are_told)
         has(html, "a&#60;b");
         assert_true((strstr(html, "<polyline") != NULL) == (n > 1));
         assert_int_equal(tn_curve_point(NULL, "x", 1), TN_E_NULL);
+        tn_curve_point(s, "none\n\033[1m", NAN); /* cut between characters of UTF-8, and steers no terminal */
+        tn_curve_point(s, "thirty bytes of ASCII, then a \303\251", 2);
+        PRINTED(odd, f) assert_int_equal(tn_curves(s, f), 0);
+        assert_non_null(strstr(odd, "curve none??[1m: 1 not finite\n"));
+        assert_non_null(strstr(odd, "curve thirty bytes of ASCII, then a : 2 > 2 by step"));
         close_clean(s);
     }
 }

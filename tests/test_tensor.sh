@@ -77,6 +77,18 @@ laid_out() {
 }
 check_with CJSON layouts laid_out
 
+# What an optimizer has for a weight goes with it, of two layers; with one channel no byte moves, and what is left is told.
+behind_flattens() {
+    head='{"__metadata__":{"format":"pt"},"c":{"dtype":"U8","shape":[2,1,1,3],"data_offsets":[0,6]},"a.f":{"dtype":"U8","shape":[1,6],"data_offsets":[6,12]},"optimizer.0.exp_avg.a.f":{"dtype":"U8","shape":[1,6],"data_offsets":[12,18]},"g":{"dtype":"U8","shape":[1,6],"data_offsets":[18,24]},"b.a.f":{"dtype":"U8","shape":[1,6],"data_offsets":[24,30]}}'
+    # shellcheck disable=SC2059
+    { printf "$(printf '\\%03o\\%03o' $((${#head} % 256)) $((${#head} / 256)))\0\0\0\0\0\0"; printf '%s' "$head"; printf "$pixels$pixels$pixels$pixels$pixels"; } >"$tmp/pt.safetensors"
+    "$tensor" convert "$tmp/pt.safetensors" "$tmp/here.safetensors" --layout libtensor | grep -q '^1 tensors turned; left as they are: 4 of two axes' || return
+    "$tensor" convert "$tmp/pt.safetensors" "$tmp/here.safetensors" --flatten a.f:1x3x2 --flatten g:3x1x2 --layout libtensor |
+        grep -q '^4 tensors turned; left as they are: 1 of two axes' || return
+    [ "$(tail -c 30 "$tmp/here.safetensors" | od -An -v -tu1 -w30 | tr -d ' ')" = 031425012345012345031425031425 ]
+}
+check_with CJSON behind_flattens behind_flattens
+
 compared() {
     "$tensor" compare "$tmp/a.safetensors" "$tmp/a.safetensors" | grep '^3 tensors compared, 0 differ' &&
         "$tensor" compare "$tmp/a.safetensors" "$tmp/b.safetensors" >"$tmp/have"

@@ -10,13 +10,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { FLATS = 8 };
+
 typedef struct job {
     tool_file *file;
     int files;
     const char *only; /* --tensor */
     const char *mark; /* --layout: "pt" or "libtensor", of OUT; NULL: as IN's */
-    const char *flat; /* --flatten: a layer's weight, whose columns are an image [h, w, c] */
-    int64_t image[3];
+    struct {          /* --flatten: a layer's weight, whose columns are an image [h, w, c] */
+        const char *name;
+        int64_t image[3];
+        bool found;
+    } flat[FLATS];
+    int flats;
     const tool_array *taken; /* the one that a .npy file gets */
 } job;
 
@@ -102,19 +108,37 @@ static int to_one(job *j, const char *path)
 
 /* ---- safetensors ---- */
 
-/* Whether the array's elements have to change places, and their order and shape then. What has four axes is
- * taken for a convolution's weight, as tn_load does. */
+/* Which --flatten is of this array: of a weight, or of what an optimizer has for it,
+ * "optimizer.0.exp_avg.fc.weight"; -1: none. */
+static int flat_of(const job *j, const tool_array *a)
+{
+    static const char state[] = "optimizer.";
+    const char *of = a->name;
+    if (!strncmp(of, state, sizeof state - 1)) {
+        for (int dot = 0; dot < 2 && of; dot++)
+            if ((of = strchr(dot ? of : of + sizeof state - 1, '.'))) of++;
+        if (!of) of = a->name;
+    }
+    for (int i = 0; i < j->flats; i++)
+        if (a->ndim == 2 && (!strcmp(a->name, j->flat[i].name) || !strcmp(of, j->flat[i].name))) return i;
+    return -1;
+}
+
+/* Whether the layout is about the array, and if so the order of its elements and its shape in the other one.
+ * What has four axes is taken for a convolution's weight, as tn_load does. */
 static bool turned(const job *j, const tool_file *f, const tool_array *a, nn_turn *t, int64_t *shape)
 {
     const char *mark = tn_nn_safetensors_meta(&f->weights, "format");
-    const bool flat = a->ndim == 2 && j->flat && !strcmp(a->name, j->flat), out = j->mark && *j->mark == 'p';
+    const int flat = flat_of(j, a);
+    const bool out = j->mark && *j->mark == 'p';
     memcpy(shape, a->shape, sizeof(a->shape));
-    if (!j->mark || (mark && !strcmp(mark, j->mark)) || (a->ndim != 4 && !flat)) return false;
+    if (!j->mark || (mark && !strcmp(mark, j->mark)) || (a->ndim != 4 && flat < 0)) return false;
     *t = (nn_turn){.row = {1, 1, a->shape[0]}};
-    for (int k = 0; k < 3; k++) t->column[k] = flat ? j->image[k] : a->shape[out ? k + 1 : k < 2 ? k + 2 : 1];
-    for (int k = 0; k < 3 && !flat && !out; k++) shape[k + 1] = t->column[k];
+    for (int k = 0; k < 3; k++)
+        t->column[k] = flat >= 0 ? j->flat[flat].image[k] : a->shape[out ? k + 1 : k < 2 ? k + 2 : 1];
+    for (int k = 0; k < 3 && flat < 0 && !out; k++) shape[k + 1] = t->column[k];
     if (out) tn_nn_turn_shape(t, a->ndim, shape);
-    return tn_nn_turns(t);
+    return true;
 }
 
 static int write_array(FILE *f, const job *j, const tool_file *of, const tool_array *a)
@@ -177,7 +201,7 @@ static int write_weights(FILE *f, void *user)
 static int to_weights(job *j, const char *path)
 {
     const char *why = "out of memory";
-    int n = 0, turns = 0, flat = 0, matrices = 0;
+    int n = 0, turns = 0, matrices = 0;
     nn_turn t;
     int64_t shape[TN_MAX_DIMS];
     for (int k = 0; k < j->files; k++)
@@ -185,18 +209,19 @@ static int to_weights(job *j, const char *path)
             const tool_array *a = &j->file[k].array[i];
             if (!wanted(j, a)) continue;
             n++;
-            const bool is_flat = a->ndim == 2 && j->flat && !strcmp(a->name, j->flat);
-            if (is_flat && !tn_nn_image_fits(j->image, a->shape[1]))
+            const int flat = flat_of(j, a);
+            if (flat >= 0 && !tn_nn_image_fits(j->flat[flat].image, a->shape[1]))
                 return tool_say("--flatten: '%s' has %" PRId64 " columns", a->name, a->shape[1]);
-            flat += is_flat;
-            matrices += a->ndim == 2 && !is_flat;
+            if (flat >= 0) j->flat[flat].found = true;
+            matrices += a->ndim == 2 && flat < 0;
             turns += turned(j, &j->file[k], a, &t, shape);
             for (int q = 0; q < k; q++)
                 if (tool_find(&j->file[q], a->name))
                     return tool_say("%s and %s both have '%s'", j->file[q].path, j->file[k].path, a->name);
         }
     if (!n) return tool_say("%s: there is no tensor '%s'", j->file[0].path, j->only ? j->only : "");
-    if (j->flat && !flat) return tool_say("--flatten: there is no '%s' of two axes", j->flat);
+    for (int i = 0; i < j->flats; i++)
+        if (!j->flat[i].found) return tool_say("--flatten: there is no '%s' of two axes", j->flat[i].name);
     if (tn_write_whole(path, write_weights, j, &why)) return tool_say("%s: %s", path, why);
     if (j->mark) printf("%d tensors turned", turns);
     if (j->mark && turns && matrices)
@@ -230,12 +255,13 @@ static int write_to(job *j, const char *out)
 static bool take_flatten(job *j, char *value)
 {
     char *colon = strrchr(value, ':'), more;
-    if (!colon || sscanf(colon, ":%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &j->image[0], &j->image[1],
-                         &j->image[2], &more) != 3)
+    if (!colon || j->flats == FLATS) return false;
+    int64_t *d = j->flat[j->flats].image;
+    if (sscanf(colon, ":%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &d[0], &d[1], &d[2], &more) != 3)
         return false;
     *colon = 0;
-    j->flat = value;
-    return j->image[0] > 0 && j->image[1] > 0 && j->image[2] > 0;
+    j->flat[j->flats++].name = value;
+    return d[0] > 0 && d[1] > 0 && d[2] > 0;
 }
 
 static bool take_option(job *j, const char *option, char *value)
@@ -254,7 +280,7 @@ int tool_convert(int n, char **arg)
     int status = TOOL_OK;
     for (; n > 2 && !strncmp(arg[n - 2], "--", 2); n -= 2)
         if (!take_option(&j, arg[n - 2], arg[n - 1])) return tool_misused(usage);
-    if (n < 2 || (j.flat && !j.mark)) return tool_misused(usage);
+    if (n < 2 || (j.flats && !j.mark)) return tool_misused(usage);
     if (!(j.file = tn_calloc((size_t)n, sizeof(*j.file)))) return tool_say("out of memory");
     while (j.files < n - 1 && !status) status = tool_open(arg[j.files], &j.file[j.files]), j.files++;
     if (!status) status = write_to(&j, arg[n - 1]);

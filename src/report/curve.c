@@ -36,9 +36,16 @@ static void free_all(void *arg)
     tn_free_mem(all);
 }
 
-/* The session's curve of this name; a new one behind the others. NULL: no memory. */
+/* The session's curve of this name; a new one behind the others. NULL: no memory. Of UTF-8 whole characters
+ * are kept, and nothing that would steer a terminal. */
 static curve *named(tn_session *s, const char *name)
 {
+    char kept[NAME];
+    size_t n = strlen(name);
+    if (n >= NAME)
+        for (n = NAME - 1; n && ((unsigned char)name[n] & 0xc0) == 0x80;) n--;
+    for (size_t i = 0; i < n; i++) kept[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? '?' : name[i];
+    kept[n] = 0;
     curves *all = tn_on_close_arg(s, free_all);
     if (!all) {
         all = tn_calloc(1, sizeof *all);
@@ -48,9 +55,9 @@ static curve *named(tn_session *s, const char *name)
         }
     }
     curve **at = &all->first;
-    while (*at && strncmp((*at)->name, name, NAME - 1) != 0) at = &(*at)->next;
+    while (*at && strcmp((*at)->name, kept) != 0) at = &(*at)->next;
     if (*at || !(*at = tn_calloc(1, sizeof **at))) return *at;
-    snprintf((*at)->name, NAME, "%s", name);
+    memcpy((*at)->name, kept, n + 1);
     (*at)->every = 1;
     return *at;
 }
@@ -103,10 +110,11 @@ static const curve *first_of(tn_session *s)
 
 static void put_words(const curve *c, tn_growing *t)
 {
-    tn_put(t, "%.5g > %.5g", c->first, c->last);
+    const bool any = c->n || c->had;
+    if (any) tn_put(t, "%.5g > %.5g", c->first, c->last);
     if (c->n) tn_put(t, " by step %.0f", c->step[c->n - 1]);
-    tn_put(t, ", lowest %.5g at step %.0f", c->lowest, c->lowest_at);
-    if (c->left_out) tn_put(t, ", %llu values were not finite", (unsigned long long)c->left_out);
+    if (any) tn_put(t, ", lowest %.5g at step %.0f", c->lowest, c->lowest_at);
+    if (c->left_out) tn_put(t, "%s%llu not finite", any ? ", " : "", (unsigned long long)c->left_out);
 }
 
 /* How high v lies between the curve's least mean, 0, and its largest, 1. */
