@@ -343,6 +343,7 @@ TEST(curves_are_told)
         PRINTED(odd, f) assert_int_equal(tn_curves(s, f), 0);
         assert_non_null(strstr(odd, "curve none??[1m: 1 not finite\n"));
         assert_non_null(strstr(odd, "curve thirty bytes of ASCII, then a : 2 > 2 by step"));
+        free(odd);
         close_clean(s);
     }
 }
