@@ -89,7 +89,11 @@ typedef struct tn_step {
     } * traffic;   /* of each operand; all 0: not known */
     double flops;
     double work; /* KERNEL: instructions for an element; 0: not known */
-    bool early;  /* KERNEL: a sum made beforehand, so that gradients need not wait for the rest of its call */
+    struct {
+        int64_t bytes;
+        double work;
+    } finish;   /* KERNEL: how much of both its finish reads and computes */
+    bool early; /* KERNEL: a sum made beforehand, so that gradients need not wait for the rest of its call */
     double predicted_ms;
     int first_node, n_nodes; /* into tn_plan.node_of: which nodes this step computes */
 } tn_step;

@@ -46,7 +46,10 @@ static void append(char **text, size_t *n, size_t *cap, const char *more, size_t
 /* Kernels of one unit need names of their own: k12_softmax_768. */
 static void append_kernel(char **text, size_t *n, size_t *cap, const tn_source *k, int number)
 {
-    char call[128], name[16];
+    char call[128], name[16], finish[256];
+    append(text, n, cap, finish,
+           (size_t)snprintf(finish, sizeof finish, "#define %s%s k%d_%s%s\n", k->entry, TN_FINISH, number,
+                            k->entry, TN_FINISH));
     snprintf(call, sizeof call, " %s(const tn_cuda_args", k->entry);
     const char *at = strstr(k->text, call);
     if (!at) { /* one of those whose text is the same for many: it is told its name */
@@ -59,6 +62,8 @@ static void append_kernel(char **text, size_t *n, size_t *cap, const tn_source *
     append(text, n, cap, k->text, (size_t)(at - k->text));
     append(text, n, cap, name, (size_t)snprintf(name, sizeof name, "k%d_", number));
     append(text, n, cap, at, strlen(at));
+    append(text, n, cap, finish,
+           (size_t)snprintf(finish, sizeof finish, "#undef %s%s\n", k->entry, TN_FINISH));
 }
 
 static void complain(const char *what, const char *text)

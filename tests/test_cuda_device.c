@@ -1,6 +1,8 @@
 /* test_cuda_device.c - the CUDA device through its table, on the simulated GPU: memory, copies, compilation,
  * launches, faults, recordings, products and convolutions (compared with the CPU's own), and what it says and
  * does when the GPU fails. */
+#include <math.h>
+
 #include "cuda_rig.h"
 
 #include "src/core/alloc.h"
@@ -133,7 +135,7 @@ CUDA_TEST(test_posted_values)
 
 /* ---- kernels ---- */
 
-/* out[i] = a * in[i] + i, then, as the finish, out[n] = the sum of the first finish_n; dim[0]: n. */
+/* out[i] = a * in[i] + i, then, as the finish, out[n] = the sum of its items; dim[0]: n. */
 static const char axpi[] =
     "extern \"C\" __global__ void __launch_bounds__(64) axpi(const tn_cuda_args a)\n{\n"
     "    if (a.fault->code) return;\n"
@@ -142,9 +144,11 @@ static const char axpi[] =
     "a.n;\n"
     "    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)\n"
     "        out[i] = (float)a.scalar[0].f * in[i] + (float)i;\n"
-    "    if (a.finish_n > 0 && tn_last_block(a.ticket) && threadIdx.x == 0) {\n"
-    "        float sum = 0;\n        for (int64_t i = 0; i < a.finish_n; i++) sum += out[i];\n"
-    "        out[a.dim[0]] = sum;\n    }\n}\n";
+    "}\n"
+    "extern \"C\" __global__ void __launch_bounds__(32) axpi_finish(const tn_cuda_args a)\n{\n"
+    "    float *out = (float *)a.buf[1];\n    float sum = 0;\n    if (threadIdx.x) return;\n"
+    "    for (int64_t i = 0; i < a.n; i++) sum += out[i];\n"
+    "    out[a.dim[0]] = sum;\n}\n";
 static const char faulty[] =
     "extern \"C\" __global__ void __launch_bounds__(32) faulty(const tn_cuda_args a)\n{\n"
     "    if (threadIdx.x == 5) index_fault(a, 7, 1234);\n}\n";
@@ -164,7 +168,7 @@ static void launch_axpi(tn_device *d, tn_kernel *k, float *in, float *out, tn_wo
 {
     tn_errbuf err = {""};
     tn_args a = {.buf = (void *[]){in, out}, .dim = &n, .scalar = scale, .n_buf = 2, .n_dim = 1};
-    tn_grid g = {.n = n, .chunk = 100, .finish_n = n, .threads = 64};
+    tn_grid g = {.n = n, .chunk = 100, .finish_n = n, .finish_chunk = n, .threads = 64, .finish_threads = 32};
     if (d->launch(d, k, &a, &g, &err)) fail_msg("%s", err.text);
 }
 
@@ -208,6 +212,43 @@ CUDA_TEST(test_launch)
     compile(d, "axpi", axpi);
     assert_int_equal(counters().compilations, before);
     assert_int_equal(d->stats.cache_hits, 1);
+    device_close(d);
+}
+
+/* out[item] = the sum of in[8 * item + threads 0 to 7], carried with what it rounds away; in the finish, so
+ * that this has blocks of its own. */
+static const char carried[] =
+    "extern \"C\" __global__ void __launch_bounds__(32) carried(const tn_cuda_args a)\n{\n}\n"
+    "extern \"C\" __global__ void __launch_bounds__(32) carried_finish(const tn_cuda_args a)\n{\n"
+    "    const float *in = (const float *)a.buf[0] + 8 * blockIdx.x;\n    tn_twice lane[1] = {0.0};\n"
+    "    if (threadIdx.x < 4)\n        for (int i = 0; i < 2; i++) lane[0] += in[2 * threadIdx.x + i];\n"
+    "    const float sum = (float)tn_team_reduce<tn_sum_of, 32>(lane);\n"
+    "    if (threadIdx.x == 0) ((float *)a.buf[1])[blockIdx.x] = sum;\n}\n";
+
+CUDA_TEST(test_sums_carry_what_they_round_away)
+{
+    enum { ITEMS = 6 };
+    static const float big = 16777216, inf = INFINITY;
+    const float in[ITEMS][8] = {{big, 1, 1, 1, 1, 1, 1, -big}, {1, big, -big, 1, big, 1, 1, -big},
+                                {inf, 1, 2, 3, 4, 5, 6, 7},    {1, 2, 3, 4, 5, 6, 7, -inf},
+                                {inf, 1, 2, 3, 4, 5, 6, -inf}, {NAN, 1, 2, 3, 4, 5, 6, 7}};
+    const float exact[ITEMS] = {6, 4, inf, -inf, NAN, NAN};
+    float out[ITEMS];
+    tn_device *d = device_open();
+    tn_kernel *k = compile(d, "carried", carried);
+    float *din = d->alloc(d, sizeof in), *dout = d->alloc(d, sizeof out);
+    tn_args a = {.buf = (void *[]){din, dout}, .n_buf = 2};
+    tn_grid g = {
+        .n = 1, .chunk = 1, .finish_n = ITEMS, .finish_chunk = 1, .threads = 32, .finish_threads = 32};
+    tn_errbuf err = {""};
+    d->upload(d, din, in, sizeof in);
+    assert_int_equal(d->launch(d, k, &a, &g, &err), 0);
+    assert_int_equal(d->download(d, out, dout, sizeof out), 0);
+    for (int i = 0; i < ITEMS; i++)
+        if (!(out[i] == exact[i] || (isnan(out[i]) && isnan(exact[i]))))
+            fail_msg("sum %d is %.9g, not %.9g", i, (double)out[i], (double)exact[i]);
+    k = compile(d, "faulty", faulty); /* which has no finish */
+    assert_int_equal(d->launch(d, k, &a, &g, &err), TN_E_ARG);
     device_close(d);
 }
 

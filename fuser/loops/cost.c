@@ -428,6 +428,22 @@ static double gemm_rate(const tn_target_profile *r, const tn_gemm *g, double flo
     return count > 1 && each < all ? each : all;
 }
 
+/* Chunks that are fewer than what computes leave some of it idle: by how much that takes longer. */
+static double idle_by(const tn_target_profile *r, int64_t n, int64_t chunk)
+{
+    const int64_t chunks = chunk > 0 ? (n + chunk - 1) / chunk : n;
+    return chunks > 0 && (double)chunks < r->threads ? r->threads / (double)chunks : 1;
+}
+
+/* What a finish takes beyond its share of the kernel's bytes and instructions: a launch, and what few chunks
+ * of what has just been written take longer. */
+static double finish_ns(const tn_step *st, const tn_target_profile *r)
+{
+    const double bytes = (double)st->finish.bytes;
+    return r->launch_us * 1e3 + (idle_by(r, st->grid.finish_n, st->grid.finish_chunk) - 1) *
+                                    (read_ns(r, bytes, bytes) + st->finish.work * r->instruction_ps * 1e-3);
+}
+
 static double step_ms(predicting *w, int s)
 {
     const tn_step *st = &w->plan->step[s];
@@ -437,13 +453,12 @@ static double step_ms(predicting *w, int s)
     switch (st->kind) {
     case TN_STEP_KERNEL: {
         double work_of = st->work > 0 ? st->work : UNKNOWN * (double)st->bytes;
-        int64_t chunk = st->grid.chunk > 0 ? st->grid.chunk : 1, chunks = (st->grid.n + chunk - 1) / chunk;
-        double idle = chunks > 0 && (double)chunks < r->threads ? r->threads / (double)chunks : 1;
+        double idle = idle_by(r, st->grid.n, st->grid.chunk);
         work = work_of * r->instruction_ps * 1e-3 * idle;
         if (st->flops > 0) work += st->flops / tn_profile_gflops(r->conv, r->n_conv, st->flops);
         memory *= idle;
         shorter = FU_OVERLAP;
-        launch *= st->grid.finish_n > 0 ? 2 : 1;
+        launch += st->grid.finish_n > 0 ? finish_ns(st, r) : 0;
         break;
     }
     case TN_STEP_GEMM:

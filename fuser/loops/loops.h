@@ -90,7 +90,7 @@ typedef struct fu_value {
     bool used;
     int stash;   /* phase that computes it and keeps it for later ones, or -1 */
     bool array;  /* COLUMN: kept in an array over the tile */
-    bool wide;   /* REDUCE: sums of f32 carried in f64 */
+    bool wide;   /* REDUCE: sums of f32 carried in f64, or on a GPU with what they round away */
     bool apart;  /* REDUCE of a program that folds: each column for itself */
     bool cross;  /* REDUCE of a row program that runs over its rows (cross.c) */
     bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */

@@ -11,7 +11,7 @@
  *   column      an item is a tile of columns; a block is some packs of columns wide and walks the rows with
  *               the rest of its threads.
  *
- * Too few items for the processors are split in parts, whose results the block that arrives last combines.
+ * Too few items for the processors are split in parts, whose results a second launch combines.
  * A program that also sums over its rows (cross.c) has one part for each team. Everything follows from shapes
  * and the device's numbers, never from how blocks happen to run.
  *
@@ -26,6 +26,8 @@ enum {
     BLOCK = 256, /* threads of a block where nothing else decides */
     MOST_THREADS = 1024,
     WARP = 32,
+    LINE = 8,        /* packs of 16 bytes in what caches are asked for at once, */
+    SECTOR = 8,      /* and floats in the least that memory brings */
     KEEP = 40,       /* registers for what a thread keeps of a row, and */
     KEEP_LARGE = 30, /* in blocks of MOST_THREADS, whose threads have but 64 each, */
     KEEP_LEAN = 16,  /* and where the compiler was found to spill; LEAN_THREADS leave each thread more */
@@ -172,7 +174,8 @@ static int wide_sums(const fu_prog *p)
     return n;
 }
 
-/* Sums of f32 that one accumulator would add too much to are carried in f64, as are those of the finish. */
+/* Sums of f32 that one accumulator would add too much to are carried with what they round away, as are those
+ * of the finish. */
 static void sum_wide(fu_prog *p, bool many)
 {
     for (int i = 0; i < p->n_value; i++) {
@@ -311,9 +314,12 @@ static void schedule_column(fu_prog *p)
     int vec = fu_vec(p);
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
     int64_t width = p->extent[vec], rows = fu_count(p, p->red);
-    p->team = power_of_two(up(width, p->pack), WARP); /* packs that a block is wide */
+    const int64_t packs = up(width, p->pack), beside = fu_count(p, keep & ~fu_bit(vec));
+    p->team = power_of_two(packs, p->second ? LINE : WARP); /* packs that a block is wide, */
+    while (p->second && p->team * p->pack > SECTOR && beside * up(packs, p->team) < p->c->target->processors)
+        p->team /= 2; /* in a finish few, so that many blocks share what it reads */
     p->tile = (int64_t)p->team * p->pack;
-    int64_t items = fu_count(p, keep & ~fu_bit(vec)) * up(width, p->tile);
+    int64_t items = beside * up(width, p->tile);
     int lines = p->threads / p->team;
     choose_parts(p, items, rows, lines, (int64_t)ADDED * lines);
     sum_wide(p, !p->split && rows / lines > ADDED);
@@ -333,7 +339,7 @@ static void schedule_column(fu_prog *p)
 tn_cut_reason fu_schedule_cuda(fu_prog *p)
 {
     bool split = p->split;
-    if (!p->second) p->threads = fu_lean(p) ? LEAN_THREADS : BLOCK;
+    p->threads = fu_lean(p) ? LEAN_THREADS : BLOCK;
     fu_choose_block(p);
     p->tile = 0;
     p->unroll = p->ahead = 1;

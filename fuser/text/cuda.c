@@ -10,8 +10,7 @@
  *         }
  *     }
  *
- * A kernel with a finish has two such blocks, and between them `if (!tn_last_block(a.ticket)) return;`: the
- * first ends before it for all threads, the second is run by the block that arrives last.
+ * A kernel with a finish is two such functions, which are launched one after the other.
  *
  * Start with fu_cuda_kernel.
  */
@@ -46,9 +45,7 @@ static void open_scope(fu_em *e)
 static void write_program(fu_em *e, const int *scratch)
 {
     fu_prog *p = e->p;
-    e->n_name = e->n_pointer;
     reserve_names(e);
-    e->ready = 0;
     e->depth = 1;
     open_scope(e);
     fu_put_constants(e, false);
@@ -110,35 +107,33 @@ const char *fu_cuda_guard(const fu_ctx *c, int n, const int *member, bool faults
     return assigns || (writes && !faults) ? "    if (a.fault->code) return;\n" : "";
 }
 
-void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)
+static void write_function(fu_em *e, const fu_group *g, fu_prog *p, int n_in, const int *scratch)
 {
     fu_turn_to(e, p);
     e->helpers = 0;
     e->t.indent = 1;
-    e->n_name = e->n_pointer;
-    for (int i = 0; i < e->n_pointer; i++) {
-        fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
-    }
+    fu_put_operands(e, n_in, scratch);
     write_program(e, scratch);
     fu_describe(e, g);
     describe_threads(e);
-    if (second) {
-        fu_line(&e->t, "if (!tn_last_block(a.ticket)) return;");
-        fu_turn_to(e, second);
-        write_program(e, NULL);
-        fu_describe(e, g);
-        describe_threads(e);
-    }
     /* Left to itself the assembler spills a little to fit one more block into a processor; told how many will
        do, it takes the registers it needs, up to 128 or, for long computations and where those were found too
        few, whatever there is. */
     int work = 0;
     for (int i = 0; i < p->n_value; i++) work += fu_op_cost(&p->value[i]);
     tn_put(&e->head,
-           "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const tn_cuda_args a)\n{\n%s%s}\n",
+           "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s%s(const tn_cuda_args a)\n{\n%s%s}\n",
            p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
-           fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT), e->t.p ? e->t.p : "");
+           p->second ? TN_FINISH : "", fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT),
+           e->t.p ? e->t.p : "");
     if (!e->head.failed) e->head.failed = e->t.failed;
     tn_growing_free(&e->t);
+}
+
+void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)
+{
+    write_function(e, g, p, n_in, scratch);
+    if (second) write_function(e, g, second, n_in, NULL);
     e->s->grid.threads = p->threads;
+    e->s->grid.finish_threads = second ? second->threads : 0;
 }

@@ -201,9 +201,7 @@ void fu_cuda_column(fu_em *e, const int *scratch)
     char from[64], to[64];
     for (int i = 0; i < p->n_value; i++) p->value[i].array = fu_wants_array(p, i);
     fu_line(&e->t, "const int x0 = (int)threadIdx.x %% %d, y0 = (int)threadIdx.x / %d;", p->team, p->team);
-    if (p->second) {
-        fu_scope_open(e, "for (int64_t item = 0; item < a.finish_n; item++) {");
-    } else if (p->apart) {
+    if (p->apart) {
         fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + y0;", lines(p));
         fu_scope_open(e, "if (item < a.n) {");
     } else {

@@ -240,8 +240,6 @@ static void open_rows(fu_em *e, const int *scratch, const row *r)
         } else {
             fu_scope_open(e, "for (int64_t item = from; item < to; item++) {");
         }
-    } else if (p->second) {
-        fu_scope_open(e, "for (int64_t item = 0; item < a.finish_n; item++) {");
     } else if (teams > 1) {
         fu_line(t, "const int64_t row = (int64_t)blockIdx.x * %d + team;", teams);
         if (fu_cuda_several(p)) {

@@ -173,18 +173,7 @@ static void write_item(fu_em *e, const int *scratch)
 static void write_body(fu_em *e, int n_in, const int *scratch)
 {
     fu_prog *p = e->p;
-    bool mine[FU_MAX_BUFS] = {false};
-    for (int i = 0; i < p->n_value; i++) {
-        if (fu_loads(e, i)) mine[p->value[i].buf] = true;
-        if (!p->second && fu_is_partial(p, i)) mine[scratch[i]] = true;
-    }
-    for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].buf >= 0) mine[p->store[i].buf] = true;
-    e->n_name = e->n_pointer; /* names of values are the function's own */
-    e->ready = 0;
-    for (int i = 0; i < e->n_pointer; i++)
-        if (mine[i])
-            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
+    fu_put_operands(e, n_in, scratch);
     e->depth = 1;
     fu_put_constants(e, p->split || (p->form == FU_POINTWISE && !p->tile));
     if (p->form == FU_POINTWISE && !p->tile)

@@ -39,6 +39,8 @@ bool fu_loads(const fu_em *e, int id); /* value id is read from memory */
 /* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
 void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial);
 void fu_take_outputs(fu_em *e); /* a buffer for each store of the program */
+/* Defines the operands of the function e->p; the kernel's first n_in are only read. */
+void fu_put_operands(fu_em *e, int n_in, const int *scratch);
 void fu_describe(fu_em *e, const fu_group *g);
 void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
 

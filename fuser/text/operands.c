@@ -70,6 +70,23 @@ void fu_take_outputs(fu_em *e)
     }
 }
 
+void fu_put_operands(fu_em *e, int n_in, const int *scratch)
+{
+    const fu_prog *p = e->p;
+    bool mine[FU_MAX_BUFS] = {false};
+    for (int i = 0; i < p->n_value; i++) {
+        if (fu_loads(e, i)) mine[p->value[i].buf] = true;
+        if (!p->second && fu_is_partial(p, i)) mine[scratch[i]] = true;
+    }
+    for (int i = 0; i < p->n_store; i++)
+        if (p->store[i].buf >= 0) mine[p->store[i].buf] = true;
+    e->n_name = e->n_pointer; /* names of values are the function's own */
+    e->ready = 0;
+    for (int i = 0; i < e->n_pointer; i++)
+        if (mine[i])
+            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
+}
+
 void fu_describe(fu_em *e, const fu_group *g)
 {
     const fu_prog *p = e->p;
@@ -103,6 +120,7 @@ void fu_describe(fu_em *e, const fu_group *g)
 void fu_count_traffic(fu_em *e)
 {
     const fu_prog *p = e->p;
+    const double work = fu_prog_work(p, e->c->target);
     for (int i = 0; i < e->n_pointer; i++) {
         int64_t most = 0;
         for (int k = 0; k < p->n_value; k++) {
@@ -123,6 +141,8 @@ void fu_count_traffic(fu_em *e)
         int64_t bytes = most * (int64_t)tn_dtype_size((tn_dtype)e->pointer_dtype[i]);
         e->s->traffic[i].bytes += bytes;
         e->s->bytes += bytes;
+        e->s->finish.bytes += p->second ? bytes : 0;
     }
-    e->s->work += fu_prog_work(p, e->c->target);
+    e->s->work += work;
+    e->s->finish.work += p->second ? work : 0;
 }

@@ -37,6 +37,7 @@
 const fu_dialect fu_dialect_c = {
     IN_BOTH,
     .args = "a->",
+    .wide = "double",
     .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",
     .simd = "#pragma omp simd",
     .block_pitch = FU_BLOCK_TILE,
@@ -50,6 +51,7 @@ const fu_dialect fu_dialect_c99 = {
     IN_BOTH,
     .typed = true,
     .args = "a->",
+    .wide = "double",
     .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",
     .simd = "#pragma omp simd",
     .block_pitch = FU_BLOCK_TILE,
@@ -61,6 +63,7 @@ const fu_dialect fu_dialect_c99 = {
 const fu_dialect fu_dialect_cuda = {
     IN_BOTH,
     .args = "a.",
+    .wide = "tn_twice",
     .pointer = "%1$s%2$s *const %3$s = (%1$s%2$s *)a.buf[%4$d];",
     .block_pitch = FU_BLOCK + 1, /* so that a column's elements lie in different banks */
     .align = "",

@@ -42,6 +42,7 @@ typedef struct fu_dialect {
     const char *load[TN_DTYPE_COUNT];   /* format with one %s: the element -> the value */
     const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
     const char *inf[2], *nan[2];        /* f32, f64 */
+    const char *wide;                   /* what sums of many f32 are carried in */
     const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
     int block_pitch;                    /* of a tile that is read crosswise: elements from line to line */
     const char *align;                  /* in front of a local array */

@@ -485,7 +485,7 @@ void fu_put_store(fu_em *e, const fu_store *s)
 
 const char *fu_acc_type(const fu_em *e, const fu_value *v)
 {
-    if (v->wide) return e->lang->type[TN_F64];
+    if (v->wide) return e->lang->wide;
     return fu_type(e, fu_chooses(v) ? v->from : v->dtype);
 }
 

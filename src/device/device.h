@@ -64,16 +64,16 @@ typedef struct tn_kernel_info {
 
 /* The work of one launch. Items [0, n) run in chunks of at most `chunk` that do not depend on the number of
  * threads, in any order and at once. Where finish_n is not 0, the kernel's finish then runs over [0,
- * finish_n) in the same way and with the same arguments; what all the items wrote is visible to it. On a CPU
- * that is a second pass of the pool, on a GPU the work of the block that arrives last, so a finish should be
- * short. Either way it is one launch. `threads` is the size of a block, 0 on a CPU; a GPU runs ceil(n /
- * chunk) blocks, the one with index b over the items from b * chunk on. `shared` is what each of them has of
- * dynamic shared memory, in bytes, up to the target's shared_most with what the kernel declares; 0 on a CPU.
+ * finish_n) in the same way and with the same arguments; what all the items wrote is visible to it: a second
+ * pass of a CPU's pool, or a second launch of a GPU's. `threads` is the size of a block, 0 on a CPU; a GPU
+ * runs ceil(n / chunk) blocks, the one with index b over the items from b * chunk on. `shared` is what each
+ * of them has of dynamic shared memory, in bytes, up to the target's shared_most with what the kernel
+ * declares; 0 on a CPU.
  */
 typedef struct tn_grid {
     int64_t n, chunk;
     int64_t finish_n, finish_chunk;
-    int threads;
+    int threads, finish_threads;
     int64_t shared;
 } tn_grid;
 

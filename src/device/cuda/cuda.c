@@ -101,11 +101,13 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
         args->n_dim > TN_MAX_KERNEL_DIMS)
         return tn_err(err, TN_E_ARG, "%s: %d threads, chunks of %lld, %d buffers and %d numbers", k->name,
                       grid->threads, (long long)grid->chunk, args->n_buf, args->n_dim);
+    if (grid->finish_n > 0 && (!k->finish || grid->finish_chunk < 1 || grid->finish_threads < 1))
+        return tn_err(err, TN_E_ARG, "%s: a finish of %d threads and chunks of %lld, which it %s", k->name,
+                      grid->finish_threads, (long long)grid->finish_chunk,
+                      k->finish ? "cannot run" : "has not");
     tn_cuda_args a;
     a.n = grid->n;
     a.chunk = grid->chunk;
-    a.finish_n = grid->finish_n;
-    a.finish_chunk = grid->finish_chunk;
     a.scalar = args->scalar;
     memset(a.buf, 0, sizeof a.buf);
     memset(a.dim, 0, sizeof a.dim);
@@ -115,6 +117,9 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
     if (status) return status;
     status = allow_shared(c, k, grid->shared, err);
     if (!status) status = tn_cuda_start(c, k->name, k->fn, &a, grid->threads, grid->shared, err);
+    a.n = grid->finish_n;
+    a.chunk = grid->finish_chunk;
+    if (!status && a.n > 0) status = tn_cuda_start(c, k->name, k->finish, &a, grid->finish_threads, 0, err);
     tn_cuda_leave(c);
     d->stats.launches++;
     return status;

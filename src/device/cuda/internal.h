@@ -149,7 +149,7 @@ bool tn_cuda_peek(tn_cuda *c, int number, void *out);
 int tn_cuda_pick_arch(tn_cuda *c, tn_errbuf *err);
 
 struct tn_kernel {
-    tn_cu_function fn;
+    tn_cu_function fn, finish; /* finish: NULL where its text defines none */
     char *name;
     tn_kernel_info info;
     int64_t shared_allowed; /* dynamic shared memory that it may have; 0: as every kernel */

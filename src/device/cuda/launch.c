@@ -24,7 +24,6 @@ int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *
                   int64_t shared, tn_errbuf *err)
 {
     int64_t blocks = a->n > 0 ? (a->n - 1) / a->chunk + 1 : 0;
-    if (!blocks && a->finish_n > 0) blocks = 1;
     if (!blocks) return TN_OK;
     if (blocks > INT32_MAX)
         return tn_err(err, TN_E_SHAPE, "%s: %lld blocks, more than a launch can have", name,

@@ -22,7 +22,7 @@ typedef unsigned long uint64_t;
 #include <stdint.h>
 #endif
 
-#define TN_KERNEL_ABI 3 /* bumped when tn_args changes: part of every kernel's cache key */
+#define TN_KERNEL_ABI 4 /* bumped when tn_args changes: part of every kernel's cache key */
 
 /* A run-time scalar. The kernel knows from its own text which member is meant. */
 typedef union tn_word {
@@ -62,12 +62,12 @@ typedef struct tn_args {
 typedef void tn_kernel_fn(const tn_args *a, int64_t begin, int64_t end);
 
 /* The one parameter of a generated CUDA kernel, handed over by value; all pointers are the device's. The
- * launch has ceil(n / chunk) blocks, block b does the items [b * chunk, min(n, (b + 1) * chunk)). Where
- * finish_n is not 0, the block that arrives last, counted in *ticket, which it sets back to 0, then does the
- * items [0, finish_n) of the kernel's finish. A kernel that has several such meeting points, one for each
- * tile of its result, counts in the further words of `ticket`, of which there are TN_KERNEL_TICKETS. */
+ * launch has ceil(n / chunk) blocks, block b does the items [b * chunk, min(n, (b + 1) * chunk)). A kernel's
+ * finish is a second launch, with n and chunk of its own and the rest as it was. A kernel in which the block
+ * that arrives last goes on, or one for each tile of its result, counts in the words of `ticket`, of which
+ * there are TN_KERNEL_TICKETS. */
 typedef struct tn_cuda_args {
-    int64_t n, chunk, finish_n, finish_chunk;
+    int64_t n, chunk;
     const tn_word *scalar; /* as in tn_args */
     tn_fault *fault;
     uint32_t *ticket; /* all 0 before and after the launch */

@@ -131,6 +131,28 @@ template <int V> TN_FN void tn_random_pack(uint64_t seed, uint64_t draw, uint64_
 
 /* ---- reductions ---- */
 
+/* A sum of floats and of what its additions have rounded away, each of which two-sum finds exactly (Knuth):
+ * as good as one in double, which costs most GPUs many times as much. An infinite sum has lost nothing. */
+struct tn_twice {
+    float sum, lost;
+    tn_twice() = default;
+    TN_MEMBER tn_twice(float x) : sum(x), lost(0) {}
+    TN_MEMBER tn_twice &operator+=(float x)
+    {
+        const float to = sum + x, by = to - sum;
+        lost += (sum - (to - by)) + (x - by);
+        sum = to;
+        return *this;
+    }
+    TN_MEMBER explicit operator float() const { return lost == lost ? sum + lost : sum; }
+};
+TN_FN tn_twice operator+(tn_twice a, tn_twice b)
+{
+    a += b.sum;
+    a.lost += b.lost;
+    return a;
+}
+
 struct tn_sum_of {
     template <class T> static TN_MEMBER T of(T a, T b) { return (T)(a + b); }
 };
@@ -350,10 +372,6 @@ TN_FN bool tn_arrive_last(uint32_t *ticket, uint32_t blocks)
     __syncthreads();
     if (last) __threadfence();
     return last != 0;
-}
-TN_FN bool tn_last_block(uint32_t *ticket)
-{
-    return tn_arrive_last(ticket, gridDim.x);
 }
 
 /* The first fault stays. */
