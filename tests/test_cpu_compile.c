@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 
 #include "cpu_device_rig.h"
+#include "src/core/alloc.h"
+#include "src/device/cpu/kept.h"
 
 /* ---- broken, stale and colliding entries ------------------------------------------------------------ */
 
@@ -136,6 +138,40 @@ TEST(no_compiler)
     }
     unsetenv("TENSOR_CC");
     d->close(d);
+}
+
+/* A filled cache serves a machine without a compiler; an entry for a processor with more instructions, or of
+ * another version, does not. */
+TEST(kept_kernels_need_no_compiler)
+{
+    static const char *const change[] = {"true", "sed -i 's/ \\* flags.*:/& unheard_of/' '%s'/*.c",
+                                         "sed -i 's/TN_KERNEL_ABI_H/TN_KERNEL_ABI_X/' '%s'/*.c"};
+    for (int i = 0; i < 3; i++) {
+        char line[512];
+        tn_errbuf err;
+        const char *dir = fresh_dir();
+        tn_device *d = open_device(dir, 1);
+        assert_true(run_text(d, "k", ADD("k", "3")) == 3);
+        d->close(d);
+        snprintf(line, sizeof line, change[i], dir);
+        assert_int_equal(system(line), 0);
+        tn_kcache *cache;
+        assert_int_equal(tn_kcache_open(&(tn_kcache_options){.dir = dir, .suffix = ".so"}, &cache), 0);
+        char *common = tn_kept_common(cache);
+        assert_int_equal(common != NULL, i == 0);
+        tn_free_mem(common);
+        tn_kcache_close(cache);
+        setenv("TENSOR_CC", "kept", 1);
+        d = open_device(dir, 1);
+        if (i == 0) assert_true(run_text(d, "k", ADD("k", "3")) == 3);
+        assert_int_equal(d->stats.cache_hits, i == 0);
+        assert_false(d->no_compiler);
+        assert_int_equal(compile_text(d, ADD("k", "4"), &err), TN_E_COMPILE);
+        assert_non_null(strstr(err.text, "no C compiler"));
+        assert_true(d->no_compiler);
+        unsetenv("TENSOR_CC");
+        d->close(d);
+    }
 }
 
 TEST(bad_code)

@@ -393,6 +393,17 @@ bool tn_kcache_is_whole(tn_kcache *c, const char *name)
     return whole;
 }
 
+char *tn_kcache_source(tn_kcache *c, const char *name)
+{
+    size_t bytes = 0;
+    char *file = read_file(c->shared.fd, name, true, &bytes);
+    const char *end = file ? strchr(file, '\n') : NULL;
+    if (end) memmove(file, end + 1, strlen(end));
+    if (end) return file;
+    tn_free_mem(file);
+    return NULL;
+}
+
 bool tn_kcache_remove(tn_kcache *c, const char *name)
 {
     return is_ours(c, name) && unlinkat(c->shared.fd, name, 0) == 0;

@@ -68,6 +68,7 @@ typedef void tn_kcache_visit(const char *name, size_t bytes, void *user);
 int tn_kcache_each(tn_kcache *c, tn_kcache_visit *visit, void *user);
 bool tn_kcache_is_whole(
     tn_kcache *c, const char *name); /* an entry, and the object it names, as it was written; no use of it */
+char *tn_kcache_source(tn_kcache *c, const char *name); /* of an entry, tn_free_mem it; or NULL */
 bool tn_kcache_remove(tn_kcache *c,
                       const char *name); /* false: no file of the cache's own, or not to be removed */
 

@@ -86,7 +86,7 @@ static void cpu_release(tn_device *d, void *base, size_t bytes)
 static int cpu_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
     int status = tn_kernels_compile(cpu(d)->kernels, src, n, out, &d->stats, err);
-    d->no_compiler = tn_kernels_no_compiler(cpu(d)->kernels);
+    d->no_compiler = status && tn_kernels_no_compiler(cpu(d)->kernels);
     return status;
 }
 

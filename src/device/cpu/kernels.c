@@ -9,6 +9,7 @@
 #include "../../core/alloc.h"
 #include "../../core/settings.h"
 #include "compile.h"
+#include "kept.h"
 
 #include <errno.h>
 #include <dlfcn.h>
@@ -32,6 +33,7 @@ struct tn_kernels {
     tn_kcache *cache;
     tn_cc *cc;
     bool ready; /* the cache knows the common text */
+    bool kept;  /* there is no compiler, and that text is of kernels that another run has kept */
     int jobs;
     bool refuse_folder;
     struct opened *opened;
@@ -132,7 +134,7 @@ static tn_kernel *from_disk(tn_kernels *k, const tn_source *src)
     if (!tn_kcache_find(k->cache, src, &hit)) return NULL;
     int status;
     tn_kernel *kernel = load_kernel(k, src, hit.path, hit.symbol, &status, why, sizeof why);
-    if (!kernel && status != TN_E_NOMEM)
+    if (!kernel && status != TN_E_NOMEM && !k->kept)
         tn_kcache_drop(k->cache, src); /* whole but of no use here: made anew */
     return kernel;
 }
@@ -343,9 +345,23 @@ static void compile_missing(struct batch *b, int n)
         b->stats->cache_hits += out[i] != NULL;
         if (!out[i]) b->pending[b->count++] = (struct pending){.index = i, .bytes = strlen(b->src[i].text)};
     }
-    if (b->count) compile_pending(b);
+    if (b->count && b->k->kept) fail(b, tn_cc_probe(b->k->cc, b->err)); /* which says that there is none */
+    if (b->count && !b->k->kept) compile_pending(b);
     for (int i = 0; i < n; i++)
         if (!out[i]) out[i] = tn_kcache_loaded(b->k->cache, &b->src[i]);
+}
+
+/* ---- without a compiler ---------------------------------------------------------------------------- */
+
+static int take_kept(tn_kernels *k, int status, tn_errbuf *err)
+{
+    if (k->kept) return 0;
+    char *common = tn_cc_takes_kept(k->cc) ? tn_kept_common(k->cache) : NULL;
+    if (!common) return status;
+    status = tn_kcache_set_common(k->cache, common) ? out_of_memory(err) : 0;
+    tn_free_mem(common);
+    k->kept = k->ready = !status;
+    return status;
 }
 
 int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **out, tn_device_stats *stats,
@@ -360,6 +376,7 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
     if (!missing) return 0;
 
     int status = tn_cc_probe(k->cc, err);
+    if (status == TN_E_COMPILE) status = take_kept(k, status, err);
     if (status) return status;
     if (!k->ready && tn_kcache_set_common(k->cache, tn_cc_common(k->cc))) return out_of_memory(err);
     k->ready = true;
@@ -386,7 +403,7 @@ const char *tn_kernels_folder(const tn_kernels *k)
 int tn_kernels_named_compiler(tn_kernels *k, tn_errbuf *err)
 {
     const char *named = tn_settings_read(NULL, NULL).cc;
-    return named && strcmp(named, "none") ? tn_cc_probe(k->cc, err) : 0;
+    return named && strcmp(named, "none") && strcmp(named, "kept") ? tn_cc_probe(k->cc, err) : 0;
 }
 
 bool tn_kernels_no_compiler(const tn_kernels *k)
