@@ -35,7 +35,7 @@ check_with CJSON inspect inspect
 
 converted() { # to .npy and back nothing is lost but bf16's name
     "$tensor" convert "$tmp/a.safetensors" "$tmp/arrays/" && "$tensor" convert "$tmp/arrays/x.npy" "$tmp/arrays/y.npy" "$tmp/back.safetensors" &&
-        "$tensor" convert "$tmp/a.safetensors" "$tmp/xy.npy" --tensor x && cmp "$tmp/xy.npy" "$tmp/arrays/x.npy" &&
+        "$tensor" convert --tensor x "$tmp/a.safetensors" "$tmp/xy.npy" && cmp "$tmp/xy.npy" "$tmp/arrays/x.npy" &&
         "$tensor" compare "$tmp/a.safetensors" "$tmp/back.safetensors" >"$tmp/have"
     [ $? = 1 ] && grep -q '^2 tensors compared, 0 differ by more than 0, 1 in one file only$' "$tmp/have" &&
         "$tensor" inspect "$tmp/arrays/z.npy" | grep -E '^z +F32 +\[2\] +8 +-2 +1 +-0.5 '
@@ -93,7 +93,7 @@ compared() {
     "$tensor" compare "$tmp/a.safetensors" "$tmp/a.safetensors" | grep '^3 tensors compared, 0 differ' &&
         "$tensor" compare "$tmp/a.safetensors" "$tmp/b.safetensors" >"$tmp/have"
     [ $? = 1 ] && grep -E '^x +max abs 0.5 +max rel 0.2 ' "$tmp/have" &&
-        "$tensor" compare "$tmp/a.safetensors" "$tmp/b.safetensors" --tolerance 0.5
+        "$tensor" compare "$tmp/a.safetensors" --tolerance 0.5 "$tmp/b.safetensors"
 }
 check_with CJSON compare compared
 
@@ -129,6 +129,7 @@ refusals() {
     printf '{"a":1}' >"$tmp/text"
     mkfifo "$tmp/fifo"
     refused 64 'no command' && refused 64 "no command 'dance'" dance && refused 64 'which file' inspect &&
+        refused 64 'usage: tensor compare A B' compare "$tmp/text" && refused 64 '^tensor: --tight: no option' compare --tight "$tmp/text" "$tmp/text" &&
         refused 2 'missing: No such file' inspect "$tmp/missing" && refused 2 'not a plain file' inspect "$tmp/fifo" &&
         refused 2 'text: none of the formats' compare "$tmp/text" "$tmp/text" &&
         refused 2 'there are 3' convert "$tmp/a.safetensors" "$tmp/o.npy" && [ ! -e "$tmp/o.npy" ] &&
@@ -171,6 +172,14 @@ check_with STB kernel_cache kernels
 
 doctor() { [ "$("$tensor" doctor | tee "$tmp/doctor" | grep -c -E '^(libtensor|processor|kernel compiler|kernel cache|CUDA|device) ')" -eq 6 ]; }
 check doctor doctor
+
+helps() { # of all commands and of each, on 80 columns
+    "$tensor" -h >"$tmp/help" && for c in $(sed -n 's/^  \([a-z]*\) .*/\1/p' "$tmp/help"); do
+        "$tensor" "$c" -h >>"$tmp/help" && "$tensor" "$c" --help | grep -q "^usage: tensor $c" || return
+    done
+    [ "$(grep -c '^usage: tensor ' "$tmp/help")" = 9 ] && ! grep '.\{81\}' "$tmp/help"
+}
+check help helps
 
 manual() { # each command stands in it
     "$tensor" --help | sed -n 's/^  \([a-z]*\) .*/\1/p' | while read -r c; do grep -q "\\b$c\\b" docs/tensor.1 || echo "$c"; done | grep . && return 1

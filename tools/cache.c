@@ -115,12 +115,9 @@ int tool_cache_list(const char *dir)
 int tool_cache(int n, char **arg)
 {
     static const char *const name[] = {"list", "verify", "clear"};
-    const char *dir = NULL;
-    if (n == 3 && !strcmp(arg[1], "--dir")) {
-        dir = arg[2];
-        n = 1;
-    }
-    for (int w = 0; n == 1 && w < 3; w++)
+    const char *dir = tool_option(&n, arg, "--dir");
+    const int status = tool_operands(n, arg, 1, 1, "cache: list, verify or clear?");
+    for (int w = 0; !status && w < 3; w++)
         if (!strcmp(arg[0], name[w])) return cache(dir, (what)w);
-    return tool_misused("cache: list, verify or clear, and --dir DIR or nothing");
+    return status ? status : tool_misused("cache: list, verify or clear?");
 }

@@ -80,17 +80,14 @@ static int compare(const tool_file *a, const tool_file *b, double tolerance)
 
 int tool_compare(int n, char **arg)
 {
-    double tolerance = 0;
-    char *end = NULL;
-    if (n == 4 && !strcmp(arg[2], "--tolerance")) {
-        tolerance = tn_strtod(arg[3], &end);
-        if (end == arg[3] || *end || !(tolerance >= 0))
-            return tool_misused("compare: --tolerance is a number from 0 on");
-    } else if (n != 2) {
-        return tool_misused("compare: two files, and --tolerance X or nothing");
-    }
+    char *end, *value = tool_option(&n, arg, "--tolerance");
+    const double tolerance = value ? tn_strtod(value, &end) : 0;
+    if (value && (end == value || *end || !(tolerance >= 0)))
+        return tool_misused("compare: --tolerance is a number from 0 on");
+    int status = tool_operands(n, arg, 2, 2, "compare: which two files?");
+    if (status) return status;
     tool_file a, b = {.n = 0};
-    int status = tool_open(arg[0], &a);
+    status = tool_open(arg[0], &a);
     if (!status) status = tool_open(arg[1], &b);
     if (!status) status = compare(&a, &b, tolerance);
     tool_close(&a);

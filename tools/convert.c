@@ -264,23 +264,21 @@ static bool take_flatten(job *j, char *value)
     return d[0] > 0 && d[1] > 0 && d[2] > 0;
 }
 
-static bool take_option(job *j, const char *option, char *value)
-{
-    if (!strcmp(option, "--tensor")) return (j->only = value) != NULL;
-    if (!strcmp(option, "--flatten")) return take_flatten(j, value);
-    j->mark = !strcmp(value, "pytorch") ? "pt" : !strcmp(value, "libtensor") ? "libtensor" : NULL;
-    return !strcmp(option, "--layout") && j->mark;
-}
-
 int tool_convert(int n, char **arg)
 {
-    static const char usage[] = "convert: IN.. OUT, and --tensor NAME, --layout pytorch|libtensor, "
-                                "--flatten NAME:HxWxC beside it, or nothing";
     job j = {.files = 0};
     int status = TOOL_OK;
-    for (; n > 2 && !strncmp(arg[n - 2], "--", 2); n -= 2)
-        if (!take_option(&j, arg[n - 2], arg[n - 1])) return tool_misused(usage);
-    if (n < 2 || (j.flats && !j.mark)) return tool_misused(usage);
+    char *value;
+    j.only = tool_option(&n, arg, "--tensor");
+    if ((value = tool_option(&n, arg, "--layout"))) {
+        j.mark = !strcmp(value, "pytorch") ? "pt" : !strcmp(value, "libtensor") ? "libtensor" : NULL;
+        if (!j.mark) return tool_misused("convert: --layout is pytorch or libtensor");
+    }
+    while ((value = tool_option(&n, arg, "--flatten")))
+        if (!take_flatten(&j, value) || !j.mark)
+            return tool_misused("convert: --flatten is NAME:HxWxC, beside --layout");
+    if ((status = tool_operands(n, arg, 2, INT_MAX, "convert: which files IN, and which OUT?")))
+        return status;
     if (!(j.file = tn_calloc((size_t)n, sizeof(*j.file)))) return tool_say("out of memory");
     while (j.files < n - 1 && !status) status = tool_open(arg[j.files], &j.file[j.files]), j.files++;
     if (!status) status = write_to(&j, arg[n - 1]);

@@ -3,6 +3,7 @@
 #include "tool.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -101,8 +102,8 @@ static int inspect(const char *path)
 
 int tool_inspect(int n, char **arg)
 {
-    int status = TOOL_OK;
-    if (!n) return tool_misused("inspect: which file?");
+    int status = tool_operands(n, arg, 1, INT_MAX, "inspect: which file?");
+    if (status) return status;
     for (int i = 0; i < n; i++) {
         const int one = inspect(arg[i]);
         if (one > status) status = one;

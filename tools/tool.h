@@ -19,8 +19,14 @@ tool_command tool_inspect, tool_convert, tool_compare, tool_explain, tool_report
 /* A line to stderr, "tensor: ..", in which nothing moves the cursor, whatever a file has put into a name.
  * Returns TOOL_TROUBLE. */
 int tool_say(const char *format, ...) TN_FORMAT(1, 2);
-/* What is wrong with the arguments; returns TOOL_USAGE. */
+/* What is wrong with the arguments; returns TOOL_USAGE, for which main says how the command is called. */
 int tool_misused(const char *what);
+/* Takes an option and its value out of the arguments, wherever among them they stand. The value; NULL: it is
+ * not there. */
+char *tool_option(int *n, char **arg, const char *option);
+/* TOOL_OK where what is left is `least` to `most` files or words and no option; else says so, or what is
+ * wanted. */
+int tool_operands(int n, char **arg, int least, int most, const char *wanted);
 /* The text with ? for what is no character to print, in one of a few places that serve in turn. */
 const char *tool_clean(const char *text);
 
