@@ -23,10 +23,13 @@ typedef struct nn_scale {
     uint64_t step;           /* the last time in this step */
     tn_tensor *fine;         /* a bool: whether the gradients of all updates are finite, */
     bool told;               /* which nobody has looked at yet, */
-    uint64_t told_step, run; /* of this step, and in this run */
+    uint64_t told_step, run; /* of this step, and in this run, */
+    uint64_t first_run;      /* at first in this one */
     struct nn_moved *moved;  /* buffers that the step has assigned to, and their values before */
     int n_moved, room;
     uint64_t moved_step;
+    int n_noted,
+        n_settled; /* of these, those that an update has looked at, and that runs before have settled */
 } nn_scale;
 
 typedef struct nn_state {

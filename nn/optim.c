@@ -21,6 +21,7 @@ static void destroy(void *p)
     tn_optim *o = p;
     for (int i = 0; i < NN_ROWS; i++) tn_nn_row_free(&o->rows[i], false);
     tn_free_mem(o->entries);
+    tn_free_mem(o->before[0].entry);
 }
 
 tn_params tn_all_params(tn_session *s)
@@ -88,7 +89,9 @@ static int find_doubles(tn_optim *o)
 static int fill(tn_optim *o, tn_params params, double weight_decay)
 {
     int status = TN_OK;
-    if (!(o->entries = tn_calloc((size_t)o->n, sizeof(*o->entries))))
+    struct nn_count *counts = o->before[0].entry = tn_calloc((size_t)o->n, NN_LATE * sizeof(*counts));
+    for (int k = 0; counts && k < NN_LATE; k++) o->before[k].entry = counts + (size_t)k * (size_t)o->n;
+    if (!counts || !(o->entries = tn_calloc((size_t)o->n, sizeof(*o->entries))))
         return tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %d parameters", o->n);
     for (int i = 0; i < o->n && !status; i++) {
         nn_optim_entry *e = &o->entries[i];

@@ -21,6 +21,7 @@ enum { NN_BLOCK = 64 };
 enum { NN_MOMENTS = 3, NN_SUM = NN_MOMENTS, NN_STATES };
 enum { NN_ROWS = 2 };    /* f32, f64 */
 enum { NN_NUMBERS = 3 }; /* of a method's own */
+enum { NN_LATE = 32 };   /* updates before it is asked whether the oldest of them took place */
 enum { NN_SPREADS = 4 }; /* of the quantities of optim_step.c those that seldom change */
 
 typedef struct nn_update nn_update;
@@ -54,12 +55,10 @@ typedef struct nn_optim_entry {
     int row;
     int64_t first, count; /* its elements of the slab */
     double lr_factor, weight_decay;
-    int64_t steps;        /* updates done; PyTorch's state["step"] */
-    int64_t steps_before; /* this and summed, before the last call of tn_optim_step */
-    bool summed_before;
-    bool fresh;  /* has a gradient in this step */
-    bool summed; /* the row's NN_SUM holds gradients of it */
-    int idle;    /* steps in a row without a gradient */
+    int64_t steps; /* updates done; PyTorch's state["step"] */
+    bool fresh;    /* has a gradient in this step */
+    bool summed;   /* the row's NN_SUM holds gradients of it */
+    int idle;      /* steps in a row without a gradient */
 } nn_optim_entry;
 
 static inline int64_t tn_nn_blocks(const nn_optim_entry *e)
@@ -84,7 +83,6 @@ typedef struct nn_row {
     tn_tensor *state[NN_STATES]; /* NULL where there is none; of the own blocks, NN_SUM of all */
     tn_tensor *brought;          /* a state of all ranks while a checkpoint is written */
     bool summed;                 /* state[NN_SUM] counts */
-    bool summed_before;
     nn_spread spread[NN_SPREADS];
 } nn_row;
 
@@ -92,6 +90,17 @@ static inline bool tn_nn_is_sharded(const nn_row *r)
 {
     return r->own < r->blocks;
 }
+
+/* What was counted before an update that was recorded, for where its run fails. */
+typedef struct nn_before {
+    uint64_t run; /* that was to come then, and has the update */
+    int gathered;
+    bool row_summed[NN_ROWS];
+    struct nn_count {
+        int64_t steps;
+        bool summed;
+    } * entry; /* [n] */
+} nn_before;
 
 struct tn_optim {
     tn_session *s;
@@ -101,9 +110,8 @@ struct tn_optim {
     int accumulate;                /* steps an update takes, 1 or more */
     bool shard;
     int gathered; /* steps since the last update */
-    int gathered_before;
-    bool counted;    /* the last update was recorded and counted: */
-    uint64_t run;    /* the run that was to come then, and has it */
+    nn_before before[NN_LATE];
+    int n_before;    /* the newest behind the others: updates of which it is not known that they took place */
     double unscale;  /* of this step's gradients; 1: they are not scaled */
     tn_tensor *fine; /* of one bool: whether those of the last update are finite, */
     bool flagged;    /* if that was asked for */
@@ -132,8 +140,12 @@ tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params para
                           double weight_decay, int accumulate, bool shard, const double *number);
 bool tn_nn_bad_number(double x); /* infinite, NaN or below 0 */
 
-/* Takes back what was counted for an update that was recorded and then failed to run. */
+/* Takes back what was counted for updates that were recorded and then failed to run. */
 void tn_nn_optim_settle(tn_optim *o);
+/* Whether the last update has not run: with the next one it will run or fail. Where it has, remember notes
+ * what is counted up to here. */
+bool tn_nn_optim_waits(const tn_optim *o);
+int tn_nn_optim_remember(tn_optim *o);
 /* PyTorch's key of a state: "exp_avg"; NULL where the optimizer has none. */
 const char *tn_nn_state_name(const tn_optim *o, int which);
 

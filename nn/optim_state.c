@@ -142,20 +142,61 @@ tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
 
 /* ---- counts ---- */
 
+static uint64_t runs(const tn_session *s)
+{
+    tn_stats v = {.size = sizeof(v)};
+    tn_get_stats(s, &v);
+    return v.runs;
+}
+
+bool tn_nn_optim_waits(const tn_optim *o)
+{
+    return o->n_before && runs(o->s) < o->before[o->n_before - 1].run;
+}
+
+/* The oldest update whose run has failed, as have all behind it; n_before: there is none. */
+static int first_failed(const tn_optim *o)
+{
+    int k = 0;
+    while (k < o->n_before && !tn_run_failed(o->s, o->before[k].run)) k++;
+    return k;
+}
+
 void tn_nn_optim_settle(tn_optim *o)
 {
-    const bool failed = o->counted && tn_run_failed(o->s, o->run);
-    const bool overflow = o->flagged && !failed && tn_item(o->fine) == 0;
-    o->counted = o->flagged = false;
-    if (!failed && !overflow) return;
-    for (int i = 0; i < o->n; i++) {
-        o->entries[i].steps = o->entries[i].steps_before;
-        o->entries[i].summed = o->entries[i].summed_before;
+    int k = first_failed(o);
+    bool overflow = false;
+    if (o->flagged && k == o->n_before) { /* of a device that tells late this asks for a failure as well */
+        overflow = tn_item(o->fine) == 0;
+        k = first_failed(o);
+        overflow = overflow && k-- == o->n_before;
     }
-    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = o->rows[i].summed_before;
-    o->gathered = overflow ? 0 : o->gathered_before;
-    for (int i = 0; i < o->n && overflow; i++) o->entries[i].summed = false; /* sums have it in them */
-    for (int i = 0; i < NN_ROWS && overflow; i++) o->rows[i].summed = false;
+    o->flagged = false;
+    if (k == o->n_before) return;
+    const nn_before *b = &o->before[k];
+    for (int i = 0; i < o->n; i++) {
+        o->entries[i].steps = b->entry[i].steps;
+        o->entries[i].summed = b->entry[i].summed && !overflow; /* sums have it in them */
+    }
+    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = b->row_summed[i] && !overflow;
+    o->gathered = overflow ? 0 : b->gathered;
+    o->n_before = k;
+}
+
+/* In fused mode an update runs after it is recorded, and may be refused then: with a label out of range no
+ * weight moves, and the number of updates must not either. A device may tell of it some updates later. */
+int tn_nn_optim_remember(tn_optim *o)
+{
+    if (o->n_before == NN_LATE && tn_synchronize(o->s)) return tn_error(o->s);
+    tn_nn_optim_settle(o);
+    if (tn_error(o->s)) return tn_error(o->s);
+    if (o->n_before == NN_LATE) o->n_before = 0;
+    nn_before *b = &o->before[o->n_before++];
+    b->run = runs(o->s) + 1;
+    b->gathered = o->gathered;
+    for (int i = 0; i < o->n; i++) b->entry[i] = (struct nn_count){o->entries[i].steps, o->entries[i].summed};
+    for (int i = 0; i < NN_ROWS; i++) b->row_summed[i] = o->rows[i].summed;
+    return TN_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -249,7 +290,8 @@ void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *
         o->entries[k].summed = data[NN_SUM * o->n + k] != NULL;
     }
     o->gathered = gathered;
-    o->counted = o->flagged = false; /* these counts stay, even if an earlier update fails to run */
+    o->n_before = 0; /* these counts stay, even if an earlier update fails to run */
+    o->flagged = false;
 }
 
 void tn_nn_optim_discard(nn_restored *in)

@@ -249,26 +249,6 @@ static tn_stats stats_of(const tn_session *s)
     return v;
 }
 
-/* Returns true where the update before this one has not run: the two will run or fail together. */
-static bool still_waits(const tn_optim *o)
-{
-    return o->counted && stats_of(o->s).runs < o->run;
-}
-
-/* In fused mode an update runs after it is recorded, and may be refused then: with a label out of range no
- * weight moves, and the number of updates must not either. */
-static void remember(tn_optim *o)
-{
-    for (int i = 0; i < o->n; i++) {
-        o->entries[i].steps_before = o->entries[i].steps;
-        o->entries[i].summed_before = o->entries[i].summed;
-    }
-    for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed_before = o->rows[i].summed;
-    o->gathered_before = o->gathered;
-    o->run = stats_of(o->s).runs + 1;
-    o->counted = true;
-}
-
 static uint64_t step_number(const tn_session *s)
 {
     return stats_of(s).steps;
@@ -347,21 +327,15 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
     if (!status) status = tn_make_room(o->s);
-    if (!status && o->flagged && still_waits(o))
+    if (!status && o->flagged && tn_nn_optim_waits(o))
         status = tn_flush(o->s); /* whether it has taken place counts */
     o->unscale = o->method->follows ? 1 : tn_nn_unscale(o->s) * tn_rank_weight(o->s);
-    if (!status && !still_waits(o)) {
-        tn_nn_optim_settle(o);
-        remember(o);
-    }
+    if (!status && !tn_nn_optim_waits(o)) status = tn_nn_optim_remember(o);
     if (o->norm && (o->norm_step != step_number(o->s) || tn_ndim(o->norm) != 0)) o->norm = NULL;
     if (!status) {
         tn_no_grad_begin(o->s);
         status = look(o);
-        if (!status && !still_waits(o)) { /* moving state has run what waited */
-            tn_nn_optim_settle(o);
-            remember(o);
-        }
+        if (!status && !tn_nn_optim_waits(o)) status = tn_nn_optim_remember(o); /* moving state has run it */
         if (o->accumulate > 1)
             tn_export_refuse(o->s, o->method->name, "with .accumulate steps are of two kinds");
         if (!status) status = o->gathered + 1 < o->accumulate ? gather(o) : update_rows(o);
@@ -438,7 +412,7 @@ TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim 
     }
     if (tn_error(o->s)) return NULL;
     o->unscale = tn_nn_unscale(o->s) * tn_rank_weight(o->s);
-    if (!still_waits(o)) tn_nn_optim_settle(o);
+    if (!tn_nn_optim_waits(o)) tn_nn_optim_settle(o);
     tn_tensor *sum = NULL, *norm = NULL;
     bool any = false;
     tn_no_grad_begin(o->s);

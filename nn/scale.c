@@ -37,9 +37,13 @@ void tn_nn_scale_settle(tn_session *s, nn_state *st)
     if (tn_error(s) || (c->told && runs(s) < c->run)) return;
     for (tn_optim *o = st->optims; o; o = o->next) tn_nn_optim_settle(o);
     if (!c->told) return;
+    const bool failed = tn_run_failed(s, c->first_run);
+    const double fine = failed ? NAN : tn_item(c->fine);
+    if (!failed && isnan(fine))
+        return; /* a device that tells late has told of an error; once that is cleared */
     c->told = false;
-    if (tn_run_failed(s, c->run)) return;
-    if (tn_item(c->fine) != 0) {
+    if (failed) return;
+    if (fine != 0) {
         c->in_a_row = 0;
         if (++c->good < c->interval) return;
         c->good = 0;
@@ -112,13 +116,16 @@ int tn_nn_scale_note(tn_session *s, tn_tensor *fine)
 {
     nn_scale *c = &tn_nn_state(s)->scale;
     if (!fine || !tn_nn_flag(s, &c->fine)) return tn_error(s);
-    const bool first = !tn_nn_scale_told(s);
+    const bool first = !tn_nn_scale_told(s) || tn_run_failed(s, c->first_run);
     int status = tn_assign(c->fine, first ? fine : tn_logical_and(c->fine, fine));
-    for (int i = 0; c->moved_step == now(s) && i < c->n_moved && !status; i++)
+    if (runs(s) >= c->run) c->n_settled = c->n_noted;
+    for (int i = c->n_settled; c->moved_step == now(s) && i < c->n_moved && !status; i++)
         status = tn_assign(c->moved[i].target, tn_where(fine, c->moved[i].target, c->moved[i].before));
     c->told = true;
     c->told_step = now(s);
+    c->n_noted = c->n_moved;
     c->run = runs(s) + 1;
+    if (first) c->first_run = c->run;
     return status;
 }
 
@@ -126,7 +133,7 @@ bool tn_nn_scale_moves(tn_session *s, tn_tensor *target)
 {
     if (!target || !tn_uses_f16(s) || !tn_is_training(s)) return true;
     nn_scale *c = &tn_nn_state(s)->scale;
-    if (c->moved_step != now(s)) c->n_moved = 0;
+    if (c->moved_step != now(s)) c->n_moved = c->n_noted = c->n_settled = 0;
     c->moved_step = now(s);
     if (c->n_moved == c->room) {
         const int room = c->room ? 2 * c->room : 32;

@@ -9,7 +9,8 @@
  *
  * faults: a kernel that finds an index out of range sets a word on the device, which is read when a value is.
  * By then the nodes are gone, so a plan notes which of its calls index, and the session which plans have run
- * since.
+ * since; and a plan that indexes writes to the device which run it is, as the kernels of those behind it do
+ * nothing.
  *
  * Read first: tn_device_run, then tn_device_run_steps.
  */
@@ -100,6 +101,13 @@ static struct tn_plan_run *run_new(tn_session *s, const tn_flush_scratch *f, int
     return NULL;
 }
 
+static bool mark_run(tn_session *s)
+{
+    const tn_run_mark now = {(int64_t)s->stats.runs, (int64_t)s->drawn};
+    char *word = s->device->fault_word;
+    return !s->device->upload(s->device, word + offsetof(tn_fault, now), &now, sizeof now);
+}
+
 struct tn_plan_run *tn_device_run(tn_session *s, const tn_flush_scratch *f, tn_plan *p, const tn_word *word,
                                   int n_word)
 {
@@ -121,8 +129,9 @@ struct tn_plan_run *tn_device_run(tn_session *s, const tn_flush_scratch *f, tn_p
             p->refs++;
         }
     }
-    if (!bytes || (r->uploaded && !memcmp(r->word, word, bytes))) return r;
-    r->uploaded = !s->device->upload(s->device, r->block, word, bytes);
+    const bool marked = !r->n_site || mark_run(s);
+    if (marked && (!bytes || (r->uploaded && !memcmp(r->word, word, bytes)))) return r;
+    r->uploaded = marked && !s->device->upload(s->device, r->block, word, bytes);
     if (!r->uploaded) {
         tn_error_set(&s->graph, TN_E_DEVICE, "the numbers of a step could not be copied to the device: %s",
                      s->device->failure.text);

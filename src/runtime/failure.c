@@ -32,8 +32,11 @@ int tn_check_fault(tn_session *s)
     tn_fault fault = {0};
     if (!s->device->take_fault || !s->device->take_fault(s->device, &fault)) return TN_OK;
     if (tn_device_fault_site(s, &fault, &site, &call)) s->graph.call = &call;
-    s->drawn = s->step_draw;
-    tn_note_failure(s, s->step_runs + 1); /* which of the step's, nobody knows */
+    /* Else any of the step's; nor may ranks differ, of which one has met it and the others are told. */
+    const bool known = fault.in.run > 0 && tn_ranks(s) == 1;
+    s->drawn = known ? (uint64_t)fault.in.draw : s->step_draw;
+    if (!s->in_step) s->graph.draw = s->drawn;
+    tn_note_failure(s, known ? (uint64_t)fault.in.run : s->step_runs + 1);
     tn_index_error_at(s, &site, fault.value);
     tn_device_forget_runs(s);
     tn_refuse_all(s);

@@ -117,8 +117,8 @@ void tn_clear_error(tn_session *s)
     if (!s) return;
     if (s->graph.error.status && s->in_step) tn_tape_end(s);
     tn_ranks_tell(s);
+    if (s->device->take_fault && !s->device->sync(s->device)) tn_check_fault(s); /* it goes with the error */
     s->graph.error = (tn_error_state){0};
     tn_ranks_tell(s);
-    if (s->device->take_fault && !s->device->sync(s->device)) s->device->take_fault(s->device, &s->fault);
     s->fault = (tn_fault){0};
 }

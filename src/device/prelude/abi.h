@@ -31,12 +31,19 @@ typedef union tn_word {
     uint64_t u;
 } tn_word;
 
+/* A run of a plan by its number, and how many random draws there were before it. */
+typedef struct tn_run_mark {
+    int64_t run, draw;
+} tn_run_mark;
+
 /* The first fault a kernel meets. Kernels only ever write it while `code` is 0; races between threads
  * decide which of several faults is reported, never whether one is. */
 typedef struct tn_fault {
-    int32_t code;  /* 0 none, else enum tn_fault_code */
-    int32_t where; /* index of the node (within its plan) that met it */
-    int64_t value; /* the offending index */
+    int32_t code;    /* 0 none, else enum tn_fault_code */
+    int32_t where;   /* index of the node (within its plan) that met it */
+    int64_t value;   /* the offending index */
+    tn_run_mark in;  /* the run that met it, where it is found later than that; run 0: not known */
+    tn_run_mark now; /* the run that is under way there */
 } tn_fault;
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX };

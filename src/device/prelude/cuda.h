@@ -380,6 +380,7 @@ TN_FN void index_fault(const tn_cuda_args &a, int64_t where, int64_t value)
     if (atomicCAS(&a.fault->code, (int32_t)TN_FAULT_NONE, (int32_t)TN_FAULT_INDEX) != TN_FAULT_NONE) return;
     a.fault->where = (int32_t)where;
     a.fault->value = value;
+    a.fault->in = a.fault->now;
 }
 
 #endif
