@@ -11,6 +11,7 @@
 #define MAX_OUT 240
 #include "check.h"
 
+#include <tensor_extend.h>
 #include <tensor_nn.h>
 
 enum { LAYERS = 4, STEPS = 5, CLASSES = 4, VIEWS = 6 };
@@ -49,6 +50,8 @@ typedef struct recipe {
     double scale;           /* of the loss; the rate is by so much smaller */
     bool adam, ema, wide, second, clipped, tied, embedded, nesterov, slow_bias;
     bool mixed; /* layers take what is carried as it is, beside parameters in f32 */
+    bool again; /* some layers stand between tn_checkpoint_begin and its end */
+    int64_t budget;
     int view;
     double dropout;
 } recipe;
@@ -195,12 +198,16 @@ static tn_tensor *forward(run *r, rng *structure, tn_tensor *x)
     const recipe *p = r->p;
     tn_tensor *h = tn_mul(p->mixed ? x : tn_cast(x, TN_F32), r->gain);
     if (p->wide) h = tn_cast(h, p->mixed ? p->carried : TN_F32);
+    rng pairs = {p->again && tn_in_step(r->s) ? p->seed : 0};
     for (int l = 0; l < p->layers + p->tied; l++) {
         const int k = l % p->layers;
+        const int begins = pairs.state ? (int)rng_below(&pairs, 3) : 0; /* two: one within the other */
+        for (int i = 0; i < begins; i++) tn_checkpoint_begin(r->s);
         tn_tensor *y = act(structure, apply(r, k, h));
         if (p->dropout > 0 && rng_below(structure, 2)) y = tn_dropout(y, p->dropout);
         if (rng_below(structure, 2)) y = tn_add(tn_mul_scalar(y, 0.5), h);
         h = rng_below(structure, 2) ? tn_cast(tn_cast(y, p->carried), p->mixed ? p->carried : TN_F32) : y;
+        for (int i = 0; i < begins; i++) tn_checkpoint_end(r->s);
     }
     return h;
 }

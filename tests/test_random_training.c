@@ -7,7 +7,9 @@
  * differ in nothing a number may depend on, so that their bits must be the same: with other threads, recorded
  * anew in each step, with two plans in memory, saved and resumed in another session, in turns with another
  * session, beside it in another thread, with values looked at between steps, with steps that end in an error
- * first, and, where --levels asks for it, with kernels of each level of optimisation.
+ * first, and, where --levels asks for it, with kernels of each level of optimisation. Runs in which layers
+ * are computed again for backward, by tn_checkpoint_begin or for a memory budget, may add up in another order
+ * and are compared with the reference.
  *
  *     test_random_training [--runs N] [--seed S] [--one SEED] [--levels 1] [--half 1]
  *
@@ -33,8 +35,8 @@ static FILE *nowhere;
 
 static tn_session *open_one(tn_device_kind device, tn_mode mode, const recipe *p, int threads)
 {
-    tn_session *s =
-        tn_open(.device = device, .mode = mode, .seed = p->seed, .threads = threads, .log = quiet);
+    tn_session *s = tn_open(.device = device, .mode = mode, .seed = p->seed, .threads = threads, .log = quiet,
+                            .memory_budget = p->budget);
     assert_non_null(s);
     return s;
 }
@@ -232,6 +234,18 @@ static struct tally {
     double worst;
 } tally;
 
+/* Ways of one recipe that must come to the answer of the reference: eager, fused, with layers that are
+ * computed again for backward, and with so small a budget that as much is computed again as can be. */
+enum { FUSED, EAGERLY, AGAIN, BUDGET, OWN_WAYS };
+static const char *const own_way[] = {"fused", "eager", "computed again", "on a budget"};
+
+static tn_session *open_way(recipe *p, int way)
+{
+    p->again = way == AGAIN;
+    p->budget = way == BUDGET ? 1 : 0;
+    return open_one(subject_device(), way == EAGERLY ? TN_EAGER : TN_FUSED, p, 1);
+}
+
 static bool check_run(const recipe *p, char *text)
 {
     result noisy[NOISY_RUNS], want = whole(open_one(TN_REF, TN_EAGER, p, 1), p);
@@ -243,16 +257,17 @@ static bool check_run(const recipe *p, char *text)
         noisy[k] = whole(s, p);
         if (noisy[k].n != want.n) ok = false, snprintf(text, 640, "ref with noise: %.600s", noisy[k].text);
     }
-    for (int mode = 0; mode < 2 && ok; mode++) {
-        tn_mode m = mode ? TN_EAGER : TN_FUSED;
-        result got = whole(open_one(subject_device(), m, p, 1), p);
+    for (int way = 0; way < OWN_WAYS && ok; way++) {
+        recipe q = *p;
+        tn_session *s = open_way(&q, way);
+        result got = whole(s, &q);
         verdict v = compare(&want, noisy, &got);
         tally.elements += v.elements;
         tally.undecided += v.undecided;
         tally.worst = fmax(tally.worst, v.worst);
         ok = v.ok;
-        if (!ok) snprintf(text, 640, "%s: %.600s", mode ? "eager" : "fused", v.text);
-        if (ok) ok = forms_agree(p, m, &got, text);
+        if (!ok) snprintf(text, 640, "%s: %.600s", own_way[way], v.text);
+        if (ok && way <= EAGERLY) ok = forms_agree(p, way == EAGERLY ? TN_EAGER : TN_FUSED, &got, text);
         result_free(&got);
     }
     result_free(&want);
@@ -263,15 +278,16 @@ static bool check_run(const recipe *p, char *text)
 static void note(const recipe *p)
 {
     if (!Ahead.s[0]) ahead_open(subject_device());
-    for (int i = 0; i < 2; i++) {
-        tn_session *s = open_one(subject_device(), i ? TN_EAGER : TN_FUSED, p, 1);
+    for (int i = 0; i < OWN_WAYS; i++) {
+        recipe q = *p;
+        tn_session *s = open_way(&q, i);
         s->device->compile = ahead_note;
         s->device->ready = NULL;
         s->device->launch = ahead_launch;
         s->device->gemm = ahead_gemm;
         s->device->conv2d = ahead_conv2d;
         s->device->download = ahead_download;
-        result r = whole(s, p);
+        result r = whole(s, &q);
         result_free(&r);
     }
 }
