@@ -483,6 +483,8 @@ static int load(loading *ld, nn_state *st, nn_items *l, const tn_load_options *o
     optim_state *states = NULL;
     if (!status) status = prepare_states(ld, st, l, &states, &n);
     if (!status) status = tn_flush(ld->s);
+    if (!status)
+        status = tn_synchronize(ld->s); /* behind a run that failed unseen nothing would be assigned */
     if (!status) status = assign_all(l, slabs);
     if (!status) status = tn_flush(ld->s);
     for (int k = 0; k < n && !status; k++) {

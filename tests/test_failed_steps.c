@@ -171,6 +171,34 @@ CUDA_TEST(on_a_gpu_that_tells_late)
         }
 }
 
+/* What runs behind a failed step does nothing, and so a checkpoint is not loaded there as if it had been. */
+CUDA_TEST(a_load_finds_what_failed_before_it)
+{
+    const training t = {.device = TN_CUDA, .accumulate = 1};
+    const char *path = in_base("first.safetensors"), *again = in_base("again.safetensors");
+    size_t n = 0, n_again = 0;
+    model m;
+    make(&m, &t);
+    step_of(&m, &t, 0, -1);
+    assert_int_equal(tn_save(m.s, path), TN_OK);
+    step_of(&m, &t, 1, -1);
+    step_of(&m, &t, 2, WHOLE);
+    assert_int_equal(tn_load(m.s, path), TN_E_INDEX);
+    tn_clear_error(m.s);
+    step_of(&m, &t, 2, WHOLE);
+    assert_int_equal(tn_set_rng(m.s, 7, 100), TN_E_INDEX);
+    tn_clear_error(m.s);
+    assert_int_equal(tn_load(m.s, path), TN_OK);
+    assert_int_equal(tn_save(m.s, again), TN_OK);
+    char *a = slurp(path, &n), *b = slurp(again, &n_again);
+    assert_non_null(a);
+    assert_int_equal(n, n_again);
+    assert_memory_equal(a, b, n);
+    free(a);
+    free(b);
+    assert_int_equal(tn_close(m.s), TN_OK);
+}
+
 int main(int argc, char **argv)
 {
     OPTION(Runs, "runs");

@@ -40,6 +40,8 @@ int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
 {
     if (!s) return TN_E_NULL;
     if (seed != s->graph.seed && !s->graph.error.status && tn_flush(s)) return s->graph.error.status;
+    if (!s->in_step && !s->graph.error.status && tn_synchronize(s)) /* it would take draws back later on */
+        return s->graph.error.status;
     s->graph.seed = seed;
     s->graph.draw = s->drawn = s->step_draw = draw;
     return TN_OK;
