@@ -408,7 +408,7 @@ typedef struct tn_save_options {
     /* Weights for PyTorch's load_state_dict: parameters and buffers alone, under their names, images [c, h, w] as below,
      * marked "pt". tn_load reads them back. Optimizers, generator, positions and a sparse table's moments are left out. */
     bool for_pytorch;
-    bool no_flatten; /* as in tn_load_options, which also says when it is asked for */
+    bool no_flatten; /* as in tn_load_options, which also says when it is asked for: a save before training finds it out */
     size_t size;
 } tn_save_options;
 TN_FUNCTION(int, save_with, tn_session *s, const char *path, const tn_save_options *options);

@@ -73,7 +73,8 @@ void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t siz
     }
     if (run > 0) {
         double each = (now - p->start) / (double)run, left = each * (double)(p->steps - p->done);
-        tn_snprintf(part, sizeof(part), "  %.1f ms/step", 1e3 * each);
+        tn_snprintf(part, sizeof(part), each < 1e-3 ? "  %.0f us/step" : "  %.1f ms/step",
+                    each < 1e-3 ? 1e6 * each : 1e3 * each);
         at = add(out, size, at, part);
         if (p->done < p->steps) {
             if (left < 100)

@@ -1,25 +1,30 @@
 """libtensor for Python: numpy arrays in and out, by ctypes alone.
 
-    import libtensor as lt
+    import libtensor as lt, numpy as np
     s = lt.open(device="cpu", seed=1)
-    w, x = s.param("w", numpy.zeros((3, 1), "f4")), s.tensor(numpy.ones((8, 3), "f4"))
-    opt = s.adamw(lr=1e-2)
-    with s.step():
-        loss = lt.mean(lt.square(x @ w - 1.0))
-        s.backward(loss)
-        opt.step()
-        print(loss.item())
-    s.save("w.safetensors")
+    fc = s.linear_new("fc", 3, 1)
+    x, opt = s.tensor(np.ones((8, 3), "f4")), s.adamw(lr=1e-2)
+    for i in range(100):
+        with s.step():
+            loss = lt.mean(lt.square(fc(x) - 1.0))
+            s.backward(loss)
+            opt.step()
+            print(loss.item())
+    print(s.find("fc.weight").numpy())
+    s.save("fc.safetensors")
 
-Operators, layers' options and optimizers are those of the headers, which are read when this is imported: lt.NAME(..) is
-tn_NAME of tensor_ops.h, whose options are named (lt.conv2d(x, w, None, pad=1)), a list stands for a count and a pointer
-(lt.sum(x, [0], False)), and s.NAME(..) is an optimizer of tensor_nn.h. What goes wrong is an Error with the library's text.
-Tensors live as the library says: those of a step until it ends; others until free() or close().
+Operators, layers, optimizers and their options are those of the headers, which are read when this is imported: lt.NAME(..)
+is tn_NAME of tensor_ops.h and x.NAME(..) the same with x first; s.NAME(..) is a layer or an optimizer of tensor_nn.h, and
+the layer called with x its forward. Options are named (lt.conv2d(x, w, None, pad=1)), arguments may be; a list stands for a
+count and a pointer (lt.sum(x, [0])), an array of numpy for a tensor, a dtype of numpy for a tn_dtype. Pointers that are left
+out are NULL, flags false, axes all. What a function gives by several pointers is a tuple (lt.topk(x, 5, -1)). What goes
+wrong is an Error with the library's text. Tensors live as the library says: those of a step until it ends; others until
+free() or close().
 
 LIBTENSOR names the shared library, else it is looked for beside this file (../../lib of an installed one, ../build of the
 tree), else by the system's loader. Start reading with Library.
 """
-import contextlib, ctypes as c, os, pathlib, re
+import contextlib, ctypes as c, numbers, os, pathlib, re
 
 import numpy as np
 
@@ -65,8 +70,8 @@ class Library:
             raise ImportError("libtensor.so and its headers are not found: set LIBTENSOR to the library's path")
         self.so = c.CDLL(str(so))
         text = "".join((include / h).read_text() for h in ("tensor.h", "tensor_ops.h", "tensor_nn.h"))
+        self.enums = {name: i for i, name in enumerate(re.findall(r'X\((TN_\w+), "\w+", \d\)', text))}
         self.text = re.sub(r"/\*.*?\*/|^#.*?(?<!\\)$", "", text, flags=re.S | re.M)
-        self.enums = {}
         for body, name in re.findall(r"typedef enum \w+ \{([^{}]*)\} (\w+);", self.text):
             for i, item in enumerate(x.strip() for x in body.split(",") if x.strip()):
                 self.enums[item.split("=")[0].strip()] = i
@@ -75,7 +80,15 @@ class Library:
         self.structs = {name: self.struct(body) for name, body in
                         re.findall(r"typedef struct (tn_\w+_options|tn_options) \{([^{}]*)\}", self.text)}
         self.ops = {name: self.parameters(rest) for name, rest in re.findall(r"TN_OP\((\w+),([^;(]*)\);", self.text)}
-        self.optims = {name: self.parameters(rest) for name, rest in re.findall(r"TN_NEW\(tn_optim, (\w+),([^;(]*)\);", self.text)}
+        self.ops.update((name, self.parameters(rest)) for name, rest in  # which give several tensors
+                        re.findall(r"TN_FUNCTION\(int, (\w+),(\s*tn_tensor \*x,[^;(]*tn_tensor \*\*\w+)\);", self.text))
+        self.news = {name: (kind, self.parameters(rest)) for kind, name, rest in
+                     re.findall(r"TN_NEW\((\w+), (\w+),\s*tn_session \*s,([^;(]*)\);", self.text)}
+
+    def forward(self, name, kind):
+        """The operator that a layer made by tn_NAME is called with: its namesake, or the one of its type."""
+        own = name.replace("_new", "_forward")
+        return own if own in self.ops else next((n for n, p in self.ops.items() if n.endswith("_forward") and p[0][0] == kind + " *"), None)
 
     def ctype(self, declared):
         declared = declared.replace("const", "").strip()
@@ -110,8 +123,8 @@ class Library:
         o = kind()
         for name, value in given.items():
             if name not in known:
-                raise TypeError("no option " + name)
-            if isinstance(value, Tensor):
+                raise TypeError("no option %s; there are %s" % (name, ", ".join(n for n in known if n != "size")))
+            if isinstance(value, Handle):
                 value = value.p
             elif isinstance(value, (list, tuple)):
                 value = known[name](*value)
@@ -119,38 +132,58 @@ class Library:
         o.size = c.sizeof(o)
         return o
 
-    def call(self, symbol, parameters, args, given, result):
-        """Calls a function of the headers: lists become a count and an array, options are named."""
-        args, out, types, keep, at = list(args), [], [], [], 0
+    def value(self, symbol, declared, name, x):
+        """What stands for x in a call, and its type."""
+        if declared == "tn_number" and not isinstance(x, Number):
+            whole = isinstance(x, numbers.Integral)
+            x = Number(float(x), int(x) if whole else 0, whole)
+        elif declared == "tn_dtype" and not isinstance(x, int):
+            x = DTYPES[np.dtype(x)]
+        elif x is None and "*" not in declared:
+            if declared != "bool":
+                raise TypeError("%s: %s is missing" % (symbol, name))
+            x = False
+        kind = re.match(r"tn_\w+(?= \*)", declared)
+        if kind and x is not None and getattr(x, "kind", None) != kind[0]:
+            raise TypeError("%s: %s is to be a %s" % (symbol, name, kind[0]))
+        return x.p if isinstance(x, Handle) else x.encode() if isinstance(x, str) else x, self.ctype(declared)
+
+    def call(self, name, parameters, args, given, result):
+        """Calls tn_NAME: lists become a count and an array, options are named, pointers to tensors are given back."""
+        args, given, out, types, keep, made, at = list(args), dict(given), [], [], [], [], 0
+        names = {n for _, n in parameters}
+        named = {n: given.pop(n) for n in list(given) if n in names}
+        if given and "_options" not in parameters[-1][0]:
+            raise TypeError("%s: no argument %s" % (name, ", ".join(given)))
         while at < len(parameters):
-            declared, name = parameters[at]
-            listed = at + 1 < len(parameters) and declared == "int" and re.match(r"n(dim|axes)?$", name)
+            declared, this = parameters[at]
             if "_options" in declared:
                 keep.append(self.options(declared, given))
-                given = {}
                 out.append(c.byref(keep[-1]))
                 types.append(c.c_void_p)
-            elif not args:
-                raise TypeError("%s: %s is missing" % (symbol, name))
-            elif listed:
-                items = [x.p if isinstance(x, Tensor) else x for x in (args.pop(0) or ())]
-                element = self.ctype(parameters[at + 1][0].rsplit("*", 1)[0])
-                keep.append((element * max(1, len(items)))(*items))
+            elif "**" in declared:
+                made.append((c.c_void_p * (out[1] if this == "out" else 1))())
+                out.append(made[-1])
+                types.append(c.c_void_p)
+            elif declared == "int" and re.match(r"n(dim|axes)?$", this) and "*" in parameters[at + 1][0]:
+                at += 1
+                items = named.pop(parameters[at][1], None) or (args.pop(0) if args else None) or ()
+                element, this = parameters[at][0].rsplit("*", 1)[0].strip(), parameters[at][1]
+                items = [self.value(name, element, this, x)[0] for x in items]
+                keep.append((self.ctype(element) * max(1, len(items)))(*items))
                 out += [len(items), keep[-1]]
                 types += [c.c_int, c.c_void_p]
-                at += 1
             else:
-                x = args.pop(0)
-                if declared == "tn_number" and not isinstance(x, Number):
-                    x = Number(float(x), int(x) if isinstance(x, int) else 0, isinstance(x, int))
-                out.append(x.p if isinstance(x, (Tensor, Session)) else x.encode() if isinstance(x, str) else x)
-                types.append(self.ctype(declared))
+                x, t = self.value(name, declared, this, named.pop(this) if this in named else args.pop(0) if args else None)
+                out.append(x)
+                types.append(t)
             at += 1
-        if args or given:
-            raise TypeError("%s: too many arguments" % symbol)
-        f = self.so[symbol]  # an own object each time, and so an own signature
-        f.argtypes, f.restype = types, result
-        return f(*out)
+        if args or named:
+            raise TypeError("%s: too many arguments" % name)
+        f = self.so["tn_" + name]  # an own object each time, and so an own signature
+        f.argtypes, f.restype = types, c.c_int if made else result
+        got = f(*out)
+        return [p for m in made for p in m] if made else got
 
 
 lib = Library()
@@ -168,20 +201,35 @@ P, I = c.c_void_p, c.c_int
 F = {n: function(n, r, *t) for n, r, t in (
     ("open_with", P, [P]), ("close", I, [P]), ("error", I, [P]), ("error_text", c.c_char_p, [P]), ("clear_error", None, [P]),
     ("step_begin", I, [P]), ("step_end", I, [P]), ("backward", I, [P]), ("gradient", P, [P]), ("ndim", I, [P]), ("plan_text", c.c_char_p, [P]),
-    ("dim", c.c_int64, [P, I]), ("numel", c.c_int64, [P]), ("dtype_of", I, [P]), ("item", c.c_double, [P]), ("free", None, [P]),
+    ("no_grad_begin", I, [P]), ("no_grad_end", I, [P]),
+    ("dim", c.c_int64, [P, I]), ("numel", c.c_int64, [P]), ("dtype_of", I, [P]), ("dtype_name", c.c_char_p, [I]), ("item", c.c_double, [P]), ("free", None, [P]),
     ("read", I, [P, I, P, c.c_size_t]), ("from", P, [P, P, I, I, P]), ("param", P, [P, c.c_char_p, P]), ("session_of", P, [P]),
     ("optim_step", I, [P]), ("optim_set_lr", I, [P, c.c_double]), ("save_with", I, [P, c.c_char_p, P]),
     ("load_with", I, [P, c.c_char_p, P]), ("train", I, [P, c.c_bool]), ("find", P, [P, c.c_char_p]))}
 
 
-class Tensor:
+class Handle:
+    """What belongs to a session and ends with it; kind is its type in C."""
+
     def __init__(self, session, p):
-        self.session, self.p = session, p
+        self.session, self.handle = session, p
+
+    @property
+    def p(self):
+        return self.session.p and self.handle
+
+
+class Tensor(Handle):
+    kind = "tn_tensor"
+    __array_ufunc__ = None  # array + x is x's
 
     def __getattr__(self, name):  # x.relu() is relu(x)
         if name not in lib.ops:
-            raise AttributeError(name)
+            raise AttributeError("a tensor has no %s, and there is no operator of that name" % name)
         return lambda *args, **given: op(name, self, *args, **given)
+
+    def __repr__(self):
+        return "<tensor %s %s>" % (F["dtype_name"](F["dtype_of"](self.p)).decode(), list(self.shape))
 
     @property
     def shape(self):
@@ -207,27 +255,38 @@ class Tensor:
     def free(self):
         F["free"](self.p)
 
-    def binary(name, swapped=None):
+    def binary(name, scalar=None, turned=False):
         def f(self, other):
-            if isinstance(other, Tensor):
-                return op(name, self, other)
-            return op((swapped or name) + "_scalar", self, other)
+            if isinstance(other, (Tensor, np.ndarray)):
+                return op(name, other, self) if turned else op(name, self, other)
+            return op((scalar or name) + "_scalar", self, other)
         return f
     __add__ = __radd__ = binary("add")
     __mul__ = __rmul__ = binary("mul")
-    __sub__, __rsub__ = binary("sub"), binary("sub", "rsub")
-    __truediv__, __rtruediv__, __pow__ = binary("div"), binary("div", "rdiv"), binary("pow")
+    __sub__, __rsub__ = binary("sub"), binary("sub", "rsub", True)
+    __truediv__, __rtruediv__, __pow__ = binary("div"), binary("div", "rdiv", True), binary("pow")
 
     def __matmul__(self, other):
         return op("matmul", self, other)
+
+    def __rmatmul__(self, other):
+        return op("matmul", other, self)
 
     def __neg__(self):
         return op("neg", self)
 
 
-class Optimizer:
-    def __init__(self, session, p):
-        self.session, self.p = session, p
+class Layer(Handle):
+    def __init__(self, session, p, kind, forward):
+        Handle.__init__(self, session, p)
+        self.kind, self.forward = kind, forward
+
+    def __call__(self, x, *args, **given):
+        return op(self.forward, self, x, *args, **given)
+
+
+class Optimizer(Handle):
+    kind = "tn_optim"
 
     def step(self):
         self.session.check(F["optim_step"](self.p))
@@ -236,25 +295,35 @@ class Optimizer:
         self.session.check(F["optim_set_lr"](self.p, lr))
 
 
-class Session:
+class Session(Handle):
+    kind = "tn_session"
+
     def __init__(self, device="auto", mode=None, **given):
         given["device"] = lib.enums["TN_" + device.upper()]
         given["mode"] = lib.enums["TN_" + mode.upper() if mode else "TN_MODE_AUTO"]
-        self.p = F["open_with"](c.byref(lib.options("tn_options", given)))
-        if not self.p:
+        Handle.__init__(self, self, F["open_with"](c.byref(lib.options("tn_options", given))))
+        if not self.handle:
             raise Error("no session; stderr says why")
 
-    def __getattr__(self, name):  # optimizers
-        if name not in lib.optims:
-            raise AttributeError(name)
-        parameters = lib.optims[name]
+    @property
+    def p(self):
+        if not self.handle:
+            raise Error("the session is closed")
+        return self.handle
 
-        def make(params=None, **given):
-            handles = (c.c_void_p * max(1, len(params or ())))(*(x.p for x in params or ()))
-            of = Params(-1 if params is None else len(params), c.cast(handles, c.c_void_p))
-            p = lib.call("tn_" + name, parameters, [self, of], given, c.c_void_p)
+    def __getattr__(self, name):  # layers and optimizers
+        if name not in lib.news:
+            raise AttributeError("a session has no %s, and there is no layer or optimizer of that name" % name)
+        kind, parameters = lib.news[name]
+
+        def make(*args, **given):
+            if ("tn_params", "params") in parameters:
+                some = given.pop("params", None) or (args[0] if args else ())
+                handles = (c.c_void_p * max(1, len(some)))(*(x.p for x in some))
+                args = [Params(len(some) or -1, c.cast(handles, c.c_void_p))]
+            p = lib.call(name, [("tn_session *", "s")] + parameters, [self, *args], given, c.c_void_p)
             self.check()
-            return Optimizer(self, p)
+            return Optimizer(self, p) if kind == "tn_optim" else Layer(self, p, kind, lib.forward(name, kind))
         return make
 
     def check(self, status=0):
@@ -292,6 +361,14 @@ class Session:
     def backward(self, loss):
         self.check(F["backward"](loss.p))
 
+    @contextlib.contextmanager
+    def no_grad(self):
+        self.check(F["no_grad_begin"](self.p))
+        try:
+            yield self
+        finally:
+            F["no_grad_end"](self.p)
+
     def train(self, on=True):
         self.check(F["train"](self.p, on))
 
@@ -305,7 +382,7 @@ class Session:
         return (F["plan_text"](self.p) or b"").decode()
 
     def close(self):
-        p, self.p = self.p, None
+        p, self.handle = self.handle, None
         return F["close"](p)
 
 
@@ -313,13 +390,16 @@ open = Session
 
 
 def op(name, *args, **given):
-    flat = [y for x in args for y in (x if isinstance(x, (list, tuple)) else [x])]
-    s = next((x.session for x in flat if isinstance(x, Tensor)), None) or next((x for x in args if isinstance(x, Session)), None)
+    flat = [y for x in (*args, *given.values()) for y in (x if isinstance(x, (list, tuple)) else [x])]
+    s = next((x.session for x in flat if isinstance(x, Handle)), None)
     if s is None:
         raise TypeError("%s: no tensor among its arguments" % name)
-    p = lib.call("tn_" + name, lib.ops[name], args, given, c.c_void_p)
+
+    def tensors(x):
+        return [tensors(y) for y in x] if isinstance(x, (list, tuple)) else s.tensor(x) if isinstance(x, np.ndarray) else x
+    p = lib.call(name, lib.ops[name], tensors(args), {n: tensors(x) for n, x in given.items()}, c.c_void_p)
     s.check()
-    return Tensor(s, p)
+    return tuple(Tensor(s, x) for x in p) if isinstance(p, list) else Tensor(s, p)
 
 
 def __getattr__(name):
@@ -327,4 +407,4 @@ def __getattr__(name):
         return lambda *args, **given: op(name, *args, **given)
     if name in lib.enums:
         return lib.enums[name]
-    raise AttributeError(name)
+    raise AttributeError("libtensor has no operator and no constant %s" % name)

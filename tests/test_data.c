@@ -244,6 +244,10 @@ TEST(the_progress_line)
     tn_nn_progress_value(&p, 1, NAN); /* this is what it is */
     tn_nn_progress_line(&p, 109.38, line, sizeof(line));
     assert_string_equal(line, "epoch 1 938/938  loss 0.1234  acc nan  10.0 ms/step  9.4 s");
+    p.start = 109.3; /* short steps are not 0.0 ms */
+    tn_nn_progress_line(&p, 109.38, line, sizeof(line));
+    assert_string_equal(line, "epoch 1 938/938  loss 0.1234  acc nan  85 us/step  0.1 s");
+    p.start = 100;
     for (size_t size = 1; size < 60; size++) { /* never writes past the end */
         memset(line, 'x', sizeof(line));
         tn_nn_progress_line(&p, 109.38, line, size);

@@ -5,7 +5,7 @@
 python=${PYTHON:-python3}
 
 cat >"$tmp/use.py" <<'END'
-import numpy as np, libtensor as lt, sys
+import numpy as np, libtensor as lt, contextlib, io, os, sys, textwrap
 s = lt.open(device="cpu", seed=1)
 x = s.tensor(np.arange(6, dtype="f4").reshape(2, 3))
 assert x.shape == (2, 3) and (x.numpy() == np.arange(6).reshape(2, 3)).all()
@@ -18,6 +18,27 @@ img = s.tensor(np.random.RandomState(0).rand(1, 5, 5, 2).astype("f4"))
 k = s.tensor(np.ones((3, 3, 3, 2), "f4"))
 y = lt.conv2d(img, k, None, pad=1, stride=2)
 assert y.shape == (1, 3, 3, 3) and np.allclose(y.numpy()[0, 1, 1], img.numpy()[0, 1:4, 1:4].sum(), rtol=1e-5)
+# Several results, arguments by name and left out, arrays and dtypes of numpy, operators of each kind.
+u = np.array([[3., 1, 2], [9, 7, 8]], "f4"); U = s.tensor(u)
+v, i = lt.sort(U, -1); assert (v.numpy() == np.sort(u)).all() and (i.numpy() == np.argsort(u)).all()
+v, i = U.topk(2, axis=-1); assert (v.numpy() == [[3, 2], [9, 8]]).all() and i.dtype == np.dtype("i8")
+assert [p.shape for p in lt.split(U, 3, 1)] == [(2, 1)] * 3 and repr(U) == "<tensor f32 [2, 3]>"
+assert np.allclose(lt.einsum("ij,kj->ik", [U, U]).numpy(), u @ u.T) and np.allclose(lt.mean(U).item(), u.mean())
+assert np.allclose((u - U * 2).numpy(), -u) and np.allclose((u.T @ U).numpy(), u.T @ u) and np.allclose((U / u).numpy(), 1)
+assert (lt.zeros(s, "f8", (2, 2)).numpy() == 0).all() and U.cast(lt.TN_I64).dtype == np.dtype("i8")
+q = np.random.RandomState(2).randn(1, 4, 3, 8).astype("f4"); kv = q[:, 1:3].copy()
+many = lt.scaled_dot_product_attention(q, s.tensor(kv), np.flip(kv, 3), causal=True)
+assert np.allclose(many.numpy(), lt.scaled_dot_product_attention(
+    s.tensor(q), kv.repeat(2, 1), np.flip(kv, 3).repeat(2, 1), causal=True).numpy(), atol=1e-6)
+turned = s.tensor(q).rotary(5).numpy(); assert np.allclose((turned ** 2).sum(), (q ** 2).sum(), rtol=1e-5) and not np.allclose(turned, q)
+# Layers: a forward by the layer's own name, or by its type.
+n = lt.open(device="cpu")
+fc, bn, gru, tb = n.linear_new("fc", 3, 4), n.batch_norm_new("bn", 4), n.gru_new("g", 4, 5), n.transformer_block_new("tb", 8, 2)
+assert np.allclose(fc(u).numpy(), u @ n.find("fc.weight").numpy().T + n.find("fc.bias").numpy(), atol=1e-6)
+assert gru(bn(fc(np.ones((2, 6, 3), "f4")))).shape == (2, 6, 5) and n.conv2d_new("k", 2, 3, kernel=3)(img.numpy()).shape == (1, 3, 3, 3)
+with n.no_grad():
+    whole, cache = tb(np.ones((1, 3, 8), "f4")), n.cache_new(1, 2, 3, 4, "f4")
+    assert tb(np.ones((1, 1, 8), "f4")).shape == lt.transformer_block_cached(tb, np.ones((1, 1, 8), "f4"), cache, 0).shape
 try:
     lt.matmul(x, x)
     assert False
@@ -46,11 +67,26 @@ if sys.argv[1:]:
         s.load(sys.argv[1] + ".none"); assert False
     except lt.Error as e:
         assert "none" in str(e)
-for bad in (lambda: lt.conv2d(img, k, None, padd=1), lambda: lt.relu(), lambda: lt.relu(x, 1), lambda: s.tensor(np.zeros(2, "c8"))):
+for bad in (lambda: lt.conv2d(img, k, None, padd=1), lambda: lt.relu(), lambda: lt.relu(x, 1), lambda: lt.relu(x, why=1),
+            lambda: lt.relu(fc), lambda: lt.concat([x, 1], 0), lambda: lt.softmax(x), lambda: s.tensor(np.zeros(2, "c8"))):
     try:
         bad(); assert False
     except TypeError: pass
-s.close(); print("fine")
+for missing in (lambda: s.no_layer(), lambda: lt.no_operator(x), lambda: x.no_operator()):
+    try:
+        missing(); assert False
+    except AttributeError as e: assert "no_" in str(e)
+assert s.close() == 0 and s.close() == 0 and n.close() == 0
+for late in (lambda: x.numpy(), lambda: x + 1, lambda: opt.step(), lambda: fc(u), lambda: s.tensor(u)):
+    try:
+        late(); assert False
+    except lt.Error as e: assert "closed" in str(e)
+os.chdir(os.path.dirname(os.path.abspath(__file__)))
+with contextlib.redirect_stdout(io.StringIO()) as said: # its own example
+    exec(textwrap.dedent(lt.__doc__.split("\n\n")[1]))
+losses = [float(l) for l in said.getvalue().splitlines()[:100]]
+assert losses[-1] < losses[0] / 2, losses
+print("fine")
 END
 binding() { LIBTENSOR=$BUILD/libtensor.so PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 "$python" "$tmp/use.py" $1; }
 if ! "$python" -c 'import numpy' 2>/dev/null; then

@@ -63,10 +63,10 @@ void tn_plan_made(tn_session *s, const tn_plan *p)
         put_value(&t, was, i);
     } else
         tn_put(&t, "an attribute, or the layout or identity of a tensor that is read");
-    tn_warn(s,
-            "%d plans made anew within %d steps: a step that is not like one before costs a plan. The newest "
-            "differs "
-            "from the step before in %s",
-            x->churn.made, STEPS, t.p ? t.p : "something");
+    tn_warn(
+        s,
+        "%d plans made anew within %d steps: a step that is not like one before costs a plan (of few shapes "
+        "each is planned once; where they are many, pad). The newest differs from the step before in %s",
+        x->churn.made, STEPS, t.p ? t.p : "something");
     tn_growing_free(&t);
 }
