@@ -365,7 +365,8 @@ TEST(reports_are_whole_files)
     has(html, "<svg");
     has(html, "layer_norm");
     has(html, "</html>");
-    has(html, "<td>update<td>adamw");
+    has(html, "<td>update<td class=o>adamw");
+    has(html, "<td class=n title=kernels>"); /* which a phone shows beside the number */
     has(html, "<b>norm</b>");
     has(html, "<pre>");
     has(html, "<h2>Graph</h2>");

@@ -20,7 +20,12 @@ static const char style[] =
     ".w{overflow-x:auto}.g{max-height:40em}details{display:inline}details[open]{display:block}summary{cursor:"
     "pointer}"
     "pre{font:12px/1.4 ui-monospace,monospace;max-height:30em;overflow:auto}"
-    "@media(max-width:40em){body{margin:1em auto;padding:0 .5em}th,td{padding:.2em .3em}}"
+    "@media(max-width:40em){body{margin:1em auto;padding:0 .5em}.tiles{gap:.5em}"
+    ".tile{flex:1 1 40%;padding:.3em .6em}"
+    /* A row of a table becomes lines of words and of numbers, which then say themselves what they are. */
+    ".w:not(.g) tr{display:flex;flex-wrap:wrap;column-gap:.6em;padding:.2em 0;border-bottom:1px solid #8884}"
+    ".w th,.w td[style]{display:none}.w td{border:0;padding:0}.w td.l{flex:1 0 100%}.w td.o{flex:1 0 60%}"
+    ".w td[title]{font-size:.85em}.w td[title]:not(:empty)::after{content:' ' attr(title)}}"
     "svg text{font:12px system-ui,sans-serif;fill:#444}"
     "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th,td{border-color:#333}"
     ".k,.b td{color:#aaa}svg text{fill:#bbb}.tile{border-color:#444}}";
@@ -161,11 +166,14 @@ static void put_roofline(const tn_view *v, tn_growing *t)
 
 static void put_sums(const tn_view *v, tn_growing *t, const tn_sums *s)
 {
-    tn_put(t, "<td class=n>%d &rarr; %d<td class=n>%.2f &rarr; %.2f<td class=n>%.2f<td class=n>%.3f",
+    tn_put(t,
+           "<td class=n title=kernels>%d &rarr; %d<td class=n title=MB>%.2f &rarr; %.2f<td class=n title='MB "
+           "saved'>%.2f"
+           "<td class=n title='ms predicted'>%.3f",
            s->before, s->kernels, mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes),
            s->predicted_ms);
     if (v->total.ms < 0) return;
-    tn_put(t, "<td class=n>%.3f<td class=n>", s->ms > 0 ? s->ms : 0);
+    tn_put(t, "<td class=n title=ms>%.3f<td class=n title='of a copy'>", s->ms > 0 ? s->ms : 0);
     if (tn_sums_share(s) > 0) tn_put(t, "%.0f %%", 100 * tn_sums_share(s));
     tn_put(t, "<td style='width:6em'><div class=bar style='width:%.0f%%'></div>",
            v->total.ms > 0 ? 100 * s->ms / v->total.ms : 0);
@@ -187,7 +195,7 @@ static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
 {
     tn_sums s = tn_view_row(v, row, backward ? TN_WAY_BACKWARD : TN_WAY_FORWARD);
     if (!s.kernels) return;
-    tn_put(t, "<tr%s><td class=n>%d<td>%s<td>", backward ? " class=b" : "", row + 1,
+    tn_put(t, "<tr%s><td class=n>%d<td>%s<td class=o>", backward ? " class=b" : "", row + 1,
            tn_view_way(v, row, backward));
     bool any = false;
     for (int i = v->first_of[row]; i >= 0; i = v->launch[i].next) {
@@ -224,7 +232,7 @@ static void put_groups(const tn_view *v, tn_growing *t)
         put_group(v, t, r, false);
         put_group(v, t, r, true);
     }
-    tn_put(t, "<tr><th><th>all<th>");
+    tn_put(t, "<tr><td><td><b>all</b><td class=o>");
     put_sums(v, t, &v->total);
     tn_put(t, "</tr></table></div>\n");
 }
@@ -236,8 +244,10 @@ static void put_ledger(const tn_view *v, tn_growing *t)
     for (int i = 0; i < v->n_kept; i++) {
         tn_put(t, "<tr><td>");
         put_escaped(t, v->kept[i].name);
-        tn_put(t, "<td>%s<td class=k>%s<td class=n>%d<td class=n>%.3f<td class=n>", v->kept[i].how,
-               v->kept[i].reader, v->kept[i].n, mb(v->kept[i].bytes));
+        tn_put(t,
+               "<td>%s<td class=k>%s<td class=n title=values>%d<td class=n title=MB>%.3f<td class=n "
+               "title='ms predicted'>",
+               v->kept[i].how, v->kept[i].reader, v->kept[i].n, mb(v->kept[i].bytes));
         if (v->kept[i].ms > 0) tn_put(t, "%.3f", v->kept[i].ms);
         tn_put(t, "</tr>\n");
     }
@@ -256,18 +266,20 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
         const tn_boundary *b = &v->boundary[i];
         tn_put(t, "<tr><td>");
         put_escaped(t, b->from);
-        tn_put(t, "<td>");
+        tn_put(t, "<td>&rarr; ");
         put_escaped(t, b->to);
-        tn_put(t, "<td>%s<td>%s<td class=n>%d<td class=n>%.3f<td class=n>", b->reason, b->remedy, b->n,
-               mb(b->bytes));
+        tn_put(t,
+               "<td class=l>%s<td class=l>%s<td class=n title=values>%d<td class=n title=MB>%.3f<td class=n "
+               "title=ms>",
+               b->reason, b->remedy, b->n, mb(b->bytes));
         if (b->saves_ms >= 0) tn_put(t, "%.3f", b->saves_ms);
         tn_put(t, "</tr>\n");
     }
     if (rest.n)
-        tn_put(
-            t,
-            "<tr><td colspan=4>of less than 1 %% each<td class=n>%d<td class=n>%.3f<td class=n>%.3f</tr>\n",
-            rest.n, mb(rest.bytes), rest.saves_ms);
+        tn_put(t,
+               "<tr><td colspan=4>of less than 1 %% each<td class=n title=values>%d<td class=n "
+               "title=MB>%.3f<td class=n title=ms>%.3f</tr>\n",
+               rest.n, mb(rest.bytes), rest.saves_ms);
     tn_put(t, "</table></div>\n");
 }
 
