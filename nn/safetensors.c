@@ -135,6 +135,12 @@ static int parse(const char *path, nn_safetensors *f, size_t size, nn_why *why)
 {
     uint64_t header = 0;
     for (int i = 7; size >= 8 && i >= 0; i--) header = header << 8 | f->file[i];
+    if (size > 8 && !memcmp(f->file, "PK\3\4", 4) && f->file[8] != '{')
+        return tn_nn_why(
+            why, TN_E_FORMAT,
+            "%s: a zip archive, as torch.save writes: safetensors' save_file(model.state_dict(), path) "
+            "writes what is read here",
+            path);
     if (size < 8 || header > size - 8)
         return tn_nn_why(why, TN_E_FORMAT, "%s: cut off, or not a safetensors file (%zu bytes)", path, size);
     if (header > MOST_HEADER || f->file[8] != '{')

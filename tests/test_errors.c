@@ -31,7 +31,9 @@ TEST_IN(composites, setup, teardown)
     fails(TN_E_SHAPE, "resize_bilinear", "[1, 4, 4, 3]|0 high", tn_resize_bilinear(image, 0, 4, false));
     fails(TN_E_SHAPE, "rotary", "[2, 3]|d even", tn_rotary(a, 0));
     fails(TN_E_ARG, "einsum", "ij,jk|2 tensors", tn_einsum("ij,jk,kl", 2, t));
-    fails(TN_E_ARG, "einsum", "'ii,jk->k'", tn_einsum("ii,jk->k", 2, t));
+    fails(TN_E_ARG, "einsum", "'ii,jk->k'|no letter twice", tn_einsum("ii,jk->k", 2, t));
+    fails(TN_E_ARG, "einsum", "'ij,jk->il': 'l' of the result stands in no operand",
+          tn_einsum("ij,jk->il", 2, t));
     fails(TN_E_SHAPE, "einsum", "operand 1 [2, 4]|jk", tn_einsum("ij,jk->ik", 2, t));
     fails(TN_E_ARG, "topk", "k is 4|[2, 3]", (tn_topk(a, 4, 1, false, &got, NULL), got));
     tn_tensor *kept = tn_keep(a);
@@ -62,7 +64,8 @@ TEST_IN(shapes, setup, teardown)
     assert_int_equal(tn_dim(tn_expand(a, TN_SHAPE(4, -1, -1)), 1), 2);
     fails(TN_E_SHAPE, "concat", "[2, 3]|[2, 4]", tn_concat(2, (tn_tensor *[]){a, b}, 0));
     fails(TN_E_SHAPE, "stack", "[2, 3]|[2, 4]", tn_stack(2, (tn_tensor *[]){a, b}, 0));
-    fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 3, 3, 2]", tn_conv2d(image, weight, NULL, .pad = 1));
+    fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 3, 3, 2]|wanted [n, h, w, c]",
+          tn_conv2d(image, weight, NULL, .pad = 1));
     fails(TN_E_SHAPE, "conv2d", "[2, 3]", tn_conv2d(a, weight, NULL, .pad = 1));
     fails(TN_E_SHAPE, "conv2d", "[1, 4, 4, 3]|[8, 0, 3, 3]",
           tn_conv2d(image, zeros(TN_SHAPE(8, 0, 3, 3)), NULL, .pad = 1));

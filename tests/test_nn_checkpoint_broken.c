@@ -102,6 +102,8 @@ TEST(mismatches)
         spill(bad, text, n + 1); /* one byte too many */
         free(text);
         expect_refused(&r, bad, TN_E_FORMAT, "bytes of data");
+        spill(bad, "PK\3\4\0\0\10\10\0\0", 10);
+        expect_refused(&r, bad, TN_E_FORMAT, "a zip archive, as torch.save writes");
         if (tn_load(r.s, good)) fail_msg("%s", tn_error_text(r.s)); /* and the good one still is */
         close_run(&r);
     }

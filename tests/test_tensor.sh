@@ -127,10 +127,12 @@ refused() { # STATUS WORDS COMMAND..: what it says on stderr
 }
 refusals() {
     printf '{"a":1}' >"$tmp/text"
+    printf 'PK\3\4\0\0\10\10\0\0' >"$tmp/zip"
     mkfifo "$tmp/fifo"
     refused 64 'no command' && refused 64 "no command 'dance'" dance && refused 64 'which file' inspect &&
         refused 64 'usage: tensor compare A B' compare "$tmp/text" && refused 64 '^tensor: --tight: no option' compare --tight "$tmp/text" "$tmp/text" &&
         refused 2 'missing: No such file' inspect "$tmp/missing" && refused 2 'not a plain file' inspect "$tmp/fifo" &&
+        refused 2 'a zip archive, as torch.save writes' inspect "$tmp/zip" &&
         refused 2 'text: none of the formats' compare "$tmp/text" "$tmp/text" &&
         refused 2 'there are 3' convert "$tmp/a.safetensors" "$tmp/o.npy" && [ ! -e "$tmp/o.npy" ] &&
         refused 2 "no tensor 'w'" convert "$tmp/a.safetensors" "$tmp/o.safetensors" --tensor w &&

@@ -24,7 +24,8 @@ const char *tool_kind(const char *path)
     const char *kind = "unknown";
     size_t text = 0;
     while (text < f.size && text < 64 && (p[text] >= 0x20 || p[text] == '\n' || p[text] == '\t')) text++;
-    if (f.size >= 9 && p[8] == '{' && !p[7] && !p[6])
+    if (f.size >= 9 &&
+        ((p[8] == '{' && !p[7] && !p[6]) || !memcmp(p, "PK\3\4", 4))) /* whose reader says of a zip */
         kind = "safetensors";
     else if (f.size >= 6 && !memcmp(p, "\x93NUMPY", 6))
         kind = "npy";

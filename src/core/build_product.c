@@ -93,7 +93,8 @@ tn_tensor *tn_mk_conv2d(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const tn_co
         return tn_error_set(x->graph, TN_E_ARG,
                             "stride, dilation and groups must be positive and pad not negative");
     if (x->shape[3] != w->shape[3] * c.groups || w->shape[0] % c.groups)
-        return fail_shapes(x, w, "channels and groups disagree");
+        return fail_shapes(x, w,
+                           "channels and groups disagree: wanted [n, h, w, c] and [oc, kh, kw, c / groups]");
     if (x->shape[1] < 1 || x->shape[2] < 1 || w->shape[1] < 1 || w->shape[2] < 1 || w->shape[3] < 1)
         return fail_shapes(x, w, "images, windows and channels need an extent of 1 or more");
     tn_dtype d = tn_product_dtype(x->graph, x->dtype, w->dtype);

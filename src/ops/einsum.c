@@ -142,10 +142,13 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
     if (good && *at) {
         at += 2;
         good = read_letters(&at, out) && !*at && spell_dots(out, n_dots);
-        for (const char *c = out; *c && good; c++) {
+        for (const char *c = out; good && *c; c++) {
             int times = 0;
             for (int i = 0; i < n; i++) times += has(t[i].letter, *c);
-            good = times > 0;
+            if (!times) {
+                tn_error_set(g, TN_E_ARG, "'%s': '%c' of the result stands in no operand", equation, *c);
+                return false;
+            }
         }
     }
     if (!good) {
