@@ -20,11 +20,15 @@
  *
  *     float model_step(model *m, const float *image, const int32_t *label);    the loss: the first output of one f32
  *     int64_t model_set(model *m, const char *name, const float *from, int64_t count);
+ *     size_t model_save(const model *m, void *to, size_t room);                a checkpoint for tn_load
  *
  * The name is that of the file. The file is C99 and includes what gives integers and sizes their types, and no more: no
  * library, no libm, no memory of its own. Each kernel of the plan is a function whose comment names the calls it came of. All that changes
  * is in the struct, so that several can be in use at once, each by one thread. Dropout, running statistics and the
- * optimizer's moments and counts go on from where the session was.
+ * optimizer's moments and counts go on from where the session was, and come back: model_save gives the bytes of what
+ * tn_save would write by then, of which up to `room` go to `to` - all of them where room is at least what it returns -,
+ * and tn_load takes them from a file. Learning rate and positions of data sets in it are those of the export. There is
+ * such a function where an optimizer of tensor_nn.h makes the update, and the processor is a little-endian one.
  *
  * model_forward gives 0, and model_step the loss. Where a pointer is NULL or not aligned for its type, or an index (a
  * label, a token) is out of range, model_forward gives 1 and model_step a NaN; no parameter has changed then, outputs
@@ -91,6 +95,16 @@ TN_API int tn_export_end(tn_session *s);
  * c (1 - base^t)^exponent, t being the count of updates, this one included; exponent -1 or -0.5. base 0: always c.
  * rate: c is proportional to the learning rate. */
 TN_API void tn_export_number(tn_tensor *x, bool rate, double base, double exponent, double t);
+
+/* For who saves training runs. In the step that is exported: `tell` is asked once by tn_export_end of a step that
+ * assigns to parameters. Returns 1 there, 0 outside of an export and -1 behind that step. `tell` calls the other three:
+ * with the text that a checkpoint begins with, of which 20 digits behind "draw":" are the random numbers drawn by then,
+ * and in order with what follows: `count` elements of x from `first` on, or an i64, which is one more after each step of
+ * the file where it counts them. */
+TN_API int tn_export_checkpoint(tn_session *s, int (*tell)(tn_session *s));
+TN_API int tn_export_saved(tn_session *s, const char *text, size_t bytes);
+TN_API int tn_export_saved_tensor(tn_tensor *x, int64_t first, int64_t count);
+TN_API int tn_export_saved_number(tn_session *s, int64_t number, bool counts);
 
 /* For who knows that this step is not what the next one will be: an export of it fails with TN_E_UNSUPPORTED and the
  * text "export: who: why". Outside of an export it does nothing. */

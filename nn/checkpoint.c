@@ -9,6 +9,8 @@
  */
 #include "checkpoint.h"
 
+#include <tensor_export.h>
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -145,8 +147,8 @@ int tn_nn_check_told(tn_session *s, const char *op, const char *path, const nn_o
 
 /* ---- saving ---- */
 
-/* What a run has beside tensors. */
-static void write_run(tn_session *s, nn_state *st, nn_text *t)
+/* What a run has beside tensors; the number of random ones with so many digits at least. */
+static void write_run(tn_session *s, const nn_state *st, int digits, nn_text *t)
 {
     int number = 0;
     tn_nn_text_add(t, "\"format\":\"libtensor\",\"version\":\"%s\"", tn_version());
@@ -154,7 +156,8 @@ static void write_run(tn_session *s, nn_state *st, nn_text *t)
     if (st->scale.on)
         tn_nn_text_add(t, ",\"scale\":\"%.17g\",\"scale.good\":\"%d\",\"scale.skipped\":\"%" PRId64 "\"",
                        st->scale.factor, st->scale.good, st->scale.skipped);
-    tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%" PRIu64 "\"", tn_seed(s), tn_rng_draw(s));
+    tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%0*" PRIu64 "\"", tn_seed(s), digits,
+                   tn_rng_draw(s));
     for (tn_optim *o = st->optims; o; o = o->next, number++)
         tn_nn_text_add(t,
                        ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\""
@@ -171,14 +174,15 @@ static void write_run(tn_session *s, nn_state *st, nn_text *t)
     }
 }
 
-static void write_header(tn_session *s, nn_state *st, const nn_items *l, bool pytorch, nn_text *t)
+static void write_header(tn_session *s, const nn_state *st, const nn_items *l, bool pytorch, int digits,
+                         nn_text *t)
 {
     size_t at = 0;
     tn_nn_text_begin(t);
     if (pytorch)
         tn_nn_text_add(t, "\"format\":\"pt\"");
     else
-        write_run(s, st, t);
+        write_run(s, st, digits, t);
     tn_nn_text_add(t, "}");
     for (int i = 0; i < l->n; i++) {
         const nn_item *e = &l->items[i];
@@ -296,7 +300,7 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
     if (!status) {
         for (int i = 0; i < l.n; i++)
             if (item_bytes(&l.items[i]) > most) most = item_bytes(&l.items[i]);
-        write_header(s, st, &l, opt->for_pytorch, &header);
+        write_header(s, st, &l, opt->for_pytorch, 1, &header);
         buffer = tn_malloc(opt->for_pytorch ? 2 * most : most);
         if (header.failed || !buffer) status = tn_fail(s, TN_E_NOMEM, op, "no memory for %zu bytes", most);
     }
@@ -309,6 +313,43 @@ TN_DEFINE(int, save_with, s, (s, path, options), tn_session *s, const char *path
         if (status && !tn_error(s)) tn_fail(s, status, op, "%s: %s", path, why);
     }
     tn_free_mem(buffer);
+    tn_free_mem(header.text);
+    tn_free_mem(l.items);
+    return status;
+}
+
+/* ---- of an exported step ---- */
+
+static int tell_item(const nn_item *e)
+{
+    int64_t first = 0;
+    tn_optim *o = e->optim;
+    if (e->tensor) return tn_export_saved_tensor(e->tensor, 0, tn_numel(e->tensor));
+    if (e->entry) {
+        tn_tensor *x = tn_nn_optim_where(o, e->entry, e->which, &first);
+        return tn_export_saved_tensor(x, first, e->entry->count);
+    }
+    int status = TN_OK;
+    for (int k = 0; k < o->n && !status; k++) {
+        const nn_optim_entry *of = &o->entries[k];
+        status = tn_export_saved_number(o->s, of->steps, o->exported && of->fresh);
+    }
+    return status;
+}
+
+/* Tells where a file that trains on has what is saved; of data sets it has none. */
+int tn_nn_tell_export(tn_session *s)
+{
+    nn_state *st = tn_nn_state(s), without = *st;
+    nn_items l = {0};
+    nn_text header = {0};
+    int status = tn_nn_make_items(s, st, &l, "export_end");
+    keep_if(&l, is_there);
+    without.datasets = NULL;
+    if (!status) write_header(s, &without, &l, false, 20, &header);
+    if (header.failed) status = tn_fail(s, TN_E_NOMEM, "export_end", "no memory for a list of tensors");
+    if (!status) status = tn_export_saved(s, header.text, header.size);
+    for (int i = 0; i < l.n && !status; i++) status = tell_item(&l.items[i]);
     tn_free_mem(header.text);
     tn_free_mem(l.items);
     return status;

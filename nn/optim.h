@@ -110,6 +110,7 @@ struct tn_optim {
     int accumulate;                /* steps an update takes, 1 or more */
     bool shard;
     int gathered; /* steps since the last update */
+    int exported; /* the step that is written down has updated (tn_export_checkpoint) */
     nn_before before[NN_LATE];
     int n_before;    /* the newest behind the others: updates of which it is not known that they took place */
     double unscale;  /* of this step's gradients; 1: they are not scaled */
@@ -140,6 +141,8 @@ tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params para
                           double weight_decay, int accumulate, bool shard, const double *number);
 bool tn_nn_bad_number(double x); /* infinite, NaN or below 0 */
 
+int tn_nn_tell_export(tn_session *s); /* checkpoint.c: what one has, to who exports a step */
+
 /* Takes back what was counted for updates that were recorded and then failed to run. */
 void tn_nn_optim_settle(tn_optim *o);
 /* Whether the last update has not run: with the next one it will run or fail. Where it has, remember notes
@@ -161,6 +164,9 @@ int tn_nn_optim_bring(tn_optim *o, int which);
 void tn_nn_optim_let_go(tn_optim *o);
 /* Reads an entry's part of a state into `out`; zeros where there is none. */
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out);
+/* The tensor that an entry's part of a state lies in, from element *first on; NULL: nothing has come there.
+ */
+tn_tensor *tn_nn_optim_where(const tn_optim *o, const nn_optim_entry *e, int which, int64_t *first);
 /* Replaces all state by entries' steps, and for each state and entry by the elements at
  * data[which * o->n + entry] (NULL: zeros). prepare changes nothing yet: commit does, discard forgets. */
 typedef struct nn_restored {

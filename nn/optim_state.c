@@ -221,6 +221,13 @@ void tn_nn_optim_let_go(tn_optim *o)
     }
 }
 
+tn_tensor *tn_nn_optim_where(const tn_optim *o, const nn_optim_entry *e, int which, int64_t *first)
+{
+    const nn_row *r = &o->rows[e->row];
+    *first = e->first - r->first * NN_BLOCK;
+    return r->state[which];
+}
+
 int tn_nn_optim_read(const tn_optim *o, const nn_optim_entry *e, int which, void *out)
 {
     const nn_row *r = &o->rows[e->row];

@@ -326,6 +326,8 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
 {
     if (!o) return TN_E_NULL;
     int status = tn_error(o->s);
+    const int exported = tn_export_checkpoint(o->s, tn_nn_tell_export);
+    if (exported >= 0) o->exported = exported;
     if (!status) status = tn_make_room(o->s);
     if (!status && o->flagged && tn_nn_optim_waits(o))
         status = tn_flush(o->s); /* whether it has taken place counts */

@@ -184,6 +184,61 @@ static void trains_alike(bool images)
     assert_int_equal(tn_close(n.s), 0);
 }
 
+/* A session trains, its file trains on, and a new session goes on with what the file has come to: as one that
+ * never left. */
+static void comes_back(bool images)
+{
+    enum { BEFORE = 10, AWAY = 20, AFTER = 10 };
+    float image[BATCH * PIXELS];
+    int32_t label[BATCH];
+    net stays = make(images), leaves = make(images);
+    for (int i = 0; i < BEFORE; i++) {
+        draw(&stays, image, label);
+        if (i == BEFORE - 1) tn_export_begin(leaves.s, in_base("model.c"));
+        step(&stays, image, label);
+        step(&leaves, image, label);
+    }
+    assert_int_equal(tn_export_end(leaves.s), 0);
+    assert_int_equal(tn_close(leaves.s), 0);
+    model m = load(true);
+    size_t (*save)(const void *m, void *to, size_t room);
+    *(void **)&save = symbol(&m, "model_save");
+    for (int i = 0; i < AWAY; i++) {
+        draw(&stays, image, label);
+        step(&stays, image, label);
+        m.step(m.m, image, label);
+    }
+    const size_t bytes = save(m.m, NULL, 0);
+    char *file = calloc(bytes + 1, 1);
+    assert_int_equal(save(m.m, file, bytes / 2), bytes);
+    assert_true(file[bytes / 2] == 0);
+    assert_int_equal(save(m.m, file, bytes), bytes);
+    FILE *f = fopen(in_base("back.safetensors"), "wb");
+    assert_true(f && fwrite(file, 1, bytes, f) == bytes && !fclose(f));
+    free(file);
+    unload(&m);
+    net back = make(images);
+    if (tn_load(back.s, in_base("back.safetensors"))) fail_msg("%s", tn_error_text(back.s));
+    for (int i = 0; i < AFTER; i++) {
+        draw(&stays, image, label);
+        const double own = step(&stays, image, label), its = step(&back, image, label);
+        if (!(fabs(own - its) < 1e-5)) fail_msg("step %d: the loss is %g, of who stayed %g", i, its, own);
+    }
+    assert_int_equal(tn_rng_draw(back.s), tn_rng_draw(stays.s));
+    tn_save(stays.s, in_base("stayed.safetensors"));
+    tn_save(back.s, in_base("back.safetensors"));
+    assert_int_equal(run("head -c 300 stayed.safetensors >a && head -c 300 back.safetensors >b && cmp a b"),
+                     0);
+    assert_int_equal(tn_close(stays.s), 0);
+    assert_int_equal(tn_close(back.s), 0);
+}
+
+TEST(what_a_file_has_learned_comes_back_into_a_session)
+{
+    comes_back(false);
+    comes_back(true);
+}
+
 TEST(a_perceptron_trains_on_in_its_file)
 {
     trains_alike(false);

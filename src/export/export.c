@@ -29,6 +29,7 @@ static void drop(tn_export *x)
     tn_growing_free(&x->kernels);
     tn_growing_free(&x->step);
     tn_growing_free(&x->table);
+    tn_growing_free(&x->save);
     tn_free_mem(x);
 }
 
@@ -47,75 +48,6 @@ static bool is_identifier(const char *name)
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c >= 128 || !(isalnum((unsigned char)*c) || *c == '_')) return false;
     return true;
-}
-
-/* ---- regions ---- */
-
-/* Regions are members of the struct and arrays of the file. */
-static bool is_taken(const tn_export *x, const char *name)
-{
-    static const char *const own[] = {"arena", "seed", "draw", "rate", "fault"};
-    for (int i = 0; i < x->n_region; i++)
-        if (!strcmp(x->region[i].name, name)) return true;
-    for (int i = 0; i < x->n_mark; i++)
-        if (!strcmp(x->mark[i].name, name)) return true;
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (!strcmp(own[i], name)) return true;
-    return false;
-}
-
-static int add_region(tn_export *x, const char *low, size_t bytes, tn_dtype d, const char *name)
-{
-    if (!tn_reserve(&x->region, &x->cap_region, x->n_region + 1, sizeof *x->region)) return -1;
-    ex_region *r = &x->region[x->n_region];
-    *r = (ex_region){.low = low, .bytes = bytes, .dtype = d};
-    char base[EXPORT_NAME - 16];
-    fu_identifier(base, sizeof base, name && *name ? name : "data");
-    snprintf(r->name, sizeof r->name, "%s", base);
-    for (int k = 2; is_taken(x, r->name); k++) snprintf(r->name, sizeof r->name, "%s_%d", base, k);
-    return x->n_region++;
-}
-
-static int region_of(tn_export *x, const tn_tensor *t, const char *at, tn_storage *holder)
-{
-    for (int i = 0; i < x->n_region; i++)
-        if (at >= x->region[i].low && at < x->region[i].low + x->region[i].bytes) return i;
-    for (int d = 0; d < TN_DTYPE_COUNT; d++) {
-        const tn_slab *b = &x->s->slab[d];
-        const size_t bytes = (size_t)b->count * tn_dtype_size((tn_dtype)d);
-        if (!b->values) continue;
-        if (at >= b->value_base && at < b->value_base + bytes && !x->slabs)
-            return add_region(x, tn_node_home(t->base, &holder),
-                              (size_t)tn_node_numel(t->base) * tn_dtype_size((tn_dtype)d), (tn_dtype)d,
-                              t->base->name);
-        if (at >= b->value_base && at < b->value_base + bytes)
-            return add_region(x, b->value_base, bytes, (tn_dtype)d, "parameters");
-        if (at < b->gradient_base || at >= b->gradient_base + bytes) continue;
-        int r = add_region(x, b->gradient_base, bytes, (tn_dtype)d, "gradients");
-        if (r >= 0) x->region[r].zero = true;
-        return r;
-    }
-    while (holder && holder->within) holder = holder->within;
-    if (!holder || !holder->data) return -1;
-    const tn_tensor *b = t->base, *named = b->of ? b->of : b;
-    return add_region(x, holder->data, holder->bytes, t->dtype,
-                      b->name       ? b->name
-                      : named->name ? named->name
-                                    : "");
-}
-
-/* Memory that the step only reads and the user has not named may be gone by the end: it is copied now. */
-static int copy_constants(tn_export *x)
-{
-    for (int i = 0; i < x->n_region; i++) {
-        ex_region *r = &x->region[i];
-        r->data = tn_calloc(1, r->bytes + 8);
-        if (!r->data) return ex_fail(x, TN_E_NOMEM, "no memory for %zu bytes of %s", r->bytes, r->name);
-        r->mine = !r->written;
-        if (r->mine && x->s->device->download(x->s->device, r->data, r->low, r->bytes))
-            return ex_fail(x, TN_E_DEVICE, "%s cannot be read", r->name);
-    }
-    return TN_OK;
 }
 
 /* ---- where slots lie ---- */
@@ -151,10 +83,9 @@ static int input_of(const tn_export *x, const tn_tensor *t)
 
 static int place_in_region(tn_export *x, const tn_tensor *t, bool written, ex_place *p)
 {
-    tn_storage *holder = NULL;
-    const char *at = tn_node_home(t, &holder);
+    const char *at;
+    const int r = ex_region_of(x, t, &at);
     if (!at) return ex_fail(x, TN_E_INTERNAL, "a value of %s lies nowhere", tn_op_get(t->op)->name);
-    const int r = region_of(x, t, at, holder);
     if (r < 0) return ex_fail(x, TN_E_NOMEM, "no memory for a list of tensors");
     x->region[r].written = x->region[r].written || written;
     x->trains = x->trains || (written && !x->region[r].zero);
@@ -277,7 +208,7 @@ static int catch_segment(tn_session *s, tn_flush_scratch *f)
     x->var = tn_calloc((size_t)x->n_slot + 1, sizeof *x->var);
     if (!status && (!x->place || !x->var)) status = ex_fail(x, TN_E_NOMEM, "no memory for a plan");
     if (!status) status = place_all(x);
-    if (!status) status = copy_constants(x);
+    if (!status) status = ex_copy_constants(x);
     if (!status) status = ex_round_weights(x);
     x->draws = s->graph.draw - s->step_draw;
     if (!status) status = ex_write_step(x);
@@ -409,6 +340,9 @@ int tn_export_end(tn_session *s)
     if (!status && s->in_step) status = tn_fail(s, TN_E_STATE, "export_end", "the step has not ended");
     if (!status && !x->caught)
         status = tn_fail(s, TN_E_STATE, "export_end", "no step has run since tn_export_begin");
+    s->caught = NULL;
+    if (!status && x->trains && x->tell) status = ex_ask_what_is_saved(x);
+    if (!status) status = ex_copy_constants(x);
     for (int i = 0; i < x->n_region && !status; i++) {
         ex_region *r = &x->region[i];
         if (!r->mine && !r->zero && s->device->download(s->device, r->data, r->low, r->bytes))
@@ -417,7 +351,6 @@ int tn_export_end(tn_session *s)
     if (!status) status = ex_write_files(x);
     if (!status && x->options.round) status = ex_set_params(x);
     s->export = NULL;
-    s->caught = NULL;
     drop(x);
     return status;
 }

@@ -1,10 +1,12 @@
 /* export.h - a step as a file of C: what its parts hand to each other.
  *
  *   export.c   the public door; the segment that runs is planned for C99, its memory sorted into regions
+ *   region.c   that memory
  *   weights.c  weights of a forward pass in fewer bits
  *   kernel.c   a kernel's text as a function that stands alone
  *   step.c     the body that calls these functions in order
  *   pick.c     of the prelude's text what that calls
+ *   saved.c    a function that writes a checkpoint of what such a file has come to
  *   file.c     all of it as model.c and model.h
  *
  * Kernels come from the fuser (fuser/text) and memory from the planner (src/runtime/memory.c), as those of
@@ -84,6 +86,8 @@ typedef struct tn_export {
     bool trains;                     /* something is assigned to */
     int returned;                    /* the mark that model_step returns, or -1 */
     tn_growing kernels, step, table; /* functions; the body that calls them; a line of each */
+    int (*tell)(tn_session *s);      /* what a checkpoint has; NULL: nobody knows */
+    tn_growing save;                 /* the function that writes one, if there is one */
     /* while the plan is written: */
     const tn_flush_scratch *f;
     tn_plan *plan;
@@ -137,6 +141,13 @@ int ex_write_step(tn_export *x);
 /* Puts those definitions of the prelude that `text` calls, and those that these call. False: there is none of
  * the function `missing`. */
 bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME]);
+
+/* ---- region.c ---- */
+int ex_region_of(tn_export *x, const tn_tensor *t, const char **at); /* where a node lies at all times; or -1 */
+int ex_copy_constants(tn_export *x);
+
+/* ---- saved.c ---- */
+int ex_ask_what_is_saved(tn_export *x); /* x->save, and regions that the step does not read */
 
 /* ---- file.c ---- */
 int ex_write_files(tn_export *x);

@@ -61,6 +61,7 @@ static void put_struct(const tn_export *x, tn_growing *t)
                (unsigned long long)x->draws);
     for (int i = 0; i < x->n_power; i++)
         tn_put(t, "    double power%d; /* %.17g to the count of updates */\n", i, x->base[i]);
+    if (x->save.n) tn_put(t, "    int64_t steps; /* since %s_init */\n", x->name);
     if (x->trains)
         tn_put(t, "    double rate; /* factor of the learning rate that the session had; 1 at first */\n");
     tn_put(t, "    uint64_t arena[%zu]; /* what a call computes and does not keep */\n} %s;\n\n",
@@ -94,6 +95,13 @@ static void put_header(const tn_export *x, tn_growing *t)
         tn_put(t,
                "/* The other way round, where count is its count; else nothing happens. */\n"
                "int64_t %s_set(%s *m, const char *name, const float *from, int64_t count);\n",
+               x->name, x->name);
+    if (x->save.n)
+        tn_put(t,
+               "/* The bytes of a checkpoint, safetensors that tn_load takes: up to `room` of them. How many "
+               "there "
+               "are. */\n"
+               "size_t %s_save(const %s *m, void *to, size_t room);\n",
                x->name, x->name);
 }
 
@@ -203,6 +211,7 @@ static void put_init(const tn_export *x, tn_growing *t)
         tn_put(t, "    m->seed = %lluu;\n    m->draw = %lluu;\n", (unsigned long long)x->s->graph.seed,
                (unsigned long long)x->s->graph.draw);
     for (int i = 0; i < x->n_power; i++) tn_put(t, "    m->power%d = %.17g;\n", i, x->power[i]);
+    if (x->save.n) tn_put(t, "    m->steps = 0;\n");
     if (x->trains) tn_put(t, "    m->rate = 1;\n");
     tn_put(t, "}\n\n");
 }
@@ -230,6 +239,7 @@ static void put_action(const tn_export *x, tn_growing *t)
     tn_put(t, "%s\n", body);
     for (int i = 0; i < x->n_power; i++) tn_put(t, "    m->power%d = power%d;\n", i, i);
     if (x->draws) tn_put(t, "    m->draw += %llu;\n", (unsigned long long)x->draws);
+    if (x->save.n) tn_put(t, "    m->steps++;\n");
     tn_put(t, "    return %s%s;\n}\n\n", x->returned >= 0 ? "*" : "0",
            x->returned >= 0 ? x->mark[x->returned].name : "");
 }
@@ -351,6 +361,7 @@ int ex_write_files(tn_export *x)
     put_init(x, &own);
     put_action(x, &own);
     put_names(x, &own);
+    if (x->save.n) tn_put_bytes(&own, x->save.p, x->save.n);
     put_header(x, &h);
     const unsigned long digest = digest_of(&own, &h);
     tn_put(&h, "\n#define %s_PAIR 0x%08lxu /* as in %s.c: they are of one export */\n\n#endif\n", x->name,

@@ -69,6 +69,8 @@ static void unique_var(tn_export *x, const char *want, char *out)
                                       "same",
                                       "find",
                                       "copy",
+                                      "put",
+                                      "saved",
                                       "convolution",
                                       "index_fault",
                                       "conv2d_data_grad",
