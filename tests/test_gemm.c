@@ -142,6 +142,7 @@ TEST(test_f32_large)
     check_case(TN_F32, 600, 64, 900, 1, 1, 1);
     for (int t = 0; t < 4; t++) check_case(TN_F32, 517, 101, 391, 1, 1, t | 4 | 96);
     check_case(TN_F32, 131, 500, 780, 1, 1, 1);
+    for (int t = 0; t < 4; t++) check_case(TN_F32, 530, 1601, 70, 1, 1, t | 96);
     check_case(TN_F32, 1024, 260, 50, 1, 1, 1 | 96);
     check_case(TN_F32, 1024, 260, 50, 1, 1, 3 | 96);
     check_case(TN_F32, 256, 300, 40000, 1, 1, 2 | 32);

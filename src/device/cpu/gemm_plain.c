@@ -1,10 +1,10 @@
 /* gemm_plain.c - our own matrix product: packing, tiling and the pool around the kernels of gemm_kernel.c.
  *
  * B is packed once into panels of nr columns that all tiles share (or read in place where that is cheaper);
- * C is cut into tiles of up to 240 x nt that stay in the second-level cache with their panels of B; a tile
- * walks k in steps of kc and copies each block of A, mr rows high, into a buffer that stays in the first,
- * while the kernel asks for the lines that come next. Each element of C is summed over k in one fixed order
- * by one thread, whatever the cut.
+ * C is cut into tiles of few rows and many columns, so that it is written in long runs and each block of A is
+ * copied for all of them; a tile walks k in steps of kc and copies each block, mr rows high, into a buffer
+ * that stays in the nearest cache, while the kernel asks for the lines that come next. Each element of C is
+ * summed over k in one fixed order by one thread, whatever the cut.
  *
  * A product that is gone on with (tn_gemm.then) sums each tile on the stack and hands over mr rows of it at a
  * time; C is in no memory.
@@ -20,16 +20,16 @@
 #include <string.h>
 
 enum {
-    A_ROWS = 24,                 /* of A packed at once where it is read along k; on the stack */
-    TILE_COLS = TN_TILE_COLUMNS, /* nt at most: kc x nt of B is 384 KiB */
-    ASIDE_BYTES = 48 << 10,      /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
-    FEW_ROWS = 8,                /* A packed B would be read no more often than B is to be packed */
-    PACK_LIMIT = 16 << 20,       /* bytes of packed B at a time */
-    PACK_CHUNK = 1 << 14,        /* and what is worth a chunk of its own */
-    FEW_CHUNK = 1 << 17,         /* of B, for few rows */
-    IN_PLACE = 1 << 17,          /* elements of B that stay in the second-level cache */
-    IN_PLACE_ROWS = 512,         /* that are not worth packing a larger one for */
-    TILE_ROWS = 240,             /* at most: C stays in that cache beside kc x nt of B */
+    A_ROWS = 24,            /* of A packed at once where it is read along k; on the stack */
+    TILE_COLS = 768,        /* nt at most */
+    TILE_ROWS = 96,         /* of such a tile, at most */
+    ASIDE_BYTES = 48 << 10, /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
+    FEW_ROWS = 8,           /* A packed B would be read no more often than B is to be packed */
+    PACK_LIMIT = 16 << 20,  /* bytes of packed B at a time */
+    PACK_CHUNK = 1 << 14,   /* and what is worth a chunk of its own */
+    FEW_CHUNK = 1 << 17,    /* of B, for few rows */
+    IN_PLACE = 1 << 20,     /* elements of B that are not worth packing */
+    IN_PLACE_ROWS = 512,    /* for which no B is worth it */
 };
 static const double TILE_FLOPS = 1e6, SMALL_FLOPS = 16e6;
 
@@ -201,7 +201,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     _Alignas(64) char a_blocks[A_ROWS / TN_GEMM_MAX_MR * TN_GEMM_A_BYTES];
     const int64_t blocks = g->a_col != 1 && !w->src->a ? A_ROWS / kn->mr : 1;
     bool by_k = true;
-    float wide_bias[TILE_COLS];
+    float wide_bias[TN_TILE_COLUMNS];
     _Alignas(64) char c_aside[ASIDE_BYTES];
     const void *a = at(g->a, batch_offset(g, g->a_batch, e), w->es);
     const char *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
@@ -360,7 +360,7 @@ static void cut(job *w, int64_t cols, int64_t threads)
     const tn_gemm *g = w->g;
     const bool aside = w->es != w->cs || w->then;
     const int64_t mr = w->kern->mr, nr = w->kern->nr, panels = tn_ceil_div(cols, nr);
-    int64_t widest = TILE_COLS / nr;
+    int64_t widest = (aside ? TN_TILE_COLUMNS : TILE_COLS) / nr;
     if (w->few) widest = tn_max64(1, tn_min64(widest, FEW_CHUNK / w->panel_bytes));
     w->blocks = tn_ceil_div(g->m, mr);
     const double area = (double)g->m * (double)cols, most = 2 * area * (double)g->k / TILE_FLOPS;
