@@ -423,6 +423,7 @@ test-long: need-test
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_random_graphs --graphs $(LONG_GRAPHS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_random_graphs --graphs $(LONG_OPTIMISED) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_export --programs $(LONG_EXPORTS) --seed $(LONG_SEED)
+	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_export_random --models $(LONG_EXPORTS) --seed $(LONG_SEED)
 	$(BUILD)/tests/test_files --kills 300 --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=0 $(BUILD)/tests/test_half --cases $(LONG_HALF) --seed $(LONG_SEED)
 	TENSOR_KERNEL_OPT=1 $(BUILD)/tests/test_random_programs --programs $(LONG_PROGRAMS) --seed $(LONG_SEED)
