@@ -116,7 +116,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst data/%.c,$(BUILD)/%,$(wildcard data/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 JSON_CHECK := $(if $(HAVE_CJSON),$(BUILD)/tests/json_check)
-DRILL := $(if $(HAVE_MPI),$(BUILD)/tests/ranks_drill)
+DRILL := $(if $(HAVE_MPI),$(BUILD)/tests/ranks_drill $(BUILD)/tests/ranks_random)
 SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.
@@ -211,9 +211,9 @@ $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 	@ln -sf libtensor.so.$(VERSION) $@
 
 # By MPI's own compiler, which knows where that MPI is. It takes nothing of the library.
-$(BUILD)/libtensor_mpi.so: src/comm/mpi/mpi.c src/comm/comm.h $(BUILD)/flags
+$(BUILD)/libtensor_mpi.so: $(wildcard src/comm/mpi/*.c) src/comm/comm.h src/comm/mpi/plugin.h $(BUILD)/flags
 	$(call say,MPICC,$@)
-	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -std=c11 $(OPT) -O3 $(WARN) $(CPPFLAGS) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -shared $(LDFLAGS) -o $@.new $< && mv $@.new $@
+	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -std=c11 $(OPT) -O3 $(WARN) $(CPPFLAGS) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -shared $(LDFLAGS) -o $@.new $(filter %.c,$^) && mv $@.new $@
 
 # Programs: compiled and linked in one go.
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
@@ -246,8 +246,8 @@ $(BUILD)/tests/test_cuda_cases $(BUILD)/tests/test_texts: $(BUILD)/fve/bench/fus
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) $(TESTOPT) $(MOREFLAGS)) $(filter %.o,$^) -lcmocka $(BUILD)/internal.a $(TAIL)
-# It calls MPI itself, too.
-$(BUILD)/tests/ranks_drill: tests/ranks/drill.c $(BUILD)/libtensor.a | $(BUILD)/tests
+# The drill calls MPI itself, too.
+$(BUILD)/tests/ranks_%: tests/ranks/%.c $(BUILD)/libtensor.a | $(BUILD)/tests
 	$(call say,MPICC,$<)
 	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(APPCFLAGS) $(LDFLAGS) -o $@ $< $(BUILD)/libtensor.a $(TAIL)
 $(BUILD)/bench/%: bench/%.c $(BUILD)/internal.a | $(BUILD)/bench

@@ -1,13 +1,14 @@
 /* begin.c - when what ranks do together can begin: with a part of the memory it reads as soon as no step
  * ahead of it writes there any more, so that it goes on beside the rest of the plan. Gradients lie in the
- * order of their parameters and are made from the last to the first; neighbours are sent together. Start with
- * fu_begin_early.
+ * order of their parameters and are made from the last to the first; neighbours are sent together, but a
+ * large one that is made before small ones ahead of it does not wait for them. Start with fu_begin_early.
  */
 #include <stdlib.h>
 
 #include "fuser.h"
 
 enum { PARTS = 16, LEAST = 1 << 16 }; /* so many parts or a few less, of so many elements at least */
+enum { LARGE = 4 };                   /* a quarter of all */
 
 typedef struct beginning {
     fu_ctx *c;
@@ -37,8 +38,14 @@ static bool cut(beginning *w, const tn_tensor *x, int s, int buf)
     for (fu_written_pieces(w->c, x, &piece, &end); piece < end; piece++) {
         const uintptr_t to = m->edge[piece + 1] < high ? m->edge[piece + 1] : high;
         const int writer = fu_writer_near(w->c, piece, x->base->id, false);
-        if (writer >= 0 && w->written[writer] > b.after) b.after = w->written[writer];
-        b.n = (int64_t)(to - low) / size - b.first;
+        const int made = writer >= 0 ? w->written[writer] : -1;
+        const int64_t until = (int64_t)(to - low) / size, before = b.first + b.n, here = until - before;
+        if (b.n && made < b.after && here >= LEAST && here >= all / LARGE) {
+            if (!add(w, b)) return false;
+            b = (tn_begin){.step = s, .after = -1, .first = before, .buf = buf};
+        }
+        if (made > b.after) b.after = made;
+        b.n = until - b.first;
         if (b.n < LEAST || b.n < each || piece + 1 == end) continue;
         if (!add(w, b)) return false;
         b = (tn_begin){.step = s, .after = -1, .first = b.first + b.n, .buf = buf};

@@ -374,9 +374,7 @@ TN_API double tn_optim_lr(const tn_optim *opt);
  * nothing: neither weights and moments nor the counts of updates, and the running statistics of tn_norm_forward go back to
  * what they were before the step. A step of which that is true halves the scale; after `interval` others in a row it is
  * doubled. All of it is in the step's own run: what was found is looked at when the next step calls tn_backward, or here.
- * With .accumulate a mean that is not finite is dropped, and another k steps begin. A second tn_optim_step of one
- * optimizer in a step runs what waits first, as it counts whether the one before took place. A checkpoint has these
- * numbers. */
+ * With .accumulate a mean that is not finite is dropped, and another k steps begin. A checkpoint has these numbers. */
 typedef struct tn_scaling {
     double scale;    /* 1 where nothing is computed in f16 */
     int64_t good;    /* steps since it was changed */

@@ -52,8 +52,6 @@ typedef struct recipe {
     bool mixed; /* layers take what is carried as it is, beside parameters in f32 */
     bool again; /* some layers stand between tn_checkpoint_begin and its end */
     int64_t budget;
-    tn_precision precision; /* of products */
-    double loss_scale;      /* to begin with, in f16 */
     int view;
     double dropout;
 } recipe;
@@ -148,7 +146,6 @@ static void make(run *r, tn_session *s)
                                        .accumulate = p->accumulate)
                             : tn_sgd(s, k ? b : a, .lr = lr, .momentum = k ? 0 : 0.5,
                                      .nesterov = !k && p->nesterov, .accumulate = p->accumulate);
-    if (p->loss_scale > 0) tn_set_loss_scale(s, p->loss_scale, 2);
     if (p->slow_bias) tn_optim_group(r->opt[0], "*bias", .lr_factor = 0.5, .weight_decay = 0.01);
 }
 
@@ -343,8 +340,7 @@ static void step(run *r, int fault)
             norm = tn_clip_grad_norm(r->opt[k], 0.1 * p->scale);
         if (what != 9 || rng_below(&once, 2)) tn_optim_step(r->opt[k]);
     }
-    /* Again, with the new weights; gradients add up. With a scaled loss the second update runs what waits. */
-    if (what == 15 && p->precision != TN_PRECISION_F16) {
+    if (what == 15) { /* again, with the new weights; gradients add up */
         tn_tensor *again = tn_linear_forward(r->head, tn_detach(h));
         tn_backward(tn_mul_scalar(tn_cross_entropy(again, labels), p->scale));
         tn_optim_step(r->opt[0]);

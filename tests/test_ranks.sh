@@ -6,7 +6,7 @@
 
 drill=$BUILD/tests/ranks_drill
 if [ ! -x "$drill" ] || ! command -v mpirun >/dev/null; then
-    for name in means draws training sharded host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
+    for name in means draws training messages sharded random host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
     exit 0
 fi
 # mpirun asks root for leave, and whether there are as many processors
@@ -19,7 +19,12 @@ run() { # RANKS PROGRAM..
     timeout 120 mpirun -np "$ranks" "$@"
 }
 
+messages() { # COMMAND..: as ranks of several hosts: Open MPI, MPICH find no memory for them to share
+    OMPI_MCA_osc=^sm MPIR_CVAR_NOLOCAL=1 "$@"
+}
+
 check means_are_right_and_draws_differ_in_steps_alone run 3 "$drill" means draws
+check means_of_messages_are_right messages run 3 "$drill" means
 check the_program_has_initialised_mpi run 2 "$drill" host
 check mpi_of_one_thread_is_refused run 2 "$drill" host_single
 
@@ -31,8 +36,22 @@ trains() { # RANKS OPTIONS..: with a last batch that ranks cannot share evenly, 
     "$drill" train 12 18 "$tmp/one" "$@" && run "$n" "$drill" train $((12 / n)) 18 "$tmp/all" "$@" &&
         "$drill" same "$tmp/one" "$tmp/all" 1e-5
 }
-check trains_as_one trains 2
+check trains_as_one messages trains 2
 check trains_as_one_clipped_accumulated_and_sharded trains 4 accumulate 3 clip 0.1 shard 1
+
+both() { # the same bits by messages and by memory
+    run 2 "$drill" gpt "$tmp/cpu" >"$tmp/said" && messages run 2 "$drill" gpt "$tmp/far" >"$tmp/said.far" || { cat "$tmp/said" && return 1; }
+    grep -q '^ranks: 2 by .*, shared memory$' "$tmp/said" && grep '^ranks: 2 by ' "$tmp/said.far" && ! grep 'shared memory' "$tmp/said.far" &&
+        same "$tmp/cpu" "$tmp/far"
+}
+check messages_and_memory_come_to_the_same_bits both
+
+random() { # SEEDS: as one process has trained them, 2 ranks begin and 3 go on
+    mkdir -p "$tmp/alone" "$tmp/ranks" && "$BUILD/tests/ranks_random" "$tmp/alone" "$1" 0 9 "$tmp/one" &&
+        run 2 "$BUILD/tests/ranks_random" "$tmp/ranks" "$1" 0 5 &&
+        messages run 3 "$BUILD/tests/ranks_random" "$tmp/ranks" "$1" 5 9 "$tmp/all" && "$drill" same "$tmp/one" "$tmp/all" 1e-5
+}
+check random_models_train_as_one random "${RANDOM_MODELS:-2}"
 
 # ---- state that ranks share: weights, norms and checkpoints to the bit those without, for half of the memory ----
 
@@ -62,6 +81,7 @@ all="label label_first label_eager call shape full gone skipped seed data"
 check each_drill_ends run 3 "$drill" $all
 cp "$tmp/check.log" "$tmp/drills"
 TENSOR_COMM_TIMEOUT=2 run 3 "$drill" silent >>"$tmp/drills" 2>"$tmp/noise"
+TENSOR_COMM_TIMEOUT=2 messages run 3 "$drill" silent 2>"$tmp/noise" | sed 's/^silent/far/' >>"$tmp/drills"
 for mode in label label_first label_eager; do
     check ${mode}_is_refused_on_all astray $mode "0 1 2" "cross_entropy at .*drill.c:[0-9]*: labels.5. is 77"
 done
@@ -71,6 +91,7 @@ check other_parameters_are_named astray shape "0 1 2" "rank 1 has other paramete
 check another_seed_is_named astray seed "0 1 2" "rank 1 has another loader_open than rank 0: line 1 is .*shuffled, seed 4, on rank 0 .*shuffled, seed 3"
 check other_data_are_named astray data "0 1 2" "rank 1 has another loader_open than rank 0: line 1 is .* of 100, .* on rank 0 .* of 101,"
 check silence_is_an_error astray silent "0 2" "step 3: rank 1 has said nothing for 2 s"
+check silence_of_messages_is_an_error astray far "0 2" "step 3: rank 1 has said nothing for 2 s"
 check a_rank_that_has_gone_is_named astray gone "0 2" "rank 1 has closed its session, rank . is in step 3"
 check a_step_left_out_is_an_error astray skipped "0 2" "rank 1 has closed its session, rank . is in step 5"
 check a_full_disk_is_told astray full "1 2" "rank 0: save at .*drill.c.*such.safetensors"
@@ -97,14 +118,16 @@ forecast() { # of the process that was alone: for 1 to 1,024 ranks, each number 
     TENSOR_NETWORK=20,1.25 "$drill" gpt "$tmp/one" >"$tmp/one.txt" || return
     sed -n '/^ranks: 1$/,$p' "$tmp/one.txt" | tee "$tmp/forecast"
     awk 'NF == 7 && ($1 == n * 2 || ($1 == 1 && !n)) { bad = bad || $2 < ms || (!n && $3 != "100.0"); n = $1; ms = $2 }
-        END { exit bad || n != 1024 }' "$tmp/forecast"
+        END { exit bad || n != 1024 }' "$tmp/forecast" || return
+    TENSOR_NETWORK=20,1.25 "$BUILD/tensor" report "$tmp/ranks.html" "$drill" gpt "$tmp/one" >/dev/null &&
+        [ "$(sed -n '/<h2>Ranks/,$p' "$tmp/ranks.html" | grep -c ' %<td.* %</tr>$')" -eq 11 ]
 }
 check other_numbers_of_ranks_are_forecast forecast
 
 # ---- on GPUs: simulated ones, and a libnccl that stands in (ranks/nccl.c) ----
 
 gpus() { # OPTION..: losses and weights of the CPU's ranks; a label out of range is refused on both; runs as one launch
-    run 2 "$drill" gpt "$tmp/cpu" && TENSOR_DEVICE=cuda TENSOR_CUDA_DRIVER=$sim TENSOR_CUDA_NVRTC=$sim TENSOR_CUDA_BLASLT=$sim \
+    TENSOR_DEVICE=cuda TENSOR_CUDA_DRIVER=$sim TENSOR_CUDA_NVRTC=$sim TENSOR_CUDA_BLASLT=$sim \
         TENSOR_NCCL=$tmp/nccl.so run 2 "$drill" gpt "$tmp/gpu" "$@" >"$tmp/said" || { cat "$tmp/said" && return 1; }
     cat "$tmp/said"
     "$drill" same "$tmp/cpu" "$tmp/gpu" 1e-4 && [ "$(grep -c '^gpt [01]: cross_entropy at .*index 77 is out of range: labels' "$tmp/said")" -eq 2 ] &&
@@ -128,6 +151,13 @@ hidden() {
     awk '/^slow:/ { n++; bad = !($4 > 0.05 && $8 < 0.15 * $4) } END { exit bad || n != 1 }' "$tmp/said"
 }
 check means_are_hidden_behind_backward hidden
+
+large() { # that is made before the small ones ahead of it does not wait for them
+    PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/tensor" explain "$BUILD/mnist_cnn" --batch 4 --threads 1 --steps 2 --quiet >"$tmp/explained" || return
+    sed -n '/^ranks: 2/,$p' "$tmp/explained"
+    awk '/ behind launch / { at = $10 + 0; if ($1 > most) { most = $1; of = at } if (at > last) last = at } END { exit !(most > 6 && of < last) }' "$tmp/explained"
+}
+check a_large_gradient_does_not_wait_for_small_ones large
 
 sent() { # as predicted for a network that takes 10 us for 4 bytes, in each of 7 steps
     SLOW_NS=10000 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so TENSOR_NETWORK=0,0.0004 "$drill" gpt "$tmp/slow" >"$tmp/explained" 2>"$tmp/said" || return

@@ -172,7 +172,7 @@ kernels() { # looking at an entry is no use of it, by which what is kept longest
 }
 check_with STB kernel_cache kernels
 
-doctor() { [ "$("$tensor" doctor | tee "$tmp/doctor" | grep -c -E '^(libtensor|processor|kernel compiler|kernel cache|CUDA|device) ')" -eq 6 ]; }
+doctor() { [ "$("$tensor" doctor | tee "$tmp/doctor" | grep -c -E '^(libtensor|processor|kernel compiler|kernel cache|CUDA|device|MPI|NCCL) ')" -eq 8 ]; }
 check doctor doctor
 
 helps() { # of all commands and of each, on 80 columns

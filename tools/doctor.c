@@ -2,7 +2,7 @@
  * that is opened for it. Start with tool_doctor. */
 #include "tool.h"
 
-#include "../src/comm/comm.h"
+#include "../src/comm/nccl.h"
 #include "../src/device/cpu/compile.h"
 #include "../src/device/cpu/machine.h"
 #include "../src/device/folder.h"
@@ -71,12 +71,14 @@ static void put_session(const char *what, tn_device_kind device)
 }
 
 /* By being a rank, of one where no launcher has started more. */
-static void put_mpi(void)
+static void put_ranks(void)
 {
     char why[TN_COMM_WHY] = "";
     tn_comm *c = tn_comm_open(10, why);
     line("MPI", c ? c->name : why);
     if (c) c->close(c);
+    tn_nccl_found(why);
+    line("NCCL", why);
 }
 
 int tool_doctor(int n, char **arg)
@@ -112,6 +114,6 @@ int tool_doctor(int n, char **arg)
     put_cache();
     put_session("CUDA", TN_CUDA);
     put_session("device", TN_AUTO);
-    put_mpi();
+    put_ranks();
     return TOOL_OK;
 }

@@ -41,10 +41,9 @@ typedef struct call {
 
 /* ---- the library ---- */
 
-static bool load(tn_nccl_api *api, char *why)
+static bool load(tn_nccl_api *api, int *version, char *why)
 {
     const char *said = tn_setting("TENSOR_NCCL");
-    int version = 0;
     void *h = tn_setting_is_foreign()
                   ? NULL
                   : dlopen(said ? said : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -65,9 +64,18 @@ static bool load(tn_nccl_api *api, char *why)
 #include "nccl.def"
     if (missing)
         snprintf(why, TN_COMM_WHY, "libnccl has no %s", missing);
-    else if (api->ncclGetVersion(&version) || version < TN_NCCL_MIN_VERSION)
-        snprintf(why, TN_COMM_WHY, "libnccl is of version %d, 2.10 is the oldest that serves", version);
+    else if (api->ncclGetVersion(version) || *version < TN_NCCL_MIN_VERSION)
+        snprintf(why, TN_COMM_WHY, "libnccl is of version %d, 2.10 is the oldest that serves", *version);
     return !*why;
+}
+
+void tn_nccl_found(char *text)
+{
+    tn_nccl_api api;
+    int version = 0;
+    *text = 0;
+    if (load(&api, &version, text))
+        snprintf(text, TN_COMM_WHY, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 /* ---- calls ---- */
@@ -210,11 +218,12 @@ static bool all_have(tn_comm *host, char *why)
 tn_comm *tn_nccl_open(tn_comm *host, tn_device *d, char *why)
 {
     tn_nccl_id id = {""};
+    int version = 0;
     nccl *n = tn_calloc(1, sizeof *n);
     *why = 0;
     if (!n)
         snprintf(why, TN_COMM_WHY, "no memory");
-    else if (load(&n->api, why) && !host->rank && n->api.ncclGetUniqueId(&id))
+    else if (load(&n->api, &version, why) && !host->rank && n->api.ncclGetUniqueId(&id))
         snprintf(why, TN_COMM_WHY, "NCCL makes no id");
     if (!all_have(host, why) || !n) {
         tn_free_mem(n);

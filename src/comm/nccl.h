@@ -41,6 +41,8 @@ typedef struct tn_nccl_api {
 #include "nccl.def"
 } tn_nccl_api;
 
+/* text[TN_COMM_WHY] becomes the version of the libnccl that is here, "2.18.3", or why there is none. */
+void tn_nccl_found(char *text);
 /* The ranks of `host`, all of which call this, for the memory of d: a mean and the like are launched beside
  * the device's other work, and `wait` makes that wait for them, not the caller. Has no exchange and tell,
  * which are the host's. The host outlives it. NULL, with the reason in why[TN_COMM_WHY], on all ranks where

@@ -304,5 +304,6 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
     tn_drawn_html(v, t, put_escaped);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
+    tn_ranks_html(s, v, t);
     tn_put(t, "</html>\n");
 }

@@ -270,3 +270,39 @@ void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t)
     }
     tn_free_mem(w.list);
 }
+
+void tn_ranks_html(tn_session *s, const tn_view *v, tn_growing *t)
+{
+    work w;
+    if (begin_work(s, v, &w)) {
+        int ranks;
+        const forecast one = walk(&w, 1, false), own = own_walk(s, &w, &ranks);
+        tn_put(
+            t,
+            "<h2>Ranks</h2>\n<p>%d ranks on a network of %.4g us and %.4g GB/s (TENSOR_NETWORK): %.3f ms of "
+            "sending, %.3f ms of it hidden behind the step, %.3f ms exposed.</p>\n",
+            ranks, w.net.latency * 1e3, w.net.bandwidth * 1e-6, own.sent_ms, own.sent_ms - own.exposed_ms,
+            own.exposed_ms);
+        tn_put(t, "<div class=w><table><tr><th class=n>part, MB<th class=n>from ms<th class=n>to ms"
+                  "<th class=n>behind launch<th class=n>for launch</tr>\n");
+        for (int k = 0; k < w.n; k++)
+            tn_put(t,
+                   "<tr><td class=n title=MB>%.3f<td class=n title='ms begins'>%.3f<td class=n title='ms "
+                   "ends'>%.3f"
+                   "<td class=n title='is behind'>%d<td class=n title='is for'>%d</tr>\n",
+                   (double)w.list[k].bytes * 1e-6, w.list[k].begin, w.list[k].end, w.list[k].after + 1,
+                   w.list[k].until + 1);
+        tn_put(t, "</table></div>\n<p>Predicted, each rank with this batch:</p>\n<div class=w><table><tr>"
+                  "<th class=n>ranks<th class=n>ms a step<th class=n>efficiency<th class=n>ms with .shard"
+                  "<th class=n>efficiency</tr>\n");
+        for (int n = 1; n <= 1024; n *= 2) {
+            const forecast f = walk(&w, n, false), g = walk(&w, n, true);
+            tn_put(t,
+                   "<tr><td class=n title=ranks>%d<td class=n title=ms>%.3f<td class=n>%.1f %%"
+                   "<td class=n title='ms with .shard'>%.3f<td class=n>%.1f %%</tr>\n",
+                   n, f.ms, 100 * share(&one, &f), g.ms, 100 * share(&one, &g));
+        }
+        tn_put(t, "</table></div>\n");
+    }
+    tn_free_mem(w.list);
+}

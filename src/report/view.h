@@ -113,6 +113,7 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
 /* What ranks send each other: nothing where there is one, and no network is given. */
 void tn_ranks_text(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t);
+void tn_ranks_html(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
 
 /* ---- drawn.c ---- */

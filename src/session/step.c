@@ -115,9 +115,9 @@ int tn_step_end_at(tn_session *s, const char *file, int line)
 void tn_clear_error(tn_session *s)
 {
     if (!s) return;
-    if (s->device->take_fault && !s->device->sync(s->device)) tn_check_fault(s); /* it goes with the error */
     if (s->graph.error.status && s->in_step) tn_tape_end(s);
     tn_ranks_tell(s);
+    if (s->device->take_fault && !s->device->sync(s->device)) tn_check_fault(s); /* it goes with the error */
     s->graph.error = (tn_error_state){0};
     tn_ranks_tell(s);
     s->fault = (tn_fault){0};

@@ -209,7 +209,7 @@ static bool fuzz_claims_much(const uint8_t *data, size_t size)
 {
     uint64_t side[2] = {0};
     for (size_t i = 0; size >= 24 && i < 8; i++) side[i / 4] = side[i / 4] << 8 | data[16 + i];
-    return size % 16 && side[0] * side[1] > 1 << 12;
+    return size % 16 && side[0] * side[1] > 1 << 16;
 }
 
 static void fuzz_one_sheet(const uint8_t *data, size_t size)

@@ -1,445 +1,77 @@
-/* mpi.c - ranks by MPI: the plugin libtensor_mpi.so, built by mpicc for the MPI of this machine, as no two
- * MPIs share a binary interface.
- *
- * A thread of its own makes all calls of MPI once it has been initialised (MPI_THREAD_SERIALIZED is enough),
- * so that what was begun goes on while the program computes. It works through a queue, one job after the
- * other, and looks again and again whether MPI is done: so a rank that is dead or silent is found, and named.
- *
- * A mean is an all-to-all, by which each rank gets its piece of all ranks' values, their sum in the order of
- * ranks, and an all-gather: twice the traffic of the values, as in a ring, and the same bits whatever
- * algorithm MPI takes, and whoever gets which piece (scatter).
- *
- * Read first: work, then run_pieces.
+/* mpi.c - the plugin libtensor_mpi.so, built by mpicc for the MPI of this machine, as no two MPIs share a
+ * binary interface: how it begins and ends, and what the two ways to connect ranks have in common. Start with
+ * tn_comm_entry.
  */
-#include "../comm.h"
+#include "plugin.h"
 
-#include <errno.h>
-#include <mpi.h>
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-enum { TAG = 1, CHUNK = 1 << 22, MOST_BYTES = 1 << 28 };
+pthread_mutex_t tn_mpi_caller = PTHREAD_MUTEX_INITIALIZER;
+bool tn_mpi_broken;
+static bool ours; /* initialised here */
 
-typedef enum job_kind { JOB_MEAN, JOB_SCATTER, JOB_GATHER, JOB_BROADCAST, JOB_EXCHANGE, JOB_TELL } job_kind;
-
-typedef struct job {
-    job_kind kind;
-    const void *in;
-    void *out;
-    size_t n; /* elements, or bytes of a broadcast or gather */
-    bool wide;
-    tn_comm_note note;
-    struct job *next;
-    const size_t *cut; /* behind the job, of ranks and the end; NULL: all ranks have as much */
-} job;
-
-typedef struct mpi {
-    tn_comm c;
-    MPI_Comm world;
-    double timeout;
-    bool shared; /* the program calls MPI itself, and must not at the same time: every job is waited for at
-                    once */
-    int owed;    /* exchanges in which this rank has spoken and not listened */
-    char *piece; /* scratch of CHUNK elements for the pieces of all ranks */
-    int *count, *first, *got, *at; /* of each rank */
-    MPI_Request *request;
-    tn_comm_note *heard;
-    job *queue, **last;
-    atomic_bool waited; /* the program has nothing else to do by now: every look counts, and costs nobody */
-    bool ending;
-    bool failed; /* for good; c.why says why */
-    char trouble[TN_COMM_WHY];
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t more, less;
-} mpi;
-
-static pthread_mutex_t one_caller = PTHREAD_MUTEX_INITIALIZER; /* of MPI, in this process */
-static bool ours, broken; /* initialised here; a rank is missing, and finalising would wait for it */
-
-/* ---- the thread ---- */
-
-static double seconds(void)
+double tn_mpi_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int fail(mpi *m, const char *why)
+long tn_mpi_limit(double timeout)
 {
-    if (!m->failed) snprintf(m->trouble, sizeof m->trouble, "%s", why);
-    m->failed = broken = true;
-    return -1;
+    return (long)(timeout + 0.999);
 }
 
-static int fail_mpi(mpi *m, const char *what, int code)
+void tn_mpi_silent(char *why, const int *silent, int ranks, double timeout)
 {
-    char text[MPI_MAX_ERROR_STRING + 1] = "", why[TN_COMM_WHY];
-    int n = 0;
-    MPI_Error_string(code, text, &n);
-    snprintf(why, sizeof why, "%s: %.300s", what, text);
-    return fail(m, why);
+    char who[100] = "";
+    int n = 0, missing = 0;
+    for (int r = 0; r < ranks; r++)
+        if (silent[r] && missing++ < 8)
+            n += snprintf(who + n, sizeof who - (size_t)n, "%s%d", n ? ", " : "", r);
+    snprintf(why, TN_COMM_WHY, "rank %s%s ha%s said nothing for %ld s (TENSOR_COMM_TIMEOUT)", who,
+             missing > 8 ? ", .." : "", missing > 1 ? "ve" : "s", tn_mpi_limit(timeout));
 }
 
-/* A short while between two looks, and longer ones by and by, if the program computes meanwhile. */
-static void pause_for(const mpi *m, double since)
-{
-    if (atomic_load(&m->waited)) {
-        sched_yield();
-        return;
-    }
-    const double waited = seconds() - since;
-    struct timespec t = {0, waited < 1e-3 ? 5000 : waited < 1e-2 ? 50000 : 200000};
-    if (waited < 5e-5) return;
-    nanosleep(&t, NULL);
-}
-
-#if defined(__GNUC__) &&                                                                                     \
-    !defined(__clang__) /* takes the address that MPICH has for no statuses for an array of none */
-#pragma GCC diagnostic ignored "-Wstringop-overflow"
-#endif
-/* Waits for n requests, up to the timeout: 0, or the index of one that is not done + 1, or -1. */
-static int await(mpi *m, int n, MPI_Request *r, double timeout)
-{
-    const double start = seconds();
-    for (int done = 0;;) {
-        pthread_mutex_lock(&one_caller);
-        int code = MPI_Testall(n, r, &done, MPI_STATUSES_IGNORE), late = -1;
-        const bool over = !done && seconds() - start > timeout;
-        for (int i = 0, one = 0; over && !code && i < n; i++) {
-            code = MPI_Test(&r[i], &one, MPI_STATUS_IGNORE);
-            if (!one && late < 0) late = i;
-        }
-        pthread_mutex_unlock(&one_caller);
-        if (code) return fail_mpi(m, "a rank cannot be reached", code);
-        if (done) return 0;
-        if (late >= 0) return late + 1;
-        pause_for(m, start);
-    }
-}
-
-/* The time limit as texts tell it. */
-static long limit(const mpi *m)
-{
-    return (long)(m->timeout + 0.999);
-}
-
-/* A call that begins something, and its end. */
-static int finish(mpi *m, int code, MPI_Request *r)
-{
-    char why[TN_COMM_WHY];
-    pthread_mutex_unlock(&one_caller);
-    if (code) return fail_mpi(m, "a rank cannot be reached", code);
-    const int left = await(m, 1, r, m->timeout);
-    if (left <= 0) return left;
-    snprintf(why, sizeof why, "a rank has fallen silent for %ld s (TENSOR_COMM_TIMEOUT)", limit(m));
-    return fail(m, why);
-}
-
-/* In the order of ranks, in loops that compilers make vectors of. */
+/* In loops that compilers make vectors of; a power of two divides as its inverse multiplies. */
 #define ADD(type)                                                                                            \
-    static void add_##type(type *out, const type *piece, size_t n, int ranks)                                \
+    static void add_##type(type *out, type *copy, const void *const *piece, size_t n, int ranks)             \
     {                                                                                                        \
-        memcpy(out, piece, n * sizeof *out);                                                                 \
-        for (int k = 1; k < ranks; k++)                                                                      \
-            for (size_t i = 0; i < n; i++) out[i] += piece[(size_t)k * n + i];                               \
-        for (size_t i = 0; i < n; i++) out[i] /= (type)ranks;                                                \
+        enum { MOST = 512 };                                                                                 \
+        const type *one = piece[0], *two = piece[1], by = 1 / (type)ranks;                                   \
+        type sum[MOST];                                                                                      \
+        for (size_t at = 0, k; at < n; at += k) {                                                            \
+            k = n - at < MOST ? n - at : MOST;                                                               \
+            for (size_t i = 0; i < k; i++) sum[i] = one[at + i] + two[at + i];                               \
+            for (int r = 2; r < ranks; r++)                                                                  \
+                for (size_t i = 0; i < k; i++) sum[i] += ((const type *)piece[r])[at + i];                   \
+            for (size_t i = 0; i < k; i++)                                                                   \
+                sum[i] = ranks & (ranks - 1) ? sum[i] / (type)ranks : sum[i] * by;                           \
+            memcpy(out + at, sum, k * sizeof *sum);                                                          \
+            if (copy) memcpy(copy + at, sum, k * sizeof *sum);                                               \
+        }                                                                                                    \
     }
 ADD(float)
 ADD(double)
 
-/* Which of the n elements from `from` on are whose. */
-static void divide(mpi *m, const job *j, size_t from, size_t n)
+void tn_mpi_add(void *out, void *copy, const void *const *piece, size_t n, int ranks, bool wide)
 {
-    const size_t ranks = (size_t)m->c.size, each = (n + ranks - 1) / ranks;
-    for (size_t r = 0; r < ranks; r++) {
-        size_t low = j->cut ? j->cut[r] : from + r * each, high = j->cut ? j->cut[r + 1] : low + each;
-        low = low < from ? 0 : low - from < n ? low - from : n;
-        high = high < from ? 0 : high - from < n ? high - from : n;
-        m->first[r] = (int)low;
-        m->count[r] = (int)(high - low);
-    }
-    for (int r = 0; r < m->c.size; r++) {
-        m->got[r] = m->count[m->c.rank];
-        m->at[r] = r * m->got[r];
-    }
-}
-
-/* This rank's piece of the mean goes to `out`. */
-static int add_pieces(mpi *m, bool wide, const void *in, void *out)
-{
-    const MPI_Datatype type = wide ? MPI_DOUBLE : MPI_FLOAT;
-    const size_t mine = (size_t)m->got[0];
-    pthread_mutex_lock(&one_caller);
-    const int code =
-        MPI_Ialltoallv(in, m->count, m->first, type, m->piece, m->got, m->at, type, m->world, m->request);
-    const int status = finish(m, code, m->request);
-    if (status) return status;
     if (wide)
-        add_double(out, (const double *)(const void *)m->piece, mine, m->c.size);
+        add_double(out, copy, piece, n, ranks);
     else
-        add_float(out, (const float *)(const void *)m->piece, mine, m->c.size);
-    return 0;
-}
-
-/* Each rank's piece is in its place in `out`, and comes to all. */
-static int hand_out(mpi *m, MPI_Datatype type, void *out)
-{
-    pthread_mutex_lock(&one_caller);
-    const int code =
-        MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out, m->count, m->first, type, m->world, m->request);
-    return finish(m, code, m->request);
-}
-
-/* A mean, or a scatter or gather: this rank's own piece then lies from cut[rank] on, at the beginning of
- * `out` or `in`. */
-static int run_pieces(mpi *m, const job *j)
-{
-    const bool gather = j->kind == JOB_GATHER, mean = j->kind == JOB_MEAN;
-    const size_t size = gather ? 1 : j->wide ? sizeof(double) : sizeof(float);
-    int status = 0;
-    for (size_t from = 0; from < j->n && !status; from += CHUNK) {
-        const size_t n = j->n - from < CHUNK ? j->n - from : CHUNK;
-        const char *in = (const char *)j->in + (gather ? 0 : from * size);
-        char *out = (char *)j->out + (j->kind == JOB_SCATTER ? 0 : from * size);
-        divide(m, j, from, n);
-        const size_t own = (size_t)m->first[m->c.rank], mine = (size_t)m->count[m->c.rank],
-                     at = j->cut && mine ? from + own - j->cut[m->c.rank] : 0;
-        if (gather && mine) memcpy(out + own, in + at, mine);
-        if (!gather) status = add_pieces(m, j->wide, in, out + (mean ? own : at) * size);
-        if (!status && j->kind != JOB_SCATTER)
-            status = hand_out(m, gather ? MPI_BYTE : j->wide ? MPI_DOUBLE : MPI_FLOAT, out);
-    }
-    return status;
-}
-
-static int run_broadcast(mpi *m, const job *j)
-{
-    int status = 0;
-    for (size_t from = 0; from < j->n && !status; from += MOST_BYTES) {
-        const size_t n = j->n - from < MOST_BYTES ? j->n - from : MOST_BYTES;
-        pthread_mutex_lock(&one_caller);
-        const int code = MPI_Ibcast((char *)j->out + from, (int)n, MPI_BYTE, 0, m->world, m->request);
-        status = finish(m, code, m->request);
-    }
-    return status;
-}
-
-/* To each other rank; requests 0 to n - 1, the own one none. */
-static int send_notes(mpi *m, const tn_comm_note *note)
-{
-    int code = 0;
-    for (int r = 0; r < m->c.size; r++) {
-        m->request[r] = MPI_REQUEST_NULL;
-        if (r != m->c.rank && !code)
-            code = MPI_Isend(note, TN_COMM_NOTE, MPI_BYTE, r, TAG, m->world, &m->request[r]);
-    }
-    return code;
-}
-
-/* Those whose note has not come by now. */
-static void name_silent(mpi *m, int rounds)
-{
-    char why[TN_COMM_WHY], who[100] = "";
-    int n = 0, missing = 0;
-    for (int r = 0; r < m->c.size; r++) {
-        bool silent = false;
-        for (int k = 1; k <= rounds; k++)
-            silent = silent || m->request[k * m->c.size + r] != MPI_REQUEST_NULL;
-        if (silent && missing++ < 8) n += snprintf(who + n, sizeof who - (size_t)n, "%s%d", n ? ", " : "", r);
-    }
-    snprintf(why, sizeof why, "rank %s%s ha%s said nothing for %ld s (TENSOR_COMM_TIMEOUT)", who,
-             missing > 8 ? ", .." : "", missing > 1 ? "ve" : "s", limit(m));
-    fail(m, why);
-}
-
-static int run_exchange(mpi *m, job *j)
-{
-    const int n = m->c.size, rounds = m->owed + 1;
-    tn_comm_note *all = j->out;
-    MPI_Request *r = realloc(m->request, (size_t)((rounds + 1) * n) * sizeof *r);
-    if (!r) return fail(m, "no memory");
-    m->request = r;
-    tn_comm_note *heard = realloc(m->heard, (size_t)(rounds * n) * sizeof *heard);
-    if (!heard) return fail(m, "no memory");
-    m->heard = heard;
-    pthread_mutex_lock(&one_caller);
-    int code = send_notes(m, &j->note);
-    for (int k = 0; k < rounds; k++)
-        for (int i = 0; i < n; i++) {
-            const int at = (k + 1) * n + i;
-            r[at] = MPI_REQUEST_NULL;
-            if (i != m->c.rank && !code)
-                code = MPI_Irecv(&heard[k * n + i], TN_COMM_NOTE, MPI_BYTE, i, TAG, m->world, &r[at]);
-        }
-    pthread_mutex_unlock(&one_caller);
-    if (code) return fail_mpi(m, "a rank cannot be reached", code);
-    m->owed = 0;
-    const int left = await(m, (rounds + 1) * n, r, m->timeout);
-    if (left < 0) return left;
-    if (left) {
-        name_silent(m, rounds);
-        return -1;
-    }
-    memcpy(all, &heard[(rounds - 1) * n], (size_t)n * sizeof *all);
-    all[m->c.rank] = j->note;
-    return 0;
-}
-
-/* Small notes are on their way at once; one that is not goes with the process. */
-static int run_tell(mpi *m, job *j)
-{
-    tn_comm_note *kept = malloc(sizeof *kept);
-    if (!kept) return fail(m, "no memory");
-    *kept = j->note;
-    pthread_mutex_lock(&one_caller);
-    const int code = send_notes(m, kept);
-    pthread_mutex_unlock(&one_caller);
-    m->owed++;
-    if (code) return fail_mpi(m, "a rank cannot be reached", code);
-    if (!await(m, m->c.size, m->request, 1)) free(kept);
-    return 0;
-}
-
-static void run(mpi *m, job *j)
-{
-    switch (j->kind) {
-    case JOB_MEAN:
-    case JOB_SCATTER:
-    case JOB_GATHER:
-        run_pieces(m, j);
-        break;
-    case JOB_BROADCAST:
-        run_broadcast(m, j);
-        break;
-    case JOB_EXCHANGE:
-        run_exchange(m, j);
-        break;
-    case JOB_TELL:
-        run_tell(m, j);
-        break;
-    }
-}
-
-static void *work(void *arg)
-{
-    mpi *m = arg;
-    pthread_mutex_lock(&m->lock);
-    for (;;) {
-        while (!m->queue && !m->ending) pthread_cond_wait(&m->more, &m->lock);
-        job *j = m->queue;
-        if (!j) break;
-        pthread_mutex_unlock(&m->lock);
-        if (!m->failed) run(m, j);
-        pthread_mutex_lock(&m->lock);
-        m->queue = j->next;
-        if (!m->queue) m->last = &m->queue;
-        pthread_cond_signal(&m->less);
-        free(j);
-    }
-    pthread_mutex_unlock(&m->lock);
-    return NULL;
-}
-
-/* ---- the door ---- */
-
-static int wait_for_all(tn_comm *c)
-{
-    mpi *m = (mpi *)c;
-    pthread_mutex_lock(&m->lock);
-    atomic_store(&m->waited, true);
-    while (m->queue) pthread_cond_wait(&m->less, &m->lock);
-    atomic_store(&m->waited, false);
-    pthread_mutex_unlock(&m->lock);
-    if (m->failed) memcpy(c->why, m->trouble, sizeof c->why);
-    return m->failed ? -1 : 0;
-}
-
-static int begin(mpi *m, const job *what)
-{
-    const size_t cut = what->cut ? ((size_t)m->c.size + 1) * sizeof *what->cut : 0;
-    job *j = malloc(sizeof *j + cut);
-    if (!j) {
-        snprintf(m->c.why, sizeof m->c.why, "no memory");
-        return -1;
-    }
-    *j = *what;
-    if (cut) j->cut = memcpy(j + 1, what->cut, cut);
-    pthread_mutex_lock(&m->lock);
-    *m->last = j;
-    m->last = &j->next;
-    pthread_cond_signal(&m->more);
-    pthread_mutex_unlock(&m->lock);
-    return m->shared ? wait_for_all(&m->c) : 0;
-}
-
-static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
-{
-    return begin((mpi *)c, &(job){.kind = JOB_MEAN, .in = in, .out = out, .n = n, .wide = wide});
-}
-
-static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
-{
-    return begin((mpi *)c,
-                 &(job){.kind = JOB_SCATTER, .in = in, .out = out, .n = n, .wide = wide, .cut = cut});
-}
-
-static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
-{
-    return begin((mpi *)c, &(job){.kind = JOB_GATHER, .in = in, .out = out, .n = cut[c->size], .cut = cut});
-}
-
-static int broadcast(tn_comm *c, void *data, size_t bytes)
-{
-    return begin((mpi *)c, &(job){.kind = JOB_BROADCAST, .out = data, .n = bytes});
-}
-
-static int exchange(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all)
-{
-    const int status = begin((mpi *)c, &(job){.kind = JOB_EXCHANGE, .note = *mine, .out = all});
-    return status ? status : wait_for_all(c);
-}
-
-static void tell(tn_comm *c, const tn_comm_note *mine)
-{
-    if (!begin((mpi *)c, &(job){.kind = JOB_TELL, .note = *mine})) wait_for_all(c);
-}
-
-static void destroy(mpi *m)
-{
-    free(m->piece);
-    free(m->count);
-    free(m->request);
-    free(m->heard);
-    free(m);
-}
-
-static void close_comm(tn_comm *c)
-{
-    mpi *m = (mpi *)c;
-    pthread_mutex_lock(&m->lock);
-    m->ending = true;
-    pthread_cond_signal(&m->more);
-    pthread_mutex_unlock(&m->lock);
-    pthread_join(m->thread, NULL);
-    pthread_mutex_destroy(&m->lock);
-    pthread_cond_destroy(&m->more);
-    pthread_cond_destroy(&m->less);
-    destroy(m);
+        add_float(out, copy, piece, n, ranks);
 }
 
 /* MPI begins once in a process and ends with it, as it could not begin again for another session. */
 static void finalize(void)
 {
     int over = 0;
-    if (!broken && !MPI_Finalized(&over) && !over) MPI_Finalize();
+    if (tn_mpi_broken || MPI_Finalized(&over) || over) return;
+    tn_shared_finalize();
+    MPI_Finalize();
 }
 
 /* Returns MPI's level of threads, -1 where it cannot be had. */
@@ -460,20 +92,6 @@ static int initialize(char *why)
     return *why ? -1 : level;
 }
 
-static bool start_thread(mpi *m)
-{
-    sigset_t all, old;
-    sigfillset(&all); /* the program's signals are for its own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->more, NULL);
-    pthread_cond_init(&m->less, NULL);
-    m->last = &m->queue;
-    const bool started = !pthread_create(&m->thread, NULL, work, m);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return started;
-}
-
 __attribute__((visibility("default"))) tn_comm *tn_comm_entry(int version, double timeout, char *why)
 {
     char name[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
@@ -483,46 +101,27 @@ __attribute__((visibility("default"))) tn_comm *tn_comm_entry(int version, doubl
         snprintf(why, TN_COMM_WHY, "libtensor_mpi.so is of another libtensor");
         return NULL;
     }
-    mpi *m = calloc(1, sizeof *m);
-    pthread_mutex_lock(&one_caller);
-    const int level = m ? initialize(why) : -1;
+    MPI_Comm world = MPI_COMM_NULL;
+    tn_comm *c = NULL;
+    pthread_mutex_lock(&tn_mpi_caller);
+    const int level = initialize(why);
     /* of its own, so that the program's messages and those of another session are not taken for ours */
-    int code = level < 0 ? 0 : MPI_Comm_dup(MPI_COMM_WORLD, &m->world);
+    const int code = level < 0 ? 0 : MPI_Comm_dup(MPI_COMM_WORLD, &world);
     if (level >= 0 && !code) {
-        MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
-        MPI_Comm_rank(m->world, &m->c.rank);
-        MPI_Comm_size(m->world, &m->c.size);
+        MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
         MPI_Get_library_version(name, &n);
+        c = tn_shared_open(world, timeout);
     }
-    pthread_mutex_unlock(&one_caller);
-    if (level < 0 || code) {
-        if (!*why) snprintf(why, TN_COMM_WHY, code ? "the ranks cannot reach each other" : "no memory");
-        free(m);
+    pthread_mutex_unlock(&tn_mpi_caller);
+    if (level < 0) return NULL;
+    const bool one_host = c != NULL;
+    if (!c && !code) c = tn_messages_open(world, timeout, !ours && level < MPI_THREAD_MULTIPLE);
+    if (!c) {
+        snprintf(why, TN_COMM_WHY,
+                 code ? "the ranks cannot reach each other" : "no memory for what ranks send each other");
         return NULL;
     }
     name[strcspn(name, ",\n")] = 0;
-    snprintf(m->c.name, sizeof m->c.name, "%.90s", name);
-    const size_t ranks = (size_t)m->c.size;
-    m->timeout = timeout;
-    m->shared = !ours && level < MPI_THREAD_MULTIPLE;
-    m->piece = malloc((CHUNK + 2 * ranks) * sizeof(double));
-    m->count = malloc(4 * ranks * sizeof *m->count);
-    m->request = malloc(ranks * sizeof *m->request);
-    m->c.mean = mean;
-    m->c.scatter = scatter;
-    m->c.gather = gather;
-    m->c.broadcast = broadcast;
-    m->c.wait = wait_for_all;
-    m->c.exchange = exchange;
-    m->c.tell = tell;
-    m->c.close = close_comm;
-    if (!m->piece || !m->count || !m->request || !start_thread(m)) {
-        snprintf(why, TN_COMM_WHY, "no memory for what ranks send each other");
-        destroy(m);
-        return NULL;
-    }
-    m->first = m->count + ranks;
-    m->got = m->first + ranks;
-    m->at = m->got + ranks;
-    return &m->c;
+    snprintf(c->name, sizeof c->name, "%.70s%s", name, one_host ? ", shared memory" : "");
+    return c;
 }

@@ -1,0 +1,446 @@
+/* messages.c - ranks by messages of MPI, for those on several hosts.
+ *
+ * A thread of its own makes all calls of MPI once it has been initialised (MPI_THREAD_SERIALIZED is enough),
+ * so that what was begun goes on while the program computes. It works through a queue, one job after the
+ * other, and looks again and again whether MPI is done: so a rank that is dead or silent is found, and named.
+ *
+ * A mean is an all-to-all, by which each rank gets its piece of all ranks' values, their sum in the order of
+ * ranks, and an all-gather: twice the traffic of the values, as in a ring, and the same bits whatever
+ * algorithm MPI takes, and whoever gets which piece (scatter).
+ *
+ * Read first: work, then run_pieces.
+ */
+#include "plugin.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { TAG = 1, CHUNK = 1 << 22, MOST_BYTES = 1 << 28 };
+
+typedef enum job_kind { JOB_MEAN, JOB_SCATTER, JOB_GATHER, JOB_BROADCAST, JOB_EXCHANGE, JOB_TELL } job_kind;
+
+typedef struct job {
+    job_kind kind;
+    const void *in;
+    void *out;
+    size_t n; /* elements, or bytes of a broadcast or gather */
+    bool wide;
+    tn_comm_note note;
+    struct job *next;
+    const size_t *cut; /* behind the job, of ranks and the end; NULL: all ranks have as much */
+} job;
+
+typedef struct mpi {
+    tn_comm c;
+    MPI_Comm world;
+    double timeout;
+    bool
+        alone; /* nobody else may call MPI meanwhile, and the program does: every job is waited for at once */
+    int owed;  /* exchanges in which this rank has spoken and not listened */
+    char *piece;                   /* scratch of CHUNK elements for the pieces of all ranks */
+    const void **from;             /* each of them */
+    int *count, *first, *got, *at; /* of each rank */
+    MPI_Request *request;
+    tn_comm_note *heard;
+    job *queue, **last;
+    atomic_bool waited; /* the program has nothing else to do by now: every look counts, and costs nobody */
+    bool ending;
+    bool failed; /* for good; c.why says why */
+    char trouble[TN_COMM_WHY];
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t more, less;
+} mpi;
+
+/* ---- the thread ---- */
+
+static int fail(mpi *m, const char *why)
+{
+    if (!m->failed) snprintf(m->trouble, sizeof m->trouble, "%s", why);
+    m->failed = tn_mpi_broken = true;
+    return -1;
+}
+
+static int fail_mpi(mpi *m, const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "", why[TN_COMM_WHY];
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    snprintf(why, sizeof why, "%s: %.300s", what, text);
+    return fail(m, why);
+}
+
+/* A short while between two looks, and longer ones by and by, if the program computes meanwhile. */
+static void pause_for(const mpi *m, double since)
+{
+    if (atomic_load(&m->waited)) {
+        sched_yield();
+        return;
+    }
+    const double waited = tn_mpi_seconds() - since;
+    struct timespec t = {0, waited < 1e-3 ? 5000 : waited < 1e-2 ? 50000 : 200000};
+    if (waited < 5e-5) return;
+    nanosleep(&t, NULL);
+}
+
+#if defined(__GNUC__) &&                                                                                     \
+    !defined(__clang__) /* takes the address that MPICH has for no statuses for an array of none */
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+#endif
+/* Waits for n requests, up to the timeout: 0, or the index of one that is not done + 1, or -1. */
+static int await(mpi *m, int n, MPI_Request *r, double timeout)
+{
+    const double start = tn_mpi_seconds();
+    for (int done = 0;;) {
+        pthread_mutex_lock(&tn_mpi_caller);
+        int code = MPI_Testall(n, r, &done, MPI_STATUSES_IGNORE), late = -1;
+        const bool over = !done && tn_mpi_seconds() - start > timeout;
+        for (int i = 0, one = 0; over && !code && i < n; i++) {
+            code = MPI_Test(&r[i], &one, MPI_STATUS_IGNORE);
+            if (!one && late < 0) late = i;
+        }
+        pthread_mutex_unlock(&tn_mpi_caller);
+        if (code) return fail_mpi(m, "a rank cannot be reached", code);
+        if (done) return 0;
+        if (late >= 0) return late + 1;
+        pause_for(m, start);
+    }
+}
+
+/* A call that begins something, and its end. */
+static int finish(mpi *m, int code, MPI_Request *r)
+{
+    char why[TN_COMM_WHY];
+    pthread_mutex_unlock(&tn_mpi_caller);
+    if (code) return fail_mpi(m, "a rank cannot be reached", code);
+    const int left = await(m, 1, r, m->timeout);
+    if (left <= 0) return left;
+    snprintf(why, sizeof why, "a rank has fallen silent for %ld s (TENSOR_COMM_TIMEOUT)",
+             tn_mpi_limit(m->timeout));
+    return fail(m, why);
+}
+
+/* Which of the n elements from `from` on are whose. */
+static void divide(mpi *m, const job *j, size_t from, size_t n)
+{
+    const size_t ranks = (size_t)m->c.size, each = (n + ranks - 1) / ranks;
+    for (size_t r = 0; r < ranks; r++) {
+        size_t low = j->cut ? j->cut[r] : from + r * each, high = j->cut ? j->cut[r + 1] : low + each;
+        low = low < from ? 0 : low - from < n ? low - from : n;
+        high = high < from ? 0 : high - from < n ? high - from : n;
+        m->first[r] = (int)low;
+        m->count[r] = (int)(high - low);
+    }
+    for (int r = 0; r < m->c.size; r++) {
+        m->got[r] = m->count[m->c.rank];
+        m->at[r] = r * m->got[r];
+    }
+}
+
+/* This rank's piece of the mean goes to `out`. */
+static int add_pieces(mpi *m, bool wide, const void *in, void *out)
+{
+    const MPI_Datatype type = wide ? MPI_DOUBLE : MPI_FLOAT;
+    const size_t mine = (size_t)m->got[0], size = wide ? sizeof(double) : sizeof(float);
+    pthread_mutex_lock(&tn_mpi_caller);
+    const int code =
+        MPI_Ialltoallv(in, m->count, m->first, type, m->piece, m->got, m->at, type, m->world, m->request);
+    const int status = finish(m, code, m->request);
+    if (status) return status;
+    for (int r = 0; r < m->c.size; r++) m->from[r] = m->piece + (size_t)m->at[r] * size;
+    tn_mpi_add(out, NULL, m->from, mine, m->c.size, wide);
+    return 0;
+}
+
+/* Each rank's piece is in its place in `out`, and comes to all. */
+static int hand_out(mpi *m, MPI_Datatype type, void *out)
+{
+    pthread_mutex_lock(&tn_mpi_caller);
+    const int code =
+        MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out, m->count, m->first, type, m->world, m->request);
+    return finish(m, code, m->request);
+}
+
+/* A mean, or a scatter or gather: this rank's own piece then lies from cut[rank] on, at the beginning of
+ * `out` or `in`. */
+static int run_pieces(mpi *m, const job *j)
+{
+    const bool gather = j->kind == JOB_GATHER, mean = j->kind == JOB_MEAN;
+    const size_t size = gather ? 1 : j->wide ? sizeof(double) : sizeof(float);
+    int status = 0;
+    for (size_t from = 0; from < j->n && !status; from += CHUNK) {
+        const size_t n = j->n - from < CHUNK ? j->n - from : CHUNK;
+        const char *in = (const char *)j->in + (gather ? 0 : from * size);
+        char *out = (char *)j->out + (j->kind == JOB_SCATTER ? 0 : from * size);
+        divide(m, j, from, n);
+        const size_t own = (size_t)m->first[m->c.rank], mine = (size_t)m->count[m->c.rank],
+                     at = j->cut && mine ? from + own - j->cut[m->c.rank] : 0;
+        if (gather && mine) memcpy(out + own, in + at, mine);
+        if (!gather) status = add_pieces(m, j->wide, in, out + (mean ? own : at) * size);
+        if (!status && j->kind != JOB_SCATTER)
+            status = hand_out(m, gather ? MPI_BYTE : j->wide ? MPI_DOUBLE : MPI_FLOAT, out);
+    }
+    return status;
+}
+
+static int run_broadcast(mpi *m, const job *j)
+{
+    int status = 0;
+    for (size_t from = 0; from < j->n && !status; from += MOST_BYTES) {
+        const size_t n = j->n - from < MOST_BYTES ? j->n - from : MOST_BYTES;
+        pthread_mutex_lock(&tn_mpi_caller);
+        const int code = MPI_Ibcast((char *)j->out + from, (int)n, MPI_BYTE, 0, m->world, m->request);
+        status = finish(m, code, m->request);
+    }
+    return status;
+}
+
+/* To each other rank; requests 0 to n - 1, the own one none. */
+static int send_notes(mpi *m, const tn_comm_note *note)
+{
+    int code = 0;
+    for (int r = 0; r < m->c.size; r++) {
+        m->request[r] = MPI_REQUEST_NULL;
+        if (r != m->c.rank && !code)
+            code = MPI_Isend(note, TN_COMM_NOTE, MPI_BYTE, r, TAG, m->world, &m->request[r]);
+    }
+    return code;
+}
+
+/* Those whose note has not come by now. */
+static int name_silent(mpi *m, int rounds)
+{
+    char why[TN_COMM_WHY];
+    for (int r = 0; r < m->c.size; r++) {
+        m->count[r] = 0;
+        for (int k = 1; k <= rounds; k++)
+            m->count[r] = m->count[r] || m->request[k * m->c.size + r] != MPI_REQUEST_NULL;
+    }
+    tn_mpi_silent(why, m->count, m->c.size, m->timeout);
+    return fail(m, why);
+}
+
+static int run_exchange(mpi *m, job *j)
+{
+    const int n = m->c.size, rounds = m->owed + 1;
+    tn_comm_note *all = j->out;
+    MPI_Request *r = realloc(m->request, (size_t)((rounds + 1) * n) * sizeof *r);
+    if (!r) return fail(m, "no memory");
+    m->request = r;
+    tn_comm_note *heard = realloc(m->heard, (size_t)(rounds * n) * sizeof *heard);
+    if (!heard) return fail(m, "no memory");
+    m->heard = heard;
+    pthread_mutex_lock(&tn_mpi_caller);
+    int code = send_notes(m, &j->note);
+    for (int k = 0; k < rounds; k++)
+        for (int i = 0; i < n; i++) {
+            const int at = (k + 1) * n + i;
+            r[at] = MPI_REQUEST_NULL;
+            if (i != m->c.rank && !code)
+                code = MPI_Irecv(&heard[k * n + i], TN_COMM_NOTE, MPI_BYTE, i, TAG, m->world, &r[at]);
+        }
+    pthread_mutex_unlock(&tn_mpi_caller);
+    if (code) return fail_mpi(m, "a rank cannot be reached", code);
+    m->owed = 0;
+    const int left = await(m, (rounds + 1) * n, r, m->timeout);
+    if (left < 0) return left;
+    if (left) return name_silent(m, rounds);
+    memcpy(all, &heard[(rounds - 1) * n], (size_t)n * sizeof *all);
+    all[m->c.rank] = j->note;
+    return 0;
+}
+
+/* Small notes are on their way at once; one that is not goes with the process. */
+static int run_tell(mpi *m, job *j)
+{
+    tn_comm_note *kept = malloc(sizeof *kept);
+    if (!kept) return fail(m, "no memory");
+    *kept = j->note;
+    pthread_mutex_lock(&tn_mpi_caller);
+    const int code = send_notes(m, kept);
+    pthread_mutex_unlock(&tn_mpi_caller);
+    m->owed++;
+    if (code) return fail_mpi(m, "a rank cannot be reached", code);
+    if (!await(m, m->c.size, m->request, 1)) free(kept);
+    return 0;
+}
+
+static void run(mpi *m, job *j)
+{
+    switch (j->kind) {
+    case JOB_MEAN:
+    case JOB_SCATTER:
+    case JOB_GATHER:
+        run_pieces(m, j);
+        break;
+    case JOB_BROADCAST:
+        run_broadcast(m, j);
+        break;
+    case JOB_EXCHANGE:
+        run_exchange(m, j);
+        break;
+    case JOB_TELL:
+        run_tell(m, j);
+        break;
+    }
+}
+
+static void *work(void *arg)
+{
+    mpi *m = arg;
+    pthread_mutex_lock(&m->lock);
+    for (;;) {
+        while (!m->queue && !m->ending) pthread_cond_wait(&m->more, &m->lock);
+        job *j = m->queue;
+        if (!j) break;
+        pthread_mutex_unlock(&m->lock);
+        if (!m->failed) run(m, j);
+        pthread_mutex_lock(&m->lock);
+        m->queue = j->next;
+        if (!m->queue) m->last = &m->queue;
+        pthread_cond_signal(&m->less);
+        free(j);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* ---- the door ---- */
+
+static int wait_for_all(tn_comm *c)
+{
+    mpi *m = (mpi *)c;
+    pthread_mutex_lock(&m->lock);
+    atomic_store(&m->waited, true);
+    while (m->queue) pthread_cond_wait(&m->less, &m->lock);
+    atomic_store(&m->waited, false);
+    pthread_mutex_unlock(&m->lock);
+    if (m->failed) memcpy(c->why, m->trouble, sizeof c->why);
+    return m->failed ? -1 : 0;
+}
+
+static int begin(mpi *m, const job *what)
+{
+    const size_t cut = what->cut ? ((size_t)m->c.size + 1) * sizeof *what->cut : 0;
+    job *j = malloc(sizeof *j + cut);
+    if (!j) {
+        snprintf(m->c.why, sizeof m->c.why, "no memory");
+        return -1;
+    }
+    *j = *what;
+    if (cut) j->cut = memcpy(j + 1, what->cut, cut);
+    pthread_mutex_lock(&m->lock);
+    *m->last = j;
+    m->last = &j->next;
+    pthread_cond_signal(&m->more);
+    pthread_mutex_unlock(&m->lock);
+    return m->alone ? wait_for_all(&m->c) : 0;
+}
+
+static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
+{
+    return begin((mpi *)c, &(job){.kind = JOB_MEAN, .in = in, .out = out, .n = n, .wide = wide});
+}
+
+static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
+{
+    return begin((mpi *)c,
+                 &(job){.kind = JOB_SCATTER, .in = in, .out = out, .n = n, .wide = wide, .cut = cut});
+}
+
+static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
+{
+    return begin((mpi *)c, &(job){.kind = JOB_GATHER, .in = in, .out = out, .n = cut[c->size], .cut = cut});
+}
+
+static int broadcast(tn_comm *c, void *data, size_t bytes)
+{
+    return begin((mpi *)c, &(job){.kind = JOB_BROADCAST, .out = data, .n = bytes});
+}
+
+static int exchange(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all)
+{
+    const int status = begin((mpi *)c, &(job){.kind = JOB_EXCHANGE, .note = *mine, .out = all});
+    return status ? status : wait_for_all(c);
+}
+
+static void tell(tn_comm *c, const tn_comm_note *mine)
+{
+    if (!begin((mpi *)c, &(job){.kind = JOB_TELL, .note = *mine})) wait_for_all(c);
+}
+
+static void destroy(mpi *m)
+{
+    free(m->piece);
+    free(m->from);
+    free(m->count);
+    free(m->request);
+    free(m->heard);
+    free(m);
+}
+
+static void close_comm(tn_comm *c)
+{
+    mpi *m = (mpi *)c;
+    pthread_mutex_lock(&m->lock);
+    m->ending = true;
+    pthread_cond_signal(&m->more);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    pthread_mutex_destroy(&m->lock);
+    pthread_cond_destroy(&m->more);
+    pthread_cond_destroy(&m->less);
+    destroy(m);
+}
+
+static bool start_thread(mpi *m)
+{
+    sigset_t all, old;
+    sigfillset(&all); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->more, NULL);
+    pthread_cond_init(&m->less, NULL);
+    m->last = &m->queue;
+    const bool started = !pthread_create(&m->thread, NULL, work, m);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return started;
+}
+
+tn_comm *tn_messages_open(MPI_Comm world, double timeout, bool alone)
+{
+    mpi *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    MPI_Comm_rank(world, &m->c.rank);
+    MPI_Comm_size(world, &m->c.size);
+    const size_t ranks = (size_t)m->c.size;
+    m->world = world;
+    m->timeout = timeout;
+    m->alone = alone;
+    m->piece = malloc((CHUNK + 2 * ranks) * sizeof(double));
+    m->from = malloc(ranks * sizeof *m->from);
+    m->count = malloc(4 * ranks * sizeof *m->count);
+    m->request = malloc(ranks * sizeof *m->request);
+    m->c.mean = mean;
+    m->c.scatter = scatter;
+    m->c.gather = gather;
+    m->c.broadcast = broadcast;
+    m->c.wait = wait_for_all;
+    m->c.exchange = exchange;
+    m->c.tell = tell;
+    m->c.close = close_comm;
+    if (!m->piece || !m->from || !m->count || !m->request || !start_thread(m)) {
+        destroy(m);
+        return NULL;
+    }
+    m->first = m->count + ranks;
+    m->got = m->first + ranks;
+    m->at = m->got + ranks;
+    return &m->c;
+}
