@@ -167,6 +167,7 @@ TN_DEFINE(int, compare_with, s, (s, step, user, options), tn_session *s, tn_step
     if (!status) {
         status = all_rounds(&c, o->rounds ? o->rounds : USUAL, o->seconds > 0 ? o->seconds : 10);
         tn_set_mode(s, mode);
+        if (!status) status = run(&c, 1); /* reports then tell of a step in the program's own mode */
         if (!status) status = tn_load_with(s, path, NULL);
         unlink(path);
     }

@@ -51,9 +51,12 @@ static void losses(double *out, int at, tn_comparison *found)
         assert_int_equal(step(s, &m), 0);
         out[i] = m.loss;
         if (i != at) continue;
+        char plan[4096]; /* what is told of the last step, too, is as it was */
+        snprintf(plan, sizeof(plan), "%s", tn_plan_text(s));
         assert_int_equal(tn_compare(s, step, &m, .rounds = 7, .seconds = 1e-6, .out = quiet, .result = found),
                          0);
         assert_int_equal(tn_get_mode(s), TN_FUSED);
+        assert_string_equal(tn_plan_text(s), plan);
         rewind(quiet);
         assert_non_null(fgets(line, sizeof(line), quiet));
         double faster, low, high, before, after;
@@ -91,6 +94,7 @@ static void modes_take_turns(void **state)
 {
     (void)state;
     double one[STEPS], both[STEPS];
+    char plan[2][8192] = {"", ""};
     losses(one, -1, NULL);
     tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 7);
     model m = open_model(s);
@@ -101,6 +105,12 @@ static void modes_take_turns(void **state)
         assert_int_equal(tn_ndim(outside), -1);
         both[i] = m.loss;
         assert_true(fabs(both[i] - one[i]) < 1e-4);
+        /* A step is told as one of its own mode, and at once. */
+        assert_int_equal(tn_set_mode(s, TN_FUSED), 0);
+        const bool eager = i == 1 || i == 4;
+        if (i == 0 || eager) snprintf(plan[eager], sizeof(plan[eager]), "%s", tn_plan_text(s));
+        assert_string_equal(tn_plan_text(s), plan[eager]);
+        assert_true(!strstr(plan[eager], "segment") && (strcmp(plan[0], plan[1]) || !i));
     }
     tn_step_begin(s);
     assert_int_equal(tn_set_mode(s, TN_EAGER), TN_E_STATE);

@@ -37,6 +37,7 @@ static void put_simplified(const tn_view *v, const char *before, tn_growing *t)
 
 static void put_plan(tn_session *s, const tn_view *v, tn_growing *t)
 {
+    (void)s;
     if (!v->log) return;
     tn_put(t, "step: %d kernels, %.2f MB moved, %.2f MB arena (naive %.2f, least %.2f)\n", v->total.kernels,
            mb(v->total.bytes), (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6,
@@ -45,7 +46,7 @@ static void put_plan(tn_session *s, const tn_view *v, tn_growing *t)
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
         const tn_run_log *run = &v->log->run[l->segment];
-        if (s->mode == TN_FUSED && v->log->n > 1 && (!i || l[-1].segment != l->segment)) {
+        if (v->log->fused && v->log->n > 1 && (!i || l[-1].segment != l->segment)) {
             tn_put(t, "segment %d of %d: %s", l->segment + 1, v->log->n, run->ender);
             tn_put(t, run->what[0] ? " of %s\n" : "%s\n", run->what);
         }
@@ -135,12 +136,12 @@ void tn_view_copies(tn_session *s, tn_view *v)
 
 /* ---- at length ---- */
 
-static void put_session(tn_session *s, tn_growing *t)
+static void put_session(tn_session *s, const tn_view *v, tn_growing *t)
 {
     tn_stats a = {.size = sizeof a};
     tn_get_stats(s, &a);
     tn_put(t, "device %s, %d threads, %s mode, profile %s\n", s->device->name, s->device->threads,
-           s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
+           tn_view_mode(s, v), tn_profile_name(s));
     tn_put(
         t,
         "%llu steps, %llu operators' nodes; %llu kernels and %llu library calls moved %.3f GB; %llu copies, "
@@ -263,7 +264,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
 
 void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
 {
-    put_session(s, t);
+    put_session(s, v, t);
     if (!v->log) {
         tn_put(t, "no step has run a plan\n");
         return;

@@ -291,7 +291,7 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
            "<title>libtensor: a step</title>\n<style>%s</style>\n",
            style);
     tn_put(t, "<h1>A step of libtensor %s</h1>\n<p>%s, %d threads, %s mode, profile %s", tn_version(),
-           s->device->name, s->device->threads, s->mode == TN_EAGER ? "eager" : "fused", tn_profile_name(s));
+           s->device->name, s->device->threads, tn_view_mode(s, v), tn_profile_name(s));
     if (!v->log) {
         tn_put(t, ". No step has run a plan.</p></html>\n");
         return;

@@ -125,7 +125,7 @@ void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t)
     tn_put(t, "{");
     put_member(t, "version", tn_version());
     put_member(t, "device", s->device->name);
-    put_member(t, "mode", s->mode == TN_EAGER ? "eager" : "fused");
+    put_member(t, "mode", tn_view_mode(s, v));
     put_member(t, "profile", tn_profile_name(s));
     tn_put(t, "\"threads\":%d", s->device->threads);
     if (v->log) {

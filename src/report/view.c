@@ -146,7 +146,7 @@ static void put_layers(tn_growing *t, const tn_launch *l)
     }
 }
 
-static void make_launches(const tn_session *s, tn_making *m)
+static void make_launches(tn_making *m)
 {
     const tn_step_log *log = m->v->log;
     for (int r = 0; r < log->n; r++) {
@@ -170,7 +170,7 @@ static void make_launches(const tn_session *s, tn_making *m)
                       m->trait[r][tn_launch_node(l, k)] & TN_TRAIT_REPEATED;
             l->repeated = l->again ? l[-1].repeated : all;
             if (run->kernel) l->ms = (run->kernel[2 * i + 1] - run->kernel[2 * i]) * 1e3;
-            if (s->mode == TN_FUSED)
+            if (log->fused)
                 tn_eager_count(m, l, &eager);
             else
                 l->before = 1, l->bytes_before = l->of->bytes;
@@ -291,6 +291,11 @@ void tn_view_add_up(tn_view *v)
     }
 }
 
+const char *tn_view_mode(const tn_session *s, const tn_view *v)
+{
+    return (v->log ? v->log->fused : s->mode == TN_FUSED) ? "fused" : "eager";
+}
+
 const char *tn_view_which(const tn_view *v)
 {
     if (!v->log->backward) return "the last";
@@ -323,14 +328,14 @@ int tn_view_make(tn_session *s, tn_view *v)
     m.trait = tn_view_take(&m, (size_t)v->log->n, sizeof *m.trait);
     m.how = tn_view_take(&m, (size_t)v->log->n, sizeof *m.how);
     tn_view_parts(&m, (size_t)values);
-    if (!m.failed) make_launches(s, &m);
+    if (!m.failed) make_launches(&m);
     if (!m.failed) make_rows(&m);
     for (int r = 0; r < v->log->n && !m.failed; r++) {
         tn_view_ledger(&m, r);
-        if (s->mode == TN_FUSED) tn_view_boundaries(&m, r);
+        if (v->log->fused) tn_view_boundaries(&m, r);
     }
-    if (!m.failed && s->mode == TN_FUSED) tn_view_breaks(&m);
-    if (!m.failed && s->mode == TN_FUSED) tn_view_unread(&m);
+    if (!m.failed && v->log->fused) tn_view_breaks(&m);
+    if (!m.failed && v->log->fused) tn_view_unread(&m);
     if (m.failed) {
         tn_view_free(v);
         return TN_E_NOMEM;

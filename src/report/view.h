@@ -84,6 +84,8 @@ typedef struct tn_view {
 /* 0 or TN_E_NOMEM; TN_E_STATE: no step has run. Free with tn_view_free. */
 int tn_view_make(tn_session *s, tn_view *v);
 void tn_view_free(tn_view *v);
+const char *tn_view_mode(const tn_session *s,
+                         const tn_view *v);  /* "fused" or "eager": the step's; none: the session's */
 const char *tn_view_which(const tn_view *v); /* of the session's steps it is: "the last that trained" */
 void tn_view_add_up(tn_view *v);             /* the totals, of the launches */
 /* Fills the times of copies, where launches were timed: measures those that the session has not measured yet.

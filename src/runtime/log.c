@@ -145,6 +145,7 @@ void tn_step_log_begin(tn_session *s)
     x->looks.required = NULL;
     x->require_open = false;
     memset(x->origin, 0, sizeof x->origin);
+    x->now.fused = s->mode == TN_FUSED;
     x->now.start = tn_clock();
     x->now.number = s->stats.steps + 1;
 }
@@ -163,6 +164,7 @@ static bool is_unusual(tn_explain_state *x)
     enum { FEW = 4, MANY = 8 };
     const tn_step_log *told = x->usual.n ? &x->usual : &x->trained;
     bool same = told->n == x->now.n;
+    if (told->fused != x->now.fused) x->alike = 0; /* the program has set another mode */
     for (int i = 0; i < told->n && same; i++) same = told->run[i].plan == x->now.run[i].plan;
     if (!same && x->alike >= FEW && --x->alike >= FEW) return true;
     x->alike = !same ? 1 : x->alike < MANY ? x->alike + 1 : MANY;

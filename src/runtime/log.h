@@ -72,7 +72,7 @@ typedef struct tn_run_log {
 typedef struct tn_step_log {
     int n, cap;
     tn_run_log *run;
-    bool backward;
+    bool backward, fused; /* fused: the session's mode as the step began */
     uint64_t number;
     double start, end;
 } tn_step_log;
