@@ -142,7 +142,7 @@ refusals() {
         refused 2 "no 'w'" convert "$tmp/a.safetensors" "$tmp/o.safetensors" --layout pytorch --flatten w:1x1x3 &&
         refused 2 'says which layout' convert "$tmp/a.safetensors" "$tmp/o/" --layout pytorch &&
         refused 2 'ends in none of' convert "$tmp/a.safetensors" "$tmp/o.bin" &&
-        refused 2 'cannot be started' explain "$tmp/missing" && refused 2 'told of no step' explain true &&
+        refused 2 'cannot be started' explain "$tmp/missing" && (cd "$tmp" && ln -s /bin/true there-is && tensor=$here/$tensor refused 2 '(./there-is can)' explain there-is) && refused 2 'told of no step' explain true &&
         refused 7 'no luck' explain sh -c 'echo no luck >&2; exit 7' && refused 64 'ends in' report step.pdf true
 }
 check_with CJSON refusals refusals

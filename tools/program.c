@@ -21,7 +21,11 @@ static int run(char **program, const char *report)
     if (!pid) {
         setenv("TENSOR_REPORT", report, 1);
         execvp(program[0], program);
-        tool_say("%s cannot be started: %s", program[0], strerror(errno));
+        const char *why = strerror(errno);
+        if (!strchr(program[0], '/') && !access(program[0], X_OK)) /* here, where execvp does not look */
+            tool_say("%s cannot be started: %s (./%s can)", program[0], why, program[0]);
+        else
+            tool_say("%s cannot be started: %s", program[0], why);
         _exit(127);
     }
     if (pid < 0) return tool_say("no process for %s: %s", program[0], strerror(errno));
