@@ -26,9 +26,9 @@ typedef struct tn_walk_options {
 
 int tn_walk(tn_tensor *loss, const tn_walk_options *options);
 
-/* again.c: nodes that make again the values of `last` and of what its checkpoint recorded before it, found at
- * node->again. False on error, which is reported. */
-bool tn_again(tn_graph *g, const tn_tensor *last);
+/* again.c: n as its gradient shall read it, with its operands: what is not kept of these is made again. NULL
+ * on error, which is reported. */
+tn_tensor *tn_read_again(tn_graph *g, tn_tensor *n);
 
 /* rules.c: gradients of n's inputs that require one, from g, the gradient of n. gin[i] stays NULL where there
  * is none. False on error, which is reported. */

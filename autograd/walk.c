@@ -306,10 +306,9 @@ static bool visit(walk *w, tn_tensor *n)
     }
     n->flags |= TN_F_WALKED;
     n->walked = w->g->n_nodes;
-    const bool afresh = n->region && !w->o->run && !w->o->keep;
-    bool ok = !afresh || n->again || tn_again(w->g, n);
-    tn_tensor *v = afresh && n->again ? n->again : n; /* the values that the gradient reads */
-    ok = ok && (v->rule ? v->rule->fn(v->rule, g, gin) : tn_backward_of(v, g, gin));
+    tn_tensor *v =
+        w->o->run || w->o->keep ? n : tn_read_again(w->g, n); /* the values that the gradient reads */
+    bool ok = v && (v->rule ? v->rule->fn(v->rule, g, gin) : tn_backward_of(v, g, gin));
     for (int i = 0; ok && i < edge_count(n); i++) {
         tn_tensor *x = edge(n, i);
         if (x) ok = contribute(w, x, gin[i]) && crossed(w, x);

@@ -173,6 +173,47 @@ TEST(within_a_budget)
         }
 }
 
+/* What products read of norms, activations and dropouts is made again for backward, where it comes of what
+ * other gradients read: by the kernels that make those gradients, to the same bits as where it was kept,
+ * which a flush before backward has it be. */
+TEST(made_again_by_itself)
+{
+    double arena[2];
+    uint64_t bits[2] = {0, 0};
+    for (int kept = 0; kept < 2; kept++) {
+        tn_session *s =
+            tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .threads = 2, .log = quiet);
+        tn_linear *a = tn_linear_new(s, "a", 96, 256), *b = tn_linear_new(s, "b", 256, 96);
+        tn_norm *n = tn_layer_norm_new(s, "n", 96);
+        tn_conv *c = tn_conv2d_new(s, "c", 3, 8, 3, .pad = 1), *d = tn_conv2d_new(s, "d", 8, 4, 3, .pad = 1);
+        tn_norm *e = tn_batch_norm_new(s, "e", 8);
+        tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = 1e-2);
+        for (int step = 0; step < STEPS; step++) {
+            tn_step_begin(s);
+            tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(192, 96)),
+                      *image = tn_randn(s, TN_F32, TN_SHAPE(4, 16, 16, 3));
+            tn_tensor *h = tn_linear_forward(a, tn_norm_forward(n, x));
+            tn_tensor *y = tn_linear_forward(b, tn_dropout(tn_gelu(h), .2));
+            tn_tensor *z = tn_conv2d_forward(d, tn_relu(tn_norm_forward(e, tn_conv2d_forward(c, image))));
+            tn_tensor *l =
+                tn_add(tn_mean(tn_square(tn_add(x, y)), TN_ALL, false), tn_mean(tn_square(z), TN_ALL, false));
+            if (kept) tn_flush(s);
+            tn_backward(l);
+            tn_optim_step(opt);
+            bits[kept] = bits[kept] * 31 + bits_of(tn_item(l));
+            tn_step_end(s);
+        }
+        const char *plan = tn_plan_text(s);
+        const int again = strstr(plan, "gelu again + dropout again + dropout' + gelu'") &&
+                          strstr(plan, "relu again + relu' + batch_norm'");
+        if (again == kept)
+            fail_msg("%s:\n%s", kept ? "kept, and made again" : "not made again beside the gradient", plan);
+        assert_int_equal(sscanf(strstr(plan, "moved, "), "moved, %lf MB arena", &arena[kept]), 1);
+        close_clean(s);
+    }
+    assert_true(bits[0] == bits[1] || subject_device() == TN_CUDA);
+}
+
 /* What is computed again is told with who needs it and what it costs, and what became of a budget. */
 TEST(told)
 {

@@ -153,6 +153,7 @@ struct tn_storage {
 };
 
 enum { TN_NODE_ALIGN = 256 };
+
 enum {
     TN_F_REQUIRES_GRAD = 1,
     TN_F_PERSISTENT = 2, /* lives outside the step: leaves, parameters, buffers, kept tensors */
@@ -189,6 +190,12 @@ typedef enum tn_was {
     TN_WAS_OUTSIDE,   /* made by an operator outside a step, until the next one began */
     TN_WAS_PERSISTENT /* freed, or taken over */
 } tn_was;
+
+/* What is not kept for gradients, which make it again (autograd/again.c), has a region: between
+ * tn_checkpoint_begin and its end the how-manieth of the step, and in what the runtime chooses this bit, and
+ * what tells parts apart. In TN_REGION_AGAIN each value is by itself. 0: kept where a gradient reads it. */
+#define TN_REGION_CHOSEN (1u << 31)
+#define TN_REGION_AGAIN  UINT32_MAX
 
 struct tn_tensor {
     uint32_t generation;
@@ -230,9 +237,8 @@ struct tn_tensor {
     tn_tensor *views; /* the newest view of its memory that the user has got; TN_F_LISTED: the next one */
     uint32_t read;    /* by something that needs a gradient, where it is graph->reads */
     tn_tensor *place; /* write the value into this persistent tensor's buffer (gradient slab, tn_keep) */
-    uint32_t
-        region; /* recorded between tn_checkpoint_begin and its end: the how-manieth of the step; 0: not */
-    tn_tensor *again; /* of such a node: the one that gradients read instead */
+    uint32_t region;  /* TN_REGION_ */
+    tn_tensor *again; /* of a node in one: the one that gradients read instead */
     const char *name;
     int64_t slot; /* scratch: position in the plan being built */
 };

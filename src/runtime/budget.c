@@ -17,19 +17,13 @@
  * too, unless what cannot be made by a look at other values is more already.
  *
  * Start with tn_budget_choose. */
-#include "log.h"
+#include "wanted.h"
 
 #include <string.h>
 
 enum { MOST_PARTS = 32, TRIES = 6 };
-#define OURS (1u << 31) /* numbers of regions made here: that, and the first node's id */
 
 typedef struct tn_budget tn_budget;
-
-typedef struct value {
-    int64_t bytes;  /* that backward reads of it, or 0 */
-    uint32_t until; /* the last of forward that reads it */
-} value;
 
 typedef struct parts {
     int n;
@@ -38,69 +32,36 @@ typedef struct parts {
 } parts;
 
 typedef struct choosing {
+    const tn_wanted *of;
     tn_graph *g;
-    uint32_t end;               /* of forward */
-    value *v;                   /* of each node */
+    uint32_t end, *until;       /* of forward; of each node: the last of forward that reads it */
     int64_t *across, all, dear; /* bytes that a cut ahead of each node is crossed by; of all weights; of those
                                    that no elementwise operator makes */
 } choosing;
 
-static bool is_free(const tn_tensor *n)
-{
-    return !n->region && !(n->flags & (TN_F_DONE | TN_F_WALKED)) && !tn_has_value(n);
-}
-
-static void want(choosing *w, const tn_tensor *x)
-{
-    const tn_tensor *b = x ? x->base : NULL;
-    if (!b || b->id >= w->end || w->g->nodes[b->id] != b || !is_free(b) || tn_is_number(b)) return;
-    w->v[b->id].bytes = tn_node_numel(b) * (int64_t)tn_dtype_size(b->dtype);
-}
-
-/* What n's gradient reads: of a composite with a rule the rule's arguments and what it saves. */
-static void want_for(choosing *w, const tn_tensor *n)
-{
-    if (!(n->flags & TN_F_REQUIRES_GRAD)) return;
-    for (int i = 0; n->rule && i < TN_MAX_ARGS; i++) {
-        if (i < n->rule->n_args) want(w, n->rule->args[i]);
-        want(w, n->rule->saved[i]);
-    }
-    for (int i = 0; n->rule && i < n->rule->n_list; i++) want(w, n->rule->list[i]);
-    if (n->rule || n->inside) return;
-    const unsigned needs = tn_op_needs(n->op);
-    for (int i = 0; i < n->n_in && i < 3; i++)
-        if (needs >> i & 1) want(w, n->in[i]);
-    if (needs & TN_NEEDS_OUT) want(w, n);
-}
-
 static bool weigh(choosing *w)
 {
-    w->v = tn_calloc(w->end + 1, sizeof *w->v);
+    w->until = tn_calloc(w->end + 1, sizeof *w->until);
     w->across = tn_calloc(w->end + 2, sizeof *w->across);
-    if (!w->v || !w->across) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
-    for (uint32_t i = 0; i < w->end; i++) { /* of a step before, whose backward is recorded anew */
-        tn_tensor *n = w->g->nodes[i];
-        if (n->region & OURS && !(n->flags & TN_F_WALKED)) n->region = 0;
-    }
+    if (!w->until || !w->across) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
     for (uint32_t i = 0; i < w->end; i++) {
         const tn_tensor *n = w->g->nodes[i];
-        want_for(w, n);
         for (int k = 0; k < n->n_in; k++) {
             const tn_tensor *b = n->in[k]->base;
-            if (b->id < i && w->g->nodes[b->id] == b) w->v[b->id].until = i;
+            if (b->id < i && w->g->nodes[b->id] == b) w->until[b->id] = i;
         }
     }
     for (uint32_t i = 0; i < w->end; i++) {
         const tn_tensor *n = w->g->nodes[i];
-        w->all += w->v[i].bytes;
         const tn_kind kind = tn_kind_of(n);
-        if (kind != TN_KIND_ELTWISE && kind != TN_KIND_CAST) w->dear += w->v[i].bytes;
-        if (w->v[i].until <= i || tn_is_number(n) || !is_free(n)) continue;
+        if (kind != TN_KIND_ELTWISE && kind != TN_KIND_CAST) w->dear += w->of->bytes[i];
+        if (w->until[i] <= i || tn_is_number(n) || !tn_is_open(n)) continue;
         const int64_t bytes = tn_node_numel(n) * (int64_t)tn_dtype_size(n->dtype);
         w->across[i + 1] += bytes;
-        w->across[w->v[i].until + 1] -= bytes;
+        w->across[w->until[i] + 1] -= bytes;
     }
     for (uint32_t i = 1; i <= w->end; i++) w->across[i] += w->across[i - 1];
+    w->all = tn_wanted_sum(w->of);
     return true;
 }
 
@@ -117,7 +78,7 @@ static void cut(const choosing *w, int n, parts *p)
     p->n = 0;
     for (uint32_t i = 1; i <= w->end && p->n < n; i++) {
         const int64_t share = w->all / n;
-        weight += w->v[i - 1].bytes;
+        weight += w->of->bytes[i - 1];
         const bool last = i == w->end;
         if (!last && !can_cut(w, i)) continue;
         if (last || (2 * weight > share && (best <= first || w->across[i] <= w->across[best]))) {
@@ -139,7 +100,7 @@ static void cut(const choosing *w, int n, parts *p)
         const tn_tensor *b = w->g->nodes[i];
         if (i >= p->end[k]) p->crossing[++k] = 0;
         if (!i) p->crossing[0] = 0;
-        if (w->v[i].until >= p->end[k] && is_free(b) && !tn_is_number(b) && b->base == b)
+        if (w->until[i] >= p->end[k] && tn_is_open(b) && !tn_is_number(b) && b->base == b)
             p->crossing[k] += tn_node_numel(b) * (int64_t)tn_dtype_size(b->dtype);
     }
 }
@@ -156,7 +117,7 @@ static int64_t alive(const parts *p, int k)
     return kept + (rest > largest ? rest : largest);
 }
 
-/* tn_again goes back over neighbours of one number: what is left out parts them. */
+/* Neighbours of one number are made again at once: what is left out parts them. */
 static void make_regions(const choosing *w, const parts *p, int k)
 {
     uint32_t open = 0;
@@ -164,35 +125,38 @@ static void make_regions(const choosing *w, const parts *p, int k)
         tn_tensor *n = w->g->nodes[i];
         if (i == p->end[part]) part++, open = 0;
         if (part == (uint32_t)k) break;
+        if (n->region == TN_REGION_AGAIN) n->region = 0; /* as one of its part, not by itself */
         const bool leaf = tn_kind_of(n) == TN_KIND_LEAF && !n->region;
-        open = !leaf && !is_free(n) ? 0 : open ? open : OURS | i;
+        open = !leaf && !tn_is_open(n) ? 0 : open ? open : TN_REGION_CHOSEN | i;
         if (open) n->region = open;
     }
 }
 
-bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
+/* What the values may come to as they are counted here. */
+static double most_bytes(const tn_budget *b)
+{
+    return (double)b->bytes / (b->ratio > 0 ? b->ratio : 1);
+}
+
+static bool choose_parts(tn_session *s, const tn_wanted *of)
 {
     tn_budget *b = &s->budget;
-    choosing w = {.g = &s->graph, .end = loss->base->id + 1};
-    if (!b->bytes || !tn_deferred(s) || !s->in_step) return true;
-    if (!weigh(&w)) {
-        tn_free_mem(w.v);
-        tn_free_mem(w.across);
-        return false;
-    }
-    const double most = (double)b->bytes / (b->ratio > 0 ? b->ratio : 1);
+    choosing w = {.of = of, .g = of->g, .end = of->end};
+    const bool ok = weigh(&w);
+    const double most = most_bytes(b);
     parts p = {0}, best = {0};
     int best_n = 0, best_k = 0;
     double best_cost = 0;
     int64_t least = w.all;
     const bool settled = b->state == TN_BUDGET_SETTLED, without = b->state == TN_BUDGET_WITHOUT;
-    if (settled && b->best.cut) {
+    if (ok && settled && b->best.cut) {
         cut(&w, b->best.cut, &best);
         best_n = b->best.cut;
         best_k = b->best.again < best.n ? b->best.again : best.n;
         least = alive(&best, best_k);
     }
-    for (int n = 2; n <= MOST_PARTS && (double)w.all > most && !settled && !without; n += n < 8 ? 1 : n / 4) {
+    for (int n = 2; n <= MOST_PARTS && (double)w.all > most && ok && !settled && !without;
+         n += n < 8 ? 1 : n / 4) {
         cut(&w, n, &p);
         double cost = 0;
         for (int k = 1; k <= p.n; k++) {
@@ -216,9 +180,23 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
     b->again = best_k;
     b->at_least = (double)least > most;
     if (best_k) make_regions(&w, &best, best_k);
-    tn_free_mem(w.v);
+    tn_free_mem(w.until);
     tn_free_mem(w.across);
-    return true;
+    return ok;
+}
+
+bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
+{
+    tn_wanted of = {.bytes = NULL};
+    if (!tn_deferred(s) || !s->in_step) return true;
+    bool ok = tn_wanted_open(&of, s, loss) && tn_rematerialize(&of, false);
+    if (ok && s->budget.bytes) {
+        const bool over = (double)tn_wanted_sum(&of) > most_bytes(&s->budget);
+        if (over && s->budget.ratio > 0) ok = tn_rematerialize(&of, true);
+        ok = ok && choose_parts(s, &of);
+    }
+    tn_wanted_close(&of);
+    return ok;
 }
 
 /* How near the estimate came. */

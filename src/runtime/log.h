@@ -180,8 +180,8 @@ void tn_step_log_end(tn_session *s);
 const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell about */
 
 /* ---- budget.c ---- */
-/* As a backward of `loss` is about to be recorded: what of forward is made again for it, so that the step
- * stays within its budget. False: no memory, which has been said. */
+/* As a backward of `loss` is about to be recorded: what of forward is made again for it, as that costs nothing
+ * (rematerialize.c) or the step shall stay within its budget. False: no memory, which has been said. */
 bool tn_budget_choose(tn_session *s, const tn_tensor *loss);
 /* As a step ends. */
 void tn_budget_learn(tn_session *s);

@@ -18,6 +18,7 @@
 /* Marks those of n's operands, and n itself, that a derived backward will read. */
 static void mark_wanted(tn_tensor *n)
 {
+    if (n->region == TN_REGION_AGAIN) return;     /* what it is made of is kept for others */
     if (n->region && !(n->flags & TN_F_WALKED)) { /* will be computed again from what comes from outside */
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i]->region != n->region) n->in[i]->base->flags |= TN_F_WANTED;

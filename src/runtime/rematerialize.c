@@ -1,0 +1,152 @@
+/* rematerialize.c - values of forward that gradients make again from what is kept for them anyway.
+ *
+ *   h = gelu(x @ v)           gelu's gradient reads x @ v, and the weight's that of w reads h
+ *   y = h @ w
+ *
+ * From x @ v, in memory in any case, h can be made in backward by the kernel that makes gelu's gradient:
+ * one more value written there, and h is not in memory between its two uses. The same holds of what norms,
+ * activations, dropout and sums of them hand to a product or a convolution: of two values for each layer
+ * that forward would keep, one is left. What a kernel of the fuser's reads needs no choice here
+ * (fuser/group/recompute.c): this is for values that a library, or a product's own kernel, reads from memory.
+ *
+ * An elementwise value is made again where all large values that it comes from, SOURCES at most, are kept for
+ * other gradients, where that is little arithmetic, and where what reads it computes much for each of its
+ * elements: products and convolutions then take so long that one more write beside them does not count.
+ * How gradients come to read the second value is autograd/again.c's matter. Start with tn_rematerialize.
+ * (The idea: Chen, Xu, Zhang, Guestrin, Training Deep Nets with Sublinear Memory Cost, 2016, section 4.)
+ */
+#include "wanted.h"
+
+enum {
+    SOURCES = 2,
+    MOST_NODES = 24,  /* of a value and what lies between it and its sources */
+    MOST_WORK = 128,  /* of these, in instructions for an element */
+    FEWEST = 1 << 12, /* elements */
+    SMALL = 4,        /* of which the fourth part is no large value beside it */
+    PRODUCT = 64,     /* operations for each element, in a product that reads it */
+    SHARE = 6         /* of all that gradients read, at least the sixth part is spared, or nothing */
+};
+
+enum { KEPT = 1, READ = 2, AGAIN = 4 };
+
+/* Of what a value is made. */
+typedef struct origin {
+    int64_t size;
+    const tn_tensor *source[SOURCES];
+    int n_source, nodes;
+    double work;
+} origin;
+
+static bool is_elementwise(const tn_tensor *n)
+{
+    const tn_kind k = tn_kind_of(n);
+    return k == TN_KIND_ELTWISE || k == TN_KIND_CAST || k == TN_KIND_IOTA || k == TN_KIND_RANDOM;
+}
+
+/* Returns true where making x again computes the node, rather than reads it. */
+static bool is_made(const tn_wanted *w, const uint8_t *how, const tn_tensor *n)
+{
+    return tn_wanted_has(w, n) && tn_is_open(n) && is_elementwise(n) && !(how[n->id] & KEPT);
+}
+
+static bool comes_of(const tn_wanted *w, const uint8_t *how, const tn_tensor *x, origin *o)
+{
+    const tn_tensor *b = x->base;
+    if (tn_is_number(b)) return true;
+    if (is_made(w, how, b)) {
+        o->work += tn_op_get(b->op)->work;
+        if (++o->nodes > MOST_NODES || o->work > MOST_WORK) return false;
+        for (int i = 0; i < b->n_in; i++)
+            if (!comes_of(w, how, b->in[i], o)) return false;
+        return true;
+    }
+    if (tn_node_numel(b) * SMALL < o->size) return true;
+    for (int i = 0; i < o->n_source; i++)
+        if (o->source[i] == b) return true;
+    if (o->n_source == SOURCES || (tn_wanted_has(w, b) && tn_is_open(b) && !w->bytes[b->id])) return false;
+    o->source[o->n_source++] = b;
+    return true;
+}
+
+/* Operations that n, a product, does with each element of its operand k, at least; 0: it is none. */
+static double intensity(const tn_tensor *n, int k)
+{
+    const tn_kind kind = tn_kind_of(n);
+    const int64_t x = tn_node_numel(n->in[k]), y = tn_node_numel(n);
+    if ((kind != TN_KIND_GEMM && kind != TN_KIND_CONV && kind != TN_KIND_ATTENTION) || !x) return 0;
+    if (kind == TN_KIND_CONV) { /* window and channels of each filter, at as many places as the smaller has */
+        const tn_tensor *w = n->in[1];
+        return k || !w->shape[0]
+                   ? 0
+                   : 2.0 * (double)(y < x ? y : x) / (double)x * (double)(tn_node_numel(w) / w->shape[0]);
+    }
+    const tn_tensor *other = n->in[!k];
+    const int last = other->ndim - 1;
+    return 2.0 * (double)other->shape[kind == TN_KIND_GEMM && !k ? last : last - 1];
+}
+
+/* Notes which values a product reads that takes long enough. */
+static void note_readers(const tn_wanted *w, uint8_t *how, bool all)
+{
+    for (uint32_t i = 0; i < w->end; i++) {
+        const tn_tensor *n = w->g->nodes[i];
+        for (int k = 0; k < n->n_in && k < 2; k++) {
+            const double work = intensity(n, k);
+            if (work >= PRODUCT || (all && work > 0))
+                how[n->in[k]->base->id] |= tn_wanted_has(w, n->in[k]->base) ? READ : 0;
+        }
+    }
+}
+
+/* Returns true where it changes what a step takes: less than a share of all that gradients read is left
+ * alone. */
+static bool is_worth(const tn_wanted *w, const uint8_t *how)
+{
+    int64_t all = 0, again = 0;
+    for (uint32_t i = 0; i < w->end; i++) {
+        all += w->bytes[i];
+        again += how[i] & AGAIN ? w->bytes[i] : 0;
+    }
+    return again * SHARE >= all && again;
+}
+
+/* Marks what is made again, with what it is made of up to its sources, and views of that. */
+static void mark(tn_wanted *w, uint8_t *how)
+{
+    for (uint32_t i = w->end; i-- > 0;) {
+        tn_tensor *n = w->g->nodes[i];
+        if (!(how[i] & AGAIN)) continue;
+        n->region = TN_REGION_AGAIN;
+        w->bytes[i] = 0;
+        for (int k = 0; k < n->n_in; k++) {
+            const tn_tensor *b = n->in[k]->base;
+            if (!tn_is_number(b) && is_made(w, how, b) && tn_kind_of(b) != TN_KIND_RANDOM)
+                how[b->id] |= AGAIN;
+        }
+    }
+    for (uint32_t i = 0; i < w->end; i++) {
+        tn_tensor *n = w->g->nodes[i];
+        if (n->base != n && !n->region && n->base->region == TN_REGION_AGAIN) n->region = TN_REGION_AGAIN;
+    }
+}
+
+bool tn_rematerialize(tn_wanted *w, bool all)
+{
+    uint8_t *how = tn_calloc(w->end + 1, sizeof *how); /* of each node */
+    if (!how) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
+    note_readers(w, how, all);
+    for (uint32_t i = 0; i < w->end; i++) {
+        const tn_tensor *n = w->g->nodes[i];
+        if (n->base != n || !is_elementwise(n) || !tn_is_open(n) || !w->bytes[i]) continue;
+        origin o = {.size = tn_node_numel(n), .work = tn_op_get(n->op)->work};
+        bool can = o.size >= FEWEST;
+        for (int k = 0; k < n->n_in && can; k++) can = comes_of(w, how, n->in[k], &o);
+        if (!can || !o.n_source)
+            how[i] |= KEPT;
+        else if (how[i] & READ)
+            how[i] |= AGAIN;
+    }
+    if (all || is_worth(w, how)) mark(w, how);
+    tn_free_mem(how);
+    return true;
+}

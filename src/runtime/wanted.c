@@ -1,0 +1,50 @@
+/* wanted.c - see wanted.h. */
+#include "wanted.h"
+
+static void want(tn_wanted *w, const tn_tensor *x)
+{
+    const tn_tensor *b = x ? x->base : NULL;
+    if (!b || !tn_wanted_has(w, b) || !tn_is_open(b) || tn_is_number(b)) return;
+    w->bytes[b->id] = tn_node_numel(b) * (int64_t)tn_dtype_size(b->dtype);
+}
+
+/* What n's gradient reads: of a composite with a rule the rule's arguments and what it saves. */
+static void want_for(tn_wanted *w, const tn_tensor *n)
+{
+    if (!(n->flags & TN_F_REQUIRES_GRAD)) return;
+    for (int i = 0; n->rule && i < TN_MAX_ARGS; i++) {
+        if (i < n->rule->n_args) want(w, n->rule->args[i]);
+        want(w, n->rule->saved[i]);
+    }
+    for (int i = 0; n->rule && i < n->rule->n_list; i++) want(w, n->rule->list[i]);
+    if (n->rule || n->inside) return;
+    const unsigned needs = tn_op_needs(n->op);
+    for (int i = 0; i < n->n_in && i < 3; i++)
+        if (needs >> i & 1) want(w, n->in[i]);
+    if (needs & TN_NEEDS_OUT) want(w, n);
+}
+
+bool tn_wanted_open(tn_wanted *w, tn_session *s, const tn_tensor *loss)
+{
+    *w = (tn_wanted){.g = &s->graph, .end = loss->base->id + 1};
+    w->bytes = tn_calloc(w->end + 1, sizeof *w->bytes);
+    if (!w->bytes) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
+    for (uint32_t i = 0; i < w->end; i++) { /* of a step before, whose backward is recorded anew */
+        tn_tensor *n = w->g->nodes[i];
+        if (n->region & TN_REGION_CHOSEN && !(n->flags & TN_F_WALKED)) n->region = 0;
+    }
+    for (uint32_t i = 0; i < w->end; i++) want_for(w, w->g->nodes[i]);
+    return true;
+}
+
+void tn_wanted_close(tn_wanted *w)
+{
+    tn_free_mem(w->bytes);
+}
+
+int64_t tn_wanted_sum(const tn_wanted *w)
+{
+    int64_t all = 0;
+    for (uint32_t i = 0; i < w->end; i++) all += w->bytes[i];
+    return all;
+}

@@ -1,0 +1,38 @@
+/* wanted.h - which values of forward the gradients of a loss will read, asked before its backward is
+ * recorded.
+ *
+ * budget.c and rematerialize.c decide by it what need not be kept until then. Start with tn_wanted_open.
+ */
+#ifndef TN_WANTED_H
+#define TN_WANTED_H
+
+#include "log.h"
+
+typedef struct tn_wanted {
+    tn_graph *g;
+    uint32_t end;   /* the nodes of forward are those before */
+    int64_t *bytes; /* of each: what gradients read of it, or 0 */
+} tn_wanted;
+
+/* False: no memory, which has been said. */
+bool tn_wanted_open(tn_wanted *w, tn_session *s, const tn_tensor *loss);
+void tn_wanted_close(tn_wanted *w);
+int64_t tn_wanted_sum(const tn_wanted *w); /* of all bytes */
+
+/* Returns true where n is a node of forward. */
+static inline bool tn_wanted_has(const tn_wanted *w, const tn_tensor *n)
+{
+    return n->id < w->end && w->g->nodes[n->id] == n;
+}
+
+/* Returns true where nothing has been decided about n, and it has no value yet. */
+static inline bool tn_is_open(const tn_tensor *n)
+{
+    return !n->region && !(n->flags & (TN_F_DONE | TN_F_WALKED)) && !tn_has_value(n);
+}
+
+/* rematerialize.c: marks what gradients do not read but make again, and takes it from `bytes`. all: also what
+ * spares little, or takes longer so. False as above. */
+bool tn_rematerialize(tn_wanted *w, bool all);
+
+#endif
