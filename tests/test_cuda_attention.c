@@ -135,7 +135,10 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
                            .fault = &fault,
                            .n_buf = pass ? n : forward + split,
                            .n_dim = pass || split ? 33 : 20};
-        const tn_grid g = {tile[pass].blocks, 1, 0, 0, tile[pass].threads, tile[pass].shared};
+        const tn_grid g = {.n = tile[pass].blocks,
+                           .chunk = 1,
+                           .threads = tile[pass].threads,
+                           .shared = tile[pass].shared};
         status = dev->launch(dev, k[pass], &a, &g, &err);
     }
     if (!status) status = dev->sync(dev);
