@@ -102,7 +102,7 @@ static int train(const char *folder, int seed, int from, int to, FILE *f)
     tn_optim *opt = optimizer(s, &r, shard),
              *mean = pick(&r, 2) ? tn_ema(s, tn_all_params(s), .decay = 0.5, .shard = shard) : NULL;
     const double clip = pick(&r, 2) ? 0.2 : 0;
-    const bool frozen = pick(&r, 2);
+    const bool frozen = pick(&r, 2) && m.layers > 1;
     snprintf(path, sizeof(path), "%s/%d.safetensors", folder, seed);
     if (from) tn_load(s, path);
     for (int step = from; step < to; step++) {
