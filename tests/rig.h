@@ -56,6 +56,7 @@ static inline void says(const char *text, const char *words, const char *file, i
 
 static inline void failed_at(tn_session *s, int status, const char *words, const char *file, int line)
 {
+    tn_synchronize(s); /* a GPU tells of an index when it is waited for */
     if (tn_error(s) != status)
         fail_msg("%s:%d: status %d, expected %d: \"%s\"", file, line, tn_error(s), status, tn_error_text(s));
     says(tn_error_text(s), words, file, line);

@@ -201,6 +201,31 @@ TEST_IN(test_own_kernel, open_both, close_both)
     drop(r, &o);
 }
 
+/* Whatever cuBLASLt has no algorithm for, with an epilogue or at all, is computed otherwise. */
+TEST_IN(test_what_cublaslt_has_not, open_both, close_both)
+{
+    rig *r = *state;
+    for (int one_in = 1; one_in <= 3; one_in++) {
+        const uint64_t before = counters().matmuls;
+        sim.set("unsupported", one_in);
+        for (int i = 0; i < 48; i++) {
+            const int64_t m = 3 + 5 * one_in, n = 8 + i % 4, k = 4 + i / 4 % 3;
+            tn_gemm g = {.dtype = floats[i % 4],
+                         .m = m,
+                         .n = n,
+                         .k = k,
+                         .a_row = k,
+                         .a_col = 1,
+                         .b_row = n,
+                         .b_col = 1,
+                         .c_row = n,
+                         .epilogue = i / 12 & 1 ? TN_EPI_RELU : TN_EPI_NONE};
+            run_gemm(r, g, m * k, k * n, m * n, i / 24, "a product that cuBLASLt may not have");
+        }
+        assert_true(one_in == 1 ? counters().matmuls == before : counters().matmuls > before);
+    }
+}
+
 /* ---- convolutions ---- */
 
 /* n h w c oc kh kw groups, stride, pad (top bottom left right), dilation */

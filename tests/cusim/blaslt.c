@@ -248,6 +248,13 @@ static tn_cublas_result examine(const descriptor *d, const layout *a, const layo
     return types_fit(d, a, b, c, out) && epilogue_fits(d, out) ? SIM_OK : TN_CUBLAS_NOT_SUPPORTED;
 }
 
+/* What no manual tells: for some products the real one finds nothing. */
+static bool happens_to_have_none(const descriptor *d, const layout *a, const layout *out)
+{
+    const uint64_t number = ((out->rows * 31 + out->columns) * 31 + a->rows + a->columns) * 31 + d->epilogue;
+    return sim.set.unsupported && (number * 0x9e3779b97f4a7c15u >> 32) % (uint64_t)sim.set.unsupported == 0;
+}
+
 tn_cublas_result cublasLtMatmulAlgoGetHeuristic(tn_cublas_handle handle, tn_cublas_desc desc,
                                                 tn_cublas_layout a, tn_cublas_layout b, tn_cublas_layout c,
                                                 tn_cublas_layout d, tn_cublas_preference pref, int wanted,
@@ -259,6 +266,7 @@ tn_cublas_result cublasLtMatmulAlgoGetHeuristic(tn_cublas_handle handle, tn_cubl
     *found = 0;
     tn_cublas_result status = examine(desc, a, b, c, d);
     if (status) return status;
+    if (happens_to_have_none(desc, a, d)) return TN_CUBLAS_NOT_SUPPORTED;
     const layout *const of[] = {a, b, c, d};
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace >= WORKSPACE ? WORKSPACE : 0};
     for (int i = 0; i < 4; i++) {

@@ -48,6 +48,7 @@ struct cusim_counters {
  *   launch           the n-th kernel from now on fails when it runs, CUDA_ERROR_LAUNCH_FAILED
  *   lost             from the n-th kernel on the device is gone: CUDA_ERROR_UNKNOWN from everything
  *   matmul           the n-th cublasLtMatmul fails with CUBLAS_STATUS_EXECUTION_FAILED
+ *   unsupported      cuBLASLt has no algorithm for one product in so many, by its shape and epilogue; 1: for none
  *   memory           bytes of device memory there are; first 8 GiB
  *   host-memory      bytes of pinned memory there may be; first 8 GiB
  *   no-virtual       1: no virtual memory management

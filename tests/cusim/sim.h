@@ -51,6 +51,7 @@ enum {
     X(launch, "launch")                                                                                      \
     X(lost, "lost")                                                                                          \
     X(matmul, "matmul")                                                                                      \
+    X(unsupported, "unsupported")                                                                            \
     X(memory, "memory")                                                                                      \
     X(host_memory, "host-memory")                                                                            \
     X(no_virtual, "no-virtual")                                                                              \
