@@ -10,12 +10,12 @@
 #include <time.h>
 
 static double due, slept, sent;
-static struct todo {
+static struct begun {
     const void *in;
     void *out;
     size_t bytes;
-} todo[4096];
-static int n_todo;
+} begun[4096];
+static int n_begun;
 
 static double seconds(void)
 {
@@ -31,21 +31,21 @@ static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
     (void)c;
     due = (due > now ? due : now) + takes;
     sent += takes;
-    todo[n_todo++] = (struct todo){in, out, n * (wide ? sizeof(double) : sizeof(float))};
+    begun[n_begun++] = (struct begun){in, out, n * (wide ? sizeof(double) : sizeof(float))};
     return 0;
 }
 
 static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
 {
     mean(c, in, out, n, wide);
-    todo[n_todo - 1].bytes = cut[1] * (wide ? sizeof(double) : sizeof(float));
+    begun[n_begun - 1].bytes = cut[1] * (wide ? sizeof(double) : sizeof(float));
     return 0;
 }
 
 static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
 {
     mean(c, in, out, cut[2] / sizeof(float), false);
-    todo[n_todo - 1].bytes = cut[1];
+    begun[n_begun - 1].bytes = cut[1];
     return 0;
 }
 
@@ -62,9 +62,9 @@ static int wait_for_all(tn_comm *c)
     const double now = seconds();
     (void)c;
     while (seconds() < due) nanosleep(&(struct timespec){0, 20000}, NULL);
-    if (n_todo) slept += due > now ? due - now : 0;
-    for (int i = 0; i < n_todo; i++) memmove(todo[i].out, todo[i].in, todo[i].bytes);
-    n_todo = 0;
+    if (n_begun) slept += due > now ? due - now : 0;
+    for (int i = 0; i < n_begun; i++) memmove(begun[i].out, begun[i].in, begun[i].bytes);
+    n_begun = 0;
     return 0;
 }
 
