@@ -214,6 +214,41 @@ TEST(made_again_by_itself)
     assert_true(bits[0] == bits[1] || subject_device() == TN_CUDA);
 }
 
+static uint64_t nodes_of_step(bool kept)
+{
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 7, .log = quiet);
+    tn_linear *a = tn_linear_new(s, "a", 96, 256), *b = tn_linear_new(s, "b", 256, 96);
+    tn_flush(s); /* where there is no compiler, that is known by now */
+    tn_stats before = {.size = sizeof before}, after = before;
+    assert_int_equal(tn_get_stats(s, &before), 0);
+    tn_step_begin(s);
+    tn_tensor *y =
+        tn_linear_forward(b, tn_gelu(tn_linear_forward(a, tn_randn(s, TN_F32, TN_SHAPE(192, 96)))));
+    if (kept) tn_flush(s);
+    tn_backward(tn_mean(tn_square(y), TN_ALL, false));
+    tn_step_end(s);
+    assert_int_equal(tn_get_stats(s, &after), 0);
+    close_clean(s);
+    return after.nodes - before.nodes;
+}
+
+/* Without a compiler each node is run by itself: nothing is made again, as that would be nodes more. */
+TEST(not_where_nothing_fuses)
+{
+    if (subject_device() != TN_CPU) skip();
+    assert_true(nodes_of_step(false) > nodes_of_step(true));
+    char was[256];
+    const char *cc = getenv("TENSOR_CC");
+    snprintf(was, sizeof was, "%s", cc ? cc : "");
+    setenv("TENSOR_CC", "none", 1);
+    const uint64_t plain = nodes_of_step(false), kept = nodes_of_step(true);
+    if (cc)
+        setenv("TENSOR_CC", was, 1);
+    else
+        unsetenv("TENSOR_CC");
+    assert_true(plain == kept);
+}
+
 /* What is computed again is told with who needs it and what it costs, and what became of a budget. */
 TEST(told)
 {

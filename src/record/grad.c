@@ -52,7 +52,9 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
 {
     loss = scaled(loss, file, line);
     const tn_session *of = tn_slot_session(loss);
-    tn_scope sc = tn_enter_as(TN_ATTR(of ? of->budget.tries : 0), "backward", file, line, 1, 0, &loss);
+    const int chosen =
+        of ? 2 * of->budget.tries + of->device->no_compiler : 0; /* what is made again differs */
+    tn_scope sc = tn_enter_as(TN_ATTR(chosen), "backward", file, line, 1, 0, &loss);
     if (!sc.g) return TN_E_NULL;
     sc.g->session->went_back = true;
     note_outside(sc.g->session, file, line);

@@ -189,10 +189,12 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
 {
     tn_wanted of = {.bytes = NULL};
     if (!tn_deferred(s) || !s->in_step) return true;
-    bool ok = tn_wanted_open(&of, s, loss) && tn_rematerialize(&of, false);
+    /* where each node is run by itself, what is made again has no kernel to be made in */
+    const bool plans = !s->device->no_compiler && !s->device->is_reference;
+    bool ok = tn_wanted_open(&of, s, loss) && (!plans || tn_rematerialize(&of, false));
     if (ok && s->budget.bytes) {
         const bool over = (double)tn_wanted_sum(&of) > most_bytes(&s->budget);
-        if (over && s->budget.ratio > 0) ok = tn_rematerialize(&of, true);
+        if (plans && over && s->budget.ratio > 0) ok = tn_rematerialize(&of, true);
         ok = ok && choose_parts(s, &of);
     }
     tn_wanted_close(&of);
