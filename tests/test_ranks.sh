@@ -145,11 +145,13 @@ fi
 
 # ---- beside backward: a network that takes about as long ----
 
-hidden() {
-    $CC -std=c11 -O2 -D_GNU_SOURCE -fPIC -shared -o "$tmp/slow.so" tests/ranks/slow.c &&
-        SLOW_NS=15 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/gpt" --batch 2 --ctx 32 --threads 1 --steps 8 --quiet --sample 0 2>"$tmp/said" || return
+hidden() { # by the second time kernels are there; without any optimising they say nothing of a step
+    $CC -std=c11 -O2 -D_GNU_SOURCE -fPIC -shared -o "$tmp/slow.so" tests/ranks/slow.c || return
+    for time in first second; do
+        TENSOR_KERNEL_OPT=1 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/gpt" --batch 6 --threads 1 --steps 6 --quiet --sample 0 2>"$tmp/said" || return
+    done
     cat "$tmp/said"
-    awk '/^slow:/ { n++; bad = !($4 > 0.05 && $8 < 0.15 * $4) } END { exit bad || n != 1 }' "$tmp/said"
+    awk '/^slow:/ { n++; bad = !($6 > 0 && $16 < 0.15 * $6) } END { exit bad || n != 1 }' "$tmp/said"
 }
 check means_are_hidden_behind_backward hidden
 

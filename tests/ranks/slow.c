@@ -1,7 +1,8 @@
-/* slow.c - a network that takes its time, as a plugin: one process is the first of two ranks, the other one
- * has the same values. A mean takes SLOW_NS nanoseconds for an element, one mean after the other, and goes on
- * by itself: what a wait sleeps is what the program did not hide, which is written to stderr as it closes.
- * Start with tn_comm_entry. */
+/* slow.c - a network by model, as a plugin: one process is the first of two ranks, the other one has the same
+ * values. As it closes it writes to stderr how long means take at SLOW_NS nanoseconds an element, and, of a
+ * network whose means take as long as what the program computes beside them, how much it would wait for. Time
+ * is the calling thread's own, so that nothing else on the machine counts. Start with tn_comm_entry.
+ */
 #include "../../src/comm/comm.h"
 
 #include <stdio.h>
@@ -9,29 +10,28 @@
 #include <string.h>
 #include <time.h>
 
-static double due, slept, sent;
+static double sent, beside, waited; /* seconds */
 static struct begun {
     const void *in;
     void *out;
-    size_t bytes;
+    size_t bytes, n;
+    double at;
 } begun[4096];
 static int n_begun;
 
 static double seconds(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
 {
     const char *ns = getenv("SLOW_NS");
-    const double now = seconds(), takes = 1e-9 * (ns ? atof(ns) : 0) * (double)n;
     (void)c;
-    due = (due > now ? due : now) + takes;
-    sent += takes;
-    begun[n_begun++] = (struct begun){in, out, n * (wide ? sizeof(double) : sizeof(float))};
+    sent += 1e-9 * (ns ? atof(ns) : 0) * (double)n;
+    begun[n_begun++] = (struct begun){in, out, n * (wide ? sizeof(double) : sizeof(float)), n, seconds()};
     return 0;
 }
 
@@ -57,12 +57,25 @@ static int broadcast(tn_comm *c, void *data, size_t bytes)
     return 0;
 }
 
+/* One mean after the other, each from when it began on; all of them together take as long as from the first
+ * one's beginning to now. */
+static void take_as_long(void)
+{
+    const double span = seconds() - begun->at;
+    double all = 0, due = 0;
+    for (int i = 0; i < n_begun; i++) all += (double)begun[i].n;
+    for (int i = 0; i < n_begun; i++) {
+        const double at = begun[i].at - begun->at;
+        due = (due > at ? due : at) + span * (double)begun[i].n / all;
+    }
+    beside += span;
+    waited += due - span;
+}
+
 static int wait_for_all(tn_comm *c)
 {
-    const double now = seconds();
     (void)c;
-    while (seconds() < due) nanosleep(&(struct timespec){0, 20000}, NULL);
-    if (n_begun) slept += due > now ? due - now : 0;
+    if (n_begun > 1) take_as_long();
     for (int i = 0; i < n_begun; i++) memmove(begun[i].out, begun[i].in, begun[i].bytes);
     n_begun = 0;
     return 0;
@@ -84,7 +97,8 @@ static void tell(tn_comm *c, const tn_comm_note *mine)
 static void close_comm(tn_comm *c)
 {
     (void)c;
-    fprintf(stderr, "slow: means took %.3f s, of which %.3f s were waited for\n", sent, slept);
+    fprintf(stderr, "slow: means take %.3f s; %.4f s beside a program, of which it waits for %.4f s\n", sent,
+            beside, waited);
 }
 
 __attribute__((visibility("default"))) tn_comm *tn_comm_entry(int version, double timeout, char *why)
