@@ -23,23 +23,9 @@
 
 enum { TAG = 1, CHUNK = 1 << 22, MOST_BYTES = 1 << 28 };
 
-typedef enum job_kind { JOB_MEAN, JOB_SCATTER, JOB_GATHER, JOB_BROADCAST, JOB_EXCHANGE, JOB_TELL } job_kind;
-
-typedef struct job {
-    job_kind kind;
-    const void *in;
-    void *out;
-    size_t n; /* elements, or bytes of a broadcast or gather */
-    bool wide;
-    tn_comm_note note;
-    struct job *next;
-    const size_t *cut; /* behind the job, of ranks and the end; NULL: all ranks have as much */
-} job;
-
 typedef struct mpi {
-    tn_comm c;
+    door d;
     MPI_Comm world;
-    double timeout;
     bool
         alone; /* nobody else may call MPI meanwhile, and the program does: every job is waited for at once */
     int owed;  /* exchanges in which this rank has spoken and not listened */
@@ -48,10 +34,9 @@ typedef struct mpi {
     int *count, *first, *got, *at; /* of each rank */
     MPI_Request *request;
     tn_comm_note *heard;
-    job *queue, **last;
     atomic_bool waited; /* the program has nothing else to do by now: every look counts, and costs nobody */
     bool ending;
-    bool failed; /* for good; c.why says why */
+    bool failed; /* for good */
     char trouble[TN_COMM_WHY];
     pthread_t thread;
     pthread_mutex_t lock;
@@ -119,17 +104,17 @@ static int finish(mpi *m, int code, MPI_Request *r)
     char why[TN_COMM_WHY];
     pthread_mutex_unlock(&tn_mpi_caller);
     if (code) return fail_mpi(m, "a rank cannot be reached", code);
-    const int left = await(m, 1, r, m->timeout);
+    const int left = await(m, 1, r, m->d.timeout);
     if (left <= 0) return left;
     snprintf(why, sizeof why, "a rank has fallen silent for %ld s (TENSOR_COMM_TIMEOUT)",
-             tn_mpi_limit(m->timeout));
+             tn_mpi_limit(m->d.timeout));
     return fail(m, why);
 }
 
 /* Which of the n elements from `from` on are whose. */
 static void divide(mpi *m, const job *j, size_t from, size_t n)
 {
-    const size_t ranks = (size_t)m->c.size, each = (n + ranks - 1) / ranks;
+    const size_t ranks = (size_t)m->d.c.size, each = (n + ranks - 1) / ranks;
     for (size_t r = 0; r < ranks; r++) {
         size_t low = j->cut ? j->cut[r] : from + r * each, high = j->cut ? j->cut[r + 1] : low + each;
         low = low < from ? 0 : low - from < n ? low - from : n;
@@ -137,8 +122,8 @@ static void divide(mpi *m, const job *j, size_t from, size_t n)
         m->first[r] = (int)low;
         m->count[r] = (int)(high - low);
     }
-    for (int r = 0; r < m->c.size; r++) {
-        m->got[r] = m->count[m->c.rank];
+    for (int r = 0; r < m->d.c.size; r++) {
+        m->got[r] = m->count[m->d.c.rank];
         m->at[r] = r * m->got[r];
     }
 }
@@ -153,8 +138,8 @@ static int add_pieces(mpi *m, bool wide, const void *in, void *out)
         MPI_Ialltoallv(in, m->count, m->first, type, m->piece, m->got, m->at, type, m->world, m->request);
     const int status = finish(m, code, m->request);
     if (status) return status;
-    for (int r = 0; r < m->c.size; r++) m->from[r] = m->piece + (size_t)m->at[r] * size;
-    tn_mpi_add(out, NULL, m->from, mine, m->c.size, wide);
+    for (int r = 0; r < m->d.c.size; r++) m->from[r] = m->piece + (size_t)m->at[r] * size;
+    tn_mpi_add(out, NULL, m->from, mine, m->d.c.size, wide);
     return 0;
 }
 
@@ -172,19 +157,19 @@ static int hand_out(mpi *m, MPI_Datatype type, void *out)
 static int run_pieces(mpi *m, const job *j)
 {
     const bool gather = j->kind == JOB_GATHER, mean = j->kind == JOB_MEAN;
-    const size_t size = gather ? 1 : j->wide ? sizeof(double) : sizeof(float);
+    const size_t size = gather ? 1 : j->size == sizeof(double) ? sizeof(double) : sizeof(float);
     int status = 0;
     for (size_t from = 0; from < j->n && !status; from += CHUNK) {
         const size_t n = j->n - from < CHUNK ? j->n - from : CHUNK;
         const char *in = (const char *)j->in + (gather ? 0 : from * size);
         char *out = (char *)j->out + (j->kind == JOB_SCATTER ? 0 : from * size);
         divide(m, j, from, n);
-        const size_t own = (size_t)m->first[m->c.rank], mine = (size_t)m->count[m->c.rank],
-                     at = j->cut && mine ? from + own - j->cut[m->c.rank] : 0;
+        const size_t own = (size_t)m->first[m->d.c.rank], mine = (size_t)m->count[m->d.c.rank],
+                     at = j->cut && mine ? from + own - j->cut[m->d.c.rank] : 0;
         if (gather && mine) memcpy(out + own, in + at, mine);
-        if (!gather) status = add_pieces(m, j->wide, in, out + (mean ? own : at) * size);
+        if (!gather) status = add_pieces(m, j->size == sizeof(double), in, out + (mean ? own : at) * size);
         if (!status && j->kind != JOB_SCATTER)
-            status = hand_out(m, gather ? MPI_BYTE : j->wide ? MPI_DOUBLE : MPI_FLOAT, out);
+            status = hand_out(m, gather ? MPI_BYTE : j->size == sizeof(double) ? MPI_DOUBLE : MPI_FLOAT, out);
     }
     return status;
 }
@@ -205,9 +190,9 @@ static int run_broadcast(mpi *m, const job *j)
 static int send_notes(mpi *m, const tn_comm_note *note)
 {
     int code = 0;
-    for (int r = 0; r < m->c.size; r++) {
+    for (int r = 0; r < m->d.c.size; r++) {
         m->request[r] = MPI_REQUEST_NULL;
-        if (r != m->c.rank && !code)
+        if (r != m->d.c.rank && !code)
             code = MPI_Isend(note, TN_COMM_NOTE, MPI_BYTE, r, TAG, m->world, &m->request[r]);
     }
     return code;
@@ -217,18 +202,18 @@ static int send_notes(mpi *m, const tn_comm_note *note)
 static int name_silent(mpi *m, int rounds)
 {
     char why[TN_COMM_WHY];
-    for (int r = 0; r < m->c.size; r++) {
+    for (int r = 0; r < m->d.c.size; r++) {
         m->count[r] = 0;
         for (int k = 1; k <= rounds; k++)
-            m->count[r] = m->count[r] || m->request[k * m->c.size + r] != MPI_REQUEST_NULL;
+            m->count[r] = m->count[r] || m->request[k * m->d.c.size + r] != MPI_REQUEST_NULL;
     }
-    tn_mpi_silent(why, m->count, m->c.size, m->timeout);
+    tn_mpi_silent(why, m->count, m->d.c.size, m->d.timeout);
     return fail(m, why);
 }
 
 static int run_exchange(mpi *m, job *j)
 {
-    const int n = m->c.size, rounds = m->owed + 1;
+    const int n = m->d.c.size, rounds = m->owed + 1;
     tn_comm_note *all = j->out;
     MPI_Request *r = realloc(m->request, (size_t)((rounds + 1) * n) * sizeof *r);
     if (!r) return fail(m, "no memory");
@@ -242,17 +227,17 @@ static int run_exchange(mpi *m, job *j)
         for (int i = 0; i < n; i++) {
             const int at = (k + 1) * n + i;
             r[at] = MPI_REQUEST_NULL;
-            if (i != m->c.rank && !code)
+            if (i != m->d.c.rank && !code)
                 code = MPI_Irecv(&heard[k * n + i], TN_COMM_NOTE, MPI_BYTE, i, TAG, m->world, &r[at]);
         }
     pthread_mutex_unlock(&tn_mpi_caller);
     if (code) return fail_mpi(m, "a rank cannot be reached", code);
     m->owed = 0;
-    const int left = await(m, (rounds + 1) * n, r, m->timeout);
+    const int left = await(m, (rounds + 1) * n, r, m->d.timeout);
     if (left < 0) return left;
     if (left) return name_silent(m, rounds);
     memcpy(all, &heard[(rounds - 1) * n], (size_t)n * sizeof *all);
-    all[m->c.rank] = j->note;
+    all[m->d.c.rank] = j->note;
     return 0;
 }
 
@@ -267,7 +252,7 @@ static int run_tell(mpi *m, job *j)
     pthread_mutex_unlock(&tn_mpi_caller);
     m->owed++;
     if (code) return fail_mpi(m, "a rank cannot be reached", code);
-    if (!await(m, m->c.size, m->request, 1)) free(kept);
+    if (!await(m, m->d.c.size, m->request, 1)) free(kept);
     return 0;
 }
 
@@ -296,14 +281,14 @@ static void *work(void *arg)
     mpi *m = arg;
     pthread_mutex_lock(&m->lock);
     for (;;) {
-        while (!m->queue && !m->ending) pthread_cond_wait(&m->more, &m->lock);
-        job *j = m->queue;
+        while (!m->d.queue && !m->ending) pthread_cond_wait(&m->more, &m->lock);
+        job *j = m->d.queue;
         if (!j) break;
         pthread_mutex_unlock(&m->lock);
         if (!m->failed) run(m, j);
         pthread_mutex_lock(&m->lock);
-        m->queue = j->next;
-        if (!m->queue) m->last = &m->queue;
+        m->d.queue = j->next;
+        if (!m->d.queue) m->d.last = &m->d.queue;
         pthread_cond_signal(&m->less);
         free(j);
     }
@@ -318,61 +303,23 @@ static int wait_for_all(tn_comm *c)
     mpi *m = (mpi *)c;
     pthread_mutex_lock(&m->lock);
     atomic_store(&m->waited, true);
-    while (m->queue) pthread_cond_wait(&m->less, &m->lock);
+    while (m->d.queue) pthread_cond_wait(&m->less, &m->lock);
     atomic_store(&m->waited, false);
     pthread_mutex_unlock(&m->lock);
     if (m->failed) memcpy(c->why, m->trouble, sizeof c->why);
     return m->failed ? -1 : 0;
 }
 
-static int begin(mpi *m, const job *what)
+static int enter(door *d, job *j)
 {
-    const size_t cut = what->cut ? ((size_t)m->c.size + 1) * sizeof *what->cut : 0;
-    job *j = malloc(sizeof *j + cut);
-    if (!j) {
-        snprintf(m->c.why, sizeof m->c.why, "no memory");
-        return -1;
-    }
-    *j = *what;
-    if (cut) j->cut = memcpy(j + 1, what->cut, cut);
+    mpi *m = (mpi *)d;
+    const bool at_once = m->alone || j->kind == JOB_TELL;
     pthread_mutex_lock(&m->lock);
-    *m->last = j;
-    m->last = &j->next;
+    *d->last = j;
+    d->last = &j->next;
     pthread_cond_signal(&m->more);
     pthread_mutex_unlock(&m->lock);
-    return m->alone ? wait_for_all(&m->c) : 0;
-}
-
-static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
-{
-    return begin((mpi *)c, &(job){.kind = JOB_MEAN, .in = in, .out = out, .n = n, .wide = wide});
-}
-
-static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
-{
-    return begin((mpi *)c,
-                 &(job){.kind = JOB_SCATTER, .in = in, .out = out, .n = n, .wide = wide, .cut = cut});
-}
-
-static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
-{
-    return begin((mpi *)c, &(job){.kind = JOB_GATHER, .in = in, .out = out, .n = cut[c->size], .cut = cut});
-}
-
-static int broadcast(tn_comm *c, void *data, size_t bytes)
-{
-    return begin((mpi *)c, &(job){.kind = JOB_BROADCAST, .out = data, .n = bytes});
-}
-
-static int exchange(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all)
-{
-    const int status = begin((mpi *)c, &(job){.kind = JOB_EXCHANGE, .note = *mine, .out = all});
-    return status ? status : wait_for_all(c);
-}
-
-static void tell(tn_comm *c, const tn_comm_note *mine)
-{
-    if (!begin((mpi *)c, &(job){.kind = JOB_TELL, .note = *mine})) wait_for_all(c);
+    return at_once ? wait_for_all(&d->c) : 0;
 }
 
 static void destroy(mpi *m)
@@ -407,7 +354,6 @@ static bool start_thread(mpi *m)
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->more, NULL);
     pthread_cond_init(&m->less, NULL);
-    m->last = &m->queue;
     const bool started = !pthread_create(&m->thread, NULL, work, m);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return started;
@@ -417,24 +363,16 @@ tn_comm *tn_messages_open(MPI_Comm world, double timeout, bool alone)
 {
     mpi *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    MPI_Comm_rank(world, &m->c.rank);
-    MPI_Comm_size(world, &m->c.size);
-    const size_t ranks = (size_t)m->c.size;
+    tn_mpi_door(&m->d, world, timeout, enter);
+    const size_t ranks = (size_t)m->d.c.size;
     m->world = world;
-    m->timeout = timeout;
     m->alone = alone;
     m->piece = malloc((CHUNK + 2 * ranks) * sizeof(double));
     m->from = malloc(ranks * sizeof *m->from);
     m->count = malloc(4 * ranks * sizeof *m->count);
     m->request = malloc(ranks * sizeof *m->request);
-    m->c.mean = mean;
-    m->c.scatter = scatter;
-    m->c.gather = gather;
-    m->c.broadcast = broadcast;
-    m->c.wait = wait_for_all;
-    m->c.exchange = exchange;
-    m->c.tell = tell;
-    m->c.close = close_comm;
+    m->d.c.wait = wait_for_all;
+    m->d.c.close = close_comm;
     if (!m->piece || !m->from || !m->count || !m->request || !start_thread(m)) {
         destroy(m);
         return NULL;
@@ -442,5 +380,5 @@ tn_comm *tn_messages_open(MPI_Comm world, double timeout, bool alone)
     m->first = m->count + ranks;
     m->got = m->first + ranks;
     m->at = m->got + ranks;
-    return &m->c;
+    return &m->d.c;
 }

@@ -27,7 +27,6 @@ enum { CHUNK = 1 << 17, SLOTS = 16, LINE = 64 }; /* bytes; of a cache line, to w
 enum { SPINS = 2000, YIELDS = 4000 }; /* looks in a row, those that give way, and then short sleeps */
 
 typedef enum stage { PUT, ADD, TAKE, STAGES } stage;
-typedef enum job_kind { JOB_MEAN, JOB_SCATTER, JOB_GATHER, JOB_BROADCAST, JOB_NOTE } job_kind;
 
 /* A rank's own part of the memory. */
 typedef struct part {
@@ -39,21 +38,8 @@ typedef struct part {
     } slot[SLOTS];
 } part;
 
-typedef struct job {
-    job_kind kind;
-    const void *in;
-    void *out; /* NULL: nobody listens */
-    size_t n, size;
-    bool wide;
-    const size_t *cut; /* behind the job, of ranks and the end, in elements; NULL: all have as much */
-    tn_comm_note note;
-    int gone; /* stages that it has gone through */
-    struct job *next;
-} job;
-
 typedef struct shared {
-    tn_comm c;
-    double timeout;
+    door d;
     part **part; /* of each rank */
     const void **piece;
     int *silent;
@@ -62,7 +48,6 @@ typedef struct shared {
         size_t first; /* element the next chunk begins with */
         uint64_t chunk;
     } stage[STAGES];
-    job *queue, **last;
     bool failed;
 } shared;
 
@@ -90,7 +75,7 @@ static size_t chunk_of(const job *j, size_t first)
 /* Of the n elements from `first` on those that are the rank's, from *low on; both counted from `first`. */
 static size_t own(const shared *m, const job *j, size_t first, size_t n, int rank, size_t *low)
 {
-    const size_t ranks = (size_t)m->c.size, r = (size_t)rank, line = LINE / j->size;
+    const size_t ranks = (size_t)m->d.c.size, r = (size_t)rank, line = LINE / j->size;
     const size_t each = ((n + ranks - 1) / ranks + line - 1) / line * line;
     size_t from = j->cut ? j->cut[r] : first + r * each, to = j->cut ? j->cut[r + 1] : from + each;
     from = from < first ? 0 : from - first < n ? from - first : n;
@@ -102,15 +87,15 @@ static size_t own(const shared *m, const job *j, size_t first, size_t n, int ran
 /* Where the own piece of a scatter is in out[], or of a gather in in[], which begin with cut[rank]. */
 static size_t inside(const shared *m, const job *j, size_t first, size_t low)
 {
-    return first + low - j->cut[m->c.rank];
+    return first + low - j->cut[m->d.c.rank];
 }
 
 static void put(const shared *m, const job *j, size_t first, uint64_t chunk)
 {
     const size_t n = chunk_of(j, first), size = j->size;
-    char *to = slot(m, m->c.rank, chunk, false);
+    char *to = slot(m, m->d.c.rank, chunk, false);
     const char *in = (const char *)j->in + first * size;
-    size_t low, mine = own(m, j, first, n, m->c.rank, &low);
+    size_t low, mine = own(m, j, first, n, m->d.c.rank, &low);
     switch (j->kind) {
     case JOB_MEAN:
     case JOB_SCATTER: /* but what is added here */
@@ -121,9 +106,10 @@ static void put(const shared *m, const job *j, size_t first, uint64_t chunk)
         if (mine) memcpy(to + low * size, (const char *)j->in + inside(m, j, first, low) * size, mine * size);
         break;
     case JOB_BROADCAST:
-        if (!m->c.rank) memcpy(to, in, n * size);
+        if (!m->d.c.rank) memcpy(to, in, n * size);
         break;
-    case JOB_NOTE:
+    case JOB_EXCHANGE:
+    case JOB_TELL:
         memcpy(to, &j->note, sizeof j->note);
         break;
     }
@@ -133,22 +119,22 @@ static void add(const shared *m, const job *j, size_t first, uint64_t chunk)
 {
     const bool mean = j->kind == JOB_MEAN;
     const size_t n = chunk_of(j, first), size = j->size;
-    size_t low, mine = own(m, j, first, n, m->c.rank, &low);
+    size_t low, mine = own(m, j, first, n, m->d.c.rank, &low);
     if ((!mean && j->kind != JOB_SCATTER) || !mine) return;
-    for (int r = 0; r < m->c.size; r++)
-        m->piece[r] = r == m->c.rank ? (const char *)j->in + (first + low) * size
-                                     : (const char *)slot(m, r, chunk, false) + low * size;
+    for (int r = 0; r < m->d.c.size; r++)
+        m->piece[r] = r == m->d.c.rank ? (const char *)j->in + (first + low) * size
+                                       : (const char *)slot(m, r, chunk, false) + low * size;
     char *out = (char *)j->out + (mean ? first + low : inside(m, j, first, low)) * size;
-    char *copy = mean ? (char *)slot(m, m->c.rank, chunk, true) + low * size : NULL;
-    tn_mpi_add(out, copy, m->piece, mine, m->c.size, j->wide);
+    char *copy = mean ? (char *)slot(m, m->d.c.rank, chunk, true) + low * size : NULL;
+    tn_mpi_add(out, copy, m->piece, mine, m->d.c.size, j->size == sizeof(double));
 }
 
 static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
 {
     const size_t n = chunk_of(j, first), size = j->size;
     char *out = (char *)j->out + first * size;
-    for (int r = 0; r < m->c.size; r++) {
-        const bool self = r == m->c.rank;
+    for (int r = 0; r < m->d.c.size; r++) {
+        const bool self = r == m->d.c.rank;
         const char *from = slot(m, r, chunk, j->kind == JOB_MEAN);
         size_t low, theirs = own(m, j, first, n, r, &low);
         switch (j->kind) {
@@ -161,7 +147,8 @@ static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
         case JOB_BROADCAST:
             if (!r && !self) memcpy(out, from, n * size);
             break;
-        case JOB_NOTE:
+        case JOB_EXCHANGE:
+        case JOB_TELL:
             if (j->out) memcpy((tn_comm_note *)j->out + r, from, sizeof(tn_comm_note));
             break;
         case JOB_SCATTER:
@@ -177,7 +164,7 @@ static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
 static bool may(const shared *m, stage s, job_kind kind, uint64_t chunk)
 {
     const stage behind = s == PUT ? TAKE : s == TAKE && kind == JOB_MEAN ? ADD : PUT;
-    for (int r = 0; r < m->c.size; r++)
+    for (int r = 0; r < m->d.c.size; r++)
         if (atomic_load_explicit(&m->part[r]->done[behind].n, memory_order_acquire) +
                 (s == PUT ? SLOTS : 0) <=
             chunk)
@@ -188,8 +175,8 @@ static bool may(const shared *m, stage s, job_kind kind, uint64_t chunk)
 static void leave(shared *m, job *j)
 {
     if (++j->gone < STAGES) return;
-    m->queue = j->next; /* they end in the order in which they began */
-    if (!m->queue) m->last = &m->queue;
+    m->d.queue = j->next; /* they end in the order in which they began */
+    if (!m->d.queue) m->d.last = &m->d.queue;
     free(j);
 }
 
@@ -202,7 +189,7 @@ static bool go(shared *m, stage s)
     if (s == TAKE && m->stage[ADD].chunk <= m->stage[s].chunk) return false; /* it reads the others' slots */
     does[s](m, j, m->stage[s].first, m->stage[s].chunk);
     m->stage[s].first += chunk_of(j, m->stage[s].first);
-    atomic_store_explicit(&m->part[m->c.rank]->done[s].n, ++m->stage[s].chunk, memory_order_release);
+    atomic_store_explicit(&m->part[m->d.c.rank]->done[s].n, ++m->stage[s].chunk, memory_order_release);
     if (m->stage[s].first < j->n) return true;
     m->stage[s].at = j->next;
     m->stage[s].first = 0;
@@ -225,14 +212,14 @@ static bool advance(shared *m)
 static int fail(shared *m)
 {
     const uint64_t wanted = m->stage[TAKE].chunk;
-    for (int r = 0; r < m->c.size; r++) {
+    for (int r = 0; r < m->d.c.size; r++) {
         m->silent[r] = false;
         for (stage s = PUT; s < STAGES; s++) {
             const uint64_t next = atomic_load(&m->part[r]->done[s].n);
-            m->silent[r] = m->silent[r] || (next <= wanted && may(m, s, m->queue->kind, next));
+            m->silent[r] = m->silent[r] || (next <= wanted && may(m, s, m->d.queue->kind, next));
         }
     }
-    tn_mpi_silent(m->c.why, m->silent, m->c.size, m->timeout);
+    tn_mpi_silent(m->d.c.why, m->silent, m->d.c.size, m->d.timeout);
     m->failed = tn_mpi_broken = true;
     return -1;
 }
@@ -252,67 +239,32 @@ static int wait_for_all(tn_comm *c)
 {
     shared *m = (shared *)c;
     double since = 0;
-    for (int looks = 0; m->queue && !m->failed;) {
+    for (int looks = 0; m->d.queue && !m->failed;) {
         if (advance(m)) {
             looks = 0;
             continue;
         }
         if (looks < YIELDS) looks++;
         if (looks == SPINS) since = tn_mpi_seconds();
-        if (looks >= SPINS && tn_mpi_seconds() - since > m->timeout) fail(m);
+        if (looks >= SPINS && tn_mpi_seconds() - since > m->d.timeout) fail(m);
         pause_after(looks);
     }
     return m->failed ? -1 : 0;
 }
 
-static int begin(tn_comm *c, const job *what)
+static int enter(door *d, job *j)
 {
-    shared *m = (shared *)c;
-    const size_t cut = what->cut ? ((size_t)c->size + 1) * sizeof *what->cut : 0;
-    job *j = m->failed ? NULL : malloc(sizeof *j + cut);
-    if (!j && !m->failed) snprintf(c->why, sizeof c->why, "no memory");
-    if (!j) return -1;
-    *j = *what;
-    if (cut) j->cut = memcpy(j + 1, what->cut, cut);
-    *m->last = j;
-    m->last = &j->next;
+    shared *m = (shared *)d;
+    if (m->failed) {
+        free(j);
+        return -1;
+    }
+    *d->last = j;
+    d->last = &j->next;
     for (stage s = PUT; s < STAGES; s++)
         if (!m->stage[s].at) m->stage[s].at = j;
     advance(m);
     return 0;
-}
-
-static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
-{
-    const size_t size = wide ? sizeof(double) : sizeof(float);
-    return begin(c, &(job){.kind = JOB_MEAN, .in = in, .out = out, .n = n, .size = size, .wide = wide});
-}
-
-static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
-{
-    const size_t size = wide ? sizeof(double) : sizeof(float);
-    return begin(c, &(job){JOB_SCATTER, in, out, n, size, wide, .cut = cut});
-}
-
-static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
-{
-    return begin(c, &(job){JOB_GATHER, in, out, cut[c->size], 1, .cut = cut});
-}
-
-static int broadcast(tn_comm *c, void *data, size_t bytes)
-{
-    return begin(c, &(job){JOB_BROADCAST, data, data, bytes, .size = 1});
-}
-
-static int exchange(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all)
-{
-    const int status = begin(c, &(job){JOB_NOTE, .out = all, .n = 1, .size = 1, .note = *mine});
-    return status ? status : wait_for_all(c);
-}
-
-static void tell(tn_comm *c, const tn_comm_note *mine)
-{
-    begin(c, &(job){JOB_NOTE, .n = 1, .size = 1, .note = *mine});
 }
 
 static void free_shared(shared *m)
@@ -328,8 +280,8 @@ static void close_comm(tn_comm *c)
 {
     shared *m = (shared *)c;
     memory.used = false;
-    memory.chunk = m->failed || m->queue ? -1 : (int64_t)m->stage[PUT].chunk;
-    for (job *j = m->queue, *next; j; j = next) {
+    memory.chunk = m->failed || m->d.queue ? -1 : (int64_t)m->stage[PUT].chunk;
+    for (job *j = m->d.queue, *next; j; j = next) {
         next = j->next;
         free(j);
     }
@@ -384,14 +336,13 @@ tn_comm *tn_shared_open(MPI_Comm world, double timeout)
     if (memory.never || MPI_Allreduce(at, least, 2, MPI_INT64_T, MPI_MIN, world)) return NULL;
     shared *m = calloc(1, sizeof *m);
     if (m) {
-        MPI_Comm_rank(world, &m->c.rank);
-        MPI_Comm_size(world, &m->c.size);
-        m->part = calloc((size_t)m->c.size, sizeof(*m->part));
-        m->piece = calloc((size_t)m->c.size, sizeof(*m->piece));
-        m->silent = calloc((size_t)m->c.size, sizeof(*m->silent));
+        tn_mpi_door(&m->d, world, timeout, enter);
+        m->part = calloc((size_t)m->d.c.size, sizeof(*m->part));
+        m->piece = calloc((size_t)m->d.c.size, sizeof(*m->piece));
+        m->silent = calloc((size_t)m->d.c.size, sizeof(*m->silent));
     }
     bool fine = m && m->part && m->piece && m->silent && least[0] >= 0 && least[0] == -least[1];
-    for (int r = 0; fine && r < m->c.size; r++) {
+    for (int r = 0; fine && r < m->d.c.size; r++) {
         MPI_Aint bytes;
         int unit;
         fine = !MPI_Win_shared_query(memory.win, r, &bytes, &unit, (void *)&m->part[r]);
@@ -401,16 +352,8 @@ tn_comm *tn_shared_open(MPI_Comm world, double timeout)
         return NULL;
     }
     memory.used = true;
-    m->timeout = timeout;
-    m->last = &m->queue;
     for (stage s = PUT; s < STAGES; s++) m->stage[s].chunk = (uint64_t)memory.chunk;
-    m->c.mean = mean;
-    m->c.scatter = scatter;
-    m->c.gather = gather;
-    m->c.broadcast = broadcast;
-    m->c.wait = wait_for_all;
-    m->c.exchange = exchange;
-    m->c.tell = tell;
-    m->c.close = close_comm;
-    return &m->c;
+    m->d.c.wait = wait_for_all;
+    m->d.c.close = close_comm;
+    return &m->d.c;
 }
