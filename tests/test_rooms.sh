@@ -21,10 +21,10 @@ fuser/text          src/core src/device fuser/plan.h fuser/graph fuser/loops
 fuser/group         src/core fuser/plan.h fuser/graph fuser/loops
 fuser               src/core src/device fuser/graph fuser/loops fuser/text fuser/group
 autograd            src/core
-src/runtime         include src/core src/comm src/device src/device/ref/ref.h src/device/cpu/builtin.h fuser fuser/plan.h fuser/loops
+src/runtime         include src/core src/comm/comm.h src/device src/device/ref/ref.h src/device/cpu/builtin.h fuser fuser/plan.h fuser/loops
 src/record          include src/core src/device autograd src/runtime
 src/check           include src/core src/device src/device/ref/ref.h src/device/cpu/builtin.h src/runtime
-src/session         include src/core src/device src/runtime src/check
+src/session         include src/core src/comm src/device src/runtime src/check
 src/ops             include src/core src/runtime fuser/text/attention.h
 src/session/calibrate.c  src/core src/device src/runtime
 src/export          include src/core src/device src/runtime fuser/text/text.h

@@ -2,7 +2,6 @@
  * tn_ranks_begin. */
 #include "ranks.h"
 
-#include "../comm/nccl.h"
 #include "../core/hash.h"
 #include "../core/print.h"
 #include "log.h"
@@ -28,57 +27,35 @@ struct tn_ranks {
     bool lost;     /* a rank cannot be reached any more */
 };
 
-/* ---- opening ---- */
+/* ---- who they are ---- */
 
 static void free_ranks(struct tn_ranks *r)
 {
-    if (r) tn_free_mem(r->heard);
-    if (r) tn_free_mem(r->cut);
+    tn_free_mem(r->heard);
+    tn_free_mem(r->cut);
     tn_free_mem(r);
 }
 
-int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out)
+struct tn_ranks *tn_ranks_new(tn_comm *host)
 {
-    char why[TN_COMM_WHY] = "";
-    const char *launcher = tn_comm_launcher();
-    *out = NULL;
-    if (o->comm == TN_COMM_NONE || (o->comm == TN_COMM_AUTO && !launcher)) return TN_OK;
-    tn_comm *c = tn_comm_open(timeout, why);
-    if (!c) {
-        tn_say(o, TN_LOG_ERROR, "no session: %s%s%s", o->comm == TN_COMM_AUTO ? launcher : "",
-               o->comm == TN_COMM_AUTO
-                   ? " says that this is one of several processes, and MPI cannot be used: "
-                   : "",
-               why);
-        return TN_E_COMM;
-    }
-    struct tn_ranks *r = c->size > 1 ? tn_calloc(1, sizeof *r) : NULL;
-    if (r) r->heard = tn_calloc((size_t)c->size, sizeof *r->heard);
-    if (r) r->cut = tn_calloc((size_t)c->size + 1, sizeof *r->cut);
-    if (r && r->heard && r->cut) {
-        r->host = r->comm = c;
-        *out = r;
-        return TN_OK;
-    }
-    const bool alone = c->size == 1;
-    c->close(c);
+    struct tn_ranks *r = tn_calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->host = r->comm = host;
+    r->heard = tn_calloc((size_t)host->size, sizeof *r->heard);
+    r->cut = tn_calloc((size_t)host->size + 1, sizeof *r->cut);
+    if (r->heard && r->cut) return r;
     free_ranks(r);
-    if (alone) return TN_OK;
-    tn_say(o, TN_LOG_ERROR, "no memory for a session");
-    return TN_E_NOMEM;
+    return NULL;
 }
 
-int tn_ranks_connect(tn_session *s)
+tn_comm *tn_ranks_host(const tn_session *s)
 {
-    struct tn_ranks *r = s->ranks;
-    char why[TN_COMM_WHY] = "";
-    if (!r || s->device->shares_host_memory || s->device->is_reference) return TN_OK;
-    tn_comm *c = s->device->beside ? tn_nccl_open(r->host, s->device, why) : NULL;
-    if (c) r->comm = c;
-    if (!c)
-        tn_say(&s->options, TN_LOG_ERROR, "no session: ranks on '%s': %s; TN_CPU or TN_COMM_NONE do without",
-               s->device->name, *why ? why : "the device has no second queue");
-    return c ? TN_OK : TN_E_COMM;
+    return s->ranks->host;
+}
+
+void tn_ranks_compute(tn_session *s, tn_comm *c)
+{
+    s->ranks->comm = c;
 }
 
 int tn_rank(const tn_session *s)

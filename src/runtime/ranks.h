@@ -12,13 +12,15 @@
 #ifndef TN_RANKS_H
 #define TN_RANKS_H
 
+#include "../comm/comm.h"
 #include "flush.h"
 
-/* Returns 0 and *out: what the program and its launcher want; NULL where this process stands alone. Else a
- * status, and why has been said. */
-int tn_ranks_open(const tn_options *o, double timeout, struct tn_ranks **out);
-/* Once the session's device is open: 0, or a status, and why has been said. */
-int tn_ranks_connect(tn_session *s);
+/* Ranks that `host` connects, of which there are several; its owner from then on. NULL: no memory, and it is
+ * the caller's still. */
+struct tn_ranks *tn_ranks_new(tn_comm *host);
+tn_comm *tn_ranks_host(const tn_session *s);
+/* What the device computes with goes by c, the session's from then on, and notes by the host's. */
+void tn_ranks_compute(tn_session *s, tn_comm *c);
 /* Leaves: the others are told. */
 void tn_ranks_close(tn_session *s);
 const char *tn_ranks_name(const tn_session *s); /* "Open MPI v4.1.4", or NULL */

@@ -4,6 +4,7 @@
 #include "../check/check.h"
 #include "../runtime/ranks.h"
 #include "../runtime/tune.h"
+#include "join.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -142,7 +143,7 @@ static bool connect_ranks(tn_session *s)
         s->options.log = log_rank;
         s->options.log_user = s;
     }
-    return !tn_ranks_connect(s);
+    return !tn_join_device(s);
 }
 
 tn_session *tn_session_open(const tn_options *options)
@@ -174,7 +175,7 @@ tn_session *tn_session_open(const tn_options *options)
     s->plans = tn_plan_cache_new(from.plans);
     const bool room = s->plans && look_on(s, &from);
     if (!room) tn_say(&o, TN_LOG_ERROR, "no memory for a session");
-    if (!room || tn_ranks_open(&o, from.comm_timeout, &s->ranks) ||
+    if (!room || tn_join(&o, from.comm_timeout, &s->ranks) ||
         open_device(s, o.device == TN_CUDA ? from.planned : NULL) || !connect_ranks(s)) {
         if (s->device) s->device->close(s->device);
         tn_ranks_close(s);
