@@ -45,6 +45,22 @@ void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *
 void fu_raw_value(const fu_raw *k, tn_dtype d, const char *name, const char *at, char *out, size_t n);
 void fu_raw_store(fu_raw *k, tn_dtype d, const char *element, const char *value);
 
+/* A scatter: of the target, lines along the scattered axis, what is outside and inside of one; of the source,
+ * n lines. */
+typedef struct fu_scatter {
+    int node;
+    const tn_tensor *t;
+    fu_stored index;
+    int index_axis; /* of the index, along which its lines' numbers stand */
+    int64_t outer, lines, inner, n;
+} fu_scatter;
+
+/* ---- scatter_cuda.c ---- */
+bool fu_scatter_sorts(
+    const fu_scatter *s); /* the index has one entry a line, and so many that it is sorted */
+int fu_emit_scatter_sorted(fu_ctx *c, const fu_scatter *s);
+double fu_wait_work(const tn_target *t, double turns); /* instructions that take as long as so many waits */
+
 int fu_emit_sort(fu_ctx *c, const fu_group *g); /* sort.c */
 int fu_emit_rows(fu_ctx *c, const fu_group *g); /* rows.c */
 

@@ -4,7 +4,7 @@
  *   an item         of a processor has all places of its lines, on a GPU one place of them
  *   a block         of threads, for index_add on a GPU: its threads look through the index side by side and
  *                   list what falls into the range, in order; then they add one line of the source after the
- *                   other, each its own places
+ *                   other, each its own places; where the index is long it is sorted (scatter_cuda.c)
  *
  * Sums of f16 and bf16 are made in scratch of f32. Start with fu_emit_scatter.
  */
@@ -23,6 +23,17 @@ typedef struct scatter {
     int count, where;                             /* which of args.dim */
     const char *to;                               /* what is added to */
 } scatter;
+
+/* The index of a scatter_add says the same of all elements of a line, of which none is missing. */
+static bool of_lines(const scatter *s)
+{
+    for (int i = 0; i < s->t->ndim; i++) {
+        const bool along = i == s->axis;
+        if (!along && s->src.t->shape[i] < s->t->shape[i]) return false;
+        if (!along && s->index.t->stride[i] && s->index.t->shape[i] > 1) return false;
+    }
+    return true;
+}
 
 static void own_range(scatter *s, const char *number)
 {
@@ -188,6 +199,8 @@ static int list_index(scatter *s)
         fu_close(t);
         fu_close(t);
     }
+    s->k.s->work = fu_wait_work(s->k.c->target, (double)s->src.t->shape[s->axis] *
+                                                    (1.0 / FU_RAW_THREADS + 1.0 / (double)s->ranges));
     return fu_raw_close(&s->k, "each block owns a range of target lines and looks through the whole index",
                         s->outer * s->ranges, 0, 1);
 }
@@ -223,6 +236,10 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
     s.outer = tn_extent(t->shape, 0, s.axis);
     s.lines = t->shape[s.axis];
     s.inner = tn_extent(t->shape, s.axis + 1, t->ndim);
+    const fu_scatter all = {node,    t,       s.index, s.by_line ? 0 : s.axis,
+                            s.outer, s.lines, s.inner, s.src.t->shape[s.axis]};
+    if (fu_can(c->target)->grid && (s.by_line || of_lines(&s)) && fu_scatter_sorts(&all))
+        return fu_emit_scatter_sorted(c, &all);
     if (acc != d && (wide = fu_scratch_slot(c, tn_node_numel(t), acc)) < 0) return wide;
     if ((r = fu_raw_open(&s.k, c, g, tn_op_get(t->op)->name, s.inner > 1 ? s.inner : s.lines))) return r;
     cut_ranges(&s);

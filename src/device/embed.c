@@ -45,6 +45,7 @@ EMBED_CONV(tn_embed_conv2d_cu, "conv2d.cu");
 EMBED_CONV(tn_embed_depthwise_cu, "conv_depthwise.cu");
 EMBED_CONV(tn_embed_grouped_cu, "conv_grouped.cu");
 EMBED(tn_embed_conv_plain_cuh, "src/device/cuda/kernels/conv_plain.cuh");
+EMBED(tn_embed_scatter_cu, "src/device/cuda/kernels/scatter.cu");
 EMBED(tn_embed_product_cu, "src/device/cuda/kernels/product.cu");
 
 static const struct {
@@ -68,6 +69,7 @@ static const struct {
     [TN_EMBED_CONV2D_CU] = {"conv2d.cu", tn_embed_conv2d_cu},
     [TN_EMBED_DEPTHWISE_CU] = {"conv_depthwise.cu", tn_embed_depthwise_cu},
     [TN_EMBED_CONV_PLAIN_CUH] = {"conv_plain.cuh", tn_embed_conv_plain_cuh},
+    [TN_EMBED_SCATTER_CU] = {"scatter.cu", tn_embed_scatter_cu},
     [TN_EMBED_GROUPED_CU] = {"conv_grouped.cu", tn_embed_grouped_cu},
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
     [TN_EMBED_ATTENTION_CU] = {"attention.cu", tn_embed_attention_cu},

@@ -23,6 +23,7 @@ typedef enum tn_embedded {
     TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_GROUPED_CU,
     TN_EMBED_CONV_PLAIN_CUH,
+    TN_EMBED_SCATTER_CU,
     TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
     TN_EMBED_ATTENTION_BACKWARD_C,
     TN_EMBED_PORTABLE, /* of the file that src/export writes, in the place of exact.h */

@@ -358,6 +358,20 @@ template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
     return place;
 }
 
+/* Returns how many lanes before this one have the same digit of 8 bits, and sets *all to how many of the warp
+ * have it; lanes that are not there have none. */
+TN_FN int tn_place_of_digit(int digit, bool there, int *all)
+{
+    uint32_t same = __ballot_sync(0xffffffffu, there);
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        const uint32_t set = __ballot_sync(0xffffffffu, digit >> b & 1);
+        same &= digit >> b & 1 ? set : ~set;
+    }
+    *all = tn_count_bits(same);
+    return tn_count_bits(same & ((1u << threadIdx.x % 32) - 1));
+}
+
 /* Returns true in every thread of the last of `blocks` blocks to arrive here, which then sees what the others
  * wrote. Called once, by all threads of these blocks. */
 TN_FN bool tn_arrive_last(uint32_t *ticket, uint32_t blocks)
