@@ -1,7 +1,7 @@
 /* gemm_conv.c - GFLOP/s of products and convolutions: the library as it chooses, oneDNN alone, our own code
  * as sums written out, and by Winograd's tiles of 2x2 and 4x4 where they serve (else as the library chooses).
  *
- *   gemm_conv [--threads N] [--seconds S] [--csv] [filter]
+ *   gemm_conv [--threads N] [--seconds S] [--dtype f32|f16|bf16] [--csv] [filter]
  *
  * The implementations of a row are timed in turn, round after round, so that a busy machine slows all of
  * them; the figures are medians. Read first: main, then time_row. */
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/clock.h"
+#include "src/core/convert.h"
 #include "src/device/cpu/cpu_lib.h"
 #include "src/device/cpu/pool.h"
 #include "tests/conv_desc.h"
@@ -17,13 +18,26 @@ enum { ROUNDS = 4000, IMPLS = 5 };
 
 static double seconds_per_row = 0.4;
 static int csv;
+static tn_dtype dtype = TN_F32;
 
 static void *filled(int64_t n)
 {
-    float *p = aligned_alloc(64, (size_t)(n * 4 + 63) / 64 * 64);
+    const size_t es = tn_dtype_size(dtype);
+    char *p = aligned_alloc(64, ((size_t)n * es + 63) / 64 * 64);
     if (!p) exit(1);
-    for (int64_t i = 0; i < n; i++) p[i] = (float)(i * 2654435761 % 1000) / 1000 - 0.5f;
+    for (int64_t i = 0; i < n; i++) {
+        const float v = (float)(i * 2654435761 % 1000) / 1000 - 0.5f;
+        tn_convert(p + (size_t)i * es, dtype, &v, TN_F32, 1);
+    }
     return p;
+}
+
+static tn_dtype dtype_named(const char *name)
+{
+    for (int d = 0; d < TN_DTYPE_COUNT; d++)
+        if (!strcmp(name, tn_dtype_name((tn_dtype)d))) return (tn_dtype)d;
+    fprintf(stderr, "gemm_conv: no dtype is called %s\n", name);
+    exit(64);
 }
 
 typedef struct row {
@@ -73,7 +87,7 @@ static void gemm_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t
     if (!strstr(r.name, filter)) return;
     void *a = filled(batch * m * k), *b = filled(batch * n * k), *bias = filled(n),
          *c = filled(batch * m * n);
-    r.g = (tn_gemm){.dtype = TN_F32, .m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .c_row = n};
+    r.g = (tn_gemm){.dtype = dtype, .m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .c_row = n};
     r.g.a_row = ta ? 1 : k, r.g.a_col = ta ? m : 1, r.g.b_row = tb ? 1 : n, r.g.b_col = tb ? k : 1;
     if (epilogue) r.g.bias = bias, r.g.epilogue = TN_EPI_RELU;
     if (batch > 1) {
@@ -93,7 +107,7 @@ static void conv_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t
              names[pass]);
     if (!strstr(r.name, filter)) return;
     void *x = filled(n * hw * hw * ci), *y = filled(n * hw * hw * co), *w = filled(co * ci * 9);
-    r.c = conv_desc(TN_F32, pass, n, hw, ci, co, 3);
+    r.c = conv_desc(dtype, pass, n, hw, ci, co, 3);
     r.c.in0 = pass == TN_CONV_DATA_GRAD ? y : x;
     r.c.in1 = pass == TN_CONV_WEIGHT_GRAD ? y : w;
     r.c.out = pass == TN_CONV_FORWARD ? y : pass == TN_CONV_DATA_GRAD ? x : w;
@@ -110,6 +124,8 @@ int main(int argc, char **argv)
             threads = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
             seconds_per_row = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
+            dtype = dtype_named(argv[++i]);
         else if (!strcmp(argv[i], "--csv"))
             csv = 1;
         else
@@ -119,8 +135,8 @@ int main(int argc, char **argv)
     tn_cpu_lib *lib;
     if (tn_pool_open(threads, &pool) || tn_cpu_lib_open(&lib)) return 1;
     if (!csv)
-        printf("%d threads, GFLOP/s%22s %8s %8s %8s %8s\n", threads, "library", "oneDNN", "ours", "2x2",
-               "4x4");
+        printf("%d threads, %-4s, GFLOP/s%16s %8s %8s %8s %8s\n", threads, tn_dtype_name(dtype), "library",
+               "oneDNN", "ours", "2x2", "4x4");
     static const int shapes[][3] = {{768, 384, 128},   {768, 128, 128},   {768, 128, 512},
                                     {768, 512, 128},   {2048, 384, 384},  {2048, 1536, 384},
                                     {2048, 384, 1536}, {4096, 1024, 1024}};

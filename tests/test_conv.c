@@ -207,6 +207,16 @@ static void judge(void *user, int impl, const tn_device_stats *stats, const char
     }
 }
 
+static double mean; /* of both operands, in -1 to 1 */
+
+/* Around the mean, and small beside it where that is not 0. */
+static void *operand(tn_dtype d, int64_t n)
+{
+    void *p = random_array(d, n);
+    for (int64_t i = 0; mean != 0 && i < n; i++) set(d, p, i, mean + get(d, p, i) / 32);
+    return p;
+}
+
 /* Returns whether oneDNN was asked for a reorder: then it served. */
 static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, bool relu)
 {
@@ -215,8 +225,7 @@ static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, b
     bool forward = pass == TN_CONV_FORWARD, data = pass == TN_CONV_DATA_GRAD;
     int64_t n = forward ? t.l.y : data ? t.l.x : t.l.w;
     size_t bytes = (size_t)n * tn_dtype_size(d) + PAST;
-    void *in0 = random_array(d, data ? t.l.y : t.l.x),
-         *in1 = random_array(d, forward || data ? t.l.w : t.l.y);
+    void *in0 = operand(d, data ? t.l.y : t.l.x), *in1 = operand(d, forward || data ? t.l.w : t.l.y);
     void *b = bias ? random_array(d, c->oc) : NULL, *out = malloc(bytes);
     double *sum = calloc((size_t)n, sizeof *sum), *size = calloc((size_t)n, sizeof *size);
     c->pass = pass, c->in0 = in0, c->in1 = in1, c->out = out, c->bias = b;
@@ -224,8 +233,8 @@ static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, b
     reference(&t.l, sum, size);
     t.sum = sum, t.size = size;
     char name[120];
-    snprintf(name, sizeof name, "dtype %d, pass %d, configuration %d", (int)d, (int)pass,
-             (int)((v - configs[0]) / 16));
+    snprintf(name, sizeof name, "dtype %d, pass %d, %d x %d x %d x %d to %d, mean %g", (int)d, (int)pass,
+             v[0], v[1], v[2], v[3], v[4], mean);
     same_bits(call, judge, &t, out, bytes, name);
     free(in0), free(in1), free(b), free(out), free(sum), free(size);
     return t.reordered;
@@ -256,6 +265,37 @@ TEST(test_dtypes)
             check_pass(configs[i], types[t], TN_CONV_WEIGHT_GRAD, false, false);
         }
     }
+}
+
+/* Windows of 3x3 of any size that tiles serve, of numbers around 0 and of such as lie close together far from
+ * it, where a sum that were ever rounded to 16 bits would show. */
+TEST(test_tiles_of_all_dtypes)
+{
+    static const tn_dtype types[] = {TN_F32, TN_F16, TN_BF16};
+    for (int i = 0; i < 24; i++) {
+        int v[16] = {1 + (int)up_to(3),
+                     1 + (int)up_to(9),
+                     1 + (int)up_to(9),
+                     16 * (1 + (int)up_to(3)),
+                     16 * (1 + (int)up_to(3)),
+                     3,
+                     3,
+                     1,
+                     1,
+                     1,
+                     0,
+                     0,
+                     0,
+                     0,
+                     1,
+                     1};
+        for (int p = 10; p < 14; p++) v[p] = 1 + (int)up_to(2);
+        mean = i % 2 ? 0 : 1;
+        for (int pass = 0; pass < 3; pass++)
+            check_pass(v, types[i / 2 % 3], (tn_conv_pass)pass, i % 4 < 2 && pass == 0,
+                       i % 5 == 0 && pass == 0);
+    }
+    mean = 0;
 }
 
 /* Where there is oneDNN, the layers it is good at must reach it: falling back would pass the tests above. */
@@ -303,59 +343,121 @@ TEST(test_edges)
     tn_cpu_lib_close(lib);
 }
 
+/* Numbers of the dtype as floats. */
+static void widened(tn_dtype d, const void *from, float *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = (float)get(d, from, i);
+}
+
 /* Winograd's transforms, every instruction set this processor runs, against their definitions in f64:
- * results of a tile, the gradients of filters, and that one is the transpose of the other. */
+ * results of a tile, the gradients of filters, and that one is the transpose of the other. Numbers of 16 bits
+ * are rounded once, as they are stored, so that what is off by more than that is off by the error of f32. */
 static void check_transforms(const tn_winograd_kernel *k, double eps)
 {
     enum { N = 32, FAR = N + 16, MOST = TN_WINOGRAD_POSITIONS };
     const int m = k->tile, span = m + 2, positions = span * span;
+    const tn_dtype type = k->dtype;
+    const size_t es = tn_dtype_size(type);
     assert_int_equal(N % k->vl, 0);
-    float *d = random_array(TN_F32, MOST * N), *g = random_array(TN_F32, 9 * N),
-          *gy = random_array(TN_F32, 16 * N), *bias = random_array(TN_F32, N);
-    float v[MOST * FAR], u[MOST * FAR], z[MOST * FAR], p[MOST * FAR], y[16 * N], gw[9 * N];
-    const float *pixel[MOST], *tap[9], *grad[16];
-    float *result[16], *gtap[9];
+    char *d_stored = random_array(type, MOST * N), *g_stored = random_array(type, 9 * N),
+         *gy_stored = random_array(type, 16 * N), *bias_stored = random_array(type, N);
+    float d[MOST * N], g[9 * N], gy[16 * N], bias[N], y[16 * N], gw[9 * N], sum[N], more[N];
+    widened(type, d_stored, d, MOST * N), widened(type, g_stored, g, 9 * N);
+    widened(type, gy_stored, gy, 16 * N), widened(type, bias_stored, bias, N);
+    float v[MOST * FAR], u[MOST * FAR], z[MOST * FAR], p[MOST * FAR];
+    char y_stored[16 * N * sizeof(float)], gw_stored[9 * N * sizeof(float)];
+    const void *pixel[MOST], *tap[9], *grad[16];
+    void *result[16], *gtap[9];
     int64_t at[MOST];
-    for (int i = 0; i < positions; i++) pixel[i] = d + i * N, at[i] = i * FAR;
-    for (int i = 0; i < 9; i++) tap[i] = g + i * N, gtap[i] = gw + i * N;
-    for (int i = 0; i < m * m; i++) grad[i] = gy + i * N, result[i] = y + i * N;
+    for (int i = 0; i < positions; i++) pixel[i] = d_stored + i * N * es, at[i] = i * FAR;
+    for (int i = 0; i < 9; i++) tap[i] = g_stored + i * N * es, gtap[i] = gw_stored + i * N * es;
+    for (int i = 0; i < m * m; i++) grad[i] = gy_stored + i * N * es, result[i] = y_stored + i * N * es;
     k->input(pixel, N, v, at);
     k->filter(tap, N, u, FAR);
     for (int i = 0; i < positions * FAR; i++) p[i] = i % FAR < N ? v[i] * u[i] : 0;
     for (int relu = 0; relu < 2; relu++) {
-        k->output(p, FAR, N, relu ? bias : NULL, relu, result);
+        k->output(p, FAR, N, relu ? bias_stored : NULL, relu, result);
+        widened(type, y_stored, y, m * m * N);
         for (int i = 0; i < m * m; i++) {
             for (int c = 0; c < N; c++) {
                 double want = relu ? bias[c] : 0;
                 for (int t = 0; t < 9; t++)
                     want += (double)d[((i / m + t / 3) * span + i % m + t % 3) * N + c] * g[t * N + c];
                 if (relu && want < 0) want = 0;
-                assert_true(fabs(y[i * N + c] - want) < eps);
+                assert_true(fabs(y[i * N + c] - want) < eps + fabs(want) * store_eps(type));
             }
         }
     }
     k->gradient(grad, N, z, FAR);
     for (int i = 0; i < positions * FAR; i++) p[i] = i % FAR < N ? v[i] * z[i] : 0;
     k->filter_gradient(p, FAR, N, gtap);
+    widened(type, gw_stored, gw, 9 * N);
     for (int t = 0; t < 9; t++) {
         for (int c = 0; c < N; c++) {
             double want = 0;
             for (int i = 0; i < m * m; i++)
                 want += (double)d[((i / m + t / 3) * span + i % m + t % 3) * N + c] * gy[i * N + c];
-            assert_true(fabs(gw[t * N + c] - want) < eps);
+            assert_true(fabs(gw[t * N + c] - want) < eps + fabs(want) * store_eps(type));
         }
     }
-    k->add(gw, g, N);
-    for (int c = 0; c < N; c++) assert_true(gw[c] == gtap[0][c]);
-    free(d), free(g), free(gy), free(bias);
+    for (int c = 0; c < N; c++) sum[c] = g[c], more[c] = gy[c];
+    k->add(sum, more, N);
+    for (int c = 0; c < N; c++) assert_true(sum[c] == g[c] + gy[c]);
+    free(d_stored), free(g_stored), free(gy_stored), free(bias_stored);
 }
+
+static const tn_dtype tiled[] = {TN_F32, TN_F16, TN_BF16};
 
 TEST(test_transforms)
 {
-    const tn_winograd_kernel *k;
-    for (int i = 0; (k = tn_winograd_kernel_at(2, i)); i++) check_transforms(k, 4e-6);
-    for (int i = 0; (k = tn_winograd_kernel_at(4, i)); i++) check_transforms(k, 2e-5);
-    assert_true(tn_winograd_kernel_at(2, -1) == NULL);
+    for (int t = 0; t < 3; t++) {
+        const tn_winograd_kernel *k;
+        for (int i = 0; (k = tn_winograd_kernel_at(2, tiled[t], i)); i++) check_transforms(k, 4e-6);
+        for (int i = 0; (k = tn_winograd_kernel_at(4, tiled[t], i)); i++) check_transforms(k, 2e-5);
+        assert_true(tn_winograd_kernel_at(2, tiled[t], -1) == NULL);
+    }
+}
+
+/* All numbers of 16 bits pass through the transforms of every instruction set as through tn_convert, and so
+ * do results that lie between two of them, beyond the largest, below the smallest, or are none: a filter that
+ * has nothing but its first tap spreads that as it is, and what stands at a tile's first position alone is a
+ * result. */
+TEST(test_transforms_round_as_tn_convert)
+{
+    enum { N = 16, EACH = 1 << 16 };
+    for (int t = 1; t < 3; t++) {
+        const tn_winograd_kernel *k;
+        for (int which = 0; (k = tn_winograd_kernel_at(2, tiled[t], which)); which++) {
+            uint16_t zeros[N] = {0}, in[N], out[4][N];
+            const void *tap[9];
+            void *result[4] = {out[0], out[1], out[2], out[3]};
+            for (int i = 0; i < 9; i++) tap[i] = zeros;
+            for (int first = 0; first < EACH; first += N) {
+                float u[16 * N], p[16 * N] = {0};
+                for (int c = 0; c < N; c++) in[c] = (uint16_t)(first + c);
+                tap[0] = in;
+                k->filter(tap, N, u, N);
+                for (int c = 0; c < N; c++) {
+                    const float want = (float)get(tiled[t], in, c);
+                    assert_true(u[c] == want || (isnan(u[c]) && isnan(want)));
+                    /* Sixteen bits of a float and every pattern behind them that decides a rounding. */
+                    static const uint16_t behind[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1000, 0x0fff};
+                    const uint32_t bits = (uint32_t)(first + c) << 16 | behind[(first / N + c) % 8];
+                    memcpy(&p[c], &bits, sizeof bits);
+                }
+                k->output(p, N, N, NULL, false, result);
+                for (int c = 0; c < N; c++) {
+                    uint16_t want;
+                    const float sum = p[c] + 0;
+                    tn_convert(&want, tiled[t], &sum, TN_F32, 1);
+                    if (isnan(sum))
+                        assert_true(isnan(get(tiled[t], out[0], c)));
+                    else
+                        assert_int_equal(out[0][c], want);
+                }
+            }
+        }
+    }
 }
 
 /* The largest error of a pass in roundings of the sum of the products' sizes. */
@@ -428,6 +530,10 @@ TEST(test_winograd)
     }
     layer l = make(want[0].v, TN_F64);
     assert_false(tn_winograd_serves(&l.c));
+    for (int t = 1; t < 3; t++) {
+        l = make(want[1].v, tiled[t]);
+        assert_true(tn_winograd_serves(&l.c));
+    }
 }
 
 TEST(test_errors)

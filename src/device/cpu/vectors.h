@@ -8,6 +8,7 @@
 
 #if defined(__x86_64__)
 #define X86 1
+#include <cpuid.h>
 #include <immintrin.h>
 #else
 #define X86 0

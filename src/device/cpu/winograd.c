@@ -20,6 +20,7 @@
 #include "../../core/int64.h"
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "vectors.h"
 #include "winograd_kernel.h"
 
 enum {
@@ -41,8 +42,9 @@ typedef struct conv {
     const tn_gemm_kernel *product;
     const tn_winograd_kernel *transform;
     /* The tensors that tiles are cut from and written into: x and y, or gy and gx. */
-    const float *from;
-    float *to;
+    const char *from;
+    char *to;
+    int64_t es; /* bytes of one of their elements */
     int64_t from_h, from_w, from_c, to_h, to_w, to_c;
     int64_t top, left; /* the first tile's inputs begin so far outside */
     int64_t tile, span, positions;
@@ -52,7 +54,7 @@ typedef struct conv {
     int64_t piece;         /* floats of a block's inputs for as many positions as one such row holds */
     int64_t at[TN_WINOGRAD_POSITIONS]; /* where the first tile's inputs stand for each position */
     int64_t spread;                    /* floats of all of them */
-    const float *zeros;                /* channels outside of the image */
+    const void *zeros;                 /* channels outside of the image */
     float *filters;                    /* [position][panel of to_c][from_c][nr] */
     int64_t filter;                    /* floats of one position */
     float *partials;                   /* weight gradient: [part][position][oc][c] */
@@ -87,9 +89,9 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
 {
     conv *v = arg;
     const tn_conv2d_desc *c = v->c;
-    const float *w = c->in1;
+    const char *w = c->in1;
     const int64_t nr = v->product->nr;
-    const float *tap[9];
+    const void *tap[9];
     if (c->pass == TN_CONV_FORWARD) {
         const int64_t step = nr * FILTER_CHANNELS, mine = of_slots(v);
         float *spread = v->slots + mine * v->slot;
@@ -98,7 +100,7 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
             for (int64_t i = 0; i < c->c; i += FILTER_CHANNELS) {
                 const int64_t n = tn_min64(FILTER_CHANNELS, c->c - i);
                 for (int64_t o = 0; o < columns; o++) {
-                    for (int t = 0; t < 9; t++) tap[t] = w + ((j * nr + o) * 9 + t) * c->c + i;
+                    for (int t = 0; t < 9; t++) tap[t] = w + (((j * nr + o) * 9 + t) * c->c + i) * v->es;
                     v->transform->filter(tap, n, spread + o * FILTER_CHANNELS, step);
                 }
                 for (int p = 0; p < v->positions; p++)
@@ -112,7 +114,7 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
     for (int64_t j = begin; j < end; j++) {
         const int64_t n = tn_min64(nr, c->c - j * nr);
         for (int64_t o = 0; o < c->oc; o++) {
-            for (int t = 0; t < 9; t++) tap[t] = w + (o * 9 + 8 - t) * c->c + j * nr;
+            for (int t = 0; t < 9; t++) tap[t] = w + ((o * 9 + 8 - t) * c->c + j * nr) * v->es;
             v->transform->filter(tap, n, v->filters + (j * c->oc + o) * nr, v->filter);
         }
     }
@@ -127,24 +129,24 @@ static void place(const conv *v, int64_t t, int64_t *image, int64_t *y, int64_t 
 }
 
 /* The inputs of tile t. */
-static void inputs(const conv *v, int64_t t, const float **pixel)
+static void inputs(const conv *v, int64_t t, const void **pixel)
 {
-    const int64_t span = v->span, down = v->from_w * v->from_c;
+    const int64_t span = v->span, right = v->from_c * v->es, down = v->from_w * right;
     int64_t image, y, x;
     place(v, t, &image, &y, &x);
     y -= v->top, x -= v->left;
-    const float *first = v->from + ((image * v->from_h + y) * v->from_w + x) * v->from_c;
+    const char *first = v->from + (image * v->from_h + y) * down + x * right;
     const bool whole = y >= 0 && x >= 0 && y + span <= v->from_h && x + span <= v->from_w;
     for (int64_t i = 0; i < span; i++) {
         for (int64_t j = 0; j < span; j++) {
             const bool inside = whole || (y + i >= 0 && y + i < v->from_h && x + j >= 0 && x + j < v->from_w);
-            pixel[span * i + j] = inside ? first + i * down + j * v->from_c : v->zeros;
+            pixel[span * i + j] = inside ? first + i * down + j * right : v->zeros;
         }
     }
 }
 
-/* The results of tile t in an image like `to`; what lies outside of it is `outside`. */
-static void results(const conv *v, int64_t t, float *base, float *outside, float **pixel)
+/* The results of tile t; what lies outside of it is `outside`. */
+static void results(const conv *v, int64_t t, void *outside, void **pixel)
 {
     const int64_t tile = v->tile;
     int64_t image, y, x;
@@ -153,7 +155,7 @@ static void results(const conv *v, int64_t t, float *base, float *outside, float
         for (int64_t j = 0; j < tile; j++) {
             const bool inside = y + i < v->to_h && x + j < v->to_w;
             pixel[tile * i + j] =
-                inside ? base + ((image * v->to_h + y + i) * v->to_w + x + j) * v->to_c : outside;
+                inside ? v->to + ((image * v->to_h + y + i) * v->to_w + x + j) * v->to_c * v->es : outside;
         }
     }
 }
@@ -170,12 +172,13 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
     for (int64_t b = begin; b < end; b++) {
         const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
         for (int64_t t = 0; t < n; t++) {
-            const float *pixel[TN_WINOGRAD_POSITIONS];
+            const void *pixel[TN_WINOGRAD_POSITIONS];
             inputs(v, first + t, pixel);
             for (int64_t q = 0; q < pieces; q++) {
                 const int64_t channels = tn_min64(kn->kc, v->from_c - q * kn->kc);
                 v->transform->input(pixel, channels, spread + q * v->piece + t * v->row, v->at);
-                for (int i = 0; i < v->positions && q + 1 < pieces; i++) pixel[i] += kn->kc;
+                for (int i = 0; i < v->positions && q + 1 < pieces; i++)
+                    pixel[i] = (const char *)pixel[i] + kn->kc * v->es;
             }
         }
         for (int p = 0; p < v->positions; p++) {
@@ -196,8 +199,8 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
             }
         }
         for (int64_t t = 0; t < n; t++) {
-            float *pixel[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
-            results(v, first + t, v->to, outside, pixel);
+            void *pixel[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
+            results(v, first + t, outside, pixel);
             v->transform->output(products + t * v->to_c, step, v->to_c, c->bias, c->epilogue == TN_EPI_RELU,
                                  pixel);
         }
@@ -222,14 +225,14 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
         for (int64_t b = part * v->part_blocks; b < last; b++) {
             const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
             for (int64_t t = 0; t < n; t++) {
-                const float *pixel[TN_WINOGRAD_POSITIONS];
-                float *result[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
+                const void *pixel[TN_WINOGRAD_POSITIONS];
+                void *result[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
                 inputs(v, first + t, pixel);
                 v->transform->input(pixel, v->from_c, spread + t * v->from_c, v->at);
                 /* Only read: results() serves both directions. */
-                results(v, first + t, v->to, (float *)(uintptr_t)v->zeros, result);
-                const float *gy[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
-                for (int i = 0; i < v->tile * v->tile; i++) gy[i] = result[i] + o0;
+                results(v, first + t, (void *)(uintptr_t)v->zeros, result);
+                const void *gy[TN_WINOGRAD_TILE * TN_WINOGRAD_TILE];
+                for (int i = 0; i < v->tile * v->tile; i++) gy[i] = (const char *)result[i] + o0 * v->es;
                 v->transform->gradient(gy, channels, outer + t * channels, step);
             }
             for (int p = 0; p < v->positions; p++) {
@@ -267,8 +270,8 @@ static void run_gather(void *arg, int64_t begin, int64_t end)
                 v->transform->add(sum, more, v->from_c);
             }
         }
-        float *tap[9];
-        for (int t = 0; t < 9; t++) tap[t] = (float *)v->c->out + (o * 9 + t) * v->from_c;
+        void *tap[9];
+        for (int t = 0; t < 9; t++) tap[t] = (char *)v->c->out + (o * 9 + t) * v->from_c * v->es;
         v->transform->filter_gradient(v->partials + o * v->from_c, position, v->from_c, tap);
     }
 }
@@ -277,30 +280,49 @@ static void run_gather(void *arg, int64_t begin, int64_t end)
 
 bool tn_winograd_serves(const tn_conv2d_desc *c)
 {
-    const int64_t vl = tn_winograd_kernel_best(2)->vl;
-    return c->dtype == TN_F32 && c->kh == 3 && c->kw == 3 && c->groups == 1 && c->stride[0] == 1 &&
-           c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 && c->c % vl == 0 &&
-           c->oc % vl == 0 && c->pad[0] <= 2 && c->pad[1] <= 2 && c->pad[2] <= 2 && c->pad[3] <= 2 &&
-           c->c * c->oc <= FILTER_FLOATS / TN_WINOGRAD_POSITIONS;
+    const int64_t vl = tn_winograd_kernel_best(2, TN_F32)->vl;
+    return (c->dtype == TN_F32 || tn_dtype_is_half(c->dtype)) && c->kh == 3 && c->kw == 3 && c->groups == 1 &&
+           c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 &&
+           c->c % vl == 0 && c->oc % vl == 0 && c->pad[0] <= 2 && c->pad[1] <= 2 && c->pad[2] <= 2 &&
+           c->pad[3] <= 2 && c->c * c->oc <= FILTER_FLOATS / TN_WINOGRAD_POSITIONS;
+}
+
+/* What a product of the sums written out takes, beside one of f32: how this processor multiplies 16 bits
+ * decides how well oneDNN does. Measured with AVX512_BF16, not with AMX or AVX512_FP16; where a processor has
+ * neither, numbers are widened and that is no faster. */
+static double written_out(tn_dtype dtype)
+{
+    double cost = 1;
+#if X86
+    enum { AMX_BF16 = 1 << 22, AVX512_FP16 = 1 << 23 }; /* of cpuid's leaf 7, in edx */
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cost;
+    if (dtype == TN_BF16) cost = d & AMX_BF16 ? 0.15 : __builtin_cpu_supports("avx512bf16") ? 0.55 : 1;
+    if (dtype == TN_F16) cost = d & AVX512_FP16 ? 0.55 : 1;
+#endif
+    return cost;
 }
 
 /* What a pass takes by tiles, in products of one channel of the input with one of the result. Measured: on
- * top of the products their transforms, and the filters' as much as so many products however many tiles share
- * them, as long as the nearer caches hold a good part of these. */
+ * top of the products their transforms, which weigh the more the fewer channels there are, and the filters'
+ * as much as so many products however many tiles share them, as long as the nearer caches hold a good part of
+ * these. */
 static double cost(const tn_conv2d_desc *c, int64_t tile)
 {
     const bool back = c->pass == TN_CONV_DATA_GRAD;
     const int64_t h = back ? c->h : c->oh, w = back ? c->w : c->ow, positions = (tile + 2) * (tile + 2);
-    const double tiles = (double)c->n * (double)tn_ceil_div(h, tile) * (double)tn_ceil_div(w, tile);
-    if (tile == 2) return 1.4 * (double)positions * tiles + 200;
-    return c->c * c->oc > NEAR_FLOATS / positions ? INFINITY : 1.55 * (double)positions * tiles + 2000;
+    const double products =
+        (double)positions * (double)c->n * (double)tn_ceil_div(h, tile) * (double)tn_ceil_div(w, tile);
+    const double each = 1 / (double)c->c + 1 / (double)c->oc;
+    if (tile == 2) return (0.85 + 15 * each) * products + 200 + (double)(c->c * c->oc) / 64;
+    return c->c * c->oc > NEAR_FLOATS / positions ? INFINITY : (0.9 + 18 * each) * products + 2000;
 }
 
 int tn_winograd_tile(const tn_conv2d_desc *c)
 {
     if (!tn_winograd_serves(c)) return 0;
-    const double sums = 9.0 * (double)c->n * (double)c->oh * (double)c->ow, two = cost(c, 2),
-                 four = cost(c, 4);
+    const double sums = written_out(c->dtype) * 9.0 * (double)c->n * (double)c->oh * (double)c->ow,
+                 two = cost(c, 2), four = cost(c, 4);
     return four < two && four < sums ? 4 : two < sums ? 2 : 0;
 }
 
@@ -309,14 +331,15 @@ static void geometry(conv *v, const tn_conv2d_desc *c, int tile)
     const bool back = c->pass == TN_CONV_DATA_GRAD;
     v->c = c;
     v->product = tn_gemm_kernel_for(TN_F32);
-    v->transform = tn_winograd_kernel_best(tile);
+    v->transform = tn_winograd_kernel_best(tile, c->dtype);
+    v->es = (int64_t)tn_dtype_size(c->dtype);
     v->from = c->in0;
     v->from_h = back ? c->oh : c->h, v->from_w = back ? c->ow : c->w, v->from_c = back ? c->oc : c->c;
     v->to_h = back ? c->h : c->oh, v->to_w = back ? c->w : c->ow, v->to_c = back ? c->c : c->oc;
     /* Input i of the data gradient is reached by outputs i + pad - 2 .. i + pad. */
     v->top = back ? 2 - c->pad[0] : c->pad[0], v->left = back ? 2 - c->pad[2] : c->pad[2];
     /* The weight gradient only reads there; see run_parts. */
-    v->to = c->pass == TN_CONV_WEIGHT_GRAD ? (float *)(uintptr_t)c->in1 : c->out;
+    v->to = c->pass == TN_CONV_WEIGHT_GRAD ? (void *)(uintptr_t)c->in1 : c->out;
     v->tile = tile, v->span = tile + 2, v->positions = v->span * v->span;
     v->tiles_y = tn_ceil_div(v->to_h, tile), v->tiles_x = tn_ceil_div(v->to_w, tile);
     v->tiles = c->n * v->tiles_y * v->tiles_x;

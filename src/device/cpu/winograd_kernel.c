@@ -1,6 +1,7 @@
 /* winograd_kernel.c - instantiates the transforms for AVX-512, AVX2 and plain 16-byte vectors. Read first:
  * winograd_kernel.h, then winograd_micro.h. */
 #include "winograd_kernel.h"
+#include "gemm_kernel.h"
 #include "vectors.h"
 
 /* The points beside 0 of tiles of 4, P1, -P1, P2 and -P2, and 1 / N of 0 and of these. */
@@ -15,65 +16,144 @@ static inline void store_f32(float *p, vec_f32 v)
     memcpy(p, &v, sizeof v);
 }
 
+typedef uint32_t vec_u32 __attribute__((vector_size(16)));
+
+static inline vec_f32 widen_bf16(const uint16_t *p)
+{
+    return (vec_f32)((vec_u32){p[0], p[1], p[2], p[3]} << 16);
+}
+
+/* To the nearest, the even one of two, as tn_f32_to_bf16. */
+static inline void narrow_bf16(uint16_t *p, vec_f32 v)
+{
+    const vec_u32 u = (vec_u32)v, nan = (vec_u32)(v != v), even = u >> 16 & 1;
+    const vec_u32 h = (nan & (u >> 16 | 0x40)) | (~nan & (u + 0x7fff + even) >> 16);
+    for (int i = 0; i < 4; i++) p[i] = (uint16_t)h[i];
+}
+
+static inline vec_f32 widen_f16(const uint16_t *p)
+{
+    float f[4];
+    tn_widen_floats(TN_F16, p, f, 4);
+    return load_f32(f);
+}
+
+static inline void narrow_f16(uint16_t *p, vec_f32 v)
+{
+    tn_narrow_floats(TN_F16, &v, p, 4);
+}
+
 #define V  vec_f32
 #define VL 4
 #define TARGET
-#define NAME(x)      base_##x
-#define SPLAT(x)     ((vec_f32){(x), (x), (x), (x)})
-#define LOAD(p)      load_f32(p)
-#define STORE(p, v)  store_f32(p, v)
-#define MUL(a, b)    ((a) * (b))
-#define ADD(a, b)    ((a) + (b))
-#define SUB(a, b)    ((a) - (b))
-#define FMA(a, b, c) ((a) * (b) + (c))
-#define RELU(v)      ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
+#define NAME(x)           base_##x
+#define SPLAT(x)          ((vec_f32){(x), (x), (x), (x)})
+#define LOAD(p)           load_f32(p)
+#define STORE(p, v)       store_f32(p, v)
+#define MUL(a, b)         ((a) * (b))
+#define ADD(a, b)         ((a) + (b))
+#define SUB(a, b)         ((a) - (b))
+#define FMA(a, b, c)      ((a) * (b) + (c))
+#define RELU(v)           ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
+#define WIDEN_F16(p)      widen_f16(p)
+#define NARROW_F16(p, v)  narrow_f16(p, v)
+#define WIDEN_BF16(p)     widen_bf16(p)
+#define NARROW_BF16(p, v) narrow_bf16(p, v)
 #include "winograd_micro.h"
 
 #if X86
-#define V            __m256
-#define VL           8
-#define TARGET       __attribute__((target("avx2,fma")))
-#define NAME(x)      avx2_##x
-#define SPLAT(x)     _mm256_set1_ps(x)
-#define LOAD(p)      _mm256_loadu_ps(p)
-#define STORE(p, v)  _mm256_storeu_ps(p, v)
-#define MUL(a, b)    _mm256_mul_ps(a, b)
-#define ADD(a, b)    _mm256_add_ps(a, b)
-#define SUB(a, b)    _mm256_sub_ps(a, b)
-#define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define RELU(v)      _mm256_max_ps(_mm256_setzero_ps(), v)
+#define AVX2   __attribute__((target("avx2,fma,f16c")))
+#define AVX512 __attribute__((target("avx512f,avx2,fma")))
+
+static inline AVX2 __m256 avx2_widen_bf16(const uint16_t *p)
+{
+    const __m128i h = _mm_loadu_si128((const void *)p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+static inline AVX2 void avx2_narrow_bf16(uint16_t *p, __m256 v)
+{
+    const __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
+    const __m256i even = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i near =
+        _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i h = _mm256_blendv_epi8(near, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(h, h), 0x08);
+    _mm_storeu_si128((void *)p, _mm256_castsi256_si128(packed));
+}
+
+static inline AVX512 __m512 avx512_widen_bf16(const uint16_t *p)
+{
+    const __m256i h = _mm256_loadu_si256((const void *)p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+static inline AVX512 void avx512_narrow_bf16(uint16_t *p, __m512 v)
+{
+    const __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
+    const __m512i even = _mm512_and_epi32(high, _mm512_set1_epi32(1));
+    const __m512i near =
+        _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff))), 16);
+    const __m512i h =
+        _mm512_mask_or_epi32(near, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(h));
+}
+
+#define V                 __m256
+#define VL                8
+#define TARGET            AVX2
+#define NAME(x)           avx2_##x
+#define SPLAT(x)          _mm256_set1_ps(x)
+#define LOAD(p)           _mm256_loadu_ps(p)
+#define STORE(p, v)       _mm256_storeu_ps(p, v)
+#define MUL(a, b)         _mm256_mul_ps(a, b)
+#define ADD(a, b)         _mm256_add_ps(a, b)
+#define SUB(a, b)         _mm256_sub_ps(a, b)
+#define FMA(a, b, c)      _mm256_fmadd_ps(a, b, c)
+#define RELU(v)           _mm256_max_ps(_mm256_setzero_ps(), v)
+#define WIDEN_F16(p)      _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
+#define NARROW_F16(p, v)  _mm_storeu_si128((void *)(p), _mm256_cvtps_ph(v, 0))
+#define WIDEN_BF16(p)     avx2_widen_bf16(p)
+#define NARROW_BF16(p, v) avx2_narrow_bf16(p, v)
 #include "winograd_micro.h"
 
-#define V            __m512
-#define VL           16
-#define TARGET       __attribute__((target("avx512f,avx2,fma")))
-#define NAME(x)      avx512_##x
-#define SPLAT(x)     _mm512_set1_ps(x)
-#define LOAD(p)      _mm512_loadu_ps(p)
-#define STORE(p, v)  _mm512_storeu_ps(p, v)
-#define MUL(a, b)    _mm512_mul_ps(a, b)
-#define ADD(a, b)    _mm512_add_ps(a, b)
-#define SUB(a, b)    _mm512_sub_ps(a, b)
-#define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define RELU(v)      _mm512_max_ps(_mm512_setzero_ps(), v)
+#define V                 __m512
+#define VL                16
+#define TARGET            AVX512
+#define NAME(x)           avx512_##x
+#define SPLAT(x)          _mm512_set1_ps(x)
+#define LOAD(p)           _mm512_loadu_ps(p)
+#define STORE(p, v)       _mm512_storeu_ps(p, v)
+#define MUL(a, b)         _mm512_mul_ps(a, b)
+#define ADD(a, b)         _mm512_add_ps(a, b)
+#define SUB(a, b)         _mm512_sub_ps(a, b)
+#define FMA(a, b, c)      _mm512_fmadd_ps(a, b, c)
+#define RELU(v)           _mm512_max_ps(_mm512_setzero_ps(), v)
+#define WIDEN_F16(p)      _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
+#define NARROW_F16(p, v)  _mm256_storeu_si256((void *)(p), _mm512_cvtps_ph(v, 0))
+#define WIDEN_BF16(p)     avx512_widen_bf16(p)
+#define NARROW_BF16(p, v) avx512_narrow_bf16(p, v)
 #include "winograd_micro.h"
 
 #endif
 
-const tn_winograd_kernel *tn_winograd_kernel_at(int tile, int i)
+const tn_winograd_kernel *tn_winograd_kernel_at(int tile, tn_dtype dtype, int i)
 {
     const tn_winograd_kernel *all[3];
     int n = 0;
 #if X86
-    if (__builtin_cpu_supports("avx512f")) all[n++] = tile == 2 ? &avx512_tile_2 : &avx512_tile_4;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        all[n++] = tile == 2 ? &avx2_tile_2 : &avx2_tile_4;
+    if (__builtin_cpu_supports("avx512f")) all[n++] = avx512_kernels;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all[n++] = avx2_kernels;
 #endif
-    all[n++] = tile == 2 ? &base_tile_2 : &base_tile_4;
-    return i < 0 || i >= n ? NULL : all[i];
+    all[n++] = base_kernels;
+    if (i < 0 || i >= n) return NULL;
+    const tn_winograd_kernel *k = all[i];
+    while (k->tile != tile || k->dtype != dtype) k++;
+    return k;
 }
 
-const tn_winograd_kernel *tn_winograd_kernel_best(int tile)
+const tn_winograd_kernel *tn_winograd_kernel_best(int tile, tn_dtype dtype)
 {
-    return tn_winograd_kernel_at(tile, 0);
+    return tn_winograd_kernel_at(tile, dtype, 0);
 }

@@ -25,25 +25,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../../core/dtype.h"
+
 enum { TN_WINOGRAD_TILE = 4, TN_WINOGRAD_POSITIONS = 36 }; /* the most of each */
 
 /* Every function goes along n channels, a multiple of `vl`; the (tile + 2)^2 values of a tile lie `step`
  * floats apart, or at[] floats from the first place. Pixels, taps and values come row by row, the first two
- * as pointers to their first channel. */
+ * as pointers to their first channel; pixels, taps and bias are of `dtype`, f32, f16 or bf16, and rounded to
+ * it once, as they are stored. */
 typedef struct tn_winograd_kernel {
     int vl, tile;
-    void (*input)(const float *const *pixel, int64_t n, float *v, const int64_t *at); /* v = B^T d B */
-    void (*gradient)(const float *const *pixel, int64_t n, float *z, int64_t step);   /* z = A y A^T */
-    void (*output)(const float *p, int64_t step, int64_t n, const float *bias, bool relu,
-                   float *const *pixel);                                        /* y = A^T p A + bias */
-    void (*filter)(const float *const *tap, int64_t n, float *u, int64_t step); /* u = G g G^T */
-    void (*filter_gradient)(const float *p, int64_t step, int64_t n, float *const *tap); /* g = G^T p G */
+    tn_dtype dtype;
+    void (*input)(const void *const *pixel, int64_t n, float *v, const int64_t *at); /* v = B^T d B */
+    void (*gradient)(const void *const *pixel, int64_t n, float *z, int64_t step);   /* z = A y A^T */
+    void (*output)(const float *p, int64_t step, int64_t n, const void *bias, bool relu,
+                   void *const *pixel);                                        /* y = A^T p A + bias */
+    void (*filter)(const void *const *tap, int64_t n, float *u, int64_t step); /* u = G g G^T */
+    void (*filter_gradient)(const float *p, int64_t step, int64_t n, void *const *tap); /* g = G^T p G */
     void (*add)(float *sum, const float *more, int64_t n);
 } tn_winograd_kernel;
 
-/* For tiles of 2 or 4: the best this processor runs; it goes with tn_gemm_kernel_for(TN_F32). */
-const tn_winograd_kernel *tn_winograd_kernel_best(int tile);
+/* For tiles of 2 or 4 of one of these dtypes: the best this processor runs; it goes with
+ * tn_gemm_kernel_for(TN_F32). */
+const tn_winograd_kernel *tn_winograd_kernel_best(int tile, tn_dtype dtype);
 /* The i-th of all that this processor runs, in the order of tn_gemm_kernel_at, NULL at the end: for tests. */
-const tn_winograd_kernel *tn_winograd_kernel_at(int tile, int i);
+const tn_winograd_kernel *tn_winograd_kernel_at(int tile, tn_dtype dtype, int i);
 
 #endif

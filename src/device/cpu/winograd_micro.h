@@ -2,11 +2,32 @@
  * included by winograd_kernel.c per instruction set.
  *
  * The includer defines: V (a vector of VL floats), TARGET (function attribute), NAME(x) (mangles), SPLAT(x),
- * LOAD(p), STORE(p, v), MUL(a, b), ADD(a, b), SUB(a, b), FMA(a, b, c) = a b + c, RELU(v). Everything is
- * element by element along channels, of which there is a multiple of VL. What each function computes stands
- * in winograd_kernel.h: first along one axis, then along both. `m` is the tile's side, 2 or 4, and a constant
- * wherever it stands, so that all loops unroll. */
+ * LOAD(p), STORE(p, v), MUL(a, b), ADD(a, b), SUB(a, b), FMA(a, b, c) = a b + c, RELU(v), and WIDEN_F16(p),
+ * NARROW_F16(p, v), WIDEN_BF16(p), NARROW_BF16(p, v), which read and write VL numbers of 16 bits. Everything
+ * is element by element along channels, of which there is a multiple of VL. What each function computes
+ * stands in winograd_kernel.h: first along one axis, then along both. `m` is the tile's side, 2 or 4, and `d`
+ * the dtype of pixels and taps: constants wherever they stand, so that all loops unroll. */
 #define INLINE static inline __attribute__((always_inline)) TARGET
+
+/* ---- numbers as they are stored ---- */
+
+INLINE V NAME(get)(const tn_dtype d, const void *p, int64_t i)
+{
+    if (d == TN_F32) return LOAD((const float *)p + i);
+    const uint16_t *h = (const uint16_t *)p + i;
+    return d == TN_F16 ? WIDEN_F16(h) : WIDEN_BF16(h);
+}
+
+INLINE void NAME(put)(const tn_dtype d, void *p, int64_t i, V v)
+{
+    uint16_t *h = (uint16_t *)p + i;
+    if (d == TN_F32)
+        STORE((float *)p + i, v);
+    else if (d == TN_F16)
+        NARROW_F16(h, v);
+    else
+        NARROW_BF16(h, v);
+}
 
 /* ---- along one axis ---- */
 
@@ -100,15 +121,16 @@ INLINE void NAME(gather_filter)(const int m, const V *u, V *g)
 
 /* ---- along both: columns, then rows ---- */
 
-INLINE void NAME(input)(const int m, const float *const *pixel, int64_t n, float *v, const int64_t *at)
+INLINE void NAME(input)(const int m, const tn_dtype d, const void *const *pixel, int64_t n, float *v,
+                        const int64_t *at)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[6][6], d[6], u[6];
+        V t[6][6], x[6], u[6];
         UNROLL for (int j = 0; j < span; j++)
         {
-            UNROLL for (int i = 0; i < span; i++) d[i] = LOAD(pixel[span * i + j] + c);
-            NAME(spread_input)(m, d, u);
+            UNROLL for (int i = 0; i < span; i++) x[i] = NAME(get)(d, pixel[span * i + j], c);
+            NAME(spread_input)(m, x, u);
             UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
         }
         UNROLL for (int i = 0; i < span; i++)
@@ -119,14 +141,15 @@ INLINE void NAME(input)(const int m, const float *const *pixel, int64_t n, float
     }
 }
 
-INLINE void NAME(gradient)(const int m, const float *const *pixel, int64_t n, float *z, int64_t step)
+INLINE void NAME(gradient)(const int m, const tn_dtype d, const void *const *pixel, int64_t n, float *z,
+                           int64_t step)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[6][4], y[4], u[6];
         UNROLL for (int j = 0; j < m; j++)
         {
-            UNROLL for (int i = 0; i < m; i++) y[i] = LOAD(pixel[m * i + j] + c);
+            UNROLL for (int i = 0; i < m; i++) y[i] = NAME(get)(d, pixel[m * i + j], c);
             NAME(spread_result)(m, y, u);
             UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
         }
@@ -138,8 +161,8 @@ INLINE void NAME(gradient)(const int m, const float *const *pixel, int64_t n, fl
     }
 }
 
-INLINE void NAME(output)(const int m, const float *p, int64_t step, int64_t n, const float *bias, bool relu,
-                         float *const *pixel)
+INLINE void NAME(output)(const int m, const tn_dtype d, const float *p, int64_t step, int64_t n,
+                         const void *bias, bool relu, void *const *pixel)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
@@ -150,27 +173,28 @@ INLINE void NAME(output)(const int m, const float *p, int64_t step, int64_t n, c
             NAME(gather_result)(m, u, y);
             UNROLL for (int i = 0; i < m; i++) t[i][j] = y[i];
         }
-        const V b = bias ? LOAD(bias + c) : SPLAT(0);
+        const V b = bias ? NAME(get)(d, bias, c) : SPLAT(0);
         UNROLL for (int i = 0; i < m; i++)
         {
             NAME(gather_result)(m, t[i], y);
             UNROLL for (int j = 0; j < m; j++)
             {
                 const V sum = ADD(y[j], b);
-                STORE(pixel[m * i + j] + c, relu ? RELU(sum) : sum);
+                NAME(put)(d, pixel[m * i + j], c, relu ? RELU(sum) : sum);
             }
         }
     }
 }
 
-INLINE void NAME(filter)(const int m, const float *const *tap, int64_t n, float *u, int64_t step)
+INLINE void NAME(filter)(const int m, const tn_dtype d, const void *const *tap, int64_t n, float *u,
+                         int64_t step)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[6][3], g[3], w[6];
         UNROLL for (int j = 0; j < 3; j++)
         {
-            UNROLL for (int i = 0; i < 3; i++) g[i] = LOAD(tap[3 * i + j] + c);
+            UNROLL for (int i = 0; i < 3; i++) g[i] = NAME(get)(d, tap[3 * i + j], c);
             NAME(spread_filter)(m, g, w);
             UNROLL for (int i = 0; i < span; i++) t[i][j] = w[i];
         }
@@ -182,7 +206,8 @@ INLINE void NAME(filter)(const int m, const float *const *tap, int64_t n, float 
     }
 }
 
-INLINE void NAME(filter_gradient)(const int m, const float *p, int64_t step, int64_t n, float *const *tap)
+INLINE void NAME(filter_gradient)(const int m, const tn_dtype d, const float *p, int64_t step, int64_t n,
+                                  void *const *tap)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
@@ -196,7 +221,7 @@ INLINE void NAME(filter_gradient)(const int m, const float *p, int64_t step, int
         UNROLL for (int i = 0; i < 3; i++)
         {
             NAME(gather_filter)(m, t[i], g);
-            UNROLL for (int j = 0; j < 3; j++) STORE(tap[3 * i + j] + c, g[j]);
+            UNROLL for (int j = 0; j < 3; j++) NAME(put)(d, tap[3 * i + j], c, g[j]);
         }
     }
 }
@@ -206,42 +231,49 @@ static TARGET void NAME(add)(float *sum, const float *more, int64_t n)
     for (int64_t c = 0; c < n; c += VL) STORE(sum + c, ADD(LOAD(sum + c), LOAD(more + c)));
 }
 
-/* ---- for each tile ---- */
+/* ---- for each tile and dtype ---- */
 
-#define TRANSFORMS(m)                                                                                        \
-    static TARGET void NAME(input_##m)(const float *const *pixel, int64_t n, float *v, const int64_t *at)    \
+#define TRANSFORMS(m, d, type)                                                                               \
+    static TARGET void NAME(input_##m##_##d)(const void *const *pixel, int64_t n, float *v,                  \
+                                             const int64_t *at)                                              \
     {                                                                                                        \
-        NAME(input)(m, pixel, n, v, at);                                                                     \
+        NAME(input)(m, type, pixel, n, v, at);                                                               \
     }                                                                                                        \
-    static TARGET void NAME(gradient_##m)(const float *const *pixel, int64_t n, float *z, int64_t step)      \
+    static TARGET void NAME(gradient_##m##_##d)(const void *const *pixel, int64_t n, float *z, int64_t step) \
     {                                                                                                        \
-        NAME(gradient)(m, pixel, n, z, step);                                                                \
+        NAME(gradient)(m, type, pixel, n, z, step);                                                          \
     }                                                                                                        \
-    static TARGET void NAME(output_##m)(const float *p, int64_t step, int64_t n, const float *bias,          \
-                                        bool relu, float *const *pixel)                                      \
+    static TARGET void NAME(output_##m##_##d)(const float *p, int64_t step, int64_t n, const void *bias,     \
+                                              bool relu, void *const *pixel)                                 \
     {                                                                                                        \
-        NAME(output)(m, p, step, n, bias, relu, pixel);                                                      \
+        NAME(output)(m, type, p, step, n, bias, relu, pixel);                                                \
     }                                                                                                        \
-    static TARGET void NAME(filter_##m)(const float *const *tap, int64_t n, float *u, int64_t step)          \
+    static TARGET void NAME(filter_##m##_##d)(const void *const *tap, int64_t n, float *u, int64_t step)     \
     {                                                                                                        \
-        NAME(filter)(m, tap, n, u, step);                                                                    \
+        NAME(filter)(m, type, tap, n, u, step);                                                              \
     }                                                                                                        \
-    static TARGET void NAME(filter_gradient_##m)(const float *p, int64_t step, int64_t n, float *const *tap) \
+    static TARGET void NAME(filter_gradient_##m##_##d)(const float *p, int64_t step, int64_t n,              \
+                                                       void *const *tap)                                     \
     {                                                                                                        \
-        NAME(filter_gradient)(m, p, step, n, tap);                                                           \
-    }                                                                                                        \
-    static const tn_winograd_kernel NAME(tile_##m) = {VL,                                                    \
-                                                      m,                                                     \
-                                                      NAME(input_##m),                                       \
-                                                      NAME(gradient_##m),                                    \
-                                                      NAME(output_##m),                                      \
-                                                      NAME(filter_##m),                                      \
-                                                      NAME(filter_gradient_##m),                             \
-                                                      NAME(add)};
-TRANSFORMS(2)
-TRANSFORMS(4)
+        NAME(filter_gradient)(m, type, p, step, n, tap);                                                     \
+    }
+#define KERNEL(m, d, type)                                                                                   \
+    {                                                                                                        \
+        VL, m, type, NAME(input_##m##_##d), NAME(gradient_##m##_##d), NAME(output_##m##_##d),                \
+            NAME(filter_##m##_##d), NAME(filter_gradient_##m##_##d), NAME(add)                               \
+    }
+TRANSFORMS(2, f32, TN_F32)
+TRANSFORMS(4, f32, TN_F32)
+TRANSFORMS(2, f16, TN_F16)
+TRANSFORMS(4, f16, TN_F16)
+TRANSFORMS(2, bf16, TN_BF16)
+TRANSFORMS(4, bf16, TN_BF16)
+static const tn_winograd_kernel NAME(kernels)[] = {KERNEL(2, f32, TN_F32),   KERNEL(4, f32, TN_F32),
+                                                   KERNEL(2, f16, TN_F16),   KERNEL(4, f16, TN_F16),
+                                                   KERNEL(2, bf16, TN_BF16), KERNEL(4, bf16, TN_BF16)};
 
 #undef TRANSFORMS
+#undef KERNEL
 #undef INLINE
 #undef V
 #undef VL
@@ -255,3 +287,7 @@ TRANSFORMS(4)
 #undef SUB
 #undef FMA
 #undef RELU
+#undef WIDEN_F16
+#undef NARROW_F16
+#undef WIDEN_BF16
+#undef NARROW_BF16
