@@ -357,7 +357,7 @@ static void check_transforms(const tn_winograd_kernel *k, double eps)
     enum { N = 32, FAR = N + 16, MOST = TN_WINOGRAD_POSITIONS };
     const int m = k->tile, span = m + 2, positions = span * span;
     const tn_dtype type = k->dtype;
-    const size_t es = tn_dtype_size(type);
+    const int es = (int)tn_dtype_size(type);
     assert_int_equal(N % k->vl, 0);
     char *d_stored = random_array(type, MOST * N), *g_stored = random_array(type, 9 * N),
          *gy_stored = random_array(type, 16 * N), *bias_stored = random_array(type, N);

@@ -32,6 +32,7 @@
               [TN_I64] = "%s",                                                                               \
               [TN_U8] = "%s",                                                                                \
               [TN_BOOL] = "%s"},                                                                             \
+    .rounded = {[TN_F16] = "tn_rounded_half(%s)", [TN_BF16] = "tn_rounded_bfloat16(%s)"},                    \
     .inf = {"__builtin_inff()", "__builtin_inf()"}, .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"}
 
 const fu_dialect fu_dialect_c = {

@@ -35,19 +35,20 @@ void fu_close(tn_growing *t);
 
 /* All that differs between the dialects of generated text. */
 typedef struct fu_dialect {
-    const char *args;                   /* in front of a member of the kernel's arguments */
-    const char *pointer;                /* format: "const ", type, name, which buffer */
-    const char *type[TN_DTYPE_COUNT];   /* of a value in a register */
-    const char *memory[TN_DTYPE_COUNT]; /* of an element in memory */
-    const char *load[TN_DTYPE_COUNT];   /* format with one %s: the element -> the value */
-    const char *store[TN_DTYPE_COUNT];  /* format with one %s: the value -> the element */
-    const char *inf[2], *nan[2];        /* f32, f64 */
-    const char *wide;                   /* what sums of many f32 are carried in */
-    const char *simd;                   /* line before a loop whose iterations are independent, or NULL */
-    int block_pitch;                    /* of a tile that is read crosswise: elements from line to line */
-    const char *align;                  /* in front of a local array */
-    const char *element;                /* format: which coordinate -> what a product's kernel hands over */
-    const char *prefetch;               /* function that asks for a line early */
+    const char *args;                    /* in front of a member of the kernel's arguments */
+    const char *pointer;                 /* format: "const ", type, name, which buffer */
+    const char *type[TN_DTYPE_COUNT];    /* of a value in a register */
+    const char *memory[TN_DTYPE_COUNT];  /* of an element in memory */
+    const char *load[TN_DTYPE_COUNT];    /* format with one %s: the element -> the value */
+    const char *store[TN_DTYPE_COUNT];   /* format with one %s: the value -> the element */
+    const char *rounded[TN_DTYPE_COUNT]; /* of 16 bits, likewise: the value -> the nearest element's value */
+    const char *inf[2], *nan[2];         /* f32, f64 */
+    const char *wide;                    /* what sums of many f32 are carried in */
+    const char *simd;                    /* line before a loop whose iterations are independent, or NULL */
+    int block_pitch;                     /* of a tile that is read crosswise: elements from line to line */
+    const char *align;                   /* in front of a local array */
+    const char *element;                 /* format: which coordinate -> what a product's kernel hands over */
+    const char *prefetch;                /* function that asks for a line early */
     bool typed; /* functions are called by the names for their types, tn_exp_f32, as there is no tn_exp */
 } fu_dialect;
 extern const fu_dialect fu_dialect_c, fu_dialect_cuda, fu_dialect_c99;

@@ -1,5 +1,6 @@
 /* value.c - text of single values: loads, expressions, reductions' steps, stores. Start with fu_ask. */
 #include "nest.h"
+#include "../../src/core/convert.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,18 +229,60 @@ static bool is_strict(const fu_em *e, const fu_value *v)
 
 /* Inside of a kernel computed 16-bit floats have f32's digits. A comparison compares them as they would be
  * in memory: otherwise the largest element of a row, read from memory, would equal none of the row's
- * elements computed again. The same holds for values that lead to such a comparison. */
-static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *text, char *out, size_t n)
+ * elements computed again. The same holds for values that lead to such a comparison. Returns the dtype to
+ * whose digits v's operand is rounded as it is read, or a wider one: as it is. */
+static tn_dtype read_as(const fu_em *e, const fu_value *v, int arg)
 {
     const fu_value *x = &e->p->value[arg];
     const bool widened = v->dtype == TN_BOOL && x->kind == FU_OP && x->op == TN_OP_cast &&
                          x->dtype == TN_F32 && tn_dtype_is_half(x->from);
     if (widened) x = &e->p->value[x->arg[0]]; /* carried alike */
-    if (!is_computed(e, x) || !tn_dtype_is_half(x->dtype)) return text;
-    if (!is_strict(e, x) && !widened && (v->dtype != TN_BOOL || x->dtype != v->from)) return text;
-    char stored[200];
-    snprintf(stored, sizeof stored, e->lang->store[x->dtype], text);
-    snprintf(out, n, e->lang->load[x->dtype], stored);
+    const bool rounds = is_computed(e, x) && tn_dtype_is_half(x->dtype) &&
+                        (is_strict(e, x) || widened || (v->dtype == TN_BOOL && x->dtype == v->from));
+    return rounds ? x->dtype : TN_F32;
+}
+
+/* Returns true where a value is known to have no more digits than d, of 16 bits, whatever it is carried in:
+ * it was read so, or rounded, or chosen from such. Looks no further than `deep` values. */
+static bool has_digits(const fu_em *e, int id, tn_dtype d, int deep)
+{
+    const fu_value *v = &e->p->value[id];
+    if (v->kind == FU_NUMBER) {
+        float now = v->number.is_int ? (float)v->number.i : (float)v->number.f, then;
+        uint16_t h;
+        tn_convert(&h, d, &now, TN_F32, 1);
+        tn_convert(&then, TN_F32, &h, d, 1);
+        return now == then;
+    }
+    if (v->kind == FU_LOAD || v->kind == FU_PICK)
+        return v->dtype == d &&
+               (v->kind == FU_PICK || !v->n_arg || (deep && has_digits(e, v->arg[1], d, deep - 1)));
+    if (v->kind != FU_OP || !deep) return false;
+    switch (v->op) {
+    case TN_OP_cast:
+    case TN_OP_contiguous:
+    case TN_OP_where:
+    case TN_OP_relu:
+    case TN_OP_neg:
+    case TN_OP_abs:
+    case TN_OP_maximum:
+    case TN_OP_minimum:
+        break;
+    default:
+        return false;
+    }
+    if (v->op == TN_OP_cast && !tn_dtype_is_float(v->from)) return v->from == TN_BOOL;
+    for (int k = v->op == TN_OP_where; k < v->n_arg; k++)
+        if (read_as(e, v, v->arg[k]) != d && !has_digits(e, v->arg[k], d, deep - 1)) return false;
+    return true;
+}
+
+static const char *as_stored(fu_em *e, const fu_value *v, int arg, const char *text, char *out, size_t n)
+{
+    enum { DEEP = 8 };
+    const tn_dtype d = read_as(e, v, arg);
+    if (!tn_dtype_is_half(d) || has_digits(e, arg, d, DEEP)) return text;
+    snprintf(out, n, e->lang->rounded[d], text);
     return out;
 }
 

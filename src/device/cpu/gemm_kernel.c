@@ -176,6 +176,20 @@ static __attribute__((target("avx,f16c"))) void f32_to_f16(const float *s, uint1
     for (; i < n; i++) d[i] = (uint16_t)_cvtss_sh(s[i], 0);
 }
 
+static AVX2 void bf16_to_f32(const uint16_t *s, float *d, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(d + i, avx2_widen_bf16(s + i));
+    for (; i < n; i++) d[i] = tn_bf16_to_f32(s[i]);
+}
+
+static AVX2 void f32_to_bf16(const float *s, uint16_t *d, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) avx2_narrow_bf16(d + i, _mm256_loadu_ps(s + i));
+    for (; i < n; i++) d[i] = tn_f32_to_bf16(s[i]);
+}
+
 static bool have_f16c(void)
 {
     return __builtin_cpu_supports("avx2"); /* no processor has one without the other */
@@ -187,10 +201,18 @@ void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n)
     float *out = dst;
     if (d == TN_BF16) {
         const uint16_t *s = src;
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t bits = (uint32_t)s[i] << 16;
-            memcpy(out + i, &bits, sizeof bits);
+        int64_t i = 0;
+#if X86
+        if (have_f16c()) {
+            bf16_to_f32(s, out, n);
+            return;
         }
+#endif
+        for (; i + 4 <= n; i += 4) {
+            const vec_f32 v = widen_bf16(s + i);
+            memcpy(out + i, &v, sizeof v);
+        }
+        for (; i < n; i++) out[i] = tn_bf16_to_f32(s[i]);
     } else if (d == TN_F16) {
         const uint16_t *s = src;
 #if X86
@@ -210,7 +232,15 @@ void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n)
     const float *s = src;
     if (d == TN_BF16) {
         uint16_t *out = dst;
-        for (int64_t i = 0; i < n; i++) out[i] = tn_f32_to_bf16(s[i]);
+        int64_t i = 0;
+#if X86
+        if (have_f16c()) {
+            f32_to_bf16(s, out, n);
+            return;
+        }
+#endif
+        for (; i + 4 <= n; i += 4) narrow_bf16(out + i, load_f32(s + i));
+        for (; i < n; i++) out[i] = tn_f32_to_bf16(s[i]);
     } else if (d == TN_F16) {
         uint16_t *out = dst;
 #if X86

@@ -16,21 +16,6 @@ static inline void store_f32(float *p, vec_f32 v)
     memcpy(p, &v, sizeof v);
 }
 
-typedef uint32_t vec_u32 __attribute__((vector_size(16)));
-
-static inline vec_f32 widen_bf16(const uint16_t *p)
-{
-    return (vec_f32)((vec_u32){p[0], p[1], p[2], p[3]} << 16);
-}
-
-/* To the nearest, the even one of two, as tn_f32_to_bf16. */
-static inline void narrow_bf16(uint16_t *p, vec_f32 v)
-{
-    const vec_u32 u = (vec_u32)v, nan = (vec_u32)(v != v), even = u >> 16 & 1;
-    const vec_u32 h = (nan & (u >> 16 | 0x40)) | (~nan & (u + 0x7fff + even) >> 16);
-    for (int i = 0; i < 4; i++) p[i] = (uint16_t)h[i];
-}
-
 static inline vec_f32 widen_f16(const uint16_t *p)
 {
     float f[4];
@@ -65,24 +50,6 @@ static inline void narrow_f16(uint16_t *p, vec_f32 v)
 #define AVX2   __attribute__((target("avx2,fma,f16c")))
 #define AVX512 __attribute__((target("avx512f,avx2,fma")))
 
-static inline AVX2 __m256 avx2_widen_bf16(const uint16_t *p)
-{
-    const __m128i h = _mm_loadu_si128((const void *)p);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
-
-static inline AVX2 void avx2_narrow_bf16(uint16_t *p, __m256 v)
-{
-    const __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
-    const __m256i even = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    const __m256i near =
-        _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff))), 16);
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    const __m256i h = _mm256_blendv_epi8(near, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(h, h), 0x08);
-    _mm_storeu_si128((void *)p, _mm256_castsi256_si128(packed));
-}
-
 static inline AVX512 __m512 avx512_widen_bf16(const uint16_t *p)
 {
     const __m256i h = _mm256_loadu_si256((const void *)p);
@@ -91,13 +58,12 @@ static inline AVX512 __m512 avx512_widen_bf16(const uint16_t *p)
 
 static inline AVX512 void avx512_narrow_bf16(uint16_t *p, __m512 v)
 {
-    const __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
-    const __m512i even = _mm512_and_epi32(high, _mm512_set1_epi32(1));
-    const __m512i near =
-        _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff))), 16);
-    const __m512i h =
-        _mm512_mask_or_epi32(near, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
-    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(h));
+    const __m512i u = _mm512_castps_si512(v), half = _mm512_set1_epi32(0x7fff);
+    const __m512i even = _mm512_and_epi32(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i near = _mm512_add_epi32(u, _mm512_add_epi32(even, half));
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const __m512i h = _mm512_mask_or_epi32(near, nan, u, _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16)));
 }
 
 #define V                 __m256

@@ -18,12 +18,24 @@ typedef struct tn_bfloat16 {
     uint16_t bits;
 } tn_bfloat16;
 
+/* The bits of the nearest one above 16 others, which are left over. */
+TN_FN uint32_t tn_near_bfloat16(float x)
+{
+    const uint32_t u = tn_bits_f32(x);
+    return x != x ? u | 0x400000u : u + 0x7fffu + (u >> 16 & 1);
+}
+
 TN_FN tn_bfloat16 tn_f32_to_bfloat16(float x)
 {
-    uint32_t u = tn_bits_f32(x), rounded = (u + 0x7fffu + (u >> 16 & 1)) >> 16;
     tn_bfloat16 h;
-    h.bits = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16 | 0x40) : rounded);
+    h.bits = (uint16_t)(tn_near_bfloat16(x) >> 16);
     return h;
+}
+
+/* There and back, without the narrow vectors in between. */
+TN_FN float tn_rounded_bfloat16(float x)
+{
+    return tn_from_bits_f32(tn_near_bfloat16(x) & 0xffff0000u);
 }
 
 TN_FN float tn_bfloat16_to_f32(tn_bfloat16 h)
@@ -53,6 +65,11 @@ TN_FN tn_half tn_f32_to_half(float x)
     tn_half h;
     h.bits = (uint16_t)((u >> 16 & 0x8000u) | y);
     return h;
+}
+
+TN_FN float tn_rounded_half(float x)
+{
+    return tn_half_to_f32(tn_f32_to_half(x));
 }
 
 #endif
