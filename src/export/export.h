@@ -80,7 +80,8 @@ typedef struct tn_export {
     uint64_t draws;                                     /* of a step */
     double power[EXPORT_NUMBERS], base[EXPORT_NUMBERS]; /* base^t, as it is after this step */
     int n_power;
-    size_t arena_bytes, room_bytes, stack_bytes; /* room: behind the arena, for products (blocks.h) */
+    size_t arena_bytes, stack_bytes;
+    size_t shared_bytes, room_bytes; /* behind the arena, for products and convolutions (blocks.h) */
     double macs, weights;
     bool slabs;                      /* a parameter is assigned to: all of them are one region */
     bool trains;                     /* something is assigned to */

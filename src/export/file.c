@@ -15,6 +15,11 @@ static size_t elems(const ex_region *r)
     return r->bytes / tn_dtype_size(r->dtype);
 }
 
+static size_t scratch_bytes(const tn_export *x)
+{
+    return x->arena_bytes + x->shared_bytes + x->room_bytes;
+}
+
 static bool is_zero(const ex_region *r)
 {
     const char *c = r->data;
@@ -65,7 +70,7 @@ static void put_struct(const tn_export *x, tn_growing *t)
     if (x->trains)
         tn_put(t, "    double rate; /* factor of the learning rate that the session had; 1 at first */\n");
     tn_put(t, "    uint64_t arena[%zu]; /* what a call computes and does not keep */\n} %s;\n\n",
-           (x->arena_bytes + x->room_bytes) / 8 + 1, x->name);
+           scratch_bytes(x) / 8 + 1, x->name);
 }
 
 static void put_header(const tn_export *x, tn_growing *t)
@@ -231,7 +236,11 @@ static void put_action(const tn_export *x, tn_growing *t)
     const char *body = x->step.p ? x->step.p : "";
     if (x->room_bytes || strstr(body, "(arena +"))
         tn_put(t, "    unsigned char *const arena = (unsigned char *)m->arena;\n");
-    if (x->room_bytes) tn_put(t, "    float *const room = (float *)(void *)(arena + %zu);\n", x->arena_bytes);
+    if (x->shared_bytes)
+        tn_put(t, "    float *const shared = (float *)(void *)(arena + %zu);\n", x->arena_bytes);
+    if (x->room_bytes)
+        tn_put(t, "    float *const room = (float *)(void *)(arena + %zu);\n",
+               x->arena_bytes + x->shared_bytes);
     for (int i = 0; i < x->n_power; i++)
         tn_put(t, "    const double power%d = m->power%d * %.17g;\n", i, i, x->base[i]);
     if (strstr(body, "&fault")) tn_put(t, "    int fault = 0;\n");
@@ -300,7 +309,7 @@ static void put_names(const tn_export *x, tn_growing *t)
 
 static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
 {
-    double weights = 0, state = (double)(x->arena_bytes + x->room_bytes);
+    double weights = 0, state = (double)scratch_bytes(x);
     for (int i = 0; i < x->n_region; i++)
         if (x->region[i].written)
             state += (double)x->region[i].bytes;
@@ -313,7 +322,7 @@ static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
            " *   stack              about %zu bytes\n *   multiply-adds      %.0f in products and "
            "convolutions\n *\n",
            x->name, x->trains ? "a training step" : "a forward pass", weights, x->name, state,
-           x->arena_bytes + x->room_bytes, x->stack_bytes + 512, x->macs);
+           scratch_bytes(x), x->stack_bytes + 512, x->macs);
     if (x->options.weights) {
         tn_put(t, " * Weights that were rounded:\n *\n");
         ex_put_rounding(x, t);

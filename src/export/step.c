@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 1024 };
+enum { LINE = 1024, TILED_STACK = 4096 };
 
 /* ---- variables ---- */
 
@@ -29,52 +29,13 @@ static bool is_function(const tn_export *x, const char *name)
 /* name, or name_2 and so on where that is taken. */
 static void unique_var(tn_export *x, const char *want, char *out)
 {
-    static const char *const own[] = {"m",
-                                      "fault",
-                                      "arena",
-                                      "matmul",
-                                      "conv2d",
-                                      "tile",
-                                      "row_tile",
-                                      "whole_tile",
-                                      "whole_columns",
-                                      "part",
-                                      "pixel",
-                                      "next_pixel",
-                                      "convolve",
-                                      "conv2d_3x3",
-                                      "conv2d_3x3_weight_grad",
-                                      "spread_tile",
-                                      "spread_data",
-                                      "spread_gradient",
-                                      "spread_weights",
-                                      "join_pixels",
-                                      "join_weights",
-                                      "tiled",
-                                      "tiles_of",
-                                      "corner",
-                                      "move",
-                                      "place_of_tiles",
-                                      "pixel_at",
-                                      "room",
-                                      "pack_f32",
-                                      "pack_f16",
-                                      "pack_bf16",
-                                      "pack_int8",
-                                      "finish",
-                                      "least",
-                                      "gather",
-                                      "under",
-                                      "over",
-                                      "same",
-                                      "find",
-                                      "copy",
-                                      "put",
-                                      "saved",
-                                      "convolution",
-                                      "index_fault",
-                                      "conv2d_data_grad",
-                                      "conv2d_weight_grad"};
+    static const char own[] =
+        " m add move fault arena room shared call matmul matmul_panel product conv2d conv2d_weight_grad "
+        "conv2d_weight_join convolution conv2d_3x3 conv2d_3x3_weights conv2d_3x3_weight_grad "
+        "conv2d_3x3_weight_join tile row_tile whole_tile whole_columns blocks_of part pixel "
+        "pixel_of next_pixel pixels_of put_pixel spread_tile spread_data spread_gradient spread_weight "
+        "join_pixels join_weights tiled tiles_of place_of_tiles packing pack_f32 pack_f16 "
+        "pack_bf16 pack_int8 finish least gather under over same find copy put saved index_fault ";
     fu_identifier(out, EXPORT_NAME - 8, want);
     const size_t n = strlen(out);
     for (int k = 2;; k++) {
@@ -85,8 +46,9 @@ static void unique_var(tn_export *x, const char *want, char *out)
             const size_t m = strlen(x->region[i].name);
             taken = !strncmp(x->region[i].name, out, m) && !strcmp(out + m, "_scale");
         }
-        for (size_t i = 0; i < sizeof own / sizeof *own && !taken; i++) taken = !strcmp(own[i], out);
-        taken = taken || is_function(x, out);
+        char word[EXPORT_NAME + 2];
+        snprintf(word, sizeof word, " %s ", out);
+        taken = taken || strstr(own, word) || is_function(x, out);
         if (!taken) return;
         snprintf(out + n, EXPORT_NAME - n, "_%d", k);
     }
@@ -289,9 +251,22 @@ static const char *scale_of(const tn_export *x, int slot, char out[EXPORT_NAME +
     return out;
 }
 
-static void take_room(tn_export *x, int64_t floats)
+static void take_room(size_t *room, int64_t floats)
 {
-    if ((size_t)floats * sizeof(float) > x->room_bytes) x->room_bytes = (size_t)floats * sizeof(float);
+    if ((size_t)floats * sizeof(float) > *room) *room = (size_t)floats * sizeof(float);
+}
+
+static void put_numbers(tn_growing *to, const char *name, const int64_t *v, int n)
+{
+    tn_put(to, ", .%s = {", name);
+    for (int i = 0; i < n; i++) tn_put(to, "%s%lld", i ? ", " : "", (long long)v[i]);
+    tn_put(to, "}");
+}
+
+/* A call in what ex_write_step has begun. */
+static void put_items(tn_growing *to, const char *function, int64_t items)
+{
+    tn_put(to, "        %s(&call, room, 0, %lld);\n", function, (long long)items);
 }
 
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
@@ -306,73 +281,70 @@ static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
     operand(x, st, 1, b, sizeof b);
     operand(x, st, 2, bias, sizeof bias);
     operand(x, st, 3, c, sizeof c);
-    int depth = 1;
-    double times = 1;
-    for (int i = 0; i < g->batch_ndim; i++) {
-        times *= (double)g->batch[i];
-        if (g->batch[i] == 1) continue;
-        tn_put(to, "%*sfor (int64_t i%d = 0; i%d < %lld; i%d++)\n", 4 * depth++, "", i, i,
-               (long long)g->batch[i], i);
-        char *text[] = {a, b, c};
-        const int64_t by[] = {g->a_batch[i], g->b_batch[i], g->c_batch[i]};
-        for (int k = 0; k < 3; k++) {
-            const size_t n = strlen(text[k]);
-            if (by[k]) snprintf(text[k] + n, sizeof a - n, " + i%d * %lld", i, (long long)by[k]);
-        }
+    int64_t times = 1;
+    for (int i = 0; i < g->batch_ndim; i++) times *= g->batch[i];
+    tn_put(to, "    {\n        const product call = {.m = %lld, .n = %lld, .k = %lld", (long long)g->m,
+           (long long)g->n, (long long)g->k);
+    if (times > 1) {
+        put_numbers(to, "batch", g->batch, g->batch_ndim);
+        put_numbers(to, "a_batch", g->a_batch, g->batch_ndim);
+        put_numbers(to, "b_batch", g->b_batch, g->batch_ndim);
+        put_numbers(to, "c_batch", g->c_batch, g->batch_ndim);
     }
     tn_put(to,
-           "%*smatmul(%lld, %lld, %lld, %s, %lld, %lld, &%s, %s, %lld, %lld, %s, %s, %d, %s, %lld, room);\n",
-           4 * depth, "", (long long)g->m, (long long)g->n, (long long)g->k, a, (long long)g->a_row,
-           (long long)g->a_col, ex_pack(x, st->buf[1]), b, (long long)g->b_row, (long long)g->b_col,
-           scale_of(x, st->buf[1], scale), bias, g->epilogue == TN_EPI_RELU, c, (long long)g->c_row);
-    take_room(x, matmul_room(g->k));
-    x->macs += times * (double)g->m * (double)g->n * (double)g->k;
+           ",\n            .a = %s, .a_row = %lld, .a_col = %lld, .b = %s, .b_row = %lld, .b_col = %lld, "
+           ".pack = &%s,\n            .scale = %s, .bias = %s, .relu = %d, .c = %s, .c_row = %lld};\n",
+           a, (long long)g->a_row, (long long)g->a_col, b, (long long)g->b_row, (long long)g->b_col,
+           ex_pack(x, st->buf[1]), scale_of(x, st->buf[1], scale), bias, g->epilogue == TN_EPI_RELU, c,
+           (long long)g->c_row);
+    put_items(to, "matmul", times * blocks_of(g->n, COLUMNS) * blocks_of(g->m, BLOCK));
+    tn_put(to, "    }\n");
+    take_room(&x->room_bytes, matmul_room(g->k));
+    x->macs += (double)times * (double)g->m * (double)g->n * (double)g->k;
 }
 
 /* By Winograd's algorithm: where it can be, there is enough to do, and its room is no burden. */
-static bool by_tiles(const tn_export *x, const tn_step *st, int64_t room)
+static bool by_tiles(const tn_export *x, const tn_step *st, int64_t tiles, int64_t room)
 {
     const tn_conv2d_desc *d = &st->conv;
     bool plain = d->kh == 3 && d->kw == 3 && d->groups == 1 && !strcmp(ex_pack(x, st->buf[1]), "pack_f32");
     for (int k = 0; k < 2; k++)
         plain = plain && d->stride[k] == 1 && d->dilation[k] == 1 && d->pad[2 * k] <= 2;
     return plain && d->c % COLUMNS == 0 && d->oc % COLUMNS == 0 && d->n * d->oh * d->ow >= 1024 &&
+           6 * d->n * d->oh * d->ow > PLACES * tiles &&
            (size_t)room * sizeof(float) <= x->plan->arena_bytes / 2;
 }
 
-/* The function and how it is called, and the room it takes. */
-static const char *conv_function(tn_export *x, const tn_step *st, const char **back)
+/* The calls, and the room they take. */
+static void put_conv_calls(tn_export *x, const tn_step *st, tn_growing *to)
 {
-    static const char *const name[] = {[TN_CONV_FORWARD] = "conv2d",
-                                       [TN_CONV_DATA_GRAD] = "conv2d_data_grad",
-                                       [TN_CONV_WEIGHT_GRAD] = "conv2d_weight_grad"};
     const tn_conv2d_desc *d = &st->conv;
+    const bool back = d->pass == TN_CONV_DATA_GRAD;
     const int64_t places = d->kh * d->kw, c = d->c / d->groups, oc = d->oc / d->groups;
-    const int64_t tiled = conv2d_3x3_room(c, oc);
-    if (by_tiles(x, st, tiled)) {
-        take_room(x, tiled);
-        *back = d->pass == TN_CONV_FORWARD ? "0, " : d->pass == TN_CONV_DATA_GRAD ? "1, " : "";
-        return d->pass == TN_CONV_WEIGHT_GRAD ? "conv2d_3x3_weight_grad" : "conv2d_3x3";
+    const int64_t h = back ? d->h : d->oh, w = back ? d->w : d->ow, pixels = d->n * h * w;
+    const int64_t tiles = d->n * blocks_of(h, 4) * blocks_of(w, 4), weights = PLACES * c * oc,
+                  tiled = conv2d_3x3_room(c, oc);
+    const bool by = by_tiles(x, st, tiles, weights + tiled);
+    if (by) take_room(&x->room_bytes, tiled);
+    if (by) take_room(&x->shared_bytes, weights);
+    if (by && x->stack_bytes < TILED_STACK) x->stack_bytes = TILED_STACK;
+    if (d->pass == TN_CONV_WEIGHT_GRAD) {
+        if (!by) take_room(&x->room_bytes, conv2d_weight_grad_room(pixels, places * c));
+        put_items(to, by ? "conv2d_3x3_weight_grad" : "conv2d_weight_grad", 1);
+        if (by) put_items(to, "conv2d_3x3_weight_join", d->oc);
+    } else if (by) {
+        put_items(to, "conv2d_3x3_weights", (back ? d->c : d->oc) / COLUMNS);
+        put_items(to, "conv2d_3x3", blocks_of(tiles, TILES));
+    } else {
+        take_room(&x->room_bytes, back ? convolve_room(places * oc, c) : convolve_room(places * c, oc));
+        put_items(to, "conv2d", blocks_of(pixels, PIXELS));
     }
-    switch (d->pass) {
-    case TN_CONV_FORWARD:
-        take_room(x, convolve_room(places * c, oc));
-        break;
-    case TN_CONV_DATA_GRAD:
-        take_room(x, convolve_room(places * oc, c));
-        break;
-    case TN_CONV_WEIGHT_GRAD:
-        take_room(x, conv2d_weight_grad_room(d->n * d->oh * d->ow, places * c));
-        break;
-    }
-    return name[d->pass];
 }
 
 static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_conv2d_desc *d = &st->conv;
     char in0[LINE], in1[LINE], bias[LINE], out[LINE], scale[EXPORT_NAME + 8];
-    const char *back = NULL;
     if (d->dtype != TN_F32) {
         refuse(x, st, "convolution", d->dtype);
         return;
@@ -381,26 +353,30 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
     operand(x, st, 1, in1, sizeof in1);
     operand(x, st, 2, bias, sizeof bias);
     operand(x, st, 3, out, sizeof out);
-    const char *name = conv_function(x, st, &back);
     tn_put(to,
-           "    %s(&(const convolution){.n = %lld, .h = %lld, .w = %lld, .c = %lld, .oc = %lld, .kh = %lld, "
-           ".kw = %lld,\n"
-           "        .oh = %lld, .ow = %lld, .groups = %lld, .stride = {%lld, %lld}, .pad = {%lld, %lld}, "
-           ".dilation = {%lld, %lld}},\n"
-           "        %s%s, ",
-           name, (long long)d->n, (long long)d->h, (long long)d->w, (long long)d->c, (long long)d->oc,
+           "    {\n        const convolution call = {.n = %lld, .h = %lld, .w = %lld, .c = %lld, .oc = %lld, "
+           ".kh = %lld, .kw = %lld,\n            .oh = %lld, .ow = %lld, .groups = %lld, .stride = {%lld, "
+           "%lld}, .pad = {%lld, %lld}, .dilation = {%lld, %lld},\n            .back = %d, .relu = %d, .from "
+           "= %s, ",
+           (long long)d->n, (long long)d->h, (long long)d->w, (long long)d->c, (long long)d->oc,
            (long long)d->kh, (long long)d->kw, (long long)d->oh, (long long)d->ow, (long long)d->groups,
            (long long)d->stride[0], (long long)d->stride[1], (long long)d->pad[0], (long long)d->pad[2],
-           (long long)d->dilation[0], (long long)d->dilation[1], back ? back : "", in0);
-    const int relu = d->epilogue == TN_EPI_RELU;
-    if (back && d->pass != TN_CONV_WEIGHT_GRAD)
-        tn_put(to, "%s, %s, %d", in1, bias, relu);
-    else if (d->pass == TN_CONV_FORWARD)
-        tn_put(to, "&%s, %s, %s, %s, %d", ex_pack(x, st->buf[1]), in1, scale_of(x, st->buf[1], scale), bias,
-               relu);
+           (long long)d->dilation[0], (long long)d->dilation[1], d->pass == TN_CONV_DATA_GRAD,
+           d->epilogue == TN_EPI_RELU, in0);
+    if (d->pass == TN_CONV_WEIGHT_GRAD)
+        tn_put(to, ".gy = %s, ", in1);
     else
-        tn_put(to, "%s", in1);
-    tn_put(to, ", %s, room);\n", out);
+        tn_put(to, ".weight = %s, .pack = &%s, .scale = %s, .bias = %s, ", in1, ex_pack(x, st->buf[1]),
+               scale_of(x, st->buf[1], scale), bias);
+    tn_growing calls = {0};
+    put_conv_calls(x, st, &calls);
+    const bool tiled = calls.p && strstr(calls.p, "3x3");
+    tn_put(to, ".to = %s,\n            .sums = %s, .parts = 1};\n%s    }\n", out,
+           tiled                            ? "shared"
+           : d->pass == TN_CONV_WEIGHT_GRAD ? out
+                                            : "NULL",
+           calls.p ? calls.p : "");
+    tn_growing_free(&calls);
     x->macs += (double)d->n * (double)d->oh * (double)d->ow * (double)d->oc * (double)d->kh * (double)d->kw *
                (double)d->c / (double)d->groups;
 }
