@@ -309,8 +309,7 @@ static int overlay(const loading *ld, const nn_item *e, unsigned char *host)
 
 static int prepare_slab(const loading *ld, const nn_items *l, tn_dtype d, slab *out)
 {
-    tn_tensor *gradients = NULL;
-    tn_param_slab(ld->s, d, &out->values, &gradients);
+    tn_param_slab(ld->s, d, &out->values, NULL);
     if (!out->values) return TN_OK;
     int64_t n = tn_numel(out->values);
     size_t bytes = (size_t)n * tn_dtype_size(d);

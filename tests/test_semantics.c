@@ -149,6 +149,41 @@ TEST(a_gradient_is_written_into_its_segment)
     }
 }
 
+static size_t bytes_now(tn_session *s)
+{
+    tn_stats t = {.size = sizeof t};
+    assert_int_equal(tn_get_stats(s, &t), 0);
+    return t.bytes_now;
+}
+
+TEST(what_only_infers_has_no_memory_for_gradients)
+{
+    enum { N = 1 << 18, EACH = N * 4, ELSE = EACH / 4 };
+    ON_EACH_WAY(s)
+    {
+        const bool counts = Ways[way_].device != TN_REF; /* what parameters take */
+        const size_t before = bytes_now(s);
+        tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(N)));
+        tn_step_begin(s);
+        tn_no_grad_begin(s);
+        assert_float_equal(tn_item(tn_sum(w, TN_ALL, 0)), N, 0);
+        tn_no_grad_end(s);
+        tn_step_end(s);
+        if (counts) assert_in_range(bytes_now(s) - before, EACH, EACH + ELSE);
+        tn_step_begin(s);
+        assert_int_equal(tn_backward(tn_sum(tn_mul(w, w), TN_ALL, 0)), 0);
+        assert_float_equal(tn_item(tn_sum(tn_gradient(w), TN_ALL, 0)), 2 * N, 0);
+        tn_step_end(s);
+        if (counts) assert_in_range(bytes_now(s) - before, 2 * EACH, SIZE_MAX);
+        tn_tensor *later = tn_param(s, "later", tn_ones(s, TN_F32, TN_SHAPE(N))), *grads;
+        tn_step_begin(s);
+        assert_int_equal(tn_backward(tn_sum(later, TN_ALL, 0)), 0);
+        assert_int_equal(tn_param_slab(s, TN_F32, NULL, &grads), 0);
+        assert_float_equal(tn_item(tn_sum(grads, TN_ALL, 0)), 3 * N, 0); /* 2 of w's stay there */
+        tn_step_end(s);
+    }
+}
+
 TEST(inside_one_operator_assignments_wait_for_its_readers)
 {
     ON_EACH_WAY(s)

@@ -61,7 +61,7 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss) && !(status = look_at(sc.g->session, loss)) &&
-        tn_budget_choose(sc.g->session, loss)) {
+        !(status = tn_want_gradients(sc.g->session)) && tn_budget_choose(sc.g->session, loss)) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         sc.g->reads++; /* what was read for this one is not needed any more: assigning may overwrite it */
         if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);

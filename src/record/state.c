@@ -1,7 +1,8 @@
 /* state.c - what outlives a step: parameters in their slab, buffers, kept tensors.
  *
  *   slab      one address range per dtype, reserved once, grown without moving; a parameter is a segment of
- *             it from birth, and its gradient the same segment of a second range
+ *             it from birth, and its gradient the same segment of a second range, which takes memory once
+ *             somebody differentiates
  *
  * What is assigned to them is in assign.c. Read first: tn_param.
  */
@@ -79,10 +80,23 @@ static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
         return tn_error_set(&s->graph, TN_E_NOMEM, "no memory or addresses for parameters"), -1;
     int64_t first = b->count, count = (first + n + TN_SLAB_ALIGN - 1) / TN_SLAB_ALIGN * TN_SLAB_ALIGN;
     size_t bytes = (size_t)count * tn_elem_size(&s->graph, dtype);
-    if (bytes > b->reserved || d->commit(d, b->value_base, bytes) || d->commit(d, b->gradient_base, bytes))
+    if (bytes > b->reserved || d->commit(d, b->value_base, bytes) ||
+        (s->has_gradients && d->commit(d, b->gradient_base, bytes)))
         return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for %zu bytes of parameters", bytes), -1;
     slab_set(s, dtype, count);
     return first;
+}
+
+int tn_want_gradients(tn_session *s)
+{
+    for (int d = 0; d < TN_DTYPE_COUNT && !s->has_gradients; d++) {
+        const tn_slab *b = &s->slab[d];
+        const size_t bytes = (size_t)b->count * tn_elem_size(&s->graph, (tn_dtype)d);
+        if (bytes && s->device->commit(s->device, b->gradient_base, bytes))
+            return tn_fail(s, TN_E_NOMEM, "gradients", "no memory for %zu bytes", bytes);
+    }
+    s->has_gradients = true;
+    return TN_OK;
 }
 
 int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients)
@@ -90,6 +104,7 @@ int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor *
     if (!s) return TN_E_NULL;
     if ((unsigned)dtype >= TN_DTYPE_COUNT)
         return tn_fail(s, TN_E_DTYPE, "param_slab", "unknown dtype %d", (int)dtype);
+    if (gradients && tn_want_gradients(s)) return TN_E_NOMEM;
     if (values) *values = tn_handle(s->slab[dtype].values);
     if (gradients) *gradients = tn_handle(s->slab[dtype].gradients);
     return TN_OK;
@@ -145,6 +160,7 @@ int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t b
     if (first_block < 0 || blocks < 1 || first_block > count || blocks > count - first_block)
         return tn_fail(s, TN_E_ARG, "param_range", "%lld blocks from %lld on, there are %lld",
                        (long long)blocks, (long long)first_block, (long long)count);
+    if (tn_want_gradients(s)) return TN_E_NOMEM;
     tn_tensor *v = slab_part(s, s->slab[dtype].values, first_block, blocks);
     tn_tensor *g = v ? slab_part(s, s->slab[dtype].gradients, first_block, blocks) : NULL;
     *values = tn_handle(v);
