@@ -363,7 +363,7 @@ doctor:
 	@line() { printf '%-18s %s\n' "$$1" "$$2"; }; \
 	has() { if [ -n "$$2" ]; then line "$$1" "yes"; else line "$$1" "no - $$3"; fi; }; \
 	line 'compiler' '$(if $(HAVE_CC),$(CC_VERSION),no - nothing can be built (CC=$(CC)))'; \
-	has oneDNN '$(HAVE_DNNL)' 'products and convolutions run on our own loops, slower'; \
+	has oneDNN '$(HAVE_DNNL)' 'some convolutions, and 16-bit products, are slower'; \
 	has zlib '$(HAVE_ZLIB)' 'packed (.gz) data sets cannot be read'; \
 	has stb '$(HAVE_STB)' 'PNG and JPEG images cannot be read, so neither can the digits that are shipped'; \
 	has cJSON '$(HAVE_CJSON)' 'checkpoints cannot be read'; \

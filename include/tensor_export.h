@@ -32,7 +32,7 @@
  *
  * model_forward gives 0, and model_step the loss. Where a pointer is NULL or not aligned for its type, or an index (a
  * label, a token) is out of range, model_forward gives 1 and model_step a NaN; no parameter has changed then, outputs
- * may have. Numbers are those of the session's kernels; products are summed in another order than oneDNN's.
+ * may have. Numbers are those of the session's kernels; products are summed in another order.
  *
  * The next call of the function is this step once more: numbers of the program that it passes to operators are
  * constants of the file. The learning rate is one, too, times m->rate, which is 1 at first and the caller's to change.

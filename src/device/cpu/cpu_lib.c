@@ -100,20 +100,6 @@ static void fill_epilogue(const tn_gemm *g, int64_t batches)
     }
 }
 
-/* A call of oneDNN takes 0.3 to 1.5 us however little there is to do. Our own loops take half of that and
- * less for so few products (measured), unless there are next to no rows. A product that is not one of a batch
- * is no primitive there, but a call of its sgemm: ours are up to 1.6 times as fast as long as all three
- * matrices fit into the second-level cache, B is read in place (gemm_plain.c), and none is thin. */
-static bool is_tiny(const tn_gemm *g, int64_t batches)
-{
-    enum { PRODUCTS = 4096, ROWS = 4, ALONE = 128 * 128 * 128, LEAST = 32, MOST = 128 };
-    const bool alone = batches == 1 && g->m >= LEAST && g->m <= MOST && g->n >= LEAST;
-    const int64_t most = alone ? ALONE : PRODUCTS;
-    return g->dtype == TN_F32 && g->m >= ROWS && g->m <= most && g->n <= most && g->k <= most &&
-           batches <= PRODUCTS &&
-           (double)g->m * (double)g->n * (double)g->k * (double)batches <= (double)most;
-}
-
 int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, tn_device_stats *stats,
                 tn_errbuf *err)
 {
@@ -150,9 +136,8 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
         return tn_err(err, TN_E_ARG, "gemm: strides of A (%lld, %lld) and B (%lld, %lld): one must be 1",
                       (long long)g.a_row, (long long)g.a_col, (long long)g.b_row, (long long)g.b_col);
     int s = TN_CPU_DECLINED;
-    bool ours =
-        g.then || g.share || lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && is_tiny(&g, batches));
-    if (lib->dnnl && !ours) s = tn_dnnl_gemm(lib, lib->dnnl, pool, &g, err);
+    if (lib->dnnl && !g.then && !g.share && lib->impl != TN_CPU_PLAIN)
+        s = tn_dnnl_gemm(lib->dnnl, pool, &g, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_gemm_plain(lib, pool, &g, err);
     tn_cpu_trim_scratch(lib);
     return s;

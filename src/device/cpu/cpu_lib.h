@@ -1,10 +1,10 @@
 /* cpu_lib.h - matrix products and convolutions on the CPU.
  *
- * Two implementations stand behind two calls: oneDNN (dnnl.c and dnnl_slices.c) and our own (gemm_plain.c,
- * conv_plain.c, and winograd.c where it is faster than oneDNN; always built). cpu_lib.c checks what it is
- * given, settles the edge cases and chooses. Every slice of work is computed by one thread, and where partial
- * sums are added, in a fixed order, their number and bounds depend on shapes alone: the bits do not depend on
- * the thread count.
+ * Two implementations stand behind two calls: our own (gemm_plain.c, conv_plain.c, and winograd.c where it is
+ * faster; always built) and oneDNN (dnnl.c and dnnl_slices.c), for convolutions and 16-bit products.
+ * cpu_lib.c checks what it is given, settles the edge cases and chooses. Every slice of work is computed by
+ * one thread, and where partial sums are added, in a fixed order, their number and bounds depend on shapes
+ * alone: the bits do not depend on the thread count.
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
  * tn_cpu_conv2d in cpu_lib.c.
@@ -90,7 +90,7 @@ int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc 
 /* The oneDNN side. Both return TN_CPU_DECLINED where oneDNN has nothing good for the request; then nothing
  * has been written. */
 enum { TN_CPU_DECLINED = 1 };
-int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
+int tn_dnnl_gemm(tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
 int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
                    tn_device_stats *stats, tn_errbuf *err);
 

@@ -3,7 +3,7 @@
  * Primitives live in a small table replaced least recently used. What a running primitive needs for itself (a
  * stream, a scratchpad) lives in a `slot`, claimed by whatever thread runs one. Debian's library is built
  * with OpenMP: a thread's own limit is set to 1 around every call into it and put back, so that no team is
- * ever started; so is its signal mask, for the reason in signals.h, and no exception comes out (guard.h).
+ * ever started, and no exception comes out (guard.h).
  * Read first: dnnl.h, then visit, find_entry and execute. */
 #include "dnnl.h"
 
@@ -32,7 +32,6 @@ bool tn_dnnl_lacked(const tn_dnnl *d)
 #include "../../core/settings.h"
 #include "dnnl_versions.h"
 #include "guard.h"
-#include "signals.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -41,12 +40,14 @@ bool tn_dnnl_lacked(const tn_dnnl *d)
 
 enum { ENTRIES = 192 }; /* primitives kept */
 
-/* The reference loops of oneDNN are hundreds of times slower than ours. */
-static bool is_ref(dnnl_primitive_desc_t pd)
+/* Returns whether ours shall do it. The reference loops of oneDNN are hundreds of times slower; its f32
+ * products, which some of its convolutions are made of, point the stack pointer into a block of the heap
+ * while they compute: a signal's handler that runs then writes its frame over what lies below. */
+static bool is_poor(dnnl_primitive_desc_t pd)
 {
     const char *name = "";
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
-    return !strncmp(name, "ref", 3) || !strncmp(name, "simple", 6);
+    return !strncmp(name, "ref", 3) || !strncmp(name, "simple", 6) || strstr(name, "gemm:");
 }
 
 /* ---- state ---- */
@@ -88,7 +89,7 @@ struct tn_dnnl {
     entry *entries;
     slot *slots;
     int nslots;
-    bool open, warm;    /* the engine is there; sgemm has its kernels */
+    bool open;          /* the engine is there */
     bool lacked;        /* memory for a primitive, once */
     atomic_bool broken; /* an exception came out of it */
 };
@@ -96,13 +97,10 @@ struct tn_dnnl {
 /* Calls body, which calls oneDNN. After an exception nothing more is asked of it. */
 static void visit(tn_dnnl *d, void (*body)(void *), void *arg)
 {
-    sigset_t signals;
     int threads = d->omp_get && d->omp_set ? d->omp_get() : 0;
-    tn_signals_hold(&signals);
     if (threads > 1) d->omp_set(1);
     if (!tn_guarded(body, arg)) atomic_store(&d->broken, true);
     if (threads > 1) d->omp_set(threads);
-    tn_signals_release(&signals);
 }
 
 /* The guard takes the exceptions that oneDNN throws for want of memory, but some failures it does not
@@ -115,7 +113,6 @@ static void visit(tn_dnnl *d, void (*body)(void *), void *arg)
  * tests/faults/sweep.c counts those. */
 enum {
     PRIMITIVE_ROOM = 16 << 20, /* to make one */
-    SGEMM_ROOM = 96 << 20,     /* to make all of sgemm's kernels */
     RUN_ROOM = 128 << 10,      /* to run one, of the running thread's heap */
     PACK_ROOM = 8 << 20,       /* a product packs its operands, piece by piece (measured: up to 7 MB) */
 };
@@ -382,41 +379,6 @@ static bool data_type(tn_dtype t, dnnl_data_type_t *out)
 
 /* ---- products ---- */
 
-typedef struct sgemm {
-    bool ta, tb, done;
-    int64_t m, n, k, lda, ldb, ldc;
-    const float *a, *b;
-    float *c;
-} sgemm;
-
-static void run_sgemm(void *arg)
-{
-    sgemm *g = arg;
-    g->done = dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, 1, g->a, g->lda, g->b,
-                         g->ldb, 0, g->c, g->ldc) == dnnl_success;
-}
-
-bool tn_dnnl_sgemm(tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
-                   const float *b, int64_t ldb, float *c, int64_t ldc)
-{
-    sgemm g = {ta, tb, false, m, n, k, lda, ldb, ldc, a, b, c};
-    if (has_room(run_room(m, n, k))) visit(d, run_sgemm, &g);
-    return g.done;
-}
-
-/* Its kernels are made when the first product of a process comes that is neither tiny nor one vector. */
-bool tn_dnnl_sgemm_ready(tn_dnnl *d)
-{
-    enum { N = 64 };
-    if (atomic_load(&d->broken)) return false;
-    if (d->warm) return true;
-    float *zeros = has_pages(SGEMM_ROOM) ? tn_calloc(3 * N * N, sizeof *zeros) : NULL;
-    if (!zeros) return false;
-    d->warm = tn_dnnl_sgemm(d, false, false, N, N, N, zeros, N, zeros + N * N, N, zeros + 2 * N * N, N);
-    tn_free_mem(zeros);
-    return d->warm;
-}
-
 static void make_matmul(void *arg)
 {
     making *w = arg;
@@ -424,7 +386,7 @@ static void make_matmul(void *arg)
         if (!md_strided(&w->m[i], w->nd, w->dims[i], w->type, w->strides[i])) return;
     dnnl_primitive_desc_t pd =
         matmul_pd(w->d->engine, &w->m[0], &w->m[1], w->bias ? &w->m[3] : NULL, &w->m[2], w->d->attr);
-    w->e->declined = !make_step(w, &w->e->main, pd) || is_ref(pd);
+    w->e->declined = !make_step(w, &w->e->main, pd) || is_poor(pd);
 }
 
 const tn_dnnl_prim *tn_dnnl_matmul(tn_dnnl *d, const tn_gemm *g, int64_t rows, const int64_t *per)
@@ -513,7 +475,7 @@ static void make_conv(void *arg)
         if (!pd && type != dnnl_f32) return;
         pd = conv_pd(engine, c->pass, x, weights, NULL, y, &s, w->hint[0], attr);
     }
-    if (!make_step(w, &e->main, pd) || is_ref(pd)) return;
+    if (!make_step(w, &e->main, pd) || is_poor(pd)) return;
     md_ref inner =
         dnnl_primitive_desc_query_md(pd, wgrad ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     e->weight_bytes = (dnnl_memory_desc_get_size(inner) + 63) / 64 * 64;
@@ -538,7 +500,7 @@ static void make_conv(void *arg)
         w->hint[1] = conv_pd(engine, TN_CONV_FORWARD, x_rest, weights, NULL, y_rest, &s, NULL, attr);
         dnnl_primitive_desc_t r =
             conv_pd(engine, c->pass, x_rest, weights, NULL, y_rest, &s, w->hint[w->hint[1] != NULL], attr);
-        if (!make_step(w, &e->rest, r) || is_ref(r)) return;
+        if (!make_step(w, &e->rest, r) || is_poor(r)) return;
     }
     e->declined = false;
 }

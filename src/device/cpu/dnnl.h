@@ -13,12 +13,6 @@ void tn_dnnl_close(tn_dnnl *d);
 /* Returns true where a primitive has been left out because there was no memory to make it. */
 bool tn_dnnl_lacked(const tn_dnnl *d);
 
-/* C[m, n] = A B in f32, row-major, in the calling thread. false where oneDNN reports a failure.
- * tn_dnnl_sgemm_ready before the first; false: no memory. */
-bool tn_dnnl_sgemm_ready(tn_dnnl *d);
-bool tn_dnnl_sgemm(tn_dnnl *d, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
-                   const float *b, int64_t ldb, float *c, int64_t ldc);
-
 /* A compiled primitive. Looked up by everything that went into making it; made when it is new, which takes
  * 0.1 to 10 ms. Both functions return NULL where oneDNN has nothing good for the request, and are called from
  * one thread. A primitive lives until enough others were asked for since. */

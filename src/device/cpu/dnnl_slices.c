@@ -1,29 +1,27 @@
-/* dnnl_slices.c - cuts products and convolutions into slices for oneDNN, one thread each.
+/* dnnl_slices.c - cuts 16-bit products and convolutions into slices for oneDNN, one thread each.
  *
- * Large f32 products are cut into tiles, each one sgemm. Batches of small ones, and 16-bit products, are
- * matmul primitives over equal parts of the work; convolutions are primitives over equal groups of images,
- * with weights in the layout oneDNN asks for (one reorder a call). A weight gradient is one partial sum per
- * group of images, added in order afterwards. All cuts depend on shapes only; the sizes below were measured.
- * Read first: tn_dnnl_gemm and tn_dnnl_conv2d. */
+ * Products are matmul primitives over equal parts of the work, convolutions primitives over equal groups of
+ * images, with weights in the layout oneDNN asks for (one reorder a call). A weight gradient is one partial
+ * sum per group of images, added in order afterwards. All cuts depend on shapes only; the sizes below were
+ * measured. Read first: tn_dnnl_gemm and tn_dnnl_conv2d. */
 #include "dnnl.h"
 
 #ifdef TN_HAVE_DNNL
 
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "vectors.h"
 #include "../../core/int64.h"
 
 #include <stdatomic.h>
 
 enum {
-    PARTIALS = 16,             /* of a weight gradient, at most */
-    PARTIAL_PIXELS = 2048,     /* each covers at least so many, or adding them up would show */
-    PARTIAL_BYTES = 32 << 20,  /* all of them together */
-    SUM_CHUNK = 1 << 14,       /* elements */
-    TURNED_ELEMENTS = 1 << 22, /* of a transposed copy at a time */
-    EPILOGUE_BYTES = 1 << 19,  /* of C, still in the second-level cache when bias and relu follow */
+    PARTIALS = 16,            /* of a weight gradient, at most */
+    PARTIAL_PIXELS = 2048,    /* each covers at least so many, or adding them up would show */
+    PARTIAL_BYTES = 32 << 20, /* all of them together */
+    SUM_CHUNK = 1 << 14,      /* elements */
 };
-static const double TILE_FLOPS = 6e6, PART_FLOPS = 4e6, SMALL_FLOPS = 32e6;
+static const double PART_FLOPS = 4e6;
 
 /* The largest divisor of n that is at most `most`, at least 1. */
 static int64_t divisor(int64_t n, double most)
@@ -34,14 +32,36 @@ static int64_t divisor(int64_t n, double most)
     return 1;
 }
 
+/* In place; NaN stays NaN. A 16-bit float is negative and no NaN when its bits lie between -0 and -infinity.
+ */
+static void relu(tn_dtype type, void *rows, int64_t ld, int64_t m, int64_t n)
+{
+    const unsigned last = type == TN_F16 ? 0xfc00 : 0xff80;
+    for (int64_t i = 0; i < m; i++) {
+        float *r = (float *)rows + i * ld;
+        uint16_t *h = (uint16_t *)rows + i * ld;
+        int64_t j = 0;
+        if (type != TN_F32) {
+            for (; j < n; j++) h[j] = h[j] > 0x8000 && h[j] <= last ? 0 : h[j];
+            continue;
+        }
+        for (; j + 4 <= n; j += 4) {
+            vec_f32 v = load_f32(r + j);
+            v = (vec_f32)((vec_i32)v & ~(v < (vec_f32){0, 0, 0, 0}));
+            memcpy(r + j, &v, sizeof v);
+        }
+        for (; j < n; j++) r[j] = r[j] < 0 ? 0 : r[j];
+    }
+}
+
 /* ---- products ---- */
 
 typedef struct product {
     tn_dnnl *d;
-    tn_gemm g;                        /* batch dimensions merged */
-    int64_t mt, nt, m_tiles, n_tiles; /* tiles of one entry */
-    const tn_dnnl_prim *e, *last;     /* matmul: for the last, shorter tile of rows too */
-    int64_t per[TN_GEMM_BATCH_DIMS];  /* entries of one part, by dimension */
+    tn_gemm g;                       /* batch dimensions merged */
+    int64_t mt, m_tiles;             /* tiles of rows of one entry */
+    const tn_dnnl_prim *e, *last;    /* matmul: for the last, shorter tile of rows too */
+    int64_t per[TN_GEMM_BATCH_DIMS]; /* entries of one part, by dimension */
     atomic_int status;
 } product;
 
@@ -54,124 +74,6 @@ static int64_t offset(const product *w, const int64_t *stride, int64_t i)
         i /= parts;
     }
     return off;
-}
-
-typedef struct turn {
-    const float *src; /* [rows, cols], row stride lds */
-    float *dst;       /* [cols, rows], row stride ldd */
-    int64_t rows, cols, lds, ldd;
-} turn;
-
-static void run_turn(void *arg, int64_t begin, int64_t end)
-{
-    const turn *t = arg;
-    int64_t i0 = begin * 16, rows = tn_min64(end * 16, t->rows) - i0;
-    for (int64_t p = 0; p < t->cols; p += 64)
-        tn_pack_transpose(TN_F32, t->src + i0 * t->lds + p, t->lds, rows, tn_min64(64, t->cols - p),
-                          t->dst + p * t->ldd + i0, t->ldd);
-}
-
-/* A transposed copy; *ldd is its row stride, kept off whole pages. NULL: no memory. */
-static const float *transposed(tn_cpu_lib *lib, struct tn_pool *pool, tn_scratch use, const float *src,
-                               int64_t rows, int64_t cols, int64_t lds, int64_t *ldd)
-{
-    turn t = {.src = src, .rows = rows, .cols = cols, .lds = lds};
-    t.ldd = *ldd = tn_ceil_div(rows, 16) * 16 + (rows % 256 == 0 ? 16 : 0);
-    t.dst = tn_cpu_scratch(lib, use, (size_t)(cols * t.ldd) * sizeof(float));
-    if (t.dst) tn_pool_run(pool, run_turn, &t, tn_ceil_div(rows, 16), tn_max64(1, (1 << 11) / cols));
-    return t.dst;
-}
-
-static void run_sgemm(void *arg, int64_t begin, int64_t end)
-{
-    product *w = arg;
-    const tn_gemm *g = &w->g;
-    bool ta = g->a_col != 1, tb = g->b_col != 1;
-    int64_t lda = ta ? g->a_col : g->a_row, ldb = tb ? g->b_col : g->b_row;
-    for (int64_t t = begin; t < end; t++) {
-        int64_t i = t % w->m_tiles * w->mt, j = t / w->m_tiles % w->n_tiles * w->nt;
-        int64_t e = t / w->m_tiles / w->n_tiles;
-        int64_t m = tn_min64(w->mt, g->m - i), n = tn_min64(w->nt, g->n - j);
-        const float *a = (const float *)g->a + offset(w, g->a_batch, e) + i * g->a_row;
-        const float *b = (const float *)g->b + offset(w, g->b_batch, e) + j * g->b_col;
-        float *c = (float *)g->c + offset(w, g->c_batch, e) + i * g->c_row + j;
-        if (!tn_dnnl_sgemm(w->d, ta, tb, m, n, g->k, a, lda, b, ldb, c, g->c_row))
-            atomic_store(&w->status, TN_E_DEVICE);
-        tn_bias_relu(TN_F32, c, g->c_row, m, n, g->bias ? (const float *)g->bias + j : NULL,
-                     g->epilogue == TN_EPI_RELU);
-    }
-}
-
-/* Leading dimensions as BLAS wants them, also where an extent of 1 made the stride meaningless. */
-static bool blas_strides(tn_gemm *g)
-{
-    if (g->a_col == 1 && g->m == 1) g->a_row = tn_max64(g->a_row, g->k);
-    if (g->a_col != 1 && g->k == 1) g->a_col = tn_max64(g->a_col, g->m);
-    if (g->b_col == 1 && g->k == 1) g->b_row = tn_max64(g->b_row, g->n);
-    if (g->b_col != 1 && g->n == 1) g->b_col = tn_max64(g->b_col, g->k);
-    if (g->m == 1) g->c_row = tn_max64(g->c_row, g->n);
-    return g->c_row >= g->n && (g->a_col == 1 ? g->a_row >= g->k : g->a_col >= g->m) &&
-           (g->b_col == 1 ? g->b_row >= g->n : g->b_col >= g->k);
-}
-
-static void sgemm_tiles(struct tn_pool *pool, product *w, int64_t batches)
-{
-    tn_gemm *g = &w->g;
-    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-    int64_t tiles = flops < TILE_FLOPS ? 1 : flops > 32 * TILE_FLOPS ? 32 : (int64_t)(flops / TILE_FLOPS);
-    /* Rows first. Taller tiles where packing B anew for each of them is dear: A read along its columns and a
-     * B that leaves the caches. */
-    int64_t tall = g->a_col != 1 && g->n * g->k > 1 << 21 ? 192 : 48;
-    w->m_tiles = tn_max64(1, tn_min64(tiles, g->m / tall));
-    w->n_tiles = tn_max64(1, tn_min64(tn_ceil_div(tiles, w->m_tiles), g->n / 192));
-    w->nt = tn_ceil_div(tn_ceil_div(g->n, w->n_tiles), 48) * 48;
-    w->n_tiles = tn_ceil_div(g->n, w->nt);
-    w->mt = tn_ceil_div(g->m, w->m_tiles);
-    if (g->bias || g->epilogue == TN_EPI_RELU)
-        w->mt = tn_min64(w->mt, tn_max64(8, EPILOGUE_BYTES / 4 / w->nt));
-    w->mt = tn_ceil_div(w->mt, 8) * 8;
-    w->m_tiles = tn_ceil_div(g->m, w->mt);
-    tn_pool_run(pool, run_sgemm, w, batches * w->m_tiles * w->n_tiles, 1);
-}
-
-/* Transposes once what every tile would otherwise transpose for itself, a block of columns at a time: B read
- * along k, when enough rows share it; A read along m, when its rows lie whole pages apart, which sgemm packs
- * at half its speed. */
-static int large_product(tn_cpu_lib *lib, struct tn_pool *pool, product *w, int64_t batches, tn_errbuf *err)
-{
-    if (!blas_strides(&w->g)) return TN_CPU_DECLINED;
-    if (!tn_dnnl_sgemm_ready(w->d)) return TN_E_NOMEM;
-    const tn_gemm all = w->g;
-    bool b_turned = all.b_col != 1 && all.m >= 256 && batches == 1;
-    bool a_turned = all.a_col != 1 && all.a_col % 1024 == 0 && all.n >= 256 && batches == 1;
-    /* Ours is faster: it packs B by all threads, or reads it in place, and cuts few rows finer. */
-    if (!b_turned && (all.b_col != 1 ? all.m <= 4 || all.m > 8 : all.m <= 64)) return TN_CPU_DECLINED;
-    int64_t block = tn_max64(96, TURNED_ELEMENTS / all.k / 48 * 48);
-    int64_t nb = b_turned ? tn_min64(all.n, block) : all.n, mb = a_turned ? tn_min64(all.m, block) : all.m;
-    tn_gemm *g = &w->g;
-    for (int64_t j = 0; j < all.n; j += nb) {
-        g->n = tn_min64(nb, all.n - j);
-        g->b = (const float *)all.b + j * all.b_col;
-        g->bias = all.bias ? (const float *)all.bias + j : NULL;
-        if (b_turned) {
-            g->b = transposed(lib, pool, TN_SCRATCH_PACK, g->b, g->n, all.k, all.b_col, &g->b_row);
-            g->b_col = 1;
-        }
-        for (int64_t i = 0; i < all.m; i += mb) {
-            g->m = tn_min64(mb, all.m - i);
-            g->a = (const float *)all.a + i * all.a_row;
-            g->c = (float *)all.c + i * all.c_row + j;
-            if (a_turned) {
-                /* A as it stands is [k, m]: its transpose has rows of k. */
-                g->a = transposed(lib, pool, TN_SCRATCH_SUM, g->a, all.k, g->m, all.a_col, &g->a_row);
-                g->a_col = 1;
-            }
-            if (!g->a || !g->b) return tn_err(err, TN_E_NOMEM, "gemm: no memory for a transposed operand");
-            sgemm_tiles(pool, w, batches);
-        }
-    }
-    w->g = all;
-    return TN_OK;
 }
 
 static void run_matmul(void *arg, int64_t begin, int64_t end)
@@ -192,7 +94,7 @@ static void run_matmul(void *arg, int64_t begin, int64_t end)
         for (bool more = true; more;) {
             int64_t off = 0;
             for (int d = 0; d < g->batch_ndim; d++) off += inner[d] * g->c_batch[d];
-            tn_bias_relu(g->dtype, c + off * es, g->c_row, tn_min64(w->mt, g->m - i), g->n, NULL, true);
+            relu(g->dtype, c + off * es, g->c_row, tn_min64(w->mt, g->m - i), g->n);
             more = false;
             for (int d = g->batch_ndim - 1; d >= 0 && !more; d--) {
                 more = ++inner[d] < w->per[d];
@@ -202,8 +104,8 @@ static void run_matmul(void *arg, int64_t begin, int64_t end)
     }
 }
 
-/* Small products many to a part, a larger 16-bit one in tiles of rows. */
-static int small_products(struct tn_pool *pool, product *w, tn_errbuf *err)
+/* Small products many to a part, a larger one in tiles of rows. */
+static int products(struct tn_pool *pool, product *w, tn_errbuf *err)
 {
     tn_gemm *g = &w->g;
     double room = PART_FLOPS / (2.0 * (double)g->m * (double)g->n * (double)g->k);
@@ -215,7 +117,7 @@ static int small_products(struct tn_pool *pool, product *w, tn_errbuf *err)
         parts *= g->batch[d] / w->per[d];
     }
     w->mt = g->m;
-    if (g->dtype != TN_F32 && room < 1) {
+    if (room < 1) {
         double row = 2.0 * (double)g->n * (double)g->k;
         w->mt = tn_min64(g->m, tn_max64(64, (int64_t)(2 * PART_FLOPS / row) / 16 * 16));
     }
@@ -230,13 +132,11 @@ static int small_products(struct tn_pool *pool, product *w, tn_errbuf *err)
 }
 
 /* Drops batch dimensions of 1 and merges those that run on from each other in all three. */
-static int64_t merge_batch(tn_gemm *g)
+static void merge_batch(tn_gemm *g)
 {
     int nd = 0;
-    int64_t batches = 1;
     for (int d = 0; d < g->batch_ndim; d++) {
         int64_t n = g->batch[d], a = g->a_batch[d], b = g->b_batch[d], c = g->c_batch[d];
-        batches *= n;
         if (n == 1) continue;
         int o = nd - 1;
         if (nd && g->a_batch[o] == n * a && g->b_batch[o] == n * b && g->c_batch[o] == n * c)
@@ -246,18 +146,14 @@ static int64_t merge_batch(tn_gemm *g)
         g->a_batch[o] = a, g->b_batch[o] = b, g->c_batch[o] = c;
     }
     g->batch_ndim = nd;
-    return batches;
 }
 
-int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *request, tn_errbuf *err)
+int tn_dnnl_gemm(tn_dnnl *d, struct tn_pool *pool, const tn_gemm *request, tn_errbuf *err)
 {
     product w = {.d = d, .g = *request, .per = {1, 1, 1, 1}};
-    if (request->dtype != TN_F32 && request->dtype != TN_F16 && request->dtype != TN_BF16)
-        return TN_CPU_DECLINED;
-    int64_t batches = merge_batch(&w.g);
-    double flops = 2.0 * (double)w.g.m * (double)w.g.n * (double)w.g.k;
-    bool small = w.g.dtype != TN_F32 || (batches > 1 && flops <= SMALL_FLOPS);
-    int s = small ? small_products(pool, &w, err) : large_product(lib, pool, &w, batches, err);
+    if (request->dtype != TN_F16 && request->dtype != TN_BF16) return TN_CPU_DECLINED;
+    merge_batch(&w.g);
+    int s = products(pool, &w, err);
     if (s == TN_OK && (s = atomic_load(&w.status)) != TN_OK)
         return tn_err(err, s, "gemm: oneDNN failed on %lld x %lld x %lld", (long long)w.g.m, (long long)w.g.n,
                       (long long)w.g.k);
@@ -297,7 +193,7 @@ static void run_images(void *arg, int64_t begin, int64_t end)
         int s = tn_dnnl_run_conv(w->d, w->prim, c->pass, i == w->parts - 1, in0, in1, c->bias, out);
         if (s) atomic_store(&w->status, s);
         int64_t n = w->images * c->oh * c->ow * c->oc;
-        if (c->epilogue == TN_EPI_RELU) tn_bias_relu(c->dtype, out, n, 1, n, NULL, true);
+        if (c->epilogue == TN_EPI_RELU) relu(c->dtype, out, n, 1, n);
     }
 }
 
@@ -371,9 +267,9 @@ int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_c
 
 #else
 
-int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err)
+int tn_dnnl_gemm(tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err)
 {
-    (void)lib, (void)d, (void)pool, (void)g, (void)err;
+    (void)d, (void)pool, (void)g, (void)err;
     return TN_CPU_DECLINED;
 }
 

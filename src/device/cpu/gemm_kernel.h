@@ -28,8 +28,8 @@ enum {
 /* C[rows, cols] (+)= A[rows, kc] B[kc, cols], then bias and relu. */
 typedef struct tn_gemm_block {
     int rows;    /* 1 .. mr; a is readable (and finite or not, it is unused) up to the next multiple of 4 */
-    bool a_by_k; /* a[p * a_step + i], else a[i * a_ld + p] */
-    int64_t a_step; /* 0: mr */
+    bool a_by_k; /* a[p * a_step + i], else a[i * a_step + p] */
+    int64_t a_step; /* 0: as packed, mr or a_ld */
     int64_t cols;   /* any number: panels of nr */
     int64_t kc;     /* 1 .. kernel's kc */
     const void *a;
@@ -80,9 +80,6 @@ static inline tn_dtype tn_gemm_compute(tn_dtype d)
 /* n contiguous elements of floating type d to its compute type, and back (round to nearest even). */
 void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n);
 void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n);
-
-/* C[m, n] = relu(C + bias) in place; bias (of dtype TN_F32 only) or NULL; nothing to do without either. */
-void tn_bias_relu(tn_dtype d, void *c, int64_t ldc, int64_t m, int64_t n, const float *bias, bool relu);
 
 /* dst[p * ldd + j] = src[j * lds + p] for j < cols, p < k, in the compute type. */
 void tn_pack_transpose(tn_dtype compute, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,

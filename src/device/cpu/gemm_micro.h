@@ -4,8 +4,7 @@
  * vectors), KC (columns of an A block), TARGET (function attribute), NAME(x) (mangles), and SPLAT(x),
  * LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v). MR is a multiple of 4; rows come in fours, what is odd goes
  * through a small tile on the stack. All loops over rows and vectors have constant bounds and unroll, so
- * `acc` lives in registers; the stride between rows of A is a constant too, which makes its addresses
- * displacements of one register.
+ * `acc` lives in registers, and so do the few addresses from which all rows of A are reached.
  */
 enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
 
@@ -23,10 +22,15 @@ typedef struct NAME(call) {
 static inline __attribute__((always_inline)) TARGET void
 NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k, const NAME(call) * g)
 {
+    enum { APART = 3 }; /* rows that one address and a stride reach */
     V acc[MR][NV];
-    const T *a = g->a, *b = g->b;
+    const T *a[MR / APART + 1], *b = g->b;
     T *const c = g->c;
     const int64_t ldb = g->ldb, ldc = g->ldc, step = g->ask_step;
+    UNROLL for (int i = 0; i < rows; i += APART)
+    {
+        a[i / APART] = g->a + i * a_row;
+    }
     if (g->accumulate) {
         UNROLL for (int i = 0; i < rows; i++)
         {
@@ -59,13 +63,16 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             }
             UNROLL for (int i = 0; i < rows; i++)
             {
-                V av = SPLAT(a[i * a_row]);
+                V av = SPLAT(a[i / APART][i % APART * a_row]);
                 UNROLL for (int j = 0; j < nv; j++)
                 {
                     acc[i][j] = FMA(av, bv[j], acc[i][j]);
                 }
             }
-            a += a_k;
+            UNROLL for (int i = 0; i < rows; i += APART)
+            {
+                a[i / APART] += a_k;
+            }
             b += ldb;
         }
     }
@@ -101,7 +108,7 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
 #define TILE(r, v)                                                                                           \
     static TARGET __attribute__((noinline)) void NAME(rows_##r##_##v)(const NAME(call) * g)                  \
     {                                                                                                        \
-        NAME(tile)(r, v, NAME(A_LD), 1, g);                                                                  \
+        NAME(tile)(r, v, g->a_step, 1, g);                                                                   \
     }                                                                                                        \
     static TARGET __attribute__((noinline)) void NAME(by_k_##r##_##v)(const NAME(call) * g)                  \
     {                                                                                                        \
@@ -166,7 +173,8 @@ static void NAME(block)(const tn_gemm_block *g)
     const T *bias = g->bias;
     T *c = g->c;
     const int rows = (g->rows + 3) / 4 * 4;
-    NAME(call) t = {.kc = g->kc, .a = g->a, .b = g->b, .ldb = g->ldb, .a_step = g->a_step ? g->a_step : MR};
+    NAME(call) t = {.kc = g->kc, .a = g->a, .b = g->b, .ldb = g->ldb, .a_step = g->a_step};
+    if (!t.a_step) t.a_step = g->a_by_k ? MR : NAME(A_LD);
     const int64_t tiles = (g->cols + NAME(NR) - 1) / NAME(NR);
     const int64_t each = g->next && g->next_rows && !g->a_by_k ? (g->next_rows + tiles - 1) / tiles : 1;
     t.accumulate = g->accumulate, t.relu = g->relu;
@@ -182,8 +190,9 @@ static void NAME(block)(const tn_gemm_block *g)
             fn(&t);
             continue;
         }
-        T tile[MR * NAME(NR)] = {0}, edge[NAME(NR)] = {0};
+        T tile[MR * NAME(NR)], edge[NAME(NR)] = {0}; /* what is not set here is of no column of C */
         if (g->accumulate) {
+            memset(tile, 0, sizeof tile);
             for (int i = 0; i < g->rows; i++)
                 memcpy(tile + i * NAME(NR), c + i * g->ldc + j, (size_t)w * sizeof(T));
         }

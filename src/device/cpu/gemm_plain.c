@@ -24,12 +24,13 @@ enum {
     TILE_COLS = 768,        /* nt at most */
     TILE_ROWS = 96,         /* of such a tile, at most */
     ASIDE_BYTES = 48 << 10, /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
-    FEW_ROWS = 8,           /* A packed B would be read no more often than B is to be packed */
+    FEW_ROWS = 12,          /* A packed B would be read no more often than B is to be packed */
     PACK_LIMIT = 16 << 20,  /* bytes of packed B at a time */
     PACK_CHUNK = 1 << 14,   /* and what is worth a chunk of its own */
     FEW_CHUNK = 1 << 17,    /* of B, for few rows */
     IN_PLACE = 1 << 20,     /* elements of B that are not worth packing */
     IN_PLACE_ROWS = 512,    /* for which no B is worth it */
+    IN_PLACE_APART = 96,    /* where rows of B lie pages apart */
 };
 static const double TILE_FLOPS = 1e6, SMALL_FLOPS = 16e6;
 
@@ -53,11 +54,11 @@ typedef struct job {
 static int64_t batch_offset(const tn_gemm *g, const int64_t *stride, int64_t i)
 {
     int64_t off = 0;
-    for (int d = g->batch_ndim - 1; d >= 0; d--) {
+    for (int d = g->batch_ndim - 1; d > 0; d--) {
         off += i % g->batch[d] * stride[d];
         i /= g->batch[d];
     }
-    return off;
+    return g->batch_ndim ? off + i * stride[0] : 0;
 }
 
 /* NULL stays NULL: an operand that a source gives has no address. */
@@ -113,8 +114,25 @@ copy_blocks(int64_t bytes, int64_t blocks, const char *s, int64_t lds, char *d, 
         for (int64_t q = 0; q < blocks; q++) memcpy(d + q * block, s + q * bytes, (size_t)bytes);
 }
 
-/* One block of A, rows i0.., columns p0.., in the layout its strides make cheap. Returns whether by k. */
-static bool pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_t p0, int64_t kc, char *d)
+/* Rows that lie whole pages apart drive each other out of the nearest caches. */
+static bool pages_apart(const job *w, int64_t step)
+{
+    enum { PAGE = 4096 };
+    return step * (int64_t)w->es % PAGE == 0;
+}
+
+/* Returns whether a tile of `cols` columns reads A where it stands: it comes by so few times that a copy does
+ * not pay. */
+static bool reads_a(const job *w, int64_t cols)
+{
+    enum { PANELS = 16 };
+    const tn_gemm *g = w->g;
+    return !w->src->a && w->es == w->cs && cols <= PANELS * w->kern->nr &&
+           !pages_apart(w, g->a_col == 1 ? g->a_row : g->a_col);
+}
+
+/* One block of A, rows i0.., columns p0.., in the layout its strides make cheap. */
+static void pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_t p0, int64_t kc, char *d)
 {
     const tn_gemm *g = w->g;
     const int64_t mr = w->kern->mr, ld = w->kern->a_ld * (int64_t)w->cs;
@@ -125,7 +143,7 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_
             else
                 memset(d, 0, (size_t)kc * w->cs);
         }
-        return false;
+        return;
     }
     /* Along k: several blocks at once, since one takes less of a row than the line that is fetched. */
     const char *s = at(a, p0 * g->a_col + i0, w->es);
@@ -153,7 +171,6 @@ static bool pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_
             memset(to + n * (int64_t)w->cs, 0, (size_t)(up - n) * w->cs);
         }
     }
-    return true;
 }
 
 /* What is packed behind block i, p0 of the tile is asked for while that is computed: it mostly lies far off,
@@ -199,8 +216,8 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     const tn_gemm *g = w->g;
     const tn_gemm_kernel *kn = w->kern;
     _Alignas(64) char a_blocks[A_ROWS / TN_GEMM_MAX_MR * TN_GEMM_A_BYTES];
-    const int64_t blocks = g->a_col != 1 && !w->src->a ? A_ROWS / kn->mr : 1;
-    bool by_k = true;
+    const bool a_in_place = reads_a(w, j1 - j0);
+    const int64_t blocks = g->a_col != 1 && !w->src->a && !a_in_place ? A_ROWS / kn->mr : 1;
     float wide_bias[TN_TILE_COLUMNS];
     _Alignas(64) char c_aside[ASIDE_BYTES];
     const void *a = at(g->a, batch_offset(g, g->a_batch, e), w->es);
@@ -234,13 +251,17 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
         for (int64_t i = i0; i < i1; i += kn->mr) {
             int64_t q = (i - i0) / kn->mr % blocks;
             tn_gemm_block blk = {.rows = (int)tn_min64(kn->mr, i1 - i), .kc = kc};
-            if (w->src->a)
-                by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
-            else if (q == 0)
-                by_k = pack_a(w, a, i, tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
-            if (!w->src->a) ask_ahead(w, a, i0, i1, i, p0, blocks, &blk);
             blk.a = a_blocks + q * kc * kn->mr * (int64_t)w->cs;
-            blk.a_by_k = by_k;
+            blk.a_by_k = g->a_col != 1;
+            if (w->src->a) {
+                blk.a_by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
+            } else if (a_in_place && blk.rows % 4 == 0) {
+                blk.a = at(a, i * g->a_row + p0 * g->a_col, w->es);
+                blk.a_step = blk.a_by_k ? g->a_col : g->a_row;
+            } else if (q == 0) {
+                pack_a(w, a, i, tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
+            }
+            if (!w->src->a) ask_ahead(w, a, i0, i1, i, p0, blocks, &blk);
             blk.accumulate = p0 > 0;
             blk.relu = last && g->epilogue == TN_EPI_RELU;
             blk.ldc = ldc;
@@ -405,7 +426,8 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     bool small = batches > 1 && flops <= SMALL_FLOPS;
     w.shared = shared && !small;
     w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && !g->share &&
-                 (g->m <= IN_PLACE_ROWS || g->n * g->k <= IN_PLACE);
+                 (pages_apart(&w, g->b_row) ? g->m <= IN_PLACE_APART
+                                            : g->m <= IN_PLACE_ROWS || g->n * g->k <= IN_PLACE);
     w.few = !s->a && !s->b && w.es == w.cs && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 

@@ -18,7 +18,6 @@
 #include "../../../include/tensor.h"
 #include "../../core/alloc.h"
 #include "fpu.h"
-#include "signals.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -200,9 +199,12 @@ static void start_workers(tn_pool *p)
     p->steer = known && cpus >= p->threads && cpus <= STEER_CPUS;
     p->kept_off = -1;
     p->mask = p->allowed;
+    /* Those that an instruction raises stay open: blocked, they would end the process without asking anybody.
+     */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, old;
     sigfillset(&all);
-    tn_signals_open_faults(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the host's signals are for the host's threads */
     for (p->workers = 0; p->workers < p->threads - 1; p->workers++)
         if (pthread_create(&p->worker[p->workers], NULL, worker, p)) break;
