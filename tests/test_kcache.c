@@ -260,7 +260,7 @@ TEST(least_recently_used_goes_first)
     char big[3001], stranger[PATH_MAX];
     memset(big, 'x', 3000);
     big[3000] = 0;
-    tn_kcache *c = open_with(dir, 10000, NULL);
+    tn_kcache *c = open_with(dir, 11000, NULL);
     snprintf(stranger, sizeof stranger, "%s/notes.c", dir);
     spill(stranger, big, 3000);
     assert_int_equal(put(c, "aaa", "text", big), 0);
@@ -272,7 +272,7 @@ TEST(least_recently_used_goes_first)
     assert_true(*get(c, "bbb", "text") != 0); /* used just now, though made first */
     age(dir, "aaa", 3000);
     assert_int_equal(put(c, "ccc", "text", big), 0);
-    assert_int_equal(put(c, "ddd", "text", big), 0);
+    assert_int_equal(put(c, "ddd", "text", big), 0); /* one has to go */
     assert_string_equal(get(c, "aaa", "text"), "");
     assert_true(*get(c, "bbb", "text") != 0);
     assert_true(*get(c, "ccc", "text") != 0);
